@@ -35,9 +35,11 @@ MASKED = "fwd_masked"
 # By name in an op, what a mask has.
 MASKS = {
     "bool": "bytes", "bias": "elements", "fp32 bias": "fp32", "padding": "bytes", "all shown": "bytes",
+    "padding bias": "elements",
 }  # fmt: skip
 COMPARED = (64, 128)  # the head dims of kernels with a mask, and of those with tall workgroups
-SHOWN = {"padding": 0.5, "all shown": 1.0}  # a share of the keys, for each row; others show half at random
+# A share of the keys, for each row; others show half at random.
+SHOWN = {"padding": 0.5, "padding bias": 0.5, "all shown": 1.0}
 RANGES = "fa_mask_ranges_fp16"
 RANGES_KEYS, RANGES_ROW = 4096, 64  # keys of its mask, and elements of a row of out
 # No forward: the reference kernel, kernels bound by memory, of which decode, mla (latent.py) and mask_ranges
