@@ -195,8 +195,6 @@ PLACES = "kernels take no attn_mask beside alibi_slopes or chunk"
         ((2, 1, 7), {"chunk": 3}, PLACES),
         ((2, 1, 7), {"alibi_slopes": torch.zeros(4)}, PLACES),
         ((5, 7), {"softcap": 3.0}, "kernels take no attn_mask beside softcap"),
-        ((5, 7), {"dropout_p": 0.1}, "kernels take no attn_mask beside dropout_p > 0"),
-        ((2, 1, 7), {"dropout_p": 0.1, "causal": True}, "kernels take no attn_mask beside dropout_p > 0"),
     ],
 )
 def test_masks_that_no_kernel_takes(qkv, kernels_on, mask, options, reason):
