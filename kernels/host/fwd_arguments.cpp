@@ -85,7 +85,8 @@ void require_together(Problems& problems, const fa_fwd_call& call) {
                       given(call.leftpad_k) || paged || given(call.cache_batch_idx) ||
                       given(call.partial_lse) || call.softcap != 0;
   problems.add_unless(!given(call.attn_mask) || !others, [] {
-    return std::string("attn_mask: expected none of the other optional tensors but rng_state, and no softcap");
+    return std::string(
+        "attn_mask: expected none of the other optional tensors but rng_state, and no softcap");
   });
 }
 

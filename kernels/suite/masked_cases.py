@@ -68,7 +68,9 @@ class Case(forward_cases.Case):
 
 def served(_kernel):
     """The features with which every such kernel has to be tested."""
-    masks = {f"mask of {kind}{more}" for kind in (BOOL, OWN, FP32) for more in ("", ", tiny numbers", ", dropout")}
+    masks = {
+        f"mask of {kind}{more}" for kind in (BOOL, OWN, FP32) for more in ("", ", tiny numbers", ", dropout")
+    }
     return {
         "window on the left", "window on the right", "causal", "grouped heads", "far strides", "scale of 0",
         "a workgroup without keys",

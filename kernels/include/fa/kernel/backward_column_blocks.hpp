@@ -113,7 +113,8 @@ FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, fl
     load(first + B::kQueries);
     workgroup_barrier();  // P and transposes are there, and all waves are done with rows and the last dS
     const auto find_gradients = [&](int b) {
-      packed[b] = gradients(block, result[b], head_q, first, wave_key + b * Unit::kN, masked, source, b);
+      packed[b] = gradients(block, result[b], head_q, first, wave_key + b * Unit::kN, masked, b,
+                            deltas_of(block, source));
     };
     const auto add_to_sums = [&] {
       typename B::Operand operand[kBlocks];

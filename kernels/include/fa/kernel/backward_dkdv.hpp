@@ -144,9 +144,8 @@ FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typ
 
 template <class B>
 FA_DEVICE typename B::P gradients(const B& block, typename B::Result& dp, int head_q, int first, int wave_key,
-                                  bool masked, const typename B::Source& source, int columns = 0) {
+                                  bool masked, int columns = 0, const HeadRows& deltas = {}) {
   const typename B::P p = block.given(columns);
-  const HeadRows deltas{reinterpret_cast<const char*>(source.delta), sizeof(float), block.sequence.seqlen_q};
   return gradients_of(block, p, dp, head_q, first, wave_key, masked, deltas);
 }
 
@@ -196,7 +195,8 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
       number = load(first + B::kQueries);
     }
     if (seen) {
-      if (!of_weights) packed = gradients(block, result, head_q, first, wave_key, masked, source);
+      if (!of_weights)
+        packed = gradients(block, result, head_q, first, wave_key, masked, 0, deltas_of(block, source));
       const typename B::Operand operand = block.operand(packed);
       multiply_transposed<Unit, typename Stage::TransposedTile, B::kSumSteps, kAtOnce, kAhead>(
           sums, Stage::transposed_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
@@ -271,7 +271,8 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
     load(first + B::kQueries);
     workgroup_barrier();  // P and transposes are there, and all waves are done with rows
     if (seen) {
-      if (!of_weights) packed = gradients(block, result, head_q, first, wave_key, masked, source);
+      if (!of_weights)
+        packed = gradients(block, result, head_q, first, wave_key, masked, 0, deltas_of(block, source));
       const typename B::Operand operand = block.operand(packed);
       multiply_transposed<Unit, typename Stage::TransposedTile, B::kSumSteps, kAtOnce, kAhead>(
           sums, Stage::transposed_of(block.lds, of_weights ? 1 : 0), operand, block.reader());

@@ -75,6 +75,11 @@ FA_DEVICE void drop_weights(const B& block, typename B::P& packed, LdsBytes exch
   packed = packed.without_negative();
 }
 
+template <class B, class Source>
+FA_DEVICE HeadRows deltas_of(const B& block, const Source& source) {
+  return {reinterpret_cast<const char*>(source.delta), sizeof(float), block.sequence.seqlen_q};
+}
+
 // dP less delta of lanes that are keys, where P has such a sign; `deltas` are the head's.
 template <class B>
 FA_DEVICE void drop_products(const B& block, const typename B::P& p, typename B::Result& dp,
