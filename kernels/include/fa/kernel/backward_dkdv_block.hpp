@@ -90,7 +90,6 @@ struct DkDvBlock {
 
   // Each wave reads its numbers per query itself.
   static constexpr bool kOwnNumbers = kPingPong && !kFeatured;
-
   // Whether one wave moves a tile's lse and another delta, a number per lane.
   static constexpr bool kNumberPerLane = kConfig.early_rows && !kFeatured;
   // A tile's numbers per query: what the first product of each role starts from, or lse and delta.  In the
