@@ -56,11 +56,11 @@ void require_dims_and_types(const fa_bwd_call& call) {
   optional({"cu_seqlens_k", call.cu_seqlens_k}, 1);
   optional({"attn_mask", call.attn_mask}, 4);
   optional({"dscores", call.dscores}, 4);
-  const bool others = given(call.dq_sums) || given(call.alibi_slopes) || given(call.cu_seqlens_q) ||
-                      given(call.rng_state) || call.softcap != 0;
+  const bool others =
+      given(call.dq_sums) || given(call.alibi_slopes) || given(call.cu_seqlens_q) || call.softcap != 0;
   problems.add_unless(!given(call.attn_mask) || !others, [] {
     return std::string(
-        "attn_mask: expected none of the other optional tensors but dscores, no softcap and no dropout");
+        "attn_mask: expected none of the other optional tensors but dscores and rng_state, and no softcap");
   });
   problems.add_unless(given(call.attn_mask) || !given(call.dscores),
                       [] { return std::string("dscores: expected together with attn_mask"); });

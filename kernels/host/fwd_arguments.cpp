@@ -83,9 +83,10 @@ void require_together(Problems& problems, const fa_fwd_call& call) {
   });
   const bool others = given(call.alibi_slopes) || given(call.cu_seqlens_q) || given(call.seqused_k) ||
                       given(call.leftpad_k) || paged || given(call.cache_batch_idx) ||
-                      given(call.partial_lse) || call.softcap != 0 || call.dropout_p != 0;
+                      given(call.partial_lse) || call.softcap != 0;
   problems.add_unless(!given(call.attn_mask) || !others, [] {
-    return std::string("attn_mask: expected none of the other optional tensors, no softcap and no dropout");
+    return std::string(
+        "attn_mask: expected none of the other optional tensors but rng_state, and no softcap");
   });
 }
 

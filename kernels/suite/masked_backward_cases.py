@@ -45,6 +45,10 @@ class Case(masked_cases.Case):
             f"{self.hides} hidden": not low,
             f"{self.hides} far below, {self.mask}": low,
             f"gradients of scores, {self.mask}": self.dscores,
+            f"mask of {self.mask}, dropout": bool(self.dropout),
+            "gradients of scores, dropout": self.dscores and bool(self.dropout),
+            "dropout of several sequences": len(self.rows) > 1 and bool(self.dropout),
+            "dropout, grouped heads": self.heads[0] > self.heads[1] and bool(self.dropout),
             f"values {self.values}": True,
         }
         return {name for name, used in seen.items() if used}
@@ -56,7 +60,8 @@ def served(_kernel):
         "window on the left", "window on the right", "causal", "grouped heads", "far strides",
         "several sequences", "scale of 0", "a negative scale", "a block of keys that no query sees",
         "queries that see no key",
-        *(f"mask of {kind}" for kind in (BOOL, OWN, FP32)),
+        *(f"mask of {kind}{more}" for kind in (BOOL, OWN, FP32) for more in ("", ", dropout")),
+        "gradients of scores, dropout", "dropout of several sequences", "dropout, grouped heads",
         *(f"gradients of scores, {kind}" for kind in (OWN, FP32)),
         *(f"mask for all {each}" for each in masked_cases.ALONG.values()),
         *(f"{hides} hidden" for hides in (masked_cases.SOME, WHOLE, LEFT)),

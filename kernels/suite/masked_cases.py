@@ -28,6 +28,7 @@ LEAST = "least"
 LOW = (-20000.0, LEAST)  # with which nothing is left of a key beside others, which -inf hides
 ROWS = (5, 17, 33, 65, 129, 150)
 KEYS = (1, 17, 40, 63, 64, 97, 128, 161, 200)
+DROPOUT = (0.0, 0.0, 0.0, 0.5, 0.17)
 SCALES = (None, None, None, 0.3, -0.2, 0.0)
 LAYOUTS = (*forward_cases.LAYOUTS, FAR)
 WORKGROUP = 128  # rows
@@ -55,6 +56,7 @@ class Case(forward_cases.Case):
         low = self.by in LOW and self.mask != BOOL
         return super().features | {
             f"mask of {self.mask}",
+            *({f"mask of {self.mask}, dropout"} if self.dropout else ()),
             *({f"mask of {self.mask}, tiny numbers"} if self.tiny else ()),
             *(f"mask for all {ALONG[name]}" for name in self.broadcast),
             *({f"{self.hides} far below, {self.mask}"} if low else {f"{self.hides} hidden"}),
@@ -66,7 +68,9 @@ class Case(forward_cases.Case):
 
 def served(_kernel):
     """The features with which every such kernel has to be tested."""
-    masks = {f"mask of {kind}{more}" for kind in (BOOL, OWN, FP32) for more in ("", ", tiny numbers")}
+    masks = {
+        f"mask of {kind}{more}" for kind in (BOOL, OWN, FP32) for more in ("", ", tiny numbers", ", dropout")
+    }
     return {
         "window on the left", "window on the right", "causal", "grouped heads", "far strides", "scale of 0",
         "a workgroup without keys",
@@ -93,6 +97,8 @@ def draw(kernel, number):
         some(BROADCASTS), some((SOME, LEFT, WHOLE)), some((-math.inf, *LOW)),
         chance.random() < TINY_SHARE,
     )  # fmt: skip
+    # By a chance of its own: the other calls are as without.
+    case = replace(case, dropout=random.Random(f"{kernel} {number} dropout").choice(DROPOUT))
     if values == "infinite":  # NaN is still NaN when -inf is added
         case = replace(case, mask=BOOL)
     if case.by == LEAST and (case.hides != LEFT or case.keys[0] < MULTIPLE):

@@ -267,13 +267,13 @@ def dscores_allowed(
     q, k, v = (x.detach().cpu().double() for x in (each.q, each.k, each.v))
     assert each.bias is not None, "the gradients of scores are a bias's"
     bias = each.bias.double().requires_grad_()
-    exact_out, sums = attention(q, k, v, rules, bias=bias)
+    exact_out, sums = attention(q, k, v, rules, kept=each.kept, bias=bias)
     (exact,) = torch.autograd.grad(exact_out, bias, dout.double(), retain_graph=True)
     group = q.shape[1] // k.shape[1]
     # The derivative of a log-sum-exp by a score is its probability.
     (weights,) = torch.autograd.grad(sums.masked_fill(sums.isinf(), 0.0).sum(), bias)
     keys = v.abs().repeat_interleave(group, dim=1).permute(1, 2, 0)
-    of_values = dout.double().abs().transpose(0, 1) @ keys
+    of_values = _growth(each.kept) * (dout.double().abs().transpose(0, 1) @ keys)
     of_out = (dout.double() * out.double()).abs().sum(-1).T[..., None]
     scores = lse.double().masked_fill(lse.isinf(), 0.0).abs()[..., None] + magnitude(q, k, rules)
     return exact, dscores_error(NAMES[each.q.dtype], weights, of_values, of_out, scores)

@@ -172,9 +172,10 @@ def test_a_cache_without_rows_has_no_keys(taken):
 
 @pytest.mark.parametrize("dropout_p", [1e-12, 0.1, 0.17, 1 / 3, 0.5, 1 - 2**-53])
 def test_dropout_is_as_in_python(taken, dropout_p):
-    found = taken(dense(dropout_p=dropout_p, rng_state=tensor("int64", 2)))
-    assert found["dropout_below"] == int(dropout_p * (1 << 32))
-    assert found["dropout_scale"] == pytest.approx(1 / (1 - dropout_p), rel=2**-24)
+    for mask in ({}, {"attn_mask": tensor("bool", 1, 1, 1, 8)}):
+        found = taken(dense(dropout_p=dropout_p, rng_state=tensor("int64", 2), **mask))
+        assert found["dropout_below"] == int(dropout_p * (1 << 32))
+        assert found["dropout_scale"] == pytest.approx(1 / (1 - dropout_p), rel=2**-24)
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [("bool", 0), ("fp16", 1), ("fp32", 2)])
@@ -221,7 +222,7 @@ def test_one_element_has_any_stride(taken):
     assert taken(call)["alibi_batch"] == 3
 
 
-MASK_ALONE = "attn_mask: expected none of the other optional tensors, no softcap and no dropout"
+MASK_ALONE = "attn_mask: expected none of the other optional tensors but rng_state, and no softcap"
 MASK_STEPS = (
     "attn_mask: expected the address, in elements, and all strides but the last to be multiples of 8, and "
     "rows less than 2^24 elements apart"
@@ -340,10 +341,6 @@ WRONG = [
     (dense(attn_mask=tensor("fp32", 1, 1, 1, 8), softmax_scale=1e-7), SMALL_SCALE),
     (dense(attn_mask=tensor("bool", 1, 1, 1, 8), softcap=1), MASK_ALONE),
     (dense(attn_mask=tensor("bool", 1, 1, 1, 8), alibi_slopes=tensor("fp32", 4)), MASK_ALONE),
-    (
-        dense(attn_mask=tensor("bool", 1, 1, 1, 8), dropout_p=0.5, rng_state=tensor("int64", 2)),
-        MASK_ALONE,
-    ),
     (packed(attn_mask=tensor("bool", 1, 1, 1, 8)), MASK_ALONE),
     (dense(dropout_p=0.5), "rng_state: expected together with dropout_p > 0"),
     (dense(rng_state=tensor("int64", 2)), "rng_state: expected none without dropout_p > 0"),

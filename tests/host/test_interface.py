@@ -702,15 +702,16 @@ SCORES = tensor([2, 4, 5, 8], FP32)
 @pytest.mark.parametrize("mask", [MASK, tensor([1, 1, 5, 8]), tensor([2, 1, 1, 8], FP32)])
 def test_launches_of_a_backward_with_a_mask(library, mask):
     plain = library.call(backward())[2]
-    status, words, launches = library.call(backward(attn_mask=mask, dscores=SCORES))
-    assert (status, words) == (OK, "")
-    names = ["fa_bwd_delta_fp16", "fa_bwd_dkdv_masked_fp16_d64", "fa_bwd_dq_masked_fp16_d64"]
-    assert [launch.kernel for launch in launches] == names
-    assert [launch.grid for launch in launches] == [launch.grid for launch in plain]
+    for more in ({}, DROPS):
+        status, words, launches = library.call(backward(attn_mask=mask, dscores=SCORES, **more))
+        assert (status, words) == (OK, "")
+        names = ["fa_bwd_delta_fp16", "fa_bwd_dkdv_masked_fp16_d64", "fa_bwd_dq_masked_fp16_d64"]
+        assert [launch.kernel for launch in launches] == names
+        assert [launch.grid for launch in launches] == [launch.grid for launch in plain]
 
 
 MASK_OF_GRADIENTS = (
-    "attn_mask: expected none of the other optional tensors but dscores, no softcap and no dropout"
+    "attn_mask: expected none of the other optional tensors but dscores and rng_state, and no softcap"
 )
 
 
@@ -728,7 +729,6 @@ SMALL_SCALE = (
         ),
         ({"attn_mask": MASK, "softcap": 1.0}, MASK_OF_GRADIENTS),
         ({"attn_mask": MASK, "alibi_slopes": tensor([4], FP32)}, MASK_OF_GRADIENTS),
-        ({"attn_mask": MASK, **DROPS}, MASK_OF_GRADIENTS),
         ({"attn_mask": MASK, "dq_sums": tensor([16384], FP32)}, MASK_OF_GRADIENTS),
         ({"dscores": SCORES}, "dscores: expected together with attn_mask"),
         (

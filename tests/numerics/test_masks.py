@@ -5,7 +5,7 @@ import math
 import masked_backward_cases
 import pytest
 import torch
-from flash_attn_rocm import attention
+from flash_attn_rocm import _philox, attention
 from forward_cases import Kernel
 from masked_cases import OWN, SOME
 from rule import DTYPES, Rules, Sequence, judge
@@ -128,8 +128,9 @@ def test_whole_rows_of_the_least_number_are_as_in_pytorch(target, dtype, head_di
     torch.testing.assert_close(found, expected, rtol=2**-7, atol=near)
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("of_mask", [torch.bool, torch.float16, torch.float32])
-def test_gradients_and_that_of_a_bias(target, of_mask):
+def test_gradients_and_that_of_a_bias(target, of_mask, dropout):
     """Through the public function; fuzz cases hold each kernel to the rule."""
     generator = torch.Generator().manual_seed(3)
     q, k, v = (torch.randn(1, n, 2, 64, generator=generator).half() for n in (17, 33, 33))
@@ -141,7 +142,8 @@ def test_gradients_and_that_of_a_bias(target, of_mask):
     weights = torch.randn(1, 17, 2, 64, generator=generator).half()
 
     def gradients():
-        out = attention(*leaves[:3], given)
+        torch.manual_seed(5)
+        out = attention(*leaves[:3], given, dropout_p=dropout)
         return torch.autograd.grad(out, leaves, weights.to(out.device))
 
     found, kernels = target.attend(gradients)
@@ -149,9 +151,14 @@ def test_gradients_and_that_of_a_bias(target, of_mask):
     assert kernels in (None, (*launched(mask, "fp16", 64), *(f"fa_bwd_{name}" for name in names)))
     exact = [x.detach().cpu().double().requires_grad_() for x in leaves]
     bias = exact[3] if of_mask != torch.bool else as_bias(mask).double()
-    heads = (x.transpose(1, 2) for x in exact[:3])
-    expected = torch.nn.functional.scaled_dot_product_attention(*heads, attn_mask=bias).transpose(1, 2)
-    wanted = torch.autograd.grad(expected, exact, weights.double())
+    torch.manual_seed(5)
+    kept = _philox.keep(
+        _philox.new_state(target.device).cpu(), dropout, batches=torch.tensor(0),
+        heads=torch.arange(2)[:, None, None], rows=torch.arange(17)[:, None], columns=range(33),
+    )  # fmt: skip
+    query, key, value = (x.transpose(1, 2) for x in exact[:3])
+    seen = (query @ key.mT / 8 + bias).softmax(-1) * kept / (1 - dropout)
+    wanted = torch.autograd.grad((seen @ value).transpose(1, 2), exact, weights.double())
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one.cpu().double(), other, rtol=2**-7, atol=2**-7)
 

@@ -195,8 +195,6 @@ PLACES = "kernels take no attn_mask beside alibi_slopes or chunk"
         ((2, 1, 7), {"chunk": 3}, PLACES),
         ((2, 1, 7), {"alibi_slopes": torch.zeros(4)}, PLACES),
         ((5, 7), {"softcap": 3.0}, "kernels take no attn_mask beside softcap"),
-        ((5, 7), {"dropout_p": 0.1}, "kernels take no attn_mask beside dropout_p > 0"),
-        ((2, 1, 7), {"dropout_p": 0.1, "causal": True}, "kernels take no attn_mask beside dropout_p > 0"),
     ],
 )
 def test_masks_that_no_kernel_takes(qkv, kernels_on, mask, options, reason):
@@ -282,9 +280,47 @@ def test_kernels_train_with_such_a_mask(qkv, kernels_on, host_operators, dtype):
     assert backward["dq_sums"] is None
 
 
-def gradient_of(bias, qkv, weights):
-    (found,) = torch.autograd.grad(attention(*qkv, bias), bias, weights)
+@pytest.mark.parametrize("sizes", [(5, 7), (2, 4, 5, 7)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.float32])
+def test_kernels_drop_beside_such_a_mask(qkv, kernels_on, host_operators, sizes, dtype):
+    mask = torch.rand(sizes) < 0.7 if dtype == torch.bool else torch.randn(sizes).to(dtype).requires_grad_()
+    leaves = [*(x.requires_grad_() for x in qkv), *([mask] if mask.requires_grad else [])]
+    weights = torch.randn(2, 5, 4, 64).half()
+
+    def results():
+        torch.manual_seed(3)
+        out = attention(*qkv, mask, causal=True, dropout_p=0.4)
+        return out.detach(), *torch.autograd.grad(out, leaves, weights)
+
+    expected = results()
+    assert host_operators == ([], [])
+    kernels_on(ARCH)
+    set_strict(True)
+    assert explain(attention, *qkv, mask, causal=True, dropout_p=0.4).backward == "separate"
+    for found, wanted in zip(results(), expected, strict=True):
+        torch.testing.assert_close(found.float(), wanted.float(), rtol=2**-8, atol=2**-8)
+    ((forward,), (backward,)) = host_operators
+    assert torch.equal(forward["rng_state"], backward["rng_state"])
+    assert forward["attn_mask"].shape == backward["attn_mask"].shape
+
+
+def gradient_of(bias, qkv, weights, dropout_p=0.0):
+    torch.manual_seed(3)
+    (found,) = torch.autograd.grad(attention(*qkv, bias, dropout_p=dropout_p), bias, weights)
     return found
+
+
+def test_with_dropout_the_gradient_of_a_bias_comes_at_once(qkv, kernels_on, host_operators, monkeypatch):
+    """Which elements are dropped depends on the numbers of sequences and heads."""
+    bias = torch.randn(2, 4, 5, 7, requires_grad=True)
+    weights = torch.randn(2, 5, 4, 64).half()
+    expected = gradient_of(bias, qkv, weights, 0.4)
+    kernels_on(ARCH)
+    set_strict(True)
+    monkeypatch.setattr(_mask_gradients, "MOST_SCORES", 1)
+    found = gradient_of(bias, qkv, weights, 0.4)
+    torch.testing.assert_close(found, expected, rtol=2**-7, atol=2**-7)
+    assert [call["dscores"].shape for call in host_operators[1]] == [(2, 4, 5, 8)]
 
 
 @pytest.mark.parametrize("most", [1 << 26, 5 * 8 * 2, 1], ids=["all at once", "one group of heads", "fewer"])

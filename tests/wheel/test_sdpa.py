@@ -112,15 +112,6 @@ def unlike(**changes):
 
 
 OTHERS = {
-    "mask of rows and keys with dropout": (
-        unlike(attn_mask=torch.ones(9, 9).bool(), dropout_p=1e-9),
-        "kernels take no attn_mask beside dropout_p > 0",
-    ),
-    # PyTorch makes numbers of it.
-    "mask of keys with dropout": (
-        unlike(attn_mask=torch.ones(2, 1, 1, 9).bool().expand(2, 1, 9, 9), dropout_p=1e-9),
-        "kernels take no attn_mask beside dropout_p > 0",
-    ),
     "dtype": ({name: x.float() for name, x in unlike().items()}, "the dtype is torch.float32"),
     "dimensions": ({name: x[0] for name, x in unlike().items()}, "tensors of 4 dimensions"),
     "value_headdim": (unlike(value=torch.randn(2, 4, 9, 16).half()), "differ"),
@@ -160,6 +151,33 @@ def test_masks(host, small, name):
         found = scaled_dot_product_attention(*small, attn_mask=mask)
     assert len(host) == 1
     assert (found.double() - expected).abs().max() < 2**-8
+
+
+@pytest.mark.parametrize("expanded", [False, True])
+def test_training_with_padding_and_dropout(host, host_bwd, small, expanded):
+    """As encoders call it.  PyTorch makes a bias of the mask, and expands it if the mask was."""
+    padding = torch.arange(9) < torch.tensor([[9], [5]])
+    mask = padding[:, None, None].expand(2, 1, 9 if expanded else 1, 9)
+    found = sdpa.explain(*small, mask, 0.3)
+    assert found
+    assert (found.backward, found.backward_reason) == ("separate", "a mask: only separate kernels read one")
+    given = [x.clone().requires_grad_() for x in small]
+    bias = torch.zeros(mask.shape, dtype=torch.float16).masked_fill(~mask, -math.inf)
+
+    def results(attend):
+        torch.manual_seed(4)
+        out = attend()
+        return out.detach(), *torch.autograd.grad(out.float().square().sum(), given)
+
+    with sdpa.enable():
+        ours = results(lambda: scaled_dot_product_attention(*given, attn_mask=mask, dropout_p=0.3))
+    assert (len(host), len(host_bwd)) == (1, 1)
+    heads = [x.transpose(1, 2) for x in given]
+    same = results(lambda: flash_attn_rocm.attention(*heads, bias, dropout_p=0.3).transpose(1, 2))
+    for one, other in zip(ours, same, strict=True):
+        assert torch.equal(one, other)
+    # Nothing reads the keys of padding.
+    assert all((gradient[1, :, 5:] == 0).all() for gradient in ours[2:])
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -73,10 +73,10 @@ def attention(
     Kernels take chunks and masks. Of a boolean mask that is the same for all heads and rows, as of padding,
     without causal, window_size, alibi_slopes and chunk, the keys that are seen are copied together first,
     forward and backward; dropout then drops what it would drop of the same sequences without the others.
-    Other masks kernels read, forward and backward, without alibi_slopes, softcap, chunk and dropout_p. There
-    the PyTorch implementation answers, and computes gradients, in memory that grows with the lengths and not
-    with their product; the gradient of a bias has the bias's size in fp32, and on kernels takes up to 256 MiB
-    more, or as much as one group of heads has scores.
+    Other masks kernels read, forward and backward, without alibi_slopes, softcap and chunk. There the PyTorch
+    implementation answers, and computes gradients, in memory that grows with the lengths and not with their
+    product; the gradient of a bias has the bias's size in fp32, and on kernels takes up to 256 MiB more, or
+    as much as one group of heads has scores, with dropout as all have.
 
     Args:
         q: (batch, seqlen_q, nheads, headdim).

@@ -29,7 +29,6 @@ def unserved(inputs: Inputs, options: Options) -> str:
     beside = {
         "alibi_slopes or chunk": inputs.alibi_slopes is not None or options.chunk > 0,
         "softcap": options.softcap > 0.0,
-        "dropout_p > 0": options.dropout_p > 0.0,
     }
     for what, there in beside.items():
         if there:

@@ -1,7 +1,8 @@
 """The gradient of a bias: kernels write that of each score, and PyTorch adds these up where the bias is the
 same for several.
 
-What kernels write is as large as all scores, so a part of the heads and sequences is launched at a time.
+What kernels write is as large as all scores, so a part of the heads and sequences is launched at a time;
+with dropout, which numbers these, all at once.
 Each sum has the same order in every call, so the same call gives the same bits.
 """
 
@@ -22,7 +23,8 @@ def launch(bwd: Callable[..., None], arguments: Mapping[str, Any], gradient: Ten
     q, k = arguments["q"], arguments["k"]
     (batch, rows, nheads, _), (_, keys, nheads_k, _) = q.shape, k.shape
     width = keys + -keys % LIMITS.alignment
-    for part in _parts(batch, nheads_k, nheads // nheads_k, rows * width):
+    most = MOST_SCORES if arguments["dropout_p"] == 0.0 else batch * nheads * rows * width
+    for part in _parts(batch, nheads_k, nheads // nheads_k, rows * width, most):
         some = {name: part_of(name, x, part, packed=False, pages=False) for name, x in arguments.items()}
         sizes = (some["q"].shape[0], some["q"].shape[2], rows, width)
         some["dscores"] = q.new_zeros(sizes, dtype=torch.float32)
@@ -30,10 +32,10 @@ def launch(bwd: Callable[..., None], arguments: Mapping[str, Any], gradient: Ten
         _add(some["dscores"][..., :keys], _of(gradient, part))
 
 
-def _parts(batch: int, nheads_k: int, group: int, scores: int) -> Iterator[Part]:
+def _parts(batch: int, nheads_k: int, group: int, scores: int, most: int) -> Iterator[Part]:
     """All at once where that is not too much, or some heads of one sequence."""
-    heads = min(nheads_k, max(1, MOST_SCORES // max(1, group * scores)))
-    step = batch if heads == nheads_k and batch * heads * group * scores <= MOST_SCORES else 1
+    heads = min(nheads_k, max(1, most // max(1, group * scores)))
+    step = batch if heads == nheads_k and batch * heads * group * scores <= most else 1
     for at in range(0, batch, step):
         for head in range(0, nheads_k, heads):
             yield Part(slice(at, at + step), slice(head, min(head + heads, nheads_k)), group)

@@ -19,8 +19,8 @@ headdim up to 512:
   does not take.
 
 Above a headdim of 256 calls without dropout are served, and those with gradients go to PyTorch's own.
-Calls with an attn_mask, boolean or added, are served up to a headdim of 128, without dropout.  PyTorch turns
-a boolean one into numbers before it calls an operator, so that none of them chooses keys (``attention``).
+Calls with an attn_mask, boolean or added, are served up to a headdim of 128.  PyTorch turns a boolean one
+into numbers before it calls an operator, so that none of them chooses keys (``attention``).
 
 Jagged nested tensors (batch, nheads, ragged, headdim) come here before any operator: likewise served on GPUs
 where PyTorch has no flash attention, and on the others without gradients and dropout.

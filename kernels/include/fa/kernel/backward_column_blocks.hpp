@@ -84,7 +84,7 @@ FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, fl
   workgroup_barrier();  // LDS is free
   store_rows(block.set);
   for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {
-    const Flag seen = tiles.seen_flag(first), masked = tiles.masked_flag(first);
+    const Flag seen = tiles.seen_flag(first), masked{tiles.masked_flag(first).sign | block.dropout.sign};
     workgroup_barrier();  // rows and the last tile's dS are there, and all waves are done with its transposes
     if constexpr (kFixed) {
       stage.store_transposed_at(place, block.thread);
@@ -113,7 +113,8 @@ FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, fl
     load(first + B::kQueries);
     workgroup_barrier();  // P and transposes are there, and all waves are done with rows and the last dS
     const auto find_gradients = [&](int b) {
-      packed[b] = gradients(block, result[b], head_q, first, wave_key + b * Unit::kN, masked, b);
+      packed[b] = gradients(block, result[b], head_q, first, wave_key + b * Unit::kN, masked, b,
+                            deltas_of(block, source));
     };
     const auto add_to_sums = [&] {
       typename B::Operand operand[kBlocks];

@@ -63,8 +63,12 @@ FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_
     if constexpr (!KeyMaskOf<B>::kAhead) given.apply(block, s, first, wave_key);
     B::each(s, [&](float x, int, int) { return __builtin_amdgcn_exp2f(x * block.factor); });
     if (masked) mask(block, s, first, wave_key);
-    const P packed = P::of([&](int c, int f) { return element<Unit>(s, c, f); });
+    P packed = P::of([&](int c, int f) { return element<Unit>(s, c, f); });
     block.give(packed, columns);
+    if (B::kMasked && block.dropout.drops()) {
+      drop_weights(block, packed, block.exchange(columns), head_q, first, wave_key);
+      if constexpr (B::kGivesOperand) block.give(packed, columns);
+    }
     return packed;
   } else {
     const Scoring scoring(loaded_here(block.arguments), block.batch, head_q);
@@ -100,12 +104,19 @@ FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_
   }
 }
 
-// dS, of what the other wave gave and dP.
+// dS, of what the other wave gave and dP.  `masked`: elements are hidden or, beside a mask, dropped.
 template <class B>
 FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typename B::Result& dp,
-                                     int head_q, int first, int wave_key, bool masked) {
+                                     int head_q, int first, int wave_key, bool masked,
+                                     const HeadRows& deltas = {}) {
   using Unit = typename B::Unit;
   using P = typename B::P;
+  if (B::kMasked && masked) {
+    // P is masked already.
+    mask(block, dp, first, wave_key);
+    if (block.dropout.drops()) drop_products(block, p, dp, deltas, first);
+    masked = false;
+  }
   if constexpr (!B::kFeatured && Unit::kColumns == 1 && B::kTraits.packed_fp32 && B::kDType == DType::bf16) {
     // Two at once, where an element has to be unpacked in any case.
 #pragma unroll
@@ -133,9 +144,9 @@ FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typ
 
 template <class B>
 FA_DEVICE typename B::P gradients(const B& block, typename B::Result& dp, int head_q, int first, int wave_key,
-                                  bool masked, int columns = 0) {
+                                  bool masked, int columns = 0, const HeadRows& deltas = {}) {
   const typename B::P p = block.given(columns);
-  return gradients_of(block, p, dp, head_q, first, wave_key, masked);
+  return gradients_of(block, p, dp, head_q, first, wave_key, masked, deltas);
 }
 
 // Adds what one head of q gives to the sums of a wave's keys.
@@ -159,7 +170,9 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
   };
   float number = load(tiles.begin);
   for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {
-    const bool seen = tiles.seen(first), masked = tiles.masked(first);
+    const bool seen = tiles.seen(first);
+    const bool masked =
+        B::kMasked ? uniform(tiles.masked_flag(first).sign | block.dropout.sign) < 0 : tiles.masked(first);
     workgroup_barrier();  // all waves are done with the last tile
     stage.store_rows(block.lds, block.mover());
     if (!kOverlaid) stage.store_transposed(block.lds, block.mover());
@@ -182,7 +195,8 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
       number = load(first + B::kQueries);
     }
     if (seen) {
-      if (!of_weights) packed = gradients(block, result, head_q, first, wave_key, masked);
+      if (!of_weights)
+        packed = gradients(block, result, head_q, first, wave_key, masked, 0, deltas_of(block, source));
       const typename B::Operand operand = block.operand(packed);
       multiply_transposed<Unit, typename Stage::TransposedTile, B::kSumSteps, kAtOnce, kAhead>(
           sums, Stage::transposed_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
@@ -242,7 +256,7 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
   workgroup_barrier();  // LDS is free
   store_rows(block.set);
   for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {
-    const Flag seen = tiles.seen_flag(first), masked = tiles.masked_flag(first);
+    const Flag seen = tiles.seen_flag(first), masked{tiles.masked_flag(first).sign | block.dropout.sign};
     workgroup_barrier();  // rows are there, and all waves are done with the last tile's transposes
     store_transposed();
     typename B::Result result;
@@ -257,7 +271,8 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
     load(first + B::kQueries);
     workgroup_barrier();  // P and transposes are there, and all waves are done with rows
     if (seen) {
-      if (!of_weights) packed = gradients(block, result, head_q, first, wave_key, masked);
+      if (!of_weights)
+        packed = gradients(block, result, head_q, first, wave_key, masked, 0, deltas_of(block, source));
       const typename B::Operand operand = block.operand(packed);
       multiply_transposed<Unit, typename Stage::TransposedTile, B::kSumSteps, kAtOnce, kAhead>(
           sums, Stage::transposed_of(block.lds, of_weights ? 1 : 0), operand, block.reader());

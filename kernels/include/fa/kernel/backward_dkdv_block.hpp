@@ -3,7 +3,7 @@
 #pragma once
 
 #include "fa/kernel/backward_block.hpp"
-#include "fa/kernel/scoring.hpp"
+#include "fa/kernel/late_dropout.hpp"
 #include "fa/tile/direct.hpp"
 #include "fa/tile/dropout_columns.hpp"
 #include "fa/tile/score_tile.hpp"
@@ -90,7 +90,6 @@ struct DkDvBlock {
 
   // Each wave reads its numbers per query itself.
   static constexpr bool kOwnNumbers = kPingPong && !kFeatured;
-
   // Whether one wave moves a tile's lse and another delta, a number per lane.
   static constexpr bool kNumberPerLane = kConfig.early_rows && !kFeatured;
   // A tile's numbers per query: what the first product of each role starts from, or lse and delta.  In the
@@ -135,7 +134,8 @@ struct DkDvBlock {
   const Visibility visible;
   const LdsBytes lds;
   const float factor;  // scale * log2(e)
-  int set = 0;         // of the numbers in use, where they come early, and of the tiles, where there are two
+  const LateDropout dropout;
+  int set = 0;  // of the numbers in use, where they come early, and of the tiles, where there are two
 
   FA_DEVICE DkDvBlock(BwdArguments arguments, const BwdParams& params, const Sequence& sequence, LdsBytes lds)
       : arguments(arguments),
@@ -149,7 +149,8 @@ struct DkDvBlock {
         pair(kMasked && kStaggered ? here_uniform(wave % kPairs) : wave % kPairs),  // one for both roles
         visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
         lds(lds),
-        factor(uniform(Scoring::factor_of(params))) {}
+        factor(uniform(Scoring::factor_of(params))),
+        dropout(params, kMasked) {}
 
   // The lane that reads tiles, the one that passes on results, and the thread that moves tiles.  Where
   // registers are short, their addresses are computed for each tile anew.
@@ -188,7 +189,7 @@ struct DkDvBlock {
   FA_DEVICE LdsBytes scores() const { return lds + kScoresAt; }
   FA_DEVICE bool is(Role other) const { return role == other; }
 
-  // P of a block of columns, from one wave of a pair to the other.
+  // P of a block of columns, to the other wave of a pair.
   FA_DEVICE void give(const P& packed, int columns = 0) const {
     if constexpr (kGivesOperand) {
       Operand::write(operand_area(), lane, packed);
@@ -198,10 +199,9 @@ struct DkDvBlock {
   }
   FA_DEVICE P given(int columns = 0) const {
     if constexpr (kGivesOperand) {
-      return Operand::read(operand_area() - kPairs * kOwnBytes, lane);
-    } else {
-      return Exchange::read(exchange(columns), passer());
+      if (!dropout.drops()) return Operand::read(operand_area() - kPairs * kOwnBytes, lane);
     }
+    return Exchange::read(exchange(columns), passer());
   }
   // P, which was given, or dS.
   FA_DEVICE Operand operand(const P& packed) const {
@@ -263,7 +263,7 @@ struct DkDvBlock {
   FA_DEVICE void store_number(float value, int set = 0) const {
     if constexpr (kNumberPerLane) {
       if (wave > 1) return;
-      value = wave == 0 ? shift(value) * -__builtin_amdgcn_rcpf(factor) : -value;
+      value = wave == 0 ? shift(value) * -__builtin_amdgcn_rcpf(factor) : value * dropout.minus_delta;
       ((Floats)(lds + kRowsAt))[thread] = value;
       return;
     }
@@ -272,7 +272,7 @@ struct DkDvBlock {
       value = shift(value);
       if (!kFeatured) value *= -__builtin_amdgcn_rcpf(factor);
     } else if (!kFeatured) {
-      value = -value;
+      value *= dropout.minus_delta;
     }
     ((Floats)(lds + kRowsAt + set * kSetBytes))[thread] = value;
   }

@@ -97,7 +97,8 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
 #pragma unroll
   for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
   const BwdParams& params = loaded_here(block.arguments);
-  const bool of_v = block.is(Role::weights), dropping = B::kFeatured && params.dropout_below != 0;
+  const bool of_v = block.is(Role::weights),
+             dropping = (B::kFeatured || B::kMasked) && params.dropout_below != 0;
   BwdGradient gradient = of_v ? params.dv : params.dk;
   float scale = params.scale;
   const int32_t* ends = nullptr;
@@ -109,6 +110,7 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
     pointers_together(data, ends);
     gradient.data = data;
   }
+  if constexpr (B::kMasked) scale *= params.dropout_scale;
   // dS is truncated after P was, whose gain made up for one loss only.
   const float factor = of_v ? (dropping ? params.dropout_scale : 1) : scale * kCutGain<B::kDType>;
   const Sequence& sequence = block.sequence;
@@ -118,7 +120,7 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
 #if defined(__clang_major__) && __clang_major__ < 22
   constexpr bool kAnew = true;
 #else
-  constexpr bool kAnew = B::kStaggered;
+  constexpr bool kAnew = B::kStaggered || B::kMasked;
 #endif
   // The compiler finds what follows from these before the loop, where a kernel has no scalar registers left
   // for it.

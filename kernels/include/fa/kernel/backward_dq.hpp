@@ -270,7 +270,8 @@ FA_DEVICE void store(const B& block, int wave_row, typename B::Sums& sums) {
   const int64_t at =
       offset_of(params.dq, is_ragged<B>(params.cu_seqlens_q), block.batch, block.head, sequence.q_first);
   store_gradient<typename B::Unit, B::kDType, B::kHeadDim>(
-      sums, params.dq, at, wave_row, sequence.seqlen_q, params.scale, block.lane,
+      sums, params.dq, at, wave_row, sequence.seqlen_q,
+      B::kMasked ? params.scale * params.dropout_scale : params.scale, block.lane,
       [&](int row) { return visible.begin(row) < visible.end(row); });
 }
 

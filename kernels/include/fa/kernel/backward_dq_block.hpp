@@ -86,6 +86,7 @@ struct DqBlock {
   const Visibility visible;
   const LdsBytes lds;
   const float factor;  // scale * log2(e)
+  const LateDropout dropout;
   const int stores_dscores;
 
   // Of the lane's queries: what products start from, or lse and delta.
@@ -121,6 +122,7 @@ struct DqBlock {
         visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
         lds(lds),
         factor(uniform(Scoring::factor_of(params))),
+        dropout(params, kMasked),
         stores_dscores(has_dscores<DqBlock>(arguments)) {}
 
   FA_DEVICE Tiles tiles_of(int first_row, int wave_row) const {
@@ -183,7 +185,7 @@ struct DqBlock {
       }
       lse = Scoring::shift<kDType>(kMasked ? Scoring::masked_lse(lse) : lse);
       numbers.lse[c] = kFeatured ? lse : kLateNumbers ? -lse : -lse / factor;
-      numbers.delta[c] = kFeatured ? delta : -delta;
+      numbers.delta[c] = kFeatured ? delta : kMasked ? delta * dropout.minus_delta : -delta;
     }
     return numbers;
   }
@@ -223,9 +225,7 @@ struct DqBlock {
       begin(dp, numbers.delta);
       multiply_both(*this, at, s, dp, q, dout, hide_later);
     }
-    gradients_in_place(*this, s, dp, wave_row, first, numbers, bits);
-    if (tiles.masked(first)) mask(dp, wave_row, first);
-    if (kMasked && stores_dscores != 0) store_dscores(*this, dp, wave_row, first);
+    finish(*this, dp, s, wave_row, first, tiles, numbers, starts, bits);
   }
 
   FA_DEVICE static P pack(Result& dp) {

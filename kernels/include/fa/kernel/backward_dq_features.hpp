@@ -4,6 +4,7 @@
 
 #include "fa/kernel/backward_block.hpp"
 #include "fa/kernel/dense_mask.hpp"
+#include "fa/kernel/late_dropout.hpp"
 #include "fa/kernel/scoring.hpp"
 #include "fa/tile/dropout.hpp"
 
@@ -105,6 +106,8 @@ FA_DEVICE void store_dscores(const B& block, typename B::Result& ds, int wave_ro
   const View view({base, row_bytes, p.bwd.seqlen_q}, wave_row, row_bytes);
   const int lane = here(block.lane);
   const int begin = here_uniform(first) + Unit::held_begin(lane, B::kKeys);
+  // dS is of P that was made larger because it is truncated afterwards.
+  const float of_score = p.bwd.dropout_scale * (1 / kCutGain<B::kDType>);
 #pragma unroll
   for (int c = 0; c < B::kColumns; ++c) {
     const int row = Unit::column(lane, c) * row_bytes;
@@ -113,9 +116,8 @@ FA_DEVICE void store_dscores(const B& block, typename B::Result& ds, int wave_ro
       const int key = begin + Unit::held_step(f);
       const int at = key < keys ? row + key * 4 : -16;  // which is beyond the last row
       float values[kAtOnce];
-      // dS is of P that was made larger because it is truncated afterwards.
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) values[i] = element<Unit>(ds, c, f + i) * (1 / kCutGain<B::kDType>);
+      for (int i = 0; i < kAtOnce; ++i) values[i] = element<Unit>(ds, c, f + i) * of_score;
       if constexpr (kAtOnce == 4) {
         view.write_at(at, f32x4{values[0], values[1], values[2], values[3]});
       } else {
@@ -123,6 +125,29 @@ FA_DEVICE void store_dscores(const B& block, typename B::Result& ds, int wave_ro
       }
     }
   }
+}
+
+// dS in the place of dP, with what hidden and dropped elements have; stored if `dscores` are wanted.
+template <class B>
+FA_DEVICE void finish(const B& block, typename B::Result& dp, typename B::Result& s, int wave_row, int first,
+                      const typename B::Tiles& tiles, const typename B::Numbers& numbers,
+                      const typename B::Starts& starts, uint32_t bits) {
+  // Dropout beside a mask: where there are registers for P, as part of a branch that there is anyway.
+  constexpr bool kDropsLast =
+      B::kMasked && B::kConfig.interleaved && !B::kDirect && B::kConfig.waves_per_simd <= 2;
+  if constexpr (B::kMasked && !kDropsLast) {
+    if (block.dropout.drops())
+      drop_products(block, dp, wave_row, first,
+                    B::kKeepsStarts ? reinterpret_cast<const float*>(&starts.dp) : numbers.delta);
+  }
+  gradients_in_place(block, s, dp, wave_row, first, numbers, bits);
+  if constexpr (!kDropsLast) {
+    if (tiles.masked(first)) block.mask(dp, wave_row, first);
+  } else if (uniform(tiles.masked_flag(first).sign | block.dropout.sign) < 0) {
+    if (block.dropout.drops()) drop_gradients(block, dp, s, wave_row, first, numbers.delta);
+    if (tiles.masked(first)) block.mask(dp, wave_row, first);
+  }
+  if (B::kMasked && block.stores_dscores != 0) store_dscores(block, dp, wave_row, first);
 }
 
 }  // namespace fa

@@ -55,17 +55,20 @@ struct Moves {
   Stage stage;
   float number = 0;
   Flag seen = {0}, masked = {0};  // of the tile that was loaded last
+  const int dropping;             // LateDropout's sign
   // What the first product of a tile begins with is slope * number + start.  Lanes that have the same row
   // add up: half of `start` is from those that have no number.
   int place;
   float slope, start;
 
   FA_DEVICE Moves(const B& block, const BwdParams& params, int head_q)
-      : moves(!B::kHalfMoves || !block.is(Role::weights)) {
+      : moves(!B::kHalfMoves || !block.is(Role::weights)), dropping(block.dropout.sign) {
     if constexpr (B::kOwnNumbers) {
       const bool of_weights = block.is(Role::weights);
       const float inverse = __builtin_amdgcn_rcpf(block.factor);
-      slope = uniform(of_weights ? -Scoring::kLog2e * inverse : -1.0f);
+      slope = uniform(of_weights   ? -Scoring::kLog2e * inverse
+                      : B::kMasked ? LateDropout::of_delta(params)
+                                   : -1.0f);
       start = uniform(of_weights ? Scoring::kGain<B::kDType> * 0.5f * inverse : 0.0f);
       const int row = Unit::slot_of_row(Unit::a_row(block.lane), B::kQueries);
       constexpr int kNowhere = 1 << 20;  // reads as zero
@@ -125,7 +128,7 @@ struct Moves {
 
   FA_DEVICE void see(const typename B::Tiles& tiles, int from) {
     seen.sign = uniform(tiles.seen_flag(from).sign);
-    masked.sign = uniform(tiles.masked_flag(from).sign);
+    masked.sign = uniform(tiles.masked_flag(from).sign) | dropping;
   }
 
   // What the first product of the tile begins with.

@@ -47,7 +47,7 @@ namespace fa {
 // dq_blocks: blocks of kSumRows queries of one head, in dq_sums.
 
 // MaskedBwdParams: the only argument of fa_bwd_dkdv_masked_* and fa_bwd_dq_masked_*, which come in the places
-// of dkdv and dq: bwd, which has no cu_seqlens, alibi_slopes, softcap nor dropout, and the mask of
+// of dkdv and dq: bwd, which has no cu_seqlens, alibi_slopes nor softcap, and the mask of
 // MaskedParams. dscores (batch, nheads, seqlen_q, mask_keys(seqlen_k)), fp32, contiguous, or null: where dq
 // writes dS, the gradients of the scores, of those tiles that it visits.  seqlen_k is then below
 // kMaxRowStride.

@@ -171,8 +171,10 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
         if constexpr (B::kTraits.separate_acc_vgprs) Unit::settle(result[0]);
         Worked<B> copy(result);
         // First, so that a masked tile takes the same code as others.
-        if (!B::kFeatured && masked) mask(block, copy.result, first, wave_key);
-        packed = gradients_of(block, given, copy.result, head_q, first, wave_key, B::kFeatured && masked);
+        constexpr bool kFirst = !B::kFeatured && !B::kMasked;
+        if (kFirst && masked) mask(block, copy.result, first, wave_key);
+        packed = gradients_of(block, given, copy.result, head_q, first, wave_key, !kFirst && masked,
+                              moves.numbers);
       } else if constexpr (B::kWithDq) {
         // Opaque, or the compiler makes zeros for tiles that are seen, too.
 #pragma unroll

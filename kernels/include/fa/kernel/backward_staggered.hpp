@@ -41,9 +41,10 @@ struct Staggered {
   // A wave's work on a tile; `at` is its set.  `meanwhile()` is done behind the first product; with
   // dQ, before all.  With a mask, `start` is what scores begin with, and `load_mask()` is done when they are
   // no longer needed.
-  template <class Term, class Meanwhile, class LoadMask>
-  FA_DEVICE void find(int first, const Term& term, int at, int odd, int tile, const Meanwhile& meanwhile,
-                      typename B::Result& start, const LoadMask& load_mask) const {
+  template <class Numbers, class Term, class Meanwhile, class LoadMask>
+  FA_DEVICE void find(int first, const Numbers& numbers, const Term& term, int at, int odd, int tile,
+                      const Meanwhile& meanwhile, typename B::Result& start,
+                      const LoadMask& load_mask) const {
     const bool of_weights = block.is(Role::weights);
     if constexpr (B::kWithDq) {
       // First: the loads that this turn waits for in its end, and the additions, for which it would wait too.
@@ -62,9 +63,9 @@ struct Staggered {
       if constexpr (!B::kWithDq) meanwhile();
       typename B::P packed;
       if (of_weights) {
-        packed = weights(result, first, odd, tile);
+        packed = weights(result, first, numbers.cursor, odd, tile);
       } else {
-        packed = gradients(result, first, odd ^ 1, tile);
+        packed = gradients(result, first, numbers, odd ^ 1, tile);
       }
       load_mask();
       __builtin_amdgcn_s_setprio(2);
@@ -82,28 +83,54 @@ struct Staggered {
   }
 
   // P of a tile.
-  FA_DEVICE typename B::P weights(const typename B::Result& result, int first, int odd, int tile) const {
+  FA_DEVICE typename B::P weights(const typename B::Result& result, int first, const Cursor<B>& cursor,
+                                  int odd, int tile) const {
     Exponentials<B> scores(result);
     __builtin_amdgcn_s_setprio(1);
     scores.part(block, 0, 1);
     // Also where there are rows beyond the last, which are copies of it.
     if (tiles.masked_flag(first)) mask(block, scores.s.result, first, wave_key);
-    const typename B::P packed = B::P::of([&](int, int f) { return element<Unit>(scores.s.result, 0, f); });
-    B::Exchange::write(block.exchange(0) + exchange_at(odd, tile), block.lane, packed);
+    typename B::P packed = B::P::of([&](int, int f) { return element<Unit>(scores.s.result, 0, f); });
+    const LdsBytes exchange = block.exchange(0) + exchange_at(odd, tile);
+    B::Exchange::write(exchange, block.lane, packed);
+    if (B::kMasked && block.dropout.drops()) {
+      drop_weights(block, packed, exchange, head_of(cursor, first), first, wave_key);
+    }
     return packed;
   }
   FA_DEVICE void add_to_dq(int odd, int tile) const {
     dq.add(block, dq_sums.of(tile), 0, Nothing(), scores_at(odd, tile));
   }
 
+  // Whether the cursor is at the next head already.
+  FA_DEVICE static bool is_beyond(const Cursor<B>& cursor, int first) {
+    return here_uniform(cursor.first) <= first;
+  }
+  FA_DEVICE int head_of(const Cursor<B>& cursor, int first) const {
+    const BwdParams& params = loaded_here(block.arguments);
+    const float group =
+        static_cast<float>(params.nheads) * __builtin_amdgcn_rcpf(static_cast<float>(params.nheads_k));
+    const int left = cursor.heads + (is_beyond(cursor, first) ? 1 : 0);
+    return (block.head_k + 1) * uniform(static_cast<int>(group + 0.5f)) - 1 - left;
+  }
+  template <class Numbers>
+  FA_DEVICE HeadRows deltas_of(const Numbers& numbers, int first) const {
+    const int64_t head = loaded_here(block.arguments).lse_head * static_cast<int64_t>(sizeof(float));
+    return {numbers.numbers - (is_beyond(numbers.cursor, first) ? head : 0), sizeof(float),
+            block.sequence.seqlen_q};
+  }
+
   // dS of a tile.
-  FA_DEVICE typename B::P gradients(const typename B::Result& result, int first, int odd, int tile) const {
+  template <class Numbers>
+  FA_DEVICE typename B::P gradients(const typename B::Result& result, int first, const Numbers& numbers,
+                                    int odd, int tile) const {
     const typename B::P given = B::Exchange::read(block.exchange(0) + exchange_at(odd, tile), block.lane);
     // Where dS is also handed on, the other wave waits for it.
     __builtin_amdgcn_s_setprio(B::kWithDq ? 2 : 1);
     Worked<B> copy(result);
-    typename B::P packed =
-        gradients_of(block, given, copy.result, 0, first, wave_key, tiles.masked_flag(first));
+    const Flag masked{tiles.masked_flag(first).sign | block.dropout.sign};
+    typename B::P packed = gradients_of(block, given, copy.result, 0, first, wave_key, masked,
+                                        masked ? deltas_of(numbers, first) : HeadRows{});
     leave(packed, odd, tile);
     return packed;
   }
@@ -205,7 +232,7 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
           if constexpr (Mask::kEarly) given.load(own_words, next_first);
         }
         work.find(
-            first + tile * B::kQueries,
+            first + tile * B::kQueries, numbers,
             [&](typename B::Result& result) { result[0] = Unit::broadcast_half(term, block.lane, tile); }, at,
             odd, tile,
             [&] {

@@ -50,4 +50,18 @@ FA_DEVICE uint32_t kept_bits(const B& block, const typename B::Drop& dropout, in
   });
 }
 
+// The same beside a mask, for loops that keep nothing of dropout in registers.
+template <class B>
+FA_DEVICE uint32_t late_bits(const B& block, int first, int wave_row) {
+  const FwdParams& params = reloaded(kernel_arguments());
+  const auto word = [&](int i) {
+    return static_cast<uint32_t>(uniform(static_cast<int>(params.rng_state[i])));
+  };
+  const typename B::Drop dropout{params.dropout_below, {word(0), word(1)}};
+  const int lane = here(block.lane);
+  return dropout.kept_in_turn(here_uniform(first), lane, [&](int c, unsigned group) {
+    return dropout_words(dropout.key, block.batch, block.head, wave_row + B::Unit::column(lane, c), group);
+  });
+}
+
 }  // namespace fa

@@ -56,8 +56,8 @@ namespace fa {
 // no dropout; dropout_scale, 1 / (1 - dropout_p), is that of the probabilities that are kept.
 
 // MaskedParams: the only argument of every fa_fwd_masked_* kernel: fwd, which has none of the tensors that
-// are optional, no softcap and no dropout, and a mask (batch, nheads, seqlen_q, seqlen_k) by its strides, 0
-// where it is the same for all.  mask_kind, a MaskKind: what an element is.  Bytes are 0, which hides the
+// are optional but rng_state, and no softcap, and a mask (batch, nheads, seqlen_q, seqlen_k) by its strides,
+// 0 where it is the same for all.  mask_kind, a MaskKind: what an element is.  Bytes are 0, which hides the
 // key, or 1; other elements are added to the score, and -inf hides the key.  Rows are contiguous and have
 // mask_keys(seqlen_k) elements; the address, in elements, and the strides are multiples of kAlignedElements,
 // and mask_row is below kMaxRowStride.  A window hides keys besides.  Grid and block as of fa_fwd_*

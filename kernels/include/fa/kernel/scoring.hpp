@@ -42,9 +42,10 @@ struct Scoring {
         kept(p.dropout_below == 0 ? 1 : p.dropout_scale),
         key{0, 0} {
     if (p.alibi_slopes != nullptr) slope = uniform(p.alibi_slopes[batch * p.alibi_batch + head]) * kLog2e;
-    if (below != 0) key = {word(p, 0), word(p, 1)};
+    if (below != 0) key = key_of(p);
   }
 
+  FA_DEVICE static PhiloxKey key_of(const BwdParams& p) { return {word(p, 0), word(p, 1)}; }
   FA_DEVICE bool drops() const { return below != 0; }
 
   // The product q.k becomes the score times log2(e), without ALiBi.

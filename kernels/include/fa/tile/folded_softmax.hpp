@@ -4,25 +4,18 @@
 // Most tiles need no maximum: the sum of a tile's exponentials, needed anyway, shows when scores have risen
 // too far above the shift (a P that overflows makes it inf).  Only then, and at a column's first visible key,
 // the maximum is found, the shift moves to it, O and the sum are corrected and the tile's exponentials taken
-// again.  P stays below kHighest, which loses nothing in fp32 or the 16-bit types.  Shift and floor are the
-// same in all lanes of a column; each lane sums its own keys, and the sums are joined at the end.
+// again.  P stays below kHighestSum, which loses nothing in fp32 or the 16-bit types.  Shift and floor are
+// the same in all lanes of a column; each lane sums its own keys, and the sums are joined at the end.
 //
 // A large shift (`is_far`) is rounded so coarsely that the P of the maximum is off: truncated on its way to O
 // but not in the sum, it could change a 16-bit output.  There the truncated P are summed.  With a small shift
 // that would make the log-sum-exp too inaccurate.
 #pragma once
 
-#include "fa/arch/device.hpp"
+#include "fa/tile/dropout.hpp"
+#include "fa/tile/far_below.hpp"
 
 namespace fa {
-
-// Of the shift, what products do not start from.
-template <bool kThere, int kColumns>
-struct FarBelow {};
-template <int kColumns>
-struct FarBelow<true, kColumns> {
-  float below[kColumns] = {};
-};
 
 // kStartsShifted: S starts from the shift; else from 0, for scores that change before softmax. kDualIssue:
 // some values are kept twice or in neighbouring registers, because instructions issued in pairs take their
@@ -39,8 +32,6 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
   static constexpr int kColumns = Unit::kColumns;
   static constexpr int kElements = kSteps * Unit::kRows;  // of a column
   static constexpr float kNone = -__builtin_inff();
-  static constexpr float kHighest = 1024;  // sum of a lane's P of one tile
-
   static constexpr float kFar = 1024;  // shifts beyond this sum truncated P; error below it: 2^-13
 
   float c;
@@ -70,9 +61,10 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
   }
 
   // Takes the scores of kSteps * kM keys in and gives their exponentials back in place; kOut steps of O
-  // are rescaled.
-  template <int kOut, class Mask>
-  FA_DEVICE void update(C* s, C* o, int lane, int /* hidden */, const Mask& mask) {
+  // are rescaled.  `kept()`: dropout's bits, with kFarBelow.
+  template <int kOut, class Mask, class Kept = int>
+  FA_DEVICE void update(C* s, C* o, int lane, int /* hidden */, const Mask& mask,
+                        [[maybe_unused]] const Kept& kept = 0) {
     mask();
     if constexpr (!kStartsShifted) {
 #pragma unroll
@@ -82,7 +74,15 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     float added[kColumns];
     if (unseen != 0) raise<kOut, kDualIssue || kFarBelow || kTogether>(s, o, lane);
     exponentiate(s, p, added);
-    if (any_lane<Unit::kWave>(largest(added) > kHighest)) {
+    if constexpr (kFarBelow) {
+      if (any_lane<Unit::kWave>(!(largest(added) <= uniform(this->highest)))) {
+        if (any_lane<Unit::kWave>(largest(added) > kHighestSum)) {
+          raise<kOut, false>(s, o, lane);
+          exponentiate(s, p, added);
+        }
+        if (this->drops()) Dropout<Unit, kSteps * Unit::kM>::apply(p, kept());
+      }
+    } else if (any_lane<Unit::kWave>(largest(added) > kHighestSum)) {
       raise<kOut, false>(s, o, lane);
       exponentiate(s, p, added);
     }

@@ -44,6 +44,37 @@ struct Packed {
     }
   }
 
+  // Makes those elements of column c negative whose bits are set; none is so far.
+  FA_DEVICE void negate(int c, uint32_t bits) {
+    static_assert(kHeld <= 16, "even ones and odd ones have half a word each");
+    const uint32_t apart = (bits & 0x5555u) | (bits & 0xaaaau) << 15;
+#pragma unroll
+    for (int f = 0; f < kHeld; f += 2) {
+      const uint32_t word = chunk[c][f / kChunk][f % kChunk / 2];
+      chunk[c][f / kChunk][f % kChunk / 2] = here(word | (apart << (15 - f) & 0x80008000u));
+    }
+  }
+  // With 0 for negative elements.
+  FA_DEVICE Packed without_negative() const {
+    typedef int16_t Pair __attribute__((ext_vector_type(2)));
+    Packed found;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+      for (int f = 0; f < kHeld; f += 2) {
+        const uint32_t word = chunk[c][f / kChunk][f % kChunk / 2];
+        const Pair both = __builtin_elementwise_max(__builtin_bit_cast(Pair, word), Pair(0));
+        found.chunk[c][f / kChunk][f % kChunk / 2] = __builtin_bit_cast(uint32_t, both);
+      }
+    }
+    return found;
+  }
+  // Every bit set where an element is negative, else none.
+  FA_DEVICE uint32_t negative(int c, int f) const {
+    const uint32_t word = chunk[c][f / kChunk][f % kChunk / 2];
+    return static_cast<uint32_t>(static_cast<int>(f % 2 == 0 ? word << 16 : word) >> 31);
+  }
+
   // element(c, f) * x.  A fused multiply-add takes an element of fp16 as it is.
   FA_DEVICE float times(int c, int f, float x) const {
     if constexpr (kDType == DType::fp16) return __builtin_fmaf(element(c, f), x, 0);

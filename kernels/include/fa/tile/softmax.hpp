@@ -27,13 +27,17 @@ struct Softmax {
 
   static constexpr float kSlack = 8;  // log2 of the largest P
 
+  // Numbers that have all bits of one of these are NaN.
+  static constexpr int kIsFar = kFarBelow ? static_cast<int>(0xffe00000) : -1;
+  static constexpr int kDropping = 0x7fd00000, kOnlyDropping = 0x00100000;
+
   static constexpr float kFar = 1024;  // offsets beyond this subtract top first; error below it: 2^-15
 
   FA_DEVICE static float gain_log2() { return __builtin_log2f(Unit::kGain); }
 
   float c;
   float slack;          // kSlack in units of scores; in a scalar register
-  int far = 0;          // -1: yes; in a scalar register
+  int far = 0;          // kIsFar: yes; beside a mask also kDropping; in a scalar register
   float top[kColumns];  // -inf before the first visible key
   float offset[kColumns];
   float sum[kColumns];
@@ -59,16 +63,20 @@ struct Softmax {
 
   // Takes the scores of kSteps * kM keys in and gives their exponentials back in place; kOut steps of O
   // are rescaled.  `hidden`: negative where `mask()` has to hide some of the keys.  Few tiles need a
-  // correction or, with `far`, a subtraction, so one branch is for both: a comparison with NaN always asks
-  // for it.
-  template <int kOut, class Mask>
-  FA_DEVICE void update(C* s, C* o, int lane, int hidden, const Mask& mask) {
+  // correction or, with `far`, a subtraction, so one branch is for both, and for dropout beside a mask, of
+  // which `kept()` are the bits: a comparison with NaN always asks for it.
+  template <int kOut, class Mask, class Kept = int>
+  FA_DEVICE void update(C* s, C* o, int lane, int hidden, const Mask& mask,
+                        [[maybe_unused]] const Kept& kept = 0) {
     float highest[kColumns];
     if (hidden < 0) mask();
     const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
     if (any_lane<Unit::kWave>(rises(highest, s, limit))) {
       if (any_lane<Unit::kWave>(rises(highest, s, slack))) raise<kOut>(highest, o, lane);
-      if (far != 0) subtract_top(s);
+      if (is_far()) subtract_top(s);
+      if constexpr (kFarBelow) {
+        if ((far & kOnlyDropping) != 0) drop(s, kept());
+      }
     }
     exponentiate(s);
   }
@@ -109,6 +117,9 @@ struct Softmax {
     }
   }
 
+  // Beside a mask, before the first tile.
+  FA_DEVICE void drop_if(bool drops) { far = drops ? kDropping : 0; }
+
   // Sums over whole columns, in every lane of the column.
   FA_DEVICE void join_sums(int lane) {
 #pragma unroll
@@ -138,6 +149,22 @@ struct Softmax {
 
  private:
   static constexpr int kElements = kSteps * Unit::kRows;  // of a column
+
+  FA_DEVICE bool is_far() const { return kFarBelow ? far < 0 : far != 0; }
+
+  // Scores whose probabilities are dropped count in the sum, and become -inf.
+  FA_DEVICE void drop(C* s, uint32_t kept) {
+    static_assert(kColumns == 1 && kElements <= 32, "a bit for each");
+#pragma unroll
+    for (int f = 0; f < kElements; ++f) {
+      float& score = reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows];
+      const float value = here(score);
+      const bool is_kept = (kept << (32 - kElements + f) & 0x80000000u) != 0;
+      const float p = __builtin_amdgcn_exp2f(__builtin_fmaf(value, c, offset[0]));
+      sum[0] += is_kept ? 0 : p;
+      score = is_kept ? value : kNone;
+    }
+  }
 
   FA_DEVICE void exponentiate(C* s) {
     static_assert(kColumns == 1, "neighbours belong to one column");
@@ -203,7 +230,7 @@ struct Softmax {
   template <int kOut>
   FA_DEVICE void raise(const float* highest, C* o, int lane) {
     C factors;
-    bool large = far != 0;
+    bool large = is_far();
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       const float factor = raise_column(column, highest[column], lane);
@@ -211,10 +238,10 @@ struct Softmax {
 #pragma unroll
       for (int row = 0; row < Unit::kRows; ++row) factors[row * kColumns + column] = factor;
     }
-    far = any_lane<Unit::kWave>(large) ? -1 : 0;
+    far = any_lane<Unit::kWave>(large) ? far | kIsFar : kFarBelow ? far : 0;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column)
-      offset[column] = far != 0 ? gain_log2() : offset[column];
+      offset[column] = is_far() ? gain_log2() : offset[column];
 #pragma unroll
     for (int step = 0; step < kOut; ++step) {
       Unit::settle(o[step]);
