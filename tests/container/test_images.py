@@ -40,10 +40,13 @@ def test_the_builder_image_is_built_once(builder, job, package, context):
 
 @pytest.mark.parametrize("user", ["0:0", NOBODY])
 def test_the_check_passes_for_every_user_without_a_network(builder, job, logs, user):
-    argv = ["check-image", *job.archs]
-    said = docker.run_in(builder.facts["ref"], argv, user=user, log=logs / "check.log").stdout
+    """Of two archs: an image is not finished before it has passed the check of all."""
+    archs = job.archs[:2]
+    said = docker.run_in(
+        builder.facts["ref"], ["check-image", *archs], user=user, log=logs / "check.log"
+    ).stdout
     assert [line for line in said.splitlines() if line.startswith("device code: ")] == [
-        f"device code: {arch}" for arch in job.archs
+        f"device code: {arch}" for arch in archs
     ]
     assert "check-image:" not in said
 

@@ -3,7 +3,8 @@
 Each scenario is a process of its own, because the wheel's library caches what it knows of a device, and a
 hang must count as a failure.  It is a fork of this process, which has imported torch and has called nothing:
 the runtime reads its settings at the first call.  Needs the installed wheel and, from
-wheel_builder/verify/stage.py, the runtime in LD_PRELOAD and FA_FAKE_HIP_DISASSEMBLY.
+wheel_builder/verify/stage.py, the runtime in LD_PRELOAD, FA_FAKE_HIP_DISASSEMBLY and, of each arch in the
+table, the features in FA_FEATURES.
 
 Scenarios are those of gfx942, whose kernels and instructions they name, unless a test says ``needs_archs`` or
 has a parameter ``arch``.  Where the wheel lacks the arch the test is left out.

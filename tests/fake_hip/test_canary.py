@@ -622,21 +622,14 @@ def test_the_calls_that_close_a_hole_are_needed(play, wrong, hole):
     assert shown["fallbacks"] == []
 
 
-# With how many families of fused kernels each arch has.
 OF_EACH_UNIT = ("gfx942:sramecc+:xnack-", "gfx1030", "gfx1100", "gfx1201")
-ARCHS = {
-    "gfx908:sramecc+:xnack-": 6,
-    "gfx90a:sramecc+:xnack-": 6,
-    "gfx942:sramecc+:xnack-": 6,
-    "gfx950:sramecc+:xnack-": 6,
-    "gfx1030": 0,
-    "gfx1100": 6,
-    "gfx1102": 6,
-    "gfx1151": 6,
-    "gfx1201": 6,
-}
-WITHOUT_LATENT = ("gfx908", "gfx1030")
-WITH_HEAD_DIM_80 = ("gfx11", "gfx12")
+ARCHS = json.loads(os.environ["FA_FEATURES"])
+# How many families all archs have, and how many more come with a feature; without FA_FULL of some head dims.
+FAMILIES, MORE = (
+    (36, {"atomic_fadd_f32": 6, "latent_d576": 2, "steps_of_16": 2})
+    if FULL
+    else (12, {"atomic_fadd_f32": 1, "latent_d576": 2})
+)
 # Every family passes with room to spare, and uses no more than this share of what is allowed: a check that
 # kernels pass by a hair would alarm falsely one day.
 MARGIN = 0.7
@@ -701,10 +694,7 @@ def test_no_family_alarms_falsely_and_each_is_executed(scenario, arch):
     masked = [] if FULL else [("fp16", 128), ("bf16", 64)]
     shown = scenario(f"{BEGIN}\nCHOSEN, MASKED = {chosen}, {masked}\n{ALL_FAMILIES}", arch=arch)
     assert set(shown["problems"].values()) == {""}, shown["problems"]
-    fused = ARCHS[arch] if FULL else min(1, ARCHS[arch])
-    latent = 0 if arch.partition(":")[0] in WITHOUT_LATENT else 2
-    eighty = 2 if FULL and arch.startswith(WITH_HEAD_DIM_80) else 0
-    assert len(shown["problems"]) == fused + latent + eighty + (36 if FULL else 12)
+    assert len(shown["problems"]) == FAMILIES + sum(MORE.get(feature, 0) for feature in ARCHS[arch])
     executed = {name: share for name, share in shown["executed"].items() if OWN_HEAD_DIM.search(name)}
     assert {name: share for name, share in executed.items() if share < EXECUTED} == {}
     assert {name: share for name, share in shown["used"].items() if share > MARGIN} == {}

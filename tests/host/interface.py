@@ -87,6 +87,11 @@ def generate():
     return module
 
 
+# Most sources are compiled as one file, in less than half the time, as each reads the same headers again.
+# Not those with names of their own that others have, too, which the compiler refuses.
+ALONE = ("append_arguments", "bwd_arguments", "mla_arguments", "relabel")
+
+
 def compile_library(builder_image, folder):
     """The library with the support table's instances, whose code objects are a few bytes each."""
     made = generate()
@@ -97,9 +102,13 @@ def compile_library(builder_image, folder):
     (folder / "registry.inc").write_text(made.registry_inc(instances, archs))
     (folder / "fatbin.S").write_text(made.fatbin_s(instances))
     include = [f"-I{folder}", f"-I{Path(__file__).with_name('runtime')}"]
-    sources = [*sorted(HOST.glob("*.cpp")), Path(__file__).with_name("runtime.cpp"), folder / "fatbin.S"]
+    sources = [*sorted(HOST.glob("*.cpp")), Path(__file__).with_name("runtime.cpp")]
+    alone = [file for file in sources if file.stem in ALONE]
+    together = folder / "together.cpp"
+    together.write_text("".join(f'#include "{file}"\n' for file in sources if file not in alone))
     flags = ("-shared", "-fPIC", "-fsanitize=undefined", "-fsanitize-trap=undefined")
-    return compile_program(builder_image, folder / "libinterface.so", *flags, *include, *sources)
+    given = (*flags, *include, together, *alone, folder / "fatbin.S")
+    return compile_program(builder_image, folder / "libinterface.so", *given)
 
 
 class Library:

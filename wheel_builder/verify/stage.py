@@ -6,11 +6,11 @@ fails or none ran.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.base.archs import served_by
+from wheel_builder.base.archs import known_archs, served_by
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
@@ -32,6 +32,7 @@ SHIM = "shim/flash_attn"  # the package of the distribution flash-attn, which th
 MACHINES = "tests/machines.py"  # for tests of the doctor
 ERROR_TESTS = "tests/fake_hip"
 NEEDED = (TESTS, SHIM, MACHINES, ERROR_TESTS, CONTROL, *SHARED)
+FEATURES = "FA_FEATURES"  # for ERROR_TESTS
 RECORD = "record.json"
 THIS = "this wheel"
 EARLIER = (
@@ -123,9 +124,14 @@ def _suites(
             fake_hip=fake_hip,
             disassembly=disassembly,
             checkout=checkout,
-            env=selected,
+            env={**selected, FEATURES: json.dumps(_features())},
         ),
     }
+
+
+def _features() -> Mapping[str, Sequence[str]]:
+    """The features of each arch, by its device's name, from the table, which tests there do not have."""
+    return {arch.device_name: sorted(arch.features) for arch in known_archs().values()}
 
 
 def _run_suites(
