@@ -77,6 +77,7 @@ struct MaskedTiles {
   }
 
   FA_DEVICE typename B::Tiles seen_of(typename B::Tiles tiles) const {
+    if constexpr (B::kMasks == Masks::biases) return tiles;
     const int begin = seen_begin / B::kKeys * B::kKeys;
     tiles.begin = tiles.begin < begin ? begin : tiles.begin;
     tiles.end = tiles.end < seen_end ? tiles.end : seen_end;
