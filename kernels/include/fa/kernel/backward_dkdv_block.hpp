@@ -134,7 +134,7 @@ struct DkDvBlock {
   const Visibility visible;
   const LdsBytes lds;
   const float factor;  // scale * log2(e)
-  const LateDropout dropout;
+  const LateDropout<kMasked> dropout;
   int set = 0;  // of the numbers in use, where they come early, and of the tiles, where there are two
 
   FA_DEVICE DkDvBlock(BwdArguments arguments, const BwdParams& params, const Sequence& sequence, LdsBytes lds)
@@ -150,7 +150,7 @@ struct DkDvBlock {
         visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
         lds(lds),
         factor(uniform(Scoring::factor_of(params))),
-        dropout(params, kMasked) {}
+        dropout(params) {}
 
   // The lane that reads tiles, the one that passes on results, and the thread that moves tiles.  Where
   // registers are short, their addresses are computed for each tile anew.
@@ -263,7 +263,7 @@ struct DkDvBlock {
   FA_DEVICE void store_number(float value, int set = 0) const {
     if constexpr (kNumberPerLane) {
       if (wave > 1) return;
-      value = wave == 0 ? shift(value) * -__builtin_amdgcn_rcpf(factor) : value * dropout.minus_delta;
+      value = wave == 0 ? shift(value) * -__builtin_amdgcn_rcpf(factor) : dropout.minus_delta(value);
       ((Floats)(lds + kRowsAt))[thread] = value;
       return;
     }
@@ -272,7 +272,7 @@ struct DkDvBlock {
       value = shift(value);
       if (!kFeatured) value *= -__builtin_amdgcn_rcpf(factor);
     } else if (!kFeatured) {
-      value *= dropout.minus_delta;
+      value = dropout.minus_delta(value);
     }
     ((Floats)(lds + kRowsAt + set * kSetBytes))[thread] = value;
   }

@@ -86,7 +86,7 @@ struct DqBlock {
   const Visibility visible;
   const LdsBytes lds;
   const float factor;  // scale * log2(e)
-  const LateDropout dropout;
+  const LateDropout<kMasked> dropout;
   const int stores_dscores;
 
   // Of the lane's queries: what products start from, or lse and delta.
@@ -122,7 +122,7 @@ struct DqBlock {
         visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
         lds(lds),
         factor(uniform(Scoring::factor_of(params))),
-        dropout(params, kMasked),
+        dropout(params),
         stores_dscores(has_dscores<DqBlock>(arguments)) {}
 
   FA_DEVICE Tiles tiles_of(int first_row, int wave_row) const {
@@ -185,7 +185,7 @@ struct DqBlock {
       }
       lse = Scoring::shift<kDType>(kMasked ? Scoring::masked_lse(lse) : lse);
       numbers.lse[c] = kFeatured ? lse : kLateNumbers ? -lse : -lse / factor;
-      numbers.delta[c] = kFeatured ? delta : kMasked ? delta * dropout.minus_delta : -delta;
+      numbers.delta[c] = kFeatured ? delta : dropout.minus_delta(delta);
     }
     return numbers;
   }

@@ -129,8 +129,11 @@ struct Staggered {
     __builtin_amdgcn_s_setprio(B::kWithDq ? 2 : 1);
     Worked<B> copy(result);
     const Flag masked{tiles.masked_flag(first).sign | block.dropout.sign};
-    typename B::P packed = gradients_of(block, given, copy.result, 0, first, wave_key, masked,
-                                        masked ? deltas_of(numbers, first) : HeadRows{});
+    HeadRows deltas{};
+    if constexpr (B::kMasked) {
+      if (masked) deltas = deltas_of(numbers, first);
+    }
+    typename B::P packed = gradients_of(block, given, copy.result, 0, first, wave_key, masked, deltas);
     leave(packed, odd, tile);
     return packed;
   }

@@ -100,7 +100,8 @@ struct StaggeredNumbers {
       : cursor(tiles, group, block.is(Role::weights) ? 0 : 1) {
     const bool of_weights = block.is(Role::weights);
     const float inverse = kPlain ? 1 / Scoring::kLog2e : __builtin_amdgcn_rcpf(block.factor);
-    slope = uniform(!of_weights ? block.dropout.minus_delta : kPlain ? -1.0f : -Scoring::kLog2e * inverse);
+    const float of_delta = B::kMasked ? late_minus(params) : -1.0f;
+    slope = uniform(of_weights ? (kPlain ? -1.0f : -Scoring::kLog2e * inverse) : of_delta);
     start = uniform(of_weights ? Scoring::kGain<B::kDType> * inverse : 0.0f);
     const int own = Unit::slot_of_row(Unit::a_row(block.lane), B::kQueries);
     row =

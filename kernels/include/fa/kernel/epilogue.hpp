@@ -21,12 +21,12 @@ FA_DEVICE int late_lane(const B& block) {
   return B::kMasked && B::kConfig.short_prologue ? own_lane<B::Unit::kWave>() : block.lane;
 }
 
-// Of probabilities that dropout keeps.  Beside a mask it is loaded here, so that it takes no register through
-// the loop; without dropout it is 1.
+// Of probabilities that dropout keeps beside a mask: loaded here, so that it takes no register through the
+// loop.  1 without dropout.
 template <class B>
-FA_DEVICE float kept_factor(const B& block) {
+FA_DEVICE float late_factor() {
   if constexpr (B::kMasked) return reloaded(kernel_arguments()).dropout_scale;
-  return B::kDrops && block.params.dropout_below != 0 ? block.params.dropout_scale : 1;
+  return 1;
 }
 
 // Rows of queries with a short prologue, by 32-bit offsets from the wave's first.
@@ -76,7 +76,7 @@ FA_DEVICE void store_by_buffer(const B& block, int wave_row, const typename B::O
   const int64_t row_bytes = static_cast<int64_t>(static_cast<uint32_t>(params.o_row) * 2);
   const typename B::OutView out({out_base, row_bytes, sequence.seqlen_q}, wave_row);
   const typename B::LseView lse({lse_base, sizeof(float), sequence.seqlen_q}, wave_row);
-  const float kept = kept_factor(block);
+  const float kept = B::kDrops && params.dropout_below != 0 ? params.dropout_scale : late_factor<B>();
 #pragma unroll
   for (int c = 0; c < Unit::kColumns; ++c) {
     const int column = Unit::column(block.lane, c);
@@ -124,7 +124,7 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o,
   }
   char* out = static_cast<char*>(params.out) +
               (in_batch * params.o_batch + head_q * params.o_head + at * params.o_row) * 2;
-  const float kept = kept_factor(block);
+  const float kept = B::kDrops && params.dropout_below != 0 ? params.dropout_scale : late_factor<B>();
   const float factor = softmax.inverse_sum(c) * (B::kOutUnit * kept);
   char* held = out + held_byte<Unit, B::kValueDim>(block.lane, block.first_out_step());
   store_column<Unit, B::kDType, B::kOutSteps>(o, c, factor, softmax.sees_a_key(c), [=](int byte, auto words) {

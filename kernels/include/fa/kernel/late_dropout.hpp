@@ -12,18 +12,27 @@
 
 namespace fa {
 
-struct LateDropout {
-  int sign;           // -1: there is dropout; as tile_range.hpp's flags
-  float minus_delta;  // by what delta is multiplied
+// By what delta is multiplied, for products to begin with.
+FA_DEVICE float late_minus(const BwdParams& params) { return -__builtin_amdgcn_rcpf(params.dropout_scale); }
 
-  // `there`: the kernel has a mask.
-  FA_DEVICE LateDropout(const BwdParams& params, bool there)
-      : sign(there ? uniform(params.dropout_below != 0 ? -1 : 0) : 0),
-        minus_delta(there ? uniform(of_delta(params)) : -1.0f) {}
-  FA_DEVICE static float of_delta(const BwdParams& params) {
-    return -__builtin_amdgcn_rcpf(params.dropout_scale);
-  }
+// kThere: the kernel has a mask.
+template <bool kThere>
+struct LateDropout {
+  int sign;     // -1: there is dropout; as tile_range.hpp's flags
+  float minus;  // see late_minus
+
+  FA_DEVICE explicit LateDropout(const BwdParams& params)
+      : sign(uniform(params.dropout_below != 0 ? -1 : 0)), minus(uniform(late_minus(params))) {}
   FA_DEVICE bool drops() const { return sign != 0; }
+  FA_DEVICE float minus_delta(float delta) const { return delta * minus; }
+};
+template <>
+struct LateDropout<false> {
+  static constexpr int sign = 0;
+
+  FA_DEVICE explicit LateDropout(const BwdParams&) {}
+  FA_DEVICE static bool drops() { return false; }
+  FA_DEVICE static float minus_delta(float delta) { return -delta; }
 };
 
 // Of lanes that are queries: dS in its place.  `s`: P, or the scores that it is made of; `minus_delta` is
@@ -87,7 +96,7 @@ FA_DEVICE void drop_products(const B& block, const typename B::P& p, typename B:
   using Unit = typename B::Unit;
   const BufferView<B::kQueries, sizeof(float), B::kTraits.buffer_word3> view(deltas, here_uniform(first));
   const int at = Unit::held_begin(block.lane_again(), B::kQueries);
-  const float factor = -LateDropout::of_delta(loaded_here(block.arguments));
+  const float factor = -late_minus(loaded_here(block.arguments));
 #pragma unroll
   for (int f = 0; f < B::P::kHeld; f += 4) {
     const f32x4 numbers = view.template read_at<f32x4>((at + Unit::held_step(f)) * 4);
