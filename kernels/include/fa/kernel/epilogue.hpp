@@ -110,7 +110,7 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o,
                          const typename B::Softmax& softmax, int c) {
   using Unit = typename B::Unit;
   // Loaded here, so that they take no scalar registers through the loop.
-  const FwdParams& params = B::kPacked ? reloaded(kernel_arguments()) : block.params;
+  const FwdParams& params = B::kPacked || B::kMasked ? reloaded(kernel_arguments()) : block.params;
   const int64_t at = block.sequence.q_first + block.query_of(row);
   const int head_q = block.head_of(row);
   const int64_t in_batch = params.cu_seqlens_q == nullptr ? block.batch : 0;
