@@ -54,7 +54,7 @@ FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o,
       element = softmax.sees_a_key(0) ? element : 0;
     }
   }
-  const float factor = softmax.inverse_sum(0) * kept_factor(block);
+  const float factor = softmax.inverse_sum(0) * late_factor<B>();
   store_column<Unit, B::kDType, B::kOutSteps>(
       o, 0, factor, true, [&](int byte, auto words) { out.write(column, held + byte, words); });
   // Lanes without a row of their own write beyond the last.
