@@ -104,8 +104,9 @@ AHEAD = {("gfx1151", "fp16", 64): 1.24}
 # hidden, cost as much as others.  On gfx950 products take half as long, and masks as long as elsewhere.
 NEARLY = {"gfx950": 0.81}
 # What padding of half the keys takes at most of the time without a mask, where that is more than 0.6: finding
-# the keys takes as long as elsewhere, and all else half of it.
-PADDED = {"gfx950": 0.63}
+# the keys takes as long as elsewhere, and all else half of it.  gfx908's loop of head dim 64 with a mask has
+# dropout's branch, which made it a tenth slower.
+PADDED = {"gfx908": 0.63, "gfx950": 0.63}
 # What gradients with a mask take at most of the time without one, where that is more than 1.25: at head dim
 # 64 of gfx950 products take half as long, and what is done to each score as long as elsewhere.
 MASKED_GRADIENTS = {"gfx950": 1.38}
@@ -270,8 +271,9 @@ def test_tall_workgroups_cost_little_where_the_plan_takes_them(arch, head_dim):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_the_documentation_has_what_a_mask_costs(arch):
-    """A quarter at most, but for gfx950, whose products are short, and fp32 of gfx942's head dim 64."""
-    least = {("gfx942", 64): 0.74, ("gfx950", 64): 0.5, ("gfx950", 128): 0.68}
+    """A quarter at most, but for gfx950, whose products are short, and fp32 at head dim 64 of gfx908, which
+    dropout's branch made a tenth slower, and gfx942."""
+    least = {("gfx908", 64): 0.72, ("gfx942", 64): 0.73, ("gfx950", 64): 0.49, ("gfx950", 128): 0.67}
     figures = {kernel: flop for what, maker, kernel, flop in known(arch) if maker == "flash-attn-rocm"}
     cells = []
     for head_dim in HEAD_DIMS:
