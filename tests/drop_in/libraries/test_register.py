@@ -4,6 +4,7 @@ import flash_attn_rocm.transformers as ours
 import pytest
 import torch
 from agreement import agree, gradients
+from test_families import exact_masks_for_eager
 from test_transformers import LANGUAGE, SIZES, TEXT, text, trio, vision, whisper
 from transformers import (
     DeepseekV3Config,
@@ -128,13 +129,24 @@ def test_a_bias_of_positions(padded, used, ran, request):
     kernels = ran()
     assert kernels is None or kernels.count("fa_fwd_masked_bf16_d64") == 6
     request.node.user_properties.append(("kernels", " ".join(kernels or ())))
-    for model in models:
-        gradients(model, model(**given).logits)
-    tables = [
-        [table.grad for name, table in m.named_parameters() if "attention_bias" in name] for m in models
-    ]
-    assert [len(each) for each in tables] == [2, 2, 2]
-    agree(*tables)
+
+
+def test_gradients_of_a_bias_of_positions():
+    """In float64: how bf16 rounds a few numbers is luck.  tests/numerics has those of kernels."""
+    own, eager = (model.double() for model in trio(*t5(), dtype=torch.float32, flash=NAME)[:2])
+    ids = torch.randint(3, 97, (2, 5), generator=torch.Generator().manual_seed(1))
+    given = {**text(padded=True), "decoder_input_ids": ids}
+    with exact_masks_for_eager():
+        for model in (own, eager):
+            gradients(model, model(**given).logits)
+    found, wanted = (
+        {name: table.grad for name, table in model.named_parameters() if "attention_bias" in name}
+        for model in (own, eager)
+    )
+    assert len(found) == len(wanted) == 2
+    for name, grad in wanted.items():
+        assert grad.abs().max() > 0
+        torch.testing.assert_close(found[name], grad, rtol=1e-5, atol=1e-5 * grad.abs().max().item())
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
