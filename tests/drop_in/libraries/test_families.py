@@ -13,8 +13,7 @@ import flash_attn_rocm.transformers as ours
 import pytest
 import torch
 import transformers
-from tiny import answer, config_of, inputs_of, pair
-from transformers import masking_utils
+from tiny import answer, config_of, exact_masks_for_eager, inputs_of, pair
 
 NAME = ours.register()
 FAMILIES = json.loads((Path(__file__).parent / "families.json").read_text())
@@ -39,18 +38,6 @@ def families(*kinds):
     """Pairs of a kind and a family, those that run now."""
     found = [(kind, family) for kind in kinds for family in FAMILIES[kind] if FULL or family in ALWAYS]
     return pytest.mark.parametrize(("kind", "family"), found, ids=[family for _, family in found])
-
-
-@contextmanager
-def exact_masks_for_eager():
-    """Eager masks of float64 have numbers that eager softmax, in float32, takes for -inf: NaN."""
-    plain = masking_utils.eager_mask
-    masks = transformers.AttentionMaskInterface
-    masks.register("eager", lambda *a, **named: plain(*a, **{**named, "dtype": torch.float32}))
-    try:
-        yield
-    finally:
-        masks.register("eager", plain)
 
 
 @contextmanager

@@ -4,8 +4,8 @@ import flash_attn_rocm.transformers as ours
 import pytest
 import torch
 from agreement import agree, gradients
-from test_families import exact_masks_for_eager
 from test_transformers import LANGUAGE, SIZES, TEXT, text, trio, vision, whisper
+from tiny import exact_masks_for_eager
 from transformers import (
     DeepseekV3Config,
     DeepseekV3ForCausalLM,

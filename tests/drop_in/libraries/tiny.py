@@ -3,11 +3,12 @@
 import importlib
 import inspect
 import zlib
+from contextlib import contextmanager
 from copy import deepcopy
 
 import torch
 import transformers
-from transformers import CONFIG_MAPPING
+from transformers import CONFIG_MAPPING, masking_utils
 from transformers.models.auto import modeling_auto as auto
 
 TEXT = 17
@@ -97,6 +98,18 @@ def pair(family, name, config, dtype=torch.float64, plain="eager"):
             weight.copy_(weight_of(label, weight.shape))
     models[1].load_state_dict(models[0].state_dict())
     return models
+
+
+@contextmanager
+def exact_masks_for_eager():
+    """Eager masks of float64 have numbers that eager softmax, in float32, takes for -inf: NaN."""
+    plain = masking_utils.eager_mask
+    masks = transformers.AttentionMaskInterface
+    masks.register("eager", lambda *a, **named: plain(*a, **{**named, "dtype": torch.float32}))
+    try:
+        yield
+    finally:
+        masks.register("eager", plain)
 
 
 def weight_of(label, shape):
