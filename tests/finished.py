@@ -169,9 +169,9 @@ def finished_wheel(folder, root, commit, rocm="7.2", files=None, edit=bytes, pla
 
 
 def finished_record(wheel, root, rocm="7.2", platform=LINUX):
-    """The record of a finished wheel; for Windows that of a run without FA_FULL=1."""
+    """The record of a finished wheel; for Windows that of the release tier."""
     job = planned_job(root, rocm, platform)
-    shown = {"numerics": NUMERICS, "launches": {"a": 1}, "findings": [], "passed": True}
+    shown = {"numerics": NUMERICS, "launches": {"a": 1}, "findings": [], "passed": True, "tier": "release"}
     archs, serves = dict.fromkeys(job.archs, shown), list(job.public.fits) if job.public else ["7.1"]
     if platform == WINDOWS:
         executed, serves = archs_under_wine(job.archs, full=False), []

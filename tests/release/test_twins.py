@@ -7,7 +7,7 @@ from tests.release.twins import twin_checkout, twin_wheel
 from wheel_builder.base.archs import known_archs
 from wheel_builder.base.store import Store, sha256_file
 from wheel_builder.matrix.support_table import planned_kernels
-from wheel_builder.pipeline.verification import chosen_suite
+from wheel_builder.pipeline.verification import chosen_tier
 from wheel_builder.static_checks.stage import disassemble_wheel
 from wheel_builder.verify.numerics import run_emulated
 from wheel_builder.verify.seen import subject_of
@@ -37,7 +37,7 @@ def emulate(release, sound, checkout, verifier, emulator, context, tmp_path):
         return run_emulated(
             subject_of(twin, arch), planned_kernels(CHECKOUT, [arch])[arch], image=verifier,
             fake_hip=emulator, disassembly=sound, checkout=checkout, store=store, jobs=context.jobs,
-            log=tmp_path / "log", selection=chosen_suite(),
+            log=tmp_path / "log", tier=chosen_tier(),
         )  # fmt: skip
 
     return run

@@ -12,8 +12,10 @@ from wheel_builder.base.store import Artifact
 from wheel_builder.images.docker import Mount, run_in
 
 JUNIT = "junit.xml"
-# Read by the tests and from ``verify``'s own environment: also what takes long, or only a chosen part.
-FULL, QUICK = "FA_FULL", "FA_QUICK"
+# Read by the tests and from ``verify``'s own environment: the nightly tier, which also runs what takes long.
+FULL = "FA_FULL"
+# There is no third.  CI and every release run the first; the second runs that and more.
+TIERS = RELEASE_TIER, NIGHTLY_TIER = "release", "nightly"
 MOST_FAILURES = 20  # enough to show that a kernel is wrong everywhere
 WINE_SECONDS, FULL_WINE_SECONDS = 1800, 86400  # after which a suite under wine counts as hung
 # Installed as a user would, then tested from a folder that has neither checkout nor wheel.
@@ -40,9 +42,9 @@ windows-python -m pytest -p no:cacheprovider --strict-markers -W error \\
 """
 
 
-def chosen_by(selection: str) -> dict[str, str]:
-    """The environment in which tests run ``FULL`` or ``QUICK``; "" for those of a release."""
-    return {selection: "1"} if selection else {}
+def environment_of(tier: str) -> dict[str, str]:
+    """The environment in which tests run those of a tier."""
+    return {FULL: "1"} if tier == NIGHTLY_TIER else {}
 
 
 @dataclass(frozen=True)

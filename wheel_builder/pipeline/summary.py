@@ -16,7 +16,6 @@ REPLACED = (
     "it replaces an earlier wheel of this version in the local index; where that one is installed, add "
     "--force-reinstall --no-deps to the line above"
 )
-QUICK = "only the quick suite was run, which FA_QUICK=1 chose; publish and upload want a whole verification"
 WINDOWS = "nobody has run it on Windows yet; a report of python -m flash_attn_rocm selftest is welcome"
 
 
@@ -47,8 +46,6 @@ def _wheel_text(one: Released) -> str:
     ]
     if windows:
         lines.append(f"note      {WINDOWS}")
-    if any(found.get("quick") for found in executed.values()):
-        lines.append(f"note      {QUICK}")
     if one.replaced:
         lines.append(f"note      {REPLACED}")
     if one.dirty:

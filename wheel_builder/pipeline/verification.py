@@ -27,7 +27,7 @@ from wheel_builder.fake_hip import stage as fake_hip
 from wheel_builder.fake_hip.container import LIBRARY
 from wheel_builder.images.docker import threads
 from wheel_builder.images.listing import tools_in
-from wheel_builder.images.wheel_tests import FULL, QUICK
+from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER, RELEASE_TIER
 from wheel_builder.matrix.model import (
     LINUX,
     PUBLIC,
@@ -183,16 +183,14 @@ def job_of(file: Path, matrix: Matrix, archs: Sequence[str] = ()) -> Job:
 def demand_of(job: Job, versions: Collection[str]) -> Demand:
     """What the record of the job's wheel has to say; ``versions`` are the ROCm versions that it may serve.
 
-    For Linux that it passed for every arch; for Windows only for those that are executed under wine without
-    FA_FULL=1, and that the others were not executed.  With FA_QUICK=1 the quick suite is enough.
+    For Linux that it passed for every arch; for Windows only for those that the release tier executes under
+    wine, and that the others were not executed.
     """
     if not job.for_windows:
-        return Demand(job.archs, versions, quick=chosen_suite() == QUICK)
+        return Demand(job.archs, versions)
     executed = wine.archs_under_wine(job.archs, full=False)
     others = [arch for arch in job.archs if arch not in executed]
-    return Demand(
-        executed, others=others, how=wine.HOW, not_executed=wine.NOT_EXECUTED, quick=chosen_suite() == QUICK
-    )
+    return Demand(executed, others=others, how=wine.HOW, not_executed=wine.NOT_EXECUTED)
 
 
 def jobs_of(rocm: Sequence[str], matrix: Matrix) -> tuple[Job, ...]:
@@ -245,7 +243,7 @@ def verify_one(
         record = verify.verify_wheel(
             file, shown, static=checked, job=job, image=tester, fake_hip=runtime,
             disassembly=code, runtimes=loads, checkout=context.checkout, store=context.store,
-            jobs=context.jobs, log=log, selection=chosen_suite(),
+            jobs=context.jobs, log=log, tier=chosen_tier(),
         )  # fmt: skip
         return told(step, record)
 
@@ -271,10 +269,9 @@ def _verify_under_wine(
         return told(step, record)
 
 
-def chosen_suite() -> str:
-    """Which tests of a wheel are to be run: FULL, QUICK, or "" for those of a release."""
-    asked = (name for name in (FULL, QUICK) if os.environ.get(name, "") not in {"", "0"})
-    return next(asked, "")
+def chosen_tier() -> str:
+    """Which tests of a wheel are to be run: those of a release, or with FA_FULL=1 the nightly ones."""
+    return NIGHTLY_TIER if os.environ.get(FULL, "") not in {"", "0"} else RELEASE_TIER
 
 
 def _static_checks(
@@ -337,7 +334,8 @@ def _emulator_for_windows(job: Job, builder: Artifact, context: RunContext, prog
 
 def _emulated(job: Job) -> tuple[str, ...]:
     """The archs whose emulated suite runs."""
-    return wine.archs_under_wine(job.archs, full=chosen_suite() == FULL) if job.for_windows else job.archs
+    full = chosen_tier() == NIGHTLY_TIER
+    return wine.archs_under_wine(job.archs, full=full) if job.for_windows else job.archs
 
 
 def _emulate(
@@ -363,7 +361,7 @@ def _emulate(
         return emulated.run_emulated(
             subject_of(file, arch), kernels, image=tester, fake_hip=runtime, disassembly=code,
             checkout=context.checkout, store=context.store, jobs=max(1, context.jobs // workers),
-            log=logs[arch], selection=chosen_suite(), under_wine=job.for_windows,
+            log=logs[arch], tier=chosen_tier(), under_wine=job.for_windows,
         )  # fmt: skip
 
     shown = {}

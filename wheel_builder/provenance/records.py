@@ -23,6 +23,7 @@ from wheel_builder.base.errors import ProvenanceError, PublishError
 from wheel_builder.base.store import sha256_file
 from wheel_builder.base.words import visible
 from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX
+from wheel_builder.images.wheel_tests import TIERS
 from wheel_builder.matrix.model import Public
 from wheel_builder.provenance.provenance import parse_provenance
 from wheel_builder.provenance.verification import Verification, read_verification
@@ -41,8 +42,7 @@ class Demand:
 
     It has to pass for each of ``archs``; ``others`` of the wheel's archs need not have been executed. Where
     ``how`` is given, these are the only words for what was executed, ``not_executed`` those for what was
-    not, and no further arch may be named. ``serves`` are the ROCm versions that it may name. With ``quick``
-    the quick suite is enough.
+    not, and no further arch may be named. ``serves`` are the ROCm versions that it may name.
     """
 
     archs: Collection[str]
@@ -50,7 +50,6 @@ class Demand:
     others: Collection[str] = ()
     how: str = ""
     not_executed: str = ""
-    quick: bool = False
 
 
 def record_path(wheel: Path) -> Path:
@@ -170,8 +169,7 @@ def record_problems(wheel: Path, demand: Demand) -> Iterator[str]:
     yield from (f"{path.name}: {problem}" for problem in record.gpu_problems())
     yield from (f"{wheel.name}: {one}" for arch in demand.archs for one in arch_problems(arch, record))
     yield from (f"{wheel.name}: {one}" for arch in demand.others for one in _other_problems(arch, record))
-    if not demand.quick and (quick := [arch for arch, shown in record.archs.items() if shown.quick]):
-        yield f"{wheel.name}: {', '.join(quick)} passed the quick suite only, which FA_QUICK=1 chose"
+    yield from (f"{wheel.name}: {one}" for one in _tier_problems(record))
     if demand.how:
         yield from (f"{path.name}: {problem}" for problem in _word_problems(record, demand))
 
@@ -184,6 +182,18 @@ def arch_problems(arch: str, record: Verification) -> list[str]:
         f"{arch} {problem}" if problem.startswith("did not pass") else f"{arch}: {problem}"
         for problem in record.archs[arch].problems()
     ]
+
+
+def _tier_problems(record: Verification) -> Iterator[str]:
+    """Archs that passed fewer tests than a release runs.  Records of a reduced suite, which is gone, name no
+    tier."""
+    less = [arch for arch, shown in record.archs.items() if shown.passed and shown.tier not in TIERS]
+    if less:
+        expected = " or ".join(TIERS)
+        yield (
+            f"{', '.join(map(visible, less))}: the record does not say that all tests of a release passed "
+            f"(tier, expected {expected}); verify it again"
+        )
 
 
 def _other_problems(arch: str, record: Verification) -> list[str]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from wheel_builder.base.archs import GPUS, code_of
 from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import visible
+from wheel_builder.images.wheel_tests import NIGHTLY_TIER
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -26,7 +27,7 @@ class Instance(_Strict):
 
 
 class Shown(_Strict):
-    """What was shown of one arch; ``launches`` by kernel, ``quick`` by fewer tests than a release's.
+    """What was shown of one arch; ``launches`` by kernel, ``tier`` by which tests.
 
     ``gpus`` are those that run its code; older records name none, and their wheels serve the arch itself.
     """
@@ -34,7 +35,7 @@ class Shown(_Strict):
     numerics: str
     gpus: list[str] = []
     passed: bool = False
-    quick: bool = False
+    tier: str = ""
     launches: dict[str, Count] = {}
     findings: list[str] = []
     instances: dict[str, Instance] = {}
@@ -53,7 +54,7 @@ class Shown(_Strict):
         if not self.passed and not self.launches:
             return self.numerics
         findings, launches = len(self.findings), sum(self.launches.values())
-        suite = "by the quick suite " if self.quick else ""
+        suite = "by the nightly suite " if self.tier == NIGHTLY_TIER else ""
         return (
             f"{self.numerics}; {suite}{launches} launches of {len(self.launches)} kernels compared with "
             f"float64, {findings or 'no'} finding{'s' if findings > 1 else ''}"

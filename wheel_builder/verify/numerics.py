@@ -22,7 +22,7 @@ from wheel_builder.base.store import Artifact, Store, key_of
 from wheel_builder.fake_hip.container import DISASSEMBLY, fake_hip_suite
 from wheel_builder.images import wheel_tests
 from wheel_builder.images.docker import Mount
-from wheel_builder.images.wheel_tests import MOST_FAILURES, QUICK, Suite, chosen_by, run_suite
+from wheel_builder.images.wheel_tests import MOST_FAILURES, RELEASE_TIER, Suite, environment_of, run_suite
 from wheel_builder.verify import coverage
 from wheel_builder.verify.coverage import REASONS, Reason, coverage_problems, explained, parse_reasons
 from wheel_builder.verify.seen import WHOLE, Files, Subject, copied, digest_of, files_at, listing_of
@@ -84,25 +84,24 @@ def run_emulated(
     store: Store,
     jobs: int,
     log: Path,
-    selection: str = "",
+    tier: str = RELEASE_TIER,
     under_wine: bool = False,
     most_failures: int = MOST_FAILURES,
     run: Runner = run,
 ) -> Artifact:
     """Run ``tests/numerics`` for the subject's arch; all of ``kernels`` have to run.  Facts are the record.
 
-    ``selection`` is FULL, which runs all of upstream's cases instead of a few, or QUICK, which runs fewer
-    tests, but all instructions; the record says so.  After ``most_failures`` the suite stops.  The
-    record's ``executed`` names the wheel that was installed: a later wheel of which the suite sees the same
-    has the same result.  ``under_wine`` for a wheel for Windows, with an image and a fake HIP runtime to
-    match.
+    ``tier`` is that of a release or the nightly one, which runs more; the record says which.  After
+    ``most_failures`` the suite stops.  The record's ``executed`` names the wheel that was installed: a later
+    wheel of which the suite sees the same has the same result.  ``under_wine`` for a wheel for Windows, with
+    an image and a fake HIP runtime to match.
     """
     settings = {
         "FA_FAKE_HIP_ARCH": arch_named(subject.arch).device_name,
         "FA_FAKE_HIP_CHECKS": CHECKS,
         "FA_FAKE_HIP_SEED": SEED,
         "FA_FAKE_HIP_TIME_LIMIT": TIME_LIMIT,
-        **chosen_by(selection),
+        **environment_of(tier),
     }
     suite = fake_hip_suite(
         checkout / TESTS, fake_hip=fake_hip, disassembly=disassembly, checkout=checkout, env=settings,
@@ -123,7 +122,7 @@ def run_emulated(
             given = replace(given, env=env, most_failures=most_failures)
             counts = run_suite(subject.wheel, given, image=image, out=out, log=log, run=run)
         record: dict[str, Any] = json.loads((out / RECORD).read_text(encoding="utf-8"))
-        record["tests"], record["quick"] = counts, selection == QUICK
+        record["tests"], record["tier"] = counts, tier
         reasons = parse_reasons(emulation.reasons)
         refuse_incomplete(record, subject.arch, kernels, reasons)
         record["coverage"] = explained(record["coverage"], reasons)
@@ -159,6 +158,5 @@ def refuse_incomplete(
         message = "\n  - ".join([title, *problems])
         raise VerifyError(
             message,
-            advice="mend what was found; for instructions that never ran: python -m tests.corpus, "
-            "and for the quick suite then the same with --quick",
+            advice="mend what was found; for instructions that never ran: python -m tests.corpus",
         )

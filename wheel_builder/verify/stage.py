@@ -23,7 +23,7 @@ from wheel_builder.fake_hip.container import (
     shared_mounts,
 )
 from wheel_builder.images.docker import Mount, threads
-from wheel_builder.images.wheel_tests import Suite, chosen_by, run_suite
+from wheel_builder.images.wheel_tests import RELEASE_TIER, Suite, environment_of, run_suite
 from wheel_builder.matrix.model import Job
 from wheel_builder.verify.runtime_rules import like, serves, words
 
@@ -55,7 +55,7 @@ def verify_wheel(
     store: Store,
     jobs: int,
     log: Path,
-    selection: str = "",
+    tier: str = RELEASE_TIER,
     run: Runner = run,
 ) -> Artifact:
     """Run the tests of the installed wheel, and join their results with the emulator's.
@@ -65,7 +65,7 @@ def verify_wheel(
 
     ``emulated`` has the result of each arch's emulated suite, ``static`` the findings of the static checks,
     ``runtimes`` the result of loading under each ROCm version's runtime, the one of the wheel's ``job``
-    included; ``selection`` is FULL, QUICK or neither, as for ``run_emulated``.
+    included; ``tier`` is as for ``run_emulated``.
 
     Facts are the record: ``wheel``, ``sha256``, ``tests`` (counts by suite), ``differences`` (from
     the reviewed resources), ``archs`` (what was shown for each), ``runtimes`` (likewise) and ``serves`` (ROCm
@@ -82,13 +82,13 @@ def verify_wheel(
         "runtimes": {rocm: load.key for rocm, load in runtimes.items()},
         "tests": sha256_tree(checkout, [checkout / path for path in NEEDED]),
         "gpus": {arch: served_by(arch) for arch in emulated},  # all that run this very code
-        "selection": selection,
+        "tier": tier,
         **({"like": job.public.like} if job.public else {}),
     }
     _check_loads(wheel.name, job.rocm.version, runtimes[job.rocm.version])
 
     def make(out: Path) -> Mapping[str, Any]:
-        suites = _suites(checkout, fake_hip=fake_hip, disassembly=disassembly, selection=selection)
+        suites = _suites(checkout, fake_hip=fake_hip, disassembly=disassembly, tier=tier)
         taken, sha256 = static.facts["archs"], named["sha256"]
         tests = _run_suites(wheel, suites, image=image, out=out, jobs=jobs, log=log, run=run)
         archs = {arch: what_was_shown(shown.facts, taken[arch], sha256) for arch, shown in emulated.items()}
@@ -107,15 +107,13 @@ def _check_loads(wheel: str, rocm: str, loaded: Artifact) -> None:
         raise VerifyError("\n".join(lines), advice="read the log of the step that loads it")
 
 
-def _suites(
-    checkout: Path, *, fake_hip: Artifact, disassembly: Artifact, selection: str
-) -> Mapping[str, Suite]:
+def _suites(checkout: Path, *, fake_hip: Artifact, disassembly: Artifact, tier: str) -> Mapping[str, Suite]:
     """What runs against the installed wheel, by folder of tests."""
     own = (
         Mount(checkout / SHIM, f"{PYTHON}/flash_attn"),
         Mount(checkout / MACHINES, f"{PYTHON}/machines.py"),
     )
-    selected = chosen_by(selection)
+    selected = environment_of(tier)
     env = {"PYTHONPATH": PYTHONPATH, **selected}
     return {
         TESTS: Suite(checkout / TESTS, (*shared_mounts(checkout), *own), tuple(env.items())),
@@ -180,7 +178,10 @@ def what_was_shown(
 ) -> Mapping[str, Any]:
     """The record's entry for one arch of the wheel with ``sha256``: its emulated suite's record, and each
     kernel's resources."""
-    names = ("tests", "checks", "seed", "instances", "launches", "wave_instructions", "coverage", "findings")
+    names = (
+        "tier", "tests", "checks", "seed", "instances", "launches", "wave_instructions", "coverage",
+        "findings",
+    )  # fmt: skip
     return {
         "code_objects": "present and complete, by the audit",
         "disassembly": (
@@ -191,7 +192,6 @@ def what_was_shown(
         "code": f"the code of {emulated['arch']}",
         "executed": {"on": executed_on(emulated["executed"], sha256), **emulated["executed"]},
         "passed": not emulated["findings"],
-        **({"quick": True} if emulated["quick"] else {}),
         **{name: emulated[name] for name in names},
     }
 

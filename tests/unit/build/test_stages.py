@@ -12,7 +12,7 @@ import pytest
 from tests.checkouts import copy_sources
 from wheel_builder.base.archs import TABLES
 from wheel_builder.base.errors import CommandFailedError, DeviceCodeError, VerifyError, WheelError
-from wheel_builder.images.wheel_tests import FULL, QUICK
+from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER
 from wheel_builder.matrix.model import Job, Package, Public, Rocm
 from wheel_builder.base.process import Completed
 from wheel_builder.build import device_code
@@ -256,7 +256,7 @@ def emulated(arch, **changes):
              "wave_instructions": 1000,
              "instances": {"fa_fwd_fp16_d64": {"cases": 9, "worst_error": 0.001}},
              "executed": {"wheel": "a.whl", "sha256": WHEEL_SHA256, "code": "c" * 64},
-             "launches": {"fa_fwd_fp16_d64": 9}, "coverage": {}, "findings": [], "quick": False} | changes  # fmt: skip
+             "launches": {"fa_fwd_fp16_d64": 9}, "coverage": {}, "findings": [], "tier": "release"} | changes  # fmt: skip
     return Artifact(path=None, manifest={"key": f"{arch}-key", "facts": facts}, reused=True)
 
 
@@ -315,10 +315,8 @@ def test_the_record_says_on_which_bytes_kernels_were_executed(checkout, tmp_path
 def test_slow_tests_of_the_wheel_make_another_result(checkout, tmp_path):
     engine = verified(suite())
     verify_one(checkout, tmp_path, engine)
-    assert not verify_one(checkout, tmp_path, engine, selection=FULL).reused
-    assert not verify_one(checkout, tmp_path, engine, selection=QUICK).reused
-    chosen = [[f"{name}=1" in command for name in (FULL, QUICK)] for command in engine.commands]
-    assert chosen == [[False, False]] * 2 + [[True, False]] * 2 + [[False, True]] * 2
+    assert not verify_one(checkout, tmp_path, engine, tier=NIGHTLY_TIER).reused
+    assert [f"{FULL}=1" in command for command in engine.commands] == [False] * 2 + [True] * 2
 
 
 def test_both_folders_of_tests_run_side_by_side_with_logs_of_their_own(checkout, tmp_path):
@@ -340,10 +338,10 @@ def test_both_folders_of_tests_run_side_by_side_with_logs_of_their_own(checkout,
     assert sorted(logs) == ["verify-fake_hip.log", "verify-wheel.log"]
 
 
-@pytest.mark.parametrize("quick", [False, True])
-def test_the_record_says_of_which_archs_only_the_quick_suite_ran(checkout, tmp_path, quick):
-    shown = verify_one(checkout, tmp_path, verified(suite()), shown=emulated("gfx908", quick=quick)).facts
-    assert shown["archs"]["gfx908"].get("quick", False) == quick
+@pytest.mark.parametrize("tier", ["release", "nightly"])
+def test_the_record_says_which_tests_ran(checkout, tmp_path, tier):
+    shown = verify_one(checkout, tmp_path, verified(suite()), shown=emulated("gfx908", tier=tier)).facts
+    assert shown["archs"]["gfx908"]["tier"] == tier
 
 
 def test_the_record_says_which_runtimes_the_wheel_serves(checkout, tmp_path):

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -44,6 +43,7 @@ def shown(**changes):
         "numerics": NUMERICS,
         "launches": {"fa_fwd_fp16_d64": 9},
         "findings": [],
+        "tier": "release",
     } | changes
 
 
@@ -117,13 +117,24 @@ def test_an_arch_that_did_not_pass(wheel, change):
     assert f"gfx942 did not pass: {NUMERICS}" in words(wheel)
 
 
-def test_the_quick_suite_is_enough_only_for_who_says_so(wheel):
-    write_record(wheel, record(gfx942=shown(quick=True)))
+@pytest.mark.parametrize("tier", ["", "quick", "\x1b[2J"])
+def test_a_record_of_fewer_tests_than_a_release_runs_is_refused(wheel, monkeypatch, tier):
+    """FA_QUICK=1 in the environment once made publish and upload accept such a record."""
+    monkeypatch.setenv("FA_QUICK", "1")
+    write_record(wheel, record(gfx942=shown(tier=tier, quick=True)))
     write_statement(wheel)
-    assert f"{wheel.name}: gfx942 passed the quick suite only, which FA_QUICK=1 chose" in words(wheel)
-    require_attachments({wheel: replace(LINUX, quick=True)})
+    assert (
+        f"{wheel.name}: gfx942: the record does not say that all tests of a release passed (tier, expected "
+        "release or nightly); verify it again"
+    ) in words(wheel)
+
+
+def test_a_nightly_record_is_enough_and_says_what_it_is(wheel):
+    write_record(wheel, record(gfx942=shown(tier="nightly")))
+    write_statement(wheel)
+    require_attachments({wheel: LINUX})
     assert read_verification(record_path(wheel).read_bytes()).archs["gfx942"].words == (
-        f"{NUMERICS}; by the quick suite 9 launches of 1 kernels compared with float64, no finding"
+        f"{NUMERICS}; by the nightly suite 9 launches of 1 kernels compared with float64, no finding"
     )
 
 

@@ -11,7 +11,7 @@ from tests.unit.build.test_stages import IMAGE, FakeEngine, suite
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.store import Artifact, Store
 from wheel_builder.fake_hip.container import CONTROL, LIBRARY, SHARED, SUITE, WINDOWS_LIBRARY
-from wheel_builder.images.wheel_tests import FULL, QUICK
+from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER, RELEASE_TIER
 from wheel_builder.verify import numerics as emulated
 from wheel_builder.verify.coverage import REASONS
 from wheel_builder.verify.seen import Subject
@@ -96,7 +96,7 @@ def test_the_suite_runs_on_the_arch_with_sanitizers_and_without_network(checkout
     covered = {"instructions": 1000, "executed": 1000, "not_executed": []}
     ran = shown.facts["executed"]
     assert shown.facts == record(
-        tests={"passed": 3}, coverage=dict.fromkeys(KERNELS, covered), executed=ran, quick=False
+        tests={"passed": 3}, coverage=dict.fromkeys(KERNELS, covered), executed=ran, tier=RELEASE_TIER
     )
     assert len(ran["suite"]) == 64
     assert ran == {
@@ -122,14 +122,12 @@ def test_a_failure_under_wine_says_where_it_was(checkout, tmp_path):
         emulate(checkout, tmp_path, FakeEngine(fails=True), under_wine=True)
 
 
-@pytest.mark.parametrize(("selection", "quick"), [(FULL, False), (QUICK, True)])
-def test_more_or_fewer_tests_are_another_result(checkout, tmp_path, selection, quick):
+def test_the_nightly_tier_is_another_result_and_its_record_says_so(checkout, tmp_path):
     engine = answering(record())
-    emulate(checkout, tmp_path, engine)
-    shown = emulate(checkout, tmp_path, engine, selection=selection)
-    assert not shown.reused
-    assert shown.facts["quick"] == quick
-    assert [f"{selection}=1" in command for command in engine.commands] == [False, True]
+    tiers = [emulate(checkout, tmp_path, engine, tier=tier) for tier in (RELEASE_TIER, NIGHTLY_TIER)]
+    assert [shown.reused for shown in tiers] == [False, False]
+    assert [shown.facts["tier"] for shown in tiers] == [RELEASE_TIER, NIGHTLY_TIER]
+    assert [f"{FULL}=1" in command for command in engine.commands] == [False, True]
 
 
 @pytest.mark.parametrize(("more", "most"), [({}, 20), ({"most_failures": 1}, 1)])

@@ -30,7 +30,7 @@ def test_in_full_every_arch_is_and_so_is_a_wheel_without_matrix_units():
 def emulated(arch):
     facts = {
         "arch": arch, "how": "executed on an ISA emulator, not run on hardware", "findings": [],
-        "quick": False, "executed": {"sha256": "0" * 64}, "tests": {"passed": 9}, "checks": [], "seed": 1,
+        "tier": "release", "executed": {"sha256": "0" * 64}, "tests": {"passed": 9}, "checks": [], "seed": 1,
         "instances": {}, "launches": {"a": 2}, "wave_instructions": 7, "coverage": {},
     }  # fmt: skip
     return Artifact(path=None, manifest={"key": arch, "facts": facts}, reused=True)
