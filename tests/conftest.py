@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests import costs
 from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
 from wheel_builder.base.store import locked
 from wheel_builder.files.fatbin import CodeObject
@@ -44,7 +45,8 @@ def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="also run what takes long (mark: full)")
 
 
-def pytest_configure():
+def pytest_configure(config):
+    costs.register(config, CHECKOUT)
     if "TMPDIR" not in os.environ and has_room(MEMORY):
         os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
     # A shell's background processes ignore Ctrl-C, and so would the processes that tests interrupt.

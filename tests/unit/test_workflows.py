@@ -60,6 +60,8 @@ WRITERS = {
 OTHERS = (
     r"scripts/venv wheel_builder/(docs/)?requirements\.txt",
     r"sudo -H bash \.ci/run",
+    r"sudo -H scripts/release",
+    r"scripts/test tests/(lint|unit)",
     r"sudo -H scripts/test --full( tests/emulator/test_upstream\.py)?",
     r"scripts/test-on-gpu",
     r"\.venv/bin/python -m tests\.mutation(\.canary)? --of-the-day --count \d+",
@@ -109,7 +111,11 @@ def test_a_run_line_is_one_of_ours(job, step, tmp_path, monkeypatch):
     command = words(step["run"], env_of(job, step))
     if command[:3] != BUILDER:
         assert any(re.fullmatch(known, " ".join(command)) for known in OTHERS), command
-        program = command[{"bash": 3, "scripts/test": 2}.get(command[2], 0) if command[0] == "sudo" else 0]
+        program = command[
+            {"bash": 3, "scripts/test": 2, "scripts/release": 2}.get(command[2], 0)
+            if command[0] == "sudo"
+            else 0
+        ]
         assert os.access(CHECKOUT / program, os.X_OK)
         return
     monkeypatch.chdir(tmp_path)
@@ -243,9 +249,12 @@ def test_images_follow_what_was_published_and_are_attested_by_their_digest():
     assert "--slim" in pushed["slim"]
 
 
-def test_ci_runs_the_suite_and_beside_it_a_kernel_of_upstreams():
+def test_ci_runs_the_suite_and_beside_it_what_answers_soon_and_a_kernel_of_upstreams():
     lines = [step["run"] for job in JOBS if job.workflow == "ci.yml" for step in job.steps if "run" in step]
-    assert lines == ["sudo -H bash .ci/run", "sudo -H scripts/test --full tests/emulator/test_upstream.py"]
+    assert lines == [
+        "scripts/test tests/lint", "scripts/test tests/unit", "sudo -H bash .ci/run",
+        "sudo -H scripts/test --full tests/emulator/test_upstream.py",
+    ]  # fmt: skip
     assert (CHECKOUT / "tests/emulator/test_upstream.py").is_file()
 
 

@@ -260,3 +260,9 @@ class DocsError(ProblemsError):
     """The documentation site cannot be built."""
 
     exit_code = 57
+
+
+class CostError(ProblemsError):
+    """Steps of a release, or tests, cost more than was accepted."""
+
+    exit_code = 59

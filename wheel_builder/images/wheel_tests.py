@@ -1,8 +1,9 @@
 """Running a folder of tests against an installed wheel, in a container, outside the checkout."""
 
+import re
 import shutil
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from wheel_builder.base.store import Artifact
 from wheel_builder.images.docker import Mount, run_in
 
 JUNIT = "junit.xml"
+TIMES = "times"  # the shell's: processor time of itself and of what it ran
+TIME = re.compile(r"(\d+)m([\d.]+)s")
 # Read by the tests and from ``verify``'s own environment: the nightly tier, which also runs what takes long.
 FULL = "FA_FULL"
 # There is no third.  CI and every release run the first; the second runs that and more.
@@ -25,6 +28,7 @@ python -m pip install --no-index --no-deps --quiet /wheel/*.whl
 cd /out
 LD_PRELOAD="${{PRELOAD:-}}" python -m pytest -p no:cacheprovider --strict-markers -W error \\
     --maxfail="$MOST_FAILURES" --junit-xml=/out/{JUNIT} -q /tests
+times > /out/{TIMES}
 """
 # The same for Windows.  wine shows this file system as the drive where its processes begin, so all paths are
 # the same.  There is no NumPy, because wine's C library lacks a function that it calls.
@@ -39,6 +43,7 @@ export PYTHONPATH FA_FAKE_HIP_DLL="${{PRELOAD:-}}" FA_WINE_SECONDS="${{seconds:-
 windows-python -m pytest -p no:cacheprovider --strict-markers -W error \\
     -W "ignore:Failed to initialize NumPy" \\
     --maxfail="$MOST_FAILURES" --junit-xml=/out/{JUNIT} -q /tests
+times > /out/{TIMES}
 """
 
 
@@ -96,11 +101,24 @@ def run_suite(
     return count_tests(out / JUNIT)
 
 
+def suite_cost(out: Path) -> tuple[float, float] | None:
+    """Seconds and CPU-seconds of the suite whose results are in ``out``; None when they are not there."""
+    junit, times = out / JUNIT, out / TIMES
+    if not (junit.is_file() and times.is_file()):
+        return None
+    seconds = sum(float(each.get("time", "0")) for each in _suites_in(junit))
+    found = TIME.findall(times.read_text(encoding="utf-8"))
+    return seconds, sum(60 * int(minutes) + float(rest) for minutes, rest in found)
+
+
+def _suites_in(junit: Path) -> Iterator[ET.Element]:
+    return ET.parse(junit).getroot().iter("testsuite")  # noqa: S314  written by our own pytest
+
+
 def count_tests(junit: Path) -> Mapping[str, int]:
     """Counts from a JUnit file; a run in which nothing passed, or anything was skipped, is a failure."""
-    suites = ET.parse(junit).getroot().iter("testsuite")  # noqa: S314  written by our own pytest
     counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
-    for suite in suites:
+    for suite in _suites_in(junit):
         for name in counts:
             counts[name] += int(suite.get(name, "0"))
     if counts["tests"] == 0 or counts["failures"] or counts["errors"] or counts["skipped"]:

@@ -4,8 +4,8 @@
         with progress.step("device code gfx942", job="rocm7.2", log=log) as step:
             step.skipped("unchanged")     # or do the work
 
-The time left is estimated from how long the same steps took in earlier runs, and from weights for steps
-that were never measured.  (rich estimates from the current run alone, which has not done the step yet.)
+The time left is estimated from how long the same steps took in earlier runs, and from weights, rough seconds,
+for steps that were never measured.  (rich estimates from the current run alone, which has not done the step yet.)
 """
 
 import contextlib
@@ -25,7 +25,9 @@ from rich.text import Text
 
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import WheelBuilderError
+from wheel_builder.base.machine import cpu_seconds
 from wheel_builder.base.words import duration, shown, time_left
+from wheel_builder.pipeline.step_costs import StepCost
 
 TAIL_LINES = 25
 TAIL_BYTES = 64 * 1024
@@ -33,7 +35,7 @@ TAIL_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Planned:
-    """A step to come.  Only the ratio of weights counts, and only until the step has been measured."""
+    """A step to come.  Its weight, rough seconds on two idle cores, counts until the step has been measured."""
 
     name: str
     job: str = ""
@@ -53,11 +55,17 @@ class Step:
     total: int
     log: Path | None
     begin: float
+    begin_cpu: float = 0.0
     skip_reason: str = field(default="", init=False)
+    own_cost: StepCost | None = field(default=None, init=False)
 
     def skipped(self, reason: str) -> None:
         """Report that there was nothing to do; the step's time is not recorded."""
         self.skip_reason = reason
+
+    def took(self, seconds: float, cpu_seconds: float) -> None:
+        """Report what the step took by itself, where others ran at the same time."""
+        self.own_cost = StepCost(seconds, cpu_seconds)
 
     @property
     def title(self) -> str:
@@ -90,10 +98,13 @@ class Progress:
         *,
         plain: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = cpu_seconds,
     ) -> None:
         self._planned = planned
         self._history = history
         self._clock = clock
+        self._cpu = cpu
+        self.costs: dict[str, StepCost] = {}
         self._seconds = read_history(history)
         self._done: list[Step] = []
         self._current: Step | None = None
@@ -119,10 +130,11 @@ class Progress:
     def step(self, name: str, *, job: str = "", log: Path | None = None) -> Iterator[Step]:
         """Run one step.  A failure inside gets a note with the step, its job and the log's last lines."""
         planned = Planned(name, job)
-        step = Step(planned, len(self._done) + 1, len(self._planned), log, self._clock())
+        step = Step(planned, len(self._done) + 1, len(self._planned), log, self._clock(), self._cpu())
         self._current = step
         if self._plain:
-            self._print(f"{step.title} …")
+            left = self._left(step)
+            self._print(f"{step.title} …" + (f" {time_left(left)}" if left is not None else ""))
         self._live.refresh()
         try:
             yield step
@@ -150,22 +162,25 @@ class Progress:
         self._console.print(Text(line), soft_wrap=True)
 
     def _end(self, step: Step, verb: str) -> None:
-        seconds = self._clock() - step.begin
+        cost = step.own_cost or StepCost(self._clock() - step.begin, self._cpu() - step.begin_cpu)
+        seconds = cost.seconds
         self._current = None
         self._done.append(step)
         self._print(ended_line(step, verb, seconds))
         if verb == "done" and not step.skip_reason:
             self._seconds[step.planned.title] = seconds
+            self.costs[step.planned.title] = cost
             write_history(self._history, self._seconds)
 
     def _status(self) -> str:
         step = self._current
-        if step is None:
-            return ""
+        return status_line(step, self._clock() - step.begin, self._left(step)) if step else ""
+
+    def _left(self, step: Step) -> float | None:
+        """Seconds until the run's end, as far as anybody knows."""
         done = {past.planned.title for past in self._done}
         ahead = [one for one in self._planned if one.title not in done]
-        elapsed = self._clock() - step.begin
-        return status_line(step, elapsed, seconds_left(ahead, self._seconds, step.planned.title, elapsed))
+        return seconds_left(ahead, self._seconds, step.planned.title, self._clock() - step.begin)
 
 
 def wants_plain(stream: TextIO, env: Mapping[str, str]) -> bool:
@@ -193,12 +208,12 @@ def seconds_left(
     """Seconds until the steps ``ahead`` are done; ``current``, one of them, has run for ``elapsed`` seconds.
 
     A step that was never measured is estimated from its weight and the seconds per weight of the measured
-    ones ahead.  None when none of them was ever measured.
+    ones ahead, or a second for each where none was.  None when there is no step ahead.
     """
-    known = [step for step in ahead if step.title in measured]
-    if not known:
+    if not ahead:
         return None
-    rate = sum(measured[step.title] for step in known) / sum(step.weight for step in known)
+    known = [step for step in ahead if step.title in measured]
+    rate = sum(measured[step.title] for step in known) / sum(step.weight for step in known) if known else 1.0
     estimates = {step.title: measured.get(step.title, step.weight * rate) for step in ahead}
     current_left = max(0.0, estimates.pop(current, 0.0) - elapsed)
     return current_left + sum(estimates.values())

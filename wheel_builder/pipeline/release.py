@@ -43,6 +43,7 @@ from wheel_builder.pipeline.context import (
 )
 from wheel_builder.pipeline.progress import Planned, Progress
 from wheel_builder.pipeline.shim import audit_shim, finish_shims, shim_steps
+from wheel_builder.pipeline.step_costs import RELEASE, STEP_COSTS, write_section
 from wheel_builder.pipeline.taken import refuse_taken
 from wheel_builder.pipeline.verification import (
     audit_of_job,
@@ -126,7 +127,7 @@ def release(
     attempts = tuple(Attempt(job) for job in jobs_to_build(plan))
     refuse_taken([one.job for one in attempts], context.checkout, context.index)
     steps = planned([attempt.job for attempt in attempts], plan.runtimes)
-    with progress_of(steps, context, plain) as progress:
+    with progress_of(steps, context, plain) as progress, costs_kept(progress, context):
         start_engine(context, progress)
         images_of_tests = testers([one.job for one in attempts], plan.package, context, progress)
         for attempt in attempts:
@@ -139,6 +140,15 @@ def release(
                 _finish(attempt, plan.package, context, tester, images, catalogue, progress)
         print(progress.summary(), file=sys.stderr)  # noqa: T201  the progress' own last line
     return attempts
+
+
+@contextmanager
+def costs_kept(progress: Progress, context: RunContext) -> Iterator[None]:
+    """Write what the steps of a release cost at its end, also when it fails."""
+    try:
+        yield
+    finally:
+        write_section(context.build / STEP_COSTS, RELEASE, progress.costs)
 
 
 def run_until(stage: str, plan: Plan, context: RunContext, *, plain: bool | None = None) -> list[Path]:

@@ -27,7 +27,7 @@ from wheel_builder.fake_hip import stage as fake_hip
 from wheel_builder.fake_hip.container import LIBRARY
 from wheel_builder.images.docker import threads
 from wheel_builder.images.listing import tools_in
-from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER, RELEASE_TIER
+from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER, RELEASE_TIER, suite_cost
 from wheel_builder.matrix.model import (
     LINUX,
     PUBLIC,
@@ -54,7 +54,7 @@ from wheel_builder.pipeline.context import (
     testers,
     told,
 )
-from wheel_builder.pipeline.progress import Planned, Progress
+from wheel_builder.pipeline.progress import Planned, Progress, Step
 from wheel_builder.provenance.attest import product_of, refresh_provenance
 from wheel_builder.provenance.records import Demand, refuse_published, write_record
 from wheel_builder.static_checks import stage as static
@@ -370,7 +370,15 @@ def _emulate(
         for arch, future in running.items():
             with progress.step(f"emulate {arch}{where}", job=job.id, log=logs[arch]) as step:
                 shown[arch] = told(step, future.result())
+                _tell_cost(step, shown[arch])
     return shown
+
+
+def _tell_cost(step: Step, suite: Artifact) -> None:
+    """Several suites run at a time, so each says what it took by itself."""
+    cost = suite_cost(suite.path) if suite.path and not suite.reused else None
+    if cost:
+        step.took(*cost)
 
 
 def side_by_side(archs: int, jobs: int, memory_bytes: int) -> int:

@@ -21,6 +21,7 @@ from wheel_builder.pipeline.progress import (
     wants_plain,
     write_history,
 )
+from wheel_builder.pipeline.step_costs import StepCost
 
 IMAGE = Planned("image", "rocm7.2", weight=3)
 DEVICE = Planned("device code gfx942", "rocm7.2", weight=4)
@@ -83,9 +84,9 @@ def test_plain_lines_say_when_a_step_begins_and_ends(history, clock):
             clock.tick(41.2)
 
     assert run_plain(history, clock, work) == [
-        "[1/3] rocm7.2 image …",
+        "[1/3] rocm7.2 image … a few seconds left",
         "[1/3] rocm7.2 image … skipped: unchanged",
-        "[2/3] rocm7.2 device code gfx942 …",
+        "[2/3] rocm7.2 device code gfx942 … a few seconds left",
         "[2/3] rocm7.2 device code gfx942 … done in 41 s (log: build/logs/d.log)",
     ]
 
@@ -248,8 +249,50 @@ def test_an_unmeasured_step_takes_its_weight_at_the_rate_of_the_others():
     assert seconds_left(STEPS, {IMAGE.title: 30.0}, IMAGE.title, 0) == 30 + 40 + 10
 
 
-def test_nothing_measured_gives_no_estimate():
-    assert seconds_left(STEPS, {"another step": 5.0}, IMAGE.title, 0) is None
+def test_on_a_fresh_machine_a_step_takes_its_weight_in_seconds():
+    """The first release, the longest, once had no estimate at all."""
+    assert seconds_left(STEPS, {"another step": 5.0}, IMAGE.title, 2) == (3 - 2) + 4 + 1
+
+
+def test_a_run_without_planned_steps_has_no_estimate():
+    assert seconds_left((), {}, "audit", 0) is None
+
+
+def test_a_pipe_has_an_estimate_too(history, clock):
+    write_history(history, {IMAGE.title: 300.0, DEVICE.title: 400.0, AUDIT.title: 20.0})
+
+    def work(progress):
+        with progress.step("image", job="rocm7.2"):
+            clock.tick(300)
+        with progress.step("device code gfx942", job="rocm7.2"):
+            pass
+
+    lines = run_plain(history, clock, work)
+    assert lines[0] == "[1/3] rocm7.2 image … about 12 min left"
+    assert lines[2] == "[2/3] rocm7.2 device code gfx942 … about 7 min left"
+
+
+def test_steps_that_ran_side_by_side_say_what_each_took(history, clock):
+    """Results that were there when their turn came were "done in 0.0 s"."""
+
+    def work(progress):
+        with progress.step("device code gfx942", job="rocm7.2") as step:
+            step.took(41.2, 80.0)
+        assert progress.costs == {DEVICE.title: StepCost(41.2, 80.0)}
+
+    assert run_plain(history, clock, work)[-1].endswith("done in 41 s")
+    assert read_history(history) == {DEVICE.title: 41.2}
+
+
+def test_a_step_costs_what_the_machine_spent_meanwhile(history, clock):
+    spent = iter([100.0, 107.5, 200.0])
+    with Progress(STEPS, io.StringIO(), history, plain=True, clock=clock, cpu=spent.__next__) as progress:
+        with progress.step("image", job="rocm7.2"):
+            clock.tick(5)
+        with progress.step("audit", job="rocm7.2") as audit:
+            audit.skipped("unchanged")
+            audit.took(0.0, 0.0)
+    assert progress.costs == {IMAGE.title: StepCost(5.0, 7.5)}
 
 
 def test_the_note_leaves_out_a_log_that_the_message_already_shows(tmp_path):

@@ -33,6 +33,7 @@ NAMES = (
     "runtime-image",
     "explain-log",
     "cost",
+    "step-costs",
     "gate",
     "upstream",
     "why",

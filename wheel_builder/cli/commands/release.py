@@ -11,6 +11,8 @@ from wheel_builder.matrix.plan import jobs_to_build, to_table
 from wheel_builder.pipeline.coverage import coverage_of, raise_failures, write_coverage
 from wheel_builder.pipeline.coverage import to_table as coverage_table
 from wheel_builder.pipeline.release import planned, release
+from wheel_builder.pipeline.step_costs import RELEASE, STEP_COSTS, read_costs
+from wheel_builder.pipeline.step_costs import to_table as costs_table
 from wheel_builder.pipeline.summary import release_text
 
 
@@ -26,6 +28,7 @@ def run(args: argparse.Namespace) -> None:
     coverage = coverage_of(plan, attempts)
     released = [one.released for one in attempts if one.released]
     print(release_text(released, cpu_seconds() - before), end="\n\n")
+    print(costs_table(read_costs(context.build / STEP_COSTS).get(RELEASE, {})), end="\n\n")
     # Printed before anything is written, so that a full disk does not cost the reader the table.
     print(coverage_table(coverage), flush=True)
     print(*write_coverage(coverage, context.dist), sep="\n")

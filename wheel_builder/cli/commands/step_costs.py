@@ -1,0 +1,50 @@
+"""What the last release's steps and the last tests' folders cost, beside what was accepted: a benchmark."""
+
+import argparse
+import sys
+
+from wheel_builder.base.errors import CostError
+from wheel_builder.base.words import shown
+from wheel_builder.cli.command import Command
+from wheel_builder.cli.options import ROOT
+from wheel_builder.pipeline.step_costs import (
+    ACCEPTED,
+    STEP_COSTS,
+    UPDATE,
+    dearer,
+    read_costs,
+    to_table,
+    write_section,
+)
+
+
+def run(args: argparse.Namespace) -> None:
+    found, accepted = read_costs(ROOT / "build" / STEP_COSTS), read_costs(ROOT / ACCEPTED)
+    if not found:
+        title = "nothing was measured"
+        raise CostError(
+            title, [f"there is no build/{STEP_COSTS}"], advice="scripts/release or scripts/test writes it"
+        )
+    for name, section in found.items():
+        print(f"{name}\n{to_table(section)}\n")
+    if args.update:
+        for name, section in found.items():
+            write_section(ROOT / ACCEPTED, name, section)
+        print(f"written to {shown(ROOT / ACCEPTED)}", file=sys.stderr)
+        return
+    problems = [
+        f"{name}: {problem}"
+        for name, section in found.items()
+        for problem in dearer(section, accepted.get(name, {}))
+    ]
+    if problems:
+        raise CostError("steps cost more than was accepted", problems, advice=UPDATE)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--update", action="store_true", help=f"accept what was measured: write {ACCEPTED}")
+
+
+COMMAND = Command(
+    "step-costs", "say what each step of a release and each folder of tests cost", run, (options,)
+)
