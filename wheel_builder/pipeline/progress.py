@@ -4,8 +4,8 @@
         with progress.step("device code gfx942", job="rocm7.2", log=log) as step:
             step.skipped("unchanged")     # or do the work
 
-The time left is estimated from how long the same steps took in earlier runs, and from weights, rough seconds,
-for steps that were never measured.  (rich estimates from the current run alone, which has not done the step yet.)
+The time left is estimated from how long the same steps took in earlier runs, and from weights, rough
+seconds, for steps that were never measured.  (rich estimates from the current run alone, which has not done the step yet.)
 """
 
 import contextlib
@@ -35,7 +35,7 @@ TAIL_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Planned:
-    """A step to come.  Its weight, rough seconds on two idle cores, counts until the step has been measured."""
+    """A step to come.  Its weight, rough seconds on two idle cores, counts until it has been measured."""
 
     name: str
     job: str = ""

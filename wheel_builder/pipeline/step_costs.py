@@ -87,6 +87,6 @@ def dearer(found: Section, accepted: Section) -> Iterator[str]:
                 f"{name}: {cost:.0f} CPU-seconds, expected {expected:.0f} at this run's median speed "
                 f"({cost / expected:.1f} times)"
             )
-    for name, cost in found.items():
-        if name not in accepted and cost.cpu_seconds >= LEAST_CPU_SECONDS:
-            yield f"{name}: {cost.cpu_seconds:.0f} CPU-seconds, and nothing was accepted for it"
+    for name, new in found.items():
+        if name not in accepted and new.cpu_seconds >= LEAST_CPU_SECONDS:
+            yield f"{name}: {new.cpu_seconds:.0f} CPU-seconds, and nothing was accepted for it"

@@ -376,7 +376,7 @@ def _emulate(
 
 def _tell_cost(step: Step, suite: Artifact) -> None:
     """Several suites run at a time, so each says what it took by itself."""
-    cost = suite_cost(suite.path) if suite.path and not suite.reused else None
+    cost = suite_cost(suite.path) if not suite.reused else None
     if cost:
         step.took(*cost)
 

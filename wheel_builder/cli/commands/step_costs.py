@@ -38,7 +38,8 @@ def run(args: argparse.Namespace) -> None:
         for problem in dearer(section, accepted.get(name, {}))
     ]
     if problems:
-        raise CostError("steps cost more than was accepted", problems, advice=UPDATE)
+        title = "steps cost more than was accepted"
+        raise CostError(title, problems, advice=UPDATE)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
