@@ -1,8 +1,10 @@
 """A run as the command line describes it: its context, and the results exchanged with other machines."""
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from wheel_builder.cli.options import ROOT
 from wheel_builder.cli.selected import plan_of
@@ -11,12 +13,20 @@ from wheel_builder.images.handover import copy_wheels, give, holds_images, take
 from wheel_builder.images.hostenv import NO_SETTINGS
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.pipeline.context import RunContext
-from wheel_builder.pipeline.progress import Planned
+from wheel_builder.pipeline.progress import Planned, Progress
 from wheel_builder.pipeline.release import planned_until, run_until
 
 
 def numbered(steps: Sequence[Planned]) -> Iterator[str]:
     return (f"[{number}/{len(steps)}] {step.title}" for number, step in enumerate(steps, 1))
+
+
+@contextmanager
+def step_shown(planned: Planned, *, log: Path | None = None) -> Iterator[None]:
+    """Show the only step of a command, with its time and an estimate."""
+    with Progress([planned], sys.stderr, ROOT / "build" / "durations.json") as progress:
+        with progress.step(planned.name, log=log):
+            yield
 
 
 def run_context(args: argparse.Namespace) -> RunContext:

@@ -5,7 +5,8 @@
             step.skipped("unchanged")     # or do the work
 
 The time left is estimated from how long the same steps took in earlier runs, and from weights, rough
-seconds, for steps that were never measured.  (rich estimates from the current run alone, which has not done the step yet.)
+seconds, for steps that were never measured.  (rich estimates from the current run alone, which has not done
+the step yet.)
 """
 
 import contextlib

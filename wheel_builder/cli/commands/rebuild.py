@@ -7,8 +7,10 @@ from pathlib import Path
 from wheel_builder.base.errors import WheelError
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, index_option, jobs_option, names
+from wheel_builder.cli.runs import step_shown
 from wheel_builder.index.folder import newest_wheels
 from wheel_builder.matrix.model import PUBLIC
+from wheel_builder.pipeline.progress import Planned
 from wheel_builder.provenance.rebuild import rebuild
 
 
@@ -26,7 +28,9 @@ def run(args: argparse.Namespace) -> None:
         message = "no wheel is named"
         raise WheelError(message, advice="name a .whl file, or ROCm versions with --published")
     for wheel in [*args.wheels, *published_wheels(args)]:
-        rebuilt = rebuild(wheel, ROOT, jobs=args.jobs, log=ROOT / "build" / "logs" / "rebuild.log")
+        log = ROOT / "build" / "logs" / "rebuild.log"
+        with step_shown(Planned(f"rebuild {wheel.name}", weight=900), log=log):
+            rebuilt = rebuild(wheel, ROOT, jobs=args.jobs, log=log)
         print(f"{rebuilt.wheel}: built again from commit {rebuilt.commit}, bit for bit the same file")
         print(f"sha256     {rebuilt.sha256}", f"built in   {rebuilt.image}", sep="\n")
 
