@@ -24,9 +24,9 @@ def numbered(steps: Sequence[Planned]) -> Iterator[str]:
 @contextmanager
 def step_shown(planned: Planned, *, log: Path | None = None) -> Iterator[None]:
     """Show the only step of a command, with its time and an estimate."""
-    with Progress([planned], sys.stderr, ROOT / "build" / "durations.json") as progress:
-        with progress.step(planned.name, log=log):
-            yield
+    history = ROOT / "build" / "durations.json"
+    with Progress([planned], sys.stderr, history) as progress, progress.step(planned.name, log=log):
+        yield
 
 
 def run_context(args: argparse.Namespace) -> RunContext:
