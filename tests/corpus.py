@@ -1,7 +1,6 @@
 """Picks fuzz cases by the instructions they execute, and writes the corpus, kernels/suite/corpus.json.
 
     python -m tests.corpus [--count N] [--archs A,B] [--kernel fa_fwd_bf16] [WHEEL]
-    python -m tests.corpus --quick [--archs A,B] [--kernel fa_fwd_bf16] [WHEEL]
 
 Of each kernel it makes random calls (kernels/suite/fuzz.py) until they have every feature that the kernel
 serves and N in a row execute nothing new.  From them it picks a set that executes every instruction and uses
@@ -10,9 +9,6 @@ more, it adds calls that show most outcomes of instructions (core/outcomes.hpp o
 default the newest in dist, is a release's, with its disassembly in the store.  With --kernel the choice for
 kernels whose name has another text stays as it is, so that an arch that shares the corpus of another one can
 have calls of kernels that the other lacks: --archs gfx1201 --kernel fa_fwd_tall.
-
---quick picks from the corpus, for each arch, the calls of the quick suite (tests/numerics/quick.json): they
-execute every instruction that the corpus does, in little time.
 """
 
 import argparse
@@ -37,7 +33,6 @@ SCORING = frozenset(
 # Where a tensor begins may depend on which others are given.
 PLACED = frozenset({"several sequences"})
 CORPUS = CHECKOUT / "kernels" / "suite" / "corpus.json"
-QUICK = CHECKOUT / "tests" / "numerics" / "quick.json"
 RUN = """
 python -m pip install --no-index --no-deps --quiet /wheel/*.whl
 LD_PRELOAD=$PRELOAD python /tests/candidates.py $COUNT /out/candidates.json "$KERNEL"
@@ -59,16 +54,6 @@ def choose(calls):
         numbers = with_more(first, outcomes, costs, MORE * sum(costs[number] for number in first))
         taken += (own[number] for number in numbers)
     return sorted(taken, key=lambda call: (call["kernel"], call["number"]))
-
-
-def choose_quick(calls):
-    """The calls that execute whatever any call executes, at little time."""
-    taken = []
-    for kernel in dict.fromkeys(call["kernel"] for call in calls):
-        own = [call for call in calls if call["kernel"] == kernel]
-        numbers = once(joined([call["ran"] for call in own]), [call["seconds"] for call in own])
-        taken += (own[number] for number in sorted(numbers))
-    return taken
 
 
 def with_more(taken, outcomes, costs, most):
@@ -201,23 +186,21 @@ def main():
     parser.add_argument("wheel", nargs="?", type=Path)
     parser.add_argument("--count", type=int, default=32)
     parser.add_argument("--kernel", default="", help="only kernels whose name has this in it")
-    parser.add_argument("--quick", action="store_true", help="pick from the corpus the quick suite's calls")
-    parser.add_argument("--archs", help="default: those that share no other's corpus; with --quick all")
+    parser.add_argument("--archs", help="default: those that share no other's corpus")
     args = parser.parse_args()
     wheel = args.wheel or newest_wheel()
-    file, pick, count = (QUICK, choose_quick, 0) if args.quick else (CORPUS, choose, args.count)
-    numbers = json.loads(file.read_text()) if file.exists() else {}
+    numbers = json.loads(CORPUS.read_text()) if CORPUS.exists() else {}
     shared = {arch for arch, each in numbers.items() if isinstance(each, str) or "like" in each}
     own = [arch for arch in known_archs() if arch not in shared]
     for arch in args.archs.split(",") if args.archs else own:
         with tempfile.TemporaryDirectory() as name:
             out = Path(name)
             out.chmod(0o777)
-            found = candidates(wheel, arch, count, args.kernel, out)
-        taken = pick(found["calls"])
+            found = candidates(wheel, arch, args.count, args.kernel, out)
+        taken = choose(found["calls"])
         print(*report(found, taken), sep="\n")  # noqa: T201
         numbers[arch] = merged(numbers.get(arch, {}), by_kernel(taken)) if args.kernel else by_kernel(taken)
-        file.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
+        CORPUS.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

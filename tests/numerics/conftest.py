@@ -7,8 +7,7 @@ That sets (see wheel_builder/verify/numerics.py):
     LD_PRELOAD=libamdhip64.so.7 FA_FAKE_HIP_ARCH=gfx942 FA_FAKE_HIP_DISASSEMBLY=folder PYTHONPATH=checkout
 
 If FA_RECORD names a file, the results are written there at the end.  With FA_FULL=1, and on a GPU, an arch
-runs all tests, and not only its share of those that it divides with others; with FA_QUICK=1 it runs fewer
-(``shares``).
+runs all tests, and not only its share of those that it divides with others (``shares``).
 """
 
 import json
@@ -21,13 +20,12 @@ import pytest
 import torch
 from corpus import archs_with_cases_of
 from flash_attn_rocm._library import instances
-from shares import FULL, QUICK, QUICK_SHARES, without_others
+from shares import FULL, without_others
 from target import ARCH, ON_GPU, Shown, Target
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "divided: archs that share fuzz cases divide these tests")
-    config.addinivalue_line("markers", "long: not in the quick suite")
 
 
 def pytest_collection_modifyitems(items):
@@ -36,10 +34,8 @@ def pytest_collection_modifyitems(items):
     items[:] = [item for item in items if not item.get_closest_marker("skip")]
     here = {arch for instance in instances() for arch in instance.archs}
     archs = [arch for arch in archs_with_cases_of(ARCH) if arch in here]
-    if QUICK:
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
     if not (FULL or ON_GPU):
-        items[:] = without_others(items, archs.index(ARCH), len(archs) * (QUICK_SHARES if QUICK else 1))
+        items[:] = without_others(items, archs.index(ARCH), len(archs))
 
 
 @pytest.fixture(scope="session")

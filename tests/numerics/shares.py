@@ -2,17 +2,12 @@
 
 Archs that share fuzz cases (corpus.json) run nearly the same kernels.  Each of them runs the whole corpus,
 which meets every instruction of its own machine code, and they divide tests with the mark ``divided``.
-
-The quick suite, with FA_QUICK=1, has of the corpus the calls in quick.json, which execute every instruction
-that the corpus executes (``python -m tests.corpus --quick``), a tenth of divided tests, and none that are
-``long``.
 """
 
 import os
 import random
 
-FULL, QUICK = (os.environ.get(name, "") not in {"", "0"} for name in ("FA_FULL", "FA_QUICK"))
-QUICK_SHARES = 10
+FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 
 
 def share_of(tests, place, shares):

@@ -1,8 +1,5 @@
 """The corpus: fuzz cases that tests/corpus.py picked by what they execute."""
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
 from alike_cases import THRICE
@@ -10,18 +7,10 @@ from backward_cases import ALIKE
 from corpus import corpus_of
 from forward_cases import Kernel
 from fuzz import draw, kernels, made, served
-from shares import QUICK
 from target import ARCH, BACKWARD, BACKWARD_OP, Shown
 
 
-def chosen():
-    if not QUICK:
-        return corpus_of(ARCH)
-    numbers = json.loads(Path(__file__).with_name("quick.json").read_text())[ARCH]
-    return [(kernel, number) for kernel, number in corpus_of(ARCH) if number in numbers[str(kernel)]]
-
-
-@pytest.mark.parametrize(("kernel", "number"), chosen(), ids=str)
+@pytest.mark.parametrize(("kernel", "number"), corpus_of(ARCH), ids=str)
 def test_case(target, shown, kernel, number):
     made(draw(kernel, number), target.device).check(target, shown)
     assert target.fake_hip is None or str(kernel) in target.kernels

@@ -177,7 +177,6 @@ def test_through_autograd(target, shown, name):
 
 
 @pytest.mark.divided
-@pytest.mark.long
 @pytest.mark.parametrize("name", LONG)
 def test_long_sequences(target, shown, name):
     check(target, shown, name, LONG[name], "fp16", 32)

@@ -83,7 +83,6 @@ def check(target, shown, dtype, head_dim, name, size=1.0):
     )
 
 
-@pytest.mark.long
 @instances
 @pytest.mark.parametrize("name", CASES)
 def test_masks(target, shown, dtype, head_dim, name):
@@ -102,7 +101,6 @@ def test_other_head_dims_are_padded(target, head_dim, served):
     torch.testing.assert_close(out.float().cpu().transpose(1, 2), expected, rtol=2**-9, atol=2**-9)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("head_dim", sorted({head_dim for _, head_dim in MASKED}))
 @pytest.mark.parametrize("name", CASES)
 def test_values_that_are_not_exact_in_fp16(target, shown, head_dim, name):

@@ -98,7 +98,6 @@ def with_dropout(dropout_p):
 
 
 @pytest.mark.divided
-@pytest.mark.long
 @pytest.mark.usefixtures("lenient")
 @pytest.mark.parametrize("dropout_p", [0.0, 0.1])
 def test_losses_fall_alike(target, monkeypatch, dropout_p):

@@ -100,7 +100,6 @@ def test_the_check_at_first_use_finds_what_is_wrong(target, monkeypatch, dtype, 
     assert wrong.startswith("another head dim of v: ")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("dtype", "head_dim"), UNEVEN)
 def test_the_whole_check_at_first_use(target, dtype, head_dim):
     given = (_remembered.Family(ARCH, dtype, head_dim), _kernels._answer, Device(ARCH, 0), target.device)

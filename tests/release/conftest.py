@@ -6,7 +6,6 @@ import time
 import pytest
 
 from tests.conftest import CHECKOUT, alone
-from wheel_builder.images.wheel_tests import QUICK
 
 
 class Release:
@@ -32,15 +31,6 @@ class Release:
     @property
     def wheel(self):
         return CHECKOUT / self.says("wheel")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def quick(pytestconfig):
-    """All that verifies a wheel here runs the quick suite, but for --full."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not pytestconfig.getoption("--full"):
-            patch.setenv(QUICK, "1")
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,9 @@
 """The corpus: fuzz cases picked by what they show."""
 
-import json
 
 import pytest
 
-from tests.corpus import CORPUS, QUICK, SCORING, choose, choose_quick, combined, merged
+from tests.corpus import SCORING, choose, combined, merged
 
 KERNEL = "fa_fwd_fp16_d64"
 
@@ -64,30 +63,6 @@ def test_pairs_are_of_what_works_on_scores():
 def test_what_works_on_scores_meets_several_sequences():
     assert "several sequences with ALiBi" in combined(["ALiBi", "several sequences"])
     assert combined(["paged", "several sequences"]) == {"paged", "several sequences"}
-
-
-def test_the_quick_suite_has_calls_that_execute_everything_in_little_time():
-    calls = [
-        call(0, 0b111, seconds=9.0),
-        call(1, 0b011, "causal", executed=9),
-        call(2, 0b110, outcomes=0b1),
-        call(3, 0b010, "ALiBi", outcomes=0b10),
-    ]
-    assert [each["number"] for each in choose_quick(calls)] == [1, 2]
-
-
-def test_the_quick_suites_calls_are_calls_of_the_corpus_for_each_arch_and_kernel():
-    """Else the quick suite would leave them out without a word."""
-    corpus, quick = json.loads(CORPUS.read_text()), json.loads(QUICK.read_text())
-    assert quick.keys() == corpus.keys()
-    for arch, chosen in quick.items():
-        own = corpus[arch]
-        if isinstance(own, str):
-            own = {"like": own, "kernels": {}}
-        every = corpus[own["like"]] | own["kernels"] if "like" in own else own
-        of_arch = {kernel: numbers for kernel, numbers in every.items() if numbers}
-        assert chosen.keys() == of_arch.keys()
-        assert all(chosen[kernel] and {*chosen[kernel]} <= {*numbers} for kernel, numbers in of_arch.items())
 
 
 def test_an_arch_that_shares_the_corpus_of_another_one_keeps_calls_of_its_own_kernels_besides():
