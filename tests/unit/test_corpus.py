@@ -1,6 +1,5 @@
 """The corpus: fuzz cases picked by what they show."""
 
-
 import pytest
 
 from tests.corpus import SCORING, choose, combined, merged

@@ -21,11 +21,10 @@ from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, key_of
 from wheel_builder.fake_hip.container import DISASSEMBLY, fake_hip_suite
 from wheel_builder.images import wheel_tests
-from wheel_builder.images.docker import Mount
-from wheel_builder.images.wheel_tests import MOST_FAILURES, RELEASE_TIER, Suite, environment_of, run_suite
+from wheel_builder.images.wheel_tests import MOST_FAILURES, RELEASE_TIER, environment_of, run_suite
 from wheel_builder.verify import coverage
 from wheel_builder.verify.coverage import REASONS, Reason, coverage_problems, explained, parse_reasons
-from wheel_builder.verify.seen import WHOLE, Files, Subject, copied, digest_of, files_at, listing_of
+from wheel_builder.verify.seen import WHOLE, SeenSuite, Subject, digest_of, listing_of, seen_suite
 
 TESTS = "tests/numerics"
 RECORD = "record.json"
@@ -33,34 +32,28 @@ CHECKS = "uninit,race,barrier"
 SEED = "1"
 # Seconds of processor time for one launch; without a limit, a kernel that does not end would hang the suite.
 TIME_LIMIT = "600"
-TESTS_INSIDE = "/tests"
 # What runs the suite and decides about its record.
 JUDGES = (__file__, coverage.__file__, wheel_tests.__file__)
 
 
 @dataclass(frozen=True)
 class Emulation:
-    """A suite to run: what it sees of the wheel, and all else that its container gets, by place in it."""
+    """A suite to run: what it sees of the wheel, and all else that its container gets."""
 
     subject: Subject
     kernels: tuple[str, ...]
-    image: Artifact
-    suite: Suite
-    files: Mapping[str, Files]
+    seen: SeenSuite
     reasons: str
 
-    @cached_property  # once, before anything runs: files may change later
+    @cached_property
     def key(self) -> Mapping[str, Any]:
         """All that the result depends on.  How many workgroups run at a time changes none of it."""
         return {
             "arch": self.subject.arch,
             "kernels": list(self.kernels),
             **self.subject.parts,
-            "image": self.image.facts["image_id"],
-            "environment": dict(self.suite.env),
-            "preload": self.suite.preload,
+            **self.seen.key,
             "reasons": hashlib.sha256(self.reasons.encode()).hexdigest(),
-            "files": {place: digest_of(files) for place, files in self.files.items()},
             "judges": digest_of({Path(file).name: Path(file) for file in JUDGES}),
         }
 
@@ -107,17 +100,13 @@ def run_emulated(
         checkout / TESTS, fake_hip=fake_hip, disassembly=disassembly, checkout=checkout, env=settings,
         under_wine=under_wine,
     )  # fmt: skip
-    files = {
-        TESTS_INSIDE: files_at(suite.tests),
-        **{mount.target: files_at(mount.source) for mount in suite.mounts},
-        DISASSEMBLY: listing_of(disassembly.path, subject.arch),
-    }
+    seen = seen_suite(suite, image, {DISASSEMBLY: listing_of(disassembly.path, subject.arch)})
     reasons = (checkout / REASONS).read_text(encoding="utf-8")
-    emulation = Emulation(subject, tuple(sorted(kernels)), image, suite, files, reasons)
+    emulation = Emulation(subject, tuple(sorted(kernels)), seen, reasons)
 
     def make(out: Path) -> Mapping[str, Any]:
         with tempfile.TemporaryDirectory(prefix=f"{out.name}-given", dir=out.parent) as folder:
-            given = _given(emulation, Path(folder))
+            given = seen.given(Path(folder))
             env = (*suite.env, ("FA_FAKE_HIP_THREADS", str(jobs)), ("FA_RECORD", f"/out/{RECORD}"))
             given = replace(given, env=env, most_failures=most_failures)
             counts = run_suite(subject.wheel, given, image=image, out=out, log=log, run=run)
@@ -130,18 +119,6 @@ def run_emulated(
         return record
 
     return store.get_or_make("emulated", emulation.key, make)
-
-
-def _given(emulation: Emulation, folder: Path) -> Suite:
-    """The suite with copies of all that its container gets: those of the key, whoever edits the originals."""
-
-    def copy(place: str, name: str) -> Path:
-        return copied(emulation.files[place], folder / name, emulation.key["files"][place])
-
-    mounted = [place for place in emulation.files if place != TESTS_INSIDE]
-    mounts = tuple(Mount(copy(place, str(number)), place) for number, place in enumerate(mounted))
-    # Errors name the tests' folder.
-    return replace(emulation.suite, tests=copy(TESTS_INSIDE, emulation.suite.tests.name), mounts=mounts)
 
 
 def refuse_incomplete(

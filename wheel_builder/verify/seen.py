@@ -9,11 +9,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from wheel_builder.base.errors import VerifyError
-from wheel_builder.base.store import key_of, sha256_file, walk_files
+from wheel_builder.base.store import Artifact, key_of, sha256_file, walk_files
 from wheel_builder.files.elf import section_bytes
 from wheel_builder.files.fatbin import SECTION, gfx_of, read_bundles
 from wheel_builder.files.hostpart import host_part
@@ -27,8 +29,11 @@ from wheel_builder.files.library import (
 from wheel_builder.files.pe import read_pe
 from wheel_builder.files.pycode import code_digest
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
+from wheel_builder.images.docker import Mount
+from wheel_builder.images.wheel_tests import Suite
 
 WHOLE = 64  # hex digits of a digest
+TESTS_INSIDE = "/tests"
 PACKAGE = "flash_attn_rocm/"
 # Of dist-info: digests of the other files, and words for people and scanners.
 NOT_READ = re.compile(r"RECORD|(sboms|licenses)/.*")
@@ -111,6 +116,48 @@ def files_at(path: Path) -> Files:
         message = f"{path}: not there, but a suite needs it"
         raise VerifyError(message, advice="restore it: git status shows what is missing")
     return found
+
+
+@dataclass(frozen=True)
+class SeenSuite:
+    """A suite and all that its container gets besides the wheel, by place in it."""
+
+    image: Artifact
+    suite: Suite
+    files: Mapping[str, Files]
+
+    @cached_property  # once, before anything runs: files may change later
+    def key(self) -> Mapping[str, Any]:
+        """All of it as digests, for the key of the suite's result."""
+        return {
+            "image": self.image.facts["image_id"],
+            "environment": dict(self.suite.env),
+            "preload": self.suite.preload,
+            "files": {place: digest_of(files) for place, files in self.files.items()},
+        }
+
+    def given(self, folder: Path) -> Suite:
+        """The suite with copies of its files in ``folder``: those of the key, whoever edits the originals."""
+
+        def copy(place: str, name: str) -> Path:
+            return copied(self.files[place], folder / name, self.key["files"][place])
+
+        mounted = [place for place in self.files if place != TESTS_INSIDE]
+        mounts = tuple(Mount(copy(place, str(number)), place) for number, place in enumerate(mounted))
+        # Errors name the tests' folder.
+        return replace(self.suite, tests=copy(TESTS_INSIDE, self.suite.tests.name), mounts=mounts)
+
+
+def seen_suite(suite: Suite, image: Artifact, places: Mapping[str, Files]) -> SeenSuite:
+    """A suite with its tests and mounts; ``places`` are the files of those that see a part of a mount."""
+    mounted = {mount.target: files_at(mount.source) for mount in suite.mounts if mount.target not in places}
+    return SeenSuite(image, suite, {TESTS_INSIDE: files_at(suite.tests), **mounted, **places})
+
+
+def listings_of(disassembly: Path) -> Files:
+    """The code objects of a wheel and their text."""
+    files = [file for kind in ("*.co", "*.s") for file in disassembly.glob(kind)]
+    return {file.name: file for file in sorted(files)}
 
 
 def listing_of(disassembly: Path, arch: str) -> Files:

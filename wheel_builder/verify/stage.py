@@ -6,6 +6,7 @@ fails or none ran.
 """
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
 from wheel_builder.fake_hip.container import (
     CONTROL,
+    DISASSEMBLY,
     PYTHON,
     PYTHONPATH,
     SHARED,
@@ -26,12 +28,14 @@ from wheel_builder.images.docker import Mount, threads
 from wheel_builder.images.wheel_tests import RELEASE_TIER, Suite, environment_of, run_suite
 from wheel_builder.matrix.model import Job
 from wheel_builder.verify.runtime_rules import like, serves, words
+from wheel_builder.verify.seen import SeenSuite, listings_of, seen_suite
 
 TESTS = "tests/wheel"
 SHIM = "shim/flash_attn"  # the package of the distribution flash-attn, which these test too
 MACHINES = "tests/machines.py"  # for tests of the doctor
 ERROR_TESTS = "tests/fake_hip"
 NEEDED = (TESTS, SHIM, MACHINES, ERROR_TESTS, CONTROL, *SHARED)
+PARTS = ("code", "library", "package")  # of a wheel, as suites see it
 FEATURES = "FA_FEATURES"  # for ERROR_TESTS
 RECORD = "record.json"
 THIS = "this wheel"
@@ -67,9 +71,10 @@ def verify_wheel(
     ``runtimes`` the result of loading under each ROCm version's runtime, the one of the wheel's ``job``
     included; ``tier`` is as for ``run_emulated``.
 
-    Facts are the record: ``wheel``, ``sha256``, ``tests`` (counts by suite), ``differences`` (from
-    the reviewed resources), ``archs`` (what was shown for each), ``runtimes`` (likewise) and ``serves`` (ROCm
-    versions besides the wheel's own, which the public one has not).
+    Facts are the record: ``wheel``, ``sha256``, ``tests`` (counts by suite), ``tested`` (which wheel each
+    suite ran on), ``differences`` (from the reviewed resources), ``archs`` (what was shown for each),
+    ``runtimes`` (likewise) and ``serves`` (ROCm versions besides the wheel's own, which the public one has
+    not).
     """
     named = {"wheel": wheel.name, "sha256": sha256_file(wheel)}
     inputs = {
@@ -88,17 +93,40 @@ def verify_wheel(
     _check_loads(wheel.name, job.rocm.version, runtimes[job.rocm.version])
 
     def make(out: Path) -> Mapping[str, Any]:
-        suites = _suites(checkout, fake_hip=fake_hip, disassembly=disassembly, tier=tier)
         taken, sha256 = static.facts["archs"], named["sha256"]
-        tests = _run_suites(wheel, suites, image=image, out=out, jobs=jobs, log=log, run=run)
+        first_use = _first_use_suite(checkout, image, fake_hip=fake_hip, disassembly=disassembly, tier=tier)
+        parts = {arch: _parts_of(shown.facts["executed"]) for arch, shown in emulated.items()}
+
+        def installed() -> Mapping[str, Any]:
+            return _run_folder(wheel, _suite(checkout, tier), image=image, out=out, log=log, run=run)
+
+        def first_used() -> Mapping[str, Any]:
+            def make(folder: Path) -> Mapping[str, Any]:
+                with tempfile.TemporaryDirectory(prefix=f"{folder.name}-given", dir=folder.parent) as copies:
+                    given = first_use.given(Path(copies))
+                    counts = _run_folder(wheel, given, image=image, out=folder, log=log, run=run)
+                return {"counts": counts, **named}
+
+            return store.get_or_make("first-use", {"parts": parts, **first_use.key}, make).facts
+
+        with threads(jobs) as pool:
+            running = pool.submit(installed), pool.submit(first_used)
+            counts, used = (future.result() for future in running)
         archs = {arch: what_was_shown(shown.facts, taken[arch], sha256) for arch, shown in emulated.items()}
         more = {
             "runtimes": {rocm: words(load.facts) for rocm, load in runtimes.items()} | like(runtimes, job),
             "serves": serves(runtimes, job),
         }
-        return write_record(out, {**named, "tests": tests}, static, archs, more)
+        tests = {TESTS: counts, ERROR_TESTS: used["counts"]}
+        tested = {TESTS: THIS, ERROR_TESTS: executed_on(used, sha256)}
+        return write_record(out, {**named, "tests": tests, "tested": tested}, static, archs, more)
 
     return store.get_or_make("verify", inputs, make)
+
+
+def _parts_of(executed: Mapping[str, str]) -> Mapping[str, str]:
+    """The digests of what suites see of a wheel, without its name."""
+    return {name: digest for name, digest in executed.items() if name in PARTS}
 
 
 def _check_loads(wheel: str, rocm: str, loaded: Artifact) -> None:
@@ -107,24 +135,31 @@ def _check_loads(wheel: str, rocm: str, loaded: Artifact) -> None:
         raise VerifyError("\n".join(lines), advice="read the log of the step that loads it")
 
 
-def _suites(checkout: Path, *, fake_hip: Artifact, disassembly: Artifact, tier: str) -> Mapping[str, Suite]:
-    """What runs against the installed wheel, by folder of tests."""
+def _suite(checkout: Path, tier: str) -> Suite:
+    """What runs against the installed wheel without a GPU."""
     own = (
         Mount(checkout / SHIM, f"{PYTHON}/flash_attn"),
         Mount(checkout / MACHINES, f"{PYTHON}/machines.py"),
     )
-    selected = environment_of(tier)
-    env = {"PYTHONPATH": PYTHONPATH, **selected}
-    return {
-        TESTS: Suite(checkout / TESTS, (*shared_mounts(checkout), *own), tuple(env.items())),
-        ERROR_TESTS: fake_hip_suite(
-            checkout / ERROR_TESTS,
-            fake_hip=fake_hip,
-            disassembly=disassembly,
-            checkout=checkout,
-            env={**selected, FEATURES: json.dumps(_features())},
-        ),
-    }
+    env = {"PYTHONPATH": PYTHONPATH, **environment_of(tier)}
+    return Suite(checkout / TESTS, (*shared_mounts(checkout), *own), tuple(env.items()))
+
+
+def _first_use_suite(
+    checkout: Path, image: Artifact, *, fake_hip: Artifact, disassembly: Artifact, tier: str
+) -> SeenSuite:
+    """What runs against it on the fake HIP runtime: HIP errors, and the check at first use of every arch.
+
+    It takes minutes, and depends on no word of the wheel that no program reads, as emulated suites do not.
+    """
+    suite = fake_hip_suite(
+        checkout / ERROR_TESTS,
+        fake_hip=fake_hip,
+        disassembly=disassembly,
+        checkout=checkout,
+        env={**environment_of(tier), FEATURES: json.dumps(_features())},
+    )
+    return seen_suite(suite, image, {DISASSEMBLY: listings_of(disassembly.path)})
 
 
 def _features() -> Mapping[str, Sequence[str]]:
@@ -132,27 +167,14 @@ def _features() -> Mapping[str, Sequence[str]]:
     return {arch.device_name: sorted(arch.features) for arch in known_archs().values()}
 
 
-def _run_suites(
-    wheel: Path,
-    suites: Mapping[str, Suite],
-    *,
-    image: Artifact,
-    out: Path,
-    jobs: int,
-    log: Path,
-    run: Runner,
-) -> Mapping[str, Any]:
-    """Each suite's counts; its files go into a folder of ``out``."""
-
-    def one(name: str) -> Mapping[str, int]:
-        folder = out / Path(name).name
-        folder.mkdir()
-        own_log = log.with_stem(f"{log.stem}-{folder.name}")
-        return run_suite(wheel, suites[name], image=image, out=folder, log=own_log, run=run)
-
-    with threads(jobs) as pool:
-        running = {name: pool.submit(one, name) for name in suites}
-        return {name: future.result() for name, future in running.items()}
+def _run_folder(
+    wheel: Path, suite: Suite, *, image: Artifact, out: Path, log: Path, run: Runner
+) -> Mapping[str, int]:
+    """A suite's counts; its files go into a folder of ``out``, its output into a log of its own."""
+    folder = out / suite.tests.name
+    folder.mkdir()
+    own_log = log.with_stem(f"{log.stem}-{folder.name}")
+    return run_suite(wheel, suite, image=image, out=folder, log=own_log, run=run)
 
 
 def write_record(

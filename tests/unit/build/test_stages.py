@@ -17,10 +17,10 @@ from wheel_builder.matrix.model import Job, Package, Public, Rocm
 from wheel_builder.base.process import Completed
 from wheel_builder.build import device_code
 from wheel_builder.build.budget import UPDATE, KernelCost, to_text
-from wheel_builder.fake_hip.container import SHARED, SUITE
+from wheel_builder.fake_hip.container import LIBRARY, SHARED, SUITE
 from wheel_builder.verify import stage as verify
 from wheel_builder.build import wheel
-from wheel_builder.base.store import Artifact, Store
+from wheel_builder.base.store import Artifact, Store, key_of
 
 IMAGE = Artifact(path=None, manifest={"key": "k", "facts": {
     "ref": "builder:7.2", "image_id": "sha256:1", "python_tag": "cp314-cp314", "os": "Debian GNU/Linux",
@@ -67,7 +67,8 @@ def checkout(tmp_path):
         "tests/fake_hip/test_a.py",
         "wheel_builder/fake_hip/control.py",
         verify.MACHINES,
-        *(path for path in SHARED if path != SUITE),  # which is a folder, and copied
+        f"{SUITE}/fuzz.py",
+        *(path for path in SHARED if path != SUITE),
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
@@ -257,7 +258,7 @@ def emulated(arch, **changes):
              "instances": {"fa_fwd_fp16_d64": {"cases": 9, "worst_error": 0.001}},
              "executed": {"wheel": "a.whl", "sha256": WHEEL_SHA256, "code": "c" * 64},
              "launches": {"fa_fwd_fp16_d64": 9}, "coverage": {}, "findings": [], "tier": "release"} | changes  # fmt: skip
-    return Artifact(path=None, manifest={"key": f"{arch}-key", "facts": facts}, reused=True)
+    return Artifact(path=None, manifest={"key": f"{arch}-{key_of(facts)}", "facts": facts}, reused=True)
 
 
 def loaded(rocm, *problems):
@@ -273,7 +274,9 @@ PUBLIC = Public("7.2", ("6.4", "7.2"), (("7.2", ("7.14", "10.0")), ("6.4", ("6.5
 
 def verify_one(checkout, tmp_path, engine, runtimes=None, shown=None, public=None, jobs=1, **options):
     file = tmp_path / "a-1+rocm7.2-py3-none-any.whl"
-    file.write_bytes(b"wheel")
+    file.write_bytes(options.pop("wheel", b"wheel"))
+    for name in (LIBRARY, "gfx908-0.co", "gfx908-0.s"):
+        (tmp_path / name).write_text(name)
     part = Artifact(path=tmp_path, manifest={"key": "part", "facts": {}}, reused=True)
     return verify.verify_wheel(
         file, {"gfx908": shown or emulated("gfx908")}, static=STATIC, job=Job(ROCM, ("gfx908",), public),
@@ -336,6 +339,24 @@ def test_both_folders_of_tests_run_side_by_side_with_logs_of_their_own(checkout,
     record = verify_one(checkout, tmp_path, run, jobs=2)
     assert record.facts["tests"] == {"tests/wheel": {"passed": 3}, "tests/fake_hip": {"passed": 3}}
     assert sorted(logs) == ["verify-fake_hip.log", "verify-wheel.log"]
+
+
+def test_a_word_that_no_program_reads_does_not_run_the_check_at_first_use_again(checkout, tmp_path):
+    """After a change of a docstring a release took minutes for what it had shown before."""
+    engine = verified(suite())
+    verify_one(checkout, tmp_path, engine)
+    record = verify_one(checkout, tmp_path, engine, wheel=b"with another docstring").facts
+    assert [command.count("FA_FEATURES") for command in map(str, engine.commands)] == [0, 1, 0]
+    assert record["tested"]["tests/wheel"] == "this wheel"
+    assert record["tested"]["tests/fake_hip"].startswith("an earlier wheel, with the same code objects")
+
+
+def test_another_kernel_runs_the_check_at_first_use_again(checkout, tmp_path):
+    engine = verified(suite())
+    for code in "cd":
+        ran = {"wheel": "a.whl", "sha256": WHEEL_SHA256, "code": code * 64}
+        verify_one(checkout, tmp_path, engine, shown=emulated("gfx908", executed=ran))
+    assert [command.count("FA_FEATURES") for command in map(str, engine.commands)] == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("tier", ["release", "nightly"])

@@ -13,6 +13,7 @@ from wheel_builder.base.store import Artifact, Store
 from wheel_builder.fake_hip.container import CONTROL, LIBRARY, SHARED, SUITE, WINDOWS_LIBRARY
 from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER, RELEASE_TIER
 from wheel_builder.verify import numerics as emulated
+from wheel_builder.verify import seen
 from wheel_builder.verify.coverage import REASONS
 from wheel_builder.verify.seen import Subject
 
@@ -270,13 +271,13 @@ def test_an_edit_while_the_command_runs_is_not_taken_for_what_was_there_before(
     checkout, tmp_path, monkeypatch
 ):
     """The key was of the old file, the container had the new one, and the result was kept."""
-    real = emulated.copied
+    real = seen.copied
 
     def edited_first(files, to, expected):
         (checkout / TEST).write_text("VALUE = 2\n")
         return real(files, to, expected)
 
-    monkeypatch.setattr(emulated, "copied", edited_first)
+    monkeypatch.setattr(seen, "copied", edited_first)
     engine = answering(record())
     with pytest.raises(
         VerifyError, match="tests/numerics changed while the command ran\n  next: nothing was"
