@@ -255,10 +255,10 @@ UNEVEN_GRADIENTS = tuple(
 )
 
 # The kernels for gradients with a mask or a bias, whose gradient is compared, too: each kind of mask, with
-# and without each stride, and windows beside them.  Rows that see nothing have no gradients.  gfx950 reads fp32
-# in a loop of its own, which takes two tiles of 32 rows at once: rows end in the first of two and in the
-# second, at once and later, dropout is beside it, and a block of keys is seen by no row.  A sequence has fewer
-# keys than a tile.
+# and without each stride, and windows beside them.  Rows that see nothing have no gradients.  gfx950 reads
+# fp32 in a loop of its own, which takes two tiles of 32 rows at once: rows end in the first of two and in the
+# second, at once and later, dropout is beside it, and a block of keys is seen by no row.  A sequence has
+# fewer keys than a tile.
 MASKED_GRADIENT_ROWS = (
     Row("bool, causal", (129,), (190,), (3, 1), CAUSAL, mask=Mask(BOOL, "hi")),
     Row("bool, rows that see nothing, window, heads first", (77, 77), (300, 300), (2, 2), (33, 7), scale=-1.0,
