@@ -269,7 +269,7 @@ MASKED_GRADIENT_ROWS = (
     Row("bias of keys, far below on the left", (40, 40), (150, 150), (2, 1),
         mask=Mask(OWN, "b", LEFT, FAR_BELOW)),
     Row("fp32, rows that see nothing, causal", (150,), (129,), (3, 1), CAUSAL, mask=Mask(FP32, "i", WHOLE)),
-    Row("fp32 of heads, window, dropout, heads first", (33, 33), (200, 200), (3, 1), (20, -1), scale=-2.0,
+    Row("fp32 of heads, window, dropout, heads first", (60, 60), (210, 210), (3, 1), (20, -1), scale=-2.0,
         dropout=0.3, heads_first=True, mask=Mask(FP32, "h")),
 )  # fmt: skip
 
