@@ -64,14 +64,14 @@ def play(text, settings, told):
 def scenario():
     """Runs Python text after ``prelude.py`` under the fake HIP runtime with these settings; its ``shown``."""
 
-    def run(text, *, arch=DEFAULT, **settings):
+    def run(text, *, arch=DEFAULT, seconds=SECONDS, **settings):
         settings = {f"FA_FAKE_HIP_{name.upper()}": value for name, value in settings.items()}
         answer, told = FORK.Pipe(duplex=False)
         child = FORK.Process(target=play, args=(text, {"FA_FAKE_HIP_ARCH": arch, **settings}, told))
         child.start()
         told.close()
         try:
-            shown = answer.recv() if answer.poll(SECONDS) else f"no answer within {SECONDS} s"
+            shown = answer.recv() if answer.poll(seconds) else f"no answer within {seconds} s"
         except EOFError:
             shown = "its process died"
         child.kill()

@@ -42,6 +42,7 @@ APART = 8
 # Random numbers, and then the same again: a multiple of 8 and of no head dim, so that rows differ.
 DRAWN = 8 * 4099
 TINY = 2.0**-30  # which fp16 has not
+BEYOND = 8  # NaN behind a row of a bias, at most: rows begin at multiples of so many elements
 # Heads behind those of a row of q, k, v and dout: dense tensors have strides of their own.
 BEHIND = (3, 0, 1, 2)
 Lengths = tuple[int, ...]
@@ -139,8 +140,16 @@ def _mask(row: Row, mask: Mask, pool: Tensor) -> Tensor:
     }[mask.hides]()
     if mask.holds == BOOL:
         return ~hidden
-    bias = other * 2.0
-    return (bias.to(FP32) if mask.holds == MASK_FP32 else bias).masked_fill(hidden, mask.low)
+    bias = (other * 2.0).masked_fill(hidden, mask.low)
+    return _part_of_nan(bias.to(FP32) if mask.holds == MASK_FP32 else bias)
+
+
+def _part_of_nan(x: Tensor) -> Tensor:
+    """The same with NaN behind the elements of a row, which kernels load with them."""
+    keys = x.shape[-1]
+    wide = x.new_full((*x.shape[:-1], keys + BEYOND - keys % BEYOND), torch.nan)
+    wide[..., :keys] = x
+    return wide[..., :keys]
 
 
 def _one_key(sizes: tuple[int, ...]) -> Tensor:

@@ -255,19 +255,22 @@ UNEVEN_GRADIENTS = tuple(
 )
 
 # The kernels for gradients with a mask or a bias, whose gradient is compared, too: each kind of mask, with
-# and without each stride, and windows beside them.  Rows that see nothing have no gradients.
+# and without each stride, and windows beside them.  Rows that see nothing have no gradients.  gfx950 reads
+# fp32 in a loop of its own, which takes two tiles of 32 rows at once: rows end in the first of two and in the
+# second, at once and later, dropout is beside it, and a block of keys is seen by no row.  A sequence has
+# fewer keys than a tile.  A bias whose keys are a multiple of 8 is not copied, so NaN is behind its rows.
 MASKED_GRADIENT_ROWS = (
     Row("bool, causal", (129,), (190,), (3, 1), CAUSAL, mask=Mask(BOOL, "hi")),
     Row("bool, rows that see nothing, window, heads first", (77, 77), (300, 300), (2, 2), (33, 7), scale=-1.0,
         heads_first=True, mask=Mask(BOOL, "bi", WHOLE)),
-    Row("bool, later keys, few rows", (2,), (300,), (2, 1), (20, -1), mask=Mask(BOOL, "i", LATER)),
-    Row("bias, window", (70, 70), (118, 118), (4, 2), (40, 8), mask=Mask(OWN, "bhi")),
+    Row("bool, later keys, window, few keys", (20,), (20,), (2, 1), (5, -1), mask=Mask(BOOL, "i", LATER)),
+    Row("bias, window, NaN behind its rows", (70, 70), (120, 120), (4, 2), (40, 8), mask=Mask(OWN, "bhi")),
     Row("bias, causal, dropout", (77, 77), (150, 150), (3, 1), CAUSAL, dropout=0.4, mask=Mask(OWN, "hi")),
     Row("bias of keys, far below on the left", (40, 40), (150, 150), (2, 1),
         mask=Mask(OWN, "b", LEFT, FAR_BELOW)),
-    Row("fp32, rows that see nothing, causal", (129,), (97,), (3, 1), CAUSAL, mask=Mask(FP32, "i", WHOLE)),
-    Row("fp32 of heads, heads first", (33, 33), (200, 200), (2, 2), scale=2.0, heads_first=True,
-        mask=Mask(FP32, "h")),
+    Row("fp32, rows that see nothing, causal", (150,), (129,), (3, 1), CAUSAL, mask=Mask(FP32, "i", WHOLE)),
+    Row("fp32 of heads, window, dropout, heads first", (60, 60), (210, 210), (3, 1), (20, -1), scale=-2.0,
+        dropout=0.3, heads_first=True, mask=Mask(FP32, "h")),
 )  # fmt: skip
 
 
