@@ -23,7 +23,7 @@ from flash_attn_rocm._library import gfx_of, instances
 SECONDS = 120
 PRELUDE = Path(__file__).with_name("prelude.py").read_text()
 FORK = multiprocessing.get_context("fork")
-QUICK = os.environ.get("FA_QUICK", "") not in {"", "0"}
+FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 DEFAULT = "gfx942:sramecc+:xnack-"
 
 
@@ -31,14 +31,14 @@ def pytest_configure(config):
     # Scenarios inherit it.  OpenMP's threads took two thirds of a check's time waiting for work.
     torch.set_num_threads(1)
     config.addinivalue_line("markers", "needs_archs(name, ...): the wheel has kernels for all of them")
-    config.addinivalue_line("markers", "long: not with FA_QUICK")
+    config.addinivalue_line("markers", "full: nightly, with FA_FULL")
 
 
 def pytest_collection_modifyitems(items):
     # Left out instead of skipped: a skipped test is no verification.
     there = {arch for each in instances() for arch in each.archs}
     items[:] = [item for item in items if archs_of(item) <= there]
-    items[:] = [item for item in items if not (QUICK and item.get_closest_marker("long"))]
+    items[:] = [item for item in items if FULL or not item.get_closest_marker("full")]
 
 
 def archs_of(item):

@@ -10,7 +10,6 @@ import pytest
 from flash_attn_rocm._canary_rows import APPENDS, BOOL, GRADIENTS, MASKED_GRADIENT_ROWS, MASKS, OWN
 
 FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
-LONG = pytest.mark.long
 BEGIN = """
 import warnings
 from pathlib import Path
@@ -235,9 +234,7 @@ def test_a_check_that_did_not_end_counts_as_a_failure(play, tmp_path):
     assert shown["fallbacks"] == [], "another process is at it: this one checks for itself"
 
 
-@pytest.mark.parametrize(
-    "text", ["", '{"state": 1}', *(pytest.param(text, marks=LONG) for text in ("{}", "[]", "\x00"))]
-)
+@pytest.mark.parametrize("text", ["", '{"state": 1}', "{}", "[]", "\x00"])
 def test_a_damaged_file_is_checked_again(play, tmp_path, text):
     play("called()")
     [file] = (tmp_path / "cache").rglob("*.json")
@@ -620,7 +617,7 @@ def test_a_hole_of_earlier_checks_is_closed(play, wrong, hole):
     assert words in shown["fallbacks"][0]
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("hole", HOLES)
 def test_the_calls_that_close_a_hole_are_needed(play, wrong, hole):
     change, call, apart, _, rows = HOLES[hole]
