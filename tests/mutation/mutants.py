@@ -96,7 +96,7 @@ def places_of(listing):
     for number, line in enumerate(listing.splitlines()):
         if (match := LINE.match(line)) and int(match["address"], 16) in reached:
             words = len(match["words"].split())
-            found.append(Place(number, int(match["address"], 16), match["text"], words))
+            found.append(Place(number, int(match["address"], 16), match["text"].rstrip(), words))
     return kernel.name, found
 
 

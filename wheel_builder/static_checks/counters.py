@@ -25,7 +25,7 @@ from functools import cache
 
 from wheel_builder.base.archs import Counters, arch_named
 from wheel_builder.base.errors import DeviceCodeError
-from wheel_builder.static_checks.operations import Operation, Registers, registers
+from wheel_builder.static_checks.operations import Operation, Registers, kind_of, registers
 
 # Not a register, but tracked like one.
 LDS_BYTES = "LDS"
@@ -44,6 +44,8 @@ LANES_ONLY = re.compile(r"ds_(b?permute|swizzle|nop)")
 COUNT = re.compile(r"(vmcnt|lgkmcnt|expcnt)\((\d+)\)")
 # Registers that no operand names, other counters, and operations that expcnt counts.
 UNKNOWN = re.compile(r"[sv]_movrel|s_set_gpr_idx|image_|ds_(gws|ordered)|lds_|s_(store|atomic)_|v_interp")
+# What vector and scalar instructions without these names do, they have done before the next one.
+LASTS = re.compile(rf"{SCALAR_RESULT.pattern}|{UNKNOWN.pattern}|s_wait|s_barrier|s_cbranch_vcc")
 # Waits for counters that are apart, and which ones; with two, the first is in the upper bits.
 APART = {
     "s_wait_loadcnt": ("loadcnt",),
@@ -104,6 +106,12 @@ def flights(arch: str, operation: Operation) -> tuple[Flight, ...]:
     if operation.kind == "valu":
         return ()
     return tuple(_flights(operation, counters))
+
+
+@cache
+def is_inert(mnemonic: str) -> bool:
+    """Whether such instructions neither wait nor leave anything in flight, and use only what they name."""
+    return kind_of(mnemonic) in ("valu", "salu") and LASTS.match(mnemonic) is None
 
 
 def half_used(operations: Iterable[Operation], register: str) -> str:

@@ -7,14 +7,18 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from wheel_builder.base.errors import DeviceCodeError
-from wheel_builder.static_checks.operations import ENCODING, TRANSCENDENTAL, Operation, Registers
+from wheel_builder.static_checks.operations import ENCODING, TRANSCENDENTAL, Operation, Registers, operation
 
 HEADER = re.compile(r"^([0-9a-f]+) <([^>]+)>:$")
-LINE = re.compile(r"^\t(?P<text>\S.*?)\s*// (?P<address>[0-9A-F]+):(?P<words>(?: [0-9A-F]{8})+)(?: <.*>)?$")
+# The text with the spaces after it: a pattern that leaves them out takes twice as long.
+LINE = re.compile(
+    r"\t(?P<text>\S[^/]*(?:/(?!/)[^/]*)*)// (?P<address>[0-9A-F]+):(?P<words>(?: [0-9A-F]{8})+)(?: <.*>)?$"
+)
 IGNORED = re.compile(r"^$|.*file format |^Disassembly of section |^\s*\.\.\.$")
 ENDS = re.compile(r"s_(endpgm|branch$|setpc|swappc|code_end|trap)")
 JUMPS = re.compile(r"s_(branch|cbranch_\w+|call_b64)$")
 INDIRECT = re.compile(r"s_(setpc|swappc|call)_b64$|s_cbranch_(join|[gi]_fork)$")
+NESTED = re.compile(r"[\[(][^\])]*,")  # a comma within brackets
 COMMA = re.compile(r",(?![^(\[]*[)\]])")  # outside brackets
 DWORD = 4
 
@@ -22,9 +26,11 @@ DWORD = 4
 class Instruction(NamedTuple):
     """One instruction at ``address``; ``target`` is where it may jump to.  All else follows from its text.
 
-    ``touches`` are registers on which a later instruction may depend: EXEC only when written.  ``is_late``:
+    ``touches`` are registers on which a later instruction may depend: those that it writes, and those that
+    memory and matrix instructions read after they were issued.  ``is_late``:
     its result may come later than that of other instructions of its kind.  ``wait_states`` are those that it
-    provides: one, plus those that ``s_nop`` asks for.
+    provides: one, plus those that ``s_nop`` asks for.  ``uses`` is what it reads and writes.
+    ``is_straight``: the one behind it follows, and no other.
     """
 
     address: int
@@ -41,6 +47,8 @@ class Instruction(NamedTuple):
     is_transcendental: bool
     is_late: bool
     wait_states: int
+    uses: Registers
+    is_straight: bool
 
     def __str__(self) -> str:
         return f"{self.address:#x} `{self.text}`"
@@ -61,16 +69,28 @@ class Kernel:
 
         Raises ``DeviceCodeError`` for jumps whose target is not in the text: paths would be missing.
         """
-        before: list[list[int]] = [[] for _ in self.instructions]
+        before: list[tuple[int, ...]] = [()] * len(self.instructions)
         seen, todo = {0}, [0]
         while todo:
             number = todo.pop()
             for successor in self._successors(number):
-                before[successor].append(number)
+                before[successor] += (number,)
                 if successor not in seen:
                     seen.add(successor)
                     todo.append(successor)
-        return tuple(tuple(numbers) for numbers in before)
+        return tuple(before)
+
+    @cached_property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        """For each instruction, the numbers of those that can run right after it.
+
+        Unreachable code has none.
+        """
+        after: list[tuple[int, ...]] = [()] * len(self.instructions)
+        for number, before in enumerate(self.predecessors):
+            for each in before:
+                after[each] += (number,)
+        return tuple(after)
 
     @cached_property
     def reached(self) -> tuple[int, ...]:
@@ -83,6 +103,9 @@ class Kernel:
 
     def _successors(self, number: int) -> Iterator[int]:
         instruction = self.instructions[number]
+        if instruction.is_straight and number + 1 < len(self.instructions):
+            yield number + 1
+            return
         if INDIRECT.match(instruction.mnemonic):
             raise self._lost(instruction, "jumps to an address in a register")
         if not ENDS.match(instruction.mnemonic):
@@ -108,10 +131,10 @@ def parse_disassembly(text: str) -> tuple[Kernel, ...]:
     problems: list[str] = []
     current: list[Instruction] | None = None
     for number, line in enumerate(text.splitlines(), start=1):
-        if header := HEADER.match(line):
+        if (match := LINE.match(line)) and current is not None:
+            current.append(parse_instruction(int(match[2], 16), match[1].rstrip()))
+        elif header := HEADER.match(line):
             current = functions.setdefault(header.group(2), [])
-        elif (match := LINE.match(line)) and current is not None:
-            current.append(parse_instruction(int(match["address"], 16), match["text"]))
         elif not IGNORED.match(line):
             problems.append(f"line {number}: {line.strip()[:120]!r}")
     if problems or not functions:
@@ -126,33 +149,52 @@ def parse_operation(text: str) -> Operation:
     mnemonic, _, rest = text.strip().partition(" ")
     operands: list[str] = []
     modifiers: list[str] = []
-    for part in COMMA.split(rest):
+    for part in COMMA.split(rest) if NESTED.search(rest) else rest.split(","):
         word, _, more = part.strip().partition(" ")
-        operands += [word] if word else []
-        modifiers += [more.strip()] if more.strip() else []
-    return Operation(ENCODING.sub("", mnemonic), tuple(operands), " ".join(modifiers))
+        if word:
+            operands.append(word)
+        if more:
+            modifiers.append(more.strip())
+    return operation(without_encoding(mnemonic), tuple(operands), " ".join(modifiers))
 
 
 def parse_instruction(address: int, text: str) -> Instruction:
     """The instruction at ``address``, from its text without comment."""
-    (first, *_), *_ = known = _known(text)
+    jumps, known = _known(text)
     target = None
-    if JUMPS.match(first.mnemonic):
-        words = int(first.operands[-1])
-        target = address + DWORD * (1 + words - (words >= 1 << 15) * (1 << 16))
-    return Instruction(address, target, text, *known)
+    if jumps is not None:
+        target = address + DWORD * (1 + jumps - (jumps >= 1 << 15) * (1 << 16))
+    return Instruction._make((address, target, text, *known))
 
 
 @cache
-def _known(text: str) -> tuple[Any, ...]:
-    """The fields of ``Instruction`` from ``operations`` on: kernels repeat most of their texts."""
+def _known(text: str) -> tuple[int | None, tuple[Any, ...]]:
+    """The words that it may jump over, as they are encoded, and the fields of ``Instruction`` from
+    ``operations`` on: kernels repeat most of their texts.
+    """
     operations = tuple(parse_operation(half) for half in text.split("::"))
     first, mnemonic, kind = operations[0], operations[0].mnemonic, operations[0].kind
-    writes = first.writes.union(*(operation.writes for operation in operations[1:]))
-    reads = first.reads.union(*(operation.reads for operation in operations[1:]))
-    transcendental = TRANSCENDENTAL.match(mnemonic) is not None
-    return (
-        operations, first, mnemonic, writes, reads, writes | (reads - {"exec"}),
+    writes, reads = first.writes, first.reads
+    for other in operations[1:]:
+        writes, reads = writes | other.writes, reads | other.reads
+    transcendental, jumps, is_straight = _facts(mnemonic)
+    touches = writes | (reads - {"exec"}) if first.is_matrix or kind in ("lds", "vmem") else writes
+    return int(first.operands[-1]) if jumps else None, (
+        operations, first, mnemonic, writes, reads, touches,
         kind == "valu", kind in ("lds", "vmem"), transcendental, first.is_matrix or transcendental,
-        int(first.operands[0], 0) + 1 if mnemonic == "s_nop" else 1,
+        int(first.operands[0], 0) + 1 if mnemonic == "s_nop" else 1, reads | writes, is_straight,
     )  # fmt: skip
+
+
+@cache
+def _facts(mnemonic: str) -> tuple[bool, bool, bool]:
+    """Whether it is transcendental, whether it jumps, and whether the next instruction follows it."""
+    jumps = JUMPS.match(mnemonic) is not None
+    leaves = jumps or ENDS.match(mnemonic) or INDIRECT.match(mnemonic)
+    return TRANSCENDENTAL.match(mnemonic) is not None, jumps, not leaves
+
+
+@cache
+def without_encoding(mnemonic: str) -> str:
+    """``mnemonic`` without the suffix for how it is encoded."""
+    return ENCODING.sub("", mnemonic)

@@ -12,7 +12,7 @@ from wheel_builder.base.archs import arch_named
 from wheel_builder.static_checks import cdna, rdna
 from wheel_builder.static_checks.disassembly import Instruction, Kernel
 from wheel_builder.static_checks.findings import Finding
-from wheel_builder.static_checks.pairs import Need, Pair, Reach, Rules, pairs_before, steps_of
+from wheel_builder.static_checks.pairs import Need, Pair, Reach, Rules, pairs_after, steps_of
 from wheel_builder.static_checks.scalar_reads import stale_scalar_reads
 
 CHECK = "hazards"
@@ -96,10 +96,8 @@ def _too_close(target: Target, kernel: Kernel) -> list[str]:
 def _needs(target: Target, kernel: Kernel) -> Iterator[tuple[Pair, Need]]:
     steps = steps_of(kernel)
     for number in kernel.reached:
-        second = kernel.instructions[number]
-        if second.is_valu or second.is_memory:
-            for pair in pairs_before(kernel, steps, number, target.reach):
-                yield from ((pair, need) for need in target.rules(pair))
+        for pair in pairs_after(kernel, steps, number, target.reach):
+            yield from ((pair, need) for need in target.rules(pair))
 
 
 def _words(pair: Pair, need: Need) -> str:

@@ -40,9 +40,9 @@ def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
 
 def matrix_instructions(kernel: Kernel) -> Counter[str]:
     """Each matrix instruction in the kernel's code, with its count."""
-    reached = (kernel.instructions[number] for number in kernel.reached)
-    names = (operation.mnemonic for instruction in reached for operation in instruction.operations)
-    return Counter(name for name in names if MATRIX.match(name))
+    reached = [kernel.instructions[number].operations for number in kernel.reached]
+    names = Counter([operation.mnemonic for operations in reached for operation in operations])
+    return Counter({name: count for name, count in names.items() if MATRIX.match(name)})
 
 
 def _problems(found: Counter[str], expected: str, more: str, *, needed: bool) -> Iterator[str]:

@@ -5,9 +5,8 @@ Registers are named one by one: ``v5``, ``a0``, ``s12``, and ``vcc``, ``exec``, 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import Literal
+from functools import cache
+from typing import Literal, NamedTuple
 
 from wheel_builder.base.errors import DeviceCodeError
 
@@ -48,62 +47,74 @@ RETURNS = re.compile(r"(glc|sc0|th:TH_ATOMIC_(\w+_)?RETURN)$")
 SAVES_EXEC = re.compile(r"s_\w+_saveexec_|s_\w+_wrexec_")
 
 
-@dataclass(frozen=True)
-class Operation:
-    """One operation; of a dual-issue pair, one half.  ``mnemonic`` without its encoding suffix."""
+class Operation(NamedTuple):
+    """One operation; of a dual-issue pair, one half.  ``mnemonic`` without its encoding suffix.
+
+    ``loads_into_lds``: what it loads goes straight into LDS, from M0 on.  ``writes``: EXEC by
+    compare-and-mask included.  ``reads``: EXEC included where lanes are masked; results it merges into are
+    left out, but not those that it swaps.
+    """
 
     mnemonic: str
     operands: tuple[str, ...]
-    modifiers: str = ""
+    modifiers: str
+    kind: Kind
+    is_matrix: bool
+    loads_into_lds: bool
+    writes: Registers
+    reads: Registers
 
-    @property
-    def kind(self) -> Kind:
-        return _kind(self.mnemonic)
 
-    @cached_property
-    def is_matrix(self) -> bool:
-        return MATRIX.match(self.mnemonic) is not None
+class Form(NamedTuple):
+    """What operations have in common whose mnemonic, number of operands and modifiers are the same.
 
-    @property
-    def loads_into_lds(self) -> bool:
-        """Whether what it loads goes straight into LDS, from M0 on."""
-        return self.kind == "vmem" and ("_lds_" in self.mnemonic or "lds" in self.modifiers.split())
+    The first ``results`` operands are written, those from ``sources`` on are read; ``writes`` and ``reads``
+    are registers that no operand names.
+    """
 
-    @cached_property
-    def writes(self) -> frozenset[str]:
-        """Registers it writes, EXEC by compare-and-mask included."""
-        written = [r for operand in self.operands[: self._results] for r in registers(operand)]
-        if self.mnemonic.startswith("v_cmpx") or SAVES_EXEC.match(self.mnemonic):
-            written.append("exec")
-        return frozenset(written)
+    kind: Kind
+    is_matrix: bool
+    loads_into_lds: bool
+    results: int
+    sources: int
+    writes: Registers
+    reads: Registers
 
-    @cached_property
-    def reads(self) -> frozenset[str]:
-        """Registers it reads, EXEC included where lanes are masked; results it merges into are left out, but
-        not those that it swaps.
-        """
-        operands = self.operands[self._results :]
-        if (ATOMIC.match(self.mnemonic) and self.kind == "vmem") or SWAPS.match(self.mnemonic):
-            operands = self.operands
-        read = [r for operand in operands for r in registers(operand)]
-        if self.mnemonic.startswith(("v_div_fmas_", "v_dual_cndmask_")):
-            read.append("vcc")
-        if self.loads_into_lds:
-            read.append("m0")
-        if self.kind not in ("salu", "smem"):
-            read.append("exec")
-        return frozenset(read)
 
-    @property
-    def _results(self) -> int:
-        return _results(self.mnemonic, len(self.operands), self.modifiers)
+def operation(mnemonic: str, operands: tuple[str, ...], modifiers: str) -> Operation:
+    """The operation with this mnemonic; raises ``DeviceCodeError`` for one of no known kind."""
+    # Only of these do modifiers change what is read and written; those of others are mostly offsets.
+    kind, is_matrix, into_lds, results, sources, writes, reads = form(
+        mnemonic, len(operands), modifiers if kind_of(mnemonic) == "vmem" else ""
+    )
+    named = [_set(operand) for operand in operands]
+    return Operation(
+        mnemonic, operands, modifiers, kind, is_matrix, into_lds,
+        writes.union(*named[:results]), reads.union(*named[sources:]),
+    )  # fmt: skip
 
 
 # Cached, because kernels repeat mnemonics and operands.
 
 
 @cache
-def _kind(mnemonic: str) -> Kind:
+def form(mnemonic: str, operands: int, modifiers: str) -> Form:
+    """The form of operations of memory with these modifiers; of others, with any."""
+    kind, results = kind_of(mnemonic), _results(mnemonic, operands, modifiers)
+    into_lds = kind == "vmem" and ("_lds_" in mnemonic or "lds" in modifiers.split())
+    reads_all = (ATOMIC.match(mnemonic) and kind == "vmem") or SWAPS.match(mnemonic)
+    reads = ["vcc"] if mnemonic.startswith(("v_div_fmas_", "v_dual_cndmask_")) else []
+    reads += ["m0"] if into_lds else []
+    reads += ["exec"] if kind not in ("salu", "smem") else []
+    writes = ["exec"] if mnemonic.startswith("v_cmpx") or SAVES_EXEC.match(mnemonic) else []
+    is_matrix = MATRIX.match(mnemonic) is not None
+    sources = 0 if reads_all else results
+    return Form(kind, is_matrix, into_lds, results, sources, frozenset(writes), frozenset(reads))
+
+
+@cache
+def kind_of(mnemonic: str) -> Kind:
+    """What executes it; raises ``DeviceCodeError`` where that is not known."""
     for pattern, kind in KINDS:
         if re.match(pattern, mnemonic):
             return kind
@@ -122,9 +133,9 @@ def _results(mnemonic: str, operands: int, modifiers: str) -> int:
         return operands - 2  # gfx9 also writes the mask to an SGPR pair, later archs only EXEC
     if TWO_RESULTS.match(mnemonic):
         return 2 if operands > 3 or "swap" in mnemonic else 1
-    if _kind(mnemonic) == "lds":
+    if kind_of(mnemonic) == "lds":
         return 1 if LDS_RESULT.match(mnemonic) else 0
-    if _kind(mnemonic) == "vmem":
+    if kind_of(mnemonic) == "vmem":
         return _memory_results(mnemonic, modifiers.split())
     return 1
 
@@ -145,3 +156,8 @@ def registers(operand: str) -> tuple[str, ...]:
         begin = int(single or first)
         found += [f"{bank}{number}" for number in range(begin, int(last or begin) + 1)]
     return tuple(found)
+
+
+@cache
+def _set(operand: str) -> Registers:
+    return frozenset(registers(operand))

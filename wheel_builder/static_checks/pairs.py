@@ -51,19 +51,17 @@ class Need:
         return distance.states if self.unit == "wait states" else distance.valus
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two instructions on a path; ``live`` are the second's registers that nothing between them wrote."""
+class Pair(NamedTuple):
+    """Two instructions on a path; ``live`` are the first's registers that nothing between them wrote.
+
+    ``passed`` is what the second reads of the first's results.
+    """
 
     first: Instruction
     second: Instruction
     live: Registers
     distance: Distance
-
-    @property
-    def passed(self) -> Registers:
-        """What the second instruction reads of the first's results."""
-        return self.first.writes & self.second.reads & self.live
+    passed: Registers
 
     @property
     def overwritten(self) -> Registers:
@@ -71,7 +69,7 @@ class Pair:
 
     @property
     def passed_vectors(self) -> Registers:
-        return frozenset(register for register in self.passed if is_vector(register))
+        return frozenset(filter(is_vector, self.passed))
 
     @property
     def passed_scalars(self) -> Registers:
@@ -92,46 +90,86 @@ class Reach(NamedTuple):
 Rules = Callable[[Pair], Iterator[Need]]
 
 
-def steps_of(kernel: Kernel) -> tuple[Distance, ...]:
-    """What each instruction of ``kernel`` adds to the distance of those around it."""
-    return tuple(
-        Distance(i.wait_states, i.is_valu, i.is_transcendental, waits_for_valu(i) or i.is_memory)
-        for i in kernel.instructions
-    )
+class Step(NamedTuple):
+    """An instruction on a path: its registers, and what it adds to the distance of those around it.
 
-
-def pairs_before(kernel: Kernel, steps: Sequence[Distance], number: int, reach: Reach) -> Iterator[Pair]:
-    """Instruction ``number`` paired with earlier ones on some path that name one of its live registers.
-
-    ``steps`` is ``steps_of(kernel)``; paths end at ``reach``.
+    ``is_second``: rules have it depend on others.
     """
-    second = kernel.instructions[number]
-    most_states, most_valus, most_others = reach
-    begin = (0, 0, 0, False, second.reads | second.writes)
-    todo = [(before, *begin) for before in kernel.predecessors[number]]
-    met = set(todo)
+
+    uses: Registers
+    writes: Registers
+    states: int
+    valus: int
+    transcendentals: int
+    settles: bool
+    is_second: bool
+
+
+class Steps(NamedTuple):
+    """A kernel's steps, and behind each of them the instruction that follows where no path forks or joins,
+    otherwise -1.
+    """
+
+    steps: Sequence[Step]
+    followers: Sequence[int]
+
+
+def steps_of(kernel: Kernel) -> Steps:
+    """What pairs need to know of each instruction."""
+    known: dict[str, Step] = {}
+    for i in kernel.instructions:
+        if i.text not in known:
+            known[i.text] = Step(
+                i.uses, i.writes, i.wait_states, i.is_valu, i.is_transcendental,
+                i.is_memory or waits_for_valu(i), i.is_valu or i.is_memory,
+            )  # fmt: skip
+    before = kernel.predecessors
+    followers = [
+        after[0] if len(after) == 1 and len(before[after[0]]) == 1 else -1 for after in kernel.successors
+    ]
+    return Steps([known[i.text] for i in kernel.instructions], followers)
+
+
+def pairs_after(kernel: Kernel, code: Steps, number: int, reach: Reach) -> Iterator[Pair]:
+    """Instruction ``number`` paired with later ones on some path that depend on it or overwrite its sources.
+
+    ``code`` is ``steps_of(kernel)``; paths end at ``reach``.  There is no rule for what both only read.
+    """
+    first = kernel.instructions[number]
+    most_states = reach.states if first.is_late else min(reach.states, reach.others)
+    most_valus, (steps, followers) = reach.valus, code
+    if most_states <= 0 or not first.touches:
+        return
+    todo = [(after, 0, 0, 0, False, first.touches) for after in kernel.successors[number]]
+    met: set[tuple[int, int, int, int, bool, Registers]] = set()
     while todo:
         at, states, valus, transcendentals, settled, live = todo.pop()
         # Numbers by themselves: all else in these lines takes as long as making a tuple.
         while True:
-            first = kernel.instructions[at]
-            if not live.isdisjoint(first.touches):
-                if states < most_others or first.is_late:
-                    yield Pair(first, second, live, Distance(states, valus, transcendentals, settled))
-                live -= first.writes
-            step = steps[at]
-            states = min(states + step[0], ENOUGH)
-            valus += step[1]
-            transcendentals += step[2]
-            settled = settled or step[3]
+            uses, writes, more_states, more_valus, more_transcendentals, settles, is_second = steps[at]
+            if not live.isdisjoint(uses):
+                if is_second:
+                    second = kernel.instructions[at]
+                    passed = first.writes & second.reads & live
+                    if passed or not live.isdisjoint(writes):
+                        yield Pair(
+                            first, second, live, Distance(states, valus, transcendentals, settled), passed
+                        )
+                live -= writes
+            states += more_states
+            valus += more_valus
+            transcendentals += more_transcendentals
+            settled = settled or settles
             if not live or states >= most_states or valus >= most_valus:
                 break
-            earlier = kernel.predecessors[at]
-            if len(earlier) == 1:
-                [at] = earlier
+            if followers[at] >= 0:
+                at = followers[at]
                 continue
             # Only here can paths meet.
-            further = {(each, states, valus, transcendentals, settled, live) for each in earlier} - met
+            states = min(states, ENOUGH)
+            now = states, valus, transcendentals, settled, live
+            further = {(each, *now) for each in kernel.successors[at]}
+            further -= met
             met |= further
             todo += further
             break

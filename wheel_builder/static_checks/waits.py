@@ -7,12 +7,13 @@ smaller count holds.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from wheel_builder.base.archs import arch_named
 from wheel_builder.static_checks.counters import (
     HIGH,
     LDS_BYTES,
@@ -22,6 +23,7 @@ from wheel_builder.static_checks.counters import (
     Queue,
     flights,
     half_used,
+    is_inert,
     waited_for,
 )
 from wheel_builder.static_checks.disassembly import Instruction, Kernel
@@ -78,13 +80,16 @@ def check_waits(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
 
 
 def steps_of(arch: str, kernel: Kernel) -> dict[int, Step]:
-    """The reachable instructions by number."""
+    """The reachable instructions by number; raises ``ArchError`` for an arch without rules."""
+    arch_named(arch)
     return {number: _step(arch, kernel.instructions[number]) for number in kernel.reached}
 
 
 def _step(arch: str, instruction: Instruction) -> Step:
+    uses = instruction.uses
+    if is_inert(instruction.mnemonic):
+        return Step(instruction, (), uses, ())
     flying = flights(arch, instruction.first)
-    uses = instruction.reads | instruction.writes
     arrives = ARRIVES.match(instruction.mnemonic) is not None
     if arrives or any(LDS_BYTES in f.results for f in flying):
         uses |= {LDS_BYTES}
@@ -103,21 +108,17 @@ class Blocks:
     """
 
     by_first: Mapping[int, Sequence[int]]
-    after: Mapping[int, Sequence[int]]
+    after: Sequence[Sequence[int]]
 
     @classmethod
     def of(cls, kernel: Kernel) -> "Blocks":
-        after = defaultdict[int, list[int]](list)
-        for number in kernel.reached:
-            for before in kernel.predecessors[number]:
-                after[before].append(number)
-        return cls({block[0]: block for block in _runs(kernel, after)}, after)
+        return cls({block[0]: block for block in _runs(kernel)}, kernel.successors)
 
 
-def _runs(kernel: Kernel, after: Mapping[int, Sequence[int]]) -> Iterator[Sequence[int]]:
+def _runs(kernel: Kernel) -> Iterator[Sequence[int]]:
     run: list[int] = []
     for number in kernel.reached:
-        if run and (kernel.predecessors[number] != (run[-1],) or len(after[run[-1]]) > 1):
+        if run and (kernel.predecessors[number] != (run[-1],) or len(kernel.successors[run[-1]]) > 1):
             yield run
             run = []
         run.append(number)
@@ -156,8 +157,12 @@ class Path:
         self.issued: Counter[Queue] = Counter()
         # By queue and register: the operation's position in its queue, and its number in the kernel.
         self.flying: dict[Queue, dict[str, tuple[int, int]]] = {}
+        # Names of halves that were in flight somewhere on the path.
+        self.halves: set[str] = set()
         for (queue, register), flown in begin.items():
             self.flying.setdefault(queue, {})[register] = -flown.later, flown.origin
+            if register.endswith(HALVES):
+                self.halves.add(register)
 
     def in_flight(self) -> InFlight:
         return {
@@ -171,18 +176,32 @@ class Path:
         for counter, count in step.waits:
             self._wait(counter, count)
         for queue, flying in self.flying.items():
-            for register in _met(flying, step):
-                # In an ordered queue a later result comes later, even to the same register.
-                ordered = queue.in_order and any(
-                    flight.queue == queue and register in flight.results for flight in step.flights
-                )
-                if not ordered or register in step.instruction.reads:
-                    self._note(number, queue, register)
+            if self.halves or not flying.keys().isdisjoint(step.uses):
+                self._use(number, step, queue, flying)
         for flight in step.flights:
             self.issued[flight.queue] += 1
-            place = self.issued[flight.queue]
-            for register in flight.results:
-                self.flying.setdefault(flight.queue, {})[register] = place, number
+            place = self.issued[flight.queue], number
+            self.flying.setdefault(flight.queue, {}).update(dict.fromkeys(flight.results, place))
+            self.halves.update(name for name in flight.results if name.endswith(HALVES))
+
+    def _use(self, number: int, step: Step, queue: Queue, flying: Mapping[str, object]) -> None:
+        for register in self._met(flying, step):
+            # In an ordered queue a later result comes later, even to the same register.
+            ordered = queue.in_order and any(
+                flight.queue == queue and register in flight.results for flight in step.flights
+            )
+            if not ordered or register in step.instruction.reads:
+                self._note(number, queue, register)
+
+    def _met(self, flying: Mapping[str, object], step: Step) -> Iterable[str]:
+        """Registers in flight that ``step`` uses; for one that arrives by halves, only the matching half."""
+        met = flying.keys() & step.uses
+        for name in flying.keys() & self.halves:
+            register, half = name[:-2], name[-2:]
+            if register in step.uses:
+                used = half_used(step.instruction.operations, register)
+                met |= {name} if used in ("", half) else set()
+        return met
 
     def _wait(self, counter: str, count: int) -> None:
         for queue in [queue for queue in self.flying if queue.counter == counter]:
@@ -199,17 +218,6 @@ class Path:
         count = self.issued[queue] - place if queue.in_order else 0
         least, registers = self.early.get(use, (count, frozenset()))
         self.early[use] = min(least, count), registers | {register}
-
-
-def _met(flying: Mapping[str, object], step: Step) -> Iterable[str]:
-    """Registers in flight that ``step`` uses; for one that arrives by halves, only the matching half."""
-    met = flying.keys() & step.uses
-    for name in flying:
-        register, half = name[:-2], name[-2:]
-        if half in HALVES and register in step.uses:
-            used = half_used(step.instruction.operations, register)
-            met |= {name} if used in ("", half) else set()
-    return met
 
 
 def _worst(one: InFlight, other: InFlight) -> InFlight:
