@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "lds_notes.hpp"
 #include "wave.hpp"
 
 namespace emu {
@@ -45,7 +46,8 @@ struct Group {
   std::vector<u8> lds_undefined;
   std::vector<DwordHistory> lds_history;
   u32 lds_epoch = 0;  // beginnings and barriers so far: they order every access to LDS before every later one
-  Pages touched;      // global memory; of all workgroups so far where they run one after another
+  LdsNotes lds_notes;      // of this epoch, in place of histories
+  Pages touched;           // global memory; of all workgroups so far where they run one after another
   Letters lds_told, told;  // clocks that atomics on LDS and global memory pass on
   u64 last_page = ~0ull;
   Page* page = nullptr;
@@ -53,6 +55,10 @@ struct Group {
   std::vector<u64> counts, active;
   std::vector<u8> outcomes;
   std::unordered_map<u32, std::vector<Wave*>> global_barriers;  // who waits, by resource
+  void next_lds_epoch() {
+    ++lds_epoch;
+    lds_notes.forget(lds_history.size());
+  }
 };
 
 // A workgroup's part in the comparison of workgroups.

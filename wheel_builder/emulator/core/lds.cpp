@@ -14,17 +14,46 @@ struct LdsPlace {
   }
 };
 
+// All active lanes' bytes, if each is in LDS and aligned, and there is certainly no race.
+struct WholeLds : Whole {
+  bool noted = false;
+  WholeLds(Wave& w, const u32* from, u32 more, u32 bytes, Mode mode) {
+    lanes(w, [&](u32 i) {
+      offset[i] = from[i] + more;
+      on[i] = w.em[i];
+    });
+    const Spread s = spread(w, offset, on);
+    if (!w.exec || u64{s.most} + bytes > w.lds_size || s.bits & alignment_mask(bytes)) return;
+    base = w.lds;
+    noted = w.group->lds_history.empty() || note_lds(w, offset, bytes, mode);
+  }
+};
+// Whether all bytes of the active lanes' dwords are defined.
+template <u32 kDwords>
+bool all_defined(const Wave& w, const Whole& at) {
+  const std::vector<u8>& undefined = w.group->lds_undefined;
+  if (undefined.empty()) return true;
+  u32 any = 0;
+  for (u64 m = w.exec; m; m &= m - 1) {
+    u32 x[kDwords];
+    std::memcpy(x, undefined.data() + at.offset[__builtin_ctzll(m)], sizeof x);
+    for (u32 d = 0; d < kDwords; ++d) any |= x[d];
+  }
+  return !any;
+}
+template <Load kKind, u32 kDwords>
+void load_from(Wave& w, const Inst& in, const u32* address, u32 offset) {
+  WholeLds at(w, address, offset, load_bytes(kKind, kDwords), Mode::read);
+  if constexpr (kKind == Load::dwords)
+    if (at.noted && all_defined<kDwords>(w, at)) return load_whole<kDwords>(w, in, at);
+  w.lds_noted = at.noted;
+  load_lanes(w, in, kKind, kDwords, LdsPlace{w, in, address, offset});
+  w.lds_noted = false;
+}
 template <Load kKind, u32 kDwords>
 void ds_load(Wave& w, const Inst& in) {
   alignas(64) u32 ta[kLanes];
-  const u32* address = read_raw(w, in.src[0], ta);
-  const u32 offset = static_cast<u32>(in.offset);
-  if (kKind == Load::dwords && unchecked(w, in)) {
-    const Spread s = spread(w, address, offset);
-    if (u64{s.most} + 4 * kDwords <= w.lds_size && !(s.bits & 3))
-      return gather<kDwords>(w, in.dst[0], w.lds, address, offset);
-  }
-  load_lanes(w, in, kKind, kDwords, LdsPlace{w, in, address, offset});
+  load_from<kKind, kDwords>(w, in, read_raw(w, in.src[0], ta), static_cast<u32>(in.offset));
 }
 // Of each 16 lanes, lane l gets halfword l % 4 of what the lanes l / 4, l / 4 + 4, ... have loaded.
 void transpose_halves(u32 (*v)[kLanes], u32 n) {
@@ -44,12 +73,45 @@ void ds_load_transposed(Wave& w, const Inst& in) {
   transpose_halves(w.shadow->v + in.dst[0].index, w.n);
   update_dirty(*w.shadow, in.dst[0], 2);
 }
+// Whether the data of all active lanes is defined.
+bool all_defined(const Wave& w, const Operand& data, u32 dwords) {
+  if (!w.shadow) return true;
+  if (data.kind != Kind::vgpr) return data.kind == Kind::constant;
+  u32 any = 0;
+  for (u32 d = 0; is_dirty(*w.shadow, data, dwords) && d < dwords; ++d)
+    lanes(w, [&](u32 i) { any |= w.shadow->v[data.index + d][i] & w.em[i]; });
+  return !any;
+}
+// Where lanes store to the same bytes, the last one's remain, as lane by lane.
+template <u32 kBytes>
+void store_whole(Wave& w, const Operand& data, bool high, const Whole& at) {
+  constexpr u32 kDwords = (kBytes + 3) / 4;
+  alignas(64) u32 tmp[kDwords][kLanes];
+  const u32* d[kDwords];
+  for (u32 k = 0; k < kDwords; ++k) d[k] = read_raw(w, data, tmp[k], k);
+  u8* undefined = w.group->lds_undefined.empty() ? nullptr : w.group->lds_undefined.data();
+  for (u64 m = w.exec; m; m &= m - 1) {
+    const u32 i = static_cast<u32>(__builtin_ctzll(m)), to = at.offset[i];
+    u32 x[kDwords];
+    for (u32 k = 0; k < kDwords; ++k) x[k] = d[k][i];
+    if (kBytes < 4 && high) x[0] >>= 16;
+    std::memcpy(w.lds + to, x, kBytes);
+    if (undefined) std::memset(undefined + to, 0, kBytes);
+  }
+}
+template <u32 kBytes>
+void store_to(Wave& w, const Inst& in, const Operand& data, bool high, const u32* address, u32 offset) {
+  const WholeLds at(w, address, offset, kBytes, Mode::write);
+  if (at.noted && all_defined(w, data, (kBytes + 3) / 4)) return store_whole<kBytes>(w, data, high, at);
+  w.lds_noted = at.noted;
+  store_lanes(w, data, kBytes, high, LdsPlace{w, in, address, offset});
+  w.lds_noted = false;
+}
 template <u32 kBytes, bool kHi>
 void ds_store(Wave& w, const Inst& in) {
   alignas(64) u32 ta[kLanes];
-  bool high = kHi || (in.src[1].flags & kHigh);
-  store_lanes(w, in.src[1], kBytes, high,
-              LdsPlace{w, in, read_raw(w, in.src[0], ta), static_cast<u32>(in.offset)});
+  const bool high = kHi || (in.src[1].flags & kHigh);
+  store_to<kBytes>(w, in, in.src[1], high, read_raw(w, in.src[0], ta), static_cast<u32>(in.offset));
 }
 // Two elements of 4 or 8 bytes at offsets in units of the element (times 64).
 template <u32 kDwords, u32 kScale>
@@ -59,17 +121,17 @@ void ds_load2(Wave& w, const Inst& in) {
   std::memcpy(copy, read_raw(w, in.src[0], ta), sizeof copy);  // the destination may overlap the address
   constexpr u32 unit = kDwords * 4 * kScale;
   Inst half = in;
-  load_lanes(w, half, Load::dwords, kDwords, LdsPlace{w, in, copy, static_cast<u32>(in.offset) * unit});
+  load_from<Load::dwords, kDwords>(w, half, copy, static_cast<u32>(in.offset) * unit);
   half.dst[0].index = static_cast<u16>(half.dst[0].index + kDwords);
-  load_lanes(w, half, Load::dwords, kDwords, LdsPlace{w, in, copy, static_cast<u32>(in.offset1) * unit});
+  load_from<Load::dwords, kDwords>(w, half, copy, static_cast<u32>(in.offset1) * unit);
 }
 template <u32 kDwords, u32 kScale>
 void ds_store2(Wave& w, const Inst& in) {
   alignas(64) u32 ta[kLanes];
   const u32* a = read_raw(w, in.src[0], ta);
   constexpr u32 unit = kDwords * 4 * kScale;
-  store_lanes(w, in.src[1], kDwords * 4, false, LdsPlace{w, in, a, static_cast<u32>(in.offset) * unit});
-  store_lanes(w, in.src[2], kDwords * 4, false, LdsPlace{w, in, a, static_cast<u32>(in.offset1) * unit});
+  store_to<kDwords * 4>(w, in, in.src[1], false, a, static_cast<u32>(in.offset) * unit);
+  store_to<kDwords * 4>(w, in, in.src[2], false, a, static_cast<u32>(in.offset1) * unit);
 }
 template <class T, class F>
 void ds_atomic(Wave& w, const Inst& in, bool returns, F f) {

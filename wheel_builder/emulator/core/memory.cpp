@@ -7,14 +7,6 @@ namespace emu {
 namespace {
 const char* verb(Mode m) { return m == Mode::read ? "load" : m == Mode::write ? "store" : "atomic"; }
 
-const Buffer* find_buffer(const Launch& l, u64 address) {
-  auto it = std::upper_bound(l.buffers.begin(), l.buffers.end(), address,
-                             [](u64 a, const Buffer& b) { return a < b.base; });
-  if (it == l.buffers.begin()) return nullptr;
-  --it;
-  return address - it->base < it->size ? &*it : nullptr;
-}
-
 std::string nearest(const Launch& l, u64 address) {
   const Buffer* best = nullptr;
   u64 distance = ~0ull;
@@ -65,6 +57,14 @@ void track_definedness(const Where& at, u8* undefined, u32 bytes, Mode mode) {
   if (mask) at.w.origin = at.w.pc + 1;
 }
 }  // namespace
+
+const Buffer* find_buffer(const Launch& l, u64 address) {
+  auto it = std::upper_bound(l.buffers.begin(), l.buffers.end(), address,
+                             [](u64 a, const Buffer& b) { return a < b.base; });
+  if (it == l.buffers.begin()) return nullptr;
+  --it;
+  return address - it->base < it->size ? &*it : nullptr;
+}
 
 void found(const Where& at, const char* kind, u64 address, const std::string& detail) {
   Finding f;
@@ -130,7 +130,7 @@ u8* lds_slow(const Where& at, u32 address, u32 bytes, Mode mode) {
   }
   check_alignment(at, address, bytes, mode, "lds-misaligned");
   if (!g.lds_undefined.empty()) track_definedness(at, g.lds_undefined.data() + address, bytes, mode);
-  if (!g.lds_history.empty()) track_lds(at, address, bytes, mode);
+  if (!g.lds_history.empty() && !at.w.lds_noted) track_lds(at, address, bytes, mode);
   return at.w.lds + address;
 }
 

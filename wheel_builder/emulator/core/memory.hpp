@@ -6,8 +6,6 @@
 #include "launch.hpp"
 
 namespace emu {
-enum class Mode : u8 { read, write, atomic };
-
 struct Where {
   Wave& w;
   const Inst& in;
@@ -17,6 +15,8 @@ struct Where {
 // Elements up to a dword are aligned to their own size, everything else to a dword.
 inline u32 alignment_mask(u32 bytes) { return bytes < 4 ? bytes - 1 : 3; }
 
+// The registered memory that holds the address, or null.
+const Buffer* find_buffer(const Launch& l, u64 address);
 u8* global_slow(const Where& at, u64 address, u32 bytes, Mode mode);
 u8* lds_slow(const Where& at, u32 address, u32 bytes, Mode mode);
 u8* scratch_slow(const Where& at, u64 address, u32 bytes, Mode mode);
@@ -68,6 +68,9 @@ inline void shadow_load(Wave& w, const Inst& in, u32 dwords, u64 any, F deliver)
 }
 
 void track_lds(const Where& at, u32 address, u32 bytes, Mode mode);
+// For all active lanes at once, which are in bounds and aligned: whether there is certainly no race, so that
+// lanes need not be tracked one by one.
+bool note_lds(Wave& w, const u32* address, u32 bytes, Mode mode);
 void track_global(const Where& at, u64 address, u32 bytes, Mode mode);
 std::string origin(const Wave& w);
 void found(const Where& at, const char* kind, u64 address, const std::string& detail);

@@ -2,6 +2,8 @@
 // a workgroup; atomics on the same address order any two waves. Workgroups without atomics run in parallel
 // and are compared at the end: nothing orders them.
 #include <algorithm>
+#include <iterator>
+#include <map>
 
 #include "memory.hpp"
 
@@ -57,12 +59,21 @@ std::string describe(const Where& at, Mode mode, const Touch& before, Mode other
 
 // One access, dword by dword; a conflict is reported at its first byte.
 struct Access {
-  const Where& at;
+  const Where at;
   Mode mode;
   const char* kind;
   Touch now;
-  bool atomics;  // whether the workgroup has had any
-  bool reported = false;
+  bool atomics;           // whether the workgroup has had any
+  bool reported = false;  // or there is nothing to report
+
+  template <class F>
+  void run(u64 address, u32 bytes, F dword_at) {
+    for (u64 a = address, end = address + bytes; a < end;) {
+      const u32 n = static_cast<u32>(std::min<u64>(4 - (a & 3), end - a));
+      touch(dword_at(a), a, n);
+      a += n;
+    }
+  }
 
   void touch(ByteHistory& h, u64 address) {
     // Nothing new: many lanes of a wave read the same byte.
@@ -100,15 +111,11 @@ void track(const Where& at, u64 address, u32 bytes, Mode mode, const char* kind,
   const Touch now{clock.now(), at.w.pc, at.w.group->linear, static_cast<u16>(at.w.index + 1),
                   static_cast<u16>(at.lane)};
   Access access{at, mode, kind, now, !letters.empty()};
-  for (u64 a = address, end = address + bytes; a < end;) {
-    const u32 n = static_cast<u32>(std::min<u64>(4 - (a & 3), end - a));
-    access.touch(dword_at(a), a, n);
-    a += n;
-  }
+  access.run(address, bytes, dword_at);
   if (letter) *letter = clock.tell(at.w.executed);
 }
 
-// The accesses to one byte by workgroups so far, the first of each kind.
+// The accesses to a run of bytes by workgroups so far, the first of each kind.
 struct Seen {
   u32 group = 0;  // plus one
   Touch touch;
@@ -116,12 +123,19 @@ struct Seen {
 struct Across {
   Seen write, read, atomic;
 };
+struct Region {
+  u64 end;
+  Across seen;
+};
+using Regions = std::map<u64, Region>;  // by their first address; none overlap
 
 struct Merge {
   Launch& l;
   const GroupTrace& g;
 
-  void report(const Seen& seen, const char* other, const Touch& now, Mode mode, u64 address) {
+  Regions& regions;
+
+  void report(const Seen& seen, const char* other, const Touch& now, Mode mode, u64 address, u64 bytes) {
     const Program& p = *l.program;
     Finding f;
     f.kind = "global-race";
@@ -135,21 +149,21 @@ struct Merge {
     f.detail = std::string(name(mode)) + " conflicts with a " + other + " by " +
                group_name(l, seen.group - 1) + " at " + p.where(p.code[seen.touch.inst].address) +
                "; nothing orders workgroups";
-    l.report.add(f);
+    l.report.add(f, bytes);
   }
-  void one(Mode mode, const Touch& now, const Across& a, u64 address) {
+  void one(Mode mode, const Touch& now, const Across& a, u64 address, u64 bytes) {
     if (!now.wave) return;
     if (a.write.group)
-      report(a.write, "store", now, mode, address);
+      report(a.write, "store", now, mode, address, bytes);
     else if (mode != Mode::read && a.read.group)
-      report(a.read, "load", now, mode, address);
+      report(a.read, "load", now, mode, address, bytes);
     else if (mode != Mode::atomic && a.atomic.group)
-      report(a.atomic, "atomic", now, mode, address);
+      report(a.atomic, "atomic", now, mode, address, bytes);
   }
-  void byte(Across& a, const Span& s, u64 address) {
-    one(Mode::write, s.write, a, address);
-    one(Mode::read, s.read, a, address);
-    one(Mode::atomic, s.atomic, a, address);
+  void region(Across& a, const Span& s, u64 address, u64 bytes) {
+    one(Mode::write, s.write, a, address, bytes);
+    one(Mode::read, s.read, a, address, bytes);
+    one(Mode::atomic, s.atomic, a, address, bytes);
     auto keep = [&](Seen& seen, const Touch& t) {
       if (t.wave && !seen.group) seen = {g.linear + 1, t};
     };
@@ -157,17 +171,81 @@ struct Merge {
     keep(a.read, s.read);
     keep(a.atomic, s.atomic);
   }
+  // Makes a region begin at the address, if one holds it. The first region that does not begin before it.
+  Regions::iterator split(u64 address) {
+    auto next = regions.lower_bound(address);
+    if (next == regions.begin()) return next;
+    Region& before = std::prev(next)->second;
+    if (before.end <= address) return next;
+    next = regions.emplace_hint(next, address, Region{before.end, before.seen});
+    before.end = address;
+    return next;
+  }
+  void span(const Span& s) {
+    const u64 end = s.address + s.size;
+    split(end);
+    auto next = split(s.address);
+    for (u64 a = s.address; a < end;) {
+      if (next == regions.end() || next->first > a) {
+        const u64 until = next == regions.end() ? end : std::min(end, next->first);
+        next = regions.emplace_hint(next, a, Region{until, {}});
+      }
+      region(next->second.seen, s, a, next->second.end - a);
+      a = next->second.end;
+      ++next;
+    }
+  }
 };
 }  // namespace
 
+namespace {
+DwordHistory& lds_dword(Group& g, u64 address) {
+  DwordHistory& h = g.lds_history[address / 4];
+  h.enter(g.lds_epoch);
+  return h;
+}
+// Makes histories of what was only noted, where no access conflicts with another.
+void play_notes(Group& g, bool for_good) {
+  for (const Note& note : g.lds_notes.notes())
+    for (u64 m = note.exec; m; m &= m - 1) {
+      const u32 lane = static_cast<u32>(__builtin_ctzll(m));
+      const Touch then{note.time, note.inst, g.linear, note.wave, static_cast<u16>(lane)};
+      Access access{{*g.waves[note.wave - 1u], g.launch->program->code[note.inst], lane},
+                    note.mode,
+                    "lds-race",
+                    then,
+                    false,
+                    true};
+      access.run(note.address[lane], note.bytes, [&](u64 a) -> DwordHistory& { return lds_dword(g, a); });
+    }
+  g.lds_notes.taken(for_good);
+}
+}  // namespace
+
+bool note_lds(Wave& w, const u32* address, u32 bytes, Mode mode) {
+  Group& g = *w.group;
+  if (g.lds_notes.exact()) return false;
+  w.lds_since_signal |= w.signalled;
+  w.clock.step(w.executed);
+  if (g.waves.size() == 1) return true;  // it cannot race with itself
+  Note note;
+  note.time = w.clock.now();
+  note.inst = w.pc;
+  note.wave = static_cast<u16>(w.index + 1);
+  note.bytes = static_cast<u8>(bytes);
+  note.mode = mode;
+  note.exec = w.exec;
+  std::memcpy(note.address, address, w.n * sizeof *address);
+  if (g.lds_notes.full()) play_notes(g, false);
+  return g.lds_notes.add(note);
+}
+
 void track_lds(const Where& at, u32 address, u32 bytes, Mode mode) {
   Group& g = *at.w.group;
+  if (!g.lds_notes.exact()) play_notes(g, true);
   at.w.lds_since_signal |= at.w.signalled;
-  track(at, address, bytes, mode, "lds-race", g.lds_told, [&](u64 a) -> DwordHistory& {
-    DwordHistory& h = g.lds_history[a / 4];
-    h.enter(g.lds_epoch);
-    return h;
-  });
+  track(at, address, bytes, mode, "lds-race", g.lds_told,
+        [&](u64 a) -> DwordHistory& { return lds_dword(g, a); });
 }
 
 void track_global(const Where& at, u64 address, u32 bytes, Mode mode) {
@@ -211,15 +289,10 @@ std::vector<Span> spans_of(const Group& g) {
 // In order of workgroup number, not of execution, so the findings do not depend on the schedule.
 void races_across(Launch& l, std::vector<GroupTrace>& groups) {
   std::sort(groups.begin(), groups.end(), [](auto& a, auto& b) { return a.linear < b.linear; });
-  std::unordered_map<u64, std::unique_ptr<std::array<Across, kPageBytes>>> memory;
+  Regions regions;
   for (const GroupTrace& g : groups) {
-    Merge merge{l, g};
-    for (const Span& s : g.spans)
-      for (u64 a = s.address; a < s.address + s.size; ++a) {
-        auto& page = memory[a / kPageBytes];
-        if (!page) page = std::make_unique<std::array<Across, kPageBytes>>();
-        merge.byte((*page)[a % kPageBytes], s, a);
-      }
+    Merge merge{l, g, regions};
+    for (const Span& s : g.spans) merge.span(s);
   }
 }
 }  // namespace emu

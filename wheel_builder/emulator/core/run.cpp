@@ -147,7 +147,7 @@ void pass_on(Group& g) {
   const auto told = [](const Wave& w) -> const Clock& { return w.signalled ? w.at_signal : w.clock; };
   // What a wave has done between the two halves of a barrier is not ordered by it, so it is not forgotten.
   if (std::none_of(g.waves.begin(), g.waves.end(), [](auto& w) { return w->lds_since_signal; }))
-    ++g.lds_epoch;
+    g.next_lds_epoch();
   Clock all = told(*g.waves[0]);
   for (auto& w : g.waves) all.hear(told(*w));
   for (auto& w : g.waves) {

@@ -162,6 +162,26 @@ struct Seeder {
   u32 next() { return static_cast<u32>(rng()); }
 };
 
+constexpr u32 next_garbage(u32 x) { return x * 1664525u + 1013904223u; }
+// Fills all vector registers with the numbers that follow `x`, one by one; returns the last. So many numbers
+// are made at once: each is `factor * x + more` of the one so many places before.
+u32 fill_registers(Wave& w, u32 x) {
+  constexpr u32 kAtOnce = 32;
+  u32 next[kAtOnce], factor = 1, more = 0;
+  for (u32& n : next) {
+    n = x = next_garbage(x);
+    more = next_garbage(more);
+    factor *= 1664525u;
+  }
+  u32* out = &w.v[0][0];
+  for (u32 i = 0; i < kVgprs * kLanes; i += kAtOnce)
+    for (u32 k = 0; k < kAtOnce; ++k) {
+      out[i + k] = next[k];
+      next[k] = next[k] * factor + more;
+    }
+  return out[kVgprs * kLanes - 1];
+}
+
 // SGPRs that are set: user SGPRs in their fixed order, then workgroup ids, then the scratch wave offset.
 u32 user_sgprs(Wave& w, const KernelInfo& k, const Launch& l) {
   u32 n = 0;
@@ -279,7 +299,7 @@ void start_group(Group& g, u64 seed) {
   for (size_t i = 0; i + 4 <= g.lds.size(); i += 4) put<u32>(g.lds, i, garbage.next());
   g.lds_undefined.assign(l.check(Check::uninit) ? g.lds.size() : 0, 1);
   g.lds_history.resize(l.check(Check::race) ? (g.lds.size() + 3) / 4 : 0);
-  ++g.lds_epoch;
+  g.next_lds_epoch();
   g.lds_told.clear();
   if (!l.alone) g.touched.clear();
   g.last_page = ~0ull;
@@ -305,9 +325,7 @@ void start_group(Group& g, u64 seed) {
     w.origin = 0;
     w.scc = garbage.next() & 1;
     // Registers hold garbage that depends on the seed, so reading an unwritten one shows.
-    u32 fill = garbage.next();
-    for (auto& reg : w.v)
-      for (u32& x : reg) x = fill = fill * 1664525u + 1013904223u;
+    u32 fill = fill_registers(w, garbage.next());
     for (u32& x : w.s) x = garbage.next();
     w.s[kNull] = 0;
     modes(w, k);
@@ -316,7 +334,7 @@ void start_group(Group& g, u64 seed) {
     w.set_exec(w.launched);
     w.scratch_size = k.scratch;
     w.scratch.resize(static_cast<size_t>(k.scratch) * w.n);
-    for (u8& b : w.scratch) b = static_cast<u8>(fill = fill * 1664525u + 1013904223u);
+    for (u8& b : w.scratch) b = static_cast<u8>(fill = next_garbage(fill));
     w.scratch_undefined.assign(l.check(Check::uninit) ? w.scratch.size() : 0, 1);
     u32 sgprs = registers(w, g, i * w.n);
     if (l.check(Check::uninit))

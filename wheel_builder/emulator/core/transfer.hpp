@@ -70,33 +70,26 @@ inline void load_lanes(Wave& w, const Inst& in, Load kind, u32 dwords, Place pla
   if (w.shadow) shadow_load(w, in, dwords, any, [&](Wave& s) { deliver(s, in, kind, dwords, undefined); });
 }
 
-// The fast path for dword loads: no checks, no shadow, all lanes active.
-inline bool unchecked(const Wave& w, const Inst& in) {
-  const u64 everyone = w.n == 64 ? ~u64{0} : 0xffffffffu;
-  return !w.shadow && !w.launch->options.checks && w.exec == everyone && in.dst[0].kind == Kind::vgpr;
-}
-// Summary of all lanes' offsets: the largest, and the OR of all.
+// Of the lanes' addresses: the largest, the smallest, and the OR of all. Only lanes that are on in `on`
+// count.
 struct Spread {
   u32 least = ~0u, most = 0, bits = 0;
 };
-inline Spread spread(const Wave& w, const u32* offset, u32 more) {
+inline Spread spread(const Wave& w, const u32* address, const u32* on) {
   Spread s;
   for (u32 i = 0; i < w.n; ++i) {
-    const u32 x = offset[i] + more;
-    s.least = std::min(s.least, x);
-    s.most = std::max(s.most, x);
-    s.bits |= x;
+    s.least = std::min(s.least, address[i] | ~on[i]);
+    s.most = std::max(s.most, address[i] & on[i]);
+    s.bits |= address[i] & on[i];
   }
   return s;
 }
-// Loads the dwords at base + offset + more of every lane into the destination, four lanes at a time. The
-// destination may be the offsets' register: each lane's offset is read before it is overwritten.
+// Loads the dwords at base + offset of every lane, four lanes at a time. The offsets are no destination.
 template <u32 kDwords>
-inline void gather(Wave& w, const Operand& dst, const u8* base, const u32* offset, u32 more) {
-  u32(*d)[kLanes] = w.v + dst.index;
-  for (u32 i = 0; i < w.n; i += 4) {
+inline void gather(u32 n, u32 (*d)[kLanes], const u8* base, const u32* offset) {
+  for (u32 i = 0; i < n; i += 4) {
     const u8* p[4];
-    for (u32 k = 0; k < 4; ++k) p[k] = base + (offset[i + k] + more);
+    for (u32 k = 0; k < 4; ++k) p[k] = base + offset[i + k];
     if constexpr (kDwords == 4) {
       __m128 x[4];
       for (u32 k = 0; k < 4; ++k) x[k] = _mm_loadu_ps(reinterpret_cast<const f32*>(p[k]));
@@ -106,9 +99,34 @@ inline void gather(Wave& w, const Operand& dst, const u8* base, const u32* offse
       u32 x[4][kDwords];
       for (u32 k = 0; k < 4; ++k) std::memcpy(x[k], p[k], sizeof x[k]);
       for (u32 k = 0; k < 4; ++k)
-        for (u32 n = 0; n < kDwords; ++n) d[n][i + k] = x[k][n];
+        for (u32 m = 0; m < kDwords; ++m) d[m][i + k] = x[k][m];
     }
   }
+}
+// The lanes' accesses of one instruction, of which none needs a check by itself: where they are, and, all
+// ones or zero, which lanes read memory. Other active lanes get zeros, as beyond a buffer's end.
+struct Whole {
+  const u8* base = nullptr;
+  alignas(64) u32 offset[kLanes], on[kLanes];
+};
+// Loads into the destination, whose bits become defined.
+template <u32 kDwords>
+inline void load_whole(Wave& w, const Inst& in, Whole& at) {
+  const Operand& dst = in.dst[0];
+  const u64 reads = pack_mask(w, at.on);
+  if (w.exec == w.all && reads == w.all) {
+    gather<kDwords>(w.n, w.v + dst.index, at.base, at.offset);
+  } else {
+    alignas(64) u32 out[kDwords][kLanes];
+    const u32 some = at.offset[__builtin_ctzll(reads)];
+    lanes(w, [&](u32 i) { at.offset[i] = (at.offset[i] & at.on[i]) | (some & ~at.on[i]); });
+    gather<kDwords>(w.n, out, at.base, at.offset);
+    for (u32 d = 0; d < kDwords; ++d) {
+      lanes(w, [&](u32 i) { out[d][i] &= at.on[i]; });
+      commit(w, dst, out[d], d);
+    }
+  }
+  if (w.shadow) shadow_load(w, in, kDwords, 0, [&](Wave& s) { clear_shadow(s, dst, kDwords); });
 }
 
 // bytes per lane: 1, 2 (optionally from the high half) or dwords

@@ -87,7 +87,7 @@ i32 frexp_exp(f32 x) {
   if (std::isfinite(x)) std::frexp(x, &e);
   return e;
 }
-f32 minmax3(f32 a, f32 b, f32 c, bool max, bool ieee) {
+[[gnu::always_inline]] inline f32 minmax3(f32 a, f32 b, f32 c, bool max, bool ieee) {
   return pick_f32(pick_f32(a, b, max, ieee), c, max, ieee);
 }
 u32 norm16(f32 x, bool sign) {

@@ -4,7 +4,7 @@
 
 namespace emu {
 namespace {
-u32 minmax3(u32 a, u32 b, u32 c, bool max, bool ieee) {
+[[gnu::always_inline]] inline u32 minmax3(u32 a, u32 b, u32 c, bool max, bool ieee) {
   return pick_f16(pick_f16(a, b, max, ieee), c, max, ieee);
 }
 u32 med3(u32 a, u32 b, u32 c, bool ieee) {

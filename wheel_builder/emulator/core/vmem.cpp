@@ -13,6 +13,19 @@ struct Positions {
   u32 address, data, scalar;
 };
 
+// The buffer that holds a load's bytes, if loads from it need no check but its bounds.
+const Buffer* plain_buffer(Wave& w, u64 address, u32 bytes) {
+  const auto holds = [&](const Buffer* b) {
+    return b && address - b->base < b->size && b->size - (address - b->base) >= bytes;
+  };
+  if (!holds(w.last_buffer)) {
+    const Buffer* b = find_buffer(*w.launch, address);
+    if (!holds(b)) return nullptr;
+    w.last_buffer = b;
+  }
+  return w.last_buffer->shadowed ? nullptr : w.last_buffer;
+}
+
 struct GlobalPlace {
   Wave& w;
   const Inst& in;
@@ -34,6 +47,22 @@ struct GlobalPlace {
   }
   u8* operator()(u32 lane, u32 more, u32 bytes, Mode mode) const {
     return global({w, in, lane}, address[lane] + more, bytes, mode);
+  }
+  // Whether none of the active lanes' loads needs a check by itself; then, where they are.
+  bool whole(u32 bytes, Whole& at) const {
+    if (!w.exec) return false;
+    const Buffer* b = plain_buffer(w, address[__builtin_ctzll(w.exec)], bytes);
+    if (!b) return false;
+    const u64 most = std::min<u64>(b->size - bytes, ~0u);
+    u32 bad = 0;
+    lanes(w, [&](u32 i) {
+      const u64 from = address[i] - b->base;
+      at.offset[i] = static_cast<u32>(from);
+      at.on[i] = w.em[i];
+      bad |= (static_cast<u32>(from > most) | (static_cast<u32>(address[i]) & 3)) & w.em[i];
+    });
+    at.base = reinterpret_cast<const u8*>(b->base);
+    return !bad;
   }
 };
 
@@ -97,14 +126,23 @@ struct BufferPlace {
     u64 limit = stride ? static_cast<u64>(records) * stride : records;
     return a + soffset + bytes <= limit;
   }
-  // The base of all offsets, if every lane's bytes are certainly in bounds; else null.
-  const u8* common(u32 bytes) const {
-    const Spread s = spread(w, offset, 0);
-    const u64 from = base + soffset;
-    const Buffer* b = w.last_buffer;
-    if (is_scratch || !inside(s.most, bytes) || !b || b->shadowed || ((s.bits | from) & 3)) return nullptr;
-    const bool held = from + s.least >= b->base && from + s.most + bytes <= b->base + b->size;
-    return held ? reinterpret_cast<const u8*>(from) : nullptr;
+  // Whether none of the active lanes' loads needs a check by itself, but that lanes beyond the resource's end
+  // read zero; then, where they are.
+  bool whole(u32 bytes, Whole& at) const {
+    const u64 limit = stride ? static_cast<u64>(records) * stride : records, from = base + soffset;
+    if (is_scratch || limit < u64{soffset} + bytes) return false;
+    const u64 last = limit - soffset - bytes, last_in_part = last + bytes - 4;
+    u32 in_part = 0;
+    lanes(w, [&](u32 i) {
+      at.offset[i] = offset[i];
+      at.on[i] = offset[i] <= last ? w.em[i] : 0;
+      in_part |= offset[i] > last && offset[i] <= last_in_part ? w.em[i] : 0;
+    });
+    const Spread s = spread(w, at.offset, at.on);
+    if (in_part || s.least > s.most || (s.bits | from) & 3) return false;
+    const Buffer* b = plain_buffer(w, from + s.least, bytes);
+    at.base = reinterpret_cast<const u8*>(from);
+    return b && from + s.most + bytes <= b->base + b->size;
   }
   u8* operator()(u32 lane, u32 more, u32 bytes, Mode mode) const {
     u64 a = static_cast<u64>(offset[lane]) + more;
@@ -119,9 +157,10 @@ struct BufferPlace {
 template <class P, Load kKind, u32 kDwords>
 void load(Wave& w, const Inst& in) {
   P place(w, in, P::positions(false));
-  if constexpr (std::is_same<P, BufferPlace>::value && kKind == Load::dwords) {
-    const u8* from = unchecked(w, in) ? place.common(4 * kDwords) : nullptr;
-    if (from) return gather<kDwords>(w, in.dst[0], from, place.offset, 0);
+  if constexpr ((std::is_same<P, BufferPlace>::value || std::is_same<P, GlobalPlace>::value) &&
+                kKind == Load::dwords) {
+    Whole at;
+    if (place.whole(4 * kDwords, at)) return load_whole<kDwords>(w, in, at);
   }
   if constexpr (std::is_same<P, BufferPlace>::value && kDwords > 1) {
     Inst one = in;

@@ -46,6 +46,7 @@ struct alignas(64) Wave {
   // Between signalling a barrier and waiting at it: the clock that others get, and whether it has used LDS
   // since.
   bool signalled = false, lds_since_signal = false;
+  bool lds_noted = false;  // the instruction: race.cpp has seen its accesses to LDS
   Clock at_signal;
   u32 origin = 0;  // plus one: the last load of unwritten LDS or scratch
   Record* record = nullptr;
