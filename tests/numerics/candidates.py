@@ -3,20 +3,17 @@
     python candidates.py COUNT FILE [KERNEL]
 
 Of each kernel whose name contains KERNEL, until the calls have every feature that it serves and COUNT in a
-row execute nothing new; with a COUNT of 0 the calls of the corpus.  FILE is JSON, for tests/corpus.py: arch,
-kernels (how many instructions each has, by name) and calls.  A call has kernel, number, features, executed
-(wave-instructions), seconds (of the processor), ran and outcomes (by kernel, as a hexadecimal number; see
-``Launch``) and failure, which is "" for a right answer.
+row execute nothing new.  FILE is JSON, for tests/corpus.py: arch, kernels (how many instructions each has, by
+name) and calls.  A call has kernel, number, features, executed (wave-instructions), ran and outcomes (by
+kernel, as a hexadecimal number; see ``Launch``) and failure, which is "" for a right answer.
 """
 
 import json
 import sys
-import time
 from pathlib import Path
 
 import flash_attn_rocm
 import torch
-from corpus import corpus_of
 from fuzz import draw, kernels, made, served
 from target import ARCH, Shown, Target
 
@@ -38,7 +35,7 @@ class Noting(FakeHip):
 
 def call(target, kernel, number):
     case, shown = draw(kernel, number), Shown()
-    failure, begin = "", time.process_time()
+    failure = ""
     try:
         made(case, target.device).check(target, shown)
     except (AssertionError, RuntimeError) as error:
@@ -48,7 +45,6 @@ def call(target, kernel, number):
         "kernel": str(kernel),
         "number": number,
         "features": sorted(case.features),
-        "seconds": time.process_time() - begin,
         "executed": sum(launch.executed for launch in launches),
         "ran": {launch.kernel: hex(launch.ran) for launch in launches},
         "outcomes": {launch.kernel: hex(launch.outcomes) for launch in launches},
@@ -77,10 +73,7 @@ def main(count, file, wanted=""):
     with kernels_on_host_memory(fake_hip):
         target = Target(fake_hip, Shown())
         asked = [kernel for kernel in kernels() if wanted in str(kernel)]
-        if int(count):
-            calls = [each for kernel in asked for each in calls_of(target, kernel, int(count))]
-        else:
-            calls = [call(target, *each) for each in corpus_of(ARCH) if each[0] in asked]
+        calls = [each for kernel in asked for each in calls_of(target, kernel, int(count))]
         names = {name for each in calls for name in each["ran"]}
         sizes = {name: len(fake_hip.listing(name)) for name in sorted(names)}
     Path(file).write_text(json.dumps({"arch": ARCH, "kernels": sizes, "calls": calls}))

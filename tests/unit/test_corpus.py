@@ -7,7 +7,7 @@ from tests.corpus import SCORING, choose, combined, merged
 KERNEL = "fa_fwd_fp16_d64"
 
 
-def call(number, ran, *features, executed=1, outcomes=0, seconds=1.0):
+def call(number, ran, *features, executed=1, outcomes=0):
     return {
         "kernel": KERNEL,
         "number": number,
@@ -15,7 +15,6 @@ def call(number, ran, *features, executed=1, outcomes=0, seconds=1.0):
         "outcomes": {KERNEL: hex(outcomes)},
         "features": features,
         "executed": executed,
-        "seconds": seconds,
     }
 
 
