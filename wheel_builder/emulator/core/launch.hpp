@@ -46,15 +46,25 @@ struct Group {
   std::vector<u8> lds_undefined;
   std::vector<DwordHistory> lds_history;
   u32 lds_epoch = 0;  // beginnings and barriers so far: they order every access to LDS before every later one
-  LdsNotes lds_notes;      // of this epoch, in place of histories
-  Pages touched;           // global memory; of all workgroups so far where they run one after another
-  Letters lds_told, told;  // clocks that atomics on LDS and global memory pass on
+  LdsNotes lds_notes;  // of this epoch, in place of histories
+  Pages touched;       // global memory; of all workgroups so far where they run one after another
+  std::vector<std::unique_ptr<Page>> spare;  // pages of earlier ones, whose histories count no more
+  u32 touched_epoch = 0;                     // of the histories in `touched` that count
+  Letters lds_told, told;                    // clocks that atomics on LDS and global memory pass on
   u64 last_page = ~0ull;
   Page* page = nullptr;
   std::vector<std::unique_ptr<Wave>> waves;
   std::vector<u64> counts, active;
   std::vector<u8> outcomes;
   std::unordered_map<u32, std::vector<Wave*>> global_barriers;  // who waits, by resource
+  void forget_touched() {
+    constexpr size_t kMostSpare = 1024;  // 7 MB
+    for (auto& kv : touched)
+      if (spare.size() < kMostSpare) spare.push_back(std::move(kv.second));
+    touched.clear();
+    last_page = ~0ull;
+    ++touched_epoch;
+  }
   void next_lds_epoch() {
     ++lds_epoch;
     lds_notes.forget(lds_history.size());

@@ -22,19 +22,30 @@ void put(u32* p, __m128i x) {
   std::memcpy(p, t, 4 * kDwords);
 }
 
+constexpr int lanes_of(u32 dwords) { return (1 << 4 * dwords) - 1; }
+// Whether each dword's word is one of two.
+template <u32 kDwords>
+bool same(__m128i x, __m128i a, __m128i b) {
+  const __m128i is = _mm_or_si128(_mm_cmpeq_epi32(x, a), _mm_cmpeq_epi32(x, b));
+  return (_mm_movemask_epi8(is) & lanes_of(kDwords)) == lanes_of(kDwords);
+}
+
 // Marks the dwords of all lanes. False if another wave has written one of them, or, before a store, read it.
 template <u32 kDwords>
 bool mark(u32* who, const Note& note, u32 epoch) {
   const __m128i zero = _mm_setzero_si128(), now = _mm_set1_epi32(static_cast<int>(epoch)),
                 tag = _mm_slli_epi32(now, 16), many = _mm_set1_epi32(kMany),
                 reader = _mm_set1_epi32(note.wave), writer = _mm_slli_epi32(reader, 8);
+  const __m128i read_by_me = _mm_or_si128(tag, reader), read_by_many = _mm_or_si128(tag, many);
   const auto free = [&](__m128i x, __m128i own) {
     return _mm_or_si128(_mm_cmpeq_epi32(x, zero), _mm_cmpeq_epi32(x, own));
   };
   __m128i fine = _mm_cmpeq_epi32(zero, zero);
   for (u64 m = note.exec; m; m &= m - 1) {
     u32* p = who + note.address[__builtin_ctzll(m)] / 4;
-    const __m128i x = fetch<kDwords>(p), current = _mm_cmpeq_epi32(_mm_srli_epi32(x, 16), now);
+    const __m128i x = fetch<kDwords>(p);
+    if (note.mode == Mode::read && same<kDwords>(x, read_by_me, read_by_many)) continue;
+    const __m128i current = _mm_cmpeq_epi32(_mm_srli_epi32(x, 16), now);
     const __m128i read = _mm_and_si128(_mm_and_si128(x, current), _mm_set1_epi32(kReader));
     const __m128i written = _mm_and_si128(_mm_and_si128(x, current), _mm_set1_epi32(kWriter));
     const __m128i unread = free(read, reader);
@@ -47,8 +58,7 @@ bool mark(u32* who, const Note& note, u32 epoch) {
       put<kDwords>(p, _mm_or_si128(tag, _mm_or_si128(read, writer)));
     }
   }
-  const int lanes = (1 << 4 * kDwords) - 1;
-  return (_mm_movemask_epi8(fine) & lanes) == lanes;
+  return (_mm_movemask_epi8(fine) & lanes_of(kDwords)) == lanes_of(kDwords);
 }
 }  // namespace
 

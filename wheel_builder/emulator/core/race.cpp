@@ -253,11 +253,17 @@ void track_global(const Where& at, u64 address, u32 bytes, Mode mode) {
   track(at, address, bytes, mode, "global-race", g.told, [&](u64 a) -> DwordHistory& {
     if (const u64 number = a / kPageBytes; number != g.last_page) {
       auto& slot = g.touched[number];
+      if (!slot && !g.spare.empty()) {
+        slot = std::move(g.spare.back());
+        g.spare.pop_back();
+      }
       if (!slot) slot = std::make_unique<Page>();
       g.page = slot.get();
       g.last_page = number;
     }
-    return (*g.page)[a % kPageBytes / 4];
+    DwordHistory& h = (*g.page)[a % kPageBytes / 4];
+    h.enter(g.touched_epoch);
+    return h;
   });
 }
 
@@ -278,8 +284,9 @@ std::vector<Span> spans_of(const Group& g) {
   for (u64 number : numbers) {
     u64 address = number * kPageBytes;
     for (const DwordHistory& h : *g.touched.at(number)) {
-      if (!h.is_split) add(address, 4, h.all);
-      for (u32 i = 0; h.is_split && i < 4; ++i) add(address + i, 1, (*h.bytes)[i]);
+      const bool counts = h.epoch == g.touched_epoch;
+      if (counts && !h.is_split) add(address, 4, h.all);
+      for (u32 i = 0; counts && h.is_split && i < 4; ++i) add(address + i, 1, (*h.bytes)[i]);
       address += 4;
     }
   }

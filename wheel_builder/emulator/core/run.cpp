@@ -238,7 +238,7 @@ struct Worker {
   void operator()() {
     thread_local Group g;  // its memory serves the next launch, too
     g.launch = &l;
-    g.touched.clear();
+    g.forget_touched();
     g.told.clear();
     g.global_barriers.clear();
     g.counts.assign(l.program->code.size(), 0);

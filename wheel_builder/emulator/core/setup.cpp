@@ -301,7 +301,7 @@ void start_group(Group& g, u64 seed) {
   g.lds_history.resize(l.check(Check::race) ? (g.lds.size() + 3) / 4 : 0);
   g.next_lds_epoch();
   g.lds_told.clear();
-  if (!l.alone) g.touched.clear();
+  if (!l.alone) g.forget_touched();
   g.last_page = ~0ull;
   g.report = {};
   if (l.options.record) l.recorded.assign(waves, {});

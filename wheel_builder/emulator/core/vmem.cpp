@@ -117,9 +117,10 @@ struct BufferPlace {
     if (!is_scratch && (r[1] >> 31 || r[3] >> 23 & 1))
       fail(w, in, "swizzled buffer resources are not implemented");
     if (!is_scratch && index && !stride) index = nullptr;
-    lanes(w, [&](u32 i) {
-      offset[i] = static_cast<u32>(in.offset) + (off ? off[i] : 0) + (index ? index[i] * stride : 0);
-    });
+    const u32 more = static_cast<u32>(in.offset);
+    lanes(w, [&](u32 i) { offset[i] = more; });
+    if (off) lanes(w, [&](u32 i) { offset[i] += off[i]; });
+    if (index) lanes(w, [&](u32 i) { offset[i] += index[i] * stride; });
     if (is_scratch) soffset = (soffset + static_cast<u32>(base - kScratchResource)) / w.n;
   }
   bool inside(u64 a, u32 bytes) const {
