@@ -149,14 +149,35 @@ void dot2(Wave& w, const Inst& in, A value) {
   });
   F32::store(w, in, d);
 }
+// One half of eight lanes' registers as floats: op_sel's shift, and the bit that neg flips.
+__m256 eight_halves(const u32* p, int shift, u32 flip) {
+  __m256i x =
+      _mm256_srl_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm_cvtsi32_si128(shift));
+  x = _mm256_and_si256(x, _mm256_set1_epi32(0xffff));
+  const __m128i h = _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  return _mm256_xor_ps(_mm256_cvtph_ps(h), _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(flip))));
+}
 void dot2_f16(Wave& w, const Inst& in) {
-  alignas(64) f32 a0[kLanes], a1[kLanes], b0[kLanes], b1[kLanes], tc[kLanes], d[kLanes];
-  half_float(w, in.src[0], 0, a0);
-  half_float(w, in.src[0], 1, a1);
-  half_float(w, in.src[1], 0, b0);
-  half_float(w, in.src[1], 1, b1);
+  alignas(64) u32 ta[kLanes], tb[kLanes];
+  alignas(64) f32 tc[kLanes], d[kLanes];
+  const u32 *a = read_raw(w, in.src[0], ta), *b = read_raw(w, in.src[1], tb);
   const f32* c = F32::load(w, in.src[2], tc);
-  lanes(w, [&](u32 i) { d[i] = __builtin_fmaf(a1[i], b1[i], __builtin_fmaf(a0[i], b0[i], c[i])); });
+  int shift[2][2];
+  u32 flip[2][2];
+  for (u32 k = 0; k < 2; ++k) {
+    const u8 flags = in.src[k].flags;
+    for (u32 h = 0; h < 2; ++h) {
+      shift[k][h] = flags & (h ? kHighHi : kHigh) ? 16 : 0;
+      flip[k][h] = flags & (h ? kNegHi : kNeg) ? 0x80000000u : 0;
+    }
+  }
+  for (u32 i = 0; i < w.n; i += 8) {
+    __m256 sum = _mm256_loadu_ps(c + i);
+    for (u32 h = 0; h < 2; ++h)
+      sum = _mm256_fmadd_ps(eight_halves(a + i, shift[0][h], flip[0][h]),
+                            eight_halves(b + i, shift[1][h], flip[1][h]), sum);
+    _mm256_store_ps(d + i, sum);
+  }
   F32::store(w, in, d);
 }
 void bind_dot2c(Program&, Inst& in, const std::string&) {

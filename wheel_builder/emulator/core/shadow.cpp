@@ -7,10 +7,23 @@
 
 namespace emu {
 namespace {
+bool any_dirty(const bool* p, u32 count) {
+  static_assert(sizeof(bool) == 1, "read as bytes");
+  u64 any = 0;
+  u32 at = 0;
+  for (; at + 8 <= count; at += 8) {
+    u64 eight;
+    std::memcpy(&eight, p + at, 8);
+    any |= eight;
+  }
+  for (; at < count; ++at) any |= p[at];
+  return any;
+}
+
 // Whether an operand has any undefined bits.
-bool touched(const Wave& s, const Operand& o) {
+inline bool touched(const Wave& s, const Operand& o) {
+  if (o.kind == Kind::vgpr) return o.width == 1 ? s.dirty[o.index] : any_dirty(s.dirty + o.index, o.width);
   switch (o.kind) {
-    case Kind::vgpr: return is_dirty(s, o, o.width);
     case Kind::sgpr:
       for (u32 d = 0; d < o.width; ++d)
         if (s.s[o.index + d] && o.index != kNull) return true;
@@ -32,9 +45,7 @@ bool touched(const Wave& s, const Inst& in) {
 
 bool is_dirty(const Wave& s, const Operand& o, u32 dwords) {
   if (o.kind != Kind::vgpr) return false;
-  for (u32 d = 0; d < dwords; ++d)
-    if (s.dirty[o.index + d]) return true;
-  return false;
+  return any_dirty(s.dirty + o.index, dwords);
 }
 void update_dirty(Wave& s, const Operand& o, u32 dwords) {
   if (o.kind != Kind::vgpr) return;

@@ -134,7 +134,6 @@ inline void commit(Wave& w, const Operand& o, const u32* x, u32 dword = 0) {
   if (o.kind == Kind::vgpr) {
     u32* d = w.v[o.index + dword];
     const u32* em = w.em;
-    if (w.exec == w.all) return lanes(w, [=](u32 i) { d[i] = x[i]; });
     lanes(w, [=](u32 i) { d[i] = (x[i] & em[i]) | (d[i] & ~em[i]); });
   } else if (o.kind == Kind::lanes) {
     std::memcpy(o.lanes + dword * kLanes, x, w.n * 4);
