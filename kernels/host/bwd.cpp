@@ -7,7 +7,7 @@
 #include "bwd_arguments.hpp"
 #include "device.hpp"
 #include "error.hpp"
-#include "fa/kernel/backward_config.hpp"
+#include "fa/kernel/every_tile.hpp"
 #include "fa/kernel/sequence.hpp"
 #include "fwd_plan.hpp"
 #include "launch.hpp"

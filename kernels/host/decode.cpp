@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "fa/kernel/every_tile.hpp"
+
 namespace fa {
 
 namespace {

@@ -6,7 +6,7 @@
 #include "decode.hpp"
 #include "device.hpp"
 #include "error.hpp"
-#include "fa/kernel/config.hpp"
+#include "fa/kernel/every_tile.hpp"
 #include "fa/kernel/order.hpp"
 #include "fa/kernel/sequence.hpp"
 #include "fwd_arguments.hpp"

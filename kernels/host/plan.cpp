@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "fa/arch/traits.hpp"
-#include "fa/kernel/config.hpp"
+#include "fa/kernel/every_tile.hpp"
 #include "fa/kernel/params.hpp"
 
 namespace fa {

@@ -155,7 +155,15 @@ def source(instance: Instance) -> str:
     op = OPS[instance.op]
     arguments = [instance.name, f"fa::DType::{instance.dtype}"]
     arguments += [str(instance.head_dim)] if op.per_head_dim else []
-    return f"{include(op.header)}\n{op.macro}({', '.join(arguments)})\n"
+    return f"{include(op.header)}{_tiles(instance)}\n{op.macro}({', '.join(arguments)})\n"
+
+
+def _tiles(instance: Instance) -> str:
+    """The lines that include the rows of the table of tiles for its head dim, and no others."""
+    if not OPS[instance.op].per_head_dim:
+        return ""
+    rows = f"fa/kernel/tiles/{instance.op}_d{instance.head_dim}.inc"
+    return f'#define FA_TILES_{instance.op} "{rows}"\n{include("tiles.hpp")}'
 
 
 def include(header: str) -> str:

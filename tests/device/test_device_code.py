@@ -27,7 +27,7 @@ STRUCTS = {
     "bwd_convert": "BwdParams", "fwd_masked": "MaskedParams", "mask_ranges": "MaskRangesParams",
     "bwd_dkdv_masked": "MaskedBwdParams", "bwd_dq_masked": "MaskedBwdParams", "mla": "FwdParams",
 }  # fmt: skip
-TILES = "kernel/tiles.inc"
+TILES = "kernel/tiles/{}_d{}.inc"
 TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq", "bwd_dkdv_masked", "bwd_dq_masked")
 ADDS = "atomic_fadd_f32"
 # In the table's order: op, head dims, and what an arch needs for it.
@@ -206,13 +206,13 @@ def test_an_arch_that_only_the_compiler_knows_is_refused_in_words(toolchain):
     assert "flash-attn-rocm has no kernels for this arch; kernels/archs/gpus.toml lists" in words
 
 
-CONFIG = "constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {\n"
+CONFIG = "constexpr FwdConfig fwd_config(FA_TILE_OF) {\n"
 
 
 def with_config(changed, arch, config):
     """A toolchain in which head dim 128 of an arch has this FwdConfig, and a table of one instance of it."""
     chosen = f"  if (arch == Gfx::{arch} && head_dim == 128) return {config};\n"
-    toolchain = changed("kernel/config.hpp", CONFIG, CONFIG + chosen)
+    toolchain = changed("kernel/tiles.hpp", CONFIG, CONFIG + chosen)
     return toolchain, table_of(toolchain, ("fwd", "fp16", 128))
 
 
@@ -236,14 +236,14 @@ def test_a_kernel_that_misses_its_occupancy_is_refused(changed):
 def row_of(op, arch, head_dim=64, loop="plain"):
     """The line of the generated table of tiles that today's compiler takes for fp16."""
     isa, featured = known_archs()[arch].isa.name, str(loop == "featured").lower()
-    lines = (CHECKOUT / "kernels/include/fa" / TILES).read_text().splitlines()
-    begin = f"FA_TILE_{op}({isa}, fp16, {head_dim}, {featured}, "
+    lines = (CHECKOUT / "kernels/include/fa" / TILES.format(op, head_dim)).read_text().splitlines()
+    begin = f"FA_TILE({isa}, fp16, {head_dim}, {featured}, "
     return next(line for line in reversed(lines) if line.startswith(begin))
 
 
 def words_without(changed, op, arch, row, other, head_dim=64):
     """What the build says when a row of the table of tiles is another one."""
-    toolchain = changed(TILES, row, other)
+    toolchain = changed(TILES.format(op, head_dim), row, other)
     return toolchain.fails(toolchain.build, arch, *table_of(toolchain, (op, "fp16", head_dim)))
 
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "fa/arch/names.hpp"
-#include "fa/kernel/config.hpp"
+#include "fa/kernel/every_tile.hpp"
 #include "plan.hpp"
 
 int main() {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "fa/arch/names.hpp"
-#include "fa/kernel/config.hpp"
+#include "fa/kernel/every_tile.hpp"
 #include "fa/kernel/params.hpp"
 #include "fa/kernel/sequence.hpp"
 #include "fa/mma/layout.hpp"

@@ -33,7 +33,7 @@ from wheel_builder.base.calls import known_calls
 from wheel_builder.base.tiles import cpp_tiles, known_tiles
 
 ARCHS = Path("kernels/include/fa/arch/archs.inc")
-TILES = Path("kernels/include/fa/kernel/tiles.inc")
+TILES = Path("kernels/include/fa/kernel/tiles")
 INSTANCES = Path("kernels/instances/archs.json")
 STRUCTS = Path("kernels/include/fa/kernel/structs.inc")
 C_CALLS = Path("kernels/host/fa_calls.h")
@@ -52,7 +52,7 @@ def generated() -> Mapping[Path, str]:
     return {
         ARCHS: cpp_table(known_gpus()),
         INSTANCES: kernels_archs(known_archs()),
-        TILES: cpp_tiles(known_tiles()),
+        **{TILES / name: text for name, text in cpp_tiles(known_tiles()).items()},
         STRUCTS: cpp_structs(described.structs),
         C_CALLS: c_calls(described.calls),
         TENSORS: cpp_tensors(described.calls),

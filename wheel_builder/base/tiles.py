@@ -122,9 +122,16 @@ WITH = {
 NEEDED = ("waves", "pairs", "keys", "queries", "schedule", "slices")
 HEAD = """\
 // Generated from kernels/instances/tiles.toml by `python3 -m wheel_builder.base.generated`; do not edit.
-// FA_TILE_<kernel>(isa, dtype, head_dim, featured, VGPRs of a SIMD and lane, 0 for any, fields of the config)
-// FA_WORKGROUP(kernel, rows, threads): of kernels that are the same for every ISA and head dim
+"""
+ROWS_HEAD = f"""\
+{HEAD}\
+// FA_TILE(isa, dtype, head_dim, featured, VGPRs of a SIMD and lane, 0 for any, fields of the config)
 // A device pass reads the rows of its own ISA only, with FA_SEES_<isa> of archs.inc: a sixth less time.
+"""
+WORKGROUPS_HEAD = f"""\
+{HEAD}\
+// FA_WORKGROUP(kernel, rows, threads): of kernels that are the same for every ISA and head dim
+// FA_FUSED_HEAD_DIM(head_dim): of bwd_fused, by ISA
 """
 
 
@@ -265,30 +272,48 @@ def _problems(kernel: str, row: Mapping[str, Any], tile: Tile, before: Sequence[
             return
 
 
-def cpp_tiles(tiles: Tiles) -> str:
-    """The text of ``tiles.inc``."""
-    fixed = (
+def cpp_tiles(tiles: Tiles) -> Mapping[str, str]:
+    """The texts of the files of rows, by name: all of a kernel, for the host, and those of each head dim.
+
+    A kernel's translation unit includes its head dim's: others are not compiled again for a changed row.
+    """
+    found = {"workgroups.inc": _cpp_workgroups(tiles)}
+    for kernel, isas in tiles.rows.items():
+        found[f"all/{kernel}.inc"] = _cpp_rows(kernel, isas)
+        for head_dim in sorted({row.head_dim for rows in isas.values() for row in rows}):
+            own = {isa: [row for row in rows if row.head_dim == head_dim] for isa, rows in isas.items()}
+            found[f"{kernel}_d{head_dim}.inc"] = _cpp_rows(kernel, own)
+    return found
+
+
+def _cpp_rows(kernel: str, isas: Mapping[str, Sequence[Tile]]) -> str:
+    blocks = (_block(isa, "".join(_lines(isa, kernel, row) for row in rows)) for isa, rows in isas.items())
+    return ROWS_HEAD + "".join(blocks)
+
+
+def _cpp_workgroups(tiles: Tiles) -> str:
+    fixed = "".join(
         f"FA_WORKGROUP({kernel.removeprefix('bwd_').capitalize()}, {each.rows}, {each.threads})\n"
         for kernel, each in tiles.workgroups.items()
     )
-    parts = [HEAD, "\n#ifdef FA_WORKGROUP\n", *fixed, "#endif\n"]
-    for kernel, isas in tiles.rows.items():
-        macro = f"FA_TILE_{kernel}"
-        blocks = (_block(macro, kernel, isa, rows) for isa, rows in isas.items())
-        parts.append(f"\n#ifdef {macro}\n{''.join(blocks)}#endif\n")
-    return "".join(parts)
+    fused = tiles.rows.get("bwd_fused", {})
+    head_dims = {isa: dict.fromkeys(row.head_dim for row in rows) for isa, rows in fused.items()}
+    blocks = "".join(
+        _block(isa, "".join(f"FA_FUSED_HEAD_DIM({head_dim})\n" for head_dim in found))
+        for isa, found in head_dims.items()
+    )
+    return f"{WORKGROUPS_HEAD}#ifdef FA_WORKGROUP\n{fixed}#endif\n#ifdef FA_FUSED_HEAD_DIM\n{blocks}#endif\n"
 
 
-def _block(macro: str, kernel: str, isa: str, rows: Sequence[Tile]) -> str:
-    lines = "".join(_lines(macro, kernel, isa, row) for row in rows)
-    return f"#ifdef FA_SEES_{isa}\n{lines}#endif\n"
+def _block(isa: str, lines: str) -> str:
+    return f"#ifdef FA_SEES_{isa}\n{lines}#endif\n" if lines else ""
 
 
-def _lines(macro: str, kernel: str, isa: str, row: Tile) -> str:
+def _lines(isa: str, kernel: str, row: Tile) -> str:
     sets = ", ".join(f".{name} = {_cpp(row, name)}" for name in SETS[kernel] if _differs(row, name))
     keys = product((row.dtype,) if row.dtype else DTYPES, (row.loop,) if row.loop else LOOPS)
     lines = "".join(
-        f"{macro}({isa}, {dtype}, {row.head_dim}, {str(loop == 'featured').lower()}, {row.vgprs}, {sets})\n"
+        f"FA_TILE({isa}, {dtype}, {row.head_dim}, {str(loop == 'featured').lower()}, {row.vgprs}, {sets})\n"
         for dtype, loop in keys
     )
     if not row.before_clang:

@@ -97,7 +97,8 @@ def test_a_row_can_be_for_one_register_file():
     tiles = parse_tiles(one(", vgprs = 1024"), ISAS)
     first = tiles.rows["fwd"]["rdna3"][0]
     assert (first.vgprs, first.waves) == (1024, 4)
-    assert "FA_TILE_fwd(rdna3, bf16, 64, true, 1024, .waves = 4, .keys = 32," in cpp_tiles(tiles)
+    text = cpp_tiles(tiles)["fwd_d64.inc"]
+    assert "FA_TILE(rdna3, bf16, 64, true, 1024, .waves = 4, .keys = 32," in text
 
 
 def test_an_isa_can_have_the_rows_of_another():
@@ -130,21 +131,42 @@ def test_rows_of_an_isa_without_rows_are_an_error(rows):
 
 def test_cpp_gets_a_row_for_each_dtype_and_loop_with_what_differs_from_the_default():
     text = FIXED + one(', before_clang = 22, value_lanes = 2, switches = ["half_stores"]')
-    lines = cpp_tiles(parse_tiles(text, ISAS)).splitlines()
+    files = {name: text.splitlines() for name, text in cpp_tiles(parse_tiles(text, ISAS)).items()}
     sets = ".waves = 4, .keys = 32, .waves_per_simd = 2, .schedule = Schedule::pipelined, .value_lanes = 2"
+    assert list(files) == ["workgroups.inc", "all/fwd.inc", "fwd_d64.inc"]
+    rows = files["fwd_d64.inc"]
+    assert files["all/fwd.inc"] == rows
+    assert rows[rows.index("#ifdef FA_SEES_rdna3") :] == [
+        "#ifdef FA_SEES_rdna3",
+        "#if defined(__clang_major__) && __clang_major__ < 22",
+        f"FA_TILE(rdna3, fp16, 64, false, 0, {sets}, .half_stores = true)",
+        f"FA_TILE(rdna3, fp16, 64, true, 0, {sets}, .half_stores = true)",
+        f"FA_TILE(rdna3, bf16, 64, false, 0, {sets}, .half_stores = true)",
+        f"FA_TILE(rdna3, bf16, 64, true, 0, {sets}, .half_stores = true)",
+        "#endif",
+        "#endif",
+    ]
+
+
+def test_cpp_gets_each_head_dim_in_a_file_of_its_own_and_all_in_one():
+    files = cpp_tiles(parse_tiles(one(f" }},\n{WHOLE.replace('64', '96')}"), ISAS))
+    counts = {
+        name: (text.count(" 64, "), text.count(" 96, ")) for name, text in files.items() if "fwd" in name
+    }
+    assert counts == {"all/fwd.inc": (4, 4), "fwd_d64.inc": (4, 0), "fwd_d96.inc": (0, 4)}
+
+
+def test_cpp_gets_what_kernels_without_rows_need():
+    text = FIXED + one(kernel="bwd_fused", row=f"{BY_KEYS} }},\n{BY_KEYS.replace('64', '96')}")
+    lines = cpp_tiles(parse_tiles(text, ISAS))["workgroups.inc"].splitlines()
     assert lines[lines.index("#ifdef FA_WORKGROUP") :] == [
         "#ifdef FA_WORKGROUP",
         "FA_WORKGROUP(Delta, 128, 64)",
         "#endif",
-        "",
-        "#ifdef FA_TILE_fwd",
+        "#ifdef FA_FUSED_HEAD_DIM",
         "#ifdef FA_SEES_rdna3",
-        "#if defined(__clang_major__) && __clang_major__ < 22",
-        f"FA_TILE_fwd(rdna3, fp16, 64, false, 0, {sets}, .half_stores = true)",
-        f"FA_TILE_fwd(rdna3, fp16, 64, true, 0, {sets}, .half_stores = true)",
-        f"FA_TILE_fwd(rdna3, bf16, 64, false, 0, {sets}, .half_stores = true)",
-        f"FA_TILE_fwd(rdna3, bf16, 64, true, 0, {sets}, .half_stores = true)",
-        "#endif",
+        "FA_FUSED_HEAD_DIM(64)",
+        "FA_FUSED_HEAD_DIM(96)",
         "#endif",
         "#endif",
     ]

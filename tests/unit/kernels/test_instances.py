@@ -191,10 +191,14 @@ def test_one_translation_unit_per_instance(generate, tmp_path):
     paths = generate.write_sources(generate.load_table(), tmp_path / "new")
     assert sorted(p.name for p in paths) == sorted(f"{i.name}.hip" for i in generate.load_table())
     text = (tmp_path / "new/fa_fwd_bf16_d128.hip").read_text()
-    assert text == '#include "fa/kernel/forward.hpp"\n\nFA_FORWARD(fa_fwd_bf16_d128, fa::DType::bf16, 128)\n'
+    assert text == (
+        '#include "fa/kernel/forward.hpp"\n#define FA_TILES_fwd "fa/kernel/tiles/fwd_d128.inc"\n'
+        '#include "fa/kernel/tiles.hpp"\n\nFA_FORWARD(fa_fwd_bf16_d128, fa::DType::bf16, 128)\n'
+    )
     text = (tmp_path / "new/fa_decode_bf16_d128.hip").read_text()
-    assert (
-        text == '#include "fa/kernel/forward.hpp"\n\nFA_DECODE(fa_decode_bf16_d128, fa::DType::bf16, 128)\n'
+    assert text.endswith(
+        '"fa/kernel/tiles/decode_d128.inc"\n#include "fa/kernel/tiles.hpp"\n\n'
+        "FA_DECODE(fa_decode_bf16_d128, fa::DType::bf16, 128)\n"
     )
     text = (tmp_path / "new/fa_combine_bf16.hip").read_text()
     assert text == '#include "fa/kernel/combine.hpp"\n\nFA_COMBINE(fa_combine_bf16, fa::DType::bf16)\n'

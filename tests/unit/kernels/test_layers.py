@@ -33,7 +33,7 @@ def test_the_rule_would_see_an_upward_include():
 
 
 LONGEST = 300
-CONFIGS = (INCLUDE / "fa/kernel/config.hpp", INCLUDE / "fa/kernel/backward_config.hpp")
+CONFIGS = (INCLUDE / "fa/kernel/tiles.hpp",)
 
 
 @pytest.mark.parametrize("header", HEADERS, ids=lambda path: str(path.relative_to(INCLUDE)))

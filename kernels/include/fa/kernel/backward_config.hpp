@@ -54,67 +54,20 @@ struct DqConfig {
   bool early_mask = false;
 };
 
+// As those of the forward kernels (kernel/config.hpp).
 #pragma clang diagnostic push
-#pragma clang diagnostic ignored "-Wc++20-designator"
+#pragma clang diagnostic ignored "-Wundefined-inline"
 // `featured`: of the loop that has all features; a workgroup is that of the plain one.
-constexpr DkDvConfig dkdv_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
-#define FA_TILE_bwd_dkdv FA_FIRST_ROW
-#include "fa/kernel/tiles.inc"
-#undef FA_TILE_bwd_dkdv
-  return {};
-}
-
-constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
-#define FA_TILE_bwd_dq FA_FIRST_ROW
-#include "fa/kernel/tiles.inc"
-#undef FA_TILE_bwd_dq
-  return {};
-}
-
+constexpr DkDvConfig dkdv_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
 // Of kernels whose v has another head dim than q and k, which have the plain loop only.
-constexpr DkDvConfig dkdv_uneven_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
-                                        [[maybe_unused]] int head_dim,
-                                        [[maybe_unused]] bool featured = false) {
-#define FA_TILE_bwd_dkdv_uneven FA_FIRST_ROW
-#include "fa/kernel/tiles.inc"
-#undef FA_TILE_bwd_dkdv_uneven
-  return {};
-}
-
-constexpr DqConfig dq_uneven_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
-                                    [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
-#define FA_TILE_bwd_dq_uneven FA_FIRST_ROW
-#include "fa/kernel/tiles.inc"
-#undef FA_TILE_bwd_dq_uneven
-  return {};
-}
-
+constexpr DkDvConfig dkdv_uneven_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+constexpr DqConfig dq_uneven_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
 // The kernels with a mask or a bias, which have the plain loop only.
-constexpr DkDvConfig dkdv_masked_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
-                                        [[maybe_unused]] int head_dim,
-                                        [[maybe_unused]] bool featured = false) {
-#define FA_TILE_bwd_dkdv_masked FA_FIRST_ROW
-#include "fa/kernel/tiles.inc"
-#undef FA_TILE_bwd_dkdv_masked
-  return {};
-}
-
-constexpr DqConfig dq_masked_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
-                                    [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
-#define FA_TILE_bwd_dq_masked FA_FIRST_ROW
-#include "fa/kernel/tiles.inc"
-#undef FA_TILE_bwd_dq_masked
-  return {};
-}
-
+constexpr DkDvConfig dkdv_masked_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+constexpr DqConfig dq_masked_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
 // The kernel that computes dq too; not every ISA has rows for it.
-constexpr DkDvConfig fused_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
-                                  [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
-#define FA_TILE_bwd_fused FA_FIRST_ROW
-#include "fa/kernel/tiles.inc"
-#undef FA_TILE_bwd_fused
-  return {};
-}
+constexpr DkDvConfig fused_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
 #pragma clang diagnostic pop
 
 // The head dims that it has rows for: of the device pass's ISA, on the host of any.
@@ -123,11 +76,11 @@ struct HeadDims {
 };
 constexpr HeadDims fused_head_dims() {
   HeadDims found{kMaxHeadDim, 0};
-#define FA_TILE_bwd_fused(isa, dtype, head_dim, ...)  \
+#define FA_FUSED_HEAD_DIM(head_dim)                   \
   if (head_dim < found.least) found.least = head_dim; \
   if (head_dim > found.most) found.most = head_dim;
-#include "fa/kernel/tiles.inc"
-#undef FA_TILE_bwd_fused
+#include "fa/kernel/tiles/workgroups.inc"
+#undef FA_FUSED_HEAD_DIM
   return found;
 }
 

@@ -35,8 +35,8 @@ struct DkDvBlock {
   FA_REQUIRE_ROW("bwd_dkdv_masked", !kMasked || kConfig.pairs > 0);
   FA_REQUIRE_ROW("bwd_fused", !kWithDq || kConfig.pairs > 0);
   static constexpr DkDvTile kTile = tile_of(kConfig, kGfx);
-  static constexpr DkDvConfig kPlain = (kWithDq ? fused_config : dkdv_config)(kGfx, kDType, kHeadDim, false);
-  static_assert(kUneven || kMasked || kConfig.pairs == kPlain.pairs,
+  static constexpr auto kPlain = kWithDq ? fused_config : dkdv_config;
+  static_assert(kUneven || kMasked || kConfig.pairs == kPlain(kGfx, kDType, kHeadDim, false).pairs,
                 "tiles.toml: both loops need the same pairs");
   static constexpr int kPairs = kConfig.pairs, kQueries = kConfig.queries;
   static constexpr bool kPadded = kConfig.padded_tiles;

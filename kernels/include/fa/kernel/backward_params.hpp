@@ -79,7 +79,7 @@ inline constexpr float kFarBelow = -131072.0f;
 // Queries and threads of a workgroup of delta, and of the conversion of dq_sums: kDeltaRows, kDeltaThreads,
 // ...
 #define FA_WORKGROUP(op, rows, threads) inline constexpr int32_t k##op##Rows = rows, k##op##Threads = threads;
-#include "fa/kernel/tiles.inc"
+#include "fa/kernel/tiles/workgroups.inc"
 #undef FA_WORKGROUP
 
 }  // namespace fa

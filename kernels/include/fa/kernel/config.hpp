@@ -59,85 +59,23 @@ struct FwdConfig {
   int column_blocks = 0;
 };
 
-// What a row of the table of tiles is for.
-struct TileKey {
-  Isa isa;
-  DType dtype;
-  int head_dim;
-  bool featured;
-  int vgprs;  // of a SIMD and lane; 0: any
-};
-
-constexpr bool is_for(const TileKey& row, Gfx arch, DType dtype, int head_dim, bool featured) {
-  return row.isa == traits(arch).isa && row.dtype == dtype && row.head_dim == head_dim &&
-         row.featured == featured && (row.vgprs == 0 || row.vgprs == traits(arch).vgprs);
-}
-
-// The first row that is for it; a config without waves where there is none.
-#define FA_FIRST_ROW(isa_, dtype_, head_dim_, featured_, vgprs_, ...)                                      \
-  if (is_for({Isa::isa_, DType::dtype_, head_dim_, featured_, vgprs_}, arch, dtype, head_dim, featured)) { \
-    return {__VA_ARGS__};                                                                                  \
-  }
+// The rows of the table of tiles, each the first that is for it, without waves where there is none.  A
+// translation unit has those that it uses (kernel/tiles.hpp): a changed row compiles only its own kernels
+// again.
 #pragma clang diagnostic push
-#pragma clang diagnostic ignored "-Wc++20-designator"
+#pragma clang diagnostic ignored "-Wundefined-inline"
 // `featured`: of the loop that has all features; waves and their queries are those of the plain one.
-constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
-#define FA_TILE_fwd FA_FIRST_ROW
-#include "fa/kernel/tiles.inc"
-#undef FA_TILE_fwd
-  return {};
-}
-
-// Of workgroups with more rows, for long sequences; they have the plain loop only.  Without waves where there
-// are none.
-constexpr FwdConfig tall_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
-                                [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
-#define FA_TILE_fwd_tall FA_FIRST_ROW
-#include "fa/kernel/tiles.inc"
-#undef FA_TILE_fwd_tall
-  return {};
-}
-
+constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+// Of workgroups with more rows, for long sequences; they have the plain loop only.
+constexpr FwdConfig tall_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
 // Of kernels whose v has another head dim than q and k, which have the plain loop only.
-constexpr FwdConfig uneven_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
-                                  [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
-#define FA_TILE_fwd_uneven FA_FIRST_ROW
-#include "fa/kernel/tiles.inc"
-#undef FA_TILE_fwd_uneven
-  return {};
-}
-
+constexpr FwdConfig uneven_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
 // Of head dims that are divided among the waves of a workgroup.
-constexpr FwdConfig wide_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
-                                [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
-#define FA_TILE_fwd_wide FA_FIRST_ROW
-#include "fa/kernel/tiles.inc"
-#undef FA_TILE_fwd_wide
-  return {};
-}
-
-constexpr FwdConfig fwd_masked_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
-#define FA_TILE_fwd_masked FA_FIRST_ROW
-#include "fa/kernel/tiles.inc"
-#undef FA_TILE_fwd_masked
-  return {};
-}
-
-constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
-#define FA_TILE_decode FA_FIRST_ROW
-#include "fa/kernel/tiles.inc"
-#undef FA_TILE_decode
-  return {};
-}
-
+constexpr FwdConfig wide_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+constexpr FwdConfig fwd_masked_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
 // Of multi-head latent attention; the head dim is that of K.
-constexpr FwdConfig mla_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
-                               [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
-#define FA_TILE_mla FA_FIRST_ROW
-#include "fa/kernel/tiles.inc"
-#undef FA_TILE_mla
-  return {};
-}
+constexpr FwdConfig mla_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
 #pragma clang diagnostic pop
 
 // The first words of every block: a kernel whose row is missing does not compile, and says which.

@@ -1,0 +1,69 @@
+"""A changed row of the table of tiles changes what its own kernels include, and nothing else.
+
+One header with the rows of all kernels had 87 to 91 kernels of an ISA compiled again for one row.
+"""
+
+import re
+
+import pytest
+
+from kernels.instances.generate import OPS, include, load_table, source
+from wheel_builder.base.archs import CHECKOUT, known_archs
+from wheel_builder.base.tiles import TILES, cpp_tiles, known_tiles, parse_tiles
+
+INCLUDE, FOLDER = CHECKOUT / "kernels/include", "fa/kernel/tiles"
+INSTANCES = load_table()
+QUOTED = re.compile(r'^#include "(fa/[^"]+)"', re.MULTILINE)
+DEFINED = re.compile(r'^#define FA_TILES_\w+ "(fa/[^"]+)"', re.MULTILINE)
+
+
+def included(text):
+    """All headers that a translation unit includes, rows by a macro too."""
+    found, todo = set(), [*QUOTED.findall(text), *DEFINED.findall(text)]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += QUOTED.findall((INCLUDE / name).read_text())
+    return found
+
+
+def rows_in(text):
+    """The files of rows among them; workgroups are those of kernels without rows."""
+    names = {name.removeprefix(f"{FOLDER}/") for name in included(text) if name.startswith(f"{FOLDER}/")}
+    return names - {"workgroups.inc"}
+
+
+@pytest.mark.parametrize("instance", INSTANCES, ids=lambda instance: instance.name)
+def test_a_kernel_includes_the_rows_of_its_op_and_head_dim_only(instance):
+    own = {f"{instance.op}_d{instance.head_dim}.inc"} if OPS[instance.op].per_head_dim else set()
+    assert rows_in(source(instance)) == own
+
+
+@pytest.mark.parametrize("header", sorted({op.shared for op in OPS.values()}))
+def test_a_precompiled_header_has_no_rows(header):
+    """All kernels that read it would be compiled again for the row of one."""
+    text = include(header)
+    assert len(included(text)) > 10
+    assert rows_in(text) == set()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "head_dim", "names"),
+    [
+        ("fwd", 64, ["fa_fwd_fp16_d64", "fa_fwd_bf16_d64"]),
+        ("decode", 128, ["fa_decode_fp16_d128", "fa_decode_bf16_d128"]),
+        ("bwd_dq", 64, ["fa_bwd_dq_fp16_d64", "fa_bwd_dq_bf16_d64"]),
+        ("bwd_fused", 64, ["fa_bwd_fused_fp16_d64", "fa_bwd_fused_bf16_d64"]),
+    ],
+)
+def test_a_changed_row_compiles_two_kernels_again(kernel, head_dim, names):
+    text = (CHECKOUT / TILES).read_text()
+    table = text.index(f"\n[{kernel}]\n")
+    row = re.compile(rf"\{{ head_dim = {head_dim},[^\n]*?waves_per_simd = \d+").search(text, table)
+    changed = text[: row.end()] + "9" + text[row.end() :]
+    now = cpp_tiles(parse_tiles(changed, {arch.isa.name for arch in known_archs().values()}))
+    before = cpp_tiles(known_tiles())
+    differ = {name for name in before if now[name] != before[name]}
+    assert differ == {f"{kernel}_d{head_dim}.inc", f"all/{kernel}.inc"}
+    assert [each.name for each in INSTANCES if rows_in(source(each)) & differ] == names
