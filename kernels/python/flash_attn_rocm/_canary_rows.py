@@ -264,7 +264,7 @@ MASKED_GRADIENT_ROWS = (
     Row("bool, rows that see nothing, window, heads first", (77, 77), (300, 300), (2, 2), (33, 7), scale=-1.0,
         heads_first=True, mask=Mask(BOOL, "bi", WHOLE)),
     Row("bool, later keys, window, few keys", (20,), (20,), (2, 1), (5, -1), mask=Mask(BOOL, "i", LATER)),
-    Row("bias, window, NaN behind its rows", (70, 70), (120, 120), (4, 2), (40, 8), mask=Mask(OWN, "bhi")),
+    Row("bias, window, NaN behind its rows", (70, 70), (104, 104), (4, 2), (40, 8), mask=Mask(OWN, "bhi")),
     Row("bias, causal, dropout", (77, 77), (150, 150), (3, 1), CAUSAL, dropout=0.4, mask=Mask(OWN, "hi")),
     Row("bias of keys, far below on the left", (40, 40), (150, 150), (2, 1),
         mask=Mask(OWN, "b", LEFT, FAR_BELOW)),
