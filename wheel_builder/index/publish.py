@@ -87,20 +87,21 @@ def publish_all(
     that is there with the same content stays as it is.  Raises ``PublishError``: before anything is changed
     when a name is taken by another content or a wheel is not fit to be listed, later when the disk fails.
 
-    An index that is begun with ``to_others`` false is local (``local.py``): there another content replaces
-    what was published before, until something is published to others.
+    With ``to_others`` false the index is local (``local.py``): there another content replaces what was
+    published before.  A public index is refused then, and a local one otherwise.
     """
     files = _read_all(wheels)
     every = [file for group in files.values() for file in group]
     with folder.changing(index_root):
-        if not to_others:
+        if to_others:
+            local.refuse_local(index_root)
+        else:
             local.begin(index_root)
-        is_local = local.is_local(index_root)
-        replaced = local.replaced(index_root, every) if is_local else frozenset()
+        replaced = frozenset() if to_others else local.replaced(index_root, every)
         new = [mates.of_file(file) for file in every]
         kept = [one for one in mates.in_index(index_root, new) if one.filename not in replaced]
         unlike = mates.conflicts(new, kept)
-        if is_local:  # there an older wheel of another platform goes, too
+        if not to_others:  # there an older wheel of another platform goes, too
             replaced, unlike = replaced | unlike.keys(), {}
         _refuse_conflicts({**unlike, **mates.conflicts(new, new)})
         _refuse_other_content(index_root, [file for file in every if file.filename not in replaced])
@@ -109,8 +110,6 @@ def publish_all(
             files = with_variants(files, folder.read_contents(index_root), replaced)
         remove_parts(index_root)
         local.withdraw(index_root, replaced, catalogue)
-        if is_local and to_others:
-            local.give(index_root)
         published = {rocm: _add(group, index_root, rocm, now, replaced) for rocm, group in files.items()}
         folder.write_pages(index_root, catalogue)
     return published

@@ -23,7 +23,7 @@ from wheel_builder.base.words import shown
 from wheel_builder.build import device_code, runtime_image, wheel
 from wheel_builder.build.shim import NAMES, shim_of
 from wheel_builder.build.source import read_source
-from wheel_builder.index import first_use, publish
+from wheel_builder.index import first_use, local, publish
 from wheel_builder.matrix.catalogue import Catalogue, catalogue_of
 from wheel_builder.matrix.hardware import read_reports
 from wheel_builder.matrix.model import PROJECT, Job, Matrix, Package, Plan, platform_of
@@ -43,7 +43,6 @@ from wheel_builder.pipeline.context import (
 )
 from wheel_builder.pipeline.progress import Planned, Progress
 from wheel_builder.pipeline.shim import audit_shim, finish_shims, shim_steps
-from wheel_builder.pipeline.taken import refuse_taken
 from wheel_builder.pipeline.verification import (
     audit_of_job,
     demand_of,
@@ -124,7 +123,7 @@ def release(
     Every wheel is built before the first is verified, because each is loaded under every runtime.
     """
     attempts = tuple(Attempt(job) for job in jobs_to_build(plan))
-    refuse_taken([one.job for one in attempts], context.checkout, context.index)
+    local.refuse_public(context.index, "nothing was built")
     steps = planned([attempt.job for attempt in attempts], plan.runtimes)
     with progress_of(steps, context, plain) as progress:
         start_engine(context, progress)
