@@ -63,6 +63,9 @@ class Runner:
             subprocess.run(
                 ["git", *who, "commit", "--quiet", "--message=test"], cwd=folder, env=env, check=True
             )
+        # As actions/checkout leaves it.
+        fetched = ["git", "update-ref", "refs/remotes/origin/main", "HEAD"]
+        subprocess.run(fetched, cwd=folder, check=True)
         return folder
 
     def _command(self, step, folder, values):
