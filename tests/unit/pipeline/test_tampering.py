@@ -193,7 +193,8 @@ def test_a_fault_says_what_differs_and_nothing_else(sound, tmp_path, catalogue):
     words = attacker.words("gfx942")
     assert fault == (
         f"{attacker.beside('record.json')}: it says verified {{'gfx942': 'measured\u2026 by us'}}, but by "
-        f"the wheel and the files beside it this is {{'gfx942': '{words}'}}; restore it from a copy of the index"
+        f"the wheel and the files beside it this is {{'gfx942': '{words}'}}; "
+        "restore it from a copy of the index"
     )
 
 
