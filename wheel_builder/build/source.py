@@ -79,10 +79,14 @@ def changed_files(status: str) -> tuple[str, ...]:
 
 def remote_uri(url: str) -> str:
     """A remote's URL as SLSA writes it, without anything that may be a credential; empty for a local path."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https", "ssh", "git") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:  # a port or a host that there cannot be: nothing can be fetched from there
         return ""
-    host = parts.hostname + (f":{parts.port}" if parts.port else "")
+    if parts.scheme not in ("http", "https", "ssh", "git") or not host:
+        return ""
+    host += f":{port}" if port else ""
     return "git+" + urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 

@@ -76,6 +76,7 @@ def test_html_of_a_project():
             "href": f"demo-1.0%2Brocm7.2-py3-none-any.whl#sha256={ENTRY.record.sha256}",
             "data-core-metadata": metadata,
             "data-dist-info-metadata": metadata,
+            "data-upload-time": "2026-01-02T03:04:05.000678Z",
             "data-requires-python": ">=3.10",
         }
     ]

@@ -427,6 +427,10 @@ def test_changed_files_are_those_of_git_without_caches():
         ("ssh://git@host.test:22/o/r", "git+ssh://host.test:22/o/r"),
         ("/home/somebody/checkout", ""),
         ("git@host.test:o/r", ""),
+        # A ValueError ended the build.
+        ("https://host.test:99999/o/r", ""),
+        ("https://host.test:port/o/r", ""),
+        ("https://[host/o/r", ""),
     ],
 )
 def test_a_remote_without_credentials_or_paths_of_this_machine(url, uri):
