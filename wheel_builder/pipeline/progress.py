@@ -54,10 +54,17 @@ class Step:
     log: Path | None
     begin: float
     skip_reason: str = field(default="", init=False)
+    aside: float | None = field(default=None, init=False)
+    beside: int = field(default=1, init=False)
+    passed: bool = field(default=False, init=False)
 
     def skipped(self, reason: str) -> None:
         """Report that there was nothing to do; the step's time is not recorded."""
         self.skip_reason = reason
+
+    def took(self, seconds: float, *, beside: int) -> None:
+        """Report the time of work that ran while earlier steps were shown, ``beside`` of them at a time."""
+        self.aside, self.beside = seconds, beside
 
     @property
     def title(self) -> str:
@@ -122,7 +129,7 @@ class Progress:
         step = Step(planned, len(self._done) + 1, len(self._planned), log, self._clock())
         self._current = step
         if self._plain:
-            self._print(f"{step.title} …")
+            self._print(begun_line(step, self._left(step, 0)))
         self._live.refresh()
         try:
             yield step
@@ -138,6 +145,10 @@ class Progress:
         """Tell something about the current step before it ends."""
         self._print(f"{step.title}: {text}")
 
+    def passed(self, job: str) -> tuple[str, ...]:
+        """The names of a job's steps that ended well, also of those that had nothing to do."""
+        return tuple(step.planned.name for step in self._done if step.passed and step.planned.job == job)
+
     def summary(self) -> str:
         """The run's last line."""
         skipped = sum(1 for step in self._done if step.skip_reason)
@@ -150,22 +161,27 @@ class Progress:
         self._console.print(Text(line), soft_wrap=True)
 
     def _end(self, step: Step, verb: str) -> None:
-        seconds = self._clock() - step.begin
+        seconds = self._clock() - step.begin if step.aside is None else step.aside
         self._current = None
+        step.passed = verb == "done"
         self._done.append(step)
         self._print(ended_line(step, verb, seconds))
         if verb == "done" and not step.skip_reason:
-            self._seconds[step.planned.title] = seconds
+            # Of what runs side by side, the estimate counts the time of the machine once.
+            self._seconds[step.planned.title] = seconds / step.beside
             write_history(self._history, self._seconds)
 
     def _status(self) -> str:
         step = self._current
         if step is None:
             return ""
+        elapsed = self._clock() - step.begin
+        return status_line(step, elapsed, self._left(step, elapsed))
+
+    def _left(self, step: Step, elapsed: float) -> float | None:
         done = {past.planned.title for past in self._done}
         ahead = [one for one in self._planned if one.title not in done]
-        elapsed = self._clock() - step.begin
-        return status_line(step, elapsed, seconds_left(ahead, self._seconds, step.planned.title, elapsed))
+        return seconds_left(ahead, self._seconds, step.planned.title, elapsed)
 
 
 def wants_plain(stream: TextIO, env: Mapping[str, str]) -> bool:
@@ -173,11 +189,17 @@ def wants_plain(stream: TextIO, env: Mapping[str, str]) -> bool:
     return not stream.isatty() or bool(env.get("CI")) or env.get("TERM", "dumb") == "dumb"
 
 
+def begun_line(step: Step, left: float | None) -> str:
+    """For where no live line shows the time left."""
+    return f"{step.title} …" if left is None else f"{step.title} … {time_left(left)}"
+
+
 def ended_line(step: Step, verb: str, seconds: float) -> str:
     if step.skip_reason and verb == "done":
         return f"{step.title} … skipped: {step.skip_reason}"
     log = f" (log: {shown(step.log)})" if step.log else ""
-    return f"{step.title} … {verb} {'in' if verb == 'done' else 'after'} {duration(seconds)}{log}"
+    beside = ", beside others" if step.beside > 1 else ""
+    return f"{step.title} … {verb} {'in' if verb == 'done' else 'after'} {duration(seconds)}{beside}{log}"
 
 
 def status_line(step: Step, elapsed: float, left: float | None) -> str:

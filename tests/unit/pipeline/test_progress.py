@@ -98,6 +98,49 @@ def test_a_step_may_say_that_it_takes_long(history, clock):
     assert run_plain(history, clock, work)[1] == "[1/3] rocm7.2 image: some minutes, [once]"
 
 
+def test_plain_lines_say_the_time_left(history, clock):
+    """In CI and in a log nothing said how long a run would take."""
+    write_history(history, {"rocm7.2 image": 30.0, "rocm7.2 device code gfx942": 40.0, "rocm7.2 audit": 2.0})
+
+    def work(progress):
+        with progress.step("image", job="rocm7.2"):
+            clock.tick(30)
+        with progress.step("device code gfx942", job="rocm7.2"):
+            clock.tick(40)
+
+    lines = run_plain(history, clock, work)
+    assert lines[0] == "[1/3] rocm7.2 image … about 2 min left"
+    assert lines[2] == "[2/3] rocm7.2 device code gfx942 … about 50 s left"
+
+
+def test_steps_side_by_side_have_the_time_that_they_took(history, clock):
+    """What had ended while an earlier one was waited for was "done in 0.0 s"; so was it in the history."""
+
+    def work(progress):
+        with progress.step("image", job="rocm7.2"):
+            clock.tick(60)
+        with progress.step("device code gfx942", job="rocm7.2") as device:
+            device.took(58.0, beside=2)
+
+    assert run_plain(history, clock, work)[-1] == (
+        "[2/3] rocm7.2 device code gfx942 … done in 58 s, beside others"
+    )
+    assert read_history(history)["rocm7.2 device code gfx942"] == 29.0
+
+
+def test_what_passed_is_known_after_a_failure(history, clock):
+    def work(progress):
+        with progress.step("image", job="rocm7.2") as image:
+            image.skipped("unchanged")
+        with progress.step("image", job="rocm6.4"):
+            pass
+        with pytest.raises(EngineError):
+            fail_in(progress, "audit", EngineError("gone"))
+        assert progress.passed("rocm7.2") == ("image",)
+
+    run_plain(history, clock, work)
+
+
 def test_only_steps_that_worked_are_measured(history, clock):
     def work(progress):
         with progress.step("image", job="rocm7.2") as image:
