@@ -100,6 +100,7 @@ class Attempt:
     published: Path | None = None
     released: Released | None = None
     failure: WheelBuilderError | None = None
+    passed: tuple[str, ...] = ()  # the names of its steps that ended well
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
@@ -136,6 +137,8 @@ def release(
             with attempt.going_on():
                 tester = images_of_tests[attempt.job.platform]
                 _finish(attempt, plan.package, context, tester, images, catalogue, progress)
+        for attempt in attempts:
+            attempt.passed = progress.passed(attempt.job.id)
         print(progress.summary(), file=sys.stderr)  # noqa: T201  the progress' own last line
     return attempts
 

@@ -7,17 +7,20 @@ Results are in the record that lies beside the wheel afterwards.
 """
 
 import os
+import time
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from wheel_builder.audit import stage as audit
 from wheel_builder.audit.rules import Expectation
 from wheel_builder.audit.stage import AuditReport
-from wheel_builder.base.errors import WheelError
+from wheel_builder.base.errors import WheelBuilderError, WheelError
 from wheel_builder.base.machine import usable_memory
 from wheel_builder.base.store import Artifact
 from wheel_builder.build.product import Product, read_product
@@ -358,21 +361,36 @@ def _emulate(
     logs = {arch: context.log(f"emulate-{job.id}-{arch}") for arch in archs}
     where = f" {UNDER_WINE}" if job.for_windows else ""
 
-    def one(arch: str) -> Artifact:
-        kernels = planned_kernels(context.checkout, [arch])[arch]
-        return emulated.run_emulated(
+    def one(arch: str) -> tuple[Artifact, float]:
+        kernels, begin = planned_kernels(context.checkout, [arch])[arch], time.monotonic()
+        made = emulated.run_emulated(
             subject_of(file, arch), kernels, image=tester, fake_hip=runtime, disassembly=code,
             checkout=context.checkout, store=context.store, jobs=max(1, context.jobs // workers),
             log=logs[arch], selection=chosen_suite(), under_wine=job.for_windows,
         )  # fmt: skip
+        return made, time.monotonic() - begin
 
-    shown = {}
-    with threads(workers) as pool:
-        running = {arch: pool.submit(one, arch) for arch in archs}
-        for arch, future in running.items():
-            with progress.step(f"emulate {arch}{where}", job=job.id, log=logs[arch]) as step:
-                shown[arch] = told(step, future.result())
-    return shown
+    def show(arch: str) -> Artifact:
+        with progress.step(f"emulate {arch}{where}", job=job.id, log=logs[arch]) as step:
+            made, seconds = running[arch].result()
+            step.took(seconds, beside=workers)
+            return told(step, made)
+
+    running: dict[str, Future[tuple[Artifact, float]]] = {}
+    try:
+        with threads(workers) as pool:
+            running |= {arch: pool.submit(one, arch) for arch in archs}
+            return {arch: show(arch) for arch in archs}
+    except WheelBuilderError:
+        # Those that ended well meanwhile are not to be missed in what is told of the run.
+        for arch in archs:
+            if _ended_well(running[arch]) and f"emulate {arch}{where}" not in progress.passed(job.id):
+                show(arch)
+        raise
+
+
+def _ended_well(future: Future[Any]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
 
 
 def side_by_side(archs: int, jobs: int, memory_bytes: int) -> int:
