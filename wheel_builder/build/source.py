@@ -54,7 +54,7 @@ def git_of(checkout: Path) -> list[str | Path]:
 
 def read_source(checkout: Path, *, platform: str = LINUX, run: Runner = run) -> Source:
     """What git and the files of ``checkout`` say of a wheel for ``platform``."""
-    git = git_of(checkout)
+    git: list[str | Path] = ["git", "-C", checkout]
     head = run([*git, "rev-parse", "--verify", "--quiet", "HEAD"], check=False)
     commit = head.stdout.strip() if head.returncode == 0 else ""
     listed = [*git, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored"]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +240,7 @@ def runtime_images(
                 made = runtime_image.build_runtime_image(
                     job, wheels[job.id], context.store, package=package, checkout=context.checkout,
                     logs=log.parent, slim=slim, for_gpu=for_gpu, host=context.host,
-                    torch_index=context.torch_index,
+                    torch_index=context.torch_index, tell=partial(progress.note, step),
                 )  # fmt: skip
                 images.append(told(step, made))
     return images

@@ -24,6 +24,7 @@ from wheel_builder.base.errors import (
     WheelError,
 )
 from wheel_builder.base.store import Artifact, sha256_file
+from wheel_builder.base.words import shown as shown_path
 from wheel_builder.build.shim import FLASH_ATTN, SHIMS, wheel_name
 from wheel_builder.index.check import Found, check_index, verify_index
 from wheel_builder.index.folder import read_contents
@@ -258,6 +259,7 @@ def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
     line = "pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url file:///index/rocm7.2/simple"
     assert line in text
     assert "1.5 CPU-minutes" in text
+    assert f"image     scripts/wheel-builder runtime-image {shown_path(tmp_path / NAME)}" in text
     assert "note" not in text
     assert f"note      {DIRTY}" in release_text([replace(one, dirty=True)], 90.0)
     assert "add --force-reinstall --no-deps to" in release_text([replace(one, replaced=True)], 90.0)
