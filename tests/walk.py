@@ -40,6 +40,8 @@ WALK = {
         "tests/unit/build_log/test_logs.py",
     "scripts/wheel-builder explain-log --follow build.log": "tests/unit/build_log/test_command.py",
     "scripts/wheel-builder runtime-image --for-gpu --torch-index URL WHEEL": "tests/unit/cli/test_main.py",
+    "scripts/wheel-builder runtime-image": "tests/unit/cli/test_main.py",
+    "docker run rocm-fa:7.2-cpu": "tests/release/test_runtime_image.py",
     "docker run rocm-fa:7.2": "tests/release/test_runtime_image.py",
     "docker run --device /dev/kfd --device /dev/dri --group-add $(stat -c %g /dev/kfd) "
     "--group-add $(stat -c %g /dev/dri/renderD128) rocm-fa:7.2": "tests/release/test_runtime_image.py",

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,20 @@ def test_installs(root, any_handler, installer, clean_env, tmp_path):
     metadata = next(i for i, path in enumerate(paths) if path.endswith(".whl.metadata"))
     download = next(i for i, path in enumerate(paths) if path.endswith(".whl"))
     assert metadata < download, "the metadata sidecar is to be read before the wheel"
+
+
+def test_uv_takes_only_what_is_old_enough(root, any_handler, clean_env, tmp_path):
+    """From a server that gives HTML to everybody it took nothing at all."""
+    newer = project_wheel(tmp_path, NAME, "2.0+rocm7.2", module=b"VALUE = 2\n")
+    publish([newer], root, "7.2", catalogue=CATALOGUE, now=NOW + timedelta(days=30))
+    with serving(root, any_handler) as (url, _):
+        for number, (day, value_then) in enumerate({"2026-01-15": 42, "2026-03-01": 2}.items()):
+            target = tmp_path / f"target{number}"
+            done = install(UV, url, clean_env, target, "--exclude-newer", day, NAME)
+            assert done.returncode == 0, done.stderr
+            assert value(target) == f"VALUE = {value_then}\n"
+        before = install(UV, url, clean_env, tmp_path / "none", "--exclude-newer", "2025-12-31", NAME)
+    assert before.returncode != 0
 
 
 @INSTALLERS

@@ -1,6 +1,7 @@
 """The released wheel's SBOM and statement, and the wheel built once more from its statement."""
 
 import json
+import re
 import shutil
 import subprocess
 
@@ -49,10 +50,11 @@ def test_the_library_was_loaded_beside_the_real_runtimes(record, rocm, package):
 
 @pytest.fixture
 def branch(tmp_path):
-    """A clone whose branch has this checkout's commit, which CI has on none for a pull request."""
+    """A clone whose origin has this checkout's commit on a branch; for a pull request CI has it on none."""
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", CHECKOUT, clone], check=True)
-    subprocess.run(["git", "switch", "--quiet", "--force-create", "main"], cwd=clone, check=True)
+    fetched = ["git", "update-ref", "refs/remotes/origin/main", "HEAD"]
+    subprocess.run(fetched, cwd=clone, check=True)
     return clone
 
 
@@ -61,6 +63,7 @@ def test_the_statement_agrees_with_all_there_is(release, statement, branch):
     if is_clean():
         said = verify_provenance(release.wheel, branch)
         assert f"commit     {statement.commit}" in said
+        assert re.search(r"^lies on    branch \S+ of origin$", said, re.MULTILINE)
         assert "signature  none beside the wheel" in said
     else:
         with pytest.raises(ProvenanceError, match=CHANGED):

@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.workflows import filled, job_of
+from wheel_builder.base.digests import digests_of, output_line
 from wheel_builder.base.store import Store
 from wheel_builder.build.shim import SHIMS
 from wheel_builder.images.handover import give
@@ -28,7 +29,7 @@ class Runner:
 
     def __init__(self, root, values):
         self.root, self.values = root, values
-        self.artefacts, self.cache, self.outputs = {}, {}, {}
+        self.artefacts, self.cache, self.outputs, self.told = {}, {}, {}, {}
         self.remote = root / "remote"
         subprocess.run(["git", "init", "--quiet", "--bare", self.remote], check=True)
 
@@ -36,9 +37,14 @@ class Runner:
         """Run a job; returns its working folder."""
         values = self.values | {f"matrix.{key}": value for key, value in (row or {}).items()}
         folder = self._checkout(f"{name}-{len(list(self.root.iterdir()))}")
+        values |= {
+            "toJSON(needs.verify.outputs)": json.dumps(self.told.get("verify", {})),
+            "needs.shim.outputs.files": self.told.get("shim", {}).get("files", "{}"),
+            "needs.docs.outputs.sums": self.told.get("docs", {}).get("sums", "{}"),
+        }
         for step in job_of("release.yml", name).steps:
             if "run" in step:
-                self._command(step, folder, values)
+                self._command(name, step, folder, values)
             elif not any(action in step["uses"] for action in LEFT_OUT):
                 self._action(step, folder, values)
         return folder
@@ -63,9 +69,12 @@ class Runner:
             subprocess.run(
                 ["git", *who, "commit", "--quiet", "--message=test"], cwd=folder, env=env, check=True
             )
+        # As actions/checkout leaves it.
+        fetched = ["git", "update-ref", "refs/remotes/origin/main", "HEAD"]
+        subprocess.run(fetched, cwd=folder, check=True)
         return folder
 
-    def _command(self, step, folder, values):
+    def _command(self, name, step, folder, values):
         if step["run"].startswith("scripts/venv "):
             return  # the tools that run this test
         env = {key: filled(str(value), values) for key, value in step.get("env", {}).items()}
@@ -77,8 +86,11 @@ class Runner:
         )  # fmt: skip
         assert done.returncode == 0, f"{step['run']}\n{done.stdout}{done.stderr}"
         if output.exists():
-            lines = (line.partition("=") for line in output.read_text().splitlines())
-            self.outputs |= {key: json.loads(value)["include"] for key, _, value in lines}
+            lines = [line.partition("=") for line in output.read_text().splitlines()]
+            if name == "plan":
+                self.outputs |= {key: json.loads(value)["include"] for key, _, value in lines}
+            else:
+                self.told.setdefault(name, {}).update({key: value for key, _, value in lines})
 
     def _action(self, step, folder, values):
         given = {key: filled(str(value), values) for key, value in step["with"].items()}
@@ -95,6 +107,12 @@ class Runner:
             assert "cache@" in step["uses"]
             if found := self.cache.get(given["key"]):
                 _link(found, here)
+
+
+def told(job, folder):
+    """The output in which the job verify tells of the files in ``folder``."""
+    name, _, value = output_line(job, digests_of([*folder.iterdir()])).partition("=")
+    return {name: value}
 
 
 def changed_files():
@@ -177,6 +195,7 @@ def test_it_is_verified_where_nothing_else_is(wheel, runner):
 def test_flash_attn_is_made_beside_it(wheel, runner):
     [row] = runner.outputs["wheel"]
     runner.artefacts |= {f"verified-{row['job']}": wheel.parent}
+    runner.told["verify"] = told(row["job"], wheel.parent)
     folder = runner.run("shim")
     found = sorted((folder / "shim-finished").glob("*.whl"))
     assert len(found) == len(SHIMS)
@@ -194,6 +213,7 @@ def test_the_released_wheels_are_published_to_the_branch(runner, release, engine
         for file in wheel.parent.glob(f"{published.name}*"):
             shutil.copy2(file, verified)
     runner.artefacts["verified-public"] = verified
+    runner.told |= {"verify": told("public", verified), "shim": {"files": "{}"}}
     runner.run("docs")
     if changed_files():
         with pytest.raises(AssertionError, match="build it from a commit without changes"):

@@ -1,6 +1,7 @@
 """The workflows against the command line and the plan: what they run and use exists."""
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from tests.workflows import (
     load,
     words,
 )
+from wheel_builder.base.digests import output_line
 from wheel_builder.cli.commands import commands_for
 from wheel_builder.cli.commands.plan import SHARDS
 from wheel_builder.cli.main import _parser
@@ -78,6 +80,9 @@ def values_for(job):
         **{f"matrix.{key}": value for key, value in row.items()},
         "github.token": "token",
         "github.actor": "somebody",
+        "toJSON(needs.verify.outputs)": "{}",
+        "needs.shim.outputs.files": "{}",
+        "needs.docs.outputs.sums": "{}",
         "vars.FA_GPU_PYTHON": "python3",
         "vars.FA_REGISTRY": "registry.example/owner",
         "vars.FA_UPLOAD_URL": "https://packages.example/legacy/",
@@ -209,7 +214,7 @@ def test_publishing_needs_the_form_the_default_branch_the_rehearsal_and_an_appro
     assert body["environment"] == "index"
     for condition in (
         "inputs.publish", "needs.rehearse.result == 'success'", "!failure()",
-        "github.ref_name == github.event.repository.default_branch",
+        "github.ref == format('refs/heads/{0}', github.event.repository.default_branch)",
     ):  # fmt: skip
         assert condition in body["if"]
     assert "||" not in body["if"]
@@ -218,7 +223,7 @@ def test_publishing_needs_the_form_the_default_branch_the_rehearsal_and_an_appro
 def test_only_public_wheels_are_uploaded_after_they_were_published_and_approved():
     job = job_of("release.yml", "upload")
     assert job.body["environment"] == "upload"
-    assert job.body["needs"] == "publish"
+    assert "publish" in job.body["needs"]
     for condition in ("inputs.upload", "needs.publish.result == 'success'", "vars.FA_UPLOAD_URL != ''"):
         assert condition in job.body["if"]
     assert "||" not in job.body["if"]
@@ -228,6 +233,57 @@ def test_only_public_wheels_are_uploaded_after_they_were_published_and_approved(
     taken = [job for job in both if fnmatch(f"verified-{job.id}", downloaded["pattern"])]
     assert taken == [job for job in both if job.public]
     assert [job.platform for job in taken] == list(PLATFORMS)
+
+
+TOLD = {
+    "finished/*": {
+        "VERIFIED": "${{ toJSON(needs.verify.outputs) }}", "SHIMS": "${{ needs.shim.outputs.files }}",
+    },
+    "site/SHA256SUMS": {"SITE": "${{ needs.docs.outputs.sums }}"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["shim", "rehearse", "publish", "upload", "runtime-image"])
+def test_what_others_are_given_is_compared_with_what_the_jobs_told_that_made_it(name):
+    """Any job of a run can add an artefact, or replace one; that on the self-hosted machine, too."""
+    job = job_of("release.yml", name)
+    taken = {"finished": "finished/*", "site": "site/SHA256SUMS"}
+    for step, then in itertools.pairwise(job.steps):
+        path = taken.get(step.get("with", {}).get("path", ""))
+        if path and "download-artifact@" in step.get("uses", ""):
+            assert then["run"].startswith(f".venv/bin/python -m wheel_builder digests {path} ")
+            expected = {"VERIFIED": TOLD[path]["VERIFIED"]} if name == "shim" else TOLD[path]
+            assert then["env"] == expected
+            assert re.findall(r'--told "\$(\w+)"', then["run"]) == list(expected)
+            assert ("--some" in then["run"]) == (name in ("upload", "runtime-image"))
+            assert {word.split(".")[1] for word in re.findall(r"needs\.\w+", str(expected))} <= {
+                *job.body["needs"]
+            }
+
+
+def test_each_row_has_an_output_of_its_own_for_digests():
+    """Outputs of one name would replace each other."""
+    both = plan(MATRIX, Selection(all_rocm=True, platforms=PLATFORMS)).jobs
+    names = [output_line(job.id, {}).partition("=")[0] for job in both]
+    verify = job_of("release.yml", "verify")
+    assert verify.body["outputs"] == {n: f"${{{{ steps.digests.outputs.{n} }}}}" for n in names}
+    [told] = [step for step in verify.steps if step.get("id") == "digests"]
+    uploaded = next(step for step in verify.steps if "upload-artifact@" in step.get("uses", ""))
+    assert uploaded["with"]["path"] == "finished"
+    assert told["run"].startswith(".venv/bin/python -m wheel_builder digests finished/* --output ")
+
+
+def test_the_self_hosted_machine_begins_when_no_artefact_is_taken_unseen_any_more():
+    """Images are not compared, because they are large: they are taken before."""
+    waited = before(job_of("release.yml", "gpu"))
+    takers = {
+        job.name
+        for job in JOBS
+        for step in job.steps
+        if job.workflow == "release.yml" and "image-" in str(step.get("with", {}).get("pattern"))
+    }
+    assert takers == {"verify", "shim"}
+    assert takers <= waited
 
 
 def test_wheels_are_attested_before_they_are_published():

@@ -9,7 +9,8 @@ In: a job and its finished wheel.  Out: an image that prints the doctor's report
 """
 
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,7 @@ def build_runtime_image(
     torch_index: str = "",
     host: HostSettings | None = None,
     fresh: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
     run: Runner = run,
 ) -> Artifact:
     """Build the runtime image of the job's ROCm version with this wheel in it.
@@ -141,9 +143,9 @@ def build_runtime_image(
     Its labels name the address and commit of ``checkout``.
     ``python`` is ``Python()`` for Debian images and the image's own for vendor images when None; torch is the
     release of ``package.torch_headers``; ``torch_index``, an index or a folder of wheels, is searched too.
-    ``for_gpu`` refuses every torch but PyTorch's ROCm build.  Facts: ``ref``, ``built_as`` (a name of this
+    ``for_gpu`` refuses every torch but PyTorch's ROCm build.  ``tell`` is told what is being done.  Facts: ``ref``, ``built_as`` (a name of this
     very build), ``image_id``, ``os``, ``packages``, ``torch``, ``torch_build`` (``ROCm 7.2.1``, ``CPU`` or
-    empty), ``wheel``, ``sha256``, ``base``, and ``size`` as ``image_size.measure`` gives it.  Raises
+    empty), ``wheel``, ``sha256``, ``base``, ``seconds`` (of the build), and ``size`` as ``image_size.measure`` gives it.  Raises
     ``ImageError`` when the image does not build, does not work, or is over its budget.
     """
     own = BASE_PYTHON if job.rocm.provider == "vendor" else Python()
@@ -152,6 +154,8 @@ def build_runtime_image(
     log = logs / f"image-runtime-{recipe.version}.log"
 
     def make(_: Path) -> Mapping[str, Any]:
+        begin = time.monotonic()
+        tell(f"takes the base image {job.rocm.base}")
         base = ensure_base(job.rocm.base, job.rocm.suite, log=log, run=run)
         ref = f"flash-attn-rocm-runtime:{job.rocm.version}-{tag_of(recipe.inputs)}"
         args = {**recipe.arguments, "BASE": base.ref}
@@ -159,24 +163,28 @@ def build_runtime_image(
             "runtime.Dockerfile", ref, args, log, run, python=recipe.python.program, torch_index=torch_index,
             host=host, fresh=fresh,
         )  # fmt: skip
-        found = _build(build, recipe, read_source(checkout, run=run))
-        return _finish(build, base, recipe, found)
+        found = _build(build, recipe, read_source(checkout, run=run), tell)
+        tell("runs the finished image, and weighs it")
+        return {**_finish(build, base, recipe, found), "seconds": round(time.monotonic() - begin, 1)}
 
     return stored_image("runtime-image", recipe.inputs, store, make, run=run)
 
 
-def _build(build: ImageBuild, recipe: Recipe, source: Source) -> Torch:
+def _build(build: ImageBuild, recipe: Recipe, source: Source, tell: Callable[[str], None]) -> Torch:
     """Build the image from wheels that its own Python fetches; the torch that is in it."""
     with context(FILES, f"the runtime image {recipe.version}", build.log) as folder:
         wheels = folder / "wheels"
         wheels.mkdir()
+        tell("installs the HIP runtime and Python")
         system = build.system(folder)
         torch = NO_TORCH
         if recipe.torch:
+            tell(f"fetches {recipe.torch}")
             file = build.fetch_torch(system, recipe.torch, wheels)
             torch = Torch(file.name, torch_rocm(file))
         refuse_other_torch(torch, recipe.job.rocm.version, for_gpu=recipe.for_gpu)
         build.fetch(system, ["pip", *([f"/wheels/{torch.wheel}", "numpy"] if torch.wheel else [])], wheels)
+        tell(f"installs {recipe.wheel.name}{', torch and NumPy' if torch.wheel else ''}")
         shutil.copy2(recipe.wheel, wheels)
         build.finish(folder, labels=labels(recipe.job, recipe.wheel, torch, source))
     return torch

@@ -4,7 +4,6 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -19,7 +18,8 @@ PATHS = (
 )  # fmt: skip
 ZIG_FLAGS = {LINUX: "kernels/zig_flags.txt", WINDOWS: "kernels/zig_flags_windows.txt"}
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
-FETCH = "git fetch --tags the branch that has it (with --unshallow in a shallow clone), then run this again"
+# Commits are what they are: no object stands in for another, and no parents are invented.  Nobody is prompted.
+GIT = ("env", "GIT_GRAFT_FILE=/dev/null", "GIT_TERMINAL_PROMPT=0", "git", "--no-replace-objects")
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,11 @@ class Source:
     def revision(self) -> str:
         """The commit, with a note when files differ from it."""
         return f"{self.commit}-changed" if self.commit and self.changed else self.commit
+
+
+def git_of(checkout: Path) -> list[str | Path]:
+    """The command that asks git of ``checkout``."""
+    return [*GIT, "-C", checkout]
 
 
 def read_source(checkout: Path, *, platform: str = LINUX, run: Runner = run) -> Source:
@@ -74,10 +79,14 @@ def changed_files(status: str) -> tuple[str, ...]:
 
 def remote_uri(url: str) -> str:
     """A remote's URL as SLSA writes it, without anything that may be a credential; empty for a local path."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https", "ssh", "git") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:  # a port or a host that there cannot be: nothing can be fetched from there
         return ""
-    host = parts.hostname + (f":{parts.port}" if parts.port else "")
+    if parts.scheme not in ("http", "https", "ssh", "git") or not host:
+        return ""
+    host += f":{port}" if port else ""
     return "git+" + urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
@@ -98,34 +107,3 @@ def constant(script: Path, name: str) -> Any:  # noqa: ANN401 - whatever a liter
         if isinstance(target, ast.Name)
     }
     return ast.literal_eval(values[name])
-
-
-def commit_problem(checkout: Path, commit: str, *, run: Runner = run) -> str:
-    """Why nothing is concluded from ``commit`` in the repository of ``checkout``; empty when something is.
-
-    The commit has to lie on a branch or a tag, because anybody can have a commit fetched, by a pull request
-    for instance.  Branches are those here and those of remotes.  What HEAD names does not count by itself.
-    """
-    git: list[str | Path] = ["git", "-C", checkout]
-    known = COMMIT.fullmatch(commit) is not None
-    if not known or run([*git, "cat-file", "-e", f"{commit}^{{commit}}"], check=False).returncode != 0:
-        return f"this checkout does not have commit {commit}; {FETCH}"
-    listed = run([*git, "for-each-ref", "--format=%(refname)", "--contains", commit], check=False).stdout
-    fetched = refspecs(run([*git, "config", "--get-regexp", r"^remote\..*\.fetch$"], check=False).stdout)
-    if any(is_branch_or_tag(ref, fetched) for ref in listed.split()):
-        return ""
-    return f"commit {commit} lies on no branch or tag of this checkout, so it may be anybody's; {FETCH}"
-
-
-def refspecs(settings: str) -> tuple[tuple[str, str], ...]:
-    """What remotes' settings fetch, as git prints them: pairs of a pattern there and one here."""
-    words = (line.split()[-1].lstrip("+").partition(":") for line in settings.splitlines() if line.strip())
-    return tuple((there, here) for there, _, here in words if here)
-
-
-def is_branch_or_tag(ref: str, fetched: Sequence[tuple[str, str]]) -> bool:
-    """Whether a full name is a branch's or a tag's; a remote's branch is fetched from ``refs/heads``."""
-    sources = [there for there, here in fetched if fnmatchcase(ref, here)]
-    if ref.startswith("refs/remotes/"):
-        return bool(sources) and all(there.startswith("refs/heads/") for there in sources)
-    return ref.startswith(("refs/heads/", "refs/tags/"))

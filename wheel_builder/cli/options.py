@@ -10,6 +10,7 @@ from wheel_builder.matrix.model import LINUX, PLATFORMS
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "docs"  # the documentation
+LOCAL_INDEX, PUBLIC_INDEX = "dist/index", "dist/public"  # what a release writes, and what others are given
 SERVE = "a browser searches it over http only: scripts/wheel-builder serve --index"
 
 
@@ -74,7 +75,7 @@ def jobs_option(parser: argparse._ActionsContainer) -> None:
 def release_options(parser: argparse.ArgumentParser) -> None:
     """``--index``, ``--install-engine``, the compiler cache, ``--torch-index`` and ``--no-host-settings``."""
     group = parser.add_argument_group("where")
-    index_option(group)
+    index_option(group, LOCAL_INDEX)
     group.add_argument(
         "--install-engine", action="store_true", help="install and start a container engine if none answers"
     )
@@ -124,13 +125,14 @@ def wheel_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
 
 
-def index_option(parser: argparse._ActionsContainer) -> None:
+def index_option(parser: argparse._ActionsContainer, default: str = PUBLIC_INDEX) -> None:
+    """``--index``: by default the public one, which never shares a folder with what a release writes."""
     parser.add_argument(
         "--index",
         type=Path,
-        default=ROOT / "dist" / "index",
+        default=ROOT / default,
         metavar="DIR",
-        help="the index (default: dist/index)",
+        help=f"the index (default: {default}; releases write {LOCAL_INDEX}, publish writes {PUBLIC_INDEX})",
     )
 
 

@@ -22,9 +22,9 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from wheel_builder.base.errors import WheelFileError
+from wheel_builder.base.plain import MIB, read_plain
 from wheel_builder.files.ziplayout import METHODS, ends_itself, layout_problems
 
-MIB = 1 << 20
 # The audit holds the budget; this only bounds what is read into memory.
 MAX_READ_MIB = 64.0
 # Uncompressed offload bundles shrink to a sixth; no honest wheel of ours expands further than this.
@@ -79,9 +79,7 @@ def read_wheel(path: Path, *, max_mib: float) -> WheelFile:
     _parsed(path)
     limit = _limit(max_mib)
     try:
-        if path.stat().st_size > limit:
-            raise _refusal(path, [f"it has {path.stat().st_size} bytes; the most that is opened is {limit}"])
-        data = path.read_bytes()
+        data = read_plain(path, limit)
     except OSError as error:
         raise _refusal(path, [f"cannot be read: {error}"]) from error
     return open_wheel(path, data, max_mib=max_mib)

@@ -1,7 +1,7 @@
 """Check an index: hash everything in it again, compare every page with the records, explain each fault."""
 
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from wheel_builder.files.sidecars import (
 )
 from wheel_builder.files.variant import variant_name, wheel_of
 from wheel_builder.index import folder, local, manual, variants
+from wheel_builder.index.computed import contradictions
 from wheel_builder.index.entries import YANK_AGAIN
 from wheel_builder.index.finder import DATA_FILE
 from wheel_builder.index.folder import beside, sha256
@@ -43,16 +44,19 @@ class Found:
     leftovers: tuple[str, ...] = ()
 
 
-def check_index(root: Path) -> Found:
-    """Everything in an index that is not as its records say."""
+def check_index(root: Path, *, ours: Collection[str] | None = None) -> Found:
+    """Everything in an index that is not as its records say, and in these not as the wheels say.
+
+    Where ``ours`` names the projects of the index, wheels of others are faults.
+    """
     contents, damaged = folder.read_what_can_be_read(root)
     if not contents and not damaged:
         return Found((f"{root}: there is no index; publish a wheel first",))
-    faults = list(_faults(root, contents, damaged))
+    faults = list(_faults(root, contents, damaged, ours))
     if damaged:
         return Found(tuple(faults))  # without the records it is not known what belongs here
     strays = _strays(root, contents)
-    told = {path: _left(path) for path in strays}
+    told = {path: _left(path, ours) for path in strays}
     foreign = (path for path, words in told.items() if not words)
     faults += (f"{path}: no record knows it, it is not published; remove it" for path in foreign)
     return Found(tuple(faults), tuple(f"{path}: {words}" for path, words in told.items() if words))
@@ -82,12 +86,18 @@ def _is_public(path: Path) -> bool:
     return mode & needed == needed
 
 
-def _faults(root: Path, contents: Contents, damaged: tuple[str, ...]) -> Iterator[str]:
+def _faults(
+    root: Path, contents: Contents, damaged: tuple[str, ...], ours: Collection[str] | None
+) -> Iterator[str]:
     yield from not_public(root)
     yield from (problem if YANK_AGAIN in problem else f"{problem}; {RESTORE}" for problem in damaged)
+    for rocm in contents:
+        for path, entry in _published(root, {rocm: contents[rocm]}):
+            changed = list(_file_faults(path, entry))
+            yield from changed
+            if not changed:
+                yield from (f"{fault}; {RESTORE}" for fault in contradictions(path, entry, rocm, ours))
     published = list(_published(root, contents))
-    for path, entry in published:
-        yield from _file_faults(path, entry)
     clashes = variants.conflicts(entry.record for _, entry in published if entry.variants)
     yield from (f"{root}: {clash}; {RESTORE}" for clash in clashes)
     if damaged:
@@ -112,7 +122,7 @@ def _strays(root: Path, contents: Contents) -> list[Path]:
     return sorted(set(found) - known)
 
 
-def _left(path: Path) -> str:
+def _left(path: Path, ours: Collection[str] | None) -> str:
     """Why a stray file is what a killed publisher leaves; empty when it may be anything."""
     if path.name.startswith(".") and path.name.endswith(PART_SUFFIX):
         return "an interrupted publisher left it; the next publish removes it"
@@ -121,7 +131,8 @@ def _left(path: Path) -> str:
         project = parse_wheel_filename(wheel_of(name) or name)[0]
     except InvalidWheelFilename:
         return ""
-    if (path.parent.name, path.parent.parent.name) != (project, "simple"):
+    foreign = ours is not None and project not in ours
+    if foreign or (path.parent.name, path.parent.parent.name) != (project, "simple"):
         return ""
     return f"no page names it; an interrupted publisher may have left it; {folder.RETRY}, or remove it"
 

@@ -86,7 +86,7 @@ class NewFile:
             size=len(self.data),
             sha256=self.sha256,
             metadata_sha256=sha256(self.metadata),
-            upload_time=_time(now),
+            upload_time=time_text(now),
             serves=self.serves,
             verified=self.verified,
             attachments={kind: sha256(data) for kind, data in self.attachments.items()},
@@ -94,7 +94,7 @@ class NewFile:
 
     def to_variants(self, now: datetime) -> Variants:
         made = {label: Variant(sha256(data), len(data)) for label, data in self.variants.items()}
-        return Variants(SCHEMA, _time(now), made)
+        return Variants(SCHEMA, time_text(now), made)
 
 
 def simple_of(root: Path, rocm: str) -> Path:
@@ -233,7 +233,8 @@ def beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def _time(now: datetime) -> str:
+def time_text(now: datetime) -> str:
+    """A time as pages have it: RFC 3339 in UTC, with microseconds."""
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

@@ -1,7 +1,8 @@
 """An index that only releases on this machine wrote: there a changed wheel replaces the one of its name.
 
-The file ``.local`` in the index says so.  ``publish``, which gives wheels to others, removes it; from then on
-no file of the index changes.
+The file ``.local`` in the index says so.  What a release makes was not checked as what others are given is:
+its checkout may have changes.  So a local index stays one, ``publish`` refuses it, and a release refuses
+every other.
 """
 
 from collections.abc import Collection, Sequence
@@ -9,6 +10,7 @@ from glob import escape
 from pathlib import Path
 
 from wheel_builder.base.durable import ensure
+from wheel_builder.base.errors import PublishError
 from wheel_builder.files.sidecars import (
     ATTACHMENTS,
     METADATA_SUFFIX,
@@ -36,22 +38,44 @@ PAGES = (
     *(f"{home}/{SIMPLE}/*/*-{INDEX_FILE}" for home in HOMES),
 )
 TEXT = b"Only releases on this machine wrote this index: a changed wheel replaces the one of its name.\n"
+PUBLISH_ELSEWHERE = (
+    "publish to an index of its own, such as the default: leave --index out, or name another folder"
+)
+RELEASE_ELSEWHERE = (
+    "release to an index of its own, such as the default: leave --index out, or name another folder"
+)
 
 
 def is_local(root: Path) -> bool:
-    """Whether nobody else was given this index."""
+    """Whether releases on this machine wrote this index."""
     return (root / MARK).is_file()
 
 
 def begin(root: Path) -> None:
-    """Mark an index that has no file yet as local; the caller holds the lock."""
-    if not any(path for home in HOMES for path in root.glob(home)):
-        ensure(root / MARK, TEXT)
+    """Mark an index that has nothing yet as local, and refuse a public one; the caller holds the lock."""
+    refuse_public(root, "nothing was published")
+    ensure(root / MARK, TEXT)
 
 
-def give(root: Path) -> None:
-    """From now on no file of the index changes; the caller holds the lock."""
-    (root / MARK).unlink(missing_ok=True)
+def refuse_local(root: Path) -> None:
+    """Raise ``PublishError`` with the wheels that nobody else was to have when ``root`` is local."""
+    if is_local(root):
+        contents, _ = folder.read_what_can_be_read(root)
+        names = {
+            e.record.filename for projects in contents.values() for group in projects.values() for e in group
+        }
+        title = f"{root} is a local index, whose wheels are not for others; nothing was published"
+        problems = [f"{name} was written by a release on this machine" for name in sorted(names)]
+        raise PublishError(title, problems or [f"{root / MARK} says so"], advice=PUBLISH_ELSEWHERE)
+
+
+def refuse_public(root: Path, kept: str) -> None:
+    """Raise ``PublishError`` when ``root`` is not empty and not local; ``kept`` says what was not done."""
+    there = sorted(path.name for path in root.glob("*") if not path.name.startswith("."))
+    if there and not is_local(root):
+        title = f"{root} is no local index: others may have been given it; {kept}"
+        problem = f"it has {', '.join(there)}, and no file {MARK}"
+        raise PublishError(title, [problem], advice=RELEASE_ELSEWHERE)
 
 
 def replaced(root: Path, files: Sequence[NewFile]) -> frozenset[str]:

@@ -156,7 +156,11 @@ def _json_about(name: str, url: str, document: Document) -> dict[str, Any]:
 
 def _flags(entry: Entry) -> dict[str, str]:
     metadata = f"sha256={entry.record.metadata_sha256}"
-    flags = {"data-core-metadata": metadata, "data-dist-info-metadata": metadata}
+    # The last is no standard's: by it uv knows the time also of servers that give everybody HTML.
+    flags = {
+        "data-core-metadata": metadata, "data-dist-info-metadata": metadata,
+        "data-upload-time": entry.record.upload_time,
+    }  # fmt: skip
     if entry.record.requires_python:
         flags["data-requires-python"] = entry.record.requires_python
     if entry.yanked is not None:

@@ -2,35 +2,26 @@
 
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from wheel_builder.base.durable import remove_parts
 from wheel_builder.base.errors import CommandFailedError, PublishError, WheelFileError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.build.shim import NAMES as SHIM_NAMES
-from wheel_builder.files.wheelfile import (
-    MAX_READ_MIB,
-    WheelFile,
-    read_metadata,
-    read_wheel,
-    record_problems,
-    wheel_text_problems,
-)
+from wheel_builder.files.wheelfile import MAX_READ_MIB, read_wheel
 from wheel_builder.index import folder, local, mates
-from wheel_builder.index.entries import HOME, served_problems, text_problems
+from wheel_builder.index.entries import HOME
 from wheel_builder.index.folder import NewFile
+from wheel_builder.index.incoming import described, misplaced
 from wheel_builder.index.variants import with_variants
 from wheel_builder.matrix.catalogue import Catalogue
-from wheel_builder.matrix.model import PROJECT, PUBLIC, wheel_words
-from wheel_builder.provenance.records import provenance_path, record_path, statement_problems
-from wheel_builder.provenance.verification import read_verification
+from wheel_builder.matrix.model import wheel_words
 
 NEW_VERSION = (
     "raise the version in pyproject.toml, or the build number in that of shim or shim3, and build again"
@@ -87,20 +78,21 @@ def publish_all(
     that is there with the same content stays as it is.  Raises ``PublishError``: before anything is changed
     when a name is taken by another content or a wheel is not fit to be listed, later when the disk fails.
 
-    An index that is begun with ``to_others`` false is local (``local.py``): there another content replaces
-    what was published before, until something is published to others.
+    With ``to_others`` false the index is local (``local.py``): there another content replaces what was
+    published before.  A public index is refused then, and a local one otherwise.
     """
     files = _read_all(wheels)
     every = [file for group in files.values() for file in group]
     with folder.changing(index_root):
-        if not to_others:
+        if to_others:
+            local.refuse_local(index_root)
+        else:
             local.begin(index_root)
-        is_local = local.is_local(index_root)
-        replaced = local.replaced(index_root, every) if is_local else frozenset()
+        replaced = frozenset() if to_others else local.replaced(index_root, every)
         new = [mates.of_file(file) for file in every]
         kept = [one for one in mates.in_index(index_root, new) if one.filename not in replaced]
         unlike = mates.conflicts(new, kept)
-        if is_local:  # there an older wheel of another platform goes, too
+        if not to_others:  # there an older wheel of another platform goes, too
             replaced, unlike = replaced | unlike.keys(), {}
         _refuse_conflicts({**unlike, **mates.conflicts(new, new)})
         _refuse_other_content(index_root, [file for file in every if file.filename not in replaced])
@@ -109,8 +101,6 @@ def publish_all(
             files = with_variants(files, folder.read_contents(index_root), replaced)
         remove_parts(index_root)
         local.withdraw(index_root, replaced, catalogue)
-        if is_local and to_others:
-            local.give(index_root)
         published = {rocm: _add(group, index_root, rocm, now, replaced) for rocm, group in files.items()}
         folder.write_pages(index_root, catalogue)
     return published
@@ -161,11 +151,11 @@ def _read_all(wheels: Mapping[str, Sequence[Path]]) -> Mapping[str, tuple[NewFil
     for rocm, path in [(rocm, path) for rocm, paths in wheels.items() for path in paths]:
         try:
             wheel = read_wheel(path, max_mib=MAX_READ_MIB)
-            file = _new_file(wheel)
+            file, found = described(wheel)
         except WheelFileError as error:
             problems += [f"{path.name}: {problem}" for problem in error.problems]
             continue
-        problems += _misplaced(wheel, rocm)
+        problems += [f"{path.name}: {problem}" for problem in (*found, *misplaced(wheel, rocm))]
         files[rocm][file.filename] = file
         if known.setdefault(file.filename, file) != file:
             problems.append(f"{path.name}: given twice, with different content")
@@ -173,72 +163,6 @@ def _read_all(wheels: Mapping[str, Sequence[Path]]) -> Mapping[str, tuple[NewFil
         title = f"nothing was published to the index of {', '.join(map(wheel_words, wheels))}"
         raise PublishError(title, problems, advice="publish wheels that the audit let pass")
     return {rocm: tuple(group.values()) for rocm, group in files.items()}
-
-
-def _new_file(wheel: WheelFile) -> NewFile:
-    metadata = read_metadata(wheel)
-    problems = [*wheel_text_problems(wheel), *record_problems(wheel)]
-    if (canonicalize_name(metadata.name), metadata.version) != (wheel.name, wheel.version):
-        problems.append(f"METADATA is about {metadata.name} {metadata.version}")
-    attachments = dict(_attachments(wheel.path))
-    serves: tuple[str, ...] = ()
-    verified: dict[str, str] = {}
-    if "verification" in attachments:
-        serves, verified, faults = _verification(wheel, attachments["verification"])
-        problems += faults
-    if "provenance" in attachments:
-        record = attachments.get("verification")
-        recorded = folder.sha256(record) if record is not None else ""
-        problems += statement_problems(attachments["provenance"], wheel.path, wheel.sha256, recorded)
-    file = NewFile(
-        filename=wheel.path.name,
-        project=wheel.name,
-        version=str(wheel.version),
-        requires_python=str(metadata.requires_python or ""),
-        data=wheel.data,
-        metadata=wheel.metadata_bytes,
-        serves=serves,
-        verified=verified,
-        attachments=attachments,
-    )
-    problems += text_problems(file.to_record(datetime.now(UTC)))
-    if problems:
-        raise WheelFileError(wheel.path.name, problems, advice="build the wheel again")
-    return file
-
-
-def _attachments(wheel: Path) -> Iterator[tuple[str, bytes]]:
-    for kind, path in (("verification", record_path(wheel)), ("provenance", provenance_path(wheel))):
-        if path.is_file():
-            yield kind, path.read_bytes()
-
-
-def _verification(wheel: WheelFile, text: bytes) -> tuple[tuple[str, ...], dict[str, str], list[str]]:
-    """The ROCm versions served and what was shown of each arch, by the record; and what is wrong with it."""
-    name = record_path(wheel.path).name
-    try:
-        record = read_verification(text)
-    except ValueError as error:
-        return (), {}, [f"{name}: it is not a verification record ({error})"]
-    serves = tuple(record.serves)
-    verified = record.gpus
-    problems = [f"{name}: {problem}" for problem in (*served_problems(serves), *record.gpu_problems())]
-    if record.sha256 != wheel.sha256:
-        said = record.sha256
-        problems.append(f"{name}: it is about a wheel with sha256 {said}, but the wheel's is {wheel.sha256}")
-    return serves, verified, problems
-
-
-def _misplaced(wheel: WheelFile, rocm: str) -> list[str]:
-    """Why a wheel does not belong to the index of ``rocm``; only our own tell by their versions."""
-    label = wheel.version.local or ""
-    public = wheel.name == PROJECT and not label
-    if wheel.name in SHIM_NAMES or not (public or label.startswith("rocm")):
-        return []
-    if rocm == (PUBLIC if public else label.removeprefix("rocm")):
-        return []
-    here = rocm if rocm == PUBLIC else f"rocm{rocm}"
-    return [f"{wheel.path.name}: it is for {label or 'every ROCm version'}, but this is the index of {here}"]
 
 
 def _refuse_other_content(root: Path, files: Sequence[NewFile]) -> None:

@@ -10,7 +10,7 @@ and whose machine code each runs, is in kernels/archs/gpus.toml.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from itertools import chain
@@ -47,12 +47,13 @@ class Gpus:
     """What is known of GPUs: products, and of those that there are kernels for the code object they run.
 
     A target for several GPUs is among ``codes`` only.  ``overrides`` are values of
-    HSA_OVERRIDE_GFX_VERSION, for GPUs that PyTorch's builds leave out.
+    HSA_OVERRIDE_GFX_VERSION, for GPUs that PyTorch's builds leave out.  ``cdna`` are those for data centres.
     """
 
     products: Mapping[str, Product]
     codes: Mapping[str, str]
     overrides: Mapping[str, str] = field(default_factory=dict)
+    cdna: Collection[str] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,7 +64,8 @@ def known_gpus() -> Gpus:
     """Those of the checkout's tables."""
     gpus = archs.known_gpus().values()
     codes, overrides = ({g.name: getattr(g, key) for g in gpus} for key in ("code_object", "torch_override"))
-    return Gpus(known_products(), codes, overrides)
+    cdna = [name for name, arch in archs.known_archs().items() if arch.isa.family == "cdna"]
+    return Gpus(known_products(), codes, overrides, cdna)
 
 
 @dataclass(frozen=True)
@@ -336,6 +338,11 @@ def _arch_problems(document: Document, gpus: Gpus) -> list[Problem]:
         for key, text in document.texts(*pattern)
         if text not in own
     ]
+    found += [
+        Problem(key, f"{text} is for data centres, and no driver for Windows has it; remove it")
+        for key, text in document.texts("public", "windows", "*")
+        if text in gpus.cdna
+    ]
     rows = reversed([*document.texts("rocm", "*", "archs", "*")])
     lines = {text: document.line(key) for key, text in rows}
     built = {name: lines[code] for name, code in gpus.codes.items() if code in lines}
@@ -434,7 +441,34 @@ def _public_problems(document: Document) -> Iterator[Problem]:
     for key, text in document.texts("public", "like", "*", "*"):
         if text in seen:
             yield Problem(key, f"ROCm {text} stands twice among what the public wheel is for; keep one")
+        elif unfit.get(text, "").startswith("is excluded"):
+            yield Problem(key, f"ROCm {text} {unfit[text]}; remove it")
         seen[text] = None
+    if runtimes and all(re.fullmatch(VERSION, text) for text in seen):
+        yield from _order_problems(document, runtimes)
+
+
+def _order_problems(document: Document, runtimes: Sequence[str]) -> Iterator[Problem]:
+    """The oldest runtime stands first, as texts say of it, and a version stands under one of its own ABI.
+
+    The number in libamdhip64.so.N grows with ROCm's first one.
+    """
+    ordered = sorted(runtimes, key=_numbers)
+    if list(runtimes) != ordered:
+        yield Problem(("public", "runtimes"), f"expected the oldest first: {', '.join(ordered)}")
+    for key, text in document.texts("public", "like", "*", "*"):
+        runtime, number = key[2], _numbers(text)
+        nearest = [one for one in ordered if _numbers(one)[0] <= number[0]]
+        if number < _numbers(ordered[0]):
+            yield Problem(
+                key, f"ROCm {text} is older than {ordered[0]}, under which the wheel is loaded first"
+            )
+        elif runtime in runtimes and _numbers(nearest[-1])[0] != _numbers(str(runtime))[0]:
+            yield Problem(key, f"ROCm {text} has not the ABI of {runtime}; write it under {nearest[-1]}")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
 
 
 def _archs_by_version(document: Document) -> dict[str, list[str]]:

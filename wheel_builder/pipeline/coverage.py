@@ -39,7 +39,8 @@ class Row:
 
     ``emulated`` are the archs whose kernels were executed on the ISA emulator; ``serves`` the ROCm versions
     under whose runtimes it loads (the index leaves out those that have their own wheel of its public
-    version); ``failure`` what stopped the job, empty when nothing did.
+    version); ``failure`` what stopped the job, empty when nothing did; ``passed`` are its steps that ended
+    well.
     """
 
     rocm: str
@@ -51,6 +52,7 @@ class Row:
     serves: tuple[str, ...]
     failure: str = ""
     platform: str = LINUX
+    passed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,10 @@ def to_table(coverage: Coverage) -> str:
     rows = [HEADINGS, *(_cells(row) for row in coverage.rows)]
     lines = [*aligned(rows, left=len(HEADINGS)), NO_GPU]
     lines += [
-        f"{wheel_words(row.rocm, row.platform)} failed: {row.failure}" for row in coverage.rows if row.failure
+        f"{wheel_words(row.rocm, row.platform)} {words}"
+        for row in coverage.rows
+        if row.failure
+        for words in (f"failed: {row.failure}", f"passed before: {_passed(row)}")
     ]
     lines += [f"not built: {_not_built(one)}" for one in coverage.not_built]
     return "\n".join(lines)
@@ -101,7 +106,11 @@ def to_html(coverage: Coverage) -> str:
         element("tbody", *body),
     )
     failed = [
-        joined(element("h2", f"{wheel_words(row.rocm, row.platform)} failed"), element("pre", row.failure))
+        joined(
+            element("h2", f"{wheel_words(row.rocm, row.platform)} failed"),
+            element("pre", row.failure),
+            element("p", f"Passed before: {_passed(row)}"),
+        )
         for row in coverage.rows
         if row.failure
     ]
@@ -131,12 +140,25 @@ def _row(attempt: Attempt) -> Row:
         archs=attempt.job.archs,
         built=attempt.wheel is not None,
         audited=attempt.audited,
-        emulated=tuple(arch for arch, found in archs.items() if found["passed"]),
+        emulated=tuple(arch for arch, found in archs.items() if found["passed"]) or _emulated(attempt),
         published=attempt.published is not None,
         serves=(*own, *attempt.record["serves"]) if attempt.record else (),
         failure=attempt.failure.message if attempt.failure else "",
         platform=attempt.job.platform,
+        passed=attempt.passed,
     )
+
+
+def _emulated(attempt: Attempt) -> tuple[str, ...]:
+    """The archs whose suites passed in a run that stopped before it wrote the record."""
+    if attempt.record:
+        return ()
+    steps = {words[1] for words in map(str.split, attempt.passed) if words[0] == "emulate"}
+    return tuple(arch for arch in attempt.job.archs if arch in steps)
+
+
+def _passed(row: Row) -> str:
+    return ", ".join(row.passed) or "nothing"
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -58,15 +58,21 @@ class Step:
     begin: float
     begin_cpu: float = 0.0
     skip_reason: str = field(default="", init=False)
-    own_cost: StepCost | None = field(default=None, init=False)
+    aside: float | None = field(default=None, init=False)
+    beside: int = field(default=1, init=False)
+    passed: bool = field(default=False, init=False)
+    own_cpu: float | None = field(default=None, init=False)
 
     def skipped(self, reason: str) -> None:
         """Report that there was nothing to do; the step's time is not recorded."""
         self.skip_reason = reason
 
-    def took(self, seconds: float, cpu_seconds: float) -> None:
-        """Report what the step took by itself, where others ran at the same time."""
-        self.own_cost = StepCost(seconds, cpu_seconds)
+    def took(self, seconds: float, *, beside: int, cpu_seconds: float | None = None) -> None:
+        """Report the time of work that ran while earlier steps were shown, ``beside`` of them at a time.
+
+        ``cpu_seconds`` are its own; without them the step costs what the machine spent while it was shown.
+        """
+        self.aside, self.beside, self.own_cpu = seconds, beside, cpu_seconds
 
     @property
     def title(self) -> str:
@@ -134,8 +140,7 @@ class Progress:
         step = Step(planned, len(self._done) + 1, len(self._planned), log, self._clock(), self._cpu())
         self._current = step
         if self._plain:
-            left = self._left(step)
-            self._print(f"{step.title} …" + (f" {time_left(left)}" if left is not None else ""))
+            self._print(begun_line(step, self._left(step, 0)))
         self._live.refresh()
         try:
             yield step
@@ -151,6 +156,10 @@ class Progress:
         """Tell something about the current step before it ends."""
         self._print(f"{step.title}: {text}")
 
+    def passed(self, job: str) -> tuple[str, ...]:
+        """The names of a job's steps that ended well, also of those that had nothing to do."""
+        return tuple(step.planned.name for step in self._done if step.passed and step.planned.job == job)
+
     def summary(self) -> str:
         """The run's last line."""
         skipped = sum(1 for step in self._done if step.skip_reason)
@@ -163,25 +172,29 @@ class Progress:
         self._console.print(Text(line), soft_wrap=True)
 
     def _end(self, step: Step, verb: str) -> None:
-        cost = step.own_cost or StepCost(self._clock() - step.begin, self._cpu() - step.begin_cpu)
-        seconds = cost.seconds
+        seconds = self._clock() - step.begin if step.aside is None else step.aside
+        spent = self._cpu() - step.begin_cpu if step.own_cpu is None else step.own_cpu
         self._current = None
+        step.passed = verb == "done"
         self._done.append(step)
         self._print(ended_line(step, verb, seconds))
         if verb == "done" and not step.skip_reason:
-            self._seconds[step.planned.title] = seconds
-            self.costs[step.planned.title] = cost
+            # Of what runs side by side, the estimate counts the time of the machine once.
+            self._seconds[step.planned.title] = seconds / step.beside
+            self.costs[step.planned.title] = StepCost(seconds, spent)
             write_history(self._history, self._seconds)
 
     def _status(self) -> str:
         step = self._current
-        return status_line(step, self._clock() - step.begin, self._left(step)) if step else ""
+        if step is None:
+            return ""
+        elapsed = self._clock() - step.begin
+        return status_line(step, elapsed, self._left(step, elapsed))
 
-    def _left(self, step: Step) -> float | None:
-        """Seconds until the run's end, as far as anybody knows."""
+    def _left(self, step: Step, elapsed: float) -> float | None:
         done = {past.planned.title for past in self._done}
         ahead = [one for one in self._planned if one.title not in done]
-        return seconds_left(ahead, self._seconds, step.planned.title, self._clock() - step.begin)
+        return seconds_left(ahead, self._seconds, step.planned.title, elapsed)
 
 
 def wants_plain(stream: TextIO, env: Mapping[str, str]) -> bool:
@@ -189,11 +202,17 @@ def wants_plain(stream: TextIO, env: Mapping[str, str]) -> bool:
     return not stream.isatty() or bool(env.get("CI")) or env.get("TERM", "dumb") == "dumb"
 
 
+def begun_line(step: Step, left: float | None) -> str:
+    """For where no live line shows the time left."""
+    return f"{step.title} …" if left is None else f"{step.title} … {time_left(left)}"
+
+
 def ended_line(step: Step, verb: str, seconds: float) -> str:
     if step.skip_reason and verb == "done":
         return f"{step.title} … skipped: {step.skip_reason}"
     log = f" (log: {shown(step.log)})" if step.log else ""
-    return f"{step.title} … {verb} {'in' if verb == 'done' else 'after'} {duration(seconds)}{log}"
+    beside = ", beside others" if step.beside > 1 else ""
+    return f"{step.title} … {verb} {'in' if verb == 'done' else 'after'} {duration(seconds)}{beside}{log}"
 
 
 def status_line(step: Step, elapsed: float, left: float | None) -> str:

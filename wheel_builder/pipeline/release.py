@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from wheel_builder.base.words import shown
 from wheel_builder.build import device_code, runtime_image, wheel
 from wheel_builder.build.shim import NAMES, shim_of
 from wheel_builder.build.source import read_source
-from wheel_builder.index import first_use, publish
+from wheel_builder.index import first_use, local, publish
 from wheel_builder.matrix.catalogue import Catalogue, catalogue_of
 from wheel_builder.matrix.hardware import read_reports
 from wheel_builder.matrix.model import PROJECT, Job, Matrix, Package, Plan, platform_of
@@ -44,7 +45,6 @@ from wheel_builder.pipeline.context import (
 from wheel_builder.pipeline.progress import Planned, Progress
 from wheel_builder.pipeline.shim import audit_shim, finish_shims, shim_steps
 from wheel_builder.pipeline.step_costs import RELEASE, STEP_COSTS, write_section
-from wheel_builder.pipeline.taken import refuse_taken
 from wheel_builder.pipeline.verification import (
     audit_of_job,
     demand_of,
@@ -102,6 +102,7 @@ class Attempt:
     published: Path | None = None
     released: Released | None = None
     failure: WheelBuilderError | None = None
+    passed: tuple[str, ...] = ()  # the names of its steps that ended well
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
@@ -125,7 +126,7 @@ def release(
     Every wheel is built before the first is verified, because each is loaded under every runtime.
     """
     attempts = tuple(Attempt(job) for job in jobs_to_build(plan))
-    refuse_taken([one.job for one in attempts], context.checkout, context.index)
+    local.refuse_public(context.index, "nothing was built")
     steps = planned([attempt.job for attempt in attempts], plan.runtimes)
     with progress_of(steps, context, plain) as progress, costs_kept(progress, context):
         start_engine(context, progress)
@@ -138,6 +139,8 @@ def release(
             with attempt.going_on():
                 tester = images_of_tests[attempt.job.platform]
                 _finish(attempt, plan.package, context, tester, images, catalogue, progress)
+        for attempt in attempts:
+            attempt.passed = progress.passed(attempt.job.id)
         print(progress.summary(), file=sys.stderr)  # noqa: T201  the progress' own last line
     return attempts
 
@@ -247,7 +250,7 @@ def runtime_images(
                 made = runtime_image.build_runtime_image(
                     job, wheels[job.id], context.store, package=package, checkout=context.checkout,
                     logs=log.parent, slim=slim, for_gpu=for_gpu, host=context.host,
-                    torch_index=context.torch_index,
+                    torch_index=context.torch_index, tell=partial(progress.note, step),
                 )  # fmt: skip
                 images.append(told(step, made))
     return images

@@ -44,6 +44,8 @@ def _wheel_text(one: Released) -> str:
         *([f"          {' '.join(others)} {NOT_EXECUTED}"] if others else []),
         f"install   {one.install_line}",
     ]
+    if not windows:
+        lines.append(f"image     scripts/wheel-builder runtime-image {shown(one.wheel)}")
     if windows:
         lines.append(f"note      {WINDOWS}")
     if one.replaced:

@@ -7,17 +7,20 @@ Results are in the record that lies beside the wheel afterwards.
 """
 
 import os
+import time
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from wheel_builder.audit import stage as audit
 from wheel_builder.audit.rules import Expectation
 from wheel_builder.audit.stage import AuditReport
-from wheel_builder.base.errors import WheelError
+from wheel_builder.base.errors import WheelBuilderError, WheelError
 from wheel_builder.base.machine import usable_memory
 from wheel_builder.base.store import Artifact
 from wheel_builder.build.product import Product, read_product
@@ -54,7 +57,7 @@ from wheel_builder.pipeline.context import (
     testers,
     told,
 )
-from wheel_builder.pipeline.progress import Planned, Progress, Step
+from wheel_builder.pipeline.progress import Planned, Progress
 from wheel_builder.provenance.attest import product_of, refresh_provenance
 from wheel_builder.provenance.records import Demand, refuse_published, write_record
 from wheel_builder.static_checks import stage as static
@@ -356,29 +359,37 @@ def _emulate(
     logs = {arch: context.log(f"emulate-{job.id}-{arch}") for arch in archs}
     where = f" {UNDER_WINE}" if job.for_windows else ""
 
-    def one(arch: str) -> Artifact:
-        kernels = planned_kernels(context.checkout, [arch])[arch]
-        return emulated.run_emulated(
+    def one(arch: str) -> tuple[Artifact, float]:
+        kernels, begin = planned_kernels(context.checkout, [arch])[arch], time.monotonic()
+        made = emulated.run_emulated(
             subject_of(file, arch), kernels, image=tester, fake_hip=runtime, disassembly=code,
             checkout=context.checkout, store=context.store, jobs=max(1, context.jobs // workers),
             log=logs[arch], tier=chosen_tier(), under_wine=job.for_windows,
         )  # fmt: skip
+        return made, time.monotonic() - begin
 
-    shown = {}
-    with threads(workers) as pool:
-        running = {arch: pool.submit(one, arch) for arch in archs}
-        for arch, future in running.items():
-            with progress.step(f"emulate {arch}{where}", job=job.id, log=logs[arch]) as step:
-                shown[arch] = told(step, future.result())
-                _tell_cost(step, shown[arch])
-    return shown
+    def show(arch: str) -> Artifact:
+        with progress.step(f"emulate {arch}{where}", job=job.id, log=logs[arch]) as step:
+            made, seconds = running[arch].result()
+            cost = None if made.reused else suite_cost(made.path)
+            step.took(seconds, beside=workers, cpu_seconds=cost)
+            return told(step, made)
+
+    running: dict[str, Future[tuple[Artifact, float]]] = {}
+    try:
+        with threads(workers) as pool:
+            running |= {arch: pool.submit(one, arch) for arch in archs}
+            return {arch: show(arch) for arch in archs}
+    except WheelBuilderError:
+        # Those that ended well meanwhile are not to be missed in what is told of the run.
+        for arch in archs:
+            if _ended_well(running[arch]) and f"emulate {arch}{where}" not in progress.passed(job.id):
+                show(arch)
+        raise
 
 
-def _tell_cost(step: Step, suite: Artifact) -> None:
-    """Several suites run at a time, so each says what it took by itself."""
-    cost = suite_cost(suite.path) if not suite.reused else None
-    if cost:
-        step.took(*cost)
+def _ended_well(future: Future[Any]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
 
 
 def side_by_side(archs: int, jobs: int, memory_bytes: int) -> int:

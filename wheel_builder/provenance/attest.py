@@ -12,7 +12,6 @@ from wheel_builder.base.store import Artifact, sha256_file
 from wheel_builder.build import sbom
 from wheel_builder.build.product import Product, read_product
 from wheel_builder.build.shim import shim_of
-from wheel_builder.build.source import commit_problem
 from wheel_builder.files.library import for_windows
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 from wheel_builder.matrix.model import LINUX, WINDOWS
@@ -20,6 +19,7 @@ from wheel_builder.provenance.check import ALL_IN_WORDS, Facts, provenance_probl
 from wheel_builder.provenance.commit import NO_SOURCES, read_tree
 from wheel_builder.provenance.provenance import SOURCE, Provenance, read_provenance
 from wheel_builder.provenance.records import provenance_path, record_path, refuse_published
+from wheel_builder.provenance.standing import commit_problem, standing_of
 from wheel_builder.provenance.statement import Resource
 from wheel_builder.provenance.verification import read_verification
 
@@ -66,6 +66,7 @@ def verify_provenance(wheel: Path, checkout: Path) -> str:
     lines = [
         f"agrees     {ALL_IN_WORDS}",
         f"commit     {found.commit}",
+        f"lies on    {standing_of(checkout, found.commit).on}",
         f"built by   {found.run.builder}, by its own word",
         signature_words(path.name for path in wheel.parent.glob(f"{wheel.name}*")),
         f"rebuild    scripts/wheel-builder {_again(wheel)}",

@@ -77,14 +77,22 @@ def provenance_problems(found: Provenance, facts: Facts) -> Iterator[str]:
 
 
 def _file_problems(found: Provenance, facts: Facts) -> Iterator[str]:
-    yield from (f"file: {problem}" for problem in found.subject_problems(facts.name, facts.sha256))
-    if found.version != facts.version:
-        yield f"file: the statement says version {found.version}, but the wheel is {facts.version}"
-    if found.rocm and facts.wheel.version.local not in (None, f"rocm{found.rocm}"):
-        yield f"file: the statement says ROCm {found.rocm}, but the wheel is {facts.version}"
-    if facts.archs != frozenset(found.archs):
-        said, held = _list(found.archs), _list(facts.archs)
-        yield f"file: the statement says archs {said}, but the wheel holds code for {held}"
+    problems = (
+        *found.subject_problems(facts.name, facts.sha256),
+        *statement_contradictions(found, facts.wheel, facts.archs),
+    )
+    yield from (f"file: {problem}" for problem in problems)
+
+
+def statement_contradictions(found: Provenance, wheel: WheelFile, archs: frozenset[str]) -> Iterator[str]:
+    """In what a statement contradicts its wheel, which has code of ``archs``."""
+    if found.version != str(wheel.version):
+        yield f"the statement says version {found.version}, but the wheel is {wheel.version}"
+    if found.rocm and wheel.version.local not in (None, f"rocm{found.rocm}"):
+        yield f"the statement says ROCm {found.rocm}, but the wheel is {wheel.version}"
+    if archs != frozenset(found.archs):
+        said, held = _list(found.archs), _list(archs)
+        yield f"the statement says archs {said}, but the wheel holds code for {held}"
 
 
 def _record_problems(found: Provenance, facts: Facts) -> Iterator[str]:

@@ -19,10 +19,11 @@ from wheel_builder.base.store import sha256_file, sha256_tree
 from wheel_builder.build import wheel_inputs
 from wheel_builder.build.product import Product, read_product
 from wheel_builder.build.shim import SHIMS, Shim, shim_digest
-from wheel_builder.build.source import PATHS, commit_problem, constant, read_flags
+from wheel_builder.build.source import PATHS, constant, git_of, read_flags
 from wheel_builder.build.wheel_inputs import read_inputs, sources_digest
 from wheel_builder.matrix.document import read_document
 from wheel_builder.matrix.model import LINUX, WINDOWS, WINDOWS_TAG
+from wheel_builder.provenance.standing import commit_problem
 
 CHECKOUT = Path(__file__).parents[2]
 MATRIX, REQUIREMENTS = "matrix.yaml", "dockerfiles/builder-requirements.txt"
@@ -103,9 +104,10 @@ def tree_of_commit(checkout: Path, commit: str, platform: str) -> Tree:
     """Read the sources of a commit that ``checkout`` has, by its full name."""
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-") as name:
         archive, root = Path(name) / "sources.tar", Path(name) / "sources"
-        listed = run(["git", "-C", checkout, "ls-tree", "-z", "--name-only", commit, "--", *PATHS]).stdout
+        git = git_of(checkout)
+        listed = run([*git, "ls-tree", "-z", "--name-only", commit, "--", *PATHS]).stdout
         there = listed.strip("\0").split("\0")  # an old commit may lack some
-        run(["git", "-C", checkout, "archive", "--output", archive, commit, "--", *there])
+        run([*git, "archive", "--output", archive, commit, "--", *there])
         with tarfile.open(archive) as tar:
             tar.extractall(root, filter="data")
         return tree_of(root, platform)

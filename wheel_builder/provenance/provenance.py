@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from wheel_builder.base.errors import ProvenanceError
+from wheel_builder.base.plain import read_plain
 from wheel_builder.base.store import Artifact, key_of, sha256_file
 from wheel_builder.base.strict_json import read_json
 from wheel_builder.build.device_code import code_objects
@@ -193,7 +194,7 @@ def run_details(environ: Mapping[str, str], finished: str) -> RunDetails:
 def read_provenance(path: Path) -> Provenance:
     """Read a statement from an untrusted file; raises ``ProvenanceError`` with what is wrong."""
     try:
-        data = path.read_bytes()
+        data = read_plain(path)
     except FileNotFoundError as error:
         missing = f"there is no {path.name} beside the wheel"
         raise ProvenanceError(missing, [f"{path} is not there"], advice=WRITE_AGAIN) from error

@@ -18,13 +18,14 @@ from typing import Any
 
 from wheel_builder.base.errors import CommandFailedError, RebuildError
 from wheel_builder.base.process import Runner, run
-from wheel_builder.build.source import commit_problem
+from wheel_builder.build.source import git_of
 from wheel_builder.files.difference import first_difference
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 from wheel_builder.images.docker import inspect_image
 from wheel_builder.matrix.model import LINUX
 from wheel_builder.provenance.provenance import IMAGE, SOURCE, Provenance, read_provenance
 from wheel_builder.provenance.records import provenance_path
+from wheel_builder.provenance.standing import commit_problem
 
 # Kept by content and checked on reading, so they are not fetched again.
 FETCHED = ("torch-headers", "builder-wheels")
@@ -115,7 +116,7 @@ def image_differences(found: Provenance, used: Mapping[str, Any]) -> Iterator[st
 
 @contextmanager
 def _worktree(checkout: Path, commit: str, run: Runner) -> Iterator[Path]:
-    git: list[str | Path] = ["git", "-C", checkout, "worktree"]
+    git = [*git_of(checkout), "worktree"]
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-rebuild-") as folder:
         tree = Path(folder) / "checkout"
         run([*git, "add", "--detach", tree, commit])

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from wheel_builder.base.errors import ProvenanceError, PublishError
+from wheel_builder.base.plain import read_plain
 from wheel_builder.base.store import sha256_file
 from wheel_builder.base.words import visible
 from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX
@@ -150,7 +151,7 @@ def record_problems(wheel: Path, demand: Demand) -> Iterator[str]:
     """What is wrong with the record beside ``wheel``."""
     path = record_path(wheel)
     try:
-        record = read_verification(path.read_bytes())
+        record = read_verification(read_plain(path))
     except FileNotFoundError:
         yield f"{wheel.name}: there is no {path.name} beside it"
         return

@@ -1,5 +1,7 @@
 """The runtime image's decisions; building it is tests/container's."""
 
+from contextlib import contextmanager
+
 import pytest
 import yaml
 
@@ -9,6 +11,9 @@ from wheel_builder.images.size import MIB, refuse_too_large, size_text
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.model import Job, Rocm
 from wheel_builder.base.process import Completed
+from wheel_builder.base.store import Store
+from wheel_builder.images.bases import Base
+from wheel_builder.build import runtime_image
 from wheel_builder.build.source import Source, read_source
 from wheel_builder.build.runtime_image import (
     BASE_PYTHON, HEALTHY, NO_TORCH, Python, Recipe, Torch, _check, labels, refuse_other_torch, runtime_packages,
@@ -199,3 +204,56 @@ def test_an_image_that_works_is_taken(tmp_path):
 def test_an_image_that_does_not_is_refused(tmp_path, torch, engine, words):
     with pytest.raises(ImageError, match=words):
         _check("image", torch, tmp_path / "log", engine)
+
+
+def test_a_build_says_what_it_does_and_how_long_it_took(tmp_path, monkeypatch):
+    """Nothing was shown for minutes."""
+    wheel = tmp_path / "a-1-py3-none-any.whl"
+    wheel.write_bytes(b"wheel")
+
+    @contextmanager
+    def folder(*_):
+        yield tmp_path
+
+    monkeypatch.setattr(runtime_image, "context", folder)
+    monkeypatch.setattr(runtime_image, "ensure_base", lambda *_, **__: Base("b", "", ""))
+    monkeypatch.setattr(runtime_image, "ImageBuild", Building)
+    monkeypatch.setattr(runtime_image, "torch_rocm", lambda _: "")
+    monkeypatch.setattr(runtime_image, "read_source", lambda *_, **__: Source("", "", (), "", {}, ""))
+    monkeypatch.setattr(runtime_image, "_finish", lambda *_: {"ref": "rocm-fa:7.0-cpu"})
+    monkeypatch.setattr(runtime_image, "stored_image", lambda kind, inputs, store, make, run: make(tmp_path))
+    said = []
+    facts = runtime_image.build_runtime_image(
+        Job(VENDOR, ("gfx908",)), wheel, Store(tmp_path), package=load_matrix(CHECKOUT / "matrix.yaml").package,
+        checkout=CHECKOUT, logs=tmp_path, tell=said.append,
+    )  # fmt: skip
+    assert (tmp_path / "wheels" / wheel.name).is_file()
+    assert said == [
+        "takes the base image vendor/rocm:7.0",
+        "installs the HIP runtime and Python",
+        "fetches torch==2.13.0",
+        "installs a-1-py3-none-any.whl, torch and NumPy",
+        "runs the finished image, and weighs it",
+    ]
+    assert facts["seconds"] >= 0
+
+
+class Building:
+    """Stands in for the build of an image."""
+
+    log = None
+
+    def __init__(self, *_, **__):
+        pass
+
+    def system(self, folder):
+        return folder
+
+    def fetch_torch(self, system, torch, wheels):
+        return wheels / "torch-2.13.0+cpu.whl"
+
+    def fetch(self, *_):
+        pass
+
+    def finish(self, *_, **__):
+        pass

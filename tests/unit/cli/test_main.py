@@ -450,6 +450,11 @@ def test_an_image_is_for_the_gpus_only_where_its_torch_is(build, suffix, torch, 
     assert ("/dev/kfd" in text) == build.startswith("ROCm")
 
 
+def test_an_image_says_how_long_it_took():
+    text = runtime_image.image_text(FACTS | {"seconds": 75.0})
+    assert text.splitlines()[2:4] == ["size      0 MiB: base 0, torch 0, all else 0", "built in  1 min 15 s"]
+
+
 def test_what_was_pushed_is_told_to_people_and_to_workflows():
     pushed = Pushed("registry.example/owner/rocm-fa", "7.2", "sha256:ab")
     assert runtime_image.pushed_lines(pushed, github=False) == [

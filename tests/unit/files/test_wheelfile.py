@@ -1,4 +1,5 @@
 import io
+import os
 import stat
 import struct
 import warnings
@@ -102,6 +103,20 @@ def test_a_huge_file_is_not_read(tmp_path):
         stream.truncate(1 << 30)
     with pytest.raises(WheelFileError, match=r"it has 1073741824 bytes; the most that is opened is 3355443"):
         read_wheel(path, max_mib=0.1)
+
+
+@pytest.mark.parametrize("what", ["/dev/zero", "/dev/null", "pipe", "folder"])
+def test_what_is_no_plain_file_is_not_read(tmp_path, what):
+    """A wheel that was a link to /dev/zero ended ``audit`` in a MemoryError; a pipe would have held it up."""
+    path = tmp_path / "a-1-py3-none-any.whl"
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(what)
+    with pytest.raises(WheelFileError, match=r"cannot be read: .*it is no plain file"):
+        read_wheel(path, max_mib=1)
 
 
 def test_every_structural_problem_is_reported_at_once(tmp_path):

@@ -3,19 +3,23 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from tests.catalogues import CATALOGUE
+from tests.wheels import project_wheel
 from wheel_builder.base.durable import remove_parts
 from wheel_builder.base.errors import PublishError
+from wheel_builder.base.store import sha256_file
+from wheel_builder.files.wheelfile import read_wheel
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.folder import (
-    NewFile,
     add_file,
     changing,
     newest_wheels,
@@ -23,20 +27,26 @@ from wheel_builder.index.folder import (
     write_pages,
     yank,
 )
+from wheel_builder.index.incoming import described
 from wheel_builder.index.pages import Entry, Record, project_pages, root_pages
+from wheel_builder.provenance.records import write_record
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
-FILE = NewFile(
-    filename="demo-1.0+rocm7.2-py3-none-any.whl",
-    project="demo",
-    version="1.0+rocm7.2",
-    requires_python=">=3.10,<4",
-    data=b"wheel",
-    metadata=b"metadata",
-    serves=("7.1",),
-    verified={"gfx908": "executed on an ISA emulator"},
-    attachments={"verification": b"{}"},
-)
+
+
+@cache
+def demo(version="1.0+rocm7.2", serves=("7.1",), project="demo", build=""):
+    """A wheel of the project demo with a verification record, as publishing reads them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = project_wheel(Path(folder), project, version, requires=">=3.10", build=build)
+        archs = {"gfx908": {"numerics": "executed on an ISA emulator"}}
+        write_record(path, {"sha256": sha256_file(path), "archs": archs, "serves": serves})
+        file, problems = described(read_wheel(path, max_mib=1))
+    assert problems == []
+    return file
+
+
+FILE = demo()
 ENTRY = Entry(FILE.to_record(NOW), None)
 
 
@@ -66,7 +76,8 @@ def test_html_of_a_project():
             "href": f"demo-1.0%2Brocm7.2-py3-none-any.whl#sha256={ENTRY.record.sha256}",
             "data-core-metadata": metadata,
             "data-dist-info-metadata": metadata,
-            "data-requires-python": ">=3.10,<4",
+            "data-upload-time": "2026-01-02T03:04:05.000678Z",
+            "data-requires-python": ">=3.10",
         }
     ]
 
@@ -95,12 +106,12 @@ def test_json_of_a_project():
                 "filename": FILE.filename,
                 "url": "demo-1.0%2Brocm7.2-py3-none-any.whl",
                 "hashes": {"sha256": ENTRY.record.sha256},
-                "size": 5,
+                "size": len(FILE.data),
                 "upload-time": "2026-01-02T03:04:05.000678Z",
                 "core-metadata": metadata,
                 "dist-info-metadata": metadata,
                 "yanked": False,
-                "requires-python": ">=3.10,<4",
+                "requires-python": ">=3.10",
             }
         ],
     }
@@ -172,7 +183,7 @@ def test_yank_marks_the_file_and_keeps_it(simple, tmp_path):
 
     assert read_contents(root_of(simple))["7.2"]["demo"][0].yanked == "wrong numbers; another reason"
     assert b'data-yanked="wrong numbers; another reason"' in (simple / "demo" / "index.html").read_bytes()
-    assert (simple / "demo" / FILE.filename).read_bytes() == b"wheel"
+    assert (simple / "demo" / FILE.filename).read_bytes() == FILE.data
     assert verify_index(root_of(simple)) == ()
 
 
@@ -323,14 +334,14 @@ def test_records_hold_every_fact():
         filename=FILE.filename,
         project="demo",
         version="1.0+rocm7.2",
-        requires_python=">=3.10,<4",
-        size=5,
+        requires_python=">=3.10",
+        size=len(FILE.data),
         sha256=FILE.sha256,
         metadata_sha256=ENTRY.record.metadata_sha256,
         upload_time="2026-01-02T03:04:05.000678Z",
         serves=("7.1",),
         verified={"gfx908": "executed on an ISA emulator"},
-        attachments={"verification": hashlib.sha256(b"{}").hexdigest()},
+        attachments={"verification": hashlib.sha256(FILE.attachments["verification"]).hexdigest()},
     )
 
 

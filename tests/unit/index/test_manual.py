@@ -5,6 +5,7 @@ import pytest
 from tests.catalogues import CATALOGUE
 from tests.unit.index.test_folder import FILE, NOW
 from wheel_builder.base.errors import PublishError
+from wheel_builder.cli.commands import index
 from wheel_builder.cli.main import main
 from wheel_builder.index import manual
 from wheel_builder.index.check import verify_index
@@ -146,13 +147,14 @@ def test_when_a_write_fails_it_is_told_and_the_next_try_completes_it(root, tmp_p
     assert verify_index(root) == ()
 
 
-def test_the_command(root, tmp_path, capsys):
+def test_the_command(root, tmp_path, capsys, monkeypatch):
     site = make_site(tmp_path / "site")
     assert main(["index", "docs", "--index", str(root), "--site", str(site)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         (root / "docs/index.html").as_uri(),
         f"a browser searches it over http only: scripts/wheel-builder serve --index {root}",
     ]
+    monkeypatch.setattr(index, "OURS", None)  # demo is no project of a real index
     assert main(["index", "verify", "--index", str(root)]) == 0
     assert (
         main(["index", "docs", "--index", str(root), "--site", str(tmp_path / "none")])

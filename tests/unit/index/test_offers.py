@@ -10,24 +10,14 @@ from urllib.parse import unquote
 import pytest
 
 from tests.catalogues import CATALOGUE
-from tests.unit.index.test_folder import FILE, NOW, Links
+from tests.unit.index.test_folder import FILE, NOW, Links, demo
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.folder import add_file, read_contents, write_pages, yank
 from wheel_builder.index.offers import everything, finder_pages_of, offered, simple_pages
 from wheel_builder.index.pages import Entry
 from wheel_builder.matrix.model import PROJECT
 
-SHIMS = (
-    {
-        "project": "flash-attn", "version": "2.8.3+rocm1",
-        "filename": "flash_attn-2.8.3+rocm1-py3-none-any.whl",
-    },
-    {"project": "flash-attn-3", "version": "3.0.0", "filename": "flash_attn_3-3.0.0-1-py3-none-any.whl"},
-)  # fmt: skip
-
-
-def file_of(version, **changes):
-    return replace(FILE, version=version, filename=f"demo-{version}-py3-none-any.whl", **changes)
+SHIMS = (demo("2.8.3+rocm1", (), "flash-attn"), demo("3.0.0", (), "flash-attn-3", "1"))
 
 
 def hrefs(root, page):
@@ -38,7 +28,7 @@ def hrefs(root, page):
 
 
 def test_the_root_offers_the_files_of_every_rocm_version(tmp_path):
-    files = {"6.4": file_of("1.0+rocm6.4", serves=()), "7.2": file_of("1.0+rocm7.2", serves=())}
+    files = {"6.4": demo("1.0+rocm6.4", serves=()), "7.2": demo("1.0+rocm7.2", serves=())}
     for rocm, file in files.items():
         add_file(tmp_path / f"rocm{rocm}" / "simple", file, NOW)
     write_pages(tmp_path, CATALOGUE)
@@ -55,7 +45,7 @@ def test_the_root_offers_the_files_of_every_rocm_version(tmp_path):
 
 def test_a_file_in_two_versions_stands_once_in_the_root_and_a_yank_counts(tmp_path):
     for rocm in ("6.4", "7.2"):
-        add_file(tmp_path / f"rocm{rocm}" / "simple", file_of("1.0", serves=()), NOW)
+        add_file(tmp_path / f"rocm{rocm}" / "simple", demo("1.0", serves=()), NOW)
     yank(tmp_path, "7.2", "demo-1.0-py3-none-any.whl", "broken", catalogue=CATALOGUE, now=NOW)
 
     (entry,) = everything(read_contents(tmp_path))["demo"]
@@ -64,26 +54,26 @@ def test_a_file_in_two_versions_stands_once_in_the_root_and_a_yank_counts(tmp_pa
 
 
 def test_a_wheel_is_offered_for_the_runtimes_that_it_serves(tmp_path):
-    add_file(tmp_path / "rocm7.2/simple", file_of("1.0+rocm7.2", serves=("7.1", "6.4")), NOW)
-    add_file(tmp_path / "rocm6.4/simple", file_of("1.0+rocm6.4", serves=()), NOW)
+    add_file(tmp_path / "rocm7.2/simple", demo("1.0+rocm7.2", serves=("7.1", "6.4")), NOW)
+    add_file(tmp_path / "rocm6.4/simple", demo("1.0+rocm6.4", serves=()), NOW)
     write_pages(tmp_path, CATALOGUE)
 
     (link,) = hrefs(tmp_path, "rocm7.1/simple/demo/index.html")
-    assert link == ("rocm7.2/simple/demo/demo-1.0+rocm7.2-py3-none-any.whl", FILE.sha256)
+    assert link[0] == "rocm7.2/simple/demo/demo-1.0+rocm7.2-py3-none-any.whl"
     assert [e.record.version for e in offered(read_contents(tmp_path), "6.4")["demo"]] == ["1.0+rocm6.4"]
     assert verify_index(tmp_path) == ()
 
 
 def test_the_public_wheel_is_offered_where_no_other_of_its_version_is(tmp_path):
     """PyTorch has ROCm versions that no wheel is built with: 7.14, 10.0."""
-    public = file_of("1.0", serves=("6.4", "7.2", "7.14", "10.0"))
+    public = demo("1.0", serves=("6.4", "7.2", "7.14", "10.0"))
     add_file(tmp_path / "public/simple", public, NOW)
-    add_file(tmp_path / "rocm7.2/simple", file_of("1.0+rocm7.2", serves=()), NOW)
+    add_file(tmp_path / "rocm7.2/simple", demo("1.0+rocm7.2", serves=()), NOW)
     write_pages(tmp_path, CATALOGUE)
 
     for folder in ("public", "rocm6.4", "rocm7.14", "rocm10.0"):
         [link] = hrefs(tmp_path, f"{folder}/simple/demo/index.html")
-        assert link == ("public/simple/demo/demo-1.0-py3-none-any.whl", FILE.sha256)
+        assert link == ("public/simple/demo/demo-1.0-py3-none-any.whl", public.sha256)
     assert [e.record.version for e in offered(read_contents(tmp_path), "7.2")["demo"]] == ["1.0+rocm7.2"]
     [first, second] = hrefs(tmp_path, "simple/demo/index.html")
     assert (first[0], second[0]) == (
@@ -96,19 +86,17 @@ def test_the_public_wheel_is_offered_where_no_other_of_its_version_is(tmp_path):
     assert [(e.record.version, e.yanked) for e in own] == [("1.0", None), ("1.0+rocm7.2", "broken")]
 
 
-@pytest.mark.parametrize("shim", SHIMS, ids=[shim["project"] for shim in SHIMS])
+@pytest.mark.parametrize("shim", SHIMS, ids=[shim.project for shim in SHIMS])
 def test_flash_attn_is_offered_for_every_rocm_version_once(tmp_path, shim):
     for rocm in ("6.4", "7.2"):
-        add_file(tmp_path / f"rocm{rocm}/simple", file_of(f"1.0+rocm{rocm}", serves=("7.1", "7.0")), NOW)
-        add_file(tmp_path / f"rocm{rocm}/simple", replace(file_of(shim["version"], serves=()), **shim), NOW)
+        add_file(tmp_path / f"rocm{rocm}/simple", demo(f"1.0+rocm{rocm}", serves=("7.1", "7.0")), NOW)
+        add_file(tmp_path / f"rocm{rocm}/simple", shim, NOW)
     write_pages(tmp_path, CATALOGUE)
     for rocm in ("6.4", "7.0", "7.1", "7.2"):
-        (link,) = hrefs(tmp_path, f"rocm{rocm}/simple/{shim['project']}/index.html")
-        assert link[0].endswith(shim["filename"])
-    assert shim["filename"].encode() not in (tmp_path / "index.html").read_bytes(), (
-        "the page is about kernels"
-    )
-    assert json.loads((tmp_path / "wheels.json").read_bytes())["drop_ins"] == [shim["project"]]
+        (link,) = hrefs(tmp_path, f"rocm{rocm}/simple/{shim.project}/index.html")
+        assert link[0].endswith(shim.filename)
+    assert shim.filename.encode() not in (tmp_path / "index.html").read_bytes(), "the page is about kernels"
+    assert json.loads((tmp_path / "wheels.json").read_bytes())["drop_ins"] == [shim.project]
     assert verify_index(tmp_path) == ()
 
 
@@ -116,7 +104,8 @@ def test_later_builds_of_flash_attn_are_offered_for_every_rocm_version_in_order(
     """Build 10 came before build 2, by its name, and an own build hid that of another ROCm version."""
     for rocm, build in (("6.4", 2), ("7.2", 10)):
         name = f"flash_attn-2.8.3-{build}-py3-none-any.whl"
-        file = replace(file_of("2.8.3", serves=()), project="flash-attn", filename=name)
+        file = demo("2.8.3", (), "flash-attn", f"{build}")
+        assert file.filename == name
         add_file(tmp_path / f"rocm{rocm}/simple", file, NOW)
     write_pages(tmp_path, CATALOGUE)
     for simple in ("rocm6.4/simple", "rocm7.2/simple", "simple"):
@@ -126,8 +115,8 @@ def test_later_builds_of_flash_attn_are_offered_for_every_rocm_version_in_order(
 
 
 def test_a_later_public_version_is_offered_beside_an_own_older_one(tmp_path):
-    add_file(tmp_path / "rocm7.2/simple", file_of("2.0+rocm7.2", serves=("6.4",)), NOW)
-    add_file(tmp_path / "rocm6.4/simple", file_of("1.0+rocm6.4", serves=()), NOW)
+    add_file(tmp_path / "rocm7.2/simple", demo("2.0+rocm7.2", serves=("6.4",)), NOW)
+    add_file(tmp_path / "rocm6.4/simple", demo("1.0+rocm6.4", serves=()), NOW)
     found = [e.record.version for e in offered(read_contents(tmp_path), "6.4")["demo"]]
     assert found == ["1.0+rocm6.4", "2.0+rocm7.2"]
 

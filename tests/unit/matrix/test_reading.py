@@ -70,6 +70,7 @@ PRODUCTS = [
 GPUS_OF_TESTS = Gpus(
     {product.name: product for product in PRODUCTS},
     {"gfx908": "gfx908", "gfx1100": "gfx1100", "gfx1031": "gfx1100"},
+    cdna=("gfx908",),
 )
 
 
@@ -380,8 +381,8 @@ ONE_CHANGE = {
         "36: public.runtimes[1]: '7.2' stands twice; the first is on line 36",
     ),
     "a runtime that is not built in CI": (
-        ('runtimes: ["7.2"]', 'runtimes: ["7.2", "7.0"]'),
-        "36: public.runtimes[1]: ROCm 7.0 is not built in CI; name another",
+        ('runtimes: ["7.2"]', 'runtimes: ["7.0", "7.2"]'),
+        "36: public.runtimes[0]: ROCm 7.0 is not built in CI; name another",
     ),
     "versions like one that is not loaded": (
         ('    "7.2": ["7.14"]', '    "7.0": ["7.14"]'),
@@ -401,6 +402,15 @@ ONE_CHANGE = {
     "a like version that is loaded": (
         ('    "7.2": ["7.14"]', '    "7.2": ["7.14", "7.2"]'),
         "38: public.like.7.2[1]: ROCm 7.2 stands twice among what the public wheel is for; keep one",
+    ),
+    # The public wheel was offered for ROCm versions whose runtime nobody had loaded it under.
+    "a like version that is older than the oldest": (
+        ('    "7.2": ["7.14"]', '    "7.2": ["7.14", "6.3"]'),
+        "38: public.like.7.2[1]: ROCm 6.3 is older than 7.2, under which the wheel is loaded first",
+    ),
+    "a Windows wheel with a GPU for data centres": (
+        ('  runtimes: ["7.2"]', '  windows: [gfx908, gfx1100]\n  runtimes: ["7.2"]'),
+        "36: public.windows[0]: gfx908 is for data centres, and no driver for Windows has it; remove it",
     ),
     "a default that is not built in CI": (
         ('default_rocm: "7.2"', 'default_rocm: "7.0"'),
@@ -439,6 +449,49 @@ def test_a_public_wheel_loads_where_it_was_built(refused):
     row = '  - version: "6.4"\n    provider: vendor\n    base: x:6\n    llvm: /x\n    archs: [gfx908]\n'
     assert refused(("exclude:\n", f"{row}exclude:\n"), ('built_with: "7.2"', 'built_with: "6.4"')) == [
         "40: public.built_with: ROCm 6.4 is not among runtimes; a wheel loads where it was built"
+    ]
+
+
+SIX = '  - {version: "6.4", provider: vendor, base: "x:6", llvm: /x, archs: [gfx908]}\n'
+
+
+def test_the_oldest_runtime_stands_first(refused):
+    """Texts say that the wheel is for every version from the first one on."""
+    two = ('runtimes: ["7.2"]', 'runtimes: ["7.2", "6.4"]')
+    assert refused(("exclude:\n", f"{SIX}exclude:\n"), two) == [
+        "37: public.runtimes: expected the oldest first: 6.4, 7.2"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("6.9", "has not the ABI of 7.2; write it under 6.4"),
+        ("5.7", "is older than 6.4, under which the wheel is loaded first"),
+        ("7.0", ""),
+        ("10.0", ""),
+    ],
+)
+def test_a_version_stands_under_a_runtime_of_its_abi(version, words, refused, tmp_path):
+    changes = [
+        ("exclude:\n", f"{SIX}exclude:\n"), ('runtimes: ["7.2"]', 'runtimes: ["6.4", "7.2"]'),
+        ('["7.14"]', f'["7.14", "{version}"]'),
+    ]  # fmt: skip
+    if words:
+        assert refused(*changes) == [f"39: public.like.7.2[1]: ROCm {version} {words}"]
+        return
+    text = GOOD
+    for change in changes:
+        text = text.replace(*change)
+    (tmp_path / "matrix.yaml").write_text(text)
+    assert version in load_matrix(tmp_path / "matrix.yaml", GPUS_OF_TESTS).public.fits
+
+
+def test_a_like_version_that_is_excluded_is_none_for_users(refused):
+    excluded = ("reason: too slow}", "reason: too slow}\n  - {rocm: '7.0', reason: no torch}")
+    six = ("exclude:\n", f"{SIX}exclude:\n"), ('runtimes: ["7.2"]', 'runtimes: ["6.4", "7.2"]')
+    assert refused(excluded, *six, ('["7.14"]', '["7.14", "7.0"]')) == [
+        "40: public.like.7.2[1]: ROCm 7.0 is excluded on line 28; remove it"
     ]
 
 

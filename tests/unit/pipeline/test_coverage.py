@@ -40,7 +40,8 @@ def shown(how=EMULATED, **changes):
 def attempts(tmp_path):
     record = {"archs": {"gfx908": shown(), "gfx942": shown(passed=False)}, "serves": ["6.4"]}
     good = Attempt(job("7.2"), wheel=BUILT, audited=True, record=record, published=tmp_path)
-    bad = Attempt(job("6.4"), failure=DeviceCodeError("<no> code", ["one & two"]))
+    steps = ("builder image", "device code gfx908")
+    bad = Attempt(job("6.4"), failure=DeviceCodeError("<no> code", ["one & two"]), passed=steps)
     return good, bad
 
 
@@ -77,6 +78,19 @@ def test_archs_that_were_executed_under_wine_are_said_to_be(attempts):
     assert "<td>1 of 2 archs, under wine</td>" in to_html(coverage)
 
 
+@pytest.mark.parametrize("wine", ["", " under wine"])
+def test_suites_that_passed_before_another_step_failed_are_counted(wine):
+    """ "emulated": [] stood there after nine suites had passed."""
+    steps = ("static checks", "emulator", f"emulate gfx942{wine}")
+    failed = Attempt(job("7.2"), wheel=BUILT, audited=True, failure=VerifyError("no"), passed=steps)
+    coverage = coverage_of(Plan((), (), None), [failed])
+    [row] = json.loads(to_json(coverage))["rows"]
+    assert (row["emulated"], row["passed"]) == (["gfx942"], [*steps])
+    assert "1 of 2 archs" in to_table(coverage)
+    assert f"ROCm 7.2 passed before: {', '.join(steps)}" in to_table(coverage)
+    assert f"<p>Passed before: {', '.join(steps)}</p>" in to_html(coverage)
+
+
 def test_an_arch_with_findings_counts_nowhere(attempts):
     record = {"archs": {"gfx908": shown(passed=False), "gfx942": shown()}, "serves": []}
     [row] = coverage_of(Plan((), (), None), [replace(attempts[0], record=record)]).rows
@@ -91,6 +105,7 @@ def test_the_table(coverage):
         "run on hardware: none, no AMD GPU took part",
         "ROCm 6.4 failed: <no> code",
         "  - one & two",
+        "ROCm 6.4 passed before: builder image, device code gfx908",
         "not built: ROCm 5.7: no torch runs on it",
         "not built: ROCm 7.1 gfx908: why not",
     ]

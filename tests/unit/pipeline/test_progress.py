@@ -99,6 +99,49 @@ def test_a_step_may_say_that_it_takes_long(history, clock):
     assert run_plain(history, clock, work)[1] == "[1/3] rocm7.2 image: some minutes, [once]"
 
 
+def test_plain_lines_say_the_time_left(history, clock):
+    """In CI and in a log nothing said how long a run would take."""
+    write_history(history, {"rocm7.2 image": 30.0, "rocm7.2 device code gfx942": 40.0, "rocm7.2 audit": 2.0})
+
+    def work(progress):
+        with progress.step("image", job="rocm7.2"):
+            clock.tick(30)
+        with progress.step("device code gfx942", job="rocm7.2"):
+            clock.tick(40)
+
+    lines = run_plain(history, clock, work)
+    assert lines[0] == "[1/3] rocm7.2 image … about 2 min left"
+    assert lines[2] == "[2/3] rocm7.2 device code gfx942 … about 50 s left"
+
+
+def test_steps_side_by_side_have_the_time_that_they_took(history, clock):
+    """What had ended while an earlier one was waited for was "done in 0.0 s"; so was it in the history."""
+
+    def work(progress):
+        with progress.step("image", job="rocm7.2"):
+            clock.tick(60)
+        with progress.step("device code gfx942", job="rocm7.2") as device:
+            device.took(58.0, beside=2)
+
+    assert run_plain(history, clock, work)[-1] == (
+        "[2/3] rocm7.2 device code gfx942 … done in 58 s, beside others"
+    )
+    assert read_history(history)["rocm7.2 device code gfx942"] == 29.0
+
+
+def test_what_passed_is_known_after_a_failure(history, clock):
+    def work(progress):
+        with progress.step("image", job="rocm7.2") as image:
+            image.skipped("unchanged")
+        with progress.step("image", job="rocm6.4"):
+            pass
+        with pytest.raises(EngineError):
+            fail_in(progress, "audit", EngineError("gone"))
+        assert progress.passed("rocm7.2") == ("image",)
+
+    run_plain(history, clock, work)
+
+
 def test_only_steps_that_worked_are_measured(history, clock):
     def work(progress):
         with progress.step("image", job="rocm7.2") as image:
@@ -272,26 +315,24 @@ def test_a_pipe_has_an_estimate_too(history, clock):
     assert lines[2] == "[2/3] rocm7.2 device code gfx942 … about 7 min left"
 
 
-def test_steps_that_ran_side_by_side_say_what_each_took(history, clock):
-    """Results that were there when their turn came were "done in 0.0 s"."""
+def test_a_step_that_ran_beside_others_costs_what_it_says(history, clock):
+    """Nine suites that ran two at a time would each have cost what the machine spent while it was shown."""
 
     def work(progress):
         with progress.step("device code gfx942", job="rocm7.2") as step:
-            step.took(41.2, 80.0)
+            step.took(41.2, beside=2, cpu_seconds=80.0)
         assert progress.costs == {DEVICE.title: StepCost(41.2, 80.0)}
 
-    assert run_plain(history, clock, work)[-1].endswith("done in 41 s")
-    assert read_history(history) == {DEVICE.title: 41.2}
+    run_plain(history, clock, work)
 
 
 def test_a_step_costs_what_the_machine_spent_meanwhile(history, clock):
-    spent = iter([100.0, 107.5, 200.0])
+    spent = iter([100.0, 107.5, 200.0, 200.0])
     with Progress(STEPS, io.StringIO(), history, plain=True, clock=clock, cpu=spent.__next__) as progress:
         with progress.step("image", job="rocm7.2"):
             clock.tick(5)
         with progress.step("audit", job="rocm7.2") as audit:
             audit.skipped("unchanged")
-            audit.took(0.0, 0.0)
     assert progress.costs == {IMAGE.title: StepCost(5.0, 7.5)}
 
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -15,12 +16,12 @@ from wheel_builder.base.store import Artifact
 from wheel_builder.files.library import LIBRARY, WINDOWS_LIBRARY
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.folder import read_contents
-from wheel_builder.index.local import MARK, TEXT
+from wheel_builder.index.publish import publish
+from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.matrix.model import LINUX, WINDOWS
 from wheel_builder.pipeline.context import RunContext
 from wheel_builder.pipeline.release import provenance_of, publish_files, upload_files
 from wheel_builder.pipeline.shim import shims_beside
-from wheel_builder.pipeline.taken import refuse_taken
 from wheel_builder.pipeline.verification import job_of
 from wheel_builder.provenance.attest import verify_provenance, write_provenance
 from wheel_builder.provenance.provenance import read_provenance
@@ -307,18 +308,6 @@ def test_platforms_of_different_sources_given_together(tmp_path, windows, matrix
     assert not list(root.glob("*/simple"))
 
 
-def test_an_index_that_has_the_other_platform_of_other_sources_says_so_once_and_first(
-    linux, windows, matrix, root, checkout, edited
-):
-    publish_files([linux, windows], matrix, root, checkout[0])
-    changed = edited[0]
-    jobs = [job_of(file, matrix) for file in (linux, windows)]
-    refuse_taken(jobs, checkout[0], root)
-    with pytest.raises(PublishError, match="nothing was built") as caught:
-        refuse_taken(jobs, changed, root)
-    assert [problem.split()[0] for problem in caught.value.problems] == [LINUX_NAME, NAME]
-
-
 def test_the_distributions_are_not_tested_beside_it(windows, matrix):
     with pytest.raises(WheelError, match="no wheel for Linux is named"):
         shims_beside([windows], matrix, windows.parent, None)
@@ -327,9 +316,9 @@ def test_the_distributions_are_not_tested_beside_it(windows, matrix):
 def test_in_a_local_index_the_older_wheel_of_another_platform_goes(
     tmp_path, windows, matrix, root, checkout, edited
 ):
-    publish_files([windows], matrix, root, checkout[0])
-    (root / MARK).write_bytes(TEXT)
-    publish_files([finished_wheel(tmp_path, *edited, "public")], matrix, root, edited[0])
+    catalogue = catalogue_of(matrix)
+    for wheel in (windows, finished_wheel(tmp_path, *edited, "public")):
+        publish([wheel], root, "public", catalogue=catalogue, now=datetime.now(UTC), to_others=False)
     assert set(entries(root)) == {LINUX_NAME}
     assert verify_index(root) == ()
 

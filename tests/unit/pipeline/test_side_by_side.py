@@ -1,8 +1,10 @@
 """Emulated suites of several archs at a time: how many, and what a failure or an interrupt leaves."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
+from pathlib import Path
 
 import pytest
 
@@ -62,7 +64,7 @@ def emulate(tmp_path, monkeypatch):
 
 
 def artifact(arch, *, reused=False):
-    return Artifact(path=None, manifest={"key": arch, "facts": {}}, reused=reused)
+    return Artifact(path=Path("none"), manifest={"key": arch, "facts": {}}, reused=reused)
 
 
 def test_two_run_at_a_time_with_a_core_each(emulate):
@@ -98,6 +100,25 @@ def test_each_arch_is_a_step_that_says_what_was_kept(emulate):
     assert lines[3].startswith("[2/0] rocm7.2 emulate gfx942 … done in ")
 
 
+def test_the_time_of_a_suite_is_its_own(emulate):
+    """Those that had ended while the first was waited for were "done in 0.0 s"."""
+    out, others = StringIO(), threading.Event()
+
+    def suite(arch, _):
+        if arch == "gfx908":
+            assert others.wait(SECONDS)
+        time.sleep(0.2)
+        if arch == "gfx1100":
+            others.set()
+        return artifact(arch)
+
+    emulate(suite, out=out)
+    ended = [line for line in out.getvalue().splitlines() if " done in " in line]
+    assert len(ended) == len(ARCHS)
+    assert all(line.endswith(", beside others (log: " + line.rpartition("(log: ")[2]) for line in ended)
+    assert "done in 0.0 s" not in out.getvalue()
+
+
 def test_a_failure_lets_what_runs_end_and_begins_nothing_more(emulate, monkeypatch):
     cancelled, ended = threading.Event(), []
 
@@ -116,8 +137,10 @@ def test_a_failure_lets_what_runs_end_and_begins_nothing_more(emulate, monkeypat
         ended.append(arch)
         return artifact(arch)
 
+    out = StringIO()
     with pytest.raises(VerifyError, match="a kernel is wrong") as caught:
-        emulate(suite)
+        emulate(suite, out=out)
+    assert "emulate gfx942 … done in " in out.getvalue(), "what passed is told, too"
     assert "step: emulate gfx908" in caught.value.__notes__[0]
     # The third may have had the failed one's place already.
     assert "gfx942" in ended

@@ -8,10 +8,11 @@ import pytest
 from tests.checkouts import GIT, commit_all, copy_sources
 from tests.conftest import CHECKOUT
 from wheel_builder.base.store import sha256_file, sha256_tree
-from wheel_builder.build.source import FETCH, commit_problem, read_flags, read_source
+from wheel_builder.build.source import read_flags, read_source
 from wheel_builder.build.wheel_inputs import FILE, read_inputs
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.provenance.commit import read_recipe, read_tree, tree_of_commit
+from wheel_builder.provenance.standing import FETCH, commit_problem
 
 REQUIREMENTS = "dockerfiles/builder-requirements.txt"
 FIRST = CHECKOUT / "tests/data/first-layout"

@@ -13,7 +13,7 @@ from tests.wheels import ARCHS, DIST_INFO, MATERIALS, PRODUCT, ROCM, VERSION, go
 from wheel_builder.base.errors import ProvenanceError
 from wheel_builder.base.store import Artifact, sha256_file
 from wheel_builder.build.sbom import sbom, sbom_text
-from wheel_builder.build.source import FETCH, Source, changed_files, read_flags, remote_uri
+from wheel_builder.build.source import Source, changed_files, read_flags, remote_uri
 from wheel_builder.files.wheelfile import read_wheel
 from wheel_builder.index.publish import publish
 from wheel_builder.matrix.model import Job, Package, Rocm
@@ -31,6 +31,7 @@ from wheel_builder.provenance.provenance import (
     run_details,
 )
 from wheel_builder.provenance.records import provenance_path, record_path, write_record
+from wheel_builder.provenance.standing import FETCH
 from wheel_builder.provenance.statement import Annotations, Resource
 
 COMMIT = "c0ffee" * 6 + "c0ff"
@@ -426,6 +427,10 @@ def test_changed_files_are_those_of_git_without_caches():
         ("ssh://git@host.test:22/o/r", "git+ssh://host.test:22/o/r"),
         ("/home/somebody/checkout", ""),
         ("git@host.test:o/r", ""),
+        # A ValueError ended the build.
+        ("https://host.test:99999/o/r", ""),
+        ("https://host.test:port/o/r", ""),
+        ("https://[host/o/r", ""),
     ],
 )
 def test_a_remote_without_credentials_or_paths_of_this_machine(url, uri):

@@ -54,6 +54,17 @@ def record(**archs):
     }
 
 
+@pytest.mark.parametrize("kind", [SUFFIX, PROVENANCE_SUFFIX])
+def test_a_paper_without_an_end_is_none(wheel, kind):
+    """A link to /dev/zero ended publishing in a MemoryError."""
+    for suffix in (SUFFIX, PROVENANCE_SUFFIX):
+        wheel.with_name(wheel.name + suffix).write_text("{}")
+    path = wheel.with_name(wheel.name + kind)
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert ("it is no plain file" if kind == SUFFIX else f"there is no {path.name}") in words(wheel)
+
+
 def words(wheel):
     with pytest.raises(PublishError) as caught:
         require_attachments({wheel: LINUX})

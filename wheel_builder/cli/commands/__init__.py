@@ -24,6 +24,7 @@ NAMES = (
     "emulate",
     "perf",
     "drift",
+    "digests",
     "publish",
     "upload",
     "serve",

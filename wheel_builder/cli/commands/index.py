@@ -6,12 +6,16 @@ from pathlib import Path
 
 from wheel_builder.base.errors import PublishError
 from wheel_builder.base.words import shown
+from wheel_builder.build.shim import NAMES as SHIM_NAMES
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import SERVE, SITE, index_option
 from wheel_builder.cli.selected import read_catalogue
 from wheel_builder.index import manual
 from wheel_builder.index.check import check_index
 from wheel_builder.index.folder import changing, write_pages
+from wheel_builder.matrix.model import PROJECT
+
+OURS = frozenset({PROJECT, *SHIM_NAMES})
 
 
 def run(args: argparse.Namespace) -> None:
@@ -22,13 +26,16 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _verify_index(root: Path) -> None:
-    found = check_index(root)
+    found = check_index(root, ours=OURS)
     for leftover in found.leftovers:
         print(f"note: {leftover}", file=sys.stderr)
     if faults := found.faults:
         title = f"the index {root} has {len(faults)} fault{'s' if len(faults) > 1 else ''}"
         raise PublishError(title, faults, advice="do what each line says, then verify again")
-    print(f"{root} is sound: every file has its hash, every page says what the records say")
+    print(
+        f"{root} is sound: every file has its hash, every record says what its wheel and the files beside it "
+        "say, every page says what the records say"
+    )
 
 
 def _write_pages(root: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wheel_builder.base.errors import SelectionError
+from wheel_builder.base.words import duration
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import BUILD, existing_file, registry
 from wheel_builder.cli.runs import numbered, run_context
@@ -46,8 +47,15 @@ def image_text(facts: Mapping[str, Any]) -> str:
         line = f"docker run {facts['ref']}"
     else:
         torch, line = "none, so nothing runs before one is added", f"FROM {facts['ref']}"
+    built = [f"built in  {duration(facts['seconds'])}"] if "seconds" in facts else []
     return "\n".join(
-        [f"image     {facts['ref']}", f"torch     {torch}", f"size      {size_text(facts['size'])}", line]
+        [
+            f"image     {facts['ref']}",
+            f"torch     {torch}",
+            f"size      {size_text(facts['size'])}",
+            *built,
+            line,
+        ]
     )
 
 

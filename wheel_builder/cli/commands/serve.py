@@ -3,7 +3,7 @@
 import argparse
 
 from wheel_builder.cli.command import Command
-from wheel_builder.cli.options import index_option
+from wheel_builder.cli.options import LOCAL_INDEX, index_option
 from wheel_builder.index.serve import make_server
 
 
@@ -17,7 +17,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    index_option(parser)
+    index_option(parser, LOCAL_INDEX)
     parser.add_argument(
         "--port", type=int, default=8000, metavar="N", help="0 picks a free one (default: 8000)"
     )

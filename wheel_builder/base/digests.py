@@ -1,0 +1,72 @@
+"""What one machine handed to another: files by name and sha256, told beside them and compared on arrival.
+
+Jobs of one run of CI share their artefacts, and any of them may add or replace one.  The outputs of a job are
+its own.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from wheel_builder.base.errors import HandoverError
+from wheel_builder.base.store import sha256_file
+from wheel_builder.base.strict_json import read_json
+from wheel_builder.base.words import visible
+
+TITLE = "what arrived is not what was handed over"
+ADVICE = "use nothing of it; look for the job that wrote it, and run the one again that should have"
+
+
+def digests_of(files: Sequence[Path]) -> dict[str, str]:
+    """The sha256 of each file by its name."""
+    return {file.name: sha256_file(file) for file in sorted(files, key=lambda file: file.name)}
+
+
+def output_line(name: str, digests: Mapping[str, str]) -> str:
+    """A line for ``$GITHUB_OUTPUT``; names of outputs have no dots."""
+    return f"{name.replace('.', '_')}={json.dumps(digests, separators=(',', ':'))}"
+
+
+def read_digests(texts: Sequence[str]) -> dict[str, str]:
+    """What jobs told: objects of sha256 by name, or of such objects as text, as a job's outputs are.
+
+    Raises ``ValueError`` for anything else, and for a name that is told twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        told = read_json(text.encode())
+        if not isinstance(told, dict):
+            message = f"expected an object with a sha256 for each name, found {visible(text[:80])!r}"
+            raise ValueError(message)  # noqa: TRY004
+        for name, value in told.items():
+            if not isinstance(value, str):
+                message = f"{visible(name)!r} has no text for a sha256"
+                raise ValueError(message)  # noqa: TRY004
+            # A row of a matrix that did not run has an empty output.
+            inner = read_digests([value]) if value.startswith("{") else {name: value} if value else {}
+            if twice := found.keys() & inner.keys():
+                message = f"{visible(min(twice))} is told twice"
+                raise ValueError(message)
+            found |= inner
+    return found
+
+
+def require_digests(files: Sequence[Path], told: Mapping[str, str], *, some: bool = False) -> None:
+    """Raise ``HandoverError`` unless ``files`` are all that was told, or with ``some`` a part of it."""
+    if problems := list(_problems(files, told, some=some)):
+        raise HandoverError(TITLE, problems, advice=ADVICE)
+
+
+def _problems(files: Sequence[Path], told: Mapping[str, str], *, some: bool) -> Iterator[str]:
+    if not told:
+        yield "no job told of any file"
+    strange = [file for file in files if file.is_symlink() or not file.is_file()]
+    yield from (f"{visible(str(file))}: it is no plain file" for file in strange)
+    found = digests_of([file for file in files if file not in strange])
+    for name, digest in found.items():
+        if name not in told:
+            yield f"{visible(name)}: no job told of this file"
+        elif told[name] != digest:
+            yield f"{name}: its sha256 is {digest}, and the job that made it told {visible(told[name])}"
+    if not some:
+        yield from (f"{visible(name)}: it did not arrive" for name in sorted(told.keys() - found.keys()))

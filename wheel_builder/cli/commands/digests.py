@@ -1,0 +1,37 @@
+"""Files handed from one job of CI to another: their digests told, or compared with what was told."""
+
+import argparse
+from pathlib import Path
+
+from wheel_builder.base.digests import digests_of, output_line, read_digests, require_digests
+from wheel_builder.base.errors import HandoverError
+from wheel_builder.cli.command import Command
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.output:
+        print(output_line(args.output, digests_of(args.files)))
+    if args.told:
+        try:
+            told = read_digests(args.told)
+        except ValueError as error:
+            title = "what was told of the files cannot be read"
+            raise HandoverError(title, [f"--told: {error}"], advice="give what --output printed") from error
+        require_digests(args.files, told, some=args.some)
+        print(f"{len(args.files)} files are what the jobs told that made them")
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--output", metavar="NAME", help="print them as the output NAME of a workflow's step")
+    kind.add_argument(
+        "--told",
+        action="append",
+        metavar="JSON",
+        help="refuse files that are not as such outputs say, or a job's outputs together",
+    )
+    parser.add_argument("--some", action="store_true", help="others may have been told of, too")
+
+
+COMMAND = Command("digests", "tell files' sha256 to another job, or compare them", run, (options,))
