@@ -195,12 +195,16 @@ def finished_wheel(folder, root, commit, rocm="7.2", files=None, edit=bytes, pla
 def finished_record(wheel, root, rocm="7.2", platform=LINUX):
     """The record of a finished wheel; for Windows that of a run without FA_FULL=1."""
     job = planned_job(root, rocm, platform)
-    shown = {"numerics": NUMERICS, "launches": {"a": 1}, "findings": [], "passed": True}
-    archs, serves = dict.fromkeys(job.archs, shown), list(job.public.fits) if job.public else ["7.1"]
+    shown = {"numerics": NUMERICS, "findings": [], "passed": True}
+    every = {
+        arch: shown | {"launches": dict.fromkeys(names, 1)}
+        for arch, names in planned_kernels(root, job.archs).items()
+    }
+    archs, serves = every, list(job.public.fits) if job.public else ["7.1"]
     if platform == WINDOWS:
         executed, serves = archs_under_wine(job.archs, full=False), []
         archs = {
-            arch: shown | {"numerics": HOW}
+            arch: every[arch] | {"numerics": HOW}
             if arch in executed
             else {"numerics": NOT_EXECUTED, "passed": False}
             for arch in job.archs
