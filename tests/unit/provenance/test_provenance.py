@@ -398,7 +398,7 @@ LIES = {
     **{
         f"finished {time!r}": (lambda s, t=time: finished(s, t), f"run: it was finished at {words}")
         for time, words in (
-            ("yesterday", "yesterday; expected a time such as 2026-11-21T10:00:00Z"), ("", "''; expec"),
+            ("yesterday", "yesterday; expected a time such as 2026-11-21T10:00:00Z"), ("", "''; expe"),
             ("1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z; expected a time since 2026-11-16 in the past"),
             ("2999-01-01T00:00:00Z", "2999-01-01T00:00:00Z; expected a time since 2026-11-16 in the past"),
             ("2026-11-21T10:00:00", "2026-11-21T10:00:00; expected a time such as"),
