@@ -1,5 +1,6 @@
 """Wheels that pass the audit and agree with a commit, with record and statement: nothing in them runs."""
 
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from tests.wheels import (
     write_statement,
     write_wheel,
 )
-from wheel_builder.base.store import Artifact, sha256_file
+from wheel_builder.base.store import Artifact, key_of, sha256_file
 from wheel_builder.build.packages import compiler_packages
 from wheel_builder.build.product import included_files, read_product
 from wheel_builder.build.sbom import sbom_text
@@ -85,16 +86,17 @@ def finished_shim(folder, root, commit, shim=FLASH_ATTN):
     manifest = {"inputs": {"sources": shim_digest(shim, root)}}
     facts = {"wheel": wheel.name, "sha256": sha256_file(wheel)}
     (built / "manifest.json").write_text("{}")
-    base = {"ref": "debian", "image_id": "sha256:1", "origin": "pulled"}
+    [(ref, *_), *_] = read_tree(root, commit).recipe.bases.values()
+    base = {"ref": ref, "image_id": f"sha256:{'2' * 64}", "origin": "pulled"}
     image = {
         "key": "k",
         "inputs": {"files": {p.REQUIREMENTS: "0" * 64}},
-        "facts": {**BUILDER_FACTS, "base": base},
+        "facts": {**BUILDER_FACTS, "python_packages": pinned(read_tree(root, commit).recipe), "base": base},
     }
     statement = p.make_shim_provenance(
         read_source(root), version=read_product(root / shim.folder).version,
         image=Artifact(built, image, True), wheel=Artifact(built, {**manifest, "facts": facts}, True),
-        run=p.RunDetails(p.LOCAL, "now"),
+        run=p.RunDetails(p.LOCAL, "2026-11-21T10:00:00Z"),
     )  # fmt: skip
     assert statement.commit == commit
     write_provenance(wheel, statement)
@@ -114,6 +116,16 @@ def version_of(rocm):
 
 
 @cache
+def device_code_of(root, commit, rocm="7.2", platform=LINUX):  # the commit keys what is kept
+    """The digest of each code object's file of the build, by arch."""
+    kernels = planned_kernels(root, planned_job(root, rocm, platform).archs)
+    return {
+        arch: {f"{name}.hsaco": hashlib.sha256(code_object(arch, [name])).hexdigest() for name in names}
+        for arch, names in kernels.items()
+    }
+
+
+@cache
 def finished_files(root, commit, rocm="7.2", platform=LINUX):
     """What a wheel of the commit holds, device code for what is planned included; RECORD is missing."""
     version, tree = version_of(rocm), read_tree(root, commit, platform=platform)
@@ -129,8 +141,10 @@ def finished_files(root, commit, rocm="7.2", platform=LINUX):
         bundle({a: code_object(a, [name]) for a in archs if name in kernels[a]}) for name in names
     )
     lines = [f"{name}: {value}" for name, values in (headers | product.fields).items() for value in values]
+    packages = packages_of(recipe, planned_job(root, rocm, platform).rocm.version)
     materials = replace(
-        MATERIALS, version=version, sources=tree.content, zig=recipe.zig, torch=recipe.torch_headers,
+        MATERIALS, version=version, packages=packages, sources=tree.content, zig=recipe.zig,
+        torch=recipe.torch_headers,
         torch_sha256=recipe.torch_headers_sha256,
     )  # fmt: skip
     included = dict(included_files(root, forced(root)))
@@ -147,6 +161,16 @@ def finished_files(root, commit, rocm="7.2", platform=LINUX):
         SBOM: sbom_text(materials).encode(),
     }
     return MappingProxyType({name.replace(VERSION, version): data for name, data in files.items()})
+
+
+def packages_of(recipe, rocm):
+    """The packages of a builder image, with those that the matrix names."""
+    return {**dict.fromkeys(recipe.bases[rocm].packages, "1:22.1.8-3"), **MATERIALS.packages}
+
+
+def pinned(recipe):
+    """Its packages for Python; pip comes with it."""
+    return {"ziglang": recipe.zig, "pip": "26.2"}
 
 
 def forced(root):
@@ -171,12 +195,16 @@ def finished_wheel(folder, root, commit, rocm="7.2", files=None, edit=bytes, pla
 def finished_record(wheel, root, rocm="7.2", platform=LINUX):
     """The record of a finished wheel; for Windows that of the release tier."""
     job = planned_job(root, rocm, platform)
-    shown = {"numerics": NUMERICS, "launches": {"a": 1}, "findings": [], "passed": True, "tier": "release"}
-    archs, serves = dict.fromkeys(job.archs, shown), list(job.public.fits) if job.public else ["7.1"]
+    shown = {"numerics": NUMERICS, "findings": [], "passed": True, "tier": "release"}
+    every = {
+        arch: shown | {"launches": dict.fromkeys(names, 1)}
+        for arch, names in planned_kernels(root, job.archs).items()
+    }
+    archs, serves = every, list(job.public.fits) if job.public else ["7.1"]
     if platform == WINDOWS:
         executed, serves = archs_under_wine(job.archs, full=False), []
         archs = {
-            arch: shown | {"numerics": HOW}
+            arch: every[arch] | {"numerics": HOW}
             if arch in executed
             else {"numerics": NOT_EXECUTED, "passed": False}
             for arch in job.archs
@@ -188,7 +216,16 @@ def state(wheel, root, commit, rocm="7.2", platform=LINUX):
     """Write the statement of a finished wheel, which names the record that is beside it now."""
     job = planned_job(root, rocm, platform)
     recipe = recipe_of(root, commit, job.rocm.version, platform)
-    write_statement(wheel, rocm=job.rocm.version, version=version_of(rocm), archs=job.archs, **recipe)
+    made = {
+        f"device-code-{arch}": key_of(files, length=64)
+        for arch, files in device_code_of(root, commit, rocm, platform).items()
+    }
+    byproducts = tuple(
+        Resource(name=name, digest={"sha256": digest})
+        for name, digest in (made | {p.WHEEL_MANIFEST: "0" * 64}).items()
+    )
+    stated = {"version": version_of(rocm), "archs": job.archs, "byproducts": byproducts}
+    write_statement(wheel, rocm=job.rocm.version, **stated, **recipe)
 
 
 @cache
@@ -196,10 +233,13 @@ def recipe_of(root, commit, rocm, platform=LINUX):
     """Parameters and dependencies of a statement, as the commit says them."""
     tree = read_tree(root, commit, platform=platform)
     recipe = tree.recipe
+    packages, base = packages_of(recipe, rocm), recipe.bases[rocm]
     image = {
-        "os": MATERIALS.system, "libcxx": MATERIALS.libcxx, "compiler": compiler_packages(MATERIALS.packages),
-        "packages": dict(MATERIALS.packages), "python_packages": {"ziglang": recipe.zig},
+        "ref": "builder", "os": MATERIALS.system, "libcxx": MATERIALS.libcxx, "packages": packages,
+        "compiler": compiler_packages(packages), "python_packages": pinned(recipe),
     }  # fmt: skip
+    digests = {name: {"sha256": number * 64} for name, number in ((p.IMAGE, "1"), (p.BASE, "2"))}
+    pulled = Annotations(ref=base.ref, origin="pulled")
     return {
         "parameters": {
             "flags": {kind: list(flags) for kind, flags in recipe.flags.items()}, "llvm": recipe.llvm[rocm],
@@ -211,7 +251,8 @@ def recipe_of(root, commit, rocm, platform=LINUX):
                 annotations=Annotations(dirty=False, content_sha256=tree.content),
             ),
             Resource(name=p.SOURCE_TREE, digest={"sha256": tree.sources}),
-            Resource(name=p.IMAGE, annotations=Annotations(**image)),
+            Resource(name=p.IMAGE, digest=digests[p.IMAGE], annotations=Annotations(**image)),
+            Resource(name=p.BASE, digest=digests[p.BASE], annotations=pulled),
             Resource(
                 name=p.HEADERS, uri=p.headers_uri(recipe.torch_headers),
                 digest={"sha256": recipe.torch_headers_sha256},

@@ -114,7 +114,7 @@ MATERIALS = Materials(
 )
 # The builder image's facts, as in its manifest.
 BUILDER_FACTS = {
-    "ref": "builder", "image_id": "sha256:1", "python_tag": "cp314-cp314", "os": MATERIALS.system,
+    "ref": "builder", "image_id": f"sha256:{'1' * 64}", "python_tag": "cp314-cp314", "os": MATERIALS.system,
     "packages": MATERIALS.packages, "python_packages": {"ziglang": MATERIALS.zig}, "libcxx": MATERIALS.libcxx,
 }  # fmt: skip
 SBOM = f"{DIST_INFO}/sboms/{FILE}"

@@ -79,6 +79,8 @@ class Runner:
             return  # the tools that run this test
         env = {key: filled(str(value), values) for key, value in step.get("env", {}).items()}
         output = folder / "github-output"
+        # Also within CI these checkouts have no source that a workflow could be of.
+        env["GITHUB_ACTIONS"] = ""
         done = subprocess.run(
             ["bash", "-e", "-c", step["run"]],
             cwd=folder, env=os.environ | env | {"GITHUB_OUTPUT": str(output)},

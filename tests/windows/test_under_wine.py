@@ -5,6 +5,7 @@ without a runtime have a process of their own, as a DLL that is loaded once stay
 """
 
 import ctypes
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import flash_attn_rocm
+import placed
 import pytest
 import torch
 from flash_attn_rocm import _append, _gradients, _kernels, _rates, _selftest, _windows
@@ -37,6 +39,29 @@ print(torch.ops.flash_attn_rocm.compute_units(-1))
 """
 
 
+MOVED = """
+import json, os, sys
+sys.path.insert(0, os.environ["FA_PLACED"])
+import placed
+placed.take_preferred_place()
+import ctypes
+ctypes.CDLL(os.environ["FA_FAKE_HIP_DLL"])
+import torch, flash_attn_rocm
+from flash_attn_rocm import _requirements
+base = placed.place_of(_requirements.LIBRARY.name)
+differences = placed.differences(_requirements.LIBRARY, base)
+from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
+fake = FakeHip()
+q, k, v = (torch.randn(1, 8, 2, 64, dtype=torch.float16) for _ in range(3))
+flash_attn_rocm.set_strict(True)
+with kernels_on_host_memory(fake):
+    out = flash_attn_rocm.flash_attn_func(q, k, v)
+expected = torch.nn.functional.scaled_dot_product_attention(
+    *(each.double().transpose(1, 2) for each in (q, k, v))
+).transpose(1, 2)
+error = float((out.double() - expected).abs().max())
+print("shown", json.dumps({"base": base, "differences": differences, "error": error}))
+"""
 ERRORS = (
     ("hipGetDevice=100", "no ROCm-capable device is detected"),
     ("hipGetDevicePropertiesR0600=1", "invalid argument"),
@@ -128,6 +153,23 @@ def test_each_error_of_the_runtime_is_a_runtimeerror_and_then_a_kernel_answers(f
     ).transpose(1, 2)
     assert (out.double() - expected).abs().max() < 2e-3
     assert [launch.kernel for launch in fake_hip.report().launches][-1].startswith("fa_")
+
+
+def test_the_code_in_memory_is_the_files_wherever_the_library_is_loaded(monkeypatch):
+    """Windows places a library anywhere and changes what its base relocations name; wine does so if it must.
+
+    Here the preferred place is taken, and a kernel's result is right: device code, code and tables of
+    functions are the file's, and each pointer moved with the library.
+    """
+    monkeypatch.setenv("FA_PLACED", str(Path(__file__).parent))
+    code, text = python("-c", MOVED)
+    assert code == 0, text
+    [line] = [line for line in text.splitlines() if line.startswith("shown ")]
+    shown = json.loads(line.removeprefix("shown "))
+    assert shown["base"] != placed.BASE
+    assert {".text", ".rdata", ".pdata", ".fa_bund", ".hip_fat"} <= shown["differences"].keys()
+    assert shown["differences"] == dict.fromkeys(shown["differences"], 0)
+    assert shown["error"] < 2e-3
 
 
 def test_selftest_makes_its_calls_with_tensors_that_are_far_apart(fake_hip, monkeypatch):

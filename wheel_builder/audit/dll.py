@@ -6,6 +6,8 @@ Signed or hand-edited files, code in writable memory and tables that the library
 from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
 
+from wheel_builder.audit.dll_memory import memory_problems
+from wheel_builder.base.errors import PeError
 from wheel_builder.files import pe
 from wheel_builder.files.library import WINDOWS_LIBRARY, WINDOWS_SECTION
 from wheel_builder.files.pe import Pe, Section
@@ -59,10 +61,14 @@ DIRECTORIES = {
 DEVICE_CODE = WINDOWS_SECTION
 # The compiler's, and the functions that say where bundles are.
 CODE = frozenset({".text", ".fa_bund"})
-# Not, for example, that all processes share it.
+# Each section's flags.  Not, for example, that all processes share it.
+_RUN, _READ, _CHANGE = pe.CODE | pe.EXECUTE | pe.READ, pe.DATA | pe.READ, pe.DATA | pe.READ | pe.WRITE
+SECTIONS = {
+    **dict.fromkeys(CODE, _RUN), **dict.fromkeys((".rdata", ".buildid", ".pdata", DEVICE_CODE), _READ),
+    **dict.fromkeys((".data", ".tls"), _CHANGE), ".reloc": _READ | pe.DISCARDABLE,
+}  # fmt: skip
 FLAGS = pe.CODE | pe.DATA | pe.DISCARDABLE | pe.EXECUTE | pe.READ | pe.WRITE
-SECTIONS = CODE | {".rdata", ".buildid", ".data", ".pdata", ".tls", ".reloc", DEVICE_CODE}
-
+CHARACTERISTICS = pe.EXECUTABLE_IMAGE | pe.LARGE_ADDRESS_AWARE | pe.DLL
 
 # Its one export keeps the linker from exporting everything (kernels/hatch_build.py).
 EXPORTS = ("fa_gpus",)
@@ -84,12 +90,18 @@ def dll_problems(dll: Pe, torch: Collection[str]) -> Iterator[str]:
         yield from _section_problems(section)
     if DEVICE_CODE not in {section.name for section in dll.sections}:
         yield f"it has no section {DEVICE_CODE}; expected device code in one"
+    try:
+        yield from memory_problems(dll)
+    except PeError as error:
+        yield error.message
 
 
 def _header_problems(dll: Pe) -> Iterator[str]:
-    wanted = pe.EXECUTABLE_IMAGE | pe.LARGE_ADDRESS_AWARE | pe.DLL
-    if dll.characteristics & wanted != wanted:
-        yield f"its characteristics are {dll.characteristics:#x}; expected a DLL with all of {wanted:#x}"
+    if dll.characteristics & CHARACTERISTICS != CHARACTERISTICS:
+        expected = f"a DLL with all of {CHARACTERISTICS:#x}"
+        yield f"its characteristics are {dll.characteristics:#x}; expected {expected}"
+    if strange_bits := dll.characteristics & ~CHARACTERISTICS:
+        yield f"it has the characteristics {strange_bits:#x}, too; expected {CHARACTERISTICS:#x}"
     for bit, name in PROTECTIONS.items():
         if not dll.dll_characteristics & bit:
             yield f"it lacks {name}; expected it, so that the loader protects the process"
@@ -120,6 +132,13 @@ def _import_problems(dll: Pe, torch: Collection[str]) -> Iterator[str]:
 def _section_problems(section: Section) -> Iterator[str]:
     if section.name not in SECTIONS:
         yield f"it has a section {section.name}; expected one of {', '.join(sorted(SECTIONS))}"
+    elif section.flags != (expected := SECTIONS[section.name]):
+        told = list(_flag_problems(section))
+        yield from told or [f"section {section.name} has flags {section.flags:#x}; expected {expected:#x}"]
+
+
+def _flag_problems(section: Section) -> Iterator[str]:
+    """What is worst of wrong flags."""
     if strange := section.flags & ~FLAGS:
         yield f"section {section.name} has the flags {strange:#x}; expected none besides {FLAGS:#x}"
     if section.flags & pe.WRITE and section.flags & pe.EXECUTE:

@@ -20,16 +20,19 @@ GFX = r"gfx[1-9][0-9a-f]{2,3}|gfx[1-9][0-9]?(-[0-9]+)*-generic"
 @dataclass(frozen=True)
 class Product:
     """The GPUs of one gfx name: ``devices`` as shops call them, ``code_names`` as lspci and drivers call the
-    chips, ``processors`` that they are a part of; each a list with commas.
+    chips, ``processors`` that they are a part of; each a list with commas.  ``units`` are the compute units
+    of each device, 0 where there are several of one name.
     """
 
     name: str
     devices: str
     code_names: str = ""
     processors: str = ""
+    units: tuple[int, ...] = ()
 
 
-NAMES = tuple(field.name for field in fields(Product) if field.name != "name")
+OWN = tuple(field.name for field in fields(Product) if field.name != "name")
+NAMES = OWN[:3]
 
 
 def parse_products(text: str, where: str) -> Mapping[str, Product]:
@@ -44,7 +47,7 @@ def parse_products(text: str, where: str) -> Mapping[str, Product]:
         if not re.fullmatch(GFX, name):
             problems.append(f"{where}: {name!r} is not a gfx name such as gfx1100 or gfx11-generic")
         elif not name.endswith("-generic"):
-            own = {key: row[key] for key in NAMES if key in row}
+            own = {key: row[key] for key in OWN if key in row}
             found[name] = read_row(Product, {"name": name, **own}, f"{where}: {name}", problems, {})
     products = {name: product for name, product in found.items() if product}
     problems += [f"{where}: {problem}" for problem in _problems(products)]
@@ -56,9 +59,7 @@ def parse_products(text: str, where: str) -> Mapping[str, Product]:
 
 def without_names(rows: Mapping[str, Any]) -> Mapping[str, Any]:
     """The rows of GPUs that there are kernels for, without what people call them."""
-    facts = {
-        name: {key: value for key, value in row.items() if key not in NAMES} for name, row in rows.items()
-    }
+    facts = {name: {key: value for key, value in row.items() if key not in OWN} for name, row in rows.items()}
     return {name: row for name, row in facts.items() if row}
 
 
@@ -66,6 +67,8 @@ def _problems(products: Mapping[str, Product]) -> Iterator[str]:
     """A GPU, under whichever of its names, is in one row; every name is one line."""
     first: dict[str, str] = {}
     for product in products.values():
+        if product.units and len(product.units) != (count := len(device_names(product.devices))):
+            yield f"{product.name}: units has {len(product.units)} numbers for {count} devices"
         for key in NAMES:
             text, place = getattr(product, key), f"{product.name}: {key}"
             if (text or key == "devices") and (problem := line_problem(text)):

@@ -32,6 +32,13 @@ def visible(text: str) -> str:
     return _UNFIT.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
+def one_line(text: str) -> str:
+    """``text`` for a terminal on one line: line breaks, too, are shown as escapes."""
+    return re.sub(
+        rf"[{_BREAKS}]", lambda found: found[0].encode("unicode_escape").decode("ascii"), visible(text)
+    )
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Say that ``name`` is unknown, guess what was meant, and list the known names."""
     names = list(known)

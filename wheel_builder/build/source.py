@@ -71,6 +71,12 @@ def read_source(checkout: Path, *, platform: str = LINUX, run: Runner = run) -> 
     )
 
 
+def read_remotes(checkout: Path, *, run: Runner = run) -> tuple[str, ...]:
+    """The addresses that ``checkout`` is fetched from, as git has them."""
+    listed = run(["git", "-C", checkout, "config", "--get-regexp", r"^remote\..*\.url$"], check=False).stdout
+    return tuple(line.partition(" ")[2] for line in listed.splitlines())
+
+
 def changed_files(status: str) -> tuple[str, ...]:
     """The files that ``git status --porcelain -z`` printed, ignored ones included, Python's caches not."""
     names = (entry[3:] for entry in status.split("\0") if entry)

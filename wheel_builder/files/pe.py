@@ -29,6 +29,14 @@ FILE_HEADER, OPTIONAL_HEADER, SECTION = (
     struct.Struct("<8sIIIIIIHHI"),
 )
 IMPORT, EXPORT = struct.Struct("<5I"), struct.Struct("<IIHHIIIIIII")
+# The optional header's fields, in their order.
+FIELDS = (
+    "magic", "linker major", "linker minor", "code bytes", "data bytes", "zero bytes", "entry", "code base",
+    "image base", "section alignment", "file alignment", "system major", "system minor", "image major",
+    "image minor", "subsystem major", "subsystem minor", "version", "image bytes", "header bytes", "checksum",
+    "subsystem", "DLL characteristics", "stack", "committed stack", "heap", "committed heap", "loader flags",
+    "directories",
+)  # fmt: skip
 MOST_SECTIONS, MOST_IMPORTS, MOST_EXPORTS, LONGEST_NAME = 32, 4096, 4096, 512
 BY_ORDINAL = 1 << 63
 
@@ -47,6 +55,11 @@ class Section(NamedTuple):
     def end(self) -> int:
         return self.address + max(self.size, self.file_size)
 
+    @property
+    def memory_end(self) -> int:
+        """Where what is named of it ends; the loader maps whole pages."""
+        return self.address + self.size
+
 
 @dataclass(frozen=True)
 class Pe:
@@ -54,6 +67,10 @@ class Pe:
 
     Empty tables are left out; the section of certificates, which are not mapped, is "".
     ``overlay`` is what follows the last section in the file; ``export_name`` the DLL's own name for itself.
+    ``header`` has the optional header's ``FIELDS``, ``places`` each table's address and size, ``exported``
+    where exports are. ``stub`` is what lies before the header, ``rest`` what follows the section headers up
+    to the first section. ``read`` are the places of imports and exports and of all that these name, without
+    ``written``, the lists of addresses that the loader fills.
     """
 
     timestamp: int
@@ -65,7 +82,22 @@ class Pe:
     export_name: str
     directories: Mapping[str, str]
     overlay: int
+    header: Mapping[str, int]
+    places: Mapping[str, tuple[int, int]]
+    exported: tuple[int, ...]
+    read: tuple[range, ...] = field(repr=False)
+    written: tuple[range, ...]
+    stub: bytes = field(repr=False)
+    rest: bytes = field(repr=False)
     data: bytes = field(repr=False)
+
+    def at(self, address: int, size: int, what: str) -> bytes:
+        """What a section maps from the file at an address; raises ``PeError`` where none has all of it."""
+        return _Image(self.data, self.sections).at(address, size, what)
+
+    def section_at(self, address: int) -> str:
+        """The name of the section in memory at an address, "" outside of all."""
+        return next((each.name for each in self.sections if each.address <= address < each.memory_end), "")
 
     def section_bytes(self, name: str) -> bytes | None:
         """What the loader maps of a section from the file, None if there is none of that name."""
@@ -106,7 +138,7 @@ def read_pe(data: bytes) -> Pe:
     sections = _sections(data, sections_at, count, optional)
     image = _Image(data, sections)
     places = _directories(data, optional_at, optional)
-    name, exports = image.exports(places["export"]) if places["export"][0] else ("", ())
+    name, exports = image.exports(places["export"]) if places["export"][0] else ("", {})
     ends = [section.file_at + section.file_size for section in sections if section.file_size]
     return Pe(
         timestamp=timestamp,
@@ -114,10 +146,17 @@ def read_pe(data: bytes) -> Pe:
         dll_characteristics=optional.dll_characteristics,
         sections=sections,
         imports=dict(image.imports(places["import"])) if places["import"][0] else {},
-        exports=exports,
+        exports=tuple(exports),
         export_name=name,
         directories={kind: image.home(kind, *place) for kind, place in places.items() if any(place)},
         overlay=len(data) - max([*ends, optional.header_bytes]),
+        header=dict(zip(FIELDS, _unpack(OPTIONAL_HEADER, data, optional_at, "the header"), strict=True)),
+        places={kind: place for kind, place in places.items() if any(place)},
+        exported=tuple(exports.values()),
+        read=tuple(image.read),
+        written=tuple(image.written),
+        stub=data[:at],
+        rest=data[sections_at + count * SECTION.size : optional.header_bytes],
         data=data,
     )
 
@@ -127,11 +166,14 @@ class _Image:
 
     def __init__(self, data: bytes, sections: tuple[Section, ...]) -> None:
         self.data, self.sections = data, sections
+        self.read: list[range] = []
+        self.written: list[range] = []
 
     def at(self, address: int, size: int, what: str) -> bytes:
         """Bytes at an address; raises ``PeError`` where no section has all of them from the file."""
         section = self._section(address, size, what)
         begin = section.file_at + address - section.address
+        self.read.append(range(address, address + size))
         return self.data[begin : begin + size]
 
     def _section(self, address: int, size: int, what: str) -> Section:
@@ -165,7 +207,7 @@ class _Image:
         seen: set[str] = set()
         for number in range(MOST_IMPORTS):
             entry = IMPORT.unpack(self.at(place[0] + number * IMPORT.size, IMPORT.size, "the import table"))
-            lookup, _, _, name_at, addresses = entry
+            lookup, bound, forwarded, name_at, addresses = entry
             if not any(entry):
                 if (number + 1) * IMPORT.size > place[1]:
                     _refuse("the import table is longer than its directory says")
@@ -174,16 +216,21 @@ class _Image:
             if name.lower() in seen:
                 _refuse(f"the import table names {name} twice")
             seen.add(name.lower())
-            names = tuple(self._names(lookup or addresses, name))
+            if bound or forwarded:
+                _refuse(f"the imports from {name} are bound to addresses beforehand")
+            names = tuple(self._names(addresses, name, self.written))
             # The loader takes one list, a debugger may show the other.
-            if lookup and tuple(self._names(addresses, name)) != names:
+            if lookup and tuple(self._names(lookup, name)) != names:
                 _refuse(f"the two lists of what is imported from {name} differ")
             yield name, names
         _refuse(f"it imports from more than {MOST_IMPORTS} DLLs")
 
-    def _names(self, at: int, dll: str) -> Iterator[str]:
+    def _names(self, at: int, dll: str, places: list[range] | None = None) -> Iterator[str]:
+        """The names of a list at an address; with ``places`` it is noted there, and not with what is read."""
         for number in range(MOST_IMPORTS):
             [value] = struct.unpack("<Q", self.at(at + 8 * number, 8, f"the list of imports from {dll}"))
+            if places is not None:
+                places.append(self.read.pop())
             if not value:
                 return
             if value & BY_ORDINAL:
@@ -191,12 +238,13 @@ class _Image:
             yield self.text(value + 2, f"the name of an import from {dll}")
         _refuse(f"it imports more than {MOST_IMPORTS} functions from {dll}")
 
-    def exports(self, place: tuple[int, int]) -> tuple[str, tuple[str, ...]]:
+    def exports(self, place: tuple[int, int]) -> tuple[str, dict[str, int]]:
+        """The DLL's own name, and where each export is."""
         table = EXPORT.unpack(self.at(place[0], EXPORT.size, "the export table"))
         name_at, functions, names, functions_at, names_at, ordinals_at = table[4], *table[6:]
         if functions > MOST_EXPORTS or names != functions:
             _refuse(f"it exports {functions} functions by {names} names; expected one name for each")
-        found = []
+        found: dict[str, int] = {}
         for number in range(names):
             [at] = struct.unpack("<I", self.at(names_at + 4 * number, 4, "the names of exports"))
             name = self.text(at, "the name of an export")
@@ -207,10 +255,10 @@ class _Image:
             if place[0] <= target < place[0] + place[1]:
                 _refuse(f"the export {name} is forwarded to another DLL")
             self.at(target, 1, f"the export {name}")
-            found.append(name)
-        if found != sorted(set(found)):
-            _refuse("the names of exports are not in order, so the loader does not find all of them")
-        return self.text(name_at, "the DLL's own name"), tuple(found)
+            if found and name <= [*found][-1]:
+                _refuse("the names of exports are not in order, so the loader does not find all of them")
+            found[name] = target
+        return self.text(name_at, "the DLL's own name"), found
 
 
 def _pe_offset(data: bytes) -> int:
@@ -261,9 +309,11 @@ def _sections(data: bytes, at: int, count: int, optional: _Optional) -> tuple[Se
     found: list[Section] = []
     address, place = _aligned(optional.header_bytes, optional.section_alignment), optional.header_bytes
     for number in range(count):
-        raw, size, own, file_size, file_at, *_, flags = _unpack(
+        raw, size, own, file_size, file_at, *coff, flags = _unpack(
             SECTION, data, at + number * SECTION.size, "a section header"
         )
+        if any(coff):
+            _refuse(f"section {number} names relocations or line numbers, which only object files have")
         name = raw.rstrip(b"\0").decode("latin-1")
         section = Section(name, size, own, file_size, file_at, flags)
         if not name.isascii() or not name.isprintable() or name in {each.name for each in found}:

@@ -1,19 +1,37 @@
 """Takes a user's report of ``selftest`` into the tree, for the wheel that it is about."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
+from packaging.specifiers import SpecifierSet
 from pydantic import BaseModel, TypeAdapter
 
-from wheel_builder.base.archs import code_of
+from wheel_builder.base.archs import arch_named, code_of, known_products
 from wheel_builder.base.errors import PublishError, WheelBuilderError
-from wheel_builder.files.library import device_code, library_of
-from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
-from wheel_builder.matrix.catalogue import Gpu
-from wheel_builder.matrix.gpus import device_problem
-from wheel_builder.matrix.hardware import FOLDER, Report, parse_report, signed, to_json, visible_name
+from wheel_builder.files.library import LIBRARY, WINDOWS_LIBRARY, device_code, for_windows, library_of
+from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_metadata, read_wheel
+from wheel_builder.matrix.catalogue import Catalogue
+from wheel_builder.matrix.gpus import device_problem, units_problem
+from wheel_builder.matrix.hardware import (
+    FOLDER,
+    Report,
+    counted_twice,
+    parse_report,
+    signed,
+    signed_reports,
+    to_json,
+    visible_name,
+)
+from wheel_builder.matrix.reported import (
+    begin_problem,
+    platform_problem,
+    python_problem,
+    torch_floor_problem,
+)
+from wheel_builder.provenance.provenance import read_provenance
+from wheel_builder.provenance.records import provenance_path
 
 TITLE = "the report was not taken"
 # The calls of each kernel of each arch that selftest makes, by their numbers.
@@ -37,11 +55,13 @@ def add_report(
     wheels: Iterable[Path],
     checkout: Path,
     *,
-    gpus: Sequence[Gpu],
+    catalogue: Catalogue,
     signed_off_by: str,
     now: datetime,
 ) -> Path:
-    """Check a report against the wheel of ``wheels`` that it names, and ``gpus``; its path in the tree.
+    """Check a report against the wheel of ``wheels`` that it names and its statement, and ``catalogue``.
+
+    It is not taken twice.  The path is that of the report in the tree.
 
     Raises ``PublishError`` with everything that is wrong, and writes nothing then.
     """
@@ -51,7 +71,12 @@ def add_report(
         found = signed(report, wheel.path.name, wheel.sha256, signed_off_by)
     except (OSError, ValueError) as error:
         raise PublishError(TITLE, [f"{file.name}: {error}"], advice=ADVICE) from error
-    if problems := list(_against(report, wheel, gpus)):
+    problems = [
+        *_against(report, wheel, catalogue),
+        *_against_wheel(report, wheel, catalogue.torch.floor),
+        *filter(None, [counted_twice(report, signed_reports(checkout))]),
+    ]
+    if problems:
         raise PublishError(TITLE, [f"{file.name}: {problem}" for problem in problems], advice=ADVICE)
     data = to_json(found)
     path = checkout / FOLDER / f"{report.gfx}-{wheel.sha256[:12]}-{hashlib.sha256(data).hexdigest()[:8]}.json"
@@ -65,7 +90,8 @@ def _wheel_of(report: Report, wheels: Iterable[Path]) -> WheelFile:
     for path in paths:
         try:
             wheel = read_wheel(path, max_mib=MAX_READ_MIB)
-            digest = hashlib.sha256(library_of(wheel)).hexdigest()
+            library = WINDOWS_LIBRARY if for_windows(wheel) else LIBRARY
+            digest = hashlib.sha256(library_of(wheel, library)).hexdigest()
         except WheelBuilderError:
             continue  # another project's, or broken: not the one
         if digest == report.library_sha256:
@@ -87,7 +113,29 @@ def _calls_of(code: str, wheel: WheelFile) -> Mapping[str, int]:
     return {name: len(each) for name, each in (numbers | own).items() if each}
 
 
-def _against(report: Report, wheel: WheelFile, gpus: Sequence[Gpu]) -> Iterator[str]:
+def _against_wheel(report: Report, wheel: WheelFile, torch_floor: str) -> Iterator[str]:
+    """In what the wheel cannot have run as the report says."""
+    requires = read_metadata(wheel).requires_python or SpecifierSet()
+    yield from filter(
+        None,
+        (
+            torch_floor_problem(report.torch, torch_floor),
+            python_problem(report.python, requires),
+            platform_problem(report.os, for_windows=for_windows(wheel)),
+        ),
+    )
+    try:
+        built = datetime.fromisoformat(read_provenance(provenance_path(wheel.path)).run.finished)
+    except (WheelBuilderError, ValueError):
+        yield f"time: no statement beside {wheel.path.name} says when it was built"
+        return
+    if built.tzinfo is None:
+        yield f"time: the statement of {wheel.path.name} has no zone"
+    elif problem := begin_problem(datetime.fromisoformat(report.time), report.seconds, built):
+        yield problem
+
+
+def _against(report: Report, wheel: WheelFile, catalogue: Catalogue) -> Iterator[str]:
     """What the report says otherwise than the wheel, its suite and the table of GPUs."""
     if report.package != str(wheel.version):
         yield f"package: it says {report.package}, the wheel is {wheel.version}"
@@ -95,8 +143,12 @@ def _against(report: Report, wheel: WheelFile, gpus: Sequence[Gpu]) -> Iterator[
     if not any(each.gfx == code for each in device_code(wheel)):
         yield f"arch: the wheel has no code for {visible_name(report.gfx)}"
         return
-    if problem := device_problem(report.device, report.gfx, gpus):
+    if problem := device_problem(report.device, report.gfx, catalogue.gpus):
         yield f"device: {problem}"
+    elif problem := units_problem(
+        report.device, report.compute_units, known_products(), arch_named(code).die_units
+    ):
+        yield problem
     try:
         calls = _calls_of(code, wheel)
     except (KeyError, ValueError):

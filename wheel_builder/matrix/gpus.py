@@ -1,14 +1,27 @@
 """Which arch the name of a GPU stands for, by the products of kernels/archs/gpus.toml; pure."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from wheel_builder.base.archs import GPUS
+from wheel_builder.base.products import Product, device_names
 from wheel_builder.base.words import unknown
 from wheel_builder.matrix.catalogue import Gpu
 
 # What a driver calls a GPU whose product it does not know.
 GENERIC = frozenset({"amd", "radeon", "instinct", "graphics", "pro", "tm", "r"})
+# What drivers add to a product: form of the board, or that the GPU is one of a virtual machine.
+ADDED = frozenset({"oam", "dual", "slot", "hf", "vf"})
+MOST_PARTITIONS = 8  # of a GPU whose dies are devices of their own
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A name taken apart: its products, the longest first, and words that are neither these nor usual."""
+
+    products: tuple[str, ...]
+    rest: tuple[str, ...]
 
 
 def device_problem(device: str, arch: str, gpus: Sequence[Gpu]) -> str:
@@ -16,20 +29,64 @@ def device_problem(device: str, arch: str, gpus: Sequence[Gpu]) -> str:
 
     With HSA_OVERRIDE_GFX_VERSION a GPU says that it is the one whose code it runs.
     """
-    words = _words(device)
-    products = [(_product(name), gpu.arch) for gpu in gpus for name in gpu.devices]
-    found = [(len(product), of) for product, of in products if _has(words, product)]
-    if not found:
+    of = {name: gpu.arch for gpu in gpus for name in gpu.devices}
+    found = _read(device, of)
+    if not found.products:
         names = [name for gpu in gpus if gpu.arch == arch for name in gpu.devices]
-        return "" if GENERIC.issuperset(words) else f"{unknown('GPU', device, names)}; add it to {GPUS}"
-    longest = max(length for length, _ in found)
-    archs = sorted({each for length, each in found if length == longest})
+        return "" if not found.rest else f"{unknown('GPU', device, names)}; add it to {GPUS}"
+    longest = max(len(_product(name)) for name in found.products)
+    archs = sorted({of[name] for name in found.products if len(_product(name)) == longest})
     codes = {gpu.code for gpu in gpus if gpu.arch in archs}
-    return "" if arch in {*archs, *codes} else f"{device} is {', '.join(archs)} by {GPUS}, not {arch}"
+    if arch not in {*archs, *codes}:
+        return f"{device} is {', '.join(archs)} by {GPUS}, not {arch}"
+    return _more_than_a_name(device, found, len({of[name] for name in found.products}))
+
+
+def _more_than_a_name(device: str, found: _Read, archs: int) -> str:
+    if found.rest:
+        return f"expected the name of a GPU, found {' '.join(found.rest)!r} in {device!r}, too"
+    # A driver that cannot tell two products of one chip apart writes "MI250X / MI250".
+    if archs > 1 or len(found.products) > 1 + device.count("/"):
+        return f"expected the name of one GPU, found {', '.join(found.products)}"
+    return ""
+
+
+def units_problem(device: str, units: int, products: Mapping[str, Product], die_units: int) -> str:
+    """Why a GPU called ``device`` has not so many compute units, by its product; "" where none is known.
+
+    With ``die_units`` a GPU may be parted into several, with a part of its dies each.
+    """
+    of = {
+        name: most
+        for product in products.values()
+        for name, most in zip(device_names(product.devices), product.units, strict=False)
+    }
+    every = {name: 0 for product in products.values() for name in device_names(product.devices)}
+    named = _read(device, every).products
+    if not named or not all(of.get(name) for name in named):
+        return ""
+    parts = range(1, MOST_PARTITIONS + 1) if die_units else (1,)
+    if any(units * part == of[name] for name in named for part in parts):
+        return ""
+    said = ", ".join(f"{name} has {of[name]}" for name in named)
+    return f"compute_units: {said} by {GPUS}, found {units}"
+
+
+def _read(device: str, names: Iterable[str]) -> _Read:
+    """The products whose words stand in a row in the name, the longest first, and what is left."""
+    words = _words(device)
+    by_length = sorted({name: _product(name) for name in names}.items(), key=lambda each: -len(each[1]))
+    found = []
+    for name, product in by_length:
+        for at in list(_places(words, product)):
+            if words[at : at + len(product)] == product:
+                words[at : at + len(product)] = [""] * len(product)
+                found.append(name)
+    return _Read(tuple(found), tuple(word for word in words if word and word not in GENERIC | ADDED))
 
 
 def _words(name: str) -> list[str]:
-    return re.findall(r"[a-z0-9]+", name.casefold())
+    return re.findall(r"[^\W_]+", name.casefold())
 
 
 def _product(name: str) -> list[str]:
@@ -38,7 +95,7 @@ def _product(name: str) -> list[str]:
     return words[1:] if len(words) > 1 and words[0] in GENERIC else words
 
 
-def _has(words: Sequence[str], product: Iterable[str]) -> bool:
-    """Whether the words of a product stand there in a row."""
+def _places(words: Sequence[str], product: Sequence[str]) -> Iterator[int]:
+    """Where the words of a product stand in a row."""
     wanted = list(product)
-    return any(list(words[at : at + len(wanted)]) == wanted for at in range(len(words) - len(wanted) + 1))
+    return (at for at in range(len(words)) if list(words[at : at + len(wanted)]) == wanted)

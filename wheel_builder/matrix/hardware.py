@@ -17,6 +17,7 @@ from wheel_builder.base.archs import known_gpus
 from wheel_builder.base.errors import MatrixError
 from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import line_problem
+from wheel_builder.matrix.reported import error_problem, same_run, torch_problems
 
 FOLDER = Path("wheel_builder/matrix/reports")
 SCHEMA = 1
@@ -135,11 +136,13 @@ def problems_of(report: Report, now: datetime) -> Iterator[str]:
         yield "library_sha256: expected 64 hexadecimal digits"
     yield from _time_problems(report.time, now)
     yield from _size_problems(report)
-    for name in ("how", "device", "arch", "os", "python", "torch", "torch_build", "package"):
+    lines = ("how", "device", "arch", "os", "python", "torch", "torch_build", "package")
+    for name in (*lines, *(["driver"] if report.driver else [])):
         if problem := line_problem(getattr(report, name)):
             yield f"{name}: {problem}"
-    if report.driver and (problem := line_problem(report.driver)):
-        yield f"driver: {problem}"
+    yield from torch_problems(report.torch, report.torch_build)
+    if problem := error_problem(k.worst_error for k in report.kernels.values() if k.failed < k.calls):
+        yield problem
     for name, kernel in report.kernels.items():
         yield from (f"kernels.{visible_name(name)}: {problem}" for problem in _kernel_problems(name, kernel))
 
@@ -164,7 +167,14 @@ def to_json(found: SignedReport) -> bytes:
 
 def read_reports(checkout: Path) -> tuple[HardwareRun, ...]:
     """What the reports in the tree say, the newest first; raises ``MatrixError`` with all problems."""
-    runs, problems = [], []
+    runs = (_run(found) for found in signed_reports(checkout).values())
+    return tuple(sorted(runs, key=lambda run: run.time, reverse=True))
+
+
+def signed_reports(checkout: Path) -> Mapping[str, SignedReport]:
+    """The reports in the tree by their files' names; raises ``MatrixError`` with all problems."""
+    taken: dict[str, SignedReport] = {}
+    problems = []
     for path in sorted((checkout / FOLDER).glob("*.json")):
         try:
             data = path.read_bytes()
@@ -172,7 +182,8 @@ def read_reports(checkout: Path) -> tuple[HardwareRun, ...]:
             found = _strictly(_SIGNED, data)
             again = signed(found.report, found.wheel, found.wheel_sha256, found.signed_off_by)
             _refuse(problems_of(again.report, datetime.now(UTC)))
-            runs.append(_run(found))
+            _refuse(filter(None, [counted_twice(found.report, taken)]))
+            taken[path.name] = found
         except (OSError, ValueError) as error:
             problems.append(f"{path.name}: {error}")
     if problems:
@@ -180,7 +191,13 @@ def read_reports(checkout: Path) -> tuple[HardwareRun, ...]:
         raise MatrixError(
             message, problems, advice="take them in again: scripts/wheel-builder report add FILE"
         )
-    return tuple(sorted(runs, key=lambda run: run.time, reverse=True))
+    return taken
+
+
+def counted_twice(report: Report, taken: Mapping[str, SignedReport]) -> str:
+    """Why a report is of a run that was taken before; "" if it is not."""
+    found = [name for name, other in taken.items() if same_run(vars(report), vars(other.report))]
+    return f"its run is in the tree already: {found[0]}" if found else ""
 
 
 def _refuse(problems: Iterator[str]) -> None:
@@ -244,6 +261,8 @@ def _kernel_problems(name: str, kernel: KernelShown) -> Iterator[str]:
     yield from (f"failures: {problem}" for problem in map(line_problem, kernel.failures) if problem)
     numbers = {key: value for key, value in asdict(kernel).items() if isinstance(value, float)}
     yield from (f"{key}: expected 0 or more" for key, value in numbers.items() if not 0 <= value < math.inf)
+    if kernel.failed < kernel.calls and not kernel.median_ms > 0:
+        yield "median_ms: expected more than 0, as a call takes time"
     if kernel.allowed > MOST_ALLOWED:
         yield f"allowed: the suite allows no call more than {MOST_ALLOWED:g}, found {kernel.allowed:g}"
     if kernel.failed:

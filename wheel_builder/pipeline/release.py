@@ -29,6 +29,7 @@ from wheel_builder.matrix.catalogue import Catalogue, catalogue_of
 from wheel_builder.matrix.hardware import read_reports
 from wheel_builder.matrix.model import PROJECT, Job, Matrix, Package, Plan, platform_of
 from wheel_builder.matrix.plan import jobs_to_build
+from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.pipeline.context import (
     ENGINE,
     RunContext,
@@ -216,7 +217,10 @@ def _fit_for_others(files: Sequence[Path], matrix: Matrix, checkout: Path) -> li
         if shim := shim_of(file):
             audit_shim(shim, file, checkout)
     versions = tuple(dict.fromkeys((*(row.version for row in matrix.rocm), *matrix.public.fits)))
-    demands = {file: demand_of(job, versions) for file, job in zip(kernels, jobs, strict=True)}
+    demands = {
+        file: replace(demand_of(job, versions), kernels=planned_kernels(checkout, job.archs))
+        for file, job in zip(kernels, jobs, strict=True)
+    }
     require_attachments(demands | dict.fromkeys(shims, Demand(())))
     public = [file for file, job in zip(kernels, jobs, strict=True) if job.under_every_runtime]
     require_served(public, matrix.public)

@@ -1,17 +1,22 @@
 """A wheel's provenance statement as a file: writing it after verify, and checking all that it says."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from wheel_builder.audit import sbom as sbom_check
+from wheel_builder.audit.rules import Device
 from wheel_builder.audit.stage import open_subject, open_windows
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import ProvenanceError, WheelFileError
-from wheel_builder.base.store import Artifact, sha256_file
+from wheel_builder.base.store import Artifact, key_of, sha256_file
+from wheel_builder.base.words import one_line
 from wheel_builder.build import sbom
 from wheel_builder.build.product import Product, read_product
 from wheel_builder.build.shim import shim_of
+from wheel_builder.build.source import read_remotes
+from wheel_builder.files import fatbin
 from wheel_builder.files.library import for_windows
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 from wheel_builder.matrix.model import LINUX, WINDOWS
@@ -67,7 +72,7 @@ def verify_provenance(wheel: Path, checkout: Path) -> str:
         f"agrees     {ALL_IN_WORDS}",
         f"commit     {found.commit}",
         f"lies on    {standing_of(checkout, found.commit).on}",
-        f"built by   {found.run.builder}, by its own word",
+        f"built by   {one_line(found.run.builder)}, by its own word",
         signature_words(path.name for path in wheel.parent.glob(f"{wheel.name}*")),
         f"rebuild    scripts/wheel-builder {_again(wheel)}",
     ]
@@ -130,16 +135,29 @@ def facts_of(wheel: WheelFile, found: Provenance, checkout: Path) -> Facts:
     record = record_path(wheel.path)
     opened, platform = (open_windows, WINDOWS) if for_windows(wheel) else (open_subject, LINUX)
     tree = read_tree(checkout, found.commit, platform=platform)
+    devices = opened(wheel).devices
     return Facts(
         wheel=wheel,
-        archs=frozenset(device.code.arch for device in opened(wheel).devices),
+        archs=frozenset(device.code.arch for device in devices),
         sbom=sbom_check.find(wheel.files, wheel.dist_info).get(sbom.FILE, b""),
         record_name=record.name,
         record_sha256=sha256_file(record) if record.is_file() else "",
         record=_subject_of(record),
         tree=tree,
+        code=code_digests(devices),
+        remotes=read_remotes(checkout),
+        now=datetime.now(UTC),
         of_commit="" if tree else commit_problem(checkout, found.commit),
     )
+
+
+def code_digests(devices: Sequence[Device]) -> Mapping[str, str]:
+    """For each arch what ``code_digest`` is of the files that its code objects were; each has one kernel."""
+    files: dict[str, dict[str, str]] = {}
+    for device in devices:
+        name = "".join(fatbin.kernels(device.elf))
+        files.setdefault(device.code.arch, {})[f"{name}.hsaco"] = hashlib.sha256(device.code.data).hexdigest()
+    return {arch: key_of(found, length=64) for arch, found in files.items()}
 
 
 def _subject_of(record: Path) -> str:

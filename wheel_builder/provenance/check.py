@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from wheel_builder.audit import sbom as sbom_check
 from wheel_builder.audit.contents import BUILT, BUILT_FOR_WINDOWS, file_problems, metadata_problems
@@ -11,8 +12,10 @@ from wheel_builder.build.sbom import Materials, sbom_text
 from wheel_builder.build.shim import Shim, shim_of
 from wheel_builder.files.library import for_windows
 from wheel_builder.files.wheelfile import WheelFile
+from wheel_builder.matrix.model import PUBLIC
 from wheel_builder.provenance import provenance as p
 from wheel_builder.provenance.commit import NO_SOURCES, Recipe, Tree
+from wheel_builder.provenance.form import form_problems, image_problems, source_problem
 from wheel_builder.provenance.provenance import Provenance
 
 ALL_IN_WORDS = (
@@ -38,7 +41,8 @@ class Facts:
 
     ``sbom`` is empty without one, ``record_sha256`` is empty without a record, ``record`` is what the record
     says of the wheel's sha256, and ``tree`` None when nothing is concluded from the commit, with the reason
-    in ``of_commit``.
+    in ``of_commit``.  ``code`` has the digest of each arch's code objects, ``remotes`` the addresses that the
+    checkout is fetched from, and ``now`` is the time.
     """
 
     wheel: WheelFile
@@ -48,6 +52,9 @@ class Facts:
     record_sha256: str
     record: str
     tree: Tree | None
+    code: Mapping[str, str]
+    remotes: Collection[str]
+    now: datetime
     of_commit: str = ""
 
     @property
@@ -65,6 +72,7 @@ class Facts:
 
 def provenance_problems(found: Provenance, facts: Facts) -> Iterator[str]:
     """Every disagreement, in words."""
+    yield from form_problems(found, facts.code, facts.record_name, facts.now)
     yield from _file_problems(found, facts)
     yield from _record_problems(found, facts)
     if shim := shim_of(facts.wheel.path):
@@ -77,6 +85,9 @@ def provenance_problems(found: Provenance, facts: Facts) -> Iterator[str]:
 
 
 def _file_problems(found: Provenance, facts: Facts) -> Iterator[str]:
+    public = facts.tree.recipe.public if facts.tree and isinstance(facts.tree.recipe, Recipe) else ""
+    if found.selected == PUBLIC and found.rocm and public and found.rocm != public:
+        yield f"file: the statement says ROCm {found.rocm}, but the public wheel is built with {public}"
     problems = (
         *found.subject_problems(facts.name, facts.sha256),
         *statement_contradictions(found, facts.wheel, facts.archs),
@@ -172,6 +183,10 @@ def _source_problems(found: Provenance, facts: Facts) -> Iterator[str]:
         yield "recipe: the statement names no commit, so nobody can build the wheel again"
     elif facts.tree is None:
         yield f"recipe: {facts.of_commit}"
+    elif problem := source_problem(found, facts.remotes):
+        yield problem
+    if facts.tree is not None and isinstance(facts.tree.recipe, Recipe):
+        yield from image_problems(found, facts.tree.recipe)
 
 
 def _tree_problems(found: Provenance, tree: Tree) -> Iterator[str]:

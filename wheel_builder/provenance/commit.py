@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from wheel_builder.base.errors import AuditError, MatrixError, StoreError, WheelBuilderError
 from wheel_builder.base.process import run
@@ -36,11 +36,21 @@ FIRST_CONTENT = ("kernels", "LICENSE")
 FIRST_EPOCH = "wheel_builder/stages/wheel.py"
 
 
+class Base(NamedTuple):
+    """What an image is made from: a base that is pulled, or else made of a suite; and packages' names."""
+
+    ref: str
+    suite: str
+    packages: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a commit's sources say that they are built; ``llvm`` by ROCm version, digests are sha256.
 
-    ``requirements`` is the digest of the builder images' requirements file, ``zig`` the release that it pins.
+    ``requirements`` is the digest of the builder images' requirements file, ``pins`` its text, ``zig`` the
+    release that it pins.  ``bases`` has what images are made from by ROCm version, ``public`` the version
+    that the public wheel is built with.
     """
 
     flags: Mapping[str, Sequence[str]]
@@ -51,6 +61,9 @@ class Recipe:
     torch_headers_sha256: str
     requirements: str
     zig: str
+    bases: Mapping[str, Base] = field(default_factory=dict)
+    pins: str = ""
+    public: str = ""
 
 
 def _pinned(requirements: str, name: str) -> str:
@@ -164,6 +177,7 @@ def read_recipe(root: Path, source_date_epoch: str, platform: str = LINUX) -> Re
         message = f"{MATRIX}: no package, or no rows of rocm with version and llvm"
         raise ValueError(message) from error
     requirements = root / REQUIREMENTS
+    pins = requirements.read_text(encoding="utf-8")
     return Recipe(
         flags=read_flags(root, platform),
         llvm=llvm,
@@ -172,8 +186,16 @@ def read_recipe(root: Path, source_date_epoch: str, platform: str = LINUX) -> Re
         torch_headers=package["torch_headers"],
         torch_headers_sha256=package["torch_headers_sha256"],
         requirements=sha256_file(requirements),
-        zig=_pinned(requirements.read_text(encoding="utf-8"), "ziglang"),
+        zig=_pinned(pins, "ziglang"),
+        bases={row["version"]: _base(row) for row in matrix["rocm"]},
+        pins=pins,
+        public=str(matrix.get("public", {}).get("built_with", "")),
     )
+
+
+def _base(row: Mapping[str, Any]) -> Base:
+    names = (name.partition("=")[0] for suite in row.get("packages", {}).values() for name in suite)
+    return Base(str(row["base"]), str(row.get("suite", "")), tuple(names))
 
 
 def _digests(root: Path) -> tuple[str, str]:

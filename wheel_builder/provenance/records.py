@@ -15,7 +15,7 @@ the process, so these limit the list:
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX
 from wheel_builder.images.wheel_tests import TIERS
 from wheel_builder.matrix.model import Public
 from wheel_builder.provenance.provenance import parse_provenance
-from wheel_builder.provenance.verification import Verification, read_verification
+from wheel_builder.provenance.verification import EMULATED, Verification, read_verification
 
 SUFFIX = ATTACHMENTS["verification"]
 PROVENANCE_SUFFIX = ATTACHMENTS["provenance"]
@@ -41,16 +41,18 @@ VERIFY_FIRST = (
 class Demand:
     """What the record of a wheel has to say before it is published.
 
-    It has to pass for each of ``archs``; ``others`` of the wheel's archs need not have been executed. Where
-    ``how`` is given, these are the only words for what was executed, ``not_executed`` those for what was
-    not, and no further arch may be named. ``serves`` are the ROCm versions that it may name.
+    It has to pass for each of ``archs``; ``others`` of the wheel's archs need not have been executed; no
+    further arch may be named. ``how`` are the only words for what was executed, ``not_executed`` those for
+    what was not. It counts launches of all of ``kernels``, the wheel's own by arch, and of no others.
+    ``serves`` are the ROCm versions that it may name.
     """
 
     archs: Collection[str]
     serves: Collection[str] = ()
     others: Collection[str] = ()
-    how: str = ""
+    how: str = EMULATED
     not_executed: str = ""
+    kernels: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 def record_path(wheel: Path) -> Path:
@@ -171,8 +173,8 @@ def record_problems(wheel: Path, demand: Demand) -> Iterator[str]:
     yield from (f"{wheel.name}: {one}" for arch in demand.archs for one in arch_problems(arch, record))
     yield from (f"{wheel.name}: {one}" for arch in demand.others for one in _other_problems(arch, record))
     yield from (f"{wheel.name}: {one}" for one in _tier_problems(record))
-    if demand.how:
-        yield from (f"{path.name}: {problem}" for problem in _word_problems(record, demand))
+    yield from (f"{path.name}: {problem}" for problem in _word_problems(record, demand))
+    yield from (f"{path.name}: {problem}" for problem in _launch_problems(record, demand))
 
 
 def arch_problems(arch: str, record: Verification) -> list[str]:
@@ -210,6 +212,20 @@ def _word_problems(record: Verification, demand: Demand) -> Iterator[str]:
     for arch, shown in record.archs.items():
         expected = demand.how if shown.passed else demand.not_executed
         if arch not in known:
-            yield f"it is about {visible(arch)}, whose code the wheel has not; expected {', '.join(known)}"
-        elif shown.numerics != expected:
+            expected = ", ".join(known) or "none"
+            yield f"it is about {visible(arch)}, whose code the wheel has not; expected {expected}"
+        elif expected and shown.numerics != expected:  # without words for it, it did not pass
             yield f"{arch}: it says {visible(shown.numerics)!r}, expected {expected!r}"
+
+
+def _launch_problems(record: Verification, demand: Demand) -> Iterator[str]:
+    """Kernels that a record counts and the wheel has not, or the other way round."""
+    for arch, shown in record.archs.items():
+        own = set(demand.kernels.get(arch, ()))
+        if not own or not shown.passed:
+            continue
+        for what, counted in (("launches", shown.launches), ("instances", shown.instances)):
+            if strange := sorted(counted.keys() - own):
+                yield f"{arch}: {what} has {visible(strange[0])}, which the wheel has not for that arch"
+        if missing := sorted(name for name in own if not shown.launches.get(name)):
+            yield f"{arch}: {missing[0]} was never launched; expected all {len(own)} kernels of the wheel"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.pes import DATA, EXECUTE, IMPORTS, READ, WRITE, Dll
+from tests.pes import CODE, DATA, EXECUTE, IMPORTS, READ, WRITE, Dll
 from tests.wheels import (
     ARCHS,
     BASE_VERSION,
@@ -38,7 +38,7 @@ def dll(code=None, **changes):
     """A DLL with device code, and the functions that return where its bundles are."""
     code = fatbin() if code is None else code
     functions = functions_of(code, FATBIN_AT + len(code), FATBIN_AT)
-    sections = ((".hip_fat", code, DATA | READ), (".fa_bund", functions, READ | EXECUTE))
+    sections = ((".hip_fat", code, DATA | READ), (".fa_bund", functions, CODE | READ | EXECUTE))
     return Dll(extra=sections, **changes).data
 
 
@@ -113,7 +113,7 @@ def test_what_the_library_may_not_be(tmp_path, library, words):
 def test_bundles_that_the_code_does_not_use(tmp_path):
     """With the section elsewhere than the code looks, what is read is not what is launched."""
     moved = functions_of(fatbin(), FATBIN_AT + len(fatbin()) + 4096, FATBIN_AT)
-    code = ((".hip_fat", fatbin(), DATA | READ), (".fa_bund", moved, READ | EXECUTE))
+    code = ((".hip_fat", fatbin(), DATA | READ), (".fa_bund", moved, CODE | READ | EXECUTE))
     [problem] = problems(tmp_path, files(Dll(extra=code).data))
     assert problem.startswith("bundles-used: found no code of the library takes the address of 0x")
 
@@ -134,7 +134,7 @@ def test_a_renamed_wheel_for_linux(tmp_path):
 def test_device_code_that_may_be_written(tmp_path):
     code = fatbin()
     functions = functions_of(code, FATBIN_AT + len(code), FATBIN_AT)
-    sections = ((".hip_fat", code, DATA | READ | WRITE), (".fa_bund", functions, READ | EXECUTE))
+    sections = ((".hip_fat", code, DATA | READ | WRITE), (".fa_bund", functions, CODE | READ | EXECUTE))
     [problem] = problems(tmp_path, files(Dll(extra=sections).data))
     assert "expected device code to be only read" in problem
 

@@ -34,7 +34,7 @@ def test_the_family_holds_until_another_is_named(text, names):
 
 def test_gpus_with_and_without_kernels_have_names():
     products = known_products()
-    assert products["gfx908"] == Product("gfx908", "Instinct MI100", "Arcturus")
+    assert products["gfx908"] == Product("gfx908", "Instinct MI100", "Arcturus", units=(120,))
     assert products["gfx906"].devices == "Instinct MI50, MI60, Radeon VII, PRO VII"
     assert "gfx906" not in known_archs()
     assert set(known_archs()) < set(products)
@@ -72,6 +72,11 @@ def test_a_target_for_several_gpus_has_no_names():
             '"Arcturus"',
             '"Arcturus, gfx1201"',
             "gpus.toml: gfx908: code_names: 'gfx1201' is a gfx name and no name of a GPU; give",
+        ),
+        (
+            "units = [120]",
+            "units = [120, 1]",
+            "gpus.toml: gfx908: units has 2 numbers for 1 devices",
         ),
         ("[gfx906]", "[MI50]", "gpus.toml: 'MI50' is not a gfx name such as gfx1100"),
     ],

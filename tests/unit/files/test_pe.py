@@ -11,7 +11,7 @@ from wheel_builder.base.errors import PeError
 from wheel_builder.files.pe import read_pe
 
 EXPORTS = ("fa_gpus", "fa_limits")
-GOOD = Dll(exports=EXPORTS).data
+GOOD = Dll(exports=EXPORTS, bare=True).data
 # Where numbers of the headers are.
 COUNT, SYMBOLS, OPTIONAL_BYTES = PE_AT + 6, PE_AT + 16, PE_AT + 20
 FILE_ALIGNMENT, IMAGE_BYTES, HEADER_BYTES = OPTIONAL_AT + 36, OPTIONAL_AT + 56, OPTIONAL_AT + 60
@@ -44,7 +44,7 @@ def test_a_dll_is_read():
 
 
 def test_a_section_without_bytes_in_the_file_is_only_memory():
-    data = Dll(extra=((".bss", b"\0" * 8, DATA | READ), (".hip_fat", b"x", DATA | READ))).data
+    data = Dll(extra=((".bss", b"\0" * 8, DATA | READ), (".hip_fat", b"x", DATA | READ)), bare=True).data
     bss = SECTIONS_AT + 80
     for at, value in ((16, 0), (20, 0)):
         data = changed(data, bss + at, "<I", value)

@@ -3,14 +3,17 @@
 import copy
 import hashlib
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import CHECKOUT
-from tests.wheels import ARCHS, GOOD_LIBRARY, KERNELS, VERSION, good_files, write_wheel
+from tests.wheels import ARCHS, GOOD_LIBRARY, KERNELS, VERSION, good_files, write_statement, write_wheel
+from wheel_builder.base.archs import known_gpus, known_products
 from wheel_builder.base.errors import MatrixError, PublishError
+from wheel_builder.base.products import device_names
 from wheel_builder.cli.commands import report as command
 from wheel_builder.cli.main import main
 from wheel_builder.emulator.rule import LSE_RELATIVE
@@ -18,8 +21,11 @@ from wheel_builder.index.finder.data import make_finder
 from wheel_builder.index.finder.page import html_page
 from wheel_builder.index.hardware import add_report
 from wheel_builder.matrix.catalogue import catalogue_of
+from wheel_builder.matrix.gpus import device_problem, units_problem
 from wheel_builder.matrix.hardware import FOLDER, MOST_BYTES, MOST_LSE, read_reports
 from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.provenance.provenance import LOCAL, RunDetails
+from wheel_builder.provenance.records import provenance_path
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 NAME = "A Maintainer <maintainer@localhost>"
@@ -36,21 +42,29 @@ REPORT = {
     "complete": True, "seconds": 40.5, "kernels": dict.fromkeys(KERNELS, KERNEL),
 }  # fmt: skip
 
-GPUS = catalogue_of(load_matrix(CHECKOUT / "matrix.yaml")).gpus
+CATALOGUE = catalogue_of(load_matrix(CHECKOUT / "matrix.yaml"))
+BUILT = RunDetails(LOCAL, "2026-11-19T10:00:00Z")
 # The wheel's suite has 20 calls of each kernel.
 SUITE = {arch: {name: list(range(20)) for name in KERNELS} for arch in ARCHS}
 WITH_CALLS = good_files() | {"flash_attn_rocm/_suite/corpus.json": json.dumps(SUITE).encode()}
 
 
+def stated_wheel(folder, files=WITH_CALLS):
+    """A wheel with the statement that says when it was built."""
+    wheel = write_wheel(folder, files)
+    write_statement(wheel, run=BUILT)
+    return wheel
+
+
 @pytest.fixture
 def add(tmp_path):
     """Offers a report, a value or its text, to a tree of its own beside one wheel."""
-    wheel = write_wheel(tmp_path, WITH_CALLS)
+    wheel = stated_wheel(tmp_path)
 
     def offer(report, *, name=NAME, wheels=(wheel,)):
         file = tmp_path / "selftest.json"
         file.write_bytes(report if isinstance(report, bytes) else json.dumps(report).encode())
-        return add_report(file, wheels, tmp_path / "tree", gpus=GPUS, signed_off_by=name, now=NOW)
+        return add_report(file, wheels, tmp_path / "tree", catalogue=CATALOGUE, signed_off_by=name, now=NOW)
 
     return offer
 
@@ -191,18 +205,184 @@ def test_what_is_wrong_is_refused_in_words_and_nothing_is_written(add, tmp_path,
     assert not (tmp_path / "tree").exists()
 
 
+# Each of these was taken.
+LIES = {
+    **{
+        f"torch +{label}": (changed(torch=f"2.13.0+{label}"), f"torch: +{label} is no build for ROCm")
+        for label in ("cpu", "cu128", "xpu", "certified", "best.of.all")
+    },
+    "torch of long ago": (changed(torch="2.1.0", torch_build="ROCm 5.6.31"), "torch: expected 2.10 or newer"),
+    "torch 0": (changed(torch="0.1"), "torch: expected 2.10 or newer, without which the wheel does not"),
+    "no torch": (changed(torch="banana"), "torch: expected a version of PyTorch such as 2.13.0+rocm7.2, "),
+    "torch and more": (changed(torch="2.13.0 (certified by AMD)"), "torch: expected a version of PyTorch"),
+    "ROCm of another build": (
+        changed(torch="2.13.0+rocm6.4"), "torch: it is built for ROCm 6.4, and torch_build says ROCm",
+    ),
+    **{
+        f"build {build}": (changed(torch_build=build), "torch_build: expected a build such as")
+        for build in ("CPU", "CUDA 12.8", "ROCm", "banana", "ROCm 7.2.53210, certified by AMD", "ROCm seven")
+    },
+    "Python 2": (changed(python="2.7.18"), "python: expected a version such as 3.11.2, found '2.7.18'"),
+    "Python 4": (changed(python="4.0.0"), "python: expected a version such as 3.11.2, found '4.0.0'"),
+    "an old Python": (changed(python="3.9.19"), "python: expected >=3.10, as the wheel asks for, found 3.9"),
+    "no Python": (changed(python="snake"), "python: expected a version such as 3.11.2, found 'snake'"),
+    "Windows with the library for Linux": (changed(os="Windows 11"), "os: the wheel is for Linux, found "),
+    "no error anywhere": (
+        changed(kernels={name: {**KERNEL, "worst_error": 0.0} for name in KERNELS}),
+        "kernels: not one has any error, expected those of rounding to 16 bits",
+    ),
+    "no time": (kernel(median_ms=0.0), "median_ms: expected more than 0, as a call takes time"),
+    "before the wheel": (
+        changed(time="2026-11-18T10:00:00+00:00"), "began before its wheel was there",
+    ),
+    "it began before the wheel": (
+        changed(time="2026-11-19T10:00:30+00:00"), "time: a run of 40.5 s that ended at 2026-11-19T10:0",
+    ),
+    "in another zone": (
+        changed(time="2026-11-19T11:59:00+02:00"), "began before its wheel was there",
+    ),
+    "two GPUs": (
+        changed(device="AMD Radeon RX 6800 XT, RX 6900 XT", compute_units=80),
+        "device: expected the name of one GPU, found Radeon RX 6800 XT, Radeon RX 6900 XT",
+    ),
+    "one GPU twice": (
+        changed(device="Radeon RX 6800 XT Radeon RX 6800 XT"), "device: expected the name of one GPU, found",
+    ),
+    "another GPU too": (
+        changed(device="AMD Radeon RX 6800 XT / RX 7600"), "device: expected the name of one GPU, found",
+    ),
+    **{
+        f"a name and {words}": (
+            changed(device=f"AMD Radeon RX 6800 XT{words}"),
+            "device: expected the name of a GPU, found ",
+        )
+        for words in (" - best GPU, buy now", " (certified)", " https://a.invalid", " \u5927", " 2 PFLOPS")
+    },
+    "words for a GPU": (
+        changed(device="AMD Radeon Graphics, certified by AMD"), "device: unknown GPU 'AMD Radeon",
+    ),
+    "compute units of another product": (
+        changed(compute_units=60), "compute_units: Radeon RX 6800 XT has 72 by kernels/archs/gpus.toml, fou",
+    ),
+    "half of its compute units": (changed(compute_units=36), "compute_units: Radeon RX 6800 XT has 72 by"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("report", "words"), LIES.values(), ids=LIES)
+def test_a_report_that_no_machine_writes_is_refused(add, tmp_path, report, words):
+    with pytest.raises(PublishError) as caught:
+        add(report)
+    assert any(words in problem for problem in caught.value.problems), caught.value.problems
+    assert not (tmp_path / "tree").exists()
+
+
+TRUE = {
+    "torch of AMD": {"torch": "2.10.0+rocm7.2.1.lw.git1a2b3c4d", "torch_build": "ROCm 7.2.53210-3f0d2a1f"},
+    "torch of TheRock": {"torch": "2.11.0a0+rocm7.12.0a20260501", "torch_build": "ROCm 7.12.60610-abc"},
+    "torch of its SDK": {"torch": "2.10.0+rocmsdk20260301", "torch_build": "ROCm 7.2.53210"},
+    "torch compiled at home": {"torch": "2.12.0a0+git1a2b3c4", "torch_build": "ROCm 6.4.43482-0f2d60242"},
+    "torch of a distribution": {"torch": "2.13.0"},
+    "a newer Python": {"python": "3.14.0rc2"},
+    "a Python compiled at home": {"python": "3.13.1+"},
+    "another system": {"os": "Arch Linux"},
+    "a driver that is a part of Linux": {"driver": "amdgpu of Linux 6.17.1-arch1-1"},
+    "no driver known": {"driver": ""},
+    "it began as the wheel was there": {"time": "2026-11-19T10:00:41+00:00"},
+}
+
+
+@pytest.mark.parametrize("values", TRUE.values(), ids=TRUE)
+def test_a_report_that_a_machine_can_write_is_taken(add, values):
+    assert add(changed(**values)).is_file()
+
+
+def test_a_gpu_has_the_compute_units_of_its_product_or_of_a_part_of_its_dies():
+    """An MI300X may be eight devices; an RX 7900 XTX with half of its units is none."""
+    products = known_products()
+    for device, good, bad in (
+        ("AMD Radeon RX 7900 XTX", (96,), (48, 84, 1)),
+        ("AMD Radeon RX 7900 XT", (84,), (96,)),
+        ("AMD Instinct MI250X / MI250", (104, 110), (103,)),
+        ("AMD Radeon RX 6750 GRE", (36, 40), ()),  # there are two of that name
+        ("AMD Radeon Graphics", (2, 12, 96), ()),
+    ):
+        found = {units: units_problem(device, units, products, 0) for units in (*good, *bad)}
+        assert [units for units, problem in found.items() if problem] == [*bad]
+    parts = [
+        units for units in range(1, 305) if not units_problem("AMD Instinct MI300X", units, products, 38)
+    ]
+    assert parts == [38, 76, 152, 304]
+
+
+def test_gpus_of_one_chip_may_share_a_name(add):
+    """What AMD's driver writes where it cannot tell two of them apart."""
+    assert device_problem("AMD Instinct MI250X / MI250", "gfx90a", CATALOGUE.gpus) == ""
+    assert device_problem("AMD Instinct MI300X OAM", "gfx942", CATALOGUE.gpus) == ""
+
+
+@pytest.mark.parametrize("product", [name for gpu in CATALOGUE.gpus for name in gpu.devices if gpu.code])
+def test_the_name_of_every_product_is_taken(product):
+    [gpu] = [gpu for gpu in CATALOGUE.gpus if product in gpu.devices]
+    assert device_problem(f"AMD {product}", gpu.arch, CATALOGUE.gpus) == ""
+
+
+def test_every_product_with_kernels_has_its_compute_units():
+    for name, gpu in known_gpus().items():
+        if name in known_products():
+            units = known_products()[name].units
+            assert max(units) == gpu.compute_units, name
+            assert len(units) == len(device_names(known_products()[name].devices))
+
+
+def test_a_run_is_counted_once(add, tmp_path):
+    """Its report was taken again with another time, another maintainer or another number."""
+    first = add(REPORT)
+    for report, name in (
+        (REPORT, NAME),
+        (REPORT, "Another <another@localhost>"),
+        (changed(time="2026-11-20T12:00:00+00:00", seconds=41.5), NAME),
+        (kernel(median_ms=0.6), NAME),
+    ):
+        with pytest.raises(PublishError, match=f"its run is in the tree already: {first.name}"):
+            add(report, name=name)
+    assert [*first.parent.iterdir()] == [first]
+    copy = first.with_name("z.json")
+    copy.write_text(first.read_text().replace("A Maintainer", "Another"))
+    with pytest.raises(MatrixError) as caught:
+        read_reports(tmp_path / "tree")
+    assert caught.value.problems == (f"z.json: its run is in the tree already: {first.name}",)
+
+
+def test_a_report_is_taken_only_of_a_wheel_that_says_when_it_was_built(add, tmp_path):
+    (tmp_path / "other").mkdir()
+    wheel = stated_wheel(tmp_path / "other")
+    statement = provenance_path(wheel)
+    statement.write_text(statement.read_text().replace("T10:00:00Z", "T10:00:00"))
+    with pytest.raises(PublishError, match="has no zone"):
+        add(REPORT, wheels=[wheel])
+    statement.unlink()
+    with pytest.raises(PublishError, match=f"time: no statement beside {re.escape(wheel.name)} says when"):
+        add(REPORT, wheels=[wheel])
+
+
 @pytest.mark.parametrize(
-    "device", ["AMD Radeon RX 6800 XT", "Radeon RX 6800", "AMD Radeon Graphics", "AMD Radeon(TM) Graphics"]
+    ("device", "units"),
+    [
+        ("AMD Radeon RX 6800 XT", 72),
+        ("Radeon RX 6800", 60),
+        ("AMD Radeon Graphics", 72),
+        ("AMD Radeon(TM) Graphics", 72),
+    ],
 )
-def test_names_that_a_driver_may_give_a_gpu(add, device):
+def test_names_that_a_driver_may_give_a_gpu(add, device, units):
     """The last two stand where the driver does not know the product."""
-    assert add(changed(device=device)).is_file()
+    assert add(changed(device=device, compute_units=units)).is_file()
 
 
 def test_a_wheel_without_its_suite_has_no_reports(add, tmp_path):
     (tmp_path / "other").mkdir()
     with pytest.raises(PublishError) as caught:
-        add(REPORT, wheels=[write_wheel(tmp_path / "other")])
+        add(REPORT, wheels=[stated_wheel(tmp_path / "other", good_files())])
     assert "kernels: the wheel has no calls for gfx1030 in flash_attn_rocm/_suite/corpus.json" in str(
         caught.value
     )
@@ -211,7 +391,8 @@ def test_a_wheel_without_its_suite_has_no_reports(add, tmp_path):
 def sharing(tmp_path, **archs):
     suite = json.dumps({**SUITE, **archs}).encode()
     (tmp_path / "other").mkdir()
-    return [write_wheel(tmp_path / "other", WITH_CALLS | {"flash_attn_rocm/_suite/corpus.json": suite})]
+    files = WITH_CALLS | {"flash_attn_rocm/_suite/corpus.json": suite}
+    return [stated_wheel(tmp_path / "other", files)]
 
 
 def test_an_arch_can_share_the_calls_of_another_one(add, tmp_path):
@@ -262,7 +443,7 @@ def test_a_damaged_report_in_the_tree_is_named(add, tmp_path, edit):
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):
-    wheel = write_wheel(tmp_path, WITH_CALLS)
+    wheel = stated_wheel(tmp_path)
     (tmp_path / "matrix.yaml").symlink_to(CHECKOUT / "matrix.yaml")
     file = tmp_path / "selftest.json"
     file.write_text(json.dumps(REPORT))

@@ -86,7 +86,7 @@ def test_it_is_published_with_its_record_and_statement(windows, matrix, root, ch
         assert published.with_name(path.name).read_bytes() == path.read_bytes()
     record = entries(root)[NAME]
     assert record.serves == ()
-    assert record.verified["gfx1100"] == (f"{HOW}; 1 launches of 1 kernels compared with float64, no finding")
+    assert record.verified["gfx1100"] == (f"{HOW}; 2 launches of 2 kernels compared with float64, no finding")
     assert record.verified["gfx1030"] == NOT_EXECUTED
     assert verify_index(root) == ()
     assert "the commit's sources and their flags" in verify_provenance(windows, checkout[0])

@@ -1,6 +1,7 @@
 """Any statement, SBOM or record gets an answer in words, never a traceback."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -49,6 +50,7 @@ def facts(wheel_file, document):
     return Facts(
         wheel=wheel_file, archs=frozenset(),
         sbom=document, record_name="r", record_sha256="1", record="2", tree=TREE,
+        code={}, remotes=("https://forge.invalid/o/r",), now=datetime.now(UTC),
     )  # fmt: skip
 
 

@@ -1,25 +1,40 @@
 """Statements: their form, what they rest on, and every disagreement with the wheel in words."""
 
+import hashlib
 import json
+import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from tests.catalogues import CATALOGUE
+from tests.checkouts import GIT, commit_all
 from tests.conftest import CHECKOUT
 from tests.documents import changed, places
-from tests.wheels import ARCHS, DIST_INFO, MATERIALS, PRODUCT, ROCM, VERSION, good_files, write_wheel
+from tests.wheels import (
+    ARCHS,
+    DIST_INFO,
+    KERNELS,
+    MATERIALS,
+    PRODUCT,
+    ROCM,
+    VERSION,
+    code_object,
+    good_files,
+    write_wheel,
+)
 from wheel_builder.base.errors import ProvenanceError
 from wheel_builder.base.store import Artifact, sha256_file
+from wheel_builder.base.words import one_line
 from wheel_builder.build.sbom import sbom, sbom_text
-from wheel_builder.build.source import Source, changed_files, read_flags, remote_uri
+from wheel_builder.build.source import Source, changed_files, read_flags, read_remotes, remote_uri
 from wheel_builder.files.wheelfile import read_wheel
 from wheel_builder.index.publish import publish
 from wheel_builder.matrix.model import Job, Package, Rocm
 from wheel_builder.provenance.attest import facts_of, refresh_provenance, verify_provenance, write_provenance
 from wheel_builder.provenance.check import provenance_problems, signature_words
-from wheel_builder.provenance.commit import Recipe, Tree
+from wheel_builder.provenance.commit import Base, Recipe, Tree
 from wheel_builder.provenance.provenance import (
     LOCAL,
     PREDICATE,
@@ -40,7 +55,8 @@ RECIPE = Recipe(
     flags=SOURCE.flags, llvm={ROCM: "/usr/lib/llvm-22/bin", "6.4": "/usr/lib/llvm-21/bin"},
     platform_tag="manylinux_2_28_x86_64", source_date_epoch=SOURCE.source_date_epoch,
     torch_headers=MATERIALS.torch, torch_headers_sha256=MATERIALS.torch_sha256, requirements="9" * 64,
-    zig=MATERIALS.zig,
+    zig=MATERIALS.zig, bases={ROCM: Base("debian:sid-slim", "sid", ("clang-22", "hipcc"))},
+    pins=f"ziglang=={MATERIALS.zig} \\\n    --hash=sha256:0\n", public="6.4",
 )  # fmt: skip
 TREE = Tree(content=MATERIALS.sources, sources="4" * 64, recipe=RECIPE, product=PRODUCT)
 PACKAGE = Package("2.10", MATERIALS.torch, MATERIALS.torch_sha256, "manylinux_2_28_x86_64", 12)
@@ -54,7 +70,9 @@ IMAGE = Artifact(
             "ref": "builder:7.2", "image_id": f"sha256:{'1' * 64}", "os": MATERIALS.system,
             "packages": dict(MATERIALS.packages), "python_packages": {"ziglang": MATERIALS.zig},
             "libcxx": MATERIALS.libcxx,
-            "base": {"ref": "base:sid", "image_id": f"sha256:{'2' * 64}", "origin": "mmdebstrap"},
+            "base": {
+                "ref": "flash-attn-rocm-base:sid", "image_id": f"sha256:{'2' * 64}", "origin": "mmdebstrap",
+            },
         },
     },
     reused=True,
@@ -62,7 +80,9 @@ IMAGE = Artifact(
 
 
 def code(arch, seconds=1.0):
-    files = {"fa_fwd_fp16_d64.hsaco": "3" * 64, "resources.json": str(seconds)}
+    objects = {f"{name}.hsaco": code_object(arch, [name]) for name in KERNELS}
+    files = {name: hashlib.sha256(data).hexdigest() for name, data in objects.items()}
+    files["resources.json"] = str(seconds)
     return Artifact(None, {"key": arch, "files": files, "facts": {"arch": arch}}, reused=True)
 
 
@@ -94,7 +114,8 @@ def written(wheel, made):
 
 def problems(wheel, found, **changes):
     facts = facts_of(read_wheel(wheel, max_mib=64), found, CHECKOUT)
-    return list(provenance_problems(found, replace(facts, **{"tree": TREE, **changes})))
+    known = {"tree": TREE, "remotes": ("git@forge.invalid:o/r.git",)}
+    return list(provenance_problems(found, replace(facts, **known | changes)))
 
 
 def test_a_statement_has_the_form_of_in_toto_and_slsa(wheel, made):
@@ -239,6 +260,217 @@ def test_each_disagreement_is_told(wheel, written, edit, words):
     assert any(problem.startswith(words) for problem in problems(wheel, edit(written)))
 
 
+def with_resource(found, name, **changes):
+    """With other fields of a dependency or byproduct; ``said`` are annotations."""
+    said = changes.pop("said", {})
+
+    def edited(one):
+        if one.name != name:
+            return one
+        data = one.model_dump(exclude_unset=True)
+        data["annotations"] = {**data.get("annotations", {}), **said}
+        return Resource.model_validate({**data, **changes})
+
+    parts = {part: tuple(map(edited, getattr(found, part))) for part in ("dependencies", "byproducts")}
+    return replace(found, **parts)
+
+
+def in_ci(found, *, uri="git+https://forge.invalid/o/r", builder=None, invocation=None):
+    """The statement of a workflow's run."""
+    here = "https://forge.invalid/o/r"
+    run = RunDetails(
+        builder or f"{here}/.github/workflows/release.yml@refs/tags/v0.1.0", "2026-11-21T10:00:00Z",
+        invocation if invocation is not None else f"{here}/actions/runs/7/attempts/1",
+    )  # fmt: skip
+    return replace(with_resource(found, "source", uri=uri), run=run)
+
+
+def finished(found, time):
+    return replace(found, run=replace(found.run, finished=time))
+
+
+EVIL = "https://evil.invalid/o/r"
+# Each of these agreed.
+LIES = {
+    "an arch twice": (
+        lambda s: replace(s, archs=(*s.archs, s.archs[0])), "file: the statement names an arch twice: gfx",
+    ),
+    "device code of another build": (
+        lambda s: with_resource(s, "device-code-gfx942", digest={"sha256": "0" * 64}),
+        f"file: it says device code of gfx942 with sha256 {'0' * 64}, but the wheel's has ",
+    ),
+    "device code of two archs exchanged": (
+        lambda s: with_resource(s, "device-code-gfx908", digest=s.byproduct("device-code-gfx942").digest),
+        "file: it says device code of gfx908 with sha256 ",
+    ),
+    "no device code": (
+        lambda s: replace(s, byproducts=tuple(b for b in s.byproducts if "gfx942" not in b.name)),
+        "recipe: it lacks the byproduct device-code-gfx942",
+    ),
+    "device code of one arch more": (
+        lambda s: replace(
+            s, byproducts=(*s.byproducts, Resource(name="device-code-gfx1201", digest={"sha256": "0" * 64}))
+        ),
+        "recipe: it has the byproduct device-code-gfx1201; expected device-code-gfx",
+    ),
+    "a certificate": (
+        lambda s: replace(s, byproducts=(*s.byproducts, Resource(name="certified by AMD", uri=EVIL))),
+        "recipe: it has the byproduct certified by AMD; expected ",
+    ),
+    "no manifest": (
+        lambda s: replace(s, byproducts=tuple(b for b in s.byproducts if b.name != "wheel-manifest")),
+        "recipe: it lacks the byproduct wheel-manifest",
+    ),
+    "words for a digest": (
+        lambda s: with_resource(s, "wheel-manifest", digest={"sha256": "certified by AMD"}),
+        "recipe: wheel-manifest: it has the digest sha256 certified by AMD; expected sha256",
+    ),
+    "a digest of another kind": (
+        lambda s: with_resource(s, "builder-image", digest={"sha256": "1" * 64, "md5": "0"}),
+        "recipe: builder-image: it has the digest md5 0; expected sha256",
+    ),
+    "an image without digest": (
+        lambda s: with_resource(s, "builder-image", digest={}), "recipe: builder-image: it has no sha256",
+    ),
+    "another base": (
+        lambda s: with_resource(s, "base-image", said={"ref": "evil:latest"}),
+        "recipe: it says base evil:latest (mmdebstrap), expected debian:sid-slim (pulled) or",
+    ),
+    "a base from elsewhere": (
+        lambda s: with_resource(s, "base-image", said={"origin": "AMD"}),
+        "recipe: it says base flash-attn-rocm-base:sid (AMD), expected debian:sid-slim (pulled) or ",
+    ),
+    "no base": (
+        lambda s: replace(s, dependencies=tuple(d for d in s.dependencies if d.name != "base-image")),
+        "recipe: it lacks the dependency base-image",
+    ),
+    "a base with packages": (
+        lambda s: with_resource(s, "base-image", said={"packages": {"evil": "1"}}),
+        "recipe: base-image: it says packages; expected origin, ref",
+    ),
+    "words for an image": (
+        lambda s: with_resource(s, "builder-image", said={"ref": "certified by AMD"}),
+        "recipe: it says image certified by AMD, expected the name of one",
+    ),
+    "an image without a package of the matrix": (
+        lambda s: with_resource(s, "builder-image", said={"packages": {"bash": "1"}}),
+        "recipe: its image has no clang-22, which its commit installs for ROCm 7.2",
+    ),
+    "another tool for Python": (
+        lambda s: with_resource(s, "builder-image", said={"python_packages": {"evil": "1"}}),
+        "recipe: its image has evil 1 for Python, but its commit pins none",
+    ),
+    "a dependency more": (
+        lambda s: replace(s, dependencies=(*s.dependencies, Resource(name="secret sauce", uri=EVIL))),
+        "recipe: it has the dependency secret sauce; expected source, ",
+    ),
+    "an address for sources": (
+        lambda s: with_resource(s, "source-tree", uri=EVIL),
+        f"recipe: source-tree: it has the address {EVIL}; expected none",
+    ),
+    "a digest of zig": (
+        lambda s: with_resource(s, "ziglang", digest={"sha256": "0" * 64}),
+        "recipe: ziglang: it has the digest sha256 0000",
+    ),
+    "an annotation of zig": (
+        lambda s: with_resource(s, "ziglang", said={"os": "Windows"}), "recipe: ziglang: it says os;",
+    ),
+    "a source with a digest more": (
+        lambda s: with_resource(s, "source", digest={**s.dependency("source").digest, "sha256": "0" * 64}),
+        "recipe: source: it has the digest sha256 0000",
+    ),
+    "a source with a system": (
+        lambda s: with_resource(s, "source", said={"os": "certified"}), "recipe: source: it says os;",
+    ),
+    "another source": (
+        lambda s: with_resource(s, "source", uri=f"git+{EVIL}"),
+        f"recipe: it says source git+{EVIL}, but this checkout's remotes are forge.invalid/o/r",
+    ),
+    "another source on the same host": (
+        lambda s: with_resource(s, "source", uri="git+https://forge.invalid/o/evil"),
+        "recipe: it says source git+https://forge.invalid/o/evil, but this checkout's remotes are ",
+    ),
+    "no address": (
+        lambda s: with_resource(s, "source", uri="certified by AMD"), "recipe: it says source certified by A",
+    ),
+    "no host": (
+        lambda s: with_resource(s, "source", uri="git+https://[o/r"), "recipe: it says source git+https://[o/",
+    ),
+    **{
+        f"finished {time!r}": (lambda s, t=time: finished(s, t), f"run: it was finished at {words}")
+        for time, words in (
+            ("yesterday", "yesterday; expected a time such as 2026-11-21T10:00:00Z"), ("", "''; expe"),
+            ("1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z; expected a time since 2026-11-16 in the past"),
+            ("2999-01-01T00:00:00Z", "2999-01-01T00:00:00Z; expected a time since 2026-11-16 in the past"),
+            ("2026-11-21T10:00:00", "2026-11-21T10:00:00; expected a time such as"),
+            ("2026-11-21T10:00:00Z\n", "'2026-11-21T10:00:00Z\\n'; expected a time such as"),
+        )
+    },
+    "a builder in words": (
+        lambda s: replace(s, run=replace(s.run, builder="AMD")), "run: its builder is AMD; expected urn",
+    ),
+    "a builder of two lines": (
+        lambda s: replace(s, run=replace(s.run, builder="AMD\ncertified \x1b[2J")),
+        "run: its builder is 'AMD\\ncertified \\x1b[2J'; expected urn:",
+    ),
+    "a run of a machine of its user": (
+        lambda s: replace(s, run=replace(s.run, invocation=EVIL)), f"run: {EVIL} is no run of a ma",
+    ),
+    "a workflow of another repository": (
+        lambda s: in_ci(s, builder=f"{EVIL}/.github/workflows/release.yml@refs/tags/v1"),
+        "run: its run is https://forge.invalid/o/r/actions/runs/7/attempts/1; expected one of https://evil.",
+    ),
+    "a workflow of another source": (
+        lambda s: in_ci(
+            s, builder=f"{EVIL}/.github/workflows/r.yml@refs/tags/v1",
+            invocation=f"{EVIL}/actions/runs/7/attempts/1",
+        ),
+        f"run: its builder is a workflow of {EVIL}; expected one of its source, git+https:",
+    ),
+    "a workflow without a run": (lambda s: in_ci(s, invocation=""), "run: its run is ''; expected one of"),
+    "a workflow of no source": (
+        lambda s: in_ci(s, uri=""), "run: its builder is a workflow of https://forge.invalid/o/r; expect",
+    ),
+    "a workflow of no ref": (
+        lambda s: in_ci(s, builder="https://forge.invalid/o/r/.github/workflows/release.yml"),
+        "run: its builder is https://forge.invalid/o/r/.github/workflows/release.yml; expected urn:",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("edit", "words"), LIES.values(), ids=LIES)
+def test_each_lie_in_a_statement_is_told(wheel, written, edit, words):
+    found = problems(wheel, edit(written))
+    assert any(problem.startswith(words) for problem in found), found
+
+
+@pytest.mark.parametrize("remote", ["https://forge.invalid/o/r", "ssh://git@forge.invalid:22/o/r.git"])
+def test_a_statement_of_ci_agrees_whatever_the_checkout_is_fetched_by(wheel, written, remote):
+    assert problems(wheel, in_ci(written), remotes=(remote, "/home/somebody/r")) == []
+
+
+def test_the_public_wheel_is_built_with_what_its_commit_says(wheel, written):
+    """The version of its compiler was nobody's business."""
+    found = problems(wheel, replace(written, version="0.1.0"))
+    assert "file: the statement says ROCm 7.2, but the public wheel is built with 6.4" in found
+
+
+def test_the_builder_is_printed_on_one_line():
+    assert one_line("AMD\n\u2028certified \x1b[2J") == "AMD\\n\\u2028certified \\x1b[2J"
+
+
+def test_the_remotes_are_those_of_git(tmp_path):
+    assert commit_all_with_remotes(tmp_path) == ("https://forge.invalid/o/r.git", "git@forge.invalid:o/r")
+
+
+def commit_all_with_remotes(root):
+    (root / "a").touch()
+    commit_all(root)
+    for name, address in (("origin", "https://forge.invalid/o/r.git"), ("mine", "git@forge.invalid:o/r")):
+        subprocess.run([*GIT, "-C", root, "remote", "add", name, address], check=True)
+    return read_remotes(root)
+
+
 def test_a_sbom_that_says_something_else(wheel, written):
     lies = {"zig": "0.16.0", "sources": "6" * 64, "torch_sha256": "8" * 64}
     other = sbom_text(replace(MATERIALS, **lies)).encode()
@@ -289,7 +521,8 @@ def test_a_statement_that_contradicts_itself_about_its_image(wheel, written):
     said = image.annotations.model_copy(update={"python_packages": {"ziglang": "9"}})
     found = replace(written, dependencies=(*others, image.model_copy(update={"annotations": said})))
     assert problems(wheel, found) == [
-        "recipe: it says ziglang pkg:pypi/ziglang@0.17.0, but the image has pkg:pypi/ziglang@9"
+        "recipe: its image has ziglang 9 for Python, but its commit pins 0.17.0",
+        "recipe: it says ziglang pkg:pypi/ziglang@0.17.0, but the image has pkg:pypi/ziglang@9",
     ]
 
 

@@ -2,14 +2,17 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from tests.catalogues import CATALOGUE
+from tests.conftest import CHECKOUT
 from tests.wheels import write_statement, write_wheel
 from wheel_builder.base.errors import PublishError
 from wheel_builder.base.store import sha256_file
+from wheel_builder.build.source import constant
 from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.publish import publish
@@ -19,10 +22,11 @@ from wheel_builder.provenance.records import (
     Demand,
     provenance_path,
     record_path,
+    record_problems,
     require_attachments,
     write_record,
 )
-from wheel_builder.provenance.verification import read_verification
+from wheel_builder.provenance.verification import EMULATED, read_verification
 
 ARCHS = ("gfx908", "gfx942")
 VERSIONS = ("7.2", "7.1", "6.4")
@@ -80,10 +84,64 @@ def test_a_wheel_with_a_passing_record_for_each_arch_may_be_published(wheel):
     require_attachments({wheel: LINUX})
 
 
-def test_a_record_may_be_about_more_archs_than_the_wheel_has(wheel):
-    write_record(wheel, record(gfx1030=shown(passed=False)))
+def test_a_record_is_about_no_arch_that_the_wheel_has_not(wheel):
+    """The page and the wheel's variants had it, whatever was said of it."""
+    for shown_of_it in (shown(passed=False), shown(), shown(numerics="certified by AMD")):
+        write_record(wheel, record(gfx1030=shown_of_it))
+        write_statement(wheel)
+        said = "it is about gfx1030, whose code the wheel has not; expected gfx908, gfx942"
+        assert f"{wheel.name}.verification.json: {said}" in words(wheel)
+
+
+@pytest.mark.parametrize(
+    "numerics",
+    [
+        "measured on an MI300X; certified by AMD",
+        "run on hardware",
+        f"{NUMERICS}, and on an MI300X",
+        NUMERICS.upper(),
+        f" {NUMERICS}",
+        "",
+    ],
+)
+def test_a_record_of_linux_has_no_words_of_its_own(wheel, numerics):
+    """They went to the page; for Windows they were compared."""
+    write_record(wheel, record(gfx942=shown(numerics=numerics)))
     write_statement(wheel)
-    require_attachments({wheel: LINUX})
+    said = f"{wheel.name}.verification.json: gfx942: it says {numerics!r}, expected {NUMERICS!r}"
+    assert said in words(wheel)
+
+
+def test_the_words_are_those_of_the_suite():
+    assert constant(CHECKOUT / "kernels/suite/target.py", "EMULATED") == EMULATED == NUMERICS
+
+
+OWN = {"gfx908": {"fa_fwd_fp16_d64"}, "gfx942": {"fa_fwd_fp16_d64", "fa_bwd_fp16_d64"}}
+BOTH = {"fa_fwd_fp16_d64": 9, "fa_bwd_fp16_d64": 3}
+
+
+@pytest.mark.parametrize(
+    ("launches", "said"),
+    [
+        (BOTH | {"k": 1}, "gfx942: launches has k, which the wheel has not for that arch"),
+        ({"k": 1}, "gfx942: fa_bwd_fp16_d64 was never launched; expected all 2 kernels of the wheel"),
+        ({"fa_fwd_fp16_d64": 9}, "gfx942: fa_bwd_fp16_d64 was never launched; expected all 2 kernels"),
+        (BOTH | {"fa_bwd_fp16_d64": 0}, "gfx942: fa_bwd_fp16_d64 was never launched; expected all 2"),
+    ],
+)
+def test_a_record_counts_the_launches_of_the_wheels_kernels_and_of_no_others(wheel, launches, said):
+    """One launch of a kernel k was enough."""
+    write_record(wheel, record(gfx942=shown(launches=launches)))
+    problems = list(record_problems(wheel, replace(LINUX, kernels=OWN)))
+    assert any(said in problem for problem in problems), problems
+    write_record(wheel, record(gfx942=shown(launches=BOTH)))
+    assert list(record_problems(wheel, replace(LINUX, kernels=OWN))) == []
+
+
+def test_a_record_compares_no_kernel_that_the_wheel_has_not(wheel):
+    write_record(wheel, record(gfx908=shown(instances={"k": {"cases": 3}})))
+    [problem] = record_problems(wheel, replace(LINUX, kernels=OWN | {"gfx942": {"fa_fwd_fp16_d64"}}))
+    assert problem.endswith("gfx908: instances has k, which the wheel has not for that arch")
 
 
 def test_a_record_serves_only_rocm_versions_of_the_matrix(wheel):

@@ -16,8 +16,8 @@ from wheel_builder.matrix.catalogue import catalogue_of
 def run(args: argparse.Namespace) -> None:
     wheels = args.wheel or [*(ROOT / "dist").glob("*.whl"), *args.index.rglob("*.whl")]
     name = args.signed_off_by or _committer()
-    gpus = catalogue_of(read_matrix()).gpus
-    path = add_report(args.file, wheels, ROOT, gpus=gpus, signed_off_by=name, now=datetime.now(UTC))
+    catalogue = catalogue_of(read_matrix())
+    path = add_report(args.file, wheels, ROOT, catalogue=catalogue, signed_off_by=name, now=datetime.now(UTC))
     print(f"{shown(path)}: commit it; pages show it when written again: scripts/wheel-builder index pages")
 
 
