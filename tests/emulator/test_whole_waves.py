@@ -75,10 +75,11 @@ def test_one_undefined_byte_in_lds_is_found(machine):
     assert told(run(machine, "stored_whole")) == []
 
 
-def test_workgroups_that_overlap_in_part_race_where_they_do(machine):
+@pytest.mark.parametrize(("kernel", "first"), [("groups_overlap", 48), ("groups_overlap_downwards", 96)])
+def test_workgroups_that_overlap_in_part_race_where_they_do(machine, kernel, first):
     out = Memory.output(4 * (3 * N), "out")
-    found = run(machine, "groups_overlap", groups=3, out=out).findings
+    found = run(machine, kernel, groups=3, out=out).findings
     assert [(f.kind, f.count, f.address - out.address, f.group) for f in found] == [
-        ("global-race", 2 * 16 * 4, 4 * 48, (1, 0, 0))
+        ("global-race", 2 * 16 * 4, 4 * first, (1, 0, 0))
     ]
     assert "conflicts with a store by workgroup (0,0,0)" in found[0].detail

@@ -91,3 +91,8 @@ KERNEL void groups_overlap(const float* in, float* out, int n) {
   const int i = threadIdx.x;
   out[i + (n - 16) * blockIdx.x] = in[i] + blockIdx.x;
 }
+// The same from the last workgroup on.
+KERNEL void groups_overlap_downwards(const float* in, float* out, int n) {
+  const int i = threadIdx.x;
+  out[i + (n - 16) * (gridDim.x - 1 - blockIdx.x)] = in[i] + blockIdx.x;
+}

@@ -321,7 +321,7 @@ void start_group(Group& g, u64 seed) {
     w.executed = 0;
     w.last_buffer = nullptr;
     w.undefined_bytes = w.stored_undefined = 0;
-    w.signalled = w.lds_since_signal = false;
+    w.signalled = w.lds_since_signal = w.lds_noted = false;
     w.origin = 0;
     w.scc = garbage.next() & 1;
     // Registers hold garbage that depends on the seed, so reading an unwritten one shows.
