@@ -28,9 +28,7 @@ def build(checkout: Path, to: Path, *, log: Path, run: Runner = run) -> None:
 
     Raises ``DocsError`` with everything that is wrong with pages and links; ``to`` is then as it was.
     """
-    if importlib.util.find_spec("mkdocs") is None:
-        message = f"mkdocs is not installed for {sys.executable}"
-        raise ToolMissingError(message, advice=f"scripts/venv {LOCK}, then run the same command again")
+    require_tools()
     _refuse_foreign(to)
     pages = {str(file.relative_to(checkout)): file.read_text("utf-8") for file in _pages(checkout)}
     if found := problems(pages, tables(checkout)):
@@ -44,6 +42,13 @@ def build(checkout: Path, to: Path, *, log: Path, run: Runner = run) -> None:
         aside.rename(to)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def require_tools() -> None:
+    """Raise ``ToolMissingError`` where mkdocs is not installed."""
+    if importlib.util.find_spec("mkdocs") is None:
+        message = f"mkdocs is not installed for {sys.executable}"
+        raise ToolMissingError(message, advice=f"scripts/venv {LOCK}, then run the same command again")
 
 
 def _pages(checkout: Path) -> Iterator[Path]:
