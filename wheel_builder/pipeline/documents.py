@@ -1,21 +1,28 @@
 """The documentation beside an index, to which its page then leads."""
 
-import tempfile
 from pathlib import Path
 
-from wheel_builder.docs.build import build
+from wheel_builder.docs.build import build, inputs_of
 from wheel_builder.index import manual
 from wheel_builder.index.folder import changing, write_pages
 from wheel_builder.matrix.catalogue import Catalogue
 from wheel_builder.pipeline.context import RunContext
 
+SITE = "site"
+
 
 def publish_documents(context: RunContext, catalogue: Catalogue) -> Path:
-    """Build the checkout's documentation and put it beside the run's index; its first page."""
-    with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-docs-") as folder:
-        site = Path(folder) / "site"
-        build(context.checkout, site, log=context.log("docs"))
-        return put_documents(context.index, site, catalogue)
+    """Build the checkout's documentation, unless it is as before, and put it beside the run's index.
+
+    Returns its first page there.
+    """
+
+    def make(folder: Path) -> dict[str, str]:
+        build(context.checkout, folder / SITE, log=context.log("docs"))
+        return {}
+
+    made = context.store.get_or_make("documents", inputs_of(context.checkout), make)
+    return put_documents(context.index, made.path / SITE, catalogue)
 
 
 def put_documents(root: Path, site: Path, catalogue: Catalogue) -> Path:

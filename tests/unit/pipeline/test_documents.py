@@ -1,13 +1,17 @@
 """A release puts the documentation beside its index; README says that one command makes it."""
 
+import shutil
+
 import pytest
 
 from tests.catalogues import CATALOGUE
+from tests.conftest import CHECKOUT
 from tests.unit.index.test_folder import FILE, NOW
 from tests.unit.index.test_manual import make_site
 from wheel_builder.base.errors import DocsError
 from wheel_builder.cli.commands import release
 from wheel_builder.cli.main import main
+from wheel_builder.docs import build as building
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.folder import add_file, write_pages
 from wheel_builder.matrix.model import Job, Rocm
@@ -31,16 +35,35 @@ def test_the_page_leads_to_the_documents(context, monkeypatch):
 
     def build(checkout, site, *, log):
         assert (checkout, log.name) == (context.checkout, "docs.log")
+        built.append(site)
         site.mkdir()
         make_site(site, install="how")
 
+    built = []
     monkeypatch.setattr(documents, "build", build)
+    monkeypatch.setattr(documents, "inputs_of", lambda _: {"pages": "1"})
     assert 'href="docs/' not in (context.index / "index.html").read_text()
     first = documents.publish_documents(context, CATALOGUE)
     assert first == context.index / "docs/index.html"
     assert (context.index / "docs/install.html").read_text() == "how"
     assert 'href="docs/' in (context.index / "index.html").read_text()
     assert verify_index(context.index) == ()
+    assert documents.publish_documents(context, CATALOGUE) == first
+    assert len(built) == 1, "unchanged pages are not built again"
+
+
+def test_what_decides_of_the_site_is_its_key(tmp_path, monkeypatch):
+    for name in ("docs", "wheel_builder/docs"):
+        shutil.copytree(CHECKOUT / name, tmp_path / name)
+    (tmp_path / "matrix.yaml").symlink_to(CHECKOUT / "matrix.yaml")
+    made = {"gpus": "a table"}
+    monkeypatch.setattr(building, "tables", lambda _: made)
+    before = building.inputs_of(tmp_path)
+    assert building.inputs_of(tmp_path) == before
+    made["gpus"] = "another"
+    tables = building.inputs_of(tmp_path)
+    (tmp_path / "docs/install.md").write_text("another")
+    assert len({str(each) for each in (before, tables, building.inputs_of(tmp_path))}) == 3
 
 
 @pytest.mark.parametrize("published", [True, False])
