@@ -13,6 +13,8 @@ PROJECT = "flash-attn-rocm"
 PUBLIC = "public"
 # The folders of an index with pages for installers, and with pages for those that know variants of wheels.
 SIMPLE, VARIANTS = "simple", "variants"
+# What releases on this machine write, and what others are given: never one folder.
+LOCAL_INDEX, PUBLIC_INDEX = "dist/index", "dist/public"
 # The platforms of wheels, and the tag of those for Windows.
 LINUX, WINDOWS = "linux", "windows"
 PLATFORMS = (LINUX, WINDOWS)
