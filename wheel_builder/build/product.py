@@ -21,7 +21,7 @@ CONTENT_TYPES = {".md": "text/markdown", ".rst": "text/x-rst", ".txt": "text/pla
 # ROCm version.
 KEYS = frozenset(
     {"name", "description", "readme", "requires-python", "license", "license-files", "dynamic", "dependencies"}
-    | {"classifiers", "version"}
+    | {"classifiers", "version", "urls"}
 )
 
 
@@ -99,6 +99,7 @@ def _fields(project: Mapping[str, Any], licenses: list[str]) -> dict[str, tuple[
         "License-Expression": [project["license"]],
         "License-File": licenses,
         "Classifier": project["classifiers"],
+        "Project-URL": [f"{label}, {url}" for label, url in project.get("urls", {}).items()],
         "Requires-Python": [project["requires-python"]],
         "Requires-Dist": [str(Requirement(each)) for each in project["dependencies"]],
         "Description-Content-Type": [CONTENT_TYPES[Path(project["readme"]).suffix]],

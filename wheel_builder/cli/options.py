@@ -6,11 +6,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
-from wheel_builder.matrix.model import LINUX, PLATFORMS
+from wheel_builder.matrix.model import LINUX, LOCAL_INDEX, PLATFORMS, PUBLIC_INDEX
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "docs"  # the documentation
-LOCAL_INDEX, PUBLIC_INDEX = "dist/index", "dist/public"  # what a release writes, and what others are given
 SERVE = "a browser searches it over http only: scripts/wheel-builder serve --index"
 
 

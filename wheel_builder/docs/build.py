@@ -7,12 +7,15 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from wheel_builder.base.errors import DocsError, ToolMissingError
 from wheel_builder.base.process import Runner, run
+from wheel_builder.base.store import sha256_tree
 from wheel_builder.docs.links import check_links
 from wheel_builder.docs.tables import problems, tables
 from wheel_builder.index.manual import SUMS, sums_of
+from wheel_builder.matrix.reading import load_matrix
 
 PAGES = Path("docs")
 CONFIG = Path("wheel_builder/docs/mkdocs.yml")
@@ -28,9 +31,7 @@ def build(checkout: Path, to: Path, *, log: Path, run: Runner = run) -> None:
 
     Raises ``DocsError`` with everything that is wrong with pages and links; ``to`` is then as it was.
     """
-    if importlib.util.find_spec("mkdocs") is None:
-        message = f"mkdocs is not installed for {sys.executable}"
-        raise ToolMissingError(message, advice=f"scripts/venv {LOCK}, then run the same command again")
+    require_tools()
     _refuse_foreign(to)
     pages = {str(file.relative_to(checkout)): file.read_text("utf-8") for file in _pages(checkout)}
     if found := problems(pages, tables(checkout)):
@@ -44,6 +45,20 @@ def build(checkout: Path, to: Path, *, log: Path, run: Runner = run) -> None:
         aside.rename(to)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def inputs_of(checkout: Path) -> dict[str, Any]:
+    """All that decides of the site: pages and pictures, tables, and how they are put together."""
+    pages = sha256_tree(checkout, [checkout / PAGES, checkout / CONFIG.parent])
+    address = load_matrix(checkout / "matrix.yaml").addresses.index
+    return {"pages": pages, "tables": dict(tables(checkout)), "index": address}
+
+
+def require_tools() -> None:
+    """Raise ``ToolMissingError`` where mkdocs is not installed."""
+    if importlib.util.find_spec("mkdocs") is None:
+        message = f"mkdocs is not installed for {sys.executable}"
+        raise ToolMissingError(message, advice=f"scripts/venv {LOCK}, then run the same command again")
 
 
 def _pages(checkout: Path) -> Iterator[Path]:

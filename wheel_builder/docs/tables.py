@@ -50,9 +50,10 @@ OPERATIONS = {
 }
 
 
-def fill(page: str, made: Mapping[str, str]) -> str:
-    """The page with every table in its place."""
-    return PLACE.sub(lambda found: made[found[1]], page)
+def fill(page: str, made: Mapping[str, str], index: str = "") -> str:
+    """The page with every table in its place, and with the address of the index where that is public."""
+    filled = PLACE.sub(lambda found: made[found[1]], page)
+    return filled.replace("<index>", index.rstrip("/")) if index else filled
 
 
 def problems(pages: Mapping[str, str], made: Mapping[str, str]) -> list[str]:
@@ -79,6 +80,7 @@ def tables(checkout: Path) -> Mapping[str, str]:
     return {
         "python_floor": project["requires-python"].removeprefix(">="),
         "torch_floor": matrix.package.torch_floor,
+        "reports": matrix.addresses.reports,
         "gpus": gpus(catalogue, planned),
         "gpus_without_kernels": gpus_without_kernels(catalogue),
         "torch_overrides": torch_overrides(catalogue),

@@ -23,7 +23,7 @@ from wheel_builder.index import folder
 from wheel_builder.index.folder import NewFile, beside
 from wheel_builder.index.offers import simple_pages
 from wheel_builder.matrix.catalogue import Catalogue
-from wheel_builder.matrix.model import PUBLIC, SIMPLE, VARIANTS
+from wheel_builder.matrix.model import LOCAL_INDEX, PUBLIC, PUBLIC_INDEX, SIMPLE, VARIANTS
 
 MARK = ".local"
 HOMES = ("rocm*", PUBLIC)
@@ -38,11 +38,10 @@ PAGES = (
     *(f"{home}/{SIMPLE}/*/*-{INDEX_FILE}" for home in HOMES),
 )
 TEXT = b"Only releases on this machine wrote this index: a changed wheel replaces the one of its name.\n"
-PUBLISH_ELSEWHERE = (
-    "publish to an index of its own, such as the default: leave --index out, or name another folder"
-)
+PUBLISH_ELSEWHERE = f"publish to a folder of its own: --index DIR, by default {PUBLIC_INDEX}"
 RELEASE_ELSEWHERE = (
-    "release to an index of its own, such as the default: leave --index out, or name another folder"
+    f"release to a folder of its own: --index DIR, by default {LOCAL_INDEX}; "
+    f"if this is that folder, move it to {PUBLIC_INDEX}, where publish writes now"
 )
 
 

@@ -1,11 +1,11 @@
 """What the index says about GPUs and ROCm versions, including those without a wheel, and why; pure."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from wheel_builder.base.products import Product, device_names
 from wheel_builder.matrix.hardware import HardwareRun
-from wheel_builder.matrix.model import PUBLIC, WINDOWS, Arch, Matrix, Selection
+from wheel_builder.matrix.model import PUBLIC, WINDOWS, Addresses, Arch, Matrix, Selection
 from wheel_builder.matrix.plan import NOT_ON_WINDOWS, plan
 
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"  # under which a GPU calls itself another arch
@@ -72,6 +72,7 @@ class Catalogue:
     hardware: tuple[HardwareRun, ...] = ()
     public_rocm: tuple[str, ...] = ()
     public_built_with: str = ""
+    addresses: Addresses = field(default_factory=Addresses)
 
 
 def catalogue_of(matrix: Matrix, hardware: tuple[HardwareRun, ...] = ()) -> Catalogue:
@@ -100,6 +101,7 @@ def catalogue_of(matrix: Matrix, hardware: tuple[HardwareRun, ...] = ()) -> Cata
         hardware=hardware,
         public_rocm=matrix.public.fits,
         public_built_with=matrix.public.built_with,
+        addresses=matrix.addresses,
     )
 
 

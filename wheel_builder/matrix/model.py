@@ -1,5 +1,6 @@
 """The values that the pipeline passes around: frozen data without behaviour."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,8 @@ PROJECT = "flash-attn-rocm"
 PUBLIC = "public"
 # The folders of an index with pages for installers, and with pages for those that know variants of wheels.
 SIMPLE, VARIANTS = "simple", "variants"
+# What releases on this machine write, and what others are given: never one folder.
+LOCAL_INDEX, PUBLIC_INDEX = "dist/index", "dist/public"
 # The platforms of wheels, and the tag of those for Windows.
 LINUX, WINDOWS = "linux", "windows"
 PLATFORMS = (LINUX, WINDOWS)
@@ -129,6 +132,27 @@ class Upstream:
 
 
 @dataclass(frozen=True)
+class Addresses:
+    """Where the project is found; empty is what is not public."""
+
+    repository: str = ""
+    issues: str = ""
+    index: str = ""
+    security: str = ""
+
+    @property
+    def of_github(self) -> str:
+        """OWNER/REPOSITORY, as gh takes it, of a repository there; these words for any other."""
+        found = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(\.git)?/?", self.repository)
+        return found[1] if found else "OWNER/REPOSITORY"
+
+    @property
+    def reports(self) -> str:
+        """The end of a sentence that asks for a report."""
+        return f": {self.issues}" if self.issues else " (no address for reports is public yet)"
+
+
+@dataclass(frozen=True)
 class Matrix:
     """matrix.yaml, checked, with the products of its GPUs from kernels/archs/gpus.toml.
 
@@ -143,6 +167,7 @@ class Matrix:
     upstream: Upstream
     public: Public
     other_archs: tuple[OtherArch, ...] = ()
+    addresses: Addresses = Addresses()
 
 
 @dataclass(frozen=True)

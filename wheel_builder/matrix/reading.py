@@ -28,6 +28,7 @@ from wheel_builder.matrix.document import Document, Key, Problem, read_document
 from wheel_builder.matrix.model import (
     PUBLIC,
     VERSION,
+    Addresses,
     Arch,
     Exclude,
     Matrix,
@@ -79,6 +80,7 @@ class File:
     upstream: Upstream
     public: Public
     not_built: tuple[NotBuilt, ...] = ()
+    addresses: Addresses = field(default_factory=Addresses)
 
 
 _KEYS: Mapping[Key, type] = {
@@ -89,6 +91,7 @@ _KEYS: Mapping[Key, type] = {
     ("not_built", "*"): NotBuilt,
     ("upstream",): Upstream,
     ("public",): Public,
+    ("addresses",): Addresses,
 }
 
 _EXPECTED = {
@@ -105,6 +108,7 @@ _SUITE = (r"[a-z][a-z0-9-]*", "the name of a Debian suite such as sid")
 _ARCH = (GFX, "an arch such as gfx1100")
 _LINE = (LINE, "one line of text")
 _RELEASE = (r"\d+\.\d+\.\d+", 'a release such as "2.13.0"')
+_URL = (r"(https://[a-z0-9.-]+(:\d+)?(/[\w.~%/-]*)?)?", 'an address such as https://host/path, or ""')
 _SHA256 = (r"[0-9a-f]{64}", "64 lowercase hexadecimal digits")
 _FORMATS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("default_rocm",): (f"{VERSION}|{PUBLIC}", f"{_VERSION[1]}, or {PUBLIC}"),
@@ -129,6 +133,8 @@ _FORMATS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("rocm", "*", "note"): _LINE,
     ("exclude", "*", "reason"): _LINE,
     ("not_built", "*", "reason"): _LINE,
+    **{("addresses", name): _URL for name in ("repository", "issues", "index")},
+    ("addresses", "security"): (rf"{_URL[0]}|mailto:[\w.+-]+@[\w.-]+", f"{_URL[1]}, or mailto:name@host"),
     ("public", "built_with"): _VERSION,
     ("public", "runtimes", "*"): _VERSION,
     ("public", "like", "*", "*"): _VERSION,
@@ -199,7 +205,7 @@ def _with_products(file: File, gpus: Gpus) -> Matrix:
     )
     return Matrix(
         file.default_rocm, file.package, tuple(archs), file.rocm, file.exclude, file.upstream, file.public,
-        tuple(others),
+        tuple(others), file.addresses,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from wheel_builder.files import fatbin
 from wheel_builder.files.library import for_windows
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 from wheel_builder.matrix.model import LINUX, WINDOWS
+from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.provenance.check import ALL_IN_WORDS, Facts, provenance_problems, signature_words
 from wheel_builder.provenance.commit import NO_SOURCES, read_tree
 from wheel_builder.provenance.provenance import SOURCE, Provenance, read_provenance
@@ -73,7 +74,10 @@ def verify_provenance(wheel: Path, checkout: Path) -> str:
         f"commit     {found.commit}",
         f"lies on    {standing_of(checkout, found.commit).on}",
         f"built by   {one_line(found.run.builder)}, by its own word",
-        signature_words(path.name for path in wheel.parent.glob(f"{wheel.name}*")),
+        signature_words(
+            (path.name for path in wheel.parent.glob(f"{wheel.name}*")),
+            load_matrix(checkout / "matrix.yaml").addresses.of_github,
+        ),
         f"rebuild    scripts/wheel-builder {_again(wheel)}",
     ]
     return "\n".join(lines)

@@ -24,11 +24,11 @@ ALL_IN_WORDS = (
 )
 UNSIGNED = (
     "signature  none beside the wheel: nothing here shows who wrote the statement\n"
-    "           a wheel from CI has an attestation: gh attestation verify WHEEL --repo OWNER/REPOSITORY"
+    "           a wheel from CI has an attestation: gh attestation verify WHEEL --repo {repository}"
 )
 UNCHECKED = (
     "signature  {name} is beside the wheel and was not checked here\n"
-    "           check it: gh attestation verify WHEEL --bundle {name} --repo OWNER/REPOSITORY"
+    "           check it: gh attestation verify WHEEL --bundle {name} --repo {repository}"
 )
 NAMED = 5
 THERE = "verify it with the commit's own pipeline"
@@ -250,10 +250,11 @@ def _parameter_problems(found: Provenance, recipe: Recipe) -> Iterator[str]:
             yield f"recipe: it says {name} {_text(was)}, but those of its commit are {_text(expected)}"
 
 
-def signature_words(beside: Iterator[str]) -> str:
+def signature_words(beside: Iterator[str], repository: str = "OWNER/REPOSITORY") -> str:
     """What is known of a signature without checking one; ``beside`` are the files beside the wheel."""
     bundles = sorted(name for name in beside if name.endswith(SIGNATURES))
-    return UNCHECKED.format(name=bundles[0]) if bundles else UNSIGNED
+    words = UNCHECKED if bundles else UNSIGNED
+    return words.format(name=bundles[0] if bundles else "", repository=repository)
 
 
 def _versions(packages: Mapping[str, str]) -> str:

@@ -56,7 +56,7 @@ def test_fields_are_those_of_pyproject(checkout):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("dependencies = []", "dependencies = []\nurls = {a = 'b'}", "ValueError: project.urls is not known"),
+        ("dependencies = []", "dependencies = []\nscripts = {a = 'b'}", "ValueError: project.scripts is not known"),
         ("dependencies = []", 'dependencies = ["a b c"]', "InvalidRequirement: "),
         ('readme = "kernels/python/README.md"', 'readme = "none.md"', "FileNotFoundError: "),
         ("kernels/python/flash_attn_rocm", "kernels/none", "ValueError: kernels/none is no folder"),
@@ -71,3 +71,11 @@ def test_what_is_not_known_here_is_not_passed_over(checkout, old, new, words):
         read_product(checkout)
     assert caught.value.problems[0].startswith(words)
     assert "wheel_builder/build/product.py" in caught.value.advice
+
+
+def test_addresses_are_headers_of_metadata(checkout):
+    text = (checkout / "pyproject.toml").read_text()
+    urls = 'urls = {Repository = "https://host/r", Issues = "https://host/i"}'
+    (checkout / "pyproject.toml").write_text(text.replace("dependencies = []", f"dependencies = []\n{urls}"))
+    found = read_product(checkout).fields["Project-URL"]
+    assert found == ("Issues, https://host/i", "Repository, https://host/r")

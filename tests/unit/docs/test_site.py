@@ -130,7 +130,8 @@ def test_the_command_says_how_to_read_the_site_with_its_search(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("words", "locks"), [(["docs"], 2), (["docs", "--to", "x"], 2), (["index", "docs"], 1)]
+    ("words", "locks"),
+    [(["docs"], 2), (["docs", "--to", "x"], 2), (["release", "--all"], 2), (["index", "docs"], 1)],
 )
 def test_the_script_installs_mkdocs_for_the_command_that_needs_it(tmp_path, words, locks):
     """README's `scripts/wheel-builder docs` ended with "mkdocs is not installed"."""

@@ -1,5 +1,7 @@
 """Tables of the documentation, from small data and from this checkout's."""
 
+import tomllib
+
 from tests.catalogues import CATALOGUE
 from tests.conftest import CHECKOUT
 from wheel_builder.base.archs import known_archs
@@ -12,6 +14,7 @@ from wheel_builder.docs.tables import (
     problems,
     tables,
 )
+from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.perf.golden import DECODE, EXCLUSIVE, FLOP, Figure
 
 
@@ -86,3 +89,21 @@ def test_libraries_and_what_they_lack():
         "| a 1 | `flash_attn`: `f` | nothing |",
         "| b 1 | `flash_attn` | `flash_attn.x`; `flash_attn.y`, which upstream's release lacks, too |",
     ]
+
+
+def test_the_address_of_the_index_is_in_the_pages_where_it_is_public():
+    page = "pip install a --index-url <index>/public/simple"
+    assert fill(page, {}) == page
+    assert (
+        fill(page, {}, "https://host/index/") == "pip install a --index-url https://host/index/public/simple"
+    )
+
+
+def test_metadata_has_the_addresses_of_the_matrix():
+    """Project-URL stands in pyproject.toml, where the build back end reads it."""
+    labels = {"Repository": "repository", "Issues": "issues", "Index": "index", "Security": "security"}
+    addresses = load_matrix(CHECKOUT / "matrix.yaml").addresses
+    expected = {label: getattr(addresses, name) for label, name in labels.items() if getattr(addresses, name)}
+    for folder in ("", "shim", "shim3"):
+        project = tomllib.loads((CHECKOUT / folder / "pyproject.toml").read_text())["project"]
+        assert project.get("urls", {}) == expected, f"{folder or '.'}/pyproject.toml"

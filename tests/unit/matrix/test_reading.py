@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -155,7 +156,7 @@ NO_PACKAGE = "expected a Debian package such as clang-22 or hipcc=7.0.2-1"
 NO_TEXT = "without quotes is no text to YAML (7.10 would become 7.1)"
 ROW_KEYS = "version, provider, base, llvm, archs, suite, packages, built_in_ci, note"
 KNOWN = ", ".join(GPUS_OF_TESTS.products)
-TOP_KEYS = "default_rocm, package, rocm, exclude, upstream, public, not_built"
+TOP_KEYS = "default_rocm, package, rocm, exclude, upstream, public, not_built, addresses"
 
 ONE_CHANGE = {
     "an unknown key": (
@@ -612,3 +613,34 @@ def test_no_raw_escape_or_bidi_character_reaches_the_terminal(tmp_path):
             load(tmp_path, text)
         shown = error_text(caught.value)
         assert all(line.isprintable() for line in shown.split("\n")), shown
+
+
+ADDRESSES = """addresses:
+  repository: "https://github.com/owner/flash-attn-rocm"
+  issues: "https://github.com/owner/flash-attn-rocm/issues"
+  index: "https://owner.example/index"
+  security: "mailto:security@owner.example"
+"""
+
+
+def test_addresses_stand_in_one_table(tmp_path):
+    (tmp_path / "matrix.yaml").write_text(GOOD + ADDRESSES)
+    found = load_matrix(tmp_path / "matrix.yaml", GPUS_OF_TESTS).addresses
+    assert found.of_github == "owner/flash-attn-rocm"
+    assert found.reports == ": https://github.com/owner/flash-attn-rocm/issues"
+    (tmp_path / "matrix.yaml").write_text(GOOD)
+    none = load_matrix(tmp_path / "matrix.yaml", GPUS_OF_TESTS).addresses
+    assert (none.of_github, none.reports) == ("OWNER/REPOSITORY", " (no address for reports is public yet)")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("repository", "javascript:alert(1)"), ("index", "https://user@host/x"), ("issues", "http://host/x"),
+        ("security", "mailto:a b"), ("index", "https://host/\\u202e"),
+    ],
+)  # fmt: skip
+def test_an_address_is_plain(name, value, refused):
+    text = GOOD + re.sub(rf'{name}: ".*"', lambda _: f'{name}: "{value}"', ADDRESSES)
+    [problem] = refused(text=text)
+    assert f": addresses.{name}: " in problem

@@ -627,6 +627,7 @@ def test_no_statement(wheel):
 
 def test_a_signature_is_never_claimed():
     assert "none beside the wheel" in signature_words(iter(["a.whl", "a.whl.verification.json"]))
+    assert "--repo owner/project" in signature_words(iter(["a.whl"]), "owner/project")
     found = signature_words(iter(["a.whl", "a.whl.sigstore.json"]))
     assert "a.whl.sigstore.json is beside the wheel and was not checked here" in found
     assert "gh attestation verify" in found

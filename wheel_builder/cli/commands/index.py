@@ -10,10 +10,10 @@ from wheel_builder.build.shim import NAMES as SHIM_NAMES
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import SERVE, SITE, index_option
 from wheel_builder.cli.selected import read_catalogue
-from wheel_builder.index import manual
 from wheel_builder.index.check import check_index
 from wheel_builder.index.folder import changing, write_pages
 from wheel_builder.matrix.model import PROJECT
+from wheel_builder.pipeline.documents import put_documents
 
 OURS = frozenset({PROJECT, *SHIM_NAMES})
 
@@ -45,10 +45,7 @@ def _write_pages(root: Path) -> None:
 
 
 def _put_documentation(root: Path, site: Path) -> None:
-    with changing(root, again="put the documentation there again"):
-        manual.put(root, site)
-        write_pages(root, read_catalogue())
-    print((root / manual.FOLDER / "index.html").absolute().as_uri())
+    print(put_documents(root, site, read_catalogue()).as_uri())
     print(SERVE, shown(root.absolute()))
 
 

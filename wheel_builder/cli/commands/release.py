@@ -3,13 +3,16 @@
 import argparse
 
 from wheel_builder.base.machine import cpu_seconds
+from wheel_builder.base.words import shown
 from wheel_builder.cli.command import Command
-from wheel_builder.cli.options import BUILD, platforms_option
+from wheel_builder.cli.options import BUILD, SERVE, platforms_option
 from wheel_builder.cli.runs import numbered, run_context
 from wheel_builder.cli.selected import plan_of, read_catalogue
+from wheel_builder.docs.build import require_tools
 from wheel_builder.matrix.plan import jobs_to_build, to_table
 from wheel_builder.pipeline.coverage import coverage_of, raise_failures, write_coverage
 from wheel_builder.pipeline.coverage import to_table as coverage_table
+from wheel_builder.pipeline.documents import publish_documents
 from wheel_builder.pipeline.release import planned, release
 from wheel_builder.pipeline.step_costs import RELEASE, STEP_COSTS, read_costs
 from wheel_builder.pipeline.step_costs import to_table as costs_table
@@ -21,6 +24,7 @@ def run(args: argparse.Namespace) -> None:
     if args.dry_run:
         print(to_table(plan), *numbered(planned(jobs_to_build(plan), plan.runtimes)), sep="\n")
         return
+    require_tools()  # what would be missed at the end is told before anything is built
     before = cpu_seconds()
     catalogue = read_catalogue()
     context = run_context(args)
@@ -32,6 +36,9 @@ def run(args: argparse.Namespace) -> None:
     # Printed before anything is written, so that a full disk does not cost the reader the table.
     print(coverage_table(coverage), flush=True)
     print(*write_coverage(coverage, context.dist), sep="\n")
+    if any(one.published for one in attempts):
+        print(f"documents {publish_documents(context, catalogue).as_uri()}, beside the page of the index")
+        print(f"          {SERVE} {shown(context.index)}")
     raise_failures(attempts)
 
 

@@ -43,6 +43,7 @@ ON_WINDOWS = (
     "It is for every ROCm version. It was executed under wine on an ISA emulator, not on Windows: Windows' "
     "loader, AMD's driver and its HIP runtime took no part. If you run it there, please send a report."
 )
+NO_ADDRESSES = "No address of this project, for reports or about security, is public yet."
 OTHER_SYSTEM = "What to do: the wheel for Linux also works in WSL2."
 REPORTS = (
     "Reports from hardware: python -m flash_attn_rocm selftest runs the same calls on your GPU and writes a "
@@ -55,7 +56,13 @@ def html_page(finder: Finder, *, documented: bool = False) -> bytes:
     found = (*offers(finder), windows_offer(finder))
     body = element(
         "body",
-        element("header", element("h1", TITLE), *_introduction(), *_documentation(documented=documented)),
+        element(
+            "header",
+            element("h1", TITLE),
+            *_introduction(),
+            *_documentation(documented=documented),
+            _addresses(finder),
+        ),
         element(
             "main",
             _form(finder, found),
@@ -112,6 +119,17 @@ def _documentation(*, documented: bool) -> Iterator[Html]:
         yield element(
             "p", element("a", "Documentation", href=DOCUMENTATION), f": {words}.", id="documentation"
         )
+
+
+def _addresses(finder: Finder) -> Html:
+    """Where the project is found, by matrix.yaml."""
+    known = finder.catalogue.addresses
+    named = {"Repository": known.repository, "reports": known.issues, "security": known.security}
+    links = [element("a", label, href=address) for label, address in named.items() if address]
+    if not links:
+        return element("p", NO_ADDRESSES, id="addresses")
+    between = [part for link in links for part in (", ", link)][1:]
+    return element("p", *between, ".", id="addresses")
 
 
 def _verified(finder: Finder) -> Html:

@@ -22,6 +22,7 @@ from wheel_builder.index.finder.data import make_finder
 from wheel_builder.index.finder.page import content_policy
 from wheel_builder.index.finder.steps import BUILDS_FOR_WINDOWS, DEVICES, DOCKER, SELECTOR, VERSION, steps
 from wheel_builder.matrix.catalogue import Gpu, MissingRocm
+from wheel_builder.matrix.model import Addresses
 
 EVIL = "\"'><script>planted()</script><img src=x onerror=planted()>"
 
@@ -287,3 +288,17 @@ def test_a_wheel_of_another_rocm_version_gives_that_versions_image():
     assert "INDEX/rocm7.1/simple/" in made.splitlines()[0]
     assert "+rocm7.2-" in made.splitlines()[1]
     assert doctor.endswith(" rocm-fa:7.2")
+
+
+def test_the_page_names_the_project_or_says_that_it_has_no_address_yet():
+    def words(addresses):
+        catalogue = replace(CATALOGUE, addresses=addresses)
+        page = html(catalogue=catalogue)
+        return re.search(r'<p id="addresses">(.*?)</p>', page)[1]
+
+    assert words(Addresses()) == "No address of this project, for reports or about security, is public yet."
+    some = Addresses("https://host/r", "https://host/i", security="mailto:a@host")
+    assert words(some) == (
+        '<a href="https://host/r">Repository</a>, <a href="https://host/i">reports</a>, '
+        '<a href="mailto:a@host">security</a>.'
+    )
