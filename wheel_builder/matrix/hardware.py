@@ -17,7 +17,7 @@ from wheel_builder.base.archs import known_gpus
 from wheel_builder.base.errors import MatrixError
 from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import line_problem
-from wheel_builder.matrix.reported import error_problem, same_run, torch_problems
+from wheel_builder.matrix.reported import driver_problem, error_problem, same_run, torch_problems
 
 FOLDER = Path("wheel_builder/matrix/reports")
 SCHEMA = 1
@@ -140,6 +140,7 @@ def problems_of(report: Report, now: datetime) -> Iterator[str]:
     for name in (*lines, *(["driver"] if report.driver else [])):
         if problem := line_problem(getattr(report, name)):
             yield f"{name}: {problem}"
+    yield from filter(None, [driver_problem(report.driver)])
     yield from torch_problems(report.torch, report.torch_build)
     if problem := error_problem(k.worst_error for k in report.kernels.values() if k.failed < k.calls):
         yield problem

@@ -12,6 +12,13 @@ ROCM_BUILD = re.compile(r"ROCm (\d+\.\d+)(\.[0-9A-Za-z.+-]{1,40})?", re.ASCII)
 # Local labels of ROCm's builds of PyTorch: AMD's and PyTorch's own, and those of who compiles it.
 TORCH_LABEL = re.compile(r"(rocm|git)[0-9a-z.]*", re.ASCII)
 LABEL_ROCM = re.compile(r"rocm(\d+\.\d+)(\.|$)", re.ASCII)
+# What the package says of a driver on Linux, WSL2 and Windows; "" where it knows none.
+WORD = r"[0-9A-Za-z.+~_-]{1,80}"
+DRIVER = re.compile(
+    rf"|amdgpu (of Linux )?{WORD}|that of Windows \(drivers [0-9a-f]{{12}}\), ({WORD}|no librocdxg)"
+    r"|AMD [0-9.]{1,40}(, AMD [0-9.]{1,40})*",
+    re.ASCII,
+)
 TORCH, BUILD, PYTHON = ("a version of PyTorch such as 2.13.0+rocm7.2", "a build such as ROCm 7.2.53210",
                         "a version such as 3.11.2")  # fmt: skip
 
@@ -37,6 +44,13 @@ def torch_problems(torch: str, build: str) -> Iterator[str]:
         yield f"torch: +{label[:40]} is no build for ROCm"
     elif built and (of := LABEL_ROCM.match(label)) and of[1] != built[1]:
         yield f"torch: it is built for ROCm {of[1]}, and torch_build says {build}"
+
+
+def driver_problem(driver: str) -> str:
+    """Why the package writes nothing like this of a driver."""
+    if DRIVER.fullmatch(driver):
+        return ""
+    return f"driver: expected one such as 'amdgpu 6.12.12', found {driver[:40]!r}"
 
 
 def torch_floor_problem(torch: str, floor: str) -> str:

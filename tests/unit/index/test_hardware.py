@@ -3,13 +3,18 @@
 import copy
 import hashlib
 import json
+import random
 import re
+import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import CHECKOUT
+from tests.documents import changed as lie
+from tests.documents import places
 from tests.wheels import ARCHS, GOOD_LIBRARY, KERNELS, VERSION, good_files, write_statement, write_wheel
 from wheel_builder.base.archs import known_gpus, known_products
 from wheel_builder.base.errors import MatrixError, PublishError
@@ -222,6 +227,9 @@ LIES = {
         f"build {build}": (changed(torch_build=build), "torch_build: expected a build such as")
         for build in ("CPU", "CUDA 12.8", "ROCm", "banana", "ROCm 7.2.53210, certified by AMD", "ROCm seven")
     },
+    "a driver in words": (
+        changed(driver="amdgpu 6.12, the best"), "driver: expected one such as 'amdgpu 6.12.12', found",
+    ),
     "Python 2": (changed(python="2.7.18"), "python: expected a version such as 3.11.2, found '2.7.18'"),
     "Python 4": (changed(python="4.0.0"), "python: expected a version such as 3.11.2, found '4.0.0'"),
     "an old Python": (changed(python="3.9.19"), "python: expected >=3.10, as the wheel asks for, found 3.9"),
@@ -287,6 +295,9 @@ TRUE = {
     "another system": {"os": "Arch Linux"},
     "a driver that is a part of Linux": {"driver": "amdgpu of Linux 6.17.1-arch1-1"},
     "no driver known": {"driver": ""},
+    "a driver on WSL2": {"driver": "that of Windows (drivers 0123456789ab), librocdxg.so.1.1.0"},
+    "one that lacks its library": {"driver": "that of Windows (drivers 0123456789ab), no librocdxg"},
+    "drivers of Windows": {"driver": "AMD 32.0.21013.1000, AMD 31.0.1"},
     "it began as the wheel was there": {"time": "2026-11-19T10:00:41+00:00"},
 }
 
@@ -294,6 +305,42 @@ TRUE = {
 @pytest.mark.parametrize("values", TRUE.values(), ids=TRUE)
 def test_a_report_that_a_machine_can_write_is_taken(add, values):
     assert add(changed(**values)).is_file()
+
+
+VALUES = (
+    None, True, False, -1, 0, 1, 36, 1e-9, 0.5, 1e308, "", "x", "gfx1100", "2.13.0+cpu", "Windows 11",
+    "\x1b[2J", "AMD Instinct MI300X", "certified by AMD", "2026-11-20T10:00:01+00:00",
+    "2020-01-01T00:00:00+00:00", [], {}, ["x"], {"a": 1}, "0" * 64,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_changed_report_is_refused_or_says_the_same_of_the_gpu(add, tmp_path, seed):
+    """One value is another, chosen by a seed: what pages say of a report that is taken is true."""
+    rng, taken = random.Random(seed), []
+    tree = tmp_path / "tree"
+    add(REPORT)
+    [expected] = read_reports(tree)
+    for _ in range(150):
+        shutil.rmtree(tree)
+        place = rng.choice([place for place in places(REPORT) if place])
+        mutant = lie(REPORT, place, rng.choice(VALUES))
+        try:
+            add(mutant)
+        except PublishError:
+            tree.mkdir()
+            continue
+        if json.dumps(mutant) == json.dumps(REPORT):
+            continue
+        [run] = read_reports(tree)
+        taken.append(place)
+        assert replace(run, time=expected.time, driver=expected.driver) == expected, place
+    assert len(taken) < 30
+    assert {place[-1] for place in taken} <= FREE
+
+
+# What no wheel and no table says of a run: the driver's words, the system's name, when and how fast it was.
+FREE = {"driver", "os", "time", "seconds", "median_ms", "worst_error", "allowed", "worst_lse_error"}
 
 
 def test_a_gpu_has_the_compute_units_of_its_product_or_of_a_part_of_its_dies():
