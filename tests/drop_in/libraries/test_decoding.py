@@ -95,3 +95,14 @@ def test_generate(family, cache, way):
         assert torch.equal(found.sequences, wanted.sequences), length
         logits, expected = torch.stack(found.logits), torch.stack(wanted.logits)
         assert (logits - expected).abs().max() <= TOLERANCE * expected.abs().max(), length
+
+
+@pytest.mark.parametrize("family", ["mistral", "llama"])
+def test_a_compiled_step_with_a_static_cache(family, monkeypatch):
+    """What generate does by itself on a GPU; with torch 2.10 and 2.11 it raised."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # it would keep a GPU's random state
+    eager, own = pair(family, NAME, config_of(family))
+    wanted = decoded(eager, 8, "static", "greedy")
+    own.forward = torch.compile(own.forward, backend="eager")
+    found = decoded(own, 8, "static", "greedy")
+    assert torch.equal(found.sequences, wanted.sequences)
