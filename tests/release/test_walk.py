@@ -88,8 +88,8 @@ def test_emulate_uses_what_the_release_built(clone, release):
 
 def test_the_installed_wheel_answers_as_the_documents_say(release, verifier):
     [example] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert 'dtype=torch.float16, device="cuda"' in example
-    program = example.replace("cuda", "cpu") + "\nprint(tuple(out.shape), out.dtype)\n"
+    # On a PyTorch for CPUs as it is: it ended in PyTorch's "Torch not compiled with CUDA enabled".
+    program = f"{example}\nprint(tuple(out.shape), out.dtype)\n"
     [explained] = re.findall(r"```python\n(.*?)```", (CHECKOUT / "docs/training.md").read_text(), re.DOTALL)
     lines = [
         line.replace("<index>", "file:///index") for line, where in WALK.items() if where == IN_CONTAINER
@@ -108,4 +108,5 @@ def test_the_installed_wheel_answers_as_the_documents_say(release, verifier):
     assert "\nNone\n" in said  # torch.version.hip of a CPU build
     assert "pytorch the tensors are on cpu, and kernels run on AMD GPUs\n" in said
     assert "(2, 1024, 16, 64) torch.float16\n" in said
+    assert "FlashAttnFallbackWarning: the PyTorch implementation answers" in done.stderr
     assert "Successfully uninstalled flash-attn-rocm-" in said

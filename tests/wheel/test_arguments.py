@@ -1,11 +1,14 @@
 """Wrong arguments are reported in words, all at once, before anything is computed."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from flash_attn_rocm import (
     FlashAttnArgumentError,
     FlashAttnUnsupportedError,
+    attention,
     explain,
     flash_attn_func,
     flash_attn_varlen_func,
@@ -209,3 +212,31 @@ def test_explain_names_the_function_whose_arguments_are_missing_or_unknown(qkv):
         TypeError, match=r"^explain: flash_attn_with_kvcache: got an unexpected .* 'dropout_p'$"
     ):
         explain(flash_attn_with_kvcache, *qkv, dropout_p=0.1)
+
+
+def by_words(rows, keys, left, right):
+    diagonal = torch.arange(rows)[:, None] + keys - rows
+    places = torch.arange(keys)
+    return (places >= diagonal - left) & (places <= diagonal + right)
+
+
+@pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
+def test_attention_keeps_a_right_bound_of_more_keys_than_there_are():
+    """It was dropped where there are more queries than keys."""
+    q, k, v = torch.randn(2, 60, 4, 32), *torch.randn(2, 2, 40, 4, 32)
+    wanted = attention(q, k, v, attn_mask=by_words(60, 40, 3, 45))
+    torch.testing.assert_close(attention(q, k, v, window_size=(3, 45)), wanted)
+    assert not torch.allclose(flash_attn_func(q, k, v, window_size=(3, 45)), wanted), "as flash_attn has it"
+
+
+@pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
+def test_a_right_bound_that_flash_attn_drops_is_told_once():
+    q, k, v = torch.randn(2, 60, 4, 32), *torch.randn(2, 2, 40, 4, 32)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", UserWarning)
+        for window in ((3, 45), (3, 59), (3, 39), (-1, -1), (3, 50)):
+            flash_attn_func(q, k, v, window_size=window)
+        attention(q, k, v, window_size=(3, 46))
+    (own,) = (each for each in told if "right bound" in str(each.message))
+    assert own.filename == __file__
+    assert "flash_attn_rocm.attention(q, k, v, window_size=...) keeps the bound" in str(own.message)

@@ -109,6 +109,37 @@ def test_dropout_draws_anew_in_each_call():
     assert torch.equal(first, compiled(q))
 
 
+@pytest.mark.parametrize("budget", [1.0, 0.5, 0.0])
+def test_gradients_of_dropout_are_those_of_what_it_dropped(budget):
+    """A backward pass that computes the forward again drew another key: out was linear in no v."""
+    q, k, v, weights = (torch.randn(2, 33, 2, 32) for _ in range(4))
+    compiled = torch.compile(
+        lambda q, k, v: flash_attn_func(q.sin().cos() * q, k, v, dropout_p=0.3),
+        fullgraph=True, backend="aot_eager_decomp_partition",
+    )  # fmt: skip
+    v.requires_grad_()
+    with torch._functorch.config.patch(activation_memory_budget=budget):
+        out = compiled(q.requires_grad_(), k, v)
+        (dv,) = torch.autograd.grad((out * weights).sum(), [v])
+    # Both are sums of terms as large as out: 2^-23 is a step of fp32.
+    assert ((out * weights).sum() - (v * dv).sum()).abs() <= 2**-18 * (out * weights).norm()
+
+
+def test_calls_in_one_graph_drop_on_their_own():
+    def attend(q):
+        first, second = (flash_attn_func(q, q, q, dropout_p=0.5) for _ in range(2))
+        return first - second
+
+    q = torch.randn(2, 33, 4, 32).half()
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager_decomp_partition")
+    for leaf in (q, q.clone().requires_grad_()):
+        torch.manual_seed(3)
+        found = compiled(leaf)
+        torch.manual_seed(3)
+        assert torch.equal(found, attend(leaf))
+        assert found.any()
+
+
 def decode(q, k_cache, v_cache, new, angles, lengths):
     cos, sin = angles
     return flash_attn_with_kvcache(

@@ -433,3 +433,24 @@ def test_the_flash_operator_is_pytorchs_where_its_log_sum_exps_are_not_natural(h
     with sdpa.enable():
         FLASH(*small)
     assert not host
+
+
+def derivatives(x):
+    """Of each kind that torch.func has, of attention with itself."""
+    def attend(x):
+        return scaled_dot_product_attention(x, x, x).float().square().sum()
+
+    ones = torch.ones_like(x)
+    yield torch.func.grad(attend)(x)
+    yield torch.func.vjp(attend, x)[1](torch.tensor(1.0))[0]
+    yield torch.func.jvp(attend, (x,), (ones,))[1]
+    yield torch.vmap(torch.func.grad(attend))(torch.stack([x, x.flip(2)]))
+
+
+def test_transforms_are_pytorchs_own(host, small):
+    """They raised NotImplementedError for custom_function_call."""
+    wanted = [*derivatives(small[0])]
+    with sdpa.enable():
+        found = [*derivatives(small[0])]
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert not host

@@ -2,7 +2,7 @@
 
 What depends on the values in tensors is checked where they are read (``_sequences``)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -233,11 +233,13 @@ def shape(tensor: Tensor) -> str:
     return str(tuple(tensor.shape))
 
 
-def _kind(name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Iterator[str]:
+def _kind(name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device) -> list[str]:
+    found = []  # torch.compile of 2.10 and 2.11 adds no generator to a list
     if tensor.dtype != dtype:
-        yield f"{name}: expected dtype {dtype}, got {tensor.dtype}"
+        found.append(f"{name}: expected dtype {dtype}, got {tensor.dtype}")
     if tensor.device != device:
-        yield f"{name}: expected device {device} like q, got {tensor.device}"
+        found.append(f"{name}: expected device {device} like q, got {tensor.device}")
+    return found
 
 
 def _fits(tensor: Tensor, sizes: Sequence[int]) -> bool:

@@ -100,7 +100,7 @@ def attend(
     """
     reason = _reason(inputs, options, want_probabilities=want_probabilities)
     drops = options.dropout_p > 0.0
-    state = _philox.new_state(inputs.q.device) if drops else None
+    state = _ops.new_state(inputs) if drops else None
     want = want_probabilities and drops
     if torch.compiler.is_compiling():
         _transforms.leave_graph()

@@ -40,7 +40,9 @@ Two = tuple[Tensor, Tensor]
 def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, device: Device) -> Two:
     """out like q with the head dim of v, contiguous, and the log-sum-exp."""
     _flops.register()
-    found: Two = torch.ops.flash_attn_rocm.forward(*inputs, *options, rng_state, *device)
+    found: Two = torch.ops.flash_attn_rocm.forward(
+        *inputs, *options, rng_state, device.arch, device.compute_units
+    )
     return found
 
 

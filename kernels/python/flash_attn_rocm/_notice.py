@@ -20,6 +20,14 @@ class FlashAttnUnsupportedError(RuntimeError):
     """No kernel serves a call, and strict mode is on."""
 
 
+UNBOUNDED = (
+    "window_size: with more queries than keys, flash_attn takes a right bound of seqlen_k or more for none, and "
+    "so does this call: rows see keys behind it. This is said once.\n"
+    "  next: flash_attn_rocm.attention(q, k, v, window_size=...) keeps the bound; -1 says that none is meant"
+)
+CALLERS = 9  # from that warning to the line that called flash_attn_func
+
+
 class _State:
     strict: bool | None = None
     warned: set[str] = set()  # noqa: RUF012 - the one instance is the class
@@ -67,6 +75,18 @@ def tell_long(kind: str, message: str) -> None:
     if kind not in _State.warned:
         warnings.warn(message, FlashAttnResetWarning, stacklevel=2)
         _State.warned.add(kind)
+
+
+@constant_when_traced
+def tell_unbounded() -> bool:
+    """Warn once that rows see keys that window_size hides by its words; strict mode takes it.
+
+    Under torch.compile this happens while the graph is made.
+    """
+    if UNBOUNDED not in _State.warned:
+        warnings.warn(UNBOUNDED, UserWarning, stacklevel=CALLERS)
+        _State.warned.add(UNBOUNDED)
+    return True
 
 
 @constant_when_traced

@@ -3,15 +3,18 @@
 They serve every feature on every device, and read lengths and indices on the host.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from flash_attn_rocm import _flops, _key_masks, _pytorch, _sinks
+from flash_attn_rocm import _flops, _key_masks, _philox, _pytorch, _sinks
 from flash_attn_rocm._options import BackwardCall, Inputs, Options, arithmetic
 from flash_attn_rocm._pytorch import Dropout
 from flash_attn_rocm._sequences import Part, parts
+from flash_attn_rocm._tracing import constant_when_traced
 
 NAMESPACE = "flash_attn_rocm"
 # Of the fields of Inputs and Options, as operators declare them.
@@ -30,6 +33,8 @@ TANGENT = (
     "pytorch_tangent(Tensor q_tangent, Tensor k_tangent, Tensor v_tangent, Tensor out, Tensor lse, "
     f"{INPUTS}, {OPTIONS}, Tensor? rng_state) -> Tensor"
 )
+DRAW = "draw(int number, *, Device device) -> Tensor"
+DRAWS = itertools.count()
 FIELDS = len(Inputs._fields) + len(Options._fields)
 Three = tuple[Tensor, Tensor, Tensor]
 
@@ -59,6 +64,41 @@ def tangent(
         *tangents, out, lse, *inputs, *options, rng_state
     )
     return found
+
+
+def new_state(inputs: Inputs) -> Tensor:
+    """The key of a call with dropout.
+
+    In a graph it is one operator: the compiler replaces those that draw by others, which its backward pass
+    draws again with activation_memory_budget below 1.  For what is checkpointed it keeps the generator's
+    state.
+    """
+    if not torch.compiler.is_compiling():
+        return _philox.new_state(inputs.q.device)
+    number, device = _number(), inputs.q.device
+    if not inputs.wants_gradients:
+        return _draw_in_graph(number, device)
+    drawn: Tensor = checkpoint(_draw_in_graph, number, device, use_reentrant=False)
+    return drawn
+
+
+@constant_when_traced
+def _number() -> int:
+    """Another one for each call in a graph, which would take equal ones for one."""
+    return next(DRAWS)
+
+
+def _draw_in_graph(number: int, device: torch.device) -> Tensor:
+    drawn: Tensor = torch.ops.flash_attn_rocm.draw(number, device=device)
+    return drawn
+
+
+def _draw(_number: int, *, device: torch.device) -> Tensor:
+    return _philox.new_state(device)
+
+
+def _draw_fake(_number: int, *, device: torch.device) -> Tensor:
+    return torch.empty(2, dtype=torch.int64, device=device)
 
 
 def _forward(*arguments: object) -> Three:
@@ -236,9 +276,12 @@ LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 LIBRARY.define(FORWARD)
 LIBRARY.define(BACKWARD)
 LIBRARY.define(TANGENT)
+LIBRARY.define(DRAW, tags=(torch.Tag.nondeterministic_seeded,))
 LIBRARY.impl("pytorch_forward", _forward, "CompositeExplicitAutograd")
 LIBRARY.impl("pytorch_backward", _backward, "CompositeExplicitAutograd")
 LIBRARY.impl("pytorch_tangent", _tangent, "CompositeExplicitAutograd")
+LIBRARY.impl("draw", _draw, "CompositeExplicitAutograd")
 torch.library.register_fake(f"{NAMESPACE}::pytorch_forward", _forward_fake, lib=LIBRARY)
 torch.library.register_fake(f"{NAMESPACE}::pytorch_backward", _backward_fake, lib=LIBRARY)
 torch.library.register_fake(f"{NAMESPACE}::pytorch_tangent", _tangent_fake, lib=LIBRARY)
+torch.library.register_fake(f"{NAMESPACE}::draw", _draw_fake, lib=LIBRARY)

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol, SupportsIndex
 import torch
 from torch import Tensor
 
+from flash_attn_rocm._notice import tell_unbounded
+
 INTEGERS = (int, torch.SymInt)
 NUMBERS = (float, int, torch.SymFloat, torch.SymInt, Real)
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # of kernels
@@ -203,13 +205,20 @@ def integer(value: Any) -> int | None:  # noqa: ANN401
         return None
 
 
-def _bound(window: int, max_seqlen_k: int) -> int:
-    """One side of window_size as a bound; one at least as wide as the longest keys is none, as in flash_attn.
+def _bounds(
+    window: tuple[int, int], max_seqlen_q: int, max_seqlen_k: int, *, literal: bool
+) -> tuple[int, int]:
+    """window_size as bounds; one at least as wide as the longest keys is none, as in flash_attn.
 
     Only this function has that rule: operators and kernels take windows as they are.  On the right it shows,
-    where there are more queries than keys.
+    where there are more queries than keys; ``literal`` keeps the bound there.
     """
-    return window if 0 <= window < max_seqlen_k else -1
+    left, right = (each if 0 <= each < max_seqlen_k else -1 for each in window)
+    if max_seqlen_k <= window[1] < max_seqlen_q - 1:
+        if literal:
+            return left, window[1]
+        tell_unbounded()
+    return left, right
 
 
 def resolve(
@@ -225,17 +234,20 @@ def resolve(
     num_splits: int = 0,
     deterministic: Any = False,  # noqa: ANN401
     chunk: Any = 0,  # noqa: ANN401 - what ``integer`` takes
+    literal: bool = False,
 ) -> Options:
-    """The normal form of checked arguments."""
+    """The normal form of checked arguments; ``literal`` takes window_size at its word (``_bounds``)."""
     window = pair(window_size)
     assert window is not None, "checked before"
-    left, right = window
+    if causal:
+        window = window[0], 0
+    left, right = _bounds(window, max_seqlen_q, max_seqlen_k, literal=literal)
     width = integer(chunk)
     assert width is not None, "checked before"
     return Options(
         softmax_scale=q.shape[-1] ** -0.5 if softmax_scale is None else real(softmax_scale),
-        window_left=_bound(left, max_seqlen_k),
-        window_right=0 if causal else _bound(right, max_seqlen_k),
+        window_left=left,
+        window_right=0 if causal else right,
         softcap=real(softcap),
         dropout_p=real(dropout_p),
         max_seqlen_q=max_seqlen_q,

@@ -35,6 +35,7 @@ class _Names(NamedTuple):
     cu_k: str = "cu_seqlens_k"
     max_q: str = "max_seqlen_q"
     max_k: str = "max_seqlen_k"
+    literal: bool = False  # of window_size, as ``resolve`` takes it
 
 
 def dense(q: Any, k: Any, v: Any, alibi_slopes: Any, sink: Any, *rules: Any) -> Prepared:  # noqa: ANN401
@@ -55,7 +56,7 @@ def masked(
     *rules: Any,  # noqa: ANN401
 ) -> Prepared:
     """``attention``."""
-    names = _Names("attention")
+    names = _Names("attention", literal=True)
     problems = _checks.tensors({"q": q, "k": k, "v": v}, {"q": DENSE_Q, "k": DENSE_K, "v": DENSE_K})
     if not problems:
         problems += _checks.mask(attn_mask, q, k)
@@ -184,7 +185,9 @@ def _dense(
         problems += _common_problems(names, q, k, v, alibi_slopes, sink, q.shape[0])
     problems += _number_problems(rules) + _checks.chunks(chunk)
     _checks.refuse(names.function, problems)
-    return Inputs(q, k, v, alibi_slopes, sink=sink), _options(q, rules, q.shape[1], k.shape[1], chunk)
+    return Inputs(q, k, v, alibi_slopes, sink=sink), _options(
+        q, rules, q.shape[1], k.shape[1], chunk, literal=names.literal
+    )
 
 
 def _varlen(
@@ -255,6 +258,8 @@ def _options(
     max_seqlen_q: int,
     max_seqlen_k: int,
     chunk: Any,  # noqa: ANN401
+    *,
+    literal: bool = False,
 ) -> Options:
     return resolve(
         q,
@@ -267,6 +272,7 @@ def _options(
         dropout_p=rules.dropout_p,
         deterministic=rules.deterministic,
         chunk=chunk,
+        literal=literal,
     )
 
 

@@ -31,8 +31,10 @@ def refusal(module: Any, what: str, instead: str = "'eager' or 'sdpa'") -> Value
 
 def refuse_unknown(module: Any, given: dict[str, Any], sinks: Tensor | None) -> None:  # noqa: ANN401
     """Raise ValueError for arguments that are not known, unless they are None or False."""
-    names = given.keys() - OF_OTHERS - OF_PACKING
-    unknown = sorted(name for name in names if given[name] is not None and given[name] is not False)
+    unknown = sorted(
+        name for name, value in given.items()
+        if name not in OF_OTHERS and name not in OF_PACKING and value is not None and value is not False
+    )  # fmt: skip
     if unknown == ["output_attentions"]:
         raise refusal(module, "output_attentions=True", "'eager'")
     if unknown:

@@ -77,8 +77,9 @@ def padded(call: Call, mask: Tensor) -> Tensor:
     if not known or mask.dim() != 2 or mask.shape[0] != call.q.shape[0] or keys > call.k.shape[1]:
         raise refusal(call.module, f"attention_mask of shape {tuple(mask.shape)}, that")
     packed = mask.dtype == NUMBERS and keys == rows
-    # A static cache has more keys than the mask.
-    call = call._replace(k=call.k[:, :keys], v=call.v[:, :keys])
+    # A static cache has more keys than the mask.  torch.compile of 2.11 keeps nothing that _replace made.
+    module, q, k, v, *others = call
+    call = Call(module, q, k[:, :keys], v[:, :keys], *others)
     pattern = pattern_of(mask)
     if not (pattern.padded if pattern else (mask != 1).any()):
         return unpadded(call)

@@ -233,10 +233,15 @@ def _padding(
     keys: int,
     device: Any,  # noqa: ANN401
 ) -> Tensor:
-    """(batch, keys), False where a key is padding; keys behind the end of ``attention_mask`` are."""
+    """(batch, keys), False where a key is padding; keys behind the end of ``attention_mask`` are.
+
+    Of a static cache generate makes the mask, and of that mask, which begins at ``offset``, the model makes
+    it again.
+    """
     if attention_mask is None:
         return torch.ones((), dtype=torch.bool, device=device).expand(batch, keys)
-    found = attention_mask[:, offset : offset + keys].bool()
+    begin = 0 if attention_mask.shape[1] == keys else offset
+    found = attention_mask[:, begin : begin + keys].bool()
     return torch.nn.functional.pad(found, (0, keys - found.shape[1]))
 
 

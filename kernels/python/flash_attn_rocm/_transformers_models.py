@@ -42,14 +42,12 @@ def install(name: str) -> None:
     _State.installed = True
 
 
-@constant_when_traced
 def supports_flash(config: Any) -> bool | None:  # noqa: ANN401 - transformers' own
     """Whether the models of a config's class say that they support flash attention.
 
     None where there is no such model, as of a config that is None.
     """
-    kind: Any = type(config)
-    return None if config is None else _supports_flash(kind)
+    return None if config is None else _of_kind(type(config))
 
 
 def reads_patterns(config: Any) -> bool | None:  # noqa: ANN401
@@ -60,6 +58,12 @@ def reads_patterns(config: Any) -> bool | None:  # noqa: ANN401
 def layer_types(config: Any) -> list[str]:  # noqa: ANN401
     """What kind of attention each layer of a model has; empty where the config does not say."""
     return list(getattr(config, "layer_types", None) or [])
+
+
+@constant_when_traced
+def _of_kind(kind: Any) -> bool | None:  # noqa: ANN401
+    # torch.compile takes a class for a constant, and a config only since 2.12.
+    return _supports_flash(kind)
 
 
 @functools.cache

@@ -233,7 +233,9 @@ def _over(name: str, key: str, answer: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _math(_originally: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[Tensor, Tensor] | None:  # noqa: ANN401
-    call = _call(arguments, named)
+    # Inside an operator no transform of torch.func takes our autograd function; PyTorch's formula it takes.
+    transformed = torch._C._are_functorch_transforms_active()  # noqa: SLF001 - the only way to ask
+    call = None if transformed else _call(arguments, named)
     prepared = None if call is None else _prepared(call)
     if prepared is None or isinstance(prepared, str):
         return None

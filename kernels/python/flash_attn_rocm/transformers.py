@@ -73,7 +73,8 @@ def attend(
         "dropout_p": dropout, "softmax_scale": scale, "softcap": softcap or 0.0,
         "deterministic": bool(deterministic), "sink": s_aux,
     }  # fmt: skip
-    call = Call(module, q, k, v, options, given)
+    chunked = _transformers_masks.has_chunks(attention_mask)
+    call = Call(module, q, k, v, options, given, module.config.attention_chunk_size if chunked else 0)
     if attention_mask is not None and attention_mask.dim() == 4:
         return masked(call, arguments.dense_mask(module, attention_mask), position_bias), None
     if attention_mask is not None and position_bias is not None:
@@ -86,8 +87,6 @@ def attend(
         window = arguments.window(module, sliding_window, k.shape[1], causal=causal)
     else:
         causal, window = pattern.causal, pattern.window_size
-    if _transformers_masks.has_chunks(attention_mask):
-        call = call._replace(chunk=module.config.attention_chunk_size)
     options.update(causal=causal, window_size=window)
     if position_bias is not None:
         return biased(call, position_bias), None
