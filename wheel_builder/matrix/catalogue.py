@@ -15,8 +15,8 @@ OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"  # under which a GPU calls itself another 
 class Gpu:
     """One gfx arch, its devices' full names, and why no wheel holds code for it ("" when wheels do).
 
-    ``code_names`` are its chips, ``processors`` those that it is a part of.  ``code_object`` is the arch
-    whose machine code it runs, "" its own; ``torch_override`` the value of HSA_OVERRIDE_GFX_VERSION with
+    ``code_names`` are its chips, ``processors`` those that it is a part of, ``pci_ids`` the numbers of its
+    devices.  ``code_object`` is the arch whose machine code it runs, "" its own; ``torch_override`` the value of HSA_OVERRIDE_GFX_VERSION with
     which PyTorch's builds, which have no kernels for it, run on it.  ``not_with`` has the ROCm versions
     with which no wheel serves it, and ``WINDOWS`` if none does there, each with the reason.
     """
@@ -29,6 +29,7 @@ class Gpu:
     code_object: str = ""
     torch_override: str = ""
     not_with: tuple[tuple[str, str], ...] = ()
+    pci_ids: tuple[str, ...] = ()
 
     @property
     def code(self) -> str:
@@ -110,5 +111,6 @@ def _not_with(arch: Arch, matrix: Matrix) -> Iterator[tuple[str, str]]:
 
 
 def _gpu(product: Product, reason: str = "") -> Gpu:
-    devices, chips, processors = map(device_names, (product.devices, product.code_names, product.processors))
-    return Gpu(product.name, devices, reason, chips, processors)
+    lists = (product.devices, product.code_names, product.processors, product.pci_ids)
+    devices, chips, processors, numbers = map(device_names, lists)
+    return Gpu(product.name, devices, reason, chips, processors, pci_ids=numbers)

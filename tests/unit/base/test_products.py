@@ -34,7 +34,7 @@ def test_the_family_holds_until_another_is_named(text, names):
 
 def test_gpus_with_and_without_kernels_have_names():
     products = known_products()
-    assert products["gfx908"] == Product("gfx908", "Instinct MI100", "Arcturus")
+    assert products["gfx908"] == Product("gfx908", "Instinct MI100", "Arcturus", "", "7388, 738c, 738e")
     assert products["gfx906"].devices == "Instinct MI50, MI60, Radeon VII, PRO VII"
     assert "gfx906" not in known_archs()
     assert set(known_archs()) < set(products)

@@ -5,7 +5,7 @@ const answer = document.getElementById("answer");
 const rows = [...document.querySelectorAll("tbody tr")];
 const gpus = rows.map((row) => {
   const [names, chips] = [row.dataset.names, row.dataset.chips].map((text) => text.split("\n").filter(Boolean));
-  return { row, arch: row.dataset.arch, names, chips };
+  return { row, arch: row.dataset.arch, names, chips, pci: row.dataset.pci.split(" ").filter(Boolean) };
 });
 const [gpu, rocm, torch, system, tool] = ["gpu", "rocm", "torch", "system", "tool"].map((id) =>
   document.getElementById(id),

@@ -203,7 +203,7 @@ def _row(gpu: Gpu, found: tuple[Offer, ...], hardware: tuple[HardwareRun, ...]) 
     names, chips = "\n".join(_names(gpu)), "\n".join(gpu.code_names)
     data = {
         "data_arch": gpu.arch, "data_names": names, "data_chips": chips, "data_reason": gpu.reason,
-        "data_override": gpu.torch_override,
+        "data_override": gpu.torch_override, "data_pci": " ".join(gpu.pci_ids),
     }  # fmt: skip
     return element("tr", *head, *cells, **data)
 

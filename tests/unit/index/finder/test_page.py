@@ -139,7 +139,7 @@ def test_its_data_is_there_for_programs():
     assert document["schema"] == 2
     assert document["catalogue"]["gpus"][2] == {
         "arch": "gfx906", "devices": ["Radeon VII"], "reason": "there is no kernel for it", "code_names": [],
-        "processors": [], "code_object": "", "torch_override": "", "not_with": [],
+        "processors": [], "code_object": "", "torch_override": "", "not_with": [], "pci_ids": [],
     }  # fmt: skip
     assert document["wheels"][0]["sha256"] == "ab" * 32
     assert document["wheels"][0]["serves"] == ["7.2"]
