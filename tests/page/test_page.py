@@ -180,9 +180,18 @@ def test_an_unknown_name_says_how_to_find_out(open_page, typed):
     page = open_page()
     text = choose(page, gpu=typed)
     assert f"“{typed}”" in text
-    assert "No GPU of that name is known here" in text
-    assert "rocminfo | grep gfx" in text
+    assert "No GPU of that name is known here, so whether there are kernels for it is unknown." in text
+    assert "no kernels" not in text, "that is not known"
+    assert "lspci -nn -d 1002::" in text
+    assert page.get_by_role("button", name="Copy").count() == 1
     assert page.locator("tbody tr:visible").count() == page.locator("tbody tr").count()
+
+
+@pytest.mark.parametrize("system", ["Windows", "WSL2"])
+def test_on_windows_nobody_is_told_to_use_programs_of_linux(open_page, system):
+    text = choose(open_page(), gpu="???", system=system)
+    assert "Get-CimInstance Win32_VideoController" in text
+    assert "grep" not in text
 
 
 def test_who_is_not_served_reads_first_what_works_and_then_why(open_page, address):

@@ -16,9 +16,10 @@ class Gpu:
     """One gfx arch, its devices' full names, and why no wheel holds code for it ("" when wheels do).
 
     ``code_names`` are its chips, ``processors`` those that it is a part of, ``pci_ids`` the numbers of its
-    devices.  ``code_object`` is the arch whose machine code it runs, "" its own; ``torch_override`` the value of HSA_OVERRIDE_GFX_VERSION with
-    which PyTorch's builds, which have no kernels for it, run on it.  ``not_with`` has the ROCm versions
-    with which no wheel serves it, and ``WINDOWS`` if none does there, each with the reason.
+    devices.  ``code_object`` is the arch whose machine code it runs, "" its own; ``torch_override`` the value
+    of HSA_OVERRIDE_GFX_VERSION with which PyTorch's builds, which have no kernels for it, run on it.
+    ``not_with`` has the ROCm versions with which no wheel serves it, and ``WINDOWS`` if none does there, each
+    with the reason.
     """
 
     arch: str

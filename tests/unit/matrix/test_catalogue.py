@@ -22,7 +22,9 @@ def test_every_arch_of_the_matrix_is_served_or_has_a_reason():
     assert [gpu.arch for gpu in catalogue.gpus if not gpu.reason] == [arch.name for arch in MATRIX.archs]
     assert {gpu.arch for gpu in catalogue.gpus if gpu.reason} == {o.name for o in MATRIX.other_archs}
     [gpu] = [gpu for gpu in catalogue.gpus if gpu.arch == "gfx908"]
-    assert replace(gpu, not_with=()) == Gpu("gfx908", ("Instinct MI100",), "", ("Arcturus",), (), "gfx908")
+    assert replace(gpu, not_with=(), pci_ids=()) == Gpu(
+        "gfx908", ("Instinct MI100",), "", ("Arcturus",), (), "gfx908"
+    )
 
 
 def test_the_archs_that_rocm_does_not_serve_on_windows_say_so():
@@ -55,6 +57,9 @@ def test_no_device_has_two_archs():
     gpus = catalogue_of(MATRIX).gpus
     names = [name for gpu in gpus for name in (*gpu.devices, *gpu.code_names, *gpu.processors)]
     assert sorted(names) == sorted(set(names))
+    numbers = [number for gpu in gpus for number in gpu.pci_ids]
+    assert len(numbers) > 100
+    assert sorted(numbers) == sorted(set(numbers))
 
 
 @pytest.mark.parametrize(

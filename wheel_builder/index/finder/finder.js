@@ -143,7 +143,8 @@ function show() {
     const buttons = found.map((each) => choice(each, hits.find(([other]) => other === each)[1]));
     answer.replaceChildren(element("h2", `“${typed}” fits ${found.length} GPUs: which one?`), ...buttons);
   } else {
-    answer.replaceChildren(element("h2", `“${typed}”`), copyOf("unknown"), copyOf("ask"));
+    answer.replaceChildren(element("h2", `“${typed}”`), copyOf("unknown"), copyOf(`ask-${system.value}`));
+    addCopyButtons(answer);
   }
 }
 

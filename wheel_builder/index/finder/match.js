@@ -19,7 +19,8 @@ function unmarked(text) {
 function words(text) {
   const apart = unmarked(text)
     .replace(THEIRS, " ")
-    .replace(/\b(rx|[a-z]{4,})(?=\d)/g, "$1 ")
+    .replace(/\bmi[\s-]+(?=\d)/g, "mi")
+    .replace(/\b(rx|hx|[a-z]{4,})(?=\d)/g, "$1 ")
     .replace(/\bryzen\W+(?:threadripper\W+)?(?:[3579]\W+)?(?:pro\W+)?(?=\d)/g, "ryzen ");
   const all = apart.split(/[^a-z0-9]+/).filter(Boolean);
   return all.filter((word, at) => !IDLE.has(word) && (word !== "ryzen" || /^\d+$/.test(all[at + 1] ?? "")));
@@ -85,7 +86,8 @@ function begins(typed, word, alone) {
 function byPart(text, gpus) {
   const all = words(text);
   const named = [...keyed(gpus, "names"), ...keyed(gpus, "chips")];
-  const parts = all.length ? named.filter(([, , key]) => partOf(all, key)) : named.filter(([, name]) => generic(text, name));
+  const alone = /^\s*\d+\s*$/.test(text);
+  const parts = named.filter(([, name, key]) => (all.length ? partOf(all, key, alone) : generic(text, name)));
   const begun = named.filter(([, , key]) =>
     all.some((word, at) => /\d{3}/.test(word) && word === key[0] && stands(all, key, at, text)),
   );
@@ -93,10 +95,10 @@ function byPart(text, gpus) {
 }
 
 // Whether the words stand in a row in a name, the last one perhaps begun.
-function partOf(all, key) {
+function partOf(all, key, alone) {
   return key.some((_, at) =>
     all.every((word, step) =>
-      step < all.length - 1 ? key[at + step] === word : begins(word, key[at + step] ?? "", all.length === 1),
+      step < all.length - 1 ? key[at + step] === word : begins(word, key[at + step] ?? "", alone),
     ),
   );
 }

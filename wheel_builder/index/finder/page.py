@@ -7,7 +7,17 @@ from importlib.resources import files
 
 from wheel_builder.index.finder.data import Finder, Offer, Wheel, lack, offers, torch_notes, windows_offer
 from wheel_builder.index.finder.html import Html, element, joined, void
-from wheel_builder.index.finder.steps import DOCKER, INDEX, SYSTEMS, TOOLS, WINDOWS, Step, steps
+from wheel_builder.index.finder.steps import (
+    DOCKER,
+    INDEX,
+    LINUX,
+    SYSTEMS,
+    TOOLS,
+    WINDOWS,
+    WSL2,
+    Step,
+    steps,
+)
 from wheel_builder.matrix.catalogue import Gpu
 from wheel_builder.matrix.hardware import HardwareRun
 from wheel_builder.matrix.model import PROJECT, PUBLIC
@@ -21,9 +31,13 @@ WORKS = (
     "If speed matters, measure both: python -m flash_attn_rocm bench does."
 )
 UNKNOWN = (
-    "No GPU of that name is known here. Paste what this command prints, or what lspci says of the GPU. "
-    "A GPU that is not in the table has no kernels; where your PyTorch supports it, the PyTorch "
-    "implementation answers."
+    "No GPU of that name is known here, so whether there are kernels for it is unknown. Paste what this "
+    "command prints: names of GPUs and processors, gfx names and PCI numbers are found in it."
+)
+# What names the GPU for this page: with a driver or without, and in a shell of Windows, which WSL2 can start too.
+ASK = "lspci -nn -d 1002:: | grep -E 'VGA|Display|accelerators'"
+ASK_WINDOWS = (
+    'powershell.exe -Command "Get-CimInstance Win32_VideoController | Format-List Name, PNPDeviceID"'
 )
 EMULATED = (
     "What was verified is said for each GPU in the words of its verification record. Where it says "
@@ -34,6 +48,7 @@ EMULATED = (
     "gave other projects' kernels 7 % to 58 % more use of the matrix units than counters of an MI300X showed "
     "for long sequences, and twice as much for short ones."
 )
+ASKING = {LINUX: ASK, DOCKER: ASK, WSL2: ASK_WINDOWS, WINDOWS: ASK_WINDOWS}
 LEFT_OUT = (
     "{}: PyTorch's builds for ROCm have no kernels for these, so its own operations fail there, mostly with "
     "“invalid device function”. In a shell with this line (in Docker: --env) every GPU of the machine calls "
@@ -330,7 +345,7 @@ def _without_kernels() -> Html:
         element("h2", "A GPU without kernels"),
         element("p", WORKS, id="works"),
         element("p", UNKNOWN, id="unknown"),
-        element("pre", element("code", "rocminfo | grep gfx"), id="ask"),
+        *(element("pre", element("code", line), id=f"ask-{system}") for system, line in ASKING.items()),
     )
 
 
