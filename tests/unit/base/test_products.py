@@ -74,8 +74,8 @@ def test_a_target_for_several_gpus_has_no_names():
             "gpus.toml: gfx908: code_names: 'gfx1201' is a gfx name and no name of a GPU; give",
         ),
         (
-            'code_names = "Arcturus"',
-            'pci_ids = "738c, 0x738e"',
+            '"7388, 738c, 738e"',
+            '"738c, 0x738e"',
             "gpus.toml: gfx908: pci_ids: '0x738e' is not four digits such as 744c",
         ),
         ("[gfx906]", "[MI50]", "gpus.toml: 'MI50' is not a gfx name such as gfx1100"),
