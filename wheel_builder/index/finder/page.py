@@ -34,7 +34,7 @@ UNKNOWN = (
     "No GPU of that name is known here, so whether there are kernels for it is unknown. Paste what this "
     "command prints: names of GPUs and processors, gfx names and PCI numbers are found in it."
 )
-# What names the GPU for this page, with a driver or without: of Linux, and of Windows, which WSL2 can start too.
+# What names the GPU for this page, with a driver or without: of Linux, and of Windows, which WSL2 starts too.
 ASK = "lspci -nn -d 1002:: | grep -E 'VGA|Display|accelerators'"
 ASK_WINDOWS = (
     'powershell.exe -Command "Get-CimInstance Win32_VideoController | Format-List Name, PNPDeviceID"'
