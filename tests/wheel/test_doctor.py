@@ -447,7 +447,9 @@ def test_the_drivers_topology(tmp_path, version, arch):
     for node, value in {"0": "0", "1": version, "10": version}.items():
         (tmp_path / node).mkdir()
         (tmp_path / node / "properties").write_text(f"cpu_cores_count 8\ngfx_target_version {value}\nname\n")
-    assert _facts.driver_gpus(tmp_path) == (Gpu(0, "AMD GPU", arch), Gpu(1, "AMD GPU", arch))
+    assert _facts.driver_gpus(tmp_path) == (
+        Gpu(0, "AMD GPU", arch, node=1), Gpu(1, "AMD GPU", arch, node=2),
+    )  # fmt: skip
 
 
 def test_what_a_machine_says_of_its_driver(tmp_path):
