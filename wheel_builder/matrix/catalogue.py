@@ -9,6 +9,11 @@ from wheel_builder.matrix.model import PUBLIC, WINDOWS, Arch, Matrix, Selection
 from wheel_builder.matrix.plan import NOT_ON_WINDOWS, plan
 
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"  # under which a GPU calls itself another arch
+# HIP has a table of the GPUs that its runtimes know, for Linux and for Windows; read in Debian's 6.4.3 and
+# 7.2.4.  On Linux 6.4 lacks gfx950 only, which matrix.yaml excludes; for Windows both lack this one.
+UNKNOWN_ON_WINDOWS = {"gfx1033": "HIP's runtime for Windows does not know the GPU"}
+# The GPUs that PyTorch's own builds for a ROCm version have no kernels for, and those for newer ones have.
+WITHOUT_TORCH = {"6.4": ("gfx1103", "gfx1150", "gfx1151")}
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,8 @@ def _not_with(arch: Arch, matrix: Matrix) -> Iterator[tuple[str, str]]:
     yield from ((one.rocm, one.reason) for one in matrix.exclude if one.arch == arch.code)
     if arch.code not in matrix.public.windows:
         yield WINDOWS, NOT_ON_WINDOWS
+    elif arch.name in UNKNOWN_ON_WINDOWS:
+        yield WINDOWS, UNKNOWN_ON_WINDOWS[arch.name]
 
 
 def _gpu(product: Product, reason: str = "") -> Gpu:

@@ -33,6 +33,8 @@ def test_the_archs_that_rocm_does_not_serve_on_windows_say_so():
     served = {gpu.code for gpu in gpus if not gpu.reason} - missing
     assert served == set(MATRIX.public.windows)
     assert missing == {"gfx908", "gfx90a", "gfx942", "gfx950"}
+    [deck] = [gpu for gpu in gpus if gpu.arch == "gfx1033"]
+    assert dict(deck.not_with) == {WINDOWS: "HIP's runtime for Windows does not know the GPU"}
 
 
 def test_a_gpu_that_runs_the_code_of_another_says_whose_and_what_pytorch_needs():

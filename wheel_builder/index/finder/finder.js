@@ -43,6 +43,9 @@ function wanted() {
 // What is to be done where PyTorch has no kernels for the GPU.
 function forTorch(row) {
   const made = row.dataset.override ? [copyOf(`override-${row.dataset.override}`)] : [];
+  if (row.dataset.withoutTorch.split(" ").includes(rocm.value)) {
+    made.push(copyOf("older-torch"));
+  }
   made.forEach(addCopyButtons);
   return made;
 }

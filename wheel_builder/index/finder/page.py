@@ -22,7 +22,7 @@ from wheel_builder.index.finder.steps import (
     amds_builds,
     steps,
 )
-from wheel_builder.matrix.catalogue import Gpu
+from wheel_builder.matrix.catalogue import WITHOUT_TORCH, Gpu
 from wheel_builder.matrix.hardware import HardwareRun
 from wheel_builder.matrix.model import PROJECT, PUBLIC
 
@@ -59,6 +59,11 @@ LEFT_OUT = (
     "itself {}, whose code these run; PyTorch then works, and this wheel serves both names:"
 )
 HEADS = ("GPU", "Arch", "Served", "Run on hardware")
+OLDER_TORCH = (
+    "PyTorch's own builds for this ROCm version have no kernels for this GPU, so its operations fail there "
+    "(error 209, “no kernel image is available”), while HIP's runtime and this wheel know it. Choose a newer "
+    "ROCm version."
+)
 NOT_ON_WSL = (
     "AMD's ROCm for WSL2 is not for this GPU, so there it is not to be expected to work. Choose Windows or "
     "Linux for their steps. The GPUs that it is for:"
@@ -223,6 +228,7 @@ def _row(gpu: Gpu, found: tuple[Offer, ...], hardware: tuple[HardwareRun, ...]) 
         "data_lacks": json.dumps({offer.rocm: lack(gpu, offer) for offer in found if lack(gpu, offer)}),
         "data_packaged": "yes" if gpu.arch in amds_builds()[1] else "no",
         "data_wsl": "yes" if gpu.arch in WSL_ARCHS else "no",
+        "data_without_torch": " ".join(rocm for rocm, archs in WITHOUT_TORCH.items() if gpu.arch in archs),
     }  # fmt: skip
     return element("tr", *head, *cells, **data)
 
@@ -356,6 +362,7 @@ def _same(gpus: Sequence[Gpu]) -> dict[tuple[str, str, str], list[str]]:
 def _without_kernels() -> Html:
     return joined(
         element("p", WORKS, id="works"),
+        element("p", OLDER_TORCH, id="older-torch"),
         element("p", NOT_ON_WSL, " ", element("a", "AMD's list", href=WSL_LIST), ".", id="not-on-wsl"),
         element("p", UNKNOWN, id="unknown"),
         *(element("pre", element("code", line), id=f"ask-{system}") for system, line in ASKING.items()),
