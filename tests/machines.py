@@ -32,6 +32,6 @@ def healthy(facts):
                 (("fp16 head_dim 64", ""), ("fp16 head_dim 128", "")),
             ),
         ),
-        driver_gpus=(facts.Gpu(0, "AMD GPU", "gfx942"),),
+        driver_gpus=(facts.Gpu(0, "AMD GPU", "gfx942", node=1),),
         served=tuple(SERVED.items()),
     )

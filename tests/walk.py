@@ -15,6 +15,9 @@ INSTALLED = "tests/index/test_documents.py"
 WALK = {
     "scripts/release": "tests/release/conftest.py",
     "scripts/test": ".ci/run",
+    "python3 -m venv rocm-fa": "tests/unit/docs/test_environment.py",
+    ". rocm-fa/bin/activate": "tests/unit/docs/test_environment.py",
+    "python -m pip uninstall --yes torch": "tests/unit/docs/test_environment.py",
     "pip install flash-attn-rocm --index-url <index>/public/simple": IN_CONTAINER,
     "python -m pip install flash-attn-rocm --index-url <index>/public/simple": IN_CONTAINER,
     "python -m flash_attn_rocm doctor": IN_CONTAINER,

@@ -216,6 +216,7 @@ def test_a_package_that_does_not_import():
 
 
 NAVI_22 = Gpu(0, "AMD Radeon RX 6700 XT", "gfx1031", (("fp16 head_dim 64", ""),))
+NAVI_22_LISTED = {"gpus": (NAVI_22,), "driver_gpus": (Gpu(0, "AMD GPU", "gfx1031", node=1),)}
 TORCH_ARCHS = ("gfx942", "gfx1030", "gfx1100")
 
 
@@ -229,7 +230,9 @@ def test_a_gpu_that_runs_the_code_of_another():
 
 
 def test_a_gpu_that_pytorch_has_no_kernels_for_gets_the_override_that_works():
-    [step] = _doctor.diagnose(changed(gpus=(NAVI_22,), torch_archs=TORCH_ARCHS)).advice
+    report = _doctor.diagnose(changed(**NAVI_22_LISTED, torch_archs=TORCH_ARCHS))
+    assert not report.ready, "what PyTorch itself does fails there"
+    [step] = report.advice
     assert step.words.startswith("this PyTorch was built without kernels for gfx1031")
     assert "every GPU calls itself gfx1030, whose code gfx1031 runs" in step.words
     assert step.commands == ("export HSA_OVERRIDE_GFX_VERSION=10.3.0",)
@@ -444,7 +447,9 @@ def test_the_drivers_topology(tmp_path, version, arch):
     for node, value in {"0": "0", "1": version, "10": version}.items():
         (tmp_path / node).mkdir()
         (tmp_path / node / "properties").write_text(f"cpu_cores_count 8\ngfx_target_version {value}\nname\n")
-    assert _facts.driver_gpus(tmp_path) == (Gpu(0, "AMD GPU", arch), Gpu(1, "AMD GPU", arch))
+    assert _facts.driver_gpus(tmp_path) == (
+        Gpu(0, "AMD GPU", arch, node=1), Gpu(1, "AMD GPU", arch, node=2),
+    )  # fmt: skip
 
 
 def test_what_a_machine_says_of_its_driver(tmp_path):
@@ -840,7 +845,12 @@ EVERY_ADVICE = {
     "WSL2, denied": {**ON_WSL, "kfd": denied("/dev/dxg"), "user_groups": ()},
     "WSL2 unseen": {**ON_WSL, "kfd": DXG},
     "WSL2 without librocdxg": {**ON_WSL, "kfd": DXG, "environment": ((_facts.DXG_VARIABLE, "1"),)},
-    "PyTorch without kernels": {"gpus": (NAVI_22,), "torch_archs": TORCH_ARCHS},
+    "PyTorch without kernels": {**NAVI_22_LISTED, "torch_archs": TORCH_ARCHS},
+    "PyTorch of another family": {"torch_archs": ("gfx1100",)},
+    "PyTorch without a device's package": {"torch_archs": ("gfx1100",), "torch_devices": ("gfx942",)},
+    "two GPUs": {"gpus": (*HEALTHY.gpus, dataclasses.replace(NAVI_22, index=1)), "torch_archs": ("gfx942",)},
+    "override of a node": {"environment": ((f"{_facts.OVERRIDE}_0", "10.3.0"),)},
+    "files of root": {"kfd": denied(group="root"), "user_groups": ("users",)},
     "own variables": {"environment": (("FLASH_ATTN_ROCM_STRIKT", "1"),)},
     "no kernel": {"gpus": (Gpu(0, "RX Vega 64", "gfx900", (("fp16 head_dim 64", "it was not built"),)),)},
 }

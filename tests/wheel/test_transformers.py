@@ -38,6 +38,58 @@ def test_without_transformers_it_says_what_to_install(monkeypatch):
     assert "next: python -m pip install --upgrade transformers" in str(caught.value)
 
 
+LAZY = """\
+def __getattr__(name):
+    try:
+        import torchvision
+    except Exception as error:
+        raise {} from error
+"""
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        'ModuleNotFoundError(f"Could not import module {name!r}. Are this object\'s requirements correct?")',
+        'RuntimeError("Failed to import transformers.masking_utils because of the following error")',
+    ],
+)
+def test_beside_a_torchvision_of_another_torch_the_real_error_comes_first(monkeypatch, tmp_path, wrapped):
+    """transformers said only that it could not import a module of its own, and we that it is too old."""
+    for name, text in {
+        "transformers": LAZY.format(wrapped),
+        "torchvision": "raise RuntimeError('operator torchvision::nms does not exist')\n",
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError) as caught:
+        transformers.register()
+    first, second = str(caught.value).splitlines()
+    assert first == (
+        "torchvision does not work beside this torch, and transformers imports it: "
+        "RuntimeError: operator torchvision::nms does not exist"
+    )
+    assert second.startswith(
+        "  next: python -m pip uninstall --yes torchvision, then install the torchvision of"
+    )
+    monkeypatch.delitem(sys.modules, "transformers", raising=False)
+
+
+def test_another_error_below_is_told_before_what_transformers_says(monkeypatch, tmp_path):
+    (tmp_path / "transformers").mkdir()
+    text = LAZY.format('ModuleNotFoundError("Could not import module")').replace("torchvision", "not_there")
+    (tmp_path / "transformers" / "__init__.py").write_text(text)
+    monkeypatch.delitem(sys.modules, "transformers", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        ImportError, match="AttentionMaskInterface: No module named 'not_there'; transformers says"
+    ):
+        transformers.register()
+    monkeypatch.delitem(sys.modules, "transformers", raising=False)
+
+
 @pytest.mark.parametrize(
     "given",
     [

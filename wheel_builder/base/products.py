@@ -20,19 +20,20 @@ GFX = r"gfx[1-9][0-9a-f]{2,3}|gfx[1-9][0-9]?(-[0-9]+)*-generic"
 @dataclass(frozen=True)
 class Product:
     """The GPUs of one gfx name: ``devices`` as shops call them, ``code_names`` as lspci and drivers call the
-    chips, ``processors`` that they are a part of; each a list with commas.  ``units`` are the compute units
-    of each device, 0 where there are several of one name.
+    chips, ``processors`` that they are a part of, ``pci_ids`` their numbers; each a list with commas.
+    ``units`` are the compute units of each device, 0 where there are several of one name.
     """
 
     name: str
     devices: str
     code_names: str = ""
     processors: str = ""
+    pci_ids: str = ""
     units: tuple[int, ...] = ()
 
 
 OWN = tuple(field.name for field in fields(Product) if field.name != "name")
-NAMES = OWN[:3]
+NAMES = OWN[:4]
 
 
 def parse_products(text: str, where: str) -> Mapping[str, Product]:
@@ -76,7 +77,9 @@ def _problems(products: Mapping[str, Product]) -> Iterator[str]:
                 continue
             for name in device_names(text):
                 known = " ".join(name.casefold().split())
-                if re.fullmatch(GFX, known):
+                if key == "pci_ids" and not re.fullmatch("[0-9a-f]{4}", name):
+                    yield f"{place}: {name!r} is not four digits such as 744c"
+                elif re.fullmatch(GFX, known):
                     yield f"{place}: {name!r} is a gfx name and no name of a GPU; give it a row of its own"
                 elif known in first:
                     yield f"{place}: {name!r} stands twice; the first is in {first[known]}"

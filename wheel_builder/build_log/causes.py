@@ -19,12 +19,16 @@ MARKS = (
     b"ut of memory", b"bad_alloc", b"annot allocate", b"list too long", b"undefined re", b"find -l",
     b"not found", b"FAILED: ", b"build stopped", b"atal: ", b"Interrupt", b"open file", b"not compile:",
     b"HIP GPUs", b"cannot determine", b"ermission denied", b"egmentation fault", b"ERROR: ",
-    b"NoBinaryForGpu", b"onnection broken",
+    b"NoBinaryForGpu", b"onnection broken", b"CMake Error", b"] Error ", b"Stack dump", b"core dumped",
+    b"llegal instruction", b"Assertion ", b"No solution found", b"[error]", b"Terminated",
+    b"Failed to build `", b"PLEASE submit", b"UNREACHABLE",
 )  # fmt: skip
 MAX_SHOWN = 5
 MEMORY = "killed for memory"
 ARCH_OF_ERRORS = re.compile(rb"errors? generated when compiling for ([\w:+-]+)")
-COMPILER_ERROR = re.compile(rb"(?:^|\s)(?:fatal |\w*)[Ee]rror: ")
+COMPILER_ERROR = re.compile(rb"(?:^|\s)(?:fatal |\w*)(?:[Ee]rror|ERROR): ")
+# A compiler's error in a file: no build gets over one.
+IN_A_FILE = re.compile(rb":\d+(?::\d+)?: (?:fatal )?error: ")
 FAILED = re.compile(rb"FAILED: (?:\[code=\d+\] )?(\S+)")
 # Lines without one of these marks end no build, but for errors of Python and of commands.
 STOPS = (b"build stopped", b"ERROR: ", b"exited-with", b"rror compiling", b"not compile:")
@@ -106,6 +110,8 @@ class Causes:
         self.stopped = 0  # the last line that says so
         self.interrupted = False
         self.errors: list[tuple[int, str]] = []
+        self.last_error = 0  # the last line that says so, whatever it is about
+        self.in_a_file = False  # whether a compiler said so of a file
         self.since = 0  # the line where the newest object is first named
         self._rules = load_rules()
         # One search for the words of all rules: most lines that are looked at have none.
@@ -121,7 +127,12 @@ class Causes:
             for cause in self._without_arch:
                 cause.arch = text_of(found[1])
             self._without_arch.clear()
-        elif not self._matched(number, line) and len(self.errors) < MAX_SHOWN and COMPILER_ERROR.search(line):
+            return
+        matched, error = self._matched(number, line), COMPILER_ERROR.search(line)
+        if error:
+            self.last_error = number
+            self.in_a_file = self.in_a_file or bool(IN_A_FILE.search(line))
+        if error and not matched and len(self.errors) < MAX_SHOWN:
             self.errors.append((number, text_of(line)))
 
     def _ended(self, number: int, line: bytes, marks: int) -> None:

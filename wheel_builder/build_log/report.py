@@ -148,7 +148,11 @@ def _state(log: Log, run: Run, causes: Sequence[Cause]) -> str:
         return INTERRUPTED
     if log.causes.stopped > log.finished:
         return FAILED
-    if log.finished or (run.total and run.done >= run.total):
+    if log.finished:
+        return FINISHED
+    if log.causes.in_a_file or log.causes.last_error > log.stepped:
+        return FAILED
+    if run.total and run.done >= run.total:
         return FINISHED
     # Tools say such things in builds that go on, too; after the last step they end one.
     return FAILED if any(cause.last > log.stepped for cause in causes) else OPEN

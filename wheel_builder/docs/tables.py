@@ -1,6 +1,7 @@
 """The tables of the documentation, and values in its sentences, made from the files that hold the facts.
 
-A page writes ``{{ gpus }}`` where the table of that name belongs.
+A page has a table between ``<!-- table: gpus -->`` and ``<!-- end: gpus -->``, so that it can be read in a
+repository, too; the site takes today's.
 """
 
 import json
@@ -22,7 +23,7 @@ from wheel_builder.perf.golden import COUNTERS, EXCLUSIVE, FIGURES, FLOP, Figure
 from wheel_builder.upstream.costs import load_costs
 from wheel_builder.upstream.why import sections
 
-PLACE = re.compile(r"\{\{ (\w+) \}\}")
+PLACE = re.compile(r"(<!-- table: (\w+) -->)(.*?)(<!-- end: \2 -->)", re.DOTALL)
 DROP_IN = Path("wheel_builder/docs/imports.json")
 OURS = "flash-attn-rocm"
 # What a reader knows the kernels of an operation by.
@@ -51,14 +52,21 @@ OPERATIONS = {
 
 
 def fill(page: str, made: Mapping[str, str], index: str = "") -> str:
-    """The page with every table in its place, and with the address of the index where that is public."""
-    filled = PLACE.sub(lambda found: made[found[1]], page)
+    """The page with every table in its place, and with the address of the index where that is public.
+
+    A table of several lines stands between empty ones.
+    """
+    filled = PLACE.sub(lambda found: f"{found[1]}{_apart(made[found[2]])}{found[4]}", page)
     return filled.replace("<index>", index.rstrip("/")) if index else filled
+
+
+def _apart(table: str) -> str:
+    return f"\n\n{table.strip()}\n\n" if "\n" in table.strip() else table
 
 
 def problems(pages: Mapping[str, str], made: Mapping[str, str]) -> list[str]:
     """Places without a table, and tables without a place."""
-    wanted = [(name, place) for name, page in pages.items() for place in PLACE.findall(page)]
+    wanted = [(name, place) for name, page in pages.items() for _, place, _, _ in PLACE.findall(page)]
     used = {place for _, place in wanted}
     return [
         *(f"{name}: there is no table {place!r}" for name, place in wanted if place not in made),

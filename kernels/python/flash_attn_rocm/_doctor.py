@@ -1,11 +1,22 @@
 """Turns facts about a machine into a report.  It does not look at the machine itself."""
 
-import shlex
 from dataclasses import dataclass
 
-from flash_attn_rocm import _environment, _override
+from flash_attn_rocm import _environment
 from flash_attn_rocm._drop_in import DropIn
-from flash_attn_rocm._facts import DXG_VARIABLE, HIDING, OVERRIDE, DeviceFile, Facts, Fused, Gpu
+from flash_attn_rocm._each_gpu import (
+    code_of,
+    hiding_step,
+    hiding_variables,
+    lacking_steps,
+    lacks_code,
+    override_steps,
+    own_name,
+    runs,
+    served,
+    unseen,
+)
+from flash_attn_rocm._facts import DXG_VARIABLE, DeviceFile, Facts, Fused, Gpu
 from flash_attn_rocm._rates import LARGEST
 from flash_attn_rocm._requirements import (
     OLDEST_ROCM,
@@ -19,6 +30,7 @@ from flash_attn_rocm._requirements import (
     release,
     wrong_build,
 )
+from flash_attn_rocm._shell import quoted, remove_line, set_line, unset_line
 
 # Groups by number, because names differ between machines and images; a shell on the host fills them in.
 CONTAINER_OPTIONS = (
@@ -29,6 +41,11 @@ WSL_CONTAINER_OPTIONS = "--device /dev/dxg --volume /usr/lib/wsl:/usr/lib/wsl"
 AMD_DRIVERS = "https://www.amd.com/en/support"
 REMOVE_DROP_IN = "python -m pip uninstall --yes"
 REPLACE_FUSED = "sdpa.enable(replace_fused=True)"
+ROOT, RENDER = "root", "render"
+_OF_ROOT = (
+    f"else they belong to {ROOT}'s group, which no user should join, because no rule of udev gives them to "
+    f"the group {RENDER}: give them to it, until the driver is loaded again, and log in again:"
+)
 NOT_RUN = "These kernels were not run on hardware by the project's CI, which has no AMD GPU."
 
 
@@ -36,7 +53,8 @@ NOT_RUN = "These kernels were not run on hardware by the project's CI, which has
 class Report:
     """``findings`` are (what, value) pairs.
 
-    ``usable``: the package works here, if only on CPU tensors; ``ready``: attention would run on a GPU.
+    ``usable``: the package works here, if only on CPU tensors; ``ready``: attention would run on every GPU
+    that PyTorch sees.  ``running`` are those on which it would, ``idle`` the others.
     """
 
     headline: str
@@ -44,15 +62,19 @@ class Report:
     advice: tuple[Step, ...]
     usable: bool
     ready: bool
+    running: tuple[int, ...] = ()
+    idle: tuple[int, ...] = ()
 
 
 def diagnose(facts: Facts) -> Report:
     """What the machine has, what to do next, and whether the package and its kernels can run on it."""
     usable = not facts.problems
-    ready = usable and any(_served(gpu) for gpu in facts.gpus) and not facts.canary
+    running = tuple(gpu.index for gpu in facts.gpus if usable and runs(gpu, facts))
+    idle = tuple(gpu.index for gpu in facts.gpus if gpu.index not in running)
+    ready = bool(running) and not idle and not facts.canary
     last = (_fused_step(facts), _drop_in_step(facts.drop_in), _drop_in_step(facts.drop_in_3))
     advice = dict.fromkeys((*mismatches(facts), *_gpu_steps(facts), *filter(None, last)))
-    return Report(_headline(facts), _findings(facts), tuple(advice), usable, ready)
+    return Report(_headline(facts), _findings(facts), tuple(advice), usable, ready, running, idle)
 
 
 def mismatches(facts: Facts) -> list[Step]:
@@ -64,8 +86,9 @@ def mismatches(facts: Facts) -> list[Step]:
         _driver_step(facts),
         _runtimes_step(facts),
         _rocm_step(facts),
-        _override_step(facts),
-        _foreign_torch_step(facts),
+        *override_steps(facts),
+        *lacking_steps(facts),
+        hiding_step(facts),
         *_canary_steps(facts),
         *_settings_steps(facts),
     ]
@@ -86,9 +109,15 @@ def text(report: Report) -> str:
 def _verdict(report: Report) -> str:
     if report.ready:
         return "Kernels serve this machine."
+    if report.running and report.idle:
+        return f"Kernels serve {_gpus(report.running)}, and not {_gpus(report.idle)} as this machine is."
     if report.usable:
         return "No kernel serves this machine as it is; on CPU tensors the PyTorch implementation answers."
     return "flash_attn_rocm does not import here, so nothing of it answers."
+
+
+def _gpus(numbers: tuple[int, ...]) -> str:
+    return f"GPU{'s' if numbers[1:] else ''} {', '.join(map(str, numbers))}"
 
 
 def _headline(facts: Facts) -> str:
@@ -120,11 +149,19 @@ def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
     if not facts.gpus:
         note = "listed by the driver, not usable by this PyTorch"
         found += [(f"GPU {gpu.index}", f"{_describe(gpu, facts)} ({note})") for gpu in facts.driver_gpus]
+    found += [
+        (f"node {gpu.node}", f"{_describe(gpu, facts)} ({_why_unseen(facts)})") for gpu in unseen(facts)
+    ]
     if not facts.gpus and not facts.driver_gpus:
         found.append(("GPUs", "no AMD GPU found"))
     if facts.fused:
         found.append(("PyTorch's SDPA", "; ".join(map(_of_fused, facts.fused))))
     return tuple(found)
+
+
+def _why_unseen(facts: Facts) -> str:
+    by = f", hidden by {' and '.join(hiding)}" if (hiding := hiding_variables(facts)) else ""
+    return f"listed by the driver, not by this PyTorch{by}"
 
 
 def _wheel_for(facts: Facts) -> str:
@@ -184,33 +221,21 @@ def _describe(gpu: Gpu, facts: Facts) -> str:
     kernels = (
         f"kernels for {', '.join(served)}" if served else "no kernels" if gpu.reasons else "kernels unknown"
     )
-    code = _code_of(gpu, facts)
-    whose = "" if code == _own_name(gpu) else f", which runs the code of {code}"
-    return f"{gpu.name}, {gpu.arch}{whose}; {kernels}{_too_many_units(gpu)}"
+    code = code_of(gpu, facts)
+    whose = "" if code == own_name(gpu) else f", which runs the code of {code}"
+    lacking = "; this PyTorch has no code for it" if lacks_code(gpu, facts) else ""
+    return f"{gpu.name}, {gpu.arch}{whose}; {kernels}{lacking}{_too_many_units(gpu)}"
 
 
 def _too_many_units(gpu: Gpu) -> str:
     """What is odd about the number that the runtime reports, by which decoding divides its keys."""
-    most = LARGEST.get(_own_name(gpu), gpu.compute_units)
+    most = LARGEST.get(own_name(gpu), gpu.compute_units)
     if gpu.compute_units <= most:
         return ""
     return (
-        f"; {gpu.compute_units} compute units are reported, and the largest {_own_name(gpu)} known here has "
+        f"; {gpu.compute_units} compute units are reported, and the largest {own_name(gpu)} known here has "
         f"{most}: please report this, decoding may be slower than it need be"
     )
-
-
-def _own_name(gpu: Gpu) -> str:
-    return gpu.arch.partition(":")[0]
-
-
-def _code_of(gpu: Gpu, facts: Facts) -> str:
-    """The arch whose machine code it runs; its own where the wheel has nothing for it."""
-    return dict(facts.served).get(_own_name(gpu), _own_name(gpu))
-
-
-def _served(gpu: Gpu) -> bool:
-    return any(not reason for _, reason in gpu.reasons)
 
 
 def _torch_step(facts: Facts) -> Step | None:
@@ -258,6 +283,8 @@ def _denied_step(denied: list[DeviceFile], facts: Facts) -> Step:
     paths = ", ".join(f"{file.path} ({file.mode}, group {file.group})" for file in denied)
     options = WSL_CONTAINER_OPTIONS if facts.wsl else CONTAINER_OPTIONS
     begin = f"this user may not open {paths}; in a container, start it with the options\n{options}\n"
+    if roots := [file for file in denied if file.group == ROOT]:
+        return Step(begin + _OF_ROOT, _given_to(RENDER, roots, facts))
     missing = list(dict.fromkeys(file.group for file in denied if file.group not in facts.user_groups))
     if not missing:
         words = "else the groups are right and the files' modes are not, until the driver is loaded again:"
@@ -267,6 +294,12 @@ def _denied_step(denied: list[DeviceFile], facts: Facts) -> Step:
         return Step(begin + words, tuple(_join_unnamed(group) for group in unnamed))
     words = "else run this and log in again:"
     return Step(begin + words, (f'sudo usermod -aG {",".join(missing)} "$(id -un)"',))
+
+
+def _given_to(group: str, files: list[DeviceFile], facts: Facts) -> tuple[str, ...]:
+    paths = " ".join(file.path for file in files)
+    join = () if group in facts.user_groups else (f'sudo usermod -aG {group} "$(id -un)"',)
+    return (f"sudo chgrp {group} {paths}", f"sudo chmod g+rw {paths}", *join)
 
 
 def _join_unnamed(group: str) -> str:
@@ -311,44 +344,13 @@ def _rocm_step(facts: Facts) -> Step | None:
     )
 
 
-def _override_step(facts: Facts) -> Step | None:
-    value = dict(facts.environment).get(OVERRIDE)
-    if value is None:
-        return None
-    said, there = _override.arch_of(value), facts.driver_gpus
-    if there and all(said in (_own_name(gpu), _code_of(gpu, facts)) for gpu in there):
-        return None
-    real = ", ".join(dict.fromkeys(gpu.arch for gpu in there)) or "of unknown arch"
-    return Step(
-        f"{OVERRIDE}={value} makes every GPU report this arch, and they are {real}: kernels of another arch "
-        "may fail or give wrong results",
-        (_unset(facts, OVERRIDE),),
-    )
-
-
-def _foreign_torch_step(facts: Facts) -> Step | None:
-    """GPUs that PyTorch has no kernels for, and has them for the arch whose code they run."""
-    codes = {_code_of(gpu, facts) for gpu in facts.gpus}
-    lacking = dict.fromkeys(map(_own_name, facts.gpus)).keys() - set(facts.torch_archs)
-    # The value holds for every GPU of the machine, so one of another arch would be lost.
-    if len(codes) != 1 or not lacking or not codes.issubset(facts.torch_archs):
-        return None
-    [code], names = codes, ", ".join(sorted(lacking))
-    return Step(
-        f"this PyTorch was built without kernels for {names}, so its own operations fail there, mostly with "
-        f"“invalid device function”. With this every GPU calls itself {code}, whose code {names} runs, in "
-        "PyTorch and here:",
-        (_set(facts, OVERRIDE, _override.value_for(code)),),
-    )
-
-
 def _canary_steps(facts: Facts) -> list[Step]:
     """Kernels that were wrong at first use; where the driver, say, has changed they are checked again."""
     return [
         Step(
             f"kernels are disabled, because they failed a check at first use: {words}; please report "
             "it with the file that the first command writes; the second one has them checked again",
-            ("python -m flash_attn_rocm selftest", _remove(facts, path)),
+            ("python -m flash_attn_rocm selftest", remove_line(facts, path)),
         )
         for words, path in facts.canary
     ]
@@ -359,7 +361,7 @@ def _settings_steps(facts: Facts) -> list[Step]:
     found = []
     for name, value in _environment.given(dict(facts.environment)):
         if problem := _environment.problem(name, value):
-            found.append(Step(problem.partition("\n")[0], (_unset(facts, name),)))
+            found.append(Step(problem.partition("\n")[0], (unset_line(facts, name),)))
     return found
 
 
@@ -370,12 +372,12 @@ def _gpu_steps(facts: Facts) -> list[Step]:
     if facts.torch.rocm and not facts.problems and not facts.gpus and there:
         found.append(_unseen_step(facts))
     for gpu in facts.gpus or facts.driver_gpus:
-        if gpu.reasons and not _served(gpu):
+        if gpu.reasons and not served(gpu):
             words = (
                 f"GPU {gpu.index}: {gpu.reasons[0][1]}; the PyTorch implementation answers there. PyTorch's "
                 "own scaled_dot_product_attention may be faster, on some GPUs only with this:"
             )
-            found.append(Step(words, (_set(facts, "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL", "1"),)))
+            found.append(Step(words, (set_line(facts, "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL", "1"),)))
     return found
 
 
@@ -385,11 +387,10 @@ def _unseen_step(facts: Facts) -> Step:
         count = f"WSL2 has {facts.kfd.path}"
     if facts.windows:
         count = f"Windows has a driver of AMD ({facts.driver})"
-    hiding = [(name, value) for name, value in facts.environment if name in HIDING]
-    if hiding:
-        given = ", ".join(f"{name}={value}" for name, value in hiding)
+    if hiding := hiding_variables(facts):
+        given = ", ".join(f"{name}={value}" for name, value in hiding.items())
         words = f"{count}, and PyTorch sees none: {given} hides them"
-        return Step(words, (_unset(facts, *(name for name, _ in hiding)),))
+        return Step(words, (unset_line(facts, *hiding),))
     if facts.wsl:
         return _unseen_on_wsl_step(facts)
     if facts.windows:
@@ -414,7 +415,9 @@ def _unseen_on_wsl_step(facts: Facts) -> Step:
     )
     if dict(facts.environment).get(DXG_VARIABLE) == "1":
         return Step(f"{words}, which this finds where it is installed:", ("ldconfig -p | grep rocdxg",))
-    return Step(f"{words}, which ROCm before 7.13 uses only with this:", (_set(facts, DXG_VARIABLE, "1"),))
+    return Step(
+        f"{words}, which ROCm before 7.13 uses only with this:", (set_line(facts, DXG_VARIABLE, "1"),)
+    )
 
 
 def _fused_step(facts: Facts) -> Step | None:
@@ -423,7 +426,7 @@ def _fused_step(facts: Facts) -> Step | None:
     if not broken:
         return None
     words = f"PyTorch's own scaled_dot_product_attention does not work on GPU 0 with this build: {broken}. "
-    if any(map(_served, facts.gpus)):
+    if any(map(served, facts.gpus)):
         words += (
             f"Put flash_attn_rocm.{REPLACE_FUSED} at the start of your program, and these kernels answer "
         )
@@ -435,7 +438,7 @@ def _fused_step(facts: Facts) -> Step | None:
             "import torch; torch.backends.cuda.enable_flash_sdp(False); "
             "torch.backends.cuda.enable_mem_efficient_sdp(False)"
         )
-    return Step(words, (f"python -c {_quoted(facts, code)}",))
+    return Step(words, (f"python -c {quoted(facts, code)}",))
 
 
 def _drop_in_step(found: DropIn) -> Step | None:
@@ -453,25 +456,6 @@ def _drop_in_step(found: DropIn) -> Step | None:
         "index that this wheel is from",
         (f"{REMOVE_DROP_IN} {found.distribution}",),
     )
-
-
-def _set(facts: Facts, name: str, value: str) -> str:
-    """The line that sets a variable, of Windows' cmd or of a POSIX shell."""
-    return f"set {name}={value}" if facts.windows else f"export {name}={value}"
-
-
-def _unset(facts: Facts, *names: str) -> str:
-    if facts.windows:
-        return " & ".join(f'set "{name}="' for name in names)
-    return f"unset {' '.join(map(shlex.quote, names))}"
-
-
-def _remove(facts: Facts, path: str) -> str:
-    return f"{'del' if facts.windows else 'rm'} {_quoted(facts, path)}"
-
-
-def _quoted(facts: Facts, text: str) -> str:
-    return f'"{text}"' if facts.windows else shlex.quote(text)
 
 
 def _major(version: str) -> str:

@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import os
 import platform
+import re
 import stat
 import sys
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from flash_attn_rocm import _drop_in, _environment, _requirements, _windows
+from flash_attn_rocm import _drop_in, _environment, _requirements, _torch_devices, _windows
 from flash_attn_rocm._drop_in import DropIn
 from flash_attn_rocm._requirements import WINDOWS, Step
 
@@ -21,9 +22,12 @@ if sys.platform != "win32":
 
 State = Literal["absent", "denied", "open"]
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+# For one node of the driver's topology, since ROCm 6.2; it counts before the other.
+OVERRIDE_OF_NODE = re.compile(rf"{OVERRIDE}_(\d+)")
 DXG_VARIABLE = "HSA_ENABLE_DXG_DETECTION"
 HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 VARIABLES = (OVERRIDE, *HIDING, DXG_VARIABLE)
+AMD = "0x1002"  # the vendor of PCI
 # Where WSL2 shows the drivers of Windows, a folder for each with its version's hash in the name, and where
 # ROCm's library that reaches them may be.
 WSL_DRIVERS = "usr/lib/wsl/drivers"
@@ -59,7 +63,8 @@ class Torch:
 class Gpu:
     """An AMD GPU.  ``reasons`` maps ``"fp16 head_dim 64"`` to why no kernel serves it, ``""`` if one does.
 
-    ``compute_units`` are those that the HIP runtime reports; 0: it was not asked.
+    ``compute_units`` are those that the HIP runtime reports; 0: it was not asked.  ``node`` is its number in
+    the driver's topology, where CPUs are nodes too; -1: of PyTorch's GPUs nobody says it.
     """
 
     index: int
@@ -67,6 +72,7 @@ class Gpu:
     arch: str
     reasons: tuple[tuple[str, str], ...] = ()
     compute_units: int = 0
+    node: int = -1
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,9 @@ class Facts:
     ``import flash_attn`` finds, ``drop_in_3`` what ``import flash_attn_interface`` does, ``fused`` what
     PyTorch's own attention does on the first GPU. ``archs`` are those that the wheel has machine code of,
     ``served`` the GPUs that run it, each with its arch; ``torch_archs`` are those that PyTorch's own kernels
-    were built for. ``rocdxg`` is the name of ROCm's library for WSL2, "" where none was found.
+    were built for and ``torch_devices`` those whose kernels this build has in packages of their own,
+    installed or not; both are empty where PyTorch does not say. ``rocdxg`` is the name of ROCm's library for
+    WSL2, "" where none was found.
     """
 
     system: str
@@ -118,6 +126,7 @@ class Facts:
     fused: tuple[Fused, ...] = ()
     served: tuple[tuple[str, str], ...] = ()
     torch_archs: tuple[str, ...] = ()
+    torch_devices: tuple[str, ...] = ()
     rocdxg: str = ""
 
     @property
@@ -146,13 +155,10 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
         problems=problems,
         torch=torch,
         hip_libraries=_hip_libraries(root),
-        environment=(
-            *((name, os.environ[name]) for name in VARIABLES if name in os.environ),
-            *_environment.given(os.environ),
-        ),
+        environment=_variables(),
         driver=driver(root),
         kfd=_gateway(root, wsl=wsl),
-        renders=tuple(map(device_file, sorted((root / "dev/dri").glob("render*")))),
+        renders=tuple(map(device_file, render_nodes(root))),
         user_groups=_user_groups(),
         archs=() if problems else _archs(),
         gpus=gpus,
@@ -166,8 +172,15 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
         fused=_fused() if gpus else (),
         served=() if problems else _served(),
         torch_archs=_torch_archs(module) if gpus and module is not None else (),
+        torch_devices=_torch_devices.offered(),
         rocdxg=rocdxg(root) if wsl else "",
     )
+
+
+def _variables() -> tuple[tuple[str, str], ...]:
+    per_node = sorted(filter(OVERRIDE_OF_NODE.fullmatch, os.environ))
+    names = [name for name in (OVERRIDE, *per_node, *VARIABLES[1:]) if name in os.environ]
+    return (*((name, os.environ[name]) for name in names), *_environment.given(os.environ))
 
 
 def _hip_libraries(root: Path) -> tuple[str, ...]:
@@ -209,6 +222,16 @@ def device_file(path: Path) -> DeviceFile:
     return DeviceFile(str(path), state, _group(found.st_gid), stat.filemode(found.st_mode))
 
 
+def render_nodes(root: Path) -> list[Path]:
+    """The files of AMD's GPUs in /dev/dri, and those of which nobody says whose they are."""
+    nodes = sorted((root / "dev/dri").glob("render*"))
+    return [
+        node
+        for node in nodes
+        if _read(root / f"sys/class/drm/{node.name}/device/vendor").strip() in {"", AMD}
+    ]
+
+
 def driver(root: Path) -> str:
     """The kernel driver: its own version where it is not a part of Linux, or Linux's; "" when not loaded.
 
@@ -236,12 +259,14 @@ def _of_windows(root: Path) -> str:
 def driver_gpus(nodes: Path) -> tuple[Gpu, ...]:
     """The GPUs in the driver's topology; its other nodes are CPUs and have no gfx version."""
     folders = sorted(nodes.glob("*"), key=lambda folder: int(folder.name)) if nodes.is_dir() else []
-    archs = [arch for folder in folders if (arch := _topology_arch(folder / "properties"))]
-    return tuple(Gpu(index, "AMD GPU", arch) for index, arch in enumerate(archs))
+    # Where a container may not read a node, the runtime leaves it out and counts on with the next.
+    texts = [text for folder in folders if (text := _read(folder / "properties"))]
+    found = [(node, arch) for node, text in enumerate(texts) if (arch := _topology_arch(text))]
+    return tuple(Gpu(index, "AMD GPU", arch, node=node) for index, (node, arch) in enumerate(found))
 
 
-def _topology_arch(properties: Path) -> str:
-    pairs = (line.split() for line in _read(properties).splitlines())
+def _topology_arch(properties: str) -> str:
+    pairs = (line.split() for line in properties.splitlines())
     version = int(dict(pair for pair in pairs if len(pair) == 2).get("gfx_target_version", "0"))
     # 90010 is gfx90a: major, then two digits each for minor and stepping, which names write in hex.
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" if version else ""
@@ -282,7 +307,8 @@ def _torch_gpus(torch: ModuleType) -> tuple[Gpu, ...]:
 
 
 def _torch_archs(torch: ModuleType) -> tuple[str, ...]:
-    return tuple(arch.partition(":")[0] for arch in torch.cuda.get_arch_list())
+    built_for = (arch.partition(":")[0] for arch in torch.cuda.get_arch_list())
+    return _torch_devices.installed(tuple(built_for))
 
 
 def _torch_gpu(torch: ModuleType, index: int) -> Gpu:

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from flash_attn_rocm import _transformers_arguments as arguments
-from flash_attn_rocm import _transformers_masks, _transformers_models
+from flash_attn_rocm import _transformers_import, _transformers_masks, _transformers_models
 from flash_attn_rocm._transformers_arguments import NAME
 from flash_attn_rocm._transformers_calls import Call, biased, masked, padded, unpadded
 
@@ -31,12 +31,8 @@ def register(name: str = NAME) -> str:
         transformers = importlib.import_module("transformers")
         attentions, masks = transformers.AttentionInterface, transformers.AttentionMaskInterface
         _transformers_models.install(name)
-    except (ImportError, AttributeError) as error:
-        message = (
-            f"this needs transformers with AttentionInterface and AttentionMaskInterface: {error}\n"
-            "  next: python -m pip install --upgrade transformers"
-        )
-        raise ImportError(message) from error
+    except (ImportError, AttributeError, RuntimeError, OSError) as error:
+        raise ImportError(_transformers_import.explained(error)) from error
     attentions.register(name, attend)
     masks.register(name, _transformers_masks.mask)
     return name

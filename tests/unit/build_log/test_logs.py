@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.build_log.shapes import MUTANTS, SHAPES
 from wheel_builder.build_log import told
 from wheel_builder.build_log.causes import jobs_that_fit, load_rules
 from wheel_builder.build_log.ninja import parse_ninja_log
@@ -206,9 +207,44 @@ def test_other_words_for_the_same_causes(line, key):
     assert [cause.key for cause in found.causes] == [key]
 
 
+@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize(("line", "kind"), [(line, kind) for kind, lines in SHAPES.items() for line in lines])
+def test_shapes_of_public_logs_are_told_by_kind_in_any_wrapping(line, kind, mutant):
+    """16 of 21 were "running or cut off", or had none but pip's last words."""
+    text = MUTANTS[mutant](line)
+    found = report(f"[1/9] hipcc -c x.hip -o x.o\n{text}\n".encode())
+    assert found.state == "failed"
+    assert [cause.key for cause in found.causes] == [kind]
+    assert "{" not in found.causes[0].what + found.causes[0].next
+
+
+def test_windows_users_learn_that_there_is_a_wheel():
+    for kind in ("Windows", "path too long"):
+        advice = report(f"{SHAPES[kind][0]}\n".encode()).causes[0].next
+        assert "there is a wheel" in advice
+        assert "Windows" in advice
+
+
+@pytest.mark.parametrize(
+    "line", ["x.hip:3:1: error: expected ';'", "error: something that nobody knows", "ERROR: neither this"]
+)
+def test_a_log_that_holds_an_error_is_not_running(line):
+    """It was "running or cut off" where no rule knew the words."""
+    assert report(f"[1/9] hipcc -c x.hip -o x.o\n{line}\n".encode()).state == "failed"
+
+
+def test_steps_that_end_after_a_compilers_error_do_not_undo_it():
+    """ninja lets the steps end that it had begun."""
+    found = report(
+        b"[1/2] hipcc -c x.hip -o x.o\nx.hip:3:1: error: expected ';'\n[2/2] hipcc -c y.hip -o y.o\n"
+    )
+    assert found.state == "failed"
+
+
 def test_every_rule_has_a_line_that_matches_it():
     lines = [mark.args[1] for mark in test_other_words_for_the_same_causes.pytestmark]
     known = {key for rows in lines for _, key in rows}
+    known |= SHAPES.keys()
     mine = {key for mark in test_a_failed_build_has_its_cause_first.pytestmark for _, key, _ in mark.args[1]}
     assert {rule.key for rule in load_rules()} - known - mine == set()
 

@@ -1,6 +1,9 @@
 """Tables of the documentation, from small data and from this checkout's."""
 
 import tomllib
+from pathlib import Path
+
+import pytest
 
 from tests.catalogues import CATALOGUE
 from tests.conftest import CHECKOUT
@@ -63,11 +66,33 @@ def test_every_gpu_without_kernels_has_its_reason():
 
 
 def test_places_are_filled_and_each_one_that_is_wrong_is_named():
-    assert fill("from {{ a }} on", {"a": "1"}) == "from 1 on"
-    assert problems({"p.md": "{{ a }} {{ c }}"}, {"a": "1", "b": "2"}) == [
+    place = "<!-- table: {0} -->old<!-- end: {0} -->".format
+    assert fill(f"from {place('a')} on", {"a": "1"}) == "from <!-- table: a -->1<!-- end: a --> on"
+    filled = fill(place("a"), {"a": "| a |\n| b |\n"})
+    assert filled == "<!-- table: a -->\n\n| a |\n| b |\n\n<!-- end: a -->"
+    assert fill(filled, {"a": "| a |\n| b |\n"}) == filled
+    assert problems({"p.md": f"{place('a')} {place('c')}"}, {"a": "1", "b": "2"}) == [
         "p.md: there is no table 'c'",
         "no page has a place for the table 'b'",
     ]
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in (CHECKOUT / "docs").glob("*.md")))
+def test_pages_in_the_repository_have_todays_tables(page, pytestconfig, made):
+    """README leads there: 16 lines were “{{ gpus }}” and the like for who read them in a repository."""
+    path = CHECKOUT / "docs" / page
+    text = path.read_text(encoding="utf-8")
+    wanted = fill(text, made)
+    if pytestconfig.getoption("update"):
+        path.write_text(wanted, encoding="utf-8")
+    else:
+        assert text == wanted, f"pytest {Path(__file__).relative_to(CHECKOUT)} --update"
+    assert "{{" not in text
+
+
+@pytest.fixture(scope="module")
+def made():
+    return tables(CHECKOUT)
 
 
 def test_this_checkouts_tables_name_every_arch():

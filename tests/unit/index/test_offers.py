@@ -129,8 +129,8 @@ def ours(version, rocm, serves, *, yanked):
 
 
 def installs(page):
-    """The ROCm version and the requirement of each pip and uv command on the page."""
-    lines = re.findall(r"<code>((?:uv )?pip install [^<]*)</code>", page.decode())
+    """The ROCm version and the requirement of each pip and uv command on the page that asks this index."""
+    lines = re.findall(r"<code>((?:uv )?pip install [^<]*INDEX/[^<]*)</code>", page.decode())
     for line in map(html.unescape, lines):
         found = re.search(r"install (\S+)==(\S+) --index-url \S+/rocm([^/]+)/simple/$", line)
         yield found[1], found[2], found[3]

@@ -22,7 +22,9 @@ def test_every_arch_of_the_matrix_is_served_or_has_a_reason():
     assert [gpu.arch for gpu in catalogue.gpus if not gpu.reason] == [arch.name for arch in MATRIX.archs]
     assert {gpu.arch for gpu in catalogue.gpus if gpu.reason} == {o.name for o in MATRIX.other_archs}
     [gpu] = [gpu for gpu in catalogue.gpus if gpu.arch == "gfx908"]
-    assert replace(gpu, not_with=()) == Gpu("gfx908", ("Instinct MI100",), "", ("Arcturus",), (), "gfx908")
+    assert replace(gpu, not_with=(), pci_ids=()) == Gpu(
+        "gfx908", ("Instinct MI100",), "", ("Arcturus",), (), "gfx908"
+    )
 
 
 def test_the_archs_that_rocm_does_not_serve_on_windows_say_so():
@@ -31,6 +33,8 @@ def test_the_archs_that_rocm_does_not_serve_on_windows_say_so():
     served = {gpu.code for gpu in gpus if not gpu.reason} - missing
     assert served == set(MATRIX.public.windows)
     assert missing == {"gfx908", "gfx90a", "gfx942", "gfx950"}
+    [deck] = [gpu for gpu in gpus if gpu.arch == "gfx1033"]
+    assert dict(deck.not_with) == {WINDOWS: "HIP's runtime for Windows does not know the GPU"}
 
 
 def test_a_gpu_that_runs_the_code_of_another_says_whose_and_what_pytorch_needs():
@@ -55,6 +59,9 @@ def test_no_device_has_two_archs():
     gpus = catalogue_of(MATRIX).gpus
     names = [name for gpu in gpus for name in (*gpu.devices, *gpu.code_names, *gpu.processors)]
     assert sorted(names) == sorted(set(names))
+    numbers = [number for gpu in gpus for number in gpu.pci_ids]
+    assert len(numbers) > 100
+    assert sorted(numbers) == sorted(set(numbers))
 
 
 @pytest.mark.parametrize(

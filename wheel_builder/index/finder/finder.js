@@ -5,11 +5,9 @@ const answer = document.getElementById("answer");
 const rows = [...document.querySelectorAll("tbody tr")];
 const gpus = rows.map((row) => {
   const [names, chips] = [row.dataset.names, row.dataset.chips].map((text) => text.split("\n").filter(Boolean));
-  return { row, arch: row.dataset.arch, names, chips };
+  return { row, arch: row.dataset.arch, names, chips, pci: row.dataset.pci.split(" ").filter(Boolean) };
 });
-const [gpu, rocm, torch, system, tool] = ["gpu", "rocm", "torch", "system", "tool"].map((id) =>
-  document.getElementById(id),
-);
+const [gpu, rocm, system, tool] = ["gpu", "rocm", "system", "tool"].map((id) => document.getElementById(id));
 
 function element(name, text) {
   const made = document.createElement(name);
@@ -42,34 +40,12 @@ function wanted() {
     : { choice: rocm, offer: rocm.value, name: `ROCm ${rocm.value}`, other: "other-rocm" };
 }
 
-function copyButton(code) {
-  const button = element("button", "Copy");
-  button.type = "button";
-  button.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(code.textContent);
-      button.textContent = "Copied";
-    } catch {
-      // No clipboard for this page: leave it to the user's own keys.
-      getSelection().selectAllChildren(code);
-      button.textContent = "Selected: press Ctrl+C";
-    }
-  });
-  return button;
-}
-
-function addCopyButtons(part) {
-  for (const code of part.querySelectorAll("pre code")) {
-    const [line, pre] = [element("div", ""), code.parentNode];
-    line.className = "line";
-    pre.replaceWith(line);
-    line.append(pre, copyButton(code));
-  }
-}
-
 // What is to be done where PyTorch has no kernels for the GPU.
 function forTorch(row) {
   const made = row.dataset.override ? [copyOf(`override-${row.dataset.override}`)] : [];
+  if (row.dataset.withoutTorch.split(" ").includes(rocm.value)) {
+    made.push(copyOf("older-torch"));
+  }
   made.forEach(addCopyButtons);
   return made;
 }
@@ -82,24 +58,28 @@ function steps(row) {
   }
   const copy = offer.cloneNode(true);
   for (const step of copy.querySelectorAll("li")) {
-    const { systems, tools } = step.dataset;
-    if (!systems.split(" ").includes(system.value) || !tools.split(" ").includes(tool.value)) {
+    const { systems, tools, packaged } = step.dataset;
+    const fits = systems.split(" ").includes(system.value) && tools.split(" ").includes(tool.value);
+    if (!fits || (packaged && packaged !== row.dataset.packaged)) {
       step.remove();
     }
+  }
+  for (const code of copy.querySelectorAll("pre code")) {
+    code.textContent = code.textContent.replace("[device-GFX]", `[device-${row.dataset.arch}]`);
   }
   addCopyButtons(copy);
   const parts = [...copy.children].filter(
     (part) => part.tagName !== "SUMMARY" && [undefined, row.dataset.arch].includes(part.dataset.arch),
   );
-  return [...parts, element("p", `torch ${torch.value}: ${chosen(torch).dataset.note}.`)];
+  const documents = document.getElementById("documentation") ? [copyOf("documentation")] : [];
+  return [...parts, ...documents];
 }
 
 // A title, and what is said below it; first what the user can least change.
 function answerFor(row) {
   const { choice, offer, name, other } = wanted();
-  const cell = [...row.children].find((each) => each.dataset.rocm === offer);
   const missing = chosen(choice).dataset.reason;
-  const lack = row.dataset.reason || (cell && !missing && cell.dataset.reason);
+  const lack = row.dataset.reason || (!missing && JSON.parse(row.dataset.lacks)[offer]);
   if (lack) {
     const why = refusal(`Why there are no kernels for it: ${lack}.`);
     return ["what works without our kernels", copyOf("works"), why, ...steps(row)];
@@ -107,8 +87,8 @@ function answerFor(row) {
   if (missing) {
     return ["no wheel", refusal(`${name} is not served: ${missing}.`), copyOf(other)];
   }
-  if (chosen(torch).dataset.reason) {
-    return ["no wheel", refusal(`torch ${torch.value} is not served: ${chosen(torch).dataset.reason}.`)];
+  if (system.value === "WSL2" && row.dataset.wsl === "no") {
+    return ["not in WSL2", copyOf("not-on-wsl")];
   }
   return ["your steps", ...(choice === rocm ? forTorch(row) : []), ...steps(row)];
 }
@@ -125,6 +105,9 @@ function choice(found, name) {
 }
 
 function show() {
+  // What does not change the answer: on Windows the ROCm version, in Docker the tool.
+  rocm.parentNode.hidden = wanted().choice !== rocm;
+  tool.parentNode.hidden = system.value === "Docker";
   const typed = gpu.value.trim();
   const hits = typed ? match(typed, gpus) : [];
   const found = [...new Set(hits.map(([each]) => each))];
@@ -139,11 +122,13 @@ function show() {
     const name = names.size > 1 ? typed : [...names][0];
     const [what, ...said] = answerFor(row);
     answer.replaceChildren(element("h2", `${name === arch ? name : `${name} (${arch})`}: ${what}`), ...said);
+    addCopyAll(answer);
   } else if (found.length) {
     const buttons = found.map((each) => choice(each, hits.find(([other]) => other === each)[1]));
     answer.replaceChildren(element("h2", `“${typed}” fits ${found.length} GPUs: which one?`), ...buttons);
   } else {
-    answer.replaceChildren(element("h2", `“${typed}”`), copyOf("unknown"), copyOf("ask"));
+    answer.replaceChildren(element("h2", `“${typed}”`), copyOf("unknown"), copyOf(`ask-${system.value}`));
+    addCopyButtons(answer);
   }
 }
 
@@ -153,6 +138,9 @@ for (const code of document.querySelectorAll("pre code")) {
 }
 document.getElementById("address").hidden = true;
 form.hidden = false;
+if (/^win/i.test(navigator.userAgentData?.platform ?? navigator.platform)) {
+  system.value = "Windows";
+}
 form.addEventListener("submit", (event) => event.preventDefault());
 form.addEventListener("input", show);
 show();

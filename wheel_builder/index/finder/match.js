@@ -1,11 +1,14 @@
 // Which GPUs a text names: a name that was typed, or a longer line that somebody pasted.  Pure: it reads no page.
-// A GPU is {arch, names, chips}: product names (processors among them), and what lspci and drivers call its chip.
+// A GPU is {arch, names, chips, pci}: product names (processors among them), what lspci and drivers call its chip, and
+// the numbers of its devices.  No answer is better than a wrong one: what is not named whole is not named.
 "use strict";
 
 // They say nothing of which GPU it is, wherever they stand.
 const IDLE = new Set("amd ati radeon instinct graphics rx pro mobile series gpu athlon threadripper w with".split(" "));
-const OTHERS = /\b(nvidia|geforce|quadro|tesla|[rg]tx|intel|arc)\b/;
-const OURS = /\b(amd|ati|radeon|ryzen|instinct)\b|gfx\d/;
+const OTHERS = /\b(nvidia|geforce|quadro|tesla|[rg]tx|gts?|intel|arc|xeon|iris|uhd|(?:0x)?(?:8086|10de))\b/;
+const OURS = /\b(amd|ati|radeon|ryzen|instinct|(?:0x)?1002)\b|gfx\s?\d|\brx\W?\d{3}/;
+// Products of other makers, and Radeons of before ROCm, with a number that may also be one of ours: "i9-7900X", "HD 7700".
+const THEIRS = /\b(?:geforce|quadro|tesla|[rg]tx|gts?|mx|arc|iris|u?hd|xeon|i[3579])[\s-]+(?:[a-z]+[\s-]+)?[a-z]?\d{3,5}\w*/g;
 
 function unmarked(text) {
   return text.toLowerCase().replace(/\((tm|r|c)\)|[™®]/g, " ");
@@ -15,7 +18,9 @@ function unmarked(text) {
 // stays before a bare number: the graphics of a Ryzen 5 7600 are not those of an RX 7600.
 function words(text) {
   const apart = unmarked(text)
-    .replace(/\b(rx|[a-z]{4,})(?=\d)/g, "$1 ")
+    .replace(THEIRS, " ")
+    .replace(/\bmi[\s-]+(?=\d)/g, "mi")
+    .replace(/\b(rx|hx|[a-z]{4,})(?=\d)/g, "$1 ")
     .replace(/\bryzen\W+(?:threadripper\W+)?(?:[3579]\W+)?(?:pro\W+)?(?=\d)/g, "ryzen ");
   const all = apart.split(/[^a-z0-9]+/).filter(Boolean);
   return all.filter((word, at) => !IDLE.has(word) && (word !== "ryzen" || /^\d+$/.test(all[at + 1] ?? "")));
@@ -52,28 +57,63 @@ function keyed(gpus, part) {
 
 // The GPUs that a text names by gfx arch, and no others: rocminfo also prints what every GPU of a family is.
 function byArch(text, gpus) {
-  const named = new Set(text.toLowerCase().match(/gfx\d{1,2}[0-9a-f]{2}/g) ?? []);
+  const named = new Set([...text.toLowerCase().matchAll(/gfx[\s_-]?(\d{1,2}[0-9a-f]{2})/g)].map(([, number]) => `gfx${number}`));
   return gpus.filter((gpu) => named.has(gpu.arch)).map((gpu) => [gpu, gpu.arch]);
+}
+
+// The GPUs that a text names by PCI numbers, as lspci -nn, Windows, dxdiag and lspci without a name write them.  Those
+// of other makers are other devices: 8086:1902 is Intel's.
+function byPci(text, gpus) {
+  const low = text.toLowerCase();
+  const pairs = /\b1002:([0-9a-f]{4})\b|ven_1002&dev_([0-9a-f]{4})/g;
+  const alone = OTHERS.test(low) && !OURS.test(low) ? [] : [...low.matchAll(/\b0x([0-9a-f]{4})\b/g)];
+  const unnamed = /\b(amd|ati)\b/.test(low) ? [...low.matchAll(/\bdevice ([0-9a-f]{4})\b/g)] : [];
+  const ids = new Set([...low.matchAll(pairs), ...alone, ...unnamed].map(([, one, other]) => one ?? other));
+  return gpus.flatMap((gpu) => gpu.pci.filter((id) => ids.has(id)).map((id) => [gpu, `1002:${id}`]));
+}
+
+// Whether a word that was typed may stand for one of a name: it, or its beginning where that is no other number.
+// "mi300" is for MI300X, "550" not for 5500; "8060" is for 8060S where nothing else was typed.
+function begins(typed, word, alone) {
+  if (word === typed) {
+    return true;
+  }
+  const long = /[a-z]/.test(typed) ? typed.length > 1 : alone && typed.length > 2;
+  return long && word.startsWith(typed) && !(/\d$/.test(typed) && /\d/.test(word[typed.length]));
 }
 
 // By a part of a name: "mi300", "strix", "RX 7900" in a longer text.
 function byPart(text, gpus) {
   const all = words(text);
-  const typed = unmarked(text).replace(/\bamd\b/g, " ").replace(/\s+/g, " ").trim();
   const named = [...keyed(gpus, "names"), ...keyed(gpus, "chips")];
-  const parts = named.filter(
-    ([, name, key]) => typed && ((all.length && key.join("").includes(all.join(""))) || unmarked(name).includes(typed)),
-  );
+  const alone = /^\s*\d+\s*$/.test(text);
+  const parts = named.filter(([, name, key]) => (all.length ? partOf(all, key, alone) : generic(text, name)));
   const begun = named.filter(([, , key]) =>
     all.some((word, at) => /\d{3}/.test(word) && word === key[0] && stands(all, key, at, text)),
   );
   return (parts.length ? parts : begun).map(([gpu, name]) => [gpu, name]);
 }
 
+// Whether the words stand in a row in a name, the last one perhaps begun.
+function partOf(all, key, alone) {
+  return key.some((_, at) =>
+    all.every((word, step) =>
+      step < all.length - 1 ? key[at + step] === word : begins(word, key[at + step] ?? "", alone),
+    ),
+  );
+}
+
+// "AMD Radeon(TM) Graphics" says nothing of which GPU it is but that it is part of a processor.
+function generic(text, name) {
+  const typed = unmarked(text).replace(/\bamd\b/g, " ").replace(/\s+/g, " ").trim();
+  return /\bgraphics\b/.test(typed) && unmarked(name).startsWith(typed);
+}
+
 // All that a text names, as [gpu, name] pairs.  Product names count before chips, which decide between several:
 // some boards are called like another GPU's chip.
 function match(text, gpus) {
-  const archs = byArch(text, gpus);
+  const named = byArch(text, gpus);
+  const archs = named.length ? named : byPci(text, gpus);
   if (archs.length || (OTHERS.test(text.toLowerCase()) && !OURS.test(text.toLowerCase()))) {
     return archs;
   }

@@ -2,13 +2,27 @@
 
 import base64
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
 from wheel_builder.index.finder.data import Finder, Offer, Wheel, lack, offers, torch_notes, windows_offer
 from wheel_builder.index.finder.html import Html, element, joined, void
-from wheel_builder.index.finder.steps import DOCKER, INDEX, SYSTEMS, TOOLS, WINDOWS, Step, steps
-from wheel_builder.matrix.catalogue import Gpu
+from wheel_builder.index.finder.steps import (
+    DOCKER,
+    INDEX,
+    LINUX,
+    SYSTEMS,
+    TOOLS,
+    WINDOWS,
+    WSL2,
+    WSL_ARCHS,
+    WSL_LIST,
+    Step,
+    amds_builds,
+    steps,
+)
+from wheel_builder.matrix.catalogue import WITHOUT_TORCH, Gpu
 from wheel_builder.matrix.hardware import HardwareRun
 from wheel_builder.matrix.model import PROJECT, PUBLIC
 
@@ -21,9 +35,13 @@ WORKS = (
     "If speed matters, measure both: python -m flash_attn_rocm bench does."
 )
 UNKNOWN = (
-    "No GPU of that name is known here. Paste what this command prints, or what lspci says of the GPU. "
-    "A GPU that is not in the table has no kernels; where your PyTorch supports it, the PyTorch "
-    "implementation answers."
+    "No GPU of that name is known here, so whether there are kernels for it is unknown. Paste what this "
+    "command prints: names of GPUs and processors, gfx names and PCI numbers are found in it."
+)
+# What names the GPU for this page, with a driver or without: of Linux, and of Windows, which WSL2 starts too.
+ASK = "lspci -nn -d 1002:: | grep -E 'VGA|Display|accelerators'"
+ASK_WINDOWS = (
+    'powershell.exe -Command "Get-CimInstance Win32_VideoController | Format-List Name, PNPDeviceID"'
 )
 EMULATED = (
     "What was verified is said for each GPU in the words of its verification record. Where it says "
@@ -34,10 +52,21 @@ EMULATED = (
     "gave other projects' kernels 7 % to 58 % more use of the matrix units than counters of an MI300X showed "
     "for long sequences, and twice as much for short ones."
 )
+ASKING = {LINUX: ASK, DOCKER: ASK, WSL2: ASK_WINDOWS, WINDOWS: ASK_WINDOWS}
 LEFT_OUT = (
     "{}: PyTorch's builds for ROCm have no kernels for these, so its own operations fail there, mostly with "
     "“invalid device function”. In a shell with this line (in Docker: --env) every GPU of the machine calls "
     "itself {}, whose code these run; PyTorch then works, and this wheel serves both names:"
+)
+HEADS = ("GPU", "Arch", "Served", "Run on hardware")
+OLDER_TORCH = (
+    "PyTorch's own builds for this ROCm version have no kernels for this GPU, so its operations fail there "
+    "(error 209, “no kernel image is available”), while HIP's runtime and this wheel know it. Choose a newer "
+    "ROCm version."
+)
+NOT_ON_WSL = (
+    "AMD's ROCm for WSL2 is not for this GPU, so there it is not to be expected to work. Choose Windows or "
+    "Linux for their steps. The GPUs that it is for:"
 )
 ON_WINDOWS = (
     "It is for every ROCm version. It was executed under wine on an ISA emulator, not on Windows: Windows' "
@@ -67,14 +96,14 @@ def html_page(finder: Finder, *, documented: bool = False) -> bytes:
             "main",
             _form(finder, found),
             _answer(),
-            _table(finder, found),
-            _commands(finder, found),
-            _verified(finder),
-            _overrides(finder),
-            _without_kernels(),
-            _rocm(found),
-            _torch(finder),
-            _withdrawn(finder),
+            *_folded("Every GPU", _table(finder, found)),
+            *_folded("Steps and wheels", _commands(finder, found)),
+            *_folded("What was verified", _verified(finder)),
+            *_folded("GPUs that PyTorch has no kernels for", _overrides(finder)),
+            *_folded("A GPU without kernels, or one that is not known", _without_kernels()),
+            *_folded("Versions that are not served", _rocm(found)),
+            *_folded("PyTorch releases", _torch(finder)),
+            *_folded("Withdrawn wheels", _withdrawn(finder)),
         ),
         _inline("script", _script()),
     )
@@ -87,6 +116,13 @@ def content_policy() -> str:
     return (
         f"default-src 'none'; script-src '{script}'; style-src '{style}'; base-uri 'none'; form-action 'none'"
     )
+
+
+def _folded(title: str, content: Html) -> Iterator[Html]:
+    """A part of the page that is shown on demand; nothing for no content."""
+    if content:
+        head = element("summary", element("h2", title))
+        yield element("details", head, content, class_="part")
 
 
 def _head() -> Html:
@@ -116,9 +152,8 @@ def _introduction() -> Iterator[Html]:
 def _documentation(*, documented: bool) -> Iterator[Html]:
     if documented:
         words = "how to install, features, training, and what to do about each error message"
-        yield element(
-            "p", element("a", "Documentation", href=DOCUMENTATION), f": {words}.", id="documentation"
-        )
+        link = element("a", "Documentation", href=DOCUMENTATION)
+        yield element("p", link, f": {words}.", id="documentation")
 
 
 def _addresses(finder: Finder) -> Html:
@@ -133,7 +168,7 @@ def _addresses(finder: Finder) -> Html:
 
 
 def _verified(finder: Finder) -> Html:
-    return joined(element("h2", "What was verified"), element("p", EMULATED), *_reports(finder))
+    return joined(element("p", EMULATED), *_reports(finder))
 
 
 def _reports(finder: Finder) -> Iterator[Html]:
@@ -156,12 +191,9 @@ def _form(finder: Finder, found: tuple[Offer, ...]) -> Html:
     # There the ROCm version does not matter: the answer is that of the offer which the option names.
     named = {WINDOWS: {"data_offer": windows.rocm, "data_reason": windows.reason}}
     system = [element("option", name, value=name, **named.get(name, {})) for name in SYSTEMS]
-    torch = [
-        element("option", name, value=name, **{"data_note" if served else "data_reason": note})
-        for name, served, note in torch_notes(finder)
-    ]
     tool = [element("option", name, value=name) for name in TOOLS]
-    fields = {"ROCm": rocm, "torch": torch, "System": system, "Tool": tool}
+    # Where one of them does not change the answer, the script hides it.
+    fields = {"System": system, "ROCm": rocm, "Tool": tool}
     return element(
         "form",
         element(
@@ -197,31 +229,24 @@ def _answer() -> Html:
 
 
 def _table(finder: Finder, found: tuple[Offer, ...]) -> Html:
-    names = ("GPU", "Arch", *(offer.name for offer in found), "Run on hardware")
-    heads = (element("th", name, scope="col") for name in names)
+    heads = (element("th", name, scope="col") for name in HEADS)
     rows = (_row(gpu, found, finder.catalogue.hardware) for gpu in finder.catalogue.gpus)
-    return joined(
-        element("h2", "Every GPU and ROCm version", id="every"),
-        element(
-            "div",
-            element("table", element("thead", element("tr", *heads)), element("tbody", *rows)),
-            role="region",
-            tabindex="0",
-            aria_labelledby="every",
-        ),
-    )
+    return element("table", element("thead", element("tr", *heads)), element("tbody", *rows))
 
 
 def _row(gpu: Gpu, found: tuple[Offer, ...], hardware: tuple[HardwareRun, ...]) -> Html:
     head = (element("th", *_known_as(gpu), scope="row"), element("td", *_arch(gpu), class_="arch"))
-    cells = [element("td", f"no kernels: {gpu.reason}", class_="no", colspan=str(1 + len(found)))]
+    cells = [element("td", f"no kernels: {gpu.reason}", class_="no", colspan="2")]
     if not gpu.reason:
-        cells = [_cell(gpu, offer) for offer in found]
-        cells.append(_run_on_hardware(gpu, hardware))
+        cells = [_served(gpu, found), _run_on_hardware(gpu, hardware)]
     names, chips = "\n".join(_names(gpu)), "\n".join(gpu.code_names)
     data = {
         "data_arch": gpu.arch, "data_names": names, "data_chips": chips, "data_reason": gpu.reason,
-        "data_override": gpu.torch_override,
+        "data_override": gpu.torch_override, "data_pci": " ".join(gpu.pci_ids),
+        "data_lacks": json.dumps({offer.rocm: lack(gpu, offer) for offer in found if lack(gpu, offer)}),
+        "data_packaged": "yes" if gpu.arch in amds_builds()[1] else "no",
+        "data_wsl": "yes" if gpu.arch in WSL_ARCHS else "no",
+        "data_without_torch": " ".join(rocm for rocm, archs in WITHOUT_TORCH.items() if gpu.arch in archs),
     }  # fmt: skip
     return element("tr", *head, *cells, **data)
 
@@ -240,26 +265,28 @@ def _known_as(gpu: Gpu) -> Iterator[str]:
         yield element("details", element("summary", "in these processors"), ", ".join(gpu.processors))
 
 
-def _cell(gpu: Gpu, offer: Offer) -> Html:
-    why = lack(gpu, offer)
-    if why or offer.wheel is None:
-        return element("td", "no", class_="no", data_rocm=offer.rocm, data_reason=why, title=why)
-    version = offer.wheel.version.partition("+")[0]
-    return element("td", f"yes, {version}", data_rocm=offer.rocm)
+def _served(gpu: Gpu, found: tuple[Offer, ...]) -> Html:
+    """The versions with which it is, and where some that have a wheel do not serve it, why."""
+    served = [offer.name for offer in found if offer.wheel and not lack(gpu, offer)]
+    not_served = {offer.name: lack(gpu, offer) for offer in found if offer.wheel and lack(gpu, offer)}
+    reasons = "; ".join(f"not with {name}: {why}" for name, why in not_served.items())
+    words = f"with {', '.join(served)}" if served else "no"
+    also = [element("span", f"; {reasons}", class_="also")] if reasons else []
+    return element("td", words, *also, class_="" if served else "no", data_head=HEADS[2])
 
 
 def _run_on_hardware(gpu: Gpu, hardware: tuple[HardwareRun, ...]) -> Html:
     runs = [run for run in hardware if run.arch == gpu.arch]
     if not runs:
-        return element("td", "no report", class_="no")
+        return element("td", "no report", class_="no", data_head=HEADS[3])
     latest = runs[0]
     short = f"{latest.failed} of {latest.kernels} kernels failed" if latest.failed else "yes, passed"
-    return element("td", short, title="; ".join(run.words for run in runs))
+    return element("td", short, title="; ".join(run.words for run in runs), data_head=HEADS[3])
 
 
 def _commands(finder: Finder, found: tuple[Offer, ...]) -> Html:
     served = [_offer(finder, offer, offer.wheel) for offer in found if offer.wheel]
-    return joined(element("h2", "Steps and wheels"), *served) if served else Html()
+    return joined(*served)
 
 
 def _steps(finder: Finder, offer: Offer, wheel: Wheel) -> tuple[Step, ...]:
@@ -275,18 +302,23 @@ def _offer(finder: Finder, offer: Offer, wheel: Wheel) -> Html:
         "details",
         element("summary", f"{offer.name}: {PROJECT} {wheel.version}"),
         element("ol", *map(_step, _steps(finder, offer, wheel))),
-        *_built_with(offer.rocm, wheel),
         *(
             element("p", f"{shown} for {arch}: {text}.", data_arch=arch)
             for arch, text in wheel.verified.items()
         ),
         element(
-            "p",
-            element("a", wheel.filename, href=wheel.url),
-            f", {wheel.size} bytes, sha256 ",
-            element("code", wheel.sha256),
+            "details",
+            element("summary", "The file, its hash and its record"),
+            *_built_with(offer.rocm, wheel),
+            element(
+                "p",
+                element("a", wheel.filename, href=wheel.url),
+                f", {wheel.size} bytes, sha256 ",
+                element("code", wheel.sha256),
+            ),
+            element("p", *_links(wheel)),
+            class_="record",
         ),
-        element("p", *_links(wheel)),
         class_="offer",
         data_rocm=offer.rocm,
     )
@@ -305,6 +337,8 @@ def _step(step: Step) -> Html:
         *([element("pre", element("code", step.command))] if step.command else []),
         data_systems=" ".join(step.systems),
         data_tools=" ".join(step.tools),
+        data_packaged={True: "yes", False: "no", None: ""}[step.packaged],
+        data_optional=step.optional,
     )
 
 
@@ -333,7 +367,7 @@ def _overrides(finder: Finder) -> Html:
         )
         for (value, code, command), same in _same(gpus).items()
     )
-    return joined(element("h2", "GPUs that PyTorch has no kernels for"), *parts)
+    return joined(*parts)
 
 
 def _same(gpus: Sequence[Gpu]) -> dict[tuple[str, str, str], list[str]]:
@@ -345,10 +379,11 @@ def _same(gpus: Sequence[Gpu]) -> dict[tuple[str, str, str], list[str]]:
 
 def _without_kernels() -> Html:
     return joined(
-        element("h2", "A GPU without kernels"),
         element("p", WORKS, id="works"),
+        element("p", OLDER_TORCH, id="older-torch"),
+        element("p", NOT_ON_WSL, " ", element("a", "AMD's list", href=WSL_LIST), ".", id="not-on-wsl"),
         element("p", UNKNOWN, id="unknown"),
-        element("pre", element("code", "rocminfo | grep gfx"), id="ask"),
+        *(element("pre", element("code", line), id=f"ask-{system}") for system, line in ASKING.items()),
     )
 
 
@@ -368,17 +403,17 @@ def _rocm(found: tuple[Offer, ...]) -> Html:
         f"take PyTorch's build for ROCm {' or '.join(served)}" if served else "wait for one to be published"
     )
     todo = f"What to do: {others}."
-    parts = [element("h2", "ROCm versions without a wheel"), element("ul", *lines)] if lines else []
+    parts = [element("ul", *lines)] if lines else []
     parts += [element("p", todo, id="other-rocm")] if lines else []
     if not windows.wheel:
         said = f"There is no wheel for Windows: {windows.reason}."
-        parts += [element("h2", "Windows"), element("p", said), element("p", OTHER_SYSTEM, id="other-system")]
+        parts += [element("p", said), element("p", OTHER_SYSTEM, id="other-system")]
     return joined(*parts)
 
 
 def _torch(finder: Finder) -> Html:
     lines = (element("li", f"torch {name}: {note}.") for name, _, note in torch_notes(finder))
-    return joined(element("h2", "PyTorch releases"), element("ul", *lines))
+    return joined(element("ul", *lines))
 
 
 def _withdrawn(finder: Finder) -> Html:
@@ -386,7 +421,7 @@ def _withdrawn(finder: Finder) -> Html:
     if not yanked:
         return Html()
     lines = (element("li", f"{wheel.filename}: {wheel.yanked or 'no reason was given'}") for wheel in yanked)
-    return joined(element("h2", "Withdrawn wheels"), element("ul", *lines))
+    return joined(element("ul", *lines))
 
 
 def _inline(name: str, text: str) -> Html:
@@ -395,7 +430,7 @@ def _inline(name: str, text: str) -> Html:
 
 
 def _script() -> str:
-    return _resource("match.js") + _resource("finder.js")
+    return "".join(map(_resource, ("match.js", "copy.js", "finder.js")))
 
 
 def _resource(name: str) -> str:

@@ -1,8 +1,11 @@
 """The steps in order for a ROCm version: PyTorch, its ROCm version, the wheel, doctor, the drop-in; pure."""
 
+import importlib.util
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from wheel_builder.build.shim import SHIMS, Shim
 from wheel_builder.index.finder.data import Wheel
@@ -13,9 +16,33 @@ INDEX = "INDEX"  # in commands; the script puts the page's own address there
 TOOLS = ("pip", "uv")
 LINUX, WSL2, WINDOWS, DOCKER = SYSTEMS = ("Linux", "WSL2", "Windows", "Docker")
 SELECTOR = "https://pytorch.org/get-started/locally/"
-# pytorch.org has no builds for ROCm on Windows; AMD has.
-BUILDS_FOR_WINDOWS = "https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
+# pytorch.org has no builds for ROCm on Windows, nor for ROCm 7.14 and later; AMD has.
+AMD_BUILDS = BUILDS_FOR_WINDOWS = "https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
+OF_THE_ROCK = (
+    "for ROCm on Windows (its own wheels for ROCm 7.2 there have PyTorch 2.9, which does not fit, and "
+    "pytorch.org has none for Windows)"
+)
+PYTORCH_INDEX = "https://download.pytorch.org/whl/rocm"  # and the version, of those that pytorch.org builds
+OF_PYTORCH = ("6.4", "7.0", "7.1", "7.2")
+# AMD's builds of PyTorch have the kernels of each arch in a package; the script puts the GPU's own arch here.
+ARCH = "GFX"
+DEVICES_FILE = Path(__file__).parents[3] / "kernels/python/flash_attn_rocm/_torch_devices.py"
+# AMD's list for ROCm 7.2, and where it is.
+WSL_ARCHS = ("gfx1100", "gfx1101", "gfx1200", "gfx1201")
+WSL_LIST = (
+    "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/compatibility/compatibilityrad/wsl/"
+    "wsl_compatibility.html"
+)
 INSTALL = {"pip": "pip install", "uv": "uv pip install"}
+REMOVE = {"pip": "pip uninstall --yes torch", "uv": "uv pip uninstall torch"}
+MAKE_ENVIRONMENT = {"pip": "python3 -m venv rocm-fa", "uv": "uv venv rocm-fa"}
+MAKE_ENVIRONMENT_ON_WINDOWS = {"pip": "py -m venv rocm-fa", "uv": "uv venv rocm-fa"}
+ENTER, ENTER_ON_WINDOWS = ". rocm-fa/bin/activate", r"rocm-fa\Scripts\activate"
+ENVIRONMENT = (
+    "Make a virtual environment and enter it, unless you are in one: the system's own Python refuses "
+    "packages (PEP 668)"
+)
+REMOVED = "Remove a PyTorch that is there already: a CPU or CUDA build, or one for another ROCm version"
 # Groups by number: the image has no group "render", and its number differs between machines.
 DEVICES = (
     "--device /dev/kfd --device /dev/dri "
@@ -26,9 +53,8 @@ VERSION = 'python -c "import torch; print(torch.version.hip)"'
 DOCTOR = f"python -m {PROJECT.replace('-', '_')} doctor"
 NOTHING_COMPILED = (
     "Make the image, once, from the published wheel; PyTorch for ROCm comes with it, and nothing of the "
-    "wheel is compiled. Type this in a checkout of the project, where TORCH_INDEX is the address of "
-    "PyTorch's ROCm builds, as PyTorch's installation page names it; with another build of PyTorch no "
-    "image could use the GPU, and the second command refuses to make one"
+    "wheel is compiled. Type this in a checkout of the project; with another build of PyTorch than that of "
+    "TORCH_INDEX no image could use the GPU, and the last command refuses to make one"
 )
 FOR_WSL = (
     "On Windows install AMD's driver that supports WSL, and in the Linux distribution AMD's ROCm for WSL. "
@@ -40,7 +66,8 @@ FOR_WSL = (
 class Step:
     """What to do, and the command to type, if any; ``link`` is an address with the words.
 
-    ``systems`` and ``tools`` are those that it is for.
+    ``systems`` and ``tools`` are those that it is for; ``packaged`` says for which GPUs: those that AMD's
+    builds of PyTorch have a package for (True), the others (False), or all (None).
     """
 
     words: str
@@ -48,6 +75,20 @@ class Step:
     link: str = ""
     systems: tuple[str, ...] = (LINUX, WSL2)
     tools: tuple[str, ...] = TOOLS
+    packaged: bool | None = None
+    optional: bool = False
+
+
+@cache
+def amds_builds() -> tuple[str, frozenset[str]]:
+    """The index of AMD's builds of PyTorch, and the archs that they have a package for: as in the doctor."""
+    spec = importlib.util.spec_from_file_location("_torch_devices", DEVICES_FILE)
+    assert spec is not None
+    assert spec.loader is not None, "it is a file of Python"
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    index, archs = module.AMD_INDEX, module.AMD_DEVICES
+    return str(index), frozenset(archs)
 
 
 def steps(rocm: str, wheel: Wheel, *, drop_ins: Collection[str], torch_floor: str) -> tuple[Step, ...]:
@@ -55,7 +96,7 @@ def steps(rocm: str, wheel: Wheel, *, drop_ins: Collection[str], torch_floor: st
     shims = [shim for shim in SHIMS if shim.name in drop_ins]
     if wheel.platform == model.WINDOWS:
         return tuple(_on_windows(wheel, shims, torch_floor))
-    return (*_on_linux(rocm, wheel, shims), *_in_docker(rocm, wheel, shims))
+    return (*_on_linux(rocm, wheel, shims, torch_floor), *_in_docker(rocm, wheel, shims))
 
 
 def _for_libraries(shim: Shim) -> str:
@@ -63,27 +104,46 @@ def _for_libraries(shim: Shim) -> str:
     return f"Only for {users}: {shim.name}, pure Python"
 
 
-def _on_linux(rocm: str, wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]:
-    yield Step(FOR_WSL, systems=(WSL2,))
-    choose = f"Install PyTorch for ROCm {rocm}: its page gives the line to paste, for Linux, Pip and ROCm"
-    yield Step(choose, link=SELECTOR)
-    yield Step(
-        f"See its ROCm version, which begins with {rocm}. None is a CPU or CUDA build: remove it first",
-        VERSION,
+def _on_linux(rocm: str, wheel: Wheel, shims: Sequence[Shim], torch_floor: str) -> Iterator[Step]:
+    here = (LINUX, WSL2)
+    yield Step(FOR_WSL, link=WSL_LIST, systems=(WSL2,))
+    yield from _environment(MAKE_ENVIRONMENT, ENTER, here)
+    if rocm in OF_PYTORCH:
+        words = f"Install PyTorch {torch_floor} or newer for ROCm {rocm}; its page has other builds"
+        for tool, install in INSTALL.items():
+            line = f'{install} "torch>={torch_floor}" --index-url {PYTORCH_INDEX}{rocm}'
+            yield Step(words, line, SELECTOR, here, (tool,))
+    else:
+        yield from _amds_torch(f"for ROCm {rocm}", torch_floor, here)
+    begins = rocm if rocm in OF_PYTORCH else "7: that is HIP's own"
+    yield Step(f"See its ROCm version, which begins with {begins}. None is a CPU or CUDA build", VERSION)
+    yield from _install(rocm, wheel, shims, *here)
+
+
+def _environment(make: Mapping[str, str], enter: str, systems: tuple[str, ...]) -> Iterator[Step]:
+    for tool, line in make.items():
+        yield Step(ENVIRONMENT, f"{line}\n{enter}", systems=systems, tools=(tool,))
+    for tool, line in REMOVE.items():
+        yield Step(REMOVED, line, systems=systems, tools=(tool,))
+
+
+def _amds_torch(what: str, torch_floor: str, systems: tuple[str, ...]) -> Iterator[Step]:
+    """AMD's builds, which have a package for each arch, or their page for a GPU that has none there."""
+    words = f"Install PyTorch {torch_floor} or newer {what}, of AMD, with its package for this GPU's arch"
+    for tool, install in INSTALL.items():
+        line = f'{install} "torch[device-{ARCH}]>={torch_floor}" --index-url {amds_builds()[0]}'
+        yield Step(words, line, systems=systems, tools=(tool,), packaged=True)
+    none = (
+        f"Install PyTorch {torch_floor} or newer {what}. AMD's releases have no package for this GPU; its "
+        "page says which previews have"
     )
-    yield from _install(rocm, wheel, shims, LINUX, WSL2)
+    yield Step(none, link=AMD_BUILDS, systems=systems, packaged=False)
 
 
 def _on_windows(wheel: Wheel, shims: Sequence[Shim], torch_floor: str) -> Iterator[Step]:
-    choose = (
-        f"Install PyTorch {torch_floor} or newer for ROCm on Windows, of AMD's TheRock, as its page says. "
-        "AMD's own wheels for ROCm 7.2 on Windows have PyTorch 2.9, which does not fit, and pytorch.org has "
-        "none for Windows"
-    )
-    yield Step(choose, link=BUILDS_FOR_WINDOWS, systems=(WINDOWS,))
-    yield Step(
-        "See its ROCm version. None is a CPU or CUDA build: remove it first", VERSION, systems=(WINDOWS,)
-    )
+    yield from _environment(MAKE_ENVIRONMENT_ON_WINDOWS, ENTER_ON_WINDOWS, (WINDOWS,))
+    yield from _amds_torch(OF_THE_ROCK, torch_floor, (WINDOWS,))
+    yield Step("See its ROCm version. None is a CPU or CUDA build", VERSION, systems=(WINDOWS,))
     yield from _install(model.PUBLIC, wheel, shims, WINDOWS)
 
 
@@ -95,12 +155,13 @@ def _install(rocm: str, wheel: Wheel, shims: Sequence[Shim], *systems: str) -> I
     for shim in shims:
         for tool, install in INSTALL.items():
             command = f"{install} {shim.name} --index-url {_simple(rocm)}"
-            yield Step(_for_libraries(shim), command, systems=systems, tools=(tool,))
+            yield Step(_for_libraries(shim), command, systems=systems, tools=(tool,), optional=True)
 
 
 def _in_docker(rocm: str, wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]:
     image = f"rocm-fa:{wheel.built_with}"
     make = (
+        f"export TORCH_INDEX={PYTORCH_INDEX}{wheel.built_with}",
         f"pip download --no-deps {_requirement(rocm, wheel)}",
         f"{MAKE_IMAGE} {shlex.quote(wheel.filename)}",
     )
@@ -111,7 +172,9 @@ def _in_docker(rocm: str, wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]
     for shim in shims:
         install = f"RUN python -m pip install {shim.name} --index-url {_simple(rocm)}"
         lines = (f"FROM {image}", "USER 0", install, "USER 10001")
-        yield Step(f"{_for_libraries(shim)}. A Dockerfile", "\n".join(lines), systems=(DOCKER,))
+        yield Step(
+            f"{_for_libraries(shim)}. A Dockerfile", "\n".join(lines), systems=(DOCKER,), optional=True
+        )
 
 
 def _requirement(rocm: str, wheel: Wheel) -> str:

@@ -20,7 +20,16 @@ from wheel_builder.cli.main import _parser
 from wheel_builder.index.finder import finder_pages
 from wheel_builder.index.finder.data import make_finder
 from wheel_builder.index.finder.page import content_policy
-from wheel_builder.index.finder.steps import BUILDS_FOR_WINDOWS, DEVICES, DOCKER, SELECTOR, VERSION, steps
+from wheel_builder.index.finder.steps import (
+    BUILDS_FOR_WINDOWS,
+    DEVICES,
+    DOCKER,
+    SELECTOR,
+    VERSION,
+    WSL_LIST,
+    amds_builds,
+    steps,
+)
 from wheel_builder.matrix.catalogue import Gpu, MissingRocm
 from wheel_builder.matrix.model import Addresses
 
@@ -63,7 +72,7 @@ def test_windows_has_steps_of_its_own_and_the_words_of_its_record():
     assert "What was shown for gfx908: not executed under wine." in part
     assert "It was executed under wine on an ISA emulator, not on Windows" in part
     assert 'href="public/simple/flash-attn-rocm/flash_attn_rocm-0.1.0-py3-none-win_amd64.whl"' in part
-    assert '<td data-rocm="windows">yes, 0.1.0</td>' in text
+    assert "with ROCm 7.2, Windows" in text
     assert "There is no wheel for Windows" not in text
     # That for Linux is as it was.
     assert text.count(">pip install flash-attn-rocm==0.1.0+rocm7.2 ") == 1
@@ -83,11 +92,11 @@ def test_pytorch_for_windows_is_where_the_doctor_says():
 
 def test_windows_is_told_which_builds_of_pytorch_fit():
     floor = CATALOGUE.torch.floor
-    words = f"Install PyTorch {floor} or newer for ROCm on Windows, of AMD&#x27;s TheRock, as its page says."
+    words = f"Install PyTorch {floor} or newer for ROCm on Windows (its own wheels for ROCm 7.2 there have "
     text = html(wheel(), windows_wheel())
     [part] = re.findall(r'<details class="offer" data-rocm="windows">.*?</details>', text, re.DOTALL)
     assert words in part
-    assert "ROCm 7.2 on Windows have PyTorch 2.9, which does not fit" in part
+    assert "pip install &quot;torch[device-GFX]&gt;=2.10&quot; --index-url https://repo.amd.com/rocm/" in part
     assert f"the wheel needs torch {floor} or newer; on Windows AMD&#x27;s own wheels" in text
 
 
@@ -100,7 +109,7 @@ def test_a_gpu_that_runs_the_code_of_another():
     [row] = re.findall(r'<tr data-arch="gfx1036".*?</tr>', text, re.DOTALL)
     assert 'gfx1036<span class="also"> runs the code of gfx908</span>' in row
     assert 'data-override="9.0.8"' in row
-    assert ">yes, 0.1.0<" in row
+    assert ">with ROCm 7.2<" in row
     [part] = re.findall(r'<div id="override-9.0.8">.*?</div>', text, re.DOTALL)
     assert "gfx1036: PyTorch&#x27;s builds for ROCm have no kernels for these" in part
     assert "calls itself gfx908" in part
@@ -140,7 +149,7 @@ def test_its_data_is_there_for_programs():
     assert document["schema"] == 2
     assert document["catalogue"]["gpus"][2] == {
         "arch": "gfx906", "devices": ["Radeon VII"], "reason": "there is no kernel for it", "code_names": [],
-        "processors": [], "code_object": "", "torch_override": "", "not_with": [],
+        "processors": [], "code_object": "", "torch_override": "", "not_with": [], "pci_ids": [],
     }  # fmt: skip
     assert document["wheels"][0]["sha256"] == "ab" * 32
     assert document["wheels"][0]["serves"] == ["7.2"]
@@ -185,8 +194,9 @@ def test_nothing_is_loaded_from_elsewhere():
     for tag, attributes in Parsed(html(wheel())).tags:
         for name in ("src", "href", "action", "srcset", "poster", "data"):
             elsewhere = re.match(r"[a-z]+:|//", attributes.get(name) or "")
-            assert not elsewhere or (tag, name, attributes[name]) == ("a", "href", SELECTOR)
-    for name in ("finder.css", "finder.js", "match.js"):
+            assert not elsewhere or (tag, name) == ("a", "href")
+            assert not elsewhere or attributes[name] in (SELECTOR, BUILDS_FOR_WINDOWS, WSL_LIST)
+    for name in ("finder.css", "finder.js", "copy.js", "match.js"):
         assert not re.search(r"https?:|url\(|@import|import\(|fetch\(", resource(name))
 
 
@@ -194,7 +204,7 @@ def resource(name):
     return files("wheel_builder.index.finder").joinpath(name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["finder.js", "match.js"])
+@pytest.mark.parametrize("name", ["finder.js", "copy.js", "match.js"])
 def test_the_scripts_are_small_and_make_no_markup_from_text(name):
     script = resource(name)
     assert len(script.splitlines()) <= 160
@@ -209,7 +219,7 @@ def test_what_finds_names_reads_no_page():
 
 @pytest.mark.parametrize("version", ["0.1.0+rocm7.2", "1.0rc1+rocm7.2"])
 def test_commands_have_nothing_that_a_shell_would_take(version):
-    known = (DEVICES, '"$TORCH_INDEX"', VERSION)
+    known = (DEVICES, '"$TORCH_INDEX"', VERSION, '"torch>=2.10"')
     for step in steps("7.2", wheel(version), drop_ins=["flash-attn"], torch_floor="2.10"):
         for line in step.command.splitlines():
             for words in known:
@@ -220,7 +230,11 @@ def test_commands_have_nothing_that_a_shell_would_take(version):
 @pytest.mark.parametrize(("tool", "install"), [("pip", "pip install"), ("uv", "uv pip install")])
 @pytest.mark.parametrize("system", ["Linux", "WSL2"])
 def test_the_steps_on_linux_are_in_order(system, tool, install):
-    assert commands("7.2", wheel(), system, tool) == [
+    make, remove, pytorch, *rest = commands("7.2", wheel(), system, tool)
+    assert make == f"{'python3 -m venv' if tool == 'pip' else 'uv venv'} rocm-fa\n. rocm-fa/bin/activate"
+    assert remove == f"{install.replace('install', 'uninstall')}{' --yes' if tool == 'pip' else ''} torch"
+    assert pytorch == f'{install} "torch>=2.10" --index-url https://download.pytorch.org/whl/rocm7.2'
+    assert rest == [
         'python -c "import torch; print(torch.version.hip)"',
         f"{install} flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/",
         "python -m flash_attn_rocm doctor",
@@ -233,9 +247,25 @@ def test_pytorch_comes_first_and_wsl_before_it():
     every = steps("6.4", wheel(), drop_ins=[], torch_floor="2.10")
     found = [step for step in every if "WSL2" in step.systems]
     assert "AMD's driver that supports WSL" in found[0].words
-    assert found[1].words.startswith("Install PyTorch for ROCm 6.4: its page gives the line to paste")
-    assert found[1].link == SELECTOR
+    assert found[0].link == WSL_LIST
+    [pip, uv] = [
+        step for step in found if step.words.startswith("Install PyTorch 2.10 or newer for ROCm 6.4")
+    ]
+    assert pip.link == uv.link == SELECTOR
+    assert pip.command == 'pip install "torch>=2.10" --index-url https://download.pytorch.org/whl/rocm6.4'
     assert found[0] not in [step for step in every if "Linux" in step.systems]
+
+
+@pytest.mark.parametrize("rocm", ["7.14", "10.0"])
+def test_amds_builds_have_a_package_for_each_arch(rocm):
+    """pytorch.org has none for these; a GPU without a package is sent to the page of all builds."""
+    found = steps(rocm, wheel(), drop_ins=[], torch_floor="2.10")
+    [line] = [step.command for step in found if step.packaged and "pip" in step.tools]
+    assert line == f'pip install "torch[device-GFX]>=2.10" --index-url {amds_builds()[0]}'
+    [other] = [step for step in found if step.packaged is False]
+    assert (other.command, other.link) == ("", BUILDS_FOR_WINDOWS)
+    assert {"gfx1100", "gfx1201"} <= amds_builds()[1]
+    assert "gfx1036" not in amds_builds()[1]
 
 
 def test_an_index_without_the_drop_in_does_not_name_it():
@@ -247,7 +277,7 @@ def test_an_index_without_the_drop_in_does_not_name_it():
     text = html(wheel(), drop_ins=["flash-attn-3"])
     assert "pip install flash-attn-3 --index-url INDEX/rocm7.2/simple/" in text
     assert "imports flash_attn_interface, such as" in text
-    assert len(commands("7.2", wheel(), drop_ins=[])) == 3
+    assert len(commands("7.2", wheel(), drop_ins=[])) == 6
 
 
 def test_a_file_name_is_one_word_for_a_shell():
@@ -258,7 +288,8 @@ def test_a_file_name_is_one_word_for_a_shell():
 def test_docker_makes_the_image_from_the_published_wheel_before_it_is_run(tmp_path, monkeypatch):
     served = wheel()
     made, version, doctor, dockerfile = commands("7.2", served, DOCKER, drop_ins=["flash-attn"])
-    fetch, make = made.splitlines()
+    index, fetch, make = made.splitlines()
+    assert index == "export TORCH_INDEX=https://download.pytorch.org/whl/rocm7.2"
     assert fetch == "pip download --no-deps flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/"
     assert (
         make
@@ -280,13 +311,14 @@ def test_docker_makes_the_image_from_the_published_wheel_before_it_is_run(tmp_pa
 def test_the_page_says_where_the_image_gets_its_torch():
     text = html(wheel())
     assert "Make the image, once, from the published wheel; PyTorch for ROCm comes with it" in text
-    assert "with another build of PyTorch no image could use the GPU" in text
+    assert "with another build of PyTorch than that of TORCH_INDEX no image could use the GPU" in text
 
 
 def test_a_wheel_of_another_rocm_version_gives_that_versions_image():
     made, _, doctor, *_ = commands("7.1", wheel(serves=("7.1",)), DOCKER)
-    assert "INDEX/rocm7.1/simple/" in made.splitlines()[0]
-    assert "+rocm7.2-" in made.splitlines()[1]
+    assert made.splitlines()[0].endswith("/rocm7.2"), "as the image's name says"
+    assert "INDEX/rocm7.1/simple/" in made.splitlines()[1]
+    assert "+rocm7.2-" in made.splitlines()[2]
     assert doctor.endswith(" rocm-fa:7.2")
 
 
