@@ -271,4 +271,4 @@ class DocsError(ProblemsError):
 class CostError(ProblemsError):
     """Steps of a release, or tests, cost more than was accepted."""
 
-    exit_code = 59
+    exit_code = 60
