@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from wheel_builder.base.errors import HandoverError
+from wheel_builder.base.errors import PublishError
 from wheel_builder.base.store import sha256_file
 from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import visible
@@ -52,9 +52,9 @@ def read_digests(texts: Sequence[str]) -> dict[str, str]:
 
 
 def require_digests(files: Sequence[Path], told: Mapping[str, str], *, some: bool = False) -> None:
-    """Raise ``HandoverError`` unless ``files`` are all that was told, or with ``some`` a part of it."""
+    """Raise ``PublishError`` unless ``files`` are all that was told, or with ``some`` a part of it."""
     if problems := list(_problems(files, told, some=some)):
-        raise HandoverError(TITLE, problems, advice=ADVICE)
+        raise PublishError(TITLE, problems, advice=ADVICE)
 
 
 def _problems(files: Sequence[Path], told: Mapping[str, str], *, some: bool) -> Iterator[str]:

@@ -148,12 +148,6 @@ class StaticCheckError(ProblemsError):
     exit_code = 37
 
 
-class HandoverError(ProblemsError):
-    """What one job handed to another did not arrive as it was."""
-
-    exit_code = 59
-
-
 class StoreError(WheelBuilderError):
     """A stage's stored result differs from its manifest."""
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from wheel_builder.base.digests import digests_of, output_line, read_digests, require_digests
-from wheel_builder.base.errors import HandoverError
+from wheel_builder.base.errors import PublishError
 from wheel_builder.cli.main import main
 
 SEED = 20261128
@@ -70,14 +70,14 @@ def test_what_another_job_did_to_them_is_refused(attack, seed, files):
     """An artefact verified-evil of a machine of the same run was published."""
     told = read_digests([outputs(files)])
     arrived, words = attack(files, random.Random(f"{SEED} {seed}"))
-    with pytest.raises(HandoverError, match="what arrived is not what was handed over") as caught:
+    with pytest.raises(PublishError, match="what arrived is not what was handed over") as caught:
         require_digests(arrived, told)
     assert any(words in problem for problem in caught.value.problems)
 
 
 def test_nothing_told_is_no_agreement(files):
     for some in (False, True):
-        with pytest.raises(HandoverError, match="no job told of any file"):
+        with pytest.raises(PublishError, match="no job told of any file"):
             require_digests(files, {}, some=some)
 
 
@@ -101,7 +101,7 @@ def test_the_command(files, capsys):
     line = capsys.readouterr().out.strip()
     assert line == output_line("rocm7.2", digests_of(files))
     assert main(["digests", *names, "--told", line.partition("=")[2]]) == 0
-    assert main(["digests", *names[:1], "--told", line.partition("=")[2]]) == HandoverError.exit_code
+    assert main(["digests", *names[:1], "--told", line.partition("=")[2]]) == PublishError.exit_code
     assert main(["digests", *names[:1], "--some", "--told", line.partition("=")[2]]) == 0
-    assert main(["digests", *names, "--told", "evil"]) == HandoverError.exit_code
+    assert main(["digests", *names, "--told", "evil"]) == PublishError.exit_code
     assert "what was told of the files cannot be read" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from wheel_builder.base.digests import digests_of, output_line, read_digests, require_digests
-from wheel_builder.base.errors import HandoverError
+from wheel_builder.base.errors import PublishError
 from wheel_builder.cli.command import Command
 
 
@@ -16,7 +16,7 @@ def run(args: argparse.Namespace) -> None:
             told = read_digests(args.told)
         except ValueError as error:
             title = "what was told of the files cannot be read"
-            raise HandoverError(title, [f"--told: {error}"], advice="give what --output printed") from error
+            raise PublishError(title, [f"--told: {error}"], advice="give what --output printed") from error
         require_digests(args.files, told, some=args.some)
         print(f"{len(args.files)} files are what the jobs told that made them")
 
