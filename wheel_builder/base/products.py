@@ -13,6 +13,9 @@ from wheel_builder.base.rows import read_row, read_tables
 from wheel_builder.base.words import line_problem
 
 FAMILIES = ("Radeon", "Instinct", "Ryzen")
+ELSEWHERE = PACKAGED, ON_WSL, NOT_WINDOWS, NO_TORCH_6_4 = (
+    "torch package", "WSL2", "not Windows", "no torch for 6.4",
+)  # fmt: skip
 # The gfx name of a GPU, or of several at once: "gfx90a", "gfx10-3-generic".
 GFX = r"gfx[1-9][0-9a-f]{2,3}|gfx[1-9][0-9]?(-[0-9]+)*-generic"
 
@@ -20,7 +23,8 @@ GFX = r"gfx[1-9][0-9a-f]{2,3}|gfx[1-9][0-9]?(-[0-9]+)*-generic"
 @dataclass(frozen=True)
 class Product:
     """The GPUs of one gfx name: ``devices`` as shops call them, ``code_names`` as lspci and drivers call the
-    chips, ``processors`` that they are a part of, ``pci_ids`` their numbers; each a list with commas.
+    chips, ``processors`` that they are a part of, ``pci_ids`` their numbers, ``elsewhere`` what others do for
+    it, of ``ELSEWHERE``; each a list with commas.
     """
 
     name: str
@@ -28,6 +32,7 @@ class Product:
     code_names: str = ""
     processors: str = ""
     pci_ids: str = ""
+    elsewhere: str = ""
 
 
 NAMES = tuple(field.name for field in fields(Product) if field.name != "name")
@@ -71,6 +76,12 @@ def _problems(products: Mapping[str, Product]) -> Iterator[str]:
             text, place = getattr(product, key), f"{product.name}: {key}"
             if (text or key == "devices") and (problem := line_problem(text)):
                 yield f"{place}: {problem}"
+                continue
+            if key == "elsewhere":
+                unknown = set(device_names(text)) - set(ELSEWHERE)
+                yield from (
+                    f"{place}: {word!r}, expected of {', '.join(ELSEWHERE)}" for word in sorted(unknown)
+                )
                 continue
             for name in device_names(text):
                 known = " ".join(name.casefold().split())
