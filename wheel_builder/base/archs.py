@@ -6,7 +6,7 @@ includes what ``wheel_builder.base.generated`` makes of them.  Standard library 
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -236,6 +236,11 @@ LARGEST_HEAD = """\
 LARGEST = {
 """
 
+TORCH_HEAD = """\
+# The GPUs that AMD's builds of PyTorch have a package for.
+AMD_TORCH = (
+"""
+
 
 @cache
 def known_gpus() -> Mapping[str, Gpu]:
@@ -363,15 +368,19 @@ def kernels_archs(archs: Mapping[str, Arch]) -> str:
     return "{\n" + ",\n".join(rows) + "\n}\n"
 
 
-def python_rates(gpus: Mapping[str, Gpu]) -> str:
-    """The text of the package's ``_rates.py``: how much a compute unit does, and how many there are."""
+def python_rates(gpus: Mapping[str, Gpu], packaged: Iterable[str]) -> str:
+    """The text of the package's ``_rates.py``: how much a compute unit does, and how many there are.
+
+    And ``packaged``: the GPUs that AMD's builds of PyTorch have a package for.
+    """
     rows = (
         f'    "{arch.name}": ({arch.isa.peak_flop}, {round(arch.model.clock)}, '
         f"{round(arch.model.memory / arch.compute_units)}),\n"
         for arch in archs_of(gpus).values()
     )
     largest = (f'    "{gpu.name}": {gpu.compute_units},\n' for gpu in gpus.values())
-    return f"{RATES_HEAD}{''.join(rows)}}}\n{LARGEST_HEAD}{''.join(largest)}}}\n"
+    names = "".join(f'    "{name}",\n' for name in packaged)
+    return f"{RATES_HEAD}{''.join(rows)}}}\n{LARGEST_HEAD}{''.join(largest)}}}\n{TORCH_HEAD}{names})\n"
 
 
 def _block(arch: Arch) -> str:

@@ -17,6 +17,7 @@ from wheel_builder.base.archs import (
     kernels_archs,
     known_archs,
     known_gpus,
+    known_products,
     python_rates,
 )
 from wheel_builder.base.call_sources import (
@@ -30,6 +31,7 @@ from wheel_builder.base.call_sources import (
     python_paths,
 )
 from wheel_builder.base.calls import known_calls
+from wheel_builder.base.products import PACKAGED, device_names
 from wheel_builder.base.tiles import cpp_tiles, known_tiles
 
 ARCHS = Path("kernels/include/fa/arch/archs.inc")
@@ -49,6 +51,8 @@ PYTHON_RATES = Path("kernels/python/flash_attn_rocm/_rates.py")
 def generated() -> Mapping[Path, str]:
     """The texts of the generated files; raises ``ArchError``, ``TileError`` and ``CallError``."""
     described = known_calls()
+    products = known_products().values()
+    packaged = [each.name for each in products if PACKAGED in device_names(each.elsewhere)]
     return {
         ARCHS: cpp_table(known_gpus()),
         INSTANCES: kernels_archs(known_archs()),
@@ -61,7 +65,7 @@ def generated() -> Mapping[Path, str]:
         EXPECTED: cpp_expected(described.expected),
         PYTHON_EXPECTED: python_expected(described.expected),
         PYTHON_PATHS: python_paths(described),
-        PYTHON_RATES: python_rates(known_gpus()),
+        PYTHON_RATES: python_rates(known_gpus(), packaged),
     }
 
 

@@ -13,6 +13,9 @@ from wheel_builder.base.rows import read_row, read_tables
 from wheel_builder.base.words import line_problem
 
 FAMILIES = ("Radeon", "Instinct", "Ryzen")
+ELSEWHERE = PACKAGED, ON_WSL, NOT_WINDOWS, NO_TORCH_6_4 = (
+    "torch package", "WSL2", "not Windows", "no torch for 6.4",
+)  # fmt: skip
 # The gfx name of a GPU, or of several at once: "gfx90a", "gfx10-3-generic".
 GFX = r"gfx[1-9][0-9a-f]{2,3}|gfx[1-9][0-9]?(-[0-9]+)*-generic"
 
@@ -20,8 +23,9 @@ GFX = r"gfx[1-9][0-9a-f]{2,3}|gfx[1-9][0-9]?(-[0-9]+)*-generic"
 @dataclass(frozen=True)
 class Product:
     """The GPUs of one gfx name: ``devices`` as shops call them, ``code_names`` as lspci and drivers call the
-    chips, ``processors`` that they are a part of, ``pci_ids`` their numbers; each a list with commas.
-    ``units`` are the compute units of each device, 0 where there are several of one name.
+    chips, ``processors`` that they are a part of, ``pci_ids`` their numbers, ``elsewhere`` what others do for
+    it, of ``ELSEWHERE``; each a list with commas.  ``units`` are the compute units of each device, 0 where
+    there are several of one name.
     """
 
     name: str
@@ -29,11 +33,12 @@ class Product:
     code_names: str = ""
     processors: str = ""
     pci_ids: str = ""
+    elsewhere: str = ""
     units: tuple[int, ...] = ()
 
 
 OWN = tuple(field.name for field in fields(Product) if field.name != "name")
-NAMES = OWN[:4]
+NAMES = OWN[:5]  # in words
 
 
 def parse_products(text: str, where: str) -> Mapping[str, Product]:
@@ -74,6 +79,12 @@ def _problems(products: Mapping[str, Product]) -> Iterator[str]:
             text, place = getattr(product, key), f"{product.name}: {key}"
             if (text or key == "devices") and (problem := line_problem(text)):
                 yield f"{place}: {problem}"
+                continue
+            if key == "elsewhere":
+                unknown = set(device_names(text)) - set(ELSEWHERE)
+                yield from (
+                    f"{place}: {word!r}, expected of {', '.join(ELSEWHERE)}" for word in sorted(unknown)
+                )
                 continue
             for name in device_names(text):
                 known = " ".join(name.casefold().split())

@@ -3,17 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from wheel_builder.base.products import Product, device_names
+from wheel_builder.base.products import NOT_WINDOWS, Product, device_names
 from wheel_builder.matrix.hardware import HardwareRun
 from wheel_builder.matrix.model import PUBLIC, WINDOWS, Addresses, Arch, Matrix, Selection
 from wheel_builder.matrix.plan import NOT_ON_WINDOWS, plan
 
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"  # under which a GPU calls itself another arch
-# HIP has a table of the GPUs that its runtimes know, for Linux and for Windows; read in Debian's 6.4.3 and
-# 7.2.4.  On Linux 6.4 lacks gfx950 only, which matrix.yaml excludes; for Windows both lack this one.
-UNKNOWN_ON_WINDOWS = {"gfx1033": "HIP's runtime for Windows does not know the GPU"}
-# The GPUs that PyTorch's own builds for a ROCm version have no kernels for, and those for newer ones have.
-WITHOUT_TORCH = {"6.4": ("gfx1103", "gfx1150", "gfx1151")}
+UNKNOWN_ON_WINDOWS = "HIP's runtime for Windows does not know the GPU"
 
 
 @dataclass(frozen=True)
@@ -21,10 +17,10 @@ class Gpu:
     """One gfx arch, its devices' full names, and why no wheel holds code for it ("" when wheels do).
 
     ``code_names`` are its chips, ``processors`` those that it is a part of, ``pci_ids`` the numbers of its
-    devices.  ``code_object`` is the arch whose machine code it runs, "" its own; ``torch_override`` the value
-    of HSA_OVERRIDE_GFX_VERSION with which PyTorch's builds, which have no kernels for it, run on it.
-    ``not_with`` has the ROCm versions with which no wheel serves it, and ``WINDOWS`` if none does there, each
-    with the reason.
+    devices, ``elsewhere`` what others do for it.  ``code_object`` is the arch whose machine code it runs, ""
+    its own; ``torch_override`` the value of HSA_OVERRIDE_GFX_VERSION with which PyTorch's builds, which have
+    no kernels for it, run on it.  ``not_with`` has the ROCm versions with which no wheel serves it, and
+    ``WINDOWS`` if none does there, each with the reason.
     """
 
     arch: str
@@ -36,6 +32,7 @@ class Gpu:
     torch_override: str = ""
     not_with: tuple[tuple[str, str], ...] = ()
     pci_ids: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
 
     @property
     def code(self) -> str:
@@ -116,11 +113,11 @@ def _not_with(arch: Arch, matrix: Matrix) -> Iterator[tuple[str, str]]:
     yield from ((one.rocm, one.reason) for one in matrix.exclude if one.arch == arch.code)
     if arch.code not in matrix.public.windows:
         yield WINDOWS, NOT_ON_WINDOWS
-    elif arch.name in UNKNOWN_ON_WINDOWS:
-        yield WINDOWS, UNKNOWN_ON_WINDOWS[arch.name]
+    elif NOT_WINDOWS in device_names(arch.elsewhere):
+        yield WINDOWS, UNKNOWN_ON_WINDOWS
 
 
 def _gpu(product: Product, reason: str = "") -> Gpu:
-    lists = (product.devices, product.code_names, product.processors, product.pci_ids)
-    devices, chips, processors, numbers = map(device_names, lists)
-    return Gpu(product.name, devices, reason, chips, processors, pci_ids=numbers)
+    lists = (product.devices, product.code_names, product.processors, product.pci_ids, product.elsewhere)
+    devices, chips, processors, numbers, elsewhere = map(device_names, lists)
+    return Gpu(product.name, devices, reason, chips, processors, pci_ids=numbers, elsewhere=elsewhere)

@@ -5,18 +5,15 @@ from collections.abc import Iterable, Sequence
 
 from flash_attn_rocm import _override
 from flash_attn_rocm._facts import HIDING, OVERRIDE, OVERRIDE_OF_NODE, Facts, Gpu
+from flash_attn_rocm._rates import AMD_TORCH
 from flash_attn_rocm._requirements import REMOVE_TORCH, Step
 from flash_attn_rocm._shell import set_line, unset_line
-from flash_attn_rocm._torch_devices import AMD_DEVICES, AMD_INDEX
+from flash_attn_rocm._torch_devices import AMD_INDEX
 
 BUILDS_OF_AMD = "python -m webbrowser https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
 # HIP reads the second one where the first is not set, and numbers GPUs anew for the program.
+GENERIC = "-generic"
 RENUMBERING = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-# What compilers call a family, and the archs whose GPUs run code for it.
-GENERIC = {
-    "gfx9-generic": "gfx90[0269c]", "gfx9-4-generic": "gfx94[0-2]|gfx950", "gfx10-1-generic": "gfx101[0-3]",
-    "gfx10-3-generic": "gfx103[0-6]", "gfx11-generic": "gfx11(0[0-3]|5[0-3])", "gfx12-generic": "gfx120[01]",
-}  # fmt: skip
 
 
 def own_name(gpu: Gpu) -> str:
@@ -113,7 +110,7 @@ def _lacking_step(name: str, gpus: Sequence[Gpu], facts: Facts) -> Step:
         whom = "every GPU calls" if OVERRIDE in lines[0].replace("=", " ").split() else "it calls"
         words = f"With this {whom} itself {code}, whose code {name} runs, in PyTorch and here:"
         return Step(begin + words, lines)
-    if name in AMD_DEVICES:
+    if name in AMD_TORCH:
         words = "AMD's own build has them: the first command removes this one, the second installs that"
         return Step(begin + words, (REMOVE_TORCH, _install(_device_extras(facts))))
     return Step(f"{begin}AMD's page of builds says which have them, previews among them:", (BUILDS_OF_AMD,))
@@ -122,7 +119,7 @@ def _lacking_step(name: str, gpus: Sequence[Gpu], facts: Facts) -> Step:
 def _device_extras(facts: Facts) -> str:
     """One PyTorch for all GPUs of the machine that AMD's build has kernels for."""
     names = dict.fromkeys(own_name(gpu) for gpu in facts.gpus)
-    return f"torch[{','.join(f'device-{name}' for name in names if name in AMD_DEVICES)}]"
+    return f"torch[{','.join(f'device-{name}' for name in names if name in AMD_TORCH)}]"
 
 
 def _install(requirement: str) -> str:
@@ -151,7 +148,12 @@ def _showing(gpus: Iterable[Gpu], facts: Facts) -> str:
 
 
 def _built_for(name: str, archs: Iterable[str]) -> bool:
-    return any(arch == name or re.fullmatch(GENERIC.get(arch, "-"), name) for arch in archs)
+    """Code for a family ("gfx11-generic") is taken for what runs on every GPU of that generation."""
+    return any(arch == name or (arch.endswith(GENERIC) and _generation(arch) == name[3:-2]) for arch in archs)
+
+
+def _generation(family: str) -> str:
+    return family.removeprefix("gfx").split("-")[0]
 
 
 def _said(gpu: Gpu, facts: Facts) -> str:

@@ -37,3 +37,21 @@ LARGEST = {
     "gfx1200": 32,
     "gfx1201": 64,
 }
+# The GPUs that AMD's builds of PyTorch have a package for.
+AMD_TORCH = (
+    "gfx908",
+    "gfx90a",
+    "gfx942",
+    "gfx950",
+    "gfx1030",
+    "gfx1100",
+    "gfx1101",
+    "gfx1102",
+    "gfx1103",
+    "gfx1150",
+    "gfx1151",
+    "gfx1152",
+    "gfx1153",
+    "gfx1200",
+    "gfx1201",
+)

@@ -7,15 +7,8 @@ import importlib.metadata
 import re
 
 # As amd-torch-device-gfx1151==2.12.0+rocm7.14.0, with the condition that the extra is device-gfx1151.
-_REQUIREMENT = re.compile(r"""([A-Za-z0-9._-]+).*;.*\bextra\s*==\s*["']device-(gfx[0-9a-f]+)["']""")
+_REQUIREMENT = re.compile(r"""([A-Za-z0-9._-]+).*;.*\bextra\s*==\s*["']device-(gfx\w+)["']""")
 AMD_INDEX = "https://repo.amd.com/rocm/whl-multi-arch/"
-# What AMD's installation page of ROCm 7.14 offers there.
-AMD_DEVICES = frozenset(
-    {
-        "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1101", "gfx1102", "gfx1103",
-        "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201",
-    }
-)  # fmt: skip
 
 
 def offered() -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def test_the_family_holds_until_another_is_named(text, names):
 def test_gpus_with_and_without_kernels_have_names():
     products = known_products()
     assert products["gfx908"] == Product(
-        "gfx908", "Instinct MI100", "Arcturus", pci_ids="7388, 738c, 738e", units=(120,)
+        "gfx908", "Instinct MI100", "Arcturus", "", "7388, 738c, 738e", "torch package", (120,)
     )
     assert products["gfx906"].devices == "Instinct MI50, MI60, Radeon VII, PRO VII"
     assert "gfx906" not in known_archs()
@@ -84,6 +84,11 @@ def test_a_target_for_several_gpus_has_no_names():
             '"7388, 738c, 738e"',
             '"738c, 0x738e"',
             "gpus.toml: gfx908: pci_ids: '0x738e' is not four digits such as 744c",
+        ),
+        (
+            '"Instinct MI450 series, MI455X"',
+            '"Instinct MI450 series, MI455X"\nelsewhere = "WSL"',
+            "gpus.toml: gfx1250: elsewhere: 'WSL', expected of torch package, WSL2, not Windows,",
         ),
         ("[gfx906]", "[MI50]", "gpus.toml: 'MI50' is not a gfx name such as gfx1100"),
     ],

@@ -22,7 +22,7 @@ def test_every_arch_of_the_matrix_is_served_or_has_a_reason():
     assert [gpu.arch for gpu in catalogue.gpus if not gpu.reason] == [arch.name for arch in MATRIX.archs]
     assert {gpu.arch for gpu in catalogue.gpus if gpu.reason} == {o.name for o in MATRIX.other_archs}
     [gpu] = [gpu for gpu in catalogue.gpus if gpu.arch == "gfx908"]
-    assert replace(gpu, not_with=(), pci_ids=()) == Gpu(
+    assert replace(gpu, not_with=(), pci_ids=(), elsewhere=()) == Gpu(
         "gfx908", ("Instinct MI100",), "", ("Arcturus",), (), "gfx908"
     )
 

@@ -4,7 +4,8 @@
     <root>/index.html    one self-contained page: tables to read, and with JavaScript a search box
 
 ``data`` and ``steps`` decide what is said, ``html`` escapes by construction, ``page`` puts them together.  In
-the browser ``match.js`` finds GPUs in what was typed, and ``finder.js`` shows the answer.
+the browser ``match.js`` finds GPUs in what was typed, ``finder.js`` shows the answer, ``copy.js`` copies
+commands.
 """
 
 from wheel_builder.index.finder.data import Finder

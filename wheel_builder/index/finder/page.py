@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
+from wheel_builder.base.products import NO_TORCH_6_4, ON_WSL, PACKAGED
 from wheel_builder.index.finder.data import Finder, Offer, Wheel, lack, offers, torch_notes, windows_offer
 from wheel_builder.index.finder.html import Html, element, joined, void
 from wheel_builder.index.finder.steps import (
@@ -16,13 +17,11 @@ from wheel_builder.index.finder.steps import (
     TOOLS,
     WINDOWS,
     WSL2,
-    WSL_ARCHS,
     WSL_LIST,
     Step,
-    amds_builds,
     steps,
 )
-from wheel_builder.matrix.catalogue import WITHOUT_TORCH, Gpu
+from wheel_builder.matrix.catalogue import Gpu
 from wheel_builder.matrix.hardware import HardwareRun
 from wheel_builder.matrix.model import PROJECT, PUBLIC
 
@@ -244,9 +243,9 @@ def _row(gpu: Gpu, found: tuple[Offer, ...], hardware: tuple[HardwareRun, ...]) 
         "data_arch": gpu.arch, "data_names": names, "data_chips": chips, "data_reason": gpu.reason,
         "data_override": gpu.torch_override, "data_pci": " ".join(gpu.pci_ids),
         "data_lacks": json.dumps({offer.rocm: lack(gpu, offer) for offer in found if lack(gpu, offer)}),
-        "data_packaged": "yes" if gpu.arch in amds_builds()[1] else "no",
-        "data_wsl": "yes" if gpu.arch in WSL_ARCHS else "no",
-        "data_without_torch": " ".join(rocm for rocm, archs in WITHOUT_TORCH.items() if gpu.arch in archs),
+        "data_packaged": "yes" if PACKAGED in gpu.elsewhere else "no",
+        "data_wsl": "yes" if ON_WSL in gpu.elsewhere else "no",
+        "data_without_torch": "6.4" if NO_TORCH_6_4 in gpu.elsewhere else "",
     }  # fmt: skip
     return element("tr", *head, *cells, **data)
 

@@ -27,8 +27,6 @@ OF_PYTORCH = ("6.4", "7.0", "7.1", "7.2")
 # AMD's builds of PyTorch have the kernels of each arch in a package; the script puts the GPU's own arch here.
 ARCH = "GFX"
 DEVICES_FILE = Path(__file__).parents[3] / "kernels/python/flash_attn_rocm/_torch_devices.py"
-# AMD's list for ROCm 7.2, and where it is.
-WSL_ARCHS = ("gfx1100", "gfx1101", "gfx1200", "gfx1201")
 WSL_LIST = (
     "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/compatibility/compatibilityrad/wsl/"
     "wsl_compatibility.html"
@@ -80,15 +78,14 @@ class Step:
 
 
 @cache
-def amds_builds() -> tuple[str, frozenset[str]]:
-    """The index of AMD's builds of PyTorch, and the archs that they have a package for: as in the doctor."""
+def amds_index() -> str:
+    """The index of AMD's builds of PyTorch, as the doctor has it."""
     spec = importlib.util.spec_from_file_location("_torch_devices", DEVICES_FILE)
     assert spec is not None
     assert spec.loader is not None, "it is a file of Python"
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    index, archs = module.AMD_INDEX, module.AMD_DEVICES
-    return str(index), frozenset(archs)
+    return str(module.AMD_INDEX)
 
 
 def steps(rocm: str, wheel: Wheel, *, drop_ins: Collection[str], torch_floor: str) -> tuple[Step, ...]:
@@ -131,7 +128,7 @@ def _amds_torch(what: str, torch_floor: str, systems: tuple[str, ...]) -> Iterat
     """AMD's builds, which have a package for each arch, or their page for a GPU that has none there."""
     words = f"Install PyTorch {torch_floor} or newer {what}, of AMD, with its package for this GPU's arch"
     for tool, install in INSTALL.items():
-        line = f'{install} "torch[device-{ARCH}]>={torch_floor}" --index-url {amds_builds()[0]}'
+        line = f'{install} "torch[device-{ARCH}]>={torch_floor}" --index-url {amds_index()}'
         yield Step(words, line, systems=systems, tools=(tool,), packaged=True)
     none = (
         f"Install PyTorch {torch_floor} or newer {what}. AMD's releases have no package for this GPU; its "
