@@ -437,6 +437,7 @@ def test_the_flash_operator_is_pytorchs_where_its_log_sum_exps_are_not_natural(h
 
 def derivatives(x):
     """Of each kind that torch.func has, of attention with itself."""
+
     def attend(x):
         return scaled_dot_product_attention(x, x, x).float().square().sum()
 

@@ -1,5 +1,5 @@
-"""attn_implementation="rocm_fa" against eager in float64: tokens and logits of ``generate``, for each cache and
-each way to decode, with texts below, at and above the window of 8 keys.
+"""attn_implementation="rocm_fa" against eager in float64: tokens and logits of ``generate``, for each cache
+and each way to decode, with texts below, at and above the window of 8 keys.
 
 Some cases run always; FA_FULL runs all.
 """
@@ -69,7 +69,9 @@ def on_the_host(monkeypatch):
 
 def decoded(model, length, cache, way):
     """The tokens, and the logits of each step."""
-    ids = torch.randint(3, 90, (1 if way == "lookup" else 2, length), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(
+        3, 90, (1 if way == "lookup" else 2, length), generator=torch.Generator().manual_seed(1)
+    )
     mask = torch.ones_like(ids)
     if cache != "quantized":  # what rows of padding give, which differs, would scale all others
         mask[1:, :2] = 0
