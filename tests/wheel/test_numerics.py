@@ -7,7 +7,7 @@ import pytest
 import reference_attention
 import torch
 from exact import assert_close_enough, assert_log_sum_exp, check, largest, plain, run, sums
-from flash_attn_rocm import _pytorch, flash_attn_func
+from flash_attn_rocm import _pytorch, flash_attn_func, flash_attn_with_kvcache
 
 from wheel_builder.emulator.rule import GRADIENT_FACTOR, OUT_FACTOR, allowed, lse_allowed
 
@@ -238,3 +238,24 @@ def test_the_rule_refuses_a_log_sum_exp_just_beyond_it(times, right):
     found[1, 2, 3] += times * lse_allowed(exact[1, 2, 3].item(), size)
     with nullcontext() if right else pytest.raises(AssertionError):
         assert_log_sum_exp(found, exact, (q, k))
+
+
+def rows_of_nan(out):
+    return out.isnan().any(-1).any(-1)
+
+
+def test_values_of_nan_that_are_hidden():
+    """As docs/features.md has it, of the PyTorch implementation."""
+    q, k, v = torch.randn(3, 1, 600, 2, 32)
+    v[:, 590:] = torch.nan
+    assert rows_of_nan(flash_attn_func(q, k, v, causal=True)).equal(torch.arange(600)[None] >= 512)
+    k, v = k.clone(), torch.randn_like(v)
+    k[:, 590:] = torch.nan
+    assert rows_of_nan(flash_attn_func(q, k, v, causal=True)).equal(torch.arange(600)[None] >= 590)
+
+
+def test_a_cache_may_hold_nan_behind_its_lengths():
+    q, k, v = torch.randn(3, 2, 9, 2, 32)
+    k[:, 7:], v[:, 7:] = torch.nan, torch.nan
+    out = flash_attn_with_kvcache(q, k, v, cache_seqlens=7)
+    assert out.isfinite().all()

@@ -33,7 +33,7 @@ def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> In
     written, and positions outside of the angles take the nearest.  Otherwise FlashAttnArgumentError is raised
     for them, before anything is written.
     """
-    advances = options.causal or options.windowed
+    advances = options.window_left >= 0 or options.window_right >= 0
     if by_kernel and _has_rows(inputs.k) and _has_rows(inputs.v):
         return _by_kernel(inputs, new, advances)
     q, lengths = torch.ops.flash_attn_rocm.pytorch_append(

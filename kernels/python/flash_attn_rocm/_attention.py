@@ -78,6 +78,9 @@ def attention(
     product; the gradient of a bias has the bias's size in fp32, and on kernels takes up to 256 MiB more, or
     as much as one group of heads has scores, with dropout as all have.
 
+    With more queries than keys a right bound of seqlen_k or more holds, too, unlike in flash_attn's
+    functions.
+
     Args:
         q: (batch, seqlen_q, nheads, headdim).
         k: (batch, seqlen_k, nheads_k, headdim).

@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _gradients, _kernels, _ops, _philox, _recall, _transforms, _wrapped
+from flash_attn_rocm import (
+    _gradients,
+    _kernels,
+    _ops,
+    _options,
+    _philox,
+    _recall,
+    _transforms,
+    _wrapped,
+)
 from flash_attn_rocm._checks import refusal
 from flash_attn_rocm._notice import FlashAttnUnsupportedError, fall_back
 from flash_attn_rocm._options import BackwardCall, FlashAttnArgumentError, Inputs, Options
@@ -108,7 +117,7 @@ def attend(
         return _transforms.attend(
             _transformed(inputs, options, by_kernel=not reason, want=want), state, inputs
         )
-    if inputs.wants_gradients:
+    if _options.wants_gradients(inputs):
         no_gradients = gradients_unserved(inputs, options)
         tensors = _leaves(_distinct(inputs), packed, together)
         found: Three = _Attention.apply(options, state, not reason, no_gradients, want, together, *tensors)

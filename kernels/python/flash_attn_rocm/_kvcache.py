@@ -6,7 +6,7 @@ from typing import Any, Literal, SupportsFloat, overload
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _checks, _recall, _sharded, _transforms
+from flash_attn_rocm import _checks, _options, _recall, _sharded, _transforms
 from flash_attn_rocm._append import NAME, append, proven
 from flash_attn_rocm._documentation import ARGUMENTS, Function, complete
 from flash_attn_rocm._interface import attend, named
@@ -119,7 +119,8 @@ def flash_attn_with_kvcache(
         q: (batch, seqlen_q, nheads, headdim).
         k_cache: (batch_cache, seqlen_cache, nheads_k, headdim), or with block_table its blocks, (num_blocks,
             page, nheads_k, headdim) with a page of a multiple of 16 rows.
-        v_cache: in the shape of k_cache.
+        v_cache: in the shape of k_cache; finite also where causal or window_size hides a row of it, because 0
+            times NaN is NaN: clear it in pages that are freed.
         k: (batch, seqlen_new, nheads_k, headdim): new keys, which go to the rows from
             cache_seqlens[b] on of sequence b.
         v: in the shape of k.
@@ -252,7 +253,7 @@ def prepare(
         block_table=block_table, cache_batch_idx=cache_batch_idx, sink=sink,
     )  # fmt: skip
     return inputs, resolve(
-        q, max_seqlen_q=q.shape[1], max_seqlen_k=inputs.key_capacity, softmax_scale=softmax_scale,
+        q, max_seqlen_q=q.shape[1], max_seqlen_k=_options.key_capacity(inputs), softmax_scale=softmax_scale,
         causal=causal, window_size=window_size, softcap=softcap, num_splits=num_splits,
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from flash_attn_rocm import _canary, _flops, _ops, _resets, _watched
 from flash_attn_rocm._layout import Device, padded
 from flash_attn_rocm._notice import fall_back
-from flash_attn_rocm._options import DTYPES, Inputs, Options
+from flash_attn_rocm._options import DTYPES, Inputs, Options, is_causal
 from flash_attn_rocm._plan import UNSUPPORTED, Plan
 from flash_attn_rocm._remembered import LATENT, Family
 from flash_attn_rocm._support import FAILURES, NO_GRADIENTS, Support, device_of, unserved_device
@@ -53,7 +53,7 @@ def attend(inputs: Inputs, options: Options) -> Two:
     _flops.register()
     device = device_of(inputs.q.device)
     found: Two = torch.ops.flash_attn_rocm.latent(
-        inputs.q, inputs.k, inputs.seqused_k, inputs.block_table, options.softmax_scale, options.causal,
+        inputs.q, inputs.k, inputs.seqused_k, inputs.block_table, options.softmax_scale, is_causal(options),
         options.num_splits, *device,
     )  # fmt: skip
     return found
@@ -80,7 +80,7 @@ def answer(
         partial_lse = lse.new_empty((plan.splits, *lse.shape))
     MLA(
         rows, keys, lengths, _rows(block_table), out, lse, partial_out, partial_lse, options.softmax_scale,
-        options.causal,
+        is_causal(options),
     )  # fmt: skip
     return out, lse
 

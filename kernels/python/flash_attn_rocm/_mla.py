@@ -6,7 +6,7 @@ from typing import Any, Literal, SupportsFloat, SupportsIndex, overload
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _checks, _latent, _ops, _sharded, _transforms
+from flash_attn_rocm import _checks, _latent, _ops, _options, _sharded, _transforms
 from flash_attn_rocm._documentation import Function, complete
 from flash_attn_rocm._interface import named
 from flash_attn_rocm._notice import FlashAttnUnsupportedError, fall_back
@@ -148,7 +148,7 @@ def prepare(
     v = kv_cache[..., : integer(head_dim_v)]
     inputs = Inputs(q, kv_cache, v, seqused_k=lengths, block_table=block_table)
     return inputs, resolve(
-        q, max_seqlen_q=q.shape[1], max_seqlen_k=inputs.key_capacity, softmax_scale=softmax_scale,
+        q, max_seqlen_q=q.shape[1], max_seqlen_k=_options.key_capacity(inputs), softmax_scale=softmax_scale,
         causal=bool(causal), window_size=(-1, -1), softcap=0.0, num_splits=num_splits,
     )  # fmt: skip
 

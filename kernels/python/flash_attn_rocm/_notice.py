@@ -21,8 +21,8 @@ class FlashAttnUnsupportedError(RuntimeError):
 
 
 UNBOUNDED = (
-    "window_size: with more queries than keys, flash_attn takes a right bound of seqlen_k or more for none, and "
-    "so does this call: rows see keys behind it. This is said once.\n"
+    "window_size: with more queries than keys, flash_attn takes a right bound of seqlen_k or more for none, "
+    "and so does this call: rows see keys behind it. This is said once.\n"
     "  next: flash_attn_rocm.attention(q, k, v, window_size=...) keeps the bound; -1 says that none is meant"
 )
 CALLERS = 9  # from that warning to the line that called flash_attn_func

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from flash_attn_rocm import _flops, _key_masks, _philox, _pytorch, _sinks
+from flash_attn_rocm import _flops, _key_masks, _options, _philox, _pytorch, _sinks
 from flash_attn_rocm._options import BackwardCall, Inputs, Options, arithmetic
 from flash_attn_rocm._pytorch import Dropout
 from flash_attn_rocm._sequences import Part, parts
@@ -76,7 +76,7 @@ def new_state(inputs: Inputs) -> Tensor:
     if not torch.compiler.is_compiling():
         return _philox.new_state(inputs.q.device)
     number, device = _number(), inputs.q.device
-    if not inputs.wants_gradients:
+    if not _options.wants_gradients(inputs):
         return _draw_in_graph(number, device)
     drawn: Tensor = checkpoint(_draw_in_graph, number, device, use_reentrant=False)
     return drawn

@@ -75,8 +75,7 @@ class Inputs(NamedTuple):
     @property
     def wants_gradients(self) -> bool:
         """Whether autograd will ask for gradients of q, k, v, attn_mask or sink."""
-        leaves = (*self[:3], self.attn_mask, self.sink)
-        return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in leaves)
+        return wants_gradients(self)
 
     @property
     def batch(self) -> int:
@@ -86,7 +85,7 @@ class Inputs(NamedTuple):
     @property
     def key_capacity(self) -> int:
         """How many keys a sequence of a dense or paged cache can have."""
-        return self.k.shape[1] if self.block_table is None else self.block_table.shape[1] * self.k.shape[1]
+        return key_capacity(self)
 
     @property
     def out_shape(self) -> tuple[int, ...]:
@@ -96,14 +95,32 @@ class Inputs(NamedTuple):
     @property
     def head_dim(self) -> int:
         """The headdim of q and k, or of v, whichever is larger."""
-        of_q, of_v = self.q.shape[-1], self.v.shape[-1]
-        return max(of_q, of_v)
+        return head_dim(self)
 
     @property
     def lse_shape(self) -> tuple[int, ...]:
         """(batch, nheads, seqlen_q), or (nheads, total_q) of packed sequences."""
         *rows, nheads, _ = self.q.shape
         return (*rows[:-1], nheads, rows[-1])
+
+
+# As functions, for what is traced: torch.compile of 2.10 reads no property of a tuple.
+def wants_gradients(inputs: Inputs) -> bool:
+    """``Inputs.wants_gradients``."""
+    leaves = (inputs.q, inputs.k, inputs.v, inputs.attn_mask, inputs.sink)
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in leaves)
+
+
+def key_capacity(inputs: Inputs) -> int:
+    """``Inputs.key_capacity``."""
+    pages = inputs.block_table
+    return inputs.k.shape[1] if pages is None else pages.shape[1] * inputs.k.shape[1]
+
+
+def head_dim(inputs: Inputs) -> int:
+    """``Inputs.head_dim``."""
+    of_q, of_v = inputs.q.shape[-1], inputs.v.shape[-1]
+    return max(of_q, of_v)
 
 
 class Options(NamedTuple):
@@ -130,12 +147,17 @@ class Options(NamedTuple):
     @property
     def causal(self) -> bool:
         """Whether the mask is causal and nothing else."""
-        return (self.window_left, self.window_right) == (-1, 0)
+        return is_causal(self)
 
     @property
     def windowed(self) -> bool:
         """Whether the mask is more than causal."""
         return self.window_left >= 0 or self.window_right > 0
+
+
+def is_causal(options: Options) -> bool:
+    """``Options.causal``."""
+    return (options.window_left, options.window_right) == (-1, 0)
 
 
 class BackwardCall(NamedTuple):

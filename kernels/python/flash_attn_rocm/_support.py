@@ -7,7 +7,16 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _chunks, _dense_masks, _key_masks, _layout, _library, _plan, _resets
+from flash_attn_rocm import (
+    _chunks,
+    _dense_masks,
+    _key_masks,
+    _layout,
+    _library,
+    _options,
+    _plan,
+    _resets,
+)
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import DTYPES, Inputs, Options, is_featured
@@ -93,10 +102,10 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
         return reason
     if want_probabilities and drops:
         return "kernels do not return the probabilities (return_attn_probs with dropout_p > 0)"
-    reason = _reasons(q.device, DTYPES[q.dtype], drops)[inputs.head_dim]
+    reason = _reasons(q.device, DTYPES[q.dtype], drops)[_options.head_dim(inputs)]
     if reason or not _dense_masks.is_read(inputs, options):
         return reason
-    return _masks_reasons(q.device, DTYPES[q.dtype])[inputs.head_dim]
+    return _masks_reasons(q.device, DTYPES[q.dtype])[_options.head_dim(inputs)]
 
 
 def gradients_unserved(inputs: Inputs, options: Options) -> str:
@@ -109,11 +118,12 @@ def gradients_unserved(inputs: Inputs, options: Options) -> str:
         return reason
     if any(getattr(inputs, name) is not None for name in CACHES):
         return NO_GRADIENTS
-    if inputs.head_dim > LIMITS.head_dim:
-        return f"the head dim is {inputs.head_dim}, and kernels compute gradients of 1 to {LIMITS.head_dim}"
+    if _options.head_dim(inputs) > LIMITS.head_dim:
+        head_dim = _options.head_dim(inputs)
+        return f"the head dim is {head_dim}, and kernels compute gradients of 1 to {LIMITS.head_dim}"
     masked = _dense_masks.is_read(inputs, options)
     reasons = _masked_gradients_reasons if masked else _gradients_reasons
-    return reasons(q.device, DTYPES[q.dtype])[inputs.head_dim]
+    return reasons(q.device, DTYPES[q.dtype])[_options.head_dim(inputs)]
 
 
 def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
@@ -122,7 +132,7 @@ def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
     Without those that are disabled: separate ones serve instead of fused ones, then the PyTorch
     implementation.
     """
-    dtype, head_dim = DTYPES[inputs.q.dtype], inputs.head_dim
+    dtype, head_dim = DTYPES[inputs.q.dtype], _options.head_dim(inputs)
     masked = _dense_masks.is_read(inputs, options)
     found = _plan.backward_plan(
         arch,
@@ -159,7 +169,7 @@ def _unserved_anyway(inputs: Inputs, options: Options) -> str:
     head_dim, of_v = inputs.q.shape[-1], inputs.v.shape[-1]
     if of_v != head_dim and any(getattr(inputs, name) is not None for name in CACHES):
         return f"the head dim of v is {of_v} and that of q and k {head_dim}, and caches have one for both"
-    head_dim = inputs.head_dim
+    head_dim = _options.head_dim(inputs)
     if head_dim > LIMITS.wide_head_dim:
         return f"the head dim is {head_dim}, and kernels have 1 to {LIMITS.wide_head_dim}"
     return _dense_masks.unserved(inputs, options)
@@ -167,7 +177,7 @@ def _unserved_anyway(inputs: Inputs, options: Options) -> str:
 
 def _unserved_when_wide(inputs: Inputs, options: Options) -> str:
     """Why no kernel for large head dims serves, or "", also for others."""
-    head_dim = inputs.head_dim
+    head_dim = _options.head_dim(inputs)
     if head_dim <= LIMITS.head_dim:
         return ""
     beside = {
@@ -215,7 +225,7 @@ def _launches(
         max_seqlen_k=options.max_seqlen_k,
         nheads=q.shape[-2],
         nheads_k=inputs.k.shape[-2],
-        head_dim=layout.head_dim or inputs.head_dim,
+        head_dim=layout.head_dim or _options.head_dim(inputs),
         window_left=options.window_left,
         window_right=options.window_right,
         packed=inputs.cu_seqlens_q is not None,
@@ -223,7 +233,7 @@ def _launches(
     dropout = options.dropout_p > 0.0
     slow = layout.plan.path == REFERENCE
     works = [_resets.forward(sizes, reference=slow, splits=layout.plan.splits, dropout=dropout)]
-    if inputs.wants_gradients and backward.path != PYTORCH:
+    if _options.wants_gradients(inputs) and backward.path != PYTORCH:
         works.append(_resets.backward(sizes, dropout=dropout))
     return "; ".join(f"{work.kind}: {_resets.words(work, code, device.compute_units)}" for work in works)
 

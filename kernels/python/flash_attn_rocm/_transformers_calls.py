@@ -78,8 +78,8 @@ def padded(call: Call, mask: Tensor) -> Tensor:
         raise refusal(call.module, f"attention_mask of shape {tuple(mask.shape)}, that")
     packed = mask.dtype == NUMBERS and keys == rows
     # A static cache has more keys than the mask.  torch.compile of 2.11 keeps nothing that _replace made.
-    module, q, k, v, *others = call
-    call = Call(module, q, k[:, :keys], v[:, :keys], *others)
+    k, v = call.k[:, :keys], call.v[:, :keys]
+    call = Call(call.module, call.q, k, v, call.options, call.packing, call.chunk)
     pattern = pattern_of(mask)
     if not (pattern.padded if pattern else (mask != 1).any()):
         return unpadded(call)

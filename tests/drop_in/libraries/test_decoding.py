@@ -1,5 +1,5 @@
-"""attn_implementation="rocm_fa" against eager in float64: tokens and logits of ``generate``, for each cache and
-each way to decode, with texts below, at and above the window of 8 keys.
+"""attn_implementation="rocm_fa" against eager in float64: tokens and logits of ``generate``, for each cache
+and each way to decode, with texts below, at and above the window of 8 keys.
 
 Some cases run always; FA_FULL runs all.
 """
