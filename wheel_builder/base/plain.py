@@ -17,4 +17,4 @@ def read_plain(path: Path, most: int = MOST_PAPER) -> bytes:
         words = f"it has {found.st_size} bytes; the most that is opened is {most}"
         raise OSError(errno.EFBIG, words, str(path))
     with path.open("rb") as stream:
-        return stream.read(most)
+        return stream.read(found.st_size)  # of ``most`` Python would take the memory at once
