@@ -9,11 +9,13 @@ from wheel_builder.base.words import shown
 from wheel_builder.build.shim import NAMES as SHIM_NAMES
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import SERVE, SITE, index_option
+from wheel_builder.cli.runs import step_shown
 from wheel_builder.cli.selected import read_catalogue
 from wheel_builder.index.check import check_index
 from wheel_builder.index.folder import changing, write_pages
 from wheel_builder.matrix.model import PROJECT
 from wheel_builder.pipeline.documents import put_documents
+from wheel_builder.pipeline.progress import Planned
 
 OURS = frozenset({PROJECT, *SHIM_NAMES})
 
@@ -26,7 +28,8 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _verify_index(root: Path) -> None:
-    found = check_index(root, ours=OURS)
+    with step_shown(Planned("index verify", weight=10)):
+        found = check_index(root, ours=OURS)
     for leftover in found.leftovers:
         print(f"note: {leftover}", file=sys.stderr)
     if faults := found.faults:

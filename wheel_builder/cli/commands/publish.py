@@ -5,15 +5,18 @@ import sys
 
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, index_option, wheel_arguments
+from wheel_builder.cli.runs import step_shown
 from wheel_builder.cli.selected import read_matrix
 from wheel_builder.index.check import not_public
+from wheel_builder.pipeline.progress import Planned
 from wheel_builder.pipeline.release import publish_files
 
 
 def run(args: argparse.Namespace) -> None:
     index = args.index.absolute()
-    for simple in publish_files(args.wheels, read_matrix(), index, ROOT, variants=args.variants):
-        print(simple.as_uri())
+    with step_shown(Planned("publish", weight=15)):
+        published = publish_files(args.wheels, read_matrix(), index, ROOT, variants=args.variants)
+    print(*(simple.as_uri() for simple in published), sep="\n")
     for note in not_public(index):
         print(f"note: {note}", file=sys.stderr)
 

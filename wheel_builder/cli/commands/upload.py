@@ -4,13 +4,16 @@ import argparse
 
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, wheel_arguments
+from wheel_builder.cli.runs import step_shown
 from wheel_builder.cli.selected import read_matrix
+from wheel_builder.pipeline.progress import Planned
 from wheel_builder.pipeline.release import upload_files
 
 
 def run(args: argparse.Namespace) -> None:
     log = ROOT / "build" / "logs" / "upload.log"
-    upload_files(args.wheels, read_matrix(), args.repository_url, ROOT, log=log)
+    with step_shown(Planned("upload", weight=30), log=log):
+        upload_files(args.wheels, read_matrix(), args.repository_url, ROOT, log=log)
     print(f"uploaded {len(args.wheels)} to {args.repository_url}")
 
 
