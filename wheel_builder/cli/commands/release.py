@@ -6,13 +6,14 @@ from wheel_builder.base.machine import cpu_seconds
 from wheel_builder.base.words import shown
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import BUILD, SERVE, platforms_option
-from wheel_builder.cli.runs import numbered, run_context
+from wheel_builder.cli.runs import numbered, run_context, step_shown
 from wheel_builder.cli.selected import plan_of, read_catalogue
 from wheel_builder.docs.build import require_tools
 from wheel_builder.matrix.plan import jobs_to_build, to_table
 from wheel_builder.pipeline.coverage import coverage_of, raise_failures, write_coverage
 from wheel_builder.pipeline.coverage import to_table as coverage_table
 from wheel_builder.pipeline.documents import publish_documents
+from wheel_builder.pipeline.progress import Planned
 from wheel_builder.pipeline.release import planned, release
 from wheel_builder.pipeline.step_costs import RELEASE, STEP_COSTS, read_costs
 from wheel_builder.pipeline.step_costs import to_table as costs_table
@@ -37,7 +38,9 @@ def run(args: argparse.Namespace) -> None:
     print(coverage_table(coverage), flush=True)
     print(*write_coverage(coverage, context.dist), sep="\n")
     if any(one.published for one in attempts):
-        print(f"documents {publish_documents(context, catalogue).as_uri()}, beside the page of the index")
+        with step_shown(Planned("documentation", weight=20)):
+            documents = publish_documents(context, catalogue)
+        print(f"documents {documents.as_uri()}, beside the page of the index")
         print(f"          {SERVE} {shown(context.index)}")
     raise_failures(attempts)
 
