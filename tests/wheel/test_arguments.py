@@ -220,7 +220,7 @@ def by_words(rows, keys, left, right):
     return (places >= diagonal - left) & (places <= diagonal + right)
 
 
-@pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
+@pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning", "ignore:window_size")
 def test_attention_keeps_a_right_bound_of_more_keys_than_there_are():
     """It was dropped where there are more queries than keys."""
     q, k, v = torch.randn(2, 60, 4, 32), *torch.randn(2, 2, 40, 4, 32)

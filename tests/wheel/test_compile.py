@@ -109,6 +109,11 @@ def test_dropout_draws_anew_in_each_call():
     assert torch.equal(first, compiled(q))
 
 
+# Of what PyTorch's own backend imports.
+OF_THE_BACKEND = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
+
+@OF_THE_BACKEND
 @pytest.mark.parametrize("budget", [1.0, 0.5, 0.0])
 def test_gradients_of_dropout_are_those_of_what_it_dropped(budget):
     """A backward pass that computes the forward again drew another key: out was linear in no v."""
@@ -125,6 +130,7 @@ def test_gradients_of_dropout_are_those_of_what_it_dropped(budget):
     assert ((out * weights).sum() - (v * dv).sum()).abs() <= 2**-18 * (out * weights).norm()
 
 
+@OF_THE_BACKEND
 def test_calls_in_one_graph_drop_on_their_own():
     def attend(q):
         first, second = (flash_attn_func(q, q, q, dropout_p=0.5) for _ in range(2))

@@ -72,6 +72,7 @@ def test_the_pictures_of_the_causal_mask_are_what_is_computed():
     assert right == visible(5, 2, causal=True)
 
 
+@pytest.mark.filterwarnings("ignore:window_size")  # that a bound is none is told once
 @pytest.mark.parametrize(("rows", "keys"), [(2, 5), (5, 2), (4, 4)])
 @pytest.mark.parametrize("window", [(1, 0), (0, 1), (-1, 0), (2, -1), (-1, -1), (5, 5), (0, 3)])
 def test_the_formula_of_the_window_is_what_is_computed(rows, keys, window):
