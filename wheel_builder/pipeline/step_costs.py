@@ -53,11 +53,13 @@ def write_section(path: Path, name: str, section: Section) -> None:
     """Replace one section of the file; the others stay, whoever else writes at the same time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_suffix(".lock")):
-        sections = {**read_costs(path), name: section}
-        plain = {
-            each: {step: asdict(cost) for step, cost in steps.items()} for each, steps in sections.items()
-        }
-        ensure(path, (json.dumps(plain, indent=1, ensure_ascii=False) + "\n").encode())
+        write_costs(path, {**read_costs(path), name: section})
+
+
+def write_costs(path: Path, sections: Mapping[str, Section]) -> None:
+    """Write a file of these sections."""
+    plain = {each: {step: asdict(cost) for step, cost in steps.items()} for each, steps in sections.items()}
+    ensure(path, (json.dumps(plain, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def to_table(section: Section) -> str:

@@ -14,7 +14,7 @@ from wheel_builder.pipeline.step_costs import (
     dearer,
     read_costs,
     to_table,
-    write_section,
+    write_costs,
 )
 
 
@@ -28,8 +28,7 @@ def run(args: argparse.Namespace) -> None:
     for name, section in found.items():
         print(f"{name}\n{to_table(section)}\n")
     if args.update:
-        for name, section in found.items():
-            write_section(ROOT / ACCEPTED, name, section)
+        write_costs(ROOT / ACCEPTED, {**accepted, **found})
         print(f"written to {shown(ROOT / ACCEPTED)}", file=sys.stderr)
         return
     problems = [
