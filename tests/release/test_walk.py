@@ -99,7 +99,8 @@ def test_the_installed_wheel_answers_as_the_documents_say(release, verifier):
     script = "\n".join(["set -e", *lines, 'python -c "$EXPLAINED"', 'python -c "$PROGRAM"', remove])
     release.index.chmod(0o755)  # pytest's folders are root's alone, and the container's user is another
     done = docker.run_in(
-        verifier.facts["ref"], ["sh", "-c", f"exec 2>&1\n{script}"], mounts=[docker.Mount(release.index, "/index")],
+        verifier.facts["ref"], ["sh", "-c", f"exec 2>&1\n{script}"],
+        mounts=[docker.Mount(release.index, "/index")],
         env={"PROGRAM": program, "EXPLAINED": explained, "HOME": "/tmp"},
     )  # fmt: skip
     said = done.stdout
