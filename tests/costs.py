@@ -5,7 +5,6 @@ in containers, whose processes are the engine's, is in one row: the machine's CP
 """
 
 import os
-import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -35,7 +34,7 @@ class Costs:
     def __init__(self, file):
         self.file = file
         self.folders = defaultdict(lambda: [0.0, 0.0])
-        self.began, self.began_cpu = time.monotonic(), cpu_seconds()
+        self.began_cpu = cpu_seconds()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item):
@@ -70,5 +69,5 @@ class Costs:
 
 
 def register(config, checkout: Path):
-    """Collect the costs of this run, unless it is a process of one that another process collects."""
+    """Collect the costs of this run; of a run with several processes only the first writes them."""
     config.pluginmanager.register(Costs(checkout / "build" / STEP_COSTS), "costs")

@@ -7,7 +7,8 @@ fails or none ran.
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,22 +97,11 @@ def verify_wheel(
         taken, sha256 = static.facts["archs"], named["sha256"]
         first_use = _first_use_suite(checkout, image, fake_hip=fake_hip, disassembly=disassembly, tier=tier)
         parts = {arch: _parts_of(shown.facts["executed"]) for arch, shown in emulated.items()}
-
-        def installed() -> Mapping[str, Any]:
-            return _run_folder(wheel, _suite(checkout, tier), image=image, out=out, log=log, run=run)
-
-        def first_used() -> Mapping[str, Any]:
-            def make(folder: Path) -> Mapping[str, Any]:
-                with tempfile.TemporaryDirectory(prefix=f"{folder.name}-given", dir=folder.parent) as copies:
-                    given = first_use.given(Path(copies))
-                    counts = _run_folder(wheel, given, image=image, out=folder, log=log, run=run)
-                return {"counts": counts, **named}
-
-            return store.get_or_make("first-use", {"parts": parts, **first_use.key}, make).facts
-
+        inside = partial(_run_folder, wheel, image=image, log=log, run=run)
         with threads(jobs) as pool:
-            running = pool.submit(installed), pool.submit(first_used)
-            counts, used = (future.result() for future in running)
+            installed = pool.submit(inside, _suite(checkout, tier), out=out)
+            first_used = pool.submit(_first_use, first_use, parts, named, inside, store)
+            counts, used = installed.result(), first_used.result()
         archs = {arch: what_was_shown(shown.facts, taken[arch], sha256) for arch, shown in emulated.items()}
         more = {
             "runtimes": {rocm: words(load.facts) for rocm, load in runtimes.items()} | like(runtimes, job),
@@ -122,6 +112,23 @@ def verify_wheel(
         return write_record(out, {**named, "tests": tests, "tested": tested}, static, archs, more)
 
     return store.get_or_make("verify", inputs, make)
+
+
+def _first_use(
+    suite: SeenSuite,
+    parts: Mapping[str, Mapping[str, str]],
+    named: Mapping[str, str],
+    inside: Callable[..., Mapping[str, int]],
+    store: Store,
+) -> Mapping[str, Any]:
+    """The counts of the suite, run ``inside`` its container, and which wheel it ran on: the one that is
+    ``named``, or an earlier one of which it sees the same ``parts``."""
+
+    def make(folder: Path) -> Mapping[str, Any]:
+        with tempfile.TemporaryDirectory(prefix=f"{folder.name}-given", dir=folder.parent) as copies:
+            return {"counts": inside(suite.given(Path(copies)), out=folder), **named}
+
+    return store.get_or_make("first-use", {"parts": parts, **suite.key}, make).facts
 
 
 def _parts_of(executed: Mapping[str, str]) -> Mapping[str, str]:
