@@ -17,7 +17,7 @@ from wheel_builder.emulator.formats import rounded
 from wheel_builder.emulator.machine import Launch, Machine
 from wheel_builder.emulator.memory import Memory
 from wheel_builder.emulator.reference import attend
-from wheel_builder.emulator.rule import allowed, least_error
+from wheel_builder.emulator.rule import tolerances
 from wheel_builder.files.library import code_objects
 from wheel_builder.images.listing import disassemble, tools_in
 from wheel_builder.matrix.reading import load_matrix
@@ -160,8 +160,8 @@ def check(queries, keys, values, found):
     exact = [attend(query, keys, columns, SCALE).out for query in queries]
     plain = [attend(query, keys, columns, SCALE, "fp16").out for query in queries]
     largest = max(abs(x) for row in exact for x in row)
-    credited = least_error(error(plain, exact), "fp16", largest)
-    limit = allowed(credited, terms=len(keys), largest=max(abs(x) for row in values for x in row))
+    credited = tolerances.least_error(error(plain, exact), "fp16", largest)
+    limit = tolerances.allowed(credited, terms=len(keys), largest=max(abs(x) for row in values for x in row))
     assert error(found, exact) <= limit
 
 

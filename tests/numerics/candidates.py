@@ -1,4 +1,4 @@
-"""Runs many fuzz cases (kernels/suite/fuzz.py) in the verify container and records what each executes.
+"""Runs many fuzz cases (flash_attn_rocm.suite.fuzz) in the verify container and records what each executes.
 
     python candidates.py COUNT FILE [KERNEL]
 
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import flash_attn_rocm
 import torch
-from fuzz import draw, kernels, made, served
-from target import ARCH, Shown, Target
+from flash_attn_rocm.suite.fuzz import draw, kernels, made, served
+from flash_attn_rocm.suite.target import ARCH, Shown, Target
 
 from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
 

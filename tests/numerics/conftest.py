@@ -18,10 +18,10 @@ from pathlib import Path
 import flash_attn_rocm
 import pytest
 import torch
-from corpus import archs_with_cases_of
-from flash_attn_rocm._library import instances
+from flash_attn_rocm.library.host import instances
+from flash_attn_rocm.suite.corpus import archs_with_cases_of
+from flash_attn_rocm.suite.target import ARCH, ON_GPU, Shown, Target
 from shares import FULL, without_others
-from target import ARCH, ON_GPU, Shown, Target
 
 
 def pytest_configure(config):

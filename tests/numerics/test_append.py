@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 from flash_attn_rocm import flash_attn_with_kvcache
-from rule import DTYPES, Rules, Sequence, judge
-from target import APPEND
+from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
+from flash_attn_rocm.suite.target import APPEND
 
 INT32 = torch.int32
 BATCH, NHEADS, NHEADS_K = 3, 4, 2

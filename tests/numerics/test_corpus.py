@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from alike_cases import THRICE
-from backward_cases import ALIKE
-from corpus import corpus_of
-from forward_cases import Kernel
-from fuzz import draw, kernels, made, served
-from target import ARCH, BACKWARD, BACKWARD_OP, Shown
+from flash_attn_rocm.suite.alike_cases import THRICE
+from flash_attn_rocm.suite.backward_cases import ALIKE
+from flash_attn_rocm.suite.corpus import corpus_of
+from flash_attn_rocm.suite.forward_cases import Kernel
+from flash_attn_rocm.suite.fuzz import draw, kernels, made, served
+from flash_attn_rocm.suite.target import ARCH, BACKWARD, BACKWARD_OP, Shown
 
 
 @pytest.mark.parametrize(("kernel", "number"), corpus_of(ARCH), ids=str)

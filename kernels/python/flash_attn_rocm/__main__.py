@@ -8,9 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flash_attn_rocm import _doctor, _facts, _plot, _requirements
+from flash_attn_rocm.diagnosis import doctor, survey
+from flash_attn_rocm.machine import requirements
+from flash_attn_rocm.tools import plot
 
-RESULTS = (".csv", ".json", *_plot.SUFFIXES)
+RESULTS = (".csv", ".json", *plot.SUFFIXES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,11 +85,11 @@ def _result(text: str) -> Path:
 def _run_bench(given: argparse.Namespace) -> int:
     if problem := _unusable():
         return _fail(problem)
-    bench = importlib.import_module("flash_attn_rocm._bench")
-    wrong = importlib.import_module("flash_attn_rocm._options").FlashAttnArgumentError
+    bench = importlib.import_module("flash_attn_rocm.tools.bench")
+    wrong = importlib.import_module("flash_attn_rocm.arguments.normal_form").FlashAttnArgumentError
     try:
-        if any(file.suffix in _plot.SUFFIXES for file in given.output):
-            _plot.matplotlib()  # before anything is measured in vain
+        if any(file.suffix in plot.SUFFIXES for file in given.output):
+            plot.matplotlib()  # before anything is measured in vain
         found = bench.quietly(
             list(
                 bench.shapes(
@@ -101,22 +103,22 @@ def _run_bench(given: argparse.Namespace) -> int:
         for file in given.output:
             bench.write(found, file)
             _say(f"written: {file}")
-    except (_plot.PlotError, wrong) as error:
+    except (plot.PlotError, wrong) as error:
         return _fail(str(error))
     return 0
 
 
 def _run_doctor(given: argparse.Namespace) -> int:
-    facts = _facts.collect()
-    report = _doctor.diagnose(facts)
-    _say(_json(facts, report) if given.json else _doctor.text(report))
+    facts = survey.collect()
+    report = doctor.diagnose(facts)
+    _say(_json(facts, report) if given.json else doctor.text(report))
     return 0 if report.ready else 1
 
 
 def _run_selftest(given: argparse.Namespace) -> int:
     if problem := _unusable():
         return _fail(problem)
-    selftest = importlib.import_module("flash_attn_rocm._selftest")
+    selftest = importlib.import_module("flash_attn_rocm.tools.selftest")
     try:
         report = selftest.run(given.kernel, given.calls)
     except selftest.NoGpuError as error:
@@ -129,8 +131,8 @@ def _run_selftest(given: argparse.Namespace) -> int:
 
 def _unusable() -> str:
     """Why nothing but the doctor works here."""
-    steps = _requirements.unmet()
-    return str(_requirements.RequirementError(steps)) if steps else ""
+    steps = requirements.unmet()
+    return str(requirements.RequirementError(steps)) if steps else ""
 
 
 def _fail(words: str) -> int:
@@ -142,12 +144,12 @@ def _say(text: str) -> None:
     print(text)  # noqa: T201 - printing is its work
 
 
-def _json(facts: _facts.Facts, report: _doctor.Report) -> str:
+def _json(facts: survey.Facts, report: doctor.Report) -> str:
     values = {
         "facts": dataclasses.asdict(facts),
         **dataclasses.asdict(report),
         "findings": dict(report.findings),
-        "hardware_note": _doctor.NOT_RUN,
+        "hardware_note": doctor.NOT_RUN,
     }
     return json.dumps(values, indent=2)
 

@@ -36,9 +36,9 @@ def test_no_shim_takes_private_names(file):
 @pytest.mark.parametrize(
     "source",
     [
-        "from flash_attn_rocm._options import pair",
+        "from flash_attn_rocm.arguments.normal_form import pair",
         "from flash_attn_rocm import _rotary",
-        "import flash_attn_rocm._options",
+        "import flash_attn_rocm.arguments.normal_form",
     ],
 )
 def test_private_names_are_found(source):

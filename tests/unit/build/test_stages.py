@@ -17,7 +17,7 @@ from wheel_builder.matrix.model import Job, Package, Public, Rocm
 from wheel_builder.base.process import Completed
 from wheel_builder.build import device_code
 from wheel_builder.build.budget import UPDATE, KernelCost, to_text
-from wheel_builder.fake_hip.container import LIBRARY, SHARED, SUITE
+from wheel_builder.fake_hip.container import LIBRARY, SHARED
 from wheel_builder.verify import stage as verify
 from wheel_builder.build import wheel
 from wheel_builder.base.store import Artifact, Store, key_of
@@ -67,8 +67,7 @@ def checkout(tmp_path):
         "tests/fake_hip/test_a.py",
         "wheel_builder/fake_hip/control.py",
         verify.MACHINES,
-        f"{SUITE}/fuzz.py",
-        *(path for path in SHARED if path != SUITE),
+        *SHARED,
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)

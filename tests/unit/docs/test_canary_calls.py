@@ -1,18 +1,15 @@
 """How many calls the check at first use has, as docs/dev/mutants.md says it."""
 
-import importlib.util
 import re
 import tomllib
 
 from tests.conftest import CHECKOUT
+from wheel_builder.base.package import package_module
 
-ROWS = CHECKOUT / "kernels/python/flash_attn_rocm/_canary_rows.py"
 
 
 def test_the_numbers_of_calls_are_those_of_its_rows():
-    spec = importlib.util.spec_from_file_location("_canary_rows", ROWS)
-    rows = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(rows)
+    rows = package_module("canary.rows")
     plain = [row for row in rows.GRADIENTS if not row.featured]
     tables = (
         rows.ATTENTION, rows.GRADIENTS, plain, rows.MASKED_GRADIENT_ROWS, rows.APPENDS, rows.MASKS,
