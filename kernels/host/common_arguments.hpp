@@ -66,7 +66,7 @@ void set_mask(Params& p, const fa_tensor& mask) {
 }
 
 // As kernels take it, in 32 bits: one as wide as any sequence may be hides nothing.  What is no bound in
-// flash_attn's functions, a window as wide as the call's keys, Python has left out (arguments/normal_form.py).
+// flash_attn's functions, a window as wide as the call's keys, Python has left out (normal_form.py).
 std::int32_t window(std::int64_t keys);
 
 // In double and truncated, as reference/philox.py computes it: both must drop the same probabilities.

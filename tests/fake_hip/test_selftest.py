@@ -13,7 +13,7 @@ def test_the_report_says_what_was_compared_and_where(scenario):
     shown = scenario(
         f"""{PREPARE}
 with kernels_on_host_memory(fake_hip):
-    report = selftest.run(NAMES, 6)
+    report = selftest.run(NAMES, 6, fake_hip)
 shown["report"], shown["table"] = report, selftest.table(report)
 shown["passed"] = selftest.passed(report)
 """
@@ -38,7 +38,7 @@ def test_a_gpu_runs_the_calls_of_the_arch_whose_code_it_runs(scenario):
     shown = scenario(
         f"""{PREPARE}
 with kernels_on_host_memory(fake_hip):
-    shown["report"] = selftest.run(["fa_append_bf16"], 2)
+    shown["report"] = selftest.run(["fa_append_bf16"], 2, fake_hip)
 shown["passed"] = selftest.passed(shown["report"])
 """,
         arch="gfx1031",
@@ -68,7 +68,7 @@ if {failure!r} == "wrong":
 else:
     fake_hip.fail({failure!r})
 with kernels_on_host_memory(fake_hip):
-    report = selftest.run(NAMES[:1], 1)
+    report = selftest.run(NAMES[:1], 1, fake_hip)
 shown["report"], shown["table"] = report, selftest.table(report)
 shown["passed"] = selftest.passed(report)
 """
@@ -86,7 +86,7 @@ def test_a_kernel_that_is_not_there_is_refused(scenario):
         f"""{PREPARE}
 try:
     with kernels_on_host_memory(fake_hip):
-        selftest.run(["fa_fwd_fp32_d64"])
+        selftest.run(["fa_fwd_fp32_d64"], 0, fake_hip)
 except selftest.NoGpuError as error:
     shown["words"] = str(error)
 """

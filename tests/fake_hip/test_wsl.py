@@ -23,12 +23,13 @@ import json, os, warnings
 from pathlib import Path
 from flash_attn_rocm import __main__ as program
 from flash_attn_rocm.diagnosis import survey
+from flash_attn_rocm.machine import driver
 from flash_attn_rocm.serving import support
 root = Path(os.environ["FA_TEST_ROOT"])
 (root / "proc/self").mkdir(parents=True, exist_ok=True)
 (root / "proc/self/maps").write_text(Path("/proc/self/maps").read_text())
-driver, collect = survey.driver, survey.collect
-survey.driver = lambda _root: driver(root)
+version, collect = driver.version, survey.collect
+driver.version = lambda _root: version(root)
 survey.collect = lambda _root=None, **options: collect(root, **options)
 flash_attn_rocm.set_strict(None)
 support.Machine.host_memory_canary = True
@@ -48,7 +49,7 @@ torch.version.hip = "7.2.53210"
 torch.cuda.device_count = lambda: {gpus}
 torch.cuda.get_device_name = lambda index: "AMD Radeon RX 7900 XTX"
 torch.cuda.get_arch_list = lambda: ["gfx1100"]
-survey._fused = lambda: ()
+survey.fused.look = lambda: ()
 with contextlib.redirect_stdout(io.StringIO()) as printed:
     shown["code"] = program.main(["doctor"])
 shown["text"] = printed.getvalue()

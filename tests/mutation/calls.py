@@ -12,13 +12,13 @@ from flash_attn_rocm.suite.backward_cases import kernels_of
 from flash_attn_rocm.suite.corpus import corpus_of
 from flash_attn_rocm.suite.fuzz import draw, kernels, made
 from flash_attn_rocm.suite.target import (
-    ARCH,
     BACKWARD_OP,
     FUSED_OP,
     MASKED_BACKWARD_OP,
     UNEVEN_OP,
     Shown,
     Target,
+    arch,
 )
 
 from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
@@ -40,7 +40,7 @@ def on_emulator():
 
 def corpus_for(kernel):
     """(name, case) of each case of the corpus that launches ``kernel``; those that take least first."""
-    own = [(f"{each} {number}", draw(each, number)) for each, number in corpus_of(ARCH)]
+    own = [(f"{each} {number}", draw(each, number)) for each, number in corpus_of(arch())]
     return sorted((pair for pair in own if launches(pair[1], kernel)), key=lambda pair: pair[1].work)
 
 

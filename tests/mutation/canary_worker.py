@@ -30,7 +30,7 @@ from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.suite import backward_cases, forward_cases
 from flash_attn_rocm.suite.corpus import kernel_of
 from flash_attn_rocm.suite.fuzz import draw, made
-from flash_attn_rocm.suite.target import ARCH, BACKWARD_OP, FUSED_OP, MASKED_BACKWARD_OP, UNEVEN_OP
+from flash_attn_rocm.suite.target import BACKWARD_OP, FUSED_OP, MASKED_BACKWARD_OP, UNEVEN_OP, arch
 from flash_attn_rocm.values import paths
 from mutation import calls
 from mutation.worker import SHOWN, forked, warm_up
@@ -80,7 +80,7 @@ def family_of(case):
 
 def families():
     """All that the suite's calls have."""
-    return sorted({family_of(draw(*each)) for each in calls.corpus_of(ARCH)})
+    return sorted({family_of(draw(*each)) for each in calls.corpus_of(arch())})
 
 
 def picked(task):
@@ -216,9 +216,9 @@ def cost(family):
         return lambda *given, **tall: kept.append(launch(*given, **tall)) or kept[-1]
 
     with calls.on_emulator() as target:
-        target.fake_hip.report()
+        target.runtime.report()
         assert problem(family, noted) == ""
-        launches = target.fake_hip.report().launches
+        launches = target.runtime.report().launches
         taken = min(replayed(family, kept) for _ in range(REPEATS))
     return {
         "family": str(family), "calls": len(kept), "launches": len(launches), "milliseconds": 1e3 * taken,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from flash_attn_rocm import flash_attn_func, flash_attn_with_kvcache
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
-from flash_attn_rocm.suite.target import DECODE, FORWARD
+from here import DECODE, FORWARD
 
 ROWS, KEYS = 33, 200
 SPIKE = KEYS // 3

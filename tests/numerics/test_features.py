@@ -10,7 +10,7 @@ import pytest
 import torch
 from flash_attn_rocm import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
-from flash_attn_rocm.suite.target import FORWARD
+from here import FORWARD
 
 instances = pytest.mark.parametrize(("dtype", "head_dim"), FORWARD)
 two_instances = pytest.mark.parametrize(("dtype", "head_dim"), [("fp16", 64), ("bf16", 128)])

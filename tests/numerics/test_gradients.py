@@ -1,6 +1,6 @@
 """Gradients, from ``backward()`` through autograd down to the machine code, held to the numerics rule.
 
-Dropout's mask is that of the forward, because both are compared with ``_philox``.
+Dropout's mask is that of the forward, because both are compared with ``philox``.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,9 @@ from flash_attn_rocm.suite.backward_cases import BackwardCase, kernels_of
 from flash_attn_rocm.suite.forward_cases import Kernel
 from flash_attn_rocm.suite.fuzz import made
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge_gradients
-from flash_attn_rocm.suite.target import ARCH, BACKWARD, BACKWARD_OP, FUSED, FUSED_FEATURES, FUSED_OP
+from flash_attn_rocm.suite.target import BACKWARD_OP, FUSED_OP
 from flash_attn_rocm.values import paths
+from here import ARCH, BACKWARD, FUSED, FUSED_FEATURES
 from shares import FULL
 
 SEED = 5

@@ -8,7 +8,7 @@ from flash_attn_rocm.launch import latent as _latent
 from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
-from flash_attn_rocm.suite.target import ARCH, LATENT
+from here import ARCH, LATENT
 
 SCALE = 192**-0.5
 SEQUENCES = 2
@@ -23,7 +23,7 @@ def tensors(target, dtype, rows, heads, keys):
 
 
 def check(shown, target, name, kernel, sequences, rules):
-    assert target.fake_hip is None or kernel in target.kernels
+    assert target.runtime is None or kernel in target.kernels
     judge(shown, target.answering(kernel), name, sequences, rules)
 
 

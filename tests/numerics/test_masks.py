@@ -10,7 +10,7 @@ from flash_attn_rocm.suite import masked_backward_cases
 from flash_attn_rocm.suite.forward_cases import Kernel
 from flash_attn_rocm.suite.masked_cases import OWN, SOME
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
-from flash_attn_rocm.suite.target import MASKED
+from here import MASKED
 
 BATCH, ROWS, KEYS, NHEADS, NHEADS_K = 2, 70, 203, 4, 2
 instances = pytest.mark.parametrize(("dtype", "head_dim"), MASKED)

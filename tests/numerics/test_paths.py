@@ -15,8 +15,8 @@ from flash_attn_rocm.reference import philox
 from flash_attn_rocm.serving import layouts, support
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
-from flash_attn_rocm.suite.target import ARCH, DECODE, FORWARD, TALL
 from flash_attn_rocm.values import paths
+from here import ARCH, DECODE, FORWARD, TALL
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)
@@ -37,7 +37,7 @@ def tensors(target, dtype, head_dim, rows, keys, heads, *, batch=1, seed=0):
 
 def check(shown, target, case, expected, q, k, v, out, lse, rules, kept=None):
     """Check the last call's kernels and each of its sequences."""
-    assert target.fake_hip is None or target.kernels == expected
+    assert target.runtime is None or target.kernels == expected
     each = kept or [None] * len(q)
     sequences = [Sequence(*one[:5], kept=one[5]) for one in zip(q, k, v, out, lse, each, strict=True)]
     judge(shown, target.answering(expected[0]), case, sequences, rules)
@@ -222,7 +222,7 @@ def test_expanded_keys(target, shown):
 
 
 def with_dropout(target, shown, dtype, head_dim, lengths, heads, share, rules, lay_out=lambda *x: x):
-    """A call of the operator with two sequences and dropout as ``_philox`` defines it."""
+    """A call of the operator with two sequences and dropout as ``philox`` defines it."""
     rows, keys = lengths
     q, k, v = lay_out(*tensors(target, dtype, head_dim, rows, keys, heads, batch=2))
     state = torch.tensor([0x01234567, 0x89ABCDEF], device=target.device)

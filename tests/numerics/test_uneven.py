@@ -9,7 +9,8 @@ from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.suite.forward_cases import Kernel
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge, judge_gradients
-from flash_attn_rocm.suite.target import ARCH, UNEVEN, UNEVEN_BACKWARD, UNEVEN_OP
+from flash_attn_rocm.suite.target import UNEVEN_OP
+from here import ARCH, UNEVEN, UNEVEN_BACKWARD
 
 CAUSAL = Rules(right=0)
 FAMILIES = {"own kernels": (192, 128), "padded to them": (160, 120)}

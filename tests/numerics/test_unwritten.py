@@ -11,7 +11,7 @@ from flash_attn_rocm.autograd import recall
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.serving import support
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
-from flash_attn_rocm.suite.target import FORWARD, FUSED
+from here import FORWARD, FUSED
 
 HEADS, KEYS = (2, 1), (40, 300, 4)
 WAYS = ["separate", "fused"] if ("fp16", 64) in FUSED else ["separate"]

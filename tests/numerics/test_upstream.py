@@ -9,8 +9,9 @@ from flash_attn_rocm.library import plans
 from flash_attn_rocm.suite.backward_cases import kernels_of
 from flash_attn_rocm.suite.forward_cases import Kernel
 from flash_attn_rocm.suite.rule import found_gradients
-from flash_attn_rocm.suite.target import ARCH, BACKWARD_OP, FORWARD, FUSED, FUSED_FEATURES, FUSED_OP
+from flash_attn_rocm.suite.target import BACKWARD_OP, FUSED_OP
 from flash_attn_rocm.values import paths
+from here import ARCH, FORWARD, FUSED, FUSED_FEATURES
 from shares import FULL
 
 

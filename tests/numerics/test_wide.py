@@ -16,7 +16,7 @@ from flash_attn_rocm.launch import forward_pass
 from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
-from flash_attn_rocm.suite.target import ARCH, WIDE
+from here import ARCH, WIDE
 
 CAUSAL = Rules(right=0)
 # Padded to the next kernel's, an element more than others serve, those of known models; rows of one and of
@@ -39,7 +39,7 @@ def tensors(target, dtype, head_dim, rows, keys, heads, *, batch=1):
 
 def check(shown, target, case, dtype, sequences, rules):
     kernel = f"fa_fwd_wide_{dtype}_d512"
-    assert target.fake_hip is None or target.kernels[-1] == kernel
+    assert target.runtime is None or target.kernels[-1] == kernel
     judge(shown, target.answering(kernel), case, sequences, rules)
 
 

@@ -8,6 +8,8 @@ import sys
 import pytest
 import torch
 from flash_attn_rocm import FlashAttnArgumentError, __main__
+from flash_attn_rocm.diagnosis import wheel
+from flash_attn_rocm.machine import requirements
 from flash_attn_rocm.tools import bench as _bench
 from flash_attn_rocm.tools import plot, terminal
 
@@ -183,8 +185,7 @@ def test_selftest_needs_a_gpu(capsys, tmp_path):
 
 
 def test_commands_say_what_an_import_would(monkeypatch, capsys):
-    step = __main__.requirements.unmet_torch("2.4.0")
-    monkeypatch.setattr(__main__.requirements, "unmet", lambda: [step])
+    monkeypatch.setattr(wheel, "PROBLEMS", (requirements.unmet_torch("2.4.0"),))
     for command in ("bench", "selftest"):
         assert __main__.main([command]) == 1
         assert "PyTorch 2.4.0 is too old" in capsys.readouterr().err

@@ -22,13 +22,14 @@ from flash_attn_rocm import (
     set_strict,
 )
 from flash_attn_rocm.diagnosis import doctor as _doctor
-from flash_attn_rocm.diagnosis import survey
-from flash_attn_rocm.diagnosis.survey import DeviceFile, Fused, Gpu, Torch
-from flash_attn_rocm.machine import drop_in, override, remembered, requirements
+from flash_attn_rocm.diagnosis import facts as of_machine
+from flash_attn_rocm.diagnosis import survey, wheel
+from flash_attn_rocm.diagnosis.facts import DXG_VARIABLE, OVERRIDE, DeviceFile, Fused, Gpu, Torch
+from flash_attn_rocm.machine import driver, drop_in, override, remembered, requirements
 from flash_attn_rocm.machine.drop_in import MODULES, DropIn
 from flash_attn_rocm.machine.requirements import Step
 
-HEALTHY = machines.healthy(survey)
+HEALTHY = machines.healthy(of_machine)
 NO_KFD = DeviceFile("/dev/kfd", "absent")
 
 
@@ -135,10 +136,10 @@ def test_pytorch_sees_no_gpu_on_windows():
 
 def test_commands_on_windows_are_those_of_its_shell():
     file = r"C:\Users\a b\AppData\Local\flash_attn_rocm\canary\0.json"
-    facts = dataclasses.replace(WINDOWS, canary=(("fp16", file),), environment=((survey.OVERRIDE, "11.0.0"),))
+    facts = dataclasses.replace(WINDOWS, canary=(("fp16", file),), environment=((OVERRIDE, "11.0.0"),))
     commands = [command for step in _doctor.diagnose(facts).advice for command in step.commands]
     assert f'del "{file}"' in commands
-    assert f'set "{survey.OVERRIDE}="' in commands
+    assert f'set "{OVERRIDE}="' in commands
 
 
 def test_an_arch_without_kernels():
@@ -247,13 +248,13 @@ def test_a_gpu_that_pytorch_has_no_kernels_for_gets_the_override_that_works():
 def test_an_override_that_would_not_help_is_not_advised(values):
     facts = changed(**{"gpus": (NAVI_22,), **values})
     assert not any(
-        survey.OVERRIDE in command for step in _doctor.diagnose(facts).advice for command in step.commands
+        OVERRIDE in command for step in _doctor.diagnose(facts).advice for command in step.commands
     )
 
 
 @pytest.mark.parametrize("real", ["gfx1031", "gfx1030"])
 def test_an_override_with_the_arch_whose_code_the_gpu_runs_is_right(real):
-    there = {"driver_gpus": (Gpu(0, "AMD GPU", real),), "environment": ((survey.OVERRIDE, "10.3.0"),)}
+    there = {"driver_gpus": (Gpu(0, "AMD GPU", real),), "environment": ((OVERRIDE, "10.3.0"),)}
     assert _doctor.diagnose(changed(**there)).advice == ()
 
 
@@ -273,11 +274,11 @@ def test_what_is_no_value_of_the_override(value):
 
 @pytest.mark.parametrize("value", ["11.0.0", ""])
 def test_an_override_of_the_arch(value):
-    facts = changed(environment=((survey.OVERRIDE, value),), driver_gpus=(Gpu(0, "AMD GPU", "gfx1031"),))
+    facts = changed(environment=((OVERRIDE, value),), driver_gpus=(Gpu(0, "AMD GPU", "gfx1031"),))
     said = advice(facts)
-    assert f"{survey.OVERRIDE}={value} makes every GPU report this arch, and they are gfx1031" in said
+    assert f"{OVERRIDE}={value} makes every GPU report this arch, and they are gfx1031" in said
     assert "unset HSA_OVERRIDE_GFX_VERSION" in said.splitlines()
-    assert f"{survey.OVERRIDE}  {value}".rstrip() in _doctor.text(_doctor.diagnose(facts))
+    assert f"{OVERRIDE}  {value}".rstrip() in _doctor.text(_doctor.diagnose(facts))
 
 
 def test_variables_of_this_package_are_listed_and_wrong_ones_advised_on(monkeypatch):
@@ -327,7 +328,7 @@ def test_gpus_that_only_the_driver_sees():
 def test_everything_that_is_wrong_is_named_at_once():
     facts = changed(
         problems=(requirements.unmet_python((3, 9)), requirements.unmet_glibc("2.17")),
-        environment=((survey.OVERRIDE, "11.0.0"),),
+        environment=((OVERRIDE, "11.0.0"),),
         hip_libraries=("/a/libamdhip64.so", "/b/libamdhip64.so"),
         torch=Torch(version="2.11.0+rocm6.4", rocm="6.4.1"),
         kfd=denied(),
@@ -342,7 +343,7 @@ def test_everything_that_is_wrong_is_named_at_once():
 
 MISFITS = {
     "CUDA build": {"torch": Torch(version="2.13.0", cuda="13.0"), "gpus": ()},
-    "override": {"environment": ((survey.OVERRIDE, "10.3.0"),)},
+    "override": {"environment": ((OVERRIDE, "10.3.0"),)},
     "denied": {"kfd": denied(), "user_groups": ()},
     "runtimes": {"hip_libraries": ("/a/libamdhip64.so", "/b/libamdhip64.so")},
 }
@@ -451,13 +452,13 @@ def test_the_drivers_topology(tmp_path, version, arch):
 
 def test_what_a_machine_says_of_its_driver(tmp_path):
     assert survey.driver_gpus(tmp_path / "nothing") == ()
-    assert survey.driver(tmp_path) == ""
+    assert driver.version(tmp_path) == ""
     assert survey.device_file(tmp_path / "kfd") == DeviceFile(str(tmp_path / "kfd"), "absent")
     module = tmp_path / "sys/module/amdgpu"
     module.mkdir(parents=True)
-    assert survey.driver(tmp_path) == f"amdgpu of Linux {platform.release()}"
+    assert driver.version(tmp_path) == f"amdgpu of Linux {platform.release()}"
     (module / "version").write_text("6.12.12\n")
-    assert survey.driver(tmp_path) == "amdgpu 6.12.12"
+    assert driver.version(tmp_path) == "amdgpu 6.12.12"
 
 
 def made_up(root, release=""):
@@ -497,8 +498,8 @@ def test_wsl_without_a_gpu_of_windows():
     ("environment", "command"),
     [
         ((), "export HSA_ENABLE_DXG_DETECTION=1"),
-        (((survey.DXG_VARIABLE, "1"),), "ldconfig -p | grep rocdxg"),
-        ((("HIP_VISIBLE_DEVICES", "7"), (survey.DXG_VARIABLE, "1")), "unset HIP_VISIBLE_DEVICES"),
+        (((DXG_VARIABLE, "1"),), "ldconfig -p | grep rocdxg"),
+        ((("HIP_VISIBLE_DEVICES", "7"), (DXG_VARIABLE, "1")), "unset HIP_VISIBLE_DEVICES"),
     ],
 )
 def test_wsl_where_pytorch_sees_no_gpu(environment, command):
@@ -524,18 +525,18 @@ def test_a_new_driver_of_windows_or_librocdxg_is_another_driver_on_wsl(tmp_path)
     """The check at first use took all drivers of Windows for the same, so an update did not repeat it."""
     made_up(tmp_path, WSL)
     (tmp_path / "sys/module/amdgpu").mkdir(parents=True)
-    assert survey.driver(tmp_path) == ""
+    assert driver.version(tmp_path) == ""
     seen = []
     for name in ("u0412345.inf_amd64_1f", "u0423456.inf_amd64_2e"):
         (tmp_path / "usr/lib/wsl/drivers" / name).mkdir(parents=True)
-        seen.append(survey.driver(tmp_path))
+        seen.append(driver.version(tmp_path))
     form = r"that of Windows \(drivers [0-9a-f]{12}\), no librocdxg"
     assert all(re.fullmatch(form, one) for one in seen)
     library = tmp_path / "opt/rocm/lib/librocdxg.so.1.1.0"
     library.parent.mkdir(parents=True)
     library.touch()
     library.with_name("librocdxg.so").symlink_to(library.name)
-    seen.append(survey.driver(tmp_path))
+    seen.append(driver.version(tmp_path))
     assert seen[2] == seen[1].replace("no librocdxg", library.name)
     assert len(set(seen)) == 3
     assert survey.collect(tmp_path, ask_gpus=False).rocdxg == library.name
@@ -723,7 +724,7 @@ def test_pytorchs_own_attention_that_works():
 
 def test_pytorchs_own_attention_is_looked_at_only_where_pytorch_sees_a_gpu(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(survey, "_fused", lambda: asked.append(1) or BROKEN_FLASH)
+    monkeypatch.setattr(survey.fused, "look", lambda: asked.append(1) or BROKEN_FLASH)
     assert survey.collect().fused == ()
     monkeypatch.setattr(survey, "_torch_gpus", lambda _torch: HEALTHY.gpus)
     assert survey.collect(ask_gpus=False).fused == ()
@@ -750,7 +751,7 @@ def test_the_facts_of_a_made_up_machine(tmp_path, monkeypatch):
     (tmp_path / "dev/dri/renderD128").touch()
     two = "1-2 r-xp 0 08:01 1 /a/libamdhip64.so.7\n1-2 r-xp 0 08:01 1 /b/libamdhip64.so.6\n"
     (tmp_path / "proc/self/maps").write_text(two)
-    monkeypatch.setenv(survey.OVERRIDE, "10.3.0")
+    monkeypatch.setenv(OVERRIDE, "10.3.0")
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
     facts = survey.collect(tmp_path)
     assert [gpu.arch for gpu in facts.driver_gpus] == ["gfx906"]
@@ -775,7 +776,7 @@ def test_the_mapped_runtime_is_named_once():
 
 
 def test_kernels_of_a_gpu_come_from_the_registry():
-    reasons = dict(survey.gpu_reasons("gfx900"))
+    reasons = dict(wheel.gpu_reasons("gfx900"))
     assert reasons
     assert all("no kernels for gfx900" in reason for reason in reasons.values())
 
@@ -829,7 +830,7 @@ EVERY_ADVICE = {
     "a driver without GPUs": {"gpus": (), "driver_gpus": ()},
     "hidden GPUs": {"gpus": (), "environment": (("HIP_VISIBLE_DEVICES", "7"),)},
     "unseen GPUs": {"gpus": ()},
-    "override": {"environment": ((survey.OVERRIDE, "10.3.0"),)},
+    "override": {"environment": ((OVERRIDE, "10.3.0"),)},
     "canary": {"canary": (("fp16, head_dim 64, gfx942: out differs", "/home/a b/x.json"),)},
     "two runtimes": {"hip_libraries": ("/a/libamdhip64.so", "/b/libamdhip64.so")},
     "another ROCm": {"torch": Torch(version="2.11.0+rocm6.4", rocm="6.4.1")},
@@ -841,12 +842,12 @@ EVERY_ADVICE = {
     "WSL2 without GPU": {**ON_WSL, "kfd": DeviceFile("/dev/dxg", "absent")},
     "WSL2, denied": {**ON_WSL, "kfd": denied("/dev/dxg"), "user_groups": ()},
     "WSL2 unseen": {**ON_WSL, "kfd": DXG},
-    "WSL2 without librocdxg": {**ON_WSL, "kfd": DXG, "environment": ((survey.DXG_VARIABLE, "1"),)},
+    "WSL2 without librocdxg": {**ON_WSL, "kfd": DXG, "environment": ((DXG_VARIABLE, "1"),)},
     "PyTorch without kernels": {**NAVI_22_LISTED, "torch_archs": TORCH_ARCHS},
     "PyTorch of another family": {"torch_archs": ("gfx1100",)},
     "PyTorch without a device's package": {"torch_archs": ("gfx1100",), "torch_devices": ("gfx942",)},
     "two GPUs": {"gpus": (*HEALTHY.gpus, dataclasses.replace(NAVI_22, index=1)), "torch_archs": ("gfx942",)},
-    "override of a node": {"environment": ((f"{survey.OVERRIDE}_0", "10.3.0"),)},
+    "override of a node": {"environment": ((f"{OVERRIDE}_0", "10.3.0"),)},
     "files of root": {"kfd": denied(group="root"), "user_groups": ("users",)},
     "own variables": {"environment": (("FLASH_ATTN_ROCM_STRIKT", "1"),)},
     "no kernel": {"gpus": (Gpu(0, "RX Vega 64", "gfx900", (("fp16 head_dim 64", "it was not built"),)),)},

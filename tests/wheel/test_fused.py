@@ -5,22 +5,22 @@ import sys
 
 import pytest
 import torch
-from flash_attn_rocm.diagnosis import fused
-from flash_attn_rocm.diagnosis.survey import Fused
+from flash_attn_rocm.diagnosis import fused, probe
+from flash_attn_rocm.diagnosis.facts import Fused
 
 CPU = torch.device("cpu")
 
 
 def test_one_that_works():
-    assert fused.probe("flash", CPU) == Fused("flash", "works")
+    assert probe.probe("flash", CPU) == Fused("flash", "works")
 
 
 def broken(monkeypatch, change):
-    right = fused.scaled_dot_product_attention
+    right = probe.scaled_dot_product_attention
     monkeypatch.setattr(
-        fused, "scaled_dot_product_attention", lambda q, k, v, **o: change(right(q, k, v, **o), q, o)
+        probe, "scaled_dot_product_attention", lambda q, k, v, **o: change(right(q, k, v, **o), q, o)
     )
-    return fused.probe("flash", CPU)
+    return probe.probe("flash", CPU)
 
 
 class WrongGradient(torch.autograd.Function):
@@ -90,7 +90,7 @@ SAYS = 'import json; print("noise"); print(json.dumps({"name": "x", "state": "wo
     ],
 )
 def test_its_process_may_end_as_it_likes(monkeypatch, code, found):
-    monkeypatch.setattr(fused, "BACKENDS", {"flash": fused.BACKENDS["flash"]})
+    monkeypatch.setattr(fused, "NAMES", ("flash",))
     monkeypatch.setattr(fused, "LONGEST", 1 if "sleep" in code else 60)
     assert fused.look((sys.executable, "-c", code)) == (found,)
 

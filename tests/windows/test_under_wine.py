@@ -19,6 +19,10 @@ import torch
 from flash_attn_rocm.launch import append, backward_pass, forward_pass
 from flash_attn_rocm.library.host import gpus, instances
 from flash_attn_rocm.machine import windows
+from flash_attn_rocm.suite import forward_cases
+from flash_attn_rocm.suite.corpus import corpus_of
+from flash_attn_rocm.suite.fuzz import draw
+from flash_attn_rocm.suite.target import arch
 from flash_attn_rocm.tools import selftest
 from flash_attn_rocm.values import rates
 
@@ -177,18 +181,16 @@ def test_the_code_in_memory_is_the_files_wherever_the_library_is_loaded(monkeypa
 
 def test_selftest_makes_its_calls_with_tensors_that_are_far_apart(fake_hip, monkeypatch):
     """Their memory is reserved in Windows' own way."""
-    suite = selftest._suite()
-    cases = sys.modules["flash_attn_rocm.suite.forward_cases"]
     call = next(
         (str(kernel), number)
-        for kernel, number in suite.corpus_of(suite.target.ARCH)
-        if getattr(suite.draw(kernel, number), "layout", "") == cases.FAR
+        for kernel, number in corpus_of(arch())
+        if getattr(draw(kernel, number), "layout", "") == forward_cases.FAR
     )
-    reserved, sizes = cases.reserved, []
-    monkeypatch.setattr(cases, "reserved", lambda size: sizes.append(size) or reserved(size))
+    reserved, sizes = forward_cases.reserved, []
+    monkeypatch.setattr(forward_cases, "reserved", lambda size: sizes.append(size) or reserved(size))
     monkeypatch.setattr(selftest, "_cases", lambda *_: [call])
     with kernels_on_host_memory(fake_hip):
-        report = selftest.run()
+        report = selftest.run(runtime=fake_hip)
     assert selftest.passed(report), report
     assert report["kernels"][call[0]]["calls"] == 1
     assert max(sizes) > 1 << 32

@@ -3,6 +3,9 @@
 The seven functions run a prebuilt kernel where one serves the call (``explain`` says whether, and why
 not) and otherwise a memory-lean PyTorch implementation with the same semantics, after one warning; in
 strict mode it raises instead.  ``python -m flash_attn_rocm doctor`` reports on the machine.
+
+Public are this module, ``flash_attn_interface``, ``interfaces``, ``pieces``, ``raw``, ``sdpa`` and
+``transformers``.  The other folders may change with any release.
 """
 
 from flash_attn_rocm.machine import requirements

@@ -7,7 +7,6 @@ from tests.conftest import CHECKOUT
 from wheel_builder.base.package import package_module
 
 
-
 def test_the_numbers_of_calls_are_those_of_its_rows():
     rows = package_module("canary.rows")
     plain = [row for row in rows.GRADIENTS if not row.featured]

@@ -22,7 +22,7 @@ class Machine:
     """A machine with the GPUs ``archs`` in PyTorch's order; node 0 of the driver is the CPU."""
 
     def __init__(self, package, archs, listed=None, **values):  # noqa: F811
-        facts, self.doctor = package("diagnosis.survey"), package("diagnosis.doctor")
+        facts, self.doctor = package("diagnosis.facts"), package("diagnosis.doctor")
         gpus = tuple(facts.Gpu(n, f"Radeon {n}", arch, SERVED) for n, arch in enumerate(archs))
         there = enumerate(archs if listed is None else listed)
         nodes = tuple(facts.Gpu(n, "AMD GPU", arch, SERVED, node=n + 1) for n, arch in there)
@@ -161,7 +161,7 @@ def test_a_gpu_that_is_hidden_is_listed(machine):
 
 def test_files_of_root_are_given_to_the_group_render(machine, package):  # noqa: F811
     """The advice was to join root's group."""
-    file = package("diagnosis.survey").DeviceFile
+    file = package("diagnosis.facts").DeviceFile
     kfd = file("/dev/kfd", "denied", "root", "crw-------")
     render = file("/dev/dri/renderD128", "denied", "render", "crw-rw----")
     found = machine("gfx1201", kfd=kfd, renders=(render,), user_groups=("users",))

@@ -41,7 +41,7 @@ def fitting(facts):
 
 def doctor(package):
     """A machine on which nothing fits."""
-    facts = package("diagnosis.survey")
+    facts = package("diagnosis.facts")
     denied = {"state": "denied", "group": "render", "mode": "crw-rw----"}
     found = replace(
         fitting(facts),
@@ -59,7 +59,7 @@ def doctor(package):
 
 def broken(package):
     """PyTorch's own flash attention fails, and everything else fits."""
-    facts = package("diagnosis.survey")
+    facts = package("diagnosis.facts")
     words = "float16: HIP error: invalid argument"
     fused = (facts.Fused("flash", "fails", words), facts.Fused("memory-efficient", "works"))
     ours = package("machine.drop_in").DropIn("ours", "2.8.3", "/venv/flash_attn")

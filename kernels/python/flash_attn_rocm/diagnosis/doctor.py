@@ -14,8 +14,8 @@ from flash_attn_rocm.diagnosis.each_gpu import (
     served,
     unseen,
 )
+from flash_attn_rocm.diagnosis.facts import DXG_VARIABLE, DeviceFile, Facts, Fused, Gpu
 from flash_attn_rocm.diagnosis.shell import quoted, remove_line, set_line, unset_line
-from flash_attn_rocm.diagnosis.survey import DXG_VARIABLE, DeviceFile, Facts, Fused, Gpu
 from flash_attn_rocm.machine import environment
 from flash_attn_rocm.machine.drop_in import DropIn
 from flash_attn_rocm.machine.requirements import (

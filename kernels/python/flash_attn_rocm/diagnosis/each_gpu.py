@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from flash_attn_rocm.diagnosis.facts import HIDING, OVERRIDE, OVERRIDE_OF_NODE, Facts, Gpu
 from flash_attn_rocm.diagnosis.shell import set_line, unset_line
-from flash_attn_rocm.diagnosis.survey import HIDING, OVERRIDE, OVERRIDE_OF_NODE, Facts, Gpu
 from flash_attn_rocm.machine import override
 from flash_attn_rocm.machine.requirements import REMOVE_TORCH, Step
 from flash_attn_rocm.machine.torch_devices import AMD_INDEX

@@ -2,7 +2,7 @@
 
 import shlex
 
-from flash_attn_rocm.diagnosis.survey import Facts
+from flash_attn_rocm.diagnosis.facts import Facts
 
 
 def set_line(facts: Facts, name: str, value: str) -> str:

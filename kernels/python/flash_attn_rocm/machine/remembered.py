@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from flash_attn_rocm.diagnosis import survey
-from flash_attn_rocm.machine import requirements, windows
+from flash_attn_rocm.machine import driver, requirements, windows
 from flash_attn_rocm.machine.environment import CANARY as VARIABLE
 from flash_attn_rocm.machine.requirements import LIBRARY
 
@@ -139,7 +138,7 @@ def _wheel() -> str:
 
 def _driver() -> str:
     if not _Known.driver:
-        _Known.driver = survey.driver(Path("/")) or f"none, {requirements.glibc()}"
+        _Known.driver = driver.version(Path("/")) or f"none, {requirements.glibc()}"
     return _Known.driver
 
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from flash_attn_rocm.diagnosis import survey
+from flash_attn_rocm.machine import driver
 from flash_attn_rocm.machine.requirements import WINDOWS
 from flash_attn_rocm.values import rates
 
@@ -78,7 +78,7 @@ class Sizes(NamedTuple):
 
 def threaten(root: Path = Path("/")) -> bool:
     """Whether this machine's GPUs are reset after a time; ``root`` is where its /proc begins."""
-    return sys.platform == WINDOWS or survey.is_wsl(root)
+    return sys.platform == WINDOWS or driver.is_wsl(root)
 
 
 def forward(sizes: Sizes, *, reference: bool, splits: int, dropout: bool) -> Work:

@@ -22,7 +22,7 @@ from flash_attn_rocm.suite.forward_cases import (
     Case,
 )
 from flash_attn_rocm.suite.rule import FP32_ROUNDING, Sequence, attention, judge_gradients
-from flash_attn_rocm.suite.target import FUSED_FEATURES, FUSED_OP, UNEVEN_OP
+from flash_attn_rocm.suite.target import FUSED_OP, UNEVEN_OP, fused_with_features
 
 BWD = torch.ops.flash_attn_rocm.bwd.default
 ARGUMENTS = tuple(argument.name for argument in BWD._schema.arguments)
@@ -164,7 +164,7 @@ def no_features(kernel):
     """Whether it has neither ALiBi nor softcap nor dropout."""
     if kernel.op == UNEVEN_OP:
         return True
-    return kernel.op == FUSED_OP and (kernel.dtype, kernel.head_dim) not in FUSED_FEATURES
+    return kernel.op == FUSED_OP and (kernel.dtype, kernel.head_dim) not in fused_with_features()
 
 
 def draw(kernel, number):

@@ -16,7 +16,7 @@ from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.reference import philox
 from flash_attn_rocm.suite.reserved import reserved, use
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
-from flash_attn_rocm.suite.target import ARCH
+from flash_attn_rocm.suite.target import arch
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)
@@ -410,8 +410,8 @@ class Call:
         if case.splits == 1:
             return {}
         answer = torch.ops.flash_attn_rocm.plan(
-            ARCH, case.kernel.dtype, case.head_dim, len(case.rows), max(case.rows), keys, *case.heads, UNITS,
-            case.splits, False, True, False, False, 0,
+            arch(), case.kernel.dtype, case.head_dim, len(case.rows), max(case.rows), keys, *case.heads,
+            UNITS, case.splits, False, True, False, False, 0,
         )  # fmt: skip
         splits = int(answer.split(" ", 2)[1])
         if splits == 1:

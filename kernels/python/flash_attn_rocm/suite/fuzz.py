@@ -15,22 +15,12 @@ from flash_attn_rocm.suite import (
 from flash_attn_rocm.suite.forward_cases import Kernel
 from flash_attn_rocm.suite.rule import DTYPES
 from flash_attn_rocm.suite.target import (
-    APPEND,
-    BACKWARD,
     BACKWARD_OP,
-    DECODE,
-    FORWARD,
-    FUSED,
     FUSED_OP,
-    LATENT,
-    MASKED,
-    MASKED_BACKWARD,
     MASKED_BACKWARD_OP,
-    TALL,
-    UNEVEN,
-    UNEVEN_BACKWARD,
     UNEVEN_OP,
-    WIDE,
+    compiled,
+    dtypes_of,
 )
 
 MODULES = {
@@ -40,22 +30,21 @@ MODULES = {
 }  # fmt: skip
 
 
+# In the order of the corpus.
+ATTENDING = (
+    "fwd", forward_cases.TALL, forward_cases.WIDE, forward_cases.UNEVEN, masked_cases.MASKED, "decode",
+    latent_cases.LATENT,
+)  # fmt: skip
+GRADIENTS = (BACKWARD_OP, FUSED_OP, UNEVEN_OP, MASKED_BACKWARD_OP)
+
+
 def kernels():
     """All that have fuzz cases, which also launch fa_combine_* and other kernels of a backward."""
     return [
-        *(Kernel("fwd", *each) for each in FORWARD),
-        *(Kernel("fwd_tall", *each) for each in TALL),
-        *(Kernel("fwd_wide", *each) for each in WIDE),
-        *(Kernel("fwd_uneven", *each) for each in UNEVEN),
-        *(Kernel(masked_cases.MASKED, *each) for each in MASKED),
-        *(Kernel("decode", *each) for each in DECODE),
-        *(Kernel(latent_cases.LATENT, *each) for each in LATENT),
+        *(Kernel(op, *each) for op in ATTENDING for each in compiled(op)),
         *(Kernel("reference", dtype) for dtype in DTYPES),
-        *(Kernel(BACKWARD_OP, *each) for each in BACKWARD),
-        *(Kernel(FUSED_OP, *each) for each in FUSED),
-        *(Kernel(UNEVEN_OP, *each) for each in UNEVEN_BACKWARD),
-        *(Kernel(MASKED_BACKWARD_OP, *each) for each in MASKED_BACKWARD),
-        *(Kernel("append", dtype) for dtype in APPEND),
+        *(Kernel(op, *each) for op in GRADIENTS for each in compiled(op)),
+        *(Kernel("append", dtype) for dtype in dtypes_of("append")),
     ]
 
 

@@ -8,7 +8,7 @@ import torch
 from flash_attn_rocm.suite import forward_cases
 from flash_attn_rocm.suite.forward_cases import FAR, MAGNITUDES, PATTERNS
 from flash_attn_rocm.suite.rule import Rules
-from flash_attn_rocm.suite.target import ARCH
+from flash_attn_rocm.suite.target import arch
 
 MLA = torch.ops.flash_attn_rocm.mla.default
 ARGUMENTS = tuple(argument.name for argument in MLA._schema.arguments)
@@ -92,7 +92,7 @@ class Call(forward_cases.Call):
         """Memory for the parts of the keys, as many as the plan makes for the wanted number."""
         case = self.case
         sizes = (len(case.rows), case.rows[0], keys, case.heads[0], UNITS, case.splits)
-        answer = torch.ops.flash_attn_rocm.plan_mla(ARCH, case.kernel.dtype, case.head_dim, *sizes)
+        answer = torch.ops.flash_attn_rocm.plan_mla(arch(), case.kernel.dtype, case.head_dim, *sizes)
         splits = int(answer.split(" ", 2)[1])
         if splits == 1:
             return {}

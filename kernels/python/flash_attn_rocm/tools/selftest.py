@@ -4,12 +4,10 @@ The calls are the corpus of fuzz cases that every wheel passes on an ISA emulato
 wheel carries it, and what generates and judges them, in ``flash_attn_rocm.suite``.
 """
 
-import importlib
 import json
 import statistics
-import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +15,8 @@ from typing import Any
 
 import torch
 
+from flash_attn_rocm.suite import corpus, fuzz
+from flash_attn_rocm.suite.target import EMULATED, ON_HARDWARE, Shown, Target, arch
 from flash_attn_rocm.tools import terminal, this_machine
 
 SCHEMA = 1
@@ -37,24 +37,27 @@ class NoGpuError(RuntimeError):
     """There is nothing to test here."""
 
 
-def run(kernels: Sequence[str] = (), calls: int = 0) -> dict[str, Any]:
+def run(
+    kernels: Sequence[str] = (),
+    calls: int = 0,
+    runtime: Any = None,  # noqa: ANN401 - what reports launches: no HIP runtime does, but an emulator may
+) -> dict[str, Any]:
     """The report of all kernels, or those named, with at most ``calls`` calls of each if that is not 0."""
     where = this_machine.device()
     found = this_machine.describe(where)
     if not found["arch"]:
         message = "selftest needs an AMD GPU that PyTorch can use\n  next: python -m flash_attn_rocm doctor"
         raise NoGpuError(message)
-    suite = _suite()
-    target = suite.target.Target(suite.fake_hip(), suite.target.Shown())
+    target = Target(runtime, Shown())
     begin = time.perf_counter()
-    cases = _cases(suite, kernels, calls)
+    cases = _cases(kernels, calls)
     shown: dict[str, Kernel] = {}
     for name, number in terminal.progress(cases, "selftest"):
-        call = suite.made(suite.draw(suite.kernel_of(name), number), where)
+        call = fuzz.made(fuzz.draw(corpus.kernel_of(name), number), where)
         _check(call, f"{name} {number}", target, shown.setdefault(name, Kernel()), where)
     return {
         "schema": SCHEMA,
-        "how": suite.target.ON_HARDWARE if where.type == "cuda" else suite.target.EMULATED,
+        "how": ON_HARDWARE if where.type == "cuda" else EMULATED,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         **found,
         "complete": not kernels and not calls,
@@ -90,32 +93,12 @@ def write(report: dict[str, Any], file: Path) -> None:
     file.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class _Suite:
-    target: Any
-    draw: Callable[..., Any]
-    made: Callable[..., Any]
-    kernel_of: Callable[[str], Any]
-    corpus_of: Callable[[str], Iterable[tuple[Any, int]]]
-
-    def fake_hip(self) -> Any:  # noqa: ANN401 - a class of tests
-        """The emulator's controls where tests put one in this process."""
-        control = sys.modules.get("wheel_builder.fake_hip.control")
-        return None if control is None else control.FakeHip()
-
-
-def _suite() -> _Suite:
-    names = ("target", "fuzz", "corpus")
-    target, fuzz, corpus = (importlib.import_module(f"flash_attn_rocm.suite.{name}") for name in names)
-    return _Suite(target, fuzz.draw, fuzz.made, corpus.kernel_of, corpus.corpus_of)
-
-
-def _cases(suite: _Suite, kernels: Sequence[str], calls: int) -> list[tuple[str, int]]:
+def _cases(kernels: Sequence[str], calls: int) -> list[tuple[str, int]]:
     every: dict[str, list[int]] = {}
-    for kernel, number in suite.corpus_of(suite.target.ARCH):
+    for kernel, number in corpus.corpus_of(arch()):
         every.setdefault(str(kernel), []).append(number)
     if unknown := sorted(set(kernels) - every.keys()):
-        message = f"there is no kernel {unknown[0]} for {suite.target.ARCH}; there are {', '.join(every)}"
+        message = f"there is no kernel {unknown[0]} for {arch()}; there are {', '.join(every)}"
         raise NoGpuError(message)
     return [
         (name, number)
