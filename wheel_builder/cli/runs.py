@@ -11,6 +11,7 @@ from wheel_builder.cli.selected import plan_of
 from wheel_builder.images.engine import ensure_engine
 from wheel_builder.images.handover import copy_wheels, give, holds_images, take
 from wheel_builder.images.hostenv import NO_SETTINGS
+from wheel_builder.matrix.model import Plan
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.pipeline.context import RunContext
 from wheel_builder.pipeline.progress import Planned, Progress
@@ -44,13 +45,18 @@ def run_context(args: argparse.Namespace) -> RunContext:
     )
 
 
+def dry_run(stage: str, plan: Plan) -> None:
+    """Print the steps up to ``stage``."""
+    print(*numbered(planned_until(stage, jobs_to_build(plan))), sep="\n")
+
+
 def stop_after(stage: str) -> Callable[[argparse.Namespace], None]:
     """A command that runs the stages up to ``stage`` and prints where its results are."""
 
     def command(args: argparse.Namespace) -> None:
         plan, context = plan_of(args), run_context(args)
         if args.dry_run:
-            print(*numbered(planned_until(stage, jobs_to_build(plan))), sep="\n")
+            dry_run(stage, plan)
             return
         with handing_over(args, context):
             made = run_until(stage, plan, context, plain=args.verbose or None)

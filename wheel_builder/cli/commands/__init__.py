@@ -15,6 +15,7 @@ NAMES = (
     "release",
     "image",
     "device-code",
+    "code-objects",
     "wheel",
     "audit",
     "verify",
