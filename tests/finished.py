@@ -38,7 +38,8 @@ from wheel_builder.files.library import LIBRARY, WINDOWS_LIBRARY
 from wheel_builder.matrix.model import LINUX, PUBLIC, WINDOWS, WINDOWS_TAG, Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.matrix.support_table import INSTANCES, planned_kernels
+from wheel_builder.matrix.support_table import TABLE as SUPPORT_TABLE
+from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.provenance import provenance as p
 from wheel_builder.provenance.attest import write_provenance
 from wheel_builder.provenance.commit import read_tree
@@ -49,7 +50,7 @@ from wheel_builder.verify.wine import HOW, NOT_EXECUTED, archs_under_wine
 NUMERICS = "executed on an ISA emulator, not run on hardware"
 # Two kernels: a wheel of them shows of publishing what one of a hundred does, and each is audited many times.
 TABLE = '[[kernels]]\nop = "fwd"\ndtypes = ["fp16", "bf16"]\nhead_dims = [64]\n'
-OTHERS = ("matrix.yaml", "dockerfiles/builder-requirements.txt", "kernels/archs/gpus.toml")
+OTHERS = ("matrix.yaml", "dockerfiles/builder-requirements.txt", "kernels/tables/gpus.toml")
 
 
 def repository(root):
@@ -61,7 +62,7 @@ def repository(root):
     for shim in SHIMS:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(CHECKOUT / shim.folder, root / shim.folder, symlinks=True, ignore=ignored)
-    (root / INSTANCES / "table.toml").write_text(TABLE)
+    (root / SUPPORT_TABLE).write_text(TABLE)
     return commit_all(root)
 
 

@@ -325,7 +325,7 @@ def _compile(
     resources = parse_resources(src.stem, notes.stdout)
     wrong = [f"{key} = {getattr(resources, key)}" for key in FORBIDDEN if getattr(resources, key)]
     if wrong and instance.head_dim <= LARGEST_WITHOUT_SPILLS:
-        advice = "lower its tile or waves_per_simd in kernels/instances/tiles.toml"
+        advice = "lower its tile or waves_per_simd in kernels/tables/tiles.toml"
         return f"{src.stem} for {arch} may not spill, but has {', '.join(wrong)}; {advice}"
     return resources
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ARCHS = Path(__file__).with_name("archs.json")
-TABLE = Path(__file__).with_name("table.toml")
+TABLE = Path(__file__).parents[1] / "tables/table.toml"
 ROW_KEYS = ("op", "dtypes", "head_dims", "needs")
 OPTIONAL = ("needs",)
 ANY_HEAD_DIM = 0

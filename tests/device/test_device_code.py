@@ -203,7 +203,7 @@ def test_an_unknown_arch_is_refused_in_words(toolchain):
 
 def test_an_arch_that_only_the_compiler_knows_is_refused_in_words(toolchain):
     words = toolchain.fails(compile_directly, toolchain, "fa_fwd_fp16_d64", ["gfx900"])
-    assert "flash-attn-rocm has no kernels for this arch; kernels/archs/gpus.toml lists" in words
+    assert "flash-attn-rocm has no kernels for this arch; kernels/tables/gpus.toml lists" in words
 
 
 CONFIG = "constexpr FwdConfig fwd_config(FA_TILE_OF) {\n"
@@ -221,7 +221,7 @@ def test_a_kernel_that_spills_is_refused(changed):
     toolchain, table = with_config(changed, "gfx1100", config)
     words = toolchain.fails(toolchain.build, "gfx1100", *table)
     assert "fa_fwd_fp16_d128 for gfx1100 may not spill, but has vgpr_spills = " in words
-    assert "lower its tile or waves_per_simd in kernels/instances/tiles.toml" in words
+    assert "lower its tile or waves_per_simd in kernels/tables/tiles.toml" in words
     assert not list((toolchain.scratch / "device/gfx1100").glob("*.hsaco"))
 
 
@@ -259,7 +259,7 @@ def test_a_kernel_without_a_tile_says_which_row_is_missing(changed, op, arch, lo
     row = row_of(op, arch, loop=loop)
     words = words_without(changed, op, arch, row, row.replace("fp16, 64,", "fp16, 65,"))
     assert f"fa_{op}_fp16_d64 for {arch} does not compile:" in words
-    place = "kernels/instances/tiles.toml"
+    place = "kernels/tables/tiles.toml"
     assert f"{place}: [{op}] has no row for this ISA, head dim, dtype and loop" in words
 
 
@@ -295,7 +295,7 @@ def test_a_row_that_the_kernel_cannot_serve_says_why(changed, op, arch, old, new
 def test_columns_that_are_not_the_matrix_units_are_refused(changed, op):
     toolchain = changed("arch/archs.inc", ".step_columns = 16", ".step_columns = 32")
     words = toolchain.fails(toolchain.build, "gfx1100", *table_of(toolchain, (op, "fp16", 64)))
-    assert "archs/isas.toml has another number of columns" in words
+    assert "tables/isas.toml has another number of columns" in words
 
 
 def test_a_head_dim_that_is_no_whole_matrix_steps_is_refused(changed):

@@ -2,7 +2,7 @@
 
 import pytest
 
-# The names in kernels/archs/gpus.toml whose code object is gfx1030's.
+# The names in kernels/tables/gpus.toml whose code object is gfx1030's.
 NAMES = ("gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036")
 ATTEND = """
 import hashlib

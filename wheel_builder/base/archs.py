@@ -1,6 +1,6 @@
 """The GPUs that there are kernels for, and what is known of each: two tables of facts, read once.
 
-``kernels/archs/isas.toml`` has how machine code works, ``kernels/archs/gpus.toml`` how much there is on each
+``kernels/tables/isas.toml`` has how machine code works, ``kernels/tables/gpus.toml`` how much there is on each
 GPU, and what people call it, with kernels or without; the head of each file says what its fields mean.  C++
 includes what ``wheel_builder.base.generated`` makes of them.  Standard library only.
 """
@@ -17,8 +17,8 @@ from wheel_builder.base.products import Product, parse_products, without_names
 from wheel_builder.base.rows import Choices, inherited, read_row, read_tables
 
 CHECKOUT = Path(__file__).parents[2]
-ISAS = Path("kernels/archs/isas.toml")
-GPUS = Path("kernels/archs/gpus.toml")
+ISAS = Path("kernels/tables/isas.toml")
+GPUS = Path("kernels/tables/gpus.toml")
 TABLES = (ISAS, GPUS)
 
 
@@ -219,7 +219,7 @@ CHOICES: Choices = {
     "phases": ("measured", "contiguous"),
 }
 HEAD = """\
-// Generated from kernels/archs/*.toml by `python3 -m wheel_builder.base.generated`; do not edit.
+// Generated from kernels/tables/{gpus,isas}.toml by `python3 -m wheel_builder.base.generated`; do not edit.
 // FA_ISA(isa).  FA_ARCH(arch, fields of ArchTraits), FA_NAME(arch, name): a code object.  FA_GPU(name, arch,
 // elf_machine, compute_units): a GPU that runs it.
 // FA_SEES_<isa>: defined on the host, and in device passes for GPUs of the ISA
@@ -227,7 +227,7 @@ HEAD = """\
 RATES_HEAD = '''\
 """What compute units do, and how many GPUs have."""
 
-# Generated from kernels/archs/*.toml by wheel_builder/base/generated.py: change it there.
+# Generated from kernels/tables/{gpus,isas}.toml by wheel_builder/base/generated.py: change it there.
 # By arch with machine code of its own, the fields of ``Rate``.
 RATES = {
 '''

@@ -1,4 +1,4 @@
-"""A call, described once: ``kernels/host/calls.toml``, whose head explains it.
+"""A call, described once: ``kernels/tables/calls.toml``, whose head explains it.
 
 Standard library only.
 """
@@ -12,7 +12,7 @@ from wheel_builder.base.archs import CHECKOUT
 from wheel_builder.base.errors import CallError
 from wheel_builder.base.rows import read_row, read_tables
 
-CALLS = Path("kernels/host/calls.toml")
+CALLS = Path("kernels/tables/calls.toml")
 SCALARS = ("int32_t", "int64_t", "uint32_t", "float")
 CHOICES = {
     "holds": ("rows", "fp32", "int32", "int64", "mask"),

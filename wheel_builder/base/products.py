@@ -1,4 +1,4 @@
-"""What people call GPUs: the names in ``kernels/archs/gpus.toml``, of GPUs with and without kernels.
+"""What people call GPUs: the names in ``kernels/tables/gpus.toml``, of GPUs with and without kernels.
 
 Standard library only.
 """

@@ -1,4 +1,4 @@
-"""How each kernel divides its work: the rows of ``kernels/instances/tiles.toml``, whose head explains them.
+"""How each kernel divides its work: the rows of ``kernels/tables/tiles.toml``, whose head explains them.
 
 Standard library only.
 """
@@ -14,7 +14,7 @@ from wheel_builder.base.archs import CHECKOUT, Arch, known_archs
 from wheel_builder.base.errors import TileError
 from wheel_builder.base.rows import read_row, read_tables
 
-TILES = Path("kernels/instances/tiles.toml")
+TILES = Path("kernels/tables/tiles.toml")
 DTYPES = ("fp16", "bf16")
 LOOPS = ("plain", "featured")
 
@@ -121,7 +121,7 @@ WITH = {
 # Which fields a row cannot do without.
 NEEDED = ("waves", "pairs", "keys", "queries", "schedule", "slices")
 HEAD = """\
-// Generated from kernels/instances/tiles.toml by `python3 -m wheel_builder.base.generated`; do not edit.
+// Generated from kernels/tables/tiles.toml by `python3 -m wheel_builder.base.generated`; do not edit.
 """
 ROWS_HEAD = f"""\
 {HEAD}\

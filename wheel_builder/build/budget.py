@@ -1,4 +1,4 @@
-"""What a kernel may cost: compared with ``kernels/instances/costs.json``, which ``cost --update`` writes.
+"""What a kernel may cost: compared with ``kernels/tables/costs.json``, which ``cost --update`` writes.
 
 Bytes of machine code are the same on every machine, so they alone decide whether a kernel has doubled.
 CPU-seconds are not: another processor, or a busy one, changes them all, so each is compared with the build's
@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-COSTS = Path("kernels/instances/costs.json")
+COSTS = Path("kernels/tables/costs.json")
 # Below a doubling, so that the comparison itself is not the edge.
 MOST_BYTES = 1.8
 MOST_MIB = 1.8

@@ -20,6 +20,8 @@ from wheel_builder.base.store import Artifact, Store, key_of, sha256_tree
 SOURCES = (
     "kernels/include",
     "kernels/instances",
+    "kernels/tables/costs.json",
+    "kernels/tables/table.toml",
     "wheel_builder/base/jobs.py",
     "wheel_builder/base/machine.py",
 )

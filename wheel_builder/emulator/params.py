@@ -1,6 +1,6 @@
 """The kernels' argument structs, packed as the compiler lays them out.
 
-Fields and their order are those of ``kernels/host/calls.toml``, from which the C++ structs are generated.
+Fields and their order are those of ``kernels/tables/calls.toml``, from which the C++ structs are generated.
 tests/layout compares the offsets with the compiler's.
 """
 

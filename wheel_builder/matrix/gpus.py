@@ -1,4 +1,4 @@
-"""Which arch the name of a GPU stands for, by the products of kernels/archs/gpus.toml; pure."""
+"""Which arch the name of a GPU stands for, by the products of kernels/tables/gpus.toml; pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -154,7 +154,7 @@ class Addresses:
 
 @dataclass(frozen=True)
 class Matrix:
-    """matrix.yaml, checked, with the products of its GPUs from kernels/archs/gpus.toml.
+    """matrix.yaml, checked, with the products of its GPUs from kernels/tables/gpus.toml.
 
     ``archs`` and ``other_archs`` are GPUs, in that table's order; ``rocm`` has names of code objects.
     """

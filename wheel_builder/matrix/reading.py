@@ -4,7 +4,7 @@ Pydantic checks keys and types against the dataclasses of ``model``.  The rules 
 types cannot say.  They look at the document, not at the finished value, so that a wrong type in
 one row does not hide an unknown arch in another.  Names reach command lines and Dockerfiles, so
 each has a narrow form; none may hold a character that means something to a shell.  What GPUs there are,
-and whose machine code each runs, is in kernels/archs/gpus.toml.
+and whose machine code each runs, is in kernels/tables/gpus.toml.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The kernels' support table, as the pipeline needs it; the table itself is kernels/instances/table.toml."""
+"""The kernels' support table, as the pipeline needs it; the table itself is kernels/tables/table.toml."""
 
 import importlib.util
 import sys
@@ -10,6 +10,7 @@ from typing import Protocol
 from wheel_builder.base.errors import DeviceCodeError
 
 INSTANCES = Path("kernels/instances")
+TABLE = Path("kernels/tables/table.toml")
 
 
 class Kernel(Protocol):
@@ -46,7 +47,7 @@ def kernels_of(checkout: Path) -> Kernels:
     """
     generate = _generate(checkout)
     try:
-        found: Kernels = generate.load_table(checkout / INSTANCES / "table.toml")
+        found: Kernels = generate.load_table(checkout / TABLE)
     except generate.TableError as error:
         raise DeviceCodeError(str(error).splitlines()[0], error.problems) from error
     return found

@@ -46,7 +46,7 @@ def matrix_clocks(arch: str, mnemonic: str) -> int:
     clocks = known.get(wmma["shape"]) if wmma else cdna.matrix_clocks(mnemonic, known)
     if clocks is None:
         title = f"no clocks are known for a matrix instruction of {arch}"
-        raise PerfError(title, [mnemonic], advice="add them to kernels/archs/isas.toml")
+        raise PerfError(title, [mnemonic], advice="add them to kernels/tables/isas.toml")
     return clocks
 
 

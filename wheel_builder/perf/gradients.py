@@ -95,7 +95,7 @@ def _workload(
         if found != [*range(begin, begin + rows)]:
             title = f"{kernel.name} for {arch}: its workgroup has other rows than the model's launch"
             problem = f"expected {rows} from {begin} on, found {len(found)} from {min(found, default=0)} on"
-            raise PerfError(title, [f"{problem}: see kernels/instances/tiles.toml"])
+            raise PerfError(title, [f"{problem}: see kernels/tables/tiles.toml"])
         masked = rows * (rows - 1) // 2 if causal else 0
         of_q, of_v = PRODUCTS[op]
         products = of_q * head_dim + of_v * _head_dim("v", op, head_dim)

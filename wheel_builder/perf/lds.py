@@ -1,6 +1,6 @@
 """What an LDS instruction costs, from the addresses of its lanes: at the banks, and at the port.
 
-The LDS has banks of a dword (``lds.banks`` of kernels/archs/isas.toml) and serves a wave in phases, each of
+The LDS has banks of a dword (``lds.banks`` of kernels/tables/isas.toml) and serves a wave in phases, each of
 some lanes.  Lanes of a phase that need different dwords of one bank conflict: each further dword is one more
 clock.  Lanes that read the same dword do not.
 

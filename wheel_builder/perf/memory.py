@@ -1,6 +1,6 @@
 """Memory: what a workgroup asks of the caches and of the GPU's memory, and a decode's share of its bandwidth.
 
-Where the figures of the GPUs that the archs stand for (``model`` in kernels/archs/gpus.toml) come from:
+Where the figures of the GPUs that the archs stand for (``model`` in kernels/tables/gpus.toml) come from:
 
 - Memory bandwidth and engine clocks: AMD's product pages, on paper.
 - L2: the MI100's was measured (2.53 TB/s, rocm-amdgpu-bench issue 4); the MI300X's is 128 bytes a clock of

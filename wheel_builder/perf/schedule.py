@@ -7,7 +7,7 @@ and of these the oldest, as the CDNA3 instruction set manual has it.  On RDNA th
 workgroup processor are played together, each pair of SIMDs with its own LDS and memory path.
 
 Deterministic: integers only, no random numbers.  All but uncalibrated (``timing`` in
-kernels/archs/isas.toml): for rankings and shares, always labelled modelled.
+kernels/tables/isas.toml): for rankings and shares, always labelled modelled.
 """
 
 from collections import deque

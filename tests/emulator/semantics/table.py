@@ -42,7 +42,7 @@ def by_isa(names):
 def mnemonic(given, isa):
     """The name on an ISA, of those that ``by_isa`` gives; "-" where it has none."""
     if wrong := given.keys() - {"", *(name for each in ISAS.values() for name in (each.name, each.family))}:
-        message = f"{sorted(wrong)}: no family or ISA of kernels/archs/isas.toml"
+        message = f"{sorted(wrong)}: no family or ISA of kernels/tables/isas.toml"
         raise ValueError(message)
     before = [each.name for each in ISAS.values() if each.family == isa.family and each.name <= isa.name]
     found = [given[name] for name in ("", isa.family, *sorted(before)) if name in given]

@@ -39,7 +39,7 @@ def test_a_name_holds_until_a_later_isa_has_another(named, names, by_isa):
 
 def test_an_isa_that_is_not_there_is_an_error():
     with pytest.raises(
-        ValueError, match=r"\['cdna9', 'gfx908'\]: no family or ISA of kernels/archs/isas.toml"
+        ValueError, match=r"\['cdna9', 'gfx908'\]: no family or ISA of kernels/tables/isas.toml"
     ):
         spread("cdna9:a gfx908:b v_mov_b32")
 

@@ -254,6 +254,6 @@ def test_an_arch_that_is_not_there_is_an_error():
     assert str(caught.value) == (
         "nothing is known of gfx900\n"
         f"  - known: {', '.join(known_archs())}\n"
-        "  next: add it to kernels/archs/gpus.toml"
+        "  next: add it to kernels/tables/gpus.toml"
     )
     assert isinstance(arch_named("gfx908"), Arch)

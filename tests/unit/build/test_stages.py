@@ -73,7 +73,7 @@ def checkout(tmp_path):
         (root / name).write_text(name)
     copy_sources(root)
     budget = {"gfx908": {KERNEL: KernelCost(code_bytes=1000, cpu_seconds=1.5, peak_mib=100)}}
-    (root / "kernels/instances/costs.json").write_text(to_text(budget))
+    (root / "kernels/tables/costs.json").write_text(to_text(budget))
     return root
 
 
@@ -93,7 +93,7 @@ def test_a_kernel_that_doubles_fails_the_build_and_is_not_kept(checkout, tmp_pat
     with pytest.raises(DeviceCodeError) as failure:
         compile_gfx908(checkout, Store(tmp_path / "build"), engine)
     assert failure.value.message == (
-        "kernels for gfx908 cost more than kernels/instances/costs.json allows\n"
+        "kernels for gfx908 cost more than kernels/tables/costs.json allows\n"
         "  - fa_fwd_fp16_d64 for gfx908: machine code has 2000 bytes, expected about 1000 (2.0 times)"
     )
     assert failure.value.advice == UPDATE

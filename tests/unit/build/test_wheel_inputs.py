@@ -74,7 +74,7 @@ def append(file, text="\n# changed\n"):
     [
         "README.md", "kernels/README.md", "matrix.yaml", "wheel_builder/index/finder/finder.css",
         "wheel_builder/index/serve.py", "wheel_builder/build/wheel.py", "wheel_builder/requirements.txt",
-        "kernels/include/fa/kernel/forward.hpp", "kernels/host/__pycache__/a.pyc", "kernels/archs/gpus.toml",
+        "kernels/include/fa/kernel/forward.hpp", "kernels/host/__pycache__/a.pyc", "kernels/tables/gpus.toml",
     ],
 )  # fmt: skip
 def test_what_is_not_in_a_wheel_does_not_build_it_again(checkout, name):
@@ -90,7 +90,7 @@ def test_what_is_not_in_a_wheel_does_not_build_it_again(checkout, name):
         "LICENSE", "kernels/hatch_build.py", "kernels/zig_flags.txt", "kernels/host/fwd.cpp",
         "kernels/host/new.cpp", "kernels/bindings/torch_ops.cpp", "kernels/include/fa/arch/gfx.hpp",
         "kernels/python/flash_attn_rocm/__init__.py", "kernels/python/README.md",
-        "kernels/instances/table.toml", "kernels/instances/bundle.py", "wheel_builder/build/repair.py",
+        "kernels/tables/table.toml", "kernels/instances/bundle.py", "wheel_builder/build/repair.py",
         "wheel_builder/files/foreign.py", "wheel_builder/base/process.py", "kernels/python/flash_attn_rocm/suite/corpus.json",
     ],
 )  # fmt: skip
@@ -256,7 +256,8 @@ def files_below(names):
 
 def test_the_list_has_the_headers_and_scripts_that_are_read(checkout, tmp_path):
     opened, sources = files_of_bundle(checkout, tmp_path), read_inputs(CHECKOUT).sources
-    assert below(sources, "kernels/instances/") == below(opened, "kernels/instances/")
+    for folder in ("kernels/instances/", "kernels/tables/"):
+        assert below(sources, folder) == below(opened, folder)
     headers = included_headers(CHECKOUT) | below(opened, "kernels/include/")
     assert files_below(below(sources, "kernels/include/")) == headers
 

@@ -54,6 +54,6 @@ def test_a_name_that_is_no_field_is_an_error(outer):
 
 
 def test_a_struct_that_is_not_there():
-    with pytest.raises(EmulatorError, match=r"no struct Fwd in kernels/host/calls.toml") as caught:
+    with pytest.raises(EmulatorError, match=r"no struct Fwd in kernels/tables/calls.toml") as caught:
         layout("Fwd")
     assert "FwdParams" in caught.value.advice

@@ -185,11 +185,11 @@ REFUSED = {
     "more units": (changed(compute_units=96), "as GPUs of gfx1030 have, found 96"),
     "another GPU": (
         changed(device="AMD Radeon RX 7900 XTX"),
-        "device: AMD Radeon RX 7900 XTX is gfx1100 by kernels/archs/gpus.toml, not gfx1030",
+        "device: AMD Radeon RX 7900 XTX is gfx1100 by kernels/tables/gpus.toml, not gfx1030",
     ),
     "another arch": (
         changed(device="AMD Radeon RX 7900 XTX", arch="gfx908", compute_units=96),
-        "device: AMD Radeon RX 7900 XTX is gfx1100 by kernels/archs/gpus.toml, not gfx908",
+        "device: AMD Radeon RX 7900 XTX is gfx1100 by kernels/tables/gpus.toml, not gfx908",
     ),
     "unknown GPU": (
         changed(device="GeForce RTX 4090"), "device: unknown GPU 'GeForce RTX 4090': known: Radeon RX 6800, ",
@@ -270,7 +270,7 @@ LIES = {
         changed(device="AMD Radeon Graphics, certified by AMD"), "device: unknown GPU 'AMD Radeon",
     ),
     "compute units of another product": (
-        changed(compute_units=60), "compute_units: Radeon RX 6800 XT has 72 by kernels/archs/gpus.toml, fou",
+        changed(compute_units=60), "compute_units: Radeon RX 6800 XT has 72 by kernels/tables/gpus.toml, fou",
     ),
     "half of its compute units": (changed(compute_units=36), "compute_units: Radeon RX 6800 XT has 72 by"),
 }  # fmt: skip

@@ -266,7 +266,7 @@ def test_a_backward_with_other_rows_than_its_launch_is_refused():
     dq, _ = backward("fa_bwd_dq_fp16_d64")
     ctypes.memset(dq.memory["dq"].address, 0, 64 * 64 * 2)
     with pytest.raises(
-        PerfError, match="expected 128 from 0 on, found 64 from 0 on: see kernels/instances/tiles"
+        PerfError, match="expected 128 from 0 on, found 64 from 0 on: see kernels/tables/tiles"
     ):
         dq.flop(dq.memory)
 

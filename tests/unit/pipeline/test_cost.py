@@ -52,6 +52,6 @@ def test_a_commit_without_costs_is_named(checkout):
 def test_the_command_shows_what_was_accepted(tmp_path, capsys):
     assert main(["cost", "--svg", str(tmp_path / "costs.svg")]) == 0
     out = capsys.readouterr().out
-    assert "no kernel has changed against kernels/instances/costs.json" in out
+    assert "no kernel has changed against kernels/tables/costs.json" in out
     assert "gfx1100" in out
     assert (tmp_path / "costs.svg").read_text().startswith("<svg")

@@ -224,7 +224,8 @@ def test_a_bad_support_table_is_an_error_with_all_its_problems(tmp_path):
     (tmp_path / "kernels/include").symlink_to(CHECKOUT / "kernels/include")
     for name in ("generate.py", "archs.json"):
         (instances / name).write_text((CHECKOUT / "kernels/instances" / name).read_text())
-    (instances / "table.toml").write_text(
+    (tmp_path / "kernels/tables").mkdir()
+    (tmp_path / "kernels/tables/table.toml").write_text(
         '[[kernels]]\nop = "fwd"\ndtypes = ["fp8"]\nhead_dims = [64]\nneeds = ["speed"]\n'
     )
     with pytest.raises(DeviceCodeError) as caught:

@@ -222,7 +222,7 @@ def test_a_record_is_about_the_gpus_that_run_its_code():
 
 def test_a_record_may_not_name_a_gpu_that_runs_other_code(wheel):
     write_record(wheel, record(gfx942=shown(gpus=["gfx942", "gfx1201"])))
-    said = "it says that gfx1201 runs the code of gfx942, and kernels/archs/gpus.toml does not"
+    said = "it says that gfx1201 runs the code of gfx942, and kernels/tables/gpus.toml does not"
     assert f"{wheel.name}.verification.json: {said}" in words(wheel)
 
 

@@ -23,7 +23,7 @@ constexpr CurrentGfx current_gfx() {
   return {};
 }
 static_assert(current_gfx().known,
-              "flash-attn-rocm has no kernels for this arch; kernels/archs/gpus.toml lists those it has");
+              "flash-attn-rocm has no kernels for this arch; kernels/tables/gpus.toml lists those it has");
 
 inline constexpr Gfx kCurrentGfx = current_gfx().arch;
 

@@ -1,4 +1,4 @@
-// What each gfx arch can do, from kernels/archs.  Kernels ask for a capability, never for an arch.
+// What each gfx arch can do, from kernels/tables.  Kernels ask for a capability, never for an arch.
 // Host and device.
 #pragma once
 

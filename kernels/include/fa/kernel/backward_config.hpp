@@ -6,7 +6,7 @@
 
 namespace fa {
 
-// Tuning of the kernels of dk and dv, separate and fused.  The rows are in instances/tiles.toml, whose head
+// Tuning of the kernels of dk and dv, separate and fused.  The rows are in tables/tiles.toml, whose head
 // says what the fields mean.
 struct DkDvConfig {
   int pairs;

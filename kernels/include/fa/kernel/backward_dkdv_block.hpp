@@ -114,7 +114,7 @@ struct DkDvBlock {
   static constexpr int kLdsBytes = kScoresAt + (kWithDq ? kCopies * Scores::kBytes : 0);
   static constexpr int kLdsAlignment = kStaggered ? 64 : 16;  // see tile/direct.hpp
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
-  static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
+  static_assert(Unit::kN == kTraits.step_columns, "tables/isas.toml has another number of columns");
   static_assert(!kPingPong || Unit::kMultipliesFp32, "tiles.toml: ping_pong needs fp32 matrix instructions");
   static_assert(
       !kByBlocks || (kConfig.early_rows && kConfig.prefetch > 0 && Stage::kLoads == 1),

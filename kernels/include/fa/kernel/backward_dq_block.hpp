@@ -76,7 +76,7 @@ struct DqBlock {
   static constexpr int kLdsBytes = kOwnAt + kConfig.waves * kOwnBytes;
   static constexpr int kLdsAlignment = kDirect ? 64 : 16;  // see tile/direct.hpp
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
-  static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
+  static_assert(Unit::kN == kTraits.step_columns, "tables/isas.toml has another number of columns");
   static_assert(kUneven || kMasked || kConfig.waves == dq_config(kGfx, kDType, kHeadDim).waves,
                 "tiles.toml: both loops need the same waves");
 

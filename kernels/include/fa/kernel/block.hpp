@@ -170,7 +170,7 @@ struct Block {
   static constexpr int kLdsAlignment = kDirect ? 64 : 16;
   static_assert(kTilesLds % kLdsAlignment == 0, "each of two tiles is aligned");
   static_assert(kTile.threads == kConfig.waves * kTraits.wave, "tiles.toml: both loops need the same waves");
-  static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
+  static_assert(Unit::kN == kTraits.step_columns, "tables/isas.toml has another number of columns");
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
 
   // Keys [begin, end) of the block's tiles, those that the wave sees, and those that all its rows see.

@@ -32,7 +32,7 @@ enum class Schedule {
 };
 
 // Tuning of the forward kernel, and of decode.  Changes speed, registers and LDS, never results.  The rows
-// are in instances/tiles.toml, whose head says what the fields mean.
+// are in tables/tiles.toml, whose head says what the fields mean.
 struct FwdConfig {
   int waves;
   int keys;
@@ -81,7 +81,7 @@ constexpr FwdConfig mla_config(Gfx arch, DType dtype, int head_dim, bool feature
 // The first words of every block: a kernel whose row is missing does not compile, and says which.
 #define FA_REQUIRE_ROW(kernel, found) \
   static_assert(                      \
-      found, "kernels/instances/tiles.toml: [" kernel "] has no row for this ISA, head dim, dtype and loop")
+      found, "kernels/tables/tiles.toml: [" kernel "] has no row for this ISA, head dim, dtype and loop")
 
 // Threads of a workgroup of the kernel that combines the parts of a decode.
 inline constexpr int kCombineThreads = 256;

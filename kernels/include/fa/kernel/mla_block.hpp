@@ -64,7 +64,7 @@ struct MlaBlock {
   static_assert(larger(Keys::Tile::kBytes, kBlocks* kPartBytes) <= kWaveValuesLds || !kOverlaid,
                 "what comes before V^T has room in its place");
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
-  static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
+  static_assert(Unit::kN == kTraits.step_columns, "tables/isas.toml has another number of columns");
 
   struct Tiles : TileBounds {
     // Negative where a key of the tile is hidden from one of the rows.

@@ -5,7 +5,7 @@
 
 namespace fa {
 
-// The structures, which are generated from host/calls.toml.
+// The structures, which are generated from tables/calls.toml.
 #include "fa/kernel/structs.inc"
 
 // FwdParams: forward attention, passed by value as the only argument of every fa_fwd_* kernel.
