@@ -5,7 +5,7 @@
 
 #include "fa/arch/names.hpp"
 
-// registry.inc comes from kernels/instances/bundle.py, and fatbin.S, which has these functions: the same
+// registry.inc comes from kernels/build/instances/bundle.py, and fatbin.S, which has these functions: the same
 // machine code on every platform.
 #define FA_INSTANCE(op, dtype, head_dim, name, archs) \
   extern "C" __attribute__((visibility("hidden"), sysv_abi)) fa::Bytes fa_bundle_##name();

@@ -35,12 +35,12 @@ class Toolchain:
     def build(self, arch, *more, out="device"):
         """Compile for ``arch``; returns the folder with its code objects."""
         self(
-            "python3", "/src/kernels/instances/build.py", "--arch", arch, "--out", f"/out/{out}/{arch}", *more
+            "python3", "/src/kernels/build/instances/build.py", "--arch", arch, "--out", f"/out/{out}/{arch}", *more
         )
         return self.scratch / out / arch
 
     def bundle(self, *more, out="bundles"):
-        script = "/src/kernels/instances/bundle.py"
+        script = "/src/kernels/build/instances/bundle.py"
         self("python3", script, "--device", "/out/device", "--out", f"/out/{out}", *more)
         return self.scratch / out
 

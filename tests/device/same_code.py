@@ -9,7 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, "/src/kernels/instances")
+sys.path.insert(0, "/src/kernels/build/instances")
 import build
 import generate
 

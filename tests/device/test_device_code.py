@@ -137,7 +137,7 @@ def compile_directly(toolchain, name, archs):
     """One translation unit through the compiler's own driver, for all ``archs`` in one call."""
     write = f"""
 import runpy
-generate = runpy.run_path("/src/kernels/instances/generate.py")
+generate = runpy.run_path("/src/kernels/build/instances/generate.py")
 print(*(generate["source"](each) for each in generate["load_table"]() if each.name == "{name}"))
 """
     flags = ["-x hip -std=c++17 -O3 -nogpuinc -nogpulib --offload-device-only -I/src/kernels/include"]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from kernels import hatch_build
+from kernels.build import hatch_build
 from tests.elves import Edit
 from tests.host.interface import generate
 from tests.wheels import bundle, code_object

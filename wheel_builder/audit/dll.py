@@ -70,7 +70,7 @@ SECTIONS = {
 FLAGS = pe.CODE | pe.DATA | pe.DISCARDABLE | pe.EXECUTE | pe.READ | pe.WRITE
 CHARACTERISTICS = pe.EXECUTABLE_IMAGE | pe.LARGE_ADDRESS_AWARE | pe.DLL
 
-# Its one export keeps the linker from exporting everything (kernels/hatch_build.py).
+# Its one export keeps the linker from exporting everything (kernels/build/hatch_build.py).
 EXPORTS = ("fa_gpus",)
 NAME = PurePosixPath(WINDOWS_LIBRARY).name
 

@@ -1,6 +1,6 @@
 """What C++ and Python read of the tables of archs and tiles and of the description of calls.
 
-``python3 -m wheel_builder.base.generated`` writes it.  ``archs.json`` is for kernels/instances, which runs
+``python3 -m wheel_builder.base.generated`` writes it.  ``archs.json`` is for kernels/build/instances, which runs
 without wheel_builder.  So neither kernels nor wheels are built again for a fact that they do not use, such as
 a GPU's name.
 
@@ -36,7 +36,7 @@ from wheel_builder.base.tiles import cpp_tiles, known_tiles
 
 ARCHS = Path("kernels/include/fa/arch/archs.inc")
 TILES = Path("kernels/include/fa/kernel/tiles")
-INSTANCES = Path("kernels/instances/archs.json")
+INSTANCES = Path("kernels/generated/archs.json")
 STRUCTS = Path("kernels/include/fa/kernel/structs.inc")
 C_CALLS = Path("kernels/host/fa_calls.h")
 TENSORS = Path("kernels/host/call_tensors.inc")

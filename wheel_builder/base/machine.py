@@ -1,6 +1,6 @@
 """This machine: cores and memory for compilers, its CPU time so far, its distribution.
 
-Standard library only: ``kernels/instances/build.py`` imports it in the builder image.
+Standard library only: ``kernels/build/instances/build.py`` imports it in the builder image.
 """
 
 import math

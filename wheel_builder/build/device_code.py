@@ -18,8 +18,9 @@ from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, key_of, sha256_tree
 
 SOURCES = (
+    "kernels/build/instances",
+    "kernels/generated/archs.json",
     "kernels/include",
-    "kernels/instances",
     "kernels/tables/costs.json",
     "kernels/tables/table.toml",
     "wheel_builder/base/jobs.py",
@@ -103,7 +104,7 @@ def _compile(
 ) -> None:
     argv = [
         "python3",
-        "/src/kernels/instances/build.py",
+        "/src/kernels/build/instances/build.py",
         "--arch",
         arch,
         "--out",

@@ -16,7 +16,7 @@ from wheel_builder.matrix.model import LINUX, WINDOWS
 PATHS = (
     "pyproject.toml", "LICENSE", "kernels", "shim", "shim3", "wheel_builder", "dockerfiles", "matrix.yaml",
 )  # fmt: skip
-ZIG_FLAGS = {LINUX: "kernels/zig_flags.txt", WINDOWS: "kernels/zig_flags_windows.txt"}
+ZIG_FLAGS = {LINUX: "zig_flags.txt", WINDOWS: "zig_flags_windows.txt"}
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 # Commits are what they are: no object stands in for another, and no parents are invented.  Nobody is prompted.
 GIT = ("env", "GIT_GRAFT_FILE=/dev/null", "GIT_TERMINAL_PROMPT=0", "git", "--no-replace-objects")
@@ -98,8 +98,11 @@ def remote_uri(url: str) -> str:
 
 def read_flags(checkout: Path, platform: str = LINUX) -> Mapping[str, tuple[str, ...]]:
     """The compilers' flags: ``device`` from the kernels' build script, ``host`` from zig's file."""
-    device = constant(checkout / "kernels/instances/build.py", "COMPILE")
-    host = (checkout / ZIG_FLAGS[platform]).read_text(encoding="ascii").split()
+    folder = checkout / "kernels/build"
+    if not folder.is_dir():
+        folder = checkout / "kernels"  # of version 0.1.0
+    device = constant(folder / "instances/build.py", "COMPILE")
+    host = (folder / ZIG_FLAGS[platform]).read_text(encoding="ascii").split()
     return {"device": tuple(device), "host": tuple(host)}
 
 

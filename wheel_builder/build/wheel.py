@@ -114,7 +114,7 @@ def _copy(source: Path, to: Path) -> None:
 
 
 def _bundle(project: Path, *, image: Artifact, log: Path, run: Runner) -> None:
-    argv = ["python3", "/src/kernels/instances/bundle.py", "--device", "/src/device", "--out", "/out"]
+    argv = ["python3", "/src/kernels/build/instances/bundle.py", "--device", "/src/device", "--out", "/out"]
     mounts = [Mount(project, "/src"), Mount(project / "bundled", "/out", writable=True)]
     run_in(image.facts["ref"], argv, mounts=mounts, user=NOBODY, log=log, run=run)
 

@@ -24,7 +24,7 @@ COMPILER = re.compile(
     rb"\S*?(?:hipcc|clang\+\+|clang|g\+\+|gcc|c\+\+|nvcc)(?:-\d+)? .* -o "
 )
 SHORT = (b"Building ", b"Linking ", b"HIPCC ", b"CXX ")
-# kernels/instances/build.py prints these, and `upstream` writes them to its log.
+# kernels/build/instances/build.py prints these, and `upstream` writes them to its log.
 SECONDS = rb"(\d{1,9}(?:\.\d{1,9})?)"
 OURS = re.compile(
     rb"((?:fa|fmha)_\w+) for (gfx[\w-]+): %b CPU-seconds, (\d{1,9}) MiB, from %b s to %b s"

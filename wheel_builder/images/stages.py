@@ -46,7 +46,7 @@ HIP_FILES = ("builder.Dockerfile", "install_packages.sh")
 HIP_ARGUMENTS = ("PACKAGES", "LLVM")
 # cibuildwheel finds the image's Python here, whichever version it is.
 INTERPRETER = "/opt/python/cp39-cp39"
-ZIG_FLAGS = DOCKERFILES.parent / "kernels" / "zig_flags.txt"
+ZIG_FLAGS = DOCKERFILES.parent / "kernels/build/zig_flags.txt"
 LIST_TOOLS = """
 import importlib.metadata, json, pathlib, re, ziglang
 config = pathlib.Path(ziglang.__file__).parent / "lib/libcxx/include/__config"

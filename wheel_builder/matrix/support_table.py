@@ -9,7 +9,7 @@ from typing import Protocol
 
 from wheel_builder.base.errors import DeviceCodeError
 
-INSTANCES = Path("kernels/instances")
+INSTANCES = Path("kernels/build/instances")
 TABLE = Path("kernels/tables/table.toml")
 
 

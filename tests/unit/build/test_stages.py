@@ -61,7 +61,7 @@ def checkout(tmp_path):
     root = tmp_path / "checkout"
     for name in (
         "kernels/include/a.hpp",
-        "kernels/instances/build.py",
+        "kernels/build/instances/build.py",
         "shim/flash_attn/__init__.py",
         "tests/wheel/test_a.py",
         "tests/fake_hip/test_a.py",
@@ -130,7 +130,7 @@ def test_what_kernels_do_not_read_compiles_nothing_again(checkout, tmp_path):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text("# changed")
     assert compile_gfx908(checkout, store, FakeEngine(compiled)).reused
-    (checkout / "kernels/instances/archs.json").write_text('{"gfx908": []}')
+    (checkout / "kernels/generated/archs.json").write_text('{"gfx908": []}')
     assert not compile_gfx908(checkout, store, FakeEngine(compiled)).reused
 
 

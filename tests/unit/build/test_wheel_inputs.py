@@ -87,10 +87,10 @@ def test_what_is_not_in_a_wheel_does_not_build_it_again(checkout, name):
 @pytest.mark.parametrize(
     "name",
     [
-        "LICENSE", "kernels/hatch_build.py", "kernels/zig_flags.txt", "kernels/host/fwd.cpp",
+        "LICENSE", "kernels/build/hatch_build.py", "kernels/build/zig_flags.txt", "kernels/host/fwd.cpp",
         "kernels/host/new.cpp", "kernels/bindings/torch_ops.cpp", "kernels/include/fa/arch/gfx.hpp",
         "kernels/python/flash_attn_rocm/__init__.py", "kernels/python/README.md",
-        "kernels/tables/table.toml", "kernels/instances/bundle.py", "wheel_builder/build/repair.py",
+        "kernels/tables/table.toml", "kernels/build/instances/bundle.py", "wheel_builder/build/repair.py",
         "wheel_builder/files/foreign.py", "wheel_builder/base/process.py", "kernels/python/flash_attn_rocm/suite/corpus.json",
     ],
 )  # fmt: skip
@@ -222,7 +222,7 @@ def files_of_bundle(checkout, tmp_path):
     llvm.mkdir()
     (llvm / "clang-offload-bundler").write_text('#!/bin/sh\nfor last; do :; done\ntouch "${last#-output=}"\n')
     (llvm / "clang-offload-bundler").chmod(0o755)
-    instances = checkout / "kernels/instances"
+    instances = checkout / "kernels/build/instances"
     code = f"""
 import runpy, sys
 sys.path.insert(0, {str(instances)!r})
@@ -256,7 +256,7 @@ def files_below(names):
 
 def test_the_list_has_the_headers_and_scripts_that_are_read(checkout, tmp_path):
     opened, sources = files_of_bundle(checkout, tmp_path), read_inputs(CHECKOUT).sources
-    for folder in ("kernels/instances/", "kernels/tables/"):
+    for folder in ("kernels/build/instances/", "kernels/generated/archs.json", "kernels/tables/"):
         assert below(sources, folder) == below(opened, folder)
     headers = included_headers(CHECKOUT) | below(opened, "kernels/include/")
     assert files_below(below(sources, "kernels/include/")) == headers

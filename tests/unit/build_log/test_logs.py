@@ -436,7 +436,7 @@ def test_setuptools_without_ninja_counts_commands():
 
 def test_our_own_log_has_times_memory_and_archs():
     lines = [
-        "+ docker run … python3 /src/kernels/instances/build.py --arch gfx942 --out /out --jobs 2",
+        "+ docker run … python3 /src/kernels/build/instances/build.py --arch gfx942 --out /out --jobs 2",
         "[1/30] fa_fwd_fp16_d128 for gfx942: 6.20 CPU-seconds, 310 MiB, from 0.00 s to 7.00 s",
         "[2/30] fa_fwd_fp16_d64 for gfx942: 3.00 CPU-seconds, 200 MiB, from 0.00 s to 3.50 s",
     ]

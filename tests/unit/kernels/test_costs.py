@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "kernels/instances"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "kernels/build/instances"))
 from costs import COSTS, load_peaks, operation, peak_mib
 
 

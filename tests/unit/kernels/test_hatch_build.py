@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels import hatch_build
-from kernels.hatch_build import BuildError, Inputs, read_inputs
+from kernels.build import hatch_build
+from kernels.build.hatch_build import BuildError, Inputs, read_inputs
 
 CHECKOUT = Path(__file__).parents[3]
 

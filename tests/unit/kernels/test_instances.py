@@ -8,7 +8,7 @@ import pytest
 
 from wheel_builder.base.archs import known_archs
 
-INSTANCES = Path(__file__).parents[3] / "kernels" / "instances"
+INSTANCES = Path(__file__).parents[3] / "kernels/build/instances"
 TILED = ("fwd", "decode", "bwd_dkdv", "bwd_dq")
 GOOD_ROW = '[[kernels]]\nop = "fwd"\ndtypes = ["fp16"]\nhead_dims = [64]\n'
 

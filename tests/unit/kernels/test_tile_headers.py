@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from kernels.instances.generate import OPS, include, load_table, source
+from kernels.build.instances.generate import OPS, include, load_table, source
 from wheel_builder.base.archs import CHECKOUT, known_archs
 from wheel_builder.base.tiles import TILES, cpp_tiles, known_tiles, parse_tiles
 

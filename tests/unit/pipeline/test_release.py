@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernels import hatch_build
+from kernels.build import hatch_build
 from tests.conftest import CHECKOUT
 from tests.elves import Edit
 from tests.finished import finished_files, finished_shim, finished_wheel, planned_job
@@ -32,7 +32,7 @@ from wheel_builder.index.local import RELEASE_ELSEWHERE
 from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.matrix.model import Plan, Selection
 from wheel_builder.matrix.plan import plan
-from wheel_builder.matrix.support_table import planned_kernels
+from wheel_builder.matrix.support_table import TABLE, planned_kernels
 from wheel_builder.pipeline.context import RunContext
 from wheel_builder.pipeline.release import (
     Released,
@@ -219,13 +219,10 @@ def test_the_glibc_that_zig_targets_is_the_platform_tags(package):
 
 
 def test_a_bad_support_table_is_an_error_with_all_its_problems(tmp_path):
-    instances = tmp_path / "kernels" / "instances"
-    instances.mkdir(parents=True)
-    (tmp_path / "kernels/include").symlink_to(CHECKOUT / "kernels/include")
-    for name in ("generate.py", "archs.json"):
-        (instances / name).write_text((CHECKOUT / "kernels/instances" / name).read_text())
-    (tmp_path / "kernels/tables").mkdir()
-    (tmp_path / "kernels/tables/table.toml").write_text(
+    for name in ("kernels/build/instances/generate.py", "kernels/generated/archs.json", TABLE):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text((CHECKOUT / name).read_text())
+    (tmp_path / TABLE).write_text(
         '[[kernels]]\nop = "fwd"\ndtypes = ["fp8"]\nhead_dims = [64]\nneeds = ["speed"]\n'
     )
     with pytest.raises(DeviceCodeError) as caught:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ARCHS = Path(__file__).with_name("archs.json")
-TABLE = Path(__file__).parents[1] / "tables/table.toml"
+KERNELS = Path(__file__).parents[2]
+ARCHS = KERNELS / "generated/archs.json"
+TABLE = KERNELS / "tables/table.toml"
 ROW_KEYS = ("op", "dtypes", "head_dims", "needs")
 OPTIONAL = ("needs",)
 ANY_HEAD_DIM = 0

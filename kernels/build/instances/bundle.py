@@ -1,6 +1,6 @@
 """Join the code objects of all archs to one bundle per instance, and describe them to the host library.
 
-    python3 kernels/instances/bundle.py --device DIR --out DIR [--llvm BIN] [--table FILE]
+    python3 kernels/build/instances/bundle.py --device DIR --out DIR [--llvm BIN] [--table FILE]
 
 The device folder has one subfolder per arch, as build.py leaves them.  The out folder gets <name>.hipfb per
 instance (a standard uncompressed offload bundle with an empty host entry), registry.inc (which instance has

@@ -1,6 +1,6 @@
 """Compile the instances of one arch to code objects, and say what each kernel takes of the hardware.
 
-    PYTHONPATH=. python3 kernels/instances/build.py --arch gfx942 --out DIR [--llvm BIN] [--table FILE]
+    PYTHONPATH=. python3 kernels/build/instances/build.py --arch gfx942 --out DIR [--llvm BIN] [--table FILE]
                                                  [--jobs N] [--memory MiB] [--cache DIR | --phases]
 
 Runs inside the builder image; needs Python, clang and wheel_builder/base, nothing else.  Leaves in DIR
@@ -39,7 +39,7 @@ from toolchain import DEFAULT_LLVM, BuildError
 from wheel_builder.base.jobs import Task, run_all
 from wheel_builder.base.machine import usable_memory
 
-INCLUDE = Path(__file__).parents[1] / "include"
+INCLUDE = Path(__file__).parents[2] / "include"
 # For Python, the sources and what the kernel keeps of files.
 RESERVED_MIB = 64
 SHOWN_LINES = 25

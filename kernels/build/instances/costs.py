@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-COSTS = Path(__file__).parents[1] / "tables/costs.json"
+COSTS = Path(__file__).parents[2] / "tables/costs.json"
 
 
 def load_peaks(path: Path = COSTS) -> Mapping[str, int]:
