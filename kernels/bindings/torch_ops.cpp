@@ -132,7 +132,7 @@ std::string answered(const fa_plan_bwd_call& call) {
   return std::string(path) + " " + message.text;
 }
 
-#include "calls.inc"
+#include "generated/host/operators.inc"
 
 int bounded(std::int64_t head_dim) {
   return static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));

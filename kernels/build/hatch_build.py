@@ -265,7 +265,7 @@ def _compile(inputs: Inputs, scratch: Path) -> list[str]:
         f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}",
         *(f"-ffile-prefix-map={path}={name}" for path, name in prefixes.items()),
         "-Ikernels/host",
-        "-Ikernels/include",
+        "-Ikernels",
         f"-I{inputs.device_code}",
         *("-isystem", str(scratch / "include"), "-isystem", str(inputs.torch_include)),
         "-c",

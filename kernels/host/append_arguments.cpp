@@ -4,7 +4,7 @@
 #include <string>
 
 #include "common_arguments.hpp"
-#include "fa/kernel/params.hpp"
+#include "device/call/params.hpp"
 
 namespace fa {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "fa/kernel/backward_params.hpp"
+#include "device/call/backward_params.hpp"
 #include "fa_rocm.h"
 
 namespace fa {

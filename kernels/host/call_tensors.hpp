@@ -18,6 +18,6 @@ struct Described {
   bool optional;
 };
 
-#include "call_tensors.inc"
+#include "generated/host/call_tensors.inc"
 
 }  // namespace fa

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "call_tensors.hpp"
-#include "fa/kernel/params.hpp"
+#include "device/call/params.hpp"
 
 namespace fa {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "fa/kernel/every_tile.hpp"
+#include "device/call/every_tile.hpp"
 
 namespace fa {
 

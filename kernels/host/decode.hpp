@@ -1,7 +1,7 @@
 // The split path: few queries against many keys.
 #pragma once
 
-#include "fa/kernel/config.hpp"
+#include "device/call/config.hpp"
 #include "fwd_arguments.hpp"
 #include "fwd_plan.hpp"
 #include "launch.hpp"

@@ -12,7 +12,7 @@
 #include "bwd_arguments.hpp"
 #include "device.hpp"
 #include "error.hpp"
-#include "fa/kernel/params.hpp"
+#include "device/call/params.hpp"
 #include "fwd.hpp"
 #include "fwd_plan.hpp"
 #include "mla.hpp"

@@ -50,7 +50,7 @@ typedef struct fa_tensor {
 } fa_tensor;
 
 /* The calls, generated from calls.toml; what they mean is below. */
-#include "fa_calls.h"
+#include "generated/host/fa_calls.h"
 
 /* fa_fwd_call: out = softmax(scores) v, and lse = the log-sum-exp of the scores (natural logarithm).
  *

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "fa/kernel/params.hpp"
+#include "device/call/params.hpp"
 #include "fa_rocm.h"
 
 namespace fa {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "error.hpp"
-#include "fa/kernel/every_tile.hpp"
+#include "device/call/every_tile.hpp"
 
 namespace fa {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "fa/arch/names.hpp"
+#include "device/arch/names.hpp"
 #include "plan.hpp"
 #include "select.hpp"
 

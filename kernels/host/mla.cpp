@@ -5,7 +5,7 @@
 #include "decode.hpp"
 #include "device.hpp"
 #include "error.hpp"
-#include "fa/kernel/every_tile.hpp"
+#include "device/call/every_tile.hpp"
 #include "mla_arguments.hpp"
 #include "problems.hpp"
 

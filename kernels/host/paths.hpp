@@ -18,6 +18,6 @@
 
 namespace fa {
 
-#include "paths.inc"
+#include "generated/host/paths.inc"
 
 }  // namespace fa

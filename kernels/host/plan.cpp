@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "fa/arch/traits.hpp"
-#include "fa/kernel/every_tile.hpp"
-#include "fa/kernel/params.hpp"
+#include "device/arch/traits.hpp"
+#include "device/call/every_tile.hpp"
+#include "device/call/params.hpp"
 
 namespace fa {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "fa/arch/names.hpp"
+#include "device/arch/names.hpp"
 #include "paths.hpp"
 
 namespace fa {

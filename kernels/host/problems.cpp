@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "error.hpp"
-#include "fa/kernel/params.hpp"
+#include "device/call/params.hpp"
 #include "registry.hpp"
 
 namespace fa {

@@ -9,7 +9,7 @@
 
 namespace fa {
 
-#include "expected.inc"
+#include "generated/host/expected.inc"
 
 inline constexpr std::int64_t kMaxGridYZ = 65535;  // HIP's limit for the grid's second and third dimension
 

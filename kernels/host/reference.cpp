@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "fa/kernel/config.hpp"
+#include "device/call/config.hpp"
 
 namespace fa {
 

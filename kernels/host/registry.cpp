@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "fa/arch/names.hpp"
+#include "device/arch/names.hpp"
 
 // registry.inc comes from kernels/build/instances/bundle.py, and fatbin.S, which has these functions: the same
 // machine code on every platform.

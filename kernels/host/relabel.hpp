@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "bundle.hpp"
-#include "fa/arch/names.hpp"
+#include "device/arch/names.hpp"
 
 namespace fa {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "fa/arch/names.hpp"
+#include "device/arch/names.hpp"
 #include "registry.hpp"
 
 namespace fa {
@@ -26,7 +26,7 @@ std::string code_object_of(const std::string& arch);
 // A GPU in messages: "gfx942", or "gfx1031, which runs the code of gfx1030"; arch as the runtime reports it.
 std::string shown(const std::string& arch);
 
-// What the registry spells, as the tables of fa/arch name it.
+// What the registry spells, as the tables of archs name it.
 struct Tabled {
   Gfx arch;
   DType dtype;

@@ -27,7 +27,7 @@ STRUCTS = {
     "bwd_convert": "BwdParams", "fwd_masked": "MaskedParams", "mask_ranges": "MaskRangesParams",
     "bwd_dkdv_masked": "MaskedBwdParams", "bwd_dq_masked": "MaskedBwdParams", "mla": "FwdParams",
 }  # fmt: skip
-TILES = "kernel/tiles/{}_d{}.inc"
+TILES = "generated/device/tiles/{}/d{}.inc"
 TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq", "bwd_dkdv_masked", "bwd_dq_masked")
 ADDS = "atomic_fadd_f32"
 # In the table's order: op, head dims, and what an arch needs for it.
@@ -140,7 +140,7 @@ import runpy
 generate = runpy.run_path("/src/kernels/build/instances/generate.py")
 print(*(generate["source"](each) for each in generate["load_table"]() if each.name == "{name}"))
 """
-    flags = ["-x hip -std=c++17 -O3 -nogpuinc -nogpulib --offload-device-only -I/src/kernels/include"]
+    flags = ["-x hip -std=c++17 -O3 -nogpuinc -nogpulib --offload-device-only -I/src/kernels"]
     flags += [f"--offload-arch={arch}" for arch in archs]
     compiler = '"${FA_LLVM:-/usr/lib/llvm-22/bin}"/clang++'
     source = f"/out/{name}.hip"
@@ -212,7 +212,7 @@ CONFIG = "constexpr FwdConfig fwd_config(FA_TILE_OF) {\n"
 def with_config(changed, arch, config):
     """A toolchain in which head dim 128 of an arch has this FwdConfig, and a table of one instance of it."""
     chosen = f"  if (arch == Gfx::{arch} && head_dim == 128) return {config};\n"
-    toolchain = changed("kernel/tiles.hpp", CONFIG, CONFIG + chosen)
+    toolchain = changed("call/tiles.hpp", CONFIG, CONFIG + chosen)
     return toolchain, table_of(toolchain, ("fwd", "fp16", 128))
 
 
@@ -236,7 +236,7 @@ def test_a_kernel_that_misses_its_occupancy_is_refused(changed):
 def row_of(op, arch, loop="plain"):
     """The line of the generated table of tiles that today's compiler takes for fp16."""
     isa, featured = known_archs()[arch].isa.name, str(loop == "featured").lower()
-    lines = (CHECKOUT / "kernels/include/fa" / TILES.format(op, 64)).read_text().splitlines()
+    lines = (CHECKOUT / "kernels" / TILES.format(op, 64)).read_text().splitlines()
     begin = f"FA_TILE({isa}, fp16, 64, {featured}, "
     return next(line for line in reversed(lines) if line.startswith(begin))
 
@@ -293,7 +293,7 @@ def test_a_row_that_the_kernel_cannot_serve_says_why(changed, op, arch, old, new
 
 @pytest.mark.parametrize("op", ["fwd", "bwd_dkdv", "bwd_dq"])
 def test_columns_that_are_not_the_matrix_units_are_refused(changed, op):
-    toolchain = changed("arch/archs.inc", ".step_columns = 16", ".step_columns = 32")
+    toolchain = changed("generated/device/archs.inc", ".step_columns = 16", ".step_columns = 32")
     words = toolchain.fails(toolchain.build, "gfx1100", *table_of(toolchain, (op, "fp16", 64)))
     assert "tables/isas.toml has another number of columns" in words
 
@@ -307,7 +307,7 @@ def test_a_head_dim_that_is_no_whole_matrix_steps_is_refused(changed):
 
 
 def test_a_compile_error_names_instance_and_arch_and_shows_the_compilers_words(changed):
-    toolchain = changed("kernel/epilogue.hpp", "softmax.join_sums(", "softmax.join_sumz(")
+    toolchain = changed("forward/parts/epilogue.hpp", "softmax.join_sums(", "softmax.join_sumz(")
     table = table_of(toolchain, ("fwd", "fp16", 64), ("decode", "bf16", 128))
     words = toolchain.fails(toolchain.build, "gfx1100", *table)
     for name in ("fa_fwd_fp16_d64", "fa_decode_bf16_d128"):

@@ -21,7 +21,7 @@ ATTACKED = re.compile(
     r"fa_(fwd_fp16_d64|decode_bf16_d64|append_fp16|reference_bf16|combine_\w+|mask_ranges_fp16|bwd_(delta_fp16|dkdv_bf16_d64|dq_fp16_d64))$"
 )
 # Without the backward kernels, which wait by themselves where the compiler waits too little
-# (kernel/backward_dq_block.hpp, mma/mfma.hpp): a state more than they have to.
+# (backward/dq/block.hpp, mma/mfma.hpp): a state more than they have to.
 BY_THE_COMPILER = re.compile(r"fa_(fwd_fp16|decode_bf16)_d64$")
 ALL_BY_THE_COMPILER = re.compile(r"^(?!fa_bwd_(dkdv|dq|fused)).*_d64$")
 # In instructions; no dependency reaches this far.

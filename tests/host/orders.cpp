@@ -3,8 +3,8 @@
 #include <iostream>
 #include <string>
 
-#include "fa/arch/names.hpp"
-#include "fa/kernel/order.hpp"
+#include "device/arch/names.hpp"
+#include "device/call/order.hpp"
 #include "plan.hpp"
 
 int main() {

@@ -2,8 +2,8 @@
 #include <iostream>
 #include <string>
 
-#include "fa/arch/names.hpp"
-#include "fa/kernel/every_tile.hpp"
+#include "device/arch/names.hpp"
+#include "device/call/every_tile.hpp"
 #include "plan.hpp"
 
 int main() {

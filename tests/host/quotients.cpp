@@ -3,7 +3,7 @@
 #include <cmath>
 #include <iostream>
 
-#include "fa/kernel/order.hpp"
+#include "device/call/order.hpp"
 
 namespace {
 

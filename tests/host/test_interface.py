@@ -369,7 +369,7 @@ def test_what_cannot_be_planned(library, call, status, words):
 
 
 def test_the_limits_are_those_of_the_headers(library):
-    text = (CHECKOUT / "kernels/include/fa/kernel/params.hpp").read_text()
+    text = (CHECKOUT / "kernels/device/call/params.hpp").read_text()
     names = {
         "head_dim": "kMaxHeadDim", "wide_head_dim": "kMaxWideHeadDim",
         "uneven_head_dim": "kUnevenValueDim", "splits": "kMaxSplits",

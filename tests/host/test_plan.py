@@ -22,7 +22,7 @@ ROWS = {
 PLAN = (CHECKOUT / "kernels/host/plan.cpp").read_text()
 PLACES = int(re.search(r"int64_t kPlaces = (\d+);", PLAN)[1])
 MAX_SPLITS = re.compile(r"int64_t kMaxSplits = (\d+);")
-MOST = int(MAX_SPLITS.search((CHECKOUT / "kernels/include/fa/kernel/params.hpp").read_text())[1])
+MOST = int(MAX_SPLITS.search((CHECKOUT / "kernels/device/call/params.hpp").read_text())[1])
 
 
 @dataclass(frozen=True)

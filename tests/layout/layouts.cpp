@@ -2,15 +2,15 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "fa/arch/names.hpp"
-#include "fa/kernel/every_tile.hpp"
-#include "fa/kernel/params.hpp"
-#include "fa/kernel/sequence.hpp"
-#include "fa/mma/layout.hpp"
-#include "fa/tile/mask.hpp"
-#include "fa/tile/narrow_range.hpp"
-#include "fa/tile/philox.hpp"
-#include "fa/tile/swizzle.hpp"
+#include "device/arch/names.hpp"
+#include "device/call/every_tile.hpp"
+#include "device/call/params.hpp"
+#include "device/call/sequence.hpp"
+#include "device/mma/layout.hpp"
+#include "device/masks/mask.hpp"
+#include "device/scores/narrow_range.hpp"
+#include "device/scores/philox.hpp"
+#include "device/memory/swizzle.hpp"
 
 namespace {
 

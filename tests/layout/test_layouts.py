@@ -494,7 +494,7 @@ CPP_TYPES = {"Q": "const volatile void*", "q": "int64_t", "i": "int32_t", "I": "
 def asserted(layouts):
     """C++ that compiles only if structs and scalars have the sizes, offsets and types of ``layouts``."""
     yield "#include <cstddef>\n#include <type_traits>"
-    yield '#include "fa/kernel/backward_params.hpp"\nusing namespace fa;'
+    yield '#include "device/call/backward_params.hpp"\nusing namespace fa;'
     for each in layouts.values():
         yield f"static_assert(sizeof({each.name}) == {each.size});"
         for scalar in each.scalars:
@@ -509,7 +509,7 @@ def compiles(text, folder):
     source = folder / "params.cpp"
     source.write_text(text)
     command = [*ZIG, "c++", *TARGET, "-std=c++17"]
-    include = f"-I{CHECKOUT}/kernels/include"
+    include = f"-I{CHECKOUT}/kernels"
     flags = ["-Wno-invalid-offsetof", include, "-c", source, "-o", folder / "params.o"]
     return subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
 

@@ -34,15 +34,15 @@ from wheel_builder.base.calls import known_calls
 from wheel_builder.base.products import PACKAGED, device_names
 from wheel_builder.base.tiles import cpp_tiles, known_tiles
 
-ARCHS = Path("kernels/include/fa/arch/archs.inc")
-TILES = Path("kernels/include/fa/kernel/tiles")
+ARCHS = Path("kernels/generated/device/archs.inc")
+TILES = Path("kernels/generated/device/tiles")
 INSTANCES = Path("kernels/generated/archs.json")
-STRUCTS = Path("kernels/include/fa/kernel/structs.inc")
-C_CALLS = Path("kernels/host/fa_calls.h")
-TENSORS = Path("kernels/host/call_tensors.inc")
-PATHS = Path("kernels/host/paths.inc")
-BINDINGS = Path("kernels/bindings/calls.inc")
-EXPECTED = Path("kernels/host/expected.inc")
+STRUCTS = Path("kernels/generated/device/structs.inc")
+C_CALLS = Path("kernels/generated/host/fa_calls.h")
+TENSORS = Path("kernels/generated/host/call_tensors.inc")
+PATHS = Path("kernels/generated/host/paths.inc")
+BINDINGS = Path("kernels/generated/host/operators.inc")
+EXPECTED = Path("kernels/generated/host/expected.inc")
 PYTHON_EXPECTED = Path("kernels/python/flash_attn_rocm/values/expectations.py")
 PYTHON_PATHS = Path("kernels/python/flash_attn_rocm/values/paths.py")
 PYTHON_RATES = Path("kernels/python/flash_attn_rocm/values/rates.py")

@@ -282,7 +282,7 @@ def cpp_tiles(tiles: Tiles) -> Mapping[str, str]:
         found[f"all/{kernel}.inc"] = _cpp_rows(kernel, isas)
         for head_dim in sorted({row.head_dim for rows in isas.values() for row in rows}):
             own = {isa: [row for row in rows if row.head_dim == head_dim] for isa, rows in isas.items()}
-            found[f"{kernel}_d{head_dim}.inc"] = _cpp_rows(kernel, own)
+            found[f"{kernel}/d{head_dim}.inc"] = _cpp_rows(kernel, own)
     return found
 
 

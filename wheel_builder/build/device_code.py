@@ -19,8 +19,9 @@ from wheel_builder.base.store import Artifact, Store, key_of, sha256_tree
 
 SOURCES = (
     "kernels/build/instances",
+    "kernels/device",
     "kernels/generated/archs.json",
-    "kernels/include",
+    "kernels/generated/device",
     "kernels/tables/costs.json",
     "kernels/tables/table.toml",
     "wheel_builder/base/jobs.py",

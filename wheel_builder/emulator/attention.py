@@ -22,7 +22,7 @@ UNIT = 16  # bytes, of whose keys fa_mask_ranges_* find out whether all are seen
 STEP = 16  # keys; all tiles begin at a multiple of so many
 NO_KEY = 1 << 30
 LARGEST_OF_A_WAVE = 256  # head dim
-UNEVEN_VALUES = 128  # head dim of v and out in kernels whose q and k have another (kernel/params.hpp)
+UNEVEN_VALUES = 128  # head dim of v and out in kernels whose q and k have another (call/params.hpp)
 MASK_KINDS = ("bytes", "elements", "fp32")  # MaskKind of params.hpp
 # What hides a key, of a boolean mask and of biases of these dtypes.
 HIDES = {"bool": b"\0", "fp16": b"\0\xfc", "bf16": b"\x80\xff"}
@@ -199,7 +199,7 @@ def has_ranges(kind: str, strides: Sequence[int]) -> bool:
 
 
 def shown_keys(rows: Sequence[bytes], hides: bytes) -> bytes:
-    """What ``fa_mask_ranges_*`` leave for ``fa_fwd_masked_*`` (kernel/shown_keys.hpp) of a mask's ``rows``,
+    """What ``fa_mask_ranges_*`` leave for ``fa_fwd_masked_*`` (forward/parts/shown_keys.hpp) of a mask's ``rows``,
     those of one wave, whose elements hide a key where they are ``hides``."""
     size = len(hides)
     units = [[row[at : at + UNIT] for row in rows] for at in range(0, len(rows[0]), UNIT)]

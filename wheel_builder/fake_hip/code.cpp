@@ -18,7 +18,7 @@
 
 #include "decode.hpp"
 #include "elf.hpp"
-#include "fa/arch/names.hpp"
+#include "device/arch/names.hpp"
 #include "failure.hpp"
 
 namespace fake_hip {

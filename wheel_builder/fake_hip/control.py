@@ -38,7 +38,7 @@ HOLE = 1 << 20  # bytes; tensors of tests whose strides are not meant to be larg
 # in the result.
 BETWEEN = ("partial_out", "partial_lse", "delta")
 # So does a forward's out where a mask is boolean: before its rows it holds what the mask shows
-# (kernel/shown_keys.hpp).
+# (forward/parts/shown_keys.hpp).
 HOLDS_WHAT_IS_SHOWN = "out"
 # Kernels add to what the caller wrote, or write parts of it.
 ADDED_TO = ("dq_sums", "dscores")

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "code.hpp"
-#include "fa/arch/names.hpp"
-#include "fa/arch/traits.hpp"
+#include "device/arch/names.hpp"
+#include "device/arch/traits.hpp"
 #include "record.hpp"
 #include "setup.hpp"
 

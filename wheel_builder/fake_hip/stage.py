@@ -63,7 +63,10 @@ TARGETS = {
         elf_header="lib/libc/include/generic-musl/elf.h",
     ),
 }
-SOURCES = ("wheel_builder/fake_hip", "wheel_builder/emulator/core", "kernels/include/fa/arch")
+SOURCES = (
+    *("wheel_builder/fake_hip", "wheel_builder/emulator/core"),
+    *("kernels/device/arch", "kernels/generated/device/archs.inc"),
+)
 STAGE = "fake_hip"
 # From /usr/include only the HIP headers: the rest belongs to another C library than zig's.
 COMPILE = """
@@ -84,7 +87,7 @@ for file in /src/wheel_builder/fake_hip/*.cpp /src/wheel_builder/emulator/core/*
     echo "#include \\"$file\\""
 done > /tmp/all.cpp
 $python -m ziglang c++ -isystem /tmp/include -I/src/wheel_builder/fake_hip \\
-    -I/src/wheel_builder/emulator/core -I/src/kernels/include \\
+    -I/src/wheel_builder/emulator/core -I/src/kernels \\
     "$@" -o "/out/$library" /tmp/all.cpp
 """
 

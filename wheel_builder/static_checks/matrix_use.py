@@ -15,7 +15,7 @@ MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac|dot\d|dual_dot)")
 # with loads straight into LDS, with one of the three bf16 that such a number is the sum of.
 SPREADING, SPREADS = ("fa_bwd_dkdv_", "fa_bwd_fused_"), r"|v_mfma_f32_32x32x2_?f32"
 SPREADS_PARTS = r"|v_mfma_f32_32x32x8_bf16"
-STEP = 16  # kK of MFMA's Layout (kernels/include/fa/mma/layout.hpp)
+STEP = 16  # kK of MFMA's Layout (kernels/device/mma/layout.hpp)
 SHORT = {"fp16": "f16", "bf16": "bf16"}
 INSTANCE = re.compile(r"fa_[a-z0-9]+(?:_[a-z0-9]+)*_(?P<dtype>fp16|bf16)(?P<head_dim>_d\d+)?")
 
@@ -28,7 +28,7 @@ def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     dtype = _dtype_of_tiles(kernel.name)
     hardware = arch_named(arch)
     # RDNA2's two-term products have no bf16 form: kernels may turn bf16 into fp16 where that is exact
-    # (kernels/include/fa/tile/narrow.hpp).
+    # (kernels/device/scores/narrow.hpp).
     needed = dtype != "bf16" or hardware.isa.unit != "dot2"
     spreads = ""
     if kernel.name.startswith(SPREADING) and hardware.isa.unit == "mfma":

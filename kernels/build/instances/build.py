@@ -39,7 +39,7 @@ from toolchain import DEFAULT_LLVM, BuildError
 from wheel_builder.base.jobs import Task, run_all
 from wheel_builder.base.machine import usable_memory
 
-INCLUDE = Path(__file__).parents[2] / "include"
+KERNELS = Path(__file__).parents[2]
 # For Python, the sources and what the kernel keeps of files.
 RESERVED_MIB = 64
 SHOWN_LINES = 25
@@ -131,8 +131,8 @@ def precompile_command(llvm: Path, arch: str, src: Path, out: Path) -> list[str]
 
 
 def _compiler(llvm: Path, arch: str, src: Path) -> list[str]:
-    maps = [f"-ffile-prefix-map={src.parent}=.", f"-ffile-prefix-map={INCLUDE}=include"]
-    return [str(llvm / "clang++"), *COMPILE, f"--offload-arch={arch}", f"-I{INCLUDE}", *maps]
+    maps = [f"-ffile-prefix-map={src.parent}=.", f"-ffile-prefix-map={KERNELS}=kernels"]
+    return [str(llvm / "clang++"), *COMPILE, f"--offload-arch={arch}", f"-I{KERNELS}", *maps]
 
 
 def _included(precompiled: Path | None) -> list[str]:
@@ -232,7 +232,7 @@ def _precompile(
     shared = [header for header, kernels in users.items() if kernels >= KERNELS_OF_A_HEADER]
 
     def work(header: str) -> Path | None:
-        src = scratch / header.replace(".hpp", ".hip")
+        src = scratch / Path(header).with_suffix(".hip").name
         src.write_text(include(header), encoding="utf-8")
         out = src.with_suffix(".pch")
         done = _run(precompile_command(llvm, arch, src, out))

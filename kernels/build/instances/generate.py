@@ -21,7 +21,7 @@ DTYPES = ("fp16", "bf16")  # enumerators of DType: the sources name them, so oth
 
 
 class Op(NamedTuple):
-    """The header of an operation's kernels and the macro in it that defines one.
+    """The header of an operation's kernels, below device, and the macro in it that defines one.
 
     ``shared`` is the header that is compiled once for all kernels that name it; it has most of what theirs
     includes.  Kernels that are not ``per_head_dim`` take the head dim at run time: one instance per dtype.
@@ -33,28 +33,29 @@ class Op(NamedTuple):
     per_head_dim: bool = True
 
 
-FORWARD, BACKWARD, DQ = "forward.hpp", "backward_separate.hpp", "backward_dq_kernels.hpp"
+FORWARD = "forward/forward.hpp"
+BACKWARD, DQ = "backward/separate.hpp", "backward/dq_kernels.hpp"
 OPS = {
     "fwd": Op(FORWARD, "FA_FORWARD", FORWARD),
-    "fwd_tall": Op("tall.hpp", "FA_FORWARD_TALL", FORWARD),
-    "fwd_uneven": Op("uneven.hpp", "FA_FORWARD_UNEVEN", FORWARD),
-    "fwd_wide": Op("wide.hpp", "FA_FORWARD_WIDE", FORWARD),
-    "fwd_masked": Op("masked.hpp", "FA_MASKED", FORWARD),
-    "mask_ranges": Op("mask_ranges.hpp", "FA_MASK_RANGES", FORWARD, per_head_dim=False),
-    "append": Op("append.hpp", "FA_APPEND", FORWARD, per_head_dim=False),
-    "reference": Op("reference.hpp", "FA_REFERENCE", FORWARD, per_head_dim=False),
+    "fwd_tall": Op("forward/tall.hpp", "FA_FORWARD_TALL", FORWARD),
+    "fwd_uneven": Op("forward/uneven.hpp", "FA_FORWARD_UNEVEN", FORWARD),
+    "fwd_wide": Op("forward/wide.hpp", "FA_FORWARD_WIDE", FORWARD),
+    "fwd_masked": Op("forward/masked.hpp", "FA_MASKED", FORWARD),
+    "mask_ranges": Op("forward/mask_ranges.hpp", "FA_MASK_RANGES", FORWARD, per_head_dim=False),
+    "append": Op("cache/append.hpp", "FA_APPEND", FORWARD, per_head_dim=False),
+    "reference": Op("forward/reference.hpp", "FA_REFERENCE", FORWARD, per_head_dim=False),
     "decode": Op(FORWARD, "FA_DECODE", FORWARD),
-    "mla": Op("mla.hpp", "FA_MLA", FORWARD),
-    "combine": Op("combine.hpp", "FA_COMBINE", FORWARD, per_head_dim=False),
-    "bwd_delta": Op("delta.hpp", "FA_DELTA", BACKWARD, per_head_dim=False),
+    "mla": Op("cache/mla.hpp", "FA_MLA", FORWARD),
+    "combine": Op("cache/combine.hpp", "FA_COMBINE", FORWARD, per_head_dim=False),
+    "bwd_delta": Op("backward/delta.hpp", "FA_DELTA", BACKWARD, per_head_dim=False),
     "bwd_dkdv": Op(BACKWARD, "FA_DKDV", BACKWARD),
     "bwd_dq": Op(DQ, "FA_DQ", DQ),
-    "bwd_dkdv_uneven": Op("backward_dkdv_uneven.hpp", "FA_DKDV_UNEVEN", BACKWARD),
+    "bwd_dkdv_uneven": Op("backward/dkdv_uneven.hpp", "FA_DKDV_UNEVEN", BACKWARD),
     "bwd_dq_uneven": Op(DQ, "FA_DQ_UNEVEN", DQ),
     "bwd_dkdv_masked": Op(BACKWARD, "FA_DKDV_MASKED", BACKWARD),
     "bwd_dq_masked": Op(DQ, "FA_DQ_MASKED", DQ),
-    "bwd_fused": Op("backward_fused.hpp", "FA_FUSED", BACKWARD),
-    "bwd_convert": Op("backward_convert.hpp", "FA_CONVERT", BACKWARD, per_head_dim=False),
+    "bwd_fused": Op("backward/fused.hpp", "FA_FUSED", BACKWARD),
+    "bwd_convert": Op("backward/convert.hpp", "FA_CONVERT", BACKWARD, per_head_dim=False),
 }
 
 
@@ -163,13 +164,13 @@ def _tiles(instance: Instance) -> str:
     """The lines that include the rows of the table of tiles for its head dim, and no others."""
     if not OPS[instance.op].per_head_dim:
         return ""
-    rows = f"fa/kernel/tiles/{instance.op}_d{instance.head_dim}.inc"
-    return f'#define FA_TILES_{instance.op} "{rows}"\n{include("tiles.hpp")}'
+    rows = f"generated/device/tiles/{instance.op}/d{instance.head_dim}.inc"
+    return f'#define FA_TILES_{instance.op} "{rows}"\n{include("call/tiles.hpp")}'
 
 
 def include(header: str) -> str:
     """The line that includes a header of kernels."""
-    return f'#include "fa/kernel/{header}"\n'
+    return f'#include "device/{header}"\n'
 
 
 def write_sources(instances: Iterable[Instance], out_dir: Path) -> tuple[Path, ...]:

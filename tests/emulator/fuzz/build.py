@@ -3,7 +3,8 @@
 from wheel_builder.base.store import sha256_tree
 from wheel_builder.images.docker import Mount, caller, run_in
 
-CORE, FUZZ, INCLUDE = "wheel_builder/emulator/core", "tests/emulator/fuzz", "kernels/include"
+CORE, FUZZ = "wheel_builder/emulator/core", "tests/emulator/fuzz"
+ARCH, TABLE = "kernels/device/arch", "kernels/generated/device/archs.inc"
 # The kernel of the inputs has none of their instructions: left_out.cpp stands in for them.
 LEFT_OUT = ("capi", "matrix", "packed", "valu_double", "valu_float", "valu_half")
 # Arithmetic on registers, whose numbers the trusted disassembly gives: no input gets it out of bounds.
@@ -13,7 +14,7 @@ UNCHECKED = "null,object-size,vptr,function"
 FLAGS = (
     *("-std=c++17", "-march=haswell", "-pthread"),
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing"),
-    *(f"-I/src/{folder}" for folder in (CORE, FUZZ, INCLUDE)),
+    *(f"-I/src/{folder}" for folder in (CORE, FUZZ, "kernels")),
 )
 CHECKS = (
     *("-O1", "-gline-tables-only", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"),
@@ -42,7 +43,7 @@ def sources(checkout):
 def build(builder, llvm, checkout, store):
     """A stored folder with ``fuzz``."""
     headers = [file for folder in (CORE, FUZZ) for file in (checkout / folder).glob("*.hpp")]
-    headers += (checkout / INCLUDE / "fa/arch").iterdir()
+    headers += (*(checkout / ARCH).iterdir(), checkout / TABLE)
     inputs = {
         "image": builder.facts["image_id"],
         "flags": [*FLAGS, *CHECKS, *PLAIN, COMPILE],
@@ -58,7 +59,7 @@ def build(builder, llvm, checkout, store):
 
 def compile_in(builder, llvm, checkout, out, *, instead=None):
     """Compile the target into ``out``; the file ``instead`` stands in for the one of its name."""
-    mounts = [Mount(checkout / folder, f"/src/{folder}") for folder in (CORE, FUZZ, INCLUDE)]
+    mounts = [Mount(checkout / folder, f"/src/{folder}") for folder in (CORE, FUZZ, ARCH, TABLE)]
     mounts.append(Mount(out, "/out", writable=True))
     names = {file.stem: f"/src/{file.relative_to(checkout)}" for file in sources(checkout)}
     if instead:

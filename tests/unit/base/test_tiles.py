@@ -97,7 +97,7 @@ def test_a_row_can_be_for_one_register_file():
     tiles = parse_tiles(one(", vgprs = 1024"), ISAS)
     first = tiles.rows["fwd"]["rdna3"][0]
     assert (first.vgprs, first.waves) == (1024, 4)
-    text = cpp_tiles(tiles)["fwd_d64.inc"]
+    text = cpp_tiles(tiles)["fwd/d64.inc"]
     assert "FA_TILE(rdna3, bf16, 64, true, 1024, .waves = 4, .keys = 32," in text
 
 
@@ -133,8 +133,8 @@ def test_cpp_gets_a_row_for_each_dtype_and_loop_with_what_differs_from_the_defau
     text = FIXED + one(', before_clang = 22, value_lanes = 2, switches = ["half_stores"]')
     files = {name: text.splitlines() for name, text in cpp_tiles(parse_tiles(text, ISAS)).items()}
     sets = ".waves = 4, .keys = 32, .waves_per_simd = 2, .schedule = Schedule::pipelined, .value_lanes = 2"
-    assert list(files) == ["workgroups.inc", "all/fwd.inc", "fwd_d64.inc"]
-    rows = files["fwd_d64.inc"]
+    assert list(files) == ["workgroups.inc", "all/fwd.inc", "fwd/d64.inc"]
+    rows = files["fwd/d64.inc"]
     assert files["all/fwd.inc"] == rows
     assert rows[rows.index("#ifdef FA_SEES_rdna3") :] == [
         "#ifdef FA_SEES_rdna3",
@@ -153,7 +153,7 @@ def test_cpp_gets_each_head_dim_in_a_file_of_its_own_and_all_in_one():
     counts = {
         name: (text.count(" 64, "), text.count(" 96, ")) for name, text in files.items() if "fwd" in name
     }
-    assert counts == {"all/fwd.inc": (4, 4), "fwd_d64.inc": (4, 0), "fwd_d96.inc": (0, 4)}
+    assert counts == {"all/fwd.inc": (4, 4), "fwd/d64.inc": (4, 0), "fwd/d96.inc": (0, 4)}
 
 
 def test_cpp_gets_what_kernels_without_rows_need():

@@ -60,7 +60,7 @@ class FakeEngine:
 def checkout(tmp_path):
     root = tmp_path / "checkout"
     for name in (
-        "kernels/include/a.hpp",
+        "kernels/device/a.hpp",
         "kernels/build/instances/build.py",
         "shim/flash_attn/__init__.py",
         "tests/wheel/test_a.py",
@@ -156,7 +156,7 @@ def test_a_cache_is_mounted_and_told_which_compiler_it_is(checkout, tmp_path):
 def test_a_changed_kernel_is_compiled_again(checkout, tmp_path):
     engine, store = FakeEngine(compiled), Store(tmp_path / "build")
     compile_gfx908(checkout, store, engine)
-    (checkout / "kernels/include/a.hpp").write_text("changed")
+    (checkout / "kernels/device/a.hpp").write_text("changed")
     assert not compile_gfx908(checkout, store, engine).reused
 
 

@@ -26,7 +26,7 @@ FACTS = {
     "os": "Debian GNU/Linux", "packages": {"clang-22": "1:22.1.8-3"}, "python_packages": {"ziglang": "0.17.0"},
 }  # fmt: skip
 IMAGE = Artifact(None, {"key": "k", "facts": FACTS}, reused=True)
-# Files of tiles by a macro too (kernel/every_tile.hpp).
+# Files of tiles by a macro too (call/every_tile.hpp).
 INCLUDE = re.compile(r'^#(?:include|define FA_TILES_\w+) "(.+)"$', re.MULTILINE)
 
 
@@ -74,7 +74,7 @@ def append(file, text="\n# changed\n"):
     [
         "README.md", "kernels/README.md", "matrix.yaml", "wheel_builder/index/finder/finder.css",
         "wheel_builder/index/serve.py", "wheel_builder/build/wheel.py", "wheel_builder/requirements.txt",
-        "kernels/include/fa/kernel/forward.hpp", "kernels/host/__pycache__/a.pyc", "kernels/tables/gpus.toml",
+        "kernels/device/forward/forward.hpp", "kernels/host/__pycache__/a.pyc", "kernels/tables/gpus.toml",
     ],
 )  # fmt: skip
 def test_what_is_not_in_a_wheel_does_not_build_it_again(checkout, name):
@@ -88,7 +88,7 @@ def test_what_is_not_in_a_wheel_does_not_build_it_again(checkout, name):
     "name",
     [
         "LICENSE", "kernels/build/hatch_build.py", "kernels/build/zig_flags.txt", "kernels/host/fwd.cpp",
-        "kernels/host/new.cpp", "kernels/bindings/torch_ops.cpp", "kernels/include/fa/arch/gfx.hpp",
+        "kernels/host/new.cpp", "kernels/bindings/torch_ops.cpp", "kernels/device/arch/gfx.hpp",
         "kernels/python/flash_attn_rocm/__init__.py", "kernels/python/README.md",
         "kernels/tables/table.toml", "kernels/build/instances/bundle.py", "wheel_builder/build/repair.py",
         "wheel_builder/files/foreign.py", "wheel_builder/base/process.py", "kernels/python/flash_attn_rocm/suite/corpus.json",
@@ -205,15 +205,19 @@ def test_repair_runs_where_nothing_else_is(checkout, tmp_path):
 
 
 def included_headers(checkout):
-    """The headers below kernels/include that the host library's sources include, and those include."""
-    include = checkout / "kernels/include"
-    host = [*(checkout / "kernels/host").iterdir(), *(checkout / "kernels/bindings").iterdir()]
+    """The headers of device code and the generated files that the host library includes, and those include."""
+    kernels = checkout / "kernels"
+    host = [*(kernels / "host").rglob("*"), *(kernels / "bindings").rglob("*")]
     todo, seen = [file for file in host if file.is_file()], set()
     while todo:
-        found = {include / name for name in INCLUDE.findall(todo.pop().read_text(encoding="utf-8"))}
+        found = {kernels / name for name in INCLUDE.findall(todo.pop().read_text(encoding="utf-8"))}
         todo += (new := {file for file in found if file.is_file()} - seen)
         seen |= new
-    return {str(file.relative_to(checkout)) for file in seen}
+    return headers_in(str(file.relative_to(checkout)) for file in seen)
+
+
+def headers_in(names):
+    return {name for name in names if name.startswith(("kernels/device/", "kernels/generated/"))}
 
 
 def files_of_bundle(checkout, tmp_path):
@@ -256,18 +260,17 @@ def files_below(names):
 
 def test_the_list_has_the_headers_and_scripts_that_are_read(checkout, tmp_path):
     opened, sources = files_of_bundle(checkout, tmp_path), read_inputs(CHECKOUT).sources
-    for folder in ("kernels/build/instances/", "kernels/generated/archs.json", "kernels/tables/"):
+    for folder in ("kernels/build/instances/", "kernels/tables/"):
         assert below(sources, folder) == below(opened, folder)
-    headers = included_headers(CHECKOUT) | below(opened, "kernels/include/")
-    assert files_below(below(sources, "kernels/include/")) == headers
+    assert files_below(headers_in(sources)) == included_headers(CHECKOUT) | headers_in(opened)
 
 
 def test_a_header_that_the_list_lacks_would_be_seen(tmp_path):
-    for name in ("host", "bindings", "include"):
+    for name in ("host", "bindings", "device", "generated"):
         shutil.copytree(CHECKOUT / "kernels" / name, tmp_path / "kernels" / name)
-    append(tmp_path / "kernels/host/error.hpp", '\n#include "fa/tile/mask.hpp"\n')
+    append(tmp_path / "kernels/host/error.hpp", '\n#include "device/masks/mask.hpp"\n')
     more = included_headers(tmp_path) - set(read_inputs(CHECKOUT).sources)
-    assert "kernels/include/fa/tile/mask.hpp" in more
+    assert "kernels/device/masks/mask.hpp" in more
 
 
 def test_the_list_names_each_path_once_and_in_the_checkout():

@@ -191,16 +191,16 @@ def test_one_translation_unit_per_instance(generate, tmp_path):
     assert sorted(p.name for p in paths) == sorted(f"{i.name}.hip" for i in generate.load_table())
     text = (tmp_path / "new/fa_fwd_bf16_d128.hip").read_text()
     assert text == (
-        '#include "fa/kernel/forward.hpp"\n#define FA_TILES_fwd "fa/kernel/tiles/fwd_d128.inc"\n'
-        '#include "fa/kernel/tiles.hpp"\n\nFA_FORWARD(fa_fwd_bf16_d128, fa::DType::bf16, 128)\n'
+        '#include "device/forward/forward.hpp"\n#define FA_TILES_fwd "generated/device/tiles/fwd/d128.inc"\n'
+        '#include "device/call/tiles.hpp"\n\nFA_FORWARD(fa_fwd_bf16_d128, fa::DType::bf16, 128)\n'
     )
     text = (tmp_path / "new/fa_decode_bf16_d128.hip").read_text()
     assert text.endswith(
-        '"fa/kernel/tiles/decode_d128.inc"\n#include "fa/kernel/tiles.hpp"\n\n'
+        '"generated/device/tiles/decode/d128.inc"\n#include "device/call/tiles.hpp"\n\n'
         "FA_DECODE(fa_decode_bf16_d128, fa::DType::bf16, 128)\n"
     )
     text = (tmp_path / "new/fa_combine_bf16.hip").read_text()
-    assert text == '#include "fa/kernel/combine.hpp"\n\nFA_COMBINE(fa_combine_bf16, fa::DType::bf16)\n'
+    assert text == '#include "device/cache/combine.hpp"\n\nFA_COMBINE(fa_combine_bf16, fa::DType::bf16)\n'
 
 
 def test_the_registry_has_a_row_per_instance_with_the_archs_of_the_build(generate):

@@ -11,10 +11,10 @@ from kernels.build.instances.generate import OPS, include, load_table, source
 from wheel_builder.base.archs import CHECKOUT, known_archs
 from wheel_builder.base.tiles import TILES, cpp_tiles, known_tiles, parse_tiles
 
-INCLUDE, FOLDER = CHECKOUT / "kernels/include", "fa/kernel/tiles"
+INCLUDE, FOLDER = CHECKOUT / "kernels", "generated/device/tiles"
 INSTANCES = load_table()
-QUOTED = re.compile(r'^#include "(fa/[^"]+)"', re.MULTILINE)
-DEFINED = re.compile(r'^#define FA_TILES_\w+ "(fa/[^"]+)"', re.MULTILINE)
+QUOTED = re.compile(r'^#include "((?:device|generated)/[^"]+)"', re.MULTILINE)
+DEFINED = re.compile(r'^#define FA_TILES_\w+ "((?:device|generated)/[^"]+)"', re.MULTILINE)
 
 
 def included(text):
@@ -36,7 +36,7 @@ def rows_in(text):
 
 @pytest.mark.parametrize("instance", INSTANCES, ids=lambda instance: instance.name)
 def test_a_kernel_includes_the_rows_of_its_op_and_head_dim_only(instance):
-    own = {f"{instance.op}_d{instance.head_dim}.inc"} if OPS[instance.op].per_head_dim else set()
+    own = {f"{instance.op}/d{instance.head_dim}.inc"} if OPS[instance.op].per_head_dim else set()
     assert rows_in(source(instance)) == own
 
 
@@ -65,5 +65,5 @@ def test_a_changed_row_compiles_two_kernels_again(kernel, head_dim, names):
     now = cpp_tiles(parse_tiles(changed, {arch.isa.name for arch in known_archs().values()}))
     before = cpp_tiles(known_tiles())
     differ = {name for name in before if now[name] != before[name]}
-    assert differ == {f"{kernel}_d{head_dim}.inc", f"all/{kernel}.inc"}
+    assert differ == {f"{kernel}/d{head_dim}.inc", f"all/{kernel}.inc"}
     assert [each.name for each in INSTANCES if rows_in(source(each)) & differ] == names

@@ -5,7 +5,7 @@
 
 #include "decode.hpp"
 #include "elf.hpp"
-#include "fa/arch/names.hpp"
+#include "device/arch/names.hpp"
 #include "launch.hpp"
 
 using namespace emu;

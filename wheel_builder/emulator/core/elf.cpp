@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "fa/arch/names.hpp"
+#include "device/arch/names.hpp"
 #include "metadata.hpp"
 
 namespace emu {

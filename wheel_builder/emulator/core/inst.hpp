@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "fa/arch/traits.hpp"
+#include "device/arch/traits.hpp"
 #include "types.hpp"
 
 namespace emu {

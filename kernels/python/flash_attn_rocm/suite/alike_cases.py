@@ -24,7 +24,7 @@ from flash_attn_rocm.suite.rule import allowed_of_rounded_weights, largest_bias,
 OWN, DOUT = 64.0, 128.0  # in elements of their own; dout's are divided by the head dim
 SIZE = 4.0  # about, of keys
 MOST = 30.0  # scores without softcap, which are smaller than it otherwise
-NEAR = 0.25  # of softcap: its tangent is that of two formulas (tile/bias.hpp)
+NEAR = 0.25  # of softcap: its tangent is that of two formulas (masks/bias.hpp)
 SPREAD = 3.0  # of the scores that are not alike
 SLOPE = 0.05  # so small that sums of different probabilities are exact
 CLASSES = 1 << 48  # numbers by which terms are told apart, whose sums do not overflow

@@ -63,7 +63,7 @@ ALIKE_CALLS = {
 COLUMNS = 3  # ways to lay their columns out: in one of them each is one of queries, and in one of keys
 UNGROUPED = (4, 4)  # their heads, or HEADS[-1]
 MULTIPLES = ("dq", "dk")  # whose sums are multiplied by 1 in some of them
-# 1 / kCutGain (kernels/include/fa/mma/unit.hpp), so rounded that the two multiply to 1 in fp32.
+# 1 / kCutGain (kernels/device/mma/unit.hpp), so rounded that the two multiply to 1 in fp32.
 MADE_UP_FOR = {"fp16": 1 / 1.00035, "bf16": 1 / 1.00282}
 VALUES = (*MAGNITUDES, "rising", "falling", "one-hot", OUTLIERS)
 SUBNORMAL = 2.0**-149  # between two fp32 numbers near 0

@@ -1,0 +1,77 @@
+// The names of archs, of the GPUs that run their machine code, and of element types.  Host only: the standard
+// library's strings would take a tenth of the time in which a kernel compiles.
+#pragma once
+
+#include <string_view>
+
+#include "device/arch/dtype.hpp"
+#include "device/arch/gfx.hpp"
+
+namespace fa {
+
+constexpr std::string_view name(Gfx arch) {
+  switch (arch) {
+#define FA_NAME(arch, name) \
+  case Gfx::arch: return name;
+#include "generated/device/archs.inc"
+#undef FA_NAME
+  }
+  return {};
+}
+
+// The arch of a HIP `gcnArchName`, without the target features ("gfx942" of "gfx942:sramecc+:xnack-"); our
+// code objects do not depend on them.
+constexpr std::string_view without_features(std::string_view gcn_arch_name) {
+  return gcn_arch_name.substr(0, gcn_arch_name.find(':'));
+}
+
+struct Gpu {
+  std::string_view name;
+  Gfx code_object;    // whose machine code it runs
+  int elf_machine;    // EF_AMDGPU_MACH: the low byte of e_flags in the ELF header of its code objects
+  int compute_units;  // of the largest such GPU
+};
+
+inline constexpr Gpu kAllGpus[] = {
+#define FA_GPU(gpu, arch, elf_machine, compute_units) {gpu, Gfx::arch, elf_machine, compute_units},
+#include "generated/device/archs.inc"
+#undef FA_GPU
+};
+
+// The GPU of a HIP `gcnArchName`; null when there are no kernels for it.
+constexpr const Gpu* find_gpu(std::string_view gcn_arch_name) {
+  const std::string_view wanted = without_features(gcn_arch_name);
+  for (const Gpu& known : kAllGpus) {
+    if (wanted == known.name) return &known;
+  }
+  return nullptr;
+}
+
+// Reads a HIP `gcnArchName`: the arch whose machine code that GPU runs.  False, and `*arch` untouched, when
+// there are no kernels for it.
+constexpr bool parse_gfx(std::string_view gcn_arch_name, Gfx* arch) {
+  const Gpu* gpu = find_gpu(gcn_arch_name);
+  if (gpu == nullptr) return false;
+  *arch = gpu->code_object;
+  return true;
+}
+
+constexpr std::string_view name(DType dtype) {
+  switch (dtype) {
+    case DType::fp16: return "fp16";
+    case DType::bf16: return "bf16";
+  }
+  return {};
+}
+
+constexpr bool parse_dtype(std::string_view text, DType* dtype) {
+  for (const DType known : kAllDTypes) {
+    if (text == name(known)) {
+      *dtype = known;
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace fa

@@ -1,0 +1,102 @@
+// The kernels of the gradients of Q: see dq/loop.hpp.
+#pragma once
+
+#include "device/backward/dq/loop.hpp"
+
+namespace fa {
+
+template <class B>
+FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes lds) {
+  using Unit = typename B::Unit;
+  const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
+  // The last blocks begin first: they see the most keys where the window's right side is limited.
+  const int x = __builtin_amdgcn_workgroup_id_x();
+  const int blocks = blocks_of_rows(params.seqlen_q, B::kTile.block_m);
+  const int first_row = (params.window_right < 0 ? x : blocks - 1 - x) * B::kTile.block_m;
+  if (first_row >= found.seqlen_q) return;
+  const B block(arguments, params, found, lds);
+  const int wave_row = first_row + block.wave * Unit::kN;
+  const typename B::Tiles tiles = block.tiles_of(first_row, wave_row);
+  typename B::Sums sums = {};
+#pragma unroll
+  for (int step = 0; step < B::kSumSteps; ++step) Unit::settle(sums[step]);
+  if (tiles.begin < tiles.end) {
+    const auto loaded = [&]() -> const BwdParams& {
+      return B::kConfig.short_prologue ? params : loaded_here(arguments);
+    };
+    const BwdParams& own = loaded();
+    const auto q =
+        block.template load_own<typename B::Q>(loaded(), own.q, own.scale, wave_row, block.own_area());
+    const auto dout = block.template load_own<typename B::Dout>(loaded(), own.dout, 1, wave_row,
+                                                                block.own_area() + B::Q::kLdsBytes);
+    if constexpr (B::kDirect) {
+      add_keys_direct(block, loaded(), wave_row, tiles, q, dout, sums);
+    } else if constexpr (B::kRowMajor) {
+      add_keys_row_major(block, loaded(), wave_row, tiles, q, dout, sums);
+    } else if constexpr (B::kConfig.early_rows) {
+      const typename B::Numbers numbers = block.load_numbers(loaded(), wave_row);
+      add_keys_early(block, wave_row, tiles, q, dout, numbers, sums);
+    } else {
+      add_keys(block, params, wave_row, tiles, q, dout, sums);
+    }
+  }
+  store(block, wave_row, sums);
+}
+
+template <class B>
+FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
+  if constexpr (B::kConfig.short_prologue) {
+    run_dq<B>(loaded_at_once(arguments), arguments, lds);
+  } else {
+    run_dq<B>(loaded_here(arguments), arguments, lds);
+  }
+}
+
+// Defines the kernel `name`.
+#define FA_DQ(name, dtype, head_dim)                                                                        \
+  extern "C" __attribute__((global))                                                                        \
+  __attribute__((amdgpu_flat_work_group_size(fa::dq_tile(fa::kCurrentGfx, dtype, head_dim).threads,         \
+                                             fa::dq_tile(fa::kCurrentGfx, dtype, head_dim).threads)))       \
+  __attribute__((amdgpu_waves_per_eu(fa::dq_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void \
+  name(const fa::BwdParams) {                                                                               \
+    const fa::BwdArguments arguments = fa::backward_arguments();                                            \
+    using Plain = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false>;                                     \
+    using Featured = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, true>;                                   \
+    __attribute__((                                                                                         \
+        shared,                                                                                             \
+        aligned(Plain::kLdsAlignment))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
+    if (fa::is_featured<Plain::kConfig.short_prologue>(arguments)) {                                        \
+      fa::run_dq<Featured>(arguments, (fa::LdsBytes)lds);                                                   \
+      asm volatile("; keeps the ends of the two apart, which must not share registers");                    \
+    } else {                                                                                                \
+      fa::run_dq<Plain>(arguments, (fa::LdsBytes)lds);                                                      \
+    }                                                                                                       \
+  }
+
+// The same where v and dout have another head dim, without features.
+#define FA_DQ_UNEVEN(name, dtype, head_dim)                                                                  \
+  extern "C" __attribute__((global))                                                                         \
+  __attribute__((amdgpu_flat_work_group_size(fa::dq_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads,   \
+                                             fa::dq_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads))) \
+  __attribute__((                                                                                            \
+      amdgpu_waves_per_eu(fa::dq_uneven_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void      \
+  name(const fa::BwdParams) {                                                                                \
+    using B = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false, fa::kUnevenValueDim>;                     \
+    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                                      \
+    fa::run_dq<B>(fa::backward_arguments(), (fa::LdsBytes)lds);                                              \
+  }
+
+// The same with a mask or a bias: the plain loop, and one step more before P is recomputed.
+#define FA_DQ_MASKED(name, dtype, head_dim)                                                                  \
+  extern "C" __attribute__((global))                                                                         \
+  __attribute__((amdgpu_flat_work_group_size(fa::dq_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads,   \
+                                             fa::dq_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads))) \
+  __attribute__((                                                                                            \
+      amdgpu_waves_per_eu(fa::dq_masked_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void      \
+  name(const fa::MaskedBwdParams) {                                                                          \
+    using Masked = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false, head_dim, true>;                     \
+    __attribute__((shared, aligned(Masked::kLdsAlignment))) static char lds[Masked::kLdsBytes];              \
+    fa::run_dq<Masked>(fa::backward_arguments(), (fa::LdsBytes)lds);                                         \
+  }
+
+}  // namespace fa

@@ -1,0 +1,167 @@
+// All gradients in one pass: those of dkdv/loop.hpp, and dQ from the same dS.  That spares two of seven
+// products, but workgroups add what their keys give to a query with atomics, in no fixed order.
+//
+//   dQ += dS * K     a tile later, by waves with a part of K^T in registers
+//
+// dS passes through LDS in 16 bits, transposed.  Sums are fp32, in an order that suits the atomics: a
+// result's registers one after the other, so that each instruction adds to consecutive addresses.  Rows and
+// sequences are filled up to whole tiles, so nothing is masked.  convert.hpp makes dq of them.
+#pragma once
+
+#include "device/arch/current.hpp"
+#include "device/backward/dkdv/column_blocks.hpp"
+#include "device/backward/dkdv/staggered.hpp"
+
+namespace fa {
+
+// Adds what one head of q gives to the sums of a wave's keys, and what the keys give to that head's dQ.
+template <class B>
+FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename B::Tiles& tiles,
+                              const typename B::Own& own, const DqPart<B>& dq, typename B::Sums& sums) {
+  using Unit = typename B::Unit;
+  using Stage = typename B::Stage;
+  constexpr int kAtOnce = B::kConfig.steps_at_once;
+  constexpr int kAhead = B::kConfig.prefetch;
+  const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
+  const KeyMaskOf<B> given(block, head_q);
+  Stage stage;
+  const typename B::Source source = block.source(head_q);
+  const HeadRows rows = Stage::tensor_of_wave(block.thread) == 0 ? source.q : source.dout;
+  constexpr bool kFixed = Stage::kFixed && !B::kFeatured;
+  typename Stage::Place place;
+  if constexpr (kFixed) place = Stage::place(block.lds, static_cast<uint32_t>(rows.row_bytes), block.thread);
+  float* const dq_sums = dq.sums_of(block, head_q);
+  float number = 0;
+  const auto load = [&](int first) {
+    if constexpr (kFixed) {
+      stage.load_at(place, typename B::View(rows, first), block.thread);
+    } else {
+      stage.load([&](int) { return typename B::View(rows, first); }, block.mover());
+    }
+    number = block.load_number(source, first, number);
+  };
+  const auto store_rows = [&](int set) {
+    if constexpr (kFixed) {
+      stage.store_rows_at(place, block.thread);
+    } else {
+      stage.store_rows(block.lds, block.mover());
+    }
+    block.store_number(number, set);
+  };
+  load(tiles.begin);
+  workgroup_barrier();  // LDS is free
+  store_rows(block.set);
+  for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {
+    const Flag seen = tiles.seen_flag(first), masked = tiles.masked_flag(first);
+    workgroup_barrier();  // rows and the last tile's dS are there, and all waves are done with its transposes
+    if constexpr (kFixed) {
+      stage.store_transposed_at(place, block.thread);
+    } else {
+      stage.store_transposed(block.lds, block.mover());
+    }
+    typename B::Result result;
+    typename B::P packed;
+    uint32_t bits = 0;
+    if (seen) {
+      bits = kept_bits(block, head_q, first, wave_key);
+      begin(block, result);
+      multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(
+          result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
+    }
+    if (of_weights && seen) packed = weights(block, result, head_q, first, wave_key, masked, bits, given);
+    if (of_dq && first > tiles.begin) dq.add(block, dq_sums, first - B::kQueries, Nothing());
+    load(first + B::kQueries);
+    workgroup_barrier();  // P and transposes are there, and all waves are done with rows and the last dS
+    if (!of_weights) {
+      // Or the others would wait for them at the next barrier.
+      if constexpr (DqPart<B>::kAllHaveParts) __builtin_amdgcn_s_setprio(1);
+      if (seen) {
+        packed = gradients(block, result, head_q, first, wave_key, masked);
+      } else {
+        packed = {};
+      }
+      drop_missing_keys(block, wave_key, packed);
+      B::Scores::write(block.scores(), block.pair, block.lane, packed);
+    }
+    if (seen) {
+      const typename B::Operand operand = block.operand(packed);
+      multiply_transposed<Unit, typename Stage::TransposedTile, B::kSumSteps, kAtOnce, kAhead>(
+          sums, Stage::transposed_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
+    }
+    if constexpr (DqPart<B>::kAllHaveParts) __builtin_amdgcn_s_setprio(0);
+    block.set ^= 1;
+    store_rows(block.set);
+  }
+  workgroup_barrier();  // the last tile's dS is there
+  if (of_dq) dq.add(block, dq_sums, (tiles.end - 1) / B::kQueries * B::kQueries, Nothing());
+}
+
+template <class B>
+FA_DEVICE void run_fused(BwdArguments arguments, LdsBytes lds) {
+  if constexpr (B::kStaggered) {
+    run_staggered<B>(arguments, lds);
+  } else if constexpr (B::kPingPong) {
+    run_ping_pong<B>(arguments, lds);
+  } else if constexpr (B::kByBlocks) {
+    run_column_blocks<B>(arguments, lds);
+  } else {
+    const BwdParams& params = loaded_here(arguments);
+    const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
+    const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
+    if (first_key >= found.seqlen_k) return;
+    B block(arguments, params, found, lds);
+    const int wave_key = first_key + block.pair * B::Unit::kN;
+    const typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
+    typename B::Sums sums = {};
+#pragma unroll
+    for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
+    if (tiles.begin < tiles.end) {
+      DqPart<B> dq(block);
+      dq.load(block, first_key);
+      const typename B::Own own = block.load_own(wave_key);
+      const int group = uniform(params.nheads / params.nheads_k);
+      for (int i = 0; i < group; ++i) {
+        const int head_q = block.head_k * group + i;
+        add_head_fused(block, head_q, wave_key, tiles, own, dq, sums);
+      }
+    }
+    store(block, wave_key, sums);
+  }
+}
+
+// The launch's loop, and where there is only one, that.
+template <Gfx kGfx, DType kDType, int kHeadDim>
+struct Fused {
+  using Plain = DkDvBlock<kGfx, kDType, kHeadDim, false, true>;
+  using Featured = DkDvBlock<kGfx, kDType, kHeadDim, true, true>;
+  static constexpr bool kFeatures = fused_config(kGfx, kDType, kHeadDim).features;
+  static constexpr int kLdsBytes =
+      kFeatures ? larger(Plain::kLdsBytes, Featured::kLdsBytes) : Plain::kLdsBytes;
+
+  FA_DEVICE static void run(BwdArguments arguments, LdsBytes lds) {
+    if constexpr (kFeatures) {
+      constexpr bool kAtOnce = Plain::kByBlocks || Plain::Scores::kTurned;
+      if (is_featured<kAtOnce>(arguments)) {
+        run_fused<Featured>(arguments, lds);
+        asm volatile("; keeps the ends of the two apart, which must not share registers");
+        return;
+      }
+    }
+    run_fused<Plain>(arguments, lds);
+  }
+};
+
+// Defines the kernel `name`.
+#define FA_FUSED(name, dtype, head_dim)                                                                  \
+  extern "C" __attribute__((global))                                                                     \
+  __attribute__((amdgpu_flat_work_group_size(fa::fused_tile(fa::kCurrentGfx, dtype, head_dim).threads,   \
+                                             fa::fused_tile(fa::kCurrentGfx, dtype, head_dim).threads))) \
+  __attribute__((                                                                                        \
+      amdgpu_waves_per_eu(fa::fused_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void      \
+  name(const fa::BwdParams) {                                                                            \
+    using Fused = fa::Fused<fa::kCurrentGfx, dtype, head_dim>;                                           \
+    __attribute__((shared, aligned(Fused::Plain::kLdsAlignment))) static char lds[Fused::kLdsBytes];     \
+    Fused::run(fa::backward_arguments(), (fa::LdsBytes)lds);                                             \
+  }
+
+}  // namespace fa

@@ -1,0 +1,237 @@
+// Decode of multi-head latent attention: all heads share one head of K, and V is the first elements of K.
+//
+// A workgroup has the rows of a step or two, of all heads and queries of a sequence together, and a part of
+// the keys.  Its waves share these rows and divide head_dim: each has a slice of V's elements, and as large a
+// part of those that K has beyond them.  It moves its slice of K alone, and V is what it moved.  What its
+// slices of Q and K give is a part of each score; all waves add the parts up, take the same softmax, and
+// multiply by their slices of V.  No product is computed twice, and no key loaded twice.
+#pragma once
+
+#include "device/forward/parts/epilogue.hpp"
+#include "device/cache/mla_block.hpp"
+#include "device/forward/parts/products.hpp"
+#include "device/forward/parts/prologue.hpp"
+#include "device/forward/parts/score_parts.hpp"
+#include "device/masks/bias.hpp"
+
+namespace fa {
+
+// The elements of the slice of Q: those of V, then those beyond.
+template <class B>
+struct SlicedRows {
+  PackedView rows;
+  int values, rest;  // where they begin
+
+  template <class T>
+  FA_DEVICE T read(int row, int byte) const {
+    constexpr int kValueBytes = B::kSliceValues * 2;
+    return rows.template read<T>(row, byte < kValueBytes ? values + byte : rest + byte - kValueBytes);
+  }
+};
+
+template <class B>
+FA_DEVICE typename B::Q load_latent_query(const B& block, int block_row, typename B::Convert& convert) {
+  const FwdParams& params = block.params;
+  const char* const base = static_cast<const char*>(params.q) + block.batch * params.q_batch * 2;
+  const PackedView rows{base, params.q_row * 2, params.q_head * 2, block.group, block_row, block.rows()};
+  const SlicedRows<B> slice{rows, block.slice() * B::kSliceValues * 2,
+                            (B::kHeadDim + block.slice() * (B::kSliceKeys - B::kSliceValues)) * 2};
+  return typename B::Q(block.wave_lds, slice, QuerySign(params.scale), convert, block.lane);
+}
+
+// K of one sequence in memory, of which a thread loads its pieces, one tile after another.  Pages are looked
+// up a tile ahead: else each tile would wait for memory twice.
+template <class B>
+struct LatentKeys {
+  using Stage = typename B::Keys;
+
+  const B& block;
+  HeadRows rows;
+  uint32_t page = 0;  // of the next tile, as the table has it
+
+  FA_DEVICE LatentKeys(const B& block, int first, int end)
+      : block(block),
+        // clang 21 would find the stride in vector registers, where pages want it, and has no way back.
+        rows{
+            static_cast<const char*>(block.params.k) + (paged() ? 0 : block.batch * block.params.k_batch * 2),
+            uniform(static_cast<int>(block.params.k_row * 2)), end} {
+    if (paged()) page = view(first).look_up(Stage::row_of(block.thread));
+  }
+
+  FA_DEVICE bool paged() const { return block.params.block_table != nullptr; }
+
+  FA_DEVICE void load(Stage& stage, int first) {
+    if (!paged()) {
+      stage.load(typename B::TileView(rows, first), {}, block.thread);
+    } else {
+      const int row = Stage::row_of(block.thread);
+      stage.load(view(first), view(first).group(row, page), block.thread);
+      page = view(first + B::kKeys).look_up(row);
+    }
+  }
+
+ private:
+  FA_DEVICE PagedView view(int first) const {
+    const FwdParams& params = block.params;
+    const int32_t* const table = params.block_table + block.batch * params.table_batch;
+    return {{rows.base, rows.row_bytes, params.k_batch * 2, table, rows.rows, here_uniform(params.page),
+             params.num_pages - 1},
+            first};
+  }
+};
+
+// A step's rows, with what becomes of them.
+template <class B>
+struct LatentRows {
+  int first;
+  typename B::Q query;
+  typename B::Softmax softmax;
+  typename B::Out o;
+
+  FA_DEVICE LatentRows(const B& block, int first, float scale, typename B::Convert& convert)
+      : first(first),
+        query(load_latent_query(block, first, convert)),
+        softmax((scale == 0 ? 1 : __builtin_fabsf(scale)) * Bias::kLog2e) {
+    clear<B>(o);
+  }
+};
+
+// What `make` makes of 0, and of 1 where there are two.
+template <class T, int kNumber>
+struct Few {
+  T at[kNumber];
+  template <class Make>
+  FA_DEVICE explicit Few(const Make& make) : at{make(0), make(1)} {}
+  FA_DEVICE T& operator[](int i) { return at[i]; }
+  FA_DEVICE const T& operator[](int i) const { return at[i]; }
+};
+template <class T>
+struct Few<T, 1> {
+  T at;
+  template <class Make>
+  FA_DEVICE explicit Few(const Make& make) : at(make(0)) {}
+  FA_DEVICE T& operator[](int) { return at; }
+  FA_DEVICE const T& operator[](int) const { return at; }
+};
+
+// `multiply(n, operand)` for each of kSteps operands A, read(n), as far ahead as the config says.
+template <class B, int kSteps, class Read, class Multiply>
+FA_DEVICE void for_operands(const Read& read, const Multiply& multiply) {
+  if constexpr (B::kConfig.prefetch != 0) {
+    typename B::Operands(read).template run<kSteps>(read, multiply);
+  } else {
+#pragma unroll
+    for (int n = 0; n < kSteps; ++n) multiply(n, read(n));
+  }
+}
+
+// Computes and stores the rows from block_row on, of kUsed blocks.
+template <class B, int kUsed>
+FA_DEVICE void attend_latent(const B& block, int block_row) {
+  using Unit = typename B::Unit;
+  const typename B::Tiles tiles = block.tiles(block_row, kUsed * Unit::kN);
+  typename B::Convert convert;
+  Few<LatentRows<B>, kUsed> rows(
+      [&](int c) { return LatentRows<B>(block, block_row + c * Unit::kN, block.params.scale, convert); });
+  if (tiles.begin < tiles.end) {
+    LatentKeys<B> k(block, tiles.begin, tiles.end);
+    typename B::Keys next;
+    k.load(next, tiles.begin);
+#pragma unroll
+    for (int c = 0; c < kUsed; ++c) rows[c].query.wait();
+    const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
+    int parts_at = 0;
+    for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
+      const typename B::Keys own = next;
+      wave_barrier();
+      own.store_rows(block.k_tile, block.lane);
+      if constexpr (!B::kOverlaid) own.store_transposed(block.own_values(), block.lane);
+      wave_barrier();
+      k.load(next, first + B::kKeys);
+      typename B::Scores s[kUsed];
+#pragma unroll
+      for (int c = 0; c < kUsed; ++c) rows[c].softmax.begin(s[c]);
+      for_operands<B, B::Q::kSteps * B::kScoreSteps>(
+          [&](int n) { return nth_key_operand(block, n, 0); },
+          [&](int n, typename Unit::A a) {
+#pragma unroll
+            for (int c = 0; c < kUsed; ++c) {
+              Unit::multiply(s[c][n % B::kScoreSteps], a, rows[c].query.operand(n / B::kScoreSteps));
+            }
+          });
+      const auto parts = [&](int c) {
+        const LdsBytes all = block.parts() + parts_at + c * B::kPartBytes;
+        return ScoreParts<B, B::kPartsApart>(all, block);
+      };
+#pragma unroll
+      for (int c = 0; c < kUsed; ++c) parts(c).write(s[c]);
+      workgroup_barrier();
+#pragma unroll
+      for (int c = 0; c < kUsed; ++c) parts(c).add(s[c]);
+      if constexpr (B::kOverlaid) {
+        workgroup_barrier();  // all waves have read the parts
+        own.store_transposed(block.own_values(), block.lane);
+        wave_barrier();
+      } else {
+        parts_at = B::kPartsLds - parts_at;
+      }
+#pragma unroll
+      for (int c = 0; c < kUsed; ++c) {
+        rows[c].softmax.template update<B::kOutSteps>(s[c], rows[c].o, block.lane, tiles.hidden(first), [&] {
+          if (tiles.hidden(first) < 0) mask_end(block, mask_of(block), s[c], first, rows[c].first);
+        });
+      }
+      const Few<typename B::P, kUsed> p([&](int c) { return typename B::P(place, s[c]); });
+      const LdsBytes values = B::Values::Tile::period(block.v_tile, block.first_out_step());
+      for_operands<B, B::P::kSteps * B::kOutSteps>(
+          [&](int n) { return value_operand(block, values, n / B::kOutSteps, n % B::kOutSteps); },
+          [&](int n, typename Unit::A a) {
+#pragma unroll
+            for (int c = 0; c < kUsed; ++c) {
+              Unit::multiply(rows[c].o[n % B::kOutSteps], a, p[c].operand(n / B::kOutSteps));
+            }
+          });
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < kUsed; ++c) store_rows(block, rows[c].first, rows[c].o, rows[c].softmax);
+}
+
+// Of the tensors that tell where sequences lie these kernels have but the lengths.
+FA_DEVICE Sequence latent_sequence(const FwdParams& params, int batch) {
+  int keys = params.seqlen_k;
+  if (params.seqused_k != nullptr) keys = cut(params.seqused_k[batch], 0, keys);
+  return {0, params.seqlen_q, 0, uniform(keys)};
+}
+
+// Computes the workgroup's rows; false, and nothing done, where they are more than kUsed blocks.
+template <class B, int kUsed>
+FA_DEVICE bool run_blocks(const FwdParams& params, LdsBytes lds) {
+  const B block(params, latent_sequence(params, __builtin_amdgcn_workgroup_id_z()), lds);
+  const int block_row = block.first_row(), left = block.rows() - block_row;
+  if (kUsed < B::kBlocks && left > kUsed * B::Unit::kN) return false;
+  if (left > 0) attend_latent<B, kUsed>(block, block_row);
+  return true;
+}
+
+template <class B>
+FA_DEVICE void run_mla(const FwdParams& params, LdsBytes lds) {
+  const Arguments arguments = kernel_arguments();
+  if (run_blocks<B, 1>(params, lds) || B::kBlocks == 1) return;
+  run_blocks<B, B::kBlocks>(reloaded(arguments), lds);
+  asm volatile("; keeps the ends of the two apart, which must not share registers");
+}
+
+// Defines the kernel `name`; head_dim is that of K.
+#define FA_MLA(name, dtype, head_dim)                                                                        \
+  extern "C" __attribute__((global))                                                                         \
+  __attribute__((amdgpu_flat_work_group_size(fa::mla_tile(fa::kCurrentGfx, dtype, head_dim).threads,         \
+                                             fa::mla_tile(fa::kCurrentGfx, dtype, head_dim).threads)))       \
+  __attribute__((amdgpu_waves_per_eu(fa::mla_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void \
+  name(const fa::FwdParams params) {                                                                         \
+    using B = fa::MlaBlock<fa::kCurrentGfx, dtype, head_dim>;                                                \
+    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                                      \
+    fa::run_mla<B>(params, (fa::LdsBytes)lds);                                                               \
+  }
+
+}  // namespace fa

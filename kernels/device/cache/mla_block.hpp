@@ -1,0 +1,130 @@
+// What one workgroup of the decode of multi-head latent attention works on: types, constants, its place in
+// the grid, and the keys that its rows see.
+#pragma once
+
+#include "device/forward/parts/block.hpp"
+#include "device/memory/slice_stage.hpp"
+
+namespace fa {
+
+// Names are those of Block, because its functions take this, too.
+template <Gfx kGfx, DType kElement, int kDim>
+struct MlaBlock {
+  static constexpr DType kDType = kElement;
+  static constexpr int kKeyDim = kDim, kValueDim = mla_value_dim(kDim), kHeadDim = kValueDim;
+  static constexpr ArchTraits kTraits = traits(kGfx);
+  static constexpr bool kPacked = true, kWide = false, kMasked = false, kDrops = false;
+  static constexpr bool kFeatured = true;  // pages, and nothing else
+  static constexpr FwdConfig kConfig = mla_config(kGfx, kDType, kKeyDim);
+  FA_REQUIRE_ROW("mla", kConfig.waves > 0);
+  static constexpr int kKeys = kConfig.keys, kSlices = kConfig.waves;
+  static constexpr float kOutUnit = 1;
+
+  using Unit = UnitOf<kGfx, kDType>;
+  static constexpr int kSliceValues = kHeadDim / kSlices, kSliceKeys = kKeyDim / kSlices;
+  struct Values {
+    using Tile = PlacedTile<Choice<Unit::kM == 16, ShortFragments<kHeadDim, kKeys * 2>,
+                                   Swizzle<kHeadDim, kKeys * 2, Unit::kM, true>>>;
+  };
+  static constexpr int kBlocks = larger(kConfig.column_blocks, 1);  // of a step's rows
+  using Keys =
+      SliceStage<Unit, kKeys, kSliceValues, kSliceKeys - kSliceValues, kSlices, typename Values::Tile>;
+  using Q = Query<Unit, kSliceKeys, kConfig.query_steps, true>;
+  using P = Probabilities<Unit, kKeys, kDType, true, false>;
+  using TileView = BufferView<kKeys, kKeyDim * 2, kTraits.buffer_word3>;
+  static constexpr bool kTwoTiles = false, kUnrolls = true;
+  static constexpr int kScorePriority = 0, kOutPriority = 0;
+
+  static constexpr int kScoreSteps = kKeys / Unit::kM;
+  static constexpr int kOutSteps = kSliceValues / Unit::kM;
+  static_assert(kOutSteps * Unit::kM * kSlices == kHeadDim, "a wave has whole steps");
+  // A block of rows has no more queries than a tile keys, where their softmax is folded.
+  static_assert(kTraits.matrix_coexecution || Unit::kN <= kKeys, "see FoldedSoftmax");
+  using Softmax = Choice<kTraits.matrix_coexecution,
+                         typename SoftmaxOf<Unit, kScoreSteps, false, kConfig, false, false>::Type,
+                         FoldedSoftmax<Unit, kScoreSteps, false, kConfig.dual_issue, false, true>>;
+  using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
+  using Scores = typename Unit::C[kScoreSteps];
+  using Out = typename Unit::C[kOutSteps];
+  using Convert = Unchanged;
+
+  // LDS: each wave's rows of K, V^T, the parts of scores of two tiles, so that a tile needs one barrier, and
+  // each wave's Q and P.  Where that is too much, a wave has one place for its rows of K, then its parts of
+  // scores, then its rows of V^T.
+  static constexpr int kWaveValuesLds = Values::Tile::kBytes / kSlices;
+  static constexpr int kWaveQueryLds = Q::kLdsBytes;
+  static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
+  static constexpr int kPartBytes = sizeof(Scores) * Unit::kWave;  // of a wave and a block
+  static constexpr int kPartsLds = kSlices * kBlocks * kPartBytes;
+  static constexpr int kApartLds = kSlices * Keys::Tile::kBytes + Values::Tile::kBytes;
+  static constexpr bool kOverlaid = kApartLds + 2 * kPartsLds + kSlices * kWaveLds > kTraits.lds_bytes;
+  static constexpr int kKeyLds = kOverlaid ? kWaveValuesLds : Keys::Tile::kBytes;  // of a wave
+  static constexpr int kTilesLds = kOverlaid ? kSlices * kKeyLds : kApartLds;
+  static constexpr int kLdsBytes = kTilesLds + (kOverlaid ? 0 : 2 * kPartsLds) + kSlices * kWaveLds;
+  static_assert(larger(Keys::Tile::kBytes, kBlocks* kPartBytes) <= kWaveValuesLds || !kOverlaid,
+                "what comes before V^T has room in its place");
+  static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
+  static_assert(Unit::kN == kTraits.step_columns, "tables/isas.toml has another number of columns");
+
+  struct Tiles : TileBounds {
+    // Negative where a key of the tile is hidden from one of the rows.
+    FA_DEVICE int hidden(int first) const { return unmasked_end - kKeys - first; }
+  };
+
+  const FwdParams& params;
+  const Sequence sequence;
+  const int place, batch, thread, lane, wave;  // place: in x
+  const int group;                             // heads
+  const Visibility visible;
+  const LdsBytes k_tile, v_tile, wave_lds;
+  static constexpr int head = 0;  // of K
+
+  FA_DEVICE MlaBlock(const FwdParams& params, const Sequence& sequence, LdsBytes lds)
+      : params(params),
+        sequence(sequence),
+        place(__builtin_amdgcn_workgroup_id_x()),
+        batch(__builtin_amdgcn_workgroup_id_z()),
+        thread(__builtin_amdgcn_workitem_id_x()),
+        lane(thread % Unit::kWave),
+        wave(uniform(thread / Unit::kWave)),
+        group(params.nheads),
+        visible{sequence.seqlen_q, sequence.seqlen_k, kNoWindow, params.window_right},
+        k_tile(lds + wave * kKeyLds),
+        v_tile(lds + (kOverlaid ? 0 : kSlices * Keys::Tile::kBytes)),
+        wave_lds(lds + kLdsBytes - (kSlices - wave) * kWaveLds) {}
+
+  FA_DEVICE int slice() const { return wave; }
+  FA_DEVICE int first_out_step() const { return wave * kOutSteps; }
+  FA_DEVICE int reader() const { return lane; }
+  // Of the first wave; those of another are kPartsApart bytes further.
+  static constexpr int kPartsApart = kOverlaid ? kKeyLds : kBlocks * kPartBytes;
+  FA_DEVICE LdsBytes parts() const { return kOverlaid ? v_tile : v_tile + Values::Tile::kBytes; }
+  FA_DEVICE LdsBytes own_values() const { return v_tile + wave * kWaveValuesLds; }
+
+  FA_DEVICE int rows() const { return sequence.seqlen_q * group; }
+  FA_DEVICE int first_row() const { return uniform(place % row_blocks(params)) * (kBlocks * Unit::kN); }
+  FA_DEVICE int query_of(int row) const {
+    return static_cast<int>(static_cast<unsigned>(row) / static_cast<unsigned>(group));
+  }
+  FA_DEVICE int head_of(int row) const { return row - query_of(row) * group; }
+  FA_DEVICE int part(const FwdParams& params) const {
+    return params.splits > 1 ? uniform(place / row_blocks(params)) : 0;
+  }
+
+  // Of the workgroup's part, as `size` rows from block_row on see them.
+  FA_DEVICE Tiles tiles(int block_row, int size) const {
+    const int past = rows() - block_row < size ? rows() : block_row + size;
+    const int first = uniform(query_of(block_row)), last = uniform(query_of(past - 1));
+    const int end = visible.end(last);
+    const Part tiles = part_of(0, (end + kKeys - 1) / kKeys, part(params), params.splits);
+    const int tiles_end = tiles.end * kKeys;
+    return {{tiles.begin * kKeys, tiles_end < end ? tiles_end : end, 0, end, 0, visible.end(first)}};
+  }
+
+ private:
+  FA_DEVICE int row_blocks(const FwdParams& params) const {
+    return blocks_of_rows(params.seqlen_q * group, kBlocks * Unit::kN);
+  }
+};
+
+}  // namespace fa

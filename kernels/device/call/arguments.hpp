@@ -1,0 +1,45 @@
+// How forward kernels load their arguments.
+#pragma once
+
+#include "device/arch/device.hpp"
+#include "device/call/params.hpp"
+
+namespace fa {
+
+// The kernel's arguments in the constant address space.
+using Arguments = __attribute__((address_space(4))) const FwdParams*;
+FA_DEVICE Arguments kernel_arguments() { return (Arguments)__builtin_amdgcn_kernarg_segment_ptr(); }
+
+// The same arguments behind a pointer that the compiler cannot recognise.  Otherwise it loads what two loops
+// need before the first of them, which takes more scalar registers than there are.
+FA_DEVICE const FwdParams& reloaded(Arguments arguments) {
+  asm volatile("" : "+s"(arguments));
+  return *(const FwdParams*)arguments;
+}
+
+// What a kernel without features needs before its loop, loaded with one wait; the compiler would wait for
+// each value where it is used first.
+FA_DEVICE FwdParams loaded_at_once(Arguments arguments) {
+  FwdParams params = reloaded(arguments);
+  loaded_together(params.q, params.k, params.v, params.out, params.lse);
+  pointers_together(params.cu_seqlens_q, params.cu_seqlens_k, params.seqused_k, params.leftpad_k,
+                    params.cache_batch_idx, params.block_table, params.alibi_slopes);
+  loaded_together(params.q_batch, params.q_row, params.q_head, params.k_batch, params.k_row, params.k_head,
+                  params.v_batch, params.v_row, params.v_head);
+  loaded_together(params.o_batch, params.o_row, params.o_head, params.lse_batch, params.lse_head);
+  loaded_together(params.seqlen_q, params.seqlen_k, params.rows_q, params.rows_k, params.batch_k,
+                  params.nheads, params.nheads_k, params.window_left, params.window_right);
+  loaded_together(params.scale, params.softcap, params.dropout_below, params.dies, params.die_each,
+                  params.die_more);
+  return params;
+}
+
+// The arguments of a forward with a mask.  With a short prologue `params` are a copy of the first of them;
+// the others are loaded here, so that they take no scalar registers before.
+template <class B>
+FA_DEVICE const MaskedParams& masked_params(const B& block) {
+  return reinterpret_cast<const MaskedParams&>(B::kConfig.short_prologue ? reloaded(kernel_arguments())
+                                                                         : block.params);
+}
+
+}  // namespace fa

@@ -1,0 +1,123 @@
+// How the backward kernels divide their work, per arch, dtype and head dim: the one decision that the
+// kernels, their launch bounds and the host's launch share.  Host and device.
+#pragma once
+
+#include "device/call/config.hpp"
+
+namespace fa {
+
+// Tuning of the kernels of dk and dv, separate and fused.  The rows are in tables/tiles.toml, whose head
+// says what the fields mean.
+struct DkDvConfig {
+  int pairs;
+  int queries;
+  int waves_per_simd;
+  int column_blocks = 0;
+  int own_steps = 0;
+  int steps_at_once = 0;
+  bool padded_tiles = false;
+  int prefetch = 0;
+  bool overlaid = false;
+  bool early_rows = false;
+  bool ping_pong = false;
+  bool row_major = false;
+  bool early_operands = false;
+  bool kept_zeros = false;
+  bool kept_priority = false;
+  bool bit_masks = false;
+  bool by_element = false;
+  bool staggered = false;
+  int tiles_at_once = 1;
+  bool early_numbers = false;
+  bool tight_registers = false;
+  bool early_mask = false;
+  bool features = false;
+  bool preferred = false;
+};
+
+// Tuning of the dq kernel.
+struct DqConfig {
+  int waves;
+  int keys;
+  int waves_per_simd;
+  int q_steps = 0;
+  int dout_steps = 0;
+  int steps_at_once = 0;
+  bool padded_tiles = false;
+  int prefetch = 0;
+  bool early_rows = false;
+  bool interleaved = false;
+  bool short_prologue = false;
+  bool row_major = false;
+  bool late_numbers = false;
+  bool direct = false;
+  bool early_mask = false;
+};
+
+// As those of the forward kernels (call/config.hpp).
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wundefined-inline"
+// `featured`: of the loop that has all features; a workgroup is that of the plain one.
+constexpr DkDvConfig dkdv_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+// Of kernels whose v has another head dim than q and k, which have the plain loop only.
+constexpr DkDvConfig dkdv_uneven_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+constexpr DqConfig dq_uneven_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+// The kernels with a mask or a bias, which have the plain loop only.
+constexpr DkDvConfig dkdv_masked_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+constexpr DqConfig dq_masked_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+// The kernel that computes dq too; not every ISA has rows for it.
+constexpr DkDvConfig fused_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+#pragma clang diagnostic pop
+
+// The head dims that it has rows for: of the device pass's ISA, on the host of any.
+struct HeadDims {
+  int least, most;
+};
+constexpr HeadDims fused_head_dims() {
+  HeadDims found{kMaxHeadDim, 0};
+#define FA_FUSED_HEAD_DIM(head_dim)                   \
+  if (head_dim < found.least) found.least = head_dim; \
+  if (head_dim > found.most) found.most = head_dim;
+#include "generated/device/tiles/workgroups.inc"
+#undef FA_FUSED_HEAD_DIM
+  return found;
+}
+
+// Keys and threads of one workgroup.
+struct DkDvTile {
+  int block_n;
+  int threads;
+};
+
+constexpr DkDvTile tile_of(const DkDvConfig& config, Gfx arch) {
+  return {config.pairs * larger(config.column_blocks, 1) * traits(arch).step_columns,
+          2 * config.pairs * traits(arch).wave};
+}
+constexpr DkDvTile dkdv_tile(Gfx arch, DType dtype, int head_dim) {
+  return tile_of(dkdv_config(arch, dtype, head_dim), arch);
+}
+constexpr DkDvTile dkdv_uneven_tile(Gfx arch, DType dtype, int head_dim) {
+  return tile_of(dkdv_uneven_config(arch, dtype, head_dim), arch);
+}
+constexpr DkDvTile dkdv_masked_tile(Gfx arch, DType dtype, int head_dim) {
+  return tile_of(dkdv_masked_config(arch, dtype, head_dim), arch);
+}
+constexpr DkDvTile fused_tile(Gfx arch, DType dtype, int head_dim) {
+  return tile_of(fused_config(arch, dtype, head_dim), arch);
+}
+
+constexpr FwdTile tile_of(const DqConfig& config, Gfx arch) {
+  return {config.waves * traits(arch).step_columns, config.waves * traits(arch).wave};
+}
+constexpr FwdTile dq_tile(Gfx arch, DType dtype, int head_dim) {
+  return tile_of(dq_config(arch, dtype, head_dim), arch);
+}
+constexpr FwdTile dq_uneven_tile(Gfx arch, DType dtype, int head_dim) {
+  return tile_of(dq_uneven_config(arch, dtype, head_dim), arch);
+}
+constexpr FwdTile dq_masked_tile(Gfx arch, DType dtype, int head_dim) {
+  return tile_of(dq_masked_config(arch, dtype, head_dim), arch);
+}
+
+}  // namespace fa

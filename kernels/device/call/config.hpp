@@ -1,0 +1,142 @@
+// How a kernel divides its work, per arch, dtype and head dim: the one decision that the kernel, its
+// launch bounds and the host's launch share.  Host and device.
+#pragma once
+
+#include "device/arch/dtype.hpp"
+#include "device/arch/traits.hpp"
+#include "device/call/params.hpp"
+#include "device/mma/layout.hpp"
+
+namespace fa {
+
+// What the columns of a workgroup are: queries of one head, in workgroups of the usual size or larger ones,
+// or whose rows of v are shorter than those of q and k (forward/uneven.hpp), or such that several waves share
+// (forward/wide.hpp), or, for decode, queries of all heads of q that share a head of k and v.  Packed row r is
+// head r % group of query r / group.
+enum class Rows { queries, many_queries, uneven_queries, shared_queries, packed };
+
+// The masks that a loop is for: none, those of any kind, boolean ones, or biases.
+enum class Masks { none, any, boolean, biases };
+
+constexpr int larger(int a, int b) { return a > b ? a : b; }
+
+// When K and V move into LDS while tiles are computed (forward/parts/schedule.hpp).
+enum class Schedule {
+  two_stages,  // the next K and V are loaded during a tile, into registers of their own
+  one_stage,   // K and V share registers: fewer, and less time to hide latency
+  pipelined,   // as two_stages; K is replaced right after the first product, V during it
+  two_tiles,   // two of K and V in LDS, one stored while the other is in use; V as rows, turned as it is read
+  two_tiles_in_turn,  // as two_tiles; K and V share registers
+  direct,             // as two_tiles; loads write straight into LDS
+  direct_slots,       // as direct; a tile's exponentials come between the products of the next one's scores
+};
+
+// Tuning of the forward kernel, and of decode.  Changes speed, registers and LDS, never results.  The rows
+// are in tables/tiles.toml, whose head says what the fields mean.
+struct FwdConfig {
+  int waves;
+  int keys;
+  int waves_per_simd;
+  int query_steps = 0;
+  Schedule schedule = Schedule::two_stages;
+  int steps_at_once = 0;
+  int prefetch = 0;
+  int value_lanes = 1;
+  int compares_at_once = 1;
+  bool padded_tiles = false;
+  bool dual_issue = false;
+  bool scalar_scale = false;
+  bool identity_shortcuts = false;
+  bool buffer_stores = false;
+  bool half_stores = false;
+  bool short_prologue = false;
+  bool out_first = false;
+  bool plain_exponents = false;
+  bool two_sums = false;
+  bool early_mask = false;
+  bool mask_loops = false;
+  int slices = 1;
+  int column_blocks = 0;
+};
+
+// The rows of the table of tiles, each the first that is for it, without waves where there is none.  A
+// translation unit has those that it uses (call/tiles.hpp): a changed row compiles only its own kernels
+// again.
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wundefined-inline"
+// `featured`: of the loop that has all features; waves and their queries are those of the plain one.
+constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+// Of workgroups with more rows, for long sequences; they have the plain loop only.
+constexpr FwdConfig tall_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+// Of kernels whose v has another head dim than q and k, which have the plain loop only.
+constexpr FwdConfig uneven_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+// Of head dims that are divided among the waves of a workgroup.
+constexpr FwdConfig wide_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+constexpr FwdConfig fwd_masked_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+// Of multi-head latent attention; the head dim is that of K.
+constexpr FwdConfig mla_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+#pragma clang diagnostic pop
+
+// The first words of every block: a kernel whose row is missing does not compile, and says which.
+#define FA_REQUIRE_ROW(kernel, found) \
+  static_assert(                      \
+      found, "kernels/tables/tiles.toml: [" kernel "] has no row for this ISA, head dim, dtype and loop")
+
+// Threads of a workgroup of the kernel that combines the parts of a decode.
+inline constexpr int kCombineThreads = 256;
+
+// The kernel that finds what a boolean mask shows: the rows of the mask that a workgroup looks at, those of
+// one wave of a masked forward, and its threads.
+constexpr int mask_rows(Gfx arch) { return traits(arch).step_columns; }
+inline constexpr int kMaskRangesThreads = 256;
+
+// Rows of queries (packed ones for decode) and threads of one workgroup.
+struct FwdTile {
+  int block_m;
+  int threads;
+};
+
+constexpr FwdTile fwd_tile(Gfx arch, DType dtype, int head_dim) {
+  const int waves = fwd_config(arch, dtype, head_dim).waves;
+  return {waves * traits(arch).step_columns, waves * traits(arch).wave};
+}
+
+constexpr FwdTile tall_tile(Gfx arch, DType dtype, int head_dim) {
+  const int waves = tall_config(arch, dtype, head_dim).waves;
+  return {waves * traits(arch).step_columns, waves * traits(arch).wave};
+}
+
+constexpr FwdTile uneven_tile(Gfx arch, DType dtype, int head_dim) {
+  const int waves = uneven_config(arch, dtype, head_dim).waves;
+  return {waves * traits(arch).step_columns, waves * traits(arch).wave};
+}
+
+constexpr FwdTile wide_tile(Gfx arch, DType dtype, int head_dim) {
+  const FwdConfig config = wide_config(arch, dtype, head_dim);
+  return {config.waves / config.slices * traits(arch).step_columns, config.waves * traits(arch).wave};
+}
+
+constexpr FwdTile fwd_masked_tile(Gfx arch, DType dtype, int head_dim) {
+  const int waves = fwd_masked_config(arch, dtype, head_dim).waves;
+  return {waves * traits(arch).step_columns, waves * traits(arch).wave};
+}
+
+constexpr FwdTile decode_tile(Gfx arch, DType dtype, int head_dim) {
+  const int waves = decode_config(arch, dtype, head_dim).waves;
+  return {traits(arch).step_columns, waves * traits(arch).wave};
+}
+
+// Rows of all heads and queries of a sequence; all waves have them.
+constexpr FwdTile mla_tile(Gfx arch, DType dtype, int head_dim) {
+  const FwdConfig config = mla_config(arch, dtype, head_dim);
+  return {larger(config.column_blocks, 1) * traits(arch).step_columns, config.waves * traits(arch).wave};
+}
+
+// The reference kernel, fa_reference_*: a wave computes a row.
+constexpr FwdTile reference_tile(Gfx arch) { return {1, traits(arch).wave}; }
+
+// Workgroups that go through a sequence's rows: enough for every device, and few enough for a grid.
+constexpr int reference_blocks(int seqlen_q) { return seqlen_q < 1 << 20 ? seqlen_q : 1 << 20; }
+
+}  // namespace fa

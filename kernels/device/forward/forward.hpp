@@ -1,0 +1,262 @@
+// Forward attention: one workgroup computes a block of queries of one head, each wave a step's columns of
+// it, one tile of keys after another:
+//
+//   S^T = K * Q^T          lanes are queries: a query's scores stay in (almost) one lane
+//   P   = online softmax   fp32, in registers
+//   O^T += V^T * P^T       P^T is the result of the first product in its own layout
+//
+// Windows, softcap, ALiBi, ragged batches and pages are branches that a whole wave takes or not.
+#pragma once
+
+#include "device/arch/current.hpp"
+#include "device/forward/parts/block.hpp"
+#include "device/masks/dense_mask.hpp"
+#include "device/forward/parts/direct.hpp"
+#include "device/forward/parts/epilogue.hpp"
+#include "device/forward/parts/features.hpp"
+#include "device/forward/parts/products.hpp"
+#include "device/forward/parts/prologue.hpp"
+#include "device/forward/parts/schedule.hpp"
+#include "device/forward/parts/shown_keys.hpp"
+#include "device/forward/parts/source.hpp"
+#include "device/masks/bias.hpp"
+
+namespace fa {
+
+// Whether a condition holds for all threads of the workgroup.  Overwrites the tiles in LDS.
+template <class B>
+FA_DEVICE bool all_threads(const B& block, bool condition) {
+  using Flag = __attribute__((address_space(3))) int*;
+  const Flag flags = (Flag)block.k_tile;
+  workgroup_barrier();
+  const int failed = any_lane<B::Unit::kWave>(!condition);
+  flags[block.wave] = failed;
+  workgroup_barrier();
+  const bool any = any_lane<B::Unit::kWave>(flags[block.lane % B::kConfig.waves] != 0);
+  workgroup_barrier();
+  return !any;
+}
+
+// Q of the block's head, or of the first of its packed heads.
+template <class B>
+FA_DEVICE HeadRows query_rows(const B& block) {
+  const FwdParams& params = block.params;
+  const uint32_t batch = batch_of_queries(block, params), head = block.head * block.group;
+  return {row_at(params.q, params.q_batch, params.q_head, params.q_row, batch, head, block.sequence.q_first),
+          static_cast<int64_t>(static_cast<uint32_t>(params.q_row) * 2), block.sequence.seqlen_q};
+}
+
+template <class B>
+FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Convert& convert) {
+  const FwdParams& params = block.params;
+  const QuerySign sign =
+      B::kConfig.scalar_scale ? QuerySign::from_bits(params.scale) : QuerySign(params.scale);
+  if constexpr (B::kPacked) {
+    const PackedView view{query_rows(block).base,
+                          params.q_row * 2,
+                          params.q_head * 2,
+                          block.group,
+                          wave_row,
+                          block.sequence.seqlen_q * block.group};
+    return typename B::Q(block.k_tile + B::kTilesLds, view, sign, convert, block.lane, block.wave == 0);
+  } else if constexpr (B::kConfig.short_prologue) {
+    const char* const base = row_at(params.q, params.q_batch, params.q_head, params.q_row, block.batch,
+                                    block.head, block.sequence.q_first + wave_row);
+    const HeadRows rows{base, static_cast<int64_t>(static_cast<uint32_t>(params.q_row) * 2),
+                        block.sequence.seqlen_q - wave_row};
+    return typename B::Q(block.wave_lds, typename B::QueryView(rows, 0), ShortSign{params.scale}, convert,
+                         block.lane);
+  } else {
+    return typename B::Q(block.wave_lds, typename B::QueryView(query_rows(block), wave_row), sign, convert,
+                         block.lane);
+  }
+}
+
+template <class B>
+FA_DEVICE bool scale_is_zero(const B& block) {
+  return B::kConfig.scalar_scale ? is_zero(block.params.scale) : block.params.scale == 0;
+}
+
+// Computes and stores the rows from block_row on.  False, and nothing stored, where a value could not be
+// narrowed; the same for all threads.
+template <class B>
+FA_DEVICE bool attend(const B& block, int block_row) {
+  using Unit = typename B::Unit;
+  using Scores = typename B::Scores;
+  const FwdParams& params = block.params;
+  const int wave_row = B::kPacked ? block_row : block_row + block.step_of_rows() * Unit::kN;
+  const Choice<B::kMasked, MaskedTiles<B>, AllTiles<B>> shown(block, block_row);
+  const typename B::Tiles tiles = shown.seen_of(block.tiles(block_row, wave_row));
+  const Slopes<B> slopes(block, wave_row);
+  const Bias bias{__builtin_fabsf(params.scale), params.softcap, slopes.any()};
+  const bool biased = B::kFeatured && uniform(static_cast<int>(bias.any())) != 0;
+  const typename B::Drop dropout = dropout_of(block);
+  const float scale = scale_is_zero(block) ? 1 : __builtin_fabsf(params.scale);
+  const Choice<B::kMasked, DenseMask<B, B::kMasks, B::kHiding>, NoMask<B>> given(block, wave_row,
+                                                                                 scale * B::kScoreUnit);
+  typename B::Softmax softmax(given.softmax_factor((biased ? 1 : scale * Bias::kLog2e) * B::kScoreUnit));
+  if constexpr (B::kMasked) softmax.drop_if(params.dropout_below != 0);
+  typename B::Convert convert;
+  typename B::Out o;
+  if (!B::kConfig.short_prologue || tiles.begin >= tiles.end) clear<B>(o);  // else after the first loads
+  if constexpr (B::kDirect) {
+    if (tiles.begin < tiles.end) {
+      const KeyPlace place = key_place(block, tiles.begin, block.sequence.seqlen_k);
+      DirectMoves<B> moves(block, rows_at(place, params.k, params.k_batch, params.k_head, params.k_row),
+                           rows_at(place, params.v, params.v_batch, params.v_head, params.v_row));
+      moves.load(block, 0);
+      if (B::kSlots && tiles.begin + B::kKeys < tiles.end) {
+        moves.k.load(block, block.k_tile + B::kTilesLds);
+      }
+      const typename B::Q query = load_query(block, wave_row, convert);
+      hasten_no_more<B>();
+      clear<B, true>(o);
+      [[maybe_unused]] typename decltype(given)::Early early;
+      if constexpr (decltype(given)::kInTurn) given.begin_first(early, tiles, shown);
+      const auto mask = [&](Scores& s, int of_tile) {
+        const int first = here_uniform(of_tile);  // or what follows from it takes registers through the loop
+        if constexpr (decltype(given)::kInTurn) {
+          given.apply_in_turn(s, first, early, shown);
+        } else if constexpr (B::kMasked) {
+          const Flag needed = shown.needs_mask(first);
+          typename decltype(given)::Early none;
+          given.begin(none, first, needed);
+          // One branch where nothing is needed, not one for each kind.
+          if (needed) given.apply(s, first, none, needed);
+        }
+        if (first < tiles.unmasked_begin) mask_begin(block, mask_of(block), s, first, wave_row);
+        if (first + B::kKeys > tiles.unmasked_end) mask_end(block, mask_of(block), s, first, wave_row);
+      };
+      if constexpr (B::kSlots) {
+        direct_slots(block, tiles, moves, query, o, softmax, mask);
+      } else {
+        direct(block, tiles, moves, query, o, [&](Scores& s, int first) {
+          softmax.template update<B::kOutSteps>(
+              s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first), [&] { mask(s, first); },
+              [&] { return late_bits(block, first, wave_row); });
+        });
+      }
+    }
+  } else if (tiles.begin < tiles.end) {
+    // Beyond the last tile of a part nothing is read.
+    const KeyPlace place = key_place(block, 0, B::kPacked ? tiles.end : block.sequence.seqlen_k);
+    const Source k = source_of(place, params.k, params.k_batch, params.k_head, params.k_row);
+    const Source v = source_of(place, params.v, params.v_batch, params.v_head, params.v_row);
+    const typename B::Q query = load_query(block, wave_row, convert);
+    hasten_no_more<B>();
+    if constexpr (B::kConfig.short_prologue) clear<B, true>(o);
+    typename decltype(given)::Early early;
+    [[maybe_unused]] Flag needs_mask{0};  // of a tile
+    if constexpr (decltype(given)::kInTurn) given.begin_first(early, tiles, shown);
+    const auto before = [&]([[maybe_unused]] int first) {
+      if constexpr (B::kMasked && !decltype(given)::kInTurn) {
+        needs_mask = shown.needs_mask(first);
+        given.begin(early, first, needs_mask);
+      }
+    };
+    const auto products = [&](Scores& s, const typename B::Operands& prefetched, int at = 0) {
+      softmax.begin(s);
+      add_scores(block, s, query, prefetched, at);
+    };
+    const auto mask = [&](Scores& s, int first) {
+      if constexpr (decltype(given)::kInTurn) {
+        given.apply_in_turn(s, first, early, shown);
+      } else if constexpr (B::kMasked) {
+        given.apply(s, first, early, needs_mask);
+      }
+      if (first < tiles.unmasked_begin) mask_begin(block, mask_of(block), s, first, wave_row);
+      if (first + B::kKeys > tiles.unmasked_end) mask_end(block, mask_of(block), s, first, wave_row);
+    };
+    const auto weights = [&](Scores& s, int first) {
+      if (biased) {
+        bias.template apply<Unit, B::kKeys>(
+            s, first, block.lane,
+            [&](int c) {
+              return block.visible.diagonal(block.query_of(wave_row + here(Unit::column(block.lane, c))));
+            },
+            [&](int c) { return slopes.of(c); });
+      }
+      softmax.template update<B::kOutSteps>(
+          s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first), [&] { mask(s, first); },
+          [&] { return late_bits(block, first, wave_row); });
+    };
+    const auto scores = [&](Scores& s, int first) {
+      if constexpr (B::kMasked) before(first);
+      const bool dropping = B::kDrops && dropout.any();
+      const uint32_t kept = dropping ? kept_bits(block, dropout, first, wave_row) : 0;
+      products(s, prefetch_keys(block, 0));
+      weights(s, first);
+      if (dropping) B::Drop::apply(s, kept);
+    };
+    if constexpr (B::kConfig.schedule == Schedule::one_stage) {
+      one_stage(block, tiles, k, v, o, convert, scores);
+    } else if constexpr (B::kConfig.schedule == Schedule::pipelined) {
+      pipelined(block, tiles, k, v, o, convert, before, products, weights);
+    } else if constexpr (B::kConfig.schedule == Schedule::two_tiles_in_turn) {
+      two_tiles_in_turn(block, tiles, k, v, o, convert, before, products, weights);
+    } else if constexpr (B::kTwoTiles) {
+      two_tiles(block, tiles, k, v, o, convert, before, products, weights);
+    } else {
+      two_stages(block, tiles, k, v, o, convert, scores);
+    }
+  }
+  if (B::kNarrow && !all_threads(block, convert.exact())) return false;
+  store_rows(block, wave_row, o, softmax);
+  return true;
+}
+
+// What `attend` returns, for the workgroup's block of rows.
+template <class B>
+FA_DEVICE bool run_forward(const FwdParams& params, LdsBytes lds) {
+  const WorkgroupPlace place = place_of<B>(params);
+  const Sequence sequence = uniform_sequence(params, place.batch);
+  const B block(params, sequence, place, lds);
+  const int block_row = block.first_row();
+  return block_row >= block.rows() || attend(block, block_row);
+}
+
+// What `attend` returns, with a short prologue; changes what `params` say of the sequence.
+template <class Plain>
+FA_DEVICE bool run_in_short(FwdParams& params, LdsBytes lds) {
+  const WorkgroupPlace place = short_place_of<Plain>(params);
+  const Sequence sequence = settled_sequence(params, place.batch);
+  const Plain block(params, sequence, place, lds);
+  const int block_row = block.first_row();
+  return block_row >= block.rows() || attend(block, block_row);
+}
+
+// Runs the plain loop with a short prologue; false if the other one has to compute the rows.
+template <class Plain>
+FA_DEVICE bool run_plain(Arguments arguments, LdsBytes lds) {
+  if constexpr (Plain::kHastens) prioritise<Plain, 3>();
+  FwdParams params = loaded_at_once(arguments);
+  return !featured(params) && run_in_short<Plain>(params, lds);
+}
+
+// Defines the kernel `name` for one kind of rows; config_of and tile_of are functions of config.hpp.
+#define FA_FORWARD_KERNEL(name, dtype, head_dim, rows, config_of, tile_of)                                  \
+  extern "C" __attribute__((global))                                                                        \
+  __attribute__((amdgpu_flat_work_group_size(tile_of(fa::kCurrentGfx, dtype, head_dim).threads,             \
+                                             tile_of(fa::kCurrentGfx, dtype, head_dim).threads)))           \
+  __attribute__((amdgpu_waves_per_eu(config_of(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void     \
+  name(const fa::FwdParams params) {                                                                        \
+    const fa::Arguments arguments = fa::kernel_arguments();                                                 \
+    using Plain = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, rows>;                                 \
+    using Featured = fa::Block<fa::kCurrentGfx, dtype, head_dim, true, rows>;                               \
+    __attribute__((                                                                                         \
+        shared,                                                                                             \
+        aligned(Plain::kLdsAlignment))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
+    if (Plain::kConfig.short_prologue                                                                       \
+            ? !fa::run_plain<Plain>(arguments, (fa::LdsBytes)lds)                                           \
+            : fa::featured(params) || !fa::run_forward<Plain>(params, (fa::LdsBytes)lds)) {                 \
+      fa::run_forward<Featured>(fa::reloaded(arguments), (fa::LdsBytes)lds);                                \
+      asm volatile("; keeps the ends of the two apart, which must not share registers");                    \
+    }                                                                                                       \
+  }
+
+#define FA_FORWARD(name, dtype, head_dim) \
+  FA_FORWARD_KERNEL(name, dtype, head_dim, fa::Rows::queries, fa::fwd_config, fa::fwd_tile)
+#define FA_DECODE(name, dtype, head_dim) \
+  FA_FORWARD_KERNEL(name, dtype, head_dim, fa::Rows::packed, fa::decode_config, fa::decode_tile)
+
+}  // namespace fa

@@ -1,0 +1,83 @@
+// The forward kernel with a mask or a bias: the plain loop, and one step more before the softmax.
+#pragma once
+
+#include "device/forward/forward.hpp"
+
+namespace fa {
+
+// A masked call is dense, and its sequences have all keys.
+FA_DEVICE void assume_dense(const FwdParams& p) {
+  __builtin_assume(p.cu_seqlens_q == nullptr);
+  __builtin_assume(p.cu_seqlens_k == nullptr);
+  __builtin_assume(p.seqused_k == nullptr);
+  __builtin_assume(p.leftpad_k == nullptr);
+  __builtin_assume(p.block_table == nullptr);
+  __builtin_assume(p.cache_batch_idx == nullptr);
+}
+
+// The loop of one block, with a short prologue.
+template <class B>
+FA_DEVICE void run_masked_in_short(LdsBytes lds) {
+  static_assert(B::kConfig.short_prologue, "tiles.toml: mask_loops needs short_prologue");
+  FwdParams params = loaded_at_once(kernel_arguments());
+  assume_dense(params);
+  run_in_short<B>(params, lds);
+}
+
+// Where bf16 is narrowed, rows whose values cannot be are computed again by a loop that unpacks them.
+template <class Narrow, class Wide>
+FA_DEVICE void run_masked(const FwdParams& params, LdsBytes lds) {
+  if constexpr (!Narrow::kConfig.short_prologue) assume_dense(params);
+  if constexpr (Narrow::kNarrow) {
+    if (run_forward<Narrow>(params, lds)) return;
+    const FwdParams& again = reloaded(kernel_arguments());
+    assume_dense(again);
+    run_forward<Wide>(again, lds);
+    asm volatile("; keeps the ends of the two apart, which must not share registers");
+  } else if constexpr (Narrow::kConfig.short_prologue) {
+    if constexpr (Narrow::kHastens) prioritise<Narrow, 3>();
+    run_masked_in_short<Narrow>(lds);
+  } else {
+    run_forward<Narrow>(params, lds);
+  }
+}
+
+// A loop for boolean masks and one for biases.  Each loads its arguments itself: both at once would take more
+// scalar registers than there are.
+template <class Boolean, class Biases>
+FA_DEVICE void run_mask_loops(int32_t kind, LdsBytes lds) {
+  if constexpr (Boolean::kHastens) prioritise<Boolean, 3>();
+  if (static_cast<MaskKind>(kind) == MaskKind::bytes) {
+    run_masked_in_short<Boolean>(lds);
+  } else {
+    run_masked_in_short<Biases>(lds);
+    asm volatile("; keeps the ends of the two apart, which must not share registers");
+  }
+}
+
+#define FA_MASKED(name, dtype, head_dim)                                                                  \
+  extern "C" __attribute__((global)) __attribute__((                                                      \
+      amdgpu_flat_work_group_size(fa::fwd_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads,          \
+                                  fa::fwd_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads)))        \
+  __attribute__((                                                                                         \
+      amdgpu_waves_per_eu(fa::fwd_masked_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void  \
+  name(const fa::MaskedParams params) {                                                                   \
+    constexpr fa::Rows kRows = fa::Rows::queries;                                                         \
+    using Narrow = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, kRows, fa::Masks::any>;             \
+    using Wide =                                                                                          \
+        fa::Choice<Narrow::kNarrow,                                                                       \
+                   fa::Block<fa::kCurrentGfx, dtype, head_dim, Narrow::kNarrow, kRows, fa::Masks::any>,   \
+                   Narrow>;                                                                               \
+    __attribute__((                                                                                       \
+        shared,                                                                                           \
+        aligned(Narrow::kLdsAlignment))) static char lds[fa::larger(Narrow::kLdsBytes, Wide::kLdsBytes)]; \
+    if constexpr (Narrow::kMaskLoops) {                                                                   \
+      using Boolean = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, kRows, fa::Masks::boolean>;      \
+      using Biases = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, kRows, fa::Masks::biases>;        \
+      fa::run_mask_loops<Boolean, Biases>(params.mask_kind, (fa::LdsBytes)lds);                           \
+    } else {                                                                                              \
+      fa::run_masked<Narrow, Wide>(params.fwd, (fa::LdsBytes)lds);                                        \
+    }                                                                                                     \
+  }
+
+}  // namespace fa

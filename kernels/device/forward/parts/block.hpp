@@ -1,0 +1,296 @@
+// What one workgroup of the forward kernel works on: the types and constants that follow from its config,
+// its place in the grid, and the keys that its rows see.
+//
+// With Rows::packed (decode: split-KV with PackGQA) a workgroup has one step's rows of a head of k and v, and
+// a part of the keys: its waves all compute the same scores, and each computes its own part of head_dim of
+// the output.
+#pragma once
+
+#include "device/arch/device.hpp"
+#include "device/call/arguments.hpp"
+#include "device/call/config.hpp"
+#include "device/forward/parts/heads.hpp"
+#include "device/call/order.hpp"
+#include "device/call/params.hpp"
+#include "device/call/sequence.hpp"
+#include "device/mma/dot2.hpp"
+#include "device/mma/mfma.hpp"
+#include "device/mma/wmma.hpp"
+#include "device/mma/wmma_split.hpp"
+#include "device/memory/direct.hpp"
+#include "device/scores/dropout.hpp"
+#include "device/scores/folded_softmax.hpp"
+#include "device/masks/mask.hpp"
+#include "device/masks/masked_score.hpp"
+#include "device/scores/narrow.hpp"
+#include "device/memory/prefetch.hpp"
+#include "device/scores/probabilities.hpp"
+#include "device/memory/query.hpp"
+#include "device/scores/softmax.hpp"
+#include "device/memory/stage.hpp"
+#include "device/memory/turned.hpp"
+#include "device/memory/view.hpp"
+
+namespace fa {
+
+// kFolded: products start from minus the maximum, which spares the VALU a subtraction for each score; where
+// matrix instructions run while the VALU works, that would win nothing.  kStartsShifted: nothing changes the
+// scores before the softmax.  kMasked: a mask may bring scores far below 0.
+template <class Unit, int kSteps, bool kStartsShifted, const FwdConfig& kConfig, bool kMasked, bool kFolded>
+struct SoftmaxOf {
+  using Type = Softmax<Unit, kSteps, kMasked, kConfig.plain_exponents, kConfig.two_sums>;
+};
+template <class Unit, int kSteps, bool kStartsShifted, const FwdConfig& kConfig, bool kMasked>
+struct SoftmaxOf<Unit, kSteps, kStartsShifted, kConfig, kMasked, true> {
+  using Type = FoldedSoftmax<Unit, kSteps, kStartsShifted, kConfig.dual_issue, kMasked>;
+};
+
+template <bool kNarrow>
+struct ConvertOf {
+  using Type = Unchanged;
+};
+template <>
+struct ConvertOf<true> {
+  using Type = Narrow;
+};
+
+// kWithFeatures: softcap, ALiBi, pages and dropout, whose code would take registers from the loop that needs
+// none of it.  Decode has no dropout.  kMasksOf: the kernel has a mask or bias (masked.hpp), and none of
+// these features in either loop.
+template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Rows kRows, Masks kMasksOf = Masks::none>
+struct Block {
+  static constexpr DType kDType = kElement;
+  static constexpr int kHeadDim = kDim;
+  static constexpr Masks kMasks = kMasksOf;
+  static constexpr bool kMasked = kMasks != Masks::none;
+  static constexpr bool kFeatured = kWithFeatures && !kMasked;
+  static constexpr ArchTraits kTraits = traits(kGfx);
+  // Of a mask's step, where products start from the softmax's shift.
+  static constexpr bool kUnscaledScores = !kTraits.matrix_coexecution, kGuardsBias = true, kMaskAhead = false;
+  static constexpr bool kPacked = kRows == Rows::packed;
+  static constexpr bool kDrops = kFeatured && !kPacked;
+  static constexpr bool kTall = kRows == Rows::many_queries;
+  static constexpr bool kWide = kRows == Rows::shared_queries;
+  static constexpr bool kUneven = kRows == Rows::uneven_queries;
+  static_assert(!kUneven || kHeadDim == kUnevenHeadDim, "table.toml: fwd_uneven has one head dim");
+  static constexpr int kValueDim = kUneven ? kUnevenValueDim : kHeadDim;  // of v and out
+  static constexpr FwdConfig kConfig = kPacked   ? decode_config(kGfx, kDType, kHeadDim, kFeatured)
+                                       : kTall   ? tall_config(kGfx, kDType, kHeadDim, kFeatured)
+                                       : kUneven ? uneven_config(kGfx, kDType, kHeadDim, kFeatured)
+                                       : kWide   ? wide_config(kGfx, kDType, kHeadDim, kFeatured)
+                                       : kMasked ? fwd_masked_config(kGfx, kDType, kHeadDim, kWithFeatures)
+                                                 : fwd_config(kGfx, kDType, kHeadDim, kFeatured);
+  FA_REQUIRE_ROW("fwd", kPacked || kTall || kUneven || kWide || kMasked || kConfig.waves > 0);
+  FA_REQUIRE_ROW("fwd_tall", !kTall || kConfig.waves > 0);
+  FA_REQUIRE_ROW("fwd_uneven", !kUneven || kConfig.waves > 0);
+  FA_REQUIRE_ROW("fwd_wide", !kWide || kConfig.waves > 0);
+  FA_REQUIRE_ROW("fwd_masked", !kMasked || kConfig.waves > 0);
+  FA_REQUIRE_ROW("decode", !kPacked || kConfig.waves > 0);
+  static constexpr FwdTile kTile = kPacked   ? decode_tile(kGfx, kDType, kHeadDim)
+                                   : kTall   ? tall_tile(kGfx, kDType, kHeadDim)
+                                   : kUneven ? uneven_tile(kGfx, kDType, kHeadDim)
+                                   : kWide   ? wide_tile(kGfx, kDType, kHeadDim)
+                                   : kMasked ? fwd_masked_tile(kGfx, kDType, kHeadDim)
+                                             : fwd_tile(kGfx, kDType, kHeadDim);
+  static constexpr int kKeys = kConfig.keys;
+  static constexpr int kRowBytes = kHeadDim * 2, kValueBytes = kValueDim * 2;
+
+  // The unit multiplies fp16 only, and bf16 is narrowed to it.  If that is not exact for all values loaded,
+  // the featured loop computes the rows again in fp32.
+  static constexpr bool kNarrow = !kWithFeatures && kDType == DType::bf16 &&
+                                  kTraits.unit == MatrixUnit::dot2 && !kWide && (!kPacked || kHeadDim <= 128);
+  using Convert = typename ConvertOf<kNarrow>::Type;
+  // Undoes the scaling of narrowed values in V, and in the products of Q and K.
+  static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
+  static constexpr float kScoreUnit = kOutUnit * kOutUnit;
+
+  static constexpr bool kPadded = kConfig.padded_tiles;
+  using Unit = UnitOf<kGfx, kNarrow ? DType::fp16 : kDType>;
+  static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
+  static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
+  static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
+  static constexpr bool kTwoTiles =
+      kConfig.schedule == Schedule::two_tiles || kConfig.schedule == Schedule::two_tiles_in_turn;
+  static_assert(!(kTwoTiles || kDirect) || kTraits.transposed_reads,
+                "tiles.toml: the ISA has no reads that transpose");
+  static_assert(!kDirect || kTraits.direct_loads, "tiles.toml: the ISA has no loads straight into LDS");
+  template <int kWidth, bool kSpread, class Staged>
+  using StageOf = Choice<kDirect, DirectStage<Unit, kKeys, kWidth, kTile.threads, kSpread>,
+                         Choice<kTwoTiles, TurnedStage<Unit, kKeys, kWidth, kTile.threads>, Staged>>;
+  using Keys = StageOf<kHeadDim, true, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;
+  using ValueTile = Choice<kWide && Unit::kM == 16, PlacedTile<ShortFragments<kHeadDim, kKeys * 2>>,
+                           LdsTile<kValueDim, kKeys * 2, Unit::kM, kPadded>>;
+  using Values = StageOf<kValueDim, false,
+                         ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
+                                    kConfig.half_stores, ValueTile>>;
+  static constexpr int kSlices = kConfig.slices;  // of head_dim, each of another wave
+  using Q = Query<Unit, kHeadDim / kSlices, kConfig.query_steps, kPadded>;
+  using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
+  using Drop = Dropout<Unit, kKeys>;
+  template <int kRowsOf, int kBytes>
+  using View = BufferView<kRowsOf, kBytes, kTraits.buffer_word3, kConfig.short_prologue>;
+  template <class Stage>
+  using TileView = View<kKeys, kSame<Stage, Keys> ? kRowBytes : kValueBytes>;
+  using QueryView = View<Unit::kN, kRowBytes>;
+  using OutView = View<Unit::kN, kValueBytes>;
+  using LseView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
+
+  static constexpr int kScoreSteps = kKeys / Unit::kM;
+  static constexpr int kOutSteps = kValueDim / Unit::kM / (kPacked ? kConfig.waves : kSlices);
+  static_assert(!kPacked || kOutSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
+  static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
+  using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured && !kWide, kConfig, kMasked,
+                                     !kTraits.matrix_coexecution>::Type;
+  using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
+  using Scores = typename Unit::C[kScoreSteps];
+  using Out = typename Unit::C[kOutSteps];
+  // Until its first loads are on their way, a wave goes before those that compute.  With fewer waves of a
+  // SIMD that wins nothing.
+  static constexpr bool kHastens = kConfig.short_prologue && kConfig.waves_per_simd > 3;
+  // Of waves that multiply; those of the softmax have 0.
+  static constexpr int kScorePriority = kConfig.out_first ? 1 : 2, kOutPriority = 3 - kScorePriority;
+  // Where the compiler waits for loads before a barrier, they come after it.
+  static constexpr bool kLoadsAfterBarrier = !kTraits.back_off_barrier;
+  static constexpr bool kShortOfRegisters =
+      kWithFeatures || (kMasked && kTraits.matrix_coexecution && kHeadDim > 64);
+  static constexpr bool kMaskLoops = kConfig.mask_loops;
+  static constexpr Hiding kHiding = kMaskLoops || kDirect ? Hiding::by_opaque_bits
+                                    : kShortOfRegisters   ? Hiding::by_select
+                                                          : Hiding::by_bits;
+  // Unrolled, the loads of head dims 96 and 192 take more registers than there are.
+  static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
+
+  // LDS: K tile, V tile, packed Q (shared by all waves), then each wave's own Q and P.
+  static constexpr int kWaveQueryLds = kPacked ? 0 : Q::kLdsBytes;
+  static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
+  static constexpr int kTilesLds = Keys::Tile::kBytes + Values::Tile::kBytes;
+  static constexpr int kLdsBytes =
+      (kTwoTiles || kDirect ? 2 : 1) * kTilesLds + Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
+  // Of addresses of which a bit is flipped (memory/direct.hpp).
+  static constexpr int kLdsAlignment = kDirect ? 64 : 16;
+  static_assert(kTilesLds % kLdsAlignment == 0, "each of two tiles is aligned");
+  static_assert(kTile.threads == kConfig.waves * kTraits.wave, "tiles.toml: both loops need the same waves");
+  static_assert(Unit::kN == kTraits.step_columns, "tables/isas.toml has another number of columns");
+  static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
+
+  // Keys [begin, end) of the block's tiles, those that the wave sees, and those that all its rows see.
+  struct Tiles : TileBounds {
+    // As the sign of a number: two comparisons take five scalar instructions more.
+    FA_DEVICE int seen_sign(int first) const { return (first - wave_end) & (wave_begin - kKeys - first); }
+    FA_DEVICE bool seen(int first) const {
+      if (kConfig.short_prologue) return seen_sign(first) < 0;
+      return first < wave_end && first + kKeys > wave_begin;
+    }
+    // Negative where a key of the tile is hidden from one of the wave's rows.
+    FA_DEVICE int hidden(int first) const {
+      return (first - unmasked_begin) | (unmasked_end - kKeys - first);
+    }
+  };
+
+  const FwdParams& params;
+  const Sequence sequence;
+  const int place;                            // in x
+  const int batch, head, thread, lane, wave;  // head: of k and v where rows are packed
+  const int group;                            // heads of q that are packed
+  const Visibility visible;
+  const LdsBytes k_tile, v_tile, wave_lds;
+
+  FA_DEVICE Block(const FwdParams& params, const Sequence& sequence, const WorkgroupPlace& place,
+                  LdsBytes lds)
+      : params(params),
+        sequence(sequence),
+        place(place.block),
+        batch(place.batch),
+        head(place.head),
+        thread(__builtin_amdgcn_workitem_id_x()),
+        lane(thread % Unit::kWave),
+        wave(uniform(thread / Unit::kWave)),
+        group(kPacked ? heads_of_a_head(params) : 1),
+        visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
+        k_tile(lds),
+        v_tile(lds + Keys::Tile::kBytes),
+        wave_lds(lds + kLdsBytes - (kConfig.waves - wave) * kWaveLds) {}
+
+  FA_DEVICE int first_row() const { return row_block() * kTile.block_m; }
+
+  // Which step of the block's rows the wave has.  Under a causal mask the last step sees the most keys. Where
+  // a workgroup has one wave on each SIMD, workgroups differ in which SIMD that is.
+  FA_DEVICE int step_of_rows() const {
+    if constexpr (kConfig.waves != kTraits.simds) return wave;
+    const unsigned neighbours = static_cast<unsigned>(place) / 8 + head + batch;
+    return static_cast<int>((wave + neighbours) % kConfig.waves);
+  }
+
+  FA_DEVICE int rows() const { return sequence.seqlen_q * group; }
+  FA_DEVICE int query_of(int row) const {
+    return kPacked ? static_cast<int>(static_cast<unsigned>(row) / static_cast<unsigned>(group)) : row;
+  }
+  FA_DEVICE int head_of(int row) const { return kPacked ? head * group + row - query_of(row) * group : head; }
+
+  // The workgroup's part of the keys; `params` are the arguments, perhaps reloaded.
+  FA_DEVICE int part(const FwdParams& params) const {
+    return params.splits > 1 ? uniform(place / row_blocks(params)) : 0;
+  }
+
+  FA_DEVICE Tiles tiles(int block_row, int wave_row) const {
+    return kPacked ? tiles_of_part(block_row) : tiles_of_rows(block_row, wave_row);
+  }
+
+  // The first of the wave's steps of head_dim.
+  FA_DEVICE int first_out_step() const {
+    return kPacked ? wave * kOutSteps : kWide ? slice() * kOutSteps : 0;
+  }
+
+  // Of head_dim, the wave's slice; neighbours have the other ones of the same rows.
+  FA_DEVICE int slice() const { return wave % kSlices; }
+
+  // The thread that moves tiles and the lane that reads them.  Where registers are short, their addresses are
+  // computed for each tile anew.
+  FA_DEVICE int mover() const {
+    if constexpr (!kShortOfRegisters) return thread;
+    const int found = here(thread);
+    if constexpr (kMaskLoops) __builtin_assume(found >= 0);  // shorter divisions
+    return found;
+  }
+  FA_DEVICE int reader() const { return kWithFeatures ? here(lane) : lane; }
+
+ private:
+  // Blocks of rows of the longest sequence; the grid has as many for each part of the keys.
+  FA_DEVICE int row_blocks(const FwdParams& params) const {
+    return blocks_of_rows(params.seqlen_q * group, kTile.block_m);
+  }
+
+  // The last blocks begin first: they see the most keys where the window's right side is limited.
+  FA_DEVICE int row_block() const {
+    if (kPacked) return uniform(place % row_blocks(params));
+    if constexpr (kWide) {
+      const int blocks = row_blocks(params), own = place - part(params) * blocks;
+      return params.window_right < 0 ? own : blocks - 1 - own;
+    }
+    if constexpr (kConfig.short_prologue) {
+      // Opaque, or the comparison is kept for the others of its kind.
+      if (__builtin_expect(here_uniform(params.window_right) < 0, 1)) return place;
+      return here_uniform(static_cast<int>(short_blocks<kTile.block_m>(params.seqlen_q))) - 1 - place;
+    }
+    return params.window_right < 0 ? place : row_blocks(params) - 1 - place;
+  }
+
+  FA_DEVICE Tiles tiles_of_part(int block_row) const {
+    const int past = rows() - block_row < Unit::kN ? rows() : block_row + Unit::kN;
+    const int first = uniform(query_of(block_row)), last = uniform(query_of(past - 1));
+    const int begin = visible.begin(first), end = visible.end(last);
+    const Part tiles = part_of(begin / kKeys, (end + kKeys - 1) / kKeys, part(params), params.splits);
+    const int tiles_end = tiles.end * kKeys;
+    return {{tiles.begin * kKeys, tiles_end < end ? tiles_end : end, begin, end, visible.begin(last),
+             visible.end(first)}};
+  }
+
+  FA_DEVICE Tiles tiles_of_rows(int block_row, int wave_row) const {
+    if constexpr (kConfig.short_prologue) {
+      return {visible.tiles_of_rows_by_branches(block_row, kTile.block_m, wave_row, Unit::kN, kKeys)};
+    }
+    return {visible.tiles_of_rows(block_row, kTile.block_m, wave_row, Unit::kN, kKeys)};
+  }
+};
+
+}  // namespace fa

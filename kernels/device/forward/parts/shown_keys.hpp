@@ -1,0 +1,93 @@
+// What a mask shows to the rows of one wave, as fa_mask_ranges_* leave it for fa_fwd_masked_*.
+//
+// It lies where the first of these rows of out will be, which is written when all waves of the workgroup have
+// read it: no call needs memory for it.
+#pragma once
+
+#include "device/arch/device.hpp"
+#include "device/forward/parts/block.hpp"
+#include "device/masks/tile_range.hpp"
+
+namespace fa {
+
+inline constexpr int kNoKey = 1 << 30;  // beyond all keys
+
+// Keys [seen_begin, seen_end) hold all that any of the rows sees, and each row sees all of [full_begin,
+// full_end), which may be empty, and is of a bias.  Bounds are multiples of 16 keys, and may be beyond the
+// last key.  Of several groups of rows each of these numbers is the least.
+struct ShownKeys {
+  int seen_begin, minus_seen_end, minus_full_begin, full_end;
+};
+static_assert(sizeof(ShownKeys) == 16, "rows of out are multiples of 16 bytes");
+
+using ShownPlace = __attribute__((address_space(1))) u32x4*;
+
+// Of the rows from `row` on; `at` is where the rows of their sequence and head begin, in elements.
+FA_DEVICE ShownPlace shown_place(const void* out, int64_t at, int64_t o_row, int row) {
+  return (ShownPlace)(static_cast<const char*>(out) + (at + row * o_row) * 2);
+}
+
+// Combines the numbers of lanes that differ only in bits of kPeers; each of them gets the result.
+template <int kPeers, class Combine>
+FA_DEVICE int of_lanes(int value, int lane, Combine combine) {
+  const auto bits = [](float x) { return __builtin_bit_cast(int, x); };
+  const float found = across_lanes<kPeers>(__builtin_bit_cast(float, value), lane, [&](float a, float b) {
+    return __builtin_bit_cast(float, combine(bits(a), bits(b)));
+  });
+  return bits(found);
+}
+
+template <int kPeers>
+FA_DEVICE int least_of_lanes(int value, int lane) {
+  return of_lanes<kPeers>(value, lane, [](int a, int b) { return a < b ? a : b; });
+}
+
+// Stands in for MaskedTiles in kernels without a mask.
+template <class B>
+struct AllTiles {
+  FA_DEVICE AllTiles(const B&, int) {}
+  FA_DEVICE typename B::Tiles seen_of(const typename B::Tiles& tiles) const { return tiles; }
+};
+
+// Which tiles of keys the rows of a workgroup need, and which of these need the mask.
+template <class B>
+struct MaskedTiles {
+  static constexpr int kWaves = B::kConfig.waves;
+  static_assert((kWaves & (kWaves - 1)) == 0 && kWaves <= B::Unit::kWave, "lanes of a wave read for all");
+  static_assert(B::kKeys % 16 == 0, "tiles begin where ranges may");
+
+  int seen_begin = 0, seen_end = kNoKey, full_begin = 0, full_end = 0;
+
+  FA_DEVICE MaskedTiles(const B& block, int block_row) {
+    const FwdParams& p = block.params;
+    if constexpr (B::kMasks != Masks::boolean) {
+      const MaskedParams& mask = masked_params(block);
+      if (!has_ranges(mask.mask_kind, mask.mask_head, mask.mask_row)) return;
+    }
+    // Each lane reads what one of the waves' rows see; waves without rows see what the last ones do.
+    const int last = (block.sequence.seqlen_q - 1) / B::Unit::kN * B::Unit::kN;
+    const int row = block_row + block.lane % kWaves * B::Unit::kN;
+    const int64_t at = block.batch * p.o_batch + block.head * p.o_head;
+    const u32x4 read = *shown_place(p.out, at, p.o_row, row < last ? row : last);
+    const auto least = [&](int i) {
+      return uniform(least_of_lanes<kWaves - 1>(static_cast<int>(read[i]), block.lane));
+    };
+    seen_begin = least(0), seen_end = -least(1), full_begin = -least(2), full_end = least(3);
+  }
+
+  FA_DEVICE typename B::Tiles seen_of(typename B::Tiles tiles) const {
+    const int begin = seen_begin / B::kKeys * B::kKeys;
+    tiles.begin = tiles.begin < begin ? begin : tiles.begin;
+    tiles.end = tiles.end < seen_end ? tiles.end : seen_end;
+    // Else no barrier comes before a wave writes its rows of out, and others may not have read yet.
+    if (tiles.begin >= tiles.end) workgroup_barrier();
+    return tiles;
+  }
+
+  // Whether the mask may hide a key of the tile from a row.
+  FA_DEVICE Flag needs_mask(int first) const {
+    return {(first - full_begin) | (full_end - B::kKeys - first)};
+  }
+};
+
+}  // namespace fa

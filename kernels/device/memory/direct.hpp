@@ -1,0 +1,140 @@
+// Tiles that loads write straight into LDS, without registers on the way.  Such a load fills 1024 consecutive
+// bytes, 16 of each lane: a chunk, which has 64 bytes of each of 16 rows.  Any lane may read any place of
+// memory, so rows are in the order of slots (mma/layout.hpp), and units of a row can change places.
+//
+// A chunk is read both ways without conflicts in an LDS that serves 256 bytes at once.  Turned, four rows are
+// 256 consecutive bytes.  By rows, a unit of each of 16 rows is wanted at a time: with kSpread, the four
+// units of rows from 4 on are permuted, differently in each four rows, so that all 16 differ in their place.
+#pragma once
+
+#include "device/memory/turned.hpp"
+
+namespace fa {
+
+template <class Unit, int kRows, int kHeadDim, int kThreads, bool kSpread>
+struct DirectStage {
+  static constexpr int kChunkRows = 16, kChunkBytes = 1024;
+  static constexpr int kPieces = kHeadDim * 2 / 64;  // of 64 bytes, of a row
+  static constexpr int kChunks = kRows / kChunkRows * kPieces;
+  static constexpr int kWaves = kThreads / Unit::kWave;
+  static constexpr int kLoads = kChunks / kWaves;
+  static constexpr int kApart = kWaves / kPieces * kChunkRows;  // rows between a lane's loads
+  static_assert(kChunks % kWaves == 0, "each wave has as many loads");
+  static_assert(kLoads == 1 || kApart * kPieces == kWaves * kChunkRows, "a wave's loads are of one piece");
+  static_assert(Unit::kWave == 64 && Unit::kM == 32 && Unit::kK == 16 && Unit::kRun == 8, "slots of MFMA");
+  static_assert(Unit::slot_of_row(Unit::slot_of_row(5, kRows), kRows) == 5, "slots are a row's own inverse");
+
+  struct Tile {
+    static constexpr int kBytes = kRows * kHeadDim * 2;
+  };
+
+  // Where a lane's loads of a tile are in memory, from the tile's first row on.
+  struct Lines {
+    uint32_t row_bytes, from;
+
+    FA_DEVICE Lines(uint32_t row_bytes, int wave, int lane)
+        : row_bytes(row_bytes),
+          // A stride is below kMaxRowStride: a multiplication of 24 bits.
+          from((row(0, wave, lane) * (row_bytes / 2 % (1u << 24)) + byte(wave, lane) / 2u) * 2) {}
+
+    FA_DEVICE void load(const char* rows, LdsBytes tile, int wave) const {
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) {
+        load_to_lds(rows + static_cast<uint64_t>(i * kApart * row_bytes), from,
+                    tile + (wave + i * kWaves) * kChunkBytes);
+      }
+    }
+    // The same of a tile whose last row is `last`: rows beyond it are copies of it.
+    FA_DEVICE void load_end(const char* rows, int last, LdsBytes tile, int wave, int lane) const {
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) {
+        const int own = row(i, wave, lane);
+        load_to_lds(rows, (own < last ? own : last) * row_bytes + byte(wave, lane),
+                    tile + (wave + i * kWaves) * kChunkBytes);
+      }
+    }
+
+   private:
+    FA_DEVICE static int row(int i, int wave, int lane) {
+      return Unit::slot_of_row(lane / 4, kRows) + wave / kPieces * kChunkRows + i * kApart;
+    }
+    FA_DEVICE static int byte(int wave, int lane) {
+      return wave % kPieces * 64 + (lane % 4 ^ (kSpread ? lane / 16 : 0)) * 16;
+    }
+  };
+
+  // A lane's operands of a tile by rows: that of step i of the contraction over head_dim, of 32 rows.
+  struct Rows {
+    LdsBytes even, odd;
+
+    FA_DEVICE static int offset(int lane) {
+      const int row = Unit::a_row(lane), in_chunk = row % kChunkRows;
+      const int unit = lane / 32 ^ (kSpread ? in_chunk / 4 : 0);
+      return row / kChunkRows * (kPieces * kChunkBytes) + in_chunk * 64 + unit * 16;
+    }
+    // `first`: of the lane's first operand.
+    FA_DEVICE explicit Rows(LdsBytes first)
+        : even(first), odd((LdsBytes)(reinterpret_cast<uintptr_t>(first) ^ 32)) {}
+    // Those of a tile so many bytes beyond, which reads add as a constant.
+    FA_DEVICE Rows beyond(int bytes) const {
+      Rows rows = *this;
+      rows.even += bytes, rows.odd += bytes;
+      return rows;
+    }
+    FA_DEVICE typename Unit::A read(int i, int step) const {
+      using Words = __attribute__((address_space(3))) typename Unit::A*;
+      const int chunk = step * (Unit::kM / kChunkRows) * kPieces + i / 2;
+      return *(Words)((i % 2 == 0 ? even : odd) + chunk * kChunkBytes);
+    }
+  };
+
+  // And turned, as TurnedStage::Turned: operand A of step `step` of the result, at step i of the contraction
+  // over rows.
+  struct Turned {
+    using A = typename Unit::A;
+    LdsBytes upper, lower;  // in each 16 rows
+
+    FA_DEVICE static int offset(int lane) {
+      const int place = turned_row(lane) * 64 + turned_byte(lane);
+      return kSpread ? place ^ lane / 32 * 16 : place;
+    }
+    // In rows from 8 on, units are permuted otherwise than in those before.
+    FA_DEVICE explicit Turned(LdsBytes first)
+        : upper(first), lower(kSpread ? (LdsBytes)(reinterpret_cast<uintptr_t>(first) ^ 32) : first) {}
+    FA_DEVICE Turned beyond(int bytes) const {
+      Turned turned = *this;
+      turned.upper += bytes, turned.lower += bytes;
+      return turned;
+    }
+    FA_DEVICE A read(int i, int step) const {
+      const int chunk = (i * kPieces + step) * kChunkBytes;
+      A a;
+      a.lo = read_turned(upper + chunk);
+      a.hi = read_turned(lower + chunk + 8 * 64);
+      return a;
+    }
+  };
+};
+
+// Tiles of several tensors that all waves of a workgroup read, of kAtOnce of which each loop turn has one
+// after the other; half of the waves load.  There are three sets of these: one is loaded while waves are at
+// work on two others.
+template <class Unit, int kRows, int kHeadDim, int kThreads, int kTensors, int kAtOnce>
+struct DirectTensors : DirectStage<Unit, kRows, kHeadDim, kThreads / 2, true> {
+  using Base = DirectStage<Unit, kRows, kHeadDim, kThreads / 2, true>;
+  static constexpr int kTileBytes = Base::Tile::kBytes;
+  static constexpr int kTilesBytes = kTensors * kTileBytes;
+  static constexpr int kSetBytes = kAtOnce * kTilesBytes;
+  static constexpr int kBytes = 3 * kSetBytes;
+  static constexpr int kRowsEnd = kSetBytes;  // of the first
+};
+
+// With the names that other stages of a tile have.
+template <class Unit, int kRows, int kHeadDim, int kThreads>
+struct DirectTiles {
+  using Stage = DirectStage<Unit, kRows, kHeadDim, kThreads, true>;
+  using Tile = typename Stage::Tile;
+  static constexpr int kBytes = Tile::kBytes;
+};
+
+}  // namespace fa

@@ -1,0 +1,168 @@
+// A wave's rows of Q as operand B of S^T = K * Q^T: the first steps held in registers, the others, where
+// that would take too many, in the wave's own part of LDS.
+#pragma once
+
+#include "device/mma/unit.hpp"
+#include "device/memory/lds_tile.hpp"
+#include "device/memory/view.hpp"
+
+namespace fa {
+
+// Applies the sign of softmax_scale to Q, so that the kernel can treat its scale as positive: a negative one
+// flips the sign of Q, zero makes Q zero.  Exact.
+struct QuerySign {
+  uint32_t keep;
+  uint32_t flip;
+
+  FA_DEVICE explicit QuerySign(float scale) : keep(scale == 0 ? 0 : ~0u), flip(scale < 0 ? 0x80008000u : 0) {}
+
+  // The same, found in scalar registers.
+  FA_DEVICE static QuerySign from_bits(float scale) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, scale), size = bits << 1;
+    // Its top bit says that the scale is not zero.  Opaque, or it becomes a comparison in vector registers.
+    const int sized = here_uniform(static_cast<int>(size | -size));
+    const uint32_t flipped = bits & sized & 0x80000000u;
+    QuerySign sign(1);
+    sign.keep = sized >> 31;
+    sign.flip = flipped | flipped >> 16;
+    return sign;
+  }
+
+  // Whether Q stays as it is; the same in all lanes.
+  FA_DEVICE bool none() const { return (~keep | flip) == 0; }
+
+  template <class T>
+  FA_DEVICE T apply(T words) const {
+    return (words & keep) ^ flip;
+  }
+};
+
+// The same for registers: no more than a comparison where the scale is positive.
+struct ShortSign {
+  float scale;
+
+  FA_DEVICE bool none() const { return here_uniform(__builtin_bit_cast(int, scale)) > 0; }
+
+  template <class T>
+  FA_DEVICE T apply(T words) const {
+    return QuerySign::from_bits(scale).apply(words);
+  }
+};
+
+// Steps kFirst to kFirst + kSteps of the contraction.
+template <class Unit, int kFirst, int kSteps>
+struct QueryInRegisters {
+  typename Unit::B step[kSteps];
+
+  template <class View, class Sign>
+  FA_DEVICE void load(const View& view, Sign sign, int lane) {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int byte = ((kFirst + i) * Unit::kK + Unit::run_begin(lane)) * 2;
+      step[i].column[0] = read<typename Unit::A>(view, Unit::column(lane, 0), byte);
+    }
+    if (sign.none()) return;
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) step[i].column[0] = here(sign.apply(here(step[i].column[0])));
+  }
+
+  FA_DEVICE typename Unit::B operand(int i) const { return step[i - kFirst]; }
+
+  // From here on all are there.
+  FA_DEVICE void wait() {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) step[i].column[0] = here(step[i].column[0]);
+  }
+
+ private:
+  template <class A, class View>
+  FA_DEVICE static A read(const View& view, int row, int byte) {
+    if constexpr (sizeof(A) == sizeof(u32x4)) {
+      return view.template read<A>(row, byte);
+    } else {
+      A run;
+      run.lo = view.template read<u32x4>(row, byte);
+      run.hi = view.template read<u32x4>(row, byte + 16);
+      return run;
+    }
+  }
+};
+
+template <class Unit, int kFirst, int kSteps, bool kPadded, bool kFragments>
+struct QueryInLds {
+  using Tile = Choice<kFragments, PlacedTile<Fragments<Unit::kN, kSteps * Unit::kK * 2>>,
+                      ColumnTile<Unit, kSteps * Unit::kK * 2, kPadded>>;
+
+  template <class View, class Sign, class Convert>
+  FA_DEVICE static void load(LdsBytes tile, const View& view, Sign sign, Convert& convert, int lane) {
+    constexpr int kPieces = Unit::kN * Tile::kUnits;
+    static_assert(kPieces % Unit::kWave == 0, "every lane moves the same number of units");
+#pragma unroll
+    for (int i = 0; i < kPieces / Unit::kWave; ++i) {
+      // Opaque before a division, which is otherwise done on 16-bit halves of registers.
+      const int own = (Tile::kUnits & (Tile::kUnits - 1)) == 0 ? lane : here(lane);
+      const int index = own + i * Unit::kWave;
+      const int row = kFragments ? index % Unit::kN : index / Tile::kUnits;
+      const int unit = kFragments ? index / Unit::kN : index % Tile::kUnits;
+      const int byte = kFirst * Unit::kK * 2 + unit * 16;
+      Tile::write(tile, row, unit, 0, convert(sign.apply(view.template read<u32x4>(row, byte))));
+    }
+    wave_barrier();
+  }
+
+  FA_DEVICE static typename Unit::B operand(LdsBytes tile, int i, int lane) {
+    const int unit = ((i - kFirst) * Unit::kK + Unit::run_begin(lane)) / 8;
+    return read_columns<Unit, Tile>(tile, lane, unit);
+  }
+};
+
+template <class Unit, int kFirst>
+struct QueryInRegisters<Unit, kFirst, 0> {
+  template <class View, class Sign>
+  FA_DEVICE void load(const View&, Sign, int) {}
+  FA_DEVICE typename Unit::B operand(int) const { return {}; }
+};
+
+template <class Unit, int kFirst, bool kPadded, bool kFragments>
+struct QueryInLds<Unit, kFirst, 0, kPadded, kFragments> {
+  struct Tile {
+    static constexpr int kBytes = 0;
+  };
+  template <class View, class Sign, class Convert>
+  FA_DEVICE static void load(LdsBytes, const View&, Sign, Convert&, int) {}
+  FA_DEVICE static typename Unit::B operand(LdsBytes, int, int) { return {}; }
+};
+
+template <class Unit, int kHeadDim, int kInRegisters, bool kPadded, bool kFragments = false>
+struct Query {
+  static constexpr int kSteps = kHeadDim / Unit::kK;
+  // Where all steps are in LDS and the code of each is long, they share it.
+  static constexpr int kUnroll =
+      kInRegisters == 0 && (kHeadDim > 128 || !Unit::kFewInstructions) ? 2 : kSteps;
+  using Held = QueryInRegisters<Unit, 0, kInRegisters>;
+  using Rest = QueryInLds<Unit, kInRegisters, kSteps - kInRegisters, kPadded, kFragments>;
+  static constexpr int kLdsBytes = Rest::Tile::kBytes;
+
+  Held held;
+  LdsBytes tile;
+  int lane;
+
+  Query() = default;
+
+  // Of several waves that share the tile only one fills it; a barrier must follow.
+  template <class View, class Sign, class Convert>
+  FA_DEVICE Query(LdsBytes tile, const View& view, Sign sign, Convert& convert, int lane, bool fills = true)
+      : tile(tile), lane(lane) {
+    held.load(view, sign, lane);
+    if (fills) Rest::load(tile, view, sign, convert, lane);
+  }
+
+  // Before a loop in which other loads are in flight, for which the first use would wait, too.
+  FA_DEVICE void wait() { held.wait(); }
+
+  FA_DEVICE typename Unit::B operand(int i) const {
+    return i < kInRegisters ? held.operand(i) : Rest::operand(tile, i, lane);
+  }
+};
+
+}  // namespace fa

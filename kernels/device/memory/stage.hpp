@@ -1,0 +1,153 @@
+// Moves a K or V tile from global memory through registers into LDS, shared out among all threads of a
+// workgroup. `load` begins, `store` ends; the work between them hides the memory latency.
+#pragma once
+
+#include "device/memory/lds_tile.hpp"
+#include "device/memory/view.hpp"
+
+namespace fa {
+
+// Calls `action(i, index)` for each of a thread's pieces; its i-th is number `index` of kPieces.  Threads
+// that have one piece fewer are whole waves.
+template <int kPieces, int kThreads, int kWave, class Action>
+FA_DEVICE void for_pieces(int thread, Action action) {
+  static_assert(kPieces % kWave == 0, "whole waves have nothing to do");
+#pragma unroll
+  for (int i = 0; i * kThreads < kPieces; ++i) {
+    if ((i + 1) * kThreads <= kPieces || uniform(thread) < kPieces - i * kThreads) {
+      action(i, thread + i * kThreads);
+    }
+  }
+}
+
+// K, not transposed: row `key` of the tile goes to LDS row slot_of_row(key).
+template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded,
+          class Place = LdsTile<kKeys, kHeadDim * 2, Layout::kM, kPadded>>
+struct KeyStage {
+  using Tile = Place;
+  static constexpr int kPieces = kKeys * Tile::kUnits;
+  static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;
+  // A thread's pieces are the same unit of rows that are whole periods apart: one address serves all.
+  static constexpr int kApart = kThreads / Tile::kUnits;
+  static constexpr bool kNear = kPadded && kThreads % Tile::kUnits == 0 && kApart % Layout::kM == 0 &&
+                                Layout::slot_of_row(Layout::kM, kKeys) == Layout::kM;
+
+  u32x4 unit[kLoads];
+
+  template <class Source>
+  FA_DEVICE void load(const Source& source, int thread) {
+    for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
+      const int row = kNear ? thread / Tile::kUnits + i * kApart : index / Tile::kUnits;
+      unit[i] = source.template read<u32x4>(source.group(row), row, index % Tile::kUnits * 16);
+    });
+  }
+
+  template <class Convert>
+  FA_DEVICE void store(LdsBytes tile, Convert& convert, int thread) const {
+    store_from(place(tile, thread), convert, thread);
+  }
+
+  // Where a thread's first piece is in memory, relative to the tile.
+  FA_DEVICE static int offset(uint32_t row_bytes, int thread) {
+    return static_cast<int>(thread / Tile::kUnits * row_bytes + thread % Tile::kUnits * 16);
+  }
+
+  // From where on a thread stores: its first piece if all others are at constant distances, else the tile.
+  FA_DEVICE static LdsBytes place(LdsBytes tile, int thread) {
+    if constexpr (!kNear) return tile;
+    return tile + Tile::offset(Layout::slot_of_row(thread / Tile::kUnits, kKeys), thread % Tile::kUnits);
+  }
+
+  template <class Convert>
+  FA_DEVICE void store_from(LdsBytes place, Convert& convert, int thread) const {
+    for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
+      const u32x4 words = convert(unit[i]);
+      if constexpr (kNear) {
+        Tile::write(Tile::period(place, i * (kApart / Layout::kM)), 0, 0, 0, words);
+      } else {
+        Tile::write(place, Layout::slot_of_row(index / Tile::kUnits, kKeys), index % Tile::kUnits, 0, words);
+      }
+    });
+  }
+};
+
+// V transposed: LDS row slot_of_row(d) holds element d of all keys of the tile, so that a lane reads
+// consecutive keys at once.  A thread turns blocks of 4 keys by kWidth elements; kLanes neighbours have
+// blocks of the same elements, and then come the next elements.
+template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded, int kLanes, bool kByHalves,
+          class Place = LdsTile<kHeadDim, kKeys * 2, Layout::kM, kPadded>>
+struct ValueStage {
+  using Tile = Place;
+  // A block's elements of each key, 4, 8 or 16 bytes: so few that as many threads as possible have a block.
+  static constexpr int kFair = kKeys * kHeadDim / 4 / kThreads;
+  static constexpr int kWidth = kFair <= 2 ? 2 : kFair <= 4 ? 4 : 8;
+  static constexpr int kBlocks = kHeadDim / kWidth;
+  static constexpr int kPieces = kKeys / 4 * kBlocks;
+  static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;
+  static_assert(kKeys / 4 % kLanes == 0, "neighbours have keys of their own");
+  typedef uint32_t Words __attribute__((ext_vector_type(kWidth / 2)));
+
+  static constexpr uint32_t kLow = 0x05040100,
+                            kHigh = 0x07060302;  // selectors of v_perm: which halves of two words
+  static_assert(!kByHalves || Layout::kStoresHalves, "the upper half of a register can be stored");
+
+  Words key[kLoads][4];
+
+  template <class Source>
+  FA_DEVICE void load(const Source& source, int thread) {
+    for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
+      const int row = key_block(index) * 4;
+      const typename Source::Group group = source.group(row);
+      if constexpr (Source::kPlaced) {
+        const int first = source.offset_of(row, column(index) * kWidth * 2);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          key[i][j] = source.template read_at<Words>(first + static_cast<int>(j * source.row_bytes));
+        }
+        return;
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        key[i][j] = source.template read<Words>(group, row + j, column(index) * kWidth * 2);
+      }
+    });
+  }
+
+  template <class Convert>
+  FA_DEVICE void store(LdsBytes tile, Convert& convert, int thread) const {
+    for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
+      const Words rows[4] = {convert(key[i][0]), convert(key[i][1]), convert(key[i][2]), convert(key[i][3])};
+#pragma unroll
+      for (int word = 0; word < kWidth / 2; ++word) {
+        store_element(tile, rows, index, word * 2, kLow);
+        store_element(tile, rows, index, word * 2 + 1, kHigh);
+      }
+    });
+  }
+
+ private:
+  // Which 4 keys, and which kWidth elements, piece `index` is.
+  FA_DEVICE static int key_block(int index) { return index / kLanes / kBlocks * kLanes + index % kLanes; }
+  FA_DEVICE static int column(int index) { return index / kLanes % kBlocks; }
+
+  FA_DEVICE static void store_element(LdsBytes tile, const Words* key, int index, int element,
+                                      uint32_t half) {
+    const int word = element / 2;
+    const int block = key_block(index);
+    const int d = column(index) * kWidth + element;
+    const int row = Layout::slot_of_row(d, kHeadDim);
+    if constexpr (kByHalves) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const uint32_t bits = key[j][word] >> (half == kLow ? 0 : 16);
+        Tile::write_half(tile, row, block / 2, (block % 2 * 4 + j) * 2, bits);
+      }
+    } else {
+      const u32x2 keys = {__builtin_amdgcn_perm(key[1][word], key[0][word], half),
+                          __builtin_amdgcn_perm(key[3][word], key[2][word], half)};
+      Tile::write(tile, row, block / 2, block % 2 * 8, keys);
+    }
+  }
+};
+
+}  // namespace fa

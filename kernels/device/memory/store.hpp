@@ -1,0 +1,60 @@
+// Writes a wave's O^T from registers to rows of out.
+#pragma once
+
+#include "device/mma/unit.hpp"
+
+namespace fa {
+
+// Element `f` of a lane's part of column `column` of O^T.
+template <class Unit>
+FA_DEVICE float held_element(const typename Unit::C* o, int column, int f) {
+  return o[f / Unit::kRows][f % Unit::kRows * Unit::kColumns + column];
+}
+
+// Byte of a row of out at which a lane's part begins, of the row's steps from `first` on.
+template <class Unit, int kHeadDim>
+FA_DEVICE int held_byte(int lane, int first) {
+  return (Unit::held_begin(lane, kHeadDim) + Unit::held_step(first * Unit::kRows)) * 2;
+}
+
+// Writes kSteps steps of column `column` of O^T, times `factor`: `write(byte, words)` takes consecutive
+// elements and where they begin after the first.  Zeros unless `seen`: a column without a key has 0 * V in O,
+// which is NaN where V is.
+template <class Unit, DType kDType, int kSteps, class Write>
+FA_DEVICE void store_column(const typename Unit::C* o, int column, float factor, bool seen, Write write) {
+  constexpr int kHeld = kSteps * Unit::kRows;
+  constexpr int kChunk = kHeld % 8 == 0 ? 8 : 4;  // consecutive elements, written at once
+  static_assert(kHeld % kChunk == 0, "each lane holds whole chunks of a row");
+  typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));
+  // A NaN survives `pack_numbers` here: it is the hardware's or that of a 16-bit input, and has no low bits
+  // for rounding to carry from.
+#pragma unroll
+  for (int f = 0; f < kHeld; f += kChunk) {
+    Words words;
+#pragma unroll
+    for (int word = 0; word < kChunk / 2; ++word) {
+      const uint32_t pair = pack_numbers<kDType>(held_element<Unit>(o, column, f + word * 2) * factor,
+                                                 held_element<Unit>(o, column, f + word * 2 + 1) * factor);
+      words[word] = seen ? pair : 0;
+    }
+    write(Unit::held_step(f) * 2, words);
+  }
+}
+
+// The same in fp32.
+template <class Unit, int kHeadDim, int kSteps>
+FA_DEVICE void store_column_fp32(const typename Unit::C* o, int column, float factor, float* row, int lane,
+                                 int first) {
+  constexpr int kHeld = kSteps * Unit::kRows;
+  static_assert(kHeld % 4 == 0, "each lane holds whole chunks of a row");
+  float* held = row + Unit::held_begin(lane, kHeadDim) + Unit::held_step(first * Unit::kRows);
+#pragma unroll
+  for (int f = 0; f < kHeld; f += 4) {
+    f32x4 four;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) four[i] = held_element<Unit>(o, column, f + i) * factor;
+    *reinterpret_cast<f32x4*>(held + Unit::held_step(f)) = four;
+  }
+}
+
+}  // namespace fa

@@ -1,0 +1,28 @@
+// Moves tiles of two tensors of which the second has shorter rows, as TransposedStage does: in LDS both have
+// the place of the first, so that waves that read one or the other run the same code.
+#pragma once
+
+#include "device/memory/transposed_stage.hpp"
+
+namespace fa {
+
+template <class Layout, int kRows, int kHeadDim, int kValueDim, int kThreads, bool kPadded>
+struct UnevenStage : TransposedStage<Layout, kRows, kHeadDim, kThreads, kPadded, 2, false, true> {
+  using Even = TransposedStage<Layout, kRows, kHeadDim, kThreads, kPadded, 2, false, true>;
+
+  // `view(tensor)` is that of the tile's rows, of the first's type; of the second's rows no more is read than
+  // there is.
+  template <class View>
+  FA_DEVICE void load(const View& view, int thread) {
+    for_pieces<2 * Even::kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
+      const int tensor = Even::tensor_of(i, index), column = Even::column_of(index);
+      if (tensor == 1 && column >= kValueDim / 4) return;
+      const auto source = view(tensor);
+      const int first = Even::block_of(index) * 4, byte = column * 8;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) Even::row[i][j] = source.template read<u32x2>(first + j, byte);
+    });
+  }
+};
+
+}  // namespace fa

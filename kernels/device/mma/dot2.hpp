@@ -1,0 +1,75 @@
+// Matrix steps on an arch without a matrix unit: each lane multiplies its own row and columns.  fp16 uses
+// v_dot2_f32_f16; bf16 has no dot instruction here, so a pair is unpacked to fp32 (exactly) and takes two
+// FMAs.
+#pragma once
+
+#include "device/mma/unit.hpp"
+
+namespace fa {
+
+template <Gfx kGfx, DType kDType>
+struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
+  using A = u32x4;
+  struct B {
+    A column[kColumns];
+  };
+  using C = f32x4;
+
+  static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
+  static constexpr bool kFewInstructions = kDType == DType::fp16, kMultipliesFp32 = false;
+
+  FA_DEVICE static void multiply(C& c, A a, const B& b) {
+#pragma unroll
+    for (int word = 0; word < 4; ++word) {
+#pragma unroll
+      for (int column = 0; column < kColumns; ++column) {
+        c[column] = dot(a[word], b.column[column][word], c[column]);
+      }
+    }
+  }
+
+  // For a c that several products start from.  v_dot2c adds to its own register, so the compiler would copy c
+  // into it first; v_dot2 needs no copy.
+  FA_DEVICE static void multiply_first(C& c, A a, const B& b) {
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column)
+      c[column] = dot_apart(a[0], b.column[column][0], c[column]);
+#pragma unroll
+    for (int word = 1; word < 4; ++word) {
+#pragma unroll
+      for (int column = 0; column < kColumns; ++column) {
+        c[column] = dot(a[word], b.column[column][word], c[column]);
+      }
+    }
+  }
+
+  FA_DEVICE static void settle(C&) {}
+  FA_DEVICE static void hold(C&) {}
+  FA_DEVICE static void pin(C& c) { c = here(c); }
+
+  static constexpr float kGain = kCutGain<kDType>;
+  static constexpr DType kCut = kDType;
+  FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }
+
+ private:
+  FA_DEVICE static float dot(uint32_t a, uint32_t b, float sum) {
+    if constexpr (kDType == DType::fp16) {
+      return __builtin_amdgcn_fdot2(__builtin_bit_cast(f16x2, a), __builtin_bit_cast(f16x2, b), sum, false);
+    } else {
+      return __builtin_fmaf(high(a), high(b), __builtin_fmaf(low(a), low(b), sum));
+    }
+  }
+  FA_DEVICE static float dot_apart(uint32_t a, uint32_t b, float sum) {
+    if constexpr (kDType == DType::fp16) {
+      float result;
+      asm("v_dot2_f32_f16 %0, %1, %2, %3" : "=v"(result) : "v"(a), "v"(b), "v"(sum));
+      return result;
+    } else {
+      return dot(a, b, sum);
+    }
+  }
+  FA_DEVICE static float low(uint32_t pair) { return __builtin_bit_cast(float, pair << 16); }
+  FA_DEVICE static float high(uint32_t pair) { return __builtin_bit_cast(float, pair & 0xffff0000u); }
+};
+
+}  // namespace fa

@@ -1,0 +1,75 @@
+// What the matrix units have in common: operand words and the conversion of fp32 pairs to them.
+#pragma once
+
+#include "device/arch/current.hpp"
+#include "device/arch/device.hpp"
+#include "device/arch/dtype.hpp"
+#include "device/mma/layout.hpp"
+
+namespace fa {
+
+typedef _Float16 f16x2 __attribute__((ext_vector_type(2)));
+typedef _Float16 f16x8 __attribute__((ext_vector_type(8)));
+typedef __bf16 bf16x2 __attribute__((ext_vector_type(2)));
+
+// One matrix unit of an arch for one dtype: its Layout, the types A (words of one lane's run), B (one
+// A per column) and C (fp32), `multiply(c, a, b)`, `settle(c)`, to be called before and after ordinary
+// arithmetic on a C that lives through a loop, and `pin(c)`, which keeps the compiler from moving the product
+// to where its result is used.
+//   kFewInstructions  a step is few enough instructions to unroll loops of steps
+//   kMultipliesFp32   there is a matrix instruction of fp32, and with it broadcast_rows and broadcast_sums
+template <MatrixUnit kUnit, Gfx kGfx, DType kDType>
+struct Unit;
+
+template <Gfx kGfx, DType kDType>
+using UnitOf = Unit<traits(kGfx).unit, kGfx, kDType>;
+
+// Two fp32 to two 16-bit elements, to nearest even; `low` comes first in memory.
+template <DType kDType>
+FA_DEVICE uint32_t pack(float low, float high) {
+  if constexpr (kDType == DType::fp16) {
+    return __builtin_bit_cast(uint32_t, f16x2{static_cast<_Float16>(low), static_cast<_Float16>(high)});
+  } else {
+    return __builtin_bit_cast(uint32_t, bf16x2{static_cast<__bf16>(low), static_cast<__bf16>(high)});
+  }
+}
+
+// `cut` truncates two fp32 to two 16-bit elements, in one instruction.  Values made kCutGain times too large
+// beforehand have no bias after it (the gain is the mean loss over all mantissas), an error at most 1.3 times
+// that of rounding, and 1 stays 1.
+template <DType kDType>
+inline constexpr float kCutGain = kDType == DType::fp16 ? 1.00035f : 1.00282f;
+
+// One truncated element, as fp32.
+template <DType kDType>
+FA_DEVICE float cut_one(float value) {
+  constexpr uint32_t kKept = kDType == DType::fp16 ? 0xffffe000 : 0xffff0000;
+  return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, value) & kKept);
+}
+
+template <DType kDType>
+FA_DEVICE uint32_t cut(float low, float high) {
+  if constexpr (kDType == DType::fp16) {
+    return __builtin_bit_cast(uint32_t, __builtin_amdgcn_cvt_pkrtz(low, high));
+  } else {
+    return __builtin_amdgcn_perm(__builtin_bit_cast(uint32_t, high), __builtin_bit_cast(uint32_t, low),
+                                 0x07060302);
+  }
+}
+
+// As `pack`, for values whose NaNs need not survive: bf16 then takes 5 instructions instead of 11, where it
+// is not one.
+template <DType kDType>
+FA_DEVICE uint32_t pack_numbers(float low, float high) {
+  if constexpr (kDType == DType::fp16 || traits(kCurrentGfx).bf16_pairs) {
+    return pack<kDType>(low, high);
+  } else {
+    const auto rounded = [](float value) {
+      const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+      return bits + (bits >> 16 & 1) + 0x7fff;
+    };
+    return __builtin_amdgcn_perm(rounded(high), rounded(low), 0x07060302);
+  }
+}
+
+}  // namespace fa

@@ -1,0 +1,299 @@
+// Online softmax of the columns of S^T for units whose product can start from any number: S starts from the
+// column's shift, so P = exp2(S * c) needs no subtraction.  fp32; c = softmax_scale * log2(e) > 0.
+//
+// Most tiles need no maximum: the sum of a tile's exponentials, needed anyway, shows when scores have risen
+// too far above the shift (a P that overflows makes it inf).  Only then, and at a column's first visible key,
+// the maximum is found, the shift moves to it, O and the sum are corrected and the tile's exponentials taken
+// again.  P stays below kHighestSum, which loses nothing in fp32 or the 16-bit types.  Shift and floor are
+// the same in all lanes of a column; each lane sums its own keys, and the sums are joined at the end.
+//
+// A large shift (`is_far`) is rounded so coarsely that the P of the maximum is off: truncated on its way to O
+// but not in the sum, it could change a 16-bit output.  There the truncated P are summed.  With a small shift
+// that would make the log-sum-exp too inaccurate.
+#pragma once
+
+#include "device/scores/dropout.hpp"
+#include "device/scores/far_below.hpp"
+
+namespace fa {
+
+// kStartsShifted: S starts from the shift; else from 0, for scores that change before softmax. kDualIssue:
+// some values are kept twice or in neighbouring registers, because instructions issued in pairs take their
+// operands from different register banks.
+//
+// kFarBelow: scores may be so far below 0 (a bias of the least finite number) that nothing is left of a
+// product that starts from their shift.  A column with only such scores keeps its shift in `below`, its
+// products start from 0, and it looks for its maximum in each tile.
+// kTogether: a wave's columns all see their first key in one tile, or have but one with keys.
+template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFarBelow = false,
+          bool kTogether = false>
+struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
+  using C = typename Unit::C;
+  static constexpr int kColumns = Unit::kColumns;
+  static constexpr int kElements = kSteps * Unit::kRows;  // of a column
+  static constexpr float kNone = -__builtin_inff();
+  static constexpr float kFar = 1024;  // shifts beyond this sum truncated P; error below it: 2^-13
+
+  float c;
+  float gain;             // log2(Unit::kGain) in units of scores
+  C shift;                // minus the score whose exponential is Unit::kGain
+  float floor[kColumns];  // a maximum above this moves the shift: 0, or -inf before the first visible key
+  float sum[kColumns];
+  int unseen;                   // not 0 before the first visible key of any column; the same in all lanes
+  uint32_t far[kColumns] = {};  // a bit per lane, so that the loop compares nothing
+
+  FA_DEVICE explicit FoldedSoftmax(float c) : c(uniform(c)), gain(0), shift{}, unseen(1) {
+    // The bound matters only where the scale is so small that all P are equal.
+    if constexpr (Unit::kGain != 1) {
+      gain = __builtin_fminf(__builtin_log2f(Unit::kGain) * __builtin_amdgcn_rcpf(c), 1e30f);
+    }
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      floor[column] = kNone;
+      sum[column] = 0;
+    }
+    if constexpr (kDualIssue) Unit::settle(shift);
+  }
+
+  FA_DEVICE void begin(C* s) const {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) s[step] = kStartsShifted ? shift : C{};
+  }
+
+  // Takes the scores of kSteps * kM keys in and gives their exponentials back in place; kOut steps of O
+  // are rescaled.  `kept()`: dropout's bits, with kFarBelow.
+  template <int kOut, class Mask, class Kept = int>
+  FA_DEVICE void update(C* s, C* o, int lane, int /* hidden */, const Mask& mask,
+                        [[maybe_unused]] const Kept& kept = 0) {
+    mask();
+    if constexpr (!kStartsShifted) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) s[step] += shift;
+    }
+    C p[kSteps];
+    float added[kColumns];
+    if (unseen != 0) raise<kOut, kDualIssue || kFarBelow || kTogether>(s, o, lane);
+    exponentiate(s, p, added);
+    if constexpr (kFarBelow) {
+      if (any_lane<Unit::kWave>(!(largest(added) <= uniform(this->highest)))) {
+        if (any_lane<Unit::kWave>(largest(added) > kHighestSum)) {
+          raise<kOut, false>(s, o, lane);
+          exponentiate(s, p, added);
+        }
+        if (this->drops()) Dropout<Unit, kSteps * Unit::kM>::apply(p, kept());
+      }
+    } else if (any_lane<Unit::kWave>(largest(added) > kHighestSum)) {
+      raise<kOut, false>(s, o, lane);
+      exponentiate(s, p, added);
+    }
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) sum[column] += added[column];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) s[step] = p[step];
+  }
+
+  // Sums over whole columns, in every lane of the column; afterwards all are of P as it was before
+  // truncation.
+  FA_DEVICE void join_sums(int lane) {
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      sum[column] = across_lanes<Unit::kPeers>(sum[column], lane, [](float a, float b) { return a + b; });
+    }
+    if (any_is_far()) {
+#pragma unroll
+      for (int column = 0; column < kColumns; ++column) sum[column] *= is_far(column) ? Unit::kGain : 1;
+    }
+  }
+
+  FA_DEVICE bool sees_a_key(int column) const { return sum[column] != 0; }
+
+  // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
+  FA_DEVICE float log_sum_exp(int column) const {
+    constexpr float kLn2 = 0.693147180559945309f;
+    if constexpr (kFarBelow) {
+      const float whole = shift[column] + this->below[column];
+      return sum[column] == 0 ? __builtin_inff() : (__builtin_amdgcn_logf(sum[column]) - whole * c) * kLn2;
+    }
+    return sum[column] == 0 ? __builtin_inff()
+                            : (__builtin_amdgcn_logf(sum[column]) - shift[column] * c) * kLn2;
+  }
+
+  FA_DEVICE float inverse_sum(int column) const {
+    return sum[column] == 0 ? 0 : Unit::kGain * __builtin_amdgcn_rcpf(sum[column]);
+  }
+
+ private:
+  FA_DEVICE bool is_far_at(float shift) const { return !(__builtin_fabsf(shift * c) <= kFar); }
+
+  FA_DEVICE bool is_far(int column) const {
+    const unsigned lane = __builtin_amdgcn_mbcnt_lo(here_uniform(-1), 0);
+    return (far[column] >> lane & 1) != 0;
+  }
+
+  // The same in all lanes.
+  FA_DEVICE bool any_is_far() const {
+    uint32_t any = 0;
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) any |= far[column];
+    return any != 0;
+  }
+
+  FA_DEVICE static int element(int f, int column) { return f % Unit::kRows * kColumns + column; }
+
+  FA_DEVICE static float largest(const float* values) {
+    float found = values[0];
+#pragma unroll
+    for (int column = 1; column < kColumns; ++column) found = __builtin_fmaxf(found, values[column]);
+    return found;
+  }
+
+  // Products, then exponentials, then sums: neighbours of one kind can be issued in pairs.
+  FA_DEVICE void exponentiate(const C* s, C* p, float* added) const {
+    constexpr int kChains = kColumns == 1 ? 2 : 1;
+    static_assert(kElements % kChains == 0, "chains are equally long");
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      p[step] = s[step] * c;
+      if constexpr (kDualIssue) Unit::settle(p[step]);
+    }
+    __builtin_amdgcn_sched_barrier(0);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < Unit::kRows * kColumns; ++i) p[step][i] = __builtin_amdgcn_exp2f(p[step][i]);
+    }
+    if (any_is_far()) {
+      bool cuts[kColumns];
+#pragma unroll
+      for (int column = 0; column < kColumns; ++column) cuts[column] = is_far(column);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+        for (int i = 0; i < Unit::kRows * kColumns; ++i) {
+          const float cut = cut_one<Unit::kCut>(here(p[step][i]));
+          p[step][i] = cuts[i % kColumns] ? cut : p[step][i];
+        }
+      }
+    }
+    __builtin_amdgcn_sched_barrier(0);
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      float chain[kChains];
+#pragma unroll
+      for (int f = 0; f < kElements; ++f) {
+        const float one = p[f / Unit::kRows][element(f, column)];
+        chain[f % kChains] = f < kChains ? one : chain[f % kChains] + one;
+      }
+#pragma unroll
+      for (int half = kChains / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int i = 0; i < half; ++i) chain[i] += chain[i + half];
+      }
+      added[column] = chain[0];
+    }
+  }
+
+  // After the shift: s by `moved`, and O, if it has something, by `factors`.
+  template <int kOut, bool kHasOut>
+  FA_DEVICE void move(C* s, C* o, const C& moved, const C& factors, uint32_t blind, bool correct) {
+    Unit::settle(shift);
+    unseen = static_cast<int>(blind);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      Unit::settle(s[step]);
+      s[step] += moved;
+      Unit::settle(s[step]);
+    }
+    if (kHasOut && any_lane<Unit::kWave>(correct)) {
+#pragma unroll
+      for (int step = 0; step < kOut; ++step) {
+        Unit::settle(o[step]);
+        o[step] *= factors;
+        Unit::settle(o[step]);
+      }
+    }
+  }
+
+  // Of a column, in all its lanes.
+  FA_DEVICE static float highest_of(const C* s, int column, int lane) {
+    float own = s[0][column];
+#pragma unroll
+    for (int f = 1; f < kElements; ++f) own = __builtin_fmaxf(own, s[f / Unit::kRows][element(f, column)]);
+    return across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+  }
+
+  // A column's shift goes to `to`, and its elements move `by` and are multiplied by `factor`.
+  FA_DEVICE void set_column(int column, float by, float to, float factor, C& moved, C& factors) {
+    const float by_again = kDualIssue ? here(by) : by, to_again = kDualIssue ? here(to) : to;
+#pragma unroll
+    for (int row = 0; row < Unit::kRows; ++row) {
+      const int at = element(row, column);
+      moved[at] = row % 2 == 0 ? by : by_again;
+      factors[at] = factor;
+      shift[at] = row % 2 == 0 ? to : to_again;
+    }
+  }
+
+  // Moves the shift to the maximum where that is above the floor, and s, O and sum with it.  kFirst: only in
+  // columns without a key so far, whose O and sum are 0.
+  template <int kOut, bool kFirst>
+  FA_DEVICE void raise(C* s, C* o, int lane) {
+    if constexpr (kFarBelow) return raise_from_below<kOut, kFirst>(s, o, lane);
+    C moved, factors;
+    bool correct = false;
+    uint32_t blind = 0;
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      const float highest = highest_of(s, column, lane);
+      const bool first = floor[column] == kNone, above = highest > floor[column];
+      const bool rises = kFirst ? first && above : above;
+      const float to = rises ? shift[column] + (gain - highest) : shift[column];
+      const float by = to - shift[column];
+      // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
+      const float factor = !kFirst && rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
+      correct |= rises && !first;
+      blind |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
+      const bool was_far = is_far(column), is_now = is_far_at(to);
+      if (!kFirst) sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
+      if (rises) floor[column] = 0;
+      far[column] = __builtin_amdgcn_ballot_w32(is_now);
+      set_column(column, by, to, factor, moved, factors);
+    }
+    move<kOut, !kFirst>(s, o, moved, factors, blind, correct);
+  }
+
+  // The same with kFarBelow.  kFirst: s are without `below`; in columns that have some, O and sum move, too.
+  template <int kOut, bool kFirst>
+  FA_DEVICE void raise_from_below(C* s, C* o, int lane) {
+    C moved, factors;
+    bool correct = false;
+    uint32_t blind = 0;
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      const float highest = highest_of(s, column, lane);
+      const float was = shift[column] + this->below[column], had = kFirst ? shift[column] : was;
+      const bool first = floor[column] == kNone, was_below = this->below[column] != 0;
+      const bool above = (kFirst ? highest + this->below[column] : highest) > floor[column];
+      const bool rises = (!kFirst || first || was_below) && above;
+      const float whole = rises ? had + (gain - highest) : was;
+      const float by = rises && !kFirst ? gain - highest : whole - had;
+      const float moves = kFirst ? whole - was : by;
+      // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
+      const float factor = rises && !first ? __builtin_amdgcn_exp2f(moves * c) : 1;
+      correct |= rises && !first;
+      const bool is_below = whole * c > kFar;
+      blind |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
+      blind |= __builtin_amdgcn_ballot_w32(is_below);
+      const bool was_far = is_far(column), is_now = is_far_at(whole);
+      sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
+      if (rises) floor[column] = 0;
+      far[column] = __builtin_amdgcn_ballot_w32(is_now);
+      this->below[column] = is_below ? whole : 0;
+      const float to = is_below ? 0 : whole;
+      set_column(column, by, to, factor, moved, factors);
+    }
+    move<kOut, true>(s, o, moved, factors, blind, correct);
+  }
+};
+
+}  // namespace fa

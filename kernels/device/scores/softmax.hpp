@@ -1,0 +1,278 @@
+// Online softmax of the columns of S^T in fp32: the running sum of the unrounded exponentials, and the
+// correction of O when a column's scores rise.
+//
+// P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = log2(gain) - c * top, top a
+// score that was the column's maximum; the gain (Unit::kGain) is what truncating P to 16 bits loses on
+// average.  It follows the maximum only when that has risen by more than kSlack: P is at most 2^kSlack, which
+// loses nothing in fp32 nor in the 16-bit types, and most tiles correct nothing and exchange nothing between
+// lanes.  Top and offset are the same in all lanes of a column; each lane sums its own keys, joined at the
+// end.
+//
+// A large offset is rounded so coarsely that the P of the maximum is off, and P is truncated on its way to O
+// but not in the sum.  Where that could change a 16-bit output (`far`), P = exp2((S - top) * c + log2(gain)).
+#pragma once
+
+#include "device/arch/device.hpp"
+
+namespace fa {
+
+// kFarBelow: scores, in natural units, may be the least finite number, of which log2(e) times is not finite.
+// kPlain: scores are scaled one by one, because packed instructions may not run beside a matrix instruction.
+// kTwoSums: exponentials are added up in two chains, so that none waits for the one before it.
+template <class Unit, int kSteps, bool kFarBelow = false, bool kPlain = false, bool kTwoSums = false>
+struct Softmax {
+  using C = typename Unit::C;
+  static constexpr int kColumns = Unit::kColumns;
+  static constexpr float kNone = -__builtin_inff();
+
+  static constexpr float kSlack = 8;  // log2 of the largest P
+
+  // Numbers that have all bits of one of these are NaN.
+  static constexpr int kIsFar = kFarBelow ? static_cast<int>(0xffe00000) : -1;
+  static constexpr int kDropping = 0x7fd00000, kOnlyDropping = 0x00100000;
+
+  static constexpr float kFar = 1024;  // offsets beyond this subtract top first; error below it: 2^-15
+
+  FA_DEVICE static float gain_log2() { return __builtin_log2f(Unit::kGain); }
+
+  float c;
+  float slack;          // kSlack in units of scores; in a scalar register
+  int far = 0;          // kIsFar: yes; beside a mask also kDropping; in a scalar register
+  float top[kColumns];  // -inf before the first visible key
+  float offset[kColumns];
+  float sum[kColumns];
+
+  FA_DEVICE explicit Softmax(float c) : c(c), slack(uniform(kSlack * __builtin_amdgcn_rcpf(c))) {
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      top[column] = kNone;
+      offset[column] = gain_log2();
+      sum[column] = 0;
+    }
+  }
+
+  FA_DEVICE static void begin(C* s) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) s[step] = C{};
+#if __clang_major__ < 22
+    // Older compilers pass these zeros as a constant and, where there is one step, let its result overlap an
+    // operand that the instruction still reads when it begins to write.
+    if constexpr (kSteps == 1) Unit::settle(s[0]);
+#endif
+  }
+
+  // Takes the scores of kSteps * kM keys in and gives their exponentials back in place; kOut steps of O
+  // are rescaled.  `hidden`: negative where `mask()` has to hide some of the keys.  Few tiles need a
+  // correction or, with `far`, a subtraction, so one branch is for both, and for dropout beside a mask, of
+  // which `kept()` are the bits: a comparison with NaN always asks for it.
+  template <int kOut, class Mask, class Kept = int>
+  FA_DEVICE void update(C* s, C* o, int lane, int hidden, const Mask& mask,
+                        [[maybe_unused]] const Kept& kept = 0) {
+    float highest[kColumns];
+    if (hidden < 0) mask();
+    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
+    if (any_lane<Unit::kWave>(rises(highest, s, limit))) {
+      if (any_lane<Unit::kWave>(rises(highest, s, slack))) raise<kOut>(highest, o, lane);
+      if (is_far()) subtract_top(s);
+      if constexpr (kFarBelow) {
+        if ((far & kOnlyDropping) != 0) drop(s, kept());
+      }
+    }
+    exponentiate(s);
+  }
+
+  // The parts of `update`, for loops that put them between matrix instructions; of one column.
+
+  // Elements from kFirst on, before kEnd, join the maximum.
+  template <int kFirst, int kEnd>
+  FA_DEVICE static float maximum_of(float highest, const C* s) {
+#pragma unroll
+    for (int f = kFirst; f < kEnd; ++f)
+      highest = __builtin_fmaxf(highest, s[f / Unit::kRows][f % Unit::kRows]);
+    return highest;
+  }
+
+  // The maximum of a lane's first scores is known; O is zero.
+  FA_DEVICE void follow_first(float maximum, C* s, int lane) {
+    raise<0>(&maximum, nullptr, lane);
+    if (far != 0) subtract_top(s);
+  }
+
+  // The same of later scores.
+  template <int kOut>
+  FA_DEVICE void follow(float maximum, C* s, C* o, int lane) {
+    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
+    if (any_lane<Unit::kWave>(!(maximum <= top[0] + limit))) {
+      if (any_lane<Unit::kWave>(!(maximum <= top[0] + slack))) raise<kOut>(&maximum, o, lane);
+      if (far != 0) subtract_top(s);
+    }
+  }
+
+  // What the exponentials of scores are of.
+  FA_DEVICE void find_exponents(C* exponents, const C* s) const {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      exponents[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
+      if constexpr (Unit::kPackedFp32) Unit::settle(exponents[step]);
+    }
+  }
+
+  // Beside a mask, before the first tile.
+  FA_DEVICE void drop_if(bool drops) { far = drops ? kDropping : 0; }
+
+  // Sums over whole columns, in every lane of the column.
+  FA_DEVICE void join_sums(int lane) {
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      sum[column] = across_lanes<Unit::kPeers>(sum[column], lane, [](float a, float b) { return a + b; });
+    }
+  }
+
+  FA_DEVICE bool sees_a_key(int column) const { return sum[column] != 0; }
+
+  // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
+  FA_DEVICE float log_sum_exp(int column) const {
+    constexpr float kLn2 = 0.693147180559945309f;
+    if constexpr (kFarBelow) {
+      return sum[column] == 0
+                 ? __builtin_inff()
+                 : __builtin_amdgcn_logf(sum[column] * (1 / Unit::kGain)) * kLn2 + top[column] * (c * kLn2);
+    }
+    return sum[column] == 0
+               ? __builtin_inff()
+               : (__builtin_amdgcn_logf(sum[column] * (1 / Unit::kGain)) + top[column] * c) * kLn2;
+  }
+
+  FA_DEVICE float inverse_sum(int column) const {
+    return sum[column] == 0 ? 0 : Unit::kGain * __builtin_amdgcn_rcpf(sum[column]);
+  }
+
+ private:
+  static constexpr int kElements = kSteps * Unit::kRows;  // of a column
+
+  FA_DEVICE bool is_far() const { return kFarBelow ? far < 0 : far != 0; }
+
+  // Scores whose probabilities are dropped count in the sum, and become -inf.
+  FA_DEVICE void drop(C* s, uint32_t kept) {
+    static_assert(kColumns == 1 && kElements <= 32, "a bit for each");
+#pragma unroll
+    for (int f = 0; f < kElements; ++f) {
+      float& score = reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows];
+      const float value = here(score);
+      const bool is_kept = (kept << (32 - kElements + f) & 0x80000000u) != 0;
+      const float p = __builtin_amdgcn_exp2f(__builtin_fmaf(value, c, offset[0]));
+      sum[0] += is_kept ? 0 : p;
+      score = is_kept ? value : kNone;
+    }
+  }
+
+  FA_DEVICE void exponentiate(C* s) {
+    static_assert(kColumns == 1, "neighbours belong to one column");
+    if constexpr (kPlain) {
+#pragma unroll
+      for (int f = 0; f < kElements; ++f) {
+        float& score = reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows];
+        score = __builtin_fmaf(score, c, offset[0]);
+      }
+    } else {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step)
+        s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
+      // Near a matrix instruction the compiler would split pairs of them again.
+      if constexpr (Unit::kPackedFp32) {
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) Unit::settle(s[step]);
+      }
+    }
+    f32x2 pair = {}, other = {};
+#pragma unroll
+    for (int f = 0; f < kElements; f += 2) {
+      C& step = s[f / Unit::kRows];
+      const int low = f % Unit::kRows, high = low + 1;
+      const f32x2 p = {__builtin_amdgcn_exp2f(step[low]), __builtin_amdgcn_exp2f(step[high])};
+      step[low] = p[0];
+      step[high] = p[1];
+      if constexpr (Unit::kPackedFp32) {
+        f32x2& chain = kTwoSums && f % 4 != 0 ? other : pair;
+        chain = f == 0 || (kTwoSums && f == 2) ? p : chain + p;
+      } else {
+        sum[0] += p[0];
+        sum[0] += p[1];
+      }
+    }
+    if constexpr (Unit::kPackedFp32) {
+      if constexpr (kTwoSums) pair += other;
+      sum[0] += pair[0];
+      sum[0] += pair[1];
+    }
+  }
+
+  // Each column's maximum in this lane, and whether one has risen by more than `limit`.
+  FA_DEVICE bool rises(float* highest, const C* s, float limit) const {
+    bool higher = false;
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      highest[column] = own_maximum(top[column], s, column);
+      higher |= !(highest[column] <= top[column] + limit);
+    }
+    return higher;
+  }
+
+  // Starts from `highest`, which a maximum of three takes along at no cost.
+  FA_DEVICE static float own_maximum(float highest, const C* s, int column) {
+#pragma unroll
+    for (int f = 0; f < kSteps * Unit::kRows; ++f) {
+      highest = __builtin_fmaxf(highest, s[f / Unit::kRows][f % Unit::kRows * kColumns + column]);
+    }
+    return highest;
+  }
+
+  template <int kOut>
+  FA_DEVICE void raise(const float* highest, C* o, int lane) {
+    C factors;
+    bool large = is_far();
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      const float factor = raise_column(column, highest[column], lane);
+      large |= offset[column] > kFar || offset[column] < -kFar;
+#pragma unroll
+      for (int row = 0; row < Unit::kRows; ++row) factors[row * kColumns + column] = factor;
+    }
+    far = any_lane<Unit::kWave>(large) ? far | kIsFar : kFarBelow ? far : 0;
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column)
+      offset[column] = is_far() ? gain_log2() : offset[column];
+#pragma unroll
+    for (int step = 0; step < kOut; ++step) {
+      Unit::settle(o[step]);
+      o[step] *= factors;
+      Unit::settle(o[step]);
+    }
+  }
+
+  // Returns the factor for the column's earlier sums.
+  FA_DEVICE float raise_column(int column, float own, int lane) {
+    const float highest =
+        across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+    if (!(highest > top[column] + slack)) return 1;  // another column rose, or no key is visible yet
+    // 0 at the first key.
+    const float factor = __builtin_amdgcn_exp2f((top[column] - highest) * c);
+    top[column] = highest;
+    offset[column] = gain_log2() - highest * c;
+    sum[column] *= factor;
+    return factor;
+  }
+
+  FA_DEVICE void subtract_top(C* s) const {
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      const float subtracted = top[column] == kNone ? 0 : top[column];
+#pragma unroll
+      for (int f = 0; f < kSteps * Unit::kRows; ++f) {
+        s[f / Unit::kRows][f % Unit::kRows * kColumns + column] -= subtracted;
+      }
+    }
+  }
+};
+
+}  // namespace fa
