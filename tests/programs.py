@@ -11,7 +11,7 @@ ZIG = (sys.executable, "-m", "ziglang")
 TARGET = ("-target", "x86_64-linux-gnu.2.28")
 # Stripped like the wheel's library: the builder image's cache has zig's C++ library only for that.
 FLAGS = ("-std=c++17", "-O1", "-g0", "-Wl,-s", "-Wall", "-Wextra", "-Werror")
-INCLUDES = tuple(f"-I{CHECKOUT / folder}" for folder in ("kernels/host", "kernels"))
+INCLUDES = (f"-I{CHECKOUT / 'kernels'}",)
 
 
 def compile_program(builder_image, program, *arguments):

@@ -28,8 +28,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "current_stream.hpp"
-#include "fa_rocm.h"
+#include "bindings/current_stream.hpp"
+#include "host/api/fa_rocm.h"
 
 namespace {
 

@@ -169,10 +169,11 @@ def compile_library(root: Path, inputs: Inputs, output: Path) -> None:
 
 def _sources(root: Path, platform: str) -> list[Path]:
     """The host library's sources; what only one platform needs is in folders of its name."""
-    folders = ("kernels/host", "kernels/bindings")
-    shared = sorted(source for folder in folders for source in root.glob(f"{folder}/*.cpp"))
-    own = sorted(source for folder in folders for source in root.glob(f"{folder}/{platform}/*.cpp"))
-    return [*shared, *own]
+    folders = ("kernels/bindings", "kernels/host")
+    by_name = (sorted(root.glob(f"{each}/**/*.cpp"), key=lambda source: source.name) for each in folders)
+    sources = [source for folder in by_name for source in folder]
+    shared = [source for source in sources if source.parent.name not in LIBRARIES]
+    return [*shared, *(source for source in sources if source.parent.name == platform)]
 
 
 def _compiler(inputs: Inputs, scratch: Path) -> tuple[list[str], dict[str, str]]:
@@ -264,7 +265,6 @@ def _compile(inputs: Inputs, scratch: Path) -> list[str]:
         *WARNINGS,
         f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}",
         *(f"-ffile-prefix-map={path}={name}" for path, name in prefixes.items()),
-        "-Ikernels/host",
         "-Ikernels",
         f"-I{inputs.device_code}",
         *("-isystem", str(scratch / "include"), "-isystem", str(inputs.torch_include)),

@@ -1,7 +1,7 @@
 """GPUs that run another one's machine code: the compiler writes the same for both, the name apart.
 
 So they need no emulation, goldens and costs of their own, and the host library may load one's code object
-under the other's name (kernels/host/relabel.hpp): what it then hands to the runtime is what is compared here.
+under the other's name (kernels/host/registry/relabel.hpp): what it then hands to the runtime is what is compared here.
 """
 
 import shutil
@@ -27,7 +27,7 @@ FEW = ("fa_decode_fp16_d32", "fa_append_bf16")
 def relabel(builder_image, tmp_path_factory):
     """The host library's own function, as a program."""
     tests = CHECKOUT / "tests/host/relabels.cpp"
-    host = [CHECKOUT / "kernels/host" / name for name in ("bundle.cpp", "relabel.cpp")]
+    host = [CHECKOUT / "kernels/host/registry" / name for name in ("bundle.cpp", "relabel.cpp")]
     return compile_program(builder_image, tmp_path_factory.mktemp("relabels") / "relabels", tests, *host)
 
 

@@ -1,6 +1,6 @@
 // find_code_object from the command line: bundles FILE GFX prints "<offset> <size>", or "error: <what>".
 // The file's bytes end where unreadable memory begins, so that reading past them kills the process.
-#include "bundle.hpp"
+#include "host/registry/bundle.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 // as JSON, or "error <status>" and the words.  Lines:
 //
 //   tensor NAME DTYPE DEVICE ADDRESS DIMS SIZE... STRIDE...      number NAME VALUE
-#include "fwd_arguments.hpp"
+#include "host/arguments/fwd_arguments.hpp"
 
 #include <cstdint>
 #include <cstdio>
@@ -10,8 +10,8 @@
 #include <map>
 #include <string>
 
-#include "call_tensors.hpp"
-#include "error.hpp"
+#include "host/arguments/call_tensors.hpp"
+#include "host/types/error.hpp"
 
 namespace {
 

@@ -15,7 +15,7 @@ from tests.host.test_bundle import bundle
 from tests.programs import CHECKOUT, compile_program
 
 HOST = CHECKOUT / "kernels/host"
-HEADERS = (HOST / "fa_rocm.h", HOST / "fa_calls.h")
+HEADERS = (HOST / "api/fa_rocm.h", CHECKOUT / "kernels/generated/host/fa_calls.h")
 OK, INVALID, UNSUPPORTED, NO_RUNTIME, RUNTIME_ERROR, INTERNAL = range(6)
 FP16, BF16, FP32, OTHER, INT32, INT64, BOOL = range(7)
 KINDS = {
@@ -102,7 +102,7 @@ def compile_library(builder_image, folder):
     (folder / "registry.inc").write_text(made.registry_inc(instances, archs))
     (folder / "fatbin.S").write_text(made.fatbin_s(instances))
     include = [f"-I{folder}", f"-I{Path(__file__).with_name('runtime')}"]
-    sources = [*sorted(HOST.glob("*.cpp")), Path(__file__).with_name("runtime.cpp")]
+    sources = [*sorted(HOST.glob("*/*.cpp")), Path(__file__).with_name("runtime.cpp")]
     alone = [file for file in sources if file.stem in ALONE]
     together = folder / "together.cpp"
     together.write_text("".join(f'#include "{file}"\n' for file in sources if file not in alone))

@@ -5,7 +5,7 @@
 
 #include "device/arch/names.hpp"
 #include "device/call/order.hpp"
-#include "plan.hpp"
+#include "host/plan/plan.hpp"
 
 int main() {
   std::string arch;

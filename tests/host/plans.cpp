@@ -4,7 +4,7 @@
 
 #include "device/arch/names.hpp"
 #include "device/call/every_tile.hpp"
-#include "plan.hpp"
+#include "host/plan/plan.hpp"
 
 int main() {
   std::string arch, dtype;

@@ -1,5 +1,5 @@
 // relabelled from the command line: relabels FILE GPU OUT writes the file, or prints "error: <what>".
-#include "relabel.hpp"
+#include "host/registry/relabel.hpp"
 
 #include <cstdio>
 #include <exception>

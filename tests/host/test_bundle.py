@@ -14,7 +14,7 @@ TARGETS = {"gfx908": b"first", "gfx90": b"second one", "gfx942": b""}
 
 @pytest.fixture(scope="session")
 def reader(builder_image, tmp_path_factory):
-    sources = (Path(__file__).with_name("bundles.cpp"), CHECKOUT / "kernels/host/bundle.cpp")
+    sources = (Path(__file__).with_name("bundles.cpp"), CHECKOUT / "kernels/host/registry/bundle.cpp")
     return compile_program(builder_image, tmp_path_factory.mktemp("bundles") / "bundles", *sources)
 
 

@@ -17,7 +17,7 @@ DIES = 8  # of an MI300X
 @pytest.fixture(scope="session")
 def orders(builder_image, tmp_path_factory):
     """``orders("gfx942 304 8 16 1", ...)``: for each, the dies, and what the workgroups compute, in order."""
-    sources = (Path(__file__).with_name("orders.cpp"), CHECKOUT / "kernels/host/plan.cpp")
+    sources = (Path(__file__).with_name("orders.cpp"), CHECKOUT / "kernels/host/plan/plan.cpp")
     program = compile_program(builder_image, tmp_path_factory.mktemp("orders") / "orders", *sources)
 
     def ask(*launches):

@@ -19,7 +19,7 @@ ROWS = {
     arch.name: {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16}[arch.isa.unit]
     for arch in known_archs().values()
 }
-PLAN = (CHECKOUT / "kernels/host/plan.cpp").read_text()
+PLAN = (CHECKOUT / "kernels/host/plan/plan.cpp").read_text()
 PLACES = int(re.search(r"int64_t kPlaces = (\d+);", PLAN)[1])
 MAX_SPLITS = re.compile(r"int64_t kMaxSplits = (\d+);")
 MOST = int(MAX_SPLITS.search((CHECKOUT / "kernels/device/call/params.hpp").read_text())[1])
@@ -60,7 +60,7 @@ class Plan(NamedTuple):
 @pytest.fixture(scope="session")
 def plans(builder_image, tmp_path_factory):
     """The plans of a list of requests."""
-    sources = (Path(__file__).with_name("plans.cpp"), CHECKOUT / "kernels/host/plan.cpp")
+    sources = (Path(__file__).with_name("plans.cpp"), CHECKOUT / "kernels/host/plan/plan.cpp")
     program = compile_program(builder_image, tmp_path_factory.mktemp("plans") / "plans", *sources)
 
     def ask(requests):

@@ -16,7 +16,7 @@ TARGET = b"\xadamdhsa.target\xbaamdgcn-amd-amdhsa--gfx1030"
 
 @pytest.fixture(scope="session")
 def program(builder_image, tmp_path_factory):
-    host = [CHECKOUT / "kernels/host" / name for name in ("bundle.cpp", "relabel.cpp")]
+    host = [CHECKOUT / "kernels/host/registry" / name for name in ("bundle.cpp", "relabel.cpp")]
     folder = tmp_path_factory.mktemp("relabels")
     return compile_program(
         builder_image, folder / "relabels", Path(__file__).with_name("relabels.cpp"), *host

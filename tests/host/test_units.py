@@ -18,7 +18,7 @@ from wheel_builder.base.archs import known_archs, known_gpus
 @pytest.fixture(scope="session")
 def units(builder_image, tmp_path_factory):
     """``units((arch, physical, multiprocessors, threads), ...)``"""
-    sources = (Path(__file__).with_name("units.cpp"), CHECKOUT / "kernels/host/plan.cpp")
+    sources = (Path(__file__).with_name("units.cpp"), CHECKOUT / "kernels/host/plan/plan.cpp")
     program = compile_program(builder_image, tmp_path_factory.mktemp("units") / "units", *sources)
 
     def ask(*devices):

@@ -2,7 +2,7 @@
 #include <iostream>
 #include <string>
 
-#include "plan.hpp"
+#include "host/plan/plan.hpp"
 
 int main() {
   std::string arch;

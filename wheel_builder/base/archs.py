@@ -327,7 +327,7 @@ def _contradictions(gpus: Mapping[str, Gpu]) -> Iterator[str]:
             found = f"{name}: code_object is {gpu.code_object!r}"
             yield f"{GPUS.name}: {found}, expected an arch with code of its own"
         elif len(gpu.code_object) != len(name):
-            # kernels/host/relabel.cpp writes one name over the other.
+            # kernels/host/registry/relabel.cpp writes one name over the other.
             yield f"{GPUS.name}: {name} runs the code of {gpu.code_object}, a name of another length"
         if isinstance(gpu, Arch):
             unknown = [feature for feature in gpu.without if feature not in gpu.isa.features]

@@ -16,7 +16,7 @@
 #include <windows.h>
 #endif
 
-#include "decode.hpp"
+#include "host/calls/decode.hpp"
 #include "elf.hpp"
 #include "device/arch/names.hpp"
 #include "failure.hpp"

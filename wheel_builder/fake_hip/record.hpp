@@ -4,7 +4,7 @@
 #include <string>
 
 #include "inst.hpp"
-#include "launch.hpp"
+#include "host/launch/launch.hpp"
 
 namespace fake_hip {
 

@@ -10,7 +10,7 @@
 
 #include "buffers.hpp"
 #include "failure.hpp"
-#include "launch.hpp"
+#include "host/launch/launch.hpp"
 #include "settings.hpp"
 
 namespace fake_hip {

@@ -86,7 +86,7 @@ def _metadata_problems(code: CodeObject, metadata: Mapping[str, Any]) -> Iterato
 
 
 def _name_problems(code: CodeObject) -> Iterator[str]:
-    """The host library writes other GPUs' names over its own (kernels/host/relabel.hpp)."""
+    """The host library writes other GPUs' names over its own (kernels/host/registry/relabel.hpp)."""
     texts = ("amdhsa.target", TARGET + code.gfx)
     entry = b"".join(bytes([0xA0 | len(text)]) + text.encode() for text in texts)
     if len(served_by(code.gfx)) > 1 and (count := code.data.count(entry)) != 1:

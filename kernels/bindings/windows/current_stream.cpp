@@ -1,6 +1,6 @@
-#include "../current_stream.hpp"
+#include "bindings/current_stream.hpp"
 
-#include "windows/loaded.hpp"
+#include "host/launch/windows/loaded.hpp"
 
 namespace {
 

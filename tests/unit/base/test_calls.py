@@ -181,7 +181,7 @@ def test_forward_and_backward_take_their_common_options_alike():
 
 
 def test_arguments_of_attention_are_explained_where_the_interface_is():
-    text = (CHECKOUT / CALLS).with_name("fa_rocm.h").read_text()
+    text = (CHECKOUT / "kernels/host/api/fa_rocm.h").read_text()
     for name, call in known_calls().calls.items():
         if not call.tensors:
             continue  # a plan's names say all

@@ -87,7 +87,7 @@ def test_what_is_not_in_a_wheel_does_not_build_it_again(checkout, name):
 @pytest.mark.parametrize(
     "name",
     [
-        "LICENSE", "kernels/build/hatch_build.py", "kernels/build/zig_flags.txt", "kernels/host/fwd.cpp",
+        "LICENSE", "kernels/build/hatch_build.py", "kernels/build/zig_flags.txt", "kernels/host/calls/fwd.cpp",
         "kernels/host/new.cpp", "kernels/bindings/torch_ops.cpp", "kernels/device/arch/gfx.hpp",
         "kernels/python/flash_attn_rocm/__init__.py", "kernels/python/README.md",
         "kernels/tables/table.toml", "kernels/build/instances/bundle.py", "wheel_builder/build/repair.py",
@@ -268,7 +268,7 @@ def test_the_list_has_the_headers_and_scripts_that_are_read(checkout, tmp_path):
 def test_a_header_that_the_list_lacks_would_be_seen(tmp_path):
     for name in ("host", "bindings", "device", "generated"):
         shutil.copytree(CHECKOUT / "kernels" / name, tmp_path / "kernels" / name)
-    append(tmp_path / "kernels/host/error.hpp", '\n#include "device/masks/mask.hpp"\n')
+    append(tmp_path / "kernels/host/types/error.hpp", '\n#include "device/masks/mask.hpp"\n')
     more = included_headers(tmp_path) - set(read_inputs(CHECKOUT).sources)
     assert "kernels/device/masks/mask.hpp" in more
 

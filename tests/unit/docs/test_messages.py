@@ -45,7 +45,7 @@ def texts():
     found |= {
         text
         for folder in CPP
-        for file in (CHECKOUT / folder).glob("*.[ch]pp")
+        for file in (CHECKOUT / folder).rglob("*.[ch]pp")
         for text in in_cpp(file.read_text())
     }
     return found | set(in_python(inspect.getsource(factory)))

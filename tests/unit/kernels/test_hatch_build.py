@@ -140,7 +140,7 @@ def test_each_platform_has_its_own_sources_besides_the_shared_ones():
         for platform in (hatch_build.LINUX, hatch_build.WINDOWS)
     )
     assert windows - shared == {
-        "kernels/bindings/windows/current_stream.cpp", "kernels/host/windows/hip_functions.cpp",
+        "kernels/bindings/windows/current_stream.cpp", "kernels/host/launch/windows/hip_functions.cpp",
     }  # fmt: skip
     assert shared < windows
 

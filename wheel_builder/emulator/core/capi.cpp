@@ -3,10 +3,10 @@
 #include <map>
 #include <sstream>
 
-#include "decode.hpp"
+#include "host/calls/decode.hpp"
 #include "elf.hpp"
 #include "device/arch/names.hpp"
-#include "launch.hpp"
+#include "host/launch/launch.hpp"
 
 using namespace emu;
 

@@ -1,6 +1,6 @@
 // Branches, barriers, modes and the instructions that only control the pipeline.
-#include "decode.hpp"
-#include "launch.hpp"
+#include "host/calls/decode.hpp"
+#include "host/launch/launch.hpp"
 #include "ops.hpp"
 
 namespace emu {

@@ -1,6 +1,6 @@
 // Instructions that move data between lanes or between register files, and the DPP, SDWA and VOPD wrappers.
-#include "decode.hpp"
-#include "launch.hpp"
+#include "host/calls/decode.hpp"
+#include "host/launch/launch.hpp"
 #include "memory.hpp"
 #include "ops.hpp"
 

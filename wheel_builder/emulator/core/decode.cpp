@@ -1,4 +1,4 @@
-#include "decode.hpp"
+#include "host/calls/decode.hpp"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // MFMA and WMMA. Products and sums are f32 FMAs in ascending k (the hardware's intermediate rounding is not
 // published; f16 and bf16 products are exact in f32). Layouts: ROCm matrix calculator, CDNA3 ISA 7.1.4, RDNA3
 // 7.9, RDNA4 7.12.
-#include "launch.hpp"
+#include "host/launch/launch.hpp"
 #include "memory.hpp"
 #include "ops.hpp"
 

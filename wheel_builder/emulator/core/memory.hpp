@@ -3,7 +3,7 @@
 #pragma once
 #include <utility>
 
-#include "launch.hpp"
+#include "host/launch/launch.hpp"
 
 namespace emu {
 struct Where {

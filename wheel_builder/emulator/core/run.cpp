@@ -10,7 +10,7 @@
 
 #include <time.h>
 
-#include "decode.hpp"
+#include "host/calls/decode.hpp"
 #include "outcomes.hpp"
 #include "setup.hpp"
 #include "shadow.hpp"

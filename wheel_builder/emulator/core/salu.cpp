@@ -1,7 +1,7 @@
 // Scalar arithmetic, and reads of hardware registers.
 #include <type_traits>
 
-#include "launch.hpp"
+#include "host/launch/launch.hpp"
 #include "ops.hpp"
 
 namespace emu {

@@ -1,6 +1,6 @@
 // Initial state of a workgroup's waves, as the command processor would leave it.
 #pragma once
-#include "launch.hpp"
+#include "host/launch/launch.hpp"
 
 namespace emu {
 // Throws Error with all that is wrong with the launch's sizes.

@@ -3,7 +3,7 @@
 // branch, or are stored to global memory. Each wave has a shadow wave whose registers hold a 1 for every
 // undefined bit.
 #pragma once
-#include "launch.hpp"
+#include "host/launch/launch.hpp"
 
 namespace emu {
 void start_shadow(Wave& w, u32 sgprs);        // registers are undefined, except those that the launch sets

@@ -1,0 +1,23 @@
+// The tensors of each call, with what the checks expect of them: `tensors_of`, generated from calls.toml.
+#pragma once
+
+#include <array>
+
+#include "host/arguments/problems.hpp"
+
+namespace fa {
+
+// rows: of heads, in q's dtype; mask: bool, q's dtype or fp32.
+enum class Holds { rows, fp32, int32, int64, mask };
+enum class Contiguous { any, last, all };  // which dimensions are
+
+struct Described {
+  Named named;
+  Holds holds;
+  Contiguous contiguous;
+  bool optional;
+};
+
+#include "generated/host/call_tensors.inc"
+
+}  // namespace fa

@@ -1,0 +1,64 @@
+// Collects what is wrong with a call: each argument by name, what is expected of it and what was given.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "host/api/fa_rocm.h"
+
+namespace fa {
+
+#include "generated/host/expected.inc"
+
+inline constexpr std::int64_t kMaxGridYZ = 65535;  // HIP's limit for the grid's second and third dimension
+
+// Whether an optional argument is there.
+inline bool given(const fa_tensor& tensor) { return tensor.dims > 0; }
+
+struct Named {
+  const char* name;
+  const fa_tensor& tensor;
+};
+
+using Shape = std::vector<std::int64_t>;
+
+const char* dtype_name(std::int32_t dtype);
+std::string words(const Shape& sizes);  // "(2, 128)"
+Shape shape(const fa_tensor& tensor);
+
+// Whether the kernels for one head dim can read rows of heads, which they do in 16-byte units and, a tile of
+// rows at a time, with 32-bit offsets.
+bool aligned(const fa_tensor& tensor);
+
+class Problems {
+ public:
+  // `text` is called only on failure: most calls are right, and every launch waits for the checks.
+  template <class Text>
+  void add_unless(bool good, Text text) {
+    if (!good) text_ += "\n  - " + text();
+  }
+
+  void expect_dims(const Named& named, int dims);
+  void expect_dtype(const Named& named, std::int32_t dtype);
+  void expect_shape(const Named& named, const Shape& sizes);
+  void expect_device(const Named& named, int device);
+  void expect_at_most(const char* what, std::int64_t value, std::int64_t most);
+  void expect_contiguous(const Named& named);
+  // A contiguous last dimension, and an address that is a multiple of the elements' bytes.
+  void expect_elements(const Named& named, std::uintptr_t bytes);
+
+  // Of a tensor that is written: no two elements in one place because a stride is 0.
+  void expect_own_memory(const Named& named);
+
+  // Sizes, strides and address are small enough for the arithmetic of the other checks.
+  void expect_well_formed(const Named& named);
+
+  // Throws FA_INVALID with all of them; `function` is what cannot use its arguments.
+  void raise_if_any(const char* function = "fwd") const;
+
+ private:
+  std::string text_;
+};
+
+}  // namespace fa

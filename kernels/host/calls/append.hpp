@@ -1,0 +1,11 @@
+// Appending to a cache: checks the call, selects the kernel, queues it.
+#pragma once
+
+#include "host/api/fa_rocm.h"
+
+namespace fa {
+
+// See fa_append in fa_rocm.h; throws Error instead of returning a status.
+void append(const fa_append_call& call);
+
+}  // namespace fa

@@ -1,0 +1,160 @@
+#include "host/calls/bwd.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "host/arguments/bwd_arguments.hpp"
+#include "host/launch/device.hpp"
+#include "host/types/error.hpp"
+#include "device/call/every_tile.hpp"
+#include "device/call/sequence.hpp"
+#include "host/plan/fwd_plan.hpp"
+#include "host/launch/launch.hpp"
+#include "host/arguments/problems.hpp"
+
+namespace fa {
+
+namespace {
+
+struct Launch {
+  Selection selection;
+  Grid grid;
+  bool reads_mask = false;
+};
+
+std::string without_features_words(const std::string& gfx, int head_dim) {
+  return "the fused kernels of " + gfx + " have no ALiBi, softcap and dropout at head_dim " +
+         std::to_string(head_dim);
+}
+
+// Why calls that name no path take the fused kernels. For each query and key of a block, a workgroup forms
+// five products of 2 * head_dim FLOP; for all keys of the block it adds 4 * head_dim bytes to a query's dq.
+std::string fused_words(const std::string& gfx, const DkDvTile& tile) {
+  const std::string flop = std::to_string(5 * 2 * tile.block_n / 4);
+  return "the default of " + gfx +
+         ": five products instead of seven, and dq added up by atomics, a byte for " + flop +
+         " FLOP, in no fixed order (deterministic=True: the same bits every time). " +
+         "Modelled to be faster, without what atomics cost, and not measured: compare with " +
+         "FLASH_ATTN_ROCM_BACKWARD=separate";
+}
+
+BwdPath path_of(const BwdParams& p) { return p.dq_sums == nullptr ? BwdPath::separate : BwdPath::fused; }
+
+// Whether v has another head dim than q and k.
+bool is_uneven(const BwdArguments& call) { return call.params.head_dim != call.head_dim; }
+
+// Every launch of a call; those without a row are left out. dk and dv are written, with 0, where there is no
+// query.
+std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels) {
+  const BwdParams& p = call.params;
+  const auto [arch, dtype] = tabled(kernels.dq.gfx, kernels.dq.instance->dtype);
+  const bool fused = path_of(p) == BwdPath::fused, uneven = is_uneven(call);
+  const auto keys_of = fused         ? fused_tile
+                       : uneven      ? dkdv_uneven_tile
+                       : call.masked ? dkdv_masked_tile
+                                     : dkdv_tile;
+  const auto dq_of = uneven ? dq_uneven_tile : call.masked ? dq_masked_tile : dq_tile;
+  const int head_dim = static_cast<int>(call.head_dim);
+  const DkDvTile keys = keys_of(arch, dtype, head_dim);
+  const FwdTile dq = fused ? FwdTile{kConvertRows, kConvertThreads} : dq_of(arch, dtype, head_dim);
+  const std::vector<Launch> all = {
+      {kernels.delta, {blocks_of_rows(p.seqlen_q, kDeltaRows), p.nheads, call.batch, kDeltaThreads}},
+      {kernels.by_keys,
+       {blocks_of_rows(p.seqlen_k, keys.block_n), p.nheads_k, call.batch, keys.threads},
+       call.masked},
+      {kernels.dq, {blocks_of_rows(p.seqlen_q, dq.block_m), p.nheads, call.batch, dq.threads}, call.masked}};
+  std::vector<Launch> some;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(some),
+               [](const Launch& each) { return each.grid.x > 0; });
+  return some;
+}
+
+void require_features(const BwdParams& p, const Selection& fused) {
+  if (path_of(p) != BwdPath::fused || !featured(p)) return;
+  const auto [arch, dtype] = tabled(fused.gfx, fused.instance->dtype);
+  if (!fused_config(arch, dtype, p.head_dim).features) {
+    throw Error(FA_UNSUPPORTED, without_features_words(fused.gfx, p.head_dim) + ": call without dq_sums");
+  }
+}
+
+// The kernels of a call whose v has another head dim.
+BwdKernels uneven_kernels(const BwdArguments& call, const std::string& arch, const std::string& dtype) {
+  const BwdParams& p = call.params;
+  const std::string dims = "v with head_dim " + std::to_string(p.head_dim) +
+                           " beside q and k with head_dim " + std::to_string(call.head_dim);
+  if (path_of(p) == BwdPath::fused || featured(p) || call.masked) {
+    throw Error(FA_UNSUPPORTED, "no kernel computes gradients of " + dims +
+                                    " with ALiBi, softcap, dropout, attn_mask or dq_sums: pad v");
+  }
+  const Selection dq = select("bwd_dq_uneven", arch, dtype, bounded(call.head_dim));
+  if (dq.instance == nullptr || p.head_dim != kUnevenValueDim) {
+    throw Error(FA_UNSUPPORTED, "no kernel computes gradients of " + dims + " on " + shown(arch) + ": pad v");
+  }
+  const int head_dim = static_cast<int>(call.head_dim);
+  return {served("bwd_delta", arch, dtype, p.head_dim), served("bwd_dkdv_uneven", arch, dtype, head_dim), dq};
+}
+
+BwdKernels kernels_of(const BwdArguments& call, const std::string& arch, const std::string& dtype) {
+  if (is_uneven(call)) return uneven_kernels(call, arch, dtype);
+  return bwd_kernels(path_of(call.params), arch, dtype, bounded(call.head_dim), call.masked);
+}
+
+}  // namespace
+
+BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim,
+                       bool masked) {
+  const auto find = [&](const char* op) { return served(op, arch, dtype, head_dim); };
+  // The one that is not for every head dim first, for the words where there is none.
+  if (path == BwdPath::fused) {
+    const Selection fused = find("bwd_fused");
+    return {find("bwd_delta"), fused, find("bwd_convert")};
+  }
+  const Selection dq = find(masked ? "bwd_dq_masked" : "bwd_dq");
+  return {find("bwd_delta"), find(masked ? "bwd_dkdv_masked" : "bwd_dkdv"), dq};
+}
+
+BwdPlan bwd_plan(const BwdPlanRequest& r) {
+  const std::string separate(name(BwdPath::separate)), fused_name(name(BwdPath::fused));
+  if (r.wanted != "" && r.wanted != separate && r.wanted != fused_name) {
+    throw Error(FA_INVALID, "the backward's path: expected " + separate + ", " + fused_name +
+                                " or nothing, got " + r.wanted);
+  }
+  bwd_kernels(BwdPath::separate, r.arch, r.dtype, r.head_dim, r.masked);
+  if (r.masked) return {BwdPath::separate, "a mask: only separate kernels read one"};
+  if (r.deterministic) return {BwdPath::separate, "the same bits every time are wanted (deterministic)"};
+  if (r.wanted == separate) return {BwdPath::separate, separate + " is wanted"};
+  const Selection fused = select("bwd_fused", r.arch, r.dtype, r.head_dim);
+  if (fused.instance == nullptr) return {BwdPath::separate, fused.reason};
+  const auto [gfx, dtype] = tabled(fused.gfx, fused.instance->dtype);
+  const DkDvConfig config = fused_config(gfx, dtype, r.head_dim);
+  if (r.featured && !config.features) {
+    return {BwdPath::separate, without_features_words(fused.gfx, r.head_dim)};
+  }
+  if (r.wanted == fused_name) return {BwdPath::fused, fused_name + " is wanted"};
+  if (!config.preferred) return {BwdPath::separate, "the default of " + fused.gfx};
+  return {BwdPath::fused, fused_words(fused.gfx, tile_of(config, gfx))};
+}
+
+void bwd(const fa_bwd_call& call) {
+  const BwdArguments arguments = bwd_arguments(call);
+  if (arguments.batch == 0 || arguments.params.nheads == 0) return;
+  const int device = resolve_device(call.q.device);
+  const DeviceGuard guard(device);
+  const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
+  const BwdKernels kernels = kernels_of(arguments, place.arch, dtype_name(call.q.dtype));
+  require_features(arguments.params, kernels.by_keys);
+  const std::vector<Launch> all = launches(arguments, kernels);
+  for (const Launch& each : all) require_launchable(each.selection, each.grid);
+  MaskedBwdParams masked = arguments.mask;
+  masked.bwd = arguments.params;
+  for (const Launch& each : all) {
+    if (each.reads_mask) {
+      launch(each.selection, each.grid, masked, place);
+    } else {
+      launch(each.selection, each.grid, arguments.params, place);
+    }
+  }
+}
+
+}  // namespace fa

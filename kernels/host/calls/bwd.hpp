@@ -1,0 +1,44 @@
+// Launches the gradients of attention.
+#pragma once
+
+#include <string>
+
+#include "host/api/fa_rocm.h"
+#include "host/plan/paths.hpp"
+#include "host/registry/select.hpp"
+
+namespace fa {
+
+// The kernels of a backward, in the order of their launches.
+struct BwdKernels {
+  Selection delta, by_keys, dq;
+};
+
+// arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with the reason where there
+// are none.
+BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim,
+                       bool masked);
+
+struct BwdPlan {
+  BwdPath path;
+  std::string reason;
+};
+
+// What the choice of a path depends on. `wanted` is a name of a BwdPath, or "" for what the arch's table
+// says.
+struct BwdPlanRequest {
+  std::string arch, dtype;
+  int head_dim;
+  bool featured;  // ALiBi, softcap or dropout
+  bool deterministic;
+  bool masked;  // with an attn_mask that kernels read
+  std::string wanted;
+};
+
+// Throws FA_UNSUPPORTED where there are no kernels, FA_INVALID for another `wanted`.
+BwdPlan bwd_plan(const BwdPlanRequest& request);
+
+// Throws as bwd_arguments and launch do.
+void bwd(const fa_bwd_call& call);
+
+}  // namespace fa

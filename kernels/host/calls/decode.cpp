@@ -1,0 +1,48 @@
+#include "host/calls/decode.hpp"
+
+#include <cstdint>
+
+#include "device/call/every_tile.hpp"
+
+namespace fa {
+
+namespace {
+
+CombineParams combine_params(const FwdParams& p, int head_dim) {
+  CombineParams c{};
+  c.partial_out = p.partial_out, c.partial_lse = p.partial_lse, c.out = p.out, c.lse = p.lse;
+  c.cu_seqlens_q = p.cu_seqlens_q;
+  c.partial_split = p.partial_split;
+  c.o_batch = p.o_batch, c.o_row = p.o_row, c.o_head = p.o_head;
+  c.lse_batch = p.lse_batch, c.lse_head = p.lse_head;
+  c.seqlen_q = p.seqlen_q, c.rows_q = p.rows_q;
+  c.splits = p.splits, c.head_dim = head_dim;
+  return c;
+}
+
+}  // namespace
+
+Grid packed_grid(const FwdArguments& call, const FwdTile& tile) {
+  const FwdParams& p = call.params;
+  const std::int64_t rows = static_cast<std::int64_t>(p.seqlen_q) * (p.nheads / p.nheads_k);
+  const std::int64_t blocks = (rows + tile.block_m - 1) / tile.block_m;
+  return {blocks * (p.splits > 1 ? p.splits : 1), p.nheads_k, call.batch, tile.threads};
+}
+
+void launch_parts(const FwdArguments& call, const Selection& selection, const Grid& grid, const FwdParams& p,
+                  int head_dim, const Place& place) {
+  if (p.splits <= 1) return launch(selection, grid, p, place);
+  const Selection combine = served("combine", place.arch, selection.instance->dtype, kAnyHeadDim);
+  const Grid rows{p.seqlen_q, p.nheads, call.batch, kCombineThreads};
+  require_launchable(combine, rows);
+  launch(selection, grid, p, place);
+  launch(combine, rows, combine_params(p, head_dim), place);
+}
+
+void decode(const FwdArguments& call, const Selection& selection, const Kind& kind, const Place& place) {
+  const int head_dim = selection.instance->head_dim;
+  const Grid grid = packed_grid(call, decode_tile(kind.arch, kind.dtype, head_dim));
+  launch_parts(call, selection, grid, call.params, head_dim, place);
+}
+
+}  // namespace fa

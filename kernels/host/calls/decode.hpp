@@ -1,0 +1,22 @@
+// The split path: few queries against many keys.
+#pragma once
+
+#include "device/call/config.hpp"
+#include "host/arguments/fwd_arguments.hpp"
+#include "host/plan/fwd_plan.hpp"
+#include "host/launch/launch.hpp"
+
+namespace fa {
+
+// Queues the selected fa_decode_* kernel and, where params.splits > 1, fa_combine_*.
+// Throws as launch does; a grid that is too large is refused before anything is queued.
+void decode(const FwdArguments& call, const Selection& selection, const Kind& kind, const Place& place);
+
+// Of a kernel whose workgroups have `tile` rows of all heads that share a head of k, and a part of the keys.
+Grid packed_grid(const FwdArguments& call, const FwdTile& tile);
+
+// The same as `decode` of a kernel with a grid and arguments of its own, whose out has head_dim elements.
+void launch_parts(const FwdArguments& call, const Selection& selection, const Grid& grid, const FwdParams& p,
+                  int head_dim, const Place& place);
+
+}  // namespace fa

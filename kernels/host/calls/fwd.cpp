@@ -1,0 +1,164 @@
+#include "host/calls/fwd.hpp"
+
+#include <cstdint>
+#include <string>
+
+#include "host/calls/decode.hpp"
+#include "host/launch/device.hpp"
+#include "host/types/error.hpp"
+#include "device/call/every_tile.hpp"
+#include "device/call/order.hpp"
+#include "device/call/sequence.hpp"
+#include "host/arguments/fwd_arguments.hpp"
+#include "host/plan/fwd_plan.hpp"
+#include "host/launch/launch.hpp"
+#include "host/arguments/problems.hpp"
+#include "host/calls/reference.hpp"
+
+namespace fa {
+
+namespace {
+
+PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kind& kind) {
+  const FwdParams& p = a.params;
+  PlanRequest r{};
+  r.arch = kind.arch, r.dtype = kind.dtype, r.head_dim = a.head_dim, r.exact = kind.exact;
+  r.batch = a.batch, r.max_seqlen_q = a.max_seqlen_q, r.max_seqlen_k = a.max_seqlen_k;
+  r.nheads = p.nheads, r.nheads_k = p.nheads_k;
+  r.num_splits = p.splits;  // the caller planned first, and then made room for the parts
+  r.dropout = call.dropout_p > 0, r.aligned = a.aligned, r.masked = a.masked;
+  r.tall = false;  // the caller says so, as it planned
+  r.wide = kind.wide;
+  r.uneven = kind.uneven;
+  return r;
+}
+
+// The path of a call whose v has another head dim.  Whether v had better be padded was the caller's plan.
+Path uneven_path(const FwdArguments& a, bool tall) {
+  const bool plain = a.aligned && !a.masked && !featured(a.params) && !tall && a.params.splits == 1;
+  if (plain) return Path::uneven;
+  throw Error(FA_UNSUPPORTED,
+              "no kernel takes v with head_dim " + std::to_string(a.v_head_dim) +
+                  " in this call: those that take one other than that of q and k, " +
+                  std::to_string(a.head_dim) +
+                  ", have neither softcap nor ALiBi, dropout, pages, a mask, tall workgroups " +
+                  "or parts, and want aligned rows: pad v");
+}
+
+// The path of a call that may ask for tall workgroups.  Whether they are worth while was the caller's plan,
+// also in a test with few rows; what they do not compute is refused here.
+Path path_of(const fa_fwd_call& call, const FwdArguments& a, const Plan& plan) {
+  if (a.v_head_dim != a.head_dim) return uneven_path(a, call.tall != 0);
+  if (call.tall == 0) return plan.path;
+  if ((plan.path != Path::matrix && plan.path != Path::tiled) || a.masked || featured(a.params)) {
+    throw Error(FA_INVALID,
+                "flash_attn_rocm::fwd cannot use its arguments:\n  - tall: expected False for a call with "
+                "features or a mask, or whose path is " +
+                    std::string(name(plan.path)) + " (" + plan.reason + "), got True");
+  }
+  return Path::tall;
+}
+
+// The features that a plan does not tell apart.
+void require_plain_if_wide(const Plan& plan, const FwdArguments& a) {
+  if (plan.path != Path::wide || !featured(a.params)) return;
+  throw Error(FA_UNSUPPORTED, "no kernel takes this call with head_dim " + std::to_string(a.head_dim) +
+                                  ": its kernels have neither softcap nor ALiBi, dropout or pages");
+}
+
+void require_planned_parts(const Plan& plan, int splits) {
+  if (plan.splits == splits) return;
+  const std::string wanted = plan.splits == 1 ? "none" : std::to_string(plan.splits) + " parts";
+  throw Error(FA_INVALID,
+              "flash_attn_rocm::fwd cannot use its arguments:\n  - partial_out, partial_lse: expected " +
+                  wanted + ", as plan says of this call (" + plan.reason + "), got " +
+                  std::to_string(splits) + " parts");
+}
+
+// What finds the keys that a mask shows, before the kernel that reads it.
+struct MaskRanges {
+  Selection selection;
+  Grid grid;
+  MaskRangesParams params;
+};
+
+MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, const Kind& kind) {
+  const FwdParams& p = call.params;
+  const MaskedParams& m = call.mask;
+  MaskRangesParams r{};
+  r.mask = m.mask, r.mask_batch = m.mask_batch, r.mask_head = m.mask_head, r.mask_row = m.mask_row;
+  r.out = p.out, r.o_batch = p.o_batch, r.o_row = p.o_row, r.o_head = p.o_head;
+  r.seqlen_q = p.seqlen_q, r.seqlen_k = p.seqlen_k, r.nheads = p.nheads;
+  r.batch = static_cast<std::int32_t>(call.batch);
+  if (static_cast<MaskKind>(m.mask_kind) == MaskKind::elements) {
+    r.shift = 1;
+    r.hidden = kind.dtype == DType::fp16 ? 0xfc00'fc00 : 0xff80'ff80;
+  }
+  const auto many = [](std::int64_t stride, std::int64_t number) { return stride == 0 ? 1 : number; };
+  const std::int64_t blocks = blocks_of_rows(p.seqlen_q, mask_rows(kind.arch));
+  const Grid grid{many(m.mask_row, blocks), many(m.mask_head, p.nheads), many(m.mask_batch, call.batch),
+                  kMaskRangesThreads};
+  // There is one for both dtypes, because it compares bits.
+  const Selection found = served("mask_ranges", selection.gfx, std::string(name(DType::fp16)), kAnyHeadDim);
+  require_launchable(found, grid);
+  return {found, grid, r};
+}
+
+void launch_whole(Path path, const FwdArguments& call, const Selection& selection, const Kind& kind,
+                  const Place& place) {
+  const int head_dim = selection.instance->head_dim;
+  const auto tile_of = call.masked            ? fwd_masked_tile
+                       : path == Path::tall   ? tall_tile
+                       : path == Path::wide   ? wide_tile
+                       : path == Path::uneven ? uneven_tile
+                                              : fwd_tile;
+  const FwdTile tile = tile_of(kind.arch, kind.dtype, head_dim);
+  FwdParams p = call.params;
+  const std::int64_t parts = p.splits > 1 ? p.splits : 1;
+  const Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m) * parts, p.nheads, call.batch, tile.threads};
+  require_launchable(selection, grid);  // so that the products below are no larger than 64 bits
+  const std::int64_t workgroups = grid.x * grid.y * grid.z;
+  if (workgroups < kMostReordered) {
+    p.dies = dies_of(kind.arch, device_compute_units(place.device));
+    p.die_each = static_cast<std::int32_t>(workgroups / p.dies);
+    p.die_more = static_cast<std::int32_t>(workgroups % p.dies);
+  }
+  if (!call.masked) return launch_parts(call, selection, grid, p, head_dim, place);
+  MaskedParams masked = call.mask;
+  masked.fwd = p;
+  if (has_ranges(masked.mask_kind, masked.mask_head, masked.mask_row)) {
+    const MaskRanges ranges = mask_ranges(call, selection, kind);
+    launch(ranges.selection, ranges.grid, ranges.params, place);
+  }
+  launch(selection, grid, masked, place);
+}
+
+}  // namespace
+
+void fwd(const fa_fwd_call& call) {
+  const FwdArguments arguments = fwd_arguments(call);
+  if (arguments.batch == 0 || arguments.params.seqlen_q == 0 || arguments.params.nheads == 0) return;
+  const int device = resolve_device(call.q.device);
+  const DeviceGuard guard(device);
+  const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
+  const Kind kind =
+      served_kind(place.arch, dtype_name(call.q.dtype), arguments.head_dim, arguments.v_head_dim);
+  Plan plan = fa::plan(request_of(call, arguments, kind));
+  plan.path = path_of(call, arguments, plan);
+  if (plan.path == Path::uneven) plan.splits = 1;
+  const Selection selection = served_kernel(plan, kind, arguments.head_dim, arguments.masked);
+  require_plain_if_wide(plan, arguments);
+  require_planned_parts(plan, arguments.params.splits);
+  switch (plan.path) {
+    case Path::matrix:
+    case Path::tiled:
+    case Path::tall:
+    case Path::wide:
+    case Path::uneven: return launch_whole(plan.path, arguments, selection, kind, place);
+    case Path::split: return decode(arguments, selection, kind, place);
+    case Path::reference: return launch_reference(arguments, selection, kind, place);
+    case Path::latent: break;  // of calls of their own
+  }
+}
+
+}  // namespace fa

@@ -1,0 +1,11 @@
+// Forward attention: checks the call, selects the kernel, queues it.
+#pragma once
+
+#include "host/api/fa_rocm.h"
+
+namespace fa {
+
+// See fa_fwd in fa_rocm.h; throws Error instead of returning a status.
+void fwd(const fa_fwd_call& call);
+
+}  // namespace fa

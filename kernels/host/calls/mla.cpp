@@ -1,0 +1,49 @@
+#include "host/calls/mla.hpp"
+
+#include <string>
+
+#include "host/calls/decode.hpp"
+#include "host/launch/device.hpp"
+#include "host/types/error.hpp"
+#include "device/call/every_tile.hpp"
+#include "host/arguments/mla_arguments.hpp"
+#include "host/arguments/problems.hpp"
+
+namespace fa {
+
+namespace {
+
+void require_parts(const FwdParams& p, const Tabled& kind, std::int64_t batch, std::int64_t head_dim) {
+  const Plan plan =
+      latent_plan({kind.arch, kind.dtype, head_dim, batch, p.seqlen_q, p.seqlen_k, p.nheads, 0, p.splits});
+  if (plan.splits == p.splits) return;
+  throw Error(FA_INVALID,
+              "flash_attn_rocm::mla cannot use its arguments:\n  - partial_out, partial_lse: expected " +
+                  std::to_string(plan.splits) + " parts, as plan_mla says of this call (" + plan.reason +
+                  "), got " + std::to_string(p.splits) + " parts");
+}
+
+}  // namespace
+
+void mla(const fa_mla_call& call) {
+  const FwdArguments arguments = mla_arguments(call);
+  if (arguments.batch == 0 || arguments.params.seqlen_q == 0) return;
+  const int device = resolve_device(call.q.device);
+  const DeviceGuard guard(device);
+  const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
+  const int head_dim = bounded(arguments.head_dim);
+  const Selection selection = served("mla", place.arch, dtype_name(call.q.dtype), head_dim);
+  const Tabled kind = tabled(selection.gfx, selection.instance->dtype);
+  require_parts(arguments.params, kind, arguments.batch, head_dim);
+  const Grid grid = packed_grid(arguments, mla_tile(kind.arch, kind.dtype, head_dim));
+  launch_parts(arguments, selection, grid, arguments.params, mla_value_dim(head_dim), place);
+}
+
+Plan served_latent_plan(const fa_plan_mla_call& call) {
+  const Selection selection = served("mla", call.arch, call.dtype, bounded(call.head_dim));
+  const Tabled kind = tabled(selection.gfx, selection.instance->dtype);
+  return latent_plan({kind.arch, kind.dtype, call.head_dim, call.batch, call.seqlen_q, call.seqlen_k,
+                      call.nheads, call.compute_units, call.num_splits});
+}
+
+}  // namespace fa

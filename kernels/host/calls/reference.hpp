@@ -1,0 +1,15 @@
+// Launches the reference kernel, which takes any head dim and any strides.
+#pragma once
+
+#include "host/arguments/fwd_arguments.hpp"
+#include "host/plan/fwd_plan.hpp"
+#include "host/launch/launch.hpp"
+
+namespace fa {
+
+// Queues the selected fa_reference_* kernel. The call has at least one sequence, row and head, a head dim of
+// at most kMaxHeadDim, and no parts of the keys. Throws as launch does.
+void launch_reference(const FwdArguments& call, const Selection& selection, const Kind& kind,
+                      const Place& place);
+
+}  // namespace fa

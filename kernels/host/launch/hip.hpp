@@ -1,0 +1,38 @@
+// The HIP functions this library calls: they are those of the runtime that PyTorch has loaded, and null where
+// there is none, so that the library also loads without ROCm and never brings a second runtime into the
+// process.  On Linux they are weak symbols, on Windows pointers that find_hip_functions() fills.
+#pragma once
+
+#ifndef __HIP_PLATFORM_AMD__
+#define __HIP_PLATFORM_AMD__
+#endif
+#include <hip/hip_runtime_api.h>
+
+#include <string>
+
+#ifdef _WIN32
+#include "host/launch/windows/hip_functions.hpp"
+// Of ROCm 7 and newer: no PyTorch that this library works with brings an older one.
+#define FA_HIP_RUNTIME "amdhip64_7.dll"
+#else
+#define FA_HIP_RUNTIME "libamdhip64"
+#pragma weak hipDeviceGetAttribute
+#pragma weak hipGetDevice
+#pragma weak hipGetDeviceCount
+#pragma weak hipGetDevicePropertiesR0600
+#pragma weak hipGetErrorString
+#pragma weak hipModuleGetFunction
+#pragma weak hipModuleLaunchKernel
+#pragma weak hipModuleLoadData
+#pragma weak hipSetDevice
+#endif
+
+namespace fa {
+
+// Throws FA_NO_RUNTIME unless every function above is there.
+void require_runtime();
+
+// Throws FA_RUNTIME_ERROR with `what` failed, the runtime's own words and `next`, unless hipSuccess.
+void check(hipError_t error, const std::string& what, const char* next);
+
+}  // namespace fa

@@ -1,0 +1,36 @@
+// Queues a kernel, within what the hardware can launch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "host/launch/hip.hpp"
+#include "host/registry/select.hpp"
+
+namespace fa {
+
+// Where kernels run.
+struct Place {
+  int device;        // current
+  std::string arch;  // as the runtime reports it
+  hipStream_t stream;
+};
+
+// Workgroups in each direction, and the threads of one, all in x.
+struct Grid {
+  std::int64_t x, y, z;
+  int threads;
+};
+
+// Throws FA_UNSUPPORTED where the grid is more than a launch takes.
+void require_launchable(const Selection& selection, const Grid& grid);
+
+// `params` is the kernel's only argument. Throws FA_UNSUPPORTED, FA_RUNTIME_ERROR, FA_INTERNAL.
+void launch_bytes(const Selection& selection, const Grid& grid, void* params, const Place& place);
+
+template <class Params>
+void launch(const Selection& selection, const Grid& grid, Params params, const Place& place) {
+  launch_bytes(selection, grid, &params, place);
+}
+
+}  // namespace fa

@@ -1,0 +1,74 @@
+#include "host/launch/module.hpp"
+
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "host/types/error.hpp"
+#include "host/registry/relabel.hpp"
+#include "host/registry/select.hpp"
+
+namespace fa {
+
+namespace {
+
+using Key = std::pair<int, const Instance*>;
+
+// The value of `key`, made on first use.
+template <typename Value, typename Make>
+Value kept(std::map<Key, Value>& all, const Key& key, Make make) {
+  const auto found = all.find(key);
+  return found != all.end() ? found->second : all.emplace(key, make()).first->second;
+}
+
+hipModule_t load(const unsigned char* code, const std::string& where) {
+  hipModule_t module = nullptr;
+  check(hipModuleLoadData(&module, code), "loading the code object of " + where,
+        "the ROCm runtime or the driver may be older than this wheel: python -m flash_attn_rocm doctor shows "
+        "both");
+  return module;
+}
+
+hipModule_t load_module(const Gpu& gpu, const Instance& instance, const std::string& where) {
+  const std::string_view arch = name(gpu.code_object);
+  const Bytes code = find_code_object(instance.bundle, std::string(arch));
+  if (gpu.name == arch) return load(code.data, where);
+  // Never freed: the runtime may read a module's code object as long as the module is there.
+  static auto& renamed = *new std::deque<std::vector<unsigned char>>;
+  std::vector<unsigned char> bytes = relabelled(code, gpu);
+  hipModule_t module = load(bytes.data(), where);
+  renamed.push_back(std::move(bytes));
+  return module;
+}
+
+hipFunction_t find_function(hipModule_t module, const Instance& instance, const std::string& where) {
+  hipFunction_t function = nullptr;
+  check(hipModuleGetFunction(&function, module, instance.name.c_str()), "finding the kernel " + where,
+        "the wheel is damaged: install it again, with the command that you installed it with and "
+        "--force-reinstall");
+  return function;
+}
+
+}  // namespace
+
+hipFunction_t loaded_kernel(int device, const std::string& arch, const Instance& instance) {
+  static std::mutex mutex;
+  // Never destroyed: at exit the HIP runtime may be gone before this library.
+  static auto& modules = *new std::map<Key, hipModule_t>;
+  static auto& functions = *new std::map<Key, hipFunction_t>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const Key key{device, &instance};
+  return kept(functions, key, [&] {
+    const Gpu* gpu = find_gpu(arch);
+    if (gpu == nullptr) throw Error(FA_INTERNAL, "kernels were chosen for " + arch + ", which is not known");
+    const std::string where =
+        instance.name + " on device " + std::to_string(device) + " (" + shown(arch) + ")";
+    // Kept even if the function is missing: the next failing call must not load it again.
+    hipModule_t module = kept(modules, key, [&] { return load_module(*gpu, instance, where); });
+    return find_function(module, instance, where);
+  });
+}
+
+}  // namespace fa

@@ -1,0 +1,33 @@
+// What the plan of a forward call needs from the registry: which kernels there are.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "device/arch/names.hpp"
+#include "host/plan/plan.hpp"
+#include "host/registry/select.hpp"
+
+namespace fa {
+
+// A head dim of a call, which may be anything, as the registry counts them.
+int bounded(std::int64_t head_dim);
+
+// An arch and a dtype that the library has forward kernels for.
+struct Kind {
+  Gfx arch;
+  DType dtype;
+  bool exact;   // one of them is for exactly the head dim asked for
+  bool wide;    // likewise, of those whose waves divide it
+  bool uneven;  // there is one for it and that of v, which is another one
+};
+
+// arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with a reason that names the
+// head dim, or that of v, where that is another one and there is no kernel for both.
+Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t head_dim,
+                 std::int64_t v_head_dim);
+
+// The kernel of a plan. Throws FA_UNSUPPORTED where there is none for the head dim, or for a mask.
+Selection served_kernel(const Plan& plan, const Kind& kind, std::int64_t head_dim, bool masked);
+
+}  // namespace fa

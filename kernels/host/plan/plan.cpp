@@ -1,0 +1,224 @@
+#include "host/plan/plan.hpp"
+
+#include <algorithm>
+
+#include "device/arch/traits.hpp"
+#include "device/call/every_tile.hpp"
+#include "device/call/params.hpp"
+
+namespace fa {
+
+namespace {
+
+constexpr const char* kUnaligned =
+    "an address or a stride is not a multiple of 8 elements, or too large, for the other kernels";
+
+constexpr double kFilled = 0.9;  // share of busy places, over all rounds, that counts as full
+
+// Places of a compute unit, for workgroups of decode: one alone has too few bytes on their way from memory
+// (`python -m wheel_builder perf` models it).  Archs that run a workgroup on two units have four there.
+constexpr std::int64_t kPlaces = 2;
+
+// What a part of a wide workgroup costs on an otherwise full device, in keys: its rows of out, in fp32, are
+// stored and read again.  From the bandwidth on paper of an MI300X or a RX 7900 XTX and the modelled speed it
+// is 180.
+constexpr double kKeysOfPart = 256;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
+
+std::string count(std::int64_t n, const char* what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
+
+// The share of places that are busy, over all rounds of workgroups.
+double filled(std::int64_t workgroups, std::int64_t places) {
+  return static_cast<double>(workgroups) / static_cast<double>(ceil_div(workgroups, places) * places);
+}
+
+// The fewest parts that fill the device, or fill it most where no number does.
+std::int64_t splits_to_fill(std::int64_t workgroups, std::int64_t places, std::int64_t most) {
+  if (static_cast<double>(workgroups) >= kFilled * static_cast<double>(places)) return 1;
+  double best = 0;
+  for (std::int64_t s = 1; s <= most; ++s) best = std::max(best, filled(workgroups * s, places));
+  std::int64_t splits = 1;
+  while (filled(workgroups * splits, places) < std::min(best, kFilled)) ++splits;
+  return splits;
+}
+
+std::int64_t workgroups_of(const PlanRequest& r) {
+  const std::int64_t rows = r.max_seqlen_q * (r.nheads / r.nheads_k);
+  const int block = decode_tile(r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m;
+  return r.batch * r.nheads_k * ceil_div(rows, block);
+}
+
+// Parts of so many keys, of `least` each.
+std::int64_t most_parts(std::int64_t keys, std::int64_t least) {
+  return std::clamp(ceil_div(keys, least), std::int64_t{1}, kMaxSplits);
+}
+
+std::string filling_words(std::int64_t keys, std::int64_t splits, std::int64_t workgroups,
+                          std::int64_t compute_units) {
+  return count(keys, "key") + " in " + count(splits, "part") + " give " +
+         count(workgroups * splits, "workgroup") + " for " + count(compute_units, "compute unit");
+}
+
+std::string wanted_words(std::int64_t wanted, std::int64_t used, std::int64_t keys) {
+  return count(wanted, "part") + " wanted, " + std::to_string(used) + " used for " + count(keys, "key");
+}
+
+Plan whole(const PlanRequest& r, const std::string& why) {
+  const bool matrix = traits(r.arch).unit != MatrixUnit::dot2;
+  return {matrix ? Path::matrix : Path::tiled, 1, why};
+}
+
+std::int64_t tall_workgroups(const PlanRequest& r) {
+  const int block = tall_tile(r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m;
+  return r.batch * r.nheads * ceil_div(r.max_seqlen_q, block);
+}
+
+// Tall workgroups load half of the bytes, and there are half as many: the device has to be full all the same.
+// A compute unit has room for one (for two on the two units that share them).
+bool tall_pays(const PlanRequest& r) {
+  return r.tall && r.compute_units > 0 && std::min(r.max_seqlen_q, r.max_seqlen_k) >= kLongSequence &&
+         filled(tall_workgroups(r), r.compute_units) >= kFilled;
+}
+
+Plan tall(const PlanRequest& r) {
+  return {Path::tall, 1,
+          count(r.max_seqlen_q, "query row") + " and " + count(r.max_seqlen_k, "key") +
+              " are many: workgroups of " +
+              std::to_string(tall_tile(r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m) +
+              " rows load keys half as often, and " + count(tall_workgroups(r), "workgroup") + " fill " +
+              count(r.compute_units, "compute unit")};
+}
+
+std::int64_t wide_workgroups(const PlanRequest& r) {
+  const int block = wide_tile(r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m;
+  return r.batch * r.nheads * ceil_div(r.max_seqlen_q, block);
+}
+
+// The parts with which such a call is done first.  In the time that a workgroup takes for a key: rounds of
+// workgroups with their keys, and what memory takes for the parts' rows.
+std::int64_t wide_parts(const PlanRequest& r) {
+  const FwdConfig config = wide_config(r.arch, r.dtype, static_cast<int>(r.head_dim));
+  const ArchTraits t = traits(r.arch);
+  const std::int64_t workgroups = wide_workgroups(r), keys = r.max_seqlen_k;
+  const std::int64_t places =
+      std::max(r.compute_units * config.waves_per_simd * t.simds / config.waves, std::int64_t{1});
+  const auto time = [&](std::int64_t parts) {
+    const double stored = parts == 1 ? 0 : kKeysOfPart * static_cast<double>(workgroups * parts) / places;
+    return static_cast<double>(ceil_div(workgroups * parts, places) * ceil_div(keys, parts)) + stored;
+  };
+  std::int64_t best = 1;
+  for (std::int64_t s = 2; s <= most_parts(keys, kMinKeysOfSplit); ++s) {
+    if (time(s) < time(best)) best = s;
+  }
+  return time(best) < kFilled * time(1) ? best : 1;  // the estimate is no better than that
+}
+
+// Where these kernels do not serve, none does, the reference kernel neither.
+Plan wide(const PlanRequest& r) {
+  if (!r.aligned) return {Path::reference, 1, kUnaligned};
+  if (r.dropout || r.masked) {
+    return {Path::reference, 1, "its kernels have neither dropout nor a mask"};
+  }
+  const std::string why = "waves divide head_dim " + std::to_string(r.head_dim) + "; ";
+  const std::int64_t workgroups = wide_workgroups(r);
+  const auto with = [&](std::int64_t splits, const std::string& words) {
+    return Plan{Path::wide, static_cast<std::int32_t>(splits), why + words};
+  };
+  if (r.num_splits > 1) {
+    const std::int64_t keys = wide_config(r.arch, r.dtype, static_cast<int>(r.head_dim)).keys;
+    const std::int64_t splits = std::min(r.num_splits, most_parts(r.max_seqlen_k, keys));
+    return with(splits, wanted_words(r.num_splits, splits, r.max_seqlen_k));
+  }
+  if (r.num_splits == 1 || workgroups == 0 || r.compute_units < 1) return with(1, "keys are not split");
+  const std::int64_t splits = wide_parts(r);
+  return with(splits, filling_words(r.max_seqlen_k, splits, workgroups, r.compute_units));
+}
+
+Plan split(const PlanRequest& r, std::int64_t splits, const std::string& why) {
+  std::string words = count(r.max_seqlen_q, "row") + " of " + count(r.nheads / r.nheads_k, "head") +
+                      " packed for each head of keys; " + why;
+  return {Path::split, static_cast<std::int32_t>(splits), words};
+}
+
+Plan automatic(const PlanRequest& r) {
+  const std::int64_t workgroups = workgroups_of(r);
+  const std::int64_t splits = workgroups == 0 || r.compute_units < 1
+                                  ? 1
+                                  : splits_to_fill(workgroups, kPlaces * r.compute_units,
+                                                   most_parts(r.max_seqlen_k, kMinKeysOfSplit));
+  return split(r, splits, filling_words(r.max_seqlen_k, splits, workgroups, r.compute_units));
+}
+
+Plan requested(const PlanRequest& r, bool few) {
+  const std::int64_t keys = decode_config(r.arch, r.dtype, static_cast<int>(r.head_dim)).keys;
+  const std::int64_t splits = std::min(r.num_splits, most_parts(r.max_seqlen_k, keys));
+  if (splits == 1 && !few) return whole(r, count(r.max_seqlen_q, "query row") + ", keys not split");
+  return split(r, splits, wanted_words(r.num_splits, splits, r.max_seqlen_k));
+}
+
+}  // namespace
+
+int compute_units_of(std::string_view arch, const Counted& counted) {
+  const Gpu* gpu = find_gpu(arch);
+  if (gpu == nullptr) return counted.physical;
+  const ArchTraits t = traits(gpu->code_object);
+  const bool pairs =
+      counted.physical == counted.multiprocessors && counted.threads > t.wave * t.simds * t.waves_per_simd;
+  return pairs ? counted.physical * t.cus_of_workgroup : counted.physical;
+}
+
+int dies_of(Gfx arch, std::int64_t compute_units) {
+  const int each = traits(arch).die_units;
+  const bool whole = each > 0 && compute_units > 0 && compute_units % each == 0;
+  return whole ? static_cast<int>(compute_units / each) : 1;
+}
+
+Plan plan(const PlanRequest& r) {
+  if (r.wide) return wide(r);
+  if (!r.exact) {
+    return {Path::reference, 1, "no other kernel has head_dim " + std::to_string(r.head_dim)};
+  }
+  if (!r.aligned) return {Path::reference, 1, kUnaligned};
+  if (r.masked) return whole(r, "a mask: keys are not split");
+  if (r.dropout) return whole(r, "dropout: keys are not split");
+  if (r.uneven && r.max_seqlen_q > kFewQueries) {
+    return {
+        Path::uneven, 1,
+        "a kernel for head_dim " + std::to_string(r.head_dim) + " and another one of v; keys are not split"};
+  }
+  if (r.nheads_k == 0 || r.max_seqlen_q == 0 || r.batch == 0) return whole(r, "nothing to compute");
+  const bool few = r.max_seqlen_q <= kFewQueries;
+  if (r.max_seqlen_q > kMaxLength / (r.nheads / r.nheads_k)) {
+    return whole(r, "more rows than can be packed");
+  }
+  if (r.num_splits > 0) return requested(r, few);
+  if (few) return automatic(r);
+  if (tall_pays(r)) return tall(r);
+  return whole(r, count(r.max_seqlen_q, "query row") + ": more than " + std::to_string(kFewQueries) +
+                      " fill the waves of a workgroup");
+}
+
+Plan latent_plan(const LatentRequest& r) {
+  const int head_dim = static_cast<int>(r.head_dim);
+  const auto with = [](std::int64_t splits, const std::string& why) {
+    return Plan{Path::latent, static_cast<std::int32_t>(splits), "all heads packed; " + why};
+  };
+  if (r.num_splits > 0) {
+    const std::int64_t least = mla_config(r.arch, r.dtype, head_dim).keys;
+    const std::int64_t splits = std::min(r.num_splits, most_parts(r.seqlen_k, least));
+    return with(splits, wanted_words(r.num_splits, splits, r.seqlen_k));
+  }
+  const std::int64_t rows = mla_tile(r.arch, r.dtype, head_dim).block_m;
+  const std::int64_t workgroups = r.batch * ceil_div(std::min(r.seqlen_q * r.nheads, kMaxLength), rows);
+  // A compute unit has LDS for one of them.
+  const std::int64_t splits =
+      workgroups == 0 || r.compute_units < 1
+          ? 1
+          : splits_to_fill(workgroups, r.compute_units, most_parts(r.seqlen_k, kMinKeysOfSplit));
+  return with(splits, filling_words(r.seqlen_k, splits, workgroups, r.compute_units));
+}
+
+}  // namespace fa

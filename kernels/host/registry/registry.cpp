@@ -1,0 +1,79 @@
+#include "host/registry/registry.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include "device/arch/names.hpp"
+
+// registry.inc comes from kernels/build/instances/bundle.py, and fatbin.S, which has these functions: the same
+// machine code on every platform.
+#define FA_INSTANCE(op, dtype, head_dim, name, archs) \
+  extern "C" __attribute__((visibility("hidden"), sysv_abi)) fa::Bytes fa_bundle_##name();
+#include "registry.inc"
+#undef FA_INSTANCE
+
+namespace fa {
+
+namespace {
+
+std::vector<std::string> split(std::string_view text) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    parts.emplace_back(text.substr(0, comma));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return parts;
+}
+
+}  // namespace
+
+bool Instance::has(const std::string& gfx) const {
+  return std::find(archs.begin(), archs.end(), gfx) != archs.end();
+}
+
+const std::vector<Instance>& registry() {
+  static const std::vector<Instance> all = {
+#define FA_INSTANCE(op, dtype, head_dim, name, archs) \
+  {#op, #dtype, head_dim, #name, split(archs), fa_bundle_##name()},
+#include "registry.inc"
+#undef FA_INSTANCE
+  };
+  return all;
+}
+
+const std::vector<std::string>& registered_archs() {
+  // Collected once: every call asks, and the registry has hundreds of names.
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> archs;
+    for (const Instance& instance : registry()) {
+      for (const std::string& arch : instance.archs) {
+        if (std::find(archs.begin(), archs.end(), arch) == archs.end()) archs.push_back(arch);
+      }
+    }
+    return archs;
+  }();
+  return all;
+}
+
+const std::vector<std::string>& registered_gpus() {
+  static const std::vector<std::string> all = [] {
+    const std::vector<std::string>& archs = registered_archs();
+    std::vector<std::string> gpus;
+    for (const Gpu& gpu : kAllGpus) {
+      if (std::find(archs.begin(), archs.end(), name(gpu.code_object)) != archs.end()) {
+        gpus.emplace_back(gpu.name);
+      }
+    }
+    return gpus;
+  }();
+  return all;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace fa

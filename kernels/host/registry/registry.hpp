@@ -1,0 +1,36 @@
+// What this library holds, from registry.inc, which the support table generates.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "host/registry/bundle.hpp"
+
+namespace fa {
+
+inline constexpr int kAnyHeadDim = 0;
+
+// One kernel for one op, dtype and head dim, with a code object for each of `archs`.
+struct Instance {
+  std::string op;
+  std::string dtype;
+  int head_dim;      // kAnyHeadDim: given at run time
+  std::string name;  // also the kernel's symbol
+  std::vector<std::string> archs;
+  Bytes bundle;
+
+  bool has(const std::string& gfx) const;
+};
+
+const std::vector<Instance>& registry();
+
+// The archs that any instance has, in the registry's order, each once.
+const std::vector<std::string>& registered_archs();
+
+// The GPUs that run their code, in the table's order.
+const std::vector<std::string>& registered_gpus();
+
+// "a, b, c"
+std::string joined(const std::vector<std::string>& words);
+
+}  // namespace fa
