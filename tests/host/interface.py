@@ -1,6 +1,6 @@
 """The C interface of kernels/host in this process, compiled with a HIP runtime that launches nothing.
 
-Undefined behaviour is compiled into traps.  Structures are read from fa_rocm.h and fa_calls.h.
+Undefined behaviour is compiled into traps.  Structures are read from the headers of the interface.
 """
 
 import ctypes
@@ -15,7 +15,8 @@ from tests.host.test_bundle import bundle
 from tests.programs import CHECKOUT, compile_program
 
 HOST = CHECKOUT / "kernels/host"
-HEADERS = (HOST / "api/fa_rocm.h", CHECKOUT / "kernels/generated/host/fa_calls.h")
+CALLS = CHECKOUT / "kernels/generated/host/fa_calls.h"
+HEADERS = (HOST / "types/fa_types.h", HOST / "api/fa_rocm.h", CALLS)
 OK, INVALID, UNSUPPORTED, NO_RUNTIME, RUNTIME_ERROR, INTERNAL = range(6)
 FP16, BF16, FP32, OTHER, INT32, INT64, BOOL = range(7)
 KINDS = {

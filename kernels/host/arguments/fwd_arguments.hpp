@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "device/call/params.hpp"
-#include "host/api/fa_rocm.h"
+#include "host/types/fa_types.h"
 
 namespace fa {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "host/api/fa_rocm.h"
+#include "host/types/fa_types.h"
 
 namespace fa {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "host/api/fa_rocm.h"
+#include "host/types/fa_types.h"
 #include "host/plan/paths.hpp"
 #include "host/registry/select.hpp"
 

@@ -1,7 +1,7 @@
 // Forward attention: checks the call, selects the kernel, queues it.
 #pragma once
 
-#include "host/api/fa_rocm.h"
+#include "host/types/fa_types.h"
 
 namespace fa {
 

@@ -1,7 +1,7 @@
 // Few queries of multi-head latent attention, against a cache of keys whose first elements are the values.
 #pragma once
 
-#include "host/api/fa_rocm.h"
+#include "host/types/fa_types.h"
 #include "host/plan/plan.hpp"
 
 namespace fa {

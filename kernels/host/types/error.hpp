@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "host/api/fa_rocm.h"
+#include "host/types/fa_types.h"
 
 namespace fa {
 
