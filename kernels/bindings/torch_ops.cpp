@@ -1,5 +1,5 @@
 // PyTorch operators on top of fa_rocm.h, through PyTorch's stable ABI (TORCH_TARGET_VERSION 2.10).
-// The only file that includes PyTorch.
+// PyTorch is included here and in current_stream.hpp only.
 //
 //   flash_attn_rocm::fwd          key CUDA, which is where ROCm's PyTorch dispatches
 //   flash_attn_rocm::bwd          key CUDA: the gradients of q, k and v

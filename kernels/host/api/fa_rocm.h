@@ -16,11 +16,12 @@ extern "C" {
 /* fa_fwd_call: out = softmax(scores) v, and lse = the log-sum-exp of the scores (natural logarithm).
  *
  * q, out (batch, seqlen_q, nheads, headdim); k, v (batch, seqlen_k, nheads_k, headdim), all of one
- * dtype FA_FP16 or FA_BF16, nheads a multiple of nheads_k, headdim from 1 to 256 and contiguous; v and out
- * may have another headdim where there is a kernel for both (fa_plan). Where base addresses and the other
- * strides are multiples of 8 elements, and rows less than 2^24 elements apart, the kernels for one head dim
- * can read them; otherwise the reference kernel does (fa_plan). lse (batch, nheads, seqlen_q) FA_FP32,
- * contiguous.
+ * dtype FA_FP16 or FA_BF16, nheads a multiple of nheads_k, headdim contiguous and from 1 to 256, or to 512
+ * without alibi_slopes, softcap, dropout, attn_mask and block_table (fa_plan). v and out may have another
+ * headdim where there is a kernel for both (fa_plan). Where base addresses and the other strides are
+ * multiples of 8 elements, and rows less than 2^24 elements apart, the kernels for one head dim can read
+ * them; otherwise the reference kernel does (fa_plan), up to headdim 256. lse (batch, nheads, seqlen_q)
+ * FA_FP32, contiguous.
  *
  * Scores are softmax_scale * q k^T; then softcap * tanh(score / softcap) unless softcap is 0; then minus
  * alibi slope * distance from the diagonal. The diagonal is aligned bottom-right, with each sequence's own
@@ -32,9 +33,10 @@ extern "C" {
  *   alibi_slopes  FA_FP32 (nheads) or (batch, nheads)
  *   cu_seqlens_q  FA_INT32 (batch + 1): q and out are (total_q, nheads, headdim), lse (nheads, total_q), and
  *                 sequence b is rows cu[b] to cu[b + 1]; max_seqlen_q is the longest
- *   cu_seqlens_k  FA_INT32 (batch + 1), only with cu_seqlens_q: likewise k and v (total_k, nheads_k,
- * headdim); max_seqlen_k is the longest seqused_k     FA_INT32 (batch): keys of a sequence in use, counted
- * from its first leftpad_k     FA_INT32 (batch): keys before the first in use; not with block_table
+ *   cu_seqlens_k  FA_INT32 (batch + 1), only with cu_seqlens_q: likewise k and v
+ *                 (total_k, nheads_k, headdim); max_seqlen_k is the longest
+ *   seqused_k     FA_INT32 (batch): keys of a sequence in use, counted from its first
+ *   leftpad_k     FA_INT32 (batch): keys before the first in use; not with block_table
  *   block_table   FA_INT32 (batch, blocks): k and v are (num_blocks, page, nheads_k, headdim), page a
  *                 multiple of 16, and key j of a sequence is row j % page of block table[j / page]; its
  *                 length is seqused_k, or the difference of cu_seqlens_k, or all its pages
@@ -44,8 +46,8 @@ extern "C" {
  *                 seqlen_q may be 1 instead, a stride may be 0, and keys are seqlen_k rounded up to a
  *                 multiple of 8: false hides a key from a query; numbers are added to the scores, and
  *                 -infinity hides. Only with dense q, k and v of a headdim that kernels with a mask have
- *                 (fa_plan), and with none of the other optional tensors, softcap and dropout. The address,
- *                 in elements, and all strides but the last are multiples of 8, and rows less than 2^24
+ *                 (fa_plan), without softcap and the other optional tensors but rng_state. The address, in
+ *                 elements, and all strides but the last are multiples of 8, and rows less than 2^24
  *                 elements apart
  *   rng_state     FA_INT64 (2), each below 2^32: the key of the generator that says what dropout drops;
  *                 given when dropout_p > 0 and only then

@@ -189,3 +189,20 @@ def test_arguments_of_attention_are_explained_where_the_interface_is():
         inherited = set(re.findall(r"\w+", text.partition("fa_bwd_call: ")[0]))
         names = {each.name for each in (*call.tensors, *call.values)}
         assert names <= words | inherited, name
+
+
+def test_each_optional_tensor_of_a_forward_has_a_line_of_its_own():
+    """The formatter had joined three of them to one sentence."""
+    text = (CHECKOUT / "kernels/host/api/fa_rocm.h").read_text()
+    begun = re.findall(r"^ \*   ((?:\w+, )*\w+)  ", text, re.MULTILINE)
+    names = {name for line in begun for name in line.split(", ")}
+    assert {each.name for each in known_calls().calls["fwd"].tensors if each.optional} <= names
+
+
+def test_the_head_dims_of_a_forward_are_those_of_its_kernels():
+    text = (CHECKOUT / "kernels/host/api/fa_rocm.h").read_text()
+    params = (CHECKOUT / "kernels/device/call/params.hpp").read_text()
+    most, wide = (
+        re.search(rf"{name} = (\d+);", params)[1] for name in ("kMaxHeadDim", "kMaxWideHeadDim")
+    )
+    assert f"from 1 to {most}, or to {wide}\n * without" in text
