@@ -34,9 +34,8 @@ class Toolchain:
 
     def build(self, arch, *more, out="device"):
         """Compile for ``arch``; returns the folder with its code objects."""
-        self(
-            "python3", "/src/kernels/build/instances/build.py", "--arch", arch, "--out", f"/out/{out}/{arch}", *more
-        )
+        script = "/src/kernels/build/instances/build.py"
+        self("python3", script, "--arch", arch, "--out", f"/out/{out}/{arch}", *more)
         return self.scratch / out / arch
 
     def bundle(self, *more, out="bundles"):

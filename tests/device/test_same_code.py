@@ -1,7 +1,8 @@
 """GPUs that run another one's machine code: the compiler writes the same for both, the name apart.
 
 So they need no emulation, goldens and costs of their own, and the host library may load one's code object
-under the other's name (kernels/host/registry/relabel.hpp): what it then hands to the runtime is what is compared here.
+under the other's name (kernels/host/registry/relabel.hpp): what it then hands to the runtime is what is
+compared here.
 """
 
 import shutil

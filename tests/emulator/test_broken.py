@@ -35,7 +35,8 @@ def executed(machine, arch, workshop):
 
 # On RDNA 4 it is in two halves, with other instructions between: a wave signals, and waits for the others.
 BARRIER = re.compile(r"(?<=\t)s_barrier(?:\b|_signal \S+(.*?\t)s_barrier_wait \S+)", re.DOTALL)
-# Of the loop; gfx950's fills one of two tiles while the other is read (two_tiles in forward/parts/schedule.hpp).
+# Of the loop; gfx950's fills one of two tiles while the other is read (two_tiles in
+# forward/parts/schedule.hpp).
 BARRIERS = {"gfx950": 1}
 
 

@@ -81,7 +81,9 @@ class Launch(NamedTuple):
 
 
 def generate():
-    spec = importlib.util.spec_from_file_location("generate", CHECKOUT / "kernels/build/instances/generate.py")
+    spec = importlib.util.spec_from_file_location(
+        "generate", CHECKOUT / "kernels/build/instances/generate.py"
+    )
     module = importlib.util.module_from_spec(spec)
     sys.modules["generate"] = module
     spec.loader.exec_module(module)

@@ -6,11 +6,11 @@
 #include "device/call/every_tile.hpp"
 #include "device/call/params.hpp"
 #include "device/call/sequence.hpp"
-#include "device/mma/layout.hpp"
 #include "device/masks/mask.hpp"
+#include "device/memory/swizzle.hpp"
+#include "device/mma/layout.hpp"
 #include "device/scores/narrow_range.hpp"
 #include "device/scores/philox.hpp"
-#include "device/memory/swizzle.hpp"
 
 namespace {
 

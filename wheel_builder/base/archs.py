@@ -1,8 +1,8 @@
 """The GPUs that there are kernels for, and what is known of each: two tables of facts, read once.
 
-``kernels/tables/isas.toml`` has how machine code works, ``kernels/tables/gpus.toml`` how much there is on each
-GPU, and what people call it, with kernels or without; the head of each file says what its fields mean.  C++
-includes what ``wheel_builder.base.generated`` makes of them.  Standard library only.
+``kernels/tables/isas.toml`` has how machine code works, ``kernels/tables/gpus.toml`` how much there is on
+each GPU, and what people call it, with kernels or without; the head of each file says what its fields mean.
+C++ includes what ``wheel_builder.base.generated`` makes of them.  Standard library only.
 """
 
 import json

@@ -1,8 +1,8 @@
 """What C++ and Python read of the tables of archs and tiles and of the description of calls.
 
-``python3 -m wheel_builder.base.generated`` writes it.  ``archs.json`` is for kernels/build/instances, which runs
-without wheel_builder.  So neither kernels nor wheels are built again for a fact that they do not use, such as
-a GPU's name.
+``python3 -m wheel_builder.base.generated`` writes it.  ``archs.json`` is for kernels/build/instances, which
+runs without wheel_builder.  So neither kernels nor wheels are built again for a fact that they do not use,
+such as a GPU's name.
 
 Standard library only.
 """

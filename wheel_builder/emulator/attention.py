@@ -199,8 +199,8 @@ def has_ranges(kind: str, strides: Sequence[int]) -> bool:
 
 
 def shown_keys(rows: Sequence[bytes], hides: bytes) -> bytes:
-    """What ``fa_mask_ranges_*`` leave for ``fa_fwd_masked_*`` (forward/parts/shown_keys.hpp) of a mask's ``rows``,
-    those of one wave, whose elements hide a key where they are ``hides``."""
+    """What ``fa_mask_ranges_*`` leave for ``fa_fwd_masked_*`` (forward/parts/shown_keys.hpp) of a mask's
+    ``rows``, those of one wave, whose elements hide a key where they are ``hides``."""
     size = len(hides)
     units = [[row[at : at + UNIT] for row in rows] for at in range(0, len(rows[0]), UNIT)]
     seen = [n for n, unit in enumerate(units) if any(part != hides * (len(part) // size) for part in unit)]

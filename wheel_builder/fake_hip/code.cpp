@@ -16,10 +16,10 @@
 #include <windows.h>
 #endif
 
-#include "host/calls/decode.hpp"
-#include "elf.hpp"
 #include "device/arch/names.hpp"
+#include "elf.hpp"
 #include "failure.hpp"
+#include "host/calls/decode.hpp"
 
 namespace fake_hip {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "inst.hpp"
 #include "host/launch/launch.hpp"
+#include "inst.hpp"
 
 namespace fake_hip {
 

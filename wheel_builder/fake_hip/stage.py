@@ -20,8 +20,8 @@ from wheel_builder.images.docker import NOBODY, Mount, open_to_all, run_in
 from wheel_builder.matrix.model import LINUX, WINDOWS
 
 # The core uses AVX2, FMA and F16C explicitly.  Passed to the compiler proper: given to zig, they would make
-# it build a C++ library for this processor instead of using the image's cached one (kernels/build/zig_flags.txt),
-# which takes two more minutes.
+# it build a C++ library for this processor instead of using the image's cached one
+# (kernels/build/zig_flags.txt), which takes two more minutes.
 FEATURES = (
     "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt",
     "sse3", "ssse3", "sse4.1", "sse4.2",

@@ -1,8 +1,9 @@
 """The library without its device code: the bytes that are the same in memory whatever the kernels are.
 
-The linker puts the fat binary behind everything else (kernels/build/hatch_build.py), and before it .fa_bundles, a
-function for each bundle that returns its address and size (kernels/build/instances/generate.py).  No other byte in
-memory depends on how large kernels are, except the size of the fat binary in the program headers.
+The linker puts the fat binary behind everything else (kernels/build/hatch_build.py), and before it
+.fa_bundles, a function for each bundle that returns its address and size
+(kernels/build/instances/generate.py).  No other byte in memory depends on how large kernels are, except the
+size of the fat binary in the program headers.
 """
 
 import struct
@@ -68,4 +69,6 @@ def _last(image: Image, name: str, back: int) -> Section:
 
 def _refuse(why: str) -> NoReturn:
     message = f"the library has more than its fat binary that may depend on device code: {why}"
-    raise ElfError(message, advice="build the wheel again: kernels/build/hatch_build.py puts device code last")
+    raise ElfError(
+        message, advice="build the wheel again: kernels/build/hatch_build.py puts device code last"
+    )

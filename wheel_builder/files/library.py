@@ -62,8 +62,8 @@ def code_objects(library: bytes) -> tuple[CodeObject, ...]:
 def unused_bundles(library: bytes) -> tuple[int, ...]:
     """Addresses of bundles in the section that the library's code never takes.
 
-    The library knows its bundles by address (kernels/host/registry/registry.cpp), not by a section: with another
-    address for the section, what is read is not what it launches.
+    The library knows its bundles by address (kernels/host/registry/registry.cpp), not by a section: with
+    another address for the section, what is read is not what it launches.
     """
     image = read_image(library)
     [section] = image.named(SECTION)

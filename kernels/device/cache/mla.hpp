@@ -7,8 +7,8 @@
 // multiply by their slices of V.  No product is computed twice, and no key loaded twice.
 #pragma once
 
-#include "device/forward/parts/epilogue.hpp"
 #include "device/cache/mla_block.hpp"
+#include "device/forward/parts/epilogue.hpp"
 #include "device/forward/parts/products.hpp"
 #include "device/forward/parts/prologue.hpp"
 #include "device/forward/parts/score_parts.hpp"

@@ -11,8 +11,8 @@ namespace fa {
 
 // What the columns of a workgroup are: queries of one head, in workgroups of the usual size or larger ones,
 // or whose rows of v are shorter than those of q and k (forward/uneven.hpp), or such that several waves share
-// (forward/wide.hpp), or, for decode, queries of all heads of q that share a head of k and v.  Packed row r is
-// head r % group of query r / group.
+// (forward/wide.hpp), or, for decode, queries of all heads of q that share a head of k and v.  Packed row r
+// is head r % group of query r / group.
 enum class Rows { queries, many_queries, uneven_queries, shared_queries, packed };
 
 // The masks that a loop is for: none, those of any kind, boolean ones, or biases.
@@ -80,8 +80,8 @@ constexpr FwdConfig mla_config(Gfx arch, DType dtype, int head_dim, bool feature
 
 // The first words of every block: a kernel whose row is missing does not compile, and says which.
 #define FA_REQUIRE_ROW(kernel, found) \
-  static_assert(                      \
-      found, "kernels/tables/tiles.toml: [" kernel "] has no row for this ISA, head dim, dtype and loop")
+  static_assert(found,                \
+                "kernels/tables/tiles.toml: [" kernel "] has no row for this ISA, head dim, dtype and loop")
 
 // Threads of a workgroup of the kernel that combines the parts of a decode.
 inline constexpr int kCombineThreads = 256;

@@ -146,8 +146,8 @@ inline constexpr float kLeastScale = 1e-6f;
 inline constexpr int32_t kMaxHeadDim = 256;
 inline constexpr int32_t kMaxWideHeadDim = 512;
 
-// The head dim of v, and of out, in kernels where it is another one than that of q and k (forward/uneven.hpp):
-// DeepSeek V2's and V3's.
+// The head dim of v, and of out, in kernels where it is another one than that of q and k
+// (forward/uneven.hpp): DeepSeek V2's and V3's.
 inline constexpr int32_t kUnevenHeadDim = 192;
 inline constexpr int32_t kUnevenValueDim = 128;
 

@@ -1,6 +1,7 @@
 // Rows of the table of tiles: FA_TILES_<kernel> names the generated file of those that a translation unit
-// uses, of a head dim (generated/device/tiles/fwd/d64.inc) or of all (generated/device/tiles/all/fwd.inc).  No header of kernels
-// includes this one: a header that is compiled for many kernels would change with the rows of each.
+// uses, of a head dim (generated/device/tiles/fwd/d64.inc) or of all (generated/device/tiles/all/fwd.inc). No
+// header of kernels includes this one: a header that is compiled for many kernels would change with the rows
+// of each.
 #pragma once
 
 #include "device/call/backward_config.hpp"

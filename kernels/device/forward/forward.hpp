@@ -10,7 +10,6 @@
 
 #include "device/arch/current.hpp"
 #include "device/forward/parts/block.hpp"
-#include "device/masks/dense_mask.hpp"
 #include "device/forward/parts/direct.hpp"
 #include "device/forward/parts/epilogue.hpp"
 #include "device/forward/parts/features.hpp"
@@ -20,6 +19,7 @@
 #include "device/forward/parts/shown_keys.hpp"
 #include "device/forward/parts/source.hpp"
 #include "device/masks/bias.hpp"
+#include "device/masks/dense_mask.hpp"
 
 namespace fa {
 

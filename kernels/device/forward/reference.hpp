@@ -14,9 +14,9 @@
 #include "device/call/config.hpp"
 #include "device/call/params.hpp"
 #include "device/call/sequence.hpp"
-#include "device/mma/unit.hpp"
 #include "device/masks/bias.hpp"
 #include "device/masks/mask.hpp"
+#include "device/mma/unit.hpp"
 #include "device/scores/philox.hpp"
 
 namespace fa {

@@ -3,8 +3,8 @@
 // once through the wave's own part of LDS.
 #pragma once
 
-#include "device/mma/unit.hpp"
 #include "device/memory/lds_tile.hpp"
+#include "device/mma/unit.hpp"
 
 namespace fa {
 

@@ -2,9 +2,9 @@
 // that would take too many, in the wave's own part of LDS.
 #pragma once
 
-#include "device/mma/unit.hpp"
 #include "device/memory/lds_tile.hpp"
 #include "device/memory/view.hpp"
+#include "device/mma/unit.hpp"
 
 namespace fa {
 

@@ -1,5 +1,5 @@
-// Dropout where a lane's columns are keys and its rows are queries: the same bits as scores/dropout.hpp, where
-// it is the other way round.
+// Dropout where a lane's columns are keys and its rows are queries: the same bits as scores/dropout.hpp,
+// where it is the other way round.
 #pragma once
 
 #include "device/arch/device.hpp"

@@ -2,8 +2,8 @@
 // operand, it stays in registers; elsewhere it passes once through the wave's own part of LDS.
 #pragma once
 
-#include "device/mma/unit.hpp"
 #include "device/memory/lds_tile.hpp"
+#include "device/mma/unit.hpp"
 
 namespace fa {
 

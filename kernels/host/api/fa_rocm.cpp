@@ -7,17 +7,17 @@
 #include <initializer_list>
 #include <string>
 
+#include "device/call/params.hpp"
+#include "host/arguments/bwd_arguments.hpp"
 #include "host/calls/append.hpp"
 #include "host/calls/bwd.hpp"
-#include "host/arguments/bwd_arguments.hpp"
-#include "host/launch/device.hpp"
-#include "host/types/error.hpp"
-#include "device/call/params.hpp"
 #include "host/calls/fwd.hpp"
-#include "host/plan/fwd_plan.hpp"
 #include "host/calls/mla.hpp"
+#include "host/launch/device.hpp"
+#include "host/plan/fwd_plan.hpp"
 #include "host/plan/plan.hpp"
 #include "host/registry/registry.hpp"
+#include "host/types/error.hpp"
 
 namespace {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "host/arguments/common_arguments.hpp"
 #include "device/call/params.hpp"
+#include "host/arguments/common_arguments.hpp"
 
 namespace fa {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "host/arguments/call_tensors.hpp"
 #include "device/call/params.hpp"
+#include "host/arguments/call_tensors.hpp"
 
 namespace fa {
 

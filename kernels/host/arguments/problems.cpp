@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "host/types/error.hpp"
 #include "device/call/params.hpp"
 #include "host/registry/registry.hpp"
+#include "host/types/error.hpp"
 
 namespace fa {
 

@@ -1,9 +1,9 @@
 #include "host/calls/append.hpp"
 
 #include "host/arguments/append_arguments.hpp"
+#include "host/arguments/problems.hpp"
 #include "host/launch/device.hpp"
 #include "host/launch/launch.hpp"
-#include "host/arguments/problems.hpp"
 
 namespace fa {
 

@@ -4,14 +4,14 @@
 #include <iterator>
 #include <vector>
 
-#include "host/arguments/bwd_arguments.hpp"
-#include "host/launch/device.hpp"
-#include "host/types/error.hpp"
 #include "device/call/every_tile.hpp"
 #include "device/call/sequence.hpp"
-#include "host/plan/fwd_plan.hpp"
-#include "host/launch/launch.hpp"
+#include "host/arguments/bwd_arguments.hpp"
 #include "host/arguments/problems.hpp"
+#include "host/launch/device.hpp"
+#include "host/launch/launch.hpp"
+#include "host/plan/fwd_plan.hpp"
+#include "host/types/error.hpp"
 
 namespace fa {
 

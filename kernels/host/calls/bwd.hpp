@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "host/types/fa_types.h"
 #include "host/plan/paths.hpp"
 #include "host/registry/select.hpp"
+#include "host/types/fa_types.h"
 
 namespace fa {
 

@@ -3,8 +3,8 @@
 
 #include "device/call/config.hpp"
 #include "host/arguments/fwd_arguments.hpp"
-#include "host/plan/fwd_plan.hpp"
 #include "host/launch/launch.hpp"
+#include "host/plan/fwd_plan.hpp"
 
 namespace fa {
 

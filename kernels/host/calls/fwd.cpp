@@ -3,17 +3,17 @@
 #include <cstdint>
 #include <string>
 
-#include "host/calls/decode.hpp"
-#include "host/launch/device.hpp"
-#include "host/types/error.hpp"
 #include "device/call/every_tile.hpp"
 #include "device/call/order.hpp"
 #include "device/call/sequence.hpp"
 #include "host/arguments/fwd_arguments.hpp"
-#include "host/plan/fwd_plan.hpp"
-#include "host/launch/launch.hpp"
 #include "host/arguments/problems.hpp"
+#include "host/calls/decode.hpp"
 #include "host/calls/reference.hpp"
+#include "host/launch/device.hpp"
+#include "host/launch/launch.hpp"
+#include "host/plan/fwd_plan.hpp"
+#include "host/types/error.hpp"
 
 namespace fa {
 

@@ -2,12 +2,12 @@
 
 #include <string>
 
-#include "host/calls/decode.hpp"
-#include "host/launch/device.hpp"
-#include "host/types/error.hpp"
 #include "device/call/every_tile.hpp"
 #include "host/arguments/mla_arguments.hpp"
 #include "host/arguments/problems.hpp"
+#include "host/calls/decode.hpp"
+#include "host/launch/device.hpp"
+#include "host/types/error.hpp"
 
 namespace fa {
 

@@ -1,8 +1,8 @@
 // Few queries of multi-head latent attention, against a cache of keys whose first elements are the values.
 #pragma once
 
-#include "host/types/fa_types.h"
 #include "host/plan/plan.hpp"
+#include "host/types/fa_types.h"
 
 namespace fa {
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "host/arguments/fwd_arguments.hpp"
-#include "host/plan/fwd_plan.hpp"
 #include "host/launch/launch.hpp"
+#include "host/plan/fwd_plan.hpp"
 
 namespace fa {
 

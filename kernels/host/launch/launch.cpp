@@ -1,8 +1,8 @@
 #include "host/launch/launch.hpp"
 
-#include "host/types/error.hpp"
-#include "host/launch/module.hpp"
 #include "host/arguments/problems.hpp"
+#include "host/launch/module.hpp"
+#include "host/types/error.hpp"
 
 namespace fa {
 

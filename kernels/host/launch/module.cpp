@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "host/types/error.hpp"
 #include "host/registry/relabel.hpp"
 #include "host/registry/select.hpp"
+#include "host/types/error.hpp"
 
 namespace fa {
 

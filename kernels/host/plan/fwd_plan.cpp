@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "host/types/error.hpp"
 #include "device/call/every_tile.hpp"
+#include "host/types/error.hpp"
 
 namespace fa {
 

@@ -5,8 +5,8 @@
 
 #include "device/arch/names.hpp"
 
-// registry.inc comes from kernels/build/instances/bundle.py, and fatbin.S, which has these functions: the same
-// machine code on every platform.
+// registry.inc comes from kernels/build/instances/bundle.py, and fatbin.S, which has these functions: the
+// same machine code on every platform.
 #define FA_INSTANCE(op, dtype, head_dim, name, archs) \
   extern "C" __attribute__((visibility("hidden"), sysv_abi)) fa::Bytes fa_bundle_##name();
 #include "registry.inc"

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "host/registry/bundle.hpp"
 #include "device/arch/names.hpp"
+#include "host/registry/bundle.hpp"
 
 namespace fa {
 

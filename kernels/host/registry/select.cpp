@@ -76,8 +76,8 @@ std::string shown(const std::string& arch) {
 Tabled tabled(const std::string& gfx, const std::string& dtype) {
   Tabled found{};
   if (parse_gfx(gfx, &found.arch) && parse_dtype(dtype, &found.dtype)) return found;
-  throw Error(FA_INTERNAL, "the registry names " + gfx + " and " + dtype +
-                               ", and kernels/tables lacks one of them");
+  throw Error(FA_INTERNAL,
+              "the registry names " + gfx + " and " + dtype + ", and kernels/tables lacks one of them");
 }
 
 }  // namespace fa

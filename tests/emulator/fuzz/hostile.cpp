@@ -9,10 +9,10 @@
 #include <memory>
 #include <string>
 
-#include "host/calls/decode.hpp"
 #include "elf.hpp"
-#include "input.hpp"
+#include "host/calls/decode.hpp"
 #include "host/launch/launch.hpp"
+#include "input.hpp"
 #include "setup.hpp"
 
 using namespace fuzz;

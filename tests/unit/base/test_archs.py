@@ -83,7 +83,7 @@ def test_a_step_of_gfx950_is_one_instruction_of_as_many_clocks():
 
 
 def test_the_generated_rows_have_the_fields_of_the_header():
-    header = (CHECKOUT / ARCHS).with_name("traits.hpp").read_text()
+    header = (CHECKOUT / "kernels/device/arch/traits.hpp").read_text()
     struct = re.sub(r"//.*", "", header[header.index("struct ArchTraits {") :].split("};")[0])
     assert re.findall(r"^\s+[\w ]+\*? (\w+);", struct, re.MULTILINE) == list(TRAITS)
 

@@ -15,7 +15,7 @@ from wheel_builder.base.call_sources import (
     python_expected,
     python_paths,
 )
-from wheel_builder.base.calls import CALLS, FieldType, known_calls, parse_calls
+from wheel_builder.base.calls import FieldType, known_calls, parse_calls
 from wheel_builder.base.errors import CallError
 
 TEXT = """
@@ -202,7 +202,5 @@ def test_each_optional_tensor_of_a_forward_has_a_line_of_its_own():
 def test_the_head_dims_of_a_forward_are_those_of_its_kernels():
     text = (CHECKOUT / "kernels/host/api/fa_rocm.h").read_text()
     params = (CHECKOUT / "kernels/device/call/params.hpp").read_text()
-    most, wide = (
-        re.search(rf"{name} = (\d+);", params)[1] for name in ("kMaxHeadDim", "kMaxWideHeadDim")
-    )
+    most, wide = (re.search(rf"{name} = (\d+);", params)[1] for name in ("kMaxHeadDim", "kMaxWideHeadDim"))
     assert f"from 1 to {most}, or to {wide}\n * without" in text

@@ -3,9 +3,9 @@
 #include <map>
 #include <sstream>
 
-#include "host/calls/decode.hpp"
-#include "elf.hpp"
 #include "device/arch/names.hpp"
+#include "elf.hpp"
+#include "host/calls/decode.hpp"
 #include "host/launch/launch.hpp"
 
 using namespace emu;

@@ -5,9 +5,9 @@
 #include "device/backward/parts/block.hpp"
 #include "device/backward/parts/late_dropout.hpp"
 #include "device/memory/direct.hpp"
+#include "device/memory/uneven_stage.hpp"
 #include "device/scores/dropout_columns.hpp"
 #include "device/scores/score_tile.hpp"
-#include "device/memory/uneven_stage.hpp"
 
 namespace fa {
 

@@ -12,8 +12,8 @@
 #pragma once
 
 #include "device/arch/current.hpp"
-#include "device/backward/dkdv/result.hpp"
 #include "device/backward/dkdv/key_mask.hpp"
+#include "device/backward/dkdv/result.hpp"
 
 namespace fa {
 

@@ -5,10 +5,10 @@
 #pragma once
 
 #include "device/arch/current.hpp"
-#include "device/backward/dkdv/loop.hpp"
 #include "device/backward/dkdv/dq_part.hpp"
 #include "device/backward/dkdv/early_operands.hpp"
 #include "device/backward/dkdv/exponentials.hpp"
+#include "device/backward/dkdv/loop.hpp"
 
 namespace fa {
 

@@ -1,9 +1,9 @@
 // What one workgroup of the dq kernel works on, reads and makes of products: see backward/dq/loop.hpp.
 #pragma once
 
-#include "device/backward/parts/block.hpp"
 #include "device/backward/dq/both.hpp"
 #include "device/backward/dq/features.hpp"
+#include "device/backward/parts/block.hpp"
 #include "device/memory/direct.hpp"
 #include "device/memory/turned.hpp"
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "device/backward/parts/block.hpp"
-#include "device/masks/dense_mask.hpp"
 #include "device/backward/parts/late_dropout.hpp"
 #include "device/backward/parts/scoring.hpp"
+#include "device/masks/dense_mask.hpp"
 #include "device/scores/dropout.hpp"
 
 namespace fa {

@@ -7,8 +7,8 @@
 //   dS = factor * P * (dP - delta / factor), and without dP where dropped      dV: of factor * P
 #pragma once
 
-#include "device/call/backward_params.hpp"
 #include "device/backward/parts/scoring.hpp"
+#include "device/call/backward_params.hpp"
 
 namespace fa {
 

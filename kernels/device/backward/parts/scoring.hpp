@@ -6,8 +6,8 @@
 
 #include "device/arch/device.hpp"
 #include "device/call/backward_params.hpp"
-#include "device/mma/unit.hpp"
 #include "device/masks/bias.hpp"
+#include "device/mma/unit.hpp"
 #include "device/scores/philox.hpp"
 
 namespace fa {
