@@ -34,4 +34,4 @@ def test_a_line_per_code_object_by_rocm_version_and_arch(folder, monkeypatch, ca
 def test_a_dry_run_says_what_it_would_compile(monkeypatch, capsys):
     monkeypatch.setattr(code_objects, "run_until", lambda *_args, **_named: pytest.fail("it ran"))
     assert main(["code-objects", "--rocm", "7.2", "--archs", "gfx942", "--dry-run"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "[3/3] device code gfx942"
+    assert capsys.readouterr().out.splitlines()[-1] == "[3/3] rocm7.2 device code gfx942"
