@@ -24,7 +24,6 @@ from wheel_builder.base.archs import (
     served_by,
 )
 from wheel_builder.base.errors import ArchError
-from wheel_builder.base.generated import ARCHS
 from wheel_builder.static_checks.hazards import RULES
 
 ISA_TEXT, GPU_TEXT = (CHECKOUT / ISAS).read_text(), (CHECKOUT / GPUS).read_text()
