@@ -62,7 +62,7 @@ def changed(builder_image, tmp_path):
     def change(header, old, new):
         kernels = tmp_path / "kernels"
         shutil.copytree(CHECKOUT / "kernels", kernels, ignore=shutil.ignore_patterns("__pycache__"))
-        path = kernels / "include/fa" / header
+        path = kernels / header
         text = path.read_text()
         assert old in text
         path.write_text(text.replace(old, new))

@@ -212,7 +212,7 @@ CONFIG = "constexpr FwdConfig fwd_config(FA_TILE_OF) {\n"
 def with_config(changed, arch, config):
     """A toolchain in which head dim 128 of an arch has this FwdConfig, and a table of one instance of it."""
     chosen = f"  if (arch == Gfx::{arch} && head_dim == 128) return {config};\n"
-    toolchain = changed("call/tiles.hpp", CONFIG, CONFIG + chosen)
+    toolchain = changed("device/call/tiles.hpp", CONFIG, CONFIG + chosen)
     return toolchain, table_of(toolchain, ("fwd", "fp16", 128))
 
 
@@ -307,7 +307,7 @@ def test_a_head_dim_that_is_no_whole_matrix_steps_is_refused(changed):
 
 
 def test_a_compile_error_names_instance_and_arch_and_shows_the_compilers_words(changed):
-    toolchain = changed("forward/parts/epilogue.hpp", "softmax.join_sums(", "softmax.join_sumz(")
+    toolchain = changed("device/forward/parts/epilogue.hpp", "softmax.join_sums(", "softmax.join_sumz(")
     table = table_of(toolchain, ("fwd", "fp16", 64), ("decode", "bf16", 128))
     words = toolchain.fails(toolchain.build, "gfx1100", *table)
     for name in ("fa_fwd_fp16_d64", "fa_decode_bf16_d128"):
