@@ -15,7 +15,7 @@ from wheel_builder.index.finder.steps import DEVICES
 
 DOCUMENTS = [
     *walk.DOCUMENTS, "CONTRIBUTING.md", "kernels/README.md", "kernels/python/README.md", "shim/README.md",
-    "shim3/README.md", "wheel_builder/emulator/README.md", "wheel_builder/perf/README.md",
+    "shim3/README.md", "wheel_builder/machine_code/emulator/README.md", "wheel_builder/extras/perf/README.md",
 ]  # fmt: skip
 SUFFIXES = {".cpp", ".hpp", ".inc", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"}
 RESULTS = ("build/", "dist/")  # what commands write; git ignores it
@@ -105,7 +105,7 @@ def test_a_document_names_only_what_exists(name, paths):
         ("wheel-builder device-code", "wheel-builder devicecode", "devicecode"),
         ("-m wheel_builder.build.repair", "-m wheel_builder.repair", "wheel_builder/repair"),
         ("-m tests.mutation --arch", "-m tests.mutants --arch", "tests/mutants"),
-        ("](wheel_builder/perf/README.md)", "](wheel_builder/README.md)", "wheel_builder/README.md"),
+        ("](wheel_builder/extras/perf/README.md)", "](wheel_builder/README.md)", "wheel_builder/README.md"),
     ],
 )
 def test_what_is_gone_is_found(old, new, found, paths):

@@ -13,7 +13,7 @@ from corpus import corpus_of
 from fuzz import draw, kernels, made
 from target import ARCH, BACKWARD_OP, FUSED_OP, MASKED_BACKWARD_OP, UNEVEN_OP, Shown, Target
 
-from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
+from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 
 # Random calls have numbers that tests.corpus never looks at.
 FIRST, PER_SEED = 10_000, 1_000

@@ -17,7 +17,7 @@ import torch
 from fuzz import draw, kernels, made, served
 from target import ARCH, Shown, Target
 
-from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
+from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 
 
 class Noting(FakeHip):

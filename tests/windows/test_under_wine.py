@@ -19,7 +19,12 @@ import torch
 from flash_attn_rocm import _append, _gradients, _kernels, _rates, _selftest, _windows
 from flash_attn_rocm._library import gpus, instances
 
-from wheel_builder.fake_hip.control import DLL_VARIABLE, FUNCTIONS, FakeHip, kernels_on_host_memory
+from wheel_builder.machine_code.fake_hip.control import (
+    DLL_VARIABLE,
+    FUNCTIONS,
+    FakeHip,
+    kernels_on_host_memory,
+)
 
 SECONDS = 120
 OPS = torch.ops.flash_attn_rocm
@@ -50,7 +55,7 @@ import torch, flash_attn_rocm
 from flash_attn_rocm import _requirements
 base = placed.place_of(_requirements.LIBRARY.name)
 differences = placed.differences(_requirements.LIBRARY, base)
-from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
+from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 fake = FakeHip()
 q, k, v = (torch.randn(1, 8, 2, 64, dtype=torch.float16) for _ in range(3))
 flash_attn_rocm.set_strict(True)

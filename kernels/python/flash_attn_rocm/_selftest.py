@@ -101,7 +101,7 @@ class _Suite:
 
     def fake_hip(self) -> Any:  # noqa: ANN401 - a class of tests
         """The emulator's controls where tests put one in this process."""
-        control = sys.modules.get("wheel_builder.fake_hip.control")
+        control = sys.modules.get("wheel_builder.machine_code.fake_hip.control")
         return None if control is None else control.FakeHip()
 
 
