@@ -82,9 +82,9 @@ def model(
     """Both models for every kernel in ``path``, one after another; of a decode its share of bandwidth.
 
     A wheel holds this project's kernels.  A code object, or each in a folder, is a foreign one if a launch
-    file lies beside it (workloads/workload.py), else one of ours.  ``only_figures`` as for ``measure``.  Raises
-    ``PerfError`` for kernels without a workload and instructions without numbers, ``DeviceCodeError`` and
-    others for what cannot be read.
+    file lies beside it (workloads/workload.py), else one of ours.  ``only_figures`` as for ``measure``.
+    Raises ``PerfError`` for kernels without a workload and instructions without numbers, ``DeviceCodeError``
+    and others for what cannot be read.
     """
     wanted = _wanted(path, _parts(path, max_mib=max_mib), archs)
     for part, subject in zip(wanted, subjects([part.code for part in wanted], bench), strict=True):
