@@ -38,7 +38,10 @@ def test_files_of_other_folders_are_those_that_are_named(checkout):
     (checkout / "kernels/suite/__pycache__/fuzz.pyc").touch()
     assert read_product(checkout).files == before
     (checkout / "kernels/suite/fuzz.py").write_bytes(b"1")
-    assert read_product(checkout).files["flash_attn_rocm/_suite/fuzz.py"] != before["flash_attn_rocm/_suite/fuzz.py"]
+    assert (
+        read_product(checkout).files["flash_attn_rocm/_suite/fuzz.py"]
+        != before["flash_attn_rocm/_suite/fuzz.py"]
+    )
 
 
 def digest(file):
@@ -56,11 +59,19 @@ def test_fields_are_those_of_pyproject(checkout):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("dependencies = []", "dependencies = []\nscripts = {a = 'b'}", "ValueError: project.scripts is not known"),
+        (
+            "dependencies = []",
+            "dependencies = []\nscripts = {a = 'b'}",
+            "ValueError: project.scripts is not known",
+        ),
         ("dependencies = []", 'dependencies = ["a b c"]', "InvalidRequirement: "),
         ('readme = "kernels/python/README.md"', 'readme = "none.md"', "FileNotFoundError: "),
         ("kernels/python/flash_attn_rocm", "kernels/none", "ValueError: kernels/none is no folder"),
-        ('"wheel_builder/emulator/rule.py" =', '"../rule.py" =', "ValueError: ../rule.py is not in the checkout"),
+        (
+            '"wheel_builder/emulator/rule.py" =',
+            '"../rule.py" =',
+            "ValueError: ../rule.py is not in the checkout",
+        ),
         ("[project]", "[project", "TOMLDecodeError: "),
     ],
 )
