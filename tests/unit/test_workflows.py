@@ -60,7 +60,7 @@ WRITERS = {
 }
 # Programs of this repository that are not the command line, with all that workflows pass to them.
 OTHERS = (
-    r"scripts/venv wheel_builder/(docs/)?requirements\.txt",
+    r"scripts/venv wheel_builder/(extras/site/)?requirements\.txt",
     r"sudo -H bash \.ci/run",
     r"sudo -H scripts/release",
     r"scripts/test tests/(lint|unit)",

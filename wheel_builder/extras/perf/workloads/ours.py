@@ -244,7 +244,7 @@ def _named(kernel: Kernel) -> tuple[str, str, int]:
     match = NAME.match(kernel.name)
     if match is None:
         title = f"no workload for kernel {kernel.name}"
-        advice = f"a foreign code object needs FILE{SUFFIX} (workloads/workload.py), ours a row in ours.py"
+        advice = f"a foreign code object needs FILE{SUFFIX} beside it (workload.py), ours a row in ours.py"
         raise PerfError(title, [f"expected a name like {NAME.pattern}"], advice=advice)
     return match["op"], match["dtype"], int(match["head_dim"])
 
