@@ -15,6 +15,7 @@ INSTALLED = "tests/index/test_documents.py"
 WALK = {
     "scripts/release": "tests/release/conftest.py",
     "scripts/test": ".ci/run",
+    "scripts/test --fast": "tests/unit/test_tools.py",
     "python3 -m venv rocm-fa": "tests/unit/docs/test_environment.py",
     ". rocm-fa/bin/activate": "tests/unit/docs/test_environment.py",
     "python -m pip uninstall --yes torch": "tests/unit/docs/test_environment.py",

@@ -1,4 +1,4 @@
-"""The documents name only files, folders, modules, commands and options that exist."""
+"""The documents name only files, folders, headings, modules, commands and options that exist."""
 
 import re
 from fnmatch import fnmatchcase
@@ -13,10 +13,8 @@ from wheel_builder.cli.commands import NAMES, commands_for
 from wheel_builder.cli.main import _parser
 from wheel_builder.index.finder.steps import DEVICES
 
-DOCUMENTS = [
-    *walk.DOCUMENTS, "CONTRIBUTING.md", "kernels/README.md", "kernels/python/README.md", "shim/README.md",
-    "shim3/README.md", "wheel_builder/machine_code/emulator/README.md", "wheel_builder/extras/perf/README.md",
-]  # fmt: skip
+# Tests have folders of documents that are not ours.
+DOCUMENTS = [name for name in tracked("*.md") if not name.startswith("tests/")]
 SUFFIXES = {".cpp", ".hpp", ".inc", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"}
 RESULTS = ("build/", "dist/")  # what commands write; git ignores it
 COMMANDS = "scripts/wheel-builder …"  # the heading of a table of commands
@@ -69,6 +67,39 @@ def broken_links(text, folder):
     return [link for link in links if not (folder / link).exists()]
 
 
+def places(text):
+    """The anchors of a document: those that it sets, and of headings as GitHub and as mkdocs make them."""
+    for heading in headings(text):
+        plain = re.sub(r"[^\w\- ]", "", heading.lower()).strip()
+        yield from (plain.replace(" ", "-"), re.sub(r"[- ]+", "-", plain))
+    yield from re.findall(r'id="([^"]+)"', text)
+
+
+def headings(text):
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+
+
+def dead_anchors(text, folder):
+    """Links to headings that are not there, of this document or of another one."""
+    for name, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text):
+        document = (folder / name).read_text() if name and (folder / name).is_file() else text
+        if anchor not in places(document):
+            yield f"{name}#{anchor}"
+
+
+NAMED = re.compile(r"""([\w./-]+\.md)(?:#([\w-]+)|, ["“]([^"”\n]+)["”])""")
+
+
+def dead_headings(text):
+    """Headings of documents that comments, data and messages name (A.md, "B"), and that are not there."""
+    for name, anchor, heading in NAMED.findall(text):
+        document = CHECKOUT / name
+        known = document.read_text() if document.is_file() else ""
+        if anchor not in places(known) and heading not in headings(known):
+            yield f"{name}: {anchor or heading}"
+
+
 def problems(text, paths, folder=CHECKOUT):
     """Everything that the document names and the repository does not have."""
     top = {path.partition("/")[0] for path in paths if "/" in path}
@@ -78,6 +109,7 @@ def problems(text, paths, folder=CHECKOUT):
         *unknown_commands(text),
         *unknown_modules(text, paths),
         *broken_links(text, folder),
+        *dead_anchors(text, folder),
     ]
 
 
@@ -93,41 +125,54 @@ def test_a_document_names_only_what_exists(name, paths):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "found"),
+    ("there", "gone", "found"),
     [
         ("`tests/upstream.py`", "`tests/downstream.py`", "tests/downstream.py"),
         ("`tests/page`", "`tests/pages`", "tests/pages"),
-        ("`tests/perf`", "`tests/perf/gold-*.txt`", "tests/perf/gold-*.txt"),
+        ("`tests/perf/*.txt`", "`tests/perf/gold-*.txt`", "tests/perf/gold-*.txt"),
         ("`commands/`", "`subcommands/`", "subcommands/"),
         ("`cdna.py`", "`cdna4.py`", "cdna4.py"),
         ("`scripts/lock`", "`scripts/lock-all`", "scripts/lock-all"),
-        ("`scripts/test --full`", "`scripts/tests --full`", "scripts/tests"),
-        ("wheel-builder device-code", "wheel-builder devicecode", "devicecode"),
-        ("-m wheel_builder.build.repair", "-m wheel_builder.repair", "wheel_builder/repair"),
-        ("-m tests.mutation --arch", "-m tests.mutants --arch", "tests/mutants"),
-        ("](wheel_builder/extras/perf/README.md)", "](wheel_builder/README.md)", "wheel_builder/README.md"),
+        ("    scripts/release --dry-run", "    scripts/build --dry-run", "scripts/build"),
+        ("`scripts/wheel-builder image`", "`scripts/wheel-builder images`", "images"),
+        (
+            f"| command (`{COMMANDS}`)\n| `audit WHEEL` |",
+            f"| command (`{COMMANDS}`)\n| `check WHEEL` |",
+            "check",
+        ),
+        (f"| (`{COMMANDS}`)\n| `audit`, `wheel` |", f"| (`{COMMANDS}`)\n| `audit`, `wheels` |", "wheels"),
+        ("`-m wheel_builder.build.repair`", "`-m wheel_builder.repair`", "wheel_builder/repair"),
+        ("`-m tests.mutation`", "`-m tests.mutants`", "tests/mutants"),
+        ("[a](CONTRIBUTING.md)", "[a](CONTRIBUTION.md)", "CONTRIBUTION.md"),
+        ("[a](CONTRIBUTING.md#how-to-add)", "[a](CONTRIBUTING.md#a-gfx-arch)", "CONTRIBUTING.md#a-gfx-arch"),
+        ("# A `b` c\n[a](#a-b-c)", "# A `b` d\n[a](#a-b-c)", "#a-b-c"),
     ],
 )
-def test_what_is_gone_is_found(old, new, found, paths):
-    text = (CHECKOUT / "CONTRIBUTING.md").read_text()
-    assert old in text
-    assert set(problems(text.replace(old, new), paths)) == {found}
+def test_what_is_gone_is_found(there, gone, found, paths):
+    assert problems(there, paths) == []
+    assert set(problems(gone, paths)) == {found}
+
+
+def test_comments_and_data_name_headings_that_exist():
+    """matrix.yaml sent its readers to a heading of CONTRIBUTING.md that was not there."""
+    found = {}
+    for name in tracked("*.py", "*.toml", "*.yaml", "*.yml", "*.[ch]pp", "*.h", "*.sh", "scripts/*"):
+        if not name.startswith("tests/") and (dead := list(dead_headings((CHECKOUT / name).read_text()))):
+            found[name] = dead
+    assert found == {}
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "found"),
+    ("text", "found"),
     [
-        ("| `audit WHEEL` |", "| `check WHEEL` |", "check"),
-        ("`device-code`, `wheel`", "`device-code`, `wheels`", "wheels"),
-        ("    scripts/release --dry-run", "    scripts/build --dry-run", "scripts/build"),
-        ("    scripts/wheel-builder rebuild WHEEL", "    scripts/wheel-builder again WHEEL", "again"),
+        ('# To add one: CONTRIBUTING.md, "How to add".', []),
+        ('# To add one: CONTRIBUTING.md, "A gfx arch".', ["CONTRIBUTING.md: A gfx arch"]),
+        ("// docs/verify.md#gone", ["docs/verify.md: gone"]),
+        ("// docs/gone.md#there", ["docs/gone.md: there"]),
     ],
 )
-def test_a_command_that_is_gone_is_found(old, new, found, paths):
-    document = CHECKOUT / "docs/release.md"
-    text = document.read_text()
-    assert old in text
-    assert set(problems(text.replace(old, new), paths, document.parent)) == {found}
+def test_a_dead_heading_is_found(text, found):
+    assert list(dead_headings(text)) == found
 
 
 def test_results_and_examples_are_no_claims(paths):

@@ -1,5 +1,6 @@
 """The tree passes its linters; a failure shows the command and the tool's output."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -79,3 +80,20 @@ def test_zizmor():
         "--strict-collection",
         ".github",
     )
+
+
+@pytest.mark.parametrize(
+    ("message", "refused"),
+    [
+        ("docs: a page\n\nWhy: a long story.\n", False),
+        ("Merge branch 'docs' into main\n", False),
+        (f"docs: {'a' * 66}\n", False),
+        (f"docs: {'a' * 67}\n", True),
+        ("Figures\n", True),
+        ("docs:\n", True),
+    ],
+)
+def test_the_hook_refuses_other_commit_subjects(message, refused):
+    config = (CHECKOUT / ".pre-commit-config.yaml").read_text()
+    [pattern] = re.findall(r"^ +entry: '(.*)'$", config, re.MULTILINE)
+    assert bool(re.search(pattern, message, re.MULTILINE | re.DOTALL)) == refused

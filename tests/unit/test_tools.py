@@ -1,6 +1,7 @@
-"""Tools that CONTRIBUTING types run with what a release installs, without packages that only tests have."""
+"""Tools that the pages for developers type run with what a release installs, without packages of tests."""
 
 import re
+import shutil
 import subprocess
 import sys
 
@@ -33,7 +34,12 @@ sys.path.insert(0, ".")
 sys.argv = [sys.argv[1], "--help"]
 runpy.run_module(sys.argv[0], run_name="__main__")
 """
-TYPED = re.findall(r"`(\S+) -m (tests\.[\w.]+)", (CHECKOUT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+PAGES = [CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs/dev").glob("*.md"))]
+TYPED = [
+    typed
+    for page in PAGES
+    for typed in re.findall(r"(?:`|^    )(\S+) -m (tests\.[\w.]+)", page.read_text("utf-8"), re.MULTILINE)
+]
 
 
 @pytest.mark.parametrize("module", sorted({module for _, module in TYPED}))
@@ -50,3 +56,19 @@ def test_a_tool_starts_after_a_release(module):
 def test_tools_are_typed_with_the_python_that_has_their_packages():
     assert {python for python, _ in TYPED} == {".venv/bin/python"}
     assert {"tests.mutation", "tests.corpus", "tests.fake_hip.run_bench"} <= {module for _, module in TYPED}
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [(["--fast", "-q"], "tests/lint tests/unit -q"), (["tests/page"], "tests/page"), ([], "")],
+)
+def test_fast_tests_are_those_that_need_nothing(options, given, tmp_path):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    shutil.copy(CHECKOUT / "scripts/test", tmp_path / "scripts")
+    for name in ("scripts/venv", ".venv/bin/python"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\n')
+        (tmp_path / name).chmod(0o755)
+    subprocess.run([tmp_path / "scripts/test", *options], check=True)
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked == ["tests/requirements.txt", f"-m pytest --numprocesses 2 {given}".rstrip()]

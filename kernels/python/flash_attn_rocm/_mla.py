@@ -18,8 +18,8 @@ DENSE, PAGED = "(batch, seqlen_k, 1, headdim)", "(num_blocks, page, 1, headdim)"
 TENSORS = """
     All tensors are on q's device, and q and kv_cache of one dtype. Kernels take torch.float16 and
     torch.bfloat16 with a headdim of 576 and a head_dim_v of 512, as DeepSeek V2 and V3 and Kimi K2 have them,
-    on the GPUs that README.md lists; everything else is computed without. New keys are written into the cache
-    by the caller.
+    on the GPUs that docs/features.md lists; everything else is computed without. New keys are written into
+    the cache by the caller.
     """
 RETURNS = """
     out, (batch, seqlen_q, nheads, head_dim_v), in q's dtype; a row that sees no key is 0. With

@@ -1,16 +1,12 @@
-"""How many calls the check at first use has, as CONTRIBUTING.md says it."""
+"""How many calls the check at first use has, as docs/dev/mutants.md says it."""
 
 import importlib.util
 import re
+import tomllib
 
 from tests.conftest import CHECKOUT
 
 ROWS = CHECKOUT / "kernels/python/flash_attn_rocm/_canary_rows.py"
-SAID = re.compile(
-    r"(\d+) calls with \d+ launches for attention .*?, (\d+) with \d+ for separate gradients, "
-    r"(\d+) with \d+ for fused ones, (\d+) with \d+ for gradients with masks, "
-    r"(\d+) with \d+ for writing into a cache, and (\d+) with \d+ for masks \(of bf16 (\d+) with"
-)
 
 
 def test_the_numbers_of_calls_are_those_of_its_rows():
@@ -22,5 +18,17 @@ def test_the_numbers_of_calls_are_those_of_its_rows():
         rows.ATTENTION, rows.GRADIENTS, plain, rows.MASKED_GRADIENT_ROWS, rows.APPENDS, rows.MASKS,
         rows.MASKS_OF_BF16,
     )  # fmt: skip
-    [said] = SAID.findall(" ".join((CHECKOUT / "CONTRIBUTING.md").read_text().split()))
-    assert [int(number) for number in said] == [len(table) for table in tables]
+    page = (CHECKOUT / "docs/dev/mutants.md").read_text()
+    _, _, said = page.partition("| family | calls | launches |")
+    numbers = re.findall(r"^\| [\w ,]+ \| (\d+) \|", said.partition("\n\n")[0], re.MULTILINE)
+    assert [int(number) for number in numbers] == [len(table) for table in tables]
+
+
+def test_recorded_runs_of_mutants_can_be_typed_again():
+    records = tomllib.loads((CHECKOUT / "tests/mutation/records.toml").read_text(encoding="utf-8"))
+    for run in records["runs"]:
+        assert re.fullmatch(r"python -m tests\.mutation(\.canary)?( --\w+ \w+)+ --seed \d+", run["command"])
+        assert run["scores"]
+        for score in run["scores"].values():
+            found, judged = map(int, score.split("/"))
+            assert 0 < found <= judged

@@ -1,7 +1,6 @@
 """The support table and what is generated from it."""
 
 import importlib
-import json
 import sys
 from pathlib import Path
 
@@ -405,26 +404,3 @@ def test_bundling_nothing_or_a_foreign_arch_is_an_error(bundling):
 def test_a_missing_bundler_is_named(bundling):
     text = bundling("gfx942/fa_fwd_fp16_d64.hsaco", "gfx1100/fa_fwd_fp16_d64.hsaco")
     assert "no-llvm/clang-offload-bundler: no such program; --llvm names the folder" in text
-
-
-CORPUS = INSTANCES.parents[1] / "kernels/suite/corpus.json"
-MI100 = "gfx908"
-
-
-def rows_of(arch, instances):
-    """What an arch has, and how many fuzz cases of the corpus each kernel meets at least."""
-    corpus = {name: len(cases) for name, cases in json.loads(CORPUS.read_text())[arch].items()}
-    rows = ["| kernels | dtypes | head dims | calls of each kernel |", "|---|---|---|---|"]
-    for op in dict.fromkeys(each.op for each in instances):
-        if not (mine := [each for each in instances if each.op == op and arch in each.archs]):
-            continue
-        dims = ", ".join(map(str, dict.fromkeys(each.head_dim for each in mine if each.head_dim))) or "any"
-        counts = [corpus[each.name] for each in mine if each.name in corpus]
-        calls = f"{min(counts)} fuzz cases or more" if counts else "with others"
-        dtypes = ", ".join(dict.fromkeys(each.dtype for each in mine))
-        rows.append(f"| `fa_{op}` | {dtypes} | {dims} | {calls} |")
-    return "\n".join(rows)
-
-
-def test_the_readme_lists_what_mi100_has(generate):
-    assert rows_of(MI100, generate.load_table()) in (INSTANCES.parent / "README.md").read_text()
