@@ -12,8 +12,8 @@ from tests.conftest import CHECKOUT
 from tests.emulator.fuzz import hostile
 from tests.emulator.fuzz.build import CORE, build, compile_in
 from tests.emulator.fuzz.inputs import packed
-from wheel_builder.base.archs import arch_named, known_archs
 from wheel_builder.images.docker import Mount, caller, run_in
+from wheel_builder.tables.archs import arch_named, known_archs
 
 ARCHS = tuple(known_archs())
 # The first of each matrix unit; the emulator reads the others with the same code.

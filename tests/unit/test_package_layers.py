@@ -58,7 +58,7 @@ def test_a_module_imports_no_later_package(path):
     "text",
     [
         "from wheel_builder.cli.main import main",
-        "import wheel_builder.perf.bound",
+        "import wheel_builder.extras.perf.model.bound",
         "from wheel_builder import verify",
     ],
 )

@@ -6,7 +6,7 @@ Importing ``flash_attn_rocm`` itself needs PyTorch, which is not among the pipel
 import importlib.util
 from types import ModuleType
 
-from wheel_builder.base.archs import CHECKOUT
+from wheel_builder.tables.archs import CHECKOUT
 
 PACKAGE = CHECKOUT / "kernels/python/flash_attn_rocm"
 

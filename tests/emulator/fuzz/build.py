@@ -3,7 +3,7 @@
 from wheel_builder.base.store import sha256_tree
 from wheel_builder.images.docker import Mount, caller, run_in
 
-CORE, FUZZ, INCLUDE = "wheel_builder/emulator/core", "tests/emulator/fuzz", "kernels/include"
+CORE, FUZZ, INCLUDE = "wheel_builder/machine_code/emulator/core", "tests/emulator/fuzz", "kernels/include"
 # The kernel of the inputs has none of their instructions: left_out.cpp stands in for them.
 LEFT_OUT = ("capi", "matrix", "packed", "valu_double", "valu_float", "valu_half")
 # Arithmetic on registers, whose numbers the trusted disassembly gives: no input gets it out of bounds.
@@ -35,13 +35,13 @@ as_one $PLAIN > /tmp/plain.cpp
 
 def sources(checkout):
     """All files of the target."""
-    files = [file for folder in (CORE, FUZZ) for file in sorted((checkout / folder).glob("*.cpp"))]
+    files = [file for folder in (CORE, FUZZ) for file in sorted((checkout / folder).rglob("*.cpp"))]
     return [file for file in files if file.stem not in LEFT_OUT]
 
 
 def build(builder, llvm, checkout, store):
     """A stored folder with ``fuzz``."""
-    headers = [file for folder in (CORE, FUZZ) for file in (checkout / folder).glob("*.hpp")]
+    headers = [file for folder in (CORE, FUZZ) for file in (checkout / folder).rglob("*.hpp")]
     headers += (checkout / INCLUDE / "fa/arch").iterdir()
     inputs = {
         "image": builder.facts["image_id"],

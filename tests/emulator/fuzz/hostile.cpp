@@ -9,11 +9,11 @@
 #include <memory>
 #include <string>
 
-#include "decode.hpp"
-#include "elf.hpp"
+#include "code/decode.hpp"
+#include "code/elf.hpp"
 #include "input.hpp"
-#include "launch.hpp"
-#include "setup.hpp"
+#include "run/launch.hpp"
+#include "run/setup.hpp"
 
 using namespace fuzz;
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.checkouts import copy_sources
-from wheel_builder.base.archs import TABLES
+from wheel_builder.tables.archs import TABLES
 from wheel_builder.base.errors import CommandFailedError, DeviceCodeError, VerifyError, WheelError
 from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER
 from wheel_builder.matrix.model import Job, Package, Public, Rocm
 from wheel_builder.base.process import Completed
 from wheel_builder.build import device_code
 from wheel_builder.build.budget import UPDATE, KernelCost, to_text
-from wheel_builder.fake_hip.container import LIBRARY, SHARED
+from wheel_builder.machine_code.fake_hip.container import LIBRARY, SHARED
 from wheel_builder.verify import stage as verify
 from wheel_builder.build import wheel
 from wheel_builder.base.store import Artifact, Store, key_of
@@ -65,7 +65,7 @@ def checkout(tmp_path):
         "shim/flash_attn/__init__.py",
         "tests/wheel/test_a.py",
         "tests/fake_hip/test_a.py",
-        "wheel_builder/fake_hip/control.py",
+        "wheel_builder/machine_code/fake_hip/control.py",
         verify.MACHINES,
         *SHARED,
     ):
