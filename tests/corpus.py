@@ -1,8 +1,8 @@
-"""Picks fuzz cases by the instructions they execute, and writes the corpus, kernels/suite/corpus.json.
+"""Picks fuzz cases by the instructions they execute, and writes the corpus, suite/corpus.json of the package.
 
     python -m tests.corpus [--count N] [--archs A,B] [--kernel fa_fwd_bf16] [WHEEL]
 
-Of each kernel it makes random calls (kernels/suite/fuzz.py) until they have every feature that the kernel
+Of each kernel it makes random calls (suite/fuzz.py) until they have every feature that the kernel
 serves and N in a row execute nothing new.  From them it picks a set that executes every instruction and uses
 every feature that any of them does, at a low total of executed instructions.  With a quarter of that total
 more, it adds calls that show most outcomes of instructions (the emulator's core/run/outcomes.hpp).  WHEEL, by
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tests.built import BUILD, CHECKOUT, fake_hip_mounts, newest_wheel, verify_image
 from wheel_builder.images.docker import Mount, run_in
-from wheel_builder.machine_code.fake_hip.container import LIBRARY_INSIDE, PYTHONPATH
+from wheel_builder.machine_code.fake_hip.container import LIBRARY_INSIDE, PYTHON
 from wheel_builder.tables.archs import known_archs
 
 MORE = 0.25  # so that the suite takes no longer than before outcomes were known
@@ -139,7 +139,7 @@ def candidates(wheel, arch, count, kernel, out):
     """Run ``candidates.py`` in the verify container; returns its findings."""
     env = {
         "FA_FAKE_HIP_ARCH": known_archs()[arch].device_name, "FA_FAKE_HIP_DISASSEMBLY": "/disassembly",
-        "FA_FAKE_HIP_THREADS": str(os.cpu_count()), "PYTHONPATH": PYTHONPATH, "PRELOAD": LIBRARY_INSIDE,
+        "FA_FAKE_HIP_THREADS": str(os.cpu_count()), "PYTHONPATH": PYTHON, "PRELOAD": LIBRARY_INSIDE,
         "COUNT": str(count), "KERNEL": kernel, "FA_FAKE_HIP_OUTCOMES": "1", "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
     mounts = (

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -31,7 +30,7 @@ from tests.wheels import (
 )
 from wheel_builder.base.store import Artifact, key_of, sha256_file
 from wheel_builder.build.packages import compiler_packages
-from wheel_builder.build.product import included_files, read_product
+from wheel_builder.build.product import read_product
 from wheel_builder.build.sbom import sbom_text
 from wheel_builder.build.shim import FLASH_ATTN, SHIMS, shim_digest
 from wheel_builder.build.source import read_source
@@ -147,8 +146,7 @@ def finished_files(root, commit, rocm="7.2", platform=LINUX):
         torch=recipe.torch_headers,
         torch_sha256=recipe.torch_headers_sha256,
     )  # fmt: skip
-    included = dict(included_files(root, forced(root)))
-    files = {name: included.get(name, package / name).read_bytes() for name in product.files}
+    files = {name: (package / name).read_bytes() for name in product.files}
     files |= {f"{DIST_INFO}/licenses/{name}": (root / name).read_bytes() for name in product.licenses}
     built = (
         {WINDOWS_LIBRARY: dll(code)}
@@ -171,12 +169,6 @@ def packages_of(recipe, rocm):
 def pinned(recipe):
     """Its packages for Python; pip comes with it."""
     return {"ziglang": recipe.zig, "pip": "26.2"}
-
-
-def forced(root):
-    """Files of other folders in the wheel: path in the checkout -> name."""
-    project = tomllib.loads((root / "pyproject.toml").read_text())
-    return project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
 
 
 def finished_wheel(folder, root, commit, rocm="7.2", files=None, edit=bytes, platform=LINUX):

@@ -6,7 +6,7 @@ SERVED = {**{arch: arch for arch in ARCHS[:3]}, **dict.fromkeys(BORROWERS, "gfx1
 
 
 def healthy(facts):
-    """What ``facts``, the package's module ``_facts``, would find there."""
+    """What the doctor would find there; ``facts`` is the package's module ``diagnosis.facts``."""
     return facts.Facts(
         system="linux",
         machine="x86_64",

@@ -3,7 +3,7 @@
 The parameter lists are those of upstream's tests of each function, with lengths above 288 brought down, and
 fewer batches and heads.  As their product is too large, every function meets every head dim and pair of
 lengths, and the other options cycle with steps that have no common period.  Results are held to the rule of
-all others (kernels/suite/reference_attention.py).
+all others (flash_attn_rocm.suite.reference_attention).
 
 Both suites use it: tests/wheel for the PyTorch implementation, tests/numerics for kernels.
 """
@@ -16,9 +16,9 @@ from typing import Any
 
 import flash_attn_rocm as fa
 import torch
-from flash_attn_rocm import _philox
-from reference_attention import DTYPES, Rules, Verdict, judge, judge_gradients
-from reference_attention import Sequence as Part
+from flash_attn_rocm.reference import philox
+from flash_attn_rocm.suite.reference_attention import DTYPES, Rules, Verdict, judge, judge_gradients
+from flash_attn_rocm.suite.reference_attention import Sequence as Part
 from torch import Tensor
 
 QUICK_STEP = 31  # of all cases; shares no factor with the length of any list
@@ -261,7 +261,7 @@ def _call(
 def _all_kept(setup: Setup) -> Iterator[Tensor | None]:
     """For each sequence, the factors of the probabilities that dropout leaves."""
     torch.manual_seed(SEED)
-    state = _philox.new_state(setup.device).cpu()
+    state = philox.new_state(setup.device).cpu()
     for b, (rows, keys) in enumerate(zip(setup.rows, setup.keys, strict=True)):
         yield _kept(setup.case, state, b, rows, keys) if setup.case.dropout_p else None
 
@@ -352,7 +352,7 @@ def _turned(x: Tensor, angles: tuple[Tensor, Tensor], positions: Tensor, interle
 
 
 def _kept(case: Case, state: Tensor, b: int, rows: int, keys: int) -> Tensor:
-    kept = _philox.keep(
+    kept = philox.keep(
         state, case.dropout_p, batches=torch.tensor(b), heads=torch.arange(case.heads[0])[:, None, None],
         rows=torch.arange(rows)[:, None], columns=range(keys),
     )  # fmt: skip

@@ -66,10 +66,10 @@ void set_mask(Params& p, const fa_tensor& mask) {
 }
 
 // As kernels take it, in 32 bits: one as wide as any sequence may be hides nothing.  What is no bound in
-// flash_attn's functions, a window as wide as the call's keys, Python has left out (_options.py).
+// flash_attn's functions, a window as wide as the call's keys, Python has left out (normal_form.py).
 std::int32_t window(std::int64_t keys);
 
-// In double and truncated, as _philox.py computes it: both must drop the same probabilities.
+// In double and truncated, as reference/philox.py computes it: both must drop the same probabilities.
 std::uint32_t dropout_below(double dropout_p);
 float dropout_scale(double dropout_p);
 

@@ -8,12 +8,12 @@ from itertools import accumulate
 
 from tests.emulator.gradients import Options as Reference
 from tests.emulator.gradients import gradients, philox
-from wheel_builder.emulator.rule import GRADIENT_FACTOR, WEIGHT_ROUNDINGS, allowed, least_error
 from wheel_builder.machine_code.emulator.formats import decode, encode, rounded
 from wheel_builder.machine_code.emulator.machine import Launch, Options
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
 from wheel_builder.machine_code.emulator.reference import dot
+from wheel_builder.machine_code.emulator.rule import tolerances
 from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.tiles import workgroup_of
 
@@ -287,8 +287,10 @@ class Call:
         q, k, dout = (_most(self.drawn[each].values()) for each in ("q", "k", "dout"))
         of_scores = self.largest_dp * abs(self.case.scale_of(self.head_dim))
         largest = {"dq": of_scores * k, "dk": of_scores * q, "dv": dout}[name]
-        plain = least_error(plain, self.dtype, most)
-        return allowed(plain, terms=WEIGHT_ROUNDINGS, largest=largest, factor=GRADIENT_FACTOR)
+        plain = tolerances.least_error(plain, self.dtype, most)
+        return tolerances.allowed(
+            plain, terms=tolerances.WEIGHT_ROUNDINGS, largest=largest, factor=tolerances.GRADIENT_FACTOR
+        )
 
 
 def _added(before, part, keys):

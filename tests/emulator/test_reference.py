@@ -7,11 +7,13 @@ import pytest
 from tests.emulator.conftest import DATA
 from wheel_builder.images.docker import Mount, run_in
 
+RULE = "kernels/python/flash_attn_rocm/values/tolerances.py"
+
 
 def test_the_plain_computation_errs_as_torch_does(verifier, context):
     mounts = [
         Mount(DATA / "plain_torch.py", "/plain_torch.py"),
-        Mount(context.checkout / "wheel_builder", "/src/wheel_builder"),
+        *(Mount(context.checkout / path, f"/src/{path}") for path in ("wheel_builder", RULE)),
     ]
     env = {"PYTHONPATH": "/src", "PYTHONDONTWRITEBYTECODE": "1"}
     found = json.loads(

@@ -6,12 +6,12 @@ import mmap
 
 import pytest
 
-from wheel_builder.emulator.rule import rounded_once_allowed
 from wheel_builder.machine_code.emulator.attention import Case, make_call, reference_rows
 from wheel_builder.machine_code.emulator.formats import decode
 from wheel_builder.machine_code.emulator.machine import Launch, Options, load_machine
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
+from wheel_builder.machine_code.emulator.rule import tolerances
 from wheel_builder.tables.archs import known_archs
 
 ARCHS = tuple(known_archs())
@@ -76,7 +76,7 @@ def test_out(core, device_code, disassembled, base, arch, far, blocks):
     largest = max(map(abs, call.v.values()))
     for (b, head, i), row in reference_rows(call, ""):
         for found, exact in zip(decode(out[b, i, head].read(), CASE.dtype), row.out, strict=True):
-            near = rounded_once_allowed(
+            near = tolerances.rounded_once_allowed(
                 exact, CASE.dtype, magnitude=row.magnitude, terms=CASE.head_dim, largest=largest
             )
             assert abs(found - exact) <= near

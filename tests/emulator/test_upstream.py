@@ -13,7 +13,6 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from wheel_builder.base.errors import GateError
-from wheel_builder.emulator.rule import allowed, least_error
 from wheel_builder.extras.upstream.costs import kinds, load_costs
 from wheel_builder.extras.upstream.recipe import ONE_CALL
 from wheel_builder.extras.upstream.sdist import fetch_sdist
@@ -24,6 +23,7 @@ from wheel_builder.machine_code.emulator.formats import rounded
 from wheel_builder.machine_code.emulator.machine import Launch, Machine
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.reference import attend
+from wheel_builder.machine_code.emulator.rule import tolerances
 from wheel_builder.matrix.reading import load_matrix
 
 pytestmark = pytest.mark.full
@@ -160,8 +160,8 @@ def check(queries, keys, values, found):
     exact = [attend(query, keys, columns, SCALE).out for query in queries]
     plain = [attend(query, keys, columns, SCALE, "fp16").out for query in queries]
     largest = max(abs(x) for row in exact for x in row)
-    credited = least_error(error(plain, exact), "fp16", largest)
-    limit = allowed(credited, terms=len(keys), largest=max(abs(x) for row in values for x in row))
+    credited = tolerances.least_error(error(plain, exact), "fp16", largest)
+    limit = tolerances.allowed(credited, terms=len(keys), largest=max(abs(x) for row in values for x in row))
     assert error(found, exact) <= limit
 
 

@@ -20,14 +20,9 @@ from functools import partial
 
 import flash_attn_rocm
 import torch
-from flash_attn_rocm import (
-    _gradients,
-    _kernels,
-    _support,
-    flash_attn_func,
-    flash_attn_varlen_func,
-    flash_attn_with_kvcache,
-)
+from flash_attn_rocm import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
+from flash_attn_rocm.launch import backward_pass, forward_pass
+from flash_attn_rocm.serving import support
 from torch._C import DispatchKey, DispatchKeySet
 from torch.autograd import grad
 
@@ -63,10 +58,10 @@ def microseconds(function):
 def use_host_memory():
     """Treat tensors in host memory like a GPU's, with nothing in between."""
     arch = str(torch.ops.flash_attn_rocm.device_arch(-1))
-    _support.Machine.host_memory_arch = staticmethod(lambda: arch)
+    support.Machine.host_memory_arch = staticmethod(lambda: arch)
     gpu = DispatchKeySet(DispatchKey.CUDA)
     library = torch.library.Library("flash_attn_rocm", "IMPL")
-    for module, name in ((_kernels, "fwd"), (_gradients, "bwd")):
+    for module, name in ((forward_pass, "fwd"), (backward_pass, "bwd")):
         redispatched = partial(getattr(torch.ops.flash_attn_rocm, name).default.redispatch, gpu)
         setattr(module, name.upper(), redispatched)
         # The first call of each kind takes the long path, through PyTorch's dispatcher.

@@ -18,7 +18,7 @@ from pathlib import Path
 import flash_attn_rocm  # noqa: F401  for the scenarios
 import pytest
 import torch
-from flash_attn_rocm._library import gfx_of, instances
+from flash_attn_rocm.library.host import gfx_of, instances
 
 SECONDS = 120
 PRELUDE = Path(__file__).with_name("prelude.py").read_text()

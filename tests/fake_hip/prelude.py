@@ -6,7 +6,8 @@ from pathlib import Path
 
 import flash_attn_rocm
 import torch
-from flash_attn_rocm import _kernels, flash_attn_func
+from flash_attn_rocm import flash_attn_func
+from flash_attn_rocm.launch import forward_pass
 from torch._C import DispatchKey, DispatchKeySet
 
 from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
@@ -35,7 +36,7 @@ def dense_fwd(q, k, v, out, lse, **more):
         "softcap": 0.0, "dropout_p": 0.0, "tall": False, **more,
     }  # fmt: skip
     fwd = torch.ops.flash_attn_rocm.fwd.default
-    fwd.redispatch(DispatchKeySet(DispatchKey.CUDA), *(given.get(name) for name in _kernels.ARGUMENTS))
+    fwd.redispatch(DispatchKeySet(DispatchKey.CUDA), *(given.get(name) for name in forward_pass.ARGUMENTS))
 
 
 def words_of_failure(*tensors):

@@ -7,15 +7,19 @@ import shutil
 from pathlib import Path
 
 import pytest
-from flash_attn_rocm._canary_rows import APPENDS, BOOL, GRADIENTS, MASKED_GRADIENT_ROWS, MASKS, OWN
+from flash_attn_rocm.canary.rows import APPENDS, BOOL, GRADIENTS, MASKED_GRADIENT_ROWS, MASKS, OWN
 
 FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 BEGIN = """
 import warnings
 from pathlib import Path
-from flash_attn_rocm import _canary, _canary_calls, _support, flash_attn_with_kvcache, explain, raw
+from flash_attn_rocm import flash_attn_with_kvcache, explain, raw
+from flash_attn_rocm.arguments.normal_form import BackwardCall, Inputs, Options
+from flash_attn_rocm.canary import calls, first_use
+from flash_attn_rocm.reference import operators
+from flash_attn_rocm.serving import support
 flash_attn_rocm.set_strict(None)
-_support.Machine.host_memory_canary = True
+support.Machine.host_memory_canary = True
 fallbacks = []
 def called(*tensors):
     with warnings.catch_warnings(record=True) as caught:
@@ -26,9 +30,9 @@ def called(*tensors):
 def kernels():
     return [launch.kernel for launch in fake_hip.report().launches]
 def exact():
-    return flash_attn_rocm._ops.forward(
-        flash_attn_rocm._options.Inputs(*qkv()),
-        flash_attn_rocm._options.Options(0.125, window_right=0, max_seqlen_q=17, max_seqlen_k=17),
+    return operators.forward(
+        Inputs(*qkv()),
+        Options(0.125, window_right=0, max_seqlen_q=17, max_seqlen_k=17),
         None, want_probabilities=False)[0]
 def trained(rows=17, **options):
     leaves = [x.requires_grad_() for x in qkv(rows)]
@@ -37,10 +41,10 @@ def trained(rows=17, **options):
         out, lse, _ = flash_attn_func(*leaves, causal=True, return_attn_probs=True, **options)
         found = torch.autograd.grad(out, leaves, torch.ones_like(out))
     fallbacks.extend(str(each.message) for each in caught)
-    options = flash_attn_rocm._options.Options(0.125, window_right=0, max_seqlen_q=rows, max_seqlen_k=rows)
-    inputs = flash_attn_rocm._options.Inputs(*(x.detach() for x in leaves))
-    call = flash_attn_rocm._options.BackwardCall(torch.ones_like(out), out.detach(), lse, inputs, options)
-    wanted = flash_attn_rocm._ops.backward(call)
+    options = Options(0.125, window_right=0, max_seqlen_q=rows, max_seqlen_k=rows)
+    inputs = Inputs(*(x.detach() for x in leaves))
+    call = BackwardCall(torch.ones_like(out), out.detach(), lse, inputs, options)
+    wanted = operators.backward(call)
     pairs = [(a.float().nan_to_num(10.0), b.float()) for a, b in zip(found, wanted)]
     return max((a - b).abs().max().item() for a, b in pairs)
 """
@@ -255,12 +259,12 @@ def test_without_a_cache_folder_it_holds_for_the_process(play, monkeypatch):
 def test_never_during_a_capture_or_a_trace(play):
     shown = play(
         """
-from flash_attn_rocm import _capture
-_support.Machine.host_memory_canary = True
-real, _canary._capture.is_capturing = _capture.is_capturing, lambda device: True
+from flash_attn_rocm.serving import capture
+support.Machine.host_memory_canary = True
+real, first_use.capture.is_capturing = capture.is_capturing, lambda device: True
 called()
 shown["captured"] = len(kernels())
-_canary._capture.is_capturing = real
+first_use.capture.is_capturing = real
 compiling, torch.compiler.is_compiling = torch.compiler.is_compiling, lambda: True
 called()
 shown["traced"] = len(kernels())
@@ -493,21 +497,21 @@ HALF_A_THREAD = (
     "fa_append_fp16", r"(global_load_dwordx4 [^\n]*\n\ts_)or(_b64 exec)", r"\1and\2"
 )  # fmt: skip
 WITHOUT = """
-from flash_attn_rocm import _canary_append
+from flash_attn_rocm.canary import caches
 wanted = {}
 for module, name in (
-    (_canary_calls, "ATTENTION"), (_canary_calls, "GRADIENTS"),
-    (_canary_calls, "MASKED_GRADIENT_ROWS"), (_canary_append, "APPENDS"),
+    (calls, "ATTENTION"), (calls, "GRADIENTS"),
+    (calls, "MASKED_GRADIENT_ROWS"), (caches, "APPENDS"),
 ):
     setattr(module, name, tuple(row for row in getattr(module, name) if row.why not in wanted))
 """
 WINDOWED = """
-inputs = flash_attn_rocm._options.Inputs(*qkv(130))
-options = flash_attn_rocm._options.Options(0.125, 33, 0, max_seqlen_q=130, max_seqlen_k=130)
+inputs = Inputs(*qkv(130))
+options = Options(0.125, 33, 0, max_seqlen_q=130, max_seqlen_k=130)
 with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     out = flash_attn_func(*inputs[:3], window_size=(33, 0))
-wanted = flash_attn_rocm._ops.forward(inputs, options, None, want_probabilities=False)[0]
+wanted = operators.forward(inputs, options, None, want_probabilities=False)[0]
 shown["apart"] = (out.float() - wanted.float()).abs().max().item()
 shown["fallbacks"] = [str(each.message) for each in caught]
 """
@@ -637,33 +641,37 @@ EXECUTED = 0.98
 OWN_HEAD_DIM = re.compile(r"_d\d+$")
 # Sanitizers are off: they change nothing of what is asked here, and tests/numerics has them.
 FAMILIES_OF = """
-from flash_attn_rocm import _append, _canary_latent, _gradients, _latent, _paths, _plan, _remembered
-from flash_attn_rocm._layout import Device
-from flash_attn_rocm._library import instances, gfx_of
+from flash_attn_rocm.canary import latent as _canary_latent
+from flash_attn_rocm.launch import append, backward_pass, latent as _latent
+from flash_attn_rocm.library import plans
+from flash_attn_rocm.machine import remembered
+from flash_attn_rocm.values import paths
+from flash_attn_rocm.serving.layouts import Device
+from flash_attn_rocm.library.host import instances, gfx_of
 arch = torch.ops.flash_attn_rocm.device_arch(-1)
 device, cpu = Device(arch, 0), torch.device("cpu")
 used, problems, ran = {}, {}, {}
-differ = _canary_calls._difference
+differ = calls._difference
 def noted(what, found, wanted, most):
     error = (found.float() - wanted.float()).nan_to_num().abs().max().item()
     used[str(family)] = max(used.get(str(family), 0.0), error / (most or 1.0))
     return differ(what, found, wanted, most)
-_canary_calls._difference = noted
+calls._difference = noted
 WORK = {
-    _plan.FORWARD: "", _plan.WIDE_OP: "", _plan.MASKED: _remembered.MASKED, "mla": _remembered.LATENT,
-    _plan.BACKWARD: _paths.SEPARATE, "bwd_fused": _paths.FUSED,
-    _plan.MASKED_BACKWARD: _remembered.MASKED_GRADIENTS, "append": "",
+    plans.FORWARD: "", plans.WIDE_OP: "", plans.MASKED: remembered.MASKED, "mla": remembered.LATENT,
+    plans.BACKWARD: paths.SEPARATE, "bwd_fused": paths.FUSED,
+    plans.MASKED_BACKWARD: remembered.MASKED_GRADIENTS, "append": "",
 }
-there = [_remembered.Family(arch, each.dtype, each.head_dim, WORK[each.op])
+there = [remembered.Family(arch, each.dtype, each.head_dim, WORK[each.op])
     for each in instances() if each.op in WORK and gfx_of(arch) in each.archs]
 def problem(family):
     if not family.head_dim:
-        return _canary_append.append_problem(family, _append._by_kernel, cpu)
-    if family.work == _remembered.LATENT:
+        return caches.append_problem(family, append._by_kernel, cpu)
+    if family.work == remembered.LATENT:
         return _canary_latent.latent_problem(family, _latent.answer, device, cpu)
-    if family.work in (_paths.SEPARATE, _paths.FUSED, _remembered.MASKED_GRADIENTS):
-        return _canary_calls.gradients_problem(family, _gradients._answer, cpu)
-    return _canary_calls.attention_problem(family, _kernels._answer, device, cpu)
+    if family.work in (paths.SEPARATE, paths.FUSED, remembered.MASKED_GRADIENTS):
+        return calls.gradients_problem(family, backward_pass._answer, cpu)
+    return calls.attention_problem(family, forward_pass._answer, device, cpu)
 with kernels_on_host_memory(fake_hip):
     for family in there:
         if ONLY in str(family):

@@ -105,12 +105,13 @@ def test_a_name_that_is_not_known_is_told_before_anything_is_loaded(scenario, na
 def test_the_library_says_which_gpus_it_serves(scenario):
     shown = scenario(
         """
-from flash_attn_rocm import _library, is_supported
-shown["gpus"] = dict(_library.gpus())
+from flash_attn_rocm import is_supported
+from flash_attn_rocm.library import host
+shown["gpus"] = dict(host.gpus())
 names = ("gfx1036", "gfx1030", "gfx942:sramecc+:xnack-", "gfx1201")
-shown["codes"] = [_library.code_of(name) for name in names]
+shown["codes"] = [host.code_of(name) for name in names]
 shown["support"] = is_supported("gfx1036", "fp16", 64).ok
-shown["padded"] = flash_attn_rocm._plan.padded_head_dim("gfx1036", "fp16", 80)
+shown["padded"] = flash_attn_rocm.library.plans.padded_head_dim("gfx1036", "fp16", 80)
 """
     )
     assert {name for name, code in shown["gpus"].items() if code == "gfx1030"} == {"gfx1030", *NAMES}

@@ -3,7 +3,7 @@
 import pytest
 
 PREPARE = """
-from flash_attn_rocm import _selftest
+from flash_attn_rocm.tools import selftest
 from wheel_builder.machine_code.fake_hip.control import kernels_on_host_memory
 NAMES = ["fa_decode_fp16_d64", "fa_append_bf16"]
 """
@@ -13,9 +13,9 @@ def test_the_report_says_what_was_compared_and_where(scenario):
     shown = scenario(
         f"""{PREPARE}
 with kernels_on_host_memory(fake_hip):
-    report = _selftest.run(NAMES, 6)
-shown["report"], shown["table"] = report, _selftest.table(report)
-shown["passed"] = _selftest.passed(report)
+    report = selftest.run(NAMES, 6, fake_hip)
+shown["report"], shown["table"] = report, selftest.table(report)
+shown["passed"] = selftest.passed(report)
 """
     )
     report = shown["report"]
@@ -38,8 +38,8 @@ def test_a_gpu_runs_the_calls_of_the_arch_whose_code_it_runs(scenario):
     shown = scenario(
         f"""{PREPARE}
 with kernels_on_host_memory(fake_hip):
-    shown["report"] = _selftest.run(["fa_append_bf16"], 2)
-shown["passed"] = _selftest.passed(shown["report"])
+    shown["report"] = selftest.run(["fa_append_bf16"], 2, fake_hip)
+shown["passed"] = selftest.passed(shown["report"])
 """,
         arch="gfx1031",
     )
@@ -68,9 +68,9 @@ if {failure!r} == "wrong":
 else:
     fake_hip.fail({failure!r})
 with kernels_on_host_memory(fake_hip):
-    report = _selftest.run(NAMES[:1], 1)
-shown["report"], shown["table"] = report, _selftest.table(report)
-shown["passed"] = _selftest.passed(report)
+    report = selftest.run(NAMES[:1], 1, fake_hip)
+shown["report"], shown["table"] = report, selftest.table(report)
+shown["passed"] = selftest.passed(report)
 """
     )
     assert not shown["passed"]
@@ -86,8 +86,8 @@ def test_a_kernel_that_is_not_there_is_refused(scenario):
         f"""{PREPARE}
 try:
     with kernels_on_host_memory(fake_hip):
-        _selftest.run(["fa_fwd_fp32_d64"])
-except _selftest.NoGpuError as error:
+        selftest.run(["fa_fwd_fp32_d64"], 0, fake_hip)
+except selftest.NoGpuError as error:
     shown["words"] = str(error)
 """
     )

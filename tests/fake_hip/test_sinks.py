@@ -86,7 +86,8 @@ def test_a_mask_of_keys(scenario, arch, dropout):
 dropout = {dropout}
 """
         """
-from flash_attn_rocm import _philox, attention
+from flash_attn_rocm import attention
+from flash_attn_rocm.reference import philox
 
 # Two sequences, of which dropout knows the second by its own number.
 given = [torch.cat((x, x.flip(1))) for x in qkv(rows=70)]
@@ -99,8 +100,8 @@ def results(attend, tensors):
     return [out, *torch.autograd.grad((out * weights.to(out.dtype)).sum(), tensors)]
 
 def formula(q, k, v):
-    kept = _philox.keep(
-        _philox.new_state(torch.device("cpu")), dropout, batches=torch.arange(2)[:, None, None, None],
+    kept = philox.keep(
+        philox.new_state(torch.device("cpu")), dropout, batches=torch.arange(2)[:, None, None, None],
         heads=torch.arange(4)[:, None, None], rows=torch.arange(70)[:, None], columns=range(70),
     ) / (1 - dropout)
     k, v = (x.repeat_interleave(2, dim=2) for x in (k, v))

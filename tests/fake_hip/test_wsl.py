@@ -21,15 +21,18 @@ ROCDXG, NEXT_ROCDXG = "librocdxg.so.1.1.0", "librocdxg.so.1.2.0"
 BEGIN = """
 import json, os, warnings
 from pathlib import Path
-from flash_attn_rocm import __main__ as program, _facts, _support
+from flash_attn_rocm import __main__ as program
+from flash_attn_rocm.diagnosis import survey
+from flash_attn_rocm.machine import driver
+from flash_attn_rocm.serving import support
 root = Path(os.environ["FA_TEST_ROOT"])
 (root / "proc/self").mkdir(parents=True, exist_ok=True)
 (root / "proc/self/maps").write_text(Path("/proc/self/maps").read_text())
-driver, collect = _facts.driver, _facts.collect
-_facts.driver = lambda _root: driver(root)
-_facts.collect = lambda _root=None, **options: collect(root, **options)
+version, collect = driver.version, survey.collect
+driver.version = lambda _root: version(root)
+survey.collect = lambda _root=None, **options: collect(root, **options)
 flash_attn_rocm.set_strict(None)
-_support.Machine.host_memory_canary = True
+support.Machine.host_memory_canary = True
 def called():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -46,7 +49,7 @@ torch.version.hip = "7.2.53210"
 torch.cuda.device_count = lambda: {gpus}
 torch.cuda.get_device_name = lambda index: "AMD Radeon RX 7900 XTX"
 torch.cuda.get_arch_list = lambda: ["gfx1100"]
-_facts._fused = lambda: ()
+survey.fused.look = lambda: ()
 with contextlib.redirect_stdout(io.StringIO()) as printed:
     shown["code"] = program.main(["doctor"])
 shown["text"] = printed.getvalue()
@@ -161,9 +164,9 @@ read = Path.read_text
 Path.read_text = lambda path, *a, **k: (
     {RELEASE!r} if str(path) == "/proc/sys/kernel/osrelease" else read(path, *a, **k))
 import flash_attn_rocm
-from flash_attn_rocm import _append, _gradients, _kernels
+from flash_attn_rocm.launch import append, backward_pass, forward_pass
 import torch
-ops, watched = torch.ops.flash_attn_rocm, (_kernels.FWD, _gradients.BWD, _append.KERNEL)
+ops, watched = torch.ops.flash_attn_rocm, (forward_pass.FWD, backward_pass.BWD, append.KERNEL)
 print(*(one is not op.default for one, op in zip(watched, (ops.fwd, ops.bwd, ops.append))))
 """
     for release, expected in ((RELEASE, "True True True"), ("6.8.0-31-generic\n", "False False False")):

@@ -8,10 +8,18 @@ import itertools
 from contextlib import contextmanager
 
 import torch
-from backward_cases import kernels_of
-from corpus import corpus_of
-from fuzz import draw, kernels, made
-from target import ARCH, BACKWARD_OP, FUSED_OP, MASKED_BACKWARD_OP, UNEVEN_OP, Shown, Target
+from flash_attn_rocm.suite.backward_cases import kernels_of
+from flash_attn_rocm.suite.corpus import corpus_of
+from flash_attn_rocm.suite.fuzz import draw, kernels, made
+from flash_attn_rocm.suite.target import (
+    BACKWARD_OP,
+    FUSED_OP,
+    MASKED_BACKWARD_OP,
+    UNEVEN_OP,
+    Shown,
+    Target,
+    arch,
+)
 
 from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 
@@ -32,7 +40,7 @@ def on_emulator():
 
 def corpus_for(kernel):
     """(name, case) of each case of the corpus that launches ``kernel``; those that take least first."""
-    own = [(f"{each} {number}", draw(each, number)) for each, number in corpus_of(ARCH)]
+    own = [(f"{each} {number}", draw(each, number)) for each, number in corpus_of(arch())]
     return sorted((pair for pair in own if launches(pair[1], kernel)), key=lambda pair: pair[1].work)
 
 
@@ -55,7 +63,7 @@ def random_for(kernel, seed, count):
     """``count`` cases of ``kernel``."""
     asked = [each for each in kernels() if may_launch(each, kernel)]
     if not asked:
-        message = f"there are no fuzz cases of {kernel}: kernels/suite/fuzz.py"
+        message = f"there are no fuzz cases of {kernel}: kernels/python/flash_attn_rocm/suite/fuzz.py"
         raise LookupError(message)
     numbers = itertools.count(FIRST + PER_SEED * seed)
     cases = (draw(each, number) for number in numbers for each in asked)

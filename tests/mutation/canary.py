@@ -1,6 +1,6 @@
 """python -m tests.mutation.canary [--wheel WHEEL] [--arch gfx942] [--kernel fa_fwd] [--seed 0] [--count 24]
 
-How many mutants the check at first use sees (flash_attn_rocm/_canary.py), of those that change a result of
+How many mutants the check at first use sees (canary/first_use.py), of those that change a result of
 the numerics suite's calls.  Prints a table by arch and op, what the check costs, and each mutant that it
 missed.  The exit code is 1 where an arch has less than 98 %, or an op of which so many were judged that one
 mutant is less than 2 %.
@@ -59,7 +59,7 @@ def parsed():
     parser.add_argument("--count", type=int, default=24, help="mutants of each op of each arch")
     parser.add_argument(
         "--without", action="append", default=[], metavar="ROW",
-        help="leave out a call of the check (_canary_rows.py), to see that it is needed",
+        help="leave out a call of the check (canary/rows.py), to see that it is needed",
     )  # fmt: skip
     return parser.parse_args()
 

@@ -16,52 +16,46 @@ import sys
 import time
 from pathlib import Path
 
-import backward_cases
 import flash_attn_rocm
-import forward_cases
 import torch
-from corpus import kernel_of
-from flash_attn_rocm import (
-    _append,
-    _canary_append,
-    _canary_calls,
-    _canary_latent,
-    _canary_reference,
-    _gradients,
-    _kernels,
-    _latent,
-    _paths,
-    _plan,
-    _remembered,
-)
-from flash_attn_rocm._layout import Device
-from flash_attn_rocm._remembered import Family
-from fuzz import draw, made
+from flash_attn_rocm.canary import caches, reference
+from flash_attn_rocm.canary import calls as _canary_calls
+from flash_attn_rocm.canary import latent as _canary_latent
+from flash_attn_rocm.launch import append, backward_pass, forward_pass
+from flash_attn_rocm.launch import latent as _latent
+from flash_attn_rocm.library import plans
+from flash_attn_rocm.machine import remembered
+from flash_attn_rocm.machine.remembered import Family
+from flash_attn_rocm.serving.layouts import Device
+from flash_attn_rocm.suite import backward_cases, forward_cases
+from flash_attn_rocm.suite.corpus import kernel_of
+from flash_attn_rocm.suite.fuzz import draw, made
+from flash_attn_rocm.suite.target import BACKWARD_OP, FUSED_OP, MASKED_BACKWARD_OP, UNEVEN_OP, arch
+from flash_attn_rocm.values import paths
 from mutation import calls
 from mutation.worker import SHOWN, forked, warm_up
-from target import ARCH, BACKWARD_OP, FUSED_OP, MASKED_BACKWARD_OP, UNEVEN_OP
 
 CPU = torch.device("cpu")
 LATENT_OP = "mla"
-PATHS = {BACKWARD_OP: _paths.SEPARATE, UNEVEN_OP: _paths.SEPARATE, FUSED_OP: _paths.FUSED}
+PATHS = {BACKWARD_OP: paths.SEPARATE, UNEVEN_OP: paths.SEPARATE, FUSED_OP: paths.FUSED}
 # Of a family, by op.
 WORK = {
-    **PATHS, _plan.MASKED: _remembered.MASKED, MASKED_BACKWARD_OP: _remembered.MASKED_GRADIENTS,
-    LATENT_OP: _remembered.LATENT,
+    **PATHS, plans.MASKED: remembered.MASKED, MASKED_BACKWARD_OP: remembered.MASKED_GRADIENTS,
+    LATENT_OP: remembered.LATENT,
 }  # fmt: skip
-GRADIENTS = (*PATHS.values(), _remembered.MASKED_GRADIENTS)
+GRADIENTS = (*PATHS.values(), remembered.MASKED_GRADIENTS)
 # By path of the plan, the kernels that it launches.
 OPS = {
     "matrix": {"fwd"}, "tiled": {"fwd"}, "split": {"decode", "combine"}, "reference": {"reference"},
     "tall": {"fwd_tall"}, "wide": {"fwd_wide", "combine"}, "uneven": {"fwd_uneven"},
-    _remembered.MASKED: {"fwd_masked", "mask_ranges"},
+    remembered.MASKED: {"fwd_masked", "mask_ranges"},
 }  # fmt: skip
 TABLES = (
     (_canary_calls, "ATTENTION"), (_canary_calls, "TALL"), (_canary_calls, "WIDE"),
     (_canary_calls, "UNEVEN"),
     (_canary_calls, "GRADIENTS"), (_canary_calls, "UNEVEN_GRADIENTS"),
     (_canary_calls, "MASKED_GRADIENT_ROWS"),
-    (_canary_calls, "MASKS"), (_canary_calls, "MASKS_OF_BF16"), (_canary_append, "APPENDS"),
+    (_canary_calls, "MASKS"), (_canary_calls, "MASKS_OF_BF16"), (caches, "APPENDS"),
     (_canary_latent, "LATENT"),
 )  # fmt: skip
 AGAINST_EXACT = "against float64"  # in a failure that is more than bits of alike elements
@@ -78,15 +72,15 @@ def family_of(case):
     if kernel.op == "append":
         return Family(arch, kernel.dtype, 0)
     if kernel.op == LATENT_OP:
-        return Family(arch, kernel.dtype, kernel.head_dim, _remembered.LATENT)
-    op = _plan.BACKWARD if kernel.op in PATHS else _plan.FORWARD
-    head_dim = _plan.padded_head_dim(arch, kernel.dtype, case.head_dim, op)
+        return Family(arch, kernel.dtype, kernel.head_dim, remembered.LATENT)
+    op = plans.BACKWARD if kernel.op in PATHS else plans.FORWARD
+    head_dim = plans.padded_head_dim(arch, kernel.dtype, case.head_dim, op)
     return Family(arch, kernel.dtype, head_dim, WORK.get(kernel.op, ""))
 
 
 def families():
     """All that the suite's calls have."""
-    return sorted({family_of(draw(*each)) for each in calls.corpus_of(ARCH)})
+    return sorted({family_of(draw(*each)) for each in calls.corpus_of(arch())})
 
 
 def picked(task):
@@ -100,23 +94,25 @@ def picked(task):
 def problem(family, launching=lambda launch: launch):
     """What the check finds, in words; "" where all is well.  ``launching`` makes the launcher from ours."""
     if family.head_dim == 0:
-        return _canary_append.append_problem(family, launching(_append._by_kernel), CPU)
+        return caches.append_problem(family, launching(append._by_kernel), CPU)
     if family.work in GRADIENTS:
-        return _canary_calls.gradients_problem(family, launching(_gradients._answer), CPU)
+        return _canary_calls.gradients_problem(family, launching(backward_pass._answer), CPU)
     device = Device(family.arch, 0)
-    if family.work == _remembered.LATENT:
+    if family.work == remembered.LATENT:
         return _canary_latent.latent_problem(family, launching(_latent.answer), device, CPU)
-    return _canary_calls.attention_problem(family, launching(_kernels._answer), device, CPU)
+    return _canary_calls.attention_problem(family, launching(forward_pass._answer), device, CPU)
 
 
 def reaching(task, own):
     """Of the calls for attention those that launch the kernel, as others see no mutant of it."""
     op = kernel_of(task["kernel"]).op
     for call in own:
-        path = _kernels.choose(call.inputs, call.options, Device(os.environ["FA_FAKE_HIP_ARCH"], 0)).plan.path
+        path = forward_pass.choose(
+            call.inputs, call.options, Device(os.environ["FA_FAKE_HIP_ARCH"], 0)
+        ).plan.path
         if call.inputs.attn_mask is not None:
-            path = _remembered.MASKED
-        if op in OPS[_paths.TALL if call.tall else path]:
+            path = remembered.MASKED
+        if op in OPS[paths.TALL if call.tall else path]:
             yield call
 
 
@@ -220,9 +216,9 @@ def cost(family):
         return lambda *given, **tall: kept.append(launch(*given, **tall)) or kept[-1]
 
     with calls.on_emulator() as target:
-        target.fake_hip.report()
+        target.runtime.report()
         assert problem(family, noted) == ""
-        launches = target.fake_hip.report().launches
+        launches = target.runtime.report().launches
         taken = min(replayed(family, kept) for _ in range(REPEATS))
     return {
         "family": str(family), "calls": len(kept), "launches": len(launches), "milliseconds": 1e3 * taken,
@@ -230,7 +226,7 @@ def cost(family):
 
 
 def replayed(family, kept):
-    _canary_reference.forget()
+    reference.forget()
     results, begin = iter(kept), time.process_time()
     problem(family, lambda _: lambda *_, **_tall: next(results))
     return time.process_time() - begin

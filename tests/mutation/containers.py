@@ -8,13 +8,7 @@ from pathlib import Path
 from tests.mutation.bench import CHECKOUT
 from wheel_builder.base.store import key_of, sha256_file, sha256_tree
 from wheel_builder.images.docker import Mount, open_to_all, run_in
-from wheel_builder.machine_code.fake_hip.container import (
-    CONTROL,
-    LIBRARY_INSIDE,
-    PYTHON,
-    PYTHONPATH,
-    shared_mounts,
-)
+from wheel_builder.machine_code.fake_hip.container import CONTROL, LIBRARY_INSIDE, PYTHON, shared_mounts
 from wheel_builder.tables.archs import arch_named
 from wheel_builder.verify.numerics import CHECKS, SEED, TESTS
 
@@ -84,7 +78,7 @@ def work(bench, arch, arguments, out):
         Mount(mutants, MUTANTS),
         Mount(out, "/out", writable=True),
     ]
-    env = {**settings(arch), "PYTHONPATH": PYTHONPATH, "PRELOAD": LIBRARY_INSIDE}
+    env = {**settings(arch), "PYTHONPATH": PYTHON, "PRELOAD": LIBRARY_INSIDE}
     argv = ["sh", "-euc", WORKER, "sh", *arguments]
     with open_to_all(out):
         image, log = bench.tester.facts["ref"], bench.context.log(f"mutation-{arch}")

@@ -21,7 +21,7 @@ from pathlib import Path
 import flash_attn_rocm
 import pytest
 import torch
-from fuzz import made
+from flash_attn_rocm.suite.fuzz import made
 from mutation import calls
 
 QUIET = ["-p", "no:cacheprovider", "--strict-markers", "-W", "error", "-q", "--no-header", "--tb=line"]

@@ -1,4 +1,4 @@
-"""Runs many fuzz cases (kernels/suite/fuzz.py) in the verify container and records what each executes.
+"""Runs many fuzz cases (flash_attn_rocm.suite.fuzz) in the verify container and records what each executes.
 
     python candidates.py COUNT FILE [KERNEL]
 
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import flash_attn_rocm
 import torch
-from fuzz import draw, kernels, made, served
-from target import ARCH, Shown, Target
+from flash_attn_rocm.suite.fuzz import draw, kernels, made, served
+from flash_attn_rocm.suite.target import Shown, Target, arch
 
 from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 
@@ -40,7 +40,7 @@ def call(target, kernel, number):
         made(case, target.device).check(target, shown)
     except (AssertionError, RuntimeError) as error:
         failure = f"{type(error).__name__}: {error}"
-    launches = target.fake_hip.launches
+    launches = target.runtime.launches
     return {
         "kernel": str(kernel),
         "number": number,
@@ -76,7 +76,7 @@ def main(count, file, wanted=""):
         calls = [each for kernel in asked for each in calls_of(target, kernel, int(count))]
         names = {name for each in calls for name in each["ran"]}
         sizes = {name: len(fake_hip.listing(name)) for name in sorted(names)}
-    Path(file).write_text(json.dumps({"arch": ARCH, "kernels": sizes, "calls": calls}))
+    Path(file).write_text(json.dumps({"arch": arch(), "kernels": sizes, "calls": calls}))
 
 
 if __name__ == "__main__":

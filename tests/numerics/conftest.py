@@ -18,10 +18,12 @@ from pathlib import Path
 import flash_attn_rocm
 import pytest
 import torch
-from corpus import archs_with_cases_of
-from flash_attn_rocm._library import instances
+from flash_attn_rocm.library.host import instances
+from flash_attn_rocm.suite.corpus import archs_with_cases_of
+from flash_attn_rocm.suite.target import Target
+from here import ARCH, ON_GPU
+from record import Record
 from shares import FULL, without_others
-from target import ARCH, ON_GPU, Shown, Target
 
 
 def pytest_configure(config):
@@ -40,7 +42,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def shown():
-    found = Shown()
+    found = Record()
     yield found
     if file := os.environ.get("FA_RECORD"):
         Path(file).write_text(json.dumps(found.as_json(), indent=2) + "\n")

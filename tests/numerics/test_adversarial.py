@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 from flash_attn_rocm import flash_attn_func, flash_attn_with_kvcache
-from rule import DTYPES, Rules, Sequence, judge
-from target import DECODE, FORWARD
+from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
+from here import DECODE, FORWARD
 
 ROWS, KEYS = 33, 200
 SPIKE = KEYS // 3

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 from flash_attn_rocm import flash_attn_with_kvcache
-from rule import DTYPES, Rules, Sequence, judge
-from target import APPEND
+from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
+from here import APPEND
 
 INT32 = torch.int32
 BATCH, NHEADS, NHEADS_K = 3, 4, 2
@@ -111,7 +111,7 @@ def test_append(target, shown, dtype, name):
     q, k_cache, v_cache = cache.by_pytorch()
     launched = shown.kernels[f"fa_append_{dtype}"]
     out, lse = cache.call(target)
-    assert target.fake_hip is None or shown.kernels[f"fa_append_{dtype}"] == launched + 1
+    assert target.runtime is None or shown.kernels[f"fa_append_{dtype}"] == launched + 1
     assert torch.equal(cache.k_cache, k_cache)
     assert torch.equal(cache.v_cache, v_cache)
     ends = (cache.lengths + case.new).tolist()

@@ -2,18 +2,19 @@
 
 import pytest
 import torch
-from alike_cases import THRICE
-from backward_cases import ALIKE
-from corpus import corpus_of
-from forward_cases import Kernel
-from fuzz import draw, kernels, made, served
-from target import ARCH, BACKWARD, BACKWARD_OP, Shown
+from flash_attn_rocm.suite.alike_cases import THRICE
+from flash_attn_rocm.suite.backward_cases import ALIKE
+from flash_attn_rocm.suite.corpus import corpus_of
+from flash_attn_rocm.suite.forward_cases import Kernel
+from flash_attn_rocm.suite.fuzz import draw, kernels, made, served
+from flash_attn_rocm.suite.target import BACKWARD_OP, Shown
+from here import ARCH, BACKWARD
 
 
 @pytest.mark.parametrize(("kernel", "number"), corpus_of(ARCH), ids=str)
 def test_case(target, shown, kernel, number):
     made(draw(kernel, number), target.device).check(target, shown)
-    assert target.fake_hip is None or str(kernel) in target.kernels
+    assert target.runtime is None or str(kernel) in target.kernels
 
 
 def test_scores_of_6000_from_128_terms_that_are_alike(target, shown):

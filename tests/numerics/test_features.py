@@ -9,8 +9,8 @@ import itertools
 import pytest
 import torch
 from flash_attn_rocm import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
-from rule import DTYPES, Rules, Sequence, judge
-from target import FORWARD
+from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
+from here import FORWARD
 
 instances = pytest.mark.parametrize(("dtype", "head_dim"), FORWARD)
 two_instances = pytest.mark.parametrize(("dtype", "head_dim"), [("fp16", 64), ("bf16", 128)])

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 from flash_attn_rocm import flash_attn_func
-from rule import DTYPES, Rules, Sequence, judge
-from target import FORWARD
+from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
+from here import FORWARD
 
 # Around the rows and columns of every tile and fragment: 16, 32, 64, 128.
 LENGTHS = (1, 15, 16, 17, 63, 64, 65, 113, 257)

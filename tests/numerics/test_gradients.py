@@ -1,29 +1,25 @@
 """Gradients, from ``backward()`` through autograd down to the machine code, held to the numerics rule.
 
-Dropout's mask is that of the forward, because both are compared with ``_philox``.
+Dropout's mask is that of the forward, because both are compared with ``philox``.
 """
 
 from dataclasses import dataclass
 from itertools import accumulate
 
 import pytest
-import reference_attention
 import torch
-from backward_cases import BackwardCase, kernels_of
-from flash_attn_rocm import (
-    _paths,
-    _philox,
-    _plan,
-    flash_attn_func,
-    flash_attn_qkvpacked_func,
-    flash_attn_varlen_func,
-    raw,
-)
-from forward_cases import Kernel
-from fuzz import made
-from rule import DTYPES, Rules, Sequence, judge_gradients
+from flash_attn_rocm import flash_attn_func, flash_attn_qkvpacked_func, flash_attn_varlen_func, raw
+from flash_attn_rocm.library import plans
+from flash_attn_rocm.reference import philox
+from flash_attn_rocm.suite import reference_attention
+from flash_attn_rocm.suite.backward_cases import BackwardCase, kernels_of
+from flash_attn_rocm.suite.forward_cases import Kernel
+from flash_attn_rocm.suite.fuzz import made
+from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge_gradients
+from flash_attn_rocm.suite.target import BACKWARD_OP, FUSED_OP
+from flash_attn_rocm.values import paths
+from here import ARCH, BACKWARD, FUSED, FUSED_FEATURES
 from shares import FULL
-from target import ARCH, BACKWARD, BACKWARD_OP, FUSED, FUSED_FEATURES, FUSED_OP
 
 SEED = 5
 ALL = Rules()
@@ -107,7 +103,7 @@ def kept(case, state, b, rows, keys):
         "heads": torch.arange(case.heads[0])[:, None, None],
         "rows": torch.arange(rows)[:, None],
     }
-    keep = _philox.keep(state, case.dropout_p, **places, columns=range(keys))
+    keep = philox.keep(state, case.dropout_p, **places, columns=range(keys))
     return keep.double() / (1 - case.dropout_p)
 
 
@@ -152,12 +148,12 @@ def check(target, shown, name, case, dtype, head_dim):
         return found[0].unbind(-3) if case.packed else found
 
     gradients, kernels = target.attend(both)
-    path = _plan.backward_plan(ARCH, dtype, head_dim, featured=case.featured).path
-    kernel = Kernel(FUSED_OP if path == _paths.FUSED else BACKWARD_OP, dtype, head_dim)
+    path = plans.backward_plan(ARCH, dtype, head_dim, featured=case.featured).path
+    kernel = Kernel(FUSED_OP if path == paths.FUSED else BACKWARD_OP, dtype, head_dim)
     launched = kernels_of(kernel)
     assert kernels is None or kernels[-3:] == launched
     torch.manual_seed(SEED)
-    state = _philox.new_state(target.device).cpu()
+    state = philox.new_state(target.device).cpu()
     sequences = []
     for b, ((q, k, v, each_dout), found) in enumerate(zip(parts, split(case, gradients), strict=True)):
         weights = kept(case, state, b, len(q), len(k))
@@ -185,13 +181,13 @@ def test_long_sequences(target, shown, name):
 @pytest.mark.parametrize(
     ("path", "dtype", "head_dim", "alibi"),
     [
-        *((_paths.SEPARATE, *each, alibi) for each in BACKWARD for alibi in (False, True)),
-        *((_paths.FUSED, *each, alibi) for each in FUSED for alibi in {False, each in FUSED_FEATURES}),
+        *((paths.SEPARATE, *each, alibi) for each in BACKWARD for alibi in (False, True)),
+        *((paths.FUSED, *each, alibi) for each in FUSED for alibi in {False, each in FUSED_FEATURES}),
     ],
 )
 def test_a_block_of_queries_that_see_no_key(target, shown, monkeypatch, path, dtype, head_dim, alibi):
     """In both loops of every kernel; fuzz cases seldom have it."""
-    monkeypatch.setenv(_plan.BACKWARD_VARIABLE, path)
+    monkeypatch.setenv(plans.BACKWARD_VARIABLE, path)
     case = Case(((129, 1),), (1, 1), alibi=alibi, rules=Rules(right=0))
     check(target, shown, "one key for the last query", case, dtype, head_dim)
 

@@ -2,10 +2,13 @@
 
 import pytest
 import torch
-from flash_attn_rocm import _canary_latent, _latent, _remembered, explain, mla_decode
-from flash_attn_rocm._layout import Device
-from rule import DTYPES, Rules, Sequence, judge
-from target import ARCH, LATENT
+from flash_attn_rocm import explain, mla_decode
+from flash_attn_rocm.canary import latent as _canary_latent
+from flash_attn_rocm.launch import latent as _latent
+from flash_attn_rocm.machine import remembered
+from flash_attn_rocm.serving.layouts import Device
+from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
+from here import ARCH, LATENT
 
 SCALE = 192**-0.5
 SEQUENCES = 2
@@ -20,7 +23,7 @@ def tensors(target, dtype, rows, heads, keys):
 
 
 def check(shown, target, name, kernel, sequences, rules):
-    assert target.fake_hip is None or kernel in target.kernels
+    assert target.runtime is None or kernel in target.kernels
     judge(shown, target.answering(kernel), name, sequences, rules)
 
 
@@ -78,7 +81,7 @@ def test_what_explain_says(target, dtype, _head_dim):
 @pytest.mark.parametrize(("dtype", "head_dim"), LATENT)
 def test_the_check_at_first_use(target, dtype, head_dim):
     """It launches nothing else, and finds what is wrong."""
-    family = _remembered.Family(ARCH, dtype, head_dim, _remembered.LATENT)
+    family = remembered.Family(ARCH, dtype, head_dim, remembered.LATENT)
     given = (family, _latent.answer, Device(ARCH, 0), target.device)
     problem, kernels = target.attend(_canary_latent.latent_problem, *given)
     assert problem == ""

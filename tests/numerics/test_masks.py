@@ -2,14 +2,15 @@
 
 import math
 
-import masked_backward_cases
 import pytest
 import torch
-from flash_attn_rocm import _philox, attention
-from forward_cases import Kernel
-from masked_cases import OWN, SOME
-from rule import DTYPES, Rules, Sequence, judge
-from target import MASKED
+from flash_attn_rocm import attention
+from flash_attn_rocm.reference import philox
+from flash_attn_rocm.suite import masked_backward_cases
+from flash_attn_rocm.suite.forward_cases import Kernel
+from flash_attn_rocm.suite.masked_cases import OWN, SOME
+from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
+from here import MASKED
 
 BATCH, ROWS, KEYS, NHEADS, NHEADS_K = 2, 70, 203, 4, 2
 instances = pytest.mark.parametrize(("dtype", "head_dim"), MASKED)
@@ -150,8 +151,8 @@ def test_gradients_and_that_of_a_bias(target, of_mask, dropout):
     exact = [x.detach().cpu().double().requires_grad_() for x in leaves]
     bias = exact[3] if of_mask != torch.bool else as_bias(mask).double()
     torch.manual_seed(5)
-    kept = _philox.keep(
-        _philox.new_state(target.device).cpu(), dropout, batches=torch.tensor(0),
+    kept = philox.keep(
+        philox.new_state(target.device).cpu(), dropout, batches=torch.tensor(0),
         heads=torch.arange(2)[:, None, None], rows=torch.arange(17)[:, None], columns=range(33),
     )  # fmt: skip
     query, key, value = (x.transpose(1, 2) for x in exact[:3])

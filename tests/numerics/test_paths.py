@@ -5,22 +5,18 @@ The fake HIP runtime tells which kernels ran; on a GPU only the answers are judg
 
 import pytest
 import torch
-from flash_attn_rocm import (
-    _canary_calls,
-    _kernels,
-    _layout,
-    _paths,
-    _philox,
-    _plan,
-    _recall,
-    _remembered,
-    _support,
-    flash_attn_func,
-    flash_attn_with_kvcache,
-)
-from flash_attn_rocm._layout import Device
-from rule import DTYPES, Rules, Sequence, judge
-from target import ARCH, DECODE, FORWARD, TALL
+from flash_attn_rocm import flash_attn_func, flash_attn_with_kvcache
+from flash_attn_rocm.autograd import recall
+from flash_attn_rocm.canary import calls
+from flash_attn_rocm.launch import forward_pass
+from flash_attn_rocm.library import plans
+from flash_attn_rocm.machine import remembered
+from flash_attn_rocm.reference import philox
+from flash_attn_rocm.serving import layouts, support
+from flash_attn_rocm.serving.layouts import Device
+from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
+from flash_attn_rocm.values import paths
+from here import ARCH, DECODE, FORWARD, TALL
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)
@@ -41,7 +37,7 @@ def tensors(target, dtype, head_dim, rows, keys, heads, *, batch=1, seed=0):
 
 def check(shown, target, case, expected, q, k, v, out, lse, rules, kept=None):
     """Check the last call's kernels and each of its sequences."""
-    assert target.fake_hip is None or target.kernels == expected
+    assert target.runtime is None or target.kernels == expected
     each = kept or [None] * len(q)
     sequences = [Sequence(*one[:5], kept=one[5]) for one in zip(q, k, v, out, lse, each, strict=True)]
     judge(shown, target.answering(expected[0]), case, sequences, rules)
@@ -90,10 +86,10 @@ def test_keys_in_parts(target, shown, dtype, head_dim, splits):
 @pytest.fixture
 def compute_units(target, monkeypatch):
     """Enough to need many parts; a real GPU has its own number."""
-    monkeypatch.setattr(_support.Machine, "host_memory_units", UNITS)
-    _recall.forget()
+    monkeypatch.setattr(support.Machine, "host_memory_units", UNITS)
+    recall.forget()
     yield
-    _recall.forget()
+    recall.forget()
 
 
 @pytest.mark.usefixtures("compute_units")
@@ -226,13 +222,13 @@ def test_expanded_keys(target, shown):
 
 
 def with_dropout(target, shown, dtype, head_dim, lengths, heads, share, rules, lay_out=lambda *x: x):
-    """A call of the operator with two sequences and dropout as ``_philox`` defines it."""
+    """A call of the operator with two sequences and dropout as ``philox`` defines it."""
     rows, keys = lengths
     q, k, v = lay_out(*tensors(target, dtype, head_dim, rows, keys, heads, batch=2))
     state = torch.tensor([0x01234567, 0x89ABCDEF], device=target.device)
     b, h, r = (torch.arange(n) for n in (2, heads[0], rows))
     places = {"batches": b[:, None, None, None], "heads": h[:, None, None], "rows": r[:, None]}
-    kept = _philox.keep(state.cpu(), share, **places, columns=range(keys))
+    kept = philox.keep(state.cpu(), share, **places, columns=range(keys))
     out, lse = new_results(q)
     target.attend(
         launch, q, k, v, out, lse, rng_state=state, dropout_p=share, window_left=rules.left,
@@ -277,8 +273,8 @@ def test_parts_that_the_plan_does_not_have_are_refused(target):
 
 def test_tall_workgroups_where_the_plan_says_so(target, shown, monkeypatch):
     """The first call decides, the second one is remembered; rows of a second workgroup, and of none."""
-    monkeypatch.setattr(_layout, "plan", lambda *_: _plan.Plan(_paths.TALL, 1, "many rows"))
-    _recall.forget()
+    monkeypatch.setattr(layouts, "plan", lambda *_: plans.Plan(paths.TALL, 1, "many rows"))
+    recall.forget()
     try:
         for dtype, head_dim in TALL:
             q, k, v = tensors(target, dtype, head_dim, 257, 97, (2, 1))
@@ -289,7 +285,7 @@ def test_tall_workgroups_where_the_plan_says_so(target, shown, monkeypatch):
                 expected = (f"fa_fwd_tall_{dtype}_d{head_dim}",)
                 check(shown, target, f"tall, {turn}", expected, q, k, v, out, lse, CAUSAL)
     finally:
-        _recall.forget()
+        recall.forget()
 
 
 def test_tall_workgroups_take_what_they_compute(target):
@@ -308,19 +304,19 @@ def test_tall_workgroups_take_what_they_compute(target):
 
 def test_the_check_at_first_use_has_calls_of_tall_workgroups(target, monkeypatch):
     """A small call never takes them by itself, so the check asks for them; what is wrong is found."""
-    monkeypatch.setattr(_canary_calls, "ATTENTION", ())
+    monkeypatch.setattr(calls, "ATTENTION", ())
     for dtype, head_dim in TALL:
-        family = _remembered.Family(ARCH, dtype, head_dim)
-        given = (family, _kernels._answer, Device(ARCH, 0), target.device)
-        problem, kernels = target.attend(_canary_calls.attention_problem, *given)
+        family = remembered.Family(ARCH, dtype, head_dim)
+        given = (family, forward_pass._answer, Device(ARCH, 0), target.device)
+        problem, kernels = target.attend(calls.attention_problem, *given)
         assert problem == ""
         assert kernels is None or {*kernels} == {f"fa_fwd_tall_{dtype}_d{head_dim}"}
 
         def zeros(*arguments, tall):
             assert tall
-            return tuple(torch.zeros_like(x) for x in _kernels._answer(*arguments, tall=tall))
+            return tuple(torch.zeros_like(x) for x in forward_pass._answer(*arguments, tall=tall))
 
-        wrong, _ = target.attend(_canary_calls.attention_problem, family, zeros, *given[2:])
+        wrong, _ = target.attend(calls.attention_problem, family, zeros, *given[2:])
         assert wrong.startswith("tall workgroups: causal: out differs by")
 
 

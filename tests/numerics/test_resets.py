@@ -5,17 +5,11 @@ Sequences and heads are in their launches' first and last places, with everythin
 
 import pytest
 import torch
-from flash_attn_rocm import (
-    _gradients,
-    _kernels,
-    _recall,
-    _resets,
-    _watched,
-    flash_attn_func,
-    flash_attn_varlen_func,
-    flash_attn_with_kvcache,
-)
-from flash_attn_rocm._ops import arguments_of
+from flash_attn_rocm import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
+from flash_attn_rocm.autograd import recall
+from flash_attn_rocm.launch import backward_pass, forward_pass, watched
+from flash_attn_rocm.reference.operators import arguments_of
+from flash_attn_rocm.serving import resets
 
 pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnResetWarning")
 FWD, BWD = torch.ops.flash_attn_rocm.fwd.default, torch.ops.flash_attn_rocm.bwd.default
@@ -28,15 +22,15 @@ def cut(request, monkeypatch):
     """From then on calls are cut into such launches, of so many sequences and heads of k."""
 
     def begin():
-        monkeypatch.setattr(_resets, "LONGEST", -1.0)  # also where the emulator has no time
-        monkeypatch.setattr(_resets, "steps", lambda work, _: _of(request.param, work))
-        monkeypatch.setattr(_kernels, "FWD", _watched.forward(FWD, arguments_of(FWD)))
-        monkeypatch.setattr(_gradients, "BWD", _watched.backward(BWD, arguments_of(BWD)))
-        _recall.forget()
+        monkeypatch.setattr(resets, "LONGEST", -1.0)  # also where the emulator has no time
+        monkeypatch.setattr(resets, "steps", lambda work, _: _of(request.param, work))
+        monkeypatch.setattr(forward_pass, "FWD", watched.forward(FWD, arguments_of(FWD)))
+        monkeypatch.setattr(backward_pass, "BWD", watched.backward(BWD, arguments_of(BWD)))
+        recall.forget()
         return request.param
 
     yield begin
-    _recall.forget()
+    recall.forget()
 
 
 def _of(step, work):

@@ -6,13 +6,13 @@ from itertools import pairwise
 import flash_attn_rocm
 import pytest
 import torch
-from flash_attn_rocm import _support, flash_attn_func
-from reference_attention import Rules, attention
-from target import BACKWARD
+from flash_attn_rocm import flash_attn_func
+from flash_attn_rocm.serving import support
+from flash_attn_rocm.suite.reference_attention import Rules, attention
+from flash_attn_rocm.values.tolerances import GRADIENT_FACTOR
+from here import BACKWARD
 from torch import nn
 from torch.nn import functional
-
-from wheel_builder.emulator.rule import GRADIENT_FACTOR
 
 TEXT = "a GPU with matrix units multiplies small tiles; others take dot products of two terms. " * 2
 LETTERS = sorted(set(TEXT))
@@ -70,7 +70,7 @@ def by_pytorch(attend, monkeypatch):
 
     def attended(*tensors):
         with monkeypatch.context() as patch, warnings.catch_warnings():
-            patch.setattr(_support.Machine, "host_memory_arch", staticmethod(lambda: "none"))
+            patch.setattr(support.Machine, "host_memory_arch", staticmethod(lambda: "none"))
             warnings.simplefilter("ignore")
             return attend(*tensors)
 

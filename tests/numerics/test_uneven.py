@@ -2,11 +2,15 @@
 
 import pytest
 import torch
-from flash_attn_rocm import _canary_calls, _kernels, _remembered, flash_attn_func, flash_attn_varlen_func
-from flash_attn_rocm._layout import Device
-from forward_cases import Kernel
-from rule import DTYPES, Rules, Sequence, judge, judge_gradients
-from target import ARCH, UNEVEN, UNEVEN_BACKWARD, UNEVEN_OP
+from flash_attn_rocm import flash_attn_func, flash_attn_varlen_func
+from flash_attn_rocm.canary import calls
+from flash_attn_rocm.launch import forward_pass
+from flash_attn_rocm.machine import remembered
+from flash_attn_rocm.serving.layouts import Device
+from flash_attn_rocm.suite.forward_cases import Kernel
+from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge, judge_gradients
+from flash_attn_rocm.suite.target import UNEVEN_OP
+from here import ARCH, UNEVEN, UNEVEN_BACKWARD
 
 CAUSAL = Rules(right=0)
 FAMILIES = {"own kernels": (192, 128), "padded to them": (160, 120)}
@@ -85,24 +89,24 @@ def test_gradients(target, shown, dtype, name):
 def test_the_check_at_first_use_finds_what_is_wrong(target, monkeypatch, dtype, head_dim):
     """Of its calls only those with another head dim of v: the others are of the family's other kernels."""
     for rows in ("ATTENTION", "TALL"):
-        monkeypatch.setattr(_canary_calls, rows, ())
-    family = _remembered.Family(ARCH, dtype, head_dim)
-    given = (family, _kernels._answer, Device(ARCH, 0), target.device)
-    problem, kernels = target.attend(_canary_calls.attention_problem, *given)
+        monkeypatch.setattr(calls, rows, ())
+    family = remembered.Family(ARCH, dtype, head_dim)
+    given = (family, forward_pass._answer, Device(ARCH, 0), target.device)
+    problem, kernels = target.attend(calls.attention_problem, *given)
     assert problem == ""
     assert kernels is None or {*kernels} == {str(Kernel("fwd_uneven", dtype, head_dim))}
 
     def doubled(*arguments):
-        out, lse = _kernels._answer(*arguments)
+        out, lse = forward_pass._answer(*arguments)
         return out * 2, lse
 
-    wrong, _ = target.attend(_canary_calls.attention_problem, family, doubled, *given[2:])
+    wrong, _ = target.attend(calls.attention_problem, family, doubled, *given[2:])
     assert wrong.startswith("another head dim of v: ")
 
 
 @pytest.mark.parametrize(("dtype", "head_dim"), UNEVEN)
 def test_the_whole_check_at_first_use(target, dtype, head_dim):
-    given = (_remembered.Family(ARCH, dtype, head_dim), _kernels._answer, Device(ARCH, 0), target.device)
-    problem, kernels = target.attend(_canary_calls.attention_problem, *given)
+    given = (remembered.Family(ARCH, dtype, head_dim), forward_pass._answer, Device(ARCH, 0), target.device)
+    problem, kernels = target.attend(calls.attention_problem, *given)
     assert problem == ""
     assert kernels is None or str(Kernel("fwd_uneven", dtype, head_dim)) in kernels

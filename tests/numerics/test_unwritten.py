@@ -6,9 +6,12 @@ behind the first max_seqlen_q of a sequence, nor keys likewise: the results ther
 
 import pytest
 import torch
-from flash_attn_rocm import _plan, _recall, _support, flash_attn_varlen_func
-from rule import DTYPES, Rules, Sequence, judge
-from target import FORWARD, FUSED
+from flash_attn_rocm import flash_attn_varlen_func
+from flash_attn_rocm.autograd import recall
+from flash_attn_rocm.library import plans
+from flash_attn_rocm.serving import support
+from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
+from here import FORWARD, FUSED
 
 HEADS, KEYS = (2, 1), (40, 300, 4)
 WAYS = ["separate", "fused"] if ("fp16", 64) in FUSED else ["separate"]
@@ -25,7 +28,7 @@ def new_memory_is_nan(monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda self, *a, **k: filled(new_empty(self, *a, **k)))
     monkeypatch.setattr(torch, "empty_like", lambda like, **k: filled(empty_like(like, **k)))
-    _recall.forget()
+    recall.forget()
 
 
 def made(target, dtype, head_dim):
@@ -70,7 +73,7 @@ def test_forward(target, shown, dtype, head_dim, known):
 
 @pytest.mark.parametrize("units", [0, 96])
 def test_keys_in_parts(target, monkeypatch, units):
-    monkeypatch.setattr(_support.Machine, "host_memory_units", units)
+    monkeypatch.setattr(support.Machine, "host_memory_units", units)
     (q, k, v), cuts = made(target, "fp16", 64)
     with torch.no_grad():
         (out, lse, _), _ = target.attend(
@@ -101,7 +104,7 @@ def test_lengths_of_nothing(target, most):
 @pytest.mark.parametrize("most_keys", [100, max(KEYS)])
 @pytest.mark.parametrize("known", [False, True], ids=["first call", "known call"])
 def test_gradients(target, monkeypatch, way, most_keys, known):
-    monkeypatch.setenv(_plan.BACKWARD_VARIABLE, way)
+    monkeypatch.setenv(plans.BACKWARD_VARIABLE, way)
     leaves, cuts = made(target, "fp16", 64)
     dout = torch.randn(TOTAL, HEADS[0], 64).half().to(target.device)
 

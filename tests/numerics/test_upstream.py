@@ -5,12 +5,14 @@ A few cases represent all; with FA_FULL=1 in the environment all of them run.
 
 import pytest
 import upstream
-from backward_cases import kernels_of
-from flash_attn_rocm import _paths, _plan
-from forward_cases import Kernel
-from rule import found_gradients
+from flash_attn_rocm.library import plans
+from flash_attn_rocm.suite.backward_cases import kernels_of
+from flash_attn_rocm.suite.forward_cases import Kernel
+from flash_attn_rocm.suite.rule import found_gradients
+from flash_attn_rocm.suite.target import BACKWARD_OP, FUSED_OP
+from flash_attn_rocm.values import paths
+from here import ARCH, FORWARD, FUSED, FUSED_FEATURES
 from shares import FULL
-from target import ARCH, BACKWARD_OP, FORWARD, FUSED, FUSED_FEATURES, FUSED_OP
 
 
 @pytest.mark.divided
@@ -19,7 +21,7 @@ def test_upstreams_cases(target, shown, case):
     verdict = upstream.run(
         case, target.device, lambda function, *given, **options: target.attend(function, *given, **options)[0]
     )
-    padded = _plan.padded_head_dim(ARCH, case.dtype, case.head_dim)
+    padded = plans.padded_head_dim(ARCH, case.dtype, case.head_dim)
     assert (case.dtype, padded) in FORWARD
     instance = target.answering(f"fa_fwd_{case.dtype}_d{padded}")
     shown.compared(instance, str(case), verdict.error, verdict.allowed)
@@ -29,7 +31,7 @@ def test_upstreams_cases(target, shown, case):
 def gradient_cases():
     """Each case with its kernels, separate or fused: with FA_FULL with both, where there are."""
     for number, case in enumerate(upstream.gradient_cases(full=FULL)):
-        padded = _plan.padded_head_dim(ARCH, case.dtype, case.head_dim, _plan.BACKWARD)
+        padded = plans.padded_head_dim(ARCH, case.dtype, case.head_dim, plans.BACKWARD)
         featured = case.alibi or case.softcap or case.dropout_p
         fused = (case.dtype, padded) in (FUSED_FEATURES if featured else FUSED)
         ops = [BACKWARD_OP, FUSED_OP] if fused else [BACKWARD_OP]
@@ -40,8 +42,8 @@ def gradient_cases():
 @pytest.mark.divided
 @pytest.mark.parametrize(("case", "kernel"), [*gradient_cases()])
 def test_gradients_of_upstreams_cases(target, shown, monkeypatch, case, kernel):
-    path = _paths.FUSED if kernel.op == FUSED_OP else _paths.SEPARATE
-    monkeypatch.setenv(_plan.BACKWARD_VARIABLE, path)
+    path = paths.FUSED if kernel.op == FUSED_OP else paths.SEPARATE
+    monkeypatch.setenv(plans.BACKWARD_VARIABLE, path)
     launched = kernels_of(kernel)
     verdicts = upstream.run_gradients(case, target.device, lambda function: target.attend(function)[0])
     assert not target.kernels or target.kernels[-3:] == launched

@@ -6,17 +6,17 @@ import pytest
 import torch
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
-    _canary_calls,
-    _kernels,
-    _remembered,
     flash_attn_func,
     flash_attn_varlen_func,
     flash_attn_with_kvcache,
     set_strict,
 )
-from flash_attn_rocm._layout import Device
-from rule import DTYPES, Rules, Sequence, judge
-from target import ARCH, WIDE
+from flash_attn_rocm.canary import calls
+from flash_attn_rocm.launch import forward_pass
+from flash_attn_rocm.machine import remembered
+from flash_attn_rocm.serving.layouts import Device
+from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
+from here import ARCH, WIDE
 
 CAUSAL = Rules(right=0)
 # Padded to the next kernel's, an element more than others serve, those of known models; rows of one and of
@@ -39,7 +39,7 @@ def tensors(target, dtype, head_dim, rows, keys, heads, *, batch=1):
 
 def check(shown, target, case, dtype, sequences, rules):
     kernel = f"fa_fwd_wide_{dtype}_d512"
-    assert target.fake_hip is None or target.kernels[-1] == kernel
+    assert target.runtime is None or target.kernels[-1] == kernel
     judge(shown, target.answering(kernel), case, sequences, rules)
 
 
@@ -120,14 +120,14 @@ def test_gradients_come_from_the_pytorch_implementation(target, dtype):
 def test_the_check_at_first_use_launches_nothing_else(target):
     """What is wrong is found."""
     for dtype, head_dim in WIDE:
-        family = _remembered.Family(ARCH, dtype, head_dim)
-        given = (family, _kernels._answer, Device(ARCH, 0), target.device)
-        problem, kernels = target.attend(_canary_calls.attention_problem, *given)
+        family = remembered.Family(ARCH, dtype, head_dim)
+        given = (family, forward_pass._answer, Device(ARCH, 0), target.device)
+        problem, kernels = target.attend(calls.attention_problem, *given)
         assert problem == ""
         assert kernels is None or {*kernels} == {f"fa_fwd_wide_{dtype}_d{head_dim}", f"fa_combine_{dtype}"}
 
         def zeros(*arguments):
-            return tuple(torch.zeros_like(x) for x in _kernels._answer(*arguments))
+            return tuple(torch.zeros_like(x) for x in forward_pass._answer(*arguments))
 
-        wrong, _ = target.attend(_canary_calls.attention_problem, family, zeros, *given[2:])
+        wrong, _ = target.attend(calls.attention_problem, family, zeros, *given[2:])
         assert wrong.startswith("causal: out differs by")

@@ -1,6 +1,6 @@
 """The peer computes attention and its gradients: executed on an ISA emulator, not on a GPU, against float64.
 
-Held to the numerics rule of our own kernels (wheel_builder/emulator/rule.py).
+Held to the numerics rule of our own kernels (the package's values/tolerances.py).
 """
 
 import functools
@@ -11,11 +11,11 @@ import pytest
 
 from tests.perf.conftest import ARCHS
 from tests.perf.gradients import columns, gradients, product
-from wheel_builder.emulator.rule import GRADIENT_FACTOR, OUT_FACTOR, WEIGHT_ROUNDINGS, allowed
 from wheel_builder.machine_code.emulator.formats import decode, encode, rounded
 from wheel_builder.machine_code.emulator.machine import Options
 from wheel_builder.machine_code.emulator.memory import Memory, f32, i32, memories, pack_arguments
 from wheel_builder.machine_code.emulator.reference import attend, dot
+from wheel_builder.machine_code.emulator.rule import tolerances
 
 SEQLEN = 128  # a multiple of every tile, and at least two tiles of keys
 LOG2E = math.log2(math.e)
@@ -56,7 +56,7 @@ def check(found, exact, low, dtype, **rule):
     """Compare ``found`` memory with rows of numbers."""
     exact, low = ([x for row in rows for x in row] for rows in (exact, low))
     plain, worst = (max(map(abs, map(float.__sub__, exact, x))) for x in (low, decode(found.read(), dtype)))
-    assert worst <= allowed(plain, **rule)
+    assert worst <= tolerances.allowed(plain, **rule)
 
 
 def largest(rows):
@@ -101,7 +101,7 @@ def test_forward(peer_kernel, arch, causal, dtype, head_dim):
     name = "fwd_causal" if causal else "fwd"
     out, lse = forward(peer_kernel(arch, f"{name}_{dtype}_d{head_dim}"), dtype, head_dim)
     exact, low = (forward_reference(dtype, head_dim, causal, which) for which in (False, True))
-    rule = {"terms": SEQLEN, "largest": largest(tensors(dtype, head_dim)[2]), "factor": OUT_FACTOR}
+    rule = {"terms": SEQLEN, "largest": largest(tensors(dtype, head_dim)[2]), "factor": tolerances.OUT_FACTOR}
     check(out, [row.out for row in exact], [row.out for row in low], dtype, **rule)
     assert lse.values("f") == pytest.approx([row.lse * LOG2E for row in exact], rel=1e-5)
 
@@ -135,7 +135,11 @@ def test_masked(peer_kernel, arch, kind, head_dim):
     kernel = peer_kernel(arch, f"fwd_masked_{kind}_fp16_d{head_dim}")
     out, lse = forward(kernel, "fp16", head_dim, mask)
     exact, low = (masked_reference(head_dim, which) for which in (False, True))
-    rule = {"terms": SEQLEN, "largest": largest(tensors("fp16", head_dim)[2]), "factor": OUT_FACTOR}
+    rule = {
+        "terms": SEQLEN,
+        "largest": largest(tensors("fp16", head_dim)[2]),
+        "factor": tolerances.OUT_FACTOR,
+    }
     check(out, [row.out for row in exact], [row.out for row in low], "fp16", **rule)
     assert lse.values("f") == pytest.approx([row.lse * LOG2E for row in exact], rel=1e-5, abs=1e-5)
 
@@ -158,7 +162,15 @@ def test_backward(peer_kernel, arch, head_dim):
     exact, low = (gradient_reference(dtype, head_dim, which) for which in (False, True))
     sizes = gradient_sizes(*tensors(dtype, head_dim), scale)
     for found, want, plain, size in zip((dq, dk, dv), exact, low, sizes, strict=True):
-        check(found, want, plain, dtype, terms=WEIGHT_ROUNDINGS, largest=size, factor=GRADIENT_FACTOR)
+        check(
+            found,
+            want,
+            plain,
+            dtype,
+            terms=tolerances.WEIGHT_ROUNDINGS,
+            largest=size,
+            factor=tolerances.GRADIENT_FACTOR,
+        )
 
 
 def test_the_gradients_are_those_of_finite_differences():

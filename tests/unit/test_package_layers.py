@@ -8,7 +8,7 @@ import pytest
 
 CHECKOUT = Path(__file__).parents[2]
 LAYERS = [
-    "base", "tables", "matrix", "files", "images", "build", "audit", "provenance", "index", "emulator",
+    "base", "tables", "matrix", "files", "images", "build", "audit", "provenance", "index",
     "machine_code.disassembly", "machine_code.emulator", "machine_code.static_checks",
     "machine_code.fake_hip", "verify", "pipeline",
     "extras.perf", "extras.build_log", "extras.upstream", "extras.cost", "extras.site",

@@ -6,7 +6,7 @@ A wheel may be for one arch, so that tests take theirs from here, and mark what 
 
 from collections import Counter
 
-from flash_attn_rocm._library import instances
+from flash_attn_rocm.library.host import instances
 
 UNKNOWN = "gfx900"  # which no wheel is built for
 

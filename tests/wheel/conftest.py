@@ -8,8 +8,12 @@ import os
 import pytest
 import torch
 from archs import ARCH, archs_with
-from flash_attn_rocm import _gradients, _kernels, _notice, _ops, _recall, _support
-from flash_attn_rocm._options import BackwardCall, Inputs, Options
+from flash_attn_rocm.arguments.normal_form import BackwardCall, Inputs, Options
+from flash_attn_rocm.autograd import recall
+from flash_attn_rocm.diagnosis import notice
+from flash_attn_rocm.launch import backward_pass, forward_pass
+from flash_attn_rocm.reference import operators
+from flash_attn_rocm.serving import support
 
 FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 FWD_ARGUMENTS = tuple(each.name for each in torch.ops.flash_attn_rocm.fwd.default._schema.arguments)
@@ -40,12 +44,12 @@ def ops_of(item):
 def fresh_state(monkeypatch):
     """Every test starts like a new process: same seed, default strictness, no warning given yet."""
     torch.manual_seed(0)
-    monkeypatch.delenv(_notice.STRICT_VARIABLE, raising=False)
-    _notice.set_strict(None)
-    _notice.forget_warnings()
-    _recall.forget()
+    monkeypatch.delenv(notice.STRICT_VARIABLE, raising=False)
+    notice.set_strict(None)
+    notice.forget_warnings()
+    recall.forget()
     yield
-    _notice.set_strict(None)
+    notice.set_strict(None)
 
 
 @pytest.fixture
@@ -61,7 +65,7 @@ def kernels_on(monkeypatch):
     """``kernels_on(arch)``: from then on host memory is treated like the memory of a GPU of that arch."""
 
     def choose(arch):
-        monkeypatch.setattr(_support.Machine, "host_memory_arch", staticmethod(lambda: arch))
+        monkeypatch.setattr(support.Machine, "host_memory_arch", staticmethod(lambda: arch))
 
     return choose
 
@@ -84,24 +88,24 @@ def asked(monkeypatch, kernels_on):
 
     def launch(inputs, options, state, _lse_shape, _splits, _tall):
         wide = enough(inputs, options)
-        return _ops.forward(inputs, wide, state, want_probabilities=False)[:2]
+        return operators.forward(inputs, wide, state, want_probabilities=False)[:2]
 
     def backward(call, _path, gradients, delta, _of_mask=None):
         call = call._replace(
             options=enough(call.inputs, call.options), inputs=call.inputs._replace(sink=None)
         )
-        for into, x in zip(gradients, _ops.backward(call), strict=True):
+        for into, x in zip(gradients, operators.backward(call), strict=True):
             into.copy_(x)
         delta.copy_((call.dout.float() * call.out.float()).sum(-1).transpose(-1, -2))
 
-    monkeypatch.setattr(_kernels, "launch", launch)
-    monkeypatch.setattr(_gradients, "_launch", backward)
+    monkeypatch.setattr(forward_pass, "launch", launch)
+    monkeypatch.setattr(backward_pass, "_launch", backward)
     return launches
 
 
 def kernels_off(launches):
     """From now on without ``asked``, of which ``launches`` came."""
-    _support.Machine.host_memory_arch = None
+    support.Machine.host_memory_arch = None
     launches.clear()
 
 
@@ -114,14 +118,14 @@ def hidden_as_0(call):
 
     The PyTorch implementation multiplies NaN by 0 there.
     """
-    found = _ops.backward(call)
+    found = operators.backward(call)
     if not call.inputs.q.isnan().all():
         return found
     q, k, v, dout = (torch.rand_like(x) for x in (*call.inputs[:3], call.dout))
     numbers = call._replace(
         dout=dout, out=torch.zeros_like(call.out), inputs=call.inputs._replace(q=q, k=k, v=v)
     )
-    hidden = ((x == 0).all(-1, keepdim=True) for x in _ops.backward(numbers))
+    hidden = ((x == 0).all(-1, keepdim=True) for x in operators.backward(numbers))
     return [gradient.masked_fill(rows, 0) for gradient, rows in zip(found, hidden, strict=True)]
 
 
@@ -137,7 +141,9 @@ def host_operators():
         inputs = Inputs(*(given.get(name) for name in Inputs._fields))
         if inputs.attn_mask is not None:  # its rows are padded
             inputs = inputs._replace(attn_mask=inputs.attn_mask[..., : inputs.k.shape[1]])
-        out, lse, _ = _ops.forward(inputs, options_of(given), given["rng_state"], want_probabilities=False)
+        out, lse, _ = operators.forward(
+            inputs, options_of(given), given["rng_state"], want_probabilities=False
+        )
         given["out"].copy_(out)
         given["lse"].copy_(lse)
 
@@ -155,7 +161,7 @@ def host_operators():
         if (scores := given["dscores"]) is not None:
             whole = inputs.attn_mask.float().expand(*scores.shape[:3], -1)
             of_all = call._replace(inputs=inputs._replace(attn_mask=whole))
-            scores[..., : whole.shape[3]] = _ops.backward(of_all, of_mask=True)[3]
+            scores[..., : whole.shape[3]] = operators.backward(of_all, of_mask=True)[3]
 
     def append(*arguments):
         *tensors, q_out, interleaved, advances = arguments

@@ -1,13 +1,12 @@
 """Functions of batches and their gradients in float64 and in low precision, held to the numerics rule.
 
-The reference implementation is kernels/suite/reference_attention.py, the numbers are those of
-wheel_builder/emulator/rule.py: outputs 2 times, gradients 3 times what the plain computation loses.
+The reference implementation is flash_attn_rocm.suite.reference_attention, the numbers are those of
+flash_attn_rocm.values.tolerances: outputs 2 times, gradients 3 times what the plain computation loses.
 """
 
-import reference_attention
 import torch
-
-from wheel_builder.emulator.rule import GRADIENT_FACTOR, OUT_FACTOR, WEIGHT_ROUNDINGS, allowed
+from flash_attn_rocm.suite import reference_attention
+from flash_attn_rocm.values.tolerances import GRADIENT_FACTOR, OUT_FACTOR, WEIGHT_ROUNDINGS, allowed
 
 RULES = reference_attention.Rules()
 

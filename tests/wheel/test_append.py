@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from flash_attn_rocm import _append, flash_attn_with_kvcache
-from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm import flash_attn_with_kvcache
+from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.launch import append
 from torch._C import DispatchKey, DispatchKeySet
 
 APPEND = torch.ops.flash_attn_rocm.append.default
@@ -148,8 +149,8 @@ def appended(given, *, by_kernel, options):
     inputs = Inputs(
         given["q"], *caches, seqused_k=given["cache_seqlens"], block_table=given.get("block_table")
     )
-    new = _append.New(given["k"], given["v"], given.get("cos"), given.get("sin"), interleaved=True)
-    after = _append.append(inputs, options, new, by_kernel=by_kernel)
+    new = append.New(given["k"], given["v"], given.get("cos"), given.get("sin"), interleaved=True)
+    after = append.append(inputs, options, new, by_kernel=by_kernel)
     return after.q, *caches, after.seqused_k
 
 
@@ -168,8 +169,8 @@ def test_the_kernels_way_gives_what_the_other_gives(request, host_append, argume
 def test_a_cache_without_rows_is_appended_to_by_pytorch(tensors, host_append):
     tensors["v_cache"] = tensors["v_cache"].mT.contiguous().mT
     inputs = Inputs(tensors["q"], tensors["k_cache"], tensors["v_cache"], seqused_k=tensors["cache_seqlens"])
-    new = _append.New(tensors["k"], tensors["v"], None, None, interleaved=True)
-    _append.append(inputs, Options(1.0), new, by_kernel=True)
+    new = append.New(tensors["k"], tensors["v"], None, None, interleaved=True)
+    append.append(inputs, Options(1.0), new, by_kernel=True)
     assert not host_append
     assert torch.equal(tensors["v_cache"][1, :3], tensors["v"][1])
 

@@ -7,7 +7,11 @@ import sys
 
 import pytest
 import torch
-from flash_attn_rocm import FlashAttnArgumentError, __main__, _bench, _plot, _terminal
+from flash_attn_rocm import FlashAttnArgumentError, __main__
+from flash_attn_rocm.diagnosis import wheel
+from flash_attn_rocm.machine import requirements
+from flash_attn_rocm.tools import bench as _bench
+from flash_attn_rocm.tools import plot, terminal
 
 SMALL = ["bench", "--seqlen", "16,32", "--nheads", "2", "--headdim", "32", "--tokens", "64", "--runs", "2"]
 
@@ -164,10 +168,10 @@ class Terminal(io.StringIO):
 
 def test_progress():
     shown, hidden = Terminal(), io.StringIO()
-    assert list(_terminal.progress("abc", "bench", shown)) == list("abc")
+    assert list(terminal.progress("abc", "bench", shown)) == list("abc")
     assert "[##########--------------------] 1/3 bench b" in shown.getvalue()
     assert shown.getvalue().endswith("\r\x1b[K")
-    assert list(_terminal.progress("abc", "bench", hidden)) == list("abc")
+    assert list(terminal.progress("abc", "bench", hidden)) == list("abc")
     assert hidden.getvalue() == ""
 
 
@@ -181,12 +185,11 @@ def test_selftest_needs_a_gpu(capsys, tmp_path):
 
 
 def test_commands_say_what_an_import_would(monkeypatch, capsys):
-    step = __main__._requirements.unmet_torch("2.4.0")
-    monkeypatch.setattr(__main__._requirements, "unmet", lambda: [step])
+    monkeypatch.setattr(wheel, "PROBLEMS", (requirements.unmet_torch("2.4.0"),))
     for command in ("bench", "selftest"):
         assert __main__.main([command]) == 1
         assert "PyTorch 2.4.0 is too old" in capsys.readouterr().err
 
 
 def test_a_picture_needs_only_rows():
-    assert _plot.SUFFIXES == (".svg", ".png")
+    assert plot.SUFFIXES == (".svg", ".png")

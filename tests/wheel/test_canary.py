@@ -7,18 +7,14 @@ import pytest
 import torch
 from archs import ARCH
 from conftest import hidden_as_0
-from flash_attn_rocm import (
-    _canary,
-    _canary_calls,
-    _canary_made,
-    _canary_reference,
-    _kernels,
-    _ops,
-    _remembered,
-)
-from flash_attn_rocm._canary_rows import ATTENTION, CACHE, GRADIENTS, PACKED, PAGED
-from flash_attn_rocm._layout import Device
-from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.canary import calls as _canary_calls
+from flash_attn_rocm.canary import first_use, making, reference
+from flash_attn_rocm.canary.rows import ATTENTION, CACHE, GRADIENTS, PACKED, PAGED
+from flash_attn_rocm.launch import forward_pass
+from flash_attn_rocm.machine import remembered
+from flash_attn_rocm.reference import operators
+from flash_attn_rocm.serving.layouts import Device
 
 GPU = torch.device("cuda", 0)
 
@@ -57,25 +53,25 @@ def test_a_hang_switches_the_family_off_in_words(stream, monkeypatch, tmp_path):
     stream["asks"] = 10**9
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(_canary_calls, "moved", lambda x, _where: x)
-    monkeypatch.setattr(_canary._capture, "is_capturing", lambda _where: False)
-    family = _remembered.Family(ARCH, "fp16", 64)
+    monkeypatch.setattr(first_use.capture, "is_capturing", lambda _where: False)
+    family = remembered.Family(ARCH, "fp16", 64)
     try:
-        words = _canary._known(
+        words = first_use._known(
             family,
             GPU,
             lambda where: _canary_calls.attention_problem(family, lambda *_: (), Device(ARCH, 8), where),
         )
     finally:
-        _canary.forget()
+        first_use.forget()
     assert f"the kernels for fp16, head_dim 64 are disabled on {ARCH}" in words
     assert "causal: it did not end within 0 s" in words
-    [(_, found)] = _remembered.failures()
+    [(_, found)] = remembered.failures()
     assert found.words == "causal: it did not end within 0 s"
 
 
 def test_without_memory_nothing_is_said_of_the_kernels(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(_canary, "_wanted", lambda _where: True)
+    monkeypatch.setattr(first_use, "_wanted", lambda _where: True)
 
     def answer(*_arguments):
         message = "out of memory"
@@ -83,41 +79,41 @@ def test_without_memory_nothing_is_said_of_the_kernels(monkeypatch, tmp_path):
 
     q = torch.zeros(1, 1, 1, 64, dtype=torch.float16)
     try:
-        assert _canary.failure(answer, Inputs(q, q, q), Options(0.125), Device(ARCH, 8)) == ""
-        assert not _canary._found
+        assert first_use.failure(answer, Inputs(q, q, q), Options(0.125), Device(ARCH, 8)) == ""
+        assert not first_use._found
     finally:
-        _canary.forget()
+        first_use.forget()
     assert list(tmp_path.rglob("*.json")) == []
 
 
 def test_what_is_set_as_default_changes_nothing(monkeypatch, tmp_path):
     """Tensors of another dtype or device ended the check, and so switched right kernels off."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(_canary, "_wanted", lambda _where: True)
+    monkeypatch.setattr(first_use, "_wanted", lambda _where: True)
 
     def answer(inputs, options, state, _device, **_tall):
-        return _ops.forward(inputs, options, state, want_probabilities=False)[:2]
+        return operators.forward(inputs, options, state, want_probabilities=False)[:2]
 
     q = torch.zeros(1, 1, 1, 64, dtype=torch.float16)
     torch.set_default_dtype(torch.bfloat16)
     try:
         with torch.device("meta"):
-            assert _canary.failure(answer, Inputs(q, q, q), Options(0.125), Device(ARCH, 8)) == ""
+            assert first_use.failure(answer, Inputs(q, q, q), Options(0.125), Device(ARCH, 8)) == ""
     finally:
         torch.set_default_dtype(torch.float32)
-        _canary.forget()
+        first_use.forget()
 
 
 def test_the_check_has_calls_of_every_path():
     """matrix, split and reference, by the plan of the library."""
     paths = set()
-    for call in _canary_calls.attention_calls(_remembered.Family(ARCH, "fp16", 64)):
-        paths.add(_kernels.choose(call.inputs, call.options, Device(ARCH, 8)).plan.path)
+    for call in _canary_calls.attention_calls(remembered.Family(ARCH, "fp16", 64)):
+        paths.add(forward_pass.choose(call.inputs, call.options, Device(ARCH, 8)).plan.path)
     assert paths == {"matrix", "split", "reference"}
 
 
-FAMILIES = [_remembered.Family(ARCH, dtype, 64) for dtype in ("fp16", "bf16")]
-MASKED = [family._replace(work=_remembered.MASKED) for family in FAMILIES]
+FAMILIES = [remembered.Family(ARCH, dtype, 64) for dtype in ("fp16", "bf16")]
+MASKED = [family._replace(work=remembered.MASKED) for family in FAMILIES]
 CACHES = {row.why for row in ATTENTION if row.store in {CACHE, PAGED}}
 
 
@@ -125,9 +121,9 @@ CACHES = {row.why for row in ATTENTION if row.store in {CACHE, PAGED}}
 def test_the_plain_computation_is_that_of_the_pytorch_implementation(family):
     """Of out and the log-sum-exp, in all calls; what is infinite or NaN of one is so of the other."""
     for call in _canary_calls.attention_calls(family):
-        state = _canary_reference.dropout_state(call)
-        wanted = _ops.forward(call.inputs, call.options, state, want_probabilities=False)
-        for one, other in zip(_canary_reference.forward(call), wanted, strict=False):
+        state = reference.dropout_state(call)
+        wanted = operators.forward(call.inputs, call.options, state, want_probabilities=False)
+        for one, other in zip(reference.forward(call), wanted, strict=False):
             close(one, other, call.name)
 
 
@@ -136,7 +132,7 @@ def test_plain_gradients_are_those_of_the_pytorch_implementation(family):
     calls = _canary_calls.gradient_calls(family._replace(work="separate"))
     seen = []
     for call in calls:
-        given, gradients = _canary_reference.backward(call)
+        given, gradients = reference.backward(call)
         wanted = hidden_as_0(given)
         cancelled = _canary_calls._cancelled(call)
         for name, one, other in zip(("dq", "dk", "dv"), gradients, wanted, strict=True):
@@ -167,7 +163,7 @@ def test_each_loop_has_a_dense_batch_with_its_heads_first(rows, featured):
     """No call of the check had one: of what scaled_dot_product_attention passes, only single sequences."""
     own = [row for row in rows if row.heads_first and row.featured == featured and len(row.rows) > 1]
     assert own
-    for call in _canary_made.made(own, FAMILIES[0]):
+    for call in making.made(own, FAMILIES[0]):
         given = (*call.inputs[:3], call.dout)
         assert distinct(x.stride(2) for x in given), call.name
         assert distinct((x.stride(1), x.stride(2)) for x in given), call.name
@@ -190,7 +186,7 @@ def test_a_row_that_sees_no_key_has_to_be_exactly_0():
     """The least number that fp16 has was within what is allowed."""
 
     def answer(inputs, options, state, _device):
-        out, lse = _ops.forward(inputs, options, state, want_probabilities=False)[:2]
+        out, lse = operators.forward(inputs, options, state, want_probabilities=False)[:2]
         return out.where(out != 0, 2.0**-24), lse
 
     found = _canary_calls.attention_problem(FAMILIES[0], answer, Device(ARCH, 8), torch.device("cpu"))
@@ -209,11 +205,11 @@ def close(one, other, name, least=0.0):
 def test_each_path_of_gradients_has_a_finding_of_its_own():
     """Nor is one taken for another's that was kept when all gradients were one family, True or False."""
     kept = {
-        _remembered.file_of(_remembered.Family(ARCH, "fp16", 64, path), "7.2").name
+        remembered.file_of(remembered.Family(ARCH, "fp16", 64, path), "7.2").name
         for path in ("", "separate", "fused", True, False)
     }
     assert len(kept) == 5
-    assert str(_remembered.Family(ARCH, "fp16", 64, "fused")) == "fused gradients of fp16, head_dim 64"
+    assert str(remembered.Family(ARCH, "fp16", 64, "fused")) == "fused gradients of fp16, head_dim 64"
 
 
 LOOPS = {

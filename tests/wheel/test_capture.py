@@ -4,11 +4,11 @@ import pytest
 import torch
 from flash_attn_rocm import (
     FlashAttnUnsupportedError,
-    _capture,
     flash_attn_func,
     flash_attn_varlen_func,
     flash_attn_with_kvcache,
 )
+from flash_attn_rocm.serving import capture
 
 pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
 ENDS = torch.tensor([0, 2, 5], dtype=torch.int32)
@@ -21,7 +21,7 @@ def capturing(monkeypatch):
     def read(_tensor):
         raise AssertionError
 
-    monkeypatch.setattr(_capture, "is_capturing", lambda _device: True)
+    monkeypatch.setattr(capture, "is_capturing", lambda _device: True)
     for name in ("tolist", "item", "__int__", "__bool__"):
         monkeypatch.setattr(torch.Tensor, name, read)
 
@@ -62,7 +62,7 @@ def test_calls_that_read_lengths_are_refused(capturing, name):
 def test_so_is_their_backward_pass(monkeypatch):
     x = torch.randn(5, 2, 32).half().requires_grad_()
     out = flash_attn_varlen_func(x, x, x, ENDS, ENDS, 3, 3)
-    monkeypatch.setattr(_capture, "is_capturing", lambda _device: True)
+    monkeypatch.setattr(capture, "is_capturing", lambda _device: True)
     with pytest.raises(FlashAttnUnsupportedError, match="cu_seqlens_q"):
         out.sum().backward()
 
@@ -81,4 +81,4 @@ def test_a_dense_call_reads_nothing(capturing):
 
 
 def test_host_memory_can_be_read_during_a_capture():
-    assert not _capture.is_capturing(torch.device("cpu"))
+    assert not capture.is_capturing(torch.device("cpu"))

@@ -9,14 +9,14 @@ from conftest import kernels_off
 from exact import check
 from flash_attn_rocm import (
     FlashAttnArgumentError,
-    _chunks,
-    _ops,
     attention,
     explain,
     flash_attn_func,
     flash_attn_varlen_func,
 )
-from flash_attn_rocm._options import BackwardCall, Inputs, Options
+from flash_attn_rocm.arguments.normal_form import BackwardCall, Inputs, Options
+from flash_attn_rocm.reference import operators
+from flash_attn_rocm.rewrite import chunks
 from test_sinks import by_formula
 
 pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
@@ -64,7 +64,7 @@ def test_output_and_gradients(seed, dtype):
 @pytest.mark.parametrize("blocks", [4, 512])
 def test_blocks_of_rows_and_pieces_of_keys_cut_across_chunks(monkeypatch, blocks):
     for name in ("BLOCK_ROWS", "BLOCK_KEYS"):
-        monkeypatch.setattr(f"flash_attn_rocm._pytorch.{name}", blocks)
+        monkeypatch.setattr(f"flash_attn_rocm.reference.dense.{name}", blocks)
     q, k, v = torch.randn(3, 2, 37, 2, 8, dtype=torch.float64)
     for rows in (9, 37):
         out = attention(q[:, :rows], k, v, chunk=7)
@@ -96,7 +96,7 @@ def test_packed_sequences_count_from_their_own_first_key():
 def test_one_chunk_for_all_keys_is_none(wide):
     q, k, v = torch.randn(3, 2, 21, 4, 8, dtype=torch.float64)
     assert torch.equal(attention(q, k, v, chunk=wide), flash_attn_func(q, k, v))
-    assert not _chunks.divide(Inputs(q, k, v), Options(1.0, max_seqlen_q=21, max_seqlen_k=21, chunk=wide))
+    assert not chunks.divide(Inputs(q, k, v), Options(1.0, max_seqlen_q=21, max_seqlen_k=21, chunk=wide))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_gradients_of_the_operator_have_the_shapes_that_it_says():
     q, k, v = torch.randn(3, 2, 9, 2, 64).half()
     inputs = Inputs(q, k, v, sink=torch.zeros(2))
     options = Options(0.125, max_seqlen_q=9, max_seqlen_k=9, chunk=4)
-    out, lse, _ = _ops.forward(inputs, options, None, want_probabilities=False)
+    out, lse, _ = operators.forward(inputs, options, None, want_probabilities=False)
     call = BackwardCall(out, out, lse, inputs, options)
-    for real, fake in zip(_ops.backward(call), _ops.fake_gradients(inputs, 0), strict=True):
+    for real, fake in zip(operators.backward(call), operators.fake_gradients(inputs, 0), strict=True):
         assert (real.shape, real.dtype) == (fake.shape, fake.dtype)

@@ -17,21 +17,19 @@ from flash_attn_rocm import (
     FlashAttnFallbackWarning,
     FlashAttnUnsupportedError,
     __main__,
-    _doctor,
-    _drop_in,
-    _facts,
-    _override,
-    _remembered,
-    _requirements,
     flash_attn_func,
     sdpa,
     set_strict,
 )
-from flash_attn_rocm._drop_in import MODULES, DropIn
-from flash_attn_rocm._facts import DeviceFile, Fused, Gpu, Torch
-from flash_attn_rocm._requirements import Step
+from flash_attn_rocm.diagnosis import doctor as _doctor
+from flash_attn_rocm.diagnosis import facts as of_machine
+from flash_attn_rocm.diagnosis import survey, wheel
+from flash_attn_rocm.diagnosis.facts import DXG_VARIABLE, OVERRIDE, DeviceFile, Fused, Gpu, Torch
+from flash_attn_rocm.machine import driver, drop_in, override, remembered, requirements
+from flash_attn_rocm.machine.drop_in import MODULES, DropIn
+from flash_attn_rocm.machine.requirements import Step
 
-HEALTHY = machines.healthy(_facts)
+HEALTHY = machines.healthy(of_machine)
 NO_KFD = DeviceFile("/dev/kfd", "absent")
 
 
@@ -138,10 +136,10 @@ def test_pytorch_sees_no_gpu_on_windows():
 
 def test_commands_on_windows_are_those_of_its_shell():
     file = r"C:\Users\a b\AppData\Local\flash_attn_rocm\canary\0.json"
-    facts = dataclasses.replace(WINDOWS, canary=(("fp16", file),), environment=((_facts.OVERRIDE, "11.0.0"),))
+    facts = dataclasses.replace(WINDOWS, canary=(("fp16", file),), environment=((OVERRIDE, "11.0.0"),))
     commands = [command for step in _doctor.diagnose(facts).advice for command in step.commands]
     assert f'del "{file}"' in commands
-    assert f'set "{_facts.OVERRIDE}="' in commands
+    assert f'set "{OVERRIDE}="' in commands
 
 
 def test_an_arch_without_kernels():
@@ -205,7 +203,7 @@ def test_no_permission(files, groups, command):
 
 
 def test_a_package_that_does_not_import():
-    problems = (_requirements.unmet_torch("2.4.0"), _requirements.unmet_python((3, 9)))
+    problems = (requirements.unmet_torch("2.4.0"), requirements.unmet_python((3, 9)))
     report = _doctor.diagnose(changed(problems=problems, torch=Torch(problem="old"), archs=(), gpus=()))
     assert (report.usable, report.ready) == (False, False)
     assert report.advice == problems
@@ -250,13 +248,13 @@ def test_a_gpu_that_pytorch_has_no_kernels_for_gets_the_override_that_works():
 def test_an_override_that_would_not_help_is_not_advised(values):
     facts = changed(**{"gpus": (NAVI_22,), **values})
     assert not any(
-        _facts.OVERRIDE in command for step in _doctor.diagnose(facts).advice for command in step.commands
+        OVERRIDE in command for step in _doctor.diagnose(facts).advice for command in step.commands
     )
 
 
 @pytest.mark.parametrize("real", ["gfx1031", "gfx1030"])
 def test_an_override_with_the_arch_whose_code_the_gpu_runs_is_right(real):
-    there = {"driver_gpus": (Gpu(0, "AMD GPU", real),), "environment": ((_facts.OVERRIDE, "10.3.0"),)}
+    there = {"driver_gpus": (Gpu(0, "AMD GPU", real),), "environment": ((OVERRIDE, "10.3.0"),)}
     assert _doctor.diagnose(changed(**there)).advice == ()
 
 
@@ -265,28 +263,28 @@ def test_an_override_with_the_arch_whose_code_the_gpu_runs_is_right(real):
     [("10.3.0", "gfx1030"), ("9.0.10", "gfx90a"), ("11.5.1", "gfx1151"), ("12.0.1", "gfx1201")],
 )
 def test_values_of_the_override(value, arch):
-    assert (_override.arch_of(value), _override.value_for(arch)) == (arch, value)
+    assert (override.arch_of(value), override.value_for(arch)) == (arch, value)
 
 
 @pytest.mark.parametrize("value", ["", "10.3", "gfx1030", "10.3.0.0", "10.3.x", "103.0.0"])
 def test_what_is_no_value_of_the_override(value):
-    assert _override.arch_of(value) == ""
-    assert _override.value_for("gfx10-3-generic") == ""
+    assert override.arch_of(value) == ""
+    assert override.value_for("gfx10-3-generic") == ""
 
 
 @pytest.mark.parametrize("value", ["11.0.0", ""])
 def test_an_override_of_the_arch(value):
-    facts = changed(environment=((_facts.OVERRIDE, value),), driver_gpus=(Gpu(0, "AMD GPU", "gfx1031"),))
+    facts = changed(environment=((OVERRIDE, value),), driver_gpus=(Gpu(0, "AMD GPU", "gfx1031"),))
     said = advice(facts)
-    assert f"{_facts.OVERRIDE}={value} makes every GPU report this arch, and they are gfx1031" in said
+    assert f"{OVERRIDE}={value} makes every GPU report this arch, and they are gfx1031" in said
     assert "unset HSA_OVERRIDE_GFX_VERSION" in said.splitlines()
-    assert f"{_facts.OVERRIDE}  {value}".rstrip() in _doctor.text(_doctor.diagnose(facts))
+    assert f"{OVERRIDE}  {value}".rstrip() in _doctor.text(_doctor.diagnose(facts))
 
 
 def test_variables_of_this_package_are_listed_and_wrong_ones_advised_on(monkeypatch):
     for name, value in (("CANARY", "0"), ("STRICT", "maybe"), ("STRIKT", "1")):
         monkeypatch.setenv(f"FLASH_ATTN_ROCM_{name}", value)
-    found = _facts.collect(ask_gpus=False).environment
+    found = survey.collect(ask_gpus=False).environment
     report = _doctor.diagnose(changed(environment=found))
     assert dict(report.findings)["FLASH_ATTN_ROCM_CANARY"] == "0"
     assert [step.commands for step in report.advice] == [
@@ -304,12 +302,12 @@ def test_a_driver_without_gpus():
 
 def test_kernels_that_failed_at_first_use(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    family = _remembered.Family("gfx942", "fp16", 64)
-    file = _remembered.file_of(family, "7.2")
-    _remembered.write(file, family, _remembered.FAILED, "causal: out differs by 0.5")
-    other = _remembered.Family("gfx942", "bf16", 64)
-    _remembered.write(_remembered.file_of(other, "7.2"), other, _remembered.PASSED)
-    facts = changed(canary=_facts.collect().canary)
+    family = remembered.Family("gfx942", "fp16", 64)
+    file = remembered.file_of(family, "7.2")
+    remembered.write(file, family, remembered.FAILED, "causal: out differs by 0.5")
+    other = remembered.Family("gfx942", "bf16", 64)
+    remembered.write(remembered.file_of(other, "7.2"), other, remembered.PASSED)
+    facts = changed(canary=survey.collect().canary)
     report = _doctor.diagnose(facts)
     assert not report.ready
     [step] = report.advice
@@ -329,8 +327,8 @@ def test_gpus_that_only_the_driver_sees():
 
 def test_everything_that_is_wrong_is_named_at_once():
     facts = changed(
-        problems=(_requirements.unmet_python((3, 9)), _requirements.unmet_glibc("2.17")),
-        environment=((_facts.OVERRIDE, "11.0.0"),),
+        problems=(requirements.unmet_python((3, 9)), requirements.unmet_glibc("2.17")),
+        environment=((OVERRIDE, "11.0.0"),),
         hip_libraries=("/a/libamdhip64.so", "/b/libamdhip64.so"),
         torch=Torch(version="2.11.0+rocm6.4", rocm="6.4.1"),
         kfd=denied(),
@@ -345,7 +343,7 @@ def test_everything_that_is_wrong_is_named_at_once():
 
 MISFITS = {
     "CUDA build": {"torch": Torch(version="2.13.0", cuda="13.0"), "gpus": ()},
-    "override": {"environment": ((_facts.OVERRIDE, "10.3.0"),)},
+    "override": {"environment": ((OVERRIDE, "10.3.0"),)},
     "denied": {"kfd": denied(), "user_groups": ()},
     "runtimes": {"hip_libraries": ("/a/libamdhip64.so", "/b/libamdhip64.so")},
 }
@@ -355,8 +353,8 @@ MISFITS = {
 def test_a_first_call_says_what_the_doctor_says(monkeypatch, qkv, values):
     facts = changed(**values)
     asked = []
-    monkeypatch.setattr(_facts, "collect", lambda **options: asked.append(options) or facts)
-    wanted = "\n".join(_requirements.numbered(_doctor.mismatches(facts)))
+    monkeypatch.setattr(survey, "collect", lambda **options: asked.append(options) or facts)
+    wanted = "\n".join(requirements.numbered(_doctor.mismatches(facts)))
     assert wanted in _doctor.text(_doctor.diagnose(facts))
     with pytest.warns(FlashAttnFallbackWarning) as caught:
         flash_attn_func(*qkv)
@@ -373,7 +371,7 @@ def test_a_first_call_says_what_the_doctor_says(monkeypatch, qkv, values):
 
 def test_a_first_call_where_there_is_no_amd_gpu_says_nothing_of_it(monkeypatch, qkv):
     facts = changed(kfd=NO_KFD, driver_gpus=(), torch=Torch(version="2.13.0+cpu"))
-    monkeypatch.setattr(_facts, "collect", lambda **_: facts)
+    monkeypatch.setattr(survey, "collect", lambda **_: facts)
     with pytest.warns(FlashAttnFallbackWarning) as caught:
         flash_attn_func(*qkv)
     assert "does not fit" not in str(caught[0].message)
@@ -395,7 +393,7 @@ def test_two_hip_runtimes():
     ],
 )
 def test_the_status_is_0_only_if_attention_would_run_on_a_gpu(monkeypatch, capsys, values, status):
-    monkeypatch.setattr(_facts, "collect", lambda: changed(**values))
+    monkeypatch.setattr(survey, "collect", lambda: changed(**values))
     assert __main__.main(["doctor"]) == status
     assert __main__.main(["doctor", "--json"]) == status
     assert '"ready": true' in capsys.readouterr().out or status
@@ -421,7 +419,7 @@ def test_the_public_wheel_does_not_fit_an_older_rocm():
     assert step.words.startswith(
         "PyTorch brings ROCm 6.3.4, and this wheel is for ROCm 6.4 and newer: remove"
     )
-    assert step.commands == (_requirements.REMOVE_TORCH, _requirements.OPEN_TORCH_PAGE)
+    assert step.commands == (requirements.REMOVE_TORCH, requirements.OPEN_TORCH_PAGE)
 
 
 def test_a_package_that_is_no_wheel_is_not_the_public_one():
@@ -447,20 +445,20 @@ def test_the_drivers_topology(tmp_path, version, arch):
     for node, value in {"0": "0", "1": version, "10": version}.items():
         (tmp_path / node).mkdir()
         (tmp_path / node / "properties").write_text(f"cpu_cores_count 8\ngfx_target_version {value}\nname\n")
-    assert _facts.driver_gpus(tmp_path) == (
+    assert survey.driver_gpus(tmp_path) == (
         Gpu(0, "AMD GPU", arch, node=1), Gpu(1, "AMD GPU", arch, node=2),
     )  # fmt: skip
 
 
 def test_what_a_machine_says_of_its_driver(tmp_path):
-    assert _facts.driver_gpus(tmp_path / "nothing") == ()
-    assert _facts.driver(tmp_path) == ""
-    assert _facts.device_file(tmp_path / "kfd") == DeviceFile(str(tmp_path / "kfd"), "absent")
+    assert survey.driver_gpus(tmp_path / "nothing") == ()
+    assert driver.version(tmp_path) == ""
+    assert survey.device_file(tmp_path / "kfd") == DeviceFile(str(tmp_path / "kfd"), "absent")
     module = tmp_path / "sys/module/amdgpu"
     module.mkdir(parents=True)
-    assert _facts.driver(tmp_path) == f"amdgpu of Linux {platform.release()}"
+    assert driver.version(tmp_path) == f"amdgpu of Linux {platform.release()}"
     (module / "version").write_text("6.12.12\n")
-    assert _facts.driver(tmp_path) == "amdgpu 6.12.12"
+    assert driver.version(tmp_path) == "amdgpu 6.12.12"
 
 
 def made_up(root, release=""):
@@ -477,13 +475,13 @@ DXG = DeviceFile("/dev/dxg", "open", "root", "crw-rw-rw-")
 
 def test_wsl_has_dxg_and_not_kfd(tmp_path):
     made_up(tmp_path, WSL)
-    facts = _facts.collect(tmp_path, ask_gpus=False)
+    facts = survey.collect(tmp_path, ask_gpus=False)
     assert (facts.wsl, facts.kfd) == (True, DeviceFile(str(tmp_path / "dev/dxg"), "absent"))
     (tmp_path / "dev/dxg").touch()
     (tmp_path / "dev/kfd").touch()
-    assert _facts.collect(tmp_path, ask_gpus=False).kfd.path == str(tmp_path / "dev/dxg")
+    assert survey.collect(tmp_path, ask_gpus=False).kfd.path == str(tmp_path / "dev/dxg")
     made_up(tmp_path, "6.8.0-31-generic\n")
-    facts = _facts.collect(tmp_path, ask_gpus=False)
+    facts = survey.collect(tmp_path, ask_gpus=False)
     assert (facts.wsl, facts.kfd.path) == (False, str(tmp_path / "dev/kfd"))
 
 
@@ -500,8 +498,8 @@ def test_wsl_without_a_gpu_of_windows():
     ("environment", "command"),
     [
         ((), "export HSA_ENABLE_DXG_DETECTION=1"),
-        (((_facts.DXG_VARIABLE, "1"),), "ldconfig -p | grep rocdxg"),
-        ((("HIP_VISIBLE_DEVICES", "7"), (_facts.DXG_VARIABLE, "1")), "unset HIP_VISIBLE_DEVICES"),
+        (((DXG_VARIABLE, "1"),), "ldconfig -p | grep rocdxg"),
+        ((("HIP_VISIBLE_DEVICES", "7"), (DXG_VARIABLE, "1")), "unset HIP_VISIBLE_DEVICES"),
     ],
 )
 def test_wsl_where_pytorch_sees_no_gpu(environment, command):
@@ -527,21 +525,21 @@ def test_a_new_driver_of_windows_or_librocdxg_is_another_driver_on_wsl(tmp_path)
     """The check at first use took all drivers of Windows for the same, so an update did not repeat it."""
     made_up(tmp_path, WSL)
     (tmp_path / "sys/module/amdgpu").mkdir(parents=True)
-    assert _facts.driver(tmp_path) == ""
+    assert driver.version(tmp_path) == ""
     seen = []
     for name in ("u0412345.inf_amd64_1f", "u0423456.inf_amd64_2e"):
         (tmp_path / "usr/lib/wsl/drivers" / name).mkdir(parents=True)
-        seen.append(_facts.driver(tmp_path))
+        seen.append(driver.version(tmp_path))
     form = r"that of Windows \(drivers [0-9a-f]{12}\), no librocdxg"
     assert all(re.fullmatch(form, one) for one in seen)
     library = tmp_path / "opt/rocm/lib/librocdxg.so.1.1.0"
     library.parent.mkdir(parents=True)
     library.touch()
     library.with_name("librocdxg.so").symlink_to(library.name)
-    seen.append(_facts.driver(tmp_path))
+    seen.append(driver.version(tmp_path))
     assert seen[2] == seen[1].replace("no librocdxg", library.name)
     assert len(set(seen)) == 3
-    assert _facts.collect(tmp_path, ask_gpus=False).rocdxg == library.name
+    assert survey.collect(tmp_path, ask_gpus=False).rocdxg == library.name
 
 
 def flash_attn(folder, text):
@@ -579,22 +577,22 @@ def test_which_flash_attn_is_told_by_what_it_holds(tmp_path, monkeypatch, text, 
     if text:
         flash_attn(tmp_path, text)
     only_here(monkeypatch, tmp_path)
-    monkeypatch.setattr(_drop_in, "_version", lambda _: version)
+    monkeypatch.setattr(drop_in, "_version", lambda _: version)
     folder = str(tmp_path / "flash_attn") if text else ""
-    assert _drop_in.find() == DropIn(kind, version, folder)
+    assert drop_in.find() == DropIn(kind, version, folder)
     assert "flash_attn" not in sys.modules
 
 
 def test_this_projects_flash_attn_is_its_own():
     """In the verify container and wherever these tests run, shim/ is what is found."""
-    assert _drop_in.find().kind == "ours"
+    assert drop_in.find().kind == "ours"
 
 
 def test_flash_attn_4_alone_is_no_flash_attn(tmp_path, monkeypatch):
     (tmp_path / "flash_attn/cute").mkdir(parents=True)
     only_here(monkeypatch, tmp_path)
-    monkeypatch.setattr(_drop_in, "_version", lambda _: "")
-    assert _drop_in.find() == DropIn("none")
+    monkeypatch.setattr(drop_in, "_version", lambda _: "")
+    assert drop_in.find() == DropIn("none")
 
 
 THREE = "flash-attn-3"
@@ -614,8 +612,8 @@ def test_which_flash_attn_3_is_told_by_what_its_one_file_holds(tmp_path, monkeyp
     if text:
         file.write_text(text)
     only_here(monkeypatch, tmp_path)
-    monkeypatch.setattr(_drop_in, "_version", lambda name: version if name == THREE else "2.8.3")
-    assert _drop_in.find(THREE) == DropIn(kind, version, str(file) if text else "", THREE)
+    monkeypatch.setattr(drop_in, "_version", lambda name: version if name == THREE else "2.8.3")
+    assert drop_in.find(THREE) == DropIn(kind, version, str(file) if text else "", THREE)
     assert "flash_attn_interface" not in sys.modules
 
 
@@ -726,21 +724,21 @@ def test_pytorchs_own_attention_that_works():
 
 def test_pytorchs_own_attention_is_looked_at_only_where_pytorch_sees_a_gpu(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(_facts, "_fused", lambda: asked.append(1) or BROKEN_FLASH)
-    assert _facts.collect().fused == ()
-    monkeypatch.setattr(_facts, "_torch_gpus", lambda _torch: HEALTHY.gpus)
-    assert _facts.collect(ask_gpus=False).fused == ()
+    monkeypatch.setattr(survey.fused, "look", lambda: asked.append(1) or BROKEN_FLASH)
+    assert survey.collect().fused == ()
+    monkeypatch.setattr(survey, "_torch_gpus", lambda _torch: HEALTHY.gpus)
+    assert survey.collect(ask_gpus=False).fused == ()
     assert not asked
-    assert _facts.collect().fused == BROKEN_FLASH
+    assert survey.collect().fused == BROKEN_FLASH
 
 
 @pytest.mark.parametrize("state", ["open", "denied"])
 def test_a_device_file(tmp_path, monkeypatch, state):
     (tmp_path / "kfd").touch(mode=0o640)
-    monkeypatch.setattr(_facts.os, "access", lambda path, how: state == "open")
-    found = _facts.device_file(tmp_path / "kfd")
+    monkeypatch.setattr(survey.os, "access", lambda path, how: state == "open")
+    found = survey.device_file(tmp_path / "kfd")
     assert (found.state, found.mode) == (state, "-rw-r-----")
-    assert found.group in _facts._user_groups()
+    assert found.group in survey._user_groups()
 
 
 def test_the_facts_of_a_made_up_machine(tmp_path, monkeypatch):
@@ -753,9 +751,9 @@ def test_the_facts_of_a_made_up_machine(tmp_path, monkeypatch):
     (tmp_path / "dev/dri/renderD128").touch()
     two = "1-2 r-xp 0 08:01 1 /a/libamdhip64.so.7\n1-2 r-xp 0 08:01 1 /b/libamdhip64.so.6\n"
     (tmp_path / "proc/self/maps").write_text(two)
-    monkeypatch.setenv(_facts.OVERRIDE, "10.3.0")
+    monkeypatch.setenv(OVERRIDE, "10.3.0")
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
-    facts = _facts.collect(tmp_path)
+    facts = survey.collect(tmp_path)
     assert [gpu.arch for gpu in facts.driver_gpus] == ["gfx906"]
     assert (facts.kfd.state, [file.state for file in facts.renders]) == ("open", ["open"])
     said = advice(facts)
@@ -774,11 +772,11 @@ def test_the_mapped_runtime_is_named_once():
         "7f01-7f02 rw-p 00000000 08:01 12 /opt/my rocm/lib/libamdhip64.so.7\n"
         "7f02-7f03 rw-p 00000000 00:00 0\n"
     )
-    assert _facts.hip_libraries(maps) == ("/opt/my rocm/lib/libamdhip64.so.7",)
+    assert survey.hip_libraries(maps) == ("/opt/my rocm/lib/libamdhip64.so.7",)
 
 
 def test_kernels_of_a_gpu_come_from_the_registry():
-    reasons = dict(_facts.gpu_reasons("gfx900"))
+    reasons = dict(wheel.gpu_reasons("gfx900"))
     assert reasons
     assert all("no kernels for gfx900" in reason for reason in reasons.values())
 
@@ -800,8 +798,8 @@ def test_the_first_line_says_which_pytorch_is_there(torch, line):
 
 
 def unimportable(load):
-    with pytest.raises(_requirements.RequirementError) as caught:
-        _requirements.import_torch(load)
+    with pytest.raises(requirements.RequirementError) as caught:
+        requirements.import_torch(load)
     return caught.value.steps
 
 
@@ -818,11 +816,11 @@ def no_torch():
 EVERY_ADVICE = {
     "no torch": {"problems": unimportable(no_torch), "torch": Torch(problem="gone")},
     "broken torch": {"problems": unimportable(broken), "torch": Torch(problem="broken")},
-    "old torch": {"problems": (_requirements.unmet_torch("2.4.0"),)},
-    "old Python": {"problems": (_requirements.unmet_python((3, 9)),)},
-    "old glibc": {"problems": (_requirements.unmet_glibc("2.17"),)},
-    "another platform": {"problems": (_requirements.unmet_platform("darwin", "arm64"),)},
-    "damaged": {"problems": (Step("libflash_attn_rocm.so is missing", (_requirements.REMOVE,)),)},
+    "old torch": {"problems": (requirements.unmet_torch("2.4.0"),)},
+    "old Python": {"problems": (requirements.unmet_python((3, 9)),)},
+    "old glibc": {"problems": (requirements.unmet_glibc("2.17"),)},
+    "another platform": {"problems": (requirements.unmet_platform("darwin", "arm64"),)},
+    "damaged": {"problems": (Step("libflash_attn_rocm.so is missing", (requirements.REMOVE,)),)},
     "CPU torch": {"torch": Torch(version="2.13.0+cpu"), "gpus": ()},
     "CUDA torch": {"torch": Torch(version="2.13.0", cuda="13.0"), "gpus": ()},
     "denied": {"kfd": denied(), "user_groups": ("users",)},
@@ -832,7 +830,7 @@ EVERY_ADVICE = {
     "a driver without GPUs": {"gpus": (), "driver_gpus": ()},
     "hidden GPUs": {"gpus": (), "environment": (("HIP_VISIBLE_DEVICES", "7"),)},
     "unseen GPUs": {"gpus": ()},
-    "override": {"environment": ((_facts.OVERRIDE, "10.3.0"),)},
+    "override": {"environment": ((OVERRIDE, "10.3.0"),)},
     "canary": {"canary": (("fp16, head_dim 64, gfx942: out differs", "/home/a b/x.json"),)},
     "two runtimes": {"hip_libraries": ("/a/libamdhip64.so", "/b/libamdhip64.so")},
     "another ROCm": {"torch": Torch(version="2.11.0+rocm6.4", rocm="6.4.1")},
@@ -844,12 +842,12 @@ EVERY_ADVICE = {
     "WSL2 without GPU": {**ON_WSL, "kfd": DeviceFile("/dev/dxg", "absent")},
     "WSL2, denied": {**ON_WSL, "kfd": denied("/dev/dxg"), "user_groups": ()},
     "WSL2 unseen": {**ON_WSL, "kfd": DXG},
-    "WSL2 without librocdxg": {**ON_WSL, "kfd": DXG, "environment": ((_facts.DXG_VARIABLE, "1"),)},
+    "WSL2 without librocdxg": {**ON_WSL, "kfd": DXG, "environment": ((DXG_VARIABLE, "1"),)},
     "PyTorch without kernels": {**NAVI_22_LISTED, "torch_archs": TORCH_ARCHS},
     "PyTorch of another family": {"torch_archs": ("gfx1100",)},
     "PyTorch without a device's package": {"torch_archs": ("gfx1100",), "torch_devices": ("gfx942",)},
     "two GPUs": {"gpus": (*HEALTHY.gpus, dataclasses.replace(NAVI_22, index=1)), "torch_archs": ("gfx942",)},
-    "override of a node": {"environment": ((f"{_facts.OVERRIDE}_0", "10.3.0"),)},
+    "override of a node": {"environment": ((f"{OVERRIDE}_0", "10.3.0"),)},
     "files of root": {"kfd": denied(group="root"), "user_groups": ("users",)},
     "own variables": {"environment": (("FLASH_ATTN_ROCM_STRIKT", "1"),)},
     "no kernel": {"gpus": (Gpu(0, "RX Vega 64", "gfx900", (("fp16 head_dim 64", "it was not built"),)),)},

@@ -3,7 +3,8 @@
 import pytest
 import torch
 from archs import ARCH
-from flash_attn_rocm import _flops, flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
+from flash_attn_rocm import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
+from flash_attn_rocm.arguments import flops
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
@@ -88,7 +89,7 @@ def test_lengths_are_those_of_the_sequences():
 
 def test_a_counter_that_was_open_before_the_first_call(monkeypatch):
     q, k, v = tensors()
-    for operator in _flops._formulas():
+    for operator in flops._formulas():
         monkeypatch.delitem(flop_counter.flop_registry, operator, raising=False)
     assert counted(flash_attn_func, q, k, v) == 2 * PRODUCT
     assert counted(flash_attn_func, q, k, v) == 2 * PRODUCT

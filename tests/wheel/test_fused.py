@@ -5,22 +5,22 @@ import sys
 
 import pytest
 import torch
-from flash_attn_rocm import _fused
-from flash_attn_rocm._facts import Fused
+from flash_attn_rocm.diagnosis import fused, probe
+from flash_attn_rocm.diagnosis.facts import Fused
 
 CPU = torch.device("cpu")
 
 
 def test_one_that_works():
-    assert _fused.probe("flash", CPU) == Fused("flash", "works")
+    assert probe.probe("flash", CPU) == Fused("flash", "works")
 
 
 def broken(monkeypatch, change):
-    right = _fused.scaled_dot_product_attention
+    right = probe.scaled_dot_product_attention
     monkeypatch.setattr(
-        _fused, "scaled_dot_product_attention", lambda q, k, v, **o: change(right(q, k, v, **o), q, o)
+        probe, "scaled_dot_product_attention", lambda q, k, v, **o: change(right(q, k, v, **o), q, o)
     )
-    return _fused.probe("flash", CPU)
+    return probe.probe("flash", CPU)
 
 
 class WrongGradient(torch.autograd.Function):
@@ -90,13 +90,13 @@ SAYS = 'import json; print("noise"); print(json.dumps({"name": "x", "state": "wo
     ],
 )
 def test_its_process_may_end_as_it_likes(monkeypatch, code, found):
-    monkeypatch.setattr(_fused, "BACKENDS", {"flash": _fused.BACKENDS["flash"]})
-    monkeypatch.setattr(_fused, "LONGEST", 1 if "sleep" in code else 60)
-    assert _fused.look((sys.executable, "-c", code)) == (found,)
+    monkeypatch.setattr(fused, "NAMES", ("flash",))
+    monkeypatch.setattr(fused, "LONGEST", 1 if "sleep" in code else 60)
+    assert fused.look((sys.executable, "-c", code)) == (found,)
 
 
 def test_its_processes_on_this_machine_find_no_gpu():
-    found = _fused.look()
+    found = fused.look()
     assert [(each.name, each.state) for each in found] == [("flash", "fails"), ("memory-efficient", "fails")]
     for each in found:
         assert re.match(r"its process ended with status 1: \w+Error: .*(CUDA|GPU)", each.words)

@@ -8,7 +8,7 @@ import torch
 from archs import ARCH
 from conftest import FWD_ARGUMENTS
 from flash_attn_rocm import FlashAttnArgumentError, explain
-from flash_attn_rocm._support import Machine
+from flash_attn_rocm.serving.support import Machine
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch._C import DispatchKey, DispatchKeySet

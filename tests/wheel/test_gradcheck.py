@@ -1,7 +1,6 @@
 """float64, which no kernel takes: gradients against finite differences, and second ones refused."""
 
 import pytest
-import reference_attention
 import torch
 from archs import ARCH
 from flash_attn_rocm import (
@@ -16,6 +15,7 @@ from flash_attn_rocm import (
     flash_attn_with_kvcache,
     set_strict,
 )
+from flash_attn_rocm.suite import reference_attention
 from torch.autograd import gradcheck
 
 pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")

@@ -4,13 +4,11 @@ import warnings
 from functools import partial
 
 import pytest
-import reference_attention
 import torch
 from archs import ARCH, UNKNOWN, archs_with
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
     FlashAttnUnsupportedError,
-    _plan,
     attention,
     explain,
     flash_attn_func,
@@ -23,9 +21,11 @@ from flash_attn_rocm import (
     raw,
     set_strict,
 )
-from flash_attn_rocm._interface import attend
-from flash_attn_rocm._library import instances
-from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.autograd.dispatch import attend
+from flash_attn_rocm.library import plans
+from flash_attn_rocm.library.host import instances
+from flash_attn_rocm.suite import reference_attention
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 from torch.utils.checkpoint import checkpoint
@@ -86,7 +86,7 @@ def test_a_call_is_explained(leaves, kernels_on):
     assert found.backward_reason == "a mask: only separate kernels read one"
     found = explain(*leaves, dropout_p=0.5, return_attn_probs=True)
     assert found.path == "pytorch"
-    if _plan.fused_takes_features(FUSED, "fp16", 64):
+    if plans.fused_takes_features(FUSED, "fp16", 64):
         assert found.backward == "fused"
     else:
         assert found.backward == "separate"

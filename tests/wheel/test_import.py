@@ -9,7 +9,8 @@ from pathlib import Path
 import flash_attn_rocm
 import pytest
 import torch
-from flash_attn_rocm import _library, _requirements
+from flash_attn_rocm.library import host
+from flash_attn_rocm.machine import requirements
 
 
 def python(*arguments, **environment):
@@ -33,9 +34,9 @@ def test_the_installed_package_is_tested_and_not_a_checkout():
 def test_version_names_the_rocm_version_unless_it_is_for_every_one():
     version = flash_attn_rocm.__version__
     assert version == importlib.metadata.version("flash-attn-rocm")
-    rocm = _requirements.wheel_rocm()
+    rocm = requirements.wheel_rocm()
     assert version.partition("+")[1:] == (
-        ("", "") if _requirements.is_public(version) else ("+", f"rocm{rocm}")
+        ("", "") if requirements.is_public(version) else ("+", f"rocm{rocm}")
     )
 
 
@@ -48,8 +49,8 @@ def test_version_names_the_rocm_version_unless_it_is_for_every_one():
     ],
 )
 def test_which_pytorch_a_wheel_asks_for(monkeypatch, version, words):
-    monkeypatch.setattr(_requirements, "package_version", lambda: version)
-    assert words in _requirements.install_torch()
+    monkeypatch.setattr(requirements, "package_version", lambda: version)
+    assert words in requirements.install_torch()
 
 
 def test_everything_public_is_there():
@@ -101,64 +102,64 @@ def test_no_torch():
     with pytest.raises(
         ImportError, match=r"PyTorch is not installed: install PyTorch 2\.10 or newer, (its|a) build for"
     ):
-        _requirements.import_torch(missing("torch"))
+        requirements.import_torch(missing("torch"))
 
 
 @pytest.mark.parametrize(("load", "words"), [(missing("sympy"), "'sympy'"), (broken, "libsomething.so.1")])
 def test_broken_torch(load, words):
     with pytest.raises(ImportError, match="PyTorch is installed but does not import") as caught:
-        _requirements.import_torch(load)
+        requirements.import_torch(load)
     assert words in str(caught.value)
     assert "then install PyTorch" in str(caught.value)
-    assert _requirements.REMOVE_TORCH in str(caught.value).splitlines()[2]
+    assert requirements.REMOVE_TORCH in str(caught.value).splitlines()[2]
 
 
 @pytest.mark.parametrize("version", ["2.9.1", "2.9.0+rocm6.4", "1.13.1"])
 def test_old_torch(version):
-    step = _requirements.unmet_torch(version)
+    step = requirements.unmet_torch(version)
     assert f"PyTorch {version} is too old: the wheel needs 2.10 or newer" in step.words
 
 
 @pytest.mark.parametrize("version", ["2.10.0", "2.13.0+cpu", "2.14.0a0+git1234", "3.0.0"])
 def test_new_enough_torch(version):
-    assert _requirements.unmet_torch(version) is None
+    assert requirements.unmet_torch(version) is None
 
 
 @pytest.mark.parametrize("place", [("win32", "ARM64"), ("darwin", "arm64"), ("linux", "aarch64")])
 def test_other_platforms(place):
-    words = _requirements.unmet_platform(*place).words
+    words = requirements.unmet_platform(*place).words
     assert "the wheels are for Linux and Windows on x86_64, and this is " + " ".join(place) in words
 
 
 @pytest.mark.parametrize("place", [("linux", "x86_64"), ("win32", "AMD64")])
 def test_platforms_that_wheels_are_for(place):
-    assert _requirements.unmet_platform(*place) is None
+    assert requirements.unmet_platform(*place) is None
 
 
 @pytest.mark.parametrize("version", [(3, 9), (2, 7)])
 def test_old_python(version):
-    words = _requirements.unmet_python(version).words
+    words = requirements.unmet_python(version).words
     assert f"Python {version[0]}.{version[1]} is too old: the wheel needs 3.10 or newer" in words
 
 
 def test_the_oldest_python_is_the_one_that_pip_is_told():
-    floor = ".".join(map(str, _requirements.PYTHON_FLOOR))
+    floor = ".".join(map(str, requirements.PYTHON_FLOOR))
     assert importlib.metadata.metadata("flash-attn-rocm")["Requires-Python"] == f">={floor}"
-    assert _requirements.unmet_python(_requirements.PYTHON_FLOOR) is None
+    assert requirements.unmet_python(requirements.PYTHON_FLOOR) is None
 
 
 @pytest.mark.parametrize(
     ("glibc", "bad"), [("2.27", True), ("2.28", False), ("", False), ("2.9", True), ("3.0", False)]
 )
 def test_old_glibc(glibc, bad):
-    step = _requirements.unmet_glibc(glibc)
+    step = requirements.unmet_glibc(glibc)
     assert (step is not None) == bad
     assert not bad or f"glibc {glibc} is too old: the wheel needs 2.28" in step.words
 
 
 def test_this_machine_has_all_that_is_needed():
-    assert _requirements.unmet() == []
-    assert _requirements.glibc().startswith("2.")
+    assert requirements.unmet() == []
+    assert requirements.glibc().startswith("2.")
 
 
 def test_an_import_names_everything_that_is_wrong_at_once(tmp_path):
@@ -172,26 +173,26 @@ def test_an_import_names_everything_that_is_wrong_at_once(tmp_path):
     done = python("-c", "import flash_attn_rocm", PYTHONPATH=str(tmp_path))
     said = done.stderr.partition("cannot work here:\n")[2]
     steps = [
-        _requirements.unmet_platform("linux", "aarch64"),
-        _requirements.unmet_glibc("2.17"),
-        _requirements.unmet_torch("2.4.0"),
+        requirements.unmet_platform("linux", "aarch64"),
+        requirements.unmet_glibc("2.17"),
+        requirements.unmet_torch("2.4.0"),
     ]
-    assert said.splitlines() == _requirements.numbered(steps)
+    assert said.splitlines() == requirements.numbered(steps)
     report = python("-m", "flash_attn_rocm", "doctor", PYTHONPATH=str(tmp_path))
     assert report.returncode == 1
-    assert "\n".join(_requirements.numbered(steps)) in report.stdout
+    assert "\n".join(requirements.numbered(steps)) in report.stdout
 
 
 def test_missing_library(tmp_path):
     with pytest.raises(ImportError, match="is missing: this is a source checkout or a damaged installation"):
-        _library.load(tmp_path / "libflash_attn_rocm.so")
+        host.load(tmp_path / "libflash_attn_rocm.so")
 
 
 def test_damaged_library(tmp_path):
     damaged = tmp_path / "libflash_attn_rocm.so"
     damaged.write_bytes(b"\x7fELF nothing more")
     with pytest.raises(ImportError, match="does not load into PyTorch") as caught:
-        _library.load(damaged)
+        host.load(damaged)
     assert "next: install the wheel again" in str(caught.value)
 
 

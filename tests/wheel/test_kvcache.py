@@ -12,10 +12,10 @@ import pytest
 import torch
 from archs import ARCH
 from exact import largest, plain
-from flash_attn_rocm import FlashAttnArgumentError, _layout, explain, flash_attn_with_kvcache
-from flash_attn_rocm._plan import Plan
-
-from wheel_builder.emulator import rule
+from flash_attn_rocm import FlashAttnArgumentError, explain, flash_attn_with_kvcache
+from flash_attn_rocm.library.plans import Plan
+from flash_attn_rocm.serving import layouts
+from flash_attn_rocm.values import tolerances
 
 PARAMETERS = {
     "dtype": [torch.float16, torch.bfloat16],
@@ -176,11 +176,13 @@ def test_against_float64(case):
         rules = {"causal": case.causal, "window": window, "slopes": slopes, "most": setup.capacity}
         exact, exact_lse = plain(q[None], k[None, keys], v[None, keys], **rules)
         low = plain(*(x.to(case.dtype)[None] for x in (q, k[keys], v[keys])), **rules)[0]
-        bound = rule.allowed(largest(low, exact), terms=k.shape[0], largest=v.abs().max().item())
+        bound = tolerances.allowed(largest(low, exact), terms=k.shape[0], largest=v.abs().max().item())
         assert largest(out[b : b + 1], exact) <= bound
         # q and k are rounded to the dtype when they are rotated: a relative eps each of scores up to 40.
-        slack = 80 * torch.finfo(case.dtype).eps if case.rotary else rule.LSE_RELATIVE
-        torch.testing.assert_close(lse[b : b + 1].double(), exact_lse, rtol=rule.LSE_RELATIVE, atol=slack)
+        slack = 80 * torch.finfo(case.dtype).eps if case.rotary else tolerances.LSE_RELATIVE
+        torch.testing.assert_close(
+            lse[b : b + 1].double(), exact_lse, rtol=tolerances.LSE_RELATIVE, atol=slack
+        )
         for mask in touched:
             setup.logical(mask, b)[begin:end] = True
             if setup.page:
@@ -346,7 +348,7 @@ def test_splits_get_memory_for_their_parts(host_fwd, kernels_on, monkeypatch):
         asked.append(arguments)
         return Plan("split", 3, "few queries")
 
-    monkeypatch.setattr(_layout, "plan", plan)
+    monkeypatch.setattr(layouts, "plan", plan)
     kernels_on(ARCH)
     q, cache = torch.randn(2, 1, 4, 64).half(), torch.randn(2, 48, 2, 64).half()
     for _ in range(2):

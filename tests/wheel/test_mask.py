@@ -11,14 +11,13 @@ from exact import assert_log_sum_exp, check
 from flash_attn_rocm import (
     FlashAttnArgumentError,
     FlashAttnUnsupportedError,
-    _mask_gradients,
-    _philox,
-    _pytorch,
     attention,
     explain,
     flash_attn_func,
     set_strict,
 )
+from flash_attn_rocm.launch import mask_gradients
+from flash_attn_rocm.reference import dense, philox
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -71,8 +70,8 @@ def four(mask):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("sizes", SIZES)
 def test_output_and_gradients(monkeypatch, sizes, causal):
-    monkeypatch.setattr(_pytorch, "BLOCK_KEYS", 16)
-    monkeypatch.setattr(_pytorch, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(dense, "BLOCK_KEYS", 16)
+    monkeypatch.setattr(dense, "BLOCK_ROWS", 16)
     mask = torch.rand(SIZES[sizes]) < 0.6
     if sizes == "heads":
         mask[1, 2, 3] = False  # a row that sees nothing
@@ -86,8 +85,8 @@ def test_output_and_gradients(monkeypatch, sizes, causal):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("sizes", SIZES)
 def test_a_bias_with_its_gradient(monkeypatch, sizes, dtype):
-    monkeypatch.setattr(_pytorch, "BLOCK_KEYS", 16)
-    monkeypatch.setattr(_pytorch, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(dense, "BLOCK_KEYS", 16)
+    monkeypatch.setattr(dense, "BLOCK_ROWS", 16)
     bias = torch.randn(SIZES[sizes]).to(dtype)
     if sizes == "heads":
         bias[1, 2, 3] = -math.inf  # a row that sees nothing
@@ -112,7 +111,7 @@ def test_a_bias_with_its_gradient(monkeypatch, sizes, dtype):
 @pytest.mark.parametrize("least", [torch.finfo(torch.float32).min, 0.0])
 def test_rows_whose_bias_is_far_below_are_as_in_pytorch(monkeypatch, least):
     """Where nothing is left of the scores, the mean of v; their gradients, too."""
-    monkeypatch.setattr(_pytorch, "BLOCK_KEYS", 4)
+    monkeypatch.setattr(dense, "BLOCK_KEYS", 4)
     q, k, v = (torch.randn(1, n, 2, 16, requires_grad=True) for n in (5, 9, 9))
     bias = torch.zeros(1, 1, 5, 9)
     bias[:, :, 1:3] = least
@@ -317,7 +316,7 @@ def test_with_dropout_the_gradient_of_a_bias_comes_at_once(qkv, kernels_on, host
     expected = gradient_of(bias, qkv, weights, 0.4)
     kernels_on(ARCH)
     set_strict(True)
-    monkeypatch.setattr(_mask_gradients, "MOST_SCORES", 1)
+    monkeypatch.setattr(mask_gradients, "MOST_SCORES", 1)
     found = gradient_of(bias, qkv, weights, 0.4)
     torch.testing.assert_close(found, expected, rtol=2**-7, atol=2**-7)
     assert [call["dscores"].shape for call in host_operators[1]] == [(2, 4, 5, 8)]
@@ -338,7 +337,7 @@ def test_kernels_find_the_gradient_of_a_bias(
     assert host_operators == ([], [])
     kernels_on(ARCH)
     set_strict(True)
-    monkeypatch.setattr(_mask_gradients, "MOST_SCORES", most)
+    monkeypatch.setattr(mask_gradients, "MOST_SCORES", most)
     found = gradient_of(bias, qkv, weights)
     assert (found.shape, found.dtype) == (bias.shape, dtype)
     torch.testing.assert_close(found.float(), expected.float(), rtol=2**-7, atol=2**-7)
@@ -411,8 +410,8 @@ DROPOUT = 0.4
 def kept_of(mask):
     """By what dropout multiplies after torch.manual_seed(3), by definition: (batch, nheads, rows, keys)."""
     torch.manual_seed(3)
-    kept = _philox.keep(
-        _philox.new_state(torch.device("cpu")),
+    kept = philox.keep(
+        philox.new_state(torch.device("cpu")),
         DROPOUT,
         batches=torch.arange(BATCH)[:, None, None, None],
         heads=torch.arange(NHEADS)[:, None, None],
@@ -444,8 +443,8 @@ def test_dropout_counts_the_keys_that_are_seen(asked, monkeypatch, name):
     by_kernels = dropped(given, mask)
     assert [inputs.attn_mask for inputs, _ in asked] == [None, None]
     kernels_off(asked)
-    monkeypatch.setattr(_pytorch, "BLOCK_KEYS", 7)
-    monkeypatch.setattr(_pytorch, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(dense, "BLOCK_KEYS", 7)
+    monkeypatch.setattr(dense, "BLOCK_ROWS", 16)
     by_pytorch = dropped(given, mask)
     exact = [x.detach().double().requires_grad_() for x in given]
     out = masked(*exact, four(mask), kept=kept_of(mask))[0]

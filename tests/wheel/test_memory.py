@@ -10,13 +10,13 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from flash_attn_rocm import _pytorch
-from flash_attn_rocm._options import Options
+from flash_attn_rocm.arguments.normal_form import Options
+from flash_attn_rocm.reference import dense
 from torch.utils._python_dispatch import TorchDispatchMode
 
 LONG = 1 << 15
 MIB = 1 << 20
-PIECE = _pytorch.BLOCK_ROWS * _pytorch.BLOCK_KEYS * 4  # bytes of a piece's scores of one head
+PIECE = dense.BLOCK_ROWS * dense.BLOCK_KEYS * 4  # bytes of a piece's scores of one head
 
 
 class Allocated(TorchDispatchMode):
@@ -63,9 +63,9 @@ def peak(rows, keys, *, backward):
         k, v = (torch.empty(1, keys, 1, 64, dtype=torch.float16) for _ in range(2))
         lse = torch.empty(1, 1, rows)
         if backward:
-            _pytorch.backward(dout, q, k, v, out, lse, None, options, dropout=None)
+            dense.backward(dout, q, k, v, out, lse, None, options, dropout=None)
         else:
-            _pytorch.forward(q, k, v, None, options, dropout=None, want_probabilities=False)
+            dense.forward(q, k, v, None, options, dropout=None, want_probabilities=False)
     return allocated.most
 
 
@@ -88,9 +88,9 @@ def test_memory_grows_in_neither_length_faster(lengths):
 
 def test_the_count_sees_a_quadratic_implementation(monkeypatch):
     """The check's check: with blocks as long as the lengths the scores are there at once."""
-    monkeypatch.setattr(_pytorch, "BLOCK_ROWS", LONG)
-    monkeypatch.setattr(_pytorch, "BLOCK_KEYS", LONG)
-    monkeypatch.setattr(_pytorch, "BLOCK_SCORES", LONG * LONG)
+    monkeypatch.setattr(dense, "BLOCK_ROWS", LONG)
+    monkeypatch.setattr(dense, "BLOCK_KEYS", LONG)
+    monkeypatch.setattr(dense, "BLOCK_SCORES", LONG * LONG)
     assert peak(LONG, LONG, backward=False) > LONG * LONG * 4
 
 

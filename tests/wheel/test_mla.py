@@ -11,17 +11,16 @@ from flash_attn_rocm import (
     FlashAttnArgumentError,
     FlashAttnFallbackWarning,
     FlashAttnUnsupportedError,
-    _latent,
-    _ops,
     explain,
     mla_decode,
     set_strict,
 )
-from flash_attn_rocm._options import Inputs, Options
-from reference_attention import largest
+from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.launch import latent
+from flash_attn_rocm.reference import operators
+from flash_attn_rocm.suite.reference_attention import largest
+from flash_attn_rocm.values import tolerances
 from torch.utils.flop_counter import FlopCounterMode
-
-from wheel_builder.emulator import rule
 
 QUIET = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
 PAGE = 16
@@ -47,8 +46,10 @@ def exact(q, cache, lengths, width=512, scale=None, *, causal=True):
 
 def holds(found, wanted, cache, dtype):
     (out, lse), (right, sums) = found, wanted
-    error = rule.least_error(0.0, {torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype], largest(right))
-    assert largest(out.double() - right) <= rule.allowed(2 * error, terms=64, largest=largest(cache))
+    error = tolerances.least_error(
+        0.0, {torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype], largest(right)
+    )
+    assert largest(out.double() - right) <= tolerances.allowed(2 * error, terms=64, largest=largest(cache))
     assert torch.equal(lse == torch.inf, sums == torch.inf)
     assert (lse - sums).nan_to_num(0.0).abs().max() <= 1e-4
 
@@ -217,7 +218,7 @@ needs_kernels = pytest.mark.needs_kernels("mla")
 def launched(monkeypatch, kernels_on):
     """Kernels, which are the PyTorch implementation; the arguments of each launch, by their names."""
     kernels_on(ARCH)
-    names = _ops.arguments_of(_latent.MLA)
+    names = operators.arguments_of(latent.MLA)
     calls = []
 
     def mla(*arguments):
@@ -229,11 +230,11 @@ def launched(monkeypatch, kernels_on):
             call["softmax_scale"], window_right=0 if call["causal"] else -1, max_seqlen_q=q.shape[1],
             max_seqlen_k=inputs.key_capacity,
         )  # fmt: skip
-        found = _ops.forward(inputs, options, None, want_probabilities=False)
+        found = operators.forward(inputs, options, None, want_probabilities=False)
         out.copy_(found[0])
         lse.copy_(found[1])
 
-    monkeypatch.setattr(_latent, "MLA", mla)
+    monkeypatch.setattr(latent, "MLA", mla)
     return calls
 
 

@@ -4,12 +4,12 @@ import math
 from contextlib import nullcontext
 
 import pytest
-import reference_attention
 import torch
 from exact import assert_close_enough, assert_log_sum_exp, check, largest, plain, run, sums
-from flash_attn_rocm import _pytorch, flash_attn_func, flash_attn_with_kvcache
-
-from wheel_builder.emulator.rule import GRADIENT_FACTOR, OUT_FACTOR, allowed, lse_allowed
+from flash_attn_rocm import flash_attn_func, flash_attn_with_kvcache
+from flash_attn_rocm.reference import dense
+from flash_attn_rocm.suite import reference_attention
+from flash_attn_rocm.values.tolerances import GRADIENT_FACTOR, OUT_FACTOR, allowed, lse_allowed
 
 DTYPES = [torch.float16, torch.bfloat16]
 SHAPES = {  # (batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim)
@@ -82,9 +82,9 @@ def test_softmax_scale():
 @pytest.mark.parametrize(("scores", "rows", "keys"), [(1, 512, 4096), (256, 7, 1), (4096, 3, 10)])
 @pytest.mark.parametrize("options", [{"causal": True, "window_size": (9, -1)}, {"softcap": 2.0}])
 def test_blocks_do_not_change_the_result(monkeypatch, scores, rows, keys, options):
-    monkeypatch.setattr(_pytorch, "BLOCK_SCORES", scores)
-    monkeypatch.setattr(_pytorch, "BLOCK_ROWS", rows)
-    monkeypatch.setattr(_pytorch, "BLOCK_KEYS", keys)
+    monkeypatch.setattr(dense, "BLOCK_SCORES", scores)
+    monkeypatch.setattr(dense, "BLOCK_ROWS", rows)
+    monkeypatch.setattr(dense, "BLOCK_KEYS", keys)
     wanted = {"window" if name == "window_size" else name: value for name, value in options.items()}
     check(
         inputs("ragged_gqa", torch.float16),
@@ -99,7 +99,7 @@ def test_pieces_do_not_hide_what_is_no_number(monkeypatch, value):
     q, k, v = (torch.ones(1, 9, 1, 8).half() for _ in range(3))
     results = []
     for keys in (4096, 3):
-        monkeypatch.setattr(_pytorch, "BLOCK_KEYS", keys)
+        monkeypatch.setattr(dense, "BLOCK_KEYS", keys)
         for wrong in (0, 4, 8):
             changed = k.clone()
             changed[0, wrong] = value
@@ -192,8 +192,8 @@ def test_dropout_follows_the_seed():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_dropout_gradients_use_the_mask_of_the_forward_pass(monkeypatch, causal):
-    monkeypatch.setattr(_pytorch, "BLOCK_ROWS", 16)
-    monkeypatch.setattr(_pytorch, "BLOCK_KEYS", 24)
+    monkeypatch.setattr(dense, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(dense, "BLOCK_KEYS", 24)
     q, k, v = inputs("square", torch.bfloat16)
     out, _, signed = flash_attn_func(q, k, v, dropout_p=0.4, causal=causal, return_attn_probs=True)
     dout = torch.randn_like(out)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from archs import ARCH
 from conftest import FWD_ARGUMENTS
-from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm.arguments.normal_form import Inputs, Options
 from torch._C import DispatchKey, DispatchKeySet
 
 NO_RUNTIME = "no HIP runtime in this process"

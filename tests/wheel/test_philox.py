@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from flash_attn_rocm import _philox, flash_attn_func
+from flash_attn_rocm import flash_attn_func
+from flash_attn_rocm.reference import philox
 
 # Known answers of Random123 for philox4x32 with 10 rounds: counter, key, words.
 KNOWN = [
@@ -19,14 +20,14 @@ def words(text):
 
 @pytest.mark.parametrize(("counter", "key", "answer"), KNOWN)
 def test_known_answers(counter, key, answer):
-    found = _philox.philox(tuple(words(counter)), words(key))
+    found = philox.philox(tuple(words(counter)), words(key))
     assert torch.equal(torch.stack(found), words(answer))
 
 
 def one(batch, head, row, column, p):
     """Whether this probability is kept, by the definition."""
     counter = tuple(map(torch.tensor, (column // 4, row, head, batch)))
-    return _philox.philox(counter, STATE)[column % 4] >= int(p * 2**32)
+    return philox.philox(counter, STATE)[column % 4] >= int(p * 2**32)
 
 
 @pytest.mark.parametrize("columns", [range(11), range(3, 14), range(4, 8), range(5, 6), range(7, 7)])
@@ -34,7 +35,7 @@ def test_the_mask_is_that_of_the_definition(columns):
     batches = torch.tensor([0, 5])[:, None, None, None]
     heads = torch.tensor([[1, 2], [3, 4]])[:, :, None, None]
     rows = torch.tensor([0, 9, 2**31])[:, None]
-    found = _philox.keep(STATE, 0.4, batches=batches, heads=heads, rows=rows, columns=columns)
+    found = philox.keep(STATE, 0.4, batches=batches, heads=heads, rows=rows, columns=columns)
     assert found.shape == (2, 2, 3, len(columns))
     for index in torch.cartesian_prod(*map(torch.arange, found.shape)).tolist():
         b, h, r, c = index
@@ -47,7 +48,7 @@ def test_columns_of_each_sequence():
     batches = torch.tensor([0, 5, 6, 7])[:, None, None, None]
     columns = torch.tensor([[3, 3, 4, 5, 6, 7, 8], [0, 0, 0, 0, 0, 0, 0], [9] * 6 + [10], [*range(4, 11)]])
     for several in range(1, 8):
-        found = _philox.keep(
+        found = philox.keep(
             STATE,
             0.4,
             batches=batches,
@@ -63,9 +64,9 @@ def test_columns_of_each_sequence():
 
 def test_states_are_two_words_and_follow_the_seed():
     torch.manual_seed(7)
-    first, second = (_philox.new_state(torch.device("cpu")) for _ in range(2))
+    first, second = (philox.new_state(torch.device("cpu")) for _ in range(2))
     torch.manual_seed(7)
-    assert torch.equal(first, _philox.new_state(torch.device("cpu")))
+    assert torch.equal(first, philox.new_state(torch.device("cpu")))
     assert not torch.equal(first, second)
     assert first.dtype == torch.int64
     assert ((first >= 0) & (first < 2**32)).all()
@@ -74,7 +75,7 @@ def test_states_are_two_words_and_follow_the_seed():
 @pytest.mark.parametrize("p", [0.0, 0.17, 0.5, 0.999])
 def test_share(p):
     zero = torch.zeros(1, dtype=torch.int64)
-    kept = _philox.keep(
+    kept = philox.keep(
         STATE, p, batches=zero, heads=zero, rows=torch.arange(512)[:, None], columns=range(512)
     )
     # Five standard deviations of the share of 2**18 draws.
@@ -88,9 +89,9 @@ def test_attention_drops_what_the_definition_says():
     rng = torch.get_rng_state()
     _, _, signed = flash_attn_func(q, k, k, dropout_p=0.4, return_attn_probs=True)
     torch.set_rng_state(rng)
-    state = _philox.new_state(torch.device("cpu"))
+    state = philox.new_state(torch.device("cpu"))
     batches, heads = torch.arange(2)[:, None, None, None], torch.arange(4)[:, None, None]
-    kept = _philox.keep(
+    kept = philox.keep(
         state, 0.4, batches=batches, heads=heads, rows=torch.arange(3)[:, None], columns=range(6)
     )
     assert torch.equal(signed > 0, kept)

@@ -8,9 +8,6 @@ import torch
 from archs import ARCH
 from flash_attn_rocm import (
     FlashAttnArgumentError,
-    _checks,
-    _prepare,
-    _recall,
     flash_attn_func,
     flash_attn_interface,
     flash_attn_kvpacked_func,
@@ -20,6 +17,9 @@ from flash_attn_rocm import (
     flash_attn_varlen_qkvpacked_func,
     flash_attn_with_kvcache,
 )
+from flash_attn_rocm.arguments import checks as _checks
+from flash_attn_rocm.arguments import preparation
+from flash_attn_rocm.autograd import recall
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
@@ -78,8 +78,8 @@ CALLS = {
 def checks(monkeypatch):
     """How often arguments were checked."""
     counted = []
-    real = _prepare._checks.refuse
-    monkeypatch.setattr(_prepare._checks, "refuse", lambda *given: (counted.append(given), real(*given)))
+    real = preparation.checks.refuse
+    monkeypatch.setattr(preparation.checks, "refuse", lambda *given: (counted.append(given), real(*given)))
     return counted
 
 
@@ -170,20 +170,20 @@ def test_what_needs_a_copy_is_decided_each_time(host_fwd, kernels_on):
     x = torch.randn(1, 5, 2, 40).half()
     for _ in range(2):
         assert flash_attn_func(x, x, x).shape == x.shape
-    assert not _recall._decisions
+    assert not recall._decisions
 
 
 def test_decisions_are_bounded(host_fwd, kernels_on, monkeypatch):
     kernels_on(ARCH)
-    monkeypatch.setattr(_recall, "MOST", 4)
+    monkeypatch.setattr(recall, "MOST", 4)
     for rows in range(1, 12):
         flash_attn_func(*[some(1, rows, 1)] * 3)
-        assert 1 <= len(_recall._decisions) <= 4
+        assert 1 <= len(recall._decisions) <= 4
 
 
 def test_threads(host_fwd, kernels_on, monkeypatch):
     kernels_on(ARCH)
-    monkeypatch.setattr(_recall, "MOST", 2)
+    monkeypatch.setattr(recall, "MOST", 2)
     wrong = []
 
     def work(rows):

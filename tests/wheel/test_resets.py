@@ -10,20 +10,17 @@ import torch
 from archs import ARCH
 from flash_attn_rocm import (
     FlashAttnResetWarning,
-    _append,
-    _gradients,
-    _kernels,
-    _recall,
-    _resets,
-    _support,
-    _watched,
     explain,
     flash_attn_func,
     flash_attn_varlen_func,
     flash_attn_with_kvcache,
     set_strict,
 )
-from flash_attn_rocm._ops import arguments_of
+from flash_attn_rocm.autograd import recall
+from flash_attn_rocm.launch import append, backward_pass, forward_pass
+from flash_attn_rocm.launch import watched as _watched
+from flash_attn_rocm.reference.operators import arguments_of
+from flash_attn_rocm.serving import resets, support
 from torch.nn.functional import pad
 
 FWD, BWD = torch.ops.flash_attn_rocm.fwd.default, torch.ops.flash_attn_rocm.bwd.default
@@ -34,12 +31,12 @@ APPEND = torch.ops.flash_attn_rocm.append.default
 def watched(monkeypatch, kernels_on):
     """As on Windows, with an estimate for each launch; ``watched(seconds)`` sets the longest allowed."""
     kernels_on(ARCH)
-    monkeypatch.setattr(_support.Machine, "host_memory_units", 32)
-    monkeypatch.setattr(_kernels, "FWD", _watched.forward(FWD, arguments_of(FWD)))
-    monkeypatch.setattr(_gradients, "BWD", _watched.backward(BWD, arguments_of(BWD)))
-    monkeypatch.setattr(_append, "KERNEL", _watched.append(APPEND, arguments_of(APPEND)))
-    monkeypatch.setattr(_resets, "THREATENED", True)
-    return lambda seconds: monkeypatch.setattr(_resets, "LONGEST", seconds)
+    monkeypatch.setattr(support.Machine, "host_memory_units", 32)
+    monkeypatch.setattr(forward_pass, "FWD", _watched.forward(FWD, arguments_of(FWD)))
+    monkeypatch.setattr(backward_pass, "BWD", _watched.backward(BWD, arguments_of(BWD)))
+    monkeypatch.setattr(append, "KERNEL", _watched.append(APPEND, arguments_of(APPEND)))
+    monkeypatch.setattr(resets, "THREATENED", True)
+    return lambda seconds: monkeypatch.setattr(resets, "LONGEST", seconds)
 
 
 @pytest.fixture
@@ -63,8 +60,8 @@ def longest(*arguments, **options):
     """By the estimate for the whole call, forward."""
     found = []
     with pytest.MonkeyPatch.context() as patch:
-        seconds = _resets.seconds
-        patch.setattr(_resets, "seconds", lambda *given: found.append(seconds(*given)) or found[-1])
+        seconds = resets.seconds
+        patch.setattr(resets, "seconds", lambda *given: found.append(seconds(*given)) or found[-1])
         assert explain(*arguments, **options).launches
     return found[0]
 
@@ -177,7 +174,7 @@ def test_what_cannot_be_cut_is_told_once_for_each_kind(watched, host_fwd, host_b
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
-            _recall.forget()
+            recall.forget()
             flash_attn_func(*tensors, dropout_p=0.5).sum().backward()
     told = [str(each.message) for each in caught if each.category is FlashAttnResetWarning]
     assert len(told) == 2
@@ -235,10 +232,10 @@ def test_explain_says_how_a_call_is_cut(watched):
 def test_elsewhere_nothing_is_watched(kernels_on):
     """On Linux, that is: the operators are the library's own, and explain has no words."""
     kernels_on(ARCH)
-    assert (_kernels.FWD is FWD, _gradients.BWD is BWD, _append.KERNEL is APPEND) == (
-        (not _resets.threaten(),) * 3
+    assert (forward_pass.FWD is FWD, backward_pass.BWD is BWD, append.KERNEL is APPEND) == (
+        (not resets.threaten(),) * 3
     )
-    assert bool(explain(*qkv()).launches) == _resets.threaten()
+    assert bool(explain(*qkv()).launches) == resets.threaten()
 
 
 def test_each_launch_is_handed_over_before_the_next(watched, host_fwd, monkeypatch):

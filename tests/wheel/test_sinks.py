@@ -7,7 +7,8 @@ import pytest
 import torch
 from archs import ARCH
 from exact import assert_close_enough, run
-from flash_attn_rocm import FlashAttnArgumentError, _sinks, attention, explain, flash_attn_func
+from flash_attn_rocm import FlashAttnArgumentError, attention, explain, flash_attn_func
+from flash_attn_rocm.rewrite import sinks as _sinks
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning"),

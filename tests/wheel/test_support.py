@@ -10,15 +10,15 @@ from archs import ARCH
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
     FlashAttnUnsupportedError,
-    _plan,
-    _recall,
     explain,
     flash_attn_func,
     is_supported,
     set_strict,
 )
-from flash_attn_rocm._library import gpus, instances
-from flash_attn_rocm._plan import Plan
+from flash_attn_rocm.autograd import recall
+from flash_attn_rocm.library import plans
+from flash_attn_rocm.library.host import gpus, instances
+from flash_attn_rocm.library.plans import Plan
 
 
 def forward():
@@ -177,7 +177,7 @@ def test_probabilities_after_dropout_stay_with_the_implementation_in_pytorch(qkv
 def test_explain_and_is_supported_agree_with_who_answers(qkv, host_fwd, kernels_on):
     for arch in (*archs(), "gfx900"):
         kernels_on(arch)
-        _recall.forget()
+        recall.forget()
         before = len(host_fwd)
         found = explain(*qkv)
         set_strict(not found.ok)
@@ -249,12 +249,12 @@ def test_other_head_dims_are_padded_to_a_kernels(host_fwd, kernels_on, head_dim)
     ],
 )
 def test_the_librarys_plan_is_taken(monkeypatch, answer, expected):
-    monkeypatch.setattr(_plan, "PLAN", lambda *_question: answer)
-    _plan.plan.cache_clear()
+    monkeypatch.setattr(plans, "PLAN", lambda *_question: answer)
+    plans.plan.cache_clear()
     try:
-        assert _plan.plan(ARCH, "fp16", 64, 1, 1, 32768, 8, 1, 304, 0, False, True) == expected
+        assert plans.plan(ARCH, "fp16", 64, 1, 1, 32768, 8, 1, 304, 0, False, True) == expected
     finally:
-        _plan.plan.cache_clear()
+        plans.plan.cache_clear()
 
 
 def arguments_of(function):

@@ -326,7 +326,7 @@ def module_with(*, is_causal, **config):
 
 
 def test_a_window_that_is_not_passed_raises(monkeypatch):
-    monkeypatch.setattr("flash_attn_rocm._transformers_calls.supports_flash", lambda _config: True)
+    monkeypatch.setattr("flash_attn_rocm.transformers.calls.supports_flash", lambda _config: True)
     module = module_with(is_causal=True, layer_types=["sliding_attention"], sliding_window=3)
     with pytest.raises(ValueError, match=r"does not serve the window of config\.sliding_window"):
         ATTEND(module, *tensors(), None)
@@ -339,7 +339,7 @@ def test_a_window_that_is_not_passed_raises(monkeypatch):
 @pytest.mark.parametrize("passed", [2, 3])
 def test_windows_of_encoders_are_as_wide_as_their_masks(monkeypatch, passed):
     """ModernBERT passes one more than config.sliding_window, T5Gemma does not."""
-    monkeypatch.setattr("flash_attn_rocm._transformers_calls.supports_flash", lambda _config: True)
+    monkeypatch.setattr("flash_attn_rocm.transformers.calls.supports_flash", lambda _config: True)
     module, (q, k, v) = module_with(is_causal=False, sliding_window=2), tensors(rows=9, keys=9)
     out, _ = ATTEND(module, q, k, v, None, sliding_window=passed)
     near = (torch.arange(9)[:, None] - torch.arange(9)).abs() <= 2

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 import upstream
-from reference_attention import Rules, Sequence, attention, judge, magnitude
-
-from wheel_builder.emulator.rule import lse_allowed
+from flash_attn_rocm.suite.reference_attention import Rules, Sequence, attention, judge, magnitude
+from flash_attn_rocm.values.tolerances import lse_allowed
 
 pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
 STEP = 23

@@ -16,8 +16,15 @@ import flash_attn_rocm
 import placed
 import pytest
 import torch
-from flash_attn_rocm import _append, _gradients, _kernels, _rates, _selftest, _windows
-from flash_attn_rocm._library import gpus, instances
+from flash_attn_rocm.launch import append, backward_pass, forward_pass
+from flash_attn_rocm.library.host import gpus, instances
+from flash_attn_rocm.machine import windows
+from flash_attn_rocm.suite import forward_cases
+from flash_attn_rocm.suite.corpus import corpus_of
+from flash_attn_rocm.suite.fuzz import draw
+from flash_attn_rocm.suite.target import arch
+from flash_attn_rocm.tools import selftest
+from flash_attn_rocm.values import rates
 
 from wheel_builder.machine_code.fake_hip.control import (
     DLL_VARIABLE,
@@ -52,9 +59,9 @@ placed.take_preferred_place()
 import ctypes
 ctypes.CDLL(os.environ["FA_FAKE_HIP_DLL"])
 import torch, flash_attn_rocm
-from flash_attn_rocm import _requirements
-base = placed.place_of(_requirements.LIBRARY.name)
-differences = placed.differences(_requirements.LIBRARY, base)
+from flash_attn_rocm.machine import requirements
+base = placed.place_of(requirements.LIBRARY.name)
+differences = placed.differences(requirements.LIBRARY, base)
 from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 fake = FakeHip()
 q, k, v = (torch.randn(1, 8, 2, 64, dtype=torch.float16) for _ in range(3))
@@ -178,23 +185,20 @@ def test_the_code_in_memory_is_the_files_wherever_the_library_is_loaded(monkeypa
 
 
 def test_selftest_makes_its_calls_with_tensors_that_are_far_apart(fake_hip, monkeypatch):
-    """Their memory is reserved in Windows' own way.  The suite is the wheel's own copy."""
-    suite = _selftest._suite()
-    far = sys.modules["forward_cases"].FAR
+    """Their memory is reserved in Windows' own way."""
     call = next(
         (str(kernel), number)
-        for kernel, number in suite.corpus_of(suite.target.ARCH)
-        if getattr(suite.draw(kernel, number), "layout", "") == far
+        for kernel, number in corpus_of(arch())
+        if getattr(draw(kernel, number), "layout", "") == forward_cases.FAR
     )
-    reserved, sizes = sys.modules["forward_cases"].reserved, []
-    monkeypatch.setattr("forward_cases.reserved", lambda size: sizes.append(size) or reserved(size))
-    monkeypatch.setattr(_selftest, "_cases", lambda *_: [call])
+    reserved, sizes = forward_cases.reserved, []
+    monkeypatch.setattr(forward_cases, "reserved", lambda size: sizes.append(size) or reserved(size))
+    monkeypatch.setattr(selftest, "_cases", lambda *_: [call])
     with kernels_on_host_memory(fake_hip):
-        report = _selftest.run()
-    assert _selftest.passed(report), report
+        report = selftest.run(runtime=fake_hip)
+    assert selftest.passed(report), report
     assert report["kernels"][call[0]]["calls"] == 1
     assert max(sizes) > 1 << 32
-    assert Path(sys.modules["reserved"].__file__).parent == _selftest.SUITE
 
 
 @pytest.mark.parametrize("counted", ["single", "pairs"])
@@ -202,19 +206,19 @@ def test_a_device_has_its_compute_units_whatever_the_runtime_counts(fake_hip, mo
     """Windows' runtime counts pairs of them where a workgroup may run on two."""
     monkeypatch.setenv("FA_FAKE_HIP_UNITS", counted)
     code, text = python("-c", COUNTED)
-    assert (code, text.strip()) == (0, str(_rates.LARGEST[fake_hip.archs[0]])), text
+    assert (code, text.strip()) == (0, str(rates.LARGEST[fake_hip.archs[0]])), text
 
 
 def test_launches_are_cut_or_told_here():
     """Windows resets a GPU that is busy with one for two seconds."""
-    assert _kernels.FWD is not OPS.fwd.default
-    assert _gradients.BWD is not OPS.bwd.default
-    assert _append.KERNEL is not OPS.append.default
+    assert forward_pass.FWD is not OPS.fwd.default
+    assert backward_pass.BWD is not OPS.bwd.default
+    assert append.KERNEL is not OPS.append.default
 
 
 def test_the_runtime_is_the_dll_that_the_package_looks_for(fake_hip):
-    [found] = _windows.hip_libraries()
-    assert Path(found).name == _windows.HIP_RUNTIME
+    [found] = windows.hip_libraries()
+    assert Path(found).name == windows.HIP_RUNTIME
     assert OPS.device_arch(-1).partition(":")[0] == fake_hip.archs[0]
 
 
@@ -229,6 +233,6 @@ def test_a_process_that_ended_does_not_run():
     child = subprocess.Popen(
         [sys.executable, "-c", ""], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    assert _windows.process_runs(child.pid)
+    assert windows.process_runs(child.pid)
     child.communicate(timeout=SECONDS)
-    assert not _windows.process_runs(child.pid)
+    assert not windows.process_runs(child.pid)

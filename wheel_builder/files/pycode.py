@@ -1,7 +1,8 @@
 """What Python files do, apart from words: digests in which comments and most docstrings have no part.
 
 Left out are comments, the layout of lines, and docstrings of modules and of what has no decorator.  A
-decorator gets the function and may read what it says: _documentation.py of the package completes docstrings.
+decorator gets the function and may read what it says: arguments/documentation.py of the package
+completes docstrings.
 """
 
 import ast

@@ -35,7 +35,7 @@ from wheel_builder.tables.archs import arch_named, code_of, known_products
 
 TITLE = "the report was not taken"
 # The calls of each kernel of each arch that selftest makes, by their numbers.
-CALLS = "flash_attn_rocm/_suite/corpus.json"
+CALLS = "flash_attn_rocm/suite/corpus.json"
 
 
 class _Like(BaseModel):

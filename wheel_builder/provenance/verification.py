@@ -13,7 +13,7 @@ from wheel_builder.base.words import visible
 from wheel_builder.images.wheel_tests import NIGHTLY_TIER
 from wheel_builder.tables.archs import GPUS, code_of
 
-# What records say of numerics: kernels/suite/target.py's words, which no record may exceed.
+# What records say of numerics: flash_attn_rocm.suite.target's words, which no record may exceed.
 EMULATED = "executed on an ISA emulator, not run on hardware"
 Count = Annotated[int, Field(ge=0)]
 

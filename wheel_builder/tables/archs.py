@@ -369,7 +369,7 @@ def kernels_archs(archs: Mapping[str, Arch]) -> str:
 
 
 def python_rates(gpus: Mapping[str, Gpu], packaged: Iterable[str]) -> str:
-    """The text of the package's ``_rates.py``: how much a compute unit does, and how many there are.
+    """The text of the package's ``values/rates.py``: how much a compute unit does, and how many there are.
 
     And ``packaged``: the GPUs that AMD's builds of PyTorch have a package for.
     """

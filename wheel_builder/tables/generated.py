@@ -43,9 +43,9 @@ TENSORS = Path("kernels/host/call_tensors.inc")
 PATHS = Path("kernels/host/paths.inc")
 BINDINGS = Path("kernels/bindings/calls.inc")
 EXPECTED = Path("kernels/host/expected.inc")
-PYTHON_EXPECTED = Path("kernels/python/flash_attn_rocm/_expected.py")
-PYTHON_PATHS = Path("kernels/python/flash_attn_rocm/_paths.py")
-PYTHON_RATES = Path("kernels/python/flash_attn_rocm/_rates.py")
+PYTHON_EXPECTED = Path("kernels/python/flash_attn_rocm/values/expectations.py")
+PYTHON_PATHS = Path("kernels/python/flash_attn_rocm/values/paths.py")
+PYTHON_RATES = Path("kernels/python/flash_attn_rocm/values/rates.py")
 
 
 def generated() -> Mapping[Path, str]:

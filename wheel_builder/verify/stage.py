@@ -21,7 +21,6 @@ from wheel_builder.machine_code.fake_hip.container import (
     CONTROL,
     DISASSEMBLY,
     PYTHON,
-    PYTHONPATH,
     SHARED,
     fake_hip_suite,
     shared_mounts,
@@ -148,7 +147,7 @@ def _suite(checkout: Path, tier: str) -> Suite:
         Mount(checkout / SHIM, f"{PYTHON}/flash_attn"),
         Mount(checkout / MACHINES, f"{PYTHON}/machines.py"),
     )
-    env = {"PYTHONPATH": PYTHONPATH, **environment_of(tier)}
+    env = {"PYTHONPATH": PYTHON, **environment_of(tier)}
     return Suite(checkout / TESTS, (*shared_mounts(checkout), *own), tuple(env.items()))
 
 

@@ -3,26 +3,24 @@
 The seven functions run a prebuilt kernel where one serves the call (``explain`` says whether, and why
 not) and otherwise a memory-lean PyTorch implementation with the same semantics, after one warning; in
 strict mode it raises instead.  ``python -m flash_attn_rocm doctor`` reports on the machine.
+
+Public are this module, ``flash_attn_interface``, ``interfaces``, ``pieces``, ``raw``, ``sdpa`` and
+``transformers``.  The other folders may change with any release.
 """
 
-from flash_attn_rocm import _requirements
+from flash_attn_rocm.machine import requirements
 
 try:
-    _requirements.check()
+    requirements.check()
     from flash_attn_rocm import sdpa, transformers
-    from flash_attn_rocm._attention import attention
-    from flash_attn_rocm._explain import explain
-    from flash_attn_rocm._kvcache import flash_attn_with_kvcache
-    from flash_attn_rocm._mla import mla_decode
-    from flash_attn_rocm._notice import (
+    from flash_attn_rocm.arguments.normal_form import FlashAttnArgumentError
+    from flash_attn_rocm.diagnosis.notice import (
         FlashAttnFallbackWarning,
         FlashAttnResetWarning,
         FlashAttnUnsupportedError,
         is_strict,
         set_strict,
     )
-    from flash_attn_rocm._options import FlashAttnArgumentError
-    from flash_attn_rocm._support import Support, is_supported
     from flash_attn_rocm.flash_attn_interface import (
         flash_attn_func,
         flash_attn_kvpacked_func,
@@ -31,12 +29,17 @@ try:
         flash_attn_varlen_kvpacked_func,
         flash_attn_varlen_qkvpacked_func,
     )
+    from flash_attn_rocm.functions.attention import attention
+    from flash_attn_rocm.functions.explain import explain
+    from flash_attn_rocm.functions.kvcache import flash_attn_with_kvcache
+    from flash_attn_rocm.functions.mla import mla_decode
+    from flash_attn_rocm.serving.support import Support, is_supported
 except ImportError:
     # The doctor is for machines where the package cannot work.
-    if not _requirements.running_as_module():
+    if not requirements.running_as_module():
         raise
 
-__version__ = _requirements.package_version()
+__version__ = requirements.package_version()
 
 __all__ = [
     "FlashAttnArgumentError",

@@ -2,15 +2,21 @@
 
 import argparse
 import dataclasses
-import importlib
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flash_attn_rocm import _doctor, _facts, _plot, _requirements
+from flash_attn_rocm.diagnosis import doctor, survey, wheel
+from flash_attn_rocm.diagnosis.facts import Facts
+from flash_attn_rocm.machine.requirements import RequirementError
+from flash_attn_rocm.tools import plot
 
-RESULTS = (".csv", ".json", *_plot.SUFFIXES)
+if not wheel.PROBLEMS:
+    from flash_attn_rocm.arguments.normal_form import FlashAttnArgumentError
+    from flash_attn_rocm.tools import bench, selftest
+
+RESULTS = (".csv", ".json", *plot.SUFFIXES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,19 +25,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m flash_attn_rocm", description="FlashAttention for AMD GPUs"
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    doctor = commands.add_parser(
+    look = commands.add_parser(
         "doctor", help="what this machine has, which kernels serve it, what to do next"
     )
-    doctor.add_argument("--json", action="store_true", help="print facts and report as JSON")
-    doctor.set_defaults(run=_run_doctor)
-    selftest = commands.add_parser(
+    look.add_argument("--json", action="store_true", help="print facts and report as JSON")
+    look.set_defaults(run=_run_doctor)
+    test = commands.add_parser(
         "selftest", help="compare every kernel with float64 on this machine's GPU, and write a report"
     )
-    selftest.add_argument("--report", type=Path, default=Path("selftest.json"), help="where the report goes")
-    selftest.add_argument("--kernel", action="append", default=[], help="only this one; may be repeated")
-    selftest.add_argument("--calls", type=_count, default=0, help="at most so many calls of each kernel")
-    selftest.set_defaults(run=_run_selftest)
-    _bench_options(
+    test.add_argument("--report", type=Path, default=Path("selftest.json"), help="where the report goes")
+    test.add_argument("--kernel", action="append", default=[], help="only this one; may be repeated")
+    test.add_argument("--calls", type=_count, default=0, help="at most so many calls of each kernel")
+    test.set_defaults(run=_run_selftest)
+    _measure_options(
         commands.add_parser("bench", help="measure attention beside PyTorch's own and the plain formula")
     )
     given = parser.parse_args(arguments)
@@ -39,23 +45,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _bench_options(bench: argparse.ArgumentParser) -> None:
-    bench.add_argument("--seqlen", type=_lengths, help="such as 512,1024 (default: 128 to 16384)")
-    bench.add_argument("--nheads", type=_count, default=16, help="of q, k and v (default: 16)")
-    bench.add_argument("--headdim", type=_count, default=64, help="of q, k and v (default: 64)")
-    bench.add_argument("--dtype", choices=("fp16", "bf16"), default="fp16")
-    bench.add_argument(
+def _measure_options(measure: argparse.ArgumentParser) -> None:
+    measure.add_argument("--seqlen", type=_lengths, help="such as 512,1024 (default: 128 to 16384)")
+    measure.add_argument("--nheads", type=_count, default=16, help="of q, k and v (default: 16)")
+    measure.add_argument("--headdim", type=_count, default=64, help="of q, k and v (default: 64)")
+    measure.add_argument("--dtype", choices=("fp16", "bf16"), default="fp16")
+    measure.add_argument(
         "--tokens", type=_count, default=16384,
         help="of a call; short sequences come in batches (default: 16384)",
     )  # fmt: skip
-    bench.add_argument(
+    measure.add_argument(
         "--runs", type=_count, default=10, help="most calls of each that are measured (default: 10)"
     )
-    bench.add_argument(
+    measure.add_argument(
         "--output", type=_result, action="append", default=[], metavar="FILE",
         help="a .csv, .json, .svg or .png file; may be repeated; pictures take matplotlib",
     )  # fmt: skip
-    bench.set_defaults(run=_run_bench)
+    measure.set_defaults(run=_run_bench)
 
 
 def _lengths(text: str) -> tuple[int, ...]:
@@ -83,11 +89,9 @@ def _result(text: str) -> Path:
 def _run_bench(given: argparse.Namespace) -> int:
     if problem := _unusable():
         return _fail(problem)
-    bench = importlib.import_module("flash_attn_rocm._bench")
-    wrong = importlib.import_module("flash_attn_rocm._options").FlashAttnArgumentError
     try:
-        if any(file.suffix in _plot.SUFFIXES for file in given.output):
-            _plot.matplotlib()  # before anything is measured in vain
+        if any(file.suffix in plot.SUFFIXES for file in given.output):
+            plot.matplotlib()  # before anything is measured in vain
         found = bench.quietly(
             list(
                 bench.shapes(
@@ -101,22 +105,21 @@ def _run_bench(given: argparse.Namespace) -> int:
         for file in given.output:
             bench.write(found, file)
             _say(f"written: {file}")
-    except (_plot.PlotError, wrong) as error:
+    except (plot.PlotError, FlashAttnArgumentError) as error:
         return _fail(str(error))
     return 0
 
 
 def _run_doctor(given: argparse.Namespace) -> int:
-    facts = _facts.collect()
-    report = _doctor.diagnose(facts)
-    _say(_json(facts, report) if given.json else _doctor.text(report))
+    facts = survey.collect()
+    report = doctor.diagnose(facts)
+    _say(_json(facts, report) if given.json else doctor.text(report))
     return 0 if report.ready else 1
 
 
 def _run_selftest(given: argparse.Namespace) -> int:
     if problem := _unusable():
         return _fail(problem)
-    selftest = importlib.import_module("flash_attn_rocm._selftest")
     try:
         report = selftest.run(given.kernel, given.calls)
     except selftest.NoGpuError as error:
@@ -129,8 +132,7 @@ def _run_selftest(given: argparse.Namespace) -> int:
 
 def _unusable() -> str:
     """Why nothing but the doctor works here."""
-    steps = _requirements.unmet()
-    return str(_requirements.RequirementError(steps)) if steps else ""
+    return str(RequirementError(wheel.PROBLEMS)) if wheel.PROBLEMS else ""
 
 
 def _fail(words: str) -> int:
@@ -142,12 +144,12 @@ def _say(text: str) -> None:
     print(text)  # noqa: T201 - printing is its work
 
 
-def _json(facts: _facts.Facts, report: _doctor.Report) -> str:
+def _json(facts: Facts, report: doctor.Report) -> str:
     values = {
         "facts": dataclasses.asdict(facts),
         **dataclasses.asdict(report),
         "findings": dict(report.findings),
-        "hardware_note": _doctor.NOT_RUN,
+        "hardware_note": doctor.NOT_RUN,
     }
     return json.dumps(values, indent=2)
 

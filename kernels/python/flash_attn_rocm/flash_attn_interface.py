@@ -9,10 +9,10 @@ from typing import Literal, SupportsFloat, SupportsIndex, TypeAlias, overload
 
 from torch import Tensor
 
-from flash_attn_rocm import _prepare
-from flash_attn_rocm._documentation import documented
-from flash_attn_rocm._interface import Function, Three, call
-from flash_attn_rocm._options import Inputs, WindowSize
+from flash_attn_rocm.arguments import preparation
+from flash_attn_rocm.arguments.documentation import documented
+from flash_attn_rocm.arguments.normal_form import Inputs, WindowSize
+from flash_attn_rocm.autograd.dispatch import Function, Three, call
 
 Answer: TypeAlias = Tensor | Three
 
@@ -62,14 +62,16 @@ ONE_LENGTH = {
     "max_seqlen_q": "max_seqlen", "max_seqlen_k": "max_seqlen",
 }  # fmt: skip
 
-DENSE = Function("flash_attn_func", _prepare.dense, _dense)
-QKVPACKED = Function("flash_attn_qkvpacked_func", _prepare.qkvpacked, _qkvpacked, 3)
-KVPACKED = Function("flash_attn_kvpacked_func", _prepare.kvpacked, _kvpacked, 2)
-VARLEN = Function("flash_attn_varlen_func", _prepare.varlen, _varlen)
+DENSE = Function("flash_attn_func", preparation.dense, _dense)
+QKVPACKED = Function("flash_attn_qkvpacked_func", preparation.qkvpacked, _qkvpacked, 3)
+KVPACKED = Function("flash_attn_kvpacked_func", preparation.kvpacked, _kvpacked, 2)
+VARLEN = Function("flash_attn_varlen_func", preparation.varlen, _varlen)
 VARLEN_QKVPACKED = Function(
-    "flash_attn_varlen_qkvpacked_func", _prepare.varlen_qkvpacked, _varlen_qkvpacked, 3, ONE_LENGTH
+    "flash_attn_varlen_qkvpacked_func", preparation.varlen_qkvpacked, _varlen_qkvpacked, 3, ONE_LENGTH
 )
-VARLEN_KVPACKED = Function("flash_attn_varlen_kvpacked_func", _prepare.varlen_kvpacked, _varlen_kvpacked, 2)
+VARLEN_KVPACKED = Function(
+    "flash_attn_varlen_kvpacked_func", preparation.varlen_kvpacked, _varlen_kvpacked, 2
+)
 
 
 @overload

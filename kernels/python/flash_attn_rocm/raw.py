@@ -12,14 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _checks, _gradients, _ops, _philox, _prepare
-from flash_attn_rocm._gradients import Places
-from flash_attn_rocm._interface import forward
-from flash_attn_rocm._kvcache import flash_attn_with_kvcache
-from flash_attn_rocm._notice import fall_back
-from flash_attn_rocm._options import BackwardCall, Inputs, Options, arithmetic
-from flash_attn_rocm._support import PYTORCH, device_of, gradients_unserved
-from flash_attn_rocm._transforms import refuse_tangents
+from flash_attn_rocm.arguments import checks, preparation
+from flash_attn_rocm.arguments.normal_form import BackwardCall, Inputs, Options, arithmetic
+from flash_attn_rocm.autograd.dispatch import forward
+from flash_attn_rocm.autograd.transforms import refuse_tangents
+from flash_attn_rocm.diagnosis.notice import fall_back
+from flash_attn_rocm.functions.kvcache import flash_attn_with_kvcache
+from flash_attn_rocm.launch import backward_pass
+from flash_attn_rocm.launch.backward_pass import Places
+from flash_attn_rocm.reference import operators, philox
+from flash_attn_rocm.serving.support import PYTORCH, device_of, gradients_unserved
 
 
 def fwd(
@@ -41,7 +43,7 @@ def fwd(
     _refuse_generator(gen_)
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, False, window)
-    return _forward(_prepare.dense(q, k, v, alibi_slopes_, None, *rules), out_, want=return_softmax)
+    return _forward(preparation.dense(q, k, v, alibi_slopes_, None, *rules), out_, want=return_softmax)
 
 
 def varlen_fwd(
@@ -74,9 +76,9 @@ def varlen_fwd(
     ``num_splits`` and ``sink`` are those of ``flash_attn_with_kvcache``.
     """
     _refuse_generator(gen_)
-    _checks.refuse("varlen_fwd", _checks.splits(num_splits))
+    checks.refuse("varlen_fwd", checks.splits(num_splits))
     rules = (p_dropout, softmax_scale, is_causal, softcap, False, (window_size_left, window_size_right))
-    inputs, options = _prepare.varlen(
+    inputs, options = preparation.varlen(
         q,
         k,
         v,
@@ -90,7 +92,7 @@ def varlen_fwd(
         0,
         *rules,
     )
-    inputs = _prepare.with_lengths(inputs, seqused_k, leftpad_k_)
+    inputs = preparation.with_lengths(inputs, seqused_k, leftpad_k_)
     return _forward((inputs, options._replace(num_splits=num_splits)), out_, want=return_softmax)
 
 
@@ -119,7 +121,7 @@ def bwd(
     _refuse_generator(gen_)
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, deterministic, window)
-    prepared = _prepare.dense(q, k, v, alibi_slopes_, None, *rules)
+    prepared = preparation.dense(q, k, v, alibi_slopes_, None, *rules)
     return _backward(BackwardCall(dout, out, softmax_lse, *prepared, rng_state), (dq_, dk_, dv_))
 
 
@@ -153,7 +155,7 @@ def varlen_bwd(
     _refuse_generator(gen_)
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, deterministic, window)
-    prepared = _prepare.varlen(
+    prepared = preparation.varlen(
         q, k, v, cu_seqlens_q, cu_seqlens_k, None, alibi_slopes_, None, max_seqlen_q, max_seqlen_k, 0, *rules
     )
     return _backward(BackwardCall(dout, out, softmax_lse, *prepared, rng_state), (dq_, dk_, dv_))
@@ -203,7 +205,7 @@ def _forward(prepared: tuple[Inputs, Options], given: Tensor | None, *, want: bo
     inputs, options = prepared
     refuse_tangents("the extension's fwd", inputs[:3])
     with torch.no_grad():
-        state = _philox.new_state(inputs.q.device) if options.dropout_p > 0.0 else None
+        state = philox.new_state(inputs.q.device) if options.dropout_p > 0.0 else None
         out, lse, signed = forward(inputs, options, state, want_probabilities=want and state is not None)
         seed = inputs.q.new_zeros(2, dtype=torch.int64) if state is None else state
         return [_into(given, out), lse, signed, seed]
@@ -225,10 +227,10 @@ def _backward(call: BackwardCall, given: Places) -> list[Tensor]:
             fall_back(reason, stacklevel=4)
         else:
             arch = device_of(inputs.q.device).arch
-            if (path := _gradients.proven(inputs, options, arch).path) != PYTORCH:
-                gradients, sums = _gradients.written(call, arch, path, given)
+            if (path := backward_pass.proven(inputs, options, arch).path) != PYTORCH:
+                gradients, sums = backward_pass.written(call, arch, path, given)
                 return [*gradients, sums]
-        found = _ops.backward(call)
+        found = operators.backward(call)
         work = arithmetic(call.out.dtype)
         sums = (call.dout.to(work) * call.out.to(work)).sum(dim=-1).transpose(-1, -2).contiguous()
         return [*map(_into, given, found), sums]

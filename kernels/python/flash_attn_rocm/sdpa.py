@@ -43,19 +43,30 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _capture, _kernels, _nested, _plan, _prepare
-from flash_attn_rocm._checks import FLOAT_MAX
-from flash_attn_rocm._interface import attend
-from flash_attn_rocm._library import LIMITS
-from flash_attn_rocm._notice import (
+from flash_attn_rocm.arguments import preparation
+from flash_attn_rocm.arguments.checks import FLOAT_MAX
+from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options
+from flash_attn_rocm.autograd.dispatch import attend
+from flash_attn_rocm.diagnosis.notice import (
     FlashAttnFallbackWarning,
     FlashAttnUnsupportedError,
     is_strict,
     with_mismatches,
 )
-from flash_attn_rocm._options import DTYPES, Inputs, Options
-from flash_attn_rocm._requirements import build_name, wrong_build
-from flash_attn_rocm._support import Machine, Support, device_of, gradients_unserved, support_of, unserved
+from flash_attn_rocm.launch import forward_pass
+from flash_attn_rocm.library import plans
+from flash_attn_rocm.library.host import LIMITS
+from flash_attn_rocm.machine.requirements import build_name, wrong_build
+from flash_attn_rocm.serving import capture
+from flash_attn_rocm.serving.support import (
+    Machine,
+    Support,
+    device_of,
+    gradients_unserved,
+    support_of,
+    unserved,
+)
+from flash_attn_rocm.wrapped import nested
 
 MATH = "_scaled_dot_product_attention_math"
 FLASH = "_scaled_dot_product_flash_attention"
@@ -187,10 +198,10 @@ def _no_kernels() -> str:
         return wrong_build(build_name(None, torch.version.cuda))
     else:
         archs = [device_of(torch.device("cuda", i)).arch for i in range(torch.cuda.device_count())]
-    plans = [_plan.typical(arch, dtype, 64) for arch in archs for dtype in DTYPES.values()]
-    if not plans:
+    found = [plans.typical(arch, dtype, 64) for arch in archs for dtype in DTYPES.values()]
+    if not found:
         return "PyTorch sees no GPU"
-    return "" if any(each.path for each in plans) else plans[0].reason
+    return "" if any(each.path for each in found) else found[0].reason
 
 
 def _stay(reason: str) -> None:
@@ -269,7 +280,7 @@ def _flash(
     if isinstance(prepared, str) or not _natural(originally, query.device):
         return None
     inputs, options = prepared
-    out, lse = _kernels.forward(inputs, options, None, device_of(query.device))
+    out, lse = forward_pass.forward(inputs, options, None, device_of(query.device))
     result = torch.empty_like(query)
     ours = out.transpose(1, 2)
     result = ours if result.stride() == ours.stride() else result.copy_(ours)
@@ -299,7 +310,7 @@ def _efficient(
     prepared = _prepared(_Call(query, key, value, attn_bias, 0.0, is_causal, None, scale, enable_gqa=True))
     if isinstance(prepared, str):
         return None
-    out = _kernels.forward(*prepared, None, device_of(query.device))[0].transpose(1, 2)
+    out = forward_pass.forward(*prepared, None, device_of(query.device))[0].transpose(1, 2)
     seed, offset = query.new_zeros(2, dtype=torch.int64).unbind()
     lse = query.new_empty((*query.shape[:2], 0), dtype=torch.float32)
     return out, lse, seed, offset
@@ -343,7 +354,7 @@ def _of_nested(
     if isinstance(prepared, str) or not _may_answer(query.device, trains=trains or dropout_p > 0.0):
         return None
     out = attend(*prepared)[0]
-    return _nested.like(query.transpose(1, 2), out).transpose(1, 2)
+    return nested.like(query.transpose(1, 2), out).transpose(1, 2)
 
 
 def _may_answer(device: torch.device, *, trains: bool) -> bool:
@@ -363,7 +374,7 @@ def _call(arguments: tuple[Any, ...], named: dict[str, Any]) -> _Call | None:
 def _prepared(call: _Call) -> Prepared | str:
     """What a kernel is to do, or why none can."""
     query, key, value = call[:3]
-    if any(map(_nested.is_jagged, call[:3])):
+    if any(map(nested.is_jagged, call[:3])):
         return _prepared_nested(call)
     if reason := _kind_problem(call) or _shape_problem(call):
         return reason
@@ -386,18 +397,18 @@ def _prepared(call: _Call) -> Prepared | str:
 
 def _mask_of(attn_mask: Tensor) -> Tensor:
     """(batch, nheads, seqlen_q, seqlen_k), with 1 where it is the same for all heads or rows."""
-    found = _prepare.four_dimensions(attn_mask[(None,) * (4 - attn_mask.dim())])
+    found = preparation.four_dimensions(attn_mask[(None,) * (4 - attn_mask.dim())])
     assert found is not None, "given"
     return found
 
 
 def _prepared_nested(call: _Call) -> Prepared | str:
     tensors = tuple(x.transpose(1, 2) if x.dim() == 4 else x for x in call[:3])
-    if problems := _nested.problems(tensors):
+    if problems := nested.problems(tensors):
         return problems[0]
     if reason := _kind_problem(call) or _nested_problem(call):
         return reason
-    (q, k, v, ends_q, ends_k), (rows, keys) = _nested.packed(tensors)
+    (q, k, v, ends_q, ends_k), (rows, keys) = nested.packed(tensors)
     options = Options(
         softmax_scale=q.shape[-1] ** -0.5 if call.scale is None else call.scale,
         window_right=0 if call.is_causal else -1,
@@ -443,7 +454,7 @@ def _kind_problem(call: _Call) -> str:
         (not 0.0 <= call.dropout_p < 1.0, "dropout_p is not in 0 <= dropout_p < 1"),
         (call.scale is not None and not abs(call.scale) <= FLOAT_MAX, "scale is not a finite number"),
         (
-            any(x.is_nested and not _nested.is_jagged(x) for x in tensors),
+            any(x.is_nested and not nested.is_jagged(x) for x in tensors),
             "kernels take nested tensors of the layout torch.jagged only",
         ),
         (query.dtype not in DTYPES, f"the dtype is {query.dtype}, and kernels have fp16 and bf16"),
@@ -508,7 +519,7 @@ def _natural(originally: Callable[..., Any], device: torch.device) -> bool:
     for the first if it gives the second what PyTorch's would.
     """
     if device not in _State.natural:
-        if _capture.is_capturing(device):
+        if capture.is_capturing(device):
             return False
         x = torch.linspace(-1, 1, 16 * 64, device=device).half().view(CANARY)
         found = originally(x, x, x, 0.0, False, False)[1]  # noqa: FBT003

@@ -15,7 +15,7 @@ import flash_attn_interface
 import flash_attn_rocm
 import pytest
 import torch
-from flash_attn_rocm import _transformers_calls
+from flash_attn_rocm.transformers import calls as _transformers_calls
 
 ARCH = os.environ.get("FA_FAKE_HIP_ARCH", "")
 CALLS = Counter()

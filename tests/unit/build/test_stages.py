@@ -16,7 +16,7 @@ from wheel_builder.base.store import Artifact, Store, key_of
 from wheel_builder.build import device_code, wheel
 from wheel_builder.build.budget import UPDATE, KernelCost, to_text
 from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER
-from wheel_builder.machine_code.fake_hip.container import LIBRARY, SHARED, SUITE
+from wheel_builder.machine_code.fake_hip.container import LIBRARY, SHARED
 from wheel_builder.matrix.model import Job, Package, Public, Rocm
 from wheel_builder.tables.archs import TABLES
 from wheel_builder.verify import stage as verify
@@ -66,8 +66,7 @@ def checkout(tmp_path):
         "tests/fake_hip/test_a.py",
         "wheel_builder/machine_code/fake_hip/control.py",
         verify.MACHINES,
-        f"{SUITE}/fuzz.py",
-        *(path for path in SHARED if path != SUITE),
+        *SHARED,
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)

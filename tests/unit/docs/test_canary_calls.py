@@ -1,18 +1,14 @@
 """How many calls the check at first use has, as docs/dev/mutants.md says it."""
 
-import importlib.util
 import re
 import tomllib
 
 from tests.conftest import CHECKOUT
-
-ROWS = CHECKOUT / "kernels/python/flash_attn_rocm/_canary_rows.py"
+from wheel_builder.tables.package import package_module
 
 
 def test_the_numbers_of_calls_are_those_of_its_rows():
-    spec = importlib.util.spec_from_file_location("_canary_rows", ROWS)
-    rows = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(rows)
+    rows = package_module("canary.rows")
     plain = [row for row in rows.GRADIENTS if not row.featured]
     tables = (
         rows.ATTENTION, rows.GRADIENTS, plain, rows.MASKED_GRADIENT_ROWS, rows.APPENDS, rows.MASKS,

@@ -7,11 +7,11 @@ import struct
 import pytest
 
 from wheel_builder.base.errors import CaseError
-from wheel_builder.emulator.rule import OUT_FACTOR, allowed, lse_allowed
 from wheel_builder.machine_code.emulator.attention import Case, compare, make_call, reference_rows
 from wheel_builder.machine_code.emulator.formats import encode
 from wheel_builder.machine_code.emulator.params import layout
 from wheel_builder.machine_code.emulator.reference import attend, visible
+from wheel_builder.machine_code.emulator.rule import tolerances
 
 
 def test_all_that_is_wrong_with_a_case_is_told_at_once():
@@ -82,7 +82,7 @@ CASE = Case("fp16", 8, 3, 5, causal=True)
 def test_the_plain_computation_itself_passes():
     numbers = compare(finished(CASE))
     assert numbers.first is None
-    assert 0 < numbers.out_error <= numbers.out_allowed / OUT_FACTOR
+    assert 0 < numbers.out_error <= numbers.out_allowed / tolerances.OUT_FACTOR
 
 
 def test_an_element_too_far_off_is_the_first_difference():
@@ -97,7 +97,7 @@ def test_a_log_sum_exp_just_beyond_the_rule_is_a_difference(times, right):
     """The first row sees 3 of 5 keys."""
     call = finished(CASE)
     rows = [row for _, row in reference_rows(call, "")]
-    bound = lse_allowed(rows[0].lse, max(row.magnitude for row in rows))
+    bound = tolerances.lse_allowed(rows[0].lse, max(row.magnitude for row in rows))
     first = compare(finished(CASE, lse_change=times * bound)).first
     assert right == (first is None)
     assert right or (first.what, first.index) == ("lse", (0, 0, 0))
@@ -115,7 +115,7 @@ def one_key(change):
 def test_where_the_plain_computation_is_exact_one_step_of_the_dtype_is_too_much():
     numbers, largest = one_key(lambda x: x)
     assert numbers.first is None
-    assert numbers.out_allowed == allowed(0.0, terms=1, largest=largest)
+    assert numbers.out_allowed == tolerances.allowed(0.0, terms=1, largest=largest)
     numbers, _ = one_key(lambda x: x * (1 + 2.0**-7))
     assert (numbers.first.what, numbers.first.index) == ("out", (0, 0, 0, 3))
 

@@ -11,7 +11,7 @@ from wheel_builder.verify.numerics import TESTS
 from wheel_builder.verify.seen import files_at
 
 PACKAGE = CHECKOUT / "kernels/python/flash_attn_rocm"
-COMPLETES = PACKAGE / "_documentation.py"
+COMPLETES = PACKAGE / "arguments/documentation.py"
 CODE = '''
 """Module."""
 

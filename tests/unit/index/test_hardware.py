@@ -19,9 +19,9 @@ from tests.wheels import ARCHS, GOOD_LIBRARY, KERNELS, VERSION, good_files, writ
 from wheel_builder.base.errors import MatrixError, PublishError
 from wheel_builder.cli.commands.indexes import report as command
 from wheel_builder.cli.main import main
-from wheel_builder.emulator.rule import LSE_RELATIVE
 from wheel_builder.index.finder.data import make_finder
 from wheel_builder.index.finder.page import html_page
+from wheel_builder.machine_code.emulator.rule import tolerances
 from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.matrix.gpus import device_problem, units_problem
 from wheel_builder.matrix.hardware import FOLDER, MOST_BYTES, MOST_LSE, read_reports
@@ -51,7 +51,7 @@ CATALOGUE = catalogue_of(load_matrix(CHECKOUT / "matrix.yaml"))
 BUILT = RunDetails(LOCAL, "2026-11-19T10:00:00Z")
 # The wheel's suite has 20 calls of each kernel.
 SUITE = {arch: {name: list(range(20)) for name in KERNELS} for arch in ARCHS}
-WITH_CALLS = good_files() | {"flash_attn_rocm/_suite/corpus.json": json.dumps(SUITE).encode()}
+WITH_CALLS = good_files() | {"flash_attn_rocm/suite/corpus.json": json.dumps(SUITE).encode()}
 
 
 def stated_wheel(folder, files=WITH_CALLS):
@@ -430,7 +430,7 @@ def test_a_wheel_without_its_suite_has_no_reports(add, tmp_path):
     (tmp_path / "other").mkdir()
     with pytest.raises(PublishError) as caught:
         add(REPORT, wheels=[stated_wheel(tmp_path / "other", good_files())])
-    assert "kernels: the wheel has no calls for gfx1030 in flash_attn_rocm/_suite/corpus.json" in str(
+    assert "kernels: the wheel has no calls for gfx1030 in flash_attn_rocm/suite/corpus.json" in str(
         caught.value
     )
 
@@ -438,7 +438,7 @@ def test_a_wheel_without_its_suite_has_no_reports(add, tmp_path):
 def sharing(tmp_path, **archs):
     suite = json.dumps({**SUITE, **archs}).encode()
     (tmp_path / "other").mkdir()
-    files = WITH_CALLS | {"flash_attn_rocm/_suite/corpus.json": suite}
+    files = WITH_CALLS | {"flash_attn_rocm/suite/corpus.json": suite}
     return [stated_wheel(tmp_path / "other", files)]
 
 
@@ -464,7 +464,7 @@ def test_an_arch_that_shares_what_is_shared_has_no_calls(add, tmp_path):
 
 
 def test_the_bounds_are_those_of_the_suite():
-    assert MOST_LSE == LSE_RELATIVE
+    assert MOST_LSE == tolerances.LSE_RELATIVE
 
 
 def test_everything_that_is_wrong_is_named_at_once(add):

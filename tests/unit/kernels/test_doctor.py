@@ -12,7 +12,7 @@ from wheel_builder.tables.archs import known_gpus
 @pytest.fixture
 def described(package):  # noqa: F811
     """``described(arch, units)``: the line of a GPU."""
-    facts, doctor = package("_facts"), package("_doctor")
+    facts, doctor = package("diagnosis.facts"), package("diagnosis.doctor")
 
     def describe(arch, units):
         gpu = replace(healthy(facts).gpus[0], name="Radeon", arch=arch, compute_units=units)

@@ -22,7 +22,7 @@ class Machine:
     """A machine with the GPUs ``archs`` in PyTorch's order; node 0 of the driver is the CPU."""
 
     def __init__(self, package, archs, listed=None, **values):  # noqa: F811
-        facts, self.doctor = package("_facts"), package("_doctor")
+        facts, self.doctor = package("diagnosis.facts"), package("diagnosis.doctor")
         gpus = tuple(facts.Gpu(n, f"Radeon {n}", arch, SERVED) for n, arch in enumerate(archs))
         there = enumerate(archs if listed is None else listed)
         nodes = tuple(facts.Gpu(n, "AMD GPU", arch, SERVED, node=n + 1) for n, arch in there)
@@ -161,7 +161,7 @@ def test_a_gpu_that_is_hidden_is_listed(machine):
 
 def test_files_of_root_are_given_to_the_group_render(machine, package):  # noqa: F811
     """The advice was to join root's group."""
-    file = package("_facts").DeviceFile
+    file = package("diagnosis.facts").DeviceFile
     kfd = file("/dev/kfd", "denied", "root", "crw-------")
     render = file("/dev/dri/renderD128", "denied", "render", "crw-rw----")
     found = machine("gfx1201", kfd=kfd, renders=(render,), user_groups=("users",))
@@ -180,7 +180,7 @@ def test_render_nodes_of_other_vendors_are_left_alone(package, tmp_path):  # noq
         if vendor:
             (tmp_path / f"sys/class/drm/{name}/device").mkdir(parents=True)
             (tmp_path / f"sys/class/drm/{name}/device/vendor").write_text(f"{vendor}\n")
-    found = package("_facts").render_nodes(tmp_path)
+    found = package("diagnosis.survey").render_nodes(tmp_path)
     assert [path.name for path in found] == ["renderD129", "renderD130"]
 
 
@@ -189,14 +189,14 @@ def test_nodes_of_the_driver_are_counted_as_the_runtime_does(package, tmp_path):
     for node, text in {0: "gfx_target_version 0\n", 1: "", 2: "gfx_target_version 100306\n"}.items():
         (tmp_path / str(node)).mkdir()
         (tmp_path / str(node) / "properties").write_text(text)
-    [gpu] = package("_facts").driver_gpus(tmp_path)
+    [gpu] = package("diagnosis.survey").driver_gpus(tmp_path)
     assert (gpu.node, gpu.arch) == (1, "gfx1036")
 
 
 def test_overrides_of_nodes_are_read(package, monkeypatch):  # noqa: F811
     for name in ("HSA_OVERRIDE_GFX_VERSION_1", "HSA_OVERRIDE_GFX_VERSION_X", "HSA_OVERRIDE_GFX_VERSION"):
         monkeypatch.setenv(name, "10.3.0")
-    names = [name for name, _ in package("_facts")._variables() if name.startswith("HSA_OVERRIDE")]
+    names = [name for name, _ in package("diagnosis.survey")._variables() if name.startswith("HSA_OVERRIDE")]
     assert names == ["HSA_OVERRIDE_GFX_VERSION", "HSA_OVERRIDE_GFX_VERSION_1"]
 
 
@@ -213,7 +213,7 @@ def test_packages_of_devices(package, monkeypatch):  # noqa: F811
             raise importlib.metadata.PackageNotFoundError(name)
         return there[name]
 
-    devices = package("_torch_devices")
+    devices = package("machine.torch_devices")
     monkeypatch.setattr(importlib.metadata, "requires", lambda _name: requires)
     monkeypatch.setattr(importlib.metadata, "version", version)
     assert devices.offered() == ("gfx1151", "gfx1201")

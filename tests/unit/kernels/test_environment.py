@@ -8,12 +8,12 @@ from tests.conftest import CHECKOUT
 from tests.unit.kernels.test_screens import package  # noqa: F401 - a fixture
 
 PAGE = CHECKOUT / "docs/on-your-gpu.md"
-SOURCES = sorted((CHECKOUT / "kernels/python/flash_attn_rocm").glob("*.py"))
+SOURCES = sorted((CHECKOUT / "kernels/python/flash_attn_rocm").rglob("*.py"))
 
 
 @pytest.fixture
 def environment(package):  # noqa: F811
-    return package("_environment")
+    return package("machine.environment")
 
 
 def test_the_page_lists_each_with_its_values(environment):

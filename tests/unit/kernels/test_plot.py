@@ -1,16 +1,13 @@
 """The picture of a bench, drawn by matplotlib; the module needs nothing else, so no PyTorch is here."""
 
-import importlib.util
 import xml.etree.ElementTree as ET
 from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import CHECKOUT
+from wheel_builder.tables.package import package_module
 
-SPEC = importlib.util.spec_from_file_location("_plot", CHECKOUT / "kernels/python/flash_attn_rocm/_plot.py")
-PLOT = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(PLOT)
+PLOT = package_module("tools.plot")
 
 
 def row(kind, causal, name, seqlen, problem=""):

@@ -15,7 +15,7 @@ AMDS = "AMD's own wheels for ROCm 7.2 on Windows have PyTorch 2.9, which does no
 def requirements(package, monkeypatch, request):  # noqa: F811
     """As on that system, of the wheel for every ROCm version."""
     monkeypatch.setattr(sys, "platform", request.param)
-    found = package("_requirements")
+    found = package("machine.requirements")
     monkeypatch.setattr(found, "package_version", lambda: "0.1.0")
     return found
 

@@ -17,7 +17,7 @@ CODE, UNITS = "gfx1102", 32
 
 @pytest.fixture
 def resets(package):  # noqa: F811
-    return package("_resets")
+    return package("serving.resets")
 
 
 def sizes(resets, **changed):

@@ -41,7 +41,7 @@ def fitting(facts):
 
 def doctor(package):
     """A machine on which nothing fits."""
-    facts = package("_facts")
+    facts = package("diagnosis.facts")
     denied = {"state": "denied", "group": "render", "mode": "crw-rw----"}
     found = replace(
         fitting(facts),
@@ -54,22 +54,22 @@ def doctor(package):
         gpus=(),
         driver_gpus=(facts.Gpu(0, "AMD GPU", "gfx1031"),),
     )
-    return package("_doctor").text(package("_doctor").diagnose(found))
+    return package("diagnosis.doctor").text(package("diagnosis.doctor").diagnose(found))
 
 
 def broken(package):
     """PyTorch's own flash attention fails, and everything else fits."""
-    facts = package("_facts")
+    facts = package("diagnosis.facts")
     words = "float16: HIP error: invalid argument"
     fused = (facts.Fused("flash", "fails", words), facts.Fused("memory-efficient", "works"))
-    ours = package("_drop_in").DropIn("ours", "2.8.3", "/venv/flash_attn")
+    ours = package("machine.drop_in").DropIn("ours", "2.8.3", "/venv/flash_attn")
     found = replace(fitting(facts), fused=fused, drop_in=ours)
-    return package("_doctor").text(package("_doctor").diagnose(found))
+    return package("diagnosis.doctor").text(package("diagnosis.doctor").diagnose(found))
 
 
 def canary(package):
     """One wrong instruction, as tests/fake_hip/test_canary.py makes it."""
-    remembered = package("_remembered")
+    remembered = package("machine.remembered")
     found = "causal: out differs by nan from the reference implementation, and 0.0089 is allowed"
     family = remembered.Family("gfx942:sramecc+:xnack-", "fp16", 64)
     path = Path("~/.cache/flash_attn_rocm/canary/5a3fd0a7c0f4bd2e9f1f5f0c9a7b2c11.json")

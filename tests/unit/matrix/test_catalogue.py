@@ -1,6 +1,5 @@
 """matrix.yaml as users of the index see it."""
 
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +10,10 @@ from wheel_builder.matrix.model import WINDOWS
 from wheel_builder.matrix.plan import NOT_ON_WINDOWS
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.tables.archs import known_gpus
+from wheel_builder.tables.package import package_module
 
 CHECKOUT = Path(__file__).parents[3]
 MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
-OVERRIDE = CHECKOUT / "kernels/python/flash_attn_rocm/_override.py"
 
 
 def test_every_arch_of_the_matrix_is_served_or_has_a_reason():
@@ -46,10 +45,8 @@ def test_a_gpu_that_runs_the_code_of_another_says_whose_and_what_pytorch_needs()
 
 
 def test_the_override_of_a_gpu_is_the_arch_whose_code_it_runs():
-    """As the wheel's doctor reads it (_override.py)."""
-    spec = importlib.util.spec_from_file_location("_override", OVERRIDE)
-    override = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(override)
+    """As the wheel's doctor reads it (machine/override.py)."""
+    override = package_module("machine.override")
     for gpu in known_gpus().values():
         assert gpu.torch_override in ("", override.value_for(gpu.code_object))
         assert override.arch_of(gpu.torch_override) in ("", gpu.code_object)

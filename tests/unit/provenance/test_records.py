@@ -113,7 +113,11 @@ def test_a_record_of_linux_has_no_words_of_its_own(wheel, numerics):
 
 
 def test_the_words_are_those_of_the_suite():
-    assert constant(CHECKOUT / "kernels/suite/target.py", "EMULATED") == EMULATED == NUMERICS
+    assert (
+        constant(CHECKOUT / "kernels/python/flash_attn_rocm/suite/target.py", "EMULATED")
+        == EMULATED
+        == NUMERICS
+    )
 
 
 OWN = {"gfx908": {"fa_fwd_fp16_d64"}, "gfx942": {"fa_fwd_fp16_d64", "fa_bwd_fp16_d64"}}

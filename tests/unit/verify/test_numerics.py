@@ -11,22 +11,20 @@ from tests.unit.build.test_stages import IMAGE, FakeEngine, suite
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.store import Artifact, Store
 from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER, RELEASE_TIER
-from wheel_builder.machine_code.fake_hip.container import CONTROL, LIBRARY, SHARED, SUITE, WINDOWS_LIBRARY
+from wheel_builder.machine_code.fake_hip.container import CONTROL, LIBRARY, SHARED, WINDOWS_LIBRARY
 from wheel_builder.verify import numerics as emulated
 from wheel_builder.verify import seen
 from wheel_builder.verify.coverage import REASONS
 from wheel_builder.verify.seen import Subject
 
 TEST, ORACLE = "tests/numerics/test_a.py", "tests/numerics/data/oracle.json"
-REFERENCE = f"{SUITE}/reference_attention.py"
 KERNELS = ("fa_fwd_bf16_d64", "fa_fwd_fp16_d64")
 
 
 @pytest.fixture
 def checkout(tmp_path):
     root = tmp_path / "checkout"
-    shared = (path for path in SHARED if path != SUITE)
-    for name in (TEST, "README.md", CONTROL, REFERENCE, *shared):
+    for name in (TEST, "README.md", CONTROL, *SHARED):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f'"""{name}"""\nVALUE = 1\n')
     (root / REASONS).parent.mkdir(exist_ok=True)
@@ -183,9 +181,7 @@ CHANGES = {
     "a new test": write("checkout/tests/numerics/test_b.py", ""),
     "data of tests": write(f"checkout/{ORACLE}", "[1.1]"),
     "a reason": write(f"checkout/{REASONS}", "# words, but of a file that is no Python"),
-    "the reference": write(f"checkout/{REFERENCE}", "VALUE = 2\n"),
     "upstream's cases": write("checkout/tests/upstream.py", "VALUE = 2\n"),
-    "the rule": write("checkout/wheel_builder/emulator/rule.py", "VALUE = 2\n"),
     "control of the fake HIP runtime": write(f"checkout/{CONTROL}", "VALUE = 2\n"),
     "the emulator": write(f"fake_hip/{LIBRARY}", "another emulator"),
     "a code object": write("code/gfx942-1.co", "another kernel"),
@@ -194,7 +190,7 @@ CHANGES = {
 }
 WORDS = {
     "a docstring and a comment of a test": write(f"checkout/{TEST}", '"""Others."""\n\n# why\nVALUE = 1\n'),
-    "a docstring of the rule": write("checkout/wheel_builder/emulator/rule.py", '"""x"""\nVALUE = (\n 1)\n'),
+    "a docstring of upstream's cases": write("checkout/tests/upstream.py", '"""x"""\nVALUE = (\n 1)\n'),
     "README": write("checkout/README.md", "words"),
     "another arch's code object": write("code/gfx908-0.co", "another kernel"),
     "a code object more of another arch": write("code/gfx908-2.co", "another kernel"),

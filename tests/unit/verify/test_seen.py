@@ -15,7 +15,7 @@ FILES = {
     **good_files(),
     MODULE: b'"""Words."""\nVALUE = 42  # why\n',
     "flash_attn_rocm/py.typed": b"",
-    "flash_attn_rocm/_suite/chosen.json": b"[1]",
+    "flash_attn_rocm/suite/chosen.json": b"[1]",
     f"{DIST_INFO}/licenses/LICENSE": b"MIT",
 }
 HEADERS = good_files()[METADATA]
@@ -31,8 +31,8 @@ CHANGES = {
     "code": {MODULE: b'"""Words."""\nVALUE = 43\n'},
     "a docstring gone": {MODULE: b"VALUE = 42\n"},
     "a new module": {"flash_attn_rocm/more.py": b""},
-    "data": {"flash_attn_rocm/_suite/chosen.json": b"[1, 2]"},
-    "spaces in data": {"flash_attn_rocm/_suite/chosen.json": b"[1] "},
+    "data": {"flash_attn_rocm/suite/chosen.json": b"[1, 2]"},
+    "spaces in data": {"flash_attn_rocm/suite/chosen.json": b"[1] "},
     "compiled Python": {"flash_attn_rocm/__init__.pyc": b"\0"},
     "a file that Python reads at start": {"words.pth": b"import os"},
     "a comment of a script": {"flash_attn_rocm-0.1.0.data/scripts/run.py": b"#!python\n# words\n"},

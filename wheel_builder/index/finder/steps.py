@@ -1,16 +1,15 @@
 """The steps in order for a ROCm version: PyTorch, its ROCm version, the wheel, doctor, the drop-in; pure."""
 
-import importlib.util
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from wheel_builder.build.shim import SHIMS, Shim
 from wheel_builder.index.finder.data import Wheel
 from wheel_builder.matrix import model
 from wheel_builder.matrix.model import PROJECT, simple_below
+from wheel_builder.tables.package import package_module
 
 INDEX = "INDEX"  # in commands; the script puts the page's own address there
 TOOLS = ("pip", "uv")
@@ -26,7 +25,6 @@ PYTORCH_INDEX = "https://download.pytorch.org/whl/rocm"  # and the version, of t
 OF_PYTORCH = ("6.4", "7.0", "7.1", "7.2")
 # AMD's builds of PyTorch have the kernels of each arch in a package; the script puts the GPU's own arch here.
 ARCH = "GFX"
-DEVICES_FILE = Path(__file__).parents[3] / "kernels/python/flash_attn_rocm/_torch_devices.py"
 WSL_LIST = (
     "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/compatibility/compatibilityrad/wsl/"
     "wsl_compatibility.html"
@@ -80,12 +78,7 @@ class Step:
 @cache
 def amds_index() -> str:
     """The index of AMD's builds of PyTorch, as the doctor has it."""
-    spec = importlib.util.spec_from_file_location("_torch_devices", DEVICES_FILE)
-    assert spec is not None
-    assert spec.loader is not None, "it is a file of Python"
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return str(module.AMD_INDEX)
+    return str(package_module("machine.torch_devices").AMD_INDEX)
 
 
 def steps(rocm: str, wheel: Wheel, *, drop_ins: Collection[str], torch_floor: str) -> tuple[Step, ...]:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from math import prod
 
 from wheel_builder.base.errors import CaseError
-from wheel_builder.emulator.rule import allowed, lse_allowed
 from wheel_builder.machine_code.emulator.formats import DTYPES, decode, encode
 from wheel_builder.machine_code.emulator.machine import Launch, Machine, Options, Result
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
 from wheel_builder.machine_code.emulator.reference import Attended, attend, visible
+from wheel_builder.machine_code.emulator.rule import tolerances
 from wheel_builder.tables.tiles import Workgroup
 
 NO_WINDOW = -1
@@ -267,7 +267,9 @@ def compare(call: Call) -> Numbers:
         ),
         default=0.0,
     )
-    bound = allowed(worst, terms=call.case.seqlen_k, largest=max(map(abs, call.v.values()), default=0.0))
+    bound = tolerances.allowed(
+        worst, terms=call.case.seqlen_k, largest=max(map(abs, call.v.values()), default=0.0)
+    )
     magnitude = max((row.magnitude for _, row in exact), default=0.0)
     differences = [
         difference
@@ -315,7 +317,7 @@ def _lse_difference(
 ) -> Difference:
     batch, head, row = index
     found = lse[(batch * call.case.nheads + head) * call.case.seqlen_q + row]
-    return Difference("lse", index, found, want.lse, lse_allowed(want.lse, magnitude))
+    return Difference("lse", index, found, want.lse, tolerances.lse_allowed(want.lse, magnitude))
 
 
 def _error(difference: Difference) -> float:

@@ -10,11 +10,9 @@ from wheel_builder.images.wheel_tests import Suite
 LIBRARY = "libamdhip64.so.7"
 WINDOWS_LIBRARY = "amdhip64_7.dll"
 CONTROL = "wheel_builder/machine_code/fake_hip/control.py"
-SUITE = "kernels/suite"  # the corpus and the reference implementation, which wheels carry too
 # What several suites import.
-SHARED = (SUITE, "tests/upstream.py", "wheel_builder/emulator/rule.py")
+SHARED = ("tests/upstream.py",)
 PYTHON = "/python"  # where they find it
-PYTHONPATH = f"{PYTHON}:{PYTHON}/{SUITE}"
 LIBRARY_INSIDE = f"/fake_hip/{LIBRARY}"
 WINDOWS_LIBRARY_INSIDE = f"/fake_hip/{WINDOWS_LIBRARY}"
 DISASSEMBLY = "/disassembly"
@@ -35,7 +33,7 @@ def fake_hip_suite(
     installed one.
     """
     inside = WINDOWS_LIBRARY_INSIDE if under_wine else LIBRARY_INSIDE
-    own = {"FA_FAKE_HIP_DISASSEMBLY": DISASSEMBLY, "PYTHONPATH": PYTHONPATH}
+    own = {"FA_FAKE_HIP_DISASSEMBLY": DISASSEMBLY, "PYTHONPATH": PYTHON}
     mounts = (
         Mount(fake_hip.path / Path(inside).name, inside),
         Mount(disassembly.path, DISASSEMBLY),
@@ -47,5 +45,5 @@ def fake_hip_suite(
 
 
 def shared_mounts(checkout: Path) -> tuple[Mount, ...]:
-    """Mounts of what suites share: modules of wheel_builder import by full names, others by their own."""
+    """Mounts of what suites share, which they import by its own name."""
     return tuple(Mount(checkout / path, f"{PYTHON}/{path.removeprefix('tests/')}") for path in SHARED)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from flash_attn_rocm import _support
-from flash_attn_rocm._library import gfx_of
+from flash_attn_rocm.library.host import gfx_of
+from flash_attn_rocm.serving import support
 from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 
@@ -195,7 +195,7 @@ def parts_of(tensor: Tensor) -> Iterator[Tensor]:
 @contextmanager
 def kernels_on_host_memory(fake_hip: FakeHip) -> Iterator[None]:
     """Inside the ``with`` block ``flash_attn_func`` treats CPU tensors like GPU tensors."""
-    _support.Machine.host_memory_arch = _arch_of_current_device
+    support.Machine.host_memory_arch = _arch_of_current_device
     library = torch.library.Library("flash_attn_rocm", "IMPL")
     library.impl("fwd", _on(fake_hip, torch.ops.flash_attn_rocm.fwd.default), "CPU")
     library.impl("bwd", _on(fake_hip, torch.ops.flash_attn_rocm.bwd.default), "CPU")
@@ -204,7 +204,7 @@ def kernels_on_host_memory(fake_hip: FakeHip) -> Iterator[None]:
     try:
         yield
     finally:
-        _support.Machine.host_memory_arch = None
+        support.Machine.host_memory_arch = None
         library._destroy()  # noqa: SLF001 - torch has no public way to take an implementation back
 
 

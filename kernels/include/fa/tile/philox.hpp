@@ -1,5 +1,5 @@
 // Philox4x32-10, the counter-based generator of dropout (Salmon, Moraes, Dror, Shaw: "Parallel random
-// numbers: as easy as 1, 2, 3", SC 2011).  The same words as flash_attn_rocm/_philox.py.  Host-testable.
+// numbers: as easy as 1, 2, 3", SC 2011).  The same words as the package's philox.py.  Host-testable.
 #pragma once
 
 #include <stdint.h>

@@ -86,7 +86,7 @@ def test_an_index_without_a_wheel_for_windows_says_what_to_do():
 
 
 def test_pytorch_for_windows_is_where_the_doctor_says():
-    doctor = (CHECKOUT / "kernels/python/flash_attn_rocm/_requirements.py").read_text()
+    doctor = (CHECKOUT / "kernels/python/flash_attn_rocm/machine/requirements.py").read_text()
     assert f'WINDOWS: ("{BUILDS_FOR_WINDOWS}", "Windows"),' in doctor
 
 

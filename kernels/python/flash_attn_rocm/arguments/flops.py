@@ -1,0 +1,110 @@
+"""How many floating-point operations a call makes, for torch.utils.flop_counter.FlopCounterMode.
+
+Counted as PyTorch counts its own attention: two for each multiplication and addition of a matrix product, and
+all pairs of a query and a key, whatever mask hides some of them.  Gradients make five products, forward-mode
+derivatives five.
+"""
+
+import sys
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.values.tracing import constant_when_traced
+
+COUNTER = "torch.utils.flop_counter"  # imported by those who count: it imports Triton
+FIELDS = len(Inputs._fields)
+
+
+@constant_when_traced
+def register() -> bool:
+    """Whether this process counts flops; then, from now on, ours too, also by the counters that are open."""
+    if (counter := sys.modules.get(COUNTER)) is None:
+        return False
+    formulas = _formulas()
+    for operator, formula in formulas.items():
+        if operator not in counter.flop_registry:
+            counter.register_flop_formula(operator, get_raw=True)(formula)
+    for mode in _get_current_dispatch_mode_stack():
+        # An open counter has copied what was registered before.
+        registry = getattr(getattr(mode, "counter", None), "flop_registry", None)
+        if isinstance(registry, dict):
+            registry.update(formulas)
+    return True
+
+
+def _formulas() -> dict[Any, Any]:
+    ours = torch.ops.flash_attn_rocm
+    forward, backward = (ours.forward, ours.pytorch_forward), (ours.backward, ours.pytorch_backward)
+    return {
+        **dict.fromkeys(forward, _of_forward),
+        **dict.fromkeys(backward, _of_backward),
+        ours.pytorch_tangent: _of_tangent,
+        ours.latent: _of_latent,
+    }
+
+
+def _of_forward(*arguments: Any, **_out: Any) -> int:  # noqa: ANN401 - the operator's
+    return _flops(arguments, 1, 1)
+
+
+def _of_backward(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: Any, **_more: Any) -> int:  # noqa: ANN401
+    return _flops(arguments, 3, 2)
+
+
+def _of_tangent(
+    _q: Tensor,
+    _k: Tensor,
+    _v: Tensor,
+    _out: Tensor,
+    _lse: Tensor,
+    *arguments: Any,  # noqa: ANN401
+    **_more: Any,  # noqa: ANN401
+) -> int:
+    return _flops(arguments, 3, 2)
+
+
+def _of_latent(
+    q: Tensor,
+    kv_cache: Tensor,
+    lengths: Tensor | None,
+    block_table: Tensor | None,
+    *_arguments: Any,  # noqa: ANN401
+    out_val: Any,  # noqa: ANN401 - what it returned
+) -> int:
+    inputs = Inputs(q, kv_cache, out_val[0], seqused_k=lengths, block_table=block_table)
+    options = Options(1.0, max_seqlen_q=q.shape[1], max_seqlen_k=inputs.key_capacity)
+    return _flops((*inputs, *options), 1, 1)
+
+
+def _flops(arguments: tuple[Any, ...], with_q_or_k: int, with_v: int) -> int:
+    """Of so many products of all pairs with rows of q or k, and with rows of v."""
+    inputs = Inputs(*arguments[:FIELDS])
+    options = Options(*arguments[FIELDS : FIELDS + len(Options._fields)])
+    pairs = sum(rows * keys for rows, keys in zip(*_lengths(inputs, options), strict=True))
+    columns = with_q_or_k * inputs.q.shape[-1] + with_v * inputs.v.shape[-1]
+    return 2 * int(pairs) * inputs.q.shape[-2] * columns
+
+
+def _lengths(inputs: Inputs, options: Options) -> tuple[list[int], list[int]]:
+    """How many queries and keys each sequence has; the most that it may have where tensors have no values."""
+    batch = inputs.batch
+    rows, keys = [options.max_seqlen_q] * batch, [options.max_seqlen_k] * batch
+    if ends := _values(inputs.cu_seqlens_q):
+        rows = _differences(ends)
+    if ends := _values(inputs.cu_seqlens_k):
+        keys = _differences(ends)
+    return rows, _values(inputs.seqused_k) or keys
+
+
+def _values(x: Tensor | None) -> list[int]:
+    """Empty where there are none: of no tensor, and of one that is fake or on the device meta."""
+    return x.tolist() if x is not None and type(x) is Tensor and x.device.type != "meta" else []
+
+
+def _differences(ends: list[int]) -> list[int]:
+    return [end - begin for begin, end in pairwise(ends)]

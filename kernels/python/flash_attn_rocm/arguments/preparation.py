@@ -1,0 +1,285 @@
+"""From the arguments of each differentiable function to checked inputs and options."""
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from flash_attn_rocm.arguments import checks
+from flash_attn_rocm.arguments.normal_form import Inputs, Options, integer, resolve
+
+DENSE_Q, DENSE_K = "(batch, seqlen_q, nheads, headdim)", "(batch, seqlen_k, nheads_k, headdim)"
+PACKED_Q, PACKED_K = "(total_q, nheads, headdim)", "(total_k, nheads_k, headdim)"
+PAGED_K = "(num_blocks, page, nheads_k, headdim)"
+Prepared = tuple[Inputs, Options]
+
+
+class Rules(NamedTuple):
+    """The arguments after the tensors, which all functions share, as given."""
+
+    dropout_p: Any
+    softmax_scale: Any
+    causal: Any
+    softcap: Any
+    deterministic: Any
+    window_size: Any
+
+
+class _Names(NamedTuple):
+    """Names of the function and its arguments, for messages."""
+
+    function: str
+    q: str = "q"
+    k: str = "k"
+    v: str = "v"
+    cu_q: str = "cu_seqlens_q"
+    cu_k: str = "cu_seqlens_k"
+    max_q: str = "max_seqlen_q"
+    max_k: str = "max_seqlen_k"
+    literal: bool = False  # of window_size, as ``resolve`` takes it
+
+
+def dense(q: Any, k: Any, v: Any, alibi_slopes: Any, sink: Any, *rules: Any) -> Prepared:  # noqa: ANN401
+    """``flash_attn_func``."""
+    names = _Names("flash_attn_func")
+    problems = checks.tensors({"q": q, "k": k, "v": v}, {"q": DENSE_Q, "k": DENSE_K, "v": DENSE_K})
+    return _dense(names, problems, q, k, v, alibi_slopes, sink, Rules(*rules))
+
+
+def masked(
+    q: Any,  # noqa: ANN401
+    k: Any,  # noqa: ANN401
+    v: Any,  # noqa: ANN401
+    alibi_slopes: Any,  # noqa: ANN401
+    attn_mask: Any,  # noqa: ANN401
+    sink: Any,  # noqa: ANN401
+    chunk: Any,  # noqa: ANN401
+    *rules: Any,  # noqa: ANN401
+) -> Prepared:
+    """``attention``."""
+    names = _Names("attention", literal=True)
+    problems = checks.tensors({"q": q, "k": k, "v": v}, {"q": DENSE_Q, "k": DENSE_K, "v": DENSE_K})
+    if not problems:
+        problems += checks.mask(attn_mask, q, k)
+    inputs, options = _dense(names, problems, q, k, v, alibi_slopes, sink, Rules(*rules), chunk)
+    return inputs._replace(attn_mask=four_dimensions(attn_mask)), options
+
+
+def four_dimensions(attn_mask: Tensor | None) -> Tensor | None:
+    """A checked mask as (batch, nheads, seqlen_q, seqlen_k), with any of these 1; heads and rows are where an
+    expanded tensor has the same for all."""
+    if attn_mask is None:
+        return None
+    found = attn_mask.unsqueeze(1) if attn_mask.dim() == 3 else attn_mask[(None,) * (4 - attn_mask.dim())]
+    for axis in (1, 2):
+        found = found.narrow(axis, 0, 1) if found.stride(axis) == 0 and found.shape[axis] else found
+    return found
+
+
+def qkvpacked(qkv: Any, alibi_slopes: Any, sink: Any, *rules: Any) -> Prepared:  # noqa: ANN401
+    """``flash_attn_qkvpacked_func``."""
+    names = _Names("flash_attn_qkvpacked_func", "qkv", "qkv", "qkv")
+    problems = _unpackable("qkv", qkv, "(batch, seqlen, 3, nheads, headdim)")
+    q, k, v = (None, None, None) if problems else qkv.unbind(2)
+    return _dense(names, problems, q, k, v, alibi_slopes, sink, Rules(*rules))
+
+
+def kvpacked(q: Any, kv: Any, alibi_slopes: Any, sink: Any, *rules: Any) -> Prepared:  # noqa: ANN401
+    """``flash_attn_kvpacked_func``."""
+    names = _Names("flash_attn_kvpacked_func", "q", "kv", "kv")
+    problems = checks.tensors({"q": q}, {"q": DENSE_Q})
+    problems += _unpackable("kv", kv, "(batch, seqlen_k, 2, nheads_k, headdim)")
+    k, v = (None, None) if problems else kv.unbind(2)
+    return _dense(names, problems, q, k, v, alibi_slopes, sink, Rules(*rules))
+
+
+def varlen(
+    q: Any,  # noqa: ANN401
+    k: Any,  # noqa: ANN401
+    v: Any,  # noqa: ANN401
+    cu_seqlens_q: Any,  # noqa: ANN401
+    cu_seqlens_k: Any,  # noqa: ANN401
+    block_table: Any,  # noqa: ANN401
+    alibi_slopes: Any,  # noqa: ANN401
+    sink: Any,  # noqa: ANN401
+    max_seqlen_q: Any,  # noqa: ANN401
+    max_seqlen_k: Any,  # noqa: ANN401
+    chunk: Any,  # noqa: ANN401
+    *rules: Any,  # noqa: ANN401
+) -> Prepared:
+    """``flash_attn_varlen_func``."""
+    names = _Names("flash_attn_varlen_func")
+    keys = PACKED_K if block_table is None else PAGED_K
+    problems = checks.tensors({"q": q, "k": k, "v": v}, {"q": PACKED_Q, "k": keys, "v": keys})
+    cut = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    return _varlen(names, problems, q, k, v, cut, alibi_slopes, sink, Rules(*rules), block_table, chunk)
+
+
+def with_lengths(inputs: Inputs, seqused_k: Any, leftpad_k: Any) -> Inputs:  # noqa: ANN401
+    """Checked inputs of packed sequences, of whose keys only some count."""
+    sizes = (inputs.batch,)
+    named = {"seqused_k": (seqused_k, sizes), "leftpad_k": (leftpad_k, sizes)}
+    checks.refuse("varlen_fwd", checks.integers(named, inputs.q.device))
+    return inputs._replace(seqused_k=seqused_k, leftpad_k=leftpad_k)
+
+
+def varlen_qkvpacked(
+    qkv: Any,  # noqa: ANN401
+    cu_seqlens: Any,  # noqa: ANN401
+    alibi_slopes: Any,  # noqa: ANN401
+    sink: Any,  # noqa: ANN401
+    max_seqlen: Any,  # noqa: ANN401
+    *rules: Any,  # noqa: ANN401
+) -> Prepared:
+    """``flash_attn_varlen_qkvpacked_func``."""
+    names = _Names(
+        "flash_attn_varlen_qkvpacked_func",
+        *("qkv",) * 3, *("cu_seqlens",) * 2, *("max_seqlen",) * 2,
+    )  # fmt: skip
+    problems = _unpackable("qkv", qkv, "(total, 3, nheads, headdim)")
+    q, k, v = (None, None, None) if problems else qkv.unbind(1)
+    cut = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+    return _varlen(names, problems, q, k, v, cut, alibi_slopes, sink, Rules(*rules))
+
+
+def varlen_kvpacked(
+    q: Any,  # noqa: ANN401
+    kv: Any,  # noqa: ANN401
+    cu_seqlens_q: Any,  # noqa: ANN401
+    cu_seqlens_k: Any,  # noqa: ANN401
+    alibi_slopes: Any,  # noqa: ANN401
+    sink: Any,  # noqa: ANN401
+    max_seqlen_q: Any,  # noqa: ANN401
+    max_seqlen_k: Any,  # noqa: ANN401
+    *rules: Any,  # noqa: ANN401
+) -> Prepared:
+    """``flash_attn_varlen_kvpacked_func``."""
+    names = _Names("flash_attn_varlen_kvpacked_func", "q", "kv", "kv")
+    problems = checks.tensors({"q": q}, {"q": PACKED_Q})
+    problems += _unpackable("kv", kv, "(total_k, 2, nheads_k, headdim)")
+    k, v = (None, None) if problems else kv.unbind(1)
+    cut = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    return _varlen(names, problems, q, k, v, cut, alibi_slopes, sink, Rules(*rules))
+
+
+def _unpackable(name: str, packed: Any, layout: str) -> list[str]:  # noqa: ANN401
+    found = checks.tensors({name: packed}, {name: layout})
+    parts = 3 if ", 3," in layout else 2
+    if not found and packed.shape[-3] != parts:
+        found.append(f"{name}: expected shape {layout}, got {checks.shape(packed)}")
+    return found
+
+
+def _dense(
+    names: _Names,
+    problems: list[str],
+    q: Any,  # noqa: ANN401
+    k: Any,  # noqa: ANN401
+    v: Any,  # noqa: ANN401
+    alibi_slopes: Any,  # noqa: ANN401
+    sink: Any,  # noqa: ANN401
+    rules: Rules,
+    chunk: Any = 0,  # noqa: ANN401
+) -> Prepared:
+    if not problems:
+        problems += checks.batches(names.q, q, {names.k: k})
+        problems += _common_problems(names, q, k, v, alibi_slopes, sink, q.shape[0])
+    problems += _number_problems(rules) + checks.chunks(chunk)
+    checks.refuse(names.function, problems)
+    return Inputs(q, k, v, alibi_slopes, sink=sink), _options(
+        q, rules, q.shape[1], k.shape[1], chunk, literal=names.literal
+    )
+
+
+def _varlen(
+    names: _Names,
+    problems: list[str],
+    q: Any,  # noqa: ANN401
+    k: Any,  # noqa: ANN401
+    v: Any,  # noqa: ANN401
+    cut: tuple[Any, Any, Any, Any],
+    alibi_slopes: Any,  # noqa: ANN401
+    sink: Any,  # noqa: ANN401
+    rules: Rules,
+    block_table: Any = None,  # noqa: ANN401
+    chunk: Any = 0,  # noqa: ANN401
+) -> Prepared:
+    cu_q, cu_k, max_q, max_k = (*cut[:2], _number(cut[2]), _number(cut[3]))
+    problems += checks.lengths({names.max_q: max_q, names.max_k: max_k})
+    problems += checks.tensors(
+        {names.cu_q: cu_q, names.cu_k: cu_k}, dict.fromkeys((names.cu_q, names.cu_k), "(batch + 1)")
+    )
+    if not problems:
+        batch = cu_q.shape[0] - 1
+        problems += [f"{names.cu_q}: expected at least one element, got shape (0,)"] if batch < 0 else []
+        problems += checks.integers(
+            {
+                names.cu_q: (cu_q, (batch + 1,)),
+                names.cu_k: (cu_k, (batch + 1,)),
+                "block_table": (block_table, (batch, -1)),
+            },
+            q.device,
+        )
+        problems += _common_problems(names, q, k, v, alibi_slopes, sink, batch)
+        if block_table is not None:
+            problems += checks.pages(names.k, k)
+    problems += _number_problems(rules) + checks.chunks(chunk, block_table)
+    checks.refuse(names.function, problems)
+    inputs = Inputs(q, k, v, alibi_slopes, cu_q, cu_k, block_table=block_table, sink=sink)
+    return inputs, _options(q, rules, max_q, max_k, chunk)
+
+
+def _common_problems(
+    names: _Names,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    alibi_slopes: Any,  # noqa: ANN401
+    sink: Any,  # noqa: ANN401
+    batch: int,
+) -> list[str]:
+    found = checks.heads(q, k, v, names[1:4])
+    found += checks.placement(names.q, q, {names.k: k, names.v: v})
+    found += checks.sinks(sink, q.shape[-2], q.device)
+    return found + checks.alibi(alibi_slopes, batch, q.shape[-2], q.device)
+
+
+def _number_problems(rules: Rules) -> list[str]:
+    return checks.numbers(
+        window_size=rules.window_size,
+        softcap=rules.softcap,
+        softmax_scale=rules.softmax_scale,
+        dropout_p=rules.dropout_p,
+    )
+
+
+def _options(
+    q: Tensor,
+    rules: Rules,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    chunk: Any,  # noqa: ANN401
+    *,
+    literal: bool = False,
+) -> Options:
+    return resolve(
+        q,
+        max_seqlen_q=max_seqlen_q,
+        max_seqlen_k=max_seqlen_k,
+        softmax_scale=rules.softmax_scale,
+        causal=rules.causal,
+        window_size=rules.window_size,
+        softcap=rules.softcap,
+        dropout_p=rules.dropout_p,
+        deterministic=rules.deterministic,
+        chunk=chunk,
+        literal=literal,
+    )
+
+
+def _number(value: Any) -> Any:  # noqa: ANN401
+    """A length, which callers may also pass as a tensor of one element, or as an integer of NumPy."""
+    if isinstance(value, Tensor):
+        is_one = value.numel() == 1 and not value.dtype.is_floating_point
+        return int(value) if is_one and not value.dtype.is_complex else value
+    found = integer(value)
+    return value if found is None else found

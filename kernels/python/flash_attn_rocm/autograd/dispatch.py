@@ -1,0 +1,286 @@
+"""Sends a call to a kernel or to the PyTorch implementation, and connects it to autograd."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm.arguments import normal_form
+from flash_attn_rocm.arguments.checks import refusal
+from flash_attn_rocm.arguments.normal_form import BackwardCall, FlashAttnArgumentError, Inputs, Options
+from flash_attn_rocm.autograd import recall, transforms
+from flash_attn_rocm.diagnosis.notice import FlashAttnUnsupportedError, fall_back
+from flash_attn_rocm.launch import backward_pass, forward_pass
+from flash_attn_rocm.reference import operators, philox
+from flash_attn_rocm.serving.support import device_of, gradients_unserved, unserved
+from flash_attn_rocm.wrapped import unwrapping
+
+Three = tuple[Tensor, Tensor, Tensor]
+SAME_NAMES: Mapping[str, str] = MappingProxyType({})
+MASK = Inputs._fields.index("attn_mask") - len(Inputs._fields)
+CALLERS = 6  # from the warning to the line that called the public function
+
+
+class Function(NamedTuple):
+    """How a public function reads its arguments: tensors first, then numbers.
+
+    ``prepare`` checks everything; ``unpack`` only sorts the tensors of a call like one checked before.
+    The last ``together`` (0, 2 or 3) of q, k and v come in one tensor.  ``arguments`` are its own names of
+    what others call otherwise.
+    """
+
+    name: str
+    prepare: Callable[..., tuple[Inputs, Options]]
+    unpack: Callable[..., Inputs]
+    together: int = 0
+    arguments: Mapping[str, str] = SAME_NAMES
+
+    def packed(self, tensors: tuple[Any, ...]) -> Tensor | None:
+        """The tensor in which several of q, k and v come."""
+        return tensors[3 - self.together] if self.together else None
+
+
+def call(
+    function: Function,
+    tensors: tuple[Any, ...],
+    numbers: tuple[Any, ...],
+    want_probabilities: bool,  # noqa: FBT001
+) -> Tensor | Three:
+    """out, and when wanted the log-sum-exp and the probabilities; ``numbers`` end in window_size."""
+    key = recall.signature(function.unpack, tensors, numbers)
+    if (found := recall.recall(key)) and not (want_probabilities and found.options.dropout_p):
+        if found.no_gradients is not None:
+            again = _Recalled.apply(found, function.together, want_probabilities, *tensors)
+            return (*again, again[0].new_empty(0)) if want_probabilities else again
+        out, lse = recall.answer(found, tensors)
+        return (out, lse, out.new_empty(0)) if want_probabilities else out
+    if key is None and (inside := unwrapping.inside(function.name, function.together, tensors, numbers)):
+        answers = call(function, inside.tensors, inside.numbers, want_probabilities)
+        if isinstance(answers, Tensor):
+            return inside.like(0, answers)
+        out, lse, probabilities = (inside.like(place, x) for place, x in enumerate(answers))
+        return out, lse, probabilities
+    inputs, options = function.prepare(*tensors, *numbers)
+    packed = function.packed(tensors)
+    try:
+        answer = attend(
+            inputs, options, want_probabilities=want_probabilities, packed=packed, together=function.together
+        )
+    except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
+        raise named(error, function.name, function.arguments) from None
+    if key is not None and not unserved(inputs, options):
+        recall.remember(key, function.unpack, inputs, options)
+    return answer if want_probabilities else answer[0]
+
+
+def named(
+    error: FlashAttnArgumentError | FlashAttnUnsupportedError,
+    function: str,
+    arguments: Mapping[str, str] = SAME_NAMES,
+) -> FlashAttnArgumentError | FlashAttnUnsupportedError:
+    """The error with the names of the function that was called and of its own ``arguments``."""
+    if isinstance(error, FlashAttnUnsupportedError):
+        return FlashAttnUnsupportedError(f"{function}: {error}")
+    split = (each.partition(":") for each in error.problems)
+    return refusal(function, [f"{arguments.get(name, name)}:{rest}" for name, _, rest in split])
+
+
+def attend(
+    inputs: Inputs,
+    options: Options,
+    *,
+    want_probabilities: bool = False,
+    packed: Tensor | None = None,
+    together: int = 0,
+) -> Three:
+    """Differentiable attention of checked arguments.
+
+    ``packed`` holds the last ``together`` of q, k and v, and then gets one gradient for them.
+    Returns out like q, the log-sum-exp (batch, nheads, seqlen_q) fp32, (nheads, total_q) of packed
+    sequences, and with dropout when wanted the probabilities, otherwise an empty tensor.
+    """
+    reason = _reason(inputs, options, want_probabilities=want_probabilities)
+    drops = options.dropout_p > 0.0
+    state = operators.new_state(inputs) if drops else None
+    want = want_probabilities and drops
+    if torch.compiler.is_compiling():
+        transforms.leave_graph()
+    elif transforms.is_active():
+        return transforms.attend(
+            _transformed(inputs, options, by_kernel=not reason, want=want), state, inputs
+        )
+    if normal_form.wants_gradients(inputs):
+        no_gradients = gradients_unserved(inputs, options)
+        tensors = _leaves(_distinct(inputs), packed, together)
+        found: Three = _Attention.apply(options, state, not reason, no_gradients, want, together, *tensors)
+        return found
+    return _forward(inputs, options, state, by_kernel=not reason, want_probabilities=want)
+
+
+def forward(inputs: Inputs, options: Options, state: Tensor | None, *, want_probabilities: bool) -> Three:
+    """The same without gradients; ``state`` is the key for dropout."""
+    by_kernel = not _reason(inputs, options, want_probabilities=want_probabilities)
+    return _forward(inputs, options, state, by_kernel=by_kernel, want_probabilities=want_probabilities)
+
+
+def _reason(inputs: Inputs, options: Options, *, want_probabilities: bool) -> str:
+    """Why the PyTorch implementation answers, which is then told, or ""."""
+    reason = unserved(inputs, options, want_probabilities=want_probabilities)
+    if reason:
+        fall_back(reason, stacklevel=CALLERS)
+    return reason
+
+
+def _distinct(inputs: Inputs) -> Inputs:
+    """Distinct views: torch.compile rejects an autograd function that is given the same tensor twice."""
+    q, k, v, cu_k = inputs.q, inputs.k, inputs.v, inputs.cu_seqlens_k
+    if v is q or v is k:
+        inputs = inputs._replace(v=v.view_as(v))
+    if k is q:
+        inputs = inputs._replace(k=k.view_as(k))
+    if cu_k is inputs.cu_seqlens_q and cu_k is not None:
+        inputs = inputs._replace(cu_seqlens_k=cu_k.view_as(cu_k))
+    return inputs
+
+
+def _leaves(inputs: Inputs, packed: Tensor | None, together: int) -> tuple[Tensor | None, ...]:
+    """The tensors for autograd, with ``packed`` instead of the last ``together`` of q, k and v."""
+    return inputs if packed is None else (*inputs[: 3 - together], packed, *inputs[3:])
+
+
+def _unpacked(tensors: Sequence[Tensor | None], together: int) -> Inputs:
+    """Inputs, of which ``tensors`` has the last ``together`` of q, k and v in one tensor."""
+    place = 3 - together
+    packed = tensors[place]
+    if not together or packed is None:
+        return Inputs(*tensors)
+    return Inputs(*tensors[:place], *packed.unbind(-3), *tensors[place + 1 :])
+
+
+def _forward(
+    inputs: Inputs, options: Options, state: Tensor | None, *, by_kernel: bool, want_probabilities: bool
+) -> Three:
+    if by_kernel:
+        device = device_of(inputs.q.device)
+        return *forward_pass.forward(inputs, options, state, device), inputs.q.new_empty(0)
+    return operators.forward(inputs, options, state, want_probabilities=want_probabilities)
+
+
+def _backward(
+    call: BackwardCall, no_gradients: str, together: int = 0, *, of_mask: bool = False
+) -> list[Tensor]:
+    if no_gradients:
+        return operators.backward(call, together, of_mask=of_mask)
+    return backward_pass.backward(call, device_of(call.inputs.q.device).arch, together, of_mask=of_mask)
+
+
+def _transformed(inputs: Inputs, options: Options, *, by_kernel: bool, want: bool) -> transforms.Call:
+    no_gradients = gradients_unserved(inputs, options)
+    return transforms.Call(
+        options,
+        by_kernel,
+        partial(_forward, by_kernel=by_kernel, want_probabilities=want),
+        partial(_backward, no_gradients=no_gradients),
+    )
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - autograd's context has no type
+        options: Options,
+        state: Tensor | None,
+        by_kernel: bool,  # noqa: FBT001 - autograd passes by position
+        no_gradients: str,
+        want_probabilities: bool,  # noqa: FBT001
+        together: int,
+        *tensors: Tensor | None,
+    ) -> Three:
+        out, lse, probabilities = _forward(
+            _unpacked(tensors, together),
+            options,
+            state,
+            by_kernel=by_kernel,
+            want_probabilities=want_probabilities,
+        )
+        ctx.save_for_backward(out, lse, state, *tensors)
+        ctx.options, ctx.together = options, together
+        ctx.by_kernel, ctx.no_gradients = by_kernel, no_gradients
+        ctx.mark_non_differentiable(lse, probabilities)
+        return out, lse, probabilities
+
+    @staticmethod
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        dout: Tensor,
+        *_unused: Tensor,
+    ) -> tuple[Tensor | None, ...]:
+        _refuse_second_derivative()
+        out, lse, state, *tensors = ctx.saved_tensors
+        call = BackwardCall(dout, out, lse, _unpacked(tensors, ctx.together), ctx.options, state)
+        if ctx.by_kernel and ctx.no_gradients:  # without kernels forward has said it
+            fall_back(ctx.no_gradients, stacklevel=2)
+        of_mask = ctx.needs_input_grad[MASK]
+        gradients = _backward(call, ctx.no_gradients, ctx.together, of_mask=of_mask)
+        return (None,) * 6 + operators.placed(gradients, tensors, of_mask=of_mask)
+
+
+class _Recalled(torch.autograd.Function):
+    """A call whose decision is kept, with as little as possible around its kernels.
+
+    Nothing traces it.  ``tensors`` are those of the public function.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        found: recall.Decision,
+        together: int,
+        want_lse: bool,  # noqa: FBT001
+        *tensors: Tensor | None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        inputs = found.unpack(*tensors)
+        state = philox.new_state(inputs.q.device) if found.options.dropout_p > 0.0 else None
+        out, lse = forward_pass.launch(
+            inputs, found.options, state, found.lse_shape, found.splits, found.tall
+        )
+        ctx.found = found, together
+        ctx.save_for_backward(out, lse, state, *tensors)
+        ctx.set_materialize_grads(False)  # else autograd makes one of zeros for lse
+        if not want_lse:
+            return out
+        ctx.mark_non_differentiable(lse)
+        return out, lse
+
+    @staticmethod
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        dout: Tensor | None,
+        *_unused: None,
+    ) -> tuple[Tensor | None, ...]:
+        _refuse_second_derivative()
+        (found, together), (out, lse, state, *tensors) = ctx.found, ctx.saved_tensors
+        if dout is None:
+            return (None,) * (3 + len(tensors))
+        call = BackwardCall(dout, out, lse, found.unpack(*tensors), found.options, state)
+        if found.no_gradients:
+            fall_back(found.no_gradients, stacklevel=2)
+            gradients = operators.backward(call, together)
+        elif recall.is_plain(dout):
+            gradients = backward_pass.answered(call, found.arch, together, found.paths)
+        else:
+            gradients = backward_pass.backward(call, found.arch, together)
+        return (None,) * 3 + operators.placed(gradients, tensors)
+
+
+def _refuse_second_derivative() -> None:
+    # With create_graph=True; PyTorch's once_differentiable would let some of these pass.
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        message = (
+            "attention has no second derivative, which create_graph=True asks for\n"
+            "  next: call backward() or grad() without it"
+        )
+        raise RuntimeError(message)

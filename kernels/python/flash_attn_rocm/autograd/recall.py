@@ -1,0 +1,134 @@
+"""Calls like an earlier one go straight to their kernel.
+
+Checking arguments and choosing path and layout depend on shapes, strides, types and numbers, never on values
+in tensors.  So each decision is kept under everything that it depends on: the next layer's call, which looks
+the same, does not pay for it again.  Only calls without copies are kept.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_featured
+from flash_attn_rocm.autograd import transforms
+from flash_attn_rocm.launch import forward_pass
+from flash_attn_rocm.library.plans import BACKWARD, UNEVEN_BACKWARD, Paths, padded_head_dim, uneven_head_dims
+from flash_attn_rocm.reference import philox
+from flash_attn_rocm.rewrite import chunks
+from flash_attn_rocm.serving.layouts import ADDRESS_ALIGNMENT, choose
+from flash_attn_rocm.serving.support import Machine, device_of, gradients_unserved
+from flash_attn_rocm.values.paths import TALL
+
+MOST = 2048  # decisions of a few hundred bytes each
+ADDRESS_BITS = ADDRESS_ALIGNMENT - 1
+PLAIN = frozenset({bool, float, int, tuple, type(None)})
+Unpack = Callable[..., Inputs]
+
+
+class Decision(NamedTuple):
+    """``unpack`` turns the given tensors into Inputs; the rest is what was decided for them.
+
+    ``no_gradients`` says why no kernel computes the gradients, or "", and is None where none are wanted;
+    ``paths`` gets what is settled about these, and is None where they read copies.
+    """
+
+    unpack: Unpack
+    options: Options
+    arch: str
+    lse_shape: tuple[int, ...]
+    splits: int
+    tall: bool
+    no_gradients: str | None
+    paths: Paths | None
+
+
+_decisions: dict[Hashable, Decision] = {}
+
+
+def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Hashable:
+    """Everything that a decision depends on, or None for calls whose decision is not kept.
+
+    ``numbers`` are the arguments that are no tensors, and end in window_size.  Their types are in it, because
+    1 == 1.0 == True, and only some of these are right.
+    """
+    window = numbers[-1]
+    if torch.compiler.is_compiling() or is_watched() or type(window) is not tuple:
+        return None
+    types = tuple(map(type, numbers + window))
+    if not PLAIN.issuperset(types):
+        return None
+    differentiable = torch.is_grad_enabled()
+    key: list[Any] = [unpack, Machine.host_memory_arch, numbers, types]
+    try:
+        for x in tensors:
+            if x is None:
+                key.append(None)
+            elif type(x) is not Tensor:
+                return None
+            else:
+                wanted = differentiable and x.requires_grad
+                key += (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() & ADDRESS_BITS, wanted)
+    except RuntimeError:  # a tensor without memory
+        return None
+    return tuple(key)
+
+
+def is_watched() -> bool:
+    """Whether a dispatch mode, a transform of torch.func or forward-mode differentiation sees each operator
+    that is called: the same ones in every call."""
+    return bool(torch._C._len_torch_dispatch_stack()) or transforms.is_active()  # noqa: SLF001 - the only way to ask
+
+
+def is_plain(x: Tensor) -> bool:
+    """Whether the tensor is nothing but memory, so that a kernel can be launched on it at once."""
+    return type(x) is Tensor and not is_watched()
+
+
+def recall(key: Hashable) -> Decision | None:
+    """What was decided about the calls with this signature."""
+    return None if key is None else _decisions.get(key)
+
+
+def remember(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) -> None:
+    """Keep what is decided about calls with this signature, which a kernel serves."""
+    device = device_of(inputs.q.device)
+    if key is None or inputs.attn_mask is not None or chunks.divide(inputs, options):
+        return
+    layout = choose(inputs, options, device)
+    if not layout.as_it_is:
+        return
+    if len(_decisions) >= MOST:
+        _decisions.clear()
+    no_gradients = gradients_unserved(inputs, options) if inputs.wants_gradients else None
+    paths: Paths | None = {} if _gradients_read_them(inputs, options, device.arch) else None
+    tall = layout.plan.path == TALL
+    _decisions[key] = Decision(
+        unpack, options, device.arch, inputs.lse_shape, layout.plan.splits, tall, no_gradients, paths
+    )
+
+
+def _gradients_read_them(inputs: Inputs, options: Options, arch: str) -> bool:
+    """Whether kernels compute the gradients without copies of q, k and v, which are aligned."""
+    dtype, head_dim, of_v = DTYPES[inputs.q.dtype], inputs.q.shape[-1], inputs.v.shape[-1]
+    if of_v == head_dim:
+        return padded_head_dim(arch, dtype, head_dim, BACKWARD) == head_dim
+    found = uneven_head_dims(arch, dtype, head_dim, of_v, UNEVEN_BACKWARD)
+    return found == (head_dim, of_v) and not is_featured(inputs, options)
+
+
+def forget() -> None:
+    """Forget all decisions."""
+    _decisions.clear()
+
+
+def answer(found: Decision, tensors: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+    """out and the log-sum-exp of a call, by the decision made for its signature."""
+    return launched(found, found.unpack(*tensors))
+
+
+def launched(found: Decision, inputs: Inputs) -> tuple[Tensor, Tensor]:
+    """The same, from its inputs."""
+    state = philox.new_state(inputs[0].device) if found.options.dropout_p > 0.0 else None
+    return forward_pass.launch(inputs, found.options, state, found.lse_shape, found.splits, found.tall)

@@ -1,0 +1,1 @@
+"""The check at first use of each family of kernels."""

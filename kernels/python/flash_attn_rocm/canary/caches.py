@@ -1,0 +1,125 @@
+"""The check at first use of the kernels that write into caches, which have the bits of PyTorch's operators.
+
+Of the sequences of each call some begin or end outside of the cache, or have a place that is not in it: what
+is outside is not written.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm.arguments.normal_form import TORCH_DTYPES, Inputs, New
+from flash_attn_rocm.canary.calls import ended, endless, moved
+from flash_attn_rocm.canary.making import APART, DRAWN, FP32
+from flash_attn_rocm.canary.rows import APPENDS, CACHE, DENSE, PAGED, AppendRow
+from flash_attn_rocm.machine.remembered import Family
+from flash_attn_rocm.reference.rotary import rotate
+
+Append = Callable[[Inputs, New, bool], Inputs]
+ROWS, NEW = 3, 17  # a workgroup has no threads for so many rows of the longest head
+CAPACITY, PAGE = 80, 16  # quotients above 2, up to which division corrects a wrong start
+LENGTHS = (0, 17, CAPACITY - 5, -9, 2**31 - 3, 20, 5)  # of the sequences, before
+PLACED = 5  # of these; the next has a place before the first of the cache, and the last one behind its last
+TIES = (1.5, -1.25, 0.75, -1.75, 0.625)
+ANGLES = 20  # fewer than there are positions: those beyond have the last one's
+# One element of so many is no number, or too large for products with it, or subnormal in fp16.  It has no
+# divisor in common with the elements that a thread moves, so that each of these is such a one somewhere.
+SPARSE = 5
+
+
+def append_problem(family: Family, append: Append, where: torch.device) -> str:
+    """What is wrong with in-place appends with rotation, or ""."""
+    pool = _numbers(family.dtype)
+    for row in APPENDS:
+        inputs, new = _made(row, *pool)
+        wanted = _expected(row, inputs, new)
+        given, its_new = Inputs(*(moved(x, where) for x in inputs)), _new_on(new, where)
+        found = ended(where, lambda: append(given, its_new, row.advances)[:1])  # noqa: B023
+        if found is None:
+            return endless(row.why)
+        pairs = zip(("q", "k_cache", "v_cache"), (found[0], given.k, given.v), wanted, strict=True)
+        if wrong := [name for name, one, other in pairs if not _same(one.cpu(), other)]:
+            return f"{row.why}: {', '.join(wrong)} differ from the PyTorch implementation"
+    return ""
+
+
+def _numbers(dtype: str) -> tuple[Tensor, Tensor]:
+    """Random numbers, and the same with those that are hard to multiply and to round."""
+    kind = TORCH_DTYPES[dtype]
+    pool = torch.randn(DRAWN, generator=torch.Generator().manual_seed(0), dtype=FP32).to(kind)
+    hard = pool.new_tensor([
+        math.nan, math.inf, -math.inf, 0.75 * torch.finfo(kind).max, torch.finfo(torch.float16).tiny / 64,
+    ])  # fmt: skip
+    hardest = pool.clone()
+    places = hardest[::SPARSE]
+    places.copy_(hard.repeat(-(-len(places) // len(hard)))[: len(places)])
+    return pool.repeat(4), hardest
+
+
+def _made(row: AppendRow, pool: Tensor, hard: Tensor) -> tuple[Inputs, New]:
+    batch, (nheads, nheads_k) = len(LENGTHS), row.heads
+
+    def of(numbers: Tensor, place: int, *sizes: int) -> Tensor:
+        return numbers[place * APART :][: math.prod(sizes)].view(sizes)
+
+    # Heads first, so that no stride of theirs is the same one of the cache.
+    q = of(hard, 0, batch, nheads, ROWS, row.head_dim).transpose(1, 2)
+    k, v = (of(hard, place, batch, nheads_k, NEW, row.head_dim).transpose(1, 2) for place in (1, 2))
+    cos, sin = (_angles(of(pool, n, ANGLES, row.rotary // 2), n) if row.rotary else None for n in range(2))
+    page = PAGE if row.store == PAGED else CAPACITY
+    placed = PLACED * CAPACITY // page
+    slots = batch if row.store == DENSE else placed + 1
+    k_cache, v_cache = (of(pool, n, slots, page, nheads_k, row.head_dim).clone() for n in range(2))
+    places = torch.arange(placed, 0, -1, dtype=torch.int32)
+    outside = torch.tensor([-1, slots], dtype=torch.int32).repeat_interleave(CAPACITY // page)
+    places = torch.cat([places, outside])
+    table = places.view(batch, -1) if row.store == PAGED else None
+    indices = places if row.store == CACHE else None
+    lengths = torch.tensor(LENGTHS, dtype=torch.int32)
+    inputs = Inputs(q, k_cache, v_cache, None, None, None, lengths, None, table, indices)
+    return inputs, New(k, v, cos, sin, row.interleaved)
+
+
+def _angles(random: Tensor, first: int) -> Tensor:
+    """Every other of so few bits that products often lie in the middle between two numbers of the type.
+
+    Those of a thread differ, and so does each cosine from its sine.
+    """
+    rows, columns = (torch.arange(size) for size in random.shape)
+    ties = random.new_tensor(TIES)[(first + rows[:, None] + columns // 2) % len(TIES)]
+    return random.where(columns % 2 == 0, ties)
+
+
+def _new_on(new: New, where: torch.device) -> New:
+    k, v, cos, sin = (moved(x, where) for x in new[:4])
+    return new._replace(k=k, v=v, cos=cos, sin=sin)
+
+
+def _expected(row: AppendRow, inputs: Inputs, new: New) -> tuple[Tensor, Tensor, Tensor]:
+    """q and both caches, after."""
+    q, k, begins = inputs.q, new.k, torch.tensor(LENGTHS)[:, None]
+    positions = begins + torch.arange(NEW)
+    if new.cos is not None and new.sin is not None:
+        queries = begins + torch.arange(ROWS) * int(row.advances)
+        q, k = (
+            rotate(x, new.cos, new.sin, at.clamp(0, ANGLES - 1), interleaved=row.interleaved)
+            for x, at in ((q, queries), (k, positions))
+        )
+    at = positions.clamp(0, CAPACITY - 1)
+    place = torch.arange(len(LENGTHS))[:, None].expand_as(at)
+    if inputs.block_table is not None:
+        place, at = inputs.block_table.long().gather(1, at // PAGE), at % PAGE
+    elif inputs.cache_batch_idx is not None:
+        place = inputs.cache_batch_idx.long()[:, None].expand_as(at)
+    inside = (positions >= 0) & (positions < CAPACITY) & (place >= 0) & (place < len(inputs.k))
+    where = (place[inside], at[inside])
+    return q, *(x.index_put(where, its[inside]) for x, its in ((inputs.k, k), (inputs.v, new.v)))
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether they have the same bits, whatever those of a NaN are."""
+    no_number = other.isnan()
+    bits = (x.masked_fill(no_number, 0.0).view(torch.int16) for x in (one, other))
+    return torch.equal(one.isnan(), no_number) and torch.equal(*bits)

@@ -1,0 +1,164 @@
+"""The check at first use: its calls are compared with the same computed by PyTorch (``canary.reference``).
+
+What is allowed is with the other tolerances, in ``values.tolerances``.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm.arguments.normal_form import BackwardCall, Inputs
+from flash_attn_rocm.canary import reference
+from flash_attn_rocm.canary.making import Call, made
+from flash_attn_rocm.canary.rows import (
+    ATTENTION,
+    GRADIENTS,
+    MASKED_GRADIENT_ROWS,
+    MASKS,
+    MASKS_OF_BF16,
+    TALL,
+    UNEVEN,
+    UNEVEN_GRADIENTS,
+    WIDE,
+)
+from flash_attn_rocm.library import plans
+from flash_attn_rocm.library.host import LIMITS
+from flash_attn_rocm.machine.remembered import MASKED, MASKED_GRADIENTS, Family
+from flash_attn_rocm.serving.layouts import Device
+from flash_attn_rocm.values import paths, tolerances
+
+SECONDS = 30.0  # until calls that take milliseconds count as a hang
+Answer = Callable[..., tuple[Tensor, Tensor]]  # of Inputs, Options, a generator's state, a device; tall
+Backward = Callable[[BackwardCall, str, str], tuple[Tensor, ...]]  # of a call, on an arch, on a path
+Some = TypeVar("Some", Tensor, Tensor | None)
+
+
+def attention_problem(family: Family, answer: Answer, device: Device, where: torch.device) -> str:
+    """What is wrong with out and the log-sum-exp, or ""."""
+    for call in attention_calls(family):
+        state = reference.dropout_state(call)
+        given = (_on(call.inputs, where), call.options, moved(state, where), device)
+        wanted = {"tall": True} if call.tall else {}
+        found = ended(where, lambda: answer(*given, **wanted))  # noqa: B023
+        if problem := answer_problem(call, family, found):
+            return problem
+    return ""
+
+
+def answer_problem(call: Call, family: Family, found: tuple[Tensor, ...] | None) -> str:
+    """What is wrong with out and the log-sum-exp that a call gave; None if it did not end."""
+    if found is None:
+        return endless(call.name)
+    out, lse = reference.forward(call)
+    wrong = _difference("out", found[0], out, tolerances.canary_allowed(family.dtype, _largest(out)))
+    if not wrong and found[0].cpu()[out == 0].any():
+        wrong = "out is not 0 where a row sees no key"
+    wrong = wrong or _difference("log-sum-exp", found[1], lse, tolerances.canary_lse_allowed(_largest(lse)))
+    return f"{call.name}: {wrong}" if wrong else ""
+
+
+def gradients_problem(family: Family, backward: Backward, where: torch.device) -> str:
+    """What is wrong with the gradients, or ""; out and the log-sum-exp are PyTorch's."""
+    path = paths.SEPARATE if family.work == MASKED_GRADIENTS else family.work
+    for call in gradient_calls(family):
+        on_cpu, wanted = reference.backward(call)
+        dout, out, lse = (moved(x, where) for x in on_cpu[:3])
+        inputs, state = _on(on_cpu.inputs, where), moved(on_cpu.rng_state, where)
+        given = BackwardCall(dout, out, lse, inputs, call.options, state)
+        cancelled = _cancelled(call)
+        found = ended(where, lambda: backward(given, family.arch, path))  # noqa: B023
+        if found is None:
+            return endless(call.name)
+        for what, one, other in zip(
+            ("dq", "dk", "dv", "the gradient of attn_mask"), found, wanted, strict=False
+        ):
+            allowed = tolerances.canary_allowed(family.dtype, _largest(other)) + cancelled.get(what, 0.0)
+            if wrong := _difference(what, one, other, allowed):
+                return f"{call.name}: {wrong}"
+    return ""
+
+
+def attention_calls(family: Family) -> Iterator[Call]:
+    """Small calls that take the family's paths, on the CPU."""
+    if family.work == MASKED:
+        return made(MASKS_OF_BF16 if family.dtype == "bf16" else MASKS, family)
+    if family.head_dim > LIMITS.head_dim:
+        return made(WIDE, family)
+    tall = TALL if plans.has_tall(*family[:3]) else ()
+    uneven = UNEVEN if plans.has_uneven(*family[:3]) else ()
+    return made((*ATTENTION, *tall, *uneven), family)
+
+
+def gradient_calls(family: Family) -> Iterator[Call]:
+    """The same for gradients, of the loops that the family's kernels have."""
+    if family.work == MASKED_GRADIENTS:
+        return made(MASKED_GRADIENT_ROWS, family)
+    takes_features = family.work != paths.FUSED or plans.fused_takes_features(*family[:3])
+    has_uneven = family.work == paths.SEPARATE and plans.has_uneven(*family[:3], plans.UNEVEN_BACKWARD)
+    uneven = UNEVEN_GRADIENTS if has_uneven else ()
+    return made([row for row in (*GRADIENTS, *uneven) if takes_features or not row.featured], family)
+
+
+def _cancelled(call: Call) -> dict[str, float]:
+    """What may be left of dq and dk where a sum over head_dim, of dout and v, cancels that of dout and out.
+
+    A row's weights of its keys add up to 1; to the sum for a key each row may add as much.
+    """
+    q, k, v, *_ = call.padded
+    head_dim, rows = q.shape[-1], q.shape[1] * q.shape[2] // k.shape[2]
+    factors = (abs(call.options.softmax_scale), _largest(call.dout), _largest(v))
+    return {
+        "dq": tolerances.canary_cancelled(head_dim, *factors, _largest(k)),
+        "dk": tolerances.canary_cancelled(head_dim, *factors, _largest(q), rows),
+    }
+
+
+def _largest(x: Tensor) -> float:
+    return x.abs().nan_to_num_(0.0, 0.0).max().item()
+
+
+def _difference(what: str, found: Tensor, wanted: Tensor, most: float) -> str:
+    found = found.cpu().float()
+    error = (found - wanted).abs().max().item()
+    if not error <= most:  # infinite numbers' differences are NaN, too
+        same = (found == wanted) | (found.isnan() & wanted.isnan())
+        error = (found - wanted).masked_fill(same, 0.0).abs().max().item()
+    if error <= most:  # which NaN is not
+        return ""
+    return f"{what} differs by {error:.3g} from the reference implementation, and {most:.3g} is allowed"
+
+
+def _on(inputs: Inputs, where: torch.device) -> Inputs:
+    return Inputs(*(moved(x, where) for x in inputs))
+
+
+def moved(x: Some, where: torch.device) -> Some:
+    """On the device, with the strides that it has."""
+    if x is None or where.type == "cpu":
+        return x
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=where).copy_(x)
+
+
+def endless(name: str) -> str:
+    return f"{name}: it did not end within {SECONDS:.0f} s"
+
+
+def ended(where: torch.device, launch: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...] | None:
+    """What a launch gives; None when the device does not end it in time."""
+    if where.type != "cuda":
+        return launch()
+    # On a stream of its own, so that what does not end holds up nothing else.
+    stream = torch.cuda.Stream(where)
+    with torch.cuda.stream(stream):
+        found = launch()
+        event = torch.cuda.Event()
+        event.record(stream)
+    end = time.monotonic() + SECONDS
+    while not event.query():
+        if time.monotonic() > end:
+            return None
+        time.sleep(1e-4)
+    return found

@@ -1,0 +1,127 @@
+"""A check at first use: no GPU is in the project's CI, so each machine proves its own kernels.
+
+Before the first launch of a family of kernels on a device a few small calls are compared with the PyTorch
+implementation (``canary.calls``).  What is wrong, raises, or does not end switches the family off: from
+then on separate kernels compute gradients instead of fused ones, and the PyTorch implementation answers for
+all others.  Later calls do not come here (``autograd.recall``) or pay for one look into a dictionary.
+"""
+
+import threading
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options
+from flash_attn_rocm.canary import caches, calls, latent
+from flash_attn_rocm.canary.caches import Append
+from flash_attn_rocm.canary.calls import Answer, Backward
+from flash_attn_rocm.canary.latent import Latent
+from flash_attn_rocm.library import plans
+from flash_attn_rocm.machine import environment, remembered
+from flash_attn_rocm.machine.remembered import (
+    FAILED,
+    LATENT,
+    MASKED,
+    MASKED_GRADIENTS,
+    PASSED,
+    RUNNING,
+    Family,
+)
+from flash_attn_rocm.rewrite import dense_masks
+from flash_attn_rocm.serving import capture
+from flash_attn_rocm.serving.layouts import Device
+from flash_attn_rocm.serving.support import FAILURES, Machine, forget_reasons
+
+_lock = threading.RLock()
+_found: dict[tuple[torch.device, Family], str] = {}
+
+
+def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) -> str:
+    """Why the kernels for a call are disabled, or ""; ``answer`` launches them."""
+    dtype = DTYPES[inputs.q.dtype]
+    op, work = (plans.MASKED, MASKED) if dense_masks.is_read(inputs, options) else (plans.FORWARD, "")
+    head_dim = plans.padded_head_dim(device.arch, dtype, inputs.head_dim, op)
+    family = Family(device.arch, dtype, head_dim, work)
+    return _known(
+        family, inputs.q.device, lambda where: calls.attention_problem(family, answer, device, where)
+    )
+
+
+def gradients_failure(backward: Backward, inputs: Inputs, options: Options, arch: str, path: str) -> str:
+    """The same for the kernels that compute gradients on a path; ``backward`` launches them."""
+    dtype, masked = DTYPES[inputs.q.dtype], dense_masks.is_read(inputs, options)
+    op = plans.MASKED_BACKWARD if masked else plans.BACKWARD
+    head_dim = plans.padded_head_dim(arch, dtype, inputs.head_dim, op)
+    family = Family(arch, dtype, head_dim, MASKED_GRADIENTS if masked else path)
+    return _known(family, inputs.q.device, lambda where: calls.gradients_problem(family, backward, where))
+
+
+def append_failure(append: Append, q: Tensor, arch: str) -> str:
+    """The same for the kernels that write into caches; ``append`` launches one."""
+    family = Family(arch, DTYPES[q.dtype], 0)
+    return _known(family, q.device, lambda where: caches.append_problem(family, append, where))
+
+
+def latent_failure(answer: Latent, q: Tensor, device: Device) -> str:
+    """The same for the kernels of latent attention; ``answer`` launches them."""
+    family = Family(device.arch, DTYPES[q.dtype], q.shape[-1], LATENT)
+    return _known(family, q.device, lambda where: latent.latent_problem(family, answer, device, where))
+
+
+def forget() -> None:
+    """Check again."""
+    _found.clear()
+    FAILURES.clear()
+    forget_reasons()
+
+
+def _known(family: Family, where: torch.device, problem: Callable[[torch.device], str]) -> str:
+    key = (where, family)
+    if (found := _found.get(key)) is not None:
+        return found
+    if not _wanted(where):
+        return ""
+    with _lock:
+        if key not in _found:
+            _found[key] = ""  # its own launches come here too
+            if (checked := _checked(family, where, problem)) is None:
+                del _found[key]
+                return ""
+            _found[key] = checked
+            if checked:
+                FAILURES[family] = checked
+                forget_reasons()
+        return _found[key]
+
+
+def _wanted(where: torch.device) -> bool:
+    if (
+        not environment.switch(environment.CANARY, default=True)
+        or torch.compiler.is_compiling()
+        or capture.is_capturing(where)
+    ):
+        return False
+    return Machine.host_memory_arch is None or Machine.host_memory_canary
+
+
+def _checked(family: Family, where: torch.device, problem: Callable[[torch.device], str]) -> str | None:
+    """The words of a failure, "" when all is well, None when it could not be told."""
+    path = remembered.file_of(family, torch.version.hip or "")
+    kept = remembered.read(path)
+    if kept is not None:
+        return remembered.in_words(family, kept.words, path) if kept.state == FAILED else ""
+    remembered.write(path, family, RUNNING)
+    try:
+        with torch.no_grad(), torch.device("cpu"):  # whatever the default is
+            found = problem(where)
+    except torch.OutOfMemoryError:
+        remembered.forget(path)
+        return None
+    except RuntimeError as error:
+        found = str(error).splitlines()[0]
+    except BaseException:
+        remembered.forget(path)
+        raise
+    remembered.write(path, family, FAILED if found else PASSED, found)
+    return remembered.in_words(family, found, path) if found else ""

@@ -1,0 +1,116 @@
+"""The check at first use of the kernels of latent attention."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.canary.calls import answer_problem, ended, moved
+from flash_attn_rocm.canary.making import Call, hollow, made
+from flash_attn_rocm.canary.rows import CAUSAL, DENSE, FLAT, IN_USE, NONE, PAGED, TILE, Row
+from flash_attn_rocm.machine.remembered import Family
+from flash_attn_rocm.serving.layouts import Device
+
+Latent = Callable[
+    [Tensor, Tensor, Tensor | None, Tensor | None, Options, Device], tuple[Tensor, Tensor]
+]  # of q, the cache, its lengths, its blocks
+REST = 64  # elements of K beyond those of V
+PAGE = 48
+
+
+class LatentRow(NamedTuple):
+    """One call with ``rows`` queries of each sequence, as ``canary.rows.Row`` but for its stores: DENSE, of
+    which all keys are in use, IN_USE with lengths, and PAGED."""
+
+    why: str
+    rows: int
+    keys: tuple[int, ...]
+    heads: int
+    window: tuple[int, int] = CAUSAL
+    scale: float = 1.0
+    store: str = DENSE
+    parts: int = 1
+    scores: tuple[float, float] = FLAT
+    mixed: bool = False
+    infinite: bool = False
+
+
+# Workgroups have 16, or on CDNA 64 rows of all heads and queries, in one or two blocks that are loops of
+# their own: most calls have both, the second one with a row or two.  In a workgroup some queries see fewer
+# keys than others.  Scores that rise move the maximum, and those far apart or far below 0 are scaled in
+# another way.
+LATENT = (
+    LatentRow("causal", 3, (97,), 22),
+    LatentRow("all keys, in parts, scores that rise and fall", 2, (161, 161), 33, NONE, parts=3,
+        scores=(0.0, 0.5)),
+    LatentRow("lengths, negative scale, scores far below 0", 1, (129, 40, 1), 65, scale=-1.0, store=IN_USE,
+        scores=(-1500.0, -0.5)),
+    LatentRow("pages, in parts, infinite scores", 3, (161, 209, 97, 2), 22, store=PAGED, parts=3,
+        infinite=True),
+    LatentRow("pages, scores far apart", 5, (200, 70), 13, store=PAGED, scores=(0.0, 120.0), mixed=True),
+    LatentRow("lengths, scale of 0", 2, (50, 0, 7), 3, NONE, scale=0.0, store=IN_USE),
+    LatentRow("in many parts, scores that rise and fall", 1, (67 * TILE,), 2, parts=67,
+        scores=(-2700.0, 1.1)),
+)  # fmt: skip
+
+
+def latent_problem(family: Family, answer: Latent, device: Device, where: torch.device) -> str:
+    """What is wrong with out and the log-sum-exp, or ""."""
+    for call in latent_calls(family):
+        q, k, _, *rest = (moved(x, where) for x in call.inputs)
+        lengths, table = rest[3], rest[5]
+        assert q is not None, "each call has it"
+        assert k is not None, "each call has it"
+        given = (q, k, lengths, table, call.options, device)
+        if problem := answer_problem(call, family, ended(where, lambda: answer(*given))):  # noqa: B023
+            return problem
+    return ""
+
+
+def latent_calls(family: Family) -> Iterator[Call]:
+    """Small calls that execute what the kernels have, on the CPU."""
+    rows = [
+        Row(row.why, (row.rows,) * len(row.keys), row.keys, (row.heads, 1), row.window, row.scale,
+            parts=row.parts, scores=row.scores, mixed=row.mixed, infinite=row.infinite)
+        for row in LATENT
+    ]  # fmt: skip
+    return (_stored(call, row) for call, row in zip(made(rows, family), LATENT, strict=True))
+
+
+def _stored(call: Call, row: LatentRow) -> Call:
+    """With keys as the row stores them, of which values are the first elements."""
+    k, where = STORES[row.store](call)
+    width = k.shape[-1] - REST
+    inputs = Inputs(call.padded.q.contiguous(), k, k[..., :width], **where)
+    return call._replace(inputs=inputs, padded=call.padded._replace(v=call.padded.k[..., :width]))
+
+
+def _dense(call: Call) -> tuple[Tensor, dict[str, Tensor]]:
+    return call.padded.k, {}
+
+
+def _in_use(call: Call) -> tuple[Tensor, dict[str, Tensor]]:
+    """Behind the keys of a sequence are as many that are not in use as its place says."""
+    lengths, capacity = call.keys, max(call.keys) + len(call.keys)
+    slots = [b * capacity + at for b, length in enumerate(lengths) for at in range(length)]
+    (k,) = hollow((call.padded.k,), lengths, slots, len(lengths), capacity)
+    return k, {"seqused_k": torch.tensor(lengths, dtype=torch.int32)}
+
+
+def _paged(call: Call) -> tuple[Tensor, dict[str, Tensor]]:
+    """Pages in the reverse order."""
+    lengths = call.keys
+    blocks = [-(-length // PAGE) for length in lengths]
+    firsts = [sum(blocks[b:]) for b in range(len(blocks))]
+    table = torch.full((len(lengths), max(blocks)), -1, dtype=torch.int32)
+    slots = []
+    for b, (first, length) in enumerate(zip(firsts, lengths, strict=True)):
+        table[b, : blocks[b]] = torch.arange(first, first - blocks[b], -1)
+        slots += [(first - at // PAGE) * PAGE + at % PAGE for at in range(length)]
+    (k,) = hollow((call.padded.k,), lengths, slots, sum(blocks) + 1, PAGE)
+    return k, {"block_table": table, "seqused_k": torch.tensor(lengths, dtype=torch.int32)}
+
+
+STORES = {DENSE: _dense, IN_USE: _in_use, PAGED: _paged}

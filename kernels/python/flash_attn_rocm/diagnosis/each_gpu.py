@@ -1,0 +1,193 @@
+"""What there is to say of each GPU by itself: who has code for it, and what makes it work beside others."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from flash_attn_rocm.diagnosis.facts import HIDING, OVERRIDE, OVERRIDE_OF_NODE, Facts, Gpu
+from flash_attn_rocm.diagnosis.shell import set_line, unset_line
+from flash_attn_rocm.machine import override
+from flash_attn_rocm.machine.requirements import REMOVE_TORCH, Step
+from flash_attn_rocm.machine.torch_devices import AMD_INDEX
+from flash_attn_rocm.values.rates import AMD_TORCH
+
+BUILDS_OF_AMD = "python -m webbrowser https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
+# HIP reads the second one where the first is not set, and numbers GPUs anew for the program.
+GENERIC = "-generic"
+RENUMBERING = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+
+
+def own_name(gpu: Gpu) -> str:
+    """Its arch without feature flags."""
+    return gpu.arch.partition(":")[0]
+
+
+def code_of(gpu: Gpu, facts: Facts) -> str:
+    """The arch whose machine code it runs; its own where the wheel has nothing for it."""
+    return dict(facts.served).get(own_name(gpu), own_name(gpu))
+
+
+def served(gpu: Gpu) -> bool:
+    """Whether the wheel has kernels for it."""
+    return any(not reason for _, reason in gpu.reasons)
+
+
+def lacks_code(gpu: Gpu, facts: Facts) -> bool:
+    """Whether PyTorch's own operations fail there: it names what it was built for, and not this arch."""
+    return bool(facts.torch_archs) and not _built_for(own_name(gpu), facts.torch_archs)
+
+
+def runs(gpu: Gpu, facts: Facts) -> bool:
+    """Whether attention runs there: with our kernels, on tensors that PyTorch can make."""
+    return served(gpu) and not lacks_code(gpu, facts)
+
+
+def hiding_variables(facts: Facts) -> dict[str, str]:
+    """The variables that hide GPUs from programs."""
+    return {name: value for name, value in facts.environment if name in HIDING}
+
+
+def unseen(facts: Facts) -> tuple[Gpu, ...]:
+    """GPUs that the driver lists and PyTorch, which sees others, does not."""
+    if not facts.gpus or any(not re.match("gfx", gpu.arch) for gpu in facts.gpus):
+        return ()
+    seen = [own_name(gpu) for gpu in facts.gpus]
+    found = []
+    for gpu in facts.driver_gpus:
+        name = _said(gpu, facts)
+        if name in seen:
+            seen.remove(name)
+        else:
+            found.append(gpu)
+    return tuple(found)
+
+
+def override_steps(facts: Facts) -> list[Step]:
+    """Variables under which GPUs call themselves what they are not."""
+    steps = []
+    for name, value in facts.environment:
+        node = OVERRIDE_OF_NODE.fullmatch(name)
+        if name == OVERRIDE or node:
+            words = _wrong_of_node(int(node[1]), value, facts) if node else _wrong_of_all(value, facts)
+            steps += [Step(f"{name}={value} {words}", (unset_line(facts, name),))] if words else []
+    return steps
+
+
+def lacking_steps(facts: Facts) -> list[Step]:
+    """For each arch that PyTorch has no kernels for, what makes its GPUs work."""
+    groups: dict[str, list[Gpu]] = {}
+    for gpu in facts.gpus:
+        if lacks_code(gpu, facts):
+            groups.setdefault(own_name(gpu), []).append(gpu)
+    return [_lacking_step(name, gpus, facts) for name, gpus in groups.items()]
+
+
+def hiding_step(facts: Facts) -> Step | None:
+    """Where attention runs on some GPUs only: programs that see no others cannot take a wrong one."""
+    good = [gpu for gpu in facts.gpus if runs(gpu, facts)]
+    bad = [gpu for gpu in facts.gpus if not runs(gpu, facts)]
+    if not good or not bad or facts.problems:
+        return None
+    names = ", ".join(f"GPU {gpu.index} ({own_name(gpu)})" for gpu in bad)
+    first = " Programs take GPU 0 where they are not told otherwise." if bad[0].index == 0 else ""
+    return Step(
+        f"attention runs on some GPUs of this machine only, and not on {names}.{first} With this they see "
+        "those on which it runs, numbered from 0:",
+        (_showing(good, facts),),
+    )
+
+
+def _lacking_step(name: str, gpus: Sequence[Gpu], facts: Facts) -> Step:
+    numbers = ", ".join(str(gpu.index) for gpu in gpus)
+    begin = (
+        f"this PyTorch was built without kernels for {name} (GPU {numbers}), so its own operations fail "
+        "there, mostly with “invalid device function” or “device kernel image is invalid”. "
+    )
+    if name in facts.torch_devices:
+        words = "They are in a package of their own, which is not installed; this installs it:"
+        return Step(begin + words, (_install(f"torch[device-{name}]=={facts.torch.version}"),))
+    if lines := _overriding(name, gpus, facts):
+        code = code_of(gpus[0], facts)
+        whom = "every GPU calls" if OVERRIDE in lines[0].replace("=", " ").split() else "it calls"
+        words = f"With this {whom} itself {code}, whose code {name} runs, in PyTorch and here:"
+        return Step(begin + words, lines)
+    if name in AMD_TORCH:
+        words = "AMD's own build has them: the first command removes this one, the second installs that"
+        return Step(begin + words, (REMOVE_TORCH, _install(_device_extras(facts))))
+    return Step(f"{begin}AMD's page of builds says which have them, previews among them:", (BUILDS_OF_AMD,))
+
+
+def _device_extras(facts: Facts) -> str:
+    """One PyTorch for all GPUs of the machine that AMD's build has kernels for."""
+    names = dict.fromkeys(own_name(gpu) for gpu in facts.gpus)
+    return f"torch[{','.join(f'device-{name}' for name in names if name in AMD_TORCH)}]"
+
+
+def _install(requirement: str) -> str:
+    return f'python -m pip install --index-url {AMD_INDEX} "{requirement}"'
+
+
+def _overriding(name: str, gpus: Sequence[Gpu], facts: Facts) -> tuple[str, ...]:
+    """Lines under which these GPUs, and no others, call themselves the arch whose code they run; or none."""
+    code = code_of(gpus[0], facts)
+    value = override.value_for(code)
+    if facts.windows or code == name or code not in facts.torch_archs or not value:
+        return ()
+    if {code_of(gpu, facts) for gpu in (*facts.gpus, *facts.driver_gpus)} == {code}:
+        return (set_line(facts, OVERRIDE, value),)
+    nodes = [gpu.node for gpu in facts.driver_gpus if own_name(gpu) == name and gpu.node >= 0]
+    return tuple(set_line(facts, f"{OVERRIDE}_{node}", value) for node in nodes)
+
+
+def _showing(gpus: Iterable[Gpu], facts: Facts) -> str:
+    """The line after which programs see only these: in the numbers of a list that is set, or PyTorch's."""
+    given = dict(facts.environment)
+    name = next((each for each in RENUMBERING if given.get(each)), RENUMBERING[0])
+    listed = [each.strip() for each in given.get(name, "").split(",")]
+    numbers = [listed[gpu.index] if gpu.index < len(listed) and listed[0] else str(gpu.index) for gpu in gpus]
+    return set_line(facts, name, ",".join(numbers))
+
+
+def _built_for(name: str, archs: Iterable[str]) -> bool:
+    """Code for a family ("gfx11-generic") is taken for what runs on every GPU of that generation."""
+    return any(arch == name or (arch.endswith(GENERIC) and _generation(arch) == name[3:-2]) for arch in archs)
+
+
+def _generation(family: str) -> str:
+    return family.removeprefix("gfx").split("-")[0]
+
+
+def _said(gpu: Gpu, facts: Facts) -> str:
+    """What the runtime calls a GPU of the driver's list."""
+    given = dict(facts.environment)
+    value = given.get(f"{OVERRIDE}_{gpu.node}", given.get(OVERRIDE, ""))
+    return override.arch_of(value) or own_name(gpu)
+
+
+def _fits(value: str, gpu: Gpu, facts: Facts) -> bool:
+    return override.arch_of(value) in (own_name(gpu), code_of(gpu, facts))
+
+
+def _wrong_of_all(value: str, facts: Facts) -> str:
+    given = dict(facts.environment)
+    there = [gpu for gpu in facts.driver_gpus if f"{OVERRIDE}_{gpu.node}" not in given]
+    wrong = [gpu for gpu in there if not _fits(value, gpu, facts)]
+    if facts.driver_gpus and not wrong:
+        return ""
+    real = ", ".join(dict.fromkeys(gpu.arch for gpu in there)) or "of unknown arch"
+    return (
+        f"makes every GPU report this arch, and they are {real}: kernels of another arch may fail or give "
+        "wrong results"
+    )
+
+
+def _wrong_of_node(node: int, value: str, facts: Facts) -> str:
+    gpus = {gpu.node: gpu for gpu in facts.driver_gpus if gpu.node >= 0}
+    if not gpus or (node in gpus and _fits(value, gpus[node], facts)):
+        return ""
+    if node not in gpus:
+        there = ", ".join(f"{number} ({gpu.arch})" for number, gpu in gpus.items())
+        return f"is for node {node} of the driver, which is no GPU; GPUs are the nodes {there}"
+    return (
+        f"makes node {node} report this arch, and it is {gpus[node].arch}: kernels of another arch may fail "
+        "or give wrong results"
+    )

@@ -1,0 +1,115 @@
+"""What happens when no kernel serves a call: one warning for each reason, or an error in strict mode."""
+
+import warnings
+
+from flash_attn_rocm.diagnosis import doctor, survey
+from flash_attn_rocm.machine import environment
+from flash_attn_rocm.machine.environment import STRICT as STRICT_VARIABLE
+from flash_attn_rocm.machine.requirements import numbered
+from flash_attn_rocm.values.tracing import constant_when_traced
+
+
+class FlashAttnFallbackWarning(UserWarning):
+    """No kernel serves a call, so the PyTorch implementation answers, or slower kernels do."""
+
+
+class FlashAttnResetWarning(UserWarning):
+    """A call may keep a GPU busy for so long that Windows resets it."""
+
+
+class FlashAttnUnsupportedError(RuntimeError):
+    """No kernel serves a call, and strict mode is on."""
+
+
+UNBOUNDED = (
+    "window_size: with more queries than keys, flash_attn takes a right bound of seqlen_k or more for none, "
+    "and so does this call: rows see keys behind it. This is said once.\n"
+    "  next: flash_attn_rocm.attention(q, k, v, window_size=...) keeps the bound; -1 says that none is meant"
+)
+CALLERS = 9  # from that warning to the line that called flash_attn_func
+
+
+class _State:
+    strict: bool | None = None
+    warned: set[str] = set()  # noqa: RUF012 - the one instance is the class
+
+
+def set_strict(strict: bool | None) -> None:  # noqa: FBT001 - it reads well: set_strict(True)
+    """Raise instead of falling back (True), fall back (False), or follow the environment (None).
+
+    The environment says strict by ``FLASH_ATTN_ROCM_STRICT=1``.
+    """
+    _State.strict = strict
+
+
+def is_strict() -> bool:
+    """Whether a call without a kernel raises; ValueError for a wrong value in the environment."""
+    if _State.strict is not None:
+        return _State.strict
+    return environment.switch(STRICT_VARIABLE, default=False)
+
+
+def forget_warnings() -> None:
+    """Warn again about reasons that were warned about."""
+    _State.warned.clear()
+
+
+def with_mismatches(message: str) -> str:
+    """The message, and where this machine has an AMD GPU what the doctor would say about it."""
+    facts = survey.collect(ask_gpus=False)
+    steps = doctor.mismatches(facts)
+    if not steps or (facts.kfd.state == "absent" and not facts.driver_gpus):
+        return message
+    return "\n".join([message, "What does not fit together on this machine:", *numbered(steps)])
+
+
+def tell_slower(what: str, reason: str, stacklevel: int) -> None:
+    """Warn once for each reason that slower kernels answer; strict mode takes them, as they are kernels."""
+    if reason not in _State.warned:
+        message = f"{what}: {reason}. They are slower; this is said once for each reason."
+        warnings.warn(message, FlashAttnFallbackWarning, stacklevel=stacklevel + 1)
+        _State.warned.add(reason)
+
+
+def tell_long(kind: str, message: str) -> None:
+    """Warn once for each kind of call that a launch may take too long; strict mode takes it."""
+    if kind not in _State.warned:
+        warnings.warn(message, FlashAttnResetWarning, stacklevel=2)
+        _State.warned.add(kind)
+
+
+@constant_when_traced
+def tell_unbounded() -> bool:
+    """Warn once that rows see keys that window_size hides by its words; strict mode takes it.
+
+    Under torch.compile this happens while the graph is made.
+    """
+    if UNBOUNDED not in _State.warned:
+        warnings.warn(UNBOUNDED, UserWarning, stacklevel=CALLERS)
+        _State.warned.add(UNBOUNDED)
+    return True
+
+
+@constant_when_traced
+def fall_back(reason: str, stacklevel: int) -> bool:
+    """Warn once for each reason; in strict mode raise FlashAttnUnsupportedError.
+
+    Under torch.compile this happens while the graph is made.
+    """
+    if is_strict():
+        message = (
+            f"no kernel serves this call: {reason}\n"
+            f"  next: change the call, or let the PyTorch implementation answer: unset {STRICT_VARIABLE}, "
+            "flash_attn_rocm.set_strict(False)"
+        )
+        raise FlashAttnUnsupportedError(with_mismatches(message))
+    if reason not in _State.warned:
+        message = (
+            f"the PyTorch implementation answers, because no kernel serves this call: {reason}. "
+            "It is slower; this is said once for each reason."
+        )
+        if not _State.warned:
+            message = with_mismatches(message)
+        warnings.warn(message, FlashAttnFallbackWarning, stacklevel=stacklevel)
+        _State.warned.add(reason)
+    return True

@@ -1,0 +1,78 @@
+"""Which path serves a call of any public function."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from flash_attn_rocm import flash_attn_interface as interface
+from flash_attn_rocm.arguments import preparation
+from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.arguments.preparation import Rules
+from flash_attn_rocm.functions import attention, kvcache, mla
+from flash_attn_rocm.launch import latent
+from flash_attn_rocm.serving.support import Support, support_of
+from flash_attn_rocm.wrapped import sharded, unwrapping
+
+PREPARE: dict[Callable[..., Any], Callable[..., tuple[Inputs, Options]]] = {
+    interface.flash_attn_func: preparation.dense,
+    interface.flash_attn_qkvpacked_func: preparation.qkvpacked,
+    interface.flash_attn_kvpacked_func: preparation.kvpacked,
+    interface.flash_attn_varlen_func: preparation.varlen,
+    interface.flash_attn_varlen_qkvpacked_func: preparation.varlen_qkvpacked,
+    interface.flash_attn_varlen_kvpacked_func: preparation.varlen_kvpacked,
+    kvcache.flash_attn_with_kvcache: kvcache.prepare,
+    attention.attention: preparation.masked,
+    mla.mla_decode: mla.prepare,
+}
+WITHOUT_WRAPPERS = (kvcache.flash_attn_with_kvcache, mla.mla_decode)  # nested tensors and DTensors
+
+
+def explain(*arguments: Any, **options: Any) -> Support:  # noqa: ANN401 - those of any public function
+    """Which path serves a call on this machine, and why: ``explain(flash_attn_varlen_func, q, k, v, …)``.
+
+    Arguments are those of the function; without a function in front they are those of
+    ``flash_attn_func``.  Nothing is computed.  Raises FlashAttnArgumentError as the function does, but for
+    the lengths and indices that tensors hold, which are not read, and TypeError for arguments that the
+    function does not have.
+    """
+    function, arguments = (
+        (arguments[0], arguments[1:])
+        if arguments and inspect.isfunction(arguments[0])
+        else (interface.flash_attn_func, arguments)
+    )
+    if function not in PREPARE:
+        names = ", ".join(each.__name__ for each in PREPARE)
+        message = f"explain: expected one of {names} first, got {function.__name__}"
+        raise TypeError(message)
+    try:
+        bound = inspect.signature(function).bind(*arguments, **options)
+    except TypeError as error:
+        message = f"explain: {function.__name__}: {error}"
+        raise TypeError(message) from None
+    bound.apply_defaults()
+    inputs, found = PREPARE[function](*_plain(function, [*_in_order(PREPARE[function], bound.arguments)]))
+    if function is mla.mla_decode:
+        return latent.support_of(inputs, found)
+    want_probabilities = bool(bound.arguments.get("return_attn_probs"))
+    return support_of(inputs, found, want_probabilities=want_probabilities)
+
+
+def _plain(function: Callable[..., Any], arguments: list[Any]) -> list[Any]:
+    """The arguments, or those for what nested tensors and DTensors hold."""
+    names = inspect.signature(PREPARE[function]).parameters
+    if function in WITHOUT_WRAPPERS:
+        sharded.refuse(function.__name__, arguments)
+        return arguments
+    tensors = len(names) - 1 - sum(name == "chunk" or name.startswith("max_seqlen") for name in names)
+    together = 3 if "qkv" in names else 2 if "kv" in names else 0
+    given = tuple(arguments[:tensors]), tuple(arguments[tensors:])
+    inside = unwrapping.inside(function.__name__, together, *given)
+    return arguments if inside is None else [*inside.tensors, *inside.numbers]
+
+
+def _in_order(prepare: Callable[..., Any], given: dict[str, Any]) -> Iterator[Any]:
+    for parameter in inspect.signature(prepare).parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            yield from (given[name] for name in Rules._fields)
+        else:
+            yield given[parameter.name]

@@ -1,0 +1,318 @@
+"""``flash_attn_with_kvcache``: attention over a cache of keys and values, after appending to it."""
+# ruff: noqa: ANN401, FBT001, FBT002 - the signature is upstream's, and arguments are yet unchecked
+
+from typing import Any, Literal, SupportsFloat, overload
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm.arguments import checks, normal_form
+from flash_attn_rocm.arguments.documentation import ARGUMENTS, Function, complete
+from flash_attn_rocm.arguments.normal_form import (
+    INT32_MAX,
+    FlashAttnArgumentError,
+    Inputs,
+    New,
+    Options,
+    WindowSize,
+    resolve,
+)
+from flash_attn_rocm.arguments.preparation import DENSE_K, DENSE_Q, PAGED_K
+from flash_attn_rocm.autograd import recall, transforms
+from flash_attn_rocm.autograd.dispatch import attend, named
+from flash_attn_rocm.diagnosis.notice import FlashAttnUnsupportedError
+from flash_attn_rocm.launch.append import NAME, append, proven
+from flash_attn_rocm.serving.support import unserved
+from flash_attn_rocm.wrapped import sharded
+
+NEW = "(batch, seqlen_new, nheads_k, headdim)"
+ANGLES = "(seqlen_rotary, rotary_dim / 2)"
+ROTARY_STEP = 16
+TENSORS = """
+    All tensors are on q's device, and q, the caches, k and v of one dtype. nheads is a multiple of nheads_k:
+    query head h reads key head h // (nheads / nheads_k). Kernels take torch.float16 and torch.bfloat16 with a
+    headdim of 1 to 256, and up to 512 without pages, softcap and ALiBi; torch.float32, torch.float64, larger
+    headdims, and a v_cache whose headdim is not that of k_cache, are computed without. seqlen_k is how many
+    keys a sequence has after k was written.
+    """
+RETURNS = """
+    out, in q's shape and dtype, with the headdim of v_cache; a row that sees no key is 0. With
+    return_softmax_lse=True a tuple (out, softmax_lse): (batch, nheads, seqlen_q), torch.float32, the natural
+    logarithm of the sum of exp(score) over the keys that a row sees; +inf if it sees none.
+    """
+RAISES = """
+    FlashAttnArgumentError: the arguments break these rules. A ValueError and a RuntimeError; its message
+        names the function, and has every problem with what was expected. Lengths and indices in tensors are
+        checked by the PyTorch implementation only: kernels never read or write outside of the tensors, and
+        do not write new keys that would lie there.
+    FlashAttnUnsupportedError: no kernel serves the call, in strict mode (set_strict, or
+        FLASH_ATTN_ROCM_STRICT=1).
+    """
+SOURCE = """
+    The interface is that of flash_attn 2.8. Split keys: Flash-Decoding, Dao et al., 2023; blocks:
+    PagedAttention, Kwon et al., arXiv:2309.06180; rotary_cos: RoFormer, Su et al., arXiv:2104.09864; sink:
+    gpt-oss, arXiv:2508.10925.
+    """
+
+
+def _documented(function: Function) -> Function:
+    return complete(function, ARGUMENTS, TENSORS, RETURNS, RAISES, SOURCE)
+
+
+@overload
+def flash_attn_with_kvcache(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None,
+    rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None, cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None, block_table: Tensor | None = None,
+    softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
+    softcap: SupportsFloat = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
+    num_splits: int = 0, return_softmax_lse: Literal[False] = False, *, sink: Tensor | None = None,
+) -> Tensor: ...  # fmt: skip
+@overload
+def flash_attn_with_kvcache(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None,
+    rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None, cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None, block_table: Tensor | None = None,
+    softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
+    softcap: SupportsFloat = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
+    num_splits: int = 0, *, return_softmax_lse: Literal[True], sink: Tensor | None = None,
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+@overload
+def flash_attn_with_kvcache(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None,
+    rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None, cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None, block_table: Tensor | None = None,
+    softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
+    softcap: SupportsFloat = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
+    num_splits: int = 0, return_softmax_lse: bool = False, *, sink: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
+@_documented
+def flash_attn_with_kvcache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    rotary_cos: Tensor | None = None,
+    rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None,
+    cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None,
+    block_table: Tensor | None = None,
+    softmax_scale: SupportsFloat | None = None,
+    causal: bool = False,
+    window_size: WindowSize = (-1, -1),
+    softcap: SupportsFloat = 0.0,
+    rotary_interleaved: bool = True,
+    alibi_slopes: Tensor | None = None,
+    num_splits: int = 0,
+    return_softmax_lse: bool = False,
+    *,
+    sink: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attention of new queries over a cache of keys and values, as decoding needs it, without gradients.
+
+    k and v, if given, are first written into the cache, in place, behind the keys that it has.
+
+    Args:
+        q: (batch, seqlen_q, nheads, headdim).
+        k_cache: (batch_cache, seqlen_cache, nheads_k, headdim), or with block_table its blocks, (num_blocks,
+            page, nheads_k, headdim) with a page of a multiple of 16 rows.
+        v_cache: in the shape of k_cache; finite also where causal or window_size hides a row of it, because 0
+            times NaN is NaN: clear it in pages that are freed.
+        k: (batch, seqlen_new, nheads_k, headdim): new keys, which go to the rows from
+            cache_seqlens[b] on of sequence b.
+        v: in the shape of k.
+        rotary_cos: (seqlen_rotary, rotary_dim / 2), in q's dtype; with it k is rotated by its position in the
+            cache, and q by cache_seqlens + i when causal or windowed, otherwise by cache_seqlens. rotary_dim
+            is a multiple of 16 up to headdim. Needs k.
+        rotary_sin: in the shape of rotary_cos.
+        cache_seqlens: How many keys the cache has before k is written: an int, or (batch,), torch.int32. By
+            default all; needed with k.
+        cache_batch_idx: (batch,), torch.int32: the row of the cache that sequence b has, by default b. Rows
+            have to be different where k is given.
+        cache_leftpad: (batch,), torch.int32: so many keys at the start of the cache do not count.
+        block_table: (batch, max_blocks), torch.int32: which blocks of the cache sequence b has. Cannot be
+            combined with cache_batch_idx or cache_leftpad.
+        rotary_interleaved: If True, neighbours (0 and 1, 2 and 3, ...) are rotated together, otherwise the
+            halves of rotary_dim.
+        num_splits: Into how many parts kernels cut the keys, up to 512; 0 is chosen to fill the GPU. The
+            result is the same.
+        return_softmax_lse: If True, return (out, softmax_lse).
+    """
+    tensors = (
+        q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, _lengths(q, cache_seqlens), cache_batch_idx,
+        cache_leftpad, block_table, alibi_slopes, sink,
+    )  # fmt: skip
+    numbers = (rotary_interleaved, softmax_scale, causal, softcap, num_splits, window_size)
+    out, lse = _answer(tensors, numbers)
+    return (out, lse) if return_softmax_lse else out
+
+
+def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+    key = recall.signature(_unpack, tensors, numbers)
+    if (found := recall.recall(key)) and found.no_gradients is None:
+        inputs = _unpack(*tensors)
+        return recall.launched(found, _appended(inputs, found.options, tensors, numbers, by_kernel=True))
+    transforms.refuse_tangents(NAME, tensors)
+    sharded.refuse(NAME, tensors)
+    with torch.no_grad():
+        inputs, options = prepare(*tensors, *numbers)
+        served = not unserved(inputs, options)
+        if served and tensors[3] is not None and not torch.compiler.is_compiling():
+            served = proven(inputs)
+        try:
+            answer = attend(_appended(inputs, options, tensors, numbers, by_kernel=served), options)
+        except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
+            raise named(error, NAME) from None
+        if served:
+            recall.remember(key, _unpack, inputs, options)
+        return answer[:2]
+
+
+def _appended(
+    inputs: Inputs, options: Options, tensors: tuple[Any, ...], numbers: tuple[Any, ...], *, by_kernel: bool
+) -> Inputs:
+    """The inputs after writing k and v, if given, into the cache."""
+    k, v, cos, sin = tensors[3:7]
+    if k is None:
+        return inputs
+    return append(inputs, options, New(k, v, cos, sin, bool(numbers[0])), by_kernel=by_kernel)
+
+
+def _unpack(q: Any, k_cache: Any, v_cache: Any, *rest: Any) -> Inputs:
+    lengths, batch_idx, leftpad, table, slopes, sink = rest[4:]
+    return Inputs(q, k_cache, v_cache, slopes, None, None, lengths, leftpad, table, batch_idx, sink=sink)
+
+
+def _lengths(q: Any, cache_seqlens: Any) -> Any:
+    """A valid number as a tensor: it changes with every step of decoding, and no decision depends on it."""
+    if type(cache_seqlens) is int and 0 <= cache_seqlens <= INT32_MAX and isinstance(q, Tensor):
+        return torch.full(q.shape[:1], cache_seqlens, dtype=torch.int32, device=q.device)
+    return cache_seqlens
+
+
+def prepare(
+    q: Any,
+    k_cache: Any,
+    v_cache: Any,
+    k: Any,
+    v: Any,
+    rotary_cos: Any,
+    rotary_sin: Any,
+    cache_seqlens: Any,
+    cache_batch_idx: Any,
+    cache_leftpad: Any,
+    block_table: Any,
+    alibi_slopes: Any,
+    sink: Any,
+    rotary_interleaved: Any,
+    softmax_scale: Any,
+    causal: Any,
+    softcap: Any,
+    num_splits: Any,
+    window_size: Any,
+) -> tuple[Inputs, Options]:
+    """Inputs whose seqused_k is cache_seqlens, before anything is appended."""
+    del rotary_interleaved  # any value is right
+    cache = DENSE_K if block_table is None else PAGED_K
+    given = {"q": (q, DENSE_Q), "k_cache": (k_cache, cache), "v_cache": (v_cache, cache)}
+    given |= {name: (x, NEW) for name, x in (("k", k), ("v", v)) if x is not None}
+    both = {"rotary_cos": rotary_cos, "rotary_sin": rotary_sin}
+    angles = {name: table for name, table in both.items() if table is not None}
+    given |= {name: (table, ANGLES) for name, table in angles.items()}
+    found = checks.tensors(
+        {name: x for name, (x, _) in given.items()}, {name: layout for name, (_, layout) in given.items()}
+    )
+    found += _presence_problems(k, v, angles, cache_seqlens, cache_batch_idx, cache_leftpad, block_table)
+    found += checks.numbers(window_size=window_size, softcap=softcap, softmax_scale=softmax_scale)
+    found += checks.splits(num_splits)
+    checks.refuse(NAME, found)  # The checks below read the tensors.
+    found = checks.heads(q, k_cache, v_cache, ("q", "k_cache", "v_cache"))
+    found += checks.placement("q", q, {name: x for name, (x, _) in given.items() if name != "q"})
+    found += _cache_problems(q, k_cache, v_cache, k, v, cache_batch_idx, block_table)
+    batch, lengths = q.shape[0], cache_seqlens if isinstance(cache_seqlens, Tensor) else None
+    found += checks.integers(
+        {
+            "cache_seqlens": (lengths, (batch,)),
+            "cache_batch_idx": (cache_batch_idx, (batch,)),
+            "cache_leftpad": (cache_leftpad, (batch,)),
+            "block_table": (block_table, (batch, -1)),
+        },
+        q.device,
+    )
+    found += checks.alibi(alibi_slopes, batch, q.shape[2], q.device)
+    found += checks.sinks(sink, q.shape[2], q.device)
+    found += _rotary_problems(q, angles)
+    checks.refuse(NAME, found)
+    if cache_seqlens is not None and lengths is None:
+        lengths = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)
+    inputs = Inputs(
+        q, k_cache, v_cache, alibi_slopes, seqused_k=lengths, leftpad_k=cache_leftpad,
+        block_table=block_table, cache_batch_idx=cache_batch_idx, sink=sink,
+    )  # fmt: skip
+    return inputs, resolve(
+        q, max_seqlen_q=q.shape[1], max_seqlen_k=normal_form.key_capacity(inputs),
+        softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
+        num_splits=num_splits,
+    )  # fmt: skip
+
+
+def _presence_problems(
+    k: Any, v: Any, angles: dict[str, Any], lengths: Any, batch_idx: Any, leftpad: Any, table: Any
+) -> list[str]:
+    rules = (
+        (k is not None and v is None, "v: expected beside k, got None"),
+        (v is not None and k is None, "k: expected beside v, got None"),
+        (k is not None and lengths is None, "cache_seqlens: expected when k is given, got None"),
+        (angles and "rotary_sin" not in angles, "rotary_sin: expected beside rotary_cos, got None"),
+        (angles and "rotary_cos" not in angles, "rotary_cos: expected beside rotary_sin, got None"),
+        (angles and k is None, "k: expected when rotary_cos is given, got None"),
+        (
+            table is not None and batch_idx is not None,
+            "cache_batch_idx: cannot be combined with block_table",
+        ),
+        (table is not None and leftpad is not None, "cache_leftpad: cannot be combined with block_table"),
+    )
+    found = [text for broken, text in rules if broken]
+    if lengths is not None and not isinstance(lengths, Tensor):
+        found += checks.lengths({"cache_seqlens": lengths})
+    return found
+
+
+def _cache_problems(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Any, v: Any, batch_idx: Any, table: Any
+) -> list[str]:
+    found: list[str] = []
+    if table is not None:
+        found += checks.pages("k_cache", k_cache)
+    elif batch_idx is None and k_cache.shape[0] != q.shape[0]:
+        found.append(f"k_cache: expected batch {q.shape[0]} like q, got shape {checks.shape(k_cache)}")
+    if k is None:
+        return found
+    for name, tensor, cache in (("k", k, k_cache), ("v", v, v_cache)):
+        wanted = (q.shape[0], k.shape[1], *cache.shape[2:])
+        if tuple(tensor.shape) != wanted:
+            found.append(f"{name}: expected shape {wanted}, got {checks.shape(tensor)}")
+    return found
+
+
+def _rotary_problems(q: Tensor, angles: dict[str, Tensor]) -> list[str]:
+    if not angles:
+        return []
+    cos, sin = angles["rotary_cos"], angles["rotary_sin"]
+    rotary_dim = 2 * cos.shape[1]
+    found = []
+    if rotary_dim % ROTARY_STEP or rotary_dim > q.shape[3]:
+        found.append(
+            f"rotary_cos: expected a rotary_dim that is a multiple of {ROTARY_STEP} up to the headdim "
+            f"{q.shape[3]}, got {rotary_dim}"
+        )
+    if sin.shape != cos.shape:
+        found.append(
+            f"rotary_sin: expected the shape of rotary_cos, {checks.shape(cos)}, got {checks.shape(sin)}"
+        )
+    return found

@@ -1,0 +1,180 @@
+"""``mla_decode``: attention of new queries over the cache of multi-head latent attention."""
+# ruff: noqa: ANN401 - arguments are yet unchecked
+
+from typing import Any, Literal, SupportsFloat, SupportsIndex, overload
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm.arguments import checks, normal_form
+from flash_attn_rocm.arguments.documentation import Function, complete
+from flash_attn_rocm.arguments.normal_form import FlashAttnArgumentError, Inputs, Options, integer, resolve
+from flash_attn_rocm.arguments.preparation import DENSE_Q
+from flash_attn_rocm.autograd import transforms
+from flash_attn_rocm.autograd.dispatch import named
+from flash_attn_rocm.diagnosis.notice import FlashAttnUnsupportedError, fall_back
+from flash_attn_rocm.launch import latent
+from flash_attn_rocm.reference import operators
+from flash_attn_rocm.wrapped import sharded
+
+NAME = "mla_decode"
+DENSE, PAGED = "(batch, seqlen_k, 1, headdim)", "(num_blocks, page, 1, headdim)"
+TENSORS = """
+    All tensors are on q's device, and q and kv_cache of one dtype. Kernels take torch.float16 and
+    torch.bfloat16 with a headdim of 576 and a head_dim_v of 512, as DeepSeek V2 and V3 and Kimi K2 have them,
+    on the GPUs that docs/features.md lists; everything else is computed without. New keys are written into
+    the cache by the caller.
+    """
+RETURNS = """
+    out, (batch, seqlen_q, nheads, head_dim_v), in q's dtype; a row that sees no key is 0. With
+    return_softmax_lse=True a tuple (out, softmax_lse): (batch, nheads, seqlen_q), torch.float32, the natural
+    logarithm of the sum of exp(score) over the keys that a row sees; +inf if it sees none.
+    """
+RAISES = """
+    FlashAttnArgumentError: the arguments break these rules. A ValueError and a RuntimeError; its message
+        names the function, and has every problem with what was expected. Lengths and indices in tensors are
+        checked by the PyTorch implementation only: kernels never read outside of the tensors.
+    FlashAttnUnsupportedError: no kernel serves the call, in strict mode (set_strict, or
+        FLASH_ATTN_ROCM_STRICT=1).
+    """
+SOURCE = """
+    Multi-head latent attention: DeepSeek-V2, arXiv:2405.04434; the arguments are those of FlashMLA's
+    flash_mla_with_kvcache, without its metadata. Split keys: Flash-Decoding, Dao et al., 2023; blocks:
+    PagedAttention, Kwon et al., arXiv:2309.06180.
+    """
+
+
+def _documented(function: Function) -> Function:
+    return complete(function, {}, TENSORS, RETURNS, RAISES, SOURCE)
+
+
+@overload
+def mla_decode(
+    q: Tensor, kv_cache: Tensor, cache_seqlens: int | Tensor | None = None, *,
+    block_table: Tensor | None = None, head_dim_v: SupportsIndex = 512,
+    softmax_scale: SupportsFloat | None = None, causal: bool = True, num_splits: int = 0,
+    return_softmax_lse: Literal[False] = False,
+) -> Tensor: ...  # fmt: skip
+@overload
+def mla_decode(
+    q: Tensor, kv_cache: Tensor, cache_seqlens: int | Tensor | None = None, *,
+    block_table: Tensor | None = None, head_dim_v: SupportsIndex = 512,
+    softmax_scale: SupportsFloat | None = None, causal: bool = True, num_splits: int = 0,
+    return_softmax_lse: Literal[True],
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+@overload
+def mla_decode(
+    q: Tensor, kv_cache: Tensor, cache_seqlens: int | Tensor | None = None, *,
+    block_table: Tensor | None = None, head_dim_v: SupportsIndex = 512,
+    softmax_scale: SupportsFloat | None = None, causal: bool = True, num_splits: int = 0,
+    return_softmax_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
+@_documented
+def mla_decode(
+    q: Tensor,
+    kv_cache: Tensor,
+    cache_seqlens: int | Tensor | None = None,
+    *,
+    block_table: Tensor | None = None,
+    head_dim_v: SupportsIndex = 512,
+    softmax_scale: SupportsFloat | None = None,
+    causal: bool = True,
+    num_splits: int = 0,
+    return_softmax_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attention of new queries over the cache of multi-head latent attention, without gradients.
+
+    All heads share one head of keys, and the values are the first head_dim_v elements of the keys, so that
+    the cache holds one tensor. q is what the absorbed projections give: head_dim_v elements that meet the
+    compressed part of a key, and behind them those that meet its rotated part.
+
+    Args:
+        q: (batch, seqlen_q, nheads, headdim).
+        kv_cache: (batch, seqlen_k, 1, headdim), or with block_table its blocks, (num_blocks, page, 1,
+            headdim) with a page of a multiple of 16 rows.
+        cache_seqlens: How many keys each sequence has: an int, or (batch,), torch.int32. By default all.
+        block_table: (batch, max_blocks), torch.int32: which blocks of the cache sequence b has.
+        head_dim_v: How many elements of a key are its value, at most headdim.
+        softmax_scale: Factor of q k^T, a finite number; None is headdim ** -0.5. Models with latent attention
+            have that of their uncompressed heads, such as 192 ** -0.5.
+        causal: If True, query i sees key j only if j <= i + seqlen_k - seqlen_q: the last query sees all.
+        num_splits: Into how many parts kernels cut the keys, up to 512; 0 is chosen to fill the GPU. The
+            result is the same.
+        return_softmax_lse: If True, return (out, softmax_lse).
+    """
+    tensors = (q, kv_cache, cache_seqlens, block_table)
+    transforms.refuse_tangents(NAME, tensors)
+    sharded.refuse(NAME, tensors)
+    with torch.no_grad():
+        inputs, options = prepare(*tensors, head_dim_v, softmax_scale, causal, num_splits)
+        try:
+            out, lse = _attend(inputs, options)
+        except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
+            raise named(error, NAME, {"k": "kv_cache"}) from None
+    return (out, lse) if return_softmax_lse else out
+
+
+def _attend(inputs: Inputs, options: Options) -> tuple[Tensor, Tensor]:
+    if reason := latent.unserved(inputs):
+        fall_back(reason, stacklevel=4)
+        return operators.forward(inputs, options, None, want_probabilities=False)[:2]
+    return latent.attend(inputs, options)
+
+
+def prepare(
+    q: Any,
+    kv_cache: Any,
+    cache_seqlens: Any,
+    block_table: Any,
+    head_dim_v: Any,
+    softmax_scale: Any,
+    causal: Any,
+    num_splits: Any,
+) -> tuple[Inputs, Options]:
+    """Inputs whose v is a part of k and whose seqused_k is cache_seqlens."""
+    layouts = {"q": DENSE_Q, "kv_cache": DENSE if block_table is None else PAGED}
+    found = checks.tensors({"q": q, "kv_cache": kv_cache}, layouts)
+    found += checks.numbers(window_size=(-1, -1), softcap=0.0, softmax_scale=softmax_scale)
+    found += checks.splits(num_splits)
+    lengths = cache_seqlens if isinstance(cache_seqlens, Tensor) else None
+    if cache_seqlens is not None and lengths is None:
+        found += checks.lengths({"cache_seqlens": cache_seqlens})
+    checks.refuse(NAME, found)  # The checks below read the tensors.
+    found = _shape_problems(q, kv_cache, block_table, head_dim_v)
+    found += checks.placement("q", q, {"kv_cache": kv_cache})
+    batch = q.shape[0]
+    found += checks.integers(
+        {"cache_seqlens": (lengths, (batch,)), "block_table": (block_table, (batch, -1))}, q.device
+    )
+    checks.refuse(NAME, found)
+    if cache_seqlens is not None and lengths is None:
+        lengths = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)
+    v = kv_cache[..., : integer(head_dim_v)]
+    inputs = Inputs(q, kv_cache, v, seqused_k=lengths, block_table=block_table)
+    return inputs, resolve(
+        q, max_seqlen_q=q.shape[1], max_seqlen_k=normal_form.key_capacity(inputs),
+        softmax_scale=softmax_scale, causal=bool(causal), window_size=(-1, -1), softcap=0.0,
+        num_splits=num_splits,
+    )  # fmt: skip
+
+
+def _shape_problems(q: Tensor, kv_cache: Tensor, block_table: Any, head_dim_v: Any) -> list[str]:
+    head_dim, heads = q.shape[-1], kv_cache.shape[2]
+    width = integer(head_dim_v)
+    rules = (
+        (q.shape[2] == 0, f"q: expected at least 1 head, got shape {checks.shape(q)}"),
+        (head_dim == 0, f"q: expected a headdim of 1 or more, got shape {checks.shape(q)}"),
+        (heads != 1, f"kv_cache: expected 1 head, got shape {checks.shape(kv_cache)}"),
+        (
+            kv_cache.shape[-1] != head_dim,
+            f"kv_cache: expected headdim {head_dim} like q, got shape {checks.shape(kv_cache)}",
+        ),
+        (
+            width is None or not 1 <= width <= max(head_dim, 1),
+            f"head_dim_v: expected an integer from 1 to the headdim {head_dim}, got {head_dim_v}",
+        ),
+    )
+    found = [text for broken, text in rules if broken]
+    if block_table is None:
+        return found + checks.batches("q", q, {"kv_cache": kv_cache})
+    return found + checks.pages("kv_cache", kv_cache)

@@ -1,0 +1,1 @@
+"""The operators that launch kernels, with the check at first use before them."""

@@ -1,0 +1,158 @@
+"""Writing new keys and values into a cache, in place, and rotating queries and keys on the way."""
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm.arguments.checks import refuse
+from flash_attn_rocm.arguments.normal_form import Inputs, New, Options
+from flash_attn_rocm.canary import first_use
+from flash_attn_rocm.diagnosis.notice import fall_back
+from flash_attn_rocm.launch import watched
+from flash_attn_rocm.reference.operators import LIBRARY, NAMESPACE, arguments_of
+from flash_attn_rocm.reference.rotary import rotate
+from flash_attn_rocm.reference.sequences import parts
+from flash_attn_rocm.serving import resets
+from flash_attn_rocm.serving.capture import refuse_capture
+from flash_attn_rocm.serving.support import device_of
+
+APPEND = (
+    "pytorch_append(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, "
+    "Tensor? rotary_cos, Tensor? rotary_sin, Tensor cache_seqlens, Tensor? cache_leftpad, "
+    "Tensor? block_table, Tensor? cache_batch_idx, bool rotary_interleaved, bool rotary_advances) "
+    "-> (Tensor, Tensor)"
+)
+
+NAME = "flash_attn_with_kvcache"
+KERNEL = torch.ops.flash_attn_rocm.append.default
+if resets.THREATENED:
+    KERNEL = watched.append(KERNEL, arguments_of(KERNEL))
+
+
+def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> Inputs:
+    """Write k and v behind the first seqused_k keys; the inputs with q rotated and the new lengths.
+
+    ``by_kernel`` no tensor is read on the host: keys that lengths or indices put outside of the cache are not
+    written, and positions outside of the angles take the nearest.  Otherwise FlashAttnArgumentError is raised
+    for them, before anything is written.
+    """
+    advances = options.window_left >= 0 or options.window_right >= 0
+    if by_kernel and _has_rows(inputs.k) and _has_rows(inputs.v):
+        return _by_kernel(inputs, new, advances)
+    q, lengths = torch.ops.flash_attn_rocm.pytorch_append(
+        inputs.q, inputs.k, inputs.v, new.k, new.v, new.cos, new.sin, inputs.seqused_k, inputs.leftpad_k,
+        inputs.block_table, inputs.cache_batch_idx, bool(new.interleaved), advances,
+    )  # fmt: skip
+    return inputs._replace(q=inputs.q if new.cos is None else q, seqused_k=lengths)
+
+
+def proven(inputs: Inputs) -> bool:
+    """Whether the kernel is right on this device, by a check at its first use (``canary.first_use``)."""
+    failure = first_use.append_failure(_by_kernel, inputs.q, device_of(inputs.q.device).arch)
+    if failure:
+        fall_back(failure, stacklevel=4)
+    return not failure
+
+
+def _by_kernel(inputs: Inputs, new: New, advances: bool) -> Inputs:  # noqa: FBT001
+    lengths = inputs.seqused_k
+    assert lengths is not None, "checked beside k"
+    q = inputs.q
+    rotated = None if new.cos is None else torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    KERNEL(
+        _rows(q), inputs.k, inputs.v, _rows(new.k), _rows(new.v), _rows(new.cos), _rows(new.sin),
+        _rows(lengths), _rows(inputs.block_table), _rows(inputs.cache_batch_idx), rotated,
+        bool(new.interleaved), advances,
+    )  # fmt: skip
+    return inputs._replace(q=q if rotated is None else rotated, seqused_k=lengths + new.k.shape[1])
+
+
+def _has_rows(tensor: Tensor) -> bool:
+    return tensor.shape[-1] == 1 or tensor.stride(-1) == 1
+
+
+def _rows(tensor: Tensor | None) -> Tensor | None:
+    """The tensor, or a copy whose rows the kernel can read."""
+    return tensor if tensor is None or _has_rows(tensor) else tensor.contiguous()
+
+
+def _append(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    begins: Tensor,
+    leftpad: Tensor | None,
+    block_table: Tensor | None,
+    batch_idx: Tensor | None,
+    interleaved: bool,  # noqa: FBT001 - the operator passes by position
+    advances: bool,  # noqa: FBT001
+) -> tuple[Tensor, Tensor]:
+    ends = begins + k.shape[1]
+    inputs = Inputs(
+        q, k_cache, v_cache, seqused_k=ends, leftpad_k=leftpad, block_table=block_table,
+        cache_batch_idx=batch_idx,
+    )  # fmt: skip
+    refuse_capture(inputs)
+    queries = begins[:, None] + torch.arange(q.shape[1], device=q.device) * int(advances)
+    keys = begins[:, None] + torch.arange(k.shape[1], device=q.device)
+    _require(inputs, begins, k.shape[1], queries, cos)
+    rotated = q.new_empty(0)
+    if cos is not None and sin is not None:
+        rotated = rotate(q, cos, sin, queries, interleaved=interleaved)
+        k = rotate(k, cos, sin, keys, interleaved=interleaved)
+    where = _where(inputs, keys)
+    k_cache[where] = k
+    v_cache[where] = v
+    return rotated, ends
+
+
+def _require(inputs: Inputs, begins: Tensor, rows: int, queries: Tensor, cos: Tensor | None) -> None:
+    capacity = inputs.key_capacity
+    place = "" if inputs.block_table is None else " into the pages of block_table"
+    problems = [
+        f"cache_seqlens: expected 0 to {capacity - rows}, so that {rows} new keys fit{place}, got {begin}"
+        for begin in begins.tolist()
+        if not 0 <= begin <= capacity - rows
+    ]
+    refuse(NAME, problems)
+    parts(inputs, Options(1.0, max_seqlen_q=inputs.q.shape[1], max_seqlen_k=capacity))
+    if cos is not None:
+        last = max(int(queries.max()) if queries.numel() else -1, int(begins.max()) + rows - 1)
+        if last >= cos.shape[0]:
+            message = f"rotary_cos: expected {last + 1} rows for these cache_seqlens, got {cos.shape[0]}"
+            refuse(NAME, [message])
+    if inputs.cache_batch_idx is not None and rows:
+        cache_rows = inputs.cache_batch_idx.tolist()
+        if len(set(cache_rows)) != len(cache_rows):
+            message = f"cache_batch_idx: expected different rows when k is given, got {cache_rows}"
+            refuse(NAME, [message])
+
+
+def _where(inputs: Inputs, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each new row goes: indices into the cache's first two dimensions, both (batch, rows)."""
+    if inputs.block_table is not None:
+        page = inputs.k.shape[1]
+        return inputs.block_table.gather(1, positions // page).long(), positions % page
+    rows = inputs.cache_batch_idx
+    if rows is None:
+        rows = torch.arange(inputs.batch, device=positions.device)
+    return rows[:, None].expand_as(positions).long(), positions
+
+
+def _append_fake(q: Tensor, *arguments: Tensor | None) -> tuple[Tensor, Tensor]:
+    *_, cos, _sin, begins = arguments[:7]
+    assert begins is not None, "the operator's schema says so"
+    return q.new_empty(0 if cos is None else q.shape), torch.empty_like(begins)
+
+
+LIBRARY.define(APPEND)
+LIBRARY.impl("pytorch_append", _append, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{NAMESPACE}::pytorch_append", _append_fake, lib=LIBRARY)
+
+
+@torch.library.register_fake(f"{NAMESPACE}::append")
+def _kernel_fake(*_arguments: object) -> None:
+    """Writes into its arguments and returns nothing, so there is no shape to infer."""

@@ -1,0 +1,238 @@
+"""The operator ``bwd``, which launches the backward kernels, and around it the operator ``backward``, which
+torch.compile takes as one opaque call: what is copied is decided when it runs."""
+
+from operator import itemgetter
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm.arguments import flops
+from flash_attn_rocm.arguments.normal_form import DTYPES, BackwardCall, Inputs, Options, is_featured
+from flash_attn_rocm.canary import first_use
+from flash_attn_rocm.diagnosis.notice import fall_back, tell_slower
+from flash_attn_rocm.launch import mask_gradients, watched
+from flash_attn_rocm.library.plans import BACKWARD as OP
+from flash_attn_rocm.library.plans import MASKED_BACKWARD as MASKED_OP
+from flash_attn_rocm.library.plans import (
+    UNEVEN_BACKWARD,
+    BackwardPlan,
+    Paths,
+    backward_wishes,
+    fused_sums,
+    padded_head_dim,
+    uneven_head_dims,
+)
+from flash_attn_rocm.pieces import flat
+from flash_attn_rocm.reference import operators
+from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks, sinks
+from flash_attn_rocm.serving import resets
+from flash_attn_rocm.serving.capture import is_capturing
+from flash_attn_rocm.serving.layouts import is_aligned, padded
+from flash_attn_rocm.serving.support import PYTORCH, gradients_plan
+from flash_attn_rocm.values.paths import FUSED
+
+BWD = torch.ops.flash_attn_rocm.bwd.default
+# What the operator takes of a call, in the operator's order.
+WRITTEN = ("dq", "dk", "dv", "delta", "dq_sums", "dscores")
+GIVEN = (*Inputs._fields, *Options._fields, "out", "dout", "lse", *WRITTEN, "rng_state")
+ARGUMENTS = operators.arguments_of(BWD)
+pick = itemgetter(*map(GIVEN.index, ARGUMENTS))
+if resets.THREATENED:
+    BWD = watched.backward(BWD, ARGUMENTS)
+BACKWARD = (
+    f"backward(Tensor dout, Tensor out, Tensor lse, {operators.INPUTS}, {operators.OPTIONS}, "
+    "Tensor? rng_state, str arch, int together, bool of_mask) -> Tensor[]"
+)
+Three = tuple[Tensor, Tensor, Tensor]
+Places = tuple[Tensor | None, Tensor | None, Tensor | None]
+NO_PLACES: Places = (None, None, None)
+
+
+def backward(call: BackwardCall, arch: str, together: int = 0, *, of_mask: bool = False) -> list[Tensor]:
+    """Gradients of q, k and v, in their shapes and dtype, contiguous, the last ``together`` in one tensor, of
+    attn_mask if that is wanted, and of sink, if there is one."""
+    flops.register()
+    found: list[Tensor] = torch.ops.flash_attn_rocm.backward(*operators.flat(call), arch, together, of_mask)
+    return found
+
+
+def answered(
+    call: BackwardCall, arch: str, together: int, paths: Paths | None = None, *, of_mask: bool = False
+) -> list[Tensor]:
+    """``backward`` without the operator around it.
+
+    ``paths`` come with a call whose tensors kernels can read as they are, but for dout.
+    """
+    path = _path(call, arch, paths)
+    if path == PYTORCH:
+        return operators.backward(call, together, of_mask=of_mask)
+    places, found = operators.empty_gradients(call.inputs, together)
+    mask, gradient = call.inputs.attn_mask, None
+    if mask is not None and of_mask:
+        gradient = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
+    if paths is None or not is_aligned(call.dout):
+        sums = written(call, arch, path, places, gradient)[1]
+    else:
+        if call.inputs.cu_seqlens_q is not None:
+            for each in found:
+                each.zero_()
+        sums = torch.empty_like(call.lse, memory_format=torch.contiguous_format)
+        _launch(call, path, places, sums)
+    if mask is not None and gradient is not None:
+        found.append(gradient.to(mask.dtype))
+    if call.inputs.sink is None:
+        return found
+    return [*found, sinks.gradient(call.inputs.sink, call.lse, sums)]
+
+
+def _path(call: BackwardCall, arch: str, paths: Paths | None) -> str:
+    if paths is None:
+        return proven(call.inputs, call.options, arch).path
+    wishes = backward_wishes()
+    if (path := paths.get(wishes)) is None:
+        plan = proven(call.inputs, call.options, arch)
+        path = plan.path
+        if not plan.instead and not is_capturing(call.inputs.q.device):
+            paths[wishes] = path
+    return path
+
+
+def proven(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
+    """Which kernels compute these gradients, after a check at their first use; pytorch where none are left.
+
+    What is disabled is told.
+    """
+    plan = gradients_plan(inputs, options, arch)
+    while plan.path != PYTORCH and first_use.gradients_failure(_answer, inputs, options, arch, plan.path):
+        plan = gradients_plan(inputs, options, arch)
+    if plan.path == PYTORCH:
+        fall_back(plan.reason, stacklevel=2)
+    elif plan.instead:
+        tell_slower("separate kernels compute gradients instead of the fused ones", plan.reason, stacklevel=2)
+    return plan
+
+
+def written(
+    call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES, of_mask: Tensor | None = None
+) -> tuple[Three, Tensor]:
+    """The gradients, each in its place where one is given, and the sums of dout * out over headdim.
+
+    That of attn_mask is added to ``of_mask``, fp32 and shaped like it, if that is given.
+    Rows of packed sequences that belong to none, or are behind the first max_seqlen of theirs, are 0.
+    """
+    inputs = call.inputs
+    if key_masks.chooses_keys(inputs, call.options):
+        return _written_of_sorted(call, arch, path, places)
+    if chunks.divide(inputs, call.options):
+        return _written_of_chunks(call, arch, path, places)
+    head_dim, of_v = _head_dims(call, arch)
+    q, k = (padded(x, head_dim) for x in inputs[:2])
+    v, out, dout = (padded(x, of_v) for x in (inputs.v, call.out, call.dout))
+    ragged = inputs.cu_seqlens_q is not None
+    dq, dk, dv = (_place(*each, ragged) for each in zip(places, (q, k, v), strict=True))
+    given = Inputs(q, k, v, *inputs[3:])._replace(attn_mask=dense_masks.readable(inputs))
+    read = call._replace(dout=dout, out=out, inputs=given)
+    delta = torch.zeros_like(call.lse, memory_format=torch.contiguous_format)
+    _launch(read, path, (dq, dk, dv), delta, of_mask)
+    some = zip(places, (dq, dk, dv), inputs[:3], strict=True)
+    dq, dk, dv = (_result(place, found, of.shape[-1]) for place, found, of in some)
+    return (dq, dk, dv), delta
+
+
+def _head_dims(call: BackwardCall, arch: str) -> tuple[int, int]:
+    """Those of the kernels that q and k, and v, are padded to: one, where there are none for two."""
+    inputs, dtype = call.inputs, DTYPES[call.inputs.q.dtype]
+    if inputs.attn_mask is not None:
+        one = padded_head_dim(arch, dtype, inputs.head_dim, MASKED_OP)
+        return one, one
+    one = padded_head_dim(arch, dtype, inputs.head_dim, OP)
+    found = uneven_head_dims(arch, dtype, inputs.q.shape[-1], inputs.v.shape[-1], UNEVEN_BACKWARD)
+    return found if found and not is_featured(inputs, call.options) else (one, one)
+
+
+def _written_of_chunks(call: BackwardCall, arch: str, path: str, places: Places) -> tuple[Three, Tensor]:
+    inputs = call.inputs
+    of_q, of_k, of_v = (None if x is None else flat(x) for x in places)
+    (dq, dk, dv), sums = written(chunks.cut_call(call), arch, path, (of_q, of_k, of_v))
+    gradients = (dq.view_as(inputs.q), dk.view_as(inputs.k), dv.view_as(inputs.v))
+    return gradients, chunks.joined_lse(sums, inputs)
+
+
+def _written_of_sorted(call: BackwardCall, arch: str, path: str, places: Places) -> tuple[Three, Tensor]:
+    inputs, (of_q, of_k, of_v) = call.inputs, places
+    of_sorted, order = key_masks.cut_call(call)
+    (dq, dk, dv), sums = written(of_sorted, arch, path, (None if of_q is None else flat(of_q), None, None))
+    dk = key_masks.put_back(dk, order, inputs.k, of_k)
+    dv = key_masks.put_back(dv, order, inputs.v, of_v)
+    return (dq.view_as(inputs.q), dk, dv), chunks.joined_lse(sums, inputs)
+
+
+def _launch(
+    call: BackwardCall, path: str, gradients: Three, delta: Tensor, of_mask: Tensor | None = None
+) -> None:
+    """Write the gradients, and into ``delta`` the sums of dout * out; the kernels can read and write all
+    tensors as they are."""
+    dout, out, lse, inputs, options, rng_state = call
+    dq_sums = _sums(inputs) if path == FUSED else None
+    written = (*gradients, delta, dq_sums, None)
+    arguments = pick((*inputs, *options, out, dout, lse.contiguous(), *written, rng_state))
+    if of_mask is None:
+        BWD(*arguments)
+    else:
+        mask_gradients.launch(BWD, dict(zip(ARGUMENTS, arguments, strict=True)), of_mask)
+
+
+def _sums(inputs: Inputs) -> Tensor:
+    """Where the fused kernels add up dq."""
+    q = inputs.q
+    *_, rows, nheads, head_dim = q.shape
+    elements = fused_sums(inputs.cu_seqlens_q is not None, inputs.batch, rows, nheads, head_dim)
+    return q.new_zeros(elements, dtype=torch.float32)
+
+
+def _place(given: Tensor | None, like: Tensor, ragged: bool) -> Tensor:  # noqa: FBT001
+    """Where the kernels write: what is given if they can, else new memory."""
+    usable = given is not None and given.shape == like.shape and given.dtype == like.dtype
+    if given is None or not usable or not is_aligned(given):
+        given = torch.empty_like(like, memory_format=torch.contiguous_format)
+    return given.zero_() if ragged else given
+
+
+def _result(given: Tensor | None, found: Tensor, head_dim: int) -> Tensor:
+    if found is given:
+        return found
+    found = found if found.shape[-1] == head_dim else found[..., :head_dim].contiguous()
+    return found if given is None else given.copy_(found)
+
+
+def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> list[Tensor]:
+    inputs, options, (rng_state, arch, together, of_mask) = operators.split(arguments)
+    assert isinstance(arch, str), "the operator's schema says so"
+    assert isinstance(together, int), "the operator's schema says so"
+    state = rng_state if isinstance(rng_state, Tensor) else None
+    call = BackwardCall(dout, out, lse, inputs, options, state)
+    return answered(call, arch, together, of_mask=bool(of_mask))
+
+
+def _answer(call: BackwardCall, arch: str, path: str) -> tuple[Tensor, ...]:
+    """For the check at first use, with the gradient of an attn_mask that is added."""
+    mask = call.inputs.attn_mask
+    if mask is None or mask.dtype == torch.bool:
+        return written(call, arch, path)[0]
+    of_mask = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
+    return *written(call, arch, path, of_mask=of_mask)[0], of_mask
+
+
+def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object) -> list[Tensor]:
+    inputs, _, (_, _, together, of_mask) = operators.split(arguments)
+    return operators.fake_gradients(inputs, together, of_mask)
+
+
+operators.LIBRARY.define(BACKWARD)
+operators.LIBRARY.impl("backward", _backward, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{operators.NAMESPACE}::backward", _backward_fake, lib=operators.LIBRARY)
+
+
+@torch.library.register_fake(f"{operators.NAMESPACE}::bwd")
+def _kernels_fake(*_arguments: object) -> None:
+    """Writes into its arguments and returns nothing, so there is no shape to infer."""

@@ -1,0 +1,113 @@
+"""The operator ``fwd``, which launches kernels, and around it the operator ``forward``, which torch.compile
+takes as one opaque call: how a call is cut and what is copied is decided when it runs."""
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm.arguments import flops
+from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.canary import first_use
+from flash_attn_rocm.diagnosis.notice import fall_back
+from flash_attn_rocm.launch import watched
+from flash_attn_rocm.reference import operators
+from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks, sinks
+from flash_attn_rocm.serving import resets
+from flash_attn_rocm.serving.layouts import Device, choose, readable
+from flash_attn_rocm.values.paths import TALL
+
+FWD = torch.ops.flash_attn_rocm.fwd.default
+ARGUMENTS = operators.arguments_of(FWD)
+# As ``launch`` gives them: of Inputs without sink, and of Options what kernels take.
+GIVEN = (
+    *Inputs._fields[:11], "out", "lse", "rng_state", "partial_out", "partial_lse", *Options._fields[:7],
+    "tall",
+)  # fmt: skip
+assert GIVEN == ARGUMENTS, "calls.toml has the operator's arguments in another order than Inputs and Options"
+if resets.THREATENED:
+    FWD = watched.forward(FWD, ARGUMENTS)
+FORWARD = (
+    f"forward({operators.INPUTS}, {operators.OPTIONS}, Tensor? rng_state, str arch, int compute_units) "
+    "-> (Tensor, Tensor)"
+)
+Two = tuple[Tensor, Tensor]
+
+
+def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, device: Device) -> Two:
+    """out like q with the head dim of v, contiguous, and the log-sum-exp."""
+    flops.register()
+    found: Two = torch.ops.flash_attn_rocm.forward(
+        *inputs, *options, rng_state, device.arch, device.compute_units
+    )
+    return found
+
+
+def launch(
+    inputs: Inputs,
+    options: Options,
+    rng_state: Tensor | None,
+    lse_shape: tuple[int, ...],
+    splits: int,
+    tall: bool = False,  # noqa: FBT001, FBT002 - every call comes here
+) -> Two:
+    """The same for inputs that a kernel can read as they are; ``splits`` and ``tall`` come from the plan.
+
+    Rows of packed sequences that belong to none, or are behind the first max_seqlen_q of theirs, give out 0
+    and log-sum-exp +inf.  Only the device knows whether there are any, and kernels do not visit them.
+    """
+    q = inputs.q
+    if inputs.cu_seqlens_q is None:
+        # Every call comes here: without a tuple of sizes where there need be none.
+        even = q.shape[-1] == inputs.v.shape[-1]
+        contiguous = torch.contiguous_format
+        out = torch.empty_like(q, memory_format=contiguous) if even else q.new_empty(inputs.out_shape)
+        lse = q.new_empty(lse_shape, dtype=torch.float32)
+    else:
+        out = q.new_zeros(inputs.out_shape)
+        lse = q.new_full(lse_shape, torch.inf, dtype=torch.float32)
+    partial_out = partial_lse = None
+    if splits > 1:
+        partial_out = lse.new_empty((splits, *lse_shape, q.shape[-1]))
+        partial_lse = lse.new_empty((splits, *lse_shape))
+    FWD(*inputs[:11], out, lse, rng_state, partial_out, partial_lse, *options[:7], tall)
+    return (out, lse) if inputs.sink is None else sinks.joined(out, lse, inputs.sink)
+
+
+def _forward(*arguments: object) -> Two:
+    inputs, options, (rng_state, arch, units) = operators.split(arguments)
+    assert isinstance(arch, str), "the operator's schema says so"
+    assert isinstance(units, int), "the operator's schema says so"
+    state = rng_state if isinstance(rng_state, Tensor) else None
+    if failure := first_use.failure(_answer, inputs, options, Device(arch, units)):
+        fall_back(failure, stacklevel=2)
+        return operators.forward(inputs, options, state, want_probabilities=False)[:2]
+    return _answer(inputs, options, state, Device(arch, units))
+
+
+def _answer(
+    inputs: Inputs, options: Options, state: Tensor | None, device: Device, *, tall: bool = False
+) -> Two:
+    """With tall workgroups also where the plan does not take them, if ``tall``."""
+    chosen = key_masks.chooses_keys(inputs, options)
+    if chosen or chunks.divide(inputs, options):
+        cut = key_masks.cut if chosen else chunks.cut
+        out, lse = _answer(*cut(inputs, options), state, device)
+        return chunks.joined(out, inputs), chunks.joined_lse(lse, inputs)
+    layout = choose(inputs, options, device)
+    if not layout.plan.path:
+        raise RuntimeError(layout.plan.reason)
+    q, k, v = readable(inputs, layout)
+    tall = tall or layout.plan.path == TALL
+    read = Inputs(q, k, v, *inputs[3:])._replace(attn_mask=dense_masks.readable(inputs))
+    out, lse = launch(read, options, state, inputs.lse_shape, layout.plan.splits, tall)
+    head_dim = inputs.v.shape[-1]
+    return (out if out.shape[-1] == head_dim else out[..., :head_dim].contiguous()), lse
+
+
+def _forward_fake(*arguments: object) -> Two:
+    inputs = operators.split(arguments)[0]
+    return inputs.q.new_empty(inputs.out_shape), operators.new_lse(inputs)
+
+
+operators.LIBRARY.define(FORWARD)
+operators.LIBRARY.impl("forward", _forward, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{operators.NAMESPACE}::forward", _forward_fake, lib=operators.LIBRARY)

@@ -1,0 +1,172 @@
+"""Multi-head latent attention by kernels: whether one serves, the operator ``mla``, which launches it, and
+around it the operator ``latent``, which torch.compile takes as one opaque call."""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm.arguments import flops
+from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_causal
+from flash_attn_rocm.canary import first_use
+from flash_attn_rocm.diagnosis.notice import fall_back
+from flash_attn_rocm.launch import watched
+from flash_attn_rocm.library.plans import UNSUPPORTED, Plan
+from flash_attn_rocm.machine.remembered import LATENT, Family
+from flash_attn_rocm.reference import operators
+from flash_attn_rocm.serving import resets
+from flash_attn_rocm.serving.layouts import Device, padded
+from flash_attn_rocm.serving.support import FAILURES, NO_GRADIENTS, Support, device_of, unserved_device
+from flash_attn_rocm.values.tracing import constant_when_traced
+
+HEAD_DIM, VALUE_DIM = 576, 512  # of K, and of V, which is the first elements of K
+MLA = torch.ops.flash_attn_rocm.mla.default
+PLAN = torch.ops.flash_attn_rocm.plan_mla.default
+if resets.THREATENED:
+    MLA = watched.latent(MLA, operators.arguments_of(MLA))
+OPERATOR = (
+    "latent(Tensor q, Tensor kv_cache, Tensor? cache_seqlens, Tensor? block_table, float softmax_scale, "
+    "bool causal, SymInt num_splits, str arch, int compute_units) -> (Tensor, Tensor)"
+)
+Two = tuple[Tensor, Tensor]
+
+
+def unserved(inputs: Inputs) -> str:
+    """Why no kernel serves checked arguments, or ""; independent of sizes."""
+    q, of_v = inputs.q, inputs.v.shape[-1]
+    if reason := unserved_device(q):
+        return reason
+    if (q.shape[-1], of_v) != (HEAD_DIM, VALUE_DIM):
+        return (
+            f"the head dim is {q.shape[-1]} and that of v {of_v}, and kernels for latent attention have "
+            f"{HEAD_DIM} and {VALUE_DIM}"
+        )
+    return _reason(q.device, DTYPES[q.dtype])
+
+
+def support_of(inputs: Inputs, options: Options) -> Support:
+    """How checked arguments are served."""
+    if reason := unserved(inputs):
+        return Support(ok=False, reason=reason, backward_reason=NO_GRADIENTS)
+    found = _planned(inputs.q, inputs.key_capacity, options.num_splits, device_of(inputs.q.device))
+    return Support(True, found.reason, found.path, found.splits, backward_reason=NO_GRADIENTS)  # noqa: FBT003
+
+
+def attend(inputs: Inputs, options: Options) -> Two:
+    """out and the log-sum-exp of checked arguments, for which there is a kernel."""
+    flops.register()
+    device = device_of(inputs.q.device)
+    found: Two = torch.ops.flash_attn_rocm.latent(
+        inputs.q, inputs.k, inputs.seqused_k, inputs.block_table, options.softmax_scale, is_causal(options),
+        options.num_splits, *device,
+    )  # fmt: skip
+    return found
+
+
+def answer(
+    q: Tensor,
+    kv_cache: Tensor,
+    lengths: Tensor | None,
+    block_table: Tensor | None,
+    options: Options,
+    device: Device,
+) -> Two:
+    """The same by the kernel, on a device."""
+    rows, keys = (padded(x, HEAD_DIM) for x in (q, _one_head(kv_cache)))
+    capacity = keys.shape[1] if block_table is None else block_table.shape[1] * keys.shape[1]
+    plan = _planned(q, capacity, options.num_splits, device)
+    if not plan.path:
+        raise RuntimeError(plan.reason)
+    out, lse = _new(q)
+    partial_out = partial_lse = None
+    if plan.splits > 1:
+        partial_out = lse.new_empty((plan.splits, *lse.shape, VALUE_DIM))
+        partial_lse = lse.new_empty((plan.splits, *lse.shape))
+    MLA(
+        rows, keys, lengths, _rows(block_table), out, lse, partial_out, partial_lse, options.softmax_scale,
+        is_causal(options),
+    )  # fmt: skip
+    return out, lse
+
+
+@lru_cache(maxsize=4096)
+def plan(
+    arch: str,
+    dtype: str,
+    batch: int,
+    seqlen_q: int,
+    seqlen_k: int,
+    nheads: int,
+    compute_units: int,
+    num_splits: int,
+) -> Plan:
+    """What the library decides."""
+    sizes = (batch, seqlen_q, seqlen_k, nheads, compute_units, num_splits)
+    path, splits, reason = str(PLAN(arch, dtype, HEAD_DIM, *sizes)).split(" ", 2)
+    return Plan("", 1, reason) if path == UNSUPPORTED else Plan(path, int(splits), reason)
+
+
+def _planned(q: Tensor, capacity: int, num_splits: int, device: Device) -> Plan:
+    batch, rows, heads, _ = q.shape
+    return plan(device.arch, DTYPES[q.dtype], batch, rows, capacity, heads, device.compute_units, num_splits)
+
+
+def _one_head(kv_cache: Tensor) -> Tensor:
+    """With a stride of the one head that kernels can read, whatever the given one is."""
+    return kv_cache.squeeze(-2).unsqueeze(-2)
+
+
+def _rows(block_table: Tensor | None) -> Tensor | None:
+    if block_table is None or block_table.shape[-1] <= 1 or block_table.stride(-1) == 1:
+        return block_table
+    return block_table.contiguous()
+
+
+def _new(q: Tensor) -> Two:
+    batch, rows, heads, _ = q.shape
+    return q.new_empty((batch, rows, heads, VALUE_DIM)), q.new_empty(
+        (batch, heads, rows), dtype=torch.float32
+    )
+
+
+@constant_when_traced
+def _reason(device: torch.device, dtype: str) -> str:
+    arch = device_of(device).arch
+    found = plan(arch, dtype, 1, 1, 1, 1, 0, 0)
+    return FAILURES.get(Family(arch, dtype, HEAD_DIM, LATENT), "") if found.path else found.reason
+
+
+def _latent(
+    q: Tensor,
+    kv_cache: Tensor,
+    lengths: Tensor | None,
+    block_table: Tensor | None,
+    softmax_scale: float,
+    causal: bool,  # noqa: FBT001 - the operator passes by position
+    num_splits: int,
+    arch: str,
+    compute_units: int,
+) -> Two:
+    device, tensors = Device(arch, compute_units), (q, kv_cache, lengths, block_table)
+    options = Options(softmax_scale, window_right=0 if causal else -1, num_splits=num_splits)
+    if failure := first_use.latent_failure(answer, q, device):
+        fall_back(failure, stacklevel=2)
+        v = kv_cache[..., :VALUE_DIM]
+        inputs = Inputs(q, kv_cache, v, seqused_k=lengths, block_table=block_table)
+        sizes = options._replace(max_seqlen_q=q.shape[1], max_seqlen_k=inputs.key_capacity)
+        return operators.forward(inputs, sizes, None, want_probabilities=False)[:2]
+    return answer(*tensors, options, device)
+
+
+def _latent_fake(q: Tensor, *_arguments: object) -> Two:
+    return _new(q)
+
+
+operators.LIBRARY.define(OPERATOR)
+operators.LIBRARY.impl("latent", _latent, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{operators.NAMESPACE}::latent", _latent_fake, lib=operators.LIBRARY)
+
+
+@torch.library.register_fake(f"{operators.NAMESPACE}::mla")
+def _mla_fake(*_arguments: object) -> None:
+    """Fills its arguments and returns nothing, so there is no shape to infer."""

@@ -1,0 +1,1 @@
+"""The host library: loading it, and asking it for its kernels, its limits and its plans."""

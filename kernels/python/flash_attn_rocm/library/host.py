@@ -1,0 +1,97 @@
+"""Loads the host library, which registers the operators ``torch.ops.flash_attn_rocm.*``.
+
+Loading needs neither a GPU nor ROCm.  Device code is loaded by the library itself, when a kernel is
+first launched on a device.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from flash_attn_rocm.machine.requirements import LIBRARY, REINSTALL
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One kernel of the wheel, and the archs that there is machine code of."""
+
+    name: str
+    op: str
+    dtype: str
+    head_dim: int
+    archs: tuple[str, ...]
+
+
+class Limits(NamedTuple):
+    """What kernels can take.
+
+    ``head_dim`` is the largest of all features, ``wide_head_dim`` that of forwards without features,
+    ``uneven_head_dim`` that of v in kernels where it is another one than that of q and k; ``splits`` are the
+    most parts of the keys.  In elements: row strides are below ``row_stride``, addresses and strides
+    multiples of ``alignment``.  The rows of a page are a multiple of ``page``.
+    """
+
+    head_dim: int
+    wide_head_dim: int
+    uneven_head_dim: int
+    splits: int
+    row_stride: int
+    alignment: int
+    page: int
+
+
+def load(path: Path) -> None:
+    """Load the library; raises ImportError that says what to do."""
+    if not path.is_file():
+        message = (
+            f"{path} is missing: this is a source checkout or a damaged installation\n"
+            f"  next: leave the checkout, or {REINSTALL}"
+        )
+        raise ImportError(message)
+    try:
+        torch.ops.load_library(path)
+    except OSError as error:
+        message = f"{path} does not load into PyTorch {torch.__version__}: {error}\n  next: {REINSTALL}"
+        raise ImportError(message) from error
+
+
+def instances() -> tuple[Instance, ...]:
+    """The kernels of this wheel, from the library's registry."""
+    rows = json.loads(torch.ops.flash_attn_rocm.instances())
+    return tuple(Instance(**{**row, "archs": tuple(row["archs"])}) for row in rows)
+
+
+@cache
+def gpus() -> Mapping[str, str]:
+    """The GPUs that this wheel serves, each with the arch whose machine code it runs."""
+    found: dict[str, str] = json.loads(torch.ops.flash_attn_rocm.gpus())
+    return found
+
+
+def code_of(arch: str) -> str:
+    """The arch whose machine code a GPU runs: "gfx1030" of "gfx1031"; its own where no kernels are for it."""
+    return gpus().get(gfx_of(arch), gfx_of(arch))
+
+
+def gfx_of(arch: str) -> str:
+    """The arch of a name that may have target features: "gfx942" of "gfx942:sramecc+:xnack-"."""
+    return arch.partition(":")[0]
+
+
+def limits() -> Limits:
+    """The kernels' limits, as the library's headers have them."""
+    return Limits(**json.loads(torch.ops.flash_attn_rocm.limits()))
+
+
+load(LIBRARY)
+LIMITS = limits()
+
+
+@torch.library.register_fake("flash_attn_rocm::fwd")
+def _fwd_fake(*_arguments: object) -> None:
+    """Fills ``out`` and ``lse`` and returns nothing, so there is no shape to infer."""

@@ -1,0 +1,193 @@
+"""Asks the library which path serves a call, and how many parts the keys are cut into.
+
+This is the only place in the package that asks.
+"""
+
+import os
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from flash_attn_rocm.library import host
+from flash_attn_rocm.library.host import LIMITS
+from flash_attn_rocm.machine.environment import BACKWARD as BACKWARD_VARIABLE
+from flash_attn_rocm.machine.environment import FORMER, refuse
+from flash_attn_rocm.values.paths import FUSED
+
+PLAN = torch.ops.flash_attn_rocm.plan.default
+EXPLAIN_BWD = torch.ops.flash_attn_rocm.explain_bwd.default
+PLAN_BWD = torch.ops.flash_attn_rocm.plan_bwd.default
+SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
+UNSUPPORTED = "unsupported"
+# Kernels for one head dim, which tell the others' head dims too.
+FORWARD, BACKWARD, MASKED, MASKED_BACKWARD = "fwd", "bwd_dq", "fwd_masked", "bwd_dq_masked"
+TALL_OP, WIDE_OP, UNEVEN_OP, UNEVEN_BACKWARD = "fwd_tall", "fwd_wide", "fwd_uneven", "bwd_dq_uneven"
+TYPICAL_LENGTH = 128
+
+
+class Plan(NamedTuple):
+    """``path`` is one of ``values.paths.FORWARD``, or "" when no kernel serves; ``reason`` says why."""
+
+    path: str
+    splits: int
+    reason: str
+
+
+@lru_cache(maxsize=4096)
+def plan(
+    arch: str,
+    dtype: str,
+    head_dim: int,
+    batch: int,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    nheads: int,
+    nheads_k: int,
+    compute_units: int,
+    num_splits: int,
+    dropout: bool,  # noqa: FBT001 - in the order of the library's operator
+    aligned: bool,  # noqa: FBT001
+    plain: bool = False,  # noqa: FBT001, FBT002
+    masked: bool = False,  # noqa: FBT001, FBT002
+    v_head_dim: int = 0,
+) -> Plan:
+    """What the library decides; ``aligned`` when all strides and addresses are multiples of 8 elements,
+    ``plain`` when nothing keeps tall workgroups from being worth while.  ``v_head_dim`` is that of v where it
+    is another one; on other paths than uneven v has to be padded."""
+    answer = PLAN(
+        arch, dtype, head_dim, batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units, num_splits,
+        dropout, aligned, plain, masked, v_head_dim,
+    )  # fmt: skip
+    path, splits, reason = str(answer).split(" ", 2)
+    return Plan("", 1, reason) if path == UNSUPPORTED else Plan(path, int(splits), reason)
+
+
+def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False) -> Plan:
+    """The plan of a typical call: whether a kernel serves does not depend on sizes."""
+    padded, rows = padded_head_dim(arch, dtype, head_dim), TYPICAL_LENGTH
+    return plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, dropout, True)  # noqa: FBT003
+
+
+def no_masks(arch: str, dtype: str, head_dim: int) -> str:
+    """Why the library has no kernels that read an attn_mask, or ""; likewise independent of sizes."""
+    padded, rows = padded_head_dim(arch, dtype, head_dim, MASKED), TYPICAL_LENGTH
+    found = plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, False, True, masked=True)  # noqa: FBT003
+    return "" if found.path else found.reason
+
+
+def no_gradients(arch: str, dtype: str, head_dim: int) -> str:
+    """Why the library has no backward kernels, or ""; whether they serve does not depend on sizes."""
+    return str(EXPLAIN_BWD(arch, dtype, padded_head_dim(arch, dtype, head_dim, BACKWARD), False))  # noqa: FBT003
+
+
+def no_masked_gradients(arch: str, dtype: str, head_dim: int) -> str:
+    """Why the library has no backward kernels that read an attn_mask, or ""."""
+    padded = padded_head_dim(arch, dtype, head_dim, MASKED_BACKWARD)
+    return str(EXPLAIN_BWD(arch, dtype, padded, True))  # noqa: FBT003
+
+
+class BackwardPlan(NamedTuple):
+    """``path`` is separate, which gives the same bits every time, fused, or pytorch; ``reason`` says why.
+
+    ``instead`` when the reason is that kernels of another path are disabled.
+    """
+
+    path: str
+    reason: str
+    instead: bool = False
+
+
+Paths = dict[tuple[str, bool], str]  # of calls that look alike, by ``backward_wishes``
+
+
+def backward_plan(
+    arch: str,
+    dtype: str,
+    head_dim: int,
+    *,
+    featured: bool = False,
+    deterministic: bool = False,
+    masked: bool = False,
+) -> BackwardPlan:
+    """How kernels, which there are, compute gradients, with ALiBi, softcap or dropout if ``featured``, with
+    an attn_mask that they read if ``masked``.
+
+    Raises ValueError for a wrong environment.
+    """
+    wanted, everywhere = backward_wishes()
+    refuse(BACKWARD_VARIABLE, wanted)
+    path = FORMER.get(wanted, wanted)
+    return _backward_plan(arch, dtype, head_dim, featured, deterministic or everywhere, masked, path)
+
+
+def backward_wishes() -> tuple[str, bool]:
+    """What users may change from call to call: the environment's path, and deterministic algorithms."""
+    # Looked for first: os.environ.get takes twice as long for what is not there.
+    wanted = os.environ[BACKWARD_VARIABLE] if BACKWARD_VARIABLE in os.environ else ""  # noqa: SIM401
+    return wanted, torch.are_deterministic_algorithms_enabled()
+
+
+@lru_cache(maxsize=1024)
+def _backward_plan(
+    arch: str,
+    dtype: str,
+    head_dim: int,
+    featured: bool,  # noqa: FBT001 - in the order of the library's operator
+    deterministic: bool,  # noqa: FBT001
+    masked: bool,  # noqa: FBT001
+    wanted: str,
+) -> BackwardPlan:
+    padded = padded_head_dim(arch, dtype, head_dim, MASKED_BACKWARD if masked else BACKWARD)
+    path, reason = str(PLAN_BWD(arch, dtype, padded, featured, deterministic, masked, wanted)).split(" ", 1)
+    return BackwardPlan(path, reason)
+
+
+def fused_takes_features(arch: str, dtype: str, head_dim: int) -> bool:
+    """Whether the fused kernels, which there are, have ALiBi, softcap and dropout."""
+    return _backward_plan(arch, dtype, head_dim, True, False, False, FUSED).path == FUSED  # noqa: FBT003
+
+
+@lru_cache(maxsize=4096)
+def fused_sums(ragged: bool, batch: int, rows: int, nheads: int, head_dim: int) -> int:  # noqa: FBT001
+    """How many elements of float32 the fused kernels add dq up in."""
+    return int(SUMS(ragged, batch, rows, nheads, head_dim))
+
+
+@lru_cache(maxsize=1024)
+def padded_head_dim(arch: str, dtype: str, head_dim: int, op: str = FORWARD) -> int:
+    """The smallest head dim of a kernel that is at least ``head_dim``; ``head_dim`` when there is none."""
+    found = _head_dims(arch, dtype, op)
+    if op == FORWARD:
+        found |= _head_dims(arch, dtype, WIDE_OP)
+    return min((each for each in found if each >= head_dim > 0), default=head_dim)
+
+
+def has_tall(arch: str, dtype: str, head_dim: int) -> bool:
+    """Whether there is a kernel with tall workgroups."""
+    return head_dim in _head_dims(arch, dtype, TALL_OP)
+
+
+def has_uneven(arch: str, dtype: str, head_dim: int, op: str = UNEVEN_OP) -> bool:
+    """Whether there is a kernel with another head dim of v."""
+    return head_dim in _head_dims(arch, dtype, op)
+
+
+@lru_cache(maxsize=1024)
+def uneven_head_dims(
+    arch: str, dtype: str, head_dim: int, v_head_dim: int, op: str = UNEVEN_OP
+) -> tuple[int, int] | None:
+    """Those of the kernel with two that q and k, and v, are padded to; None where one for all is as small."""
+    one = BACKWARD if op == UNEVEN_BACKWARD else FORWARD
+    found = padded_head_dim(arch, dtype, max(head_dim, v_head_dim), one)
+    if head_dim == v_head_dim or not head_dim or not 0 < v_head_dim <= LIMITS.uneven_head_dim < found:
+        return None
+    return (found, LIMITS.uneven_head_dim) if has_uneven(arch, dtype, found, op) else None
+
+
+@lru_cache(maxsize=256)
+def _head_dims(arch: str, dtype: str, op: str) -> frozenset[int]:
+    """Those of the operation's kernels."""
+    name, all_kernels = host.code_of(arch), host.instances()
+    own = (each for each in all_kernels if (each.op, each.dtype) == (op, dtype) and name in each.archs)
+    return frozenset(each.head_dim for each in own)

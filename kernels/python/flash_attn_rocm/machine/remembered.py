@@ -1,0 +1,154 @@
+"""What checks at first use found of kernels, in this process and in the user's cache folder.
+
+A file for each family of kernels, by everything that a finding is about: wheel, gfx arch, driver and HIP.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from flash_attn_rocm.machine import driver, requirements, windows
+from flash_attn_rocm.machine.environment import CANARY as VARIABLE
+from flash_attn_rocm.machine.requirements import LIBRARY
+
+PASSED, FAILED, RUNNING = "passed", "failed", "running"
+MASKED, MASKED_GRADIENTS, LATENT = "masked", "masked gradients", "latent"
+DIED = (
+    "an earlier process did not end while it checked them: they hang or crash, or the process was ended "
+    "from outside"
+)
+
+
+class Family(NamedTuple):
+    """Kernels that are disabled together; ``head_dim`` is 0 for those that write into caches.
+
+    ``work`` is the path of those that compute gradients, separate or fused, ``MASKED`` of those that read an
+    attn_mask, ``MASKED_GRADIENTS`` of those that do both, ``LATENT`` of those of latent attention, and "" of
+    all others.
+    """
+
+    arch: str
+    dtype: str
+    head_dim: int
+    work: str = ""
+
+    def __str__(self) -> str:
+        what = f"{self.dtype}, {f'head_dim {self.head_dim}' if self.head_dim else 'writing into caches'}"
+        if self.work == MASKED:
+            return f"{what} with an attn_mask"
+        if self.work == MASKED_GRADIENTS:
+            return f"gradients of {what} with an attn_mask"
+        if self.work == LATENT:
+            return f"latent attention of {what}"
+        return f"{self.work} gradients of {what}" if self.work else what
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``state`` is passed, failed or running; ``words`` say what failed."""
+
+    state: str
+    words: str
+    family: str
+    arch: str
+    wheel: str
+    driver: str
+    time: str
+    pid: int
+
+
+def folder() -> Path:
+    """Where findings are kept."""
+    variable = "LOCALAPPDATA" if sys.platform == requirements.WINDOWS else "XDG_CACHE_HOME"
+    base = os.environ.get(variable) or Path("~/.cache").expanduser()
+    return Path(base) / "flash_attn_rocm" / "canary"
+
+
+def file_of(family: Family, hip: str) -> Path:
+    """The file of a family on this machine."""
+    what = "\n".join((_wheel(), _driver(), hip, *map(str, family)))
+    return folder() / f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.json"
+
+
+def read(path: Path) -> Finding | None:
+    """The finding in a file; None where there is none that can be read, or its check still runs elsewhere."""
+    try:
+        found = Finding(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+    if found.state != RUNNING:
+        return found
+    return None if _alive(found.pid) else Finding(**{**asdict(found), "state": FAILED, "words": DIED})
+
+
+def write(path: Path, family: Family, state: str, words: str = "") -> None:
+    """Keep a finding; where the folder cannot be written it holds for this process only."""
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    found = Finding(state, words, str(family), family.arch, _wheel(), _driver(), time, os.getpid())
+    with suppress(OSError, RuntimeError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_suffix(f".{os.getpid()}")
+        aside.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
+        aside.replace(path)
+
+
+def forget(path: Path) -> None:
+    """As if nothing had been found."""
+    with suppress(OSError):
+        path.unlink()
+
+
+def failures() -> Iterator[tuple[Path, Finding]]:
+    """What is kept of this wheel's kernels that failed."""
+    with suppress(OSError, RuntimeError):
+        for path in sorted(folder().glob("*.json")):
+            found = read(path)
+            if found and found.state == FAILED and found.wheel == _wheel():
+                yield path, found
+
+
+def in_words(family: Family, found: str, path: Path) -> str:
+    """Why these kernels are disabled, and what to do about it."""
+    return (
+        f"the kernels for {family} are disabled on {family.arch}, because a check at first use found: "
+        f"{found}. "
+        "Please report this, with the file that python -m flash_attn_rocm selftest writes. "
+        f"{path} remembers it: remove that file to check again; {VARIABLE}=0 disables the check"
+    )
+
+
+class _Known:
+    wheel = ""
+    driver = ""
+
+
+def _wheel() -> str:
+    # Not of the whole wheel, which is gone once it is installed.
+    if not _Known.wheel:
+        _Known.wheel = hashlib.sha256(LIBRARY.read_bytes()).hexdigest()
+    return _Known.wheel
+
+
+def _driver() -> str:
+    if not _Known.driver:
+        _Known.driver = driver.version(Path("/")) or f"none, {requirements.glibc()}"
+    return _Known.driver
+
+
+def _alive(pid: int) -> bool:
+    if sys.platform == "win32":
+        return windows.process_runs(pid)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

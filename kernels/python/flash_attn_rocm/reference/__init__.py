@@ -1,0 +1,1 @@
+"""The PyTorch implementation: every feature on every device."""

@@ -1,0 +1,1 @@
+"""Calls in another form, which kernels have, with the same answer."""

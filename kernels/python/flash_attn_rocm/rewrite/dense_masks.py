@@ -1,0 +1,63 @@
+"""Masks and biases that kernels read: which calls they serve, and what has to be copied for them.
+
+A mask that is the same for all heads and rows goes another way where nothing depends on positions
+(``rewrite.key_masks``): kernels then do not look at hidden keys.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.library.host import LIMITS
+from flash_attn_rocm.rewrite import key_masks
+
+# Kernels divide biases by softmax_scale: kLeastScale of the library.
+LEAST_SCALE = 1e-6
+
+
+def is_read(inputs: Inputs, options: Options) -> bool:
+    """Whether there is a mask that kernels would read, rather than one that chooses keys."""
+    return inputs.attn_mask is not None and not key_masks.chooses_keys(inputs, options)
+
+
+def unserved(inputs: Inputs, options: Options) -> str:
+    """Why kernels do not take the mask, or "", also where there is none."""
+    mask = inputs.attn_mask
+    if mask is None or key_masks.chooses_keys(inputs, options):
+        return ""
+    beside = {
+        "alibi_slopes or chunk": inputs.alibi_slopes is not None or options.chunk > 0,
+        "softcap": options.softcap > 0.0,
+    }
+    for what, there in beside.items():
+        if there:
+            return f"kernels take no attn_mask beside {what}"
+    if mask.dtype != torch.bool and 0.0 < abs(options.softmax_scale) < LEAST_SCALE:
+        return f"kernels add an attn_mask only where softmax_scale is 0 or at least {LEAST_SCALE}"
+    return ""
+
+
+def readable(inputs: Inputs) -> Tensor | None:
+    """The mask, or a copy that kernels can read, as short as the mask itself."""
+    mask, keys = inputs.attn_mask, inputs.k.shape[1]
+    if mask is None:
+        return None
+    if mask.dtype not in (torch.bool, torch.float32, inputs.q.dtype):
+        mask = mask.to(torch.float32)
+    for axis in range(3):
+        # What is the same for all is kept once.
+        if mask.stride(axis) == 0 and mask.shape[axis] > 1:
+            mask = mask.narrow(axis, 0, 1)
+    if mask.shape[3] != keys:
+        mask = mask.expand(-1, -1, -1, keys)
+    if _is_readable(mask):
+        return mask
+    return pad(mask, (0, -keys % LIMITS.alignment)).contiguous()
+
+
+def _is_readable(mask: Tensor) -> bool:
+    steps = [mask.stride(axis) for axis in range(3) if mask.shape[axis] > 1]
+    whole = all(number % LIMITS.alignment == 0 for number in (*steps, mask.shape[3]))
+    aligned = mask.data_ptr() % (LIMITS.alignment * mask.element_size()) == 0
+    return whole and aligned and mask.stride(3) == 1 and 0 <= mask.stride(2) < LIMITS.row_stride

@@ -1,0 +1,1 @@
+"""Whether kernels serve a call, which, and how they read its tensors."""

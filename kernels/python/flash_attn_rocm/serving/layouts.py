@@ -1,0 +1,128 @@
+"""Which tensors kernels can read as they are, and which must be copied first."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_featured
+from flash_attn_rocm.library.host import LIMITS
+from flash_attn_rocm.library.plans import FORWARD, MASKED, Plan, padded_head_dim, plan, uneven_head_dims
+from flash_attn_rocm.values.paths import REFERENCE, UNEVEN
+
+ADDRESS_ALIGNMENT = LIMITS.alignment * 2  # bytes: kernels' dtypes have 2
+
+
+class Device(NamedTuple):
+    """What a plan needs to know of a device: its gfx arch and number of compute units (0: unknown)."""
+
+    arch: str
+    compute_units: int
+
+
+class Layout(NamedTuple):
+    """The plan, and the head dims that q and k, and v, are first padded to; 0: they are used as they are."""
+
+    plan: Plan
+    head_dim: int
+    v_head_dim: int
+
+    @property
+    def as_it_is(self) -> bool:
+        """Whether a kernel reads the tensors without a copy."""
+        return bool(self.plan.path) and self.head_dim == 0
+
+
+def choose(inputs: Inputs, options: Options, device: Device) -> Layout:
+    """How to run the call: a cache is copied only if no kernel can read it in place, other tensors whenever
+    that allows a faster kernel."""
+    head_dim = inputs.q.shape[-1]
+    if inputs.v.shape[-1] != head_dim:
+        return _choose_for_two(inputs, options, device)
+    op = FORWARD if inputs.attn_mask is None else MASKED
+    served = padded_head_dim(device.arch, DTYPES[inputs.q.dtype], head_dim, op)
+    as_it_is = served == head_dim and all(map(is_aligned, inputs[:3]))
+    if not as_it_is and (inputs.seqused_k is not None or inputs.block_table is not None):
+        found = _plan(inputs, options, device, head_dim, aligned=False)
+        if found.path == REFERENCE and all(map(has_rows, inputs[1:3])):
+            return Layout(found, 0, 0)
+    padded_to = 0 if as_it_is else served
+    return Layout(_plan(inputs, options, device, served, aligned=True), padded_to, padded_to)
+
+
+def _choose_for_two(inputs: Inputs, options: Options, device: Device) -> Layout:
+    """The same where v has another head dim than q and k: a kernel for both, or one for all after padding."""
+    dtype, given = DTYPES[inputs.q.dtype], (inputs.q.shape[-1], inputs.v.shape[-1])
+    if dims := _uneven_head_dims(inputs, options, device):
+        found = _plan(inputs, options, device, dims[0], aligned=True, v_head_dim=dims[1])
+        if found.path == UNEVEN:
+            as_it_is = dims == given and all(map(is_aligned, inputs[:3]))
+            return Layout(found, 0, 0) if as_it_is else Layout(found, *dims)
+    op = FORWARD if inputs.attn_mask is None else MASKED
+    served = padded_head_dim(device.arch, dtype, inputs.head_dim, op)
+    found = _plan(inputs, options, device, served, aligned=True)
+    words = f"v with head dim {given[1]} beside {given[0]} of q and k: padded to {served}; {found.reason}"
+    return Layout(found._replace(reason=words if found.path else found.reason), served, served)
+
+
+def _uneven_head_dims(inputs: Inputs, options: Options, device: Device) -> tuple[int, int] | None:
+    """Those of a kernel with two, which has no features, if there is one."""
+    others = inputs.block_table is not None or inputs.attn_mask is not None
+    if others or is_featured(inputs, options):
+        return None
+    dtype = DTYPES[inputs.q.dtype]
+    return uneven_head_dims(device.arch, dtype, inputs.q.shape[-1], inputs.v.shape[-1])
+
+
+def readable(inputs: Inputs, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v, or copies that the layout's path can read."""
+    q, k, v = inputs[:3]
+    dims = (layout.head_dim, layout.head_dim, layout.v_head_dim)
+    if layout.plan.path == REFERENCE and layout.head_dim == 0:
+        q, k, v = (x if has_rows(x) else x.contiguous() for x in (q, k, v))
+        return q, k, v
+    q, k, v = (padded(x, wanted or x.shape[-1]) for x, wanted in zip((q, k, v), dims, strict=True))
+    return q, k, v
+
+
+def padded(tensor: Tensor, head_dim: int) -> Tensor:
+    """The tensor, or a copy that the kernels for ``head_dim`` can read, zeros behind its own elements."""
+    if missing := head_dim - tensor.shape[-1]:
+        tensor = pad(tensor, (0, missing))
+    return tensor if is_aligned(tensor) else tensor.clone(memory_format=torch.contiguous_format)
+
+
+def is_aligned(tensor: Tensor) -> bool:
+    """Whether the kernels for one head dim can read the rows."""
+    return _are_aligned(tensor.stride()) and tensor.data_ptr() % ADDRESS_ALIGNMENT == 0
+
+
+@lru_cache(maxsize=4096)
+def _are_aligned(strides: tuple[int, ...]) -> bool:
+    *steps, last = strides
+    return last == 1 and all(step % LIMITS.alignment == 0 for step in steps) and steps[-2] < LIMITS.row_stride
+
+
+def has_rows(tensor: Tensor) -> bool:
+    """Whether the kernels for any head dim can read the rows."""
+    return tensor.stride(-1) == 1
+
+
+def _plan(
+    inputs: Inputs, options: Options, device: Device, head_dim: int, *, aligned: bool, v_head_dim: int = 0
+) -> Plan:
+    return plan(
+        device.arch, DTYPES[inputs.q.dtype], head_dim, inputs.batch,
+        options.max_seqlen_q, options.max_seqlen_k, inputs.q.shape[-2], inputs.k.shape[-2],
+        device.compute_units, options.num_splits, options.dropout_p > 0.0, aligned,
+        _is_plain(inputs, options), inputs.attn_mask is not None, v_head_dim,
+    )  # fmt: skip
+
+
+def _is_plain(inputs: Inputs, options: Options) -> bool:
+    """Whether tall workgroups compute the call, and sequences are as long as the longest, and see all keys
+    before the diagonal: a window would leave most of a tall workgroup's waves without keys."""
+    ragged = inputs.cu_seqlens_q is not None or inputs.block_table is not None
+    return not (ragged or options.window_left >= 0 or is_featured(inputs, options))

@@ -1,0 +1,316 @@
+"""Whether and how a kernel serves a call: used by dispatch, and told to users."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm.arguments import normal_form
+from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_featured
+from flash_attn_rocm.library import host, plans
+from flash_attn_rocm.library.host import LIMITS
+from flash_attn_rocm.library.plans import BackwardPlan
+from flash_attn_rocm.machine.remembered import MASKED, MASKED_GRADIENTS
+from flash_attn_rocm.machine.requirements import build_name, wrong_build
+from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks
+from flash_attn_rocm.serving import layouts, resets
+from flash_attn_rocm.serving.layouts import Device
+from flash_attn_rocm.values.paths import FUSED, REFERENCE, SEPARATE
+from flash_attn_rocm.values.tracing import constant_when_traced
+
+PYTORCH = "pytorch"
+SEPARATE_INSTEAD, PYTORCH_INSTEAD = (FUSED, SEPARATE), (SEPARATE, PYTORCH)
+NO_GRADIENTS = "kernels compute no gradients through a cache"
+OPS = {"": plans.FORWARD, MASKED: plans.MASKED, MASKED_GRADIENTS: plans.MASKED_BACKWARD}
+CACHES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx")
+
+
+class Machine:
+    """``host_memory_arch`` tells the arch of kernels that run on host memory, which only tests have,
+    ``host_memory_units`` how many compute units there are to fill, and ``host_memory_canary`` whether their
+    first use is checked (``canary.first_use``)."""
+
+    host_memory_arch: Callable[[], str] | None = None
+    host_memory_units: int = 0
+    host_memory_canary: bool = False
+
+
+# Why kernels are disabled, by family (``machine.remembered.Family``), as ``canary.first_use`` found.
+FAILURES: dict[tuple[str, str, int, str], str] = {}
+
+
+@dataclass(frozen=True)
+class Support:
+    """Whether a kernel serves; ``reason`` says in words why this path, or why no kernel does.
+
+    ``path`` is ``"matrix"``, ``"tiled"``, ``"tall"`` (as matrix, with more rows in a workgroup), ``"wide"``
+    (head dims above 256), ``"uneven"`` (v of another head dim than q and k), ``"split"``, ``"latent"``
+    (``mla_decode``) or ``"reference"``, or ``"pytorch"`` where the PyTorch implementation answers;
+    ``splits`` is how many parts the keys are cut into.  ``backward`` is ``"separate"`` or ``"fused"``, the
+    kernels that compute the gradients, or ``"pytorch"`` where the PyTorch implementation does;
+    ``backward_reason`` says why.
+    ``launches``, where Windows resets a GPU that is busy with one launch for two seconds (there and in WSL2),
+    says how long the longest may take, by a cautious estimate, and whether the call is cut into several;
+    elsewhere it is empty.
+    """
+
+    ok: bool
+    reason: str = ""
+    path: str = PYTORCH
+    splits: int = 1
+    backward: str = PYTORCH
+    backward_reason: str = ""
+    launches: str = ""
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+def is_supported(arch: str, dtype: torch.dtype | str, head_dim: int) -> Support:
+    """Whether this wheel has kernels for a gfx arch, dtype and head dim, which then serves calls of
+    all sizes; the path is that of a long query.  Head dims above 256 have the path wide, whose kernels take
+    no softcap, ALiBi, dropout, pages nor attn_mask, and compute no gradients.
+
+    ``arch`` is a name such as ``gfx942`` or ``gfx942:sramecc+:xnack-``; ``dtype`` is torch.float16,
+    torch.bfloat16 or ``"fp16"``, ``"bf16"``.  Needs no GPU.
+    """
+    name = dtype if isinstance(dtype, str) else DTYPES.get(dtype, str(dtype))
+    no_gradients = plans.no_gradients(arch, name, head_dim)
+    backward = BackwardPlan(PYTORCH, no_gradients)
+    if not no_gradients:
+        backward = plans.backward_plan(arch, name, head_dim)
+    return _support(plans.typical(arch, name, head_dim), backward)
+
+
+def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> str:
+    """Why no kernel serves checked arguments, or "".
+
+    Independent of sizes, so that a graph of torch.compile is good for all of them.
+    """
+    q = inputs.q
+    # A branch, because torch.compile may know dropout_p only as a symbol.
+    drops = True if options.dropout_p > 0.0 else False  # noqa: SIM210
+    if reason := _unserved_anyway(inputs, options) or _unserved_when_wide(inputs, options):
+        return reason
+    if want_probabilities and drops:
+        return "kernels do not return the probabilities (return_attn_probs with dropout_p > 0)"
+    reason = _reasons(q.device, DTYPES[q.dtype], drops)[normal_form.head_dim(inputs)]
+    if reason or not dense_masks.is_read(inputs, options):
+        return reason
+    return _masks_reasons(q.device, DTYPES[q.dtype])[normal_form.head_dim(inputs)]
+
+
+def gradients_unserved(inputs: Inputs, options: Options) -> str:
+    """Why no kernel computes the gradients of checked arguments, or ""; independent of sizes, too.
+
+    What their own checks at first use find is not in it: ``gradients_plan`` has it, when they are computed.
+    """
+    q = inputs.q
+    if reason := _unserved_anyway(inputs, options):
+        return reason
+    if any(getattr(inputs, name) is not None for name in CACHES):
+        return NO_GRADIENTS
+    if normal_form.head_dim(inputs) > LIMITS.head_dim:
+        head_dim = normal_form.head_dim(inputs)
+        return f"the head dim is {head_dim}, and kernels compute gradients of 1 to {LIMITS.head_dim}"
+    masked = dense_masks.is_read(inputs, options)
+    reasons = _masked_gradients_reasons if masked else _gradients_reasons
+    return reasons(q.device, DTYPES[q.dtype])[normal_form.head_dim(inputs)]
+
+
+def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
+    """How the gradients of checked arguments, for which there are kernels, are computed.
+
+    Without those that are disabled: separate ones serve instead of fused ones, then the PyTorch
+    implementation.
+    """
+    dtype, head_dim = DTYPES[inputs.q.dtype], normal_form.head_dim(inputs)
+    masked = dense_masks.is_read(inputs, options)
+    found = plans.backward_plan(
+        arch,
+        dtype,
+        head_dim,
+        featured=is_featured(inputs, options),
+        deterministic=options.deterministic,
+        masked=masked,
+    )
+    if masked:
+        reason = _failure(arch, dtype, head_dim, MASKED_GRADIENTS)
+        return BackwardPlan(PYTORCH, reason, instead=True) if reason else found
+    for path, other in (SEPARATE_INSTEAD, PYTORCH_INSTEAD) if FAILURES else ():
+        if found.path == path and (reason := _failure(arch, dtype, head_dim, path)):
+            found = BackwardPlan(other, reason, instead=True)
+    return found
+
+
+def unserved_device(q: Tensor) -> str:
+    """Why no kernel takes tensors on q's device of its dtype, or ""."""
+    if Machine.host_memory_arch is None and q.device.type != "cuda":
+        return f"the tensors are on {q.device.type}, and kernels run on AMD GPUs"
+    if Machine.host_memory_arch is None and torch.version.hip is None:
+        return wrong_build(build_name(None, torch.version.cuda))
+    if q.dtype not in DTYPES:
+        return f"the dtype is {q.dtype}, and kernels have fp16 and bf16"
+    return ""
+
+
+def _unserved_anyway(inputs: Inputs, options: Options) -> str:
+    """Why no kernel of any kind serves, or ""."""
+    if reason := unserved_device(inputs.q):
+        return reason
+    head_dim, of_v = inputs.q.shape[-1], inputs.v.shape[-1]
+    if of_v != head_dim and any(getattr(inputs, name) is not None for name in CACHES):
+        return f"the head dim of v is {of_v} and that of q and k {head_dim}, and caches have one for both"
+    head_dim = normal_form.head_dim(inputs)
+    if head_dim > LIMITS.wide_head_dim:
+        return f"the head dim is {head_dim}, and kernels have 1 to {LIMITS.wide_head_dim}"
+    return dense_masks.unserved(inputs, options)
+
+
+def _unserved_when_wide(inputs: Inputs, options: Options) -> str:
+    """Why no kernel for large head dims serves, or "", also for others."""
+    head_dim = normal_form.head_dim(inputs)
+    if head_dim <= LIMITS.head_dim:
+        return ""
+    beside = {
+        "softcap": options.softcap != 0.0,
+        "alibi_slopes": inputs.alibi_slopes is not None,
+        "dropout_p > 0": options.dropout_p > 0.0,
+        "block_table": inputs.block_table is not None,
+        "attn_mask, but for one that is bool and of keys only": dense_masks.is_read(inputs, options),
+    }
+    for what, there in beside.items():
+        if there:
+            return f"the head dim is {head_dim}, and above {LIMITS.head_dim} kernels take no {what}"
+    return ""
+
+
+def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> Support:
+    """How checked arguments are served."""
+    reason = unserved(inputs, options, want_probabilities=want_probabilities)
+    if no_gradients := gradients_unserved(inputs, options):
+        backward = BackwardPlan(PYTORCH, no_gradients)
+    else:
+        backward = gradients_plan(inputs, options, device_of(inputs.q.device).arch)
+    if reason:
+        return _support(plans.Plan("", 1, reason), backward)
+    if key_masks.chooses_keys(inputs, options):
+        inputs = key_masks.form(inputs)
+    elif chunks.divide(inputs, options):
+        inputs, options = chunks.cut(inputs, options)
+    device = device_of(inputs.q.device)
+    layout = layouts.choose(inputs, options, device)
+    found = _support(layout.plan, backward)
+    if not resets.THREATENED:
+        return found
+    return replace(found, launches=_launches(inputs, options, device, layout, backward))
+
+
+def _launches(
+    inputs: Inputs, options: Options, device: Device, layout: layouts.Layout, backward: BackwardPlan
+) -> str:
+    q, code = inputs.q, host.code_of(device.arch)
+    sizes = resets.Sizes(
+        batch=inputs.batch,
+        rows=q.shape[-3],
+        max_seqlen_q=options.max_seqlen_q,
+        max_seqlen_k=options.max_seqlen_k,
+        nheads=q.shape[-2],
+        nheads_k=inputs.k.shape[-2],
+        head_dim=layout.head_dim or normal_form.head_dim(inputs),
+        window_left=options.window_left,
+        window_right=options.window_right,
+        packed=inputs.cu_seqlens_q is not None,
+    )
+    dropout = options.dropout_p > 0.0
+    slow = layout.plan.path == REFERENCE
+    works = [resets.forward(sizes, reference=slow, splits=layout.plan.splits, dropout=dropout)]
+    if normal_form.wants_gradients(inputs) and backward.path != PYTORCH:
+        works.append(resets.backward(sizes, dropout=dropout))
+    return "; ".join(f"{work.kind}: {resets.words(work, code, device.compute_units)}" for work in works)
+
+
+@constant_when_traced
+def device_of(device: torch.device) -> Device:
+    """What a plan needs of a tensor's device; raises RuntimeError for a device without an arch."""
+    if Machine.host_memory_arch is not None:
+        return Device(Machine.host_memory_arch(), Machine.host_memory_units)
+    return _device_of(device)
+
+
+@cache
+def _device_of(device: torch.device) -> Device:
+    arch = str(torch.ops.flash_attn_rocm.device_arch(device.index))
+    return Device(arch, int(torch.ops.flash_attn_rocm.compute_units(device.index)))
+
+
+@constant_when_traced
+def _reasons(device: torch.device, dtype: str, dropout: bool) -> tuple[str, ...]:  # noqa: FBT001
+    """Reasons for each head dim: torch.compile may know head_dim only as a symbol."""
+    return _reasons_on(device_of(device).arch, dtype, dropout)
+
+
+@cache
+def _reasons_on(arch: str, dtype: str, dropout: bool) -> tuple[str, ...]:  # noqa: FBT001
+    found = []
+    for head_dim in range(LIMITS.wide_head_dim + 1):
+        plan = plans.typical(arch, dtype, head_dim, dropout=dropout)
+        found.append(_failure(arch, dtype, head_dim) if plan.path else plan.reason)
+    return tuple(found)
+
+
+@constant_when_traced
+def _masks_reasons(device: torch.device, dtype: str) -> tuple[str, ...]:
+    return _masks_reasons_on(device_of(device).arch, dtype)
+
+
+@cache
+def _masks_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
+    return _of_head_dims(plans.no_masks, arch, dtype, MASKED)
+
+
+def _of_head_dims(
+    missing: Callable[[str, str, int], str], arch: str, dtype: str, work: str = ""
+) -> tuple[str, ...]:
+    """Which kernels are ``missing``, or else disabled, for each head dim."""
+    dims = range(LIMITS.head_dim + 1)
+    return tuple(missing(arch, dtype, each) or _failure(arch, dtype, each, work) for each in dims)
+
+
+def _failure(arch: str, dtype: str, head_dim: int, work: str = "") -> str:
+    op = OPS.get(work, plans.BACKWARD)
+    return FAILURES.get((arch, dtype, plans.padded_head_dim(arch, dtype, head_dim, op), work), "")
+
+
+def forget_reasons() -> None:
+    """Look at FAILURES again."""
+    _reasons_on.cache_clear()
+    _masks_reasons_on.cache_clear()
+    _gradients_reasons_on.cache_clear()
+    _masked_gradients_reasons_on.cache_clear()
+
+
+@constant_when_traced
+def _gradients_reasons(device: torch.device, dtype: str) -> tuple[str, ...]:
+    return _gradients_reasons_on(device_of(device).arch, dtype)
+
+
+@cache
+def _gradients_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
+    return _of_head_dims(plans.no_gradients, arch, dtype)
+
+
+@constant_when_traced
+def _masked_gradients_reasons(device: torch.device, dtype: str) -> tuple[str, ...]:
+    return _masked_gradients_reasons_on(device_of(device).arch, dtype)
+
+
+@cache
+def _masked_gradients_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
+    return _of_head_dims(plans.no_masked_gradients, arch, dtype, MASKED)
+
+
+def _support(found: plans.Plan, backward: BackwardPlan) -> Support:
+    return Support(bool(found.path), found.reason, found.path or PYTORCH, found.splits, *backward[:2])

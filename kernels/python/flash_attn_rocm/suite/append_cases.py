@@ -1,0 +1,210 @@
+"""Random calls of the operator ``append``, as forward_cases.py has them of attention.
+
+The answer is exact: each bit is that of PyTorch's operators, and nothing else in the caches changes.
+"""
+
+import random
+from dataclasses import dataclass
+
+import torch
+
+from flash_attn_rocm.reference.rotary import rotate
+from flash_attn_rocm.suite.forward_cases import LAYOUTS, Kernel, laid_out
+from flash_attn_rocm.suite.rule import DTYPES
+
+APPEND = torch.ops.flash_attn_rocm.append.default
+INT32 = torch.int32
+HEADS = ((1, 1), (2, 1), (2, 2), (3, 1), (4, 2))
+HEAD_DIMS = (1, 8, 16, 24, 40, 41, 59, 64, 80, 96, 128, 192, 255, 256)
+ROTARY = (2, 10, 16, 32, 48, 64, 96, 128, 192, 256)
+ROWS = (1, 2, 3, 5, 17, 33)
+PAGES = (0, 0, 16, 48)
+CAPACITY = 96
+# Lengths before and behind all that a cache can have.
+OUTSIDE = (-2, CAPACITY - 1, CAPACITY, 2**31 - 3, -(2**31))
+ODD = "odd"
+WILD = (-1, 2**31 - 1, -(2**31))  # pages and places of no cache
+TURNS = ("not rotated", "halves", "interleaved")
+VALUES = ("random", "ties", "extremes", "no numbers")
+NO_NUMBERS = torch.tensor([torch.inf, -torch.inf, torch.nan])
+
+
+@dataclass(frozen=True)
+class AppendCase:
+    """One call; ``new`` and ``rows`` are numbers of keys and queries of a sequence."""
+
+    kernel: Kernel
+    head_dim: int
+    new: int
+    rows: int
+    heads: tuple
+    rotary: int
+    interleaved: bool
+    advances: bool
+    page: int
+    by_index: bool
+    lengths: tuple
+    wild: bool
+    angles: int
+    layouts: tuple
+    values: str
+    seed: int
+
+    @property
+    def features(self):
+        seen = {
+            "a part is rotated": 0 < self.rotary < self.head_dim - self.head_dim % 2,
+            "queries at one position": not self.advances,
+            "paged": self.page > 0,
+            "rows by index": self.by_index,
+            "lengths outside of the cache": any(length in OUTSIDE for length in self.lengths),
+            "places that are not there": self.wild,
+            "few angles": self.rotary > 0 and self.angles < CAPACITY,
+            f"{self.turn}, values {self.values}": True,
+            **{f"layout {each}": True for each in self.layouts},
+        }
+        return {name for name, used in seen.items() if used}
+
+    @property
+    def turn(self):
+        return TURNS[0] if not self.rotary else TURNS[1 + self.interleaved]
+
+    @property
+    def work(self):
+        rows = self.rows * self.heads[0] + 2 * self.new * self.heads[1]
+        return len(self.lengths) * rows * self.head_dim
+
+
+def served(_kernel):
+    """The features with which every append kernel has to be tested."""
+    return {
+        "a part is rotated", "queries at one position", "paged", "rows by index",
+        "lengths outside of the cache", "places that are not there", "few angles",
+        *(f"{turn}, values {each}" for turn in TURNS for each in VALUES),
+        *(f"layout {each}" for each in (*LAYOUTS, ODD)),
+    }  # fmt: skip
+
+
+def draw(kernel, number):
+    """Case ``number`` of a kernel, always the same."""
+    chance = random.Random(f"{kernel} {number}")
+    some = chance.choice
+    head_dim, page, batch, new = some(HEAD_DIMS), some(PAGES), some((1, 2, 3)), some(ROWS)
+    rotary = some([0, *(each for each in ROTARY if each <= head_dim)])
+    lengths = [
+        some(OUTSIDE) if chance.random() < 0.2 else chance.randrange(CAPACITY - new + 1) for _ in range(batch)
+    ]
+    by_index = not page and chance.random() < 0.4
+    # Mostly such that all tensors allow wide accesses.
+    layouts = some((("contiguous",), ("padded",), (*LAYOUTS, ODD)))
+    return AppendCase(
+        kernel, head_dim, new, some(ROWS), some(HEADS), rotary, some((True, False)), some((True, False)),
+        page, by_index, tuple(lengths), bool(page or by_index) and chance.random() < 0.3,
+        angles=some((CAPACITY + max(ROWS), CAPACITY + max(ROWS), 40)),
+        layouts=(some(layouts), some(layouts)), values=some(VALUES), seed=chance.randrange(2**31),
+    )  # fmt: skip
+
+
+class Call:
+    """The tensors of a case."""
+
+    def __init__(self, case, device):
+        self.case, self.device, self.dtype = case, device, DTYPES[case.kernel.dtype]
+        self.generator = torch.Generator().manual_seed(case.seed)
+        batch, (nheads, nheads_k) = len(case.lengths), case.heads
+        self.q = self.numbers(batch, case.rows, nheads, case.head_dim)
+        self.k, self.v = (self.numbers(batch, case.new, nheads_k, case.head_dim) for _ in range(2))
+        self.blocks = CAPACITY // (case.page or CAPACITY)
+        places = batch * self.blocks + (2 if case.page or case.by_index else 0)
+        size = (places, case.page or CAPACITY, nheads_k, case.head_dim)
+        self.caches = [self.normal(*size) for _ in range(2)]
+        self.cos, self.sin = self.angles()
+        self.places = torch.randperm(places, generator=self.generator)[: batch * self.blocks].to(INT32)
+        if case.wild:
+            wrong = (places, *WILD)
+            self.places[case.seed % len(self.places)] = wrong[case.seed % len(wrong)]
+
+    def normal(self, *size):
+        return torch.randn(*size, generator=self.generator).to(self.dtype)
+
+    def numbers(self, *size):
+        """Extremes are the largest numbers of the type and its smallest, which has one bit."""
+        x = self.normal(*size)
+        if self.case.values == "extremes":
+            return x * self.one_of(
+                *size, of=[torch.finfo(self.dtype).max / 4, torch.finfo(self.dtype).tiny / 64, 1]
+            )
+        if self.case.values == "no numbers":
+            return torch.where(
+                torch.rand(*size, generator=self.generator) < 0.2, self.one_of(*size, of=NO_NUMBERS), x
+            )
+        return x
+
+    def one_of(self, *size, of):
+        choices = torch.as_tensor(of, dtype=torch.float32).to(self.dtype)
+        return choices[torch.randint(len(choices), size, generator=self.generator)]
+
+    def angles(self):
+        case = self.case
+        if not case.rotary:
+            return None, None
+        size = (case.angles, case.rotary // 2)
+        if case.values == "ties":  # products that often lie between two numbers of the type
+            return self.one_of(*size, of=[1.5, -1.25, 0.75]), self.one_of(*size, of=[0, 0, 1.5])
+        turns = torch.rand(*size, generator=self.generator) * 6.3
+        return turns.cos().to(self.dtype), turns.sin().to(self.dtype)
+
+    def rotated(self, x, positions):
+        if self.cos is None:
+            return x
+        near = positions.clamp(0, self.case.angles - 1)
+        return rotate(x, self.cos, self.sin, near, interleaved=self.case.interleaved)
+
+    def expected(self):
+        """q and both caches, after."""
+        case, begins = self.case, torch.tensor(self.case.lengths)
+        positions = begins[:, None] + torch.arange(case.new)
+        q = self.rotated(self.q, begins[:, None] + torch.arange(case.rows) * case.advances)
+        caches = [cache.clone() for cache in self.caches]
+        for cache, new in zip(caches, (self.rotated(self.k, positions), self.v), strict=True):
+            for b, row in torch.cartesian_prod(torch.arange(len(begins)), torch.arange(case.new)).tolist():
+                place, at = self.where(b, int(positions[b, row]))
+                if 0 <= place < len(cache):
+                    cache[place, at] = new[b, row]
+        return q, *caches
+
+    def where(self, b, position):
+        """The cache's row of a position: its first two indices."""
+        if not 0 <= position < CAPACITY:
+            return -1, 0
+        rows = self.case.page or CAPACITY
+        if self.case.page or self.case.by_index:
+            return int(self.places[b * self.blocks + position // rows]), position % rows
+        return b, position
+
+    def run(self, target):
+        """Launch it; returns q and both caches."""
+        case = self.case
+        given, stored = case.layouts
+        q, k, v = (laid_out(x.to(target.device), given) for x in (self.q, self.k, self.v))
+        caches = [laid_out(x.to(target.device), stored) for x in self.caches]
+        cos, sin = (None if x is None else x.to(target.device) for x in (self.cos, self.sin))
+        places = self.places.to(target.device)
+        rotated = None if cos is None else torch.empty(q.shape, dtype=q.dtype, device=target.device)
+        target.attend(
+            APPEND, q, *caches, k, v, cos, sin, torch.tensor(case.lengths, dtype=INT32, device=target.device),
+            places.view(-1, self.blocks) if case.page else None, places if case.by_index else None, rotated,
+            case.interleaved, case.advances,
+        )  # fmt: skip
+        return [x.cpu() for x in (q if rotated is None else rotated, *caches)]
+
+    def check(self, target, shown):
+        """Launch it, and hold it to PyTorch's bits."""
+        found = self.run(target)
+        shown.compared(str(self.case.kernel), repr(self.case), 0.0, 0.0)
+        for name, one, other in zip(("q", "k_cache", "v_cache"), found, self.expected(), strict=True):
+            assert torch.equal(one.isnan(), other.isnan()), f"{name}: NaN elsewhere"
+            wrong = (one.view(torch.int16) != other.view(torch.int16)) & ~other.isnan()
+            assert not wrong.any(), (
+                f"{name}: {int(wrong.sum())} wrong, first at {wrong.nonzero()[0].tolist()}"
+            )

@@ -1,0 +1,68 @@
+"""Fuzz cases of every kernel: of attention (forward_cases.py), of gradients (backward_cases.py,
+alike_cases.py, nan_cases.py), with masks (masked_cases.py, masked_backward_cases.py), of latent attention
+(latent_cases.py) and of ``append`` (append_cases.py)."""
+
+from flash_attn_rocm.suite import (
+    alike_cases,
+    append_cases,
+    backward_cases,
+    forward_cases,
+    latent_cases,
+    masked_backward_cases,
+    masked_cases,
+    nan_cases,
+)
+from flash_attn_rocm.suite.forward_cases import Kernel
+from flash_attn_rocm.suite.rule import DTYPES
+from flash_attn_rocm.suite.target import (
+    BACKWARD_OP,
+    FUSED_OP,
+    MASKED_BACKWARD_OP,
+    UNEVEN_OP,
+    compiled,
+    dtypes_of,
+)
+
+MODULES = {
+    "append": append_cases, **dict.fromkeys((BACKWARD_OP, FUSED_OP, UNEVEN_OP), backward_cases),
+    masked_cases.MASKED: masked_cases, MASKED_BACKWARD_OP: masked_backward_cases,
+    latent_cases.LATENT: latent_cases,
+}  # fmt: skip
+
+
+# In the order of the corpus.
+ATTENDING = (
+    "fwd", forward_cases.TALL, forward_cases.WIDE, forward_cases.UNEVEN, masked_cases.MASKED, "decode",
+    latent_cases.LATENT,
+)  # fmt: skip
+GRADIENTS = (BACKWARD_OP, FUSED_OP, UNEVEN_OP, MASKED_BACKWARD_OP)
+
+
+def kernels():
+    """All that have fuzz cases, which also launch fa_combine_* and other kernels of a backward."""
+    return [
+        *(Kernel(op, *each) for op in ATTENDING for each in compiled(op)),
+        *(Kernel("reference", dtype) for dtype in DTYPES),
+        *(Kernel(op, *each) for op in GRADIENTS for each in compiled(op)),
+        *(Kernel("append", dtype) for dtype in dtypes_of("append")),
+    ]
+
+
+def draw(kernel, number):
+    """Case ``number`` of a kernel, always the same."""
+    return _of(kernel).draw(kernel, number)
+
+
+def made(case, device):
+    """The call of a case; ``run`` launches it, ``check`` also judges what comes out."""
+    special = {backward_cases.NAN: nan_cases, **dict.fromkeys(backward_cases.ALIKE_CALLS, alike_cases)}
+    return special.get(case.values, _of(case.kernel)).Call(case, device)
+
+
+def served(kernel):
+    """The features with which a kernel has to be tested."""
+    return _of(kernel).served(kernel)
+
+
+def _of(kernel):
+    return MODULES.get(kernel.op, forward_cases)

@@ -1,0 +1,190 @@
+"""Calls of the kernels that read a mask or a bias, generated as those without (forward_cases.py)."""
+
+import math
+import random
+from dataclasses import dataclass, replace
+
+import torch
+
+from flash_attn_rocm.suite import forward_cases
+from flash_attn_rocm.suite.forward_cases import (
+    FAR,
+    FAR_STRIDE,
+    HEADS,
+    MAGNITUDES,
+    PATTERNS,
+    WINDOWS,
+    far_apart,
+)
+
+MASKED = "fwd_masked"
+BOOL, OWN, FP32 = "bool", "elements", "fp32"  # what a mask holds: bool, numbers of q's dtype, fp32
+KINDS = {BOOL: torch.bool, FP32: torch.float32}
+ALONG = {"b": "sequences", "h": "heads", "i": "rows"}
+BROADCASTS = ("", "", "b", "h", "bh", "hi", "i", "bhi")  # along what a mask is the same
+SOME, LEFT, WHOLE = "some keys", "left keys", "whole rows"
+# What boolean masks hide besides: whole tiles, for all rows of a wave or of a workgroup.
+RIGHT, BLOCKS, LATER, NOTHING = "right keys", "other blocks", "later keys", "nothing"
+BY_TILES = (LEFT, RIGHT, BLOCKS, LATER, NOTHING)
+BY_TILES_SHARE = 0.6
+BLOCK = 33  # keys of a block that sees only itself
+MANY, MANY_SHARE, FEW = (
+    4200,
+    0.1,
+    17,
+)  # keys, more than fa_mask_ranges_* look at in one pass; rows beside them
+LEAST = "least"
+LOW = (-20000.0, LEAST)  # with which nothing is left of a key beside others, which -inf hides
+ROWS = (5, 17, 33, 65, 129, 150)
+KEYS = (1, 17, 40, 63, 64, 97, 128, 161, 200)
+DROPOUT = (0.0, 0.0, 0.0, 0.5, 0.17)
+SCALES = (None, None, None, 0.3, -0.2, 0.0)
+LAYOUTS = (*forward_cases.LAYOUTS, FAR)
+WORKGROUP = 128  # rows
+MOST_HEADS = 7  # more than any call has
+MULTIPLE = 8  # elements of a mask's rows
+TINY = 2.0**-30  # not exact in fp16, so gfx1030 computes rows of bf16 again; too small to matter
+TINY_SHARE = 0.4
+
+
+@dataclass(frozen=True)
+class Case(forward_cases.Case):
+    """``mask`` is what one holds, the same along ``broadcast``; ``by`` is what hidden keys have in a bias.
+    ``tiny``: v has numbers that fp16 has not."""
+
+    mask: str = BOOL
+    broadcast: str = ""
+    hides: str = SOME
+    by: float | str = -math.inf
+    tiny: bool = False
+
+    @property
+    def features(self):
+        """Names of the kernel's features that the call uses."""
+        before = self.rows[0] - self.keys[0]  # rows whose diagonal is before the first key
+        low = self.by in LOW and self.mask != BOOL
+        return super().features | {
+            f"mask of {self.mask}",
+            *({f"mask of {self.mask}, dropout"} if self.dropout else ()),
+            *({f"mask of {self.mask}, tiny numbers"} if self.tiny else ()),
+            *(f"mask for all {ALONG[name]}" for name in self.broadcast),
+            *({f"{self.hides} far below, {self.mask}"} if low else {f"{self.hides} hidden"}),
+            *({"scale of 0"} if self.scale == 0.0 else ()),
+            *({"many keys"} if self.keys[0] == MANY else ()),
+            *({"a workgroup without keys"} if 0 <= self.window[1] <= before - WORKGROUP else ()),
+        }
+
+
+def served(_kernel):
+    """The features with which every such kernel has to be tested."""
+    masks = {
+        f"mask of {kind}{more}" for kind in (BOOL, OWN, FP32) for more in ("", ", tiny numbers", ", dropout")
+    }
+    return {
+        "window on the left", "window on the right", "causal", "grouped heads", "far strides", "scale of 0",
+        "a workgroup without keys",
+        *masks,
+        *(f"mask for all {each}" for each in ALONG.values()),
+        "many keys",
+        *(f"{hides} hidden" for hides in (SOME, WHOLE, *BY_TILES)),
+        *(f"{hides} far below, {kind}" for hides in (LEFT, WHOLE) for kind in (OWN, FP32)),
+        *(f"values {each}" for each in (*MAGNITUDES, *PATTERNS, "infinite")),
+    }  # fmt: skip
+
+
+def draw(kernel, number):
+    """Case ``number`` of a kernel, always the same."""
+    chance = random.Random(f"{kernel} {number}")
+    some = chance.choice
+    batch, layout = some((1, 2, 2)), some(LAYOUTS)
+    values = some((*MAGNITUDES, *PATTERNS, "infinite"))
+    patterned = values in PATTERNS
+    case = Case(
+        kernel, kernel.head_dim, (some(ROWS),) * batch, (some(KEYS),) * batch, some(HEADS), "dense", 0,
+        "contiguous" if layout == FAR and batch == 1 else layout, some(WINDOWS), 0.0, "", 0.0, 1, values,
+        1.0 if patterned else some(SCALES), chance.randrange(2**31), some((BOOL, OWN, FP32)),
+        some(BROADCASTS), some((SOME, LEFT, WHOLE)), some((-math.inf, *LOW)),
+        chance.random() < TINY_SHARE,
+    )  # fmt: skip
+    # By a chance of its own: the other calls are as without.
+    case = replace(case, dropout=random.Random(f"{kernel} {number} dropout").choice(DROPOUT))
+    if values == "infinite":  # NaN is still NaN when -inf is added
+        case = replace(case, mask=BOOL)
+    if case.by == LEAST and (case.hides != LEFT or case.keys[0] < MULTIPLE):
+        # The log-sum-exp of rows that have nothing else may be cut off (params.hpp).
+        case = replace(case, by=LOW[0])
+    if case.mask == BOOL:
+        return _by_tiles(case, chance)
+    return replace(case, window=(-1, -1)) if case.by == LEAST else case
+
+
+def _by_tiles(case, chance):
+    """Other keys that a boolean mask hides, and sometimes many of them."""
+    if chance.random() < BY_TILES_SHARE:
+        case = replace(case, hides=chance.choice(BY_TILES))
+    if chance.random() >= MANY_SHARE or case.layout == FAR:
+        return case
+    batch = len(case.rows)
+    return replace(case, rows=(min(FEW, case.rows[0]),) * batch, keys=(MANY,) * batch, heads=(2, 1))
+
+
+class Masking:
+    """The mask of a call."""
+
+    def drawn(self):
+        """(batch, nheads, seqlen_q, seqlen_k), of which any but the last may be 1."""
+        case, keys = self.case, self.case.keys[0]
+        whole = {"b": len(case.rows), "h": case.heads[0], "i": case.rows[0]}
+        sizes = [1 if name in case.broadcast else size for name, size in whole.items()]
+        key, place = torch.arange(keys), (torch.arange(sizes[2]) * keys // sizes[2])[:, None]
+        hidden = {
+            SOME: lambda: torch.rand(*sizes, keys, generator=self.generator) < 0.5,
+            LEFT: lambda: (key < keys // 2).expand(*sizes, keys),
+            RIGHT: lambda: (key > keys // 2).expand(*sizes, keys),
+            BLOCKS: lambda: (key // BLOCK != place // BLOCK).expand(*sizes, keys),
+            LATER: lambda: (key > place).expand(*sizes, keys),
+            NOTHING: lambda: torch.zeros(*sizes, keys, dtype=torch.bool),
+            WHOLE: lambda: (torch.rand(*sizes, 1, generator=self.generator) < 0.3).expand(*sizes, keys),
+        }[case.hides]()
+        if case.mask == BOOL:
+            return ~hidden
+        dtype = KINDS.get(case.mask, self.dtype)
+        by = torch.finfo(dtype).min if case.by == LEAST else case.by
+        numbers = torch.randn(*sizes, keys, generator=self.generator) * 2
+        return numbers.to(dtype).masked_fill(hidden, by)
+
+    def more(self):
+        """The mask, with rows of a multiple of 8 elements, behind which nothing is to be read."""
+        case, dtype = self.case, self.mask.dtype
+        *sizes, keys = self.mask.shape
+        wide = -(-keys // MULTIPLE) * MULTIPLE
+        filled = torch.full((*sizes, wide), True if dtype == torch.bool else math.nan, dtype=dtype)
+        filled[..., :keys] = self.mask
+        if case.layout == FAR and self.device.type == "cpu":
+            steps = (MOST_HEADS * FAR_STRIDE, FAR_STRIDE + MULTIPLE, wide + MULTIPLE, 1)
+            return {"attn_mask": far_apart(filled, steps, MULTIPLE * filled.element_size())}
+        placed = torch.nn.functional.pad(filled, (0, MULTIPLE if case.layout == "padded" else 0))[..., :wide]
+        placed = placed.to(self.device) if case.layout != "heads first" else self.laid_out(placed)
+        # The same numbers for all, by strides of 0 as well as by sizes of 1.
+        return {"attn_mask": placed.expand(len(case.rows), -1, -1, -1) if "b" in case.broadcast else placed}
+
+    def biases(self):
+        """(nheads, seqlen_q, seqlen_k) of each sequence: what is added to its scores, fp32."""
+        mask = self.mask.expand(len(self.case.rows), self.case.heads[0], self.case.rows[0], -1)
+        if mask.dtype == torch.bool:
+            mask = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
+        return [bias.float() for bias in mask]
+
+
+class Call(Masking, forward_cases.Call):
+    """The tensors of a case."""
+
+    def __init__(self, case, device):
+        super().__init__(case, device)
+        self.mask = self.drawn()
+        for v in self.v if case.tiny else ():
+            v[..., 0] = TINY
+
+    def sequences(self, out, lse, weights):
+        found = super().sequences(out, lse, weights)
+        return [replace(each, bias=bias) for each, bias in zip(found, self.biases(), strict=True)]

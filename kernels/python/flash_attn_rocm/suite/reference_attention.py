@@ -1,0 +1,324 @@
+"""The reference implementation of attention, its formula in any dtype, and how results are compared with it.
+
+The suite's cases, tests/wheel, tests/numerics and tests/upstream.py use it.
+The numbers are those of ``values.tolerances``.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm.values.tolerances import (
+    GRADIENT_FACTOR,
+    WEIGHT_ROUNDINGS,
+    allowed,
+    dscores_error,
+    least_error,
+    lse_allowed,
+    rounded_once_allowed,
+    weights_together,
+)
+
+GRADIENTS = ("dq", "dk", "dv")
+# Gradients grow with dout, so a call with a multiple of it is as hard.  What rounding costs differs: terms
+# that are alike lose the same part of themselves, which depends on where between two powers of two they lie.
+AS_HARD = (2**0.25, 2**0.5, 2**0.75)
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+Truths = Iterable[tuple[Tensor, ...]]
+Errors = tuple[float, ...]  # of dq, dk and dv
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The options of a call; -1 means that the window has no bound on that side."""
+
+    left: int = -1
+    right: int = -1
+    softcap: float = 0.0
+    scale: float | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The options as keyword arguments of the public functions."""
+        return {"window_size": (self.left, self.right), "softcap": self.softcap, "softmax_scale": self.scale}
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One sequence of a call and its results: q, out (rows, heads, headdim), k, v (keys, heads_k, headdim),
+    lse (heads, rows), None where none was returned; slopes (heads); ``kept`` (heads, rows, keys), the factors
+    of the probabilities that dropout leaves; ``bias`` (heads, rows, keys), fp32, is added to the scores."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+    lse: Tensor | None
+    slopes: Tensor | None = None
+    kept: Tensor | None = None
+    bias: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The largest error of out and its allowance, the largest log-sum-exp error as a share of
+    its allowance, and every problem."""
+
+    error: float
+    allowed: float
+    lse_share: float
+    wrong: tuple[str, ...]
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rules: Rules,
+    slopes: Tensor | None = None,
+    kept: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """out (…, rows, heads, headdim) and the log-sum-exp (…, heads, rows) in the dtype of q (…, rows, heads,
+    headdim), k and v (…, keys, heads_k, headdim); slopes (…, heads), kept and bias (…, heads, rows, keys).
+
+    Rows whose scores are all -inf, including rows that see no key, give 0 and +inf: upstream does not
+    distinguish them (flash_attn 2.8, csrc/flash_attn/src/softmax.h).
+    """
+    group = q.shape[-2] // k.shape[-2]
+    q, k, v = (x.transpose(-2, -3) for x in (q, k, v))
+    k, v = k.repeat_interleave(group, dim=-3), v.repeat_interleave(group, dim=-3)
+    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if rules.scale is None else rules.scale)
+    if rules.softcap:
+        scores = rules.softcap * torch.tanh(scores / rules.softcap)
+    rows, keys = (torch.arange(x.shape[-2]) for x in (q, k))
+    ahead = keys[None] - rows[:, None] - (len(keys) - len(rows))
+    if slopes is not None:
+        # Slopes are fp32, so biased scores are fp32 or wider, as in upstream's tests.
+        wide = torch.promote_types(scores.dtype, slopes.dtype)
+        scores = scores - slopes.to(wide)[..., None, None] * ahead.abs()
+    if bias is not None:
+        scores = scores + bias.to(torch.promote_types(scores.dtype, bias.dtype))
+        scores = scores.masked_fill(bias == -math.inf, -math.inf)  # a boolean mask hides NaN, too
+    hidden = torch.zeros_like(ahead, dtype=torch.bool)
+    if rules.left >= 0:
+        hidden |= ahead < -rules.left
+    if rules.right >= 0:
+        hidden |= ahead > rules.right
+    scores = scores.masked_fill(hidden, -math.inf)
+    blind = (scores == -math.inf).all(-1)
+    probabilities = torch.softmax(scores, -1).masked_fill(blind[..., None], 0.0).to(v.dtype)
+    if kept is not None:
+        probabilities = probabilities * kept.to(v.dtype)
+    lse = torch.logsumexp(scores, -1).masked_fill(blind, math.inf)
+    return (probabilities @ v).transpose(-2, -3), lse
+
+
+def judge(sequences: Iterable[Sequence], rules: Rules, *, rounded_once: bool = False) -> Verdict:
+    """Hold all sequences of one call to the rule.
+
+    ``rounded_once``: also hold every element to the stricter rule for kernels that round only out.
+    """
+    errors, plain_errors, bound, shares, wrong = [0.0], [0.0], 0.0, [0.0], []
+    for each in sequences:
+        q, k, v, out = (x.detach().cpu() for x in (each.q, each.k, each.v, each.out))
+        slopes = None if each.slopes is None else each.slopes.cpu()
+        exact, exact_lse = attention(*(x.double() for x in (q, k, v)), rules, slopes, each.kept, each.bias)
+        plain, _ = attention(q, k, v, rules, slopes, each.kept, each.bias)
+        # Where a score is NaN or +inf, upstream's formula gives NaN, and the log-sum-exp +inf.
+        nan = exact.isnan()
+        if not torch.equal(out.isnan(), nan):
+            wrong.append("out: NaN elsewhere than where the formula has it")
+        out, exact, plain = (x.masked_fill(nan, 0.0) for x in (out, exact, plain))
+        exact_lse = exact_lse.masked_fill(nan.any(-1).transpose(0, 1), math.inf)
+        errors.append(largest(out.double() - exact))
+        plain_errors.append(least_error(largest(plain.double() - exact), NAMES[q.dtype], largest(exact)))
+        bound = max(bound, allowed(0.0, terms=len(k), largest=largest(v)))
+        blind = exact_lse == math.inf
+        if (out.transpose(0, 1)[blind] != 0).any():
+            wrong.append("rows that see no key are not 0")
+        if each.lse is not None:
+            shares += lse_shares(each.lse.cpu(), exact_lse, magnitude(q, k, rules))
+        if rounded_once:
+            wrong += _not_rounded_once(out, exact, magnitude(q, k, rules), _growth(each.kept) * largest(v))
+    error, share = worst(errors), worst(shares)
+    bound += allowed(max(plain_errors), terms=0, largest=0.0)
+    if not error <= bound:
+        wrong.append(f"out: error {error} against float64, allowed {bound}")
+    if not share <= 1:
+        wrong.append(f"log-sum-exp: {share} times the error that is allowed")
+    return Verdict(error, bound, share, tuple(wrong))
+
+
+def judge_gradients(
+    sequences: Iterable[tuple[Sequence, Tensor, tuple[Tensor, ...]]], rules: Rules
+) -> dict[str, Verdict]:
+    """Hold dq, dk and dv of all sequences of one call, each with its dout, to the rule; verdicts by name.
+
+    What the plain computation loses is the most of what it does with dout and, where that is not enough, its
+    multiples AS_HARD.  It also loses what rounding out costs, where that is more: gradients of scores are
+    P * (dP - sum of dout * out), and who keeps only out has that sum of what was rounded.
+    """
+    cases = [*sequences]
+    douts = [(each, dout.cpu()) for each, dout, _ in cases]
+    exact = [_gradients(*each, rules, torch.float64) for each in douts]
+    sizes = [_gradient_sizes(*each, rules) for each in douts]
+    of_out = [_lost_by_rounding_out(*each, rules) for each in douts]
+    plainly = _lost_plainly(douts, exact, rules)
+    verdicts = {}
+    for number, name in enumerate(GRADIENTS):
+        truths = [one[number] for one in exact]
+        errors = [
+            largest(found[number].cpu().double() - one)
+            for (*_, found), one in zip(cases, truths, strict=True)
+        ]
+        most = max([0.0, *map(largest, truths)])
+        size = max([0.0, *(one[number] for one in sizes)])
+        dtype = NAMES[cases[0][0].q.dtype]
+        error = worst([0.0, *errors])
+        lost = worst([plainly[number], *(one[number] for one in of_out)])
+
+        def bound(lost: float, dtype: str = dtype, most: float = most, size: float = size) -> float:
+            return allowed(
+                least_error(lost, dtype, most), terms=WEIGHT_ROUNDINGS, largest=size, factor=GRADIENT_FACTOR
+            )
+
+        if not error <= bound(lost):
+            lost = worst([lost, _lost_as_hard(douts, rules)[number]])
+        most_allowed = bound(lost)
+        wrong = (f"{name}: error {error} against float64, allowed {most_allowed}",)
+        verdicts[name] = Verdict(error, most_allowed, 0.0, () if error <= most_allowed else wrong)
+    return verdicts
+
+
+def _lost_plainly(douts: Iterable[tuple[Sequence, Tensor]], exact: Truths, rules: Rules) -> Errors:
+    """The largest errors of dq, dk and dv of the plain computation."""
+    errors = []
+    for (each, dout), truths in zip(douts, exact, strict=True):
+        plain = _gradients(each, dout, rules, each.q.dtype)
+        errors.append([largest(one.double() - other) for one, other in zip(plain, truths, strict=True)])
+    return tuple(worst([0.0, *some]) for some in zip(*errors, strict=True))
+
+
+def _lost_as_hard(douts: Iterable[tuple[Sequence, Tensor]], rules: Rules) -> Errors:
+    """The largest of these errors with multiples of dout, as errors with dout itself."""
+    errors = []
+    for times in AS_HARD:
+        scaled = [(each, (dout * times).to(dout.dtype)) for each, dout in douts]
+        exact = [_gradients(*each, rules, torch.float64) for each in scaled]
+        errors.append([error / times for error in _lost_plainly(scaled, exact, rules)])
+    return tuple(worst(some) for some in zip(*errors, strict=True))
+
+
+def _gradients(each: Sequence, dout: Tensor, rules: Rules, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    leaves = [x.detach().cpu().to(dtype).requires_grad_() for x in (each.q, each.k, each.v)]
+    slopes = None if each.slopes is None else each.slopes.cpu()
+    out, _ = attention(*leaves, rules, slopes, each.kept, each.bias)
+    return torch.autograd.grad(out, leaves, dout.to(out.dtype))
+
+
+def _lost_by_rounding_out(each: Sequence, dout: Tensor, rules: Rules) -> tuple[float, float, float]:
+    """How far dq, dk and dv are off, in exact arithmetic, because out is rounded to q's dtype."""
+    q, k, v = (x.detach().cpu().double() for x in (each.q, each.k, each.v))
+    leaves = [x.requires_grad_() for x in (q, k)]
+    slopes = None if each.slopes is None else each.slopes.cpu()
+    out, lse = attention(*leaves, v, rules, slopes, each.kept, each.bias)
+    rounding = out.detach().to(each.q.dtype).double() - out.detach()
+    # The derivative of a log-sum-exp by a score is its probability.
+    of_sums = (dout.double() * rounding).sum(-1).transpose(0, 1)
+    dq, dk = torch.autograd.grad(lse, leaves, of_sums)
+    return largest(dq), largest(dk), 0.0
+
+
+def _gradient_sizes(each: Sequence, dout: Tensor, rules: Rules) -> tuple[float, float, float]:
+    """What the weights of dq, dk and dv multiply, at most, times by how much all of them may err together."""
+    q, k, v = (x.detach().cpu() for x in (each.q, each.k, each.v))
+    together = weights_together(_most_of_a_key(each, rules))
+    scale = q.shape[-1] ** -0.5 if rules.scale is None else abs(rules.scale)
+    of_scores = magnitude(dout, v, Rules(scale=1.0)) * scale * _growth(each.kept)
+    of_values = largest(dout) * _growth(each.kept)
+    return of_scores * largest(k), of_scores * largest(q) * together, of_values * together
+
+
+def _most_of_a_key(each: Sequence, rules: Rules) -> float:
+    """The largest sum of a key's probabilities, over queries and the heads that share it."""
+    q, k = (x.detach().cpu().double() for x in (each.q, each.k))
+    slopes = None if each.slopes is None else each.slopes.cpu()
+    # The gradient of values that are summed with these weights.
+    ones = torch.ones_like(k[..., :1]).requires_grad_()
+    out, _ = attention(q, k, ones, rules, slopes, bias=each.bias)
+    (sums,) = torch.autograd.grad(out.sum(), [ones])
+    return largest(sums)
+
+
+def dscores_allowed(
+    each: Sequence, dout: Tensor, out: Tensor, lse: Tensor, rules: Rules
+) -> tuple[Tensor, Tensor]:
+    """The gradients of the scores (heads, rows, keys) in float64, and how far each may be off.
+
+    They are P * (dP - sum of dout * out); ``out`` is rounded, and what probabilities are recomputed from is
+    fp32, as is ``lse``.
+    """
+    q, k, v = (x.detach().cpu().double() for x in (each.q, each.k, each.v))
+    assert each.bias is not None, "the gradients of scores are a bias's"
+    bias = each.bias.double().requires_grad_()
+    exact_out, sums = attention(q, k, v, rules, kept=each.kept, bias=bias)
+    (exact,) = torch.autograd.grad(exact_out, bias, dout.double(), retain_graph=True)
+    group = q.shape[1] // k.shape[1]
+    # The derivative of a log-sum-exp by a score is its probability.
+    (weights,) = torch.autograd.grad(sums.masked_fill(sums.isinf(), 0.0).sum(), bias)
+    keys = v.abs().repeat_interleave(group, dim=1).permute(1, 2, 0)
+    of_values = _growth(each.kept) * (dout.double().abs().transpose(0, 1) @ keys)
+    of_out = (dout.double() * out.double()).abs().sum(-1).T[..., None]
+    scores = lse.double().masked_fill(lse.isinf(), 0.0).abs()[..., None] + magnitude(q, k, rules)
+    return exact, dscores_error(NAMES[each.q.dtype], weights, of_values, of_out, scores)
+
+
+def lse_shares(found: Tensor, exact: Tensor, size: float) -> Iterator[float]:
+    """Errors of a log-sum-exp as shares of what is allowed; only rows that see no key have +inf."""
+    for one, other in zip(found.flatten().tolist(), exact.flatten().tolist(), strict=True):
+        if math.inf in (one, other):
+            yield 0.0 if one == other else math.inf
+        else:
+            yield abs(one - other) / lse_allowed(other, size)
+
+
+def _not_rounded_once(out: Tensor, exact: Tensor, size: float, values: float) -> Iterator[str]:
+    """The first element whose error exceeds its rounding."""
+    name = NAMES[out.dtype]
+    for found, wanted in zip(out.flatten().tolist(), exact.flatten().tolist(), strict=True):
+        near = rounded_once_allowed(wanted, name, magnitude=size, terms=out.shape[-1], largest=values)
+        if not abs(found - wanted) <= near:
+            times = abs(found - wanted) / near if near else math.inf
+            yield f"out: {found} for {wanted}, off by {times} times what rounding may do"
+            return
+
+
+def _growth(kept: Tensor | None) -> float:
+    return 1.0 if kept is None else max(1.0, largest(kept))
+
+
+def magnitude(q: Tensor, k: Tensor, rules: Rules) -> float:
+    """The largest sum of the magnitudes of a score's terms, NaN excluded."""
+    q, k = (x.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for x in (q, k))
+    scale = q.shape[-1] ** -0.5 if rules.scale is None else abs(rules.scale)
+    heads = zip(q.unbind(1), k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).unbind(1), strict=True)
+    return max(
+        (largest(one.abs().double() @ other.abs().double().T) * scale for one, other in heads), default=0.0
+    )
+
+
+def largest(differences: Tensor) -> float:
+    """The largest absolute value; NaN if any is NaN, so that it passes no bound."""
+    return differences.abs().max().item() if differences.numel() else 0.0
+
+
+def worst(errors: Iterable[float]) -> float:
+    """The largest, or NaN if any is NaN."""
+    found = list(errors)
+    return math.nan if any(map(math.isnan, found)) else max(found)

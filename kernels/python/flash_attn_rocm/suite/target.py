@@ -1,0 +1,124 @@
+"""Where the kernels of the installed wheel run, which it has, and what is kept of what they showed."""
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+
+import torch
+
+from flash_attn_rocm.library import plans
+from flash_attn_rocm.library.host import code_of, instances
+from flash_attn_rocm.values import paths
+
+EMULATED = "executed on an ISA emulator, not run on hardware"
+ON_HARDWARE = "run on hardware"
+ATTENDING = ("fa_fwd_", "fa_decode_", "fa_reference_", "fa_mla_")
+# The kernel after which a call for gradients is named: the last one, or the one that does nearly all.
+BACKWARD_OP, FUSED_OP, UNEVEN_OP, MASKED_BACKWARD_OP = "bwd_dq", "bwd_fused", "bwd_dq_uneven", "bwd_dq_masked"
+
+
+@cache
+def on_gpu():
+    return torch.cuda.is_available() and torch.version.hip is not None
+
+
+@cache
+def arch():
+    """The arch whose machine code is under test; an emulated GPU is chosen by the environment."""
+    name = (
+        torch.cuda.get_device_properties(0).gcnArchName
+        if on_gpu()
+        else os.environ.get("FA_FAKE_HIP_ARCH", "")
+    )
+    if not name:
+        message = "PyTorch finds no AMD GPU; without one: scripts/wheel-builder verify WHEEL"
+        raise RuntimeError(message)
+    return code_of(name)
+
+
+@cache
+def compiled(op):
+    """(dtype, head_dim) of the wheel's kernels of an op for this arch."""
+    return sorted(
+        {(each.dtype, each.head_dim) for each in instances() if each.op == op and arch() in each.archs}
+    )
+
+
+def dtypes_of(op):
+    return sorted({dtype for dtype, _ in compiled(op)})
+
+
+@cache
+def fused_with_features():
+    """Those of the fused kernels that have ALiBi, softcap and dropout."""
+    return frozenset(
+        each
+        for each in compiled(FUSED_OP)
+        if str(plans.PLAN_BWD(arch(), *each, True, False, False, paths.FUSED)).startswith(paths.FUSED)
+    )
+
+
+@dataclass
+class Worst:
+    """The case of one instance that came closest to the rule's limit."""
+
+    share: float = 0.0
+    error: float = 0.0
+    allowed: float = 0.0
+    case: str = ""
+
+
+@dataclass
+class Shown:
+    """A session's results: numbers by instance, and what the runtime reported of its launches."""
+
+    worst: dict = field(default_factory=dict)
+    largest: dict = field(default_factory=dict)
+    worst_lse: dict = field(default_factory=dict)
+    cases: Counter = field(default_factory=Counter)
+    kernels: Counter = field(default_factory=Counter)
+    ran: Counter = field(default_factory=Counter)
+    executed: int = 0
+    findings: list = field(default_factory=list)
+
+    def compared(self, instance, case, error, allowed):
+        self.cases[instance] += 1
+        self.largest[instance] = max(self.largest.get(instance, 0.0), error)
+        # Without keys no error is allowed.
+        share = error / allowed if allowed else 0.0
+        if not share < self.worst.setdefault(instance, Worst()).share:
+            self.worst[instance] = Worst(share, error, allowed, case)
+
+    def compared_lse(self, instance, error):
+        self.worst_lse[instance] = max(self.worst_lse.get(instance, 0.0), error)
+
+    def launched(self, launches):
+        for launch in launches:
+            self.kernels[launch.kernel] += 1
+            self.ran[launch.kernel] |= launch.ran
+            self.executed += launch.executed
+            self.findings += [*launch.findings, *([launch.stopped] if launch.stopped else [])]
+
+
+class Target:
+    """Where kernels run; ``runtime`` reports what it launched, where it is one that does."""
+
+    def __init__(self, runtime, shown):
+        self.device, self.runtime, self.shown = torch.device("cuda" if on_gpu() else "cpu"), runtime, shown
+        self.kernels = ()
+
+    def attend(self, function, *args, **kwargs):
+        """A function's result, and the kernels that it launched; None where nothing reports them."""
+        result = function(*args, **kwargs)
+        if self.runtime is None:
+            torch.cuda.synchronize()
+            return result, None
+        launches = self.runtime.report().launches
+        self.shown.launched(launches)
+        self.kernels = tuple(launch.kernel for launch in launches)
+        return result, self.kernels
+
+    def answering(self, forward):
+        """The kernel that gave the last answer; ``forward`` where that is unknown."""
+        return next((name for name in self.kernels if name.startswith(ATTENDING)), forward)

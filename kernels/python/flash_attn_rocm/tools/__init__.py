@@ -1,0 +1,1 @@
+"""What ``python -m flash_attn_rocm`` runs besides the doctor."""

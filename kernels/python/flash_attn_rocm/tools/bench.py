@@ -1,0 +1,289 @@
+"""``python -m flash_attn_rocm bench``: this package beside PyTorch's own attention and the plain formula."""
+
+import csv
+import io
+import json
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from flash_attn_rocm.arguments.normal_form import TORCH_DTYPES
+from flash_attn_rocm.diagnosis import notice
+from flash_attn_rocm.flash_attn_interface import flash_attn_func
+from flash_attn_rocm.functions.explain import explain
+from flash_attn_rocm.tools import plot, terminal, this_machine
+
+LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+TOKENS = 16384  # of a call: the batch is larger where sequences are shorter
+DECODE_BATCH = 16
+WARM, RUNS, ENOUGH = 2, 10, 1.0  # calls that are not counted, most that are, and seconds that suffice
+NOT_CAUSAL = False
+OURS, SDPA, PLAIN = "ours", "sdpa", "plain"
+ON_CPU = (
+    "This measures the PyTorch implementation on a CPU, not kernels: {reason}.\n"
+    "  next: python -m flash_attn_rocm doctor"
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is measured; ``kind`` is forward, backward (with the forward before it) or decode."""
+
+    kind: str
+    seqlen: int
+    causal: bool
+    nheads: int
+    head_dim: int
+    dtype: str
+    tokens: int = TOKENS
+
+    @property
+    def batch(self) -> int:
+        return DECODE_BATCH if self.kind == "decode" else max(1, self.tokens // self.seqlen)
+
+    @property
+    def rows(self) -> int:
+        return 1 if self.kind == "decode" else self.seqlen
+
+    @property
+    def flop(self) -> float:
+        """As upstream counts: 4 per score and head dim, half if causal, 3.5-fold with backward."""
+        forward = 4.0 * self.batch * self.nheads * self.rows * self.seqlen * self.head_dim
+        return forward * (0.5 if self.causal else 1.0) * (3.5 if self.kind == "backward" else 1.0)
+
+    def __str__(self) -> str:
+        return f"{self.kind}{' causal' if self.causal else ''} {self.seqlen}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One implementation's numbers; ``problem`` says why there are none.
+
+    ``difference`` is the largest from ``plain`` computed in fp32, in ``out`` or a gradient.
+    """
+
+    kind: str
+    seqlen: int
+    causal: bool
+    batch: int
+    implementation: str
+    path: str
+    median_ms: float = 0.0
+    tflops: float = 0.0
+    speed_up: float = 0.0
+    peak_mib: float = 0.0
+    difference: float = 0.0
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What was measured where; ``note`` says what is not measured here."""
+
+    machine: dict[str, Any]
+    note: str
+    rows: tuple[Row, ...]
+
+
+def shapes(
+    lengths: tuple[int, ...], *, nheads: int, head_dim: int, dtype: str, tokens: int = TOKENS
+) -> Iterator[Shape]:
+    """Everything that is measured, the long sequences last."""
+    for seqlen in lengths:
+        for kind in ("forward", "backward"):
+            for causal in (False, True):
+                yield Shape(kind, seqlen, causal, nheads, head_dim, dtype, tokens)
+        yield Shape("decode", seqlen, NOT_CAUSAL, nheads, head_dim, dtype, tokens)
+
+
+def run(wanted: list[Shape], *, runs: int = RUNS) -> Bench:
+    """Measure; a row that does not fit into memory says so, and the others follow."""
+    where, rows = this_machine.device(), []
+    for shape in terminal.progress(wanted, "bench"):
+        rows += _compare(shape, where, runs)
+    reason = explain(*_tensors(wanted[0], where)).reason if wanted else ""
+    served = where.type == "cuda"
+    return Bench(this_machine.describe(where), "" if served else ON_CPU.format(reason=reason), tuple(rows))
+
+
+def _compare(shape: Shape, where: torch.device, runs: int) -> list[Row]:
+    try:
+        wanted = _exact(shape, where)
+    except torch.OutOfMemoryError:
+        wanted = None
+    rows = [_measured(shape, name, where, runs, wanted) for name in (OURS, SDPA, PLAIN)]
+    base = next((row.median_ms for row in rows if row.implementation == SDPA), 0.0)
+    return [_with_speed_up(row, base) for row in rows]
+
+
+def _with_speed_up(row: Row, base: float) -> Row:
+    return Row(**{**asdict(row), "speed_up": base / row.median_ms if base and row.median_ms else 0.0})
+
+
+def _measured(
+    shape: Shape, name: str, where: torch.device, runs: int, wanted: tuple[Tensor, ...] | None
+) -> Row:
+    named: dict[str, Any] = {
+        "kind": shape.kind, "seqlen": shape.seqlen, "causal": shape.causal, "batch": shape.batch,
+        "implementation": name,
+    }  # fmt: skip
+    try:
+        tensors = _tensors(shape, where)
+        named["path"] = explain(*tensors, causal=shape.causal).path if name == OURS else "pytorch"
+        found = _once(shape, name, tensors)
+        difference = 0.0 if wanted is None else _difference(found, wanted)
+        del found
+        median = statistics.median(_seconds(lambda: _once(shape, name, tensors), where, runs))
+        return Row(
+            **named, median_ms=median * 1e3, tflops=shape.flop / median * 1e-12, peak_mib=_peak(where),
+            difference=difference,
+        )  # fmt: skip
+    except torch.OutOfMemoryError:
+        return Row(**{"path": "", **named}, problem="out of memory")
+    except RuntimeError as error:
+        if "not enough memory" not in str(error) and "can't allocate memory" not in str(error):
+            raise
+        return Row(**{"path": "", **named}, problem="out of memory")
+    finally:
+        if where.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _tensors(shape: Shape, where: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    dtype = TORCH_DTYPES[shape.dtype]
+
+    def tensor(rows: int) -> Tensor:
+        sizes = (shape.batch, rows, shape.nheads, shape.head_dim)
+        drawn = torch.randn(sizes, generator=generator).to(dtype).to(where)
+        return drawn.requires_grad_(shape.kind == "backward")
+
+    return tensor(shape.rows), tensor(shape.seqlen), tensor(shape.seqlen)
+
+
+def _once(shape: Shape, name: str, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    functions: dict[str, Callable[..., Tensor]] = {OURS: flash_attn_func, SDPA: _sdpa, PLAIN: _plain}
+    out = functions[name](*tensors, causal=shape.causal)
+    if shape.kind != "backward":
+        return (out,)
+    return (out.detach(), *torch.autograd.grad(out, tensors, torch.ones_like(out)))
+
+
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+    return scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), is_causal=causal).transpose(
+        1, 2
+    )
+
+
+def _plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    if causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(hidden, -torch.inf)
+    return (torch.softmax(scores, -1) @ v).transpose(1, 2)
+
+
+def _exact(shape: Shape, where: torch.device) -> tuple[Tensor, ...]:
+    """The plain formula in fp32 on the first sequence and head, which is enough to see what is wrong."""
+    tensors = [x.detach()[:1, :, :1].float() for x in _tensors(shape, where)]
+    return _once(shape, PLAIN, tuple(x.requires_grad_(shape.kind == "backward") for x in tensors))
+
+
+def _difference(found: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> float:
+    pairs = zip(found, wanted, strict=True)
+    return max((one[:1, :, :1].float() - other).abs().max().item() for one, other in pairs)
+
+
+def _seconds(call: Callable[[], object], where: torch.device, runs: int) -> list[float]:
+    for _ in range(WARM):
+        call()
+    if where.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(where)
+    found: list[float] = []
+    while len(found) < runs and (not found or sum(found) < ENOUGH):
+        this_machine.synchronize(where)
+        begin = time.perf_counter()
+        call()
+        this_machine.synchronize(where)
+        found.append(time.perf_counter() - begin)
+    return found
+
+
+def _peak(where: torch.device) -> float:
+    """The most memory that PyTorch held during the measured calls; unknown on a CPU."""
+    return torch.cuda.max_memory_allocated(where) / (1 << 20) if where.type == "cuda" else 0.0
+
+
+def text(bench: Bench) -> str:
+    """The table for a terminal."""
+    heads = ("what", "batch", "which", "path", "ms", "TFLOP/s", "speed-up", "MiB", "difference")
+    rows = [heads, *(_cells(row) for row in bench.rows)]
+    missing = [
+        f"{row.kind}{' causal' if row.causal else ''} {row.seqlen}, {row.implementation}: {row.problem}"
+        for row in bench.rows
+        if row.problem
+    ]
+    end = "speed-up is over sdpa; difference is the largest from the plain formula in fp32, of one head"
+    return "\n".join(
+        [*_title(bench), *bench.note.splitlines()[1:], "", *terminal.table(rows), "", *missing, end]
+    )
+
+
+def _title(bench: Bench) -> list[str]:
+    machine = bench.machine
+    title = f"{machine['device']}, PyTorch {machine['torch']}, flash_attn_rocm {machine['package']}"
+    return [title, *bench.note.splitlines()[:1]]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    what = f"{row.kind}{' causal' if row.causal else ''} {row.seqlen}"
+    if row.problem:
+        return (what, str(row.batch), row.implementation, row.path, row.problem, "", "", "", "")
+    peak = f"{row.peak_mib:.0f}" if row.peak_mib else "-"
+    speed = f"{row.speed_up:.2f}" if row.speed_up else "-"
+    numbers = (f"{row.median_ms:.3f}", f"{row.tflops:.3f}", speed, peak, f"{row.difference:.1e}")
+    return (what, str(row.batch), row.implementation, row.path, *numbers)
+
+
+def as_csv(bench: Bench) -> str:
+    """One line per row, with the machine in the first columns."""
+    kept = {name: bench.machine[name] for name in ("device", "arch", "driver", "torch", "package")}
+    kept["note"] = "".join(bench.note.splitlines()[:1])
+    rows = [{**kept, **asdict(row)} for row in bench.rows]
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, list(rows[0]) if rows else list(kept), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def as_json(bench: Bench) -> str:
+    """Everything."""
+    return json.dumps(asdict(bench), indent=2) + "\n"
+
+
+def write(bench: Bench, file: Path) -> None:
+    """As CSV, JSON, SVG or PNG, by the file's name."""
+    if file.suffix in TEXTS:
+        file.write_text(TEXTS[file.suffix](bench), encoding="utf-8")
+    else:
+        plot.draw(bench.rows, "\n".join(_title(bench)), file)
+
+
+TEXTS = {".csv": as_csv, ".json": as_json}
+
+
+def quietly(wanted: list[Shape], *, runs: int = RUNS) -> Bench:
+    """``run`` without the warning that the PyTorch implementation answers: the table says it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", notice.FlashAttnFallbackWarning)
+        return run(wanted, runs=runs)

@@ -1,0 +1,53 @@
+"""A bench as a picture, by matplotlib, which nothing else here needs.
+
+It is no extra of the distribution: pip would look for it on the index that has this
+wheel, and it is not there.
+"""
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+SUFFIXES = (".svg", ".png")
+MARKERS = "os^dv"
+
+
+class PlotError(RuntimeError):
+    """No picture can be drawn."""
+
+
+def matplotlib(module: str = "matplotlib.figure") -> Any:  # noqa: ANN401 - an optional package
+    """A module of matplotlib; raises PlotError in words where it does not import."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        message = (
+            f"a picture takes matplotlib, which does not import: {error}\n"
+            "  next: python -m pip install matplotlib, or name a .csv or .json file"
+        )
+        raise PlotError(message) from error
+
+
+def draw(rows: Sequence[Any], title: str, file: Path) -> None:
+    """TFLOP/s over the sequence length, a panel for each kind of call; ``rows`` are those of ``bench``."""
+    kinds = list(dict.fromkeys((row.kind, row.causal) for row in rows)) or [("nothing", False)]
+    figure = matplotlib().Figure(figsize=(4.2 * len(kinds), 4), layout="constrained")
+    for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+        _panel(axes, kind, [row for row in rows if (row.kind, row.causal) == kind and not row.problem])
+    figure.suptitle(title, fontsize=9)
+    figure.savefig(file)
+
+
+def _panel(axes: Any, kind: tuple[str, bool], rows: Sequence[Any]) -> None:  # noqa: ANN401
+    names = dict.fromkeys(row.implementation for row in rows)
+    for name, marker in zip(names, MARKERS, strict=False):
+        points = [(row.seqlen, row.tflops) for row in rows if row.implementation == name]
+        axes.plot(*zip(*points, strict=True), marker=marker, label=name)
+    axes.set_title(f"{kind[0]}{' causal' if kind[1] else ''}")
+    axes.set_xscale("log", base=2)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("sequence length")
+    axes.set_ylabel("TFLOP/s")
+    if names:
+        axes.legend()

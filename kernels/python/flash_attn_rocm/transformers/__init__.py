@@ -1,0 +1,88 @@
+"""transformers with these kernels, without the distribution flash-attn.
+
+flash_attn_rocm.transformers.register()
+model = AutoModelForCausalLM.from_pretrained(…, attn_implementation="rocm_fa")
+
+Whatever a model passes is served, or raises a ValueError that names it and attn_implementation.  Models that
+support flash attention make the calls that they make for flash_attention_2.  Masks of other kinds than causal
+ones, windows, chunks, padding and packed sequences, and biases, are what ``attention`` serves with attn_mask.
+"""
+
+import importlib
+from typing import Any
+
+from torch import Tensor
+
+from flash_attn_rocm.transformers import arguments, masks, missing, models
+from flash_attn_rocm.transformers.arguments import NAME
+from flash_attn_rocm.transformers.calls import Call, biased, masked, padded, unpadded
+
+
+def register(name: str = NAME) -> str:
+    """Make ``attn_implementation=name`` known to transformers; returns the name."""
+    if "flash" in name:
+        message = (
+            f"transformers takes {name!r} for a kernel of its hub, because it has 'flash' in it\n"
+            f"  next: choose another name, such as {NAME!r}"
+        )
+        raise ValueError(message)
+    try:
+        transformers = importlib.import_module("transformers")
+        of_attention, of_masks = transformers.AttentionInterface, transformers.AttentionMaskInterface
+        models.install(name)
+    except (ImportError, AttributeError, RuntimeError, OSError) as error:
+        raise ImportError(missing.explained(error)) from error
+    of_attention.register(name, attend)
+    of_masks.register(name, masks.mask)
+    return name
+
+
+def attend(
+    module: Any,  # noqa: ANN401 - transformers' own
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    is_causal: bool | None = None,  # noqa: FBT001
+    s_aux: Tensor | None = None,
+    deterministic: bool | None = None,  # noqa: FBT001
+    position_bias: Tensor | None = None,
+    **given: Any,  # noqa: ANN401
+) -> tuple[Tensor, None]:
+    """Attention of query, key and value (batch, nheads, seqlen, headdim), as transformers calls it.
+
+    ``attention_mask`` is what ``masks.mask`` returns; one of four dimensions may also be of
+    floats that are added to the scores, of which the dtype's lowest number hides a key.  ``position_bias``
+    (batch, nheads, seqlen_q, seqlen_k), whose first three sizes may be 1, is added to them, too.  ``s_aux``
+    (nheads,) are sinks.  fp32 is computed in the dtype that flash_attention_2 takes then.  Returns out
+    (batch, seqlen, nheads, headdim).  Raises ValueError for arguments that are not known.
+    """
+    arguments.refuse_unknown(module, given, s_aux)
+    q, k, v = (x.transpose(1, 2) for x in arguments.in_one_dtype(module, query, key, value))
+    scale = q.shape[-1] ** -0.5 if scaling is None else scaling
+    options: dict[str, Any] = {
+        "dropout_p": dropout, "softmax_scale": scale, "softcap": softcap or 0.0,
+        "deterministic": bool(deterministic), "sink": s_aux,
+    }  # fmt: skip
+    chunked = masks.has_chunks(attention_mask)
+    call = Call(module, q, k, v, options, given, module.config.attention_chunk_size if chunked else 0)
+    if attention_mask is not None and attention_mask.dim() == 4:
+        return masked(call, arguments.dense_mask(module, attention_mask), position_bias), None
+    if attention_mask is not None and position_bias is not None:
+        found = f"position_bias beside attention_mask of shape {tuple(attention_mask.shape)}, that"
+        raise arguments.refusal(module, found)
+    pattern = masks.pattern_of(attention_mask)
+    if pattern is None:
+        said = masks.is_causal(attention_mask)
+        causal = arguments.is_causal(module, is_causal if said is None else said, q.shape[1])
+        window = arguments.window(module, sliding_window, k.shape[1], causal=causal)
+    else:
+        causal, window = pattern.causal, pattern.window_size
+    options.update(causal=causal, window_size=window)
+    if position_bias is not None:
+        return biased(call, position_bias), None
+    return (unpadded(call) if attention_mask is None else padded(call, attention_mask)), None

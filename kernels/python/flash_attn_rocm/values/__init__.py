@@ -1,0 +1,1 @@
+"""Constants and marks that every other room may use.  Nothing here imports torch."""

@@ -1,0 +1,1 @@
+"""Tensors around other tensors: jagged nested ones and DTensors."""

@@ -1,0 +1,21 @@
+"""The arch under test, and the wheel's kernels for it: a test for each."""
+
+from flash_attn_rocm.suite.target import (
+    BACKWARD_OP,
+    FUSED_OP,
+    MASKED_BACKWARD_OP,
+    UNEVEN_OP,
+    arch,
+    compiled,
+    dtypes_of,
+    fused_with_features,
+    on_gpu,
+)
+
+ON_GPU, ARCH = on_gpu(), arch()
+FORWARD, TALL, WIDE, UNEVEN = map(compiled, ("fwd", "fwd_tall", "fwd_wide", "fwd_uneven"))
+MASKED, LATENT, DECODE = map(compiled, ("fwd_masked", "mla", "decode"))
+BACKWARD, UNEVEN_BACKWARD = compiled(BACKWARD_OP), compiled(UNEVEN_OP)
+FUSED, MASKED_BACKWARD = compiled(FUSED_OP), compiled(MASKED_BACKWARD_OP)
+FUSED_FEATURES = fused_with_features()
+APPEND = dtypes_of("append")

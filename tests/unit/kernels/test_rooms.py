@@ -1,0 +1,119 @@
+"""The rooms of the Python package follow a call: each imports only itself and those before it."""
+
+import ast
+import graphlib
+import re
+
+import pytest
+
+from tests.conftest import CHECKOUT
+
+PACKAGE = CHECKOUT / "kernels/python/flash_attn_rocm"
+# Folders, and the modules beside them.
+ROOMS = [
+    "values", "machine", "library", "diagnosis", "arguments", "pieces", "rewrite", "serving", "reference",
+    "interfaces", "canary", "launch", "wrapped", "autograd", "flash_attn_interface", "functions", "raw",
+    "sdpa", "transformers", "suite", "tools", "__init__", "__main__",
+]  # fmt: skip
+MOST_FILES = 15
+WITH_CASES = "suite"
+
+
+def dotted(path):
+    """The name of a module below the package: ``canary.rows``, and ``canary`` of canary/__init__.py."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[1:] and parts[-1] == "__init__" else parts)
+
+
+MODULES = {dotted(path): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imported(text):
+    """The modules of the package that a text imports, wherever in it."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "flash_attn_rocm":
+            place = node.module.partition(".")[2]
+            names = (f"{place}.{each.name}" if place else each.name for each in node.names)
+            yield from (name if name in MODULES else place or "__init__" for name in names)
+        elif isinstance(node, ast.Import):
+            names = (each.name.partition(".") for each in node.names)
+            yield from (rest or "__init__" for package, _, rest in names if package == "flash_attn_rocm")
+
+
+def loaded_by_name(text):
+    """The calls of a text that load a module of the package where no import says so."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and re.search(r"import_module$|__import__$", ast.unparse(node.func)):
+            given = ast.unparse(node)
+            if re.search(r"flash_attn_rocm|__name__|__package__|package=|'\.", given):
+                yield given
+
+
+def room(module):
+    return module.partition(".")[0]
+
+
+def upward(own, text):
+    """What the text of a module in the room ``own`` imports from rooms after it."""
+    return [name for name in imported(text) if ROOMS.index(room(name)) > ROOMS.index(own)]
+
+
+def test_every_room_has_its_place():
+    assert {room(module) for module in MODULES} == set(ROOMS)
+
+
+def test_the_page_on_architecture_has_a_row_for_each_folder_in_this_order():
+    text = (
+        (CHECKOUT / "docs/dev/architecture.md")
+        .read_text(encoding="utf-8")
+        .partition("## The Python package")[2]
+    )
+    folders = [room for room in ROOMS if (PACKAGE / room).is_dir()]
+    assert re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE) == folders
+
+
+def test_no_room_is_too_full():
+    folders = {path.parent for path in PACKAGE.rglob("*.py")}
+    full = {folder.name for folder in folders if len(list(folder.glob("*.py"))) > MOST_FILES}
+    assert full <= {WITH_CASES}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_no_later_room(module):
+    assert upward(room(module), MODULES[module]) == []
+
+
+def test_no_modules_import_each_other():
+    graph = {module: set(imported(text)) - {module} for module, text in MODULES.items()}
+    assert set(graphlib.TopologicalSorter(graph).static_order()) == set(MODULES)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_of_the_package_is_loaded_by_name(module):
+    assert [*loaded_by_name(MODULES[module])] == []
+    assert "sys.path" not in MODULES[module]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from flash_attn_rocm.launch import append",
+        "import flash_attn_rocm.tools.plot",
+        "from flash_attn_rocm import raw",
+    ],
+)
+def test_the_rule_would_see_an_upward_import(text):
+    assert len(upward("canary", f"def f():\n    {text}\n")) == 1
+    assert upward("__main__", text) == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'importlib.import_module("flash_attn_rocm.raw")', "import_module(f'{__package__}.support')",
+        "__import__('flash_attn_rocm.raw')", "importlib.import_module('.raw', package)",
+    ],
+)  # fmt: skip
+def test_the_rule_would_see_a_module_that_is_loaded_by_name(call):
+    assert [*loaded_by_name(f"def f():\n    return {call}\n")]
+    assert not [*loaded_by_name("importlib.import_module('transformers')")]

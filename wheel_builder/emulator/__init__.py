@@ -1,1 +1,0 @@
-"""The numerics rule; the emulator is in machine_code."""
