@@ -1,7 +1,7 @@
 # The builder image of a ROCm version, and what an extension module of PyTorch's is compiled with besides: the
 # headers of a Python and of ROCm's mathematical libraries.
 #
-# The context is prepared by wheel_builder/upstream/torch.py.
+# The context is prepared by wheel_builder/extras/upstream/torch.py.
 
 ARG BASE
 # hadolint ignore=DL3006

@@ -1,6 +1,6 @@
 """Text as the LLVM tools print it, made from lines of assembler, for tests of the parsers."""
 
-from wheel_builder.static_checks.disassembly import parse_disassembly
+from wheel_builder.machine_code.disassembly.kernels import parse_disassembly
 
 START = 0x1600
 METADATA = """\

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from wheel_builder.fake_hip.container import CONTROL, PYTHON, shared_mounts
 from wheel_builder.images.docker import Mount
+from wheel_builder.machine_code.fake_hip.container import CONTROL, PYTHON, shared_mounts
 
 # Not from conftest.py: a .venv that only a release made has no pytest.
 CHECKOUT = Path(__file__).parents[1]

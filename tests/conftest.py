@@ -18,8 +18,8 @@ from xdist.scheduler import LoadScopeScheduling
 from tests import costs
 from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
 from wheel_builder.base.store import locked
-from wheel_builder.files.fatbin import CodeObject
-from wheel_builder.images.listing import list_code, tools_in
+from wheel_builder.files.device.fatbin import CodeObject
+from wheel_builder.machine_code.disassembly.listing import list_code, tools_in
 from wheel_builder.matrix.model import Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
@@ -41,7 +41,7 @@ MEMORY, ROOM = "/dev/shm", 4 << 30
 
 
 def pytest_addoption(parser):
-    parser.addoption("--update", action="store_true", help="write wheel_builder/perf/figures")
+    parser.addoption("--update", action="store_true", help="write wheel_builder/extras/perf/figures")
     parser.addoption("--full", action="store_true", help="also run what takes long (mark: full)")
 
 
@@ -178,7 +178,7 @@ def as_text(builder, context):
 @pytest.fixture(scope="session")
 def emulator(builder, context):
     """The emulator with its fake HIP runtime, as a stage's result."""
-    from wheel_builder.fake_hip.stage import build_fake_hip
+    from wheel_builder.machine_code.fake_hip.stage import build_fake_hip
 
     return build_fake_hip(builder, checkout=CHECKOUT, store=context.store, log=context.log("emulator"))
 

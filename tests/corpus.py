@@ -5,7 +5,7 @@
 Of each kernel it makes random calls (suite/fuzz.py) until they have every feature that the kernel
 serves and N in a row execute nothing new.  From them it picks a set that executes every instruction and uses
 every feature that any of them does, at a low total of executed instructions.  With a quarter of that total
-more, it adds calls that show most outcomes of instructions (core/outcomes.hpp of the emulator).  WHEEL, by
+more, it adds calls that show most outcomes of instructions (the emulator's core/run/outcomes.hpp).  WHEEL, by
 default the newest in dist, is a release's, with its disassembly in the store.  With --kernel the choice for
 kernels whose name has another text stays as it is, so that an arch that shares the corpus of another one can
 have calls of kernels that the other lacks: --archs gfx1201 --kernel fa_fwd_tall.
@@ -22,9 +22,9 @@ from collections import defaultdict
 from pathlib import Path
 
 from tests.built import BUILD, CHECKOUT, fake_hip_mounts, newest_wheel, verify_image
-from wheel_builder.base.archs import known_archs
-from wheel_builder.fake_hip.container import LIBRARY_INSIDE, PYTHON
 from wheel_builder.images.docker import Mount, run_in
+from wheel_builder.machine_code.fake_hip.container import LIBRARY_INSIDE, PYTHON
+from wheel_builder.tables.archs import known_archs
 
 MORE = 0.25  # so that the suite takes no longer than before outcomes were known
 SCORING = frozenset(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from wheel_builder.base.archs import arch_named, code_of, known_gpus
+from wheel_builder.tables.archs import arch_named, code_of, known_gpus
 
 EM_X86_64, EM_AMDGPU = 62, 224
 # With the flags "any" for sramecc and xnack where an arch has them.

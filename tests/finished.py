@@ -34,7 +34,7 @@ from wheel_builder.build.product import read_product
 from wheel_builder.build.sbom import sbom_text
 from wheel_builder.build.shim import FLASH_ATTN, SHIMS, shim_digest
 from wheel_builder.build.source import read_source
-from wheel_builder.files.library import LIBRARY, WINDOWS_LIBRARY
+from wheel_builder.files.device.library import LIBRARY, WINDOWS_LIBRARY
 from wheel_builder.matrix.model import LINUX, PUBLIC, WINDOWS, WINDOWS_TAG, Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from wheel_builder.static_checks.waits import Blocks, Path, early_uses, steps_of
+from wheel_builder.machine_code.static_checks.waits import Blocks, Path, early_uses, steps_of
 
 ARRIVED = "all that it waits for has arrived on every path"
 UNUSED = "what it waits for is not used before another wait"

@@ -10,7 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from wheel_builder.upstream.torch import LINKED
+from wheel_builder.extras.upstream.torch import LINKED
 
 FOLDERS = ("ATen/cuda", "ATen/native/cuda", "c10/cuda")
 # As CMake writes it into PyTorch's builds; the CPU wheel does not have it.

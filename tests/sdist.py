@@ -3,8 +3,8 @@
 import tarfile
 
 from tests.conftest import CHECKOUT
+from wheel_builder.extras.upstream.sdist import fetch_sdist
 from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.upstream.sdist import fetch_sdist
 
 
 def file_of_sdist(name, context):

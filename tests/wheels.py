@@ -13,7 +13,7 @@ from tests.elves import ElfFile, Symbol
 from wheel_builder.audit.rules import Expectation
 from wheel_builder.build.product import Product
 from wheel_builder.build.sbom import FILE, Materials, sbom_text
-from wheel_builder.files.library import LIBRARY
+from wheel_builder.files.device.library import LIBRARY
 from wheel_builder.provenance.attest import write_provenance
 from wheel_builder.provenance.provenance import LOCAL, Provenance, RunDetails
 

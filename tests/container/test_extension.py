@@ -11,12 +11,12 @@ from tests.conftest import CHECKOUT
 from tests.rocm_torch import stand_in
 from wheel_builder.base.errors import UpstreamError
 from wheel_builder.base.process import run
+from wheel_builder.extras.upstream.extension import link_extension, make_host_object, make_host_sources
+from wheel_builder.extras.upstream.sdist import fetch_sdist
+from wheel_builder.extras.upstream.stages import Workshop, make_object, make_sources
+from wheel_builder.extras.upstream.torch import Torch, build_extension_image, fetch_torch
 from wheel_builder.images.build import ImageBuild
 from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.upstream.extension import link_extension, make_host_object, make_host_sources
-from wheel_builder.upstream.sdist import fetch_sdist
-from wheel_builder.upstream.stages import Workshop, make_object, make_sources
-from wheel_builder.upstream.torch import Torch, build_extension_image, fetch_torch
 
 pytestmark = [pytest.mark.container, pytest.mark.full]
 SMALL = "fmha_bwd_convert_dq_d64_fp16_b64x128_group_o2_psd_ndeterministic"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import CommandFailedError
 from wheel_builder.images.docker import Mount, caller, run_in
+from wheel_builder.tables.archs import known_archs
 
 CHECKOUT = Path(__file__).parents[2]
 

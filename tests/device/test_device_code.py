@@ -7,11 +7,11 @@ import re
 import pytest
 
 from tests.conftest import CHECKOUT
-from wheel_builder.base.archs import known_archs
 from wheel_builder.build.budget import COSTS, load_budgets, measured, without_budget
-from wheel_builder.emulator.params import layout
-from wheel_builder.files.elf import read_elf
-from wheel_builder.files.fatbin import kernels, machine_arch, read_fatbin
+from wheel_builder.files.binaries.elf import read_elf
+from wheel_builder.files.device.fatbin import kernels, machine_arch, read_fatbin
+from wheel_builder.machine_code.emulator.params import layout
+from wheel_builder.tables.archs import known_archs
 
 pytestmark = pytest.mark.device
 

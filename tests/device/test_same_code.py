@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.programs import CHECKOUT, compile_program
-from wheel_builder.base.archs import known_archs, served_by
-from wheel_builder.files.elf import section_bytes
+from wheel_builder.files.binaries.elf import section_bytes
+from wheel_builder.tables.archs import known_archs, served_by
 
 pytestmark = pytest.mark.device
 

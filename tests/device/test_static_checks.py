@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.missing_waits import less_waits
-from wheel_builder.base.archs import known_archs
-from wheel_builder.static_checks.disassembly import Kernel, parse_disassembly, parse_instruction
-from wheel_builder.static_checks.hazards import check_hazards
+from wheel_builder.machine_code.disassembly.kernels import Kernel, parse_disassembly, parse_instruction
+from wheel_builder.machine_code.static_checks.hazards import check_hazards
+from wheel_builder.tables.archs import known_archs
 
 pytestmark = pytest.mark.device
 

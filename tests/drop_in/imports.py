@@ -2,7 +2,7 @@
 
 Prints what wheels or source distributions take from flash_attn, and what of it the distribution flash-attn of
 shim/ does not have; the exit code is 1 if something is missing that upstream's release has.  Nothing of the
-files is executed.  --pin writes the libraries that take something to wheel_builder/docs/imports.json, which
+files is executed.  --pin writes the libraries that take something to wheel_builder/verify/imports.json, which
 tests and documentation read.
 """
 
@@ -20,12 +20,12 @@ from pathlib import Path
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 from wheel_builder.base.store import Store
+from wheel_builder.extras.upstream.sdist import fetch_sdist
 from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.upstream.sdist import fetch_sdist
 
 CHECKOUT = Path(__file__).parents[2]
 SHIM = CHECKOUT / "shim"
-PINNED = CHECKOUT / "wheel_builder/docs/imports.json"
+PINNED = CHECKOUT / "wheel_builder/verify/imports.json"
 MODULES = ("flash_attn", "flash_attn_2_cuda")
 OPERATORS = "torch.ops.flash_attn"
 OURS = (*MODULES, OPERATORS)

@@ -2,7 +2,7 @@
 
 The file is unmodified.  It asks for tensors on "cuda" and, when it is imported, for facts of a GPU: here
 tensors are on the CPU, and the facts are an A100's.  The PyTorch implementation answers, or, where
-FA_FAKE_HIP_ARCH names an arch, its kernels on an ISA emulator (wheel_builder/fake_hip), and nothing else:
+FA_FAKE_HIP_ARCH names an arch, its kernels on an ISA emulator (machine_code/fake_hip), and nothing else:
 they serve all cases but those with dropout, of which the file wants the probabilities, and those of a v with
 another head dim.  Of its half a million cases a seeded sample runs, drawn before pytest makes the cases,
 which alone takes more than a minute.  From the environment:
@@ -75,7 +75,7 @@ def runtime():
     if not ARCH:
         yield None
         return
-    from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
+    from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 
     found = FakeHip()
     with kernels_on_host_memory(found):

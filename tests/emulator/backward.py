@@ -8,14 +8,14 @@ from itertools import accumulate
 
 from tests.emulator.gradients import Options as Reference
 from tests.emulator.gradients import gradients, philox
-from wheel_builder.base.archs import arch_named
-from wheel_builder.base.tiles import workgroup_of
-from wheel_builder.emulator.formats import decode, encode, rounded
-from wheel_builder.emulator.machine import Launch, Options
-from wheel_builder.emulator.memory import Memory
-from wheel_builder.emulator.params import layout
-from wheel_builder.emulator.reference import dot
-from wheel_builder.emulator.rule import tolerances
+from wheel_builder.machine_code.emulator.formats import decode, encode, rounded
+from wheel_builder.machine_code.emulator.machine import Launch, Options
+from wheel_builder.machine_code.emulator.memory import Memory
+from wheel_builder.machine_code.emulator.params import layout
+from wheel_builder.machine_code.emulator.reference import dot
+from wheel_builder.machine_code.emulator.rule import tolerances
+from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.tiles import workgroup_of
 
 SEED = (0x12345678, 0x9ABCDEF0)
 SUM_ROWS = 32  # of a block of dq_sums

@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 
 from tests.built import newest_built
-from wheel_builder.emulator.attention import Case, make_call
-from wheel_builder.emulator.binding import Core
-from wheel_builder.emulator.machine import ALL_CHECKS, Launch, Machine, Options
-from wheel_builder.fake_hip.container import LIBRARY
+from wheel_builder.machine_code.emulator.attention import Case, make_call
+from wheel_builder.machine_code.emulator.binding import Core
+from wheel_builder.machine_code.emulator.machine import ALL_CHECKS, Launch, Machine, Options
+from wheel_builder.machine_code.fake_hip.container import LIBRARY
 
 RUNS, SECONDS, KEYS, GROUPS = 3, 0.3, 1024, 2
 SETTINGS = {

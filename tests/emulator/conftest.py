@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from wheel_builder.base.archs import known_archs
 from wheel_builder.base.store import sha256_file
-from wheel_builder.emulator.binding import Core
-from wheel_builder.emulator.command import Workshop
-from wheel_builder.emulator.machine import load_machine
-from wheel_builder.fake_hip.container import LIBRARY
-from wheel_builder.files.fatbin import CodeObject
+from wheel_builder.files.device.fatbin import CodeObject
 from wheel_builder.images.docker import Mount, caller, run_in
-from wheel_builder.images.listing import disassemble, list_code, tools_in
+from wheel_builder.machine_code.disassembly.listing import disassemble, list_code, tools_in
+from wheel_builder.machine_code.emulator.binding import Core
+from wheel_builder.machine_code.emulator.command import Workshop
+from wheel_builder.machine_code.emulator.machine import load_machine
+from wheel_builder.machine_code.fake_hip.container import LIBRARY
+from wheel_builder.tables.archs import known_archs
 
 DATA = Path(__file__).with_name("data")
 ARCHS = tuple(known_archs())

@@ -6,9 +6,9 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from wheel_builder.files.compressed import expand
-from wheel_builder.files.elf import section_bytes
-from wheel_builder.files.fatbin import SECTION, read_fatbin
+from wheel_builder.files.binaries.elf import section_bytes
+from wheel_builder.files.device.compressed import expand
+from wheel_builder.files.device.fatbin import SECTION, read_fatbin
 
 
 @dataclass(frozen=True)

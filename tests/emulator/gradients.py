@@ -4,8 +4,8 @@ tensors' type wherever PyTorch's operations store a tensor."""
 import math
 from dataclasses import dataclass
 
-from wheel_builder.emulator.formats import rounded
-from wheel_builder.emulator.reference import dot
+from wheel_builder.machine_code.emulator.formats import rounded
+from wheel_builder.machine_code.emulator.reference import dot
 
 WORD = 0xFFFFFFFF
 

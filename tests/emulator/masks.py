@@ -7,14 +7,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
-from wheel_builder.base.archs import arch_named
-from wheel_builder.base.tiles import workgroup_of
-from wheel_builder.emulator.attention import HIDES, Case, has_ranges, make_call, shown_keys, with_mask
-from wheel_builder.emulator.formats import decode, encode
-from wheel_builder.emulator.machine import Launch, Options
-from wheel_builder.emulator.memory import Memory
-from wheel_builder.emulator.params import layout
-from wheel_builder.emulator.reference import dot
+from wheel_builder.machine_code.emulator.attention import (
+    HIDES,
+    Case,
+    has_ranges,
+    make_call,
+    shown_keys,
+    with_mask,
+)
+from wheel_builder.machine_code.emulator.formats import decode, encode
+from wheel_builder.machine_code.emulator.machine import Launch, Options
+from wheel_builder.machine_code.emulator.memory import Memory
+from wheel_builder.machine_code.emulator.params import layout
+from wheel_builder.machine_code.emulator.reference import dot
+from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.tiles import workgroup_of
 
 LEAST = {"fp16": -65504.0, "bf16": -3.3895313892515355e38, "fp32": -3.4028234663852886e38}
 BLOCK = 33  # keys of a block that sees only itself

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from wheel_builder.base.archs import known_archs
-from wheel_builder.emulator.formats import decode, encode
-from wheel_builder.emulator.machine import ALL_CHECKS, Launch, Options, load_machine
-from wheel_builder.emulator.memory import Memory
-from wheel_builder.emulator.params import layout
+from wheel_builder.machine_code.emulator.formats import decode, encode
+from wheel_builder.machine_code.emulator.machine import ALL_CHECKS, Launch, Options, load_machine
+from wheel_builder.machine_code.emulator.memory import Memory
+from wheel_builder.machine_code.emulator.params import layout
+from wheel_builder.tables.archs import known_archs
 
 ARCHS = tuple(known_archs())
 THREADS = 256

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.emulator.backward import FOUND, FUSED, SEPARATE, Call, Case
-from wheel_builder.base.archs import known_archs
-from wheel_builder.emulator.machine import load_machine
+from wheel_builder.machine_code.emulator.machine import load_machine
+from wheel_builder.tables.archs import known_archs
 
 # tests/numerics does as much with fewer cases, on the finished wheel.
 pytestmark = pytest.mark.full

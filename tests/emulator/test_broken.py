@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import EmulatorError
-from wheel_builder.emulator.attention import Case, compare, make_call, run_call
-from wheel_builder.emulator.command import forward_workgroup
-from wheel_builder.emulator.coverage import unimplemented
-from wheel_builder.emulator.machine import Machine, Options
+from wheel_builder.machine_code.emulator.attention import Case, compare, make_call, run_call
+from wheel_builder.machine_code.emulator.command import forward_workgroup
+from wheel_builder.machine_code.emulator.coverage import unimplemented
+from wheel_builder.machine_code.emulator.machine import Machine, Options
+from wheel_builder.tables.archs import known_archs
 
 ARCHS = tuple(known_archs())
 # More keys than a tile, so that the loop over tiles runs more than once.

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from wheel_builder.base.archs import known_archs
 from wheel_builder.cli.main import main as cli
-from wheel_builder.emulator import command
-from wheel_builder.fake_hip.container import LIBRARY
+from wheel_builder.machine_code.emulator import command
+from wheel_builder.machine_code.fake_hip.container import LIBRARY
+from wheel_builder.tables.archs import known_archs
 
 README = Path(command.__file__).with_name("README.md")
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.emulator.conftest import ARCHS
 from tests.emulator.foreign import LIBRARIES, WHEELS, code_objects, fetch, with_device_code
-from wheel_builder.emulator.coverage import summary
-from wheel_builder.emulator.machine import Launch, Options, load_machine
-from wheel_builder.emulator.memory import Memory, Scalar, i32, pack_arguments
+from wheel_builder.machine_code.emulator.coverage import summary
+from wheel_builder.machine_code.emulator.machine import Launch, Options, load_machine
+from wheel_builder.machine_code.emulator.memory import Memory, Scalar, i32, pack_arguments
 
 pytestmark = pytest.mark.full
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from wheel_builder.base.archs import known_archs
-from wheel_builder.emulator.attention import Case, compare, make_call, run_call
-from wheel_builder.emulator.command import forward_workgroup, open_machine
-from wheel_builder.emulator.machine import ALL_CHECKS, Options
+from wheel_builder.machine_code.emulator.attention import Case, compare, make_call, run_call
+from wheel_builder.machine_code.emulator.command import forward_workgroup, open_machine
+from wheel_builder.machine_code.emulator.machine import ALL_CHECKS, Options
+from wheel_builder.tables.archs import known_archs
 
 ARCHS = tuple(known_archs())
 

@@ -5,6 +5,7 @@ All of it runs in the builder image, compiled with the address and the undefined
 
 import functools
 import re
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,8 @@ from tests.conftest import CHECKOUT
 from tests.emulator.fuzz import hostile
 from tests.emulator.fuzz.build import CORE, build, compile_in
 from tests.emulator.fuzz.inputs import packed
-from wheel_builder.base.archs import arch_named, known_archs
 from wheel_builder.images.docker import Mount, caller, run_in
+from wheel_builder.tables.archs import arch_named, known_archs
 
 ARCHS = tuple(known_archs())
 # The first of each matrix unit; the emulator reads the others with the same code.
@@ -122,16 +123,16 @@ def test_the_fuzzer_finds_nothing(builder, fuzz_target, corpus, runs):
 
 # Former bugs, put back: the case that reveals each, the core's file, the guard, and the code before it.
 PLANTED = {
-    "no_offset": ("metadata.cpp", 'if (!v) refuse(owner + ": has no " + key);', ""),
-    "filesz_exceeds_memsz": ("elf.cpp", "if (in_file > in_memory)", "if (false)"),
-    "nested_arrays": ("metadata.cpp", "if (++depth > kMaxDepth)", "if (false)"),
+    "no_offset": ("code/metadata.cpp", 'if (!v) refuse(owner + ": has no " + key);', ""),
+    "filesz_exceeds_memsz": ("code/elf.cpp", "if (in_file > in_memory)", "if (false)"),
+    "nested_arrays": ("code/metadata.cpp", "if (++depth > kMaxDepth)", "if (false)"),
     "hidden_offset_outside": (
-        "metadata.cpp", "if (offset > k.kernarg || size > k.kernarg - offset)", "if (false)",
+        "code/metadata.cpp", "if (offset > k.kernarg || size > k.kernarg - offset)", "if (false)",
     ),
     "lds_of_the_descriptor_overflows": (
-        "setup.cpp", "limit(l.lds_size(),", "limit(static_cast<u32>(l.lds_size()),",
+        "run/setup.cpp", "limit(l.lds_size(),", "limit(static_cast<u32>(l.lds_size()),",
     ),
-    "block_of_1e8": ("setup.cpp", "if (threads == 0 || threads > kMaxThreads)", "if (b[0] == 0)"),
+    "block_of_1e8": ("run/setup.cpp", "if (threads == 0 || threads > kMaxThreads)", "if (b[0] == 0)"),
 }  # fmt: skip
 
 
@@ -144,10 +145,11 @@ def planted(builder, job, tmp_path_factory):
         file, guard, instead = PLANTED[name]
         source, folder = (CHECKOUT / CORE / file).read_text(), tmp_path_factory.mktemp(name)
         assert source.count(guard) == 1
-        (folder / file).write_text(source.replace(guard, instead))
+        changed = folder / Path(file).name
+        changed.write_text(source.replace(guard, instead))
         out = folder / "out"
         out.mkdir()
-        compile_in(builder, job.rocm.llvm, CHECKOUT, out, instead=folder / file)
+        compile_in(builder, job.rocm.llvm, CHECKOUT, out, instead=changed)
         return out
 
     return make

@@ -2,12 +2,12 @@
 
 import pytest
 
-from wheel_builder.base.archs import known_archs
-from wheel_builder.emulator.machine import Launch, Options
-from wheel_builder.emulator.memory import Memory, i32, memories, pack_arguments
-from wheel_builder.perf.lds import orders
-from wheel_builder.perf.trace import trace_of
-from wheel_builder.static_checks.disassembly import parse_disassembly
+from wheel_builder.extras.perf.model.lds import orders
+from wheel_builder.extras.perf.model.trace import trace_of
+from wheel_builder.machine_code.disassembly.kernels import parse_disassembly
+from wheel_builder.machine_code.emulator.machine import Launch, Options
+from wheel_builder.machine_code.emulator.memory import Memory, i32, memories, pack_arguments
+from wheel_builder.tables.archs import known_archs
 
 ARCHS = tuple(known_archs())
 

@@ -6,10 +6,10 @@ from itertools import product
 import pytest
 
 from tests.emulator.masks import find_ranges
-from wheel_builder.base.archs import arch_named, known_archs
-from wheel_builder.emulator.attention import HIDES
-from wheel_builder.emulator.machine import load_machine
-from wheel_builder.emulator.memory import Memory
+from wheel_builder.machine_code.emulator.attention import HIDES
+from wheel_builder.machine_code.emulator.machine import load_machine
+from wheel_builder.machine_code.emulator.memory import Memory
+from wheel_builder.tables.archs import arch_named, known_archs
 
 ROWS = (1, 5, 16, 17, 32, 33, 64, 70, 129)
 KEYS = (1, 7, 8, 9, 15, 16, 17, 24, 31, 40, 63, 64, 97, 128, 203, 520, 1100)

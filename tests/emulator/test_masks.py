@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 
 from tests.emulator.masks import CLAMPED, LEAST, Masked, exact, run
-from wheel_builder.base.archs import known_archs
-from wheel_builder.emulator.attention import Case
-from wheel_builder.emulator.machine import load_machine
+from wheel_builder.machine_code.emulator.attention import Case
+from wheel_builder.machine_code.emulator.machine import load_machine
+from wheel_builder.tables.archs import known_archs
 
 ARCHS = tuple(known_archs())
 # Twice what rounding P and out costs, of values up to 4.

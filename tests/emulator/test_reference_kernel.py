@@ -6,13 +6,13 @@ import mmap
 
 import pytest
 
-from wheel_builder.base.archs import known_archs
-from wheel_builder.emulator.attention import Case, make_call, reference_rows
-from wheel_builder.emulator.formats import decode
-from wheel_builder.emulator.machine import Launch, Options, load_machine
-from wheel_builder.emulator.memory import Memory
-from wheel_builder.emulator.params import layout
-from wheel_builder.emulator.rule import tolerances
+from wheel_builder.machine_code.emulator.attention import Case, make_call, reference_rows
+from wheel_builder.machine_code.emulator.formats import decode
+from wheel_builder.machine_code.emulator.machine import Launch, Options, load_machine
+from wheel_builder.machine_code.emulator.memory import Memory
+from wheel_builder.machine_code.emulator.params import layout
+from wheel_builder.machine_code.emulator.rule import tolerances
+from wheel_builder.tables.archs import known_archs
 
 ARCHS = tuple(known_archs())
 FAR = (1 << 31) + 3  # elements: more than 2^32 bytes, and aligned to nothing

@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from wheel_builder.base.archs import known_archs
-from wheel_builder.emulator.machine import ALL_CHECKS, Launch, Options
-from wheel_builder.emulator.memory import Memory, i32, pack_arguments
+from wheel_builder.machine_code.emulator.machine import ALL_CHECKS, Launch, Options
+from wheel_builder.machine_code.emulator.memory import Memory, i32, pack_arguments
+from wheel_builder.tables.archs import known_archs
 
 ARCHS = tuple(known_archs())
 N = 64

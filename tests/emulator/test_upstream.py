@@ -13,18 +13,18 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from wheel_builder.base.errors import GateError
-from wheel_builder.emulator.formats import rounded
-from wheel_builder.emulator.machine import Launch, Machine
-from wheel_builder.emulator.memory import Memory
-from wheel_builder.emulator.reference import attend
-from wheel_builder.emulator.rule import tolerances
-from wheel_builder.files.library import code_objects
-from wheel_builder.images.listing import disassemble, tools_in
+from wheel_builder.extras.upstream.costs import kinds, load_costs
+from wheel_builder.extras.upstream.recipe import ONE_CALL
+from wheel_builder.extras.upstream.sdist import fetch_sdist
+from wheel_builder.extras.upstream.stages import LIBRARY, Workshop, link, make_object, make_sources
+from wheel_builder.files.device.library import code_objects
+from wheel_builder.machine_code.disassembly.listing import disassemble, tools_in
+from wheel_builder.machine_code.emulator.formats import rounded
+from wheel_builder.machine_code.emulator.machine import Launch, Machine
+from wheel_builder.machine_code.emulator.memory import Memory
+from wheel_builder.machine_code.emulator.reference import attend
+from wheel_builder.machine_code.emulator.rule import tolerances
 from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.upstream.costs import kinds, load_costs
-from wheel_builder.upstream.recipe import ONE_CALL
-from wheel_builder.upstream.sdist import fetch_sdist
-from wheel_builder.upstream.stages import LIBRARY, Workshop, link, make_object, make_sources
 
 pytestmark = pytest.mark.full
 DIM, ROWS = 128, 128  # ROWS: of a workgroup

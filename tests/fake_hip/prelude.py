@@ -10,7 +10,7 @@ from flash_attn_rocm import flash_attn_func
 from flash_attn_rocm.launch import forward_pass
 from torch._C import DispatchKey, DispatchKeySet
 
-from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
+from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 
 shown = {}
 flash_attn_rocm.set_strict(True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.built import BUILD, newest_wheel
 from tests.mutation.bench import CHECKOUT, set_up
-from wheel_builder.fake_hip.container import LIBRARY_INSIDE, fake_hip_suite
 from wheel_builder.images.docker import Mount, run_in
+from wheel_builder.machine_code.fake_hip.container import LIBRARY_INSIDE, fake_hip_suite
 
 RUN = (
     "python -m pip install --no-index --no-deps --quiet /wheel/*.whl && LD_PRELOAD=$PRELOAD python /bench.py"

@@ -102,7 +102,7 @@ def test_without_the_preload_the_control_says_so(scenario):
     shown = scenario(
         """
 import ctypes
-import wheel_builder.fake_hip.control as control
+import wheel_builder.machine_code.fake_hip.control as control
 control.FUNCTIONS = ("fa_fake_hip_not_there",)
 try:
     control.FakeHip()
@@ -199,7 +199,7 @@ shown["names"] = [each.text.split()[0] for each in fake_hip.listing(launch.kerne
     assert behind[-1] == "s_branch", "and not the padding after them"
 
 
-CHANGED, TRUE, FALSE = 1, 2, 4  # emulator/core/outcomes.hpp
+CHANGED, TRUE, FALSE = 1, 2, 4  # emulator/core/run/outcomes.hpp
 
 
 def test_what_instructions_showed_is_reported_where_it_is_asked_for(scenario):

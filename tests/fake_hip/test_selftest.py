@@ -4,7 +4,7 @@ import pytest
 
 PREPARE = """
 from flash_attn_rocm.tools import selftest
-from wheel_builder.fake_hip.control import kernels_on_host_memory
+from wheel_builder.machine_code.fake_hip.control import kernels_on_host_memory
 NAMES = ["fa_decode_fp16_d64", "fa_append_bf16"]
 """
 
@@ -56,7 +56,7 @@ def test_a_kernel_that_is_wrong_is_named(scenario, failure, words):
     shown = scenario(
         f"""{PREPARE}
 if {failure!r} == "wrong":
-    from wheel_builder.fake_hip import control
+    from wheel_builder.machine_code.fake_hip import control
     right = control._on
     def wrong(hip, shipped):
         attend, names = right(hip, shipped), [each.name for each in shipped._schema.arguments]

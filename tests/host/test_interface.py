@@ -24,7 +24,7 @@ from tests.host.interface import (
     generate,
     tensor,
 )
-from wheel_builder.base.archs import known_archs
+from wheel_builder.tables.archs import known_archs
 
 
 def test_any_arguments(library_file):

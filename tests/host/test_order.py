@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs import CHECKOUT, compile_program
-from wheel_builder.base.archs import known_archs
+from wheel_builder.tables.archs import known_archs
 
 DIES = 8  # of an MI300X
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.programs import CHECKOUT, compile_program
-from wheel_builder.base.archs import known_archs, known_gpus
+from wheel_builder.tables.archs import known_archs, known_gpus
 
 LARGEST = {gpu.name: gpu.compute_units for gpu in known_gpus().values()}
 # Packed rows of a workgroup.

@@ -7,7 +7,7 @@ import pytest
 
 from tests.elves import code_object
 from tests.programs import CHECKOUT, compile_program
-from wheel_builder.base.archs import known_gpus
+from wheel_builder.tables.archs import known_gpus
 
 BORROWERS = [gpu for gpu in known_gpus().values() if gpu.borrows]
 KERNELS = ["fa_fwd_fp16_d64"]

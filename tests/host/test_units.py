@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs import CHECKOUT, compile_program
-from wheel_builder.base.archs import known_archs, known_gpus
+from wheel_builder.tables.archs import known_archs, known_gpus
 
 
 @pytest.fixture(scope="session")

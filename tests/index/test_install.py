@@ -15,7 +15,7 @@ from tests.catalogues import CATALOGUE
 from tests.index.conftest import serving
 from tests.wheels import project_wheel, write_wheel
 from wheel_builder.base.store import sha256_file
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.index.folder import yank
 from wheel_builder.index.pages import JSON_TYPE
 from wheel_builder.index.publish import publish

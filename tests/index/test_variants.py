@@ -20,13 +20,13 @@ from tests.conftest import CHECKOUT
 from tests.index.conftest import serving
 from tests.index.test_install import NOW, PIP, UV, install
 from tests.wheels import PLATFORM, VERSION, write_wheel
-from wheel_builder.base.archs import known_gpus, served_by
 from wheel_builder.base.store import sha256_file
-from wheel_builder.files import variant
-from wheel_builder.files.variant import variant_name
+from wheel_builder.files.wheels import variant
+from wheel_builder.files.wheels.variant import variant_name
 from wheel_builder.index.folder import yank
 from wheel_builder.index.publish import publish
 from wheel_builder.provenance.records import write_record
+from wheel_builder.tables.archs import known_gpus, served_by
 
 NAME = f"flash_attn_rocm-{VERSION}-py3-none-{PLATFORM}.whl"
 PROJECT = "flash-attn-rocm"

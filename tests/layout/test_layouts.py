@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.programs import CHECKOUT, TARGET, ZIG, compile_program
-from wheel_builder.base.archs import known_archs
-from wheel_builder.base.calls import CALLS, parse_calls
-from wheel_builder.emulator.params import known_layouts, layouts
+from wheel_builder.machine_code.emulator.params import known_layouts, layouts
+from wheel_builder.tables.archs import known_archs
+from wheel_builder.tables.calls import CALLS, parse_calls
 
 UNITS = ["mfma", "wmma", "wmma_split", "dot2"]
 

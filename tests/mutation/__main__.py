@@ -15,9 +15,9 @@ from tests.mutation.options import archs_of, parser_of
 from tests.mutation.sample import draw, listings_of
 from tests.mutation.table import KILLED, NOT_JUDGED, SURVIVED, as_text, below
 from wheel_builder.base.errors import WheelBuilderError
-from wheel_builder.images.listing import Listing
-from wheel_builder.static_checks.check import check_listings
-from wheel_builder.static_checks.golden import GOLDEN, parse_golden
+from wheel_builder.machine_code.disassembly.listing import Listing
+from wheel_builder.machine_code.static_checks.check import check_listings
+from wheel_builder.machine_code.static_checks.golden import GOLDEN, parse_golden
 
 LEAST = 0.98  # the score of an arch
 # Of one mutant, in seconds; the calls of a kernel that is no mutant take some.

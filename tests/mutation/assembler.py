@@ -4,8 +4,8 @@ import re
 import tempfile
 from pathlib import Path
 
-from wheel_builder.base.archs import arch_named
 from wheel_builder.images.docker import Mount, caller, run_in
+from wheel_builder.tables.archs import arch_named
 
 ENCODED = re.compile(r"encoding: \[([0-9a-fx,]+)\]")
 REFUSED = re.compile(r"^/in\.s:(\d+):\d+: error", re.MULTILINE)

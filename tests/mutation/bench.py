@@ -9,9 +9,11 @@ from pathlib import Path
 
 from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
 from wheel_builder.base.store import Artifact, locked
-from wheel_builder.files.library import device_code
-from wheel_builder.files.wheelfile import MAX_READ_MIB, read_wheel
-from wheel_builder.images.listing import list_code, tools_in
+from wheel_builder.files.device.library import device_code
+from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, read_wheel
+from wheel_builder.machine_code.disassembly.listing import list_code, tools_in
+from wheel_builder.machine_code.disassembly.resources import parse_notes
+from wheel_builder.machine_code.static_checks.stage import disassemble_wheel
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.pipeline.context import (
     ENGINE,
@@ -24,8 +26,6 @@ from wheel_builder.pipeline.context import (
     verify_image,
 )
 from wheel_builder.pipeline.verification import build_emulator, emulator_step, job_of
-from wheel_builder.static_checks.resources import parse_notes
-from wheel_builder.static_checks.stage import disassemble_wheel
 
 CHECKOUT = Path(__file__).parents[2]
 

@@ -21,7 +21,7 @@ from flash_attn_rocm.suite.target import (
     arch,
 )
 
-from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
+from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 
 # Random calls have numbers that tests.corpus never looks at.
 FIRST, PER_SEED = 10_000, 1_000

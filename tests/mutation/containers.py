@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.mutation.bench import CHECKOUT
-from wheel_builder.base.archs import arch_named
 from wheel_builder.base.store import key_of, sha256_file, sha256_tree
-from wheel_builder.fake_hip.container import CONTROL, LIBRARY_INSIDE, PYTHON, shared_mounts
 from wheel_builder.images.docker import Mount, open_to_all, run_in
+from wheel_builder.machine_code.fake_hip.container import CONTROL, LIBRARY_INSIDE, PYTHON, shared_mounts
+from wheel_builder.tables.archs import arch_named
 from wheel_builder.verify.numerics import CHECKS, SEED, TESTS
 
 WORKER = """

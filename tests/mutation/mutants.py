@@ -4,8 +4,8 @@ import itertools
 import re
 from dataclasses import dataclass, replace
 
-from wheel_builder.static_checks.counters import APART, FIELD_BITS
-from wheel_builder.static_checks.disassembly import HEADER, LINE, parse_disassembly
+from wheel_builder.machine_code.disassembly.counters import APART, FIELD_BITS
+from wheel_builder.machine_code.disassembly.kernels import HEADER, LINE, parse_disassembly
 
 KINDS = ("register", "immediate", "offset", "condition", "opcode", "dropped", "wait", "barrier")
 DWORD = 4

@@ -17,7 +17,7 @@ import torch
 from flash_attn_rocm.suite.fuzz import draw, kernels, made, served
 from flash_attn_rocm.suite.target import Shown, Target, arch
 
-from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
+from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 
 
 class Noting(FakeHip):

@@ -55,7 +55,7 @@ def target(shown):
     if ON_GPU:
         fake_hip, path = None, nullcontext()
     else:
-        from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
+        from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 
         fake_hip = FakeHip()
         path = kernels_on_host_memory(fake_hip)

@@ -11,7 +11,6 @@ from playwright.sync_api import sync_playwright
 from tests.conftest import alone
 from tests.unit.index.test_folder import FILE
 from tests.wheels import METADATA, VERSION, WHEEL, write_statement, write_wheel
-from wheel_builder.base.archs import known_archs, served_by
 from wheel_builder.base.process import run
 from wheel_builder.base.store import sha256_file
 from wheel_builder.images.engine import APT
@@ -22,6 +21,7 @@ from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.matrix.model import PUBLIC, WINDOWS_TAG
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.provenance.records import write_record
+from wheel_builder.tables.archs import known_archs, served_by
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED, archs_under_wine
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.page.conftest import publish_one
-from wheel_builder.docs.build import build
+from wheel_builder.extras.site.build import build
 from wheel_builder.index.serve import serving
 from wheel_builder.matrix.reading import load_matrix
 

@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CHECKOUT
-from wheel_builder.base.archs import known_archs
 from wheel_builder.base.process import run
 from wheel_builder.base.store import sha256_file
-from wheel_builder.emulator.binding import Core
-from wheel_builder.emulator.machine import Launch
-from wheel_builder.fake_hip.container import LIBRARY
-from wheel_builder.files.fatbin import CodeObject
-from wheel_builder.images.listing import tools_in
-from wheel_builder.perf.gradients import has_backward
-from wheel_builder.perf.latent import has_latent
-from wheel_builder.perf.ours import finds_ranges, has_decode, has_workload
-from wheel_builder.pipeline.perf import Bench, model, subjects
+from wheel_builder.extras.perf.run import Bench, model, subjects
+from wheel_builder.extras.perf.workloads.gradients import has_backward
+from wheel_builder.extras.perf.workloads.latent import has_latent
+from wheel_builder.extras.perf.workloads.ours import finds_ranges, has_decode, has_workload
+from wheel_builder.files.device.fatbin import CodeObject
+from wheel_builder.machine_code.disassembly.listing import tools_in
+from wheel_builder.machine_code.emulator.binding import Core
+from wheel_builder.machine_code.emulator.machine import Launch
+from wheel_builder.machine_code.fake_hip.container import LIBRARY
+from wheel_builder.tables.archs import known_archs
 
 HERE = Path(__file__).parent
 ARCHS = tuple(known_archs())

@@ -3,7 +3,7 @@
 import math
 import operator
 
-from wheel_builder.emulator.formats import rounded
+from wheel_builder.machine_code.emulator.formats import rounded
 
 
 def gradients(q, k, v, dout, scale, dtype=""):

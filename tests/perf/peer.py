@@ -2,7 +2,7 @@
 
     python peer.py --arch gfx942 --isa cdna3 --wave 64 --out DIR
 
-writes a code object and its launches (wheel_builder/perf/workload.py) for each kernel of ``plan``, and in
+writes a code object and its launches (extras/perf/workloads/workload.py) for each kernel of ``plan``, and in
 folders ``counters`` and ``reference`` for each of ``counters_plan`` and ``reference_plan``.
 
     python peer.py --arch gfx942 --isa cdna3 --wave 64 --out DIR --tiles 64x32x4 128x64x4

@@ -8,10 +8,7 @@ import pytest
 from tests.conftest import CHECKOUT
 from tests.host.test_plan import PLACES
 from tests.perf.conftest import ARCHS, HEAD_DIMS, MAX_MIB
-from wheel_builder.base.archs import arch_named
-from wheel_builder.base.tiles import tall_tiles
-from wheel_builder.perf import gradients
-from wheel_builder.perf.counters import (
+from wheel_builder.extras.perf.counters import (
     NOT_MODELLED,
     PUBLISHED,
     RATES,
@@ -22,11 +19,22 @@ from wheel_builder.perf.counters import (
     rates,
     through,
 )
-from wheel_builder.perf.golden import CLOCKS, COUNTERS, FIGURES, FLOP, figures_of, parse_figures, to_text
-from wheel_builder.perf.measure import has_exclusive
-from wheel_builder.perf.ours import MASKS
-from wheel_builder.perf.table import table
-from wheel_builder.pipeline.perf import model
+from wheel_builder.extras.perf.golden import (
+    CLOCKS,
+    COUNTERS,
+    FIGURES,
+    FLOP,
+    figures_of,
+    parse_figures,
+    to_text,
+)
+from wheel_builder.extras.perf.measure import has_exclusive
+from wheel_builder.extras.perf.run import model
+from wheel_builder.extras.perf.table import table
+from wheel_builder.extras.perf.workloads import gradients
+from wheel_builder.extras.perf.workloads.ours import MASKS
+from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.tiles import tall_tiles
 
 # The launches for counters in peer.py: keys, and the tiles of queries that are modelled.
 SEQLEN, TILES = 2048, (3, 15)

@@ -11,11 +11,11 @@ import pytest
 
 from tests.perf.conftest import ARCHS
 from tests.perf.gradients import columns, gradients, product
-from wheel_builder.emulator.formats import decode, encode, rounded
-from wheel_builder.emulator.machine import Options
-from wheel_builder.emulator.memory import Memory, f32, i32, memories, pack_arguments
-from wheel_builder.emulator.reference import attend, dot
-from wheel_builder.emulator.rule import tolerances
+from wheel_builder.machine_code.emulator.formats import decode, encode, rounded
+from wheel_builder.machine_code.emulator.machine import Options
+from wheel_builder.machine_code.emulator.memory import Memory, f32, i32, memories, pack_arguments
+from wheel_builder.machine_code.emulator.reference import attend, dot
+from wheel_builder.machine_code.emulator.rule import tolerances
 
 SEQLEN = 128  # a multiple of every tile, and at least two tiles of keys
 LOG2E = math.log2(math.e)

@@ -7,21 +7,21 @@ from dataclasses import replace
 
 from tests.elves import Edit, gnu_hash_table
 from tests.wheels import write_wheel
-from wheel_builder.base.archs import known_archs
 from wheel_builder.base.store import sha256_file
-from wheel_builder.files.elf import read_elf
-from wheel_builder.files.fatbin import MAGIC, kernels
-from wheel_builder.files.hostpart import FUNCTIONS
-from wheel_builder.files.library import (
+from wheel_builder.files.binaries.elf import read_elf
+from wheel_builder.files.binaries.pe import MAGIC as MZ
+from wheel_builder.files.binaries.pe import read_pe
+from wheel_builder.files.device.fatbin import MAGIC, kernels
+from wheel_builder.files.device.hostpart import FUNCTIONS
+from wheel_builder.files.device.library import (
     LIBRARY,
     WINDOWS_LIBRARY,
     code_objects,
     dll_code_objects,
     for_windows,
 )
-from wheel_builder.files.pe import MAGIC as MZ
-from wheel_builder.files.pe import read_pe
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.wheels.wheelfile import read_wheel
+from wheel_builder.tables.archs import known_archs
 
 INT3 = b"\xcc"
 CALL = re.compile(rb"\xe8(?=(.{4}))", re.DOTALL)

@@ -10,16 +10,16 @@ import pytest
 from tests.conftest import CHECKOUT
 from tests.drop_in.download import TARGET, pip_download
 from tests.sdist import file_of_sdist
-from wheel_builder.base.archs import arch_named, known_archs
 from wheel_builder.base.store import Store, sha256_file
 from wheel_builder.build.shim import SHIMS, build_shim, wheel_name
-from wheel_builder.fake_hip.container import fake_hip_suite
 from wheel_builder.images.docker import Mount, run_in
 from wheel_builder.images.wheel_tests import Suite
 from wheel_builder.index.first_use import install_and_call
+from wheel_builder.machine_code.fake_hip.container import fake_hip_suite
+from wheel_builder.machine_code.static_checks.stage import disassemble_wheel
 from wheel_builder.provenance.provenance import read_provenance
 from wheel_builder.provenance.records import provenance_path, record_path
-from wheel_builder.static_checks.stage import disassemble_wheel
+from wheel_builder.tables.archs import arch_named, known_archs
 from wheel_builder.verify.numerics import CHECKS, SEED, TIME_LIMIT
 
 pytestmark = pytest.mark.container

@@ -11,12 +11,12 @@ import pytest
 
 from tests.elves import EM_AMDGPU, EM_X86_64
 from tests.wheel_rules.headers import Mutator, model
-from wheel_builder.files.codeobject import code_object_problems
-from wheel_builder.files.elf import read_elf, section_bytes
-from wheel_builder.files.elflayout import elf_layout_problems
-from wheel_builder.files.fatbin import SECTION, CodeObject
-from wheel_builder.files.library import LIBRARY, code_objects, unused_bundles
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.binaries.elf import read_elf, section_bytes
+from wheel_builder.files.binaries.elflayout import elf_layout_problems
+from wheel_builder.files.device.codeobject import code_object_problems
+from wheel_builder.files.device.fatbin import SECTION, CodeObject
+from wheel_builder.files.device.library import LIBRARY, code_objects, unused_bundles
+from wheel_builder.files.wheels.wheelfile import read_wheel
 
 pytestmark = pytest.mark.container
 LOG = logging.getLogger(__name__)

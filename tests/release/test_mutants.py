@@ -16,12 +16,12 @@ from tests.release.mutants import (
     under_each_others_names,
 )
 from wheel_builder.audit.loading import bundle_problems, content_problems, layout_problems
-from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import VerifyError
-from wheel_builder.files.library import LIBRARY, code_objects, unused_bundles
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.device.library import LIBRARY, code_objects, unused_bundles
+from wheel_builder.files.wheels.wheelfile import read_wheel
+from wheel_builder.machine_code.static_checks.stage import disassemble_wheel
 from wheel_builder.matrix.support_table import planned_kernels
-from wheel_builder.static_checks.stage import disassemble_wheel
+from wheel_builder.tables.archs import known_archs
 from wheel_builder.verify.numerics import run_emulated
 from wheel_builder.verify.seen import subject_of
 

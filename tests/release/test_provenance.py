@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import CHECKOUT
 from wheel_builder.base.errors import ProvenanceError, RebuildError
 from wheel_builder.build.sbom import FILE
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.provenance.attest import verify_provenance
 from wheel_builder.provenance.provenance import read_provenance
 from wheel_builder.provenance.rebuild import rebuild

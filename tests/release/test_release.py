@@ -14,7 +14,6 @@ from dataclasses import replace
 import pytest
 
 from tests.conftest import CHECKOUT
-from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import PublishError
 from wheel_builder.images.docker import OWNER_LABEL
 from wheel_builder.index.check import verify_index
@@ -24,6 +23,7 @@ from wheel_builder.pipeline.progress import Progress
 from wheel_builder.pipeline.release import build_wheel, compile_device_code, publish_files
 from wheel_builder.pipeline.verification import audit_file
 from wheel_builder.provenance.records import record_path
+from wheel_builder.tables.archs import known_archs
 
 from .conftest import Release
 

@@ -4,11 +4,11 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.release.twins import twin_checkout, twin_wheel
-from wheel_builder.base.archs import known_archs
 from wheel_builder.base.store import Store, sha256_file
+from wheel_builder.machine_code.static_checks.stage import disassemble_wheel
 from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.pipeline.verification import chosen_tier
-from wheel_builder.static_checks.stage import disassemble_wheel
+from wheel_builder.tables.archs import known_archs
 from wheel_builder.verify.numerics import run_emulated
 from wheel_builder.verify.seen import subject_of
 

@@ -13,16 +13,16 @@ from torch_abi_audit import minimum_version
 from tests.conftest import CHECKOUT
 from tests.wheels import write_wheel
 from wheel_builder.audit.rules import TORCH_SHIM
-from wheel_builder.base.archs import arch_named, known_archs
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.store import sha256_file
-from wheel_builder.fake_hip.container import LIBRARY
-from wheel_builder.files.elf import read_elf
-from wheel_builder.files.library import LIBRARY as HOST_LIBRARY
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.binaries.elf import read_elf
+from wheel_builder.files.device.library import LIBRARY as HOST_LIBRARY
+from wheel_builder.files.wheels.wheelfile import read_wheel
+from wheel_builder.machine_code.fake_hip.container import LIBRARY
+from wheel_builder.machine_code.static_checks.stage import disassemble_wheel
 from wheel_builder.matrix.hardware import MOST_ALLOWED, MOST_LSE
 from wheel_builder.matrix.support_table import planned_kernels
-from wheel_builder.static_checks.stage import disassemble_wheel
+from wheel_builder.tables.archs import arch_named, known_archs
 from wheel_builder.verify.coverage import REASONS, UNEXPLAINED, parse_reasons
 from wheel_builder.verify.numerics import run_emulated
 from wheel_builder.verify.seen import subject_of

@@ -18,16 +18,17 @@ from wheel_builder.base.process import run
 from wheel_builder.build.shim import SHIMS, build_shim
 from wheel_builder.build.wheel import build_wheel
 from wheel_builder.cli.selected import read_catalogue
-from wheel_builder.fake_hip.container import WINDOWS_LIBRARY as FAKE_HIP
-from wheel_builder.fake_hip.stage import EXPORTS, build_fake_hip, refuse_unexported
+from wheel_builder.files.binaries.pe import read_pe
+from wheel_builder.files.device.library import WINDOWS_LIBRARY, dll_code_objects, unused_dll_bundles
 from wheel_builder.files.difference import first_difference
-from wheel_builder.files.library import WINDOWS_LIBRARY, dll_code_objects, unused_dll_bundles
-from wheel_builder.files.pe import read_pe
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.images.wine import build_wine_image
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.first_use import install_and_call
 from wheel_builder.index.publish import publish
+from wheel_builder.machine_code.fake_hip.container import WINDOWS_LIBRARY as FAKE_HIP
+from wheel_builder.machine_code.fake_hip.stage import EXPORTS, build_fake_hip, refuse_unexported
+from wheel_builder.machine_code.static_checks.stage import disassemble_wheel
 from wheel_builder.matrix.model import WINDOWS
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import planned_kernels
@@ -36,7 +37,6 @@ from wheel_builder.pipeline.release import compile_device_code
 from wheel_builder.pipeline.verification import job_of
 from wheel_builder.provenance.rebuild import rebuild
 from wheel_builder.provenance.records import provenance_path, record_path
-from wheel_builder.static_checks.stage import disassemble_wheel
 from wheel_builder.verify.numerics import run_emulated
 from wheel_builder.verify.seen import subject_of
 from wheel_builder.verify.shim import verify_shim

@@ -5,11 +5,11 @@ import functools
 import shutil
 
 from tests.wheels import write_wheel
-from wheel_builder.fake_hip.container import CONTROL, SHARED
-from wheel_builder.files.fatbin import gfx_of
-from wheel_builder.files.library import LIBRARY, code_objects
+from wheel_builder.files.device.fatbin import gfx_of
+from wheel_builder.files.device.library import LIBRARY, code_objects
 from wheel_builder.files.pycode import DEFINITIONS
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.wheels.wheelfile import read_wheel
+from wheel_builder.machine_code.fake_hip.container import CONTROL, SHARED
 from wheel_builder.verify.coverage import REASONS
 from wheel_builder.verify.numerics import TESTS
 from wheel_builder.verify.seen import PACKAGE

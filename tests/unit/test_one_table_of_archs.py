@@ -6,13 +6,13 @@ import re
 import pytest
 
 from tests.lint.test_lint import tracked
-from wheel_builder.base.archs import CHECKOUT, known_archs, known_gpus
-from wheel_builder.base.generated import ARCHS as GENERATED
-from wheel_builder.base.generated import PYTHON_RATES
+from wheel_builder.extras.perf.golden import FIGURES
+from wheel_builder.machine_code.static_checks.golden import GOLDEN, parse_golden
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import kernels_of
-from wheel_builder.perf.golden import FIGURES
-from wheel_builder.static_checks.golden import GOLDEN, parse_golden
+from wheel_builder.tables.archs import CHECKOUT, known_archs, known_gpus
+from wheel_builder.tables.generated import ARCHS as GENERATED
+from wheel_builder.tables.generated import PYTHON_RATES
 
 ARCHS = tuple(known_archs())
 NAME = re.compile(r"gfx[0-9a-f]{3,}")
@@ -66,15 +66,15 @@ NAME_AN_ARCH = {
 # Modules of the product whose words for people have an arch as an example.  No other string may hold a name
 # or the beginning of one: a pattern or a compiler's option would be a second table.
 EXAMPLES = {
-    "wheel_builder/base/products.py": "an error that says what a gfx name is",
-    "wheel_builder/cli/commands/emulate.py": "an option's help",
-    "wheel_builder/cli/commands/upstream.py": "an option's help",
+    "wheel_builder/tables/products.py": "an error that says what a gfx name is",
+    "wheel_builder/cli/commands/checks/emulate.py": "an option's help",
+    "wheel_builder/cli/commands/extras/upstream.py": "an option's help",
     "wheel_builder/cli/options.py": "an option's help",
-    "wheel_builder/files/fatbin.py": "what an error advises",
+    "wheel_builder/files/device/fatbin.py": "what an error advises",
     "wheel_builder/index/finder/page.py": "what the page shows in an empty field",
     "wheel_builder/index/folder.py": "what an error advises",
     "wheel_builder/matrix/reading.py": "an error that says what was expected",
-    "wheel_builder/perf/table.py": "what a printed column means",
+    "wheel_builder/extras/perf/table.py": "what a printed column means",
 }
 PREFIX = re.compile(r"gfx\W*\d")
 PRODUCT = ("wheel_builder/", "kernels/", "scripts/", "shim/", "shim3/")
@@ -129,7 +129,7 @@ def wrong_in_python(name, text):
     """The archs that a module of the product names, instead of asking the tables."""
     for node in nodes(text):
         if is_arch(node):
-            yield f"{name}:{node.lineno}: names {node.value}; ask wheel_builder.base.archs"
+            yield f"{name}:{node.lineno}: names {node.value}; ask wheel_builder.tables.archs"
 
 
 def mentioned(text):
@@ -213,7 +213,7 @@ def test_what_users_read_names_an_arch_of_every_isa(name):
     ("text", "words"),
     [
         ('SPEED = {"gfx908": 1, "gfx942": 2}', "wheel_builder/a.py:1: names gfx908; ask"),
-        ('if arch == "gfx1201": f()', "wheel_builder/a.py:1: names gfx1201; ask wheel_builder.base.archs"),
+        ('if arch == "gfx1201": f()', "wheel_builder/a.py:1: names gfx1201; ask wheel_builder.tables.archs"),
         ('ARCHS = ("gfx908", "gfx1201")', "wheel_builder/a.py:1: names gfx1201; ask"),
     ],
 )

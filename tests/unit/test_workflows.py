@@ -23,12 +23,12 @@ from tests.workflows import (
 )
 from wheel_builder.base.digests import output_line
 from wheel_builder.cli.commands import commands_for
-from wheel_builder.cli.commands.plan import SHARDS
+from wheel_builder.cli.commands.wheels.plan import SHARDS
 from wheel_builder.cli.main import _parser
+from wheel_builder.extras.upstream.recipe import rows
 from wheel_builder.matrix.model import PLATFORMS, PUBLIC, Selection
 from wheel_builder.matrix.plan import plan, to_github
 from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.upstream.recipe import rows
 
 JOBS = all_jobs()
 FILES = sorted(file.name for file in FOLDER.glob("*.yml"))
@@ -60,7 +60,7 @@ WRITERS = {
 }
 # Programs of this repository that are not the command line, with all that workflows pass to them.
 OTHERS = (
-    r"scripts/venv wheel_builder/(docs/)?requirements\.txt",
+    r"scripts/venv wheel_builder/(extras/site/)?requirements\.txt",
     r"sudo -H bash \.ci/run",
     r"sudo -H scripts/release",
     r"scripts/test tests/(lint|unit)",

@@ -24,12 +24,12 @@ from tests.wheel_rules.test_installers import INSTALLERS, empty_folders, install
 from tests.wheels import DIST_INFO, SBOM
 from wheel_builder.audit.dll_memory import HEADER
 from wheel_builder.base import errors
-from wheel_builder.files import elf
-from wheel_builder.files.elflayout import EM_X86_64, elf_layout_problems
-from wheel_builder.files.library import LIBRARY, WINDOWS_LIBRARY
-from wheel_builder.files.pe import read_pe
-from wheel_builder.files.pememory import functions, relocations, thread_storage
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.binaries import elf
+from wheel_builder.files.binaries.elflayout import EM_X86_64, elf_layout_problems
+from wheel_builder.files.binaries.pe import read_pe
+from wheel_builder.files.binaries.pememory import functions, relocations, thread_storage
+from wheel_builder.files.device.library import LIBRARY, WINDOWS_LIBRARY
+from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.matrix.model import PUBLIC, WINDOWS
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.pipeline.release import publish_files

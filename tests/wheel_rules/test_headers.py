@@ -14,10 +14,10 @@ import pytest
 
 from tests.elves import Edit
 from tests.wheel_rules.headers import Mutator, glibc_verdicts, make_stand_in, model
-from wheel_builder.files.elf import read_elf, section_bytes
-from wheel_builder.files.elflayout import EM_X86_64, elf_layout_problems
-from wheel_builder.files.fatbin import SECTION, bundle_starts
-from wheel_builder.files.library import unused_bundles
+from wheel_builder.files.binaries.elf import read_elf, section_bytes
+from wheel_builder.files.binaries.elflayout import EM_X86_64, elf_layout_problems
+from wheel_builder.files.device.fatbin import SECTION, bundle_starts
+from wheel_builder.files.device.library import unused_bundles
 
 LOG = logging.getLogger(__name__)
 FATBIN = Path(__file__).parent.parent / "data" / "fatbin" / "two_instances.xz"

@@ -11,10 +11,10 @@ from tests.elves import Edit
 from tests.host.interface import generate
 from tests.wheels import bundle, code_object
 from wheel_builder.base.errors import ElfError, FatbinError
-from wheel_builder.files.elflayout import EM_X86_64, elf_layout_problems
-from wheel_builder.files.fatbin import SECTION, read_bundles
-from wheel_builder.files.hostpart import FUNCTIONS, host_part
-from wheel_builder.files.library import code_objects, unused_bundles
+from wheel_builder.files.binaries.elflayout import EM_X86_64, elf_layout_problems
+from wheel_builder.files.device.fatbin import SECTION, read_bundles
+from wheel_builder.files.device.hostpart import FUNCTIONS, host_part
+from wheel_builder.files.device.library import code_objects, unused_bundles
 from wheel_builder.verify.seen import code_part
 
 PHDR_BYTES, HEADER_BYTES = 56, 64

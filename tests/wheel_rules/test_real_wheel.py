@@ -19,8 +19,8 @@ from wheel_builder.audit.stage import audit_wheel
 from wheel_builder.base.errors import AuditError, RepairError
 from wheel_builder.base.store import sha256_file
 from wheel_builder.build.repair import repair_wheel
-from wheel_builder.files.fatbin import bundle_starts
-from wheel_builder.files.library import LIBRARY
+from wheel_builder.files.device.fatbin import bundle_starts
+from wheel_builder.files.device.library import LIBRARY
 
 FATBIN = Path(__file__).parent.parent / "data" / "fatbin" / "two_instances.xz"
 HOST = """

@@ -26,7 +26,12 @@ from flash_attn_rocm.suite.target import arch
 from flash_attn_rocm.tools import selftest
 from flash_attn_rocm.values import rates
 
-from wheel_builder.fake_hip.control import DLL_VARIABLE, FUNCTIONS, FakeHip, kernels_on_host_memory
+from wheel_builder.machine_code.fake_hip.control import (
+    DLL_VARIABLE,
+    FUNCTIONS,
+    FakeHip,
+    kernels_on_host_memory,
+)
 
 SECONDS = 120
 OPS = torch.ops.flash_attn_rocm
@@ -57,7 +62,7 @@ import torch, flash_attn_rocm
 from flash_attn_rocm.machine import requirements
 base = placed.place_of(requirements.LIBRARY.name)
 differences = placed.differences(requirements.LIBRARY, base)
-from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
+from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 fake = FakeHip()
 q, k, v = (torch.randn(1, 8, 2, 64, dtype=torch.float16) for _ in range(3))
 flash_attn_rocm.set_strict(True)

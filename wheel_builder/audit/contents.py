@@ -6,8 +6,13 @@ from collections.abc import Collection, Iterator, Sequence
 from wheel_builder.audit.sbom import FOLDER as SBOMS
 from wheel_builder.build.product import Product
 from wheel_builder.build.sbom import FILE as SBOM
-from wheel_builder.files.library import LIBRARY, WINDOWS_LIBRARY
-from wheel_builder.files.wheelfile import WheelFile, metadata_headers, wheel_headers, wheel_text_problems
+from wheel_builder.files.device.library import LIBRARY, WINDOWS_LIBRARY
+from wheel_builder.files.wheels.wheelfile import (
+    WheelFile,
+    metadata_headers,
+    wheel_headers,
+    wheel_text_problems,
+)
 
 # What says that a wheel can be installed; a higher major version means something else to pip and uv.
 WHEEL_VERSION = "1.0"

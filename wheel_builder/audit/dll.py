@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 
 from wheel_builder.audit.dll_memory import memory_problems
 from wheel_builder.base.errors import PeError
-from wheel_builder.files import pe
-from wheel_builder.files.library import WINDOWS_LIBRARY, WINDOWS_SECTION
-from wheel_builder.files.pe import Pe, Section
+from wheel_builder.files.binaries import pe
+from wheel_builder.files.binaries.pe import Pe, Section
+from wheel_builder.files.device.library import WINDOWS_LIBRARY, WINDOWS_SECTION
 
 TORCH_DLL = "torch_cpu.dll"
 # What the library and the C++ runtime in it take from Windows.  After a change of the compiler: does such a

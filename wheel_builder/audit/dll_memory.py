@@ -8,10 +8,9 @@ that of the file, wherever the DLL is loaded.
 import struct
 from collections.abc import Collection, Iterator, Mapping
 
-from wheel_builder.files import pe
-from wheel_builder.files.library import WINDOWS_SECTION
-from wheel_builder.files.pe import Pe, Section
-from wheel_builder.files.pememory import (
+from wheel_builder.files.binaries import pe
+from wheel_builder.files.binaries.pe import Pe, Section
+from wheel_builder.files.binaries.pememory import (
     ALIGNMENT,
     POINTER,
     Functions,
@@ -21,6 +20,7 @@ from wheel_builder.files.pememory import (
     relocations,
     thread_storage,
 )
+from wheel_builder.files.device.library import WINDOWS_SECTION
 
 # What lld writes before the PE header: the message of a program that DOS runs.
 STUB = (

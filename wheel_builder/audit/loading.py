@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from wheel_builder.audit.contents import some
-from wheel_builder.files.codeobject import code_object_problems
-from wheel_builder.files.elflayout import EM_AMDGPU, EM_X86_64, elf_layout_problems
-from wheel_builder.files.fatbin import CodeObject
-from wheel_builder.files.library import LIBRARY
+from wheel_builder.files.binaries.elflayout import EM_AMDGPU, EM_X86_64, elf_layout_problems
+from wheel_builder.files.device.codeobject import code_object_problems
+from wheel_builder.files.device.fatbin import CodeObject
+from wheel_builder.files.device.library import LIBRARY
 
 
 def layout_problems(library: bytes | None, codes: Sequence[CodeObject]) -> tuple[str, ...]:

@@ -22,18 +22,20 @@ from wheel_builder.audit import sbom as sbom_check
 from wheel_builder.audit.contents import BUILT, BUILT_FOR_WINDOWS, file_problems, metadata_problems, some
 from wheel_builder.audit.dll import TORCH_DLL, dll_problems
 from wheel_builder.audit.loading import bundle_problems, content_problems, layout_problems, soname_problems
-from wheel_builder.base.archs import code_of
 from wheel_builder.base.errors import AuditError, ElfError, WheelFileError
 from wheel_builder.base.plain import MIB
 from wheel_builder.build.product import Product
-from wheel_builder.files import elf, fatbin, pe, wheelfile
-from wheel_builder.files.elf import Elf, Undefined
-from wheel_builder.files.fatbin import CodeObject
+from wheel_builder.files.binaries import elf, pe
+from wheel_builder.files.binaries.elf import Elf, Undefined
+from wheel_builder.files.binaries.pe import Pe
+from wheel_builder.files.device import fatbin
+from wheel_builder.files.device.fatbin import CodeObject
+from wheel_builder.files.device.library import LIBRARY, WINDOWS_LIBRARY, unused_bundles, unused_dll_bundles
 from wheel_builder.files.foreign import is_foreign
-from wheel_builder.files.library import LIBRARY, WINDOWS_LIBRARY, unused_bundles, unused_dll_bundles
-from wheel_builder.files.pe import Pe
-from wheel_builder.files.wheelfile import WheelFile
+from wheel_builder.files.wheels import wheelfile
+from wheel_builder.files.wheels.wheelfile import WheelFile
 from wheel_builder.matrix.model import WINDOWS_TAG
+from wheel_builder.tables.archs import code_of
 
 PACKAGE = "flash_attn_rocm"
 TORCH_LIBRARY = "libtorch.so"

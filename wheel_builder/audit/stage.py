@@ -17,13 +17,15 @@ from wheel_builder.audit.rules import (
     dotted,
     torch_floor,
 )
-from wheel_builder.base.archs import served_by
 from wheel_builder.base.errors import AuditError, ElfError, FatbinError, PeError, WheelFileError
-from wheel_builder.files import elf, fatbin, wheelfile
-from wheel_builder.files.fatbin import CodeObject
-from wheel_builder.files.library import WINDOWS_LIBRARY, device_code, dll_code_objects, library_of
-from wheel_builder.files.pe import read_pe
-from wheel_builder.files.wheelfile import WheelFile
+from wheel_builder.files.binaries import elf
+from wheel_builder.files.binaries.pe import read_pe
+from wheel_builder.files.device import fatbin
+from wheel_builder.files.device.fatbin import CodeObject
+from wheel_builder.files.device.library import WINDOWS_LIBRARY, device_code, dll_code_objects, library_of
+from wheel_builder.files.wheels import wheelfile
+from wheel_builder.files.wheels.wheelfile import WheelFile
+from wheel_builder.tables.archs import served_by
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,9 @@ def to_text(budgets: Mapping[str, Costs]) -> str:
     """``budgets`` as the file has them: a line for each kernel, in order."""
     archs = []
     for arch in sorted(budgets):
-        lines = [f"   {json.dumps(name)}: {json.dumps(vars(cost))}" for name, cost in sorted(budgets[arch].items())]
+        lines = [
+            f"   {json.dumps(name)}: {json.dumps(vars(cost))}" for name, cost in sorted(budgets[arch].items())
+        ]
         archs.append(f"  {json.dumps(arch)}: {{\n" + ",\n".join(lines) + "\n  }")
     return '{\n "archs": {\n' + ",\n".join(archs) + "\n }\n}\n"
 
@@ -89,7 +91,9 @@ def without_budget(costs: Costs, budget: Costs) -> tuple[str, ...]:
 
 def _machine(known: Mapping[str, tuple[KernelCost, KernelCost]]) -> float:
     """How many times as long as in the budgets this machine takes for most kernels."""
-    ratios = [cost.cpu_seconds / allowed.cpu_seconds for cost, allowed in known.values() if allowed.cpu_seconds]
+    ratios = [
+        cost.cpu_seconds / allowed.cpu_seconds for cost, allowed in known.values() if allowed.cpu_seconds
+    ]
     return max(median(ratios), 1e-9) if ratios else 1.0
 
 

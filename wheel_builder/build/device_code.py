@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.build.budget import COSTS, UPDATE, load_budgets, measured, over_budget, was_cached
-from wheel_builder.build.compiler_cache import CACHE, cache_mount, cache_settings
-from wheel_builder.images.docker import NOBODY, Mount, open_to_all, run_in
 from wheel_builder.base.errors import CommandFailedError, DeviceCodeError
-from wheel_builder.build.packages import compiler_packages
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, key_of, sha256_tree
+from wheel_builder.build.budget import COSTS, UPDATE, load_budgets, measured, over_budget, was_cached
+from wheel_builder.build.compiler_cache import CACHE, cache_mount, cache_settings
+from wheel_builder.build.packages import compiler_packages
+from wheel_builder.images.docker import NOBODY, Mount, open_to_all, run_in
 
 SOURCES = (
     "kernels/build/instances",

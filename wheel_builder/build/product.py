@@ -20,7 +20,16 @@ CONTENT_TYPES = {".md": "text/markdown", ".rst": "text/x-rst", ".txt": "text/pla
 # What may be in [project].  The version of flash-attn-rocm is the build's, by tool.flash-attn-rocm and the
 # ROCm version.
 KEYS = frozenset(
-    {"name", "description", "readme", "requires-python", "license", "license-files", "dynamic", "dependencies"}
+    {
+        "name",
+        "description",
+        "readme",
+        "requires-python",
+        "license",
+        "license-files",
+        "dynamic",
+        "dependencies",
+    }
     | {"classifiers", "version", "urls"}
 )
 
@@ -49,7 +58,15 @@ def read_product(checkout: Path) -> Product:
         project, target = found["project"], found["tool"]["hatch"]["build"]["targets"]["wheel"]
         product = _product(checkout, project, target["packages"], target.get("force-include", {}))
         return replace(product, build=str(found["tool"].get(project["name"], {}).get("build", "")))
-    except (OSError, StoreError, LookupError, TypeError, ValueError, AttributeError, InvalidRequirement) as error:
+    except (
+        OSError,
+        StoreError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        InvalidRequirement,
+    ) as error:
         title = f"{PROJECT} does not say what is in a wheel in a form that the audit knows"
         problem = f"{type(error).__name__}: {error}".replace(f"{checkout}/", "")
         advice = "write [project] as it was, or teach wheel_builder/build/product.py what is new in it"

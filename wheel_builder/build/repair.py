@@ -16,8 +16,8 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from wheel_builder.base.errors import CommandFailedError, RepairError, WheelBuilderError
-from wheel_builder.files.foreign import PATTERNS
 from wheel_builder.base.process import Runner, run
+from wheel_builder.files.foreign import PATTERNS
 
 
 def repair_wheel(wheel: Path, dest_dir: Path, *, plat: str, run: Runner = run) -> Path:

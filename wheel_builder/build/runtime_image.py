@@ -15,17 +15,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from wheel_builder.base.errors import ImageError
+from wheel_builder.base.process import Runner, run
+from wheel_builder.base.store import Artifact, Store, sha256_file
+from wheel_builder.build.source import Source, read_source
 from wheel_builder.images import docker
 from wheel_builder.images.bases import Base, ensure_base
-from wheel_builder.base.errors import ImageError
+from wheel_builder.images.build import ImageBuild, context, file_digests, package_groups, stored_image, tag_of
 from wheel_builder.images.fetch import torch_rocm
 from wheel_builder.images.hostenv import HostSettings
-from wheel_builder.images.build import ImageBuild, context, file_digests, package_groups, stored_image, tag_of
 from wheel_builder.images.size import measure, refuse_too_large
 from wheel_builder.matrix.model import Job, Package, Rocm
-from wheel_builder.base.process import Runner, run
-from wheel_builder.build.source import Source, read_source
-from wheel_builder.base.store import Artifact, Store, sha256_file
 
 FILES = (
     "runtime.Dockerfile",
@@ -143,10 +143,12 @@ def build_runtime_image(
     Its labels name the address and commit of ``checkout``.
     ``python`` is ``Python()`` for Debian images and the image's own for vendor images when None; torch is the
     release of ``package.torch_headers``; ``torch_index``, an index or a folder of wheels, is searched too.
-    ``for_gpu`` refuses every torch but PyTorch's ROCm build.  ``tell`` is told what is being done.  Facts: ``ref``, ``built_as`` (a name of this
-    very build), ``image_id``, ``os``, ``packages``, ``torch``, ``torch_build`` (``ROCm 7.2.1``, ``CPU`` or
-    empty), ``wheel``, ``sha256``, ``base``, ``seconds`` (of the build), and ``size`` as ``image_size.measure`` gives it.  Raises
-    ``ImageError`` when the image does not build, does not work, or is over its budget.
+    ``for_gpu`` refuses every torch but PyTorch's ROCm build.  ``tell`` is told what is being done.
+
+    Facts: ``ref``, ``built_as`` (a name of this very build), ``image_id``, ``os``, ``packages``, ``torch``,
+    ``torch_build`` (``ROCm 7.2.1``, ``CPU`` or empty), ``wheel``, ``sha256``, ``base``, ``seconds`` (of the
+    build), and ``size`` as ``images.size.measure`` gives it.  Raises ``ImageError`` when the image does not
+    build, does not work, or is over its budget.
     """
     own = BASE_PYTHON if job.rocm.provider == "vendor" else Python()
     torch = "" if slim else f"torch=={package.torch_headers}"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from wheel_builder.matrix.model import PROJECT
 from wheel_builder.build.packages import compiler_packages
+from wheel_builder.matrix.model import PROJECT
 
 FILE = f"{PROJECT}.cdx.json"
 SPEC_VERSION = "1.6"

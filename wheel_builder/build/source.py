@@ -18,7 +18,7 @@ PATHS = (
 )  # fmt: skip
 ZIG_FLAGS = {LINUX: "zig_flags.txt", WINDOWS: "zig_flags_windows.txt"}
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
-# Commits are what they are: no object stands in for another, and no parents are invented.  Nobody is prompted.
+# Commits are what they are: no object stands in for another, and no parents are invented.  git asks nobody.
 GIT = ("env", "GIT_GRAFT_FILE=/dev/null", "GIT_TERMINAL_PROMPT=0", "git", "--no-replace-objects")
 
 

@@ -2,8 +2,8 @@
 
 In: a job, its image, its device code per arch.  Out: exactly one wheel with its final tag.
 cibuildwheel copies its whole working folder into the builder container, so it gets a folder that holds only
-what ``wheel_inputs.toml`` names.  It does not build for Windows from Linux, and there is nothing to repair there:
-the same folder is given to ``build`` itself, in the same image.
+what ``wheel_inputs.toml`` names.  It does not build for Windows from Linux, and there is nothing to repair
+there: the same folder is given to ``build`` itself, in the same image.
 """
 
 import hashlib
@@ -17,16 +17,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.build.compiler_cache import CACHE, cache_mount, cache_settings
-from wheel_builder.images.docker import NOBODY, Mount, open_to_all, owner_flag, remove_own, run_in
 from wheel_builder.base.errors import WheelError
-from wheel_builder.matrix.model import WINDOWS, Job, Package
 from wheel_builder.base.process import Runner, run
+from wheel_builder.base.store import Artifact, Store, sha256_file
+from wheel_builder.build.compiler_cache import CACHE, cache_mount, cache_settings
+from wheel_builder.build.device_code import code_objects
 from wheel_builder.build.sbom import FILE as SBOM
 from wheel_builder.build.sbom import materials_of, sbom_text
-from wheel_builder.base.store import Artifact, Store, sha256_file
-from wheel_builder.build.device_code import code_objects
 from wheel_builder.build.wheel_inputs import PROJECT, WheelInputs, read_inputs, sources_digest
+from wheel_builder.images.docker import NOBODY, Mount, open_to_all, owner_flag, remove_own, run_in
+from wheel_builder.matrix.model import WINDOWS, Job, Package
 
 # The options that run_in gives its containers, for cibuildwheel's; the project in it is a copy.
 CONFINED = f"--network=none --user={NOBODY} --cap-drop=ALL --security-opt=no-new-privileges"
@@ -179,7 +179,13 @@ def _run_cibuildwheel(
         out.absolute(),
     ]
     try:
-        run(argv, env={**os.environ, **settings}, cwd=project, log=log, advice="the log shows the step that failed")
+        run(
+            argv,
+            env={**os.environ, **settings},
+            cwd=project,
+            log=log,
+            advice="the log shows the step that failed",
+        )
     except BaseException:
         # When it is stopped, cibuildwheel cannot remove its container itself.
         remove_own(run=run)

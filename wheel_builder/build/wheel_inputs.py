@@ -24,7 +24,9 @@ def read_inputs(checkout: Path) -> WheelInputs:
     """Read ``wheel_inputs.toml``; raises ``OSError``, ``LookupError`` or ``ValueError`` for another form."""
     found = tomllib.loads((checkout / FILE).read_text(encoding="utf-8"))
     return WheelInputs(
-        tuple(map(str, found["sources"])), tuple(map(str, found["pyproject"])), str(found["source_date_epoch"])
+        tuple(map(str, found["sources"])),
+        tuple(map(str, found["pyproject"])),
+        str(found["source_date_epoch"]),
     )
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 
 from wheel_builder.base.errors import ElfError, FatbinError
-from wheel_builder.files import elf, fatbin
-from wheel_builder.files.elfimage import SHT_NOBITS, read_image
-from wheel_builder.files.library import code_objects
-from wheel_builder.files.wheelfile import WheelFile
+from wheel_builder.files.binaries import elf
+from wheel_builder.files.binaries.elfimage import SHT_NOBITS, read_image
+from wheel_builder.files.device import fatbin
+from wheel_builder.files.device.library import code_objects
+from wheel_builder.files.wheels.wheelfile import WheelFile
 
 STAMPS: dict[str, Callable[[zipfile.ZipInfo], object]] = {
     "time": lambda entry: entry.date_time,

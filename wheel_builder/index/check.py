@@ -11,14 +11,14 @@ from pydantic_core import to_json
 
 from wheel_builder.base.durable import PART_SUFFIX
 from wheel_builder.base.strict_json import read_json
-from wheel_builder.files.sidecars import (
+from wheel_builder.files.wheels.sidecars import (
     ATTACHMENTS,
     METADATA_SUFFIX,
     RECORD_SUFFIX,
     VARIANTS_SUFFIX,
     YANK_SUFFIX,
 )
-from wheel_builder.files.variant import variant_name, wheel_of
+from wheel_builder.files.wheels.variant import variant_name, wheel_of
 from wheel_builder.index import folder, local, manual, variants
 from wheel_builder.index.computed import contradictions
 from wheel_builder.index.entries import YANK_AGAIN

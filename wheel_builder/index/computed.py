@@ -8,9 +8,9 @@ from pathlib import Path
 from wheel_builder.audit.stage import open_subject, open_windows
 from wheel_builder.base.errors import ProvenanceError, WheelFileError
 from wheel_builder.base.words import visible
-from wheel_builder.files.library import for_windows
-from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX
-from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
+from wheel_builder.files.device.library import for_windows
+from wheel_builder.files.wheels.sidecars import ATTACHMENTS, RECORD_SUFFIX
+from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 from wheel_builder.index.folder import NewFile, beside, time_text
 from wheel_builder.index.incoming import described, misplaced
 from wheel_builder.index.pages import Entry

@@ -35,14 +35,14 @@ from wheel_builder.base.durable import ensure, make_folder
 from wheel_builder.base.errors import PublishError
 from wheel_builder.base.mend import mend
 from wheel_builder.base.words import line_problem
-from wheel_builder.files.sidecars import (
+from wheel_builder.files.wheels.sidecars import (
     ATTACHMENTS,
     METADATA_SUFFIX,
     RECORD_SUFFIX,
     VARIANTS_SUFFIX,
     YANK_SUFFIX,
 )
-from wheel_builder.files.variant import SCHEMA, variant_name, wheel_of
+from wheel_builder.files.wheels.variant import SCHEMA, variant_name, wheel_of
 from wheel_builder.index import manual
 from wheel_builder.index.entries import HOME, in_words, read_entry, read_mark, with_reason
 from wheel_builder.index.offers import Contents, finder_pages_of, in_order, simple_pages

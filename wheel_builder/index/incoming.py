@@ -9,7 +9,12 @@ from datetime import UTC, datetime
 from packaging.utils import canonicalize_name
 
 from wheel_builder.build.shim import NAMES as SHIM_NAMES
-from wheel_builder.files.wheelfile import WheelFile, read_metadata, record_problems, wheel_text_problems
+from wheel_builder.files.wheels.wheelfile import (
+    WheelFile,
+    read_metadata,
+    record_problems,
+    wheel_text_problems,
+)
 from wheel_builder.index.entries import served_problems, text_problems
 from wheel_builder.index.folder import NewFile, sha256
 from wheel_builder.matrix.model import PROJECT, PUBLIC

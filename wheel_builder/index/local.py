@@ -11,14 +11,14 @@ from pathlib import Path
 
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import PublishError
-from wheel_builder.files.sidecars import (
+from wheel_builder.files.wheels.sidecars import (
     ATTACHMENTS,
     METADATA_SUFFIX,
     RECORD_SUFFIX,
     VARIANTS_SUFFIX,
     YANK_SUFFIX,
 )
-from wheel_builder.files.variant import INDEX_FILE, variant_name
+from wheel_builder.files.wheels.variant import INDEX_FILE, variant_name
 from wheel_builder.index import folder
 from wheel_builder.index.folder import NewFile, beside
 from wheel_builder.index.offers import simple_pages

@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 
 from wheel_builder.base.errors import ProvenanceError
-from wheel_builder.files.sidecars import ATTACHMENTS
+from wheel_builder.files.wheels.sidecars import ATTACHMENTS
 from wheel_builder.index.folder import NewFile, beside, read_contents, sha256, simple_of
 from wheel_builder.index.offers import build_of
 from wheel_builder.provenance.provenance import SOURCE_TREE, parse_provenance

@@ -8,8 +8,8 @@ from packaging.utils import BuildTag, InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from wheel_builder.build.shim import NAMES as SHIM_NAMES
-from wheel_builder.files.sidecars import ATTACHMENTS
-from wheel_builder.files.variant import NULL, hardware_label, index_name, variants_text
+from wheel_builder.files.wheels.sidecars import ATTACHMENTS
+from wheel_builder.files.wheels.variant import NULL, hardware_label, index_name, variants_text
 from wheel_builder.index.finder import finder_pages
 from wheel_builder.index.finder.data import Wheel, make_finder
 from wheel_builder.index.pages import Document, Entry, Record, project_pages, root_pages

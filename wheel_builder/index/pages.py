@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from wheel_builder.files.variant import index_name, variant_name
+from wheel_builder.files.wheels.variant import index_name, variant_name
 
 API_VERSION = "1.1"
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"

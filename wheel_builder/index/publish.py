@@ -14,7 +14,7 @@ from wheel_builder.base.durable import remove_parts
 from wheel_builder.base.errors import CommandFailedError, PublishError, WheelFileError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.build.shim import NAMES as SHIM_NAMES
-from wheel_builder.files.wheelfile import MAX_READ_MIB, read_wheel
+from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, read_wheel
 from wheel_builder.index import folder, local, mates
 from wheel_builder.index.entries import HOME
 from wheel_builder.index.folder import NewFile

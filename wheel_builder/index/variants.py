@@ -13,7 +13,7 @@ from pathlib import Path
 
 from wheel_builder.base.errors import PublishError, WheelFileError
 from wheel_builder.build.shim import NAMES as SHIM_NAMES
-from wheel_builder.files.variant import (
+from wheel_builder.files.wheels.variant import (
     FILE,
     make_variant,
     value_problems,
@@ -21,7 +21,7 @@ from wheel_builder.files.variant import (
     variant_problems,
     variants_text,
 )
-from wheel_builder.files.wheelfile import MAX_READ_MIB, open_wheel, read_wheel
+from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, open_wheel, read_wheel
 from wheel_builder.index.folder import NewFile, sha256
 from wheel_builder.index.offers import Contents, variants_of
 from wheel_builder.index.pages import Entry, Record

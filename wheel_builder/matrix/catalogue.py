@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from wheel_builder.base.products import NOT_WINDOWS, Product, device_names
 from wheel_builder.matrix.hardware import HardwareRun
 from wheel_builder.matrix.model import PUBLIC, WINDOWS, Addresses, Arch, Matrix, Selection
 from wheel_builder.matrix.plan import NOT_ON_WINDOWS, plan
+from wheel_builder.tables.products import NOT_WINDOWS, Product, device_names
 
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"  # under which a GPU calls itself another arch
 UNKNOWN_ON_WINDOWS = "HIP's runtime for Windows does not know the GPU"

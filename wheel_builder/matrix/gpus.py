@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from wheel_builder.base.archs import GPUS
-from wheel_builder.base.products import Product, device_names
 from wheel_builder.base.words import unknown
 from wheel_builder.matrix.catalogue import Gpu
+from wheel_builder.tables.archs import GPUS
+from wheel_builder.tables.products import Product, device_names
 
 # What a driver calls a GPU whose product it does not know.
 GENERIC = frozenset({"amd", "radeon", "instinct", "graphics", "pro", "tm", "r"})

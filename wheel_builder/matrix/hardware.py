@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from wheel_builder.base.archs import known_gpus
 from wheel_builder.base.errors import MatrixError
 from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import line_problem
 from wheel_builder.matrix.reported import driver_problem, error_problem, same_run, torch_problems
+from wheel_builder.tables.archs import known_gpus
 
 FOLDER = Path("wheel_builder/matrix/reports")
 SCHEMA = 1

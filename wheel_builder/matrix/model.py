@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from wheel_builder.base.products import Product
+from wheel_builder.tables.products import Product
 
 Provider = Literal["debian", "vendor"]
 # The name of the distribution on every index.

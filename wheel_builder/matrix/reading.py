@@ -19,10 +19,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from wheel_builder.base import archs
-from wheel_builder.base.archs import GPUS, known_products
 from wheel_builder.base.errors import MatrixError
-from wheel_builder.base.products import GFX, Product
 from wheel_builder.base.words import LINE, unknown
 from wheel_builder.matrix.document import Document, Key, Problem, read_document
 from wheel_builder.matrix.model import (
@@ -39,6 +36,9 @@ from wheel_builder.matrix.model import (
     Rocm,
     Upstream,
 )
+from wheel_builder.tables import archs
+from wheel_builder.tables.archs import GPUS, known_products
+from wheel_builder.tables.products import GFX, Product
 
 MAX_WHEEL_MIB = 1024
 

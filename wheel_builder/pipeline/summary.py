@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from wheel_builder.base.words import shown
-from wheel_builder.emulator.command import NOT_A_GPU
+from wheel_builder.machine_code.emulator.command import NOT_A_GPU
 from wheel_builder.pipeline.release import Released
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED
 

@@ -24,13 +24,14 @@ from wheel_builder.base.errors import WheelBuilderError, WheelError
 from wheel_builder.base.machine import usable_memory
 from wheel_builder.base.store import Artifact
 from wheel_builder.build.product import Product, read_product
-from wheel_builder.emulator.binding import Core
-from wheel_builder.emulator.command import Workshop
-from wheel_builder.fake_hip import stage as fake_hip
-from wheel_builder.fake_hip.container import LIBRARY
 from wheel_builder.images.docker import threads
-from wheel_builder.images.listing import tools_in
 from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER, RELEASE_TIER, suite_cost
+from wheel_builder.machine_code.disassembly.listing import tools_in
+from wheel_builder.machine_code.emulator.binding import Core
+from wheel_builder.machine_code.emulator.command import Workshop
+from wheel_builder.machine_code.fake_hip import stage as fake_hip
+from wheel_builder.machine_code.fake_hip.container import LIBRARY
+from wheel_builder.machine_code.static_checks import stage as static
 from wheel_builder.matrix.model import (
     LINUX,
     PUBLIC,
@@ -60,7 +61,6 @@ from wheel_builder.pipeline.context import (
 from wheel_builder.pipeline.progress import Planned, Progress
 from wheel_builder.provenance.attest import product_of, refresh_provenance
 from wheel_builder.provenance.records import Demand, refuse_published, write_record
-from wheel_builder.static_checks import stage as static
 from wheel_builder.verify import numerics as emulated
 from wheel_builder.verify import runtimes, wine
 from wheel_builder.verify import stage as verify

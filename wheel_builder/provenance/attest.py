@@ -16,9 +16,9 @@ from wheel_builder.build import sbom
 from wheel_builder.build.product import Product, read_product
 from wheel_builder.build.shim import shim_of
 from wheel_builder.build.source import read_remotes
-from wheel_builder.files import fatbin
-from wheel_builder.files.library import for_windows
-from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
+from wheel_builder.files.device import fatbin
+from wheel_builder.files.device.library import for_windows
+from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 from wheel_builder.matrix.model import LINUX, WINDOWS
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.provenance.check import ALL_IN_WORDS, Facts, provenance_problems, signature_words

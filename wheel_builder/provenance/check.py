@@ -10,8 +10,8 @@ from wheel_builder.build.packages import compiler_packages
 from wheel_builder.build.product import Product
 from wheel_builder.build.sbom import Materials, sbom_text
 from wheel_builder.build.shim import Shim, shim_of
-from wheel_builder.files.library import for_windows
-from wheel_builder.files.wheelfile import WheelFile
+from wheel_builder.files.device.library import for_windows
+from wheel_builder.files.wheels.wheelfile import WheelFile
 from wheel_builder.matrix.model import PUBLIC
 from wheel_builder.provenance import provenance as p
 from wheel_builder.provenance.commit import NO_SOURCES, Recipe, Tree

@@ -20,7 +20,7 @@ from wheel_builder.base.errors import CommandFailedError, RebuildError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.build.source import git_of
 from wheel_builder.files.difference import first_difference
-from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
+from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 from wheel_builder.images.docker import inspect_image
 from wheel_builder.matrix.model import LINUX
 from wheel_builder.provenance.provenance import IMAGE, SOURCE, Provenance, read_provenance

@@ -23,7 +23,7 @@ from wheel_builder.base.errors import ProvenanceError, PublishError
 from wheel_builder.base.plain import read_plain
 from wheel_builder.base.store import sha256_file
 from wheel_builder.base.words import visible
-from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX
+from wheel_builder.files.wheels.sidecars import ATTACHMENTS, RECORD_SUFFIX
 from wheel_builder.images.wheel_tests import TIERS
 from wheel_builder.matrix.model import Public
 from wheel_builder.provenance.provenance import parse_provenance

@@ -8,10 +8,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from wheel_builder.base.archs import GPUS, code_of
 from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import visible
 from wheel_builder.images.wheel_tests import NIGHTLY_TIER
+from wheel_builder.tables.archs import GPUS, code_of
 
 # What records say of numerics: flash_attn_rocm.suite.target's words, which no record may exceed.
 EMULATED = "executed on an ISA emulator, not run on hardware"

@@ -15,13 +15,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, key_of
-from wheel_builder.fake_hip.container import DISASSEMBLY, fake_hip_suite
 from wheel_builder.images import wheel_tests
 from wheel_builder.images.wheel_tests import MOST_FAILURES, RELEASE_TIER, environment_of, run_suite
+from wheel_builder.machine_code.fake_hip.container import DISASSEMBLY, fake_hip_suite
+from wheel_builder.tables.archs import arch_named
 from wheel_builder.verify import coverage
 from wheel_builder.verify.coverage import REASONS, Reason, coverage_problems, explained, parse_reasons
 from wheel_builder.verify.seen import WHOLE, SeenSuite, Subject, digest_of, listing_of, seen_suite

@@ -16,9 +16,9 @@ from wheel_builder.audit.rules import HIP_FUNCTION, TORCH_SHIM
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_tree
-from wheel_builder.files.elf import read_elf
-from wheel_builder.files.library import LIBRARY, device_code, library_of
-from wheel_builder.files.wheelfile import MAX_READ_MIB, read_wheel
+from wheel_builder.files.binaries.elf import read_elf
+from wheel_builder.files.device.library import LIBRARY, device_code, library_of
+from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, read_wheel
 from wheel_builder.images.docker import NOBODY, Mount, run_in
 from wheel_builder.matrix.model import Job
 from wheel_builder.verify import runtime_load

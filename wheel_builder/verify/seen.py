@@ -16,19 +16,19 @@ from typing import Any
 
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.store import Artifact, key_of, sha256_file, walk_files
-from wheel_builder.files.elf import section_bytes
-from wheel_builder.files.fatbin import SECTION, gfx_of, read_bundles
-from wheel_builder.files.hostpart import host_part
-from wheel_builder.files.library import (
+from wheel_builder.files.binaries.elf import section_bytes
+from wheel_builder.files.binaries.pe import read_pe
+from wheel_builder.files.device.fatbin import SECTION, gfx_of, read_bundles
+from wheel_builder.files.device.hostpart import host_part
+from wheel_builder.files.device.library import (
     LIBRARY,
     WINDOWS_LIBRARY,
     WINDOWS_SECTION,
     for_windows,
     library_of,
 )
-from wheel_builder.files.pe import read_pe
 from wheel_builder.files.pycode import code_digest
-from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
+from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 from wheel_builder.images.docker import Mount
 from wheel_builder.images.wheel_tests import Suite
 

@@ -14,7 +14,7 @@ from wheel_builder.build.shim import Shim
 from wheel_builder.images.docker import Mount
 from wheel_builder.images.wheel_tests import Suite, run_suite
 
-IMPORTS = "wheel_builder/docs/imports.json"  # what released libraries import of flash_attn
+IMPORTS = "wheel_builder/verify/imports.json"  # what released libraries import of flash_attn
 INSIDE = "/imports.json"
 
 

@@ -12,11 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.base.archs import known_archs, served_by
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
-from wheel_builder.fake_hip.container import (
+from wheel_builder.images.docker import Mount, threads
+from wheel_builder.images.wheel_tests import RELEASE_TIER, Suite, environment_of, run_suite
+from wheel_builder.machine_code.fake_hip.container import (
     CONTROL,
     DISASSEMBLY,
     PYTHON,
@@ -24,9 +25,8 @@ from wheel_builder.fake_hip.container import (
     fake_hip_suite,
     shared_mounts,
 )
-from wheel_builder.images.docker import Mount, threads
-from wheel_builder.images.wheel_tests import RELEASE_TIER, Suite, environment_of, run_suite
 from wheel_builder.matrix.model import Job
+from wheel_builder.tables.archs import known_archs, served_by
 from wheel_builder.verify.runtime_rules import like, serves, words
 from wheel_builder.verify.seen import SeenSuite, listings_of, seen_suite
 

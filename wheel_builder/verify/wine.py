@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.base.archs import arch_named, served_by
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
-from wheel_builder.fake_hip.container import CONTROL, SHARED, fake_hip_suite
 from wheel_builder.images.wheel_tests import run_suite
+from wheel_builder.machine_code.fake_hip.container import CONTROL, SHARED, fake_hip_suite
 from wheel_builder.matrix.model import Job
+from wheel_builder.tables.archs import arch_named, served_by
 from wheel_builder.verify.stage import what_was_shown, write_record
 
 TESTS = "tests/windows"

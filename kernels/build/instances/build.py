@@ -111,7 +111,8 @@ PHASES = {
     "code generation": "Total CodeGenPasses",
 }
 FORBIDDEN = ("vgpr_spills", "sgpr_spills", "scratch_bytes")
-# Of larger head dims some compilers keep a few registers in memory: wheel_builder/static_checks/golden.toml.
+# Of larger head dims some compilers keep a few registers in memory:
+# wheel_builder/machine_code/static_checks/golden.toml.
 LARGEST_WITHOUT_SPILLS = 128
 
 

@@ -1,4 +1,4 @@
-/* Generated from kernels/tables/calls.toml by wheel_builder/base/generated.py: change it there. */
+/* Generated from kernels/tables/calls.toml by wheel_builder/tables/generated.py: change it there. */
 
 typedef struct fa_fwd_call {
   fa_tensor q;

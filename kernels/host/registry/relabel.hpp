@@ -10,7 +10,7 @@ namespace fa {
 
 // The code object of `gpu.code_object` as a compiler writes it for `gpu`.  A loader takes a code object only
 // for the GPU that it names, in two places: e_flags of the ELF header, and the target of the metadata.  Both
-// names are of one length (wheel_builder/base/archs.py), so nothing moves.
+// names are of one length (wheel_builder/tables/archs.py), so nothing moves.
 // Throws FA_INTERNAL when `code` does not name its own arch in exactly these places.
 std::vector<unsigned char> relabelled(Bytes code, const Gpu& gpu);
 

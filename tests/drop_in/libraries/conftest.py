@@ -1,7 +1,7 @@
 """Released libraries on the installed flash-attn and flash-attn-3: tiny models with random weights.
 
 Tensors are on the CPU.  Where FA_FAKE_HIP_ARCH names an arch, its kernels answer what they serve, executed on
-an ISA emulator (wheel_builder/fake_hip), and calls with gradients go to the PyTorch implementation, as all do
+an ISA emulator (machine_code/fake_hip), and calls with gradients go to the PyTorch implementation, as all do
 without it.
 """
 
@@ -50,7 +50,7 @@ def kernels():
     if not ARCH:
         yield None
         return
-    from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
+    from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 
     runtime = FakeHip()
     with kernels_on_host_memory(runtime):

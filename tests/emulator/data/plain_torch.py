@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from wheel_builder.emulator.attention import Case, make_call, reference_rows
+from wheel_builder.machine_code.emulator.attention import Case, make_call, reference_rows
 
 TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 SHAPES = ((64, 17, 65, True), (128, 33, 65, False), (64, 64, 64, False), (64, 65, 49, True))

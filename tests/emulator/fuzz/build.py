@@ -3,7 +3,7 @@
 from wheel_builder.base.store import sha256_tree
 from wheel_builder.images.docker import Mount, caller, run_in
 
-CORE, FUZZ = "wheel_builder/emulator/core", "tests/emulator/fuzz"
+CORE, FUZZ = "wheel_builder/machine_code/emulator/core", "tests/emulator/fuzz"
 ARCH, TABLE = "kernels/device/arch", "kernels/generated/device/archs.inc"
 # The kernel of the inputs has none of their instructions: left_out.cpp stands in for them.
 LEFT_OUT = ("capi", "matrix", "packed", "valu_double", "valu_float", "valu_half")
@@ -36,13 +36,13 @@ as_one $PLAIN > /tmp/plain.cpp
 
 def sources(checkout):
     """All files of the target."""
-    files = [file for folder in (CORE, FUZZ) for file in sorted((checkout / folder).glob("*.cpp"))]
+    files = [file for folder in (CORE, FUZZ) for file in sorted((checkout / folder).rglob("*.cpp"))]
     return [file for file in files if file.stem not in LEFT_OUT]
 
 
 def build(builder, llvm, checkout, store):
     """A stored folder with ``fuzz``."""
-    headers = [file for folder in (CORE, FUZZ) for file in (checkout / folder).glob("*.hpp")]
+    headers = [file for folder in (CORE, FUZZ) for file in (checkout / folder).rglob("*.hpp")]
     headers += (*(checkout / ARCH).iterdir(), checkout / TABLE)
     inputs = {
         "image": builder.facts["image_id"],

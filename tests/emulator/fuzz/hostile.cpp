@@ -9,11 +9,11 @@
 #include <memory>
 #include <string>
 
-#include "elf.hpp"
-#include "host/calls/decode.hpp"
-#include "host/launch/launch.hpp"
+#include "code/decode.hpp"
+#include "code/elf.hpp"
 #include "input.hpp"
-#include "setup.hpp"
+#include "run/launch.hpp"
+#include "run/setup.hpp"
 
 using namespace fuzz;
 

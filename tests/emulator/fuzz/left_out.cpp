@@ -1,5 +1,5 @@
 // In place of the files that build.py leaves out: their instructions are missing from the table.
-#include "ops.hpp"
+#include "code/ops.hpp"
 
 namespace emu {
 void add_matrix(Ops&) {}

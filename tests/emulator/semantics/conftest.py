@@ -6,9 +6,9 @@ import pytest
 
 from tests.emulator.semantics import cases
 from tests.emulator.semantics.machine import FEATURES, SnippetMachine
-from wheel_builder.emulator.machine import load_machine
 from wheel_builder.images.docker import Mount, caller, run_in
-from wheel_builder.static_checks.stage import disassemble_wheel
+from wheel_builder.machine_code.emulator.machine import load_machine
+from wheel_builder.machine_code.static_checks.stage import disassemble_wheel
 
 ASSEMBLE = """set -e
 {llvm}/llvm-mc -triple=amdgcn-amd-amdhsa -mcpu={arch} {features} -filetype=obj /in.s -o /tmp/code.o

@@ -8,9 +8,9 @@ import re
 import struct
 from dataclasses import dataclass, field, replace
 
-from wheel_builder.base.archs import arch_named, known_archs
-from wheel_builder.emulator.machine import Launch, Options
-from wheel_builder.emulator.memory import Memory, pack_arguments
+from wheel_builder.machine_code.emulator.machine import Launch, Options
+from wheel_builder.machine_code.emulator.memory import Memory, pack_arguments
+from wheel_builder.tables.archs import arch_named, known_archs
 
 # The first arch of each ISA: what the tables in this folder are run for.
 ISAS = {arch.isa.name: arch.isa for arch in known_archs().values()}

@@ -16,7 +16,7 @@ from fractions import Fraction
 from tests.emulator.semantics.exact import BF16, F16, F32, INF, Format
 from tests.emulator.semantics.machine import LANES, Data, Snippet
 from tests.emulator.semantics.table import Case, spread
-from wheel_builder.base.archs import arch_named
+from wheel_builder.tables.archs import arch_named
 
 
 @dataclass(frozen=True)

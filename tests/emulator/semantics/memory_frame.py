@@ -7,7 +7,7 @@ import random
 
 from tests.emulator.semantics.operands import signed
 from tests.emulator.semantics.snippets import merged
-from wheel_builder.base.archs import arch_named
+from wheel_builder.tables.archs import arch_named
 
 SIZE, CELL = 4096, 64
 MEMORY = random.Random(3).randbytes(SIZE)

@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.emulator.semantics.machine import ARCHS, ISAS, Data, Snippet
 from tests.emulator.semantics.operands import Kind
-from wheel_builder.base.archs import arch_named
+from wheel_builder.tables.archs import arch_named
 
 # Rows of operand values.
 PAIRS, PAIRS_COMPARED, TRIPLES, RANDOM, CANCELLING = 1200, 400, 1000, 160, 300

@@ -6,9 +6,9 @@ import pytest
 
 from tests.emulator.semantics import cases
 from tests.emulator.semantics.machine import ARCHS, LANES, expand, shares_accumulators
-from wheel_builder.base.archs import arch_named
-from wheel_builder.emulator.machine import Launch, Options
-from wheel_builder.emulator.memory import Memory
+from wheel_builder.machine_code.emulator.machine import Launch, Options
+from wheel_builder.machine_code.emulator.memory import Memory
+from wheel_builder.tables.archs import arch_named
 
 SEGMENT = 52  # bytes; a load of the last three dwords by s_load_dwordx4 reads 12 bytes more
 KERNEL = """.amdgcn_target "amdgcn-amd-amdhsa--{arch}"

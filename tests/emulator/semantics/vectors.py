@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tests.emulator.semantics.machine import HALVES, LANES, Data, Snippet, expand
 from tests.emulator.semantics.table import Case, Op, call, combinations, same_number, shown, spread, uses
-from wheel_builder.base.archs import arch_named
+from wheel_builder.tables.archs import arch_named
 
 REGISTER = {"a": 4, "b": 8, "c": 12, "d": 16}
 SCALAR = {"a": 16, "b": 20, "c": 24}

@@ -30,7 +30,7 @@ from tests.wheels import (
 from wheel_builder.audit.rules import RULES
 from wheel_builder.audit.stage import audit_wheel
 from wheel_builder.base.errors import AuditError
-from wheel_builder.files.library import LIBRARY
+from wheel_builder.files.device.library import LIBRARY
 
 
 def problems(tmp_path, files=None, expectation=EXPECTATION, **options):

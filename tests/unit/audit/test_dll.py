@@ -6,7 +6,7 @@ import pytest
 
 from tests.pes import DATA, EXECUTE, EXPORTS, IMPORTS, OPTIONAL_AT, READ, WRITE, Dll, changed
 from wheel_builder.audit.dll import dll_problems
-from wheel_builder.files.pe import read_pe
+from wheel_builder.files.binaries.pe import read_pe
 
 TORCH = IMPORTS["torch_cpu.dll"]
 FAT = (".hip_fat", b"code", DATA | READ)

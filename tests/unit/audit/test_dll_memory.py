@@ -14,8 +14,8 @@ from tests.pes import changed as with_number
 from wheel_builder.audit.dll import dll_problems
 from wheel_builder.audit.dll_memory import NAMED
 from wheel_builder.base.errors import PeError
-from wheel_builder.files.pe import read_pe
-from wheel_builder.files.pememory import relocations, thread_storage
+from wheel_builder.files.binaries.pe import read_pe
+from wheel_builder.files.binaries.pememory import relocations, thread_storage
 
 GOOD = Dll().data
 READ_GOOD = read_pe(GOOD)

@@ -26,8 +26,8 @@ from wheel_builder.audit.rules import RULES, WINDOWS_RULES
 from wheel_builder.audit.stage import audit_wheel
 from wheel_builder.base.errors import AuditError
 from wheel_builder.build.sbom import FILE, sbom_text
-from wheel_builder.files.hostpart import functions_of
-from wheel_builder.files.library import LIBRARY, WINDOWS_LIBRARY
+from wheel_builder.files.device.hostpart import functions_of
+from wheel_builder.files.device.library import LIBRARY, WINDOWS_LIBRARY
 
 WINDOWS = replace(EXPECTATION, platform_tag="win_amd64", rocm="")
 DIST_INFO = f"flash_attn_rocm-{BASE_VERSION}.dist-info"

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from wheel_builder.base.archs import (
+from wheel_builder.base.errors import ArchError
+from wheel_builder.machine_code.static_checks.hazards import RULES
+from wheel_builder.tables.archs import (
     CHECKOUT,
     GPUS,
     ISAS,
@@ -23,8 +25,6 @@ from wheel_builder.base.archs import (
     parse_gpus,
     served_by,
 )
-from wheel_builder.base.errors import ArchError
-from wheel_builder.static_checks.hazards import RULES
 
 ISA_TEXT, GPU_TEXT = (CHECKOUT / ISAS).read_text(), (CHECKOUT / GPUS).read_text()
 # A GPU that runs another one's machine code: one table, nothing else.

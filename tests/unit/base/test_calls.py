@@ -5,7 +5,8 @@ import re
 import pytest
 
 from tests.conftest import CHECKOUT
-from wheel_builder.base.call_sources import (
+from wheel_builder.base.errors import CallError
+from wheel_builder.tables.call_sources import (
     c_calls,
     cpp_bindings,
     cpp_expected,
@@ -15,8 +16,7 @@ from wheel_builder.base.call_sources import (
     python_expected,
     python_paths,
 )
-from wheel_builder.base.calls import FieldType, known_calls, parse_calls
-from wheel_builder.base.errors import CallError
+from wheel_builder.tables.calls import FieldType, known_calls, parse_calls
 
 TEXT = """
 [paths]

@@ -2,13 +2,13 @@
 
 import pytest
 
-from wheel_builder.base.archs import CHECKOUT
-from wheel_builder.base.generated import generated, write
+from wheel_builder.tables.archs import CHECKOUT
+from wheel_builder.tables.generated import generated, write
 
 
 @pytest.mark.parametrize("name", generated())
 def test_the_tree_has_what_is_generated_from_the_tables(name):
-    wrong = "run: python3 -m wheel_builder.base.generated"
+    wrong = "run: python3 -m wheel_builder.tables.generated"
     assert (CHECKOUT / name).read_text() == generated()[name], wrong
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from wheel_builder.base.archs import CHECKOUT, GPUS, ISAS, known_archs, known_products, parse_gpus
 from wheel_builder.base.errors import ArchError
-from wheel_builder.base.products import Product, device_names, parse_products
+from wheel_builder.tables.archs import CHECKOUT, GPUS, ISAS, known_archs, known_products, parse_gpus
+from wheel_builder.tables.products import Product, device_names, parse_products
 
 ISA_TEXT, GPU_TEXT = (CHECKOUT / ISAS).read_text(), (CHECKOUT / GPUS).read_text()
 

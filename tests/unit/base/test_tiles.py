@@ -2,9 +2,10 @@
 
 import pytest
 
-from wheel_builder.base.archs import CHECKOUT, arch_named, known_archs
 from wheel_builder.base.errors import TileError
-from wheel_builder.base.tiles import (
+from wheel_builder.matrix.support_table import kernels_of
+from wheel_builder.tables.archs import CHECKOUT, arch_named, known_archs
+from wheel_builder.tables.tiles import (
     Workgroup,
     cpp_tiles,
     known_tiles,
@@ -12,7 +13,6 @@ from wheel_builder.base.tiles import (
     tile_of,
     workgroup_of,
 )
-from wheel_builder.matrix.support_table import kernels_of
 
 ISAS = {arch.isa.name for arch in known_archs().values()}
 ROW = "{ head_dim = 64, waves = 4, keys = 32, waves_per_simd = 2"

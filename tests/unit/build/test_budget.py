@@ -46,8 +46,8 @@ def test_each_kernel_that_doubles_is_named(arch, cached):
         costs = {**BUDGETS[arch], name: replace(cost, code_bytes=2 * cost.code_bytes)}
         (found,) = over_budget(arch, costs, BUDGETS[arch], cached=cached)
         assert found == (
-            f"{name} for {arch}: machine code has {2 * cost.code_bytes} bytes, expected about {cost.code_bytes} "
-            "(2.0 times)"
+            f"{name} for {arch}: machine code has {2 * cost.code_bytes} bytes, "
+            f"expected about {cost.code_bytes} (2.0 times)"
         )
 
 
@@ -96,6 +96,7 @@ def test_the_file_is_what_the_command_writes():
 
 def test_costs_are_read_from_a_builds_report():
     resources = {
-        "kernels": {"fa_a": {"code_bytes": 7, "vgpr": 3}}, "costs": {"fa_a": {"cpu_seconds": 1.5, "peak_mib": 9}},
+        "kernels": {"fa_a": {"code_bytes": 7, "vgpr": 3}},
+        "costs": {"fa_a": {"cpu_seconds": 1.5, "peak_mib": 9}},
     }  # fmt: skip
     assert measured(resources) == {"fa_a": KernelCost(7, 1.5, 9)}

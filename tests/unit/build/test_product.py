@@ -37,7 +37,9 @@ def test_files_of_other_folders_are_those_that_are_named(checkout):
     assert before["flash_attn_interface.py"] == digest(CHECKOUT / "shim3/flash_attn_interface.py")
     shutil.copytree(CHECKOUT / "shim3", checkout / "shim3")
     (checkout / "shim3/flash_attn_interface.py").write_bytes(b"1")
-    assert read_product(checkout / "shim3").files["flash_attn_interface.py"] == hashlib.sha256(b"1").hexdigest()
+    assert (
+        read_product(checkout / "shim3").files["flash_attn_interface.py"] == hashlib.sha256(b"1").hexdigest()
+    )
 
 
 def digest(file):
@@ -55,13 +57,17 @@ def test_fields_are_those_of_pyproject(checkout):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("dependencies = []", "dependencies = []\nscripts = {a = 'b'}", "ValueError: project.scripts is not known"),
+        (
+            "dependencies = []",
+            "dependencies = []\nscripts = {a = 'b'}",
+            "ValueError: project.scripts is not known",
+        ),
         ("dependencies = []", 'dependencies = ["a b c"]', "InvalidRequirement: "),
         ('readme = "kernels/python/README.md"', 'readme = "none.md"', "FileNotFoundError: "),
         ("kernels/python/flash_attn_rocm", "kernels/none", "ValueError: kernels/none is no folder"),
         (
             "[tool.hatch.build.targets.wheel.hooks",
-            '[tool.hatch.build.targets.wheel.force-include]\n"../a.py" = "a.py"\n[tool.hatch.build.targets.wheel.hooks',
+            '[tool.hatch.build.targets.wheel.force-include]\n"../a.py" = "a.py"\n[tool.hatch.a',
             "ValueError: ../a.py is not in the checkout",
         ),
         ("[project]", "[project", "TOMLDecodeError: "),

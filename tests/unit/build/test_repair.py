@@ -7,7 +7,7 @@ from tests.wheels import PLATFORM, VERSION, write_wheel
 from wheel_builder.base.errors import CommandFailedError, RepairError
 from wheel_builder.base.process import Completed
 from wheel_builder.build.repair import main, repair_wheel
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.wheels.wheelfile import read_wheel
 
 BUILT = f"flash_attn_rocm-{VERSION}-py3-none-linux_x86_64.whl"
 REPAIRED = f"flash_attn_rocm-{VERSION}-py3-none-{PLATFORM}.whl"

@@ -7,17 +7,26 @@ import yaml
 
 from tests.conftest import CHECKOUT
 from wheel_builder.base.errors import ImageError
-from wheel_builder.images.size import MIB, refuse_too_large, size_text
-from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.matrix.model import Job, Rocm
 from wheel_builder.base.process import Completed
 from wheel_builder.base.store import Store
-from wheel_builder.images.bases import Base
 from wheel_builder.build import runtime_image
-from wheel_builder.build.source import Source, read_source
 from wheel_builder.build.runtime_image import (
-    BASE_PYTHON, HEALTHY, NO_TORCH, Python, Recipe, Torch, _check, labels, refuse_other_torch, runtime_packages,
+    BASE_PYTHON,
+    HEALTHY,
+    NO_TORCH,
+    Python,
+    Recipe,
+    Torch,
+    _check,
+    labels,
+    refuse_other_torch,
+    runtime_packages,
 )  # fmt: skip
+from wheel_builder.build.source import Source, read_source
+from wheel_builder.images.bases import Base
+from wheel_builder.images.size import MIB, refuse_too_large, size_text
+from wheel_builder.matrix.model import Job, Rocm
+from wheel_builder.matrix.reading import load_matrix
 
 CPU = Torch("torch-2.13.0+cpu.whl")
 ROCM = Torch("torch-2.13.0+rocm7.2.whl", "7.2.53210")
@@ -224,8 +233,9 @@ def test_a_build_says_what_it_does_and_how_long_it_took(tmp_path, monkeypatch):
     monkeypatch.setattr(runtime_image, "stored_image", lambda kind, inputs, store, make, run: make(tmp_path))
     said = []
     facts = runtime_image.build_runtime_image(
-        Job(VENDOR, ("gfx908",)), wheel, Store(tmp_path), package=load_matrix(CHECKOUT / "matrix.yaml").package,
-        checkout=CHECKOUT, logs=tmp_path, tell=said.append,
+        Job(VENDOR, ("gfx908",)), wheel, Store(tmp_path),
+        package=load_matrix(CHECKOUT / "matrix.yaml").package, checkout=CHECKOUT, logs=tmp_path,
+        tell=said.append,
     )  # fmt: skip
     assert (tmp_path / "wheels" / wheel.name).is_file()
     assert said == [

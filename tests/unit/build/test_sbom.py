@@ -7,10 +7,10 @@ import pytest
 from packageurl import PackageURL
 
 from tests.wheels import EXPECTATION, MATERIALS, SBOM, good_files, write_wheel
+from wheel_builder.audit.stage import audit_wheel
 from wheel_builder.base.errors import AuditError
 from wheel_builder.build.packages import compiler_packages
 from wheel_builder.build.sbom import sbom, sbom_text, source_digest, versions
-from wheel_builder.audit.stage import audit_wheel
 
 
 def test_it_is_valid_by_the_schema():

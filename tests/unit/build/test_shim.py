@@ -83,7 +83,9 @@ def test_it_requires_this_release_of_the_kernels_and_no_other(shim):
     required = Requirement(own["dependencies"][0])
     assert required.name == "flash-attn-rocm"
     base = project["tool"]["flash-attn-rocm"]["version"]
-    assert required.specifier.contains(f"{base}+rocm7.2"), "raise the requirement, and the build number with it"
+    assert required.specifier.contains(f"{base}+rocm7.2"), (
+        "raise the requirement, and the build number with it"
+    )
     assert not required.specifier.contains("99.0.0")
 
 
@@ -166,14 +168,21 @@ CHANGES = {
     ),
     "another requirement": (
         lambda files: files | {f"{DIST_INFO}/METADATA": files[f"{DIST_INFO}/METADATA"].replace(b"~=", b">=")},
-        "metadata: found METADATA says Requires-Dist: flash-attn-rocm>=0.1.0; expected flash-attn-rocm~=0.1.0",
+        (
+            "metadata: found METADATA says Requires-Dist: flash-attn-rocm>=0.1.0; "
+            "expected flash-attn-rocm~=0.1.0"
+        ),
     ),
     "another version": (
-        lambda files: files | {f"{DIST_INFO}/METADATA": files[f"{DIST_INFO}/METADATA"].replace(b"2.8.3", b"2.9", 1)},
+        lambda files: (
+            files | {f"{DIST_INFO}/METADATA": files[f"{DIST_INFO}/METADATA"].replace(b"2.8.3", b"2.9", 1)}
+        ),
         "metadata: found Version: 2.9; expected 2.8.3",
     ),
     "another build number": (
-        lambda files: files | {f"{DIST_INFO}/WHEEL": files[f"{DIST_INFO}/WHEEL"].replace(b"Build: 3", b"Build: 4")},
+        lambda files: (
+            files | {f"{DIST_INFO}/WHEEL": files[f"{DIST_INFO}/WHEEL"].replace(b"Build: 3", b"Build: 4")}
+        ),
         "metadata: found WHEEL says Build: 4; expected 3",
     ),
     "no build number": (

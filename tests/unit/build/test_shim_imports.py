@@ -16,7 +16,9 @@ MODULES = {"flash_attn_interface", "interfaces", "pieces", "raw", "sdpa", "trans
 def public_names():
     """What ``from flash_attn_rocm import`` may name."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
-    [names] = [node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "__all__"]
+    [names] = [
+        node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "__all__"
+    ]
     return {*ast.literal_eval(names), *MODULES}
 
 

@@ -10,17 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.checkouts import copy_sources
-from wheel_builder.base.archs import TABLES
 from wheel_builder.base.errors import CommandFailedError, DeviceCodeError, VerifyError, WheelError
-from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER
-from wheel_builder.matrix.model import Job, Package, Public, Rocm
 from wheel_builder.base.process import Completed
-from wheel_builder.build import device_code
-from wheel_builder.build.budget import UPDATE, KernelCost, to_text
-from wheel_builder.fake_hip.container import LIBRARY, SHARED
-from wheel_builder.verify import stage as verify
-from wheel_builder.build import wheel
 from wheel_builder.base.store import Artifact, Store, key_of
+from wheel_builder.build import device_code, wheel
+from wheel_builder.build.budget import UPDATE, KernelCost, to_text
+from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER
+from wheel_builder.machine_code.fake_hip.container import LIBRARY, SHARED
+from wheel_builder.matrix.model import Job, Package, Public, Rocm
+from wheel_builder.tables.archs import TABLES
+from wheel_builder.verify import stage as verify
 
 IMAGE = Artifact(path=None, manifest={"key": "k", "facts": {
     "ref": "builder:7.2", "image_id": "sha256:1", "python_tag": "cp314-cp314", "os": "Debian GNU/Linux",
@@ -65,7 +64,7 @@ def checkout(tmp_path):
         "shim/flash_attn/__init__.py",
         "tests/wheel/test_a.py",
         "tests/fake_hip/test_a.py",
-        "wheel_builder/fake_hip/control.py",
+        "wheel_builder/machine_code/fake_hip/control.py",
         verify.MACHINES,
         *SHARED,
     ):
@@ -256,7 +255,8 @@ def emulated(arch, **changes):
              "wave_instructions": 1000,
              "instances": {"fa_fwd_fp16_d64": {"cases": 9, "worst_error": 0.001}},
              "executed": {"wheel": "a.whl", "sha256": WHEEL_SHA256, "code": "c" * 64},
-             "launches": {"fa_fwd_fp16_d64": 9}, "coverage": {}, "findings": [], "tier": "release"} | changes  # fmt: skip
+             "launches": {"fa_fwd_fp16_d64": 9}, "coverage": {}, "findings": [],
+             "tier": "release"} | changes  # fmt: skip
     return Artifact(path=None, manifest={"key": f"{arch}-{key_of(facts)}", "facts": facts}, reused=True)
 
 
@@ -279,7 +279,8 @@ def verify_one(checkout, tmp_path, engine, runtimes=None, shown=None, public=Non
     part = Artifact(path=tmp_path, manifest={"key": "part", "facts": {}}, reused=True)
     return verify.verify_wheel(
         file, {"gfx908": shown or emulated("gfx908")}, static=STATIC, job=Job(ROCM, ("gfx908",), public),
-        image=IMAGE, fake_hip=part, disassembly=part, runtimes={"7.2": loaded("7.2"), "6.4": loaded("6.4"), **(runtimes or {})},
+        image=IMAGE, fake_hip=part, disassembly=part,
+        runtimes={"7.2": loaded("7.2"), "6.4": loaded("6.4"), **(runtimes or {})},
         checkout=checkout, store=Store(tmp_path / "build"), jobs=jobs, log=tmp_path / "verify.log",
         run=engine, **options,
     )  # fmt: skip

@@ -23,7 +23,8 @@ JOB = Job(Rocm("7.2", "debian", "debian:sid-slim", "/usr/lib/llvm-22/bin", ("gfx
 PACKAGE = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
 FACTS = {
     "ref": "builder:7.2", "image_id": "sha256:1", "python_tag": "cp314-cp314", "libcxx": "21.1.0",
-    "os": "Debian GNU/Linux", "packages": {"clang-22": "1:22.1.8-3"}, "python_packages": {"ziglang": "0.17.0"},
+    "os": "Debian GNU/Linux", "packages": {"clang-22": "1:22.1.8-3"},
+    "python_packages": {"ziglang": "0.17.0"},
 }  # fmt: skip
 IMAGE = Artifact(None, {"key": "k", "facts": FACTS}, reused=True)
 # Files of tiles by a macro too (call/every_tile.hpp).
@@ -87,11 +88,13 @@ def test_what_is_not_in_a_wheel_does_not_build_it_again(checkout, name):
 @pytest.mark.parametrize(
     "name",
     [
-        "LICENSE", "kernels/build/hatch_build.py", "kernels/build/zig_flags.txt", "kernels/host/calls/fwd.cpp",
+        "LICENSE", "kernels/build/hatch_build.py", "kernels/build/zig_flags.txt",
+        "kernels/host/calls/fwd.cpp",
         "kernels/host/new.cpp", "kernels/bindings/torch_ops.cpp", "kernels/device/arch/gfx.hpp",
         "kernels/python/flash_attn_rocm/__init__.py", "kernels/python/README.md",
         "kernels/tables/table.toml", "kernels/build/instances/bundle.py", "wheel_builder/build/repair.py",
-        "wheel_builder/files/foreign.py", "wheel_builder/base/process.py", "kernels/python/flash_attn_rocm/suite/corpus.json",
+        "wheel_builder/files/foreign.py", "wheel_builder/base/process.py",
+        "kernels/python/flash_attn_rocm/suite/corpus.json",
     ],
 )  # fmt: skip
 def test_what_is_in_a_wheel_builds_it_again(checkout, name):
@@ -158,14 +161,15 @@ def below(names, start):
 
 
 def repair_imports(checkout, tmp_path):
-    """The files of wheel_builder that the repair's module imports where nothing but packaging is installed."""
+    """The files of wheel_builder that the repair's module imports; only packaging is installed."""
     packages = tmp_path / "packages"
     packages.mkdir()
     (packages / "packaging").symlink_to(Path(find_spec("packaging").origin).parent)
     code = (
         f"import sys; sys.path[:0] = {[str(checkout), str(packages)]}\n"
         "import wheel_builder.build.repair\n"
-        "print(*(m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'wheel_builder'), sep='\\n')"
+        "ours = [m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'wheel_builder']\n"
+        "print(*ours, sep='\\n')"
     )
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-B", "-c", code], capture_output=True, text=True, check=False
@@ -205,7 +209,7 @@ def test_repair_runs_where_nothing_else_is(checkout, tmp_path):
 
 
 def included_headers(checkout):
-    """The headers of device code and the generated files that the host library includes, and those include."""
+    """Headers of device code and generated files that the host library includes, and what those include."""
     kernels = checkout / "kernels"
     host = [*(kernels / "host").rglob("*"), *(kernels / "bindings").rglob("*")]
     todo, seen = [file for file in host if file.is_file()], set()
@@ -239,7 +243,8 @@ for instance in served(load_table(TABLE), ["gfx908"]):
 sys.addaudithook(lambda event, args: event == "open" and print(args[0]))
 for name in ("generate", "build"):
     sys.modules.pop(name, None)
-sys.argv = ["bundle.py", "--device", {str(device)!r}, "--out", {str(tmp_path / "out")!r}, "--llvm", {str(llvm)!r}]
+sys.argv = ["bundle.py", "--device", {str(device)!r}, "--out", {str(tmp_path / "out")!r}]
+sys.argv += ["--llvm", {str(llvm)!r}]
 runpy.run_path({str(instances / "bundle.py")!r}, run_name="__main__")
 """
     done = subprocess.run(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from wheel_builder.base.errors import LogError
-from wheel_builder.cli.commands import explain_log
+from wheel_builder.cli.commands.extras import explain_log
 from wheel_builder.cli.main import main
 
 LOGS = Path(__file__).parent / "logs"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from wheel_builder.build_log.flags import GROUPS, TABLE, UNKNOWN, explain, flags_of
+from wheel_builder.extras.build_log.flags import GROUPS, TABLE, UNKNOWN, explain, flags_of
 
 LOG = (Path(__file__).parent / "logs/ck-interrupted.txt").read_text()
 COMMAND = next(line for line in LOG.splitlines() if line.startswith("[1/2782]")).split()[1:]

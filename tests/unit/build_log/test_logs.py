@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.unit.build_log.shapes import MUTANTS, SHAPES
-from wheel_builder.build_log import told
-from wheel_builder.build_log.causes import jobs_that_fit, load_rules
-from wheel_builder.build_log.ninja import parse_ninja_log
-from wheel_builder.build_log.page import to_html
-from wheel_builder.build_log.read import Log
-from wheel_builder.build_log.report import explain, to_json
+from wheel_builder.extras.build_log import told
+from wheel_builder.extras.build_log.causes import jobs_that_fit, load_rules
+from wheel_builder.extras.build_log.ninja import parse_ninja_log
+from wheel_builder.extras.build_log.page import to_html
+from wheel_builder.extras.build_log.read import Log
+from wheel_builder.extras.build_log.report import explain, to_json
 
 LOGS = Path(__file__).parent / "logs"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CHECKOUT
-from wheel_builder.build_log.names import describe
+from wheel_builder.extras.build_log.names import describe
 from wheel_builder.matrix.support_table import planned_kernels
 
 NAMES = (Path(__file__).parent / "names.txt").read_text().splitlines()

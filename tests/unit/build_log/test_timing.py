@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from wheel_builder.build_log.ninja import Span, parse_ninja_log
-from wheel_builder.build_log.timing import lanes, left, rate, running
+from wheel_builder.extras.build_log.ninja import Span, parse_ninja_log
+from wheel_builder.extras.build_log.timing import lanes, left, rate, running
 
 
 def test_a_steady_build_has_a_narrow_interval():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wheel_builder.cli.commands import code_objects
+from wheel_builder.cli.commands.wheels import code_objects
 from wheel_builder.cli.main import main
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import (
     CaseError,
     EngineError,
@@ -22,7 +21,9 @@ from wheel_builder.base.errors import (
 )
 from wheel_builder.cli import runs, selected
 from wheel_builder.cli.command import Command
-from wheel_builder.cli.commands import NAMES, commands_for, publish, release, runtime_image
+from wheel_builder.cli.commands import NAMES, PLACES, commands_for
+from wheel_builder.cli.commands.indexes import publish
+from wheel_builder.cli.commands.wheels import release, runtime_image
 from wheel_builder.cli.main import error_text, main
 from wheel_builder.cli.options import ROOT, release_options, run_options, selection_options, wheel_arguments
 from wheel_builder.cli.runs import run_context
@@ -31,6 +32,7 @@ from wheel_builder.images.hostenv import NO_SETTINGS
 from wheel_builder.images.push import Pushed
 from wheel_builder.index.finder.steps import DEVICES
 from wheel_builder.pipeline.release import Attempt
+from wheel_builder.tables.archs import known_archs
 
 
 def command(run, *options):
@@ -72,7 +74,8 @@ def test_only_the_module_of_the_command_is_imported():
     code = (
         "import sys; from wheel_builder.cli.main import main; main(['plan', '--json'])\n"
         "loaded = [name for name in sys.modules if name.startswith('wheel_builder.cli.commands.')]\n"
-        "sys.exit(loaded != ['wheel_builder.cli.commands.plan'] or 'wheel_builder.pipeline' in sys.modules)"
+        "packages = ['wheel_builder.cli.commands.wheels', 'wheel_builder.cli.commands.wheels.plan']\n"
+        "sys.exit(loaded != packages or 'wheel_builder.pipeline' in sys.modules)"
     )
     assert (
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False).returncode
@@ -82,8 +85,9 @@ def test_only_the_module_of_the_command_is_imported():
 
 def test_every_module_is_a_command():
     """One that no name leads to could never run."""
-    modules = {path.stem for path in (ROOT / "wheel_builder/cli/commands").glob("[!_]*.py")}
-    assert modules == {name.replace("-", "_") for name in NAMES}
+    folder = ROOT / "wheel_builder/cli/commands"
+    modules = {".".join(path.relative_to(folder).with_suffix("").parts) for path in folder.rglob("[!_]*.py")}
+    assert modules == set(PLACES.values())
     assert [command.name for command in commands_for([])] == list(NAMES)
     assert [command.name for command in commands_for(["wheel", "--all"])] == ["wheel"]
     assert len(commands_for(["plam"])) == len(commands_for(["--help"])) == len(NAMES)

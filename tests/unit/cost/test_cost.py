@@ -3,8 +3,8 @@
 import pytest
 
 from wheel_builder.build.budget import KernelCost
-from wheel_builder.cost.table import changes, report
-from wheel_builder.cost.treemap import Box, squarified, to_svg
+from wheel_builder.extras.cost.table import changes, report
+from wheel_builder.extras.cost.treemap import Box, squarified, to_svg
 
 ARCHS = {
     "gfx908": {

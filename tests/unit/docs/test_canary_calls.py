@@ -4,7 +4,7 @@ import re
 import tomllib
 
 from tests.conftest import CHECKOUT
-from wheel_builder.base.package import package_module
+from wheel_builder.tables.package import package_module
 
 
 def test_the_numbers_of_calls_are_those_of_its_rows():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wheel_builder.docs.links import check_links
+from wheel_builder.extras.site.links import check_links
 
 PAGE = """<html><body><h1 id="top">A</h1>
 <a href="https://example.org/x">x</a>

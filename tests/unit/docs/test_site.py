@@ -9,12 +9,12 @@ import pytest
 from tests.conftest import CHECKOUT
 from tests.walk import DOCUMENTS
 from wheel_builder.base.errors import DocsError, ToolMissingError
-from wheel_builder.cli.commands import docs as command
+from wheel_builder.cli.commands.extras import docs as command
 from wheel_builder.cli.main import main
-from wheel_builder.docs import build as building
-from wheel_builder.docs.build import build
-from wheel_builder.docs.links import check_links
-from wheel_builder.docs.tables import PLACE
+from wheel_builder.extras.site import build as building
+from wheel_builder.extras.site.build import build
+from wheel_builder.extras.site.links import check_links
+from wheel_builder.extras.site.tables import PLACE
 from wheel_builder.index.manual import SUMS, faults
 
 # No test follows them: CI has no network for that, and others' sites come and go.
@@ -117,7 +117,7 @@ def test_without_mkdocs_it_says_what_to_install(tmp_path, monkeypatch):
     with pytest.raises(ToolMissingError) as caught:
         build(CHECKOUT, tmp_path / "site", log=tmp_path / "log")
     assert "mkdocs is not installed for" in caught.value.message
-    assert caught.value.advice.startswith("scripts/venv wheel_builder/docs/requirements.txt")
+    assert caught.value.advice.startswith("scripts/venv wheel_builder/extras/site/requirements.txt")
 
 
 def test_the_command_says_how_to_read_the_site_with_its_search(tmp_path, monkeypatch, capsys):
@@ -144,7 +144,7 @@ def test_the_script_installs_mkdocs_for_the_command_that_needs_it(tmp_path, word
         (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/asked\n')
         (tmp_path / name).chmod(0o755)
     subprocess.run([tmp_path / "scripts/wheel-builder", *words], check=True)
-    wanted = ["wheel_builder/requirements.txt", "wheel_builder/docs/requirements.txt"][:locks]
+    wanted = ["wheel_builder/requirements.txt", "wheel_builder/extras/site/requirements.txt"][:locks]
     assert (tmp_path / "asked").read_text().splitlines() == [
         *(f"scripts/venv {lock}" for lock in wanted),
         f".venv/bin/python -m wheel_builder {' '.join(words)}",

@@ -7,8 +7,8 @@ import pytest
 
 from tests.catalogues import CATALOGUE
 from tests.conftest import CHECKOUT
-from wheel_builder.base.archs import known_archs
-from wheel_builder.docs.tables import (
+from wheel_builder.extras.perf.golden import DECODE, EXCLUSIVE, FLOP, Figure
+from wheel_builder.extras.site.tables import (
     drop_in_libraries,
     fill,
     gpus_without_kernels,
@@ -18,7 +18,7 @@ from wheel_builder.docs.tables import (
     tables,
 )
 from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.perf.golden import DECODE, EXCLUSIVE, FLOP, Figure
+from wheel_builder.tables.archs import known_archs
 
 
 def flop(maker, kernel, value):

@@ -7,11 +7,11 @@ import struct
 import pytest
 
 from wheel_builder.base.errors import CaseError
-from wheel_builder.emulator.attention import Case, compare, make_call, reference_rows
-from wheel_builder.emulator.formats import encode
-from wheel_builder.emulator.params import layout
-from wheel_builder.emulator.reference import attend, visible
-from wheel_builder.emulator.rule import tolerances
+from wheel_builder.machine_code.emulator.attention import Case, compare, make_call, reference_rows
+from wheel_builder.machine_code.emulator.formats import encode
+from wheel_builder.machine_code.emulator.params import layout
+from wheel_builder.machine_code.emulator.reference import attend, visible
+from wheel_builder.machine_code.emulator.rule import tolerances
 
 
 def test_all_that_is_wrong_with_a_case_is_told_at_once():

@@ -3,9 +3,9 @@
 import pytest
 
 from wheel_builder.base.errors import FindingsError
-from wheel_builder.emulator.attention import Case, Difference, Numbers
-from wheel_builder.emulator.command import Emulated, report
-from wheel_builder.emulator.machine import Count, Finding, Result
+from wheel_builder.machine_code.emulator.attention import Case, Difference, Numbers
+from wheel_builder.machine_code.emulator.command import Emulated, report
+from wheel_builder.machine_code.emulator.machine import Count, Finding, Result
 
 CASE = Case("bf16", 64, 17, 65, nheads=4, nheads_k=2, causal=True)
 COUNTS = {

@@ -1,6 +1,6 @@
 """What the emulator lacks, in words; a fake core tells it."""
 
-from wheel_builder.emulator.coverage import summary, unimplemented
+from wheel_builder.machine_code.emulator.coverage import summary, unimplemented
 
 
 class FakeCore:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from wheel_builder.emulator.formats import decode, encode, rounded
+from wheel_builder.machine_code.emulator.formats import decode, encode, rounded
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,15 @@
 
 import struct
 
-from wheel_builder.emulator.memory import ALIGNMENT, Memory, Scalar, f32, i32, memories, pack_arguments
+from wheel_builder.machine_code.emulator.memory import (
+    ALIGNMENT,
+    Memory,
+    Scalar,
+    f32,
+    i32,
+    memories,
+    pack_arguments,
+)
 
 
 def test_memory_is_aligned_unless_it_is_skewed():

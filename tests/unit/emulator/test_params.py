@@ -4,9 +4,9 @@ import struct
 
 import pytest
 
-from wheel_builder.base.calls import parse_calls
 from wheel_builder.base.errors import EmulatorError
-from wheel_builder.emulator.params import layout, layouts
+from wheel_builder.machine_code.emulator.params import layout, layouts
+from wheel_builder.tables.calls import parse_calls
 
 TEXT = """
 paths = {}

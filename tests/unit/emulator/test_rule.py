@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from wheel_builder.emulator.rule import tolerances
+from wheel_builder.machine_code.emulator.rule import tolerances
 
 
 def test_outputs_may_err_twice_and_gradients_three_times_what_the_dtype_costs():

@@ -7,9 +7,9 @@ import pytest
 from tests.conftest import CHECKOUT
 from tests.wheels import library
 from wheel_builder.base.errors import EmulatorError
-from wheel_builder.emulator.sources import code_object
-from wheel_builder.files.elf import read_elf
-from wheel_builder.files.fatbin import kernels, machine_arch
+from wheel_builder.files.binaries.elf import read_elf
+from wheel_builder.files.device.fatbin import kernels, machine_arch
+from wheel_builder.machine_code.emulator.sources import code_object
 
 INSTANCES = CHECKOUT / "tests/data/fatbin/two_instances.xz"
 

@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import CHECKOUT
 from tests.pes import Dll
 from wheel_builder.base.errors import EmulatorBuildError
-from wheel_builder.fake_hip.stage import EXPORTS, refuse_unexported
+from wheel_builder.machine_code.fake_hip.stage import EXPORTS, refuse_unexported
 
 WEAK = re.compile(r"^#pragma weak (\w+)$", re.MULTILINE)
 EXPORTED = re.compile(r"^ +(hip\w+);$", re.MULTILINE)
@@ -15,7 +15,9 @@ EXPORTED = re.compile(r"^ +(hip\w+);$", re.MULTILINE)
 
 def test_it_exports_what_the_host_library_declares_weak():
     declared = WEAK.findall((CHECKOUT / "kernels/host/launch/hip.hpp").read_text())
-    exported = EXPORTED.findall((CHECKOUT / "wheel_builder/fake_hip/exports.map").read_text())
+    exported = EXPORTED.findall(
+        (CHECKOUT / "wheel_builder/machine_code/fake_hip/runtime/exports.map").read_text()
+    )
     assert declared
     assert exported == declared
 

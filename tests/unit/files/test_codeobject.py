@@ -10,9 +10,9 @@ from tests import elves
 from tests.elves import E_FLAGS, Edit, metadata_of, packed
 from tests.wheels import ARCHS, code_object
 from wheel_builder.base.errors import FatbinError
-from wheel_builder.files.codeobject import code_object_problems
-from wheel_builder.files.fatbin import CodeObject
-from wheel_builder.files.msgpack import read_msgpack
+from wheel_builder.files.device.codeobject import code_object_problems
+from wheel_builder.files.device.fatbin import CodeObject
+from wheel_builder.files.device.msgpack import read_msgpack
 
 NAMES = ["a", "b"]
 

@@ -8,8 +8,8 @@ import zstandard
 
 from tests.wheels import fatbin
 from wheel_builder.base.errors import FatbinError
-from wheel_builder.files.compressed import HEADERS, MAX_MIB, expand
-from wheel_builder.files.fatbin import read_fatbin
+from wheel_builder.files.device.compressed import HEADERS, MAX_MIB, expand
+from wheel_builder.files.device.fatbin import read_fatbin
 
 BUNDLE = fatbin()
 METHODS = {0: zlib.compress, 1: zstandard.compress}

@@ -3,9 +3,9 @@
 import zipfile
 
 from tests.wheels import ARCHS, KERNELS, SBOM, bundle, code_object, fatbin, good_files, library, write_wheel
+from wheel_builder.files.device.library import LIBRARY
 from wheel_builder.files.difference import first_difference, member_difference
-from wheel_builder.files.library import LIBRARY
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.wheels.wheelfile import read_wheel
 
 
 def difference(tmp_path, changes):

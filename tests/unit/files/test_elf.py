@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.elves import Edit, ElfFile, Symbol
 from tests.wheels import GOOD_LIBRARY, library
 from wheel_builder.base.errors import ElfError
-from wheel_builder.files import elfdynamic
-from wheel_builder.files.elf import Undefined, max_version, read_elf, section_bytes
+from wheel_builder.files.binaries import elfdynamic
+from wheel_builder.files.binaries.elf import Undefined, max_version, read_elf, section_bytes
 
 DATA = GOOD_LIBRARY.data
 

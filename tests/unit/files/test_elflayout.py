@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.conftest import CHECKOUT
 from tests.elves import EM_AMDGPU, EM_X86_64, Edit
 from tests.wheels import GOOD_LIBRARY, code_object, library
-from wheel_builder.files.elflayout import elf_layout_problems
-from wheel_builder.files.fatbin import read_fatbin
+from wheel_builder.files.binaries.elflayout import elf_layout_problems
+from wheel_builder.files.device.fatbin import read_fatbin
 
 LOAD, DYNAMIC, INTERP, NOTE, PHDR, TLS = 1, 2, 3, 4, 6, 7
 STACK, RELRO = 0x6474E551, 0x6474E552

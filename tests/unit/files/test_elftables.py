@@ -7,7 +7,7 @@ import pytest
 from tests.elves import EM_X86_64, Edit, ElfFile, Symbol
 from tests.unit.files.test_elflayout import DATA, LOAD, RELRO, refused
 from tests.wheels import GOOD_LIBRARY, library
-from wheel_builder.files.elflayout import elf_layout_problems
+from wheel_builder.files.binaries.elflayout import elf_layout_problems
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.elves import E_FLAGS
 from tests.wheels import ARCHS, KERNELS, bundle, code_object, fatbin, library, padded
 from wheel_builder.base.errors import FatbinError
-from wheel_builder.files.elf import read_elf
-from wheel_builder.files.fatbin import MAGIC, gfx_of, kernels, machine_arch, read_fatbin
+from wheel_builder.files.binaries.elf import read_elf
+from wheel_builder.files.device.fatbin import MAGIC, gfx_of, kernels, machine_arch, read_fatbin
 
 REAL = Path(__file__).parents[2] / "data" / "fatbin" / "two_instances.xz"
 GOOD = fatbin()

@@ -20,9 +20,9 @@ from wheel_builder.build import wheel
 from wheel_builder.build.runtime_image import NO_TORCH, labels
 from wheel_builder.build.source import Source
 from wheel_builder.cli.main import main
-from wheel_builder.files.fatbin import CodeObject
+from wheel_builder.files.device.fatbin import CodeObject
 from wheel_builder.images.docker import Mount, build, run_in
-from wheel_builder.images.listing import SCRIPT, Tools, list_code
+from wheel_builder.machine_code.disassembly.listing import SCRIPT, Tools, list_code
 from wheel_builder.matrix.model import Job, Package, Plan, Rocm
 from wheel_builder.matrix.plan import to_github
 from wheel_builder.matrix.reading import load_matrix

@@ -5,7 +5,7 @@ import pytest
 from tests.pes import DATA, READ, Dll
 from tests.wheels import ARCHS, KERNELS, fatbin, good_files, library, write_wheel
 from wheel_builder.base.errors import ElfError, FatbinError
-from wheel_builder.files.library import (
+from wheel_builder.files.device.library import (
     LIBRARY,
     WINDOWS_LIBRARY,
     code_objects,
@@ -13,7 +13,7 @@ from wheel_builder.files.library import (
     for_windows,
     library_of,
 )
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.wheels.wheelfile import read_wheel
 
 
 def wheel(folder, **changes):

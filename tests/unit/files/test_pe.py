@@ -8,7 +8,7 @@ import pytest
 
 from tests.pes import DATA, HEADERS, IMPORTS, OPTIONAL_AT, PE_AT, READ, SECTIONS_AT, Dll, changed
 from wheel_builder.base.errors import PeError
-from wheel_builder.files.pe import read_pe
+from wheel_builder.files.binaries.pe import read_pe
 
 EXPORTS = ("fa_gpus", "fa_limits")
 GOOD = Dll(exports=EXPORTS, bare=True).data

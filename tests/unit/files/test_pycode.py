@@ -5,8 +5,8 @@ import ast
 import pytest
 
 from tests.conftest import CHECKOUT
-from wheel_builder.fake_hip.container import CONTROL, SHARED
 from wheel_builder.files.pycode import code_digest, readers
+from wheel_builder.machine_code.fake_hip.container import CONTROL, SHARED
 from wheel_builder.verify.numerics import TESTS
 from wheel_builder.verify.seen import files_at
 

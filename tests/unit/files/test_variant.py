@@ -8,7 +8,7 @@ import pytest
 
 from tests.wheels import DIST_INFO, PLATFORM, VERSION, good_files, record_text, write_wheel
 from wheel_builder.base.errors import WheelFileError
-from wheel_builder.files.variant import (
+from wheel_builder.files.wheels.variant import (
     index_name,
     make_variant,
     value_problems,
@@ -17,7 +17,7 @@ from wheel_builder.files.variant import (
     variants_text,
     wheel_of,
 )
-from wheel_builder.files.wheelfile import open_wheel, read_wheel, record_problems
+from wheel_builder.files.wheels.wheelfile import open_wheel, read_wheel, record_problems
 
 WHEEL_NAME = f"flash_attn_rocm-{VERSION}-py3-none-{PLATFORM}.whl"
 INSIDE = f"{DIST_INFO}/variant.json"

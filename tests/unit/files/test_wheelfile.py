@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from tests.wheels import DIST_INFO, METADATA, VERSION, good_files, record_text, write_wheel
-from wheel_builder.files.wheelfile import (
+from wheel_builder.files.wheels.wheelfile import (
     WheelFileError,
     read_metadata,
     read_wheel,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.wheels import DIST_INFO, PLATFORM, VERSION, good_files, record_text, write_wheel
 from wheel_builder.base.errors import WheelFileError
-from wheel_builder.files.wheelfile import read_metadata, read_wheel, record_problems, wheel_headers
+from wheel_builder.files.wheels.wheelfile import read_metadata, read_wheel, record_problems, wheel_headers
 
 NAME = f"flash_attn_rocm-{VERSION}-py3-none-{PLATFORM}.whl"
 MAX_MIB = 0.1

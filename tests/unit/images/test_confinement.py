@@ -15,19 +15,19 @@ from tests.wheels import ARCHS, BUILDER_FACTS, write_wheel
 from wheel_builder.base.errors import WheelBuilderError
 from wheel_builder.base.store import Artifact, Store
 from wheel_builder.build import device_code, runtime_image, shim, wheel
-from wheel_builder.fake_hip import stage as fake_hip
-from wheel_builder.files.fatbin import CodeObject
+from wheel_builder.extras.upstream import stages
+from wheel_builder.extras.upstream.extension import make_host_sources
+from wheel_builder.extras.upstream.torch import build_extension_image
+from wheel_builder.files.device.fatbin import CodeObject
 from wheel_builder.images import docker, fetch
 from wheel_builder.images.build import describe, run_check
 from wheel_builder.images.hostenv import NO_SETTINGS
-from wheel_builder.images.listing import Tools, list_code
 from wheel_builder.images.size import measure
 from wheel_builder.images.wheel_tests import Suite, run_suite
 from wheel_builder.index import first_use
+from wheel_builder.machine_code.disassembly.listing import Tools, list_code
+from wheel_builder.machine_code.fake_hip import stage as fake_hip
 from wheel_builder.matrix.model import Job, Package, Public, Rocm
-from wheel_builder.upstream import stages
-from wheel_builder.upstream.extension import make_host_sources
-from wheel_builder.upstream.torch import build_extension_image
 from wheel_builder.verify import runtimes
 
 ROCM = Rocm("7.2", "vendor", "vendor/rocm:7.2", "/llvm", ("gfx908",))
@@ -135,11 +135,11 @@ NAMED_USER = {
     "build/wheel.py": in_wheels,
     "build/shim.py": in_shim,
     "verify/runtimes.py": in_runtimes,
-    "fake_hip/stage.py": in_fake_hip,
-    "images/listing.py": in_listing,
+    "machine_code/fake_hip/stage.py": in_fake_hip,
+    "machine_code/disassembly/listing.py": in_listing,
     "images/build.py": in_check,
-    "upstream/stages.py": in_upstream,
-    "upstream/torch.py": in_extension,
+    "extras/upstream/stages.py": in_upstream,
+    "extras/upstream/torch.py": in_extension,
 }
 # In images whose own user has no rights.
 IMAGES_USER = {
@@ -246,7 +246,7 @@ def test_python_tools_of_builds_are_pinned_by_hash():
     }
     for name, flag in installs.items():
         assert flag in (CHECKOUT / name).read_text()
-    for name in ("wheel_builder", "wheel_builder/docs", "tests"):
+    for name in ("wheel_builder", "wheel_builder/extras/site", "tests"):
         assert_pinned(CHECKOUT / name / "requirements.txt")
     for lock in (CHECKOUT / "dockerfiles").glob("*-requirements.txt"):
         assert_pinned(lock)

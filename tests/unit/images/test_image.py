@@ -11,13 +11,13 @@ from tests.unit.images.test_build import FakeEngine
 from wheel_builder.base.errors import ImageError
 from wheel_builder.base.store import Store
 from wheel_builder.build import runtime_image
+from wheel_builder.extras.upstream import torch as extension_image
 from wheel_builder.images import stages as image
 from wheel_builder.images import wine
 from wheel_builder.images.build import DOCKERFILES
 from wheel_builder.images.stages import builder_arguments
 from wheel_builder.matrix.model import Job, Package, Rocm
 from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.upstream import torch as extension_image
 
 ROCM = Rocm(
     version="7.2",

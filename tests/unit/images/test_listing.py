@@ -6,8 +6,8 @@ from tests.wheels import fatbin
 from wheel_builder.base.errors import ElfError
 from wheel_builder.base.process import Completed
 from wheel_builder.base.store import Artifact, Store
-from wheel_builder.files.fatbin import CodeObject, read_fatbin
-from wheel_builder.images.listing import Tools, disassemble, list_code, tools_at, tools_in
+from wheel_builder.files.device.fatbin import CodeObject, read_fatbin
+from wheel_builder.machine_code.disassembly.listing import Tools, disassemble, list_code, tools_at, tools_in
 
 OBJECTS = [CodeObject("gfx942:sramecc+:xnack-", b"one"), CodeObject("gfx908", b"two")]
 

@@ -9,7 +9,7 @@ from tests.catalogues import CATALOGUE
 from tests.unit.index.test_folder import FILE, NOW, root_of
 from wheel_builder.base.durable import remove_parts
 from wheel_builder.base.errors import PublishError
-from wheel_builder.cli.commands import index
+from wheel_builder.cli.commands.indexes import index
 from wheel_builder.cli.main import main
 from wheel_builder.index.check import check_index, verify_index
 from wheel_builder.index.folder import add_file, changing, write_pages

@@ -17,7 +17,7 @@ from tests.wheels import project_wheel
 from wheel_builder.base.durable import remove_parts
 from wheel_builder.base.errors import PublishError
 from wheel_builder.base.store import sha256_file
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.folder import (
     add_file,

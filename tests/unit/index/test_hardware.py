@@ -16,21 +16,21 @@ from tests.conftest import CHECKOUT
 from tests.documents import changed as lie
 from tests.documents import places
 from tests.wheels import ARCHS, GOOD_LIBRARY, KERNELS, VERSION, good_files, write_statement, write_wheel
-from wheel_builder.base.archs import known_gpus, known_products
 from wheel_builder.base.errors import MatrixError, PublishError
-from wheel_builder.base.products import device_names
-from wheel_builder.cli.commands import report as command
+from wheel_builder.cli.commands.indexes import report as command
 from wheel_builder.cli.main import main
-from wheel_builder.emulator.rule import tolerances
 from wheel_builder.index.finder.data import make_finder
 from wheel_builder.index.finder.page import html_page
-from wheel_builder.index.hardware import add_report
+from wheel_builder.machine_code.emulator.rule import tolerances
 from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.matrix.gpus import device_problem, units_problem
 from wheel_builder.matrix.hardware import FOLDER, MOST_BYTES, MOST_LSE, read_reports
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.provenance.provenance import LOCAL, RunDetails
 from wheel_builder.provenance.records import provenance_path
+from wheel_builder.provenance.user_report import add_report
+from wheel_builder.tables.archs import known_gpus, known_products
+from wheel_builder.tables.products import device_names
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 NAME = "A Maintainer <maintainer@localhost>"

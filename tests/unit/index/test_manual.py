@@ -5,7 +5,7 @@ import pytest
 from tests.catalogues import CATALOGUE
 from tests.unit.index.test_folder import FILE, NOW
 from wheel_builder.base.errors import PublishError
-from wheel_builder.cli.commands import index
+from wheel_builder.cli.commands.indexes import index
 from wheel_builder.cli.main import main
 from wheel_builder.index import manual
 from wheel_builder.index.check import verify_index

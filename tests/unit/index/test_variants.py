@@ -13,7 +13,7 @@ from tests.catalogues import CATALOGUE
 from tests.wheels import BASE_VERSION, DIST_INFO, PLATFORM, VERSION, good_files, project_wheel, write_wheel
 from wheel_builder.base.errors import PublishError
 from wheel_builder.base.store import sha256_file
-from wheel_builder.files.variant import variant_name, variants_text
+from wheel_builder.files.wheels.variant import variant_name, variants_text
 from wheel_builder.index.check import Found, check_index, verify_index
 from wheel_builder.index.folder import beside, newest_wheels, read_contents, write_pages, yank
 from wheel_builder.index.publish import publish

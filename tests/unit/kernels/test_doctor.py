@@ -6,7 +6,7 @@ import pytest
 
 from tests.machines import healthy
 from tests.unit.kernels.test_screens import package  # noqa: F401 - a fixture
-from wheel_builder.base.archs import known_gpus
+from wheel_builder.tables.archs import known_gpus
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wheel_builder.base.archs import known_archs
+from wheel_builder.tables.archs import known_archs
 
 INSTANCES = Path(__file__).parents[3] / "kernels/build/instances"
 TILED = ("fwd", "decode", "bwd_dkdv", "bwd_dq")

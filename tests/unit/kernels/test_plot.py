@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from wheel_builder.base.package import package_module
+from wheel_builder.tables.package import package_module
 
 PLOT = package_module("tools.plot")
 

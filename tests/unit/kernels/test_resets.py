@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from tests.unit.kernels.test_screens import package  # noqa: F401 - a fixture
-from wheel_builder.base.archs import known_archs
+from wheel_builder.tables.archs import known_archs
 
 # An RX 7600: 32 compute units.
 CODE, UNITS = "gfx1102", 32

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.machines import healthy
-from wheel_builder.base.archs import known_archs, served_by
+from wheel_builder.tables.archs import known_archs, served_by
 
 PAGE = CHECKOUT / "docs/on-your-gpu.md"
 BLOCK = r"(<!-- screen: {} -->\n```text\n)(.*?)(```\n)"

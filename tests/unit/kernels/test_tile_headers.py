@@ -8,8 +8,8 @@ import re
 import pytest
 
 from kernels.build.instances.generate import OPS, include, load_table, source
-from wheel_builder.base.archs import CHECKOUT, known_archs
-from wheel_builder.base.tiles import TILES, cpp_tiles, known_tiles, parse_tiles
+from wheel_builder.tables.archs import CHECKOUT, known_archs
+from wheel_builder.tables.tiles import TILES, cpp_tiles, known_tiles, parse_tiles
 
 INCLUDE, FOLDER = CHECKOUT / "kernels", "generated/device/tiles"
 INSTANCES = load_table()

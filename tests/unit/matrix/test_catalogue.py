@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from wheel_builder.base.archs import known_gpus
-from wheel_builder.base.package import package_module
 from wheel_builder.matrix.catalogue import Gpu, catalogue_of
 from wheel_builder.matrix.model import WINDOWS
 from wheel_builder.matrix.plan import NOT_ON_WINDOWS
 from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.tables.archs import known_gpus
+from wheel_builder.tables.package import package_module
 
 CHECKOUT = Path(__file__).parents[3]
 MATRIX = load_matrix(CHECKOUT / "matrix.yaml")

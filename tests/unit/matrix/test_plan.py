@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CHECKOUT
-from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import SelectionError
 from wheel_builder.matrix.model import (
     Arch,
@@ -36,6 +35,7 @@ from wheel_builder.matrix.plan import (
     wheel_rows,
 )
 from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.tables.archs import known_archs
 
 PACKAGE = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
 

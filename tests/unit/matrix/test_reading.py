@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from wheel_builder.base.archs import GPUS
 from wheel_builder.base.errors import MatrixError
-from wheel_builder.base.products import Product
 from wheel_builder.cli.main import error_text
 from wheel_builder.matrix.document import MAX_BYTES
 from wheel_builder.matrix.model import PUBLIC, Matrix
 from wheel_builder.matrix.reading import Gpus, load_matrix
+from wheel_builder.tables.archs import GPUS
+from wheel_builder.tables.products import Product
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

@@ -10,7 +10,7 @@ from tests.mutation.__main__ import those_launching
 from tests.mutation.mutants import KINDS, NOTHING, assembled, changes, drawn, mutated_listing, places_of
 from tests.mutation.options import of_the_day
 from tests.mutation.table import as_text, below, score
-from wheel_builder.static_checks.disassembly import parse_disassembly
+from wheel_builder.machine_code.disassembly.kernels import parse_disassembly
 
 CODE = [
     "s_load_dwordx2 s[4:5], s[0:1], 0x10", "v_cmp_lt_f32_e32 vcc, v1, v2", "s_waitcnt vmcnt(3) lgkmcnt(0)",

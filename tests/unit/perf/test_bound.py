@@ -3,9 +3,9 @@
 import pytest
 
 from wheel_builder.base.errors import PerfError
-from wheel_builder.emulator.machine import Count
-from wheel_builder.perf.bound import busy_bound
-from wheel_builder.perf.lds import Charge
+from wheel_builder.extras.perf.model.bound import busy_bound
+from wheel_builder.extras.perf.model.lds import Charge
+from wheel_builder.machine_code.emulator.machine import Count
 
 
 def counts(**executed):

@@ -3,7 +3,7 @@
 import pytest
 
 from wheel_builder.base.errors import PerfError
-from wheel_builder.perf.cost import lds_bytes, lds_shape
+from wheel_builder.extras.perf.model.cost import lds_bytes, lds_shape
 
 
 @pytest.mark.parametrize(

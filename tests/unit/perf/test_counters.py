@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from wheel_builder.perf.counters import (
+from wheel_builder.extras.perf.counters import (
     BATCH_HEADS,
     COUNTED,
     Both,

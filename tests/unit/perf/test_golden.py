@@ -6,9 +6,8 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.unit.perf.test_measure import measured
-from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import PerfError
-from wheel_builder.perf.golden import (
+from wheel_builder.extras.perf.golden import (
     DECODE,
     EXCLUSIVE,
     FIGURES,
@@ -19,8 +18,9 @@ from wheel_builder.perf.golden import (
     parse_figures,
     to_text,
 )
-from wheel_builder.perf.measure import Decoded
-from wheel_builder.perf.memory import Decode, Share
+from wheel_builder.extras.perf.measure import Decoded
+from wheel_builder.extras.perf.model.memory import Decode, Share
+from wheel_builder.tables.archs import known_archs
 
 
 def test_the_figure_of_a_kernel_is_the_schedules_under_the_worst_order_of_phases():

@@ -4,9 +4,8 @@ phases.
 
 import pytest
 
-from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
-from wheel_builder.perf.lds import (
+from wheel_builder.extras.perf.model.lds import (
     CONTIGUOUS,
     MEASURED,
     Access,
@@ -16,6 +15,7 @@ from wheel_builder.perf.lds import (
     orders,
     phases_of,
 )
+from wheel_builder.tables.archs import arch_named
 
 ALL = (1 << 64) - 1
 ROW = 128  # bytes of all banks

@@ -4,11 +4,11 @@ import pytest
 
 from tests.assembly import START, disassembly, notes
 from wheel_builder.base.errors import PerfError
-from wheel_builder.emulator.machine import Count, Launch, Result
-from wheel_builder.perf.golden import figures_of
-from wheel_builder.perf.measure import Subject, measure
-from wheel_builder.perf.table import conflicts, table
-from wheel_builder.perf.workload import Workload
+from wheel_builder.extras.perf.golden import figures_of
+from wheel_builder.extras.perf.measure import Subject, measure
+from wheel_builder.extras.perf.table import conflicts, table
+from wheel_builder.extras.perf.workloads.workload import Workload
+from wheel_builder.machine_code.emulator.machine import Count, Launch, Result
 
 NAME = "fa_fwd_fp16_d64"
 LINES = (

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from tests.assembly import START, kernel
-from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
-from wheel_builder.emulator.machine import Count, Result
-from wheel_builder.perf.memory import LATENCIES, WORKGROUPS, decode, demand, moved
-from wheel_builder.perf.trace import trace_of
+from wheel_builder.extras.perf.model.memory import LATENCIES, WORKGROUPS, decode, demand, moved
+from wheel_builder.extras.perf.model.trace import trace_of
+from wheel_builder.machine_code.emulator.machine import Count, Result
+from wheel_builder.tables.archs import arch_named
 
 LINES = ("global_load_dwordx4 v[0:3], v4, s[0:1]", "s_waitcnt vmcnt(0)")
 

@@ -4,8 +4,8 @@ import pytest
 
 from tests.assembly import notes
 from wheel_builder.base.errors import PerfError
-from wheel_builder.perf.residency import resident_workgroups
-from wheel_builder.static_checks.resources import parse_notes
+from wheel_builder.extras.perf.model.residency import resident_workgroups
+from wheel_builder.machine_code.disassembly.resources import parse_notes
 
 
 def taken(**changed):

@@ -4,9 +4,9 @@ import pytest
 
 from tests.assembly import kernel
 from wheel_builder.base.errors import PerfError
-from wheel_builder.perf.lds import Charge
-from wheel_builder.perf.schedule import play
-from wheel_builder.perf.steps import charged, steps
+from wheel_builder.extras.perf.model.lds import Charge
+from wheel_builder.extras.perf.model.schedule import play
+from wheel_builder.extras.perf.model.steps import charged, steps
 
 MFMA = "v_mfma_f32_32x32x8_f16 v[0:15], v[16:17], v[18:19], v[0:15]"
 WMMA = "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]"

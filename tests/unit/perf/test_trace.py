@@ -4,9 +4,9 @@ import pytest
 
 from tests.assembly import START, kernel
 from wheel_builder.base.errors import PerfError
-from wheel_builder.emulator.machine import Result
-from wheel_builder.perf.lds import MEASURED
-from wheel_builder.perf.trace import trace_of
+from wheel_builder.extras.perf.model.lds import MEASURED
+from wheel_builder.extras.perf.model.trace import trace_of
+from wheel_builder.machine_code.emulator.machine import Result
 
 READ = "ds_read_b32 v0, v1"
 LINES = ("v_mov_b32_e32 v1, v2", READ, "ds_write_b64 v1, v[2:3] offset:8")

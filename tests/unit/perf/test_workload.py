@@ -8,15 +8,15 @@ from collections import Counter
 
 import pytest
 
-from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
-from wheel_builder.base.tiles import workgroup_of
-from wheel_builder.emulator.machine import Kernel
-from wheel_builder.emulator.memory import pack_arguments
-from wheel_builder.emulator.params import layout
-from wheel_builder.perf import gradients, latent, ours
-from wheel_builder.perf.table import WHOLES
-from wheel_builder.perf.workload import SUFFIX, Tensor, encoded, filled, read_workloads
+from wheel_builder.extras.perf.table import WHOLES
+from wheel_builder.extras.perf.workloads import gradients, latent, ours
+from wheel_builder.extras.perf.workloads.workload import SUFFIX, Tensor, encoded, filled, read_workloads
+from wheel_builder.machine_code.emulator.machine import Kernel
+from wheel_builder.machine_code.emulator.memory import pack_arguments
+from wheel_builder.machine_code.emulator.params import layout
+from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.tiles import workgroup_of
 
 MASKED = layout("MaskedParams")
 ROW = {

@@ -8,7 +8,7 @@ from tests.checkouts import commit_all
 from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.build.budget import COSTS, UPDATE, KernelCost, to_text
 from wheel_builder.cli.main import main
-from wheel_builder.pipeline.cost import Measured, accept, accepted, accepted_at, refuse_over_budget
+from wheel_builder.extras.cost.measure import Measured, accept, accepted, accepted_at, refuse_over_budget
 
 COST = KernelCost(code_bytes=1000, cpu_seconds=2.0, peak_mib=100)
 BUDGETS = {arch: {"fa_fwd_fp16_d64": COST, "fa_fwd_bf16_d64": COST} for arch in ("gfx908", "gfx942")}

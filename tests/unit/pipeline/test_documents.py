@@ -9,13 +9,13 @@ from tests.conftest import CHECKOUT
 from tests.unit.index.test_folder import FILE, NOW
 from tests.unit.index.test_manual import make_site
 from wheel_builder.base.errors import DocsError
-from wheel_builder.cli.commands import release
+from wheel_builder.cli.commands.wheels import release
 from wheel_builder.cli.main import main
-from wheel_builder.docs import build as building
+from wheel_builder.extras.site import build as building
+from wheel_builder.extras.site import publish as documents
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.folder import add_file, write_pages
 from wheel_builder.matrix.model import Job, Rocm
-from wheel_builder.pipeline import documents
 from wheel_builder.pipeline.context import RunContext
 from wheel_builder.pipeline.release import Attempt
 
@@ -53,7 +53,7 @@ def test_the_page_leads_to_the_documents(context, monkeypatch):
 
 
 def test_what_decides_of_the_site_is_its_key(tmp_path, monkeypatch):
-    for name in ("docs", "wheel_builder/docs"):
+    for name in ("docs", "wheel_builder/extras/site"):
         shutil.copytree(CHECKOUT / name, tmp_path / name)
     (tmp_path / "matrix.yaml").symlink_to(CHECKOUT / "matrix.yaml")
     made = {"gpus": "a table"}

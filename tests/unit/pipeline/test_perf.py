@@ -10,14 +10,14 @@ from wheel_builder.base.errors import ElfError, PerfError
 from wheel_builder.base.store import Store
 from wheel_builder.cli.main import main
 from wheel_builder.cli.options import ROOT
-from wheel_builder.files.fatbin import CodeObject
-from wheel_builder.images.listing import Tools
+from wheel_builder.extras.perf import run as command
+from wheel_builder.extras.perf.run import Bench, model
+from wheel_builder.files.device.fatbin import CodeObject
+from wheel_builder.machine_code.disassembly.listing import Tools
 from wheel_builder.matrix.model import Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.pipeline import perf as command
 from wheel_builder.pipeline.context import RunContext
-from wheel_builder.pipeline.perf import Bench, model
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ class Machine:
 )
 def test_what_cannot_be_run_is_refused_before(machine, words):
     from tests.unit.perf.test_measure import workload
-    from wheel_builder.perf.measure import Subject
+    from wheel_builder.extras.perf.measure import Subject
 
     with pytest.raises(PerfError, match=words):
         command._measured(Subject(machine, disassembly("s_endpgm"), notes()), workload())

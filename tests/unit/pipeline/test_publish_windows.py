@@ -13,7 +13,7 @@ from tests.unit.provenance.test_provenance import IMAGE
 from tests.wheels import write_wheel
 from wheel_builder.base.errors import AuditError, ProvenanceError, PublishError, SelectionError, WheelError
 from wheel_builder.base.store import Artifact
-from wheel_builder.files.library import LIBRARY, WINDOWS_LIBRARY
+from wheel_builder.files.device.library import LIBRARY, WINDOWS_LIBRARY
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.folder import read_contents
 from wheel_builder.index.publish import publish

@@ -14,8 +14,8 @@ from tests.finished import finished_shim, finished_wheel
 from tests.wheels import project_wheel
 from wheel_builder.base.store import sha256_file
 from wheel_builder.build.shim import FLASH_ATTN
-from wheel_builder.cli.commands.index import OURS
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.cli.commands.indexes.index import OURS
+from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.index.check import Found, check_index
 from wheel_builder.index.folder import add_file, sha256, write_pages
 from wheel_builder.index.incoming import described

@@ -13,7 +13,7 @@ from tests.wheels import MATERIALS, VERSION
 from wheel_builder.audit import sbom as sbom_check
 from wheel_builder.base.errors import ProvenanceError
 from wheel_builder.build.sbom import FILE, sbom
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.provenance.attest import Facts
 from wheel_builder.provenance.check import provenance_problems
 from wheel_builder.provenance.provenance import parse_provenance

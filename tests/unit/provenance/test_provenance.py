@@ -29,7 +29,7 @@ from wheel_builder.base.store import Artifact, sha256_file
 from wheel_builder.base.words import one_line
 from wheel_builder.build.sbom import sbom, sbom_text
 from wheel_builder.build.source import Source, changed_files, read_flags, read_remotes, remote_uri
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.index.publish import publish
 from wheel_builder.matrix.model import Job, Package, Rocm
 from wheel_builder.provenance.attest import facts_of, refresh_provenance, verify_provenance, write_provenance

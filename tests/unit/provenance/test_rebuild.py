@@ -8,7 +8,7 @@ import yaml
 from tests.conftest import CHECKOUT
 from tests.unit.provenance.test_provenance import COMMIT, IMAGE, made, wheel  # noqa: F401  fixtures
 from wheel_builder.base.errors import RebuildError
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.provenance.attest import write_provenance
 from wheel_builder.provenance.rebuild import _build, image_words, obstacles, pin_packages, rebuild

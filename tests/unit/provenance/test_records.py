@@ -13,7 +13,7 @@ from tests.wheels import write_statement, write_wheel
 from wheel_builder.base.errors import PublishError
 from wheel_builder.base.store import sha256_file
 from wheel_builder.build.source import constant
-from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX
+from wheel_builder.files.wheels.sidecars import ATTACHMENTS, RECORD_SUFFIX
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.publish import publish
 from wheel_builder.provenance.records import (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from wheel_builder.base.archs import CHECKOUT, TABLES
-from wheel_builder.static_checks import golden
+from wheel_builder.machine_code.static_checks import golden
+from wheel_builder.tables.archs import CHECKOUT, TABLES
 
 
 @pytest.fixture

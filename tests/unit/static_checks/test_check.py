@@ -11,9 +11,9 @@ from tests.unit.static_checks.tools import CODE, FakeTools
 from tests.wheels import ARCHS, KERNELS, good_files, write_wheel
 from wheel_builder.base.errors import DeviceCodeError, ElfError
 from wheel_builder.base.store import Store
-from wheel_builder.images.listing import Listing, Tools
-from wheel_builder.static_checks import golden
-from wheel_builder.static_checks.check import STAGE, check_listings, check_wheel, update_golden
+from wheel_builder.machine_code.disassembly.listing import Listing, Tools
+from wheel_builder.machine_code.static_checks import golden
+from wheel_builder.machine_code.static_checks.check import STAGE, check_listings, check_wheel, update_golden
 
 CHECKOUT = Path(__file__).parents[3]
 MFMA = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]"
@@ -109,7 +109,9 @@ def test_code_that_was_checked_is_not_checked_again(checkout, tmp_path, monkeypa
 def test_a_changed_check_has_everything_checked_again(checkout, tmp_path, monkeypatch):
     wheel = write_wheel(tmp_path, good_files())
     run_on(wheel, checkout, FakeTools())
-    monkeypatch.setattr("wheel_builder.static_checks.check.programs", lambda _: {"checks": "others"})
+    monkeypatch.setattr(
+        "wheel_builder.machine_code.static_checks.check.programs", lambda _: {"checks": "others"}
+    )
     used = []
     run_on(wheel, checkout, FakeTools(), used=used)
     assert {each.reused for each in used if each.manifest["stage"] == STAGE} == {False}

@@ -2,7 +2,7 @@ import pytest
 
 from tests.assembly import START, disassembly, kernel
 from wheel_builder.base.errors import DeviceCodeError
-from wheel_builder.static_checks.disassembly import parse_disassembly
+from wheel_builder.machine_code.disassembly.kernels import parse_disassembly
 
 
 def test_lines_as_the_tool_prints_them():

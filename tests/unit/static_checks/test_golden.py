@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from wheel_builder.base.errors import DeviceCodeError
-from wheel_builder.static_checks.golden import (
+from wheel_builder.machine_code.static_checks.golden import (
     GOLDEN,
     Entry,
     Limits,

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.assembly import kernel
-from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import ArchError
-from wheel_builder.static_checks.hazards import check_hazards
+from wheel_builder.machine_code.static_checks.hazards import check_hazards
+from wheel_builder.tables.archs import arch_named
 
 M908 = "v_mfma_f32_32x32x8f16 a[0:15], v[0:1], v[2:3], a[0:15]"
 M908_8 = "v_mfma_f32_16x16x16f16 a[0:3], v[0:1], v[2:3], a[0:3]"

@@ -2,7 +2,7 @@ import pytest
 
 from tests.assembly import kernel
 from wheel_builder.base.errors import ArchError, DeviceCodeError
-from wheel_builder.static_checks.matrix_use import check_matrix_use
+from wheel_builder.machine_code.static_checks.matrix_use import check_matrix_use
 
 MFMA_16 = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]"
 MFMA_BF = "v_mfma_f32_32x32x8_bf16 v[16:31], v[0:1], v[2:3], v[16:31]"

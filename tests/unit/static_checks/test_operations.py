@@ -1,8 +1,8 @@
 import pytest
 
 from wheel_builder.base.errors import DeviceCodeError
-from wheel_builder.static_checks.disassembly import parse_operation
-from wheel_builder.static_checks.operations import registers
+from wheel_builder.machine_code.disassembly.kernels import parse_operation
+from wheel_builder.machine_code.disassembly.operations import registers
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ import pytest
 
 from tests.assembly import notes
 from wheel_builder.base.errors import ArchError, DeviceCodeError
-from wheel_builder.static_checks.hardware import occupancy
-from wheel_builder.static_checks.resources import parse_notes
+from wheel_builder.machine_code.disassembly.occupancy import occupancy
+from wheel_builder.machine_code.disassembly.resources import parse_notes
 
 
 def taken(**changed):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.assembly import kernel
-from wheel_builder.static_checks.hazards import check_hazards
+from wheel_builder.machine_code.static_checks.hazards import check_hazards
 
 ARCH = "gfx1201"
 SEEN = "v_add_f32_e32 v1, s4, v2"  # the vector unit reads s4, so s[4:5] is tracked

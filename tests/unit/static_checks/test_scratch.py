@@ -1,7 +1,7 @@
 import pytest
 
 from tests.assembly import kernel
-from wheel_builder.static_checks.scratch import check_scratch
+from wheel_builder.machine_code.static_checks.scratch import check_scratch
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from tests.unit.static_checks.tools import CODE, FakeTools
 from tests.wheels import ARCHS, KERNELS, LIBRARY, fatbin, good_files, library, write_wheel
 from wheel_builder.base.errors import StaticCheckError
 from wheel_builder.base.store import Artifact, Store
-from wheel_builder.static_checks import stage as static
-from wheel_builder.static_checks.findings import Finding
-from wheel_builder.static_checks.golden import GOLDEN
+from wheel_builder.machine_code.static_checks import stage as static
+from wheel_builder.machine_code.static_checks.findings import Finding
+from wheel_builder.machine_code.static_checks.golden import GOLDEN
 
 IMAGE = Artifact(
     path=None, manifest={"key": "i", "facts": {"ref": "builder:7.2", "image_id": "1"}}, reused=False

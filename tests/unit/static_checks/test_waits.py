@@ -7,7 +7,7 @@ import pytest
 from tests.assembly import kernel
 from tests.missing_waits import less_waits
 from wheel_builder.base.errors import ArchError, DeviceCodeError
-from wheel_builder.static_checks.waits import check_waits
+from wheel_builder.machine_code.static_checks.waits import check_waits
 
 GFX9, RDNA = ("gfx908", "gfx942"), ("gfx1030", "gfx1100")
 ARCHS = (*GFX9, *RDNA)

@@ -11,13 +11,10 @@ from tests.conftest import CHECKOUT
 from wheel_builder.base.errors import CommandFailedError, UpstreamError
 from wheel_builder.base.process import Completed
 from wheel_builder.base.store import Artifact, Store
-from wheel_builder.cli.commands import upstream as command
+from wheel_builder.cli.commands.extras import upstream as command
 from wheel_builder.cli.main import main
-from wheel_builder.files.elf import Elf, Undefined
-from wheel_builder.images.hostenv import HostSettings
-from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.upstream import extension, in_container
-from wheel_builder.upstream.extension import (
+from wheel_builder.extras.upstream import extension, in_container
+from wheel_builder.extras.upstream.extension import (
     KERNEL,
     link_extension,
     make_host_object,
@@ -25,8 +22,8 @@ from wheel_builder.upstream.extension import (
     refusal,
     refuse_incomplete,
 )
-from wheel_builder.upstream.stages import OBJECT, Workshop
-from wheel_builder.upstream.torch import (
+from wheel_builder.extras.upstream.stages import OBJECT, Workshop
+from wheel_builder.extras.upstream.torch import (
     HEADERS,
     LINKED,
     Torch,
@@ -35,6 +32,9 @@ from wheel_builder.upstream.torch import (
     fetch_torch,
     refuse_other_rocm,
 )
+from wheel_builder.files.binaries.elf import Elf, Undefined
+from wheel_builder.images.hostenv import HostSettings
+from wheel_builder.matrix.reading import load_matrix
 
 MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
 ROCM = {rocm.version: rocm for rocm in MATRIX.rocm}

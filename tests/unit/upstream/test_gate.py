@@ -3,12 +3,12 @@
 import pytest
 
 from tests.wheels import ARCHS, good_files, library, write_wheel
-from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import GateError, WheelBuilderError
 from wheel_builder.cli.main import error_text, main
-from wheel_builder.images.listing import Listing
-from wheel_builder.pipeline.gate import device_code_of, judged
-from wheel_builder.upstream.gate import UNITS, check_listing
+from wheel_builder.extras.upstream.gate import UNITS, check_listing
+from wheel_builder.extras.upstream.gate_files import device_code_of, judged
+from wheel_builder.machine_code.disassembly.listing import Listing
+from wheel_builder.tables.archs import known_archs
 
 FORWARD = "_ZN7ck_tile6kentryILi256ELi2ENS_13FmhaFwdKernelINS_28BlockFmhaPipelineQRKSVSAsyncEEEJEEEvDpT2_"
 BACKWARD = "_ZN7ck_tile6kentryILi256ELi1ENS_19FmhaBwdDQDKDVKernelINS_4PipeEEEJEEEvDpT2_"

@@ -14,21 +14,21 @@ from tests.conftest import CHECKOUT
 from wheel_builder.base.errors import CommandFailedError, GateError, SelectionError, UpstreamError
 from wheel_builder.base.process import Completed
 from wheel_builder.base.store import Artifact, Store, sha256_file
-from wheel_builder.build_log.read import Log
-from wheel_builder.build_log.report import explain
 from wheel_builder.cli.main import main
+from wheel_builder.extras.build_log.read import Log
+from wheel_builder.extras.build_log.report import explain
+from wheel_builder.extras.upstream import in_container, stages
+from wheel_builder.extras.upstream import run as pipeline
+from wheel_builder.extras.upstream.costs import Flags, load_costs
+from wheel_builder.extras.upstream.gate import Checked
+from wheel_builder.extras.upstream.recipe import compile_options, rows, shard_of
+from wheel_builder.extras.upstream.run import Told, check_arch
+from wheel_builder.extras.upstream.sdist import fetch_sdist
+from wheel_builder.extras.upstream.stages import LIBRARY, OBJECT, Workshop, link, make_object, refuse
 from wheel_builder.images.sdist import BACKEND
 from wheel_builder.matrix.model import Selection, Upstream
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.pipeline import upstream as pipeline
-from wheel_builder.pipeline.upstream import Told, check_arch
-from wheel_builder.upstream import in_container, stages
-from wheel_builder.upstream.costs import Flags, load_costs
-from wheel_builder.upstream.gate import Checked
-from wheel_builder.upstream.recipe import compile_options, rows, shard_of
-from wheel_builder.upstream.sdist import fetch_sdist
-from wheel_builder.upstream.stages import LIBRARY, OBJECT, Workshop, link, make_object, refuse
 
 MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
 NAMES = [f"fmha_fwd_d{dim}_{number}" for dim in (64, 128) for number in range(50)]

@@ -8,9 +8,7 @@ import pytest
 from tests.conftest import CHECKOUT
 from wheel_builder.build.budget import KernelCost
 from wheel_builder.cli.main import main
-from wheel_builder.matrix.model import Upstream
-from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.upstream.costs import (
+from wheel_builder.extras.upstream.costs import (
     Costs,
     Flags,
     Sample,
@@ -22,8 +20,10 @@ from wheel_builder.upstream.costs import (
     plan_lines,
     to_text,
 )
-from wheel_builder.upstream.why import KINDS, sections, to_html
-from wheel_builder.upstream.why import to_text as told
+from wheel_builder.extras.upstream.why import KINDS, sections, to_html
+from wheel_builder.extras.upstream.why import to_text as told
+from wheel_builder.matrix.model import Upstream
+from wheel_builder.matrix.reading import load_matrix
 
 UPSTREAM = Upstream("2.8.3", "0" * 64, ("gfx90a", "gfx942"))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from wheel_builder.base.archs import known_archs
+from wheel_builder.tables.archs import known_archs
 
 FOLDER = Path(__file__).parents[2] / "wheel"
 # What runs kernels, or asks what kernels there are, of an arch that is written into the test.

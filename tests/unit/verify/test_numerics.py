@@ -10,8 +10,8 @@ import pytest
 from tests.unit.build.test_stages import IMAGE, FakeEngine, suite
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.store import Artifact, Store
-from wheel_builder.fake_hip.container import CONTROL, LIBRARY, SHARED, WINDOWS_LIBRARY
 from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER, RELEASE_TIER
+from wheel_builder.machine_code.fake_hip.container import CONTROL, LIBRARY, SHARED, WINDOWS_LIBRARY
 from wheel_builder.verify import numerics as emulated
 from wheel_builder.verify import seen
 from wheel_builder.verify.coverage import REASONS

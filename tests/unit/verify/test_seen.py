@@ -5,8 +5,8 @@ import pytest
 from tests.pes import DATA, READ, Dll
 from tests.wheels import DIST_INFO, LIBRARY, SBOM, bundle, code_object, good_files, library, write_wheel
 from wheel_builder.base.errors import VerifyError
-from wheel_builder.files.library import WINDOWS_LIBRARY
-from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.files.device.library import WINDOWS_LIBRARY
+from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.verify.seen import copied, digest_of, files_at, listing_of, package_part, subject_of
 
 MODULE = "flash_attn_rocm/__init__.py"

@@ -9,7 +9,7 @@ from tests.conftest import CHECKOUT
 from tests.unit.build.test_stages import IMAGE, ROCM, FakeEngine, suite
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.store import Artifact, Store
-from wheel_builder.fake_hip.container import WINDOWS_LIBRARY
+from wheel_builder.machine_code.fake_hip.container import WINDOWS_LIBRARY
 from wheel_builder.matrix.model import WINDOWS, Job, Public
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED, archs_under_wine, verify_under_wine
 

@@ -9,38 +9,25 @@ from importlib import import_module
 
 from wheel_builder.cli.command import Command
 
-# In the order of --help.
-NAMES = (
-    "plan",
-    "release",
-    "image",
-    "device-code",
-    "code-objects",
-    "wheel",
-    "audit",
-    "verify",
-    "shim",
-    "verify-provenance",
-    "rebuild",
-    "emulate",
-    "perf",
-    "drift",
-    "digests",
-    "publish",
-    "upload",
-    "serve",
-    "index",
-    "yank",
-    "report",
-    "runtime-image",
-    "explain-log",
-    "cost",
-    "step-costs",
-    "gate",
-    "upstream",
-    "why",
-    "docs",
-)
+# The folders, and their commands in the order of --help.
+ROOMS = {
+    "wheels": (
+        "plan",
+        "release",
+        "image",
+        "device-code",
+        "code-objects",
+        "wheel",
+        "shim",
+        "rebuild",
+        "runtime-image",
+    ),
+    "checks": ("audit", "verify", "verify-provenance", "emulate", "drift", "digests", "step-costs"),
+    "indexes": ("publish", "upload", "serve", "index", "yank", "report"),
+    "extras": ("perf", "explain-log", "cost", "gate", "upstream", "why", "docs"),
+}
+PLACES = {name: f"{room}.{name.replace('-', '_')}" for room, names in ROOMS.items() for name in names}
+NAMES = tuple(PLACES)
 
 
 def commands_for(argv: Sequence[str]) -> tuple[Command, ...]:
@@ -49,5 +36,5 @@ def commands_for(argv: Sequence[str]) -> tuple[Command, ...]:
 
 
 def _load(name: str) -> Command:
-    command: Command = import_module(f"{__name__}.{name.replace('-', '_')}").COMMAND
+    command: Command = import_module(f"{__name__}.{PLACES[name]}").COMMAND
     return command

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
-from wheel_builder.base.products import NO_TORCH_6_4, ON_WSL, PACKAGED
 from wheel_builder.index.finder.data import Finder, Offer, Wheel, lack, offers, torch_notes, windows_offer
 from wheel_builder.index.finder.html import Html, element, joined, void
 from wheel_builder.index.finder.steps import (
@@ -24,6 +23,7 @@ from wheel_builder.index.finder.steps import (
 from wheel_builder.matrix.catalogue import Gpu
 from wheel_builder.matrix.hardware import HardwareRun
 from wheel_builder.matrix.model import PROJECT, PUBLIC
+from wheel_builder.tables.products import NO_TORCH_6_4, ON_WSL, PACKAGED
 
 DOCUMENTATION = "docs/index.html"  # from the page
 TITLE = f"Find your {PROJECT} wheel"

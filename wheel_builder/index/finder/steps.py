@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from wheel_builder.base.package import package_module
 from wheel_builder.build.shim import SHIMS, Shim
 from wheel_builder.index.finder.data import Wheel
 from wheel_builder.matrix import model
 from wheel_builder.matrix.model import PROJECT, simple_below
+from wheel_builder.tables.package import package_module
 
 INDEX = "INDEX"  # in commands; the script puts the page's own address there
 TOOLS = ("pip", "uv")

@@ -1,6 +1,6 @@
 """The names of paths."""
 
-# Generated from kernels/tables/calls.toml by wheel_builder/base/generated.py: change it there.
+# Generated from kernels/tables/calls.toml by wheel_builder/tables/generated.py: change it there.
 MATRIX = "matrix"
 TILED = "tiled"
 SPLIT = "split"

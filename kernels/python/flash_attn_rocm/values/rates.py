@@ -1,6 +1,6 @@
 """What compute units do, and how many GPUs have."""
 
-# Generated from kernels/tables/{gpus,isas}.toml by wheel_builder/base/generated.py: change it there.
+# Generated from kernels/tables/*.toml by wheel_builder/tables/generated.py: change it there.
 # By arch with machine code of its own, the fields of ``Rate``.
 RATES = {
     "gfx908": (1024, 1502000000, 10240000000),

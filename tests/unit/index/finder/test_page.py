@@ -15,7 +15,7 @@ from tests.conftest import CHECKOUT
 from tests.unit.index.finder.test_data import EMULATED, UNDER_WINE, wheel, windows_wheel
 from tests.unit.index.finder.test_html import Parsed
 from wheel_builder.cli.commands import commands_for
-from wheel_builder.cli.commands.runtime_image import image_jobs
+from wheel_builder.cli.commands.wheels.runtime_image import image_jobs
 from wheel_builder.cli.main import _parser
 from wheel_builder.index.finder import finder_pages
 from wheel_builder.index.finder.data import make_finder

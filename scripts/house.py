@@ -1,0 +1,219 @@
+"""Prints how hard the tree is to take over: big folders, circles, a kernel kind's homes, lines, words.
+
+Usage: .venv/bin/python scripts/house.py [FILE...]; with files, only the words of these.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE, HOST, BUILDER = "kernels/python", "kernels/host/", "wheel_builder/"
+MOST = 15  # files in one folder
+PRODUCT = ("kernels/", "wheel_builder/", "shim/", "shim3/", "shims/", "scripts/")
+CODE = {".py", ".cpp", ".hpp", ".h", ".hip", ".js", ".css", ".sh", ".toml", ".yaml", ".map", ".txt", ".c"}
+UPWARD = r"\s*(from|import) (flash_attn_rocm\._suite\.)?wheel_builder\b"
+SHARED_NAMES = {"append", "combine", "decode", "fwd", "reference"}  # kinds whose names have other uses
+RATES = {
+    "that/which": r"\b(that|which|what|those)\b",
+    "negations": r"\b(not|no|never|none|nothing|nor|neither|cannot|without)\b|n't\b",
+    "semicolons": r";(?=\s)",
+}
+Graph = Mapping[str, set[str]]
+
+
+def circles(graph: Graph) -> list[set[str]]:
+    """The groups of nodes that reach each other."""
+
+    def reached(node: str) -> set[str]:
+        found: set[str] = set()
+        todo = [node]
+        while todo:
+            new = graph.get(todo.pop(), set()) - found
+            found |= new
+            todo += new
+        return found
+
+    reach = {node: reached(node) for node in graph}
+    groups = {frozenset(other for other in reach[node] if node in reach.get(other, ())) for node in graph}
+    return [set(group) for group in groups if len(group) > 1]
+
+
+def arrows_up(edges: Iterable[tuple[str, str]]) -> int:
+    """Of two folders that use each other: the arrows of the direction that has fewer."""
+    count = Counter(edge for edge in edges if edge[0] != edge[1])
+    return sum(min(number, count[to, start]) for (start, to), number in count.items() if start < to)
+
+
+def imported(text: str) -> Iterator[str]:
+    """Dotted names that Python text imports, with ``import_module`` of a constant."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
+            yield from (arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant))
+
+
+def python_graph(files: Sequence[str], base: str = "") -> Graph:
+    """Which of the modules in ``files`` import which; a package's ``__init__`` is left out."""
+    modules = {
+        name.removeprefix(base).strip("/").removesuffix(".py").replace("/", "."): name
+        for name in files
+        if name.endswith(".py") and not name.endswith("__init__.py")
+    }
+    return {
+        module: {name for name in imported(read(path)) if name in modules and name != module}
+        for module, path in modules.items()
+    }
+
+
+def include_graph(files: Sequence[str]) -> Graph:
+    """Which units (a header and its source) include which."""
+    units = {PurePosixPath(name).name: str(PurePosixPath(name).with_suffix("")) for name in files}
+    graph: dict[str, set[str]] = {unit: set() for unit in units.values()}
+    for name in files:
+        unit = str(PurePosixPath(name).with_suffix(""))
+        found = re.findall(r'#include "(?:[^"]*/)?([^"/]+)"', read(name))
+        graph[unit] |= {units[header] for header in found if header in units} - {unit}
+    return graph
+
+
+def shape(graph: Graph, dot: str) -> str:
+    """How many nodes and arrows, how many of them in circles, and the arrows up between folders."""
+    arrows = [(node.rpartition(dot)[0], other.rpartition(dot)[0]) for node in graph for other in graph[node]]
+    folders = {start: {b for a, b in arrows if a == start != b} for start, _ in arrows}
+    found = circles(graph)
+    return (
+        f"{len(graph)} modules in {len(folders)} folders, {len(arrows)} arrows; modules in circles: "
+        f"{sum(map(len, found))}, circles of folders: {len(circles(folders))}, arrows up: {arrows_up(arrows)}"
+    )
+
+
+def written(name: str) -> bool:
+    """Whether a product file is code written by hand."""
+    path = PurePosixPath(name)
+    data = path.name == "golden.toml" or path.parent.name == "figures" or path.name == "requirements.txt"
+    return (
+        name.startswith(PRODUCT)
+        and (path.suffix in CODE or not path.suffix)
+        and not data
+        and "Generated from" not in read(name)[:400]
+    )
+
+
+def prose(text: str) -> str:
+    """A document without generated tables and blocks of code."""
+    text = re.sub(r"<!-- table: .*?<!-- end: [^>]*>", "", text, flags=re.DOTALL)
+    return re.sub(r"^```.*?^```|^ {4}[^\n]*$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def remarks(name: str, text: str) -> str:
+    """The docstrings and comments of Python, C++, shell or TOML."""
+    if name.endswith(".py"):
+        holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, holders)]
+        return "\n".join([*(ast.get_docstring(node) or "" for node in nodes), *hashes(text)])
+    if PurePosixPath(name).suffix in {".cpp", ".hpp", ".h", ".hip", ".js", ".c"}:
+        return "\n".join(re.findall(r"//[/ ]?(.*)", text) + re.findall(r"/\*(.*?)\*/", text, re.DOTALL))
+    return "\n".join(hashes(text))
+
+
+def hashes(text: str) -> list[str]:
+    return re.findall(r"(?:^|\s)#(?!!) (.*)", text)
+
+
+def words_line(label: str, text: str) -> str:
+    """Words, and the rates of habits per 1,000 of them."""
+    number = len(text.split())
+    rates = (1000 * len(re.findall(rate, text, re.IGNORECASE)) / max(number, 1) for rate in RATES.values())
+    return f"{label:44}{number:8,}" + "".join(f"{rate:12.1f}" for rate in rates)
+
+
+def words_head() -> str:
+    return f"{'words, and per 1,000 words':44}{'words':>8}" + "".join(f"{name:>12}" for name in RATES)
+
+
+def words_of(name: str) -> str:
+    """The words of a document, or of a source's docstrings and comments."""
+    return prose(read(name)) if name.endswith(".md") else remarks(name, read(name))
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8", errors="replace")
+
+
+def tracked() -> list[str]:
+    """Files that git knows or would take."""
+    argv = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return sorted(name for name in set(listed.splitlines()) if (ROOT / name).is_file())
+
+
+def kinds(files: Iterable[str]) -> list[str]:
+    """The ops of the support table."""
+    table = next(name for name in files if name.startswith("kernels/") and name.endswith("/table.toml"))
+    return list(dict.fromkeys(row["op"] for row in tomllib.loads(read(table))["kernels"]))
+
+
+def homes(kind: str, files: Iterable[str]) -> int:
+    """How many of the files name a kernel kind."""
+    return sum(bool(re.search(rf"\b{kind}\b", read(name))) for name in files)
+
+
+def structure(files: Sequence[str]) -> Iterator[str]:
+    """Folders, graphs, homes and lines."""
+    folders = Counter(str(PurePosixPath(name).parent) for name in files)
+    big = [f"{folder} {number}" for folder, number in folders.most_common() if number > MOST]
+    yield f"folders with more than {MOST} files: {len(big)}" + "".join(f"\n    {line}" for line in big)
+    package = python_graph([name for name in files if name.startswith(PACKAGE)], PACKAGE)
+    host = include_graph([name for name in files if name.startswith(HOST) and name.endswith(("pp", ".h"))])
+    builder = python_graph([name for name in files if name.startswith(BUILDER)])
+    for label, graph, separator in (
+        ("package", package, "."),
+        ("host", host, "/"),
+        ("builder", builder, "."),
+    ):
+        yield f"{label}: {shape(graph, separator)}"
+    into = [line for name in files if name.startswith("kernels/") for line in read(name).splitlines()]
+    yield f"kernels imports wheel_builder: {sum(bool(re.match(UPWARD, line)) for line in into)}"
+    hand = [name for name in files if written(name)]
+    named = (kind for kind in kinds(files) if kind not in SHARED_NAMES)
+    yield "homes of a kernel kind: " + ", ".join(f"{kind} {homes(kind, hand)}" for kind in named)
+    yield "lines:"
+    for label, parts in (("product", PRODUCT), ("tests", ("tests/",)), ("docs", ("docs/",)), ("all", ("",))):
+        yield f"    {label}: {sum(read(n).count(chr(10)) for n in files if n.startswith(parts)):,}"
+
+
+def report(files: Sequence[str]) -> Iterator[str]:
+    """All figures of the tree."""
+    yield from structure(files)
+    yield words_head()
+    documents = [name for name in files if name.endswith(".md") and not name.startswith("tests/")]
+    yield from (words_line(name, words_of(name)) for name in documents)
+    yield words_line("all documents", "\n".join(map(words_of, documents)))
+    sources = [name for name in files if written(name)]
+    for part in sorted({name.partition("/")[0] for name in sources}):
+        yield words_line(
+            f"remarks in {part}/", "\n".join(words_of(n) for n in sources if n.startswith(f"{part}/"))
+        )
+    tests = [name for name in files if name.startswith("tests/") and name.endswith((".py", "pp"))]
+    yield words_line("remarks in tests/", "\n".join(map(words_of, tests)))
+
+
+def main(argv: Sequence[str]) -> None:
+    lines = (
+        [words_head(), *(words_line(name, words_of(name)) for name in argv)] if argv else report(tracked())
+    )
+    print(*lines, sep="\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

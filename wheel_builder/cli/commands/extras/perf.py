@@ -1,0 +1,34 @@
+"""Modelled speed of kernels."""
+
+import argparse
+from pathlib import Path
+
+from wheel_builder.cli.command import Command
+from wheel_builder.cli.options import BUILD
+from wheel_builder.cli.runs import run_context
+from wheel_builder.cli.selected import plan_of
+from wheel_builder.extras.perf.run import default_paths, perf
+
+
+def run(args: argparse.Namespace) -> None:
+    plan, context = plan_of(args), run_context(args)
+    paths = tuple(args.paths) or default_paths(plan, context)
+    if args.dry_run:
+        print(*paths, sep="\n")
+        return
+    print(perf(paths, plan, context, archs=args.archs, plain=args.verbose or None), end="")
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        type=Path,
+        metavar="PATH",
+        help="wheels, code objects, or folders of .hsaco files (default: the newest finished wheel)",
+    )
+
+
+COMMAND = Command(
+    "perf", "model kernels' speed from what they execute on an ISA emulator", run, (options, *BUILD)
+)

@@ -1,0 +1,1 @@
+"""Commands that write, serve and mend an index."""

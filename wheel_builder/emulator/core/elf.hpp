@@ -1,7 +1,0 @@
-// The parts of an AMDGPU ELF file that running a kernel needs.
-#pragma once
-#include "inst.hpp"
-
-namespace emu {
-void read_elf(const u8* data, size_t size, Program& program);  // gfx, kernels, symbols, image
-}

@@ -1,0 +1,1 @@
+"""Tools beside a release, which no stage imports."""

@@ -1,0 +1,233 @@
+"""Turns a code object and a workload into both models' figures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from wheel_builder.base.errors import PerfError
+from wheel_builder.extras.perf.model.bound import Bound, busy_bound
+from wheel_builder.extras.perf.model.lds import orders
+from wheel_builder.extras.perf.model.memory import Decode, Moved, decode, moved
+from wheel_builder.extras.perf.model.residency import resident_workgroups
+from wheel_builder.extras.perf.model.schedule import Schedule, play
+from wheel_builder.extras.perf.model.trace import Charges, LdsUse, Trace, trace_of
+from wheel_builder.extras.perf.workloads.workload import Workload
+from wheel_builder.machine_code.disassembly.kernels import parse_disassembly
+from wheel_builder.machine_code.disassembly.resources import Resources, parse_notes
+from wheel_builder.machine_code.emulator.machine import Machine, Options, Result
+from wheel_builder.machine_code.emulator.memory import pack_arguments
+from wheel_builder.tables.archs import arch_named
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A code object: loaded, and as text from the LLVM tools."""
+
+    machine: Machine
+    disassembly: str
+    notes: str
+
+
+@dataclass(frozen=True)
+class Charged:
+    """Everything that depends on the phases of the LDS; ``order`` names them (perf/model/lds.py).
+
+    ``port``: the schedule that also charges the way to the LDS; the plain one if only figures are wanted.
+    ``exclusive``: the one in which some VALU instructions never run beside a matrix instruction; the plain
+    one where the ISA names none.
+    """
+
+    order: str
+    bound: Bound
+    schedule: Schedule
+    port: Schedule
+    exclusive: Schedule
+    uses: tuple[LdsUse, ...]
+
+    @property
+    def ways(self) -> int:
+        """The worst conflict in a loop; 1 is none."""
+        return max([1, *(use.ways for use in self.uses if use.looped)])
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """One workgroup of one kernel under both models; ``executed`` wave-instructions, ``flop`` useful work.
+
+    ``workgroups``: how many the whole launch has.  ``free``: the schedule in which the LDS moves
+    ``lds_bytes`` a clock, whatever the addresses; the plain one if only figures are wanted.  ``charged``:
+    by order of phases, the first of which is the arch's own.
+    """
+
+    arch: str
+    label: str
+    kernel: str
+    op: str
+    dtype: str
+    head_dim: int
+    executed: int
+    flop: int
+    workgroups: int
+    taken: Resources
+    moved: Moved
+    looped_bytes: int
+    free: Schedule
+    charged: tuple[Charged, ...]
+
+    @property
+    def bound(self) -> Bound:
+        return self.charged[0].bound
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.charged[0].schedule
+
+    @property
+    def bound_flop(self) -> float:
+        """FLOP per clock per compute unit by the busy bound."""
+        return self.flop / self.bound.clocks
+
+    @property
+    def schedule_flop(self) -> float:
+        """FLOP per clock per compute unit by the schedule."""
+        return self.flop / self.schedule.clocks_per_workgroup
+
+
+def measure(subject: Subject, workload: Workload, *, only_figures: bool = False) -> Modelled:
+    """Run one workgroup on the emulator and apply both models to it.
+
+    ``only_figures``: without the schedules that only the table shows, half of all.  Raises ``PerfError``
+    when the run stops early, or when the models lack a number.
+    """
+    arch = subject.machine.arch
+    taken = parse_notes(subject.notes)[workload.kernel]
+    result = run(subject.machine, workload)
+    flop = workload.flop(workload.memory)
+    trace = _trace(subject, workload.kernel, result)
+    others = [
+        _trace(subject, workload.kernel, run(subject.machine, replace(workload, workgroup=other)))
+        for other in workload.others
+    ]
+    lds = workload.launch.dynamic_lds
+    resident = resident_workgroups(arch, taken, threads=prod(workload.launch.block), dynamic_lds=lds)
+    charged = _charged(trace, others, result, resident, only_figures=only_figures)
+    free = charged[0].schedule
+    if not only_figures:
+        free = play(arch, trace.uncharged(), resident, others=[other.uncharged() for other in others])
+    return Modelled(
+        arch=arch,
+        label=workload.label,
+        kernel=workload.kernel,
+        op=workload.op,
+        dtype=workload.dtype,
+        head_dim=workload.head_dim,
+        executed=result.executed,
+        flop=flop,
+        workgroups=prod(workload.launch.grid),
+        taken=replace(taken, lds_bytes=taken.lds_bytes + lds),
+        moved=moved(result.counts),
+        looped_bytes=trace.looped_bytes,
+        free=free,
+        charged=charged,
+    )
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A decode kernel's shares of memory bandwidth, or those of another one that memory bounds, which has a
+    ``name``; ``resident`` workgroups fit on what runs one."""
+
+    arch: str
+    label: str
+    dtype: str
+    head_dim: int
+    loaded: int
+    resident: int
+    decode: Decode
+    name: str = ""
+
+    @property
+    def named(self) -> str:
+        return self.name or f"{self.dtype} d{self.head_dim}"
+
+
+def measure_decode(subject: Subject, workload: Workload, useful: int, name: str = "") -> Decoded:
+    """Run one workgroup on the emulator and play it against memory; ``useful``: its keys and values, or all
+    that it has to load, in bytes.
+
+    Raises as ``measure``.
+    """
+    result = run(subject.machine, workload)
+    taken = parse_notes(subject.notes)[workload.kernel]
+    arch = subject.machine.arch
+    resident = resident_workgroups(arch, taken, threads=prod(workload.launch.block))
+    return Decoded(
+        arch=arch,
+        label=workload.label,
+        dtype=workload.dtype,
+        head_dim=workload.head_dim,
+        loaded=moved(result.counts).loaded,
+        resident=resident,
+        decode=decode(_trace(subject, workload.kernel, result), useful, resident),
+        name=name,
+    )
+
+
+def run(machine: Machine, workload: Workload) -> Result:
+    """Execute the workload's workgroup and record it; raises ``PerfError`` unless it runs to its end."""
+    options = Options(checks=(), only_group=workload.workgroup, record=True)
+    arguments = pack_arguments(workload.arguments)
+    memory = tuple(workload.memory.values())
+    result = machine.run(workload.kernel, workload.launch, arguments, memory, options)
+    problems = [result.error] * bool(result.error) + [str(finding) for finding in result.findings]
+    if problems:
+        title = f"{workload.label}: {workload.kernel} did not run to its end"
+        raise PerfError(title, problems, advice="correct its launch's description, or the kernel")
+    return result
+
+
+def _trace(subject: Subject, kernel: str, result: Result) -> Trace:
+    functions = {function.name: function for function in parse_disassembly(subject.disassembly)}
+    return trace_of(subject.machine.arch, functions[kernel], subject.machine.program, result)
+
+
+def has_exclusive(arch: str) -> bool:
+    """Whether some VALU instructions of the arch never run beside a matrix instruction, where others do."""
+    return bool(arch_named(arch).isa.never_coissued)
+
+
+def _charged(
+    trace: Trace, others: Sequence[Trace], result: Result, resident: int, *, only_figures: bool
+) -> tuple[Charged, ...]:
+    """By order of phases; orders under which every access costs the same are played once."""
+    known: list[tuple[Sequence[Charges], Charged]] = []
+    for order in orders(trace.arch):
+        charges = [each.charges(order) for each in (trace, *others)]
+        found = next((each for given, each in known if given == charges), None)
+        if found is None:
+            found = _played(trace, others, result, order, charges, resident, only_figures=only_figures)
+        known.append((charges, replace(found, order=order)))
+    return tuple(charged for _, charged in known)
+
+
+def _played(
+    trace: Trace, others: Sequence[Trace], result: Result, order: str, charges: Sequence[Charges],
+    resident: int, *, only_figures: bool,
+) -> Charged:  # fmt: skip
+    own, *further = charges
+
+    def played(*, port: bool = False, exclusive: bool = False) -> Schedule:
+        paths = [other.paths(clocks, port=port) for other, clocks in zip(others, further, strict=True)]
+        waves = trace.paths(own, port=port)
+        return play(trace.arch, waves, resident, others=paths, exclusive=exclusive)
+
+    costs = [(own[access], count) for access, count in trace.accesses.items()]
+    schedule = played()
+    return Charged(
+        order=order,
+        bound=busy_bound(trace.arch, result.counts, costs),
+        schedule=schedule,
+        port=schedule if only_figures else played(port=True),
+        exclusive=played(exclusive=True) if has_exclusive(trace.arch) else schedule,
+        uses=trace.uses(own),
+    )

@@ -1,0 +1,128 @@
+"""Memory: what a workgroup asks of the caches and of the GPU's memory, and a decode's share of its bandwidth.
+
+Where the figures of the GPUs that the archs stand for (``model`` in kernels/tables/gpus.toml) come from:
+
+- Memory bandwidth and engine clocks: AMD's product pages, on paper.
+- L2: the MI100's was measured (2.53 TB/s, rocm-amdgpu-bench issue 4); the MI300X's is 128 bytes a clock of
+  each of 16 channels in 8 dies (CDNA3 white paper).  Assumed for RDNA: 64 bytes a clock of each channel, of
+  which there is one for 256 KB of L2.
+- Instruction caches: AMD's architecture white papers and, for the MI300X, amd-shark-ai's optimization guide.
+- Latencies of memory under load: no measurement was found, so decode is modelled over a range of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from wheel_builder.extras.perf.model import cost
+from wheel_builder.extras.perf.model.bound import Executed
+from wheel_builder.extras.perf.model.lds import orders
+from wheel_builder.extras.perf.model.schedule import play
+from wheel_builder.extras.perf.model.trace import Trace
+from wheel_builder.tables.archs import arch_named
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes that the active lanes of a workgroup load and store."""
+
+    loaded: int
+    stored: int
+
+
+def moved(counts: Mapping[str, Executed]) -> Moved:
+    """From the executed instructions; raises ``PerfError`` for one of unknown width.
+
+    Scalar loads are left out, and scratch memory, which the table has as spills.
+    """
+    loaded = stored = 0
+    for name, count in counts.items():
+        if name.startswith(("buffer_", "global_", "flat_")):
+            size = count.lanes * cost.vmem_bytes(name)
+            if "_store_" in name:
+                stored += size
+            else:
+                loaded += size
+    return Moved(loaded, stored)
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What all compute units together ask for at the schedule's speed.
+
+    ``rate``: bytes a clock and compute unit.  Shares of what there is: ``l2`` if every load comes from the
+    L2, ``memory`` if every load comes from the GPU's memory, ``once`` if each byte comes from there once.
+    """
+
+    rate: float
+    l2: float
+    memory: float
+    once: float
+
+    @property
+    def binds(self) -> str:
+        """What has less than is asked for, however well caches do their work; else the reuse that is
+        needed.
+        """
+        if self.l2 > 1:
+            return "L2"
+        if self.once > 1:
+            return "memory"
+        return f"reuse {self.memory:.1f}" if self.memory > 1 else "no"
+
+
+def demand(arch: str, loaded: int, once: int, clocks_per_workgroup: float) -> Demand:
+    """Of workgroups that load ``loaded`` bytes each, ``once`` for each of which is a workgroup's share of the
+    launch's tensors.  ``clocks_per_workgroup``: of one compute unit.
+    """
+    hardware, rate = arch_named(arch), loaded / clocks_per_workgroup
+    gpu, asked = hardware.model, rate * hardware.model.clock * hardware.compute_units
+    return Demand(rate, asked / gpu.l2, asked / gpu.memory, asked / gpu.memory * once / loaded)
+
+
+LATENCIES = (500, 800, 1000, 2000)  # nanoseconds
+WORKGROUPS = (1, 2, 4)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A decode's share of paper bandwidth with ``workgroups`` at a time on what runs one, and the clocks that
+    these take."""
+
+    latency: int
+    workgroups: int
+    share: float
+    clocks: int = 0
+
+
+@dataclass(frozen=True)
+class Decode:
+    """``needed``: bytes that have to be on their way for all the bandwidth, by latency, on what runs a
+    workgroup.
+    """
+
+    needed: Mapping[int, float]
+    shares: tuple[Share, ...]
+
+
+def decode(trace: Trace, useful: int, resident: int) -> Decode:
+    """Shares over ``LATENCIES`` and ``WORKGROUPS``, as far as so many are ``resident``.
+
+    Every load comes from the GPU's memory, after a latency in which other loads' turns are included: it is
+    one under load.  ``useful``: the keys and values of the traced workgroup in bytes.
+    """
+    hardware = arch_named(trace.arch)
+    gpu, isa = hardware.model, hardware.isa
+    width = gpu.memory / gpu.clock / hardware.compute_units * isa.cus_of_workgroup
+    charges = trace.charges(orders(trace.arch)[0])
+    needed, shares = {}, []
+    for latency in LATENCIES:
+        clocks = round(latency * 1e-9 * gpu.clock)
+        needed[latency] = width * clocks
+        far = replace(trace, machine=replace(isa.timing, vmem=clocks))
+        paths = far.paths(charges, port=False)
+        for workgroups in (n for n in WORKGROUPS if n <= resident):
+            played = play(trace.arch, paths, workgroups)
+            share = min(1, useful * played.workgroups / (played.clocks * width))
+            each = round(played.clocks * workgroups / played.workgroups)
+            shares.append(Share(latency, workgroups, share, each))
+    return Decode(needed, tuple(shares))

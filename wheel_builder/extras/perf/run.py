@@ -1,0 +1,193 @@
+"""``scripts/wheel-builder perf``: both models for the kernels of wheels, folders or single code objects."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from wheel_builder.base.errors import PerfError
+from wheel_builder.base.store import Store
+from wheel_builder.extras.perf.measure import Decoded, Modelled, Subject, measure, measure_decode
+from wheel_builder.extras.perf.table import report
+from wheel_builder.extras.perf.workloads import gradients, latent, ours
+from wheel_builder.extras.perf.workloads.workload import SUFFIX, Workload, read_workloads
+from wheel_builder.files.binaries.elf import read_elf
+from wheel_builder.files.device.fatbin import CodeObject, machine_arch
+from wheel_builder.files.device.library import device_code
+from wheel_builder.files.wheels.wheelfile import read_wheel
+from wheel_builder.machine_code.disassembly.listing import Tools, list_code, tools_in
+from wheel_builder.machine_code.emulator.binding import Core
+from wheel_builder.machine_code.emulator.machine import Machine
+from wheel_builder.machine_code.fake_hip.container import LIBRARY
+from wheel_builder.matrix.model import Job, Plan
+from wheel_builder.matrix.plan import jobs_to_build
+from wheel_builder.pipeline.context import (
+    ENGINE,
+    RunContext,
+    builder_image,
+    builder_step,
+    progress_of,
+    start_engine,
+)
+from wheel_builder.pipeline.progress import Planned, Progress
+from wheel_builder.pipeline.release import newest_wheel
+from wheel_builder.pipeline.verification import build_emulator, emulator_step
+
+CODE_OBJECT = ".hsaco"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What modelling needs: the emulator's core, LLVM's tools, and the store for listings."""
+
+    core: Core
+    tools: Tools
+    store: Store
+    log: Path
+
+
+def default_paths(plan: Plan, context: RunContext) -> tuple[Path, ...]:
+    """The newest finished wheel of each job; raises ``WheelError`` when a job has none."""
+    return tuple(newest_wheel(job, context.dist) for job in jobs_to_build(plan))
+
+
+def perf(
+    paths: Sequence[Path], plan: Plan, context: RunContext, *, archs: Sequence[str], plain: bool | None = None
+) -> str:
+    """The table that the command prints, for all kernels in ``paths`` or only for ``archs``.
+
+    Kernels are disassembled in the builder image of the plan's first job.  Raises as ``model`` does.
+    """
+    job = jobs_to_build(plan)[0]
+    modelling = [Planned(f"model {path.name}", weight=60) for path in paths]
+    rows: list[Modelled | Decoded] = []
+    with progress_of([ENGINE, builder_step(job), emulator_step(job), *modelling], context, plain) as progress:
+        bench = _bench(job, plan, context, progress)
+        for path, step in zip(paths, modelling, strict=True):
+            with progress.step(step.name):
+                rows += model(path, bench, max_mib=plan.package.max_wheel_mib, archs=archs)
+    return report(rows)
+
+
+def _bench(job: Job, plan: Plan, context: RunContext, progress: Progress) -> Bench:
+    start_engine(context, progress)
+    builder = builder_image(job, plan.package, context, progress)
+    emulator = build_emulator(job, builder, context, progress)
+    return Bench(Core(emulator.path / LIBRARY), tools_in(builder), context.store, context.log("listing"))
+
+
+def model(
+    path: Path, bench: Bench, *, max_mib: float, archs: Sequence[str] = (), only_figures: bool = False
+) -> Iterator[Modelled | Decoded]:
+    """Both models for every kernel in ``path``, one after another; of a decode its share of bandwidth.
+
+    A wheel holds this project's kernels.  A code object, or each in a folder, is a foreign one if a launch
+    file lies beside it (workloads/workload.py), else one of ours.  ``only_figures`` as for ``measure``.
+    Raises ``PerfError`` for kernels without a workload and instructions without numbers, ``DeviceCodeError``
+    and others for what cannot be read.
+    """
+    wanted = _wanted(path, _parts(path, max_mib=max_mib), archs)
+    for part, subject in zip(wanted, subjects([part.code for part in wanted], bench), strict=True):
+        measured = partial(_measured, subject, only_figures=only_figures)
+        if part.file:
+            yield from map(measured, read_workloads(part.file))
+        else:
+            yield from _ours(part.label, subject, measured)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A code object; ``file`` is set for a foreign one, which has its launch file beside it."""
+
+    code: CodeObject
+    label: str = ours.LABEL
+    file: Path | None = None
+
+
+def _parts(path: Path, *, max_mib: float) -> list[_Part]:
+    if path.suffix == ".whl":
+        wheel = read_wheel(path, max_mib=max_mib)
+        return [_Part(code, f"{ours.LABEL} {wheel.version}") for code in device_code(wheel)]
+    files = sorted(path.rglob(f"*{CODE_OBJECT}")) if path.is_dir() else [path]
+    return [_part(file) for file in files]
+
+
+def _wanted(path: Path, parts: Sequence[_Part], archs: Sequence[str]) -> list[_Part]:
+    found = [part for part in parts if not archs or part.code.gfx in archs]
+    if not found:
+        title = f"{path}: nothing to model" + (f" for {', '.join(archs)}" if archs else "")
+        raise PerfError(title, [f"expected a wheel, a code object or a folder of {CODE_OBJECT} files"])
+    return found
+
+
+def _part(file: Path) -> _Part:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        title = f"{file} cannot be read"
+        raise PerfError(title, [str(error)]) from error
+    code = CodeObject(machine_arch(read_elf(data)), data)
+    return _Part(code, file=file if file.with_name(file.name + SUFFIX).is_file() else None)
+
+
+def _ours(
+    label: str, subject: Subject, measured: Callable[[Workload], Modelled]
+) -> Iterator[Modelled | Decoded]:
+    """Kernels without a workload are left out."""
+    for name, kernel in subject.machine.kernels.items():
+        yield from _bound_by_memory(label, subject, name)
+        if gradients.has_backward(name):
+            yield from map(measured, gradients.backwards(subject.machine.arch, kernel, label))
+        if not ours.has_workload(name):
+            continue
+        dies = ours.dies_of(subject.machine.arch)
+        if ours.reads_mask(name):
+            for kind, keys in ours.masks(kernel):
+                yield measured(ours.masked_forward(kernel, kind, label, dies=dies, keys=keys))
+            continue
+        heads = ours.heads_of(subject.machine.arch, kernel)
+        for keys in ours.lengths(kernel):
+            whole = measured(ours.forward(kernel, label, dies=dies, keys=keys))
+            yield whole
+            if keys not in ours.causal_lengths(subject.machine.arch, kernel):
+                continue
+            rows = ours.rows_of(whole.flop, whole.head_dim, keys, whole.op)
+            causal = ours.causal_forward(kernel, label, rows=rows, heads=heads, dies=dies, keys=keys)
+            yield measured(causal)
+
+
+def _bound_by_memory(label: str, subject: Subject, name: str) -> Iterator[Decoded]:
+    kernel = subject.machine.kernels[name]
+    if ours.has_decode(name):
+        workload = ours.decoding(kernel, label)
+        yield measure_decode(_checked(subject, workload), workload, ours.bytes_of_decode(workload.head_dim))
+    if latent.has_latent(name):
+        workload = latent.decoding(kernel, label)
+        yield measure_decode(_checked(subject, workload), workload, latent.bytes_of(workload))
+    if ours.finds_ranges(name):
+        workload, what = ours.finding_ranges(kernel, label), f"mask_ranges fp16 k{ours.RANGES_KEYS}"
+        useful = ours.bytes_of_ranges(kernel)
+        yield measure_decode(_checked(subject, workload), workload, useful, what)
+
+
+def subjects(objects: Sequence[CodeObject], bench: Bench) -> tuple[Subject, ...]:
+    """Disassemble and load the code objects."""
+    listings = list_code(objects, tools=bench.tools, store=bench.store, log=bench.log)
+    return tuple(
+        Subject(Machine(bench.core, code.data, text.disassembly), text.disassembly, text.notes)
+        for code, text in zip(objects, listings, strict=True)
+    )
+
+
+def _measured(subject: Subject, workload: Workload, *, only_figures: bool = False) -> Modelled:
+    return measure(_checked(subject, workload), workload, only_figures=only_figures)
+
+
+def _checked(subject: Subject, workload: Workload) -> Subject:
+    if workload.kernel not in subject.machine.kernels:
+        title = f"{workload.label}: no kernel {workload.kernel}"
+        raise PerfError(title, [f"the code object has {', '.join(subject.machine.kernels)}"])
+    if subject.machine.missing:
+        title = f"{workload.label}: instructions that the emulator does not have"
+        raise PerfError(title, subject.machine.missing)
+    return subject

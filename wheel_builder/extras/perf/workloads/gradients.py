@@ -1,0 +1,154 @@
+"""This project's backward kernels as workloads: one head, without a mask and causal, as ``ours.forward``.
+
+Three launches together are a backward, ``separate`` or ``fused`` in the tables; ``table`` adds them up,
+where nothing is causal.
+"""
+
+import random
+import re
+from collections.abc import Iterator, Mapping
+
+from wheel_builder.base.errors import PerfError
+from wheel_builder.extras.perf.workloads.ours import LABEL, ONE_DTYPE, SEQLEN, UNTOUCHED, mask_of
+from wheel_builder.extras.perf.workloads.ours import MASKS as KINDS
+from wheel_builder.extras.perf.workloads.workload import Memories, Tensor, Workload, filled
+from wheel_builder.machine_code.emulator.attention import MASK_KINDS, UNEVEN_VALUES
+from wheel_builder.machine_code.emulator.formats import encode
+from wheel_builder.machine_code.emulator.machine import Kernel, Launch
+from wheel_builder.machine_code.emulator.memory import Memory
+from wheel_builder.machine_code.emulator.params import layout
+from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.tiles import workgroup_of
+
+NAME = re.compile(
+    r"fa_bwd_(?P<op>delta|(?:dkdv|dq)(?:_uneven)?|fused|convert)(?P<masked>_masked)?"
+    r"_(?P<dtype>fp16|bf16)(_d(?P<head_dim>\d+))?$"
+)
+MASKS = ("bool", "bias", "fp32 bias")  # as a forward's, of one dtype: with the other they cost as much
+# Products of rows x keys x head_dim that each kernel forms: with the head dim of q and k, and with that of v.
+PRODUCTS = {
+    "delta": (0, 0), "dkdv": (2, 2), "dq": (2, 1), "fused": (3, 2), "convert": (0, 0),
+    "dkdv_uneven": (2, 2), "dq_uneven": (2, 1),
+}  # fmt: skip
+# What a workgroup writes a row of for each of its own.
+WRITTEN = {
+    "delta": "delta", "dkdv": "dk", "dq": "dq", "fused": "dk", "convert": "dq", "dkdv_uneven": "dk",
+    "dq_uneven": "dq",
+}  # fmt: skip
+BY_KEYS = ("dkdv", "dkdv_uneven", "fused")
+GIVEN, FOUND = ("q", "k", "v", "out", "dout"), ("dq", "dk", "dv")
+LIKE_V = frozenset({"v", "out", "dout", "dv"})
+SUM_ROWS = 32  # kSumRows
+# Some kernels take every head dim: they are modelled for those that have kernels of their own.
+HEAD_DIMS = (32, 64, 96, 128, 192, 256)
+LSE = 6.7  # about what 512 keys give
+
+
+def has_backward(kernel_name: str) -> bool:
+    return NAME.match(kernel_name) is not None
+
+
+def backwards(arch: str, kernel: Kernel, label: str = LABEL) -> Iterator[Workload]:
+    """The workloads of a backward kernel; ``has_backward`` tells for which names."""
+    match = NAME.match(kernel.name)
+    assert match is not None
+    dims = [int(match["head_dim"])] if match["head_dim"] else HEAD_DIMS
+    if match["masked"]:
+        for kind in MASKS if match["dtype"] == ONE_DTYPE else ():
+            found = _workload(
+                arch, kernel, label, match["op"], match["dtype"], dims[0], causal=False, kind=kind
+            )
+            yield found
+        return
+    for head_dim in dims:
+        for causal in (False, True) if any(PRODUCTS[match["op"]]) else (False,):
+            yield _workload(arch, kernel, label, match["op"], match["dtype"], head_dim, causal=causal)
+
+
+def _head_dim(name: str, op: str, head_dim: int) -> int:
+    """Of one of a call's tensors."""
+    return UNEVEN_VALUES if op.endswith("_uneven") and name in LIKE_V else head_dim
+
+
+def _workload(
+    arch: str, kernel: Kernel, label: str, op: str, dtype: str, head_dim: int, *, causal: bool, kind: str = ""
+) -> Workload:
+    """The launch's first workgroup, which has the most work: causal, the first keys or the last queries.
+
+    With a mask of this ``kind``, which hides half of the keys from each row, at random; FLOP are of all.
+    """
+    memory = _memory(op, dtype, head_dim)
+    arguments = _arguments(memory, op, head_dim, causal=causal)
+    named = f"bwd_{op}_masked" if kind else f"bwd_{op}"
+    if kind:
+        mask = mask_of(kind, SEQLEN, dtype)
+        memory = {**memory, mask.name: mask}
+        given = {"mask": mask.address, "mask_row": SEQLEN, "mask_kind": MASK_KINDS.index(KINDS[kind])}
+        arguments += layout("MaskedBwdParams").pack(given)[len(arguments) :]
+    rows = workgroup_of(arch_named(arch), named, dtype, head_dim).rows
+    begin = SEQLEN - rows if causal and op not in BY_KEYS else 0
+
+    def flop(after: Memories) -> int:
+        size = 4 if op == "delta" else 2 * head_dim
+        raw = after[WRITTEN[op]].read()
+        found = [at // size for at in range(0, len(raw), size) if raw[at : at + 4] != UNTOUCHED]
+        if found != [*range(begin, begin + rows)]:
+            title = f"{kernel.name} for {arch}: its workgroup has other rows than the model's launch"
+            problem = f"expected {rows} from {begin} on, found {len(found)} from {min(found, default=0)} on"
+            raise PerfError(title, [f"{problem}: see kernels/tables/tiles.toml"])
+        masked = rows * (rows - 1) // 2 if causal else 0
+        of_q, of_v = PRODUCTS[op]
+        products = of_q * head_dim + of_v * _head_dim("v", op, head_dim)
+        return 2 * (rows * SEQLEN - masked) * products or 2 * rows * head_dim
+
+    return Workload(
+        label=label,
+        kernel=kernel.name,
+        op=f"{named} causal" if causal else f"{named} {kind}".strip(),
+        dtype=dtype,
+        head_dim=head_dim,
+        launch=Launch((-(-SEQLEN // rows), 1, 1), (kernel.max_threads, 1, 1)),
+        arguments=(arguments,),
+        memory=memory,
+        flop=flop,
+    )
+
+
+def _memory(op: str, dtype: str, head_dim: int) -> Mapping[str, Memory]:
+    draw = random.Random(0)  # noqa: S311  (test data, repeatable)
+    elements = SEQLEN * head_dim
+    sizes = {name: SEQLEN * _head_dim(name, op, head_dim) for name in (*GIVEN, *FOUND)}
+    memory = {
+        name: Memory.of(
+            encode([draw.gauss(0.0, 1.0) for _ in range(sizes[name])], dtype), name, readonly=True
+        )
+        for name in GIVEN
+    }
+    memory |= {name: Memory.output(2 * sizes[name], name) for name in FOUND}
+    memory["lse"] = filled(Tensor(name="lse", dtype="fp32", shape=(SEQLEN,), fill=LSE), 0)
+    given = Tensor(name="delta", dtype="fp32", shape=(SEQLEN,), fill="output" if op == "delta" else "normal")
+    memory["delta"] = filled(given, 0)
+    memory["dq_sums"] = Memory.of(bytes(4 * elements), "dq_sums")
+    return memory
+
+
+def _arguments(memory: Mapping[str, Memory], op: str, head_dim: int, *, causal: bool) -> bytes:
+    """``fa::BwdParams``: dense, one sequence and head, no optional tensor."""
+    rows = {name: _head_dim(name, op, head_dim) for name in (*GIVEN, *FOUND)}
+    tensors = {
+        f"{name}.{field}": value
+        for name, row in rows.items()
+        for field, value in (
+            ("data", memory[name].address), ("batch", SEQLEN * row), ("row", row), ("head", row),
+        )
+    }  # fmt: skip
+    return layout("BwdParams").pack(
+        {
+            **tensors, "lse": memory["lse"].address, "delta": memory["delta"].address,
+            "dq_sums": memory["dq_sums"].address, "dq_blocks": SEQLEN // SUM_ROWS,
+            "lse_batch": SEQLEN, "lse_head": SEQLEN, "seqlen_q": SEQLEN, "seqlen_k": SEQLEN,
+            "rows_q": SEQLEN, "rows_k": SEQLEN, "nheads": 1, "nheads_k": 1, "head_dim": head_dim,
+            "window_left": -1, "window_right": 0 if causal else -1, "scale": head_dim**-0.5,
+            "dropout_scale": 1.0,
+        }
+    )  # fmt: skip

@@ -1,0 +1,276 @@
+"""This project's kernels as workloads: workgroups in which every row and key is used."""
+
+import math
+import random
+import re
+from array import array
+from dataclasses import replace
+
+from wheel_builder.base.errors import PerfError
+from wheel_builder.extras.perf.workloads.workload import SUFFIX, Memories, Workload
+from wheel_builder.machine_code.emulator.attention import (
+    HIDES,
+    UNEVEN_VALUES,
+    Case,
+    has_ranges,
+    leave_shown_keys,
+    make_call,
+    with_mask,
+)
+from wheel_builder.machine_code.emulator.formats import encode
+from wheel_builder.machine_code.emulator.machine import Kernel, Launch
+from wheel_builder.machine_code.emulator.memory import Memory
+from wheel_builder.machine_code.emulator.params import layout
+from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.tiles import tall_tiles
+
+LABEL = "flash-attn-rocm"
+SEQLEN = 512  # keys; and, without a mask, rows of queries, of which one workgroup has a part
+LONG = 2048  # keys; likewise, where there is a choice between workgroups with more and fewer rows, or padding
+NAME = re.compile(r"fa_(?P<op>fwd(?:_tall|_uneven|_wide|_masked)?)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
+ONE_DTYPE = "fp16"
+DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
+PART = 512  # keys of a decode's workgroup
+MASKED = "fwd_masked"
+# By name in an op, what a mask has.
+MASKS = {
+    "bool": "bytes", "bias": "elements", "fp32 bias": "fp32", "padding": "bytes", "all shown": "bytes",
+    "padding bias": "elements",
+}  # fmt: skip
+COMPARED = (64, 128)  # the head dims of kernels with a mask, and of those with tall workgroups
+# A share of the keys, for each row; others show half at random.
+SHOWN = {"padding": 0.5, "padding bias": 0.5, "all shown": 1.0}
+RANGES = "fa_mask_ranges_fp16"
+RANGES_KEYS, RANGES_ROW = 4096, 64  # keys of its mask, and elements of a row of out
+# No forward: the reference kernel, kernels bound by memory, of which decode, mla (latent.py) and mask_ranges
+# have a model of their own, and backward kernels (gradients.py).
+OTHER = re.compile(r"fa_(append|bwd_\w+|combine|decode|mask_ranges|mla|reference)_(fp16|bf16)(_d\d+)?$")
+UNTOUCHED = b"\xa5" * 4  # of Memory.output
+
+
+def has_workload(kernel_name: str) -> bool:
+    """Whether to model a kernel; true for foreign kernels too, so that they are refused in words."""
+    return OTHER.match(kernel_name) is None
+
+
+def dies_of(arch: str) -> int:
+    """Dies of the arch's largest GPU, for the order of its workgroups; 0 for one."""
+    hardware = arch_named(arch)
+    return hardware.compute_units // hardware.die_units if hardware.die_units else 0
+
+
+def heads_of(arch: str, kernel: Kernel) -> int:
+    """Heads of a causal forward.
+
+    Where a workgroup has one wave on each SIMD, heads differ in which of the waves has the most work.
+    """
+    hardware = arch_named(arch)
+    return hardware.isa.simds if kernel.max_threads == hardware.isa.simds * hardware.isa.wave else 1
+
+
+def lengths(kernel: Kernel) -> tuple[int, ...]:
+    """The keys of a forward's workloads: long ones where there are others with a mask or tall workgroups."""
+    _, dtype, head_dim = _named(kernel)
+    return (SEQLEN, LONG) if dtype == ONE_DTYPE and head_dim in COMPARED else (SEQLEN,)
+
+
+def causal_lengths(arch: str, kernel: Kernel) -> tuple[int, ...]:
+    """The same of causal ones: long ones where the plan chooses between kernels."""
+    head_dim = _named(kernel)[2]
+    has_tall = any(row.head_dim == head_dim for row in tall_tiles(arch_named(arch)))
+    return lengths(kernel) if has_tall else (SEQLEN,)
+
+
+def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0, keys: int = SEQLEN) -> Workload:
+    """The forward of one head without a mask; raises ``PerfError`` for another kernel.
+
+    The number of a workgroup's rows follows from what it wrote to ``lse``.
+    """
+    op, dtype, head_dim = _named(kernel)
+    case = Case(dtype, head_dim, keys, keys, v_head_dim=value_dim(op, head_dim))
+    return _workload(kernel, label, op, case, dies)
+
+
+def causal_forward(
+    kernel: Kernel, label: str = LABEL, *, rows: int, heads: int = 1, dies: int = 0, keys: int = SEQLEN
+) -> Workload:
+    """The last workgroup of a causal forward of as many queries as ``keys``; ``rows``: of a workgroup.
+
+    The schedule also plays the last ones of the other ``heads``.
+    """
+    op, dtype, head_dim = _named(kernel)
+    # The causal mask is aligned to the bottom right: these rows see what the last ones of a longer launch
+    # see.
+    of_v = value_dim(op, head_dim)
+    case = Case(dtype, head_dim, rows, keys, nheads=heads, nheads_k=heads, causal=True, v_head_dim=of_v)
+    return _workload(kernel, label, f"{op} causal", case, dies)
+
+
+def reads_mask(kernel_name: str) -> bool:
+    """Whether a forward is one with a mask, which ``masked_forward`` models."""
+    match = NAME.match(kernel_name)
+    return match is not None and match["op"] == MASKED
+
+
+def masks(kernel: Kernel) -> tuple[tuple[str, int], ...]:
+    """The masks of its workloads and their keys, of one dtype: with the other they cost as much."""
+    all_masks = (*((kind, SEQLEN) for kind in MASKS), ("padding", LONG))
+    return all_masks if _named(kernel)[1] == ONE_DTYPE else ()
+
+
+def masked_forward(
+    kernel: Kernel, kind: str, label: str = LABEL, *, dies: int = 0, keys: int = SEQLEN
+) -> Workload:
+    """The same with a mask of ``MASKS``, of which most hide half of the keys, at random, from each row.
+
+    FLOP are those of all keys, also of those that a mask hides.
+    """
+    op, dtype, head_dim = _named(kernel)
+    found = _workload(kernel, label, f"{op} {kind}", Case(dtype, head_dim, keys, keys), dies)
+    mask = mask_of(kind, keys, dtype)
+    strides = (0, 0, keys)
+    if has_ranges(MASKS[kind], strides):
+        data, hides = mask.read(), HIDES["bool" if MASKS[kind] == "bytes" else dtype]
+        rows = [data[at : at + keys * len(hides)] for at in range(0, len(data), keys * len(hides))]
+        leave_shown_keys(found.memory["out"], rows, hides, group=rows_of_wave(kernel), row=head_dim)
+    (kernarg,) = found.arguments
+    assert isinstance(kernarg, bytes), "of a whole struct"
+    packed = with_mask(kernarg, mask, MASKS[kind], strides)
+    return replace(found, arguments=(packed,), memory={**found.memory, mask.name: mask})
+
+
+def mask_of(kind: str, keys: int, dtype: str) -> Memory:
+    """A mask of as many rows as keys in memory."""
+    bits = _bits(kind, keys)
+    numbers = (0.0 if bit else -math.inf for bit in bits)
+    data = {
+        "bytes": lambda: bytes(bits),
+        "elements": lambda: encode([*numbers], dtype),
+        "fp32": lambda: array("f", numbers).tobytes(),
+    }[MASKS[kind]]()
+    return Memory.of(data, "mask", readonly=True)
+
+
+def _bits(kind: str, keys: int) -> list[int]:
+    """A mask of as many rows as keys."""
+    if kind in SHOWN:
+        return [int(key < SHOWN[kind] * keys) for key in range(keys)] * keys
+    draw = random.Random(0)  # noqa: S311  (test data, repeatable)
+    return [draw.getrandbits(1) for _ in range(keys * keys)]
+
+
+def decoding(kernel: Kernel, label: str = LABEL) -> Workload:
+    """One query of a head with ``PART`` keys; ``has_decode`` tells for which kernels."""
+    match = DECODE.match(kernel.name)
+    assert match is not None
+    return _workload(kernel, label, "decode", Case(match["dtype"], int(match["head_dim"]), 1, PART))
+
+
+def has_decode(kernel_name: str) -> bool:
+    return DECODE.match(kernel_name) is not None
+
+
+def finds_ranges(kernel_name: str) -> bool:
+    """Whether a kernel finds what a mask shows."""
+    return kernel_name == RANGES
+
+
+def finding_ranges(kernel: Kernel, label: str = LABEL) -> Workload:
+    """One workgroup's rows of a boolean mask of ``RANGES_KEYS`` keys."""
+    rows = rows_of_wave(kernel)
+    mask = Memory.of(bytes([1]) * (rows * RANGES_KEYS), "mask", readonly=True)
+    out = Memory.output(rows * RANGES_ROW * 2, "out")
+    packed = layout("MaskRangesParams").pack(
+        {
+            "mask": mask.address, "mask_batch": 0, "mask_head": 0, "mask_row": RANGES_KEYS,
+            "out": out.address, "o_batch": 0, "o_head": 0, "o_row": RANGES_ROW,
+            "seqlen_q": rows, "seqlen_k": RANGES_KEYS, "nheads": 1, "batch": 1, "shift": 0, "hidden": 0,
+        }
+    )  # fmt: skip
+    return Workload(
+        label=label,
+        kernel=kernel.name,
+        op="mask_ranges",
+        dtype=ONE_DTYPE,
+        head_dim=0,
+        launch=Launch((1, 1, 1), (kernel.max_threads, 1, 1)),
+        arguments=(packed,),
+        memory={memory.name: memory for memory in (mask, out)},
+        flop=lambda _: 0,
+    )
+
+
+def bytes_of_ranges(kernel: Kernel) -> int:
+    """The part of the mask that ``finding_ranges`` reads."""
+    return rows_of_wave(kernel) * RANGES_KEYS
+
+
+def rows_of_wave(kernel: Kernel) -> int:
+    """Rows of a forward's wave, a matrix step's columns."""
+    return kernel.wave_size // 2
+
+
+def bytes_of_decode(head_dim: int) -> int:
+    """The keys and values of ``decoding``."""
+    return 2 * PART * head_dim * 2
+
+
+def value_dim(op: str, head_dim: int) -> int:
+    """The head dim of v and out."""
+    return UNEVEN_VALUES if op.startswith("fwd_uneven") else head_dim
+
+
+def bytes_once(rows: int, head_dim: int, op: str = "fwd") -> int:
+    """What a workgroup of a forward loads if all of them load each byte of q, k and v once."""
+    return (2 * head_dim + value_dim(op, head_dim)) * rows * 2
+
+
+def rows_of(flop: int, head_dim: int, keys: int = SEQLEN, op: str = "fwd") -> int:
+    """Rows of a workgroup, from the useful FLOP of ``forward``."""
+    return flop // (2 * keys * (head_dim + value_dim(op, head_dim)))
+
+
+def keys_of(op: str) -> int:
+    """The keys of a workload, which only long ones have in their name: "fwd causal 2048"."""
+    return LONG if op.endswith(f" {LONG}") else SEQLEN
+
+
+def has_no_mask(op: str) -> bool:
+    """Whether a workload is a forward without a mask."""
+    return op.removesuffix(f" {LONG}") in ("fwd", "fwd_tall")
+
+
+def _named(kernel: Kernel) -> tuple[str, str, int]:
+    match = NAME.match(kernel.name)
+    if match is None:
+        title = f"no workload for kernel {kernel.name}"
+        advice = f"a foreign code object needs FILE{SUFFIX} beside it (workload.py), ours a row in ours.py"
+        raise PerfError(title, [f"expected a name like {NAME.pattern}"], advice=advice)
+    return match["op"], match["dtype"], int(match["head_dim"])
+
+
+def _workload(kernel: Kernel, label: str, op: str, case: Case, dies: int = 0) -> Workload:
+    call = make_call(case, dies=dies)
+
+    def flop(after: Memories) -> int:
+        rows = _rows(after)
+        masked = rows * (rows - 1) // 2 if case.causal else 0
+        return 2 * (rows * case.seqlen_k - masked) * (case.head_dim + case.value_dim)
+
+    return Workload(
+        label=label,
+        kernel=kernel.name,
+        op=op if case.seqlen_k == SEQLEN else f"{op} {case.seqlen_k}",
+        dtype=case.dtype,
+        head_dim=case.head_dim,
+        launch=Launch((1, case.nheads, 1), (kernel.max_threads, 1, 1)),
+        arguments=(call.kernarg(workgroups=case.nheads),),
+        memory={memory.name: memory for memory in call.memory},
+        flop=flop,
+        others=tuple(range(1, case.nheads)),
+    )
+
+
+def _rows(memory: Memories) -> int:
+    raw = memory["lse"].read()
+    return sum(raw[at : at + 4] != UNTOUCHED for at in range(0, len(raw), 4))

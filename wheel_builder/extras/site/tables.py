@@ -1,0 +1,261 @@
+"""The tables of the documentation, and values in its sentences, made from the files that hold the facts.
+
+A page has a table between ``<!-- table: gpus -->`` and ``<!-- end: gpus -->``, so that it can be read in a
+repository, too; the site takes today's.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.base.words import duration
+from wheel_builder.build.budget import COSTS, Costs, load_budgets
+from wheel_builder.extras.perf.golden import COUNTERS, EXCLUSIVE, FIGURES, FLOP, Figure, parse_figures
+from wheel_builder.extras.upstream.costs import load_costs
+from wheel_builder.extras.upstream.why import sections
+from wheel_builder.matrix.catalogue import Catalogue, Gpu, catalogue_of
+from wheel_builder.matrix.hardware import read_reports
+from wheel_builder.matrix.model import PUBLIC, Matrix, Plan, Selection
+from wheel_builder.matrix.plan import plan
+from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.matrix.support_table import Kernels, kernels_of
+
+PLACE = re.compile(r"(<!-- table: (\w+) -->)(.*?)(<!-- end: \2 -->)", re.DOTALL)
+DROP_IN = Path("wheel_builder/verify/imports.json")
+OURS = "flash-attn-rocm"
+# What a reader knows the kernels of an operation by.
+OPERATIONS = {
+    "fwd": "forward",
+    "fwd_tall": "forward of long sequences",
+    "fwd_wide": "forward of head dims above 256",
+    "fwd_uneven": "forward with another head dim of v",
+    "bwd_dkdv_uneven": "gradients of K and V with another head dim of v",
+    "bwd_dq_uneven": "gradient of Q with another head dim of v",
+    "fwd_masked": "forward with a mask or a bias",
+    "mask_ranges": "which keys a mask shows",
+    "decode": "forward of few queries, keys split",
+    "mla": "latent attention of few queries, keys split",
+    "combine": "joining the parts of split keys",
+    "append": "appending to a cache, rotary embedding",
+    "reference": "forward, every feature, slow",
+    "bwd_delta": "backward, sums of rows",
+    "bwd_dkdv": "backward, gradients of k and v",
+    "bwd_dq": "backward, gradient of q",
+    "bwd_dkdv_masked": "backward with a mask or a bias, gradients of k and v",
+    "bwd_dq_masked": "backward with a mask or a bias, gradients of q and of the bias",
+    "bwd_fused": "backward, all gradients in one pass",
+    "bwd_convert": "backward, rounding of q's gradient",
+}
+
+
+def fill(page: str, made: Mapping[str, str], index: str = "") -> str:
+    """The page with every table in its place, and with the address of the index where that is public.
+
+    A table of several lines stands between empty ones.
+    """
+    filled = PLACE.sub(lambda found: f"{found[1]}{_apart(made[found[2]])}{found[4]}", page)
+    return filled.replace("<index>", index.rstrip("/")) if index else filled
+
+
+def _apart(table: str) -> str:
+    return f"\n\n{table.strip()}\n\n" if "\n" in table.strip() else table
+
+
+def problems(pages: Mapping[str, str], made: Mapping[str, str]) -> list[str]:
+    """Places without a table, and tables without a place."""
+    wanted = [(name, place) for name, page in pages.items() for _, place, _, _ in PLACE.findall(page)]
+    used = {place for _, place in wanted}
+    return [
+        *(f"{name}: there is no table {place!r}" for name, place in wanted if place not in made),
+        *(f"no page has a place for the table {name!r}" for name in made if name not in used),
+    ]
+
+
+def tables(checkout: Path) -> Mapping[str, str]:
+    """Every table and value, as Markdown."""
+    matrix = load_matrix(checkout / "matrix.yaml")
+    planned = plan(matrix, Selection(all_rocm=True))
+    catalogue = catalogue_of(matrix, read_reports(checkout))
+    costs = load_budgets(checkout / COSTS)
+    own = [arch.name for arch in matrix.archs if arch.code == arch.name]
+    golden = {arch: checkout / FIGURES / f"{arch}.toml" for arch in own}
+    modelled = {arch: parse_figures(file.name, file.read_text("utf-8")) for arch, file in golden.items()}
+    counters = (checkout / COUNTERS).read_text(encoding="utf-8")
+    project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {
+        "python_floor": project["requires-python"].removeprefix(">="),
+        "torch_floor": matrix.package.torch_floor,
+        "reports": matrix.addresses.reports,
+        "gpus": gpus(catalogue, planned),
+        "gpus_without_kernels": gpus_without_kernels(catalogue),
+        "torch_overrides": torch_overrides(catalogue),
+        "rocm_versions": rocm_versions(catalogue, planned),
+        "kernels": kernels(kernels_of(checkout)),
+        "modelled_figures": modelled_figures(modelled),
+        "model_errors": f"```text\n{counters.rstrip()}\n```",
+        "compile_costs": compile_costs(costs),
+        "why_so_long": why_so_long(matrix, checkout, costs),
+        "drop_in_libraries": drop_in_libraries(json.loads((checkout / DROP_IN).read_text("utf-8"))),
+    }
+
+
+def gpus(catalogue: Catalogue, planned: Plan) -> str:
+    """The GPUs that wheels have kernels for."""
+    rows = [("GPU", "also called", "gfx arch", "runs the code of", "wheels for ROCm", "run on hardware")]
+    for gpu in catalogue.gpus:
+        if not gpu.reason:
+            versions = [job.name for job in planned.jobs if gpu.code in job.archs]
+            runs = [run.words for run in catalogue.hardware if run.arch == gpu.arch]
+            shown = (gpu.code, ", ".join(versions) or "none", "; ".join(runs) or "no report")
+            rows.append((*_names(gpu), *shown))
+    return markdown(rows)
+
+
+def torch_overrides(catalogue: Catalogue) -> str:
+    """The GPUs that PyTorch's builds have no kernels for, and what makes them run there."""
+    rows = [("gfx arch", "in the shell that runs PyTorch")]
+    rows += [(gpu.arch, f"`{gpu.override}`") for gpu in catalogue.gpus if gpu.override]
+    return markdown(rows)
+
+
+def gpus_without_kernels(catalogue: Catalogue) -> str:
+    """The GPUs that are known and have no kernels."""
+    rows = [("GPU", "also called", "gfx arch", "why")]
+    rows += [(*_names(gpu), gpu.reason) for gpu in catalogue.gpus if gpu.reason]
+    return markdown(rows)
+
+
+def _names(gpu: Gpu) -> tuple[str, str, str]:
+    return ", ".join(gpu.devices), ", ".join((*gpu.code_names, *gpu.processors)), gpu.arch
+
+
+def rocm_versions(catalogue: Catalogue, planned: Plan) -> str:
+    """Which ROCm versions have a wheel."""
+    rows = [("ROCm", "a wheel is built", "gfx archs in it")]
+    every = f"{PUBLIC}: {', '.join(catalogue.public_rocm)}"
+    rows += [(every if job.public else job.name, "yes", ", ".join(job.archs)) for job in planned.jobs]
+    rows += [(each.version, f"no: {each.reason}", "") for each in catalogue.missing_rocm]
+    return markdown(rows)
+
+
+def kernels(instances: Kernels) -> str:
+    """What kinds of kernels there are for which dtypes, head dims and archs."""
+    rows = [("kernels", "dtypes", "head dims", "gfx archs")]
+    for op, archs in dict.fromkeys((each.op, each.archs) for each in instances):
+        own = [each for each in instances if (each.op, each.archs) == (op, archs)]
+        dims = sorted({each.head_dim for each in own})
+        rows.append(
+            (
+                OPERATIONS.get(op, op),
+                ", ".join(dict.fromkeys(each.dtype for each in own)),
+                "any" if dims == [0] else ", ".join(map(str, dims)),
+                ", ".join(archs),
+            )
+        )
+    return markdown(rows)
+
+
+def modelled_figures(found: Mapping[str, Sequence[Figure]]) -> str:
+    """The schedule's figures of our kernels beside those of others, by arch.
+
+    Of backwards, all kernels together.
+    """
+    rows = [("gfx arch", "kernel", OURS, *(others := sorted(_others(found))))]
+    for arch, figures in found.items():
+        own, exclusive = (_of_whole_operations(figures, what) for what in (FLOP, EXCLUSIVE))
+        rows += [
+            (
+                arch,
+                kernel,
+                f"{flop}{_exclusive(exclusive.get((kernel, OURS)))}",
+                *(_other(own, exclusive, kernel, name) for name in others),
+            )
+            for (kernel, maker), flop in own.items()
+            if maker == OURS
+        ]
+    return markdown(rows)
+
+
+_Figures = Mapping[tuple[str, str], int]
+
+
+def _of_whole_operations(figures: Sequence[Figure], what: str) -> _Figures:
+    """By kernel and maker, forwards first."""
+    shown = sorted(figures, key=lambda each: not each.kernel.startswith("fwd"))
+    return {
+        (each.kernel, each.maker): each.value
+        for each in shown
+        if each.what == what and not each.kernel.startswith("bwd_")
+    }
+
+
+def _exclusive(flop: int | None, ours: int | None = None) -> str:
+    """The exclusive schedule's figure, where there is one; of another kernel, how many times that ours is."""
+    times = f" ({ours / flop:.1f} times)" if flop and ours else ""
+    return f", exclusive {flop}{times}" if flop else ""
+
+
+def _others(found: Mapping[str, Sequence[Figure]]) -> set[str]:
+    """Who made the other kernels, without their versions."""
+    makers = {each.maker for figures in found.values() for each in figures}
+    return {maker.partition(" ")[0] for maker in makers - {OURS}}
+
+
+def _other(of_arch: _Figures, exclusive: _Figures, kernel: str, name: str) -> str:
+    ours = of_arch[kernel, OURS]
+    return "; ".join(
+        f"{flop} (version {maker.partition(' ')[2]}; ours is {ours / flop:.1f} times that)"
+        f"{_exclusive(exclusive.get((kernel, maker)), exclusive.get((kernel, OURS)))}"
+        for (its_kernel, maker), flop in of_arch.items()
+        if (its_kernel, maker.partition(" ")[0]) == (kernel, name)
+    )
+
+
+def compile_costs(costs: Mapping[str, Costs]) -> str:
+    """What compiling all kernels took, and their machine code."""
+    rows = [("gfx arch", "kernels", "CPU time of the compiler", "machine code")]
+    for arch, own in costs.items():
+        seconds = sum(each.cpu_seconds for each in own.values())
+        mib = sum(each.code_bytes for each in own.values()) / 2**20
+        rows.append((arch, str(len(own)), duration(seconds), f"{mib:.1f} MiB"))
+    return markdown(rows)
+
+
+def why_so_long(matrix: Matrix, checkout: Path, ours: Mapping[str, Costs]) -> str:
+    """The answer of ``why``, without its heading and the advice."""
+    answer, beside, *_ = sections(matrix.upstream, load_costs(checkout), ours)
+    return "\n\n".join([*answer.sentences, markdown(beside.rows)])
+
+
+def drop_in_libraries(found: Sequence[Mapping[str, Any]]) -> str:
+    """What released libraries take from flash_attn, and what of it the distribution flash-attn lacks."""
+    rows = [("library", "takes", "missing")]
+    for each in found:
+        lacking = [f"`{name}`" for name in each["missing"]]
+        lacking += [f"`{name}`, which upstream's release lacks, too" for name in each["gone"]]
+        library = f"{each['library']} {each['version']}"
+        rows.append((library, _by_module(each["uses"]), "; ".join(lacking) or "nothing"))
+    return markdown(rows)
+
+
+def _by_module(uses: Sequence[str]) -> str:
+    """Dotted names, each module once; not what only leads to another name."""
+    last = [use for use in uses if not any(other.startswith(f"{use}.") for other in uses)]
+    names: dict[str, list[str]] = {}
+    for use in last:
+        module, _, name = use.rpartition(".")
+        names.setdefault(module, []).append(f"`{name}`")
+    return "; ".join(f"`{m}`: {', '.join(own)}" if m else ", ".join(own) for m, own in names.items())
+
+
+def markdown(rows: Iterable[Sequence[str]]) -> str:
+    """A table; the first row is its head."""
+    head, *others = rows
+    return "\n".join(_line(row) for row in (head, ["---"] * len(head), *others))
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"

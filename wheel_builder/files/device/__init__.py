@@ -1,0 +1,1 @@
+"""Device code in files: the compiled library, its offload bundles, their code objects."""

@@ -1,0 +1,1 @@
+"""Code objects as text, parsed: kernels, operations, counters, resources and occupancy."""

@@ -1,0 +1,327 @@
+"""This project's forward kernel on the emulator, held to the numerics rule (rule.py)."""
+
+import ctypes
+import math
+import random
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from wheel_builder.base.errors import CaseError
+from wheel_builder.machine_code.emulator.formats import DTYPES, decode, encode
+from wheel_builder.machine_code.emulator.machine import Launch, Machine, Options, Result
+from wheel_builder.machine_code.emulator.memory import Memory
+from wheel_builder.machine_code.emulator.params import layout
+from wheel_builder.machine_code.emulator.reference import Attended, attend, visible
+from wheel_builder.machine_code.emulator.rule import tolerances
+from wheel_builder.tables.tiles import Workgroup
+
+NO_WINDOW = -1
+UNIT = 16  # bytes, of whose keys fa_mask_ranges_* find out whether all are seen, and whether any is
+STEP = 16  # keys; all tiles begin at a multiple of so many
+NO_KEY = 1 << 30
+LARGEST_OF_A_WAVE = 256  # head dim
+UNEVEN_VALUES = 128  # head dim of v and out in kernels whose q and k have another (call/params.hpp)
+MASK_KINDS = ("bytes", "elements", "fp32")  # MaskKind of params.hpp
+# What hides a key, of a boolean mask and of biases of these dtypes.
+HIDES = {"bool": b"\0", "fp16": b"\0\xfc", "bf16": b"\x80\xff"}
+# Of q, k, v and out together: drawing and comparing them takes about 200 bytes each, 3 GiB at most.
+MAX_ELEMENTS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Case:
+    """Shapes of one forward call; tensors (batch, seqlen, heads, head_dim), ``pad`` unused elements per head.
+    ``v_head_dim``, if it is not 0, is that of v and out.
+
+    Raises ``CaseError`` with all that is wrong with them.
+    """
+
+    dtype: str
+    head_dim: int
+    seqlen_q: int
+    seqlen_k: int
+    batch: int = 1
+    nheads: int = 1
+    nheads_k: int = 1
+    causal: bool = False
+    pad: int = 0
+    seed: int = 0
+    v_head_dim: int = 0
+
+    def __post_init__(self) -> None:
+        if problems := list(self._problems()):
+            title = "no kernel can be called with these shapes"
+            raise CaseError(title, problems)
+
+    def _problems(self) -> Iterator[str]:
+        at_least_one = ("head_dim", "seqlen_q", "batch", "nheads", "nheads_k")
+        for name, least in (*((name, 1) for name in at_least_one), ("seqlen_k", 0), ("pad", 0)):
+            if (found := getattr(self, name)) < least:
+                yield f"{name} is {found}, expected at least {least}"
+        if self.nheads_k > 0 and self.nheads % self.nheads_k:
+            yield f"nheads is {self.nheads}, expected a multiple of nheads_k, which is {self.nheads_k}"
+        if self.dtype not in DTYPES:
+            yield f"dtype is {self.dtype}, expected one of {', '.join(DTYPES)}"
+        if self.elements > MAX_ELEMENTS:
+            yield (
+                f"q, k, v and out have more than {MAX_ELEMENTS} elements together, which is too much memory: "
+                "use shorter sequences, fewer heads or a smaller batch"
+            )
+
+    @property
+    def elements(self) -> int:
+        """Of q, k, v and out."""
+        rows = self.seqlen_q * self.nheads + self.seqlen_k * self.nheads_k
+        return self.batch * rows * (self.head_dim + self.value_dim + 2 * self.pad)
+
+    @property
+    def value_dim(self) -> int:
+        """The head dim of v and out."""
+        return self.v_head_dim or self.head_dim
+
+    @property
+    def op(self) -> str:
+        """Of the kernel: waves divide a large head dim."""
+        if self.value_dim != self.head_dim:
+            return "fwd_uneven"
+        return "fwd" if self.head_dim <= LARGEST_OF_A_WAVE else "fwd_wide"
+
+    @property
+    def kernel(self) -> str:
+        return f"fa_{self.op}_{self.dtype}_d{self.head_dim}"
+
+    @property
+    def scale(self) -> float:
+        return float(self.head_dim**-0.5)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first wrong element of ``what``; index (batch, row, head, element) or (batch, head, row)."""
+
+    what: str
+    index: tuple[int, ...]
+    found: float
+    expected: float
+    allowed: float
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A run's worst errors against float64, those that the numerics rule allows, and the first difference."""
+
+    out_error: float
+    out_allowed: float
+    lse_error: float
+    first: Difference | None
+
+
+class Tensor:
+    """(batch, seqlen, heads, head_dim) of a 16-bit type in device memory."""
+
+    def __init__(self, name: str, case: Case, seqlen: int, heads: int, memory: Memory) -> None:
+        self.name, self.dtype, self.memory = name, case.dtype, memory
+        self.head_dim = head_dim_of(name, case)
+        self.head = self.head_dim + case.pad
+        self.row = heads * self.head
+        self.batch = seqlen * self.row
+
+    def values(self) -> tuple[float, ...]:
+        return decode(self.memory.read(), self.dtype)
+
+    def at(self, values: Sequence[float], batch: int, row: int, head: int) -> Sequence[float]:
+        start = batch * self.batch + row * self.row + head * self.head
+        return values[start : start + self.head_dim]
+
+
+def head_dim_of(tensor: str, case: Case) -> int:
+    return case.head_dim if tensor in {"q", "k"} else case.value_dim
+
+
+@dataclass(frozen=True)
+class Call:
+    """The tensors of a case in device memory."""
+
+    case: Case
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+    lse: Memory
+    dies: int = 0
+
+    @property
+    def memory(self) -> tuple[Memory, ...]:
+        return (*(tensor.memory for tensor in (self.q, self.k, self.v, self.out)), self.lse)
+
+    def kernarg(self, workgroups: int = 0) -> bytes:
+        """``fa::FwdParams``: dense, no optional tensor; ``workgroups`` of the whole launch."""
+        case = self.case
+        tensors = {"q": self.q, "k": self.k, "v": self.v, "o": self.out}
+        strides = {
+            f"{name}_{dimension}": getattr(tensor, dimension)
+            for name, tensor in tensors.items()
+            for dimension in ("batch", "row", "head")
+        }
+        addresses = {
+            name: memory.address
+            for name, memory in zip(("q", "k", "v", "out", "lse"), self.memory, strict=True)
+        }
+        return layout("FwdParams").pack(
+            {
+                **addresses, **strides,
+                "lse_batch": case.nheads * case.seqlen_q, "lse_head": case.seqlen_q,
+                "seqlen_q": case.seqlen_q, "seqlen_k": case.seqlen_k,
+                "rows_q": case.seqlen_q, "rows_k": case.seqlen_k,
+                "batch_k": case.batch, "splits": 1, "nheads": case.nheads, "nheads_k": case.nheads_k,
+                "window_left": NO_WINDOW, "window_right": 0 if case.causal else NO_WINDOW,
+                "scale": case.scale, "dropout_scale": 1.0, **self._order(workgroups),
+            }
+        )  # fmt: skip
+
+    def _order(self, workgroups: int) -> dict[str, int]:
+        each, more = divmod(workgroups, self.dies) if self.dies else (0, 0)
+        return {"dies": self.dies, "die_each": each, "die_more": more}
+
+
+def with_mask(kernarg: bytes, mask: Memory, kind: str, strides: Sequence[int]) -> bytes:
+    """``fa::MaskedParams`` around ``fa::FwdParams``; strides of sequences, heads and rows, in elements."""
+    named = dict(zip(("mask_batch", "mask_head", "mask_row"), strides, strict=True))
+    given = {"mask": mask.address, "mask_kind": MASK_KINDS.index(kind), **named}
+    return kernarg + layout("MaskedParams").pack(given)[len(kernarg) :]
+
+
+def has_ranges(kind: str, strides: Sequence[int]) -> bool:
+    """Whether ``fa_mask_ranges_*`` look at a mask (params.hpp); strides as in ``with_mask``."""
+    return kind == "bytes" or (kind == "elements" and 0 in strides[1:])
+
+
+def shown_keys(rows: Sequence[bytes], hides: bytes) -> bytes:
+    """What ``fa_mask_ranges_*`` leave for ``fa_fwd_masked_*`` (forward/parts/shown_keys.hpp) of a mask's
+    ``rows``, those of one wave, whose elements hide a key where they are ``hides``."""
+    size = len(hides)
+    units = [[row[at : at + UNIT] for row in rows] for at in range(0, len(rows[0]), UNIT)]
+    seen = [n for n, unit in enumerate(units) if any(part != hides * (len(part) // size) for part in unit)]
+    full = [n for n, unit in enumerate(units) if all(map(all, unit)) and len(unit[0]) == UNIT]
+    keys = UNIT // size
+    begin, end = NO_KEY, 0
+    if seen:
+        begin, end = seen[0] * keys // STEP * STEP, -(-(seen[-1] + 1) * keys // STEP) * STEP
+    one_run = size == 1 and full and full[-1] - full[0] + 1 == len(full)
+    full_begin, full_end = (full[0] * UNIT, (full[-1] + 1) * UNIT) if one_run else (0, 0)
+    return struct.pack("<4i", begin, -end, -full_begin, full_end)
+
+
+def leave_shown_keys(out: Memory, rows: Sequence[bytes], hides: bytes, *, group: int, row: int) -> None:
+    """The same for the rows of one sequence and head, of which a wave has ``group``; those of out are ``row``
+    elements apart."""
+    for first in range(0, len(rows), group):
+        found = shown_keys(rows[first : first + group], hides)
+        ctypes.memmove(out.address + first * row * 2, found, len(found))
+    out.initialised = True
+
+
+def make_call(case: Case, *, dies: int = 0) -> Call:
+    """Normally distributed q, k, v from the case's seed; out and lse unwritten.  ``dies``: of the GPU, for
+    the order of workgroups; 0 is the hardware's own.
+    """
+    draw = random.Random(case.seed)  # noqa: S311  (test data, repeatable)
+
+    def tensor(name: str, seqlen: int, heads: int, *, given: bool) -> Tensor:
+        elements = case.batch * seqlen * heads * (head_dim_of(name, case) + case.pad)
+        if given:
+            data = encode([draw.gauss(0.0, 1.0) for _ in range(elements)], case.dtype)
+            return Tensor(name, case, seqlen, heads, Memory.of(data, name, readonly=True))
+        return Tensor(name, case, seqlen, heads, Memory.output(2 * elements, name))
+
+    return Call(
+        case,
+        tensor("q", case.seqlen_q, case.nheads, given=True),
+        tensor("k", case.seqlen_k, case.nheads_k, given=True),
+        tensor("v", case.seqlen_k, case.nheads_k, given=True),
+        tensor("out", case.seqlen_q, case.nheads, given=False),
+        Memory.output(4 * case.batch * case.nheads * case.seqlen_q, "lse"),
+        dies,
+    )
+
+
+def run_call(machine: Machine, call: Call, tile: Workgroup, options: Options) -> Result:
+    """Run the whole grid of a case."""
+    case = call.case
+    grid = (-(-case.seqlen_q // tile.rows), case.nheads, case.batch)
+    launch = Launch(grid, (tile.threads, 1, 1))
+    return machine.run(case.kernel, launch, call.kernarg(prod(grid)), call.memory, options)
+
+
+def compare(call: Call) -> Numbers:
+    """Compare the outputs of a finished run with float64."""
+    out, lse = call.out.values(), call.lse.values("f")
+    exact, low = list(reference_rows(call, "")), list(reference_rows(call, call.case.dtype))
+    worst = max(
+        (
+            abs(a - b)
+            for (_, x), (_, y) in zip(exact, low, strict=True)
+            for a, b in zip(x.out, y.out, strict=True)
+        ),
+        default=0.0,
+    )
+    bound = tolerances.allowed(
+        worst, terms=call.case.seqlen_k, largest=max(map(abs, call.v.values()), default=0.0)
+    )
+    magnitude = max((row.magnitude for _, row in exact), default=0.0)
+    differences = [
+        difference
+        for (batch, head, row), want in exact
+        for difference in (
+            *_out_differences(call, out, (batch, row, head), want, bound),
+            _lse_difference(call, lse, (batch, head, row), want, magnitude),
+        )
+    ]
+    return Numbers(
+        out_error=max((_error(d) for d in differences if d.what == "out"), default=0.0),
+        out_allowed=bound,
+        lse_error=max((_error(d) for d in differences if d.what == "lse"), default=0.0),
+        first=next((d for d in differences if not _error(d) <= d.allowed), None),
+    )
+
+
+def reference_rows(call: Call, dtype: str) -> Iterator[tuple[tuple[int, int, int], Attended]]:
+    """Expected row by (batch, head, row): in float64, or with a ``dtype`` rounded as ``attend`` does."""
+    case = call.case
+    q, k, v = call.q.values(), call.k.values(), call.v.values()
+    group = case.nheads // case.nheads_k
+    for batch in range(case.batch):
+        for head in range(case.nheads):
+            keys = [call.k.at(k, batch, j, head // group) for j in range(case.seqlen_k)]
+            columns = list(
+                zip(*(call.v.at(v, batch, j, head // group) for j in range(case.seqlen_k)), strict=True)
+            )
+            for row in range(case.seqlen_q):
+                seen = visible(row, case.seqlen_q, case.seqlen_k, causal=case.causal)
+                cut = [column[:seen] for column in columns] if seen else [()] * case.value_dim
+                query = call.q.at(q, batch, row, head)
+                yield (batch, head, row), attend(query, keys[:seen], cut, case.scale, dtype)
+
+
+def _out_differences(
+    call: Call, out: Sequence[float], index: tuple[int, int, int], want: Attended, bound: float
+) -> Iterator[Difference]:
+    for element, (found, expected) in enumerate(zip(call.out.at(out, *index), want.out, strict=True)):
+        yield Difference("out", (*index, element), found, expected, bound)
+
+
+def _lse_difference(
+    call: Call, lse: Sequence[float], index: tuple[int, int, int], want: Attended, magnitude: float
+) -> Difference:
+    batch, head, row = index
+    found = lse[(batch * call.case.nheads + head) * call.case.seqlen_q + row]
+    return Difference("lse", index, found, want.lse, tolerances.lse_allowed(want.lse, magnitude))
+
+
+def _error(difference: Difference) -> float:
+    if difference.found == difference.expected:  # infinities among them
+        return 0.0
+    error = abs(difference.found - difference.expected)
+    return math.inf if math.isnan(error) else error

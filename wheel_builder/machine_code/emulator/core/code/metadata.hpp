@@ -1,0 +1,33 @@
+// The metadata note of a code object: the subset of MessagePack that notes use.
+#pragma once
+#include <map>
+#include <unordered_map>
+
+#include "code/bytes.hpp"
+#include "code/inst.hpp"
+
+namespace emu {
+struct Value {
+  enum class Kind : u8 { nothing, number, text, list, map };
+  Kind kind = Kind::nothing;
+  u64 number = 0;
+  std::string text;
+  std::vector<Value> list;
+  std::map<std::string, Value> map;
+  const Value* get(const std::string& key) const {
+    auto it = map.find(key);
+    return it == map.end() ? nullptr : &it->second;
+  }
+};
+
+Value read_metadata(Bytes note);
+
+// For which the metadata says that it is; "" where it does not.
+std::string target_of(const Value& metadata);
+
+// Each kernel's map in the metadata, by the symbol of its descriptor.
+std::unordered_map<std::string, const Value*> kernels_of(const Value& metadata);
+
+// Adds what a kernel's map says; k.name and k.kernarg have to be there.
+void describe(const Value& kernel, Gfx gfx, KernelInfo& k);
+}  // namespace emu

@@ -1,0 +1,87 @@
+"""Which matrix instructions a kernel must and may have, from the kernels' own table of archs."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from wheel_builder.base.errors import DeviceCodeError
+from wheel_builder.machine_code.disassembly.kernels import Kernel
+from wheel_builder.machine_code.static_checks.findings import Finding
+from wheel_builder.tables.archs import Arch, arch_named
+
+CHECK = "matrix instructions"
+MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac|dot\d|dual_dot)")
+# Kernels of dk and dv begin with a product of fp32, which spreads a number for each row over its columns;
+# with loads straight into LDS, with one of the three bf16 that such a number is the sum of.
+SPREADING, SPREADS = ("fa_bwd_dkdv_", "fa_bwd_fused_"), r"|v_mfma_f32_32x32x2_?f32"
+SPREADS_PARTS = r"|v_mfma_f32_32x32x8_bf16"
+STEP = 16  # kK of MFMA's Layout (kernels/device/mma/layout.hpp)
+SHORT = {"fp16": "f16", "bf16": "bf16"}
+INSTANCE = re.compile(r"fa_[a-z0-9]+(?:_[a-z0-9]+)*_(?P<dtype>fp16|bf16)(?P<head_dim>_d\d+)?")
+
+
+def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
+    """The matrix instructions of the instance's dtype are there, and no others.
+
+    Kernels for any head dim have none, because the compiler does not know their sizes.
+    """
+    dtype = _dtype_of_tiles(kernel.name)
+    hardware = arch_named(arch)
+    # RDNA2's two-term products have no bf16 form: kernels may turn bf16 into fp16 where that is exact
+    # (kernels/device/scores/narrow.hpp).
+    needed = dtype != "bf16" or hardware.isa.unit != "dot2"
+    spreads = ""
+    if kernel.name.startswith(SPREADING) and hardware.isa.unit == "mfma":
+        spreads = SPREADS + (SPREADS_PARTS if hardware.isa.direct_loads else "")
+    more = spreads + _halves(hardware, dtype)
+    texts = _problems(matrix_instructions(kernel), _expected(hardware, dtype), more, needed=needed)
+    return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)
+
+
+def matrix_instructions(kernel: Kernel) -> Counter[str]:
+    """Each matrix instruction in the kernel's code, with its count."""
+    reached = [kernel.instructions[number].operations for number in kernel.reached]
+    names = Counter([operation.mnemonic for operations in reached for operation in operations])
+    return Counter({name: count for name, count in names.items() if MATRIX.match(name)})
+
+
+def _problems(found: Counter[str], expected: str, more: str, *, needed: bool) -> Iterator[str]:
+    words = f"expected {expected}" if expected else "expected none"
+    if expected and needed and not any(re.fullmatch(expected, name) for name in found):
+        yield f"no matrix instruction of its type, {words}"
+    for name, count in sorted(found.items()):
+        if not re.fullmatch(expected + more, name):
+            yield f"{count} of {name}, {words}"
+
+
+def _dtype_of_tiles(name: str) -> str:
+    """The dtype that the kernel multiplies; empty when it multiplies no tiles."""
+    match = INSTANCE.fullmatch(name)
+    if match is None:
+        title = f"{name} is not an instance's name"
+        raise DeviceCodeError(title, ["expected fa_<op>_<dtype>_d<head dim> or fa_<op>_<dtype>"])
+    return match["dtype"] if match["head_dim"] else ""
+
+
+def _expected(arch: Arch, dtype: str) -> str:
+    """A pattern for the names; empty where the arch has no such instruction.  All accumulate in fp32."""
+    if not dtype:
+        return ""
+    short = SHORT[dtype]
+    if arch.isa.unit == "mfma":
+        longest = _longest(arch, dtype)
+        return f"v_mfma_f32_(32x32x{longest}|16x16x{2 * longest})_?{short}(_1k)?"
+    if arch.isa.unit in ("wmma", "wmma_split"):
+        return f"v_wmma_f32_16x16x16_{short}"
+    return "v_(dot2c?_f32_f16|dual_dot2acc_f32_f16)"
+
+
+def _longest(arch: Arch, dtype: str) -> int:
+    return {"fp16": arch.isa.fp16_k, "bf16": arch.isa.bf16_k}[dtype]
+
+
+def _halves(arch: Arch, dtype: str) -> str:
+    """A pattern for what else multiplies half of a matrix step, where the whole step is one instruction."""
+    if not dtype or arch.isa.unit != "mfma" or _longest(arch, dtype) != STEP:
+        return ""
+    return f"|v_mfma_f32_32x32x{STEP // 2}_{SHORT[dtype]}"

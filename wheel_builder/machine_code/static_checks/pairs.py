@@ -1,0 +1,202 @@
+"""Pairs of instructions on the paths through a kernel, and what lies between them.
+
+A register counts as the result of the last instruction that wrote it: an earlier writer has its own distance
+to keep from that one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal, NamedTuple
+
+from wheel_builder.machine_code.disassembly.kernels import Instruction, Kernel
+from wheel_builder.machine_code.disassembly.operations import Registers, registers
+
+Unit = Literal["wait states", "VALU instructions"]
+
+# The first bit of s_waitcnt_depctr's highest field, which counts VALU results to come.
+VA_VDST = 12
+
+# Wait states, more than any rule asks for: counting stops here, or paths around a loop would never repeat a
+# distance.
+ENOUGH = 64
+
+
+class Distance(NamedTuple):
+    """What lies between two instructions on one path; ``settled``: VALU results were waited for."""
+
+    states: int = 0
+    valus: int = 0
+    transcendentals: int = 0
+    settled: bool = False
+
+
+def waits_for_valu(instruction: Instruction) -> bool:
+    """Whether it waits for all VALU results; the LLVM of ROCm 6.4 prints its fields as one number."""
+    if instruction.mnemonic != "s_waitcnt_depctr":
+        return False
+    counters = instruction.first.operands[0]
+    return int(counters, 0) >> VA_VDST == 0 if counters[0].isdigit() else "va_vdst(0)" in instruction.text
+
+
+@dataclass(frozen=True)
+class Need:
+    """The required distance of two instructions; ``how`` the second depends on the first, in words."""
+
+    how: str
+    required: int
+    unit: Unit = "wait states"
+
+    def found(self, distance: Distance) -> int:
+        return distance.states if self.unit == "wait states" else distance.valus
+
+
+class Pair(NamedTuple):
+    """Two instructions on a path; ``live`` are the first's registers that nothing between them wrote.
+
+    ``passed`` is what the second reads of the first's results.
+    """
+
+    first: Instruction
+    second: Instruction
+    live: Registers
+    distance: Distance
+    passed: Registers
+
+    @property
+    def overwritten(self) -> Registers:
+        return self.first.writes & self.second.writes & self.live
+
+    @property
+    def passed_vectors(self) -> Registers:
+        return frozenset(filter(is_vector, self.passed))
+
+    @property
+    def passed_scalars(self) -> Registers:
+        return self.passed - self.passed_vectors - {"exec"}
+
+
+class Reach(NamedTuple):
+    """How far an arch's rules reach: nothing as far apart as either number needs more distance.
+
+    ``others``: wait states, likewise, where the first is neither a matrix instruction nor transcendental.
+    """
+
+    states: float = inf
+    valus: float = inf
+    others: float = inf
+
+
+Rules = Callable[[Pair], Iterator[Need]]
+
+
+class Step(NamedTuple):
+    """An instruction on a path: its registers, and what it adds to the distance of those around it.
+
+    ``is_second``: rules have it depend on others.
+    """
+
+    uses: Registers
+    writes: Registers
+    states: int
+    valus: int
+    transcendentals: int
+    settles: bool
+    is_second: bool
+
+
+class Steps(NamedTuple):
+    """A kernel's steps, and behind each of them the instruction that follows where no path forks or joins,
+    otherwise -1.
+    """
+
+    steps: Sequence[Step]
+    followers: Sequence[int]
+
+
+def steps_of(kernel: Kernel) -> Steps:
+    """What pairs need to know of each instruction."""
+    known: dict[str, Step] = {}
+    for i in kernel.instructions:
+        if i.text not in known:
+            known[i.text] = Step(
+                i.uses, i.writes, i.wait_states, i.is_valu, i.is_transcendental,
+                i.is_memory or waits_for_valu(i), i.is_valu or i.is_memory,
+            )  # fmt: skip
+    before = kernel.predecessors
+    followers = [
+        after[0] if len(after) == 1 and len(before[after[0]]) == 1 else -1 for after in kernel.successors
+    ]
+    return Steps([known[i.text] for i in kernel.instructions], followers)
+
+
+def pairs_after(kernel: Kernel, code: Steps, number: int, reach: Reach) -> Iterator[Pair]:
+    """Instruction ``number`` paired with later ones on some path that depend on it or overwrite its sources.
+
+    ``code`` is ``steps_of(kernel)``; paths end at ``reach``.  There is no rule for what both only read.
+    """
+    first = kernel.instructions[number]
+    most_states = reach.states if first.is_late else min(reach.states, reach.others)
+    most_valus, (steps, followers) = reach.valus, code
+    if most_states <= 0 or not first.touches:
+        return
+    todo = [(after, 0, 0, 0, False, first.touches) for after in kernel.successors[number]]
+    met: set[tuple[int, int, int, int, bool, Registers]] = set()
+    while todo:
+        at, states, valus, transcendentals, settled, live = todo.pop()
+        # Numbers by themselves: all else in these lines takes as long as making a tuple.
+        while True:
+            uses, writes, more_states, more_valus, more_transcendentals, settles, is_second = steps[at]
+            if not live.isdisjoint(uses):
+                if is_second:
+                    second = kernel.instructions[at]
+                    passed = first.writes & second.reads & live
+                    if passed or not live.isdisjoint(writes):
+                        yield Pair(
+                            first, second, live, Distance(states, valus, transcendentals, settled), passed
+                        )
+                live -= writes
+            states += more_states
+            valus += more_valus
+            transcendentals += more_transcendentals
+            settled = settled or settles
+            if not live or states >= most_states or valus >= most_valus:
+                break
+            if followers[at] >= 0:
+                at = followers[at]
+                continue
+            # Only here can paths meet.
+            states = min(states, ENOUGH)
+            now = states, valus, transcendentals, settled, live
+            further = {(each, *now) for each in kernel.successors[at]}
+            further -= met
+            met |= further
+            todo += further
+            break
+
+
+def is_vector(register: str) -> bool:
+    """Whether it is a VGPR or an AccVGPR."""
+    return register[0] in "va" and register != "vcc"
+
+
+# A matrix instruction's operands
+
+
+def result(instruction: Instruction) -> Registers:
+    """D of a matrix instruction."""
+    return _operand(instruction, 0)
+
+
+def factors(instruction: Instruction) -> Registers:
+    """A and B of a matrix instruction."""
+    return _operand(instruction, 1) | _operand(instruction, 2)
+
+
+def summand(instruction: Instruction) -> Registers:
+    """C of a matrix instruction; empty for a number."""
+    return _operand(instruction, 3)
+
+
+def _operand(instruction: Instruction, number: int) -> Registers:
+    return frozenset(registers(instruction.first.operands[number]))

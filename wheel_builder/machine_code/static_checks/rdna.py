@@ -1,0 +1,47 @@
+"""Required distances of dependent instructions on RDNA 3 and later; RDNA 2's hardware waits for everything.
+
+WMMA: RDNA3 and RDNA4 instruction set manuals, WMMA scheduling.  Transcendentals: LLVM's hazard recogniser,
+which has the rule for RDNA 3 but not for later ones.
+"""
+
+from collections.abc import Iterator
+
+from wheel_builder.machine_code.disassembly.kernels import Instruction
+from wheel_builder.machine_code.static_checks.pairs import Need, Pair, factors, result
+
+# After this many other VALU instructions a transcendental's result can be read.
+REACH_RDNA3 = 6
+# WMMA's rule alone.
+REACH_RDNA3_5 = 1
+# All other instructions are waited for.
+REACH_OTHERS = 0
+
+
+def wmma_fault(instruction: Instruction) -> str:
+    """What is wrong with one matrix instruction by itself, in words; empty when nothing is."""
+    return "its A or B overlaps its D" if factors(instruction) & result(instruction) else ""
+
+
+def no_matrix(_: Instruction) -> str:
+    """A matrix instruction is always wrong on RDNA 2."""
+    return "this arch has no matrix instructions"
+
+
+def rdna2(_: Pair) -> Iterator[Need]:
+    """RDNA 2 needs no distance."""
+    return iter(())
+
+
+def rdna3_5(pair: Pair) -> Iterator[Need]:
+    """The distance that RDNA 3.5 and 4 need within the pair: their hardware waits for transcendentals."""
+    if pair.first.first.is_matrix and pair.second.first.is_matrix and pair.passed & factors(pair.second):
+        yield Need("reads as A or B the D of", 1, "VALU instructions")
+
+
+def rdna3(pair: Pair) -> Iterator[Need]:
+    """The distance that RDNA 3 needs within the pair."""
+    yield from rdna3_5(pair)
+    # A second transcendental after it, or anything that waits for VALU results, settles it too.
+    safe = pair.distance.settled or pair.distance.transcendentals > 1
+    if pair.first.is_transcendental and pair.second.is_valu and pair.passed_vectors and not safe:
+        yield Need("reads the transcendental result of", REACH_RDNA3, "VALU instructions")

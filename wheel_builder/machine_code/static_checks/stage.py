@@ -1,0 +1,133 @@
+"""Static checks of the finished wheel's disassembly, before any of it is executed.
+
+In: the wheel, the builder image with its LLVM tools, the reviewed golden file.  Out: ``report.json`` with
+each kernel's resources and those differences from the golden file that are allowed; the disassembly, a pair
+``<arch>-<n>.co``, ``<arch>-<n>.s`` for each code object.  Raises ``StaticCheckError`` with every reason to
+refuse the wheel.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.base.errors import StaticCheckError
+from wheel_builder.base.process import Runner, run
+from wheel_builder.base.store import Artifact, Store, sha256_tree
+from wheel_builder.files.device.fatbin import CodeObject
+from wheel_builder.files.device.library import device_code
+from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, read_wheel
+from wheel_builder.machine_code.disassembly.listing import list_code, tools_in
+from wheel_builder.machine_code.emulator.binding import Core
+from wheel_builder.machine_code.emulator.coverage import unimplemented
+from wheel_builder.machine_code.static_checks.check import Report, check_wheel, programs, update_golden
+from wheel_builder.machine_code.static_checks.findings import Finding
+from wheel_builder.machine_code.static_checks.golden import CHECK as GOLDEN_CHECK
+from wheel_builder.machine_code.static_checks.golden import GOLDEN
+
+RECORD = "report.json"
+
+
+def check_static(
+    wheel: Path,
+    builder: Artifact,
+    *,
+    rocm: str,
+    checkout: Path,
+    store: Store,
+    log: Path,
+    update: bool = False,
+    run: Runner = run,
+) -> Artifact:
+    """Run every static check over ``wheel``, whose code ``rocm``'s compiler made.
+
+    Facts: ``archs`` and ``differences``.  ``update`` first writes the kernels' resources into the golden
+    file; other findings still refuse the wheel.
+    """
+
+    def check() -> Report:
+        tools = tools_in(builder)
+        return check_wheel(
+            wheel, rocm=rocm, tools=tools, checkout=checkout, store=store, max_mib=MAX_READ_MIB, log=log,
+            run=run,
+        )  # fmt: skip
+
+    if update:
+        update_golden(checkout, check())
+    content = read_wheel(wheel, max_mib=MAX_READ_MIB)
+    inputs = {
+        "rocm": rocm,
+        "code": digests(device_code(content)),
+        "image": builder.facts["image_id"],
+        "reviewed": sha256_tree(checkout, [checkout / GOLDEN]),
+        **programs(checkout),
+    }
+
+    def make(out: Path) -> Mapping[str, Any]:
+        facts = summed_up(report := check())
+        refuse(wheel.name, report.failures)
+        (out / RECORD).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        return facts
+
+    return store.get_or_make("static-checks", inputs, make)
+
+
+def summed_up(report: Report) -> Mapping[str, Any]:
+    """What the record keeps of a report: each kernel's resources and the differences from the golden file."""
+    archs = {
+        arch: {name: asdict(entry) for name, entry in kernels.items()}
+        for arch, kernels in report.taken.items()
+    }
+    return {"archs": archs, "differences": [str(finding) for finding in report.findings if not finding.fails]}
+
+
+def refuse(name: str, failures: Sequence[Finding]) -> None:
+    """Raise ``StaticCheckError`` if there are failures, with advice for their kind."""
+    if not failures:
+        return
+    only_golden = all(finding.check == GOLDEN_CHECK for finding in failures)
+    advice = (
+        "if the new numbers are right, `scripts/wheel-builder verify --update WHEEL`, and review the diff"
+        if only_golden
+        else "mend the kernel; the addresses are those of llvm-objdump -d"
+    )
+    title = f"the static checks refuse {name}"
+    raise StaticCheckError(title, [str(finding) for finding in failures], advice=advice)
+
+
+def disassemble_wheel(
+    wheel: Path, builder: Artifact, *, store: Store, log: Path, run: Runner = run
+) -> Artifact:
+    """The wheel's code objects with their disassembly, as the fake HIP runtime reads them.
+
+    Facts: ``code_objects``, their number.  Raises as ``check_wheel`` does for what cannot be read.
+    """
+    codes = device_code(read_wheel(wheel, max_mib=MAX_READ_MIB))
+    inputs = {"code": digests(codes), "image": builder.facts["image_id"]}
+
+    def make(out: Path) -> Mapping[str, Any]:
+        listings = list_code(codes, tools=tools_in(builder), store=store, log=log, run=run)
+        for number, (code, listing) in enumerate(zip(codes, listings, strict=True)):
+            (out / f"{code.arch}-{number}.co").write_bytes(code.data)
+            (out / f"{code.arch}-{number}.s").write_text(listing.disassembly, encoding="utf-8")
+        return {"code_objects": len(codes)}
+
+    return store.get_or_make("wheel-disassembly", inputs, make)
+
+
+def digests(codes: Sequence[CodeObject]) -> list[list[str]]:
+    """The arch and the sha256 of each code object: these checks see nothing else of a wheel."""
+    return [[code.arch, hashlib.sha256(code.data).hexdigest()] for code in codes]
+
+
+def refuse_unimplemented(name: str, core: Core, disassembly: Artifact) -> None:
+    """Raise ``StaticCheckError`` with each mnemonic of the wheel ``name`` that the emulator does not have."""
+    texts: dict[str, list[str]] = {}
+    for file in sorted(disassembly.path.glob("*.s")):
+        texts.setdefault(file.name.rpartition("-")[0], []).append(file.read_text(encoding="utf-8"))
+    if missing := unimplemented(core, texts):
+        title = f"the emulator does not have instructions that the kernels of {name} use"
+        advice = "implement them in machine_code/emulator/core, with vectors in tests/emulator/semantics"
+        raise StaticCheckError(title, missing, advice=advice)

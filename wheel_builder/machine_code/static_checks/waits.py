@@ -1,0 +1,237 @@
+"""Missing waits: the result of a memory operation must not be used before its counter tells that it has
+arrived.
+
+Every path through a kernel is checked, loops included.  For each register in flight the check counts the
+later operations of its queue: once no more than these are in flight, it has arrived.  Where paths meet, the
+smaller count holds.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from wheel_builder.machine_code.disassembly.counters import (
+    HIGH,
+    LDS_BYTES,
+    LOADED_LDS_BYTES,
+    LOW,
+    Flight,
+    Queue,
+    flights,
+    half_used,
+    is_inert,
+    waited_for,
+)
+from wheel_builder.machine_code.disassembly.kernels import Instruction, Kernel
+from wheel_builder.machine_code.disassembly.operations import Registers
+from wheel_builder.machine_code.static_checks.findings import Finding
+from wheel_builder.tables.archs import arch_named
+
+CHECK = "waits"
+# Instructions by which a wave says that it has come to a barrier; in two halves, the first one.
+ARRIVES = re.compile(r"s_barrier(_signal\w*)?$")
+
+# More than any counter can hold: counting stops here, or paths around a loop would never repeat their
+# numbers.
+ENOUGH = 64
+HALVES = (LOW, HIGH)
+
+
+class Flown(NamedTuple):
+    """How many later operations its queue has had, and the number of the instruction that issued it."""
+
+    later: int
+    origin: int
+
+
+class Use(NamedTuple):
+    """The numbers of an instruction that uses something in flight, and of the one that put it in flight."""
+
+    second: int
+    first: int
+    counter: str
+
+
+class Step(NamedTuple):
+    """One instruction: what it waits for, by counter, what it uses, and what it leaves in flight."""
+
+    instruction: Instruction
+    waits: tuple[tuple[str, int], ...]
+    uses: Registers
+    flights: tuple[Flight, ...]
+
+
+InFlight = Mapping[tuple[Queue, str], Flown]
+Early = dict[Use, tuple[int, Registers]]
+
+
+def check_waits(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
+    """Every use of something that may still be in flight on some path.
+
+    Raises ``DeviceCodeError`` for code whose paths cannot be followed, for instructions whose effect on the
+    counters is unknown, and for an arch without rules.
+    """
+    early = early_uses(steps_of(arch, kernel), Blocks.of(kernel), {0: {}}, [0])
+    texts = [_words(kernel, use, *early[use]) for use in sorted(early)]
+    return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)
+
+
+def steps_of(arch: str, kernel: Kernel) -> dict[int, Step]:
+    """The reachable instructions by number; raises ``ArchError`` for an arch without rules."""
+    arch_named(arch)
+    return {number: _step(arch, kernel.instructions[number]) for number in kernel.reached}
+
+
+def _step(arch: str, instruction: Instruction) -> Step:
+    uses = instruction.uses
+    if is_inert(instruction.mnemonic):
+        return Step(instruction, (), uses, ())
+    flying = flights(arch, instruction.first)
+    arrives = ARRIVES.match(instruction.mnemonic) is not None
+    if arrives or any(LDS_BYTES in f.results for f in flying):
+        uses |= {LDS_BYTES}
+    if arrives:
+        uses |= {LOADED_LDS_BYTES}
+    if instruction.mnemonic.startswith("s_cbranch_vcc"):
+        uses |= {"vcc"}
+    return Step(instruction, tuple(waited_for(instruction.first).items()), uses, flying)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Basic blocks: runs of instructions entered only at the first and left only after the last.
+
+    ``by_first`` has the blocks, ``after`` for each instruction those that can come next, all as numbers.
+    """
+
+    by_first: Mapping[int, Sequence[int]]
+    after: Sequence[Sequence[int]]
+
+    @classmethod
+    def of(cls, kernel: Kernel) -> "Blocks":
+        return cls({block[0]: block for block in _runs(kernel)}, kernel.successors)
+
+
+def _runs(kernel: Kernel) -> Iterator[Sequence[int]]:
+    run: list[int] = []
+    for number in kernel.reached:
+        if run and (kernel.predecessors[number] != (run[-1],) or len(kernel.successors[run[-1]]) > 1):
+            yield run
+            run = []
+        run.append(number)
+    yield run
+
+
+def early_uses(
+    steps: Mapping[int, Step], blocks: Blocks, before: dict[int, InFlight], todo: list[int]
+) -> Early:
+    """For each early use, the count that the wait must reach, and the registers.
+
+    ``before`` is what may be in flight at the start of each block, by its first instruction; it grows until
+    it holds for every path from the blocks ``todo`` on.
+    """
+    early: Early = {}
+    while todo:
+        block = blocks.by_first[heappop(todo)]
+        path = Path(before[block[0]], early)
+        for number in block:
+            path.step(number, steps[number])
+        left = path.in_flight()
+        for successor in blocks.after[block[-1]]:
+            met = _worst(before[successor], left) if successor in before else left
+            if met != before.get(successor):
+                before[successor] = met
+                if successor not in todo:
+                    heappush(todo, successor)
+    return early
+
+
+class Path:
+    """What is in flight along one path; early uses are added to ``early``."""
+
+    def __init__(self, begin: InFlight, early: Early) -> None:
+        self.early = early
+        self.issued: Counter[Queue] = Counter()
+        # By queue and register: the operation's position in its queue, and its number in the kernel.
+        self.flying: dict[Queue, dict[str, tuple[int, int]]] = {}
+        # Names of halves that were in flight somewhere on the path.
+        self.halves: set[str] = set()
+        for (queue, register), flown in begin.items():
+            self.flying.setdefault(queue, {})[register] = -flown.later, flown.origin
+            if register.endswith(HALVES):
+                self.halves.add(register)
+
+    def in_flight(self) -> InFlight:
+        return {
+            (queue, register): Flown(min(self.issued[queue] - place, ENOUGH), origin)
+            for queue, flying in self.flying.items()
+            for register, (place, origin) in flying.items()
+        }
+
+    def step(self, number: int, step: Step) -> None:
+        """Pass one instruction."""
+        for counter, count in step.waits:
+            self._wait(counter, count)
+        for queue, flying in self.flying.items():
+            if self.halves or not flying.keys().isdisjoint(step.uses):
+                self._use(number, step, queue, flying)
+        for flight in step.flights:
+            self.issued[flight.queue] += 1
+            place = self.issued[flight.queue], number
+            self.flying.setdefault(flight.queue, {}).update(dict.fromkeys(flight.results, place))
+            self.halves.update(name for name in flight.results if name.endswith(HALVES))
+
+    def _use(self, number: int, step: Step, queue: Queue, flying: Mapping[str, object]) -> None:
+        for register in self._met(flying, step):
+            # In an ordered queue a later result comes later, even to the same register.
+            ordered = queue.in_order and any(
+                flight.queue == queue and register in flight.results for flight in step.flights
+            )
+            if not ordered or register in step.instruction.reads:
+                self._note(number, queue, register)
+
+    def _met(self, flying: Mapping[str, object], step: Step) -> Iterable[str]:
+        """Registers in flight that ``step`` uses; for one that arrives by halves, only the matching half."""
+        met = flying.keys() & step.uses
+        for name in flying.keys() & self.halves:
+            register, half = name[:-2], name[-2:]
+            if register in step.uses:
+                used = half_used(step.instruction.operations, register)
+                met |= {name} if used in ("", half) else set()
+        return met
+
+    def _wait(self, counter: str, count: int) -> None:
+        for queue in [queue for queue in self.flying if queue.counter == counter]:
+            if queue.in_order or count == 0:
+                done = self.issued[queue] - count
+                left = {register: at for register, at in self.flying[queue].items() if at[0] > done}
+                self.flying[queue] = left
+                if not left:
+                    del self.flying[queue]
+
+    def _note(self, number: int, queue: Queue, register: str) -> None:
+        place, origin = self.flying[queue][register]
+        use = Use(number, origin, queue.counter)
+        count = self.issued[queue] - place if queue.in_order else 0
+        least, registers = self.early.get(use, (count, frozenset()))
+        self.early[use] = min(least, count), registers | {register}
+
+
+def _worst(one: InFlight, other: InFlight) -> InFlight:
+    """What is in flight where two paths meet; the nearer operation counts."""
+    both = dict(one)
+    for key, flown in other.items():
+        both[key] = min(flown, both.get(key, flown))
+    return both
+
+
+def _words(kernel: Kernel, use: Use, count: int, registers: Iterable[str]) -> str:
+    first, *more = sorted(registers, key=lambda name: (len(name), name))
+    what = f"{first} and {len(more)} more" if more else first
+    return (
+        f"{kernel.instructions[use.second]} needs {what} of {kernel.instructions[use.first]}: "
+        f"{use.counter}({count}) must be waited for on every path between them"
+    )

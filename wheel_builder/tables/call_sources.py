@@ -1,0 +1,159 @@
+"""What C++ and Python include of the description of calls (``calls``): structs, schemas, bindings, names."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from string import ascii_lowercase
+
+from wheel_builder.tables.calls import CALLS, Call, Calls, FieldType, TensorArgument, ValueArgument
+
+HEAD = f"Generated from {CALLS} by wheel_builder/tables/generated.py: change it there."
+# Of a value: in C, in the operator's schema, in the function behind the operator.
+TYPES = {
+    "int64": ("int64_t", "int", "std::int64_t"),
+    "float": ("float", "float", "double"),
+    "double": ("double", "float", "double"),
+    "bool": ("int32_t", "bool", "bool"),
+    "text": ("const char*", "str", "std::string"),
+}
+
+
+def cpp_structs(structs: Mapping[str, Mapping[str, FieldType]]) -> str:
+    """The arguments of kernels."""
+    return _file(
+        f"struct {name} {{\n{_lines(f'  {_declared(type_, field)};' for field, type_ in fields.items())}}};"
+        for name, fields in structs.items()
+    )
+
+
+def c_calls(calls: Mapping[str, Call]) -> str:
+    """The structures of the C interface."""
+    return _file(map(_c_struct, calls.items()), comment=f"/* {HEAD} */")
+
+
+def cpp_tensors(calls: Mapping[str, Call]) -> str:
+    """``tensors_of`` each call: what the checks go through."""
+    return _file(_tensors(name, call) for name, call in calls.items() if call.tensors)
+
+
+def cpp_bindings(calls: Mapping[str, Call]) -> str:
+    """The operators' schemas, and the functions that make the C interface's calls of their arguments."""
+    return _file(f"{_schema(name, call)}\n\n{_function(name, call)}" for name, call in calls.items())
+
+
+def cpp_paths(paths: Mapping[str, tuple[str, ...]]) -> str:
+    """An enumeration of each direction's paths, and their names."""
+    return _file(_enumeration(each, paths[key]) for each, key in ENUMERATIONS.items())
+
+
+def python_paths(calls: Calls) -> str:
+    """The names as Python's constants."""
+    lines = ['"""The names of paths."""', "", f"# {HEAD}"]
+    every = dict.fromkeys(name for names in calls.paths.values() for name in names)
+    lines += [f'{name.upper()} = "{name}"' for name in every]
+    lines += [f"{key.upper()} = ({', '.join(map(str.upper, names))})" for key, names in calls.paths.items()]
+    return _lines(lines)
+
+
+def cpp_expected(expected: Mapping[str, str]) -> str:
+    """What errors say is expected of an argument."""
+    return _file(
+        f'inline constexpr const char* kExpected{name.title().replace("_", "")} = "{text}";'
+        for name, text in expected.items()
+    )
+
+
+def python_expected(expected: Mapping[str, str]) -> str:
+    """The same for Python."""
+    lines = [f'{name.upper()} = "{text}"' for name, text in expected.items()]
+    return _lines(['"""What errors say is expected of an argument."""', "", f"# {HEAD}", *lines])
+
+
+ENUMERATIONS = {"Path": "forward", "BwdPath": "backward"}
+
+
+def _file(parts: Iterable[str], comment: str = f"// {HEAD}") -> str:
+    return "\n\n".join([comment, *parts]) + "\n"
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _declared(type_: FieldType, field: str) -> str:
+    const, star = "const " * type_.const, "*" * type_.pointer
+    return f"{const}{type_.name}{star} {field}{f'[{type_.count}]' if type_.count else ''}"
+
+
+def _c_struct(named: tuple[str, Call]) -> str:
+    name, call = named
+    fields = [f"  fa_tensor {each.name};" for each in call.tensors]
+    fields += [f"  {TYPES[each.type][0]} {each.name};" for each in call.values]
+    if call.tensors:
+        fields.append("  void* stream; /* hipStream_t of q's device; NULL is the default stream */")
+    return f"typedef struct fa_{name}_call {{\n{_lines(fields)}}} fa_{name}_call;"
+
+
+def _tensors(name: str, call: Call) -> str:
+    rows = (
+        f'      {{{{"{each.name}", call.{each.name}}}, Holds::{each.holds}, '
+        f"Contiguous::{each.contiguous or 'any'}, {str(each.optional).lower()}}},"
+        for each in call.tensors
+    )
+    kind = f"std::array<Described, {len(call.tensors)}>"
+    return (
+        f"inline {kind} tensors_of(const fa_{name}_call& call) {{\n  return {{{{\n{_lines(rows)}  }}}};\n}}"
+    )
+
+
+def _schema(name: str, call: Call) -> str:
+    letters = iter(ascii_lowercase)
+    arguments = [_tensor_schema(each, letters) for each in call.tensors]
+    arguments += [f"{_schema_type(each)} {each.name}" for each in call.values]
+    returned = "()" if call.tensors else "str"
+    text = _lines(f'    "{each}, "' for each in arguments[:-1])
+    begin, end = f'    "{name}("\n', f'    "{arguments[-1]}) -> {returned}"'
+    return f"constexpr const char* {_constant(name)} =\n{begin}{text}{end};"
+
+
+def _constant(name: str) -> str:
+    return f"k{name.title().replace('_', '')}Schema"
+
+
+def _tensor_schema(each: TensorArgument, letters: Iterator[str]) -> str:
+    alias = f"({next(letters)}!)" if each.written else ""
+    return f"Tensor{alias}{'?' * each.optional} {each.name}"
+
+
+def _schema_type(each: ValueArgument) -> str:
+    return "SymInt" if each.traced else TYPES[each.type][1]
+
+
+def _function(name: str, call: Call) -> str:
+    kinds = [f"{_tensor_type(each)} {each.name}" for each in call.tensors]
+    kinds += [f"{TYPES[each.type][2]} {each.name}" for each in call.values]
+    separator = ", "
+    body = [f'  call.{each.name} = describe{"_written" * each.written}({each.name}, "{each.name}");'
+            for each in call.tensors]  # fmt: skip
+    body += [f"  call.{each.name} = {_converted(each)};" for each in call.values]
+    if call.tensors:
+        body.append("  call.stream = stream_of(q);")
+    returned, end = (
+        ("void", f"  run(&fa_{name}, call);") if call.tensors else ("std::string", "  return answered(call);")
+    )
+    parameters = separator.join(kinds)
+    return f"{returned} {name}({parameters}) {{\n  fa_{name}_call call{{}};\n{_lines([*body, end])}}}"
+
+
+def _tensor_type(each: TensorArgument) -> str:
+    return "std::optional<Tensor>" if each.optional else "Tensor"
+
+
+def _converted(each: ValueArgument) -> str:
+    conversions = {"float": f"static_cast<float>({each.name})", "text": f"{each.name}.c_str()"}
+    return conversions.get(each.type, each.name)
+
+
+def _enumeration(name: str, paths: tuple[str, ...]) -> str:
+    cases = _lines(f'    case {name}::{each}: return "{each}";' for each in paths)
+    switch = f"  switch (path) {{\n{cases}  }}\n  return {{}};\n"
+    members = f"enum class {name} {{ {', '.join(paths)} }};"
+    return f"{members}\n\nconstexpr std::string_view name({name} path) {{\n{switch}}}"

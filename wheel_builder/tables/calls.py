@@ -1,0 +1,134 @@
+"""A call, described once: ``kernels/tables/calls.toml``, whose head explains it.
+
+Standard library only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from wheel_builder.base.errors import CallError
+from wheel_builder.tables.archs import CHECKOUT
+from wheel_builder.tables.rows import read_row, read_tables
+
+CALLS = Path("kernels/tables/calls.toml")
+SCALARS = ("int32_t", "int64_t", "uint32_t", "float")
+CHOICES = {
+    "holds": ("rows", "fp32", "int32", "int64", "mask"),
+    "contiguous": ("all", "last"),
+    "type": ("int64", "float", "double", "bool", "text"),
+}
+
+
+@dataclass(frozen=True)
+class TensorArgument:
+    """A tensor of a call."""
+
+    name: str
+    holds: str
+    written: bool = False
+    optional: bool = False
+    contiguous: str = ""
+
+
+@dataclass(frozen=True)
+class ValueArgument:
+    """A number, truth or text of a call."""
+
+    name: str
+    type: str
+    traced: bool = False
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of an operator, in its order."""
+
+    values: tuple[ValueArgument, ...]
+    tensors: tuple[TensorArgument, ...] = ()
+
+
+@dataclass(frozen=True)
+class FieldType:
+    """The type of a struct's field: ``name``, without const, * and [count]; count 0 is no array."""
+
+    name: str
+    pointer: bool = False
+    const: bool = False
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Everything in the file; ``paths`` by direction, ``structs`` field -> type, in order."""
+
+    paths: Mapping[str, tuple[str, ...]]
+    expected: Mapping[str, str]
+    calls: Mapping[str, Call]
+    structs: Mapping[str, Mapping[str, FieldType]]
+
+
+@dataclass(frozen=True)
+class _File:
+    paths: Mapping[str, tuple[str, ...]]
+    expected: Mapping[str, str]
+    calls: Mapping[str, Call]
+    structs: Mapping[str, Mapping[str, str]]
+
+
+@cache
+def known_calls() -> Calls:
+    """The checkout's description; raises ``CallError`` when it cannot be read."""
+    return parse_calls((CHECKOUT / CALLS).read_text(encoding="utf-8"))
+
+
+def parse_calls(text: str) -> Calls:
+    """The description in a text.
+
+    Raises ``CallError`` with everything that is wrong: an unknown key, a type that there is not, a name that
+    comes twice.
+    """
+    problems: list[str] = []
+    tables = read_tables(text, CALLS.name, problems)
+    found: _File | None = read_row(_File, tables, CALLS.name, problems, CHOICES)
+    structs: dict[str, dict[str, FieldType]] = {}
+    if found is not None:
+        for name, call in found.calls.items():
+            problems += [f"{CALLS.name}: calls.{name}: {each} comes twice" for each in _twice(call)]
+        for name, fields in found.structs.items():
+            known = (*SCALARS, *structs)
+            structs[name] = {field: _type(type_) for field, type_ in fields.items()}
+            problems += [
+                f"{CALLS.name}: structs.{name}: {field} is {fields[field]!r}, expected {', '.join(known)}, "
+                "a pointer, or [n] of one"
+                for field, type_ in structs[name].items()
+                if not _is_known(type_, known)
+            ]
+    if found is None or problems:
+        title = f"{CALLS} does not describe calls"
+        raise CallError(title, problems, advice="its head explains the keys")
+    return Calls(found.paths, found.expected, found.calls, structs)
+
+
+def _twice(call: Call) -> list[str]:
+    names = [*(each.name for each in call.tensors), *(each.name for each in call.values)]
+    return sorted({name for name in names if names.count(name) > 1})
+
+
+def _type(text: str) -> FieldType:
+    element, bracket, count = text.partition("[")
+    name = element.removesuffix("*")
+    is_count = count.endswith("]") and count[:-1].isdecimal() and int(count[:-1]) > 0
+    return FieldType(
+        name.removeprefix("const "),
+        pointer=name != element,
+        const=name.startswith("const "),
+        count=int(count[:-1]) if is_count else -1 if bracket else 0,
+    )
+
+
+def _is_known(type_: FieldType, known: tuple[str, ...]) -> bool:
+    if type_.count < 0 or (type_.const and not type_.pointer):
+        return False
+    return type_.name in (*SCALARS, "void") if type_.pointer else type_.name in known

@@ -1,0 +1,83 @@
+"""What C++ and Python read of the tables of archs and tiles and of the description of calls.
+
+``python3 -m wheel_builder.tables.generated`` writes it.  ``archs.json`` is for kernels/build/instances,
+which runs without wheel_builder.  So neither kernels nor wheels are built again for a fact that they do not
+use, such as a GPU's name.
+
+Standard library only.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from wheel_builder.tables.archs import (
+    CHECKOUT,
+    cpp_table,
+    kernels_archs,
+    known_archs,
+    known_gpus,
+    known_products,
+    python_rates,
+)
+from wheel_builder.tables.call_sources import (
+    c_calls,
+    cpp_bindings,
+    cpp_expected,
+    cpp_paths,
+    cpp_structs,
+    cpp_tensors,
+    python_expected,
+    python_paths,
+)
+from wheel_builder.tables.calls import known_calls
+from wheel_builder.tables.products import PACKAGED, device_names
+from wheel_builder.tables.tiles import cpp_tiles, known_tiles
+
+ARCHS = Path("kernels/generated/device/archs.inc")
+TILES = Path("kernels/generated/device/tiles")
+INSTANCES = Path("kernels/generated/archs.json")
+STRUCTS = Path("kernels/generated/device/structs.inc")
+C_CALLS = Path("kernels/generated/host/fa_calls.h")
+TENSORS = Path("kernels/generated/host/call_tensors.inc")
+PATHS = Path("kernels/generated/host/paths.inc")
+BINDINGS = Path("kernels/generated/host/operators.inc")
+EXPECTED = Path("kernels/generated/host/expected.inc")
+PYTHON_EXPECTED = Path("kernels/python/flash_attn_rocm/values/expectations.py")
+PYTHON_PATHS = Path("kernels/python/flash_attn_rocm/values/paths.py")
+PYTHON_RATES = Path("kernels/python/flash_attn_rocm/values/rates.py")
+
+
+def generated() -> Mapping[Path, str]:
+    """The texts of the generated files; raises ``ArchError``, ``TileError`` and ``CallError``."""
+    described = known_calls()
+    products = known_products().values()
+    packaged = [each.name for each in products if PACKAGED in device_names(each.elsewhere)]
+    return {
+        ARCHS: cpp_table(known_gpus()),
+        INSTANCES: kernels_archs(known_archs()),
+        **{TILES / name: text for name, text in cpp_tiles(known_tiles()).items()},
+        STRUCTS: cpp_structs(described.structs),
+        C_CALLS: c_calls(described.calls),
+        TENSORS: cpp_tensors(described.calls),
+        PATHS: cpp_paths(described.paths),
+        BINDINGS: cpp_bindings(described.calls),
+        EXPECTED: cpp_expected(described.expected),
+        PYTHON_EXPECTED: python_expected(described.expected),
+        PYTHON_PATHS: python_paths(described),
+        PYTHON_RATES: python_rates(known_gpus(), packaged),
+    }
+
+
+def write(checkout: Path = CHECKOUT) -> None:
+    """Write what differs, and say so."""
+    for name, text in generated().items():
+        path = checkout / name
+        changed = not path.exists() or path.read_text(encoding="utf-8") != text
+        if changed:
+            path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{name}: {'written' if changed else 'nothing to change'}\n")
+
+
+if __name__ == "__main__":
+    write()

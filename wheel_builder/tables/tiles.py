@@ -1,0 +1,334 @@
+"""How each kernel divides its work: the rows of ``kernels/tables/tiles.toml``, whose head explains them.
+
+Standard library only.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.base.errors import TileError
+from wheel_builder.tables.archs import CHECKOUT, Arch, known_archs
+from wheel_builder.tables.rows import read_row, read_tables
+
+TILES = Path("kernels/tables/tiles.toml")
+DTYPES = ("fp16", "bf16")
+LOOPS = ("plain", "featured")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One row: what it is for, then what it sets; empty and 0 stand for both loops, both dtypes, any."""
+
+    head_dim: int
+    waves_per_simd: int
+    loop: str = ""
+    dtype: str = ""
+    vgprs: int = 0
+    before_clang: int = 0
+    waves: int = 0
+    pairs: int = 0
+    column_blocks: int = 0
+    keys: int = 0
+    queries: int = 0
+    query_steps: int = 0
+    own_steps: int = 0
+    q_steps: int = 0
+    dout_steps: int = 0
+    schedule: str = ""
+    steps_at_once: int = 0
+    prefetch: int = 0
+    value_lanes: int = 1
+    slices: int = 1
+    tiles_at_once: int = 1
+    compares_at_once: int = 1
+    switches: tuple[str, ...] = ()
+
+
+FOR = ("head_dim", "loop", "dtype", "vgprs", "before_clang")
+# The fields of each kernel's struct in C++, in its order; those of ``SWITCHES`` are switches of a row.
+FORWARD = (
+    *("waves", "keys", "waves_per_simd", "query_steps", "schedule", "steps_at_once", "prefetch"),
+    *("value_lanes", "compares_at_once", "padded_tiles", "dual_issue", "scalar_scale"),
+    *("identity_shortcuts", "buffer_stores", "half_stores", "short_prologue"),
+    *("out_first", "plain_exponents", "two_sums"),
+)
+LATENT = (
+    *("waves", "keys", "waves_per_simd", "query_steps", "prefetch", "compares_at_once", "dual_issue"),
+    *("plain_exponents", "column_blocks"),
+)
+BY_KEYS = (
+    *("pairs", "queries", "waves_per_simd", "column_blocks", "own_steps", "steps_at_once", "padded_tiles"),
+    *("prefetch", "overlaid", "early_rows", "ping_pong", "row_major", "early_operands", "kept_zeros"),
+    *("kept_priority", "bit_masks", "by_element", "staggered", "tiles_at_once"),
+)
+BY_QUERIES = (
+    *("waves", "keys", "waves_per_simd", "q_steps", "dout_steps", "steps_at_once", "padded_tiles"),
+    *("prefetch", "early_rows", "interleaved", "short_prologue", "row_major", "late_numbers", "direct"),
+)
+SETS: Mapping[str, tuple[str, ...]] = {
+    "fwd": FORWARD,
+    "fwd_tall": FORWARD,
+    "fwd_uneven": FORWARD,
+    "fwd_wide": (*FORWARD, "slices"),
+    "fwd_masked": (*FORWARD, "early_mask", "mask_loops"),
+    "decode": FORWARD,
+    "mla": LATENT,
+    "bwd_dkdv": BY_KEYS,
+    "bwd_dkdv_uneven": BY_KEYS,
+    "bwd_dq_uneven": BY_QUERIES,
+    "bwd_fused": (*BY_KEYS, "early_numbers", "tight_registers", "features", "preferred"),
+    "bwd_dq": BY_QUERIES,
+    "bwd_dkdv_masked": (*BY_KEYS, "early_mask"),
+    "bwd_dq_masked": (*BY_QUERIES, "early_mask"),
+}
+SWITCHES = (
+    *("padded_tiles", "dual_issue", "scalar_scale", "identity_shortcuts", "buffer_stores", "half_stores"),
+    *("overlaid", "early_rows", "ping_pong", "early_operands", "early_numbers", "kept_zeros", "bit_masks"),
+    *(
+        "kept_priority",
+        "by_element",
+        "tight_registers",
+        "features",
+        "preferred",
+        "interleaved",
+        "short_prologue",
+    ),
+    *("row_major", "early_mask", "out_first", "plain_exponents", "two_sums", "staggered"),
+    *("late_numbers", "direct", "mask_loops"),
+)
+CHOICES = {
+    "loop": LOOPS,
+    "dtype": DTYPES,
+    "schedule": (
+        *("two_stages", "one_stage", "pipelined", "two_tiles", "two_tiles_in_turn"),
+        *("direct", "direct_slots"),
+    ),
+    "switches": SWITCHES,
+}
+# Switches, and what a row that has them sets too.
+WITH = {
+    "interleaved": ("prefetch",),
+    "early_operands": ("ping_pong", "prefetch"),
+    **dict.fromkeys(("early_numbers", "kept_zeros", "kept_priority", "tight_registers"), ("ping_pong",)),
+    "staggered": ("ping_pong", "row_major", "prefetch"),
+    "late_numbers": ("interleaved",),
+    "direct": ("row_major",),
+}
+# Which fields a row cannot do without.
+NEEDED = ("waves", "pairs", "keys", "queries", "schedule", "slices")
+HEAD = """\
+// Generated from kernels/tables/tiles.toml by `python3 -m wheel_builder.tables.generated`; do not edit.
+"""
+ROWS_HEAD = f"""\
+{HEAD}\
+// FA_TILE(isa, dtype, head_dim, featured, VGPRs of a SIMD and lane, 0 for any, fields of the config)
+// A device pass reads the rows of its own ISA only, with FA_SEES_<isa> of archs.inc: a sixth less time.
+"""
+WORKGROUPS_HEAD = f"""\
+{HEAD}\
+// FA_WORKGROUP(kernel, rows, threads): of kernels that are the same for every ISA and head dim
+// FA_FUSED_HEAD_DIM(head_dim): of bwd_fused, by ISA
+"""
+
+
+@dataclass(frozen=True)
+class Workgroup:
+    """Rows (queries, keys or packed rows) and threads of one workgroup."""
+
+    rows: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The table: kernel -> ISA -> rows, of which the first that fits counts; and kernels that need no row."""
+
+    rows: Mapping[str, Mapping[str, tuple[Tile, ...]]]
+    workgroups: Mapping[str, Workgroup]
+
+
+@cache
+def known_tiles() -> Tiles:
+    """The checkout's rows; raises ``TileError`` when they cannot be read."""
+    isas = {arch.isa.name for arch in known_archs().values()}
+    return parse_tiles((CHECKOUT / TILES).read_text(encoding="utf-8"), isas)
+
+
+def tile_of(arch: Arch, kernel: str, dtype: str, head_dim: int, loop: str = "plain") -> Tile:
+    """The row that today's compiler uses; raises ``TileError`` where there is none."""
+    for row in known_tiles().rows.get(kernel, {}).get(arch.isa.name, ()):
+        fits = row.dtype in ("", dtype) and row.loop in ("", loop) and row.vgprs in (0, arch.vgprs)
+        if row.head_dim == head_dim and fits and not row.before_clang:
+            return row
+    title = f"no tile for {kernel} of {arch.name}, {dtype}, head dim {head_dim}, {loop} loop"
+    raise TileError(title, [], advice=f"add a row to {TILES}")
+
+
+def tall_tiles(arch: Arch) -> tuple[Tile, ...]:
+    """The rows of the kernels with tall workgroups, which few archs have."""
+    return known_tiles().rows["fwd_tall"].get(arch.isa.name, ())
+
+
+def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgroup:
+    """What the host launches (``fwd_tile`` and its siblings in C++); raises ``TileError`` without a row.
+
+    A wave has the columns of a matrix step, a pair of waves those of all its blocks.  All waves of decode
+    and mla have the same.
+    """
+    if kernel in known_tiles().workgroups:
+        return known_tiles().workgroups[kernel]
+    tile, isa = tile_of(arch, kernel, dtype, head_dim), arch.isa
+    shared = tile.waves // tile.slices
+    columns = tile.pairs * max(tile.column_blocks, 1) or shared
+    if kernel in ("decode", "mla"):
+        columns = max(tile.column_blocks, 1)
+    return Workgroup(columns * isa.step_columns, (2 * tile.pairs or tile.waves) * isa.wave)
+
+
+def parse_tiles(text: str, isas: set[str]) -> Tiles:
+    """The rows of a text.
+
+    Raises ``TileError`` with everything that is wrong: an unknown kernel, ISA or field, a field that the
+    kernel does not have or cannot do without, a switch that would do nothing, a row that never counts
+    because another one before it fits.
+    """
+    problems: list[str] = []
+    found: dict[str, dict[str, tuple[Tile, ...]]] = {}
+    tables_of = dict(read_tables(text, TILES.name, problems))
+    workgroups = {
+        kernel: read_row(Workgroup, row, f"{TILES.name}: workgroups.{kernel}", problems, {})
+        for kernel, row in tables_of.pop("workgroups", {}).items()
+    }
+    for kernel, tables in tables_of.items():
+        if kernel not in SETS:
+            problems.append(f"{TILES.name}: no kernel {kernel}; known: {', '.join(SETS)}")
+            continue
+        for isa, rows in tables.items():
+            where = f"{TILES.name}: {kernel}.{isa}"
+            if isa not in isas:
+                problems.append(f"{where}: no such ISA; known: {', '.join(sorted(isas))}")
+            every = _own_and_taken(tables, rows, where, problems)
+            found.setdefault(kernel, {})[isa] = _rows(kernel, every, where, problems)
+    if problems:
+        title = "the table of tiles cannot be read"
+        raise TileError(title, problems, advice=f"the head of {TILES.name} says what its fields are")
+    return Tiles(found, workgroups)
+
+
+def _own_and_taken(tables: Mapping[str, Any], rows: Any, where: str, problems: list[str]) -> Any:  # noqa: ANN401
+    """The rows of an ISA that takes those of another, but for its own, which come first."""
+    if isinstance(rows, str):
+        rows = {"like": rows, "rows": []}
+    if not isinstance(rows, dict):
+        return rows
+    own, taken = rows.get("rows"), tables.get(str(rows.get("like")))
+    if rows.keys() != {"like", "rows"} or not isinstance(own, list) or not isinstance(taken, list):
+        problems.append(f"{where}: expected a list, or the ISA of a list to take: like, rows")
+        return []
+    replaced = [_place(row) for row in own]
+    return [*own, *(row for row in taken if _place(row) not in replaced)]
+
+
+def _place(row: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    return tuple(row.get(name) for name in FOR) if isinstance(row, dict) else (row,)
+
+
+def _rows(kernel: str, rows: Any, where: str, problems: list[str]) -> tuple[Tile, ...]:  # noqa: ANN401
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        problems.append(f"{where}: expected a list of rows")
+        return ()
+    found: list[Tile] = []
+    for number, row in enumerate(rows, start=1):
+        place = f"{where}: row {number}"
+        tile = read_row(Tile, row, place, problems, CHOICES)
+        if tile is not None:
+            problems += [f"{place}: {problem}" for problem in _problems(kernel, row, tile, found)]
+            found.append(tile)
+    return tuple(found)
+
+
+def _problems(kernel: str, row: Mapping[str, Any], tile: Tile, before: Sequence[Tile]) -> Iterator[str]:
+    sets = SETS[kernel]
+    given = [name for name in row if name not in (*FOR, "switches")]
+    yield from (f"{kernel} has no {name}" for name in (*given, *tile.switches) if name not in sets)
+    yield from (f"no {name}" for name in NEEDED if name in sets and name not in row)
+    yield from (
+        f"{switch} without {other}"
+        for switch, others in WITH.items()
+        for other in others
+        if switch in tile.switches and not (other in tile.switches or row.get(other))
+    )
+    if {"ping_pong", "early_rows"} <= {*tile.switches}:
+        yield "ping_pong and early_rows: choose one loop"
+    for other in before:
+        same = other.head_dim == tile.head_dim and other.vgprs in (0, tile.vgprs)
+        same = same and other.dtype in ("", tile.dtype) and other.loop in ("", tile.loop)
+        if same and other.before_clang in (0, tile.before_clang):
+            yield "another row before it is for the same"
+            return
+
+
+def cpp_tiles(tiles: Tiles) -> Mapping[str, str]:
+    """The texts of the files of rows, by name: all of a kernel, for the host, and those of each head dim.
+
+    A kernel's translation unit includes its head dim's: others are not compiled again for a changed row.
+    """
+    found = {"workgroups.inc": _cpp_workgroups(tiles)}
+    for kernel, isas in tiles.rows.items():
+        found[f"all/{kernel}.inc"] = _cpp_rows(kernel, isas)
+        for head_dim in sorted({row.head_dim for rows in isas.values() for row in rows}):
+            own = {isa: [row for row in rows if row.head_dim == head_dim] for isa, rows in isas.items()}
+            found[f"{kernel}/d{head_dim}.inc"] = _cpp_rows(kernel, own)
+    return found
+
+
+def _cpp_rows(kernel: str, isas: Mapping[str, Sequence[Tile]]) -> str:
+    blocks = (_block(isa, "".join(_lines(isa, kernel, row) for row in rows)) for isa, rows in isas.items())
+    return ROWS_HEAD + "".join(blocks)
+
+
+def _cpp_workgroups(tiles: Tiles) -> str:
+    fixed = "".join(
+        f"FA_WORKGROUP({kernel.removeprefix('bwd_').capitalize()}, {each.rows}, {each.threads})\n"
+        for kernel, each in tiles.workgroups.items()
+    )
+    fused = tiles.rows.get("bwd_fused", {})
+    head_dims = {isa: dict.fromkeys(row.head_dim for row in rows) for isa, rows in fused.items()}
+    blocks = "".join(
+        _block(isa, "".join(f"FA_FUSED_HEAD_DIM({head_dim})\n" for head_dim in found))
+        for isa, found in head_dims.items()
+    )
+    return f"{WORKGROUPS_HEAD}#ifdef FA_WORKGROUP\n{fixed}#endif\n#ifdef FA_FUSED_HEAD_DIM\n{blocks}#endif\n"
+
+
+def _block(isa: str, lines: str) -> str:
+    return f"#ifdef FA_SEES_{isa}\n{lines}#endif\n" if lines else ""
+
+
+def _lines(isa: str, kernel: str, row: Tile) -> str:
+    sets = ", ".join(f".{name} = {_cpp(row, name)}" for name in SETS[kernel] if _differs(row, name))
+    keys = product((row.dtype,) if row.dtype else DTYPES, (row.loop,) if row.loop else LOOPS)
+    lines = "".join(
+        f"FA_TILE({isa}, {dtype}, {row.head_dim}, {str(loop == 'featured').lower()}, {row.vgprs}, {sets})\n"
+        for dtype, loop in keys
+    )
+    if not row.before_clang:
+        return lines
+    return f"#if defined(__clang_major__) && __clang_major__ < {row.before_clang}\n{lines}#endif\n"
+
+
+def _differs(row: Tile, name: str) -> bool:
+    """Whether a row says something else than C++'s default."""
+    if name in SWITCHES:
+        return name in row.switches
+    return bool(getattr(row, name) != Tile.__dataclass_fields__[name].default)
+
+
+def _cpp(row: Tile, name: str) -> str:
+    if name in SWITCHES:
+        return "true"
+    return f"Schedule::{row.schedule}" if name == "schedule" else str(getattr(row, name))
