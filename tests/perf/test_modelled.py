@@ -267,8 +267,8 @@ def test_tall_workgroups_cost_little_where_the_plan_takes_them(arch, head_dim):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_mask_costs_a_quarter_at_most(arch):
-    """Exceptions: gfx950, whose products are short; fp32 at head dim 64 of gfx942 and of gfx908, whose loop the
-    branch of dropout made a tenth slower.
+    """Exceptions: gfx950, whose products are short, and fp32 at head dim 64 of gfx942 and of gfx908, where
+    the branch of dropout made the loop a tenth slower.
     """
     least = {("gfx908", 64): 0.72, ("gfx942", 64): 0.73, ("gfx950", 64): 0.49, ("gfx950", 128): 0.67}
     figures = {kernel: flop for what, maker, kernel, flop in known(arch) if maker == "flash-attn-rocm"}

@@ -38,8 +38,8 @@ MASKED_GRADIENTS = {
 HEADS, LENGTH = 16, 4096
 # The modelled lengths, from which the time of LENGTH keys is extrapolated.
 SHORT, LONG = 512, 2048
-# PyTorch's plain formula writes the scores, adds the mask in place, takes the softmax in place and reads them:
-# six passes of 16 bits each.
+# PyTorch's plain formula writes the scores, adds the mask in place, takes the softmax in place and reads the
+# result: six passes of 16 bits each.
 PASSES = 6
 PLAIN_FORMULA = ("gfx908", "gfx1030")  # PyTorch has no fused attention there
 
