@@ -104,4 +104,4 @@ def test_the_command(files, capsys):
     assert main(["digests", *names[:1], "--told", line.partition("=")[2]]) == PublishError.exit_code
     assert main(["digests", *names[:1], "--some", "--told", line.partition("=")[2]]) == 0
     assert main(["digests", *names, "--told", "evil"]) == PublishError.exit_code
-    assert "what was told of the files cannot be read" in capsys.readouterr().err
+    assert "the given digests cannot be read" in capsys.readouterr().err

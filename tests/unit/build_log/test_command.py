@@ -74,7 +74,7 @@ def test_a_page_is_written_with_ninjas_times(tmp_path, capsys):
         ([], "is empty: expected the output of a build"),
         (
             ["--ninja-log", str(LOGS / "triton.txt")],
-            "is no log of ninja's: it does not begin with '# ninja log v'",
+            "is not a log of ninja: it does not begin with '# ninja log v'",
         ),
     ],
 )
