@@ -80,7 +80,7 @@ def test_without_javascript_everything_can_be_read(open_page, matrix):
     for arch in matrix.archs:
         code = "" if arch.code == arch.name else f"the code of {arch.code}: "
         assert f"Verified for {arch.name}: {code}{NUMERICS}; 42 launches" in text
-    assert "ROCm 5.7: no torch that the wheel supports" in page.inner_text("main")
+    assert "ROCm 5.7: no supported torch" in page.inner_text("main")
     assert "write the address of the folder that this page is in" in page.inner_text("header")
 
 
@@ -207,7 +207,7 @@ def test_who_is_not_served_reads_first_what_works_and_then_why(open_page, addres
     assert title == "Radeon VII (gfx906): what works without our kernels"
     assert works.startswith("Wherever your PyTorch supports this GPU: PyTorch's own attention")
     assert "its PyTorch implementation computes the same" in works
-    assert why.startswith("Why there are no kernels for it: there is no kernel for its mix of 64-lane waves")
+    assert why.startswith("Why there are no kernels for it: no kernel exists for its 64-lane waves")
     assert f"pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url {address}/rocm7.2/simple/" in text
     assert "Verified for" not in text
 
@@ -325,7 +325,7 @@ def test_a_runtime_that_another_wheel_serves(open_page, address):
 @pytest.mark.parametrize(
     ("choices", "reason"),
     [
-        ({"gpu": "gfx908", "rocm": "5.7, no wheel"}, "ROCm 5.7 is not served: no torch that the wheel"),
+        ({"gpu": "gfx908", "rocm": "5.7, no wheel"}, "ROCm 5.7 is not served: no supported torch"),
         ({"gpu": "gfx908", "rocm": "7.0, no wheel"}, "ROCm 7.0 is not served: not built in our CI"),
     ],
 )
@@ -338,7 +338,7 @@ def test_what_is_not_served_has_its_reason_and_no_command(open_page, choices, re
 
 def test_the_reason_of_the_gpu_comes_first(open_page):
     text = choose(open_page(), gpu="gfx906", rocm="5.7, no wheel")
-    assert "Why there are no kernels for it: there is no kernel for its mix of 64-lane waves" in text
+    assert "Why there are no kernels for it: no kernel exists for its 64-lane waves" in text
     assert "ROCm 5.7" not in text
 
 

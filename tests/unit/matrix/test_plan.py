@@ -334,8 +334,8 @@ def test_the_repositorys_own_plan():
     assert matrix.public.fits == ("6.4", "7.2", "7.0", "7.1", "7.14", "10.0")
     rejected = {(each.rocm, each.arch): each.reason for each in made.rejected}
     assert [*rejected] == [("7.1", ""), ("7.0", ""), ("6.4", "gfx950"), ("5.7", "")]
-    assert rejected["6.4", "gfx950"] == "its HIP runtime does not know the GPU; that of 7.2 does"
-    assert "no torch that the wheel supports" in rejected["5.7", ""]
+    assert rejected["6.4", "gfx950"] == "its HIP runtime lacks support for the GPU; use ROCm 7.2"
+    assert "no supported torch" in rejected["5.7", ""]
 
 
 FOR_WINDOWS = replace(MATRIX, public=replace(MATRIX.public, windows=("gfx1100",)))
