@@ -317,9 +317,7 @@ def test_kernels_that_failed_at_first_use(tmp_path, monkeypatch):
 
 def test_gpus_that_only_the_driver_sees():
     said = advice(changed(gpus=()))
-    assert (
-        "sees none: if all device files may be opened, the driver is too old for this ROCm" in said
-    )
+    assert "sees none: if all device files may be opened, the driver is too old for this ROCm" in said
     said = advice(changed(gpus=(), environment=(("HIP_VISIBLE_DEVICES", ""), ("ROCR_VISIBLE_DEVICES", "9"))))
     assert "HIP_VISIBLE_DEVICES=, ROCR_VISIBLE_DEVICES=9 hides them" in said
     assert "unset HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES" in said.splitlines()

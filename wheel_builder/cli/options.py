@@ -22,8 +22,8 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="V[,V]",
-        help="ROCm versions, for example 7.2; public: one wheel for every version; all; default: matrix.yaml's "
-        "default_rocm",
+        help="ROCm versions, for example 7.2; public: one wheel for every version; all; default: default_rocm "
+        "of matrix.yaml",
     )
     group.add_argument(
         "--archs",
@@ -139,8 +139,8 @@ def _cache_options(parser: argparse._ActionsContainer) -> None:
         type=Path,
         default=ROOT / "build" / "ccache",
         metavar="DIR",
-        help="ccache's folder for device code (default: build/ccache); machines may share it if they trust all "
-        "its writers",
+        help="ccache's folder for device code (default: build/ccache); machines may share it if they trust "
+        "all its writers",
     )
     parser.add_argument("--no-cache", action="store_true", help="compile without ccache")
 
@@ -151,8 +151,8 @@ def _torch_index_option(parser: argparse._ActionsContainer) -> None:
         type=index_or_folder,
         default="",
         metavar="URL|DIR",
-        help="an index or a folder of wheels with torch, in addition to pip's settings; a CPU build is enough, "
-        "except for a runtime image with GPU access",
+        help="an index or a folder of wheels with torch, in addition to pip's settings; a CPU build is "
+        "enough, except for a runtime image with GPU access",
     )
 
 
