@@ -227,7 +227,7 @@ def _families(run: Run, spans: Sequence[Span]) -> tuple[Family, ...]:
 
 
 def _family_words(one: Described) -> str:
-    return one.operation.partition(":")[0] or "objects that this program does not know"
+    return one.operation.partition(":")[0] or "unknown objects"
 
 
 def _archs(log: Log, run: Run) -> tuple[str, ...]:

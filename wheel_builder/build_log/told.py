@@ -39,7 +39,7 @@ def time_left(left: Left | None) -> str:
 def jobs(report: Report) -> str:
     """Jobs that ran against jobs that were allowed; empty where neither is known."""
     ran, allowed = report.jobs_running, report.jobs_allowed
-    said = f"{ran.mean:.1f} jobs ran on average, {ran.most} at most" if ran else "jobs that ran: not known"
+    said = f"{ran.mean:.1f} jobs ran on average, {ran.most} at most" if ran else "running jobs: unknown"
     if allowed is None:
         return f"{said}; the log does not say how many were allowed" if ran else ""
     few = ran is not None and ran.mean < 0.75 * allowed
@@ -74,9 +74,9 @@ def causes(report: Report) -> Iterator[tuple[str, str, str]]:
         and all(cause.follows for cause in report.causes)
         and (report.errors or not report.causes)
     ):
-        said = "; ".join(f"line {line}: {text}" for line, text in report.errors) or "no line that says error"
+        said = "; ".join(f"line {line}: {text}" for line, text in report.errors) or "no line with error"
         yield (
-            "the cause is none that this program knows",
+            "unknown cause",
             said,
-            "read the first error above what ninja or setuptools say at the end of the log",
+            "read the first error above the last messages of ninja or setuptools",
         )

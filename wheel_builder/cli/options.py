@@ -22,8 +22,8 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="V[,V]",
-        help="ROCm versions, for example 7.2; public: one wheel for every version; all; default: default_rocm "
-        "of matrix.yaml",
+        help="ROCm versions, for example 7.2; public: one wheel for every version; all; default: default_rocm"
+        " of matrix.yaml",
     )
     group.add_argument(
         "--archs",

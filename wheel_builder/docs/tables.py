@@ -180,7 +180,7 @@ def drop_in_libraries(found: Sequence[Mapping[str, Any]]) -> str:
     rows = [("library", "takes", "missing")]
     for each in found:
         lacking = [f"`{name}`" for name in each["missing"]]
-        lacking += [f"`{name}`, which upstream's release lacks, too" for name in each["gone"]]
+        lacking += [f"`{name}` (missing upstream too)" for name in each["gone"]]
         library = f"{each['library']} {each['version']}"
         rows.append((library, _by_module(each["uses"]), "; ".join(lacking) or "nothing"))
     return markdown(rows)

@@ -76,7 +76,7 @@ def test_libraries_and_what_they_lack():
     }
     assert drop_in_libraries([row, other]).splitlines()[2:] == [
         "| a 1 | `flash_attn`: `f` | nothing |",
-        "| b 1 | `flash_attn` | `flash_attn.x`; `flash_attn.y`, which upstream's release lacks, too |",
+        "| b 1 | `flash_attn` | `flash_attn.x`; `flash_attn.y` (missing upstream too) |",
     ]
 
 
