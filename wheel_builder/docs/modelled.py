@@ -34,14 +34,13 @@ MASKED_GRADIENTS = {
     "no mask": "separate fp16", "boolean": "separate bool fp16", "bias": "separate bias fp16",
     "fp32 bias": "separate fp32 bias fp16",
 }  # fmt: skip
-# The attention of which the shares of time are told: heads, rows and as many keys.
+# The call of the shares of time: heads, and rows = keys.
 HEADS, LENGTH = 16, 4096
 # The modelled lengths, from which the time of LENGTH keys is extrapolated.
 SHORT, LONG = 512, 2048
 # PyTorch's plain formula writes the scores, adds the mask in place, takes the softmax in place and reads the
 # result: six passes of 16 bits each.
 PASSES = 6
-PLAIN_FORMULA = ("gfx908", "gfx1030")  # PyTorch has no fused attention there
 
 
 def modelled_tables(found: Found) -> Mapping[str, str]:
@@ -120,13 +119,12 @@ def forward_seconds(arch: Arch, figures: Sequence[Figure], op: str, head_dim: in
 
 def plain_formula(found: Found) -> str:
     """The time to move the scores of the plain formula, over that of the kernel with a boolean mask."""
-    rows = [("GPU", "plain formula / kernel")]
-    for name in PLAIN_FORMULA:
-        if name in found:
-            arch, flop = arch_named(name), _by_kernel(found[name])["fwd_masked bool fp16 d64"]
-            kernel = 4 * LENGTH**2 * 64 / (flop * arch.compute_units * arch.model.clock)
-            moved = PASSES * 2 * LENGTH**2 / arch.model.memory
-            rows.append((f"{arch.model.name} ({name})", f"{moved / kernel:.1f}"))
+    rows = [("gfx arch", "modelled as", "plain formula / kernel")]
+    for name, figures in found.items():
+        arch, flop = arch_named(name), _by_kernel(figures)["fwd_masked bool fp16 d64"]
+        kernel = 4 * LENGTH**2 * 64 / (flop * arch.compute_units * arch.model.clock)
+        moved = PASSES * 2 * LENGTH**2 / arch.model.memory
+        rows.append((name, arch.model.name, f"{moved / kernel:.1f}"))
     return markdown(rows)
 
 

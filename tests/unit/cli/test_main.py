@@ -297,7 +297,7 @@ def test_plan_github_keeps_reasons_out_of_the_output(capsys):
         "image", "device", "wheel", "gpu", "runtime", "upstream", "upstream_library",
     ]  # fmt: skip
     assert captured.err.startswith("not built:\n")
-    assert "ROCm 5.7: no torch" in captured.err
+    assert "ROCm 5.7: no supported torch" in captured.err
 
 
 def test_plan_github_fails_without_rows(capsys):

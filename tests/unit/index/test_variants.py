@@ -462,7 +462,7 @@ def test_a_wheel_with_variants_keeps_them_once_others_have_the_index(tmp_path, r
     kept = read_contents(root)
     changed = good_files() | {"flash_attn_rocm/__init__.py": b"VALUE = 2\n"}
     again = verified(write_wheel(tmp_path, changed))
-    for to_others, why in ((True, "a published file never changes"), (False, "is no local index")):
+    for to_others, why in ((True, "a published file never changes"), (False, "is not a local index")):
         with pytest.raises(PublishError, match=why):
             published(root, again, to_others=to_others)
     assert read_contents(root) == kept

@@ -277,7 +277,7 @@ def test_an_index_without_the_drop_in_does_not_name_it():
     assert "flash-attn-3" not in text
     text = html(wheel(), drop_ins=["flash-attn-3"])
     assert "pip install flash-attn-3 --index-url INDEX/rocm7.2/simple/" in text
-    assert "imports flash_attn_interface, such as" in text
+    assert "imports flash_attn_interface, for example" in text
     assert len(commands("7.2", wheel(), drop_ins=[])) == 6
 
 
