@@ -67,8 +67,8 @@ NOT_ON_WSL = (
     "their steps. The supported GPUs:"
 )
 ON_WINDOWS = (
-    "It is for every ROCm version. It was executed under wine on an ISA emulator, not on Windows: without "
-    "Windows' loader, AMD's driver and its HIP runtime. If you run it on Windows, please send a report."
+    "It is for every ROCm version. It was executed under wine on an ISA emulator, not on Windows: Windows' "
+    "loader, AMD's driver and its HIP runtime were not involved. If you run it there, please send a report."
 )
 NO_ADDRESSES = "No address of this project, for reports or about security, is public yet."
 OTHER_SYSTEM = "What to do: the wheel for Linux also works in WSL2."

@@ -119,7 +119,7 @@ def _environment(make: Mapping[str, str], enter: str, systems: tuple[str, ...]) 
 
 def _amds_torch(what: str, torch_floor: str, systems: tuple[str, ...]) -> Iterator[Step]:
     """AMD's builds, which have a package for each arch, or their page for a GPU that has none there."""
-    words = f"Install AMD's PyTorch {torch_floor} or newer {what}, with its package for this GPU's arch"
+    words = f"Install PyTorch {torch_floor} or newer {what} from AMD, with the package for this GPU's arch"
     for tool, install in INSTALL.items():
         line = f'{install} "torch[device-{ARCH}]>={torch_floor}" --index-url {amds_index()}'
         yield Step(words, line, systems=systems, tools=(tool,), packaged=True)
