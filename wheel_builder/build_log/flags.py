@@ -11,7 +11,7 @@ UNKNOWN = "unknown"
 # Groups in the order of a report, and what a group is.
 GROUPS: Mapping[str, str] = {
     "archs": "target GPUs; each adds a pass over every object",
-    "optimisation": "optimisation of the compiler",
+    "optimisation": "effort of the compiler",
     "code generation": "settings of the AMD GPU backend; every -mllvm changes the cost of all objects",
     "language": "the C++ standard, and how the source is read",
     "CK": "Composable Kernel's own switches",

@@ -6,17 +6,13 @@ from wheel_builder.base.words import duration
 from wheel_builder.build_log.report import FAILED, Report
 from wheel_builder.build_log.timing import Left
 
-SUPPOSED = "if what is left costs what was done"
+SUPPOSED = "if the remaining steps cost as much as the finished ones"
 
 
 def progress(report: Report) -> str:
     """Steps done and left."""
     if not report.total:
-        return (
-            f"{report.done} steps done; the log does not say how many there are"
-            if report.done
-            else "no steps"
-        )
+        return f"{report.done} steps done of an unknown number" if report.done else "no steps"
     return f"{report.done} of {report.total} steps done, {report.remaining} left"
 
 
@@ -41,9 +37,9 @@ def jobs(report: Report) -> str:
     ran, allowed = report.jobs_running, report.jobs_allowed
     said = f"{ran.mean:.1f} jobs ran on average, {ran.most} at most" if ran else "running jobs: unknown"
     if allowed is None:
-        return f"{said}; the log does not say how many were allowed" if ran else ""
+        return f"{said}; allowed: unknown" if ran else ""
     few = ran is not None and ran.mean < 0.75 * allowed
-    return f"{said}; {allowed} were allowed" + (": most of the time fewer ran than may" if few else "")
+    return f"{said}; allowed: {allowed}" + (", usually fewer ran" if few else "")
 
 
 def facts(report: Report) -> Iterator[tuple[str, str]]:

@@ -348,7 +348,7 @@ def test_a_ninja_log_with_a_number_of_any_length():
 
 def test_words_of_a_cause_before_a_build_goes_on_are_no_failure():
     found = report(b"fatal: not a git repository\n[1/9] hipcc -c x.hip -o x.o\n")
-    assert (found.state, found.causes) == ("running or cut off", ())
+    assert (found.state, found.causes) == ("running or truncated", ())
     assert report(b"[1/9] hipcc -c x.hip -o x.o\nKilled\n").state == "failed"
 
 
