@@ -116,7 +116,7 @@ def test_the_doctor_says_what_is_missing(play, root):
     (root / "dev/dxg").unlink()
     shown = play(DOCTOR.format(gpus=0))
     assert shown["code"] == 1
-    assert "no AMD GPU can be used, because /dev/dxg is not there" in shown["text"]
+    assert "no AMD GPU can be used, because /dev/dxg is missing" in shown["text"]
     assert "wsl.exe --update" in shown["text"]
     (root / "dev/dxg").touch()
     for file in (root / "opt/rocm/lib").iterdir():

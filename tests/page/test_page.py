@@ -80,8 +80,8 @@ def test_without_javascript_everything_can_be_read(open_page, matrix):
     for arch in matrix.archs:
         code = "" if arch.code == arch.name else f"the code of {arch.code}: "
         assert f"Verified for {arch.name}: {code}{NUMERICS}; 42 launches" in text
-    assert "ROCm 5.7: no torch that the wheel supports" in page.inner_text("main")
-    assert "write the address of the folder that this page is in" in page.inner_text("header")
+    assert "ROCm 5.7: no supported torch" in page.inner_text("main")
+    assert "by the address of this page's folder" in page.inner_text("header")
 
 
 def row_of(page, arch):
@@ -126,8 +126,8 @@ def test_a_marketing_name_gives_the_command(open_page, address):
         ("AMD Radeon(TM) 8060S Graphics", "Radeon 8060S (gfx1151): your steps"),
         ("Radeon RX 9070 XT", "Radeon RX 9070 XT (gfx1201): your steps"),
         ("rx 9060 xt", "Radeon RX 9060 XT (gfx1200): your steps"),
-        ("Radeon VII", "Radeon VII (gfx906): what works without our kernels"),
-        ("AMD Radeon RX 5700 XT", "Radeon RX 5700 XT (gfx1010): what works without our kernels"),
+        ("Radeon VII", "Radeon VII (gfx906): what works without kernels"),
+        ("AMD Radeon RX 5700 XT", "Radeon RX 5700 XT (gfx1010): what works without kernels"),
         ("RX 6700 XT", "Radeon RX 6700 XT (gfx1031): your steps"),
         ("rx6700xt", "Radeon RX 6700 XT (gfx1031): your steps"),
         ("7900 XT / 7900 XTX", "7900 XT / 7900 XTX (gfx1100): your steps"),
@@ -153,7 +153,7 @@ def test_a_gpu_that_runs_the_code_of_another_gets_what_pytorch_needs(open_page):
     text = choose(page, gpu="AMD Ryzen 9 7950X 16-Core Processor")
     assert "(gfx1036): your steps" in text
     assert "PyTorch's builds for ROCm have no kernels for these" in text
-    assert "calls itself gfx1030, whose code these run" in text
+    assert "calls itself gfx1030. These GPUs run its code" in text
     assert text.count("Verified for ") == 1
     assert f"Verified for gfx1036: the code of gfx1030: {NUMERICS}" in text
     line = page.locator("#answer .line", has_text="export HSA_OVERRIDE_GFX_VERSION=10.3.0")
@@ -164,7 +164,7 @@ def test_a_gpu_that_runs_the_code_of_another_gets_what_pytorch_needs(open_page):
 def test_a_name_that_fits_several_asks_which_one(open_page):
     page = open_page()
     text = choose(page, gpu="strix")
-    assert "“strix” fits 2 GPUs: which one?" in text
+    assert "“strix” matches 2 GPUs: choose one" in text
     page.get_by_role("button", name="Strix Halo (gfx1151)").click()
     assert page.inner_text("#answer h2") == "Strix Halo (gfx1151): your steps"
     assert page.evaluate("document.activeElement.id") == "gpu"
@@ -186,7 +186,7 @@ def test_an_unknown_name_says_how_to_find_out(open_page, typed):
     page = open_page()
     text = choose(page, gpu=typed)
     assert f"“{typed}”" in text
-    assert "No GPU of that name is known here, so whether there are kernels for it is unknown." in text
+    assert "This page does not know a GPU of that name." in text
     assert "no kernels" not in text, "that is not known"
     assert "lspci -nn -d 1002::" in text
     assert page.get_by_role("button", name="Copy").count() == 1
@@ -204,28 +204,28 @@ def test_on_windows_nobody_is_told_to_use_programs_of_linux(open_page, system):
 def test_who_is_not_served_reads_first_what_works_and_then_why(open_page, address):
     text = choose(open_page(), gpu="Radeon VII")
     title, works, why, *_ = filter(None, text.splitlines())
-    assert title == "Radeon VII (gfx906): what works without our kernels"
-    assert works.startswith("Wherever your PyTorch supports this GPU: PyTorch's own attention")
-    assert "its PyTorch implementation computes the same" in works
-    assert why.startswith("Why there are no kernels for it: there is no kernel for its mix of 64-lane waves")
+    assert title == "Radeon VII (gfx906): what works without kernels"
+    assert works.startswith("If your PyTorch supports this GPU, two things work: PyTorch's own attention")
+    assert "its PyTorch implementation gives the same results" in works
+    assert why.startswith("Why it has no kernels: no kernel exists for its 64-lane waves")
     assert f"pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url {address}/rocm7.2/simple/" in text
     assert "Verified for" not in text
 
 
-BEGIN = ("Make a virtual environment", "Remove a PyTorch that is there already")
+BEGIN = ("Make a virtual environment", "Remove an installed PyTorch")
 END = (
-    "See its ROCm version", "Install the wheel", "See whether attention would run",
+    "Print its ROCm version", "Install the wheel", "Check whether attention runs",
     "Only for code that imports flash_attn",
 )  # fmt: skip
 STEPS = {
     "Linux": (*BEGIN, "Install PyTorch 2.10 or newer for ROCm 7.2", *END),
     "Docker": (
-        "Make the image, once, from the published wheel", "See the ROCm version of the PyTorch in it",
-        "The wheel is in it. See whether", "Only for code that imports flash_attn",
+        "Make the image once, in a checkout", "Print the ROCm version of its PyTorch",
+        "Check whether attention runs on your GPU; the image has", "Only for code that imports flash_attn",
     ),
     "Windows": (*BEGIN, "Install PyTorch 2.10 or newer for ROCm on Windows", *END),
 }  # fmt: skip
-STEPS["WSL2"] = ("On Windows install AMD's driver that supports WSL", *STEPS["Linux"])
+STEPS["WSL2"] = ("On Windows install AMD's driver with WSL support", *STEPS["Linux"])
 
 
 @pytest.mark.parametrize("gpu", ["gfx1100", "gfx906"])
@@ -264,7 +264,7 @@ def test_on_windows_one_wheel_is_for_every_rocm_version(open_page, address, rocm
 
 def test_a_gpu_that_rocm_does_not_serve_on_windows(open_page):
     text = choose(open_page(), gpu="Instinct MI300X", system="Windows")
-    assert "Why there are no kernels for it: ROCm does not serve it on Windows." in text
+    assert "Why it has no kernels: ROCm does not serve it on Windows." in text
     # PyTorch's override is for Linux.
     assert "HSA_OVERRIDE" not in choose(open_page(), gpu="gfx1036", system="Windows")
 
@@ -275,7 +275,7 @@ def test_without_a_wheel_for_windows_the_answer_says_what_works(browser, tmp_pat
         page = browser.new_page()
         page.goto(f"{url}/")
         text = choose(page, gpu="gfx1100", system="Windows")
-        assert "Windows is not served: this index does not have its wheel yet." in text
+        assert "Windows is not supported: this index does not have its wheel yet." in text
         assert "What to do: the wheel for Linux also works in WSL2." in text
         assert "install" not in text
         page.close()
@@ -291,7 +291,7 @@ def test_a_withdrawn_only_wheel_is_told_with_its_reason(browser, tmp_path, matri
         page.goto(f"{url}/")
         text = choose(page, gpu="gfx1030", rocm="7.2, no wheel")
         assert f"its wheel, {wheel.name}, was withdrawn (wrong numbers on gfx1030)" in text
-        assert "What to do: wait for one to be published." in text
+        assert "What to do: wait for a published wheel." in text
         assert "install" not in text.partition("What to do")[0]
         text = choose(page, rocm="6.4, no wheel")
         assert "its wheel is built, but this index does not have it yet" in text
@@ -325,8 +325,8 @@ def test_a_runtime_that_another_wheel_serves(open_page, address):
 @pytest.mark.parametrize(
     ("choices", "reason"),
     [
-        ({"gpu": "gfx908", "rocm": "5.7, no wheel"}, "ROCm 5.7 is not served: no torch that the wheel"),
-        ({"gpu": "gfx908", "rocm": "7.0, no wheel"}, "ROCm 7.0 is not served: not built in our CI"),
+        ({"gpu": "gfx908", "rocm": "5.7, no wheel"}, "ROCm 5.7 is not supported: no supported torch"),
+        ({"gpu": "gfx908", "rocm": "7.0, no wheel"}, "ROCm 7.0 is not supported: not built in our CI"),
     ],
 )
 def test_what_is_not_served_has_its_reason_and_no_command(open_page, choices, reason):
@@ -338,7 +338,7 @@ def test_what_is_not_served_has_its_reason_and_no_command(open_page, choices, re
 
 def test_the_reason_of_the_gpu_comes_first(open_page):
     text = choose(open_page(), gpu="gfx906", rocm="5.7, no wheel")
-    assert "Why there are no kernels for it: there is no kernel for its mix of 64-lane waves" in text
+    assert "Why it has no kernels: no kernel exists for its 64-lane waves" in text
     assert "ROCm 5.7" not in text
 
 
@@ -375,7 +375,7 @@ def test_links_lead_to_what_was_published(open_page, address, root):
     (wheel,) = root.glob("rocm7.2/simple/flash-attn-rocm/*.whl")
     assert page.request.get(f"{address}/{next(iter(names.values()))}").body() == wheel.read_bytes()
     choose(page, rocm="6.4")
-    assert "no provenance statement was published with it" in page.text_content("#answer")
+    assert "published without provenance statement" in page.text_content("#answer")
 
 
 def test_copy_puts_the_command_on_the_clipboard(open_page):

@@ -194,7 +194,7 @@ def test_a_number_that_would_be_learnt_is_an_error(qkv):
     """It would get no gradient, and a model would train without it."""
     assert (
         "softmax_scale: expected a finite number or None, got a tensor that requires a gradient, which it "
-        "would not get; multiply q by it, and pass 1.0"
+        "would not receive; multiply q by it, and pass 1.0"
     ) in message(*qkv, softmax_scale=NUMBERS["learnt"])
 
 

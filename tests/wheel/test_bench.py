@@ -115,7 +115,7 @@ LENGTHS, COUNT = "expected positive integers such as 512,1024, got ", "expected 
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("--output", "b.pdf", "expected a name that ends in .csv, .json, .svg, .png, got "),
+        ("--output", "b.pdf", "expected a name ending in .csv, .json, .svg, .png, got "),
         ("--seqlen", "abc", LENGTHS),
         ("--seqlen", "0", LENGTHS),
         ("--seqlen", "512,", LENGTHS),
@@ -157,7 +157,7 @@ def test_without_matplotlib_it_says_what_to_install_before_it_measures(monkeypat
     monkeypatch.setattr(_bench, "run", lambda *_, **__: pytest.fail("measured"))
     assert __main__.main([*SMALL, "--output", str(tmp_path / "b.svg")]) == 1
     said = capsys.readouterr().err
-    assert "a picture takes matplotlib, which does not import" in said
+    assert "plotting needs matplotlib, which failed to import" in said
     assert "next: python -m pip install matplotlib" in said
 
 

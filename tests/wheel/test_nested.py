@@ -83,7 +83,7 @@ def test_what_does_not_fit_is_an_error():
     )
     holes = nested_tensor_from_jagged(rows[0], ENDS_Q, torch.tensor([2, 0, 5]))
     assert "q: expected a nested tensor without holes" in refused(holes, k, v, *NOTHING)
-    with pytest.raises(FlashAttnArgumentError, match="got a nested one, which flash_attn_varlen_func takes"):
+    with pytest.raises(FlashAttnArgumentError, match="got a nested one; use flash_attn_varlen_func"):
         flash_attn_func(q, k, v)
 
 

@@ -180,14 +180,14 @@ def test_what_cannot_be_cut_is_told_once_for_each_kind(watched, host_fwd, host_b
     assert len(told) == 2
     for words, kind in zip(told, ("forward", "gradients"), strict=True):
         assert words.startswith(f"{kind}: a launch may take up to ")
-        assert "not cut, because dropout numbers all heads of all sequences" in words
+        assert "not divided, because dropout's numbers depend on all heads of all sequences" in words
     assert shapes(host_fwd, "q") == shapes(host_bwd, "dq") == [((3, 40, 6, 64),)] * 2
 
 
 def test_keys_that_are_divided_already_stay_one_launch(watched, host_fwd):
     q = qkv(rows=3)[0]
     watched(0)
-    with pytest.warns(FlashAttnResetWarning, match="its keys are divided already"):
+    with pytest.warns(FlashAttnResetWarning, match="its keys are already split"):
         flash_attn_with_kvcache(q, *(torch.randn(3, 300, 3, 64).half() for _ in "kv"), num_splits=2)
     assert [call["partial_lse"].shape[0] for call in host_fwd] == [2]
 
@@ -225,8 +225,8 @@ def test_explain_says_how_a_call_is_cut(watched):
     leaves = [x.requires_grad_() for x in (q, k, v)]
     watched(longest(*leaves) / 2)
     forward, gradients = explain(*leaves).launches.split("; ")
-    assert forward.startswith("forward: cut into 3 launches, the longest of at most ")
-    assert gradients.startswith("gradients: cut into 9 launches, the longest of at most ")
+    assert forward.startswith("forward: divided into 3 launches, the longest of at most ")
+    assert gradients.startswith("gradients: divided into 9 launches, the longest of at most ")
 
 
 def test_elsewhere_nothing_is_watched(kernels_on):

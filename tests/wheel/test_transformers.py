@@ -68,7 +68,7 @@ def test_beside_a_torchvision_of_another_torch_the_real_error_comes_first(monkey
         transformers.register()
     first, second = str(caught.value).splitlines()
     assert first == (
-        "torchvision does not work beside this torch, and transformers imports it: "
+        "torchvision does not work with this torch, and transformers imports it: "
         "RuntimeError: operator torchvision::nms does not exist"
     )
     assert second.startswith(

@@ -13,8 +13,8 @@ from wheel_builder.base.store import sha256_file
 from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import visible
 
-TITLE = "what arrived is not what was handed over"
-ADVICE = "use nothing of it; look for the job that wrote it, and run the one again that should have"
+TITLE = "the files differ from those handed over"
+ADVICE = "discard the files; find the job that wrote them, and run the right job again"
 
 
 def digests_of(files: Sequence[Path]) -> dict[str, str]:
@@ -61,7 +61,7 @@ def _problems(files: Sequence[Path], told: Mapping[str, str], *, some: bool) -> 
     if not told:
         yield "no job told of any file"
     strange = [file for file in files if file.is_symlink() or not file.is_file()]
-    yield from (f"{visible(str(file))}: it is no plain file" for file in strange)
+    yield from (f"{visible(str(file))}: it is not a plain file" for file in strange)
     found = digests_of([file for file in files if file not in strange])
     for name, digest in found.items():
         if name not in told:

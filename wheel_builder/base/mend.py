@@ -24,7 +24,7 @@ def files_error(error: OSError) -> FilesError:
 def mend(error: OSError, where: object) -> str:
     """The next step for the user; ``where`` is the file or folder that could not be read or written."""
     if error.errno in MISSING:
-        return f"check the name: there is no {where}"
+        return f"check the name: {where} does not exist"
     if error.errno == errno.EISDIR:
         return f"name a file: {where} is a folder"
     if error.errno in RIGHTS:

@@ -12,7 +12,7 @@ def read_plain(path: Path, most: int = MOST_PAPER) -> bytes:
     """The content of a plain file of at most ``most`` bytes; raises ``OSError``."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
     if found.st_size > most:
         words = f"it has {found.st_size} bytes; the most that is opened is {most}"
         raise OSError(errno.EFBIG, words, str(path))

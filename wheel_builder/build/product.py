@@ -93,7 +93,7 @@ def _product(
 
 def _package_files(folder: Path) -> Iterator[tuple[str, Path]]:
     if not folder.is_dir():
-        message = f"{folder} is no folder"
+        message = f"{folder} is not a folder"
         raise ValueError(message)
     for path in walk_files(folder):
         yield path.relative_to(folder.parent).as_posix(), path

@@ -27,7 +27,7 @@ def repair_wheel(wheel: Path, dest_dir: Path, *, plat: str, run: Runner = run) -
     the wheel come from SOURCE_DATE_EPOCH where it is set.  Raises ``RepairError``.
     """
     if not wheel.is_file():
-        message = f"{wheel}: there is no such wheel to repair"
+        message = f"{wheel}: the wheel to repair does not exist"
         raise RepairError(message, advice="build it first; cibuildwheel passes it as {wheel}")
     dest_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".repair-", dir=dest_dir) as aside:

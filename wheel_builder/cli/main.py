@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] | None =
         print(error_text(missing), file=sys.stderr)
         return missing.exit_code
     except KeyboardInterrupt:
-        print("interrupted: nothing is left half done; run the same command again to go on", file=sys.stderr)
+        print("interrupted: finished steps are kept; run the same command again to continue", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -78,7 +78,7 @@ def error_text(error: WheelBuilderError) -> str:
     if error.advice:
         lines.append(f"  next: {error.advice}")
     elif notes:
-        lines.append("  next: put this right and run the same command again; finished steps are kept")
+        lines.append("  next: fix this and run the same command again; finished steps are kept")
     # Names and texts in it may come from a file that wants to write on the terminal.
     return visible("\n".join(lines))
 
@@ -86,7 +86,7 @@ def error_text(error: WheelBuilderError) -> str:
 def _parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/wheel-builder",
-        description="Builds, checks and publishes the wheels that matrix.yaml describes.",
+        description="Builds, checks and publishes the wheels defined in matrix.yaml.",
         allow_abbrev=False,
     )
     parser.set_defaults(command=None)

@@ -22,8 +22,8 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="V[,V]",
-        help="ROCm versions, for example 7.2; public: the wheel for every one; or all, or default: "
-        "default_rocm of matrix.yaml",
+        help="ROCm versions, for example 7.2; public: one wheel for every version; all; default: default_rocm"
+        " of matrix.yaml",
     )
     group.add_argument(
         "--archs",
@@ -31,11 +31,9 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="A[,B]",
-        help="gfx archs, for example gfx942,gfx1100, or all of the ROCm version, which is the default",
+        help="gfx archs, for example gfx942,gfx1100 (default: all archs of the ROCm version)",
     )
-    group.add_argument(
-        "--all", action="store_true", help="every wheel that is built in CI; the same as --rocm all"
-    )
+    group.add_argument("--all", action="store_true", help="every wheel built in CI; same as --rocm all")
 
 
 def platforms_option(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +43,7 @@ def platforms_option(parser: argparse.ArgumentParser) -> None:
         type=platforms,
         default=(LINUX,),
         metavar="P[,P]",
-        help=f"{' or '.join(PLATFORMS)}, or both (default: {LINUX}); the wheel for Windows is public's",
+        help=f"{' or '.join(PLATFORMS)}, or both (default: {LINUX}); Windows has the public wheel only",
     )
 
 
@@ -53,10 +51,8 @@ def run_options(parser: argparse.ArgumentParser) -> None:
     """How to work: ``--jobs``, ``--dry-run`` and ``--verbose``."""
     group = parser.add_argument_group("how to build")
     jobs_option(group)
-    group.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    group.add_argument(
-        "--verbose", action="store_true", help="plain progress lines; a traceback with a failure"
-    )
+    group.add_argument("--dry-run", action="store_true", help="print the steps without running them")
+    group.add_argument("--verbose", action="store_true", help="plain progress lines; tracebacks for errors")
 
 
 def jobs_option(parser: argparse._ActionsContainer) -> None:
@@ -67,7 +63,7 @@ def jobs_option(parser: argparse._ActionsContainer) -> None:
         type=positive,
         default=jobs,
         metavar="N",
-        help=f"compilers at a time (default here: {jobs})",
+        help=f"parallel compilers (default here: {jobs})",
     )
 
 
@@ -76,7 +72,9 @@ def release_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where")
     index_option(group, LOCAL_INDEX)
     group.add_argument(
-        "--install-engine", action="store_true", help="install and start a container engine if none answers"
+        "--install-engine",
+        action="store_true",
+        help="install and start a container engine if none is running",
     )
     _cache_options(group)
     _torch_index_option(group)
@@ -92,19 +90,19 @@ def handover_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="first take the results that --give left here; an empty or missing folder is fine",
+        help="first import results written by --give; the folder may be empty or missing",
     )
     group.add_argument(
         "--give",
         type=Path,
         metavar="DIR",
-        help="put the results that were used, but not taken, here; images too",
+        help="export this run's results and images, except those imported by --take",
     )
 
 
 def destination_option(parser: argparse.ArgumentParser) -> None:
     """``--to``: where finished wheels are copied."""
-    parser.add_argument("--to", type=Path, metavar="DIR", help="copy the wheels here; verify them next")
+    parser.add_argument("--to", type=Path, metavar="DIR", help="copy the wheels here, for verify")
 
 
 def held_archs_option(parser: argparse.ArgumentParser) -> None:
@@ -115,7 +113,7 @@ def held_archs_option(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="A[,B]",
-        help="what the wheels were built for, if not all archs of their ROCm version",
+        help="the wheels' archs (default: all archs of their ROCm version)",
     )
 
 
@@ -141,8 +139,8 @@ def _cache_options(parser: argparse._ActionsContainer) -> None:
         type=Path,
         default=ROOT / "build" / "ccache",
         metavar="DIR",
-        help="where ccache keeps device code; machines may share it, and trust who writes to it "
-        "(default: build/ccache)",
+        help="ccache's folder for device code (default: build/ccache); machines may share it if they trust "
+        "all its writers",
     )
     parser.add_argument("--no-cache", action="store_true", help="compile without ccache")
 
@@ -153,8 +151,8 @@ def _torch_index_option(parser: argparse._ActionsContainer) -> None:
         type=index_or_folder,
         default="",
         metavar="URL|DIR",
-        help="where pip finds torch, besides its settings: an index or a folder of wheels; a CPU build does, "
-        "but for a runtime image that is to use the GPU",
+        help="an index or a folder of wheels with torch, in addition to pip's settings; a CPU build is "
+        "enough, except for a runtime image with GPU access",
     )
 
 
@@ -185,7 +183,7 @@ def platforms(text: str) -> tuple[str, ...]:
 def public_url(text: str) -> str:
     """A URL without a password: command lines are logged, and stored results name their sources."""
     if "@" in urlsplit(text).netloc:
-        message = "the URL has a user or password, which logs would show; put them into pip's settings"
+        message = "the URL has a user or password, and logs would show them; put them into pip's settings"
         raise argparse.ArgumentTypeError(message)
     return text
 

@@ -41,8 +41,8 @@ def ensure_base(base: str, suite: str = "", *, log: Path, run: Runner = run) -> 
     if docker.try_pull(base, log=log, run=run):
         return Base(base, _id(base, run), "pulled")
     if not suite:
-        message = f"{base}: no registry gives this image, and it is not one that can be made here"
-        raise ImageError(message, advice=f"load it (docker load), or see what the registry said: {log}")
+        message = f"{base}: no registry has this image, and it cannot be made here"
+        raise ImageError(message, advice=f"load it (docker load), or read the registry's answer: {log}")
     make_base(suite, log=log, run=run)
     return Base(made_ref(suite), _id(made_ref(suite), run), "mmdebstrap")
 

@@ -187,7 +187,9 @@ class ThisMachine:
         self.run([*APT, "install", *packages], log=self.log, env=env, advice=f"by hand: {install_command()}")
 
     def start_service(self) -> None:
-        self.run(["systemctl", "start", "docker"], log=self.log, advice="journalctl --unit docker says why")
+        self.run(
+            ["systemctl", "start", "docker"], log=self.log, advice="journalctl --unit docker has the reason"
+        )
 
     def start_daemon(self) -> None:
         # A daemon that was killed leaves its process id, and the next one refuses to start over it.

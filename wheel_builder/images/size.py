@@ -49,7 +49,7 @@ def refuse_too_large(ref: str, size: Mapping[str, int]) -> None:
         f"{ref} has {size['above'] / MIB:.0f} MiB above its base and torch; the budget is {BUDGET_MIB}\n"
     )
     message += f"  found {size_text(size)}"
-    raise ImageError(message, advice=f"see what each layer adds: docker history {ref}")
+    raise ImageError(message, advice=f"show the size of each layer: docker history {ref}")
 
 
 def size_text(size: Mapping[str, int]) -> str:

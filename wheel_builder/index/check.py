@@ -51,7 +51,7 @@ def check_index(root: Path, *, ours: Collection[str] | None = None) -> Found:
     """
     contents, damaged = folder.read_what_can_be_read(root)
     if not contents and not damaged:
-        return Found((f"{root}: there is no index; publish a wheel first",))
+        return Found((f"{root}: the index does not exist; publish a wheel first",))
     faults = list(_faults(root, contents, damaged, ours))
     if damaged:
         return Found(tuple(faults))  # without the records it is not known what belongs here
@@ -201,7 +201,7 @@ def _page_faults(root: Path, pages: Mapping[str, bytes]) -> Iterator[str]:
         if data is None:
             yield f"{path}: the page is missing; {REWRITE}"
         elif data != page:
-            yield f"{path}: the page is not what the records say; {REWRITE}"
+            yield f"{path}: the page differs from the records; {REWRITE}"
 
 
 def _content(path: Path) -> bytes | None:

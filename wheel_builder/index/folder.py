@@ -51,7 +51,7 @@ from wheel_builder.matrix.catalogue import Catalogue
 from wheel_builder.matrix.model import PROJECT, PUBLIC, platform_of, simple_below, wheel_words
 
 LOCK = ".lock"
-MEND = "do what each line says, or restore these files from a copy of the index"
+MEND = "follow each line, or restore these files from a copy of the index"
 RETRY = "publish the same wheels again: it completes what is missing and changes nothing else"
 
 

@@ -72,7 +72,7 @@ def refuse_public(root: Path, kept: str) -> None:
     """Raise ``PublishError`` when ``root`` is not empty and not local; ``kept`` says what was not done."""
     there = sorted(path.name for path in root.glob("*") if not path.name.startswith("."))
     if there and not is_local(root):
-        title = f"{root} is no local index: others may have been given it; {kept}"
+        title = f"{root} is not a local index: others may have used it; {kept}"
         problem = f"it has {', '.join(there)}, and no file {MARK}"
         raise PublishError(title, [problem], advice=RELEASE_ELSEWHERE)
 

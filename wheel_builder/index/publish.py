@@ -161,7 +161,7 @@ def _read_all(wheels: Mapping[str, Sequence[Path]]) -> Mapping[str, tuple[NewFil
             problems.append(f"{path.name}: given twice, with different content")
     if problems:
         title = f"nothing was published to the index of {', '.join(map(wheel_words, wheels))}"
-        raise PublishError(title, problems, advice="publish wheels that the audit let pass")
+        raise PublishError(title, problems, advice="publish wheels that passed the audit")
     return {rocm: tuple(group.values()) for rocm, group in files.items()}
 
 
@@ -213,7 +213,7 @@ def _refuse_what_installers_pass_over(root: Path, files: Sequence[NewFile]) -> N
     ]
     if above:
         names = " or ".join(sorted({name for name, _ in new}))
-        title = f"nobody would get this {names}; nothing was published"
+        title = f"installers would never choose this {names}; nothing was published"
         raise PublishError(title, above, advice=YANK)
 
 
@@ -235,7 +235,7 @@ def _upload_error(error: CommandFailedError, url: str) -> PublishError:
     output = re.sub(r"[\s|]+", " ", error.message)
     if "409 Conflict" in output or "already exists" in output:
         title = f"{url} already has one of these files; a published file never changes"
-        advice = "raise the version in pyproject.toml and build again, or leave out what is there"
+        advice = "raise the version in pyproject.toml and build again, or omit published files"
     elif "401 Unauthorized" in output or "403 Forbidden" in output:
         title = f"{url} does not accept the credentials"
         advice = "set TWINE_USERNAME and TWINE_PASSWORD"

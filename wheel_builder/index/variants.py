@@ -27,7 +27,7 @@ from wheel_builder.index.offers import Contents, variants_of
 from wheel_builder.index.pages import Entry, Record
 
 TITLE = "no variants can be made of these wheels; nothing was published"
-ADVICE = "publish them without --variants, or do what each line says and publish again"
+ADVICE = "publish them without --variants, or follow each line and publish again"
 
 
 def with_variants(

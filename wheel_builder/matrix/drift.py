@@ -61,8 +61,8 @@ def packages_of(image: Path) -> Mapping[str, str]:
 def refuse_drift(findings: Sequence[str]) -> None:
     """Raise ``DriftError`` with all findings, if there are any."""
     if findings:
-        title = "what wheels are built from has moved"
-        raise DriftError(title, findings, advice="decide for each line; nothing that is published changes")
+        title = "the inputs of wheels have changed upstream"
+        raise DriftError(title, findings, advice="decide for each line; published files stay unchanged")
 
 
 def _versions(text: str) -> Iterator[Version]:

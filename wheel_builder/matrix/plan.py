@@ -94,7 +94,7 @@ def jobs_to_build(plan: Plan) -> tuple[Job, ...]:
         raise SelectionError(
             title,
             [_rejection_text(rejection) for rejection in plan.rejected],
-            advice="choose others with --rocm and --archs; `plan --all` shows what there is",
+            advice="choose others with --rocm and --archs; `plan --all` lists them",
         )
     return plan.jobs
 
@@ -204,8 +204,8 @@ def _check_names(matrix: Matrix, selection: Selection) -> None:
         f"--archs: {_unknown_arch(matrix, name, archs)}" for name in selection.archs if name not in archs
     ]
     if problems:
-        title = "the command line names what matrix.yaml does not have"
-        raise SelectionError(title, problems, advice="`plan --all` shows what there is")
+        title = "the command line has names missing in matrix.yaml"
+        raise SelectionError(title, problems, advice="`plan --all` lists valid names")
 
 
 def _targets(matrix: Matrix) -> list[str]:

@@ -181,7 +181,7 @@ def load_matrix(path: Path, gpus: Gpus | None = None) -> Matrix:
         raise MatrixError(
             title,
             [document.report(problem) for problem in ordered],
-            advice="correct these lines; the comments at the top of matrix.yaml say what each key means",
+            advice="correct these lines; the comments at the top of matrix.yaml explain each key",
         )
     return _with_products(file, gpus)
 
@@ -251,7 +251,7 @@ def _type_problem(document: Document, error: ErrorDetails) -> Problem:
     if kind == "string_type" and isinstance(found, float | bool) and key in document.spelling:
         spelling = document.spelling[key]
         return Problem(
-            key, f'{spelling} without quotes is no text to YAML (7.10 would become 7.1): write "{spelling}"'
+            key, f'{spelling} without quotes is not text to YAML (7.10 would become 7.1): write "{spelling}"'
         )
     expected = _EXPECTED.get(kind, error["msg"])
     if key[-1:] == ("packages",):
@@ -385,7 +385,7 @@ def _provider_problems(document: Document) -> Iterator[Problem]:
             if row.get("provider") == "vendor" and name in row:
                 yield Problem((*key, name), "provider vendor brings its own ROCm; remove this key")
         if row.get("built_in_ci") is False and not row.get("note"):
-            yield Problem(key, "built_in_ci is false without a 'note' that says why")
+            yield Problem(key, "built_in_ci is false without a 'note' with the reason")
 
 
 def _exclude_problems(document: Document) -> Iterator[Problem]:

@@ -8,15 +8,12 @@ from wheel_builder.machine_code.emulator.command import NOT_A_GPU
 from wheel_builder.pipeline.release import Released
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED
 
-DIRTY = (
-    "built from a checkout with changes: it is for this machine; publish and upload, which give it to "
-    "others, want a commit"
-)
+DIRTY = "built from a checkout with changes, for this machine only: publish and upload require a commit"
 REPLACED = (
-    "it replaces an earlier wheel of this version in the local index; where that one is installed, add "
+    "it replaces an earlier wheel of this version in the local index; if that wheel is installed, add "
     "--force-reinstall --no-deps to the line above"
 )
-WINDOWS = "nobody has run it on Windows yet; a report of python -m flash_attn_rocm selftest is welcome"
+WINDOWS = "not yet run on Windows; a report of python -m flash_attn_rocm selftest is welcome"
 
 
 def release_text(released: Sequence[Released], machine_cpu_seconds: float) -> str:

@@ -68,7 +68,7 @@ from wheel_builder.verify.seen import subject_of
 
 # Twice the most memory that the emulated suite of one arch took: 1.5 GiB, of gfx942.
 SUITE_BYTES = 3 * 1024**3
-COMPILES = "compiling it takes some minutes, once; what release, verify and emulate build is kept in build/"
+COMPILES = "compiling it takes some minutes, once; release, verify and emulate keep their builds in build/"
 
 
 EMULATOR_FOR_WINDOWS, UNDER_WINE = "emulator for Windows", "under wine"

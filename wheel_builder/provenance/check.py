@@ -23,7 +23,7 @@ ALL_IN_WORDS = (
     "the commit's, and the commit's sources and their flags and settings are those that it was built from"
 )
 UNSIGNED = (
-    "signature  none beside the wheel: nothing here shows who wrote the statement\n"
+    "signature  none beside the wheel: the author of the statement is unknown\n"
     "           a wheel from CI has an attestation: gh attestation verify WHEEL --repo {repository}"
 )
 UNCHECKED = (
@@ -180,7 +180,7 @@ def _source_problems(found: Provenance, facts: Facts) -> Iterator[str]:
     if source.dirty:
         yield f"recipe: it was built from sources that differ from their commit: {_some(source.changed)}"
     if not found.commit:
-        yield "recipe: the statement names no commit, so nobody can build the wheel again"
+        yield "recipe: the statement names no commit, so the wheel cannot be rebuilt"
     elif facts.tree is None:
         yield f"recipe: {facts.of_commit}"
     elif problem := source_problem(found, facts.remotes):

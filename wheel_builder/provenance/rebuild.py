@@ -50,7 +50,9 @@ def rebuild(wheel: Path, checkout: Path, *, jobs: int, log: Path, run: Runner = 
     old = read_wheel(wheel, max_mib=MAX_READ_MIB)
     if problems := list(obstacles(found, old, commit_problem(checkout, found.commit, run=run))):
         title = f"{wheel.name} cannot be built again from its statement"
-        raise RebuildError(title, problems, advice="scripts/wheel-builder verify-provenance says what agrees")
+        raise RebuildError(
+            title, problems, advice="scripts/wheel-builder verify-provenance shows the matching parts"
+        )
     with _worktree(checkout, found.commit, run) as tree:
         _provide_image(found, checkout, tree, run)
         new = read_wheel(_build(found, tree, jobs=jobs, log=log, run=run), max_mib=MAX_READ_MIB)

@@ -86,8 +86,8 @@ def refuse_published(wheels: Collection[Path]) -> None:
         if wheel.parent.parent.name == "simple" and wheel.with_name(wheel.name + RECORD_SUFFIX).exists()
     ]
     if problems:
-        title = "what is published beside a wheel never changes; nothing was written"
-        raise PublishError(title, problems, advice="copy the wheel to a folder of its own and name it there")
+        title = "files published beside a wheel never change; nothing was written"
+        raise PublishError(title, problems, advice="copy the wheel to a separate folder and use it there")
 
 
 def require_attachments(wheels: Mapping[Path, Demand]) -> None:

@@ -116,7 +116,7 @@ def _unexplained(coverage: Mapping[str, Any], reasons: Sequence[Reason]) -> Iter
     if missed <= (1 - LEAST_EXPLAINED) * total:
         return
     yield (
-        f"{missed} of {total} instructions never ran for no reason that {REASONS} has, expected at most "
+        f"{missed} of {total} instructions never ran without a reason in {REASONS}, expected at most "
         f"{1 - LEAST_EXPLAINED:.1%}"
     )
     for kernel, block in sorted(blocks, key=lambda each: -len(each[1]["code"]))[:SHOWN]:

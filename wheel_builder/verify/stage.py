@@ -138,7 +138,7 @@ def _parts_of(executed: Mapping[str, str]) -> Mapping[str, str]:
 def _check_loads(wheel: str, rocm: str, loaded: Artifact) -> None:
     if problems := loaded.facts["problems"]:
         lines = [f"{wheel} does not load under ROCm {rocm}", *(f"  - {each}" for each in problems)]
-        raise VerifyError("\n".join(lines), advice="read the log of the step that loads it")
+        raise VerifyError("\n".join(lines), advice="read the log of the loading step")
 
 
 def _suite(checkout: Path, tier: str) -> Suite:

@@ -25,20 +25,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m flash_attn_rocm", description="FlashAttention for AMD GPUs"
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    look = commands.add_parser(
-        "doctor", help="what this machine has, which kernels serve it, what to do next"
-    )
+    look = commands.add_parser("doctor", help="report this machine's GPUs and kernels, problems and fixes")
     look.add_argument("--json", action="store_true", help="print facts and report as JSON")
     look.set_defaults(run=_run_doctor)
     test = commands.add_parser(
-        "selftest", help="compare every kernel with float64 on this machine's GPU, and write a report"
+        "selftest", help="compare every kernel with float64 on this machine's GPU and write a report"
     )
-    test.add_argument("--report", type=Path, default=Path("selftest.json"), help="where the report goes")
-    test.add_argument("--kernel", action="append", default=[], help="only this one; may be repeated")
-    test.add_argument("--calls", type=_count, default=0, help="at most so many calls of each kernel")
+    test.add_argument("--report", type=Path, default=Path("selftest.json"), help="output file")
+    test.add_argument("--kernel", action="append", default=[], help="run only this kernel; may be repeated")
+    test.add_argument("--calls", type=_count, default=0, help="maximum calls per kernel")
     test.set_defaults(run=_run_selftest)
     _measure_options(
-        commands.add_parser("bench", help="measure attention beside PyTorch's own and the plain formula")
+        commands.add_parser("bench", help="measure attention, PyTorch's own and the plain formula")
     )
     given = parser.parse_args(arguments)
     status: int = given.run(given)
@@ -46,20 +44,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure_options(measure: argparse.ArgumentParser) -> None:
-    measure.add_argument("--seqlen", type=_lengths, help="such as 512,1024 (default: 128 to 16384)")
-    measure.add_argument("--nheads", type=_count, default=16, help="of q, k and v (default: 16)")
-    measure.add_argument("--headdim", type=_count, default=64, help="of q, k and v (default: 64)")
+    measure.add_argument("--seqlen", type=_lengths, help="for example 512,1024 (default: 128 to 16384)")
+    measure.add_argument("--nheads", type=_count, default=16, help="heads of q, k and v (default: 16)")
+    measure.add_argument("--headdim", type=_count, default=64, help="head dim of q, k and v (default: 64)")
     measure.add_argument("--dtype", choices=("fp16", "bf16"), default="fp16")
     measure.add_argument(
         "--tokens", type=_count, default=16384,
-        help="of a call; short sequences come in batches (default: 16384)",
+        help="tokens per call; short sequences are batched (default: 16384)",
     )  # fmt: skip
     measure.add_argument(
-        "--runs", type=_count, default=10, help="most calls of each that are measured (default: 10)"
+        "--runs", type=_count, default=10, help="maximum measured calls of each (default: 10)"
     )
     measure.add_argument(
         "--output", type=_result, action="append", default=[], metavar="FILE",
-        help="a .csv, .json, .svg or .png file; may be repeated; pictures take matplotlib",
+        help="a .csv, .json, .svg or .png file; may be repeated; pictures need matplotlib",
     )  # fmt: skip
     measure.set_defaults(run=_run_bench)
 
@@ -81,7 +79,7 @@ def _count(text: str) -> int:
 
 def _result(text: str) -> Path:
     if Path(text).suffix not in RESULTS:
-        message = f"expected a name that ends in {', '.join(RESULTS)}, got {text}"
+        message = f"expected a name ending in {', '.join(RESULTS)}, got {text}"
         raise argparse.ArgumentTypeError(message)
     return Path(text)
 
@@ -126,7 +124,7 @@ def _run_selftest(given: argparse.Namespace) -> int:
         return _fail(str(error))
     selftest.write(report, given.report)
     _say(selftest.table(report))
-    _say(f"The report is in {given.report}; the project takes it as a report from hardware.")
+    _say(f"The report is in {given.report}; the project accepts it as a hardware report.")
     return 0 if selftest.passed(report) else 1
 
 

@@ -195,7 +195,7 @@ def fwd_kvcache(
 def _refuse_generator(generator: Any) -> None:  # noqa: ANN401
     if generator is not None:
         message = (
-            f"gen_: expected None, got {type(generator).__name__}; dropout has torch's default generator\n"
+            f"gen_: expected None, got {type(generator).__name__}; dropout uses torch's default generator\n"
             "  next: pass None, and seed with torch.manual_seed"
         )
         raise RuntimeError(message)
@@ -217,7 +217,7 @@ def _backward(call: BackwardCall, given: Places) -> list[Tensor]:
     if options.dropout_p > 0.0 and call.rng_state is None:
         message = (
             "rng_state: expected that of the forward pass, because dropout_p > 0, got None\n"
-            "  next: pass the last tensor that the forward pass returned"
+            "  next: pass the last tensor returned by the forward pass"
         )
         raise RuntimeError(message)
     if options.dropout_p == 0.0:

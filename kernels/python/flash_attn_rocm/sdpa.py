@@ -207,7 +207,7 @@ def _no_kernels() -> str:
 def _stay(reason: str) -> None:
     message = with_mismatches(f"scaled_dot_product_attention stays PyTorch's own: {reason}")
     if is_strict():
-        message += "\n  next: python -m flash_attn_rocm doctor says what this machine has and lacks"
+        message += "\n  next: python -m flash_attn_rocm doctor lists the problems of this machine"
         raise FlashAttnUnsupportedError(message)
     warnings.warn(message, FlashAttnFallbackWarning, stacklevel=3)
 

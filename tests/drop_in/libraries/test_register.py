@@ -266,7 +266,7 @@ def test_models_are_asked_when_they_are_made():
         ValueError, match="FalconModel does not run with attn_implementation='rocm_fa'"
     ) as caught:
         FalconModel._from_config(FalconConfig(**small), attn_implementation=NAME)
-    assert "a table of its own, FALCON_ATTENTION_CLASSES" in str(caught.value)
+    assert "its own table of attention classes, FALCON_ATTENTION_CLASSES" in str(caught.value)
     assert "attn_implementation='eager' or 'sdpa', or install the distribution flash-attn" in str(
         caught.value
     )

@@ -55,13 +55,13 @@ def linked(files, rng):
     file = rng.choice(files)
     file.rename(aside := file.with_name("aside"))
     file.symlink_to(aside)
-    return files, "it is no plain file"
+    return files, "it is not a plain file"
 
 
 def folder(files, rng):
     new = files[0].with_name(f"folder{rng.randrange(9)}")
     new.mkdir()
-    return [*files, new], "it is no plain file"
+    return [*files, new], "it is not a plain file"
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -70,7 +70,7 @@ def test_what_another_job_did_to_them_is_refused(attack, seed, files):
     """An artefact verified-evil of a machine of the same run was published."""
     told = read_digests([outputs(files)])
     arrived, words = attack(files, random.Random(f"{SEED} {seed}"))
-    with pytest.raises(PublishError, match="what arrived is not what was handed over") as caught:
+    with pytest.raises(PublishError, match="the files differ from those handed over") as caught:
         require_digests(arrived, told)
     assert any(words in problem for problem in caught.value.problems)
 
@@ -104,4 +104,4 @@ def test_the_command(files, capsys):
     assert main(["digests", *names[:1], "--told", line.partition("=")[2]]) == PublishError.exit_code
     assert main(["digests", *names[:1], "--some", "--told", line.partition("=")[2]]) == 0
     assert main(["digests", *names, "--told", "evil"]) == PublishError.exit_code
-    assert "what was told of the files cannot be read" in capsys.readouterr().err
+    assert "the given digests cannot be read" in capsys.readouterr().err

@@ -33,8 +33,8 @@ def test_a_file_system_without_inodes_is_not_asked_for_bytes(found, advice):
 @pytest.mark.parametrize(
     ("code", "advice"),
     [
-        (errno.ENOENT, "check the name: there is no a.o"),
-        (errno.ENOTDIR, "check the name: there is no a.o"),
+        (errno.ENOENT, "check the name: a.o does not exist"),
+        (errno.ENOTDIR, "check the name: a.o does not exist"),
         (errno.EISDIR, "name a file: a.o is a folder"),
         (errno.EACCES, "give this user the right to read and write a.o"),
         (errno.EROFS, "mount the file system writable"),

@@ -64,7 +64,7 @@ def test_fields_are_those_of_pyproject(checkout):
         ),
         ("dependencies = []", 'dependencies = ["a b c"]', "InvalidRequirement: "),
         ('readme = "kernels/python/README.md"', 'readme = "none.md"', "FileNotFoundError: "),
-        ("kernels/python/flash_attn_rocm", "kernels/none", "ValueError: kernels/none is no folder"),
+        ("kernels/python/flash_attn_rocm", "kernels/none", "ValueError: kernels/none is not a folder"),
         (
             "[tool.hatch.build.targets.wheel.hooks",
             '[tool.hatch.build.targets.wheel.force-include]\n"../a.py" = "a.py"\n[tool.hatch.a',

@@ -118,7 +118,7 @@ def test_what_auditwheel_leaves_is_checked(built, tmp_path, names, words):
 
 
 def test_no_wheel_to_repair(tmp_path):
-    with pytest.raises(RepairError, match=r"there is no such wheel to repair\n  next: build it first"):
+    with pytest.raises(RepairError, match=r"the wheel to repair does not exist\n  next: build it first"):
         repair_wheel(tmp_path / BUILT, tmp_path, plat=PLATFORM, run=Auditwheel(REPAIRED))
 
 

@@ -203,7 +203,7 @@ def test_repair_runs_where_nothing_else_is(checkout, tmp_path):
     done = subprocess.run(argv, cwd=checkout, capture_output=True, text=True, check=False)
     assert done.returncode == 33
     assert done.stderr == (
-        "error: a.whl: there is no such wheel to repair\n"
+        "error: a.whl: the wheel to repair does not exist\n"
         "  next: build it first; cibuildwheel passes it as {wheel}\n"
     )
 

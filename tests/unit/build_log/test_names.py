@@ -50,9 +50,9 @@ def test_a_backward_in_words():
         ("fa_append_fp16", "appending to a cache, fp16, any head dim"),
         ("fmha_fwd_api.hip", "host code: chooses a kernel for forward"),
         ("mha_varlen_bwd.o", "host code: the backward call for ragged batches"),
-        ("fmha_fwd_d64_fp16_sideways", "forward, head dim 64, fp16, and 'sideways', which is in no table"),
-        ("zlib.o", "an object that this program does not know"),
-        ("", "an object that this program does not know"),
+        ("fmha_fwd_d64_fp16_sideways", "forward, head dim 64, fp16, and 'sideways', unknown here"),
+        ("zlib.o", "unknown object"),
+        ("", "unknown object"),
     ],
 )
 def test_words(name, words):

@@ -136,7 +136,7 @@ def test_a_password_in_a_url_is_refused_before_anything_is_logged(url, capsys):
     with pytest.raises(SystemExit):
         main(["work", "--torch-index", url], command(print, release_options))
     said = capsys.readouterr().err
-    assert "has a user or password, which logs would show; put them into pip's settings" in said
+    assert "has a user or password, and logs would show them; put them into pip's settings" in said
     assert "planted" not in said
 
 
@@ -250,14 +250,14 @@ def test_a_failed_step_without_advice_says_that_a_rerun_goes_on():
     error = WheelBuilderError("compile failed")
     error.add_note("  step: device code (3 of 9)")
     assert error_text(error).splitlines()[-1] == (
-        "  next: put this right and run the same command again; finished steps are kept"
+        "  next: fix this and run the same command again; finished steps are kept"
     )
 
 
 def test_ctrl_c_says_what_is_left(capsys):
     assert main(["work"], fail(KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == (
-        "interrupted: nothing is left half done; run the same command again to go on\n"
+        "interrupted: finished steps are kept; run the same command again to continue\n"
     )
 
 
@@ -301,7 +301,7 @@ def test_plan_github_keeps_reasons_out_of_the_output(capsys):
         "image", "device", "wheel", "gpu", "runtime", "upstream", "upstream_library",
     ]  # fmt: skip
     assert captured.err.startswith("not built:\n")
-    assert "ROCm 5.7: no torch" in captured.err
+    assert "ROCm 5.7: no supported torch" in captured.err
 
 
 def test_plan_github_fails_without_rows(capsys):
@@ -373,7 +373,7 @@ def test_rebuild_of_an_index_without_wheels_says_so(capsys, tmp_path):
 
 def test_rebuild_of_nothing_is_refused(capsys):
     assert main(["rebuild"]) == WheelError.exit_code
-    assert "no wheel is named" in capsys.readouterr().err
+    assert "no wheel was given" in capsys.readouterr().err
 
 
 def test_a_dry_run_of_verify_has_the_images_of_other_runtimes(capsys, tmp_path):
@@ -413,8 +413,8 @@ def test_a_wheel_and_another_rocm_version_do_not_go_together(option, found, caps
     assert main(["runtime-image", *option, published(tmp_path)]) == SelectionError.exit_code
     said = capsys.readouterr().err
     assert "the image's ROCm version is its wheel's" in said
-    assert f"-py3-none-manylinux_2_28_x86_64.whl is for; found --rocm {found}" in said
-    assert "next: leave --rocm and --all out, or name another wheel" in said
+    assert f"-py3-none-manylinux_2_28_x86_64.whl; found --rocm {found}" in said
+    assert "next: omit --rocm and --all, or name another wheel" in said
 
 
 def test_a_runtime_image_of_no_file_is_wrong_usage(capsys):
@@ -443,8 +443,8 @@ FACTS = {
     ("build", "suffix", "torch", "line"),
     [
         ("ROCm 7.2.1", "", "ROCm 7.2.1 build", f"docker run {DEVICES} rocm-fa:7.2"),
-        ("CPU", "-cpu", "CPU build, which can use no GPU; --torch-index gives", "docker run rocm-fa:7.2-cpu"),
-        ("", "-slim", "none, so nothing runs before one is added", "FROM rocm-fa:7.2-slim"),
+        ("CPU", "-cpu", "CPU build, without GPU access; use --torch-index", "docker run rocm-fa:7.2-cpu"),
+        ("", "-slim", "none: add one before use", "FROM rocm-fa:7.2-slim"),
     ],
 )
 def test_an_image_is_for_the_gpus_only_where_its_torch_is(build, suffix, torch, line):

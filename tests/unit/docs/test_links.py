@@ -34,11 +34,11 @@ def test_a_sound_site(site):
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ('<a href="gone.html">', "gone.html: there is no such file in the site"),
-        ('<a href="sub/#gone">', "sub/#gone: that page has no such place"),
-        ('<a href="#gone">', "#gone: that page has no such place"),
-        ('<a href="../outside.html">', "../outside.html: there is no such file in the site"),
-        ('<a href="/index.html">', "/index.html: there is no such file in the site"),
+        ('<a href="gone.html">', "gone.html: the site has no such file"),
+        ('<a href="sub/#gone">', "sub/#gone: that page has no such anchor"),
+        ('<a href="#gone">', "#gone: that page has no such anchor"),
+        ('<a href="../outside.html">', "../outside.html: the site has no such file"),
+        ('<a href="/index.html">', "/index.html: the site has no such file"),
         ('<a href="http://example.org/">', "http://example.org/: expected a file of the site, or"),
         ('<a href="mailto:a@example.org">', "mailto:a@example.org: expected a file of the site, or"),
         (
@@ -50,7 +50,7 @@ def test_a_sound_site(site):
             "https://example.org/a.js: expected a file of the site, or",
         ),
         ('<link href="//example.org/a.css">', "//example.org/a.css: expected a file of the site, or"),
-        ('<img src="gone.png">', "gone.png: there is no such file in the site"),
+        ('<img src="gone.png">', "gone.png: the site has no such file"),
     ],
 )
 def test_a_fault_is_told_in_words(site, more, problem):

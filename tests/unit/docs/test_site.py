@@ -108,7 +108,7 @@ def test_a_place_without_a_table_and_a_table_without_a_place_are_refused(copy, t
 def test_a_folder_that_it_did_not_make_is_not_replaced(tmp_path):
     (tmp_path / "mine.txt").touch()
     [problem] = refused(CHECKOUT, tmp_path)
-    assert problem == f"{tmp_path} is there and is no site that this command made (it has no SHA256SUMS)"
+    assert problem == f"{tmp_path} exists and was not made by this command (it has no SHA256SUMS)"
     assert (tmp_path / "mine.txt").exists()
 
 

@@ -7,52 +7,16 @@ import pytest
 
 from tests.catalogues import CATALOGUE
 from tests.conftest import CHECKOUT
-from wheel_builder.extras.perf.golden import DECODE, EXCLUSIVE, FLOP, Figure
+from wheel_builder.extras.site.markdown import markdown
 from wheel_builder.extras.site.tables import (
     drop_in_libraries,
     fill,
     gpus_without_kernels,
-    markdown,
-    modelled_figures,
     problems,
     tables,
 )
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.tables.archs import known_archs
-
-
-def flop(maker, kernel, value):
-    return Figure(FLOP, maker, kernel, value)
-
-
-def test_ours_is_shown_beside_others():
-    found = (
-        flop("flash-attn-rocm", "fwd fp16 d64", 700), flop("triton 3.9.0", "fwd fp16 d64", 350),
-        Figure(DECODE, "flash-attn-rocm", "fp16 d64", 55),
-    )  # fmt: skip
-    assert modelled_figures({"gfx908": found}) == markdown(
-        [
-            ("gfx arch", "kernel", "flash-attn-rocm", "triton"),
-            ("gfx908", "fwd fp16 d64", "700", "350 (version 3.9.0; ours is 2.0 times that)"),
-        ]
-    )
-
-
-def test_the_exclusive_figures_are_shown_where_there_are_any():
-    kernel, others = "fwd fp16 d64", "triton 3.9.0"
-    found = (
-        flop("flash-attn-rocm", kernel, 1300), Figure(EXCLUSIVE, "flash-attn-rocm", kernel, 1000),
-        flop(others, kernel, 650), Figure(EXCLUSIVE, others, kernel, 625),
-    )  # fmt: skip
-    other = "650 (version 3.9.0; ours is 2.0 times that), exclusive 625 (1.6 times)"
-    row = f"| gfx942 | {kernel} | 1300, exclusive 1000 | {other} |"
-    assert modelled_figures({"gfx942": found}).splitlines()[2:] == [row]
-
-
-def test_of_backwards_the_sum_is_shown():
-    names = ("bwd_delta fp16 d64", "bwd_dq causal fp16 d64", "separate fp16 d64")
-    shown = modelled_figures({"gfx908": [flop("flash-attn-rocm", name, 7) for name in names]})
-    assert shown.splitlines()[2:] == ["| gfx908 | separate fp16 d64 | 7 |"]
 
 
 def test_a_table_escapes_what_would_end_a_cell():
@@ -112,7 +76,7 @@ def test_libraries_and_what_they_lack():
     }
     assert drop_in_libraries([row, other]).splitlines()[2:] == [
         "| a 1 | `flash_attn`: `f` | nothing |",
-        "| b 1 | `flash_attn` | `flash_attn.x`; `flash_attn.y`, which upstream's release lacks, too |",
+        "| b 1 | `flash_attn` | `flash_attn.x`; `flash_attn.y` (missing upstream too) |",
     ]
 
 

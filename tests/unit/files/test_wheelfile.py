@@ -115,7 +115,7 @@ def test_what_is_no_plain_file_is_not_read(tmp_path, what):
         path.mkdir()
     else:
         path.symlink_to(what)
-    with pytest.raises(WheelFileError, match=r"cannot be read: .*it is no plain file"):
+    with pytest.raises(WheelFileError, match=r"cannot be read: .*it is not a plain file"):
         read_wheel(path, max_mib=1)
 
 

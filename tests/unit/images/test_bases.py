@@ -73,7 +73,7 @@ def test_without_a_registry_the_suite_is_made_from_a_frozen_archive_too(tmp_path
 
 
 def test_a_vendor_image_cannot_be_made_here(tmp_path):
-    with pytest.raises(ImageError, match=r"vendor/rocm:7\.0: no registry gives this image.*\n.*docker load"):
+    with pytest.raises(ImageError, match=r"vendor/rocm:7\.0: no registry has this image.*\n.*docker load"):
         ensure(FakeEngine(), "vendor/rocm:7.0", "", tmp_path)
 
 

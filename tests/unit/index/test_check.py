@@ -47,13 +47,13 @@ def damaged(simple, name, data):
         (f"demo/{FILE.filename}", None, "missing, though its record is there"),
         (f"demo/{FILE.filename}.metadata", b"other", "its record says"),
         (f"demo/{FILE.filename}.metadata", None, "missing, though its record is there"),
-        ("demo/index.html", b"", "the page is not what the records say"),
+        ("demo/index.html", b"", "the page differs from the records"),
         ("demo/index.json", None, "the page is missing"),
-        ("index.html", b"", "the page is not what the records say"),
+        ("index.html", b"", "the page differs from the records"),
         ("index.json", None, "the page is missing"),
-        ("../../simple/demo/index.html", b"", "the page is not what the records say"),
+        ("../../simple/demo/index.html", b"", "the page differs from the records"),
         ("../../simple/index.json", None, "the page is missing"),
-        ("../../index.html", b"", "the page is not what the records say"),
+        ("../../index.html", b"", "the page differs from the records"),
         ("../../wheels.json", None, "it cannot be read (FileNotFoundError)"),
         ("../../wheels.json", b"{}", "it cannot be read (KeyError)"),
     ],
@@ -189,4 +189,4 @@ def test_a_folder_of_no_rocm_version_is_a_fault(simple, rocm):
 
 
 def test_no_index(tmp_path):
-    assert verify_index(tmp_path) == (f"{tmp_path}: there is no index; publish a wheel first",)
+    assert verify_index(tmp_path) == (f"{tmp_path}: the index does not exist; publish a wheel first",)

@@ -86,7 +86,7 @@ def test_a_yanked_file_of_a_local_index_is_replaced_too(tmp_path, root):
 def test_what_others_were_given_never_changes(tmp_path, root):
     publish_to_others(root, first := wheel(tmp_path, 1))
     assert not is_local(root)
-    refused = {release: "others may have been given it", publish_to_others: "a published file never changes"}
+    refused = {release: "others may have used it", publish_to_others: "a published file never changes"}
     for again, why in refused.items():
         with pytest.raises(PublishError, match=f"{why}; nothing was published"):
             again(root, wheel(tmp_path, 2))
@@ -120,7 +120,7 @@ def test_a_release_writes_nothing_into_a_public_index(tmp_path, root, rocm):
     with pytest.raises(PublishError) as caught:
         release(root, wheel(tmp_path, 2, "2.0"), rocm=rocm)
     assert caught.value.message.splitlines() == [
-        f"{root} is no local index: others may have been given it; nothing was published",
+        f"{root} is not a local index: others may have used it; nothing was published",
         "  - it has index.html, rocm7.2, simple, wheels.json, and no file .local",
     ]
     assert caught.value.advice == RELEASE_ELSEWHERE
@@ -146,7 +146,7 @@ def test_documents_without_a_wheel_are_public_too(tmp_path, root):
 
 def test_a_half_published_index_is_public(tmp_path, root):
     (root / "rocm7.2/simple/demo").mkdir(parents=True)
-    with pytest.raises(PublishError, match="others may have been given it"):
+    with pytest.raises(PublishError, match="others may have used it"):
         release(root, wheel(tmp_path, 1))
 
 

@@ -276,7 +276,9 @@ def test_flash_attn_is_not_published_where_installers_would_take_another(tmp_pat
     numbered = project_wheel(tmp_path, "flash-attn", "2.8.3", build="2")
     with pytest.raises(PublishError) as caught:
         publish([numbered], root, "6.4", catalogue=CATALOGUE, now=NOW)
-    assert str(caught.value).startswith("nobody would get this flash-attn; nothing was published")
+    assert str(caught.value).startswith(
+        "installers would never choose this flash-attn; nothing was published"
+    )
     said = f"the index of ROCm 7.2 offers {labelled.name}, which installers take instead"
     assert caught.value.problems == (said,)
     assert "scripts/wheel-builder yank FILE --rocm V --reason TEXT" in caught.value.advice

@@ -250,7 +250,7 @@ def test_the_refusal_says_what_to_do(tmp_path, root):
     assert str(caught.value) == (
         "no variants can be made of these wheels; nothing was published\n"
         f"  - {NAME}: no record says which GPUs it serves\n"
-        "  next: publish them without --variants, or do what each line says and publish again"
+        "  next: publish them without --variants, or follow each line and publish again"
     )
 
 
@@ -294,9 +294,9 @@ def test_a_variant_is_yanked_with_its_wheel_and_only_so(wheel, root, pages):
         (VARIANTS[1], None, "missing, though its record is there"),
         (f"{VARIANTS[0]}.metadata", b"other", "its record says"),
         (f"{VARIANTS[1]}.metadata", None, "missing, though its record is there"),
-        (ABOUT, b"{}", "the page is not what the records say"),
+        (ABOUT, b"{}", "the page differs from the records"),
         (ABOUT, None, "the page is missing"),
-        (f"../../variants/{PROJECT}/index.html", b"", "the page is not what the records say"),
+        (f"../../variants/{PROJECT}/index.html", b"", "the page differs from the records"),
         ("../../../variants/index.json", None, "the page is missing"),
     ],
 )
@@ -462,7 +462,7 @@ def test_a_wheel_with_variants_keeps_them_once_others_have_the_index(tmp_path, r
     kept = read_contents(root)
     changed = good_files() | {"flash_attn_rocm/__init__.py": b"VALUE = 2\n"}
     again = verified(write_wheel(tmp_path, changed))
-    for to_others, why in ((True, "a published file never changes"), (False, "is no local index")):
+    for to_others, why in ((True, "a published file never changes"), (False, "is not a local index")):
         with pytest.raises(PublishError, match=why):
             published(root, again, to_others=to_others)
     assert read_contents(root) == kept

@@ -24,7 +24,7 @@ def described(package):  # noqa: F811
 @pytest.mark.parametrize("gpu", known_gpus().values(), ids=lambda gpu: gpu.name)
 def test_more_compute_units_than_the_largest_gpu_has_are_told(described, gpu):
     most = gpu.compute_units
-    words = f"; {most + 1} compute units are reported, and the largest {gpu.name} known here has {most}: "
+    words = f"; the runtime reports {most + 1} compute units, but the largest known {gpu.name} has {most}: "
     assert words in described(gpu.device_name, most + 1)
     assert "compute units" not in described(gpu.device_name, most)
     assert "compute units" not in described(gpu.device_name, 0), "not asked"

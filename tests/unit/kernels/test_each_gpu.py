@@ -54,13 +54,13 @@ def test_an_apu_before_the_card(machine):
     """It is cuda:0, which programs take; the doctor said that the machine is ready."""
     found = machine("gfx1036", "gfx1201")
     assert not found.report.ready
-    assert found.verdict() == "Kernels serve GPU 1, and not GPU 0 as this machine is."
+    assert found.verdict() == "Kernels serve GPU 1, but not yet GPU 0."
     assert found.findings["GPU 0"].endswith("; this PyTorch has no code for it")
     assert "no code" not in found.findings["GPU 1"]
     assert "without kernels for gfx1036 (GPU 0)" in found.words
-    assert "it calls itself gfx1030, whose code gfx1036 runs" in found.words
+    assert "it calls itself gfx1030, in PyTorch and here; gfx1036 runs its code" in found.words
     assert found.commands == ["export HSA_OVERRIDE_GFX_VERSION_1=10.3.0", f"export {ONLY}=1"]
-    assert "Programs take GPU 0 where they are not told otherwise." in found.words
+    assert "By default programs use GPU 0." in found.words
 
 
 def test_with_the_override_of_its_node_the_apu_is_ready(machine):
@@ -123,7 +123,7 @@ def test_one_build_for_two_cards(machine):
     found = machine("gfx1151", "gfx1201", torch_archs=("gfx942",))
     assert found.commands[1].endswith(' "torch[device-gfx1151,device-gfx1201]"')
     assert found.verdict() == (
-        "No kernel serves this machine as it is; on CPU tensors the PyTorch implementation answers."
+        "No kernel serves this machine yet; on CPU tensors the PyTorch implementation answers."
     )
 
 
@@ -131,7 +131,7 @@ def test_a_build_with_packages_for_devices_of_which_one_is_missing(machine):
     found = machine(
         "gfx1151", "gfx1201", torch_archs=("gfx1201",), torch_devices=("gfx1151", "gfx1201"),
     )  # fmt: skip
-    assert "in a package of their own, which is not installed" in found.words
+    assert "in a separate package, which is not installed" in found.words
     assert found.commands == [f'{INSTALL} "torch[device-gfx1151]==2.13.0+rocm7.2"', f"export {ONLY}=1"]
 
 
@@ -168,7 +168,7 @@ def test_files_of_root_are_given_to_the_group_render(machine, package):  # noqa:
     assert found.commands == [
         "sudo chgrp render /dev/kfd", "sudo chmod g+rw /dev/kfd", 'sudo usermod -aG render "$(id -un)"'
     ]  # fmt: skip
-    assert "which no user should join" in found.words
+    assert "Do not join that group." in found.words
     found = machine("gfx1201", kfd=kfd, user_groups=("render",))
     assert found.commands == ["sudo chgrp render /dev/kfd", "sudo chmod g+rw /dev/kfd"]
 

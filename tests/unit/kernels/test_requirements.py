@@ -7,8 +7,8 @@ import pytest
 from tests.unit.kernels.test_screens import package  # noqa: F401 - a fixture
 from wheel_builder.index.finder.steps import BUILDS_FOR_WINDOWS, SELECTOR
 
-FITTING = "TheRock, whose builds for Windows have PyTorch 2.10 and later"
-AMDS = "AMD's own wheels for ROCm 7.2 on Windows have PyTorch 2.9, which does not fit"
+FITTING = "TheRock's builds for Windows, with PyTorch 2.10 and later"
+AMDS = "AMD's own wheels for ROCm 7.2 on Windows have PyTorch 2.9, which is too old"
 
 
 @pytest.fixture(params=["linux", "win32"])

@@ -146,7 +146,7 @@ def test_what_is_cut_is_not_warned_of(resets):
     assert resets.seconds(work, CODE, UNITS) > 3 * resets.LONGEST
     assert resets.warning(work, CODE, UNITS) == ""
     assert resets.words(work, CODE, UNITS) == (
-        "cut into 4 launches, the longest of at most 0.76 s by a cautious estimate"
+        "divided into 4 launches, the longest of at most 0.76 s by a cautious estimate"
     )
 
 
@@ -158,8 +158,8 @@ def test_a_short_call_is_one_launch(resets):
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"dropout": True}, "dropout numbers all heads of all sequences"),
-        ({"splits": 4}, "its keys are divided already"),
+        ({"dropout": True}, "dropout's numbers depend on all heads of all sequences"),
+        ({"splits": 4}, "its keys are already split"),
     ],
 )
 def test_what_cannot_be_cut_is_warned_of(resets, changed, why):
@@ -167,17 +167,17 @@ def test_what_cannot_be_cut_is_warned_of(resets, changed, why):
     words = resets.warning(work, CODE, UNITS)
     assert words.startswith(
         "forward: a launch may take up to 3 s on this GPU (gfx1102, 32 compute units; a cautious estimate, "
-        f"not a measurement), and Windows resets a GPU after two seconds (not cut, because {why})."
+        f"not a measurement), and Windows resets a GPU after two seconds (not divided, because {why})."
     )
     assert "TdrDelay" in words
-    assert f"not cut, because {why}" in resets.words(work, CODE, UNITS)
+    assert f"not divided, because {why}" in resets.words(work, CODE, UNITS)
 
 
 def test_one_head_that_is_too_long_is_warned_of(resets):
     work = forward(resets, max_seqlen_q=1 << 19, max_seqlen_k=1 << 19, rows=1 << 19)
     words = resets.warning(work, CODE, UNITS)
     assert words.startswith("forward: a launch may take up to 65 s on this GPU")
-    assert "cut into 48 launches, the longest of at most 65 s" in resets.words(work, CODE, UNITS)
+    assert "divided into 48 launches, the longest of at most 65 s" in resets.words(work, CODE, UNITS)
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,8 @@ def test_names_that_say_little_of_their_chip(name, arch):
 
 def test_rocm_versions_without_a_wheel_have_their_reasons():
     missing = {each.version: each.reason for each in catalogue_of(MATRIX).missing_rocm}
-    assert missing["5.7"] == "no torch that the wheel supports (>= 2.10) runs on it"
-    assert missing["7.1"].startswith("not built in our CI: it pulls no vendor image")
+    assert missing["5.7"] == "no supported torch (>= 2.10) runs on it"
+    assert missing["7.1"].startswith("not built in our CI: it has no access to the vendor's image")
     assert "7.2" not in missing
 
 

@@ -46,5 +46,5 @@ def test_of_a_vendor_image_nothing_is_known():
 
 def test_findings_are_told_together():
     refuse_drift([])
-    with pytest.raises(DriftError, match=r"has moved(?s:.*)one(?s:.*)two(?s:.*)decide for each line"):
+    with pytest.raises(DriftError, match=r"have changed(?s:.*)one(?s:.*)two(?s:.*)decide for each line"):
         refuse_drift(["one", "two"])

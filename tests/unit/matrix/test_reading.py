@@ -148,12 +148,12 @@ def test_the_title_counts_and_the_advice_says_where_to_look(tmp_path, monkeypatc
     assert str(caught.value) == (
         "matrix.yaml: 1 problem\n"
         "  - matrix.yaml:7: package.max_wheel_mib: expected more than 0 and at most 1024, found -1\n"
-        "  next: correct these lines; the comments at the top of matrix.yaml say what each key means"
+        "  next: correct these lines; the comments at the top of matrix.yaml explain each key"
     )
 
 
 NO_PACKAGE = "expected a Debian package such as clang-22 or hipcc=7.0.2-1"
-NO_TEXT = "without quotes is no text to YAML (7.10 would become 7.1)"
+NO_TEXT = "without quotes is not text to YAML (7.10 would become 7.1)"
 ROW_KEYS = "version, provider, base, llvm, archs, suite, packages, built_in_ci, note"
 KNOWN = ", ".join(GPUS_OF_TESTS.products)
 TOP_KEYS = "default_rocm, package, rocm, exclude, upstream, public, not_built, addresses"
@@ -396,7 +396,7 @@ ONE_CHANGE = {
     "a like version that is a number": (
         ('    "7.2": ["7.14"]', '    "7.2": [7.14]'),
         (
-            "38: public.like.7.2[0]: 7.14 without quotes is no text to YAML (7.10 would become 7.1): "
+            "38: public.like.7.2[0]: 7.14 without quotes is not text to YAML (7.10 would become 7.1): "
             'write "7.14"'
         ),
     ),
@@ -427,7 +427,7 @@ ONE_CHANGE = {
     ),
     "not built in CI, and nobody knows why": (
         ("    note: not tried\n", ""),
-        "18: rocm[1]: built_in_ci is false without a 'note' that says why",
+        "18: rocm[1]: built_in_ci is false without a 'note' with the reason",
     ),
 }
 

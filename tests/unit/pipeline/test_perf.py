@@ -76,7 +76,7 @@ class Machine:
     ("machine", "words"),
     [
         (Machine(["other"]), "no kernel fa_fwd_fp16_d64"),
-        (Machine(["fa_fwd_fp16_d64"], ("v_new: at 0x10",)), "instructions that the emulator does not have"),
+        (Machine(["fa_fwd_fp16_d64"], ("v_new: at 0x10",)), "instructions missing in the emulator"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before(machine, words):

@@ -335,7 +335,7 @@ def test_a_release_into_a_public_index_ends_before_anything_is_built(
     if edited:
         (changed / "LICENSE").write_text("another\n")
     context = RunContext(changed, tmp_path / "build", tmp_path / "dist", index, jobs=1)
-    with pytest.raises(PublishError, match="others may have been given it; nothing was built") as caught:
+    with pytest.raises(PublishError, match="others may have used it; nothing was built") as caught:
         release(Plan((job,), (), package), context, catalogue=catalogue_of(matrix), plain=True)
     assert caught.value.advice == RELEASE_ELSEWHERE
     assert not (tmp_path / "build").exists()

@@ -210,7 +210,7 @@ def with_source(found, **annotations):
         ),
         (
             lambda p: replace(p, dependencies=p.dependencies[1:]),
-            "recipe: the statement names no commit, so nobody can build the wheel again",
+            "recipe: the statement names no commit, so the wheel cannot be rebuilt",
         ),
         (
             lambda p: replace(

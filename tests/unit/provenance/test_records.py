@@ -66,7 +66,7 @@ def test_a_paper_without_an_end_is_none(wheel, kind):
     path = wheel.with_name(wheel.name + kind)
     path.unlink()
     path.symlink_to("/dev/zero")
-    assert ("it is no plain file" if kind == SUFFIX else f"there is no {path.name}") in words(wheel)
+    assert ("it is not a plain file" if kind == SUFFIX else f"there is no {path.name}") in words(wheel)
 
 
 def words(wheel):
@@ -332,7 +332,7 @@ def test_beside_a_wheel_in_an_index_nothing_is_written(tmp_path):
         with pytest.raises(PublishError) as caught:
             write()
         assert f"{published} is a file of an index" in str(caught.value)
-        assert "next: copy the wheel to a folder of its own and name it there" in str(caught.value)
+        assert "next: copy the wheel to a separate folder and use it there" in str(caught.value)
     assert verify_index(root) == ()
     assert publish([wheel], root, "7.2", catalogue=CATALOGUE, now=datetime.now(UTC)).unchanged == (
         wheel.name,

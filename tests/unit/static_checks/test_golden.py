@@ -57,13 +57,13 @@ def test_a_wheel_is_not_refused_for_what_is_better(name):
 def test_a_kernel_that_nobody_reviewed_fails():
     (finding,) = differences({}, FOUND)
     assert finding.fails
-    assert "not in the golden file; look at what it takes and run with --update" in finding.text
+    assert "not in the golden file; review its resources and run with --update" in finding.text
 
 
 def test_a_kernel_that_is_gone_fails():
     (finding,) = differences(REVIEWED, {"gfx942": {}})
     assert finding.fails
-    assert finding.text == "in the golden file, but there is no such kernel"
+    assert finding.text == "in the golden file, but the kernel does not exist"
 
 
 def test_archs_that_were_not_looked_at_are_no_difference():

@@ -120,7 +120,7 @@ def test_a_wheel_is_opened(tmp_path):
 def test_a_wheel_without_device_code_is_told_as_such(tmp_path):
     files = {name: data for name, data in good_files().items() if not name.endswith(".so")}
     wheel = write_wheel(tmp_path, files)
-    with pytest.raises(GateError, match="there is no device code in it") as failure:
+    with pytest.raises(GateError, match="it has no device code") as failure:
         device_code_of(wheel)
     assert wheel.name in failure.value.message
 

@@ -66,7 +66,7 @@ def test_too_many_blocks_without_a_reason_are_named():
         "fa_b": kernel(1),
     }
     assert list(coverage_problems(found, [PADDING])) == [
-        f"11 of 1002 instructions never ran for no reason that {REASONS} has, expected at most 0.5%",
+        f"11 of 1002 instructions never ran without a reason in {REASONS}, expected at most 0.5%",
         "fa_a+0x8: 10 of them, from `s_mul_i32 s0, s1, s2` on",
         "fa_a+0x4: 1 of them, from `s_branch 3` on",
     ]

@@ -295,7 +295,7 @@ def test_an_edit_while_the_command_runs_is_not_taken_for_what_was_there_before(
         ),
         (
             {"coverage": {KERNELS[0]: coverage(989), KERNELS[1]: coverage(1000)}},
-            f"has, expected at most 0.5%\n  - {KERNELS[0]}+0x0: 11 of them, from `s_mul_i32 s0, s1, s2` on",
+            f"expected at most 0.5%\n  - {KERNELS[0]}+0x0: 11 of them, from `s_mul_i32 s0, s1, s2` on",
         ),
     ],
 )

@@ -106,8 +106,8 @@ class Described:
     def words(self) -> str:
         """The whole in one line."""
         facts = [_word(name, value, self.operation) for name, value in self.facts.items()]
-        said = [self.operation or "an object that this program does not know", *filter(None, facts)]
-        return ", ".join([*said, *(f"and {word!r}, which is in no table" for word in self.unknown)])
+        said = [self.operation or "unknown object", *filter(None, facts)]
+        return ", ".join([*said, *(f"and {word!r}, unknown here" for word in self.unknown)])
 
 
 @cache

@@ -13,17 +13,17 @@ from wheel_builder.extras.build_log.read import Log, Run, Step
 from wheel_builder.extras.build_log.timing import Left, Running, left, rate, running
 
 OURS = "flash-attn-rocm's own kernels"
-FINISHED, FAILED, INTERRUPTED, OPEN = "finished", "failed", "interrupted", "running or cut off"
+FINISHED, FAILED, INTERRUPTED, OPEN = "finished", "failed", "interrupted", "running or truncated"
 SLOWEST = 10
 NO_TIMES = (
-    "the log has no times: read it as it is written (--follow), give ninja's own (--ninja-log "
-    "build/temp*/.ninja_log), or let the CI write them in front of each line"
+    "the log has no times: use --follow during the build, ninja's own log (--ninja-log "
+    "build/temp*/.ninja_log), or time stamps of the CI on each line"
 )
 WITHOUT_NINJA = (
-    "ninja was not found, so one compiler runs at a time, whatever MAX_JOBS says: stop the build, install "
-    "ninja (python -m pip install ninja) where it runs, and start it again"
+    "ninja was not found, so one compiler runs at a time for any MAX_JOBS: stop the build, install ninja "
+    "(python -m pip install ninja) in its environment, and start it again"
 )
-NO_SPANS = "when each object began is not in the log: --ninja-log build/temp*/.ninja_log has it"
+NO_SPANS = "the log has no start times of objects: add --ninja-log build/temp*/.ninja_log"
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def _families(run: Run, spans: Sequence[Span]) -> tuple[Family, ...]:
 
 
 def _family_words(one: Described) -> str:
-    return one.operation.partition(":")[0] or "objects that this program does not know"
+    return one.operation.partition(":")[0] or "unknown objects"
 
 
 def _archs(log: Log, run: Run) -> tuple[str, ...]:
@@ -244,7 +244,7 @@ def _elapsed(log: Log, spans: Sequence[Span]) -> float | None:
 def _notes(log: Log, run: Run, spans: Sequence[Span], times: Sequence[float]) -> tuple[str, ...]:
     found = []
     if not run.ended and not log.triton:
-        found.append("no compiler's step is in the log: pip hides them without -v")
+        found.append("the log has no compiler steps: pip hides them without -v")
     elif run.done and not times:
         found.append(NO_TIMES)
     elif run.done and not spans:
@@ -252,5 +252,5 @@ def _notes(log: Log, run: Run, spans: Sequence[Span], times: Sequence[float]) ->
     if log.without_ninja:
         found.append(WITHOUT_NINJA)
     if log.dropped:
-        found.append(f"{log.dropped} steps were counted and not kept one by one")
+        found.append(f"{log.dropped} steps were only counted")
     return tuple(found)

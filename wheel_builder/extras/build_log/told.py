@@ -6,17 +6,13 @@ from wheel_builder.base.words import duration
 from wheel_builder.extras.build_log.report import FAILED, Report
 from wheel_builder.extras.build_log.timing import Left
 
-SUPPOSED = "if what is left costs what was done"
+SUPPOSED = "if the remaining steps cost as much as the finished ones"
 
 
 def progress(report: Report) -> str:
     """Steps done and left."""
     if not report.total:
-        return (
-            f"{report.done} steps done; the log does not say how many there are"
-            if report.done
-            else "no steps"
-        )
+        return f"{report.done} steps done of an unknown number" if report.done else "no steps"
     return f"{report.done} of {report.total} steps done, {report.remaining} left"
 
 
@@ -39,11 +35,11 @@ def time_left(left: Left | None) -> str:
 def jobs(report: Report) -> str:
     """Jobs that ran against jobs that were allowed; empty where neither is known."""
     ran, allowed = report.jobs_running, report.jobs_allowed
-    said = f"{ran.mean:.1f} jobs ran on average, {ran.most} at most" if ran else "jobs that ran: not known"
+    said = f"{ran.mean:.1f} jobs ran on average, {ran.most} at most" if ran else "running jobs: unknown"
     if allowed is None:
-        return f"{said}; the log does not say how many were allowed" if ran else ""
+        return f"{said}; allowed: unknown" if ran else ""
     few = ran is not None and ran.mean < 0.75 * allowed
-    return f"{said}; {allowed} were allowed" + (": most of the time fewer ran than may" if few else "")
+    return f"{said}; allowed: {allowed}" + (", usually fewer ran" if few else "")
 
 
 def facts(report: Report) -> Iterator[tuple[str, str]]:
@@ -74,9 +70,9 @@ def causes(report: Report) -> Iterator[tuple[str, str, str]]:
         and all(cause.follows for cause in report.causes)
         and (report.errors or not report.causes)
     ):
-        said = "; ".join(f"line {line}: {text}" for line, text in report.errors) or "no line that says error"
+        said = "; ".join(f"line {line}: {text}" for line, text in report.errors) or "no line with error"
         yield (
-            "the cause is none that this program knows",
+            "unknown cause",
             said,
-            "read the first error above what ninja or setuptools say at the end of the log",
+            "read the first error above the last messages of ninja or setuptools",
         )

@@ -188,6 +188,6 @@ def _checked(subject: Subject, workload: Workload) -> Subject:
         title = f"{workload.label}: no kernel {workload.kernel}"
         raise PerfError(title, [f"the code object has {', '.join(subject.machine.kernels)}"])
     if subject.machine.missing:
-        title = f"{workload.label}: instructions that the emulator does not have"
+        title = f"{workload.label}: instructions missing in the emulator"
         raise PerfError(title, subject.machine.missing)
     return subject

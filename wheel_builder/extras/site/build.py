@@ -71,7 +71,7 @@ def _pages(checkout: Path) -> Iterator[Path]:
 def _refuse_foreign(to: Path) -> None:
     """What was not made by this command is not replaced."""
     if to.exists() and not (to / SUMS).is_file() and not (to.is_dir() and not any(to.iterdir())):
-        problem = f"{to} is there and is no site that this command made (it has no {SUMS})"
+        problem = f"{to} exists and was not made by this command (it has no {SUMS})"
         title, advice = "nothing was built", "name another folder with --to, or remove this one"
         raise DocsError(title, [problem], advice=advice)
 
@@ -81,7 +81,7 @@ def _make(checkout: Path, to: Path, log: Path, run: Runner) -> None:
     for name in WITHOUT_AN_ADDRESS:
         (to / name).unlink()
     if broken := check_links(to).problems:
-        title = "the site has links that lead nowhere"
+        title = "the site has broken links"
         raise DocsError(title, broken, advice="put the pages right")
     (to / SUMS).write_text(sums_of(to), encoding="utf-8")
 

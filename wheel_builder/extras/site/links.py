@@ -65,12 +65,12 @@ def check_links(site: Path) -> Links:
 def _problem(link: str, file: Path, site: Path, pages: dict[Path, Page]) -> str:
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
-        return "expected a file of the site, or for a link that is followed an https address"
+        return "expected a file of the site, or an https address for a link"
     target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
     if target.is_dir():
         target /= "index.html"
     if parts.path.startswith("/") or not target.is_relative_to(site) or not target.is_file():
-        return "there is no such file in the site"
+        return "the site has no such file"
     if parts.fragment and unquote(parts.fragment) not in pages.get(target, Page()).places:
-        return "that page has no such place"
+        return "that page has no such anchor"
     return ""

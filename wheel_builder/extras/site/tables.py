@@ -7,13 +7,15 @@ repository, too; the site takes today's.
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from wheel_builder.base.words import duration
 from wheel_builder.build.budget import COSTS, Costs, load_budgets
-from wheel_builder.extras.perf.golden import COUNTERS, EXCLUSIVE, FIGURES, FLOP, Figure, parse_figures
+from wheel_builder.extras.perf.golden import COUNTERS, FIGURES, parse_figures
+from wheel_builder.extras.site.markdown import markdown
+from wheel_builder.extras.site.modelled import modelled_tables
 from wheel_builder.extras.upstream.costs import load_costs
 from wheel_builder.extras.upstream.why import sections
 from wheel_builder.matrix.catalogue import Catalogue, Gpu, catalogue_of
@@ -25,7 +27,6 @@ from wheel_builder.matrix.support_table import Kernels, kernels_of
 
 PLACE = re.compile(r"(<!-- table: (\w+) -->)(.*?)(<!-- end: \2 -->)", re.DOTALL)
 DROP_IN = Path("wheel_builder/verify/imports.json")
-OURS = "flash-attn-rocm"
 # What a reader knows the kernels of an operation by.
 OPERATIONS = {
     "fwd": "forward",
@@ -94,7 +95,7 @@ def tables(checkout: Path) -> Mapping[str, str]:
         "torch_overrides": torch_overrides(catalogue),
         "rocm_versions": rocm_versions(catalogue, planned),
         "kernels": kernels(kernels_of(checkout)),
-        "modelled_figures": modelled_figures(modelled),
+        **modelled_tables(modelled),
         "model_errors": f"```text\n{counters.rstrip()}\n```",
         "compile_costs": compile_costs(costs),
         "why_so_long": why_so_long(matrix, checkout, costs),
@@ -158,62 +159,6 @@ def kernels(instances: Kernels) -> str:
     return markdown(rows)
 
 
-def modelled_figures(found: Mapping[str, Sequence[Figure]]) -> str:
-    """The schedule's figures of our kernels beside those of others, by arch.
-
-    Of backwards, all kernels together.
-    """
-    rows = [("gfx arch", "kernel", OURS, *(others := sorted(_others(found))))]
-    for arch, figures in found.items():
-        own, exclusive = (_of_whole_operations(figures, what) for what in (FLOP, EXCLUSIVE))
-        rows += [
-            (
-                arch,
-                kernel,
-                f"{flop}{_exclusive(exclusive.get((kernel, OURS)))}",
-                *(_other(own, exclusive, kernel, name) for name in others),
-            )
-            for (kernel, maker), flop in own.items()
-            if maker == OURS
-        ]
-    return markdown(rows)
-
-
-_Figures = Mapping[tuple[str, str], int]
-
-
-def _of_whole_operations(figures: Sequence[Figure], what: str) -> _Figures:
-    """By kernel and maker, forwards first."""
-    shown = sorted(figures, key=lambda each: not each.kernel.startswith("fwd"))
-    return {
-        (each.kernel, each.maker): each.value
-        for each in shown
-        if each.what == what and not each.kernel.startswith("bwd_")
-    }
-
-
-def _exclusive(flop: int | None, ours: int | None = None) -> str:
-    """The exclusive schedule's figure, where there is one; of another kernel, how many times that ours is."""
-    times = f" ({ours / flop:.1f} times)" if flop and ours else ""
-    return f", exclusive {flop}{times}" if flop else ""
-
-
-def _others(found: Mapping[str, Sequence[Figure]]) -> set[str]:
-    """Who made the other kernels, without their versions."""
-    makers = {each.maker for figures in found.values() for each in figures}
-    return {maker.partition(" ")[0] for maker in makers - {OURS}}
-
-
-def _other(of_arch: _Figures, exclusive: _Figures, kernel: str, name: str) -> str:
-    ours = of_arch[kernel, OURS]
-    return "; ".join(
-        f"{flop} (version {maker.partition(' ')[2]}; ours is {ours / flop:.1f} times that)"
-        f"{_exclusive(exclusive.get((kernel, maker)), exclusive.get((kernel, OURS)))}"
-        for (its_kernel, maker), flop in of_arch.items()
-        if (its_kernel, maker.partition(" ")[0]) == (kernel, name)
-    )
-
-
 def compile_costs(costs: Mapping[str, Costs]) -> str:
     """What compiling all kernels took, and their machine code."""
     rows = [("gfx arch", "kernels", "CPU time of the compiler", "machine code")]
@@ -235,7 +180,7 @@ def drop_in_libraries(found: Sequence[Mapping[str, Any]]) -> str:
     rows = [("library", "takes", "missing")]
     for each in found:
         lacking = [f"`{name}`" for name in each["missing"]]
-        lacking += [f"`{name}`, which upstream's release lacks, too" for name in each["gone"]]
+        lacking += [f"`{name}` (missing upstream too)" for name in each["gone"]]
         library = f"{each['library']} {each['version']}"
         rows.append((library, _by_module(each["uses"]), "; ".join(lacking) or "nothing"))
     return markdown(rows)
@@ -249,13 +194,3 @@ def _by_module(uses: Sequence[str]) -> str:
         module, _, name = use.rpartition(".")
         names.setdefault(module, []).append(f"`{name}`")
     return "; ".join(f"`{m}`: {', '.join(own)}" if m else ", ".join(own) for m, own in names.items())
-
-
-def markdown(rows: Iterable[Sequence[str]]) -> str:
-    """A table; the first row is its head."""
-    head, *others = rows
-    return "\n".join(_line(row) for row in (head, ["---"] * len(head), *others))
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"

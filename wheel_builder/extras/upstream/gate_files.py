@@ -50,7 +50,7 @@ def device_code_of(path: Path) -> tuple[CodeObject, ...]:
         error.add_note(f"  file: {shown(path)}")
         raise
     if not codes:
-        title = f"{what}: there is no device code in it"
+        title = f"{what}: it has no device code"
         raise GateError(title, ["expected kernels for AMD GPUs"], advice=NAME_ONE)
     return codes
 

@@ -57,18 +57,18 @@ def _answer(theirs: Costs, ours: Mapping[str, budget.Costs]) -> Section:
     each, arch = theirs.hours * 3600 / theirs.count, duration(theirs.hours * 3600 / CORES)
     upstream = (
         "Upstream's package has a kernel for each combination of head dim, dtype, mask, bias, dropout and "
-        f"padding, and each is a C++ file of its own: {theirs.count} for one arch. The compiler needs about "
-        f"{each:.0f} CPU-seconds for each, together {theirs.hours:.0f} CPU-hours: {arch} on {CORES} cores "
-        "that do nothing else, and the same again for every arch, every Python and every torch."
+        f"padding, each in its own C++ file: {theirs.count} for one arch. Compiling takes about {each:.0f} "
+        f"CPU-seconds per kernel and {theirs.hours:.0f} CPU-hours in total: {arch} on {CORES} idle cores, "
+        "and the same again for every arch, Python and torch."
     )
     own = (
-        f"flash-attn-rocm has {_count(ours)} kernels for its {len(ours)} archs, because features are decided "
-        f"while a kernel runs, outside of its loops. They take {duration(_seconds(ours))} of one core, and "
-        "one wheel serves every Python and torch."
+        f"flash-attn-rocm has {_count(ours)} kernels for its {len(ours)} archs, because its kernels select "
+        f"features at run time, outside their loops. Compiling all takes {duration(_seconds(ours))} on one "
+        "core. One wheel serves every Python and torch."
     )
     known = (
-        f"Upstream's figures are estimated from {len(theirs.measured)} objects that were compiled and "
-        "measured; ours are the sum of all kernels. Other machines, and other work on them, change both."
+        f"Upstream's figures are estimated from {len(theirs.measured)} measured objects. Ours are the sum of "
+        "all kernels. Both vary with the machine and its load."
     )
     return Section("In short", (upstream, own, known))
 
@@ -83,15 +83,19 @@ def _side_by_side(
     return (
         ("", f"upstream {upstream.version} (CK)", "flash-attn-rocm"),
         ("archs", " ".join(upstream.archs), " ".join(ours)),
-        ("kernels for an arch", f"{theirs.count}", f"{count / archs:.0f}"),
-        ("of them forward", f"{forward.count}", f"{_count(our_forward) / archs:.0f}"),
-        ("CPU-seconds for a kernel", f"{their_seconds / theirs.count:.1f}", f"{seconds / count:.1f}"),
-        ("CPU time for an arch", duration(their_seconds), duration(seconds / archs)),
-        ("of it forward", duration(forward.hours * 3600), duration(_seconds(our_forward) / archs)),
-        ("CPU time for all its archs", duration(their_seconds * len(upstream.archs)), duration(seconds)),
-        (f"an arch on {CORES} cores", duration(their_seconds / CORES), duration(seconds / archs / CORES)),
+        ("kernels per arch", f"{theirs.count}", f"{count / archs:.0f}"),
+        ("forward kernels per arch", f"{forward.count}", f"{_count(our_forward) / archs:.0f}"),
+        ("CPU-seconds per kernel", f"{their_seconds / theirs.count:.1f}", f"{seconds / count:.1f}"),
+        ("CPU time per arch", duration(their_seconds), duration(seconds / archs)),
         (
-            "memory of one compiler, at most",
+            "CPU time of forward per arch",
+            duration(forward.hours * 3600),
+            duration(_seconds(our_forward) / archs),
+        ),
+        ("CPU time for all its archs", duration(their_seconds * len(upstream.archs)), duration(seconds)),
+        (f"one arch on {CORES} cores", duration(their_seconds / CORES), duration(seconds / archs / CORES)),
+        (
+            "peak memory of one compiler",
             *(f"{most} MiB" for most in (theirs.most_mib, max(peaks))),
         ),
     )
@@ -120,9 +124,7 @@ def _flags(theirs: Costs) -> Section:
         code = str(one.code_bytes) if one.code_bytes else "stopped"
         times = f"{more}{one.cpu_seconds / plain.cpu_seconds:.1f}"
         rows.append((one.added or "none of these", f"{more}{one.cpu_seconds:.0f}", times, code))
-    said = (
-        "Flags of upstream's setup.py that our recipe leaves out, on one forward kernel (fp16, head dim 32)."
-    )
+    said = "Flags of upstream's setup.py omitted by our recipe, for one forward kernel (fp16, head dim 32)."
     return Section("What flags cost", (said, _dear(theirs)), tuple(rows))
 
 
@@ -141,11 +143,11 @@ def _dear(theirs: Costs) -> str:
 
 
 INSTEAD = (
-    "Nothing is compiled on your machine: pip install flash-attn-rocm --index-url <index>/public/simple",
-    "Libraries that look for flash-attn: pip install flash-attn --index-url <index>/public/simple",
-    "In a container: scripts/wheel-builder runtime-image, or two lines on top of an image (docs/install.md).",
-    "If it has to be upstream's package: scripts/wheel-builder upstream, on any number of machines.",
-    "What a build that already runs is doing: scripts/wheel-builder explain-log --follow FILE",
+    "Without compiling: pip install flash-attn-rocm --index-url <index>/public/simple",
+    "For libraries that import flash_attn: pip install flash-attn --index-url <index>/public/simple",
+    "In a container: scripts/wheel-builder runtime-image, or add two lines to an image (docs/install.md).",
+    "For upstream's package: scripts/wheel-builder upstream, on any number of machines.",
+    "To watch a running build: scripts/wheel-builder explain-log --follow FILE",
 )
 
 

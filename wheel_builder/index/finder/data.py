@@ -133,7 +133,7 @@ def lack(gpu: Gpu, offer: Offer) -> str:
     if why := dict(gpu.not_with).get(offer.rocm):
         return why
     if gpu.arch not in offer.wheel.verified:
-        return f"no record says that the wheel for {offer.name} was verified for {gpu.arch}"
+        return f"the wheel for {offer.name} has no verification record for {gpu.arch}"
     return ""
 
 
@@ -143,7 +143,7 @@ def _offer(finder: Finder, rocm: str) -> Offer:
     if withdrawn := _best(finder.wheels, rocm):
         return Offer(rocm, None, _withdrawn(withdrawn))
     missing = {each.version: each.reason for each in finder.catalogue.missing_rocm}
-    built = "its wheel is built" if rocm in finder.catalogue.built_rocm else "the public wheel fits it"
+    built = "its wheel is built" if rocm in finder.catalogue.built_rocm else "the public wheel serves it"
     return Offer(rocm, None, missing.get(rocm, f"{built}, but this index does not have it yet"))
 
 
@@ -160,7 +160,7 @@ def _best(wheels: Iterable[Wheel], rocm: str) -> Wheel | None:
 def _too_old(floor: str) -> str:
     return (
         f"the wheel needs torch {floor} or newer; on Windows AMD's own wheels for ROCm 7.2 have torch 2.9, "
-        f"and those of TheRock {floor} and later"
+        f"and TheRock's have {floor} and later"
     )
 
 
@@ -170,8 +170,8 @@ def torch_notes(finder: Finder) -> tuple[tuple[str, bool, str], ...]:
     floor, tested = Version(torch.floor), Version(torch.tested)
     ran = f"the wheel's tests were run with the CPU build of torch {tested}"
     not_run = (
-        f"not run with this torch: the wheel asks only for what torch {torch.floor}'s stable ABI has, "
-        "which newer releases promise to keep"
+        f"not run with this torch: the wheel uses only torch {torch.floor}'s stable ABI, which newer "
+        "releases promise to keep"
     )
     latest = f"{tested.major}.{tested.minor}"
     between = (f"{floor.major}.{minor}" for minor in range(tested.minor - 1, floor.minor - 1, -1))

@@ -81,11 +81,11 @@ function answerFor(row) {
   const missing = chosen(choice).dataset.reason;
   const lack = row.dataset.reason || (!missing && JSON.parse(row.dataset.lacks)[offer]);
   if (lack) {
-    const why = refusal(`Why there are no kernels for it: ${lack}.`);
-    return ["what works without our kernels", copyOf("works"), why, ...steps(row)];
+    const why = refusal(`Why it has no kernels: ${lack}.`);
+    return ["what works without kernels", copyOf("works"), why, ...steps(row)];
   }
   if (missing) {
-    return ["no wheel", refusal(`${name} is not served: ${missing}.`), copyOf(other)];
+    return ["no wheel", refusal(`${name} is not supported: ${missing}.`), copyOf(other)];
   }
   if (system.value === "WSL2" && row.dataset.wsl === "no") {
     return ["not in WSL2", copyOf("not-on-wsl")];
@@ -125,7 +125,7 @@ function show() {
     addCopyAll(answer);
   } else if (found.length) {
     const buttons = found.map((each) => choice(each, hits.find(([other]) => other === each)[1]));
-    answer.replaceChildren(element("h2", `“${typed}” fits ${found.length} GPUs: which one?`), ...buttons);
+    answer.replaceChildren(element("h2", `“${typed}” matches ${found.length} GPUs: choose one`), ...buttons);
   } else {
     answer.replaceChildren(element("h2", `“${typed}”`), copyOf("unknown"), copyOf(`ask-${system.value}`));
     addCopyButtons(answer);

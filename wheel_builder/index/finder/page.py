@@ -28,54 +28,53 @@ from wheel_builder.tables.products import NO_TORCH_6_4, ON_WSL, PACKAGED
 DOCUMENTATION = "docs/index.html"  # from the page
 TITLE = f"Find your {PROJECT} wheel"
 WORKS = (
-    "Wherever your PyTorch supports this GPU: PyTorch's own attention, "
+    "If your PyTorch supports this GPU, two things work: PyTorch's own attention, "
     "torch.nn.functional.scaled_dot_product_attention; and code that calls flash_attn, with this package: "
-    "its PyTorch implementation computes the same, with one warning, without the speed of kernels. "
-    "If speed matters, measure both: python -m flash_attn_rocm bench does."
+    "its PyTorch implementation gives the same results, more slowly than kernels, with one warning. "
+    "To measure both, run python -m flash_attn_rocm bench."
 )
 UNKNOWN = (
-    "No GPU of that name is known here, so whether there are kernels for it is unknown. Paste what this "
-    "command prints: names of GPUs and processors, gfx names and PCI numbers are found in it."
+    "This page does not know a GPU of that name. Paste the output of this command: the page finds names of "
+    "GPUs and processors, gfx names and PCI numbers in it."
 )
-# What names the GPU for this page, with a driver or without: of Linux, and of Windows, which WSL2 starts too.
+# They name the GPU for this page, with or without a driver: on Linux, and on Windows and WSL2.
 ASK = "lspci -nn -d 1002:: | grep -E 'VGA|Display|accelerators'"
 ASK_WINDOWS = (
     'powershell.exe -Command "Get-CimInstance Win32_VideoController | Format-List Name, PNPDeviceID"'
 )
 EMULATED = (
-    "What was verified is said for each GPU in the words of its verification record. Where it says "
-    "“executed on an ISA emulator”, the wheel's machine code was run by a program that imitates the GPU's "
-    "instructions; no GPU took part, and nothing was learnt about time; with “under wine” it was called from "
-    "Python for Windows on a Linux machine, and Windows took no part either. "
-    "Speed was only modelled: the models leave out caches, clocks under load and the cost of launches, and "
-    "gave other projects' kernels 7 % to 58 % more use of the matrix units than counters of an MI300X showed "
+    "The text for each GPU comes from its verification record. “Executed on an ISA emulator” means: a "
+    "program that imitates the GPU's instructions ran the wheel's machine code. No GPU was used, and no time "
+    "was measured. “Under wine” means: Python for Windows called it on a Linux machine, without Windows. "
+    "Speed is only modelled. The models exclude caches, clocks under load and launch overhead. For other "
+    "projects' kernels they predict 7 % to 58 % more use of the matrix units than counters of an MI300X show "
     "for long sequences, and twice as much for short ones."
 )
 ASKING = {LINUX: ASK, DOCKER: ASK, WSL2: ASK_WINDOWS, WINDOWS: ASK_WINDOWS}
 LEFT_OUT = (
-    "{}: PyTorch's builds for ROCm have no kernels for these, so its own operations fail there, mostly with "
+    "{}: PyTorch's builds for ROCm have no kernels for these, so its own operations fail, usually with "
     "“invalid device function”. In a shell with this line (in Docker: --env) every GPU of the machine calls "
-    "itself {}, whose code these run; PyTorch then works, and this wheel serves both names:"
+    "itself {}. These GPUs run its code, so PyTorch works. This wheel supports both names:"
 )
 HEADS = ("GPU", "Arch", "Served", "Run on hardware")
 OLDER_TORCH = (
     "PyTorch's own builds for this ROCm version have no kernels for this GPU, so its operations fail there "
-    "(error 209, “no kernel image is available”), while HIP's runtime and this wheel know it. Choose a newer "
+    "(error 209, “no kernel image is available”). HIP's runtime and this wheel support it. Choose a newer "
     "ROCm version."
 )
 NOT_ON_WSL = (
-    "AMD's ROCm for WSL2 is not for this GPU, so there it is not to be expected to work. Choose Windows or "
-    "Linux for their steps. The GPUs that it is for:"
+    "AMD's ROCm for WSL2 does not support this GPU, so expect it to fail there. Choose Windows or Linux for "
+    "their steps. The supported GPUs:"
 )
 ON_WINDOWS = (
     "It is for every ROCm version. It was executed under wine on an ISA emulator, not on Windows: Windows' "
-    "loader, AMD's driver and its HIP runtime took no part. If you run it there, please send a report."
+    "loader, AMD's driver and its HIP runtime were not involved. If you run it there, please send a report."
 )
 NO_ADDRESSES = "No address of this project, for reports or about security, is public yet."
 OTHER_SYSTEM = "What to do: the wheel for Linux also works in WSL2."
 REPORTS = (
     "Reports from hardware: python -m flash_attn_rocm selftest runs the same calls on your GPU and writes a "
-    "report; those that were sent to the project are in the column “Run on hardware”."
+    "report. The column “Run on hardware” shows reports sent to the project."
 )
 
 
@@ -98,9 +97,9 @@ def html_page(finder: Finder, *, documented: bool = False) -> bytes:
             *_folded("Every GPU", _table(finder, found)),
             *_folded("Steps and wheels", _commands(finder, found)),
             *_folded("What was verified", _verified(finder)),
-            *_folded("GPUs that PyTorch has no kernels for", _overrides(finder)),
-            *_folded("A GPU without kernels, or one that is not known", _without_kernels()),
-            *_folded("Versions that are not served", _rocm(found)),
+            *_folded("GPUs without kernels in PyTorch", _overrides(finder)),
+            *_folded("A GPU without kernels, or an unknown one", _without_kernels()),
+            *_folded("Unsupported versions", _rocm(found)),
             *_folded("PyTorch releases", _torch(finder)),
             *_folded("Withdrawn wheels", _withdrawn(finder)),
         ),
@@ -140,17 +139,17 @@ def _head() -> Html:
 def _introduction() -> Iterator[Html]:
     yield element(
         "p",
-        "Type your GPU's or processor's name, or paste what rocminfo, lspci or a shop call it: the answer "
-        "has all steps, beginning with PyTorch for ROCm, which the wheel does not pull in.",
+        "Type the name of your GPU or processor, or paste the output of rocminfo or lspci, or a shop's "
+        "title. The answer has all steps, with PyTorch for ROCm, because the wheel does not install it.",
     )
     # The script puts the address there, and hides this.
-    words = f"Where a command says {INDEX}, write the address of the folder that this page is in."
+    words = f"In commands, replace {INDEX} by the address of this page's folder."
     yield element("p", words, id="address")
 
 
 def _documentation(*, documented: bool) -> Iterator[Html]:
     if documented:
-        words = "how to install, features, training, and what to do about each error message"
+        words = "installation, features, training, troubleshooting by error message"
         link = element("a", "Documentation", href=DOCUMENTATION)
         yield element("p", link, f": {words}.", id="documentation")
 
@@ -345,7 +344,7 @@ def _built_with(rocm: str, wheel: Wheel) -> Iterator[Html]:
     if wheel.platform == rocm:
         yield element("p", ON_WINDOWS)
     elif wheel.rocm == PUBLIC:
-        yield element("p", f"It is for ROCm {', '.join(wheel.serves)}; its record says what that rests on.")
+        yield element("p", f"It is for ROCm {', '.join(wheel.serves)}; its record has the evidence.")
     elif rocm != wheel.rocm:
         yield element(
             "p", f"It was built with ROCm {wheel.rocm}, and also loaded under the runtime of ROCm {rocm}."
@@ -390,7 +389,7 @@ def _links(wheel: Wheel) -> Iterator[str]:
     names = {"verification": "verification record", "provenance": "provenance statement"}
     for kind, name in names.items():
         url = wheel.attachments.get(kind)
-        yield element("a", name, href=url) if url else f"no {name} was published with it"
+        yield element("a", name, href=url) if url else f"published without {name}"
         yield "; " if kind != "provenance" else "."
 
 
@@ -398,9 +397,7 @@ def _rocm(found: tuple[Offer, ...]) -> Html:
     *for_rocm, windows = found
     served = [offer.rocm for offer in for_rocm if offer.wheel]
     lines = [element("li", f"{offer.name}: {offer.reason}.") for offer in for_rocm if not offer.wheel]
-    others = (
-        f"take PyTorch's build for ROCm {' or '.join(served)}" if served else "wait for one to be published"
-    )
+    others = f"use PyTorch's build for ROCm {' or '.join(served)}" if served else "wait for a published wheel"
     todo = f"What to do: {others}."
     parts = [element("ul", *lines)] if lines else []
     parts += [element("p", todo, id="other-rocm")] if lines else []

@@ -18,8 +18,8 @@ SELECTOR = "https://pytorch.org/get-started/locally/"
 # pytorch.org has no builds for ROCm on Windows, nor for ROCm 7.14 and later; AMD has.
 AMD_BUILDS = BUILDS_FOR_WINDOWS = "https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
 OF_THE_ROCK = (
-    "for ROCm on Windows (its own wheels for ROCm 7.2 there have PyTorch 2.9, which does not fit, and "
-    "pytorch.org has none for Windows)"
+    "for ROCm on Windows (AMD's own wheels for ROCm 7.2 have PyTorch 2.9, which is too old, and pytorch.org "
+    "has none for Windows)"
 )
 PYTORCH_INDEX = "https://download.pytorch.org/whl/rocm"  # and the version, of those that pytorch.org builds
 OF_PYTORCH = ("6.4", "7.0", "7.1", "7.2")
@@ -35,10 +35,11 @@ MAKE_ENVIRONMENT = {"pip": "python3 -m venv rocm-fa", "uv": "uv venv rocm-fa"}
 MAKE_ENVIRONMENT_ON_WINDOWS = {"pip": "py -m venv rocm-fa", "uv": "uv venv rocm-fa"}
 ENTER, ENTER_ON_WINDOWS = ". rocm-fa/bin/activate", r"rocm-fa\Scripts\activate"
 ENVIRONMENT = (
-    "Make a virtual environment and enter it, unless you are in one: the system's own Python refuses "
+    "Make a virtual environment and activate it, unless you are in one: the system's Python refuses "
     "packages (PEP 668)"
 )
-REMOVED = "Remove a PyTorch that is there already: a CPU or CUDA build, or one for another ROCm version"
+REMOVED = "Remove an installed PyTorch: a CPU or CUDA build, or a build for another ROCm version"
+IF_NONE = "None means a CPU or CUDA build: remove it and repeat the step before"
 # Groups by number: the image has no group "render", and its number differs between machines.
 DEVICES = (
     "--device /dev/kfd --device /dev/dri "
@@ -48,13 +49,12 @@ MAKE_IMAGE = 'scripts/wheel-builder runtime-image --for-gpu --torch-index "$TORC
 VERSION = 'python -c "import torch; print(torch.version.hip)"'
 DOCTOR = f"python -m {PROJECT.replace('-', '_')} doctor"
 NOTHING_COMPILED = (
-    "Make the image, once, from the published wheel; PyTorch for ROCm comes with it, and nothing of the "
-    "wheel is compiled. Type this in a checkout of the project; with another build of PyTorch than that of "
-    "TORCH_INDEX no image could use the GPU, and the last command refuses to make one"
+    "Make the image once, in a checkout of the project. It contains the published wheel, without compiling, "
+    "and PyTorch for ROCm from TORCH_INDEX. The last command refuses any PyTorch without GPU access"
 )
 FOR_WSL = (
-    "On Windows install AMD's driver that supports WSL, and in the Linux distribution AMD's ROCm for WSL. "
-    "The GPU is /dev/dxg there; /dev/kfd does not exist"
+    "On Windows install AMD's driver with WSL support, and in the Linux distribution AMD's ROCm for WSL. "
+    "The GPU's device file there is /dev/dxg instead of /dev/kfd"
 )
 
 
@@ -90,7 +90,7 @@ def steps(rocm: str, wheel: Wheel, *, drop_ins: Collection[str], torch_floor: st
 
 
 def _for_libraries(shim: Shim) -> str:
-    users = f"code that imports {shim.modules}, such as transformers and diffusers"
+    users = f"code that imports {shim.modules}, for example transformers and diffusers"
     return f"Only for {users}: {shim.name}, pure Python"
 
 
@@ -105,8 +105,8 @@ def _on_linux(rocm: str, wheel: Wheel, shims: Sequence[Shim], torch_floor: str) 
             yield Step(words, line, SELECTOR, here, (tool,))
     else:
         yield from _amds_torch(f"for ROCm {rocm}", torch_floor, here)
-    begins = rocm if rocm in OF_PYTORCH else "7: that is HIP's own"
-    yield Step(f"See its ROCm version, which begins with {begins}. None is a CPU or CUDA build", VERSION)
+    begins = f"{rocm}…" if rocm in OF_PYTORCH else "7… (HIP's own)"
+    yield Step(f"Print its ROCm version, {begins}. {IF_NONE}", VERSION)
     yield from _install(rocm, wheel, shims, *here)
 
 
@@ -119,13 +119,13 @@ def _environment(make: Mapping[str, str], enter: str, systems: tuple[str, ...]) 
 
 def _amds_torch(what: str, torch_floor: str, systems: tuple[str, ...]) -> Iterator[Step]:
     """AMD's builds, which have a package for each arch, or their page for a GPU that has none there."""
-    words = f"Install PyTorch {torch_floor} or newer {what}, of AMD, with its package for this GPU's arch"
+    words = f"Install PyTorch {torch_floor} or newer {what} from AMD, with the package for this GPU's arch"
     for tool, install in INSTALL.items():
         line = f'{install} "torch[device-{ARCH}]>={torch_floor}" --index-url {amds_index()}'
         yield Step(words, line, systems=systems, tools=(tool,), packaged=True)
     none = (
-        f"Install PyTorch {torch_floor} or newer {what}. AMD's releases have no package for this GPU; its "
-        "page says which previews have"
+        f"Install PyTorch {torch_floor} or newer {what}. AMD's releases have no package for this GPU; AMD's "
+        "page lists previews with one"
     )
     yield Step(none, link=AMD_BUILDS, systems=systems, packaged=False)
 
@@ -133,7 +133,7 @@ def _amds_torch(what: str, torch_floor: str, systems: tuple[str, ...]) -> Iterat
 def _on_windows(wheel: Wheel, shims: Sequence[Shim], torch_floor: str) -> Iterator[Step]:
     yield from _environment(MAKE_ENVIRONMENT_ON_WINDOWS, ENTER_ON_WINDOWS, (WINDOWS,))
     yield from _amds_torch(OF_THE_ROCK, torch_floor, (WINDOWS,))
-    yield Step("See its ROCm version. None is a CPU or CUDA build", VERSION, systems=(WINDOWS,))
+    yield Step(f"Print its ROCm version. {IF_NONE}", VERSION, systems=(WINDOWS,))
     yield from _install(model.PUBLIC, wheel, shims, WINDOWS)
 
 
@@ -141,7 +141,7 @@ def _install(rocm: str, wheel: Wheel, shims: Sequence[Shim], *systems: str) -> I
     for tool, install in INSTALL.items():
         command = f"{install} {_requirement(rocm, wheel)}"
         yield Step("Install the wheel", command, systems=systems, tools=(tool,))
-    yield Step("See whether attention would run on your GPU, and what to do if not", DOCTOR, systems=systems)
+    yield Step("Check whether attention runs on your GPU; the output lists fixes", DOCTOR, systems=systems)
     for shim in shims:
         for tool, install in INSTALL.items():
             command = f"{install} {shim.name} --index-url {_simple(rocm)}"
@@ -157,8 +157,8 @@ def _in_docker(rocm: str, wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]
     )
     yield Step(NOTHING_COMPILED, "\n".join(make), systems=(DOCKER,))
     run = f"docker run {DEVICES} {image}"
-    yield Step("See the ROCm version of the PyTorch in it", f"{run} {VERSION}", systems=(DOCKER,))
-    yield Step("The wheel is in it. See whether attention would run on your GPU", run, systems=(DOCKER,))
+    yield Step("Print the ROCm version of its PyTorch", f"{run} {VERSION}", systems=(DOCKER,))
+    yield Step("Check whether attention runs on your GPU; the image has the wheel", run, systems=(DOCKER,))
     for shim in shims:
         install = f"RUN python -m pip install {shim.name} --index-url {_simple(rocm)}"
         lines = (f"FROM {image}", "USER 0", install, "USER 10001")

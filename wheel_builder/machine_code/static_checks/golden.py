@@ -177,10 +177,10 @@ def _line(row: Row, values: Mapping[str, int]) -> str:
 def _differences(arch: str, kernel: str, old: Limits | None, new: Entry | None) -> Iterator[Finding]:
     if old is None:
         yield Finding(
-            CHECK, arch, kernel, "not in the golden file; look at what it takes and run with --update"
+            CHECK, arch, kernel, "not in the golden file; review its resources and run with --update"
         )
     elif new is None:
-        yield Finding(CHECK, arch, kernel, "in the golden file, but there is no such kernel")
+        yield Finding(CHECK, arch, kernel, "in the golden file, but the kernel does not exist")
     elif changes := [
         (name, getattr(old, name), getattr(new, name))
         for name in NAMES

@@ -91,7 +91,7 @@ def refuse(name: str, failures: Sequence[Finding]) -> None:
     advice = (
         "if the new numbers are right, `scripts/wheel-builder verify --update WHEEL`, and review the diff"
         if only_golden
-        else "mend the kernel; the addresses are those of llvm-objdump -d"
+        else "fix the kernel; the addresses are those of llvm-objdump -d"
     )
     title = f"the static checks refuse {name}"
     raise StaticCheckError(title, [str(finding) for finding in failures], advice=advice)

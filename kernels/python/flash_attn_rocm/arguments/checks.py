@@ -50,9 +50,7 @@ def tensors(named: Named, layouts: dict[str, str]) -> list[str]:
         if not isinstance(tensor, Tensor):
             found.append(f"{name}: expected a tensor {layout}, got {type(tensor).__name__}")
         elif tensor.is_nested:
-            found.append(
-                f"{name}: expected a tensor {layout}, got a nested one, which flash_attn_varlen_func takes"
-            )
+            found.append(f"{name}: expected a tensor {layout}, got a nested one; use flash_attn_varlen_func")
         elif tensor.dim() != dims:
             found.append(f"{name}: expected {dims} dimensions {layout}, got shape {shape(tensor)}")
     return found
@@ -205,7 +203,7 @@ def numbers(
 
 def _number(name: str, value: Any, expected: str, fits: Callable[[Any], bool]) -> list[str]:  # noqa: ANN401
     if requires_gradient(value):
-        what = "got a tensor that requires a gradient, which it would not get"
+        what = "got a tensor that requires a gradient, which it would not receive"
         instead = "; multiply q by it, and pass 1.0" if name == "softmax_scale" else ""
         return [f"{name}: expected {expected}, {what}{instead}"]
     number = real(value)

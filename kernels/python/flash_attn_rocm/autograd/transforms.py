@@ -56,7 +56,7 @@ def refuse_tangents(function: str, tensors: Sequence[Any]) -> None:
     if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors if _is_real(x)):
         message = (
             f"{function} has no derivatives, and forward-mode differentiation asks for one\n"
-            "  next: call flash_attn_func or flash_attn_varlen_func, which have"
+            "  next: call flash_attn_func or flash_attn_varlen_func"
         )
         raise RuntimeError(message)
 
@@ -89,7 +89,7 @@ class _Attention(torch.autograd.Function):
         if ctx.needs_input_grad[MASK]:
             message = (
                 "attention has no derivative by attn_mask under torch.func\n"
-                "  next: use backward() or torch.autograd.grad, which give it"
+                "  next: use backward() or torch.autograd.grad"
             )
             raise RuntimeError(message)
         found = _Gradients.apply(ctx.call, dout, *ctx.saved_tensors)

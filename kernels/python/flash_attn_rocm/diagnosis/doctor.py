@@ -43,8 +43,8 @@ REMOVE_DROP_IN = "python -m pip uninstall --yes"
 REPLACE_FUSED = "sdpa.enable(replace_fused=True)"
 ROOT, RENDER = "root", "render"
 _OF_ROOT = (
-    f"else they belong to {ROOT}'s group, which no user should join, because no rule of udev gives them to "
-    f"the group {RENDER}: give them to it, until the driver is loaded again, and log in again:"
+    f"else: the files belong to {ROOT}'s group, because a udev rule is missing. Do not join that group. Give "
+    f"the files to the group {RENDER}, until the driver is loaded again, and log in again:"
 )
 NOT_RUN = "These kernels were not run on hardware by the project's CI, which has no AMD GPU."
 
@@ -110,10 +110,10 @@ def _verdict(report: Report) -> str:
     if report.ready:
         return "Kernels serve this machine."
     if report.running and report.idle:
-        return f"Kernels serve {_gpus(report.running)}, and not {_gpus(report.idle)} as this machine is."
+        return f"Kernels serve {_gpus(report.running)}, but not yet {_gpus(report.idle)}."
     if report.usable:
-        return "No kernel serves this machine as it is; on CPU tensors the PyTorch implementation answers."
-    return "flash_attn_rocm does not import here, so nothing of it answers."
+        return "No kernel serves this machine yet; on CPU tensors the PyTorch implementation answers."
+    return "flash_attn_rocm does not import on this machine."
 
 
 def _gpus(numbers: tuple[int, ...]) -> str:
@@ -233,8 +233,8 @@ def _too_many_units(gpu: Gpu) -> str:
     if gpu.compute_units <= most:
         return ""
     return (
-        f"; {gpu.compute_units} compute units are reported, and the largest {own_name(gpu)} known here has "
-        f"{most}: please report this, decoding may be slower than it need be"
+        f"; the runtime reports {gpu.compute_units} compute units, but the largest known {own_name(gpu)} has "
+        f"{most}: please report this, decoding may be slower than necessary"
     )
 
 
@@ -261,18 +261,18 @@ def _device_file_steps(facts: Facts) -> list[Step]:
 def _absent_step(facts: Facts) -> Step:
     if facts.windows:
         return Step(
-            "no AMD GPU can be used, because no driver of AMD is installed; this page has it:",
+            "no AMD GPU can be used, because AMD's driver is not installed; download it from this page:",
             (f"python -m webbrowser {AMD_DRIVERS}",),
         )
     if facts.wsl:
         return Step(
-            "no AMD GPU can be used, because /dev/dxg is not there, through which WSL2 reaches the GPUs of "
-            f"Windows: in a container,\nstart it with the options\n{WSL_CONTAINER_OPTIONS}\n"
+            "no AMD GPU can be used, because /dev/dxg is missing; WSL2 reaches the GPUs of Windows through "
+            f"it: in a container,\nstart it with the options\n{WSL_CONTAINER_OPTIONS}\n"
             "else install AMD's driver for WSL2 on Windows, then run these and start WSL2 again:",
             ("wsl.exe --update", "wsl.exe --shutdown"),
         )
     return Step(
-        "no AMD GPU can be used, because /dev/kfd is not there. If this machine has one: in a "
+        "no AMD GPU can be used, because /dev/kfd is missing. If this machine has a GPU: in a "
         f"container,\nstart it with the options\n{CONTAINER_OPTIONS}\n"
         "else load the driver:",
         ("sudo modprobe amdgpu",),
@@ -287,10 +287,10 @@ def _denied_step(denied: list[DeviceFile], facts: Facts) -> Step:
         return Step(begin + _OF_ROOT, _given_to(RENDER, roots, facts))
     missing = list(dict.fromkeys(file.group for file in denied if file.group not in facts.user_groups))
     if not missing:
-        words = "else the groups are right and the files' modes are not, until the driver is loaded again:"
+        words = "else correct the files' modes, until the driver is loaded again:"
         return Step(begin + words, tuple(f"sudo chmod g+rw {file.path}" for file in denied))
     if unnamed := [group for group in missing if group.isdigit()]:
-        words = f"else give the group {', '.join(unnamed)}, which has no name here, to this user:"
+        words = f"else add this user to the group {', '.join(unnamed)}, which has no name here:"
         return Step(begin + words, tuple(_join_unnamed(group) for group in unnamed))
     words = "else run this and log in again:"
     return Step(begin + words, (f'sudo usermod -aG {",".join(missing)} "$(id -un)"',))
@@ -310,8 +310,8 @@ def _driver_step(facts: Facts) -> Step | None:
     if facts.wsl or facts.windows or facts.kfd.state != "open" or facts.driver_gpus:
         return None
     return Step(
-        f"the driver ({facts.driver or 'of unknown version'}) is loaded and lists no GPU that computes; its "
-        "messages say why:",
+        f"the driver ({facts.driver or 'of unknown version'}) is loaded but lists no compute GPU; its "
+        "messages have the reason:",
         ("sudo dmesg | grep -iE 'amdgpu|kfd'",),
     )
 
@@ -321,7 +321,7 @@ def _runtimes_step(facts: Facts) -> Step | None:
         return None
     return Step(
         f"{len(facts.hip_libraries)} HIP runtimes are mapped into this process, which breaks device state: "
-        f"{', '.join(facts.hip_libraries)}; take ROCm's folders out of the loader's way:",
+        f"{', '.join(facts.hip_libraries)}; remove ROCm's folders from the loader's path:",
         ("unset LD_LIBRARY_PATH LD_PRELOAD",),
     )
 
@@ -339,7 +339,7 @@ def _rocm_step(facts: Facts) -> Step | None:
     return Step(
         f"PyTorch brings ROCm {theirs}, and this wheel was built with ROCm {ours}: remove it with the "
         f"command below, then install the wheel for ROCm {_major(theirs)}, or the one for every ROCm from "
-        f"{OLDEST_ROCM} on, with the command on the page of the index that you installed from",
+        f"{OLDEST_ROCM} on, with the command on the page of your index",
         (REMOVE,),
     )
 
@@ -349,7 +349,7 @@ def _canary_steps(facts: Facts) -> list[Step]:
     return [
         Step(
             f"kernels are disabled, because they failed a check at first use: {words}; please report "
-            "it with the file that the first command writes; the second one has them checked again",
+            "it with the file that the first command writes; the second command repeats the check",
             ("python -m flash_attn_rocm selftest", remove_line(facts, path)),
         )
         for words, path in facts.canary
@@ -396,13 +396,13 @@ def _unseen_step(facts: Facts) -> Step:
     if facts.windows:
         words = (
             f"{count}, and the HIP runtime of PyTorch (ROCm {facts.torch.rocm}) sees no AMD GPU: the driver "
-            "is older than this ROCm supports, or this ROCm does not serve the GPU on Windows. AMD's newest "
+            "is too old for this ROCm, or this ROCm does not support the GPU on Windows. AMD's newest "
             "driver:"
         )
         return Step(words, (f"python -m webbrowser {AMD_DRIVERS}",))
     return Step(
-        f"{count}, and the HIP runtime of PyTorch (ROCm {facts.torch.rocm}) sees none: where all device "
-        "files may be opened, the driver is older than this ROCm supports; its messages say more",
+        f"{count}, and the HIP runtime of PyTorch (ROCm {facts.torch.rocm}) sees none: if all device files "
+        "may be opened, the driver is too old for this ROCm; its messages have details",
         ("sudo dmesg | grep -iE 'amdgpu|kfd'",),
     )
 
@@ -414,10 +414,8 @@ def _unseen_on_wsl_step(facts: Facts) -> Step:
         "(https://github.com/ROCm/librocdxg)"
     )
     if dict(facts.environment).get(DXG_VARIABLE) == "1":
-        return Step(f"{words}, which this finds where it is installed:", ("ldconfig -p | grep rocdxg",))
-    return Step(
-        f"{words}, which ROCm before 7.13 uses only with this:", (set_line(facts, DXG_VARIABLE, "1"),)
-    )
+        return Step(f"{words}; this command finds it:", ("ldconfig -p | grep rocdxg",))
+    return Step(f"{words}; ROCm before 7.13 uses it only with this:", (set_line(facts, DXG_VARIABLE, "1"),))
 
 
 def _fused_step(facts: Facts) -> Step | None:
@@ -427,13 +425,11 @@ def _fused_step(facts: Facts) -> Step | None:
         return None
     words = f"PyTorch's own scaled_dot_product_attention does not work on GPU 0 with this build: {broken}. "
     if any(map(served, facts.gpus)):
-        words += (
-            f"Put flash_attn_rocm.{REPLACE_FUSED} at the start of your program, and these kernels answer "
-        )
-        words += "instead; this prints True where they do:"
+        words += f"Put flash_attn_rocm.{REPLACE_FUSED} at the start of your program to use these kernels "
+        words += "instead; this prints True if it works:"
         code = f"from flash_attn_rocm import sdpa; {REPLACE_FUSED}; print(sdpa.is_enabled())"
     else:
-        words += "Put these lines at the start of your program, and its plain formula answers instead:"
+        words += "Put these lines at the start of your program to use its plain formula instead:"
         code = (
             "import torch; torch.backends.cuda.enable_flash_sdp(False); "
             "torch.backends.cuda.enable_mem_efficient_sdp(False)"
@@ -452,8 +448,8 @@ def _drop_in_step(found: DropIn) -> Step | None:
         else f"{found.distribution} {found.version} is installed without its module {found.module}"
     )
     return Step(
-        f"{what}. For these kernels remove it with this command, then install {found.distribution} from the "
-        "index that this wheel is from",
+        f"{what}. For these kernels remove it with this command, then install {found.distribution} from this "
+        "wheel's index",
         (f"{REMOVE_DROP_IN} {found.distribution}",),
     )
 

@@ -88,10 +88,10 @@ def hiding_step(facts: Facts) -> Step | None:
     if not good or not bad or facts.problems:
         return None
     names = ", ".join(f"GPU {gpu.index} ({own_name(gpu)})" for gpu in bad)
-    first = " Programs take GPU 0 where they are not told otherwise." if bad[0].index == 0 else ""
+    first = " By default programs use GPU 0." if bad[0].index == 0 else ""
     return Step(
-        f"attention runs on some GPUs of this machine only, and not on {names}.{first} With this they see "
-        "those on which it runs, numbered from 0:",
+        f"attention runs on some GPUs of this machine only, and not on {names}.{first} With this, programs "
+        "see only GPUs with attention, numbered from 0:",
         (_showing(good, facts),),
     )
 
@@ -100,20 +100,20 @@ def _lacking_step(name: str, gpus: Sequence[Gpu], facts: Facts) -> Step:
     numbers = ", ".join(str(gpu.index) for gpu in gpus)
     begin = (
         f"this PyTorch was built without kernels for {name} (GPU {numbers}), so its own operations fail "
-        "there, mostly with “invalid device function” or “device kernel image is invalid”. "
+        "there, usually with “invalid device function” or “device kernel image is invalid”. "
     )
     if name in facts.torch_devices:
-        words = "They are in a package of their own, which is not installed; this installs it:"
+        words = "They are in a separate package, which is not installed; this installs it:"
         return Step(begin + words, (_install(f"torch[device-{name}]=={facts.torch.version}"),))
     if lines := _overriding(name, gpus, facts):
         code = code_of(gpus[0], facts)
         whom = "every GPU calls" if OVERRIDE in lines[0].replace("=", " ").split() else "it calls"
-        words = f"With this {whom} itself {code}, whose code {name} runs, in PyTorch and here:"
+        words = f"With this {whom} itself {code}, in PyTorch and here; {name} runs its code:"
         return Step(begin + words, lines)
     if name in AMD_TORCH:
-        words = "AMD's own build has them: the first command removes this one, the second installs that"
+        words = "AMD's own build has them: the first command removes this build, the second installs AMD's"
         return Step(begin + words, (REMOVE_TORCH, _install(_device_extras(facts))))
-    return Step(f"{begin}AMD's page of builds says which have them, previews among them:", (BUILDS_OF_AMD,))
+    return Step(f"{begin}AMD's page lists builds with these kernels, including previews:", (BUILDS_OF_AMD,))
 
 
 def _device_extras(facts: Facts) -> str:

@@ -22,9 +22,9 @@ class FlashAttnUnsupportedError(RuntimeError):
 
 
 UNBOUNDED = (
-    "window_size: with more queries than keys, flash_attn takes a right bound of seqlen_k or more for none, "
-    "and so does this call: rows see keys behind it. This is said once.\n"
-    "  next: flash_attn_rocm.attention(q, k, v, window_size=...) keeps the bound; -1 says that none is meant"
+    "window_size: with more queries than keys, flash_attn ignores a right bound of seqlen_k or more, and so "
+    "does this call: rows see keys behind it. This warning appears once.\n"
+    "  next: flash_attn_rocm.attention(q, k, v, window_size=...) keeps the bound; pass -1 for no bound"
 )
 CALLERS = 9  # from that warning to the line that called flash_attn_func
 
@@ -60,13 +60,13 @@ def with_mismatches(message: str) -> str:
     steps = doctor.mismatches(facts)
     if not steps or (facts.kfd.state == "absent" and not facts.driver_gpus):
         return message
-    return "\n".join([message, "What does not fit together on this machine:", *numbered(steps)])
+    return "\n".join([message, "Problems on this machine:", *numbered(steps)])
 
 
 def tell_slower(what: str, reason: str, stacklevel: int) -> None:
     """Warn once for each reason that slower kernels answer; strict mode takes them, as they are kernels."""
     if reason not in _State.warned:
-        message = f"{what}: {reason}. They are slower; this is said once for each reason."
+        message = f"{what}: {reason}. They are slower; this warning appears once for each reason."
         warnings.warn(message, FlashAttnFallbackWarning, stacklevel=stacklevel + 1)
         _State.warned.add(reason)
 
@@ -106,7 +106,7 @@ def fall_back(reason: str, stacklevel: int) -> bool:
     if reason not in _State.warned:
         message = (
             f"the PyTorch implementation answers, because no kernel serves this call: {reason}. "
-            "It is slower; this is said once for each reason."
+            "It is slower; this warning appears once for each reason."
         )
         if not _State.warned:
             message = with_mismatches(message)

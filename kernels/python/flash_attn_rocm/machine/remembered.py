@@ -21,8 +21,7 @@ from flash_attn_rocm.machine.requirements import LIBRARY
 PASSED, FAILED, RUNNING = "passed", "failed", "running"
 MASKED, MASKED_GRADIENTS, LATENT = "masked", "masked gradients", "latent"
 DIED = (
-    "an earlier process did not end while it checked them: they hang or crash, or the process was ended "
-    "from outside"
+    "an earlier process did not finish their check: they hang or crash, or the process was ended from outside"
 )
 
 
@@ -118,9 +117,8 @@ def in_words(family: Family, found: str, path: Path) -> str:
     """Why these kernels are disabled, and what to do about it."""
     return (
         f"the kernels for {family} are disabled on {family.arch}, because a check at first use found: "
-        f"{found}. "
-        "Please report this, with the file that python -m flash_attn_rocm selftest writes. "
-        f"{path} remembers it: remove that file to check again; {VARIABLE}=0 disables the check"
+        f"{found}. Please report this with the file written by python -m flash_attn_rocm selftest. The "
+        f"result is kept in {path}: remove that file to check again; {VARIABLE}=0 disables the check"
     )
 
 

@@ -38,8 +38,8 @@ TORCH_PAGES = {
 }
 TORCH_PAGE, TORCH_CHOICE = TORCH_PAGES.get(sys.platform, TORCH_PAGES["linux"])
 TOO_OLD_ON_WINDOWS = (
-    f"; it is of TheRock, whose builds for Windows have PyTorch {TORCH_FLOOR_TEXT} and later, where AMD's "
-    "own wheels for ROCm 7.2 on Windows have PyTorch 2.9, which does not fit"
+    f"; use TheRock's builds for Windows, with PyTorch {TORCH_FLOOR_TEXT} and later: AMD's own wheels for "
+    "ROCm 7.2 on Windows have PyTorch 2.9, which is too old"
 )
 REMOVE = f"python -m pip uninstall --yes {DISTRIBUTION}"
 REMOVE_TORCH = "python -m pip uninstall --yes torch"
@@ -47,7 +47,7 @@ REMOVE_TORCH = "python -m pip uninstall --yes torch"
 # changes.
 OPEN_TORCH_PAGE = f"python -m webbrowser {TORCH_PAGE}"
 # Not a command: pip could take a stranger's package of this name, and this package does not know its index.
-REINSTALL = "install the wheel again, with the command that you installed it with and --force-reinstall"
+REINSTALL = "install the wheel again with your install command and --force-reinstall"
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,7 @@ def unmet_python(version: tuple[int, int]) -> Step | None:
     floor = ".".join(map(str, PYTHON_FLOOR))
     return Step(
         f"Python {version[0]}.{version[1]} is too old: the wheel needs {floor} or newer; make an "
-        "environment with "
-        "one, and install PyTorch and the wheel there",
+        "environment with a newer one, and install PyTorch and the wheel there",
         ("python3 -m venv fresh",),
     )
 
@@ -155,8 +154,8 @@ def unmet_glibc(version: str) -> Step | None:
         return None
     floor = ".".join(map(str, GLIBC_FLOOR))
     return Step(
-        f"glibc {version} is too old: the wheel needs {floor} (Debian 10, Ubuntu 20.04, RHEL 8 or newer); a "
-        "container of the vendor has a newer one",
+        f"glibc {version} is too old: the wheel needs {floor} (Debian 10, Ubuntu 20.04, RHEL 8 or newer); "
+        "AMD's container has a newer one",
         ("docker pull rocm/pytorch:latest",),
     )
 

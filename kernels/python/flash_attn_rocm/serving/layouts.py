@@ -63,7 +63,7 @@ def _choose_for_two(inputs: Inputs, options: Options, device: Device) -> Layout:
     op = FORWARD if inputs.attn_mask is None else MASKED
     served = padded_head_dim(device.arch, dtype, inputs.head_dim, op)
     found = _plan(inputs, options, device, served, aligned=True)
-    words = f"v with head dim {given[1]} beside {given[0]} of q and k: padded to {served}; {found.reason}"
+    words = f"head dim {given[1]} of v with {given[0]} of q and k: padded to {served}; {found.reason}"
     return Layout(found._replace(reason=words if found.path else found.reason), served, served)
 
 

@@ -28,6 +28,8 @@ SHARE = 0.05
 # through side by side do not all stay in the cache.
 REFERENCE_FLOP = 0.25
 
+# Why a call with dropout stays one launch.
+OF_DROPOUT = "dropout's numbers depend on all heads of all sequences"
 FORWARD_FLOP, BACKWARD_FLOP = 4, 10  # for each query, key and element: two products, and five of one launch
 
 
@@ -83,9 +85,9 @@ def threaten(root: Path = Path("/")) -> bool:
 
 def forward(sizes: Sizes, *, reference: bool, splits: int, dropout: bool) -> Work:
     """The work of a forward call; what cannot be told without its tensors' values is taken for the most."""
-    whole = "dropout numbers all heads of all sequences" if dropout else ""
+    whole = OF_DROPOUT if dropout else ""
     if splits > 1:
-        whole = "its keys are divided already"
+        whole = "its keys are already split"
     keys = min(sizes.max_seqlen_k, _span(sizes))
     memory = 2 * 2 * sizes.batch * keys * sizes.nheads_k * sizes.head_dim
     kind = "forward by the slow kernel" if reference else "forward"
@@ -94,7 +96,7 @@ def forward(sizes: Sizes, *, reference: bool, splits: int, dropout: bool) -> Wor
 
 def backward(sizes: Sizes, *, dropout: bool) -> Work:
     """The same of gradients: of their longest launch."""
-    return _work("gradients", sizes, BACKWARD_FLOP, "dropout numbers all heads of all sequences" * dropout)
+    return _work("gradients", sizes, BACKWARD_FLOP, OF_DROPOUT if dropout else "")
 
 
 def append(elements: int) -> Work:
@@ -137,7 +139,7 @@ def words(work: Work, code: str, compute_units: int) -> str:
     longest = seconds(work, code, compute_units)
     step = steps(work, longest)
     count, part = launches(work, step), _part(work, step, longest)
-    cut = "one launch" if count == 1 else f"cut into {count} launches, the longest"
+    cut = "one launch" if count == 1 else f"divided into {count} launches, the longest"
     found = f"{cut} of at most {_shown(part)} by a cautious estimate"
     return f"{found}, and {_danger(work)}" if part > LONGEST else found
 
@@ -150,8 +152,8 @@ def warning(work: Work, code: str, compute_units: int) -> str:
         return ""
     return (
         f"{work.kind}: a launch may take up to {_shown(part)} on this GPU ({code}, {compute_units} "
-        f"compute units; a cautious estimate, not a measurement), and {_danger(work)}. Divide the batch or "
-        "the heads over several calls, or allow more time by TdrDelay in Windows' registry. This is said "
+        f"compute units; a cautious estimate, not a measurement), and {_danger(work)}. Split the batch or "
+        "the heads over several calls, or raise TdrDelay in Windows' registry. This warning appears "
         "once for each kind of call."
     )
 
@@ -193,7 +195,7 @@ def _part(work: Work, step: tuple[int, int], longest: float) -> float:
 
 
 def _danger(work: Work) -> str:
-    why = f" (not cut, because {work.whole})" if work.whole else ""
+    why = f" (not divided, because {work.whole})" if work.whole else ""
     return f"Windows resets a GPU after two seconds{why}"
 
 

@@ -232,7 +232,7 @@ def text(bench: Bench) -> str:
         for row in bench.rows
         if row.problem
     ]
-    end = "speed-up is over sdpa; difference is the largest from the plain formula in fp32, of one head"
+    end = "speed-up: relative to sdpa; difference: largest, from the plain formula in fp32, for one head"
     return "\n".join(
         [*_title(bench), *bench.note.splitlines()[1:], "", *terminal.table(rows), "", *missing, end]
     )

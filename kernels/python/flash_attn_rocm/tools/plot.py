@@ -23,8 +23,8 @@ def matplotlib(module: str = "matplotlib.figure") -> Any:  # noqa: ANN401 - an o
         return importlib.import_module(module)
     except ImportError as error:
         message = (
-            f"a picture takes matplotlib, which does not import: {error}\n"
-            "  next: python -m pip install matplotlib, or name a .csv or .json file"
+            f"plotting needs matplotlib, which failed to import: {error}\n"
+            "  next: python -m pip install matplotlib, or use a .csv or .json file"
         )
         raise PlotError(message) from error
 

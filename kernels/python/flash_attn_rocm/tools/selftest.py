@@ -98,7 +98,7 @@ def _cases(kernels: Sequence[str], calls: int) -> list[tuple[str, int]]:
     for kernel, number in corpus.corpus_of(arch()):
         every.setdefault(str(kernel), []).append(number)
     if unknown := sorted(set(kernels) - every.keys()):
-        message = f"there is no kernel {unknown[0]} for {arch()}; there are {', '.join(every)}"
+        message = f"unknown kernel {unknown[0]} for {arch()}; there are {', '.join(every)}"
         raise NoGpuError(message)
     return [
         (name, number)

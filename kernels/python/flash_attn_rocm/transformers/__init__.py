@@ -22,7 +22,7 @@ def register(name: str = NAME) -> str:
     """Make ``attn_implementation=name`` known to transformers; returns the name."""
     if "flash" in name:
         message = (
-            f"transformers takes {name!r} for a kernel of its hub, because it has 'flash' in it\n"
+            f"transformers would look for {name!r} on its kernel hub, because it contains 'flash'\n"
             f"  next: choose another name, such as {NAME!r}"
         )
         raise ValueError(message)

@@ -18,7 +18,7 @@ def explained(error: BaseException) -> str:
     root = _root(error)
     if culprit := _culprit(root):
         return (
-            f"{culprit} does not work beside this torch, and transformers imports it: "
+            f"{culprit} does not work with this torch, and transformers imports it: "
             f"{type(root).__name__}: {root}\n"
             f"  next: {REMOVE.format(culprit)}, then install the {culprit} of this torch's release and "
             "build, from the index that torch is from"

@@ -110,11 +110,9 @@ def _ask_when_made(base: Any) -> None:  # noqa: ANN401
 def unserved(model: type, name: str) -> str:
     """Why models of this class cannot have the attention implementation of this name, or ""."""
     if table := _own_table(model, name):
-        return f"it takes its attention from a table of its own, {table}, which has no {name!r}"
+        return f"its own table of attention classes, {table}, lacks {name!r}"
     if not _says(model, "flash_attn") and not _says(model, "sdpa"):
-        return (
-            "it says that it supports neither flash attention nor sdpa (_supports_flash_attn, _supports_sdpa)"
-        )
+        return "it supports neither flash attention nor sdpa (_supports_flash_attn, _supports_sdpa)"
     return ""
 
 
@@ -132,7 +130,7 @@ def _instead(model: type) -> str:
     others = ["'eager'", *(["'sdpa'"] if _says(model, "sdpa") else [])]
     found = f"load it with attn_implementation={' or '.join(others)}"
     if _says(model, "flash_attn"):
-        found += ", or install the distribution flash-attn and take 'flash_attention_2'"
+        found += ", or install the distribution flash-attn and use 'flash_attention_2'"
     return found
 
 

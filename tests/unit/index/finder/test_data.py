@@ -76,7 +76,7 @@ def test_why_a_gpu_gets_no_kernels():
     one, other, gone = CATALOGUE.gpus
     offer, missing = offers(make_finder(CATALOGUE, [wheel(verified=["gfx908"])]))
     assert lack(one, offer) == ""
-    assert lack(other, offer) == "no record says that the wheel for ROCm 7.2 was verified for gfx1100"
+    assert lack(other, offer) == "the wheel for ROCm 7.2 has no verification record for gfx1100"
     assert lack(gone, offer) == lack(gone, missing) == "there is no kernel for it"
     assert lack(one, missing) == "no torch runs on it"
 
@@ -146,6 +146,6 @@ def test_a_gpu_that_rocm_does_not_serve_on_windows_learns_that():
     assert lack(replace(gpu, not_with=(("windows", "not there"),)), offer) == "not there"
     assert lack(gpu, offer) == ""
     assert lack(replace(gpu, arch="gfx942"), offer) == (
-        "no record says that the wheel for Windows was verified for gfx942"
+        "the wheel for Windows has no verification record for gfx942"
     )
     assert lack(unknown, offer) == "there is no kernel for it"

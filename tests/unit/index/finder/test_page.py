@@ -55,7 +55,7 @@ def test_it_says_what_is_known_of_each_wheel():
     assert f"Verified for gfx908: {EMULATED}." in text
     assert "pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/" in text
     assert "ab" * 32 in text
-    assert "no provenance statement was published with it" in text
+    assert "published without provenance statement" in text
     assert "no kernels: there is no kernel for it" in text
     assert "ROCm 5.7: no torch runs on it." in text
 
@@ -92,7 +92,7 @@ def test_pytorch_for_windows_is_where_the_doctor_says():
 
 def test_windows_is_told_which_builds_of_pytorch_fit():
     floor = CATALOGUE.torch.floor
-    words = f"Install PyTorch {floor} or newer for ROCm on Windows (its own wheels for ROCm 7.2 there have "
+    words = f"Install PyTorch {floor} or newer for ROCm on Windows (AMD&#x27;s own wheels for ROCm 7.2 have "
     text = html(wheel(), windows_wheel())
     [part] = re.findall(r'<details class="offer" data-rocm="windows">.*?</details>', text, re.DOTALL)
     assert words in part
@@ -120,7 +120,7 @@ def test_a_gpu_that_runs_the_code_of_another():
 def test_a_wheel_from_before_a_gpu_was_served_does_not_serve_it():
     """Its record names no GPUs, and its library would not know them."""
     text = html(wheel(), catalogue=replace(CATALOGUE, gpus=(BORROWER,)))
-    assert "no record says that the wheel for ROCm 7.2 was verified for gfx1036" in text
+    assert "the wheel for ROCm 7.2 has no verification record for gfx1036" in text
 
 
 def test_withdrawn_wheels_are_named_with_the_reason():
@@ -138,10 +138,10 @@ def test_each_wheels_commands_are_there_once():
 
 def test_who_is_not_served_learns_what_to_do():
     text = html(wheel())
-    assert "Wherever your PyTorch supports this GPU: PyTorch&#x27;s own attention" in text
-    assert "its PyTorch implementation computes the same, with one warning" in text
-    assert "What to do: take PyTorch&#x27;s build for ROCm 7.2." in text
-    assert "What to do: wait for one to be published." in html()
+    assert "If your PyTorch supports this GPU, two things work: PyTorch&#x27;s own attention" in text
+    assert "its PyTorch implementation gives the same results" in text
+    assert "What to do: use PyTorch&#x27;s build for ROCm 7.2." in text
+    assert "What to do: wait for a published wheel." in html()
 
 
 def test_its_data_is_there_for_programs():
@@ -247,7 +247,7 @@ def test_the_steps_on_linux_are_in_order(system, tool, install):
 def test_pytorch_comes_first_and_wsl_before_it():
     every = steps("6.4", wheel(), drop_ins=[], torch_floor="2.10")
     found = [step for step in every if "WSL2" in step.systems]
-    assert "AMD's driver that supports WSL" in found[0].words
+    assert "AMD's driver with WSL support" in found[0].words
     assert found[0].link == WSL_LIST
     [pip, uv] = [
         step for step in found if step.words.startswith("Install PyTorch 2.10 or newer for ROCm 6.4")
@@ -271,11 +271,13 @@ def test_an_index_without_the_drop_in_does_not_name_it():
     assert "pip install flash-attn --index-url" not in html(wheel())
     text = html(wheel(), drop_ins=["flash-attn"])
     assert "pip install flash-attn --index-url INDEX/rocm7.2/simple/" in text
-    assert "Only for code that imports flash_attn, such as transformers and diffusers: flash-attn," in text
+    assert (
+        "Only for code that imports flash_attn, for example transformers and diffusers: flash-attn," in text
+    )
     assert "flash-attn-3" not in text
     text = html(wheel(), drop_ins=["flash-attn-3"])
     assert "pip install flash-attn-3 --index-url INDEX/rocm7.2/simple/" in text
-    assert "imports flash_attn_interface, such as" in text
+    assert "imports flash_attn_interface, for example" in text
     assert len(commands("7.2", wheel(), drop_ins=[])) == 6
 
 
@@ -309,8 +311,8 @@ def test_docker_makes_the_image_from_the_published_wheel_before_it_is_run(tmp_pa
 
 def test_the_page_says_where_the_image_gets_its_torch():
     text = html(wheel())
-    assert "Make the image, once, from the published wheel; PyTorch for ROCm comes with it" in text
-    assert "with another build of PyTorch than that of TORCH_INDEX no image could use the GPU" in text
+    assert "Make the image once, in a checkout of the project" in text
+    assert "The last command refuses any PyTorch without GPU access" in text
 
 
 def test_a_wheel_of_another_rocm_version_gives_that_versions_image():

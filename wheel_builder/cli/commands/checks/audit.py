@@ -19,5 +19,5 @@ def run(args: argparse.Namespace) -> None:
 
 
 COMMAND = Command(
-    "audit", "refuse finished wheels that are not as planned", run, (wheel_arguments, held_archs_option)
+    "audit", "compare finished wheels with the plan and the rules", run, (wheel_arguments, held_archs_option)
 )

@@ -15,23 +15,23 @@ def run(args: argparse.Namespace) -> None:
         try:
             told = read_digests(args.told)
         except ValueError as error:
-            title = "what was told of the files cannot be read"
-            raise PublishError(title, [f"--told: {error}"], advice="give what --output printed") from error
+            title = "the given digests cannot be read"
+            raise PublishError(title, [f"--told: {error}"], advice="pass the output of --output") from error
         require_digests(args.files, told, some=args.some)
-        print(f"{len(args.files)} files are what the jobs told that made them")
+        print(f"{len(args.files)} files have the digests given by their jobs")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     kind = parser.add_mutually_exclusive_group(required=True)
-    kind.add_argument("--output", metavar="NAME", help="print them as the output NAME of a workflow's step")
+    kind.add_argument("--output", metavar="NAME", help="print the digests as output NAME of a workflow step")
     kind.add_argument(
         "--told",
         action="append",
         metavar="JSON",
-        help="refuse files that are not as such outputs say, or a job's outputs together",
+        help="compare files with these outputs, or with all outputs of a job",
     )
-    parser.add_argument("--some", action="store_true", help="others may have been told of, too")
+    parser.add_argument("--some", action="store_true", help="allow digests of other files")
 
 
-COMMAND = Command("digests", "tell files' sha256 to another job, or compare them", run, (options,))
+COMMAND = Command("digests", "pass the sha256 of files to another job, or compare them", run, (options,))

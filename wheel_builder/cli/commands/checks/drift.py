@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> None:
     for job, image in zip(jobs_to_build(plan), images, strict=True):
         findings += rocm_drift(job.rocm, packages_of(image))
     refuse_drift(findings)
-    print("nothing has moved: torch and ROCm are as matrix.yaml has them")
+    print("no drift: torch and ROCm match matrix.yaml")
 
 
-COMMAND = Command("drift", "say what has moved away from matrix.yaml: torch, ROCm's packages", run, BUILD)
+COMMAND = Command("drift", "compare matrix.yaml with the current torch and ROCm packages", run, BUILD)

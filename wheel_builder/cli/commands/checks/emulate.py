@@ -36,25 +36,25 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a wheel, a host library, an offload bundle or a code object",
     )
-    group = parser.add_argument_group("which kernel, and how it is called")
+    group = parser.add_argument_group("kernel and call")
     group.add_argument("--arch", required=True, metavar="GFX", help="for example gfx1100")
     group.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help=f"default: {DTYPES[0]}")
     for name, default in (("head-dim", 64), ("seqlen-q", 128), ("seqlen-k", 128), ("batch", 1), ("heads", 1)):
         group.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default: {default}")
+    group.add_argument("--heads-k", type=int, metavar="N", help="heads of k and v (default: --heads)")
     group.add_argument(
-        "--heads-k", type=int, metavar="N", help="heads of k and v (default: as many as --heads)"
+        "--causal", action="store_true", help="row i attends to keys up to i + seqlen_k - seqlen_q"
     )
-    group.add_argument("--causal", action="store_true", help="row i sees keys up to i + seqlen_k - seqlen_q")
-    group = parser.add_argument_group("how it is run")
+    group = parser.add_argument_group("emulation")
     group.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the tensors and of the order of execution"
+        "--seed", type=int, default=0, metavar="N", help="seed of the tensors and of the execution order"
     )
     group.add_argument(
         "--checks",
         type=sanitizers,
         default=ALL_CHECKS,
         metavar="A[,B]",
-        help=f"of {', '.join(ALL_CHECKS)}, or none (default: all); bounds are always checked",
+        help=f"{', '.join(ALL_CHECKS)}, or none (default: all); bounds checks always run",
     )
 
 

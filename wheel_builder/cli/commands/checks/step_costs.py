@@ -21,7 +21,7 @@ from wheel_builder.pipeline.step_costs import (
 def run(args: argparse.Namespace) -> None:
     found, accepted = read_costs(ROOT / "build" / STEP_COSTS), read_costs(ROOT / ACCEPTED)
     if not found:
-        title = "nothing was measured"
+        title = "there are no measured costs"
         raise CostError(
             title, [f"there is no build/{STEP_COSTS}"], advice="scripts/release or scripts/test writes it"
         )
@@ -37,14 +37,12 @@ def run(args: argparse.Namespace) -> None:
         for problem in dearer(section, accepted.get(name, {}))
     ]
     if problems:
-        title = "steps cost more than was accepted"
+        title = "steps cost more than the accepted costs"
         raise CostError(title, problems, advice=UPDATE)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--update", action="store_true", help=f"accept what was measured: write {ACCEPTED}")
+    parser.add_argument("--update", action="store_true", help=f"accept the measured costs: write {ACCEPTED}")
 
 
-COMMAND = Command(
-    "step-costs", "say what each step of a release and each folder of tests cost", run, (options,)
-)
+COMMAND = Command("step-costs", "show the cost of each release step and each test folder", run, (options,))

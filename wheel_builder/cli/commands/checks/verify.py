@@ -36,7 +36,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--update",
         action="store_true",
-        help="first write what the kernels take of the hardware into the golden file, for review",
+        help="first write the kernels' resource use into the golden file, for review",
     )
     parser.add_argument(
         "--runtimes",
@@ -44,7 +44,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="V[,V]",
-        help="also load it under these ROCm versions' runtimes; the index offers it where that works",
+        help="also load the wheel under these ROCm versions' runtimes; the index offers it for each success",
     )
 
 

@@ -14,7 +14,7 @@ def run(args: argparse.Namespace) -> None:
 
 COMMAND = Command(
     "verify-provenance",
-    "check a wheel, its statement, record, SBOM and sources against each other",
+    "compare a wheel with its statement, record, SBOM and sources",
     run,
     (wheel_arguments,),
 )

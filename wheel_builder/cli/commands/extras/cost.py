@@ -43,18 +43,16 @@ def run(args: argparse.Namespace) -> None:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--measure", action="store_true", help="compile without a cache, with phases timed")
+    parser.add_argument("--measure", action="store_true", help="compile without a cache and time the phases")
     parser.add_argument(
-        "--update", action="store_true", help=f"measure, and accept the result: write {COSTS}"
+        "--update", action="store_true", help=f"measure and write the accepted costs: {COSTS}"
     )
     parser.add_argument(
-        "--against", default="", metavar="COMMIT", help="compare with a commit's or tag's costs"
+        "--against", default="", metavar="COMMIT", help="compare with the costs of a commit or tag"
     )
-    parser.add_argument(
-        "--svg", type=output_file, metavar="FILE", help="write a picture of where the bytes are"
-    )
+    parser.add_argument("--svg", type=output_file, metavar="FILE", help="draw the sizes of the kernels")
 
 
 COMMAND = Command(
-    "cost", "say what each kernel costs to compile and to ship, and what has changed", run, (options, *BUILD)
+    "cost", "show compile time and size of each kernel, and the changes", run, (options, *BUILD)
 )

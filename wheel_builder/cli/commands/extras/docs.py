@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> None:
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", type=Path, default=SITE, metavar="DIR",
-        help="the folder for the site, in place of an earlier one (default: build/docs)",
+        help="folder of the site; replaces an earlier site (default: build/docs)",
     )  # fmt: skip
 
 

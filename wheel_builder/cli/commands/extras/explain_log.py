@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
     if not log.bytes:
         message = f"{report.source} is empty: expected the output of a build"
         raise LogError(
-            message, advice="send both streams of the build to it: pip install -v … 2>&1 | tee build.log"
+            message, advice="record both streams of the build: pip install -v … 2>&1 | tee build.log"
         )
     _tell(report, args)
 
@@ -77,7 +77,7 @@ def _spans(path: Path | None) -> tuple[Span, ...]:
         with path.open(encoding="utf-8", errors="replace") as lines:
             return tuple(parse_ninja_log(lines))
     except ValueError as error:
-        message = f"{path} is no log of ninja's: {error}"
+        message = f"{path} is not a log of ninja: {error}"
         raise LogError(message, advice="name the file .ninja_log in the build's folder") from error
 
 
@@ -87,18 +87,16 @@ def options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=FROM_INPUT,
         metavar="FILE",
-        help="the log; standard input when none is named, or -",
+        help="the log (default: -, standard input)",
     )
+    parser.add_argument("--follow", action="store_true", help="follow a running build and refresh the report")
     parser.add_argument(
-        "--follow", action="store_true", help="read on while the build writes, and show the state anew"
+        "--ninja-log", type=Path, metavar="FILE", help="ninja's .ninja_log, with the time of each object"
     )
-    parser.add_argument(
-        "--ninja-log", type=Path, metavar="FILE", help="ninja's .ninja_log, which has the time of each object"
-    )
-    parser.add_argument("--json", action="store_true", help="everything as JSON")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--html", type=output_file, metavar="FILE", help="also write a page with a timeline")
 
 
 COMMAND = Command(
-    "explain-log", "say what a build's log means: done, left, why it failed and what to do", run, (options,)
+    "explain-log", "explain a build log: progress, remaining work, cause of a failure, fix", run, (options,)
 )

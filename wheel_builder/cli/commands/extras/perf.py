@@ -30,5 +30,5 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    "perf", "model kernels' speed from what they execute on an ISA emulator", run, (options, *BUILD)
+    "perf", "model the speed of kernels from their execution on an ISA emulator", run, (options, *BUILD)
 )

@@ -80,29 +80,32 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--rocm",
         default=DEFAULT,
         metavar="V",
-        help="the ROCm version that compiles (default: the public wheel's)",
+        help="ROCm version of the compiler (default: the public wheel's)",
     )
     parser.add_argument(
         "--shard", type=shard, default=ALL, metavar="K/N",
-        help="only every N-th object, from the K-th; all of them together are linked without this option",
+        help="compile every N-th object from the K-th; without this option: link all objects",
     )  # fmt: skip
     parser.add_argument(
-        "--kernels", default="*", metavar="PATTERN", help="only objects whose name matches, * for any text"
+        "--kernels",
+        default="*",
+        metavar="PATTERN",
+        help="compile only objects with matching names; * matches any text",
     )
     parser.add_argument(
         "--torch", type=release, metavar="V",
-        help="the PyTorch that --torch-index has wheels of (default: torch_headers of matrix.yaml)",
+        help="PyTorch release in --torch-index (default: torch_headers of matrix.yaml)",
     )  # fmt: skip
-    parser.add_argument("--to", type=Path, metavar="DIR", help="copy the library, and the wheel, here")
+    parser.add_argument("--to", type=Path, metavar="DIR", help="copy the library and the wheel here")
     parser.add_argument(
         "--measure", nargs="?", const=PARTS[0], choices=PARTS,
-        help=f"compile a sample, and a kernel with the flags that the recipe leaves out; write {COSTS}",
+        help=f"measure a sample, and one kernel with the omitted flags; write {COSTS}",
     )  # fmt: skip
 
 
 COMMAND = Command(
     "upstream",
-    "build upstream flash-attn's CK kernels for an arch, and gate each of them",
+    "build upstream flash-attn's CK kernels for an arch and gate each one",
     run,
     (options, run_options, release_options, handover_options),
 )

@@ -27,5 +27,5 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    "why", "say why building flash-attn takes hours, and how to install it instead", run, (options,)
+    "why", "explain the build time of flash-attn, and how to install it instead", run, (options,)
 )

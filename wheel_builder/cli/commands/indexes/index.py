@@ -34,10 +34,10 @@ def _verify_index(root: Path) -> None:
         print(f"note: {leftover}", file=sys.stderr)
     if faults := found.faults:
         title = f"the index {root} has {len(faults)} fault{'s' if len(faults) > 1 else ''}"
-        raise PublishError(title, faults, advice="do what each line says, then verify again")
+        raise PublishError(title, faults, advice="follow each line, then verify again")
     print(
-        f"{root} is sound: every file has its hash, every record says what its wheel and the files beside it "
-        "say, every page says what the records say"
+        f"{root} is sound: files have their hashes, records match their wheels and the files beside them, "
+        "pages match the records"
     )
 
 
@@ -56,8 +56,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=("verify", "pages", "docs"),
-        help="verify: hash every file again and compare every page; pages: write them again from the "
-        "records; docs: put the documentation of --site beside the wheels",
+        help="verify: hash all files again and compare all pages; pages: rewrite the pages from the records; "
+        "docs: put the documentation of --site beside the wheels",
     )
     index_option(parser)
     parser.add_argument(
@@ -66,5 +66,5 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    "index", "verify an index, write its pages again, or put the documentation beside it", run, (options,)
+    "index", "verify an index, rewrite its pages, or put the documentation beside it", run, (options,)
 )

@@ -25,7 +25,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--variants",
         action="store_true",
-        help="also publish each wheel's variants (PEP 825, a draft), for installers that choose by GPU",
+        help="also publish each wheel's variants (draft PEP 825), for installers that select by GPU",
     )
 
 

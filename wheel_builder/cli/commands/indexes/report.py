@@ -31,16 +31,16 @@ def _committer() -> str:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("add",), help="add: check a report and take it into the tree")
+    parser.add_argument("action", choices=("add",), help="add: check a report and add it to the tree")
     parser.add_argument(
-        "file", type=Path, metavar="FILE", help="what python -m flash_attn_rocm selftest wrote"
+        "file", type=Path, metavar="FILE", help="the file written by python -m flash_attn_rocm selftest"
     )
     parser.add_argument(
         "--wheel", type=Path, action="append", default=[], metavar="WHEEL",
-        help="the wheel that it may be about (default: all in dist and in the index)",
+        help="a wheel that the report may be about (default: all in dist and in the index)",
     )  # fmt: skip
     parser.add_argument("--signed-off-by", metavar="NAME", help="'Name <name@host>' (default: git's user)")
     index_option(parser)
 
 
-COMMAND = Command("report", "take a user's report from hardware into the tree", run, (options,))
+COMMAND = Command("report", "add a user's hardware report to the tree", run, (options,))

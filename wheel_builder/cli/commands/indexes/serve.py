@@ -20,8 +20,8 @@ def run(args: argparse.Namespace) -> None:
 def options(parser: argparse.ArgumentParser) -> None:
     index_option(parser, LOCAL_INDEX)
     parser.add_argument(
-        "--port", type=int, default=8000, metavar="N", help="0 picks a free one (default: 8000)"
+        "--port", type=int, default=8000, metavar="N", help="port; 0 picks a free one (default: 8000)"
     )
 
 
-COMMAND = Command("serve", "serve an index on loopback, to try it out", run, (options,))
+COMMAND = Command("serve", "serve an index on loopback", run, (options,))

@@ -19,7 +19,10 @@ def run(args: argparse.Namespace) -> None:
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--repository-url", required=True, metavar="URL", help="credentials: twine's environment"
+        "--repository-url",
+        required=True,
+        metavar="URL",
+        help="the server; credentials come from twine's environment",
     )
 
 

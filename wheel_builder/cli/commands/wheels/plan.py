@@ -31,19 +31,21 @@ def run(args: argparse.Namespace) -> None:
 
 def options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--json", action="store_true", help="the whole plan as JSON")
+    group.add_argument("--json", action="store_true", help="print the plan as JSON")
     group.add_argument(
-        "--github", action="store_true", help='lines for "$GITHUB_OUTPUT": the rows of the workflow matrices'
+        "--github",
+        action="store_true",
+        help='print lines for "$GITHUB_OUTPUT" with the rows of the workflow matrices',
     )
     parser.add_argument(
         "--shards", type=positive, default=SHARDS, metavar="N",
-        help=f"machines that share the objects of an arch of upstream's (default: {SHARDS})",
+        help=f"number of machines for upstream's objects of one arch (default: {SHARDS})",
     )  # fmt: skip
 
 
 COMMAND = Command(
     "plan",
-    "say what would be built, and what not and why",
+    "show the planned builds, and the reasons for omitted ones",
     run,
     (selection_options, platforms_option, options),
 )

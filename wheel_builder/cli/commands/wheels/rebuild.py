@@ -25,7 +25,7 @@ def published_wheels(args: argparse.Namespace) -> Iterator[Path]:
 
 def run(args: argparse.Namespace) -> None:
     if not (args.wheels or args.published):
-        message = "no wheel is named"
+        message = "no wheel was given"
         raise WheelError(message, advice="name a .whl file, or ROCm versions with --published")
     for wheel in [*args.wheels, *published_wheels(args)]:
         log = ROOT / "build" / "logs" / "rebuild.log"
@@ -43,12 +43,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="V[,V]",
-        help="also the newest wheel in the index of each of these ROCm versions, or the public one",
+        help="also the newest wheel in the index of each given ROCm version, or public",
     )
     index_option(parser)
     jobs_option(parser)
 
 
 COMMAND = Command(
-    "rebuild", "build a wheel again from its statement and compare bit for bit", run, (options,)
+    "rebuild", "rebuild a wheel from its provenance statement and compare bit for bit", run, (options,)
 )

@@ -22,8 +22,8 @@ from wheel_builder.pipeline.verification import job_of
 
 def run(args: argparse.Namespace) -> None:
     if args.slim and args.for_gpu:
-        title, problem = "an image has torch or not", "found both --slim and --for-gpu"
-        raise SelectionError(title, [problem], advice="leave one out")
+        title, problem = "a slim image has no torch", "found both --slim and --for-gpu"
+        raise SelectionError(title, [problem], advice="remove one of them")
     jobs, context, plain = image_jobs(args), run_context(args), args.verbose or None
     if args.dry_run:
         print(*numbered(planned_images(jobs)), sep="\n")
@@ -43,10 +43,10 @@ def image_text(facts: Mapping[str, Any]) -> str:
     if build.startswith("ROCm"):
         torch, line = f"{build} build", f"docker run {DEVICES} {facts['ref']}"
     elif build:
-        torch = "CPU build, which can use no GPU; --torch-index gives PyTorch's ROCm build"
+        torch = "CPU build, without GPU access; use --torch-index for PyTorch's ROCm build"
         line = f"docker run {facts['ref']}"
     else:
-        torch, line = "none, so nothing runs before one is added", f"FROM {facts['ref']}"
+        torch, line = "none: add one before use", f"FROM {facts['ref']}"
     built = [f"built in  {duration(facts['seconds'])}"] if "seconds" in facts else []
     return "\n".join(
         [
@@ -73,8 +73,8 @@ def image_jobs(args: argparse.Namespace) -> tuple[Job, ...]:
     job = job_of(args.wheel, read_matrix(), wanted_archs(args))
     if others := [*(("all",) if args.all else ()), *(v for v in args.rocm if v != job.name)]:
         title = "the image's ROCm version is its wheel's"
-        problem = f"expected {job.name}, which {args.wheel.name} is for; found --rocm {','.join(others)}"
-        raise SelectionError(title, [problem], advice="leave --rocm and --all out, or name another wheel")
+        problem = f"expected {job.name}, the version of {args.wheel.name}; found --rocm {','.join(others)}"
+        raise SelectionError(title, [problem], advice="omit --rocm and --all, or name another wheel")
     return (job,)
 
 
@@ -84,26 +84,26 @@ def options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=existing_file,
         metavar="WHEEL",
-        help="a finished wheel, such as a published one (default: the newest of each ROCm version in dist)",
+        help="a finished or published wheel (default: the newest of each ROCm version in dist)",
     )
     kind = parser.add_argument_group("which image")
-    kind.add_argument("--slim", action="store_true", help="rocm-fa:<version>-slim, which has no torch")
+    kind.add_argument("--slim", action="store_true", help="make rocm-fa:<version>-slim, without torch")
     kind.add_argument(
         "--for-gpu",
         action="store_true",
-        help="refuse every torch but PyTorch's ROCm build, see --torch-index",
+        help="require PyTorch's ROCm build (see --torch-index)",
     )
     kind.add_argument(
         "--push",
         type=registry,
         metavar="REGISTRY",
-        help="then push it to REGISTRY/rocm-fa; prints its digest",
+        help="push the image to REGISTRY/rocm-fa and print its digest",
     )
     kind.add_argument(
-        "--github", action="store_true", help="print name and digest as outputs of a workflow's step"
+        "--github", action="store_true", help="print name and digest as outputs of a workflow step"
     )
 
 
 COMMAND = Command(
-    "runtime-image", "build rocm-fa:<version>, which holds the wheel; push it", run, (options, *BUILD)
+    "runtime-image", "build the image rocm-fa:<version> with the wheel, and push it", run, (options, *BUILD)
 )

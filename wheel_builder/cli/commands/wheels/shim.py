@@ -23,13 +23,13 @@ def run(args: argparse.Namespace) -> None:
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--to", type=Path, default=ROOT / "dist", metavar="DIR", help="put them here (default: dist)"
+        "--to", type=Path, default=ROOT / "dist", metavar="DIR", help="output folder (default: dist)"
     )
 
 
 COMMAND = Command(
     "shim",
-    "build flash-attn and flash-attn-3, pure Python wheels, and test both",
+    "build and test the pure Python wheels flash-attn and flash-attn-3",
     run,
     (wheel_arguments, options, run_options, release_options, handover_options),
 )

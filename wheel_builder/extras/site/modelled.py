@@ -1,0 +1,184 @@
+"""The tables of docs/modelled.md, made from the accepted figures of ``wheel_builder/extras/perf/figures``."""
+
+from collections.abc import Mapping, Sequence
+
+from wheel_builder.extras.perf.golden import CLOCKS, EXCLUSIVE, FLOP, Figure
+from wheel_builder.extras.site.markdown import markdown
+from wheel_builder.tables.archs import Arch, arch_named
+
+Found = Mapping[str, Sequence[Figure]]  # by arch
+OURS = "flash-attn-rocm"
+HEAD_DIMS = (64, 128)
+# Columns: heading -> kernel without its head dim, with the maker of a foreign one.
+TALL = {
+    "512 keys": "fwd fp16", "512 keys, tall": "fwd_tall fp16",
+    "512 keys, causal": "fwd causal fp16", "512 keys, causal, tall": "fwd_tall causal fp16",
+    "2048 keys": "fwd 2048 fp16", "2048 keys, tall": "fwd_tall 2048 fp16",
+    "2048 keys, causal": "fwd causal 2048 fp16", "2048 keys, causal, tall": "fwd_tall causal 2048 fp16",
+}  # fmt: skip
+WIDE = {"fp16": "fwd_wide fp16", "fp16, causal": "fwd_wide causal fp16", "bf16": "fwd_wide bf16"}
+UNEVEN = {
+    "forward, fp16": "fwd_uneven fp16", "causal, fp16": "fwd_uneven causal fp16",
+    "forward, bf16": "fwd_uneven bf16", "backward, fp16": "uneven fp16",
+}  # fmt: skip
+MASKED = {
+    "no mask": "fwd fp16", "boolean": "fwd_masked bool fp16", "bias": "fwd_masked bias fp16",
+    "fp32 bias": "fwd_masked fp32 bias fp16", "padding": "fwd_masked padding fp16",
+    "padding as bias": "fwd_masked padding bias fp16", "all visible": "fwd_masked all shown fp16",
+}  # fmt: skip
+MASKED_PEER = {
+    "boolean": "fwd_masked bool fp16", "boolean, Triton": "triton fwd_masked bool fp16",
+    "bias": "fwd_masked bias fp16", "bias, Triton": "triton fwd_masked bias fp16",
+}  # fmt: skip
+MASKED_GRADIENTS = {
+    "no mask": "separate fp16", "boolean": "separate bool fp16", "bias": "separate bias fp16",
+    "fp32 bias": "separate fp32 bias fp16",
+}  # fmt: skip
+# The call of the shares of time: heads, and rows = keys.
+HEADS, LENGTH = 16, 4096
+# The modelled lengths, from which the time of LENGTH keys is extrapolated.
+SHORT, LONG = 512, 2048
+# PyTorch's plain formula writes the scores, adds the mask in place, takes the softmax in place and reads the
+# result: six passes of 16 bits each.
+PASSES = 6
+
+
+def modelled_tables(found: Found) -> Mapping[str, str]:
+    """Every table, as Markdown."""
+    return {
+        "modelled_figures": modelled_figures(found),
+        "modelled_tall": by_head_dim(found, TALL, needs="fwd_tall fp16"),
+        "modelled_wide": by_head_dim(found, WIDE, (512,)),
+        "modelled_uneven": by_head_dim(found, UNEVEN, (192,)),
+        "modelled_masks": by_head_dim(found, MASKED),
+        "modelled_masks_peer": by_head_dim(found, MASKED_PEER),
+        "modelled_mask_gradients": by_head_dim(found, MASKED_GRADIENTS),
+        "modelled_padding": padding(found),
+        "modelled_plain_formula": plain_formula(found),
+    }
+
+
+def by_head_dim(
+    found: Found, columns: Mapping[str, str], head_dims: Sequence[int] = HEAD_DIMS, *, needs: str = ""
+) -> str:
+    """A row for each arch and head dim that has the kernel ``needs``, by default that of the first column."""
+    needs = needs or next(iter(columns.values()))
+    rows = [("gfx arch", "head dim", *columns)]
+    for arch, figures in found.items():
+        own = _by_kernel(figures)
+        rows += [
+            (arch, str(dim), *(str(own.get(f"{kernel} d{dim}", "")) for kernel in columns.values()))
+            for dim in head_dims
+            if f"{needs} d{dim}" in own
+        ]
+    return markdown(rows)
+
+
+def _by_kernel(figures: Sequence[Figure]) -> Mapping[str, int]:
+    """FLOP of our kernels by name, and of others by maker and name."""
+    return {
+        each.kernel if each.maker == OURS else f"{each.maker.partition(' ')[0]} {each.kernel}": each.value
+        for each in figures
+        if each.what == FLOP
+    }
+
+
+def padding(found: Found) -> str:
+    """What half of the keys as padding takes of the time without a mask."""
+    rows = [("gfx arch", *(f"head dim {dim}" for dim in HEAD_DIMS), "finding the ranges, µs")]
+    for name, figures in found.items():
+        arch = arch_named(name)
+        shares = (f"{padded_share(arch, figures, dim):.2f}" for dim in HEAD_DIMS)
+        rows.append((name, *shares, f"{finding_seconds(arch, figures) * 1e6:.0f}"))
+    return markdown(rows)
+
+
+def padded_share(arch: Arch, figures: Sequence[Figure], head_dim: int) -> float:
+    """The time with half of the keys as padding, the search for them included, over that without a mask."""
+    masked = forward_seconds(arch, figures, "fwd_masked padding", head_dim)
+    return (masked + finding_seconds(arch, figures)) / forward_seconds(arch, figures, "fwd", head_dim)
+
+
+def finding_seconds(arch: Arch, figures: Sequence[Figure]) -> float:
+    """Of the kernel that finds the ranges of keys of one mask: its clocks, at least its bytes."""
+    [clocks] = (
+        each.value for each in figures
+        if (each.what, each.maker, each.kernel) == (CLOCKS, OURS, f"mask_ranges fp16 k{LENGTH}")
+    )  # fmt: skip
+    return max(clocks / arch.model.clock, LENGTH**2 / arch.model.memory)
+
+
+def forward_seconds(arch: Arch, figures: Sequence[Figure], op: str, head_dim: int) -> float:
+    """Of HEADS heads of LENGTH rows; clocks grow with the keys as they do from SHORT to LONG."""
+    own = _by_kernel(figures)
+    few = SHORT / own[f"{op} fp16 d{head_dim}"]
+    many = LONG / own[f"{op} {LONG} fp16 d{head_dim}"]
+    clocks = many + (many - few) * (LENGTH - LONG) / (LONG - SHORT)
+    return clocks * HEADS * 4 * LENGTH * head_dim / (arch.compute_units * arch.model.clock)
+
+
+def plain_formula(found: Found) -> str:
+    """The time to move the scores of the plain formula, over that of the kernel with a boolean mask."""
+    rows = [("gfx arch", "modelled as", "plain formula / kernel")]
+    for name, figures in found.items():
+        arch, flop = arch_named(name), _by_kernel(figures)["fwd_masked bool fp16 d64"]
+        kernel = 4 * LENGTH**2 * 64 / (flop * arch.compute_units * arch.model.clock)
+        moved = PASSES * 2 * LENGTH**2 / arch.model.memory
+        rows.append((name, arch.model.name, f"{moved / kernel:.1f}"))
+    return markdown(rows)
+
+
+def modelled_figures(found: Mapping[str, Sequence[Figure]]) -> str:
+    """The schedule's figures of our kernels beside those of others, by arch.
+
+    Of backwards, all kernels together.
+    """
+    rows = [("gfx arch", "kernel", OURS, *(others := sorted(_others(found))))]
+    for arch, figures in found.items():
+        own, exclusive = (_of_whole_operations(figures, what) for what in (FLOP, EXCLUSIVE))
+        rows += [
+            (
+                arch,
+                kernel,
+                f"{flop}{_exclusive(exclusive.get((kernel, OURS)))}",
+                *(_other(own, exclusive, kernel, name) for name in others),
+            )
+            for (kernel, maker), flop in own.items()
+            if maker == OURS
+        ]
+    return markdown(rows)
+
+
+_Figures = Mapping[tuple[str, str], int]
+
+
+def _of_whole_operations(figures: Sequence[Figure], what: str) -> _Figures:
+    """By kernel and maker, forwards first."""
+    shown = sorted(figures, key=lambda each: not each.kernel.startswith("fwd"))
+    return {
+        (each.kernel, each.maker): each.value
+        for each in shown
+        if each.what == what and not each.kernel.startswith("bwd_")
+    }
+
+
+def _exclusive(flop: int | None, ours: int | None = None) -> str:
+    """The exclusive schedule's figure, where there is one; of another kernel, how many times that ours is."""
+    times = f" ({ours / flop:.1f} times)" if flop and ours else ""
+    return f", exclusive {flop}{times}" if flop else ""
+
+
+def _others(found: Mapping[str, Sequence[Figure]]) -> set[str]:
+    """Who made the other kernels, without their versions."""
+    makers = {each.maker for figures in found.values() for each in figures}
+    return {maker.partition(" ")[0] for maker in makers - {OURS}}
+
+
+def _other(of_arch: _Figures, exclusive: _Figures, kernel: str, name: str) -> str:
+    ours = of_arch[kernel, OURS]
+    return "; ".join(
+        f"{flop} (version {maker.partition(' ')[2]}; ours is {ours / flop:.1f} times that)"
+        f"{_exclusive(exclusive.get((kernel, maker)), exclusive.get((kernel, OURS)))}"
+        for (its_kernel, maker), flop in of_arch.items()
+        if (its_kernel, maker.partition(" ")[0]) == (kernel, name)
+    )
