@@ -1,13 +1,25 @@
 """The fake HIP runtime and the host library know the same HIP functions; seen without compiling."""
 
 import re
+import shutil
 
 import pytest
 
 from tests.conftest import CHECKOUT
 from tests.pes import Dll
 from wheel_builder.base.errors import EmulatorBuildError
-from wheel_builder.machine_code.fake_hip.stage import EXPORTS, refuse_unexported
+from wheel_builder.base.store import Artifact, Store
+from wheel_builder.machine_code.fake_hip.stage import (
+    CORE,
+    EXPORTS,
+    RUNTIME,
+    SOURCES,
+    TARGETS,
+    _inputs,
+    is_built,
+    refuse_unexported,
+)
+from wheel_builder.matrix.model import LINUX
 
 WEAK = re.compile(r"^#pragma weak (\w+)$", re.MULTILINE)
 EXPORTED = re.compile(r"^ +(hip\w+);$", re.MULTILINE)
@@ -54,3 +66,21 @@ def test_a_dll_that_lacks_an_export_is_refused_by_its_name(exports, missing):
         EmulatorBuildError, match=f"amdhip64_7.dll does not export {missing}, which {EXPORTS} lists"
     ):
         refuse_unexported(Dll(exports=exports).data, LISTED)
+
+
+@pytest.mark.parametrize(
+    "name", [f"{RUNTIME}/hip.cpp", f"{CORE}/run/wave.hpp", "kernels/generated/device/archs.inc"]
+)
+def test_it_is_compiled_again_after_a_change_of_what_it_is_made_from(tmp_path, name):
+    """A generated table that is named as a file had no part in the key."""
+    for source in SOURCES:
+        (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
+        copy = shutil.copytree if (CHECKOUT / source).is_dir() else shutil.copy2
+        copy(CHECKOUT / source, tmp_path / source)
+    builder = Artifact(None, {"key": "k", "facts": {"image_id": "sha256:1"}}, reused=True)
+    store = Store(tmp_path / "build")
+    store.get_or_make("fake_hip", _inputs(builder, TARGETS[LINUX], tmp_path), lambda _: {})
+    assert is_built(builder, tmp_path, store)
+    with (tmp_path / name).open("a") as file:
+        file.write("// changed\n")
+    assert not is_built(builder, tmp_path, store)

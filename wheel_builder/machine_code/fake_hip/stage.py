@@ -160,14 +160,5 @@ def _inputs(builder: Artifact, target: Target, checkout: Path) -> Mapping[str, A
         "elf_header": target.elf_header,
         "flags": list(_flags(target)),
         "recipe": COMPILE,
-        "sources": sha256_tree(checkout, _sources(checkout)),
+        "sources": sha256_tree(checkout, [checkout / source for source in SOURCES]),
     }
-
-
-def _sources(checkout: Path) -> list[Path]:
-    return [
-        file
-        for s in SOURCES
-        for kind in ("*.cpp", "*.hpp", "*.inc", "*.map")
-        for file in (checkout / s).rglob(kind)
-    ]
