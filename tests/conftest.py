@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests import costs
+from tests.tools import costs
 from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
 from wheel_builder.base.store import locked
 from wheel_builder.files.device.fatbin import CodeObject
@@ -28,11 +28,11 @@ from wheel_builder.pipeline.context import RunContext
 CHECKOUT = Path(__file__).parents[1]
 # One process makes the release and images, in this order: the longest chain of work begins at once.  These
 # tests also check which containers and files exist.
-CHAIN = ("tests/release/test_release.py", "tests/container")
+CHAIN = ("tests/release/first/test_release.py", "tests/engine/container")
 # These need the chain's images and results, so they come last instead of waiting.  The longest is not last.
 AFTER = (
-    "tests/host", "tests/layout", "tests/device", "tests/emulator", "tests/release/test_windows.py",
-    "tests/perf", "tests/release",
+    "tests/engine/host", "tests/engine/layout", "tests/engine/device", "tests/engine/emulator",
+    "tests/release/windows", "tests/engine/perf", "tests/release",
 )  # fmt: skip
 
 # Where temporary files are, in memory: the tests make and remove tens of thousands of small ones while images

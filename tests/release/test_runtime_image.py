@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.conftest import CHECKOUT
-from tests.wheels import project_wheel
+from tests.tools.made.wheels import project_wheel
 from wheel_builder.build.runtime_image import build_runtime_image
 from wheel_builder.images import docker
 from wheel_builder.images.size import BUDGET_MIB, MIB

@@ -11,7 +11,7 @@ import pytest
 from torch_abi_audit import minimum_version
 
 from tests.conftest import CHECKOUT
-from tests.wheels import write_wheel
+from tests.tools.made.wheels import write_wheel
 from wheel_builder.audit.rules import TORCH_SHIM
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.store import sha256_file

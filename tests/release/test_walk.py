@@ -1,6 +1,6 @@
 """README and docs/ as a newcomer types them, in a fresh clone that has what the release built.
 
-``tests/walk.py`` has every line: typed here, or by the test that is named.
+``tests/tools/walk.py`` has every line: typed here, or by the test that is named.
 """
 
 import os
@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tests.conftest import CHECKOUT
-from tests.walk import DRY, IN_CONTAINER, TYPED, WALK
+from tests.tools.walk import DRY, IN_CONTAINER, TYPED, WALK
 from wheel_builder.images import docker
 
 pytestmark = pytest.mark.container

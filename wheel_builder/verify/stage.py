@@ -30,10 +30,10 @@ from wheel_builder.tables.archs import known_archs, served_by
 from wheel_builder.verify.runtime_rules import like, serves, words
 from wheel_builder.verify.seen import SeenSuite, listings_of, seen_suite
 
-TESTS = "tests/wheel"
+TESTS = "tests/installed/wheel"
 SHIM = "shim/flash_attn"  # the package of the distribution flash-attn, which these test too
-MACHINES = "tests/machines.py"  # for tests of the doctor
-ERROR_TESTS = "tests/fake_hip"
+MACHINES = "tests/installed/shared/machines.py"  # for tests of the doctor
+ERROR_TESTS = "tests/installed/fake_hip"
 NEEDED = (TESTS, SHIM, MACHINES, ERROR_TESTS, CONTROL, *SHARED)
 PARTS = ("code", "library", "package")  # of a wheel, as suites see it
 FEATURES = "FA_FEATURES"  # for ERROR_TESTS

@@ -129,5 +129,7 @@ def refuse_unimplemented(name: str, core: Core, disassembly: Artifact) -> None:
         texts.setdefault(file.name.rpartition("-")[0], []).append(file.read_text(encoding="utf-8"))
     if missing := unimplemented(core, texts):
         title = f"the emulator does not have instructions that the kernels of {name} use"
-        advice = "implement them in machine_code/emulator/core, with vectors in tests/emulator/semantics"
+        advice = (
+            "implement them in machine_code/emulator/core, with vectors in tests/engine/emulator/semantics"
+        )
         raise StaticCheckError(title, missing, advice=advice)
