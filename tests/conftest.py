@@ -28,12 +28,9 @@ from wheel_builder.pipeline.context import RunContext
 CHECKOUT = Path(__file__).parents[1]
 # One process makes the release and images, in this order: the longest chain of work begins at once.  These
 # tests also check which containers and files exist.
-CHAIN = ("tests/release/first/test_release.py", "tests/engine/container")
-# These need the chain's images and results, so they come last instead of waiting.  The longest is not last.
-AFTER = (
-    "tests/engine/host", "tests/engine/layout", "tests/engine/device", "tests/engine/emulator",
-    "tests/release/windows", "tests/engine/perf", "tests/release",
-)  # fmt: skip
+CHAIN = ("tests/release/first/", "tests/engine/container/")
+# What needs no image comes before what needs the chain's images and results.  The longest is not last.
+TURNS = (*CHAIN, "tests/fast/", "tests/channel/", "tests/engine/", "tests/release/windows/", "tests/release/")
 
 # Where temporary files are, in memory: the tests make and remove tens of thousands of small ones while images
 # are written to the disk.  Pytest makes folders of its own in it.
@@ -74,12 +71,8 @@ def pytest_collection_finish():
 
 
 def turn(nodeid):
-    """The order of files: the chain, then files that do not need it, then the rest."""
-    for kind, names in ((0, CHAIN), (2, AFTER)):
-        for place, name in enumerate(names):
-            if nodeid.startswith(name):
-                return kind, place
-    return 1, 0
+    """The place of a test's folder in TURNS."""
+    return next((place for place, folder in enumerate(TURNS) if nodeid.startswith(folder)), len(TURNS))
 
 
 @pytest.hookimpl(optionalhook=True)

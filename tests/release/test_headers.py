@@ -18,7 +18,6 @@ from wheel_builder.files.device.fatbin import SECTION, CodeObject
 from wheel_builder.files.device.library import LIBRARY, code_objects, unused_bundles
 from wheel_builder.files.wheels.wheelfile import read_wheel
 
-pytestmark = pytest.mark.container
 LOG = logging.getLogger(__name__)
 SEED = 20261123
 SHORT, FULL = 500, 20000

@@ -12,7 +12,6 @@ from wheel_builder.build.runtime_image import build_runtime_image
 from wheel_builder.images import docker
 from wheel_builder.images.size import BUDGET_MIB, MIB
 
-pytestmark = pytest.mark.container
 PAGE = (CHECKOUT / "docs/install.md").read_text()
 ATTEND = """
 import warnings, torch, flash_attn_rocm

@@ -27,7 +27,6 @@ from wheel_builder.verify.coverage import REASONS, UNEXPLAINED, parse_reasons
 from wheel_builder.verify.numerics import run_emulated
 from wheel_builder.verify.seen import subject_of
 
-pytestmark = pytest.mark.container
 ARCHS = list(known_archs())
 CONTROLS = ("fa_fake_hip_", "emu_")
 # A library that recognises tests would have to contain one of these words.

@@ -15,7 +15,6 @@ from tests.conftest import CHECKOUT
 from tests.tools.walk import DRY, IN_CONTAINER, TYPED, WALK
 from wheel_builder.images import docker
 
-pytestmark = pytest.mark.container
 README = (CHECKOUT / "README.md").read_text()
 
 

@@ -20,7 +20,6 @@ from wheel_builder.build.shim import SHIMS
 from wheel_builder.images.handover import give
 from wheel_builder.images.stages import build_image
 
-pytestmark = pytest.mark.container
 LEFT_OUT = ("checkout@", "attest-build-provenance@", "upload-pages-artifact@")
 
 

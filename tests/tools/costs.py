@@ -24,8 +24,8 @@ def own_cpu_seconds():
 
 
 def folder_of(nodeid):
-    """The folder of tests to which a test belongs: its first two names."""
-    return "/".join(nodeid.partition("::")[0].split("/")[:2])
+    """The folder of tests to which a test belongs: at most three names of its path."""
+    return "/".join(nodeid.partition("::")[0].split("/")[:-1][:3])
 
 
 class Costs:

@@ -21,7 +21,6 @@ from wheel_builder.images.docker import (
     try_pull,
 )
 
-pytestmark = pytest.mark.container
 SLEEPER = """
 import sys
 from wheel_builder.images.docker import run_in

@@ -18,7 +18,7 @@ from wheel_builder.extras.upstream.torch import Torch, build_extension_image, fe
 from wheel_builder.images.build import ImageBuild
 from wheel_builder.matrix.reading import load_matrix
 
-pytestmark = [pytest.mark.container, pytest.mark.full]
+pytestmark = pytest.mark.full
 SMALL = "fmha_bwd_convert_dq_d64_fp16_b64x128_group_o2_psd_ndeterministic"
 
 

@@ -11,7 +11,6 @@ from wheel_builder.base.errors import CommandFailedError
 from wheel_builder.images.fetch import fetch_wheels
 from wheel_builder.images.hostenv import HostSettings
 
-pytestmark = pytest.mark.container
 WANTED = ["python3", "--no-deps", "flash-attn-rocm==0.0.1+rocm7.2"]
 
 

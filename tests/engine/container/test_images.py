@@ -18,8 +18,6 @@ from wheel_builder.matrix.model import Rocm
 
 from .conftest import MARKS, SECRETS, found_in_image
 
-pytestmark = pytest.mark.container
-
 
 def check(ref, logs, *archs):
     run_check(ref, ["check-image", *archs], "the image", log=logs / "check.log", run=run)

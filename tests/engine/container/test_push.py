@@ -14,7 +14,6 @@ from wheel_builder.base.errors import CommandFailedError
 from wheel_builder.images import docker
 from wheel_builder.images.push import TOKEN, USER, push
 
-pytestmark = pytest.mark.container
 LOGIN = "Basic " + base64.b64encode(b"somebody:secret").decode()
 
 

@@ -13,8 +13,6 @@ from wheel_builder.files.device.fatbin import kernels, machine_arch, read_fatbin
 from wheel_builder.machine_code.emulator.params import layout
 from wheel_builder.tables.archs import known_archs
 
-pytestmark = pytest.mark.device
-
 ARCHS = list(known_archs())
 HEAD_DIMS = [32, 64, 96, 128, 192, 256]
 DTYPES = ["fp16", "bf16"]

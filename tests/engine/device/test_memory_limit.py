@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.device
-
 # Eight compilers take about 30 MiB each that they share with nothing; one needs less than half of the limit.
 LIMIT_MIB = 150
 JOBS = "8"

@@ -15,8 +15,6 @@ from tests.tools.programs import CHECKOUT, compile_program
 from wheel_builder.files.binaries.elf import section_bytes
 from wheel_builder.tables.archs import known_archs, served_by
 
-pytestmark = pytest.mark.device
-
 # RDNA 3.5, for which the compiler would use instructions that gfx1102 does not have.  It runs gfx11-generic.
 GENERIC = ("gfx1150", "gfx1152", "gfx1153")
 BORROWED = [arch for arch in known_archs() if len(served_by(arch)) > 1]

@@ -12,8 +12,6 @@ from wheel_builder.machine_code.disassembly.kernels import Kernel, parse_disasse
 from wheel_builder.machine_code.static_checks.hazards import check_hazards
 from wheel_builder.tables.archs import known_archs
 
-pytestmark = pytest.mark.device
-
 CHECKOUT = Path(__file__).parents[3]
 ARCHS = list(known_archs())
 # Kernels of each kind; the quick tests remove each of their waits.

@@ -22,7 +22,6 @@ BWD_ARGUMENTS = tuple(each.name for each in torch.ops.flash_attn_rocm.bwd.defaul
 
 def pytest_configure(config):
     torch.set_num_threads(1)  # the tensors are small: threads cost more than they give
-    config.addinivalue_line("markers", "wheel: runs against an installed wheel, outside the checkout")
     config.addinivalue_line("markers", "full: slow, only with FA_FULL")
     config.addinivalue_line("markers", "needs_kernels(op): of the archs of the wheel, one has kernels of it")
 
@@ -31,8 +30,6 @@ def pytest_collection_modifyitems(items):
     # Left out instead of skipped: a skipped test is no verification.
     items[:] = [item for item in items if FULL or not item.get_closest_marker("full")]
     items[:] = [item for item in items if all(map(archs_with, ops_of(item)))]
-    for item in items:
-        item.add_marker(pytest.mark.wheel)
 
 
 def ops_of(item):

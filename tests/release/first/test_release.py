@@ -26,7 +26,6 @@ from wheel_builder.pipeline.verification import audit_file
 from wheel_builder.provenance.records import record_path
 from wheel_builder.tables.archs import known_archs
 
-pytestmark = pytest.mark.container
 ARCHS = list(known_archs())
 
 

@@ -22,7 +22,6 @@ from wheel_builder.provenance.records import provenance_path, record_path
 from wheel_builder.tables.archs import arch_named, known_archs
 from wheel_builder.verify.numerics import CHECKS, SEED, TIME_LIMIT
 
-pytestmark = pytest.mark.container
 DROP_IN = CHECKOUT / "tests/installed/drop_in"
 PLUGIN = "/plugin/upstream_on_cpu.py"
 TESTS = 14

@@ -42,8 +42,6 @@ from wheel_builder.verify.seen import subject_of
 from wheel_builder.verify.shim import verify_shim
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED, TESTS, archs_under_wine
 
-pytestmark = pytest.mark.container
-
 
 @pytest.fixture(scope="module")
 def windows(tmp_path_factory):
