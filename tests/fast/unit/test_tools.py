@@ -55,7 +55,7 @@ def test_a_tool_starts_after_a_release(module):
 
 def test_tools_are_typed_with_the_python_that_has_their_packages():
     assert {python for python, _ in TYPED} == {".venv/bin/python"}
-    assert {"tests.tools.mutation", "tests.tools.corpus", "tests.installed.fake_hip.run_bench"} <= {
+    assert {"tests.tools.mutation", "tests.tools.corpus", "tests.tools.run_bench"} <= {
         module for _, module in TYPED
     }
 

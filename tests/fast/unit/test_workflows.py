@@ -67,7 +67,7 @@ OTHERS = (
     r"sudo -H scripts/test --full( tests/engine/emulator/test_upstream\.py)?",
     r"scripts/test-on-gpu",
     r"\.venv/bin/python -m tests\.tools\.mutation(\.canary)? --of-the-day --count \d+",
-    r"\.venv/bin/python -m tests\.installed\.fake_hip\.run_bench",
+    r"\.venv/bin/python -m tests\.tools\.run_bench",
     r"\.ci/index-branch (get|keep) index",
 )
 

@@ -1,6 +1,6 @@
 """Time of a call besides its kernels, for the installed wheel: a benchmark, not a test.
 
-    python -m tests.installed.fake_hip.run_bench [WHEEL]
+    python -m tests.tools.run_bench [WHEEL]
 
 runs this in the verify container, after a release.  Elsewhere it needs the wheel and PyTorch, and
 

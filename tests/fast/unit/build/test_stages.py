@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import stat
 import threading
 from functools import partial
@@ -33,6 +34,8 @@ PACKAGE = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
 
 
 KERNEL = "fa_fwd_fp16_d64"
+SUITES = (verify.TESTS, verify.WORDS, verify.ERROR_TESTS)
+RESULTS = re.compile(r"source=([^,']+),target=/out\b")
 
 
 class FakeEngine:
@@ -62,8 +65,7 @@ def checkout(tmp_path):
         "kernels/device/a.hpp",
         "kernels/build/instances/build.py",
         "shim/flash_attn/__init__.py",
-        "tests/installed/wheel/test_a.py",
-        "tests/installed/fake_hip/test_a.py",
+        *(f"{suite}/test_a.py" for suite in SUITES),
         "wheel_builder/machine_code/fake_hip/control.py",
         verify.MACHINES,
         *SHARED,
@@ -298,10 +300,7 @@ def test_the_record_says_what_was_shown_and_what_was_not(checkout, tmp_path):
     assert shown["passed"] is True
     assert list(shown["gpus"]) == ["gfx908"]
     assert shown["instances"]["fa_fwd_fp16_d64"] == {"cases": 9, "worst_error": 0.001}
-    assert record.facts["tests"] == {
-        "tests/installed/wheel": {"passed": 3},
-        "tests/installed/fake_hip": {"passed": 3},
-    }
+    assert record.facts["tests"] == dict.fromkeys(SUITES, {"passed": 3})
     assert json.loads((record.path / "record.json").read_text()) == record.facts
 
 
@@ -322,15 +321,15 @@ def test_slow_tests_of_the_wheel_make_another_result(checkout, tmp_path):
     engine = verified(suite())
     verify_one(checkout, tmp_path, engine)
     assert not verify_one(checkout, tmp_path, engine, tier=NIGHTLY_TIER).reused
-    assert [f"{FULL}=1" in command for command in engine.commands] == [False] * 2 + [True] * 2
+    assert [f"{FULL}=1" in command for command in engine.commands] == [False] * 3 + [True] * 2 + [False]
 
 
-def test_both_folders_of_tests_run_side_by_side_with_logs_of_their_own(checkout, tmp_path):
+def test_the_folders_of_tests_run_side_by_side_with_logs_of_their_own(checkout, tmp_path):
     """One after the other they took four minutes, with a core idle."""
-    both, logs = threading.Barrier(2, timeout=30), []
+    together, logs = threading.Barrier(3, timeout=30), []
 
     def answer(argv, folders):
-        both.wait()
+        together.wait()
         (Path(folders["/out"]) / "junit.xml").write_text(suite())
 
     engine = FakeEngine(answer)
@@ -339,32 +338,42 @@ def test_both_folders_of_tests_run_side_by_side_with_logs_of_their_own(checkout,
         logs.append(log.name)
         return engine(argv, log=log, **options)
 
-    record = verify_one(checkout, tmp_path, run, jobs=2)
-    assert record.facts["tests"] == {
-        "tests/installed/wheel": {"passed": 3},
-        "tests/installed/fake_hip": {"passed": 3},
-    }
-    assert sorted(logs) == ["verify-fake_hip.log", "verify-wheel.log"]
+    record = verify_one(checkout, tmp_path, run, jobs=3)
+    assert record.facts["tests"] == dict.fromkeys(SUITES, {"passed": 3})
+    assert sorted(logs) == ["verify-fake_hip.log", "verify-wheel.log", "verify-words.log"]
 
 
-def test_a_word_that_no_program_reads_does_not_run_the_check_at_first_use_again(checkout, tmp_path):
+def tested_by(engine):
+    """The suites that ran, in order, by the folders in which their results were."""
+    return [Path(folder).name for command in engine.commands for folder in RESULTS.findall(str(command))]
+
+
+def test_of_a_wheel_with_other_words_only_the_words_are_tested(checkout, tmp_path):
     """After a change of a docstring a release took minutes for what it had shown before."""
     engine = verified(suite())
     verify_one(checkout, tmp_path, engine)
+    assert tested_by(engine) == ["fake_hip", "wheel", "words"]
     record = verify_one(checkout, tmp_path, engine, wheel=b"with another docstring").facts
-    assert [command.count("FA_FEATURES") for command in map(str, engine.commands)] == [0, 1, 0]
-    assert record["tested"]["tests/installed/wheel"] == "this wheel"
-    assert record["tested"]["tests/installed/fake_hip"].startswith(
-        "an earlier wheel, with the same code objects"
-    )
+    assert tested_by(engine) == ["fake_hip", "wheel", "words", "words"]
+    assert record["tested"].pop(verify.WORDS) == "this wheel"
+    assert all(on.startswith("an earlier wheel, with the same code") for on in record["tested"].values())
+    assert record["tests"] == dict.fromkeys(SUITES, {"passed": 3})
 
 
-def test_another_kernel_runs_the_check_at_first_use_again(checkout, tmp_path):
+def test_of_another_kernel_all_is_tested(checkout, tmp_path):
     engine = verified(suite())
     for code in "cd":
         ran = {"wheel": "a.whl", "sha256": WHEEL_SHA256, "code": code * 64}
         verify_one(checkout, tmp_path, engine, shown=emulated("gfx908", executed=ran))
-    assert [command.count("FA_FEATURES") for command in map(str, engine.commands)] == [0, 1, 0, 1]
+    assert tested_by(engine) == ["fake_hip", "wheel", "words"] * 2
+
+
+def test_a_changed_test_of_the_wheel_runs_with_its_suite_alone(checkout, tmp_path):
+    engine = verified(suite())
+    verify_one(checkout, tmp_path, engine)
+    (checkout / verify.TESTS / "test_a.py").write_text("def test_more(): pass\n")
+    verify_one(checkout, tmp_path, engine)
+    assert tested_by(engine)[3:] == ["wheel", "words"]
 
 
 @pytest.mark.parametrize("tier", ["release", "nightly"])

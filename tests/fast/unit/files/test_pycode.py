@@ -7,6 +7,7 @@ import pytest
 from tests.conftest import CHECKOUT
 from wheel_builder.files.pycode import code_digest, readers
 from wheel_builder.machine_code.fake_hip.container import CONTROL, SHARED
+from wheel_builder.verify import stage as verify
 from wheel_builder.verify.numerics import TESTS
 from wheel_builder.verify.seen import files_at
 
@@ -39,6 +40,11 @@ async def later():
 def read():
     """Read."""
     return "text"
+
+
+@documented
+def public():
+    """Public."""
 '''
 WORDS = {
     "module's docstring": ('"""Module."""', '"""Other."""'),
@@ -46,6 +52,7 @@ WORDS = {
     "method's docstring": ('"""Method."""', "'Other'"),
     "function's docstring": ('"""Function."""', 'r"""Other."""'),
     "coroutine's docstring": ('"""Later."""', '"""Other."""'),
+    "docstring that is completed": ('"""Public."""', '"""Other."""'),
     "comment": ("# one", "# type: ignore"),
     "new comment": ("import torch", "# noqa\nimport torch"),
     "blank lines": ("import torch\n", "\n\n\nimport torch\n\n\n"),
@@ -60,6 +67,8 @@ CHANGES = {
     "string": ('"text"', '"other"'),
     "bytes": ('"text"', 'b"text"'),
     "decorator": ("@decorated", "@other"),
+    "another decorator, too": ("@documented", "@other\n@documented"),
+    "decorator with arguments": ("@documented", "@documented()"),
     "docstring that a decorator gets": ('"""Read."""', '"""Other."""'),
     "no docstring": ('    """Function."""\n', ""),
     "second string is no docstring": ('"""Function."""\n', '"""Function."""\n    "text"\n'),
@@ -99,8 +108,9 @@ def test_what_cannot_be_read_counts_whole(data):
 
 
 def suite_files():
-    """The Python of the package, and of what the suite's container gets."""
-    paths = [PACKAGE, *(CHECKOUT / path for path in (TESTS, CONTROL, *SHARED))]
+    """The Python of the package, and of what the containers of suites get whose results are kept."""
+    suites = (TESTS, verify.TESTS, verify.ERROR_TESTS, verify.SHIM, verify.MACHINES, CONTROL, *SHARED)
+    paths = [PACKAGE, *(CHECKOUT / path for path in suites)]
     return [file for path in paths for file in files_at(path).values() if file.suffix == ".py"]
 
 
@@ -113,8 +123,8 @@ def test_what_reads_words_is_seen(text):
     assert readers(text.encode())
 
 
-def test_nothing_that_is_emulated_reads_its_own_words():
-    """But one module, which gets functions as decorators do: their docstrings have a part in the digest."""
+def test_nothing_whose_result_is_kept_reads_its_own_words():
+    """But one module, which completes the docstrings of the functions that it decorates."""
     found = {file: readers(file.read_bytes()) for file in suite_files()}
     assert {file: names for file, names in found.items() if names} == {COMPLETES: {"__doc__"}}
 
@@ -134,7 +144,7 @@ def decorates(tree, name):
 
 
 def test_docstrings_are_completed_by_decorators_alone():
-    """Else a docstring that has no part in the digest would be read."""
+    """Else a docstring that has no part in the digest would do more than to be shown."""
     checked = set()
     for file in suite_files():
         tree = ast.parse(file.read_bytes())

@@ -104,10 +104,14 @@ def test_the_advice_does_not_offer_update_beside_a_real_fault():
 
 
 class Core:
-    """Lacks one mnemonic."""
+    """Lacks some mnemonics; ``asked`` counts the texts that it was given."""
+
+    def __init__(self, lacks):
+        self.lacks, self.asked = lacks, 0
 
     def missing(self, arch, text):
-        return [f"v_new: k+0x4: v_new v0 ({arch})" for line in text.splitlines() if "v_mfma" in line]
+        self.asked += 1
+        return [f"v_new: k+0x4: v_new v0 ({arch})" for line in text.splitlines() if self.lacks in line]
 
 
 @pytest.fixture
@@ -125,11 +129,31 @@ def test_each_code_object_lies_beside_its_text(disassembled):
         assert "s_endpgm" in code.with_suffix(".s").read_text()
 
 
-def test_what_the_emulator_lacks_is_refused_before_anything_runs(disassembled):
+@pytest.fixture
+def refuse(disassembled, checkout):
+    def run(core, emulator="emulator"):
+        made = Artifact(path=None, manifest={"key": emulator}, reused=True)
+        static.refuse_unimplemented(
+            "a.whl", core, disassembled, emulator=made, store=Store(checkout / "build")
+        )
+
+    return run
+
+
+def test_what_the_emulator_lacks_is_refused_before_anything_runs(refuse):
     with pytest.raises(StaticCheckError) as caught:
-        static.refuse_unimplemented("a.whl", Core(), disassembled)
+        refuse(Core(lacks="v_mfma"))
     assert str(caught.value).startswith(
         "the emulator does not have instructions that the kernels of a.whl use"
     )
     assert [problem.split(":")[0] for problem in caught.value.problems] == ["gfx908", "gfx942"]
     assert "tests/engine/emulator/semantics" in str(caught.value)
+
+
+def test_what_the_emulator_lacks_is_asked_once_of_each_emulator(refuse):
+    """After a change of a docstring this took half a minute."""
+    first, second, other = (Core(lacks="v_nothing") for _ in range(3))
+    refuse(first)
+    refuse(second)
+    refuse(other, emulator="another")
+    assert (first.asked, second.asked, other.asked) == (len(ARCHS) * len(KERNELS), 0, first.asked)

@@ -1,6 +1,6 @@
 """Runs bench_overhead.py in the verify container, on a wheel; builds what it needs.
 
-python -m tests.installed.fake_hip.run_bench [WHEEL], by default the newest in dist
+python -m tests.tools.run_bench [WHEEL], by default the newest in dist
 """
 
 import argparse
@@ -21,7 +21,7 @@ ENVIRONMENT = {
 
 def main(wheel=""):
     file = Path(wheel) if wheel else newest_wheel()
-    bench, here = set_up(file), Path(__file__).with_name("bench_overhead.py")
+    bench, here = set_up(file), CHECKOUT / "tests/installed/fake_hip/bench_overhead.py"
     suite = fake_hip_suite(here, fake_hip=bench.fake_hip, disassembly=bench.disassembly, checkout=CHECKOUT)
     mounts = (Mount(file, f"/wheel/{file.name}"), Mount(here, "/bench.py"), *suite.mounts)
     env, log = {**ENVIRONMENT, **dict(suite.env)}, BUILD / "logs" / "bench-overhead.log"
@@ -29,6 +29,6 @@ def main(wheel=""):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m tests.installed.fake_hip.run_bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.run_bench", description=__doc__)
     parser.add_argument("wheel", nargs="?", default="", metavar="WHEEL")
     main(parser.parse_args().wheel)

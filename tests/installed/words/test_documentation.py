@@ -1,4 +1,7 @@
-"""``help`` of each public function has all that a caller has to know, and what it says is so."""
+"""``help`` of each public function has all that a caller has to know, and what it says is so.
+
+These run on every wheel.  Its other tests read no docstring: another one does not run them again.
+"""
 
 import inspect
 import re
@@ -7,7 +10,7 @@ import typing
 import flash_attn_rocm
 import pytest
 import torch
-from flash_attn_rocm import flash_attn_func
+from flash_attn_rocm import flash_attn_func, mla_decode
 
 FUNCTIONS = [
     "attention",
@@ -42,6 +45,15 @@ def test_help_has_shapes_dtypes_formulas_results_errors_and_the_source(name):
         "softcap * tanh(s / softcap)", "both ends included", "\nReturns:\n    out", "+inf",
         "\nRaises:\n    FlashAttnArgumentError", "FlashAttnUnsupportedError", "\nSource:\n    ", "arXiv:",
     ):  # fmt: skip
+        assert words in text, words
+
+
+def test_latent_attention_is_explained():
+    text = inspect.getdoc(mla_decode)
+    assert max(map(len, text.splitlines())) <= 110
+    for name in inspect.signature(mla_decode).parameters:
+        assert re.search(rf"^    {name}: ", text, re.MULTILINE), name
+    for words in ("\nReturns:\n    out", "+inf", "\nRaises:\n    FlashAttnArgumentError", "\nSource:\n    "):
         assert words in text, words
 
 
