@@ -29,40 +29,6 @@ LISTS_OF_THEIR_OWN = (
     "tests/tools/made/wheels.py",  # the archs of made-up wheels
     "tests/fast/unit/",  # what a unit test expects is written out
 )
-# Tests that name an arch of the table, and why; others are parametrised over the table, or ask it for an arch
-# that has what they need.
-NAME_AN_ARCH = {
-    "tests/fast/unit/": "examples and what is expected of them are written out",
-    "tests/installed/wheel/": "runs beside the installed wheel, where the tables are not",
-    "tests/installed/fake_hip/": "runs beside the installed wheel, where the tables are not",
-    "tests/installed/numerics/": "runs beside the installed wheel, where the tables are not",
-    "tests/installed/shared/machines.py": "the archs of a made-up wheel; also beside the installed one",
-    "tests/tools/made/wheels.py": "the archs of made-up wheels",
-    "tests/tools/made/catalogues.py": "the GPUs of a made-up index",
-    "tests/tools/made/assembly.py": "the default of a made-up code object",
-    "tests/channel/page/": "what the page says of products that people paste",
-    "tests/engine/host/": "what is launched on one GPU, written out",
-    "tests/engine/layout/test_layouts.py": "names of devices, and the arch that each stands for",
-    "tests/channel/index/": "the version of one wheel",
-    "tests/tools/walk.py": "commands of the documentation",
-    "tests/engine/device/test_device_code.py": "spills and occupancy of one kernel of one GPU",
-    "tests/engine/device/test_memory_limit.py": "one arch of many kernels",
-    "tests/engine/device/test_same_code.py": "what LLVM pads, and what it makes of gfx11-generic",
-    "tests/engine/device/test_static_checks.py": "inline assembly for one arch of each matrix instruction",
-    "tests/engine/emulator/kernels/test_backward.py": "which fused kernels lack features",
-    "tests/engine/emulator/kernels/test_broken.py": "the words of an error, which name an arch",
-    "tests/engine/emulator/test_command.py": "the words of an error, which name an arch",
-    "tests/engine/emulator/kernels/test_forward.py": "one launch on one GPU, changed",
-    "tests/engine/emulator/test_hostile.py": "one crash, shrunk on one arch",
-    "tests/engine/emulator/test_upstream.py": "an arch that upstream builds for, and one that it does not",
-    "tests/engine/emulator/semantics/pseudocode/isa.py": "which archs have a document",
-    "tests/engine/emulator/semantics/test_pseudocode.py": "mutants of one document",
-    "tests/engine/emulator/semantics/test_table.py": "an arch where an ISA belongs",
-    "tests/engine/perf/test_modelled.py": "reviewed targets and an independent emulator's figures",
-    "tests/channel/wheel_rules/test_host_part.py": "code objects of made-up wheels",
-    "tests/engine/container/": "archs that a compiler knows",
-    "tests/release/": "options of a run, and one arch that stands for all",
-}
 # Modules of the product whose words for people have an arch as an example.  No other string may hold a name
 # or the beginning of one: a pattern or a compiler's option would be a second table.
 EXAMPLES = {
@@ -146,11 +112,6 @@ def copied_lists(name, text):
                 yield f"{name}:{node.lineno}: take tuple(known_archs())"
 
 
-def named_in_python(text):
-    """Archs of the table in the strings of a module, but for its docstrings."""
-    return {name for found in strings(text) for name in NAME.findall(found)} & set(ARCHS)
-
-
 def test_no_file_names_an_arch_that_nothing_is_known_of():
     found = {name: unknown for name, text in texts() if (unknown := unknown_names(name, text))}
     assert found == {}
@@ -177,12 +138,6 @@ def test_only_words_for_people_mention_an_arch():
 def test_tests_take_the_list_of_archs_from_the_table():
     files = [(name, text) for name, text in texts("tests/*.py") if not name.startswith(LISTS_OF_THEIR_OWN)]
     assert [problem for name, text in files for problem in copied_lists(name, text)] == []
-
-
-def test_tests_name_an_arch_only_where_there_is_a_reason():
-    naming = [name for name, text in texts("tests/*.py") if named_in_python(text)]
-    assert [name for name in naming if not name.startswith(tuple(NAME_AN_ARCH))] == []
-    assert [place for place in NAME_AN_ARCH if not any(name.startswith(place) for name in naming)] == []
 
 
 def test_the_matrix_builds_the_tables_archs():
@@ -241,13 +196,6 @@ def test_the_rule_would_see_an_arch_of_nobody_anywhere():
 def test_the_rule_would_see_an_arch_in_cpp():
     assert named_in_cpp("case 0x36: return Gfx::gfx1030;  // gfx908") == ["gfx1030"]
     assert named_in_cpp('#define A \\\n  "gfx1201:xnack-" /* gfx908\n gfx942 */') == ["gfx1201"]
-
-
-def test_the_rule_would_see_a_test_that_names_an_arch():
-    assert named_in_python(
-        f'def f():\n    """{ARCHS[0]}"""\n    return "{ARCHS[1]}:xnack-", "gfx900"  # {ARCHS[2]}'
-    ) == {ARCHS[1]}
-    assert named_in_python(f'x = b"{ARCHS[0]}"') == {ARCHS[0]}
 
 
 def test_the_rule_would_see_a_copied_list():

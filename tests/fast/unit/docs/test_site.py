@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.conftest import CHECKOUT
-from tests.tools.walk import DOCUMENTS
+from tests.tools.commands import DOCUMENTS
 from wheel_builder.base.errors import DocsError, ToolMissingError
 from wheel_builder.cli.commands.extras import docs as command
 from wheel_builder.cli.main import main

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.fast.unit.kernels.test_screens import package  # noqa: F401 - a fixture
-from tests.tools.walk import WALK
+from tests.tools.commands import shown
 
-COMMANDS = [line.split()[3:] for line in WALK if line.startswith("python -m flash_attn_rocm ")]
+COMMANDS = [line.split()[3:] for line in shown() if line.startswith("python -m flash_attn_rocm ")]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
