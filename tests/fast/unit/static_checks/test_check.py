@@ -13,7 +13,7 @@ from wheel_builder.base.errors import DeviceCodeError, ElfError
 from wheel_builder.base.store import Store
 from wheel_builder.machine_code.disassembly.listing import Listing, Tools
 from wheel_builder.machine_code.static_checks import golden
-from wheel_builder.machine_code.static_checks.check import STAGE, check_listings, check_wheel, update_golden
+from wheel_builder.machine_code.static_checks.check import STAGE, check_listings, check_wheel, programs, update_golden
 
 CHECKOUT = Path(__file__).parents[4]
 MFMA = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]"
@@ -115,6 +115,16 @@ def test_a_changed_check_has_everything_checked_again(checkout, tmp_path, monkey
     used = []
     run_on(wheel, checkout, FakeTools(), used=used)
     assert {each.reused for each in used if each.manifest["stage"] == STAGE} == {False}
+
+
+def test_words_of_a_check_have_nothing_checked_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("wheel_builder.machine_code.static_checks.check.MACHINE_CODE", tmp_path)
+    (tmp_path / "static_checks").mkdir()
+    found = []
+    for text in ('"""One."""\nMOST = 1\n', '"""Other."""\nMOST = 1  # why\n', '"""One."""\nMOST = 2\n'):
+        (tmp_path / "static_checks/waits.py").write_text(text)
+        found.append(programs(CHECKOUT))
+    assert found[0] == found[1] != found[2]
 
 
 def test_a_wheel_without_device_code_is_refused_in_words(checkout, tmp_path):

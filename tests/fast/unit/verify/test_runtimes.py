@@ -6,7 +6,7 @@ import pytest
 
 from tests.fast.unit.images.test_confinement import IMAGE, ROCM
 from tests.fast.unit.verify.test_runtime_rules import FOUND
-from tests.tools.made.wheels import ARCHS, write_wheel
+from tests.tools.made.wheels import ARCHS, KERNELS, LIBRARY, fatbin, good_files, library, write_wheel
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.process import Completed
 from wheel_builder.base.store import Store
@@ -27,10 +27,10 @@ class Engine:
         return Completed(f"{self.said}\n", self.status)
 
 
-def load(tmp_path, engine):
-    job = Job(ROCM, ARCHS)
+def load(tmp_path, engine, **changes):
+    job, wheel = Job(ROCM, ARCHS), write_wheel(tmp_path, {**good_files(), **changes})
     store = Store(tmp_path / "store")
-    return load_wheel(write_wheel(tmp_path), job, image=IMAGE, store=store, log=tmp_path / "log", run=engine)
+    return load_wheel(wheel, job, image=IMAGE, store=store, log=tmp_path / "log", run=engine)
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,13 @@ def test_what_the_probe_answered_is_kept(said, tmp_path):
     assert (first.facts, again.reused, engine.runs) == (again.facts, True, 1)
     refused = ["it cannot be loaded there: undefined symbol: hipNew"]
     assert first.facts["problems"] == ([] if said == ANSWER else refused)
+
+
+def test_another_library_is_loaded_and_other_words_are_not(tmp_path):
+    """After a change of a docstring it was loaded beside every runtime again."""
+    engine = Engine(ANSWER)
+    load(tmp_path, engine)
+    assert load(tmp_path, engine, **{"flash_attn_rocm/__init__.py": b'"""Words."""\nVALUE = 42\n'}).reused
+    fewer = library(sections={".hip_fatbin": fatbin(kernels=KERNELS[:1])})
+    assert not load(tmp_path, engine, **{LIBRARY: fewer}).reused
+    assert engine.runs == 2
