@@ -48,12 +48,6 @@ def test_only_current_hpp_looks_at_the_compilers_macros():
     assert looking == ["current.hpp"]
 
 
-def test_the_rule_would_see_an_upward_include():
-    assert layer("host/api/fa_rocm.h") > layer("host/types/error.hpp") > layer("device/call/params.hpp")
-    assert layer("device/forward/forward.hpp") > layer("device/masks/mask.hpp")
-    assert layer("device/masks/mask.hpp") > layer("device/mma/layout.hpp") > layer("device/arch/gfx.hpp")
-
-
 LONGEST = 300
 CONFIGS = (KERNELS / "device/call/tiles.hpp",)
 
