@@ -343,7 +343,7 @@ def test_the_folders_of_tests_run_side_by_side_with_logs_of_their_own(checkout, 
     assert sorted(logs) == ["verify-fake_hip.log", "verify-wheel.log", "verify-words.log"]
 
 
-def tested_by(engine):
+def suites_run(engine):
     """The suites that ran, in order, by the folders in which their results were."""
     return [Path(folder).name for command in engine.commands for folder in RESULTS.findall(str(command))]
 
@@ -352,9 +352,9 @@ def test_of_a_wheel_with_other_words_only_the_words_are_tested(checkout, tmp_pat
     """After a change of a docstring a release took minutes for what it had shown before."""
     engine = verified(suite())
     verify_one(checkout, tmp_path, engine)
-    assert tested_by(engine) == ["fake_hip", "wheel", "words"]
+    assert suites_run(engine) == ["fake_hip", "wheel", "words"]
     record = verify_one(checkout, tmp_path, engine, wheel=b"with another docstring").facts
-    assert tested_by(engine) == ["fake_hip", "wheel", "words", "words"]
+    assert suites_run(engine) == ["fake_hip", "wheel", "words", "words"]
     assert record["tested"].pop(verify.WORDS) == "this wheel"
     assert all(on.startswith("an earlier wheel, with the same code") for on in record["tested"].values())
     assert record["tests"] == dict.fromkeys(SUITES, {"passed": 3})
@@ -365,7 +365,7 @@ def test_of_another_kernel_all_is_tested(checkout, tmp_path):
     for code in "cd":
         ran = {"wheel": "a.whl", "sha256": WHEEL_SHA256, "code": code * 64}
         verify_one(checkout, tmp_path, engine, shown=emulated("gfx908", executed=ran))
-    assert tested_by(engine) == ["fake_hip", "wheel", "words"] * 2
+    assert suites_run(engine) == ["fake_hip", "wheel", "words"] * 2
 
 
 def test_a_changed_test_of_the_wheel_runs_with_its_suite_alone(checkout, tmp_path):
@@ -373,7 +373,7 @@ def test_a_changed_test_of_the_wheel_runs_with_its_suite_alone(checkout, tmp_pat
     verify_one(checkout, tmp_path, engine)
     (checkout / verify.TESTS / "test_a.py").write_text("def test_more(): pass\n")
     verify_one(checkout, tmp_path, engine)
-    assert tested_by(engine)[3:] == ["wheel", "words"]
+    assert suites_run(engine)[3:] == ["wheel", "words"]
 
 
 @pytest.mark.parametrize("tier", ["release", "nightly"])
@@ -422,5 +422,5 @@ def test_a_wheel_is_verified_only_when_every_test_ran_and_passed(checkout, tmp_p
 def test_a_failing_test_is_shown_with_its_log(checkout, tmp_path):
     with pytest.raises(VerifyError) as caught:
         verify_one(checkout, tmp_path, FakeEngine(fails=True))
-    assert "failed wheel's tests in the verify container" in str(caught.value)
-    assert str(tmp_path / "verify-wheel.log") in str(caught.value)
+    assert "failed fake_hip's tests in the verify container" in str(caught.value)
+    assert str(tmp_path / "verify-fake_hip.log") in str(caught.value)
