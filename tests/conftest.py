@@ -30,7 +30,10 @@ CHECKOUT = Path(__file__).parents[1]
 # tests also check which containers and files exist.
 CHAIN = ("tests/release/first/", "tests/engine/container/")
 # What needs no image comes before what needs the chain's images and results.  The longest is not last.
-TURNS = (*CHAIN, "tests/fast/", "tests/channel/", "tests/engine/", "tests/release/windows/", "tests/release/")
+TURNS = (
+    *CHAIN, "tests/fast/", "tests/channel/", "tests/engine/", "tests/release/windows/",
+    "tests/release/upstream/", "tests/release/",
+)  # fmt: skip
 
 # Where temporary files are, in memory: the tests make and remove tens of thousands of small ones while images
 # are written to the disk.  Pytest makes folders of its own in it.
