@@ -10,7 +10,7 @@ import hashlib
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 PRESENT = "a docstring"
-# Decorators of the package (_documentation.py) that read a docstring to complete it.
+# Decorators of the package (arguments/documentation.py) that read a docstring to complete it.
 COMPLETERS = frozenset({"documented", "_documented"})
 # pytest leaves the asserts of a module alone whose docstring has this word.
 READ_BY_PYTEST = "PYTEST_DONT_REWRITE"

@@ -100,11 +100,15 @@ def verify_wheel(
         parts = {arch: _parts_of(shown.facts["executed"]) for arch, shown in emulated.items()}
         inside = partial(_run_folder, wheel, image=image, log=log, run=run)
         kept = partial(_kept, parts=parts, named=named, inside=inside, store=store)
+
+        def test_words() -> Mapping[str, Any]:
+            return {"counts": inside(Suite(checkout / WORDS), out=out), **named}
+
         with threads(jobs) as pool:
             running = {
                 ERROR_TESTS: pool.submit(kept, "first-use", first_use),
                 TESTS: pool.submit(kept, "wheel-tests", seen_suite(_suite(checkout, tier), image, {})),
-                WORDS: pool.submit(lambda: {"counts": inside(Suite(checkout / WORDS), out=out), **named}),
+                WORDS: pool.submit(test_words),
             }
             ran = {tests: each.result() for tests, each in running.items()}
         archs = {arch: what_was_shown(shown.facts, taken[arch], sha256) for arch, shown in emulated.items()}

@@ -13,7 +13,13 @@ from wheel_builder.base.errors import DeviceCodeError, ElfError
 from wheel_builder.base.store import Store
 from wheel_builder.machine_code.disassembly.listing import Listing, Tools
 from wheel_builder.machine_code.static_checks import golden
-from wheel_builder.machine_code.static_checks.check import STAGE, check_listings, check_wheel, programs, update_golden
+from wheel_builder.machine_code.static_checks.check import (
+    STAGE,
+    check_listings,
+    check_wheel,
+    programs,
+    update_golden,
+)
 
 CHECKOUT = Path(__file__).parents[4]
 MFMA = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]"
