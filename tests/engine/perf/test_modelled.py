@@ -23,9 +23,9 @@ from wheel_builder.extras.perf.golden import COUNTERS, FIGURES, FLOP, figures_of
 from wheel_builder.extras.perf.measure import has_exclusive
 from wheel_builder.extras.perf.run import model
 from wheel_builder.extras.perf.table import table
+from wheel_builder.extras.perf.workloads import gradients
 from wheel_builder.extras.perf.workloads.ours import MASKS
 from wheel_builder.extras.site.modelled import padded_share
-from wheel_builder.perf import gradients
 from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.tiles import tall_tiles
 
