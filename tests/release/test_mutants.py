@@ -23,7 +23,7 @@ from wheel_builder.machine_code.static_checks.stage import disassemble_wheel
 from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.tables.archs import known_archs
 from wheel_builder.verify.numerics import run_emulated
-from wheel_builder.verify.seen import subject_of
+from wheel_builder.verify.seen import subjects_of
 
 ARCHS = list(known_archs())
 # What makes each, and what the log of the suite has to say.
@@ -61,7 +61,7 @@ def test_verify_refuses_what_the_audit_cannot_see(
     wheel, disassembly = mutant_wheel(release.wheel, mutant, sound, tmp_path, as_text)
     with pytest.raises(VerifyError, match="failed numerics's tests in the verify container"):
         run_emulated(
-            subject_of(wheel, arch), planned_kernels(CHECKOUT, [arch])[arch], image=verifier,
+            subjects_of(wheel, [arch])[arch], planned_kernels(CHECKOUT, [arch])[arch], image=verifier,
             fake_hip=emulator, disassembly=disassembly,
             checkout=context.checkout, jobs=context.jobs, most_failures=1, **kept,
         )  # fmt: skip

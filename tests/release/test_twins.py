@@ -10,7 +10,7 @@ from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.pipeline.verification import chosen_tier
 from wheel_builder.tables.archs import known_archs
 from wheel_builder.verify.numerics import run_emulated
-from wheel_builder.verify.seen import subject_of
+from wheel_builder.verify.seen import subjects_of
 
 ARCHS = list(known_archs())
 
@@ -34,7 +34,7 @@ def emulate(release, sound, checkout, verifier, emulator, context, tmp_path):
         twin = twin_wheel(release.wheel, arch, tmp_path)
         assert sha256_file(twin) != sha256_file(release.wheel)
         return run_emulated(
-            subject_of(twin, arch), planned_kernels(CHECKOUT, [arch])[arch], image=verifier,
+            subjects_of(twin, [arch])[arch], planned_kernels(CHECKOUT, [arch])[arch], image=verifier,
             fake_hip=emulator, disassembly=sound, checkout=checkout, store=store, jobs=context.jobs,
             log=tmp_path / "log", tier=chosen_tier(),
         )  # fmt: skip

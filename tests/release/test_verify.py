@@ -25,7 +25,7 @@ from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.tables.archs import arch_named, known_archs
 from wheel_builder.verify.coverage import REASONS, UNEXPLAINED, parse_reasons
 from wheel_builder.verify.numerics import run_emulated
-from wheel_builder.verify.seen import subject_of
+from wheel_builder.verify.seen import subjects_of
 
 ARCHS = list(known_archs())
 CONTROLS = ("fa_fake_hip_", "emu_")
@@ -143,7 +143,7 @@ def test_a_wheel_with_one_wrong_instruction_does_not_pass(
     wheel, disassembly = damaged(release.wheel, arch, DAMAGES[damage], sound, tmp_path, as_text)
     with pytest.raises(VerifyError, match="failed numerics's tests in the verify container"):
         run_emulated(
-            subject_of(wheel, arch), planned_kernels(CHECKOUT, [arch])[arch], image=verifier,
+            subjects_of(wheel, [arch])[arch], planned_kernels(CHECKOUT, [arch])[arch], image=verifier,
             fake_hip=emulator, disassembly=disassembly,
             checkout=context.checkout, jobs=context.jobs, most_failures=1, **kept,
         )  # fmt: skip

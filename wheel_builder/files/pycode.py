@@ -7,6 +7,7 @@ like, tests/installed/words asks of every wheel.
 
 import ast
 import hashlib
+from functools import lru_cache
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 PRESENT = "a docstring"
@@ -22,6 +23,7 @@ READERS = frozenset({
 })  # fmt: skip
 
 
+@lru_cache(maxsize=1024)  # suites of all archs ask about the same files
 def code_digest(data: bytes) -> str:
     """The sha256 of what a Python file does; of its bytes when this Python cannot read it."""
     try:

@@ -64,7 +64,7 @@ from wheel_builder.provenance.records import Demand, refuse_published, write_rec
 from wheel_builder.verify import numerics as emulated
 from wheel_builder.verify import runtimes, wine
 from wheel_builder.verify import stage as verify
-from wheel_builder.verify.seen import subject_of
+from wheel_builder.verify.seen import subjects_of
 
 # Twice the most memory that the emulated suite of one arch took: 1.5 GiB, of gfx942.
 SUITE_BYTES = 3 * 1024**3
@@ -356,6 +356,7 @@ def _emulate(
     A failure ends the run after the suites that run already, whose results are kept.
     """
     archs = _emulated(job)
+    subjects = subjects_of(file, archs)
     workers = side_by_side(len(archs), context.jobs, usable_memory())
     logs = {arch: context.log(f"emulate-{job.id}-{arch}") for arch in archs}
     where = f" {UNDER_WINE}" if job.for_windows else ""
@@ -363,7 +364,7 @@ def _emulate(
     def one(arch: str) -> tuple[Artifact, float]:
         kernels, begin = planned_kernels(context.checkout, [arch])[arch], time.monotonic()
         made = emulated.run_emulated(
-            subject_of(file, arch), kernels, image=tester, fake_hip=runtime, disassembly=code,
+            subjects[arch], kernels, image=tester, fake_hip=runtime, disassembly=code,
             checkout=context.checkout, store=context.store, jobs=max(1, context.jobs // workers),
             log=logs[arch], tier=chosen_tier(), under_wine=job.for_windows,
         )  # fmt: skip

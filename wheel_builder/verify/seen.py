@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -53,32 +53,25 @@ class Subject:
     parts: Mapping[str, str]
 
 
-def subject_of(wheel: Path, arch: str) -> Subject:
-    """What the suite of ``arch`` sees of ``wheel``.
+def subjects_of(wheel: Path, archs: Iterable[str]) -> Mapping[str, Subject]:
+    """What the suite of each arch sees of ``wheel``, which is read once.
 
     Raises ``WheelFileError``, ``ElfError``, ``PeError`` or ``FatbinError``.
     """
     content = read_wheel(wheel, max_mib=MAX_READ_MIB)
     if for_windows(content):
         host = library_of(content, WINDOWS_LIBRARY)  # all of it: device code is among its other sections
-        code = _bundles_part(read_pe(host).section_bytes(WINDOWS_SECTION) or b"", arch)
+        fatbin = read_pe(host).section_bytes(WINDOWS_SECTION)
     else:
         library = library_of(content)
-        code, host = code_part(library, arch), host_part(library)
-    parts = {
-        "code": code,
-        "library": hashlib.sha256(host).hexdigest(),
-        "package": package_part(content),
-    }
-    return Subject(wheel, content.sha256, arch, parts)
+        host, fatbin = host_part(library), section_bytes(library, SECTION)
+    common = {"library": hashlib.sha256(host).hexdigest(), "package": package_part(content)}
+    parts = {arch: {"code": code_part(fatbin or b"", arch), **common} for arch in archs}
+    return {arch: Subject(wheel, content.sha256, arch, each) for arch, each in parts.items()}
 
 
-def code_part(library: bytes, arch: str) -> str:
+def code_part(fatbin: bytes, arch: str) -> str:
     """A digest of the code objects for ``arch``, all of their bytes, and of which bundle has each."""
-    return _bundles_part(section_bytes(library, SECTION) or b"", arch)
-
-
-def _bundles_part(fatbin: bytes, arch: str) -> str:
     rows = [
         [number, code.arch, hashlib.sha256(code.data).hexdigest()]
         for number, bundle in enumerate(read_bundles(fatbin))

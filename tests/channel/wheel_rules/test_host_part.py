@@ -11,6 +11,7 @@ from tests.engine.host.interface import generate
 from tests.tools.made.elves import Edit
 from tests.tools.made.wheels import bundle, code_object
 from wheel_builder.base.errors import ElfError, FatbinError
+from wheel_builder.files.binaries.elf import section_bytes
 from wheel_builder.files.binaries.elflayout import EM_X86_64, elf_layout_problems
 from wheel_builder.files.device.fatbin import SECTION, read_bundles
 from wheel_builder.files.device.hostpart import FUNCTIONS, host_part
@@ -29,6 +30,10 @@ unsigned long sum(int first) {
   return found.size + found.data[8] + (unsigned long)(kept++) + (unsigned long)(unset[first]++);
 }
 """
+
+
+def code_of(library, arch):
+    return code_part(section_bytes(library, SECTION), arch)
 
 
 @pytest.fixture(scope="module")
@@ -84,28 +89,28 @@ def test_a_larger_kernel_changes_its_own_arch_alone(link, library, arch):
     other = link({**codes, arch: larger(codes[arch])})
     assert len(other) > len(library)
     assert host_part(other) == host_part(library)
-    same = {each: code_part(other, each) == code_part(library, each) for each in ARCHS}
+    same = {each: code_of(other, each) == code_of(library, each) for each in ARCHS}
     assert same == {each: each != arch for each in ARCHS}
 
 
 def test_an_arch_more_changes_no_other_ones_code(link, library):
     other = link({"gfx942": code_object("gfx942", ["fa_fwd_fp16_d64"]), **codes_of()})
     assert host_part(other) == host_part(library)
-    assert {code_part(other, arch) == code_part(library, arch) for arch in ARCHS} == {True}
+    assert {code_of(other, arch) == code_of(library, arch) for arch in ARCHS} == {True}
 
 
 def test_kernels_that_change_places_change_the_code(link):
     codes = codes_of()
     here = link({**codes, "gfx908": code_object("gfx908", ["fa_fwd_bf16_d64"])})
-    assert code_part(here, "gfx908") != code_part(link(codes), "gfx908")
-    assert code_part(here, "gfx1030") == code_part(link(codes), "gfx1030")
+    assert code_of(here, "gfx908") != code_of(link(codes), "gfx908")
+    assert code_of(here, "gfx1030") == code_of(link(codes), "gfx1030")
 
 
 def test_a_code_object_in_another_bundle_is_another_code(link):
     codes = codes_of()
     first, second = (link(codes, {"gfx908": codes["gfx908"]}), link({"gfx908": codes["gfx908"]}, codes))
-    assert code_part(first, "gfx908") == code_part(second, "gfx908")
-    assert code_part(first, "gfx1030") != code_part(second, "gfx1030")
+    assert code_of(first, "gfx908") == code_of(second, "gfx908")
+    assert code_of(first, "gfx1030") != code_of(second, "gfx1030")
 
 
 @pytest.mark.parametrize("name", [".text", ".dynstr", ".data", ".comment", ".shstrtab", ".eh_frame"])

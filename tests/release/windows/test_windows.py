@@ -38,7 +38,7 @@ from wheel_builder.pipeline.verification import job_of
 from wheel_builder.provenance.rebuild import rebuild
 from wheel_builder.provenance.records import provenance_path, record_path
 from wheel_builder.verify.numerics import run_emulated
-from wheel_builder.verify.seen import subject_of
+from wheel_builder.verify.seen import subjects_of
 from wheel_builder.verify.shim import verify_shim
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED, TESTS, archs_under_wine
 
@@ -184,7 +184,7 @@ def test_a_kernel_that_ends_at_once_fails_under_wine(
     wheel, mutants = mutant_wheel(windows.wheel, mutant, disassembly, tmp_path, as_text)
     with pytest.raises(VerifyError, match="failed numerics's tests in the container with wine"):
         run_emulated(
-            subject_of(wheel, arch), planned_kernels(CHECKOUT, [arch])[arch],
+            subjects_of(wheel, [arch])[arch], planned_kernels(CHECKOUT, [arch])[arch],
             image=build_wine_image(context.store, logs=context.log("").parent), fake_hip=fake_dll,
             disassembly=mutants, checkout=CHECKOUT, jobs=context.jobs, most_failures=1, under_wine=True,
             **kept,

@@ -45,7 +45,9 @@ def test_as_many_as_there_are_cores_and_memory_for(archs, jobs, memory, expected
 def emulate(tmp_path, monkeypatch):
     """Runs the suites of all archs, each of which is a call of ``suite``."""
     monkeypatch.setattr(verification, "usable_memory", lambda: 24 * GIB)
-    monkeypatch.setattr(verification, "subject_of", lambda file, arch: Subject(file, "0" * 64, arch, {}))
+    monkeypatch.setattr(
+        verification, "subjects_of", lambda file, archs: {a: Subject(file, "0" * 64, a, {}) for a in archs}
+    )
 
     def run(suite, jobs=2, out=None):
         def called(subject, kernels, *, jobs, log, **_):

@@ -16,7 +16,7 @@ from tests.tools.made.wheels import (
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.files.device.library import WINDOWS_LIBRARY
 from wheel_builder.files.wheels.wheelfile import read_wheel
-from wheel_builder.verify.seen import copied, digest_of, files_at, listing_of, package_part, subject_of
+from wheel_builder.verify.seen import copied, digest_of, files_at, listing_of, package_part, subjects_of
 
 MODULE = "flash_attn_rocm/__init__.py"
 METADATA = f"{DIST_INFO}/METADATA"
@@ -66,7 +66,8 @@ def of_dll(folder, kernel, **changes):
     }
     dll = Dll(extra=((".hip_fat", bundle(codes), DATA | READ),), **changes).data
     files = {name: data for name, data in good_files().items() if name != LIBRARY}
-    return subject_of(write_wheel(folder, {**files, WINDOWS_LIBRARY: dll}), "gfx1100").parts
+    wheel = write_wheel(folder, {**files, WINDOWS_LIBRARY: dll})
+    return subjects_of(wheel, ["gfx1100"])["gfx1100"].parts
 
 
 def test_of_a_wheel_for_windows_it_sees_the_archs_code_and_the_whole_dll(tmp_path):
