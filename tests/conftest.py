@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests import costs
+from tests.tools import costs
 from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
 from wheel_builder.base.store import locked
 from wheel_builder.files.device.fatbin import CodeObject
@@ -28,11 +28,11 @@ from wheel_builder.pipeline.context import RunContext
 CHECKOUT = Path(__file__).parents[1]
 # One process makes the release and images, in this order: the longest chain of work begins at once.  These
 # tests also check which containers and files exist.
-CHAIN = ("tests/release/test_release.py", "tests/container")
-# These need the chain's images and results, so they come last instead of waiting.  The longest is not last.
-AFTER = (
-    "tests/host", "tests/layout", "tests/device", "tests/emulator", "tests/release/test_windows.py",
-    "tests/perf", "tests/release",
+CHAIN = ("tests/release/first/", "tests/engine/container/")
+# What needs no image comes before what needs the chain's images and results.  The longest is not last.
+TURNS = (
+    *CHAIN, "tests/fast/", "tests/channel/", "tests/engine/", "tests/release/windows/",
+    "tests/release/upstream/", "tests/release/",
 )  # fmt: skip
 
 # Where temporary files are, in memory: the tests make and remove tens of thousands of small ones while images
@@ -74,12 +74,8 @@ def pytest_collection_finish():
 
 
 def turn(nodeid):
-    """The order of files: the chain, then files that do not need it, then the rest."""
-    for kind, names in ((0, CHAIN), (2, AFTER)):
-        for place, name in enumerate(names):
-            if nodeid.startswith(name):
-                return kind, place
-    return 1, 0
+    """The place of a test's folder in TURNS."""
+    return next((place for place, folder in enumerate(TURNS) if nodeid.startswith(folder)), len(TURNS))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,8 +5,8 @@ import shutil
 import struct
 from dataclasses import replace
 
-from tests.elves import Edit, gnu_hash_table
-from tests.wheels import write_wheel
+from tests.tools.made.elves import Edit, gnu_hash_table
+from tests.tools.made.wheels import write_wheel
 from wheel_builder.base.store import sha256_file
 from wheel_builder.files.binaries.elf import read_elf
 from wheel_builder.files.binaries.pe import MAGIC as MZ

@@ -1,7 +1,7 @@
 """Headers against segments in the released wheel: what the audit accepts, a loader takes as before.
 
-The library needs a torch for ROCm, so a model of a loader judges here; ``tests/wheel_rules`` holds the
-model against glibc, with a library that needs none.
+The library needs a torch for ROCm, so a model of a loader judges here; ``tests/channel/wheel_rules`` holds
+the model against glibc, with a library that needs none.
 """
 
 import logging
@@ -9,8 +9,8 @@ import random
 
 import pytest
 
-from tests.elves import EM_AMDGPU, EM_X86_64
-from tests.wheel_rules.headers import Mutator, model
+from tests.channel.wheel_rules.headers import Mutator, model
+from tests.tools.made.elves import EM_AMDGPU, EM_X86_64
 from wheel_builder.files.binaries.elf import read_elf, section_bytes
 from wheel_builder.files.binaries.elflayout import elf_layout_problems
 from wheel_builder.files.device.codeobject import code_object_problems
@@ -18,7 +18,6 @@ from wheel_builder.files.device.fatbin import SECTION, CodeObject
 from wheel_builder.files.device.library import LIBRARY, code_objects, unused_bundles
 from wheel_builder.files.wheels.wheelfile import read_wheel
 
-pytestmark = pytest.mark.container
 LOG = logging.getLogger(__name__)
 SEED = 20261123
 SHORT, FULL = 500, 20000

@@ -16,7 +16,6 @@ from wheel_builder.provenance.provenance import read_provenance
 from wheel_builder.provenance.rebuild import rebuild
 from wheel_builder.provenance.records import provenance_path, record_path
 
-pytestmark = pytest.mark.container
 CHANGED = "recipe: it was built from sources that differ from their commit"
 
 

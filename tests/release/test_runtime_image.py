@@ -7,12 +7,11 @@ import subprocess
 import pytest
 
 from tests.conftest import CHECKOUT
-from tests.wheels import project_wheel
+from tests.tools.made.wheels import project_wheel
 from wheel_builder.build.runtime_image import build_runtime_image
 from wheel_builder.images import docker
 from wheel_builder.images.size import BUDGET_MIB, MIB
 
-pytestmark = pytest.mark.container
 PAGE = (CHECKOUT / "docs/install.md").read_text()
 ATTEND = """
 import warnings, torch, flash_attn_rocm

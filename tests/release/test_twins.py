@@ -12,7 +12,6 @@ from wheel_builder.tables.archs import known_archs
 from wheel_builder.verify.numerics import run_emulated
 from wheel_builder.verify.seen import subject_of
 
-pytestmark = pytest.mark.container
 ARCHS = list(known_archs())
 
 

@@ -11,7 +11,7 @@ import pytest
 from torch_abi_audit import minimum_version
 
 from tests.conftest import CHECKOUT
-from tests.wheels import write_wheel
+from tests.tools.made.wheels import write_wheel
 from wheel_builder.audit.rules import TORCH_SHIM
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.store import sha256_file
@@ -27,7 +27,6 @@ from wheel_builder.verify.coverage import REASONS, UNEXPLAINED, parse_reasons
 from wheel_builder.verify.numerics import run_emulated
 from wheel_builder.verify.seen import subject_of
 
-pytestmark = pytest.mark.container
 ARCHS = list(known_archs())
 CONTROLS = ("fa_fake_hip_", "emu_")
 # A library that recognises tests would have to contain one of these words.

@@ -1,7 +1,4 @@
-"""README and docs/ as a newcomer types them, in a fresh clone that has what the release built.
-
-``tests/walk.py`` has every line: typed here, or by the test that is named.
-"""
+"""README and docs/ as a newcomer types them, in a fresh clone that has what the release built."""
 
 import os
 import re
@@ -12,11 +9,19 @@ import sys
 import pytest
 
 from tests.conftest import CHECKOUT
-from tests.walk import DRY, IN_CONTAINER, TYPED, WALK
+from tests.tools.commands import shown
 from wheel_builder.images import docker
 
-pytestmark = pytest.mark.container
 README = (CHECKOUT / "README.md").read_text()
+STAGES = ("image", "device-code", "wheel", "runtime-image [--slim | --for-gpu] [WHEEL]")
+# The last one removes the wheel.
+IN_CONTAINER = (
+    "pip install flash-attn-rocm --index-url <index>/public/simple",
+    "python -m pip install flash-attn-rocm --index-url <index>/public/simple",
+    "python -m flash_attn_rocm doctor",
+    'python -c "import torch; print(torch.version.hip)"',
+    "python -m pip uninstall --yes flash-attn-rocm",
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,19 +51,15 @@ def typed(clone, line, status=0):
     return done
 
 
-@pytest.mark.parametrize(
-    "line",
-    [line for line, where in WALK.items() if line.startswith("scripts/release") and where in (TYPED, DRY)],
-)
+@pytest.mark.parametrize("line", [line for line in shown() if line.startswith("scripts/release")])
 def test_a_dry_run_says_what_would_be_done(clone, line):
     said = typed(clone, line if "--dry-run" in line else f"{line} --dry-run").stdout
     assert re.search(r"^\[1/\d+\] container engine", said, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    "line", [line for line, where in WALK.items() if not line.startswith("scripts/") and where == DRY]
-)
+@pytest.mark.parametrize("line", STAGES)
 def test_a_stage_of_its_own_says_what_would_be_done(clone, line, release):
+    assert line in shown()
     command = re.sub(r"\[--.*?\]", "", line).replace("[WHEEL]", str(release.wheel))
     said = typed(clone, f"scripts/wheel-builder {command} --dry-run").stdout
     assert "[1/" in said
@@ -78,7 +79,7 @@ def test_without_the_tools_it_says_how_to_get_them(clone):
 
 
 def test_emulate_uses_what_the_release_built(clone, release):
-    [line] = [line for line in WALK if line.startswith("scripts/wheel-builder emulate")]
+    [line] = [line for line in shown() if line.startswith("scripts/wheel-builder emulate")]
     done = typed(clone, line.replace("WHEEL", str(release.wheel)))
     assert "executed on an ISA emulator" in done.stdout
     assert done.stdout.rstrip().endswith("passed")
@@ -91,10 +92,9 @@ def test_the_installed_wheel_answers_as_the_documents_say(release, verifier):
     # On a PyTorch for CPUs as it is: it ended in PyTorch's "Torch not compiled with CUDA enabled".
     program = f"{example}\nprint(tuple(out.shape), out.dtype)\n"
     [explained] = re.findall(r"```python\n(.*?)```", (CHECKOUT / "docs/training.md").read_text(), re.DOTALL)
-    lines = [
-        line.replace("<index>", "file:///index") for line, where in WALK.items() if where == IN_CONTAINER
-    ]
-    # The last one removes the wheel; the doctor's 1: no GPU.
+    assert set(IN_CONTAINER) <= set(shown())
+    lines = [line.replace("<index>", "file:///index") for line in IN_CONTAINER]
+    # The doctor's 1: no GPU.
     *lines, remove = [f"{line} || test $? = 1" if line.endswith("doctor") else line for line in lines]
     script = "\n".join(["set -e", *lines, 'python -c "$EXPLAINED"', 'python -c "$PROGRAM"', remove])
     release.index.chmod(0o755)  # pytest's folders are root's alone, and the container's user is another

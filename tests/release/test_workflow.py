@@ -13,14 +13,13 @@ import sys
 import pytest
 
 from tests.conftest import CHECKOUT
-from tests.workflows import filled, job_of
+from tests.tools.workflows import filled, job_of
 from wheel_builder.base.digests import digests_of, output_line
 from wheel_builder.base.store import Store
 from wheel_builder.build.shim import SHIMS
 from wheel_builder.images.handover import give
 from wheel_builder.images.stages import build_image
 
-pytestmark = pytest.mark.container
 LEFT_OUT = ("checkout@", "attest-build-provenance@", "upload-pages-artifact@")
 
 

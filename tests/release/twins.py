@@ -4,7 +4,7 @@ import ast
 import functools
 import shutil
 
-from tests.wheels import write_wheel
+from tests.tools.made.wheels import write_wheel
 from wheel_builder.files.device.fatbin import gfx_of
 from wheel_builder.files.device.library import LIBRARY, code_objects
 from wheel_builder.files.pycode import DEFINITIONS

@@ -34,8 +34,10 @@ class Shim:
         return self.name.replace("-", "_")
 
 
-FLASH_ATTN = Shim("flash-attn", "flash_attn", "shim", "tests/shim")  # whose folder has the build back end
-FLASH_ATTN_3 = Shim("flash-attn-3", "flash_attn_interface", "shim3", "tests/shim3")
+FLASH_ATTN = Shim(
+    "flash-attn", "flash_attn", "shim", "tests/installed/shim"
+)  # whose folder has the build back end
+FLASH_ATTN_3 = Shim("flash-attn-3", "flash_attn_interface", "shim3", "tests/installed/shim3")
 SHIMS = (FLASH_ATTN, FLASH_ATTN_3)
 NAMES = frozenset(shim.name for shim in SHIMS)
 

@@ -1,8 +1,8 @@
 """What Python files do, apart from words: digests in which comments and most docstrings have no part.
 
 Left out are comments, the layout of lines, and docstrings of modules and of what has no decorator.  A
-decorator gets the function and may read what it says: arguments/documentation.py of the package
-completes docstrings.
+decorator gets the function and may read what it says.  Those in COMPLETERS only add to it: what the result is
+like, tests/installed/words asks of every wheel.
 """
 
 import ast
@@ -10,6 +10,8 @@ import hashlib
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 PRESENT = "a docstring"
+# Decorators of the package (arguments/documentation.py) that read a docstring to complete it.
+COMPLETERS = frozenset({"documented", "_documented"})
 # pytest leaves the asserts of a module alone whose docstring has this word.
 READ_BY_PYTEST = "PYTEST_DONT_REWRITE"
 # With one of these names a program can read its own words.
@@ -47,9 +49,13 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
     for node in ast.walk(tree):
         if not isinstance(node, (ast.Module, *DEFINITIONS)):
             continue
-        if not isinstance(node, ast.Module) and node.decorator_list:
+        if not isinstance(node, ast.Module) and not all(map(_completes, node.decorator_list)):
             continue
         text = ast.get_docstring(node, clean=False)
         if text is not None and READ_BY_PYTEST not in text:
             node.body[0] = ast.Expr(ast.Constant(PRESENT))
     return tree
+
+
+def _completes(decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Name) and decorator.id in COMPLETERS

@@ -295,7 +295,8 @@ def _static_checks(
             update=update,
         )  # fmt: skip
         code = static.disassemble_wheel(file, builder, store=context.store, log=log)
-        static.refuse_unimplemented(file.name, Core(emulator.path / LIBRARY), code)
+        core = Core(emulator.path / LIBRARY)
+        static.refuse_unimplemented(file.name, core, code, emulator=emulator, store=context.store)
         return told(step, checked), code
 
 

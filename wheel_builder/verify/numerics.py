@@ -26,7 +26,7 @@ from wheel_builder.verify import coverage
 from wheel_builder.verify.coverage import REASONS, Reason, coverage_problems, explained, parse_reasons
 from wheel_builder.verify.seen import WHOLE, SeenSuite, Subject, digest_of, listing_of, seen_suite
 
-TESTS = "tests/numerics"
+TESTS = "tests/installed/numerics"
 RECORD = "record.json"
 CHECKS = "uninit,race,barrier"
 SEED = "1"
@@ -82,7 +82,9 @@ def run_emulated(
     most_failures: int = MOST_FAILURES,
     run: Runner = run,
 ) -> Artifact:
-    """Run ``tests/numerics`` for the subject's arch; all of ``kernels`` have to run.  Facts are the record.
+    """Run ``tests/installed/numerics`` for the subject's arch; all of ``kernels`` have to run.
+
+    Facts are the record.
 
     ``tier`` is that of a release or the nightly one, which runs more; the record says which.  After
     ``most_failures`` the suite stops.  The record's ``executed`` names the wheel that was installed: a later
@@ -135,5 +137,5 @@ def refuse_incomplete(
         message = "\n  - ".join([title, *problems])
         raise VerifyError(
             message,
-            advice="mend what was found; for instructions that never ran: python -m tests.corpus",
+            advice="mend what was found; for instructions that never ran: python -m tests.tools.corpus",
         )

@@ -6,6 +6,7 @@ its answer, that its comgr, by which HIP loads code objects, reads all of them, 
 that the same release's compiler writes.  No code is loaded onto a device.
 """
 
+import hashlib
 import json
 import tempfile
 from collections.abc import Mapping
@@ -35,11 +36,12 @@ def load_wheel(
 
     Facts: ``rocm``, ``package`` (the runtime's), ``found`` (what the probe printed) and ``problems`` (why the
     wheel does not serve this runtime; empty when it does).  Raises ``VerifyError``, and stores nothing, when
-    the probe gave no answer.
+    the probe gave no answer.  Another wheel with the same library has the same result.
     """
     content = read_wheel(wheel, max_mib=MAX_READ_MIB)
     inputs = {
-        "sha256": content.sha256,
+        "library": hashlib.sha256(library_of(content)).hexdigest(),
+        "public": not content.version.local,
         "image": image.facts["image_id"],
         "probe": sha256_tree(PROBE, [PROBE]),
     }
@@ -55,7 +57,7 @@ def load_wheel(
             found = _probe(library, Path(folder), job, image, log, run)
         versions = {code.data[ABI_VERSION_BYTE] for code in codes}
         # A public wheel is offered beside runtimes that do not know some of its GPUs, where there is none.
-        archs = {code.arch for code in codes} if content.version.local else set()
+        archs = set() if inputs["public"] else {code.arch for code in codes}
         problems = list(runtime_problems(found, versions, archs, job))
         return {
             "rocm": job.rocm.version,

@@ -30,11 +30,12 @@ from wheel_builder.tables.archs import known_archs, served_by
 from wheel_builder.verify.runtime_rules import like, serves, words
 from wheel_builder.verify.seen import SeenSuite, listings_of, seen_suite
 
-TESTS = "tests/wheel"
-SHIM = "shim/flash_attn"  # the package of the distribution flash-attn, which these test too
-MACHINES = "tests/machines.py"  # for tests of the doctor
-ERROR_TESTS = "tests/fake_hip"
-NEEDED = (TESTS, SHIM, MACHINES, ERROR_TESTS, CONTROL, *SHARED)
+TESTS = "tests/installed/wheel"
+WORDS = "tests/installed/words"
+SHIM = "shim/flash_attn"  # the package of the distribution flash-attn, which TESTS test too
+MACHINES = "tests/installed/shared/machines.py"  # for tests of the doctor
+ERROR_TESTS = "tests/installed/fake_hip"
+NEEDED = (TESTS, WORDS, SHIM, MACHINES, ERROR_TESTS, CONTROL, *SHARED)
 PARTS = ("code", "library", "package")  # of a wheel, as suites see it
 FEATURES = "FA_FEATURES"  # for ERROR_TESTS
 RECORD = "record.json"
@@ -64,8 +65,9 @@ def verify_wheel(
 ) -> Artifact:
     """Run the tests of the installed wheel, and join their results with the emulator's.
 
-    With ``jobs`` of two or more, both folders of tests run side by side.  Each has a log of its own, named
-    after ``log``.
+    With ``jobs`` of two or more, the folders of tests run side by side.  Each has a log of its own, named
+    after ``log``.  Only WORDS runs on every wheel: the others depend on no word of it that no program reads,
+    as emulated suites do not.
 
     ``emulated`` has the result of each arch's emulated suite, ``static`` the findings of the static checks,
     ``runtimes`` the result of loading under each ROCm version's runtime, the one of the wheel's ``job``
@@ -97,24 +99,36 @@ def verify_wheel(
         first_use = _first_use_suite(checkout, image, fake_hip=fake_hip, disassembly=disassembly, tier=tier)
         parts = {arch: _parts_of(shown.facts["executed"]) for arch, shown in emulated.items()}
         inside = partial(_run_folder, wheel, image=image, log=log, run=run)
+        kept = partial(_kept, parts=parts, named=named, inside=inside, store=store)
+
+        def test_words() -> Mapping[str, Any]:
+            return {"counts": inside(Suite(checkout / WORDS), out=out), **named}
+
         with threads(jobs) as pool:
-            installed = pool.submit(inside, _suite(checkout, tier), out=out)
-            first_used = pool.submit(_first_use, first_use, parts, named, inside, store)
-            counts, used = installed.result(), first_used.result()
+            running = {
+                ERROR_TESTS: pool.submit(kept, "first-use", first_use),
+                TESTS: pool.submit(kept, "wheel-tests", seen_suite(_suite(checkout, tier), image, {})),
+                WORDS: pool.submit(test_words),
+            }
+            ran = {tests: each.result() for tests, each in running.items()}
         archs = {arch: what_was_shown(shown.facts, taken[arch], sha256) for arch, shown in emulated.items()}
         more = {
             "runtimes": {rocm: words(load.facts) for rocm, load in runtimes.items()} | like(runtimes, job),
             "serves": serves(runtimes, job),
         }
-        tests = {TESTS: counts, ERROR_TESTS: used["counts"]}
-        tested = {TESTS: THIS, ERROR_TESTS: executed_on(used, sha256)}
-        return write_record(out, {**named, "tests": tests, "tested": tested}, static, archs, more)
+        results = {
+            "tests": {tests: each["counts"] for tests, each in ran.items()},
+            "tested": {tests: executed_on(each, sha256) for tests, each in ran.items()},
+        }
+        return write_record(out, {**named, **results}, static, archs, more)
 
     return store.get_or_make("verify", inputs, make)
 
 
-def _first_use(
+def _kept(
+    stage: str,
     suite: SeenSuite,
+    *,
     parts: Mapping[str, Mapping[str, str]],
     named: Mapping[str, str],
     inside: Callable[..., Mapping[str, int]],
@@ -127,7 +141,7 @@ def _first_use(
         with tempfile.TemporaryDirectory(prefix=f"{folder.name}-given", dir=folder.parent) as copies:
             return {"counts": inside(suite.given(Path(copies)), out=folder), **named}
 
-    return store.get_or_make("first-use", {"parts": parts, **suite.key}, make).facts
+    return store.get_or_make(stage, {"parts": parts, **suite.key}, make).facts
 
 
 def _parts_of(executed: Mapping[str, str]) -> Mapping[str, str]:
@@ -154,10 +168,7 @@ def _suite(checkout: Path, tier: str) -> Suite:
 def _first_use_suite(
     checkout: Path, image: Artifact, *, fake_hip: Artifact, disassembly: Artifact, tier: str
 ) -> SeenSuite:
-    """What runs against it on the fake HIP runtime: HIP errors, and the check at first use of every arch.
-
-    It takes minutes, and depends on no word of the wheel that no program reads, as emulated suites do not.
-    """
+    """What runs against it on the fake HIP runtime: HIP errors, and the check at first use of every arch."""
     suite = fake_hip_suite(
         checkout / ERROR_TESTS,
         fake_hip=fake_hip,

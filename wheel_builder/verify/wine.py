@@ -17,7 +17,7 @@ from wheel_builder.matrix.model import Job
 from wheel_builder.tables.archs import arch_named, served_by
 from wheel_builder.verify.stage import what_was_shown, write_record
 
-TESTS = "tests/windows"
+TESTS = "tests/installed/windows"
 HOW = "executed under wine on an ISA emulator, not on Windows"
 NOT_EXECUTED = (
     "not executed under wine, where one arch of each matrix unit is, with FA_FULL=1 every arch; its code "

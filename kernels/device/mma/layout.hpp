@@ -13,7 +13,7 @@
 // consecutive rows: flat element f = step * kRows + r holds row held_begin(l, rows) + held_step(f).
 // With that order the C of one product is read, run by run, as the B of the next.
 //
-// All functions are constexpr; tests/layout proves on the CPU what is said here.
+// All functions are constexpr; tests/engine/layout proves on the CPU what is said here.
 #pragma once
 
 #include "device/arch/traits.hpp"

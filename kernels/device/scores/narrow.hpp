@@ -4,8 +4,8 @@
 // Proof.  A bf16 number is m * 2^e with an integer |m| < 2^8.  Accepted are 0 and 2^-25 <= |x| < 2^8, that
 // is 2^-17 <= |x * 2^8| < 2^16: the largest of these is 255 * 2^8 = 65280, not above fp16's 65504, and all
 // are multiples of 2^(-17 - 7) = 2^-24, fp16's smallest step; below 2^-14, where that step no longer shrinks,
-// and above, where fp16 has 11 bits, 8 bits fit.  inf and NaN are not accepted.  tests/layout tries all
-// 65536.
+// and above, where fp16 has 11 bits, 8 bits fit.  inf and NaN are not accepted.  tests/engine/layout tries
+// all 65536.
 //
 // Products of two such fp16 numbers are exact in fp32 (at most 16 bits).  So nothing is lost to what fp32
 // arithmetic on the bf16 values themselves would give, but the order of additions.

@@ -21,7 +21,7 @@ COUNTERS = FIGURES / "counters.txt"
 # Under load, and a single workgroup: with more of them most kernels reach the whole bandwidth.
 LATENCY, WORKGROUPS = 1000, 1
 HEADER = f"""\
-# Modelled, not measured, as last accepted: `scripts/test --full tests/perf --update` writes this; the
+# Modelled, not measured, as last accepted: `scripts/test --full tests/engine/perf --update` writes this; the
 # difference is for review.
 #   flop    useful ones per clock and compute unit, by the schedule, under the worst order of LDS phases
 #   decode  percent of the memory's bandwidth for {WORKGROUPS} workgroup, at a latency of {LATENCY} ns;
@@ -51,7 +51,7 @@ class Figure(NamedTuple):
 
 def parse_figures(name: str, text: str) -> tuple[Figure, ...]:
     """The figures of an arch; raises ``PerfError`` with all that is wrong with the file ``name``."""
-    title, advice = f"{name} is not right", "write it again: scripts/test --full tests/perf --update"
+    title, advice = f"{name} is not right", "write it again: scripts/test --full tests/engine/perf --update"
     try:
         file = _FILE.validate_python(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

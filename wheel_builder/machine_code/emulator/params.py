@@ -1,7 +1,7 @@
 """The kernels' argument structs, packed as the compiler lays them out.
 
 Fields and their order are those of ``kernels/tables/calls.toml``, from which the C++ structs are generated.
-tests/layout compares the offsets with the compiler's.
+tests/engine/layout compares the offsets with the compiler's.
 """
 
 import struct

@@ -1,7 +1,8 @@
 """Attention in plain Python: in float64, and rounded like a plain computation in the tensors' own type.
 
 The pipeline's environment has no PyTorch, and the answer must not depend on what is installed. The rounded
-form rounds wherever PyTorch's operations store a tensor; tests/emulator compares it with PyTorch's own.
+form rounds wherever PyTorch's operations store a tensor; tests/engine/emulator compares it with
+PyTorch's.
 """
 
 import math

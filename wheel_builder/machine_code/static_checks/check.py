@@ -16,8 +16,9 @@ from typing import Any
 
 from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.base.process import Runner, run
-from wheel_builder.base.store import Store, sha256_tree
+from wheel_builder.base.store import Store, key_of, sha256_tree
 from wheel_builder.files.device.library import device_code
+from wheel_builder.files.pycode import code_digest
 from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.machine_code.disassembly.kernels import Kernel, parse_disassembly
 from wheel_builder.machine_code.disassembly.listing import Listing, Tools, list_code
@@ -143,11 +144,11 @@ def _without_collector() -> Iterator[None]:
 
 
 def programs(checkout: Path) -> Mapping[str, str]:
-    """What an answer depends on besides the code: digests of the checks and of the tables of archs."""
+    """What an answer depends on besides the code: digests of the checks, without words that no program reads,
+    and of the tables of archs."""
+    files = [(room, file) for room in PROGRAMS for file in (MACHINE_CODE / room).glob("*.py")]
     return {
-        "checks": sha256_tree(
-            MACHINE_CODE, sorted(file for room in PROGRAMS for file in (MACHINE_CODE / room).glob("*.py"))
-        ),
+        "checks": key_of({f"{room}/{file.name}": code_digest(file.read_bytes()) for room, file in files}),
         "archs": sha256_tree(checkout, [checkout / table for table in TABLES]),
     }
 

@@ -122,12 +122,30 @@ def digests(codes: Sequence[CodeObject]) -> list[list[str]]:
     return [[code.arch, hashlib.sha256(code.data).hexdigest()] for code in codes]
 
 
-def refuse_unimplemented(name: str, core: Core, disassembly: Artifact) -> None:
-    """Raise ``StaticCheckError`` with each mnemonic of the wheel ``name`` that the emulator does not have."""
+def refuse_unimplemented(
+    name: str, core: Core, disassembly: Artifact, *, emulator: Artifact, store: Store
+) -> None:
+    """Raise ``StaticCheckError`` with each mnemonic of the wheel ``name`` that the emulator does not have.
+
+    ``core`` is that of ``emulator``; what it lacks of an arch is stored by the texts.
+    """
+    listed: Mapping[str, str] = disassembly.manifest["files"]
     texts: dict[str, list[str]] = {}
-    for file in sorted(disassembly.path.glob("*.s")):
-        texts.setdefault(file.name.rpartition("-")[0], []).append(file.read_text(encoding="utf-8"))
-    if missing := unimplemented(core, texts):
+    for file in sorted(listed):
+        if file.endswith(".s"):
+            texts.setdefault(file.rpartition("-")[0], []).append(file)
+
+    def lacking(arch: str, files: Sequence[str]) -> list[str]:
+        def make(_: Path) -> Mapping[str, Any]:
+            read = ((disassembly.path / file).read_text(encoding="utf-8") for file in files)
+            return {"missing": unimplemented(core, {arch: read})}
+
+        inputs = {"arch": arch, "texts": [listed[file] for file in files], "emulator": emulator.key}
+        return list(store.get_or_make("unimplemented", inputs, make).facts["missing"])
+
+    if missing := [line for arch, files in texts.items() for line in lacking(arch, files)]:
         title = f"the emulator does not have instructions that the kernels of {name} use"
-        advice = "implement them in machine_code/emulator/core, with vectors in tests/emulator/semantics"
+        advice = (
+            "implement them in machine_code/emulator/core, with vectors in tests/engine/emulator/semantics"
+        )
         raise StaticCheckError(title, missing, advice=advice)

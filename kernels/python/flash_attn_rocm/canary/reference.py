@@ -1,7 +1,8 @@
 """What a call of the check at first use should give: plain attention in float32, all sequences in one batch.
 
 The overhead of PyTorch's operations is most of what the check costs, so there are few of them: no blocks, no
-pieces, whole matrices of scores.  ``tests/wheel/test_canary.py`` compares it with the PyTorch implementation.
+pieces, whole matrices of scores.  ``tests/installed/wheel/serving/test_canary.py`` compares it with the
+PyTorch implementation.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """The small calls of the check at first use, as data: each row is one call, and says what only it reaches.
 
 They are chosen by what the emulator executes, and measured by mutants of the kernels:
-``python -m tests.mutation.canary``.
+``python -m tests.tools.mutation.canary``.
 """
 
 import math

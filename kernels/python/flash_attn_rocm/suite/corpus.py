@@ -1,4 +1,4 @@
-"""Reads corpus.json, the fuzz cases to run by number, which ``python -m tests.corpus`` writes."""
+"""Reads corpus.json, the fuzz cases to run by number, which ``python -m tests.tools.corpus`` writes."""
 
 import json
 import re

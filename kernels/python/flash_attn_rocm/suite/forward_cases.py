@@ -1,8 +1,8 @@
 """Calls with random combinations of features; a call can be made again from its kernel and its number.
 
 A call goes to the operator itself, so the kernel under test answers it, whichever kernel a public function
-would have chosen.  ``tests/numerics/test_corpus.py`` runs those that ``tests/corpus.py`` picked by what they
-execute.
+would have chosen.  ``tests/installed/numerics/test_corpus.py`` runs those that
+``tests/tools/corpus.py`` picked by what they execute.
 """
 
 import itertools

@@ -1,7 +1,7 @@
 """The reference implementation of attention, its formula in any dtype, and how results are compared with it.
 
-The suite's cases, tests/wheel, tests/numerics and tests/upstream.py use it.
-The numbers are those of ``values.tolerances``.
+The suite's cases and tests/installed/{wheel,numerics,shared} use it.  The numbers are those of
+``values.tolerances``.
 """
 
 import math

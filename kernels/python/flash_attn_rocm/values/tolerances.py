@@ -151,7 +151,7 @@ def largest_bias(dtype: str) -> float:
 # which is not rounded: a few calls, so no float64 and no plain computation.  Kernels round one factor of each
 # product once (probabilities, or gradients of scores) and their results once; one more for scores.  Each
 # changes a result by at most half a unit of the largest: on random tensors the products of a sum, and so
-# their errors, have random signs.  tests/fake_hip/test_canary.py says how much of this kernels use.
+# their errors, have random signs.  tests/installed/fake_hip/test_canary.py says how much of this kernels use.
 CANARY_ROUNDINGS = 3
 # Log-sum-exps are sums in fp32, of scores below 16; those of larger ones err relatively, as above.
 CANARY_LSE = 2.0**-12

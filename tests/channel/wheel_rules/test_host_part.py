@@ -1,0 +1,183 @@
+"""The library apart from its device code, on libraries that the product's linker and scripts made."""
+
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from kernels.build import hatch_build
+from tests.engine.host.interface import generate
+from tests.tools.made.elves import Edit
+from tests.tools.made.wheels import bundle, code_object
+from wheel_builder.base.errors import ElfError, FatbinError
+from wheel_builder.files.binaries.elflayout import EM_X86_64, elf_layout_problems
+from wheel_builder.files.device.fatbin import SECTION, read_bundles
+from wheel_builder.files.device.hostpart import FUNCTIONS, host_part
+from wheel_builder.files.device.library import code_objects, unused_bundles
+from wheel_builder.verify.seen import code_part
+
+PHDR_BYTES, HEADER_BYTES = 56, 64
+ARCHS = ("gfx908", "gfx1030")
+HOST = """
+struct bytes { const unsigned char *data; unsigned long size; };
+struct bytes fa_bundle_fa_fwd_fp16_d64(void) __attribute__((visibility("hidden")));
+struct bytes fa_bundle_fa_fwd_bf16_d64(void) __attribute__((visibility("hidden")));
+static int kept = VALUE, unset[600];
+unsigned long sum(int first) {
+  struct bytes found = first ? fa_bundle_fa_fwd_fp16_d64() : fa_bundle_fa_fwd_bf16_d64();
+  return found.size + found.data[8] + (unsigned long)(kept++) + (unsigned long)(unset[first]++);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def link(tmp_path_factory):
+    """Links a library with two bundles, which have these code objects."""
+
+    def linked(codes, second=None, *, layout=hatch_build.LAYOUT, value=5):
+        folder, made = tmp_path_factory.mktemp("linked"), generate()
+        instances = [made.Instance("fwd", dtype, 64, ARCHS) for dtype in ("fp16", "bf16")]
+        other = {arch: code_object(arch, ["fa_fwd_bf16_d64"]) for arch in ARCHS}
+        for instance, each in zip(instances, (codes, second or other), strict=True):
+            data = bundle(each)
+            # The bundler's end with the last code object.
+            (folder / f"{instance.name}.hipfb").write_bytes(data[: read_bundles(data)[0].end])
+        (folder / "fatbin.S").write_text(made.fatbin_s(instances))
+        (folder / "host.c").write_text(HOST)
+        (folder / "layout.ld").write_text(layout)
+        zig = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu.2.28", "-O2", "-g0"]
+        zig += ["-shared", "-fPIC", "-Wl,--build-id=none", "-Wl,-s", f"-DVALUE={value}"]
+        zig += ["host.c", "fatbin.S", "-o", "library.so", "-Wl,-T,layout.ld"]
+        subprocess.run(zig, cwd=folder, check=True, capture_output=True)
+        return (folder / "library.so").read_bytes()
+
+    return linked
+
+
+def codes_of(**changes):
+    return {arch: code_object(arch, ["fa_fwd_fp16_d64"], **changes.get(arch, {})) for arch in ARCHS}
+
+
+@pytest.fixture(scope="module")
+def library(link):
+    return link(codes_of())
+
+
+def larger(data):
+    """A code object of which more is data that nothing reads."""
+    return data.ljust(len(data) + 3 * 4096 + 24, b"\1")
+
+
+def test_the_linker_puts_device_code_behind_everything_else(library):
+    assert elf_layout_problems(library, EM_X86_64) == ()
+    assert unused_bundles(library) == ()
+    assert [code.arch for code in code_objects(library)] == [*ARCHS] * 2
+    loaded = [s["address"] for s in map(Edit(library).of_section, (".text", ".bss", FUNCTIONS, SECTION))]
+    assert loaded == sorted(loaded)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_larger_kernel_changes_its_own_arch_alone(link, library, arch):
+    """The size of a bundle was a constant of the code, and everything behind the fat binary moved."""
+    codes = codes_of()
+    other = link({**codes, arch: larger(codes[arch])})
+    assert len(other) > len(library)
+    assert host_part(other) == host_part(library)
+    same = {each: code_part(other, each) == code_part(library, each) for each in ARCHS}
+    assert same == {each: each != arch for each in ARCHS}
+
+
+def test_an_arch_more_changes_no_other_ones_code(link, library):
+    other = link({"gfx942": code_object("gfx942", ["fa_fwd_fp16_d64"]), **codes_of()})
+    assert host_part(other) == host_part(library)
+    assert {code_part(other, arch) == code_part(library, arch) for arch in ARCHS} == {True}
+
+
+def test_kernels_that_change_places_change_the_code(link):
+    codes = codes_of()
+    here = link({**codes, "gfx908": code_object("gfx908", ["fa_fwd_bf16_d64"])})
+    assert code_part(here, "gfx908") != code_part(link(codes), "gfx908")
+    assert code_part(here, "gfx1030") == code_part(link(codes), "gfx1030")
+
+
+def test_a_code_object_in_another_bundle_is_another_code(link):
+    codes = codes_of()
+    first, second = (link(codes, {"gfx908": codes["gfx908"]}), link({"gfx908": codes["gfx908"]}, codes))
+    assert code_part(first, "gfx908") == code_part(second, "gfx908")
+    assert code_part(first, "gfx1030") != code_part(second, "gfx1030")
+
+
+@pytest.mark.parametrize("name", [".text", ".dynstr", ".data", ".comment", ".shstrtab", ".eh_frame"])
+def test_every_other_byte_has_a_part_in_it(library, name):
+    edit, place = Edit(library), Edit(library).of_section(name)
+    changed = edit.content(name, place["size"] // 2, b"\x5a").data
+    assert changed != library
+    assert host_part(changed) != host_part(library)
+
+
+def test_all_bytes_but_few_have(library):
+    """Each byte in front of the fat binary: the sizes of its program header and the place of the section
+    headers are what may change."""
+    whole = host_part(library)
+    silent = {
+        at for at in range(Edit(library).of_section(FUNCTIONS)["offset"]) if ignores(library, at, whole)
+    }
+    loads = [n for n in range(20) if library[HEADER_BYTES + PHDR_BYTES * n :][:4] == struct.pack("<I", 1)]
+    sizes = HEADER_BYTES + PHDR_BYTES * loads[-1] + 32
+    assert silent <= {*range(40, 48), *range(sizes, sizes + 16)}
+
+
+def ignores(library, at, whole):
+    changed = bytearray(library)
+    changed[at] ^= 0x40
+    try:
+        return host_part(bytes(changed)) == whole
+    except (ElfError, FatbinError):
+        return False
+
+
+def test_another_constant_is_another_library(link, library):
+    assert host_part(link(codes_of(), value=6)) != host_part(library)
+
+
+def wrong_function(edit):
+    return edit.content(FUNCTIONS, 0, b"\x90")
+
+
+def another_address(edit):
+    return edit.content(FUNCTIONS, 3, struct.pack("<i", 4096))
+
+
+def another_size(edit):
+    return edit.content(FUNCTIONS, 8, struct.pack("<I", 1))
+
+
+def swapped(edit):
+    place = edit.of_section(FUNCTIONS)
+    code = edit.data[place["offset"] :][: place["size"]]
+    return edit.content(FUNCTIONS, 0, code[16:32] + code[:16])
+
+
+@pytest.mark.parametrize("change", [wrong_function, another_address, another_size, swapped])
+def test_functions_that_do_not_return_the_bundles_are_refused(library, change):
+    with pytest.raises(ElfError, match=r"\.fa_bundles does not say where the bundles of \.hip_fatbin are"):
+        host_part(change(Edit(library)).data)
+
+
+def test_section_headers_in_front_are_refused(library):
+    """What is loaded there would have no part in it."""
+    text = Edit(library).of_section(".text")["offset"]
+    moved = bytearray(library)
+    table = struct.unpack_from("<Q", library, 40)[0]
+    moved[text : text + len(library) - table] = library[table:]
+    moved[40:48] = struct.pack("<Q", text)
+    with pytest.raises(ElfError, match="section headers not behind it"):
+        host_part(bytes(moved))
+
+
+@pytest.mark.parametrize("layout", ["", hatch_build.LAYOUT.replace(".bss", ".text")], ids=["none", "earlier"])
+def test_a_fat_binary_amid_the_library_is_refused(link, layout):
+    """As the wheels were that had everything behind it at an address of its own."""
+    with pytest.raises(ElfError, match="more than its fat binary that may depend on device code"):
+        host_part(link(codes_of(), layout=layout))

@@ -1,0 +1,330 @@
+"""Every instance compiles for each arch alone and for all together, and the registry names every one."""
+
+import hashlib
+import json
+import re
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from wheel_builder.build.budget import COSTS, load_budgets, measured, without_budget
+from wheel_builder.files.binaries.elf import read_elf
+from wheel_builder.files.device.fatbin import kernels, machine_arch, read_fatbin
+from wheel_builder.machine_code.emulator.params import layout
+from wheel_builder.tables.archs import known_archs
+
+ARCHS = list(known_archs())
+HEAD_DIMS = [32, 64, 96, 128, 192, 256]
+DTYPES = ["fp16", "bf16"]
+# Each kernel's only argument.
+STRUCTS = {
+    "fwd": "FwdParams", "fwd_tall": "FwdParams", "fwd_wide": "FwdParams", "fwd_uneven": "FwdParams",
+    "append": "AppendParams", "reference": "ReferenceParams", "decode": "FwdParams",
+    "combine": "CombineParams", "bwd_delta": "BwdParams", "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams",
+    "bwd_dkdv_uneven": "BwdParams", "bwd_dq_uneven": "BwdParams", "bwd_fused": "BwdParams",
+    "bwd_convert": "BwdParams", "fwd_masked": "MaskedParams", "mask_ranges": "MaskRangesParams",
+    "bwd_dkdv_masked": "MaskedBwdParams", "bwd_dq_masked": "MaskedBwdParams", "mla": "FwdParams",
+}  # fmt: skip
+TILES = "generated/device/tiles/{}/d{}.inc"
+TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq", "bwd_dkdv_masked", "bwd_dq_masked")
+ADDS = "atomic_fadd_f32"
+# In the table's order: op, head dims, and what an arch needs for it.
+ROWS = [
+    ("fwd", HEAD_DIMS, ""), ("fwd_tall", [64], "tall_d64"), ("fwd_tall", [128], "tall_d128"),
+    ("fwd_uneven", [192], "uneven_d192"), ("fwd_wide", [512], ""), ("append", [], ""),
+    ("reference", [], ""), ("decode", HEAD_DIMS, ""), ("combine", [], ""),
+    ("bwd_delta", [], ""), ("bwd_dkdv", HEAD_DIMS, ""), ("bwd_dq", HEAD_DIMS, ""),
+    ("bwd_dkdv_uneven", [192], "uneven_bwd_d192"), ("bwd_dq_uneven", [192], "uneven_bwd_d192"),
+    ("bwd_fused", [64, 96, 128], ADDS), ("bwd_convert", [], ADDS),
+    ("fwd", [80], "steps_of_16"), ("decode", [80], "steps_of_16"),
+    ("fwd_masked", [64, 128], ""), ("mask_ranges", [], ""),
+    ("bwd_dkdv_masked", [64, 128], ""), ("bwd_dq_masked", [64, 128], ""),
+    ("mla", [576], "latent_d576"),
+]  # fmt: skip
+FEATURES = {arch: known_archs()[arch].features for arch in ARCHS}
+ADDING = [arch for arch in ARCHS if ADDS in FEATURES[arch]]
+LACKING = [arch for arch in ARCHS if arch not in ADDING]
+
+
+def names_of(*archs):
+    """The kernels that any of the archs has, in the table's order."""
+    features = {"", *(feature for arch in archs for feature in FEATURES[arch])}
+    return [
+        f"fa_{op}_{dtype}{end}"
+        for op, head_dims, needs in ROWS
+        if needs in features
+        for dtype in (("fp16",) if op == "mask_ranges" else DTYPES)
+        for end in ([f"_d{head_dim}" for head_dim in head_dims] or [""])
+    ]
+
+
+# One of each kind is enough for checks that depend on neither dtype nor head dim.
+SOME = [
+    f"fa_{op}_fp16{'_d64' if op in (*TILED, 'bwd_fused') else ''}"
+    for op in STRUCTS
+    if op not in ("fwd_tall", "fwd_wide", "mla")
+]
+ROW = re.compile(r'^FA_INSTANCE\((\w+), (\w+), (\d+), (\w+), "([\w,-]+)"\)$', re.MULTILINE)
+
+
+def registry(folder):
+    """{(kernel, arch)} that a registry names."""
+    rows = ROW.findall((folder / "registry.inc").read_text())
+    for op, dtype, head_dim, name, _ in rows:
+        assert name == f"fa_{op}_{dtype}" + (f"_d{head_dim}" if head_dim != "0" else "")
+    return {(name, arch) for *_, name, archs in rows for arch in archs.split(",")}
+
+
+def held(folder):
+    """{(kernel, arch)} of the code objects in a folder's bundles, from their ELF headers."""
+    found = set()
+    for path in folder.glob("*.hipfb"):
+        for code_object in read_fatbin(path.read_bytes()):
+            elf = read_elf(code_object.data)
+            assert machine_arch(elf) == code_object.arch
+            found |= {(kernel, code_object.arch) for kernel in kernels(elf)}
+    return found
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_each_arch_alone_has_exactly_the_tables_instances(device, arch):
+    assert sorted(p.stem for p in (device / "device" / arch).glob("*.hsaco")) == sorted(names_of(arch))
+    for path in (device / "device" / arch).glob("*.hsaco"):
+        elf = read_elf(path.read_bytes())
+        assert machine_arch(elf) == arch
+        assert kernels(elf) == {path.stem}
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_kernel_has_a_budget(device, arch):
+    """What a kernel may cost; scripts/wheel-builder cost --update accepts new ones."""
+    costs = measured(json.loads((device / "device" / arch / "resources.json").read_text()))
+    budget = load_budgets(CHECKOUT / COSTS)[arch]
+    assert without_budget(costs, budget) == ()
+    assert budget.keys() <= costs.keys()
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_resources_are_reported_for_every_kernel(device, arch):
+    """Their limits are in the golden file: test_static_checks.py."""
+    report = json.loads((device / "device" / arch / "resources.json").read_text())
+    assert report["arch"] == arch
+    assert report["cpu_seconds"] > 0
+    assert set(report["kernels"]) == set(names_of(arch))
+    for name, taken in report["kernels"].items():
+        op, head_dim = re.fullmatch(r"fa_(\w+?)_(?:fp16|bf16)(?:_d(\d+))?", name).groups()
+        if not op.startswith("bwd_") or int(head_dim or 0) <= 128:
+            assert taken["vgpr_spills"] == taken["sgpr_spills"] == taken["scratch_bytes"] == 0
+        assert taken["kernarg_bytes"] == layout(STRUCTS[op]).size, "a struct, and no hidden argument"
+        assert taken["wavefront_size"] == known_archs()[arch].isa.wave
+        # A kernel has two loops, and a launch runs one; the instruction cache has 32 KiB.  On gfx1030 bf16 is
+        # unpacked: of head dim 256 dq takes 268 bytes more.
+        assert 0 < taken["code_bytes"] < (65 if name == "fa_bwd_dq_bf16_d256" else 64) * 1024
+
+
+def test_the_registry_names_exactly_the_kernels_that_the_code_objects_hold(device):
+    folder = device / "bundles"
+    assert registry(folder) == held(folder) == {(name, arch) for arch in ARCHS for name in names_of(arch)}
+    assembler = (folder / "fatbin.S").read_text()
+    every = names_of(*ARCHS)
+    assert re.findall(r'\.incbin "(\w+)\.hipfb"', assembler) == every
+    assert sorted(p.stem for p in folder.glob("*.hipfb")) == sorted(every)
+
+
+def compile_directly(toolchain, name, archs):
+    """One translation unit through the compiler's own driver, for all ``archs`` in one call."""
+    write = f"""
+import runpy
+generate = runpy.run_path("/src/kernels/build/instances/generate.py")
+print(*(generate["source"](each) for each in generate["load_table"]() if each.name == "{name}"))
+"""
+    flags = ["-x hip -std=c++17 -O3 -nogpuinc -nogpulib --offload-device-only -I/src/kernels"]
+    flags += [f"--offload-arch={arch}" for arch in archs]
+    compiler = '"${FA_LLVM:-/usr/lib/llvm-22/bin}"/clang++'
+    source = f"/out/{name}.hip"
+    compile_ = f"{compiler} {' '.join(flags)} {source} -o /out/all.hipfb"
+    toolchain("sh", "-ec", f'python3 -c "$1" > {source}; {compile_}', "sh", write)
+
+
+# In one call, too, the compiler takes each arch by itself, and a release compiles all kernels for each.
+TOGETHER = ("fa_fwd_fp16_d64", "fa_bwd_convert_fp16")  # of all archs, and of some
+QUICKLY = [pytest.param(name, marks=() if name in TOGETHER else pytest.mark.full) for name in SOME]
+
+
+@pytest.mark.parametrize("name", QUICKLY)
+def test_all_archs_compile_in_one_device_pass(toolchain, name):
+    archs = [arch for arch in ARCHS if name in names_of(arch)]
+    compile_directly(toolchain, name, archs)
+    assert held(toolchain.scratch) == {(name, arch) for arch in archs}
+
+
+ATOMICS = 'needs = ["atomic_fadd_f32"]\n'
+
+
+def table_of(toolchain, *rows):
+    """The option for a support table of (op, dtype, head dim) with the given rows."""
+    text = '[[kernels]]\nop = "{}"\ndtypes = ["{}"]\nhead_dims = [{}]\n'
+    rows = [text.format(*row) + (ATOMICS if row[0] == "bwd_fused" else "") for row in rows]
+    (toolchain.scratch / "table.toml").write_text("".join(rows))
+    return ("--table", "/out/table.toml")
+
+
+def test_an_instance_that_needs_what_some_archs_lack_leaves_them_as_they_are(toolchain):
+    table = table_of(toolchain, ("fwd", "bf16", 64), ("bwd_fused", "fp16", 64))
+    has, lacks = ADDING[0], LACKING[0]
+    for arch in (has, lacks):
+        toolchain.build(arch, *table)
+    folder = toolchain.bundle(*table)
+    expected = {("fa_fwd_bf16_d64", has), ("fa_fwd_bf16_d64", lacks), ("fa_bwd_fused_fp16_d64", has)}
+    assert registry(folder) == held(folder) == expected
+
+
+def test_an_arch_without_a_row_is_said_to_have_none(toolchain):
+    table = table_of(toolchain, ("bwd_fused", "fp16", 64))
+    words = toolchain.fails(toolchain.build, LACKING[0], *table)
+    assert f"table.toml has no instance for {LACKING[0]}: nothing to compile" in words
+
+
+def test_a_bundle_for_some_archs_names_only_them(toolchain):
+    table = table_of(toolchain, ("fwd", "bf16", 64), ("decode", "fp16", 32))
+    toolchain.build("gfx1030", *table)
+    folder = toolchain.bundle(*table)
+    expected = {("fa_fwd_bf16_d64", "gfx1030"), ("fa_decode_fp16_d32", "gfx1030")}
+    assert registry(folder) == held(folder) == expected
+
+
+def test_an_unknown_arch_is_refused_in_words(toolchain):
+    words = toolchain.fails(toolchain.build, "gfx99999")
+    assert "there are no kernels for 'gfx99999'" in words
+    assert f"known: {', '.join(ARCHS)}" in words
+
+
+def test_an_arch_that_only_the_compiler_knows_is_refused_in_words(toolchain):
+    words = toolchain.fails(compile_directly, toolchain, "fa_fwd_fp16_d64", ["gfx900"])
+    assert "flash-attn-rocm has no kernels for this arch; kernels/tables/gpus.toml lists" in words
+
+
+CONFIG = "constexpr FwdConfig fwd_config(FA_TILE_OF) {\n"
+
+
+def with_config(changed, arch, config):
+    """A toolchain in which head dim 128 of an arch has this FwdConfig, and a table of one instance of it."""
+    chosen = f"  if (arch == Gfx::{arch} && head_dim == 128) return {config};\n"
+    toolchain = changed("device/call/tiles.hpp", CONFIG, CONFIG + chosen)
+    return toolchain, table_of(toolchain, ("fwd", "fp16", 128))
+
+
+def test_a_kernel_that_spills_is_refused(changed):
+    config = "{.waves = 8, .keys = 32, .waves_per_simd = 8, .query_steps = 8}"
+    toolchain, table = with_config(changed, "gfx1100", config)
+    words = toolchain.fails(toolchain.build, "gfx1100", *table)
+    assert "fa_fwd_fp16_d128 for gfx1100 may not spill, but has vgpr_spills = " in words
+    assert "lower its tile or waves_per_simd in kernels/tables/tiles.toml" in words
+    assert not list((toolchain.scratch / "device/gfx1100").glob("*.hsaco"))
+
+
+def test_a_kernel_that_misses_its_occupancy_is_refused(changed):
+    config = "{.waves = 4, .keys = 64, .waves_per_simd = 4, .query_steps = 8}"
+    toolchain, table = with_config(changed, "gfx942", config)
+    words = toolchain.fails(toolchain.build, "gfx942", *table)
+    assert "fa_fwd_fp16_d128 for gfx942 does not compile:" in words
+    assert "desired occupancy was 4" in words
+
+
+def row_of(op, arch, loop="plain"):
+    """The line of the generated table of tiles that today's compiler takes for fp16."""
+    isa, featured = known_archs()[arch].isa.name, str(loop == "featured").lower()
+    lines = (CHECKOUT / "kernels" / TILES.format(op, 64)).read_text().splitlines()
+    begin = f"FA_TILE({isa}, fp16, 64, {featured}, "
+    return next(line for line in reversed(lines) if line.startswith(begin))
+
+
+def words_without(changed, op, arch, row, other):
+    """What the build says when a row of the table of tiles is another one."""
+    toolchain = changed(TILES.format(op, 64), row, other)
+    return toolchain.fails(toolchain.build, arch, *table_of(toolchain, (op, "fp16", 64)))
+
+
+@pytest.mark.parametrize("loop", ["plain", "featured"])
+@pytest.mark.parametrize(
+    ("op", "arch"),
+    [
+        ("fwd", "gfx1100"), ("decode", "gfx1030"), ("bwd_dkdv", "gfx908"), ("bwd_fused", "gfx1100"),
+        ("bwd_dq", "gfx1030"),
+    ],
+)  # fmt: skip
+def test_a_kernel_without_a_tile_says_which_row_is_missing(changed, op, arch, loop):
+    row = row_of(op, arch, loop=loop)
+    words = words_without(changed, op, arch, row, row.replace("fp16, 64,", "fp16, 65,"))
+    assert f"fa_{op}_fp16_d64 for {arch} does not compile:" in words
+    place = "kernels/tables/tiles.toml"
+    assert f"{place}: [{op}] has no row for this ISA, head dim, dtype and loop" in words
+
+
+WAVES, PAIRS = "both loops need the same waves", "both loops need the same pairs"
+FP32, EARLY = "ping_pong needs fp32 matrix instructions", "bwd_fused needs ping_pong or early_rows"
+COLUMN = "bit_masks and by_element need a matrix step with one column a lane"
+READ_AHEAD = "column_blocks needs early_rows, prefetch, and one piece of a tile for a thread at most"
+IN_REGISTERS = "column_blocks needs operands that stay in registers"
+
+
+@pytest.mark.parametrize(
+    ("op", "arch", "old", "new", "words"),
+    [
+        ("fwd", "gfx1100", ".waves = 8", ".waves = 4", WAVES),
+        ("bwd_dq", "gfx1030", ".waves = 8", ".waves = 4", WAVES),
+        ("bwd_dkdv", "gfx942", ".pairs = 4", ".pairs = 2", PAIRS),
+        ("bwd_dkdv", "gfx1100", ".early_rows", ".ping_pong", FP32),
+        ("bwd_fused", "gfx1100", "early_rows = true", "early_rows = false", EARLY),
+        ("bwd_dkdv", "gfx1030", ".early_rows = true", ".early_rows = true, .bit_masks = true", COLUMN),
+        ("bwd_dkdv", "gfx1030", ".early_rows = true", ".early_rows = true, .by_element = true", COLUMN),
+        ("bwd_dkdv", "gfx1201", ".early_rows = true", ".early_rows = false", READ_AHEAD),
+        ("bwd_dkdv", "gfx1201", ".own_steps = 4", ".own_steps = 2", IN_REGISTERS),
+        ("bwd_dkdv", "gfx1100", ".own_steps", ".column_blocks = 2, .own_steps", IN_REGISTERS),
+    ],
+)
+def test_a_row_that_the_kernel_cannot_serve_says_why(changed, op, arch, old, new, words):
+    row = row_of(op, arch, loop="featured")
+    assert old in row
+    assert f"tiles.toml: {words}" in words_without(changed, op, arch, row, row.replace(old, new))
+
+
+@pytest.mark.parametrize("op", ["fwd", "bwd_dkdv", "bwd_dq"])
+def test_columns_that_are_not_the_matrix_units_are_refused(changed, op):
+    toolchain = changed("generated/device/archs.inc", ".step_columns = 16", ".step_columns = 32")
+    words = toolchain.fails(toolchain.build, "gfx1100", *table_of(toolchain, (op, "fp16", 64)))
+    assert "tables/isas.toml has another number of columns" in words
+
+
+def test_a_head_dim_that_is_no_whole_matrix_steps_is_refused(changed):
+    row = row_of("fwd", "gfx942").replace("fp16, 64,", "fp16, 80,")
+    others = "#ifdef FA_SEES_rdna3\n"  # that head dim has rows of RDNA only
+    toolchain = changed(TILES.format("fwd", 80), others, f"{row}\n{others}")
+    words = toolchain.fails(toolchain.build, "gfx942", *table_of(toolchain, ("fwd", "fp16", 80)))
+    assert "head dims are whole matrix steps" in words
+
+
+def test_a_compile_error_names_instance_and_arch_and_shows_the_compilers_words(changed):
+    toolchain = changed("device/forward/parts/epilogue.hpp", "softmax.join_sums(", "softmax.join_sumz(")
+    table = table_of(toolchain, ("fwd", "fp16", 64), ("decode", "bf16", 128))
+    words = toolchain.fails(toolchain.build, "gfx1100", *table)
+    for name in ("fa_fwd_fp16_d64", "fa_decode_bf16_d128"):
+        assert f"{name} for gfx1100 does not compile:" in words
+    assert "no member named 'join_sumz'" in words
+
+
+# Two at most that share a header: too few to precompile it (KERNELS_OF_A_HEADER in build.py).
+FROM_TEXT = ("fwd", "decode", "bwd_dkdv", "bwd_dkdv_masked", "bwd_dq", "bwd_dq_masked")
+
+
+@pytest.mark.parametrize(("arch", "dtype"), [("gfx1100", "fp16"), ("gfx942", "bf16")])
+def test_the_same_sources_give_the_same_bytes(device, toolchain, arch, dtype):
+    """Compiled in another folder, alone and among others, and from the text, not from precompiled headers;
+    tests/release does the same with whole archs."""
+    table = table_of(toolchain, *((op, dtype, 64) for op in FROM_TEXT))
+    again = toolchain.build(arch, *table, "--jobs", "1", out="elsewhere/and/deeper")
+    built = sorted(again.glob("*.hsaco"))
+    assert len(built) == len(FROM_TEXT)
+    for second in built:
+        first = device / "device" / arch / second.name
+        assert hashlib.sha256(first.read_bytes()).digest() == hashlib.sha256(second.read_bytes()).digest()

@@ -1,0 +1,262 @@
+"""The static checks find mistakes planted in compiler output; a release runs them on all our kernels."""
+
+import itertools
+import re
+from functools import reduce
+from pathlib import Path
+
+import pytest
+
+from tests.tools.missing_waits import less_waits
+from wheel_builder.machine_code.disassembly.kernels import Kernel, parse_disassembly, parse_instruction
+from wheel_builder.machine_code.static_checks.hazards import check_hazards
+from wheel_builder.tables.archs import known_archs
+
+CHECKOUT = Path(__file__).parents[3]
+ARCHS = list(known_archs())
+# Kernels of each kind; the quick tests remove each of their waits.
+ATTACKED = re.compile(
+    r"fa_(fwd_fp16_d64|decode_bf16_d64|append_fp16|reference_bf16|combine_\w+|mask_ranges_fp16|bwd_(delta_fp16|dkdv_bf16_d64|dq_fp16_d64))$"
+)
+# Without the backward kernels, which wait by themselves where the compiler waits too little
+# (backward/dq/block.hpp, mma/mfma.hpp): a state more than they have to.
+BY_THE_COMPILER = re.compile(r"fa_(fwd_fp16|decode_bf16)_d64$")
+ALL_BY_THE_COMPILER = re.compile(r"^(?!fa_bwd_(dkdv|dq|fused)).*_d64$")
+# In instructions; no dependency reaches this far.
+NEAR = 20
+# Inline assembly, which the compiler ignores when it keeps dependent instructions apart.
+PLANTED = r"""
+typedef _Float16 half4 __attribute__((ext_vector_type(4)));
+typedef _Float16 half8 __attribute__((ext_vector_type(8)));
+typedef _Float16 half16 __attribute__((ext_vector_type(16)));
+typedef float float4v __attribute__((ext_vector_type(4)));
+typedef float float8 __attribute__((ext_vector_type(8)));
+typedef float float16v __attribute__((ext_vector_type(16)));
+extern "C" __attribute__((amdgpu_kernel, device)) void
+planted(float* out, const half4* in, const half16* wide) {
+#if defined(__gfx908__)
+  float16v c = {}, d;
+  asm volatile("v_mfma_f32_32x32x8f16 %0, %1, %2, %3" : "=a"(d) : "v"(in[0]), "v"(in[1]), "a"(c));
+  for (int i = 0; i < 16; ++i) out[i] = d[i];
+#elif defined(__gfx942__)
+  float4v d;
+  asm volatile("v_mfma_f32_16x16x16_f16 %0, %1, %2, 0" : "=v"(d) : "v"(in[0]), "v"(in[1]));
+  for (int i = 0; i < 4; ++i) out[i] = d[i] * 2.0f;
+#elif defined(__gfx950__)
+  float4v d;
+  const half8* longer = reinterpret_cast<const half8*>(in);
+  asm volatile("v_mfma_f32_16x16x32_f16 %0, %1, %2, 0" : "=v"(d) : "v"(longer[0]), "v"(longer[1]));
+  for (int i = 0; i < 4; ++i) out[i] = d[i] * 2.0f;
+#else
+  float8 c = {}, e;
+#if defined(__gfx1201__)
+  const half8* narrow = reinterpret_cast<const half8*>(wide);
+  half8 a = narrow[0], b = narrow[1];
+  asm volatile("v_wmma_f32_16x16x16_f16 v[40:47], %1, %2, %3\n v_wmma_f32_16x16x16_f16 %0, v[40:43], %2, %3"
+               : "=&v"(e) : "v"(a), "v"(b), "v"(c)
+               : "v40", "v41", "v42", "v43", "v44", "v45", "v46", "v47");
+#else
+  float8 d;
+  asm volatile("v_wmma_f32_16x16x16_f16 %0, %2, %3, %4\n v_wmma_f32_16x16x16_f16 %1, %0, %3, %4"
+               : "=&v"(d), "=&v"(e) : "v"(wide[0]), "v"(wide[1]), "v"(c));
+#endif
+  for (int i = 0; i < 8; ++i) out[i] = e[i];
+#endif
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def kernels_of(device_code, as_text):
+    """``kernels_of(arch, pattern)``: our kernels with such a name."""
+
+    def parsed(arch, pattern):
+        files = [file for file in sorted(device_code(arch).glob("*.hsaco")) if pattern.search(file.stem)]
+        assert files
+        return [parse_disassembly(text)[0] for text in as_text(arch, files)]
+
+    return parsed
+
+
+def without_a_wait_state(kernel, number):
+    """The kernel with one wait state (on RDNA: one wait for results of the units) fewer at that instruction.
+
+    Jumps to a removed instruction lead to the next one.
+    """
+    old, before, after = (
+        kernel.instructions[number],
+        kernel.instructions[:number],
+        kernel.instructions[number + 1 :],
+    )
+    if old.wait_states > 1:
+        text = f"s_nop {old.wait_states - 2}"
+        shorter = parse_instruction(old.address, text)
+        return Kernel(kernel.name, (*before, shorter, *after))
+    rest = (*before, *after)
+    return Kernel(
+        kernel.name,
+        tuple(i._replace(target=after[0].address) if i.target == old.address else i for i in rest),
+    )
+
+
+def far_apart(numbers):
+    """Split into groups, such that no dependency reaches from one member of a group to the next."""
+    groups = []
+    for number in numbers:
+        group = next((g for g in groups if number - g[-1] >= 2 * NEAR), None)
+        if group is None:
+            groups.append([number])
+        else:
+            group.append(number)
+    return groups
+
+
+def missed_waits(arch, kernel, numbers):
+    """The waits whose absence is not found, each removed by itself."""
+    number_at = {instruction.address: n for n, instruction in enumerate(kernel.instructions)}
+    hasty = reduce(without_a_wait_state, reversed(numbers), kernel)
+    texts = [finding.text for finding in check_hazards(arch, hasty)]
+    found = [number_at[int(a, 16)] for text in texts for a in re.findall("(0x[0-9a-f]+) `", text)]
+    return [n for n in numbers if not any(abs(n - at) < NEAR for at in found)]
+
+
+# What the compiler waits with, by rule set; the others' hardware waits for all that these kernels do.
+WAITING = {**dict.fromkeys(("cdna1", "cdna2", "cdna3", "cdna4"), "s_nop")}
+WAITING |= {"rdna3": "s_waitcnt_depctr", "rdna4": "s_wait_alu"}
+RULES = {name: arch.isa.hazards.rules for name, arch in known_archs().items()}
+
+
+def one_of_each(kinds):
+    """All archs; those whose kind an arch before them has too are for --full."""
+    first = {kind: arch for arch, kind in reversed(kinds.items())}
+    marks = {arch: () if arch == first[kind] else pytest.mark.full for arch, kind in kinds.items()}
+    return [pytest.param(arch, marks=each) for arch, each in marks.items()]
+
+
+WAITED = {arch: rules for arch, rules in RULES.items() if rules in WAITING}
+
+
+@pytest.mark.parametrize("arch", one_of_each(WAITED))
+@pytest.mark.parametrize(
+    "pattern",
+    [BY_THE_COMPILER, pytest.param(ALL_BY_THE_COMPILER, marks=pytest.mark.full)],
+    ids=["some", "all"],
+)
+def test_every_wait_of_the_compilers_is_needed(kernels_of, arch, pattern):
+    """The compiler inserts no more than its rules ask for, so one fewer anywhere must be found.
+
+    It also inserts a lone ``s_nop 0`` beside inline assembly, empty or not, and between loads that XNACK may
+    repeat; of those, it is enough that some are found.
+    """
+    for kernel in kernels_of(arch, pattern):
+        places = [n for n in kernel.reached if kernel.instructions[n].mnemonic == WAITING[RULES[arch]]]
+        missed = [n for group in far_apart(places) for n in missed_waits(arch, kernel, group)]
+        assert len(missed) < len(places)
+        assert [n for n in missed if kernel.instructions[n].text != "s_nop 0"] == []
+
+
+# Waits that nothing depends on: the data has already arrived, or another wait precedes its use, or they are
+# fences for global memory (tests/tools/missing_waits.py).  At most 2.1 % of an arch's waits: gfx942, whose
+# backward kernels also wait in words, so that the compiler knows that nothing is in flight
+# (no_loads_in_flight).
+NOT_NEEDED = 0.025
+
+
+# What decides how waits are read, and whose kernels wait in the same places.
+COUNTERS = {name: (arch.isa.unit, arch.isa.counters) for name, arch in known_archs().items()}
+
+
+@pytest.mark.parametrize("arch", one_of_each(COUNTERS))
+@pytest.mark.parametrize(
+    "pattern", [ATTACKED, pytest.param(re.compile("fa_"), marks=pytest.mark.full)], ids=["some", "all"]
+)
+def test_a_kernel_that_waits_less_is_found(kernels_of, arch, pattern):
+    mutants = [mutant for kernel in kernels_of(arch, pattern) for mutant in less_waits(arch, kernel)]
+    missed = [str(mutant) for mutant in mutants if not mutant.found]
+    assert len(mutants) > 100
+    assert len(missed) <= NOT_NEEDED * len(mutants), "\n".join(missed)
+
+
+# gfx950's kernels that have loads straight into LDS, with both dtypes.
+DIRECT = re.compile(r"fa_((fwd|bwd_dkdv|bwd_dq)_(fp16|bf16)_d(64|128)|bwd_fused_(fp16|bf16)_d128)$")
+
+
+def loads_into_lds(kernel):
+    """The numbers of these instructions."""
+    return [n for n in kernel.reached if kernel.instructions[n].first.loads_into_lds]
+
+
+def some_in_flight(kernel, instruction):
+    """Whether a path leads from such a load to ``instruction`` without a wait for all loads."""
+    number = [str(each) for each in kernel.instructions].index(instruction)
+    todo, seen = [*kernel.predecessors[number]], set()
+    while todo:
+        at = todo.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        if kernel.instructions[at].first.loads_into_lds:
+            return True
+        if "vmcnt(0)" not in kernel.instructions[at].text:
+            todo += kernel.predecessors[at]
+    return False
+
+
+def test_no_wait_for_loads_straight_into_lds_is_too_much(kernels_of):
+    """Without the wait before a barrier, or with one more of them in flight, the next tile is not there yet;
+    the emulator loads at once and would not notice."""
+    for kernel in kernels_of("gfx950", DIRECT):
+        assert loads_into_lds(kernel)
+        after = {str(i): j.mnemonic for i, j in itertools.pairwise(kernel.instructions)}
+        waits = [
+            mutant
+            for mutant in less_waits("gfx950", kernel)
+            if mutant.counter == "vmcnt" and after[mutant.instruction] == "s_barrier"
+            if some_in_flight(kernel, mutant.instruction)
+        ]
+        # Two of each wait; there is one in each loop, and in the forward of head dim 128 one before it.
+        assert len(waits) >= 2 * (1 + bool(re.match("fa_fwd_.*_d128", kernel.name)))
+        assert [str(mutant) for mutant in waits if not mutant.found] == []
+
+
+def test_the_state_between_m0_and_a_load_straight_into_lds_is_needed(kernels_of):
+    """It is inline assembly, which the compiler does not check."""
+    for kernel in kernels_of("gfx950", DIRECT):
+        states = [n - 1 for n in loads_into_lds(kernel)]
+        assert {kernel.instructions[n].text for n in states} == {"s_nop 0"}
+        missed = [n for group in far_apart(states) for n in missed_waits("gfx950", kernel, group)]
+        assert missed == []
+
+
+@pytest.fixture(scope="session")
+def planted(builder, as_text, tmp_path_factory):
+    """The planted kernel for the archs with matrix instructions, by arch."""
+    from tests.engine.device.conftest import Toolchain
+
+    archs = ["gfx908", "gfx942", "gfx950", "gfx1100", "gfx1201"]
+    build = Toolchain(builder.facts["ref"], CHECKOUT / "kernels", tmp_path_factory.mktemp("planted"))
+    (build.scratch / "planted.hip").write_text(PLANTED)
+    for arch in archs:
+        flags = "-x hip -O3 -nogpuinc -nogpulib --offload-device-only --no-gpu-bundle-output"
+        build(
+            "sh",
+            "-c",
+            f'"$FA_LLVM/clang++" {flags} --offload-arch={arch} /out/planted.hip -o /out/{arch}.hsaco',
+        )
+    texts = {arch: as_text(arch, [build.scratch / f"{arch}.hsaco"]) for arch in archs}
+    return {arch: parse_disassembly(text)[0] for arch, [text] in texts.items()}
+
+
+@pytest.mark.parametrize(
+    ("arch", "how", "needs"),
+    [
+        ("gfx908", "reads the result of", "needs 18 wait states between them, has 0"),
+        ("gfx942", "reads the result of", "needs 7 wait states between them, has 1"),
+        ("gfx950", "reads the result of", "needs 8 wait states between them, has 1"),
+        ("gfx1100", "reads as A or B the D of", "needs 1 VALU instructions between them, has 0"),
+        ("gfx1201", "reads as A or B the D of", "needs 1 VALU instructions between them, has 0"),
+    ],
+)
+def test_a_matrix_instruction_in_inline_assembly_is_found(planted, arch, how, needs):
+    texts = [finding.text for finding in check_hazards(arch, planted[arch])]
+    assert any(how in text and needs in text for text in texts), texts

@@ -1,0 +1,179 @@
+"""The C interface of kernels/host in this process, compiled with a HIP runtime that launches nothing.
+
+Undefined behaviour is compiled into traps.  Structures are read from the headers of the interface.
+"""
+
+import ctypes
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.engine.host.test_bundle import bundle
+from tests.tools.programs import CHECKOUT, compile_program
+
+HOST = CHECKOUT / "kernels/host"
+CALLS = CHECKOUT / "kernels/generated/host/fa_calls.h"
+HEADERS = (HOST / "types/fa_types.h", HOST / "api/fa_rocm.h", CALLS)
+OK, INVALID, UNSUPPORTED, NO_RUNTIME, RUNTIME_ERROR, INTERNAL = range(6)
+FP16, BF16, FP32, OTHER, INT32, INT64, BOOL = range(7)
+KINDS = {
+    "void*": ctypes.c_void_p,
+    "fa_dtype": ctypes.c_int,
+    "int32_t": ctypes.c_int32,
+    "int64_t": ctypes.c_int64,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "char*": ctypes.c_char_p,
+}
+
+
+def structure(name):
+    """A structure of the headers; arrays have FA_MAX_DIMS elements."""
+    text = "".join(header.read_text() for header in HEADERS)
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    most = int(re.search(r"#define FA_MAX_DIMS (\d+)", text)[1])
+    body = re.search(rf"typedef struct {name} {{([^}}]*)}}", text)[1]
+    fields = []
+    for kind, names in re.findall(r"(?:const )?([\w]+\*?)\s+([^;]+);", body):
+        for each in re.split(r",\s*", names):
+            base = KINDS[kind]
+            fields.append((each.partition("[")[0], base * most if "[" in each else base))
+    return type(name, (ctypes.Structure,), {"_fields_": fields})
+
+
+FaTensor = structure("fa_tensor")
+MOST_DIMS = FaTensor.size.size // 8
+KINDS["fa_tensor"] = FaTensor
+FwdCall, AppendCall = structure("fa_fwd_call"), structure("fa_append_call")
+BwdCall, MlaCall = structure("fa_bwd_call"), structure("fa_mla_call")
+PlanCall, PlanResult = structure("fa_plan_call"), structure("fa_plan_result")
+BwdPlanCall, MlaPlanCall = structure("fa_plan_bwd_call"), structure("fa_plan_mla_call")
+
+
+def _encoded(value):
+    return value.encode() if isinstance(value, str) else value
+
+
+def _decoded(path):
+    """A path's name; "" where there is none."""
+    return (path or b"").decode()
+
+
+class Message(ctypes.Structure):
+    _fields_ = (("text", ctypes.c_char * 4096),)
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = (("kernel", ctypes.c_char * 64), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3))
+
+
+class _Launches(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_uint64), ("newest", _Launch * 4))
+
+
+class Launch(NamedTuple):
+    kernel: str
+    grid: tuple
+    block: tuple
+
+
+def generate():
+    spec = importlib.util.spec_from_file_location(
+        "generate", CHECKOUT / "kernels/build/instances/generate.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["generate"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+# Most sources are compiled as one file, in less than half the time, as each reads the same headers again.
+# Not those with names of their own that others have, too, which the compiler refuses.
+ALONE = ("append_arguments", "bwd_arguments", "mla_arguments", "relabel")
+
+
+def compile_library(builder_image, folder):
+    """The library with the support table's instances, whose code objects are a few bytes each."""
+    made = generate()
+    instances = made.load_table()
+    for each in instances:
+        (folder / f"{each.name}.hipfb").write_bytes(bundle(dict.fromkeys(each.archs, b"code")))
+    archs = sorted({arch for each in instances for arch in each.archs})
+    (folder / "registry.inc").write_text(made.registry_inc(instances, archs))
+    (folder / "fatbin.S").write_text(made.fatbin_s(instances))
+    include = [f"-I{folder}", f"-I{Path(__file__).with_name('programs') / 'runtime'}"]
+    sources = [*sorted(HOST.glob("*/*.cpp")), Path(__file__).with_name("programs") / "runtime.cpp"]
+    alone = [file for file in sources if file.stem in ALONE]
+    together = folder / "together.cpp"
+    together.write_text("".join(f'#include "{file}"\n' for file in sources if file not in alone))
+    flags = ("-shared", "-fPIC", "-fsanitize=undefined", "-fsanitize-trap=undefined")
+    given = (*flags, *include, together, *alone, folder / "fatbin.S")
+    return compile_program(builder_image, folder / "libinterface.so", *given)
+
+
+class Library:
+    """``call`` returns status, words and the launches that it made."""
+
+    def __init__(self, path):
+        self._library = ctypes.CDLL(str(path))
+        self._library.fake_launches.restype = ctypes.POINTER(_Launches)
+        self._message = Message()
+
+    def call(self, arguments):
+        function = {
+            FwdCall: self._library.fa_fwd, AppendCall: self._library.fa_append, BwdCall: self._library.fa_bwd,
+            MlaCall: self._library.fa_mla,
+        }[type(arguments)]  # fmt: skip
+        launches = self._library.fake_launches().contents
+        before = launches.count
+        status = function(ctypes.byref(arguments), ctypes.byref(self._message))
+        made = [launches.newest[i % 4] for i in range(before, launches.count)]
+        found = [Launch(each.kernel.decode(), tuple(each.grid), tuple(each.block)) for each in made]
+        return status, self._message.text.decode(), found
+
+    def plan(self, arguments):
+        """Status, path, splits, and the words."""
+        result = PlanResult()
+        function = {PlanCall: self._library.fa_plan, MlaPlanCall: self._library.fa_plan_mla}[type(arguments)]
+        status = function(ctypes.byref(arguments), ctypes.byref(result), ctypes.byref(self._message))
+        return status, _decoded(result.path), result.splits, self._message.text.decode()
+
+    def plan_bwd(self, **arguments):
+        """Status, path, and the words."""
+        path = ctypes.c_char_p()
+        call = BwdPlanCall(**{name: _encoded(value) for name, value in arguments.items()})
+        status = self._library.fa_plan_bwd(
+            ctypes.byref(call), ctypes.byref(path), ctypes.byref(self._message)
+        )
+        return status, _decoded(path.value), self._message.text.decode()
+
+    def bwd_sums(self, *, ragged, batch, rows_q, nheads, head_dim):
+        """Elements of dq_sums."""
+        function = self._library.fa_bwd_sums
+        function.argtypes, function.restype = (ctypes.c_int32, *[ctypes.c_int64] * 4), ctypes.c_int64
+        return function(ragged, batch, rows_q, nheads, head_dim)
+
+    def limits(self):
+        """What kernels can take, by name."""
+        self._library.fa_limits.restype = ctypes.c_char_p
+        return json.loads(self._library.fa_limits())
+
+    def explain_bwd(self, arch, dtype, head_dim, *, masked=False):
+        """Status and words."""
+        status = self._library.fa_explain_bwd(
+            arch.encode(), dtype.encode(), head_dim, int(masked), ctypes.byref(self._message)
+        )
+        return status, self._message.text.decode()
+
+
+def tensor(sizes, dtype=FP16, *, data=1 << 20, strides=None, device=0):
+    """As ``fa_tensor``, contiguous unless ``strides`` are given; no dimensions: not given."""
+    found = FaTensor(data=data, dtype=dtype, device=device, dims=len(sizes))
+    step = 1
+    for i in reversed(range(len(sizes))):
+        found.size[i], found.stride[i] = sizes[i], step if strides is None else strides[i]
+        step *= max(sizes[i], 1)
+    return found

@@ -1,0 +1,154 @@
+"""The C interface of latent attention: what is checked, planned and launched."""
+
+import pytest
+
+from tests.engine.host.interface import (
+    BF16,
+    FP16,
+    FP32,
+    INT32,
+    INVALID,
+    OK,
+    UNSUPPORTED,
+    MlaCall,
+    MlaPlanCall,
+    tensor,
+)
+
+
+def call(rows=1, heads=16, keys=200, *, batch=2, dtype=FP16, head_dim=576, **changes):
+    """Of a dense cache."""
+    given = {
+        "q": tensor([batch, rows, heads, head_dim], dtype),
+        "kv_cache": tensor([batch, keys, 1, head_dim], dtype),
+        "out": tensor([batch, rows, heads, max(head_dim - 64, 0)], dtype),
+        "lse": tensor([batch, heads, rows], FP32),
+        "softmax_scale": 0.1,
+    }
+    return MlaCall(**given | changes)
+
+
+def parts(splits, rows=1, heads=16, batch=2):
+    lse = [splits, batch, heads, rows]
+    return {"partial_out": tensor([*lse, 512], FP32), "partial_lse": tensor(lse, FP32)}
+
+
+PAGES = {"kv_cache": tensor([9, 16, 1, 576]), "block_table": tensor([2, 3], INT32)}
+KERNEL, COMBINE = "fa_mla_fp16_d576", "fa_combine_fp16"
+
+
+@pytest.mark.parametrize(
+    ("given", "launches"),
+    [
+        (call(), [(KERNEL, (1, 1, 2), (256, 1, 1))]),
+        (call(4), [(KERNEL, (1, 1, 2), (256, 1, 1))]),
+        (call(5), [(KERNEL, (2, 1, 2), (256, 1, 1))]),
+        (call(dtype=BF16), [("fa_mla_bf16_d576", (1, 1, 2), (256, 1, 1))]),
+        (call(**PAGES, cache_seqlens=tensor([2], INT32)), [(KERNEL, (1, 1, 2), (256, 1, 1))]),
+        (call(5, **parts(3, 5)), [(KERNEL, (6, 1, 2), (256, 1, 1)), (COMBINE, (5, 16, 2), (256, 1, 1))]),
+        (call(**parts(1)), [(KERNEL, (1, 1, 2), (256, 1, 1))]),
+        (call(keys=0), [(KERNEL, (1, 1, 2), (256, 1, 1))]),
+        (call(batch=0), []),
+        (call(0), []),
+    ],
+)
+def test_launches(library, given, launches):
+    assert library.call(given) == (OK, "", launches)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (call(kv_cache=tensor([2, 200, 2, 576])), "kv_cache: expected shape (2, 200, 1, 576), got shape"),
+        (call(kv_cache=tensor([3, 200, 1, 576])), "kv_cache: expected shape (2, 200, 1, 576), got shape"),
+        (call(kv_cache=tensor([2, 200, 1, 512])), "kv_cache: expected shape (2, 200, 1, 576), got shape"),
+        (call(kv_cache=tensor([2, 200, 576])), "kv_cache: expected 4 dimensions, got shape (2, 200, 576)"),
+        (call(kv_cache=tensor([2, 200, 1, 576], BF16)), "kv_cache: expected dtype fp16, got bf16"),
+        (call(kv_cache=tensor([2, 200, 1, 576], data=8)), "kv_cache: expected a contiguous last dimension"),
+        (call(out=tensor([2, 1, 16, 576])), "out: expected shape (2, 1, 16, 512), got shape"),
+        (
+            call(out=tensor([2, 1, 16, 512], strides=(0, 8192, 512, 1))),
+            "out: expected memory for each element",
+        ),
+        (call(lse=tensor([2, 16, 2], FP32)), "lse: expected shape (2, 16, 1), got shape (2, 16, 2)"),
+        (call(heads=0), "q: expected at least 1 head, got 0"),
+        (call(head_dim=64), "q: expected a headdim above 64, got 64"),
+        (call(cache_seqlens=tensor([3], INT32)), "cache_seqlens: expected shape (2), got shape (3)"),
+        (
+            call(**PAGES | {"kv_cache": tensor([9, 24, 1, 576])}),
+            "kv_cache: expected pages of a multiple of 16",
+        ),
+        (call(**PAGES | {"block_table": tensor([3, 3], INT32)}), "block_table: expected shape (2, 3), got"),
+        (call(partial_lse=tensor([2, 2, 16, 1], FP32)), "partial_out, partial_lse: expected both or none"),
+        (call(**parts(0)), "partial_lse: expected at least 1 split, got 0"),
+        (call(**parts(600)), "splits: expected at most 512, got 600"),
+        (
+            call(**parts(8)),
+            "expected 7 parts, as plan_mla says of this call (all heads packed; 8 parts wanted, 7 used for",
+        ),
+        (call(softmax_scale=float("inf")), "softmax_scale: expected a finite number, got inf"),
+        (
+            call(2**20, 2**12),
+            "rows of q times its heads: expected at most 1073737728, got 1048576 * 4096",
+        ),
+    ],
+)
+def test_wrong_arguments(library, given, words):
+    status, found, launches = library.call(given)
+    assert (status, launches) == (INVALID, [])
+    assert found.startswith("flash_attn_rocm::mla cannot use its arguments:\n  - ")
+    assert words in found
+
+
+def test_all_that_is_wrong_is_said_at_once(library):
+    wrong = call(kv_cache=tensor([2, 200, 1, 576], BF16), lse=tensor([2, 16, 1]))
+    _, words, _ = library.call(wrong)
+    assert words.count("\n  - ") == 2
+
+
+def plan(**changes):
+    given = {
+        "arch": b"gfx942:sramecc+:xnack-", "dtype": b"fp16", "head_dim": 576, "batch": 1, "seqlen_q": 1,
+        "seqlen_k": 32768, "nheads": 16, "compute_units": 304, "num_splits": 0,
+    }  # fmt: skip
+    return MlaPlanCall(**given | changes)
+
+
+@pytest.mark.parametrize(
+    ("given", "splits", "words"),
+    [
+        (plan(), 274, "all heads packed; 32768 keys in 274 parts give 274 workgroups for 304 compute units"),
+        (plan(nheads=128), 137, "32768 keys in 137 parts give 274 workgroups for 304 compute units"),
+        (plan(arch=b"gfx1100", compute_units=96), 87, "in 87 parts give 87 workgroups for 96"),
+        (plan(batch=300), 1, "32768 keys in 1 part give 300 workgroups for 304 compute units"),
+        (plan(seqlen_k=100), 2, "100 keys in 2 parts give 2 workgroups for 304 compute units"),
+        (plan(compute_units=0), 1, "in 1 part give 1 workgroup for 0 compute units"),
+        (plan(num_splits=5), 5, "all heads packed; 5 parts wanted, 5 used for 32768 keys"),
+        (plan(num_splits=5, seqlen_k=40), 2, "5 parts wanted, 2 used for 40 keys"),
+        (plan(nheads=0), 1, "give 0 workgroups"),
+        (plan(batch=2**31 - 1, seqlen_q=2**31 - 1, nheads=2**31 - 1), 1, "workgroups for 304 compute units"),
+    ],
+)
+def test_plans(library, given, splits, words):
+    status, path, found, reason = library.plan(given)
+    assert (status, path, found) == (OK, "latent", splits)
+    assert words in reason
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "words"),
+    [
+        (
+            plan(arch=b"gfx1030"),
+            UNSUPPORTED,
+            "no mla kernel for fp16 with head_dim 576 on gfx1030: this wheel has none",
+        ),
+        (plan(head_dim=512), UNSUPPORTED, "no mla kernel for fp16 with head_dim 512 on gfx942: this wheel"),
+        (plan(dtype=b"fp32"), UNSUPPORTED, "no mla kernel for fp32 with head_dim 576 on gfx942"),
+        (plan(batch=-1), INVALID, "plan: expected counts from 0 to 2^31 - 1, got -1"),
+    ],
+)
+def test_what_cannot_be_planned(library, given, status, words):
+    found = library.plan(given)
+    assert found[0] == status
+    assert words in found[3]

@@ -1,0 +1,406 @@
+"""The support table and what is generated from it."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from wheel_builder.tables.archs import known_archs
+
+INSTANCES = Path(__file__).parents[4] / "kernels/build/instances"
+TILED = ("fwd", "decode", "bwd_dkdv", "bwd_dq")
+GOOD_ROW = '[[kernels]]\nop = "fwd"\ndtypes = ["fp16"]\nhead_dims = [64]\n'
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    """The instance scripts, imported as they import each other; nothing of them stays behind."""
+    monkeypatch.syspath_prepend(str(INSTANCES))
+    names = ("generate", "build", "bundle")
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    loaded = {name: importlib.import_module(name) for name in names}
+    yield loaded
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def generate(modules):
+    return modules["generate"]
+
+
+@pytest.fixture
+def problems(generate, tmp_path):
+    """Loads a table that is wrong and returns what it says about it."""
+
+    def load(text):
+        path = tmp_path / "table.toml"
+        path.write_text(text)
+        with pytest.raises(generate.TableError) as caught:
+            generate.load_table(path)
+        assert str(caught.value).startswith("table.toml ")
+        return caught.value.problems
+
+    return load
+
+
+def test_the_table_of_the_project_is_right(generate):
+    instances = generate.load_table()
+    head_dims = (32, 64, 96, 128, 192, 256)
+    of_head_dims = [f"{op}_{{}}_d{head_dim}" for op in TILED for head_dim in head_dims]
+    of_head_dims += [f"bwd_fused_{{}}_d{head_dim}" for head_dim in (64, 96, 128)]
+    assert {i.name for i in instances} == {
+        f"fa_{each.format(dtype)}"
+        for dtype in ("fp16", "bf16")
+        for each in (
+            *of_head_dims, "fwd_tall_{}_d64", "fwd_tall_{}_d128", "fwd_uneven_{}_d192",
+            "bwd_dkdv_uneven_{}_d192", "bwd_dq_uneven_{}_d192", "fwd_wide_{}_d512",
+            "fwd_{}_d80", "decode_{}_d80", "fwd_masked_{}_d64", "fwd_masked_{}_d128",
+            "mla_{}_d576",
+            *(f"bwd_{op}_masked_{{}}_d{head_dim}" for op in ("dkdv", "dq") for head_dim in (64, 128)),
+            "append_{}", "reference_{}", "combine_{}", "bwd_delta_{}", "bwd_convert_{}"
+        )
+    } | {"fa_mask_ranges_fp16"}  # fmt: skip
+    with_atomics = {i for i in instances if i.op in {"bwd_fused", "bwd_convert"}}
+    assert not any("gfx1030" in i.archs for i in with_atomics)
+    tall = {i for i in instances if i.op == "fwd_tall"}
+    assert {(i.head_dim, i.archs) for i in tall} == {(64, ("gfx1151",)), (128, ("gfx1151", "gfx1201"))}
+    of_80 = {i for i in instances if i.head_dim == 80}
+    assert {i.archs for i in of_80} == {("gfx1100", "gfx1102", "gfx1151", "gfx1201")}
+    uneven = {i for i in instances if i.op == "fwd_uneven"}
+    of_gradients = {i for i in instances if i.op in {"bwd_dkdv_uneven", "bwd_dq_uneven"}}
+    latent = {i for i in instances if i.op == "mla"}
+    assert {i.archs for i in of_gradients} == {("gfx90a", "gfx942", "gfx950", "gfx1100")}
+    without = {"gfx908", "gfx1030"}  # whose GPUs have no memory for such models, or no matrix instructions
+    assert {i.archs for i in uneven | latent} == {
+        tuple(a for a in generate.known().archs if a not in without)
+    }
+    of_some = with_atomics | tall | of_80 | uneven | of_gradients | latent
+    assert all(i.archs == generate.known().archs for i in {*instances} - of_some)
+
+
+@pytest.fixture
+def spread(generate, monkeypatch):
+    """An op whose kernels take any head dim."""
+    op = generate.Op("spread.hpp", "FA_SPREAD", generate.FORWARD, per_head_dim=False)
+    monkeypatch.setitem(generate.OPS, "spread", op)
+
+
+ANY_ROW = '[[kernels]]\nop = "spread"\ndtypes = ["bf16"]\nneeds = ["atomic_fadd_f32"]\n'
+
+
+def test_kernels_for_any_head_dim_are_one_per_dtype(generate, spread, tmp_path):
+    path = tmp_path / "table.toml"
+    path.write_text(ANY_ROW)
+    (instance,) = generate.load_table(path)
+    assert (instance.name, instance.head_dim) == ("fa_spread_bf16", generate.ANY_HEAD_DIM)
+    assert generate.source(instance).endswith("\n\nFA_SPREAD(fa_spread_bf16, fa::DType::bf16)\n")
+    assert 'FA_INSTANCE(spread, bf16, 0, fa_spread_bf16, "gfx942")' in generate.registry_inc(
+        [instance], ["gfx942", "gfx1030"]
+    )
+
+
+def test_kernels_for_any_head_dim_have_no_list_of_them(problems, spread):
+    assert problems(ANY_ROW + "head_dims = [64]\n") == (
+        "row 1: head_dims: kernels of 'spread' take any head dim",
+    )
+
+
+def test_the_known_names(generate):
+    names = generate.known()
+    assert names.archs == tuple(known_archs())
+    assert names.dtypes == ("fp16", "bf16")
+    forward = (
+        "fwd", "fwd_tall", "fwd_uneven", "fwd_wide", "fwd_masked", "mask_ranges",
+        "append", "reference", "decode", "mla", "combine",
+    )  # fmt: skip
+    both = ("bwd_dkdv", "bwd_dq")
+    backward = [f"{op}{kind}" for kind in ("", "_uneven", "_masked") for op in both]
+    assert names.ops == (*forward, "bwd_delta", *backward, "bwd_fused", "bwd_convert")
+
+
+def test_a_row_is_for_the_archs_that_have_what_it_needs(generate):
+    assert generate.known().with_all([]) == tuple(known_archs())
+    with_atomics = [arch.name for arch in known_archs().values() if "atomic_fadd_f32" in arch.features]
+    assert generate.known().with_all(["atomic_fadd_f32"]) == tuple(with_atomics)
+    assert set(with_atomics) < set(known_archs())
+
+
+def test_all_problems_are_reported_at_once_with_their_row(problems):
+    found = problems(
+        "version = 1\n"
+        '[[kernels]]\nop = "fwdd"\ndtypes = ["fp16", "fp32"]\nhead_dims = [64, 0, true, 64]\n'
+        'archs = ["gfx942"]\n'
+        '[[kernels]]\nop = "fwd"\ndtypes = []\nhead_dims = 64\n'
+        'needs = ["atomic_add", "atomic_fadd_f32", "atomic_fadd_f32"]\n'
+    )
+    assert found == (
+        "unknown key 'version'",
+        "row 1: unknown key 'archs'",
+        (
+            "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, fwd_tall, fwd_uneven, fwd_wide, "
+            "fwd_masked, mask_ranges, append, reference, decode, mla, combine, bwd_delta, bwd_dkdv, bwd_dq, "
+            "bwd_dkdv_uneven, bwd_dq_uneven, bwd_dkdv_masked, bwd_dq_masked, bwd_fused, bwd_convert"
+        ),
+        "row 1: unknown dtype 'fp32'; known: fp16, bf16",
+        "row 1: head dim 0 is not a positive whole number",
+        "row 1: head dim True is not a positive whole number",
+        "row 1: head dim 64 stands there twice",
+        "row 2: dtypes must be a list with at least one dtype",
+        (
+            "row 2: unknown feature 'atomic_add' (did you mean atomic_fadd_f32?); known: atomic_fadd_f32, "
+            "latent_d576, steps_of_16, tall_d128, tall_d64, uneven_bwd_d192, uneven_d192"
+        ),
+        "row 2: feature atomic_fadd_f32 stands there twice",
+        "row 2: head_dims must be a list with at least one head dim",
+    )
+
+
+def test_an_instance_in_two_rows_is_refused(problems):
+    assert problems(GOOD_ROW + GOOD_ROW) == ("fa_fwd_fp16_d64 comes from more than one row",)
+
+
+@pytest.mark.parametrize("text", ["", "kernels = 3\n", "kernels = []\n"])
+def test_a_table_without_rows_is_refused(problems, text):
+    assert problems(text) == ("no [[kernels]] row: at least one is needed",)
+
+
+def test_a_row_that_is_no_table_is_refused(problems):
+    assert problems('kernels = ["fwd"]\n') == ("row 1: [[kernels]] expected, a table",)
+
+
+def test_a_table_that_is_not_toml_or_not_there_is_named(generate, problems, tmp_path):
+    assert problems("[[kernels]]\nop = fwd\n") == ("Invalid value (at line 2, column 6)",)
+    with pytest.raises(generate.TableError, match=r"absent\.toml cannot be read\n  - .*No such file"):
+        generate.load_table(tmp_path / "absent.toml")
+
+
+def test_an_unknown_arch_is_an_error_in_words(generate):
+    with pytest.raises(generate.TableError) as caught:
+        generate.check_arch("gfx99999")
+    assert "there are no kernels for 'gfx99999'" in str(caught.value)
+    assert f"known: {', '.join(known_archs())}" in str(caught.value)
+    assert "CONTRIBUTING.md" in str(caught.value)
+    generate.check_arch("gfx942")
+
+
+def test_one_translation_unit_per_instance(generate, tmp_path):
+    paths = generate.write_sources(generate.load_table(), tmp_path / "new")
+    assert sorted(p.name for p in paths) == sorted(f"{i.name}.hip" for i in generate.load_table())
+    text = (tmp_path / "new/fa_fwd_bf16_d128.hip").read_text()
+    assert text == (
+        '#include "device/forward/forward.hpp"\n#define FA_TILES_fwd "generated/device/tiles/fwd/d128.inc"\n'
+        '#include "device/call/tiles.hpp"\n\nFA_FORWARD(fa_fwd_bf16_d128, fa::DType::bf16, 128)\n'
+    )
+    text = (tmp_path / "new/fa_decode_bf16_d128.hip").read_text()
+    assert text.endswith(
+        '"generated/device/tiles/decode/d128.inc"\n#include "device/call/tiles.hpp"\n\n'
+        "FA_DECODE(fa_decode_bf16_d128, fa::DType::bf16, 128)\n"
+    )
+    text = (tmp_path / "new/fa_combine_bf16.hip").read_text()
+    assert text == '#include "device/cache/combine.hpp"\n\nFA_COMBINE(fa_combine_bf16, fa::DType::bf16)\n'
+
+
+def test_the_registry_has_a_row_per_instance_with_the_archs_of_the_build(generate):
+    instances = (
+        generate.Instance("fwd", "fp16", 64, ("gfx942", "gfx1100")),
+        generate.Instance("fwd", "bf16", 64, ("gfx1030",)),
+    )
+    rows = generate.registry_inc(instances, ["gfx908", "gfx942", "gfx1100"]).splitlines()[1:]
+    assert rows == ['FA_INSTANCE(fwd, fp16, 64, fa_fwd_fp16_d64, "gfx942,gfx1100")']
+    assert generate.served(instances, ["gfx1030"])[0].archs == ("gfx1030",)
+
+
+def test_each_bundle_is_at_4096_and_a_hidden_function_returns_it(generate):
+    text = generate.fatbin_s([generate.Instance("fwd", "fp16", 64, ("gfx942",))])
+    lines = text.splitlines()
+    assert lines[lines.index("#else") + 1 : lines.index("#endif")] == [
+        '#define FATBIN .section .hip_fatbin, "a", @progbits',
+        '#define FUNCTIONS .section .fa_bundles, "ax", @progbits',
+        "#define HIDDEN_FUNCTION(name) .hidden name; .type name, @function",
+        '#define END .section .note.GNU-stack, "", @progbits',
+    ]
+    code = lines[lines.index("#endif") + 1 :]
+    assert code[:3] == [
+        "FATBIN",
+        ".p2align 12",
+        ".Lbundle_fa_fwd_fp16_d64:",
+    ]
+    assert '.incbin "fa_fwd_fp16_d64.hipfb"' in lines
+    functions = code[code.index("FUNCTIONS") :]
+    assert functions[1:5] == [
+        ".p2align 4, 0xcc",
+        ".globl fa_bundle_fa_fwd_fp16_d64",
+        "HIDDEN_FUNCTION(fa_bundle_fa_fwd_fp16_d64)",
+        "fa_bundle_fa_fwd_fp16_d64:",
+    ]
+    assert code[-1] == "END"
+
+
+def test_a_dll_has_sections_of_eight_characters(generate):
+    lines = generate.fatbin_s([generate.Instance("fwd", "fp16", 64, ("gfx942",))]).splitlines()
+    windows = lines[lines.index("#ifdef _WIN32") + 1 : lines.index("#else")]
+    assert windows[:2] == [
+        '#define FATBIN .section .hip_fat, "dr"',
+        '#define FUNCTIONS .section .fa_bund, "xr"',
+    ]
+
+
+READELF = """
+    amdhsa.kernels:
+  - .agpr_count:     48
+    .args:
+      - .offset:         0
+        .size:           168
+        .value_kind:     by_value
+    .group_segment_fixed_size: 8192
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 168
+    .private_segment_fixed_size: 24
+    .sgpr_count:     78
+    .sgpr_spill_count: 1
+    .symbol:         fa_fwd_fp16_d64.kd
+    .vgpr_count:     82
+    .vgpr_spill_count: 6
+    .wavefront_size: 64
+   Num:    Value          Size Type    Bind   Vis       Ndx Name
+     1: 0000000000001600  5644 FUNC    GLOBAL PROTECTED   7 fa_fwd_fp16_d64
+     2: 0000000000000700    64 OBJECT  GLOBAL PROTECTED   6 fa_fwd_fp16_d64.kd
+"""
+
+
+def test_resources_are_read_from_the_notes(modules):
+    taken = modules["build"].parse_resources("fa_fwd_fp16_d64", READELF)
+    assert taken == modules["build"].Resources(
+        vgpr=82, agpr=48, sgpr=78, vgpr_spills=6, sgpr_spills=1, scratch_bytes=24, lds_bytes=8192,
+        kernarg_bytes=168, wavefront_size=64, code_bytes=5644,
+    )  # fmt: skip
+
+
+def test_an_arch_without_accumulation_registers_has_none(modules):
+    text = READELF.replace("  - .agpr_count:     48\n    .args:", "  - .args:")
+    assert modules["build"].parse_resources("fa_fwd_fp16_d64", text).agpr == 0
+
+
+def test_a_code_object_without_its_function_is_an_error(modules):
+    with pytest.raises(modules["build"].BuildError, match="fa_fwd_fp16_d128: no function of that name"):
+        modules["build"].parse_resources("fa_fwd_fp16_d128", READELF)
+
+
+def test_the_compiler_is_asked_for_reproducible_code(modules, tmp_path):
+    command = modules["build"].compile_command(
+        Path("/llvm"), "gfx942", tmp_path / "a.hip", tmp_path / "a.hsaco"
+    )
+    assert command[0] == "/llvm/clang++"
+    assert {"--offload-arch=gfx942", "-fuse-cuid=none", f"-ffile-prefix-map={tmp_path}=."} <= set(command)
+
+
+# Notes every call; what it writes is its own command line.  "refused" stands for a header with an error.
+COMPILER = """#!/bin/sh
+echo "$*" >> {log}
+case "$*" in *-emit-pch*{refused}*) echo "{refused}: error: no such tile" >&2; exit 1 ;; esac
+for out; do :; done
+echo "$*" > "$out"
+"""
+READER = """#!/bin/sh
+for file; do :; done
+name=$(basename "$file" .hsaco)
+sed "s/fa_fwd_fp16_d64/$name/; s/spill_count: .*/spill_count: 0/; s/_size: 24/_size: 0/" {readelf}
+"""
+
+
+@pytest.fixture
+def compiled(modules, tmp_path):
+    """Builds (op, number of kernels) with a stand-in for the compiler; command lines by what they write."""
+
+    def build(*ops, refused="nothing"):
+        rows = [
+            f'[[kernels]]\nop = "{op}"\ndtypes = ["fp16"]\nhead_dims = {HEAD_DIMS[:n]}\n' for op, n in ops
+        ]
+        (tmp_path / "table.toml").write_text("".join(rows))
+        (tmp_path / "readelf").write_text(READELF)
+        log = tmp_path / "log"
+        for name, text in ("clang++", COMPILER), ("llvm-readelf", READER):
+            (tmp_path / name).write_text(text.format(log=log, refused=refused, readelf=tmp_path / "readelf"))
+            (tmp_path / name).chmod(0o755)
+        how = modules["build"].How(jobs=1, mib=4096)
+        modules["build"].build(
+            "gfx942", tmp_path / "out", llvm=tmp_path, table=tmp_path / "table.toml", how=how
+        )
+        return {Path(line.rpartition(" ")[2]).name: line for line in log.read_text().splitlines()}
+
+    return build
+
+
+HEAD_DIMS = [32, 64, 96, 128]
+
+
+def test_a_header_of_enough_kernels_is_compiled_once(compiled, tmp_path):
+    lines = compiled(("fwd", 2), ("decode", 1), ("fwd_wide", 1), ("bwd_dq", 2))
+    precompiled = tmp_path / "out/.sources/forward.pch"
+    [made] = [name for name, line in lines.items() if "-emit-pch" in line]
+    assert made == precompiled.name
+    assert next(iter(lines)) == made
+    given = f"-Xclang -include-pch -Xclang {precompiled}"
+    for kernel in ("fwd_fp16_d32", "fwd_fp16_d64", "decode_fp16_d32", "fwd_wide_fp16_d32"):
+        assert given in lines[f"fa_{kernel}.hsaco"]
+    for kernel in ("bwd_dq_fp16_d32", "bwd_dq_fp16_d64"):
+        assert "-include-pch" not in lines[f"fa_{kernel}.hsaco"]
+
+
+def test_a_header_that_cannot_be_precompiled_is_read_as_text(compiled, capsys):
+    """The kernels themselves say what is wrong, if they have it."""
+    lines = compiled(("fwd", 3), ("bwd_dq", 3), refused="forward")
+    assert "-include-pch" not in lines["fa_fwd_fp16_d32.hsaco"]
+    assert "-include-pch" in lines["fa_bwd_dq_fp16_d32.hsaco"]
+    said = capsys.readouterr().out
+    assert "forward.hpp for gfx942 is not precompiled:\n  | forward: error: no such tile\n" in said
+
+
+def test_every_operation_shares_a_header_that_enough_kernels_have(generate):
+    for arch in generate.known().archs:
+        shared = [generate.OPS[i.op].shared for i in generate.load_table() if arch in i.archs]
+        assert all(shared.count(header) > 10 for header in shared)
+
+
+@pytest.fixture
+def bundling(modules, tmp_path):
+    """A table with one instance for two archs and the error that bundling a folder raises."""
+    (tmp_path / "table.toml").write_text(GOOD_ROW)
+
+    def error(*code_objects):
+        for path in code_objects:
+            (tmp_path / "device" / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "device" / path).write_bytes(b"")
+        (tmp_path / "device").mkdir(exist_ok=True)
+        bundle = modules["bundle"]
+        with pytest.raises((bundle.BuildError, bundle.TableError)) as caught:
+            bundle.bundle(
+                tmp_path / "device",
+                tmp_path / "out",
+                llvm=tmp_path / "no-llvm",
+                table=tmp_path / "table.toml",
+            )
+        assert not (tmp_path / "out" / "registry.inc").exists()
+        return str(caught.value)
+
+    return error
+
+
+def test_bundling_says_which_code_objects_are_missing_or_foreign(bundling):
+    text = bundling("gfx942/fa_fwd_bf16_d64.hsaco", "gfx1100/fa_fwd_fp16_d64.hsaco")
+    assert "is not what table.toml says" in text
+    assert "gfx942/fa_fwd_fp16_d64.hsaco is missing: run build.py --arch gfx942" in text
+    assert "gfx942/fa_fwd_bf16_d64.hsaco is not in the table: remove it" in text
+
+
+def test_bundling_nothing_or_a_foreign_arch_is_an_error(bundling):
+    assert "no subfolder holds code for an arch of the table" in bundling()
+    assert "there are no kernels for 'gfx99999'" in bundling("gfx99999/fa_fwd_fp16_d64.hsaco")
+
+
+def test_a_missing_bundler_is_named(bundling):
+    text = bundling("gfx942/fa_fwd_fp16_d64.hsaco", "gfx1100/fa_fwd_fp16_d64.hsaco")
+    assert "no-llvm/clang-offload-bundler: no such program; --llvm names the folder" in text

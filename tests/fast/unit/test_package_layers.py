@@ -1,0 +1,90 @@
+"""The rooms of wheel_builder are the flow: each imports only itself and those before it."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[3]
+LAYERS = [
+    "base", "tables", "matrix", "files", "images", "build", "audit", "provenance", "index",
+    "machine_code.disassembly", "machine_code.emulator", "machine_code.static_checks",
+    "machine_code.fake_hip", "verify", "pipeline",
+    "extras.perf", "extras.build_log", "extras.upstream", "extras.cost", "extras.site",
+    "cli",
+]  # fmt: skip
+MODULES = sorted((CHECKOUT / "wheel_builder").rglob("*.py"))
+MOST = 15  # files in one folder
+
+
+def room(module):
+    """The room of a dotted name below wheel_builder; empty for wheel_builder itself, and for no module."""
+    parts = module.split(".")[1:]
+    return next((name for n in (2, 1) if (name := ".".join(parts[:n])) in LAYERS), "")
+
+
+def imported(text):
+    """The dotted names below wheel_builder that a module's text imports, wherever in it."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+
+
+def upward(own, text):
+    """What the text of a module in the room ``own`` imports from rooms after it."""
+    names = [name for name in imported(text) if name.split(".")[0] == "wheel_builder" and room(name)]
+    return [name for name in names if LAYERS.index(room(name)) > LAYERS.index(own)]
+
+
+def dotted(path):
+    return ".".join(path.relative_to(CHECKOUT).with_suffix("").parts)
+
+
+def test_every_module_is_in_a_room():
+    elsewhere = {dotted(path) for path in MODULES if not room(dotted(path))}
+    outer = {"__init__", "__main__", "machine_code.__init__", "extras.__init__"}
+    assert elsewhere == {f"wheel_builder.{name}" for name in outer}
+    assert {room(dotted(path)) for path in MODULES} == {"", *LAYERS}
+
+
+def test_the_map_has_a_row_for_each_in_this_order():
+    text = (CHECKOUT / "docs/dev/architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `wheel_builder/([\w/]+)/` \|", text, re.MULTILINE)
+    assert [row.replace("/", ".") for row in rows] == LAYERS
+
+
+def test_no_folder_is_full():
+    folders = [path for path in (CHECKOUT / "wheel_builder").rglob("*") if path.is_dir()]
+    sizes = {path.relative_to(CHECKOUT): sum(file.is_file() for file in path.iterdir()) for path in folders}
+    full = {str(path): size for path, size in sizes.items() if size > MOST and path.name != "__pycache__"}
+    assert full == {}, "make rooms in it"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(CHECKOUT)))
+def test_a_module_imports_no_later_room(path):
+    if own := room(dotted(path)):
+        assert upward(own, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from wheel_builder.cli.main import main",
+        "import wheel_builder.extras.perf.model.bound",
+        "from wheel_builder import verify",
+        "from wheel_builder.extras import site",
+        "from wheel_builder.machine_code.emulator import binding",
+    ],
+)
+def test_the_rule_would_see_an_upward_import(text):
+    assert len(upward("index", f"def f():\n    {text}\n")) == 1
+    assert upward("cli", text) == []
+
+
+def test_a_stage_imports_no_extra():
+    text = "from wheel_builder.extras.perf import table"
+    assert upward("pipeline", text)
+    assert upward("verify", text)

@@ -1,0 +1,80 @@
+"""The corpus: fuzz cases that tests/tools/corpus.py picked by what they execute."""
+
+import pytest
+import torch
+from flash_attn_rocm.suite.alike_cases import THRICE
+from flash_attn_rocm.suite.backward_cases import ALIKE
+from flash_attn_rocm.suite.corpus import corpus_of
+from flash_attn_rocm.suite.forward_cases import Kernel
+from flash_attn_rocm.suite.fuzz import draw, kernels, made, served
+from flash_attn_rocm.suite.target import BACKWARD_OP, Shown
+from here import ARCH, BACKWARD
+
+
+@pytest.mark.parametrize(("kernel", "number"), corpus_of(ARCH), ids=str)
+def test_case(target, shown, kernel, number):
+    made(draw(kernel, number), target.device).check(target, shown)
+    assert target.runtime is None or str(kernel) in target.kernels
+
+
+def test_scores_of_6000_from_128_terms_that_are_alike(target, shown):
+    """Call 154 was held to one rounding of each score, which no sum of fp32 keeps (rule.score_roundings)."""
+    test_case(target, shown, Kernel("reference", "fp16"), 154)
+
+
+def test_258_queries_of_which_each_sees_one_key(target, shown):
+    """Call 62 was held to the fp32 rounding of one query's dk (rule.weights_together)."""
+    test_case(target, shown, Kernel("bwd_dq", "fp16", 192), 62)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "number"), [("bf16", 192, 35), ("fp16", 256, 47), ("bf16", 64, 62)]
+)
+def test_dk_whose_terms_are_truncated_twice(target, shown, dtype, head_dim, number):
+    """Kernels made up for one of the two only: errors were 1.02 to 1.07 times those that are allowed."""
+    test_case(target, shown, Kernel(BACKWARD_OP, dtype, head_dim), number)
+
+
+OF_QUERY, OF_KEY, OF_ROW = range(3)  # the element that query, key or row 9 has of its own
+DQ, DK, DV = range(3)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "own"), [(DQ, OF_KEY), (DQ, OF_QUERY), (DK, OF_QUERY), (DK, OF_KEY), (DV, OF_ROW)]
+)
+def test_one_bit_of_one_element_is_seen(target, gradient, own):
+    """Of alike elements, or of zeros: dq has those where queries have elements of their own."""
+    call = made(draw(Kernel(BACKWARD_OP, *BACKWARD[0]), ALIKE), target.device)
+    results = call.run(target)
+    call.run = lambda _: results
+    call.check(target, Shown())
+    element = owned(call, own).nonzero()[0].item()
+    head = -1 if gradient == DQ else 0  # in the last one keys are alike, in the first queries
+    results[gradient].view(torch.int16)[0, 7, head, element] += 1
+    with pytest.raises(AssertionError, match="elements whose terms are alike differ"):
+        call.check(target, Shown())
+
+
+def owned(call, own):
+    """How many times larger each element is that query, key or row 9 has of its own."""
+    firsts = (call.shared, call.shared + call.width)
+    return call.turned(call.own_of_dout(10) if own == OF_ROW else call.own(10, firsts[own]))[9]
+
+
+def test_a_gradient_that_is_not_three_times_another_is_seen(target):
+    """Also where all that are alike are wrong alike, as they are where ties are rounded the wrong way."""
+    call = made(draw(Kernel(BACKWARD_OP, *BACKWARD[0]), ALIKE), target.device)
+    results = call.run(target)
+    call.run = lambda _: results
+    element = (owned(call, OF_QUERY) == THRICE).nonzero()[0].item()
+    terms = call.terms(0)[DK]
+    results[DK].view(torch.int16)[0][terms == terms[7, 0, element]] += 1
+    with pytest.raises(AssertionError, match="which is not rounded to nearest"):
+        call.check(target, Shown())
+
+
+@pytest.mark.parametrize("kernel", kernels(), ids=str)
+def test_a_kernel_meets_every_feature_that_it_serves(kernel):
+    cases = [draw(each, number) for each, number in corpus_of(ARCH) if each == kernel]
+    met = frozenset().union(*(case.features for case in cases))
+    assert served(kernel) <= met, "generate more, and a new corpus: python -m tests.tools.corpus"

@@ -1,0 +1,21 @@
+"""The archs of the wheel under test, by its own table.
+
+A wheel may be for one arch, so that tests take theirs from here, and mark what only some archs have
+(``pytest.mark.needs_kernels``): ``tests/fast/unit/verify/test_archs.py``.
+"""
+
+from collections import Counter
+
+from flash_attn_rocm.library.host import instances
+
+UNKNOWN = "gfx900"  # which no wheel is built for
+
+
+def archs_with(op):
+    """The archs that have kernels of an op, those with most kernels first."""
+    kernels = Counter(arch for each in instances() for arch in each.archs)
+    there = {arch for each in instances() if each.op == op for arch in each.archs}
+    return sorted(there, key=lambda arch: (kernels[arch], arch), reverse=True)
+
+
+ARCH = archs_with("fwd")[0]

@@ -1,0 +1,179 @@
+"""The main job end to end: ``scripts/release`` on real input: its output, its files, and a second run."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+import zipfile
+from dataclasses import replace
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from tests.release.conftest import Release
+from wheel_builder.base.errors import PublishError
+from wheel_builder.images.docker import OWNER_LABEL
+from wheel_builder.index.check import verify_index
+from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.matrix.support_table import planned_kernels
+from wheel_builder.pipeline.progress import Progress
+from wheel_builder.pipeline.release import build_wheel, compile_device_code, publish_files
+from wheel_builder.pipeline.verification import audit_file
+from wheel_builder.provenance.records import record_path
+from wheel_builder.tables.archs import known_archs
+
+ARCHS = list(known_archs())
+
+
+def test_the_summary_is_about_the_wheel_that_is_there(release):
+    data = release.wheel.read_bytes()
+    assert release.wheel.name == "flash_attn_rocm-0.1.0-py3-none-manylinux_2_28_x86_64.whl"
+    assert release.says("size") == f"{len(data)} bytes"
+    assert release.says("sha256") == hashlib.sha256(data).hexdigest()
+    assert release.says("archs").split() == ARCHS
+    assert "executed  on an ISA emulator, not run on hardware" in release.out
+    for arch in ARCHS:
+        assert re.search(rf"^ +{arch} \d+ launches, at most \d+%, no finding$", release.out, re.MULTILINE)
+
+
+def test_the_printed_line_installs_the_wheel(release, tmp_path):
+    """pip accepts the line as printed; --target leaves this environment unchanged."""
+    pip, verb, *rest = release.says("install").split()
+    assert (pip, verb) == ("pip", "install")
+    subprocess.run(
+        [CHECKOUT / ".venv/bin/python", "-m", "pip", verb, "--target", tmp_path, *rest],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    assert (tmp_path / "flash_attn_rocm/_C/libflash_attn_rocm.so").is_file()
+
+
+def test_the_index_is_sound(release):
+    assert verify_index(release.index) == ()
+
+
+def test_the_record_says_what_was_and_was_not_shown(record):
+    assert list(record["archs"]) == ARCHS
+    assert record["differences"] == []  # from the reviewed resources
+    assert sorted(record["serves"]) == sorted(load_matrix(CHECKOUT / "matrix.yaml").public.fits)
+    for arch, shown in record["archs"].items():
+        assert shown["numerics"] == "executed on an ISA emulator, not run on hardware"
+        assert shown["passed"] is True
+        assert shown["checks"] == ["uninit", "race", "barrier"]
+        assert set(shown["launches"]) == set(planned_kernels(CHECKOUT, [arch])[arch])
+    assert all(counts["passed"] > 0 for counts in record["tests"].values())
+
+
+def test_the_record_is_beside_the_wheel_and_publish_asks_for_it(release, record, tmp_path):
+    assert json.loads(record_path(release.wheel).read_text()) == record
+    alone = tmp_path / release.wheel.name
+    shutil.copy(release.wheel, alone)
+    with pytest.raises(PublishError, match=r"there is no .*\.verification\.json beside it"):
+        publish_files([alone], load_matrix(CHECKOUT / "matrix.yaml"), tmp_path / "index", CHECKOUT)
+    assert not (tmp_path / "index").exists()
+
+
+def test_the_wheel_passes_the_audit_and_has_no_build_path_in_it(release):
+    report = audit_file(release.wheel, load_matrix(CHECKOUT / "matrix.yaml"), CHECKOUT)
+    assert sorted(report.kernels) == sorted(ARCHS)
+    with zipfile.ZipFile(release.wheel) as archive:
+        for name in archive.namelist():
+            assert str(CHECKOUT).encode() not in archive.read(name), name
+
+
+def test_a_rerun_with_nothing_to_do_takes_seconds(release):
+    again = Release(release.index)
+    assert again.status == 0, again.err
+    assert again.says("sha256") == release.says("sha256")
+    for step in (
+        "verify image",
+        "builder image",
+        "device code gfx908",
+        "wheel and repair",
+        "emulator",
+        "static checks",
+        *(f"emulate {arch}" for arch in ARCHS),
+        "verify",
+        "distribution flash-attn",
+        "distribution flash-attn-3",
+        "publish",
+    ):
+        assert f"{step} … skipped" in again.err
+    # Not a benchmark: a stage that ran again would take longer than this on any machine.
+    assert again.seconds < 60
+
+
+def test_a_dry_run_does_nothing(tmp_path):
+    dry = Release(tmp_path / "index", "--dry-run", "--archs", "gfx942")
+    assert dry.status == 0, dry.err
+    assert "device code gfx942" in dry.out
+    assert "gfx908" not in dry.out
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_wrong_name_is_refused_in_words(tmp_path):
+    wrong = Release(tmp_path / "index", "--archs", "gfx9420")
+    assert wrong.status == 11
+    assert "unknown arch 'gfx9420': did you mean gfx942?" in wrong.err
+
+
+def test_two_clean_builds_give_the_same_wheel(release, builder, job, package, context, tmp_path, request):
+    """The wheel made once more in another folder; --full compiles its device code once more too.
+
+    Without it tests/engine/device compiles some kernels twice, which shows what a whole arch would.
+    """
+    other = replace(context, build=tmp_path / "build")
+    archs = job.archs if request.config.getoption("--full") else ()
+    with (tmp_path / "progress").open("w") as stream, Progress([], stream, tmp_path / "history") as progress:
+        again = compile_device_code(replace(job, archs=archs), builder, other, progress)
+        codes = dict(zip(job.archs, compile_device_code(job, builder, context, progress), strict=True))
+        codes |= dict(zip(archs, again, strict=True))
+        built = build_wheel(job, package, builder, tuple(codes.values()), other, progress)
+    assert not any(code.reused for code in (*again, built))
+    assert built.facts["sha256"] == release.says("sha256")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_build_leaves_nothing_half_done(builder, tmp_path, number):
+    """The compiler is stopped in its container; the stage's folder and the container are gone afterwards."""
+    build = tmp_path / "build"
+    code = "from tests.release import interrupted; interrupted.main()"
+    child = subprocess.Popen(
+        [CHECKOUT / ".venv/bin/python", "-c", code, str(build), builder.facts["ref"]],
+        cwd=CHECKOUT, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until(lambda: running_containers(child.pid))
+    os.kill(child.pid, number)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 130, err
+    assert "nothing is left half done" in err
+    assert not running_containers(child.pid)
+    assert [path for path in (build / "device-code").iterdir() if path.is_dir()] == []
+
+
+def running_containers(pid):
+    listed = subprocess.run(
+        ["docker", "ps", "--filter", f"label={OWNER_LABEL}", "--format", f'{{{{.Label "{OWNER_LABEL}"}}}}'],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return [line for line in listed.stdout.split() if line.startswith(f"{pid}-")]
+
+
+def wait_until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+@pytest.mark.full
+def test_every_rocm_version_that_is_built_here_passes(tmp_path):
+    every = Release(tmp_path / "index", "--all")
+    assert every.status == 0, every.err
+    published = sorted(path.name for path in (tmp_path / "index").glob("rocm*"))
+    assert published == ["rocm6.4", "rocm7.2"]
+    assert list((tmp_path / "index/public/simple/flash-attn-rocm").glob("*.whl"))
+    assert json.loads((tmp_path / "index/rocm6.4/simple/index.json").read_text())["projects"]

@@ -1,0 +1,45 @@
+"""What the last release left in dist and in the build store, for tools that are run by hand after it."""
+
+import json
+from pathlib import Path
+
+from wheel_builder.images.docker import Mount
+from wheel_builder.machine_code.fake_hip.container import CONTROL, PYTHON, shared_mounts
+
+# Not from conftest.py: a .venv that only a release made has no pytest.
+CHECKOUT = Path(__file__).parents[2]
+BUILD = CHECKOUT / "build"
+
+
+def newest(paths, what):
+    """The path that was written last; ends the program in words when there is none."""
+    found = max(paths, key=lambda path: path.stat().st_mtime, default=None)
+    if found is None:
+        message = f"there is no {what}: scripts/release makes one"
+        raise SystemExit(message)
+    return found
+
+
+def newest_wheel():
+    return newest((CHECKOUT / "dist").glob("flash_attn_rocm-*-manylinux*.whl"), "wheel in dist")
+
+
+def newest_built(stage):
+    """The folder of the stage's last run."""
+    return newest((BUILD / stage).glob("*/"), f"{stage} in build")
+
+
+def verify_image():
+    manifest = json.loads((newest_built("verify-image") / "manifest.json").read_text())
+    return manifest["facts"]["ref"]
+
+
+def fake_hip_mounts(wheel):
+    """Mounts that let the verify container run a release's wheel on the fake HIP runtime."""
+    return (
+        Mount(wheel, f"/wheel/{wheel.name}"),
+        Mount(newest_built("fake_hip"), "/fake_hip"),
+        Mount(newest_built("wheel-disassembly"), "/disassembly"),
+        Mount(CHECKOUT / CONTROL, f"{PYTHON}/{CONTROL}"),
+        *shared_mounts(CHECKOUT),
+    )

@@ -1,0 +1,94 @@
+"""What a mutation run needs of the pipeline: images, the fake HIP runtime, the wheel's disassembly."""
+
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
+from wheel_builder.base.store import Artifact, locked
+from wheel_builder.files.device.library import device_code
+from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, read_wheel
+from wheel_builder.machine_code.disassembly.listing import list_code, tools_in
+from wheel_builder.machine_code.disassembly.resources import parse_notes
+from wheel_builder.machine_code.static_checks.stage import disassemble_wheel
+from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.pipeline.context import (
+    ENGINE,
+    VERIFY_IMAGE,
+    RunContext,
+    builder_image,
+    builder_step,
+    progress_of,
+    start_engine,
+    verify_image,
+)
+from wheel_builder.pipeline.verification import build_emulator, emulator_step, job_of
+
+CHECKOUT = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """``wheel``, the ROCm version of its compiler, and what runs it: builder image, verify image, fake HIP
+    runtime and disassembly."""
+
+    wheel: Path
+    rocm: str
+    archs: tuple[str, ...]
+    builder: Artifact
+    tester: Artifact
+    fake_hip: Artifact
+    disassembly: Artifact
+    context: RunContext
+
+    @property
+    def folder(self):
+        return self.context.build / "mutation"
+
+    @contextmanager
+    def alone(self, arch):
+        """Other runs of mutants of the arch wait: they write into the same folders."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder / f"{arch}.lock"):
+            yield
+
+    def mutants(self, arch):
+        """The folder with a folder for each mutant."""
+        return self.folder / f"mutants-{arch}"
+
+    @cached_property
+    def notes(self):
+        """By arch and kernel what llvm-readelf says of its code object."""
+        codes = device_code(read_wheel(self.wheel, max_mib=MAX_READ_MIB))
+        log = self.context.log("mutation")
+        listings = list_code(codes, tools=tools_in(self.builder), store=self.context.store, log=log)
+        return {(each.arch, name): each.notes for each in listings for name in parse_notes(each.notes)}
+
+
+def set_up(wheel):
+    """Everything for the wheel; what earlier runs left is used."""
+    context = RunContext(
+        checkout=CHECKOUT,
+        build=CHECKOUT / "build",
+        dist=CHECKOUT / "dist",
+        index=CHECKOUT / "dist" / "index",
+        jobs=default_jobs(usable_cores(), usable_memory()),
+        install_engine=True,
+    )
+    matrix = load_matrix(CHECKOUT / "matrix.yaml")
+    job = job_of(wheel, matrix)
+    steps = [ENGINE, VERIFY_IMAGE, builder_step(job), emulator_step(job)]
+    with progress_of(steps, context, None) as progress:
+        start_engine(context, progress)
+        tester = verify_image(matrix.package, context, progress)
+        builder = builder_image(job, matrix.package, context, progress)
+        fake_hip = build_emulator(job, builder, context, progress)
+        code = disassemble_wheel(wheel, builder, store=context.store, log=context.log("mutation"))
+    return Bench(wheel, job.rocm.version, tuple(job.archs), builder, tester, fake_hip, code, context)
+
+
+def say(words):
+    print(f"{time.strftime('%H:%M:%S')} {words}", file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,255 @@
+"""Runs in the verify container, in the folder of the numerics suite: what the check at first use sees.
+
+    python -m mutation.canary_worker judge TASKS ANSWERS   a line of JSON for each mutant
+    python -m mutation.canary_worker costs FILE [FAMILY...]  what the check of each takes, default all
+
+A task names a folder with a mutant's disassembly, its kernel, and a number that picks one of the families
+that launch the kernel.  First comes the check of that family, as the first call of a process makes it.  What
+it does not see goes through the corpus of that kernel and family, to find out whether it changes
+a result.  Sanitizers are off but for bounds, which cannot be: a mutant that leaves the tensors' memory is set
+aside, as nobody knows what hardware would have done.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import flash_attn_rocm
+import torch
+from flash_attn_rocm.canary import caches, reference
+from flash_attn_rocm.canary import calls as _canary_calls
+from flash_attn_rocm.canary import latent as _canary_latent
+from flash_attn_rocm.launch import append, backward_pass, forward_pass
+from flash_attn_rocm.launch import latent as _latent
+from flash_attn_rocm.library import plans
+from flash_attn_rocm.machine import remembered
+from flash_attn_rocm.machine.remembered import Family
+from flash_attn_rocm.serving.layouts import Device
+from flash_attn_rocm.suite import backward_cases, forward_cases
+from flash_attn_rocm.suite.corpus import kernel_of
+from flash_attn_rocm.suite.fuzz import draw, made
+from flash_attn_rocm.suite.target import BACKWARD_OP, FUSED_OP, MASKED_BACKWARD_OP, UNEVEN_OP, arch
+from flash_attn_rocm.values import paths
+
+from mutation import calls
+from mutation.worker import SHOWN, forked, warm_up
+
+CPU = torch.device("cpu")
+LATENT_OP = "mla"
+PATHS = {BACKWARD_OP: paths.SEPARATE, UNEVEN_OP: paths.SEPARATE, FUSED_OP: paths.FUSED}
+# Of a family, by op.
+WORK = {
+    **PATHS, plans.MASKED: remembered.MASKED, MASKED_BACKWARD_OP: remembered.MASKED_GRADIENTS,
+    LATENT_OP: remembered.LATENT,
+}  # fmt: skip
+GRADIENTS = (*PATHS.values(), remembered.MASKED_GRADIENTS)
+# By path of the plan, the kernels that it launches.
+OPS = {
+    "matrix": {"fwd"}, "tiled": {"fwd"}, "split": {"decode", "combine"}, "reference": {"reference"},
+    "tall": {"fwd_tall"}, "wide": {"fwd_wide", "combine"}, "uneven": {"fwd_uneven"},
+    remembered.MASKED: {"fwd_masked", "mask_ranges"},
+}  # fmt: skip
+TABLES = (
+    (_canary_calls, "ATTENTION"), (_canary_calls, "TALL"), (_canary_calls, "WIDE"),
+    (_canary_calls, "UNEVEN"),
+    (_canary_calls, "GRADIENTS"), (_canary_calls, "UNEVEN_GRADIENTS"),
+    (_canary_calls, "MASKED_GRADIENT_ROWS"),
+    (_canary_calls, "MASKS"), (_canary_calls, "MASKS_OF_BF16"), (caches, "APPENDS"),
+    (_canary_latent, "LATENT"),
+)  # fmt: skip
+AGAINST_EXACT = "against float64"  # in a failure that is more than bits of alike elements
+BOUNDS = ("out-of-bounds", "write-to-readonly")
+SEEN, MISSED, FAR, BITS = "seen", "missed", "far", "last bits"
+ASIDE, SAME = "set aside", "same"
+OURS = "crash, status 0"  # the end of a process whose work raised
+REPEATS = 3  # of a measurement, of which the least counts
+
+
+def family_of(case):
+    """The family of kernels whose check comes before a call."""
+    kernel, arch = case.kernel, os.environ["FA_FAKE_HIP_ARCH"]
+    if kernel.op == "append":
+        return Family(arch, kernel.dtype, 0)
+    if kernel.op == LATENT_OP:
+        return Family(arch, kernel.dtype, kernel.head_dim, remembered.LATENT)
+    op = plans.BACKWARD if kernel.op in PATHS else plans.FORWARD
+    head_dim = plans.padded_head_dim(arch, kernel.dtype, case.head_dim, op)
+    return Family(arch, kernel.dtype, head_dim, WORK.get(kernel.op, ""))
+
+
+def families():
+    """All that the suite's calls have."""
+    return sorted({family_of(draw(*each)) for each in calls.corpus_of(arch())})
+
+
+def picked(task):
+    """One of the families that launch the kernel, and the suite's calls of both."""
+    own = [(name, case, family_of(case)) for name, case in calls.corpus_for(task["kernel"])]
+    able = sorted({family for *_, family in own})
+    family = able[task["pick"] % len(able)]
+    return family, [(name, case) for name, case, its in own if its == family]
+
+
+def problem(family, launching=lambda launch: launch):
+    """What the check finds, in words; "" where all is well.  ``launching`` makes the launcher from ours."""
+    if family.head_dim == 0:
+        return caches.append_problem(family, launching(append._by_kernel), CPU)
+    if family.work in GRADIENTS:
+        return _canary_calls.gradients_problem(family, launching(backward_pass._answer), CPU)
+    device = Device(family.arch, 0)
+    if family.work == remembered.LATENT:
+        return _canary_latent.latent_problem(family, launching(_latent.answer), device, CPU)
+    return _canary_calls.attention_problem(family, launching(forward_pass._answer), device, CPU)
+
+
+def reaching(task, own):
+    """Of the calls for attention those that launch the kernel, as others see no mutant of it."""
+    op = kernel_of(task["kernel"]).op
+    for call in own:
+        path = forward_pass.choose(
+            call.inputs, call.options, Device(os.environ["FA_FAKE_HIP_ARCH"], 0)
+        ).plan.path
+        if call.inputs.attn_mask is not None:
+            path = remembered.MASKED
+        if op in OPS[paths.TALL if call.tall else path]:
+            yield call
+
+
+def leave_out(rows):
+    """From the check, by their reasons."""
+    for module, name in TABLES:
+        setattr(module, name, tuple(row for row in getattr(module, name) if row.why not in rows))
+
+
+def at_first_use(task):
+    """A verdict and its words, as the check at first use has them; None where it sees nothing."""
+    leave_out(task["without"])
+    attention_calls = _canary_calls.attention_calls
+    _canary_calls.attention_calls = lambda family: reaching(task, attention_calls(family))
+    with calls.on_emulator():
+        try:
+            words = problem(picked(task)[0])
+        except RuntimeError as error:
+            words = str(error)
+            if any(each in words for each in BOUNDS):
+                return [ASIDE, words[-SHOWN:]]
+    return [SEEN, words[:SHOWN]] if words else None
+
+
+def in_the_suite(task):
+    """The same of the suite's calls: what changes a result was missed."""
+    with calls.on_emulator() as target:
+        for (name, case), original in zip(suite_calls(task), task["digests"], strict=True):
+            if calls.digest(target, case) == original:
+                continue
+            try:
+                made(case, target.device).check(target, target.shown)
+            except (AssertionError, RuntimeError) as error:
+                if not any(each in str(error) for each in BOUNDS):
+                    return [beyond(case, str(error)) or MISSED, f"{name}: {str(error)[:SHOWN]}"]
+    return [SAME, "no result of the suite's calls changes"]
+
+
+def suite_calls(task):
+    """Last come those in which more shows than a small call can show: addresses more than 4 GiB apart, and
+    bits of elements that have to be the same."""
+    return sorted(picked(task)[1], key=lambda pair: bool(beyond(pair[1])))
+
+
+def digests(task):
+    """A hash of what the suite's calls give."""
+    with calls.on_emulator() as target:
+        return [calls.digest(target, case) for _, case in suite_calls(task)]
+
+
+def beyond(case, words=""):
+    """What a failure of a call shows that no small call can, "" if nothing; ``words`` of the failure."""
+    if getattr(case, "layout", "") in {forward_cases.FAR, backward_cases.ROWS_APART}:
+        return FAR
+    return BITS if case.values in backward_cases.ALIKE_CALLS and AGAINST_EXACT not in words else ""
+
+
+class Judge:
+    """Judges mutants; what the original gives for a family's calls of a kernel is kept."""
+
+    def __init__(self, original):
+        self.original, self.digests = original, {}
+
+    def verdict(self, task):
+        """A verdict and words; a crash or a hang of the check is one that the next process reports."""
+        found = ended(at_first_use, task)
+        if "ended" in found:
+            return [SEEN, found["ended"]]
+        if found["answer"]:
+            return found["answer"]
+        found = ended(in_the_suite, {**task, "digests": self.of_original(task)})
+        return found.get("answer") or [MISSED, found["ended"]]
+
+    def of_original(self, task):
+        """Digests of the calls by which a mutant is judged."""
+        key = (task["kernel"], picked(task)[0])
+        if key not in self.digests:
+            self.digests[key] = ended(digests, {**task, "folder": self.original})["answer"]
+        return self.digests[key]
+
+
+def ended(work, task):
+    """``forked``, whose process a mutant may end, but not an exception of ours."""
+    found = forked(work, task)
+    if found.get("ended") == OURS:
+        message = f"{work.__name__} raised for {task['kernel']} in {task['folder']}"
+        raise RuntimeError(message)
+    return found
+
+
+def costs(names):
+    """For each family its calls and launches, and what the host takes besides the kernels, in ms of CPU."""
+    return [cost(family) for family in families() if not names or str(family) in names]
+
+
+def cost(family):
+    """Measured with the kernels' results kept from a first time."""
+    kept = []
+
+    def noted(launch):
+        return lambda *given, **tall: kept.append(launch(*given, **tall)) or kept[-1]
+
+    with calls.on_emulator() as target:
+        target.runtime.report()
+        assert problem(family, noted) == ""
+        launches = target.runtime.report().launches
+        taken = min(replayed(family, kept) for _ in range(REPEATS))
+    return {
+        "family": str(family), "calls": len(kept), "launches": len(launches), "milliseconds": 1e3 * taken,
+    }  # fmt: skip
+
+
+def replayed(family, kept):
+    reference.forget()
+    results, begin = iter(kept), time.process_time()
+    problem(family, lambda _: lambda *_, **_tall: next(results))
+    return time.process_time() - begin
+
+
+def main(what, *files):
+    os.environ["FA_FAKE_HIP_CHECKS"] = ""
+    flash_attn_rocm.set_strict(True)
+    torch.set_num_threads(1)
+    warm_up()
+    if what == "costs":
+        Path(files[0]).write_text(json.dumps(costs(files[1:])))
+        return
+    tasks, answers = (Path(file) for file in files)
+    judge = Judge(os.environ["FA_FAKE_HIP_DISASSEMBLY"])
+    for line in tasks.read_text().splitlines():
+        task = json.loads(line)
+        verdict, words = judge.verdict(task)
+        answer = {"id": task["id"], "verdict": verdict, "words": words, "family": str(picked(task)[0])}
+        with answers.open("a") as file:
+            file.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

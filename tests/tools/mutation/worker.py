@@ -1,0 +1,189 @@
+"""Runs in the verify container, in the folder of the numerics suite: what kills a mutant, if anything does.
+
+    python -m mutation.worker baseline FILE        which kernels each test launches, and how long it takes
+    python -m mutation.worker judge TASKS ANSWERS  a line of JSON for each task, as soon as it is known
+
+Each mutant runs in a process forked from one that has imported torch and the package, under a time limit.  A
+task names a folder with the mutant's disassembly, which is what the emulator executes, beside the unchanged
+code objects.  First come the kernel's cases of the corpus, then the other tests that launch it.  What passes
+is compared with the original on random calls.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+import flash_attn_rocm
+import pytest
+import torch
+from flash_attn_rocm.suite.fuzz import made
+
+from mutation import calls
+
+QUIET = ["-p", "no:cacheprovider", "--strict-markers", "-W", "error", "-q", "--no-header", "--tb=line"]
+CORPUS = "test_corpus.py"  # these calls are made without pytest
+SHOWN = 200  # characters of a failure
+FINDING = "[fake HIP runtime: "  # in an error of a launch that a sanitizer ended
+
+
+class Watch:
+    """What each test launches and how it ends; stops a session at the first failure or finding."""
+
+    def __init__(self):
+        self.tests, self.killed = {}, None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item):
+        begin, shown = time.monotonic(), item.funcargs.get("shown")
+        before = dict(shown.kernels) if shown else {}
+        try:
+            result = yield
+        except BaseException as error:
+            self.killed = self.killed or killed_by(shown, item.name, error)
+            item.session.shouldstop = "killed"
+            raise
+        if shown and shown.findings:
+            self.killed = killed_by(shown, item.name)
+            item.session.shouldstop = "killed"
+        after = dict(shown.kernels) if shown else {}
+        launched = {name: n - before.get(name, 0) for name, n in after.items() if n > before.get(name, 0)}
+        self.tests[item.nodeid] = {"seconds": time.monotonic() - begin, "kernels": launched}
+        return result
+
+
+def killed_by(shown, name, error=""):
+    """What noticed, and in which words."""
+    found, words = (shown.findings if shown else []), str(error).strip()
+    if found or FINDING in words:
+        words = str(found[0]) if found else words.partition(FINDING)[2]
+        return ["sanitizer", f"{name}: {words[:SHOWN]}"]
+    return ["numerics", f"{name}: {words[:SHOWN]}"]
+
+
+def suite(arguments):
+    watch = Watch()
+    code = pytest.main([*QUIET, *arguments], plugins=[watch])
+    if watch.killed is None and code != 0:
+        watch.killed = ["numerics", f"pytest ended with {code}"]
+    return watch
+
+
+def baseline():
+    """All tests have to pass; those of the corpus are left out, as mutants run them without pytest."""
+    watch = suite([".", "--ignore", CORPUS])
+    return {"killed": watch.killed, "tests": watch.tests}
+
+
+def killer(task):
+    """What kills the mutant; None where nothing does."""
+    with calls.on_emulator() as target:
+        for name, case in calls.corpus_for(task["kernel"]):
+            try:
+                made(case, target.device).check(target, target.shown)
+            except (AssertionError, RuntimeError) as error:
+                return killed_by(target.shown, name, error)
+            if target.shown.findings:
+                return killed_by(target.shown, name)
+    return suite(task["nodes"]).killed if task["nodes"] else None
+
+
+def digests(task):
+    """A hash of what comes out of each random call of the kernel; sanitizers, which take long, are off."""
+    os.environ["FA_FAKE_HIP_CHECKS"] = ""
+    with calls.on_emulator() as target:
+        cases = calls.random_for(task["kernel"], task["seed"], task["calls"])
+        return [calls.digest(target, case) for case in cases]
+
+
+class Worker:
+    """Judges tasks one after the other; what the original gives for a kernel's random calls is kept."""
+
+    def __init__(self, original):
+        self.original, self.digests = original, {}
+
+    def judge(self, task):
+        """``killed`` with who did and how, or ``same`` and ``calls``, how many of the random calls."""
+        found = forked(killer, task)
+        if "ended" in found:
+            return {"killed": ["time limit" if "time" in found["ended"] else "crash", found["ended"]]}
+        if found["answer"]:
+            return {"killed": found["answer"]}
+        theirs, mine = self.of_original(task), forked(digests, task).get("answer", [])
+        same = sum(one == other for one, other in zip(mine, theirs, strict=False))
+        return {"same": same, "calls": len(theirs)}
+
+    def of_original(self, task):
+        kernel = task["kernel"]
+        if kernel not in self.digests:
+            found = forked(digests, {**task, "folder": self.original})
+            if "answer" not in found:
+                message = f"random calls of {kernel} do not run: {found['ended']}"
+                raise RuntimeError(message)
+            self.digests[kernel] = found["answer"]
+        return self.digests[kernel]
+
+
+def forked(work, task):
+    """What ``work`` gives in a process of its own; how it ended otherwise."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        os.environ["FA_FAKE_HIP_DISASSEMBLY"] = task["folder"]
+        with contextlib.suppress(BaseException), Path(os.devnull).open("w") as nothing:
+            os.dup2(nothing.fileno(), 1)
+            os.dup2(nothing.fileno(), 2)
+            os.write(send, json.dumps({"answer": work(task)}).encode())
+        os._exit(0)
+    os.close(send)
+    text = _read_until(receive, time.monotonic() + task["limit"])
+    os.close(receive)
+    if text is None:
+        os.killpg(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if text is None:
+        return {"ended": f"time limit of {task['limit']:.0f} s"}
+    return json.loads(text) if text else {"ended": f"crash, status {status}"}
+
+
+def _read_until(receive, end):
+    """All that comes before the other end is closed; None when it is not in time."""
+    text = b""
+    while True:
+        if not select.select([receive], [], [], max(0.0, end - time.monotonic()))[0]:
+            return None
+        part = os.read(receive, 1 << 16)
+        if not part:
+            return text.decode()
+        text += part
+
+
+def warm_up():
+    """The first gradient imports for more than a second: here once, and not in each mutant's process."""
+    one = torch.ones(1, requires_grad=True)
+    torch.autograd.grad(one * one, one, torch.ones(1))
+
+
+def main(what, *files):
+    flash_attn_rocm.set_strict(True)
+    torch.set_num_threads(1)
+    warm_up()
+    if what == "baseline":
+        Path(files[0]).write_text(json.dumps(baseline()))
+        return
+    tasks, answers = (Path(file) for file in files)
+    worker = Worker(os.environ["FA_FAKE_HIP_DISASSEMBLY"])
+    for line in tasks.read_text().splitlines():
+        task, begin = json.loads(line), time.monotonic()
+        answer = {"id": task["id"], **worker.judge(task), "seconds": time.monotonic() - begin}
+        with answers.open("a") as file:
+            file.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
