@@ -25,6 +25,7 @@ def load(header, target):
     error = library.hipModuleLoadData(ctypes.byref(ctypes.c_void_p()), image)
     return [error, library.hipGetErrorString(error).decode() if error else ""]
 """
+pytestmark = pytest.mark.needs_archs("gfx1030")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from flash_attn_rocm import (
 
 OWN, OWN_GRADIENTS = archs_with("fwd_uneven"), archs_with("bwd_dq_uneven")
 needs_own = pytest.mark.skipif(not OWN, reason="the wheel has no such kernels")
-WORDS = "v with head dim 128 beside 192 of q and k: padded to 192; "
+WORDS = "head dim 128 of v with 192 of q and k: padded to 192; "
 
 
 def tensors(rows=40, keys=50, of_q=192, of_v=128):
