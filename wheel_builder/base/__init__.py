@@ -1,1 +1,1 @@
-"""What every other package uses: errors, processes, words, safe writes, stored results."""
+"""Shared by every other package: errors, processes, words, safe writes, stored results."""

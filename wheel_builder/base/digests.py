@@ -1,7 +1,7 @@
-"""What one machine handed to another: files by name and sha256, told beside them and compared on arrival.
+"""Files handed from one machine to another: names and sha256, sent separately and compared on arrival.
 
-Jobs of one run of CI share their artefacts, and any of them may add or replace one.  The outputs of a job are
-its own.
+Jobs of one CI run share their artefacts, and any job may add or replace one. The outputs of a job are its
+own.
 """
 
 import json
@@ -23,14 +23,14 @@ def digests_of(files: Sequence[Path]) -> dict[str, str]:
 
 
 def output_line(name: str, digests: Mapping[str, str]) -> str:
-    """A line for ``$GITHUB_OUTPUT``; names of outputs have no dots."""
+    """A line for ``$GITHUB_OUTPUT``. Dots in the name become underscores."""
     return f"{name.replace('.', '_')}={json.dumps(digests, separators=(',', ':'))}"
 
 
 def read_digests(texts: Sequence[str]) -> dict[str, str]:
-    """What jobs told: objects of sha256 by name, or of such objects as text, as a job's outputs are.
+    """Parse the outputs of jobs: objects of sha256 by name, or nested objects of this form as text.
 
-    Raises ``ValueError`` for anything else, and for a name that is told twice.
+    Raises ``ValueError`` for any other text, and for a repeated name.
     """
     found: dict[str, str] = {}
     for text in texts:
@@ -42,7 +42,7 @@ def read_digests(texts: Sequence[str]) -> dict[str, str]:
             if not isinstance(value, str):
                 message = f"{visible(name)!r} has no text for a sha256"
                 raise ValueError(message)  # noqa: TRY004
-            # A row of a matrix that did not run has an empty output.
+            # A skipped row of a matrix has an empty output.
             inner = read_digests([value]) if value.startswith("{") else {name: value} if value else {}
             if twice := found.keys() & inner.keys():
                 message = f"{visible(min(twice))} is told twice"
@@ -52,7 +52,7 @@ def read_digests(texts: Sequence[str]) -> dict[str, str]:
 
 
 def require_digests(files: Sequence[Path], told: Mapping[str, str], *, some: bool = False) -> None:
-    """Raise ``PublishError`` unless ``files`` are all that was told, or with ``some`` a part of it."""
+    """Raise ``PublishError`` unless ``files`` match ``told`` exactly, or with ``some``, a part of it."""
     if problems := list(_problems(files, told, some=some)):
         raise PublishError(TITLE, problems, advice=ADVICE)
 

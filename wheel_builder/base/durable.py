@@ -1,4 +1,4 @@
-"""Writes files whole or not at all, even when the process is killed or power is lost."""
+"""Atomic file writes: whole or absent, even after a kill or a power failure."""
 
 import os
 from pathlib import Path
@@ -7,9 +7,9 @@ PART_SUFFIX = ".part"
 
 
 def ensure(path: Path, data: bytes) -> None:
-    """Write ``data`` to ``path`` durably; a reader sees the old content or the new, nothing in between.
+    """Write ``data`` to ``path`` durably. A reader sees the old content or the new, complete.
 
-    Makes missing folders.  Raises ``OSError`` with ``filename`` set, and leaves no partial file behind.
+    Makes missing folders. Raises ``OSError`` with ``filename`` set, and removes its partial file.
     """
     if path.is_file() and path.read_bytes() == data:
         return
@@ -22,7 +22,7 @@ def ensure(path: Path, data: bytes) -> None:
             os.fsync(stream.fileno())
         aside.replace(path)
     except OSError as error:
-        # ENOSPC from a write does not name the file.
+        # ENOSPC from a write lacks the file's name.
         error.filename = error.filename or str(path)
         aside.unlink(missing_ok=True)
         raise
@@ -39,7 +39,7 @@ def make_folder(folder: Path) -> None:
 
 
 def remove_parts(root: Path) -> None:
-    """Remove partial files of interrupted writers; the caller makes sure that no other writer is running."""
+    """Remove partial files of interrupted writers. The caller ensures exclusive access."""
     for part in root.rglob(f".*{PART_SUFFIX}"):
         part.unlink()
 

@@ -1,6 +1,6 @@
-"""Every failure the pipeline reports, each with its own exit code.
+"""Every failure reported by the pipeline, each with its own exit code.
 
-A message says what failed, what was expected and found, and what to do next.
+A message says the failed step, the expected and found values, and the next step for the user.
 """
 
 import shlex
@@ -10,7 +10,7 @@ from typing import Any, Self
 
 
 class WheelBuilderError(Exception):
-    """Base of all failures with a message for the user; ``cli`` prints it without a traceback."""
+    """Base of all failures with a message for the user. ``cli`` prints it without a traceback."""
 
     exit_code = 1
 
@@ -23,7 +23,7 @@ class WheelBuilderError(Exception):
         return f"{self.message}\n  next: {self.advice}" if self.advice else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Unpickle without the constructor, so that errors from other processes arrive whole."""
+        """Unpickle without the constructor: errors from other processes arrive whole."""
         return _restored, (type(self), self.args), self.__dict__
 
 
@@ -42,7 +42,7 @@ class ProblemsError(WheelBuilderError):
 
 
 class ToolsError(WheelBuilderError):
-    """This Python does not have the packages of requirements.txt."""
+    """Packages of requirements.txt are missing from this Python."""
 
     exit_code = 13
 
@@ -53,25 +53,25 @@ class ToolsError(WheelBuilderError):
 
 
 class MatrixError(ProblemsError):
-    """matrix.yaml is not valid."""
+    """matrix.yaml is invalid."""
 
     exit_code = 10
 
 
 class SelectionError(ProblemsError):
-    """The command line names something that is not in matrix.yaml."""
+    """The command line names something absent from matrix.yaml."""
 
     exit_code = 11
 
 
 class ArchError(ProblemsError):
-    """The kernels' table of archs cannot be read, or does not have an arch."""
+    """The kernels' table of archs cannot be read, or lacks an arch."""
 
     exit_code = 12
 
 
 class TileError(ProblemsError):
-    """The table of tiles cannot be read, or does not have a row."""
+    """The table of tiles cannot be read, or lacks a row."""
 
     exit_code = 14
 
@@ -83,19 +83,19 @@ class CallError(ProblemsError):
 
 
 class ToolMissingError(WheelBuilderError):
-    """A program that a stage needs is missing or too old."""
+    """A program needed by a stage is missing or too old."""
 
     exit_code = 20
 
 
 class CommandFailedError(WheelBuilderError):
-    """A program that a stage ran failed."""
+    """A program run by a stage failed."""
 
     exit_code = 21
 
 
 class EngineError(WheelBuilderError):
-    """No container engine answers."""
+    """The container engine is unreachable."""
 
     exit_code = 22
 
@@ -107,13 +107,13 @@ class ImageError(WheelBuilderError):
 
 
 class DeviceCodeError(ProblemsError):
-    """Device code does not compile, or is not what the support table says."""
+    """Device code does not compile, or differs from the support table."""
 
     exit_code = 31
 
 
 class WheelError(WheelBuilderError):
-    """cibuildwheel did not leave exactly one wheel."""
+    """cibuildwheel left zero or several wheels."""
 
     exit_code = 32
 
@@ -155,13 +155,13 @@ class StoreError(WheelBuilderError):
 
 
 class ElfError(WheelBuilderError):
-    """The bytes are not an ELF file that can be read."""
+    """The bytes are not a readable ELF file."""
 
     exit_code = 41
 
 
 class PeError(WheelBuilderError):
-    """The bytes are not a DLL for 64-bit Windows that can be read."""
+    """The bytes are not a readable DLL for 64-bit Windows."""
 
     exit_code = 58
 
@@ -173,19 +173,19 @@ class FatbinError(WheelBuilderError):
 
 
 class WheelFileError(ProblemsError):
-    """The file is not a wheel that can be opened safely."""
+    """The file cannot be opened safely as a wheel."""
 
     exit_code = 43
 
 
 class EmulatorBuildError(WheelBuilderError):
-    """The emulator's core does not compile, or is not the one that this Python was written for."""
+    """The emulator's core does not compile, or does not match this Python code."""
 
     exit_code = 44
 
 
 class EmulatorError(WheelBuilderError):
-    """A code object could not be loaded, or its execution had to stop."""
+    """A code object could not be loaded, or its execution stopped early."""
 
     exit_code = 45
 
@@ -197,7 +197,7 @@ class FindingsError(ProblemsError):
 
 
 class PerfError(ProblemsError):
-    """The performance models have no numbers for an instruction, arch or launch."""
+    """The performance models lack numbers for an instruction, arch or launch."""
 
     exit_code = 47
 
@@ -209,7 +209,7 @@ class CaseError(ProblemsError):
 
 
 class ProvenanceError(ProblemsError):
-    """A wheel's provenance statement is missing, or does not agree with the wheel."""
+    """A wheel's provenance statement is missing, or disagrees with the wheel."""
 
     exit_code = 49
 
@@ -221,7 +221,7 @@ class RebuildError(ProblemsError):
 
 
 class ReleaseError(ProblemsError):
-    """Some jobs of a release failed; the others are done."""
+    """Some jobs of a release failed. The others are done."""
 
     exit_code = 51
 
@@ -245,7 +245,7 @@ class LogError(WheelBuilderError):
 
 
 class GateError(ProblemsError):
-    """Kernels of upstream's lack the instructions that they need."""
+    """Kernels of upstream lack required instructions."""
 
     exit_code = 55
 

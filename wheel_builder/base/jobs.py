@@ -1,4 +1,4 @@
-"""Runs compilers side by side as long as there is memory for what each is known to take.
+"""Runs compilers in parallel, as many as memory allows by their known peaks.
 
 Standard library only: ``kernels/build/instances/build.py`` imports it in the builder image.
 """
@@ -15,14 +15,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Task(Generic[T]):
-    """Something to do, and the memory that it takes."""
+    """A job and the memory it takes."""
 
     item: T
     mib: int
 
 
 class _Queue:
-    """The jobs that wait, the largest first, and the memory that the running ones take."""
+    """Waiting jobs, the largest first, and the memory taken by running ones."""
 
     def __init__(self, sizes: Sequence[int], mib: int) -> None:
         self._sizes, self._mib = sizes, mib
@@ -31,7 +31,7 @@ class _Queue:
         self._changed = threading.Condition()
 
     def take(self) -> int | None:
-        """Wait for room for a job and hold it; its number, or None when no job is left."""
+        """Wait for room for a job and reserve it. Returns its number, or None after the last job."""
         with self._changed:
             self._changed.wait_for(lambda: not self._left or self._fitting() is not None)
             found = self._fitting()
@@ -48,7 +48,7 @@ class _Queue:
             self._changed.notify_all()
 
     def clear(self) -> None:
-        """Forget the jobs that wait."""
+        """Drop all waiting jobs."""
         with self._changed:
             self._left.clear()
             self._changed.notify_all()
@@ -68,11 +68,11 @@ def run_all(
     mib: int,
     stop: Callable[[], object] = lambda: None,
 ) -> list[R]:
-    """``work`` of every job, in the order of ``jobs``; at most ``most`` at a time, and of ``mib`` together.
+    """Run ``work`` for every job, at most ``most`` at a time and within ``mib`` together.
 
-    The largest begin first.  A job that is larger than ``mib`` runs alone: it may fit, since what is known
-    is the most that it took elsewhere.  After an exception, an interrupt among them, no job begins; ``stop``
-    is called, and the exception raised when those that run have ended.
+    Results are in the order of ``jobs``. The largest jobs begin first. A job larger than ``mib`` runs alone.
+    It may fit: its known size is the peak seen elsewhere. After an exception or an interrupt, waiting jobs
+    are dropped and ``stop`` is called. The exception is raised once the running jobs have ended.
     """
     queue = _Queue([job.mib for job in jobs], mib)
     done: dict[int, R] = {}

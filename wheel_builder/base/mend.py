@@ -1,4 +1,4 @@
-"""What to do after the operating system refused to read or write a file."""
+"""Advice after the operating system refused to read or write a file."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ def files_error(error: OSError) -> FilesError:
 
 
 def mend(error: OSError, where: object) -> str:
-    """The next step for the user; ``where`` is the file or folder that could not be read or written."""
+    """The next step for the user. ``where`` is the file or folder of the failed access."""
     if error.errno in MISSING:
         return f"check the name: {where} does not exist"
     if error.errno == errno.EISDIR:
@@ -37,14 +37,14 @@ def mend(error: OSError, where: object) -> str:
 
 
 def make_room(found: os.statvfs_result | None) -> str:
-    """How to make room: fewer files where inodes are scarcer than bytes, else fewer bytes."""
+    """Advice on making room: fewer files where inodes are scarcer than bytes, else fewer bytes."""
     if found and found.f_files and found.f_favail * found.f_blocks < found.f_bavail * found.f_files:
         return "delete files: the file system has few inodes left (df -i)"
     return "make room (df -h)"
 
 
 def _file_system(path: Path) -> os.statvfs_result | None:
-    """Of the first folder on the way up that is there."""
+    """The file system of the first existing folder on the way up."""
     for folder in (path, *path.absolute().parents):
         try:
             return os.statvfs(folder)

@@ -1,15 +1,15 @@
-"""Reading files that others wrote: a device, a pipe or a file without an end is none."""
+"""Reading files written by others. Devices, pipes and endless files are refused."""
 
 import errno
 import stat
 from pathlib import Path
 
 MIB = 1 << 20
-MOST_PAPER = 64 * MIB  # of a record or a statement; the largest that we write have half a MiB
+MOST_PAPER = 64 * MIB  # limit for a record or statement: our largest have half a MiB
 
 
 def read_plain(path: Path, most: int = MOST_PAPER) -> bytes:
-    """The content of a plain file of at most ``most`` bytes; raises ``OSError``."""
+    """The content of a plain file of at most ``most`` bytes. Raises ``OSError``."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is not a plain file", str(path))

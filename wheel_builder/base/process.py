@@ -14,14 +14,14 @@ TAIL_LINES = 25
 
 @dataclass(frozen=True)
 class Completed:
-    """What a program printed; its exit status is 0 unless it ran with ``check=False``."""
+    """A program's output. Its exit status is 0 unless it ran with ``check=False``."""
 
     stdout: str
     returncode: int
 
 
 class Runner(Protocol):
-    """The shape of ``run``, so that tests can hand stages a fake."""
+    """The type of ``run``: tests pass a fake of it to stages."""
 
     def __call__(
         self,
@@ -46,10 +46,10 @@ def run(
 ) -> Completed:
     """Run ``argv`` to its end.
 
-    With ``log``, the command and all it prints go to that file (appended) and ``stdout`` is the
-    file's new text; without, standard output is captured and standard error is kept for the error.
-    Raises ``ToolMissingError`` when the program is not there and, unless ``check`` is false,
-    ``CommandFailedError`` with the last lines, the log's path and ``advice``.
+    With ``log``, the command and all output are appended to this file, and ``stdout`` is the new text of the
+    file. Otherwise standard output is captured, and standard error is kept for the error. Raises
+    ``ToolMissingError`` for a missing program. With ``check``, raises ``CommandFailedError`` with the last
+    lines, the log's path and ``advice``.
     """
     command = [str(part) for part in argv]
     if log is None:

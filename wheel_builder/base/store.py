@@ -1,8 +1,8 @@
 """Results of stages, stored by the content of their inputs.
 
-A stage's result is a folder ``<root>/<stage>/<key>`` with its files and ``manifest.json``.
-It is written aside and renamed, so a folder under its final name is complete: an
-interrupted run leaves nothing that a rerun could mistake for a result.
+A stage's result is a folder ``<root>/<stage>/<key>`` with its files and ``manifest.json``. It is written
+under a temporary name, then renamed. So a folder under its final name is complete, and an interrupted run
+leaves only temporary folders.
 """
 
 import fcntl
@@ -25,11 +25,10 @@ KEY_LENGTH = 16
 
 @dataclass(frozen=True)
 class Artifact:
-    """A stage's stored result: ``path`` is its folder, ``manifest`` what ``manifest.json`` holds.
+    """A stage's stored result: its folder ``path``, and ``manifest``, the content of ``manifest.json``.
 
-    ``manifest`` has ``stage``, ``key``, ``inputs``, ``files`` (name -> sha256) and ``facts``
-    (what the stage found out: tool versions, times, sizes).  ``reused`` is true when it was stored
-    before this call.
+    ``manifest`` has ``stage``, ``key``, ``inputs``, ``files`` (name -> sha256) and ``facts`` (found by the
+    stage: tool versions, times, sizes). ``reused`` is true when it was stored before this call.
     """
 
     path: Path
@@ -49,7 +48,7 @@ class Artifact:
 class Store:
     """All results of one checkout, under ``root`` (``build/`` by default).
 
-    ``used`` collects every result that was asked for.
+    ``used`` collects every requested result.
     """
 
     def __init__(self, root: Path, used: list[Artifact] | None = None) -> None:
@@ -69,10 +68,10 @@ class Store:
         inputs: Mapping[str, Any],
         make: Callable[[Path], Mapping[str, Any]],
     ) -> Artifact:
-        """The stored result for these JSON-able inputs; made by ``make`` when it is missing.
+        """The stored result for these JSON-able inputs, made by ``make`` when missing.
 
-        ``make`` fills the empty folder it is given and returns the facts for the manifest.  Two
-        processes that want the same result wait for each other.
+        ``make`` fills the given empty folder and returns the facts for the manifest. Two processes with the
+        same inputs wait for each other.
         """
         path = self._folder(stage, inputs)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +135,7 @@ class Store:
 
 
 def key_of(value: Mapping[str, Any], *, length: int = KEY_LENGTH) -> str:
-    """A short name for a JSON-able value; equal values have equal names.  ``length`` 64 is a whole sha256."""
+    """A short name for a JSON-able value. Equal values have equal names. ``length`` 64 is a whole sha256."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
@@ -157,7 +156,7 @@ def sha256_tree(root: Path, paths: Iterable[Path]) -> str:
 
 
 def walk_files(path: Path) -> Iterator[Path]:
-    """A file itself, or a folder's files without Python's caches; raises ``StoreError`` where nothing is."""
+    """A file itself, or a folder's files, Python's caches excluded. Raises ``StoreError`` for a missing path."""
     if path.is_file():
         yield path
     elif path.is_dir():

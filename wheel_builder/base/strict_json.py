@@ -1,13 +1,13 @@
-"""JSON that nobody vouches for: what two readers could read differently is refused."""
+"""Strict JSON for untrusted input: texts with more than one possible reading are refused."""
 
 import json
 from typing import Any, NoReturn
 
 
 def read_json(data: bytes) -> Any:  # noqa: ANN401 - whatever the text holds
-    """The value of a UTF-8 text; raises ``ValueError`` in words.
+    """The value of a UTF-8 text. Raises ``ValueError`` with a readable message.
 
-    Refused: a key that is in one object twice, NaN and infinities, surrogates, nesting beyond the stack.
+    Refused: repeated keys in one object, NaN and infinities, surrogates, nesting beyond the stack.
     """
     try:
         text = data.decode("utf-8")

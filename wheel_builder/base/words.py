@@ -1,4 +1,4 @@
-"""Names, paths, times and tables as text for people; pure."""
+"""Names, paths, times and tables as text for people. Pure."""
 
 import difflib
 import math
@@ -6,17 +6,17 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-# Surrogates stand for bytes that were not UTF-8; the others change what a terminal or a page shows.
+# Surrogates stand for bytes outside UTF-8. The others change the display of a terminal or a page.
 _BREAKS = "\t\n\u2028\u2029"
 _UNFIT_SET = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 _UNFIT = re.compile(f"[{_UNFIT_SET}]")
-# One line that ``line_problem`` lets pass, as a regular expression.
+# One line accepted by ``line_problem``, as a regular expression.
 LINE = rf"(?=.*\S)[^{_UNFIT_SET}{_BREAKS}]+"
 MAX_LINE = 2000
 
 
 def line_problem(text: str) -> str:
-    """Why ``text`` is not one line that files, pages and terminals can hold; empty when it is."""
+    """Why ``text`` is unfit as one line of a file, page or terminal. Empty if it is fit."""
     if not text.strip():
         return "it is empty"
     if len(text) > MAX_LINE:
@@ -28,7 +28,7 @@ def line_problem(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """``text`` for a terminal: what would change the display is shown as an escape; lines stay lines."""
+    """``text`` for a terminal: characters with an effect on the display become escapes, line ends stay."""
     return _UNFIT.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
@@ -40,7 +40,7 @@ def one_line(text: str) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Say that ``name`` is unknown, guess what was meant, and list the known names."""
+    """An error text: ``name`` is unknown, the nearest known name, and the list of known names."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     guess = f"did you mean {close[0]}? " if close else ""
@@ -77,7 +77,7 @@ def duration(seconds: float) -> str:
 
 
 def time_left(seconds: float) -> str:
-    """An estimated time, rounded up to a precision that an estimate can have."""
+    """An estimated time, rounded up to the precision of an estimate."""
     if seconds < 10:
         return "a few seconds left"
     if seconds <= 50:

@@ -1,1 +1,1 @@
-"""The tables of archs, products, tiles and calls, and the generator of the files that code reads of them."""
+"""The tables of archs, products, tiles and calls, and the generator of files made from them."""

@@ -1,8 +1,8 @@
-"""The GPUs that there are kernels for, and what is known of each: two tables of facts, read once.
+"""The GPUs with kernels and their facts, from two tables read once.
 
-``kernels/tables/isas.toml`` has how machine code works, ``kernels/tables/gpus.toml`` how much there is on
-each GPU, and what people call it.  The head of each file says what its fields mean.  C++
-includes what ``wheel_builder.tables.generated`` makes of them.  Standard library only.
+``kernels/tables/isas.toml`` describes machine code. ``kernels/tables/gpus.toml`` has the size of each GPU and
+its product names. The head of each file explains the fields. C++ includes the output of
+``wheel_builder.tables.generated``. Standard library only.
 """
 
 import json
@@ -34,16 +34,14 @@ class Counters:
 
 @dataclass(frozen=True)
 class Hazards:
-    """What the hardware does not wait for."""
+    """Dependencies without a hardware interlock."""
 
     rules: str
 
 
 @dataclass(frozen=True)
 class Port:
-    """Clocks of an LDS access at the port: fixed, and for each dword of a lane that is read (stored), phase
-    and conflict.
-    """
+    """Clocks of an LDS access at the port: fixed, per dword of a lane read (stored), per phase, per conflict."""
 
     fixed: float
     dword: float
@@ -124,15 +122,15 @@ class Isa:
 
     @property
     def step_clocks(self) -> int:
-        """Clocks of the instruction of a matrix step; 0 where there are no matrix instructions."""
+        """Clocks of the instruction of a matrix step, 0 on ISAs with vector units only."""
         shapes = (f"32x32x{self.fp16_k}", "32x32") if self.unit == "mfma" else ("16x16x16",)
         return next((self.matrix_clocks[shape] for shape in shapes if shape in self.matrix_clocks), 0)
 
     @property
     def peak_flop(self) -> int:
-        """Of fp16 products, a clock and compute unit: of matrix steps one after another on every SIMD.
+        """Peak fp16 FLOP per clock and compute unit: back-to-back matrix steps on every SIMD.
 
-        Without matrix instructions of instructions with two multiply-adds a lane, a wave of them in a clock.
+        Without matrix instructions: instructions with two multiply-adds per lane, one wave of them per clock.
         """
         if not self.step_clocks:
             return self.simds * self.wave * 2 * 2
@@ -142,7 +140,7 @@ class Isa:
 
 @dataclass(frozen=True)
 class Model:
-    """The product that an arch is modelled as: Hz, bytes a second of the whole GPU, bytes."""
+    """The product used to model an arch: clock in Hz, bytes per second of the whole GPU, bytes."""
 
     name: str
     clock: float
@@ -153,7 +151,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Gpu:
-    """What every served GPU has in gpus.toml."""
+    """Fields of every served GPU in gpus.toml."""
 
     name: str
     code_object: str
@@ -170,7 +168,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Arch(Gpu):
-    """A table of gpus.toml with machine code of its own, and its ISA."""
+    """A GPU with machine code of its own, and its ISA."""
 
     isa: Isa
     die_units: int
@@ -183,7 +181,7 @@ class Arch(Gpu):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What kernels may need, of its ISA's."""
+        """The features of its ISA available to kernels."""
         return tuple(feature for feature in self.isa.features if feature not in self.without)
 
 
@@ -207,7 +205,7 @@ FEATURES = (
     "uneven_bwd_d192",
     "latent_d576",
 )
-# Field -> the words or numbers that it may be.
+# Field -> its allowed words or numbers.
 CHOICES: Choices = {
     "features": FEATURES,
     "without": FEATURES,
@@ -244,14 +242,14 @@ AMD_TORCH = (
 
 @cache
 def known_gpus() -> Mapping[str, Gpu]:
-    """The checkout's GPUs, in the table's order; raises ``ArchError`` when the tables cannot be read."""
+    """The checkout's GPUs, in the table's order. Raises ``ArchError`` for unreadable tables."""
     isas, gpus = ((CHECKOUT / table).read_text(encoding="utf-8") for table in TABLES)
     return parse_gpus(isas, gpus)
 
 
 @cache
 def known_archs() -> Mapping[str, Arch]:
-    """Those of them with machine code of their own; raises ``ArchError`` as ``known_gpus`` does."""
+    """The GPUs with machine code of their own. Raises like ``known_gpus``."""
     return archs_of(known_gpus())
 
 
@@ -262,12 +260,12 @@ def archs_of(gpus: Mapping[str, Gpu]) -> Mapping[str, Arch]:
 
 @cache
 def known_products() -> Mapping[str, Product]:
-    """The products of all GPUs, in the table's order; raises ``ArchError`` when they cannot be read."""
+    """The products of all GPUs, in the table's order. Raises ``ArchError`` for unreadable tables."""
     return parse_products((CHECKOUT / GPUS).read_text(encoding="utf-8"), GPUS.name)
 
 
 def arch_named(name: str) -> Arch:
-    """Raises ``ArchError`` for an arch that the table does not have."""
+    """Raises ``ArchError`` for an arch missing from the table."""
     if name not in known_archs():
         title = f"nothing is known of {name}"
         raise ArchError(title, [f"known: {', '.join(known_archs())}"], advice=f"add it to {GPUS}")
@@ -275,21 +273,21 @@ def arch_named(name: str) -> Arch:
 
 
 def code_of(gpu: str) -> str:
-    """The gfx name whose machine code a GPU runs; its own where the table does not have it."""
+    """The gfx name of the machine code run by a GPU. A name missing from the table is returned unchanged."""
     known = known_gpus().get(gpu)
     return known.code_object if known else gpu
 
 
 def served_by(arch: str) -> tuple[str, ...]:
-    """The GPUs that run the machine code of ``arch``, in the table's order."""
+    """The GPUs running the machine code of ``arch``, in the table's order."""
     return tuple(name for name, gpu in known_gpus().items() if gpu.code_object == arch)
 
 
 def parse_gpus(isas: str, gpus: str) -> Mapping[str, Gpu]:
-    """The GPUs of two tables' texts; an ``Arch`` is one with machine code of its own.
+    """The GPUs of two tables' texts, an ``Arch`` for each one with machine code of its own.
 
-    Raises ``ArchError`` with everything that is wrong: a field that is missing, unknown or of another type,
-    an ISA or code object that is not there, two GPUs with one ELF number, no GPU at all.
+    Raises ``ArchError`` with all problems: a missing or unknown field, one of another type, an unknown ISA or
+    code object, a repeated ELF number, an empty table.
     """
     problems: list[str] = []
     known = {
@@ -307,7 +305,7 @@ def parse_gpus(isas: str, gpus: str) -> Mapping[str, Gpu]:
 
 
 def _gpu(name: str, row: Mapping[str, Any], isas: Mapping[str, Isa], problems: list[str]) -> Any:  # noqa: ANN401
-    """A row as ``Gpu`` or ``Arch``; None where a problem was noted."""
+    """A row as ``Gpu`` or ``Arch``, or None after noting a problem."""
     where = f"{GPUS.name}: {name}"
     if row.get("code_object", name) != name:
         return read_row(Gpu, {"device_name": name, **row, "name": name}, where, problems, CHOICES)
@@ -369,9 +367,9 @@ def kernels_archs(archs: Mapping[str, Arch]) -> str:
 
 
 def python_rates(gpus: Mapping[str, Gpu], packaged: Iterable[str]) -> str:
-    """The text of the package's ``values/rates.py``: how much a compute unit does, and how many there are.
+    """The text of the package's ``values/rates.py``: the rate of a compute unit, and the number of units.
 
-    And ``packaged``: the GPUs that AMD's builds of PyTorch have a package for.
+    And ``packaged``: the GPUs with a package of AMD's builds of PyTorch.
     """
     rows = (
         f'    "{arch.name}": ({arch.isa.peak_flop}, {round(arch.model.clock)}, '
@@ -389,7 +387,7 @@ def _block(arch: Arch) -> str:
 
 
 def _spelled(gpus: Mapping[str, Gpu]) -> Iterator[tuple[str, Gpu]]:
-    """Every GPU with its name, and with the one that clang's macros have, where they differ."""
+    """Every GPU under its name, and under the name in clang's macros if different."""
     return ((name, gpu) for gpu in gpus.values() for name in dict.fromkeys((gpu.name, _word(gpu.name))))
 
 

@@ -51,7 +51,7 @@ class Call:
 
 @dataclass(frozen=True)
 class FieldType:
-    """The type of a struct's field: ``name``, without const, * and [count]; count 0 is no array."""
+    """The type of a struct's field: ``name`` without const, * and [count]. count 0: a scalar."""
 
     name: str
     pointer: bool = False
@@ -61,7 +61,7 @@ class FieldType:
 
 @dataclass(frozen=True)
 class Calls:
-    """Everything in the file; ``paths`` by direction, ``structs`` field -> type, in order."""
+    """The whole file. ``paths`` by direction, ``structs`` field -> type, in order."""
 
     paths: Mapping[str, tuple[str, ...]]
     expected: Mapping[str, str]
@@ -79,15 +79,14 @@ class _File:
 
 @cache
 def known_calls() -> Calls:
-    """The checkout's description; raises ``CallError`` when it cannot be read."""
+    """The checkout's description. Raises ``CallError`` for an unreadable file."""
     return parse_calls((CHECKOUT / CALLS).read_text(encoding="utf-8"))
 
 
 def parse_calls(text: str) -> Calls:
     """The description in a text.
 
-    Raises ``CallError`` with everything that is wrong: an unknown key, a type that there is not, a name that
-    comes twice.
+    Raises ``CallError`` with all problems: an unknown key or type, a repeated name.
     """
     problems: list[str] = []
     tables = read_tables(text, CALLS.name, problems)

@@ -1,8 +1,8 @@
-"""What C++ and Python read of the tables of archs and tiles and of the description of calls.
+"""Generates files for C++ and Python from the tables of archs and tiles and the description of calls.
 
-``python3 -m wheel_builder.tables.generated`` writes it.  ``archs.json`` is for kernels/build/instances,
-which runs without wheel_builder.  So neither kernels nor wheels are built again for a fact that they do not
-use, such as a GPU's name.
+Run ``python3 -m wheel_builder.tables.generated`` to write them. ``archs.json`` is for
+kernels/build/instances, independent of wheel_builder. So a change of an unused fact, such as a GPU's name,
+rebuilds neither kernels nor wheels.
 
 Standard library only.
 """
@@ -49,7 +49,7 @@ PYTHON_RATES = Path("kernels/python/flash_attn_rocm/values/rates.py")
 
 
 def generated() -> Mapping[Path, str]:
-    """The texts of the generated files; raises ``ArchError``, ``TileError`` and ``CallError``."""
+    """The texts of the generated files. Raises ``ArchError``, ``TileError`` and ``CallError``."""
     described = known_calls()
     products = known_products().values()
     packaged = [each.name for each in products if PACKAGED in device_names(each.elsewhere)]
@@ -70,7 +70,7 @@ def generated() -> Mapping[Path, str]:
 
 
 def write(checkout: Path = CHECKOUT) -> None:
-    """Write what differs, and say so."""
+    """Write changed files and print their names."""
     for name, text in generated().items():
         path = checkout / name
         changed = not path.exists() or path.read_text(encoding="utf-8") != text

@@ -1,6 +1,6 @@
-"""Modules of the Python package that need no PyTorch, read from the checkout.
+"""Modules of the Python package independent of PyTorch, loaded from the checkout.
 
-Importing ``flash_attn_rocm`` itself needs PyTorch, which is not among the pipeline's tools.
+Importing ``flash_attn_rocm`` itself needs PyTorch, and the pipeline's tools do not include it.
 """
 
 import importlib.util
@@ -12,7 +12,7 @@ PACKAGE = CHECKOUT / "kernels/python/flash_attn_rocm"
 
 
 def package_module(name: str) -> ModuleType:
-    """A module that imports nothing else of the package, by its name there: ``values.tolerances``."""
+    """A module without imports from the package, by its dotted name in it, such as ``values.tolerances``."""
     spec = importlib.util.spec_from_file_location(name, PACKAGE / f"{name.replace('.', '/')}.py")
     assert spec is not None
     assert spec.loader is not None, "it is a file of Python"

@@ -1,4 +1,4 @@
-"""What people call GPUs: the names in ``kernels/tables/gpus.toml``, of GPUs with and without kernels.
+"""Product names of GPUs with and without kernels, from ``kernels/tables/gpus.toml``.
 
 Standard library only.
 """
@@ -22,10 +22,11 @@ GFX = r"gfx[1-9][0-9a-f]{2,3}|gfx[1-9][0-9]?(-[0-9]+)*-generic"
 
 @dataclass(frozen=True)
 class Product:
-    """The GPUs of one gfx name: ``devices`` as shops call them, ``code_names`` as lspci and drivers call the
-    chips, ``processors`` that they are a part of, ``pci_ids`` their numbers, ``elsewhere`` what others do for
-    it, of ``ELSEWHERE``; each a list with commas.  ``units`` are the compute units of each device, 0 where
-    there are several of one name.
+    """The GPUs of one gfx name.
+
+    Lists with commas: ``devices`` (product names), ``code_names`` (chip names in lspci and drivers),
+    ``processors`` (CPUs containing the GPU), ``pci_ids``, and ``elsewhere`` (support by others, words of
+    ``ELSEWHERE``). ``units`` are the compute units of each device, 0 for a name with several values.
     """
 
     name: str
@@ -42,10 +43,10 @@ NAMES = OWN[:5]  # in words
 
 
 def parse_products(text: str, where: str) -> Mapping[str, Product]:
-    """The products in a table's text; a target for several GPUs ("gfx11-generic") has none.
+    """The products in a table's text. A target for several GPUs ("gfx11-generic") has none.
 
-    Raises ``ArchError`` with everything that is wrong: a name that is missing or no line of text, one name of
-    two GPUs, a table that is not called by a gfx name.
+    Raises ``ArchError`` with all problems: a missing or malformed name, one name of two GPUs, a table without
+    a gfx name.
     """
     problems: list[str] = []
     found = {}
@@ -64,13 +65,13 @@ def parse_products(text: str, where: str) -> Mapping[str, Product]:
 
 
 def without_names(rows: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The rows of GPUs that there are kernels for, without what people call them."""
+    """The rows of GPUs with kernels, reduced to fields other than product names."""
     facts = {name: {key: value for key, value in row.items() if key not in OWN} for name, row in rows.items()}
     return {name: row for name, row in facts.items() if row}
 
 
 def _problems(products: Mapping[str, Product]) -> Iterator[str]:
-    """A GPU, under whichever of its names, is in one row; every name is one line."""
+    """Problems: a GPU listed in two rows under any of its names, and names of several lines."""
     first: dict[str, str] = {}
     for product in products.values():
         if product.units and len(product.units) != (count := len(device_names(product.devices))):

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
-# Field -> the words or numbers that it may be.
+# Field -> its allowed words or numbers.
 Choices = Mapping[str, tuple[str | int, ...]]
 
 
 def read_tables(text: str, where: str, problems: list[str]) -> Mapping[str, Any]:
-    """The tables of a TOML text; a text that is none, and what is not a table, are noted as problems."""
+    """The tables of a TOML text. Invalid TOML and values outside tables are noted as problems."""
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -21,10 +21,10 @@ def read_tables(text: str, where: str, problems: list[str]) -> Mapping[str, Any]
 
 
 def inherited(tables: Mapping[str, Any], where: str, problems: list[str]) -> Mapping[str, Any]:
-    """The tables, where one with ``like = "other"`` has what it does not say from the table of that name.
+    """Resolve ``like = "other"``: missing fields are taken from the table of this name.
 
-    Tables within tables are taken over field by field.  A ``like`` that is no table, or has a ``like`` of its
-    own, is noted as a problem.
+    Nested tables are merged field by field. A ``like`` naming an unknown table, or one with a ``like``
+    itself, is noted as a problem.
     """
     found = {}
     for name, table in tables.items():
@@ -42,7 +42,7 @@ def _over(base: Mapping[str, Any], own: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def read_row(kind: type, row: Mapping[str, Any], where: str, problems: list[str], choices: Choices) -> Any:  # noqa: ANN401
-    """The row as the dataclass ``kind``; None, with the problems noted, where it is not one.
+    """The row as the dataclass ``kind``, or None after noting problems.
 
     Fields are numbers, texts and booleans, tuples and mappings of these, and dataclasses.
     """
@@ -74,8 +74,8 @@ def _value(kind: Any, name: str, value: Any, where: str, problems: list[str], ch
 
 
 def _is_a(kind: Any, value: Any) -> bool:  # noqa: ANN401
-    """Whether ``value`` is a ``kind``: a whole number is a float too, and true is no number.
+    """Whether ``value`` has type ``kind``: integers are accepted as floats, booleans are refused as numbers.
 
-    None, which TOML does not have, stands for a row whose own problems are noted.
+    None is absent from TOML. It stands for a row with problems noted before.
     """
     return value is None or type(value) is kind or (kind is float and type(value) is int)

@@ -21,7 +21,7 @@ LOOPS = ("plain", "featured")
 
 @dataclass(frozen=True)
 class Tile:
-    """One row: what it is for, then what it sets; empty and 0 stand for both loops, both dtypes, any."""
+    """One row: its selectors, then its settings. Empty and 0 mean both loops, both dtypes, any."""
 
     head_dim: int
     waves_per_simd: int
@@ -49,7 +49,7 @@ class Tile:
 
 
 FOR = ("head_dim", "loop", "dtype", "vgprs", "before_clang")
-# The fields of each kernel's struct in C++, in its order; those of ``SWITCHES`` are switches of a row.
+# The fields of each kernel's C++ struct, in order. Those of ``SWITCHES`` are switches of a row.
 FORWARD = (
     *("waves", "keys", "waves_per_simd", "query_steps", "schedule", "steps_at_once", "prefetch"),
     *("value_lanes", "compares_at_once", "padded_tiles", "dual_issue", "scalar_scale"),
@@ -109,7 +109,7 @@ CHOICES = {
     ),
     "switches": SWITCHES,
 }
-# Switches, and what a row that has them sets too.
+# Switches, and the fields required with each.
 WITH = {
     "interleaved": ("prefetch",),
     "early_operands": ("ping_pong", "prefetch"),
@@ -118,7 +118,7 @@ WITH = {
     "late_numbers": ("interleaved",),
     "direct": ("row_major",),
 }
-# Which fields a row cannot do without.
+# Fields required in every row.
 NEEDED = ("waves", "pairs", "keys", "queries", "schedule", "slices")
 HEAD = """\
 // Generated from kernels/tables/tiles.toml by `python3 -m wheel_builder.tables.generated`; do not edit.
@@ -145,7 +145,7 @@ class Workgroup:
 
 @dataclass(frozen=True)
 class Tiles:
-    """The table: kernel -> ISA -> rows, of which the first that fits counts; and kernels that need no row."""
+    """The table: kernel -> ISA -> rows, the first match counts. Also the kernels with built-in tiles."""
 
     rows: Mapping[str, Mapping[str, tuple[Tile, ...]]]
     workgroups: Mapping[str, Workgroup]
@@ -153,13 +153,13 @@ class Tiles:
 
 @cache
 def known_tiles() -> Tiles:
-    """The checkout's rows; raises ``TileError`` when they cannot be read."""
+    """The checkout's rows. Raises ``TileError`` for an unreadable table."""
     isas = {arch.isa.name for arch in known_archs().values()}
     return parse_tiles((CHECKOUT / TILES).read_text(encoding="utf-8"), isas)
 
 
 def tile_of(arch: Arch, kernel: str, dtype: str, head_dim: int, loop: str = "plain") -> Tile:
-    """The row that today's compiler uses; raises ``TileError`` where there is none."""
+    """The row used by today's compiler. Raises ``TileError`` for a missing row."""
     for row in known_tiles().rows.get(kernel, {}).get(arch.isa.name, ()):
         fits = row.dtype in ("", dtype) and row.loop in ("", loop) and row.vgprs in (0, arch.vgprs)
         if row.head_dim == head_dim and fits and not row.before_clang:
@@ -169,15 +169,15 @@ def tile_of(arch: Arch, kernel: str, dtype: str, head_dim: int, loop: str = "pla
 
 
 def tall_tiles(arch: Arch) -> tuple[Tile, ...]:
-    """The rows of the kernels with tall workgroups, which few archs have."""
+    """The rows of kernels with tall workgroups, present for a few archs."""
     return known_tiles().rows["fwd_tall"].get(arch.isa.name, ())
 
 
 def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgroup:
-    """What the host launches (``fwd_tile`` and its siblings in C++); raises ``TileError`` without a row.
+    """The workgroup launched by the host (``fwd_tile`` and its siblings in C++). Raises ``TileError``.
 
-    A wave has the columns of a matrix step, a pair of waves those of all its blocks.  All waves of decode
-    and mla have the same.
+    A wave has the columns of a matrix step, a pair of waves the columns of all its blocks. All waves of
+    decode and mla share the same columns.
     """
     if kernel in known_tiles().workgroups:
         return known_tiles().workgroups[kernel]
@@ -192,9 +192,8 @@ def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgrou
 def parse_tiles(text: str, isas: set[str]) -> Tiles:
     """The rows of a text.
 
-    Raises ``TileError`` with everything that is wrong: an unknown kernel, ISA or field, a field that the
-    kernel does not have or cannot do without, a switch that would do nothing, a row that never counts
-    because another one before it fits.
+    Raises ``TileError`` with all problems: an unknown kernel, ISA or field, a field unknown to the kernel, a
+    missing required field, a switch without effect, a row hidden by an earlier one.
     """
     problems: list[str] = []
     found: dict[str, dict[str, tuple[Tile, ...]]] = {}
@@ -220,7 +219,7 @@ def parse_tiles(text: str, isas: set[str]) -> Tiles:
 
 
 def _own_and_taken(tables: Mapping[str, Any], rows: Any, where: str, problems: list[str]) -> Any:  # noqa: ANN401
-    """The rows of an ISA that takes those of another, but for its own, which come first."""
+    """The rows of an ISA derived from another: its own rows first, then those of the other."""
     if isinstance(rows, str):
         rows = {"like": rows, "rows": []}
     if not isinstance(rows, dict):
@@ -273,9 +272,9 @@ def _problems(kernel: str, row: Mapping[str, Any], tile: Tile, before: Sequence[
 
 
 def cpp_tiles(tiles: Tiles) -> Mapping[str, str]:
-    """The texts of the files of rows, by name: all of a kernel, for the host, and those of each head dim.
+    """The texts of the files of rows by name: all rows of a kernel for the host, and one file per head dim.
 
-    A kernel's translation unit includes its head dim's: others are not compiled again for a changed row.
+    A kernel's translation unit includes its head dim's file only. A changed row recompiles only its head dim.
     """
     found = {"workgroups.inc": _cpp_workgroups(tiles)}
     for kernel, isas in tiles.rows.items():
@@ -322,7 +321,7 @@ def _lines(isa: str, kernel: str, row: Tile) -> str:
 
 
 def _differs(row: Tile, name: str) -> bool:
-    """Whether a row says something else than C++'s default."""
+    """Whether a row differs from C++'s default."""
     if name in SWITCHES:
         return name in row.switches
     return bool(getattr(row, name) != Tile.__dataclass_fields__[name].default)
