@@ -156,7 +156,7 @@ def sha256_tree(root: Path, paths: Iterable[Path]) -> str:
 
 
 def walk_files(path: Path) -> Iterator[Path]:
-    """A file itself, or a folder's files, Python's caches excluded. Raises ``StoreError`` for a missing path."""
+    """A file, or a folder's files, Python's caches excluded. Raises ``StoreError`` for a missing path."""
     if path.is_file():
         yield path
     elif path.is_dir():

@@ -1,1 +1,1 @@
-"""Tools beside a release, which no stage imports."""
+"""Tools independent of a release. Stages never import them."""

@@ -41,7 +41,7 @@ class Hazards:
 
 @dataclass(frozen=True)
 class Port:
-    """Clocks of an LDS access at the port: fixed, per dword of a lane read (stored), per phase, per conflict."""
+    """Clocks of an LDS access at the port: fixed, per dword read (stored) by a lane, phase and conflict."""
 
     fixed: float
     dword: float

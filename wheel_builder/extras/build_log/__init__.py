@@ -1,5 +1,4 @@
-"""Logs of builds, explained: what is done and left, what each object is, what failed and what to do.
+"""Explains build logs: progress, the meaning of each object, causes of failure, next steps.
 
-A log is untrusted: it is read as a stream, in bounded memory, and what it holds is shown with its control
-characters escaped.
+A log is untrusted. It is read as a stream in bounded memory, and its control characters are shown escaped.
 """

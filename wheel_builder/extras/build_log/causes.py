@@ -1,4 +1,4 @@
-"""Why a build failed: what its log shows, the cause in words, and what to do next (``causes.toml``)."""
+"""Causes of a failed build: the evidence in its log, the cause in words, the next step (``causes.toml``)."""
 
 import re
 import tomllib
@@ -12,7 +12,7 @@ from wheel_builder.extras.build_log.lines import text_of
 from wheel_builder.extras.build_log.marks import Marks
 from wheel_builder.tables.archs import known_archs
 
-# Only lines with one of these are looked at; few, because each is one more search through the whole log.
+# Only lines with one of these are examined. The list is short: each mark is one more search through the log.
 MARKS = (
     b"rror: ", b"compiling for ", b"exited-with", b"rror compiling", b"Killed", b"137", b"139",
     b"left on device",
@@ -27,10 +27,10 @@ MAX_SHOWN = 5
 MEMORY = "killed for memory"
 ARCH_OF_ERRORS = re.compile(rb"errors? generated when compiling for ([\w:+-]+)")
 COMPILER_ERROR = re.compile(rb"(?:^|\s)(?:fatal |\w*)(?:[Ee]rror|ERROR): ")
-# A compiler's error in a file: no build gets over one.
+# A compiler's error in a file. It always ends the build.
 IN_A_FILE = re.compile(rb":\d+(?::\d+)?: (?:fatal )?error: ")
 FAILED = re.compile(rb"FAILED: (?:\[code=\d+\] )?(\S+)")
-# Lines without one of these marks end no build, but for errors of Python and of commands.
+# Only lines with these marks end a build, apart from errors of Python and of commands.
 STOPS = (b"build stopped", b"ERROR: ", b"exited-with", b"rror compiling", b"not compile:")
 STOPPED = re.compile(
     rb"ninja: build stopped|ERROR: Failed (?:building|to build)|error: [Cc]ommand |linker command failed"
@@ -48,15 +48,15 @@ class Rule:
     patterns: tuple[re.Pattern[bytes], ...]
     what: str
     next: str
-    once: bool  # several lines tell of one event
-    follows: bool  # from another cause, which the log may not have
+    once: bool  # several lines report one event
+    follows: bool  # a consequence of another cause, possibly missing from the log
 
 
 @dataclass
 class Cause:
-    """One cause: what the log says about it first, where, how often, in which arch's pass, and where last.
+    """One cause: its first message, line, count, the arch of the pass, and its last line.
 
-    ``follows``: from another cause.
+    ``follows``: a consequence of another cause.
     """
 
     key: str
@@ -90,7 +90,7 @@ def load_rules() -> tuple[Rule, ...]:
 
 
 def jobs_that_fit(peak_mib: int, machine_bytes: int) -> str:
-    """A number for MAX_JOBS on a machine of that memory; ``peak_mib`` is what one compiler takes."""
+    """MAX_JOBS for a machine of this memory. ``peak_mib`` is the peak of one compiler."""
     most = max(1, machine_bytes // (peak_mib << 20))
     return (
         f"one compiler of upstream's CK kernels takes up to {peak_mib} MiB, so with the "
@@ -102,26 +102,26 @@ INTERRUPTED = (b"build stopped: interrupted by user", b"KeyboardInterrupt")
 
 
 class Causes:
-    """Collects what the lines of a log say about its failure."""
+    """Collects evidence of failure from the lines of a log."""
 
     def __init__(self, searched: Marks) -> None:
-        """``searched`` are the marks, ``MARKS`` among them, that lines are found by."""
+        """``searched`` are the marks used to find lines, ``MARKS`` among them."""
         self.failed: list[str] = []
-        self.stopped = 0  # the last line that says so
+        self.stopped = 0  # the last line with such a message
         self.interrupted = False
         self.errors: list[tuple[int, str]] = []
-        self.last_error = 0  # the last line that says so, whatever it is about
+        self.last_error = 0  # the last line with an error of any kind
         self.in_a_file = False  # whether a compiler said so of a file
         self.since = 0  # the line where the newest object is first named
         self._rules = load_rules()
-        # One search for the words of all rules: most lines that are looked at have none.
+        # One search for the words of all rules. Most examined lines contain none of them.
         self._words = re.compile(b"|".join(re.escape(mark) for rule in self._rules for mark in rule.marks))
         self._stops = searched.of(STOPS)
         self._found: dict[tuple[str, str], tuple[int, Cause]] = {}
         self._without_arch: list[Cause] = []
 
     def see(self, number: int, line: bytes, marks: int) -> None:
-        """Look at one line, without the sequences that colour it; ``marks`` are the bits of its ``MARKS``."""
+        """Examine one line without colour sequences. ``marks`` are the bits of its ``MARKS``."""
         self._ended(number, line, marks)
         if b"compiling for " in line and (found := ARCH_OF_ERRORS.search(line)):
             for cause in self._without_arch:
@@ -172,7 +172,7 @@ class Causes:
             self._without_arch.append(cause)
 
     def ranked(self) -> tuple[Cause, ...]:
-        """The causes, the likeliest first; what only follows from others where there is no other."""
+        """The causes, the likeliest first. Consequences are listed only if every cause is one."""
         found = sorted(self._found.values(), key=lambda pair: (pair[0], pair[1].line))
         causes = [cause for _, cause in found]
         return tuple([cause for cause in causes if not cause.follows][:MAX_SHOWN] or causes[:1])

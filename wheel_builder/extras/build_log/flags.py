@@ -1,6 +1,6 @@
-"""What a compiler's flags are for, in words.
+"""The purpose of compiler flags, in words.
 
-Flags are grouped by what they decide; what no row explains is in the group ``unknown``, never guessed.
+Flags are grouped by purpose. Flags without a row are in the group ``unknown``. The table never guesses.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 UNKNOWN = "unknown"
-# Groups in the order of a report, and what a group is.
+# Groups in the order of a report, with descriptions.
 GROUPS: Mapping[str, str] = {
     "archs": "target GPUs; each adds a pass over every object",
     "optimisation": "effort of the compiler",
@@ -24,7 +24,7 @@ GROUPS: Mapping[str, str] = {
     "definitions": "other macros",
     UNKNOWN: "flags missing in our tables",
 }
-# The whole flag -> its group and its meaning.  The first that matches counts.
+# The whole flag -> its group and its meaning. The first match counts.
 TABLE: tuple[tuple[str, str, str], ...] = (
     (r"--(?:offload|cuda-gpu)-arch=(.+)", "archs", "device code for {0}"),
     (r"--amdgpu-target=(.+)", "archs", "device code for {0} (an old spelling)"),
@@ -148,7 +148,7 @@ MAX_WORDS = 4000
 
 @dataclass(frozen=True)
 class Flag:
-    """A flag, what it decides, and what it means."""
+    """A flag, its group, and its meaning."""
 
     text: str
     group: str
@@ -174,7 +174,7 @@ def _flags(words: Sequence[str]) -> Iterator[str]:
 
 
 def explain(text: str) -> Flag:
-    """One flag; a pair such as ``-mllvm -x=1`` is one."""
+    """One flag. A pair such as ``-mllvm -x=1`` counts as one."""
     for pattern, group, said in COMPILED:
         if found := pattern.fullmatch(text):
             return Flag(text, group, said.format(*found.groups()))

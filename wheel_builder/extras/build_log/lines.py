@@ -1,6 +1,6 @@
-"""A log as a stream of lines in bounded memory, and what is at the edge of one: times, colours, steps.
+"""A log as a stream of lines in bounded memory, and the edges of a line: times, colours, steps.
 
-Lines stay bytes until one of them matters: most of a long log does not.
+Lines stay bytes until needed as text. Most lines of a long log are never needed.
 """
 
 import re
@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import BinaryIO
 
 CHUNK = 1 << 20
-# What is kept of one line.  A link command with 2,782 objects is longer; its beginning says what it is.
+# The kept part of one line. A link command with 2,782 objects is longer, and its beginning is sufficient.
 MAX_LINE = 1 << 16
 ESCAPE = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])"
@@ -18,7 +18,7 @@ STEP = re.compile(rb"\[(\d{1,7})/(\d{1,7})\](?:\x1b\[[\d;]*m)* ")
 ISO = re.compile(
     rb"\s*\[?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?\]?\s"
 )  # GitHub, Jenkins, docker logs --timestamps
-# Numbers are limited everywhere: a log may have thousands of digits, which no sum could hold.
+# All numbers are limited: a log may contain thousands of digits, too many for a sum.
 BUILDKIT = re.compile(rb"#\d{1,9} (\d{1,9}\.\d{1,9}) ")
 
 
@@ -29,7 +29,7 @@ def read_chunks(stream: BinaryIO, size: int = CHUNK) -> Iterator[bytes]:
 
 
 class Lines:
-    """Cuts what is fed at the ends of lines: ``\\n``, and the ``\\r`` of live displays."""
+    """Splits the input at ends of lines: ``\\n``, and the ``\\r`` of live displays."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -50,7 +50,7 @@ class Lines:
         return _ended(data[:end])
 
     def end(self) -> bytes:
-        """The last line, where it does not end."""
+        """The last line, if it lacks an end."""
         last, self._rest = self._rest, b""
         return _ended(last + b"\n") if last else b""
 
@@ -60,18 +60,18 @@ def _ended(data: bytes) -> bytes:
 
 
 def plain(line: bytes) -> bytes:
-    """Without the sequences that colour text or move the cursor."""
+    """The line with sequences for colour and cursor movement removed."""
     return ESCAPE.sub(b"", line) if b"\x1b" in line else line
 
 
 def text_of(line: bytes, most: int = 400) -> str:
-    """A line as text, cut; bytes that are not UTF-8 are replaced."""
+    """A line as text, cut to ``most``. Bytes outside UTF-8 are replaced."""
     cut = plain(line[: 4 * most]).decode("utf-8", errors="replace").strip()
     return cut if len(cut) <= most else f"{cut[: most - 1]}…"
 
 
 def time_of(line: bytes) -> float | None:
-    """The time in front of a line in seconds, as CI systems and docker write it; None without one."""
+    """The time in front of a line in seconds, as written by CI systems and docker. None if it is missing."""
     if found := ISO.match(line):
         day, clock, fraction, zone = (part.decode() if part else "" for part in found.groups())
         try:

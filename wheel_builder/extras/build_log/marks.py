@@ -1,24 +1,24 @@
-"""Which lines of a long text are worth a look: those with one of a few short words.
+"""Finds the lines of a long text with one of a few short words.
 
-Each word is one more search through the whole text; each line that has one costs far more than that.
+Each word costs one more search through the whole text. Each matching line costs far more.
 """
 
 from collections.abc import Iterable, Sequence
 
 
 class Marks:
-    """Words, and a bit for each: what a line has is one number."""
+    """Words, and a bit for each. The matches of a line are one number."""
 
     def __init__(self, words: Sequence[bytes]) -> None:
         self._bits = {word: 1 << place for place, word in enumerate(dict.fromkeys(words))}
-        self.unused = 1 << len(self._bits)  # a bit that is no word's
+        self.unused = 1 << len(self._bits)  # a bit free of any word
 
     def of(self, words: Iterable[bytes]) -> int:
         """The bits of some of the words."""
         return sum(self._bits[word] for word in set(words))
 
     def in_lines(self, data: bytes) -> dict[int, int]:
-        """Of whole lines those with a word: where each begins, and the bits of its words."""
+        """The whole lines with a word: where each begins, and the bits of its words."""
         found: dict[int, int] = {}
         for word, bit in self._bits.items():
             at = data.find(word)

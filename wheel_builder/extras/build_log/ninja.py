@@ -1,4 +1,4 @@
-"""``.ninja_log``, which ninja keeps beside what it builds: when each object was begun and done."""
+"""``.ninja_log``, ninja's record in its build folder: start and end of each object."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -23,9 +23,9 @@ class Span:
 
 
 def parse_ninja_log(lines: Iterable[str]) -> Sequence[Span]:
-    """The spans of the last run in a log; lines that are no entries are passed over.
+    """The spans of the last run in a log. Lines of other forms are skipped.
 
-    Raises ``ValueError`` where the first line says that it is no such log.
+    Raises ``ValueError`` if the first line is of another format.
     """
     entries = iter(lines)
     if not next(entries, "").startswith(HEADER):
@@ -37,7 +37,7 @@ def parse_ninja_log(lines: Iterable[str]) -> Sequence[Span]:
         span = _span(line)
         if span is None:
             continue
-        if span.end < latest:  # ninja appends what is done: a new run has begun at 0
+        if span.end < latest:  # ninja appends finished steps: a new run has begun at 0
             spans.clear()
         latest = span.end
         spans[span.name] = span

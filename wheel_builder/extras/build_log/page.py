@@ -1,6 +1,6 @@
-"""A report as one HTML page that needs nothing else: no script, no network.
+"""A report as one self-contained HTML page: no script, no network.
 
-Everything from the log goes through ``element``, which escapes it.
+All text from the log goes through ``element``, which escapes it.
 """
 
 from bisect import bisect
@@ -41,7 +41,7 @@ def to_html(report: Report) -> str:
 
 
 def document(title: str, sections: Iterable[Html]) -> str:
-    """A page with its own style and a policy under which it can load nothing."""
+    """A page with its own style and a policy against loading anything."""
     head = element(
         "head",
         void("meta", charset="utf-8"),
@@ -119,7 +119,7 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -
 
 
 def _timeline(spans: Sequence[Span]) -> Html:
-    """A bar per object, in the lanes that ran beside each other; hovering over one says what it is."""
+    """A bar per object, in the lanes of parallel jobs. Hovering over a bar shows the object's meaning."""
     longest = sorted(spans, key=lambda span: -span.seconds)[:MAX_BARS]
     begun, ended = min(span.start for span in spans), max(span.end for span in spans)
     scale = WIDTH / (ended - begun) if ended > begun else 0.0
@@ -144,7 +144,7 @@ def _timeline(spans: Sequence[Span]) -> Html:
 
 
 def _curve(times: Sequence[float]) -> Html:
-    """Steps done against time, for logs that say when each was done and not when it was begun."""
+    """Steps done against time, for logs with end times only."""
     ordered = sorted(times)
     begun, took = ordered[0], ordered[-1] - ordered[0]
     chosen = ordered[:: max(1, len(ordered) // MAX_POINTS)]

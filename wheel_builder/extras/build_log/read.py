@@ -1,4 +1,4 @@
-"""Reads a log once, from its beginning to its end, and keeps what is worth telling in bounded memory."""
+"""Reads a log once, from beginning to end, and keeps a summary in bounded memory."""
 
 import re
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from wheel_builder.extras.build_log.lines import MAX_LINE, STEP, Lines, plain, t
 from wheel_builder.extras.build_log.marks import Marks
 from wheel_builder.extras.build_log.ninja import Span
 
-# Beyond these, steps are counted and no longer kept one by one.
+# Further steps are counted only.
 MAX_STEPS = 10_000
 MAX_RUNS = 50
 MAX_FLAGS = 500
 MAX_NAME = 300
-# Where in a line the words of tools are; commands are longer, and have none.
+# The part of a line searched for messages of tools. Commands are longer and contain none.
 SAYING = 4096
 OUTPUT = re.compile(rb" -o ([^\s'\"]+)")
 COMPILER = re.compile(
@@ -44,7 +44,7 @@ FINISHED = (b"Successfully built ", b"Successfully installed ", b"dist-info/RECO
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One object as the log shows it; ``at`` is when it was done, where the log has times."""
+    """One object in the log. ``at`` is its end, in logs with times."""
 
     number: int
     name: str
@@ -57,9 +57,9 @@ class Step:
 
 @dataclass
 class Run:
-    """Steps that were counted together; ``total`` is 0 where the log does not say how many there are.
+    """Steps counted together. ``total`` is 0 if the log lacks it.
 
-    ``ended`` is how many the log counts; some of them failed.
+    ``ended`` is the number counted by the log, failures included.
     """
 
     total: int
@@ -74,7 +74,7 @@ class Run:
 
 
 class Log:
-    """What was read so far."""
+    """The summary so far."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -84,7 +84,7 @@ class Log:
         self.jobs: int | None = None
         self.extension = ""
         self.triton = self.without_ninja = False
-        self.finished = self.stepped = 0  # the last lines that say so, and that have a step
+        self.finished = self.stepped = 0  # the last lines with such a message, and with a step
         self.runs: list[Run] = []
         self.dropped = 0
         self.flags: dict[str, Flag] = {}
@@ -96,7 +96,7 @@ class Log:
         self._totals = False  # whether any run says how many steps it has
 
     def feed(self, data: bytes, now: float | None = None) -> None:
-        """Read on; ``now`` is the time of lines that have none, when they are read as they are written."""
+        """Read on. ``now`` is the time of lines without one, for logs read while they are written."""
         self.bytes += len(data)
         self._now = now
         self._see(self._cutter.feed(data))
@@ -106,7 +106,7 @@ class Log:
         self._see(self._cutter.end())
 
     def _see(self, data: bytes) -> None:
-        """Whole lines.  Only those are cut out that have a step or one of the marks."""
+        """Whole lines. Only lines with a step or a mark are cut out."""
         if data and self.begun is None:
             self.begun = self._time(data[: data.index(b"\n")])
         wanted = MARKS.in_lines(data)
@@ -123,7 +123,7 @@ class Log:
         self.lines += data.count(b"\n")
 
     def _counts(self, match: re.Match[bytes]) -> bool:
-        """Whether a step is to be looked at; when too many were kept, the rest is only counted."""
+        """Whether to examine a step. After too many kept steps, the rest is only counted."""
         if self._kept < MAX_STEPS:
             return True
         run = self.runs[-1]
@@ -138,7 +138,7 @@ class Log:
         return self.latest
 
     def _look(self, number: int, raw: bytes, marks: int) -> None:
-        """One line that may say something; ``marks`` are those of ``raw``, with ``OF_STEP`` for a step."""
+        """Examine one candidate line. ``marks`` are the marks of ``raw``, plus ``OF_STEP`` for a step."""
         line = plain(raw)
         said = line[:SAYING]
         counted = bool(marks & OF_STEP) and self._steps(line)
@@ -155,7 +155,7 @@ class Log:
             self._failed(said)
 
     def _steps(self, line: bytes) -> bool:
-        """Count the steps of a line; it has several where processes wrote at the same time."""
+        """Count the steps of a line. Processes writing at the same time put several on one line."""
         counted = False
         for match, after in pairwise([*STEP.finditer(line), None]):
             if match and self._kept < MAX_STEPS:
@@ -164,7 +164,7 @@ class Log:
         return counted
 
     def _failed(self, line: bytes) -> None:
-        """ninja counts a step when it has ended, and says then that it failed; setuptools names no object."""
+        """ninja counts a failed step at its end and reports it then. setuptools names no object."""
         found = FAILED.search(line) if b"FAILED: " in line else None
         if not found and (self._totals or b"ommand " not in line or not COMMAND_FAILED.search(line)):
             return
@@ -186,7 +186,7 @@ class Log:
             self.finished = number
 
     def _step(self, number: int, total: int, text: bytes, at: float | None) -> bool:
-        """Count a step, if the text is one of a build; others print such brackets too."""
+        """Count a step if the text belongs to a build. Other tools print such brackets too."""
         made = self._made(number, text, at)
         if made is None:
             return False
@@ -208,7 +208,7 @@ class Log:
         return None
 
     def _run(self, number: int, total: int, at: float | None) -> Run:
-        """The run that a step belongs to: builds side by side have other totals, a new one begins again."""
+        """The run of a step: parallel builds have other totals, a new build begins again."""
         self._totals = True
         run = next((run for run in reversed(self.runs) if run.total == total), None)
         if run is None or (number <= 1 < run.ended):
@@ -241,7 +241,7 @@ class Log:
         run.steps.append(step)
 
     def _flags(self, text: bytes) -> None:
-        """The flags of a command, unless the same words were seen with another object."""
+        """The flags of a command, counted once for the same words."""
         output = OUTPUT.search(text)
         tail = text[output.end() :] if output else b""
         if tail in self._tails or len(self._tails) >= MAX_FLAGS:

@@ -1,4 +1,4 @@
-"""What there is to tell about a log, as values: the terminal, JSON and the page show nothing else."""
+"""A log's report as values, the only source for the terminal, JSON and the page."""
 
 import json
 from collections import Counter, defaultdict
@@ -28,7 +28,7 @@ NO_SPANS = "the log has no start times of objects: add --ninja-log build/temp*/.
 
 @dataclass(frozen=True)
 class Family:
-    """Objects of one kind: how many are done, and the seconds that those with known times took."""
+    """Objects of one kind: the number done, and the seconds of objects with known times."""
 
     name: str
     words: str
@@ -54,7 +54,7 @@ class Made:
 class Report:
     """One build's log.
 
-    ``total`` is 0 where the log does not say it.  Times are in seconds; ``times`` has the ends of steps.
+    ``total`` is 0 if the log lacks it. Times are in seconds. ``times`` has the ends of steps.
     """
 
     source: str
@@ -88,9 +88,9 @@ class Report:
 
 
 def explain(log: Log, source: str, ninja: Sequence[Span] = (), *, room: str = "") -> Report:
-    """The report of a log; ``ninja`` are the spans of ``.ninja_log``, where there is one.
+    """The report of a log. ``ninja`` are the spans of ``.ninja_log``, if it exists.
 
-    ``room`` says how many of upstream's compilers fit into this machine's memory.
+    ``room`` is the number of upstream's compilers fitting into this machine's memory.
     """
     run = max(log.runs, key=lambda one: (one.total, one.done), default=Run(0, None))
     spans = tuple(ninja) or _spans(run, log.latest)
@@ -154,7 +154,7 @@ def _state(log: Log, run: Run, causes: Sequence[Cause]) -> str:
         return FAILED
     if run.total and run.done >= run.total:
         return FINISHED
-    # Tools say such things in builds that go on, too; after the last step they end one.
+    # Tools print such messages in successful builds too. After the last step, they end a build.
     return FAILED if any(cause.last > log.stepped for cause in causes) else OPEN
 
 
@@ -177,11 +177,11 @@ def _backend(log: Log, made: Sequence[Made]) -> str:
 
 
 def _spans(run: Run, latest: float | None) -> tuple[Span, ...]:
-    """What the log itself says of beginnings and ends."""
+    """Starts and ends from the log itself."""
     own = tuple(step.span for step in run.steps if step.span)
     if own or run.total:
         return own
-    # setuptools without ninja: one after the other, each printed as it begins.
+    # setuptools without ninja: one object after the other, each printed as it begins.
     timed = [step for step in run.steps if step.at is not None]
     ends = [*(step.at for step in timed[1:]), latest]
     pairs = zip(timed, ends, strict=False)

@@ -15,9 +15,9 @@ T90 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80)
 
 @dataclass(frozen=True)
 class Left:
-    """Seconds that the rest takes: a middle, and an interval that holds 9 times of 10.
+    """Seconds for the rest: the middle, and a 90 % interval.
 
-    It supposes that what is left costs what was done.
+    Assumes equal cost of done and remaining steps.
     """
 
     seconds: float
@@ -32,9 +32,9 @@ def rate(times: Sequence[float]) -> float | None:
 
 
 def left(times: Sequence[float], remaining: int) -> Left | None:
-    """How long ``remaining`` more steps take, from the times at which steps were done; None for too few.
+    """Time for ``remaining`` more steps, from the end times of finished ones. None for too few.
 
-    Neighbouring steps resemble each other, so their spread is taken between blocks of them.
+    Neighbouring steps have similar costs, so the spread is taken between blocks of steps.
     """
     gaps = [after - before for before, after in pairwise(sorted(times))]
     if len(gaps) < FEWEST or remaining <= 0:
@@ -45,7 +45,7 @@ def left(times: Sequence[float], remaining: int) -> Left | None:
     means = [sum(gaps[a:b]) / (b - a) for a, b in pairwise(edges)]
     mean = sum(gaps) / len(gaps)
     spread = sum((one - mean) ** 2 for one in means) / (blocks - 1)
-    # Of the mean itself, and of that many steps around it.
+    # The variance of the mean itself, and of the remaining steps around it.
     variance = remaining**2 * spread / blocks + remaining * spread * size
     error = T90[min(blocks - 2, len(T90) - 1)] * math.sqrt(variance)
     middle = remaining * mean
@@ -75,7 +75,7 @@ def running(spans: Iterable[Span]) -> Running | None:
 
 
 def lanes(spans: Sequence[Span]) -> list[int]:
-    """For each span, in their order, the first lane that is free when it begins."""
+    """For each span, in order, the first free lane at its beginning."""
     ends: list[float] = []
     chosen = [0] * len(spans)
     for at in sorted(range(len(spans)), key=lambda at: spans[at].start):

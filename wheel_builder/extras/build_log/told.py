@@ -17,7 +17,7 @@ def progress(report: Report) -> str:
 
 
 def speed(report: Report) -> str:
-    """How fast it went; empty where the log has no times."""
+    """The speed of the build. Empty for logs without times."""
     if report.per_minute is None:
         return ""
     after = f" in {duration(report.elapsed)}" if report.elapsed else ""
@@ -25,7 +25,7 @@ def speed(report: Report) -> str:
 
 
 def time_left(left: Left | None) -> str:
-    """The time left, with its interval; empty where nothing can be said."""
+    """The time left, with its interval. Empty if unknown."""
     if left is None:
         return ""
     interval = f"{duration(left.low)} to {duration(left.high)}"
@@ -33,7 +33,7 @@ def time_left(left: Left | None) -> str:
 
 
 def jobs(report: Report) -> str:
-    """Jobs that ran against jobs that were allowed; empty where neither is known."""
+    """Jobs running against jobs allowed. Empty if both are unknown."""
     ran, allowed = report.jobs_running, report.jobs_allowed
     said = f"{ran.mean:.1f} jobs ran on average, {ran.most} at most" if ran else "running jobs: unknown"
     if allowed is None:
@@ -43,7 +43,7 @@ def jobs(report: Report) -> str:
 
 
 def facts(report: Report) -> Iterator[tuple[str, str]]:
-    """What is told in a line each: a heading and its text."""
+    """One-line facts: a heading and its text."""
     yield "build", report.backend
     yield "state", report.state
     yield "progress", progress(report)
@@ -60,7 +60,7 @@ def facts(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def causes(report: Report) -> Iterator[tuple[str, str, str]]:
-    """Each cause in words: what, what the log says, the next step."""
+    """Each cause in words: its name, the evidence in the log, the next step."""
     for cause in report.causes:
         arch = f" in the pass for {cause.arch}" if cause.arch else ""
         times = f" ({cause.times} times)" if cause.times > 1 else ""

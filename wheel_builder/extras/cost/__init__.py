@@ -1,1 +1,1 @@
-"""What our kernels cost to compile and to ship: tables, and a picture of where it goes."""
+"""The cost of compiling and shipping our kernels: tables, and a picture of its distribution."""

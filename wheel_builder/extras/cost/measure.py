@@ -1,4 +1,4 @@
-"""``scripts/wheel-builder cost``: what kernels were accepted to cost, or measured anew."""
+"""``scripts/wheel-builder cost``: the accepted cost of kernels, or a new measurement."""
 
 import json
 from collections import defaultdict
@@ -48,7 +48,7 @@ def accepted(checkout: Path) -> Mapping[str, Costs]:
 
 
 def accepted_at(checkout: Path, commit: str) -> Mapping[str, Costs]:
-    """The budgets of another commit, such as a release's tag; raises ``DeviceCodeError``."""
+    """The budgets of another commit, such as a release's tag. Raises ``DeviceCodeError``."""
     try:
         shown = run(["git", "-C", checkout, "show", f"{commit}:{COSTS}"]).stdout
     except CommandFailedError as error:
@@ -59,7 +59,7 @@ def accepted_at(checkout: Path, commit: str) -> Mapping[str, Costs]:
 
 
 def measure(plan: Plan, context: RunContext, *, plain: bool | None = None) -> Measured:
-    """Compile every arch of the plan's first job without a cache."""
+    """Compile every arch of the plan's first job with the cache off."""
     job = jobs_to_build(plan)[0]
     steps = [ENGINE, builder_step(job), *(Planned(_name(arch), job.id, weight=60) for arch in job.archs)]
     reports = {}
@@ -84,7 +84,7 @@ def measure(plan: Plan, context: RunContext, *, plain: bool | None = None) -> Me
 
 
 def refuse_over_budget(found: Measured, checkout: Path) -> None:
-    """Raises ``DeviceCodeError`` with every kernel that costs far more than was accepted."""
+    """Raises ``DeviceCodeError`` with every kernel far above its accepted cost."""
     budgets = accepted(checkout)
     problems = [
         problem
@@ -97,7 +97,7 @@ def refuse_over_budget(found: Measured, checkout: Path) -> None:
 
 
 def accept(found: Measured, checkout: Path) -> None:
-    """Make what was measured the budget of its archs; the others keep theirs."""
+    """Make the measurement the budget of its archs. The others keep theirs."""
     ensure(checkout / COSTS, to_text({**accepted(checkout), **found.costs}).encode())
 
 

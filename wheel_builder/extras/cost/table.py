@@ -1,6 +1,6 @@
-"""Costs as text: totals by arch, operation, head dim and dtype, and what has changed.
+"""Costs as text: totals by arch, operation, head dim and dtype, and changes.
 
-What a row adds is its share of the whole: the cost that would go with it.
+The share of a row is the saving from removing it.
 """
 
 import re
@@ -29,7 +29,7 @@ class Row:
     cost: KernelCost
 
     def part(self, group: str) -> str:
-        """Its operation, dtype or head dim ("any" for kernels that take every one)."""
+        """Its operation, dtype or head dim ("any" for kernels of every head dim)."""
         found = NAME.fullmatch(self.name)
         return (found[group] if found else self.name) or "any"
 
@@ -47,7 +47,7 @@ def rows_of(archs: Mapping[str, Costs]) -> tuple[Row, ...]:
 
 
 def report(archs: Mapping[str, Costs], phases: Mapping[str, Mapping[str, float]]) -> str:
-    """All tables; ``phases`` are seconds by phase for each arch, where they were measured."""
+    """All tables. ``phases`` are measured seconds by phase for each arch."""
     rows = rows_of(archs)
     parts = [TITLE, *(_axis(name, key, rows) for name, key in AXES.items()), _largest(rows)]
     return "\n\n".join([*parts, *([_phases(phases)] if phases else [])]) + "\n"
@@ -104,7 +104,7 @@ def _phases(archs: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def changes(before: Mapping[str, Costs], now: Mapping[str, Costs], name: str) -> str:
-    """What is new, gone, or has other machine code than ``name`` had."""
+    """Kernels added, removed, or with other machine code than in ``name``."""
     lines = list(_changes(before, now))
     head = ("arch", f"kernel, against {name}", "KiB before", "KiB now", "times")
     return (

@@ -66,7 +66,7 @@ def _rest(area: float, box: Box) -> Box:
 
 
 def to_svg(archs: Mapping[str, Costs]) -> str:
-    """The whole picture; hovering over a rectangle says what it is."""
+    """The whole picture. Hovering over a rectangle shows its meaning."""
     rows = rows_of(archs)
     whole = sum(row.cost.code_bytes for row in rows)
     operations = list(dict.fromkeys(row.part("op") for row in rows))

@@ -1,14 +1,14 @@
-"""The schedule compared with published hardware counters and rates: how far off it is.
+"""The schedule against published hardware counters and rates: the model's error.
 
 Published: rocprof's MfmaUtil on an MI300X, causal forwards of 16 batches and 16 heads at 1024 and 16384
-queries and keys (attn-dsl-bench, counters_v1.csv).  Modelled: this checkout's own Triton forward, which is
-not the kernel that they ran, at their known tile sizes.
+queries and keys (attn-dsl-bench, counters_v1.csv). Modelled: this checkout's own Triton forward at the same
+tile sizes. Their kernel is a different one.
 
 Clocks of a causal workgroup grow by the same amount with each tile of queries, so two tiles give the line.
-The GPU assigns workgroups, in order, to whichever slot is free first.
+The GPU assigns workgroups, in order, to the first free slot.
 
-Published rates are of whole launches of other kernels; modelled, all compute units of the GPU at its engine
-clock on paper do what one does in the schedule.
+Published rates are of whole launches of other kernels. Modelled rates assume all compute units of the GPU,
+each as fast as in the schedule, at the engine clock on paper.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,14 +35,15 @@ PUBLISHED = (
     Published("PyTorch SDPA (AOTriton)", 128, ((1024, 0.16), (16384, 0.31))),
     Published("PyTorch SDPA (AOTriton)", 64, ((1024, 0.13), (16384, 0.27))),
 )
-# Their kernels cannot be run here: they are another project's assembly.
+# These kernels cannot be run here: they are another project's assembly.
 NOT_MODELLED = (
     Published("AITER", 128, ((1024, 0.42), (16384, 0.72))),
     Published("AITER", 64, ((1024, 0.19), (16384, 0.42))),
 )
 
 
-# By the plain schedule, and by the one in which some VALU instructions never run beside a matrix instruction.
+# By the plain schedule, and by the schedule with exclusive VALU instructions: some never run during a matrix
+# instruction.
 COLUMNS = f"{'modelled':>10}{'error':>8}{'exclusive':>11}{'error':>8}"
 
 
@@ -65,7 +66,7 @@ def through(near: tuple[int, float], far: tuple[int, float]) -> Line:
 
 @dataclass(frozen=True)
 class Causal:
-    """A causal forward: ``clocks`` that a workgroup holds its slot, ``matrix`` clocks of it on each SIMD."""
+    """A causal forward: ``clocks`` of a workgroup in its slot, with ``matrix`` clocks on each SIMD."""
 
     rows: int
     resident: int
@@ -74,13 +75,13 @@ class Causal:
 
 
 def modelled_as(product: str) -> Arch:
-    """The arch that a product stands for."""
+    """The arch modelled as this product."""
     [arch] = [arch for arch in known_archs().values() if arch.model.name == product]
     return arch
 
 
 def device_busy(kernel: Causal, seqlen: int) -> float:
-    """The share of the MI300X's matrix clocks that a whole launch uses."""
+    """The share of the MI300X's matrix clocks used by a whole launch."""
     compute_units = modelled_as(COUNTED).compute_units
     tiles = [*range(seqlen // kernel.rows)] * BATCH_HEADS
     free = [0.0] * (compute_units * kernel.resident)
@@ -100,7 +101,7 @@ class Both:
 
 
 def comparison(published: Sequence[Published], modelled: Mapping[tuple[str, int], Both]) -> str:
-    """Published and modelled shares and the model's error, a line each; ``modelled`` by kernel and head dim.
+    """Published and modelled shares and the model's error, a line each. ``modelled`` by kernel and head dim.
 
     Entries missing from ``modelled`` are listed with the published share only.
     """
@@ -117,7 +118,7 @@ def comparison(published: Sequence[Published], modelled: Mapping[tuple[str, int]
 
 
 def _errors(found: Sequence[float], published: float, digits: int) -> str:
-    """Both modelled figures, each with its error; the second where there is one."""
+    """Both modelled figures, each with its error. The second is optional."""
     cells = [(f"{each:.{digits}f}", f"{each / published - 1:+.0%}") for each in found]
     plain, exclusive = [*cells, ("-", "-"), ("-", "-")][:2]
     return f"{plain[0]:>10}{plain[1]:>8}{exclusive[0]:>11}{exclusive[1]:>8}"
@@ -125,7 +126,7 @@ def _errors(found: Sequence[float], published: float, digits: int) -> str:
 
 @dataclass(frozen=True)
 class Rate:
-    """A published rate of a forward in TFLOP/s; ``op`` as in the table.  ``of`` names the source."""
+    """A published rate of a forward in TFLOP/s. ``op`` as in the table. ``of`` names the source."""
 
     what: str
     of: str
@@ -143,7 +144,7 @@ RATES = (
     Rate("Triton", "attn-dsl-bench", "MI300X", "fwd causal", 64, 16384, 301),
     Rate("Triton", "attn-dsl-bench", "MI300X", "fwd causal", 128, 16384, 364),
 )
-# Kernels that cannot be run here, and GPUs whose arch has none.
+# Kernels unavailable here, and GPUs whose arch lacks the kernel.
 RATES_NOT_MODELLED = (
     Rate("Composable Kernel", "ROCm/flash-attention PR 180", "MI100", "fwd", 128, 32768, 63),
     Rate("PyTorch SDPA", "PyTorch issue 152595", "RX 7900 XTX", "fwd", 256, 4360, 23),
@@ -151,8 +152,10 @@ RATES_NOT_MODELLED = (
 
 
 def rates(published: Sequence[Rate], modelled: Mapping[tuple[str, str, int], Sequence[float]]) -> str:
-    """Published and modelled TFLOP/s and the model's error; ``modelled``: FLOP per clock and compute unit by
-    the plain schedule, and by the exclusive one where it is another, by arch, op and head dim.
+    """Published and modelled TFLOP/s and the model's error.
+
+    ``modelled``: FLOP per clock and compute unit by arch, op and head dim: by the plain schedule, then by the
+    exclusive one if different.
     """
     title = f"{'TFLOP/s of fp16 forwards':<40}{'GPU':>12}{'seqlen':>8}{'published':>11}{COLUMNS}"
     return "\n".join([title, *(_rate(rate, modelled) for rate in published), ""])

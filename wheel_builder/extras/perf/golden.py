@@ -1,8 +1,8 @@
-"""The modelled figures that tests hold kernels to, a file for each arch; the documentation shows them.
+"""The reviewed modelled figures, a file for each arch, checked by tests and shown in the documentation.
 
-One figure of each kernel: what the schedule gives under the worst order of LDS phases, on CDNA 3 and later
-another one under the rule of exclusive instructions, and of decode the share of the memory's bandwidth.
-``scripts/wheel-builder perf`` prints everything else that the models say.
+One figure of each kernel: the schedule's rate under the worst order of LDS phases. CDNA 3 and later have a
+second figure under the rule of exclusive instructions. Decode has its share of the memory's bandwidth.
+``scripts/wheel-builder perf`` prints all other results of the models.
 """
 
 import tomllib
@@ -32,15 +32,16 @@ HEADER_EXCLUSIVE = """\
 """
 FLOP, EXCLUSIVE, DECODE, CLOCKS = "flop", "exclusive", "decode", "clocks"
 _Count = Annotated[int, Field(strict=True, ge=0)]
-# what -> maker -> kernel without its head dim -> head dim -> figure
+# figure name -> maker -> kernel without its head dim -> head dim -> figure
 _FILE = TypeAdapter(
     dict[Literal["flop", "exclusive", "decode", "clocks"], dict[str, dict[str, dict[str, _Count]]]]
 )
 
 
 class Figure(NamedTuple):
-    """``what`` is ``FLOP``, ``EXCLUSIVE``, ``DECODE`` or ``CLOCKS``; ``kernel`` is "fwd fp16 d64", ``maker``
-    without its tile.
+    """``what`` is ``FLOP``, ``EXCLUSIVE``, ``DECODE`` or ``CLOCKS``.
+
+    ``kernel``: "fwd fp16 d64". ``maker`` without its tile.
     """
 
     what: str
@@ -50,7 +51,7 @@ class Figure(NamedTuple):
 
 
 def parse_figures(name: str, text: str) -> tuple[Figure, ...]:
-    """The figures of an arch; raises ``PerfError`` with all that is wrong with the file ``name``."""
+    """The figures of an arch. Raises ``PerfError`` with all problems of the file ``name``."""
     title, advice = f"{name} is not right", "write it again: scripts/test --full tests/engine/perf --update"
     try:
         file = _FILE.validate_python(tomllib.loads(text))

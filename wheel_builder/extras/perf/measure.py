@@ -30,11 +30,11 @@ class Subject:
 
 @dataclass(frozen=True)
 class Charged:
-    """Everything that depends on the phases of the LDS; ``order`` names them (perf/model/lds.py).
+    """Results dependent on the phases of the LDS. ``order`` names them (perf/model/lds.py).
 
-    ``port``: the schedule that also charges the way to the LDS; the plain one if only figures are wanted.
-    ``exclusive``: the one in which some VALU instructions never run beside a matrix instruction; the plain
-    one where the ISA names none.
+    ``port``: the schedule with charges for the way to the LDS, or the plain one if only figures are wanted.
+    ``exclusive``: the schedule with exclusive VALU instructions, which never run during a matrix instruction,
+    or the plain one for an ISA without them.
     """
 
     order: str
@@ -46,17 +46,17 @@ class Charged:
 
     @property
     def ways(self) -> int:
-        """The worst conflict in a loop; 1 is none."""
+        """The worst conflict in a loop. 1: conflict-free."""
         return max([1, *(use.ways for use in self.uses if use.looped)])
 
 
 @dataclass(frozen=True)
 class Modelled:
-    """One workgroup of one kernel under both models; ``executed`` wave-instructions, ``flop`` useful work.
+    """One workgroup of one kernel under both models. ``executed`` wave-instructions, ``flop`` useful work.
 
-    ``workgroups``: how many the whole launch has.  ``free``: the schedule in which the LDS moves
-    ``lds_bytes`` a clock, whatever the addresses; the plain one if only figures are wanted.  ``charged``:
-    by order of phases, the first of which is the arch's own.
+    ``workgroups``: the size of the whole launch. ``free``: the schedule with an LDS of ``lds_bytes`` a clock
+    at any address, or the plain one if only figures are wanted. ``charged``: by order of phases, the arch's
+    own first.
     """
 
     arch: str
@@ -96,8 +96,8 @@ class Modelled:
 def measure(subject: Subject, workload: Workload, *, only_figures: bool = False) -> Modelled:
     """Run one workgroup on the emulator and apply both models to it.
 
-    ``only_figures``: without the schedules that only the table shows, half of all.  Raises ``PerfError``
-    when the run stops early, or when the models lack a number.
+    ``only_figures``: leave out the schedules shown only in the table, half of all. Raises ``PerfError`` when
+    the run stops early, or when the models lack a number.
     """
     arch = subject.machine.arch
     taken = parse_notes(subject.notes)[workload.kernel]
@@ -134,8 +134,10 @@ def measure(subject: Subject, workload: Workload, *, only_figures: bool = False)
 
 @dataclass(frozen=True)
 class Decoded:
-    """A decode kernel's shares of memory bandwidth, or those of another one that memory bounds, which has a
-    ``name``; ``resident`` workgroups fit on what runs one."""
+    """A kernel's shares of memory bandwidth: a decode, or another memory-bound kernel with a ``name``.
+
+    ``resident``: workgroups fitting on one compute unit or workgroup processor.
+    """
 
     arch: str
     label: str
@@ -152,10 +154,9 @@ class Decoded:
 
 
 def measure_decode(subject: Subject, workload: Workload, useful: int, name: str = "") -> Decoded:
-    """Run one workgroup on the emulator and play it against memory; ``useful``: its keys and values, or all
-    that it has to load, in bytes.
+    """Run one workgroup on the emulator and play it against memory.
 
-    Raises as ``measure``.
+    ``useful``: bytes of its keys and values, or of all its necessary loads. Raises as ``measure``.
     """
     result = run(subject.machine, workload)
     taken = parse_notes(subject.notes)[workload.kernel]
@@ -174,7 +175,7 @@ def measure_decode(subject: Subject, workload: Workload, useful: int, name: str 
 
 
 def run(machine: Machine, workload: Workload) -> Result:
-    """Execute the workload's workgroup and record it; raises ``PerfError`` unless it runs to its end."""
+    """Execute the workload's workgroup and record it. Raises ``PerfError`` if it stops early."""
     options = Options(checks=(), only_group=workload.workgroup, record=True)
     arguments = pack_arguments(workload.arguments)
     memory = tuple(workload.memory.values())
@@ -192,14 +193,14 @@ def _trace(subject: Subject, kernel: str, result: Result) -> Trace:
 
 
 def has_exclusive(arch: str) -> bool:
-    """Whether some VALU instructions of the arch never run beside a matrix instruction, where others do."""
+    """Whether the arch has exclusive VALU instructions, which never run during a matrix instruction."""
     return bool(arch_named(arch).isa.never_coissued)
 
 
 def _charged(
     trace: Trace, others: Sequence[Trace], result: Result, resident: int, *, only_figures: bool
 ) -> tuple[Charged, ...]:
-    """By order of phases; orders under which every access costs the same are played once."""
+    """By order of phases. Orders with equal cost of every access are played once."""
     known: list[tuple[Sequence[Charges], Charged]] = []
     for order in orders(trace.arch):
         charges = [each.charges(order) for each in (trace, *others)]

@@ -38,7 +38,7 @@ CODE_OBJECT = ".hsaco"
 
 @dataclass(frozen=True)
 class Bench:
-    """What modelling needs: the emulator's core, LLVM's tools, and the store for listings."""
+    """The tools of modelling: the emulator's core, LLVM's tools, and the store for listings."""
 
     core: Core
     tools: Tools
@@ -47,16 +47,16 @@ class Bench:
 
 
 def default_paths(plan: Plan, context: RunContext) -> tuple[Path, ...]:
-    """The newest finished wheel of each job; raises ``WheelError`` when a job has none."""
+    """The newest finished wheel of each job. Raises ``WheelError`` when a job has none."""
     return tuple(newest_wheel(job, context.dist) for job in jobs_to_build(plan))
 
 
 def perf(
     paths: Sequence[Path], plan: Plan, context: RunContext, *, archs: Sequence[str], plain: bool | None = None
 ) -> str:
-    """The table that the command prints, for all kernels in ``paths`` or only for ``archs``.
+    """The printed table, for all kernels in ``paths`` or only for ``archs``.
 
-    Kernels are disassembled in the builder image of the plan's first job.  Raises as ``model`` does.
+    Kernels are disassembled in the builder image of the plan's first job. Raises as ``model`` does.
     """
     job = jobs_to_build(plan)[0]
     modelling = [Planned(f"model {path.name}", weight=60) for path in paths]
@@ -79,12 +79,12 @@ def _bench(job: Job, plan: Plan, context: RunContext, progress: Progress) -> Ben
 def model(
     path: Path, bench: Bench, *, max_mib: float, archs: Sequence[str] = (), only_figures: bool = False
 ) -> Iterator[Modelled | Decoded]:
-    """Both models for every kernel in ``path``, one after another; of a decode its share of bandwidth.
+    """Both models for every kernel in ``path``, one after another. For a decode, its share of bandwidth.
 
-    A wheel holds this project's kernels.  A code object, or each in a folder, is a foreign one if a launch
-    file lies beside it (workloads/workload.py), else one of ours.  ``only_figures`` as for ``measure``.
+    A wheel holds this project's kernels. A code object, alone or in a folder, is foreign if a launch file
+    lies in the same folder (workloads/workload.py), else one of ours. ``only_figures`` as for ``measure``.
     Raises ``PerfError`` for kernels without a workload and instructions without numbers, ``DeviceCodeError``
-    and others for what cannot be read.
+    and others for unreadable files.
     """
     wanted = _wanted(path, _parts(path, max_mib=max_mib), archs)
     for part, subject in zip(wanted, subjects([part.code for part in wanted], bench), strict=True):
@@ -97,7 +97,7 @@ def model(
 
 @dataclass(frozen=True)
 class _Part:
-    """A code object; ``file`` is set for a foreign one, which has its launch file beside it."""
+    """A code object. ``file`` is set for a foreign one, with its launch file in the same folder."""
 
     code: CodeObject
     label: str = ours.LABEL
@@ -133,7 +133,7 @@ def _part(file: Path) -> _Part:
 def _ours(
     label: str, subject: Subject, measured: Callable[[Workload], Modelled]
 ) -> Iterator[Modelled | Decoded]:
-    """Kernels without a workload are left out."""
+    """Kernels lacking a workload are left out."""
     for name, kernel in subject.machine.kernels.items():
         yield from _bound_by_memory(label, subject, name)
         if gradients.has_backward(name):

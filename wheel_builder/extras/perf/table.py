@@ -1,4 +1,4 @@
-"""The figures of both models as text; every digit is repeatable."""
+"""The figures of both models as text. Every digit is repeatable."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -53,8 +53,11 @@ DECODE_HEAD = (
 
 
 class Whole(NamedTuple):
-    """All kernels of a backward; the middle one's FLOP times ``products`` are those of the five products that
-    a backward needs: dk and dv's kernel forms four of them, the fused one all."""
+    """All kernels of a backward.
+
+    A backward needs five products. ``products`` converts the FLOP of the middle kernel to all five: dk and
+    dv's kernel forms four of them, the fused one all.
+    """
 
     name: str
     ops: tuple[str, str, str]
@@ -64,7 +67,7 @@ class Whole(NamedTuple):
 WHOLES = (
     Whole("separate", ("bwd_delta", "bwd_dkdv", "bwd_dq"), 5 / 4),
     Whole("fused", ("bwd_delta", "bwd_fused", "bwd_convert"), 1.0),
-    # 3 products with the head dim of q and k, 192, and 2 with that of v, 128; of dk and dv 2 and 2.
+    # 3 products with the head dim of q and k, 192, and 2 with v's, 128. The dk and dv kernel has 2 and 2.
     Whole("uneven", ("bwd_delta", "bwd_dkdv_uneven", "bwd_dq_uneven"), 1.3),
     *(
         Whole(f"separate {kind}", ("bwd_delta", f"bwd_dkdv_masked {kind}", f"bwd_dq_masked {kind}"), 5 / 4)
@@ -74,7 +77,7 @@ WHOLES = (
 
 
 def report(rows: Iterable[Modelled | Decoded]) -> str:
-    """All tables that there is something for."""
+    """All tables with at least one row."""
     found = [*rows]
     modelled = [row for row in found if isinstance(row, Modelled)]
     decoded = [row for row in found if isinstance(row, Decoded)]
@@ -83,8 +86,9 @@ def report(rows: Iterable[Modelled | Decoded]) -> str:
 
 
 def table(rows: Iterable[Modelled]) -> str:
-    """Title, header and a line per kernel and order of phases, by arch, kernel and maker; backwards also as a
-    whole.
+    """Title, header and a line per kernel and order of phases, by arch, kernel and maker.
+
+    Backwards are also shown as a whole.
     """
     ordered = sorted(rows, key=_order)
     lines = [_cells(row, charged) for row in ordered for charged in row.charged]
@@ -93,7 +97,7 @@ def table(rows: Iterable[Modelled]) -> str:
 
 
 def conflicts(rows: Iterable[Modelled]) -> str:
-    """A line for each LDS instruction of a loop that has any."""
+    """A line for each LDS instruction with conflicts in a loop."""
     cells = [
         (
             *_name(row),
@@ -111,7 +115,7 @@ def conflicts(rows: Iterable[Modelled]) -> str:
 
 
 def memory_table(rows: Iterable[Modelled]) -> str:
-    """What forwards without a mask ask of memory, and the code of their loops."""
+    """Memory demand of unmasked forwards, and the code size of their loops."""
     cells = [_memory(row) for row in sorted(rows, key=_order) if has_no_mask(row.op)]
     return "\n".join([MEMORY, "", *aligned([MEMORY_HEAD, *cells], left=3), ""])
 
@@ -196,13 +200,13 @@ def _plays(row: Modelled, charged: Charged) -> tuple[Schedule, ...]:
 
 
 def _shown(arch: str, flop: Iterable[float]) -> list[str]:
-    """FLOP of ``_plays``; the exclusive schedule's where it is one of its own."""
+    """FLOP of ``_plays``, with the exclusive schedule's where it is separate."""
     cells = [f"{each:.0f}" for each in flop]
     return cells if has_exclusive(arch) else [*cells[:2], "-", *cells[3:]]
 
 
 class Joined(NamedTuple):
-    """A whole backward under one order of phases; ``flop`` by the bound, then as ``_clocks`` has them."""
+    """A whole backward under one order of phases. ``flop`` by the bound, then in the order of ``_clocks``."""
 
     arch: str
     kernel: str
@@ -214,7 +218,7 @@ class Joined(NamedTuple):
 def joined(rows: Sequence[Modelled]) -> Iterator[Joined]:
     """Whole backwards: useful FLOP of all workgroups over the clocks of all workgroups of all kernels.
 
-    None of a backward of which a kernel is missing.
+    Backwards with a missing kernel are left out.
     """
     for full, whole in ((row, whole) for row in rows for whole in WHOLES if row.op == whole.ops[1]):
         parts = [row for row in rows if row.op in whole.ops and _family(row) == _family(full)]

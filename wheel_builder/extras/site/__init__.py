@@ -1,5 +1,5 @@
-"""The documentation site: the pages of docs/ and tables made from the files that hold the facts, by mkdocs.
+"""The documentation site, made by mkdocs from the pages of docs/ and tables of facts.
 
-``tables`` makes the tables, ``hooks`` puts them into the pages when mkdocs reads them, ``links`` checks what
-was built, ``build`` does all of it.  ``mkdocs.yml`` lists the pages.
+``tables`` makes the tables from the files of facts, ``hooks`` inserts them while mkdocs reads a page,
+``links`` checks the built site, ``build`` runs everything. ``mkdocs.yml`` lists the pages.
 """

@@ -20,16 +20,16 @@ from wheel_builder.matrix.reading import load_matrix
 PAGES = Path("docs")
 CONFIG = Path("wheel_builder/extras/site/mkdocs.yml")
 LOCK = Path("wheel_builder/extras/site/requirements.txt")
-# They hold the site's address, which nobody knows here.
+# They contain the site's address, unknown here.
 WITHOUT_AN_ADDRESS = ("404.html", "sitemap.xml", "sitemap.xml.gz")
 # A list, of pages for instance, follows indented.
 FINDING = re.compile(r"^(?:WARNING|ERROR) +- +(.*(?:\n +.*)*)", re.MULTILINE)
 
 
 def build(checkout: Path, to: Path, *, log: Path, run: Runner = run) -> None:
-    """Build the site of ``checkout`` into ``to``, in place of an earlier one; mkdocs' words go to ``log``.
+    """Build the site of ``checkout`` into ``to`` in place of an earlier one. mkdocs' output goes to ``log``.
 
-    Raises ``DocsError`` with everything that is wrong with pages and links; ``to`` is then as it was.
+    Raises ``DocsError`` with all problems of pages and links. Then ``to`` is unchanged.
     """
     require_tools()
     _refuse_foreign(to)
@@ -51,14 +51,14 @@ def build(checkout: Path, to: Path, *, log: Path, run: Runner = run) -> None:
 
 
 def inputs_of(checkout: Path) -> dict[str, Any]:
-    """All that decides of the site: pages and pictures, tables, and how they are put together."""
+    """All inputs of the site: pages and pictures, tables, and the code to combine them."""
     pages = sha256_tree(checkout, [checkout / PAGES, checkout / CONFIG.parent])
     address = load_matrix(checkout / "matrix.yaml").addresses.index
     return {"pages": pages, "tables": dict(tables(checkout)), "index": address}
 
 
 def require_tools() -> None:
-    """Raise ``ToolMissingError`` where mkdocs is not installed."""
+    """Raise ``ToolMissingError`` if mkdocs is missing."""
     if importlib.util.find_spec("mkdocs") is None:
         message = f"mkdocs is not installed for {sys.executable}"
         raise ToolMissingError(message, advice=f"scripts/venv {LOCK}, then run the same command again")
@@ -69,7 +69,7 @@ def _pages(checkout: Path) -> Iterator[Path]:
 
 
 def _refuse_foreign(to: Path) -> None:
-    """What was not made by this command is not replaced."""
+    """Refuse to replace a folder made by anything else."""
     if to.exists() and not (to / SUMS).is_file() and not (to.is_dir() and not any(to.iterdir())):
         problem = f"{to} exists and was not made by this command (it has no {SUMS})"
         title, advice = "nothing was built", "name another folder with --to, or remove this one"
@@ -87,10 +87,10 @@ def _make(checkout: Path, to: Path, log: Path, run: Runner) -> None:
 
 
 def _mkdocs(checkout: Path, to: Path, log: Path, run: Runner) -> None:
-    # Not --quiet: it also hides warnings from --strict.
+    # --quiet would also hide warnings from --strict.
     command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
     command += ["--config-file", str(checkout / CONFIG), "--site-dir", str(to.absolute())]
-    # The hook imports wheel_builder; the time would make every site another one.
+    # The hook imports wheel_builder. The current time would make every build different.
     env = os.environ | {"PYTHONPATH": str(checkout), "SOURCE_DATE_EPOCH": "315619200"}
     done = run(command, log=log, env=env, cwd=checkout, check=False)
     if done.returncode != 0:

@@ -1,4 +1,4 @@
-"""What mkdocs calls: the tables go into the pages."""
+"""Hooks called by mkdocs: they insert the tables into the pages."""
 
 from pathlib import Path
 

@@ -1,18 +1,18 @@
-"""The links of a built site: those inside lead somewhere, and nothing is loaded from elsewhere."""
+"""Checks the links of a built site: internal targets exist, and every loaded file is internal."""
 
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-# Elements that load what they name; of the others, only links are followed by readers.
+# Elements loading their target. Targets of all other elements are only followed by readers.
 LOADED = {"img": "src", "script": "src", "iframe": "src", "source": "src", "link": "href"}
 FOLLOWED = {"a": "href"}
 
 
 @dataclass
 class Page:
-    """The places in a page that links can lead to, and what it links to and loads."""
+    """The targets in a page, its links and its loaded files."""
 
     places: set[str] = field(default_factory=set)
     followed: list[str] = field(default_factory=list)
@@ -21,7 +21,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Links:
-    """``problems`` in words; ``external`` are the addresses elsewhere, each once."""
+    """``problems`` in words. ``external`` are the addresses elsewhere, each once."""
 
     problems: tuple[str, ...]
     external: tuple[str, ...]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 
 def markdown(rows: Iterable[Sequence[str]]) -> str:
-    """A table; the first row is its head."""
+    """A table. The first row is its head."""
     head, *others = rows
     return "\n".join(_line(row) for row in (head, ["---"] * len(head), *others))
 

@@ -36,7 +36,7 @@ MASKED_GRADIENTS = {
 }  # fmt: skip
 # The call of the shares of time: heads, and rows = keys.
 HEADS, LENGTH = 16, 4096
-# The modelled lengths, from which the time of LENGTH keys is extrapolated.
+# The modelled lengths, extrapolated to LENGTH keys.
 SHORT, LONG = 512, 2048
 # PyTorch's plain formula writes the scores, adds the mask in place, takes the softmax in place and reads the
 # result: six passes of 16 bits each.
@@ -61,7 +61,7 @@ def modelled_tables(found: Found) -> Mapping[str, str]:
 def by_head_dim(
     found: Found, columns: Mapping[str, str], head_dims: Sequence[int] = HEAD_DIMS, *, needs: str = ""
 ) -> str:
-    """A row for each arch and head dim that has the kernel ``needs``, by default that of the first column."""
+    """A row for each arch and head dim with the kernel ``needs``, by default the first column's."""
     needs = needs or next(iter(columns.values()))
     rows = [("gfx arch", "head dim", *columns)]
     for arch, figures in found.items():
@@ -84,7 +84,7 @@ def _by_kernel(figures: Sequence[Figure]) -> Mapping[str, int]:
 
 
 def padding(found: Found) -> str:
-    """What half of the keys as padding takes of the time without a mask."""
+    """Time with half of the keys as padding, over the time without a mask."""
     rows = [("gfx arch", *(f"head dim {dim}" for dim in HEAD_DIMS), "finding the ranges, µs")]
     for name, figures in found.items():
         arch = arch_named(name)
@@ -94,13 +94,13 @@ def padding(found: Found) -> str:
 
 
 def padded_share(arch: Arch, figures: Sequence[Figure], head_dim: int) -> float:
-    """The time with half of the keys as padding, the search for them included, over that without a mask."""
+    """The time with half of the keys as padding, including the search for them, over the unmasked time."""
     masked = forward_seconds(arch, figures, "fwd_masked padding", head_dim)
     return (masked + finding_seconds(arch, figures)) / forward_seconds(arch, figures, "fwd", head_dim)
 
 
 def finding_seconds(arch: Arch, figures: Sequence[Figure]) -> float:
-    """Of the kernel that finds the ranges of keys of one mask: its clocks, at least its bytes."""
+    """Time of the kernel that finds the ranges of keys of one mask: its clocks, at least its bytes."""
     [clocks] = (
         each.value for each in figures
         if (each.what, each.maker, each.kernel) == (CLOCKS, OURS, f"mask_ranges fp16 k{LENGTH}")
@@ -109,7 +109,7 @@ def finding_seconds(arch: Arch, figures: Sequence[Figure]) -> float:
 
 
 def forward_seconds(arch: Arch, figures: Sequence[Figure], op: str, head_dim: int) -> float:
-    """Of HEADS heads of LENGTH rows; clocks grow with the keys as they do from SHORT to LONG."""
+    """Time of HEADS heads of LENGTH rows. Clocks grow linearly with the keys, as from SHORT to LONG."""
     own = _by_kernel(figures)
     few = SHORT / own[f"{op} fp16 d{head_dim}"]
     many = LONG / own[f"{op} {LONG} fp16 d{head_dim}"]
@@ -118,7 +118,7 @@ def forward_seconds(arch: Arch, figures: Sequence[Figure], op: str, head_dim: in
 
 
 def plain_formula(found: Found) -> str:
-    """The time to move the scores of the plain formula, over that of the kernel with a boolean mask."""
+    """The time to move the scores of the plain formula, over the time of the kernel with a boolean mask."""
     rows = [("gfx arch", "modelled as", "plain formula / kernel")]
     for name, figures in found.items():
         arch, flop = arch_named(name), _by_kernel(figures)["fwd_masked bool fp16 d64"]
@@ -129,7 +129,7 @@ def plain_formula(found: Found) -> str:
 
 
 def modelled_figures(found: Mapping[str, Sequence[Figure]]) -> str:
-    """The schedule's figures of our kernels beside those of others, by arch.
+    """The schedule's figures of our kernels and of others, by arch.
 
     Of backwards, all kernels together.
     """
@@ -163,13 +163,13 @@ def _of_whole_operations(figures: Sequence[Figure], what: str) -> _Figures:
 
 
 def _exclusive(flop: int | None, ours: int | None = None) -> str:
-    """The exclusive schedule's figure, where there is one; of another kernel, how many times that ours is."""
+    """The exclusive schedule's figure, if it exists. For another kernel, also the ratio of ours to it."""
     times = f" ({ours / flop:.1f} times)" if flop and ours else ""
     return f", exclusive {flop}{times}" if flop else ""
 
 
 def _others(found: Mapping[str, Sequence[Figure]]) -> set[str]:
-    """Who made the other kernels, without their versions."""
+    """Makers of the other kernels, without versions."""
     makers = {each.maker for figures in found.values() for each in figures}
     return {maker.partition(" ")[0] for maker in makers - {OURS}}
 

@@ -1,4 +1,4 @@
-"""The documentation beside an index, to which its page then leads."""
+"""Puts the documentation next to an index, linked from the index page."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ SITE = "site"
 
 
 def publish_documents(context: RunContext, catalogue: Catalogue) -> Path:
-    """Build the checkout's documentation, unless it is as before, and put it beside the run's index.
+    """Build the checkout's documentation, unless unchanged, and put it next to the run's index.
 
     Returns its first page there.
     """
@@ -26,7 +26,7 @@ def publish_documents(context: RunContext, catalogue: Catalogue) -> Path:
 
 
 def put_documents(root: Path, site: Path, catalogue: Catalogue) -> Path:
-    """Put a built site beside an index; its first page there."""
+    """Put a built site next to an index. Returns its first page there."""
     with changing(root, again="put the documentation there again"):
         manual.put(root, site)
         write_pages(root, catalogue)

@@ -1,7 +1,7 @@
-"""The tables of the documentation, and values in its sentences, made from the files that hold the facts.
+"""Tables and inline values of the documentation, made from the files of facts.
 
-A page has a table between ``<!-- table: gpus -->`` and ``<!-- end: gpus -->``, so that it can be read in a
-repository, too; the site takes today's.
+A page has a table between ``<!-- table: gpus -->`` and ``<!-- end: gpus -->``, readable in the repository
+too. The site uses a fresh one.
 """
 
 import json
@@ -27,7 +27,7 @@ from wheel_builder.matrix.support_table import Kernels, kernels_of
 
 PLACE = re.compile(r"(<!-- table: (\w+) -->)(.*?)(<!-- end: \2 -->)", re.DOTALL)
 DROP_IN = Path("wheel_builder/verify/imports.json")
-# What a reader knows the kernels of an operation by.
+# Readers' names for the operations of kernels.
 OPERATIONS = {
     "fwd": "forward",
     "fwd_tall": "forward of long sequences",
@@ -53,7 +53,7 @@ OPERATIONS = {
 
 
 def fill(page: str, made: Mapping[str, str], index: str = "") -> str:
-    """The page with every table in its place, and with the address of the index where that is public.
+    """The page with every table in its place, and with the address of a public index.
 
     A table of several lines stands between empty ones.
     """
@@ -104,7 +104,7 @@ def tables(checkout: Path) -> Mapping[str, str]:
 
 
 def gpus(catalogue: Catalogue, planned: Plan) -> str:
-    """The GPUs that wheels have kernels for."""
+    """The GPUs supported by our wheels."""
     rows = [("GPU", "also called", "gfx arch", "runs the code of", "wheels for ROCm", "run on hardware")]
     for gpu in catalogue.gpus:
         if not gpu.reason:
@@ -116,14 +116,14 @@ def gpus(catalogue: Catalogue, planned: Plan) -> str:
 
 
 def torch_overrides(catalogue: Catalogue) -> str:
-    """The GPUs that PyTorch's builds have no kernels for, and what makes them run there."""
+    """GPUs missing from PyTorch's builds, and the setting to run on them."""
     rows = [("gfx arch", "in the shell that runs PyTorch")]
     rows += [(gpu.arch, f"`{gpu.override}`") for gpu in catalogue.gpus if gpu.override]
     return markdown(rows)
 
 
 def gpus_without_kernels(catalogue: Catalogue) -> str:
-    """The GPUs that are known and have no kernels."""
+    """Known GPUs without kernels."""
     rows = [("GPU", "also called", "gfx arch", "why")]
     rows += [(*_names(gpu), gpu.reason) for gpu in catalogue.gpus if gpu.reason]
     return markdown(rows)
@@ -134,7 +134,7 @@ def _names(gpu: Gpu) -> tuple[str, str, str]:
 
 
 def rocm_versions(catalogue: Catalogue, planned: Plan) -> str:
-    """Which ROCm versions have a wheel."""
+    """ROCm versions with a wheel."""
     rows = [("ROCm", "a wheel is built", "gfx archs in it")]
     every = f"{PUBLIC}: {', '.join(catalogue.public_rocm)}"
     rows += [(every if job.public else job.name, "yes", ", ".join(job.archs)) for job in planned.jobs]
@@ -143,7 +143,7 @@ def rocm_versions(catalogue: Catalogue, planned: Plan) -> str:
 
 
 def kernels(instances: Kernels) -> str:
-    """What kinds of kernels there are for which dtypes, head dims and archs."""
+    """Kinds of kernels with their dtypes, head dims and archs."""
     rows = [("kernels", "dtypes", "head dims", "gfx archs")]
     for op, archs in dict.fromkeys((each.op, each.archs) for each in instances):
         own = [each for each in instances if (each.op, each.archs) == (op, archs)]
@@ -160,7 +160,7 @@ def kernels(instances: Kernels) -> str:
 
 
 def compile_costs(costs: Mapping[str, Costs]) -> str:
-    """What compiling all kernels took, and their machine code."""
+    """Compile time of all kernels, and their machine code."""
     rows = [("gfx arch", "kernels", "CPU time of the compiler", "machine code")]
     for arch, own in costs.items():
         seconds = sum(each.cpu_seconds for each in own.values())
@@ -176,7 +176,7 @@ def why_so_long(matrix: Matrix, checkout: Path, ours: Mapping[str, Costs]) -> st
 
 
 def drop_in_libraries(found: Sequence[Mapping[str, Any]]) -> str:
-    """What released libraries take from flash_attn, and what of it the distribution flash-attn lacks."""
+    """Uses of flash_attn by released libraries, and those missing from the distribution flash-attn."""
     rows = [("library", "takes", "missing")]
     for each in found:
         lacking = [f"`{name}`" for name in each["missing"]]
@@ -187,7 +187,7 @@ def drop_in_libraries(found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _by_module(uses: Sequence[str]) -> str:
-    """Dotted names, each module once; not what only leads to another name."""
+    """Dotted names, each module once. Prefixes of other names are left out."""
     last = [use for use in uses if not any(other.startswith(f"{use}.") for other in uses)]
     names: dict[str, list[str]] = {}
     for use in last:

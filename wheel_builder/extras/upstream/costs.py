@@ -1,4 +1,4 @@
-"""What upstream's kernels cost to compile: a measured sample, and what that makes of the whole.
+"""The compile cost of upstream's kernels: a measured sample, extrapolated to the whole.
 
 ``costs.json`` is written by ``scripts/wheel-builder upstream --measure``.
 """
@@ -19,7 +19,7 @@ KIND = re.compile(r"fmha_(?P<kind>\w+?)_d\d+_")
 
 @dataclass(frozen=True)
 class Sample:
-    """One object as it was measured: what its compiler took, and bytes of its code object."""
+    """One measured object: time and memory of its compiler, and bytes of its code object."""
 
     name: str
     arch: str
@@ -42,7 +42,7 @@ class Flags:
 
 @dataclass(frozen=True)
 class Costs:
-    """How many objects upstream's generator makes for an arch, by kind, and those that were measured."""
+    """The number of upstream's objects for an arch by kind, and the measured ones."""
 
     version: str
     objects: Mapping[str, int]
@@ -55,7 +55,7 @@ class Costs:
 
     @property
     def most_mib(self) -> int:
-        """The most memory that one compiler took."""
+        """Peak memory of one compiler."""
         return max(one.peak_mib for one in self.measured)
 
     @property
@@ -64,24 +64,24 @@ class Costs:
         return sum(count * self.seconds(kind) for kind, count in self.objects.items()) / 3600
 
     def only(self, kinds: Sequence[str]) -> "Costs":
-        """The same of some kinds."""
+        """The costs of some kinds."""
         return replace(self, objects={kind: count for kind, count in self.objects.items() if kind in kinds})
 
     def samples(self, kind: str) -> list[Sample]:
         return [one for one in self.measured if kind_of(one.name) == kind]
 
     def peak_mib(self, name: str) -> int:
-        """What a compiler is expected to take for an object: the most of its kind, or of all."""
+        """Expected peak memory for an object: the most of its kind, or of all."""
         return max(one.peak_mib for one in self.samples(kind_of(name)) or self.measured)
 
     def seconds(self, kind: str) -> float:
-        """CPU-seconds of an object of a kind: the mean of those that were measured."""
+        """CPU-seconds of an object of a kind: the mean of the measured ones."""
         found = [one.cpu_seconds for one in self.samples(kind)]
         return sum(found) / len(found)
 
 
 def kind_of(name: str) -> str:
-    """``bwd_dot_do_o`` of ``fmha_bwd_dot_do_o_d128_fp16_…``, ``api`` of those that only choose kernels."""
+    """``bwd_dot_do_o`` of ``fmha_bwd_dot_do_o_d128_fp16_…``, ``api`` for the choice among kernels."""
     found = KIND.match(name)
     return found["kind"] if found else "api"
 
@@ -92,10 +92,10 @@ def kinds(names: Sequence[str]) -> Mapping[str, int]:
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """What is measured: of each kind the first and the last by name.
+    """The sample: of each kind the first and the last by name.
 
-    Names spell out features, with an n before those that are missing, and head dim 128 comes before 64: so
-    these are a kernel of head dim 128 with most features and one of 64 with fewest.
+    Names spell out features, with an n before missing ones, and head dim 128 sorts before 64. So these are a
+    kernel of head dim 128 with most features and one of 64 with fewest.
     """
     groups: dict[str, list[str]] = defaultdict(list)
     for name in sorted(names):
@@ -124,7 +124,7 @@ def to_text(costs: Costs) -> str:
 
 
 def plan_lines(upstream: Upstream, costs: Costs) -> list[str]:
-    """What ``plan`` says of the recipe: its archs, and what it costs."""
+    """The lines of ``plan`` about the recipe: its archs and cost."""
     rows = [("upstream", "archs", "objects each", "CPU-hours each", "CPU-hours")]
     every = costs.hours * len(upstream.archs)
     cells = (f"{costs.count}", f"{costs.hours:.0f}", f"{every:.0f}")

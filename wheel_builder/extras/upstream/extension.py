@@ -2,7 +2,7 @@
 
 hipified sources -> an object for each -> linked with the kernels' objects of an arch -> wheel
 
-The kernels are the same for every Python and PyTorch; only what is here depends on them.
+The kernels are the same for every Python and PyTorch. Only this module's results depend on them.
 """
 
 import json
@@ -21,13 +21,13 @@ from wheel_builder.files.device.library import code_objects
 from wheel_builder.images.docker import Mount
 
 HOST_STAGE = "upstream-host-object"
-# A kernel of CK's or the choice of one, as the linker knows its function.
+# A kernel of CK or the choice of one, by its mangled function name.
 KERNEL = re.compile(r"_Z\d+fmha_")
 SHOWN = 3  # of thousands of names
 
 
 def refusal(*, torch_index: str, pattern: str, rocm: str) -> str:
-    """Why upstream's extension is not built, or nothing where it is."""
+    """Why upstream's extension is refused, or empty if it can be built."""
     if not torch_index:
         reason = (
             "its host part is compiled against a ROCm build of PyTorch; give --torch-index an index or a "
@@ -44,7 +44,7 @@ def refusal(*, torch_index: str, pattern: str, rocm: str) -> str:
 
 
 def make_host_sources(sdist: Artifact, torch: Artifact, shop: Workshop) -> Artifact:
-    """Upstream's host part, translated by PyTorch's hipify; fact: ``sources``, its files."""
+    """Upstream's host part, translated by PyTorch's hipify. Fact: ``sources``, its files."""
     inputs = {
         "image": shop.image.facts["image_id"], "sdist": sdist.manifest["files"], "torch": torch.key,
         "script": sha256_file(SCRIPT),
@@ -68,9 +68,9 @@ def host_options(arch: str, python_include: str) -> list[str]:
 def make_host_object(
     name: str, arch: str, host: Artifact, sources: Artifact, torch: Artifact, shop: Workshop
 ) -> Artifact:
-    """One file of the host part; facts: ``name``, ``arch``, ``cpu_seconds``, ``peak_mib``, ``code_objects``.
+    """One file of the host part. Facts: ``name``, ``arch``, ``cpu_seconds``, ``peak_mib``, ``code_objects``.
 
-    ``shop`` works in the image for extensions.  Raises ``UpstreamError`` when it does not compile.
+    ``shop`` works in the image for extensions. Raises ``UpstreamError`` for a compiler error.
     """
     options = host_options(arch, shop.image.facts["python"]["include"])
     inputs = {
@@ -97,7 +97,7 @@ def make_host_object(
 def link_extension(
     arch: str, objects: Sequence[Artifact], host: Sequence[Artifact], torch: Artifact, shop: Workshop
 ) -> Artifact:
-    """The extension module of one arch; facts: ``file``, ``kernels`` (code objects)."""
+    """The extension module of one arch. Facts: ``file``, ``kernels`` (code objects)."""
     file = MODULE + shop.image.facts["python"]["suffix"]
     inputs = {
         "image": shop.image.facts["image_id"], "arch": arch, "torch": torch.key,
@@ -106,7 +106,7 @@ def link_extension(
 
     def make(out: Path) -> Mapping[str, Any]:
         lines = [f"/host/{one.key}/{OBJECT}" for one in host]
-        # An unused library is named too: Python imports torch first, which brings what it links with.
+        # Unused libraries are linked too. Python imports torch first, and torch loads its own dependencies.
         libraries = ["-Wl,--no-as-needed", "-L/torch/lib", *(f"-l{name}" for name in LINKED)]
         libraries += ["-L/opt/rocm/lib", "-lamdhip64"]
         mounts = (Mount(shop.store.root / HOST_STAGE, "/host"), Mount(torch.path, "/torch"))
@@ -121,7 +121,7 @@ def link_extension(
 
 
 def refuse_incomplete(library: Path, expected: int) -> None:
-    """Raise ``UpstreamError`` for an extension that lacks kernels, or that Python cannot import."""
+    """Raise ``UpstreamError`` for an extension with missing kernels, or unfit for import by Python."""
     data = library.read_bytes()
     elf, found = read_elf(data), len(code_objects(data))
     problems = []
@@ -142,9 +142,9 @@ def refuse_incomplete(library: Path, expected: int) -> None:
 def make_wheel(
     version: str, rocm: str, sdist: Artifact, torch: Artifact, made: Artifact, shop: Workshop
 ) -> Artifact:
-    """Upstream's package with the extension in it; fact: ``wheel``, its file name.
+    """Upstream's package with the extension in it. Fact: ``wheel``, its file name.
 
-    Its version says what it fits: ``2.8.3+rocm7.2.torch2.13.gfx942``.
+    Its version names its requirements: ``2.8.3+rocm7.2.torch2.13.gfx942``.
     """
     release = ".".join(torch.facts["version"].split(".")[:2])
     full = f"{version}+rocm{rocm}.torch{release}.{made.facts['arch']}"
@@ -156,7 +156,7 @@ def make_wheel(
 
     def make(out: Path) -> Mapping[str, Any]:
         inside = f"/extension/{made.facts['file']}"
-        # The builder image's own tools: hatchling is not in the Python that the wheel is for.
+        # The builder image's own tools: the wheel's target Python lacks hatchling.
         argv = ["/opt/python/cp39-cp39/bin/python", INSIDE, "pack", "/sdist.tar.gz", "/out", inside]
         argv += [made.facts["file"], full, f"{tag}-{tag}-linux_x86_64"]
         mounts = (Mount(sdist.path / sdist.facts["file"], "/sdist.tar.gz"), Mount(made.path, "/extension"))

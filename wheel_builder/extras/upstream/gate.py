@@ -1,7 +1,7 @@
-"""Refuses CK kernels whose machine code cannot compute attention.
+"""Refuses CK kernels with incomplete machine code for attention.
 
-For archs that CK has no matrix instructions for, it compiles kernels in which the matrix products are left
-out; they link, load and run, and their numbers are wrong.  In: a listing.  Out: what is wrong, in words.
+For archs without CK matrix instructions, CK compiles kernels lacking the matrix products. They link, load and
+run, with wrong results. In: a listing. Out: problems in words.
 """
 
 import re
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from wheel_builder.machine_code.disassembly.listing import Listing
 from wheel_builder.tables.archs import known_archs
 
-# The matrix products of each kind of kernel: Q x K and P x V; the backward has five.  Kinds that are not here
+# The matrix products of each kind of kernel: Q x K and P x V for forwards, five for backwards. Other kinds
 # (appending, joining parts, sums, roundings) have none.
 PRODUCTS: Mapping[str, int] = {
     "FmhaFwdKernel": 2,
@@ -21,7 +21,7 @@ PRODUCTS: Mapping[str, int] = {
     "FmhaBatchPrefillWithPagedKVCacheKernel": 2,
     "FmhaBwdDQDKDVKernel": 5,
 }
-# What a matrix unit (``unit`` of an ISA) is called, and its instructions.
+# The name of each matrix unit (``unit`` of an ISA), and its instructions.
 UNITS: Mapping[str, tuple[str, str]] = {
     "mfma": ("MFMA", r"v_s?mfma\w+|v_smfmac\w+"),
     "wmma": ("WMMA", r"v_s?wmma\w+"),
@@ -34,7 +34,7 @@ FUNCTION = re.compile(r"^[0-9a-f]+ <([^>]+)>:$")
 
 @dataclass(frozen=True)
 class Checked:
-    """One kernel: its kind, how many matrix instructions it has, and what is wrong, or nothing."""
+    """One kernel: its kind, its number of matrix instructions, and its problem, empty if fine."""
 
     symbol: str
     kind: str
@@ -44,7 +44,7 @@ class Checked:
 
 
 def check_listing(listing: Listing) -> tuple[Checked, ...]:
-    """Every CK kernel of one code object; functions of other kinds are left out."""
+    """Every CK kernel of one code object. Functions of other kinds are left out."""
     arch = known_archs().get(listing.arch)
     unit, pattern = UNITS[arch.isa.unit] if arch else ("", "")
     counts = _counts(listing.disassembly, re.compile(rf"\s*({pattern})\b") if pattern else None)

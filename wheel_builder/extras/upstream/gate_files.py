@@ -27,7 +27,7 @@ NAME_ONE = "name a wheel, a library or objects of flash-attn that were built for
 
 
 def gate(paths: Sequence[Path], plan: Plan, context: RunContext, *, plain: bool | None = None) -> str:
-    """A line for each kernel of the files; raises ``GateError`` with every one that is refused."""
+    """A line for each kernel of the files. Raises ``GateError`` with every refused one."""
     job = jobs_to_build(plan)[0]
     objects = [code for path in paths for code in device_code_of(path)]
     with progress_of([ENGINE, builder_step(job), Planned("gate", weight=20)], context, plain) as progress:
@@ -41,7 +41,7 @@ def gate(paths: Sequence[Path], plan: Plan, context: RunContext, *, plain: bool 
 def device_code_of(path: Path) -> tuple[CodeObject, ...]:
     """The code objects in a wheel, a library or an object, or the file itself.
 
-    Raises ``GateError`` where there are none, ``EmulatorError`` and others for what cannot be read.
+    Raises ``GateError`` for a file without device code, ``EmulatorError`` and others for unreadable ones.
     """
     try:
         what, found = contents(path)
@@ -56,7 +56,7 @@ def device_code_of(path: Path) -> tuple[CodeObject, ...]:
 
 
 def judged(kernels: Sequence[Checked]) -> str:
-    """The table; raises ``GateError`` with all that is refused, or where there is no kernel of CK's."""
+    """The table. Raises ``GateError`` with all refused kernels, or for files without CK kernels."""
     if not kernels:
         title = "no kernel of CK's attention is in the files"
         raise GateError(title, ["expected functions such as FmhaFwdKernel"], advice=NAME_ONE)

@@ -1,17 +1,16 @@
-"""What runs in the builder image, as a user without rights and without network, on upstream's sources.
+"""Work on upstream's sources in the builder image, by an unprivileged user with networking off.
 
     python3 in_container.py generate SDIST OUT CK GENERATOR DIRECTIONS OPTION...
     python3 in_container.py hipify SDIST OUT FOLDER UTILS
     python3 in_container.py pack SDIST OUT EXTENSION MODULE VERSION TAG
     python3 in_container.py compile COST LIMIT COMMAND...
 
-``generate`` unpacks CK of the source distribution below OUT/ck and has its generator write OUT/kernels.
-``hipify`` unpacks FOLDER to OUT and has PyTorch's hipify, which lies in UTILS, translate its C++ files from
-CUDA's names to HIP's (x.cpp to x.hip), as PyTorch does when it builds an extension.
-``pack`` makes a wheel of upstream's Python files and the extension, whose name in the wheel is MODULE.
-``compile`` runs a command and writes its CPU-seconds and the memory of its largest process to COST; none of
-its processes may take more than LIMIT CPU-seconds (0: no limit).
-Standard library only, but for hatchling, which packs.
+``generate`` unpacks CK of the source distribution below OUT/ck and runs its generator to write OUT/kernels.
+``hipify`` unpacks FOLDER to OUT. Then PyTorch's hipify in UTILS translates its C++ files from CUDA's names to
+HIP's (x.cpp to x.hip), as in PyTorch's build of an extension. ``pack`` makes a wheel of upstream's Python
+files and the extension, named MODULE in the wheel. ``compile`` runs a command and writes its CPU-seconds and
+the memory of its largest process to COST. Each process may take at most LIMIT CPU-seconds (0: unlimited).
+Standard library only, except for hatchling in ``pack``.
 """
 
 import importlib
@@ -25,7 +24,7 @@ import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
-# The names and requirements of upstream's setup.py, which wants torch and compilers before it says them.
+# The names and requirements of upstream's setup.py, which would need torch and compilers to state them.
 PROJECT = """\
 [build-system]
 requires = ["hatchling"]
@@ -52,14 +51,14 @@ class Hook(BuildHookInterface):
 
 
 def unpack(sdist: str, into: Path, below: str) -> None:
-    """The files of a source distribution that lie in its folder ``below``."""
+    """Unpack the files in the folder ``below`` of a source distribution."""
     with tarfile.open(sdist, "r:gz") as archive:
         members = []
         for member in archive:
             path = PurePosixPath(*PurePosixPath(member.name).parts[1:])
             if path.is_relative_to(below) and (member.isfile() or member.isdir()):
                 members.append(member.replace(name=str(path.relative_to(below)), deep=False))
-        # Refuses absolute names and .., which the names above could still have inside.
+        # Refuses absolute names and .., still possible inside the names above.
         archive.extractall(into, members, filter="data")
 
 
@@ -74,9 +73,9 @@ def generate(sdist: str, out: str, ck: str, generator: str, directions: str, *op
 
 
 def hipify(sdist: str, out: str, folder: str, utils: str) -> int:
-    """Unpack, then translate each C++ file, and the headers beside it."""
+    """Unpack, then translate each C++ file and the headers in its folder."""
     unpack(sdist, Path(out), folder)
-    # hipify writes x.hip for x.cu; upstream's setup.py renames its files for that too.
+    # hipify writes x.hip for x.cu. Upstream's setup.py renames its files for the same reason.
     sources = [str(file.rename(file.with_suffix(".cu"))) for file in sorted(Path(out).glob("*.cpp"))]
     sys.path.insert(0, utils)
     importlib.import_module("hipify.hipify_python").hipify(

@@ -1,4 +1,4 @@
-"""How upstream's setup.py builds its kernels: what is generated, and how each is compiled.  Pure data."""
+"""The recipe of upstream's setup.py for its kernels: generated files, and compiler options. Pure data."""
 
 import re
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from wheel_builder.base.errors import SelectionError
 from wheel_builder.matrix.model import Plan, Upstream
 
-# Where upstream keeps CK, and what of it its kernels include.
+# Upstream's folder of CK, and the parts of it included by kernels.
 CK = "csrc/composable_kernel"
 INCLUDES = ("include", "library/include", "example/ck_tile/01_fmha")
 GENERATOR = "example/ck_tile/01_fmha/generate.py"
 DIRECTIONS = ("fwd", "fwd_appendkv", "fwd_splitkv", "bwd")
 GENERATOR_OPTIONS = ("--receipt", "2", "--optdim", "32,64,128,256")
 
-# As upstream's setup.py has them, and what hipcc and PyTorch add.
+# The flags of upstream's setup.py, and those added by hipcc and PyTorch.
 FLAGS = (
     "-x", "hip", "-std=c++17", "-O3", "-fPIC", "-w", "-fuse-cuid=hash",
     "-fgpu-flush-denormals-to-zero", "-fno-offload-uniform-block",
@@ -21,15 +21,15 @@ FLAGS = (
     "-DCK_TILE_FMHA_FWD_FAST_EXP2=1", "-DCK_TILE_FLOAT_TO_BFLOAT16_DEFAULT=3", "-DCK_USE_XDL",
     *(f"-DCK_ENABLE_{name}" for name in ("BF16", "BF8", "FP16", "FP32", "FP64", "FP8", "INT8")),
 )  # fmt: skip
-# Upstream passes these too: each alone costs next to nothing, the last two together do (``why`` has the
-# figures).
+# Upstream passes these too. Each alone is almost free, the last two together are expensive (figures in
+# ``why``).
 INLINED = (
     ("-mllvm", "-amdgpu-early-inline-all=true"),
     ("-mllvm", "-amdgpu-function-calls=false"),
 )
 LEFT_OUT = (("-mllvm", "--lsr-drop-solution=1"), ("-mllvm", "-enable-post-misched=0"), *INLINED)
 
-# Upstream's host part, the module that it becomes, and the flags that PyTorch adds for extensions.
+# Upstream's host part, its module name, and the flags added by PyTorch for extensions.
 HOST = "csrc/flash_attn_ck"
 MODULE = "flash_attn_2_cuda"
 HOST_FLAGS = (
@@ -38,21 +38,21 @@ HOST_FLAGS = (
     "-DTORCH_API_INCLUDE_EXTENSION_H", f"-DTORCH_EXTENSION_NAME={MODULE}",
 )  # fmt: skip
 
-# The fewest that make one forward call: fp16, head dim 128, any lengths, no mask, bias, dropout, log-sum-exp.
+# The minimum for one forward call: fp16, head dim 128, any lengths, no mask, bias, dropout, log-sum-exp.
 ONE_CALL = "fmha_fwd_d128_fp16_batch_*_qr_async_vr_psskddv_nlogits_nbias_nmask_nlse_ndropout_*"
-# The same for the smallest head dim: flags are measured on it.
+# The same with the smallest head dim, used to measure flags.
 SMALLEST = ONE_CALL.replace("d128", "d32")
-# Without device code: it chooses among the others.
+# Host code only: the choice among kernels.
 HOST_ONLY = re.compile(r"fmha_\w+_api")
 
 
 def compile_options(arch: str, sources: str) -> list[str]:
-    """The compiler's options for one generated file; ``sources`` is the folder with CK's."""
+    """The compiler's options for one generated file. ``sources`` is the folder with CK's."""
     return [*FLAGS, f"--offload-arch={arch}", *(f"-I{sources}/{name}" for name in INCLUDES)]
 
 
 def shard_of(names: Sequence[str], number: int, count: int) -> tuple[str, ...]:
-    """The names of shard ``number`` (from 1) of ``count``: every count-th, which spreads kinds evenly."""
+    """The names of shard ``number`` (from 1) of ``count``: every count-th, to spread kinds evenly."""
     if not 1 <= number <= count:
         title = f"there is no shard {number} of {count}"
         raise SelectionError(title, [], advice=f"choose one of 1/{count} to {count}/{count}")

@@ -56,15 +56,15 @@ from wheel_builder.tables.archs import CHECKOUT
 
 SOURCES = Planned("upstream sources", weight=20)
 ALL = (1, 1)
-# What is measured.
+# Parts of a measurement.
 PARTS = ("all", "objects", "flags")
-# A flag is measured up to this multiple of the compile time without it.
+# Time limit of a flag's measurement, as a multiple of the compile time without it.
 MOST_TIMES = 12
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which of upstream's objects: an arch, a shard (number, count), and a pattern of names.
+    """A selection of upstream's objects: an arch, a shard (number, count), and a pattern of names.
 
     ``torch`` is the PyTorch of upstream's extension module.
     """
@@ -79,7 +79,7 @@ class Wanted:
 
     @property
     def refused(self) -> str:
-        """Why there is no extension module, or nothing where one is built."""
+        """Why the extension module is refused, or empty."""
         return refusal(torch_index=self.torch.index, pattern=self.pattern, rocm=self.job.rocm.version)
 
     @property
@@ -94,7 +94,7 @@ class Wanted:
 
 
 def check_arch(upstream: Upstream, arch: str) -> None:
-    """Raise ``SelectionError`` for an arch that upstream's kernels do not serve."""
+    """Raise ``SelectionError`` for an arch unsupported by upstream's kernels."""
     if arch not in upstream.archs:
         title = f"upstream's CK has no kernels for {arch!r}"
         problems = [
@@ -105,9 +105,10 @@ def check_arch(upstream: Upstream, arch: str) -> None:
 
 
 def build_upstream(wanted: Wanted, context: RunContext, *, plain: bool | None = None) -> list[Path]:
-    """Compile what is wanted and not yet there.
+    """Compile the missing objects of the selection.
 
-    The paths of the library and, where a PyTorch is given, the wheel; for a shard the folder of its objects.
+    Returns the paths of the library and, with a PyTorch, of the wheel. For a shard, the folder of its
+    objects.
     """
     with _prepared(wanted, context, plain) as (shop, sources, progress):
         title = f"objects {wanted.arch}"
@@ -148,9 +149,9 @@ def _extension(
 
 
 def measure_upstream(wanted: Wanted, part: str, context: RunContext, *, plain: bool | None = None) -> Costs:
-    """Compile a sample of upstream's objects, and one forward with the flags that are left out.
+    """Compile a sample of upstream's objects, and one forward with the omitted flags.
 
-    ``part`` is one of ``PARTS``; the other keeps the figures that the checkout has.
+    ``part`` is one of ``PARTS``. The checkout's figures are kept for the other part.
     """
     known = load_costs(context.checkout)
     with (
@@ -168,7 +169,7 @@ def measure_upstream(wanted: Wanted, part: str, context: RunContext, *, plain: b
 
 
 def accept(costs: Costs, checkout: Path) -> None:
-    """Make the measurement the one that ``plan`` and ``why`` show."""
+    """Store the measurement for ``plan`` and ``why``."""
     ensure(checkout / COSTS, to_text(costs).encode())
 
 
@@ -200,9 +201,9 @@ def _names(sources: Artifact, wanted: Wanted) -> tuple[str, ...]:
 def make_objects(
     names: Sequence[str], arch: str, sources: Artifact, shop: Workshop, jobs: int
 ) -> list[Artifact]:
-    """The objects of ``names``, made side by side; raises ``UpstreamError`` with all that failed.
+    """The objects of ``names``, made in parallel. Raises ``UpstreamError`` with all failures.
 
-    At most ``jobs`` at a time, and as many as memory has room for by what their kinds were measured to take.
+    At most ``jobs`` at a time, and as many as fit into memory by the measured peaks of their kinds.
     """
     known = load_costs(CHECKOUT)
     told_of = Told(len(names), shop.log)
@@ -227,7 +228,7 @@ def make_objects(
 
 
 class Told:
-    """Writes a line for each object to the log, as our own builds do; ``explain-log`` can follow it."""
+    """Writes a line for each object to the log, like our own builds. ``explain-log`` can follow it."""
 
     def __init__(self, total: int, log: Path) -> None:
         self._total, self._log = total, log
@@ -248,7 +249,7 @@ class Told:
 
 
 def _measure_flags(arch: str, sources: Artifact, shop: Workshop) -> tuple[Flags, ...]:
-    """The smallest forward without the flags that the recipe leaves out, with each, two, and all of them."""
+    """The smallest forward with none, each, two, and all of the flags omitted by the recipe."""
     [name] = fnmatch.filter(sources.facts["kernels"], SMALLEST)
     plain = make_object(name, arch, sources, shop).facts
     limit = round(MOST_TIMES * plain["cpu_seconds"])

@@ -1,4 +1,4 @@
-"""Upstream's source distribution, fetched by hash, and nothing of it executed."""
+"""Upstream's source distribution, fetched by hash and never executed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +14,9 @@ NAME = "flash-attn"
 
 
 def fetch_sdist(upstream: Upstream, store: Store, *, log: Path, run: Runner = run) -> Artifact:
-    """The source distribution; fact: ``file``, its name.
+    """The source distribution. Fact: ``file``, its name.
 
-    Raises ``UpstreamError`` when pip's file has another hash, ``CommandFailedError`` when pip finds none.
+    Raises ``UpstreamError`` for another hash, ``CommandFailedError`` when pip finds no file.
     """
     inputs = {"version": upstream.version, "sha256": upstream.sha256}
 

@@ -1,8 +1,8 @@
 """Upstream's kernels as stages: sources, an object for each kernel and arch, and the library of an arch.
 
-In: the source distribution and a builder image.  Out: results in the store, so what is done is not repeated,
-whichever machine did it.  Every object passes the gate before it is stored.  Nothing here depends on Python
-or torch.  All that upstream wrote runs in containers, as a user without rights and without network.
+In: the source distribution and a builder image. Out: results in the store, reusable on every machine. Every
+object passes the gate before it is stored. The stages are independent of Python and torch. All code of
+upstream runs in containers, as an unprivileged user with networking off.
 """
 
 import json
@@ -46,9 +46,9 @@ class Workshop:
     run: Runner = run
 
     def inside(self, argv: Sequence[str], out: Path, *mounts: Mount) -> None:
-        """Run ``argv`` in the builder image; ``out`` is its only writable folder, at ``/out``.
+        """Run ``argv`` in the builder image. ``out`` is its only writable folder, at ``/out``.
 
-        What it prints stays out of the log, which many of them share.
+        Its output stays out of the log, which parallel runs share.
         """
         every = [Mount(SCRIPT, INSIDE), Mount(out, "/out", writable=True), *mounts]
         with open_to_all(out):
@@ -56,7 +56,7 @@ class Workshop:
 
 
 def make_sources(sdist: Artifact, shop: Workshop) -> Artifact:
-    """CK's sources in ``ck`` and the generated ones in ``kernels``; fact: ``kernels``, their names."""
+    """CK's sources in ``ck`` and the generated ones in ``kernels``. Fact: ``kernels``, their names."""
     recipe = [CK, GENERATOR, ",".join(DIRECTIONS), *GENERATOR_OPTIONS]
     inputs = {
         "image": shop.image.facts["image_id"], "sdist": sdist.manifest["files"], "recipe": recipe,
@@ -77,8 +77,8 @@ def make_object(
     """One generated kernel, compiled for one arch with the recipe's flags and those ``added``.
 
     Facts: ``name``, ``arch``, ``cpu_seconds``, ``peak_mib``, ``code_bytes`` (of the code object), ``kernels``
-    (matrix instructions by symbol).  No compiler may take more than ``limit`` CPU-seconds (0: no limit).
-    Raises ``UpstreamError`` when it does not compile, ``GateError`` when its matrix products are missing.
+    (matrix instructions by symbol). A compiler may take at most ``limit`` CPU-seconds (0: unlimited). Raises
+    ``UpstreamError`` for a compiler error, ``GateError`` for missing matrix products.
     """
     options = [*compile_options(arch, "/sources/ck"), *added]
     inputs = {"image": shop.image.facts["image_id"], "sources": sources.key, "kernel": name, "flags": options}
@@ -101,7 +101,7 @@ def make_object(
 
 
 def gated(name: str, codes: Sequence[CodeObject], shop: Workshop) -> list[Checked]:
-    """The kernels of an object; raises ``GateError`` for what the gate refuses."""
+    """The kernels of an object. Raises ``GateError`` for refused ones."""
     listings = list_code(codes, tools=tools_in(shop.image), store=shop.store, log=shop.log, run=shop.run)
     found = [kernel for listing in listings for kernel in check_listing(listing)]
     refuse(name, found)
@@ -109,7 +109,7 @@ def gated(name: str, codes: Sequence[CodeObject], shop: Workshop) -> list[Checke
 
 
 def refuse(name: str, found: Sequence[Checked]) -> None:
-    """Raise ``GateError`` with what is wrong with the kernels of an object."""
+    """Raise ``GateError`` with all problems of an object's kernels."""
     problems = [kernel.problem for kernel in found if kernel.problem]
     if not found and not HOST_ONLY.fullmatch(name):
         problems = ["it has no kernel of CK's attention"]
@@ -119,7 +119,7 @@ def refuse(name: str, found: Sequence[Checked]) -> None:
 
 
 def link(arch: str, objects: Sequence[Artifact], shop: Workshop) -> Artifact:
-    """The shared library of one arch's objects; fact: ``kernels``, how many code objects it has."""
+    """The shared library of one arch's objects. Fact: ``kernels``, its number of code objects."""
     inputs = {
         "image": shop.image.facts["image_id"], "arch": arch, "objects": sorted(one.key for one in objects)
     }  # fmt: skip
@@ -154,7 +154,7 @@ def link_objects(
 
 
 def _counted(library: Path, objects: Sequence[Artifact]) -> int:
-    """How many code objects were linked: one for each object that has kernels."""
+    """The number of linked code objects: one for each object with kernels."""
     found = len(code_objects(library.read_bytes()))
     expected = sum(1 for one in objects if one.facts["kernels"])
     if found != expected:

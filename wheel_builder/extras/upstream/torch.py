@@ -1,7 +1,7 @@
-"""What upstream's extension is compiled with besides its kernels: a Python, and a ROCm build of PyTorch.
+"""Compiler inputs of upstream's extension besides its kernels: a Python, and a ROCm build of PyTorch.
 
-In: the builder image, and where pip finds PyTorch's wheels.  Out: an image with the headers, and of PyTorch's
-wheel its headers, libraries and hipify.  Nothing of the wheel runs on this machine.
+In: the builder image, and pip's source of PyTorch wheels. Out: an image with the headers, and the headers,
+libraries and hipify of PyTorch's wheel. Code of the wheel never runs on this machine.
 """
 
 import json
@@ -25,7 +25,7 @@ from wheel_builder.images.hostenv import HostSettings
 from wheel_builder.matrix.model import Job, Rocm
 
 FILES = ("extension.Dockerfile", "install_packages.sh", "unpack_headers.sh")
-# PyTorch's headers include those of ROCm's mathematical libraries; a vendor image has them.
+# PyTorch's headers include headers of ROCm's mathematical libraries, as found in a vendor image.
 HEADERS = (
     "libhipblas-dev",
     "libhipblas-common-dev",
@@ -44,7 +44,7 @@ print(json.dumps({
     "suffix": sysconfig.get_config_var("EXT_SUFFIX"),
 }))
 """
-# Of PyTorch's wheel.  The libraries are those that PyTorch links extensions with.
+# The files taken from PyTorch's wheel. The libraries are those linked by PyTorch into extensions.
 LINKED = ("c10", "torch", "torch_cpu", "torch_python", "c10_hip", "torch_hip")
 KEPT = re.compile(
     rf"torch/(include/[\w./+-]+|utils/hipify/\w+\.py|version\.py|lib/lib({'|'.join(LINKED)})\.so)"
@@ -53,7 +53,7 @@ KEPT = re.compile(
 
 @dataclass(frozen=True)
 class Torch:
-    """A release such as ``2.13.0``, and an index or a folder of wheels that pip searches."""
+    """A release such as ``2.13.0``, and an index or a folder of wheels searched by pip."""
 
     version: str = ""
     index: str = ""
@@ -63,12 +63,12 @@ NO_TORCH = Torch()
 
 
 def python_of(rocm: Rocm) -> Python:
-    """The Python that the extension is for: that of the runtime image."""
+    """The extension's Python: the one of the runtime image."""
     return BASE_PYTHON if rocm.provider == "vendor" else Python()
 
 
 def arguments_of(rocm: Rocm) -> Mapping[str, str]:
-    """What the image gets on top of the builder image; the base comes with the build."""
+    """Build arguments of the image in addition to the builder image's. The base comes with the build."""
     python = python_of(rocm)
     if rocm.provider == "vendor":
         return {"PACKAGES": package_groups([("", ("python3-dev",))]), "HEADERS": ""}
@@ -83,7 +83,7 @@ def arguments_of(rocm: Rocm) -> Mapping[str, str]:
 def build_extension_image(
     job: Job, builder: Artifact, store: Store, *, log: Path, run: Runner = run
 ) -> Artifact:
-    """The builder image with headers for an extension; facts: ``ref``, ``image_id``, ``python``.
+    """The builder image with headers for an extension. Facts: ``ref``, ``image_id``, ``python``.
 
     ``python`` has its ``program``, ``tag`` (``cp311``), ``include`` folder and ``suffix`` of extensions.
     """
@@ -107,9 +107,9 @@ def fetch_torch(
     wanted: Torch, rocm: str, image: Artifact, store: Store, *, host: HostSettings | None, log: Path,
     run: Runner = run,
 ) -> Artifact:  # fmt: skip
-    """Headers, libraries and hipify of a PyTorch for ``rocm``; facts: ``wheel``, ``version``, ``hip``.
+    """Headers, libraries and hipify of a PyTorch for ``rocm``. Facts: ``wheel``, ``version``, ``hip``.
 
-    Raises ``UpstreamError`` for a build without ROCm or of another ROCm version.
+    Raises ``UpstreamError`` for a CPU or CUDA build, or for another ROCm version.
     """
     inputs = {
         "torch": wanted.version,
@@ -135,7 +135,7 @@ def fetch_torch(
 
 
 def refuse_other_rocm(wheel: str, hip: str, rocm: str) -> None:
-    """Raise ``UpstreamError`` unless the HIP of a PyTorch wheel (empty: none) is that of the ROCm version."""
+    """Raise ``UpstreamError`` unless a PyTorch wheel's HIP (empty: none) has this ROCm version."""
     if hip.split(".")[:2] == rocm.split("."):
         return
     title = "upstream's extension cannot be built with this PyTorch"
@@ -146,7 +146,7 @@ def refuse_other_rocm(wheel: str, hip: str, rocm: str) -> None:
 
 
 def extract(wheel: Path, into: Path) -> None:
-    """What extensions are built with, without the leading ``torch/``."""
+    """Extract the files needed to build extensions, with the leading ``torch/`` removed."""
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.infolist():
             if not KEPT.fullmatch(member.filename) or ".." in member.filename.split("/"):

@@ -1,6 +1,6 @@
-"""Why building flash-attn takes hours: upstream's kernels and ours side by side, and how to install instead.
+"""Why building flash-attn takes hours: upstream's kernels and ours compared, and faster ways to install.
 
-All figures come from the two files of measured costs and from matrix.yaml; the terminal and the page have the
+All figures come from the two files of measured costs and from matrix.yaml. The terminal and the page have the
 same sections.
 """
 
@@ -17,7 +17,7 @@ from wheel_builder.matrix.model import Upstream
 TITLE = "Why does building flash-attn take hours?"
 CORES = 16
 DEAR = 2  # times the compile time
-# In the order of what they do to the user's clock.
+# In the order of their effect on the user's waiting time.
 KINDS = {
     "bwd": "backward",
     "fwd": "forward",
@@ -35,7 +35,7 @@ FORWARD = tuple(kind for kind in KINDS if not kind.startswith("bwd"))
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, sentences, and a table whose first row is its head; any of them may be empty."""
+    """A heading, sentences, and a table with a head as its first row. Each of them may be empty."""
 
     heading: str
     sentences: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ def _flags(theirs: Costs) -> Section:
 
 
 def _dear(theirs: Costs) -> str:
-    """The fewest flags that cost far more than others, by name."""
+    """The fewest flags with a far higher cost than others, by name."""
     plain = theirs.flags[0]
     dear = [one for one in theirs.flags if one.cpu_seconds >= DEAR * plain.cpu_seconds]
     if not dear:
@@ -161,7 +161,7 @@ def to_text(parts: Sequence[Section]) -> str:
 
 
 def to_html(parts: Sequence[Section], theirs: Costs, ours: Mapping[str, budget.Costs]) -> str:
-    """The same as one page that needs nothing else, with a picture of the CPU time of one arch."""
+    """One self-contained page of the same sections, with a picture of the CPU time of one arch."""
     bodies = [_html(part) for part in parts]
     bodies.insert(1, _bars(theirs.hours * 3600, _seconds(ours) / len(ours)))
     return document(TITLE, bodies)

@@ -1,4 +1,4 @@
-"""The busy bound: the least clocks that a compute unit's matrix units, VALUs and LDS need for one workgroup.
+"""The busy bound: minimum clocks of a compute unit's matrix units, VALUs and LDS for one workgroup.
 
 Ignores latency, waiting, memory traffic and scalar instructions: a ceiling, always labelled modelled.
 """
@@ -24,9 +24,9 @@ class Executed(Protocol):
 
 @dataclass(frozen=True)
 class Bound:
-    """Clocks per compute unit of one workgroup; ``dot2`` is a part of ``valu``.
+    """Clocks per compute unit of one workgroup. ``dot2`` is a part of ``valu``.
 
-    ``banks`` and ``port`` are the LDS's, ``conflicts`` a part of ``banks``.
+    ``banks`` and ``port`` belong to the LDS, ``conflicts`` is a part of ``banks``.
     """
 
     matrix: float
@@ -55,12 +55,11 @@ class Bound:
 
 
 def busy_bound(arch: str, counts: Mapping[str, Executed], lds: Iterable[tuple[Charge, int]] = ()) -> Bound:
-    """The bound from the executed instructions of one full workgroup: by mnemonic, and what
-    the LDS's cost with how often.
+    """The bound from the executed instructions of one full workgroup.
 
-    A dual-issue pair counts as one mnemonic, ``a :: b``.  Raises ``PerfError`` for an arch, a matrix
-    instruction or an LDS instruction without numbers.
-
+    ``counts`` by mnemonic. ``lds``: the costs of LDS accesses with their counts. A dual-issue pair counts as
+    one mnemonic, ``a :: b``. Raises ``PerfError`` for an arch, a matrix instruction or an LDS instruction
+    without numbers.
     """
     isa = arch_named(arch).isa
     matrix = valu = dot2 = 0

@@ -9,7 +9,7 @@ from wheel_builder.tables.archs import Isa, Timing, arch_named
 
 WMMA = re.compile(r"v_wmma_\w+?_(?P<shape>\d+x\d+x\d+)_")
 DOT2 = re.compile(r"v_(dual_)?dot2(c|acc)?_f32_(f16|bf16)")
-# What ``never_coissued`` of isas.toml names.
+# The names in ``never_coissued`` of isas.toml.
 COISSUE = {
     "transcendental": TRANSCENDENTAL,
     "packed": re.compile(r"v_pk_"),
@@ -35,12 +35,12 @@ def is_dot2(mnemonic: str) -> bool:
 
 
 def is_exclusive(isa: Isa, mnemonic: str) -> bool:
-    """Whether a VALU instruction may never run beside a matrix instruction, where others do."""
+    """Whether a VALU instruction is exclusive: it never runs during a matrix instruction."""
     return any(COISSUE[kind].match(mnemonic) for kind in isa.never_coissued)
 
 
 def matrix_clocks(arch: str, mnemonic: str) -> int:
-    """Clocks that a matrix instruction occupies its SIMD's matrix unit; raises ``PerfError`` when unknown."""
+    """Clocks of a matrix instruction on its SIMD's matrix unit. Raises ``PerfError`` when unknown."""
     known = arch_named(arch).isa.matrix_clocks
     wmma = WMMA.match(mnemonic)
     clocks = known.get(wmma["shape"]) if wmma else cdna.matrix_clocks(mnemonic, known)
@@ -56,7 +56,7 @@ def valu_clocks(machine: Timing, mnemonic: str) -> int:
 
 
 def lds_bytes(mnemonic: str) -> int:
-    """Bytes that an LDS instruction moves per lane; raises ``PerfError`` when its name does not tell."""
+    """Bytes per lane of an LDS instruction. Raises ``PerfError`` for an unknown name."""
     if LDS_LANE.match(mnemonic):
         return 4
     if match := LDS_WIDTH.match(mnemonic):
@@ -65,10 +65,9 @@ def lds_bytes(mnemonic: str) -> int:
 
 
 def lds_shape(mnemonic: str) -> tuple[int, int]:
-    """Dwords of a lane's access as the banks see it, and how many accesses; raises ``PerfError`` as
-    ``lds_bytes``.
+    """Dwords of a lane's access at the banks, and the number of accesses. Raises as ``lds_bytes``.
 
-    Less than a dword takes a whole one, and three take as long as four.
+    Accesses below a dword take a whole one. Three dwords take as long as four.
     """
     if LDS_LANE.match(mnemonic):
         return 1, 1
@@ -79,7 +78,7 @@ def lds_shape(mnemonic: str) -> tuple[int, int]:
 
 
 def vmem_bytes(mnemonic: str) -> int:
-    """Bytes that a global, buffer or scratch instruction moves per lane; 0 for cache control."""
+    """Bytes per lane of a global, buffer or scratch instruction. 0 for cache control."""
     if not re.search(r"_(load|store|atomic)_", mnemonic):
         return 0
     if match := VMEM_DWORDS.search(mnemonic):

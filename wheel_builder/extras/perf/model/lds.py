@@ -1,18 +1,18 @@
-"""What an LDS instruction costs, from the addresses of its lanes: at the banks, and at the port.
+"""The cost of an LDS instruction at the banks and at the port, from the addresses of its lanes.
 
 The LDS has banks of a dword (``lds.banks`` of kernels/tables/isas.toml) and serves a wave in phases, each of
-some lanes.  Lanes of a phase that need different dwords of one bank conflict: each further dword is one more
-clock.  Lanes that read the same dword do not.
+some lanes. Lanes of a phase conflict if they need different dwords of one bank: each further dword costs one
+more clock. Lanes reading the same dword share it.
 
-Where the phases come from: measured for reads on an MI300X (gfx942) and a Radeon PRO W7900 (gfx1100), by
-amd-shark-ai's docs/empirical-lds; writes of 128 bits on gfx942 by ROCm's documentation of Composable Kernel
-(lds_bank_conflicts); on gfx1100 writes are assumed to go in contiguous phases.  Nobody measured gfx908 and
-gfx1030: they are modelled under their relative's order and under a contiguous one.  A Radeon RX 9070 XT
-(gfx1201) reads in contiguous phases, as amd-shark-ai's docs/empirical-lds has it.  The phases with 64 banks
-are amd-shark-ai's of an MI350X; ROCm's rocroller says that writes and 32-bit reads use 32 banks there.
+Sources of the phases. gfx942 (MI300X) and gfx1100 (Radeon PRO W7900): reads measured by amd-shark-ai's
+docs/empirical-lds. gfx942: writes of 128 bits from ROCm's documentation of Composable Kernel
+(lds_bank_conflicts). gfx1100: contiguous phases of writes are assumed. gfx908 and gfx1030 lack measurements:
+they are modelled under their relative's order and under a contiguous one. gfx1201 (Radeon RX 9070 XT):
+contiguous phases of reads, from amd-shark-ai's docs/empirical-lds. The phases with 64 banks were measured by
+amd-shark-ai on an MI350X. By ROCm's rocroller, writes and 32-bit reads use 32 banks there.
 
 Costs at the port: on gfx9 a fit to latencies of 64 reads of one wave of an MI300X (4 clocks and 4 a dword,
-1.65 a conflict), on gfx950 with half of that for each dword read, inferred from rocroller's model; on RDNA
+1.65 a conflict), on gfx950 with half of this for each dword read, inferred from rocroller's model. On RDNA
 inferred from a Radeon RX 9070 XT (2 a phase, 1.2 a conflict).
 """
 
@@ -68,9 +68,9 @@ CROSSED: Mapping[int, tuple[Lanes, ...]] = {
 
 @dataclass(frozen=True)
 class Charge:
-    """One execution: clocks at the banks and at its port, and the conflicts among them.
+    """One execution: clocks at the banks and at its port, with its conflicts.
 
-    ``ways``: the most dwords that a phase needs of one bank; 1 is no conflict.
+    ``ways``: the most dwords of one bank needed in a phase. 1: conflict-free.
     """
 
     banks: int
@@ -81,8 +81,9 @@ class Charge:
 
 @dataclass(frozen=True)
 class Access:
-    """One execution of the LDS instruction at ``address`` by a wave; ``active`` is EXEC, ``lanes`` the
-    address register of every lane.
+    """One execution of the LDS instruction at ``address`` by a wave.
+
+    ``active`` is EXEC, ``lanes`` the address register of every lane.
     """
 
     address: int
@@ -106,19 +107,19 @@ def accesses(words: Sequence[int], program: Sequence[tuple[int, str]], wave: int
 
 
 def orders(arch: str) -> tuple[str, ...]:
-    """The orders of phases to model an arch under, the first for the figures; raises ``ArchError``."""
+    """The orders of phases to model an arch under, the first for the figures. Raises ``ArchError``."""
     return arch_named(arch).isa.lds.phases
 
 
 def charge(arch: str, order: str, mnemonic: str, access: Access) -> Charge:
-    """What one execution costs.  Raises ``PerfError`` for a mnemonic of unknown width."""
+    """The cost of one execution. Raises ``PerfError`` for a mnemonic of unknown width."""
     isa = arch_named(arch).isa
     dwords, count = cost.lds_shape(mnemonic)
     store, shared = STORES.match(mnemonic) is not None, ADDS_UP.match(mnemonic) is None
     banks = isa.lds.banks if dwords > 1 and shared and not store else isa.lds.narrow_banks
     phases = phases_of(order, isa.wave, banks, store=store)[dwords]
     found = [0] * len(phases) * count
-    if not cost.LDS_LANE.match(mnemonic):  # those exchange data between lanes, without the banks
+    if not cost.LDS_LANE.match(mnemonic):  # those exchange data between lanes and bypass the banks
         places = _places(mnemonic, dwords * DWORD, count, access)
         each = ((lanes, place) for place in places for lanes in phases)
         found = [_ways(*both, dwords, banks, shared=shared) for both in each]
@@ -146,7 +147,7 @@ def _places(mnemonic: str, size: int, count: int, access: Access) -> list[dict[i
 
 
 def _ways(lanes: Lanes, place: Mapping[int, int], dwords: int, banks: int, *, shared: bool) -> int:
-    """The most different dwords that one phase needs of a bank; unless ``shared``, each lane's is another."""
+    """The most different dwords of a bank in one phase. With ``shared``, lanes share equal dwords."""
     needed: list[set[tuple[int, int]]] = [set() for _ in range(banks)]
     for lane in lanes:
         if lane in place:

@@ -1,13 +1,13 @@
-"""Memory: what a workgroup asks of the caches and of the GPU's memory, and a decode's share of its bandwidth.
+"""Memory: a workgroup's demand on the caches and the GPU's memory, and a decode's share of bandwidth.
 
-Where the figures of the GPUs that the archs stand for (``model`` in kernels/tables/gpus.toml) come from:
+Sources of the figures of the modelled GPUs (``model`` in kernels/tables/gpus.toml):
 
 - Memory bandwidth and engine clocks: AMD's product pages, on paper.
-- L2: the MI100's was measured (2.53 TB/s, rocm-amdgpu-bench issue 4); the MI300X's is 128 bytes a clock of
-  each of 16 channels in 8 dies (CDNA3 white paper).  Assumed for RDNA: 64 bytes a clock of each channel, of
-  which there is one for 256 KB of L2.
+- L2: the MI100's was measured (2.53 TB/s, rocm-amdgpu-bench issue 4). The MI300X's is 128 bytes a clock of
+  each of 16 channels in 8 dies (CDNA3 white paper). Assumed for RDNA: 64 bytes a clock of each channel,
+  one channel for 256 KB of L2.
 - Instruction caches: AMD's architecture white papers and, for the MI300X, amd-shark-ai's optimization guide.
-- Latencies of memory under load: no measurement was found, so decode is modelled over a range of them.
+- Latencies of memory under load: we found no measurement, so decode is modelled over a range of them.
 """
 
 from collections.abc import Mapping
@@ -23,16 +23,16 @@ from wheel_builder.tables.archs import arch_named
 
 @dataclass(frozen=True)
 class Moved:
-    """Bytes that the active lanes of a workgroup load and store."""
+    """Bytes loaded and stored by the active lanes of a workgroup."""
 
     loaded: int
     stored: int
 
 
 def moved(counts: Mapping[str, Executed]) -> Moved:
-    """From the executed instructions; raises ``PerfError`` for one of unknown width.
+    """Bytes from the executed instructions. Raises ``PerfError`` for one of unknown width.
 
-    Scalar loads are left out, and scratch memory, which the table has as spills.
+    Scalar loads are left out. Scratch memory is left out too: the table lists it as spills.
     """
     loaded = stored = 0
     for name, count in counts.items():
@@ -47,10 +47,11 @@ def moved(counts: Mapping[str, Executed]) -> Moved:
 
 @dataclass(frozen=True)
 class Demand:
-    """What all compute units together ask for at the schedule's speed.
+    """The demand of all compute units together at the schedule's speed.
 
-    ``rate``: bytes a clock and compute unit.  Shares of what there is: ``l2`` if every load comes from the
-    L2, ``memory`` if every load comes from the GPU's memory, ``once`` if each byte comes from there once.
+    ``rate``: bytes a clock and compute unit. Shares of the available bandwidth: ``l2`` if every load comes
+    from the L2, ``memory`` if every load comes from the GPU's memory, ``once`` if each byte comes from memory
+    once.
     """
 
     rate: float
@@ -60,9 +61,7 @@ class Demand:
 
     @property
     def binds(self) -> str:
-        """What has less than is asked for, however well caches do their work; else the reuse that is
-        needed.
-        """
+        """The bandwidth exceeded even with perfect caches, or else the required reuse."""
         if self.l2 > 1:
             return "L2"
         if self.once > 1:
@@ -71,8 +70,9 @@ class Demand:
 
 
 def demand(arch: str, loaded: int, once: int, clocks_per_workgroup: float) -> Demand:
-    """Of workgroups that load ``loaded`` bytes each, ``once`` for each of which is a workgroup's share of the
-    launch's tensors.  ``clocks_per_workgroup``: of one compute unit.
+    """The demand of workgroups loading ``loaded`` bytes each in ``clocks_per_workgroup`` per compute unit.
+
+    ``once``: a workgroup's share of the bytes of the launch's tensors.
     """
     hardware, rate = arch_named(arch), loaded / clocks_per_workgroup
     gpu, asked = hardware.model, rate * hardware.model.clock * hardware.compute_units
@@ -85,8 +85,7 @@ WORKGROUPS = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Share:
-    """A decode's share of paper bandwidth with ``workgroups`` at a time on what runs one, and the clocks that
-    these take."""
+    """A decode's share of paper bandwidth, and the clocks of one round of ``workgroups``."""
 
     latency: int
     workgroups: int
@@ -96,19 +95,17 @@ class Share:
 
 @dataclass(frozen=True)
 class Decode:
-    """``needed``: bytes that have to be on their way for all the bandwidth, by latency, on what runs a
-    workgroup.
-    """
+    """``needed``: bytes in flight for full bandwidth, by latency, on one compute unit or workgroup processor."""
 
     needed: Mapping[int, float]
     shares: tuple[Share, ...]
 
 
 def decode(trace: Trace, useful: int, resident: int) -> Decode:
-    """Shares over ``LATENCIES`` and ``WORKGROUPS``, as far as so many are ``resident``.
+    """Shares over ``LATENCIES`` and ``WORKGROUPS`` up to ``resident``.
 
-    Every load comes from the GPU's memory, after a latency in which other loads' turns are included: it is
-    one under load.  ``useful``: the keys and values of the traced workgroup in bytes.
+    Every load comes from the GPU's memory. The latency is one under load: it includes other loads' turns.
+    ``useful``: the keys and values of the traced workgroup in bytes.
     """
     hardware = arch_named(trace.arch)
     gpu, isa = hardware.model, hardware.isa

@@ -7,9 +7,9 @@ from wheel_builder.tables.archs import arch_named
 
 
 def resident_workgroups(arch: str, taken: Resources, *, threads: int, dynamic_lds: int = 0) -> int:
-    """Workgroups of ``threads`` threads that fit at once, by registers, LDS and waves.
+    """Resident workgroups of ``threads`` threads, limited by registers, LDS and waves.
 
-    Raises ``PerfError`` when not even one fits.
+    Raises ``PerfError`` if a single one exceeds the limits.
     """
     waves, lds = -(-threads // taken.wave), taken.lds_bytes + dynamic_lds
     found = workgroups(arch_named(arch), taken, waves=waves, lds_bytes=lds)

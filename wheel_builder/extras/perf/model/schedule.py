@@ -1,13 +1,13 @@
 """The schedule: a clock-by-clock model of a compute unit's resident waves, issued in order.
 
-As many workgroups as fit, one after another in each slot, replay the instructions that one workgroup
-executed.  A wave issues its next instruction when the registers are ready, the counters it waits for are low
-enough and the port is free; among waves that could issue, those of the highest priority go first (s_setprio),
-and of these the oldest, as the CDNA3 instruction set manual has it.  On RDNA the two compute units of a
-workgroup processor are played together, each pair of SIMDs with its own LDS and memory path.
+Each slot replays the instructions of one workgroup, again and again, with as many slots as fit. A wave issues
+its next instruction once the registers are ready, its wait counters are low enough and the port is free.
+Among ready waves, the highest priority goes first (s_setprio), then the oldest (CDNA3 instruction set
+manual). On RDNA the two compute units of a workgroup processor are played together, each pair of SIMDs with
+its own LDS and memory path.
 
-Deterministic: integers only, no random numbers.  All but uncalibrated (``timing`` in
-kernels/tables/isas.toml): for rankings and shares, always labelled modelled.
+Deterministic: integers only, no random numbers. Nearly uncalibrated (``timing`` in kernels/tables/isas.toml):
+for rankings and shares, always labelled modelled.
 """
 
 from collections import deque
@@ -69,11 +69,11 @@ def play(
     others: Sequence[Sequence[Path]] = (),
     exclusive: bool = False,
 ) -> Schedule:
-    """Play ``rounds`` workgroups in each of ``resident`` slots; ``paths`` are the waves of one workgroup.
+    """Play ``rounds`` workgroups in each of ``resident`` slots. ``paths`` are the waves of one workgroup.
 
-    ``others``: those of further workgroups of the launch, as many waves each; slots begin with them in turn.
-    ``exclusive``: what is never issued beside a matrix instruction of its own wave does not run beside one of
-    another wave of the SIMD either.
+    ``others``: waves of further workgroups of the launch, the same number each. Slots begin with them in
+    turn. ``exclusive``: exclusive instructions, never issued during a matrix instruction of their own wave,
+    also wait for matrix instructions of other waves of the SIMD.
     """
     hardware = arch_named(arch)
     groups = [paths, *others]
@@ -111,7 +111,7 @@ class _Wave:
 
 @dataclass
 class _Unit:
-    """Everything that runs at a time on one compute unit, or on the two of a workgroup processor."""
+    """Everything running at a time on one compute unit, or on the two of a workgroup processor."""
 
     hardware: Arch
     machine: Timing
@@ -170,7 +170,7 @@ class _Unit:
         while True:
             wave = self.waves[turn % AGES]
             step = wave.path[wave.position]
-            # The matrix unit's port is free no earlier than the VALU's.
+            # The matrix unit's port becomes free with the VALU's, or later.
             port = Port.MATRIX if step.exclusive and self.exclusive else step.port
             following = self.ports[port][wave.simd]
             if following <= time:
@@ -182,7 +182,7 @@ class _Unit:
             time, turn = heappushpop(self.heap, (following, wave.turn))
 
     def _ready(self, wave: _Wave, time: int) -> int:
-        """When registers and counters let the wave issue its next instruction; ``time`` at the earliest."""
+        """When registers and counters let the wave issue its next instruction, ``time`` at the earliest."""
         step, ready = wave.path[wave.position], wave.ready
         for register in step.reads:
             if ready[register] > time:  # noqa: PLR1730 - max() takes three times as long, in the innermost loop
@@ -209,7 +209,10 @@ class _Unit:
         return pending.popleft() if len(pending) >= depth else time
 
     def _issue(self, wave: _Wave, step: Step, time: int) -> int:
-        """Take the port at ``time``; the clock when the wave may go on, or -1 if another event wakes it."""
+        """Take the port at ``time``.
+
+        Returns the clock for the wave to go on, or -1 if another event wakes it.
+        """
         port = step.port
         if port is Port.BARRIER:
             return self._barrier(wave, time + step.pause)
@@ -228,7 +231,7 @@ class _Unit:
         return time + step.pause
 
     def _take(self, step: Step, simd: int, time: int) -> None:
-        """Hold the ports that the instruction needs; matrix instructions also take the VALU's."""
+        """Hold the ports needed by the instruction. Matrix instructions also take the VALU's."""
         ports, end = self.ports, time + step.busy
         if step.port is Port.VALU:
             ports[Port.VALU][simd] = end
@@ -240,7 +243,7 @@ class _Unit:
             ports[Port.SALU][simd] = end
 
     def _turn(self, wave: _Wave, step: Step, time: int) -> int:
-        """When the memory path has moved the data; queued instructions do not stop their waves."""
+        """When the memory path has moved the data. Waves continue past queued instructions."""
         if step.port is Port.SALU:
             return time
         cu = wave.simd // self.hardware.isa.simds
@@ -254,7 +257,7 @@ class _Unit:
 
     @staticmethod
     def _queue(free: list[int], place: int, time: int, clocks: int) -> int:
-        """When what is at the end of the queue is done."""
+        """When the end of the queue is done."""
         free[place] = max(free[place], time) + clocks
         return free[place]
 

@@ -15,7 +15,7 @@ from wheel_builder.machine_code.disassembly.kernels import Instruction
 from wheel_builder.machine_code.disassembly.operations import TRANSCENDENTAL, Operation, registers
 from wheel_builder.tables.archs import Arch, Timing, arch_named
 
-# By the counters' names on the ISAs; the last one is only there where scalars are counted apart from the LDS.
+# By the counters' names on the ISAs. The last one exists only on ISAs with a separate counter for scalars.
 COUNTERS = {"vmcnt": 0, "loadcnt": 0, "lgkmcnt": 1, "dscnt": 1, "vscnt": 2, "storecnt": 2, "kmcnt": 3}
 LOADS, LDS, STORES, SCALARS = range(4)
 WAITED = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
@@ -38,7 +38,7 @@ FRONT_END = frozenset(
 
 
 class Port(IntEnum):
-    """The issue port that an instruction needs exclusively."""
+    """The issue port held exclusively by an instruction."""
 
     NONE = 0
     VALU = 1
@@ -52,16 +52,18 @@ class Port(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction.  Registers are numbers; clocks count from its issue.
+    """One instruction. Registers are numbers. Clocks count from its issue.
 
-    ``busy``: how long it holds its port, an LDS instruction the banks.  ``hold``: how long a matrix
-    instruction holds the VALU's port, an LDS instruction the way to the LDS that some SIMDs share, and a load
-    past the registers the LDS's banks.  ``pause``: when the wave may issue again.  ``result``: when
-    ``writes`` can be read.  ``sums``: registers that it adds to, which one matrix instruction forwards to the
-    next without delay.  ``counter``: the wait counter that it raises, for ``latency`` clocks beyond its turn;
-    -1 for none.  ``waits``: counters, and how much of each may be left.  ``priority``: what the wave's
-    becomes; -1: it stays.  ``exclusive``: no matrix instruction of the SIMD may run beside it, in the
-    schedule that has such a rule.
+    - ``busy``: clocks on its port. For an LDS instruction, on the banks.
+    - ``hold``: clocks of a matrix instruction on the VALU's port, of an LDS instruction on the way to the LDS
+      (shared by some SIMDs), and of a load past the registers on the LDS's banks.
+    - ``pause``: when the wave may issue again.
+    - ``result``: when ``writes`` can be read.
+    - ``sums``: accumulated registers, forwarded at once from one matrix instruction to the next.
+    - ``counter``: the wait counter raised for ``latency`` clocks beyond its turn, or -1.
+    - ``waits``: counters, and the number each may still have.
+    - ``priority``: the wave's new priority, or -1 to keep it.
+    - ``exclusive``: excludes matrix instructions of the SIMD, in the schedule with this rule.
     """
 
     port: Port
@@ -83,16 +85,14 @@ class Step:
 def steps(
     arch: str, instructions: Iterable[Instruction], machine: Timing | None = None
 ) -> Mapping[int, Step]:
-    """The steps by address, with the arch's numbers or others; raises ``PerfError`` for instructions
-    without.
-    """
+    """The steps by address, with the arch's numbers or others. Raises ``PerfError`` for missing numbers."""
     hardware = arch_named(arch)
     reader = _Reader(hardware, machine or hardware.isa.timing, {})
     return {instruction.address: reader.step(instruction) for instruction in instructions}
 
 
 def charged(step: Step, charge: Charge, *, port: bool) -> Step:
-    """An LDS instruction's step with the clocks of one execution; at the port too, if wanted."""
+    """An LDS instruction's step with the clocks of one execution, and with those at the port if ``port``."""
     return replace(step, busy=charge.banks, hold=ceil(charge.port) if port else 0)
 
 
@@ -180,7 +180,7 @@ class _Reader:
         return Step(Port.SALU, slot, pause=slot, result=self.machine.salu_result, reads=reads, writes=writes)
 
     def _pause(self, instruction: Instruction) -> int:
-        """How long an instruction without a port delays the wave's next one."""
+        """The delay of the wave's next instruction after one without a port."""
         slot, operands = self.machine.slot, instruction.first.operands
         if instruction.mnemonic == "s_nop":
             return slot * instruction.wait_states
@@ -192,7 +192,7 @@ class _Reader:
 
 
 def _read(instruction: Instruction) -> frozenset[str]:
-    """What a VALU instruction reads, including destinations that it adds to or keeps in part."""
+    """Registers read by a VALU instruction, including accumulated or partly kept destinations."""
     merges = any(MERGES.match(operation.mnemonic) for operation in instruction.operations)
     return instruction.reads | instruction.writes if merges else instruction.reads
 

@@ -1,4 +1,4 @@
-"""What the waves of one workgroup executed, as the models want it: steps, and charges of the LDS."""
+"""The execution of one workgroup's waves in the form of the models: steps, and charges of the LDS."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from wheel_builder.machine_code.disassembly.kernels import Instruction, Kernel
 from wheel_builder.machine_code.emulator.machine import Result
 from wheel_builder.tables.archs import Timing, arch_named
 
-INDEX = (1 << 24) - 1  # of the instruction in a run's record; active lanes are in the bits above
+INDEX = (1 << 24) - 1  # of the instruction in a run's record, with active lanes in the bits above
 
 Charges = Mapping[Access, Charge]
 Paths = Sequence[Sequence[Step]]
@@ -37,7 +37,7 @@ class LdsUse:
 
 @dataclass(frozen=True)
 class Trace:
-    """By wave the addresses of what it executed, each with its access of the LDS if it is one."""
+    """The executed addresses by wave. LDS instructions come with their access."""
 
     arch: str
     function: Kernel
@@ -58,12 +58,12 @@ class Trace:
         return steps(self.arch, self.function.instructions, self.machine)
 
     def charges(self, order: str) -> Charges:
-        """What each access costs; raises ``PerfError`` for an instruction of unknown width."""
+        """The cost of each access. Raises ``PerfError`` for an instruction of unknown width."""
         names = {address: instruction.mnemonic for address, instruction in self.instructions.items()}
         return {access: charge(self.arch, order, names[access.address], access) for access in self.accesses}
 
     def uncharged(self) -> Paths:
-        """The waves' steps, with an LDS that moves ``lds_bytes`` a clock whatever the addresses."""
+        """The waves' steps with an LDS of ``lds_bytes`` a clock at any address."""
         return [[self.steps[address] for address, _ in wave] for wave in self.waves]
 
     def paths(self, charges: Charges, *, port: bool) -> Paths:
@@ -76,13 +76,13 @@ class Trace:
 
     @property
     def looped_bytes(self) -> int:
-        """The code of loops: of instructions that some wave executed more than once."""
+        """Bytes of loop code: instructions executed more than once by some wave."""
         often = {address for wave in self.waves for address, times in _times(wave).items() if times > 1}
         places = [*self.instructions]
         return sum(after - place for place, after in pairwise(places) if place in often)
 
     def uses(self, charges: Charges) -> tuple[LdsUse, ...]:
-        """Every LDS instruction that was executed, by address."""
+        """Every executed LDS instruction, by address."""
         by_wave = [Counter(access.address for _, access in wave if access) for wave in self.waves]
         executed = sum(by_wave, Counter[int]())
         return tuple(
@@ -109,8 +109,7 @@ def _times(wave: Sequence[tuple[int, Access | None]]) -> Counter[int]:
 def trace_of(arch: str, function: Kernel, program: Sequence[tuple[int, str]], run: Result) -> Trace:
     """The trace in a recorded run of ``program``.
 
-    Raises ``PerfError`` unless every LDS instruction has its addresses: one without would seem free of
-    conflicts.
+    Raises ``PerfError`` for an LDS instruction without addresses: it would seem free of conflicts.
     """
     wave, lds = arch_named(arch).isa.wave, _lds_addresses(function)
     waves = [

@@ -1,1 +1,1 @@
-"""What the models run: one workgroup of one kernel, with its useful work."""
+"""The inputs of the models: one workgroup of one kernel, with its useful work."""

@@ -1,7 +1,7 @@
-"""This project's backward kernels as workloads: one head, without a mask and causal, as ``ours.forward``.
+"""This project's backward kernels as workloads: one head, unmasked and causal, as ``ours.forward``.
 
-Three launches together are a backward, ``separate`` or ``fused`` in the tables; ``table`` adds them up,
-where nothing is causal.
+Three launches together are a backward, ``separate`` or ``fused`` in the tables. ``table`` adds up unmasked
+ones.
 """
 
 import random
@@ -24,13 +24,13 @@ NAME = re.compile(
     r"fa_bwd_(?P<op>delta|(?:dkdv|dq)(?:_uneven)?|fused|convert)(?P<masked>_masked)?"
     r"_(?P<dtype>fp16|bf16)(_d(?P<head_dim>\d+))?$"
 )
-MASKS = ("bool", "bias", "fp32 bias")  # as a forward's, of one dtype: with the other they cost as much
-# Products of rows x keys x head_dim that each kernel forms: with the head dim of q and k, and with that of v.
+MASKS = ("bool", "bias", "fp32 bias")  # one dtype only, as for a forward: the other costs the same
+# Products of rows x keys x head_dim per kernel: with the head dim of q and k, and with that of v.
 PRODUCTS = {
     "delta": (0, 0), "dkdv": (2, 2), "dq": (2, 1), "fused": (3, 2), "convert": (0, 0),
     "dkdv_uneven": (2, 2), "dq_uneven": (2, 1),
 }  # fmt: skip
-# What a workgroup writes a row of for each of its own.
+# The tensor with one written row for each row of a workgroup.
 WRITTEN = {
     "delta": "delta", "dkdv": "dk", "dq": "dq", "fused": "dk", "convert": "dq", "dkdv_uneven": "dk",
     "dq_uneven": "dq",
@@ -39,9 +39,9 @@ BY_KEYS = ("dkdv", "dkdv_uneven", "fused")
 GIVEN, FOUND = ("q", "k", "v", "out", "dout"), ("dq", "dk", "dv")
 LIKE_V = frozenset({"v", "out", "dout", "dv"})
 SUM_ROWS = 32  # kSumRows
-# Some kernels take every head dim: they are modelled for those that have kernels of their own.
+# Kernels for any head dim are modelled for the head dims with kernels of their own.
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
-LSE = 6.7  # about what 512 keys give
+LSE = 6.7  # typical of 512 keys
 
 
 def has_backward(kernel_name: str) -> bool:
@@ -49,7 +49,7 @@ def has_backward(kernel_name: str) -> bool:
 
 
 def backwards(arch: str, kernel: Kernel, label: str = LABEL) -> Iterator[Workload]:
-    """The workloads of a backward kernel; ``has_backward`` tells for which names."""
+    """The workloads of a backward kernel. ``has_backward`` selects the names."""
     match = NAME.match(kernel.name)
     assert match is not None
     dims = [int(match["head_dim"])] if match["head_dim"] else HEAD_DIMS
@@ -66,16 +66,16 @@ def backwards(arch: str, kernel: Kernel, label: str = LABEL) -> Iterator[Workloa
 
 
 def _head_dim(name: str, op: str, head_dim: int) -> int:
-    """Of one of a call's tensors."""
+    """The head dim of one of a call's tensors."""
     return UNEVEN_VALUES if op.endswith("_uneven") and name in LIKE_V else head_dim
 
 
 def _workload(
     arch: str, kernel: Kernel, label: str, op: str, dtype: str, head_dim: int, *, causal: bool, kind: str = ""
 ) -> Workload:
-    """The launch's first workgroup, which has the most work: causal, the first keys or the last queries.
+    """The launch's first workgroup, with the most work: if causal, the first keys or the last queries.
 
-    With a mask of this ``kind``, which hides half of the keys from each row, at random; FLOP are of all.
+    A mask of this ``kind`` hides half of the keys from each row at random. FLOP count all keys.
     """
     memory = _memory(op, dtype, head_dim)
     arguments = _arguments(memory, op, head_dim, causal=causal)

@@ -20,9 +20,9 @@ def has_latent(kernel_name: str) -> bool:
 
 
 def decoding(kernel: Kernel, label: str = LABEL, blocks: int = 1) -> Workload:
-    """One query of as many heads as so many blocks of a workgroup have rows, with ``PART`` keys.
+    """One query with ``PART`` keys. Its heads fill the rows of ``blocks`` blocks of a workgroup.
 
-    ``has_latent`` tells for which kernels.
+    ``has_latent`` selects the kernels.
     """
     match = NAME.match(kernel.name)
     assert match is not None, "has_latent says so"

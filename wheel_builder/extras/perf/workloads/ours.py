@@ -1,4 +1,4 @@
-"""This project's kernels as workloads: workgroups in which every row and key is used."""
+"""This project's kernels as workloads: workgroups with every row and key in use."""
 
 import math
 import random
@@ -25,36 +25,36 @@ from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.tiles import tall_tiles
 
 LABEL = "flash-attn-rocm"
-SEQLEN = 512  # keys; and, without a mask, rows of queries, of which one workgroup has a part
-LONG = 2048  # keys; likewise, where there is a choice between workgroups with more and fewer rows, or padding
+SEQLEN = 512  # keys. In unmasked calls also rows of queries, and one workgroup has a part of them
+LONG = 2048  # keys, for kernels with a choice between workgroup sizes, or with padding
 NAME = re.compile(r"fa_(?P<op>fwd(?:_tall|_uneven|_wide|_masked)?)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 ONE_DTYPE = "fp16"
 DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 PART = 512  # keys of a decode's workgroup
 MASKED = "fwd_masked"
-# By name in an op, what a mask has.
+# Masks by their name in an op.
 MASKS = {
     "bool": "bytes", "bias": "elements", "fp32 bias": "fp32", "padding": "bytes", "all shown": "bytes",
     "padding bias": "elements",
 }  # fmt: skip
-COMPARED = (64, 128)  # the head dims of kernels with a mask, and of those with tall workgroups
-# A share of the keys, for each row; others show half at random.
+COMPARED = (64, 128)  # the head dims of masked kernels and of kernels with tall workgroups
+# Share of visible keys for each row. Other masks show half of them at random.
 SHOWN = {"padding": 0.5, "padding bias": 0.5, "all shown": 1.0}
 RANGES = "fa_mask_ranges_fp16"
 RANGES_KEYS, RANGES_ROW = 4096, 64  # keys of its mask, and elements of a row of out
-# No forward: the reference kernel, kernels bound by memory, of which decode, mla (latent.py) and mask_ranges
-# have a model of their own, and backward kernels (gradients.py).
+# Kernels other than forwards: the reference kernel, memory-bound kernels and backward kernels (gradients.py).
+# Of the memory-bound ones, decode, mla (latent.py) and mask_ranges have a model of their own.
 OTHER = re.compile(r"fa_(append|bwd_\w+|combine|decode|mask_ranges|mla|reference)_(fp16|bf16)(_d\d+)?$")
 UNTOUCHED = b"\xa5" * 4  # of Memory.output
 
 
 def has_workload(kernel_name: str) -> bool:
-    """Whether to model a kernel; true for foreign kernels too, so that they are refused in words."""
+    """Whether to model a kernel. True for foreign kernels, to refuse them with a message."""
     return OTHER.match(kernel_name) is None
 
 
 def dies_of(arch: str) -> int:
-    """Dies of the arch's largest GPU, for the order of its workgroups; 0 for one."""
+    """Dies of the arch's largest GPU, for the order of its workgroups. 0 for one."""
     hardware = arch_named(arch)
     return hardware.compute_units // hardware.die_units if hardware.die_units else 0
 
@@ -62,7 +62,7 @@ def dies_of(arch: str) -> int:
 def heads_of(arch: str, kernel: Kernel) -> int:
     """Heads of a causal forward.
 
-    Where a workgroup has one wave on each SIMD, heads differ in which of the waves has the most work.
+    With one wave per SIMD in a workgroup, the wave with the most work differs between heads.
     """
     hardware = arch_named(arch)
     return hardware.isa.simds if kernel.max_threads == hardware.isa.simds * hardware.isa.wave else 1
@@ -75,16 +75,16 @@ def lengths(kernel: Kernel) -> tuple[int, ...]:
 
 
 def causal_lengths(arch: str, kernel: Kernel) -> tuple[int, ...]:
-    """The same of causal ones: long ones where the plan chooses between kernels."""
+    """Key lengths of causal workloads: long ones if the plan chooses between kernels."""
     head_dim = _named(kernel)[2]
     has_tall = any(row.head_dim == head_dim for row in tall_tiles(arch_named(arch)))
     return lengths(kernel) if has_tall else (SEQLEN,)
 
 
 def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0, keys: int = SEQLEN) -> Workload:
-    """The forward of one head without a mask; raises ``PerfError`` for another kernel.
+    """The unmasked forward of one head. Raises ``PerfError`` for another kernel.
 
-    The number of a workgroup's rows follows from what it wrote to ``lse``.
+    The number of a workgroup's rows follows from its writes to ``lse``.
     """
     op, dtype, head_dim = _named(kernel)
     case = Case(dtype, head_dim, keys, keys, v_head_dim=value_dim(op, head_dim))
@@ -94,26 +94,26 @@ def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0, keys: int = SE
 def causal_forward(
     kernel: Kernel, label: str = LABEL, *, rows: int, heads: int = 1, dies: int = 0, keys: int = SEQLEN
 ) -> Workload:
-    """The last workgroup of a causal forward of as many queries as ``keys``; ``rows``: of a workgroup.
+    """The last workgroup of a causal forward with ``keys`` queries. ``rows``: of a workgroup.
 
-    The schedule also plays the last ones of the other ``heads``.
+    The schedule also plays the last workgroups of the other ``heads``.
     """
     op, dtype, head_dim = _named(kernel)
-    # The causal mask is aligned to the bottom right: these rows see what the last ones of a longer launch
-    # see.
+    # The causal mask is aligned to the bottom right: these rows see as many keys as the last rows of a longer
+    # launch.
     of_v = value_dim(op, head_dim)
     case = Case(dtype, head_dim, rows, keys, nheads=heads, nheads_k=heads, causal=True, v_head_dim=of_v)
     return _workload(kernel, label, f"{op} causal", case, dies)
 
 
 def reads_mask(kernel_name: str) -> bool:
-    """Whether a forward is one with a mask, which ``masked_forward`` models."""
+    """Whether a forward takes a mask, and ``masked_forward`` models it."""
     match = NAME.match(kernel_name)
     return match is not None and match["op"] == MASKED
 
 
 def masks(kernel: Kernel) -> tuple[tuple[str, int], ...]:
-    """The masks of its workloads and their keys, of one dtype: with the other they cost as much."""
+    """The masks of its workloads and their keys, of one dtype: the other costs the same."""
     all_masks = (*((kind, SEQLEN) for kind in MASKS), ("padding", LONG))
     return all_masks if _named(kernel)[1] == ONE_DTYPE else ()
 
@@ -121,9 +121,9 @@ def masks(kernel: Kernel) -> tuple[tuple[str, int], ...]:
 def masked_forward(
     kernel: Kernel, kind: str, label: str = LABEL, *, dies: int = 0, keys: int = SEQLEN
 ) -> Workload:
-    """The same with a mask of ``MASKS``, of which most hide half of the keys, at random, from each row.
+    """The forward with a mask of ``MASKS``. Most masks hide half of the keys from each row at random.
 
-    FLOP are those of all keys, also of those that a mask hides.
+    FLOP count all keys, hidden ones included.
     """
     op, dtype, head_dim = _named(kernel)
     found = _workload(kernel, label, f"{op} {kind}", Case(dtype, head_dim, keys, keys), dies)
@@ -160,7 +160,7 @@ def _bits(kind: str, keys: int) -> list[int]:
 
 
 def decoding(kernel: Kernel, label: str = LABEL) -> Workload:
-    """One query of a head with ``PART`` keys; ``has_decode`` tells for which kernels."""
+    """One query of a head with ``PART`` keys. ``has_decode`` selects the kernels."""
     match = DECODE.match(kernel.name)
     assert match is not None
     return _workload(kernel, label, "decode", Case(match["dtype"], int(match["head_dim"]), 1, PART))
@@ -171,7 +171,7 @@ def has_decode(kernel_name: str) -> bool:
 
 
 def finds_ranges(kernel_name: str) -> bool:
-    """Whether a kernel finds what a mask shows."""
+    """Whether a kernel finds the visible keys of a mask."""
     return kernel_name == RANGES
 
 
@@ -201,7 +201,7 @@ def finding_ranges(kernel: Kernel, label: str = LABEL) -> Workload:
 
 
 def bytes_of_ranges(kernel: Kernel) -> int:
-    """The part of the mask that ``finding_ranges`` reads."""
+    """Bytes of the mask read by ``finding_ranges``."""
     return rows_of_wave(kernel) * RANGES_KEYS
 
 
@@ -221,7 +221,7 @@ def value_dim(op: str, head_dim: int) -> int:
 
 
 def bytes_once(rows: int, head_dim: int, op: str = "fwd") -> int:
-    """What a workgroup of a forward loads if all of them load each byte of q, k and v once."""
+    """Bytes loaded by a forward's workgroup if the launch loads each byte of q, k and v once."""
     return (2 * head_dim + value_dim(op, head_dim)) * rows * 2
 
 
@@ -231,12 +231,12 @@ def rows_of(flop: int, head_dim: int, keys: int = SEQLEN, op: str = "fwd") -> in
 
 
 def keys_of(op: str) -> int:
-    """The keys of a workload, which only long ones have in their name: "fwd causal 2048"."""
+    """The keys of a workload. Only long ones are in the name: "fwd causal 2048"."""
     return LONG if op.endswith(f" {LONG}") else SEQLEN
 
 
 def has_no_mask(op: str) -> bool:
-    """Whether a workload is a forward without a mask."""
+    """Whether a workload is an unmasked forward."""
     return op.removesuffix(f" {LONG}") in ("fwd", "fwd_tall")
 
 

@@ -36,8 +36,11 @@ Memories = Mapping[str, Memory]
 
 
 class Tensor(BaseModel):
-    """A contiguous tensor; ``fill``: "normal" numbers, one number everywhere, "output" (unwritten), or
-    "hidden": a mask of which half hides, at random: 0 of bool, and -inf of other dtypes."""
+    """A contiguous tensor.
+
+    ``fill``: "normal" numbers, one number everywhere, "output" (unwritten), or "hidden", a mask hiding a
+    random half: 0 of bool, and -inf of other dtypes.
+    """
 
     model_config = STRICT
     name: str
@@ -55,7 +58,7 @@ class Number(BaseModel):
 
 
 class Described(BaseModel):
-    """One entry of a launch file; ``workgroup`` is a linear index, ``flop`` that workgroup's useful work."""
+    """One entry of a launch file. ``workgroup`` is a linear index, ``flop`` this workgroup's useful work."""
 
     model_config = STRICT
     label: str
@@ -73,9 +76,11 @@ class Described(BaseModel):
 
 @dataclass(frozen=True)
 class Workload:
-    """``memory``, by name, is what ``arguments`` point to; ``flop`` is computed after the run.
+    """``memory``, by name, holds the targets of pointers in ``arguments``.
 
-    ``others``: workgroups whose waves do as much work, but divide it otherwise; the schedule plays them too.
+    ``flop`` is computed after the run.
+
+    ``others``: workgroups with the same work, divided differently among waves. The schedule plays them too.
     """
 
     label: str
@@ -92,7 +97,7 @@ class Workload:
 
 
 def read_workloads(code_object: Path) -> tuple[Workload, ...]:
-    """The launches described beside a foreign code object; raises ``PerfError`` with all that is wrong."""
+    """The launches of a foreign code object. Raises ``PerfError`` with all problems of its launch file."""
     path = code_object.with_name(code_object.name + SUFFIX)
     try:
         rows = TypeAdapter(tuple[Described, ...]).validate_json(path.read_bytes())
@@ -109,7 +114,7 @@ def read_workloads(code_object: Path) -> tuple[Workload, ...]:
 
 
 def from_description(row: Described) -> Workload:
-    """The launch with its memory made and filled; the same description gives the same bytes."""
+    """The launch with its memory made and filled. The same description gives the same bytes."""
     made = [_argument(argument, seed) for seed, argument in enumerate(row.arguments)]
     return Workload(
         label=row.label,
