@@ -1,1 +1,1 @@
-"""What reads or runs GPU machine code: its text, the emulator, the static checks, the fake HIP runtime."""
+"""Readers and runners of GPU machine code: disassembly, emulator, static checks, fake HIP runtime."""

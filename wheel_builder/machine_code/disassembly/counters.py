@@ -1,21 +1,19 @@
-"""What memory operations leave in flight, and which counter tells that it has arrived.
+"""Memory operations in flight, and the counters that report their arrival.
 
-Facts: "data dependency resolution" of the CDNA and RDNA instruction set manuals; where they leave a question
-open, LLVM's SIInsertWaitcnts.
+Facts: "data dependency resolution" of the CDNA and RDNA instruction set manuals, and LLVM's SIInsertWaitcnts
+for open questions.
 
-- vmcnt: vector memory, in order.  gfx9 counts loads and stores together; later archs count stores in vscnt,
-  which nothing here depends on: how stores become visible to other waves is not checked.
-- lgkmcnt: LDS in order; scalar loads in any order, so only 0 tells that they are done; messages.
-- FLAT operations count in both vmcnt and lgkmcnt; only 0 in both tells that they are done.
-- loadcnt, storecnt, dscnt, kmcnt (RDNA 4): each of these queues has its own counter, and there is a wait
-  instruction for each of them and for some two (bits 13:8 and 5:0 of its number).
-- Loads straight into LDS are for the whole workgroup: they have to be done before the next barrier.  LDS
-  accesses before that one are taken for those of other places: that no wave uses what is loaded without a
-  barrier in between is for the emulator to show, as a race.
-- expcnt: exports and GDS, which compute kernels do not use.  No arch here needs it before a store's sources
-are overwritten; only the first GCN generation did.  The clocks that gfx9 needs after large stores are hazards
-(cdna.py).
-- Loads to the same register need no wait between them where both are in order.
+- vmcnt: vector memory, in order. gfx9 counts loads and stores together. Later archs count stores in vscnt,
+  unused here: visibility of stores to other waves is not checked.
+- lgkmcnt: LDS in order. Scalar loads in any order, so only 0 reports their arrival. Messages.
+- FLAT operations count in both vmcnt and lgkmcnt. Only 0 in both reports their arrival.
+- loadcnt, storecnt, dscnt, kmcnt (RDNA 4): each of these queues has its own counter. A wait instruction
+  exists for each of them and for some pairs (bits 13:8 and 5:0 of its number).
+- Loads straight into LDS are for the whole workgroup: they must be done before the next barrier. LDS
+  accesses before this barrier are assumed to use other places. The emulator reports the opposite as a race.
+- expcnt: exports and GDS, unused in compute kernels. Only the first GCN generation needed it before a
+  store's sources were overwritten. The clocks needed by gfx9 after large stores are hazards (cdna.py).
+- Loads to the same register need no wait between them if both are in order.
 """
 
 import re
@@ -27,9 +25,9 @@ from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.machine_code.disassembly.operations import Operation, Registers, kind_of, registers
 from wheel_builder.tables.archs import Counters, arch_named
 
-# Not a register, but tracked like one.
+# Tracked like a register.
 LDS_BYTES = "LDS"
-# The same of loads that write straight into LDS.
+# The LDS bytes of loads straight into LDS.
 LOADED_LDS_BYTES = "LDS by loads"
 # Suffixes of a register's name for one half, as in assembler.
 LOW, HIGH = ".l", ".h"
@@ -42,11 +40,11 @@ HALF_LOAD = re.compile(r"(?!.*_format)\w+_(load|read)_\w*d16(?P<high>_hi)?(_|$)"
 HALF_STORE = re.compile(r"\w+_(store|write)_(short|byte|b16|b8|d16)(?P<high>(_d16)?_hi)?(_|$)")
 LANES_ONLY = re.compile(r"ds_(b?permute|swizzle|nop)")
 COUNT = re.compile(r"(vmcnt|lgkmcnt|expcnt)\((\d+)\)")
-# Registers that no operand names, other counters, and operations that expcnt counts.
+# Registers missing from the operands, other counters, and operations counted by expcnt.
 UNKNOWN = re.compile(r"[sv]_movrel|s_set_gpr_idx|image_|ds_(gws|ordered)|lds_|s_(store|atomic)_|v_interp")
-# What vector and scalar instructions without these names do, they have done before the next one.
+# Vector and scalar instructions without these names have finished before the next one.
 LASTS = re.compile(rf"{SCALAR_RESULT.pattern}|{UNKNOWN.pattern}|s_wait|s_barrier|s_cbranch_vcc")
-# Waits for counters that are apart, and which ones; with two, the first is in the upper bits.
+# Waits for separate counters, and the counters. With two, the first is in the upper bits.
 APART = {
     "s_wait_loadcnt": ("loadcnt",),
     "s_wait_storecnt": ("storecnt",),
@@ -66,7 +64,7 @@ NO_COUNTERS = ("s_waitcnt_depctr", "s_wait_alu")
 
 @dataclass(frozen=True)
 class Queue:
-    """Operations that ``counter`` counts; ``in_order``: none of them is done before an earlier one."""
+    """Operations counted by ``counter``. ``in_order``: they finish in the order of issue."""
 
     name: str
     counter: str
@@ -89,14 +87,14 @@ TOGETHER, SPLIT = Queues("vmcnt", "lgkmcnt", "lgkmcnt"), Queues("loadcnt", "dscn
 
 @dataclass(frozen=True)
 class Flight:
-    """The registers (or LDS) that an operation writes or reads after it has been issued."""
+    """The registers (or LDS) written or read by an operation after its issue."""
 
     queue: Queue
     results: Registers
 
 
 def flights(arch: str, operation: Operation) -> tuple[Flight, ...]:
-    """What ``operation`` leaves in flight on ``arch``; nothing if it is not a memory operation.
+    """The accesses of ``operation`` still in flight after it on ``arch``. Empty for non-memory operations.
 
     Raises ``DeviceCodeError`` for unknown operations, ``ArchError`` for unknown archs.
     """
@@ -110,12 +108,12 @@ def flights(arch: str, operation: Operation) -> tuple[Flight, ...]:
 
 @cache
 def is_inert(mnemonic: str) -> bool:
-    """Whether such instructions neither wait nor leave anything in flight, and use only what they name."""
+    """Whether such instructions are plain: no wait, nothing in flight, only named registers."""
     return kind_of(mnemonic) in ("valu", "salu") and LASTS.match(mnemonic) is None
 
 
 def half_used(operations: Iterable[Operation], register: str) -> str:
-    """The half of ``register`` to which these operations are limited; empty for the whole register."""
+    """The half of ``register`` used by all these operations. Empty for the whole register."""
     halves = {
         _half(operation, operand)
         for operation in operations
@@ -126,7 +124,7 @@ def half_used(operations: Iterable[Operation], register: str) -> str:
 
 
 def waited_for(operation: Operation) -> Mapping[str, int]:
-    """For each counter, how many operations may still be in flight after it; empty if it is not a wait.
+    """For each counter, the operations still allowed in flight after it. Empty for other operations.
 
     Raises ``DeviceCodeError`` for an unknown form of wait.
     """

@@ -16,7 +16,7 @@ from wheel_builder.machine_code.disassembly.operations import (
 )
 
 HEADER = re.compile(r"^([0-9a-f]+) <([^>]+)>:$")
-# The text with the spaces after it: a pattern that leaves them out takes twice as long.
+# The text with its trailing spaces: a pattern excluding them takes twice as long.
 LINE = re.compile(
     r"\t(?P<text>\S[^/]*(?:/(?!/)[^/]*)*)// (?P<address>[0-9A-F]+):(?P<words>(?: [0-9A-F]{8})+)(?: <.*>)?$"
 )
@@ -30,13 +30,12 @@ DWORD = 4
 
 
 class Instruction(NamedTuple):
-    """One instruction at ``address``; ``target`` is where it may jump to.  All else follows from its text.
+    """One instruction at ``address``. ``target`` is its possible jump target. The rest follows from its text.
 
-    ``touches`` are registers on which a later instruction may depend: those that it writes, and those that
-    memory and matrix instructions read after they were issued.  ``is_late``:
-    its result may come later than that of other instructions of its kind.  ``wait_states`` are those that it
-    provides: one, plus those that ``s_nop`` asks for.  ``uses`` is what it reads and writes.
-    ``is_straight``: the one behind it follows, and no other.
+    ``touches`` are registers on which a later instruction may depend: written ones, and those read by memory
+    and matrix instructions after issue. ``is_late``: its result may come later than usual for its kind.
+    ``wait_states``: one, plus those requested by ``s_nop``. ``uses``: registers read and written.
+    ``is_straight``: the next instruction always follows it.
     """
 
     address: int
@@ -69,11 +68,11 @@ class Kernel:
 
     @cached_property
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
-        """For each instruction, the numbers of those that can run right before it.
+        """For each instruction, the numbers of its possible predecessors.
 
-        Unreachable code has none and is no instruction's predecessor.
+        Unreachable code has no predecessors, and is a predecessor of nothing.
 
-        Raises ``DeviceCodeError`` for jumps whose target is not in the text: paths would be missing.
+        Raises ``DeviceCodeError`` for jumps with a target outside of the text: paths would be missing.
         """
         before: list[tuple[int, ...]] = [()] * len(self.instructions)
         seen, todo = {0}, [0]
@@ -88,7 +87,7 @@ class Kernel:
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
-        """For each instruction, the numbers of those that can run right after it.
+        """For each instruction, the numbers of its possible successors.
 
         Unreachable code has none.
         """
@@ -131,7 +130,7 @@ class Kernel:
 def parse_disassembly(text: str) -> tuple[Kernel, ...]:
     """The functions in the output of ``llvm-objdump -d``.
 
-    Raises ``DeviceCodeError`` with every line that cannot be parsed.
+    Raises ``DeviceCodeError`` with every unparsable line.
     """
     functions: dict[str, list[Instruction]] = {}
     problems: list[str] = []
@@ -165,7 +164,7 @@ def parse_operation(text: str) -> Operation:
 
 
 def parse_instruction(address: int, text: str) -> Instruction:
-    """The instruction at ``address``, from its text without comment."""
+    """The instruction at ``address``, from its text without the comment."""
     jumps, known = _known(text)
     target = None
     if jumps is not None:
@@ -175,8 +174,9 @@ def parse_instruction(address: int, text: str) -> Instruction:
 
 @cache
 def _known(text: str) -> tuple[int | None, tuple[Any, ...]]:
-    """The words that it may jump over, as they are encoded, and the fields of ``Instruction`` from
-    ``operations`` on: kernels repeat most of their texts.
+    """The encoded distance of a jump in words, and the fields of ``Instruction`` from ``operations`` on.
+
+    Cached: kernels repeat most of their texts.
     """
     operations = tuple(parse_operation(half) for half in text.split("::"))
     first, mnemonic, kind = operations[0], operations[0].mnemonic, operations[0].kind
@@ -202,5 +202,5 @@ def _facts(mnemonic: str) -> tuple[bool, bool, bool]:
 
 @cache
 def without_encoding(mnemonic: str) -> str:
-    """``mnemonic`` without the suffix for how it is encoded."""
+    """``mnemonic`` without the suffix for its encoding."""
     return ENCODING.sub("", mnemonic)

@@ -1,6 +1,6 @@
-"""Code objects as text: what ``llvm-objdump -d`` and ``llvm-readelf`` print of them, stored by content.
+"""Code objects as text: output of ``llvm-objdump -d`` and ``llvm-readelf``, stored by content.
 
-In: code objects, and an image (or a folder) with the LLVM tools.  Out: ``text.s`` and ``text.notes`` of each.
+In: code objects, and an image (or a folder) with the LLVM tools. Out: ``text.s`` and ``text.notes`` of each.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Listing:
-    """One code object's disassembly and notes, and the arch it is for ("gfx942", no features)."""
+    """One code object's disassembly and notes, and its arch ("gfx942", no features)."""
 
     arch: str
     disassembly: str
@@ -66,7 +66,7 @@ def tools_in(image: Artifact) -> Tools:
 
 
 def tools_at(folder: Path, *, run: Runner = run) -> Tools:
-    """The LLVM of this machine in ``folder``; raises ``ToolMissingError`` when it is not there."""
+    """The LLVM of this machine in ``folder``. Raises ``ToolMissingError`` when it is missing."""
     version = run([folder / "llvm-objdump", "--version"]).stdout
     return Tools(identity=version, folder=str(folder))
 
@@ -74,10 +74,10 @@ def tools_at(folder: Path, *, run: Runner = run) -> Tools:
 def list_code(
     objects: Sequence[CodeObject], *, tools: Tools, store: Store, log: Path, run: Runner = run
 ) -> tuple[Listing, ...]:
-    """The text of ``objects`` in their order; raises ``CommandFailedError`` when a tool cannot read one.
+    """The text of ``objects`` in their order. Raises ``CommandFailedError`` for an unreadable one.
 
-    Each is stored by itself: who asks for a kernel of a wheel that was listed finds it there.  The tools run
-    once for all that are not stored.
+    Each is stored by itself, so the text of one kernel of a listed wheel is found too. The tools run once for
+    all missing ones.
     """
     keys = [_key(code, tools) for code in objects]
     with tempfile.TemporaryDirectory(prefix=f"flash-attn-rocm-{STAGE}-") as folder:
@@ -104,7 +104,7 @@ def _key(code: CodeObject, tools: Tools) -> Mapping[str, str]:
 
 
 def disassemble(data: bytes, *, tools: Tools, store: Store, log: Path, run: Runner = run) -> str:
-    """The disassembly of one code object, for the arch that its ELF header names."""
+    """The disassembly of one code object, for the arch in its ELF header."""
     code = CodeObject(machine_arch(read_elf(data)), data)
     return list_code([code], tools=tools, store=store, log=log, run=run)[0].disassembly
 

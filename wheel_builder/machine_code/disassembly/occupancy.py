@@ -1,4 +1,4 @@
-"""How many waves of a kernel fit on a SIMD, and how many workgroups on what runs them."""
+"""The waves of a kernel on a SIMD, and its workgroups on a compute unit or workgroup processor."""
 
 from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.machine_code.disassembly.resources import Resources
@@ -8,8 +8,8 @@ from wheel_builder.tables.archs import Arch, arch_named
 def occupancy(arch: str, resources: Resources) -> int:
     """The most waves of the kernel on each SIMD, limited by registers, LDS and its largest workgroup.
 
-    Raises ``ArchError`` for an arch that the table does not have, and ``DeviceCodeError`` for RDNA code
-    compiled for one compute unit instead of a workgroup processor.
+    Raises ``ArchError`` for an arch missing from the table, and ``DeviceCodeError`` for RDNA code compiled
+    for one compute unit instead of a workgroup processor.
     """
     hardware = arch_named(arch)
     if hardware.isa.cus_of_workgroup > 1 and not resources.workgroup_processor:

@@ -1,4 +1,4 @@
-"""The registers that one machine operation reads and writes, from its assembler text.
+"""Registers read and written by a machine operation, from its assembler text.
 
 Registers are named one by one: ``v5``, ``a0``, ``s12``, and ``vcc``, ``exec``, ``m0`` as wholes.
 """
@@ -48,11 +48,11 @@ SAVES_EXEC = re.compile(r"s_\w+_saveexec_|s_\w+_wrexec_")
 
 
 class Operation(NamedTuple):
-    """One operation; of a dual-issue pair, one half.  ``mnemonic`` without its encoding suffix.
+    """One operation, or one half of a dual-issue pair. ``mnemonic`` without its encoding suffix.
 
-    ``loads_into_lds``: what it loads goes straight into LDS, from M0 on.  ``writes``: EXEC by
-    compare-and-mask included.  ``reads``: EXEC included where lanes are masked; results it merges into are
-    left out, but not those that it swaps.
+    ``loads_into_lds``: its loaded data goes straight into LDS, from M0 on. ``writes``: EXEC by
+    compare-and-mask included. ``reads``: EXEC included if lanes are masked. Results merged into are left out,
+    swapped ones are included.
     """
 
     mnemonic: str
@@ -66,10 +66,10 @@ class Operation(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What operations have in common whose mnemonic, number of operands and modifiers are the same.
+    """The common part of operations with the same mnemonic, number of operands and modifiers.
 
-    The first ``results`` operands are written, those from ``sources`` on are read; ``writes`` and ``reads``
-    are registers that no operand names.
+    The first ``results`` operands are written, the operands from ``sources`` on are read. ``writes`` and
+    ``reads`` are implicit registers.
     """
 
     kind: Kind
@@ -82,8 +82,9 @@ class Form(NamedTuple):
 
 
 def operation(mnemonic: str, operands: tuple[str, ...], modifiers: str) -> Operation:
-    """The operation with this mnemonic; raises ``DeviceCodeError`` for one of no known kind."""
-    # Only of these do modifiers change what is read and written; those of others are mostly offsets.
+    """The operation with this mnemonic. Raises ``DeviceCodeError`` for an unknown one."""
+    # Only here do modifiers change the registers read and written. Those of other operations are mostly
+    # offsets.
     kind, is_matrix, into_lds, results, sources, writes, reads = form(
         mnemonic, len(operands), modifiers if kind_of(mnemonic) == "vmem" else ""
     )
@@ -99,7 +100,7 @@ def operation(mnemonic: str, operands: tuple[str, ...], modifiers: str) -> Opera
 
 @cache
 def form(mnemonic: str, operands: int, modifiers: str) -> Form:
-    """The form of operations of memory with these modifiers; of others, with any."""
+    """The form of memory operations with these modifiers, and of other operations with any."""
     kind, results = kind_of(mnemonic), _results(mnemonic, operands, modifiers)
     into_lds = kind == "vmem" and ("_lds_" in mnemonic or "lds" in modifiers.split())
     reads_all = (ATOMIC.match(mnemonic) and kind == "vmem") or SWAPS.match(mnemonic)
@@ -114,7 +115,7 @@ def form(mnemonic: str, operands: int, modifiers: str) -> Form:
 
 @cache
 def kind_of(mnemonic: str) -> Kind:
-    """What executes it; raises ``DeviceCodeError`` where that is not known."""
+    """The executing unit. Raises ``DeviceCodeError`` for an unknown mnemonic."""
     for pattern, kind in KINDS:
         if re.match(pattern, mnemonic):
             return kind
@@ -150,7 +151,7 @@ def _memory_results(mnemonic: str, modifiers: Sequence[str]) -> int:
 
 @cache
 def registers(operand: str) -> tuple[str, ...]:
-    """The registers that an operand names: ``v[2:3]`` is v2 and v3, ``-|v7|`` is v7, a number names none."""
+    """The registers of an operand: ``v[2:3]`` is v2 and v3, ``-|v7|`` is v7, a number has none."""
     found = [match.group(1) for match in SPECIAL.finditer(operand)]
     for bank, single, first, last in REGISTER.findall(operand):
         begin = int(single or first)

@@ -17,8 +17,8 @@ FUNCTION = re.compile(r"^\s*\d+:\s+[0-9a-f]+\s+(\d+)\s+FUNC\s.*\s(\S+)$", re.MUL
 class Resources:
     """Registers per lane (``sgpr``: per wave), bytes of memory, threads of a workgroup and of a wave.
 
-    ``vgpr`` is what a lane is allocated: VGPRs plus AccVGPRs where both share a register file, else the
-    larger number.
+    ``vgpr`` is a lane's allocation: VGPRs plus AccVGPRs if both share a register file, else the larger
+    number.
     """
 
     vgpr: int
@@ -49,7 +49,7 @@ KEYS = {
 
 
 def parse_notes(text: str) -> Mapping[str, Resources]:
-    """The resources of each kernel of a code object; raises ``DeviceCodeError`` with all that is missing."""
+    """The resources of each kernel of a code object. Raises ``DeviceCodeError`` with all missing ones."""
     match = METADATA.search(text)
     try:
         metadata = yaml.safe_load(match.group(1)) if match else {}

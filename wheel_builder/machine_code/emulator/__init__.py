@@ -1,7 +1,7 @@
-"""Runs AMDGPU code objects on a CPU, instruction by instruction, and finds errors that a GPU would hide.
+"""Runs AMDGPU code objects on a CPU, instruction by instruction, and finds errors hidden by a GPU.
 
-Its results are "executed on an ISA emulator"; nothing here runs on a GPU.  ``core`` is the interpreter in
-C++, which reads the toolchain's disassembly (``disassembly.listing``), ``coverage`` lists the instructions of
-given code that it lacks, ``machine`` runs kernels, ``params`` packs their arguments, ``attention`` holds this
-project's kernels to the numerics ``rule``, and ``command`` implements ``scripts/wheel-builder emulate``.
+Its results are "executed on an ISA emulator". Nothing here runs on a GPU. ``core`` is the interpreter in C++,
+reading the toolchain's disassembly (``disassembly.listing``). ``coverage`` lists unimplemented instructions
+of given code, ``machine`` runs kernels, ``params`` packs their arguments, ``attention`` checks this project's
+kernels against the numerics ``rule``, and ``command`` implements ``scripts/wheel-builder emulate``.
 """

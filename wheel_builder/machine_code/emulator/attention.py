@@ -19,12 +19,12 @@ from wheel_builder.tables.tiles import Workgroup
 
 NO_WINDOW = -1
 UNIT = 16  # bytes, of whose keys fa_mask_ranges_* find out whether all are seen, and whether any is
-STEP = 16  # keys; all tiles begin at a multiple of so many
+STEP = 16  # keys: all tiles begin at a multiple of this
 NO_KEY = 1 << 30
 LARGEST_OF_A_WAVE = 256  # head dim
 UNEVEN_VALUES = 128  # head dim of v and out in kernels whose q and k have another (call/params.hpp)
 MASK_KINDS = ("bytes", "elements", "fp32")  # MaskKind of params.hpp
-# What hides a key, of a boolean mask and of biases of these dtypes.
+# The value hiding a key, of a boolean mask and of biases of these dtypes.
 HIDES = {"bool": b"\0", "fp16": b"\0\xfc", "bf16": b"\x80\xff"}
 # Of q, k, v and out together: drawing and comparing them takes about 200 bytes each, 3 GiB at most.
 MAX_ELEMENTS = 1 << 24
@@ -32,10 +32,10 @@ MAX_ELEMENTS = 1 << 24
 
 @dataclass(frozen=True)
 class Case:
-    """Shapes of one forward call; tensors (batch, seqlen, heads, head_dim), ``pad`` unused elements per head.
-    ``v_head_dim``, if it is not 0, is that of v and out.
+    """Shapes of one forward call.
 
-    Raises ``CaseError`` with all that is wrong with them.
+    Tensors are (batch, seqlen, heads, head_dim), with ``pad`` unused elements per head. ``v_head_dim``,
+    unless 0, is the head dim of v and out. Raises ``CaseError`` with all problems.
     """
 
     dtype: str
@@ -99,7 +99,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first wrong element of ``what``; index (batch, row, head, element) or (batch, head, row)."""
+    """The first wrong element of ``what``. Index (batch, row, head, element) or (batch, head, row)."""
 
     what: str
     index: tuple[int, ...]
@@ -110,7 +110,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A run's worst errors against float64, those that the numerics rule allows, and the first difference."""
+    """A run's worst errors against float64, the limits of the numerics rule, and the first difference."""
 
     out_error: float
     out_allowed: float
@@ -157,7 +157,7 @@ class Call:
         return (*(tensor.memory for tensor in (self.q, self.k, self.v, self.out)), self.lse)
 
     def kernarg(self, workgroups: int = 0) -> bytes:
-        """``fa::FwdParams``: dense, no optional tensor; ``workgroups`` of the whole launch."""
+        """``fa::FwdParams``: dense, no optional tensor. ``workgroups`` of the whole launch."""
         case = self.case
         tensors = {"q": self.q, "k": self.k, "v": self.v, "o": self.out}
         strides = {
@@ -187,20 +187,23 @@ class Call:
 
 
 def with_mask(kernarg: bytes, mask: Memory, kind: str, strides: Sequence[int]) -> bytes:
-    """``fa::MaskedParams`` around ``fa::FwdParams``; strides of sequences, heads and rows, in elements."""
+    """``fa::MaskedParams`` around ``fa::FwdParams``. Strides of sequences, heads and rows, in elements."""
     named = dict(zip(("mask_batch", "mask_head", "mask_row"), strides, strict=True))
     given = {"mask": mask.address, "mask_kind": MASK_KINDS.index(kind), **named}
     return kernarg + layout("MaskedParams").pack(given)[len(kernarg) :]
 
 
 def has_ranges(kind: str, strides: Sequence[int]) -> bool:
-    """Whether ``fa_mask_ranges_*`` look at a mask (params.hpp); strides as in ``with_mask``."""
+    """Whether ``fa_mask_ranges_*`` look at a mask (params.hpp). Strides as in ``with_mask``."""
     return kind == "bytes" or (kind == "elements" and 0 in strides[1:])
 
 
 def shown_keys(rows: Sequence[bytes], hides: bytes) -> bytes:
-    """What ``fa_mask_ranges_*`` leave for ``fa_fwd_masked_*`` (forward/parts/shown_keys.hpp) of a mask's
-    ``rows``, those of one wave, whose elements hide a key where they are ``hides``."""
+    """The output of ``fa_mask_ranges_*`` for one wave, read by ``fa_fwd_masked_*``.
+
+    ``rows`` are the wave's rows of the mask. Elements equal to ``hides`` hide a key. Format:
+    forward/parts/shown_keys.hpp.
+    """
     size = len(hides)
     units = [[row[at : at + UNIT] for row in rows] for at in range(0, len(rows[0]), UNIT)]
     seen = [n for n, unit in enumerate(units) if any(part != hides * (len(part) // size) for part in unit)]
@@ -215,8 +218,10 @@ def shown_keys(rows: Sequence[bytes], hides: bytes) -> bytes:
 
 
 def leave_shown_keys(out: Memory, rows: Sequence[bytes], hides: bytes, *, group: int, row: int) -> None:
-    """The same for the rows of one sequence and head, of which a wave has ``group``; those of out are ``row``
-    elements apart."""
+    """The same for all rows of one sequence and head, ``group`` per wave.
+
+    Rows of out are ``row`` elements apart.
+    """
     for first in range(0, len(rows), group):
         found = shown_keys(rows[first : first + group], hides)
         ctypes.memmove(out.address + first * row * 2, found, len(found))
@@ -224,8 +229,9 @@ def leave_shown_keys(out: Memory, rows: Sequence[bytes], hides: bytes, *, group:
 
 
 def make_call(case: Case, *, dies: int = 0) -> Call:
-    """Normally distributed q, k, v from the case's seed; out and lse unwritten.  ``dies``: of the GPU, for
-    the order of workgroups; 0 is the hardware's own.
+    """Normally distributed q, k, v from the case's seed. out and lse are unwritten.
+
+    ``dies`` of the GPU, for the order of workgroups. 0 is the hardware's own order.
     """
     draw = random.Random(case.seed)  # noqa: S311  (test data, repeatable)
 

@@ -10,7 +10,7 @@ from wheel_builder.base.errors import EmulatorBuildError, EmulatorError
 # Must equal the number in core/capi.cpp.
 INTERFACE = 5
 
-Waves = tuple[Sequence[int], ...]  # words that a run recorded, by wave
+Waves = tuple[Sequence[int], ...]  # words recorded by a run, by wave
 
 
 class BufferRow(ctypes.Structure):
@@ -46,7 +46,7 @@ class LaunchRow(ctypes.Structure):
 
 
 class Core:
-    """The loaded library; every function returns text or a handle and never raises."""
+    """The loaded library. Every function returns text or a handle and never raises."""
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
@@ -66,7 +66,7 @@ class Core:
             raise EmulatorBuildError(message, advice="binding.py and core/capi.cpp differ; change both")
 
     def load(self, code_object: bytes, disassembly: str) -> int:
-        """A handle; 0 means an error, described by ``text``."""
+        """A handle, or 0 for an error described by ``text``."""
         handle = self._library.emu_load(code_object, len(code_object), disassembly.encode())
         return int(handle or 0)
 
@@ -80,7 +80,7 @@ class Core:
         return self._text(self._library.emu_run(handle, ctypes.byref(launch)))
 
     def recorded(self) -> Waves:
-        """What each wave of the last recorded run executed: instruction index | active lanes << 24."""
+        """Instructions executed by each wave of the last recorded run: index | active lanes << 24."""
         return self._recorded(0)
 
     def recorded_lds(self) -> Waves:
@@ -104,7 +104,7 @@ class Core:
         return self._text(self._library.emu_text())
 
     def missing(self, arch: str, disassembly: str) -> tuple[str, ...]:
-        """``mnemonic: place: instruction`` for every instruction in the text that the emulator lacks."""
+        """``mnemonic: place: instruction`` for every unimplemented instruction in the text."""
         found = self._library.emu_missing(arch.encode(), disassembly.encode())
         if found is None:
             raise EmulatorError(

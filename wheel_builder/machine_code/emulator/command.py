@@ -1,4 +1,4 @@
-"""``scripts/wheel-builder emulate``: one kernel, chosen shapes; its numbers, instructions and findings."""
+"""``scripts/wheel-builder emulate``: one kernel at chosen shapes, its numbers, instructions and findings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ NOT_A_GPU = "executed on an ISA emulator, not run on hardware"
 
 @dataclass(frozen=True)
 class Workshop:
-    """What emulation needs besides the kernel: core, store, builder image, log folder."""
+    """The tools of emulation: core, store, builder image, log folder."""
 
     core: Core
     store: Store
@@ -37,7 +37,7 @@ class Workshop:
 
 @dataclass(frozen=True)
 class Emulated:
-    """A finished run of one case; ``passed`` when the numbers keep the rule and there are no findings."""
+    """A finished run of one case. ``passed``: the numbers keep the rule, and the findings are empty."""
 
     arch: str
     case: Case
@@ -49,14 +49,14 @@ class Emulated:
         return not self.problems()
 
     def problems(self) -> list[str]:
-        """Everything that is wrong with the run."""
+        """All problems of the run."""
         stopped = [f"it stopped: {self.result.error}"] if self.result.error else []
         first = self.numbers.first if self.numbers else None
         wrong = [f"first difference: {_difference(first)}"] if first else []
         return [*stopped, *wrong, *map(str, self.result.findings)]
 
     def raise_unless_passed(self) -> None:
-        """Raise ``FindingsError`` with all problems, or nothing."""
+        """Raise ``FindingsError`` with all problems, if any."""
         if problems := self.problems():
             title = f"{self.case.kernel} on {self.arch} did not pass"
             advice = (
@@ -68,8 +68,8 @@ class Emulated:
 def emulate(source: Path, arch: str, case: Case, options: Options, workshop: Workshop) -> Emulated:
     """Run the forward kernel of ``case`` for ``arch`` out of a wheel, bundle or code object.
 
-    Raises ``EmulatorError`` when there is no such kernel or the emulator lacks one of its instructions; wrong
-    numbers and findings are part of the result.
+    Raises ``EmulatorError`` for a missing kernel or an unimplemented instruction. Wrong numbers and findings
+    are part of the result.
     """
     machine = open_machine(code_object(source, case.kernel, arch), case.kernel, workshop)
     call = make_call(case)
@@ -78,12 +78,12 @@ def emulate(source: Path, arch: str, case: Case, options: Options, workshop: Wor
 
 
 def forward_workgroup(arch: str, case: Case) -> Workgroup:
-    """The workgroup of the case's kernel; raises ``TileError`` where there is no such kernel."""
+    """The workgroup of the case's kernel. Raises ``TileError`` for a missing kernel."""
     return workgroup_of(arch_named(arch), case.op, case.dtype, case.head_dim)
 
 
 def open_machine(data: bytes, name: str, workshop: Workshop) -> Machine:
-    """Load a code object; raises ``EmulatorError`` listing the instructions that the emulator lacks."""
+    """Load a code object. Raises ``EmulatorError`` with its unimplemented instructions."""
     log = workshop.logs / "emulator-disassembly.log"
     text = disassemble(data, tools=workshop.tools, store=workshop.store, log=log)
     machine = Machine(workshop.core, data, text)
@@ -94,7 +94,7 @@ def open_machine(data: bytes, name: str, workshop: Workshop) -> Machine:
 
 
 def report(emulated: Emulated) -> str:
-    """The text that the command prints."""
+    """The text printed by the command."""
     return "\n".join(_lines(emulated))
 
 

@@ -1,4 +1,4 @@
-"""Instructions of device code that the emulator lacks, all reported before anything runs."""
+"""Unimplemented instructions of device code, all reported before the first run."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -6,10 +6,10 @@ from wheel_builder.machine_code.emulator.binding import Core
 
 
 def unimplemented(core: Core, disassemblies: Mapping[str, Iterable[str]]) -> list[str]:
-    """A line for each mnemonic in the texts of ``llvm-objdump --disassemble``, by arch, that is missing.
+    """A line for each missing mnemonic in the texts of ``llvm-objdump --disassemble``, by arch.
 
-    Every kernel in the texts counts, whether it will run or not; no lines mean that all are implemented.
-    Raises ``EmulatorError`` for an arch that the emulator does not know.
+    Every kernel in the texts counts, executed or not. The list is empty if all are implemented. Raises
+    ``EmulatorError`` for an unknown arch.
     """
     return [
         f"{arch}: {line}"

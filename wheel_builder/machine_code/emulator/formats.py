@@ -7,7 +7,7 @@ DTYPES = ("fp16", "bf16")
 
 
 def encode(values: Sequence[float], dtype: str) -> bytes:
-    """Rounded to nearest, ties to even; finite values beyond the range of fp16 raise ``OverflowError``."""
+    """Rounded to nearest, ties to even. Finite values beyond the range of fp16 raise ``OverflowError``."""
     if dtype == "fp16":
         return struct.pack(f"<{len(values)}e", *values)
     words = struct.unpack(f"<{len(values)}I", struct.pack(f"<{len(values)}f", *values))

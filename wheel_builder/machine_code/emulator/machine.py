@@ -18,7 +18,7 @@ ALL_CHECKS = tuple(CHECKS)
 
 @dataclass(frozen=True)
 class KernelArgument:
-    """An explicit argument as the metadata has it; offset and size in bytes of the argument segment."""
+    """An explicit argument in the metadata. Offset and size in bytes of the argument segment."""
 
     name: str
     kind: str
@@ -43,7 +43,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Finding:
-    """One error in a kernel, at its first occurrence; ``count`` is the number of occurrences.
+    """One error in a kernel, at its first occurrence. ``count`` is the number of occurrences.
 
     ``at`` is function symbol and offset, ``lane`` is within the wave, ``address`` the memory address or 0.
     """
@@ -97,7 +97,7 @@ class Result:
         return tuple(sorted({finding.kind for finding in self.findings}))
 
     def raise_on_findings(self) -> None:
-        """Raise ``FindingsError`` with all findings, or nothing."""
+        """Raise ``FindingsError`` with all findings, if any."""
         if self.findings:
             advice = "each names function, instruction and lane; run it again with the same seed"
             title = "the kernel is not sound"
@@ -115,13 +115,13 @@ class Launch:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a run; the same options give the same run.
+    """Options of a run. The same options give the same run.
 
-    ``threads`` is how many host threads run workgroups; it changes only what racing workgroups leave behind.
-    ``max_instructions`` per wave: beyond it a loop counts as endless.  ``max_seconds`` of processor time for
-    the whole launch, over all threads, 0 for no limit: the run stops there with the finding ``time-limit``.
-    ``only_group``: the index of the one workgroup to run, or -1; ``record`` keeps what its waves execute.
-    ``quantum``: the most instructions before another wave gets its turn.
+    ``threads``: host threads for workgroups. It changes only the results of racing workgroups.
+    ``max_instructions`` per wave: beyond it a loop counts as endless. ``max_seconds`` of processor time for
+    the whole launch, over all threads, 0 for unlimited: beyond it the run stops with the finding
+    ``time-limit``. ``only_group``: the index of the one workgroup to run, or -1. ``record`` records its
+    waves. ``quantum``: the most instructions before another wave gets its turn.
     """
 
     checks: tuple[str, ...] = ALL_CHECKS
@@ -138,8 +138,8 @@ class Options:
 class Machine:
     """One code object, loaded and decoded.
 
-    ``missing``: instructions that the emulator lacks, with their places.  ``mnemonics``: their count
-    in the code.  ``program``: address and text of every instruction; a run records indices into it.
+    ``missing``: unimplemented instructions, with their places. ``mnemonics``: their count in the code.
+    ``program``: address and text of every instruction. A run records indices into it.
     """
 
     def __init__(self, core: Core, code_object: bytes, disassembly: str) -> None:
@@ -166,10 +166,10 @@ class Machine:
         memory: Sequence[Memory],
         options: Options | None = None,
     ) -> Result:
-        """Run a whole grid.  ``memory`` is all that the kernel may access besides its own LDS and scratch.
+        """Run a whole grid. ``memory`` is the kernel's accessible memory besides its own LDS and scratch.
 
-        Findings do not raise.  ``Result.error`` says why a run stopped early: an endless loop, an instruction
-        that the emulator does not have, a launch that the device would refuse.
+        Findings are returned, not raised. ``Result.error`` is the reason of an early stop: an endless loop,
+        an unimplemented instruction, a launch refused by the device.
         """
         options = options or Options()
         rows = (BufferRow * max(len(memory), 1))(*(_row(item) for item in memory))

@@ -1,11 +1,11 @@
-"""Device memory: host bytes with guard zones around them, which reveal an access one byte too far."""
+"""Device memory: host bytes between guard zones, which reveal an access one byte too far."""
 
 import ctypes
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-# Guard zones are never registered: an access there is out of bounds, whatever is allocated next to it.
+# Guard zones stay unregistered: an access there is out of bounds, independent of neighbouring allocations.
 GUARD = 1 << 16
 ALIGNMENT = 256  # of hipMalloc
 
@@ -27,7 +27,7 @@ class Memory:
 
     @classmethod
     def of(cls, data: bytes, name: str, *, readonly: bool = False, skew: int = 0) -> "Memory":
-        """Memory that holds ``data``."""
+        """Memory with the content ``data``."""
         memory = cls(len(data), name, readonly=readonly, skew=skew)
         ctypes.memmove(memory.address, data, len(data))
         return memory

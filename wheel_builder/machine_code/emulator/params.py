@@ -1,7 +1,7 @@
-"""The kernels' argument structs, packed as the compiler lays them out.
+"""The kernels' argument structs, packed in the compiler's layout.
 
-Fields and their order are those of ``kernels/tables/calls.toml``, from which the C++ structs are generated.
-tests/engine/layout compares the offsets with the compiler's.
+Fields and their order come from ``kernels/tables/calls.toml``, the source of the C++ structs. tests/layout
+compares the offsets with the compiler's.
 """
 
 import struct
@@ -28,7 +28,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Layout:
-    """A struct: its size in bytes and its scalars; those of inner structs are ``tensors[0].from``."""
+    """A struct: its size in bytes and its scalars. Scalars of inner structs are named ``tensors[0].from``."""
 
     name: str
     size: int
@@ -36,9 +36,9 @@ class Layout:
     scalars: tuple[Scalar, ...]
 
     def pack(self, values: Mapping[str, Value]) -> bytes:
-        """The struct's bytes; scalars not named in ``values`` are 0.
+        """The struct's bytes. Scalars missing from ``values`` are 0.
 
-        Raises ``EmulatorError`` with every name that is not a field.
+        Raises ``EmulatorError`` with every unknown name.
         """
         if unknown := values.keys() - {scalar.name for scalar in self.scalars}:
             names = ", ".join(sorted(unknown))
@@ -55,7 +55,7 @@ class Layout:
 
 
 def layout(name: str) -> Layout:
-    """The struct ``fa::<name>`` of this checkout's kernels; raises ``EmulatorError`` where there is none."""
+    """The struct ``fa::<name>`` of this checkout's kernels. Raises ``EmulatorError`` for an unknown one."""
     known = known_layouts()
     if name not in known:
         message = f"no struct {name} in {CALLS}"
@@ -70,7 +70,7 @@ def known_layouts() -> Mapping[str, Layout]:
 
 
 def layouts(structs: Mapping[str, Mapping[str, FieldType]]) -> Mapping[str, Layout]:
-    """Their layouts; a struct may have fields of those before it."""
+    """Their layouts. A struct may contain earlier ones."""
     found: dict[str, Layout] = {}
     for name, fields in structs.items():
         found[name] = _struct(name, fields, found)

@@ -1,8 +1,8 @@
 """Attention in plain Python: in float64, and rounded like a plain computation in the tensors' own type.
 
-The pipeline's environment has no PyTorch, and the answer must not depend on what is installed. The rounded
-form rounds wherever PyTorch's operations store a tensor; tests/engine/emulator compares it with
-PyTorch's.
+PyTorch is missing from the pipeline's environment, and the answer must be independent of installed packages.
+The rounded form rounds at every tensor stored by PyTorch's operations. tests/emulator compares it with
+PyTorch's own.
 """
 
 import math
@@ -17,7 +17,7 @@ Row = Sequence[float]
 
 @dataclass(frozen=True)
 class Attended:
-    """One row of the output (head_dim numbers) and its log-sum-exp; a row that sees no key is 0 and +inf.
+    """One row of the output (head_dim numbers) and its log-sum-exp. A fully masked row is 0 and +inf.
 
     ``magnitude`` is the largest sum of the magnitudes of a score's terms.
     """
@@ -30,10 +30,10 @@ class Attended:
 def attend(
     query: Row, keys: Sequence[Row], columns: Sequence[Row], scale: float, dtype: str = ""
 ) -> Attended:
-    """Attention of one query row over the keys that it sees.
+    """Attention of one query row over its visible keys.
 
-    ``columns`` are the columns of V over the same keys.  With a ``dtype``, scores, probabilities and output
-    are rounded to it, as plain tensor operations do.
+    ``columns`` are the columns of V over the same keys. With a ``dtype``, scores, probabilities and output
+    are rounded to it, as by plain tensor operations.
     """
     if not keys:
         return Attended([0.0] * len(columns), math.inf)
@@ -56,5 +56,5 @@ def dot(one: Row, other: Row) -> float:
 
 
 def visible(row: int, seqlen_q: int, seqlen_k: int, *, causal: bool) -> int:
-    """How many keys a query row sees; the causal mask is aligned to the bottom right."""
+    """Number of keys visible to a query row. The causal mask is aligned to the bottom right."""
     return max(0, min(seqlen_k, row + seqlen_k - seqlen_q + 1)) if causal else seqlen_k

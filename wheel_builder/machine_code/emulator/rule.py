@@ -1,4 +1,4 @@
-"""The numerics rule, which the package has: the check at first use holds kernels to it as well."""
+"""The package's numerics rule, also used by its check at first use."""
 
 from typing import TYPE_CHECKING
 

@@ -10,14 +10,14 @@ from wheel_builder.files.device.fatbin import COMPRESSED_MAGIC, SECTION, kernels
 from wheel_builder.files.device.fatbin import MAGIC as BUNDLE_MAGIC
 from wheel_builder.files.wheels.wheelfile import read_wheel
 
-# The size of a wheel is not judged here: that is the audit's task.
+# A generous limit: the audit judges the size of a wheel.
 MAX_WHEEL_MIB = 1024.0
 AMDGPU = "EM_AMDGPU"
 ADVICE = "name a .whl, a library that kernels were linked into, a .hipfb or a .hsaco file"
 
 
 def code_object(source: Path, kernel: str, arch: str) -> bytes:
-    """The code object for ``arch`` that has ``kernel``; raises ``EmulatorError`` with what there is."""
+    """The code object for ``arch`` with ``kernel``. Raises ``EmulatorError`` listing the available ones."""
     what, data = contents(source)
     found = list(_candidates(data))
     matches = [data for name, names, data in found if name == arch and kernel in names]
@@ -41,7 +41,7 @@ def _candidates(code_objects: Iterable[bytes]) -> Iterator[tuple[str, frozenset[
 
 
 def contents(source: Path) -> tuple[str, Iterable[bytes]]:
-    """The kind of file, by its name, and its code objects; raises ``EmulatorError`` where it is none."""
+    """The kind of file, by its name, and its code objects. Raises ``EmulatorError`` for other files."""
     if source.suffix == ".whl":
         return source.name, _of_wheel(source)
     data = source.read_bytes()

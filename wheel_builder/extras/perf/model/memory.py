@@ -95,7 +95,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Decode:
-    """``needed``: bytes in flight for full bandwidth, by latency, on one compute unit or workgroup processor."""
+    """``needed``: bytes in flight for full bandwidth, by latency, on one compute unit or processor."""
 
     needed: Mapping[int, float]
     shares: tuple[Share, ...]

@@ -1,4 +1,4 @@
-// The C interface, for Python and others. Results and errors are text; JSON where structured.
+// The C interface, for Python and others. Results and errors are text, or JSON for structured data.
 #include <cstdio>
 #include <map>
 #include <sstream>
@@ -153,7 +153,7 @@ EMU_API void* emu_load(const void* elf, u64 size, const char* disassembly) {
 }
 EMU_API void emu_free(void* program) { delete static_cast<Program*>(program); }
 
-// JSON: arch, kernels, instructions that the emulator does not know, mnemonics in use.
+// JSON: arch, kernels, unknown instructions, mnemonics in use.
 EMU_API const char* emu_describe(const void* handle) {
   const Program& p = *static_cast<const Program*>(handle);
   std::string out = std::string("{\"arch\": \"") + std::string(fa::name(p.gfx)) + "\", \"kernels\": [";
@@ -183,8 +183,8 @@ EMU_API const char* emu_describe(const void* handle) {
   return g_text.c_str();
 }
 
-// A line for each instruction of a disassembly that the emulator lacks; null, with the reason in emu_text(),
-// for an unknown arch.
+// A line for each unimplemented instruction of a disassembly. Null for an unknown arch, with the reason in
+// emu_text().
 EMU_API const char* emu_missing(const char* arch, const char* disassembly) {
   try {
     Program p;
@@ -206,7 +206,7 @@ EMU_API const char* emu_mnemonics() {
   return g_text.c_str();
 }
 
-// A part of a wave's Record in the last recorded launch: 0 what it executed, 1 its LDS instructions; null
+// A part of a wave's Record in the last recorded launch: 0 executed instructions, 1 LDS instructions. Null
 // after the last wave.
 EMU_API const u32* emu_recorded(u32 wave, u32 part, u64* size) {
   static const u32 none = 0;
@@ -228,7 +228,7 @@ EMU_API const char* emu_program(const void* handle) {
   return g_text.c_str();
 }
 
-// Runs one launch; JSON with error, findings and counts.
+// Runs one launch. JSON with error, findings and counts.
 EMU_API const char* emu_run(const void* handle, const EmuLaunch* d) {
   const Program& p = *static_cast<const Program*>(handle);
   Launch l;

@@ -1,4 +1,4 @@
-// Basic types, bit casts and the number formats that the ISA uses beside IEEE binary32/64.
+// Basic types, bit casts and the ISA's number formats besides IEEE binary32/64.
 #pragma once
 #include <immintrin.h>
 #include <cmath>
@@ -19,7 +19,7 @@ using i64 = std::int64_t;
 using f32 = float;
 using f64 = double;
 
-constexpr int kLanes = 64;  // storage per register; a wave32 uses the first 32
+constexpr int kLanes = 64;  // storage per register. A wave32 uses the first 32
 
 template <class To, class From>
 inline To bits(const From& from) {
@@ -51,7 +51,7 @@ inline u32 float_to_bf16(f32 f) {
   return (u + 0x7fff + ((u >> 16) & 1)) >> 16;
 }
 
-// Lane arrays of halves (16 bits of each element, optionally the upper ones) to floats and back; n is a
+// Lane arrays of halves (16 bits of each element, optionally the upper ones) to floats and back. n is a
 // multiple of 8.
 inline void halves_to_floats(const u32* h, f32* f, int n, bool upper = false) {
   __m128i shift = _mm_cvtsi32_si128(upper ? 16 : 0);
@@ -69,7 +69,7 @@ inline void floats_to_halves(const f32* f, u32* h, int n) {
   }
 }
 
-// a*b+c of three halves as float bits that round once more to the correctly rounded half: the product is
+// a*b+c of three halves as float bits, ready for one rounding to the correctly rounded half: the product is
 // exact in float, and the sum is rounded to odd.
 inline f32 half_fma_odd(f32 a, f32 b, f32 c) {
   f32 p = a * b, s = p + c;

@@ -1,5 +1,5 @@
-// What a wave knows about other waves' past, as vector clocks. A barrier passes it on to all waves of the
-// workgroup, an atomic to whoever does an atomic on the same address later.
+// A wave's knowledge of other waves' past, as vector clocks. A barrier passes it on to all waves of the
+// workgroup, an atomic to every later atomic on the same address.
 #pragma once
 #include <array>
 #include <memory>
@@ -12,16 +12,16 @@ using Times = std::array<u32, 32>;              // of the waves of a workgroup: 
 using Others = std::unordered_map<u32, Times>;  // by workgroup
 struct Knowledge {
   u32 group;
-  Times own;  // of the waves of that workgroup
+  Times own;  // of the waves of the same workgroup
   std::shared_ptr<const Others> others;
 };
 using Told = std::shared_ptr<const Knowledge>;
-using Letters = std::unordered_map<u64, Told>;  // what atomics have left at addresses
+using Letters = std::unordered_map<u64, Told>;  // clocks left by atomics at addresses
 
 class Clock {
  public:
   void start(u32 group, u32 wave);
-  // Must be called before an access: accesses after passing a clock on are later than that clock.
+  // Must be called before an access: accesses after passing a clock on are later than this clock.
   void step(u64 instruction) {
     if (told_ && told_at_ != instruction) advance();
   }
@@ -37,7 +37,7 @@ class Clock {
  private:
   [[gnu::noinline]] bool knows_other(u32 group, u32 wave, u32 time) const;  // rare
   void hear_others(const std::shared_ptr<const Others>& what);
-  Times known_{};  // of the waves of its workgroup; its own is its time
+  Times known_{};  // of the waves of its workgroup. Its own entry is its time
   std::shared_ptr<const Others> others_;
   Told told_, heard_;  // the last ones
   u64 told_at_ = 0;

@@ -1,5 +1,5 @@
-// How undefined bits get from an operation's sources into its result. A flow stands beside the operation's
-// semantics in the table (OpInfo::flow) and runs, before the operation itself, on the wave's shadow: `s`
+// Propagation of undefined bits from an operation's sources to its result. A flow is stored in the table with
+// the operation's semantics (OpInfo::flow). It runs on the wave's shadow before the operation itself: `s`
 // holds a 1 for every undefined bit, `s.real` the values.
 #pragma once
 #include "run/wave.hpp"
@@ -13,11 +13,11 @@ void packed_f32(Wave& s, const Inst& in);    // any, for each dword of two
 void choose(Wave& s, const Inst& in);        // cndmask
 void byte_permute(Wave& s, const Inst& in);  // v_perm_b32
 void compare(Wave& s, const Inst& in);       // any, into a bit of a lane mask
-void compare_exec(Wave& s, const Inst& in);  // the same of v_cmpx, which also decides EXEC
+void compare_exec(Wave& s, const Inst& in);  // the same for v_cmpx, which also decides EXEC
 
 void move_bits(Wave& s, const Inst& in, u32 data);
 // Bits are only moved: the operation itself, run on the undefined bits, moves them too. kData: mask of the
-// sources that are moved; the others control the move and keep their values.
+// moved sources. The others control the move and keep their values.
 template <u32 kData = 1>
 void moves(Wave& s, const Inst& in) {
   move_bits(s, in, kData);
@@ -25,14 +25,14 @@ void moves(Wave& s, const Inst& in) {
 
 constexpr u32 kNoShift = 99;
 void sum(Wave& s, const Inst& in, u32 shift, u32 factor_bits);
-// Sums and products: undefined from the lowest undefined bit of a source upwards. kShift: the source by which
-// the sum of those before it is shifted left; kFactorBits: how many bits of the first two sources count.
+// Sums and products: undefined from the lowest undefined bit of a source upwards. kShift: the source used to
+// shift the sum of the preceding ones left. kFactorBits: relevant bits of the first two sources.
 template <u32 kShift = kNoShift, u32 kFactorBits = 32>
 void carry(Wave& s, const Inst& in) {
   sum(s, in, kShift, kFactorBits);
 }
 
-// For a bitwise f: the bits that differ for some value of the undefined ones.
+// For a bitwise f: the bits whose result depends on the undefined ones.
 template <class T, class F>
 T varies(F f, const T (&value)[3], const T (&open)[3]) {
   const T given = f(value[0], value[1], value[2]);
@@ -43,7 +43,7 @@ T varies(F f, const T (&value)[3], const T (&open)[3]) {
   return out;
 }
 
-// The lanes of up to three sources of a bitwise operation; 16-bit sources in the low half.
+// The lanes of up to three sources of a bitwise operation. 16-bit sources are in the low half.
 struct BitSources {
   alignas(64) u32 value[3][kLanes], open[3][kLanes];
   bool known;  // values are, unless DPP or SDWA have changed them
@@ -79,7 +79,7 @@ void scalar_bitwise(Wave& s, const Inst& in, F f) {
   give_scalar(s, in, varies<u64>([&](u64 a, u64 b, u64) { return f(a, b); }, value, open));
 }
 
-// ---- what undefined bits must not decide
+// ---- decisions forbidden to undefined bits
 void undefined_exec(Wave& s, const Inst& in, u64 lanes);
 // EXEC = f(source, EXEC), bit by bit.
 template <class F>
@@ -92,8 +92,8 @@ void branch_scc(Wave& s, const Inst& in);
 void branch_vcc(Wave& s, const Inst& in);
 void jump(Wave& s, const Inst& in);
 void check_address(Wave& s, const Inst& in, u32 first, u32 last, u32 data);
-// Memory instructions: their loads and stores move the undefined bits; this checks the address, which is all
-// sources but the data.
+// Memory instructions: their loads and stores move the undefined bits. This checks the address: all sources
+// but the data.
 constexpr u32 kNoData = 99;
 template <u32 kData = kNoData>
 void address(Wave& s, const Inst& in) {
@@ -101,8 +101,8 @@ void address(Wave& s, const Inst& in) {
 }
 void lds_address(Wave& s, const Inst& in);  // the first source
 
-void defined(Wave& s, const Inst& in);  // the result is undefined, or there is none
+void defined(Wave& s, const Inst& in);  // checks the sources only: the result is undefined or absent
 
-// The undefined bits of a source's dword, by lane. Constants have none.
+// The undefined bits of a source's dword, by lane. Constants are defined.
 const u32* undefined(const Wave& s, const Operand& o, u32* tmp, u32 dword = 0);
 }  // namespace emu::flow

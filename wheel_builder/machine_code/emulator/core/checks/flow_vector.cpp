@@ -10,7 +10,7 @@ const u32 g_zeros[2 * kLanes] = {0};
 bool is_half(Type t) { return t == Type::b16 || t == Type::f16; }
 bool is_wide(Type t) { return t == Type::b64 || t == Type::f64; }
 
-// bad[lane] becomes nonzero where bits of source k that matter are undefined.
+// bad[lane] becomes nonzero for undefined relevant bits of source k.
 void gather(const Wave& s, const Inst& in, u32 k, u32* bad) {
   const Operand& o = in.src[k];
   const Type type = source_type(*in.op, k);
@@ -56,13 +56,13 @@ void give_halves(Wave& s, const Inst& in, u32 (*bad)[kLanes]) {
   commit(s, in.dst[0], bad[0]);
 }
 
-// The value of a source; null where DPP or SDWA have changed it.
+// The value of a source. Null if DPP or SDWA have changed it.
 const u32* value(const Wave& s, const Operand& o, u32* tmp) {
   return o.kind == Kind::lanes ? nullptr : read_raw(*s.real, o, tmp);
 }
 u32 half_shift(const Inst& in, u32 k) { return in.op->flags & kStore16 && in.src[k].flags & kHigh ? 16 : 0; }
 
-// Undefined bits of a source of a sum, which may be 64 bits long.
+// Undefined bits of a sum's source, up to 64 bits long.
 void add_addend(const Wave& s, const Inst& in, u32 k, u32 mask, u64* out) {
   alignas(64) u32 t[kLanes];
   const u32* p = undefined(s, in.src[k], t);
@@ -83,7 +83,7 @@ void as_data(Operand& o) {
   if (o.kind == Kind::constant) o.value = 0, o.lanes = const_cast<u32*>(g_zeros);
   o.flags &= static_cast<u8>(~(kNeg | kAbs | kNegHi));
 }
-// A source that controls the move, with the wave's values. False if it is undefined or unknown.
+// A source controlling the move, with the wave's values. False if it is undefined or unknown.
 bool as_selector(const Wave& s, const Inst& in, u32 k, Operand& o, u32* values) {
   if (o.kind == Kind::lanes) return false;
   alignas(64) u32 bad[kLanes] = {0};
@@ -212,7 +212,7 @@ void byte_permute(Wave& s, const Inst& in) {
   as_data(one.src[0]);
   as_data(one.src[1]);
   if (!as_selector(s, in, 2, one.src[2], selectors)) return any(s, in);
-  // A selector above 12 gives ones, which are defined; 12 gives zeros.
+  // A selector above 12 gives ones, which are defined. 12 gives zeros.
   lanes(s, [&](u32 i) {
     for (u32 b = 0; b < 32; b += 8)
       if ((selectors[i] >> b & 0xff) > 12) selectors[i] = (selectors[i] & ~(0xffu << b)) | 12u << b;

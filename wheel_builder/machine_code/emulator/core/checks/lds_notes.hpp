@@ -1,9 +1,9 @@
-// Who has accessed LDS since the last barrier, as long as that is enough to know that there is no race.
+// The waves with accesses to LDS since the last barrier, sufficient in most cases to exclude a race.
 //
-// Histories of bytes (DwordHistory) take long to keep, and hardly any kernel needs them: between two barriers
-// the waves of a workgroup read the same dwords, or each writes its own. So a word per dword says which wave
-// has read and which has written it, and instructions are only noted. Where two waves meet at a dword, one of
-// them with a store, and at the first atomic, the notes become histories, which hold until the next barrier.
+// Histories of bytes (DwordHistory) are slow, and rarely needed: between two barriers the waves of a
+// workgroup read the same dwords, or each writes its own. So a word per dword names its reading and its
+// writing wave, and instructions are only noted. When two waves meet at a dword, one of them with a store,
+// and at the first atomic, the notes become histories. These hold until the next barrier.
 #pragma once
 #include <vector>
 
@@ -24,12 +24,12 @@ struct Note {
 
 class LdsNotes {
  public:
-  // A barrier that orders everything before it, or another workgroup with LDS of this size.
+  // A barrier ordering everything before it, or another workgroup with LDS of this size.
   void forget(size_t dwords);
-  // Notes the instruction; false if histories are needed for it. No lane's bytes cross a dword's border,
-  // unless they begin at one.
+  // Notes the instruction. False if it needs histories. A lane's bytes cross a dword's border only if they
+  // begin at one.
   bool add(const Note& note);
-  // What was noted, in order; from then on, and if `for_good` until the next barrier, nothing is noted.
+  // The notes in order. From then on, and if `for_good` until the next barrier, noting is off.
   const std::vector<Note>& notes() const { return notes_; }
   void taken(bool for_good) {
     notes_.clear();

@@ -1,6 +1,6 @@
-// Races: two unordered accesses to a byte, at least one a write, not both atomic. Barriers order the waves of
-// a workgroup; atomics on the same address order any two waves. Workgroups without atomics run in parallel
-// and are compared at the end: nothing orders them.
+// Races: two unordered accesses to a byte, at least one of them a write, at least one of them plain. Barriers
+// order the waves of a workgroup. Atomics on the same address order any two waves. Workgroups without atomics
+// run in parallel, unordered, and are compared at the end.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -57,14 +57,14 @@ std::string describe(const Where& at, Mode mode, const Touch& before, Mode other
          (here ? " without a barrier or atomic between them" : " without an atomic between them");
 }
 
-// One access, dword by dword; a conflict is reported at its first byte.
+// One access, dword by dword. A conflict is reported at its first byte.
 struct Access {
   const Where at;
   Mode mode;
   const char* kind;
   Touch now;
   bool atomics;           // whether the workgroup has had any
-  bool reported = false;  // or there is nothing to report
+  bool reported = false;  // or nothing to report
 
   template <class F>
   void run(u64 address, u32 bytes, F dword_at) {
@@ -76,7 +76,7 @@ struct Access {
   }
 
   void touch(ByteHistory& h, u64 address) {
-    // Nothing new: many lanes of a wave read the same byte.
+    // Known already: many lanes of a wave read the same byte.
     if (mode == Mode::read && same_wave(h.read[0], now) && h.read[0].time == now.time) return;
     Mode other;
     if (const Touch* t = reported ? nullptr : conflict(at.w, h, mode, atomics, other))
@@ -127,7 +127,7 @@ struct Region {
   u64 end;
   Across seen;
 };
-using Regions = std::map<u64, Region>;  // by their first address; none overlap
+using Regions = std::map<u64, Region>;  // by their first address, disjoint
 
 struct Merge {
   Launch& l;
@@ -171,7 +171,8 @@ struct Merge {
     keep(a.read, s.read);
     keep(a.atomic, s.atomic);
   }
-  // Makes a region begin at the address, if one holds it. The first region that does not begin before it.
+  // Splits the region containing the address, so that a region begins there. Returns the first region from
+  // the address on.
   Regions::iterator split(u64 address) {
     auto next = regions.lower_bound(address);
     if (next == regions.begin()) return next;
@@ -204,7 +205,7 @@ DwordHistory& lds_dword(Group& g, u64 address) {
   h.enter(g.lds_epoch);
   return h;
 }
-// Makes histories of what was only noted, where no access conflicts with another.
+// Makes histories of notes free of conflicts.
 void play_notes(Group& g, bool for_good) {
   for (const Note& note : g.lds_notes.notes())
     for (u64 m = note.exec; m; m &= m - 1) {
@@ -227,7 +228,7 @@ bool note_lds(Wave& w, const u32* address, u32 bytes, Mode mode) {
   if (g.lds_notes.exact()) return false;
   w.lds_since_signal |= w.signalled;
   w.clock.step(w.executed);
-  if (g.waves.size() == 1) return true;  // it cannot race with itself
+  if (g.waves.size() == 1) return true;  // a single wave is free of races
   Note note;
   note.time = w.clock.now();
   note.inst = w.pc;

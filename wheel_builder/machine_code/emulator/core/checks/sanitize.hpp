@@ -1,4 +1,4 @@
-// The errors that a run can find in a kernel, and the shadow state for finding them.
+// Errors in a kernel detectable by a run, and the shadow state for finding them.
 #pragma once
 #include <array>
 #include <map>
@@ -19,7 +19,7 @@ struct Finding {
   u64 address = 0, count = 0;
 };
 
-// Findings of one workgroup or of a whole run, one per (kind, instruction): the first, with a count.
+// Findings of one workgroup or of a whole run. One per (kind, instruction): the first, with a count.
 class Report {
  public:
   void add(const Finding& f, u64 count = 1) {
@@ -35,7 +35,7 @@ class Report {
   std::map<std::pair<std::string, u32>, Finding> found_;
 };
 
-// The last access of one kind to a byte: workgroup, wave plus one (0: none), that wave's time, instruction.
+// The last access of one kind to a byte: workgroup, wave plus one (0: none), the wave's time, instruction.
 struct Touch {
   u32 time = 0, inst = 0, group = 0;
   u16 wave = 0, lane = 0;
@@ -50,7 +50,7 @@ struct DwordHistory {
   bool is_split = false;
   u32 epoch = 0;
   std::unique_ptr<std::array<ByteHistory, 4>> bytes;
-  // Forgets what happened in earlier epochs.
+  // Forgets earlier epochs.
   void enter(u32 now) {
     if (epoch == now) return;
     all = {};

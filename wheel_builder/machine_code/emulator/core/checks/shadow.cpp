@@ -96,7 +96,7 @@ void start_shadow(Wave& w, u32 sgprs) {
   s.s[kNull] = s.s[kExec] = s.s[kExec + 1] = 0;
   const fa::ArchTraits arch = fa::traits(w.program->gfx);
   if (arch.workgroup_ids_in_ttmps) std::fill(s.s + kTtmp + 7, s.s + kTtmp + 10, 0u);
-  // Work item ids; flat_scratch, which the launch sets where kernels do not compute it.
+  // Work item ids, and flat_scratch if the launch sets it instead of the kernel.
   for (u32 r = 0; r < 3; ++r)
     if (r == 0 || !w.program->packed_ids())
       for (u32 i = 0; i < w.n; ++i)

@@ -1,4 +1,4 @@
-// Untrusted bytes: no offset or size in them is used unchecked.
+// Untrusted bytes: every offset and size in them is checked before use.
 #pragma once
 #include "types.hpp"
 

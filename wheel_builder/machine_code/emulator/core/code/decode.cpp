@@ -220,7 +220,7 @@ struct Decoder {
     if (!parts.empty()) {
       words = split(parts.back(), ' ');
       parts.back() = words[0];
-      // Instructions without operands but with modifiers have those in the first word.
+      // The first word contains the modifiers of instructions without operands.
       for (size_t i = 1; i < words.size(); ++i)
         if (!words[i].empty()) modifier(words[i]);
     }
@@ -309,7 +309,7 @@ void decode(const std::string& disassembly, Program& prog) {
     for (q += *q == ':'; *q == ' ';) {
       char* r;
       u64 x = std::strtoull(q, &r, 16);
-      if (r - q != 9) break;  // a blank and eight digits; "<symbol>" ends the list
+      if (r - q != 9) break;  // a blank and eight digits. "<symbol>" ends the list
       if (n < 3) words[n] = static_cast<u32>(x);
       ++n;
       q = r;

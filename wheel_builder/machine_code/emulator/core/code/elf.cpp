@@ -11,7 +11,7 @@ namespace {
 constexpr u64 kEhdrSize = 64, kPhdrSize = 56, kShdrSize = 64, kSymSize = 24, kRelaSize = 24;
 constexpr u32 kLoad = 1, kNote = 4, kSymtab = 2, kRela = 4, kDynsym = 11, kMetadataNote = 32;
 constexpr u16 kAmdgpu = 224, kReservedSection = 0xff00;
-// Far above any real code object: no number in a file can ask for more memory.
+// Far above any real code object. They limit the memory requested by numbers in a file.
 constexpr u64 kMaxImage = 256ull << 20, kMaxNames = 64ull << 20;
 constexpr u64 kImageSlack = 256;
 const std::string kDescriptorSuffix = ".kd";

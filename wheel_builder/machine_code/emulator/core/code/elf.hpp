@@ -1,4 +1,4 @@
-// The parts of an AMDGPU ELF file that running a kernel needs.
+// The parts of an AMDGPU ELF file needed to run a kernel.
 #pragma once
 #include "code/inst.hpp"
 

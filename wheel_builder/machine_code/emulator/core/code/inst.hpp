@@ -20,7 +20,7 @@ using fa::Gfx;
 // Registers live in two arrays. Vector: v0.. at 0, a0.. at 256. Scalar: SGPRs at 0, the special ones below.
 constexpr int kAcc = 256, kVgprs = 512;
 constexpr int kVcc = 106, kTtmp = 108, kM0 = 124, kNull = 125, kExec = 126, kSgprs = 128;
-// Base address in the buffer resource that stands for private memory (48 bits, above any host address).
+// Base address in the buffer resource of private memory (48 bits, above any host address).
 constexpr u64 kScratchResource = 0x0000fff000000000ull;
 // Apertures of generic addresses: LDS and private memory.
 constexpr u64 kSharedBase = 0x0001000000000000ull << 4, kPrivateBase = 0x0002000000000000ull << 4;
@@ -31,11 +31,11 @@ enum OperandFlag : u8 { kNeg = 1, kAbs = 2, kSext = 4, kHigh = 8, kNegHi = 16, k
 struct Operand {
   Kind kind = Kind::none;
   u8 width = 1;  // dwords
-  u8 flags = 0;  // OperandFlag; for packed operands kNeg/kHigh act on the low result half, kNegHi/kHighHi on
+  u8 flags = 0;  // OperandFlag. For packed operands kNeg/kHigh act on the low result half, kNegHi/kHighHi on
                  // the high one
   u16 index = 0;
   u64 value = 0;         // constant, in the operand's type
-  u32* lanes = nullptr;  // Kind::lanes: 64 (or 128: low dwords, then high) words in place of a register;
+  u32* lanes = nullptr;  // Kind::lanes: 64 (or 128: low dwords, then high) words in place of a register.
                          // Kind::constant: the same, pre-broadcast
 };
 
@@ -47,28 +47,28 @@ enum OpFlag : u32 {
   kDstIsSrc = 1,      // the destination is also the last source (fmac and friends)
   kKeepHigh = 2,      // a 16-bit result leaves the other half alone on gfx9 too
   kIntClamp = 4,      // handles `clamp` itself
-  kNoOperands = 8,    // text behind the mnemonic is not parsed
+  kNoOperands = 8,    // text after the mnemonic is skipped
   kImplicitVcc = 16,  // VOPD halves omit vcc from the text
   kPacked = 32,       // op_sel/op_sel_hi/neg_lo/neg_hi are per half
   kMix = 64,          // op_sel_hi chooses f16 sources (v_fma_mix*)
   kNoDst = 128,       // all register operands are sources (stores)
   kStore16 = 256,     // result is 16 bits wide
-  kOpSelBits = 512,   // op_sel is not a half selection (permlane)
-  kReadsVcc = 1024,   // beside its operands
+  kOpSelBits = 512,   // op_sel has another meaning than half selection (permlane)
+  kReadsVcc = 1024,   // in addition to its operands
   kReadsScc = 2048,
   kSetsScc = 4096,
-  kSccNonzero = 8192,  // SCC is whether the result is not zero
+  kSccNonzero = 8192,  // SCC is whether the result is nonzero
 };
 
 struct OpInfo {
   const char* name;
   Handler run;
   Class cls;
-  u8 dsts;      // leading operands that are written
+  u8 dsts;      // leading operands, written
   Type src[5];  // types of the sources, last one repeats
   u32 flags;
-  void (*bind)(Program&, Inst&, const std::string& text);  // after parsing, derives what the handler needs
-  Handler flow = nullptr;  // what it does to undefined bits (flow.hpp); Ops::add sets the usual ones
+  void (*bind)(Program&, Inst&, const std::string& text);  // after parsing, derives the handler's data
+  Handler flow = nullptr;  // propagation of undefined bits (flow.hpp). Ops::add sets the usual ones
   OpInfo& follows(Handler h) {
     flow = h;
     return *this;
@@ -85,7 +85,7 @@ inline Type source_type(const OpInfo& op, size_t k) {
 enum class DstSel : u8 { byte0, byte1, byte2, byte3, word0, word1, dword };
 struct Dpp {
   i8 src[kLanes];       // source lane or -1
-  u64 enabled = ~0ull;  // lanes that row_mask and bank_mask allow to be written
+  u64 enabled = ~0ull;  // lanes enabled for writing by row_mask and bank_mask
   bool bound_zero = false, fetch_inactive = false;
 };
 struct Sdwa {
@@ -153,7 +153,7 @@ struct Symbol {
 struct Program {
   Gfx gfx{};
   u32 flags = 0;       // e_flags of the ELF header
-  std::string target;  // for which the metadata says that it is
+  std::string target;  // target according to the metadata
   std::vector<Inst> code;
   std::vector<std::string> lines;
   std::unordered_map<u64, u32> at;  // address -> index
@@ -164,7 +164,7 @@ struct Program {
   std::vector<std::string> missing;        // "mnemonic: kernel+address: text"
   std::vector<const OpInfo*> missing_ops;  // owned placeholders
   bool gfx9() const { return fa::traits(gfx).family == fa::Family::cdna; }
-  // Work item ids are packed in v0, not in a register each.
+  // Work item ids are packed in v0, otherwise in a register each.
   bool packed_ids() const { return fa::traits(gfx).packed_work_item_ids; }
   const KernelInfo* kernel(const std::string& name) const;
   std::string where(u64 address) const;  // "symbol+0x10"

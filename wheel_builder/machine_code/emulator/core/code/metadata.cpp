@@ -2,7 +2,7 @@
 
 namespace emu {
 namespace {
-// Real notes have seven levels; each takes a frame of this recursive reader.
+// Real notes have seven levels. Each takes a frame of this recursive reader.
 constexpr int kMaxDepth = 32;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error("metadata note: " + what); }
@@ -99,7 +99,7 @@ const char* kind_name(Value::Kind kind) {
   return names[static_cast<int>(kind)];
 }
 
-// map[key]; null where it is missing.  `owner` names the map in messages.
+// map[key], or null if it is missing. `owner` names the map in messages.
 const Value* optional(const Value& map, const char* key, Value::Kind kind, const std::string& owner) {
   const Value* v = map.get(key);
   if (v && v->kind != kind)

@@ -1,4 +1,4 @@
-// The metadata note of a code object: the subset of MessagePack that notes use.
+// The metadata note of a code object: the subset of MessagePack in use there.
 #pragma once
 #include <map>
 #include <unordered_map>
@@ -22,12 +22,12 @@ struct Value {
 
 Value read_metadata(Bytes note);
 
-// For which the metadata says that it is; "" where it does not.
+// The target according to the metadata, or "".
 std::string target_of(const Value& metadata);
 
 // Each kernel's map in the metadata, by the symbol of its descriptor.
 std::unordered_map<std::string, const Value*> kernels_of(const Value& metadata);
 
-// Adds what a kernel's map says; k.name and k.kernarg have to be there.
+// Adds the contents of a kernel's map. k.name and k.kernarg must be set before.
 void describe(const Value& kernel, Gfx gfx, KernelInfo& k);
 }  // namespace emu

@@ -10,7 +10,7 @@
 namespace emu {
 class Ops {
  public:
-  // A line that does not say what undefined bits do gets the usual flow of its class.
+  // A line without a flow of undefined bits gets the usual flow of its class.
   OpInfo& add(const OpInfo& info) {
     auto [slot, is_new] = by_name_.emplace(info.name, info);
     if (!is_new) throw Error(std::string("mnemonic twice in the table: ") + info.name);
@@ -59,7 +59,7 @@ void add_cross(Ops&);
 void add_lds(Ops&);
 void add_vmem(Ops&);
 
-// Element-wise lines: name, lane types of the result and the sources, expression in a, b, c; w and in are in
+// Element-wise lines: name, lane types of the result and the sources, expression in a, b, c. w and in are in
 // scope.
 #define EMU_OP(name, cls, srcs, flags, body) \
   t.add({#name,                              \

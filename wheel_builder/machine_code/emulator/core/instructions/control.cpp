@@ -1,4 +1,4 @@
-// Branches, barriers, modes and the instructions that only control the pipeline.
+// Branches, barriers, modes and pure pipeline control.
 #include "code/decode.hpp"
 #include "code/ops.hpp"
 #include "run/launch.hpp"
@@ -54,8 +54,7 @@ void gws_barrier(Wave& w, const Inst& in) {
   here.clear();
 }
 
-// The halves of the workgroup's barrier, which is number -1. A wave that has signalled may go on until it
-// waits.
+// The halves of the workgroup's barrier, number -1. A wave may continue after its signal, until it waits.
 void only_workgroup(Program&, Inst& in, const std::string& text) {
   const bool signal = in.op->name == std::string("s_barrier_signal");
   if (signal ? (in.words[0] & 0xff) != kMinusOne : (in.words[0] & 0xffff) != 0xffff)
@@ -74,7 +73,7 @@ void barrier_wait(Wave& w, const Inst& in) {
 }
 
 void set_index(Wave& w, u32 bits, u32 mask) { w.s[kM0] = (w.s[kM0] & ~mask) | (bits & mask); }
-// An index is an address: undefined bits may not decide it.
+// An index is an address, so it must be defined.
 void index_flow(Wave& s, const Inst& in) {
   flow::address<>(s, in);
   s.s[kM0] = 0;
@@ -132,12 +131,12 @@ void add_control(Ops& t) {
   FLOW(s_barrier_wait, barrier, 0, only_workgroup, barrier_wait(w, in););
   t.add({"ds_gws_barrier", gws_barrier, Class::barrier, 0, {Type::b32}, 0, nullptr}).follows(flow::address<>);
   FLOW(s_endpgm, end, 0, nullptr, w.state = State::done;);
-  // What zeros behind a function are read as; running into them is an exception.
+  // Zeros after the end of a function are read as this. Executing them is an exception.
   FLOW(v_illegal, end, 0, nullptr, fail(w, in, "the kernel ran into an illegal instruction"););
   FLOW(s_trap, end, 0, nullptr, fail(w, in, "the kernel trapped (assertion or __builtin_trap)"););
   FLOW(
       s_setreg_b32, salu, 0, [](Program&, Inst&, const std::string&) {},
-      // FLAT_SCRATCH (gfx10): the base of private memory, which the emulator's addresses do not use.
+      // FLAT_SCRATCH (gfx10): the base of private memory, unused by the emulator's addresses.
       if ((in.words[0] & 63) != 20 && (in.words[0] & 63) != 21) fail(w, in, "s_setreg_b32 is not modelled"););
   FLOW(s_setreg_imm32_b32, salu, 0, nullptr, write_register(w, in, in.words[1]););
   FLOW(s_round_mode, salu, 0, nullptr, set_mode(w, in, (w.mode & ~0xfu) | (in.words[0] & 0xf)););

@@ -1,4 +1,4 @@
-// Instructions that move data between lanes or between register files, and the DPP, SDWA and VOPD wrappers.
+// Moves of data between lanes or between register files, and the DPP, SDWA and VOPD wrappers.
 #include "code/decode.hpp"
 #include "code/ops.hpp"
 #include "run/launch.hpp"
@@ -26,8 +26,8 @@ void swap(Wave& w, const Inst& in) {
   commit(w, in.dst[0], b);
   commit(w, in.dst[1], a);
 }
-// The lower half of every 2 * kHalf lanes of the second register and the upper half of those of the first
-// change places.
+// Swaps the lower half of every 2 * kHalf lanes of the second register with the upper half of the first
+// one's.
 template <u32 kHalf>
 void swap_halves(Wave& w, const Inst& in) {
   if (w.exec != w.all) fail(w, in, "what it does to lanes that are off is not published");
@@ -45,7 +45,7 @@ void mbcnt(Wave& w, const Inst& in, bool high) {
   commit(w, in.dst[0], d);
 }
 
-// Lane i of a row of 16 reads the lane of its own (or the other) row that nibble i of src1:src2 names.
+// Lane i of a row of 16 reads a lane of its own (or the other) row. Nibble i of src1:src2 is its number.
 void permlane16(Wave& w, const Inst& in, u32 other_row) {
   alignas(64) u32 ta[kLanes], tb[kLanes], tc[kLanes], d[kLanes];
   const u32 *a = U32::load(w, in.src[0], ta), *lo = U32::load(w, in.src[1], tb),
@@ -134,7 +134,7 @@ u32 merge(u32 old, u32 x, DstSel sel, u8 unused) {
 }
 }  // namespace
 
-// Source 0 comes from other lanes; lanes without a source keep their old result, or read zero.
+// Source 0 comes from other lanes. Lanes without a source keep their old result, or read zero.
 void run_dpp(Wave& w, const Inst& in) {
   const Dpp& d = *in.dpp;
   alignas(64) u32 raw[2][kLanes], moved[2 * kLanes], saved[kLanes];

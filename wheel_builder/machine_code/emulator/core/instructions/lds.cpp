@@ -1,4 +1,4 @@
-// LDS instructions. Cross-lane ones that merely share the encoding are in cross.cpp.
+// LDS instructions. Cross-lane ones of the same encoding are in cross.cpp.
 #include "code/ops.hpp"
 #include "instructions/transfer.hpp"
 
@@ -14,7 +14,7 @@ struct LdsPlace {
   }
 };
 
-// All active lanes' bytes, if each is in LDS and aligned, and there is certainly no race.
+// All active lanes' bytes, if each is in LDS and aligned, and a race is excluded.
 struct WholeLds : Whole {
   bool noted = false;
   WholeLds(Wave& w, const u32* from, u32 more, u32 bytes, Mode mode) {
@@ -55,7 +55,7 @@ void ds_load(Wave& w, const Inst& in) {
   alignas(64) u32 ta[kLanes];
   load_from<kKind, kDwords>(w, in, read_raw(w, in.src[0], ta), static_cast<u32>(in.offset));
 }
-// Of each 16 lanes, lane l gets halfword l % 4 of what the lanes l / 4, l / 4 + 4, ... have loaded.
+// Of each 16 lanes, lane l gets halfword l % 4 of the values loaded by lanes l / 4, l / 4 + 4, ...
 void transpose_halves(u32 (*v)[kLanes], u32 n) {
   u32 loaded[2][kLanes];
   std::memcpy(loaded, v, sizeof loaded);
@@ -82,7 +82,7 @@ bool all_defined(const Wave& w, const Operand& data, u32 dwords) {
     lanes(w, [&](u32 i) { any |= w.shadow->v[data.index + d][i] & w.em[i]; });
   return !any;
 }
-// Where lanes store to the same bytes, the last one's remain, as lane by lane.
+// If lanes store to the same bytes, the last lane wins, as lane by lane.
 template <u32 kBytes>
 void store_whole(Wave& w, const Operand& data, bool high, const Whole& at) {
   constexpr u32 kDwords = (kBytes + 3) / 4;
@@ -274,7 +274,7 @@ void add_lds(Ops& t) {
       [](Wave& w, const Inst& in) { ds_atomic<u64>(w, in, true, [](u64, u64 a, u64) { return a; }); }, 1);
   t.alias("ds_storexchg_rtn_b32", "ds_wrxchg_rtn_b32");
   t.alias("ds_storexchg_rtn_b64", "ds_wrxchg_rtn_b64");
-  // ds_cmpst: compare value first, then the new one; ds_cmpstore (gfx11): the other way round.
+  // ds_cmpst: compare value first, then the new one. ds_cmpstore (gfx11): the other way round.
   add(t, "ds_cmpst_b32", [](Wave& w, const Inst& in) { ds_cmpstore<u32>(w, in, false, false); }, 0);
   add(t, "ds_cmpst_rtn_b32", [](Wave& w, const Inst& in) { ds_cmpstore<u32>(w, in, true, false); }, 1);
   add(t, "ds_cmpst_rtn_b64", [](Wave& w, const Inst& in) { ds_cmpstore<u64>(w, in, true, false); }, 1);

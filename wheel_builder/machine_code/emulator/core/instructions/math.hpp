@@ -1,7 +1,7 @@
-// Transcendentals. The hardware's are within 1 ulp; these are computed in double and rounded once, which is
-// well inside that. As on the hardware, f32 exp/log/rcp/rsq/sqrt take denormal inputs as zero and flush
-// denormal results to zero (the compiler emits its own scaling around them), so a kernel that relies on
-// denormals there shows it here.
+// Transcendentals. The hardware's are within 1 ulp. These are computed in double and rounded once, well
+// within this limit. As on the hardware, f32 exp/log/rcp/rsq/sqrt take denormal inputs as zero and flush
+// denormal results to zero. The compiler emits its own scaling around them. So a kernel relying on denormals
+// there fails here too.
 #pragma once
 #include "types.hpp"
 
@@ -61,7 +61,7 @@ inline f32 rcp_f32(f32 x) { return flush(1.0f / flush(x)); }
 inline f32 sqrt_f32(f32 x) { return std::sqrt(flush(x)); }
 inline f32 rsq_f32(f32 x) { return static_cast<f32>(1.0 / std::sqrt(static_cast<f64>(flush(x)))); }
 
-// v_sin/v_cos take revolutions; quarters of a turn are exact. x is within -0.5..0.5 here.
+// v_sin/v_cos take revolutions. Quarters of a turn are exact. x is within -0.5..0.5 here.
 inline f64 sin_turn(f64 x) {
   f64 folded = x > 0.25 ? 0.5 - x : x < -0.25 ? -0.5 - x : x;
   return std::sin(folded * 6.283185307179586477);
@@ -69,8 +69,8 @@ inline f64 sin_turn(f64 x) {
 inline f32 sin_rev(f64 x) { return static_cast<f32>(x == 0 ? x : sin_turn(x - std::nearbyint(x))); }
 inline f32 cos_rev(f64 x) { return static_cast<f32>(sin_turn(0.25 - std::fabs(x - std::nearbyint(x)))); }
 
-// The larger/smaller of two, as v_max/v_min: a quiet NaN loses against a number; -0 < +0; a signalling NaN is
-// quieted and wins when the kernel runs in IEEE mode.
+// The larger/smaller of two, as v_max/v_min. A quiet NaN loses against a number, and -0 < +0. A signalling
+// NaN is quieted, and wins when the kernel runs in IEEE mode.
 template <class F, class U, U kExp, U kQuiet>
 inline F pick(F a, F b, bool max, bool ieee) {
   U ua = bits<U>(a), ub = bits<U>(b), sign = static_cast<U>(~(static_cast<U>(~U{0}) >> 1));
@@ -91,7 +91,7 @@ inline f32 pick_f32(f32 a, f32 b, bool max, bool ieee) {
 inline f64 pick_f64(f64 a, f64 b, bool max, bool ieee) {
   return pick<f64, u64, 0x7ff0000000000000ull, 0x0008000000000000ull>(a, b, max, ieee);
 }
-// min/max on half bits, so that signalling NaNs survive until here.
+// min/max on half bits, to keep signalling NaNs until here.
 inline u32 pick_f16(u32 a, u32 b, bool max, bool ieee) {
   auto nan = [](u32 x) { return (x & 0x7fffu) > 0x7c00u; };
   auto snan = [&](u32 x) { return nan(x) && !(x & 0x200u); };

@@ -1,6 +1,6 @@
-// MFMA and WMMA. Products and sums are f32 FMAs in ascending k (the hardware's intermediate rounding is not
-// published; f16 and bf16 products are exact in f32). Layouts: ROCm matrix calculator, CDNA3 ISA 7.1.4, RDNA3
-// 7.9, RDNA4 7.12.
+// MFMA and WMMA. Products and sums are f32 FMAs in ascending k. The hardware's intermediate rounding is
+// unpublished. f16 and bf16 products are exact in f32. Layouts: ROCm matrix calculator, CDNA3 ISA 7.1.4,
+// RDNA3 7.9, RDNA4 7.12.
 #include "code/ops.hpp"
 #include "run/launch.hpp"
 #include "run/memory.hpp"
@@ -64,12 +64,12 @@ constexpr RowStart mfma_row(u32 block, u32 row) {
   return {block * (kM * kM / 64) + row / (256 / kM) * 4 + row % 4, row / 4 % (64 / kM) * kM};
 }
 constexpr RowStart wmma_row(u32 groups, u32 row) { return {row / groups, row % groups * 16}; }
-// On RDNA 4 lanes do not share elements: each half of the wave holds half of the result's rows.
+// On RDNA 4 each half of the wave holds half of the result's rows, in lanes of its own.
 constexpr RowStart split_row(u32 row) { return {row % 8, row / 8 * 16}; }
 bool is_split(const Inst& in) { return in.src[0].width == 4; }
 constexpr u32 groups_of(u32 m, u32 blocks) { return 64 / m / blocks > 0 ? 64 / m / blocks : 1; }
 
-// ---- undefined bits: one in a row of A taints that row of the result, one in a column of B that column.
+// ---- undefined bits: one in a row of A taints this row of the result, one in a column of B this column.
 u64 undefined_lanes(const Wave& s, const Operand& o) {
   alignas(64) u32 t[kLanes];
   u64 m = 0;
@@ -119,7 +119,7 @@ void wmma_flow(Wave& s, const Inst& in) {
   }
 }
 
-// The accumulator is copied to the destination, which is then updated in place.
+// The accumulator is copied to the destination, then updated in place.
 void copy_accumulator(Wave& w, const Inst& in, u32 regs) {
   u32(*to)[kLanes] = w.v + in.dst[0].index;
   const Operand& c = in.src[2];

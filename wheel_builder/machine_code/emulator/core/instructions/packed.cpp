@@ -84,7 +84,7 @@ void pk_mov(Wave& w, const Inst& in) {
   commit(w, in.dst[0], d1, 1);
 }
 void bind_pk32(Program&, Inst& in,
-               const std::string& text) {  // op_sel_hi's effect on a constant is not documented
+               const std::string& text) {  // op_sel_hi's effect on a constant is undocumented
   for (u32 k = 0; k < in.nsrc; ++k)
     if (in.src[k].kind == Kind::constant && in.src[k].value && (in.src[k].flags & kHighHi))
       throw Error("packed f32 with a constant and op_sel_hi=1 is not supported: " + text);
@@ -105,12 +105,12 @@ void fma_mix(Wave& w, const Inst& in) {
   else
     F32::store(w, in, d);
 }
-// Source fields of the encoding (VOP3P): which constant an operand is.
+// Source fields of the encoding (VOP3P): the constant of an operand.
 constexpr u32 kLiteral = 255, kFirstFloat = 240, kLastFloat = 248;
 u32 source_field(const Inst& in, u32 k) { return in.words[1] >> 9 * k & 0x1ff; }
 
-// A literal is a dword that has halves, and the disassembler's text has only its low one. An inline constant
-// that is read as a half is spelled out as one.
+// A literal is a dword with halves, and the disassembler's text has only its low one. An inline constant read
+// as a half is spelled out as a half.
 void mix_constant(Program& p, Inst& in, u32 k, const std::string& text) {
   Operand& o = in.src[k];
   const u32 field = source_field(in, k);
@@ -134,7 +134,7 @@ void bind_mixhi(Program& p, Inst& in, const std::string& text) {
   in.dst[0].flags |= kHigh;
 }
 
-// d = a0*b0 + a1*b1 + c: two fused steps in f32, element 0 first (the order is not documented).
+// d = a0*b0 + a1*b1 + c: two fused steps in f32, element 0 first (the order is undocumented).
 template <class A>
 void dot2(Wave& w, const Inst& in, A value) {
   alignas(64) u32 a0[kLanes], a1[kLanes], b0[kLanes], b1[kLanes];
@@ -149,7 +149,7 @@ void dot2(Wave& w, const Inst& in, A value) {
   });
   F32::store(w, in, d);
 }
-// One half of eight lanes' registers as floats: op_sel's shift, and the bit that neg flips.
+// One half of eight lanes' registers as floats: op_sel's shift, and the sign bit flipped by neg.
 __m256 eight_halves(const u32* p, int shift, u32 flip) {
   __m256i x =
       _mm256_srl_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm_cvtsi32_si128(shift));

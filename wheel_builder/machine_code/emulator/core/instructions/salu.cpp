@@ -7,13 +7,13 @@
 namespace emu {
 namespace {
 i32 simm16(const Operand& o) { return static_cast<i16>(o.value); }
-// The 16-bit constant of s_cmpk: sign-extended or not, as the comparison is.
+// The 16-bit constant of s_cmpk: sign-extended for signed comparisons.
 template <class T>
 T constant16(const Operand& o) {
   return std::is_signed<T>::value ? static_cast<T>(simm16(o)) : static_cast<T>(o.value & 0xffffu);
 }
 u32 count_leading_same(
-    u32 x) {  // s_flbit_i32: position of the first bit that differs from the sign, -1 if none
+    u32 x) {  // s_flbit_i32: position of the first bit different from the sign, -1 for none
   u32 y = x ^ (0u - (x >> 31));
   return y ? static_cast<u32>(__builtin_clz(y)) : ~0u;
 }
@@ -75,7 +75,7 @@ void saveexec(Wave& w, const Inst& in, bool wide, Op op) {
 #define T32 EMU_LIST(Type::b32)
 #define T64 EMU_LIST(Type::b64)
 #define T64_32 EMU_LIST(Type::b64, Type::b32)
-// r = expr over a, b. SCC: kept, whether r is not zero, or an expression over a, b, r.
+// r = expr over a, b. SCC: kept, whether r is nonzero, or an expression over a, b, r.
 #define KEEP w.scc, 0
 #define NZ (r != 0), kSetsScc | kSccNonzero
 #define SCC(x) x, kSetsScc
@@ -99,7 +99,7 @@ void saveexec(Wave& w, const Inst& in, bool wide, Op op) {
       return expr;                                        \
     });                                                   \
   }
-// For both widths. After an OR, SCC does not count as decided by a defined 1 beside an undefined bit.
+// For both widths. After an OR, SCC counts as undefined even if a defined 1 decides it.
 #define LOGIC(name, expr, flow)            \
   S32(name##_b32, expr, NZ).follows(flow); \
   S64(name##_b64, expr, NZ).follows(flow)
@@ -168,7 +168,7 @@ void add_scalar_logic(Ops& t) {
   LOGIC(s_or, a | b, flow::scalar_moves<0b11>);
   LOGIC(s_xor, a ^ b, SBITS(a ^ b));
   LOGIC(s_andn2, a & ~b, SBITS(a & ~b));
-  // Compilers write `mask | ~exec`: lanes that are switched off have a 1, whatever the mask holds of them.
+  // Compilers write `mask | ~exec`: lanes switched off have a 1, for any value of the mask.
   LOGIC(s_orn2, a | ~b, SBITS(a | ~b));
   LOGIC(s_nand, ~(a & b), SBITS(~(a & b)));
   LOGIC(s_nor, ~(a | b), SBITS(a ^ b));
@@ -331,7 +331,7 @@ void add_compares(Ops& t) {
          },                                           \
          Class::salu, 0, T32, kSetsScc, nullptr})
 
-// Transcendentals of the vector unit on scalar registers (RDNA 4); EXEC does not count.
+// Transcendentals of the vector unit on scalar registers (RDNA 4), independent of EXEC.
 #define VSCALAR(name, expr)                                                                        \
   t.add({#name,                                                                                    \
          [](Wave& w, const Inst& in) {                                                             \

@@ -23,7 +23,7 @@ inline u32 load_bytes(Load kind, u32 dwords) {
     default: return 2;
   }
 }
-// Sign extension of loaded data; for undefined bits, of the sign's bit.
+// Sign extension of loaded data. For undefined bits, extension of the sign's bit.
 inline u32 extend(Load kind, u32 x) {
   switch (kind) {
     case Load::i8_: return static_cast<u32>(static_cast<i32>(static_cast<i8>(x)));
@@ -39,8 +39,7 @@ inline void deliver(Wave& w, const Inst& in, Load kind, u32 dwords, const u32 (*
     for (u32 d = 0; d < dwords; ++d) commit(w, in.dst[0], out[d], d);
     return;
   }
-  // d16: the other half stays, except that parts with SRAM ECC zero it (the compiler does not rely on it
-  // there).
+  // d16: the other half stays. Parts with SRAM ECC zero it, and the compiler never relies on it there.
   bool high = kind >= Load::d16_hi_u8 || (in.dst[0].flags & kHigh), keep = !w.program->gfx9();
   u32* d = w.v[in.dst[0].index];
   lanes(w, [&](u32 i) {
@@ -70,8 +69,7 @@ inline void load_lanes(Wave& w, const Inst& in, Load kind, u32 dwords, Place pla
   if (w.shadow) shadow_load(w, in, dwords, any, [&](Wave& s) { deliver(s, in, kind, dwords, undefined); });
 }
 
-// Of the lanes' addresses: the largest, the smallest, and the OR of all. Only lanes that are on in `on`
-// count.
+// Of the lanes' addresses: the largest, the smallest, and the OR of all. Only lanes set in `on` count.
 struct Spread {
   u32 least = ~0u, most = 0, bits = 0;
 };
@@ -84,7 +82,8 @@ inline Spread spread(const Wave& w, const u32* address, const u32* on) {
   }
   return s;
 }
-// Loads the dwords at base + offset of every lane, four lanes at a time. The offsets are no destination.
+// Loads the dwords at base + offset of every lane, four lanes at a time. The offsets must be outside of the
+// destination.
 template <u32 kDwords>
 inline void gather(u32 n, u32 (*d)[kLanes], const u8* base, const u32* offset) {
   for (u32 i = 0; i < n; i += 4) {
@@ -103,8 +102,8 @@ inline void gather(u32 n, u32 (*d)[kLanes], const u8* base, const u32* offset) {
     }
   }
 }
-// The lanes' accesses of one instruction, of which none needs a check by itself: where they are, and, all
-// ones or zero, which lanes read memory. Other active lanes get zeros, as beyond a buffer's end.
+// The lanes' accesses of one instruction, free of individual checks: their places, and the reading lanes (all
+// ones or zero). Other active lanes get zeros, as beyond a buffer's end.
 struct Whole {
   const u8* base = nullptr;
   alignas(64) u32 offset[kLanes], on[kLanes];
@@ -150,7 +149,7 @@ inline void store_lanes(Wave& w, const Operand& data, u32 bytes, bool high, Plac
   }
 }
 
-// old = f(old, data, compare), atomically; the old value goes to the destination, if there is one.
+// old = f(old, data, compare), atomically. The old value goes to the destination, if present.
 template <class T, class Place, class F>
 inline void atomic_lanes(Wave& w, const Inst& in, const Operand& data, const Operand* second, bool returns,
                          Place place, F f) {

@@ -1,5 +1,5 @@
 // Single precision VALU instructions and conversions. Arithmetic is the host's IEEE arithmetic (round to
-// nearest even, denormals kept); FMA is truly fused.
+// nearest even, denormals kept). FMA is truly fused.
 #include <algorithm>
 
 #include "code/ops.hpp"
@@ -10,13 +10,13 @@ constexpr u32 kNan = 0x7fc00000u;
 
 f32 fma32(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
 f32 legacy_mul(f32 a, f32 b) { return a == 0.0f || b == 0.0f ? 0.0f : a * b; }
-// v_mad/v_mac on gfx9: not fused, denormals flushed.
+// v_mad/v_mac on gfx9: unfused, denormals flushed.
 f32 mad(f32 a, f32 b, f32 c) { return flush(flush(flush(a) * flush(b)) + flush(c)); }
 i32 exponent(f32 x) { return static_cast<i32>(bits<u32>(x) >> 23 & 0xff); }
 bool denormal(f32 x) { return x != 0.0f && std::fabs(x) < 0x1p-126f; }
 
-// Scale numerator or denominator of a division so that no step of the expansion over- or underflows. The ISA
-// text gives "1/S1 is denormal" in a precision in which it cannot be; the sound reading (scale a huge
+// Scales numerator or denominator of a division, so that every step of the expansion stays in range. The ISA
+// text gives "1/S1 is denormal" in a precision where this is impossible. The sound reading (scale a huge
 // denominator down) is used.
 f32 div_scale(f32 x, f32 den, f32 num, bool& flag) {
   flag = false;

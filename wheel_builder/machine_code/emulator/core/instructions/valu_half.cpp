@@ -1,5 +1,5 @@
-// Half precision VALU instructions. Computed in float and rounded once, which is exact for +, -, *, / and
-// sqrt; FMA goes through a sum rounded to odd.
+// Half precision VALU instructions. Computed in float and rounded once: exact for +, -, *, / and sqrt. FMA
+// goes through a sum rounded to odd.
 #include "code/ops.hpp"
 
 namespace emu {

@@ -117,7 +117,7 @@ void cndmask16(Wave& w, const Inst& in) {
   commit16(w, in, d);
 }
 
-// Bit by bit the entry of a truth table that the three sources' bits choose, the first source the highest.
+// Bit by bit, an entry of a truth table chosen by the bits of the three sources, the first source highest.
 u32 by_table(u32 table, u32 a, u32 b, u32 c) {
   u32 out = 0;
   for (u32 entry = 0; entry < 8; ++entry)

@@ -1,4 +1,4 @@
-// Global, flat, scratch and buffer instructions. A family defines how to find a lane's bytes; loads, stores
+// Global, flat, scratch and buffer instructions. A family defines the place of a lane's bytes. Loads, stores
 // and atomics are the same for all of them (transfer.hpp).
 #include <string>
 
@@ -7,13 +7,13 @@
 
 namespace emu {
 namespace {
-// Operand positions: loads have [vaddr, saddr]; stores and atomics [vaddr, data, saddr]. Buffers: [vaddr,
+// Operand positions: loads have [vaddr, saddr], stores and atomics [vaddr, data, saddr]. Buffers: [vaddr,
 // resource, soffset], stores with the data before it.
 struct Positions {
   u32 address, data, scalar;
 };
 
-// The buffer that holds a load's bytes, if loads from it need no check but its bounds.
+// The buffer with a load's bytes, if its bounds are the only check needed.
 const Buffer* plain_buffer(Wave& w, u64 address, u32 bytes) {
   const auto holds = [&](const Buffer* b) {
     return b && address - b->base < b->size && b->size - (address - b->base) >= bytes;
@@ -48,7 +48,7 @@ struct GlobalPlace {
   u8* operator()(u32 lane, u32 more, u32 bytes, Mode mode) const {
     return global({w, in, lane}, address[lane] + more, bytes, mode);
   }
-  // Whether none of the active lanes' loads needs a check by itself; then, where they are.
+  // Whether all active lanes' loads are free of individual checks, and then their places.
   bool whole(u32 bytes, Whole& at) const {
     if (!w.exec) return false;
     const Buffer* b = plain_buffer(w, address[__builtin_ctzll(w.exec)], bytes);
@@ -127,8 +127,8 @@ struct BufferPlace {
     u64 limit = stride ? static_cast<u64>(records) * stride : records;
     return a + soffset + bytes <= limit;
   }
-  // Whether none of the active lanes' loads needs a check by itself, but that lanes beyond the resource's end
-  // read zero; then, where they are.
+  // Whether all active lanes' loads are free of individual checks, and then their places. Lanes beyond the
+  // resource's end read zero.
   bool whole(u32 bytes, Whole& at) const {
     const u64 limit = stride ? static_cast<u64>(records) * stride : records, from = base + soffset;
     if (is_scratch || limit < u64{soffset} + bytes) return false;
@@ -154,7 +154,7 @@ struct BufferPlace {
   }
 };
 
-// Buffer accesses that the resource covers in part are served dword by dword.
+// Buffer accesses partly outside of the resource, served dword by dword.
 template <class P, Load kKind, u32 kDwords>
 void load(Wave& w, const Inst& in) {
   P place(w, in, P::positions(false));

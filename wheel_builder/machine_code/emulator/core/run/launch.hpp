@@ -1,4 +1,4 @@
-// A launch: what to run, on which memory, and the outcome.
+// A launch: kernel, memory and outcome.
 #pragma once
 #include <vector>
 
@@ -8,15 +8,15 @@
 namespace emu {
 struct Options {
   u64 seed = 0;
-  u64 max_instructions = 1ull << 32;  // per wave; beyond it a loop counts as endless
-  f64 max_seconds = 0;                // processor time of a launch, over all its threads; 0 is no limit
+  u64 max_instructions = 1ull << 32;  // per wave, beyond it a loop counts as endless
+  f64 max_seconds = 0;                // processor time of a launch, over all its threads. 0: unlimited
   u32 threads = 1;
   u32 checks = 0;       // Check bits
   u32 quantum = 256;    // most instructions before another wave gets its turn
   i64 only_group = -1;  // linear index of the only workgroup to run, or all
   bool trace = false;
-  bool record = false;    // keep what each wave of only_group executed
-  bool outcomes = false;  // keep what instructions showed (outcomes.hpp)
+  bool record = false;    // record the execution of each wave of only_group
+  bool outcomes = false;  // record the outcomes of instructions (outcomes.hpp)
 };
 
 struct Launch {
@@ -30,7 +30,7 @@ struct Launch {
   std::vector<u64> counts;        // executions per instruction
   std::vector<u64> lanes_active;  // sum of active lanes per instruction
   std::vector<u8> outcomes;       // per instruction, if asked for
-  std::vector<u8> packet;         // dispatch packet, for kernels that read it
+  std::vector<u8> packet;         // dispatch packet, for kernels with access to it
   u8* image = nullptr;
   std::vector<Record> recorded;  // per wave of only_group
   bool alone = false;            // workgroups run one after another, because atomics make their order matter
@@ -46,11 +46,11 @@ struct Group {
   std::vector<u8> lds_undefined;
   std::vector<DwordHistory> lds_history;
   u32 lds_epoch = 0;  // beginnings and barriers so far: they order every access to LDS before every later one
-  LdsNotes lds_notes;  // of this epoch, in place of histories
-  Pages touched;       // global memory; of all workgroups so far where they run one after another
-  std::vector<std::unique_ptr<Page>> spare;  // pages of earlier ones, whose histories count no more
-  u32 touched_epoch = 0;                     // of the histories in `touched` that count
-  Letters lds_told, told;                    // clocks that atomics on LDS and global memory pass on
+  LdsNotes lds_notes;                        // of this epoch, in place of histories
+  Pages touched;                             // global memory. For serial workgroups: of all so far
+  std::vector<std::unique_ptr<Page>> spare;  // pages of earlier workgroups, with expired histories
+  u32 touched_epoch = 0;                     // of the valid histories in `touched`
+  Letters lds_told, told;                    // clocks passed on by atomics on LDS and global memory
   u64 last_page = ~0ull;
   Page* page = nullptr;
   std::vector<std::unique_ptr<Wave>> waves;

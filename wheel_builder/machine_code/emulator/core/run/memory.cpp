@@ -24,7 +24,7 @@ std::string nearest(const Launch& l, u64 address) {
          std::to_string(best->size) + " bytes)";
 }
 
-// The hardware is set to allow unaligned loads and stores; in a kernel whose source has only aligned types
+// The hardware is set to allow unaligned loads and stores. In a kernel with only aligned types in its source
 // they are still an error. Atomics must always be aligned.
 void check_alignment(const Where& at, u64 address, u32 bytes, Mode mode, const char* kind) {
   if (!(address & alignment_mask(bytes))) return;
@@ -43,8 +43,8 @@ bool all_defined(const u8* undefined, u32 bytes) {
   return !any;
 }
 
-// Which of these bytes are unwritten, and what a store or atomic leaves undefined. Storing undefined data is
-// not an error yet, except to global memory (see global_slow).
+// Unwritten bytes among these, and bytes left undefined by a store or atomic. Storing undefined data is an
+// error only for global memory (see global_slow).
 void track_definedness(const Where& at, u8* undefined, u32 bytes, Mode mode) {
   u64 mask = 0, stored = mode == Mode::read ? 0 : at.w.stored_undefined;
   if (!stored && all_defined(undefined, bytes)) return;
@@ -107,7 +107,7 @@ u8* global_slow(const Where& at, u64 address, u32 bytes, Mode mode) {
       found(at, "undefined-store", address,
             std::string(verb(mode)) + " to buffer '" + b->name + "' of data that nothing has computed" +
                 origin(at.w));
-    // The bytes belong to the launch; the buffer itself is shared and constant.
+    // The bytes belong to the launch. The buffer itself is shared and constant.
     track_definedness(at, const_cast<u8*>(b->undefined.data()) + (address - b->base), bytes, mode);
     if (mode == Mode::atomic && at.w.undefined_bytes)
       found(at, "global-uninitialised", address,

@@ -15,7 +15,7 @@ struct Where {
 // Elements up to a dword are aligned to their own size, everything else to a dword.
 inline u32 alignment_mask(u32 bytes) { return bytes < 4 ? bytes - 1 : 3; }
 
-// The registered memory that holds the address, or null.
+// The registered memory containing the address, or null.
 const Buffer* find_buffer(const Launch& l, u64 address);
 u8* global_slow(const Where& at, u64 address, u32 bytes, Mode mode);
 u8* lds_slow(const Where& at, u32 address, u32 bytes, Mode mode);
@@ -51,9 +51,10 @@ inline u32 bytes_to_bits(u64 mask) {
   for (u32 i = 0; i < 4; ++i) out |= mask >> i & 1 ? 0xffu << (8 * i) : 0;
   return out;
 }
-// Undefined bytes of the data that a lane is about to store.
+// Undefined bytes of a lane's data before a store.
 u64 undefined_data(const Wave& w, const Operand& data, u32 bytes, bool high, u32 lane);
-// After a load: `deliver` writes the destination's undefined bits, unless there are none before and after.
+// After a load: `deliver` writes the destination's undefined bits, except where all bits are defined before
+// and after.
 void clear_shadow(Wave& shadow, const Operand& dst, u32 dwords);
 void update_dirty(Wave& shadow, const Operand& dst, u32 dwords);
 bool is_dirty(const Wave& shadow, const Operand& o, u32 dwords);
@@ -68,8 +69,8 @@ inline void shadow_load(Wave& w, const Inst& in, u32 dwords, u64 any, F deliver)
 }
 
 void track_lds(const Where& at, u32 address, u32 bytes, Mode mode);
-// For all active lanes at once, which are in bounds and aligned: whether there is certainly no race, so that
-// lanes need not be tracked one by one.
+// For all active lanes at once, in bounds and aligned: whether a race is excluded, which makes tracking of
+// single lanes unnecessary.
 bool note_lds(Wave& w, const u32* address, u32 bytes, Mode mode);
 void track_global(const Where& at, u64 address, u32 bytes, Mode mode);
 std::string origin(const Wave& w);

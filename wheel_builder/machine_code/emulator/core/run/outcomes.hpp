@@ -1,6 +1,5 @@
-// What executions of an instruction have shown, for choosing calls that test it: whether it changed its
-// destination, which way comparisons, selections, carries and branches went, and whether a comparison met
-// equal operands.
+// Outcomes of an instruction's executions, for choosing test calls: whether it changed its destination, the
+// ways taken by comparisons, selections, carries and branches, and whether a comparison met equal operands.
 #pragma once
 #include <vector>
 

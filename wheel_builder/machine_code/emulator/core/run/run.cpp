@@ -45,13 +45,13 @@ u64 thread_nanoseconds() {
   return static_cast<u64>(now.tv_sec) * 1000000000u + static_cast<u64>(now.tv_nsec);
 }
 
-// One host thread's share of its launch's processor time; `spent` is the sum over all threads.
+// One host thread's share of its launch's processor time. `spent` is the sum over all threads.
 class Meter {
  public:
   Meter(std::atomic<u64>& spent, f64 max_seconds)
       : spent_(spent), limit_(max_seconds * 1e9), last_(limit_ > 0 ? thread_nanoseconds() : 0) {}
-  // Called once a turn. Reads the clock in few turns, because that takes as long as some instructions, and
-  // under wine asks another process.
+  // Called once a turn. Reads the clock in few turns: a reading takes as long as some instructions, and under
+  // wine it asks another process.
   bool over_limit() {
     if (!(limit_ > 0) || ++turns_ % kTurns) return false;
     u64 now = thread_nanoseconds();
@@ -82,7 +82,7 @@ class Meter {
               std::to_string(w.index) + ": " + what + ", now at " + p.where(p.code[inst].address));
 }
 
-// What an LDS instruction is about to access: see Record.
+// The accesses of an LDS instruction, before it runs: see Record.
 void record_lds(Wave& w, const Inst& in) {
   alignas(64) u32 ta[kLanes];
   const u32* address = ta;
@@ -97,7 +97,7 @@ void record_lds(Wave& w, const Inst& in) {
   out.insert(out.end(), address, address + w.n);
 }
 
-// Up to `quantum` instructions of one wave. Shadow checks are compiled out of the plain version.
+// Up to `quantum` instructions of one wave. The plain version is compiled without shadow checks.
 template <bool kChecked>
 void run_wave(Wave& w, u64 quantum, u64* counts, u64* active) {
   const Inst* code = w.program->code.data();
@@ -141,11 +141,11 @@ void barrier_finding(Group& g, const Wave& w, const std::string& detail) {
   g.report.add(f);
 }
 
-// All waves that leave a barrier know what each did before the barrier, before signalling it, or before its
+// After a barrier, all waves know the past of each other: up to the barrier, up to its signal, or up to the
 // end.
 void pass_on(Group& g) {
   const auto told = [](const Wave& w) -> const Clock& { return w.signalled ? w.at_signal : w.clock; };
-  // What a wave has done between the two halves of a barrier is not ordered by it, so it is not forgotten.
+  // Accesses between the two halves of a barrier are unordered by it, so they are kept.
   if (std::none_of(g.waves.begin(), g.waves.end(), [](auto& w) { return w->lds_since_signal; }))
     g.next_lds_epoch();
   Clock all = told(*g.waves[0]);
@@ -182,7 +182,7 @@ void release_barrier(Group& g) {
   for (auto& w : g.waves) w->signalled = w->lds_since_signal = false;
 }
 
-// With no wave left to run: one that waits at a resource does so for ever.
+// All waves wait: a wave waiting at a resource waits forever.
 void refuse_deadlock(const Group& g) {
   for (auto& w : g.waves)
     if (w->state == State::global_barrier)
@@ -269,7 +269,7 @@ struct Worker {
   }
 };
 
-// Up to the first workgroup that failed: later ones may or may not have run.
+// Up to the first failed workgroup: later ones may have run or not.
 void collect(Launch& l, std::vector<Outcome>& outcomes) {
   std::vector<GroupTrace> traces;
   for (Outcome& o : outcomes) {

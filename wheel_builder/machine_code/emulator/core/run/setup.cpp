@@ -28,7 +28,7 @@ u64 hidden_value(const Launch& l, const std::string& kind) {
   if (kind == "hidden_dynamic_lds_size") return l.dynamic_lds;
   if (kind == "hidden_private_base") return kPrivateBase >> 32;
   if (kind == "hidden_shared_base") return kSharedBase >> 32;
-  return 0;  // offsets and remainders are zero; host calls, printf, heap and queues do not exist here
+  return 0;  // offsets and remainders are zero. Host calls, printf, heap and queues are absent here
 }
 
 // Compilers load past the end of the argument segment, up to its alignment of 16 bytes (the last three dwords
@@ -57,8 +57,8 @@ void own_buffer(Launch& l, const void* p, u64 size, const char* name) {
   l.buffers.push_back(std::move(b));
 }
 
-// The hardware's limits, with two exceptions: workgroups, because each stores an outcome, and the argument
-// segment, which the hardware does not limit (HIP: 4 KiB).
+// The hardware's limits, with two exceptions. Workgroups: each stores an outcome. The argument segment:
+// unlimited in hardware (HIP: 4 KiB).
 constexpr u32 kMaxThreads = 1024, kMaxKernarg = 65536, kMaxUserSgprs = 32;
 constexpr u32 kMaxHalf = 65535;  // workgroups along y and z where their numbers share a register
 constexpr u64 kMaxScratchOfWave = 8u << 20, kMaxGroups = 1u << 20;
@@ -94,7 +94,7 @@ void check_shape(const Launch& l, std::vector<std::string>& wrong) {
     }
   if (fa::traits(l.program->gfx).workgroup_ids_in_ttmps && (g[1] > kMaxHalf || g[2] > kMaxHalf))
     wrong.push_back("grid of " + triple(g) + " workgroups (y and z have 16 bits each on this arch)");
-  // Two factors below 2^32 cannot overflow; a third could.
+  // Two factors below 2^32 stay within 64 bits, three may overflow.
   u64 plane = static_cast<u64>(g[0]) * g[1], index_end = 1ull << 32;
   bool fits = plane < index_end && plane * g[2] < index_end;
   if (!fits)
@@ -109,7 +109,7 @@ constexpr u32 kDenormalsKept = 0xf0;
 u32 float_mode(const KernelInfo& k) { return k.rsrc1 >> 12 & 0xff; }
 
 bool contains(const char* name, const char* part) { return std::strstr(name, part) != nullptr; }
-// By the types in its name; older names of atomics have none.
+// By the types in its name. Older names of atomics lack them.
 bool is_float(const Inst& in) {
   for (const char* type :
        {"_f16", "_f32", "_f64", "bf16", "_fp8", "_bf8", "_xf32", "fadd", "fmin", "fmax", "fcmp"})
@@ -118,8 +118,8 @@ bool is_float(const Inst& in) {
 }
 bool is_jump(const Inst& in) { return contains(in.op->name, "setpc") || contains(in.op->name, "swappc"); }
 
-// An instruction of the kernel whose result the float mode may change; null if it has none. Functions that it
-// calls may be anywhere in the program.
+// An instruction of the kernel with a result dependent on the float mode, or null. Called functions may be
+// anywhere in the program.
 const Inst* first_float(const Program& p, const KernelInfo& k) {
   u64 begin = 0, end = ~u64{0};
   for (const Symbol& s : p.symbols)
@@ -163,8 +163,8 @@ struct Seeder {
 };
 
 constexpr u32 next_garbage(u32 x) { return x * 1664525u + 1013904223u; }
-// Fills all vector registers with the numbers that follow `x`, one by one; returns the last. So many numbers
-// are made at once: each is `factor * x + more` of the one so many places before.
+// Fills all vector registers with the numbers following `x`, one by one, and returns the last. A block of
+// numbers is made at once: each is `factor * x + more` of the number one block earlier.
 u32 fill_registers(Wave& w, u32 x) {
   constexpr u32 kAtOnce = 32;
   u32 next[kAtOnce], factor = 1, more = 0;
@@ -182,7 +182,7 @@ u32 fill_registers(Wave& w, u32 x) {
   return out[kVgprs * kLanes - 1];
 }
 
-// SGPRs that are set: user SGPRs in their fixed order, then workgroup ids, then the scratch wave offset.
+// Number of SGPRs set: user SGPRs in their fixed order, then workgroup ids, then the scratch wave offset.
 u32 user_sgprs(Wave& w, const KernelInfo& k, const Launch& l) {
   u32 n = 0;
   auto push64 = [&](u64 x) {
@@ -294,7 +294,7 @@ void start_group(Group& g, u64 seed) {
   const KernelInfo& k = *l.kernel;
   Seeder garbage{std::mt19937_64(seed)};
   u32 threads = l.block[0] * l.block[1] * l.block[2], waves = (threads + k.wave_size - 1) / k.wave_size;
-  // Nothing may be left of an earlier launch, which had other checks.
+  // Clears the remains of an earlier launch with other checks.
   g.lds.assign(l.lds_size(), 0);
   for (size_t i = 0; i + 4 <= g.lds.size(); i += 4) put<u32>(g.lds, i, garbage.next());
   g.lds_undefined.assign(l.check(Check::uninit) ? g.lds.size() : 0, 1);
@@ -324,7 +324,7 @@ void start_group(Group& g, u64 seed) {
     w.signalled = w.lds_since_signal = w.lds_noted = false;
     w.origin = 0;
     w.scc = garbage.next() & 1;
-    // Registers hold garbage that depends on the seed, so reading an unwritten one shows.
+    // Registers hold garbage dependent on the seed: reading an unwritten one shows.
     u32 fill = fill_registers(w, garbage.next());
     for (u32& x : w.s) x = garbage.next();
     w.s[kNull] = 0;

@@ -3,9 +3,9 @@
 #include "run/launch.hpp"
 
 namespace emu {
-// Throws Error with all that is wrong with the launch's sizes.
+// Throws Error with all problems of the launch's sizes.
 void check_launch(const Launch& launch);
-// Checks the launch; makes kernarg with hidden arguments, dispatch packet, image.
+// Checks the launch. Makes kernarg with hidden arguments, dispatch packet, image.
 void prepare_launch(Launch& launch);
 void start_group(Group& group, u64 seed);
 }  // namespace emu

@@ -14,18 +14,18 @@ struct Group;
 
 enum class State : u8 { running, barrier, global_barrier, done };
 
-// What a wave executed. `executed`: instruction index | active lanes << 24. `lds`: for each LDS instruction
-// its index, EXEC (low, high), both offset fields, and the address register of every lane of the wave.
+// A wave's execution. `executed`: instruction index | active lanes << 24. `lds`: for each LDS instruction its
+// index, EXEC (low, high), both offset fields, and the address register of every lane of the wave.
 struct Record {
   std::vector<u32> executed, lds;
 };
 
 struct alignas(64) Wave {
   alignas(64) u32 v[kVgprs][kLanes];
-  alignas(64) u32 em[kLanes];  // EXEC (or the part that DPP leaves), each lane's word all ones or zero
+  alignas(64) u32 em[kLanes];  // EXEC (or the part left by DPP), each lane's word all ones or zero
   u32 s[kSgprs];
-  u64 exec = 0;  // the same as em, as bits
-  u64 all = 0;   // lanes that exist
+  u64 exec = 0;  // em as bits
+  u64 all = 0;   // existing lanes
   u32 n = 64;    // lanes
   bool scc = false, ieee = true, dx10_clamp = true, keep_high = false;
   State state = State::running;
@@ -43,14 +43,13 @@ struct alignas(64) Wave {
   u64 undefined_bytes = 0;   // of the last access: unwritten bytes. The reader clears it.
   u64 stored_undefined = 0;  // of the next store: bytes whose data is undefined
   Clock clock;               // orders its accesses and those of other waves
-  // Between signalling a barrier and waiting at it: the clock that others get, and whether it has used LDS
-  // since.
+  // Between signal and wait at a barrier: the clock for the others, and whether it has used LDS since.
   bool signalled = false, lds_since_signal = false;
   bool lds_noted = false;  // the instruction: race.cpp has seen its accesses to LDS
   Clock at_signal;
   u32 origin = 0;  // plus one: the last load of unwritten LDS or scratch
   Record* record = nullptr;
-  // Undefined bits of all registers, as another wave with the same EXEC; and the way back.
+  // Undefined bits of all registers, as another wave with the same EXEC. And the way back.
   std::unique_ptr<Wave> shadow;
   Wave* real = nullptr;
   bool dirty[kVgprs];  // of a shadow: the register may have undefined bits
@@ -73,7 +72,8 @@ inline void operate(Wave& w, const Inst& in) { (w.real ? in.op->flow : in.op->ru
 [[noreturn]] void fail(const Wave& w, const Inst& in,
                        const std::string& what);  // names kernel, address, instruction
 
-// f(i) for every lane. Two loops from zero with constant counts: only those are vectorised (i must not wrap).
+// f(i) for every lane. Two loops from zero with constant counts: compilers vectorise only those (i must not
+// wrap).
 template <class F>
 inline void lanes(const Wave& w, F f) {
   if (w.n == 64)
@@ -139,7 +139,7 @@ inline void commit(Wave& w, const Operand& o, const u32* x, u32 dword = 0) {
     std::memcpy(o.lanes + dword * kLanes, x, w.n * 4);
   }
 }
-// A 16-bit result into the half that the operand names; the effect on the other half differs by arch.
+// A 16-bit result into the half named by the operand. The effect on the other half differs by arch.
 inline void commit16(Wave& w, const Inst& in, const u32* x) {
   const Operand& o = in.dst[0];
   if (o.kind != Kind::vgpr) return commit(w, o, x);
@@ -220,7 +220,7 @@ struct I16 {
     commit16(w, in, t);
   }
 };
-struct H16 : U16 {  // a half as bits; constants and modifiers as for a half
+struct H16 : U16 {  // a half as bits, with constants and modifiers of a half
   static constexpr Type type = Type::f16;
 };
 struct F16 {  // computed in float, rounded once when stored
@@ -323,7 +323,7 @@ inline void map3(Wave& w, const Inst& in, F f) {
   lanes(w, [&](u32 i) { d[i] = f(a[i], b[i], c[i]); });
   D::store(w, in, d);
 }
-// Lane words that are all ones or zero, to a mask.
+// Lane words of all ones or zero, to a mask.
 inline u64 pack_mask(const Wave& w, const u32* x) {
   u64 m = 0;
   for (u32 i = 0; i < w.n; i += 8) {
