@@ -10,8 +10,8 @@ from wheel_builder.images.wheel_tests import Suite
 LIBRARY = "libamdhip64.so.7"
 WINDOWS_LIBRARY = "amdhip64_7.dll"
 CONTROL = "wheel_builder/machine_code/fake_hip/control.py"
-# What several suites import.
-SHARED = ("tests/installed/shared/upstream.py",)
+# Imported by several suites.
+SHARED = ("tests/upstream.py",)
 PYTHON = "/python"  # where they find it
 LIBRARY_INSIDE = f"/fake_hip/{LIBRARY}"
 WINDOWS_LIBRARY_INSIDE = f"/fake_hip/{WINDOWS_LIBRARY}"
@@ -27,9 +27,9 @@ def fake_hip_suite(
     env: Mapping[str, str] | None = None,
     under_wine: bool = False,
 ) -> Suite:
-    """``tests`` with the fake HIP runtime preloaded into their process; its DLL for those ``under_wine``.
+    """``tests`` with the fake HIP runtime preloaded. Those ``under_wine`` load its DLL.
 
-    Only the control module and what suites share come from the checkout: the package under test is the
+    Only the control module and shared files of suites come from the checkout. The package under test is the
     installed one.
     """
     inside = WINDOWS_LIBRARY_INSIDE if under_wine else LIBRARY_INSIDE
@@ -45,7 +45,5 @@ def fake_hip_suite(
 
 
 def shared_mounts(checkout: Path) -> tuple[Mount, ...]:
-    """Mounts of what suites share, which they import by its own name."""
-    return tuple(
-        Mount(checkout / path, f"{PYTHON}/{path.removeprefix('tests/installed/shared/')}") for path in SHARED
-    )
+    """Mounts of files shared by suites, imported by their own name."""
+    return tuple(Mount(checkout / path, f"{PYTHON}/{path.removeprefix('tests/')}") for path in SHARED)

@@ -1,13 +1,11 @@
 """Controls the fake HIP runtime of this process, and makes the installed wheel use it.
 
-``flash_attn_func`` takes its kernel path only for tensors on a GPU, and PyTorch's CPU build has none.  So two
-things are replaced from outside, and everything else is the shipped code, from the Python function to the
-machine code:
+``flash_attn_func`` takes its kernel path only for tensors on a GPU, and PyTorch's CPU build has none. So two
+parts are replaced from outside. The rest is shipped code, from the Python function to the machine code:
 
-- the package asks its own operator for a device's arch; it does so for host memory too;
-- the operators ``fwd``, ``bwd``, ``append`` and ``mla`` get an implementation for host memory that registers
-  the tensors as the memory that the kernels may touch, and passes the call on to the shipped implementation
-  for GPUs.
+- the package asks its own operator for a device's arch, now for host memory too;
+- the operators ``fwd``, ``bwd``, ``append`` and ``mla`` get an implementation for host memory. It registers
+  the tensors as accessible memory of kernels, and passes the call on to the shipped implementation for GPUs.
 """
 
 import ctypes
@@ -25,31 +23,31 @@ from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 
 ARCH_VARIABLE = "FA_FAKE_HIP_ARCH"
-DLL_VARIABLE = "FA_FAKE_HIP_DLL"  # on Windows, which preloads nothing: the runtime's path
+DLL_VARIABLE = "FA_FAKE_HIP_DLL"  # the runtime's path on Windows, which lacks preloading
 CURRENT_DEVICE = -1
 FUNCTIONS = (
     "fa_fake_hip_buffer", "fa_fake_hip_fail", "fa_fake_hip_forget_buffers", "fa_fake_hip_listing",
     "fa_fake_hip_report",
 )  # fmt: skip
 READONLY, WRITTEN = True, False
-HOLE = 1 << 20  # bytes; tensors of tests whose strides are not meant to be large have less
-# Intermediate tensors, which one kernel of a call writes for the next.  The fake HIP runtime tracks writes
-# within one launch only, so these count as written; they start as NaN, so reading an unwritten element shows
-# in the result.
+HOLE = 1 << 20  # bytes: the limit of holes in tensors of tests, except for tests of large strides
+# Intermediate tensors, written by one kernel of a call for the next. The fake HIP runtime tracks writes
+# within one launch only, so these count as written. They start as NaN: reading an unwritten element shows in
+# the result.
 BETWEEN = ("partial_out", "partial_lse", "delta")
-# So does a forward's out where a mask is boolean: before its rows it holds what the mask shows
+# Likewise a forward's out with a boolean mask: before its rows it holds the visible keys of the mask
 # (forward/parts/shown_keys.hpp).
 HOLDS_WHAT_IS_SHOWN = "out"
-# Kernels add to what the caller wrote, or write parts of it.
+# Kernels add to the caller's values, or write only parts.
 ADDED_TO = ("dq_sums", "dscores")
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel that ran: ``executed`` wave-instructions; ``stopped`` says why it ended early, or is "".
+    """One executed kernel: ``executed`` wave-instructions. ``stopped`` is the reason of an early end, or "".
 
-    Bit i of ``ran`` says whether any wave executed instruction i of ``FakeHip.listing``.  With
-    FA_FAKE_HIP_OUTCOMES=1, bits 4 i to 4 i + 3 of ``outcomes`` say what it showed (core/run/outcomes.hpp).
+    Bit i of ``ran``: some wave executed instruction i of ``FakeHip.listing``. With FA_FAKE_HIP_OUTCOMES=1,
+    bits 4 i to 4 i + 3 of ``outcomes`` are its outcomes (core/run/outcomes.hpp).
     """
 
     kernel: str
@@ -73,14 +71,14 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Report:
-    """``modules``: loaded since the process began; ``launches``: since the last report."""
+    """``modules``: loaded since the process began. ``launches``: since the last report."""
 
     modules: int
     launches: tuple[Launch, ...]
 
 
 class FakeHip:
-    """The runtime's control functions; raises ``RuntimeError`` when it is neither preloaded nor named."""
+    """The runtime's control functions. Raises ``RuntimeError`` when it is neither preloaded nor named."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(os.environ.get(DLL_VARIABLE))
@@ -101,20 +99,20 @@ class FakeHip:
 
     @property
     def archs(self) -> tuple[str, ...]:
-        """The devices' archs, without their feature flags."""
+        """The devices' archs, without feature flags."""
         return tuple(gfx_of(name) for name in os.environ[ARCH_VARIABLE].split(","))
 
     def fail(self, failures: str) -> None:
-        """Plan failures as FA_FAKE_HIP_FAIL does; "" ends them."""
+        """Plan failures as FA_FAKE_HIP_FAIL does. "" ends them."""
         self._told(self._library.fa_fake_hip_fail(failures.encode()))
 
     def report(self) -> Report:
-        """What was loaded, and what ran since the last report."""
+        """Loaded modules, and launches since the last report."""
         found = json.loads(self._told(self._library.fa_fake_hip_report()))
         return Report(found["modules"], tuple(_launch(row) for row in found["launches"]))
 
     def listing(self, kernel: str) -> tuple[Instruction, ...]:
-        """The instructions of a kernel that was loaded, with the rare blocks behind ``s_endpgm``."""
+        """The instructions of a loaded kernel, with the rare blocks after ``s_endpgm``."""
         found = json.loads(self._told(self._library.fa_fake_hip_listing(kernel.encode())))
         return tuple(Instruction(**row) for row in found)
 
@@ -126,10 +124,10 @@ class FakeHip:
 
     @contextmanager
     def memory(self, tensors: Mapping[str, tuple[Tensor, bool]]) -> Iterator[None]:
-        """Inside the ``with`` block, kernels may touch these tensors' elements and nothing else.
+        """Inside the ``with`` block, kernels may access only these tensors' elements.
 
-        Each comes with a flag, whether kernels only read it; tensors that they write, but for those above,
-        count as not yet written.
+        Each has a flag for read-only access. Written tensors, except for those above, count as unwritten at
+        first.
         """
         written = {*_between(tensors), *ADDED_TO}
         for name, (tensor, readonly) in tensors.items():
@@ -165,7 +163,7 @@ def _between(tensors: Mapping[str, tuple[Tensor, bool]]) -> tuple[str, ...]:
 
 
 def has_ranges(mask: Tensor, dtype: torch.dtype) -> bool:
-    """Whether a kernel finds what the mask of a call of this dtype shows (``has_ranges`` of params.hpp)."""
+    """Whether a kernel finds a mask's visible keys in calls of this dtype (``has_ranges`` of params.hpp)."""
     shared = any(mask.shape[axis] == 1 or mask.stride(axis) == 0 for axis in (1, 2))
     return mask.dtype == torch.bool or (mask.dtype == dtype and shared)
 

@@ -1,7 +1,7 @@
 """The emulator with its fake HIP runtime, compiled in the builder image.
 
-In: the builder image (its compiler and HIP headers) and the sources.  Out: ``libamdhip64.so.7``, which tests
-preload and ``emulator.binding.Core`` opens; or ``amdhip64_7.dll``, which tests under wine load.
+In: the builder image (its compiler and HIP headers) and the sources. Out: ``libamdhip64.so.7``, preloaded by
+tests and opened by ``emulator.binding.Core``, or ``amdhip64_7.dll``, loaded by tests under wine.
 """
 
 import re
@@ -19,8 +19,8 @@ from wheel_builder.images.docker import NOBODY, Mount, open_to_all, run_in
 from wheel_builder.machine_code.fake_hip.container import LIBRARY, WINDOWS_LIBRARY
 from wheel_builder.matrix.model import LINUX, WINDOWS
 
-# The core uses AVX2, FMA and F16C explicitly.  Passed to the compiler proper: given to zig, they would make
-# it build a C++ library for this processor instead of using the image's cached one
+# The core uses AVX2, FMA and F16C explicitly. The flags are passed to the compiler proper. As flags of zig,
+# they would make it build a C++ library for this processor instead of using the image's cached one
 # (kernels/build/zig_flags.txt), which takes two more minutes.
 FEATURES = (
     "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt",
@@ -38,9 +38,9 @@ EXPORTS = Path("wheel_builder/machine_code/fake_hip/runtime/exports.map")
 
 @dataclass(frozen=True)
 class Target:
-    """What is compiled for a platform: the file's name, the flags before and the linker's after FLAGS.
+    """Settings of a platform: the file's name, the flags before and the linker's after FLAGS.
 
-    ``elf_header`` is, in zig's own folder, the header that the platform's C library lacks.
+    ``elf_header`` is, in zig's own folder, the header missing from the platform's C library.
     """
 
     library: str
@@ -101,8 +101,8 @@ def build_fake_hip(
 ) -> Artifact:
     """Compile both into the library of ``platform``.
 
-    ``cache`` keeps zig's C++ library for Windows, which the image does not have.  Raises
-    ``EmulatorBuildError`` with the compiler's last lines, or with the functions that a DLL does not export.
+    ``cache`` keeps zig's C++ library for Windows, missing from the image. Raises ``EmulatorBuildError`` with
+    the compiler's last lines, or with the functions missing from a DLL's exports.
     """
     target = TARGETS[platform]
 
@@ -128,9 +128,9 @@ def build_fake_hip(
 
 
 def refuse_unexported(dll: bytes, exports: str) -> None:
-    """Raise ``EmulatorBuildError`` unless a DLL exports what ``exports``, a version script, lists.
+    """Raise ``EmulatorBuildError`` unless a DLL exports all names listed in ``exports``, a version script.
 
-    Of a pattern one name is enough.  The wheel's library takes a runtime that lacks a function for none.
+    Of a pattern one name is enough. The wheel's library refuses a runtime with a missing function.
     """
     exported = read_pe(dll).exports
     listed = re.findall(r"^ +(\w+)(\*?);$", exports.partition("local:")[0], re.MULTILINE)
@@ -149,7 +149,7 @@ def _flags(target: Target) -> tuple[str, ...]:
 
 
 def is_built(builder: Artifact, checkout: Path, store: Store, platform: str = LINUX) -> bool:
-    """Whether ``build_fake_hip`` has nothing to compile."""
+    """Whether ``build_fake_hip`` is up to date."""
     return store.find(STAGE, _inputs(builder, TARGETS[platform], checkout)) is not None
 
 

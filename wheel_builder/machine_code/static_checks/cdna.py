@@ -1,7 +1,7 @@
 """Wait states of CDNA 1 to CDNA 4.
 
-Numbers: required independent instructions and required software-inserted wait states in the instruction set
-manuals of each; where LLVM's hazard recogniser asks for more, LLVM's numbers.
+Numbers: required independent instructions and required software-inserted wait states in each instruction set
+manual. If LLVM's hazard recogniser asks for more, LLVM's numbers.
 """
 
 import re
@@ -18,9 +18,9 @@ REACH_CDNA1 = 18
 REACH_CDNA2 = 19
 REACH_CDNA3 = 19
 REACH_CDNA4 = 20
-# Of what is not a matrix instruction.
+# Of instructions other than matrix instructions.
 REACH_OTHERS = 5
-# CDNA 1: passes of a matrix instruction -> wait states until what follows it.
+# CDNA 1: passes of a matrix instruction -> wait states before its successor.
 MFMA_TO_ACC_READ = {2: 4, 8: 10, 16: 18}
 MFMA_TO_ACC_WRITE = {2: 1, 8: 7, 16: 15}
 MFMA_C_TO_ACC_WRITE = {2: 0, 8: 5, 16: 13}
@@ -33,7 +33,7 @@ OP_SEL = re.compile(r"\bop_sel:\[(?P<bits>[01,]+)\]")
 
 
 def mfma_fault(clocks: Mapping[str, int]) -> Callable[[Instruction], str]:
-    """What is wrong with one matrix instruction by itself, in words; empty when nothing is."""
+    """The fault of one matrix instruction by itself, in words. Empty for a correct one."""
 
     def fault(instruction: Instruction) -> str:
         written = result(instruction)
@@ -50,22 +50,22 @@ def mfma_fault(clocks: Mapping[str, int]) -> Callable[[Instruction], str]:
 
 
 def cdna1(clocks: Mapping[str, int]) -> Rules:
-    """The wait states that CDNA 1 needs within a pair."""
+    """The wait states required by CDNA 1 within a pair."""
     return _rules(clocks, _cdna1_after_mfma, _cdna1_after_valu, after_store=1)
 
 
 def cdna2(clocks: Mapping[str, int]) -> Rules:
-    """The wait states that CDNA 2 needs within a pair."""
+    """The wait states required by CDNA 2 within a pair."""
     return _rules(clocks, _cdna2_after_mfma, _cdna2_after_valu, after_store=1)
 
 
 def cdna3(clocks: Mapping[str, int]) -> Rules:
-    """The wait states that CDNA 3 needs within a pair."""
+    """The wait states required by CDNA 3 within a pair."""
     return _rules(clocks, partial(_cdna3_after_mfma, late=0), _cdna3_after_valu, after_store=2)
 
 
 def cdna4(clocks: Mapping[str, int]) -> Rules:
-    """The wait states that CDNA 4 needs within a pair: by LLVM, one more after most 16-bit products."""
+    """The wait states required by CDNA 4 within a pair: by LLVM, one more after most 16-bit products."""
     return _rules(clocks, partial(_cdna3_after_mfma, late=1), _cdna3_after_valu, after_store=2)
 
 
@@ -91,7 +91,7 @@ def _rules(
 
 
 def _stored(instruction: Instruction) -> Registers:
-    """The data registers of a store of three or more, which the next instruction may overwrite too early."""
+    """The data registers of a store of three or more. The next instruction may overwrite them too early."""
     operation = instruction.first
     if operation.kind != "vmem" or "_store_" not in operation.mnemonic:
         return frozenset()
@@ -103,7 +103,7 @@ def _stored(instruction: Instruction) -> Registers:
 
 
 def matrix_clocks(mnemonic: str, clocks: Mapping[str, int]) -> int | None:
-    """Clocks of an MFMA, by its whole shape or its tile; None where they are not known."""
+    """Clocks of an MFMA, by its whole shape or its tile. None if unknown."""
     match = SHAPE.match(mnemonic)
     return (clocks.get(match["shape"]) or clocks.get(match["tile"])) if match else None
 
@@ -256,7 +256,7 @@ def _cdna3_between_valus(pair: Pair) -> Iterator[Need]:
     second = pair.second
     if pair.passed_scalars:
         yield Need("reads the SGPR of", 2)
-    # Overwriting counts, too: what keeps the other half reads it.
+    # Overwriting counts, too: an instruction keeping the other half reads it.
     if _writes_half(pair.first) and (pair.passed_vectors or pair.overwritten):
         yield Need("reads or overwrites the half register of", 1)
     if pair.first.is_transcendental and not second.is_transcendental and pair.passed_vectors:

@@ -1,7 +1,7 @@
 """All static checks over the code objects of a finished wheel.
 
-What they find in a code object is stored by its text: wheels that share it, and a wheel in which another
-kernel has changed, have it checked once.
+Findings of a code object are stored by its text. So a code object shared by wheels, or unchanged in a new
+wheel, is checked once.
 """
 
 import gc
@@ -41,7 +41,7 @@ PROGRAMS = ("disassembly", "static_checks")
 
 @dataclass(frozen=True)
 class Report:
-    """What the checks found; ``rocm`` what the wheel was built with, ``taken`` what each kernel takes."""
+    """The findings. ``rocm``: the ROCm version of the build, ``taken``: the resources of each kernel."""
 
     rocm: str
     taken: Archs
@@ -49,7 +49,7 @@ class Report:
 
     @property
     def failures(self) -> tuple[Finding, ...]:
-        """The findings for which a wheel is refused."""
+        """The findings that refuse a wheel."""
         return tuple(finding for finding in self.findings if finding.fails)
 
 
@@ -101,8 +101,8 @@ def check_wheel(
 ) -> Report:
     """Disassemble all code objects of ``wheel``, built with ``rocm``, and run every check over them.
 
-    Raises ``WheelFileError``, ``ElfError`` or ``FatbinError`` for a wheel that cannot be read or has no
-    device code, and ``DeviceCodeError`` for code that the checks cannot interpret.
+    Raises ``WheelFileError``, ``ElfError`` or ``FatbinError`` for an unreadable wheel or one without device
+    code, and ``DeviceCodeError`` for code the checks cannot interpret.
     """
     content = read_wheel(wheel, max_mib=max_mib)
     listings = list_code(device_code(content), tools=tools, store=store, log=log, run=run)
@@ -112,7 +112,7 @@ def check_wheel(
 
 
 def check_listings(listings: Sequence[Listing], *, rocm: str, reviewed: Reviewed) -> Report:
-    """Run every check on the text of code objects; ``reviewed`` is the golden file's part for ``rocm``."""
+    """Run every check on the text of code objects. ``reviewed`` is the golden file's part for ``rocm``."""
     checked = [each for listing in listings for each in check_listing(listing)]
     return _report(checked, rocm=rocm, reviewed=reviewed)
 
@@ -131,8 +131,9 @@ def check_listing(listing: Listing) -> list[Checked]:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Nothing here is in cycles, but Python's collector would go through every instruction again and again
-    for them: a third of all time.
+    """Run with Python's collector switched off.
+
+    Objects here are free of cycles, and its search through every instruction takes a third of all time.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -144,9 +145,7 @@ def _without_collector() -> Iterator[None]:
 
 
 def programs(checkout: Path) -> Mapping[str, str]:
-    """What an answer depends on besides the code: digests of the checks, without words that no program reads,
-    and of the tables of archs."""
-    files = [(room, file) for room in PROGRAMS for file in (MACHINE_CODE / room).glob("*.py")]
+    """The inputs of an answer besides the code: digests of the checks and of the tables of archs."""
     return {
         "checks": key_of({f"{room}/{file.name}": code_digest(file.read_bytes()) for room, file in files}),
         "archs": sha256_tree(checkout, [checkout / table for table in TABLES]),
@@ -154,7 +153,7 @@ def programs(checkout: Path) -> Mapping[str, str]:
 
 
 def _stored(listings: Sequence[Listing], *, checkout: Path, store: Store) -> list[Checked]:
-    """``check_listing`` of all, from the store where it is there; the others side by side."""
+    """``check_listing`` of all, from the store if available. The others run in parallel."""
     common = programs(checkout)
     keys = [{**common, "code": _digest(listing)} for listing in listings]
     missing = [n for n, key in enumerate(keys) if store.find(STAGE, key) is None]
@@ -179,7 +178,7 @@ def _checked(kernel: Mapping[str, Any]) -> Checked:
 
 
 def _report(checked: Iterable[Checked], *, rocm: str, reviewed: Reviewed) -> Report:
-    """The golden file's word on what was found: it may allow a kernel scratch memory."""
+    """Apply the golden file to the findings: it may allow a kernel scratch memory."""
     taken: dict[str, dict[str, Entry]] = {}
     findings: list[Finding] = []
     for each in checked:
@@ -191,14 +190,14 @@ def _report(checked: Iterable[Checked], *, rocm: str, reviewed: Reviewed) -> Rep
 
 
 def update_golden(checkout: Path, report: Report) -> None:
-    """Write what the wheel's kernels take into the golden file."""
+    """Write the resources of the wheel's kernels into the golden file."""
     path = checkout / golden.GOLDEN
     known = golden.parse_golden(path.read_text(encoding="utf-8") if path.is_file() else "")
     path.write_text(golden.updated(known, report.rocm, report.taken), encoding="utf-8")
 
 
 def _subjects(listing: Listing) -> list[_Subject]:
-    """The kernels of a code object; code outside all kernels is refused, as no check would see it."""
+    """The kernels of a code object. Code outside all kernels is refused: checks would miss it."""
     functions, resources = parse_disassembly(listing.disassembly), parse_notes(listing.notes)
     if {function.name for function in functions} != set(resources):
         found = ", ".join(sorted(function.name for function in functions))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """``fails`` is false for findings that are reported but do not refuse a wheel."""
+    """``fails`` is false for reports that still accept a wheel."""
 
     check: str
     arch: str

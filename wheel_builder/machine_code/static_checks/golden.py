@@ -1,7 +1,7 @@
-"""The golden file, what each kernel may take as last reviewed, and the differences from it.
+"""The golden file of each kernel's reviewed resources, and the differences from it.
 
-It has only what a wheel can be refused for, once for all ROCm versions that agree.  ``updated`` rewrites it;
-the diff is for review.
+It has only figures that can refuse a wheel, once for all ROCm versions that agree. ``updated`` rewrites it,
+and people review the diff.
 """
 
 import re
@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one kernel: at least so many waves per SIMD, at most so many spilled registers and bytes."""
+    """Limits of one kernel: minimum waves per SIMD, maximum spilled registers and bytes."""
 
     occupancy: int
     vgpr_spills: int = 0
@@ -65,7 +65,7 @@ _FILE = TypeAdapter(dict[str, dict[str, dict[str, _Figures]]])  # arch, ROCm ver
 
 
 def parse_golden(text: str) -> Mapping[str, Reviewed]:
-    """ROCm version -> arch -> kernel -> limits; raises ``DeviceCodeError`` with all that is wrong."""
+    """ROCm version -> arch -> kernel -> limits. Raises ``DeviceCodeError`` with all problems."""
     try:
         file = _FILE.validate_python(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
@@ -121,7 +121,7 @@ def _wrong(problems: Iterable[str]) -> DeviceCodeError:
 
 
 def differences(golden: Reviewed, found: Archs) -> tuple[Finding, ...]:
-    """The differences, for the archs in what was found; other archs of ``golden`` are ignored."""
+    """The differences, for the archs in ``found``. Other archs of ``golden`` are ignored."""
     return tuple(
         finding
         for arch, kernels in sorted(found.items())
@@ -131,12 +131,12 @@ def differences(golden: Reviewed, found: Archs) -> tuple[Finding, ...]:
 
 
 def limits_of(entry: Entry) -> Limits:
-    """What a kernel may take that took ``entry`` when it was reviewed."""
+    """The limits of a kernel reviewed with ``entry``."""
     return Limits(**{name: getattr(entry, name) for name in NAMES})
 
 
 def updated(golden: Mapping[str, Reviewed], rocm: str, found: Archs) -> str:
-    """The file's new text: what was found replaces the figures of the same version and arch."""
+    """The file's new text: found figures replace those of the same version and arch."""
     own = {
         arch: {name: limits_of(entry) for name, entry in kernels.items()} for arch, kernels in found.items()
     }

@@ -1,7 +1,7 @@
-"""Hazards: dependencies that the hardware does not wait for, so code must keep the two instructions apart.
+"""Hazards: dependencies without a hardware interlock, so code must keep two instructions apart.
 
-The compiler does so, except around inline assembly, which it does not analyse; an emulator cannot see a
-mistake.  Every path through a kernel is checked, loops included.
+The compiler does so, except around inline assembly, which it does not analyse. An emulator cannot see a
+mistake. Every path through a kernel is checked, loops included.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +20,9 @@ CHECK = "hazards"
 
 @dataclass(frozen=True)
 class Target:
-    """The rules of an ISA, how far they reach, the check of a matrix instruction by itself, and that of
-    scalar registers, whose rule has no distance.
+    """The rules of an ISA and their reach, and two checks without distances.
+
+    The checks are of a single matrix instruction, and of scalar registers.
     """
 
     rules: Rules
@@ -30,7 +31,7 @@ class Target:
     scalar_reads: Callable[[Kernel], Iterator[str]] = lambda _: iter(())
 
 
-# What makes the rules that isas.toml names, from the clocks of the ISA's matrix instructions.
+# Makers of the rules named in isas.toml, from the clocks of the ISA's matrix instructions.
 RULES: Mapping[str, Callable[[Mapping[str, int]], Target]] = {
     "cdna1": lambda clocks: Target(
         cdna.cdna1(clocks), Reach(cdna.REACH_CDNA1, others=cdna.REACH_OTHERS), cdna.mfma_fault(clocks)
@@ -62,15 +63,15 @@ RULES: Mapping[str, Callable[[Mapping[str, int]], Target]] = {
 
 @cache
 def target_of(arch: str) -> Target:
-    """The rules of an arch; raises ``ArchError`` for an arch that the table does not have."""
+    """The rules of an arch. Raises ``ArchError`` for an arch missing from the table."""
     isa = arch_named(arch).isa
     return RULES[isa.hazards.rules](isa.matrix_clocks)
 
 
 def check_hazards(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
-    """Every dependency in ``kernel`` that is too close on some path, with the smallest distance found.
+    """Every dependency in ``kernel`` with too small a distance on some path, and the smallest distance found.
 
-    Raises ``ArchError`` for an unknown arch, and ``DeviceCodeError`` for code whose paths cannot be followed.
+    Raises ``ArchError`` for an unknown arch, and ``DeviceCodeError`` for paths it cannot follow.
     """
     target = target_of(arch)
     texts = [*_faults(target, kernel), *_too_close(target, kernel), *target.scalar_reads(kernel)]

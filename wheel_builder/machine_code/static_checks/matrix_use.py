@@ -1,4 +1,4 @@
-"""Which matrix instructions a kernel must and may have, from the kernels' own table of archs."""
+"""Required and allowed matrix instructions of a kernel, from the kernels' own table of archs."""
 
 import re
 from collections import Counter
@@ -11,8 +11,8 @@ from wheel_builder.tables.archs import Arch, arch_named
 
 CHECK = "matrix instructions"
 MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac|dot\d|dual_dot)")
-# Kernels of dk and dv begin with a product of fp32, which spreads a number for each row over its columns;
-# with loads straight into LDS, with one of the three bf16 that such a number is the sum of.
+# Kernels of dk and dv begin with a product of fp32, which spreads a number for each row over its columns.
+# With loads straight into LDS, the number is a sum of three bf16, and the product is of bf16.
 SPREADING, SPREADS = ("fa_bwd_dkdv_", "fa_bwd_fused_"), r"|v_mfma_f32_32x32x2_?f32"
 SPREADS_PARTS = r"|v_mfma_f32_32x32x8_bf16"
 STEP = 16  # kK of MFMA's Layout (kernels/device/mma/layout.hpp)
@@ -21,13 +21,13 @@ INSTANCE = re.compile(r"fa_[a-z0-9]+(?:_[a-z0-9]+)*_(?P<dtype>fp16|bf16)(?P<head
 
 
 def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
-    """The matrix instructions of the instance's dtype are there, and no others.
+    """Check for the matrix instructions of the instance's dtype, and for the absence of others.
 
     Kernels for any head dim have none, because the compiler does not know their sizes.
     """
     dtype = _dtype_of_tiles(kernel.name)
     hardware = arch_named(arch)
-    # RDNA2's two-term products have no bf16 form: kernels may turn bf16 into fp16 where that is exact
+    # RDNA2's two-term products lack a bf16 form. Kernels may turn bf16 into fp16 if exact
     # (kernels/device/scores/narrow.hpp).
     needed = dtype != "bf16" or hardware.isa.unit != "dot2"
     spreads = ""
@@ -55,7 +55,7 @@ def _problems(found: Counter[str], expected: str, more: str, *, needed: bool) ->
 
 
 def _dtype_of_tiles(name: str) -> str:
-    """The dtype that the kernel multiplies; empty when it multiplies no tiles."""
+    """The dtype of the kernel's products. Empty for a kernel without tiles."""
     match = INSTANCE.fullmatch(name)
     if match is None:
         title = f"{name} is not an instance's name"
@@ -64,7 +64,7 @@ def _dtype_of_tiles(name: str) -> str:
 
 
 def _expected(arch: Arch, dtype: str) -> str:
-    """A pattern for the names; empty where the arch has no such instruction.  All accumulate in fp32."""
+    """A pattern for the names. Empty if the arch lacks such an instruction. All accumulate in fp32."""
     if not dtype:
         return ""
     short = SHORT[dtype]
@@ -81,7 +81,7 @@ def _longest(arch: Arch, dtype: str) -> int:
 
 
 def _halves(arch: Arch, dtype: str) -> str:
-    """A pattern for what else multiplies half of a matrix step, where the whole step is one instruction."""
+    """A pattern for other instructions on half of a matrix step, if the whole step is one instruction."""
     if not dtype or arch.isa.unit != "mfma" or _longest(arch, dtype) != STEP:
         return ""
     return f"|v_mfma_f32_32x32x{STEP // 2}_{SHORT[dtype]}"

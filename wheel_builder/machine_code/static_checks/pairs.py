@@ -1,7 +1,7 @@
-"""Pairs of instructions on the paths through a kernel, and what lies between them.
+"""Pairs of instructions on the paths through a kernel, and the code between them.
 
-A register counts as the result of the last instruction that wrote it: an earlier writer has its own distance
-to keep from that one.
+A register counts as the result of its last writer. An earlier writer has its own distance to keep from the
+last one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,16 +14,15 @@ from wheel_builder.machine_code.disassembly.operations import Registers, registe
 
 Unit = Literal["wait states", "VALU instructions"]
 
-# The first bit of s_waitcnt_depctr's highest field, which counts VALU results to come.
+# The first bit of s_waitcnt_depctr's highest field, the count of pending VALU results.
 VA_VDST = 12
 
-# Wait states, more than any rule asks for: counting stops here, or paths around a loop would never repeat a
-# distance.
+# Wait states, above every rule: counting stops here, so distances around a loop repeat.
 ENOUGH = 64
 
 
 class Distance(NamedTuple):
-    """What lies between two instructions on one path; ``settled``: VALU results were waited for."""
+    """The distance of two instructions on one path. ``settled``: VALU results were waited for."""
 
     states: int = 0
     valus: int = 0
@@ -32,7 +31,7 @@ class Distance(NamedTuple):
 
 
 def waits_for_valu(instruction: Instruction) -> bool:
-    """Whether it waits for all VALU results; the LLVM of ROCm 6.4 prints its fields as one number."""
+    """Whether it waits for all VALU results. The LLVM of ROCm 6.4 prints its fields as one number."""
     if instruction.mnemonic != "s_waitcnt_depctr":
         return False
     counters = instruction.first.operands[0]
@@ -41,7 +40,10 @@ def waits_for_valu(instruction: Instruction) -> bool:
 
 @dataclass(frozen=True)
 class Need:
-    """The required distance of two instructions; ``how`` the second depends on the first, in words."""
+    """The required distance of two instructions.
+
+    ``how`` describes the dependency of the second on the first.
+    """
 
     how: str
     required: int
@@ -52,9 +54,9 @@ class Need:
 
 
 class Pair(NamedTuple):
-    """Two instructions on a path; ``live`` are the first's registers that nothing between them wrote.
+    """Two instructions on a path. ``live``: the first's registers, unwritten in between.
 
-    ``passed`` is what the second reads of the first's results.
+    ``passed``: results of the first read by the second.
     """
 
     first: Instruction
@@ -77,9 +79,9 @@ class Pair(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """How far an arch's rules reach: nothing as far apart as either number needs more distance.
+    """The reach of an arch's rules: instructions as far apart as either number are far enough.
 
-    ``others``: wait states, likewise, where the first is neither a matrix instruction nor transcendental.
+    ``others``: wait states, likewise, if the first is neither a matrix instruction nor transcendental.
     """
 
     states: float = inf
@@ -91,9 +93,9 @@ Rules = Callable[[Pair], Iterator[Need]]
 
 
 class Step(NamedTuple):
-    """An instruction on a path: its registers, and what it adds to the distance of those around it.
+    """An instruction on a path: its registers, and its part in the distance of its neighbours.
 
-    ``is_second``: rules have it depend on others.
+    ``is_second``: rules make it depend on others.
     """
 
     uses: Registers
@@ -106,16 +108,14 @@ class Step(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """A kernel's steps, and behind each of them the instruction that follows where no path forks or joins,
-    otherwise -1.
-    """
+    """A kernel's steps, and the number of each one's only successor, or -1 where paths fork or join."""
 
     steps: Sequence[Step]
     followers: Sequence[int]
 
 
 def steps_of(kernel: Kernel) -> Steps:
-    """What pairs need to know of each instruction."""
+    """The steps of a kernel's instructions, as needed for pairs."""
     known: dict[str, Step] = {}
     for i in kernel.instructions:
         if i.text not in known:
@@ -131,9 +131,9 @@ def steps_of(kernel: Kernel) -> Steps:
 
 
 def pairs_after(kernel: Kernel, code: Steps, number: int, reach: Reach) -> Iterator[Pair]:
-    """Instruction ``number`` paired with later ones on some path that depend on it or overwrite its sources.
+    """Instruction ``number`` paired with later ones on some path: dependent ones, and writers of its sources.
 
-    ``code`` is ``steps_of(kernel)``; paths end at ``reach``.  There is no rule for what both only read.
+    ``code`` is ``steps_of(kernel)``. Paths end at ``reach``. Registers only read by both need no rule.
     """
     first = kernel.instructions[number]
     most_states = reach.states if first.is_late else min(reach.states, reach.others)
@@ -144,7 +144,7 @@ def pairs_after(kernel: Kernel, code: Steps, number: int, reach: Reach) -> Itera
     met: set[tuple[int, int, int, int, bool, Registers]] = set()
     while todo:
         at, states, valus, transcendentals, settled, live = todo.pop()
-        # Numbers by themselves: all else in these lines takes as long as making a tuple.
+        # Plain numbers: all other work in these lines takes as long as making a tuple.
         while True:
             uses, writes, more_states, more_valus, more_transcendentals, settles, is_second = steps[at]
             if not live.isdisjoint(uses):
@@ -194,7 +194,7 @@ def factors(instruction: Instruction) -> Registers:
 
 
 def summand(instruction: Instruction) -> Registers:
-    """C of a matrix instruction; empty for a number."""
+    """C of a matrix instruction. Empty for a number."""
     return _operand(instruction, 3)
 
 

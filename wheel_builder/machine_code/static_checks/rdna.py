@@ -1,7 +1,7 @@
-"""Required distances of dependent instructions on RDNA 3 and later; RDNA 2's hardware waits for everything.
+"""Required distances of dependent instructions on RDNA 3 and later. RDNA 2's hardware waits for everything.
 
-WMMA: RDNA3 and RDNA4 instruction set manuals, WMMA scheduling.  Transcendentals: LLVM's hazard recogniser,
-which has the rule for RDNA 3 but not for later ones.
+WMMA: RDNA3 and RDNA4 instruction set manuals, WMMA scheduling. Transcendentals: LLVM's hazard recogniser,
+with a rule for RDNA 3 only.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ REACH_OTHERS = 0
 
 
 def wmma_fault(instruction: Instruction) -> str:
-    """What is wrong with one matrix instruction by itself, in words; empty when nothing is."""
+    """The fault of one matrix instruction by itself, in words. Empty for a correct one."""
     return "its A or B overlaps its D" if factors(instruction) & result(instruction) else ""
 
 
@@ -33,15 +33,15 @@ def rdna2(_: Pair) -> Iterator[Need]:
 
 
 def rdna3_5(pair: Pair) -> Iterator[Need]:
-    """The distance that RDNA 3.5 and 4 need within the pair: their hardware waits for transcendentals."""
+    """The distance required by RDNA 3.5 and 4 within the pair. Their hardware waits for transcendentals."""
     if pair.first.first.is_matrix and pair.second.first.is_matrix and pair.passed & factors(pair.second):
         yield Need("reads as A or B the D of", 1, "VALU instructions")
 
 
 def rdna3(pair: Pair) -> Iterator[Need]:
-    """The distance that RDNA 3 needs within the pair."""
+    """The distance required by RDNA 3 within the pair."""
     yield from rdna3_5(pair)
-    # A second transcendental after it, or anything that waits for VALU results, settles it too.
+    # A second transcendental after it settles it too, and so does any wait for VALU results.
     safe = pair.distance.settled or pair.distance.transcendentals > 1
     if pair.first.is_transcendental and pair.second.is_valu and pair.passed_vectors and not safe:
         yield Need("reads the transcendental result of", REACH_RDNA3, "VALU instructions")

@@ -1,13 +1,13 @@
-"""Scalar registers on RDNA 4: one that the VALU has read, and that was written since, may be read too early.
+"""Scalar registers on RDNA 4: reads too early, after a read by the VALU and a later write.
 
 RDNA4 instruction set manual, data dependency resolution: once a VALU instruction has read any part of an
-aligned pair of SGPRs, the hardware no longer waits for later writes to that pair.  Before it is read again,
+aligned pair of SGPRs, the hardware no longer waits for later writes to this pair. Before the next read of it,
 
-- by the scalar or vector unit after the scalar unit wrote it, code waits for ``sa_sdst(0)``;
-- by the vector unit after the vector unit wrote it, for ``va_sdst(0)``, or ``va_vcc(0)`` if it is VCC.
+- by the scalar or vector unit after a write by the scalar unit, code waits for ``sa_sdst(0)``;
+- by the vector unit after a write by the vector unit, for ``va_sdst(0)``, or ``va_vcc(0)`` for VCC.
 
-A scalar or buffer memory instruction waits for all of them, and a scalar instruction that reads such a pair
-for what the vector unit wrote (LLVM's AMDGPUWaitSGPRHazards, which inserts the compiler's waits).
+A scalar or buffer memory instruction waits for all of them. A scalar instruction reading such a pair waits
+for the vector unit's writes (LLVM's AMDGPUWaitSGPRHazards, which inserts the compiler's waits).
 """
 
 import re
@@ -23,19 +23,20 @@ from wheel_builder.machine_code.static_checks.waits import Blocks
 
 VCC = 106
 VCC_BITS, EVEN = 0b11 << VCC, int("01" * 64, 2)
-# Bits of s_wait_alu's number that are zero when it waits for all results of that kind.
+# Bits of s_wait_alu's number, zero when it waits for all results of this kind.
 FIELDS = {"va_vcc": 1 << 1, "sa_sdst": 1 << 0, "va_sdst": 0b111 << 9}
 NAMED = re.compile(r"(va_vcc|sa_sdst|va_sdst)\(0\)")
 SETTLES_ALL = re.compile(r"t?buffer_(load|store|atomic)_")
-# Scalar instructions that read VCC without naming it.
+# Scalar instructions with an implicit read of VCC.
 READS_VCC = re.compile(r"s_cbranch_vcc")
-# Those that read what they write, which ``Operation.reads`` leaves out.
+# Those reading their destination, left out of ``Operation.reads``.
 MERGES = re.compile(r"s_(addk|mulk|cmovk?|bitset[01]|fmac)_")
 
 
 class State(NamedTuple):
-    """Registers as bits of a number: pairs that the vector unit has read, and what of these was written since
-    by the scalar unit, by the vector unit, and of VCC by the vector unit.
+    """Registers as bits: pairs read by the vector unit, and later writes to them by each unit.
+
+    ``vcc``: writes to VCC by the vector unit.
     """
 
     tracked: int = 0
@@ -49,7 +50,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Effect:
-    """What an instruction does: the fields that it waits for, and the bits of what it reads and writes."""
+    """The effect of an instruction: the fields it waits for, and the bits of its reads and writes."""
 
     unit: str  # "valu", "salu" or "" for all others
     settles: tuple[str, ...]
@@ -58,9 +59,9 @@ class Effect:
 
 
 def stale_scalar_reads(kernel: Kernel) -> Iterator[str]:
-    """In words, each instruction that on some path may read a scalar register before its last write is done.
+    """In words, each instruction with a possible read of a scalar register before its last write is done.
 
-    Raises ``DeviceCodeError`` for code whose paths cannot be followed.
+    Raises ``DeviceCodeError`` for paths it cannot follow.
     """
     effects = {number: _effect(kernel.instructions[number]) for number in kernel.reached}
     before = _before(effects, Blocks.of(kernel))
@@ -75,7 +76,7 @@ def stale_scalar_reads(kernel: Kernel) -> Iterator[str]:
 
 
 def _before(effects: Mapping[int, Effect], blocks: Blocks) -> Mapping[int, State]:
-    """What holds before each instruction on any path."""
+    """The state before each instruction on any path."""
     entry: dict[int, State] = {0: State()}
     found: dict[int, State] = {}
     todo = [0]
@@ -95,7 +96,7 @@ def _before(effects: Mapping[int, Effect], blocks: Blocks) -> Mapping[int, State
 
 
 def _stale(state: State, effect: Effect) -> Mapping[str, int]:
-    """The registers that it would read too early, by the field that has to be waited for."""
+    """The registers read too early, by the field to wait for."""
     valu = effect.reads if effect.unit == "valu" else 0
     scalar = effect.reads if effect.unit in ("valu", "salu") else 0
     return {
@@ -148,7 +149,7 @@ def _effect(instruction: Instruction) -> Effect:
 
 
 def _fields(instruction: Instruction) -> tuple[str, ...]:
-    """What s_wait_alu waits for; LLVM prints its fields as one number, or by name those that wait."""
+    """The fields s_wait_alu waits for. LLVM prints them as one number, or the waiting ones by name."""
     first = instruction.first.operands[0]
     if first[0].isdigit():
         return tuple(name for name, bits in FIELDS.items() if not int(first, 0) & bits)
@@ -157,14 +158,14 @@ def _fields(instruction: Instruction) -> tuple[str, ...]:
 
 @cache
 def _bits(register: str) -> int:
-    """A scalar register as a bit; EXEC and M0 are not part of the rule."""
+    """A scalar register as a bit. EXEC and M0 are outside of the rule."""
     if register == "vcc":
         return VCC_BITS
     return 1 << int(register[1:]) if register[0] == "s" else 0
 
 
 def _pairs(bits: int) -> int:
-    """Both registers of each aligned pair of which there is one."""
+    """Both registers of each aligned pair with one set bit."""
     even = (bits | bits >> 1) & EVEN
     return even | even << 1
 

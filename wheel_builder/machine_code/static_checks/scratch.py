@@ -1,4 +1,4 @@
-"""Whether a kernel's code touches scratch memory, whatever its metadata says."""
+"""Whether a kernel's code accesses scratch memory, independent of its metadata."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ CHECK = "scratch"
 
 
 def check_scratch(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
-    """One finding for each instruction that reads or writes private memory."""
+    """One finding for each instruction with access to private memory."""
     code = [kernel.instructions[number] for number in kernel.reached]
     written: Registers = frozenset().union(*(instruction.writes for instruction in code))
     return tuple(
@@ -29,5 +29,6 @@ def _touches(instruction: Instruction, written: Registers) -> Iterator[str]:
     if "buffer_" in mnemonic and instruction.first.kind == "vmem":
         resource = [o for o in instruction.first.operands if len(registers(o)) == 4 and o.startswith("s[")]
         if any(not set(registers(operand)) <= written for operand in resource):
-            # A kernel builds its own buffer resources; the only one set up for it is the private segment's.
+            # A kernel builds its own buffer resources. The only one set up at launch is the private
+            # segment's.
             yield "reads or writes scratch memory: its buffer is one that the kernel was started with"

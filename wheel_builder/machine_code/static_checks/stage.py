@@ -1,8 +1,8 @@
-"""Static checks of the finished wheel's disassembly, before any of it is executed.
+"""Static checks of the finished wheel's disassembly, before the first execution.
 
-In: the wheel, the builder image with its LLVM tools, the reviewed golden file.  Out: ``report.json`` with
-each kernel's resources and those differences from the golden file that are allowed; the disassembly, a pair
-``<arch>-<n>.co``, ``<arch>-<n>.s`` for each code object.  Raises ``StaticCheckError`` with every reason to
+In: the wheel, the builder image with its LLVM tools, the reviewed golden file. Out: ``report.json`` with each
+kernel's resources and the allowed differences from the golden file, and the disassembly, a pair
+``<arch>-<n>.co``, ``<arch>-<n>.s`` for each code object. Raises ``StaticCheckError`` with every reason to
 refuse the wheel.
 """
 
@@ -41,10 +41,10 @@ def check_static(
     update: bool = False,
     run: Runner = run,
 ) -> Artifact:
-    """Run every static check over ``wheel``, whose code ``rocm``'s compiler made.
+    """Run every static check over ``wheel``, built by the compiler of ``rocm``.
 
-    Facts: ``archs`` and ``differences``.  ``update`` first writes the kernels' resources into the golden
-    file; other findings still refuse the wheel.
+    Facts: ``archs`` and ``differences``. ``update`` first writes the kernels' resources into the golden file.
+    Other findings still refuse the wheel.
     """
 
     def check() -> Report:
@@ -75,7 +75,7 @@ def check_static(
 
 
 def summed_up(report: Report) -> Mapping[str, Any]:
-    """What the record keeps of a report: each kernel's resources and the differences from the golden file."""
+    """The part of a report for the record: each kernel's resources and differences from the golden file."""
     archs = {
         arch: {name: asdict(entry) for name, entry in kernels.items()}
         for arch, kernels in report.taken.items()
@@ -100,9 +100,9 @@ def refuse(name: str, failures: Sequence[Finding]) -> None:
 def disassemble_wheel(
     wheel: Path, builder: Artifact, *, store: Store, log: Path, run: Runner = run
 ) -> Artifact:
-    """The wheel's code objects with their disassembly, as the fake HIP runtime reads them.
+    """The wheel's code objects with their disassembly, in the fake HIP runtime's format.
 
-    Facts: ``code_objects``, their number.  Raises as ``check_wheel`` does for what cannot be read.
+    Facts: ``code_objects``, their number. Raises as ``check_wheel`` for unreadable wheels.
     """
     codes = device_code(read_wheel(wheel, max_mib=MAX_READ_MIB))
     inputs = {"code": digests(codes), "image": builder.facts["image_id"]}
@@ -118,18 +118,12 @@ def disassemble_wheel(
 
 
 def digests(codes: Sequence[CodeObject]) -> list[list[str]]:
-    """The arch and the sha256 of each code object: these checks see nothing else of a wheel."""
+    """The arch and the sha256 of each code object, the only inputs of these checks from a wheel."""
     return [[code.arch, hashlib.sha256(code.data).hexdigest()] for code in codes]
 
 
-def refuse_unimplemented(
-    name: str, core: Core, disassembly: Artifact, *, emulator: Artifact, store: Store
-) -> None:
-    """Raise ``StaticCheckError`` with each mnemonic of the wheel ``name`` that the emulator does not have.
-
-    ``core`` is that of ``emulator``; what it lacks of an arch is stored by the texts.
-    """
-    listed: Mapping[str, str] = disassembly.manifest["files"]
+def refuse_unimplemented(name: str, core: Core, disassembly: Artifact) -> None:
+    """Raise ``StaticCheckError`` with each mnemonic of the wheel ``name`` unknown to the emulator."""
     texts: dict[str, list[str]] = {}
     for file in sorted(listed):
         if file.endswith(".s"):

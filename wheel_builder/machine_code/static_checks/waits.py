@@ -1,9 +1,8 @@
-"""Missing waits: the result of a memory operation must not be used before its counter tells that it has
-arrived.
+"""Missing waits: a memory operation's result must stay unused until its counter reports its arrival.
 
-Every path through a kernel is checked, loops included.  For each register in flight the check counts the
-later operations of its queue: once no more than these are in flight, it has arrived.  Where paths meet, the
-smaller count holds.
+Every path through a kernel is checked, loops included. For each register in flight the check counts the later
+operations of its queue. Once the number still in flight is no larger than this count, the register has
+arrived. At joins of paths, the smaller count holds.
 """
 
 import re
@@ -31,24 +30,23 @@ from wheel_builder.machine_code.static_checks.findings import Finding
 from wheel_builder.tables.archs import arch_named
 
 CHECK = "waits"
-# Instructions by which a wave says that it has come to a barrier; in two halves, the first one.
+# A wave's arrival at a barrier. Of a barrier in two halves, the first one.
 ARRIVES = re.compile(r"s_barrier(_signal\w*)?$")
 
-# More than any counter can hold: counting stops here, or paths around a loop would never repeat their
-# numbers.
+# Above the range of every counter: counting stops here, so numbers around a loop repeat.
 ENOUGH = 64
 HALVES = (LOW, HIGH)
 
 
 class Flown(NamedTuple):
-    """How many later operations its queue has had, and the number of the instruction that issued it."""
+    """The number of later operations in its queue, and the number of the issuing instruction."""
 
     later: int
     origin: int
 
 
 class Use(NamedTuple):
-    """The numbers of an instruction that uses something in flight, and of the one that put it in flight."""
+    """The numbers of an instruction using something in flight, and of the one that put it in flight."""
 
     second: int
     first: int
@@ -56,7 +54,7 @@ class Use(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One instruction: what it waits for, by counter, what it uses, and what it leaves in flight."""
+    """One instruction: its waits by counter, the registers it uses, and those it leaves in flight."""
 
     instruction: Instruction
     waits: tuple[tuple[str, int], ...]
@@ -69,10 +67,10 @@ Early = dict[Use, tuple[int, Registers]]
 
 
 def check_waits(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
-    """Every use of something that may still be in flight on some path.
+    """Every use of something possibly in flight on some path.
 
-    Raises ``DeviceCodeError`` for code whose paths cannot be followed, for instructions whose effect on the
-    counters is unknown, and for an arch without rules.
+    Raises ``DeviceCodeError`` for paths it cannot follow, for instructions with an unknown effect on the counters,
+    and for an arch without rules.
     """
     early = early_uses(steps_of(arch, kernel), Blocks.of(kernel), {0: {}}, [0])
     texts = [_words(kernel, use, *early[use]) for use in sorted(early)]
@@ -80,7 +78,7 @@ def check_waits(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
 
 
 def steps_of(arch: str, kernel: Kernel) -> dict[int, Step]:
-    """The reachable instructions by number; raises ``ArchError`` for an arch without rules."""
+    """The reachable instructions by number. Raises ``ArchError`` for an arch without rules."""
     arch_named(arch)
     return {number: _step(arch, kernel.instructions[number]) for number in kernel.reached}
 
@@ -104,7 +102,7 @@ def _step(arch: str, instruction: Instruction) -> Step:
 class Blocks:
     """Basic blocks: runs of instructions entered only at the first and left only after the last.
 
-    ``by_first`` has the blocks, ``after`` for each instruction those that can come next, all as numbers.
+    ``by_first`` has the blocks, ``after`` the possible successors of each instruction, all as numbers.
     """
 
     by_first: Mapping[int, Sequence[int]]
@@ -128,10 +126,10 @@ def _runs(kernel: Kernel) -> Iterator[Sequence[int]]:
 def early_uses(
     steps: Mapping[int, Step], blocks: Blocks, before: dict[int, InFlight], todo: list[int]
 ) -> Early:
-    """For each early use, the count that the wait must reach, and the registers.
+    """For each early use, the count required of the wait, and the registers.
 
-    ``before`` is what may be in flight at the start of each block, by its first instruction; it grows until
-    it holds for every path from the blocks ``todo`` on.
+    ``before`` holds the registers possibly in flight at the start of each block, by its first instruction. It
+    grows until it holds for every path from the blocks ``todo`` on.
     """
     early: Early = {}
     while todo:
@@ -150,14 +148,14 @@ def early_uses(
 
 
 class Path:
-    """What is in flight along one path; early uses are added to ``early``."""
+    """The registers in flight along one path. Early uses are added to ``early``."""
 
     def __init__(self, begin: InFlight, early: Early) -> None:
         self.early = early
         self.issued: Counter[Queue] = Counter()
         # By queue and register: the operation's position in its queue, and its number in the kernel.
         self.flying: dict[Queue, dict[str, tuple[int, int]]] = {}
-        # Names of halves that were in flight somewhere on the path.
+        # Names of halves in flight somewhere on the path.
         self.halves: set[str] = set()
         for (queue, register), flown in begin.items():
             self.flying.setdefault(queue, {})[register] = -flown.later, flown.origin
@@ -194,7 +192,7 @@ class Path:
                 self._note(number, queue, register)
 
     def _met(self, flying: Mapping[str, object], step: Step) -> Iterable[str]:
-        """Registers in flight that ``step`` uses; for one that arrives by halves, only the matching half."""
+        """Registers in flight used by ``step``. For one arriving by halves, only the matching half."""
         met = flying.keys() & step.uses
         for name in flying.keys() & self.halves:
             register, half = name[:-2], name[-2:]
@@ -221,7 +219,7 @@ class Path:
 
 
 def _worst(one: InFlight, other: InFlight) -> InFlight:
-    """What is in flight where two paths meet; the nearer operation counts."""
+    """The registers in flight where two paths meet. The nearer operation counts."""
     both = dict(one)
     for key, flown in other.items():
         both[key] = min(flown, both.get(key, flown))

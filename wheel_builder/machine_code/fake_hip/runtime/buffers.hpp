@@ -1,4 +1,4 @@
-// The host memory that stands for device memory: kernels may touch what was registered, and nothing else.
+// Host memory in the role of device memory: kernels may access registered memory only.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class Buffers {
   void add(const Registered& buffer);
   void clear();
 
-  // For one launch; read-only ones that overlap (views of one tensor) are joined.
+  // For one launch. Overlapping read-only ones (views of one tensor) are joined.
   std::vector<emu::Buffer> snapshot() const;
 
  private:

@@ -32,7 +32,7 @@ struct Span {
   std::size_t size;
 };
 
-// The readable memory of this process from `begin` on, without a gap.
+// The readable memory of this process from `begin` up to the first gap.
 #ifdef _WIN32
 std::size_t readable_from(std::uintptr_t begin) {
   constexpr DWORD kUnreadable = PAGE_NOACCESS | PAGE_GUARD | PAGE_EXECUTE;
@@ -60,7 +60,7 @@ std::size_t readable_from(std::uintptr_t begin) {
 
 [[noreturn]] void refuse_image(const std::string& what) { throw Failure(hipErrorInvalidImage, what); }
 
-// Memory at an address from the caller; headers are read only where memory is mapped.
+// Memory at an address from the caller. Headers are read only in mapped memory.
 struct Image {
   const unsigned char* data;
   std::size_t readable;
@@ -113,8 +113,8 @@ constexpr std::size_t kMachineAt = offsetof(Elf64_Ehdr, e_flags);  // its low by
 constexpr std::uint32_t kFeaturesAny = 0x500;                      // sramecc and xnack: either
 constexpr const char* kTarget = "amdgcn-amd-amdhsa--";
 
-// What a loader compares, for a device that calls itself `arch`.  A bare name does not say whether the GPU
-// has sramecc and xnack.
+// The comparison made by a loader for a device named `arch`. A bare name leaves the GPU's sramecc and xnack
+// open.
 void require_for(const std::string& arch, const emu::Program& program) {
   const fa::Gpu* gpu = fa::find_gpu(arch);
   const bool bare = arch.find(':') == std::string::npos;

@@ -1,4 +1,4 @@
-// How tests control the fake HIP runtime and learn what ran; control.py is the Python side.
+// Tests' interface to the fake HIP runtime: control and reports. control.py is the Python side.
 #include <cstdint>
 #include <exception>
 #include <string>
@@ -10,7 +10,7 @@ namespace {
 
 using fake_hip::Runtime;
 
-// "" or what is wrong; valid until the thread's next call.
+// "" or the problem, valid until the thread's next call.
 template <typename Action>
 const char* told(Action action) noexcept {
   thread_local std::string text;
@@ -43,7 +43,7 @@ __attribute__((visibility("default"))) const char* fa_fake_hip_forget_buffers() 
   });
 }
 
-// Replaces what FA_FAKE_HIP_FAIL asked for, counts calls anew and forgets a pending failure.
+// Replaces the failures of FA_FAKE_HIP_FAIL, counts calls anew and forgets a pending failure.
 __attribute__((visibility("default"))) const char* fa_fake_hip_fail(const char* failures) {
   return told([&](Runtime& runtime) {
     runtime.plan_failures(failures);
@@ -51,12 +51,12 @@ __attribute__((visibility("default"))) const char* fa_fake_hip_fail(const char* 
   });
 }
 
-// The instructions of a loaded kernel as JSON, see listing_of; the first of that name.
+// The instructions of a loaded kernel as JSON, see listing_of. The first kernel of this name.
 __attribute__((visibility("default"))) const char* fa_fake_hip_listing(const char* kernel) {
   return told([&](Runtime& runtime) { return runtime.listing(kernel); });
 }
 
-// JSON, see Runtime::report; forgets the launches in it.
+// JSON, see Runtime::report. Forgets the reported launches.
 __attribute__((visibility("default"))) const char* fa_fake_hip_report() {
   return told([](Runtime& runtime) {
     const std::string text = runtime.report();

@@ -6,11 +6,11 @@ namespace fake_hip {
 
 namespace {
 
-thread_local std::string text;    // what words_for returned last
+thread_local std::string text;    // the last result of words_for
 thread_local std::string detail;  // of the last failure
 thread_local hipError_t failed = hipSuccess;
 
-// The words of AMD's runtime for the codes that it can give to the calls that exist here.
+// The words of AMD's runtime for the possible error codes of the functions here.
 const std::map<int, const char*>& table() {
   static const auto& words = *new std::map<int, const char*>{
       {hipSuccess, "no error"},

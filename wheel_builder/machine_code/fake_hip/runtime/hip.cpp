@@ -1,4 +1,4 @@
-// The entry points of the HIP runtime that the wheel's host library calls, and no others.
+// Exactly the entry points of the HIP runtime called by the wheel's host library.
 #include "failure.hpp"
 #include "runtime.hpp"
 
@@ -10,7 +10,7 @@ namespace {
 using fake_hip::Failure;
 using fake_hip::Runtime;
 
-// Runs `action` as the HIP function `call`; exceptions become error codes.
+// Runs `action` as the HIP function `call`. Exceptions become error codes.
 template <typename Action>
 hipError_t entered(const char* call, Action action) noexcept {
   try {
@@ -55,7 +55,7 @@ __attribute__((visibility("default"))) hipError_t hipSetDevice(int device) {
 __attribute__((visibility("default"))) hipError_t
 hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties, int device) {
   return entered(__func__, [&](Runtime& runtime) {
-    // What is not known here is not zero, and a long name fills its field to the end.
+    // Fields unknown here are nonzero, and a long name fills its field to the end.
     std::memset(required(properties), 'x', sizeof *properties);
     std::strncpy(properties->name, "fake HIP runtime: an ISA emulator, not a GPU", sizeof properties->name);
     std::strncpy(properties->gcnArchName, runtime.arch(device).c_str(), sizeof properties->gcnArchName);

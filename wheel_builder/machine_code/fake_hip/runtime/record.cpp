@@ -43,14 +43,14 @@ std::vector<std::string> findings_of(const emu::Launch& launch) {
   return all;
 }
 
-// The compiler moves rare blocks behind s_endpgm; they end with a branch back.
+// The compiler moves rare blocks after s_endpgm. They end with a branch back.
 bool never_goes_on(const emu::OpInfo& op) {
   return op.cls == emu::Class::end || op.name == std::string_view("s_branch") ||
          op.name == std::string_view("s_setpc_b64");
 }
 
-// The instructions from the kernel's entry to the last one that does not go on to its successor; what follows
-// only fills a cache line.
+// The instructions from the kernel's entry to the last one without a successor. The rest only fills a cache
+// line.
 std::vector<std::uint32_t> instructions_of(const emu::Program& program, const emu::KernelInfo& kernel) {
   std::uint64_t end = kernel.entry;
   for (const emu::Symbol& symbol : program.symbols) {

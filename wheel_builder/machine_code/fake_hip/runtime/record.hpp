@@ -1,4 +1,4 @@
-// What a launch did, in words and as JSON.
+// The effects of a launch, in words and as JSON.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace fake_hip {
 
-// Why it stopped early and every finding, one per line; "" when nothing is wrong.
+// The reason of an early stop and every finding, one per line, or "".
 std::string problems_of(const emu::Launch& launch, const std::string& stopped);
 
 // {"kernel", "arch", "grid", "block", "executed" (wave-instructions), "ran" (one hexadecimal digit for every

@@ -17,10 +17,10 @@ namespace {
 // HIP's current device is per thread.
 thread_local int current = 0;
 
-constexpr std::uint64_t kMaxInstructions = 1u << 26;  // per wave; beyond it a loop counts as endless
+constexpr std::uint64_t kMaxInstructions = 1u << 26;  // per wave, beyond it a loop counts as endless
 
-// The metadata's explicit arguments; kernels of this project have one, a struct passed by value, which fills
-// the argument segment up to the first hidden argument.
+// The metadata's explicit arguments. Kernels of this project have one, a struct passed by value. It fills the
+// argument segment up to the first hidden argument.
 std::size_t explicit_bytes(const emu::KernelInfo& info) {
   std::size_t end = info.kernarg;
   for (const emu::HiddenArg& hidden : info.hidden) end = std::min<std::size_t>(end, hidden.offset);
@@ -53,7 +53,7 @@ void require_launchable(const Request& request) {
 }  // namespace
 
 Runtime& Runtime::get() {
-  // Never destroyed: the host library may still call it while the process exits.
+  // Never destroyed: the host library may call it during exit.
   static Runtime& runtime = *new Runtime;
   return runtime;
 }

@@ -1,4 +1,4 @@
-// The fake HIP runtime's state: devices, loaded modules, planned failures, and what ran.
+// The fake HIP runtime's state: devices, loaded modules, planned failures, launches.
 #pragma once
 
 #include <cstdint>
@@ -41,10 +41,10 @@ struct Size {
 
 class Runtime {
  public:
-  // Throws Failure when the environment asks for something that does not exist.
+  // Throws Failure for invalid settings in the environment.
   static Runtime& get();
 
-  // Counts a call of a HIP function; throws the failure that is due: an earlier launch's, or a planned one.
+  // Counts a call of a HIP function. Throws a failure due now: an earlier launch's, or a planned one.
   void enter(const char* call);
 
   int device_count() const { return static_cast<int>(settings_.archs.size()); }
@@ -62,10 +62,10 @@ class Runtime {
   Buffers& buffers() { return buffers_; }
   void plan_failures(const std::string& text);
 
-  // JSON: modules (loaded), launches (what ran since the last forget_launches).
+  // JSON: modules (loaded), launches (since the last forget_launches).
   std::string report();
   void forget_launches();
-  // JSON, see listing_of; throws Failure where no loaded code object has the kernel.
+  // JSON, see listing_of. Throws Failure for a kernel missing from the loaded code objects.
   std::string listing(const std::string& kernel);
 
  private:

@@ -28,7 +28,7 @@ constexpr const char* kAsync = "async";
 struct PlannedFailure {
   std::string call;  // a HIP function, or kAsync
   int error;
-  std::uint64_t only;  // the one time that it happens, counted from 1; 0 is every time
+  std::uint64_t only;  // its one occurrence, counted from 1. 0: every time
 };
 
 struct Settings {
@@ -41,10 +41,10 @@ struct Settings {
   double max_seconds = 0;
   bool counts_pairs = false;
   bool skips_launches = false;
-  bool outcomes = false;  // report what instructions showed
+  bool outcomes = false;  // report the outcomes of instructions
 };
 
-// Throws Failure (hipErrorNotInitialized) with everything that is wrong.
+// Throws Failure (hipErrorNotInitialized) with all problems.
 Settings read_settings();
 std::vector<PlannedFailure> parse_failures(const std::string& text);
 

@@ -101,7 +101,7 @@ void address(Wave& s, const Inst& in) {
 }
 void lds_address(Wave& s, const Inst& in);  // the first source
 
-void defined(Wave& s, const Inst& in);  // checks the sources only: the result is undefined or absent
+void defined(Wave& s, const Inst& in);  // marks the result, if any, as defined
 
 // The undefined bits of a source's dword, by lane. Constants are defined.
 const u32* undefined(const Wave& s, const Operand& o, u32* tmp, u32 dword = 0);
