@@ -172,7 +172,7 @@ class Causes:
             self._without_arch.append(cause)
 
     def ranked(self) -> tuple[Cause, ...]:
-        """The causes, the likeliest first. Consequences are listed only if every cause is one."""
+        """The causes, the likeliest first. If all are consequences, only the first one."""
         found = sorted(self._found.values(), key=lambda pair: (pair[0], pair[1].line))
         causes = [cause for _, cause in found]
         return tuple([cause for cause in causes if not cause.follows][:MAX_SHOWN] or causes[:1])

@@ -21,14 +21,13 @@ COUNTERS = FIGURES / "counters.txt"
 # Under load, and a single workgroup: with more of them most kernels reach the whole bandwidth.
 LATENCY, WORKGROUPS = 1000, 1
 HEADER = f"""\
-# Modelled, not measured, as last accepted: `scripts/test --full tests/engine/perf --update` writes this; the
-# difference is for review.
-#   flop    useful ones per clock and compute unit, by the schedule, under the worst order of LDS phases
-#   decode  percent of the memory's bandwidth for {WORKGROUPS} workgroup, at a latency of {LATENCY} ns;
-#   clocks  of the workgroup that finds which keys a mask of so many shows, alone and at that latency
+# Modelled, not measured. `scripts/test --full tests/engine/perf --update` writes this file: review the difference.
+#   flop    useful FLOP per clock and compute unit, by the schedule, under the worst order of LDS phases
+#   decode  percent of the memory's bandwidth for {WORKGROUPS} workgroup, at a latency of {LATENCY} ns
+#   clocks  of the workgroup that finds the visible keys of a mask of this many keys, alone and at this latency
 """
 HEADER_EXCLUSIVE = """\
-#   exclusive  as flop, by the schedule in which some VALU instructions never run beside a matrix instruction
+#   exclusive  as flop, by the schedule where some VALU instructions never run during a matrix instruction
 """
 FLOP, EXCLUSIVE, DECODE, CLOCKS = "flop", "exclusive", "decode", "clocks"
 _Count = Annotated[int, Field(strict=True, ge=0)]

@@ -20,11 +20,11 @@ from wheel_builder.machine_code.static_checks.findings import Finding
 CHECK = "golden"
 GOLDEN = Path("wheel_builder/machine_code/static_checks/golden.toml")
 HEADER = """\
-# What a wheel's kernels may take of the hardware, as last reviewed: a wheel is refused for fewer waves, more
-# spilled registers or more scratch memory.  `scripts/wheel-builder verify --update WHEEL` writes this; the
-# difference is for review.  A table is for one arch and all ROCm versions (their compilers) that agree.
-#   occupancy  waves on a SIMD at most, by registers, LDS and workgroup size
-#   *_spills, scratch_bytes  of the kernels that keep registers in memory; all others have none
+# Reviewed resources of a wheel's kernels. A wheel is refused for fewer waves, more spilled registers or more
+# scratch memory. `scripts/wheel-builder verify --update WHEEL` writes this file: review the difference.
+# A table is for one arch and all ROCm versions (their compilers) with equal figures.
+#   occupancy  most waves on a SIMD, by registers, LDS and workgroup size
+#   *_spills, scratch_bytes  of kernels with registers in memory. Default: 0
 """
 
 

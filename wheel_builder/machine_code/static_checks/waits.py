@@ -69,8 +69,8 @@ Early = dict[Use, tuple[int, Registers]]
 def check_waits(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     """Every use of something possibly in flight on some path.
 
-    Raises ``DeviceCodeError`` for paths it cannot follow, for instructions with an unknown effect on the counters,
-    and for an arch without rules.
+    Raises ``DeviceCodeError`` for paths it cannot follow, for instructions with an unknown effect on the
+    counters, and for an arch without rules.
     """
     early = early_uses(steps_of(arch, kernel), Blocks.of(kernel), {0: {}}, [0])
     texts = [_words(kernel, use, *early[use]) for use in sorted(early)]
