@@ -24,7 +24,7 @@ HEADER = f"""\
 # Modelled, not measured. `scripts/test --full tests/engine/perf --update` writes this file: review the difference.
 #   flop    useful FLOP per clock and compute unit, by the schedule, under the worst order of LDS phases
 #   decode  percent of the memory's bandwidth for {WORKGROUPS} workgroup, at a latency of {LATENCY} ns
-#   clocks  of the workgroup that finds the visible keys of a mask of this many keys, alone and at this latency
+#   clocks  of the workgroup that finds the visible keys of a mask of so many keys, alone and at this latency
 """
 HEADER_EXCLUSIVE = """\
 #   exclusive  as flop, by the schedule where some VALU instructions never run during a matrix instruction

@@ -24,7 +24,7 @@ HEADER = """\
 # scratch memory. `scripts/wheel-builder verify --update WHEEL` writes this file: review the difference.
 # A table is for one arch and all ROCm versions (their compilers) with equal figures.
 #   occupancy  most waves on a SIMD, by registers, LDS and workgroup size
-#   *_spills, scratch_bytes  of kernels with registers in memory. Default: 0
+#   *_spills, scratch_bytes  of kernels with registers in memory. All others have none
 """
 
 
