@@ -1,6 +1,6 @@
 """The kernels' argument structs, packed in the compiler's layout.
 
-Fields and their order come from ``kernels/tables/calls.toml``, the source of the C++ structs. tests/layout
+Fields and their order come from ``kernels/tables/calls.toml``, the source of the C++ structs. tests/engine/layout
 compares the offsets with the compiler's.
 """
 

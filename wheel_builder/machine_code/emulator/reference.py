@@ -1,8 +1,8 @@
 """Attention in plain Python: in float64, and rounded like a plain computation in the tensors' own type.
 
 PyTorch is missing from the pipeline's environment, and the answer must be independent of installed packages.
-The rounded form rounds at every tensor stored by PyTorch's operations. tests/emulator compares it with
-PyTorch's own.
+The rounded form rounds at every tensor stored by PyTorch's operations. tests/engine/emulator compares it
+with PyTorch's own.
 """
 
 import math

@@ -11,7 +11,7 @@ LIBRARY = "libamdhip64.so.7"
 WINDOWS_LIBRARY = "amdhip64_7.dll"
 CONTROL = "wheel_builder/machine_code/fake_hip/control.py"
 # Imported by several suites.
-SHARED = ("tests/upstream.py",)
+SHARED = ("tests/installed/shared/upstream.py",)
 PYTHON = "/python"  # where they find it
 LIBRARY_INSIDE = f"/fake_hip/{LIBRARY}"
 WINDOWS_LIBRARY_INSIDE = f"/fake_hip/{WINDOWS_LIBRARY}"
@@ -46,4 +46,6 @@ def fake_hip_suite(
 
 def shared_mounts(checkout: Path) -> tuple[Mount, ...]:
     """Mounts of files shared by suites, imported by their own name."""
-    return tuple(Mount(checkout / path, f"{PYTHON}/{path.removeprefix('tests/')}") for path in SHARED)
+    return tuple(
+        Mount(checkout / path, f"{PYTHON}/{path.removeprefix('tests/installed/shared/')}") for path in SHARED
+    )

@@ -122,8 +122,14 @@ def digests(codes: Sequence[CodeObject]) -> list[list[str]]:
     return [[code.arch, hashlib.sha256(code.data).hexdigest()] for code in codes]
 
 
-def refuse_unimplemented(name: str, core: Core, disassembly: Artifact) -> None:
-    """Raise ``StaticCheckError`` with each mnemonic of the wheel ``name`` unknown to the emulator."""
+def refuse_unimplemented(
+    name: str, core: Core, disassembly: Artifact, *, emulator: Artifact, store: Store
+) -> None:
+    """Raise ``StaticCheckError`` with each mnemonic of the wheel ``name`` unknown to the emulator.
+
+    ``core`` is that of ``emulator``. The missing mnemonics of an arch are stored by the texts.
+    """
+    listed: Mapping[str, str] = disassembly.manifest["files"]
     texts: dict[str, list[str]] = {}
     for file in sorted(listed):
         if file.endswith(".s"):
