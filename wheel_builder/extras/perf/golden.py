@@ -21,7 +21,7 @@ COUNTERS = FIGURES / "counters.txt"
 # Under load, and a single workgroup: with more of them most kernels reach the whole bandwidth.
 LATENCY, WORKGROUPS = 1000, 1
 HEADER = f"""\
-# Modelled, not measured. `scripts/test --full tests/engine/perf --update` writes this file: review the difference.
+# Modelled, not measured. `scripts/test --full tests/engine/perf --update` writes this: review the difference.
 #   flop    useful FLOP per clock and compute unit, by the schedule, under the worst order of LDS phases
 #   decode  percent of the memory's bandwidth for {WORKGROUPS} workgroup, at a latency of {LATENCY} ns
 #   clocks  of the workgroup that finds the visible keys of a mask of so many keys, alone and at this latency

@@ -1,7 +1,7 @@
 """The kernels' argument structs, packed in the compiler's layout.
 
-Fields and their order come from ``kernels/tables/calls.toml``, the source of the C++ structs. tests/engine/layout
-compares the offsets with the compiler's.
+Fields and their order come from ``kernels/tables/calls.toml``, the source of the C++ structs.
+tests/engine/layout compares the offsets with the compiler's.
 """
 
 import struct
