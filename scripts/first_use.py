@@ -1,4 +1,4 @@
-"""What a user does first: install from an index with pip, then run attention; prints one JSON line.
+"""A user's first steps: install from an index with pip, then run attention. Prints one JSON line.
 
 Usage: python first_use.py REQUIREMENT INDEX_URL
 """

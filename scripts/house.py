@@ -1,6 +1,6 @@
 """Prints how hard the tree is to take over: big folders, circles, a kernel kind's homes, lines, words.
 
-Usage: .venv/bin/python scripts/house.py [FILE...]; with files, only the words of these.
+Usage: .venv/bin/python scripts/house.py [FILE...]. With files, only the words of these.
 """
 
 import ast
@@ -45,13 +45,13 @@ def circles(graph: Graph) -> list[set[str]]:
 
 
 def arrows_up(edges: Iterable[tuple[str, str]]) -> int:
-    """Of two folders that use each other: the arrows of the direction that has fewer."""
+    """Of two folders that use each other: the arrows of the rarer direction."""
     count = Counter(edge for edge in edges if edge[0] != edge[1])
     return sum(min(number, count[to, start]) for (start, to), number in count.items() if start < to)
 
 
 def imported(text: str) -> Iterator[str]:
-    """Dotted names that Python text imports, with ``import_module`` of a constant."""
+    """Dotted names imported by Python text, with ``import_module`` of a constant."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
@@ -63,7 +63,7 @@ def imported(text: str) -> Iterator[str]:
 
 
 def python_graph(files: Sequence[str], base: str = "") -> Graph:
-    """Which of the modules in ``files`` import which; a package's ``__init__`` is left out."""
+    """Imports between the modules in ``files``, except a package's ``__init__``."""
     modules = {
         name.removeprefix(base).strip("/").removesuffix(".py").replace("/", "."): name
         for name in files
@@ -76,7 +76,7 @@ def python_graph(files: Sequence[str], base: str = "") -> Graph:
 
 
 def include_graph(files: Sequence[str]) -> Graph:
-    """Which units (a header and its source) include which."""
+    """Includes between units (a header and its source)."""
     units = {PurePosixPath(name).name: str(PurePosixPath(name).with_suffix("")) for name in files}
     graph: dict[str, set[str]] = {unit: set() for unit in units.values()}
     for name in files:
@@ -110,7 +110,7 @@ def written(name: str) -> bool:
 
 
 def prose(text: str) -> str:
-    """A document without generated tables and blocks of code."""
+    """A document's text outside of generated tables and code blocks."""
     text = re.sub(r"<!-- table: .*?<!-- end: [^>]*>", "", text, flags=re.DOTALL)
     return re.sub(r"^```.*?^```|^ {4}[^\n]*$", "", text, flags=re.DOTALL | re.MULTILINE)
 
@@ -151,7 +151,7 @@ def read(name: str) -> str:
 
 
 def tracked() -> list[str]:
-    """Files that git knows or would take."""
+    """Files tracked by git, and untracked ones that it does not ignore."""
     argv = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return sorted(name for name in set(listed.splitlines()) if (ROOT / name).is_file())

@@ -1,6 +1,6 @@
-"""The build back end: hatchling's, for a wheel with a build number, which hatchling does not support.
+"""The build back end: hatchling, extended by a build number in the wheel's name.
 
-Wheels of one version differ by this number; installers take the highest.
+Wheels of one version differ by this number. Installers take the highest.
 """
 
 import tomllib
@@ -43,7 +43,7 @@ def build_wheel(
     config_settings: dict[str, Any] | None = None,  # noqa: ARG001
     metadata_directory: str | None = None,  # noqa: ARG001
 ) -> str:
-    """PEP 517's hook; returns the file's name."""
+    """PEP 517's hook. Returns the file's name."""
     builder = NumberedWheelBuilder(str(Path.cwd()))
     return Path(next(builder.build(directory=wheel_directory, versions=["standard"]))).name
 

@@ -1,4 +1,5 @@
-"""FlashAttention 3's module on top of flash_attn_rocm, by which ``flash_attn_rocm doctor`` knows it."""
+"""FlashAttention 3's module on top of flash_attn_rocm. ``flash_attn_rocm doctor`` recognises it by that
+name."""
 
 from flash_attn_3.flash_attn_interface import (
     USE_TRITON_ROCM,

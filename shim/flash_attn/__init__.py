@@ -2,7 +2,9 @@
 
 from pkgutil import extend_path
 
-__path__ = extend_path(__path__, __name__)  # flash_attn.cute of flash-attn-4 may lie beside this one
+__path__ = extend_path(
+    __path__, __name__
+)  # flash_attn.cute of flash-attn-4 may be installed next to this one
 
 from flash_attn.flash_attn_interface import (
     flash_attn_func,

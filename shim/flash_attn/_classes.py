@@ -1,7 +1,7 @@
-"""The public functions under the names of upstream's autograd.Functions, for those who call ``apply``.
+"""The public functions under the names of upstream's autograd.Functions, for callers of ``apply``.
 
-PyTorch differentiates the functions, so none of these is an autograd.Function.  ``apply`` takes the arguments
-of the function by position, then ``is_grad_enabled``; False means as under torch.no_grad().
+PyTorch differentiates the functions, so these classes are no autograd.Functions. ``apply`` takes the
+function's arguments by position, then ``is_grad_enabled``. False means as under torch.no_grad().
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The functions between the public ones and the raw ones, which libraries call for the log-sum-exp.
+"""The functions between the public ones and the raw ones, called by libraries for the log-sum-exp.
 
 None of them is differentiable.
 """
@@ -53,7 +53,7 @@ def _flash_attn_varlen_forward(
     zero_tensors: bool = False,
     num_splits: int = 0,
 ) -> Four:
-    """The same for packed sequences: see ``flash_attn_rocm.raw.varlen_fwd``."""
+    """``_flash_attn_forward`` for packed sequences: see ``flash_attn_rocm.raw.varlen_fwd``."""
     out, lse, signed, rng_state = raw.varlen_fwd(
         q, k, v, None, cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table, alibi_slopes,
         max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, zero_tensors, causal, window_size_left,
@@ -82,7 +82,7 @@ def _flash_attn_backward(
     deterministic: bool,
     rng_state: Tensor | None = None,
 ) -> Tensor:
-    """Gradients into dq, dk and dv; returns the sums of dout * out: see ``flash_attn_rocm.raw.bwd``."""
+    """Gradients into dq, dk and dv. Returns the sums of dout * out: see ``flash_attn_rocm.raw.bwd``."""
     return raw.bwd(
         dout, q, k, v, out, softmax_lse, dq, dk, dv, alibi_slopes, dropout_p, softmax_scale, causal,
         window_size_left, window_size_right, softcap, deterministic, None, rng_state,
@@ -114,7 +114,7 @@ def _flash_attn_varlen_backward(
     rng_state: Tensor | None = None,
     zero_tensors: bool = False,
 ) -> Tensor:
-    """The same for packed sequences: see ``flash_attn_rocm.raw.varlen_bwd``."""
+    """``_flash_attn_backward`` for packed sequences: see ``flash_attn_rocm.raw.varlen_bwd``."""
     return raw.varlen_bwd(
         dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k, alibi_slopes, max_seqlen_q,
         max_seqlen_k, dropout_p, softmax_scale, zero_tensors, causal, window_size_left, window_size_right,

@@ -1,4 +1,4 @@
-"""``torch.ops.flash_attn``: the entry points as operators, which torch.compile does not look into."""
+"""``torch.ops.flash_attn``: the entry points as operators opaque to torch.compile."""
 # ruff: noqa: FBT001, FBT002 - the signatures are upstream's
 
 import torch
@@ -16,7 +16,7 @@ GRADIENTS = ("dq", "dk", "dv")
 
 
 def register() -> None:
-    """Define the operators, with the shapes of what they return."""
+    """Define the operators, with the shapes of their results."""
     for name, function, fake, written in (
         ("flash_attn::_flash_attn_forward", _flash_attn_forward, _forward_fake, ()),
         ("flash_attn::_flash_attn_varlen_forward", _flash_attn_varlen_forward, _varlen_forward_fake, ()),

@@ -1,4 +1,4 @@
-"""From padded batches to packed sequences and back; every function is differentiable."""
+"""From padded batches to packed sequences and back. Every function is differentiable."""
 
 import torch
 from torch import Tensor
@@ -7,10 +7,10 @@ from torch.nn.functional import pad
 try:
     from einops import rearrange
 except ImportError:
-    # The index has no einops, so it is no requirement; libraries import the name with those below.
+    # The index has no einops, so it is an optional dependency. Libraries import the name from here.
 
     def rearrange(tensor: Tensor, pattern: str, **axes_lengths: int) -> Tensor:
-        """einops' function; raises ``ImportError`` where einops is not installed."""
+        """einops' function. Raises ``ImportError`` if einops is missing."""
         del tensor, pattern, axes_lengths
         message = "flash_attn.bert_padding.rearrange is einops' function, which is not installed\n"
         raise ImportError(message + "  next: pip install einops")
@@ -36,7 +36,7 @@ def index_first_axis(values: Tensor, indices: Tensor) -> Tensor:
 
 
 def index_put_first_axis(values: Tensor, indices: Tensor, first_axis_dim: int) -> Tensor:
-    """A zero tensor with ``first_axis_dim`` rows, some of which are those of ``values``."""
+    """A zero tensor of ``first_axis_dim`` rows with ``values`` in the rows ``indices``."""
     empty = values.new_zeros(first_axis_dim, *values.shape[1:])
     return empty.index_put((indices,), values)
 
@@ -47,7 +47,7 @@ def index_first_axis_residual(values: Tensor, indices: Tensor) -> tuple[Tensor, 
 
 
 class IndexFirstAxis:
-    """``apply`` is ``index_first_axis``; PyTorch differentiates it, so this is no autograd.Function."""
+    """``apply`` is ``index_first_axis``. PyTorch differentiates it, so this is no autograd.Function."""
 
     apply = staticmethod(index_first_axis)
 
@@ -67,10 +67,10 @@ class IndexFirstAxisResidual:
 def unpad_input(
     hidden_states: Tensor, attention_mask: Tensor, unused_mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, int, Tensor]:
-    """The rows of (batch, seqlen, …) that either mask (batch, seqlen) has, one after another.
+    """The rows of (batch, seqlen, …) selected by either mask (batch, seqlen), one after another.
 
     Returns them, their numbers in the flattened batch, cu_seqlens (batch + 1) int32, the largest length, and
-    how many of each sequence ``attention_mask`` has, (batch) int32.
+    the number of rows per sequence in ``attention_mask``, (batch) int32.
     """
     both = attention_mask if unused_mask is None else attention_mask + unused_mask
     lengths = both.sum(dim=-1, dtype=torch.int32)
@@ -81,10 +81,10 @@ def unpad_input(
 def unpad_input_for_concatenated_sequences(
     hidden_states: Tensor, attention_mask_in_length: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, int]:
-    """The rows of (batch, seqlen, …) that are used, where each row of the batch holds several sequences.
+    """The used rows of (batch, seqlen, …), for a batch with several sequences in each row.
 
-    ``attention_mask_in_length`` (batch, seqlen) integer begins with the lengths of a row's sequences, zeros
-    follow: [2, 3, 0, 0, 0, 0] is a row with sequences of 2 and 3, and one position that is not used.
+    ``attention_mask_in_length`` (batch, seqlen) integer begins with the lengths of a row's sequences,
+    followed by zeros: [2, 3, 0, 0, 0, 0] is a row with sequences of 2 and 3, and one unused position.
     Returns the rows, their numbers in the flattened batch, cu_seqlens (sequences + 1) int32, and the largest
     length.
     """
@@ -102,5 +102,5 @@ def _packed(values: Tensor, mask: Tensor, lengths: Tensor) -> tuple[Tensor, Tens
 
 
 def pad_input(hidden_states: Tensor, indices: Tensor, batch: int, seqlen: int) -> Tensor:
-    """The reverse: (batch, seqlen, …), zero where there is no row."""
+    """The reverse: (batch, seqlen, …), zero in all other rows."""
     return index_put_first_axis(hidden_states, indices, batch * seqlen).unflatten(0, (batch, seqlen))

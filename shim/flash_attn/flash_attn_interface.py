@@ -1,4 +1,4 @@
-"""The public functions, and the entry points below them that libraries call."""
+"""The public functions, and the lower entry points called by libraries."""
 
 from flash_attn_rocm import (
     flash_attn_func,
@@ -47,7 +47,7 @@ __all__ = [
     "flash_attn_with_kvcache",
 ]
 
-USE_TRITON_ROCM = False  # upstream's other implementation for AMD GPUs, which is not here
+USE_TRITON_ROCM = False  # upstream's other implementation for AMD GPUs, missing here
 flash_attn_cuda = flash_attn_gpu  # its name before 2.7
 
 _wrapped_flash_attn_forward = _flash_attn_forward
@@ -59,9 +59,10 @@ register()
 
 
 def _get_block_size_n(device: Device, head_dim: int, is_dropout: bool, is_causal: bool) -> int:  # noqa: FBT001
-    """How many keys the probabilities of the raw functions are normalised over: more than there ever are.
+    """The number of keys over which the raw functions' probabilities are normalised: above any seqlen.
 
-    Upstream's are normalised tile by tile, ours over whole rows; its tests ask for the width of a tile.
+    Upstream normalises them per tile, and its tests ask for a tile's width. Ours are normalised over whole
+    rows.
     """
     del device, head_dim, is_dropout, is_causal
     return 2**31 - 1

@@ -1,4 +1,4 @@
-"""The functions of flash_attn's compiled module, which some libraries call: see ``flash_attn_rocm.raw``."""
+"""The functions of flash_attn's compiled module, called by some libraries: see ``flash_attn_rocm.raw``."""
 
 from flash_attn_rocm.raw import bwd, fwd, fwd_kvcache, varlen_bwd, varlen_fwd
 

@@ -1,4 +1,4 @@
-"""``torch.ops.flash_attn_3``: the operators that upstream's compiled module of this name registers."""
+"""``torch.ops.flash_attn_3``: the operators registered by upstream's compiled module of this name."""
 
 import torch
 

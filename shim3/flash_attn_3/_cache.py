@@ -1,9 +1,10 @@
 """Attention over a cache, after appending to it.
 
-``flash_attn_rocm.flash_attn_with_kvcache`` answers what it has arguments for.  For the rest, PyTorch appends,
-each sequence's keys are copied together where a page table or cache_batch_idx says where they lie, and
-attention is that of pieces (``flash_attn_rocm.pieces``).  Packed queries over pages of a multiple of 16 rows
-need no copy.
+``flash_attn_rocm.flash_attn_with_kvcache`` computes all calls within its arguments. For the others, PyTorch
+appends. If a page table or cache_batch_idx gives the keys' places, each sequence's keys are gathered by a
+copy.
+Attention is then computed in pieces (``flash_attn_rocm.pieces``). Packed queries over pages of a multiple of
+16 rows need no copy.
 """
 
 from typing import Any, NamedTuple
@@ -29,8 +30,8 @@ PAGE = 16  # kernels take pages of a multiple of so many rows
 class Cache(NamedTuple):
     """Keys and values (batch_cache, seqlen, nheads_k, headdim), or pages of them.
 
-    ``lengths`` (batch) int32 is how many keys each sequence has, by default all; ``rows`` (batch) int32 its
-    row of the cache or of the page table.
+    ``lengths`` (batch) int32 is the number of keys of each sequence, by default all. ``rows`` (batch) int32
+    its row of the cache or of the page table.
     """
 
     k: Tensor
@@ -52,7 +53,7 @@ class Cache(NamedTuple):
 
 
 class New(NamedTuple):
-    """What is appended: (batch, seqlen_new, nheads_k, headdim), or packed by cu_seqlens."""
+    """The appended rows: (batch, seqlen_new, nheads_k, headdim), or packed by cu_seqlens."""
 
     k: Tensor
     v: Tensor
@@ -60,7 +61,7 @@ class New(NamedTuple):
 
 
 class Rotary(NamedTuple):
-    """Angles (any, rotary_dim / 2); ``positions`` are those of the first new rows, by default the lengths."""
+    """Angles (any, rotary_dim / 2). ``positions`` are those of the first new rows, by default the lengths."""
 
     cos: Tensor
     sin: Tensor
@@ -102,7 +103,7 @@ def attend_cache(
 
 
 def _has_all(queries: Queries, cache: Cache, new: New | None, rules: Rules) -> bool:
-    """Whether flash_attn_rocm's function has all that is asked."""
+    """Whether flash_attn_rocm's function supports all arguments of the call."""
     packed = queries.cu_seqlens is not None or (new is not None and new.cu_seqlens is not None)
     pages = cache.page_table is None or cache.has_pages_of_kernels
     beyond = right_beyond_keys(rules, queries.longest, cache.capacity)
@@ -130,7 +131,8 @@ def _in_steps(queries: Queries, cache: Cache, rules: Rules, num_splits: int) -> 
 
 
 def _of_pages(queries: Queries, cache: Cache, rules: Rules, num_splits: int) -> Two:
-    """Packed queries, which kernels take with seqused_k, and flash_attn's public functions do not."""
+    """Packed queries over pages. Only the kernels support them, with
+    seqused_k."""
     assert queries.cu_seqlens is not None, "asked before"
     beyond = right_beyond_keys(rules, queries.longest, cache.capacity)
     nowhere = torch.zeros_like(queries.cu_seqlens)  # lengths come from seqused_k
@@ -156,7 +158,7 @@ def _by_sequence(x: Tensor, cache: Cache) -> Tensor:
 
 
 class _Places(NamedTuple):
-    """Of each row its sequence and its number in it; ``counts`` is False for rows of no sequence."""
+    """For each row its sequence and its number there. ``counts`` is False for rows outside all sequences."""
 
     sequence: Tensor
     number: Tensor
@@ -164,7 +166,7 @@ class _Places(NamedTuple):
 
 
 def _places(x: Tensor, cut: Tensor | None) -> _Places:
-    """Of dense rows (batch, rows), of packed ones (rows)."""
+    """For dense rows (batch, rows), for packed ones (rows)."""
     if cut is None:
         batch, rows = (torch.arange(size, device=x.device) for size in x.shape[:2])
         number = rows.expand(len(batch), -1)
@@ -177,7 +179,7 @@ def _places(x: Tensor, cut: Tensor | None) -> _Places:
 
 
 def _rotated(queries: Queries, cache: Cache, new: New, rotary: Rotary, rules: Rules) -> tuple[Queries, New]:
-    """q and the new keys, rotated by their positions; q by the first where no mask depends on positions."""
+    """q and the new keys, rotated by position, q by the first position if no mask depends on positions."""
     first = cache.lengths if rotary.positions is None else rotary.positions
     assert first is not None, "checked before"
     local = rules.causal or rules.attention_chunk > 0 or any(side >= 0 for side in rules.window_size)
@@ -194,7 +196,7 @@ def _rotated(queries: Queries, cache: Cache, new: New, rotary: Rotary, rules: Ru
 
 
 def _appended(cache: Cache, new: New) -> Cache:
-    """The cache with the new rows written into it, behind those that it has."""
+    """The cache with the new rows written after its own."""
     assert cache.lengths is not None, "checked before"
     place = _places(new.k, new.cu_seqlens)
     sequence, number = place.sequence[place.counts], place.number[place.counts]

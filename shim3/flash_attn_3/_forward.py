@@ -25,7 +25,7 @@ class Rules(NamedTuple):
 
     @property
     def of_flash_attn(self) -> dict[str, Any]:
-        """Those that flash_attn_rocm's functions take."""
+        """The arguments of flash_attn_rocm's functions."""
         return {
             "softmax_scale": self.softmax_scale, "causal": self.causal, "softcap": self.softcap,
             "window_size": self.window_size, "deterministic": self.deterministic, "return_attn_probs": True,
@@ -34,8 +34,9 @@ class Rules(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """Where sequences lie in q, and in k and v: packed ones by cu_seqlens_q and cu_seqlens_k; and how much of
-    each counts.  ``leftpad_k`` is only of a dense k."""
+    """The places of sequences in q, k and v, packed ones by cu_seqlens_q and cu_seqlens_k, and their used
+    lengths.
+    ``leftpad_k`` is only for a dense k."""
 
     cu_seqlens_q: Tensor | None = None
     cu_seqlens_k: Tensor | None = None
@@ -50,14 +51,14 @@ class Lengths(NamedTuple):
         return q.shape[0] if self.cu_seqlens_q is None else len(self.cu_seqlens_q) - 1
 
     def most(self, q: Tensor, k: Tensor) -> tuple[Any, Any]:
-        """Rows of the longest sequence, and keys: integers, or tensors of one, if the arguments are right."""
+        """Rows and keys of the longest sequence: integers, or tensors of one element, for valid arguments."""
         most_q = _length(q) if self.cu_seqlens_q is None else self.max_seqlen_q
         return most_q, _length(k) if self.cu_seqlens_k is None else self.max_seqlen_k
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, lengths: Lengths, rules: Rules) -> Two:
     """out, shaped like q with the headdim of v, and the log-sum-exp: (batch, nheads, seqlen_q), or (nheads,
-    total_q) of packed q; +inf where a row sees no key, as in flash_attn 2."""
+    total_q) for packed q; +inf for a row that sees no key, as in flash_attn 2."""
     check_chunk(rules.attention_chunk)
     most = lengths.most(q, k)
     beyond = right_beyond_keys(rules, *most)
@@ -73,13 +74,13 @@ def pieces_of(q: Tensor, k: Tensor, lengths: Lengths, chunk: int) -> Pieces:
     """The pieces of checked arguments."""
     most_q, most_k = map(int, lengths.most(q, k))
     if chunk and lengths.cu_seqlens_q is None and _all_none(lengths[1:5]):
-        # All lengths are known: no piece has more rows than a chunk, or than lie before position 0.
+        # With all lengths known, a piece has at most a chunk of rows, or the rows before position 0 if more.
         most_q = max(most_q - most_k, min(chunk, most_q))
     return cut(_rows(q, lengths), _keys(k, lengths), chunk, most_q, most_k)
 
 
 def as_3(lse: Tensor) -> Tensor:
-    """The log-sum-exp as FlashAttention 3 has it: -inf where a row sees no key."""
+    """The log-sum-exp in FlashAttention 3's form: -inf for a row that sees no key."""
     return torch.where(lse.isposinf(), -torch.inf, lse)
 
 
@@ -123,10 +124,10 @@ def _keys(k: Tensor, lengths: Lengths) -> Span:
 
 
 def with_sides_that_hide(rules: Rules, max_seqlen_q: Any, max_seqlen_k: Any) -> Rules:  # noqa: ANN401
-    """The rules without a side of the window that hides no key, as FlashAttention 3 drops it."""
+    """The rules without a side of the window that hides no key. FlashAttention 3 drops it too."""
     window, most_q, most_k = pair(rules.window_size), integer(max_seqlen_q), integer(max_seqlen_k)
     if window is None or most_q is None or most_k is None:
-        return rules  # flash_attn_rocm says what is wrong with these
+        return rules  # flash_attn_rocm reports the problem
     left, right = window
     return rules._replace(
         window_size=(left if left < most_k - 1 else -1, right if right < most_q - 1 else -1)
@@ -134,13 +135,13 @@ def with_sides_that_hide(rules: Rules, max_seqlen_q: Any, max_seqlen_k: Any) -> 
 
 
 def right_beyond_keys(rules: Rules, max_seqlen_q: Any, max_seqlen_k: Any) -> int:  # noqa: ANN401
-    """The max_seqlen_k that flash_attn 2 has to be told so that it does not drop a window, or 0.
+    """The max_seqlen_k to pass so that flash_attn 2 keeps the window, or 0.
 
-    It drops a right side of max_seqlen_k or more, which does hide keys where there are more rows than keys.
-    FlashAttention 3 drops one of max_seqlen_q - 1 or more, which hides none.
+    flash_attn 2 drops a right side of max_seqlen_k or more. With more rows than keys such a side hides keys.
+    FlashAttention 3 drops a side of max_seqlen_q - 1 or more, which hides none.
     """
     window = pair(rules.window_size)
-    if rules.causal or window is None or window[1] <= 0:  # flash_attn_rocm says what is wrong with a window
+    if rules.causal or window is None or window[1] <= 0:  # flash_attn_rocm reports the problem of a window
         return 0
     most_q, most_k = integer(max_seqlen_q), integer(max_seqlen_k)
     if most_q is None or most_k is None:
@@ -149,7 +150,7 @@ def right_beyond_keys(rules: Rules, max_seqlen_q: Any, max_seqlen_k: Any) -> int
 
 
 def check_chunk(chunk: Any) -> None:  # noqa: ANN401 - that it is one is the question
-    """Raise FlashAttnArgumentError for what is no attention_chunk."""
+    """Raise FlashAttnArgumentError for an invalid attention_chunk."""
     if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 0:
         problem = f"attention_chunk: expected an integer of 0 (none) or more, got {chunk!r}"
         raise FlashAttnArgumentError(problem)
@@ -160,7 +161,8 @@ def _all_none(found: Iterable[object]) -> bool:
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, lengths: Lengths) -> None:
-    """Raise FlashAttnArgumentError for what cutting relies on; flash_attn_varlen_func checks the rest."""
+    """Raise FlashAttnArgumentError for arguments unfit for cutting. Then flash_attn_varlen_func checks the
+    rest."""
     batch = lengths.batch(q)
     found = []
     for name, x, cut_by in (("q", q, lengths[0]), ("k", k, lengths[1]), ("v", v, lengths[1])):

@@ -52,10 +52,10 @@ def fwd(
     pack_gqa: bool | None = None,
     sm_margin: int = 0,
 ) -> Four:
-    """out, the log-sum-exp, and two empty tensors where upstream has what its splits computed.
+    """out, the log-sum-exp, and two empty tensors in place of upstream's results of splits.
 
-    It is a cache's, to which k_new and v_new are appended, when anything only caches have is given, or
-    seqused_k and no cu_seqlens_k.
+    The call is for a cache, and k_new and v_new are appended to it, if any argument only for caches is given,
+    or seqused_k without cu_seqlens_k.
     """
     refuse({"q": q, "k": k, "v": v}, q_v, q_descale, k_descale, v_descale)
     window = (window_size_left, window_size_right)
@@ -87,7 +87,7 @@ def fwd(
 def new_of(
     k: Tensor | None, v: Tensor | None, cu_seqlens: Tensor | None, lengths: Tensor | None
 ) -> New | None:
-    """What is appended; raises FlashAttnArgumentError where a part is missing."""
+    """The appended rows. Raises FlashAttnArgumentError if a part is missing."""
     if k is None and v is None:
         return None
     missing = [name for name, x in (("k", k), ("v", v), ("cache_seqlens", lengths)) if x is None]
@@ -100,7 +100,7 @@ def new_of(
 def rotary_of(
     cos: Tensor | None, sin: Tensor | None, k: Tensor | None, interleaved: bool, positions: Tensor | None
 ) -> Rotary | None:
-    """The angles; raises FlashAttnArgumentError where one is missing, or the keys that are to be rotated."""
+    """The angles. Raises FlashAttnArgumentError if one of them, or the keys to rotate, are missing."""
     if cos is None and sin is None:
         return None
     missing = [name for name, x in (("rotary_cos", cos), ("rotary_sin", sin), ("k", k)) if x is None]
@@ -134,7 +134,7 @@ def bwd(
     deterministic: bool = False,
     sm_margin: int = 0,
 ) -> Gradients:
-    """dq, dk, dv, the sums of dout * out, and four empty tensors where upstream has what it summed in."""
+    """dq, dk, dv, the sums of dout * out, and four empty tensors in place of upstream's sums."""
     refuse({"q": q, "k": k, "v": v, "dout": dout}, None)
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     window = (window_size_left, window_size_right)
@@ -161,10 +161,10 @@ def bwd(
 def fwd_combine(
     out_partial: Tensor, lse_partial: Tensor, out: Tensor | None = None, out_dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The whole of parts: out_partial (parts, …, nheads, headdim) fp32, lse_partial (parts, …, nheads) fp32.
+    """Combines parts: out_partial (parts, …, nheads, headdim) fp32, lse_partial (parts, …, nheads) fp32.
 
-    Returns out (…, nheads, headdim), in ``out_dtype`` or fp32, and the log-sum-exp (…, nheads); parts without
-    a key have -inf, and so has a row without any, whose out is 0.
+    Returns out (…, nheads, headdim), in ``out_dtype`` or fp32, and the log-sum-exp (…, nheads). A part
+    without keys has -inf. A row without keys in all parts gets -inf and out 0.
     """
     if out_partial.shape[:-1] != lse_partial.shape:
         problem = (
@@ -198,6 +198,6 @@ def get_scheduler_metadata(
 
 
 def four(found: Tensor, lse: Tensor, out: Tensor | None = None) -> Four:
-    """What ``fwd`` returns; ``found`` is copied into ``out``."""
+    """The results of ``fwd``. ``found`` is copied into ``out``."""
     written = found if out is None else out.copy_(found)
     return written, as_3(lse), lse.new_empty(0), lse.new_empty(0)

@@ -1,4 +1,4 @@
-"""What FlashAttention 3 takes and flash_attn_rocm does not: errors that say why, and what to do."""
+"""Arguments of FlashAttention 3 unsupported by flash_attn_rocm: errors with the reason and a remedy."""
 
 from collections.abc import Mapping
 from typing import Any

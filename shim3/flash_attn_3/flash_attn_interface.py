@@ -1,7 +1,7 @@
-"""The public functions of FlashAttention 3, and the entry points below them that libraries call.
+"""The public functions of FlashAttention 3, and the lower entry points called by libraries.
 
-Arguments that only say how Hopper's kernels divide their work change nothing here: pack_gqa, sm_margin,
-scheduler_metadata, and num_splits of the functions with gradients.  fp8, its q_descale, k_descale and
+These arguments only divide the work of Hopper's kernels and have no effect here: pack_gqa, sm_margin,
+scheduler_metadata, and num_splits of the functions with gradients. fp8, its q_descale, k_descale and
 v_descale, and qv raise NotImplementedError.
 """
 # ruff: noqa: ANN401, ARG001, FBT001, FBT002 - the signatures are upstream's, and arguments are yet unchecked
@@ -19,7 +19,7 @@ from flash_attn_3._refused import refuse
 
 Answer: TypeAlias = Tensor | tuple[Tensor, Tensor]
 
-USE_TRITON_ROCM = False  # upstream's other implementation for AMD GPUs, which is not here
+USE_TRITON_ROCM = False  # upstream's other implementation for AMD GPUs, missing here
 flash_attn_3_gpu = torch.ops.flash_attn_3
 flash_attn_3_cuda = flash_attn_3_gpu  # its name at first
 
@@ -47,14 +47,14 @@ def flash_attn_func(
 ) -> Answer:
     """Attention with gradients.
 
-    q is (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim).  Row i is at the
-    position i + seqlen_k - seqlen_q; with attention_chunk > 0 it sees only keys of its own chunk of so many
-    positions.  s_aux (nheads,), which upstream has not and forks of it call so, are sinks, ``sink`` of
-    ``flash_attn_rocm.flash_attn_func``, with gradients.  The other arguments are those of that function.
+    q is (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim). Row i is at the
+    position i + seqlen_k - seqlen_q. With attention_chunk > 0 it sees only keys of its own chunk of that many
+    positions.
+    s_aux (nheads,), a name from forks of upstream, are sinks with gradients: ``sink`` of
+    ``flash_attn_rocm.flash_attn_func``. The other arguments are as in that function.
     Returns out, or (out, softmax_lse) with return_attn_probs: (batch, nheads, seqlen_q) fp32, -inf for a row
-    that sees no key, as FlashAttention 3 has it.
-    Raises FlashAttnArgumentError for arguments that break the rules, and NotImplementedError for fp8, its
-    descales and qv.
+    that sees no key, as in FlashAttention 3.
+    Raises FlashAttnArgumentError for invalid arguments, and NotImplementedError for fp8, its descales and qv.
     """
     refuse({"q": q, "k": k, "v": v}, qv, q_descale, k_descale, v_descale)
     rules = Rules(softmax_scale, causal, window_size, attention_chunk, softcap, deterministic, s_aux)
@@ -117,10 +117,11 @@ def flash_attn_varlen_func(
 ) -> Answer:
     """Attention with gradients of packed sequences.
 
-    q is (total_q, nheads, headdim), k and v (total_k, nheads_k, headdim).  seqused_q and seqused_k (batch,)
-    int32 say how many first rows and keys of each sequence count; the other rows of out and of all gradients
-    are 0.  The other arguments are those of ``flash_attn_func`` and of
-    ``flash_attn_rocm.flash_attn_varlen_func``. softmax_lse is (nheads, total_q).
+    q is (total_q, nheads, headdim), k and v (total_k, nheads_k, headdim). seqused_q and seqused_k (batch,)
+    int32 are the numbers of used rows and keys at the start of each sequence. The other rows of out and of
+    all gradients are 0. The other arguments are as in ``flash_attn_func`` and
+    ``flash_attn_rocm.flash_attn_varlen_func``.
+    softmax_lse is (nheads, total_q).
     """
     refuse({"q": q, "k": k, "v": v}, qv, q_descale, k_descale, v_descale)
     rules = Rules(softmax_scale, causal, window_size, attention_chunk, softcap, deterministic, s_aux)
@@ -162,21 +163,24 @@ def flash_attn_with_kvcache(
     *,
     s_aux: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Attention of new queries over a cache, without gradients, after k and v, if given, are written into it.
+    """Attention of new queries over a cache, without gradients.
 
-    q is (batch, seqlen_q, nheads, headdim), or (total_q, nheads, headdim) with cu_seqlens_q and max_seqlen_q;
+    k and v, if given, are written into the cache first.
+
+    q is (batch, seqlen_q, nheads, headdim), or (total_q, nheads, headdim) with cu_seqlens_q and max_seqlen_q.
     k and v are (batch, seqlen_new, nheads_k, headdim), or (total_new, nheads_k, headdim) with
-    cu_seqlens_k_new.  The caches are (batch_cache, seqlen_cache, nheads_k, headdim), or with page_table
-    (batch, max_pages) int32 pages of any size, (num_pages, page, nheads_k, headdim).  rotary_seqlens (batch,)
-    int32 is the position of the first new row for rotary_cos and rotary_sin, by default cache_seqlens.  The
-    other arguments are those of ``flash_attn_rocm.flash_attn_with_kvcache``, and attention_chunk that of
-    ``flash_attn_func``, where positions count from cache_leftpad on.
+    cu_seqlens_k_new.
+    The caches are (batch_cache, seqlen_cache, nheads_k, headdim). With page_table (batch, max_pages) int32
+    they are pages of any size, (num_pages, page, nheads_k, headdim). rotary_seqlens (batch,) int32 is the
+    position of the first new row for rotary_cos and rotary_sin, by default cache_seqlens. attention_chunk is
+    as in ``flash_attn_func``, with positions counted from cache_leftpad on. The other arguments are as in
+    ``flash_attn_rocm.flash_attn_with_kvcache``.
 
     No keys are copied for a dense cache without attention_chunk, cu_seqlens_q or cu_seqlens_k_new, and for
-    pages of a multiple of 16 rows without attention_chunk and cache_leftpad.  For the rest the keys of each
-    sequence are copied together first, where a page table or cache_batch_idx says where they lie.
-    Returns out, or with return_softmax_lse (out, softmax_lse, and two empty tensors where upstream has what
-    its splits computed).
+    pages of a multiple of 16 rows without attention_chunk and cache_leftpad. For other calls each sequence's
+    keys are gathered by a copy first, if a page table or cache_batch_idx gives their places.
+    Returns out, or with return_softmax_lse (out, softmax_lse, and two empty tensors in place of upstream's
+    results of splits).
     """
     refuse({"q": q, "k_cache": k_cache, "v_cache": v_cache}, qv, q_descale, k_descale, v_descale)
     queries = Queries(q, cu_seqlens_q, max_seqlen_q)
@@ -196,7 +200,8 @@ def flash_attn_combine(
     """out and the log-sum-exp of parts, by PyTorch.
 
     out_partial is (parts, batch, seqlen, nheads, headdim) fp32, lse_partial (parts, batch, seqlen, nheads)
-    fp32; batch may be missing, as of packed sequences.
+    fp32.
+    For packed sequences the dimension batch is missing.
     """
     return _operators.fwd_combine(out_partial, lse_partial, out, out_dtype)
 
@@ -224,7 +229,7 @@ def get_scheduler_metadata(
     pack_gqa: bool | None = None,
     sm_margin: int = 0,
 ) -> Tensor:
-    """One int32 element, which ``flash_attn_with_kvcache`` takes and does not read."""
+    """One int32 element, ignored by ``flash_attn_with_kvcache``."""
     return _operators.get_scheduler_metadata(
         batch_size, max_seqlen_q, max_seqlen_k, num_heads_q, num_heads_kv, headdim, headdim_v or headdim,
         qkv_dtype, cache_seqlens,
@@ -267,7 +272,7 @@ def _flash_attn_forward(
     pack_gqa: bool | None = None,
     sm_margin: int = 0,
 ) -> _operators.Four:
-    """The operator ``fwd``, which has gradients here where no cache is given."""
+    """The operator ``fwd``, with gradients if no cache is given."""
     return _operators.fwd(
         q, k, v, k_new, v_new, qv, out_, cu_seqlens_q, cu_seqlens_k, cu_seqlens_k_new, seqused_q, seqused_k,
         max_seqlen_q, max_seqlen_k, page_table, kv_batch_idx, leftpad_k, rotary_cos, rotary_sin,
@@ -301,7 +306,7 @@ def _flash_attn_backward(
     deterministic: bool = False,
     sm_margin: int = 0,
 ) -> Tensor:
-    """Gradients into dq, dk and dv; returns the sums of dout * out.  ``sequed_`` is upstream's spelling."""
+    """Gradients into dq, dk and dv. Returns the sums of dout * out.  ``sequed_`` is upstream's spelling."""
     return _operators.bwd(
         dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k, sequed_q, sequed_k,
         max_seqlen_q, max_seqlen_k, softmax_scale, is_causal, window_size_left, window_size_right, softcap,

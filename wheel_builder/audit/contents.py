@@ -1,4 +1,4 @@
-"""Whether a wheel holds the files and the metadata of its sources, and nothing else; pure."""
+"""Whether a wheel holds exactly the files and metadata of its sources. Pure."""
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
@@ -14,10 +14,10 @@ from wheel_builder.files.wheels.wheelfile import (
     wheel_text_problems,
 )
 
-# What says that a wheel can be installed; a higher major version means something else to pip and uv.
+# pip and uv treat a higher major version as another format.
 WHEEL_VERSION = "1.0"
 DESCRIBING = ("METADATA", "WHEEL", "RECORD")
-# What a build adds besides those to the files of the sources.
+# Files added by a build to those of the sources.
 BUILT = frozenset({LIBRARY, f"{{dist_info}}/{SBOMS}/{SBOM}"})
 BUILT_FOR_WINDOWS = BUILT - {LIBRARY} | {WINDOWS_LIBRARY}
 WHEEL_FIELDS = frozenset({"Wheel-Version", "Generator", "Root-Is-Purelib", "Build", "Tag"})
@@ -26,7 +26,7 @@ WHEEL_FIELDS = frozenset({"Wheel-Version", "Generator", "Root-Is-Purelib", "Buil
 def file_problems(
     wheel: WheelFile, product: Product, built: Collection[str] = BUILT
 ) -> Iterator[tuple[str, str]]:
-    """What is found and what was expected, for files that are too many, missing or changed."""
+    """Found and expected, for files that are extra, missing or changed."""
     known = {f"{wheel.dist_info}/licenses/{name}": digest for name, digest in product.licenses.items()}
     known |= product.files
     made = {f"{wheel.dist_info}/{name}" for name in DESCRIBING}
@@ -34,7 +34,7 @@ def file_problems(
     if extra := sorted(wheel.files.keys() - known.keys() - made):
         library = ", the library" if built else ""
         yield some(extra), f"only files that its sources have{library} and what describes the wheel"
-    # Other rules say more of a wheel without library, RECORD, METADATA or SBOM.
+    # Other rules report a missing library, RECORD, METADATA or SBOM in more detail.
     if missing := sorted(known.keys() - wheel.files.keys()):
         yield f"no {some(missing)}", "every file of its sources"
     held = {name: wheel.files[name] for name in known.keys() & wheel.files.keys()}
@@ -44,7 +44,7 @@ def file_problems(
 
 
 def metadata_problems(wheel: WheelFile, product: Product) -> Iterator[tuple[str, str]]:
-    """What is found and what was expected, for fields of METADATA and WHEEL that the sources do not give."""
+    """Found and expected, for fields of METADATA and WHEEL that differ from the sources."""
     headers, body = metadata_headers(wheel)
     found = {name: values for name, values in headers.items() if name not in ("Metadata-Version", "Version")}
     for name in sorted(found.keys() | product.fields.keys()):

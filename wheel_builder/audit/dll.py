@@ -1,6 +1,6 @@
-"""What the library of a wheel for Windows may be: the counterpart of the rules for an ELF library.
+"""Rules for the library in a wheel for Windows: the counterpart of the rules for ELF libraries.
 
-Signed or hand-edited files, code in writable memory and tables that the library has no use for are refused.
+Signed or hand-edited files, code in writable memory and unneeded tables are refused.
 """
 
 from collections.abc import Collection, Iterator
@@ -13,8 +13,8 @@ from wheel_builder.files.binaries.pe import Pe, Section
 from wheel_builder.files.device.library import WINDOWS_LIBRARY, WINDOWS_SECTION
 
 TORCH_DLL = "torch_cpu.dll"
-# What the library and the C++ runtime in it take from Windows.  After a change of the compiler: does such a
-# library need each new function?
+# Imports from Windows by the library and the C++ runtime in it. After a change of the compiler, check the
+# need for each new function.
 SYSTEM = {
     "KERNEL32.dll": (
         "AcquireSRWLockExclusive DeleteCriticalSection EnterCriticalSection GetLastError "
@@ -42,7 +42,7 @@ SYSTEM = {
     "api-ms-win-crt-string-l1-1-0.dll": "_strdup mbrlen strcmp strncpy tolower toupper wcslen",
     "api-ms-win-crt-time-l1-1-0.dll": "_strftime_l",
 }
-# ASLR with 64 bits and no execution of data.
+# 64-bit ASLR, and data is not executable.
 PROTECTIONS = {
     pe.HIGH_ENTROPY_VA: "HIGH_ENTROPY_VA",
     pe.DYNAMIC_BASE: "DYNAMIC_BASE",
@@ -59,9 +59,9 @@ DIRECTORIES = {
     "tls": ".rdata",
 }
 DEVICE_CODE = WINDOWS_SECTION
-# The compiler's, and the functions that say where bundles are.
+# The compiler's code, and the functions with the bundles' addresses.
 CODE = frozenset({".text", ".fa_bund"})
-# Each section's flags.  Not, for example, that all processes share it.
+# Each section's flags. Others, such as sharing with all processes, are refused.
 _RUN, _READ, _CHANGE = pe.CODE | pe.EXECUTE | pe.READ, pe.DATA | pe.READ, pe.DATA | pe.READ | pe.WRITE
 SECTIONS = {
     **dict.fromkeys(CODE, _RUN), **dict.fromkeys((".rdata", ".buildid", ".pdata", DEVICE_CODE), _READ),
@@ -70,13 +70,13 @@ SECTIONS = {
 FLAGS = pe.CODE | pe.DATA | pe.DISCARDABLE | pe.EXECUTE | pe.READ | pe.WRITE
 CHARACTERISTICS = pe.EXECUTABLE_IMAGE | pe.LARGE_ADDRESS_AWARE | pe.DLL
 
-# Its one export keeps the linker from exporting everything (kernels/build/hatch_build.py).
+# With this one export the linker exports nothing else (kernels/build/hatch_build.py).
 EXPORTS = ("fa_gpus",)
 NAME = PurePosixPath(WINDOWS_LIBRARY).name
 
 
 def dll_problems(dll: Pe, torch: Collection[str]) -> Iterator[str]:
-    """What of a DLL is not allowed, in words: what was found and what was expected.
+    """Violations in a DLL, in words: found and expected.
 
     ``torch`` are the functions that it may import from there.
     """
@@ -138,7 +138,7 @@ def _section_problems(section: Section) -> Iterator[str]:
 
 
 def _flag_problems(section: Section) -> Iterator[str]:
-    """What is worst of wrong flags."""
+    """The worst of the wrong flags."""
     if strange := section.flags & ~FLAGS:
         yield f"section {section.name} has the flags {strange:#x}; expected none besides {FLAGS:#x}"
     if section.flags & pe.WRITE and section.flags & pe.EXECUTE:

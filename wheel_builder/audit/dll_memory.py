@@ -1,8 +1,8 @@
-"""What a DLL may have in memory once Windows' loader is done: the rules beside those of audit/dll.py.
+"""Rules for a DLL's memory after loading by Windows, in addition to those of audit/dll.py.
 
-The loader writes to relocated fields, lists of imports and the index of thread-local storage, and calls the
-entry point and callbacks.  All of these are where the linker puts them, so that the device code in memory is
-that of the file, wherever the DLL is loaded.
+The loader writes to relocated fields, import lists and the index of thread-local storage. It calls the entry
+point and callbacks. All of these must be where the linker puts them. Then the device code in memory equals
+that in the file, for any load address.
 """
 
 import struct
@@ -22,32 +22,32 @@ from wheel_builder.files.binaries.pememory import (
 )
 from wheel_builder.files.device.library import WINDOWS_SECTION
 
-# What lld writes before the PE header: the message of a program that DOS runs.
+# lld's bytes before the PE header: a program for DOS that prints a message.
 STUB = (
     b"MZx\0\1\0\0\0\4".ljust(24, b"\0") + b"@".ljust(36, b"\0") + b"x\0\0\0"
     b"\x0e\x1f\xba\x0e\0\xb4\x09\xcd!\xb8\1L\xcd!This program cannot be run in DOS mode.$\0\0"
 )  # fmt: skip
-# The fields of the optional header that a linker chooses, as lld does for a DLL of MinGW's.
+# Fields of the optional header chosen by the linker, here lld for a MinGW DLL.
 HEADER = {
     "linker major": 14, "linker minor": 0, "zero bytes": 0, "code base": 0x1000, "image base": 0x180000000,
     "system major": 6, "system minor": 0, "image major": 0, "image minor": 0, "subsystem major": 6,
     "subsystem minor": 0, "version": 0, "checksum": 0, "subsystem": pe.WINDOWS_GUI, "stack": 1 << 20,
     "committed stack": 4096, "heap": 1 << 20, "committed heap": 4096, "loader flags": 0, "directories": 16,
 }  # fmt: skip
-# Where pointers may be, and what they may point to besides functions.
+# Sections that may hold pointers, and may be their targets besides functions.
 POINTERS = frozenset({".rdata", ".data"})
 POINTED_TO = frozenset({".rdata", ".data", ".tls"})
 CODE, RELOCATIONS, STORAGE, DATA, READ_ONLY = ".text", ".reloc", ".tls", ".data", ".rdata"
-# Of .data, beyond what the file has of it; today's library has 7 KiB.
+# Size of .data in memory beyond its bytes in the file. Today's library has 7 KiB.
 MOST_ZEROS = 1 << 16
-MOST_CALLBACKS = 2  # MinGW's: one makes variables of a thread, one ends them
-REPRODUCIBLE = (16, 0, 0, 0)  # a debug table that says only that the time stamp is none
+MOST_CALLBACKS = 2  # MinGW's: one creates a thread's variables, one destroys them
+REPRODUCIBLE = (16, 0, 0, 0)  # a debug table that marks the time stamp as a hash
 FILLED = {CODE: b"\xcc", ".fa_bund": b"\xcc"}  # others with zeros
 NAMED = 5
 
 
 def memory_problems(dll: Pe) -> Iterator[str]:
-    """What of a DLL its loader would change, map or call otherwise than of one from the linker.
+    """Differences of a DLL from the linker's output in memory that the loader would change, map or call.
 
     Raises ``PeError`` for tables that cannot be read.
     """
@@ -55,7 +55,7 @@ def memory_problems(dll: Pe) -> Iterator[str]:
     for section in dll.sections:
         yield from _size_problems(dll, section)
     fields, known, storage = relocations(dll), functions(dll), thread_storage(dll)
-    # Where thread-local storage begins and ends is judged with it: the end may be that of its section.
+    # Begin and end of thread-local storage are checked together, as the end may be its section's.
     ends = storage.fields[:2] if storage else ()
     yield from _some(_relocation_problems(dll, fields, known))
     pointers = {field: target for field, target in fields.items() if field not in ends}
@@ -116,9 +116,9 @@ def _target_problems(dll: Pe, pointers: Mapping[int, int], known: Functions) -> 
 
 
 def _dropped(dll: Pe, fields: Mapping[int, int]) -> Iterator[str]:
-    """Fields of data that hold an address of the image and are not relocated.
+    """Data fields that hold an address of the image and lack a relocation.
 
-    Nothing else is there by chance: half of the field would be 1, the other in the image's range.
+    By chance it is impossible: half of the field would be 1, the other in the image's range.
     """
     base, end = dll.header["image base"], dll.sections[-1].memory_end
     for section in dll.sections:

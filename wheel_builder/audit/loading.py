@@ -1,6 +1,6 @@
-"""What a loader would do with the library, and the HIP runtime with its code objects; pure.
+"""Rules for loading the library, and its code objects by the HIP runtime. Pure.
 
-The other rules read both as people do; these make sure that it means the same to those who run them.
+The other rules read both as people do. These ensure that loaders see the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,8 @@ from wheel_builder.files.device.library import LIBRARY
 
 
 def layout_problems(library: bytes | None, codes: Sequence[CodeObject]) -> tuple[str, ...]:
-    """Why the library or a code object is no shared object that loads as it reads; each problem once."""
+    """Problems of the library and code objects as shared objects that load as they read, each problem
+    once."""
     files = [(LIBRARY, library, EM_X86_64)] if library is not None else []
     files += [(_name(code), code.data, EM_AMDGPU) for code in codes]
     problems = (
@@ -26,19 +27,19 @@ def layout_problems(library: bytes | None, codes: Sequence[CodeObject]) -> tuple
 
 
 def content_problems(codes: Sequence[CodeObject]) -> tuple[str, ...]:
-    """What code objects say of themselves that is not so; each problem once."""
+    """False claims in the metadata of code objects, each problem once."""
     problems = (f"{_name(code)}: {problem}" for code in codes for problem in code_object_problems(code))
     return tuple(dict.fromkeys(problems))
 
 
 def bundle_problems(unused: Sequence[int]) -> Iterator[str]:
-    """Bundles that are read but not used, by their addresses."""
+    """Unused bundles, by address."""
     if unused:
         yield f"no code of the library takes the address of {some([hex(start) for start in unused])}"
 
 
 def soname_problems(soname: str) -> Iterator[str]:
-    """With another library's name, the loader would take this one for that."""
+    """With another library's SONAME, the loader would take this library for the other."""
     if soname not in ("", PurePosixPath(LIBRARY).name):
         yield f"SONAME {soname}"
 

@@ -1,11 +1,10 @@
-"""The rules that a finished wheel must keep, and the values they read.
+"""The rules for a finished wheel, and their input values.
 
-A rule is a function from what the wheel holds (``Subject``) and what was planned (``Expectation``, or
-``PureExpectation`` for a wheel without a library) to findings; ``RULES`` and ``PURE_RULES`` name them.  All
-rules run, so all findings are reported at once.
+A rule is a function from the wheel's content (``Subject``) and the plan (``Expectation``, or
+``PureExpectation`` for a wheel without a library) to findings. ``RULES`` and ``PURE_RULES`` name the rules.
+All rules run, so all findings are reported at once.
 
-What torch's stable ABI promises comes from torch-abi-audit, which keeps the table of the stable
-functions and the torch release that brought each.
+torch-abi-audit provides the table of torch's stable functions, each with its first torch release.
 """
 
 import re
@@ -47,7 +46,7 @@ HIP_FUNCTION = re.compile(r"hip[A-Z]\w*")
 
 
 class Planned(Protocol):
-    """What is expected of any wheel; ``built`` are its files that no source has."""
+    """Expectations of any wheel. ``built`` are its files made by the build."""
 
     @property
     def package(self) -> str: ...
@@ -69,7 +68,7 @@ class Planned(Protocol):
 
 @dataclass(frozen=True)
 class PureExpectation:
-    """What is expected of a wheel that holds only Python files, for every machine."""
+    """Expectations of a wheel with only Python files, for every machine."""
 
     package: str
     version: str
@@ -83,11 +82,11 @@ class PureExpectation:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What the plan promises.
+    """The plan's promises.
 
-    ``kernels`` maps each planned arch to the names of its kernels; ``base_version`` is the version
-    without the local label, which ``rocm`` gives; the public wheel has none.  ``product`` is what
-    the sources put into it, ``needed`` are the SONAMEs that the library may need.
+    ``kernels`` maps each planned arch to the names of its kernels. ``base_version`` is the version without
+    its local label. ``rocm`` gives the label. The public wheel has none. ``product`` is the sources' part of
+    the wheel. ``needed`` are the allowed SONAMEs in the library's DT_NEEDED.
     """
 
     kernels: Mapping[str, frozenset[str]]
@@ -124,7 +123,7 @@ class Expectation:
 
     @property
     def glibc(self) -> tuple[int, int]:
-        """The newest glibc that the platform tag allows; raises ``AuditError`` for any other kind of tag."""
+        """The newest glibc allowed by the platform tag. Raises ``AuditError`` for any other kind of tag."""
         match = re.fullmatch(r"manylinux_(\d+)_(\d+)_\w+", self.platform_tag)
         if match is None:
             title = f"the planned platform tag {self.platform_tag!r} is not a manylinux tag"
@@ -134,7 +133,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not as planned."""
+    """One difference from the plan."""
 
     found: str
     expected: str
@@ -151,9 +150,10 @@ class Device:
 
 @dataclass(frozen=True)
 class Subject:
-    """What the wheel holds; ``library`` is None and ``devices`` empty where ``faults`` say why.
+    """The wheel's content. Unreadable parts are empty: ``library`` None, ``devices`` (), the reason in
+    ``faults``.
 
-    Of a wheel for Windows ``library`` is None, and ``dll`` is its library.
+    In a wheel for Windows ``library`` is None, and ``dll`` is its library.
     """
 
     wheel: WheelFile
@@ -194,7 +194,7 @@ def size(subject: Subject, expectation: Planned) -> Iterator[Finding]:
 
 
 def contents(subject: Subject, expectation: Planned) -> Iterator[Finding]:
-    """The files of the sources are inside as they are there, and no others."""
+    """The wheel has exactly the files of the sources, unchanged."""
     for found, expected in file_problems(subject.wheel, expectation.product, expectation.built):
         yield Finding(found, expected, "build the wheel again, from the sources of its commit")
 
@@ -208,7 +208,7 @@ def record(subject: Subject, _: Planned) -> Iterator[Finding]:
 
 
 def metadata(subject: Subject, expectation: Planned) -> Iterator[Finding]:
-    """METADATA names project and version as planned, and both it and WHEEL say what the sources give."""
+    """METADATA has the planned name and version, and METADATA and WHEEL match the sources."""
     try:
         found = wheelfile.read_metadata(subject.wheel)
     except WheelFileError as error:
@@ -224,10 +224,10 @@ def metadata(subject: Subject, expectation: Planned) -> Iterator[Finding]:
 
 
 def sbom(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
-    """The SBOM is there, and agrees with version, torch headers and the compiler that code objects name."""
+    """The SBOM exists, and agrees with the version, torch's headers and the code objects' compiler."""
     found = sbom_check.find(subject.wheel.files, subject.wheel.dist_info)
     if subject.faults:
-        return  # what the code objects say cannot be read
+        return  # the code objects are unreadable
     compilers = {release for device in subject.devices for release in fatbin.compilers(device.code.data)}
     for problem in sbom_check.sbom_problems(
         found, version=expectation.version, torch=expectation.torch_headers, compilers=compilers
@@ -236,7 +236,7 @@ def sbom(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
 
 
 def wheel_tag(subject: Subject, expectation: Planned) -> Iterator[Finding]:
-    """The WHEEL file says the planned tag, and that the wheel is for one platform."""
+    """The WHEEL file has the planned tag, and is for one platform."""
     headers = wheelfile.wheel_headers(subject.wheel)
     for field, expected in {"Tag": (expectation.tag,), "Root-Is-Purelib": (expectation.purelib,)}.items():
         if headers.get(field, ()) != expected:
@@ -247,7 +247,7 @@ def wheel_tag(subject: Subject, expectation: Planned) -> Iterator[Finding]:
 
 
 def foreign_libraries(subject: Subject, _: Planned) -> Iterator[Finding]:
-    """No copy of a library of ROCm or torch is inside."""
+    """The wheel contains no copy of a library of ROCm or torch."""
     for name, data in sorted(subject.wheel.files.items()):
         named = PurePosixPath(name).name
         soname = _soname(data)
@@ -258,7 +258,7 @@ def foreign_libraries(subject: Subject, _: Planned) -> Iterator[Finding]:
 
 
 def only_library(subject: Subject, expectation: Planned) -> Iterator[Finding]:
-    """The host library is the only compiled file; a pure wheel has none."""
+    """The host library is the only compiled file. A pure wheel has none."""
     expected = f"{expectation.library} as the only compiled file" if expectation.library else "only text"
     for name, data in sorted(subject.wheel.files.items()):
         if data.startswith((elf.MAGIC, pe.MAGIC)) and name != expectation.library:
@@ -269,7 +269,7 @@ def _soname(data: bytes) -> str:
     try:
         return elf.read_elf(data).soname if data.startswith(elf.MAGIC) else ""
     except ElfError:
-        return ""  # only_library refuses it whatever it is
+        return ""  # only_library refuses it anyway
 
 
 # Rules about the host library
@@ -285,13 +285,13 @@ def elf_layout(subject: Subject, _: Expectation) -> Iterator[Finding]:
 
 
 def soname(subject: Subject, _: Expectation) -> Iterator[Finding]:
-    """The library does not claim to be another one."""
+    """The library's SONAME is its own."""
     for problem in soname_problems(subject.library.soname if subject.library else ""):
         yield Finding(problem, "none, or the library's own name", "link without -soname")
 
 
 def needed(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
-    """The library needs libtorch.so and glibc, and nothing else."""
+    """The library needs only libtorch.so and glibc."""
     if subject.library is None:
         return
     expected = f"only {', '.join(sorted(expectation.needed))}"
@@ -312,14 +312,14 @@ def runpath(subject: Subject, _: Expectation) -> Iterator[Finding]:
 
 
 def exported(subject: Subject, _: Expectation) -> Iterator[Finding]:
-    """The library exports no symbol: it is loaded with RTLD_GLOBAL and would shadow others."""
+    """The library exports no symbol: loaded with RTLD_GLOBAL, it would shadow others."""
     if subject.library and (names := subject.library.exported):
         advice = "link with the version script that makes all symbols local"
         yield Finding(f"exported {some(names)}", "no exported symbol", advice)
 
 
 def glibc(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
-    """No symbol is newer than the glibc of the tag."""
+    """All symbols exist in the glibc of the tag."""
     limit = expectation.glibc
     for symbol in _undefined(subject):
         alone = Elf("", 0, "", (), (), (), (symbol,))
@@ -344,14 +344,14 @@ def undefined(subject: Subject, _: Expectation) -> Iterator[Finding]:
 
 
 def torch_abi(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
-    """Every torch function that the library uses exists in the oldest torch that is supported."""
+    """Every torch function used by the library exists in the oldest supported torch."""
     if subject.library is None and subject.dll is None:
         return
     used = _torch_functions(subject)
     if not used:
         advice = "the binding was not linked in"
         yield Finding("no function of torch", "the ops registered through the stable ABI", advice)
-    # The tool answers for the newest of its symbols; asking one by one names each offender.
+    # The tool answers for the newest of its symbols. One query per symbol names each offender.
     for name in used:
         version, _, unknown = torch_abi_audit.minimum_version((name,))
         advice = "set TORCH_TARGET_VERSION for that torch, or look the function up at run time"
@@ -370,7 +370,7 @@ def torch_abi(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
 
 
 def code_objects(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
-    """Each planned arch has each of its planned kernels once, and there is nothing else."""
+    """Each planned arch has exactly its planned kernels, each once, and there are no other archs."""
     if subject.faults:
         return
     held = Counter((d.code.arch, kernel) for d in subject.devices for kernel in fatbin.kernels(d.elf))
@@ -402,7 +402,7 @@ def code_objects(subject: Subject, expectation: Expectation) -> Iterator[Finding
 
 
 def code_object_arch(subject: Subject, _: Expectation) -> Iterator[Finding]:
-    """Each code object is compiled for the arch that its bundle says, and holds a kernel."""
+    """Each code object is compiled for its bundle's arch, and holds a kernel."""
     for device in subject.devices:
         compiled_for, names = fatbin.machine_arch(device.elf), fatbin.kernels(device.elf)
         if compiled_for != device.code.gfx:
@@ -416,13 +416,13 @@ def code_object_arch(subject: Subject, _: Expectation) -> Iterator[Finding]:
 
 
 def code_object_contents(subject: Subject, _: Expectation) -> Iterator[Finding]:
-    """Header, metadata and descriptors of each code object say the same."""
+    """Header, metadata and descriptors of each code object agree."""
     for problem in content_problems(subject.codes):
         yield Finding(problem, "what the compiler writes", "compile the device code again")
 
 
 def bundles_used(subject: Subject, _: Expectation) -> Iterator[Finding]:
-    """The library launches what is read: its code has the address of every bundle."""
+    """The library launches the bundles read here: its code has the address of every bundle."""
     if subject.faults:
         return
     unused = unused_dll_bundles(subject.dll) if subject.dll else unused_bundles(subject.wheel.files[LIBRARY])
@@ -434,7 +434,7 @@ def bundles_used(subject: Subject, _: Expectation) -> Iterator[Finding]:
 
 
 def dll(subject: Subject, _: Expectation) -> Iterator[Finding]:
-    """Imports, exports, sections and protections are those of the lists; nothing follows the last section."""
+    """Imports, exports, sections and protections match the lists, and no bytes follow the last section."""
     if subject.dll is None:
         return
     for problem in dll_problems(subject.dll, _torch_functions(subject)):
@@ -442,7 +442,7 @@ def dll(subject: Subject, _: Expectation) -> Iterator[Finding]:
 
 
 Rule = Callable[[Subject, Expectation], Iterator[Finding]]
-# What a wheel has on every platform, what only an ELF library has, and what is in either kind of library.
+# Rules for every platform, for ELF libraries, and for either kind of library.
 _OF_FILES: Mapping[str, Rule] = {
     "readable": readable,
     "file-name": file_name,
@@ -486,7 +486,7 @@ PURE_RULES: Mapping[str, Callable[[Subject, Planned], Iterator[Finding]]] = {
 
 
 def torch_floor(subject: Subject) -> str:
-    """The oldest torch that has all stable functions which the library uses; empty when it uses none."""
+    """The oldest torch with all stable functions used by the library, empty when it uses none."""
     version, _, _ = torch_abi_audit.minimum_version(_torch_functions(subject))
     return dotted(version or ())
 

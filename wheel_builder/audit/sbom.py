@@ -1,4 +1,4 @@
-"""Checks that a wheel's SBOM exists, matches the wheel, and is reproducible; pure."""
+"""Checks that a wheel's SBOM exists, matches the wheel, and is reproducible. Pure."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def find(files: Mapping[str, bytes], dist_info: str) -> dict[str, bytes]:
 
 
 def read(data: bytes) -> dict[str, Any]:
-    """An SBOM's document; raises ``ValueError`` when it is not well formed."""
+    """An SBOM's document. Raises ``ValueError`` when it is not well formed."""
     document: dict[str, Any] = from_json(data)
     try:
         if (document["bomFormat"], document["specVersion"]) != ("CycloneDX", sbom.SPEC_VERSION):
@@ -41,7 +41,7 @@ def read(data: bytes) -> dict[str, Any]:
 def sbom_problems(
     found: Mapping[str, bytes], *, version: str, torch: str, compilers: Collection[str]
 ) -> Iterator[str]:
-    """What is wrong with the wheel's SBOMs; ``compilers`` are the clang releases that code objects name."""
+    """Problems of the wheel's SBOMs. ``compilers`` are the clang releases named in code objects."""
     if set(found) != {sbom.FILE}:
         yield f"{', '.join(sorted(found)) or 'no SBOM'} in {FOLDER}/, expected {sbom.FILE}"
         return
@@ -66,7 +66,7 @@ def sbom_problems(
 
 
 def sbom_differences(found: bytes, expected: bytes) -> Iterator[str]:
-    """In what an SBOM that ``read`` takes differs from ``expected``, the one that its build wrote."""
+    """Differences between an SBOM accepted by ``read`` and ``expected``, the one written by its build."""
     values, planned = (dict(_leaves(from_json(data))) for data in (found, expected))
     differing = [
         (place, said, wanted)
@@ -79,7 +79,7 @@ def sbom_differences(found: bytes, expected: bytes) -> Iterator[str]:
 
 
 def _leaves(value: object, place: str = "") -> Iterator[tuple[str, str]]:
-    """Every single value and empty list of a document as JSON, with its place; components by name."""
+    """Every single value and empty list of a document as JSON, with its place, components by name."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from _leaves(inner, f"{place}.{key}".removeprefix("."))

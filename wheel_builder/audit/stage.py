@@ -1,4 +1,4 @@
-"""Open the finished wheel and refuse it unless it is exactly what was planned."""
+"""Open the finished wheel and refuse any difference from the plan."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ from wheel_builder.tables.archs import served_by
 class AuditReport:
     """A wheel that passed: its contents, and the rules it passed.
 
-    ``kernels`` and ``code_bytes`` are by arch that it has machine code of, ``gpus`` are those that run it.
+    ``kernels`` and ``code_bytes`` are by arch of machine code. ``gpus`` are the GPUs that run it.
     """
 
     wheel: str
@@ -53,10 +53,10 @@ class AuditReport:
 
 
 def audit_wheel(wheel: Path, expectation: Expectation) -> AuditReport:
-    """Check ``wheel`` against every rule; raises ``AuditError`` with all that it breaks.
+    """Check ``wheel`` against every rule. Raises ``AuditError`` with all violations.
 
-    A wheel that cannot be opened safely is refused for that alone (rule "archive"): what it seems to
-    hold cannot be relied on.
+    A wheel that cannot be opened safely is refused for that alone (rule "archive"), as its apparent content
+    is unreliable.
     """
     content = _read(wheel, expectation.max_mib)
     opened, rules = (open_windows, WINDOWS_RULES) if expectation.for_windows else (open_subject, RULES)
@@ -85,7 +85,7 @@ class PureReport:
 
 
 def audit_pure_wheel(wheel: Path, expectation: PureExpectation) -> PureReport:
-    """``audit_wheel`` for a wheel that holds only Python files."""
+    """``audit_wheel`` for a wheel of only Python files."""
     content = _read(wheel, expectation.max_mib)
     subject = Subject(content, None, (), ())
     problems = [
@@ -112,7 +112,7 @@ def _read(wheel: Path, max_mib: float) -> WheelFile:
 
 
 def open_subject(wheel: WheelFile) -> Subject:
-    """Read the library and its code objects; what cannot be read becomes a fault."""
+    """Read the library and its code objects. Unreadable parts become faults."""
     library: elf.Elf | None = None
     try:
         library = elf.read_elf(library_of(wheel))

@@ -1,9 +1,9 @@
-"""What a kernel may cost: compared with ``kernels/tables/costs.json``, which ``cost --update`` writes.
+"""Limits on a kernel's cost, relative to ``kernels/tables/costs.json``, written by ``cost --update``.
 
-Bytes of machine code are the same on every machine, so they alone decide whether a kernel has doubled.
-CPU-seconds are not: another processor, or a busy one, changes them all, so each is compared with the build's
-own median, and only a kernel that left the others far behind is refused.  Within one build on two cores that
-other programs shared, kernels of equal work differed by up to 1.4 times.
+Bytes of machine code are equal on every machine, so they alone decide whether a kernel has doubled.
+CPU-seconds vary with the processor and its load. Each is therefore compared with the build's own median, and
+only kernels far above the others are refused. In one build on two shared cores, kernels of equal work
+differed by up to 1.4 times.
 """
 
 import json
@@ -14,18 +14,18 @@ from statistics import median
 from typing import Any
 
 COSTS = Path("kernels/tables/costs.json")
-# Below a doubling, so that the comparison itself is not the edge.
+# Clearly below 2, so that a doubled kernel is always refused.
 MOST_BYTES = 1.8
 MOST_MIB = 1.8
 MOST_SECONDS = 3.0
-# Compilers that end sooner have mostly started.
+# Shorter runs are mostly the compiler's start-up.
 LEAST_SECONDS = 0.5
 UPDATE = "make it smaller, or review and accept it: scripts/wheel-builder cost --update"
 
 
 @dataclass(frozen=True)
 class KernelCost:
-    """What one kernel takes: bytes of its machine code, and what its compiler took."""
+    """One kernel's cost: bytes of machine code, seconds and memory of its compiler."""
 
     code_bytes: int
     cpu_seconds: float
@@ -45,12 +45,12 @@ def measured(resources: Mapping[str, Any]) -> Costs:
 
 
 def was_cached(resources: Mapping[str, Any]) -> bool:
-    """Whether some kernels came from a cache, so that their seconds and memory are not the compiler's."""
+    """Whether some kernels came from a cache, so that seconds and memory say little about the compiler."""
     return bool(resources.get("cache", {}).get("hits"))
 
 
 def load_budgets(path: Path) -> Mapping[str, Costs]:
-    """The costs that were accepted, by arch."""
+    """The accepted costs, by arch."""
     return parse_budgets(path.read_text(encoding="utf-8"))
 
 
@@ -74,7 +74,7 @@ def to_text(budgets: Mapping[str, Costs]) -> str:
 
 
 def over_budget(arch: str, costs: Costs, budget: Costs, *, cached: bool) -> tuple[str, ...]:
-    """What costs too much, in words; kernels without a budget are not judged (``without_budget``)."""
+    """Excessive costs, in words. Kernels without a budget are skipped (``without_budget``)."""
     known = {name: (cost, budget[name]) for name, cost in costs.items() if name in budget}
     speed = 1.0 if cached else _machine(known)
     return tuple(

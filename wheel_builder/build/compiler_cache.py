@@ -9,9 +9,9 @@ CACHE = "/cache"
 
 
 def cache_mount(folder: Path) -> Mount:
-    """Mount ``folder / "objects"`` at ``CACHE``; both folders are made when they are missing.
+    """Mount ``folder / "objects"`` at ``CACHE``. Both folders are created if missing.
 
-    ``NOBODY`` can write to it; otherwise only the caller can, because ``folder`` is closed to all others.
+    ``folder`` is closed to everybody except the caller. ``NOBODY`` can write to the mount.
     """
     inside = folder / "objects"
     if not inside.is_dir():
@@ -23,5 +23,5 @@ def cache_mount(folder: Path) -> Mount:
 
 
 def cache_settings(compiler: str) -> Mapping[str, str]:
-    """ccache's environment; ``compiler`` identifies the compiler.  The caller can delete its files."""
+    """ccache's environment. ``compiler`` identifies the compiler. The caller can delete its files."""
     return {"CCACHE_COMPILERCHECK": f"string:{compiler}", "CCACHE_UMASK": "000"}

@@ -1,7 +1,7 @@
 """Device code: every instance of the support table for one arch, compiled in the builder image.
 
-In: the builder image, an arch, the kernel sources.  Out: ``<instance>.hsaco`` per instance and
-``resources.json``.  It depends on neither torch nor Python, so it is built once per ROCm version and arch.
+Input: the builder image, an arch, the kernel sources. Output: ``<instance>.hsaco`` per instance and
+``resources.json``. It is independent of torch and Python, so it is built once per ROCm version and arch.
 """
 
 import json
@@ -43,8 +43,7 @@ def compile_arch(
 ) -> Artifact:
     """Compile all instances of ``arch``.
 
-    Raises ``DeviceCodeError`` with the compiler's last lines, or with the kernels that cost far more than
-    they may (``budget``).
+    Raises ``DeviceCodeError`` with the compiler's last lines, or with the kernels far above their ``budget``.
 
     ``cache`` is ccache's folder, shared with other runs and machines.
     Facts: ``arch``, ``instances`` (names), ``cpu_seconds``, ``code_bytes`` and, with a cache, ``cache``
@@ -128,12 +127,12 @@ def _compile(
 
 
 def source_mounts(checkout: Path) -> list[Mount]:
-    """What the key of device code has, and nothing else."""
+    """Exactly the files in the key of device code."""
     return [Mount(checkout / source, f"/src/{source}") for source in SOURCES]
 
 
 def code_objects(code: Artifact) -> dict[str, str]:
-    """Name -> sha256 of an arch's code objects; the report is left out, because it holds times."""
+    """Name -> sha256 of an arch's code objects. The report is left out, as it holds times."""
     files: Mapping[str, str] = code.manifest["files"]
     return {name: digest for name, digest in files.items() if name.endswith(".hsaco")}
 

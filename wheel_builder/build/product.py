@@ -1,6 +1,7 @@
-"""What sources put into their wheels besides what is compiled: Python files, licence, METADATA.
+"""The sources' part of wheels, without compiled files: Python files, licence, METADATA.
 
-The build back end decides it from pyproject.toml; this says it again for the audit, which refuses all else.
+The build back end reads it from pyproject.toml. This module repeats that for the audit, which refuses
+everything else.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from wheel_builder.base.store import walk_files
 
 PROJECT = "pyproject.toml"
 CONTENT_TYPES = {".md": "text/markdown", ".rst": "text/x-rst", ".txt": "text/plain"}
-# What may be in [project].  The version of flash-attn-rocm is the build's, by tool.flash-attn-rocm and the
+# Allowed keys of [project]. The build sets the version of flash-attn-rocm, from tool.flash-attn-rocm and the
 # ROCm version.
 KEYS = frozenset(
     {
@@ -38,9 +39,9 @@ KEYS = frozenset(
 class Product:
     """``files`` maps names in the wheel to sha256, ``licenses`` names below ``.dist-info/licenses``.
 
-    ``fields`` are METADATA's headers, each with its values in order of the alphabet, without Version and
-    Metadata-Version; ``readme`` is its body.  ``version`` is empty where the build gives it, and
-    ``build`` where wheels have no build number.
+    ``fields`` are METADATA's headers, each with its values in alphabetical order, except Version and
+    Metadata-Version. ``readme`` is its body. ``version`` is empty if the build sets it, ``build`` for wheels
+    without a build number.
     """
 
     files: Mapping[str, str]
@@ -52,7 +53,8 @@ class Product:
 
 
 def read_product(checkout: Path) -> Product:
-    """What the sources in a folder say; raises ``AuditError`` where they have another form than today's."""
+    """The product of the sources in a folder. Raises ``AuditError`` if they have another form than
+    today's."""
     try:
         found = tomllib.loads((checkout / PROJECT).read_text(encoding="utf-8"))
         project, target = found["project"], found["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -100,7 +102,7 @@ def _package_files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def included_files(checkout: Path, included: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Names in the wheel, and files, of what ``force-include`` names: files and whole folders."""
+    """Names in the wheel with their files, for each entry of ``force-include``: files and whole folders."""
     for path, name in included.items():
         if not (checkout / path).resolve().is_relative_to(checkout.resolve()):
             message = f"{path} is not in the checkout"

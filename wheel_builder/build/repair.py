@@ -2,8 +2,8 @@
 
     python -m wheel_builder.build.repair WHEEL DEST --plat TAG
 
-cibuildwheel runs this inside the builder image, which has the standard library, packaging, auditwheel and
-patchelf; of wheel_builder, only the files named in ``wheel_inputs.toml`` are there.
+cibuildwheel runs this inside the builder image. It has the standard library, packaging, auditwheel, patchelf
+and the files of wheel_builder named in ``wheel_inputs.toml``.
 """
 
 import argparse
@@ -21,10 +21,10 @@ from wheel_builder.files.foreign import PATTERNS
 
 
 def repair_wheel(wheel: Path, dest_dir: Path, *, plat: str, run: Runner = run) -> Path:
-    """Retag ``wheel`` as ``plat`` ("manylinux_2_28_x86_64") into ``dest_dir``; returns the new file.
+    """Retag ``wheel`` as ``plat`` ("manylinux_2_28_x86_64") into ``dest_dir``. Returns the new file.
 
-    Libraries of ROCm and torch stay outside; symbols and device code are not stripped.  File times in
-    the wheel come from SOURCE_DATE_EPOCH where it is set.  Raises ``RepairError``.
+    Libraries of ROCm and torch stay outside. Symbols and device code are kept. SOURCE_DATE_EPOCH, if set,
+    gives the file times in the wheel. Raises ``RepairError``.
     """
     if not wheel.is_file():
         message = f"{wheel}: the wheel to repair does not exist"
@@ -38,7 +38,7 @@ def repair_wheel(wheel: Path, dest_dir: Path, *, plat: str, run: Runner = run) -
 
 
 def _without_folders(wheel: Path, to: Path) -> Path:
-    """A copy without the entries for folders that auditwheel adds; installers leave such folders behind."""
+    """A copy without the folder entries added by auditwheel: installers leave such folders behind."""
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(to, "w") as new:
         for entry in old.infolist():
             if not entry.is_dir():
@@ -86,7 +86,7 @@ def _check_tag(name: str, plat: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None, *, run: Runner = run) -> int:
-    """Repair one wheel and print its path; returns the exit code."""
+    """Repair one wheel and print its path. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m wheel_builder.build.repair", allow_abbrev=False)
     parser.add_argument("wheel", type=Path, metavar="WHEEL")
     parser.add_argument("dest", type=Path, metavar="DEST", help="the folder for the repaired wheel")

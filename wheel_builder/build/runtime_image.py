@@ -1,11 +1,11 @@
-"""Runtime images: the HIP runtime, torch and the finished wheel.  The name says which torch is inside:
+"""Runtime images: the HIP runtime, torch and the finished wheel. The name tells the torch inside:
 
     rocm-fa:<ROCm version>         PyTorch's ROCm build: attention runs on the GPU
-    rocm-fa:<ROCm version>-cpu     a CPU build, which can use no GPU
+    rocm-fa:<ROCm version>-cpu     a CPU build, for machines without a GPU
     rocm-fa:<ROCm version>-slim    none: its user adds one
 
-In: a job and its finished wheel.  Out: an image that prints the doctor's report, or runs the command given to
-``docker run``, as an unprivileged user; its size is in its facts and within the budget.
+Input: a job and its finished wheel. Output: an image that prints the doctor's report, or runs the command
+given to ``docker run``, as an unprivileged user. Its size is in its facts and within the budget.
 """
 
 import shutil
@@ -43,7 +43,7 @@ HEALTHY = "rocm-fa-healthy"
 class Python:
     """The image's Python, which needs a matching torch wheel.
 
-    ``suite`` is the Debian suite that has the package ``program``; empty means the base image's own.
+    ``suite`` is the Debian suite of the package ``program``. Empty means the base image's own Python.
     """
 
     program: str = "python3.11"
@@ -55,14 +55,14 @@ BASE_PYTHON = Python(program="python3", suite="")
 
 @dataclass(frozen=True)
 class Torch:
-    """The torch wheel of an image; ``rocm`` is its HIP version, empty for a CPU build."""
+    """The torch wheel of an image. ``rocm`` is its HIP version, empty for a CPU build."""
 
     wheel: str = ""
     rocm: str = ""
 
     @property
     def build(self) -> str:
-        """As the doctor calls it; empty without torch."""
+        """The doctor's name for it, empty without torch."""
         return (f"ROCm {self.rocm}" if self.rocm else "CPU") if self.wheel else ""
 
     @property
@@ -86,7 +86,7 @@ NO_TORCH = Torch()
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a runtime image is made of; ``torch`` is a requirement, empty for the slim image."""
+    """The parts of a runtime image. ``torch`` is a requirement, empty for the slim image."""
 
     job: Job
     wheel: Path
@@ -97,7 +97,7 @@ class Recipe:
 
     @property
     def version(self) -> str:
-        """What it is called before its torch is known."""
+        """Its name before its torch is known."""
         return self.job.rocm.version + ("" if self.torch else "-slim")
 
     @property
@@ -141,14 +141,15 @@ def build_runtime_image(
     """Build the runtime image of the job's ROCm version with this wheel in it.
 
     Its labels name the address and commit of ``checkout``.
-    ``python`` is ``Python()`` for Debian images and the image's own for vendor images when None; torch is the
-    release of ``package.torch_headers``; ``torch_index``, an index or a folder of wheels, is searched too.
-    ``for_gpu`` refuses every torch but PyTorch's ROCm build.  ``tell`` is told what is being done.
+    If ``python`` is None, it is ``Python()`` for Debian images and the image's own for vendor images. torch
+    is the release of ``package.torch_headers``, also searched for in ``torch_index``, an index or a folder of
+    wheels.
+    ``for_gpu`` accepts only PyTorch's ROCm build. ``tell`` gets progress messages.
 
-    Facts: ``ref``, ``built_as`` (a name of this very build), ``image_id``, ``os``, ``packages``, ``torch``,
+    Facts: ``ref``, ``built_as`` (the name of this one build), ``image_id``, ``os``, ``packages``, ``torch``,
     ``torch_build`` (``ROCm 7.2.1``, ``CPU`` or empty), ``wheel``, ``sha256``, ``base``, ``seconds`` (of the
-    build), and ``size`` as ``images.size.measure`` gives it.  Raises ``ImageError`` when the image does not
-    build, does not work, or is over its budget.
+    build), and ``size`` from ``images.size.measure``. Raises ``ImageError`` if the image fails to build or
+    work, or is over its budget.
     """
     own = BASE_PYTHON if job.rocm.provider == "vendor" else Python()
     torch = "" if slim else f"torch=={package.torch_headers}"
@@ -173,7 +174,7 @@ def build_runtime_image(
 
 
 def _build(build: ImageBuild, recipe: Recipe, source: Source, tell: Callable[[str], None]) -> Torch:
-    """Build the image from wheels that its own Python fetches; the torch that is in it."""
+    """Build the image from wheels fetched by its own Python. Returns its torch."""
     with context(FILES, f"the runtime image {recipe.version}", build.log) as folder:
         wheels = folder / "wheels"
         wheels.mkdir()
@@ -193,7 +194,7 @@ def _build(build: ImageBuild, recipe: Recipe, source: Source, tell: Callable[[st
 
 
 def refuse_other_torch(torch: Torch, rocm: str, *, for_gpu: bool) -> None:
-    """Raise ``ImageError`` for a torch of another ROCm, or one without ROCm where the GPU is asked for."""
+    """Raise ``ImageError`` for a torch of another ROCm, or a CPU build if the GPU is required."""
     advice = f"give PyTorch's builds for ROCm {rocm}: --torch-index, with an index or a folder of wheels"
     if torch.rocm and torch.rocm.partition(".")[0] != rocm.partition(".")[0]:
         message = f"{torch.wheel} is built for ROCm {torch.rocm}; the image is one of ROCm {rocm}"
@@ -205,7 +206,7 @@ def refuse_other_torch(torch: Torch, rocm: str, *, for_gpu: bool) -> None:
 
 
 def _finish(build: ImageBuild, base: Base, recipe: Recipe, torch: Torch) -> Mapping[str, Any]:
-    """Check the image, weigh it, and give it the name that users type."""
+    """Check the image, measure it, and give it the name for users."""
     _check(build.ref, torch, build.log, build.run)
     size = measure(build.ref, base.ref, log=build.log, run=build.run)
     refuse_too_large(build.ref, size)
@@ -219,8 +220,9 @@ def _finish(build: ImageBuild, base: Base, recipe: Recipe, torch: Torch) -> Mapp
 def runtime_packages(rocm: Rocm, python: Python) -> str:
     """The packages of the HIP runtime, from the suite of the builder's HIP headers, and of the Python.
 
-    Debian names the runtime's package after its ABI, which is ROCm's major version.  A vendor image already
-    has its runtime.  Raises ``ImageError`` when the ROCm version's packages do not say where HIP is from.
+    Debian names the runtime's package after its ABI: ROCm's major version. A vendor image already has its
+    runtime.
+    Raises ``ImageError`` if the ROCm version's packages do not tell the suite of HIP.
     """
     hip: list[tuple[str, tuple[str, ...]]] = []
     if rocm.provider == "debian":
@@ -236,7 +238,7 @@ def runtime_packages(rocm: Rocm, python: Python) -> str:
 
 
 def labels(job: Job, wheel: Path, torch: Torch, source: Source) -> Mapping[str, str]:
-    """The image's labels, under the OCI's names where it defines them.
+    """The image's labels, under the OCI's names where defined.
 
     Unknown facts, such as a public address of the sources, get no label.
     """
@@ -258,11 +260,11 @@ def labels(job: Job, wheel: Path, torch: Torch, source: Source) -> Mapping[str, 
 
 
 def _check(ref: str, torch: Torch, log: Path, run: Runner) -> None:
-    """Check what the doctor says first and, with torch, that all works; as the image's own user, offline."""
+    """Check the doctor's first line and, with torch, a calculation, as the image's own user, offline."""
     done = docker.run_in(ref, [], log=log, check=False, run=run)
     lines = done.stdout.strip().splitlines() or ["nothing"]
     wanted = f"a {torch.build} build" if torch.wheel else "without a PyTorch"
-    if done.returncode not in {0, 1}:  # 1: no attention on a GPU, which a machine that builds may not have
+    if done.returncode not in {0, 1}:  # 1: no attention on a GPU; a build machine may lack one
         message = f"the runtime image {ref} does not run its doctor; it said: {lines[-1]}"
         raise ImageError(message, advice=f"read the log: {log}")
     if wanted not in lines[0]:

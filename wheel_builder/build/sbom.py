@@ -1,7 +1,7 @@
-"""The wheel's software bill of materials: CycloneDX, for ``dist-info/sboms`` (PEP 770); pure.
+"""The wheel's software bill of materials: CycloneDX, for ``dist-info/sboms`` (PEP 770). Pure.
 
-It says what is in the wheel and which compilers made it, and nothing about when or where, so the same inputs
-give the same bytes.  Every package of the image is in the provenance statement instead.
+It lists the wheel's parts and compilers, without times or places, so equal inputs give equal bytes. The
+provenance statement lists every package of the image.
 """
 
 import json
@@ -29,11 +29,11 @@ LICENCES = {
 
 @dataclass(frozen=True)
 class Materials:
-    """What a wheel is made of.
+    """The materials of a wheel.
 
-    ``sources`` is the sha256 over the sources that go into it; ``system`` the image's PRETTY_NAME;
-    ``packages`` its packages (name -> version); ``libcxx`` the release of the C++ library that zig links in;
-    ``torch`` the release of the stable headers and ``torch_sha256`` the sha256 over them.
+    ``sources`` is the sha256 over its sources, ``system`` the image's PRETTY_NAME, ``packages`` its packages
+    (name -> version). ``libcxx`` is the release of zig's C++ library, ``torch`` the release of the stable
+    headers, ``torch_sha256`` the sha256 over them.
     """
 
     version: str
@@ -66,7 +66,7 @@ def sbom_text(materials: Materials) -> str:
 
 
 def sbom(materials: Materials) -> dict[str, Any]:
-    """The SBOM.  Scope ``required``: in the wheel; ``excluded``: only used to make it."""
+    """The SBOM. Scope ``required``: in the wheel. ``excluded``: only used to make it."""
     product = {
         **_component("application", PROJECT, materials.version, "MIT", _pypi(PROJECT, materials.version)),
         "description": "FlashAttention for AMD GPUs",
@@ -89,7 +89,7 @@ def versions(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def source_digest(document: Mapping[str, Any]) -> str:
-    """The sha256 over the sources that the SBOM states; empty when it states none."""
+    """The sha256 over the sources in the SBOM, empty if missing."""
     hashes = [
         h
         for part in document["components"]

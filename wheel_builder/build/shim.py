@@ -1,6 +1,6 @@
-"""The distributions flash-attn and flash-attn-3: pure Python wheels, the same for every ROCm version.
+"""The distributions flash-attn and flash-attn-3: pure Python wheels for every ROCm version.
 
-In: a builder image, for its Python and build back end.  Out: one wheel each, which needs no repair.
+Input: a builder image, for its Python and build back end. Output: one wheel each, with no repair step.
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ TAG = "py3-none-any"
 
 @dataclass(frozen=True)
 class Shim:
-    """A distribution that has another's name and modules: ``name`` is its own, ``modules`` are what libraries
-    import, ``folder`` has its sources and ``tests`` what runs against the installed one."""
+    """A distribution with another one's name and modules: ``name`` is its own, ``modules`` are imported by
+    libraries, ``folder`` has its sources, and ``tests`` run against the installed one."""
 
     name: str
     modules: str
@@ -34,16 +34,15 @@ class Shim:
         return self.name.replace("-", "_")
 
 
-FLASH_ATTN = Shim(
-    "flash-attn", "flash_attn", "shim", "tests/installed/shim"
-)  # whose folder has the build back end
+# The folder of this one has the build back end.
+FLASH_ATTN = Shim("flash-attn", "flash_attn", "shim", "tests/installed/shim")
 FLASH_ATTN_3 = Shim("flash-attn-3", "flash_attn_interface", "shim3", "tests/installed/shim3")
 SHIMS = (FLASH_ATTN, FLASH_ATTN_3)
 NAMES = frozenset(shim.name for shim in SHIMS)
 
 
 def shim_of(wheel: Path) -> Shim | None:
-    """The distribution of a wheel, by its name; None for any other."""
+    """The distribution of a wheel, by its name, or None."""
     return next((shim for shim in SHIMS if wheel.name.startswith(f"{shim.package}-")), None)
 
 

@@ -1,4 +1,4 @@
-"""Where a build's sources come from: the commit, and what differs from it."""
+"""The origin of a build's sources: the commit, and differences from it."""
 
 import ast
 import re
@@ -12,21 +12,21 @@ from wheel_builder.base.process import Runner, run
 from wheel_builder.build.wheel_inputs import read_inputs, sources_digest
 from wheel_builder.matrix.model import LINUX, WINDOWS
 
-# Everything that affects wheels and their builder images, the pipeline included.
+# Everything that affects wheels and their builder images, including the pipeline.
 PATHS = (
     "pyproject.toml", "LICENSE", "kernels", "shim", "shim3", "wheel_builder", "dockerfiles", "matrix.yaml",
 )  # fmt: skip
 ZIG_FLAGS = {LINUX: "zig_flags.txt", WINDOWS: "zig_flags_windows.txt"}
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
-# Commits are what they are: no object stands in for another, and no parents are invented.  git asks nobody.
+# Commits are read unaltered: replacement objects and grafts are disabled. git never prompts.
 GIT = ("env", "GIT_GRAFT_FILE=/dev/null", "GIT_TERMINAL_PROMPT=0", "git", "--no-replace-objects")
 
 
 @dataclass(frozen=True)
 class Source:
-    """``changed`` are files that differ from the commit; ``content`` is ``sources_digest``.
+    """``changed`` are files that differ from the commit. ``content`` is ``sources_digest``.
 
-    ``commit`` is empty outside git; ``uri`` is where the commit can be fetched, empty when unknown.
+    ``commit`` is empty outside git. ``uri`` is an address to fetch the commit from, empty if unknown.
     """
 
     commit: str
@@ -48,12 +48,12 @@ class Source:
 
 
 def git_of(checkout: Path) -> list[str | Path]:
-    """The command that asks git of ``checkout``."""
+    """The start of a git command for ``checkout``."""
     return [*GIT, "-C", checkout]
 
 
 def read_source(checkout: Path, *, platform: str = LINUX, run: Runner = run) -> Source:
-    """What git and the files of ``checkout`` say of a wheel for ``platform``."""
+    """The source of a wheel for ``platform``, from git and the files of ``checkout``."""
     git: list[str | Path] = ["git", "-C", checkout]
     head = run([*git, "rev-parse", "--verify", "--quiet", "HEAD"], check=False)
     commit = head.stdout.strip() if head.returncode == 0 else ""
@@ -72,23 +72,23 @@ def read_source(checkout: Path, *, platform: str = LINUX, run: Runner = run) -> 
 
 
 def read_remotes(checkout: Path, *, run: Runner = run) -> tuple[str, ...]:
-    """The addresses that ``checkout`` is fetched from, as git has them."""
+    """The addresses of the remotes of ``checkout``, as stored by git."""
     listed = run(["git", "-C", checkout, "config", "--get-regexp", r"^remote\..*\.url$"], check=False).stdout
     return tuple(line.partition(" ")[2] for line in listed.splitlines())
 
 
 def changed_files(status: str) -> tuple[str, ...]:
-    """The files that ``git status --porcelain -z`` printed, ignored ones included, Python's caches not."""
+    """The files printed by ``git status --porcelain -z``, with ignored ones, without Python's caches."""
     names = (entry[3:] for entry in status.split("\0") if entry)
     return tuple(sorted(name for name in names if "__pycache__" not in name.split("/")))
 
 
 def remote_uri(url: str) -> str:
-    """A remote's URL as SLSA writes it, without anything that may be a credential; empty for a local path."""
+    """A remote's URL in SLSA's form, with all possible credentials removed, empty for a local path."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
-    except ValueError:  # a port or a host that there cannot be: nothing can be fetched from there
+    except ValueError:  # an impossible port or host: nothing can be fetched from there
         return ""
     if parts.scheme not in ("http", "https", "ssh", "git") or not host:
         return ""
@@ -107,7 +107,7 @@ def read_flags(checkout: Path, platform: str = LINUX) -> Mapping[str, tuple[str,
 
 
 def constant(script: Path, name: str) -> Any:  # noqa: ANN401 - whatever a literal is
-    """The literal that a module assigns to ``name``, without running the module."""
+    """The literal assigned to ``name`` in a module, read without running it."""
     values = {
         target.id: node.value
         for node in ast.parse(script.read_text(encoding="utf-8")).body

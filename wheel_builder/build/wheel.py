@@ -1,9 +1,9 @@
 """The wheel: device code and host library, packed by cibuildwheel and repaired by auditwheel.
 
-In: a job, its image, its device code per arch.  Out: exactly one wheel with its final tag.
-cibuildwheel copies its whole working folder into the builder container, so it gets a folder that holds only
-what ``wheel_inputs.toml`` names.  It does not build for Windows from Linux, and there is nothing to repair
-there: the same folder is given to ``build`` itself, in the same image.
+Input: a job, its image, its device code per arch. Output: exactly one wheel with its final tag.
+cibuildwheel copies its whole working folder into the builder container. So it gets a folder with only the
+files named in ``wheel_inputs.toml``. It cannot build for Windows on Linux, and Windows wheels need no repair:
+there ``build`` itself gets the same folder, in the same image.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from wheel_builder.build.wheel_inputs import PROJECT, WheelInputs, read_inputs, 
 from wheel_builder.images.docker import NOBODY, Mount, open_to_all, owner_flag, remove_own, run_in
 from wheel_builder.matrix.model import WINDOWS, Job, Package
 
-# The options that run_in gives its containers, for cibuildwheel's; the project in it is a copy.
+# run_in's container options, for cibuildwheel's containers. The project inside is a copy.
 CONFINED = f"--network=none --user={NOBODY} --cap-drop=ALL --security-opt=no-new-privileges"
 
 
@@ -44,11 +44,11 @@ def build_wheel(
     cache: Path | None = None,
     run: Runner = run,
 ) -> Artifact:
-    """Build and repair the job's wheel.  Facts: ``wheel`` (file name), ``sha256``, ``bytes``.
+    """Build and repair the job's wheel. Facts: ``wheel`` (file name), ``sha256``, ``bytes``.
 
     ``cache`` is ccache's folder, shared with other runs and machines.
 
-    Raises ``CommandFailedError`` when cibuildwheel fails and ``WheelError`` when it does not leave one wheel.
+    Raises ``CommandFailedError`` when cibuildwheel fails, and ``WheelError`` unless it leaves one wheel.
     """
     sources = read_inputs(checkout)
     bill, settings = _sbom(job, package, image, checkout, sources), _settings(job, package, image, sources)
@@ -80,7 +80,7 @@ def build_wheel(
 
 
 def wheel_version(job: Job, checkout: Path) -> str:
-    """The wheel's version: ``[tool.flash-attn-rocm] version``, and the job's local label, if it has one."""
+    """The wheel's version: ``[tool.flash-attn-rocm] version``, and the job's local label, if any."""
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
     version = str(project["tool"]["flash-attn-rocm"]["version"])
     return f"{version}+{job.label}" if job.label else version
@@ -120,7 +120,7 @@ def _bundle(project: Path, *, image: Artifact, log: Path, run: Runner) -> None:
 
 
 def _settings(job: Job, package: Package, image: Artifact, sources: WheelInputs) -> dict[str, str]:
-    """What affects the wheel: cibuildwheel's settings, for Windows the environment of ``build``."""
+    """Settings that affect the wheel: cibuildwheel's, for Windows the environment of ``build``."""
     interpreter, _, _abi = str(image.facts["python_tag"]).partition("-")
     environment = {
         "FA_DEVICE_CODE": "/project/bundled",
@@ -136,8 +136,8 @@ def _settings(job: Job, package: Package, image: Artifact, sources: WheelInputs)
         "CIBW_ARCHS": "x86_64",
         "CIBW_MANYLINUX_X86_64_IMAGE": image.facts["ref"],
         "CIBW_BUILD_FRONTEND": "build; args: --no-isolation --skip-dependency-check",
-        # Nothing is installed for the build; cibuildwheel would write its constraints where only root may
-        # write.
+        # Nothing is installed for the build. Otherwise cibuildwheel would write constraints to a folder of
+        # root's.
         "CIBW_DEPENDENCY_VERSIONS": "latest",
         "CIBW_ENVIRONMENT": _words(environment),
         "CIBW_REPAIR_WHEEL_COMMAND": f"{repair} --plat {package.platform_tag}",
@@ -187,7 +187,7 @@ def _run_cibuildwheel(
             advice="the log shows the step that failed",
         )
     except BaseException:
-        # When it is stopped, cibuildwheel cannot remove its container itself.
+        # A stopped cibuildwheel leaves its container behind.
         remove_own(run=run)
         raise
 
@@ -202,14 +202,14 @@ def _run_build(
     log: Path,
     run: Runner,
 ) -> None:
-    """``build`` in the image; a cache keeps zig's C++ library for Windows, which the image does not have."""
+    """Run ``build`` in the image. A cache keeps zig's C++ library for Windows, missing in the image."""
     python = f"/opt/python/{image.facts['python_tag']}/bin/python"
     build = f"{python} -m build --wheel --no-isolation --skip-dependency-check --outdir /out"
     mounts, env = [Mount(project, "/project"), Mount(out, "/out", writable=True)], dict(settings)
     if cache:
         mounts.append(cache_mount(cache / "zig-windows"))
         env["ZIG_GLOBAL_CACHE_DIR"] = CACHE
-    # The build writes beside its sources.
+    # The build writes next to its sources.
     argv = ["sh", "-c", f"cp -r /project /tmp/project && exec {build} /tmp/project"]
     with open_to_all(out):
         run_in(image.facts["ref"], argv, mounts=mounts, env=env, user=NOBODY, log=log, run=run)

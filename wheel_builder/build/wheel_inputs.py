@@ -1,4 +1,4 @@
-"""What wheels are made from: ``wheel_inputs.toml``, read in this checkout or in the sources of any commit."""
+"""The inputs of wheels: ``wheel_inputs.toml``, of this checkout or of any commit's sources."""
 
 import tomllib
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class WheelInputs:
 
 
 def read_inputs(checkout: Path) -> WheelInputs:
-    """Read ``wheel_inputs.toml``; raises ``OSError``, ``LookupError`` or ``ValueError`` for another form."""
+    """Read ``wheel_inputs.toml``. Raises ``OSError``, ``LookupError`` or ``ValueError`` for another form."""
     found = tomllib.loads((checkout / FILE).read_text(encoding="utf-8"))
     return WheelInputs(
         tuple(map(str, found["sources"])),

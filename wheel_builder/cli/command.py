@@ -9,7 +9,7 @@ Options = Callable[[argparse.ArgumentParser], None]
 
 @dataclass(frozen=True)
 class Command:
-    """One subcommand: its texts, the function that it runs, and the options and arguments that it takes."""
+    """One subcommand: its texts, its function, its options and arguments."""
 
     name: str
     help: str

@@ -1,7 +1,7 @@
-"""``--help`` of the command line without the Python tools: needs nothing but Python itself.
+"""``--help`` of the command line without the Python tools: it needs only Python itself.
 
-Commands import packages that are not there yet.  Their help depends on none of these, so each that is missing
-is stood in for by a module whose names take any use that importing makes of them; nothing is run.
+Commands import packages that may not be installed yet. Their help is independent of them. So a stand-in
+module replaces each missing one, and its names accept every use during import. No command runs.
 """
 
 import importlib.abc
@@ -14,7 +14,7 @@ TOOLS = ("elftools", "packaging", "pydantic", "pydantic_core", "rich", "torch_ab
 
 
 class Anything:
-    """A base class, a decorator, or a value that is only kept."""
+    """A base class, a decorator, or a stored value."""
 
     def __init__(self, *_given: object, **_named: object) -> None: ...
 
@@ -42,7 +42,7 @@ class StandIn(ModuleType):
 
 
 class Missing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Comes after all other finders, so only what they do not find is stood in for."""
+    """Comes after all other finders, so stand-ins replace only missing modules."""
 
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
@@ -58,7 +58,7 @@ class Missing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def main() -> int:
-    """Print the help that the command line's words ask for."""
+    """Print the help for the command line's words."""
     sys.meta_path.append(Missing())
     from wheel_builder.cli.main import main as command_line  # noqa: PLC0415 - what it imports may be missing
 

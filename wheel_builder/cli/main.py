@@ -41,7 +41,7 @@ def _run(words: Sequence[str], commands: Sequence[Command]) -> int:
     parser = _parser(commands)
     args = parser.parse_args(words)
     if isinstance(sys.stdout, TextIOWrapper):
-        # A terminal that cannot show a character must not end a build.
+        # An unprintable character on a terminal must not end a build.
         sys.stdout.reconfigure(errors="backslashreplace")
     if args.command is None:
         parser.print_help()
@@ -56,7 +56,7 @@ def _guarded(args: argparse.Namespace) -> int:
     except WheelBuilderError as error:
         return _failed(error, args)
     except BrokenPipeError:
-        # The reader is gone (head, less); Python would complain once more at exit.
+        # The reader is gone (head, less). Python would report that again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except OSError as error:
@@ -72,14 +72,15 @@ def _failed(error: WheelBuilderError, args: argparse.Namespace) -> int:
 
 
 def error_text(error: WheelBuilderError) -> str:
-    """A failure as the terminal shows it: what, where (the notes of ``progress``), and what to do next."""
+    """A failure as the terminal shows it: the problem, its place (the notes of ``progress``), and the
+    remedy."""
     notes: list[str] = getattr(error, "__notes__", [])
     lines = [f"error: {error.message}", *notes]
     if error.advice:
         lines.append(f"  next: {error.advice}")
     elif notes:
         lines.append("  next: fix this and run the same command again; finished steps are kept")
-    # Names and texts in it may come from a file that wants to write on the terminal.
+    # Names and texts in it may come from a file with terminal control characters.
     return visible("\n".join(lines))
 
 

@@ -14,7 +14,7 @@ SERVE = "a browser searches it over http only: scripts/wheel-builder serve --ind
 
 
 def selection_options(parser: argparse.ArgumentParser) -> None:
-    """Which wheels: ``--rocm``, ``--archs`` and ``--all``."""
+    """The selection of wheels: ``--rocm``, ``--archs`` and ``--all``."""
     group = parser.add_argument_group("what to build")
     group.add_argument(
         "--rocm",
@@ -37,7 +37,7 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
 
 
 def platforms_option(parser: argparse.ArgumentParser) -> None:
-    """``--platforms``: which systems the wheels are for."""
+    """``--platforms``: the wheels' systems."""
     parser.add_argument(
         "--platforms",
         type=platforms,
@@ -123,7 +123,7 @@ def wheel_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def index_option(parser: argparse._ActionsContainer, default: str = PUBLIC_INDEX) -> None:
-    """``--index``: by default the public one, which never shares a folder with what a release writes."""
+    """``--index``: by default the public one, in another folder than releases of this machine."""
     parser.add_argument(
         "--index",
         type=Path,
@@ -189,7 +189,7 @@ def public_url(text: str) -> str:
 
 
 def index_or_folder(text: str) -> str:
-    """A URL as ``public_url`` has it, or the absolute path of a folder that exists."""
+    """A URL as in ``public_url``, or the absolute path of an existing folder."""
     if not text or "://" in text:
         return public_url(text)
     if not (path := Path(text)).is_dir():
@@ -214,7 +214,7 @@ def existing_file(text: str) -> Path:
 
 
 def output_file(text: str) -> Path:
-    """A file to be written; what would be a folder cannot be one."""
+    """A file to write. Existing folders are refused."""
     path = Path(text)
     if not path.name or path.is_dir() or text.endswith("/"):
         message = f"expected the name of a file to write, found the folder {text!r}"

@@ -51,7 +51,7 @@ def dry_run(stage: str, plan: Plan) -> None:
 
 
 def stop_after(stage: str) -> Callable[[argparse.Namespace], None]:
-    """A command that runs the stages up to ``stage`` and prints where its results are."""
+    """A command that runs the stages up to ``stage`` and prints the paths of its results."""
 
     def command(args: argparse.Namespace) -> None:
         plan, context = plan_of(args), run_context(args)

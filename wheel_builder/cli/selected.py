@@ -1,4 +1,4 @@
-"""The matrix, and the plan that a command's options select."""
+"""The matrix, and the plan for a command's options."""
 
 import argparse
 
@@ -9,7 +9,7 @@ from wheel_builder.matrix.model import LINUX, Matrix, Plan, Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
 
-# Values that stand for "no selection": a form always sends something.
+# Values for "no selection": a form always sends something.
 ALL, DEFAULT = "all", "default"
 
 
@@ -19,17 +19,17 @@ def read_matrix() -> Matrix:
 
 
 def read_catalogue() -> Catalogue:
-    """What pages of an index say besides what was published: the matrix, and reports from hardware."""
+    """Data for the pages of an index besides its wheels: the matrix, and reports from hardware."""
     return catalogue_of(read_matrix(), read_reports(ROOT))
 
 
 def plan_of(args: argparse.Namespace) -> Plan:
-    """The plan for ``selection_options``, and for ``platforms_option`` where a command has that."""
+    """The plan for ``selection_options``, and for ``platforms_option`` if the command has it."""
     rocm = tuple(version for version in args.rocm if version not in (ALL, DEFAULT))
     every, platforms = args.all or ALL in args.rocm, getattr(args, "platforms", (LINUX,))
     return plan(read_matrix(), Selection(rocm, wanted_archs(args), every, platforms))
 
 
 def wanted_archs(args: argparse.Namespace) -> tuple[str, ...]:
-    """The archs named on the command line; empty for all."""
+    """The archs named on the command line, empty for all."""
     return () if ALL in args.archs else tuple(args.archs)

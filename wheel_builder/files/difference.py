@@ -1,4 +1,4 @@
-"""Where two wheels that should be the same first differ: which member, and which section of it; pure."""
+"""The first difference between two wheels that should be equal: the member and its section. Pure."""
 
 import io
 import zipfile
@@ -20,7 +20,7 @@ STAMPS: dict[str, Callable[[zipfile.ZipInfo], object]] = {
 
 
 def first_difference(one: WheelFile, other: WheelFile) -> str | None:
-    """The first difference in words, in the archive's order; None when the files are the same."""
+    """The first difference in words, in the archive's order, None if the files are equal."""
     return None if one.data == other.data else next(_differences(one, other))
 
 
@@ -31,7 +31,7 @@ def _differences(one: WheelFile, other: WheelFile) -> Iterator[str]:
         elif one.files[name] != other.files[name] and not name.endswith("/RECORD"):
             yield f"{name}: {member_difference(one.files[name], other.files[name])}"
     yield from (f"{name} is only in the new wheel" for name in other.files if name not in one.files)
-    # RECORD follows from the other members, so it counts only when nothing else differs.
+    # RECORD follows from the other members. It is compared last.
     for name in one.files:
         if name.endswith("/RECORD") and one.files[name] != other.files[name]:
             yield f"{name}: {byte_difference(one.files[name], other.files[name])}"
@@ -79,7 +79,7 @@ def _elf_difference(one: bytes, other: bytes) -> str:
 
 
 def _device_difference(one: bytes, other: bytes) -> str:
-    """The first code object of two libraries that differs; empty when all are the same."""
+    """The first code object that differs between two libraries, empty if all are equal."""
     mine, yours = _kernels(one), _kernels(other)
     for key in mine:
         arch, kernel = key

@@ -1,7 +1,7 @@
-"""Libraries of the user's ROCm and torch, of which no wheel may hold a copy.
+"""Libraries of the user's ROCm and torch. A wheel must never contain copies of them.
 
-Patterns match a SONAME or file name of any version, and the names that auditwheel gives to copies
-(``libamdhip64-1a2b3c4d.so.7``).  A pattern for the bare ``.so`` would miss both.
+Patterns match a SONAME or file name of any version, and auditwheel's names for copies
+(``libamdhip64-1a2b3c4d.so.7``). A pattern for the bare ``.so`` would miss both.
 """
 
 from fnmatch import fnmatchcase

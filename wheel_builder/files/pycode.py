@@ -1,8 +1,8 @@
-"""What Python files do, apart from words: digests in which comments and most docstrings have no part.
+"""Digests of the behaviour of Python files, independent of comments and most docstrings.
 
-Left out are comments, the layout of lines, and docstrings of modules and of what has no decorator.  A
-decorator gets the function and may read what it says.  Those in COMPLETERS only add to it: what the result is
-like, tests/installed/words asks of every wheel.
+Left out are comments, the layout of lines, and docstrings of modules and of undecorated definitions. A
+decorator may read its function's docstring. The decorators in COMPLETERS only extend it, and
+tests/installed/words checks the result in every wheel.
 """
 
 import ast
@@ -13,9 +13,9 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 PRESENT = "a docstring"
 # Decorators of the package (arguments/documentation.py) that read a docstring to complete it.
 COMPLETERS = frozenset({"documented", "_documented"})
-# pytest leaves the asserts of a module alone whose docstring has this word.
+# With this word in its docstring, pytest leaves a module's asserts alone.
 READ_BY_PYTEST = "PYTEST_DONT_REWRITE"
-# With one of these names a program can read its own words.
+# Names that let a program read its own docstrings or source.
 READERS = frozenset({
     "__doc__", "getdoc", "getcomments", "getsource", "getsourcelines", "getsourcefile", "findsource",
     "linecache", "tokenize", "co_firstlineno", "co_lines", "co_linetable", "co_positions", "f_lineno",
@@ -25,7 +25,7 @@ READERS = frozenset({
 
 @lru_cache(maxsize=1024)  # suites of all archs ask about the same files
 def code_digest(data: bytes) -> str:
-    """The sha256 of what a Python file does; of its bytes when this Python cannot read it."""
+    """The sha256 of a Python file's behaviour, or of its bytes if this Python cannot parse it."""
     try:
         text = ast.dump(_without_docstrings(ast.parse(data))).encode()
     except (SyntaxError, ValueError, RecursionError):
@@ -34,7 +34,7 @@ def code_digest(data: bytes) -> str:
 
 
 def readers(data: bytes) -> frozenset[str]:
-    """The names in a Python file with which it can read its own words."""
+    """The names in a Python file that let it read its own docstrings or source."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(data)):
         match node:
@@ -47,7 +47,7 @@ def readers(data: bytes) -> frozenset[str]:
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
-    """The tree with a mark for each docstring that nothing reads; whether there is one, a program can ask."""
+    """The tree with a mark for each unread docstring. A program can see whether there is one."""
     for node in ast.walk(tree):
         if not isinstance(node, (ast.Module, *DEFINITIONS)):
             continue

@@ -1,1 +1,1 @@
-"""The container engine, base images, and the images that wheels are built and verified in."""
+"""The container engine, base images, and the images for building and verifying wheels."""

@@ -31,9 +31,9 @@ class Base:
 
 
 def ensure_base(base: str, suite: str = "", *, log: Path, run: Runner = run) -> Base:
-    """The base image ``base``; when no registry has it, a minimal image of Debian ``suite`` instead.
+    """The base image ``base``. If no registry has it, a minimal image of Debian ``suite`` instead.
 
-    Raises ``ImageError`` when neither is possible.
+    Raises ``ImageError`` when both are impossible.
     """
     for ref, origin in ((base, "pulled"), (made_ref(suite), "mmdebstrap")):
         if ref and (found := docker.inspect_image(ref, run=run)):
@@ -50,7 +50,7 @@ def ensure_base(base: str, suite: str = "", *, log: Path, run: Runner = run) -> 
 def make_base(suite: str, *, log: Path, run: Runner = run) -> None:
     """Make the minimal image of a Debian suite, ``made_ref(suite)``, from this machine's archive.
 
-    Check-Valid-Until is off, so that snapshots of an archive work; signatures are still checked.
+    Check-Valid-Until is off, so that snapshots of an archive work. Signatures are still checked.
     """
     mirror = host_mirror()
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-base-") as folder:
@@ -67,10 +67,10 @@ def made_ref(suite: str) -> str:
 
 
 def host_mirror(apt: Path = APT, release_file: Path = OS_RELEASE) -> str:
-    """The Debian archive that this machine uses; empty (mmdebstrap's own default) if it is no Debian.
+    """The Debian archive used by this machine, or empty (mmdebstrap's own default) on other systems.
 
-    It stands in logs and in the images, so one whose address has a user or password is passed over; raises
-    ``ImageError`` when there is no other.
+    It appears in logs and images, so addresses with a user or password are skipped. Raises ``ImageError`` if
+    all addresses have one.
     """
     release = os_release(release_file.read_text(encoding="utf-8"))
     codename = release.get("VERSION_CODENAME", "")

@@ -1,4 +1,4 @@
-"""What the stages that make images share: build context, stored result, the check inside the image."""
+"""Shared parts of the stages that make images: build context, stored result, the check inside the image."""
 
 import os
 import shutil
@@ -25,9 +25,9 @@ PYTHON_PACKAGES = ("python3-venv", "ca-certificates")
 class ImageBuild:
     """How one image is built.
 
-    ``python`` is the image's Python that the fetched wheels are for; ``torch_index`` an index, or an absolute
-    folder of wheels, to look for torch at, besides pip's settings; ``host`` the settings for what is
-    fetched, this machine's own when None; ``fresh`` ignores cached layers.
+    ``python``: the image's Python, for which wheels are fetched. ``torch_index``: an index, or an absolute
+    folder of wheels, searched for torch in addition to pip's settings. ``host``: the settings for fetching,
+    this machine's own when None. ``fresh``: ignore cached layers.
     """
 
     dockerfile: str
@@ -41,7 +41,7 @@ class ImageBuild:
     fresh: bool = False
 
     def system(self, context: Path) -> str:
-        """Build stage ``system``, the distribution's packages; its Python then fetches the wheels."""
+        """Build stage ``system``, the distribution's packages. Its Python then fetches the wheels."""
         ref = f"{self.ref}-system"
         docker.build(
             context,
@@ -63,7 +63,8 @@ class ImageBuild:
         )
 
     def fetch(self, system: str, wanted: Sequence[str], into: Path, *, files: Sequence[Path] = ()) -> None:
-        """Add to ``into`` what ``pip download`` gives the image's Python for the arguments ``wanted``."""
+        """Add the wheels to ``into`` that ``pip download`` gets for the image's Python and the arguments
+        ``wanted``."""
         host = hostenv.read_host_settings(run=self.run) if self.host is None else self.host
         folder = Path(self.torch_index) if self.torch_index.startswith("/") else None
         argv = [self.python, *wanted, *self._index(folder)]
@@ -96,7 +97,7 @@ class ImageBuild:
         return ["--extra-index-url", self.torch_index] if self.torch_index else []
 
     def facts(self, base: Base) -> Mapping[str, Any]:
-        """The facts that every image's manifest has."""
+        """The facts in every image's manifest."""
         made = {"ref": base.ref, "image_id": base.id, "origin": base.origin}
         return {**describe(self.ref, log=self.log, run=self.run), "base": made}
 
@@ -109,7 +110,7 @@ def stored_image(
     *,
     run: Runner,
 ) -> Artifact:
-    """``store.get_or_make`` for a stage whose result is an image: made again when the engine has lost it.
+    """``store.get_or_make`` for a stage whose result is an image: made again if the engine has lost it.
 
     ``make`` returns facts with ``ref`` and ``image_id``.
     """
@@ -118,7 +119,7 @@ def stored_image(
 
 
 def find_image(stage: str, inputs: Mapping[str, Any], store: Store, *, run: Runner) -> Artifact | None:
-    """The stored image for these inputs; None, and nothing stored, where the engine has lost it."""
+    """The stored image for these inputs, None if nothing is stored or the engine has lost it."""
     found = store.find(stage, inputs)
     if found and not _in_engine(found, run):
         shutil.rmtree(found.path)
@@ -133,7 +134,7 @@ def file_digests(names: Sequence[str]) -> Mapping[str, str]:
 
 @contextmanager
 def context(names: Sequence[str], what: str, log: Path) -> Iterator[Path]:
-    """A folder with copies of files in ``dockerfiles/``, to be filled and built from.
+    """A folder with copies of files in ``dockerfiles/``, to add files to and build from.
 
     A command that fails meanwhile becomes an ``ImageError`` that begins with ``what``.
     """
@@ -148,17 +149,17 @@ def context(names: Sequence[str], what: str, log: Path) -> Iterator[Path]:
 
 
 def tag_of(inputs: Mapping[str, Any]) -> str:
-    """The part of a tag that tells images of different inputs apart."""
+    """The part of a tag that distinguishes images of different inputs."""
     return key_of(inputs)[:12]
 
 
 def package_groups(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """Packages per suite as install_packages.sh takes them; an empty suite is the image's own."""
+    """Packages per suite in install_packages.sh's form. An empty suite is the image's own."""
     return " ".join(f"{suite}:{','.join(names)}" for suite, names in groups if names)
 
 
 def run_check(ref: str, argv: Sequence[str], what: str, *, log: Path, run: Runner) -> None:
-    """Run an image's own check in it, without network or rights; raises ``ImageError`` with its output."""
+    """Run an image's own check in it, without network or rights. Raises ``ImageError`` with its output."""
     done = docker.run_in(ref, argv, user=docker.NOBODY, log=log, check=False, run=run)
     if done.returncode == 0:
         return

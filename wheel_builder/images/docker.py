@@ -1,8 +1,7 @@
-"""The container engine behind a few verbs; callers never see docker's flags.
+"""The container engine behind a few verbs. Callers never see docker's flags.
 
-The classic builder is used everywhere: it needs no plugin and no syntax image.  Containers are
-removed when they end, when the caller is interrupted, and, by ``remove_orphans``, when the process
-that started them was killed.
+The classic builder is used everywhere: it works without plugin and syntax image. Containers are removed when
+they end and when the caller is interrupted. ``remove_orphans`` removes those of killed processes.
 """
 
 import json
@@ -28,7 +27,7 @@ UNMOUNTABLE = {",": "a comma", '"': "a quotation mark", "\n": "a line break", "\
 
 @dataclass(frozen=True)
 class Mount:
-    """A file or folder of this machine inside a container; read-only unless asked otherwise."""
+    """A file or folder of this machine inside a container, read-only by default."""
 
     source: Path
     target: str
@@ -46,9 +45,9 @@ class Mount:
 
 @dataclass(frozen=True)
 class ImageInfo:
-    """What the engine says about an image.
+    """The engine's data about an image.
 
-    ``digests`` are those of the registry it came from, ``size`` the bytes of all its layers, unpacked.
+    ``digests`` come from its registry. ``size`` is the bytes of all its layers, unpacked.
     """
 
     id: str
@@ -72,8 +71,8 @@ def build(
 ) -> None:
     """Build ``context/dockerfile`` up to stage ``target`` (all of it by default) as ``tag``.
 
-    ``fresh`` ignores cached layers.  Proxy settings of this machine hold in the build; the engine
-    keeps them out of the image.  Raises ``CommandFailedError``.
+    ``fresh`` ignores cached layers. This machine's proxy settings are used in the build. The engine keeps
+    them out of the image. Raises ``CommandFailedError``.
     """
     argv: list[str | Path] = ["docker", "build", "--force-rm", "--tag", tag, "--file", context / dockerfile]
     argv += [part for name, value in args.items() for part in ("--build-arg", f"{name}={value}")]
@@ -101,9 +100,9 @@ def run_in(
 ) -> Completed:
     """Run ``argv`` in a container of a local image, without network, capabilities or new rights.
 
-    ``memory_mib`` limits its memory, swap included; 0 is no limit.  ``user`` is the image's own when None;
-    ``caller()`` gives files the caller's owner.  The container is gone when this returns or raises,
-    KeyboardInterrupt included.
+    ``memory_mib`` limits its memory including swap. 0 means unlimited. ``user`` is the image's own when None.
+    With ``caller()`` new files belong to the caller. The container is removed before this returns or raises,
+    also for KeyboardInterrupt.
     """
     name = f"flash-attn-rocm-{uuid4().hex[:12]}"
     flags = ["--rm", "--init", "--pull=never", "--name", name, "--label", f"{OWNER_LABEL}={_owner()}"]
@@ -123,7 +122,7 @@ def run_in(
 
 
 def caller() -> str:
-    """This process's user and group, for ``run_in``: what it writes to a mount belongs to the caller."""
+    """This process's user and group, for ``run_in``: files written to a mount belong to the caller."""
     return f"{os.getuid()}:{os.getgid()}"
 
 
@@ -136,7 +135,7 @@ def open_to_all(folder: Path) -> Iterator[None]:
 
 
 def inspect_image(ref: str, *, run: Runner = run) -> ImageInfo | None:
-    """The engine's image of this name, or None; raises ``CommandFailedError`` without an engine."""
+    """The engine's image of this name, or None. Raises ``CommandFailedError`` without an engine."""
     ids = run(["docker", "images", "--quiet", "--no-trunc", ref]).stdout.split()
     if not ids:
         return None
@@ -157,7 +156,7 @@ def import_tar(tar: Path, ref: str, *, labels: Mapping[str, str], log: Path, run
 
 
 def try_pull(ref: str, *, log: Path, seconds: int = PULL_SECONDS, run: Runner = run) -> bool:
-    """Whether a registry delivered the image within ``seconds``; no answer is not an error."""
+    """Whether a registry delivered the image within ``seconds``. No answer gives False."""
     argv = ["timeout", "--kill-after=5", str(seconds), "docker", "pull", "--quiet", ref]
     return run(argv, log=log, check=False).returncode == 0
 
@@ -170,7 +169,7 @@ def save(ref: str, file: Path, *, log: Path, run: Runner = run) -> None:
 
 
 def load(file: Path, *, log: Path, run: Runner = run) -> None:
-    """Load what ``save`` wrote into the engine."""
+    """Load an image written by ``save`` into the engine."""
     advice = "is the file complete? fetch it again"
     run(["docker", "load", "--quiet", "--input", file], log=log, advice=advice)
 
@@ -182,7 +181,7 @@ def remove(ref: str, *, run: Runner = run) -> None:
 
 
 def remove_orphans(*, run: Runner = run) -> int:
-    """Remove the containers of ``run_in`` calls whose process was killed; returns how many."""
+    """Remove the containers of ``run_in`` calls whose process was killed. Returns their number."""
     form = '{{.ID}} {{.Label "' + OWNER_LABEL + '"}}'
     listed = run(["docker", "ps", "--all", "--filter", f"label={OWNER_LABEL}", "--format", form]).stdout
     owners = dict(line.split() for line in listed.splitlines())
@@ -193,7 +192,7 @@ def remove_orphans(*, run: Runner = run) -> int:
 
 
 def proxy_names(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of the proxy settings in ``environ``; docker reads the values itself."""
+    """The names of the proxy settings in ``environ``. The docker client reads the values itself."""
     names = ("http_proxy", "https_proxy", "no_proxy")
     return tuple(n for name in names for n in (name, name.upper()) if environ.get(n))
 
@@ -207,8 +206,8 @@ def owner_flag() -> str:
 def threads(most: int) -> Iterator[ThreadPoolExecutor]:
     """A pool for calls that run containers, ``most`` at a time.
 
-    When the block raises, calls that have not begun are cancelled and those that run are waited for; at an
-    interruption their containers are removed first.
+    When the block raises, waiting calls are cancelled and running ones are waited for. At an interruption
+    their containers are removed first.
     """
     with ThreadPoolExecutor(most) as pool:
         try:
@@ -237,7 +236,7 @@ def _alive(owner: str) -> bool:
 
 
 def _start_time(pid: int) -> str:
-    """When a process started, in clock ticks since boot; this tells reused process ids apart."""
+    """A process's start, in clock ticks since boot: it distinguishes reused process ids."""
     try:
         return (PROC / str(pid) / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     except OSError:

@@ -1,7 +1,6 @@
-"""A container engine that answers: found, or installed from the distribution's packages and started.
+"""A working container engine: found, or installed from the distribution's packages and started.
 
-``Machine`` looks and acts, ``next_step`` decides, ``ensure_engine`` goes from one to the other until
-the engine answers.
+``Machine`` looks and acts, ``next_step`` decides, ``ensure_engine`` repeats both until the engine answers.
 """
 
 import json
@@ -19,7 +18,7 @@ from wheel_builder.base.errors import EngineError
 from wheel_builder.base.machine import os_release
 from wheel_builder.base.process import Runner, run
 
-# The first that has docker run --pull; Debian 11 ships it.
+# The first with docker run --pull. Debian 11 ships it.
 MIN_ENGINE = (20, 10)
 PACKAGES = ("docker.io", "mmdebstrap", "debian-archive-keyring")
 # A separate package in newer distributions, part of docker.io in older ones.
@@ -43,10 +42,11 @@ class Engine:
 
 @dataclass(frozen=True)
 class Facts:
-    """What was found on this machine.
+    """The findings on this machine.
 
-    ``server`` is the answering engine's version, empty when none answers; ``daemon_pid`` a dockerd that runs
-    (0: none); ``remote`` what DOCKER_HOST says; ``refused``: the engine's socket is not for this user.
+    ``server``: the answering engine's version, empty if none answers. ``daemon_pid``: a running dockerd, or
+    0.
+    ``remote``: the value of DOCKER_HOST. ``refused``: this user may not use the engine's socket.
     """
 
     client: str = ""
@@ -63,7 +63,7 @@ class Facts:
 
 
 class Step(Enum):
-    """What to do next."""
+    """The next action."""
 
     USE = auto()
     INSTALL = auto()
@@ -87,9 +87,9 @@ class Machine(Protocol):
 
 
 def ensure_engine(*, install: bool, log: Path, run: Runner = run, machine: Machine | None = None) -> Engine:
-    """Return the engine; with ``install``, install and start one when none answers.
+    """Return the engine. With ``install``, install and start one if none answers.
 
-    Raises ``EngineError``: what is missing, and the one command that gets it.
+    Raises ``EngineError`` with the missing part, and the command that provides it.
     """
     machine = machine or ThisMachine(log, run)
     acts: dict[Step, Callable[[], None]] = {
@@ -112,7 +112,7 @@ def ensure_engine(*, install: bool, log: Path, run: Runner = run, machine: Machi
 
 
 def next_step(facts: Facts, *, install: bool) -> Step:
-    """Decide from what was found; raises ``EngineError`` when only the user can help."""
+    """Decide from the findings. Raises ``EngineError`` if only the user can help."""
     may_install = install and facts.root and facts.apt
     if facts.server:
         _check_version(facts.server)
@@ -136,7 +136,7 @@ def next_step(facts: Facts, *, install: bool) -> Step:
 
 
 def install_command() -> str:
-    """The command that installs what ``Machine.install`` does."""
+    """The shell command with the effect of ``Machine.install``."""
     return f"sudo apt-get install {' '.join(PACKAGES)}"
 
 
@@ -153,7 +153,7 @@ def uses_apt(release: str) -> bool:
 
 
 class ThisMachine:
-    """The real ``Machine``; commands are logged to ``log``, the daemon's output to a file beside it."""
+    """The real ``Machine``. Commands are logged to ``log``, the daemon's output to a file next to it."""
 
     def __init__(self, log: Path, run: Runner = run) -> None:
         self.log = log
@@ -192,16 +192,16 @@ class ThisMachine:
         )
 
     def start_daemon(self) -> None:
-        # A daemon that was killed leaves its process id, and the next one refuses to start over it.
+        # A killed daemon leaves its process id file. With it the next one refuses to start.
         PID_FILE.unlink(missing_ok=True)
-        # In a session of its own, so that Ctrl-C here does not end it.
+        # In a session of its own, so that it survives Ctrl-C here.
         self.run(["setsid", "--fork", "dockerd"], log=self.daemon_log, cwd=Path("/"))
 
     def pause(self) -> None:
         time.sleep(PAUSE_SECONDS)
 
     def _versions(self) -> tuple[str, str]:
-        """The client's and the answering engine's versions; empty where missing."""
+        """The client's and the answering engine's versions, empty where missing."""
         if not _found("docker"):
             return "", ""
         said = self.run(["docker", "version", "--format", "{{json .}}"], check=False).stdout
@@ -224,7 +224,7 @@ def running_daemon(proc: Path = Path("/proc")) -> int:
 
 def _found(program: str) -> bool:
     path = os.environ.get("PATH", os.defpath)
-    # Daemons live in folders that are not on every user's PATH.
+    # Daemons live in folders outside some users' PATH.
     return shutil.which(program, path=f"{path}:/usr/sbin:/sbin") is not None
 
 

@@ -1,4 +1,4 @@
-"""Wheels for an image's own Python, fetched in a container that has this machine's pip settings.
+"""Wheels for an image's own Python, fetched in a container with this machine's pip settings.
 
 The image build then installs from the folder, offline, so no index's name can get into the image.
 """
@@ -29,7 +29,8 @@ def fetch_wheels(
     log: Path,
     run: Runner = run,
 ) -> None:
-    """Add to ``into`` what ``pip download`` fetches; ``argv`` is a Python of the image, then pip's arguments.
+    """Add wheels fetched by ``pip download`` to ``into``. ``argv`` is a Python of the image and pip's
+    arguments.
 
     In the container, ``files`` (requirement lists) are at ``inside(name)`` and ``into`` at ``/wheels``.
     """
@@ -56,7 +57,7 @@ def inside(name: str) -> str:
 
 
 def refuse_cuda(wheel: Path) -> None:
-    """Raise ``ImageError`` for a CUDA build of torch: it brings gigabytes that no AMD GPU can use."""
+    """Raise ``ImageError`` for a CUDA build of torch: it brings gigabytes useless on AMD GPUs."""
     if needs := cuda_needs(requirements_of(wheel)):
         message = f"{wheel.name}: pip chose a CUDA build of torch; it needs {', '.join(needs[:3])}"
         raise ImageError(message, advice="name an index with CPU or ROCm builds: --torch-index URL")
@@ -79,5 +80,5 @@ def requirements_of(wheel: Path) -> tuple[str, ...]:
 
 
 def cuda_needs(requirements: Sequence[str]) -> list[str]:
-    """The requirements that only a CUDA build of torch has."""
+    """The requirements found only in CUDA builds of torch."""
     return [line.split(";")[0].strip() for line in requirements if line.startswith(("nvidia-", "cuda-"))]

@@ -1,7 +1,7 @@
-"""Stages' results passed between machines: one job of a workflow gives them, another takes them.
+"""Stages' results passed between machines, from one job of a workflow to another.
 
-    <folder>/<stage>-<key>.tar      a result's folder, as the store has it
-    <folder>/image-<id>.tar         the container image that such a result names, as the engine saves it
+    <folder>/<stage>-<key>.tar      a result's folder, as stored
+    <folder>/image-<id>.tar         the result's container image, as saved by the engine
 
 Names identify the content, so folders of several jobs can be merged, and a folder can be cached.
 A taken result counts as done: the stage finds it in the store.
@@ -25,9 +25,9 @@ AGAIN = "download the artefacts of the job again, or let this job make the resul
 def give(
     results: Iterable[Artifact], folder: Path, *, taken: Sequence[Path] = (), log: Path, run: Runner = run
 ) -> list[Path]:
-    """Put ``results``, and the images that they name, into ``folder``; the files that were added.
+    """Put ``results``, and the images that they name, into ``folder``. Returns the new files.
 
-    Leaves out what ``folder`` or one of the folders ``taken`` already has.
+    Skips results in ``folder`` or in one of the folders ``taken``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     added: list[Path] = []
@@ -44,9 +44,9 @@ def give(
 
 
 def take(folder: Path, store: Store, *, log: Path, run: Runner = run) -> list[str]:
-    """Put what ``give`` left in ``folder`` into the store and the engine; the names of the files.
+    """Put the files of ``give`` in ``folder`` into the store and the engine. Returns their names.
 
-    An empty or missing folder is fine.  Raises ``StoreError`` for any other kind of file.
+    An empty or missing folder is fine. Raises ``StoreError`` for any other kind of file.
     """
     files = sorted(folder.glob("*.tar"))
     for file in files:
@@ -91,7 +91,8 @@ def _unpack(file: Path, store: Store) -> None:
 
 
 def copy_wheels(results: Iterable[Path], folder: Path) -> list[Path]:
-    """Copy the wheels of results' folders, and what lies beside each, to ``folder``; where the wheels are."""
+    """Copy the wheels of results' folders, with their records and statements, to ``folder``. Returns the
+    wheels."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [file for result in results for file in sorted(result.glob("*.whl*"))]
     copies = [Path(shutil.copy2(file, folder)) for file in files]

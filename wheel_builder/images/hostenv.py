@@ -1,7 +1,7 @@
-"""This machine's settings that containers need: extra CA certificates and pip's settings.
+"""This machine's settings for containers: extra CA certificates and pip's settings.
 
-Only containers that fetch packages get them, as read-only mounts of ``docker run``; image builds work
-offline on what was fetched, so no setting of this machine can stay in a layer.
+Only containers that fetch packages get them, as read-only mounts of ``docker run``. Image builds work offline
+on the fetched files, so no setting of this machine can stay in a layer.
 """
 
 import ast
@@ -26,7 +26,7 @@ PEM_BEGIN, PEM_END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 @dataclass(frozen=True)
 class HostSettings:
-    """pip's settings (key, value as pip prints it) and the CA bundle (PEM text; empty: only stock CAs)."""
+    """pip's settings (key, value as pip prints it) and the CA bundle (PEM text, empty for stock CAs only)."""
 
     pip: tuple[tuple[str, str], ...] = ()
     ca_bundle: str = ""
@@ -35,7 +35,7 @@ class HostSettings:
 
 @dataclass(frozen=True)
 class ContainerSettings:
-    """How ``docker.run_in`` gives the settings to a container that may use the network."""
+    """The settings for a container with network, in the form of ``docker.run_in``."""
 
     mounts: tuple[Mount, ...]
     env: Mapping[str, str]
@@ -57,7 +57,8 @@ def read_host_settings(*, run: Runner = run, environ: Mapping[str, str] = os.env
 
 
 def parse_pip_config(listed: str) -> dict[str, str]:
-    """``pip config list`` as key -> value; the environment beats ``download``, which beats ``global``."""
+    """``pip config list`` as key -> value. The environment overrides ``download``, which overrides
+    ``global``."""
     found: dict[str, dict[str, str]] = {"global": {}, "download": {}, ":env:": {}}
     for line in listed.splitlines():
         name, _, value = line.partition("=")
@@ -68,18 +69,18 @@ def parse_pip_config(listed: str) -> dict[str, str]:
 
 
 def certificates(pem: str) -> frozenset[str]:
-    """The certificates of a PEM bundle, without the white space that bundles differ in."""
+    """The certificates of a PEM bundle, with white space removed, as bundles differ in it."""
     parts = (part.partition(PEM_END)[0] for part in pem.split(PEM_BEGIN)[1:])
     return frozenset("".join(part.split()) for part in parts)
 
 
 def has_own_ca(bundle: str, stock: str) -> bool:
-    """Whether a bundle has certificates that the distribution's own does not have."""
+    """Whether a bundle has certificates missing from the distribution's own."""
     return not certificates(bundle) <= certificates(stock)
 
 
 def lay_out(settings: HostSettings, folder: Path) -> ContainerSettings:
-    """Write what containers are given to the empty ``folder``; it must outlive the containers."""
+    """Write the containers' files to the empty ``folder``. It must outlive the containers."""
     mounts: list[Mount] = [Mount(folder, f"{INSIDE}/conf")] if settings.pip or settings.ca_bundle else []
     env: dict[str, str] = {}
     if settings.pip:
@@ -104,12 +105,12 @@ def network_for(settings: HostSettings) -> str:
 
 
 def _inside(location: str, key: str, mounts: list[Mount]) -> str:
-    """The path of a local folder or ``file://`` index in the container; other places stay as they are."""
+    """The path of a local folder or ``file://`` index in the container. Other places stay as they are."""
     parts = urlsplit(location)
     if parts.scheme not in ("", "file"):
         return location
     path = Path(unquote(parts.path)).expanduser().absolute()
-    # An index links to its files by relative paths, as a rule to a folder beside it.
+    # An index links to its files by relative paths, usually to a sibling folder.
     root = path.parent if key != "find-links" and path.parent != Path("/") else path
     target = f"{INSIDE}/files/{len(mounts)}"
     mounts.append(Mount(root, target))

@@ -11,7 +11,7 @@ from pathlib import Path
 from wheel_builder.base.errors import ImageError
 from wheel_builder.base.process import Runner, run
 
-# Names of variables, as workflows set them; without them the engine's own login holds.
+# Names of variables, set by workflows. Without them the engine's own login is used.
 USER, TOKEN = "REGISTRY_USER", "REGISTRY_TOKEN"
 
 
@@ -33,7 +33,7 @@ def push(
 ) -> Pushed:
     """Push the engine's image ``rocm-fa:7.2`` as ``<registry>/rocm-fa:7.2``.
 
-    Raises ``CommandFailedError`` when the registry refuses it, ``ImageError`` when it tells no digest.
+    Raises ``CommandFailedError`` if the registry refuses it, ``ImageError`` if it returns no digest.
     """
     name, _, tag = f"{registry}/{ref}".rpartition(":")
     run(["docker", "tag", ref, f"{name}:{tag}"], log=log)

@@ -1,7 +1,8 @@
-"""Source distributions from an index, and nothing of them executed.
+"""Source distributions from an index, downloaded without running them.
 
-pip asks a source distribution for its metadata before it saves it, which would run its setup.py on this
-machine.  Here pip finds another build backend in its place, which answers without looking.
+Before saving a source distribution, pip asks it for its metadata. That would run its setup.py on this
+machine.
+Here pip finds a different build backend with a fixed answer.
 """
 
 import os
@@ -29,7 +30,7 @@ def prepare_metadata_for_build_wheel(folder, config_settings=None):
 
 @dataclass(frozen=True)
 class Sdist:
-    """A source distribution that is pinned by its hash."""
+    """A source distribution pinned by its hash."""
 
     name: str
     version: str
@@ -37,9 +38,9 @@ class Sdist:
 
 
 def download(sdist: Sdist, into: Path, *, log: Path, run: Runner = run) -> Mapping[str, str]:
-    """Fetch it into the empty folder ``into``; the sha256 of each file that is there then, by name.
+    """Fetch it into the empty folder ``into``. Returns the sha256 of each file there, by name.
 
-    Raises ``CommandFailedError`` when pip finds none.
+    Raises ``CommandFailedError`` if pip finds none.
     """
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-sdist-") as folder:
         aside = Path(folder)

@@ -1,4 +1,4 @@
-"""The size of a runtime image, and the budget for what is neither base nor torch."""
+"""The size of a runtime image, and the budget for everything except base and torch."""
 
 import json
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from wheel_builder.base.process import Runner
 from wheel_builder.images import docker
 
 MIB = 1 << 20
-# HIP's runtime, the LLVM that it compiles with, Python, NumPy and the wheel.
+# HIP's runtime, its LLVM (used as a compiler at run time), Python, NumPy and the wheel.
 BUDGET_MIB = 400
-# The installed files of torch and its dependencies, without torch's optional ones.
+# The installed files of torch and its dependencies, except torch's optional ones.
 MEASURE_TORCH = """
 import importlib.metadata as metadata, json, pathlib, re
 todo, done, size = ["torch"], set(), 0
@@ -34,7 +34,7 @@ print(json.dumps(size))
 
 
 def measure(ref: str, base: str, *, log: Path, run: Runner) -> Mapping[str, int]:
-    """``bytes`` of the image, of its ``base``, of ``torch`` in it, and ``above``, which is the rest."""
+    """``bytes`` of the image, of its ``base``, of ``torch`` in it, and ``above``, the rest."""
     whole, below = (_size(name, run) for name in (ref, base))
     argv = ["python", "-c", MEASURE_TORCH]
     torch = int(json.loads(docker.run_in(ref, argv, log=log, run=run).stdout.splitlines()[-1]))

@@ -1,8 +1,8 @@
-"""Image: the builder image of a ROCm version, one with its HIP runtime alone, and the image in which finished
-wheels are verified.
+"""Image: the builder image of a ROCm version, one with only its HIP runtime, and the verify image for
+finished wheels.
 
-In: a job (ROCm version, archs) and what every wheel promises.  Out: an image in the engine, checked from
-inside, and a manifest with its name, id, and the exact versions of all packages in it.
+Input: a job (ROCm version, archs) and the promises of every wheel. Output: an image in the engine, checked
+from inside, and a manifest with its name, id, and the exact versions of all packages in it.
 """
 
 import json
@@ -72,12 +72,12 @@ def build_image(
     fresh: bool = False,
     run: Runner = run,
 ) -> Artifact:
-    """The builder image of the job's ROCm version; built when the engine does not have it.
+    """The builder image of the job's ROCm version, built if the engine lacks it.
 
     Facts: ``ref``, ``image_id``, ``os``, ``packages``, ``python_tag`` (``cp314-cp314``), ``base``,
     ``python_packages`` (name -> version), ``libcxx`` (the release of zig's C++ library).
-    ``host`` and ``fresh`` as in ``ImageBuild``.  Raises ``ImageError`` when the image does not build or its
-    check fails.
+    ``host`` and ``fresh`` as in ``ImageBuild``. Raises ``ImageError`` if the image fails to build or fails
+    its check.
     """
     log = logs / f"image-{job.id}.log"
     headers = fetch_headers(package, store, index=torch_index, logs=logs, run=run)
@@ -113,11 +113,10 @@ def build_hip_image(
     logs: Path,
     run: Runner = run,
 ) -> Artifact:
-    """An image with the HIP runtime of the job's ROCm version: the builder image if the engine has it,
-    otherwise the builder's first stage, the distribution's packages without the tools that make wheels.
+    """An image with the HIP runtime of the job's ROCm version. It is the builder image if the engine has it,
+    otherwise the builder's first stage: the distribution's packages, without the tools that make wheels.
 
-    Facts: ``ref``, ``image_id``, ``os``, ``packages``, ``base``.  Raises ``ImageError`` when it does not
-    build.
+    Facts: ``ref``, ``image_id``, ``os``, ``packages``, ``base``. Raises ``ImageError`` if it fails to build.
     """
     if builder := find_image("image", builder_inputs(job, package), store, run=run):
         return builder
@@ -160,7 +159,7 @@ def builder_key(job: Job, package: Package) -> str:
 
 
 def builder_arguments(job: Job, package: Package) -> Mapping[str, str]:
-    """The build arguments that tell ROCm versions and providers apart; the base comes with the build."""
+    """The build arguments that differ between ROCm versions and providers. The build adds the base."""
     return {
         "PACKAGES": package_groups((*job.rocm.packages, ("", BUILDER_PACKAGES))),
         "LLVM": job.rocm.llvm,
@@ -211,7 +210,7 @@ def build_verify_image(
 
 
 def _builder_wheels(build: ImageBuild, system: str, store: Store) -> Artifact:
-    """The builder's pinned Python tools; stored, since hashes make them the same from everywhere."""
+    """The builder's pinned Python tools. They are stored, as their hashes are the same everywhere."""
     said = docker.run_in(system, ["python3", "--version"], user=docker.NOBODY, run=build.run).stdout
     python = said.split()[-1].rpartition(".")[0]
     inputs = {"files": file_digests([BUILDER_REQUIREMENTS]), "python": python}

@@ -1,4 +1,4 @@
-"""torch's stable headers: all of torch that the host library is built with."""
+"""torch's stable headers: the only part of torch used to build the host library."""
 
 import posixpath
 import re
@@ -16,7 +16,7 @@ from wheel_builder.matrix.model import Package
 
 INCLUDE = "torch/include/"
 ROOTS = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/shim.h")
-# All wheels of a release have the same headers; every index has this one.
+# All wheels of a release have equal headers, and every index has this wheel.
 PYTHON, PLATFORM = "3.11", "manylinux_2_28_x86_64"
 _INCLUDE_LINE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
 
@@ -24,9 +24,9 @@ _INCLUDE_LINE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.
 def fetch_headers(
     package: Package, store: Store, *, index: str = "", logs: Path, run: Runner = run
 ) -> Artifact:
-    """The headers below ``include/`` of the result's folder; facts: sha256, files, bytes.
+    """The headers below ``include/`` of the result's folder. Facts: sha256, files, bytes.
 
-    Raises ``ImageError`` when their hash is not the one in matrix.yaml.
+    Raises ``ImageError`` if their hash differs from the one in matrix.yaml.
     """
     inputs = {"torch": package.torch_headers, "sha256": package.torch_headers_sha256, "roots": ROOTS}
 
@@ -39,7 +39,7 @@ def fetch_headers(
 
 
 def extract_headers(wheel: Path, into: Path) -> Mapping[str, Any]:
-    """Write the stable headers, and the torch headers that they include, below ``into``."""
+    """Write the stable headers, and the torch headers included by them, below ``into``."""
     with zipfile.ZipFile(wheel) as archive:
         known = {n.removeprefix(INCLUDE) for n in archive.namelist() if n.startswith(INCLUDE)}
         names = closure((n for n in known if n.startswith(ROOTS)), known, lambda n: archive.read(INCLUDE + n))
@@ -52,7 +52,7 @@ def extract_headers(wheel: Path, into: Path) -> Mapping[str, Any]:
 
 
 def closure(roots: Iterable[str], known: set[str], read: Callable[[str], bytes]) -> list[str]:
-    """``roots`` and every header of ``known`` that they reach through #include lines, sorted."""
+    """``roots`` and every header of ``known`` reached through #include lines, sorted."""
     found: set[str] = set()
     todo = list(roots)
     while todo:

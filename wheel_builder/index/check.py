@@ -38,23 +38,23 @@ _CATALOGUE = TypeAdapter(Catalogue)
 
 @dataclass(frozen=True)
 class Found:
-    """``faults`` in words, with what to do; ``leftovers`` of a killed publisher, which no client sees."""
+    """``faults`` in words, with remedies. ``leftovers`` of a killed publisher are invisible to clients."""
 
     faults: tuple[str, ...]
     leftovers: tuple[str, ...] = ()
 
 
 def check_index(root: Path, *, ours: Collection[str] | None = None) -> Found:
-    """Everything in an index that is not as its records say, and in these not as the wheels say.
+    """Differences of an index from its records, and of the records from the wheels.
 
-    Where ``ours`` names the projects of the index, wheels of others are faults.
+    If ``ours`` names the projects of the index, wheels of others are faults.
     """
     contents, damaged = folder.read_what_can_be_read(root)
     if not contents and not damaged:
         return Found((f"{root}: the index does not exist; publish a wheel first",))
     faults = list(_faults(root, contents, damaged, ours))
     if damaged:
-        return Found(tuple(faults))  # without the records it is not known what belongs here
+        return Found(tuple(faults))  # the index's files are unknown if records are unreadable
     strays = _strays(root, contents)
     told = {path: _left(path, ours) for path in strays}
     foreign = (path for path, words in told.items() if not words)
@@ -63,12 +63,12 @@ def check_index(root: Path, *, ours: Collection[str] | None = None) -> Found:
 
 
 def verify_index(root: Path) -> tuple[str, ...]:
-    """Every fault in words, with what to do; () when the index is sound."""
+    """Every fault in words, with its remedy, or () when the index is sound."""
     return check_index(root).faults
 
 
 def not_public(root: Path) -> tuple[str, ...]:
-    """That a web server of another user cannot serve some of the index, in words; () when it can."""
+    """Files that a web server of another user cannot read, in words, or () if it can read all."""
     closed = [path for path in sorted(root.rglob("*")) if path.name != folder.LOCK and not _is_public(path)]
     if not closed:
         return ()
@@ -101,7 +101,7 @@ def _faults(
     clashes = variants.conflicts(entry.record for _, entry in published if entry.variants)
     yield from (f"{root}: {clash}; {RESTORE}" for clash in clashes)
     if damaged:
-        # Without the records it is not known what the pages should say.
+        # The content of pages is unknown if records are unreadable.
         return
     pages = simple_pages(contents)
     try:
@@ -114,7 +114,7 @@ def _faults(
 
 
 def _strays(root: Path, contents: Contents) -> list[Path]:
-    """The files that belong to nothing published."""
+    """Files that belong to no published file."""
     known = {root / name for name in (*simple_pages(contents), *OWN)}
     known |= {file for path, entry in _published(root, contents) for file in _files_of(path, entry)}
     documents = root / manual.FOLDER
@@ -123,7 +123,7 @@ def _strays(root: Path, contents: Contents) -> list[Path]:
 
 
 def _left(path: Path, ours: Collection[str] | None) -> str:
-    """Why a stray file is what a killed publisher leaves; empty when it may be anything."""
+    """Whether a stray file is the leftover of a killed publisher, in words, empty if it may be anything."""
     if path.name.startswith(".") and path.name.endswith(PART_SUFFIX):
         return "an interrupted publisher left it; the next publish removes it"
     name = "".join(path.name.partition(".whl")[:2])
@@ -152,7 +152,7 @@ def _catalogue(root: Path) -> Catalogue:
 
 def _file_faults(path: Path, entry: Entry) -> Iterator[str]:
     record = entry.record
-    # A yanked file is not published again.
+    # Publishing again leaves a yanked file yanked.
     mend = folder.RETRY if entry.yanked is None else RESTORE
     yield from _hash_faults(path, record.sha256, mend, record.size)
     yield from _hash_faults(beside(path, METADATA_SUFFIX), record.metadata_sha256, mend)
@@ -205,5 +205,5 @@ def _page_faults(root: Path, pages: Mapping[str, bytes]) -> Iterator[str]:
 
 
 def _content(path: Path) -> bytes | None:
-    """The file's content, None when it is missing; raises ``OSError``."""
+    """The file's content, None if missing. Raises ``OSError``."""
     return path.read_bytes() if path.is_file() else None

@@ -1,4 +1,4 @@
-"""In what an index contradicts the wheels in it: all that can be computed of a record is computed again."""
+"""Contradictions between an index and its wheels: every computable value of a record is computed again."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
@@ -23,10 +23,10 @@ MOST_SHOWN = 200  # characters of a value
 
 
 def contradictions(path: Path, entry: Entry, rocm: str, ours: Collection[str] | None) -> Iterator[str]:
-    """What the record of the published wheel ``path`` says otherwise than the wheel and the files beside it.
+    """Differences of the record of the published wheel ``path`` from the wheel and its files.
 
-    The hashes of all of them are already known to be the record's. Where ``ours`` names the projects of the
-    index, others do not belong there, and each wheel has a verification record and a statement beside it.
+    Their hashes are already checked against the record. If ``ours`` names the projects of the index, others
+    are faults, and each wheel needs a verification record and a statement.
     """
     record = entry.record
     if ours is not None and record.project not in ours:
@@ -60,7 +60,7 @@ def _differences(entry: Entry, file: NewFile) -> Iterator[str]:
 
 
 def _time_problems(name: str, text: str) -> Iterator[str]:
-    """Installers leave out what is later than a day that users name."""
+    """Installers can leave out files newer than a given day, so the time must be readable."""
     try:
         time = datetime.fromisoformat(text)
         plain = time_text(time) == text
@@ -73,7 +73,7 @@ def _time_problems(name: str, text: str) -> Iterator[str]:
 
 
 def _of_device_code(wheel: WheelFile, file: NewFile) -> Iterator[str]:
-    """What record and statement say of code that the wheel has not."""
+    """Claims of record and statement about code missing in the wheel."""
     opened = open_windows if for_windows(wheel) else open_subject
     held = frozenset(device.code.arch for device in opened(wheel).devices)
     try:
@@ -86,11 +86,11 @@ def _of_device_code(wheel: WheelFile, file: NewFile) -> Iterator[str]:
             found = parse_provenance(text, wheel.path.name)
             yield from statement_contradictions(found, wheel, held)
     except (ValueError, ProvenanceError):
-        return  # which ``described`` tells
+        return  # reported by ``described``
 
 
 def _unlike(said: object, expected: object) -> tuple[str, str]:
-    """Two unlike values in words; of mappings only what differs."""
+    """Two unlike values in words, for mappings only the differences."""
     if isinstance(said, Mapping) and isinstance(expected, Mapping):
         names = [one for one in {**said, **expected} if said.get(one) != expected.get(one)]
         said, expected = ({one: each[one] for one in names if one in each} for each in (said, expected))

@@ -1,6 +1,6 @@
-"""Reading what an index says of one file: its record, and the mark of a yanked one.
+"""Reading an index's data about one file: its record, and the mark of a yanked file.
 
-Nobody vouches for either.  What pages could not show is refused, before it is written and when it is read.
+Both are untrusted. Text that pages cannot show is refused on writing and on reading.
 """
 
 import re
@@ -23,9 +23,9 @@ from wheel_builder.index.pages import Entry, Record, Variants
 from wheel_builder.matrix.model import PUBLIC, VERSION
 
 ROCM_VERSION = re.compile(VERSION)
-# What wheels are published for: the name of a folder.
+# The name of a folder of wheels: a ROCm version or the public wheel.
 HOME = re.compile(f"{PUBLIC}|{VERSION}")
-# Each has pages of its own; more than there will be.
+# Each has pages of its own. This is more than there will be.
 MOST_SERVED = 50
 SHA256 = re.compile(r"[0-9a-f]{64}")
 YANK_AGAIN = "remove this file, then yank the wheel once more with a reason of plain text"
@@ -43,7 +43,7 @@ class Later:
 
 @dataclass(frozen=True)
 class Mark:
-    """That a file is yanked: why, and when (ISO 8601); ``later`` has the reasons of further yanks."""
+    """The mark of a yanked file: reason and time (ISO 8601). ``later`` has the reasons of further yanks."""
 
     reason: str
     time: str
@@ -54,12 +54,12 @@ class Mark:
         return (self.reason, *(each.reason for each in self.later))
 
     def to_json(self) -> dict[str, Any]:
-        """With ``later`` only where there is one: version 0.1.0 reads the others."""
+        """JSON. An empty ``later`` is left out, so that version 0.1.0 can read it."""
         return {name: value for name, value in asdict(self).items() if value}
 
 
 def with_reason(mark: Mark | None, reason: str, time: str) -> Mark:
-    """``mark`` with another reason at its end; as it is when it has that reason."""
+    """``mark`` with another reason at its end, unchanged if it has the reason already."""
     if mark is None:
         return Mark(reason, time)
     return mark if reason in mark.reasons else replace(mark, later=(*mark.later, Later(reason, time)))
@@ -73,8 +73,8 @@ _VARIANTS = TypeAdapter(Variants)
 def read_entry(path: Path) -> Entry:
     """The published file of a record, with its mark.
 
-    Raises ``OSError`` or ``ValueError`` for the record, and for the mark and what is said of its variants
-    ``PublishError`` with the way out.
+    Raises ``OSError`` or ``ValueError`` for the record. For the mark and the variants it raises
+    ``PublishError`` with the remedy.
     """
     record = _strictly(_RECORD, path)
     if (record.project, f"{record.filename}{RECORD_SUFFIX}") != (path.parent.name, path.name):
@@ -96,7 +96,7 @@ def read_entry(path: Path) -> Entry:
 
 
 def served_problems(serves: Sequence[str]) -> Iterator[str]:
-    """What is wrong with the ROCm versions that a file is offered for besides its own."""
+    """Problems of the further ROCm versions that a file is offered for."""
     if len(serves) > MOST_SERVED:
         yield f"serves has {len(serves)} ROCm versions, expected at most {MOST_SERVED}"
         return
@@ -106,7 +106,7 @@ def served_problems(serves: Sequence[str]) -> Iterator[str]:
 
 
 def text_problems(record: Record) -> Iterator[str]:
-    """Which texts of a record pages cannot show."""
+    """Texts of a record that pages cannot show."""
     texts = {"filename": record.filename, "version": record.version, "upload_time": record.upload_time}
     texts |= {"requires_python": record.requires_python} if record.requires_python else {}
     texts |= {f"verified.{arch}": shown for arch, shown in record.verified.items()}
@@ -115,7 +115,7 @@ def text_problems(record: Record) -> Iterator[str]:
 
 
 def read_mark(path: Path) -> Mark:
-    """The mark of a yanked file; raises ``PublishError`` with the way out."""
+    """The mark of a yanked file. Raises ``PublishError`` with the remedy."""
     try:
         mark = _strictly(_MARK, path)
         _refuse([f"reason: {problem}" for problem in map(line_problem, mark.reasons) if problem])
@@ -126,7 +126,7 @@ def read_mark(path: Path) -> Mark:
 
 
 def read_variants(path: Path, record: Record) -> Variants:
-    """What the index says of the variants of a published wheel; raises ``PublishError``."""
+    """The index's data about the variants of a published wheel. Raises ``PublishError``."""
     try:
         found = _strictly(_VARIANTS, path)
         _refuse(list(_variants_problems(found, record)))

@@ -1,7 +1,7 @@
 """First use: pip installs the published wheel from the index in a fresh container, and attention runs.
 
-In: an index with the wheel in it, the verify image, for Windows the one with wine.  Out: what
-``scripts/first_use.py`` measured.
+Input: an index with the wheel, and the verify image (for Windows, the one with wine). Output: the results of
+``scripts/first_use.py``.
 """
 
 import json
@@ -31,7 +31,7 @@ def install_and_call(
 ) -> Mapping[str, Any]:
     """Install ``requirement`` from ``simple`` in ``index``, served on loopback, and run attention once.
 
-    ``under_wine`` by CPython for Windows, in the image that has it.
+    With ``under_wine``, CPython for Windows runs it, in the image with wine.
     Returns ``version``, ``max_error`` (against float64), ``install_seconds`` and ``seconds_to_first_result``.
     """
     mounts = [Mount(checkout / SCRIPT, "/first_use.py")]

@@ -1,26 +1,26 @@
 """A static package index: one folder per ROCm version, pages made from append-only records.
 
     <root>/simple/index.html, index.json                        the projects of all ROCm versions
-    <root>/simple/<project>/index.html, index.json              their files, which are where they are:
+    <root>/simple/<project>/index.html, index.json              links to their files in the folders below
     <root>/rocm7.2/simple/index.html, index.json                the projects of one ROCm version
     <root>/rocm7.2/simple/<project>/index.html, index.json      its files
     <root>/rocm7.2/simple/<project>/<file>.whl                  a wheel
                                     <file>.whl.metadata         its METADATA (PEP 658)
                                     <file>.whl.verification.json, <file>.whl.provenance.json
-                                    <file>.whl.record.json      the facts about it; never changed
-                                    <file>.whl.yanked.json      that it is yanked, when and why
+                                    <file>.whl.record.json      the facts about it, never changed
+                                    <file>.whl.yanked.json      if yanked: when and why
                                     <file>.whl.variants.json    the facts about its variants (PEP 825)
                                     <file>-<label>.whl          a variant, and its METADATA likewise
-                                    <project>-<version>-variants.json    for what GPUs each of them is
+                                    <project>-<version>-variants.json    the GPUs of each variant
     <root>/rocm7.2/variants/..., <root>/variants/...            pages like those in simple, with variants
     <root>/public/simple/...                                    likewise the wheel for every ROCm version
     <root>/wheels.json, index.html                              the page where users find their wheel
     <root>/docs/                                                the documentation (manual.py)
 
-A file is published when its record is there; pages say what the records say.  Everything is written
-aside and renamed, in the order wheel, metadata, what is attached, record, the same for variants, pages
-from the files up to the root: a kill at any moment leaves pages whose links hold, and publishing again
-completes the rest.
+A file is published once its record exists. Pages follow from the records. Everything is written to a
+temporary name and renamed, in this order: wheel, metadata, attachments, record, then its variants likewise,
+then pages from the files up to the root. After a kill at any moment all links of the pages hold, and
+publishing again completes the rest.
 """
 
 import fcntl
@@ -98,15 +98,15 @@ class NewFile:
 
 
 def simple_of(root: Path, rocm: str) -> Path:
-    """The folder that ``--index-url`` names for ROCm ``rocm``, or for ``PUBLIC``."""
+    """The folder for ``--index-url`` for ROCm ``rocm``, or for ``PUBLIC``."""
     return root / simple_below(rocm)
 
 
 @contextmanager
 def changing(root: Path, *, again: str = RETRY) -> Iterator[None]:
-    """Hold the index's lock, waiting for another publisher; ``OSError`` becomes a ``PublishError``.
+    """Hold the index's lock, waiting for another publisher. ``OSError`` becomes a ``PublishError``.
 
-    ``again`` is what to do once the cause is mended.
+    ``again`` tells the user what to do after removing the cause.
     """
     try:
         make_folder(root)
@@ -121,14 +121,14 @@ def changing(root: Path, *, again: str = RETRY) -> Iterator[None]:
 
 
 def add_file(simple: Path, file: NewFile, now: datetime) -> bool:
-    """Publish ``file``; False when it already is.  The caller holds the lock and has checked the name."""
+    """Publish ``file``, or return False if published. The caller holds the lock and has checked the name."""
     path = simple / file.project / file.filename
     record = beside(path, RECORD_SUFFIX)
     published = read_entry(record).record if record.exists() else None
     ensure(path, file.data)
     ensure(beside(path, METADATA_SUFFIX), file.metadata)
     for kind, data in file.attachments.items():
-        # A later verification does not replace what was published with the wheel.
+        # The verification published with the wheel stays, whatever later ones say.
         if published is None or published.attachments.get(kind) == sha256(data):
             ensure(beside(path, ATTACHMENTS[kind]), data)
     if published is None:
@@ -148,10 +148,10 @@ def _add_variants(path: Path, file: NewFile, now: datetime) -> None:
 
 
 def yank(root: Path, rocm: str, filename: str, reason: str, *, catalogue: Catalogue, now: datetime) -> None:
-    """Tell installers to leave a published file alone unless it is pinned (PEP 592); it stays where it is.
+    """Tell installers to leave a published file alone unless it is pinned (PEP 592). The file stays.
 
-    Another reason is added to those that the file was yanked for before.  Raises ``PublishError``, before
-    anything is written, for a reason that pages cannot show.
+    The reason is added to earlier ones. Raises ``PublishError``, before it writes anything, for a reason that
+    pages cannot show.
     """
     if problem := line_problem(reason):
         title = f"{filename} cannot be yanked: its reason is no line of text"
@@ -159,7 +159,7 @@ def yank(root: Path, rocm: str, filename: str, reason: str, *, catalogue: Catalo
         raise PublishError(title, [f"--reason: {problem}"], advice=advice)
     simple = simple_of(root, rocm)
     with changing(root, again="yank the same file again"):
-        read_contents(root)  # nothing is written into an index that cannot be read
+        read_contents(root)  # an unreadable index is left unchanged
         records = [path for path in _records(simple) if path.name == filename + RECORD_SUFFIX]
         if not records:
             title = f"{filename} cannot be yanked"
@@ -180,7 +180,7 @@ def yank(root: Path, rocm: str, filename: str, reason: str, *, catalogue: Catalo
 
 
 def write_pages(root: Path, catalogue: Catalogue) -> None:
-    """Write every page from the records and ``catalogue``; the caller holds the lock."""
+    """Write every page from the records and ``catalogue``. The caller holds the lock."""
     contents = read_contents(root)
     finder = finder_pages_of(contents, catalogue, documented=manual.is_there(root))
     for name, page in (simple_pages(contents) | finder).items():
@@ -191,7 +191,7 @@ def write_pages(root: Path, catalogue: Catalogue) -> None:
 
 
 def read_contents(root: Path) -> Contents:
-    """All published files; raises ``PublishError`` with every damaged record."""
+    """All published files. Raises ``PublishError`` with every damaged record."""
     contents, problems = read_what_can_be_read(root)
     if problems:
         title = f"{root}: what it says of its files cannot be read; nothing was changed"
@@ -200,7 +200,7 @@ def read_contents(root: Path) -> Contents:
 
 
 def read_what_can_be_read(root: Path) -> tuple[Contents, tuple[str, ...]]:
-    """The published files whose records and marks can be read, and what is wrong with those of the others."""
+    """The published files with readable records and marks, and the problems of the others."""
     contents: dict[str, dict[str, list[Entry]]] = {}
     problems = []
     for simple in sorted([*root.glob(f"{PUBLIC}/simple"), *root.glob("rocm*/simple")]):
@@ -221,7 +221,7 @@ def read_what_can_be_read(root: Path) -> tuple[Contents, tuple[str, ...]]:
 
 
 def newest_wheels(root: Path, rocm: str) -> list[Path]:
-    """This project's newest wheel for each platform in the folder of ``rocm`` that is not yanked."""
+    """This project's newest wheel for each platform in the folder of ``rocm``, without yanked ones."""
     entries = read_contents(root).get(rocm, {}).get(PROJECT, ())
     names = [entry.record.filename for entry in entries if entry.yanked is None]
     newest = {platform_of(name): name for name in names}
@@ -229,7 +229,7 @@ def newest_wheels(root: Path, rocm: str) -> list[Path]:
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """The file that belongs to the wheel ``path``."""
+    """The file of the wheel ``path`` with this suffix."""
     return path.with_name(path.name + suffix)
 
 

@@ -1,6 +1,6 @@
-"""What the index says of a wheel, made from the wheel and the files beside it.
+"""The index's data about a wheel, made from the wheel and its files.
 
-Publishing writes it, and checking an index makes it again: nothing of it is taken from anybody's word.
+Publishing writes it, and checks of an index compute it again: no part is taken on trust.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from wheel_builder.provenance.verification import read_verification
 
 
 def described(wheel: WheelFile) -> tuple[NewFile, list[str]]:
-    """A wheel as the index has it, and what is wrong with it; raises ``WheelFileError`` for its METADATA."""
+    """A wheel as the index lists it, and its problems. Raises ``WheelFileError`` for its METADATA."""
     metadata = read_metadata(wheel)
     problems = [*wheel_text_problems(wheel), *record_problems(wheel)]
     if (canonicalize_name(metadata.name), metadata.version) != (wheel.name, wheel.version):
@@ -53,7 +53,7 @@ def described(wheel: WheelFile) -> tuple[NewFile, list[str]]:
 
 
 def misplaced(wheel: WheelFile, rocm: str) -> list[str]:
-    """Why a wheel does not belong to the index of ``rocm``; only our own tell by their versions."""
+    """Why a wheel belongs to another index than that of ``rocm``. Only our wheels' versions show this."""
     label = wheel.version.local or ""
     public = wheel.name == PROJECT and not label
     if wheel.name in SHIM_NAMES or not (public or label.startswith("rocm")):
@@ -70,7 +70,7 @@ def _attachments(wheel: WheelFile) -> Iterator[tuple[str, bytes]]:
 
 
 def _verification(wheel: WheelFile, text: bytes) -> tuple[tuple[str, ...], dict[str, str], list[str]]:
-    """The ROCm versions served and what was shown of each arch, by the record; and what is wrong with it."""
+    """From the record: the ROCm versions served, the result for each arch, and the record's problems."""
     name = record_path(wheel.path).name
     try:
         record = read_verification(text)

@@ -1,8 +1,7 @@
-"""An index that only releases on this machine wrote: there a changed wheel replaces the one of its name.
+"""A local index, written by releases on this machine: a changed wheel replaces the one of the same name.
 
-The file ``.local`` in the index says so.  What a release makes was not checked as what others are given is:
-its checkout may have changes.  So a local index stays one, ``publish`` refuses it, and a release refuses
-every other.
+The file ``.local`` marks it. Its wheels are checked less than public ones: the checkout may have changes. So
+a local index stays local, ``publish`` refuses it, and a release refuses every other index.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,7 +26,7 @@ from wheel_builder.matrix.model import LOCAL_INDEX, PUBLIC, PUBLIC_INDEX, SIMPLE
 
 MARK = ".local"
 HOMES = ("rocm*", PUBLIC)
-# Lists of projects before projects, and pages before what they link.
+# Lists of projects before projects, and pages before their link targets.
 PAGES = (
     *(
         f"{home}{pages}/{page}"
@@ -51,13 +50,13 @@ def is_local(root: Path) -> bool:
 
 
 def begin(root: Path) -> None:
-    """Mark an index that has nothing yet as local, and refuse a public one; the caller holds the lock."""
+    """Mark an empty index as local, and refuse a public one. The caller holds the lock."""
     refuse_public(root, "nothing was published")
     ensure(root / MARK, TEXT)
 
 
 def refuse_local(root: Path) -> None:
-    """Raise ``PublishError`` with the wheels that nobody else was to have when ``root`` is local."""
+    """Raise ``PublishError`` with the unpublishable wheels if ``root`` is local."""
     if is_local(root):
         contents, _ = folder.read_what_can_be_read(root)
         names = {
@@ -69,7 +68,7 @@ def refuse_local(root: Path) -> None:
 
 
 def refuse_public(root: Path, kept: str) -> None:
-    """Raise ``PublishError`` when ``root`` is not empty and not local; ``kept`` says what was not done."""
+    """Raise ``PublishError`` if ``root`` is neither empty nor local. ``kept`` names the skipped action."""
     there = sorted(path.name for path in root.glob("*") if not path.name.startswith("."))
     if there and not is_local(root):
         title = f"{root} is not a local index: others may have used it; {kept}"
@@ -78,7 +77,7 @@ def refuse_public(root: Path, kept: str) -> None:
 
 
 def replaced(root: Path, files: Sequence[NewFile]) -> frozenset[str]:
-    """The names of ``files`` that the index has with another content."""
+    """The names of ``files`` that the index has with different content."""
     new = {file.filename: file.sha256 for file in files}
     return frozenset(
         entry.record.filename
@@ -90,10 +89,10 @@ def replaced(root: Path, files: Sequence[NewFile]) -> frozenset[str]:
 
 
 def withdraw(root: Path, names: Collection[str], catalogue: Catalogue) -> None:
-    """Take files out of a local index; the caller holds the lock.
+    """Remove files from a local index. The caller holds the lock.
 
-    First from what pages are made of, then from the pages, then from the disk: a kill leaves pages whose
-    links hold, and the next release completes it.
+    First they leave the pages' input, then the pages, then the disk. After a kill all links of the pages
+    hold, and the next release completes it.
     """
     paths = [
         path for name in sorted(names) for home in HOMES for path in root.glob(f"{home}/simple/*/{name}")
@@ -113,7 +112,7 @@ def withdraw(root: Path, names: Collection[str], catalogue: Catalogue) -> None:
 
 
 def _remove_pages_of_nothing(root: Path) -> None:
-    """Remove pages of projects that have no file any more."""
+    """Remove pages of projects without files."""
     pages = {root / name for name in simple_pages(folder.read_contents(root))}
     for page in (page for pattern in PAGES for page in sorted(root.glob(pattern))):
         if page not in pages:

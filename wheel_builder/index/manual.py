@@ -1,8 +1,7 @@
-"""The documentation beside an index: its folder docs/, which only newer documentation replaces.
+"""An index's documentation: its folder docs/, replaced only by newer documentation.
 
-``docs/SHA256SUMS`` lists its files, as sha256sum writes and checks them.  Files are written before the pages
-that name them, the list last: a kill leaves a documentation that can be read, and putting it there again
-completes it.
+``docs/SHA256SUMS`` lists its files in sha256sum's format. Files are written before the pages that link to
+them, the list last. After a kill the documentation is readable, and writing it again completes it.
 """
 
 import hashlib
@@ -31,9 +30,9 @@ def sums_of(site: Path) -> str:
 
 
 def put(root: Path, site: Path) -> None:
-    """Put a built site beside the index; the caller holds the lock.
+    """Copy a built site into the index. The caller holds the lock.
 
-    Raises ``PublishError`` before anything is written when the site is not as its list says.
+    Raises ``PublishError`` before it writes anything if the site differs from its list.
     """
     if found := [*faults(site)]:
         title = f"{site} is no documentation; nothing was changed"

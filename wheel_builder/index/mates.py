@@ -1,7 +1,8 @@
-"""The files of one version for several platforms: installers and people take them for the same release.
+"""The files of one version for several platforms: installers and people treat them as one release.
 
-pip asks each file for its METADATA; uv and poetry read that of one and rely on it for every platform.  So a
-version has one METADATA, and its files are built from the same sources, as far as statements say of which.
+pip asks each file for its METADATA. uv and poetry read the METADATA of one file and use it for every
+platform.
+So all files of a version have equal METADATA, and are built from the same sources as far as statements tell.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,12 +16,12 @@ from wheel_builder.index.folder import NewFile, beside, read_contents, sha256, s
 from wheel_builder.index.offers import build_of
 from wheel_builder.provenance.provenance import SOURCE_TREE, parse_provenance
 
-UNREADABLE = ""  # nothing is concluded from such a statement; `index verify` says what is wrong with it
+UNREADABLE = ""  # such a statement proves nothing; `index verify` reports its problems
 
 
 @dataclass(frozen=True)
 class Made:
-    """A file, of what METADATA, and of what sources; "" where no statement says that."""
+    """A file, its METADATA and its sources, "" if no statement names them."""
 
     filename: str
     project: str
@@ -30,17 +31,17 @@ class Made:
 
     @property
     def release(self) -> tuple[object, ...]:
-        """What its mates share; later builds of a version are other releases."""
+        """The key shared with its mates. Later builds of a version are other releases."""
         return release_of(self.project, self.version, self.filename)
 
 
 def release_of(project: str, version: str, filename: str) -> tuple[object, ...]:
-    """What a file and its mates share."""
+    """The key shared by a file and its mates."""
     return project, version, build_of(filename)
 
 
 def conflicts(new: Iterable[Made], others: Iterable[Made]) -> Mapping[str, tuple[str, ...]]:
-    """By the names of ``others``, why these and ``new`` are not of one making."""
+    """By the names of ``others``, differences in the making from ``new``."""
     found: dict[str, tuple[str, ...]] = {}
     for each, other in product(new, others):
         if other.filename != each.filename and other.release == each.release:
@@ -49,7 +50,7 @@ def conflicts(new: Iterable[Made], others: Iterable[Made]) -> Mapping[str, tuple
 
 
 def in_index(root: Path, new: Iterable[Made]) -> Iterator[Made]:
-    """The published files of the releases of ``new``; no other's statement is read."""
+    """The published files of the releases of ``new``. Only their statements are read."""
     wanted = {each.release for each in new}
     for home, projects in read_contents(root).items():
         for project, entries in projects.items():
@@ -64,7 +65,7 @@ def in_index(root: Path, new: Iterable[Made]) -> Iterator[Made]:
 
 
 def of_file(file: NewFile) -> Made:
-    """A file that is to be published."""
+    """A file to be published."""
     sources = _sources(file.attachments.get("provenance", b""))
     return Made(file.filename, file.project, file.version, sha256(file.metadata), sources)
 

@@ -1,4 +1,4 @@
-"""What each folder of the index offers, and every page that follows from the published files; pure."""
+"""The offer of each folder of the index, and every page that follows from the published files. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,11 +25,11 @@ from wheel_builder.matrix.model import (
 )
 
 Projects = Mapping[str, tuple[Entry, ...]]  # by project; oldest version first
-Contents = Mapping[str, Projects]  # by ROCm version, or PUBLIC; only the files in that one's own folder
+Contents = Mapping[str, Projects]  # by ROCm version, or PUBLIC; only the files in its own folder
 
 
 def simple_pages(contents: Contents) -> dict[str, bytes]:
-    """Every page that installers read: path below the root -> content, in the order of writing."""
+    """Every page read by installers: path below the root -> content, in the order of writing."""
     pages = _variant_pages(contents)
     for home in sorted(runtimes(contents)):
         pages |= _pages_of(f"{simple_below(home)}/", _plain(offered(contents, home)))
@@ -37,9 +37,9 @@ def simple_pages(contents: Contents) -> dict[str, bytes]:
 
 
 def _variant_pages(contents: Contents) -> dict[str, bytes]:
-    """The pages that list variants, and what they say of them; none while no file has variants.
+    """The pages that list variants, and the variants' documents, none while no file has variants.
 
-    They have a folder of their own: Poetry 2.5.1 takes a variant's name for that of a later local version.
+    They have a folder of their own: Poetry 2.5.1 parses a variant's name as a later local version.
     """
     documents = variant_documents(contents)
     pages = {
@@ -62,7 +62,7 @@ def _have_variants(projects: Projects) -> bool:
 
 
 def _beside(entry: Entry) -> Entry:
-    """An entry of a page in ``simple`` as the page in the folder beside that has it."""
+    """An entry of a page in ``simple``, for the page in the sibling folder."""
     return replace(entry, folder=entry.folder or f"../../{SIMPLE}/{entry.record.project}/")
 
 
@@ -88,8 +88,8 @@ def variant_documents(contents: Contents) -> Mapping[str, Mapping[str, Document]
 def variants_of(record: Record) -> dict[str, tuple[str, ...]]:
     """The variants that a published wheel has or may have: label -> GPUs, none for the fallback.
 
-    Wheels of one version for several platforms may serve different GPUs, and a label means the same in all
-    wheels of a version (PEP 825).
+    Wheels of one version for several platforms may serve different GPUs. A label means the same in all wheels
+    of a version (PEP 825).
     """
     return {hardware_label(platform_of(record.filename)): tuple(sorted(record.verified)), NULL: ()}
 
@@ -97,7 +97,7 @@ def variants_of(record: Record) -> dict[str, tuple[str, ...]]:
 def finder_pages_of(
     contents: Contents, catalogue: Catalogue, *, documented: bool = False
 ) -> dict[str, bytes]:
-    """The page where users find their wheel, and its data; ``documented`` when docs/ is there to link to."""
+    """The page where users find their wheel, and its data. ``documented`` means docs/ exists."""
     wheels = [
         Wheel.of(
             _seen_from(entry, f"{simple_below(rocm)}/"),
@@ -113,17 +113,17 @@ def finder_pages_of(
 
 
 def runtimes(contents: Contents) -> set[str]:
-    """The ROCm versions that have wheels, and ``PUBLIC`` when it has some."""
+    """The ROCm versions that have wheels, and ``PUBLIC`` if it has some."""
     entries = [e for projects in contents.values() for group in projects.values() for e in group]
     return {*contents, *(rocm for entry in entries for rocm in entry.record.serves)}
 
 
 def offered(contents: Contents, rocm: str) -> Projects:
-    """What the index of ``rocm`` offers: its own files, and those of other versions that serve it.
+    """The index of ``rocm``: its own files, and files of other versions that serve it.
 
-    The distributions flash-attn and flash-attn-3 serve every ROCm version.  A file of another version is left
-    out when ``rocm`` has one of the same public version that is not yanked: installers would take the one
-    with the higher local label.  Not so of these two, whose later builds are for all.
+    The distributions flash-attn and flash-attn-3 serve every ROCm version, in all their builds. Other files
+    of another version are left out if ``rocm`` has an unyanked file of the same public version: installers
+    would take the higher local label.
     """
     own = contents.get(rocm, {})
     mine = {
@@ -148,7 +148,7 @@ def _serves(record: Record, rocm: str) -> bool:
 
 
 def everything(contents: Contents) -> Projects:
-    """What the root offers; a file in several versions' folders is listed once, yanked if one of them is."""
+    """The root's files. A file in several versions' folders is listed once, yanked if one of them is."""
     found: dict[str, dict[str, Entry]] = {}
     for rocm, projects in contents.items():
         for project, entries in projects.items():
@@ -178,12 +178,12 @@ def _seen_from(entry: Entry, simple: str) -> Entry:
 
 
 def in_order(projects: Mapping[str, list[Entry]]) -> dict[str, tuple[Entry, ...]]:
-    """Projects by name, each with its oldest version first, and of one version the lowest build number."""
+    """Projects by name, each with its oldest version first, and within a version the lowest build number."""
     return {project: tuple(sorted(entries, key=_age)) for project, entries in sorted(projects.items())}
 
 
 def build_of(filename: str) -> BuildTag:
-    """The build number in a wheel's name; () for none."""
+    """The build number in a wheel's name, or ()."""
     try:
         return parse_wheel_filename(filename)[2]
     except InvalidWheelFilename:

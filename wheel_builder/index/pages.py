@@ -18,10 +18,11 @@ JSON_PAGE = "index.json"
 
 @dataclass(frozen=True)
 class Record:
-    """One published file; ``upload_time`` is RFC 3339 in UTC, ``project`` is the normalised name.
+    """One published file. ``upload_time`` is RFC 3339 in UTC, ``project`` is the normalised name.
 
-    ``serves`` has the ROCm versions whose runtimes it was loaded under besides its own, ``verified`` for each
-    arch what was shown of it in words, ``attachments`` the sha256 of each file published beside it, by kind.
+    ``serves``: further ROCm versions whose runtimes loaded it. ``verified``: the result for each arch, in
+    words.
+    ``attachments``: the sha256 of each file published with it, by kind.
     """
 
     filename: str
@@ -39,7 +40,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Variant:
-    """A file that is made of a published wheel (PEP 825)."""
+    """A file made from a published wheel (PEP 825)."""
 
     sha256: str
     size: int
@@ -47,7 +48,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Variants:
-    """The variants of a published wheel, by label; ``upload_time`` as in its record."""
+    """The variants of a published wheel, by label. ``upload_time`` is as in its record."""
 
     schema: str
     upload_time: str
@@ -58,8 +59,8 @@ class Variants:
 class Entry:
     """A record as a page shows it.
 
-    ``yanked`` is the reason, None for a file that is not yanked; ``folder`` leads from the page to the file:
-    "" or a relative URL with a slash at its end.  What holds for a wheel holds for its variants.
+    ``yanked`` is the reason, or None. ``folder`` leads from the page to the file: "" or a relative URL with a
+    final slash. Both hold for the wheel's variants too.
     """
 
     record: Record
@@ -77,7 +78,7 @@ class Entry:
 class Document:
     """The index's file about the variants of a version.
 
-    It grows with another platform's wheel, so no page has its hash, which PEP 825 leaves open.
+    It grows with each platform's wheel, so pages omit its hash, which is optional in PEP 825.
     """
 
     data: bytes
@@ -87,7 +88,7 @@ class Document:
 def project_pages(
     project: str, entries: Sequence[Entry], documents: Mapping[str, Document] = MappingProxyType({})
 ) -> dict[str, bytes]:
-    """The pages of one project: file name -> content; ``documents`` are about its variants, by file name."""
+    """The pages of one project: file name -> content. ``documents`` are about its variants, by file name."""
     versions = list(dict.fromkeys(entry.record.version for entry in entries))
     files = [each for entry in entries for each in (entry, *_variants(entry))]
     named = [(index_name(entry.record.filename), entry.folder) for entry in entries if entry.variants]
@@ -156,7 +157,7 @@ def _json_about(name: str, url: str, document: Document) -> dict[str, Any]:
 
 def _flags(entry: Entry) -> dict[str, str]:
     metadata = f"sha256={entry.record.metadata_sha256}"
-    # The last is no standard's: by it uv knows the time also of servers that give everybody HTML.
+    # The last one is non-standard. With it uv uses the time also from servers that give everybody HTML.
     flags = {
         "data-core-metadata": metadata, "data-dist-info-metadata": metadata,
         "data-upload-time": entry.record.upload_time,

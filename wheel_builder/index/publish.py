@@ -34,9 +34,9 @@ YANK = "yank each of them (scripts/wheel-builder yank FILE --rocm V --reason TEX
 
 @dataclass(frozen=True)
 class Published:
-    """``simple`` is the folder that ``--index-url`` names; the others are file names.
+    """``simple`` is the folder for ``--index-url``. The others are file names.
 
-    ``replaced`` are those of ``added`` that a local index had with another content.
+    ``replaced`` are files of ``added`` that a local index had with different content.
     """
 
     simple: Path
@@ -71,15 +71,16 @@ def publish_all(
     to_others: bool = True,
     variants: bool = False,
 ) -> Mapping[str, Published]:
-    """Add ``wheels``, by ROCm version, to their indexes below ``index_root``; ``now`` is their upload time.
+    """Add ``wheels``, by ROCm version, to their indexes below ``index_root``. ``now`` is their upload
+    time.
 
-    The verification record and the provenance statement beside a wheel are published with it, and with
-    ``variants`` what is made of it for installers that choose by GPU, also when it is there already.  A file
-    that is there with the same content stays as it is.  Raises ``PublishError``: before anything is changed
-    when a name is taken by another content or a wheel is not fit to be listed, later when the disk fails.
+    The verification record and the provenance statement of a wheel are published with it. With ``variants``,
+    its variants for installers that choose by GPU are published too, also for wheels already there. A file
+    with equal content stays. Raises ``PublishError``: before any change if a name has other content or a
+    wheel cannot be listed, later if the disk fails.
 
-    With ``to_others`` false the index is local (``local.py``): there another content replaces what was
-    published before.  A public index is refused then, and a local one otherwise.
+    With ``to_others`` false the index is local (``local.py``): new content replaces earlier content of the
+    same name. A public index is refused then, and a local one otherwise.
     """
     files = _read_all(wheels)
     every = [file for group in files.values() for file in group]
@@ -120,7 +121,8 @@ def _add(
 
 
 def upload(wheels: Sequence[Path], repository_url: str, *, log: Path, run: Runner = run) -> None:
-    """Check all ``wheels`` with twine, then upload all to ``repository_url``; all twine says goes to ``log``.
+    """Check all ``wheels`` with twine, then upload all to ``repository_url``. The output of twine goes to
+    ``log``.
 
     Credentials come from twine's own places: TWINE_USERNAME and TWINE_PASSWORD, a keyring, .pypirc.
     Raises ``PublishError``.
@@ -202,7 +204,7 @@ def _refuse_conflicts(unlike: Mapping[str, Sequence[str]]) -> None:
 
 
 def _refuse_what_installers_pass_over(root: Path, files: Sequence[NewFile]) -> None:
-    # Of one public version, installers rank those with a local label above the one without.
+    # Among equal public versions, installers rank a local label above none.
     new = {(file.project, file.version) for file in files if file.project in SHIM_NAMES}
     above = [
         f"the index of {wheel_words(rocm)} offers {entry.record.filename}, which installers take instead"

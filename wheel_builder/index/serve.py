@@ -1,6 +1,6 @@
-"""A small HTTP server for a static index that also answers in JSON to clients that ask for it.
+"""A small HTTP server for a static index. It answers in JSON to clients that ask for it.
 
-It is for trials and tests; any file server works too, and gives HTML to everyone.
+It is for trials and tests. Any file server works too, and gives HTML to everyone.
 """
 
 import os
@@ -35,7 +35,7 @@ def make_server(
     host: str = LOOPBACK,
     handler: type[SimpleHTTPRequestHandler] | None = None,
 ) -> ThreadingHTTPServer:
-    """A server for ``index_root``, listening but not yet answering; port 0 picks a free one."""
+    """A server for ``index_root``, listening but not yet answering. Port 0 picks a free one."""
     if not index_root.is_dir():
         title = f"{index_root} cannot be served"
         raise PublishError(title, ["there is no such folder"], advice="publish a wheel first")
@@ -44,7 +44,8 @@ def make_server(
 
 @contextmanager
 def serving(index_root: Path) -> Iterator[str]:
-    """Serve ``index_root`` on a free loopback port while the block runs; yields the URL without a slash."""
+    """Serve ``index_root`` on a free loopback port while the block runs. Yields the URL without a final
+    slash."""
     with make_server(index_root, 0, handler=_QuietHandler) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
@@ -56,16 +57,17 @@ def serving(index_root: Path) -> Iterator[str]:
 
 
 def prefers_json(accept: str) -> bool:
-    """Whether an Accept header puts PEP 691 JSON before HTML; an empty one does not."""
+    """Whether an Accept header prefers PEP 691 JSON to HTML. An empty one prefers HTML."""
     qualities = dict(_range(part) for part in accept.split(","))
     wanted = qualities.get(JSON_TYPE, 0.0)
     return wanted > 0 and wanted >= max(qualities.get(kind, 0.0) for kind in HTML_TYPES)
 
 
 class IndexHandler(SimpleHTTPRequestHandler):
-    """Files below one folder: no folder listings, no hidden files, JSON pages for those who prefer them.
+    """Files below one folder: no folder listings, no hidden files, JSON pages for clients that prefer
+    them.
 
-    A query changes nothing.  Answers have an ETag, and one range of bytes can be asked for.
+    Queries are ignored. Answers have an ETag, and support a single range of bytes.
     """
 
     def send_head(self) -> BytesIO | BinaryIO | None:
@@ -93,7 +95,7 @@ class IndexHandler(SimpleHTTPRequestHandler):
             self.send_header("ETag", etag)
             self.end_headers()
             return None
-        # A range of what the client has an older half of would not fit.
+        # If the client has part of an older version, a range of the new one would not fit.
         asked = self.headers.get("Range", "") if self.headers.get("If-Range", etag) == etag else ""
         part = byte_range(asked, len(data))
         if part is not None and not part:
@@ -132,9 +134,10 @@ class _QuietHandler(IndexHandler):
 
 
 def byte_range(header: str, size: int) -> range | None:
-    """What a Range header asks for of ``size`` bytes; None for all, an empty range for what is not there.
+    """The range of ``size`` bytes in a Range header, None for all, an empty range if it is outside the
+    file.
 
-    More than one range, or another unit, is answered with all bytes, as RFC 9110 allows.
+    Several ranges, or another unit, are answered with all bytes, as RFC 9110 allows.
     """
     match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.strip(), re.ASCII)
     if match is None or match[1] == match[2] == "":
@@ -152,7 +155,7 @@ def _etags(header: str) -> list[str]:
 
 
 def _is_plain(path: str) -> bool:
-    """Whether no part is hidden or leads up, and no character is one that file names do not have."""
+    """Whether all parts of the path are visible and downward, and all its characters are plain."""
     return path.isprintable() and not any(part.startswith(".") for part in path.split("/"))
 
 

@@ -1,8 +1,8 @@
-"""Variants of the index's wheels (PEP 825): making them at publishing, and checking that they still are so.
+"""Variants of the index's wheels (PEP 825): making them at publishing, and checking them later.
 
-An installer that knows variants takes the one for the machine's GPU, or else the fallback ``null``; every
-other installer passes these names over and takes the wheel itself.  A variant is made of its wheel and of the
-GPUs that the wheel's record names, and of nothing else: it is published, yanked and withdrawn with its wheel.
+An installer that supports variants takes the one for the machine's GPU, or else the fallback ``null``. Every
+other installer ignores these names and takes the wheel itself. A variant follows only from its wheel and the
+GPUs in the wheel's record. It is published, yanked and withdrawn with its wheel.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -33,11 +33,11 @@ ADVICE = "publish them without --variants, or follow each line and publish again
 def with_variants(
     files: Mapping[str, Iterable[NewFile]], contents: Contents, replaced: Collection[str]
 ) -> Mapping[str, tuple[NewFile, ...]]:
-    """``files``, by ROCm version, with the variants of those that have kernels.
+    """``files``, by ROCm version, with the variants of those with kernels.
 
-    ``contents`` is what the index has, ``replaced`` are the names of files that will leave it.  Raises
-    ``PublishError`` for a wheel whose record names no GPUs, or GPUs that no variant can name; for two wheels
-    of a version that give one label to different GPUs; and for variants that are published otherwise.
+    ``contents`` is the index so far, ``replaced`` are the names of files that will leave it. Raises
+    ``PublishError`` for a wheel whose record names no GPUs or unusable ones, for two wheels of a version that
+    give one label to different GPUs, and for variants already published in another form.
     """
     known = {entry.record.filename: entry for entry in _entries(contents, replaced)}
     problems: list[str] = []
@@ -54,7 +54,7 @@ def with_variants(
 
 
 def conflicts(records: Iterable[Record]) -> list[str]:
-    """Which wheels with variants, of one version, give one label to different GPUs (PEP 825 forbids it)."""
+    """Wheels of one version that give one label to different GPUs, which PEP 825 forbids."""
     return [
         f"{one.filename} and {other.filename} would have the label {label} for different GPUs, of one version"
         for one, other in combinations(sorted(records, key=lambda record: record.filename), 2)
@@ -65,9 +65,9 @@ def conflicts(records: Iterable[Record]) -> list[str]:
 
 
 def faults(path: Path, entry: Entry) -> Iterator[str]:
-    """In what the published variants of the wheel ``path`` are not that wheel with one more file.
+    """Differences of the published variants of the wheel ``path`` from new ones.
 
-    Of a file whose content is not what the index says, nothing is told here.
+    Files whose content differs from the index's hash are skipped here.
     """
     try:
         wheel = read_wheel(path, max_mib=MAX_READ_MIB)

@@ -1,1 +1,1 @@
-"""From matrix.yaml to a plan: what is built for which GPUs, and what is not and why."""
+"""From matrix.yaml to a plan: wheels and their GPUs, and reasons for everything left out."""

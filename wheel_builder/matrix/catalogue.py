@@ -1,4 +1,4 @@
-"""What the index says about GPUs and ROCm versions, including those without a wheel, and why; pure."""
+"""The index's data on GPUs and ROCm versions, with reasons for those that have no wheel. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -8,19 +8,19 @@ from wheel_builder.matrix.model import PUBLIC, WINDOWS, Addresses, Arch, Matrix,
 from wheel_builder.matrix.plan import NOT_ON_WINDOWS, plan
 from wheel_builder.tables.products import NOT_WINDOWS, Product, device_names
 
-OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"  # under which a GPU calls itself another arch
+OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"  # it makes a GPU report itself as another arch
 UNKNOWN_ON_WINDOWS = "HIP's runtime for Windows does not know the GPU"
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One gfx arch, its devices' full names, and why no wheel holds code for it ("" when wheels do).
+    """One gfx arch, its devices' full names, and the reason if wheels hold no code for it ("" if they do).
 
-    ``code_names`` are its chips, ``processors`` those that it is a part of, ``pci_ids`` the numbers of its
-    devices, ``elsewhere`` what others do for it.  ``code_object`` is the arch whose machine code it runs, ""
-    its own; ``torch_override`` the value of HSA_OVERRIDE_GFX_VERSION with which PyTorch's builds, which have
-    no kernels for it, run on it.  ``not_with`` has the ROCm versions with which no wheel serves it, and
-    ``WINDOWS`` if none does there, each with the reason.
+    ``code_names``: its chips. ``processors``: CPUs that contain it. ``pci_ids``: its device numbers.
+    ``elsewhere``: other projects' support. ``code_object``: the arch whose machine code it runs, "" for its
+    own.
+    ``torch_override``: the value of HSA_OVERRIDE_GFX_VERSION that PyTorch's builds need on it, as they lack
+    its kernels. ``not_with``: ROCm versions, and ``WINDOWS``, with the reason why no wheel supports it there.
     """
 
     arch: str
@@ -36,18 +36,18 @@ class Gpu:
 
     @property
     def code(self) -> str:
-        """Whose machine code it runs."""
+        """The arch whose machine code it runs."""
         return self.code_object or self.arch
 
     @property
     def override(self) -> str:
-        """The command for a shell in which PyTorch is to run on it; "" where it needs none."""
+        """The shell command needed before PyTorch runs on it, "" if none."""
         return f"export {OVERRIDE}={self.torch_override}" if self.torch_override else ""
 
 
 @dataclass(frozen=True)
 class MissingRocm:
-    """A ROCm version that no wheel is built with, and why."""
+    """A ROCm version that has no wheel, and why."""
 
     version: str
     reason: str
@@ -63,10 +63,11 @@ class Torch:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """matrix.yaml as users of the index see it; ``built_rocm`` are the ROCm versions that have a wheel.
+    """matrix.yaml as users of the index see it. ``built_rocm`` are the ROCm versions that have a wheel.
 
-    ``public_rocm`` are those that the public wheel is for, ``public_built_with`` is its compiler's.
-    ``hardware`` are the reports of users' GPUs, the newest first.
+    ``public_rocm``: the versions supported by the public wheel. ``public_built_with``: its compiler's
+    version.
+    ``hardware``: reports from users' GPUs, the newest first.
     """
 
     gpus: tuple[Gpu, ...]

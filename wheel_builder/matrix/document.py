@@ -1,9 +1,8 @@
 """YAML text to plain values with their positions in the file.
 
-The text is untrusted: its size and depth are bounded, and anchors, aliases and tags, which could make a
-small text large or run code, are refused.  Numbers keep their spelling, so that an error message can show
-an unquoted version as it was written: 7.10, not 7.1.  (ruamel.yaml keeps neither that nor the line of
-every repeated key.)
+The text is untrusted. Its size and depth are bounded. Anchors, aliases and tags are refused: they could make
+a small text large, or run code. Numbers keep their spelling, so error messages show an unquoted version as
+written: 7.10, not 7.1. (ruamel.yaml keeps neither the spelling nor the line of every repeated key.)
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ Key = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong at one key of the document."""
+    """A problem at one key of the document."""
 
     key: Key
     text: str
@@ -34,10 +33,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Document:
-    """The values of a YAML file; ``lines`` and ``spelling`` say where and how each was written.
+    """The values of a YAML file, with the place (``lines``) and ``spelling`` of each.
 
-    ``data`` holds dict, list, str, float, bool and None.  ``problems`` are those that the values
-    cannot show, such as repeated keys.
+    ``data`` holds dict, list, str, float, bool and None. ``problems`` are mistakes invisible in the values,
+    such as repeated keys.
     """
 
     name: str
@@ -47,11 +46,11 @@ class Document:
     problems: tuple[Problem, ...]
 
     def find(self, *pattern: str) -> Iterator[tuple[Key, Any]]:
-        """All keys and values that match; ``*`` stands for every item or key of one level."""
+        """All matching keys and values. ``*`` stands for every item or key of one level."""
         return _find(self.data, pattern)
 
     def texts(self, *pattern: str) -> Iterator[tuple[Key, str]]:
-        """Like ``find`` for single values, as they were written, whatever type YAML gave them."""
+        """Like ``find`` for single values, as written in the file."""
         return ((key, self.spelling[key]) for key, _ in self.find(*pattern) if key in self.spelling)
 
     def value(self, key: Key) -> object:
@@ -62,7 +61,7 @@ class Document:
         return value
 
     def line(self, key: Key) -> int:
-        """The line of the key, or of its nearest parent that is in the file."""
+        """The line of the key, or of its nearest parent in the file."""
         while key not in self.lines:
             key = key[:-1]
         return self.lines[key]
@@ -73,7 +72,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Read a YAML file.  Raises ``MatrixError`` when it is not YAML, or uses what is not allowed here."""
+    """Read a YAML file. Raises ``MatrixError`` for invalid YAML, and for features not allowed here."""
     name = shown(path)
     try:
         with path.open("rb") as stream:
@@ -171,7 +170,7 @@ def _scalar(node: yaml.Node) -> str | float | bool | None:
     if kind in ("int", "float"):
         try:
             return float(text)
-        except ValueError:  # 0x10, 1:30 and the like: nothing here is written so
+        except ValueError:  # 0x10, 1:30 and similar forms, unused here
             return text
     return text
 

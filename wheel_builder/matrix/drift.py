@@ -1,6 +1,6 @@
-"""What has changed upstream since matrix.yaml was written: torch, and the distribution's ROCm.
+"""Changes upstream since matrix.yaml was written: torch, and the distribution's ROCm.
 
-Each function returns its findings as text; what cannot be determined is not a finding.
+Each function returns its findings as text. A failed lookup is not a finding.
 """
 
 import json
@@ -16,7 +16,7 @@ from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import MANIFEST
 from wheel_builder.matrix.model import Package, Rocm
 
-# Debian's package whose version is that of the HIP runtime, which names the ROCm version.
+# Debian's package of the HIP runtime. Its version is the ROCm version.
 HIP = "libamdhip64-dev"
 
 
@@ -34,7 +34,7 @@ def torch_drift(package: Package, *, run: Runner = run) -> list[str]:
 
 
 def newest_release(listed: str) -> Version | None:
-    """The newest final release that ``pip index versions`` lists."""
+    """The newest final release in the output of ``pip index versions``."""
     [line] = [line for line in listed.splitlines() if line.startswith("Available versions:")] or [":"]
     found = list(_versions(line.partition(":")[2]))
     return max(found, default=None)
@@ -52,7 +52,7 @@ def rocm_drift(rocm: Rocm, packages: Mapping[str, str]) -> list[str]:
 
 
 def packages_of(image: Path) -> Mapping[str, str]:
-    """The packages that a stored image's manifest lists."""
+    """The packages in a stored image's manifest."""
     facts = json.loads((image / MANIFEST).read_text(encoding="utf-8"))["facts"]
     packages: Mapping[str, str] = facts["packages"]
     return packages

@@ -1,4 +1,4 @@
-"""Which arch the name of a GPU stands for, by the products of kernels/tables/gpus.toml; pure."""
+"""From a GPU's name to its arch, by the products of kernels/tables/gpus.toml. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,25 +9,25 @@ from wheel_builder.matrix.catalogue import Gpu
 from wheel_builder.tables.archs import GPUS
 from wheel_builder.tables.products import Product, device_names
 
-# What a driver calls a GPU whose product it does not know.
+# A driver's name for an unknown product consists of these words.
 GENERIC = frozenset({"amd", "radeon", "instinct", "graphics", "pro", "tm", "r"})
-# What drivers add to a product: form of the board, or that the GPU is one of a virtual machine.
+# Words added to product names by drivers: the board's form, or a GPU of a virtual machine.
 ADDED = frozenset({"oam", "dual", "slot", "hf", "vf"})
-MOST_PARTITIONS = 8  # of a GPU whose dies are devices of their own
+MOST_PARTITIONS = 8  # of a GPU whose dies are separate devices
 
 
 @dataclass(frozen=True)
 class _Read:
-    """A name taken apart: its products, the longest first, and words that are neither these nor usual."""
+    """A parsed name: its products, the longest first, and the remaining unusual words."""
 
     products: tuple[str, ...]
     rest: tuple[str, ...]
 
 
 def device_problem(device: str, arch: str, gpus: Sequence[Gpu]) -> str:
-    """Why a GPU called ``device`` is not known to have ``arch``; empty when it may have it.
+    """Why a GPU called ``device`` may not have ``arch``, empty if it may.
 
-    With HSA_OVERRIDE_GFX_VERSION a GPU says that it is the one whose code it runs.
+    With HSA_OVERRIDE_GFX_VERSION a GPU reports the arch whose code it runs.
     """
     of = {name: gpu.arch for gpu in gpus for name in gpu.devices}
     found = _read(device, of)
@@ -45,16 +45,16 @@ def device_problem(device: str, arch: str, gpus: Sequence[Gpu]) -> str:
 def _more_than_a_name(device: str, found: _Read, archs: int) -> str:
     if found.rest:
         return f"expected the name of a GPU, found {' '.join(found.rest)!r} in {device!r}, too"
-    # A driver that cannot tell two products of one chip apart writes "MI250X / MI250".
+    # For two products of the same chip, drivers write "MI250X / MI250".
     if archs > 1 or len(found.products) > 1 + device.count("/"):
         return f"expected the name of one GPU, found {', '.join(found.products)}"
     return ""
 
 
 def units_problem(device: str, units: int, products: Mapping[str, Product], die_units: int) -> str:
-    """Why a GPU called ``device`` has not so many compute units, by its product; "" where none is known.
+    """Why this number of compute units contradicts the product in ``device``, "" for unknown products.
 
-    With ``die_units`` a GPU may be parted into several, with a part of its dies each.
+    With ``die_units`` a GPU may be partitioned, each part with some of its dies.
     """
     of = {
         name: most
@@ -73,7 +73,7 @@ def units_problem(device: str, units: int, products: Mapping[str, Product], die_
 
 
 def _read(device: str, names: Iterable[str]) -> _Read:
-    """The products whose words stand in a row in the name, the longest first, and what is left."""
+    """The products whose words follow each other in the name, the longest first, and the remaining words."""
     words = _words(device)
     by_length = sorted({name: _product(name) for name in names}.items(), key=lambda each: -len(each[1]))
     found = []
@@ -90,7 +90,7 @@ def _words(name: str) -> list[str]:
 
 
 def _product(name: str) -> list[str]:
-    """Without the family, which not every driver writes."""
+    """A product's words except its family, which some drivers omit."""
     words = _words(name)
     return words[1:] if len(words) > 1 and words[0] in GENERIC else words
 

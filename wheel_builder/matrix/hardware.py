@@ -1,6 +1,6 @@
 """Reports of ``python -m flash_attn_rocm selftest`` from machines with an AMD GPU, kept in ``reports/``.
 
-Users send them, so nobody vouches for what is in one: it is read strictly, and a maintainer signs it off.
+Users send them, so their content is untrusted: it is read strictly, and a maintainer signs it off.
 """
 
 import math
@@ -23,7 +23,7 @@ FOLDER = Path("wheel_builder/matrix/reports")
 SCHEMA = 1
 ON_HARDWARE = "run on hardware"
 MOST_BYTES = 1 << 20
-# The project's first week; and no suite takes a day.
+# The project's first week, and more seconds than any suite takes.
 FIRST_TIME, MOST_SECONDS = datetime(2026, 11, 16, tzinfo=UTC), 86_400.0
 # More than any call of the suite is allowed by rule.py: 84 on gfx950, of gradients of like bf16 values
 # (tests/release/test_verify.py compares).
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class KernelShown:
-    """What the calls of one kernel showed."""
+    """Results of one kernel's calls."""
 
     calls: int
     failed: int
@@ -77,7 +77,7 @@ class Report:
 
 @dataclass(frozen=True)
 class SignedReport:
-    """A report in the tree: about which wheel it is, and which maintainer took it."""
+    """A report in the tree: its wheel, and the maintainer who accepted it."""
 
     wheel: str
     wheel_sha256: str
@@ -87,7 +87,7 @@ class SignedReport:
 
 @dataclass(frozen=True)
 class HardwareRun:
-    """What pages say of a report."""
+    """The content of a report shown on pages."""
 
     arch: str
     device: str
@@ -112,7 +112,7 @@ _SIGNED = TypeAdapter(SignedReport)
 
 
 def parse_report(data: bytes, now: datetime) -> Report:
-    """A report that somebody sent; raises ``ValueError`` with everything that is wrong with it."""
+    """A report sent by a user. Raises ``ValueError`` with all of its problems."""
     if len(data) > MOST_BYTES:
         message = f"it has {len(data)} bytes, expected at most {MOST_BYTES}"
         raise ValueError(message)
@@ -123,7 +123,7 @@ def parse_report(data: bytes, now: datetime) -> Report:
 
 
 def problems_of(report: Report, now: datetime) -> Iterator[str]:
-    """What keeps a report from being shown."""
+    """Reasons against showing a report."""
     if report.schema != SCHEMA:
         yield f"schema: expected {SCHEMA}, found {report.schema}"
     if report.how != ON_HARDWARE:
@@ -149,12 +149,12 @@ def problems_of(report: Report, now: datetime) -> Iterator[str]:
 
 
 def visible_name(name: str) -> str:
-    """A kernel's name that may be anything."""
+    """A printable form of a kernel's name, which is untrusted."""
     return name if re.fullmatch(r"\w{1,80}", name, re.ASCII) else repr(name)[:80]
 
 
 def signed(report: Report, wheel: str, wheel_sha256: str, signed_off_by: str) -> SignedReport:
-    """A report about a wheel; raises ``ValueError`` unless the name is one line with an address."""
+    """A report about a wheel. Raises ``ValueError`` unless the name is one line with an address."""
     if line_problem(signed_off_by) or not re.fullmatch(r"[^<>]+ <[^<>@\s]+@[^<>@\s]+>", signed_off_by):
         message = f"--signed-off-by: expected 'Name <name@host>', found {signed_off_by!r}"
         raise ValueError(message)
@@ -167,13 +167,13 @@ def to_json(found: SignedReport) -> bytes:
 
 
 def read_reports(checkout: Path) -> tuple[HardwareRun, ...]:
-    """What the reports in the tree say, the newest first; raises ``MatrixError`` with all problems."""
+    """The reports in the tree for pages, the newest first. Raises ``MatrixError`` with all problems."""
     runs = (_run(found) for found in signed_reports(checkout).values())
     return tuple(sorted(runs, key=lambda run: run.time, reverse=True))
 
 
 def signed_reports(checkout: Path) -> Mapping[str, SignedReport]:
-    """The reports in the tree by their files' names; raises ``MatrixError`` with all problems."""
+    """The reports in the tree by file name. Raises ``MatrixError`` with all problems."""
     taken: dict[str, SignedReport] = {}
     problems = []
     for path in sorted((checkout / FOLDER).glob("*.json")):
@@ -196,7 +196,7 @@ def signed_reports(checkout: Path) -> Mapping[str, SignedReport]:
 
 
 def counted_twice(report: Report, taken: Mapping[str, SignedReport]) -> str:
-    """Why a report is of a run that was taken before; "" if it is not."""
+    """Why a report repeats an earlier report's run, "" for a new run."""
     found = [name for name, other in taken.items() if same_run(vars(report), vars(other.report))]
     return f"its run is in the tree already: {found[0]}" if found else ""
 
@@ -238,7 +238,7 @@ def _time_problems(time: str, now: datetime) -> Iterator[str]:
 
 
 def _size_problems(report: Report) -> Iterator[str]:
-    """Numbers that no run of the suite on a GPU of that arch gives."""
+    """Numbers outside the range of any run of the suite on a GPU of that arch."""
     if gpu := known_gpus().get(report.gfx):
         most, found = gpu.compute_units, report.compute_units
         if not 0 < found <= most:
@@ -246,7 +246,7 @@ def _size_problems(report: Report) -> Iterator[str]:
     if not 0 < report.seconds <= MOST_SECONDS:
         yield f"seconds: expected more than 0 and at most {MOST_SECONDS:.0f}, found {report.seconds:g}"
         return
-    # Half of a kernel's calls take its median or longer.
+    # Half of a kernel's calls take at least its median.
     least = sum(kernel.median_ms * kernel.calls / 2 for kernel in report.kernels.values()) / 1e3
     if not least <= report.seconds + ROUNDED:
         yield f"seconds: the kernels' medians add up to {least:.3g} at least, found {report.seconds:g}"

@@ -1,4 +1,4 @@
-"""The values that the pipeline passes around: frozen data without behaviour."""
+"""The pipeline's values: frozen data without behaviour."""
 
 import re
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ from wheel_builder.tables.products import Product
 Provider = Literal["debian", "vendor"]
 # The name of the distribution on every index.
 PROJECT = "flash-attn-rocm"
-# What the wheel for every ROCm version is called where others have theirs: --rocm, folders of an index.
+# The public wheel supports every ROCm version. Options (--rocm) and folders of an index call it this.
 PUBLIC = "public"
-# The folders of an index with pages for installers, and with pages for those that know variants of wheels.
+# Folders of an index: pages for all installers, pages for installers that support wheel variants.
 SIMPLE, VARIANTS = "simple", "variants"
-# What releases on this machine write, and what others are given: never one folder.
+# The local index takes releases of this machine. The public index is for users. They must be two folders.
 LOCAL_INDEX, PUBLIC_INDEX = "dist/index", "dist/public"
-# The platforms of wheels, and the tag of those for Windows.
+# The platforms of wheels, and the tag of Windows wheels.
 LINUX, WINDOWS = "linux", "windows"
 PLATFORMS = (LINUX, WINDOWS)
 WINDOWS_TAG = "win_amd64"
-# One spelling for each version: 7.01 and 07.1 would be further names for 7.1.
+# Each version has only one spelling: 7.01 and 07.1 are refused for 7.1.
 VERSION = r"[1-9][0-9]?\.(0|[1-9][0-9]?)"
 
 
 @dataclass(frozen=True)
 class Arch(Product):
-    """A GPU that wheels hold code for; ``code_object`` names whose, "" its own.
+    """A GPU with code in wheels. ``code_object`` is the arch of that code, "" for its own.
 
-    ``torch_override`` is the HSA_OVERRIDE_GFX_VERSION that PyTorch's builds need on it, "" for none.
+    ``torch_override``: the HSA_OVERRIDE_GFX_VERSION that PyTorch's builds need on it, or "".
     """
 
     code_object: str = ""
@@ -35,24 +35,24 @@ class Arch(Product):
 
     @property
     def code(self) -> str:
-        """Whose machine code it runs."""
+        """The arch of its machine code."""
         return self.code_object or self.name
 
 
 @dataclass(frozen=True)
 class OtherArch(Product):
-    """A GPU that no wheel holds code for, and why."""
+    """A GPU without code in wheels, and why."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class Rocm:
-    """One ROCm version and the image that its wheel is built in.
+    """One ROCm version and its wheel's builder image.
 
-    ``base`` is pulled when a registry answers; for provider ``debian`` it is made with mmdebstrap
-    from ``suite`` when none does.  ``packages`` maps a Debian suite to what is installed from it.
-    ``llvm`` is the folder of the LLVM tools inside the finished image.
+    ``base`` is pulled when a registry answers. Otherwise provider ``debian`` makes it from ``suite`` with
+    mmdebstrap. ``packages`` maps a Debian suite to the packages installed from it. ``llvm`` is the folder of
+    the LLVM tools inside the finished image.
     """
 
     version: str
@@ -68,12 +68,12 @@ class Rocm:
 
 @dataclass(frozen=True)
 class Public:
-    """The wheel for every ROCm version, whose own version has no local label.
+    """The wheel for every ROCm version. Its version has no local label.
 
-    ``built_with`` names the row of ``rocm`` with its image and device code, ``runtimes`` those under whose
-    HIP runtimes it has to load, the oldest first. ``like`` has, for some of these, ROCm versions of PyTorch's
-    builds that bring a runtime of the same ABI: the same libamdhip64.so.N. ``windows`` are the archs that
-    ROCm serves on Windows, whose code the wheel for Windows has.
+    ``built_with``: the row of ``rocm`` with its image and device code. ``runtimes``: the HIP runtimes that
+    must load it, the oldest first. ``like``: for some of these runtimes, the ROCm versions of PyTorch builds
+    that bring a runtime of the same ABI (the same libamdhip64.so.N). ``windows``: the archs supported by ROCm
+    on Windows. The wheel for Windows has their code.
     """
 
     built_with: str
@@ -87,13 +87,13 @@ class Public:
 
     @property
     def fits(self) -> tuple[str, ...]:
-        """Every ROCm version that it is for."""
+        """Every supported ROCm version."""
         return (*self.runtimes, *(version for _, versions in self.like for version in versions))
 
 
 @dataclass(frozen=True)
 class Package:
-    """What every wheel promises, whatever its ROCm version."""
+    """Promises of every wheel, for all ROCm versions."""
 
     torch_floor: str
     torch_headers: str
@@ -104,7 +104,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Exclude:
-    """A part of the matrix that is not built; ``arch`` empty means the whole ROCm version."""
+    """An excluded part of the matrix. An empty ``arch`` means the whole ROCm version."""
 
     rocm: str
     reason: str
@@ -113,7 +113,7 @@ class Exclude:
 
 @dataclass(frozen=True)
 class NotBuilt:
-    """GPUs that no wheel holds code for, and why."""
+    """GPUs without code in wheels, and why."""
 
     archs: tuple[str, ...]
     reason: str
@@ -123,7 +123,7 @@ class NotBuilt:
 class Upstream:
     """Upstream's flash-attn with its Composable Kernel (CK) backend: the source distribution and its hash.
 
-    ``archs`` are those that its build accepts and that its kernels have matrix instructions for.
+    ``archs``: those accepted by its build and covered by its kernels' matrix instructions.
     """
 
     version: str
@@ -133,7 +133,7 @@ class Upstream:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where the project is found; empty is what is not public."""
+    """The project's addresses, empty for those not public."""
 
     repository: str = ""
     issues: str = ""
@@ -142,7 +142,7 @@ class Addresses:
 
     @property
     def of_github(self) -> str:
-        """OWNER/REPOSITORY, as gh takes it, of a repository there; these words for any other."""
+        """OWNER/REPOSITORY, the form used by gh, for a repository on GitHub, or these words for others."""
         found = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(\.git)?/?", self.repository)
         return found[1] if found else "OWNER/REPOSITORY"
 
@@ -156,7 +156,7 @@ class Addresses:
 class Matrix:
     """matrix.yaml, checked, with the products of its GPUs from kernels/tables/gpus.toml.
 
-    ``archs`` and ``other_archs`` are GPUs, in that table's order; ``rocm`` has names of code objects.
+    ``archs`` and ``other_archs`` are GPUs, in that table's order. ``rocm`` has names of code objects.
     """
 
     default_rocm: str
@@ -172,9 +172,9 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Selection:
-    """What the command line asks for; empty means ``default_rocm`` of matrix.yaml and all its archs.
+    """The selection of the command line. Empty means ``default_rocm`` of matrix.yaml and all its archs.
 
-    ``rocm`` may hold ``PUBLIC``, and ``all_rocm`` includes it; ``platforms`` are some of ``PLATFORMS``.
+    ``rocm`` may hold ``PUBLIC``, and ``all_rocm`` includes it. ``platforms`` is a subset of ``PLATFORMS``.
     """
 
     rocm: tuple[str, ...] = ()
@@ -185,9 +185,9 @@ class Selection:
 
 @dataclass(frozen=True)
 class Job:
-    """One wheel: the archs whose code it holds, and the ROCm version that they are compiled with.
+    """One wheel: the archs of its code, and the ROCm version of their compiler.
 
-    ``public`` when it is the wheel for every ROCm version, as that for Windows always is.
+    ``public``: the wheel for every ROCm version. Wheels for Windows are always public.
     """
 
     rocm: Rocm
@@ -197,7 +197,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What ``--rocm`` and the index call it."""
+        """Its name in ``--rocm`` and in the index."""
         return PUBLIC if self.public else self.rocm.version
 
     @property
@@ -207,12 +207,12 @@ class Job:
 
     @property
     def builder(self) -> str:
-        """The job that its image and device code are from, which may be its own."""
+        """The job with its image and device code, perhaps its own."""
         return f"rocm{self.rocm.version}"
 
     @property
     def label(self) -> str:
-        """The local label of the wheel's version; "" for none."""
+        """The local label of the wheel's version, or ""."""
         return "" if self.public else self.builder
 
     @property
@@ -221,7 +221,8 @@ class Job:
 
     @property
     def under_every_runtime(self) -> bool:
-        """Whether its wheel is loaded under all ``runtimes`` of ``public``, as only the one for Linux is."""
+        """Whether its wheel must load under all ``runtimes`` of ``public``: true for the public Linux
+        wheel."""
         return self.public is not None and not self.for_windows
 
     def platform_tag(self, package: Package) -> str:
@@ -231,7 +232,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Rejection:
-    """A combination that is not built, and why; ``rocm`` may be ``PUBLIC``."""
+    """A rejected combination, and why. ``rocm`` may be ``PUBLIC``."""
 
     rocm: str
     arch: str
@@ -241,10 +242,9 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be built, and what was rejected.
+    """The wheels to build, and rejections.
 
-    ``runtimes`` are jobs that make no wheel here: under the HIP runtimes in their images the public wheel is
-    loaded, too.
+    ``runtimes`` are jobs that make no wheel here. The HIP runtimes in their images load the public wheel.
     """
 
     jobs: tuple[Job, ...]
@@ -254,17 +254,17 @@ class Plan:
 
     @property
     def with_images(self) -> tuple[Job, ...]:
-        """All whose builder images are made."""
+        """All jobs with builder images."""
         return (*self.jobs, *self.runtimes)
 
 
 def simple_below(home: str) -> str:
-    """The folder of an index that ``--index-url`` names for a ROCm version, or for ``PUBLIC``."""
+    """The folder of an index for ``--index-url``, for a ROCm version or ``PUBLIC``."""
     return f"{_home(home)}/{SIMPLE}"
 
 
 def variants_below(home: str) -> str:
-    """The same for installers that know variants of wheels."""
+    """The folder of an index for installers that support wheel variants."""
     return f"{_home(home)}/{VARIANTS}"
 
 
@@ -273,7 +273,7 @@ def _home(home: str) -> str:
 
 
 def platform_of(filename: str) -> str:
-    """The platform that a wheel's file name says, one of ``PLATFORMS``."""
+    """The platform in a wheel's file name, one of ``PLATFORMS``."""
     return WINDOWS if filename.endswith(f"{WINDOWS_TAG}.whl") else LINUX
 
 

@@ -1,6 +1,6 @@
-"""What is built: ``Matrix`` and ``Selection`` to ``Plan``; pure.
+"""The wheels to build: ``Matrix`` and ``Selection`` to ``Plan``. Pure.
 
-A combination that is not built is a result too: it is in ``Plan.rejected`` with its reason.
+Rejected combinations are in ``Plan.rejected``, each with its reason.
 """
 
 import json
@@ -31,9 +31,9 @@ NOT_ON_WINDOWS = "ROCm does not serve it on Windows"
 def plan(matrix: Matrix, selection: Selection) -> Plan:
     """Decide the jobs, in the order of matrix.yaml, each with its archs in the order of ``archs``.
 
-    The public wheel is the last of them for Linux; that for Windows follows. A version with ``built_in_ci:
-    false`` is accepted only when the selection names it. Raises ``SelectionError`` with every name that is
-    not in matrix.yaml.
+    The public wheel for Linux comes last of the Linux wheels, then the one for Windows. Versions with
+    ``built_in_ci: false`` need to be selected by name. Raises ``SelectionError`` with every name unknown to
+    matrix.yaml.
     """
     _check_names(matrix, selection)
     plans = {LINUX: _for_linux, WINDOWS: _for_windows}
@@ -65,7 +65,8 @@ def _for_linux(matrix: Matrix, selection: Selection) -> tuple[list[Job], list[Re
 
 
 def _for_windows(matrix: Matrix, selection: Selection) -> tuple[list[Job], list[Rejection]]:
-    """The public wheel for Windows, made of what that for Linux is; ROCm versions have none of their own."""
+    """The public wheel for Windows, from the same parts as the one for Linux. It is the only Windows
+    wheel."""
     named = [name for name in selection.rocm if name != PUBLIC]
     reason = "one wheel for Windows is for every ROCm version (--rocm public builds it)"
     rejected = [Rejection(name, "", reason, WINDOWS) for name in named]
@@ -88,7 +89,7 @@ def _not_on_windows(matrix: Matrix, selection: Selection) -> Iterator[tuple[str,
 
 
 def jobs_to_build(plan: Plan) -> tuple[Job, ...]:
-    """The plan's jobs.  Raises ``SelectionError`` with the reasons when there are none."""
+    """The plan's jobs. Raises ``SelectionError`` with the reasons when there are none."""
     if not plan.jobs:
         title = "nothing to build"
         raise SelectionError(
@@ -110,9 +111,9 @@ def device_rows(plan: Plan) -> list[dict[str, str]]:
 
 
 def wheel_rows(plan: Plan) -> list[dict[str, str]]:
-    """Rows of the workflow matrix that makes wheels; ``archs`` and ``runtimes`` are option values.
+    """Rows of the workflow matrix that makes wheels. ``archs`` and ``runtimes`` are option values.
 
-    ``builder`` is the job whose image and device code a wheel has.
+    ``builder`` is the job of a wheel's image and device code.
     """
     runtimes = ",".join(dict.fromkeys(job.rocm.version for job in plan.with_images))
     return [
@@ -129,7 +130,7 @@ def wheel_rows(plan: Plan) -> list[dict[str, str]]:
 
 
 def gpu_rows(plan: Plan) -> list[dict[str, str]]:
-    """Rows of the workflow matrix that takes wheels to a machine with a GPU and Linux."""
+    """Rows of the workflow matrix for machines with a GPU and Linux."""
     return [{"job": job.id} for job in plan.jobs if not job.for_windows]
 
 
@@ -141,16 +142,16 @@ def runtime_image_rows(plan: Plan) -> list[dict[str, str]]:
 
 
 def image_rows(plan: Plan, keys: Mapping[str, str]) -> list[dict[str, str]]:
-    """Rows of the workflow matrix that makes builder images; ``image`` is the name of its content."""
+    """Rows of the workflow matrix that makes builder images. ``image`` is the digest of its inputs."""
     names = dict.fromkeys((job.builder, job.rocm.version) for job in plan.with_images)
     return [{"job": job, "rocm": rocm, "image": keys[job]} for job, rocm in names]
 
 
 def to_github(plan: Plan, keys: Mapping[str, str]) -> str:
-    """Lines for ``$GITHUB_OUTPUT``; each value is what ``strategy.matrix`` takes after ``fromJSON``.
+    """Lines for ``$GITHUB_OUTPUT``. Each value is input for ``strategy.matrix`` through ``fromJSON``.
 
-    ``keys`` has for each job's ``builder`` a name of its image's content.
-    Raises ``SelectionError`` when there are no jobs, which a workflow matrix cannot be.
+    ``keys`` maps each job's ``builder`` to the digest of its image's inputs.
+    Raises ``SelectionError`` without jobs: a workflow matrix must have a row.
     """
     jobs_to_build(plan)
     rows = {
@@ -177,7 +178,7 @@ def to_json(plan: Plan) -> str:
 
 
 def to_table(plan: Plan) -> str:
-    """The plan for people: aligned columns, then what is not built and why."""
+    """The plan for people: aligned columns, then the rejections with their reasons."""
     rows = [("job", "ROCm from", "base image", "archs")]
     rows += [(job.id, job.rocm.provider, job.rocm.base, " ".join(job.archs)) for job in plan.jobs]
     lines = aligned(rows, left=len(rows[0])) if plan.jobs else ["nothing to build"]
@@ -187,7 +188,7 @@ def to_table(plan: Plan) -> str:
 
 
 def rejection_lines(plan: Plan) -> list[str]:
-    """What is not built and why, one line each under a heading; empty when all is built."""
+    """The rejections with their reasons, one line each under a heading, empty when all is built."""
     texts = [f"  {_rejection_text(rejection)}" for rejection in plan.rejected]
     return ["not built:", *texts] if texts else []
 
@@ -209,7 +210,7 @@ def _check_names(matrix: Matrix, selection: Selection) -> None:
 
 
 def _targets(matrix: Matrix) -> list[str]:
-    """What is compiled: the GPUs that run machine code of their own."""
+    """The compiled targets: GPUs with machine code of their own."""
     return [arch.name for arch in matrix.archs if arch.code == arch.name]
 
 
@@ -242,7 +243,7 @@ def _wanted_archs(matrix: Matrix, rocm: Rocm, selection: Selection) -> list[str]
 
 
 def _refusals(matrix: Matrix, name: str, rocm: Rocm, selection: Selection) -> Iterator[tuple[str, str]]:
-    """Archs, "" for all, each with the reason why the job ``name`` does not build it."""
+    """Archs ("" for all) rejected for the job ``name``, each with its reason."""
     wanted = _wanted_archs(matrix, rocm, selection)
     excludes = [exclude for exclude in matrix.exclude if exclude.rocm == rocm.version]
     whole = [exclude for exclude in excludes if not exclude.arch]

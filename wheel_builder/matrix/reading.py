@@ -1,10 +1,9 @@
-"""matrix.yaml to a checked ``Matrix``; all mistakes at once, each with its line and what to write.
+"""matrix.yaml to a checked ``Matrix``. All mistakes are reported at once, with line and correction.
 
-Pydantic checks keys and types against the dataclasses of ``model``.  The rules below check what
-types cannot say.  They look at the document, not at the finished value, so that a wrong type in
-one row does not hide an unknown arch in another.  Names reach command lines and Dockerfiles, so
-each has a narrow form; none may hold a character that means something to a shell.  What GPUs there are,
-and whose machine code each runs, is in kernels/tables/gpus.toml.
+Pydantic checks keys and types against the dataclasses of ``model``. The rules below check everything else.
+They look at the document instead of the finished value: so a wrong type in one row does not hide an unknown
+arch in another. Names reach command lines and Dockerfiles. Each therefore has a narrow form, free of
+characters special to a shell. kernels/tables/gpus.toml lists the GPUs and the machine code of each.
 """
 
 import json
@@ -45,10 +44,10 @@ MAX_WHEEL_MIB = 1024
 
 @dataclass(frozen=True)
 class Gpus:
-    """What is known of GPUs: products, and of those that there are kernels for the code object they run.
+    """Known GPUs: products, and the code objects of those that have kernels.
 
-    A target for several GPUs is among ``codes`` only.  ``overrides`` are values of
-    HSA_OVERRIDE_GFX_VERSION, for GPUs that PyTorch's builds leave out.  ``cdna`` are those for data centres.
+    ``codes`` also has targets for several GPUs. ``overrides``: values of HSA_OVERRIDE_GFX_VERSION for GPUs
+    missing from PyTorch's builds. ``cdna``: GPUs for data centres.
     """
 
     products: Mapping[str, Product]
@@ -62,7 +61,7 @@ class Gpus:
 
 
 def known_gpus() -> Gpus:
-    """Those of the checkout's tables."""
+    """The GPUs of the checkout's tables."""
     gpus = archs.known_gpus().values()
     codes, overrides = ({g.name: getattr(g, key) for g in gpus} for key in ("code_object", "torch_override"))
     cdna = [name for name, arch in archs.known_archs().items() if arch.isa.family == "cdna"]
@@ -210,7 +209,7 @@ def _with_products(file: File, gpus: Gpus) -> Matrix:
 
 
 def _to_model(document: Document) -> tuple[File | None, list[Problem]]:
-    # Strict mode takes lists for tuples and mappings for dataclasses only from JSON.
+    # Strict mode accepts lists as tuples and mappings as dataclasses only from JSON.
     text = json.dumps(_with_pairs(document.data))
     try:
         return _form().validate_json(text, strict=True, extra="forbid"), []
@@ -218,13 +217,13 @@ def _to_model(document: Document) -> tuple[File | None, list[Problem]]:
         return None, [_type_problem(document, one) for one in error.errors(include_url=False)]
 
 
-@cache  # pydantic takes longer to make it than to read the file with it
+@cache  # building it takes longer than reading the file with it
 def _form() -> TypeAdapter[File]:
     return TypeAdapter(File)
 
 
 def _with_pairs(data: object) -> object:
-    """``packages`` and ``like`` as the model's pairs; None, which it refuses, for what is not a mapping."""
+    """``packages`` and ``like`` as the model's pairs. Other values become None, which the model refuses."""
     if not isinstance(data, dict):
         return data
     found = data | {"public": _row_with_pairs(data["public"], "like")} if "public" in data else data
@@ -336,7 +335,7 @@ def _unknown_problems(document: Document) -> Iterator[Problem]:
 
 
 def _arch_problems(document: Document, gpus: Gpus) -> list[Problem]:
-    """Every GPU is built or not built; what is built has machine code of its own."""
+    """Every GPU is built or listed under ``not_built``. Built ones have machine code of their own."""
     own = [name for name, code in gpus.codes.items() if name == code]
     found = [
         Problem(key, _no_code(text, own, gpus))
@@ -363,7 +362,7 @@ def _arch_problems(document: Document, gpus: Gpus) -> list[Problem]:
         others.setdefault(text, document.line(key))
     advice = f"of {GPUS} is neither built nor under not_built; add it there with the reason"
     missing = (name for name in gpus.names if name not in built and name not in others)
-    # One that is written wrong is missing too.
+    # A misspelt name is missing too.
     return found or [Problem(("not_built",), f"{name} {advice}") for name in missing]
 
 
@@ -420,7 +419,7 @@ def _default_problems(document: Document) -> Iterator[Problem]:
 
 
 def _public_problems(document: Document) -> Iterator[Problem]:
-    """What the public wheel rests on is built and loaded in CI."""
+    """The public wheel's parts are built and loaded in CI."""
     unfit = {
         _text(document, (*key, "version")): "is not built in CI"
         for key, row in document.find("rocm", "*")
@@ -455,9 +454,10 @@ def _public_problems(document: Document) -> Iterator[Problem]:
 
 
 def _order_problems(document: Document, runtimes: Sequence[str]) -> Iterator[Problem]:
-    """The oldest runtime stands first, as texts say of it, and a version stands under one of its own ABI.
+    """The oldest runtime comes first, as documents say, and a version is listed under a runtime of its
+    ABI.
 
-    The number in libamdhip64.so.N grows with ROCm's first one.
+    The number in libamdhip64.so.N grows with ROCm's major version.
     """
     ordered = sorted(runtimes, key=_numbers)
     if list(runtimes) != ordered:

@@ -1,4 +1,4 @@
-"""What a report from hardware says of its software and of its run, as far as it contradicts itself; pure."""
+"""Contradictions in a hardware report about its software and its run. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,12 +7,12 @@ from datetime import datetime
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-# As torch.version.hip, behind the word that the package puts before it.
+# torch.version.hip after the package's prefix.
 ROCM_BUILD = re.compile(r"ROCm (\d+\.\d+)(\.[0-9A-Za-z.+-]{1,40})?", re.ASCII)
-# Local labels of ROCm's builds of PyTorch: AMD's and PyTorch's own, and those of who compiles it.
+# Local labels of PyTorch's ROCm builds: AMD's, PyTorch's, and those built from source.
 TORCH_LABEL = re.compile(r"(rocm|git)[0-9a-z.]*", re.ASCII)
 LABEL_ROCM = re.compile(r"rocm(\d+\.\d+)(\.|$)", re.ASCII)
-# What the package says of a driver on Linux, WSL2 and Windows; "" where it knows none.
+# The package's words for a driver on Linux, WSL2 and Windows, "" if unknown.
 WORD = r"[0-9A-Za-z.+~_-]{1,80}"
 DRIVER = re.compile(
     rf"|amdgpu (of Linux )?{WORD}|that of Windows \(drivers [0-9a-f]{{12}}\), ({WORD}|no librocdxg)"
@@ -24,7 +24,7 @@ TORCH, BUILD, PYTHON = ("a version of PyTorch such as 2.13.0+rocm7.2", "a build 
 
 
 def version_of(text: str) -> Version | None:
-    """A version, None for what is none; Python's own may end with a plus sign."""
+    """A version, or None. Python's own may end with a plus sign."""
     try:
         return Version(text.removesuffix("+"))
     except InvalidVersion:
@@ -32,7 +32,7 @@ def version_of(text: str) -> Version | None:
 
 
 def torch_problems(torch: str, build: str) -> Iterator[str]:
-    """What is no PyTorch for AMD GPUs, or not the build that it calls itself."""
+    """Reasons why this is no PyTorch for AMD GPUs, or another build than it claims."""
     version, built = version_of(torch), ROCM_BUILD.fullmatch(build)
     if version is None:
         yield f"torch: expected {TORCH}, found {torch[:40]!r}"
@@ -47,14 +47,14 @@ def torch_problems(torch: str, build: str) -> Iterator[str]:
 
 
 def driver_problem(driver: str) -> str:
-    """Why the package writes nothing like this of a driver."""
+    """Why the package would never write this about a driver."""
     if DRIVER.fullmatch(driver):
         return ""
     return f"driver: expected one such as 'amdgpu 6.12.12', found {driver[:40]!r}"
 
 
 def torch_floor_problem(torch: str, floor: str) -> str:
-    """Why the wheel does not import with a PyTorch; its development versions count as the release."""
+    """Why the wheel fails to import with a PyTorch. Development versions count as the release."""
     version = version_of(torch)
     if version is None or version.release[:2] >= Version(floor).release[:2]:
         return ""
@@ -62,27 +62,27 @@ def torch_floor_problem(torch: str, floor: str) -> str:
 
 
 def python_problem(python: str, allowed: SpecifierSet) -> str:
-    """Why the wheel cannot be installed for a Python; ``allowed`` is what its METADATA requires."""
+    """Why the wheel cannot be installed for a Python. ``allowed`` is its METADATA's requirement."""
     version = version_of(python)
     if version is None or version.release[0] != 3:
         return f"python: expected {PYTHON}, found {python[:40]!r}"
-    # A candidate of a release is as new as the release.
+    # A release candidate counts as the release.
     if allowed.contains(version.base_version):
         return ""
     return f"python: expected {allowed}, as the wheel asks for, found {python[:40]}"
 
 
 def platform_problem(os: str, *, for_windows: bool) -> str:
-    """Why the wheel's library is none of that system."""
+    """Why the wheel's library is for another system."""
     if (os.partition(" ")[0] == "Windows") is for_windows:
         return ""
     return f"os: the wheel is for {'Windows' if for_windows else 'Linux'}, found {os[:40]!r}"
 
 
 def begin_problem(ended: datetime, seconds: float, built: datetime) -> str:
-    """Why a run cannot be of a wheel that was built at a time; ``time`` in a report is its end."""
+    """Why a run began before its wheel was built. ``time`` in a report is the run's end."""
     begun = ended.timestamp() - seconds
-    # A report's time has no fractions of a second.
+    # Times in reports have whole seconds.
     if begun + 1 >= built.timestamp():
         return ""
     return (
@@ -92,16 +92,16 @@ def begin_problem(ended: datetime, seconds: float, built: datetime) -> str:
 
 
 def error_problem(worst: Iterable[float]) -> str:
-    """Numbers of 16 bits are never all those of float64; ``worst`` has the worst error of each kernel."""
+    """16-bit results always differ somewhere from float64. ``worst`` has the worst error of each kernel."""
     errors = list(worst)
     exact = errors and not any(errors)
     return "kernels: not one has any error, expected those of rounding to 16 bits" if exact else ""
 
 
 def same_run(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
-    """Whether two reports are of one run: its numbers, or when it was and how long it took, are equal.
+    """Whether two reports are of one run: equal numbers, or equal time and duration.
 
-    The medians of a hundred kernels are never those of another run.
+    The medians of a hundred kernels never repeat in another run.
     """
     when = ("time", "seconds", "device", "library_sha256")
     return one["kernels"] == other["kernels"] or all(one[key] == other[key] for key in when)

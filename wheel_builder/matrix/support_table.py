@@ -1,4 +1,4 @@
-"""The kernels' support table, as the pipeline needs it; the table itself is kernels/tables/table.toml."""
+"""The kernels' support table for the pipeline, read from kernels/tables/table.toml."""
 
 import importlib.util
 import sys
@@ -14,7 +14,7 @@ TABLE = Path("kernels/tables/table.toml")
 
 
 class Kernel(Protocol):
-    """One kernel, an ``Instance`` of generate.py; ``head_dim`` is 0 for kernels that take any."""
+    """One kernel, an ``Instance`` of generate.py. ``head_dim`` is 0 for kernels of any head dim."""
 
     @property
     def op(self) -> str: ...
@@ -32,7 +32,7 @@ Kernels = tuple[Kernel, ...]
 
 
 def planned_kernels(checkout: Path, archs: Sequence[str]) -> Mapping[str, frozenset[str]]:
-    """For each of ``archs`` the names of the kernels that the table gives it.
+    """For each of ``archs`` the names of its kernels in the table.
 
     Raises ``DeviceCodeError`` with all problems of the table.
     """
@@ -54,7 +54,7 @@ def kernels_of(checkout: Path) -> Kernels:
 
 
 def _generate(checkout: Path) -> ModuleType:
-    # kernels/ is not a package: its scripts also run in the builder image, which has no wheel_builder.
+    # kernels/ is not a package: its scripts also run in the builder image, outside of wheel_builder.
     name = "wheel_builder._kernels_generate"
     spec = importlib.util.spec_from_file_location(name, checkout / INSTANCES / "generate.py")
     assert spec is not None

@@ -1,1 +1,1 @@
-"""The statement beside each wheel, the record of its verification, and building it again."""
+"""A wheel's provenance statement, its verification record, and rebuilding it."""

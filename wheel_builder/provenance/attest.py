@@ -1,4 +1,4 @@
-"""A wheel's provenance statement as a file: writing it after verify, and checking all that it says."""
+"""A wheel's provenance statement as a file: written after verify, checked in all parts."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ from wheel_builder.provenance.verification import read_verification
 
 
 def write_provenance(wheel: Path, provenance: Provenance) -> Path:
-    """Write the statement beside ``wheel``, with the digest of the record there; returns its path.
+    """Write the statement next to ``wheel``, with the digest of its record. Returns its path.
 
     Raises ``PublishError`` for a wheel in an index.
     """
@@ -47,7 +47,7 @@ def write_provenance(wheel: Path, provenance: Provenance) -> Path:
 
 
 def refresh_provenance(wheel: Path) -> None:
-    """Update the statement beside ``wheel``, if there is one, to name the record that is there now."""
+    """Update the digest of the record in the statement of ``wheel``, if there is a statement."""
     if provenance_path(wheel).is_file():
         write_provenance(wheel, read_provenance(provenance_path(wheel)))
 
@@ -59,7 +59,7 @@ def finished_at(artifact: Artifact) -> str:
 
 
 def verify_provenance(wheel: Path, checkout: Path) -> str:
-    """Check statement, file, record, SBOM and sources against each other; returns what was shown, in words.
+    """Check statement, file, record, SBOM and sources against each other. Returns the result in words.
 
     Raises ``ProvenanceError`` with every disagreement.
     """
@@ -88,9 +88,9 @@ def _again(wheel: Path) -> str:
 
 
 def require_provenance(wheels: Sequence[Path], checkout: Path) -> None:
-    """``verify_provenance`` of each wheel before it is given to others.
+    """``verify_provenance`` of each wheel before publication.
 
-    Raises ``ProvenanceError`` with everything of all wheels that does not agree.
+    Raises ``ProvenanceError`` with all disagreements of all wheels.
     """
     problems = [f"{wheel.name}: {one}" for wheel in wheels for one in _checked(wheel, checkout)[1]]
     if problems:
@@ -106,7 +106,7 @@ def _checked(wheel: Path, checkout: Path) -> tuple[Provenance, list[str]]:
     try:
         content = read_wheel(wheel, max_mib=MAX_READ_MIB)
     except WheelFileError as error:
-        # A file that was changed may no longer be a readable wheel: that it is another one is said first.
+        # A changed file may be an unreadable wheel. The change is reported first.
         changed = found.subject_problems(wheel.name, sha256_file(wheel)) if wheel.is_file() else ()
         problems = [f"file: {problem}" for problem in changed]
         if not problems:
@@ -116,9 +116,9 @@ def _checked(wheel: Path, checkout: Path) -> tuple[Provenance, list[str]]:
 
 
 def product_of(wheel: Path, checkout: Path) -> Product:
-    """What the sources of ``wheel`` put into it: its commit's, if the statement beside it names one.
+    """The sources' part of ``wheel``: from its statement's commit, if it names one.
 
-    Otherwise, and for a commit that ``checkout`` does not have, the files of ``checkout`` as they are.
+    Otherwise, and if ``checkout`` lacks the commit, the files of ``checkout`` as they are.
     """
     shim = shim_of(wheel)
     here = checkout / shim.folder if shim else checkout
@@ -135,7 +135,7 @@ def product_of(wheel: Path, checkout: Path) -> Product:
 
 
 def facts_of(wheel: WheelFile, found: Provenance, checkout: Path) -> Facts:
-    """Collect what the wheel, the files beside it and the checkout say."""
+    """Collect the facts from the wheel, its files and the checkout."""
     record = record_path(wheel.path)
     opened, platform = (open_windows, WINDOWS) if for_windows(wheel) else (open_subject, LINUX)
     tree = read_tree(checkout, found.commit, platform=platform)
@@ -156,7 +156,7 @@ def facts_of(wheel: WheelFile, found: Provenance, checkout: Path) -> Facts:
 
 
 def code_digests(devices: Sequence[Device]) -> Mapping[str, str]:
-    """For each arch what ``code_digest`` is of the files that its code objects were; each has one kernel."""
+    """For each arch the ``code_digest`` of its code objects, one kernel each."""
     files: dict[str, dict[str, str]] = {}
     for device in devices:
         name = "".join(fatbin.kernels(device.elf))

@@ -1,4 +1,4 @@
-"""Whether a wheel, its statement, its verification record, its SBOM and the sources agree; pure."""
+"""Whether a wheel, its statement, its verification record, its SBOM and the sources agree. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,12 +37,11 @@ SIGNATURES = (".sigstore.json", ".sigstore", ".intoto.jsonl")
 
 @dataclass(frozen=True)
 class Facts:
-    """What the wheel and the files beside it say.
+    """Facts from the wheel and its files.
 
-    ``sbom`` is empty without one, ``record_sha256`` is empty without a record, ``record`` is what the record
-    says of the wheel's sha256, and ``tree`` None when nothing is concluded from the commit, with the reason
-    in ``of_commit``.  ``code`` has the digest of each arch's code objects, ``remotes`` the addresses that the
-    checkout is fetched from, and ``now`` is the time.
+    ``sbom`` and ``record_sha256`` are empty if missing. ``record`` is the record's sha256 of the wheel.
+    ``tree`` is None for an unusable commit. ``of_commit`` has the reason. ``code`` has the digest of each
+    arch's code objects, ``remotes`` the addresses of the checkout's remotes, ``now`` the time.
     """
 
     wheel: WheelFile
@@ -96,7 +95,7 @@ def _file_problems(found: Provenance, facts: Facts) -> Iterator[str]:
 
 
 def statement_contradictions(found: Provenance, wheel: WheelFile, archs: frozenset[str]) -> Iterator[str]:
-    """In what a statement contradicts its wheel, which has code of ``archs``."""
+    """Contradictions between a statement and its wheel, which has code of ``archs``."""
     if found.version != str(wheel.version):
         yield f"the statement says version {found.version}, but the wheel is {wheel.version}"
     if found.rocm and wheel.version.local not in (None, f"rocm{found.rocm}"):
@@ -119,9 +118,9 @@ def _record_problems(found: Provenance, facts: Facts) -> Iterator[str]:
 
 
 def _sbom_problems(found: Provenance, facts: Facts) -> Iterator[str]:
-    """In what the SBOM differs from the one that the build writes, which is made again and compared whole.
+    """Differences between the SBOM and a new one, written as by the build.
 
-    What it says of the builder image comes from the statement, all else from the commit.
+    Its data on the builder image come from the statement, everything else from the commit.
     """
     try:
         sbom_check.read(facts.sbom)
@@ -129,7 +128,7 @@ def _sbom_problems(found: Provenance, facts: Facts) -> Iterator[str]:
         yield "SBOM: the wheel has none that can be read"
         return
     if facts.tree is None or isinstance(facts.tree.recipe, str):
-        return  # which is a problem of its own
+        return  # reported by another rule
     again = sbom_text(_materials(found, facts, facts.tree.content, facts.tree.recipe)).encode()
     differences = list(sbom_check.sbom_differences(facts.sbom, again))
     yield from (f"SBOM: {difference}" for difference in differences[:NAMED])
@@ -163,7 +162,7 @@ def _recipe_problems(found: Provenance, facts: Facts) -> Iterator[str]:
 
 
 def _image_problems(found: Provenance) -> Iterator[str]:
-    """In what the statement contradicts itself about the builder image."""
+    """Contradictions in the statement's data on the builder image."""
     image = found.dependency(p.IMAGE).annotations
     if not image.packages:
         yield "recipe: the statement does not name the packages of the builder image"
@@ -199,7 +198,7 @@ def _tree_problems(found: Provenance, tree: Tree) -> Iterator[str]:
 
 
 def _content_problems(wheel: WheelFile, product: Product | str, built: Collection[str]) -> Iterator[str]:
-    """In what the files and the metadata in the wheel differ from those of its commit."""
+    """Differences of the wheel's files and metadata from those of its commit."""
     if isinstance(product, str):
         yield f"contents: what its commit puts in cannot be read here ({product}); {THERE}"
         return
@@ -251,7 +250,7 @@ def _parameter_problems(found: Provenance, recipe: Recipe) -> Iterator[str]:
 
 
 def signature_words(beside: Iterator[str], repository: str = "OWNER/REPOSITORY") -> str:
-    """What is known of a signature without checking one; ``beside`` are the files beside the wheel."""
+    """The state of a signature, unchecked. ``beside`` are the files next to the wheel."""
     bundles = sorted(name for name in beside if name.endswith(SIGNATURES))
     words = UNCHECKED if bundles else UNSIGNED
     return words.format(name=bundles[0] if bundles else "", repository=repository)

@@ -1,7 +1,7 @@
-"""What the sources of a commit say about the wheels that are built from them.
+"""The sources of a commit, as inputs of its wheels.
 
-``wheel_inputs.toml`` in the commit's own sources names what goes into its wheels, so that old commits stay
-readable when the list changes.  The commits of version 0.1.0 have no such file: ``FIRST_*`` describe them.
+``wheel_inputs.toml`` in the commit lists the inputs of its wheels. So old commits stay readable when the list
+changes. The commits of version 0.1.0 lack this file: ``FIRST_*`` describe them.
 """
 
 import re
@@ -29,7 +29,7 @@ CHECKOUT = Path(__file__).parents[2]
 MATRIX, REQUIREMENTS = "matrix.yaml", "dockerfiles/builder-requirements.txt"
 WRITING_SBOM = ("wheel_builder/build/sbom.py", "wheel_builder/build/packages.py")
 
-# 0.1.0: the files that keyed wheels, those behind the digest in SBOM and statement, and the module with
+# 0.1.0: the files that keyed wheels, the files behind the digest in SBOM and statement, and the module with
 # SOURCE_DATE_EPOCH.
 FIRST_SOURCES = ("pyproject.toml", "LICENSE", "kernels", "wheel_builder")
 FIRST_CONTENT = ("kernels", "LICENSE")
@@ -37,7 +37,7 @@ FIRST_EPOCH = "wheel_builder/stages/wheel.py"
 
 
 class Base(NamedTuple):
-    """What an image is made from: a base that is pulled, or else made of a suite; and packages' names."""
+    """Inputs of an image: a base to pull, or a suite to make it from, and names of packages."""
 
     ref: str
     suite: str
@@ -46,11 +46,11 @@ class Base(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a commit's sources say that they are built; ``llvm`` by ROCm version, digests are sha256.
+    """A commit's build recipe. ``llvm`` is by ROCm version, digests are sha256.
 
-    ``requirements`` is the digest of the builder images' requirements file, ``pins`` its text, ``zig`` the
-    release that it pins.  ``bases`` has what images are made from by ROCm version, ``public`` the version
-    that the public wheel is built with.
+    ``requirements``: digest of the builder images' requirements file. ``pins``: its text. ``zig``: its pinned
+    release. ``bases``: inputs of images by ROCm version. ``public``: the ROCm version of the public wheel's
+    build.
     """
 
     flags: Mapping[str, Sequence[str]]
@@ -75,7 +75,7 @@ def _pinned(requirements: str, name: str) -> str:
 
 
 class ShimSources(NamedTuple):
-    """``product`` says why when it is not known; ``digest`` is the sha256 over the sources."""
+    """``product`` is the reason if it is unknown. ``digest`` is the sha256 over the sources."""
 
     product: Product | str
     digest: str
@@ -86,12 +86,14 @@ NO_SOURCES = ShimSources("it has none", "none")
 
 @dataclass(frozen=True)
 class Tree:
-    """The sources of a commit: ``sources`` is the digest that keys wheels, ``content`` that of their SBOM.
+    """The sources of a commit: ``sources`` is the digest that keys wheels, ``content`` the one in their
+    SBOM.
 
-    Both are empty where they cannot be read; ``recipe`` then says why, and so it does when the recipe has
-    another form than today's.  ``product`` says why when what the sources put into a wheel is not known.
-    ``shims`` has the distributions flash-attn and flash-attn-3 by name, those that the commit has.
-    ``writes_same_sbom`` when the modules that write its SBOM are those of this pipeline.
+    Both are empty if unreadable. ``recipe`` is then the reason, also for a recipe in another form than
+    today's.
+    ``product`` is the reason if the sources' part of a wheel is unknown. ``shims`` has the commit's
+    distributions flash-attn and flash-attn-3 by name. ``writes_same_sbom``: its SBOM modules equal this
+    pipeline's.
     """
 
     content: str
@@ -103,18 +105,18 @@ class Tree:
 
 
 def read_tree(checkout: Path, commit: str, *, platform: str = LINUX) -> Tree | None:
-    """Read a commit's sources; None when ``checkout`` does not have the commit on a branch or tag.
+    """Read a commit's sources, None unless ``checkout`` has the commit on a branch or tag.
 
-    ``platform`` is that of the wheel whose recipe is asked for.
+    ``platform`` selects the wheel's recipe.
     """
     if commit_problem(checkout, commit):
         return None
     return tree_of_commit(checkout, commit, platform)
 
 
-@lru_cache(maxsize=16)  # a commit never changes, and every wheel that is published asks for its own twice
+@lru_cache(maxsize=16)  # a commit never changes, and each published wheel reads its own twice
 def tree_of_commit(checkout: Path, commit: str, platform: str) -> Tree:
-    """Read the sources of a commit that ``checkout`` has, by its full name."""
+    """Read the sources of a commit in ``checkout``, by its full name."""
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-") as name:
         archive, root = Path(name) / "sources.tar", Path(name) / "sources"
         git = git_of(checkout)
@@ -169,7 +171,7 @@ def read_recipe(root: Path, source_date_epoch: str, platform: str = LINUX) -> Re
     Raises ``MatrixError``, ``OSError``, ``LookupError``, ``SyntaxError``, ``TypeError`` or ``ValueError``
     when their form differs from today's.
     """
-    # Not load_matrix: an old commit's file may lack keys that it requires today.
+    # load_matrix would refuse an old commit's file if it lacks keys required today.
     matrix = read_document(root / MATRIX).data
     try:
         package, llvm = matrix["package"], {row["version"]: row["llvm"] for row in matrix["rocm"]}

@@ -1,6 +1,6 @@
-"""What a statement may say at all, and what follows from the wheel, the commit or the rest of it; pure.
+"""The form of a statement, and its parts that follow from the wheel, the commit or other parts. Pure.
 
-A field that nobody compares is one in which anybody writes what he likes.
+An unchecked field could hold anything.
 """
 
 import re
@@ -23,7 +23,7 @@ SHA256 = {"sha256": re.compile(r"[0-9a-f]{64}", re.ASCII)}
 COMMIT = {"gitCommit": re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?", re.ASCII)}
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9./:@_+-]{0,200}", re.ASCII)
-# A workflow of GitHub or a server like it, and a run of one.
+# A workflow and a run of GitHub or a compatible server.
 WORKFLOW = re.compile(
     r"(https://[^/\s]+/[\w.-]+/[\w.-]+)/\.github/workflows/[\w.-]+@refs/[\w./+-]+", re.ASCII
 )
@@ -34,7 +34,7 @@ DEVICE_CODE = "device-code-"
 
 
 class Shape(NamedTuple):
-    """What a resource has: its digests, whether it has an address, and its annotations."""
+    """A resource's digests, whether it has an address, and its annotations."""
 
     digests: Mapping[str, re.Pattern[str]]
     uri: bool = False
@@ -54,9 +54,9 @@ DEPENDENCIES = {**OF_SHIM, p.HEADERS: Shape(SHA256, uri=True), p.ZIG: Shape({}, 
 
 
 def form_problems(found: Provenance, code: Mapping[str, str], record: str, now: datetime) -> Iterator[str]:
-    """What a statement has that no build writes, or lacks.
+    """Extra and missing parts of a statement, compared with those written by builds.
 
-    ``code`` has the digest of each arch's code objects in the wheel, ``record`` is the name of its record.
+    ``code`` has the digest of each arch's code objects in the wheel. ``record`` is the name of its record.
     """
     if len(set(found.archs)) != len(found.archs):
         yield f"file: the statement names an arch twice: {_listed(found.archs)}"
@@ -73,7 +73,7 @@ def form_problems(found: Provenance, code: Mapping[str, str], record: str, now: 
 def _resources(
     what: str, found: Collection[Resource], shapes: Mapping[str, Shape], told: Collection[str] = ()
 ) -> Iterator[str]:
-    """Where resources are not of the shapes; those that are ``told`` elsewhere may be missing."""
+    """Resources of another shape. Those already ``told`` may be missing."""
     names = {one.name for one in found}
     if strange := sorted(names - shapes.keys()):
         yield f"recipe: it has the {what} {_quoted(strange[0])}; expected {_listed(shapes)}"
@@ -118,7 +118,7 @@ def _run_problems(run: RunDetails, uri: str, now: datetime) -> Iterator[str]:
 
 
 def place_of(address: str) -> tuple[str, str]:
-    """What is the same in all addresses of a repository: its host and its path."""
+    """The host and path shared by all addresses of a repository."""
     if short := SHORT.fullmatch(address):
         host, path = short[1], f"/{short[2]}"
     else:
@@ -131,7 +131,7 @@ def place_of(address: str) -> tuple[str, str]:
 
 
 def source_problem(found: Provenance, remotes: Collection[str]) -> str:
-    """Why the commit is not from where the statement says; ``remotes`` are the checkout's addresses."""
+    """Why the commit is from another source than stated. ``remotes`` are the checkout's addresses."""
     uri = found.dependency(p.SOURCE).uri
     here = place_of(uri)
     if not uri or (all(here) and here in map(place_of, remotes)):
@@ -141,7 +141,7 @@ def source_problem(found: Provenance, remotes: Collection[str]) -> str:
 
 
 def image_problems(found: Provenance, recipe: Recipe) -> Iterator[str]:
-    """In what the images are not those of the commit's matrix and of its requirements."""
+    """Differences of the images from the commit's matrix and requirements."""
     base, image = found.dependency(p.BASE).annotations, found.dependency(p.IMAGE).annotations
     of = [recipe.bases[found.rocm]] if found.rocm in recipe.bases else [*recipe.bases.values()]
     expected = [each for one in of for each in ((one.ref, "pulled"), (made_ref(one.suite), "mmdebstrap"))]
@@ -161,7 +161,7 @@ def image_problems(found: Provenance, recipe: Recipe) -> Iterator[str]:
 
 
 def pins_of(requirements: str) -> Mapping[str, tuple[str, ...]]:
-    """The versions of each project in a requirements file; several where they depend on Python's."""
+    """The versions of each project in a requirements file, several where they depend on Python's."""
     found: dict[str, tuple[str, ...]] = {}
     for name, version in re.findall(r"^([\w.-]+)==([^\s;\\]+)", requirements, re.MULTILINE):
         known = canonicalize_name(name)

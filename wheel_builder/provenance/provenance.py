@@ -1,8 +1,8 @@
-"""Provenance: what a wheel was made from and how, as an in-toto statement with SLSA's v1 predicate.
+"""Provenance: a wheel's inputs and build, as an in-toto statement with SLSA's v1 predicate.
 
-``make_provenance`` is pure; the statement lies beside the wheel (``records.provenance_path``) and is
-published with it.  The same inputs give the same statement, ``runDetails`` aside.  Anybody can write a
-statement; only a signature, which is made in CI and not here, shows who did.
+``make_provenance`` is pure. The statement lies next to the wheel (``records.provenance_path``) and is
+published with it. Equal inputs give equal statements, except ``runDetails``. Anybody can write a statement.
+Only a signature, made in CI and not here, proves the author.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ WRITE_AGAIN = "write it again: scripts/wheel-builder release; or fetch the file 
 
 @dataclass(frozen=True)
 class RunDetails:
-    """Who built and when; ``invocation`` names the CI's run, empty elsewhere."""
+    """Who built and when. ``invocation`` names the CI's run, empty elsewhere."""
 
     builder: str
     finished: str
@@ -61,7 +61,7 @@ class RunDetails:
 class Provenance:
     """The statement's content: ``dependencies`` and ``byproducts`` by name.
 
-    ``rocm`` is what it was built with, also of the public wheel.
+    ``rocm`` is the version of the build, also for the public wheel.
     """
 
     wheel: str
@@ -79,12 +79,12 @@ class Provenance:
 
     @property
     def selected(self) -> str:
-        """The value of --rocm that builds it."""
+        """Its value of --rocm."""
         return self.rocm if "+" in self.version else PUBLIC
 
     @property
     def platform(self) -> str:
-        """The value of --platforms that builds it."""
+        """Its value of --platforms."""
         return platform_of(self.wheel)
 
     @property
@@ -100,14 +100,14 @@ class Provenance:
         return next((one for one in self.byproducts if one.name == name), Resource(name=name))
 
     def subject_problems(self, wheel: str, sha256: str) -> Iterator[str]:
-        """Why this statement is not about the file called ``wheel`` with that content."""
+        """Why this statement is about another file than ``wheel`` with this sha256."""
         if self.wheel != wheel:
             yield f"the statement is about {self.wheel}, but this is {wheel}"
         if self.sha256 != sha256:
             yield f"the statement is about a wheel with sha256 {self.sha256}, but the wheel's is {sha256}"
 
     def with_byproduct(self, resource: Resource) -> "Provenance":
-        """A copy with ``resource`` in place of the byproduct of the same name."""
+        """A copy with ``resource`` in place of the byproduct of this name."""
         others = (one for one in self.byproducts if one.name != resource.name)
         return replace(self, byproducts=(*others, resource))
 
@@ -151,7 +151,7 @@ def make_provenance(
 def make_shim_provenance(
     source: Source, *, version: str, image: Artifact, wheel: Artifact, run: RunDetails
 ) -> Provenance:
-    """The statement about a wheel of flash-attn or flash-attn-3, which is for every ROCm version and arch."""
+    """The statement about a wheel of flash-attn or flash-attn-3, for every ROCm version and arch."""
     sources = str(wheel.manifest["inputs"]["sources"])
     return Provenance(
         wheel=str(wheel.facts["wheel"]),
@@ -192,7 +192,7 @@ def run_details(environ: Mapping[str, str], finished: str) -> RunDetails:
 
 
 def read_provenance(path: Path) -> Provenance:
-    """Read a statement from an untrusted file; raises ``ProvenanceError`` with what is wrong."""
+    """Read a statement from an untrusted file. Raises ``ProvenanceError`` with all problems."""
     try:
         data = read_plain(path)
     except FileNotFoundError as error:
@@ -205,7 +205,7 @@ def read_provenance(path: Path) -> Provenance:
 
 
 def parse_provenance(data: bytes, name: str) -> Provenance:
-    """The reverse of ``Provenance.to_json`` for a file called ``name``; raises ``ProvenanceError``."""
+    """The reverse of ``Provenance.to_json`` for a file called ``name``. Raises ``ProvenanceError``."""
     title = f"{name} is not a provenance statement of this pipeline"
     try:
         read_json(data)
@@ -289,7 +289,7 @@ def _environment(package: Package, image: Artifact) -> tuple[Resource, ...]:
 
 
 def _image_resources(image: Artifact) -> tuple[Resource, Resource, Resource]:
-    """The builder image, what it was made from, and its tools."""
+    """The builder image, its inputs, and its tools."""
     facts, base = image.facts, image.facts["base"]
     inside = {
         "ref": facts["ref"],

@@ -1,8 +1,8 @@
 """Build a published wheel again from its provenance statement, and compare bit for bit.
 
-The commit's own pipeline does it, in a git worktree of that commit: of this checkout only the stored builder
-image takes part, and no compiler cache.  When the engine has the statement's image it is used; otherwise one
-is built with the statement's package versions, as far as the archives still have them.
+The commit's own pipeline runs, in a git worktree of the commit. From this checkout it uses only the stored
+builder image, and no compiler cache. If the engine has the statement's image, it is used. Otherwise one is
+built with the statement's package versions, as far as the archives still have them.
 """
 
 import json
@@ -27,7 +27,7 @@ from wheel_builder.provenance.provenance import IMAGE, SOURCE, Provenance, read_
 from wheel_builder.provenance.records import provenance_path
 from wheel_builder.provenance.standing import commit_problem
 
-# Kept by content and checked on reading, so they are not fetched again.
+# Stored by content and checked on reading, so they are not fetched again.
 FETCHED = ("torch-headers", "builder-wheels")
 NAMED = 6
 # A package in a list of matrix.yaml, with optional quotes and version.
@@ -36,7 +36,7 @@ WORD = re.compile(r"""(?P<quote>["']?)(?P<name>[a-z0-9][a-z0-9+.-]+)(=[^\s,"'\]]
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A wheel that was reproduced bit for bit; ``image`` describes the image in words."""
+    """A wheel that was reproduced bit for bit. ``image`` describes the image in words."""
 
     wheel: str
     sha256: str
@@ -45,7 +45,7 @@ class Rebuilt:
 
 
 def rebuild(wheel: Path, checkout: Path, *, jobs: int, log: Path, run: Runner = run) -> Rebuilt:
-    """Rebuild and compare; raises ``RebuildError`` when that is not possible or the result differs."""
+    """Rebuild and compare. Raises ``RebuildError`` when this is impossible or the result differs."""
     found = read_provenance(provenance_path(wheel))
     old = read_wheel(wheel, max_mib=MAX_READ_MIB)
     if problems := list(obstacles(found, old, commit_problem(checkout, found.commit, run=run))):
@@ -66,7 +66,7 @@ def rebuild(wheel: Path, checkout: Path, *, jobs: int, log: Path, run: Runner = 
 
 
 def obstacles(found: Provenance, wheel: WheelFile, of_commit: str) -> Iterator[str]:
-    """Why a rebuild would show nothing; ``of_commit`` is what ``commit_problem`` says."""
+    """Reasons why a rebuild would prove nothing. ``of_commit`` is the result of ``commit_problem``."""
     yield from found.subject_problems(wheel.path.name, wheel.sha256)
     source = found.dependency(SOURCE).annotations
     if source.dirty:
@@ -107,7 +107,7 @@ def image_words(found: Provenance, used: Mapping[str, Any]) -> str:
 
 
 def image_differences(found: Provenance, used: Mapping[str, Any]) -> Iterator[str]:
-    """The packages in which an image differs from the statement's."""
+    """Packages that differ between an image and the statement."""
     said = found.dependency(IMAGE).annotations.model_dump()
     for kind in ("packages", "python_packages"):
         was, now = said[kind], used.get(kind, {})
@@ -160,7 +160,7 @@ def _build(found: Provenance, tree: Path, *, jobs: int, log: Path, run: Runner) 
         found.selected,
         "--archs",
         ",".join(found.archs),
-        # Commits from before there were others do not know the option.
+        # Older commits build for Linux only and lack the option.
         *(() if found.platform == LINUX else ("--platforms", found.platform)),
     ]
     try:

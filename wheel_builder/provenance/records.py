@@ -1,15 +1,15 @@
-"""The files beside a wheel: its verification record and its provenance statement.
+"""A wheel's verification record and provenance statement: files next to it.
 
-A record travels with its wheel, so a wheel verified on one machine can be published from another; it names
-the wheel by its content.  ``publish`` asks for both files.
+A record travels with its wheel, so a wheel verified on one machine can be published from another. It names
+the wheel by its sha256. ``publish`` requires both files.
 
-``serves`` in a record lists the ROCm versions whose runtimes the wheel was loaded under, besides the one it
-was built with; the index then offers it for them too.  The wheel does not link libamdhip64 but finds HIP in
-the process, so these limit the list:
+``serves`` in a record lists the ROCm versions whose runtimes loaded the wheel, in addition to the build's
+own. The index offers the wheel for them too. The wheel finds HIP in the process instead of linking
+libamdhip64, so the list is limited by:
 
-- the runtime has to have every function that the library calls; hipGetDevicePropertiesR0600 came with 6.0;
-- its loader has to know the code objects' version, which the compiler chose (6 in today's wheels);
-- a torch release that the wheel supports has to exist for it.
+- the runtime must have every function called by the library: hipGetDevicePropertiesR0600 came with 6.0
+- its loader must support the code objects' version, chosen by the compiler (6 in today's wheels)
+- a supported torch release must exist for it.
 """
 
 import json
@@ -39,12 +39,11 @@ VERIFY_FIRST = (
 
 @dataclass(frozen=True)
 class Demand:
-    """What the record of a wheel has to say before it is published.
+    """Requirements for the record of a published wheel.
 
-    It has to pass for each of ``archs``; ``others`` of the wheel's archs need not have been executed; no
-    further arch may be named. ``how`` are the only words for what was executed, ``not_executed`` those for
-    what was not. It counts launches of all of ``kernels``, the wheel's own by arch, and of no others.
-    ``serves`` are the ROCm versions that it may name.
+    It must pass for each of ``archs``. ``others`` of the wheel's archs may be unexecuted. Further archs are
+    refused. ``how`` are the only words allowed for executed archs, ``not_executed`` for the others. It must
+    count launches of exactly ``kernels``, the wheel's own by arch. ``serves`` are the allowed ROCm versions.
     """
 
     archs: Collection[str]
@@ -56,17 +55,17 @@ class Demand:
 
 
 def record_path(wheel: Path) -> Path:
-    """The path of the record beside ``wheel``."""
+    """The path of the record of ``wheel``."""
     return wheel.with_name(wheel.name + SUFFIX)
 
 
 def provenance_path(wheel: Path) -> Path:
-    """The path of the provenance statement beside ``wheel``, whether or not it exists."""
+    """The path of the provenance statement of ``wheel``, even if there is none."""
     return wheel.with_name(wheel.name + PROVENANCE_SUFFIX)
 
 
 def write_record(wheel: Path, record: Mapping[str, Any]) -> Path:
-    """Write ``record`` beside ``wheel``, atomically; returns its path.
+    """Write ``record`` next to ``wheel``, atomically. Returns its path.
 
     Raises ``PublishError`` for a wheel in an index.
     """
@@ -79,7 +78,7 @@ def write_record(wheel: Path, record: Mapping[str, Any]) -> Path:
 
 
 def refuse_published(wheels: Collection[Path]) -> None:
-    """Raise ``PublishError`` when one of ``wheels`` lies in an index, where nothing beside it may change."""
+    """Raise ``PublishError`` if one of ``wheels`` lies in an index, where its files must not change."""
     problems = [
         f"{wheel} is a file of an index"
         for wheel in map(Path.absolute, wheels)
@@ -91,7 +90,7 @@ def refuse_published(wheels: Collection[Path]) -> None:
 
 
 def require_attachments(wheels: Mapping[Path, Demand]) -> None:
-    """Raise ``PublishError`` unless each wheel has beside it a passing record and a statement about it.
+    """Raise ``PublishError`` unless each wheel has a passing record and a statement about it.
 
     All problems are reported at once.
     """
@@ -109,7 +108,7 @@ def require_attachments(wheels: Mapping[Path, Demand]) -> None:
 
 
 def require_served(wheels: Collection[Path], public: Public) -> None:
-    """Raise ``PublishError`` unless each record says that its wheel serves all that ``public`` is for."""
+    """Raise ``PublishError`` unless each record serves every version of ``public``."""
     problems = [
         f"{wheel.name}: its record does not say that it serves ROCm {', '.join(missing)}"
         for wheel in wheels
@@ -126,7 +125,7 @@ def _served(wheel: Path) -> list[str]:
 
 
 def missing_statement(wheel: Path) -> Iterator[str]:
-    """What is wrong with the provenance statement beside ``wheel``."""
+    """Problems of the provenance statement of ``wheel``."""
     path, record = provenance_path(wheel), record_path(wheel)
     if not path.is_file():
         yield f"{wheel.name}: there is no {path.name} beside it"
@@ -136,7 +135,7 @@ def missing_statement(wheel: Path) -> Iterator[str]:
 
 
 def statement_problems(data: bytes, wheel: Path, sha256: str, recorded: str) -> Iterator[str]:
-    """Why ``data`` is no statement about ``wheel`` and its record; ``recorded`` is the record's sha256."""
+    """Problems of ``data`` as a statement about ``wheel`` and its record, whose sha256 is ``recorded``."""
     name = provenance_path(wheel).name
     try:
         found = parse_provenance(data, name)
@@ -150,7 +149,7 @@ def statement_problems(data: bytes, wheel: Path, sha256: str, recorded: str) -> 
 
 
 def record_problems(wheel: Path, demand: Demand) -> Iterator[str]:
-    """What is wrong with the record beside ``wheel``."""
+    """Problems of the record of ``wheel``."""
     path = record_path(wheel)
     try:
         record = read_verification(read_plain(path))
@@ -178,7 +177,7 @@ def record_problems(wheel: Path, demand: Demand) -> Iterator[str]:
 
 
 def arch_problems(arch: str, record: Verification) -> list[str]:
-    """What keeps a record from vouching for ``arch``."""
+    """Reasons why a record does not vouch for ``arch``."""
     if arch not in record.archs:
         return [f"{arch} was not verified"]
     return [
@@ -188,8 +187,7 @@ def arch_problems(arch: str, record: Verification) -> list[str]:
 
 
 def _tier_problems(record: Verification) -> Iterator[str]:
-    """Archs that passed fewer tests than a release runs.  Records of a reduced suite, which is gone, name no
-    tier."""
+    """Archs that passed fewer tests than a release runs. Records of the former reduced suite name no tier."""
     less = [arch for arch, shown in record.archs.items() if shown.passed and shown.tier not in TIERS]
     if less:
         expected = " or ".join(TIERS)
@@ -200,26 +198,26 @@ def _tier_problems(record: Verification) -> Iterator[str]:
 
 
 def _other_problems(arch: str, record: Verification) -> list[str]:
-    """The same for an arch that need not have been executed; if it was, it has to have passed."""
+    """Problems of an arch that may be unexecuted. If executed, it must have passed."""
     shown = record.archs.get(arch)
     executed = shown is None or shown.passed or any(shown.launches.values()) or shown.findings
     return arch_problems(arch, record) if executed else []
 
 
 def _word_problems(record: Verification, demand: Demand) -> Iterator[str]:
-    """What pages would show of a record and nobody has shown."""
+    """Unproven claims of a record that pages would show."""
     known = (*demand.archs, *demand.others)
     for arch, shown in record.archs.items():
         expected = demand.how if shown.passed else demand.not_executed
         if arch not in known:
             expected = ", ".join(known) or "none"
             yield f"it is about {visible(arch)}, whose code the wheel has not; expected {expected}"
-        elif expected and shown.numerics != expected:  # without words for it, it did not pass
+        elif expected and shown.numerics != expected:  # with no claim, it did not pass
             yield f"{arch}: it says {visible(shown.numerics)!r}, expected {expected!r}"
 
 
 def _launch_problems(record: Verification, demand: Demand) -> Iterator[str]:
-    """Kernels that a record counts and the wheel has not, or the other way round."""
+    """Kernels counted by the record and missing in the wheel, and the reverse."""
     for arch, shown in record.archs.items():
         own = set(demand.kernels.get(arch, ()))
         if not own or not shown.passed:

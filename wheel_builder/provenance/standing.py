@@ -1,9 +1,9 @@
-"""Whether a commit lies on a branch or a tag of the repository that a checkout is of.
+"""Whether a commit lies on a branch or tag of a checkout's repository.
 
-Anybody can have a commit fetched, by a pull request for instance, and give it any name here.  So only names
-count that the repository itself has: its branches, as its remote ``origin`` was last fetched, and its tags,
-which git keeps without their remote and ``origin`` is therefore asked for.  A checkout without a remote is a
-repository of its own.
+Anybody can have a commit fetched, for instance by a pull request, and give it any local name. So only names
+in the repository itself count: its branches, as last fetched from the remote ``origin``, and its tags. git
+stores tags without their remote, so ``origin`` is asked for them. A checkout without a remote is its own
+repository.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ FETCH = "git fetch --tags the branch that has it (with --unshallow in a shallow 
 
 @dataclass(frozen=True)
 class Standing:
-    """``on`` is a branch or tag with the commit, in words; where it is empty, ``problem`` says why."""
+    """``on`` is a branch or tag with the commit, in words. If it is empty, ``problem`` is the reason."""
 
     on: str = ""
     problem: str = ""
@@ -29,7 +29,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Refspec:
-    """What a remote fetches: the pattern there and the one here."""
+    """A remote's fetch setting: the pattern there and the one here."""
 
     remote: str
     there: str
@@ -37,12 +37,12 @@ class Refspec:
 
 
 def commit_problem(checkout: Path, commit: str, *, run: Runner = run) -> str:
-    """Why nothing is concluded from ``commit`` in the repository of ``checkout``; empty when something is."""
+    """Why ``commit`` proves nothing for the repository of ``checkout``, empty if it does."""
     return standing_of(checkout, commit, run=run).problem
 
 
 def standing_of(checkout: Path, commit: str, *, run: Runner = run) -> Standing:
-    """Where ``commit`` lies in the repository of ``checkout``; what HEAD names does not count by itself."""
+    """The place of ``commit`` in the repository of ``checkout``. HEAD alone is no proof."""
     git = git_of(checkout)
     known = COMMIT.fullmatch(commit) is not None
     if not known or run([*git, "cat-file", "-e", f"{commit}^{{commit}}"], check=False).returncode != 0:
@@ -70,7 +70,7 @@ def standing_of(checkout: Path, commit: str, *, run: Runner = run) -> Standing:
 def _on_a_tag(
     git: Sequence[str | Path], commit: str, tags: Mapping[str, str], where: str, run: Runner
 ) -> Standing:
-    """Whether ``origin`` has one of the ``tags`` that are here."""
+    """Whether ``origin`` has one of the local ``tags``."""
     if not tags:
         return Standing(problem=_nowhere(commit, where))
     asked = run([*git, "ls-remote", "--tags", ORIGIN, *sorted(tags)], check=False)
@@ -84,7 +84,7 @@ def _on_a_tag(
 
 
 def refspecs(settings: str) -> tuple[Refspec, ...]:
-    """What remotes' settings fetch, as git prints them."""
+    """The refspecs in remotes' settings, as printed by git."""
 
     def parsed() -> Iterator[Refspec]:
         for line in settings.splitlines():
@@ -97,7 +97,7 @@ def refspecs(settings: str) -> tuple[Refspec, ...]:
 
 
 def branch_of(ref: str, specs: Sequence[Refspec]) -> str:
-    """The branch of ``origin`` that a full name stands for; empty where it may be anything else."""
+    """The branch of ``origin`` behind a full name, empty if it may be anything else."""
     matching = [spec for spec in specs if fnmatchcase(ref, spec.here)]
     own = all(spec.remote == ORIGIN and spec.there.startswith(BRANCHES) for spec in matching)
     short = ref.removeprefix(f"{REMOTES}{ORIGIN}/")
@@ -114,5 +114,5 @@ def _words(ref: str) -> str:
 
 
 def _address(url: str) -> str:
-    """The remote in words, without anything that may be a credential."""
+    """The remote in words, with all possible credentials removed."""
     return f"{ORIGIN} ({uri.removeprefix('git+')})" if (uri := remote_uri(url)) else ORIGIN

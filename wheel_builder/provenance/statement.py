@@ -1,7 +1,7 @@
 """The form of a provenance statement in JSON: in-toto's statement with SLSA's v1 predicate.
 
-Statements are written from these models and read by them.  Anybody can write one, so reading is strict: every
-value has its type, unknown keys are refused, and no name appears twice.
+These models write and read statements. Anybody can write one, so reading is strict: every value has its type,
+unknown keys are refused, and names are unique.
 """
 
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Takes a user's report of ``selftest`` into the tree, for the wheel that it is about."""
+"""Adds a user's report of ``selftest`` to the tree, for its wheel."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,18 +34,18 @@ from wheel_builder.provenance.records import provenance_path
 from wheel_builder.tables.archs import arch_named, code_of, known_products
 
 TITLE = "the report was not taken"
-# The calls of each kernel of each arch that selftest makes, by their numbers.
+# The calls made by selftest for each kernel of each arch, by number.
 CALLS = "flash_attn_rocm/suite/corpus.json"
 
 
 class _Like(BaseModel):
-    """The calls of another arch, and those of kernels that it lacks; none of those that only it has."""
+    """The calls of another arch and of kernels that it lacks, minus kernels only it has."""
 
     like: str
     kernels: dict[str, list[int]]
 
 
-# An arch may have the name of another one, whose calls are also its own.
+# An arch may have the name of another one, whose calls it shares.
 _CALLS = TypeAdapter(dict[str, _Like | dict[str, list[int]] | str])
 ADVICE = "ask its sender to run selftest again, without options, on the wheel as it was published"
 
@@ -59,11 +59,11 @@ def add_report(
     signed_off_by: str,
     now: datetime,
 ) -> Path:
-    """Check a report against the wheel of ``wheels`` that it names and its statement, and ``catalogue``.
+    """Check a report against its wheel among ``wheels``, the wheel's statement, and ``catalogue``.
 
-    It is not taken twice.  The path is that of the report in the tree.
+    Repeated reports are refused. Returns the path of the report in the tree.
 
-    Raises ``PublishError`` with everything that is wrong, and writes nothing then.
+    Raises ``PublishError`` with all problems, before it writes anything.
     """
     try:
         report = parse_report(file.read_bytes(), now)
@@ -93,7 +93,7 @@ def _wheel_of(report: Report, wheels: Iterable[Path]) -> WheelFile:
             library = WINDOWS_LIBRARY if for_windows(wheel) else LIBRARY
             digest = hashlib.sha256(library_of(wheel, library)).hexdigest()
         except WheelBuilderError:
-            continue  # another project's, or broken: not the one
+            continue  # another project's, or broken
         if digest == report.library_sha256:
             return wheel
     names = ", ".join(dict.fromkeys(path.name for path in paths)) or "none"
@@ -102,7 +102,7 @@ def _wheel_of(report: Report, wheels: Iterable[Path]) -> WheelFile:
 
 
 def _calls_of(code: str, wheel: WheelFile) -> Mapping[str, int]:
-    """How many calls of each kernel the wheel's suite makes; raises ``KeyError`` and ``ValueError``."""
+    """The number of calls of each kernel in the wheel's suite. Raises ``KeyError`` and ``ValueError``."""
     every = _CALLS.validate_json(wheel.files[CALLS])
     found = every[code]
     own = found.kernels if isinstance(found, _Like) else {}
@@ -114,7 +114,7 @@ def _calls_of(code: str, wheel: WheelFile) -> Mapping[str, int]:
 
 
 def _against_wheel(report: Report, wheel: WheelFile, torch_floor: str) -> Iterator[str]:
-    """In what the wheel cannot have run as the report says."""
+    """Claims of the report that are impossible for the wheel."""
     requires = read_metadata(wheel).requires_python or SpecifierSet()
     yield from filter(
         None,
@@ -136,7 +136,7 @@ def _against_wheel(report: Report, wheel: WheelFile, torch_floor: str) -> Iterat
 
 
 def _against(report: Report, wheel: WheelFile, catalogue: Catalogue) -> Iterator[str]:
-    """What the report says otherwise than the wheel, its suite and the table of GPUs."""
+    """Contradictions of the report to the wheel, its suite and the table of GPUs."""
     if report.package != str(wheel.version):
         yield f"package: it says {report.package}, the wheel is {wheel.version}"
     code = code_of(report.gfx)

@@ -1,7 +1,7 @@
-"""The form of a verification record in JSON, as far as publishing rests on it.
+"""The form of a verification record in JSON, as far as publishing depends on it.
 
-Anybody can write one, so reading is strict where something is concluded from it: a section has its type or is
-not there, a count is a whole number from 0 on, and no key is there twice.  Keys that are not named here pass.
+Anybody can write one, so the parts used as proof are read strictly: a section has its type or is missing, a
+count is a whole number from 0 on, and keys are unique. Unknown keys are ignored.
 """
 
 from typing import Annotated
@@ -13,7 +13,7 @@ from wheel_builder.base.words import visible
 from wheel_builder.images.wheel_tests import NIGHTLY_TIER
 from wheel_builder.tables.archs import GPUS, code_of
 
-# What records say of numerics: flash_attn_rocm.suite.target's words, which no record may exceed.
+# The records' words for numerics, from flash_attn_rocm.suite.target. They are the strongest allowed claim.
 EMULATED = "executed on an ISA emulator, not run on hardware"
 Count = Annotated[int, Field(ge=0)]
 
@@ -23,15 +23,15 @@ class _Strict(BaseModel):
 
 
 class Instance(_Strict):
-    """What was compared of one kernel."""
+    """Comparisons made for one kernel."""
 
     cases: Count
 
 
 class Shown(_Strict):
-    """What was shown of one arch; ``launches`` by kernel, ``tier`` by which tests.
+    """Results for one arch. ``launches`` is by kernel, ``tier`` names the tests.
 
-    ``gpus`` are those that run its code; older records name none, and their wheels serve the arch itself.
+    ``gpus`` run its code. Older records name none, and their wheels serve the arch itself.
     """
 
     numerics: str
@@ -45,14 +45,14 @@ class Shown(_Strict):
     wave_instructions: Count = 0
 
     def problems(self) -> list[str]:
-        """What keeps it from vouching for its arch."""
+        """Reasons why it does not vouch for its arch."""
         if self.passed and any(self.launches.values()) and not self.findings:
             return []
         return [*self.findings, f"did not pass: {self.numerics}"]
 
     @property
     def words(self) -> str:
-        """What was shown and how much was run, for users."""
+        """The result and the amount of tests, for users."""
         if not self.passed and not self.launches:
             return self.numerics
         findings, launches = len(self.findings), sum(self.launches.values())
@@ -64,7 +64,7 @@ class Shown(_Strict):
 
 
 class Verification(_Strict):
-    """A record about the wheel with ``sha256``; ``serves`` are ROCm versions besides its own.
+    """A record about the wheel with ``sha256``. ``serves`` are further ROCm versions.
 
     ``wheel`` is its file name.
     """
@@ -76,7 +76,7 @@ class Verification(_Strict):
 
     @property
     def gpus(self) -> dict[str, str]:
-        """For each GPU that runs code of the wheel, what was shown of that, for users."""
+        """For each GPU that runs code of the wheel, the result for users."""
         borrowed = {
             gpu: f"the code of {arch}: {shown.words}"
             for arch, shown in self.archs.items()
@@ -85,7 +85,7 @@ class Verification(_Strict):
         return borrowed | {arch: shown.words for arch, shown in self.archs.items()}
 
     def gpu_problems(self) -> list[str]:
-        """GPUs that do not run the code of which it says so."""
+        """GPUs said to run code that they cannot run."""
         return [
             f"it says that {visible(gpu)} runs the code of {visible(arch)}, and {GPUS} does not"
             for arch, shown in self.archs.items()
@@ -95,7 +95,7 @@ class Verification(_Strict):
 
 
 def read_verification(data: bytes) -> Verification:
-    """The record in a file; raises ``ValueError`` with all that is wrong with it."""
+    """The record in a file. Raises ``ValueError`` with all problems."""
     read_json(data)
     try:
         return Verification.model_validate_json(data)

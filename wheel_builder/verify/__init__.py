@@ -1,1 +1,1 @@
-"""What is shown of a finished wheel: numerics, HIP errors, loading under HIP runtimes."""
+"""Tests of a finished wheel: numerics, HIP errors, loading under HIP runtimes."""

@@ -1,8 +1,8 @@
-"""How much of the kernels' machine code the emulated suite executed, and why not the rest.
+"""The share of the kernels' machine code executed by the emulated suite, and reasons for the rest.
 
-For each kernel the suite's record has the number of instructions and each run of adjacent instructions that
-no wave executed.  ``not_executed.toml`` gives the reasons, by the text of such a block and of
-what is right before it; too many without a reason are refused by name.
+For each kernel the suite's record has the number of instructions and each block of adjacent instructions that
+no wave executed. ``not_executed.toml`` gives the reasons, by the text of a block and of the instructions
+before it. Too many blocks without a reason are refused by name.
 """
 
 import re
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import Any
 
-# Of each kernel's instructions, those that were executed, only align what follows, or have a reason.
+# Of each kernel's instructions: those executed, used as padding, or with a reason.
 LEAST = 0.98
 ALIGNING = re.compile(r"s_nop \d+")
 REASONS = "wheel_builder/verify/not_executed.toml"
-# Of all instructions, those that were executed or have a reason.  Calls and reasons are made for the code of
-# the default ROCm version, which has to have more (tests/release/test_verify.py); other compilers move a few.
+# Of all instructions: those executed or with a reason. Calls and reasons are made for the default ROCm
+# version's code, which has a higher limit (tests/release/test_verify.py). Other compilers shift a few.
 LEAST_EXPLAINED = 0.995
 UNEXPLAINED = "no case of the corpus reaches it"
 SHOWN = 10  # blocks without a reason, by name
@@ -25,8 +25,8 @@ SHOWN = 10  # blocks without a reason, by name
 
 @dataclass(frozen=True)
 class Reason:
-    """Why blocks of ``kernels`` (a name pattern) are not executed that have ``text`` (a regular expression)
-    in ``every`` instruction, or in some, and ``behind`` in the lines of the few instructions before them."""
+    """Why blocks of ``kernels`` (a name pattern) are not executed. They have ``text`` (a regular expression)
+    in ``every`` instruction, or in some, and ``behind`` in the few instructions before them."""
 
     kernels: str
     text: re.Pattern[str]
@@ -44,7 +44,7 @@ class Reason:
 
 
 def parse_reasons(text: str) -> tuple[Reason, ...]:
-    """The reasons of a file; raises ``LookupError``, ``re.error`` or ``tomllib.TOMLDecodeError``."""
+    """The reasons of a file. Raises ``LookupError``, ``re.error`` or ``tomllib.TOMLDecodeError``."""
     return tuple(
         Reason(
             row["kernels"],
@@ -58,9 +58,9 @@ def parse_reasons(text: str) -> tuple[Reason, ...]:
 
 
 def accounted_share(kernel: str, found: Mapping[str, Any], reasons: Sequence[Reason]) -> float:
-    """The share of a kernel's instructions that some wave executed, or that have a reason.
+    """The share of a kernel's instructions that are executed or have a reason.
 
-    Blocks that only align what follows do not count.
+    Padding blocks are left out.
     """
     aligning, missed = 0, 0
     for block in found["not_executed"]:
@@ -73,7 +73,7 @@ def accounted_share(kernel: str, found: Mapping[str, Any], reasons: Sequence[Rea
 
 
 def explained(coverage: Mapping[str, Any], reasons: Sequence[Reason]) -> Mapping[str, Any]:
-    """``coverage`` in the record beside a wheel: numbers, and each block not executed with its reason."""
+    """``coverage`` for the record: numbers, and each block not executed with its reason."""
     return {
         kernel: {
             "instructions": each["instructions"],

@@ -1,9 +1,9 @@
 """The emulated suite of one arch: the finished wheel's kernels, executed on the ISA emulator.
 
-In: the wheel as this suite sees it (``seen``), the verify image, the fake HIP runtime and the wheel's
-disassembly.  Out: ``record.json``: what ran on which bytes, the worst error against float64, findings, and
-which instructions were executed.  Raises ``VerifyError`` when a test fails, a sanitizer finds something, one
-of the wheel's kernels for the arch never ran, or too few instructions were executed.
+Input: the wheel as this suite sees it (``seen``), the verify image, the fake HIP runtime and the wheel's
+disassembly. Output: ``record.json`` with the executed bytes, the worst error against float64, findings, and
+coverage of instructions. Raises ``VerifyError`` when a test fails, a sanitizer finds something, one of the
+wheel's kernels for the arch never ran, or too few instructions were executed.
 """
 
 import hashlib
@@ -30,15 +30,15 @@ TESTS = "tests/installed/numerics"
 RECORD = "record.json"
 CHECKS = "uninit,race,barrier"
 SEED = "1"
-# Seconds of processor time for one launch; without a limit, a kernel that does not end would hang the suite.
+# Seconds of processor time for one launch. Without a limit an endless kernel would hang the suite.
 TIME_LIMIT = "600"
-# What runs the suite and decides about its record.
+# The files that run the suite and decide about its record.
 JUDGES = (__file__, coverage.__file__, wheel_tests.__file__)
 
 
 @dataclass(frozen=True)
 class Emulation:
-    """A suite to run: what it sees of the wheel, and all else that its container gets."""
+    """A suite to run: its view of the wheel, and its container's other inputs."""
 
     subject: Subject
     kernels: tuple[str, ...]
@@ -47,7 +47,7 @@ class Emulation:
 
     @cached_property
     def key(self) -> Mapping[str, Any]:
-        """All that the result depends on.  How many workgroups run at a time changes none of it."""
+        """All inputs of the result. The number of workgroups at a time has no effect on it."""
         return {
             "arch": self.subject.arch,
             "kernels": list(self.kernels),
@@ -59,7 +59,7 @@ class Emulation:
 
     @property
     def executed(self) -> Mapping[str, str]:
-        """On which bytes it runs, for the record: the wheel, and digests of what the suite sees."""
+        """The executed bytes, for the record: the wheel, and digests of the suite's inputs."""
         subject = self.subject
         others = {name: value for name, value in self.key.items() if name not in subject.parts}
         suite = {"suite": key_of(others, length=WHOLE)}
@@ -82,14 +82,14 @@ def run_emulated(
     most_failures: int = MOST_FAILURES,
     run: Runner = run,
 ) -> Artifact:
-    """Run ``tests/installed/numerics`` for the subject's arch; all of ``kernels`` have to run.
+    """Run ``tests/installed/numerics`` for the subject's arch. All of ``kernels`` must run.
 
     Facts are the record.
 
-    ``tier`` is that of a release or the nightly one, which runs more; the record says which.  After
-    ``most_failures`` the suite stops.  The record's ``executed`` names the wheel that was installed: a later
-    wheel of which the suite sees the same has the same result.  ``under_wine`` for a wheel for Windows, with
-    an image and a fake HIP runtime to match.
+    ``tier`` is the release tier or the larger nightly one. The record names it. After ``most_failures`` the
+    suite stops. The record's ``executed`` names the installed wheel: a later wheel that looks equal to the
+    suite has the same result. ``under_wine`` is for a wheel for Windows, with an image and a fake HIP runtime
+    to match.
     """
     settings = {
         "FA_FAKE_HIP_ARCH": arch_named(subject.arch).device_name,
@@ -126,8 +126,8 @@ def run_emulated(
 def refuse_incomplete(
     record: Mapping[str, Any], arch: str, kernels: Collection[str], reasons: Sequence[Reason]
 ) -> None:
-    """Raise ``VerifyError`` unless the record is about ``arch``, all ``kernels`` ran, nothing was found, and
-    instructions were executed or have one of ``reasons``, as far as coverage.py asks."""
+    """Raise ``VerifyError`` unless the record is about ``arch``, all ``kernels`` ran with no finding, and
+    instructions were executed or have one of ``reasons``, with the limits of coverage.py."""
     problems = [] if record["arch"] == arch else [f"it is about {record['arch']}"]
     problems += [f"{name} never ran" for name in sorted(set(kernels) - set(record["launches"]))]
     problems += [f"the emulator found: {finding}" for finding in record["findings"]]

@@ -1,4 +1,4 @@
-"""Which ROCm versions a wheel may be offered for, from loading it under their runtimes; pure."""
+"""The ROCm versions that a wheel may be offered for, by loading it under their runtimes. Pure."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -15,9 +15,9 @@ FIRST_VERSION, FIRST_ABI = 4, 2
 def runtime_problems(
     found: Mapping[str, Any], versions: Collection[int], archs: Collection[str], job: Job
 ) -> Iterator[str]:
-    """Why a wheel does not serve the runtime of ``job``; ``versions`` are its code objects' ABI versions.
+    """Why a wheel does not serve the runtime of ``job``. ``versions`` are its code objects' ABI versions.
 
-    ``archs`` are those that it is offered for there.
+    ``archs`` are the archs offered there.
     """
     if "refused" in found:
         yield f"it cannot be loaded there: {found['refused']}"
@@ -44,9 +44,10 @@ def runtime_problems(
 
 
 def serves(loads: Mapping[str, Artifact], job: Job) -> list[str]:
-    """The ROCm versions besides its own that the wheel of ``job`` may be offered for.
+    """The further ROCm versions that the wheel of ``job`` may be offered for.
 
-    The public wheel has none of its own, and also serves those whose runtime is like one that it loads under.
+    The public wheel has no version of its own. It also serves versions with a runtime like one that loaded
+    it.
     """
     own = "" if job.public else job.rocm.version
     loaded = [rocm for rocm, load in loads.items() if rocm != own and not load.facts["problems"]]
@@ -54,7 +55,7 @@ def serves(loads: Mapping[str, Artifact], job: Job) -> list[str]:
 
 
 def like(loads: Mapping[str, Artifact], job: Job) -> dict[str, str]:
-    """ROCm versions that the public wheel serves without having been loaded there, each with the reason."""
+    """ROCm versions that the public wheel serves by likeness of their runtime, each with the reason."""
     return {
         version: f"not loaded: PyTorch's builds for it bring a runtime of the same ABI as ROCm {rocm}'s"
         for rocm, versions in (job.public.like if job.public else ())
@@ -64,7 +65,7 @@ def like(loads: Mapping[str, Artifact], job: Job) -> dict[str, str]:
 
 
 def words(load: Mapping[str, Any]) -> str:
-    """What was shown under one runtime, in words for the record."""
+    """The result under one runtime, in words for the record."""
     if load["problems"]:
         return f"not offered for ROCm {load['rocm']}: {'; '.join(load['problems'])}"
     functions, codes = len(load["found"]["functions"]), len(load["found"]["codes"])
@@ -76,7 +77,7 @@ def words(load: Mapping[str, Any]) -> str:
 
 
 def runtime_package(packages: Mapping[str, str]) -> str:
-    """The package that holds libamdhip64, with its version."""
+    """The package of libamdhip64, with its version."""
     names = [name for name in packages if name.startswith("libamdhip64-") and not name.endswith("-dev")]
     names += [name for name in packages if name == "hip-runtime-amd"]
     return f"{names[0]} {packages[names[0]]}" if names else "a libamdhip64 of no known package"

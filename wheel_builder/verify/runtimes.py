@@ -1,9 +1,11 @@
-"""Runtimes: the wheel's library loaded beside the real HIP runtime of a ROCm version, in its builder image.
+"""Runtimes: the wheel's library loaded with the real HIP runtime of a ROCm version, in its builder image.
 
-In: a wheel, a builder image.  Out: the findings, and the reasons not to offer the wheel for that ROCm
-version. There is no GPU: this shows that the runtime has all functions, that the library calls it and gets
-its answer, that its comgr, by which HIP loads code objects, reads all of them, and that they have a version
-that the same release's compiler writes.  No code is loaded onto a device.
+Input: a wheel, a builder image. Output: the findings, and reasons against offering the wheel for that ROCm
+version. The test runs without a GPU: code is never loaded onto a device. It shows:
+- the runtime has all functions
+- the library calls it and gets its answer
+- its comgr, by which HIP loads code objects, reads all of them
+- their version is the one written by the same release's compiler
 """
 
 import hashlib
@@ -34,9 +36,9 @@ def load_wheel(
 ) -> Artifact:
     """Load the wheel under the runtime in ``image``, the builder image of ``job``.
 
-    Facts: ``rocm``, ``package`` (the runtime's), ``found`` (what the probe printed) and ``problems`` (why the
-    wheel does not serve this runtime; empty when it does).  Raises ``VerifyError``, and stores nothing, when
-    the probe gave no answer.  Another wheel with the same library has the same result.
+    Facts: ``rocm``, ``package`` (the runtime's), ``found`` (the probe's output) and ``problems`` (reasons why
+    the wheel does not serve this runtime). Raises ``VerifyError``, and stores nothing, if the probe gave no
+    answer. Wheels with equal libraries share the result.
     """
     content = read_wheel(wheel, max_mib=MAX_READ_MIB)
     inputs = {
@@ -56,7 +58,7 @@ def load_wheel(
             Path(folder).chmod(0o755)
             found = _probe(library, Path(folder), job, image, log, run)
         versions = {code.data[ABI_VERSION_BYTE] for code in codes}
-        # A public wheel is offered beside runtimes that do not know some of its GPUs, where there is none.
+        # A public wheel is also offered for runtimes that support only some of its GPUs.
         archs = set() if inputs["public"] else {code.arch for code in codes}
         problems = list(runtime_problems(found, versions, archs, job))
         return {

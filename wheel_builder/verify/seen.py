@@ -1,7 +1,7 @@
-"""What an emulated suite sees, as digests: the key of its result, and the copies that it runs on.
+"""The inputs of an emulated suite, as digests: the key of its result, and the copies for its container.
 
-Of the wheel these are the code objects of one arch, the library without device code, and the Python package;
-besides it, all that the container gets.  Words that no program reads have no part in it (``code_digest``).
+Of the wheel these are the code objects of one arch, the library without device code, and the Python package.
+The container's other inputs follow. Docstrings and comments are left out (``code_digest``).
 """
 
 import hashlib
@@ -39,13 +39,13 @@ PACKAGE = "flash_attn_rocm/"
 NOT_READ = re.compile(r"RECORD|(sboms|licenses)/.*")
 METADATA = "METADATA"
 
-# Files of a folder by their names in it; a file alone has the name "".
+# Files of a folder by their names in it. A single file has the name "".
 Files = Mapping[str, Path]
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A wheel as the suite of ``arch`` sees it; ``parts`` are digests by what they are of."""
+    """A wheel as the suite of ``arch`` sees it. ``parts`` are digests by the name of the part."""
 
     wheel: Path
     sha256: str
@@ -54,7 +54,7 @@ class Subject:
 
 
 def subjects_of(wheel: Path, archs: Iterable[str]) -> Mapping[str, Subject]:
-    """What the suite of each arch sees of ``wheel``, which is read once.
+    """The views of each arch's suite on ``wheel``, from one reading.
 
     Raises ``WheelFileError``, ``ElfError``, ``PeError`` or ``FatbinError``.
     """
@@ -71,7 +71,7 @@ def subjects_of(wheel: Path, archs: Iterable[str]) -> Mapping[str, Subject]:
 
 
 def code_part(fatbin: bytes, arch: str) -> str:
-    """A digest of the code objects for ``arch``, all of their bytes, and of which bundle has each."""
+    """A digest of the code objects for ``arch``, all of their bytes, with the bundle of each."""
     rows = [
         [number, code.arch, hashlib.sha256(code.data).hexdigest()]
         for number, bundle in enumerate(read_bundles(fatbin))
@@ -82,7 +82,7 @@ def code_part(fatbin: bytes, arch: str) -> str:
 
 
 def package_part(wheel: WheelFile) -> str:
-    """A digest of what is installed besides the library: code of the package, all other files whole."""
+    """A digest of all installed files except the library: code of the package, all other files whole."""
     return key_of(dict(_package_rows(wheel)), length=WHOLE)
 
 
@@ -92,7 +92,7 @@ def _package_rows(wheel: WheelFile) -> Iterator[tuple[str, str]]:
         if name in (LIBRARY, WINDOWS_LIBRARY) or (own != name and NOT_READ.fullmatch(own)):
             continue
         if own != name and own == METADATA:
-            # Without the description, which is a page for people.
+            # Without the description, a page for people.
             yield name, hashlib.sha256(data.partition(b"\n\n")[0]).hexdigest()
         elif name.startswith(PACKAGE) and name.endswith(".py"):
             yield name, code_digest(data)
@@ -101,7 +101,7 @@ def _package_rows(wheel: WheelFile) -> Iterator[tuple[str, str]]:
 
 
 def files_at(path: Path) -> Files:
-    """A file, or the files of a folder without caches; raises ``VerifyError`` where nothing is."""
+    """A file, or the files of a folder without caches. Raises ``VerifyError`` if there is nothing."""
     if path.is_file():
         return {"": path}
     files = walk_files(path) if path.is_dir() else ()
@@ -113,7 +113,7 @@ def files_at(path: Path) -> Files:
 
 @dataclass(frozen=True)
 class SeenSuite:
-    """A suite and all that its container gets besides the wheel, by place in it."""
+    """A suite and its container's inputs other than the wheel, by place in it."""
 
     image: Artifact
     suite: Suite
@@ -130,7 +130,8 @@ class SeenSuite:
         }
 
     def given(self, folder: Path) -> Suite:
-        """The suite with copies of its files in ``folder``: those of the key, whoever edits the originals."""
+        """The suite with copies of its files in ``folder``. They match the key even if the originals are
+        edited."""
 
         def copy(place: str, name: str) -> Path:
             return copied(self.files[place], folder / name, self.key["files"][place])
@@ -142,7 +143,7 @@ class SeenSuite:
 
 
 def seen_suite(suite: Suite, image: Artifact, places: Mapping[str, Files]) -> SeenSuite:
-    """A suite with its tests and mounts; ``places`` are the files of those that see a part of a mount."""
+    """A suite with its tests and mounts. ``places`` are the visible files of partly visible mounts."""
     mounted = {mount.target: files_at(mount.source) for mount in suite.mounts if mount.target not in places}
     return SeenSuite(image, suite, {TESTS_INSIDE: files_at(suite.tests), **mounted, **places})
 
@@ -174,7 +175,7 @@ def _content(file: Path) -> str:
 def copied(files: Files, to: Path, expected: str) -> Path:
     """Copies of ``files`` at ``to``.
 
-    Raises ``VerifyError`` when they are not those with the digest ``expected``, because somebody edits them.
+    Raises ``VerifyError`` if their digest differs from ``expected``, because somebody edits them.
     """
     for name, file in files.items():
         target = to / name if name else to / file.name

@@ -1,7 +1,7 @@
-"""A distribution such as flash-attn beside a finished wheel, both installed, in the verify container.
+"""A distribution such as flash-attn installed with a finished wheel, tested in the verify container.
 
-In: its wheel, a wheel of flash-attn-rocm, the verify image.  Out: the counts of its tests, for the record
-that lies beside it when it is published.  Raises ``VerifyError`` when a test fails or none ran.
+Input: its wheel, a wheel of flash-attn-rocm, the verify image. Output: the counts of its tests, for its
+published record. Raises ``VerifyError`` when a test fails or none ran.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from wheel_builder.build.shim import Shim
 from wheel_builder.images.docker import Mount
 from wheel_builder.images.wheel_tests import Suite, run_suite
 
-IMPORTS = "wheel_builder/verify/imports.json"  # what released libraries import of flash_attn
+IMPORTS = "wheel_builder/verify/imports.json"  # imports of flash_attn in released libraries
 INSIDE = "/imports.json"
 
 
@@ -32,7 +32,7 @@ def verify_shim(
 ) -> Artifact:
     """Facts: ``beside`` (the other wheel's name and sha256) and ``tests`` (counts).
 
-    ``under_wine`` beside a wheel for Windows, in the image with wine.
+    ``under_wine`` is for a wheel for Windows, in the image with wine.
     """
     inputs = {
         "shim": sha256_file(file),
@@ -56,7 +56,7 @@ def verify_shim(
 
 
 def record_of(shim: Shim, file: Path, shown: Sequence[Artifact]) -> Mapping[str, Any]:
-    """The record: what was tested beside which wheels; without kernels there are no archs."""
+    """The record: its tests with each of the wheels. It has no kernels, so no archs."""
     return {
         "wheel": file.name,
         "sha256": sha256_file(file),

@@ -1,8 +1,9 @@
 """Verify: the finished wheel in a container of another distribution, without GPU, ROCm or network.
 
-In: the wheel, the verify image, the fake HIP runtime, and the result of each arch's emulated suite. Out:
-``record.json``, which says per arch what was shown and what was not.  Raises ``VerifyError`` when a test
-fails or none ran.
+Input: the wheel, the verify image, the fake HIP runtime, and the result of each arch's emulated suite.
+Output:
+``record.json``, with the results and the gaps of each arch. Raises ``VerifyError`` unless tests ran
+and all passed.
 """
 
 import json
@@ -32,7 +33,7 @@ from wheel_builder.verify.seen import SeenSuite, listings_of, seen_suite
 
 TESTS = "tests/installed/wheel"
 WORDS = "tests/installed/words"
-SHIM = "shim/flash_attn"  # the package of the distribution flash-attn, which TESTS test too
+SHIM = "shim/flash_attn"  # the package of the distribution flash-attn, also covered by TESTS
 MACHINES = "tests/installed/shared/machines.py"  # for tests of the doctor
 ERROR_TESTS = "tests/installed/fake_hip"
 NEEDED = (TESTS, WORDS, SHIM, MACHINES, ERROR_TESTS, CONTROL, *SHARED)
@@ -65,18 +66,18 @@ def verify_wheel(
 ) -> Artifact:
     """Run the tests of the installed wheel, and join their results with the emulator's.
 
-    With ``jobs`` of two or more, the folders of tests run side by side.  Each has a log of its own, named
-    after ``log``.  Only WORDS runs on every wheel: the others depend on no word of it that no program reads,
-    as emulated suites do not.
+    With ``jobs`` of two or more, the folders of tests run side by side. Each has its own log, named after
+    ``log``. Only WORDS runs on every wheel. The other folders, like emulated suites, are independent of
+    docstrings and comments in the wheel.
 
-    ``emulated`` has the result of each arch's emulated suite, ``static`` the findings of the static checks,
-    ``runtimes`` the result of loading under each ROCm version's runtime, the one of the wheel's ``job``
-    included; ``tier`` is as for ``run_emulated``.
+    ``emulated``: the result of each arch's emulated suite. ``static``: the findings of the static checks.
+    ``runtimes``: the result of loading under each ROCm version's runtime, including that of the wheel's
+    ``job``.
+    ``tier`` is as for ``run_emulated``.
 
-    Facts are the record: ``wheel``, ``sha256``, ``tests`` (counts by suite), ``tested`` (which wheel each
-    suite ran on), ``differences`` (from the reviewed resources), ``archs`` (what was shown for each),
-    ``runtimes`` (likewise) and ``serves`` (ROCm versions besides the wheel's own, which the public one has
-    not).
+    Facts are the record: ``wheel``, ``sha256``, ``tests`` (counts by suite), ``tested`` (the wheel of each
+    suite), ``differences`` (from the reviewed resources), ``archs`` (results for each), ``runtimes``
+    (likewise) and ``serves`` (further ROCm versions, as the public wheel has none of its own).
     """
     named = {"wheel": wheel.name, "sha256": sha256_file(wheel)}
     inputs = {
@@ -88,7 +89,7 @@ def verify_wheel(
         "disassembly": disassembly.key,
         "runtimes": {rocm: load.key for rocm, load in runtimes.items()},
         "tests": sha256_tree(checkout, [checkout / path for path in NEEDED]),
-        "gpus": {arch: served_by(arch) for arch in emulated},  # all that run this very code
+        "gpus": {arch: served_by(arch) for arch in emulated},  # all GPUs that run this code
         "tier": tier,
         **({"like": job.public.like} if job.public else {}),
     }
@@ -134,8 +135,8 @@ def _kept(
     inside: Callable[..., Mapping[str, int]],
     store: Store,
 ) -> Mapping[str, Any]:
-    """The counts of the suite, run ``inside`` its container, and which wheel it ran on: the one that is
-    ``named``, or an earlier one of which it sees the same ``parts``."""
+    """The counts of the suite, run ``inside`` its container, and its wheel: the one called ``named``, or an
+    earlier one with equal ``parts``."""
 
     def make(folder: Path) -> Mapping[str, Any]:
         with tempfile.TemporaryDirectory(prefix=f"{folder.name}-given", dir=folder.parent) as copies:
@@ -145,7 +146,7 @@ def _kept(
 
 
 def _parts_of(executed: Mapping[str, str]) -> Mapping[str, str]:
-    """The digests of what suites see of a wheel, without its name."""
+    """The digests of the suites' inputs from a wheel, without its name."""
     return {name: digest for name, digest in executed.items() if name in PARTS}
 
 
@@ -156,7 +157,7 @@ def _check_loads(wheel: str, rocm: str, loaded: Artifact) -> None:
 
 
 def _suite(checkout: Path, tier: str) -> Suite:
-    """What runs against the installed wheel without a GPU."""
+    """The tests for the installed wheel without a GPU."""
     own = (
         Mount(checkout / SHIM, f"{PYTHON}/flash_attn"),
         Mount(checkout / MACHINES, f"{PYTHON}/machines.py"),
@@ -168,7 +169,7 @@ def _suite(checkout: Path, tier: str) -> Suite:
 def _first_use_suite(
     checkout: Path, image: Artifact, *, fake_hip: Artifact, disassembly: Artifact, tier: str
 ) -> SeenSuite:
-    """What runs against it on the fake HIP runtime: HIP errors, and the check at first use of every arch."""
+    """The tests on the fake HIP runtime: HIP errors, and the check at first use of every arch."""
     suite = fake_hip_suite(
         checkout / ERROR_TESTS,
         fake_hip=fake_hip,
@@ -180,14 +181,14 @@ def _first_use_suite(
 
 
 def _features() -> Mapping[str, Sequence[str]]:
-    """The features of each arch, by its device's name, from the table, which tests there do not have."""
+    """The features of each arch, by its device's name, from the table. The tests there lack the table."""
     return {arch.device_name: sorted(arch.features) for arch in known_archs().values()}
 
 
 def _run_folder(
     wheel: Path, suite: Suite, *, image: Artifact, out: Path, log: Path, run: Runner
 ) -> Mapping[str, int]:
-    """A suite's counts; its files go into a folder of ``out``, its output into a log of its own."""
+    """A suite's counts. Its files go into a folder of ``out``, its output into a log of its own."""
     folder = out / suite.tests.name
     folder.mkdir()
     own_log = log.with_stem(f"{log.stem}-{folder.name}")
@@ -201,7 +202,7 @@ def write_record(
     archs: Mapping[str, Mapping[str, Any]],
     more: Mapping[str, Any],
 ) -> Mapping[str, Any]:
-    """Put a record together and write it: the wheel with its tests, what was shown of each arch, and more."""
+    """Write a record: the wheel with its tests, the results of each arch, and more."""
     record = {
         **tested,
         "differences": static.facts["differences"],
@@ -236,5 +237,5 @@ def what_was_shown(
 
 
 def executed_on(executed: Mapping[str, str], sha256: str) -> str:
-    """Which wheel was executed, in words: the one with ``sha256``, or another one that is the same there."""
+    """The executed wheel, in words: the one with ``sha256``, or another one with equal bytes there."""
     return THIS if executed["sha256"] == sha256 else EARLIER

@@ -1,8 +1,8 @@
 """Verify a wheel for Windows: its tests and its kernels' numerics under wine, which is not Windows.
 
-In: the wheel, the image with wine, the fake HIP runtime for Windows, and the results of emulated suites.
-Out: ``record.json``, which says per arch what was shown and what was not.  Raises ``VerifyError`` when a test
-fails or none ran.
+Input: the wheel, the image with wine, the fake HIP runtime for Windows, and the results of emulated suites.
+Output: ``record.json``, with the results and the gaps of each arch. Raises ``VerifyError`` when a test fails
+or none ran.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,9 @@ NO_MATRIX_UNIT = "dot2"
 
 
 def archs_under_wine(archs: Sequence[str], *, full: bool) -> tuple[str, ...]:
-    """Those of a wheel's archs whose emulated suite runs under wine.
+    """The archs of a wheel whose emulated suite runs under wine.
 
-    The first of each matrix unit, ``full`` all; all, too, when none has a matrix unit.
+    The first of each matrix unit, or all with ``full`` and if none has a matrix unit.
     """
     first: dict[str, str] = {}
     for arch in archs:
@@ -54,8 +54,8 @@ def verify_under_wine(
 ) -> Artifact:
     """Run the tests of the installed wheel under wine, and join their results with the emulator's.
 
-    Parameters are those of ``verify_wheel``; ``emulated`` may lack archs.  Facts are the record, as there,
-    with no ROCm version that it ``serves``: whether it loads beside a HIP runtime is not shown.
+    Parameters are as for ``verify_wheel``. ``emulated`` may lack archs. Facts are the record, as there, with
+    no ROCm version that it ``serves``: loading with a HIP runtime is untested.
     """
     archs = {arch: emulated[arch].key if arch in emulated else "" for arch in job.archs}
     named = {"wheel": wheel.name, "sha256": sha256_file(wheel)}

@@ -1,4 +1,4 @@
-"""Rotary embedding in PyTorch; differentiable."""
+"""Rotary embedding in PyTorch, differentiable."""
 # ruff: noqa: FBT001, FBT002 - the signatures are upstream's
 
 import torch
@@ -14,7 +14,7 @@ def rotate_half(x: Tensor, interleaved: bool = False) -> Tensor:
 
 
 def apply_rotary_emb_torch(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Tensor:
-    """x (batch, seqlen, nheads, headdim); cos and sin (seqlen, rotary_dim / 2) or (batch, seqlen, …)."""
+    """x (batch, seqlen, nheads, headdim), cos and sin (seqlen, rotary_dim / 2) or (batch, seqlen, …)."""
     rotary_dim = 2 * cos.shape[-1]
     both = (
         table.repeat_interleave(2, dim=-1) if interleaved else torch.cat((table, table), dim=-1)
@@ -37,8 +37,8 @@ def apply_rotary_emb(
 ) -> Tensor:
     """x (batch, seqlen, nheads, headdim), or packed (total, nheads, headdim) with cu_seqlens (batch + 1).
 
-    cos and sin (seqlen_rotary, rotary_dim / 2); row i of a sequence takes the angles of row i plus its
-    seqlen_offsets, an int or (batch).  Arithmetic is in fp32; ``inplace`` writes into x.
+    cos and sin (seqlen_rotary, rotary_dim / 2). Row i of a sequence uses the angles of row i plus its
+    seqlen_offsets, an int or (batch). Arithmetic is in fp32. ``inplace`` writes into x.
     """
     del max_seqlen
     rows = _rows(x, seqlen_offsets, cu_seqlens)
@@ -48,7 +48,7 @@ def apply_rotary_emb(
 
 
 def _rows(x: Tensor, offsets: int | Tensor, cu_seqlens: Tensor | None) -> Tensor:
-    """Which angles each row takes: (batch, seqlen), or (total) of packed sequences."""
+    """The number of each row's angles: (batch, seqlen), or (total) for packed sequences."""
     if cu_seqlens is None:
         rows = torch.arange(x.shape[1], device=x.device)
         return rows + (offsets[:, None] if isinstance(offsets, Tensor) else offsets)
@@ -72,8 +72,8 @@ def apply_rotary_emb_qkv_(
     seqlen_offsets: int | Tensor = 0,
     num_heads_q: int | None = None,
 ) -> Tensor:
-    """Turn q and k of qkv (batch, seqlen, 3, nheads, headdim), or of (batch, seqlen, nheads_q + 2 nheads_k,
-    headdim) with ``num_heads_q``.  In place where no gradient is wanted; the result is what counts."""
+    """Rotate q and k of qkv (batch, seqlen, 3, nheads, headdim), or of (batch, seqlen, nheads_q + 2 nheads_k,
+    headdim) with ``num_heads_q``. In place if no gradient is needed. Use the returned tensor."""
     q, k, v = _parts(qkv, num_heads_q)
     angles_k = (cos if cos_k is None else cos_k, sin if sin_k is None else sin_k)
     parts = (
@@ -91,14 +91,14 @@ def apply_rotary_emb_kv_(
     interleaved: bool = False,
     seqlen_offsets: int | Tensor = 0,
 ) -> Tensor:
-    """Turn k of kv (batch, seqlen, 2, nheads, headdim); in place where no gradient is wanted."""
+    """Rotate k of kv (batch, seqlen, 2, nheads, headdim), in place if no gradient is needed."""
     k, v = kv.unbind(dim=2)
     turned = apply_rotary_emb(k, cos, sin, interleaved, seqlen_offsets=seqlen_offsets)
     return _written(kv, torch.stack((turned, v), dim=2))
 
 
 class ApplyRotaryEmb:
-    """``apply`` is ``apply_rotary_emb``; PyTorch differentiates it, so this is no autograd.Function."""
+    """``apply`` is ``apply_rotary_emb``. PyTorch differentiates it, so this is no autograd.Function."""
 
     apply = staticmethod(apply_rotary_emb)
 
@@ -123,7 +123,7 @@ def _parts(qkv: Tensor, num_heads_q: int | None) -> tuple[Tensor, ...]:
 
 
 def _written(given: Tensor, turned: Tensor) -> Tensor:
-    """Autograd cannot go back through a leaf that was written to."""
+    """Autograd cannot differentiate through a leaf that was written to."""
     return turned if turned.requires_grad else given.copy_(turned)
 
 
@@ -169,7 +169,7 @@ class RotaryEmbedding(torch.nn.Module):
             return
         self._seq_len_cached = seqlen
         positions = torch.arange(seqlen, device=device, dtype=torch.float32)
-        # In fp32 also where the module is in fp16, which has no angle of a late position.
+        # Always in fp32: fp16 cannot represent the angles of late positions.
         exact = self.inv_freq.dtype == torch.float32
         angles = torch.outer(positions, self.inv_freq if exact else self._compute_inv_freq(device))
         cos, sin = angles.cos(), angles.sin()

@@ -12,10 +12,10 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 class CrossEntropyLoss(torch.nn.Module):
-    """The loss of logits (batch, vocab_size) and labels (batch), fp32; see ``cross_entropy_loss``.
+    """The loss of logits (batch, vocab_size) and labels (batch), fp32. See ``cross_entropy_loss``.
 
-    ``reduction`` is "mean" over the labels that are not ``ignore_index``, "sum" or "none".  With
-    ``return_z_loss`` also the part that ``lse_square_scale`` adds, for logging: it has no gradient.
+    ``reduction`` is "mean" over the labels other than ``ignore_index``, "sum" or "none". ``return_z_loss``
+    also returns the part from ``lse_square_scale``, for logging: it has no gradient.
     """
 
     def __init__(

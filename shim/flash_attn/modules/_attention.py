@@ -1,4 +1,4 @@
-"""Attention without projections: on the public functions, and by PyTorch's."""
+"""Attention without projections: on the public functions, and with PyTorch."""
 # ruff: noqa: FBT001, FBT002 - the signatures are upstream's
 
 import math
@@ -20,7 +20,7 @@ from flash_attn.flash_attn_interface import (
 def get_alibi_slopes(nheads: int) -> list[float]:
     """The slopes of ALiBi's paper (Press et al. 2021, section 3): 2^(-8 i / n) for a power of two n.
 
-    Of other numbers of heads, those of the next smaller power of two, then every second one of the next
+    For other numbers of heads: the slopes of the next smaller power of two, then every second one of the next
     larger.
     """
     power = 2 ** int(math.log2(nheads))
@@ -29,7 +29,7 @@ def get_alibi_slopes(nheads: int) -> list[float]:
 
 
 class _Flash(torch.nn.Module):
-    """What both attention modules on the kernels are set with."""
+    """The settings shared by both attention modules on the kernels."""
 
     def __init__(
         self,
@@ -136,9 +136,9 @@ class CrossAttention(torch.nn.Module):
     def forward(
         self, q: Tensor, kv: Tensor, causal: bool | None = None, key_padding_mask: Tensor | None = None
     ) -> Tensor:
-        """``key_padding_mask`` (batch, seqlen_k) bool is True where a key counts.
+        """``key_padding_mask`` (batch, seqlen_k) bool is True for visible keys.
 
-        A causal mask is aligned to the bottom right, as that of the kernels is.
+        A causal mask is aligned to the bottom right, as in the kernels.
         """
         k, v = kv.unbind(dim=2)
         mask = None

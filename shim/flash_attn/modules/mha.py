@@ -1,4 +1,4 @@
-"""Multi-head attention with its projections; parameters and buffers are named as upstream's."""
+"""Multi-head attention with its projections. Parameters and buffers have upstream's names."""
 # ruff: noqa: FBT001, FBT002 - the signatures are upstream's
 
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ __all__ = [
 class MHA(torch.nn.Module):
     """Projections of x, rotary embedding, attention, and a projection of its result.
 
-    ``num_heads_kv`` heads of k and v, by default as many as of q.  ``use_flash_attn`` attends on the kernels,
-    otherwise PyTorch's attention does, which takes a mask of keys; ALiBi and windows need the former.
-    ``fused_bias_fc`` changes nothing: PyTorch's linear layers add the bias themselves.
+    ``num_heads_kv`` heads of k and v, by default as many as of q. With ``use_flash_attn`` the kernels compute
+    attention. ALiBi and windows need it. Otherwise PyTorch does, and a mask of keys is allowed.
+    ``fused_bias_fc`` has no effect: PyTorch's linear layers add the bias themselves.
 
     Raises ``NotImplementedError`` for ``dwconv``.
     """
@@ -126,11 +126,11 @@ class MHA(torch.nn.Module):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """x (batch, seqlen, embed_dim), or packed (total, embed_dim) with cu_seqlens (batch + 1) int32.
 
-        ``x_kv`` is the other sequence of ``cross_attn``, by default x, of whose rows ``mixer_subset`` then
-        chooses those with a query.  ``key_padding_mask`` (batch, seqlen) bool, True where a key counts, is
-        for ``use_flash_attn`` False, ``cu_seqlens`` for True.  ``inference_params`` has seqlen_offset,
-        lengths_per_sample, max_batch_size, max_seqlen and key_value_memory_dict of a generation; without
-        gradients.
+        ``x_kv`` is the other sequence for ``cross_attn``, by default x. ``mixer_subset`` then selects its
+        rows with a query. ``key_padding_mask`` (batch, seqlen) bool, True for visible keys, is for
+        ``use_flash_attn`` False, ``cu_seqlens`` for True. ``inference_params`` holds a generation's
+        seqlen_offset, lengths_per_sample, max_batch_size, max_seqlen and key_value_memory_dict. Generation
+        has no gradients.
 
         Returns a tensor like x, with ``return_residual`` x as well.
         """
@@ -201,7 +201,7 @@ class MHA(torch.nn.Module):
         return checkpoint(attention, *tensors, use_reentrant=False, **extra)
 
     def _generated(self, x: Tensor, generation: Any) -> Tensor:  # noqa: ANN401
-        """Appends k and v of the new rows to the cache, and attends to all that it has."""
+        """Appends k and v of the new rows to the cache, and attends to the whole cache."""
         q, kv = self._projected(x)
         memory = generation.key_value_memory_dict
         if self.layer_idx not in memory:

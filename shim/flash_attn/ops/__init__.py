@@ -1,1 +1,1 @@
-"""What libraries import from flash_attn.ops; without triton."""
+"""Names imported by libraries from flash_attn.ops, without triton."""

@@ -1,4 +1,4 @@
-"""What layer norm and RMS norm of sums with dropout share: arithmetic in fp32, rounded once."""
+"""Shared parts of layer norm and RMS norm of sums with dropout: arithmetic in fp32, rounded once."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ Affine = tuple[Tensor, Tensor | None]  # weight and bias
 
 
 class Norm(NamedTuple):
-    """Which norm; ``zero_centered_weight`` adds 1 to weights."""
+    """The kind of norm. ``zero_centered_weight`` adds 1 to weights."""
 
     eps: float
     is_rms_norm: bool
@@ -29,7 +29,7 @@ class Norm(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What is summed: dropout(x * rowscale * layerscale) + dropout(x1) + residual.
+    """The terms of the sum: dropout(x * rowscale * layerscale) + dropout(x1) + residual.
 
     x, x1 and residual (…, hidden), rowscale (…), layerscale (hidden).
     """
@@ -56,14 +56,14 @@ class Terms(NamedTuple):
         return total, mask, mask1
 
     def dtype_of_sum(self, *, residual_in_fp32: bool) -> torch.dtype:
-        """What the sum is returned in."""
+        """The dtype of the returned sum."""
         if self.residual is not None:
             return self.residual.dtype
         return torch.float32 if residual_in_fp32 else self.x.dtype
 
 
 class Outputs(NamedTuple):
-    """A norm for each affine, the sum, and where x and x1 were kept: None where nothing is dropped."""
+    """A norm for each affine, the sum, and the dropout masks of x and x1: None without dropout."""
 
     normed: tuple[Tensor, ...]
     total: Tensor
@@ -75,7 +75,7 @@ def norms_of(
     terms: Terms, norm: Norm, affines: Sequence[Affine], *, residual_in_fp32: bool,
     out_dtype: torch.dtype | None = None,
 ) -> Outputs:  # fmt: skip
-    """The norms of the sum, in ``out_dtype`` or that of x."""
+    """The norms of the sum, in ``out_dtype`` or the dtype of x."""
     total, mask, mask1 = terms.summed()
     normed = tuple(norm.of(total, affine).to(out_dtype or terms.x.dtype) for affine in affines)
     return Outputs(normed, total.to(terms.dtype_of_sum(residual_in_fp32=residual_in_fp32)), mask, mask1)

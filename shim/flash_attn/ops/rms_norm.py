@@ -1,4 +1,4 @@
-"""RMS norm, and that of sums with dropout, in PyTorch; differentiable."""
+"""RMS norm, plain and for sums with dropout, in PyTorch. It is differentiable."""
 # ruff: noqa: FBT001, FBT002 - the signatures are upstream's
 
 from typing import Any
@@ -12,7 +12,7 @@ Results = Any  # a tensor, or a tuple of up to five
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """x (…, hidden) over the root mean square of its last dimension, times weight (hidden); like x."""
+    """x (…, hidden) over the root mean square of its last dimension, times weight (hidden), like x."""
     return dropout_add_rms_norm(x, None, weight, None, 0.0, epsilon)
 
 
@@ -31,9 +31,10 @@ def dropout_add_rms_norm(
 ) -> Results:
     """The norm of dropout(x0 * rowscale * layerscale) + residual, in the dtype of x0.
 
-    x0 and residual are (…, hidden), rowscale (…), layerscale, weight and bias (hidden).  With ``prenorm`` the
-    sum follows, in the dtype of ``residual`` or, without one, in fp32 (``residual_in_fp32``) or that of x0;
-    with ``return_dropout_mask`` where x0 was kept, bool like x0.
+    x0 and residual are (…, hidden), rowscale (…), layerscale, weight and bias (hidden). ``prenorm`` also
+    returns the sum, in the dtype of ``residual``. Without a residual, its dtype is fp32
+    (``residual_in_fp32``) or the dtype of x0. ``return_dropout_mask`` also returns the mask of kept elements,
+    bool like x0.
     """
     terms = Terms(x0, residual, dropout_p, rowscale=rowscale, layerscale=layerscale)
     found = norms_of(terms, Norm(epsilon, True), [(weight, bias)], residual_in_fp32=residual_in_fp32)  # noqa: FBT003
@@ -55,10 +56,10 @@ def dropout_add_rms_norm_parallel_residual(
     residual_in_fp32: bool = False,
     return_dropout_mask: bool = False,
 ) -> Results:
-    """The norm of dropout(x0) + dropout(x1) + residual times ``weight0``, and the same times ``weight1``.
+    """The norm of dropout(x0) + dropout(x1) + residual times ``weight0``, and the norm times ``weight1``.
 
-    The second is None without ``weight1``.  The rest is that of ``dropout_add_rms_norm``, with the masks of
-    x0 and x1.
+    The second is None without ``weight1``. Everything else is as in ``dropout_add_rms_norm``, with the masks
+    of x0 and x1.
     """
     affines = [(weight0, bias0)] if weight1 is None else [(weight0, bias0), (weight1, bias1)]
     terms = Terms(x0, residual, dropout_p, x1)
@@ -102,7 +103,7 @@ class RMSNorm(torch.nn.Module):
 
 
 class DropoutAddRMSNorm(RMSNorm):
-    """``dropout_add_rms_norm`` with its weight; dropout in training only."""
+    """``dropout_add_rms_norm`` with its weight. Dropout in training only."""
 
     def __init__(
         self,

@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.nn import Module
 
 Group = Any  # torch.distributed.ProcessGroup
-Pending = Any  # torch.distributed.Work, None of an operation that has ended
+Pending = Any  # torch.distributed.Work; None for a finished operation
 
 
 def all_gather_raw(input_: Tensor, process_group: Group, async_op: bool = False) -> tuple[Tensor, Pending]:  # noqa: FBT001, FBT002
-    """The tensors (n, …) of all ranks, one after another, and the pending operation; not differentiable."""
+    """The tensors (n, …) of all ranks, one after another, and the pending operation, not differentiable."""
     ranks = dist.get_world_size(process_group)
     output = input_.new_empty(ranks * input_.shape[0], *input_.shape[1:])
     work = dist.all_gather_into_tensor(output, input_.contiguous(), group=process_group, async_op=async_op)
@@ -24,7 +24,7 @@ def reduce_scatter_raw(
     process_group: Group,
     async_op: bool = False,  # noqa: FBT001, FBT002
 ) -> tuple[Tensor, Pending]:
-    """This rank's part of the sum of all ranks' tensors (ranks * n, …), (n, …); not differentiable."""
+    """This rank's part of the sum of all ranks' tensors (ranks * n, …), (n, …), not differentiable."""
     ranks = dist.get_world_size(process_group)
     if input_.shape[0] % ranks:
         message = f"input_: expected a first dimension divisible by {ranks} ranks, got {input_.shape[0]}"
@@ -35,7 +35,7 @@ def reduce_scatter_raw(
 
 
 def all_reduce_raw(input_: Tensor, process_group: Group, async_op: bool = False) -> tuple[Tensor, Pending]:  # noqa: FBT001, FBT002
-    """Sums ``input_`` over all ranks, in place; not differentiable."""
+    """Sums ``input_`` over all ranks, in place, not differentiable."""
     output = input_.contiguous()
     return output, dist.all_reduce(output, group=process_group, async_op=async_op)
 
@@ -67,7 +67,7 @@ class ReduceScatterFunc(torch.autograd.Function):
 
 
 class AllReduceFunc(torch.autograd.Function):
-    """The sum over all ranks, a new tensor, whose gradient goes to each of them as it is."""
+    """The sum over all ranks, a new tensor. Its gradient goes unchanged to each of them."""
 
     @staticmethod
     def forward(ctx: Any, input_: Tensor, process_group: Group) -> Tensor:  # noqa: ANN401
@@ -86,7 +86,7 @@ all_reduce = AllReduceFunc.apply
 
 
 def sync_shared_params(model: Module, process_group: Group) -> None:
-    """Give every rank the first rank's values of the parameters that have ``_shared_params`` set."""
+    """Give every rank the first rank's values of the parameters with ``_shared_params`` set."""
     first = dist.get_global_rank(process_group, 0)
     with torch.no_grad():
         for _, parameter in sorted(model.named_parameters()):
@@ -95,7 +95,7 @@ def sync_shared_params(model: Module, process_group: Group) -> None:
 
 
 def allreduce_sequence_parallel_grad(model: Module, process_group: Group) -> None:
-    """Sum the gradients of the parameters that have ``_sequence_parallel`` set over all ranks."""
+    """Sum the gradients of the parameters with ``_sequence_parallel`` set over all ranks."""
     with torch.no_grad():
         for _, parameter in sorted(model.named_parameters()):
             if getattr(parameter, "_sequence_parallel", False) and parameter.grad is not None:
@@ -103,6 +103,6 @@ def allreduce_sequence_parallel_grad(model: Module, process_group: Group) -> Non
 
 
 def get_dim_for_local_rank(dim: int, world_size: int, local_rank: int, multiple_of: int = 1) -> int:
-    """A rank's share of ``dim``, a multiple of ``multiple_of``; the first ranks have one more if need be."""
+    """A rank's share of ``dim``, a multiple of ``multiple_of``. The first ranks have one more if need be."""
     parts, rest = divmod(dim // multiple_of, world_size)
     return (parts + (local_rank < rest)) * multiple_of

@@ -1,1 +1,1 @@
-"""ELF files and DLLs as loaders read them, and the rules for those that we ship."""
+"""ELF and DLL files, read as loaders read them, and the rules for ours."""

@@ -1,6 +1,6 @@
 """Read-only view of an ELF file: needed libraries, exported and undefined symbols, as a loader finds them.
 
-Input is untrusted: whatever the bytes are, the answer is an ``Elf`` or an ``ElfError``.
+Input is untrusted: any bytes give an ``Elf`` or an ``ElfError``.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ STV_DEFAULT, STV_PROTECTED = 0, 3
 
 @dataclass(frozen=True)
 class Undefined:
-    """A symbol that another library has to provide; ``version`` like "GLIBC_2.14", or empty."""
+    """A symbol provided by another library. ``version`` is like "GLIBC_2.14", or empty."""
 
     name: str
     version: str
@@ -36,7 +36,7 @@ class Undefined:
 
 @dataclass(frozen=True)
 class Elf:
-    """``exported``: defined dynamic symbols that other libraries can see; ``runpath``: RPATH and RUNPATH."""
+    """``exported``: defined dynamic symbols visible to other libraries. ``runpath``: RPATH and RUNPATH."""
 
     machine: str
     flags: int
@@ -49,7 +49,7 @@ class Elf:
 
 @lru_cache(maxsize=1024)  # a wheel has hundreds of code objects, and several checks read them all
 def read_elf(data: bytes) -> Elf:
-    """Header, dynamic table and dynamic symbols of ``data``; an object file has only a header."""
+    """Header, dynamic table and dynamic symbols of ``data``. An object file has only a header."""
     image = read_image(data)
     dynamic = read_dynamic(image)
     symbols = dynamic.symbols if dynamic else ()
@@ -67,9 +67,9 @@ def read_elf(data: bytes) -> Elf:
 
 
 def section_bytes(data: bytes, name: str) -> bytes | None:
-    """The content of the one section called ``name``; None when there is none.
+    """The content of the one section called ``name``, or None.
 
-    Raises ``ElfError`` when a loader would take what is at the section's address from elsewhere.
+    Raises ``ElfError`` when a loader maps other bytes at the section's address.
     """
     image = read_image(data)
     found = image.named(name)
@@ -93,7 +93,7 @@ def _refuse_elsewhere(image: Image, section: Section, name: str) -> None:
 
 
 def max_version(elf: Elf, family: str) -> tuple[int, ...]:
-    """The newest version of ``family`` ("GLIBC") that undefined symbols require; () if they require none."""
+    """The newest version of ``family`` ("GLIBC") required by undefined symbols, or () without one."""
     versions = (
         u.version.removeprefix(f"{family}_") for u in elf.undefined if u.version.startswith(f"{family}_")
     )
@@ -102,7 +102,7 @@ def max_version(elf: Elf, family: str) -> tuple[int, ...]:
 
 def _numbers(version: str) -> tuple[int, ...]:
     parts = version.split(".")
-    # A private version (GLIBC_PRIVATE) is promised by no release: newer than all of them.
+    # GLIBC_PRIVATE is part of no release. It counts as newer than all of them.
     known = all(part.isdecimal() and len(part) < 6 for part in parts)
     return tuple(int(part) for part in parts) if known else (1 << 16,)
 
@@ -116,7 +116,7 @@ def _undefined(dynamic: Dynamic) -> Iterator[Undefined]:
 
 
 def is_exported(symbol: Symbol) -> bool:
-    """Whether other libraries see it; a protected symbol cannot be overridden, but they do."""
+    """Whether other libraries see it. They do see protected symbols, but cannot override them."""
     return (
         symbol.section != 0 and symbol.bind != STB_LOCAL and symbol.visibility in (STV_DEFAULT, STV_PROTECTED)
     )

@@ -1,7 +1,7 @@
-"""The dynamic table of an ELF file and what it leads to, found as glibc's loader finds it.
+"""The dynamic table of an ELF file and everything it points to, found as glibc's loader finds it.
 
-The loader follows PT_DYNAMIC and addresses, never a section header: names are in the table that DT_STRTAB
-names, and there are as many symbols as the hash tables and relocations reach.
+The loader follows PT_DYNAMIC and addresses, never section headers. Names come from the DT_STRTAB table. The
+number of symbols follows from the hash tables and relocations.
 """
 
 import struct
@@ -27,7 +27,7 @@ _NEED, _VERSION = struct.Struct("<HHIII"), struct.Struct("<IHHII")
 
 
 class Symbol(NamedTuple):
-    """A row of a symbol table; ``section`` is its index, 0 for one that another file has to provide."""
+    """A row of a symbol table. ``section`` is its index, 0 for an undefined symbol."""
 
     name: str
     info: int
@@ -59,7 +59,7 @@ class Relocation(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A version that ``file`` has to have; ``places`` are the addresses of both its records."""
+    """A required version of ``file``. ``places`` are the addresses of both its records."""
 
     file: str
     name: str
@@ -71,9 +71,9 @@ class Version(NamedTuple):
 
 @dataclass(frozen=True)
 class Dynamic:
-    """What the loader reads; ``tags`` without the DT_NEEDED, and 0 for a tag that is not there.
+    """The tags read by the loader, except DT_NEEDED. A missing tag is 0.
 
-    ``symbol_versions`` has an entry for each symbol, or none at all.
+    ``symbol_versions`` has an entry for each symbol, or is empty.
     """
 
     tags: Mapping[int, int]
@@ -86,12 +86,12 @@ class Dynamic:
     plt_relocations: tuple[Relocation, ...]
 
     def text(self, tag: int) -> str:
-        """The text that a tag names; empty without the tag."""
+        """The text of a tag, empty without the tag."""
         return self.names.at(self.tags[tag], f"the text of tag {tag:#x}") if tag in self.tags else ""
 
 
 def read_dynamic(image: Image) -> Dynamic | None:
-    """The dynamic table of ``image``, None without one; raises ``ElfError``."""
+    """The dynamic table of ``image``, None without one. Raises ``ElfError``."""
     places = image.of_kind(PT_DYNAMIC)
     if not places:
         return None
@@ -120,7 +120,7 @@ def read_dynamic(image: Image) -> Dynamic | None:
 
 
 def read_symbols(table: bytes, names: Names) -> Iterator[Symbol]:
-    """The rows of a symbol table; raises ``ElfError``."""
+    """The rows of a symbol table. Raises ``ElfError``."""
     for name, info, other, section, value, size in _SYMBOL.iter_unpack(table):
         yield Symbol(names.at(name, "a symbol's name"), info, other, section, value, size)
 
@@ -146,7 +146,7 @@ def _relocations(image: Image, address: int, size: int) -> Iterator[Relocation]:
 
 
 def _hashed(image: Image, tags: Mapping[int, int]) -> int:
-    """How many symbols a lookup by name can reach."""
+    """The number of symbols reached by lookups by name."""
     old = _words(image, tags[DT_HASH], 2)[1] if DT_HASH in tags else 0
     if DT_GNU_HASH not in tags:
         return old
@@ -160,7 +160,7 @@ def _hashed(image: Image, tags: Mapping[int, int]) -> int:
 
 
 def _chain(image: Image, address: int) -> int:
-    """How many symbols the chain at ``address`` has; the last one's hash is odd."""
+    """The number of symbols in the chain at ``address``. The last one's hash is odd."""
     load = image.load_of(address, 4)
     size = max(load.file_end - address, 0) & ~3 if load else 0
     words = struct.iter_unpack("<I", image.at(address, size, "a hash table"))
@@ -181,10 +181,10 @@ def _symbol_versions(image: Image, tags: Mapping[int, int], count: int) -> tuple
 
 
 def _versions(image: Image, tags: Mapping[int, int], names: Names) -> Iterator[Version]:
-    """All of DT_VERNEED: its lists end where they say so, not after as many as they count."""
+    """All of DT_VERNEED. Its lists end at their end marks. Their counts are ignored."""
     if DT_VERNEED not in tags:
         return
-    # Each needs 16 bytes of its own: more of them than fit into the file overlap.
+    # Each record needs 16 bytes. If more of them are read than fit into the file, they overlap.
     left = len(image.data) // VERSION_RECORD_BYTES
     for place, file, start in _needs(image, tags[DT_VERNEED], names):
         at, following = start, 1
@@ -200,7 +200,7 @@ def _versions(image: Image, tags: Mapping[int, int], names: Names) -> Iterator[V
 
 
 def _needs(image: Image, at: int, names: Names) -> Iterator[tuple[int, str, int]]:
-    """Of each file with versions its record's address, its name, and the address of its first version."""
+    """For each file with versions: its record's address, its name, the address of its first version."""
     following, left = 1, len(image.data) // VERSION_RECORD_BYTES
     while following:
         if (left := left - 1) < 0:

@@ -1,6 +1,6 @@
-"""A 64-bit ELF file: its header, its segments and what they map, and its section headers.
+"""A 64-bit ELF file: header, segments with their mapping, section headers.
 
-Input is untrusted: whatever the bytes are, the answer is an ``Image`` or an ``ElfError``.
+Input is untrusted: any bytes give an ``Image`` or an ``ElfError``.
 """
 
 import struct
@@ -14,7 +14,7 @@ from wheel_builder.base.errors import ElfError
 MAGIC = b"\x7fELF"
 IDENT = MAGIC + b"\x02\x01\x01"  # 64 bits, little endian, version 1
 MOST_SEGMENTS = 128
-NAMES_ARE_READ = 4  # times, each byte, in the mean
+NAMES_ARE_READ = 4  # most reads of each byte, on average
 EM_X86_64, EM_AMDGPU = 62, 224
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
 PT_GNU_EH_FRAME, PT_GNU_STACK, PT_GNU_RELRO = 0x6474E550, 0x6474E551, 0x6474E552
@@ -28,7 +28,7 @@ SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR, SHF_TLS = 1, 2, 4, 0x400
 class Names:
     """A table of names.
 
-    Names may overlap, so a small table could hold gigabytes of them: what is read is counted.
+    Names may overlap, so a small table could yield gigabytes of text. Reads are counted and limited.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -36,7 +36,7 @@ class Names:
         self._left = NAMES_ARE_READ * len(data) + (1 << 20)
 
     def at(self, start: int, what: str) -> str:
-        """The text from ``start`` to its zero byte; raises ``ElfError``."""
+        """The text from ``start`` to its zero byte. Raises ``ElfError``."""
         end = self.data.find(b"\0", start)
         if start >= len(self.data) or end < 0:
             refuse(f"{what} is at byte {start} of {len(self.data)} bytes of names, or has no end")
@@ -85,21 +85,21 @@ class Segment(NamedTuple):
 
     @property
     def file_end(self) -> int:
-        """The address behind what comes from the file."""
+        """The end address of the bytes from the file."""
         return self.address + self.file_bytes
 
     @property
     def end(self) -> int:
-        """The address behind its memory."""
+        """The end address in memory."""
         return self.address + self.memory_bytes
 
     def holds(self, address: int, size: int) -> bool:
-        """Whether these bytes are in its memory."""
+        """Whether the segment's memory includes these bytes."""
         return self.address <= address and address + size <= self.end
 
 
 class Section(NamedTuple):
-    """A section header; ``name_at`` counts from the names' first byte."""
+    """A section header. ``name_at`` counts from the names' first byte."""
 
     name_at: int
     kind: int
@@ -123,7 +123,7 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True)
 class Image:
-    """A file and its headers; ``names`` are those of ``sections``."""
+    """A file and its headers. ``names`` are the sections' names."""
 
     data: bytes
     header: Header
@@ -143,14 +143,14 @@ class Image:
         return next((load for load in self.loads if load.holds(address, size)), None)
 
     def offset_of(self, address: int, size: int) -> int | None:
-        """Where in the file a loader takes ``size`` bytes at ``address`` from; None when from nowhere."""
+        """The file offset of the ``size`` bytes mapped at ``address``, None if they are not from the file."""
         for load in self.loads:
             if load.address <= address and address + size <= load.file_end:
                 return load.offset + address - load.address
         return None
 
     def at(self, address: int, size: int, what: str) -> bytes:
-        """What a loader maps at ``address``; raises ``ElfError`` when no PT_LOAD has ``what`` there."""
+        """The bytes mapped at ``address``. Raises ``ElfError`` with ``what`` if no PT_LOAD has them."""
         offset = self.offset_of(address, size)
         if offset is None or offset + size > len(self.data):
             refuse(f"no PT_LOAD maps {what}: {size} bytes at {address:#x}")
@@ -160,7 +160,7 @@ class Image:
         return [section for section, called in zip(self.sections, self.names, strict=True) if called == name]
 
     def content(self, section: Section) -> bytes:
-        """A section's bytes in the file; raises ``ElfError`` when they are not there."""
+        """A section's bytes in the file. Raises ``ElfError`` when they lie outside it."""
         if section.kind == SHT_NOBITS or section.offset + section.size > len(self.data):
             name = self.names[self.sections.index(section)]
             message = (
@@ -177,7 +177,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 
 
 def read_image(data: bytes) -> Image:
-    """The headers of ``data``; raises ``ElfError`` when it is not an ELF file of 64 bits that has them."""
+    """The headers of ``data``. Raises ``ElfError`` unless it is a 64-bit ELF file with all of them."""
     if len(data) < _HEADER.size or not data.startswith(IDENT):
         refuse("its header is not that of a little-endian ELF file of 64 bits")
     header = Header._make(_HEADER.unpack_from(data))
@@ -191,7 +191,7 @@ def read_image(data: bytes) -> Image:
 
 
 def refuse(why: str) -> NoReturn:
-    """Raise the error for a file that is damaged or no ELF file at all."""
+    """Raise the error for a damaged file or one of another format."""
     message = f"not a readable ELF file ({why})"
     raise ElfError(message, advice="build the file again; it is damaged or not an ELF file")
 

@@ -1,7 +1,7 @@
 """Whether a 64-bit ELF file is loaded as its tables say, and asks a loader for nothing unusual.
 
-glibc's loader and the HIP runtime follow program headers and the dynamic table, disassemblers and the other
-checks section headers.  Both have to say the same of every byte; what is not known to be harmless is refused.
+glibc's loader and the HIP runtime read program headers and the dynamic table. Disassemblers and the other
+checks read section headers. Both must agree on every byte. Anything unknown is refused.
 """
 
 from wheel_builder.base.errors import ElfError
@@ -17,7 +17,7 @@ __all__ = ["EM_AMDGPU", "EM_X86_64", "elf_layout_problems"]
 
 
 def elf_layout_problems(data: bytes, machine: int) -> tuple[str, ...]:
-    """Why ``data`` is no shared object for ``machine`` (an EM_ number) that loads as it reads."""
+    """Reasons to refuse ``data`` as a shared object for ``machine`` (an EM_ number)."""
     try:
         image = read_image(data)
         if found := segment_problems(image, machine) or section_problems(image):

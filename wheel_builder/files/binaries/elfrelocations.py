@@ -1,4 +1,4 @@
-"""Rules for relocations and initializers: what the loader writes, and what it calls."""
+"""Rules for relocations and initializers: the loader's writes and calls."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,8 @@ from wheel_builder.files.binaries import elfdynamic as d
 from wheel_builder.files.binaries.elfdynamic import Dynamic, Relocation
 from wheel_builder.files.binaries.elfimage import PF_W, PF_X, PT_DYNAMIC, PT_TLS, Image
 
-# R_X86_64_: others copy data between libraries, call a resolver, or need memory from before start-up.
+# R_X86_64_ types. The others copy data between libraries, call a resolver, or need memory allocated before
+# start-up.
 R_64, R_GLOB_DAT, R_JUMP_SLOT, R_RELATIVE, R_DTPMOD64, R_DTPOFF64 = 1, 6, 7, 8, 16, 17
 OF_DATA = frozenset({R_64, R_GLOB_DAT, R_RELATIVE, R_DTPMOD64, R_DTPOFF64})
 OF_CALLS = frozenset({R_JUMP_SLOT})
@@ -15,7 +16,7 @@ WORD = 8
 
 
 def relocation_problems(image: Image, dynamic: Dynamic) -> tuple[str, ...]:
-    """What the loader would write where it should not, or call although it is no code."""
+    """Relocations with a forbidden target, and calls to data."""
     everything = (*dynamic.relocations, *dynamic.plt_relocations)
     allowed = {OF_DATA: dynamic.relocations, OF_CALLS: dynamic.plt_relocations}
     judged = [(each, types) for types, group in allowed.items() for each in group]

@@ -1,4 +1,4 @@
-"""Rules for section headers: each section is loaded from where it lies, and there is nothing between them."""
+"""Rules for section headers: each section is loaded from its own place, with no gaps between sections."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -40,13 +40,13 @@ KINDS = frozenset({
     SHT_PROGBITS, SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_HASH, SHT_DYNAMIC, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM,
     SHT_INIT_ARRAY, SHT_FINI_ARRAY, SHT_GNU_HASH, SHT_VERNEED, SHT_VERSYM, SHT_X86_64_UNWIND,
 })  # fmt: skip
-TRAP = 0xCC  # with which a linker fills up code for x86-64
-# The sections that segments other than PT_LOAD are made of.
+TRAP = 0xCC  # linkers fill gaps in x86-64 code with it
+# Segments other than PT_LOAD consist of these sections.
 OF_SEGMENTS = {PT_NOTE: SHT_NOTE, PT_GNU_EH_FRAME: ".eh_frame_hdr"}
 
 
 def section_problems(image: Image) -> tuple[str, ...]:
-    """Why section headers do not say what is loaded."""
+    """Differences between section headers and the loaded bytes."""
     if not 0 < len(image.sections) <= MOST_SECTIONS:
         return (f"it has {len(image.sections)} sections, expected 1 to {MOST_SECTIONS}",)
     return (
@@ -97,7 +97,7 @@ def _load_problems(image: Image, name: str, section: Section) -> Iterator[str]:
 
 
 def _end_problems(image: Image) -> Iterator[str]:
-    """A PT_LOAD ends with its last section, or with that section's page; so do its bytes from the file."""
+    """A PT_LOAD ends with its last section, or with that section's page. So do its bytes from the file."""
     for load in image.loads:
         held = [s for s in image.sections if s.in_memory and load.holds(s.address, s.size)]
         last = max((s.address + s.size for s in held), default=0)
@@ -109,7 +109,7 @@ def _end_problems(image: Image) -> Iterator[str]:
 
 
 def _thread_problems(image: Image) -> Iterator[str]:
-    """PT_TLS is the sections for it, one after the other, those with content first."""
+    """PT_TLS consists of the thread-local sections, in a row, the ones with content first."""
     threads = [section for section in image.sections if section.flags & SHF_TLS and section.in_memory]
     segments = image.of_kind(PT_TLS)
     if bool(threads) != bool(segments):

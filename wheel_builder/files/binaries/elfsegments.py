@@ -1,4 +1,4 @@
-"""Rules for an ELF file's header and program headers: those of a plain shared object that glibc loads."""
+"""Rules for an ELF file's header and program headers: a plain shared object for glibc."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ from wheel_builder.files.binaries.elfimage import (
 
 ET_DYN = 3
 PAGE = 4096
-# The rest of e_ident: the system's ABI and its version, padding.  Of AMDGPU code object versions 5 and 6.
+# The rest of e_ident: OS ABI, ABI version, padding. AMDGPU: code object versions 5 and 6.
 IDENTS = {EM_X86_64: (bytes(9),), EM_AMDGPU: (b"\x40\x03" + bytes(7), b"\x40\x04" + bytes(7))}
 SEGMENT_BYTES = 56
-MOST_ZEROS = 16 << 20  # of memory that is not in the file
+MOST_ZEROS = 16 << 20  # memory without bytes in the file
 MOST_TLS = 1 << 20
-# How often each kind is there; any other would be for a purpose that this library does not have.
+# The allowed number of segments of each kind. Other kinds are refused.
 KINDS = {
     EM_X86_64: {
         PT_PHDR: (0, 1), PT_LOAD: (1, 16), PT_DYNAMIC: (1, 1), PT_TLS: (0, 1),
@@ -49,7 +49,7 @@ ACCESS = (PF_R, PF_R | PF_X, PF_R | PF_W)
 
 
 def segment_problems(image: Image, machine: int) -> tuple[str, ...]:
-    """Why header and program headers are not those of a shared object for ``machine``."""
+    """Differences of the header and program headers from a shared object for ``machine``."""
     if found := tuple(_header_problems(image, machine)):
         return found
     return (
@@ -123,7 +123,7 @@ def _headers_end(image: Image) -> int:
 
 
 def _place_problems(image: Image) -> Iterator[str]:
-    """A loader goes by addresses, other programs by offsets: both have to lead to the same bytes."""
+    """A loader goes by addresses, other programs by offsets. Both must lead to the same bytes."""
     for number, one in enumerate(image.segments):
         if one.physical != one.address and one.kind != PT_GNU_STACK:
             yield f"segment {number} has the physical address {one.physical:#x}, expected {one.address:#x}"
@@ -147,7 +147,7 @@ def _stack_problems(image: Image) -> Iterator[str]:
 
 
 def _relro_problems(image: Image) -> Iterator[str]:
-    """What is written only while the library is loaded is read-only afterwards: a PT_LOAD of its own."""
+    """RELRO data is written during loading and read-only afterwards. It is a PT_LOAD of its own."""
     for one in image.of_kind(PT_GNU_RELRO):
         load = image.load_of(one.address, max(one.memory_bytes, 1))
         if load is None or load.flags != PF_R | PF_W or _extent(load) != _extent(one) or one.end % PAGE:

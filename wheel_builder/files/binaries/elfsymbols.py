@@ -1,4 +1,4 @@
-"""Rules for symbols: what the loader binds, and the table for people that names the same."""
+"""Rules for symbols: .dynsym, used by the loader, and .symtab, used by people, agree."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ OWN = "_DYNAMIC"  # the linker's name for the dynamic table
 
 
 def symbol_problems(image: Image, dynamic: Dynamic) -> tuple[str, ...]:
-    """What is wrong with the dynamic symbols, and in what a code object's other symbols differ from them."""
+    """Problems of the dynamic symbols, and differences from them in a code object's .symtab."""
     own = _static_problems(image, dynamic) if image.header.machine == EM_AMDGPU else ()
     return (*_dynamic_problems(image, dynamic), *own)
 
@@ -37,7 +37,7 @@ def _dynamic_problems(image: Image, dynamic: Dynamic) -> Iterator[str]:
         if symbol.bind not in binds or symbol.type not in types or symbol.other > 3:
             yield f"its symbol {symbol.name} is of a kind that needs a resolver: {symbol.info:#x}"
         elif symbol.section == 0:
-            # With an address, it would serve other libraries as if it were defined.
+            # An undefined symbol with an address would be taken as defined by other libraries.
             if symbol.value or symbol.size:
                 yield f"its symbol {symbol.name} is undefined and has an address"
         elif symbol.section >= len(image.sections) or not _is_inside(image, symbol):
@@ -51,7 +51,7 @@ def _is_inside(image: Image, symbol: Symbol) -> bool:
 
 
 def _static_problems(image: Image, dynamic: Dynamic) -> Iterator[str]:
-    """Disassemblers, and so the static checks, go by .symtab: it names what the runtime loads."""
+    """Disassemblers, and so the static checks, read .symtab. It must name the code that the runtime loads."""
     tables = [section for section in image.sections if section.kind == SHT_SYMTAB]
     if not tables:
         return

@@ -28,14 +28,14 @@ from wheel_builder.files.binaries.elfimage import (
 DF_BIND_NOW, DF_1_NOW = 8, 1
 GOT = ".got.plt"
 MOST_NAMES = 1 << 20
-# Others would load other libraries (DT_AUXILIARY, DT_FILTER, DT_AUDIT, DT_DEPAUDIT, DT_CONFIG), run other
-# code (DT_INIT, DT_FINI, DT_PREINIT_ARRAY), write to code (DT_TEXTREL) or are unknown.  Rules of their own
-# judge DT_NEEDED, DT_SONAME, DT_RPATH and DT_RUNPATH.
+# All other tags are refused. Some load other libraries (DT_AUXILIARY, DT_FILTER, DT_AUDIT, DT_DEPAUDIT,
+# DT_CONFIG), some run other code (DT_INIT, DT_FINI, DT_PREINIT_ARRAY), one makes code writable (DT_TEXTREL).
+# DT_NEEDED, DT_SONAME, DT_RPATH and DT_RUNPATH have their own rules.
 REQUIRED = {
     EM_X86_64: {d.DT_STRTAB, d.DT_STRSZ, d.DT_SYMTAB, d.DT_SYMENT, d.DT_GNU_HASH, d.DT_FLAGS, d.DT_FLAGS_1},
     EM_AMDGPU: {d.DT_STRTAB, d.DT_STRSZ, d.DT_SYMTAB, d.DT_SYMENT, d.DT_GNU_HASH},
 }
-# Tags of which a table needs all or none.
+# Groups of tags: all of a group or none.
 TOGETHER = (
     {d.DT_RELA, d.DT_RELASZ, d.DT_RELAENT},
     {d.DT_JMPREL, d.DT_PLTRELSZ, d.DT_PLTREL, d.DT_PLTGOT},
@@ -56,7 +56,7 @@ VALUES = {
 
 
 class _Table(NamedTuple):
-    """A table that a tag leads to; ``link`` is the kind of the section that its own names."""
+    """A table and its tag. ``link`` is the kind of the section named by its sh_link."""
 
     what: str
     kind: int
@@ -66,7 +66,7 @@ class _Table(NamedTuple):
 
 
 def table_problems(image: Image, dynamic: Dynamic) -> tuple[str, ...]:
-    """What the dynamic table asks for that is not allowed, or not what the sections say."""
+    """Forbidden requests in the dynamic table, and differences from the section headers."""
     if found := tuple(_tag_problems(image, dynamic)):
         return found
     tables = tuple(_tables(image, dynamic))
@@ -143,7 +143,7 @@ def _section_problems(image: Image, table: _Table, tables: Sequence[_Table]) -> 
 
 
 def _other_sections(image: Image, tables: Sequence[_Table]) -> Iterator[str]:
-    """A table that is in no tag would be read by other programs only."""
+    """A table without a tag would be read only by programs other than the loader."""
     used = {(table.kind, table.address) for table in tables}
     kinds = {table.kind for table in tables} | {
         SHT_VERNEED, SHT_VERSYM, SHT_HASH, SHT_RELA, SHT_INIT_ARRAY, SHT_FINI_ARRAY,
@@ -155,7 +155,7 @@ def _other_sections(image: Image, tables: Sequence[_Table]) -> Iterator[str]:
 
 
 def _protection_problems(image: Image, dynamic: Dynamic) -> Iterator[str]:
-    """What the loader calls or jumps through cannot be written afterwards."""
+    """Function pointers used by the loader are read-only after loading."""
     [relro] = image.of_kind(PT_GNU_RELRO)
     if d.DT_PLTGOT in dynamic.tags and [s.address for s in image.named(GOT)] != [dynamic.tags[d.DT_PLTGOT]]:
         yield f"its addresses of called functions are at {dynamic.tags[d.DT_PLTGOT]:#x}, and not in {GOT}"
@@ -196,7 +196,7 @@ def _version_problems(image: Image, dynamic: Dynamic) -> Iterator[str]:
 
 
 def elf_hash(name: str) -> int:
-    """The hash of System V's hash tables, which version records have."""
+    """The hash of System V's hash tables, also used in version records."""
     value = 0
     for byte in name.encode():
         value = (value << 4) + byte
@@ -229,7 +229,7 @@ def _hash_bytes(image: Image, dynamic: Dynamic) -> int:
 
 
 def _hash_problems(image: Image, dynamic: Dynamic) -> Iterator[str]:
-    """With a broken table, the loader finds no symbol, another, or never ends."""
+    """A broken table makes the loader miss a symbol, find another one, or loop forever."""
     buckets, first, blooms, shift = _gnu_hash_header(image, dynamic)
     size = _gnu_hash_bytes(image, dynamic)
     if (
@@ -251,7 +251,7 @@ def _hash_problems(image: Image, dynamic: Dynamic) -> Iterator[str]:
 
 
 def _gnu_hash_table(hashes: Sequence[int], buckets: int, first: int, blooms: int, shift: int) -> bytes:
-    """The table for symbols that are sorted by bucket, from the symbol ``first`` on."""
+    """The expected table for symbols sorted by bucket, from the symbol ``first`` on."""
     words, starts, chains = [0] * blooms, [0] * buckets, []
     for number, value in enumerate(hashes):
         words[value // 64 % blooms] |= 1 << value % 64 | 1 << (value >> shift) % 64

@@ -1,8 +1,8 @@
-"""Reads a DLL for 64-bit Windows as its loader does: headers, the sections they map, imports and exports.
+"""Reads a DLL for 64-bit Windows as its loader does: headers, mapped sections, imports and exports.
 
-Input is untrusted: whatever the bytes are, the answer is a ``Pe`` or a ``PeError``.  The loader follows
-addresses in memory, other tools may follow places in the file; so what lies in the file has to be mapped,
-once and in order, and tables have to lie in mapped bytes of the file.  Layout: Microsoft's PE specification.
+Input is untrusted: any bytes give a ``Pe`` or a ``PeError``. The loader follows addresses in memory. Other
+tools may follow places in the file. Therefore all bytes of the file must be mapped, once and in order, and
+tables must lie in them. Layout: Microsoft's PE specification.
 """
 
 import struct
@@ -14,7 +14,7 @@ from wheel_builder.base.errors import PeError
 
 MAGIC = b"MZ"
 AMD64, PE32_PLUS, WINDOWS_CONSOLE, WINDOWS_GUI = 0x8664, 0x20B, 3, 2
-# Bits of the file's characteristics, of those of a DLL, and of a section's flags.
+# Flags of the file (Characteristics), of a DLL (DllCharacteristics) and of a section.
 EXECUTABLE_IMAGE, LARGE_ADDRESS_AWARE, DLL = 0x2, 0x20, 0x2000
 HIGH_ENTROPY_VA, DYNAMIC_BASE, NX_COMPAT = 0x20, 0x40, 0x100
 CODE, DATA, DISCARDABLE, EXECUTE, READ, WRITE = 0x20, 0x40, 0x2000000, 0x20000000, 0x40000000, 0x80000000
@@ -57,20 +57,20 @@ class Section(NamedTuple):
 
     @property
     def memory_end(self) -> int:
-        """Where what is named of it ends; the loader maps whole pages."""
+        """The end of the section's data. The loader maps whole pages."""
         return self.address + self.size
 
 
 @dataclass(frozen=True)
 class Pe:
-    """``imports`` maps each DLL to the names taken from it, ``directories`` each table to its section's name.
+    """``imports`` maps each DLL to the imported names, ``directories`` each table to its section's name.
 
-    Empty tables are left out; the section of certificates, which are not mapped, is "".
-    ``overlay`` is what follows the last section in the file; ``export_name`` the DLL's own name for itself.
-    ``header`` has the optional header's ``FIELDS``, ``places`` each table's address and size, ``exported``
-    where exports are. ``stub`` is what lies before the header, ``rest`` what follows the section headers up
-    to the first section. ``read`` are the places of imports and exports and of all that these name, without
-    ``written``, the lists of addresses that the loader fills.
+    Empty tables are left out. The section of certificates is "", as they are not mapped.
+    ``overlay``: the bytes after the last section in the file. ``export_name``: the DLL's own name for itself.
+    ``header``: the optional header's ``FIELDS``. ``places``: each table's address and size.
+    ``exported``: the addresses of exports. ``stub``: the bytes before the header. ``rest``: the bytes between
+    section headers and first section. ``read``: the places of imports, exports and everything they name.
+    ``written``: the address lists filled by the loader, not part of ``read``.
     """
 
     timestamp: int
@@ -92,15 +92,15 @@ class Pe:
     data: bytes = field(repr=False)
 
     def at(self, address: int, size: int, what: str) -> bytes:
-        """What a section maps from the file at an address; raises ``PeError`` where none has all of it."""
+        """The bytes from the file at an address. Raises ``PeError`` unless one section has them all."""
         return _Image(self.data, self.sections).at(address, size, what)
 
     def section_at(self, address: int) -> str:
-        """The name of the section in memory at an address, "" outside of all."""
+        """The name of the section in memory at an address, "" outside all sections."""
         return next((each.name for each in self.sections if each.address <= address < each.memory_end), "")
 
     def section_bytes(self, name: str) -> bytes | None:
-        """What the loader maps of a section from the file, None if there is none of that name."""
+        """A section's mapped bytes from the file, None if there is no such section."""
         for section in self.sections:
             if section.name == name:
                 size = min(section.size, section.file_size)
@@ -109,7 +109,7 @@ class Pe:
 
 
 class _Optional(NamedTuple):
-    """The fields of the optional header that anything depends on."""
+    """The fields of the optional header used here."""
 
     magic: int
     entry: int
@@ -123,7 +123,7 @@ class _Optional(NamedTuple):
 
 
 def read_pe(data: bytes) -> Pe:
-    """The DLL in ``data``; raises ``PeError`` for what is none, or is not laid out as a linker does it."""
+    """The DLL in ``data``. Raises ``PeError`` for other files, and for unusual layouts."""
     at = _pe_offset(data)
     machine, count, timestamp, _, symbols, optional_bytes, characteristics = _unpack(
         FILE_HEADER, data, at + 4, "the file header"
@@ -162,7 +162,7 @@ def read_pe(data: bytes) -> Pe:
 
 
 class _Image:
-    """Reads at addresses, in bytes that a section maps from the file."""
+    """Reads bytes mapped from the file, by address."""
 
     def __init__(self, data: bytes, sections: tuple[Section, ...]) -> None:
         self.data, self.sections = data, sections
@@ -170,7 +170,7 @@ class _Image:
         self.written: list[range] = []
 
     def at(self, address: int, size: int, what: str) -> bytes:
-        """Bytes at an address; raises ``PeError`` where no section has all of them from the file."""
+        """The bytes at an address. Raises ``PeError`` unless one section has all of them from the file."""
         section = self._section(address, size, what)
         begin = section.file_at + address - section.address
         self.read.append(range(address, address + size))
@@ -187,9 +187,9 @@ class _Image:
         return found[0]
 
     def home(self, kind: str, address: int, size: int) -> str:
-        """The section that a directory's table lies in."""
+        """The section of a directory's table."""
         if kind == "certificate":
-            return ""  # a place in the file, behind everything that is mapped
+            return ""  # a place in the file, after all mapped bytes
         return self._section(address, max(size, 1), f"the {kind} table").name
 
     def text(self, address: int, what: str) -> str:
@@ -219,14 +219,14 @@ class _Image:
             if bound or forwarded:
                 _refuse(f"the imports from {name} are bound to addresses beforehand")
             names = tuple(self._names(addresses, name, self.written))
-            # The loader takes one list, a debugger may show the other.
+            # The loader reads one of these lists, a debugger may show the other.
             if lookup and tuple(self._names(lookup, name)) != names:
                 _refuse(f"the two lists of what is imported from {name} differ")
             yield name, names
         _refuse(f"it imports from more than {MOST_IMPORTS} DLLs")
 
     def _names(self, at: int, dll: str, places: list[range] | None = None) -> Iterator[str]:
-        """The names of a list at an address; with ``places`` it is noted there, and not with what is read."""
+        """The names in a list at an address. With ``places`` its place is noted there, not in ``read``."""
         for number in range(MOST_IMPORTS):
             [value] = struct.unpack("<Q", self.at(at + 8 * number, 8, f"the list of imports from {dll}"))
             if places is not None:
@@ -301,7 +301,7 @@ def _directories(data: bytes, at: int, optional: _Optional) -> dict[str, tuple[i
 
 
 def _sections(data: bytes, at: int, count: int, optional: _Optional) -> tuple[Section, ...]:
-    """In the order of memory and of the file, without gap or overlap."""
+    """Sections, in order of memory and file, with no gap or overlap."""
     if not 0 < count <= MOST_SECTIONS:
         _refuse(f"it has {count} sections; expected 1 to {MOST_SECTIONS}")
     if at + count * SECTION.size > optional.header_bytes or optional.header_bytes > len(data):

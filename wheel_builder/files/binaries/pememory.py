@@ -1,7 +1,7 @@
-"""What Windows' loader changes and calls in a DLL's memory: relocations, thread-local storage, functions.
+"""The memory of a DLL changed or called by Windows' loader: relocations, thread-local storage, functions.
 
-With ASLR the loader adds the distance from the preferred base to every field that a base relocation names, so
-these decide what is in memory, and not the file alone.  Input is untrusted: the answer is a value or a
+With ASLR the loader adds the distance from the preferred base to every field named by a base relocation.
+Memory therefore depends on the file and on its relocations. Input is untrusted: the answer is a value or a
 ``PeError``.
 """
 
@@ -18,15 +18,15 @@ PAGE, POINTER = 4096, 8
 BLOCK, FUNCTION, TLS = struct.Struct("<II"), struct.Struct("<III"), struct.Struct("<QQQQII")
 DEBUG = struct.Struct("<IIHHIIII")
 UNWIND_VERSION, HANDLERS = 1, 0x3
-ALIGNMENT = 0xF00000  # what the characteristics of thread-local storage may say
+ALIGNMENT = 0xF00000  # the allowed characteristics of thread-local storage
 MOST_CALLBACKS = 64
 
 
 @dataclass(frozen=True)
 class Tls:
-    """The table of thread-local storage; all places are relative to the image.
+    """The table of thread-local storage. All places are relative to the image.
 
-    ``fields`` are its four pointers and those of the list of callbacks, each of which has to be relocated.
+    ``fields`` are its four pointers and the pointers in the list of callbacks. All of them must be relocated.
     """
 
     start: int
@@ -40,7 +40,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Functions:
-    """The table of exceptions: where functions begin and end, where what unwinds them is, and handlers."""
+    """The exception table: begin and end of functions, places of unwind data, and handlers."""
 
     begins: Mapping[int, int]
     unwind: tuple[range, ...]
@@ -48,9 +48,9 @@ class Functions:
 
 
 def relocations(dll: Pe) -> Mapping[int, int]:
-    """The 64-bit fields that the loader changes, each with what it points to, relative to the image.
+    """The 64-bit fields changed by the loader, each with its target relative to the image.
 
-    That may be anywhere.
+    The target may be anywhere.
     """
     place, size = dll.places.get("relocation", (0, 0))
     found: dict[int, int] = {}
@@ -98,7 +98,7 @@ def thread_storage(dll: Pe) -> Tls | None:
 
 
 def functions(dll: Pe) -> Functions:
-    """The functions of the table of exceptions, in order; leaf functions may be missing in it."""
+    """The functions in the exception table, in order. The table may lack leaf functions."""
     place, size = dll.places.get("exception", (0, 0))
     if size % FUNCTION.size:
         _refuse(f"the exception table has {size} bytes, which is no number of entries")
@@ -118,7 +118,7 @@ def functions(dll: Pe) -> Functions:
 
 
 def _unwind(dll: Pe, data: int) -> tuple[range, tuple[int, ...]]:
-    """Where what unwinds a function is, and its handler if it has one."""
+    """The place of a function's unwind data, and its handler if it has one."""
     head, _, codes, _ = dll.at(data, 4, "what unwinds a function")
     if head & 7 != UNWIND_VERSION or head >> 3 & ~HANDLERS:
         _refuse(f"what unwinds a function at {data:#x} is of version {head & 7} with flags {head >> 3}")
@@ -129,7 +129,7 @@ def _unwind(dll: Pe, data: int) -> tuple[range, tuple[int, ...]]:
 
 
 def debug_entry(dll: Pe) -> tuple[int, ...]:
-    """The kind, size and places of what is there for debuggers; empty without a table."""
+    """The kind, size and places of the debug directory's data, empty if there is no table."""
     if "debug" not in dll.places:
         return ()
     place, size = dll.places["debug"]
@@ -139,7 +139,7 @@ def debug_entry(dll: Pe) -> tuple[int, ...]:
 
 
 def _pointer(dll: Pe, field: int, what: str) -> int:
-    """What an absolute address in memory points to, relative to the image, which has it."""
+    """The target of an absolute address in memory, relative to the image. Raises if it lies outside."""
     if not 0 <= (target := _value(dll, field, what)) < dll.header["image bytes"]:
         _refuse(f"{what} at {field:#x} points to {target:#x}, which is outside of the image")
     return target

@@ -1,7 +1,7 @@
-"""Whether a code object says of itself what its bundle, its header and its kernels' descriptors say; pure.
+"""Whether a code object's metadata agrees with its bundle, ELF header and kernel descriptors. Pure.
 
-The HIP runtime decides by the metadata whether a GPU may run it and how much memory a launch gets, the
-hardware by the descriptors: "Code Object Metadata" and "Kernel Descriptor" in
+From the metadata the HIP runtime decides whether a GPU may run it, and how much memory a launch gets. The
+hardware reads the descriptors. See "Code Object Metadata" and "Kernel Descriptor" in
 https://llvm.org/docs/AMDGPUUsage.html.
 """
 
@@ -20,7 +20,7 @@ from wheel_builder.tables.archs import Gpu, known_gpus, served_by
 OWNER, NT_AMDGPU_METADATA = b"AMDGPU\0", 32
 TARGET = "amdgcn-amd-amdhsa--"
 KEYS = frozenset({"amdhsa.kernels", "amdhsa.target", "amdhsa.version"})
-# Of a kernel.  Not .kind: the HIP runtime would start kernels that are for the module's beginning or end.
+# A kernel's keys. .kind is refused: the HIP runtime would run such kernels at a module's start or end.
 KERNEL_KEYS = frozenset({
     ".agpr_count", ".args", ".group_segment_fixed_size", ".kernarg_segment_align", ".kernarg_segment_size",
     ".language", ".language_version", ".max_flat_workgroup_size", ".name", ".private_segment_fixed_size",
@@ -28,18 +28,18 @@ KERNEL_KEYS = frozenset({
     ".vgpr_count", ".vgpr_spill_count", ".wavefront_size", ".workgroup_processor_mode",
 })  # fmt: skip
 VERSION = [1, 2]  # of code object versions 5 and 6
-EF_FEATURES_ANY = 0x500  # sramecc and xnack: either, as an arch's name without features means
+EF_FEATURES_ANY = 0x500  # sramecc and xnack: any setting, the meaning of an arch's name without features
 DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
 WAVE32 = 1 << 10  # of a descriptor's properties
 
 
 def header_flags(gpu: Gpu) -> int:
-    """``e_flags`` of code that runs whatever the GPU's features are set to."""
+    """``e_flags`` of code for any setting of the GPU's features."""
     return gpu.elf_machine | (EF_FEATURES_ANY if ":" in gpu.device_name else 0)
 
 
 def code_object_problems(code: CodeObject) -> tuple[str, ...]:
-    """What ``code`` says of itself that is not so."""
+    """False claims in the metadata of ``code``."""
     try:
         image = read_image(code.data)
         dynamic = read_dynamic(image)
@@ -56,7 +56,7 @@ def code_object_problems(code: CodeObject) -> tuple[str, ...]:
 
 
 def read_metadata(image: Image) -> Mapping[str, Any]:
-    """The metadata in the one note; raises ``ElfError`` or ``FatbinError``."""
+    """The metadata in the only note. Raises ``ElfError`` or ``FatbinError``."""
     notes = b"".join(image.at(s.address, s.file_bytes, "the notes") for s in image.of_kind(PT_NOTE))
     size = int.from_bytes(notes[4:8], "little")
     head = struct.pack("<3I8s", len(OWNER), size, NT_AMDGPU_METADATA, OWNER)

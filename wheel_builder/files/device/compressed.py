@@ -1,10 +1,10 @@
 """Compressed offload bundles: a header, then a bundle compressed by zlib or zstd.
 
-The header is "CCOB", version (u16), method (u16: 0 zlib, 1 zstd), the size of header and data together
-(not in version 1), the size of what they hold, and a hash of it (u64). Sizes are u32, from version 3 on u64.
-All numbers are little endian.
+The header is "CCOB", version (u16), method (u16: 0 zlib, 1 zstd), the packed size including the header
+(absent in version 1), the unpacked size, and a hash of the unpacked bytes (u64). Sizes are u32, from version
+3 on u64. All numbers are little endian.
 
-Input is untrusted: sizes are limited and have to be true.
+Input is untrusted: sizes are limited and checked.
 """
 
 import struct
@@ -22,7 +22,7 @@ MAX_MIB = 2048
 def expand(data: bytes) -> bytes:
     """A section's bundles, with compressed ones unpacked.
 
-    Raises ``FatbinError`` for a compressed bundle whose content contradicts its header.
+    Raises ``FatbinError`` if a bundle's content contradicts its header.
     """
     out, start = bytearray(), 0
     while data[start : start + len(COMPRESSED_MAGIC)] == COMPRESSED_MAGIC:

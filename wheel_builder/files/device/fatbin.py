@@ -2,7 +2,7 @@
 
 A ``.hip_fatbin`` section is a row of bundles, each beginning at a multiple of 4096.  A bundle is
 24 bytes of magic, the number of entries (u64), then per entry offset, size and length of its id
-(u64 each) and the id; offsets count from the bundle's first byte.  All numbers are little endian.
+(u64 each) and the id. Offsets count from the bundle's first byte.  All numbers are little endian.
 
 Input is untrusted: every number is checked before it is used.
 """
@@ -30,7 +30,7 @@ MACH_MASK = 0xFF  # of an ELF header's e_flags
 
 @dataclass(frozen=True)
 class CodeObject:
-    """One arch's ELF; ``arch`` as its bundle names it ("gfx942", or "gfx90a:xnack+")."""
+    """One arch's ELF. ``arch`` as its bundle names it ("gfx942", or "gfx90a:xnack+")."""
 
     arch: str
     data: bytes
@@ -58,23 +58,23 @@ class _Entry:
 
 
 def gfx_of(arch: str) -> str:
-    """The arch of a name that may have target features: "gfx942" of "gfx942:sramecc+:xnack-"."""
+    """The arch without target features: "gfx942" for "gfx942:sramecc+:xnack-"."""
     return arch.partition(":")[0]
 
 
 def compilers(code_object: bytes) -> frozenset[str]:
-    """The releases of clang that a code object says it was compiled by, such as 22.1.8."""
+    """The releases of clang named in a code object, such as 22.1.8."""
     comment = section_bytes(code_object, ".comment") or b""
     return frozenset(found.decode() for found in re.findall(rb"clang version (\d+\.\d+\.\d+)", comment))
 
 
 def read_fatbin(data: bytes) -> tuple[CodeObject, ...]:
-    """The code objects of all bundles in ``data``, in their order; host entries are left out."""
+    """The code objects of all bundles in ``data``, in their order. Host entries are left out."""
     return tuple(code for each in read_bundles(data) for code in each.codes)
 
 
 def read_bundles(data: bytes) -> tuple[Bundle, ...]:
-    """The bundles in ``data``, in their order; raises ``FatbinError``."""
+    """The bundles in ``data``, in their order. Raises ``FatbinError``."""
     return tuple(
         Bundle(start, _end(entries, start), tuple(_code_objects(data, start, entries)))
         for start, entries in _bundles(data)
@@ -87,7 +87,7 @@ def kernels(elf: Elf) -> frozenset[str]:
 
 
 def machine_arch(elf: Elf) -> str:
-    """The arch that a code object was compiled for, as its ELF header says."""
+    """The arch in a code object's ELF header."""
     if elf.machine != "EM_AMDGPU":
         return elf.machine
     number = elf.flags & MACH_MASK
@@ -96,7 +96,7 @@ def machine_arch(elf: Elf) -> str:
 
 
 def bundle_starts(data: bytes) -> tuple[int, ...]:
-    """Where the bundles in ``data`` begin; raises ``FatbinError`` as ``read_fatbin``."""
+    """Where the bundles in ``data`` begin. Raises ``FatbinError`` as ``read_fatbin``."""
     return tuple(start for start, _ in _bundles(data))
 
 
@@ -193,7 +193,7 @@ def _next_bundle(data: bytes, end: int) -> int:
 
 
 def _refuse_content(data: bytes, begin: int, end: int) -> None:
-    """Raise unless these bytes, which no entry has, only fill up."""
+    """Raise unless these bytes between entries are padding."""
     if data[begin:end].strip(b"\0"):
         raise _error(end, f"the bytes {begin} to {end} before it are not padding")
 

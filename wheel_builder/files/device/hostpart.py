@@ -1,9 +1,8 @@
-"""The library without its device code: the bytes that are the same in memory whatever the kernels are.
+"""The library without its device code: the bytes in memory independent of the kernels.
 
-The linker puts the fat binary behind everything else (kernels/build/hatch_build.py), and before it
-.fa_bundles, a function for each bundle that returns its address and size
-(kernels/build/instances/generate.py).  No other byte in memory depends on how large kernels are, except the
-size of the fat binary in the program headers.
+The linker puts the fat binary last (kernels/build/hatch_build.py). Before it lies .fa_bundles, with a
+function for each bundle that returns its address and size (kernels/build/instances/generate.py). The only
+other bytes in memory that depend on the size of kernels are the fat binary's size in the program headers.
 """
 
 import struct
@@ -17,14 +16,14 @@ FUNCTIONS = ".fa_bundles"
 HEADER, SEGMENT_BYTES = 64, 56
 SECTIONS_AT = slice(40, 48)  # of the header: where the section headers are
 SIZES = slice(32, 48)  # of a program header: bytes in the file and in memory
-SLOT = 16  # bytes of a function, with what fills it up
+SLOT = 16  # bytes of a function with its padding
 
 
 def host_part(library: bytes) -> bytes:
-    """All of ``library`` but the bundles, the functions that say where they are, and section headers.
+    """All of ``library`` except bundles, the functions with their addresses, and section headers.
 
-    In the headers, the size of the fat binary and the place of the section headers are zeros.  Raises
-    ``ElfError`` when more of the library may depend on its device code, and ``FatbinError``.
+    In the headers, the size of the fat binary and the place of the section headers are set to zero. Raises
+    ``FatbinError``, or ``ElfError`` when other parts of the library may depend on its device code.
     """
     image = read_image(library)
     functions, fatbin = (_last(image, name, back) for name, back in ((FUNCTIONS, 2), (SECTION, 1)))
@@ -38,12 +37,12 @@ def host_part(library: bytes) -> bytes:
     last = HEADER + SEGMENT_BYTES * max(n for n, one in enumerate(image.segments) if one.kind == PT_LOAD)
     before[last + SIZES.start : last + SIZES.stop] = bytes(16)
     between = library[functions.offset + functions.size : fatbin.offset]
-    # What is behind is not loaded, and zeros fill it up.
+    # The rest is padded with zeros and never loaded.
     return bytes(before) + between + library[end : header.sections_at].rstrip(b"\0")
 
 
 def functions_of(fatbin: bytes, functions_at: int, fatbin_at: int) -> bytes:
-    """The machine code that returns each bundle's address and size, in their order; addresses in memory."""
+    """The machine code that returns each bundle's address and size, in order, for addresses in memory."""
     code = b""
     for number, bundle in enumerate(read_bundles(fatbin)):
         distance = fatbin_at + bundle.start - (functions_at + SLOT * number + 7)
@@ -54,7 +53,7 @@ def functions_of(fatbin: bytes, functions_at: int, fatbin_at: int) -> bytes:
 
 
 def _last(image: Image, name: str, back: int) -> Section:
-    """The one section in the ``back``-th last PT_LOAD, which has nothing else."""
+    """The section of the ``back``-th last PT_LOAD, which must be the only one there."""
     found = image.named(name)
     if len(found) != 1 or len(image.loads) < back:
         _refuse(f"it has {len(found)} sections {name}, expected one")

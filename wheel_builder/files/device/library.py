@@ -1,4 +1,4 @@
-"""The compiled library in a wheel, the device code in it, and where its machine code looks for that."""
+"""The compiled library in a wheel, its device code, and the addresses of device code in its machine code."""
 
 import re
 import struct
@@ -13,14 +13,14 @@ from wheel_builder.files.wheels.wheelfile import WheelFile
 
 LIBRARY = "flash_attn_rocm/_C/libflash_attn_rocm.so"
 WINDOWS_LIBRARY = "flash_attn_rocm/_C/flash_attn_rocm.dll"
-# What .hip_fatbin is called in a DLL, where names have 8 characters.
+# The name of .hip_fatbin in a DLL, where names have 8 characters.
 WINDOWS_SECTION = SECTION[:8]
 # lea r64, [rip + disp32]: how x86-64 code takes the address of a hidden symbol such as fa_bundle_<name>.
 LEA = re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](?=(.{4}))", re.DOTALL)
 
 
 def library_of(wheel: WheelFile, name: str = LIBRARY) -> bytes:
-    """Our library in a wheel; raises ``ElfError`` when there is none."""
+    """Our library in a wheel. Raises ``ElfError`` when there is none."""
     if name not in wheel.files:
         message = f"there is no {name}"
         raise ElfError(message, advice="the wheel's build hook did not run: see the wheel stage's log")
@@ -28,12 +28,12 @@ def library_of(wheel: WheelFile, name: str = LIBRARY) -> bytes:
 
 
 def for_windows(wheel: WheelFile) -> bool:
-    """Whether a wheel has the library for Windows, and none for Linux."""
+    """Whether a wheel has a library for Windows only."""
     return WINDOWS_LIBRARY in wheel.files and LIBRARY not in wheel.files
 
 
 def device_code(wheel: WheelFile) -> tuple[CodeObject, ...]:
-    """The code objects in a wheel's library, one at least.
+    """The code objects in a wheel's library, at least one.
 
     Raises ``ElfError``, ``PeError`` or ``FatbinError``.
     """
@@ -46,7 +46,7 @@ def device_code(wheel: WheelFile) -> tuple[CodeObject, ...]:
 
 
 def dll_code_objects(dll: Pe) -> tuple[CodeObject, ...]:
-    """The code objects in a library for Windows, one at least; raises ``FatbinError``."""
+    """The code objects in a library for Windows, at least one. Raises ``FatbinError``."""
     if not (found := read_fatbin(dll.section_bytes(WINDOWS_SECTION) or b"")):
         message = f"{WINDOWS_LIBRARY} has no section {WINDOWS_SECTION} with device code"
         raise FatbinError(message, advice="device code was not linked in: see the wheel stage's log")
@@ -54,16 +54,16 @@ def dll_code_objects(dll: Pe) -> tuple[CodeObject, ...]:
 
 
 def code_objects(library: bytes) -> tuple[CodeObject, ...]:
-    """The code objects in any ELF file; none when it has no section for them."""
+    """The code objects in any ELF file, empty if it has no section for them."""
     section = section_bytes(library, SECTION)
     return () if section is None else read_fatbin(section)
 
 
 def unused_bundles(library: bytes) -> tuple[int, ...]:
-    """Addresses of bundles in the section that the library's code never takes.
+    """Addresses of bundles in the section that the library's code never refers to.
 
-    The library knows its bundles by address (kernels/host/registry/registry.cpp), not by a section: with
-    another address for the section, what is read is not what it launches.
+    The library finds its bundles by address (kernels/host/registry/registry.cpp). With a wrong section
+    address, checks would read other code than the library launches.
     """
     image = read_image(library)
     [section] = image.named(SECTION)
@@ -76,7 +76,7 @@ def unused_bundles(library: bytes) -> tuple[int, ...]:
 
 
 def unused_dll_bundles(dll: Pe) -> tuple[int, ...]:
-    """The same of a library for Windows, whose loader goes by sections; it has one for bundles."""
+    """Addresses of unused bundles in a library for Windows, whose loader uses the section for bundles."""
     [section] = [each for each in dll.sections if each.name == WINDOWS_SECTION]
     code = [
         (each.address, dll.section_bytes(each.name) or b"") for each in dll.sections if each.flags & EXECUTE
@@ -85,7 +85,8 @@ def unused_dll_bundles(dll: Pe) -> tuple[int, ...]:
 
 
 def _not_taken(address: int, fatbin: bytes, code: Sequence[tuple[int, bytes]]) -> tuple[int, ...]:
-    """The bundles of the fat binary at ``address`` whose own no code takes; code has addresses, too."""
+    """Bundles of the fat binary at ``address`` that no code refers to. ``code`` has pairs of address and
+    bytes."""
     taken: set[int] = set()
     for begin, instructions in code:
         for match in LEA.finditer(instructions):

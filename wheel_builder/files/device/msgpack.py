@@ -1,6 +1,6 @@
-"""MessagePack, as far as code objects' metadata uses it: maps by text, lists, text, integers, bool, nil.
+"""The part of MessagePack used in code objects' metadata: maps by text, lists, text, integers, bool, nil.
 
-Input is untrusted: every byte is read once, and what is unknown, twice or nested deeply is refused.
+Input is untrusted: every byte is read once. Unknown types, repeated keys and deep nesting are refused.
 """
 
 import struct
@@ -19,7 +19,7 @@ MAPS = {0xDE: ">H", 0xDF: ">I"}
 
 
 def read_msgpack(data: bytes) -> Value:
-    """The one value in ``data``; raises ``FatbinError``."""
+    """The one value in ``data``. Raises ``FatbinError``."""
     reader = _Reader(data)
     value = reader.value(DEEPEST)
     if reader.position != len(data):

@@ -1,1 +1,1 @@
-"""Wheels as files: the archive, its names and what lies beside it, its variants."""
+"""Wheels as files: the archive, its names, the files next to it, its variants."""

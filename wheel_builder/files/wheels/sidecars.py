@@ -1,6 +1,6 @@
-"""Names of the files beside a wheel: the wheel's name plus one of these suffixes."""
+"""Names of the files next to a wheel: the wheel's name plus one of these suffixes."""
 
-# What may be published beside a wheel, by kind.
+# Files that may be published next to a wheel, by kind.
 ATTACHMENTS = {"verification": ".verification.json", "provenance": ".provenance.json"}
 # The index's own facts about a published wheel.
 RECORD_SUFFIX = ".record.json"

@@ -1,8 +1,8 @@
-"""Variants of a wheel: the same wheel with one more file, which says for what hardware it is.
+"""Variants of a wheel: the wheel plus a file that names its hardware.
 
-PEP 825 defines the file names, ``*.dist-info/variant.json`` and the labels; PEP 850 defines ``providers``,
-which tell an installer what properties a machine has.  For AMD's GPUs that is AMD's package rocm-bootstrap,
-whose only feature is ``amd :: gfx_arch``.  Both PEPs are drafts; ``SCHEMA`` is the version written here.
+PEP 825 defines file names, ``*.dist-info/variant.json`` and labels. PEP 850 defines ``providers``: they tell
+an installer the properties of a machine. For AMD GPUs the provider is AMD's package rocm-bootstrap, whose
+only feature is ``amd :: gfx_arch``. Both PEPs are drafts. ``SCHEMA`` is the version written here.
 """
 
 import copy
@@ -24,7 +24,7 @@ from wheel_builder.files.wheels.wheelfile import (
     record_problems,
 )
 
-# An index with variants of another version is refused: code for a newer draft has to read this one, too.
+# An index with variants of another version is refused. Code for a newer draft must also read this one.
 SCHEMA = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
 NAMESPACE, FEATURE = "amd", "gfx_arch"
 PROVIDERS = {
@@ -33,7 +33,7 @@ PROVIDERS = {
         "plugin-api": "rocm_bootstrap.variant_provider:AMDVariantPlugin",
     }
 }
-# The variant without properties, for machines that no other one fits.
+# The variant without properties, for all other machines.
 NULL = "null"
 FILE = "variant.json"
 INDEX_FILE = "variants.json"
@@ -47,7 +47,7 @@ def variant_name(filename: str, label: str) -> str:
 
 
 def hardware_label(platform: str) -> str:
-    """The label of the variant for the GPUs that a platform's wheel serves."""
+    """The label of the variant for the GPUs of a platform's wheel."""
     return f"{NAMESPACE}_{platform}"
 
 
@@ -57,7 +57,7 @@ def index_name(filename: str) -> str:
 
 
 def wheel_of(filename: str) -> str | None:
-    """The name of the wheel that a variant's name is of; None for any other name."""
+    """The name of a variant's wheel, None for any other name."""
     match = _NAME.fullmatch(filename)
     wheel = f"{match['wheel']}.whl" if match else ""
     try:
@@ -68,7 +68,7 @@ def wheel_of(filename: str) -> str | None:
 
 
 def value_problems(gpus: Collection[str]) -> Iterator[str]:
-    """Why these are not the GPUs of a variant."""
+    """Problems of a variant's list of GPUs."""
     if not gpus:
         yield "no record says which GPUs it serves"
     strange = (gpu for gpu in gpus if not _VALUE.fullmatch(gpu))
@@ -76,7 +76,7 @@ def value_problems(gpus: Collection[str]) -> Iterator[str]:
 
 
 def variants_text(variants: Mapping[str, Collection[str]]) -> bytes:
-    """What a wheel or an index says of variants, by label with their GPUs; ``NULL`` has none."""
+    """The variants' JSON for a wheel or an index: each label with its GPUs. ``NULL`` has none."""
     document = {
         "$schema": SCHEMA,
         "default-priorities": {"namespace": [NAMESPACE]},
@@ -92,7 +92,7 @@ def variants_text(variants: Mapping[str, Collection[str]]) -> bytes:
 def make_variant(wheel: WheelFile, text: bytes) -> bytes:
     """``wheel`` with ``text`` as its variant.json, listed in RECORD.
 
-    The other files keep their packed bytes, so that the result does not depend on a zlib.
+    The other files keep their packed bytes, so the result is independent of the version of zlib.
     """
     record, inside = f"{wheel.dist_info}/RECORD", f"{wheel.dist_info}/{FILE}"
     out = io.BytesIO()
@@ -110,7 +110,7 @@ def make_variant(wheel: WheelFile, text: bytes) -> bytes:
 
 
 def variant_problems(wheel: WheelFile, variant: bytes, text: bytes) -> Iterator[str]:
-    """In what ``variant``, an untrusted file, is not ``wheel`` with ``text`` as its variant.json."""
+    """Differences of ``variant``, an untrusted file, from ``wheel`` with ``text`` as its variant.json."""
     try:
         found = replace(wheel, files=open_wheel(wheel.path, variant, max_mib=MAX_READ_MIB).files)
     except WheelFileError as error:

@@ -25,24 +25,24 @@ from wheel_builder.base.errors import WheelFileError
 from wheel_builder.base.plain import MIB, read_plain
 from wheel_builder.files.wheels.ziplayout import METHODS, ends_itself, layout_problems
 
-# The audit holds the budget; this only bounds what is read into memory.
+# The audit checks the budget. This limit only bounds memory.
 MAX_READ_MIB = 64.0
-# Uncompressed offload bundles shrink to a sixth; no honest wheel of ours expands further than this.
+# Uncompressed offload bundles shrink to a sixth. Our wheels always expand less than this.
 MAX_EXPANSION = 32
-# The same for each of its files, but for small ones.
+# Each file has this limit too, except files below this size.
 FREE_BYTES = MIB
 MAX_ENTRIES = 10_000
-# The limit of file systems for one part of a path, and more than any honest whole path has.
+# The limit of file systems for one part of a path, and a generous one for whole paths.
 MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 1000
 RECORD_HASH = "sha256"
 MSDOS_FOLDER = 0x10
-NAMED = 5  # lines of a file that are told; it may have millions
+NAMED = 5  # lines shown for a file; it may have millions
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9-]*: \S(.*\S)?")
 
 
 @dataclass(frozen=True)
 class WheelFile:
-    """A wheel in memory: ``files`` maps names inside to bytes; ``data`` is the whole file."""
+    """A wheel in memory: ``files`` maps names inside to bytes. ``data`` is the whole file."""
 
     path: Path
     name: str
@@ -61,20 +61,20 @@ class WheelFile:
 
     @property
     def dist_info(self) -> str:
-        """The name of the dist-info folder that follows from the file name, without a slash."""
+        """The dist-info folder's name, from the file name, with no slash."""
         return "-".join(self.path.name.split("-")[:2]) + ".dist-info"
 
     @property
     def metadata_bytes(self) -> bytes:
-        """METADATA; empty when there is none."""
+        """METADATA, empty if missing."""
         return self.files.get(f"{self.dist_info}/METADATA", b"")
 
 
 def read_wheel(path: Path, *, max_mib: float) -> WheelFile:
-    """Read a wheel; raises ``WheelFileError`` with all that is wrong with its name or its zip structure.
+    """Read a wheel. Raises ``WheelFileError`` with all problems of its name and zip structure.
 
-    ``max_mib`` is the budget of the packed file.  A file many times larger is not read at all, and
-    one that unpacks to more than ``MAX_EXPANSION`` times the budget is not unpacked.
+    ``max_mib`` is the budget of the packed file. Files many times larger are refused unread. Files that would
+    unpack to more than ``MAX_EXPANSION`` times the budget are refused before unpacking.
     """
     _parsed(path)
     limit = _limit(max_mib)
@@ -86,13 +86,13 @@ def read_wheel(path: Path, *, max_mib: float) -> WheelFile:
 
 
 def open_wheel(path: Path, data: bytes, *, max_mib: float) -> WheelFile:
-    """The wheel that ``path`` has, or would have, with ``data``; raises as ``read_wheel`` does."""
+    """The wheel at ``path`` with ``data`` as its bytes. Raises as ``read_wheel`` does."""
     name, version, tags = _parsed(path)
     return WheelFile(path, name, version, tags, _unpack(path, data, _limit(max_mib)), data)
 
 
 def read_metadata(wheel: WheelFile) -> Metadata:
-    """METADATA, checked against the core metadata specification; raises ``WheelFileError``."""
+    """METADATA, checked against the core metadata specification. Raises ``WheelFileError``."""
     try:
         return Metadata.from_email(wheel.metadata_bytes)
     except* (InvalidMetadata, MessageError, ValueError) as errors:
@@ -101,19 +101,19 @@ def read_metadata(wheel: WheelFile) -> Metadata:
 
 
 def wheel_headers(wheel: WheelFile) -> Mapping[str, tuple[str, ...]]:
-    """The fields of the WHEEL file; empty when there is none."""
+    """The fields of the WHEEL file, empty if missing."""
     return _headers(wheel.files.get(f"{wheel.dist_info}/WHEEL", b""))[0]
 
 
 def metadata_headers(wheel: WheelFile) -> tuple[Mapping[str, tuple[str, ...]], bytes]:
-    """The fields of METADATA as they stand there, and its description; empty when there is none."""
+    """The fields of METADATA as written, and its description, empty if missing."""
     return _headers(wheel.metadata_bytes)
 
 
 def _headers(text: bytes) -> tuple[Mapping[str, tuple[str, ...]], bytes]:
-    """Fields by the name that they are written with first, whatever its case later, and the body."""
+    """Fields by the first spelling of their names, and the body."""
     message = BytesParser().parsebytes(text)
-    # Keys are compared without case, as installers do.
+    # Keys are compared case-insensitively, as in installers.
     names = {key.casefold(): key for key in reversed(message.keys())}
     body = message.get_payload(decode=True) if not message.is_multipart() else b""
     fields = {key: tuple(str(v) for v in message.get_all(key, [])) for key in names.values()}
@@ -121,7 +121,7 @@ def _headers(text: bytes) -> tuple[Mapping[str, tuple[str, ...]], bytes]:
 
 
 def wheel_text_problems(wheel: WheelFile) -> Iterator[str]:
-    """Lines of the WHEEL file that are not plain fields: installers differ in how they read them."""
+    """Lines of the WHEEL file that installers would read differently, as they are no plain fields."""
     name = f"{wheel.dist_info}/WHEEL"
     try:
         text = wheel.files.get(name, b"").decode("utf-8")
@@ -137,7 +137,7 @@ def wheel_text_problems(wheel: WheelFile) -> Iterator[str]:
 
 
 def record_problems(wheel: WheelFile) -> Iterator[str]:
-    """All differences between RECORD and the files; each row of it has three columns."""
+    """All differences between RECORD and the files. Each row must have three columns."""
     record = f"{wheel.dist_info}/RECORD"
     if record not in wheel.files:
         yield f"{record} is missing"
@@ -147,7 +147,7 @@ def record_problems(wheel: WheelFile) -> Iterator[str]:
     except (UnicodeDecodeError, csv.Error) as error:
         yield f"{record} cannot be read: {error}"
         return
-    # pip stops at an empty row, uv at one of another length.
+    # pip stops at an empty row, uv at a row of another length.
     odd = (
         f"{record}: row {number} has {len(row)} columns, expected 3"
         for number, row in enumerate(rows, 1)
@@ -203,13 +203,13 @@ def _unpack(path: Path, data: bytes, limit: int) -> dict[str, bytes]:
             if problems:
                 raise _refusal(path, problems)
             return {entry.filename: _read_entry(archive, entry, data) for entry in entries}
-    # RuntimeError: encrypted; NotImplementedError: a compression that zipfile does not know.
+    # RuntimeError: encrypted. NotImplementedError: a compression unknown to zipfile.
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise _refusal(path, [f"not a readable zip file: {error}"]) from error
 
 
 def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, packed: bytes) -> bytes:
-    # Reading only the promised size bounds what is unpacked; otherwise zipfile unpacks everything at once.
+    # Reading only the promised size bounds the unpacked bytes. Otherwise zipfile unpacks everything at once.
     with archive.open(entry) as stream:
         data = stream.read(entry.file_size)
     if len(data) != entry.file_size:
@@ -228,7 +228,7 @@ def _entry_problems(entries: list[zipfile.ZipInfo], limit: int) -> Iterator[str]
     yield from _name_problems(entries)
     for entry in entries:
         kind = stat.S_IFMT(entry.external_attr >> 16)
-        # Installers make folders for files; an entry for one makes a folder that nothing removes.
+        # Installers create folders as needed. A folder made for such an entry would never be removed.
         if entry.filename.endswith("/") or kind == stat.S_IFDIR or entry.external_attr & MSDOS_FOLDER:
             yield f"{entry.filename!r} is an entry for a folder; a wheel has entries for files only"
         elif kind not in (0, stat.S_IFREG):

@@ -1,7 +1,7 @@
-"""Whether a zip file reads the same to every program.
+"""Whether all programs read a zip file alike.
 
-Some installers follow the directory at the end, others the headers before each file.  Where the two
-differ, or bytes belong to neither, what one program checked is not what another installs.
+Some installers follow the directory at the end, others the headers before each file. If the two differ, or
+bytes belong to neither, an installer may install other bytes than were checked.
 """
 
 import struct
@@ -15,14 +15,14 @@ _LOCAL_SIGNATURE = b"PK\x03\x04"
 # signature, disk, disk of the directory, entries here, entries, its size, its offset, length of comment
 _END = struct.Struct("<4s4HIIH")
 _END_SIGNATURE = b"PK\x05\x06"
-# In each entry of the directory, after 28 bytes: length of name, of extra, of comment; then 12 bytes more.
+# In each entry of the directory, after 28 bytes: length of name, of extra, of comment, then 12 bytes more.
 _LENGTHS, _LENGTHS_AT, _ENTRY_BYTES = struct.Struct("<3H"), 28, 46
 _UTF8 = 0x800
 METHODS = {ZIP_STORED: "stored", ZIP_DEFLATED: "deflated"}
 
 
 def layout_problems(data: bytes, entries: Sequence[ZipInfo], directory: int) -> Iterator[str]:
-    """Everything in which ``data`` is not a plain row of its entries, then the directory at that offset."""
+    """Deviations of ``data`` from a plain row of its entries followed by the directory at that offset."""
     yield from _end_problems(data, len(entries), directory)
     yield from _directory_problems(data, len(entries), directory)
     for entry in entries:
@@ -45,7 +45,7 @@ def layout_problems(data: bytes, entries: Sequence[ZipInfo], directory: int) -> 
 
 
 def _end_problems(data: bytes, entries: int, directory: int) -> Iterator[str]:
-    """In what the record at the end is not that of one plain file with these entries."""
+    """Deviations of the end record from a plain file with these entries."""
     if len(data) < _END.size or data[-_END.size :][:4] != _END_SIGNATURE:
         yield "it does not end with the end of its directory: there is a comment, or something was added"
         return
@@ -66,7 +66,7 @@ def _end_problems(data: bytes, entries: int, directory: int) -> Iterator[str]:
 
 
 def _directory_problems(data: bytes, entries: int, directory: int) -> Iterator[str]:
-    """Whether its entries, by the lengths that they tell, fill the directory: zipfile takes less for all."""
+    """Whether the entries, by their lengths, fill the directory. zipfile accepts fewer."""
     at, end = directory, len(data) - _END.size
     for _ in range(entries):
         if at + _ENTRY_BYTES > end:
@@ -77,7 +77,7 @@ def _directory_problems(data: bytes, entries: int, directory: int) -> Iterator[s
 
 
 def ends_itself(data: bytes, entry: ZipInfo) -> bool:
-    """Whether a packed stream ends where the directory says; not every program checks."""
+    """Whether a packed stream ends at the size in the directory. Some programs skip this check."""
     if entry.compress_type != ZIP_DEFLATED:
         return True
     end, _ = _read_local(data, entry)

@@ -3,8 +3,8 @@
     <root>/wheels.json   the catalogue and every published wheel, for programs
     <root>/index.html    one self-contained page: tables to read, and with JavaScript a search box
 
-``data`` and ``steps`` decide what is said, ``html`` escapes by construction, ``page`` puts them together.  In
-the browser ``match.js`` finds GPUs in what was typed, ``finder.js`` shows the answer, ``copy.js`` copies
+``data`` and ``steps`` decide the content, ``html`` escapes by construction, ``page`` combines them. In the
+browser ``match.js`` finds GPUs in the typed text, ``finder.js`` shows the answer, ``copy.js`` copies
 commands.
 """
 

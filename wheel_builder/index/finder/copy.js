@@ -1,4 +1,4 @@
-// Buttons that copy commands: one beside each, and one for all that are not optional.
+// Buttons that copy commands: one for each, and one for all required commands.
 function copyButton(code) {
   const button = element("button", "Copy");
   button.type = "button";
@@ -7,7 +7,7 @@ function copyButton(code) {
       await navigator.clipboard.writeText(code.textContent);
       button.textContent = "Copied";
     } catch {
-      // No clipboard for this page: leave it to the user's own keys.
+      // This page has no access to the clipboard. The user copies with the keyboard.
       getSelection().selectAllChildren(code);
       button.textContent = "Selected: press Ctrl+C";
     }
@@ -27,7 +27,7 @@ function addCopyButtons(part) {
 function addCopyAll(part) {
   const lines = [...part.querySelectorAll("pre code")].filter((code) => !code.closest("[data-optional]"));
   const record = part.querySelector(".record");
-  // A GPU for which only a page says which PyTorch to take has a step without a command.
+  // Some GPUs have a step without a command: a linked page tells the right PyTorch.
   if (record && lines.length > 1 && !part.querySelector("li[data-packaged=no]")) {
     const button = copyButton(element("code", lines.map((code) => code.textContent).join("\n")));
     button.textContent = "Copy all";

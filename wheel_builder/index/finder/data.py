@@ -1,4 +1,4 @@
-"""What the page says: for each ROCm version its wheel, or why there is none, and which GPUs it serves."""
+"""The page's content: each ROCm version with its wheel and GPUs, or the reason if it has none."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -18,8 +18,8 @@ SCHEMA = 2
 class Wheel:
     """A published wheel for the ROCm version ``rocm``, or ``PUBLIC``.
 
-    ``built_with`` is its compiler's version, ``serves`` are all versions that it is offered for.  ``url`` and
-    the values of ``attachments`` are relative to the page.  ``yanked`` is None unless withdrawn.
+    ``built_with`` is its compiler's version. ``serves`` are all its versions. ``url`` and the values of
+    ``attachments`` are relative to the page. ``yanked`` is None unless withdrawn.
     """
 
     filename: str
@@ -39,7 +39,7 @@ class Wheel:
 
     @classmethod
     def of(cls, entry: Entry, rocm: str, suffixes: Mapping[str, str], built_with: str = "") -> "Wheel":
-        """From an entry whose ``folder`` is relative to the page; ``built_with`` if not ``rocm``."""
+        """From an entry whose ``folder`` is relative to the page. ``built_with`` defaults to ``rocm``."""
         record = entry.record
         return cls(
             filename=record.filename,
@@ -61,7 +61,7 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Finder:
-    """Everything that the page shows; ``drop_ins`` are the distributions like flash-attn in the index."""
+    """The page's content. ``drop_ins`` are the distributions like flash-attn in the index."""
 
     catalogue: Catalogue
     wheels: tuple[Wheel, ...]
@@ -73,9 +73,9 @@ class Finder:
 
 @dataclass(frozen=True)
 class Offer:
-    """What there is for one ROCm version: its best wheel, or in ``reason`` why there is none.
+    """The best wheel for one ROCm version, or in ``reason`` why there is none.
 
-    ``rocm`` is ``WINDOWS`` for what there is on Windows, where one wheel is for every ROCm version.
+    ``rocm`` is ``WINDOWS`` for Windows, where one wheel serves every ROCm version.
     """
 
     rocm: str
@@ -88,16 +88,17 @@ class Offer:
 
 
 def make_finder(catalogue: Catalogue, wheels: Iterable[Wheel], *, drop_ins: Iterable[str] = ()) -> Finder:
-    """The product's wheels, oldest first; an index may hold other projects too."""
+    """The product's wheels, oldest first. An index may hold other projects too."""
     ours = (wheel for wheel in wheels if wheel.project == PROJECT)
     in_order = sorted(ours, key=lambda w: (Version(w.version), w.filename))
     return Finder(catalogue, tuple(in_order), tuple(sorted(drop_ins)))
 
 
 def offers(finder: Finder) -> tuple[Offer, ...]:
-    """Every ROCm version that a wheel serves or served, or that the catalogue names.
+    """Every ROCm version in the catalogue, and every one that a wheel serves or served.
 
-    Those with a wheel come first, before them those with one of their own; the newest first in each group.
+    Versions with a wheel of their own come first, then others with a wheel, then the rest, the newest first
+    in each group.
     """
     catalogue = finder.catalogue
     known = {rocm for wheel in finder.wheels for rocm in wheel.serves}
@@ -113,7 +114,7 @@ def offers(finder: Finder) -> tuple[Offer, ...]:
 
 
 def windows_offer(finder: Finder) -> Offer:
-    """What there is for Windows."""
+    """The offer for Windows."""
     wheels = [wheel for wheel in finder.wheels if wheel.platform == WINDOWS]
     if usable := [wheel for wheel in wheels if wheel.yanked is None]:
         return Offer(WINDOWS, usable[-1])
@@ -122,7 +123,7 @@ def windows_offer(finder: Finder) -> Offer:
 
 
 def best_wheel(finder: Finder, rocm: str) -> Wheel | None:
-    """The newest wheel for a runtime; one built with that ROCm version is preferred."""
+    """The newest wheel for a runtime, preferably built with its ROCm version."""
     return _best((wheel for wheel in finder.wheels if wheel.yanked is None), rocm)
 
 
@@ -165,7 +166,7 @@ def _too_old(floor: str) -> str:
 
 
 def torch_notes(finder: Finder) -> tuple[tuple[str, bool, str], ...]:
-    """The torch releases to choose from: name, whether wheels import with it, and what that rests on."""
+    """The torch releases to choose from: name, whether wheels import with it, and the evidence."""
     torch = finder.catalogue.torch
     floor, tested = Version(torch.floor), Version(torch.tested)
     ran = f"the wheel's tests were run with the CPU build of torch {tested}"

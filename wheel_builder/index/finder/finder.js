@@ -1,5 +1,5 @@
-// Shows one answer for the GPU that was typed: the steps, or why there are no kernels and what works all the same.
-// All words about wheels are in the page already; this only chooses among them.
+// Shows one answer for the typed GPU: the steps, or the reason for missing kernels and the alternatives.
+// All words about wheels are in the page already. This script only selects from them.
 const form = document.getElementById("choices");
 const answer = document.getElementById("answer");
 const rows = [...document.querySelectorAll("tbody tr")];
@@ -32,7 +32,7 @@ function chosen(select) {
   return select.selectedOptions[0];
 }
 
-// What the answer is for: on Windows one wheel is for every ROCm version.
+// The target of the answer. On Windows one wheel serves every ROCm version.
 function wanted() {
   const { offer } = chosen(system).dataset;
   return offer
@@ -40,7 +40,7 @@ function wanted() {
     : { choice: rocm, offer: rocm.value, name: `ROCm ${rocm.value}`, other: "other-rocm" };
 }
 
-// What is to be done where PyTorch has no kernels for the GPU.
+// The instructions for a GPU that PyTorch has no kernels for.
 function forTorch(row) {
   const made = row.dataset.override ? [copyOf(`override-${row.dataset.override}`)] : [];
   if (row.dataset.withoutTorch.split(" ").includes(rocm.value)) {
@@ -50,7 +50,7 @@ function forTorch(row) {
   return made;
 }
 
-// The steps for the chosen ROCm version, system and tool, and what is known of the wheel and this arch.
+// The steps for the chosen ROCm version, system and tool, and the facts about the wheel and this arch.
 function steps(row) {
   const offer = [...document.querySelectorAll(".offer")].find((each) => each.dataset.rocm === wanted().offer);
   if (!offer) {
@@ -75,7 +75,7 @@ function steps(row) {
   return [...parts, ...documents];
 }
 
-// A title, and what is said below it; first what the user can least change.
+// A title and the text below it. The facts that users can least change come first.
 function answerFor(row) {
   const { choice, offer, name, other } = wanted();
   const missing = chosen(choice).dataset.reason;
@@ -105,7 +105,7 @@ function choice(found, name) {
 }
 
 function show() {
-  // What does not change the answer: on Windows the ROCm version, in Docker the tool.
+  // Fields without effect on the answer: on Windows the ROCm version, in Docker the tool.
   rocm.parentNode.hidden = wanted().choice !== rocm;
   tool.parentNode.hidden = system.value === "Docker";
   const typed = gpu.value.trim();
@@ -117,7 +117,7 @@ function show() {
   answer.hidden = !typed;
   if (found.length === 1) {
     const [{ row, arch }] = found;
-    // Several names of one chip say nothing of which the user has.
+    // With several names for one chip, the user's product is unknown.
     const names = new Set(hits.map(([, name]) => name));
     const name = names.size > 1 ? typed : [...names][0];
     const [what, ...said] = answerFor(row);

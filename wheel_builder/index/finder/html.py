@@ -1,10 +1,10 @@
-"""HTML that escapes by construction: text and attribute values are always escaped, elements never twice."""
+"""HTML that escapes by construction: text and attribute values always once, elements never."""
 
 import html
 
 
 class Html(str):
-    """Text that is HTML already; only ``element`` and ``joined`` make it from checked parts."""
+    """Finished HTML. Only ``element`` and ``joined`` make it from checked parts."""
 
     __slots__ = ()
 
@@ -12,8 +12,9 @@ class Html(str):
 def element(name: str, /, *children: str, **attributes: str | bool) -> Html:
     """``<name attributes>children</name>``.
 
-    A child that is not ``Html`` is escaped.  ``for_`` stands for the attribute ``for``, ``data_x`` for
-    ``data-x``; True gives the bare attribute, False none.
+    All children except ``Html`` are escaped. ``for_`` means the attribute ``for``, ``data_x`` means
+    ``data-x``.
+    True gives the bare attribute, False omits it.
     """
     start = name + "".join(_attribute(key, value) for key, value in attributes.items() if value is not False)
     return Html(f"<{start}>{joined(*children)}</{name}>")

@@ -1,21 +1,21 @@
-// Which GPUs a text names: a name that was typed, or a longer line that somebody pasted.  Pure: it reads no page.
-// A GPU is {arch, names, chips, pci}: product names (processors among them), what lspci and drivers call its chip, and
-// the numbers of its devices.  No answer is better than a wrong one: what is not named whole is not named.
+// The GPUs named in a text: a typed name, or a longer pasted line. Pure: it reads no page.
+// A GPU is {arch, names, chips, pci}: product names (including processors), its chip's names in lspci and drivers, and
+// its device numbers. No answer is better than a wrong one: only complete names count.
 "use strict";
 
-// They say nothing of which GPU it is, wherever they stand.
+// In any position these words are useless for finding the GPU.
 const IDLE = new Set("amd ati radeon instinct graphics rx pro mobile series gpu athlon threadripper w with".split(" "));
 const OTHERS = /\b(nvidia|geforce|quadro|tesla|[rg]tx|gts?|intel|arc|xeon|iris|uhd|(?:0x)?(?:8086|10de))\b/;
 const OURS = /\b(amd|ati|radeon|ryzen|instinct|(?:0x)?1002)\b|gfx\s?\d|\brx\W?\d{3}/;
-// Products of other makers, and Radeons of before ROCm, with a number that may also be one of ours: "i9-7900X", "HD 7700".
+// Products of other makers, and Radeons older than ROCm, with numbers like ours: "i9-7900X", "HD 7700".
 const THEIRS = /\b(?:geforce|quadro|tesla|[rg]tx|gts?|mx|arc|iris|u?hd|xeon|i[3579])[\s-]+(?:[a-z]+[\s-]+)?[a-z]?\d{3,5}\w*/g;
 
 function unmarked(text) {
   return text.toLowerCase().replace(/\((tm|r|c)\)|[™®]/g, " ");
 }
 
-// "AMD Radeon RX 7900-XTX", "rx7900xtx" and "RX 7900 XTX (RADV NAVI31)" all begin with the words 7900, xtx.  "ryzen"
-// stays before a bare number: the graphics of a Ryzen 5 7600 are not those of an RX 7600.
+// "AMD Radeon RX 7900-XTX", "rx7900xtx" and "RX 7900 XTX (RADV NAVI31)" all begin with the words 7900, xtx. "ryzen"
+// is kept before a bare number: the graphics of a Ryzen 5 7600 differ from an RX 7600.
 function words(text) {
   const apart = unmarked(text)
     .replace(THEIRS, " ")
@@ -26,13 +26,13 @@ function words(text) {
   return all.filter((word, at) => !IDLE.has(word) && (word !== "ryzen" || /^\d+$/.test(all[at + 1] ?? "")));
 }
 
-// How many words from there on are the key: "van gogh" and "vangogh" are.
+// The number of words from there on that equal the key: "van gogh" and "vangogh" are equal.
 function held(all, key, at) {
   return all[at] === key.join("") ? 1 : key.every((word, step) => all[at + step] === word) ? key.length : 0;
 }
 
-// A bare number is a product's only where a graphics card's can stand: not in "Ryzen 7 5700" or "i5-7600", and one
-// of three digits only after "RX".
+// A bare number names a product only in the place of a graphics card: it does not in "Ryzen 7 5700" or "i5-7600".
+// A number of three digits needs "RX" before it.
 function stands(all, key, at, text) {
   if (!/^\d+$/.test(key[0])) {
     return true;
@@ -41,7 +41,7 @@ function stands(all, key, at, text) {
   return !/^(ryzen|i[3579]|core|ultra)$/.test(all[at - 1] ?? "") && (key[0].length > 3 || card || all.length === 1);
 }
 
-// Every name in the text as [gpu, name]; where names begin at the same word, the longest.
+// Every name in the text as [gpu, name]. Of names that begin at the same word, the longest.
 function found(text, named) {
   const all = words(text);
   return all.flatMap((_, at) => {
@@ -55,14 +55,14 @@ function keyed(gpus, part) {
   return gpus.flatMap((gpu) => gpu[part].map((name) => [gpu, name, words(name)]));
 }
 
-// The GPUs that a text names by gfx arch, and no others: rocminfo also prints what every GPU of a family is.
+// Only the GPUs that a text names by gfx arch. rocminfo also prints names shared by a whole family.
 function byArch(text, gpus) {
   const named = new Set([...text.toLowerCase().matchAll(/gfx[\s_-]?(\d{1,2}[0-9a-f]{2})/g)].map(([, number]) => `gfx${number}`));
   return gpus.filter((gpu) => named.has(gpu.arch)).map((gpu) => [gpu, gpu.arch]);
 }
 
-// The GPUs that a text names by PCI numbers, as lspci -nn, Windows, dxdiag and lspci without a name write them.  Those
-// of other makers are other devices: 8086:1902 is Intel's.
+// The GPUs that a text names by PCI numbers, in the forms of lspci -nn, Windows, dxdiag and lspci without a name.
+// Other makers' numbers are other devices: 8086:1902 is Intel's.
 function byPci(text, gpus) {
   const low = text.toLowerCase();
   const pairs = /\b1002:([0-9a-f]{4})\b|ven_1002&dev_([0-9a-f]{4})/g;
@@ -72,8 +72,8 @@ function byPci(text, gpus) {
   return gpus.flatMap((gpu) => gpu.pci.filter((id) => ids.has(id)).map((id) => [gpu, `1002:${id}`]));
 }
 
-// Whether a word that was typed may stand for one of a name: it, or its beginning where that is no other number.
-// "mi300" is for MI300X, "550" not for 5500; "8060" is for 8060S where nothing else was typed.
+// Whether a typed word matches a word of a name: all of it, or its beginning unless that is another number.
+// "mi300" matches MI300X, "550" does not match 5500. "8060" matches 8060S if it is the only typed word.
 function begins(typed, word, alone) {
   if (word === typed) {
     return true;
@@ -94,7 +94,7 @@ function byPart(text, gpus) {
   return (parts.length ? parts : begun).map(([gpu, name]) => [gpu, name]);
 }
 
-// Whether the words stand in a row in a name, the last one perhaps begun.
+// Whether the words follow each other in a name. The last one may be incomplete.
 function partOf(all, key, alone) {
   return key.some((_, at) =>
     all.every((word, step) =>
@@ -103,14 +103,14 @@ function partOf(all, key, alone) {
   );
 }
 
-// "AMD Radeon(TM) Graphics" says nothing of which GPU it is but that it is part of a processor.
+// "AMD Radeon(TM) Graphics" only tells that the GPU is part of a processor.
 function generic(text, name) {
   const typed = unmarked(text).replace(/\bamd\b/g, " ").replace(/\s+/g, " ").trim();
   return /\bgraphics\b/.test(typed) && unmarked(name).startsWith(typed);
 }
 
-// All that a text names, as [gpu, name] pairs.  Product names count before chips, which decide between several:
-// some boards are called like another GPU's chip.
+// Everything named in a text, as [gpu, name] pairs. Product names come before chips, because some boards have the
+// name of another GPU's chip. Chips decide between several products.
 function match(text, gpus) {
   const named = byArch(text, gpus);
   const archs = named.length ? named : byPci(text, gpus);

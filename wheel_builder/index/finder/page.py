@@ -1,4 +1,4 @@
-"""The page as HTML: readable without JavaScript, nothing loaded from elsewhere, a strict content policy."""
+"""The page as HTML: readable without JavaScript, self-contained, with a strict content policy."""
 
 import base64
 import hashlib
@@ -37,7 +37,7 @@ UNKNOWN = (
     "This page does not know a GPU of that name. Paste the output of this command: the page finds names of "
     "GPUs and processors, gfx names and PCI numbers in it."
 )
-# They name the GPU for this page, with or without a driver: on Linux, and on Windows and WSL2.
+# Commands that name the GPU for this page, with or without a driver: on Linux, on Windows and WSL2.
 ASK = "lspci -nn -d 1002:: | grep -E 'VGA|Display|accelerators'"
 ASK_WINDOWS = (
     'powershell.exe -Command "Get-CimInstance Win32_VideoController | Format-List Name, PNPDeviceID"'
@@ -79,7 +79,7 @@ REPORTS = (
 
 
 def html_page(finder: Finder, *, documented: bool = False) -> bytes:
-    """The whole page; ``documented`` when there is a documentation to link to."""
+    """The whole page. ``documented`` means there is documentation to link to."""
     found = (*offers(finder), windows_offer(finder))
     body = element(
         "body",
@@ -117,7 +117,7 @@ def content_policy() -> str:
 
 
 def _folded(title: str, content: Html) -> Iterator[Html]:
-    """A part of the page that is shown on demand; nothing for no content."""
+    """A part of the page shown on demand, empty for empty content."""
     if content:
         head = element("summary", element("h2", title))
         yield element("details", head, content, class_="part")
@@ -170,7 +170,7 @@ def _verified(finder: Finder) -> Html:
 
 
 def _reports(finder: Finder) -> Iterator[Html]:
-    """What users' GPUs showed, as far as a report was sent and signed off."""
+    """Results of users' GPUs, from reports that were sent and signed off."""
     runs = finder.catalogue.hardware
     yield element("p", REPORTS if runs else f"{REPORTS} There is none yet.")
     if runs:
@@ -186,11 +186,11 @@ def _form(finder: Finder, found: tuple[Offer, ...]) -> Html:
         else element("option", f"{offer.rocm}, no wheel", value=offer.rocm, data_reason=offer.reason)
         for offer in for_rocm
     ]
-    # There the ROCm version does not matter: the answer is that of the offer which the option names.
+    # On Windows the ROCm version is irrelevant: the option's offer has the answer.
     named = {WINDOWS: {"data_offer": windows.rocm, "data_reason": windows.reason}}
     system = [element("option", name, value=name, **named.get(name, {})) for name in SYSTEMS]
     tool = [element("option", name, value=name) for name in TOOLS]
-    # Where one of them does not change the answer, the script hides it.
+    # The script hides fields without effect on the answer.
     fields = {"System": system, "ROCm": rocm, "Tool": tool}
     return element(
         "form",
@@ -264,7 +264,7 @@ def _known_as(gpu: Gpu) -> Iterator[str]:
 
 
 def _served(gpu: Gpu, found: tuple[Offer, ...]) -> Html:
-    """The versions with which it is, and where some that have a wheel do not serve it, why."""
+    """The versions that serve it, and the reasons of versions with a wheel that do not."""
     served = [offer.name for offer in found if offer.wheel and not lack(gpu, offer)]
     not_served = {offer.name: lack(gpu, offer) for offer in found if offer.wheel and lack(gpu, offer)}
     reasons = "; ".join(f"not with {name}: {why}" for name, why in not_served.items())
@@ -293,8 +293,8 @@ def _steps(finder: Finder, offer: Offer, wheel: Wheel) -> tuple[Step, ...]:
 
 
 def _offer(finder: Finder, offer: Offer, wheel: Wheel) -> Html:
-    """One ROCm version, or Windows; the script shows parts of it in the answer."""
-    # Of a wheel for Windows some archs may not have been executed.
+    """One ROCm version, or Windows. The script shows parts of it in the answer."""
+    # Some archs of a Windows wheel may be unexecuted.
     shown = "What was shown" if wheel.platform == offer.rocm else "Verified"
     return element(
         "details",
@@ -323,7 +323,7 @@ def _offer(finder: Finder, offer: Offer, wheel: Wheel) -> Html:
 
 
 def _step(step: Step) -> Html:
-    """The script shows those for one system and tool, without saying again for which."""
+    """One step. The script shows steps for one system and tool and hides their labels."""
     tool = "" if step.tools == TOOLS or step.systems == (DOCKER,) else f", with {', '.join(step.tools)}"
     link = (" ", element("a", step.link, href=step.link)) if step.link else ()
     return element(
@@ -352,7 +352,7 @@ def _built_with(rocm: str, wheel: Wheel) -> Iterator[Html]:
 
 
 def _overrides(finder: Finder) -> Html:
-    """GPUs that PyTorch's own builds leave out, and what makes them run there; the script shows one."""
+    """GPUs missing from PyTorch's own builds, and the setting that makes them run. The script shows one."""
     gpus = [gpu for gpu in finder.catalogue.gpus if gpu.torch_override]
     if not gpus:
         return Html()
@@ -421,7 +421,7 @@ def _withdrawn(finder: Finder) -> Html:
 
 
 def _inline(name: str, text: str) -> Html:
-    # HTML does not escape the content of script and style; both files are ours, and tested.
+    # HTML does not escape the content of script and style. Both files are ours, and tested.
     return Html(f"<{name}>{text}</{name}>")
 
 

@@ -1,4 +1,4 @@
-"""The steps in order for a ROCm version: PyTorch, its ROCm version, the wheel, doctor, the drop-in; pure."""
+"""The steps in order for a ROCm version: PyTorch, its ROCm version, the wheel, doctor, the drop-in. Pure."""
 
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,19 +11,19 @@ from wheel_builder.matrix import model
 from wheel_builder.matrix.model import PROJECT, simple_below
 from wheel_builder.tables.package import package_module
 
-INDEX = "INDEX"  # in commands; the script puts the page's own address there
+INDEX = "INDEX"  # in commands; the script puts the page's address there
 TOOLS = ("pip", "uv")
 LINUX, WSL2, WINDOWS, DOCKER = SYSTEMS = ("Linux", "WSL2", "Windows", "Docker")
 SELECTOR = "https://pytorch.org/get-started/locally/"
-# pytorch.org has no builds for ROCm on Windows, nor for ROCm 7.14 and later; AMD has.
+# pytorch.org has no builds for ROCm on Windows, or for ROCm 7.14 and later. AMD has.
 AMD_BUILDS = BUILDS_FOR_WINDOWS = "https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
 OF_THE_ROCK = (
     "for ROCm on Windows (AMD's own wheels for ROCm 7.2 have PyTorch 2.9, which is too old, and pytorch.org "
     "has none for Windows)"
 )
-PYTORCH_INDEX = "https://download.pytorch.org/whl/rocm"  # and the version, of those that pytorch.org builds
+PYTORCH_INDEX = "https://download.pytorch.org/whl/rocm"  # followed by a version built by pytorch.org
 OF_PYTORCH = ("6.4", "7.0", "7.1", "7.2")
-# AMD's builds of PyTorch have the kernels of each arch in a package; the script puts the GPU's own arch here.
+# AMD's builds of PyTorch have a package of kernels per arch. The script puts the GPU's arch here.
 ARCH = "GFX"
 WSL_LIST = (
     "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/compatibility/compatibilityrad/wsl/"
@@ -40,7 +40,7 @@ ENVIRONMENT = (
 )
 REMOVED = "Remove an installed PyTorch: a CPU or CUDA build, or a build for another ROCm version"
 IF_NONE = "None means a CPU or CUDA build: remove it and repeat the step before"
-# Groups by number: the image has no group "render", and its number differs between machines.
+# Groups by number: the image lacks the group "render", and its number differs between machines.
 DEVICES = (
     "--device /dev/kfd --device /dev/dri "
     "--group-add $(stat -c %g /dev/kfd) --group-add $(stat -c %g /dev/dri/renderD128)"
@@ -60,10 +60,10 @@ FOR_WSL = (
 
 @dataclass(frozen=True)
 class Step:
-    """What to do, and the command to type, if any; ``link`` is an address with the words.
+    """An instruction with an optional command. ``link`` is an address with its words.
 
-    ``systems`` and ``tools`` are those that it is for; ``packaged`` says for which GPUs: those that AMD's
-    builds of PyTorch have a package for (True), the others (False), or all (None).
+    ``systems`` and ``tools`` limit the step to some users. ``packaged`` limits it to GPUs with a package in
+    AMD's builds of PyTorch (True), or to the others (False). None means all.
     """
 
     words: str
@@ -82,7 +82,7 @@ def amds_index() -> str:
 
 
 def steps(rocm: str, wheel: Wheel, *, drop_ins: Collection[str], torch_floor: str) -> tuple[Step, ...]:
-    """All steps, those for other systems and tools among them; ``drop_ins``: what the index has of SHIMS."""
+    """All steps, for all systems and tools. ``drop_ins`` are the SHIMS in the index."""
     shims = [shim for shim in SHIMS if shim.name in drop_ins]
     if wheel.platform == model.WINDOWS:
         return tuple(_on_windows(wheel, shims, torch_floor))
@@ -118,7 +118,7 @@ def _environment(make: Mapping[str, str], enter: str, systems: tuple[str, ...]) 
 
 
 def _amds_torch(what: str, torch_floor: str, systems: tuple[str, ...]) -> Iterator[Step]:
-    """AMD's builds, which have a package for each arch, or their page for a GPU that has none there."""
+    """AMD's builds with their package per arch, or their page for a GPU that has no package there."""
     words = f"Install PyTorch {torch_floor} or newer {what} from AMD, with the package for this GPU's arch"
     for tool, install in INSTALL.items():
         line = f'{install} "torch[device-{ARCH}]>={torch_floor}" --index-url {amds_index()}'

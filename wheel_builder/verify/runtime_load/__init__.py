@@ -1,5 +1,5 @@
-"""Loading a wheel's library beside a real HIP runtime, in a container that has one and neither GPU nor torch.
+"""Loading a wheel's library with a real HIP runtime, in a container without GPU and torch.
 
-``torch_stub.c`` takes torch's place: it keeps the operators that the library registers, so that ``probe.py``
-can call them.
+``torch_stub.c`` replaces torch: it keeps the operators registered by the library, so that ``probe.py`` can
+call them.
 """

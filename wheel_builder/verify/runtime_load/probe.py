@@ -1,12 +1,15 @@
-"""Inside a builder image: load the wheel's library beside the image's real libamdhip64, and call it.
+"""Inside a builder image: load the wheel's library with the image's real libamdhip64, and call it.
 
     python3 probe.py LIBRARY ARCH FUNCTIONS CODES     FUNCTIONS is JSON: {"hip": [...], "torch": [...]}
 
-Prints JSON: where each HIP function was found, the runtime's file, how many kernels the library names, what
-the runtime answered through the library, the code object version of this image's compiler, and what the
-runtime's code object manager (comgr) reads in each file of the folder CODES; or only
-``refused``, the reason why the library cannot be loaded there.  Any other failure ends in a traceback and
-counts as no answer.  Needs Python and clang.
+Prints JSON with these results:
+- the file of each HIP function, and of the runtime
+- the number of kernels named by the library
+- the runtime's answer through the library
+- the code object version of this image's compiler
+- the reading of each file in the folder CODES by the runtime's code object manager (comgr)
+If the library cannot be loaded, it prints only the reason, as ``refused``. Any other failure ends in a
+traceback and counts as no answer. Needs Python and clang.
 """
 
 import ctypes
@@ -41,7 +44,7 @@ class Found(ctypes.Structure):
 
 
 def main(library: str, arch: str, functions: dict[str, list[str]], codes: str) -> dict[str, object]:
-    """Load and call the library; raises ``RefusedError`` when the runtime or the library cannot be loaded."""
+    """Load and call the library. Raises ``RefusedError`` if the runtime or the library cannot be loaded."""
     with tempfile.TemporaryDirectory() as name:
         torch = ctypes.CDLL(str(build_torch(Path(name), functions["torch"])), mode=ctypes.RTLD_GLOBAL)
         runtime = find_runtime()
@@ -59,7 +62,7 @@ def main(library: str, arch: str, functions: dict[str, list[str]], codes: str) -
 
 
 def load(file: str, mode: int) -> ctypes.CDLL:
-    """Load the library; raises ``RefusedError`` with the loader's words."""
+    """Load the library. Raises ``RefusedError`` with the loader's message."""
     try:
         return ctypes.CDLL(file, mode=mode)
     except OSError as error:
@@ -67,7 +70,7 @@ def load(file: str, mode: int) -> ctypes.CDLL:
 
 
 def build_torch(folder: Path, names: list[str]) -> Path:
-    """Compile a libtorch.so that has these functions."""
+    """Compile a libtorch.so with these functions."""
     rest = [name for name in names if f" {name}(" not in OWN]
     (folder / "rest.c").write_text("".join(f"long {name}(void) {{ return 0; }}\n" for name in rest))
     out = folder / "libtorch.so"
@@ -101,9 +104,9 @@ def find(name: str) -> str:
 
 
 def read_code(code: bytes) -> str:
-    """A code object's ISA and its number of kernels, by the runtime's comgr; or what that refused.
+    """A code object's ISA and number of kernels from the runtime's comgr, or the part that comgr refused.
 
-    HIP loads a code object by what comgr reads in it.
+    HIP loads a code object by comgr's reading of it.
     """
     comgr = load(find("libamd_comgr"), ctypes.RTLD_LOCAL)
     data, metadata, kernels = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
@@ -124,7 +127,7 @@ def read_code(code: bytes) -> str:
 
 
 def defined_in(hip: ctypes.CDLL, name: str) -> str:
-    """The file that has the function; empty when the runtime does not have it."""
+    """The file with the function, empty if the runtime lacks it."""
     try:
         function = getattr(hip, name)
     except AttributeError:
@@ -136,7 +139,7 @@ def defined_in(hip: ctypes.CDLL, name: str) -> str:
 
 
 def call(torch: ctypes.CDLL, name: str, *arguments: int) -> tuple[bool, str]:
-    """Call an operator of the library; returns whether it failed, and its text."""
+    """Call an operator of the library. Returns whether it failed, and its text."""
     torch.fake_hip_call.restype = ctypes.c_char_p
     failed = ctypes.c_int()
     argument = ctypes.c_uint64(arguments[0] if arguments else 0)
@@ -165,7 +168,7 @@ def code_object_version(arch: str, folder: Path) -> int:
 
 
 def answer(library: str, arch: str, functions: dict[str, list[str]], codes: str) -> dict[str, object]:
-    """What ``main`` showed, or why the library cannot be loaded."""
+    """The results of ``main``, or why the library cannot be loaded."""
     try:
         return main(library, arch, functions, codes)
     except RefusedError as error:

@@ -1,6 +1,6 @@
-// What the wheel's library needs of torch to be loaded, to register its operators and to have them called:
-// strings, and an error that is kept instead of thrown.  probe.py adds torch's other functions; they return
-// 0, and the calls that probe.py makes do not reach them.
+// The parts of torch that the wheel's library needs to be loaded, to register its operators and to run them:
+// strings, and errors that are kept instead of thrown. probe.py adds torch's other functions. They return 0, and
+// probe.py's calls never reach them.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,8 +69,8 @@ void aoti_torch_check(_Bool holds, const char* function, const char* file, uint3
   if (!holds) strncpy(failure, message, sizeof failure - 1);
 }
 
-// For probe.py: calls an operator that answers with a string; the answer, the error's text, or NULL for an
-// operator that was not registered.
+// For probe.py: calls an operator that returns a string. Returns the string, the error's text, or NULL for an
+// unregistered operator.
 const char* fake_hip_call(const char* name, uint64_t argument, int inputs, int* failed) {
   failure[0] = '\0';
   for (int n = 0; n < operator_count; ++n) {

@@ -1,6 +1,6 @@
 """Cross entropy of large vocabularies, in PyTorch.
 
-In fp32 a block of rows at a time, so that neither direction holds a copy of all logits in fp32.
+It computes in fp32, a block of rows at a time. Neither direction holds an fp32 copy of all logits.
 """
 # ruff: noqa: FBT001, FBT002 - the signatures are upstream's
 
@@ -15,7 +15,7 @@ BLOCK_ELEMENTS = 2**24  # 64 MiB in fp32
 
 
 class Rules(NamedTuple):
-    """How a loss is computed; this rank has the classes from ``first`` on, of ``classes`` in all."""
+    """Settings of a loss. This rank has the classes from ``first`` on, of ``classes`` in all."""
 
     smoothing: float
     logit_scale: float
@@ -26,7 +26,7 @@ class Rules(NamedTuple):
 
 
 class CrossEntropyLoss(torch.autograd.Function):
-    """``cross_entropy_loss`` with its gradient, which is computed once."""
+    """``cross_entropy_loss`` with its gradient, computed once."""
 
     @staticmethod
     def forward(
@@ -79,15 +79,16 @@ def cross_entropy_loss(
     inplace_backward: bool = False,
     process_group: Any = None,  # noqa: ANN401
 ) -> tuple[Tensor, Tensor]:
-    """The loss of each row of logits (batch, vocab_size), and what ``lse_square_scale`` adds to it.
+    """The loss of each row of logits (batch, vocab_size), and the part of it from ``lse_square_scale``.
 
     With x = logit_scale * logits and s = label_smoothing, the loss is logsumexp(x) - (1 - s) * x[label] - s *
-    mean(x) + lse_square_scale * logsumexp(x)^2, and 0 where the label is ``ignore_index``.
-    ``precomputed_lse`` (batch) is logsumexp(x) where the caller has it.  ``inplace_backward`` writes the
-    gradient into the logits.  With a process group of several ranks each has an equal part of the classes, in
-    the order of ranks, and labels count from the first rank's.
+    mean(x) + lse_square_scale * logsumexp(x)^2, and 0 if the label is ``ignore_index``.
+    ``precomputed_lse`` (batch) is logsumexp(x) if the caller has it. ``inplace_backward`` writes the gradient
+    into the logits. In a process group of several ranks each has an equal part of the classes, in the order
+    of ranks.
+    Labels count from the first rank's classes.
 
-    Returns (batch) fp32 each; the second is for logging and has no gradient.
+    Returns (batch) fp32 each. The second is for logging and has no gradient.
     """
     return CrossEntropyLoss.apply(
         logits, labels, precomputed_lse, label_smoothing, logit_scale, lse_square_scale, ignore_index,
@@ -107,7 +108,7 @@ def _blocks(logits: Tensor) -> Iterator[slice]:
 
 
 def _rows(logits: Tensor, labels: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-    """logsumexp(x) over this rank's classes, and what they subtract from it."""
+    """logsumexp(x) over this rank's classes, and the terms subtracted from it."""
     lse = logits.new_empty(logits.shape[0], dtype=torch.float32)
     gain = torch.empty_like(lse)
     for rows in _blocks(logits):
@@ -122,7 +123,7 @@ def _rows(logits: Tensor, labels: Tensor, rules: Rules) -> tuple[Tensor, Tensor]
 
 
 def _column(labels: Tensor, rules: Rules, own: int) -> tuple[Tensor, Tensor]:
-    """The labels' columns, 0 where this rank does not have them, and where it has."""
+    """The labels' columns, 0 for labels of other ranks, and a mask of this rank's labels."""
     column = labels.long() - rules.first
     counted = labels != rules.ignore_index
     here = counted & (column >= 0) & (column < own) if rules.classes > own else counted
@@ -130,7 +131,7 @@ def _column(labels: Tensor, rules: Rules, own: int) -> tuple[Tensor, Tensor]:
 
 
 def _joined(lse: Tensor, gain: Tensor, process_group: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-    """logsumexp over all ranks' classes, and the sum of what these subtract."""
+    """logsumexp over all ranks' classes, and the sum of all subtracted terms."""
     parts = [torch.empty_like(lse) for _ in range(dist.get_world_size(process_group))]
     dist.all_gather(parts, lse, group=process_group)
     dist.all_reduce(gain, group=process_group)
@@ -138,7 +139,7 @@ def _joined(lse: Tensor, gain: Tensor, process_group: Any) -> tuple[Tensor, Tens
 
 
 def _gradient(logits: Tensor, labels: Tensor, lse: Tensor, rules: Rules) -> Tensor:
-    """That of each row's loss by its logits, fp32."""
+    """The gradient of each row's loss by its logits, fp32."""
     x = logits.float() * rules.logit_scale
     found = (x - lse[:, None]).exp_().mul_(1 + 2 * rules.lse_square_scale * lse[:, None])
     found -= rules.smoothing / rules.classes

@@ -1,6 +1,6 @@
-"""Layer norm and RMS norm of sums with dropout, in PyTorch; differentiable.
+"""Layer norm and RMS norm of sums with dropout, in PyTorch, differentiable.
 
-PyTorch keeps what the gradients need, which upstream's kernels compute again.
+PyTorch keeps the gradients' inputs. Upstream's kernels recompute them.
 """
 # ruff: noqa: FBT001, FBT002 - the signatures are upstream's
 
@@ -37,12 +37,15 @@ def layer_norm_fn(
 ) -> Outputs:
     """The norm of dropout(x * rowscale) + dropout(x1) + residual over the last dimension.
 
-    x, x1 and residual are (…, hidden), weights and biases (hidden), rowscale (…).  The result is the norm
-    times ``weight``, or 1 + ``weight`` where that is zero-centred, plus ``bias``, in ``out_dtype`` or the
-    dtype of x.  What else is wanted follows in this order: with ``weight1`` the same norm with that and
-    ``bias1``; with ``prenorm`` the sum, in the dtype of ``residual`` or, without one, in fp32
-    (``residual_in_fp32``) or that of x; with ``return_dropout_mask`` where x and x1 were kept, bool like
-    x, None where nothing is dropped.  ``out`` and ``residual_out`` are written to where they are given.
+    x, x1 and residual are (…, hidden), weights and biases (hidden), rowscale (…). The result is the norm
+    times ``weight`` (or 1 + ``weight`` if zero-centred) plus ``bias``, in ``out_dtype`` or the dtype of x.
+    Further results follow in this order:
+    - ``weight1``: the norm with ``weight1`` and ``bias1``
+    - ``prenorm``: the sum, in the dtype of ``residual``, without one in fp32 (``residual_in_fp32``) or the
+      dtype
+      of x
+    - ``return_dropout_mask``: the masks of kept elements of x and x1, bool like x, None without dropout
+    ``out`` and ``residual_out`` are written to if given.
 
     Raises ``ValueError`` for a rowscale with x1.
     """
@@ -102,7 +105,8 @@ def layer_norm_linear_fn(
     residual_in_fp32: bool = False,
     is_rms_norm: bool = False,
 ) -> Outputs:
-    """A linear layer on the norm of x + residual; with ``prenorm`` also the sum, as of ``layer_norm_fn``."""
+    """A linear layer on the norm of x + residual. ``prenorm`` also returns the sum, as in
+    ``layer_norm_fn``."""
     normed, total = layer_norm_fn(
         x, norm_weight, norm_bias, residual, eps=eps, prenorm=True, residual_in_fp32=residual_in_fp32,
         is_rms_norm=is_rms_norm,
@@ -112,7 +116,7 @@ def layer_norm_linear_fn(
 
 
 class RMSNorm(torch.nn.Module):
-    """``rms_norm_fn`` with its weight; dropout in training only."""
+    """``rms_norm_fn`` with its weight. Dropout in training only."""
 
     def __init__(
         self,

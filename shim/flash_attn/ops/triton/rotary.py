@@ -1,4 +1,4 @@
-"""Rotary embedding without gradients; vLLM imports this wherever there is a flash_attn."""
+"""Rotary embedding, without gradients. vllm imports this module if any flash_attn is installed."""
 # ruff: noqa: FBT001, FBT002 - the signature is upstream's
 
 import torch
@@ -19,6 +19,6 @@ def apply_rotary(
     inplace: bool = False,
     conjugate: bool = False,
 ) -> Tensor:
-    """See ``flash_attn.layers.rotary.apply_rotary_emb``; ``conjugate`` turns backwards."""
+    """See ``flash_attn.layers.rotary.apply_rotary_emb``. ``conjugate`` rotates backwards."""
     turned = -sin if conjugate else sin
     return apply_rotary_emb(x, cos, turned, interleaved, inplace, seqlen_offsets, cu_seqlens, max_seqlen)

@@ -1,4 +1,4 @@
-"""Files handed from one job of CI to another: their digests told, or compared with what was told."""
+"""Digests of files passed between jobs of CI: printed, or compared."""
 
 import argparse
 from pathlib import Path

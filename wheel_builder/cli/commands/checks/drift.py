@@ -1,4 +1,4 @@
-"""What has moved upstream."""
+"""Changes upstream."""
 
 import argparse
 

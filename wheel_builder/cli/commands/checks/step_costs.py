@@ -1,4 +1,5 @@
-"""What the last release's steps and the last tests' folders cost, beside what was accepted: a benchmark."""
+"""A benchmark: the last release's cost per step and the last tests' cost per folder, with the accepted
+costs."""
 
 import argparse
 import sys

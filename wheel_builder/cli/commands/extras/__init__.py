@@ -1,1 +1,1 @@
-"""Commands beside a release."""
+"""Commands outside of a release."""

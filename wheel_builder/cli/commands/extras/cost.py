@@ -1,4 +1,4 @@
-"""What kernels cost to compile and to ship."""
+"""The costs of compiling and shipping kernels."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""What a build's log says."""
+"""Explanations of a build's log."""
 
 import argparse
 import sys
@@ -57,7 +57,7 @@ def _tell(report: Report, args: argparse.Namespace) -> None:
 
 
 def _read(log: Log, stream: BinaryIO, *, follow: bool) -> None:
-    """Read to the end; when following, until the build is over or the user has seen enough."""
+    """Read to the end. When following, until the build is over or the user stops."""
     for chunk in read_chunks(stream):
         log.feed(chunk)
     while follow and (report := explain(log, stream.name)).state == OPEN:

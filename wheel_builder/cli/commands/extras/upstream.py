@@ -1,4 +1,4 @@
-"""Upstream's own kernels, built by the same means."""
+"""Upstream's own kernels, built with the same pipeline."""
 
 import argparse
 import re
@@ -67,7 +67,7 @@ def shard(text: str) -> tuple[int, int]:
 
 
 def release(text: str) -> str:
-    """``2.13.0``, without a label: which build of it is pip's to find."""
+    """``2.13.0``, without a label: pip finds the build."""
     if not re.fullmatch(r"\d+(\.\d+)+", text):
         message = f"expected a release such as 2.13.0, found {text!r}"
         raise argparse.ArgumentTypeError(message)

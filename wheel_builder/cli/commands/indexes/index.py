@@ -1,4 +1,4 @@
-"""An index checked, its pages written again, or the documentation put beside it."""
+"""Checking an index, writing its pages again, and adding the documentation."""
 
 import argparse
 import sys

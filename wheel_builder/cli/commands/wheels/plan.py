@@ -1,4 +1,4 @@
-"""What would be built, and what not and why."""
+"""The planned builds, and the reasons for omitted ones."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ from wheel_builder.extras.upstream.recipe import rows
 from wheel_builder.images.stages import builder_key
 from wheel_builder.matrix.plan import output_lines, rejection_lines, to_github, to_json, to_table
 
-# Of three archs and two ROCm versions, below the 256 rows that a workflow's matrix may have.
+# For three archs and two ROCm versions this stays below the limit of 256 rows per workflow matrix.
 SHARDS = 24
 
 
@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> None:
     if args.github:
         print(to_github(plan, {job.builder: builder_key(job, plan.package) for job in plan.with_images}))
         print(output_lines(rows(plan, upstream, args.shards)))
-        # Standard output goes to $GITHUB_OUTPUT; the reasons belong in the log.
+        # Standard output goes to $GITHUB_OUTPUT. The reasons belong in the log.
         print("\n".join(rejection_lines(plan)), file=sys.stderr)
     elif args.json:
         print(to_json(plan))

@@ -15,7 +15,7 @@ from wheel_builder.provenance.rebuild import rebuild
 
 
 def published_wheels(args: argparse.Namespace) -> Iterator[Path]:
-    """The newest wheels of each ROCm version that ``options`` select; prints which versions have none."""
+    """The newest wheels of each selected ROCm version. Prints the versions without wheels."""
     for rocm in args.published:
         yield from (found := newest_wheels(args.index, rocm))
         if not found:

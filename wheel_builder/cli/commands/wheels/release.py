@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> None:
     if args.dry_run:
         print(to_table(plan), *numbered(planned(jobs_to_build(plan), plan.runtimes)), sep="\n")
         return
-    require_tools()  # what would be missed at the end is told before anything is built
+    require_tools()  # report missing tools before building
     before = cpu_seconds()
     catalogue = read_catalogue()
     context = run_context(args)

@@ -1,4 +1,4 @@
-"""Images that hold the wheel."""
+"""Images with the wheel inside."""
 
 import argparse
 import sys
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def image_text(facts: Mapping[str, Any]) -> str:
-    """What was made, and how it is run: with the GPUs where its torch can use them."""
+    """The new image and its run command, with the GPUs if its torch can use them."""
     build = facts["torch_build"]
     if build.startswith("ROCm"):
         torch, line = f"{build} build", f"docker run {DEVICES} {facts['ref']}"
@@ -67,7 +67,7 @@ def pushed_lines(pushed: Pushed, *, github: bool) -> list[str]:
 
 
 def image_jobs(args: argparse.Namespace) -> tuple[Job, ...]:
-    """The jobs whose runtime images are made: the named wheel's, else those of ``selection_options``."""
+    """The jobs of the runtime images: the named wheel's, else those of ``selection_options``."""
     if args.wheel is None:
         return jobs_to_build(plan_of(args))
     job = job_of(args.wheel, read_matrix(), wanted_archs(args))

@@ -1,4 +1,4 @@
-"""The distributions flash-attn and flash-attn-3, finished beside wheels of flash-attn-rocm."""
+"""The distributions flash-attn and flash-attn-3, finished and tested with wheels of flash-attn-rocm."""
 
 import argparse
 from pathlib import Path
