@@ -3,29 +3,34 @@
 ``reference.operators`` brings every call into this form.
 
 All arithmetic is in fp32, for float64 tensors in float64.  Blocks are (batch x kv head) pairs times query
-rows, and their pieces have some of the keys, so that memory grows with the lengths and never with their
-product.  The forward pass keeps for each row the largest score and the sum of exponentials so far (M. Milakov
-and N. Gimelshein, "Online normalizer calculation for softmax", 2018).  The backward pass recomputes each
-piece's probabilities from the log-sum-exp, whoever computed that; it also serves the kernels.
+rows times keys, so that memory grows with the lengths and never with their product.  The forward pass adds
+blocks of the same rows up by their log-sum-exps.  The backward pass recomputes each block's probabilities
+from that of all keys, whoever computed it; it also serves the kernels.  Calls without features go to
+PyTorch's own fused operators where it has some (``torch_fused``).
 
 Inside, queries are grouped by the kv head that they read: (pairs, group, seqlen_q, headdim), and keys
 and values are (pairs, seqlen_k, headdim), with pairs = batch * nheads_k, group = nheads / nheads_k.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import torch
 from torch import Tensor
 
 from flash_attn_rocm.arguments.normal_form import Options, arithmetic
-from flash_attn_rocm.reference import philox
+from flash_attn_rocm.reference import philox, torch_fused
 from flash_attn_rocm.rewrite import sinks
+from flash_attn_rocm.serving.capture import is_capturing
 
-BLOCK_SCORES = 1 << 24  # scores of one piece: 64 MiB in fp32
-BLOCK_ROWS = 512  # enough rows for fast products, few enough for a causal mask to skip keys
-BLOCK_KEYS = 4096
+BLOCK_SCORES = 1 << 25  # scores of a block: 128 MiB in fp32
+BLOCK_ROWS = 512  # of a pair: few enough for a causal mask to skip keys
+ROWS_AT_ONCE = 1 << 14  # of all pairs: enough for products that fill a GPU
+ON_CPU = 8  # on a CPU a block has so many times fewer rows and scores, so that its caches keep it
+STEEP = 1e30  # of softcap: what is multiplied by it is bent to 1, as by infinity, and 0 stays 0
 # Beside log-sum-exps below this the logarithm of the number of keys is lost in fp32.
 FAR_BELOW = -(2.0**16)
 
@@ -42,16 +47,31 @@ class Dropout:
 
 @dataclass(frozen=True)
 class _Block:
+    """``pairs`` are whole sequences, or heads of one."""
+
     pairs: slice
     rows: slice
     keys: slice
 
+    @property
+    def where(self) -> tuple[slice, slice, slice]:
+        """The rows, in what is shaped like the queries."""
+        return self.pairs, slice(None), self.rows
+
+    @property
+    def seen(self) -> tuple[slice, slice]:
+        """The keys."""
+        return self.pairs, self.keys
+
 
 @dataclass(frozen=True)
 class _Problem:
-    """The inputs in the inner layout, v with any headdim; ``slopes`` is (pairs, group, 1, 1) or None,
-    ``mask`` a view (batch, nheads_k, group, seqlen_q, seqlen_k) or None, ``sink`` (pairs, group, 1) or None,
-    which only the forward pass needs."""
+    """The inputs in the inner layout, in what is computed in, v with any headdim; q is multiplied by
+    softmax_scale, and divided by softcap if there is one.
+
+    ``slopes`` is (pairs, group, 1, 1) or None, ``mask`` a view (batch, nheads_k, group, seqlen_q, seqlen_k),
+    with any of these 1, or None: what is added to scores, or whether they are hidden.
+    """
 
     nheads_k: int
     q: Tensor
@@ -61,28 +81,32 @@ class _Problem:
     mask: Tensor | None
     options: Options
     dropout: Dropout | None
-    sink: Tensor | None = None
-
-    @property
-    def work(self) -> torch.dtype:
-        """What is computed in."""
-        return arithmetic(self.q.dtype)
 
     def blocks(self) -> Iterator[_Block]:
-        """Pairs and rows with all keys that the rows see."""
-        pairs, group, seqlen_q, _ = self.q.shape
-        row_scores = max(1, group * min(self.k.shape[1], BLOCK_KEYS))
-        row_step = max(1, min(seqlen_q, BLOCK_ROWS, BLOCK_SCORES // row_scores))
-        pair_step = max(1, min(pairs, BLOCK_SCORES // (row_step * row_scores)))
-        starts = ((p, r) for p in range(0, pairs, pair_step) for r in range(0, seqlen_q, row_step))
-        for pair, row in starts:
-            rows = slice(row, min(row + row_step, seqlen_q))
-            yield _Block(slice(pair, min(pair + pair_step, pairs)), rows, self._visible_keys(rows))
+        """Pairs and rows with some of the keys that these see; ``all_of`` has those of the same rows."""
+        return itertools.chain.from_iterable(self.all_of())
 
-    def pieces(self, block: _Block) -> Iterator[_Block]:
-        """The block with some of its keys at a time."""
-        for begin in range(block.keys.start, block.keys.stop, BLOCK_KEYS):
-            yield replace(block, keys=slice(begin, min(begin + BLOCK_KEYS, block.keys.stop)))
+    def all_of(self) -> Iterator[list[_Block]]:
+        """For some pairs and rows at a time, all that they see."""
+        _, group, seqlen_q, _ = self.q.shape
+        share = ON_CPU if self.q.device.type == "cpu" else 1
+        at_once = max(1, ROWS_AT_ONCE // share // group)
+        row_step = max(1, min(seqlen_q, BLOCK_ROWS, at_once))
+        for pairs in self._some_pairs(at_once // row_step):
+            key_step = max(1, BLOCK_SCORES // share // ((pairs.stop - pairs.start) * group * row_step))
+            for row in range(0, seqlen_q, row_step):
+                rows = slice(row, min(row + row_step, seqlen_q))
+                keys = self._visible_keys(rows)
+                starts = range(keys.start, keys.stop, key_step)
+                yield [_Block(pairs, rows, slice(i, min(i + key_step, keys.stop))) for i in starts]
+
+    def _some_pairs(self, most: int) -> Iterator[slice]:
+        """At least one pair, and no more than ``most``."""
+        pairs, heads = self.q.shape[0], self.nheads_k
+        step = max(1, most // heads * heads or most)
+        for first in range(0, pairs, max(step, heads)):
+            last = min(first + max(step, heads), pairs)
+            yield from (slice(i, min(i + step, last)) for i in range(first, last, step))
 
     def _visible_keys(self, rows: slice) -> slice:
         seqlen_q, seqlen_k = self.q.shape[2], self.k.shape[1]
@@ -98,52 +122,65 @@ class _Problem:
             end = min(end, max((last // chunk + 1) * chunk, 0))
         return slice(begin, max(begin, end))
 
-    def queries(self, block: _Block) -> Tensor:
-        return self.q[block.pairs, :, block.rows].to(self.work)
-
-    def scores(self, block: _Block) -> tuple[Tensor, Tensor]:
-        """Softcapped scores without and with bias and mask, both (pairs, group, rows, keys)."""
-        q = self.queries(block)
-        k = self.k[block.pairs, block.keys].to(self.work)
-        capped = _product(q, k.transpose(1, 2)) * self.options.softmax_scale
+    def scores(self, block: _Block) -> tuple[Tensor | None, Tensor]:
+        """The hyperbolic tangents of softcap, if there is one, and the scores, both (pairs, group, rows,
+        keys)."""
+        bent, scores = None, _product(self.q[block.where], self.k[block.seen].transpose(1, 2))
         if self.options.softcap > 0.0:
-            capped = self.options.softcap * torch.tanh(capped / self.options.softcap)
-        hidden = self._hidden(block)
-        biased = capped
+            bent = scores.tanh_()
+            scores = bent * self.options.softcap
         if self.slopes is not None:
-            biased = capped - self.slopes[block.pairs] * self._distance(block).abs()
-        if self.mask is not None and self.mask.dtype != torch.bool:
-            biased = biased + self._mask_of(block, self.mask).to(self.work)
-        return capped, biased if hidden is None else biased.masked_fill(hidden, -math.inf)
+            scores.addcmul_(self.slopes[block.pairs], self._distance(block).abs().to(scores.dtype), value=-1)
+        if self.mask is not None:
+            masked = scores.unflatten(0, (-1, min(self.nheads_k, scores.shape[0])))
+            mask = self._mask_of(block, self.mask)
+            if mask.dtype == torch.bool:  # contiguous, which takes half the time on GPUs
+                masked.masked_fill_(mask.expand(masked.shape).contiguous(), -math.inf)
+            else:
+                masked.add_(mask)
+        self._hide(block, scores)
+        return bent, scores
+
+    def probabilities(self, block: _Block, lse: Tensor) -> tuple[Tensor | None, Tensor]:
+        """As ``scores``, with the probabilities by the log-sum-exp of all rows."""
+        bent, scores = self.scores(block)
+        return bent, scores.sub_(lse[block.where]).exp_()
+
+    def _hide(self, block: _Block, scores: Tensor) -> None:
+        """What window and chunk hide.  Most blocks have a few such keys at their ends."""
+        shift, keys = self.k.shape[1] - self.q.shape[2], block.keys
+        left, right = self.options.window_left, self.options.window_right
+        ends = (
+            (left, -1, slice(keys.start, min(keys.stop, block.rows.stop - 1 + shift - left))),
+            (right, 1, slice(max(keys.start, block.rows.start + shift + right + 1), keys.stop)),
+        )
+        for most, sign, some in ends:
+            if most >= 0 and some.start < some.stop:
+                distance = self._distance(replace(block, keys=some))
+                beyond = distance > most if sign > 0 else distance < -most
+                part = scores[..., some.start - keys.start : some.stop - keys.start]
+                part.masked_fill_(beyond, -math.inf)
+        if chunk := self.options.chunk:
+            of_rows, of_keys = (x.div(chunk, rounding_mode="floor") for x in self._places(block))
+            scores.masked_fill_(of_rows != of_keys, -math.inf)
 
     def _places(self, block: _Block) -> tuple[Tensor, Tensor]:
         """The rows' diagonals (rows, 1), and the keys (1, keys)."""
-        rows = torch.arange(block.rows.start, block.rows.stop, device=self.q.device)
+        shift = self.k.shape[1] - self.q.shape[2]
+        rows = torch.arange(block.rows.start + shift, block.rows.stop + shift, device=self.q.device)
         keys = torch.arange(block.keys.start, block.keys.stop, device=self.q.device)
-        return rows[:, None] + self.k.shape[1] - self.q.shape[2], keys[None, :]
+        return rows[:, None], keys[None, :]
 
     def _distance(self, block: _Block) -> Tensor:
         rows, keys = self._places(block)
         return keys - rows
 
-    def _hidden(self, block: _Block) -> Tensor | None:
-        """What window, chunk and mask hide, in a shape that broadcasts to the scores'; None hides nothing."""
-        boolean = self.mask is not None and self.mask.dtype == torch.bool
-        hidden = ~self._mask_of(block, self.mask) if boolean else None
-        bounds = ((self.options.window_left, -1), (self.options.window_right, 1))
-        for most, sign in bounds:
-            if most >= 0:
-                beyond = self._distance(block) * sign > most
-                hidden = beyond if hidden is None else hidden | beyond
-        if chunk := self.options.chunk:
-            rows, keys = (x.div(chunk, rounding_mode="floor") for x in self._places(block))
-            hidden = rows != keys if hidden is None else hidden | (rows != keys)
-        return hidden
-
     def _mask_of(self, block: _Block, mask: Tensor) -> Tensor:
-        pairs = torch.arange(block.pairs.start, block.pairs.stop, device=self.q.device)
-        part = mask[..., block.rows, block.keys]
-        return part[pairs // self.nheads_k, pairs % self.nheads_k]
+        """A view (sequences, kv heads, group, rows, keys), with any of these 1."""
+        first, last, heads = block.pairs.start, block.pairs.stop, self.nheads_k
+        sequences, head = slice(first // heads, -(-last // heads)), first % heads
+        wanted = (sequences, slice(head, head + last - first), slice(None), block.rows, block.keys)
+        return mask[tuple(x if n > 1 else slice(None) for x, n in zip(wanted, mask.shape, strict=True))]
 
     def add_of_mask(self, block: _Block, ds: Tensor, to: Tensor) -> None:
         """Add the scores' gradients (pairs, group, rows, keys) of a block to the mask's ``to``, whose sizes
@@ -205,58 +242,64 @@ def forward(
     nheads, seqlen_q, seqlen_k) when wanted, else (0,).
     Rows without a visible key give out 0 and log-sum-exp +inf.
     """
-    problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
-    pairs, group, seqlen_q, _ = problem.q.shape
-    if sink is not None:
-        problem = replace(problem, sink=_of_heads(sink.to(problem.work), q, k)[..., None])
-    out = q.new_empty((pairs, group, seqlen_q, v.shape[-1]))
-    lse = torch.empty((pairs, group, seqlen_q), dtype=problem.work, device=q.device)
-    signed = q.new_zeros((pairs, group, seqlen_q, k.shape[1])) if want_probabilities else None
     with torch.autocast(q.device.type, enabled=False):
-        for block in problem.blocks():
-            block_out, block_lse = _attended(problem, block)
-            out[block.pairs, :, block.rows] = block_out.to(q.dtype)
-            lse[block.pairs, :, block.rows] = block_lse
-            if signed is not None:
-                _write_probabilities(problem, block, block_lse, signed)
-    heads = (q.shape[0], q.shape[2], seqlen_q)
-    all_signed = q.new_empty(0) if signed is None else signed.view(*heads, k.shape[1])
-    return _ungrouped(out, q), lse.view(heads), all_signed
+        features = (alibi_slopes, dropout, mask, sink)
+        if all(x is None for x in features) and not want_probabilities:
+            if found := torch_fused.forward(q, k, v, options):
+                return *found, q.new_empty(0)
+        problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
+        out, lse = _attended(problem)
+        if sink is not None:
+            share, lse = sinks.shares(lse, _of_heads(sink.to(lse.dtype), q, k)[..., None])
+            out = out.mul_(share[..., None])
+        heads = (q.shape[0], q.shape[2], q.shape[1])
+        signed = q.new_empty(0)
+        if want_probabilities:
+            signed = _signed(problem, lse[..., None]).to(q.dtype).view(*heads, k.shape[1])
+    return _ungrouped(out, q), lse.view(heads), signed
 
 
-def _attended(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
-    """out (pairs, group, rows, headdim) and the log-sum-exp of a block, not rounded yet."""
-    rows = problem.q[block.pairs, :, block.rows].shape[:3]
-    out = problem.v.new_zeros((*rows, problem.v.shape[-1]), dtype=problem.work)
-    total = out.new_zeros(rows)
-    most = torch.full_like(total, -math.inf)
-    for piece in problem.pieces(block):
-        scores = problem.scores(piece)[1]
-        before, most = most, torch.maximum(most, scores.amax(dim=-1))
-        base = most.masked_fill(most == -math.inf, 0.0)  # nothing seen yet: exp(-inf - 0) is 0
-        weights = scores.sub_(base[..., None]).exp_()
-        kept_of_before = torch.exp(before - base)
-        total = total * kept_of_before + weights.sum(dim=-1)
-        values = problem.v[piece.pairs, piece.keys].to(problem.work)
-        seen = _product(_dropped(weights, problem.kept(piece), problem.options), values)
-        out = out.mul_(kept_of_before[..., None]).add_(seen)
-    blind = total == 0.0
+def _attended(problem: _Problem) -> tuple[Tensor, Tensor]:
+    """out (pairs, group, seqlen_q, headdim) and the log-sum-exp, not rounded yet."""
+    rows = problem.q.shape[:3]
+    out = problem.q.new_zeros((*rows, problem.v.shape[-1]))
+    lse = out.new_full(rows, -math.inf)
+    for blocks in problem.all_of():
+        if blocks:
+            where = blocks[0].where
+            parts = (_attended_in(problem, block) for block in blocks)
+            out[where], lse[where] = reduce(_joined, parts)
     # exp(score - lse) must be 0 for blind rows and where a score is NaN.
-    lse = most + torch.log(total)
-    lse = lse.masked_fill(blind | lse.isnan(), math.inf)
-    out = out.div_(total[..., None]).masked_fill_(blind[..., None], 0.0)
-    if problem.sink is not None:
-        share, lse = sinks.shares(lse, problem.sink[block.pairs])
-        out = out.mul_(share[..., None])
-    return out, lse
+    return out, lse.masked_fill_((lse == -math.inf) | lse.isnan(), math.inf)
 
 
-def _write_probabilities(problem: _Problem, block: _Block, lse: Tensor, signed: Tensor) -> None:
-    for piece in problem.pieces(block):
-        probabilities = torch.exp(problem.scores(piece)[1] - lse[..., None])
-        kept = problem.kept(piece)
+def _attended_in(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
+    """The same of a block alone, with -inf for rows that see none of its keys."""
+    scores = problem.scores(block)[1]
+    most = scores.amax(dim=-1)
+    weights = torch.softmax(scores, dim=-1)
+    del scores
+    # The largest weight is 1 / sum(exp(score - most)).
+    lse = most - weights.amax(dim=-1).log_()
+    weights = _dropped(weights, problem.kept(block), problem.options)
+    out, blind = _product(weights, problem.v[block.seen]), most == -math.inf
+    return out.masked_fill_(blind[..., None], 0.0), lse.masked_fill_(blind, -math.inf)
+
+
+def _joined(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The same of the keys of both."""
+    share = torch.sigmoid(one[1] - other[1]).nan_to_num_(0.0)  # NaN: rows that see none, whose out is 0
+    return torch.lerp(other[0], one[0], share[..., None]), torch.logaddexp(one[1], other[1])
+
+
+def _signed(problem: _Problem, lse: Tensor) -> Tensor:
+    """The probabilities, negative where dropout dropped them: (pairs, group, seqlen_q, seqlen_k)."""
+    signed = problem.q.new_zeros((*problem.q.shape[:3], problem.k.shape[1]))
+    for block in problem.blocks():
+        probabilities, kept = problem.probabilities(block, lse)[1], problem.kept(block)
         signs = probabilities if kept is None else torch.where(kept, probabilities, -probabilities)
-        signed[piece.pairs, :, piece.rows, piece.keys] = signs.to(signed.dtype)
+        signed[block.pairs, :, block.rows, block.keys] = signs
+    return signed
 
 
 def backward(
@@ -277,51 +320,47 @@ def backward(
 
     That of ``mask`` is added to ``of_mask``, if there is one, shaped like it.
     """
-    problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
-    nheads_k = k.shape[2]
-    grouped_dout, grouped_out = _grouped(dout, nheads_k), _grouped(out, nheads_k)
-    grouped_lse = lse.view(problem.q.shape[:3])
-    dq = torch.empty_like(problem.q)
-    work = problem.work
-    dk = torch.zeros_like(problem.k, dtype=work)
-    dv = torch.zeros_like(problem.v, dtype=work)
     with torch.autocast(q.device.type, enabled=False):
+        if all(x is None for x in (alibi_slopes, dropout, mask)):
+            if found := torch_fused.backward(dout, q, k, v, out, lse, options):
+                return found
+        problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
+        grouped_dout = _grouped(dout, k.shape[2]).to(problem.q.dtype)
+        delta = (grouped_dout * _grouped(out, k.shape[2])).sum(dim=-1, keepdim=True)
+        lse = lse.view((*problem.q.shape[:3], 1))
+        total = _total_far_below(problem, lse)
+        dq, dk, dv = (torch.zeros_like(x) for x in (problem.q, problem.k, problem.v))
         for block in problem.blocks():
-            where = (block.pairs, slice(None), block.rows)
-            block_dout = grouped_dout[where].to(work)
-            delta = (block_dout * grouped_out[where].to(work)).sum(dim=-1, keepdim=True)
-            block_dq = torch.zeros_like(dq[where], dtype=work)
-            total = _total_far_below(problem, block, grouped_lse[where])
-            for piece in problem.pieces(block):
-                seen = (piece.pairs, piece.keys)
-                capped, scores = problem.scores(piece)
-                probabilities = torch.exp(scores - grouped_lse[where][..., None])
-                probabilities = probabilities if total is None else probabilities / total
-                kept = problem.kept(piece)
-                dv[seen] += _transposed_product(_dropped(probabilities, kept, options), block_dout)
-                values = problem.v[seen].to(work)
-                dp = _dropped(_product(block_dout, values.transpose(1, 2)), kept, options)
-                ds = probabilities * (dp - delta)
-                if of_mask is not None:
-                    problem.add_of_mask(piece, ds, of_mask)
-                ds = ds * options.softmax_scale
-                if options.softcap > 0.0:
-                    ds = ds * (1.0 - (capped / options.softcap) ** 2)
-                block_dq += _product(ds, problem.k[seen].to(work))
-                dk[seen] += _transposed_product(ds, problem.queries(block))
-            dq[where] = block_dq.to(q.dtype)
+            bent, probabilities = problem.probabilities(block, lse)
+            if total is not None:
+                probabilities.div_(total[block.where])
+            some_dout, kept = grouped_dout[block.where], problem.kept(block)
+            _add_transposed_product(dv[block.seen], _dropped(probabilities, kept, options), some_dout)
+            dp = _product(some_dout, problem.v[block.seen].transpose(1, 2))
+            ds = _dropped(dp, kept, options).sub_(delta[block.where]).mul_(probabilities)
+            if of_mask is not None:
+                problem.add_of_mask(block, ds, of_mask)
+            ds = _bent(ds, bent)
+            dq[block.where] += _product(ds, problem.k[block.seen])
+            _add_transposed_product(dk[block.seen], ds, problem.q[block.where])
+        dq.mul_(options.softmax_scale)
+        if options.softcap > 0.0:
+            dk.mul_(options.softcap)
     return _ungrouped(dq, q), _unflattened(dk, k), _unflattened(dv, v)
 
 
-def _total_far_below(problem: _Problem, block: _Block, lse: Tensor) -> Tensor | None:
-    """What the probabilities from lse add up to in rows whose scores are all far below 0, and 1 for others:
-    (pairs, group, rows, 1); None where no bias can make such rows."""
+def _total_far_below(problem: _Problem, lse: Tensor) -> Tensor | None:
+    """What the probabilities from lse add up to in rows whose scores are all far below 0, and 1 for others,
+    shaped like lse; None where there are no such rows, as only a bias makes them."""
     if problem.mask is None or problem.mask.dtype == torch.bool:
         return None
+    far = lse < FAR_BELOW
+    if not is_capturing(lse.device) and not far.any():
+        return None
     total = torch.zeros_like(lse)
-    for piece in problem.pieces(block):
-        total += torch.exp(problem.scores(piece)[1] - lse[..., None]).sum(dim=-1)
-    return torch.where(lse < FAR_BELOW, total, 1.0)[..., None]
+    for block in problem.blocks():
+        total[block.where] += problem.probabilities(block, lse)[1].sum(dim=-1, keepdim=True)
+    return total.masked_fill_(~far, 1.0)
 
 
 def tangent(
@@ -339,33 +378,25 @@ def tangent(
 ) -> Tensor:
     """The tangent of out, in its shape and dtype, from those of q, k and v, which are shaped like these:
     forward-mode differentiation."""
-    problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
-    nheads_k, work = k.shape[2], problem.work
-    q_tangent, out_before = _grouped(tangents[0], nheads_k), _grouped(out, nheads_k)
-    k_tangent, v_tangent = _flattened(tangents[1]), _flattened(tangents[2])
-    grouped_lse = lse.view(problem.q.shape[:3])
-    found = torch.empty_like(out_before)
     with torch.autocast(q.device.type, enabled=False):
+        problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
+        moved = _problem(*tangents, None, options, None, None)
+        lse = lse.view((*problem.q.shape[:3], 1))
+        found = problem.q.new_zeros((*problem.q.shape[:3], v.shape[-1]))
+        total = torch.zeros_like(lse)
         for block in problem.blocks():
-            where = (block.pairs, slice(None), block.rows)
-            moved = torch.zeros_like(out_before[where], dtype=work)
-            total = moved.new_zeros((*moved.shape[:3], 1))
-            for piece in problem.pieces(block):
-                seen = (piece.pairs, piece.keys)
-                keys, values, dk, dv = (
-                    x[seen].to(work) for x in (problem.k, problem.v, k_tangent, v_tangent)
-                )
-                capped, scores = problem.scores(piece)
-                ds = _product(q_tangent[where].to(work), keys.transpose(1, 2))
-                ds = (ds + _product(problem.queries(block), dk.transpose(1, 2))) * options.softmax_scale
-                if options.softcap > 0.0:
-                    ds = ds * (1.0 - (capped / options.softcap) ** 2)
-                probabilities, kept = torch.exp(scores - grouped_lse[where][..., None]), problem.kept(piece)
-                weighted = probabilities * ds
-                total += weighted.sum(dim=-1, keepdim=True)
-                moved += _product(_dropped(weighted, kept, options), values)
-                moved += _product(_dropped(probabilities, kept, options), dv)
-            found[where] = (moved - total * out_before[where].to(work)).to(out.dtype)
+            bent, probabilities = problem.probabilities(block, lse)
+            ds = _product(moved.q[block.where], problem.k[block.seen].transpose(1, 2))
+            ds.add_(_product(problem.q[block.where], moved.k[block.seen].transpose(1, 2)))
+            if options.softcap > 0.0:
+                ds.mul_(options.softcap)
+            weighted = _bent(ds, bent).mul_(probabilities)
+            total[block.where] += weighted.sum(dim=-1, keepdim=True)
+            kept = problem.kept(block)
+            of_scores = _product(_dropped(weighted, kept, options), problem.v[block.seen])
+            of_values = _product(_dropped(probabilities, kept, options), moved.v[block.seen])
+            found[block.where] += of_scores.add_(of_values)
+        found.sub_(total * _grouped(out, k.shape[2]))
     return _ungrouped(found, q)
 
 
@@ -378,14 +409,18 @@ def _problem(
     dropout: Dropout | None,
     mask: Tensor | None,
 ) -> _Problem:
-    batch, seqlen_q, nheads, _ = q.shape
-    seqlen_k, nheads_k = k.shape[1:3]
+    nheads_k, work = k.shape[2], arithmetic(q.dtype)
     slopes = None
     if alibi_slopes is not None:
-        slopes = _of_heads(alibi_slopes, q, k)[..., None, None].to(arithmetic(q.dtype))
+        slopes = _of_heads(alibi_slopes, q, k)[..., None, None].to(work)
     if mask is not None:
-        mask = mask.expand(batch, nheads, seqlen_q, seqlen_k).unflatten(1, (nheads_k, nheads // nheads_k))
-    tensors = (_grouped(q, nheads_k), _flattened(k), _flattened(v))
+        mask = ~mask if mask.dtype == torch.bool else mask
+        mask = mask.unflatten(1, (-1, q.shape[2] // nheads_k if mask.shape[1] > 1 else 1))
+    scale = options.softmax_scale
+    if options.softcap > 0.0:
+        scale = max(-STEEP, min(scale / options.softcap, STEEP))
+    scaled = _grouped(q, nheads_k).to(work) * scale
+    tensors = (x.contiguous() for x in (scaled, _flattened(k).to(work), _flattened(v).to(work)))
     return _Problem(nheads_k, *tensors, slopes, mask, options, dropout)
 
 
@@ -403,9 +438,9 @@ def _grouped(q: Tensor, nheads_k: int) -> Tensor:
 
 
 def _ungrouped(grouped: Tensor, q: Tensor) -> Tensor:
-    """The reverse of ``_grouped``, contiguous, in q's shape but for headdim, which stays."""
+    """The reverse of ``_grouped``, contiguous, in q's shape but for headdim, which stays, and dtype."""
     batch, seqlen_q, nheads, _ = q.shape
-    return grouped.reshape(batch, nheads, seqlen_q, grouped.shape[-1]).transpose(1, 2).contiguous()
+    return grouped.view(batch, nheads, seqlen_q, grouped.shape[-1]).transpose(1, 2).to(q.dtype).contiguous()
 
 
 def _flattened(k: Tensor) -> Tensor:
@@ -416,7 +451,7 @@ def _flattened(k: Tensor) -> Tensor:
 def _unflattened(flat: Tensor, k: Tensor) -> Tensor:
     """The reverse of ``_flattened``, contiguous, in k's shape and dtype."""
     batch, seqlen_k, nheads_k, head_dim = k.shape
-    return flat.reshape(batch, nheads_k, seqlen_k, head_dim).transpose(1, 2).to(k.dtype).contiguous()
+    return flat.view(batch, nheads_k, seqlen_k, head_dim).transpose(1, 2).to(k.dtype).contiguous()
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
@@ -424,10 +459,15 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
     return torch.bmm(left.flatten(1, 2), right).view(*left.shape[:3], right.shape[2])
 
 
-def _transposed_product(left: Tensor, right: Tensor) -> Tensor:
-    """(pairs, group, rows, n) and (pairs, group, rows, m) to (pairs, n, m): sums over group and rows."""
-    return torch.bmm(left.flatten(1, 2).transpose(1, 2), right.flatten(1, 2))
+def _add_transposed_product(to: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add (pairs, group, rows, n) times (pairs, group, rows, m) to (pairs, n, m): sums over group and rows."""
+    to.baddbmm_(left.flatten(1, 2).transpose(1, 2), right.flatten(1, 2))
+
+
+def _bent(ds: Tensor, bent: Tensor | None) -> Tensor:
+    """The gradients of scores before softcap, which gave ``bent``."""
+    return ds if bent is None else torch.ops.aten.tanh_backward(ds, bent)
 
 
 def _dropped(values: Tensor, kept: Tensor | None, options: Options) -> Tensor:
-    return values if kept is None else values * kept / (1.0 - options.dropout_p)
+    return values if kept is None else (values * kept).div_(1.0 - options.dropout_p)

@@ -70,7 +70,6 @@ def four(mask):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("sizes", SIZES)
 def test_output_and_gradients(monkeypatch, sizes, causal):
-    monkeypatch.setattr(dense, "BLOCK_KEYS", 16)
     monkeypatch.setattr(dense, "BLOCK_ROWS", 16)
     mask = torch.rand(SIZES[sizes]) < 0.6
     if sizes == "heads":
@@ -85,7 +84,6 @@ def test_output_and_gradients(monkeypatch, sizes, causal):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("sizes", SIZES)
 def test_a_bias_with_its_gradient(monkeypatch, sizes, dtype):
-    monkeypatch.setattr(dense, "BLOCK_KEYS", 16)
     monkeypatch.setattr(dense, "BLOCK_ROWS", 16)
     bias = torch.randn(SIZES[sizes]).to(dtype)
     if sizes == "heads":
@@ -109,9 +107,8 @@ def test_a_bias_with_its_gradient(monkeypatch, sizes, dtype):
 
 
 @pytest.mark.parametrize("least", [torch.finfo(torch.float32).min, 0.0])
-def test_rows_whose_bias_is_far_below_are_as_in_pytorch(monkeypatch, least):
+def test_rows_whose_bias_is_far_below_are_as_in_pytorch(least):
     """Where nothing is left of the scores, the mean of v; their gradients, too."""
-    monkeypatch.setattr(dense, "BLOCK_KEYS", 4)
     q, k, v = (torch.randn(1, n, 2, 16, requires_grad=True) for n in (5, 9, 9))
     bias = torch.zeros(1, 1, 5, 9)
     bias[:, :, 1:3] = least
@@ -443,7 +440,6 @@ def test_dropout_counts_the_keys_that_are_seen(asked, monkeypatch, name):
     by_kernels = dropped(given, mask)
     assert [inputs.attn_mask for inputs, _ in asked] == [None, None]
     kernels_off(asked)
-    monkeypatch.setattr(dense, "BLOCK_KEYS", 7)
     monkeypatch.setattr(dense, "BLOCK_ROWS", 16)
     by_pytorch = dropped(given, mask)
     exact = [x.detach().double().requires_grad_() for x in given]
