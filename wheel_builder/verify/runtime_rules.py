@@ -6,6 +6,7 @@ from typing import Any
 
 from wheel_builder.base.store import Artifact
 from wheel_builder.matrix.model import Job
+from wheel_builder.tables.archs import served_by
 
 RUNTIME = "libamdhip64.so"
 # ELFABIVERSION_AMDGPU_HSA_V4 is 2.
@@ -13,11 +14,15 @@ FIRST_VERSION, FIRST_ABI = 4, 2
 
 
 def runtime_problems(
-    found: Mapping[str, Any], versions: Collection[int], archs: Collection[str], job: Job
+    found: Mapping[str, Any],
+    versions: Collection[int],
+    archs: Collection[str],
+    job: Job,
+    gpus: Collection[str] = (),
 ) -> Iterator[str]:
     """Why a wheel does not serve the runtime of ``job``. ``versions`` are its code objects' ABI versions.
 
-    ``archs`` are the archs offered there.
+    ``archs`` are the archs offered there, ``gpus`` the GPUs served there according to matrix.yaml.
     """
     if "refused" in found:
         yield f"it cannot be loaded there: {found['refused']}"
@@ -33,6 +38,11 @@ def runtime_problems(
         arch = file.rpartition("-")[0]
         if not re.fullmatch(rf"amdgcn-amd-amdhsa--{re.escape(arch)} [1-9]\d*", read):
             yield f"its comgr does not read the code for {arch} as the loader needs it: {read}"
+    if strange := [gpu for gpu in gpus if gpu not in found["gpus"]]:
+        yield (
+            f"its runtime's table of GPUs lacks {', '.join(strange)}, which matrix.yaml serves with ROCm "
+            f"{job.rocm.version}: exclude it there"
+        )
     newest, known = max(versions), int(found["code_object_version"])
     if newest > known:
         yield (
@@ -61,6 +71,15 @@ def like(loads: Mapping[str, Artifact], job: Job) -> dict[str, str]:
         for rocm, versions in (job.public.like if job.public else ())
         if rocm in loads and not loads[rocm].facts["problems"]
         for version in versions
+    }
+
+
+def accepted(loads: Mapping[str, Artifact], arch: str) -> dict[str, list[str]]:
+    """For each runtime that the wheel loads under, the GPUs in its table that run the code of ``arch``."""
+    return {
+        rocm: [gpu for gpu in served_by(arch) if gpu in load.facts["found"]["gpus"]]
+        for rocm, load in loads.items()
+        if not load.facts["problems"]
     }
 
 

@@ -6,6 +6,7 @@ version. The test runs without a GPU: code is never loaded onto a device. It sho
 - the library calls it and gets its answer
 - its comgr, by which HIP loads code objects, reads all of them
 - their version is the one written by the same release's compiler
+- its table names these GPUs; HIP loads no code for others
 """
 
 import hashlib
@@ -24,6 +25,7 @@ from wheel_builder.files.device.library import LIBRARY, device_code, library_of
 from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, read_wheel
 from wheel_builder.images.docker import NOBODY, Mount, run_in
 from wheel_builder.matrix.model import Job
+from wheel_builder.tables.archs import served_by
 from wheel_builder.verify import runtime_load
 from wheel_builder.verify.runtime_rules import runtime_package, runtime_problems
 
@@ -59,8 +61,10 @@ def load_wheel(
             found = _probe(library, Path(folder), job, image, log, run)
         versions = {code.data[ABI_VERSION_BYTE] for code in codes}
         # A public wheel is also offered for runtimes that support only some of its GPUs.
-        archs = set() if inputs["public"] else {code.arch for code in codes}
-        problems = list(runtime_problems(found, versions, archs, job))
+        own = {code.gfx for code in codes}
+        archs = set() if inputs["public"] else own
+        gpus = [gpu for arch in job.archs if arch in own for gpu in served_by(arch)]
+        problems = list(runtime_problems(found, versions, archs, job, gpus))
         return {
             "rocm": job.rocm.version,
             "package": runtime_package(image.facts["packages"]),
@@ -68,7 +72,8 @@ def load_wheel(
             "problems": problems,
         }
 
-    return store.get_or_make("runtime", {**inputs, "archs": list(job.archs)}, make)
+    archs = {arch: served_by(arch) for arch in job.archs}
+    return store.get_or_make("runtime", {**inputs, "archs": archs}, make)
 
 
 def _probe(

@@ -28,7 +28,7 @@ from wheel_builder.machine_code.fake_hip.container import (
 )
 from wheel_builder.matrix.model import Job
 from wheel_builder.tables.archs import known_archs, served_by
-from wheel_builder.verify.runtime_rules import like, serves, words
+from wheel_builder.verify.runtime_rules import accepted, like, serves, words
 from wheel_builder.verify.seen import SeenSuite, listings_of, seen_suite
 
 TESTS = "tests/installed/wheel"
@@ -112,7 +112,12 @@ def verify_wheel(
                 WORDS: pool.submit(test_words),
             }
             ran = {tests: each.result() for tests, each in running.items()}
-        archs = {arch: what_was_shown(shown.facts, taken[arch], sha256) for arch, shown in emulated.items()}
+        archs = {
+            arch: {
+                **what_was_shown(shown.facts, taken[arch], sha256), "runtimes": accepted(runtimes, arch),
+            }
+            for arch, shown in emulated.items()
+        }  # fmt: skip
         more = {
             "runtimes": {rocm: words(load.facts) for rocm, load in runtimes.items()} | like(runtimes, job),
             "serves": serves(runtimes, job),

@@ -13,8 +13,9 @@ from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
 from wheel_builder.images.wheel_tests import run_suite
 from wheel_builder.machine_code.fake_hip.container import CONTROL, SHARED, fake_hip_suite
-from wheel_builder.matrix.model import Job
-from wheel_builder.tables.archs import arch_named, served_by
+from wheel_builder.matrix.model import WINDOWS, Job
+from wheel_builder.tables.archs import arch_named, known_products, served_by
+from wheel_builder.tables.products import NOT_WINDOWS, device_names
 from wheel_builder.verify.stage import what_was_shown, write_record
 
 TESTS = "tests/installed/windows"
@@ -67,7 +68,7 @@ def verify_under_wine(
         "fake_hip": fake_hip.key,
         "disassembly": disassembly.key,
         "tests": sha256_tree(checkout, [checkout / path for path in (TESTS, CONTROL, *SHARED)]),
-        "gpus": {arch: served_by(arch) for arch in archs},
+        "gpus": {arch: [served_by(arch), known_on_windows(arch)] for arch in archs},
         "words": [HOW, NOT_EXECUTED],
     }
 
@@ -85,8 +86,14 @@ def verify_under_wine(
     return store.get_or_make("verify-wine", inputs, make)
 
 
+def known_on_windows(arch: str) -> list[str]:
+    """The GPUs that run the code of ``arch`` and that HIP's runtime for Windows has in its table."""
+    others = {gpu: device_names(known_products()[gpu].elsewhere) for gpu in served_by(arch)}
+    return [gpu for gpu, elsewhere in others.items() if NOT_WINDOWS not in elsewhere]
+
+
 def _shown(arch: str, emulated: Mapping[str, Artifact], static: Artifact, sha256: str) -> Mapping[str, Any]:
-    resources = static.facts["archs"][arch]
+    shown = {"resources": static.facts["archs"][arch], "runtimes": {WINDOWS: known_on_windows(arch)}}
     if arch in emulated:
-        return {**what_was_shown(emulated[arch].facts, resources, sha256), "numerics": HOW}
-    return {"resources": resources, "numerics": NOT_EXECUTED, "passed": False}
+        return {**what_was_shown(emulated[arch].facts, shown["resources"], sha256), **shown, "numerics": HOW}
+    return {**shown, "numerics": NOT_EXECUTED, "passed": False}

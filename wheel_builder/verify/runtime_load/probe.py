@@ -4,6 +4,7 @@
 
 Prints JSON with these results:
 - the file of each HIP function, and of the runtime
+- the GPUs in the runtime's table
 - the number of kernels named by the library
 - the runtime's answer through the library
 - the code object version of this image's compiler
@@ -15,6 +16,7 @@ traceback and counts as no answer. Needs Python and clang.
 import ctypes
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,8 @@ HERE = Path(__file__).parent
 OWN = (HERE / "torch_stub.c").read_text(encoding="ascii")
 ABI_VERSION_BYTE = 8  # EI_ABIVERSION in an ELF header
 EXECUTABLE = 8  # AMD_COMGR_DATA_KIND_EXECUTABLE
+# A string of the table of GPUs in the runtime (Isa::supportedIsas): for others it loads no code.
+GPU = re.compile(rb"\0(gfx[1-9][0-9a-f]{2,3})(?=\0)")
 KERNEL = 'extern "C" __attribute__((global)) void nothing() {}\n'
 
 
@@ -53,6 +57,7 @@ def main(library: str, arch: str, functions: dict[str, list[str]], codes: str) -
         failed, instances = call(torch, "instances")
         return {
             "runtime": str(Path(runtime).resolve()),
+            "gpus": gpus_in(Path(runtime).read_bytes()),
             "functions": {name: defined_in(hip, name) for name in functions["hip"]},
             "instances": len(json.loads(instances)) if not failed else 0,
             "answer": call(torch, "device_arch", 0)[1],
@@ -85,6 +90,11 @@ def build_torch(folder: Path, names: list[str]) -> Path:
     ]
     subprocess.run([*clang, str(HERE / "torch_stub.c"), str(folder / "rest.c")], check=True)
     return out
+
+
+def gpus_in(runtime: bytes) -> list[str]:
+    """The gfx names in the runtime's table."""
+    return sorted({name.decode() for name in GPU.findall(runtime)})
 
 
 def find_runtime() -> str:

@@ -265,7 +265,7 @@ def emulated(arch, **changes):
 def loaded(rocm, *problems):
     """What loading the wheel under a runtime left."""
     functions, codes = {"hipGetDevice": "libamdhip64.so.7"}, {"gfx908-0": "amdgcn-amd-amdhsa--gfx908 1"}
-    found = None if problems else {"functions": functions, "codes": codes}
+    found = None if problems else {"functions": functions, "codes": codes, "gpus": ["gfx900", "gfx908"]}
     facts = {"rocm": rocm, "package": "libamdhip64-7 7.2.4", "found": found, "problems": list(problems)}
     return Artifact(path=None, manifest={"key": f"{rocm}-load", "facts": facts}, reused=True)
 
@@ -299,6 +299,7 @@ def test_the_record_says_what_was_shown_and_what_was_not(checkout, tmp_path):
     assert shown["numerics"] == "executed on an ISA emulator, not run on hardware"
     assert shown["passed"] is True
     assert list(shown["gpus"]) == ["gfx908"]
+    assert shown["runtimes"] == {"7.2": ["gfx908"], "6.4": ["gfx908"]}
     assert shown["instances"]["fa_fwd_fp16_d64"] == {"cases": 9, "worst_error": 0.001}
     assert record.facts["tests"] == {suite: {"passed": 3} for suite in SUITES}
     assert json.loads((record.path / "record.json").read_text()) == record.facts

@@ -4,9 +4,11 @@ import os
 
 import pytest
 
+from wheel_builder.base.store import Artifact
 from wheel_builder.matrix.model import Job, Rocm
+from wheel_builder.tables.archs import known_gpus
 from wheel_builder.verify.runtime_load import probe
-from wheel_builder.verify.runtime_rules import runtime_package, runtime_problems
+from wheel_builder.verify.runtime_rules import accepted, runtime_package, runtime_problems
 
 JOB = Job(Rocm("6.4", "debian", "debian:sid-slim", "/usr/lib/llvm-21/bin", ("gfx908",)), ("gfx908",))
 FOUND = {
@@ -15,11 +17,12 @@ FOUND = {
     "answer": "asking for device 0 failed: no ROCm-capable device is detected (HIP error 100)",
     "code_object_version": 4,
     "codes": {"gfx908-0": "amdgcn-amd-amdhsa--gfx908 12", "gfx90a-1": "amdgcn-amd-amdhsa--gfx90a 3"},
+    "gpus": [*known_gpus()],
 }
 
 
-def problems(versions=(4,), archs=("gfx908",), **changes):
-    return list(runtime_problems({**FOUND, **changes}, versions, archs, JOB))
+def problems(versions=(4,), archs=("gfx908",), served=(), **changes):
+    return list(runtime_problems({**FOUND, **changes}, versions, archs, JOB, served))
 
 
 def test_a_runtime_that_has_all_and_answers_is_served():
@@ -65,6 +68,13 @@ def test_a_runtime_that_has_all_and_answers_is_served():
             {"codes": {"gfx908-0": "amdgcn-amd-amdhsa--gfx908 0"}},
             "its comgr does not read the code for gfx908 as the loader needs it: amdgcn-amd-amdhsa--gfx908 0",
         ),
+        (
+            {"gpus": ["gfx908", "gfx90a"], "served": ("gfx908", "gfx950")},
+            (
+                "its runtime's table of GPUs lacks gfx950, which matrix.yaml serves with ROCm 6.4: "
+                "exclude it there"
+            ),
+        ),
         ({"archs": ("gfx908", "gfx900")}, "nothing is built for gfx900 with ROCm 6.4"),
     ],
 )
@@ -91,6 +101,24 @@ def test_a_compiler_that_the_image_lacks_is_no_answer(monkeypatch):
     monkeypatch.setenv("FA_LLVM", "/nowhere")
     with pytest.raises(FileNotFoundError):
         probe.answer("/library.so", "gfx942", {"hip": [], "torch": []}, "/codes")
+
+
+def test_gpus_are_read_from_the_runtimes_own_table():
+    """Whole strings: names in messages and in texts for the compiler are no rows of it."""
+    table = b"\0gfx1100\0gfx90a\0gfx90a\0"
+    assert probe.gpus_in(b"--offload-arch=gfx942\0 gfx950 \0gfx1250:x\0" + table) == ["gfx1100", "gfx90a"]
+
+
+def test_each_runtimes_gpus_of_an_arch_are_recorded():
+    """Also where the arch itself is not known."""
+    loads = {
+        rocm: Artifact(None, {"facts": {"found": {"gpus": gpus}, "problems": problems}}, reused=True)
+        for rocm, gpus, problems in (
+            ("7.2", ["gfx1031", "gfx1030", "gfx950"], []), ("6.4", ["gfx1031"], []), ("5.7", [], ["too old"]),
+        )
+    }  # fmt: skip
+    assert accepted(loads, "gfx1030") == {"7.2": ["gfx1030", "gfx1031"], "6.4": ["gfx1031"]}
+    assert accepted(loads, "gfx950") == {"7.2": ["gfx950"], "6.4": []}
 
 
 def test_the_runtimes_package_is_named():

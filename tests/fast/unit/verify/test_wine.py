@@ -63,6 +63,8 @@ def test_the_record_says_that_it_was_wine_and_not_windows(tmp_path):
     }  # fmt: skip
     assert archs["gfx1100"]["numerics"] == HOW == "executed under wine on an ISA emulator, not on Windows"
     assert archs["gfx1030"]["numerics"] == NOT_EXECUTED
+    assert archs["gfx1201"]["runtimes"] == {WINDOWS: ["gfx1200", "gfx1201"]}
+    assert "gfx1033" not in archs["gfx1030"]["runtimes"][WINDOWS]  # the Steam Deck
     assert "hardware" not in json.dumps(made.facts)
     assert made.facts["tests"] == {"tests/installed/windows": {"passed": 3}}
     assert made.facts["serves"] == []
