@@ -6,6 +6,7 @@ Some cases run always; FA_FULL runs all.
 
 import os
 from contextlib import nullcontext
+from copy import deepcopy
 from itertools import product
 
 import flash_attn_rocm.transformers as ours
@@ -32,22 +33,20 @@ CACHES = {
 OFFLOADED = {"offloading": True, "offload_only_non_sliding": False}
 WAYS = {
     "greedy": {}, "beams": {"num_beams": 3}, "in chunks": {"prefill_chunk_size": 3},
-    "lookup": {"prompt_lookup_num_tokens": 2}, "second turn": {},
+    "lookup": {"prompt_lookup_num_tokens": 2}, "second turn": {}, "assisted": {},
 }  # fmt: skip
+ONE_TEXT = "lookup", "assisted"  # at a time, with dynamic caches only
 LENGTHS = 4, 8, 17
 NEW, MOST = 7, 48
 
 
 def cases():
-    """(family, cache, way): of one family all, of others those that were wrong, and the usual ones.
-
-    With lookup transformers takes dynamic caches only.
-    """
+    """(family, cache, way): of one family all, of others those that were wrong, and the usual ones."""
     everything = product((*ONE_WINDOW, *OTHERS), CACHES, WAYS)
-    usual = {("dynamic", "greedy"), ("static", "greedy"), ("quantized", "greedy")}
+    usual = {("dynamic", "greedy"), ("static", "greedy"), ("quantized", "greedy"), ("dynamic", "assisted")}
     return [
         (family, cache, way) for family, cache, way in everything
-        if (way != "lookup" or cache == "dynamic") and (cache != "quantized" or family == "llama")
+        if (way not in ONE_TEXT or cache == "dynamic") and (cache != "quantized" or family == "llama")
         and (FULL or family == "mistral" or (cache, way) in usual)
     ]  # fmt: skip
 
@@ -70,7 +69,7 @@ def on_the_host(monkeypatch):
 def decoded(model, length, cache, way):
     """The tokens, and the logits of each step."""
     ids = torch.randint(
-        3, 90, (1 if way == "lookup" else 2, length), generator=torch.Generator().manual_seed(1)
+        3, 90, (1 if way in ONE_TEXT else 2, length), generator=torch.Generator().manual_seed(1)
     )
     mask = torch.ones_like(ids)
     if cache != "quantized":  # what rows of padding give, which differs, would scale all others
@@ -79,6 +78,8 @@ def decoded(model, length, cache, way):
         "do_sample": False, "eos_token_id": None, "max_new_tokens": NEW, "return_dict_in_generate": True,
         "output_logits": True, "past_key_values": CACHES[cache](model.config), **WAYS[way],
     }  # fmt: skip
+    if way == "assisted":
+        options["assistant_model"] = assistant_of(model)
     first = model.generate(input_ids=ids, attention_mask=mask, **options)
     if way != "second turn":
         return first
@@ -87,16 +88,29 @@ def decoded(model, length, cache, way):
     return model.generate(input_ids=more, attention_mask=mask, **options)
 
 
+def assistant_of(model):
+    """The model with other weights, near to its own, so that some of its tokens are taken and some are not."""
+    assistant, generator = deepcopy(model), torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for weight in assistant.parameters():
+            weight += 0.2 * weight.std() * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+    return assistant
+
+
 @pytest.mark.parametrize(("family", "cache", "way"), cases())
 def test_generate(family, cache, way):
     """Static caches of models with one window gave tokens without attention, at and above the window."""
     window = {"sliding_window": 8} if family in ONE_WINDOW else {}
     models = pair(family, NAME, config_of(family, **window))
+    called = []
+    models[1].register_forward_hook(lambda module, *_call: called.append(module))
     for length in LENGTHS:
         wanted, found = (decoded(model, length, cache, way) for model in models)
         assert torch.equal(found.sequences, wanted.sequences), length
         logits, expected = torch.stack(found.logits), torch.stack(wanted.logits)
         assert (logits - expected).abs().max() <= TOLERANCE * expected.abs().max(), length
+    if way == "assisted":  # by a copy
+        assert len(LENGTHS) < sum(each is models[1] for each in called) < NEW * len(LENGTHS)
 
 
 @pytest.mark.parametrize("family", ["mistral", "llama"])
