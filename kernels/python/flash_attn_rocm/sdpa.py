@@ -226,7 +226,9 @@ def _installed() -> Any:  # noqa: ANN401 - torch has no types for the linter
             (EFFICIENT, backend, _efficient),
         ):
             if torch._C._dispatch_has_computed_kernel_for_dispatch_key(f"aten::{name}", key):  # noqa: SLF001
-                library.impl(name, _over(name, key, answer), key, with_keyset=True)
+                # Also where another library of this process has laid an operator over it, which that of 2.11 refuses
+                # by default.
+                library.impl(name, _over(name, key, answer), key, with_keyset=True, allow_override=True)
     return library
 
 

@@ -1,0 +1,60 @@
+"""The wheel on older releases of PyTorch: torch.compile and scaled_dot_product_attention.
+
+``verify`` runs all tests of the wheel on the newest release that it is tested with.  tests/data has the pins.
+"""
+
+import shutil
+
+import pytest
+
+from tests import torches
+from tests.conftest import CHECKOUT
+from tests.drop_in.download import TARGET, pip_download
+from wheel_builder.fake_hip.container import PYTHONPATH, shared_mounts
+from wheel_builder.images.docker import Mount
+from wheel_builder.images.wheel_tests import Suite, run_suite
+
+pytestmark = pytest.mark.container
+TESTS, PINS = CHECKOUT / "tests/wheel", CHECKOUT / "tests/data"
+FILES = "conftest.py", "archs.py", "exact.py", "test_compile.py", "test_sdpa.py"
+INSIDE = "/torch"
+# The oldest always: each is half a gigabyte to download, or more.
+VERSIONS = ["2.10", *(pytest.param(each, marks=pytest.mark.full) for each in ("2.11", "2.12"))]
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory):
+    """``folder_of(version)``: the release, unpacked."""
+
+    def make(version):
+        folder = tmp_path_factory.mktemp(f"torch-{version}")
+        done = pip_download(PINS / f"torch-{version}.txt", folder, *TARGET)
+        assert done.returncode == 0, done.stderr
+        [wheel] = folder.glob("*.whl")
+        torches.unpack(wheel, folder)
+        wheel.unlink()
+        return folder
+
+    return make
+
+
+def test_the_pins_are_all_releases_from_the_oldest_on(package):
+    pinned = sorted(file.stem.removeprefix("torch-") for file in PINS.glob("torch-*.txt"))
+    oldest, newest = (int(version.split(".")[1]) for version in (package.torch_floor, package.torch_headers))
+    assert pinned == [f"2.{minor}" for minor in range(oldest, newest)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_compile_and_sdpa(version, folder_of, release, verifier, tmp_path, context):
+    tests, out = tmp_path / "tests", tmp_path / "out"
+    tests.mkdir()
+    out.mkdir()
+    for name in FILES:
+        shutil.copy(TESTS / name, tests)
+    path = f"{INSIDE}:{PYTHONPATH}"
+    env = (("PYTHONPATH", path), ("LD_LIBRARY_PATH", f"{INSIDE}/{torches.STAND_INS}"))
+    mounts = (*shared_mounts(CHECKOUT), Mount(folder_of(version), INSIDE))
+    counts = run_suite(
+        release.wheel, Suite(tests, mounts, env), image=verifier, out=out, log=context.log(f"torch-{version}")
+    )
+    assert counts["passed"] >= 60
