@@ -10,8 +10,8 @@ import sys
 import zipfile
 from collections import defaultdict
 
-from wheel_builder.files.elfdynamic import DT_SONAME, STB_WEAK, read_dynamic
-from wheel_builder.files.elfimage import read_image
+from wheel_builder.files.binaries.elfdynamic import DT_SONAME, STB_WEAK, read_dynamic
+from wheel_builder.files.binaries.elfimage import read_image
 
 STAND_INS = "stand_ins"
 LEFT_OUT = "torch/include/", "torch/test/", "torch/share/"

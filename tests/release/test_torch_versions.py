@@ -10,7 +10,6 @@ import pytest
 from tests import torches
 from tests.conftest import CHECKOUT
 from tests.drop_in.download import TARGET, pip_download
-from wheel_builder.fake_hip.container import PYTHONPATH, shared_mounts
 from wheel_builder.images.docker import Mount
 from wheel_builder.images.wheel_tests import Suite, run_suite
 
@@ -51,10 +50,8 @@ def test_compile_and_sdpa(version, folder_of, release, verifier, tmp_path, conte
     out.mkdir()
     for name in FILES:
         shutil.copy(TESTS / name, tests)
-    path = f"{INSIDE}:{PYTHONPATH}"
-    env = (("PYTHONPATH", path), ("LD_LIBRARY_PATH", f"{INSIDE}/{torches.STAND_INS}"))
-    mounts = (*shared_mounts(CHECKOUT), Mount(folder_of(version), INSIDE))
-    counts = run_suite(
-        release.wheel, Suite(tests, mounts, env), image=verifier, out=out, log=context.log(f"torch-{version}")
-    )
+    env = (("PYTHONPATH", INSIDE), ("LD_LIBRARY_PATH", f"{INSIDE}/{torches.STAND_INS}"))
+    suite = Suite(tests, (Mount(folder_of(version), INSIDE),), env)
+    log = context.log(f"torch-{version}")
+    counts = run_suite(release.wheel, suite, image=verifier, out=out, log=log)
     assert counts["passed"] >= 60
