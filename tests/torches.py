@@ -36,9 +36,7 @@ def missing(libraries):
     found = [read_dynamic(read_image(file.read_bytes())) for file in libraries]
     there = {dynamic.text(DT_SONAME) for dynamic in found}
     needed = dict.fromkeys(name for dynamic in found for name in dynamic.needed)
-    absent = {
-        name: {} for name in needed if name not in there and not name.startswith(OF_THE_SYSTEM)
-    }
+    absent = {name: {} for name in needed if name not in there and not name.startswith(OF_THE_SYSTEM)}
     exported = {symbol.name for dynamic in found for symbol in dynamic.symbols if symbol.section}
     for dynamic in found:
         of_version = {version.number: version for version in dynamic.versions}

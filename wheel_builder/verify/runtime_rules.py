@@ -34,10 +34,7 @@ def runtime_problems(
         yield "the library names no kernel there"
     if "HIP error" not in found["answer"] and "gfx" not in found["answer"]:
         yield f"its runtime did not answer through the library: {found['answer'][:200]}"
-    for file, read in sorted(found["codes"].items()):
-        arch = file.rpartition("-")[0]
-        if not re.fullmatch(rf"amdgcn-amd-amdhsa--{re.escape(arch)} [1-9]\d*", read):
-            yield f"its comgr does not read the code for {arch} as the loader needs it: {read}"
+    yield from _unread(found["codes"])
     if strange := [gpu for gpu in gpus if gpu not in found["gpus"]]:
         yield (
             f"its runtime's table of GPUs lacks {', '.join(strange)}, which matrix.yaml serves with ROCm "
@@ -51,6 +48,13 @@ def runtime_problems(
         )
     if missing := sorted(set(archs) - set(job.archs)):
         yield f"nothing is built for {', '.join(missing)} with ROCm {job.rocm.version}"
+
+
+def _unread(codes: Mapping[str, str]) -> Iterator[str]:
+    for file, read in sorted(codes.items()):
+        arch = file.rpartition("-")[0]
+        if not re.fullmatch(rf"amdgcn-amd-amdhsa--{re.escape(arch)} [1-9]\d*", read):
+            yield f"its comgr does not read the code for {arch} as the loader needs it: {read}"
 
 
 def serves(loads: Mapping[str, Artifact], job: Job) -> list[str]:

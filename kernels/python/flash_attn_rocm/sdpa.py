@@ -226,8 +226,7 @@ def _installed() -> Any:  # noqa: ANN401 - torch has no types for the linter
             (EFFICIENT, backend, _efficient),
         ):
             if torch._C._dispatch_has_computed_kernel_for_dispatch_key(f"aten::{name}", key):  # noqa: SLF001
-                # Also where another library of this process has laid an operator over it, which that of 2.11 refuses
-                # by default.
+                # Over another library's operator, too, which PyTorch before 2.13 refuses by default.
                 library.impl(name, _over(name, key, answer), key, with_keyset=True, allow_override=True)
     return library
 

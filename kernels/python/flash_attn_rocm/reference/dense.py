@@ -83,11 +83,11 @@ class _Problem:
     dropout: Dropout | None
 
     def blocks(self) -> Iterator[_Block]:
-        """Pairs and rows with some of the keys that these see; ``all_of`` has those of the same rows."""
-        return itertools.chain.from_iterable(self.all_of())
+        """All that is seen."""
+        return itertools.chain.from_iterable(self.by_rows())
 
-    def all_of(self) -> Iterator[list[_Block]]:
-        """For some pairs and rows at a time, all that they see."""
+    def by_rows(self) -> Iterator[list[_Block]]:
+        """For some pairs and rows at a time the blocks with all keys that they see."""
         _, group, seqlen_q, _ = self.q.shape
         share = ON_CPU if self.q.device.type == "cpu" else 1
         at_once = max(1, ROWS_AT_ONCE // share // group)
@@ -243,10 +243,9 @@ def forward(
     Rows without a visible key give out 0 and log-sum-exp +inf.
     """
     with torch.autocast(q.device.type, enabled=False):
-        features = (alibi_slopes, dropout, mask, sink)
-        if all(x is None for x in features) and not want_probabilities:
-            if found := torch_fused.forward(q, k, v, options):
-                return *found, q.new_empty(0)
+        plain = all(x is None for x in (alibi_slopes, dropout, mask, sink)) and not want_probabilities
+        if plain and (found := torch_fused.forward(q, k, v, options)):
+            return *found, q.new_empty(0)
         problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
         out, lse = _attended(problem)
         if sink is not None:
@@ -264,7 +263,7 @@ def _attended(problem: _Problem) -> tuple[Tensor, Tensor]:
     rows = problem.q.shape[:3]
     out = problem.q.new_zeros((*rows, problem.v.shape[-1]))
     lse = out.new_full(rows, -math.inf)
-    for blocks in problem.all_of():
+    for blocks in problem.by_rows():
         if blocks:
             where = blocks[0].where
             parts = (_attended_in(problem, block) for block in blocks)
@@ -321,9 +320,9 @@ def backward(
     That of ``mask`` is added to ``of_mask``, if there is one, shaped like it.
     """
     with torch.autocast(q.device.type, enabled=False):
-        if all(x is None for x in (alibi_slopes, dropout, mask)):
-            if found := torch_fused.backward(dout, q, k, v, out, lse, options):
-                return found
+        plain = all(x is None for x in (alibi_slopes, dropout, mask))
+        if plain and (found := torch_fused.backward(dout, q, k, v, out, lse, options)):
+            return found
         problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
         grouped_dout = _grouped(dout, k.shape[2]).to(problem.q.dtype)
         delta = (grouped_dout * _grouped(out, k.shape[2])).sum(dim=-1, keepdim=True)
@@ -420,8 +419,8 @@ def _problem(
     if options.softcap > 0.0:
         scale = max(-STEEP, min(scale / options.softcap, STEEP))
     scaled = _grouped(q, nheads_k).to(work) * scale
-    tensors = (x.contiguous() for x in (scaled, _flattened(k).to(work), _flattened(v).to(work)))
-    return _Problem(nheads_k, *tensors, slopes, mask, options, dropout)
+    keys, values = (_flattened(x).to(work).contiguous() for x in (k, v))
+    return _Problem(nheads_k, scaled.contiguous(), keys, values, slopes, mask, options, dropout)
 
 
 def _of_heads(x: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -460,7 +459,7 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _add_transposed_product(to: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add (pairs, group, rows, n) times (pairs, group, rows, m) to (pairs, n, m): sums over group and rows."""
+    """Add (pairs, group, rows, n) times (pairs, group, rows, m) to (pairs, n, m), summed over rows."""
     to.baddbmm_(left.flatten(1, 2).transpose(1, 2), right.flatten(1, 2))
 
 

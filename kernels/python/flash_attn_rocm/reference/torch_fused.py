@@ -1,4 +1,4 @@
-"""PyTorch's own fused attention for calls without features, which it computes in linear memory and fewer passes.
+"""PyTorch's own fused attention for calls without features: in linear memory, and faster.
 
 On a CPU that is its flash attention, in what the PyTorch implementation computes in, so that nothing is
 rounded more.  On GPUs it is its memory-efficient attention, where PyTorch says that it takes the call and a
@@ -16,10 +16,10 @@ from torch.nn.functional import pad
 from flash_attn_rocm.arguments.normal_form import WIDE, Options, arithmetic
 from flash_attn_rocm.serving.capture import is_capturing
 
-ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-ON_CPU_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-ON_GPU = torch.ops.aten._scaled_dot_product_efficient_attention.default
-ON_GPU_BACKWARD = torch.ops.aten._scaled_dot_product_efficient_attention_backward.default
+NAMES = "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_efficient_attention"
+(ON_CPU, ON_CPU_BACKWARD), (ON_GPU, ON_GPU_BACKWARD) = (
+    [getattr(torch.ops.aten, f"{name}{more}").default for more in ("", "_backward")] for name in NAMES
+)
 LSE_ROWS = 32  # CUDA's log-sum-exp is padded to a multiple
 TRIAL = (1, 2, 33, 64)
 IRREGULAR = 12.9898  # its multiples, as angles
@@ -35,7 +35,9 @@ def forward(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple[Tensor, 
     heads = _heads(q, k, v)
     if _on_cpu(q):
         out, lse = ON_CPU(*heads, 0.0, causal, scale=options.softmax_scale)
-        if not (lse.isfinite() & (lse != 0.0)).all():  # 0: rows of NaN, which it takes for rows that see no key
+        if not (
+            lse.isfinite() & (lse != 0.0)
+        ).all():  # 0: rows of NaN, which it takes for rows that see no key
             return None
     elif _takes(q, heads, causal=causal, which=0):
         out, lse = _forward_on_gpu(*heads, options.softmax_scale, causal=causal)
@@ -51,7 +53,7 @@ def backward(
     if (causal := _causal(q, k, v, options)) is None:
         return None
     heads = _heads(q, k, v)
-    of_out = (*(_rows_first(x.transpose(1, 2)) for x in (dout, out)), lse.contiguous())
+    of_out = _rows_first(dout.transpose(1, 2)), _rows_first(out.transpose(1, 2)), lse.contiguous()
     if _on_cpu(q):
         found = _backward_on_cpu(*of_out, *heads, options.softmax_scale, causal=causal)
     elif not _deterministic(options) and _takes(q, heads, causal=causal, which=1):
@@ -62,7 +64,7 @@ def backward(
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, options: Options) -> bool | None:
-    """Whether the mask is PyTorch's causal one; None where PyTorch has no such mask, and of other features."""
+    """Whether the mask is PyTorch's causal one; None for other masks and features."""
     rows, keys = q.shape[1], k.shape[1]
     fits = q.device.type in {"cpu", "cuda"} and q.numel() and k.numel() and q.shape[-1] == v.shape[-1]
     if not fits or q.dtype == WIDE or options.softcap or options.chunk or options.window_left >= 0:
@@ -94,8 +96,8 @@ def _heads(q: Tensor, k: Tensor, v: Tensor) -> Three:
 
 
 def _rows_first(x: Tensor) -> Tensor:
-    """(batch, nheads, seqlen, headdim) in the memory of (batch, seqlen, nheads, headdim), as PyTorch's operators
-    leave out: CUDA's reads it so."""
+    """(batch, nheads, seqlen, headdim) in the memory of (batch, seqlen, nheads, headdim), which CUDA's
+    operator takes out for."""
     return x.transpose(1, 2).contiguous().transpose(1, 2)
 
 

@@ -89,11 +89,12 @@ def decoded(model, length, cache, way):
 
 
 def assistant_of(model):
-    """The model with other weights, near to its own, so that some of its tokens are taken and some are not."""
+    """The model with weights near to its own, so that some of its tokens are taken and some are not."""
     assistant, generator = deepcopy(model), torch.Generator().manual_seed(5)
     with torch.no_grad():
         for weight in assistant.parameters():
-            weight += 0.2 * weight.std() * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+            noise = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+            weight.add_(noise, alpha=0.2 * weight.std().item())
     return assistant
 
 

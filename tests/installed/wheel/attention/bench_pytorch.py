@@ -2,14 +2,15 @@
 
     python tests/wheel/bench_pytorch.py [--device cuda] [--lengths 1024,4096] [--dtypes fp32,fp16,bf16]
 
-It needs the wheel, installed; ``math`` is PyTorch's plain path, which keeps all scores, ``default`` what PyTorch
-chooses.  Windows and ALiBi they get as attn_mask; softcap they do not have: ``math`` is the formula in fp32,
-which keeps all scores, too, and ``default`` leaves softcap out.
+It needs the wheel, installed.  ``math`` is PyTorch's plain path, which keeps all scores, ``default`` what
+PyTorch chooses.  Both get windows and ALiBi as attn_mask.  They lack softcap: there ``math`` is the formula
+in fp32, which keeps all scores, too, and ``default`` leaves softcap out.
 On a GPU with kernels only fp32 goes to the PyTorch implementation.
 """
 
 import argparse
 import statistics
+import sys
 import time
 import warnings
 from contextlib import nullcontext
@@ -107,6 +108,11 @@ def measured(function, tensors, *, backward):
     return statistics.median(found) * 1e3, peak
 
 
+def say(line):
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def text(value, form):
     return "-" if value is None else format(value, form)
 
@@ -116,23 +122,22 @@ def compare(kind, dtype, length, arguments):
     nheads, head_dim, device = arguments.nheads, arguments.head_dim, arguments.device
     for backward in (False, True):
         tensors = [
-            torch.randn(1, length, nheads, head_dim, device=device, dtype=DTYPES[dtype]).requires_grad_(backward)
+            torch.randn(1, length, nheads, head_dim, device=device, dtype=DTYPES[dtype]).requires_grad_(
+                backward
+            )
             for _ in range(3)
         ]
         times, peaks = {}, {}
-        for name, (function, context) in implementations(
-            kind, DTYPES[dtype], length, nheads, device
-        ).items():
+        for name, (function, context) in implementations(kind, DTYPES[dtype], length, nheads, device).items():
             with context():
                 times[name], peaks[name] = measured(function, tensors, backward=backward)
         shares = [times["ours"] / times[name] if times[name] else None for name in ("math", "default")]
-        print(
+        say(
             ROW.format(
                 kind, dtype, length, "f+b" if backward else "fwd",
                 *(text(times[name], ".2f") for name in times), *(text(share, ".2f") for share in shares),
                 text(peaks["ours"], ".0f"), text(peaks["math"], ".0f"),
-            ),
-            flush=True,
+            )
         )  # fmt: skip
 
 
@@ -145,9 +150,11 @@ def main():
     parser.add_argument("--nheads", type=int, default=16)
     parser.add_argument("--head-dim", type=int, default=64)
     arguments = parser.parse_args()
-    where = torch.cuda.get_device_name() if arguments.device == "cuda" else f"{torch.get_num_threads()} threads"
-    print(f"PyTorch {torch.__version__} on {where}, {arguments.nheads} heads of {arguments.head_dim}")
-    print(ROW.format(*HEADS))
+    where = (
+        torch.cuda.get_device_name() if arguments.device == "cuda" else f"{torch.get_num_threads()} threads"
+    )
+    say(f"PyTorch {torch.__version__} on {where}, {arguments.nheads} heads of {arguments.head_dim}")
+    say(ROW.format(*HEADS))
     warnings.simplefilter("ignore", FlashAttnFallbackWarning)
     for kind in arguments.kinds.split(","):
         for dtype in arguments.dtypes.split(","):

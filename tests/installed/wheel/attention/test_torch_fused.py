@@ -194,7 +194,11 @@ def doubled(*arguments, **named):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(
     ("forward", "backward"),
-    [*product((efficient, broken, other_base, silent), (efficient_backward,)), (efficient, broken), (efficient, doubled)],
+    [
+        *product((efficient, broken, other_base, silent), (efficient_backward,)),
+        (efficient, broken),
+        (efficient, doubled),
+    ],
 )
 def test_a_small_call_tells_whether_pytorchs_operator_is_right(monkeypatch, forward, backward, dtype):
     monkeypatch.setattr(torch_fused, "ON_GPU", forward)

@@ -350,7 +350,7 @@ def test_nothing_is_claimed_without_kernels(kernels_on, small, arch):
     if arch:
         kernels_on(arch)
     before = registered()
-    reason = "no kernels for gfx900" if arch else "this PyTorch is a (CPU|CUDA .*) build, which cannot use AMD GPUs"
+    reason = "no kernels for gfx900" if arch else "this PyTorch is a (CPU|CUDA .*) build, which"
     with pytest.warns(FlashAttnFallbackWarning, match=reason):
         use = sdpa.enable()
     with use:
