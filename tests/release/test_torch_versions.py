@@ -7,15 +7,15 @@ import shutil
 
 import pytest
 
-from tests import torches
 from tests.conftest import CHECKOUT
-from tests.drop_in.download import TARGET, pip_download
+from tests.installed.drop_in.download import TARGET, pip_download
+from tests.tools import torches
 from wheel_builder.images.docker import Mount
 from wheel_builder.images.wheel_tests import Suite, run_suite
 
 pytestmark = pytest.mark.container
-TESTS, PINS = CHECKOUT / "tests/wheel", CHECKOUT / "tests/data"
-FILES = "conftest.py", "archs.py", "exact.py", "test_compile.py", "test_sdpa.py"
+TESTS, PINS = CHECKOUT / "tests/installed/wheel", CHECKOUT / "tests/data"
+FILES = "conftest.py", "archs.py", "exact.py", "pytorch/test_compile.py", "pytorch/test_sdpa.py"
 INSIDE = "/torch"
 # The oldest always: each is half a gigabyte to download, or more.
 VERSIONS = ["2.10", *(pytest.param(each, marks=pytest.mark.full) for each in ("2.11", "2.12"))]

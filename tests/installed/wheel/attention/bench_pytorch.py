@@ -1,6 +1,6 @@
 """How long the PyTorch implementation takes, beside scaled_dot_product_attention.
 
-    python tests/wheel/bench_pytorch.py [--device cuda] [--lengths 1024,4096] [--dtypes fp32,fp16,bf16]
+    python bench_pytorch.py [--device cuda] [--lengths 1024,4096] [--dtypes fp32,fp16,bf16]
 
 It needs the wheel, installed.  ``math`` is PyTorch's plain path, which keeps all scores, ``default`` what
 PyTorch chooses.  Both get windows and ALiBi as attn_mask.  They lack softcap: there ``math`` is the formula
