@@ -66,6 +66,7 @@ from flash_attn_rocm.serving.support import (
     support_of,
     unserved,
 )
+from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.wrapped import nested
 
 MATH = "_scaled_dot_product_attention_math"
@@ -212,7 +213,7 @@ def _stay(reason: str) -> None:
     warnings.warn(message, FlashAttnFallbackWarning, stacklevel=3)
 
 
-def _installed() -> Any:  # noqa: ANN401 - torch has no types for the linter
+def _installed() -> Given:
     """The library with our operators over PyTorch's; each knows the one that it was laid over."""
     backend = "CUDA" if Machine.host_memory_arch is None else "CPU"
     library = torch.library.Library("aten", "IMPL")
@@ -233,8 +234,8 @@ def _installed() -> Any:  # noqa: ANN401 - torch has no types for the linter
 def _over(name: str, key: str, answer: Callable[..., Any]) -> Callable[..., Any]:
     original = torch.library.get_kernel(f"aten::{name}", key)
 
-    def operator(keys: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-        def originally(*others: Any, **options: Any) -> Any:  # noqa: ANN401
+    def operator(keys: Given, *arguments: Given, **named: Given) -> Given:
+        def originally(*others: Given, **options: Given) -> Given:
             return original.call_boxed(keys, *others, **options)
 
         found = answer(originally, *arguments, **named)
@@ -243,7 +244,7 @@ def _over(name: str, key: str, answer: Callable[..., Any]) -> Callable[..., Any]
     return operator
 
 
-def _math(_originally: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[Tensor, Tensor] | None:  # noqa: ANN401
+def _math(_originally: Callable[..., Any], *arguments: Given, **named: Given) -> tuple[Tensor, Tensor] | None:
     # Inside an operator no transform of torch.func takes our autograd function; PyTorch's formula it takes.
     transformed = torch._C._are_functorch_transforms_active()  # noqa: SLF001 - the only way to ask
     call = None if transformed else _call(arguments, named)
@@ -266,7 +267,7 @@ def _flash(
     return_debug_mask: bool = False,  # noqa: FBT001, FBT002
     *,
     scale: float | None = None,
-    **others: Any,  # noqa: ANN401
+    **others: Given,
 ) -> tuple[Any, ...] | None:
     tensors = (query, key, value)
     plain = all(type(x) is Tensor for x in tensors)  # Others trace: the graph asks again when it runs.
@@ -299,7 +300,7 @@ def _efficient(
     is_causal: bool = False,  # noqa: FBT001, FBT002
     *,
     scale: float | None = None,
-    **others: Any,  # noqa: ANN401
+    **others: Given,
 ) -> tuple[Tensor, ...] | None:
     tensors = (query, key, value, attn_bias)
     plain = all(type(x) is Tensor for x in tensors)  # Others trace, or there is no mask.
@@ -322,7 +323,7 @@ def _take_nested() -> None:
     if originally is None:  # a PyTorch that does it otherwise keeps its own
         return
 
-    def answer(*arguments: Any, **named: Any) -> Tensor:  # noqa: ANN401
+    def answer(*arguments: Given, **named: Given) -> Tensor:
         found = _of_nested(*arguments, **named)
         return originally(*arguments, **named) if found is None else found
 

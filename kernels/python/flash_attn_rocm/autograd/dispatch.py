@@ -16,6 +16,7 @@ from flash_attn_rocm.diagnosis.notice import FlashAttnUnsupportedError, fall_bac
 from flash_attn_rocm.launch import backward_pass, forward_pass
 from flash_attn_rocm.reference import operators, philox
 from flash_attn_rocm.serving.support import device_of, gradients_unserved, unserved
+from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.wrapped import unwrapping
 
 Three = tuple[Tensor, Tensor, Tensor]
@@ -190,7 +191,7 @@ def _transformed(inputs: Inputs, options: Options, *, by_kernel: bool, want: boo
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,  # noqa: ANN401 - autograd's context has no type
+        ctx: Given,
         options: Options,
         state: Tensor | None,
         by_kernel: bool,  # noqa: FBT001 - autograd passes by position
@@ -213,11 +214,7 @@ class _Attention(torch.autograd.Function):
         return out, lse, probabilities
 
     @staticmethod
-    def backward(
-        ctx: Any,  # noqa: ANN401
-        dout: Tensor,
-        *_unused: Tensor,
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Given, dout: Tensor, *_unused: Tensor) -> tuple[Tensor | None, ...]:
         _refuse_second_derivative()
         out, lse, state, *tensors = ctx.saved_tensors
         call = BackwardCall(dout, out, lse, _unpacked(tensors, ctx.together), ctx.options, state)
@@ -236,7 +233,7 @@ class _Recalled(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,  # noqa: ANN401
+        ctx: Given,
         found: recall.Decision,
         together: int,
         want_lse: bool,  # noqa: FBT001
@@ -256,11 +253,7 @@ class _Recalled(torch.autograd.Function):
         return out, lse
 
     @staticmethod
-    def backward(
-        ctx: Any,  # noqa: ANN401
-        dout: Tensor | None,
-        *_unused: None,
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Given, dout: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:
         _refuse_second_derivative()
         (found, together), (out, lse, state, *tensors) = ctx.found, ctx.saved_tensors
         if dout is None:
