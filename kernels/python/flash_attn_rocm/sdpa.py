@@ -56,10 +56,8 @@ from flash_attn_rocm.diagnosis.notice import (
 from flash_attn_rocm.launch import forward_pass
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.library.host import LIMITS
-from flash_attn_rocm.machine.requirements import build_name, wrong_build
-from flash_attn_rocm.serving import capture
+from flash_attn_rocm.serving import capture, machine
 from flash_attn_rocm.serving.support import (
-    Machine,
     Support,
     device_of,
     gradients_unserved,
@@ -193,12 +191,10 @@ def _switch_fused() -> None:
 
 def _no_kernels() -> str:
     """Why no visible GPU has kernels, or ""."""
-    if Machine.host_memory_arch is not None:
-        archs = [Machine.host_memory_arch()]
-    elif torch.version.hip is None:
-        return wrong_build(build_name(None, torch.version.cuda))
-    else:
-        archs = [device_of(torch.device("cuda", i)).arch for i in range(torch.cuda.device_count())]
+    here = machine.current()
+    if reason := here.unserved(torch.device(here.kind)):
+        return reason
+    archs = [here.device(torch.device(here.kind, i)).arch for i in range(here.count())]
     found = [plans.typical(arch, dtype, 64) for arch in archs for dtype in DTYPES.values()]
     if not found:
         return "PyTorch sees no GPU"
@@ -215,7 +211,7 @@ def _stay(reason: str) -> None:
 
 def _installed() -> Given:
     """The library with our operators over PyTorch's; each knows the one that it was laid over."""
-    backend = "CUDA" if Machine.host_memory_arch is None else "CPU"
+    backend = machine.current().kind.upper()
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         # That a kernel is replaced, which is what we are here for, PyTorch says once in a process.

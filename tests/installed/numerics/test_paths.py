@@ -12,7 +12,7 @@ from flash_attn_rocm.launch import forward_pass
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.reference import philox
-from flash_attn_rocm.serving import layouts, support
+from flash_attn_rocm.serving import layouts, machine
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
 from flash_attn_rocm.values import paths
@@ -86,7 +86,7 @@ def test_keys_in_parts(target, shown, dtype, head_dim, splits):
 @pytest.fixture
 def compute_units(target, monkeypatch):
     """Enough to need many parts; a real GPU has its own number."""
-    monkeypatch.setattr(support.Machine, "host_memory_units", UNITS)
+    monkeypatch.setattr(machine.current(), "units", UNITS, raising=False)
     recall.forget()
     yield
     recall.forget()

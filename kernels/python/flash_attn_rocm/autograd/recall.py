@@ -17,8 +17,9 @@ from flash_attn_rocm.launch import forward_pass
 from flash_attn_rocm.library.plans import BACKWARD, UNEVEN_BACKWARD, Paths, padded_head_dim, uneven_head_dims
 from flash_attn_rocm.reference import philox
 from flash_attn_rocm.rewrite import chunks
+from flash_attn_rocm.serving import machine
 from flash_attn_rocm.serving.layouts import ADDRESS_ALIGNMENT, choose
-from flash_attn_rocm.serving.support import Machine, device_of, gradients_unserved
+from flash_attn_rocm.serving.support import device_of, gradients_unserved
 from flash_attn_rocm.values.paths import TALL
 
 MOST = 2048  # decisions of a few hundred bytes each
@@ -44,9 +45,6 @@ class Decision(NamedTuple):
     paths: Paths | None
 
 
-_decisions: dict[Hashable, Decision] = {}
-
-
 def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Hashable:
     """Everything that a decision depends on, or None for calls whose decision is not kept.
 
@@ -60,7 +58,7 @@ def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]
     if not PLAIN.issuperset(types):
         return None
     differentiable = torch.is_grad_enabled()
-    key: list[Any] = [unpack, Machine.host_memory_arch, numbers, types]
+    key: list[Any] = [unpack, numbers, types]
     try:
         for x in tensors:
             if x is None:
@@ -88,7 +86,7 @@ def is_plain(x: Tensor) -> bool:
 
 def recall(key: Hashable) -> Decision | None:
     """What was decided about the calls with this signature."""
-    return None if key is None else _decisions.get(key)
+    return None if key is None else machine.current().decisions.get(key)
 
 
 def remember(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) -> None:
@@ -99,12 +97,13 @@ def remember(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) ->
     layout = choose(inputs, options, device)
     if not layout.as_it_is:
         return
-    if len(_decisions) >= MOST:
-        _decisions.clear()
+    decisions = machine.current().decisions
+    if len(decisions) >= MOST:
+        decisions.clear()
     no_gradients = gradients_unserved(inputs, options) if inputs.wants_gradients else None
     paths: Paths | None = {} if _gradients_read_them(inputs, options, device.arch) else None
     tall = layout.plan.path == TALL
-    _decisions[key] = Decision(
+    decisions[key] = Decision(
         unpack, options, device.arch, inputs.lse_shape, layout.plan.splits, tall, no_gradients, paths
     )
 
@@ -120,7 +119,7 @@ def _gradients_read_them(inputs: Inputs, options: Options, arch: str) -> bool:
 
 def forget() -> None:
     """Forget all decisions."""
-    _decisions.clear()
+    machine.current().decisions.clear()
 
 
 def answer(found: Decision, tensors: tuple[Any, ...]) -> tuple[Tensor, Tensor]:

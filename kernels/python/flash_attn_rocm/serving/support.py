@@ -13,9 +13,8 @@ from flash_attn_rocm.library import host, plans
 from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.library.plans import BackwardPlan
 from flash_attn_rocm.machine.remembered import MASKED, MASKED_GRADIENTS
-from flash_attn_rocm.machine.requirements import build_name, wrong_build
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks
-from flash_attn_rocm.serving import layouts, resets
+from flash_attn_rocm.serving import layouts, machine, resets
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.values.paths import FUSED, REFERENCE, SEPARATE
 from flash_attn_rocm.values.tracing import constant_when_traced
@@ -25,16 +24,6 @@ SEPARATE_INSTEAD, PYTORCH_INSTEAD = (FUSED, SEPARATE), (SEPARATE, PYTORCH)
 NO_GRADIENTS = "kernels compute no gradients through a cache"
 OPS = {"": plans.FORWARD, MASKED: plans.MASKED, MASKED_GRADIENTS: plans.MASKED_BACKWARD}
 CACHES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx")
-
-
-class Machine:
-    """``host_memory_arch`` tells the arch of kernels that run on host memory, which only tests have,
-    ``host_memory_units`` how many compute units there are to fill, and ``host_memory_canary`` whether their
-    first use is checked (``canary.first_use``)."""
-
-    host_memory_arch: Callable[[], str] | None = None
-    host_memory_units: int = 0
-    host_memory_canary: bool = False
 
 
 # Why kernels are disabled, by family (``machine.remembered.Family``), as ``canary.first_use`` found.
@@ -147,10 +136,8 @@ def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
 
 def unserved_device(q: Tensor) -> str:
     """Why no kernel takes tensors on q's device of its dtype, or ""."""
-    if Machine.host_memory_arch is None and q.device.type != "cuda":
-        return f"the tensors are on {q.device.type}, and kernels run on AMD GPUs"
-    if Machine.host_memory_arch is None and torch.version.hip is None:
-        return wrong_build(build_name(None, torch.version.cuda))
+    if reason := machine.current().unserved(q.device):
+        return reason
     if q.dtype not in DTYPES:
         return f"the dtype is {q.dtype}, and kernels have fp16 and bf16"
     return ""
@@ -235,15 +222,7 @@ def _launches(
 @constant_when_traced
 def device_of(device: torch.device) -> Device:
     """What a plan needs of a tensor's device; raises RuntimeError for a device without an arch."""
-    if Machine.host_memory_arch is not None:
-        return Device(Machine.host_memory_arch(), Machine.host_memory_units)
-    return _device_of(device)
-
-
-@cache
-def _device_of(device: torch.device) -> Device:
-    arch = str(torch.ops.flash_attn_rocm.device_arch(device.index))
-    return Device(arch, int(torch.ops.flash_attn_rocm.compute_units(device.index)))
+    return machine.current().device(device)
 
 
 @constant_when_traced

@@ -20,6 +20,7 @@ from flash_attn_rocm import (
 from flash_attn_rocm.arguments import checks as _checks
 from flash_attn_rocm.arguments import preparation
 from flash_attn_rocm.autograd import recall
+from flash_attn_rocm.serving import machine
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
@@ -170,7 +171,7 @@ def test_what_needs_a_copy_is_decided_each_time(host_fwd, kernels_on):
     x = torch.randn(1, 5, 2, 40).half()
     for _ in range(2):
         assert flash_attn_func(x, x, x).shape == x.shape
-    assert not recall._decisions
+    assert not machine.current().decisions
 
 
 def test_decisions_are_bounded(host_fwd, kernels_on, monkeypatch):
@@ -178,7 +179,7 @@ def test_decisions_are_bounded(host_fwd, kernels_on, monkeypatch):
     monkeypatch.setattr(recall, "MOST", 4)
     for rows in range(1, 12):
         flash_attn_func(*[some(1, rows, 1)] * 3)
-        assert 1 <= len(recall._decisions) <= 4
+        assert 1 <= len(machine.current().decisions) <= 4
 
 
 def test_threads(host_fwd, kernels_on, monkeypatch):
