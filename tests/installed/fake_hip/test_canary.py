@@ -671,7 +671,7 @@ def problem(family):
         return _canary_latent.latent_problem(family, _latent.answer, device, cpu)
     if family.work in (paths.SEPARATE, paths.FUSED, remembered.MASKED_GRADIENTS):
         return calls.gradients_problem(family, backward_pass._answer, cpu)
-    return calls.attention_problem(family, forward_pass._answer, device, cpu)
+    return calls.attention_problem(family, forward_pass.answer, device, cpu)
 with kernels_on_host_memory(fake_hip):
     for family in there:
         if ONLY in str(family):

@@ -307,14 +307,14 @@ def test_the_check_at_first_use_has_calls_of_tall_workgroups(target, monkeypatch
     monkeypatch.setattr(calls, "ATTENTION", ())
     for dtype, head_dim in TALL:
         family = remembered.Family(ARCH, dtype, head_dim)
-        given = (family, forward_pass._answer, Device(ARCH, 0), target.device)
+        given = (family, forward_pass.answer, Device(ARCH, 0), target.device)
         problem, kernels = target.attend(calls.attention_problem, *given)
         assert problem == ""
         assert kernels is None or {*kernels} == {f"fa_fwd_tall_{dtype}_d{head_dim}"}
 
         def zeros(*arguments, tall):
             assert tall
-            return tuple(torch.zeros_like(x) for x in forward_pass._answer(*arguments, tall=tall))
+            return tuple(torch.zeros_like(x) for x in forward_pass.answer(*arguments, tall=tall))
 
         wrong, _ = target.attend(calls.attention_problem, family, zeros, *given[2:])
         assert wrong.startswith("tall workgroups: causal: out differs by")

@@ -187,8 +187,9 @@ def numbers(
     softcap: Given,
     softmax_scale: Given,
     dropout_p: Given = 0.0,
+    **_others: Given,
 ) -> list[str]:
-    """What is wrong with the arguments that are not tensors."""
+    """What is wrong with the arguments that are not tensors; of ``Rules``, others may have any value."""
     found = []
     if pair(window_size) is None:
         found.append(f"window_size: expected (left, right), got {window_size}")

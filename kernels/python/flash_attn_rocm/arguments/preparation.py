@@ -179,10 +179,15 @@ def _dense(
     if not problems:
         problems += checks.batches(names.q, q, {names.k: k})
         problems += _common_problems(names, q, k, v, alibi_slopes, sink, q.shape[0])
-    problems += _number_problems(rules) + checks.chunks(chunk)
+    problems += checks.numbers(**rules._asdict()) + checks.chunks(chunk)
     checks.refuse(names.function, problems)
-    return Inputs(q, k, v, alibi_slopes, sink=sink), _options(
-        q, rules, q.shape[1], k.shape[1], chunk, literal=names.literal
+    return Inputs(q, k, v, alibi_slopes, sink=sink), resolve(
+        q,
+        max_seqlen_q=q.shape[1],
+        max_seqlen_k=k.shape[1],
+        chunk=chunk,
+        literal=names.literal,
+        **rules._asdict(),
     )
 
 
@@ -218,10 +223,10 @@ def _varlen(
         problems += _common_problems(names, q, k, v, alibi_slopes, sink, batch)
         if block_table is not None:
             problems += checks.pages(names.k, k)
-    problems += _number_problems(rules) + checks.chunks(chunk, block_table)
+    problems += checks.numbers(**rules._asdict()) + checks.chunks(chunk, block_table)
     checks.refuse(names.function, problems)
     inputs = Inputs(q, k, v, alibi_slopes, cu_q, cu_k, block_table=block_table, sink=sink)
-    return inputs, _options(q, rules, max_q, max_k, chunk)
+    return inputs, resolve(q, max_seqlen_q=max_q, max_seqlen_k=max_k, chunk=chunk, **rules._asdict())
 
 
 def _common_problems(
@@ -231,33 +236,6 @@ def _common_problems(
     found += checks.placement(names.q, q, {names.k: k, names.v: v})
     found += checks.sinks(sink, q.shape[-2], q.device)
     return found + checks.alibi(alibi_slopes, batch, q.shape[-2], q.device)
-
-
-def _number_problems(rules: Rules) -> list[str]:
-    return checks.numbers(
-        window_size=rules.window_size,
-        softcap=rules.softcap,
-        softmax_scale=rules.softmax_scale,
-        dropout_p=rules.dropout_p,
-    )
-
-
-def _options(
-    q: Tensor, rules: Rules, max_seqlen_q: int, max_seqlen_k: int, chunk: Given, *, literal: bool = False
-) -> Options:
-    return resolve(
-        q,
-        max_seqlen_q=max_seqlen_q,
-        max_seqlen_k=max_seqlen_k,
-        softmax_scale=rules.softmax_scale,
-        causal=rules.causal,
-        window_size=rules.window_size,
-        softcap=rules.softcap,
-        dropout_p=rules.dropout_p,
-        deterministic=rules.deterministic,
-        chunk=chunk,
-        literal=literal,
-    )
 
 
 def _number(value: Given) -> Given:

@@ -52,29 +52,31 @@ def call(
 ) -> Tensor | Three:
     """out, and when wanted the log-sum-exp and the probabilities; ``numbers`` end in window_size."""
     key = recall.signature(function.unpack, tensors, numbers)
-    if (found := recall.recall(key)) and not (want_probabilities and found.options.dropout_p):
-        if found.no_gradients is not None:
-            again = _Recalled.apply(found, function.together, want_probabilities, *tensors)
-            return (*again, again[0].new_empty(0)) if want_probabilities else again
-        out, lse = recall.answer(found, tensors)
-        return (out, lse, out.new_empty(0)) if want_probabilities else out
-    if key is None and (inside := unwrapping.inside(function.name, function.together, tensors, numbers)):
-        answers = call(function, inside.tensors, inside.numbers, want_probabilities)
-        if isinstance(answers, Tensor):
-            return inside.like(0, answers)
-        out, lse, probabilities = (inside.like(place, x) for place, x in enumerate(answers))
-        return out, lse, probabilities
-    inputs, options = function.prepare(*tensors, *numbers)
-    packed = function.packed(tensors)
-    try:
-        answer = attend(
-            inputs, options, want_probabilities=want_probabilities, packed=packed, together=function.together
-        )
-    except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
-        raise named(error, function.name, function.arguments) from None
-    if key is not None and not unserved(inputs, options):
-        recall.remember(key, function.unpack, inputs, options)
-    return answer if want_probabilities else answer[0]
+    found = None if key is None else recall.known().get(key)
+    if found is None or (want_probabilities and found.options.dropout_p):
+        if key is None and (inside := unwrapping.inside(function.name, function.together, tensors, numbers)):
+            answers = call(function, inside.tensors, inside.numbers, want_probabilities)
+            if isinstance(answers, Tensor):
+                return inside.like(0, answers)
+            out, lse, probabilities = (inside.like(place, x) for place, x in enumerate(answers))
+            return out, lse, probabilities
+        inputs, options = function.prepare(*tensors, *numbers)
+        each_time = key is None or (want_probabilities and options.dropout_p)
+        found = None if each_time else recall.decided(key, function.unpack, inputs, options)
+        if found is None:
+            packed, together = function.packed(tensors), function.together
+            try:
+                answer = attend(
+                    inputs, options, want_probabilities=want_probabilities, packed=packed, together=together
+                )
+            except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
+                raise named(error, function.name, function.arguments) from None
+            return answer if want_probabilities else answer[0]
+    if found.no_gradients is not None:
+        answer = _Recalled.apply(found, function.together, want_probabilities, *tensors)
+        return (*answer, answer[0].new_empty(0)) if want_probabilities else answer
+    out, lse = recall.launched(found, found.unpack(*tensors))
+    return (out, lse, out.new_empty(0)) if want_probabilities else out
 
 
 def named(
@@ -241,9 +243,7 @@ class _Recalled(torch.autograd.Function):
     ) -> Tensor | tuple[Tensor, Tensor]:
         inputs = found.unpack(*tensors)
         state = philox.new_state(inputs.q.device) if found.options.dropout_p > 0.0 else None
-        out, lse = forward_pass.launch(
-            inputs, found.options, state, found.lse_shape, found.splits, found.tall
-        )
+        out, lse = forward_pass.launch(inputs, found.options, state, found.lse_shape, found.plan)
         ctx.found = found, together
         ctx.save_for_backward(out, lse, state, *tensors)
         ctx.set_materialize_grads(False)  # else autograd makes one of zeros for lse

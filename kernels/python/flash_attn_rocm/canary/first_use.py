@@ -40,7 +40,8 @@ _found: dict[tuple[torch.device, Family], str] = {}
 def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) -> str:
     """Why the kernels for a call are disabled, or ""; ``answer`` launches them."""
     dtype = DTYPES[inputs.q.dtype]
-    op, work = (plans.MASKED, MASKED) if dense_masks.is_read(inputs, options) else (plans.FORWARD, "")
+    masked = inputs.attn_mask is not None and dense_masks.is_read(inputs, options)
+    op, work = (plans.MASKED, MASKED) if masked else (plans.FORWARD, "")
     head_dim = plans.padded_head_dim(device.arch, dtype, inputs.head_dim, op)
     family = Family(device.arch, dtype, head_dim, work)
     return _known(

@@ -155,7 +155,7 @@ def flash_attn_with_kvcache(
 
 def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     key = recall.signature(_unpack, tensors, numbers)
-    if (found := recall.recall(key)) and found.no_gradients is None:
+    if (found := recall.known().get(key)) and found.no_gradients is None:
         inputs = _unpack(*tensors)
         return recall.launched(found, _appended(inputs, found.options, tensors, numbers, by_kernel=True))
     transforms.refuse_tangents(NAME, tensors)
@@ -165,13 +165,12 @@ def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor,
         served = not unserved(inputs, options)
         if served and tensors[3] is not None and not torch.compiler.is_compiling():
             served = proven(inputs)
+        decided = recall.decided(key, _unpack, inputs, options) if served else None
         try:
-            answer = attend(_appended(inputs, options, tensors, numbers, by_kernel=served), options)
+            ready = _appended(inputs, options, tensors, numbers, by_kernel=served)
+            return recall.launched(decided, ready) if decided else attend(ready, options)[:2]
         except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
             raise named(error, NAME) from None
-        if served:
-            recall.remember(key, _unpack, inputs, options)
-        return answer[:2]
 
 
 def _appended(

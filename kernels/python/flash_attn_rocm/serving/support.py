@@ -81,14 +81,17 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
     q = inputs.q
     # A branch, because torch.compile may know dropout_p only as a symbol.
     drops = True if options.dropout_p > 0.0 else False  # noqa: SIM210
-    if reason := _unserved_anyway(inputs, options) or _unserved_when_wide(inputs, options):
+    head_dim = normal_form.head_dim(inputs)
+    if reason := _unserved_anyway(inputs, options):
+        return reason
+    if head_dim > LIMITS.head_dim and (reason := _unserved_when_wide(inputs, options)):
         return reason
     if want_probabilities and drops:
         return "kernels do not return the probabilities (return_attn_probs with dropout_p > 0)"
-    reason = _reasons(q.device, DTYPES[q.dtype], drops)[normal_form.head_dim(inputs)]
-    if reason or not dense_masks.is_read(inputs, options):
+    reason = _reasons(q.device, DTYPES[q.dtype], drops)[head_dim]
+    if reason or inputs.attn_mask is None or not dense_masks.is_read(inputs, options):
         return reason
-    return _masks_reasons(q.device, DTYPES[q.dtype])[normal_form.head_dim(inputs)]
+    return _masks_reasons(q.device, DTYPES[q.dtype])[head_dim]
 
 
 def gradients_unserved(inputs: Inputs, options: Options) -> str:
@@ -104,7 +107,7 @@ def gradients_unserved(inputs: Inputs, options: Options) -> str:
     if normal_form.head_dim(inputs) > LIMITS.head_dim:
         head_dim = normal_form.head_dim(inputs)
         return f"the head dim is {head_dim}, and kernels compute gradients of 1 to {LIMITS.head_dim}"
-    masked = dense_masks.is_read(inputs, options)
+    masked = inputs.attn_mask is not None and dense_masks.is_read(inputs, options)
     reasons = _masked_gradients_reasons if masked else _gradients_reasons
     return reasons(q.device, DTYPES[q.dtype])[normal_form.head_dim(inputs)]
 
@@ -153,14 +156,12 @@ def _unserved_anyway(inputs: Inputs, options: Options) -> str:
     head_dim = normal_form.head_dim(inputs)
     if head_dim > LIMITS.wide_head_dim:
         return f"the head dim is {head_dim}, and kernels have 1 to {LIMITS.wide_head_dim}"
-    return dense_masks.unserved(inputs, options)
+    return "" if inputs.attn_mask is None else dense_masks.unserved(inputs, options)
 
 
 def _unserved_when_wide(inputs: Inputs, options: Options) -> str:
-    """Why no kernel for large head dims serves, or "", also for others."""
+    """Why no kernel for large head dims serves, or ""."""
     head_dim = normal_form.head_dim(inputs)
-    if head_dim <= LIMITS.head_dim:
-        return ""
     beside = {
         "softcap": options.softcap != 0.0,
         "alibi_slopes": inputs.alibi_slopes is not None,
