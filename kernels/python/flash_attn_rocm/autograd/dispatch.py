@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.wrapped import unwrapping
 
 Three = tuple[Tensor, Tensor, Tensor]
+Answer: TypeAlias = Tensor | Three
 SAME_NAMES: Mapping[str, str] = MappingProxyType({})
 MASK = Inputs._fields.index("attn_mask") - len(Inputs._fields)
 CALLERS = 6  # from the warning to the line that called the public function
@@ -49,7 +50,7 @@ def call(
     tensors: tuple[Any, ...],
     numbers: tuple[Any, ...],
     want_probabilities: bool,  # noqa: FBT001
-) -> Tensor | Three:
+) -> Answer:
     """out, and when wanted the log-sum-exp and the probabilities; ``numbers`` end in window_size."""
     key = recall.signature(function.unpack, tensors, numbers)
     found = None if key is None else recall.known().get(key)

@@ -155,7 +155,8 @@ def flash_attn_with_kvcache(
 
 def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     key = recall.signature(_unpack, tensors, numbers)
-    if (found := recall.known().get(key)) and found.no_gradients is None:
+    found = None if key is None else recall.known().get(key)
+    if found is not None and found.no_gradients is None:
         inputs = _unpack(*tensors)
         return recall.launched(found, _appended(inputs, found.options, tensors, numbers, by_kernel=True))
     transforms.refuse_tangents(NAME, tensors)
