@@ -64,19 +64,19 @@ def call(
         inputs, options = function.prepare(*tensors, *numbers)
         each_time = key is None or (want_probabilities and options.dropout_p)
         found = None if each_time else recall.decided(key, function.unpack, inputs, options)
+    try:
         if found is None:
             packed, together = function.packed(tensors), function.together
-            try:
-                answer = attend(
-                    inputs, options, want_probabilities=want_probabilities, packed=packed, together=together
-                )
-            except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
-                raise named(error, function.name, function.arguments) from None
+            answer = attend(
+                inputs, options, want_probabilities=want_probabilities, packed=packed, together=together
+            )
             return answer if want_probabilities else answer[0]
-    if found.no_gradients is not None:
-        answer = _Recalled.apply(found, function.together, want_probabilities, *tensors)
-        return (*answer, answer[0].new_empty(0)) if want_probabilities else answer
-    out, lse = recall.launched(found, found.unpack(*tensors))
+        if found.no_gradients is not None:
+            answer = _Recalled.apply(found, function.together, want_probabilities, *tensors)
+            return (*answer, answer[0].new_empty(0)) if want_probabilities else answer
+        out, lse = recall.launched(found, found.unpack(*tensors))
+    except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
+        raise named(error, function.name, function.arguments) from None
     return (out, lse, out.new_empty(0)) if want_probabilities else out
 
 

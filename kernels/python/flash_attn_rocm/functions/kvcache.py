@@ -157,8 +157,11 @@ def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor,
     key = recall.signature(_unpack, tensors, numbers)
     found = None if key is None else recall.known().get(key)
     if found is not None and found.no_gradients is None:
-        inputs = _unpack(*tensors)
-        return recall.launched(found, _appended(inputs, found.options, tensors, numbers, by_kernel=True))
+        try:
+            ready = _appended(_unpack(*tensors), found.options, tensors, numbers, by_kernel=True)
+            return recall.launched(found, ready)
+        except FlashAttnArgumentError as error:
+            raise named(error, NAME) from None
     transforms.refuse_tangents(NAME, tensors)
     sharded.refuse(NAME, tensors)
     with torch.no_grad():
