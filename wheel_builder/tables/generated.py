@@ -32,6 +32,7 @@ from wheel_builder.tables.call_sources import (
 )
 from wheel_builder.tables.calls import known_calls
 from wheel_builder.tables.products import PACKAGED, device_names
+from wheel_builder.tables.signatures import stub
 from wheel_builder.tables.tiles import cpp_tiles, known_tiles
 
 ARCHS = Path("kernels/generated/device/archs.inc")
@@ -45,6 +46,7 @@ BINDINGS = Path("kernels/generated/host/operators.inc")
 EXPECTED = Path("kernels/generated/host/expected.inc")
 PYTHON_EXPECTED = Path("kernels/python/flash_attn_rocm/values/expectations.py")
 PYTHON_PATHS = Path("kernels/python/flash_attn_rocm/values/paths.py")
+INTERFACE = Path("kernels/python/flash_attn_rocm/flash_attn_interface.py")
 PYTHON_RATES = Path("kernels/python/flash_attn_rocm/values/rates.py")
 
 
@@ -66,6 +68,7 @@ def generated() -> Mapping[Path, str]:
         PYTHON_EXPECTED: python_expected(described.expected),
         PYTHON_PATHS: python_paths(described),
         PYTHON_RATES: python_rates(known_gpus(), packaged),
+        INTERFACE.with_suffix(".pyi"): stub((CHECKOUT / INTERFACE).read_text(encoding="utf-8")),
     }
 
 

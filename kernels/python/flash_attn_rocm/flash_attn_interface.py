@@ -1,103 +1,28 @@
 """The functions of flash_attn 2.8 that have gradients, with its signatures and keywords of ours behind them;
 ``help`` of each says all.
 
-Each has three overloads, by ``return_attn_probs``: False gives a tensor, True a tuple, any bool either.
+``flash_attn_interface.pyi`` has the overloads by ``return_attn_probs``, which
+``python3 -m wheel_builder.tables.generated`` writes.
 """
 # ruff: noqa: FBT001, FBT002 - the signatures are upstream's
 
-from typing import Literal, SupportsFloat, SupportsIndex, TypeAlias, overload
+from typing import SupportsFloat, SupportsIndex
 
 from torch import Tensor
 
-from flash_attn_rocm.arguments import preparation
 from flash_attn_rocm.arguments.documentation import documented
-from flash_attn_rocm.arguments.normal_form import Inputs, WindowSize
-from flash_attn_rocm.autograd.dispatch import Function, Three, call
-
-Answer: TypeAlias = Tensor | Three
-
-
-def _dense(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, sink: Tensor | None) -> Inputs:
-    return Inputs(q, k, v, slopes, sink=sink)
-
-
-def _qkvpacked(qkv: Tensor, slopes: Tensor | None, sink: Tensor | None) -> Inputs:
-    q, k, v = qkv.unbind(2)
-    return Inputs(q, k, v, slopes, sink=sink)
-
-
-def _kvpacked(q: Tensor, kv: Tensor, slopes: Tensor | None, sink: Tensor | None) -> Inputs:
-    k, v = kv.unbind(2)
-    return Inputs(q, k, v, slopes, sink=sink)
-
-
-def _varlen(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cu_q: Tensor,
-    cu_k: Tensor,
-    table: Tensor | None,
-    slopes: Tensor | None,
-    sink: Tensor | None,
-) -> Inputs:
-    return Inputs(q, k, v, slopes, cu_q, cu_k, block_table=table, sink=sink)
-
-
-def _varlen_qkvpacked(qkv: Tensor, cu: Tensor, slopes: Tensor | None, sink: Tensor | None) -> Inputs:
-    q, k, v = qkv.unbind(1)
-    return Inputs(q, k, v, slopes, cu, cu, sink=sink)
-
-
-def _varlen_kvpacked(
-    q: Tensor, kv: Tensor, cu_q: Tensor, cu_k: Tensor, slopes: Tensor | None, sink: Tensor | None
-) -> Inputs:
-    k, v = kv.unbind(1)
-    return Inputs(q, k, v, slopes, cu_q, cu_k, sink=sink)
-
-
-# The arguments that say both of queries and keys.
-ONE_LENGTH = {
-    "cu_seqlens_q": "cu_seqlens", "cu_seqlens_k": "cu_seqlens",
-    "max_seqlen_q": "max_seqlen", "max_seqlen_k": "max_seqlen",
-}  # fmt: skip
-
-DENSE = Function("flash_attn_func", preparation.dense, _dense)
-QKVPACKED = Function("flash_attn_qkvpacked_func", preparation.qkvpacked, _qkvpacked, 3)
-KVPACKED = Function("flash_attn_kvpacked_func", preparation.kvpacked, _kvpacked, 2)
-VARLEN = Function("flash_attn_varlen_func", preparation.varlen, _varlen)
-VARLEN_QKVPACKED = Function(
-    "flash_attn_varlen_qkvpacked_func", preparation.varlen_qkvpacked, _varlen_qkvpacked, 3, ONE_LENGTH
-)
-VARLEN_KVPACKED = Function(
-    "flash_attn_varlen_kvpacked_func", preparation.varlen_kvpacked, _varlen_kvpacked, 2
+from flash_attn_rocm.arguments.normal_form import WindowSize
+from flash_attn_rocm.autograd.dispatch import Answer, call
+from flash_attn_rocm.autograd.unpacking import (
+    DENSE,
+    KVPACKED,
+    QKVPACKED,
+    VARLEN,
+    VARLEN_KVPACKED,
+    VARLEN_QKVPACKED,
 )
 
 
-@overload
-def flash_attn_func(
-    q: Tensor, k: Tensor, v: Tensor,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, return_attn_probs: Literal[False] = False,
-    *, sink: Tensor | None = None,
-) -> Tensor: ...  # fmt: skip
-@overload
-def flash_attn_func(
-    q: Tensor, k: Tensor, v: Tensor,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, *, return_attn_probs: Literal[True],
-    sink: Tensor | None = None,
-) -> Three: ...  # fmt: skip
-@overload
-def flash_attn_func(
-    q: Tensor, k: Tensor, v: Tensor,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, return_attn_probs: bool = False,
-    *, sink: Tensor | None = None,
-) -> Answer: ...  # fmt: skip
 @documented
 def flash_attn_func(
     q: Tensor,
@@ -126,30 +51,6 @@ def flash_attn_func(
     return call(DENSE, tensors, numbers, return_attn_probs)
 
 
-@overload
-def flash_attn_qkvpacked_func(
-    qkv: Tensor,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, return_attn_probs: Literal[False] = False,
-    *, sink: Tensor | None = None,
-) -> Tensor: ...  # fmt: skip
-@overload
-def flash_attn_qkvpacked_func(
-    qkv: Tensor,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, *, return_attn_probs: Literal[True],
-    sink: Tensor | None = None,
-) -> Three: ...  # fmt: skip
-@overload
-def flash_attn_qkvpacked_func(
-    qkv: Tensor,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, return_attn_probs: bool = False,
-    *, sink: Tensor | None = None,
-) -> Answer: ...  # fmt: skip
 @documented
 def flash_attn_qkvpacked_func(
     qkv: Tensor,
@@ -174,30 +75,6 @@ def flash_attn_qkvpacked_func(
     return call(QKVPACKED, tensors, numbers, return_attn_probs)
 
 
-@overload
-def flash_attn_kvpacked_func(
-    q: Tensor, kv: Tensor,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, return_attn_probs: Literal[False] = False,
-    *, sink: Tensor | None = None,
-) -> Tensor: ...  # fmt: skip
-@overload
-def flash_attn_kvpacked_func(
-    q: Tensor, kv: Tensor,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, *, return_attn_probs: Literal[True],
-    sink: Tensor | None = None,
-) -> Three: ...  # fmt: skip
-@overload
-def flash_attn_kvpacked_func(
-    q: Tensor, kv: Tensor,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, return_attn_probs: bool = False,
-    *, sink: Tensor | None = None,
-) -> Answer: ...  # fmt: skip
 @documented
 def flash_attn_kvpacked_func(
     q: Tensor,
@@ -224,33 +101,6 @@ def flash_attn_kvpacked_func(
     return call(KVPACKED, tensors, numbers, return_attn_probs)
 
 
-@overload
-def flash_attn_varlen_func(
-    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
-    max_seqlen_q: SupportsIndex, max_seqlen_k: SupportsIndex,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, return_attn_probs: Literal[False] = False, block_table: Tensor | None = None,
-    *, sink: Tensor | None = None, chunk: SupportsIndex = 0,
-) -> Tensor: ...  # fmt: skip
-@overload
-def flash_attn_varlen_func(
-    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
-    max_seqlen_q: SupportsIndex, max_seqlen_k: SupportsIndex,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, *, return_attn_probs: Literal[True], block_table: Tensor | None = None,
-    sink: Tensor | None = None, chunk: SupportsIndex = 0,
-) -> Three: ...  # fmt: skip
-@overload
-def flash_attn_varlen_func(
-    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
-    max_seqlen_q: SupportsIndex, max_seqlen_k: SupportsIndex,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, return_attn_probs: bool = False, block_table: Tensor | None = None,
-    *, sink: Tensor | None = None, chunk: SupportsIndex = 0,
-) -> Answer: ...  # fmt: skip
 @documented
 def flash_attn_varlen_func(
     q: Tensor,
@@ -299,30 +149,6 @@ def flash_attn_varlen_func(
     return call(VARLEN, tensors, numbers, return_attn_probs)
 
 
-@overload
-def flash_attn_varlen_qkvpacked_func(
-    qkv: Tensor, cu_seqlens: Tensor, max_seqlen: SupportsIndex,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, return_attn_probs: Literal[False] = False,
-    *, sink: Tensor | None = None,
-) -> Tensor: ...  # fmt: skip
-@overload
-def flash_attn_varlen_qkvpacked_func(
-    qkv: Tensor, cu_seqlens: Tensor, max_seqlen: SupportsIndex,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, *, return_attn_probs: Literal[True],
-    sink: Tensor | None = None,
-) -> Three: ...  # fmt: skip
-@overload
-def flash_attn_varlen_qkvpacked_func(
-    qkv: Tensor, cu_seqlens: Tensor, max_seqlen: SupportsIndex,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, return_attn_probs: bool = False,
-    *, sink: Tensor | None = None,
-) -> Answer: ...  # fmt: skip
 @documented
 def flash_attn_varlen_qkvpacked_func(
     qkv: Tensor,
@@ -352,33 +178,6 @@ def flash_attn_varlen_qkvpacked_func(
     return call(VARLEN_QKVPACKED, tensors, numbers, return_attn_probs)
 
 
-@overload
-def flash_attn_varlen_kvpacked_func(
-    q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
-    max_seqlen_q: SupportsIndex, max_seqlen_k: SupportsIndex,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, return_attn_probs: Literal[False] = False,
-    *, sink: Tensor | None = None,
-) -> Tensor: ...  # fmt: skip
-@overload
-def flash_attn_varlen_kvpacked_func(
-    q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
-    max_seqlen_q: SupportsIndex, max_seqlen_k: SupportsIndex,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, *, return_attn_probs: Literal[True],
-    sink: Tensor | None = None,
-) -> Three: ...  # fmt: skip
-@overload
-def flash_attn_varlen_kvpacked_func(
-    q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
-    max_seqlen_q: SupportsIndex, max_seqlen_k: SupportsIndex,
-    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
-    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
-    deterministic: bool = False, return_attn_probs: bool = False,
-    *, sink: Tensor | None = None,
-) -> Answer: ...  # fmt: skip
 @documented
 def flash_attn_varlen_kvpacked_func(
     q: Tensor,

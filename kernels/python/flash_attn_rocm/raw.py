@@ -7,8 +7,6 @@ one, ``gen_``, raises a RuntimeError.
 """
 # ruff: noqa: ARG001, FBT001 - the signatures are upstream's
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -22,6 +20,7 @@ from flash_attn_rocm.launch import backward_pass
 from flash_attn_rocm.launch.backward_pass import Places
 from flash_attn_rocm.reference import operators, philox
 from flash_attn_rocm.serving.support import PYTORCH, device_of, gradients_unserved
+from flash_attn_rocm.values.given import Given
 
 
 def fwd(
@@ -37,7 +36,7 @@ def fwd(
     window_size_right: int,
     softcap: float,
     return_softmax: bool,
-    gen_: Any = None,  # noqa: ANN401
+    gen_: Given = None,
 ) -> list[Tensor]:
     """out, the log-sum-exp, with dropout the probabilities if wanted, and the key of dropout for ``bwd``."""
     _refuse_generator(gen_)
@@ -67,7 +66,7 @@ def varlen_fwd(
     window_size_right: int,
     softcap: float,
     return_softmax: bool,
-    gen_: Any = None,  # noqa: ANN401
+    gen_: Given = None,
     num_splits: int = 0,
     sink: Tensor | None = None,
 ) -> list[Tensor]:
@@ -114,7 +113,7 @@ def bwd(
     window_size_right: int,
     softcap: float,
     deterministic: bool,
-    gen_: Any = None,  # noqa: ANN401
+    gen_: Given = None,
     rng_state: Tensor | None = None,
 ) -> list[Tensor]:
     """dq, dk, dv, and the sums of dout * out over headdim, (batch, nheads, seqlen_q) fp32."""
@@ -148,7 +147,7 @@ def varlen_bwd(
     window_size_right: int,
     softcap: float,
     deterministic: bool,
-    gen_: Any = None,  # noqa: ANN401
+    gen_: Given = None,
     rng_state: Tensor | None = None,
 ) -> list[Tensor]:
     """The same for packed sequences; the sums are (nheads, total_q)."""
@@ -192,7 +191,7 @@ def fwd_kvcache(
     return [_into(out_, out), lse]
 
 
-def _refuse_generator(generator: Any) -> None:  # noqa: ANN401
+def _refuse_generator(generator: Given) -> None:
     if generator is not None:
         message = (
             f"gen_: expected None, got {type(generator).__name__}; dropout uses torch's default generator\n"

@@ -56,16 +56,15 @@ from flash_attn_rocm.diagnosis.notice import (
 from flash_attn_rocm.launch import forward_pass
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.library.host import LIMITS
-from flash_attn_rocm.machine.requirements import build_name, wrong_build
-from flash_attn_rocm.serving import capture
+from flash_attn_rocm.serving import capture, machine
 from flash_attn_rocm.serving.support import (
-    Machine,
     Support,
     device_of,
     gradients_unserved,
     support_of,
     unserved,
 )
+from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.wrapped import nested
 
 MATH = "_scaled_dot_product_attention_math"
@@ -192,12 +191,10 @@ def _switch_fused() -> None:
 
 def _no_kernels() -> str:
     """Why no visible GPU has kernels, or ""."""
-    if Machine.host_memory_arch is not None:
-        archs = [Machine.host_memory_arch()]
-    elif torch.version.hip is None:
-        return wrong_build(build_name(None, torch.version.cuda))
-    else:
-        archs = [device_of(torch.device("cuda", i)).arch for i in range(torch.cuda.device_count())]
+    here = machine.current()
+    if reason := here.unserved(torch.device(here.kind)):
+        return reason
+    archs = [here.device(torch.device(here.kind, i)).arch for i in range(here.count())]
     found = [plans.typical(arch, dtype, 64) for arch in archs for dtype in DTYPES.values()]
     if not found:
         return "PyTorch sees no GPU"
@@ -212,9 +209,9 @@ def _stay(reason: str) -> None:
     warnings.warn(message, FlashAttnFallbackWarning, stacklevel=3)
 
 
-def _installed() -> Any:  # noqa: ANN401 - torch has no types for the linter
+def _installed() -> Given:
     """The library with our operators over PyTorch's; each knows the one that it was laid over."""
-    backend = "CUDA" if Machine.host_memory_arch is None else "CPU"
+    backend = machine.current().kind.upper()
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         # That a kernel is replaced, which is what we are here for, PyTorch says once in a process.
@@ -234,8 +231,8 @@ def _installed() -> Any:  # noqa: ANN401 - torch has no types for the linter
 def _over(name: str, key: str, answer: Callable[..., Any]) -> Callable[..., Any]:
     original = torch.library.get_kernel(f"aten::{name}", key)
 
-    def operator(keys: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-        def originally(*others: Any, **options: Any) -> Any:  # noqa: ANN401
+    def operator(keys: Given, *arguments: Given, **named: Given) -> Given:
+        def originally(*others: Given, **options: Given) -> Given:
             return original.call_boxed(keys, *others, **options)
 
         found = answer(originally, *arguments, **named)
@@ -244,7 +241,7 @@ def _over(name: str, key: str, answer: Callable[..., Any]) -> Callable[..., Any]
     return operator
 
 
-def _math(_originally: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[Tensor, Tensor] | None:  # noqa: ANN401
+def _math(_originally: Callable[..., Any], *arguments: Given, **named: Given) -> tuple[Tensor, Tensor] | None:
     # Inside an operator no transform of torch.func takes our autograd function; PyTorch's formula it takes.
     transformed = torch._C._are_functorch_transforms_active()  # noqa: SLF001 - the only way to ask
     call = None if transformed else _call(arguments, named)
@@ -267,7 +264,7 @@ def _flash(
     return_debug_mask: bool = False,  # noqa: FBT001, FBT002
     *,
     scale: float | None = None,
-    **others: Any,  # noqa: ANN401
+    **others: Given,
 ) -> tuple[Any, ...] | None:
     tensors = (query, key, value)
     plain = all(type(x) is Tensor for x in tensors)  # Others trace: the graph asks again when it runs.
@@ -300,7 +297,7 @@ def _efficient(
     is_causal: bool = False,  # noqa: FBT001, FBT002
     *,
     scale: float | None = None,
-    **others: Any,  # noqa: ANN401
+    **others: Given,
 ) -> tuple[Tensor, ...] | None:
     tensors = (query, key, value, attn_bias)
     plain = all(type(x) is Tensor for x in tensors)  # Others trace, or there is no mask.
@@ -323,7 +320,7 @@ def _take_nested() -> None:
     if originally is None:  # a PyTorch that does it otherwise keeps its own
         return
 
-    def answer(*arguments: Any, **named: Any) -> Tensor:  # noqa: ANN401
+    def answer(*arguments: Given, **named: Given) -> Tensor:
         found = _of_nested(*arguments, **named)
         return originally(*arguments, **named) if found is None else found
 

@@ -22,9 +22,11 @@ import flash_attn_rocm
 import torch
 from flash_attn_rocm import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 from flash_attn_rocm.launch import backward_pass, forward_pass
-from flash_attn_rocm.serving import support
+from flash_attn_rocm.serving import machine
 from torch._C import DispatchKey, DispatchKeySet
 from torch.autograd import grad
+
+from wheel_builder.machine_code.fake_hip.control import HOST_MEMORY
 
 RUNS, CALLS = 1500, 20
 NOTHING = "an autograd function that does nothing"
@@ -57,8 +59,7 @@ def microseconds(function):
 
 def use_host_memory():
     """Treat tensors in host memory like a GPU's, with nothing in between."""
-    arch = str(torch.ops.flash_attn_rocm.device_arch(-1))
-    support.Machine.host_memory_arch = staticmethod(lambda: arch)
+    machine.use(HOST_MEMORY)
     gpu = DispatchKeySet(DispatchKey.CUDA)
     library = torch.library.Library("flash_attn_rocm", "IMPL")
     for module, name in ((forward_pass, "fwd"), (backward_pass, "bwd")):

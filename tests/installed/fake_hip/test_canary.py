@@ -17,9 +17,9 @@ from flash_attn_rocm import flash_attn_with_kvcache, explain, raw
 from flash_attn_rocm.arguments.normal_form import BackwardCall, Inputs, Options
 from flash_attn_rocm.canary import calls, first_use
 from flash_attn_rocm.reference import operators
-from flash_attn_rocm.serving import support
+from wheel_builder.machine_code.fake_hip.control import HOST_MEMORY
 flash_attn_rocm.set_strict(None)
-support.Machine.host_memory_canary = True
+HOST_MEMORY.checks_kernels = True
 fallbacks = []
 def called(*tensors):
     with warnings.catch_warnings(record=True) as caught:
@@ -260,7 +260,7 @@ def test_never_during_a_capture_or_a_trace(play):
     shown = play(
         """
 from flash_attn_rocm.serving import capture
-support.Machine.host_memory_canary = True
+HOST_MEMORY.checks_kernels = True
 real, first_use.capture.is_capturing = capture.is_capturing, lambda device: True
 called()
 shown["captured"] = len(kernels())
@@ -671,7 +671,7 @@ def problem(family):
         return _canary_latent.latent_problem(family, _latent.answer, device, cpu)
     if family.work in (paths.SEPARATE, paths.FUSED, remembered.MASKED_GRADIENTS):
         return calls.gradients_problem(family, backward_pass._answer, cpu)
-    return calls.attention_problem(family, forward_pass._answer, device, cpu)
+    return calls.attention_problem(family, forward_pass.answer, device, cpu)
 with kernels_on_host_memory(fake_hip):
     for family in there:
         if ONLY in str(family):

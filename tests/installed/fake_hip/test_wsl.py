@@ -24,7 +24,7 @@ from pathlib import Path
 from flash_attn_rocm import __main__ as program
 from flash_attn_rocm.diagnosis import survey
 from flash_attn_rocm.machine import driver
-from flash_attn_rocm.serving import support
+from wheel_builder.machine_code.fake_hip.control import HOST_MEMORY
 root = Path(os.environ["FA_TEST_ROOT"])
 (root / "proc/self").mkdir(parents=True, exist_ok=True)
 (root / "proc/self/maps").write_text(Path("/proc/self/maps").read_text())
@@ -32,7 +32,7 @@ version, collect = driver.version, survey.collect
 driver.version = lambda _root: version(root)
 survey.collect = lambda _root=None, **options: collect(root, **options)
 flash_attn_rocm.set_strict(None)
-support.Machine.host_memory_canary = True
+HOST_MEMORY.checks_kernels = True
 def called():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -12,7 +12,7 @@ from flash_attn_rocm.launch import forward_pass
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.reference import philox
-from flash_attn_rocm.serving import layouts, support
+from flash_attn_rocm.serving import layouts, machine
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
 from flash_attn_rocm.values import paths
@@ -86,7 +86,7 @@ def test_keys_in_parts(target, shown, dtype, head_dim, splits):
 @pytest.fixture
 def compute_units(target, monkeypatch):
     """Enough to need many parts; a real GPU has its own number."""
-    monkeypatch.setattr(support.Machine, "host_memory_units", UNITS)
+    monkeypatch.setattr(machine.current(), "units", UNITS, raising=False)
     recall.forget()
     yield
     recall.forget()
@@ -307,14 +307,14 @@ def test_the_check_at_first_use_has_calls_of_tall_workgroups(target, monkeypatch
     monkeypatch.setattr(calls, "ATTENTION", ())
     for dtype, head_dim in TALL:
         family = remembered.Family(ARCH, dtype, head_dim)
-        given = (family, forward_pass._answer, Device(ARCH, 0), target.device)
+        given = (family, forward_pass.answer, Device(ARCH, 0), target.device)
         problem, kernels = target.attend(calls.attention_problem, *given)
         assert problem == ""
         assert kernels is None or {*kernels} == {f"fa_fwd_tall_{dtype}_d{head_dim}"}
 
         def zeros(*arguments, tall):
             assert tall
-            return tuple(torch.zeros_like(x) for x in forward_pass._answer(*arguments, tall=tall))
+            return tuple(torch.zeros_like(x) for x in forward_pass.answer(*arguments, tall=tall))
 
         wrong, _ = target.attend(calls.attention_problem, family, zeros, *given[2:])
         assert wrong.startswith("tall workgroups: causal: out differs by")

@@ -7,7 +7,8 @@ import flash_attn_rocm
 import pytest
 import torch
 from flash_attn_rocm import flash_attn_func
-from flash_attn_rocm.serving import support
+from flash_attn_rocm.serving import machine
+from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.suite.reference_attention import Rules, attention
 from flash_attn_rocm.values.tolerances import GRADIENT_FACTOR
 from here import BACKWARD
@@ -70,7 +71,7 @@ def by_pytorch(attend, monkeypatch):
 
     def attended(*tensors):
         with monkeypatch.context() as patch, warnings.catch_warnings():
-            patch.setattr(support.Machine, "host_memory_arch", staticmethod(lambda: "none"))
+            patch.setattr(machine.current(), "device", lambda _: Device("none", 0))
             warnings.simplefilter("ignore")
             return attend(*tensors)
 

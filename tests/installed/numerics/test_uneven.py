@@ -91,13 +91,13 @@ def test_the_check_at_first_use_finds_what_is_wrong(target, monkeypatch, dtype, 
     for rows in ("ATTENTION", "TALL"):
         monkeypatch.setattr(calls, rows, ())
     family = remembered.Family(ARCH, dtype, head_dim)
-    given = (family, forward_pass._answer, Device(ARCH, 0), target.device)
+    given = (family, forward_pass.answer, Device(ARCH, 0), target.device)
     problem, kernels = target.attend(calls.attention_problem, *given)
     assert problem == ""
     assert kernels is None or {*kernels} == {str(Kernel("fwd_uneven", dtype, head_dim))}
 
     def doubled(*arguments):
-        out, lse = forward_pass._answer(*arguments)
+        out, lse = forward_pass.answer(*arguments)
         return out * 2, lse
 
     wrong, _ = target.attend(calls.attention_problem, family, doubled, *given[2:])
@@ -106,7 +106,7 @@ def test_the_check_at_first_use_finds_what_is_wrong(target, monkeypatch, dtype, 
 
 @pytest.mark.parametrize(("dtype", "head_dim"), UNEVEN)
 def test_the_whole_check_at_first_use(target, dtype, head_dim):
-    given = (remembered.Family(ARCH, dtype, head_dim), forward_pass._answer, Device(ARCH, 0), target.device)
+    given = (remembered.Family(ARCH, dtype, head_dim), forward_pass.answer, Device(ARCH, 0), target.device)
     problem, kernels = target.attend(calls.attention_problem, *given)
     assert problem == ""
     assert kernels is None or str(Kernel("fwd_uneven", dtype, head_dim)) in kernels

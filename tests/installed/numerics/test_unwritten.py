@@ -9,7 +9,7 @@ import torch
 from flash_attn_rocm import flash_attn_varlen_func
 from flash_attn_rocm.autograd import recall
 from flash_attn_rocm.library import plans
-from flash_attn_rocm.serving import support
+from flash_attn_rocm.serving import machine
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
 from here import FORWARD, FUSED
 
@@ -73,7 +73,7 @@ def test_forward(target, shown, dtype, head_dim, known):
 
 @pytest.mark.parametrize("units", [0, 96])
 def test_keys_in_parts(target, monkeypatch, units):
-    monkeypatch.setattr(support.Machine, "host_memory_units", units)
+    monkeypatch.setattr(machine.current(), "units", units, raising=False)
     (q, k, v), cuts = made(target, "fp16", 64)
     with torch.no_grad():
         (out, lse, _), _ = target.attend(

@@ -121,13 +121,13 @@ def test_the_check_at_first_use_launches_nothing_else(target):
     """What is wrong is found."""
     for dtype, head_dim in WIDE:
         family = remembered.Family(ARCH, dtype, head_dim)
-        given = (family, forward_pass._answer, Device(ARCH, 0), target.device)
+        given = (family, forward_pass.answer, Device(ARCH, 0), target.device)
         problem, kernels = target.attend(calls.attention_problem, *given)
         assert problem == ""
         assert kernels is None or {*kernels} == {f"fa_fwd_wide_{dtype}_d{head_dim}", f"fa_combine_{dtype}"}
 
         def zeros(*arguments):
-            return tuple(torch.zeros_like(x) for x in forward_pass._answer(*arguments))
+            return tuple(torch.zeros_like(x) for x in forward_pass.answer(*arguments))
 
         wrong, _ = target.attend(calls.attention_problem, family, zeros, *given[2:])
         assert wrong.startswith("causal: out differs by")

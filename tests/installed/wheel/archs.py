@@ -7,6 +7,8 @@ A wheel may be for one arch, so that tests take theirs from here, and mark what 
 from collections import Counter
 
 from flash_attn_rocm.library.host import instances
+from flash_attn_rocm.serving.layouts import Device
+from flash_attn_rocm.serving.machine import Machine
 
 UNKNOWN = "gfx900"  # which no wheel is built for
 
@@ -16,6 +18,27 @@ def archs_with(op):
     kernels = Counter(arch for each in instances() for arch in each.archs)
     there = {arch for each in instances() if each.op == op for arch in each.archs}
     return sorted(there, key=lambda arch: (kernels[arch], arch), reverse=True)
+
+
+class HostMemory(Machine):
+    """Host memory is read by kernels of an arch."""
+
+    kind = "cpu"
+    checks_kernels = False
+    units = 0
+
+    def __init__(self, arch):
+        super().__init__()
+        self.arch = arch
+
+    def unserved(self, device):
+        return ""
+
+    def count(self):
+        return 1
+
+    def device(self, device):
+        return Device(self.arch, self.units)
 
 
 ARCH = archs_with("fwd")[0]

@@ -7,13 +7,13 @@ import os
 
 import pytest
 import torch
-from archs import ARCH, archs_with
+from archs import ARCH, HostMemory, archs_with
 from flash_attn_rocm.arguments.normal_form import BackwardCall, Inputs, Options
 from flash_attn_rocm.autograd import recall
 from flash_attn_rocm.diagnosis import notice
 from flash_attn_rocm.launch import backward_pass, forward_pass
 from flash_attn_rocm.reference import operators
-from flash_attn_rocm.serving import support
+from flash_attn_rocm.serving import machine
 
 FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 FWD_ARGUMENTS = tuple(each.name for each in torch.ops.flash_attn_rocm.fwd.default._schema.arguments)
@@ -62,7 +62,7 @@ def kernels_on(monkeypatch):
     """``kernels_on(arch)``: from then on host memory is treated like the memory of a GPU of that arch."""
 
     def choose(arch):
-        monkeypatch.setattr(support.Machine, "host_memory_arch", staticmethod(lambda: arch))
+        monkeypatch.setattr(machine._Current, "machine", HostMemory(arch))
 
     return choose
 
@@ -83,7 +83,7 @@ def asked(monkeypatch, kernels_on):
         launches.append((inputs, options))
         return options._replace(max_seqlen_q=max(options.max_seqlen_q, int(lengths.max())))
 
-    def launch(inputs, options, state, _lse_shape, _splits, _tall):
+    def launch(inputs, options, state, _lse_shape, _plan):
         wide = enough(inputs, options)
         return operators.forward(inputs, wide, state, want_probabilities=False)[:2]
 
@@ -102,7 +102,7 @@ def asked(monkeypatch, kernels_on):
 
 def kernels_off(launches):
     """From now on without ``asked``, of which ``launches`` came."""
-    support.Machine.host_memory_arch = None
+    machine.use(machine.Machine())
     launches.clear()
 
 

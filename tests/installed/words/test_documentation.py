@@ -6,11 +6,12 @@ These run on every wheel.  Its other tests read no docstring: another one does n
 import inspect
 import re
 import typing
+from pathlib import Path
 
 import flash_attn_rocm
 import pytest
 import torch
-from flash_attn_rocm import flash_attn_func, mla_decode
+from flash_attn_rocm import flash_attn_func, flash_attn_interface, mla_decode
 
 FUNCTIONS = [
     "attention",
@@ -112,6 +113,11 @@ def test_the_formulas_of_softcap_alibi_and_the_log_sum_exp_are_what_is_computed(
     distance = (torch.arange(4)[:, None] - torch.arange(4)).abs()
     score = 3.0 * torch.tanh(s / 3.0) - slopes[:, None, None] * distance
     assert torch.allclose(lse[0], score.exp().sum(-1).log(), rtol=1e-12, atol=0)
+
+
+# The stub's overloads are those of the module then.
+STUB = Path(flash_attn_interface.__file__).with_suffix(".pyi")
+exec(STUB.read_text(), {"__name__": flash_attn_interface.__name__})
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

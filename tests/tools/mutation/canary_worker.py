@@ -101,7 +101,7 @@ def problem(family, launching=lambda launch: launch):
     device = Device(family.arch, 0)
     if family.work == remembered.LATENT:
         return _canary_latent.latent_problem(family, launching(_latent.answer), device, CPU)
-    return _canary_calls.attention_problem(family, launching(forward_pass._answer), device, CPU)
+    return _canary_calls.attention_problem(family, launching(forward_pass.answer), device, CPU)
 
 
 def reaching(task, own):

@@ -3,7 +3,7 @@
 ``flash_attn_func`` takes its kernel path only for tensors on a GPU, and PyTorch's CPU build has none. So two
 parts are replaced from outside. The rest is shipped code, from the Python function to the machine code:
 
-- the package asks its own operator for a device's arch, now for host memory too;
+- the machine that kernels run on is one that reads host memory (``flash_attn_rocm.serving.machine``);
 - the operators ``fwd``, ``bwd``, ``append`` and ``mla`` get an implementation for host memory. It registers
   the tensors as accessible memory of kernels, and passes the call on to the shipped implementation for GPUs.
 """
@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 from flash_attn_rocm.library.host import gfx_of
-from flash_attn_rocm.serving import support
+from flash_attn_rocm.serving import machine
+from flash_attn_rocm.serving.layouts import Device
 from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 
@@ -190,10 +191,30 @@ def parts_of(tensor: Tensor) -> Iterator[Tensor]:
         yield tensor
 
 
+class HostMemory(machine.Machine):
+    """The emulated GPU reads tensors on the CPU; it has ``units`` compute units to fill (0: unknown)."""
+
+    kind = "cpu"
+    checks_kernels = False
+    units = 0
+
+    def unserved(self, device: torch.device) -> str:  # noqa: ARG002
+        return ""
+
+    def count(self) -> int:
+        return 1
+
+    def device(self, device: torch.device) -> Device:  # noqa: ARG002
+        return Device(str(torch.ops.flash_attn_rocm.device_arch(CURRENT_DEVICE)), self.units)
+
+
+HOST_MEMORY = HostMemory()
+
+
 @contextmanager
 def kernels_on_host_memory(fake_hip: FakeHip) -> Iterator[None]:
     """Inside the ``with`` block ``flash_attn_func`` treats CPU tensors like GPU tensors."""
-    support.Machine.host_memory_arch = _arch_of_current_device
+    former = machine.use(HOST_MEMORY)
     library = torch.library.Library("flash_attn_rocm", "IMPL")
     library.impl("fwd", _on(fake_hip, torch.ops.flash_attn_rocm.fwd.default), "CPU")
     library.impl("bwd", _on(fake_hip, torch.ops.flash_attn_rocm.bwd.default), "CPU")
@@ -202,7 +223,7 @@ def kernels_on_host_memory(fake_hip: FakeHip) -> Iterator[None]:
     try:
         yield
     finally:
-        support.Machine.host_memory_arch = None
+        machine.use(former)
         library._destroy()  # noqa: SLF001 - torch has no public way to take an implementation back
 
 
@@ -221,10 +242,6 @@ def _on(fake_hip: FakeHip, shipped: Any) -> Any:  # noqa: ANN401
             shipped.redispatch(DispatchKeySet(DispatchKey.CUDA), *arguments)
 
     return operator
-
-
-def _arch_of_current_device() -> str:
-    return str(torch.ops.flash_attn_rocm.device_arch(CURRENT_DEVICE))
 
 
 def _launch(row: dict[str, Any]) -> Launch:

@@ -21,6 +21,7 @@ from flash_attn_rocm.arguments.normal_form import (
 )
 from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.values import expectations
+from flash_attn_rocm.values.given import Given
 
 FLOAT_MAX = torch.finfo(torch.float32).max
 Named = dict[str, Any]
@@ -122,7 +123,7 @@ def integers(named: Named, device: torch.device) -> list[str]:
     return found
 
 
-def alibi(slopes: Any, batch: int, nheads: int, device: torch.device) -> list[str]:  # noqa: ANN401
+def alibi(slopes: Given, batch: int, nheads: int, device: torch.device) -> list[str]:
     """What is wrong with alibi_slopes."""
     if slopes is None:
         return []
@@ -134,7 +135,7 @@ def alibi(slopes: Any, batch: int, nheads: int, device: torch.device) -> list[st
     return [*found, *_kind("alibi_slopes", slopes, torch.float32, device)]
 
 
-def mask(attn_mask: Any, q: Tensor, k: Tensor) -> list[str]:  # noqa: ANN401
+def mask(attn_mask: Given, q: Tensor, k: Tensor) -> list[str]:
     """What is wrong with attn_mask."""
     if attn_mask is None:
         return []
@@ -156,7 +157,7 @@ def mask(attn_mask: Any, q: Tensor, k: Tensor) -> list[str]:  # noqa: ANN401
     return found
 
 
-def sinks(sink: Any, nheads: int, device: torch.device) -> list[str]:  # noqa: ANN401
+def sinks(sink: Given, nheads: int, device: torch.device) -> list[str]:
     """What is wrong with sink."""
     if sink is None:
         return []
@@ -172,7 +173,7 @@ def sinks(sink: Any, nheads: int, device: torch.device) -> list[str]:  # noqa: A
     return found
 
 
-def chunks(chunk: Any, block_table: Any = None) -> list[str]:  # noqa: ANN401
+def chunks(chunk: Given, block_table: Given = None) -> list[str]:
     """What is wrong with chunk."""
     width = integer(chunk)
     if width is None or width < 0:
@@ -182,12 +183,13 @@ def chunks(chunk: Any, block_table: Any = None) -> list[str]:  # noqa: ANN401
 
 def numbers(
     *,
-    window_size: Any,  # noqa: ANN401 - that it is what it should be is the question
-    softcap: Any,  # noqa: ANN401
-    softmax_scale: Any,  # noqa: ANN401
-    dropout_p: Any = 0.0,  # noqa: ANN401
+    window_size: Given,  # that it is what it should be is the question
+    softcap: Given,
+    softmax_scale: Given,
+    dropout_p: Given = 0.0,
+    **_others: Given,
 ) -> list[str]:
-    """What is wrong with the arguments that are not tensors."""
+    """What is wrong with the arguments that are not tensors; of ``Rules``, others may have any value."""
     found = []
     if pair(window_size) is None:
         found.append(f"window_size: expected (left, right), got {window_size}")
@@ -201,7 +203,7 @@ def numbers(
     return found
 
 
-def _number(name: str, value: Any, expected: str, fits: Callable[[Any], bool]) -> list[str]:  # noqa: ANN401
+def _number(name: str, value: Given, expected: str, fits: Callable[[Any], bool]) -> list[str]:
     if requires_gradient(value):
         what = "got a tensor that requires a gradient, which it would not receive"
         instead = "; multiply q by it, and pass 1.0" if name == "softmax_scale" else ""
@@ -219,7 +221,7 @@ def lengths(named: Named) -> list[str]:
     ]
 
 
-def splits(num_splits: Any) -> list[str]:  # noqa: ANN401
+def splits(num_splits: Given) -> list[str]:
     """What is wrong with num_splits."""
     if _is_integer(num_splits) and 0 <= num_splits <= LIMITS.splits:
         return []

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.values.tracing import constant_when_traced
 
 COUNTER = "torch.utils.flop_counter"  # imported by those who count: it imports Triton
@@ -48,22 +49,16 @@ def _formulas() -> dict[Any, Any]:
     }
 
 
-def _of_forward(*arguments: Any, **_out: Any) -> int:  # noqa: ANN401 - the operator's
+def _of_forward(*arguments: Given, **_out: Given) -> int:
     return _flops(arguments, 1, 1)
 
 
-def _of_backward(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: Any, **_more: Any) -> int:  # noqa: ANN401
+def _of_backward(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: Given, **_more: Given) -> int:
     return _flops(arguments, 3, 2)
 
 
 def _of_tangent(
-    _q: Tensor,
-    _k: Tensor,
-    _v: Tensor,
-    _out: Tensor,
-    _lse: Tensor,
-    *arguments: Any,  # noqa: ANN401
-    **_more: Any,  # noqa: ANN401
+    _q: Tensor, _k: Tensor, _v: Tensor, _out: Tensor, _lse: Tensor, *arguments: Given, **_more: Given
 ) -> int:
     return _flops(arguments, 3, 2)
 
@@ -73,8 +68,8 @@ def _of_latent(
     kv_cache: Tensor,
     lengths: Tensor | None,
     block_table: Tensor | None,
-    *_arguments: Any,  # noqa: ANN401
-    out_val: Any,  # noqa: ANN401 - what it returned
+    *_arguments: Given,
+    out_val: Given,
 ) -> int:
     inputs = Inputs(q, kv_cache, out_val[0], seqused_k=lengths, block_table=block_table)
     options = Options(1.0, max_seqlen_q=q.shape[1], max_seqlen_k=inputs.key_capacity)

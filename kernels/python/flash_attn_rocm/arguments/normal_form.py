@@ -2,12 +2,13 @@
 
 import operator
 from numbers import Real
-from typing import Any, NamedTuple, Protocol, SupportsIndex
+from typing import NamedTuple, Protocol, SupportsIndex
 
 import torch
 from torch import Tensor
 
 from flash_attn_rocm.diagnosis.notice import tell_unbounded
+from flash_attn_rocm.values.given import Given
 
 INTEGERS = (int, torch.SymInt)
 NUMBERS = (float, int, torch.SymFloat, torch.SymInt, Real)
@@ -189,7 +190,7 @@ def is_featured(inputs: Inputs, options: Options) -> bool:
     return inputs.alibi_slopes is not None or options.softcap != 0.0 or options.dropout_p > 0.0
 
 
-def pair(window_size: Any) -> tuple[int, int] | None:  # noqa: ANN401 - that it is one is the question
+def pair(window_size: Given) -> tuple[int, int] | None:  # that it is one is the question
     """The two integers of a tuple, a list, a tensor or whatever else has two; None for anything else."""
     try:
         if len(window_size) != 2:
@@ -200,7 +201,7 @@ def pair(window_size: Any) -> tuple[int, int] | None:  # noqa: ANN401 - that it 
     return None if left is None or right is None else (left, right)
 
 
-def real(value: Any) -> Any:  # noqa: ANN401
+def real(value: Given) -> Given:
     """The number that a number or a tensor of one element is; None for anything else."""
     if isinstance(value, NUMBERS):
         return value
@@ -217,7 +218,7 @@ def requires_gradient(value: object) -> bool:
     return isinstance(value, Tensor) and value.requires_grad and torch.is_grad_enabled()
 
 
-def integer(value: Any) -> int | None:  # noqa: ANN401
+def integer(value: Given) -> int | None:
     """The integer that is meant by whatever says so; None for anything else."""
     if isinstance(value, INTEGERS):
         return None if isinstance(value, bool) else value
@@ -248,14 +249,14 @@ def resolve(
     *,
     max_seqlen_q: int,
     max_seqlen_k: int,
-    softmax_scale: Any,  # noqa: ANN401 - what ``real`` takes, or None
+    softmax_scale: Given,  # what ``real`` takes, or None
     causal: bool,
-    window_size: Any,  # noqa: ANN401 - what ``pair`` takes
-    softcap: Any,  # noqa: ANN401
-    dropout_p: Any = 0.0,  # noqa: ANN401
+    window_size: Given,  # what ``pair`` takes
+    softcap: Given,
+    dropout_p: Given = 0.0,
     num_splits: int = 0,
-    deterministic: Any = False,  # noqa: ANN401
-    chunk: Any = 0,  # noqa: ANN401 - what ``integer`` takes
+    deterministic: Given = False,
+    chunk: Given = 0,  # what ``integer`` takes
     literal: bool = False,
 ) -> Options:
     """The normal form of checked arguments; ``literal`` takes window_size at its word (``_bounds``)."""

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from flash_attn_rocm.arguments import checks
 from flash_attn_rocm.arguments.normal_form import Inputs, Options, integer, resolve
+from flash_attn_rocm.values.given import Given
 
 DENSE_Q, DENSE_K = "(batch, seqlen_q, nheads, headdim)", "(batch, seqlen_k, nheads_k, headdim)"
 PACKED_Q, PACKED_K = "(total_q, nheads, headdim)", "(total_k, nheads_k, headdim)"
@@ -38,7 +39,7 @@ class _Names(NamedTuple):
     literal: bool = False  # of window_size, as ``resolve`` takes it
 
 
-def dense(q: Any, k: Any, v: Any, alibi_slopes: Any, sink: Any, *rules: Any) -> Prepared:  # noqa: ANN401
+def dense(q: Given, k: Given, v: Given, alibi_slopes: Given, sink: Given, *rules: Given) -> Prepared:
     """``flash_attn_func``."""
     names = _Names("flash_attn_func")
     problems = checks.tensors({"q": q, "k": k, "v": v}, {"q": DENSE_Q, "k": DENSE_K, "v": DENSE_K})
@@ -46,14 +47,14 @@ def dense(q: Any, k: Any, v: Any, alibi_slopes: Any, sink: Any, *rules: Any) -> 
 
 
 def masked(
-    q: Any,  # noqa: ANN401
-    k: Any,  # noqa: ANN401
-    v: Any,  # noqa: ANN401
-    alibi_slopes: Any,  # noqa: ANN401
-    attn_mask: Any,  # noqa: ANN401
-    sink: Any,  # noqa: ANN401
-    chunk: Any,  # noqa: ANN401
-    *rules: Any,  # noqa: ANN401
+    q: Given,
+    k: Given,
+    v: Given,
+    alibi_slopes: Given,
+    attn_mask: Given,
+    sink: Given,
+    chunk: Given,
+    *rules: Given,
 ) -> Prepared:
     """``attention``."""
     names = _Names("attention", literal=True)
@@ -75,7 +76,7 @@ def four_dimensions(attn_mask: Tensor | None) -> Tensor | None:
     return found
 
 
-def qkvpacked(qkv: Any, alibi_slopes: Any, sink: Any, *rules: Any) -> Prepared:  # noqa: ANN401
+def qkvpacked(qkv: Given, alibi_slopes: Given, sink: Given, *rules: Given) -> Prepared:
     """``flash_attn_qkvpacked_func``."""
     names = _Names("flash_attn_qkvpacked_func", "qkv", "qkv", "qkv")
     problems = _unpackable("qkv", qkv, "(batch, seqlen, 3, nheads, headdim)")
@@ -83,7 +84,7 @@ def qkvpacked(qkv: Any, alibi_slopes: Any, sink: Any, *rules: Any) -> Prepared: 
     return _dense(names, problems, q, k, v, alibi_slopes, sink, Rules(*rules))
 
 
-def kvpacked(q: Any, kv: Any, alibi_slopes: Any, sink: Any, *rules: Any) -> Prepared:  # noqa: ANN401
+def kvpacked(q: Given, kv: Given, alibi_slopes: Given, sink: Given, *rules: Given) -> Prepared:
     """``flash_attn_kvpacked_func``."""
     names = _Names("flash_attn_kvpacked_func", "q", "kv", "kv")
     problems = checks.tensors({"q": q}, {"q": DENSE_Q})
@@ -93,18 +94,18 @@ def kvpacked(q: Any, kv: Any, alibi_slopes: Any, sink: Any, *rules: Any) -> Prep
 
 
 def varlen(
-    q: Any,  # noqa: ANN401
-    k: Any,  # noqa: ANN401
-    v: Any,  # noqa: ANN401
-    cu_seqlens_q: Any,  # noqa: ANN401
-    cu_seqlens_k: Any,  # noqa: ANN401
-    block_table: Any,  # noqa: ANN401
-    alibi_slopes: Any,  # noqa: ANN401
-    sink: Any,  # noqa: ANN401
-    max_seqlen_q: Any,  # noqa: ANN401
-    max_seqlen_k: Any,  # noqa: ANN401
-    chunk: Any,  # noqa: ANN401
-    *rules: Any,  # noqa: ANN401
+    q: Given,
+    k: Given,
+    v: Given,
+    cu_seqlens_q: Given,
+    cu_seqlens_k: Given,
+    block_table: Given,
+    alibi_slopes: Given,
+    sink: Given,
+    max_seqlen_q: Given,
+    max_seqlen_k: Given,
+    chunk: Given,
+    *rules: Given,
 ) -> Prepared:
     """``flash_attn_varlen_func``."""
     names = _Names("flash_attn_varlen_func")
@@ -114,7 +115,7 @@ def varlen(
     return _varlen(names, problems, q, k, v, cut, alibi_slopes, sink, Rules(*rules), block_table, chunk)
 
 
-def with_lengths(inputs: Inputs, seqused_k: Any, leftpad_k: Any) -> Inputs:  # noqa: ANN401
+def with_lengths(inputs: Inputs, seqused_k: Given, leftpad_k: Given) -> Inputs:
     """Checked inputs of packed sequences, of whose keys only some count."""
     sizes = (inputs.batch,)
     named = {"seqused_k": (seqused_k, sizes), "leftpad_k": (leftpad_k, sizes)}
@@ -123,12 +124,7 @@ def with_lengths(inputs: Inputs, seqused_k: Any, leftpad_k: Any) -> Inputs:  # n
 
 
 def varlen_qkvpacked(
-    qkv: Any,  # noqa: ANN401
-    cu_seqlens: Any,  # noqa: ANN401
-    alibi_slopes: Any,  # noqa: ANN401
-    sink: Any,  # noqa: ANN401
-    max_seqlen: Any,  # noqa: ANN401
-    *rules: Any,  # noqa: ANN401
+    qkv: Given, cu_seqlens: Given, alibi_slopes: Given, sink: Given, max_seqlen: Given, *rules: Given
 ) -> Prepared:
     """``flash_attn_varlen_qkvpacked_func``."""
     names = _Names(
@@ -142,15 +138,15 @@ def varlen_qkvpacked(
 
 
 def varlen_kvpacked(
-    q: Any,  # noqa: ANN401
-    kv: Any,  # noqa: ANN401
-    cu_seqlens_q: Any,  # noqa: ANN401
-    cu_seqlens_k: Any,  # noqa: ANN401
-    alibi_slopes: Any,  # noqa: ANN401
-    sink: Any,  # noqa: ANN401
-    max_seqlen_q: Any,  # noqa: ANN401
-    max_seqlen_k: Any,  # noqa: ANN401
-    *rules: Any,  # noqa: ANN401
+    q: Given,
+    kv: Given,
+    cu_seqlens_q: Given,
+    cu_seqlens_k: Given,
+    alibi_slopes: Given,
+    sink: Given,
+    max_seqlen_q: Given,
+    max_seqlen_k: Given,
+    *rules: Given,
 ) -> Prepared:
     """``flash_attn_varlen_kvpacked_func``."""
     names = _Names("flash_attn_varlen_kvpacked_func", "q", "kv", "kv")
@@ -161,7 +157,7 @@ def varlen_kvpacked(
     return _varlen(names, problems, q, k, v, cut, alibi_slopes, sink, Rules(*rules))
 
 
-def _unpackable(name: str, packed: Any, layout: str) -> list[str]:  # noqa: ANN401
+def _unpackable(name: str, packed: Given, layout: str) -> list[str]:
     found = checks.tensors({name: packed}, {name: layout})
     parts = 3 if ", 3," in layout else 2
     if not found and packed.shape[-3] != parts:
@@ -172,36 +168,41 @@ def _unpackable(name: str, packed: Any, layout: str) -> list[str]:  # noqa: ANN4
 def _dense(
     names: _Names,
     problems: list[str],
-    q: Any,  # noqa: ANN401
-    k: Any,  # noqa: ANN401
-    v: Any,  # noqa: ANN401
-    alibi_slopes: Any,  # noqa: ANN401
-    sink: Any,  # noqa: ANN401
+    q: Given,
+    k: Given,
+    v: Given,
+    alibi_slopes: Given,
+    sink: Given,
     rules: Rules,
-    chunk: Any = 0,  # noqa: ANN401
+    chunk: Given = 0,
 ) -> Prepared:
     if not problems:
         problems += checks.batches(names.q, q, {names.k: k})
         problems += _common_problems(names, q, k, v, alibi_slopes, sink, q.shape[0])
-    problems += _number_problems(rules) + checks.chunks(chunk)
+    problems += checks.numbers(**rules._asdict()) + checks.chunks(chunk)
     checks.refuse(names.function, problems)
-    return Inputs(q, k, v, alibi_slopes, sink=sink), _options(
-        q, rules, q.shape[1], k.shape[1], chunk, literal=names.literal
+    return Inputs(q, k, v, alibi_slopes, sink=sink), resolve(
+        q,
+        max_seqlen_q=q.shape[1],
+        max_seqlen_k=k.shape[1],
+        chunk=chunk,
+        literal=names.literal,
+        **rules._asdict(),
     )
 
 
 def _varlen(
     names: _Names,
     problems: list[str],
-    q: Any,  # noqa: ANN401
-    k: Any,  # noqa: ANN401
-    v: Any,  # noqa: ANN401
+    q: Given,
+    k: Given,
+    v: Given,
     cut: tuple[Any, Any, Any, Any],
-    alibi_slopes: Any,  # noqa: ANN401
-    sink: Any,  # noqa: ANN401
+    alibi_slopes: Given,
+    sink: Given,
     rules: Rules,
-    block_table: Any = None,  # noqa: ANN401
-    chunk: Any = 0,  # noqa: ANN401
+    block_table: Given = None,
+    chunk: Given = 0,
 ) -> Prepared:
     cu_q, cu_k, max_q, max_k = (*cut[:2], _number(cut[2]), _number(cut[3]))
     problems += checks.lengths({names.max_q: max_q, names.max_k: max_k})
@@ -222,20 +223,14 @@ def _varlen(
         problems += _common_problems(names, q, k, v, alibi_slopes, sink, batch)
         if block_table is not None:
             problems += checks.pages(names.k, k)
-    problems += _number_problems(rules) + checks.chunks(chunk, block_table)
+    problems += checks.numbers(**rules._asdict()) + checks.chunks(chunk, block_table)
     checks.refuse(names.function, problems)
     inputs = Inputs(q, k, v, alibi_slopes, cu_q, cu_k, block_table=block_table, sink=sink)
-    return inputs, _options(q, rules, max_q, max_k, chunk)
+    return inputs, resolve(q, max_seqlen_q=max_q, max_seqlen_k=max_k, chunk=chunk, **rules._asdict())
 
 
 def _common_problems(
-    names: _Names,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    alibi_slopes: Any,  # noqa: ANN401
-    sink: Any,  # noqa: ANN401
-    batch: int,
+    names: _Names, q: Tensor, k: Tensor, v: Tensor, alibi_slopes: Given, sink: Given, batch: int
 ) -> list[str]:
     found = checks.heads(q, k, v, names[1:4])
     found += checks.placement(names.q, q, {names.k: k, names.v: v})
@@ -243,40 +238,7 @@ def _common_problems(
     return found + checks.alibi(alibi_slopes, batch, q.shape[-2], q.device)
 
 
-def _number_problems(rules: Rules) -> list[str]:
-    return checks.numbers(
-        window_size=rules.window_size,
-        softcap=rules.softcap,
-        softmax_scale=rules.softmax_scale,
-        dropout_p=rules.dropout_p,
-    )
-
-
-def _options(
-    q: Tensor,
-    rules: Rules,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    chunk: Any,  # noqa: ANN401
-    *,
-    literal: bool = False,
-) -> Options:
-    return resolve(
-        q,
-        max_seqlen_q=max_seqlen_q,
-        max_seqlen_k=max_seqlen_k,
-        softmax_scale=rules.softmax_scale,
-        causal=rules.causal,
-        window_size=rules.window_size,
-        softcap=rules.softcap,
-        dropout_p=rules.dropout_p,
-        deterministic=rules.deterministic,
-        chunk=chunk,
-        literal=literal,
-    )
-
-
-def _number(value: Any) -> Any:  # noqa: ANN401
+def _number(value: Given) -> Given:
     """A length, which callers may also pass as a tensor of one element, or as an integer of NumPy."""
     if isinstance(value, Tensor):
         is_one = value.numel() == 1 and not value.dtype.is_floating_point

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,9 +16,11 @@ from flash_attn_rocm.diagnosis.notice import FlashAttnUnsupportedError, fall_bac
 from flash_attn_rocm.launch import backward_pass, forward_pass
 from flash_attn_rocm.reference import operators, philox
 from flash_attn_rocm.serving.support import device_of, gradients_unserved, unserved
+from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.wrapped import unwrapping
 
 Three = tuple[Tensor, Tensor, Tensor]
+Answer: TypeAlias = Tensor | Three
 SAME_NAMES: Mapping[str, str] = MappingProxyType({})
 MASK = Inputs._fields.index("attn_mask") - len(Inputs._fields)
 CALLERS = 6  # from the warning to the line that called the public function
@@ -48,32 +50,34 @@ def call(
     tensors: tuple[Any, ...],
     numbers: tuple[Any, ...],
     want_probabilities: bool,  # noqa: FBT001
-) -> Tensor | Three:
+) -> Answer:
     """out, and when wanted the log-sum-exp and the probabilities; ``numbers`` end in window_size."""
     key = recall.signature(function.unpack, tensors, numbers)
-    if (found := recall.recall(key)) and not (want_probabilities and found.options.dropout_p):
-        if found.no_gradients is not None:
-            again = _Recalled.apply(found, function.together, want_probabilities, *tensors)
-            return (*again, again[0].new_empty(0)) if want_probabilities else again
-        out, lse = recall.answer(found, tensors)
-        return (out, lse, out.new_empty(0)) if want_probabilities else out
-    if key is None and (inside := unwrapping.inside(function.name, function.together, tensors, numbers)):
-        answers = call(function, inside.tensors, inside.numbers, want_probabilities)
-        if isinstance(answers, Tensor):
-            return inside.like(0, answers)
-        out, lse, probabilities = (inside.like(place, x) for place, x in enumerate(answers))
-        return out, lse, probabilities
-    inputs, options = function.prepare(*tensors, *numbers)
-    packed = function.packed(tensors)
+    found = None if key is None else recall.known().get(key)
+    if found is None or (want_probabilities and found.options.dropout_p):
+        if key is None and (inside := unwrapping.inside(function.name, function.together, tensors, numbers)):
+            answers = call(function, inside.tensors, inside.numbers, want_probabilities)
+            if isinstance(answers, Tensor):
+                return inside.like(0, answers)
+            out, lse, probabilities = (inside.like(place, x) for place, x in enumerate(answers))
+            return out, lse, probabilities
+        inputs, options = function.prepare(*tensors, *numbers)
+        each_time = key is None or (want_probabilities and options.dropout_p)
+        found = None if each_time else recall.decided(key, function.unpack, inputs, options)
     try:
-        answer = attend(
-            inputs, options, want_probabilities=want_probabilities, packed=packed, together=function.together
-        )
+        if found is None:
+            packed, together = function.packed(tensors), function.together
+            answer = attend(
+                inputs, options, want_probabilities=want_probabilities, packed=packed, together=together
+            )
+            return answer if want_probabilities else answer[0]
+        if found.no_gradients is not None:
+            answer = _Recalled.apply(found, function.together, want_probabilities, *tensors)
+            return (*answer, answer[0].new_empty(0)) if want_probabilities else answer
+        out, lse = recall.launched(found, found.unpack(*tensors))
     except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
         raise named(error, function.name, function.arguments) from None
-    if key is not None and not unserved(inputs, options):
-        recall.remember(key, function.unpack, inputs, options)
-    return answer if want_probabilities else answer[0]
+    return (out, lse, out.new_empty(0)) if want_probabilities else out
 
 
 def named(
@@ -190,7 +194,7 @@ def _transformed(inputs: Inputs, options: Options, *, by_kernel: bool, want: boo
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,  # noqa: ANN401 - autograd's context has no type
+        ctx: Given,
         options: Options,
         state: Tensor | None,
         by_kernel: bool,  # noqa: FBT001 - autograd passes by position
@@ -213,11 +217,7 @@ class _Attention(torch.autograd.Function):
         return out, lse, probabilities
 
     @staticmethod
-    def backward(
-        ctx: Any,  # noqa: ANN401
-        dout: Tensor,
-        *_unused: Tensor,
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Given, dout: Tensor, *_unused: Tensor) -> tuple[Tensor | None, ...]:
         _refuse_second_derivative()
         out, lse, state, *tensors = ctx.saved_tensors
         call = BackwardCall(dout, out, lse, _unpacked(tensors, ctx.together), ctx.options, state)
@@ -236,7 +236,7 @@ class _Recalled(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,  # noqa: ANN401
+        ctx: Given,
         found: recall.Decision,
         together: int,
         want_lse: bool,  # noqa: FBT001
@@ -244,9 +244,7 @@ class _Recalled(torch.autograd.Function):
     ) -> Tensor | tuple[Tensor, Tensor]:
         inputs = found.unpack(*tensors)
         state = philox.new_state(inputs.q.device) if found.options.dropout_p > 0.0 else None
-        out, lse = forward_pass.launch(
-            inputs, found.options, state, found.lse_shape, found.splits, found.tall
-        )
+        out, lse = forward_pass.launch(inputs, found.options, state, found.lse_shape, found.plan)
         ctx.found = found, together
         ctx.save_for_backward(out, lse, state, *tensors)
         ctx.set_materialize_grads(False)  # else autograd makes one of zeros for lse
@@ -256,11 +254,7 @@ class _Recalled(torch.autograd.Function):
         return out, lse
 
     @staticmethod
-    def backward(
-        ctx: Any,  # noqa: ANN401
-        dout: Tensor | None,
-        *_unused: None,
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Given, dout: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:
         _refuse_second_derivative()
         (found, together), (out, lse, state, *tensors) = ctx.found, ctx.saved_tensors
         if dout is None:

@@ -13,13 +13,21 @@ from torch import Tensor
 
 from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_featured
 from flash_attn_rocm.autograd import transforms
+from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.launch import forward_pass
-from flash_attn_rocm.library.plans import BACKWARD, UNEVEN_BACKWARD, Paths, padded_head_dim, uneven_head_dims
+from flash_attn_rocm.library.plans import (
+    BACKWARD,
+    UNEVEN_BACKWARD,
+    Paths,
+    Plan,
+    padded_head_dim,
+    uneven_head_dims,
+)
 from flash_attn_rocm.reference import philox
 from flash_attn_rocm.rewrite import chunks
+from flash_attn_rocm.serving import machine
 from flash_attn_rocm.serving.layouts import ADDRESS_ALIGNMENT, choose
-from flash_attn_rocm.serving.support import Machine, device_of, gradients_unserved
-from flash_attn_rocm.values.paths import TALL
+from flash_attn_rocm.serving.support import device_of, gradients_unserved, unserved
 
 MOST = 2048  # decisions of a few hundred bytes each
 ADDRESS_BITS = ADDRESS_ALIGNMENT - 1
@@ -38,13 +46,9 @@ class Decision(NamedTuple):
     options: Options
     arch: str
     lse_shape: tuple[int, ...]
-    splits: int
-    tall: bool
+    plan: Plan
     no_gradients: str | None
     paths: Paths | None
-
-
-_decisions: dict[Hashable, Decision] = {}
 
 
 def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Hashable:
@@ -60,7 +64,7 @@ def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]
     if not PLAIN.issuperset(types):
         return None
     differentiable = torch.is_grad_enabled()
-    key: list[Any] = [unpack, Machine.host_memory_arch, numbers, types]
+    key: list[Any] = [unpack, numbers, types]
     try:
         for x in tensors:
             if x is None:
@@ -75,6 +79,11 @@ def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]
     return tuple(key)
 
 
+def known() -> dict[Hashable, Decision]:
+    """What was decided about calls, by their signature."""
+    return machine.current().decisions
+
+
 def is_watched() -> bool:
     """Whether a dispatch mode, a transform of torch.func or forward-mode differentiation sees each operator
     that is called: the same ones in every call."""
@@ -86,27 +95,24 @@ def is_plain(x: Tensor) -> bool:
     return type(x) is Tensor and not is_watched()
 
 
-def recall(key: Hashable) -> Decision | None:
-    """What was decided about the calls with this signature."""
-    return None if key is None else _decisions.get(key)
-
-
-def remember(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) -> None:
-    """Keep what is decided about calls with this signature, which a kernel serves."""
+def decided(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) -> Decision | None:
+    """What is decided, and kept, about calls with this signature; None where it is not kept."""
+    chunked = options.chunk and chunks.divide(inputs, options)
+    if key is None or inputs.attn_mask is not None or chunked or unserved(inputs, options):
+        return None
     device = device_of(inputs.q.device)
-    if key is None or inputs.attn_mask is not None or chunks.divide(inputs, options):
-        return
     layout = choose(inputs, options, device)
-    if not layout.as_it_is:
-        return
-    if len(_decisions) >= MOST:
-        _decisions.clear()
+    if not layout.as_it_is or first_use.failure(forward_pass.answer, inputs, options, device):
+        return None
+    decisions = known()
+    if len(decisions) >= MOST:
+        decisions.clear()
     no_gradients = gradients_unserved(inputs, options) if inputs.wants_gradients else None
-    paths: Paths | None = {} if _gradients_read_them(inputs, options, device.arch) else None
-    tall = layout.plan.path == TALL
-    _decisions[key] = Decision(
-        unpack, options, device.arch, inputs.lse_shape, layout.plan.splits, tall, no_gradients, paths
-    )
+    reads = no_gradients is not None and _gradients_read_them(inputs, options, device.arch)
+    paths: Paths | None = {} if reads else None
+    found = Decision(unpack, options, device.arch, inputs.lse_shape, layout.plan, no_gradients, paths)
+    decisions[key] = found
+    return found
 
 
 def _gradients_read_them(inputs: Inputs, options: Options, arch: str) -> bool:
@@ -120,15 +126,10 @@ def _gradients_read_them(inputs: Inputs, options: Options, arch: str) -> bool:
 
 def forget() -> None:
     """Forget all decisions."""
-    _decisions.clear()
-
-
-def answer(found: Decision, tensors: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """out and the log-sum-exp of a call, by the decision made for its signature."""
-    return launched(found, found.unpack(*tensors))
+    known().clear()
 
 
 def launched(found: Decision, inputs: Inputs) -> tuple[Tensor, Tensor]:
-    """The same, from its inputs."""
+    """out and the log-sum-exp of a call, by the decision made for its signature."""
     state = philox.new_state(inputs[0].device) if found.options.dropout_p > 0.0 else None
-    return forward_pass.launch(inputs, found.options, state, found.lse_shape, found.splits, found.tall)
+    return forward_pass.launch(inputs, found.options, state, found.lse_shape, found.plan)

@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 from flash_attn_rocm.arguments.normal_form import BackwardCall, Inputs, Options
 from flash_attn_rocm.diagnosis.notice import fall_back
 from flash_attn_rocm.reference import operators
+from flash_attn_rocm.values.given import Given
 
 Three = tuple[Tensor, Tensor, Tensor]
 Dims = tuple[Any, ...]
@@ -73,7 +74,7 @@ class _Attention(torch.autograd.Function):
         return call.forward(Inputs(*tensors), call.options, state)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Three) -> None:  # noqa: ANN401
+    def setup_context(ctx: Given, inputs: tuple[Any, ...], output: Three) -> None:
         call, state, *tensors = inputs
         out, lse, probabilities = output
         ctx.call = call
@@ -83,7 +84,7 @@ class _Attention(torch.autograd.Function):
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, dout: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    def backward(ctx: Given, dout: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:
         if dout is None:
             return (None,) * (2 + FIELDS)
         if ctx.needs_input_grad[MASK]:
@@ -96,7 +97,7 @@ class _Attention(torch.autograd.Function):
         return None, None, *operators.placed(found, ctx.saved_tensors[-FIELDS:])
 
     @staticmethod
-    def jvp(ctx: Any, _call: None, _state: None, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    def jvp(ctx: Given, _call: None, _state: None, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
         out, lse, state, *tensors = ctx.saved_tensors
         if any(x is not None for x in tangents[3:]):
             message = (
@@ -110,7 +111,7 @@ class _Attention(torch.autograd.Function):
         return _Tangent.apply(ctx.call, out, lse, state, *given, *tensors), None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: Dims, call: Call, state: Tensor | None, *tensors: Tensor | None) -> Any:  # noqa: ANN401
+    def vmap(info: Given, in_dims: Dims, call: Call, state: Tensor | None, *tensors: Tensor | None) -> Given:
         return _mapped(_Attention, info.batch_size, in_dims, (call, state, *tensors))
 
 
@@ -118,15 +119,15 @@ class _Final(torch.autograd.Function):
     """A derivative, which has none of its own."""
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401
+    def setup_context(ctx: Given, inputs: tuple[Any, ...], output: Given) -> None:
         pass
 
     @staticmethod
-    def backward(_ctx: Any, *_gradients: Tensor) -> Any:  # noqa: ANN401
+    def backward(_ctx: Given, *_gradients: Tensor) -> Given:
         raise RuntimeError(NO_SECOND)
 
     @staticmethod
-    def jvp(_ctx: Any, *_tangents: Tensor | None) -> Any:  # noqa: ANN401
+    def jvp(_ctx: Given, *_tangents: Tensor | None) -> Given:
         raise RuntimeError(NO_SECOND)
 
 
@@ -140,7 +141,7 @@ class _Gradients(_Final):
         return tuple(call.backward(BackwardCall(dout, out, lse, Inputs(*tensors), call.options, state)))
 
     @staticmethod
-    def vmap(info: Any, in_dims: Dims, *arguments: Any) -> Any:  # noqa: ANN401
+    def vmap(info: Given, in_dims: Dims, *arguments: Given) -> Given:
         return _mapped(_Gradients, info.batch_size, in_dims, arguments)
 
 
@@ -164,7 +165,7 @@ class _Tangent(_Final):
         return operators.tangent(tangents, out, lse, Inputs(*tensors), call.options, state)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Dims, *arguments: Any) -> Any:  # noqa: ANN401
+    def vmap(info: Given, in_dims: Dims, *arguments: Given) -> Given:
         return _mapped(_Tangent, info.batch_size, in_dims, arguments)
 
 
@@ -198,7 +199,7 @@ def _mapped(
     ), dims
 
 
-def _entry(x: Any, dim: int | None, i: int) -> Any:  # noqa: ANN401
+def _entry(x: Given, dim: int | None, i: int) -> Given:
     return x if dim is None else x.select(dim, i)
 
 
@@ -207,7 +208,7 @@ def _first(x: Tensor, dim: int | None, size: int) -> Tensor:
     return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
 
 
-def _folded(x: Any, dim: int | None, size: int) -> Any:  # noqa: ANN401
+def _folded(x: Given, dim: int | None, size: int) -> Given:
     """(…, batch, …) mapped ``size`` times to (size * batch, …)."""
     return _first(x, dim, size).flatten(0, 1) if isinstance(x, Tensor) else x
 
@@ -227,5 +228,5 @@ def _folded_mask(mask: Tensor | None, dim: int | None, size: int, batch: int) ->
     return first.expand(size, batch, *first.shape[2:]).flatten(0, 1)
 
 
-def _is_real(x: Any) -> bool:  # noqa: ANN401
+def _is_real(x: Given) -> bool:
     return isinstance(x, Tensor) and x.is_floating_point()

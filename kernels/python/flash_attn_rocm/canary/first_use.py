@@ -29,9 +29,9 @@ from flash_attn_rocm.machine.remembered import (
     Family,
 )
 from flash_attn_rocm.rewrite import dense_masks
-from flash_attn_rocm.serving import capture
+from flash_attn_rocm.serving import capture, machine
 from flash_attn_rocm.serving.layouts import Device
-from flash_attn_rocm.serving.support import FAILURES, Machine, forget_reasons
+from flash_attn_rocm.serving.support import FAILURES, forget_reasons
 
 _lock = threading.RLock()
 _found: dict[tuple[torch.device, Family], str] = {}
@@ -40,7 +40,8 @@ _found: dict[tuple[torch.device, Family], str] = {}
 def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) -> str:
     """Why the kernels for a call are disabled, or ""; ``answer`` launches them."""
     dtype = DTYPES[inputs.q.dtype]
-    op, work = (plans.MASKED, MASKED) if dense_masks.is_read(inputs, options) else (plans.FORWARD, "")
+    masked = inputs.attn_mask is not None and dense_masks.is_read(inputs, options)
+    op, work = (plans.MASKED, MASKED) if masked else (plans.FORWARD, "")
     head_dim = plans.padded_head_dim(device.arch, dtype, inputs.head_dim, op)
     family = Family(device.arch, dtype, head_dim, work)
     return _known(
@@ -102,7 +103,7 @@ def _wanted(where: torch.device) -> bool:
         or capture.is_capturing(where)
     ):
         return False
-    return Machine.host_memory_arch is None or Machine.host_memory_canary
+    return machine.current().checks_kernels
 
 
 def _checked(family: Family, where: torch.device, problem: Callable[[torch.device], str]) -> str | None:

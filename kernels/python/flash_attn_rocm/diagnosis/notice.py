@@ -26,7 +26,7 @@ UNBOUNDED = (
     "does this call: rows see keys behind it. This warning appears once.\n"
     "  next: flash_attn_rocm.attention(q, k, v, window_size=...) keeps the bound; pass -1 for no bound"
 )
-CALLERS = 9  # from that warning to the line that called flash_attn_func
+CALLERS = 8  # from that warning to the line that called flash_attn_func
 
 
 class _State:

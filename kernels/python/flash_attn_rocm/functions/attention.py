@@ -8,8 +8,7 @@ from torch import Tensor
 from flash_attn_rocm.arguments import preparation
 from flash_attn_rocm.arguments.documentation import documented
 from flash_attn_rocm.arguments.normal_form import Inputs, WindowSize
-from flash_attn_rocm.autograd.dispatch import Function, Three, call
-from flash_attn_rocm.flash_attn_interface import Answer
+from flash_attn_rocm.autograd.dispatch import Answer, Function, Three, call
 
 
 def _masked(

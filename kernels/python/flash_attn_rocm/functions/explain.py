@@ -11,6 +11,7 @@ from flash_attn_rocm.arguments.preparation import Rules
 from flash_attn_rocm.functions import attention, kvcache, mla
 from flash_attn_rocm.launch import latent
 from flash_attn_rocm.serving.support import Support, support_of
+from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.wrapped import sharded, unwrapping
 
 PREPARE: dict[Callable[..., Any], Callable[..., tuple[Inputs, Options]]] = {
@@ -27,7 +28,7 @@ PREPARE: dict[Callable[..., Any], Callable[..., tuple[Inputs, Options]]] = {
 WITHOUT_WRAPPERS = (kvcache.flash_attn_with_kvcache, mla.mla_decode)  # nested tensors and DTensors
 
 
-def explain(*arguments: Any, **options: Any) -> Support:  # noqa: ANN401 - those of any public function
+def explain(*arguments: Given, **options: Given) -> Support:  # those of any public function
     """Which path serves a call on this machine, and why: ``explain(flash_attn_varlen_func, q, k, v, …)``.
 
     Arguments are those of the function; without a function in front they are those of

@@ -1,5 +1,5 @@
 """``flash_attn_with_kvcache``: attention over a cache of keys and values, after appending to it."""
-# ruff: noqa: ANN401, FBT001, FBT002 - the signature is upstream's, and arguments are yet unchecked
+# ruff: noqa: FBT001, FBT002 - the signature is upstream's, and arguments are yet unchecked
 
 from typing import Any, Literal, SupportsFloat, overload
 
@@ -23,6 +23,7 @@ from flash_attn_rocm.autograd.dispatch import attend, named
 from flash_attn_rocm.diagnosis.notice import FlashAttnUnsupportedError
 from flash_attn_rocm.launch.append import NAME, append, proven
 from flash_attn_rocm.serving.support import unserved
+from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.wrapped import sharded
 
 NEW = "(batch, seqlen_new, nheads_k, headdim)"
@@ -154,9 +155,13 @@ def flash_attn_with_kvcache(
 
 def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     key = recall.signature(_unpack, tensors, numbers)
-    if (found := recall.recall(key)) and found.no_gradients is None:
-        inputs = _unpack(*tensors)
-        return recall.launched(found, _appended(inputs, found.options, tensors, numbers, by_kernel=True))
+    found = None if key is None else recall.known().get(key)
+    if found is not None and found.no_gradients is None:
+        try:
+            ready = _appended(_unpack(*tensors), found.options, tensors, numbers, by_kernel=True)
+            return recall.launched(found, ready)
+        except FlashAttnArgumentError as error:
+            raise named(error, NAME) from None
     transforms.refuse_tangents(NAME, tensors)
     sharded.refuse(NAME, tensors)
     with torch.no_grad():
@@ -164,13 +169,12 @@ def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor,
         served = not unserved(inputs, options)
         if served and tensors[3] is not None and not torch.compiler.is_compiling():
             served = proven(inputs)
+        decided = recall.decided(key, _unpack, inputs, options) if served else None
         try:
-            answer = attend(_appended(inputs, options, tensors, numbers, by_kernel=served), options)
+            ready = _appended(inputs, options, tensors, numbers, by_kernel=served)
+            return recall.launched(decided, ready) if decided else attend(ready, options)[:2]
         except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
             raise named(error, NAME) from None
-        if served:
-            recall.remember(key, _unpack, inputs, options)
-        return answer[:2]
 
 
 def _appended(
@@ -183,12 +187,12 @@ def _appended(
     return append(inputs, options, New(k, v, cos, sin, bool(numbers[0])), by_kernel=by_kernel)
 
 
-def _unpack(q: Any, k_cache: Any, v_cache: Any, *rest: Any) -> Inputs:
+def _unpack(q: Given, k_cache: Given, v_cache: Given, *rest: Given) -> Inputs:
     lengths, batch_idx, leftpad, table, slopes, sink = rest[4:]
     return Inputs(q, k_cache, v_cache, slopes, None, None, lengths, leftpad, table, batch_idx, sink=sink)
 
 
-def _lengths(q: Any, cache_seqlens: Any) -> Any:
+def _lengths(q: Given, cache_seqlens: Given) -> Given:
     """A valid number as a tensor: it changes with every step of decoding, and no decision depends on it."""
     if type(cache_seqlens) is int and 0 <= cache_seqlens <= INT32_MAX and isinstance(q, Tensor):
         return torch.full(q.shape[:1], cache_seqlens, dtype=torch.int32, device=q.device)
@@ -196,25 +200,25 @@ def _lengths(q: Any, cache_seqlens: Any) -> Any:
 
 
 def prepare(
-    q: Any,
-    k_cache: Any,
-    v_cache: Any,
-    k: Any,
-    v: Any,
-    rotary_cos: Any,
-    rotary_sin: Any,
-    cache_seqlens: Any,
-    cache_batch_idx: Any,
-    cache_leftpad: Any,
-    block_table: Any,
-    alibi_slopes: Any,
-    sink: Any,
-    rotary_interleaved: Any,
-    softmax_scale: Any,
-    causal: Any,
-    softcap: Any,
-    num_splits: Any,
-    window_size: Any,
+    q: Given,
+    k_cache: Given,
+    v_cache: Given,
+    k: Given,
+    v: Given,
+    rotary_cos: Given,
+    rotary_sin: Given,
+    cache_seqlens: Given,
+    cache_batch_idx: Given,
+    cache_leftpad: Given,
+    block_table: Given,
+    alibi_slopes: Given,
+    sink: Given,
+    rotary_interleaved: Given,
+    softmax_scale: Given,
+    causal: Given,
+    softcap: Given,
+    num_splits: Given,
+    window_size: Given,
 ) -> tuple[Inputs, Options]:
     """Inputs whose seqused_k is cache_seqlens, before anything is appended."""
     del rotary_interleaved  # any value is right
@@ -262,7 +266,7 @@ def prepare(
 
 
 def _presence_problems(
-    k: Any, v: Any, angles: dict[str, Any], lengths: Any, batch_idx: Any, leftpad: Any, table: Any
+    k: Given, v: Given, angles: dict[str, Any], lengths: Given, batch_idx: Given, leftpad: Given, table: Given
 ) -> list[str]:
     rules = (
         (k is not None and v is None, "v: expected beside k, got None"),
@@ -284,7 +288,7 @@ def _presence_problems(
 
 
 def _cache_problems(
-    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Any, v: Any, batch_idx: Any, table: Any
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Given, v: Given, batch_idx: Given, table: Given
 ) -> list[str]:
     found: list[str] = []
     if table is not None:

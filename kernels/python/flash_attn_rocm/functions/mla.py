@@ -1,7 +1,6 @@
 """``mla_decode``: attention of new queries over the cache of multi-head latent attention."""
-# ruff: noqa: ANN401 - arguments are yet unchecked
 
-from typing import Any, Literal, SupportsFloat, SupportsIndex, overload
+from typing import Literal, SupportsFloat, SupportsIndex, overload
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from flash_attn_rocm.autograd.dispatch import named
 from flash_attn_rocm.diagnosis.notice import FlashAttnUnsupportedError, fall_back
 from flash_attn_rocm.launch import latent
 from flash_attn_rocm.reference import operators
+from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.wrapped import sharded
 
 NAME = "mla_decode"
@@ -122,14 +122,14 @@ def _attend(inputs: Inputs, options: Options) -> tuple[Tensor, Tensor]:
 
 
 def prepare(
-    q: Any,
-    kv_cache: Any,
-    cache_seqlens: Any,
-    block_table: Any,
-    head_dim_v: Any,
-    softmax_scale: Any,
-    causal: Any,
-    num_splits: Any,
+    q: Given,
+    kv_cache: Given,
+    cache_seqlens: Given,
+    block_table: Given,
+    head_dim_v: Given,
+    softmax_scale: Given,
+    causal: Given,
+    num_splits: Given,
 ) -> tuple[Inputs, Options]:
     """Inputs whose v is a part of k and whose seqused_k is cache_seqlens."""
     layouts = {"q": DENSE_Q, "kv_cache": DENSE if block_table is None else PAGED}
@@ -158,7 +158,7 @@ def prepare(
     )  # fmt: skip
 
 
-def _shape_problems(q: Tensor, kv_cache: Tensor, block_table: Any, head_dim_v: Any) -> list[str]:
+def _shape_problems(q: Tensor, kv_cache: Tensor, block_table: Given, head_dim_v: Given) -> list[str]:
     head_dim, heads = q.shape[-1], kv_cache.shape[2]
     width = integer(head_dim_v)
     rules = (

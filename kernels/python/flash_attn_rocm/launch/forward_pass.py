@@ -9,6 +9,7 @@ from flash_attn_rocm.arguments.normal_form import Inputs, Options
 from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.diagnosis.notice import fall_back
 from flash_attn_rocm.launch import watched
+from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.reference import operators
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks, sinks
 from flash_attn_rocm.serving import resets
@@ -46,10 +47,9 @@ def launch(
     options: Options,
     rng_state: Tensor | None,
     lse_shape: tuple[int, ...],
-    splits: int,
-    tall: bool = False,  # noqa: FBT001, FBT002 - every call comes here
+    plan: Plan,
 ) -> Two:
-    """The same for inputs that a kernel can read as they are; ``splits`` and ``tall`` come from the plan.
+    """The same for inputs that a kernel can read as they are.
 
     Rows of packed sequences that belong to none, or are behind the first max_seqlen_q of theirs, give out 0
     and log-sum-exp +inf.  Only the device knows whether there are any, and kernels do not visit them.
@@ -65,10 +65,10 @@ def launch(
         out = q.new_zeros(inputs.out_shape)
         lse = q.new_full(lse_shape, torch.inf, dtype=torch.float32)
     partial_out = partial_lse = None
-    if splits > 1:
-        partial_out = lse.new_empty((splits, *lse_shape, q.shape[-1]))
-        partial_lse = lse.new_empty((splits, *lse_shape))
-    FWD(*inputs[:11], out, lse, rng_state, partial_out, partial_lse, *options[:7], tall)
+    if plan.splits > 1:
+        partial_out = lse.new_empty((plan.splits, *lse_shape, q.shape[-1]))
+        partial_lse = lse.new_empty((plan.splits, *lse_shape))
+    FWD(*inputs[:11], out, lse, rng_state, partial_out, partial_lse, *options[:7], plan.path == TALL)
     return (out, lse) if inputs.sink is None else sinks.joined(out, lse, inputs.sink)
 
 
@@ -77,28 +77,28 @@ def _forward(*arguments: object) -> Two:
     assert isinstance(arch, str), "the operator's schema says so"
     assert isinstance(units, int), "the operator's schema says so"
     state = rng_state if isinstance(rng_state, Tensor) else None
-    if failure := first_use.failure(_answer, inputs, options, Device(arch, units)):
+    if failure := first_use.failure(answer, inputs, options, Device(arch, units)):
         fall_back(failure, stacklevel=2)
         return operators.forward(inputs, options, state, want_probabilities=False)[:2]
-    return _answer(inputs, options, state, Device(arch, units))
+    return answer(inputs, options, state, Device(arch, units))
 
 
-def _answer(
+def answer(
     inputs: Inputs, options: Options, state: Tensor | None, device: Device, *, tall: bool = False
 ) -> Two:
     """With tall workgroups also where the plan does not take them, if ``tall``."""
     chosen = key_masks.chooses_keys(inputs, options)
     if chosen or chunks.divide(inputs, options):
         cut = key_masks.cut if chosen else chunks.cut
-        out, lse = _answer(*cut(inputs, options), state, device)
+        out, lse = answer(*cut(inputs, options), state, device)
         return chunks.joined(out, inputs), chunks.joined_lse(lse, inputs)
     layout = choose(inputs, options, device)
     if not layout.plan.path:
         raise RuntimeError(layout.plan.reason)
     q, k, v = readable(inputs, layout)
-    tall = tall or layout.plan.path == TALL
+    plan = layout.plan._replace(path=TALL) if tall else layout.plan
     read = Inputs(q, k, v, *inputs[3:])._replace(attn_mask=dense_masks.readable(inputs))
-    out, lse = launch(read, options, state, inputs.lse_shape, layout.plan.splits, tall)
+    out, lse = launch(read, options, state, inputs.lse_shape, plan)
     head_dim = inputs.v.shape[-1]
     return (out if out.shape[-1] == head_dim else out[..., :head_dim].contiguous()), lse
 

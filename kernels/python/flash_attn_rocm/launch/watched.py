@@ -21,6 +21,7 @@ from flash_attn_rocm.serving.capture import is_capturing
 from flash_attn_rocm.serving.layouts import is_aligned
 from flash_attn_rocm.serving.resets import Sizes, Work
 from flash_attn_rocm.serving.support import device_of
+from flash_attn_rocm.values.given import Given
 
 Launch = Callable[..., Any]
 OF_Q = ("q", "out", "dout", "dq")
@@ -46,7 +47,7 @@ class Part(NamedTuple):
 def forward(launch: Launch, names: Sequence[str]) -> Launch:
     """The operator ``fwd``, whose arguments have these names."""
 
-    def launched(*arguments: Any) -> None:  # noqa: ANN401 - the operator's
+    def launched(*arguments: Given) -> None:
         call = dict(zip(names, arguments, strict=True))
         partial = call["partial_lse"]
         splits = 1 if partial is None else partial.shape[0]
@@ -61,7 +62,7 @@ def forward(launch: Launch, names: Sequence[str]) -> Launch:
 def backward(launch: Launch, names: Sequence[str]) -> Launch:
     """The operator ``bwd``, likewise."""
 
-    def launched(*arguments: Any) -> None:  # noqa: ANN401
+    def launched(*arguments: Given) -> None:
         call = dict(zip(names, arguments, strict=True))
         _cut(launch, call, resets.backward(_sizes(call), dropout=call["dropout_p"] > 0.0))
 
@@ -71,7 +72,7 @@ def backward(launch: Launch, names: Sequence[str]) -> Launch:
 def append(launch: Launch, names: Sequence[str]) -> Launch:
     """The operator ``append``, likewise; its launch is never cut."""
 
-    def launched(*arguments: Any) -> None:  # noqa: ANN401
+    def launched(*arguments: Given) -> None:
         call = dict(zip(names, arguments, strict=True))
         _cut(launch, call, resets.append(2 * call["k"].numel()))
 
@@ -81,7 +82,7 @@ def append(launch: Launch, names: Sequence[str]) -> Launch:
 def latent(launch: Launch, names: Sequence[str]) -> Launch:
     """The operator ``mla``, likewise."""
 
-    def launched(*arguments: Any) -> None:  # noqa: ANN401
+    def launched(*arguments: Given) -> None:
         call = dict(zip(names, arguments, strict=True))
         (batch, rows, heads, head_dim), cache, table = call["q"].shape, call["kv_cache"], call["block_table"]
         keys = cache.shape[1] if table is None else cache.shape[1] * table.shape[1]
@@ -104,7 +105,7 @@ def latent(launch: Launch, names: Sequence[str]) -> Launch:
     return launched
 
 
-def part_of(name: str, x: Any, part: Part, *, packed: bool, pages: bool) -> Any:  # noqa: ANN401
+def part_of(name: str, x: Given, part: Part, *, packed: bool, pages: bool) -> Given:
     """Of an operator's argument what belongs to a part.
 
     ``pages``: k and v are not by sequences, but pages of all, or places that an index names.

@@ -113,16 +113,13 @@ def has_rows(tensor: Tensor) -> bool:
 def _plan(
     inputs: Inputs, options: Options, device: Device, head_dim: int, *, aligned: bool, v_head_dim: int = 0
 ) -> Plan:
+    # Tall workgroups compute such calls: sequences are as long as the longest, and see all keys before the
+    # diagonal.  A window would leave most of a tall workgroup's waves without keys.
+    ragged = inputs.cu_seqlens_q is not None or inputs.block_table is not None
+    plain = not (ragged or options.window_left >= 0 or is_featured(inputs, options))
     return plan(
         device.arch, DTYPES[inputs.q.dtype], head_dim, inputs.batch,
         options.max_seqlen_q, options.max_seqlen_k, inputs.q.shape[-2], inputs.k.shape[-2],
         device.compute_units, options.num_splits, options.dropout_p > 0.0, aligned,
-        _is_plain(inputs, options), inputs.attn_mask is not None, v_head_dim,
+        plain, inputs.attn_mask is not None, v_head_dim,
     )  # fmt: skip
-
-
-def _is_plain(inputs: Inputs, options: Options) -> bool:
-    """Whether tall workgroups compute the call, and sequences are as long as the longest, and see all keys
-    before the diagonal: a window would leave most of a tall workgroup's waves without keys."""
-    ragged = inputs.cu_seqlens_q is not None or inputs.block_table is not None
-    return not (ragged or options.window_left >= 0 or is_featured(inputs, options))

@@ -13,9 +13,8 @@ from flash_attn_rocm.library import host, plans
 from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.library.plans import BackwardPlan
 from flash_attn_rocm.machine.remembered import MASKED, MASKED_GRADIENTS
-from flash_attn_rocm.machine.requirements import build_name, wrong_build
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks
-from flash_attn_rocm.serving import layouts, resets
+from flash_attn_rocm.serving import layouts, machine, resets
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.values.paths import FUSED, REFERENCE, SEPARATE
 from flash_attn_rocm.values.tracing import constant_when_traced
@@ -25,16 +24,6 @@ SEPARATE_INSTEAD, PYTORCH_INSTEAD = (FUSED, SEPARATE), (SEPARATE, PYTORCH)
 NO_GRADIENTS = "kernels compute no gradients through a cache"
 OPS = {"": plans.FORWARD, MASKED: plans.MASKED, MASKED_GRADIENTS: plans.MASKED_BACKWARD}
 CACHES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx")
-
-
-class Machine:
-    """``host_memory_arch`` tells the arch of kernels that run on host memory, which only tests have,
-    ``host_memory_units`` how many compute units there are to fill, and ``host_memory_canary`` whether their
-    first use is checked (``canary.first_use``)."""
-
-    host_memory_arch: Callable[[], str] | None = None
-    host_memory_units: int = 0
-    host_memory_canary: bool = False
 
 
 # Why kernels are disabled, by family (``machine.remembered.Family``), as ``canary.first_use`` found.
@@ -92,14 +81,17 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
     q = inputs.q
     # A branch, because torch.compile may know dropout_p only as a symbol.
     drops = True if options.dropout_p > 0.0 else False  # noqa: SIM210
-    if reason := _unserved_anyway(inputs, options) or _unserved_when_wide(inputs, options):
+    head_dim = normal_form.head_dim(inputs)
+    if reason := _unserved_anyway(inputs, options):
+        return reason
+    if head_dim > LIMITS.head_dim and (reason := _unserved_when_wide(inputs, options)):
         return reason
     if want_probabilities and drops:
         return "kernels do not return the probabilities (return_attn_probs with dropout_p > 0)"
-    reason = _reasons(q.device, DTYPES[q.dtype], drops)[normal_form.head_dim(inputs)]
-    if reason or not dense_masks.is_read(inputs, options):
+    reason = _reasons(q.device, DTYPES[q.dtype], drops)[head_dim]
+    if reason or inputs.attn_mask is None or not dense_masks.is_read(inputs, options):
         return reason
-    return _masks_reasons(q.device, DTYPES[q.dtype])[normal_form.head_dim(inputs)]
+    return _masks_reasons(q.device, DTYPES[q.dtype])[head_dim]
 
 
 def gradients_unserved(inputs: Inputs, options: Options) -> str:
@@ -115,7 +107,7 @@ def gradients_unserved(inputs: Inputs, options: Options) -> str:
     if normal_form.head_dim(inputs) > LIMITS.head_dim:
         head_dim = normal_form.head_dim(inputs)
         return f"the head dim is {head_dim}, and kernels compute gradients of 1 to {LIMITS.head_dim}"
-    masked = dense_masks.is_read(inputs, options)
+    masked = inputs.attn_mask is not None and dense_masks.is_read(inputs, options)
     reasons = _masked_gradients_reasons if masked else _gradients_reasons
     return reasons(q.device, DTYPES[q.dtype])[normal_form.head_dim(inputs)]
 
@@ -147,10 +139,8 @@ def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
 
 def unserved_device(q: Tensor) -> str:
     """Why no kernel takes tensors on q's device of its dtype, or ""."""
-    if Machine.host_memory_arch is None and q.device.type != "cuda":
-        return f"the tensors are on {q.device.type}, and kernels run on AMD GPUs"
-    if Machine.host_memory_arch is None and torch.version.hip is None:
-        return wrong_build(build_name(None, torch.version.cuda))
+    if reason := machine.current().unserved(q.device):
+        return reason
     if q.dtype not in DTYPES:
         return f"the dtype is {q.dtype}, and kernels have fp16 and bf16"
     return ""
@@ -166,14 +156,12 @@ def _unserved_anyway(inputs: Inputs, options: Options) -> str:
     head_dim = normal_form.head_dim(inputs)
     if head_dim > LIMITS.wide_head_dim:
         return f"the head dim is {head_dim}, and kernels have 1 to {LIMITS.wide_head_dim}"
-    return dense_masks.unserved(inputs, options)
+    return "" if inputs.attn_mask is None else dense_masks.unserved(inputs, options)
 
 
 def _unserved_when_wide(inputs: Inputs, options: Options) -> str:
-    """Why no kernel for large head dims serves, or "", also for others."""
+    """Why no kernel for large head dims serves, or ""."""
     head_dim = normal_form.head_dim(inputs)
-    if head_dim <= LIMITS.head_dim:
-        return ""
     beside = {
         "softcap": options.softcap != 0.0,
         "alibi_slopes": inputs.alibi_slopes is not None,
@@ -235,15 +223,7 @@ def _launches(
 @constant_when_traced
 def device_of(device: torch.device) -> Device:
     """What a plan needs of a tensor's device; raises RuntimeError for a device without an arch."""
-    if Machine.host_memory_arch is not None:
-        return Device(Machine.host_memory_arch(), Machine.host_memory_units)
-    return _device_of(device)
-
-
-@cache
-def _device_of(device: torch.device) -> Device:
-    arch = str(torch.ops.flash_attn_rocm.device_arch(device.index))
-    return Device(arch, int(torch.ops.flash_attn_rocm.compute_units(device.index)))
+    return machine.current().device(device)
 
 
 @constant_when_traced

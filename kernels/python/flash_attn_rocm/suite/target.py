@@ -1,6 +1,5 @@
 """Where the kernels of the installed wheel run, which it has, and what is kept of what they showed."""
 
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,6 +12,7 @@ from flash_attn_rocm.values import paths
 
 EMULATED = "executed on an ISA emulator, not run on hardware"
 ON_HARDWARE = "run on hardware"
+CURRENT_DEVICE = -1
 ATTENDING = ("fa_fwd_", "fa_decode_", "fa_reference_", "fa_mla_")
 # The kernel after which a call for gradients is named: the last one, or the one that does nearly all.
 BACKWARD_OP, FUSED_OP, UNEVEN_OP, MASKED_BACKWARD_OP = "bwd_dq", "bwd_fused", "bwd_dq_uneven", "bwd_dq_masked"
@@ -25,16 +25,12 @@ def on_gpu():
 
 @cache
 def arch():
-    """The arch whose machine code is under test; an emulated GPU is chosen by the environment."""
-    name = (
-        torch.cuda.get_device_properties(0).gcnArchName
-        if on_gpu()
-        else os.environ.get("FA_FAKE_HIP_ARCH", "")
-    )
-    if not name:
-        message = "PyTorch finds no AMD GPU; without one: scripts/wheel-builder verify WHEEL"
-        raise RuntimeError(message)
-    return code_of(name)
+    """The arch whose machine code is under test, as the HIP runtime names it."""
+    try:
+        return code_of(str(torch.ops.flash_attn_rocm.device_arch(CURRENT_DEVICE)))
+    except RuntimeError as error:
+        message = "the HIP runtime has no AMD GPU; without one: scripts/wheel-builder verify WHEEL"
+        raise RuntimeError(message) from error
 
 
 @cache

@@ -7,7 +7,9 @@ wheel, and it is not there.
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+Foreign: TypeAlias = Any  # objects of an optional package
 
 SUFFIXES = (".svg", ".png")
 MARKERS = "os^dv"
@@ -17,7 +19,7 @@ class PlotError(RuntimeError):
     """No picture can be drawn."""
 
 
-def matplotlib(module: str = "matplotlib.figure") -> Any:  # noqa: ANN401 - an optional package
+def matplotlib(module: str = "matplotlib.figure") -> Foreign:
     """A module of matplotlib; raises PlotError in words where it does not import."""
     try:
         return importlib.import_module(module)
@@ -39,7 +41,7 @@ def draw(rows: Sequence[Any], title: str, file: Path) -> None:
     figure.savefig(file)
 
 
-def _panel(axes: Any, kind: tuple[str, bool], rows: Sequence[Any]) -> None:  # noqa: ANN401
+def _panel(axes: Foreign, kind: tuple[str, bool], rows: Sequence[Any]) -> None:
     names = dict.fromkeys(row.implementation for row in rows)
     for name, marker in zip(names, MARKERS, strict=False):
         points = [(row.seqlen, row.tflops) for row in rows if row.implementation == name]

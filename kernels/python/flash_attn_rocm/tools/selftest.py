@@ -18,6 +18,7 @@ import torch
 from flash_attn_rocm.suite import corpus, fuzz
 from flash_attn_rocm.suite.target import EMULATED, ON_HARDWARE, Shown, Target, arch
 from flash_attn_rocm.tools import terminal, this_machine
+from flash_attn_rocm.values.given import Given
 
 SCHEMA = 1
 HEADS = ("kernel", "calls", "failed", "worst error", "allowed", "log-sum-exp", "ms")
@@ -40,7 +41,7 @@ class NoGpuError(RuntimeError):
 def run(
     kernels: Sequence[str] = (),
     calls: int = 0,
-    runtime: Any = None,  # noqa: ANN401 - what reports launches: no HIP runtime does, but an emulator may
+    runtime: Given = None,  # what reports launches: no HIP runtime does, but an emulator may
 ) -> dict[str, Any]:
     """The report of all kernels, or those named, with at most ``calls`` calls of each if that is not 0."""
     where = this_machine.device()
@@ -110,10 +111,10 @@ def _cases(kernels: Sequence[str], calls: int) -> list[tuple[str, int]]:
 class _Timed:
     """A target that also keeps how long its calls take."""
 
-    def __init__(self, target: Any, where: torch.device, seconds: list[float]) -> None:  # noqa: ANN401
+    def __init__(self, target: Given, where: torch.device, seconds: list[float]) -> None:
         self._target, self._where, self._seconds = target, where, seconds
 
-    def attend(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+    def attend(self, *arguments: Given, **options: Given) -> Given:
         this_machine.synchronize(self._where)
         begin = time.perf_counter()
         found = self._target.attend(*arguments, **options)
@@ -121,11 +122,11 @@ class _Timed:
         self._seconds.append(time.perf_counter() - begin)
         return found
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Given:
         return getattr(self._target, name)
 
 
-def _check(call: Any, name: str, target: Any, kernel: Kernel, where: torch.device) -> None:  # noqa: ANN401
+def _check(call: Given, name: str, target: Given, kernel: Kernel, where: torch.device) -> None:
     kernel.calls += 1
     try:
         call.check(_Timed(target, where, kernel.seconds), target.shown)
@@ -133,7 +134,7 @@ def _check(call: Any, name: str, target: Any, kernel: Kernel, where: torch.devic
         kernel.failures.append(f"call {name}: {str(error).splitlines()[0]}")
 
 
-def _row(name: str, kernel: Kernel, shown: Any) -> dict[str, Any]:  # noqa: ANN401
+def _row(name: str, kernel: Kernel, shown: Given) -> dict[str, Any]:
     worst = shown.worst.get(name)
     return {
         "calls": kernel.calls,

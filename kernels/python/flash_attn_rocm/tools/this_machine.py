@@ -11,13 +11,14 @@ import torch
 from flash_attn_rocm.diagnosis import survey
 from flash_attn_rocm.machine import requirements
 from flash_attn_rocm.machine.requirements import LIBRARY
-from flash_attn_rocm.serving.support import Machine, device_of
+from flash_attn_rocm.serving import machine
 
 
 def device() -> torch.device:
-    """Where kernels run: a GPU; host memory where only tests have kernels, or without a ROCm build."""
-    on_gpu = Machine.host_memory_arch is None and torch.version.hip is not None and torch.cuda.is_available()
-    return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    """Where kernels run: a GPU; host memory without one, or without a ROCm build."""
+    kind = machine.current().kind
+    on_gpu = kind == "cuda" and torch.version.hip is not None and torch.cuda.is_available()
+    return torch.device(kind, torch.cuda.current_device()) if on_gpu else torch.device("cpu")
 
 
 def synchronize(where: torch.device) -> None:
@@ -29,8 +30,8 @@ def synchronize(where: torch.device) -> None:
 def describe(where: torch.device) -> dict[str, Any]:
     """Device, driver, PyTorch and wheel.  ``library_sha256`` identifies the wheel, whoever installed it."""
     facts = survey.collect(ask_gpus=False)
-    served = where.type == "cuda" or Machine.host_memory_arch is not None
-    found = device_of(where) if served else None
+    here = machine.current()
+    found = here.device(where) if where.type == here.kind else None
     return {
         "device": str(torch.cuda.get_device_name(where)) if where.type == "cuda" else "CPU",
         "arch": found.arch if found else "",

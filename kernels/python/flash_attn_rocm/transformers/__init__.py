@@ -16,6 +16,7 @@ from torch import Tensor
 from flash_attn_rocm.transformers import arguments, masks, missing, models
 from flash_attn_rocm.transformers.arguments import NAME
 from flash_attn_rocm.transformers.calls import Call, biased, masked, padded, unpadded
+from flash_attn_rocm.values.given import Given
 
 
 def register(name: str = NAME) -> str:
@@ -38,7 +39,7 @@ def register(name: str = NAME) -> str:
 
 
 def attend(
-    module: Any,  # noqa: ANN401 - transformers' own
+    module: Given,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -51,7 +52,7 @@ def attend(
     s_aux: Tensor | None = None,
     deterministic: bool | None = None,  # noqa: FBT001
     position_bias: Tensor | None = None,
-    **given: Any,  # noqa: ANN401
+    **given: Given,
 ) -> tuple[Tensor, None]:
     """Attention of query, key and value (batch, nheads, seqlen, headdim), as transformers calls it.
 

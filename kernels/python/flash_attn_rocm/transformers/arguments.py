@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm.transformers.models import layer_types
+from flash_attn_rocm.values.given import Given
 
 NAME = "rocm_fa"
 # What reaches attention among a model's other arguments, and changes nothing in it.
@@ -19,7 +20,7 @@ OF_PACKING = frozenset({"position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_l
 HIDDEN = -9000.0
 
 
-def refusal(module: Any, what: str, instead: str = "'eager' or 'sdpa'") -> ValueError:  # noqa: ANN401
+def refusal(module: Given, what: str, instead: str = "'eager' or 'sdpa'") -> ValueError:
     """The error for what is not served."""
     name = getattr(getattr(module, "config", None), "_attn_implementation", None) or NAME
     return ValueError(
@@ -29,7 +30,7 @@ def refusal(module: Any, what: str, instead: str = "'eager' or 'sdpa'") -> Value
     )
 
 
-def refuse_unknown(module: Any, given: dict[str, Any], sinks: Tensor | None) -> None:  # noqa: ANN401
+def refuse_unknown(module: Given, given: dict[str, Any], sinks: Tensor | None) -> None:
     """Raise ValueError for arguments that are not known, unless they are None or False."""
     unknown = sorted(
         name for name, value in given.items()
@@ -43,7 +44,7 @@ def refuse_unknown(module: Any, given: dict[str, Any], sinks: Tensor | None) -> 
         raise refusal(module, "sinks that are not passed as s_aux, those")
 
 
-def in_one_dtype(module: Any, *tensors: Tensor) -> tuple[Tensor, ...]:  # noqa: ANN401
+def in_one_dtype(module: Given, *tensors: Tensor) -> tuple[Tensor, ...]:
     """fp32 in the dtype of autocast, of a quantized model's config, or else of the module's weights.
 
     As flash_attention_2 does: fp32 comes from autocast, or from norms in fp32.
@@ -63,7 +64,7 @@ def in_one_dtype(module: Any, *tensors: Tensor) -> tuple[Tensor, ...]:  # noqa: 
     return tuple(x.to(dtype) for x in tensors)
 
 
-def is_causal(module: Any, given: bool | None, rows: int) -> bool:  # noqa: ANN401, FBT001
+def is_causal(module: Given, given: bool | None, rows: int) -> bool:  # noqa: FBT001
     """What the call says, or else its module."""
     causal = getattr(module, "is_causal", None) if given is None else given
     if causal is None and rows > 1:
@@ -71,7 +72,7 @@ def is_causal(module: Any, given: bool | None, rows: int) -> bool:  # noqa: ANN4
     return bool(causal)
 
 
-def window(module: Any, given: int | None, keys: int, *, causal: bool) -> tuple[int, int]:  # noqa: ANN401
+def window(module: Given, given: int | None, keys: int, *, causal: bool) -> tuple[int, int]:
     """How many keys a row sees on each side of its own; (-1, -1) is all.
 
     ``given`` of causal attention counts the row's own key.  Masks of encoders have config.sliding_window keys
@@ -92,7 +93,7 @@ def window(module: Any, given: int | None, keys: int, *, causal: bool) -> tuple[
     return own, own
 
 
-def dense_mask(module: Any, mask: Tensor) -> Tensor:  # noqa: ANN401
+def dense_mask(module: Given, mask: Tensor) -> Tensor:
     """A mask of booleans, or of floats that only show or hide, as booleans; other floats are a bias."""
     if mask.dtype == torch.bool:
         return mask

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm.transformers.models import reads_patterns, supports_flash
+from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.values.tracing import never_traced
 
 Rule = Callable[..., Any]
@@ -64,12 +65,12 @@ def mask(
     batch_size: int,
     q_length: int,
     kv_length: int,
-    q_offset: Any = 0,  # noqa: ANN401 - an integer, or a tensor of one
+    q_offset: Given = 0,  # an integer, or a tensor of one
     kv_offset: int = 0,
     mask_function: Rule | None = None,
     attention_mask: Tensor | None = None,
-    config: Any = None,  # noqa: ANN401
-    **options: Any,  # noqa: ANN401
+    config: Given = None,
+    **options: Given,
 ) -> Tensor | None:
     """What q_length rows from position q_offset on see of kv_length keys from kv_offset on; a function of
     transformers' AttentionMaskInterface."""
@@ -90,12 +91,12 @@ def _decided(
     batch_size: int,
     q_length: int,
     kv_length: int,
-    q_offset: Any,  # noqa: ANN401
+    q_offset: Given,
     kv_offset: int,
     mask_function: Rule | None,
     attention_mask: Tensor | None,
-    config: Any,  # noqa: ANN401
-    **options: Any,  # noqa: ANN401
+    config: Given,
+    **options: Given,
 ) -> Tensor | None:
     masks = importlib.import_module("transformers.masking_utils")
     rule = masks.causal_mask_function if mask_function is None else mask_function
@@ -161,11 +162,7 @@ def has_chunks(found: Tensor | None) -> bool:
 
 
 def _can_say(
-    pattern: Pattern,
-    config: Any,  # noqa: ANN401
-    sequences: Tensor | None,
-    q_length: int,
-    kv_offset: int,
+    pattern: Pattern, config: Given, sequences: Tensor | None, q_length: int, kv_offset: int
 ) -> bool:
     """Whether a mask can say what there is of chunks.
 
@@ -217,7 +214,7 @@ def _both(masks: ModuleType, rule: Rule) -> list[Rule]:
     return list(_captured(rule)["mask_functions"]) if _is_made_by(rule, masks, "and_masks", rule) else [rule]
 
 
-def _is_made_by(rule: Rule, masks: ModuleType, factory: str, *arguments: Any) -> bool:  # noqa: ANN401
+def _is_made_by(rule: Rule, masks: ModuleType, factory: str, *arguments: Given) -> bool:
     make = getattr(masks, factory, None)
     return make is not None and getattr(rule, "__code__", None) is make(*arguments).__code__
 
@@ -226,13 +223,7 @@ def _captured(rule: Rule) -> dict[str, Any]:
     return dict(inspect.getclosurevars(rule).nonlocals)
 
 
-def _padding(
-    attention_mask: Tensor | None,
-    batch: int,
-    offset: int,
-    keys: int,
-    device: Any,  # noqa: ANN401
-) -> Tensor:
+def _padding(attention_mask: Tensor | None, batch: int, offset: int, keys: int, device: Given) -> Tensor:
     """(batch, keys), False where a key is padding; keys behind the end of ``attention_mask`` are.
 
     Of a static cache generate makes the mask, and of that mask, which begins at ``offset``, the model makes

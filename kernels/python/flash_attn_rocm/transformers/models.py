@@ -14,10 +14,10 @@ import importlib
 import sys
 from collections.abc import Callable, Hashable, Iterator
 from types import ModuleType
-from typing import Any
 
 from torch import nn
 
+from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.values.tracing import constant_when_traced
 
 # Modules where the answer is about masks, which are ours, or paged caches, which we do not serve.
@@ -42,7 +42,7 @@ def install(name: str) -> None:
     _State.installed = True
 
 
-def supports_flash(config: Any) -> bool | None:  # noqa: ANN401 - transformers' own
+def supports_flash(config: Given) -> bool | None:
     """Whether the models of a config's class say that they support flash attention.
 
     None where there is no such model, as of a config that is None.
@@ -50,18 +50,18 @@ def supports_flash(config: Any) -> bool | None:  # noqa: ANN401 - transformers' 
     return None if config is None else _of_kind(type(config))
 
 
-def reads_patterns(config: Any) -> bool | None:  # noqa: ANN401
+def reads_patterns(config: Given) -> bool | None:
     """The same, or whether its layers have chunks, because of which Llama 4 says that it does not."""
     return True if "chunked_attention" in layer_types(config) else supports_flash(config)
 
 
-def layer_types(config: Any) -> list[str]:  # noqa: ANN401
+def layer_types(config: Given) -> list[str]:
     """What kind of attention each layer of a model has; empty where the config does not say."""
     return list(getattr(config, "layer_types", None) or [])
 
 
 @constant_when_traced
-def _of_kind(kind: Any) -> bool | None:  # noqa: ANN401
+def _of_kind(kind: Given) -> bool | None:
     # torch.compile takes a class for a constant, and a config only since 2.12.
     return _supports_flash(kind)
 
@@ -90,11 +90,11 @@ def _transformers(name: str) -> ModuleType:
     return importlib.import_module(f"transformers.{name}")
 
 
-def _ask_when_made(base: Any) -> None:  # noqa: ANN401
+def _ask_when_made(base: Given) -> None:
     original = base.get_correct_attn_implementation
 
     @functools.wraps(original)
-    def corrected(model: Any, requested: str | None, *arguments: Any, **named: Any) -> str:  # noqa: ANN401
+    def corrected(model: Given, requested: str | None, *arguments: Given, **named: Given) -> str:
         if requested in _State.names and (reason := unserved(type(model), requested)):
             message = (
                 f"{type(model).__name__} does not run with attn_implementation={requested!r}: {reason}\n"
@@ -136,7 +136,7 @@ def _instead(model: type) -> str:
 
 def _ask_for_our_names(original: Callable[..., bool]) -> None:
     @functools.wraps(original)
-    def requested(config: Any = None, *arguments: Any, **named: Any) -> bool:  # noqa: ANN401
+    def requested(config: Given = None, *arguments: Given, **named: Given) -> bool:
         if config is not None and not arguments and not any(named.values()):
             name = getattr(config, "_attn_implementation", None)
             if isinstance(name, str) and name in _State.names:

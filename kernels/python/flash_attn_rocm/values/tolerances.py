@@ -15,7 +15,9 @@ Errors are the largest of a whole call, as in upstream's comparisons.
 """
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
+
+Numbers: TypeAlias = Any  # tensors or numbers
 
 # Multiples of the plain computation's largest error.  Upstream's tests of flash_attn 2.8
 # (tests/test_flash_attn.py) hold outputs to 2 times and gradients to 3 times that of PyTorch in fp16 or bf16.
@@ -48,11 +50,11 @@ WEIGHT_ROUNDINGS = 8
 
 def dscores_error(
     dtype: str,
-    weights: Any,  # noqa: ANN401 - tensors or numbers
-    of_values: Any,  # noqa: ANN401
-    of_out: Any,  # noqa: ANN401
-    scores: Any,  # noqa: ANN401
-) -> Any:  # noqa: ANN401
+    weights: Numbers,
+    of_values: Numbers,
+    of_out: Numbers,
+    scores: Numbers,
+) -> Numbers:
     """What may be lost of the gradients of scores, weight * (dP - sum of dout * out), in fp32 sums.
 
     ``of_values`` and ``of_out`` are the sums of the magnitudes of the terms of dP and of the other sum, which
@@ -126,7 +128,7 @@ def rounded_once_allowed(exact: float, dtype: str, *, magnitude: float, terms: i
 ROUNDED_WEIGHTS = 5.1
 
 
-def allowed_of_rounded_weights(dtype: str, sizes: Any, magnitude: float, terms: int) -> Any:  # noqa: ANN401
+def allowed_of_rounded_weights(dtype: str, sizes: Numbers, magnitude: float, terms: int) -> Numbers:
     """The largest errors of gradients' elements; ``sizes``, a number or a tensor, of the sums of their
     terms' magnitudes.
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm.arguments import checks
+from flash_attn_rocm.values.given import Given
 
 LAYOUT = "(batch, ragged, nheads, headdim)"
 
@@ -14,7 +15,7 @@ LAYOUT = "(batch, ragged, nheads, headdim)"
 Packed = tuple[tuple[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[int, int]]
 
 
-def is_jagged(x: Any) -> bool:  # noqa: ANN401 - that it is one is the question
+def is_jagged(x: Given) -> bool:  # that it is one is the question
     """Whether it is a nested tensor of the layout torch.jagged."""
     return isinstance(x, Tensor) and x.is_nested and x.layout is torch.jagged
 
@@ -59,7 +60,7 @@ def like(q: Tensor, rows: Tensor) -> Tensor:
     return torch.nested.nested_tensor_from_jagged(rows, q.offsets())
 
 
-def _layout(x: Any) -> list[str]:  # noqa: ANN401
+def _layout(x: Given) -> list[str]:
     if x.dim() != 4 or x._ragged_idx != 1:  # noqa: SLF001
         return [f"expected a nested tensor {LAYOUT}, got shape {checks.shape(x)}"]
     return [] if x.lengths() is None else ["expected a nested tensor without holes, as contiguous() gives"]

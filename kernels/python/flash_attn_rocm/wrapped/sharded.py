@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from flash_attn_rocm.arguments import checks
+from flash_attn_rocm.values.given import Given
 
 MODULE = "torch.distributed.tensor"  # imported by those who have DTensors: it takes long
 BATCH, HEADS, WHOLE = "batch", "heads", "whole"
@@ -30,7 +31,7 @@ class Shards(NamedTuple):
     mesh: Any
     roles: tuple[str, ...]
 
-    def local(self, x: Any, dims: dict[str, int]) -> Any:  # noqa: ANN401
+    def local(self, x: Given, dims: dict[str, int]) -> Given:
         """This rank's part of a tensor that all ranks have, whose ``dims`` are batch and heads."""
         if not isinstance(x, Tensor):
             return x
@@ -81,7 +82,7 @@ def local(names: Names, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> t
     return (*parts, *(shards.local(x, _dims(x)) for x in others)), shards
 
 
-def _dims(x: Any) -> dict[str, int]:  # noqa: ANN401
+def _dims(x: Given) -> dict[str, int]:
     """Which dimensions of alibi_slopes and attn_mask are batch and heads; all ranks have the same lengths."""
     if not isinstance(x, Tensor):
         return {}
@@ -104,7 +105,7 @@ def _kind_problems(names: Names, tensors: tuple[Any, ...]) -> list[str]:
     return found
 
 
-def _roles(names: Names, x: Any) -> tuple[str, ...]:  # noqa: ANN401
+def _roles(names: Names, x: Given) -> tuple[str, ...]:
     found = []
     for placement in x.placements:
         dim = placement.dim % x.dim() if placement.is_shard() else None

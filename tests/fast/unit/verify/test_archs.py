@@ -9,7 +9,7 @@ from wheel_builder.tables.archs import known_archs
 
 FOLDER = Path(__file__).parents[3] / "installed/wheel"
 # What runs kernels, or asks what kernels there are, of an arch that is written into the test.
-ASKS = re.compile(r'\b(?:kernels_on|is_supported|host_memory_arch|plans\.plan|ARCH)\b[^\n]*"(gfx\w+)"')
+ASKS = re.compile(r'\b(?:kernels_on|is_supported|HostMemory|plans\.plan|ARCH)\b[^\n]*"(gfx\w+)"')
 
 
 def named(text):

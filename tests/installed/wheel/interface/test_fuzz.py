@@ -5,14 +5,15 @@ import math
 import flash_attn_rocm as fa
 import pytest
 import torch
-from archs import ARCH
+from archs import ARCH, HostMemory
 from conftest import FWD_ARGUMENTS
 from flash_attn_rocm import FlashAttnArgumentError, explain
-from flash_attn_rocm.serving.support import Machine
+from flash_attn_rocm.serving import machine
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch._C import DispatchKey, DispatchKeySet
 
+GPUS, HOST_MEMORY = machine.Machine(), HostMemory(ARCH)
 pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
 SOME = settings(
     max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
@@ -130,14 +131,14 @@ def same(found, expected):
 def answers(function, q, arguments, options):
     """Call; an answer has q's shape, but for the headdim of v, and dtype, an error says what to do.  explain
     agrees, and the kernels' side does the same, the first time and when it knows the call."""
-    Machine.host_memory_arch = None
+    machine.use(GPUS)
     expected = told(function, arguments, options)
     if not isinstance(expected, str):
         *_, v = (x for x in arguments[:3] if isinstance(x, torch.Tensor) and x.is_floating_point())
         assert expected[0].shape == (*q(arguments[0]).shape[:-1], v.shape[-1])
         assert expected[0].dtype == arguments[0].dtype
         assert explain(function, *arguments, **options).path == "pytorch"
-    Machine.host_memory_arch = staticmethod(lambda: ARCH)
+    machine.use(HOST_MEMORY)
     for _ in range(2):
         same(told(function, arguments, options), expected)
 
@@ -146,7 +147,7 @@ def answers(function, q, arguments, options):
 def both_sides(host_fwd):
     """The same, on the kernels' side too."""
     yield
-    Machine.host_memory_arch = None
+    machine.use(GPUS)
 
 
 def first(packed):

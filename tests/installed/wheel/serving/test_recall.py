@@ -9,7 +9,6 @@ from archs import ARCH
 from flash_attn_rocm import (
     FlashAttnArgumentError,
     flash_attn_func,
-    flash_attn_interface,
     flash_attn_kvpacked_func,
     flash_attn_qkvpacked_func,
     flash_attn_varlen_func,
@@ -19,7 +18,8 @@ from flash_attn_rocm import (
 )
 from flash_attn_rocm.arguments import checks as _checks
 from flash_attn_rocm.arguments import preparation
-from flash_attn_rocm.autograd import recall
+from flash_attn_rocm.autograd import recall, unpacking
+from flash_attn_rocm.serving import machine
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
@@ -170,7 +170,7 @@ def test_what_needs_a_copy_is_decided_each_time(host_fwd, kernels_on):
     x = torch.randn(1, 5, 2, 40).half()
     for _ in range(2):
         assert flash_attn_func(x, x, x).shape == x.shape
-    assert not recall._decisions
+    assert not machine.current().decisions
 
 
 def test_decisions_are_bounded(host_fwd, kernels_on, monkeypatch):
@@ -178,7 +178,7 @@ def test_decisions_are_bounded(host_fwd, kernels_on, monkeypatch):
     monkeypatch.setattr(recall, "MOST", 4)
     for rows in range(1, 12):
         flash_attn_func(*[some(1, rows, 1)] * 3)
-        assert 1 <= len(recall._decisions) <= 4
+        assert 1 <= len(machine.current().decisions) <= 4
 
 
 def test_threads(host_fwd, kernels_on, monkeypatch):
@@ -200,11 +200,7 @@ def test_threads(host_fwd, kernels_on, monkeypatch):
 
 
 def test_functions_do_not_share_decisions():
-    unpacks = [
-        value.unpack
-        for value in vars(flash_attn_interface).values()
-        if isinstance(value, flash_attn_interface.Function)
-    ]
+    unpacks = [value.unpack for value in vars(unpacking).values() if isinstance(value, unpacking.Function)]
     assert len(unpacks) == len(set(unpacks)) == 6
 
 

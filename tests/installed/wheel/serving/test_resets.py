@@ -20,7 +20,7 @@ from flash_attn_rocm.autograd import recall
 from flash_attn_rocm.launch import append, backward_pass, forward_pass
 from flash_attn_rocm.launch import watched as _watched
 from flash_attn_rocm.reference.operators import arguments_of
-from flash_attn_rocm.serving import resets, support
+from flash_attn_rocm.serving import machine, resets
 from torch.nn.functional import pad
 
 FWD, BWD = torch.ops.flash_attn_rocm.fwd.default, torch.ops.flash_attn_rocm.bwd.default
@@ -31,7 +31,7 @@ APPEND = torch.ops.flash_attn_rocm.append.default
 def watched(monkeypatch, kernels_on):
     """As on Windows, with an estimate for each launch; ``watched(seconds)`` sets the longest allowed."""
     kernels_on(ARCH)
-    monkeypatch.setattr(support.Machine, "host_memory_units", 32)
+    monkeypatch.setattr(machine.current(), "units", 32)
     monkeypatch.setattr(forward_pass, "FWD", _watched.forward(FWD, arguments_of(FWD)))
     monkeypatch.setattr(backward_pass, "BWD", _watched.backward(BWD, arguments_of(BWD)))
     monkeypatch.setattr(append, "KERNEL", _watched.append(APPEND, arguments_of(APPEND)))

@@ -1,0 +1,59 @@
+"""The machine that kernels run on: AMD GPUs, unless another one is put in their place with ``use``."""
+
+from collections.abc import Hashable
+from functools import cache
+from typing import Any
+
+import torch
+
+from flash_attn_rocm.machine.requirements import build_name, wrong_build
+from flash_attn_rocm.serving.layouts import Device
+
+
+class Machine:
+    """AMD GPUs, as PyTorch has them.
+
+    Kernels read tensors on devices of the type ``kind``.  With ``checks_kernels`` their first use is checked
+    (``canary.first_use``).  ``decisions`` about calls belong to a machine (``autograd.recall``).
+    """
+
+    kind = "cuda"
+    checks_kernels = True
+
+    def __init__(self) -> None:
+        self.decisions: dict[Hashable, Any] = {}
+
+    def unserved(self, device: torch.device) -> str:
+        """Why no kernel reads tensors on the device, or ""."""
+        if device.type != self.kind:
+            return f"the tensors are on {device.type}, and kernels run on AMD GPUs"
+        return wrong_build(build_name(None, torch.version.cuda)) if torch.version.hip is None else ""
+
+    def count(self) -> int:
+        """How many devices there are."""
+        return torch.cuda.device_count()
+
+    def device(self, device: torch.device) -> Device:
+        """What a plan needs of a device; raises RuntimeError for one without an arch."""
+        return _device(device)
+
+
+class _Current:
+    machine = Machine()
+
+
+def current() -> Machine:
+    """The machine in use."""
+    return _Current.machine
+
+
+def use(machine: Machine) -> Machine:
+    """Use another machine from now on; returns the former one."""
+    former, _Current.machine = _Current.machine, machine
+    return former
+
+
+@cache
+def _device(device: torch.device) -> Device:
+    arch = str(torch.ops.flash_attn_rocm.device_arch(device.index))
+    return Device(arch, int(torch.ops.flash_attn_rocm.compute_units(device.index)))
