@@ -33,6 +33,12 @@ def alone(score):
     return scores
 
 
+def first(score):
+    scores = torch.zeros(KEYS)
+    scores[0] = score
+    return scores
+
+
 FAR = torch.arange(KEYS)
 # The keys' scores by name.  Exponentials and rescaling are in powers of two: a rescale waits for 8.
 SCORES = {
@@ -43,6 +49,8 @@ SCORES = {
     "all are far below zero": torch.full((KEYS,), -6000.0),
     "their sum is near 1": torch.full((KEYS,), -math.log(KEYS)),
     "one dominates": alone(90.0),
+    # Weights of 2^-14.4 beside one of 1: denormals of fp16, of which MI200's matrix unit makes zero.
+    "all but the first are small": first(10.0),
     "one is alone": alone(1000.0),
     # From here on, rounding of scale * score shows in an fp16 output.
     "one is alone and large": alone(6000.0),
@@ -117,6 +125,26 @@ def test_a_row_without_keys_is_0_beside_nan_in_v(target, dtype, head_dim, op, ro
     assert (out[:, :blind] == 0).all()
     assert (lse[..., :blind] == math.inf).all()
     assert out[:, blind:].isnan().all()
+
+
+# Rows by (window, key that is NaN): those that see it, and those so far away that they share no tile with it: a
+# tile has at most 64 keys, and a wave 32 rows.
+HIDDEN = {(-1, 0, 200): (range(200, 300), range(104)), (20, 0, 150): (range(150, 171), (*range(54), *range(267, 300)))}
+
+
+@pytest.mark.divided
+@instances
+@pytest.mark.parametrize("window", HIDDEN)
+def test_nan_in_v_that_a_row_does_not_see_stays_near(target, dtype, head_dim, window):
+    """docs/features.md: 0 times NaN is NaN, in rows that share a tile with it."""
+    *window, key = window
+    see, far = HIDDEN[*window, key]
+    q, k, v = (normal(300, head_dim, i).to(DTYPES[dtype])[None] for i in range(3))
+    v[:, key] = math.nan
+    there = (x.to(target.device) for x in (q, k, v))
+    out, _ = target.attend(flash_attn_func, *there, window_size=window)
+    assert out[0, see].isnan().all()
+    assert out[0, far].isfinite().all()
 
 
 def with_bad_keys(head_dim, dtype, rows):

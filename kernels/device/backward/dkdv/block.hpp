@@ -4,6 +4,7 @@
 
 #include "device/backward/parts/block.hpp"
 #include "device/backward/parts/late_dropout.hpp"
+#include "device/backward/parts/scoring.hpp"
 #include "device/memory/direct.hpp"
 #include "device/memory/uneven_stage.hpp"
 #include "device/scores/dropout_columns.hpp"
@@ -42,6 +43,7 @@ struct DkDvBlock {
   static constexpr bool kPadded = kConfig.padded_tiles;
 
   using Unit = UnitOf<kGfx, kDType>;
+  using Raise = Raised<kGfx, kDType>;
   static constexpr int kColumns = Unit::kColumns;
   // A pair of waves has so many blocks of a step's columns; more than one only in the loop that
   // dkdv/column_blocks.hpp has.
@@ -257,13 +259,14 @@ struct DkDvBlock {
   }
 
   FA_DEVICE static float shift(float lse) {
-    return Scoring::shift<kDType>(kMasked ? Scoring::masked_lse(lse) : lse);
+    return Scoring::shift<kDType, Raise::kLogP>(kMasked ? Scoring::masked_lse(lse) : lse);
   }
 
   FA_DEVICE void store_number(float value, int set = 0) const {
     if constexpr (kNumberPerLane) {
       if (wave > 1) return;
-      value = wave == 0 ? shift(value) * -__builtin_amdgcn_rcpf(factor) : dropout.minus_delta(value);
+      value = wave == 0 ? shift(value) * -__builtin_amdgcn_rcpf(factor)
+                        : Raise::times(Raise::kDout, dropout.minus_delta(value));
       ((Floats)(lds + kRowsAt))[thread] = value;
       return;
     }
@@ -272,7 +275,9 @@ struct DkDvBlock {
       value = shift(value);
       if (!kFeatured) value *= -__builtin_amdgcn_rcpf(factor);
     } else if (!kFeatured) {
-      value = dropout.minus_delta(value);
+      value = Raise::times(Raise::kDout, dropout.minus_delta(value));
+    } else if (Raise::kIs) {
+      value *= Raise::kDout;
     }
     ((Floats)(lds + kRowsAt + set * kSetBytes))[thread] = value;
   }
@@ -284,6 +289,14 @@ struct DkDvBlock {
   }
   FA_DEVICE float number(int f) const {
     return numbers()[Unit::held_begin(lane, kQueries) + Unit::held_step(f)];
+  }
+
+  // What a thread has of a tile's dout, before it is stored.
+  template <class Pieces>
+  FA_DEVICE void raise(Pieces& stage) const {
+    if constexpr (Raise::kIs) {
+      stage.change(mover(), [](int tensor, u32x2 words) { return Raise::dout(words, tensor == 1); });
+    }
   }
 
   template <class Action>

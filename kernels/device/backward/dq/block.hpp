@@ -31,6 +31,7 @@ struct DqBlock {
   static constexpr bool kPadded = kConfig.padded_tiles;
 
   using Unit = UnitOf<kGfx, kDType>;
+  using Raise = Raised<kGfx, kDType>;
   static constexpr int kAhead = kConfig.prefetch;
   static constexpr int kColumns = Unit::kColumns;
   static constexpr int kSteps = kKeys / Unit::kM;        // of a tile's keys
@@ -94,6 +95,12 @@ struct DqBlock {
     float lse[kColumns], delta[kColumns];
   };
 
+  // Whether dS is P * (dP - delta) only when it is rounded, in the same instruction.
+  static constexpr bool kProductLast =
+      Raise::kIs && !kFeatured && !kMasked && kConfig.interleaved && kHeadDim > 32;
+  static_assert(!kProductLast || !kConfig.late_numbers,
+                "tiles.toml: with late numbers P is multiplied before");
+
   // What the two products start from, in registers of matrix results: an instruction reads it there, and
   // nothing is copied.  With a mask scores start from another number in each tile; with late numbers, zero.
   static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured && !kConfig.late_numbers;
@@ -153,14 +160,14 @@ struct DqBlock {
   FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
   FA_DEVICE LdsBytes own_area() const { return lds + kOwnAt + wave * kOwnBytes; }
 
-  template <class Own>
+  template <class Own, class Sign = QuerySign>
   FA_DEVICE Own load_own(const BwdParams& params, const BwdInput& tensor, float sign_of, int wave_row,
                          LdsBytes place) const {
     const bool ragged = is_ragged<DqBlock>(params.cu_seqlens_q);
     const HeadRows rows = rows_of(tensor, ragged, batch, head, sequence.q_first, sequence.seqlen_q);
     const BufferView<Unit::kN, Own::kSteps * Unit::kK * 2, kTraits.buffer_word3> view(rows, wave_row);
     Unchanged convert;
-    return Own(place, view, QuerySign(sign_of), convert, lane);
+    return Own(place, view, Sign(sign_of), convert, lane);
   }
 
   FA_DEVICE Numbers load_numbers(const BwdParams& params, int wave_row) const {
@@ -185,12 +192,13 @@ struct DqBlock {
       }
       lse = Scoring::shift<kDType>(kMasked ? Scoring::masked_lse(lse) : lse);
       numbers.lse[c] = kFeatured ? lse : kLateNumbers ? -lse : -lse / factor;
-      numbers.delta[c] = kFeatured ? delta : dropout.minus_delta(delta);
+      numbers.delta[c] = Raise::times(Raise::kDout, kFeatured ? delta : dropout.minus_delta(delta));
     }
     return numbers;
   }
 
-  // dS in the place of dP, from the tile `at`.  `s` is for scores; with kMaskSooner, what they begin with.
+  // dS in the place of dP, or with kProductLast P in that of S, from the tile `at`.  `s` is for scores; with
+  // kMaskSooner, what they begin with.
   template <class Mask>
   FA_DEVICE void find(Result& dp, Result& s, LdsBytes at, int wave_row, int first, const Tiles& tiles,
                       const Q& q, const Dout& dout, const Numbers& numbers, const Starts& starts,
@@ -228,8 +236,13 @@ struct DqBlock {
     finish(*this, dp, s, wave_row, first, tiles, numbers, starts, bits);
   }
 
-  FA_DEVICE static P pack(Result& dp) {
-    return P::of([&](int c, int f) { return element<Unit>(dp, c, f); });
+  // Of what `find` leaves.
+  FA_DEVICE static P pack(Result& dp, [[maybe_unused]] Result& s) {
+    if constexpr (!Raise::kIs) return P::of([&](int c, int f) { return element<Unit>(dp, c, f); });
+    const float one = __builtin_bit_cast(float, here_uniform(0x3f800000));
+    return P::template of<true>([&](int c, int f) {
+      return (kProductLast ? element<Unit>(s, c, f) : one) * element<Unit>(dp, c, f);
+    });
   }
 
   FA_DEVICE void add(LdsBytes at, const P& packed, Sums& sums) const {

@@ -53,7 +53,9 @@ FA_DEVICE void gradients_in_place(const B& block, typename B::Result& s, typenam
                                   int first, const typename B::Numbers& numbers,
                                   [[maybe_unused]] uint32_t bits) {
   using Unit = typename B::Unit;
-  if constexpr (B::kFeatured) {
+  if constexpr (B::kProductLast) {
+    // See DqBlock::pack.
+  } else if constexpr (B::kFeatured) {
     gradients_of_scores(block, s, dp, wave_row, first, numbers, bits);
   } else if constexpr (!B::kConfig.interleaved) {
     B::each(dp, [&](float x, int c, int f) {
@@ -107,7 +109,7 @@ FA_DEVICE void store_dscores(const B& block, typename B::Result& ds, int wave_ro
   const int lane = here(block.lane);
   const int begin = here_uniform(first) + Unit::held_begin(lane, B::kKeys);
   // dS is of P that was made larger because it is truncated afterwards.
-  const float of_score = p.bwd.dropout_scale * (1 / kCutGain<B::kDType>);
+  const float of_score = p.bwd.dropout_scale * B::Raise::kOfDscores;
 #pragma unroll
   for (int c = 0; c < B::kColumns; ++c) {
     const int row = Unit::column(lane, c) * row_bytes;
@@ -142,7 +144,13 @@ FA_DEVICE void finish(const B& block, typename B::Result& dp, typename B::Result
   }
   gradients_in_place(block, s, dp, wave_row, first, numbers, bits);
   if constexpr (!kDropsLast) {
-    if (tiles.masked(first)) block.mask(dp, wave_row, first);
+    if (tiles.masked(first)) {
+      if constexpr (B::kProductLast) {
+        B::each(dp, [&](float x, int c, int f) { return element<typename B::Unit>(s, c, f) * x; });
+        B::each(s, [](float, int, int) { return 1.0f; });
+      }
+      block.mask(dp, wave_row, first);
+    }
   } else if (uniform(tiles.masked_flag(first).sign | block.dropout.sign) < 0) {
     if (block.dropout.drops()) drop_gradients(block, dp, s, wave_row, first, numbers.delta);
     if (tiles.masked(first)) block.mask(dp, wave_row, first);

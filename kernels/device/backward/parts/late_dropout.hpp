@@ -96,7 +96,7 @@ FA_DEVICE void drop_products(const B& block, const typename B::P& p, typename B:
   using Unit = typename B::Unit;
   const BufferView<B::kQueries, sizeof(float), B::kTraits.buffer_word3> view(deltas, here_uniform(first));
   const int at = Unit::held_begin(block.lane_again(), B::kQueries);
-  const float factor = -late_minus(loaded_here(block.arguments));
+  const float factor = -late_minus(loaded_here(block.arguments)) * B::Raise::kDout;
 #pragma unroll
   for (int f = 0; f < B::P::kHeld; f += 4) {
     const f32x4 numbers = view.template read_at<f32x4>((at + Unit::held_step(f)) * 4);
