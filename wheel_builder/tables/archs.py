@@ -193,8 +193,8 @@ TRAITS = (
     *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32"),
     *("transposed_reads", "direct_loads", "bf16_pairs", "flushes_denormals", "buffer_word3"),
     *("wave", "simds", "cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule"),
-    *("vgpr_encoding_granule", "sgprs", "sgpr_granule", "lds_bytes", "lds_granule", "architected_flat_scratch", "packed_work_item_ids"),
-    *("workgroup_ids_in_ttmps", "nan_modes"),
+    *("vgpr_encoding_granule", "sgprs", "sgpr_granule", "lds_bytes", "lds_granule"),
+    *("architected_flat_scratch", "packed_work_item_ids", "workgroup_ids_in_ttmps", "nan_modes"),
 )
 ENUMERATORS = {"isa": "Isa", "family": "Family", "unit": "MatrixUnit"}
 FEATURES = (

@@ -127,9 +127,12 @@ def test_a_row_without_keys_is_0_beside_nan_in_v(target, dtype, head_dim, op, ro
     assert out[:, blind:].isnan().all()
 
 
-# Rows by (window, key that is NaN): those that see it, and those so far away that they share no tile with it: a
-# tile has at most 64 keys, and a wave 32 rows.
-HIDDEN = {(-1, 0, 200): (range(200, 300), range(104)), (20, 0, 150): (range(150, 171), (*range(54), *range(267, 300)))}
+# Rows by (window, key that is NaN): those that see it, and those so far away that they share no tile with it:
+# a tile has at most 64 keys, and a wave 32 rows.
+HIDDEN = {
+    (-1, 0, 200): (range(200, 300), range(104)),
+    (20, 0, 150): (range(150, 171), (*range(54), *range(267, 300))),
+}
 
 
 @pytest.mark.divided

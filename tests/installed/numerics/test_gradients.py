@@ -196,14 +196,14 @@ def test_a_block_of_queries_that_see_no_key(target, shown, monkeypatch, path, dt
 @pytest.mark.parametrize(
     ("path", "head_dim"),
     [
-        *((_paths.SEPARATE, head_dim) for dtype, head_dim in BACKWARD if dtype == "fp16"),
-        *((_paths.FUSED, head_dim) for dtype, head_dim in FUSED if dtype == "fp16"),
+        *((paths.SEPARATE, head_dim) for dtype, head_dim in BACKWARD if dtype == "fp16"),
+        *((paths.FUSED, head_dim) for dtype, head_dim in FUSED if dtype == "fp16"),
     ],
 )
 def test_small_gradients(target, shown, monkeypatch, path, head_dim):
-    """Of scores, and a part of dout, they are below fp16's least normal number, which MI200's matrix unit takes
-    as zero; dq, dk and dv are not."""
-    monkeypatch.setenv(_plan.BACKWARD_VARIABLE, path)
+    """Those of scores, and a part of dout, are below fp16's least normal number, which MI200
+    takes as zero; dq, dk and dv are not."""
+    monkeypatch.setenv(plans.BACKWARD_VARIABLE, path)
     case = Case(((40, 300),), (1, 1), dout=2.0**-10)
     check(target, shown, "small dout", case, "fp16", head_dim)
 

@@ -80,9 +80,8 @@ struct KeyMask {
     const View view(rows, here_uniform(first), row_end);
     const int at =
         view.offset_of(Unit::held_begin(block.lane_again(), B::kQueries), byte_of(block, wave_key) & ~3);
-    each_element<Unit, kHeld>(s, [&](float, int, int f) {
-      return view.template read_at<float>(at + row_of(view, f));
-    });
+    each_element<Unit, kHeld>(
+        s, [&](float, int, int f) { return view.template read_at<float>(at + row_of(view, f)); });
   }
   FA_DEVICE void begin(const B& block, typename B::Result& s, int wave_key) const {
     const uint32_t shift = (byte_of(block, wave_key) & 3) * 8;
