@@ -4,7 +4,6 @@
 
 #include "device/backward/parts/block.hpp"
 #include "device/backward/parts/late_dropout.hpp"
-#include "device/backward/parts/scoring.hpp"
 #include "device/memory/direct.hpp"
 #include "device/memory/uneven_stage.hpp"
 #include "device/scores/dropout_columns.hpp"
@@ -43,7 +42,6 @@ struct DkDvBlock {
   static constexpr bool kPadded = kConfig.padded_tiles;
 
   using Unit = UnitOf<kGfx, kDType>;
-  using Raise = Raised<kGfx, kDType>;
   static constexpr int kColumns = Unit::kColumns;
   // A pair of waves has so many blocks of a step's columns; more than one only in the loop that
   // dkdv/column_blocks.hpp has.
@@ -136,7 +134,7 @@ struct DkDvBlock {
   const Visibility visible;
   const LdsBytes lds;
   const float factor;  // scale * log2(e)
-  const LateDropout<kMasked> dropout;
+  const LateDropout<kMasked, Raised<kGfx, kDType>> dropout;
   int set = 0;  // of the numbers in use, where they come early, and of the tiles, where there are two
 
   FA_DEVICE DkDvBlock(BwdArguments arguments, const BwdParams& params, const Sequence& sequence, LdsBytes lds)
@@ -259,14 +257,13 @@ struct DkDvBlock {
   }
 
   FA_DEVICE static float shift(float lse) {
-    return Scoring::shift<kDType, Raise::kLogP>(kMasked ? Scoring::masked_lse(lse) : lse);
+    return Scoring::shift<kDType, Raised<kGfx, kDType>::kLogP>(kMasked ? Scoring::masked_lse(lse) : lse);
   }
 
   FA_DEVICE void store_number(float value, int set = 0) const {
     if constexpr (kNumberPerLane) {
       if (wave > 1) return;
-      value = wave == 0 ? shift(value) * -__builtin_amdgcn_rcpf(factor)
-                        : Raise::times(Raise::kDout, dropout.minus_delta(value));
+      value = wave == 0 ? shift(value) * -__builtin_amdgcn_rcpf(factor) : dropout.minus_delta(value);
       ((Floats)(lds + kRowsAt))[thread] = value;
       return;
     }
@@ -275,9 +272,7 @@ struct DkDvBlock {
       value = shift(value);
       if (!kFeatured) value *= -__builtin_amdgcn_rcpf(factor);
     } else if (!kFeatured) {
-      value = Raise::times(Raise::kDout, dropout.minus_delta(value));
-    } else if (Raise::kIs) {
-      value *= Raise::kDout;
+      value = dropout.minus_delta(value);
     }
     ((Floats)(lds + kRowsAt + set * kSetBytes))[thread] = value;
   }
@@ -289,14 +284,6 @@ struct DkDvBlock {
   }
   FA_DEVICE float number(int f) const {
     return numbers()[Unit::held_begin(lane, kQueries) + Unit::held_step(f)];
-  }
-
-  // What a thread has of a tile's dout, before it is stored.
-  template <class Pieces>
-  FA_DEVICE void raise(Pieces& stage) const {
-    if constexpr (Raise::kIs) {
-      stage.change(mover(), [](int tensor, u32x2 words) { return Raise::dout(words, tensor == 1); });
-    }
   }
 
   template <class Action>

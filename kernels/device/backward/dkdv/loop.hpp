@@ -117,10 +117,10 @@ FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typ
     if (block.dropout.drops()) drop_products(block, p, dp, deltas, first);
     masked = false;
   }
-  if constexpr (!B::kFeatured && !B::kMasked && B::Raise::kIs) {
+  if constexpr (!B::kFeatured && !B::kMasked && RaisedOf<B>::kIs) {
     if (masked) mask(block, dp, first, wave_key);
     return p.times_pairs([&](int c, int f) {
-      return f32x2{element<Unit>(dp, c, f), element<Unit>(dp, c, f + 1)} * B::Raise::kOfProducts;
+      return f32x2{element<Unit>(dp, c, f), element<Unit>(dp, c, f + 1)} * RaisedOf<B>::kOfProducts;
     });
   } else if constexpr (!B::kFeatured && Unit::kColumns == 1 && B::kTraits.packed_fp32 &&
                        B::kDType == DType::bf16) {
@@ -141,12 +141,13 @@ FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typ
     B::each(dp, [&](float x, int c, int f) {
       const float weight = p.element(c, f);
       const bool dropped = __builtin_bit_cast(int, weight) < 0;
-      return __builtin_fabsf(weight) * ((dropped ? 0 : x * scoring.kept) - block.number(f));
+      return __builtin_fabsf(weight) *
+             ((dropped ? 0 : x * scoring.kept) - RaisedOf<B>::times(RaisedOf<B>::kDout, block.number(f)));
     });
   }
   if (masked) mask(block, dp, first, wave_key);
-  return P::template of<B::Raise::kIs>(
-      [&](int c, int f) { return B::Raise::times(B::Raise::kOfProducts, element<Unit>(dp, c, f)); });
+  return P::template of<RaisedOf<B>::kIs>(
+      [&](int c, int f) { return RaisedOf<B>::times(RaisedOf<B>::kOfProducts, element<Unit>(dp, c, f)); });
 }
 
 template <class B>
@@ -181,7 +182,7 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
     const bool masked =
         B::kMasked ? uniform(tiles.masked_flag(first).sign | block.dropout.sign) < 0 : tiles.masked(first);
     workgroup_barrier();  // all waves are done with the last tile
-    block.raise(stage);
+    raise_dout(block, stage);
     stage.store_rows(block.lds, block.mover());
     if (!kOverlaid) stage.store_transposed(block.lds, block.mover());
     block.store_number(number);
@@ -244,7 +245,7 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
     number = block.load_number(from, first, number);
   };
   const auto store_rows = [&](int set) {
-    block.raise(stage);
+    raise_dout(block, stage);
     if constexpr (kFixed) {
       stage.store_rows_at(place, block.thread);
     } else {

@@ -31,7 +31,6 @@ struct DqBlock {
   static constexpr bool kPadded = kConfig.padded_tiles;
 
   using Unit = UnitOf<kGfx, kDType>;
-  using Raise = Raised<kGfx, kDType>;
   static constexpr int kAhead = kConfig.prefetch;
   static constexpr int kColumns = Unit::kColumns;
   static constexpr int kSteps = kKeys / Unit::kM;        // of a tile's keys
@@ -87,19 +86,13 @@ struct DqBlock {
   const Visibility visible;
   const LdsBytes lds;
   const float factor;  // scale * log2(e)
-  const LateDropout<kMasked> dropout;
+  const LateDropout<kMasked, Raised<kGfx, kDType>> dropout;
   const int stores_dscores;
 
   // Of the lane's queries: what products start from, or lse and delta.
   struct Numbers {
     float lse[kColumns], delta[kColumns];
   };
-
-  // Whether dS is P * (dP - delta) only when it is rounded, in the same instruction.
-  static constexpr bool kProductLast =
-      Raise::kIs && !kFeatured && !kMasked && kConfig.interleaved && kHeadDim > 32;
-  static_assert(!kProductLast || !kConfig.late_numbers,
-                "tiles.toml: with late numbers P is multiplied before");
 
   // What the two products start from, in registers of matrix results: an instruction reads it there, and
   // nothing is copied.  With a mask scores start from another number in each tile; with late numbers, zero.
@@ -192,7 +185,7 @@ struct DqBlock {
       }
       lse = Scoring::shift<kDType>(kMasked ? Scoring::masked_lse(lse) : lse);
       numbers.lse[c] = kFeatured ? lse : kLateNumbers ? -lse : -lse / factor;
-      numbers.delta[c] = Raise::times(Raise::kDout, kFeatured ? delta : dropout.minus_delta(delta));
+      numbers.delta[c] = kFeatured ? delta : dropout.minus_delta(delta);
     }
     return numbers;
   }
@@ -234,15 +227,6 @@ struct DqBlock {
       multiply_both(*this, at, s, dp, q, dout, hide_later);
     }
     finish(*this, dp, s, wave_row, first, tiles, numbers, starts, bits);
-  }
-
-  // Of what `find` leaves.
-  FA_DEVICE static P pack(Result& dp, [[maybe_unused]] Result& s) {
-    if constexpr (!Raise::kIs) return P::of([&](int c, int f) { return element<Unit>(dp, c, f); });
-    const float one = __builtin_bit_cast(float, here_uniform(0x3f800000));
-    return P::template of<true>([&](int c, int f) {
-      return (kProductLast ? element<Unit>(s, c, f) : one) * element<Unit>(dp, c, f);
-    });
   }
 
   FA_DEVICE void add(LdsBytes at, const P& packed, Sums& sums) const {

@@ -47,6 +47,18 @@ struct Raised {
   }
 };
 
+template <class B>
+using RaisedOf = Raised<B::kArch, B::kDType>;
+
+// What a thread has of a tile's dout, before it is stored.
+template <class B, class Pieces>
+FA_DEVICE void raise_dout([[maybe_unused]] const B& block, [[maybe_unused]] Pieces& stage) {
+  if constexpr (RaisedOf<B>::kIs) {
+    stage.change(block.mover(),
+                 [](int tensor, u32x2 words) { return RaisedOf<B>::dout(words, tensor == 1); });
+  }
+}
+
 // As a sign of dout's rows (tile/query.hpp).
 template <class Raise>
 struct DoutSign {
