@@ -271,8 +271,8 @@ struct DkDvBlock {
     if (thread < kQueries) {
       value = shift(value);
       if (!kFeatured) value *= -__builtin_amdgcn_rcpf(factor);
-    } else if (!kFeatured) {
-      value = dropout.minus_delta(value);
+    } else {
+      value = kFeatured ? Raised<kGfx, kDType>::raise(value) : dropout.minus_delta(value);
     }
     ((Floats)(lds + kRowsAt + set * kSetBytes))[thread] = value;
   }

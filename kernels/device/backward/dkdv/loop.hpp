@@ -141,8 +141,7 @@ FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typ
     B::each(dp, [&](float x, int c, int f) {
       const float weight = p.element(c, f);
       const bool dropped = __builtin_bit_cast(int, weight) < 0;
-      return __builtin_fabsf(weight) *
-             ((dropped ? 0 : x * scoring.kept) - RaisedOf<B>::times(RaisedOf<B>::kDout, block.number(f)));
+      return __builtin_fabsf(weight) * ((dropped ? 0 : x * scoring.kept) - block.number(f));
     });
   }
   if (masked) mask(block, dp, first, wave_key);

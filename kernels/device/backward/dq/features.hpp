@@ -56,11 +56,10 @@ FA_DEVICE void gradients_of_scores(const B& block, typename B::Result& s, typena
   scoring.cap([&](const auto& action) { B::in_order(s, action); });
   if (scoring.caps()) {
     B::in_order(dp, [&](float x, int c, int f) {
-      return (x - Raise::times(Raise::kDout, numbers.delta[c])) *
-             scoring.cap_derivative(element<Unit>(s, c, f));
+      return (x - Raise::raise(numbers.delta[c])) * scoring.cap_derivative(element<Unit>(s, c, f));
     });
   } else {
-    B::in_order(dp, [&](float x, int c, int) { return x - Raise::times(Raise::kDout, numbers.delta[c]); });
+    B::in_order(dp, [&](float x, int c, int) { return x - Raise::raise(numbers.delta[c]); });
   }
   B::in_order(dp, [&](float x, int c, int f) {
     const float away = distance[c] + static_cast<float>(Unit::held_step(f));

@@ -34,6 +34,9 @@ struct Raised {
     return x;
   }
 
+  // As dout is.
+  FA_DEVICE static float raise(float x) { return times(kDout, x); }
+
   // Two elements a word.
   template <class Words>
   FA_DEVICE static Words dout(Words words, bool is = true) {
