@@ -4,7 +4,7 @@ gradients where the matrix unit takes fp16's denormals as zero."""
 import pytest
 
 from tests.engine.emulator.kernels.backward import FOUND, FUSED, MASKED, SEPARATE, Call, Case, run
-from wheel_builder.base.archs import known_archs
+from wheel_builder.tables.archs import known_archs
 
 ARCHS = tuple(known_archs())
 FLUSHING = [name for name, arch in known_archs().items() if arch.isa.flushes_denormals]

@@ -1,6 +1,6 @@
 // MFMA and WMMA. Products and sums are f32 FMAs in ascending k. The hardware's intermediate rounding is
-// unpublished. f16 and bf16 products are exact in f32. With `flushes_denormals`, denormals of A, B, C and D are
-// zeros, unless A and B are f32. Layouts: ROCm matrix calculator, CDNA3 ISA 7.1.4, RDNA3 7.9, RDNA4 7.12.
+// unpublished. f16 and bf16 products are exact in f32. With `flushes_denormals`, denormals of A, B, C and D
+// are zeros, unless A and B are f32. Layouts: ROCm matrix calculator, CDNA3 ISA 7.1.4, RDNA3 7.9, RDNA4 7.12.
 #include "code/ops.hpp"
 #include "instructions/math.hpp"
 #include "run/launch.hpp"
