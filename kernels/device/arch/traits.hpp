@@ -46,6 +46,7 @@ struct ArchTraits {
   bool transposed_reads;    // an LDS read turns 4 rows of 16 elements of 16 bits: a lane gets a column
   bool direct_loads;        // loads of 16 bytes a lane write straight into LDS
   bool bf16_pairs;          // an instruction rounds two fp32 to two bf16
+  bool flushes_denormals;   // matrix instructions of fp16 and bf16 take denormals as zero
   uint32_t buffer_word3;    // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
 
   // What runs a workgroup.  Granules are the steps in which something is handed out.

@@ -71,7 +71,9 @@ struct BufferView {
 
   template <class T>
   FA_DEVICE T read_at(int offset) const {
-    if constexpr (sizeof(T) == 2) {
+    if constexpr (sizeof(T) == 1) {
+      return __builtin_amdgcn_raw_buffer_load_b8(resource, offset, 0, 0);
+    } else if constexpr (sizeof(T) == 2) {
       return __builtin_bit_cast(T, __builtin_amdgcn_raw_buffer_load_b16(resource, offset, 0, 0));
     } else if constexpr (sizeof(T) == 4) {
       return __builtin_bit_cast(T, __builtin_amdgcn_raw_buffer_load_b32(resource, offset, 0, 0));
@@ -79,23 +81,6 @@ struct BufferView {
       return __builtin_bit_cast(T, __builtin_amdgcn_raw_buffer_load_b64(resource, offset, 0, 0));
     } else {
       return __builtin_bit_cast(T, __builtin_amdgcn_raw_buffer_load_b128(resource, offset, 0, 0));
-    }
-  }
-
-  // The same with a part of the offset that is the same in all lanes.
-  template <class T>
-  FA_DEVICE T read_at(int offset, int uniform_offset) const {
-    if constexpr (sizeof(T) == 1) {
-      return __builtin_amdgcn_raw_buffer_load_b8(resource, offset, uniform_offset, 0);
-    } else if constexpr (sizeof(T) == 2) {
-      return __builtin_bit_cast(T, __builtin_amdgcn_raw_buffer_load_b16(resource, offset, uniform_offset, 0));
-    } else if constexpr (sizeof(T) == 4) {
-      return __builtin_bit_cast(T, __builtin_amdgcn_raw_buffer_load_b32(resource, offset, uniform_offset, 0));
-    } else if constexpr (sizeof(T) == 8) {
-      return __builtin_bit_cast(T, __builtin_amdgcn_raw_buffer_load_b64(resource, offset, uniform_offset, 0));
-    } else {
-      return __builtin_bit_cast(T,
-                                __builtin_amdgcn_raw_buffer_load_b128(resource, offset, uniform_offset, 0));
     }
   }
 

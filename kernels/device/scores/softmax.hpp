@@ -3,10 +3,10 @@
 //
 // P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = log2(gain) - c * top, top a
 // score that was the column's maximum; the gain (Unit::kGain) is what truncating P to 16 bits loses on
-// average.  It follows the maximum only when that has risen by more than kSlack: P is at most 2^kSlack, which
-// loses nothing in fp32 nor in the 16-bit types, and most tiles correct nothing and exchange nothing between
-// lanes.  Top and offset are the same in all lanes of a column; each lane sums its own keys, joined at the
-// end.
+// average, times 2^kRaise (Unit).  It follows the maximum only when that has risen by more than kSlack: P is
+// at most 2^(kSlack + kRaise), which loses nothing in fp32 nor in the 16-bit types, and most tiles correct
+// nothing and exchange nothing between lanes.  Top and offset are the same in all lanes of a column; each
+// lane sums its own keys, joined at the end.
 //
 // A large offset is rounded so coarsely that the P of the maximum is off, and P is truncated on its way to O
 // but not in the sum.  Where that could change a 16-bit output (`far`), P = exp2((S - top) * c + log2(gain)).
@@ -33,7 +33,8 @@ struct Softmax {
 
   static constexpr float kFar = 1024;  // offsets beyond this subtract top first; error below it: 2^-15
 
-  FA_DEVICE static float gain_log2() { return __builtin_log2f(Unit::kGain); }
+  FA_DEVICE static float gain_log2() { return __builtin_log2f(Unit::kGain) + Unit::kRaise; }
+  static constexpr float kOfSum = 1 / (Unit::kGain * (1 << Unit::kRaise));
 
   float c;
   float slack;          // kSlack in units of scores; in a scalar register
@@ -134,13 +135,11 @@ struct Softmax {
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
     if constexpr (kFarBelow) {
-      return sum[column] == 0
-                 ? __builtin_inff()
-                 : __builtin_amdgcn_logf(sum[column] * (1 / Unit::kGain)) * kLn2 + top[column] * (c * kLn2);
+      return sum[column] == 0 ? __builtin_inff()
+                              : __builtin_amdgcn_logf(sum[column] * kOfSum) * kLn2 + top[column] * (c * kLn2);
     }
-    return sum[column] == 0
-               ? __builtin_inff()
-               : (__builtin_amdgcn_logf(sum[column] * (1 / Unit::kGain)) + top[column] * c) * kLn2;
+    return sum[column] == 0 ? __builtin_inff()
+                            : (__builtin_amdgcn_logf(sum[column] * kOfSum) + top[column] * c) * kLn2;
   }
 
   FA_DEVICE float inverse_sum(int column) const {

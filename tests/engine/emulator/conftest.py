@@ -88,3 +88,21 @@ def disassembled(builder, context):
     """``disassembled(code)``: the text of a code object's file."""
     kept = {"store": context.store, "log": context.log("disassembly")}
     return lambda code: disassemble(code.read_bytes(), tools=tools_in(builder), **kept)
+
+
+@pytest.fixture
+def machine_of(core, device_code, disassembled):
+    """``machine_of(arch)(kernel)``: a backward kernel, loaded."""
+
+    def of(arch):
+        folder, loaded = device_code(arch), {}
+
+        def load(kernel):
+            if kernel not in loaded:
+                code = folder / f"{kernel}.hsaco"
+                loaded[kernel] = load_machine(core, code, disassembled(code))
+            return loaded[kernel]
+
+        return load
+
+    return of

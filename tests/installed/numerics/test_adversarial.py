@@ -83,6 +83,16 @@ def test_each_row_has_a_spike_of_its_own(target, shown, dtype, head_dim):
 
 
 @instances
+def test_weights_that_are_small_beside_one_add_up(target, shown, dtype, head_dim):
+    """They are 2^-14.4, a denormal of fp16, which MI200's matrix unit takes as zero."""
+    scores = torch.zeros(KEYS)
+    scores[0] = 10.0
+    v = normal(KEYS, head_dim, 2).abs()
+    v[0] = 0
+    attend(target, shown, dtype, head_dim, "small weights", Rules(scale=1.0), (*along(scores, head_dim), v))
+
+
+@instances
 def test_a_row_beside_one_of_large_scores(target, shown, dtype, head_dim):
     """Its scores become large after some tiles; rows of one wave share only their code."""
     q, k, v = (normal(rows, head_dim, seed) for seed, rows in enumerate((ROWS, KEYS, KEYS)))
@@ -117,6 +127,29 @@ def test_a_row_without_keys_is_0_beside_nan_in_v(target, dtype, head_dim, op, ro
     assert (out[:, :blind] == 0).all()
     assert (lse[..., :blind] == math.inf).all()
     assert out[:, blind:].isnan().all()
+
+
+# Rows by (window, key that is NaN): those that see it, and those so far away that they share no tile with it:
+# a tile has at most 64 keys, and a wave 32 rows.
+HIDDEN = {
+    (-1, 0, 200): (range(200, 300), range(104)),
+    (20, 0, 150): (range(150, 171), (*range(54), *range(267, 300))),
+}
+
+
+@pytest.mark.divided
+@instances
+@pytest.mark.parametrize("window", HIDDEN)
+def test_nan_in_v_that_a_row_does_not_see_stays_near(target, dtype, head_dim, window):
+    """docs/features.md: 0 times NaN is NaN, in rows that share a tile with it."""
+    *window, key = window
+    see, far = HIDDEN[*window, key]
+    q, k, v = (normal(300, head_dim, i).to(DTYPES[dtype])[None] for i in range(3))
+    v[:, key] = math.nan
+    there = (x.to(target.device) for x in (q, k, v))
+    out, _ = target.attend(flash_attn_func, *there, window_size=window)
+    assert out[0, see].isnan().all()
+    assert out[0, far].isfinite().all()
 
 
 def with_bad_keys(head_dim, dtype, rows):

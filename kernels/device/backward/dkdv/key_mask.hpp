@@ -80,10 +80,8 @@ struct KeyMask {
     const View view(rows, here_uniform(first), row_end);
     const int at =
         view.offset_of(Unit::held_begin(block.lane_again(), B::kQueries), byte_of(block, wave_key) & ~3);
-    each_element<Unit, kHeld>(s, [&](float, int, int f) {
-      const int row = here_uniform(static_cast<int>(Unit::held_step(f) * view.row_bytes));
-      return view.template read_at<float>(at, row);
-    });
+    each_element<Unit, kHeld>(
+        s, [&](float, int, int f) { return view.template read_at<float>(at + row_of(view, f)); });
   }
   FA_DEVICE void begin(const B& block, typename B::Result& s, int wave_key) const {
     const uint32_t shift = (byte_of(block, wave_key) & 3) * 8;
@@ -105,6 +103,11 @@ struct KeyMask {
   }
 
  private:
+  // How far row `f` of a lane is behind its first.  It counts in the vector's offset: not every GPU has the
+  // scalar one in a resource's range check, and then rows behind the last would be read.
+  FA_DEVICE static int row_of(const View& view, int f) {
+    return here_uniform(static_cast<int>(Unit::held_step(f) * view.row_bytes));
+  }
   // Where the lane's key is in a row.
   FA_DEVICE int byte_of(const B& block, int wave_key) const {
     const int key = here_uniform(wave_key) + Unit::column(block.lane_again(), 0);
@@ -142,18 +145,18 @@ struct KeyMask {
     constexpr int kBytes = kColumns * kSize;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const int row = here_uniform(static_cast<int>(Unit::held_step(part + i) * view.row_bytes));
+      const int from = at + row_of(view, part + i);
       if constexpr (kBytes == 1) {
-        words[i][0] = view.template read_at<uint8_t>(at, row);
+        words[i][0] = view.template read_at<uint8_t>(from);
       } else if constexpr (kBytes == 2) {
-        words[i][0] = view.template read_at<uint16_t>(at, row);
+        words[i][0] = view.template read_at<uint16_t>(from);
       } else if constexpr (kBytes == 4) {
-        words[i][0] = view.template read_at<uint32_t>(at, row);
+        words[i][0] = view.template read_at<uint32_t>(from);
       } else if constexpr (kBytes == 8) {
-        const u32x2 found = view.template read_at<u32x2>(at, row);
+        const u32x2 found = view.template read_at<u32x2>(from);
         words[i][0] = found[0], words[i][1] = found[1];
       } else {
-        const u32x4 found = view.template read_at<u32x4>(at, row);
+        const u32x4 found = view.template read_at<u32x4>(from);
 #pragma unroll
         for (int c = 0; c < 4; ++c) words[i][c] = found[c];
       }

@@ -165,7 +165,7 @@ struct Fp32Mask : MaskAhead<B> {
     const auto view = this->view(first);
     B::each(words, [&](float, int, int f) {
       const int row = here_uniform(static_cast<int>(Unit::held_step(f) * this->row_bytes));
-      return view.template read_at<float>(this->at, row);
+      return view.template read_at<float>(this->at + row);
     });
   }
 

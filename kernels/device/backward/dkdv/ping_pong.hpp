@@ -96,7 +96,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
       begin(block, result, here(moves.first_term(block)), zeros);
     }
     // LLVM does not wait for what the loop's end left in flight; the static checks find it.
-    if constexpr (kMaskAhead) asm volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
+    if constexpr (B::kMasked) asm volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
     // Rows and the last tile's dS are there, and all waves are done with its transposes.
     tile_barrier<B::kArch>();
     const LdsBytes tile = Stage::rows_of(block.tiles(block.set), of_weights ? 0 : 1);
@@ -161,6 +161,8 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     __builtin_amdgcn_s_setprio(2);
     if constexpr (kLongestResults<B>) asm volatile("s_nop 0");
     typename B::P given;
+    // Also of a tile that is not seen, for which nothing was written, and of which nothing comes: a branch
+    // would take longer.
     if (kEarlyOperands && !of_weights) given = block.given();
     const LdsBytes transposed = Stage::transposed_of(block.tiles(block.set), of_weights ? 1 : 0);
     Transposes transposes(transposed, block.reader());

@@ -86,7 +86,7 @@ struct DqBlock {
   const Visibility visible;
   const LdsBytes lds;
   const float factor;  // scale * log2(e)
-  const LateDropout<kMasked> dropout;
+  const LateDropout<kMasked, Raised<kGfx, kDType>> dropout;
   const int stores_dscores;
 
   // Of the lane's queries: what products start from, or lse and delta.
@@ -153,14 +153,14 @@ struct DqBlock {
   FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
   FA_DEVICE LdsBytes own_area() const { return lds + kOwnAt + wave * kOwnBytes; }
 
-  template <class Own>
+  template <class Own, class Sign = QuerySign>
   FA_DEVICE Own load_own(const BwdParams& params, const BwdInput& tensor, float sign_of, int wave_row,
                          LdsBytes place) const {
     const bool ragged = is_ragged<DqBlock>(params.cu_seqlens_q);
     const HeadRows rows = rows_of(tensor, ragged, batch, head, sequence.q_first, sequence.seqlen_q);
     const BufferView<Unit::kN, Own::kSteps * Unit::kK * 2, kTraits.buffer_word3> view(rows, wave_row);
     Unchanged convert;
-    return Own(place, view, QuerySign(sign_of), convert, lane);
+    return Own(place, view, Sign(sign_of), convert, lane);
   }
 
   FA_DEVICE Numbers load_numbers(const BwdParams& params, int wave_row) const {
@@ -190,7 +190,8 @@ struct DqBlock {
     return numbers;
   }
 
-  // dS in the place of dP, from the tile `at`.  `s` is for scores; with kMaskSooner, what they begin with.
+  // dS in the place of dP, or with kProductLast P in that of S, from the tile `at`.  `s` is for scores; with
+  // kMaskSooner, what they begin with.
   template <class Mask>
   FA_DEVICE void find(Result& dp, Result& s, LdsBytes at, int wave_row, int first, const Tiles& tiles,
                       const Q& q, const Dout& dout, const Numbers& numbers, const Starts& starts,
@@ -226,10 +227,6 @@ struct DqBlock {
       multiply_both(*this, at, s, dp, q, dout, hide_later);
     }
     finish(*this, dp, s, wave_row, first, tiles, numbers, starts, bits);
-  }
-
-  FA_DEVICE static P pack(Result& dp) {
-    return P::of([&](int c, int f) { return element<Unit>(dp, c, f); });
   }
 
   FA_DEVICE void add(LdsBytes at, const P& packed, Sums& sums) const {

@@ -12,6 +12,67 @@
 
 namespace fa {
 
+// Where the matrix unit takes denormals as zero, dout and dS are 2^6 times as large, so that those from 2^-20
+// on count; from 1024 on they are infinite.  So dS is rounded, where it is truncated elsewhere, and P's gain
+// makes up for no loss in it.  P of dkdv is 2^14 times as large.
+template <Gfx kGfx, DType kDType>
+struct Raised {
+  static constexpr bool kIs = kFlushes<kGfx, kDType>;
+  static constexpr int kLogP = kIs ? 14 : 0;
+  static constexpr float kDout = kIs ? 64 : 1;
+  // Of dP less delta, in dkdv, from whose P dS gets another factor.
+  static constexpr float kOfProducts = 1.0f / (1 << kLogP);
+  // Of sums: of dv; of dk and of what the fused kernel adds up; of dq; of dS that the dq kernel stores.
+  static constexpr float kOfDv = kOfProducts / kDout;
+  static constexpr float kOfDk = kIs ? 1 / kDout : kCutGain<kDType>;
+  static constexpr float kOfDscores = 1 / kDout / kCutGain<kDType>;
+  static constexpr float kOfDq = kIs ? kOfDscores : 1;
+
+  // Written so that nothing changes elsewhere: a product with 1 moves instructions.
+  FA_DEVICE static float times([[maybe_unused]] float factor, float x) {
+    if constexpr (kIs) return x * factor;
+    return x;
+  }
+
+  // As dout is.
+  FA_DEVICE static float raise(float x) { return times(kDout, x); }
+
+  // Two elements a word.
+  template <class Words>
+  FA_DEVICE static Words dout(Words words, bool is = true) {
+    const f16x2 factor = is ? f16x2(static_cast<_Float16>(kDout)) : f16x2(1);
+#pragma unroll
+    for (unsigned i = 0; i < sizeof(Words) / 4; ++i) {
+      const uint32_t word = words[i];  // a scalar: bit casts of a vector's element err
+      words[i] = __builtin_bit_cast(uint32_t, __builtin_bit_cast(f16x2, word) * factor);
+    }
+    return words;
+  }
+};
+
+template <class B>
+using RaisedOf = Raised<B::kArch, B::kDType>;
+
+// What a thread has of a tile's dout, before it is stored.
+template <class B, class Pieces>
+FA_DEVICE void raise_dout([[maybe_unused]] const B& block, [[maybe_unused]] Pieces& stage) {
+  if constexpr (RaisedOf<B>::kIs) {
+    stage.change(block.mover(),
+                 [](int tensor, u32x2 words) { return RaisedOf<B>::dout(words, tensor == 1); });
+  }
+}
+
+// As a sign of dout's rows (tile/query.hpp).
+template <class Raise>
+struct DoutSign {
+  FA_DEVICE explicit DoutSign(float) {}
+  FA_DEVICE static bool none() { return false; }
+  template <class Words>
+  FA_DEVICE static Words apply(Words words) {
+    return Raise::dout(words);
+  }
+};
+
 // How scores become probabilities.  The scale counts as positive: its sign goes into an operand
 // (memory/query.hpp).
 struct Scoring {
@@ -72,10 +133,10 @@ struct Scoring {
   }
 
   // What is subtracted from scores times log2(e).  Probabilities become larger by kCutGain, because they are
-  // truncated.
-  template <DType kDType>
+  // truncated; in dkdv also 2^kMore.
+  template <DType kDType, int kMore = 0>
   FA_DEVICE static float shift(float lse) {
-    return __builtin_fmaf(lse, kLog2e, -kGain<kDType>);
+    return __builtin_fmaf(lse, kLog2e, -kGain<kDType> - kMore);
   }
 
   // The log-sum-exp of a row with a mask or a bias.  Where it is +inf the row sees no key, and below

@@ -5,6 +5,14 @@
 #define KERNEL extern "C" __global__ __launch_bounds__(256)
 typedef float f4 __attribute__((ext_vector_type(4)));
 
+#if defined(__GFX9__)
+#define BUFFER_WORD3 0x00027000
+#elif defined(__GFX10__)
+#define BUFFER_WORD3 0x31014000
+#else
+#define BUFFER_WORD3 0x31004000
+#endif
+
 extern __shared__ char dynamic_lds[];
 
 KERNEL void global_overrun(const float* in, float* out, int n) {
@@ -27,6 +35,20 @@ KERNEL void global_misaligned(const float* in, float* out, int n) {
 KERNEL void write_to_input(const float* in, float* out, int n) {
   int i = threadIdx.x;
   if (i < n) ((float*)in)[i] = out ? 1.f : 2.f;
+}
+
+// A buffer of 16 floats; `first` moves the lanes' elements from the vector's offset into the scalar one.
+__device__ float from_buffer(const float* in, int i, int first) {
+  __amdgpu_buffer_rsrc_t buffer = __builtin_amdgcn_make_buffer_rsrc((void*)in, 0, 64, BUFFER_WORD3);
+  return __builtin_bit_cast(float, __builtin_amdgcn_raw_buffer_load_b32(buffer, 4 * i, 4 * first, 0));
+}
+KERNEL void scalar_offset_decides(const float* in, float* out, int n) {
+  int i = threadIdx.x;
+  if (i < n) out[i] = from_buffer(in, i % 16, n / 8);
+}
+KERNEL void vector_offset_decides(const float* in, float* out, int n) {
+  int i = threadIdx.x;
+  if (i < n) out[i] = from_buffer(in, i % 16 + n / 8, 0) + from_buffer(in, i % 8, n / 8);
 }
 
 KERNEL void lds_overrun(const float* in, float* out, int n) {

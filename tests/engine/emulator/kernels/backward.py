@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from tests.engine.emulator.kernels.gradients import Options as Reference
 from tests.engine.emulator.kernels.gradients import gradients, philox
+from wheel_builder.machine_code.emulator.attention import MASK_KINDS
 from wheel_builder.machine_code.emulator.formats import decode, encode, rounded
 from wheel_builder.machine_code.emulator.machine import Launch, Options
 from wheel_builder.machine_code.emulator.memory import Memory
@@ -20,7 +21,8 @@ from wheel_builder.tables.tiles import workgroup_of
 SEED = (0x12345678, 0x9ABCDEF0)
 SUM_ROWS = 32  # of a block of dq_sums
 SEPARATE, FUSED = ("delta", "dkdv", "dq"), ("delta", "fused", "convert")
-BY_KEYS, ANY_HEAD_DIM = ("dkdv", "fused"), ("delta", "convert")
+MASKED = ("delta", "dkdv_masked", "dq_masked")
+BY_KEYS, ANY_HEAD_DIM = ("dkdv", "fused", "dkdv_masked"), ("delta", "convert")
 GIVEN, FOUND = ("q", "k", "v", "out", "dout"), ("dq", "dk", "dv")
 OF_KEYS = ("k", "v", "dk", "dv")
 
@@ -121,7 +123,7 @@ class Call:
         self.tensors = {name: self._tensor(name) for name in (*GIVEN, *FOUND)}
         for name in GIVEN:
             self.tensors[name].fill(out if name == "out" else drawn[name])
-        self.memory = self._memory(lse)
+        self.memory, self.masks = self._memory(lse), []
 
     def _tensor(self, name):
         return Tensor(name, self, [pair[name in OF_KEYS] for pair in self.case.lengths])
@@ -233,6 +235,18 @@ class Call:
             }
         )  # fmt: skip
 
+    def arguments(self, op, **changes):
+        """The argument of a kernel.  Those with a mask get one of fp32 that is 0 everywhere."""
+        inner = self.kernarg(**changes)
+        if op not in MASKED[1:]:
+            return inner
+        (rows, keys), *_ = self.case.lengths
+        width = -(-keys // 8) * 8
+        mask = Memory.of(bytes(4 * rows * width), "mask", readonly=True)
+        self.masks = [mask]
+        given = {"mask": mask.address, "mask_kind": MASK_KINDS.index("fp32"), "mask_row": width}
+        return inner + layout("MaskedBwdParams").pack(given)[len(inner) :]
+
     def run(self, machine_of, arch, seed=0, ops=SEPARATE, **changes):
         """Launch all kernels; returns their results.  ``machine_of(kernel)`` is the loaded code object."""
         longest_q, longest_k = (max(each) for each in zip(*self.case.lengths, strict=True))
@@ -246,9 +260,10 @@ class Call:
             grid = (-(-rows // tile.rows), heads, batch)
             if not rows:
                 continue
-            memory = [*(each.memory for each in self.tensors.values()), *self.memory.values()]
+            arguments = self.arguments(op, **changes)
+            memory = [*(each.memory for each in self.tensors.values()), *self.memory.values(), *self.masks]
             launch = Launch(grid, (tile.threads, 1, 1))
-            results.append(machine.run(kernel, launch, self.kernarg(**changes), memory, Options(seed=seed)))
+            results.append(machine.run(kernel, launch, arguments, memory, Options(seed=seed)))
             if op == "delta":  # which the others may read
                 self.memory["delta"] = Memory.of(self.memory["delta"].read(), "delta", readonly=True)
         return results
@@ -291,6 +306,13 @@ class Call:
         return tolerances.allowed(
             plain, terms=tolerances.WEIGHT_ROUNDINGS, largest=largest, factor=tolerances.GRADIENT_FACTOR
         )
+
+
+def run(call, machines, arch, seed=0, ops=SEPARATE, **changes):
+    """Run a call, which must end without findings."""
+    for result in call.run(machines, arch, seed, ops, **changes):
+        assert not result.error
+        assert not result.findings, "\n".join(map(str, result.findings))
 
 
 def _added(before, part, keys):

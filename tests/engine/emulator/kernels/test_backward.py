@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.engine.emulator.kernels.backward import FOUND, FUSED, SEPARATE, Call, Case
-from wheel_builder.machine_code.emulator.machine import load_machine
+from tests.engine.emulator.kernels.backward import FOUND, FUSED, Call, Case, run
 from wheel_builder.tables.archs import known_archs
 
 # tests/installed/numerics does as much with fewer cases, on the finished wheel.
@@ -39,31 +38,6 @@ CASES = {
     "zero-scale": Case(((33, 65),), scale=0.0),
     "several-blocks": Case(((130, 300),), right=0, nheads=1),
 }
-
-
-@pytest.fixture
-def machine_of(core, device_code, disassembled):
-    """``machine_of(arch)(kernel)``: a backward kernel, loaded."""
-
-    def of(arch):
-        folder, loaded = device_code(arch), {}
-
-        def load(kernel):
-            if kernel not in loaded:
-                code = folder / f"{kernel}.hsaco"
-                loaded[kernel] = load_machine(core, code, disassembled(code))
-            return loaded[kernel]
-
-        return load
-
-    return of
-
-
-def run(call, machines, arch, seed=0, ops=SEPARATE, **changes):
-    """Run a call, which must end without findings."""
-    for result in call.run(machines, arch, seed, ops, **changes):
-        assert not result.error
-        assert not result.findings, "\n".join(map(str, result.findings))
 
 
 @pytest.mark.parametrize("name", CASES)

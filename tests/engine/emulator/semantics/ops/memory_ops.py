@@ -153,7 +153,7 @@ def out_of_range():
         around = (0, 4, 200, 232, 236, 240, 244, 248, 252, 256, 1 << 20, 0x80000000)
         return rng.choice(around) if register == "v4" else rng.getrandbits(32)
 
-    access = "{x} v[16:19], v4, s[12:15], s20 offen"
+    access = ["s_mov_b32 s20, 0", "{x} v[16:19], v4, s[12:15], s20 offen offset:8"]
     called = fill(ALL, "buffer_load_dwordx4", "buffer_load_b128")
     text = script(frame.resource(256), access, WAIT)
     return Code(called, text, reference, ("v4", *names(16, 4)), values=value, memory=MEMORY)

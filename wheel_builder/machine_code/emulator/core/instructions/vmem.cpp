@@ -99,15 +99,15 @@ struct BufferPlace {
   Wave& w;
   const Inst& in;
   alignas(64) u32 offset[kLanes];
-  u64 base;
-  u32 records, soffset, stride;
+  u64 base, limit;
+  u32 soffset, stride;
   bool is_scratch;
   static constexpr Positions positions(bool has_data) { return {has_data ? 1u : 0u, 0, has_data ? 2u : 1u}; }
   BufferPlace(Wave& wave, const Inst& inst, const Positions& p) : w(wave), in(inst) {
     const u32* r = w.s + in.src[p.scalar].index;
     base = r[0] | static_cast<u64>(r[1] & 0xffff) << 32;
     stride = r[1] >> 16 & 0x3fff;
-    records = r[2];
+    limit = stride ? static_cast<u64>(r[2]) * stride : r[2];
     soffset = read_s32(w, in.src[p.scalar + 1]);
     is_scratch = base >> 32 == kScratchResource >> 32;
     const Operand& va = in.src[p.address];
@@ -123,16 +123,22 @@ struct BufferPlace {
     if (index) lanes(w, [&](u32 i) { offset[i] += index[i] * stride; });
     if (is_scratch) soffset = (soffset + static_cast<u32>(base - kScratchResource)) / w.n;
   }
-  bool inside(u64 a, u32 bytes) const {
-    u64 limit = stride ? static_cast<u64>(records) * stride : records;
-    return a + soffset + bytes <= limit;
+  // Whether the resource's check lets the access through.  RDNA 4's manual counts the scalar offset in it,
+  // CDNA's and LLVM's do not: where that decides, the kernel is wrong.
+  bool inside(u32 lane, u64 a, u32 bytes) const {
+    if (a + soffset + bytes <= limit) return true;
+    if (a + bytes <= limit)
+      found({w, in, lane}, "scalar-offset", base + soffset + a,
+            "only the scalar offset of " + std::to_string(soffset) + " is beyond the end of the resource (" +
+                std::to_string(limit) + " bytes), and not every GPU checks it");
+    return false;
   }
   // Whether all active lanes' loads are free of individual checks, and then their places. Lanes beyond the
   // resource's end read zero.
   bool whole(u32 bytes, Whole& at) const {
-    const u64 limit = stride ? static_cast<u64>(records) * stride : records, from = base + soffset;
+    const u64 from = base + soffset;
     if (is_scratch || limit < u64{soffset} + bytes) return false;
-    const u64 last = limit - soffset - bytes, last_in_part = last + bytes - 4;
+    const u64 last = limit - soffset - bytes, last_in_part = limit - 4;  // with or without soffset
     u32 in_part = 0;
     lanes(w, [&](u32 i) {
       at.offset[i] = offset[i];
@@ -149,7 +155,7 @@ struct BufferPlace {
     u64 a = static_cast<u64>(offset[lane]) + more;
     if (is_scratch) return scratch({w, in, lane}, a + soffset, bytes, mode);
     // The resource checks its own range per dword: a partly covered access takes the slow path in load/store.
-    if (!inside(a, bytes)) return nullptr;
+    if (!inside(lane, a, bytes)) return nullptr;
     return global({w, in, lane}, base + soffset + a, bytes, mode);
   }
 };
