@@ -177,7 +177,7 @@ def test_cpp_gets_what_kernels_without_rows_need():
     [
         (
             one(kernel="fwdd"),
-            "no kernel fwdd; known: fwd, fwd_tall, fwd_uneven, fwd_wide, fwd_masked, decode,",
+            "no kernel fwdd; known: fwd, fwd_tall, fwd_wide, fwd_uneven, fwd_masked, decode,",
         ),
         (one(isa="rdna9"), "fwd.rdna9: no such ISA; known: cdna1,"),
         (one(", wave = 4"), "fwd.rdna3: row 1: not a field: wave"),
