@@ -29,7 +29,14 @@ from wheel_builder.tables.call_sources import (
     python_expected,
 )
 from wheel_builder.tables.calls import known_calls
-from wheel_builder.tables.kinds import build_json, cpp_paths, known_kinds, python_kinds, python_paths
+from wheel_builder.tables.kinds import (
+    build_json,
+    cpp_kinds,
+    cpp_paths,
+    known_kinds,
+    python_kinds,
+    python_paths,
+)
 from wheel_builder.tables.products import PACKAGED, device_names
 from wheel_builder.tables.tiles import cpp_tiles, known_tiles
 
@@ -37,6 +44,7 @@ ARCHS = Path("kernels/generated/device/archs.inc")
 TILES = Path("kernels/generated/device/tiles")
 INSTANCES = Path("kernels/generated/archs.json")
 KINDS = Path("kernels/generated/kinds.json")
+OPS = Path("kernels/generated/device/kinds.inc")
 STRUCTS = Path("kernels/generated/device/structs.inc")
 C_CALLS = Path("kernels/generated/host/fa_calls.h")
 TENSORS = Path("kernels/generated/host/call_tensors.inc")
@@ -58,6 +66,7 @@ def generated() -> Mapping[Path, str]:
         ARCHS: cpp_table(known_gpus()),
         INSTANCES: kernels_archs(known_archs()),
         KINDS: build_json(kinds),
+        OPS: cpp_kinds(kinds),
         **{TILES / name: text for name, text in cpp_tiles(known_tiles()).items()},
         STRUCTS: cpp_structs(described.structs),
         C_CALLS: c_calls(described.calls),

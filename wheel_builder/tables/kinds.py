@@ -17,6 +17,7 @@ KINDS = Path("kernels/tables/kinds.toml")
 HEAD = f"Generated from {KINDS} by `python3 -m wheel_builder.tables.generated`; do not edit."
 FORWARD, BACKWARD, LATENT, APPEND = "forward", "backward", "latent", "append"
 PACKED = "packed"
+MISSING = "has no row for this ISA, head dim, dtype and loop"
 CHOICES = {
     "call": (FORWARD, BACKWARD, LATENT, APPEND),
     "tile": ("forward", "dkdv", "dq"),
@@ -102,17 +103,36 @@ def build_json(kinds: Kinds) -> str:
     return "{\n" + ",\n".join(rows) + "\n}\n"
 
 
-def cpp_paths(kinds: Kinds) -> str:
-    """An enumeration of each direction's paths, and their names."""
-    return (
-        "\n\n".join(
-            [
-                f"// {HEAD}",
-                *(_enumeration(name, _paths(kinds, calls)) for name, calls in ENUMERATIONS.items()),
-            ]
-        )
-        + "\n"
+def cpp_kinds(kinds: Kinds) -> str:
+    """The ops, what their rows are, and the words of a kernel whose row in the table of tiles is missing."""
+    tiled = {op: kind for op, kind in kinds.items() if kind.tile}
+    rows = "".join(
+        f"    case Op::{op}: return Rows::{kind.rows};\n" for op, kind in tiled.items() if kind.rows
     )
+    where = "kernels/tables/tiles.toml"
+    asserts = " \\\n".join(
+        f'  static_assert(op != Op::{op} || (found), "{where}: [{op}] {MISSING}");' for op in tiled
+    )
+    return (
+        f"// {HEAD}\n\nenum class Op {{ {', '.join(kinds)} }};\n\n"
+        f"constexpr Rows rows_of(Op op) {{\n  switch (op) {{\n{rows}"
+        "    default: return Rows::queries;\n  }\n}\n\n"
+        f"#define FA_REQUIRE_ROW(op, found) \\\n{asserts[:-1]}\n"
+    )
+
+
+def cpp_paths(kinds: Kinds) -> str:
+    """An enumeration of each direction's paths, all names, and the ops that answer forward paths."""
+    parts = [f"// {HEAD}"]
+    for name, calls in ENUMERATIONS.items():
+        paths = _paths(kinds, calls)
+        parts += [f"enum class {name} {{ {', '.join(paths)} }};", _names(name, paths, "std::string_view")]
+    parts.append(_names("Op", kinds, "const char*"))
+    attending = (kind for kind in kinds.items() if kind[1].call != BACKWARD)
+    parts.append(
+        _switch("Op op_of", "Path", ((path, f"Op::{op}") for op, kind in attending for path in kind.paths))
+    )
+    return "\n\n".join(parts) + "\n"
 
 
 def python_paths(kinds: Kinds) -> str:
@@ -147,8 +167,11 @@ def _answers(kinds: Kinds, calls: Iterable[str]) -> Mapping[str, str]:
     return {key: op for op, kind in kinds.items() if kind.call in calls for key in kind.answers}
 
 
-def _enumeration(name: str, paths: Iterable[str]) -> str:
-    cases = "".join(f'    case {name}::{each}: return "{each}";\n' for each in paths)
-    switch = f"  switch (path) {{\n{cases}  }}\n  return {{}};\n"
-    members = f"enum class {name} {{ {', '.join(paths)} }};"
-    return f"{members}\n\nconstexpr std::string_view name({name} path) {{\n{switch}}}"
+def _names(kind: str, names: Iterable[str], type_: str) -> str:
+    return _switch(f"{type_} name", kind, ((each, f'"{each}"') for each in names))
+
+
+def _switch(function: str, kind: str, cases: Iterable[tuple[str, str]]) -> str:
+    """A function of an enumeration, which has a result for each of its members."""
+    lines = "".join(f"    case {kind}::{each}: return {result};\n" for each, result in cases)
+    return f"constexpr {function}({kind} of) {{\n  switch (of) {{\n{lines}  }}\n  return {{}};\n}}"

@@ -159,7 +159,7 @@ def tall_tiles(arch: Arch) -> tuple[Tile, ...]:
 
 
 def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgroup:
-    """The workgroup launched by the host (``fwd_tile`` and its siblings in C++). Raises ``TileError``.
+    """The workgroup launched by the host (``forward_tile`` and others in C++). Raises ``TileError``.
 
     A wave has the columns of a matrix step, a pair of waves the columns of all its blocks. All waves of
     packed rows share the same columns.
@@ -257,22 +257,26 @@ def _problems(kernel: str, row: Mapping[str, Any], tile: Tile, before: Sequence[
 
 
 def cpp_tiles(tiles: Tiles) -> Mapping[str, str]:
-    """The texts of the files of rows by name: all rows of a kernel for the host, and one file per head dim.
+    """The texts of the files of rows by name: one file per struct for the host, and one file per head dim.
 
     A kernel's translation unit includes its head dim's file only. A changed row recompiles only its head dim.
     """
+    of_tile: dict[str, list[str]] = {}
+    for kernel in tiles.rows:
+        of_tile.setdefault(known_kinds()[kernel].tile, []).append(kernel)
     found = {"workgroups.inc": _cpp_workgroups(tiles)}
+    for tile, kernels in of_tile.items():
+        found[f"all/{tile}.inc"] = ROWS_HEAD + "".join(_cpp_rows(each, tiles.rows[each]) for each in kernels)
     for kernel, isas in tiles.rows.items():
-        found[f"all/{kernel}.inc"] = _cpp_rows(kernel, isas)
         for head_dim in sorted({row.head_dim for rows in isas.values() for row in rows}):
             own = {isa: [row for row in rows if row.head_dim == head_dim] for isa, rows in isas.items()}
-            found[f"{kernel}/d{head_dim}.inc"] = _cpp_rows(kernel, own)
+            found[f"{kernel}/d{head_dim}.inc"] = ROWS_HEAD + _cpp_rows(kernel, own)
     return found
 
 
 def _cpp_rows(kernel: str, isas: Mapping[str, Sequence[Tile]]) -> str:
     blocks = (_block(isa, "".join(_lines(isa, kernel, row) for row in rows)) for isa, rows in isas.items())
-    return ROWS_HEAD + "".join(blocks)
+    return f"if (op == Op::{kernel}) {{\n{''.join(blocks)}}}\n"
 
 
 def _cpp_workgroups(tiles: Tiles) -> str:

@@ -144,7 +144,7 @@ def _tiles(instance: Instance) -> str:
     if not OPS[instance.op].per_head_dim:
         return ""
     rows = f"generated/device/tiles/{instance.op}/d{instance.head_dim}.inc"
-    return f'#define FA_TILES_{instance.op} "{rows}"\n{include("call/tiles.hpp")}'
+    return f'#define FA_TILES_{OPS[instance.op].tile} "{rows}"\n{include("call/tiles.hpp")}'
 
 
 def include(header: str) -> str:

@@ -9,6 +9,7 @@ from wheel_builder.base.errors import KindError
 from wheel_builder.matrix.support_table import kernels_of
 from wheel_builder.tables.calls import known_calls
 from wheel_builder.tables.kinds import (
+    cpp_kinds,
     cpp_paths,
     forwards,
     known_kinds,
@@ -49,7 +50,7 @@ KINDS = parse_kinds(TEXT)
 
 
 def test_paths_have_the_same_names_in_both_languages():
-    assert re.findall(r'case (\w+)::(\w+): return "(\w+)"', cpp_paths(KINDS)) == [
+    assert re.findall(r'case (\w*Path)::(\w+): return "(\w+)"', cpp_paths(KINDS)) == [
         ("Path", "plain", "plain"), ("Path", "other", "other"), ("Path", "few", "few"),
         ("BwdPath", "once", "once"), ("BwdPath", "twice", "twice"),
     ]  # fmt: skip
@@ -93,3 +94,15 @@ def test_every_kind_has_kernels_tiles_and_a_macro():
         assert f"#define {kind.macro}(" in header
         assert kind.params in known_calls().structs
         assert f"fa::{kind.params}" in header
+
+
+def test_cpp_knows_what_answers_a_path():
+    assert "    case Path::few: return Op::few;\n" in cpp_paths(KINDS)
+
+
+def test_a_kernel_without_a_row_says_so_in_its_own_words():
+    text = cpp_kinds(KINDS)
+    assert "enum class Op { one, few, back, back_masked };" in text
+    assert "    case Op::few: return Rows::packed;\n" in text
+    words = "kernels/tables/tiles.toml: [few] has no row for this ISA, head dim, dtype and loop"
+    assert f'  static_assert(op != Op::few || (found), "{words}")\n' in text
