@@ -146,14 +146,10 @@ void fwd(const fa_fwd_call& call) {
   require_plain_if_wide(plan, arguments);
   require_planned_parts(plan, arguments.params.splits);
   switch (plan.path) {
-    case Path::matrix:
-    case Path::tiled:
-    case Path::tall:
-    case Path::wide:
-    case Path::uneven: return launch_whole(plan.path, arguments, selection, kind, place);
     case Path::split: return decode(arguments, selection, kind, place);
     case Path::reference: return launch_reference(arguments, selection, kind, place);
-    case Path::latent: break;  // of calls of their own
+    case Path::latent: return;  // of calls of their own
+    default: return launch_whole(plan.path, arguments, selection, kind, place);
   }
 }
 
