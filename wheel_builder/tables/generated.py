@@ -87,6 +87,7 @@ def write(checkout: Path = CHECKOUT) -> None:
         path = checkout / name
         changed = not path.exists() or path.read_text(encoding="utf-8") != text
         if changed:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         sys.stdout.write(f"{name}: {'written' if changed else 'nothing to change'}\n")
 
