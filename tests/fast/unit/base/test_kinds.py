@@ -93,7 +93,8 @@ def test_every_kind_has_kernels_tiles_and_a_macro():
         header = (CHECKOUT / "kernels/device" / kind.header).read_text()
         assert f"#define {kind.macro}(" in header
         assert kind.params in known_calls().structs
-        assert f"fa::{kind.params}" in header
+        shared = (CHECKOUT / "kernels/device" / kind.shared).read_text()
+        assert f"fa::{kind.params}" in header + shared
 
 
 def test_cpp_knows_what_answers_a_path():
