@@ -76,6 +76,12 @@ class TileError(ProblemsError):
     exit_code = 14
 
 
+class KindError(ProblemsError):
+    """The table of kinds of kernels cannot be read."""
+
+    exit_code = 16
+
+
 class CallError(ProblemsError):
     """The description of calls cannot be read."""
 

@@ -22,6 +22,7 @@ SOURCES = (
     "kernels/device",
     "kernels/generated/archs.json",
     "kernels/generated/device",
+    "kernels/generated/kinds.json",
     "kernels/tables/costs.json",
     "kernels/tables/table.toml",
     "wheel_builder/base/jobs.py",

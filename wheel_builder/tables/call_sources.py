@@ -1,9 +1,9 @@
-"""What C++ and Python include of the description of calls (``calls``): structs, schemas, bindings, names."""
+"""What C++ and Python include of the description of calls (``calls``): structs, schemas, bindings."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from string import ascii_lowercase
 
-from wheel_builder.tables.calls import CALLS, Call, Calls, FieldType, TensorArgument, ValueArgument
+from wheel_builder.tables.calls import CALLS, Call, FieldType, TensorArgument, ValueArgument
 
 HEAD = f"Generated from {CALLS} by wheel_builder/tables/generated.py: change it there."
 # Of a value: in C, in the operator's schema, in the function behind the operator.
@@ -39,20 +39,6 @@ def cpp_bindings(calls: Mapping[str, Call]) -> str:
     return _file(f"{_schema(name, call)}\n\n{_function(name, call)}" for name, call in calls.items())
 
 
-def cpp_paths(paths: Mapping[str, tuple[str, ...]]) -> str:
-    """An enumeration of each direction's paths, and their names."""
-    return _file(_enumeration(each, paths[key]) for each, key in ENUMERATIONS.items())
-
-
-def python_paths(calls: Calls) -> str:
-    """The names as Python's constants."""
-    lines = ['"""The names of paths."""', "", f"# {HEAD}"]
-    every = dict.fromkeys(name for names in calls.paths.values() for name in names)
-    lines += [f'{name.upper()} = "{name}"' for name in every]
-    lines += [f"{key.upper()} = ({', '.join(map(str.upper, names))})" for key, names in calls.paths.items()]
-    return _lines(lines)
-
-
 def cpp_expected(expected: Mapping[str, str]) -> str:
     """What errors say is expected of an argument."""
     return _file(
@@ -65,9 +51,6 @@ def python_expected(expected: Mapping[str, str]) -> str:
     """The same for Python."""
     lines = [f'{name.upper()} = "{text}"' for name, text in expected.items()]
     return _lines(['"""What errors say is expected of an argument."""', "", f"# {HEAD}", *lines])
-
-
-ENUMERATIONS = {"Path": "forward", "BwdPath": "backward"}
 
 
 def _file(parts: Iterable[str], comment: str = f"// {HEAD}") -> str:
@@ -150,10 +133,3 @@ def _tensor_type(each: TensorArgument) -> str:
 def _converted(each: ValueArgument) -> str:
     conversions = {"float": f"static_cast<float>({each.name})", "text": f"{each.name}.c_str()"}
     return conversions.get(each.type, each.name)
-
-
-def _enumeration(name: str, paths: tuple[str, ...]) -> str:
-    cases = _lines(f'    case {name}::{each}: return "{each}";' for each in paths)
-    switch = f"  switch (path) {{\n{cases}  }}\n  return {{}};\n"
-    members = f"enum class {name} {{ {', '.join(paths)} }};"
-    return f"{members}\n\nconstexpr std::string_view name({name} path) {{\n{switch}}}"

@@ -61,9 +61,8 @@ class FieldType:
 
 @dataclass(frozen=True)
 class Calls:
-    """The whole file. ``paths`` by direction, ``structs`` field -> type, in order."""
+    """The whole file. ``structs`` field -> type, in order."""
 
-    paths: Mapping[str, tuple[str, ...]]
     expected: Mapping[str, str]
     calls: Mapping[str, Call]
     structs: Mapping[str, Mapping[str, FieldType]]
@@ -71,7 +70,6 @@ class Calls:
 
 @dataclass(frozen=True)
 class _File:
-    paths: Mapping[str, tuple[str, ...]]
     expected: Mapping[str, str]
     calls: Mapping[str, Call]
     structs: Mapping[str, Mapping[str, str]]
@@ -107,7 +105,7 @@ def parse_calls(text: str) -> Calls:
     if found is None or problems:
         title = f"{CALLS} does not describe calls"
         raise CallError(title, problems, advice="its head explains the keys")
-    return Calls(found.paths, found.expected, found.calls, structs)
+    return Calls(found.expected, found.calls, structs)
 
 
 def _twice(call: Call) -> list[str]:

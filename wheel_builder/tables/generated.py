@@ -1,6 +1,6 @@
-"""Generates files for C++ and Python from the tables of archs and tiles and the description of calls.
+"""Generates files for C++ and Python from the tables of archs, kinds and tiles and the description of calls.
 
-Run ``python3 -m wheel_builder.tables.generated`` to write them. ``archs.json`` is for
+Run ``python3 -m wheel_builder.tables.generated`` to write them. ``archs.json`` and ``kinds.json`` are for
 kernels/build/instances, independent of wheel_builder. So a change of an unused fact, such as a GPU's name,
 rebuilds neither kernels nor wheels.
 
@@ -24,13 +24,19 @@ from wheel_builder.tables.call_sources import (
     c_calls,
     cpp_bindings,
     cpp_expected,
-    cpp_paths,
     cpp_structs,
     cpp_tensors,
     python_expected,
-    python_paths,
 )
 from wheel_builder.tables.calls import known_calls
+from wheel_builder.tables.kinds import (
+    build_json,
+    cpp_kinds,
+    cpp_paths,
+    known_kinds,
+    python_kinds,
+    python_paths,
+)
 from wheel_builder.tables.products import PACKAGED, device_names
 from wheel_builder.tables.signatures import stub
 from wheel_builder.tables.tiles import cpp_tiles, known_tiles
@@ -38,6 +44,8 @@ from wheel_builder.tables.tiles import cpp_tiles, known_tiles
 ARCHS = Path("kernels/generated/device/archs.inc")
 TILES = Path("kernels/generated/device/tiles")
 INSTANCES = Path("kernels/generated/archs.json")
+KINDS = Path("kernels/generated/kinds.json")
+OPS = Path("kernels/generated/device/kinds.inc")
 STRUCTS = Path("kernels/generated/device/structs.inc")
 C_CALLS = Path("kernels/generated/host/fa_calls.h")
 TENSORS = Path("kernels/generated/host/call_tensors.inc")
@@ -47,26 +55,30 @@ EXPECTED = Path("kernels/generated/host/expected.inc")
 PYTHON_EXPECTED = Path("kernels/python/flash_attn_rocm/values/expectations.py")
 PYTHON_PATHS = Path("kernels/python/flash_attn_rocm/values/paths.py")
 INTERFACE = Path("kernels/python/flash_attn_rocm/flash_attn_interface.py")
+PYTHON_KINDS = Path("kernels/python/flash_attn_rocm/values/kinds.py")
 PYTHON_RATES = Path("kernels/python/flash_attn_rocm/values/rates.py")
 
 
 def generated() -> Mapping[Path, str]:
-    """The texts of the generated files. Raises ``ArchError``, ``TileError`` and ``CallError``."""
-    described = known_calls()
+    """The texts of the generated files. Raises ``ArchError``, ``TileError``, ``CallError``, ``KindError``."""
+    described, kinds = known_calls(), known_kinds()
     products = known_products().values()
     packaged = [each.name for each in products if PACKAGED in device_names(each.elsewhere)]
     return {
         ARCHS: cpp_table(known_gpus()),
         INSTANCES: kernels_archs(known_archs()),
+        KINDS: build_json(kinds),
+        OPS: cpp_kinds(kinds),
         **{TILES / name: text for name, text in cpp_tiles(known_tiles()).items()},
         STRUCTS: cpp_structs(described.structs),
         C_CALLS: c_calls(described.calls),
         TENSORS: cpp_tensors(described.calls),
-        PATHS: cpp_paths(described.paths),
+        PATHS: cpp_paths(kinds),
         BINDINGS: cpp_bindings(described.calls),
         EXPECTED: cpp_expected(described.expected),
         PYTHON_EXPECTED: python_expected(described.expected),
-        PYTHON_PATHS: python_paths(described),
+        PYTHON_PATHS: python_paths(kinds),
+        PYTHON_KINDS: python_kinds(kinds),
         PYTHON_RATES: python_rates(known_gpus(), packaged),
         INTERFACE.with_suffix(".pyi"): stub((CHECKOUT / INTERFACE).read_text(encoding="utf-8")),
     }
@@ -78,6 +90,7 @@ def write(checkout: Path = CHECKOUT) -> None:
         path = checkout / name
         changed = not path.exists() or path.read_text(encoding="utf-8") != text
         if changed:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         sys.stdout.write(f"{name}: {'written' if changed else 'nothing to change'}\n")
 

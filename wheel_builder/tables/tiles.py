@@ -12,6 +12,7 @@ from typing import Any
 
 from wheel_builder.base.errors import TileError
 from wheel_builder.tables.archs import CHECKOUT, Arch, known_archs
+from wheel_builder.tables.kinds import PACKED, known_kinds
 from wheel_builder.tables.rows import read_row, read_tables
 
 TILES = Path("kernels/tables/tiles.toml")
@@ -49,16 +50,12 @@ class Tile:
 
 
 FOR = ("head_dim", "loop", "dtype", "vgprs", "before_clang")
-# The fields of each kernel's C++ struct, in order. Those of ``SWITCHES`` are switches of a row.
+# The fields that rows of each ``tile`` of kinds.toml set. Those of ``SWITCHES`` are switches of a row.
 FORWARD = (
     *("waves", "keys", "waves_per_simd", "query_steps", "schedule", "steps_at_once", "prefetch"),
     *("value_lanes", "compares_at_once", "padded_tiles", "dual_issue", "scalar_scale"),
     *("identity_shortcuts", "buffer_stores", "half_stores", "short_prologue"),
     *("out_first", "plain_exponents", "two_sums"),
-)
-LATENT = (
-    *("waves", "keys", "waves_per_simd", "query_steps", "prefetch", "compares_at_once", "dual_issue"),
-    *("plain_exponents", "column_blocks"),
 )
 BY_KEYS = (
     *("pairs", "queries", "waves_per_simd", "column_blocks", "own_steps", "steps_at_once", "padded_tiles"),
@@ -69,21 +66,9 @@ BY_QUERIES = (
     *("waves", "keys", "waves_per_simd", "q_steps", "dout_steps", "steps_at_once", "padded_tiles"),
     *("prefetch", "early_rows", "interleaved", "short_prologue", "row_major", "late_numbers", "direct"),
 )
+FIELDS = {"forward": FORWARD, "dkdv": BY_KEYS, "dq": BY_QUERIES}
 SETS: Mapping[str, tuple[str, ...]] = {
-    "fwd": FORWARD,
-    "fwd_tall": FORWARD,
-    "fwd_uneven": FORWARD,
-    "fwd_wide": (*FORWARD, "slices"),
-    "fwd_masked": (*FORWARD, "early_mask", "mask_loops"),
-    "decode": FORWARD,
-    "mla": LATENT,
-    "bwd_dkdv": BY_KEYS,
-    "bwd_dkdv_uneven": BY_KEYS,
-    "bwd_dq_uneven": BY_QUERIES,
-    "bwd_fused": (*BY_KEYS, "early_numbers", "tight_registers", "features", "preferred"),
-    "bwd_dq": BY_QUERIES,
-    "bwd_dkdv_masked": (*BY_KEYS, "early_mask"),
-    "bwd_dq_masked": (*BY_QUERIES, "early_mask"),
+    op: (*(kind.only or FIELDS[kind.tile]), *kind.also) for op, kind in known_kinds().items() if kind.tile
 }
 SWITCHES = (
     *("padded_tiles", "dual_issue", "scalar_scale", "identity_shortcuts", "buffer_stores", "half_stores"),
@@ -174,17 +159,17 @@ def tall_tiles(arch: Arch) -> tuple[Tile, ...]:
 
 
 def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgroup:
-    """The workgroup launched by the host (``fwd_tile`` and its siblings in C++). Raises ``TileError``.
+    """The workgroup launched by the host (``forward_tile`` and others in C++). Raises ``TileError``.
 
     A wave has the columns of a matrix step, a pair of waves the columns of all its blocks. All waves of
-    decode and mla share the same columns.
+    packed rows share the same columns.
     """
     if kernel in known_tiles().workgroups:
         return known_tiles().workgroups[kernel]
     tile, isa = tile_of(arch, kernel, dtype, head_dim), arch.isa
     shared = tile.waves // tile.slices
     columns = tile.pairs * max(tile.column_blocks, 1) or shared
-    if kernel in ("decode", "mla"):
+    if known_kinds()[kernel].rows == PACKED:
         columns = max(tile.column_blocks, 1)
     return Workgroup(columns * isa.step_columns, (2 * tile.pairs or tile.waves) * isa.wave)
 
@@ -272,22 +257,26 @@ def _problems(kernel: str, row: Mapping[str, Any], tile: Tile, before: Sequence[
 
 
 def cpp_tiles(tiles: Tiles) -> Mapping[str, str]:
-    """The texts of the files of rows by name: all rows of a kernel for the host, and one file per head dim.
+    """The texts of the files of rows by name: one file per struct for the host, and one file per head dim.
 
     A kernel's translation unit includes its head dim's file only. A changed row recompiles only its head dim.
     """
+    of_tile: dict[str, list[str]] = {}
+    for kernel in tiles.rows:
+        of_tile.setdefault(known_kinds()[kernel].tile, []).append(kernel)
     found = {"workgroups.inc": _cpp_workgroups(tiles)}
+    for tile, kernels in of_tile.items():
+        found[f"all/{tile}.inc"] = ROWS_HEAD + "".join(_cpp_rows(each, tiles.rows[each]) for each in kernels)
     for kernel, isas in tiles.rows.items():
-        found[f"all/{kernel}.inc"] = _cpp_rows(kernel, isas)
         for head_dim in sorted({row.head_dim for rows in isas.values() for row in rows}):
             own = {isa: [row for row in rows if row.head_dim == head_dim] for isa, rows in isas.items()}
-            found[f"{kernel}/d{head_dim}.inc"] = _cpp_rows(kernel, own)
+            found[f"{kernel}/d{head_dim}.inc"] = ROWS_HEAD + _cpp_rows(kernel, own)
     return found
 
 
 def _cpp_rows(kernel: str, isas: Mapping[str, Sequence[Tile]]) -> str:
     blocks = (_block(isa, "".join(_lines(isa, kernel, row) for row in rows)) for isa, rows in isas.items())
-    return ROWS_HEAD + "".join(blocks)
+    return f"if (op == Op::{kernel}) {{\n{''.join(blocks)}}}\n"
 
 
 def _cpp_workgroups(tiles: Tiles) -> str:

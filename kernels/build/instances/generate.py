@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 KERNELS = Path(__file__).parents[2]
 ARCHS = KERNELS / "generated/archs.json"
+KINDS = KERNELS / "generated/kinds.json"
 TABLE = KERNELS / "tables/table.toml"
 ROW_KEYS = ("op", "dtypes", "head_dims", "needs")
 OPTIONAL = ("needs",)
@@ -21,42 +22,20 @@ DTYPES = ("fp16", "bf16")  # enumerators of DType: the sources name them, so oth
 
 
 class Op(NamedTuple):
-    """The header of an operation's kernels, below device, and the macro in it that defines one.
-
-    ``shared`` is the header that is compiled once for all kernels that name it; it has most of what theirs
-    includes.  Kernels that are not ``per_head_dim`` take the head dim at run time: one instance per dtype.
-    """
+    """How an operation's kernels are compiled: fields of its kind (kernels/tables/kinds.toml)."""
 
     header: str
     macro: str
     shared: str
-    per_head_dim: bool = True
+    tile: str
+
+    @property
+    def per_head_dim(self) -> bool:
+        """Others take the head dim at run time: one instance per dtype."""
+        return bool(self.tile)
 
 
-FORWARD = "forward/forward.hpp"
-BACKWARD, DQ = "backward/separate.hpp", "backward/dq_kernels.hpp"
-OPS = {
-    "fwd": Op(FORWARD, "FA_FORWARD", FORWARD),
-    "fwd_tall": Op("forward/tall.hpp", "FA_FORWARD_TALL", FORWARD),
-    "fwd_uneven": Op("forward/uneven.hpp", "FA_FORWARD_UNEVEN", FORWARD),
-    "fwd_wide": Op("forward/wide.hpp", "FA_FORWARD_WIDE", FORWARD),
-    "fwd_masked": Op("forward/masked.hpp", "FA_MASKED", FORWARD),
-    "mask_ranges": Op("forward/mask_ranges.hpp", "FA_MASK_RANGES", FORWARD, per_head_dim=False),
-    "append": Op("cache/append.hpp", "FA_APPEND", FORWARD, per_head_dim=False),
-    "reference": Op("forward/reference.hpp", "FA_REFERENCE", FORWARD, per_head_dim=False),
-    "decode": Op(FORWARD, "FA_DECODE", FORWARD),
-    "mla": Op("cache/mla.hpp", "FA_MLA", FORWARD),
-    "combine": Op("cache/combine.hpp", "FA_COMBINE", FORWARD, per_head_dim=False),
-    "bwd_delta": Op("backward/delta.hpp", "FA_DELTA", BACKWARD, per_head_dim=False),
-    "bwd_dkdv": Op(BACKWARD, "FA_DKDV", BACKWARD),
-    "bwd_dq": Op(DQ, "FA_DQ", DQ),
-    "bwd_dkdv_uneven": Op("backward/dkdv_uneven.hpp", "FA_DKDV_UNEVEN", BACKWARD),
-    "bwd_dq_uneven": Op(DQ, "FA_DQ_UNEVEN", DQ),
-    "bwd_dkdv_masked": Op(BACKWARD, "FA_DKDV_MASKED", BACKWARD),
-    "bwd_dq_masked": Op(DQ, "FA_DQ_MASKED", DQ),
-    "bwd_fused": Op("backward/fused.hpp", "FA_FUSED", BACKWARD),
-    "bwd_convert": Op("backward/convert.hpp", "FA_CONVERT", BACKWARD, per_head_dim=False),
-}
+OPS = {name: Op(*row) for name, row in json.loads(KINDS.read_text(encoding="utf-8")).items()}
 
 
 class TableError(Exception):
@@ -165,7 +144,7 @@ def _tiles(instance: Instance) -> str:
     if not OPS[instance.op].per_head_dim:
         return ""
     rows = f"generated/device/tiles/{instance.op}/d{instance.head_dim}.inc"
-    return f'#define FA_TILES_{instance.op} "{rows}"\n{include("call/tiles.hpp")}'
+    return f'#define FA_TILES_{OPS[instance.op].tile} "{rows}"\n{include("call/tiles.hpp")}'
 
 
 def include(header: str) -> str:

@@ -162,16 +162,13 @@ FA_DEVICE void run_dkdv_uneven(BwdArguments arguments, LdsBytes lds) {
 }
 
 // Defines the kernel `name`.
-#define FA_DKDV_UNEVEN(name, dtype, head_dim)                                                             \
-  extern "C" __attribute__((global)) __attribute__((                                                      \
-      amdgpu_flat_work_group_size(fa::dkdv_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads,         \
-                                  fa::dkdv_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads)))       \
-  __attribute__((                                                                                         \
-      amdgpu_waves_per_eu(fa::dkdv_uneven_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void \
-  name(const fa::BwdParams) {                                                                             \
-    using B = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, false, false, fa::kUnevenValueDim>;         \
-    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                                   \
-    fa::run_dkdv_uneven<B>(fa::backward_arguments(), (fa::LdsBytes)lds);                                  \
+#define FA_DKDV_UNEVEN(name, dtype, head_dim)                                                        \
+  FA_KERNEL(dkdv, bwd_dkdv_uneven, dtype, head_dim)                                                  \
+  name(const fa::BwdParams) {                                                                        \
+    using B = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, fa::Op::bwd_dkdv_uneven, false, false, \
+                            fa::kUnevenValueDim>;                                                    \
+    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                              \
+    fa::run_dkdv_uneven<B>(fa::backward_arguments(), (fa::LdsBytes)lds);                             \
   }
 
 }  // namespace fa

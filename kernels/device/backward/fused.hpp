@@ -133,9 +133,9 @@ FA_DEVICE void run_fused(BwdArguments arguments, LdsBytes lds) {
 // The launch's loop, and where there is only one, that.
 template <Gfx kGfx, DType kDType, int kHeadDim>
 struct Fused {
-  using Plain = DkDvBlock<kGfx, kDType, kHeadDim, false, true>;
-  using Featured = DkDvBlock<kGfx, kDType, kHeadDim, true, true>;
-  static constexpr bool kFeatures = fused_config(kGfx, kDType, kHeadDim).features;
+  using Plain = DkDvBlock<kGfx, kDType, kHeadDim, Op::bwd_fused, false, true>;
+  using Featured = DkDvBlock<kGfx, kDType, kHeadDim, Op::bwd_fused, true, true>;
+  static constexpr bool kFeatures = dkdv_config(Op::bwd_fused, kGfx, kDType, kHeadDim).features;
   static constexpr int kLdsBytes =
       kFeatures ? larger(Plain::kLdsBytes, Featured::kLdsBytes) : Plain::kLdsBytes;
 
@@ -153,16 +153,12 @@ struct Fused {
 };
 
 // Defines the kernel `name`.
-#define FA_FUSED(name, dtype, head_dim)                                                                  \
-  extern "C" __attribute__((global))                                                                     \
-  __attribute__((amdgpu_flat_work_group_size(fa::fused_tile(fa::kCurrentGfx, dtype, head_dim).threads,   \
-                                             fa::fused_tile(fa::kCurrentGfx, dtype, head_dim).threads))) \
-  __attribute__((                                                                                        \
-      amdgpu_waves_per_eu(fa::fused_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void      \
-  name(const fa::BwdParams) {                                                                            \
-    using Fused = fa::Fused<fa::kCurrentGfx, dtype, head_dim>;                                           \
-    __attribute__((shared, aligned(Fused::Plain::kLdsAlignment))) static char lds[Fused::kLdsBytes];     \
-    Fused::run(fa::backward_arguments(), (fa::LdsBytes)lds);                                             \
+#define FA_FUSED(name, dtype, head_dim)                                                              \
+  FA_KERNEL(dkdv, bwd_fused, dtype, head_dim)                                                        \
+  name(const fa::BwdParams) {                                                                        \
+    using Fused = fa::Fused<fa::kCurrentGfx, dtype, head_dim>;                                       \
+    __attribute__((shared, aligned(Fused::Plain::kLdsAlignment))) static char lds[Fused::kLdsBytes]; \
+    Fused::run(fa::backward_arguments(), (fa::LdsBytes)lds);                                         \
   }
 
 }  // namespace fa

@@ -44,15 +44,11 @@ FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
 
 // Defines the kernel `name`.
 #define FA_DKDV(name, dtype, head_dim)                                                                      \
-  extern "C" __attribute__((global))                                                                        \
-  __attribute__((amdgpu_flat_work_group_size(fa::dkdv_tile(fa::kCurrentGfx, dtype, head_dim).threads,       \
-                                             fa::dkdv_tile(fa::kCurrentGfx, dtype, head_dim).threads)))     \
-  __attribute__((                                                                                           \
-      amdgpu_waves_per_eu(fa::dkdv_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void          \
+  FA_KERNEL(dkdv, bwd_dkdv, dtype, head_dim)                                                                \
   name(const fa::BwdParams) {                                                                               \
     const fa::BwdArguments arguments = fa::backward_arguments();                                            \
-    using Plain = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, false>;                                   \
-    using Featured = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, true>;                                 \
+    using Plain = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, fa::Op::bwd_dkdv, false>;                 \
+    using Featured = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, fa::Op::bwd_dkdv, true>;               \
     __attribute__((                                                                                         \
         shared,                                                                                             \
         aligned(Plain::kLdsAlignment))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
@@ -67,13 +63,10 @@ FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
 
 // The same with a mask or a bias: the plain loop, and one step more before P is recomputed.
 #define FA_DKDV_MASKED(name, dtype, head_dim)                                                             \
-  extern "C" __attribute__((global)) __attribute__((                                                      \
-      amdgpu_flat_work_group_size(fa::dkdv_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads,         \
-                                  fa::dkdv_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads)))       \
-  __attribute__((                                                                                         \
-      amdgpu_waves_per_eu(fa::dkdv_masked_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void \
+  FA_KERNEL(dkdv, bwd_dkdv_masked, dtype, head_dim)                                                       \
   name(const fa::MaskedBwdParams) {                                                                       \
-    using Masked = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, false, false, head_dim, true>;         \
+    using Masked = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, fa::Op::bwd_dkdv_masked, false, false, \
+                                 head_dim, true>;                                                         \
     __attribute__((shared, aligned(Masked::kLdsAlignment))) static char lds[Masked::kLdsBytes];           \
     fa::run_dkdv<Masked>(fa::backward_arguments(), (fa::LdsBytes)lds);                                    \
   }

@@ -223,15 +223,12 @@ FA_DEVICE void run_mla(const FwdParams& params, LdsBytes lds) {
 }
 
 // Defines the kernel `name`; head_dim is that of K.
-#define FA_MLA(name, dtype, head_dim)                                                                        \
-  extern "C" __attribute__((global))                                                                         \
-  __attribute__((amdgpu_flat_work_group_size(fa::mla_tile(fa::kCurrentGfx, dtype, head_dim).threads,         \
-                                             fa::mla_tile(fa::kCurrentGfx, dtype, head_dim).threads)))       \
-  __attribute__((amdgpu_waves_per_eu(fa::mla_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void \
-  name(const fa::FwdParams params) {                                                                         \
-    using B = fa::MlaBlock<fa::kCurrentGfx, dtype, head_dim>;                                                \
-    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                                      \
-    fa::run_mla<B>(params, (fa::LdsBytes)lds);                                                               \
+#define FA_MLA(name, dtype, head_dim)                                   \
+  FA_KERNEL(forward, mla, dtype, head_dim)                              \
+  name(const fa::FwdParams params) {                                    \
+    using B = fa::MlaBlock<fa::kCurrentGfx, dtype, head_dim>;           \
+    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes]; \
+    fa::run_mla<B>(params, (fa::LdsBytes)lds);                          \
   }
 
 }  // namespace fa

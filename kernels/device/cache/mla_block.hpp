@@ -15,8 +15,8 @@ struct MlaBlock {
   static constexpr ArchTraits kTraits = traits(kGfx);
   static constexpr bool kPacked = true, kWide = false, kMasked = false, kDrops = false;
   static constexpr bool kFeatured = true;  // pages, and nothing else
-  static constexpr FwdConfig kConfig = mla_config(kGfx, kDType, kKeyDim);
-  FA_REQUIRE_ROW("mla", kConfig.waves > 0);
+  static constexpr FwdConfig kConfig = forward_config(Op::mla, kGfx, kDType, kKeyDim);
+  FA_REQUIRE_ROW(Op::mla, kConfig.waves > 0);
   static constexpr int kKeys = kConfig.keys, kSlices = kConfig.waves;
   static constexpr float kOutUnit = 1;
 

@@ -54,23 +54,14 @@ struct DqConfig {
   bool early_mask = false;
 };
 
-// As those of the forward kernels (call/config.hpp).
+// As that of the forward kernels (call/config.hpp).
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wundefined-inline"
-// `featured`: of the loop that has all features; a workgroup is that of the plain one.
-constexpr DkDvConfig dkdv_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
-constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
-// Of kernels whose v has another head dim than q and k, which have the plain loop only.
-constexpr DkDvConfig dkdv_uneven_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
-constexpr DqConfig dq_uneven_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
-// The kernels with a mask or a bias, which have the plain loop only.
-constexpr DkDvConfig dkdv_masked_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
-constexpr DqConfig dq_masked_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
-// The kernel that computes dq too; not every ISA has rows for it.
-constexpr DkDvConfig fused_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+constexpr DkDvConfig dkdv_config(Op op, Gfx arch, DType dtype, int head_dim, bool featured = false);
+constexpr DqConfig dq_config(Op op, Gfx arch, DType dtype, int head_dim, bool featured = false);
 #pragma clang diagnostic pop
 
-// The head dims that it has rows for: of the device pass's ISA, on the host of any.
+// The head dims that the fused kernel has rows for: of the device pass's ISA, on the host of any.
 struct HeadDims {
   int least, most;
 };
@@ -94,30 +85,15 @@ constexpr DkDvTile tile_of(const DkDvConfig& config, Gfx arch) {
   return {config.pairs * larger(config.column_blocks, 1) * traits(arch).step_columns,
           2 * config.pairs * traits(arch).wave};
 }
-constexpr DkDvTile dkdv_tile(Gfx arch, DType dtype, int head_dim) {
-  return tile_of(dkdv_config(arch, dtype, head_dim), arch);
-}
-constexpr DkDvTile dkdv_uneven_tile(Gfx arch, DType dtype, int head_dim) {
-  return tile_of(dkdv_uneven_config(arch, dtype, head_dim), arch);
-}
-constexpr DkDvTile dkdv_masked_tile(Gfx arch, DType dtype, int head_dim) {
-  return tile_of(dkdv_masked_config(arch, dtype, head_dim), arch);
-}
-constexpr DkDvTile fused_tile(Gfx arch, DType dtype, int head_dim) {
-  return tile_of(fused_config(arch, dtype, head_dim), arch);
+constexpr DkDvTile dkdv_tile(Op op, Gfx arch, DType dtype, int head_dim) {
+  return tile_of(dkdv_config(op, arch, dtype, head_dim), arch);
 }
 
 constexpr FwdTile tile_of(const DqConfig& config, Gfx arch) {
   return {config.waves * traits(arch).step_columns, config.waves * traits(arch).wave};
 }
-constexpr FwdTile dq_tile(Gfx arch, DType dtype, int head_dim) {
-  return tile_of(dq_config(arch, dtype, head_dim), arch);
-}
-constexpr FwdTile dq_uneven_tile(Gfx arch, DType dtype, int head_dim) {
-  return tile_of(dq_uneven_config(arch, dtype, head_dim), arch);
-}
-constexpr FwdTile dq_masked_tile(Gfx arch, DType dtype, int head_dim) {
-  return tile_of(dq_masked_config(arch, dtype, head_dim), arch);
+constexpr FwdTile dq_tile(Op op, Gfx arch, DType dtype, int head_dim) {
+  return tile_of(dq_config(op, arch, dtype, head_dim), arch);
 }
 
 }  // namespace fa

@@ -38,7 +38,7 @@ namespace fa {
 // z = batch (tiles are those of call/backward_config.hpp):
 //
 //   delta, convert    x = ceil(seqlen_q / kDeltaRows or kConvertRows), y = nheads
-//   dkdv, fused       x = ceil(seqlen_k / block_n), y = nheads_k  (dkdv_tile, fused_tile)
+//   dkdv, fused       x = ceil(seqlen_k / block_n), y = nheads_k  (dkdv_tile)
 //   dq                x = ceil(seqlen_q / block_m), y = nheads    (dq_tile)
 //
 // Kernels for any head dim, delta and convert, read head_dim, which for delta is that of out and dout; the

@@ -15,6 +15,8 @@ namespace fa {
 // is head r % group of query r / group.
 enum class Rows { queries, many_queries, uneven_queries, shared_queries, packed };
 
+#include "generated/device/kinds.inc"
+
 // The masks that a loop is for: none, those of any kind, boolean ones, or biases.
 enum class Masks { none, any, boolean, biases };
 
@@ -65,23 +67,17 @@ struct FwdConfig {
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wundefined-inline"
 // `featured`: of the loop that has all features; waves and their queries are those of the plain one.
-constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
-// Of workgroups with more rows, for long sequences; they have the plain loop only.
-constexpr FwdConfig tall_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
-// Of kernels whose v has another head dim than q and k, which have the plain loop only.
-constexpr FwdConfig uneven_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
-// Of head dims that are divided among the waves of a workgroup.
-constexpr FwdConfig wide_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
-constexpr FwdConfig fwd_masked_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
-constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
-// Of multi-head latent attention; the head dim is that of K.
-constexpr FwdConfig mla_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
+constexpr FwdConfig forward_config(Op op, Gfx arch, DType dtype, int head_dim, bool featured = false);
 #pragma clang diagnostic pop
 
-// The first words of every block: a kernel whose row is missing does not compile, and says which.
-#define FA_REQUIRE_ROW(kernel, found) \
-  static_assert(found,                \
-                "kernels/tables/tiles.toml: [" kernel "] has no row for this ISA, head dim, dtype and loop")
+// Begins a kernel: its threads, and what the compiler must leave registers for.  `tile` and `op` are those of
+// tables/kinds.toml.
+#define FA_KERNEL(tile, op, dtype, head_dim)                                                               \
+  extern "C" __attribute__((global)) __attribute__((                                                       \
+      amdgpu_flat_work_group_size(fa::tile##_tile(fa::Op::op, fa::kCurrentGfx, dtype, head_dim).threads,   \
+                                  fa::tile##_tile(fa::Op::op, fa::kCurrentGfx, dtype, head_dim).threads))) \
+  __attribute__((amdgpu_waves_per_eu(                                                                      \
+      fa::tile##_config(fa::Op::op, fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void
 
 // Threads of a workgroup of the kernel that combines the parts of a decode.
 inline constexpr int kCombineThreads = 256;
@@ -97,40 +93,12 @@ struct FwdTile {
   int threads;
 };
 
-constexpr FwdTile fwd_tile(Gfx arch, DType dtype, int head_dim) {
-  const int waves = fwd_config(arch, dtype, head_dim).waves;
-  return {waves * traits(arch).step_columns, waves * traits(arch).wave};
-}
-
-constexpr FwdTile tall_tile(Gfx arch, DType dtype, int head_dim) {
-  const int waves = tall_config(arch, dtype, head_dim).waves;
-  return {waves * traits(arch).step_columns, waves * traits(arch).wave};
-}
-
-constexpr FwdTile uneven_tile(Gfx arch, DType dtype, int head_dim) {
-  const int waves = uneven_config(arch, dtype, head_dim).waves;
-  return {waves * traits(arch).step_columns, waves * traits(arch).wave};
-}
-
-constexpr FwdTile wide_tile(Gfx arch, DType dtype, int head_dim) {
-  const FwdConfig config = wide_config(arch, dtype, head_dim);
-  return {config.waves / config.slices * traits(arch).step_columns, config.waves * traits(arch).wave};
-}
-
-constexpr FwdTile fwd_masked_tile(Gfx arch, DType dtype, int head_dim) {
-  const int waves = fwd_masked_config(arch, dtype, head_dim).waves;
-  return {waves * traits(arch).step_columns, waves * traits(arch).wave};
-}
-
-constexpr FwdTile decode_tile(Gfx arch, DType dtype, int head_dim) {
-  const int waves = decode_config(arch, dtype, head_dim).waves;
-  return {traits(arch).step_columns, waves * traits(arch).wave};
-}
-
-// Rows of all heads and queries of a sequence; all waves have them.
-constexpr FwdTile mla_tile(Gfx arch, DType dtype, int head_dim) {
-  const FwdConfig config = mla_config(arch, dtype, head_dim);
-  return {larger(config.column_blocks, 1) * traits(arch).step_columns, config.waves * traits(arch).wave};
+// All waves have a workgroup's packed rows; slices of a head dim have the same ones.
+constexpr FwdTile forward_tile(Op op, Gfx arch, DType dtype, int head_dim) {
+  const FwdConfig config = forward_config(op, arch, dtype, head_dim);
+  const int steps =
+      rows_of(op) == Rows::packed ? larger(config.column_blocks, 1) : config.waves / config.slices;
+  return {steps * traits(arch).step_columns, config.waves * traits(arch).wave};
 }
 
 // The reference kernel, fa_reference_*: a wave computes a row.

@@ -43,9 +43,9 @@ namespace fa {
 //
 // Device pointers and strides (in elements) are multiples of 8 elements; the last dimension has stride 1.  k
 // and v are not read where there are no keys.  Row strides are below kMaxRowStride, lengths at most
-// kMaxLength.  Grid: x = ceil(seqlen_q / block_m), y = nheads, z = batch; block x = threads (fwd_tile in
+// kMaxLength.  Grid: x = ceil(seqlen_q / block_m), y = nheads, z = batch; block x = threads (forward_tile in
 // call/config.hpp).  Of fa_decode_*: x = ceil(seqlen_q * nheads / nheads_k / block_m) * splits, y =
-// nheads_k, z = batch (decode_tile); seqlen_q * nheads / nheads_k is at most kMaxLength.
+// nheads_k, z = batch (forward_tile); seqlen_q * nheads / nheads_k is at most kMaxLength.
 // Order, of fa_fwd_* where the arch's die_units is not 0: if dies is above 1, a workgroup computes what
 // order.hpp says, and die_each and die_more are the number of the grid's workgroups, divided by dies, and the
 // remainder.
@@ -60,8 +60,7 @@ namespace fa {
 // 0 where it is the same for all.  mask_kind, a MaskKind: what an element is.  Bytes are 0, which hides the
 // key, or 1; other elements are added to the score, and -inf hides the key.  Rows are contiguous and have
 // mask_keys(seqlen_k) elements; the address, in elements, and the strides are multiples of kAlignedElements,
-// and mask_row is below kMaxRowStride.  A window hides keys besides.  Grid and block as of fa_fwd_*
-// (fwd_masked_tile).
+// and mask_row is below kMaxRowStride.  A window hides keys besides.  Grid and block as of fa_fwd_*.
 //
 // Where has_ranges says so, fa_mask_ranges_* come first and leave what the mask shows in out
 // (shown_keys.hpp).

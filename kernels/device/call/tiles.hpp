@@ -1,5 +1,5 @@
-// Rows of the table of tiles: FA_TILES_<kernel> names the generated file of those that a translation unit
-// uses, of a head dim (generated/device/tiles/fwd/d64.inc) or of all (generated/device/tiles/all/fwd.inc). No
+// Rows of the table of tiles: FA_TILES_<tile> names the generated file of those that a translation unit uses,
+// of its kernel and head dim (generated/device/tiles/fwd/d64.inc) or of all (generated/device/tiles/all). No
 // header of kernels includes this one: a header that is compiled for many kernels would change with the rows
 // of each.
 #pragma once
@@ -27,106 +27,29 @@ constexpr bool is_for(const TileKey& row, Gfx arch, DType dtype, int head_dim, b
     return {__VA_ARGS__};                                                                                  \
   }
 // Not every ISA has rows of every kernel.
-#define FA_TILE_OF                                                                        \
-  [[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype, [[maybe_unused]] int head_dim, \
-      [[maybe_unused]] bool featured
+#define FA_TILE_OF                                                                 \
+  [[maybe_unused]] Op op, [[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype, \
+      [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wc++20-designator"
 
-#ifdef FA_TILES_fwd
-constexpr FwdConfig fwd_config(FA_TILE_OF) {
-#include FA_TILES_fwd
+#ifdef FA_TILES_forward
+constexpr FwdConfig forward_config(FA_TILE_OF) {
+#include FA_TILES_forward
   return {};
 }
 #endif
 
-#ifdef FA_TILES_fwd_tall
-constexpr FwdConfig tall_config(FA_TILE_OF) {
-#include FA_TILES_fwd_tall
-  return {};
-}
-#endif
-
-#ifdef FA_TILES_fwd_uneven
-constexpr FwdConfig uneven_config(FA_TILE_OF) {
-#include FA_TILES_fwd_uneven
-  return {};
-}
-#endif
-
-#ifdef FA_TILES_fwd_wide
-constexpr FwdConfig wide_config(FA_TILE_OF) {
-#include FA_TILES_fwd_wide
-  return {};
-}
-#endif
-
-#ifdef FA_TILES_fwd_masked
-constexpr FwdConfig fwd_masked_config(FA_TILE_OF) {
-#include FA_TILES_fwd_masked
-  return {};
-}
-#endif
-
-#ifdef FA_TILES_decode
-constexpr FwdConfig decode_config(FA_TILE_OF) {
-#include FA_TILES_decode
-  return {};
-}
-#endif
-
-#ifdef FA_TILES_mla
-constexpr FwdConfig mla_config(FA_TILE_OF) {
-#include FA_TILES_mla
-  return {};
-}
-#endif
-
-#ifdef FA_TILES_bwd_dkdv
+#ifdef FA_TILES_dkdv
 constexpr DkDvConfig dkdv_config(FA_TILE_OF) {
-#include FA_TILES_bwd_dkdv
+#include FA_TILES_dkdv
   return {};
 }
 #endif
 
-#ifdef FA_TILES_bwd_dq
+#ifdef FA_TILES_dq
 constexpr DqConfig dq_config(FA_TILE_OF) {
-#include FA_TILES_bwd_dq
-  return {};
-}
-#endif
-
-#ifdef FA_TILES_bwd_dkdv_uneven
-constexpr DkDvConfig dkdv_uneven_config(FA_TILE_OF) {
-#include FA_TILES_bwd_dkdv_uneven
-  return {};
-}
-#endif
-
-#ifdef FA_TILES_bwd_dq_uneven
-constexpr DqConfig dq_uneven_config(FA_TILE_OF) {
-#include FA_TILES_bwd_dq_uneven
-  return {};
-}
-#endif
-
-#ifdef FA_TILES_bwd_dkdv_masked
-constexpr DkDvConfig dkdv_masked_config(FA_TILE_OF) {
-#include FA_TILES_bwd_dkdv_masked
-  return {};
-}
-#endif
-
-#ifdef FA_TILES_bwd_dq_masked
-constexpr DqConfig dq_masked_config(FA_TILE_OF) {
-#include FA_TILES_bwd_dq_masked
-  return {};
-}
-#endif
-
-#ifdef FA_TILES_bwd_fused
-constexpr DkDvConfig fused_config(FA_TILE_OF) {
-#include FA_TILES_bwd_fused
+#include FA_TILES_dq
   return {};
 }
 #endif

@@ -233,16 +233,13 @@ FA_DEVICE bool run_plain(Arguments arguments, LdsBytes lds) {
   return !featured(params) && run_in_short<Plain>(params, lds);
 }
 
-// Defines the kernel `name` for one kind of rows; config_of and tile_of are functions of config.hpp.
-#define FA_FORWARD_KERNEL(name, dtype, head_dim, rows, config_of, tile_of)                                  \
-  extern "C" __attribute__((global))                                                                        \
-  __attribute__((amdgpu_flat_work_group_size(tile_of(fa::kCurrentGfx, dtype, head_dim).threads,             \
-                                             tile_of(fa::kCurrentGfx, dtype, head_dim).threads)))           \
-  __attribute__((amdgpu_waves_per_eu(config_of(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void     \
+// Defines the kernel `name` of an op with both loops.
+#define FA_FORWARD_KERNEL(name, dtype, head_dim, op)                                                        \
+  FA_KERNEL(forward, op, dtype, head_dim)                                                                   \
   name(const fa::FwdParams params) {                                                                        \
     const fa::Arguments arguments = fa::kernel_arguments();                                                 \
-    using Plain = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, rows>;                                 \
-    using Featured = fa::Block<fa::kCurrentGfx, dtype, head_dim, true, rows>;                               \
+    using Plain = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, fa::Op::op>;                           \
+    using Featured = fa::Block<fa::kCurrentGfx, dtype, head_dim, true, fa::Op::op>;                         \
     __attribute__((                                                                                         \
         shared,                                                                                             \
         aligned(Plain::kLdsAlignment))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
@@ -254,9 +251,7 @@ FA_DEVICE bool run_plain(Arguments arguments, LdsBytes lds) {
     }                                                                                                       \
   }
 
-#define FA_FORWARD(name, dtype, head_dim) \
-  FA_FORWARD_KERNEL(name, dtype, head_dim, fa::Rows::queries, fa::fwd_config, fa::fwd_tile)
-#define FA_DECODE(name, dtype, head_dim) \
-  FA_FORWARD_KERNEL(name, dtype, head_dim, fa::Rows::packed, fa::decode_config, fa::decode_tile)
+#define FA_FORWARD(name, dtype, head_dim) FA_FORWARD_KERNEL(name, dtype, head_dim, fwd)
+#define FA_DECODE(name, dtype, head_dim) FA_FORWARD_KERNEL(name, dtype, head_dim, decode)
 
 }  // namespace fa

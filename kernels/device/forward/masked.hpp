@@ -56,24 +56,20 @@ FA_DEVICE void run_mask_loops(int32_t kind, LdsBytes lds) {
 }
 
 #define FA_MASKED(name, dtype, head_dim)                                                                  \
-  extern "C" __attribute__((global)) __attribute__((                                                      \
-      amdgpu_flat_work_group_size(fa::fwd_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads,          \
-                                  fa::fwd_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads)))        \
-  __attribute__((                                                                                         \
-      amdgpu_waves_per_eu(fa::fwd_masked_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void  \
+  FA_KERNEL(forward, fwd_masked, dtype, head_dim)                                                         \
   name(const fa::MaskedParams params) {                                                                   \
-    constexpr fa::Rows kRows = fa::Rows::queries;                                                         \
-    using Narrow = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, kRows, fa::Masks::any>;             \
+    constexpr fa::Op kOp = fa::Op::fwd_masked;                                                            \
+    using Narrow = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, kOp, fa::Masks::any>;               \
     using Wide =                                                                                          \
         fa::Choice<Narrow::kNarrow,                                                                       \
-                   fa::Block<fa::kCurrentGfx, dtype, head_dim, Narrow::kNarrow, kRows, fa::Masks::any>,   \
+                   fa::Block<fa::kCurrentGfx, dtype, head_dim, Narrow::kNarrow, kOp, fa::Masks::any>,     \
                    Narrow>;                                                                               \
     __attribute__((                                                                                       \
         shared,                                                                                           \
         aligned(Narrow::kLdsAlignment))) static char lds[fa::larger(Narrow::kLdsBytes, Wide::kLdsBytes)]; \
     if constexpr (Narrow::kMaskLoops) {                                                                   \
-      using Boolean = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, kRows, fa::Masks::boolean>;      \
-      using Biases = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, kRows, fa::Masks::biases>;        \
+      using Boolean = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, kOp, fa::Masks::boolean>;        \
+      using Biases = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, kOp, fa::Masks::biases>;          \
       fa::run_mask_loops<Boolean, Biases>(params.mask_kind, (fa::LdsBytes)lds);                           \
     } else {                                                                                              \
       fa::run_masked<Narrow, Wide>(params.fwd, (fa::LdsBytes)lds);                                        \

@@ -6,22 +6,18 @@
 namespace fa {
 
 // Defines the kernel: of calls without features, for which the host takes it.
-#define FA_FORWARD_UNEVEN(name, dtype, head_dim)                                                          \
-  extern "C" __attribute__((global))                                                                      \
-  __attribute__((amdgpu_flat_work_group_size(fa::uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads,   \
-                                             fa::uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads))) \
-  __attribute__((                                                                                         \
-      amdgpu_waves_per_eu(fa::uneven_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void      \
-  name(const fa::FwdParams params) {                                                                      \
-    using Plain = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, fa::Rows::uneven_queries>;           \
-    static_assert(!Plain::kNarrow, "values that cannot be narrowed need the featured loop");              \
-    __attribute__((shared, aligned(Plain::kLdsAlignment))) static char lds[Plain::kLdsBytes];             \
-    if constexpr (Plain::kConfig.short_prologue) {                                                        \
-      fa::run_plain<Plain>(fa::kernel_arguments(), (fa::LdsBytes)lds);                                    \
-    } else {                                                                                              \
-      __builtin_assume(params.block_table == nullptr);                                                    \
-      fa::run_forward<Plain>(params, (fa::LdsBytes)lds);                                                  \
-    }                                                                                                     \
+#define FA_FORWARD_UNEVEN(name, dtype, head_dim)                                              \
+  FA_KERNEL(forward, fwd_uneven, dtype, head_dim)                                             \
+  name(const fa::FwdParams params) {                                                          \
+    using Plain = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, fa::Op::fwd_uneven>;     \
+    static_assert(!Plain::kNarrow, "values that cannot be narrowed need the featured loop");  \
+    __attribute__((shared, aligned(Plain::kLdsAlignment))) static char lds[Plain::kLdsBytes]; \
+    if constexpr (Plain::kConfig.short_prologue) {                                            \
+      fa::run_plain<Plain>(fa::kernel_arguments(), (fa::LdsBytes)lds);                        \
+    } else {                                                                                  \
+      __builtin_assume(params.block_table == nullptr);                                        \
+      fa::run_forward<Plain>(params, (fa::LdsBytes)lds);                                      \
+    }                                                                                         \
   }
 
 }  // namespace fa

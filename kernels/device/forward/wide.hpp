@@ -104,16 +104,12 @@ FA_DEVICE void run_wide(const FwdParams& params, LdsBytes lds) {
 }
 
 // Defines the kernel: of calls without features, for which the host takes it.
-#define FA_FORWARD_WIDE(name, dtype, head_dim)                                                          \
-  extern "C" __attribute__((global))                                                                    \
-  __attribute__((amdgpu_flat_work_group_size(fa::wide_tile(fa::kCurrentGfx, dtype, head_dim).threads,   \
-                                             fa::wide_tile(fa::kCurrentGfx, dtype, head_dim).threads))) \
-  __attribute__((                                                                                       \
-      amdgpu_waves_per_eu(fa::wide_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void      \
-  name(const fa::FwdParams params) {                                                                    \
-    using B = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, fa::Rows::shared_queries>;             \
-    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                                 \
-    fa::run_wide<B>(params, (fa::LdsBytes)lds);                                                         \
+#define FA_FORWARD_WIDE(name, dtype, head_dim)                                      \
+  FA_KERNEL(forward, fwd_wide, dtype, head_dim)                                     \
+  name(const fa::FwdParams params) {                                                \
+    using B = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, fa::Op::fwd_wide>; \
+    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];             \
+    fa::run_wide<B>(params, (fa::LdsBytes)lds);                                     \
   }
 
 }  // namespace fa

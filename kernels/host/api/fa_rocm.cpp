@@ -97,7 +97,8 @@ fa::Plan served_plan(const fa_plan_call& call) {
   const fa::Kind kind = fa::served_kind(call.arch, call.dtype, call.head_dim, v_head_dim);
   const bool tall =
       call.plain != 0 &&
-      fa::select("fwd_tall", call.arch, call.dtype, fa::bounded(call.head_dim)).instance != nullptr;
+      fa::select(fa::name(fa::Op::fwd_tall), call.arch, call.dtype, fa::bounded(call.head_dim)).instance !=
+          nullptr;
   const fa::Plan plan =
       fa::plan({kind.arch, kind.dtype, call.head_dim, kind.exact, call.batch, call.max_seqlen_q,
                 call.max_seqlen_k, call.nheads, call.nheads_k, call.compute_units, call.num_splits,

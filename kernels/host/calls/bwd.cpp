@@ -44,20 +44,28 @@ BwdPath path_of(const BwdParams& p) { return p.dq_sums == nullptr ? BwdPath::sep
 // Whether v has another head dim than q and k.
 bool is_uneven(const BwdArguments& call) { return call.params.head_dim != call.head_dim; }
 
+// The kernels after that of delta.
+struct Ops {
+  Op by_keys, dq;
+};
+
+Ops ops_of(BwdPath path, bool uneven, bool masked) {
+  if (path == BwdPath::fused) return {Op::bwd_fused, Op::bwd_convert};
+  if (uneven) return {Op::bwd_dkdv_uneven, Op::bwd_dq_uneven};
+  if (masked) return {Op::bwd_dkdv_masked, Op::bwd_dq_masked};
+  return {Op::bwd_dkdv, Op::bwd_dq};
+}
+
 // Every launch of a call; those without a row are left out. dk and dv are written, with 0, where there is no
 // query.
 std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels) {
   const BwdParams& p = call.params;
   const auto [arch, dtype] = tabled(kernels.dq.gfx, kernels.dq.instance->dtype);
-  const bool fused = path_of(p) == BwdPath::fused, uneven = is_uneven(call);
-  const auto keys_of = fused         ? fused_tile
-                       : uneven      ? dkdv_uneven_tile
-                       : call.masked ? dkdv_masked_tile
-                                     : dkdv_tile;
-  const auto dq_of = uneven ? dq_uneven_tile : call.masked ? dq_masked_tile : dq_tile;
+  const Ops ops = ops_of(path_of(p), is_uneven(call), call.masked);
   const int head_dim = static_cast<int>(call.head_dim);
-  const DkDvTile keys = keys_of(arch, dtype, head_dim);
-  const FwdTile dq = fused ? FwdTile{kConvertRows, kConvertThreads} : dq_of(arch, dtype, head_dim);
+  const DkDvTile keys = dkdv_tile(ops.by_keys, arch, dtype, head_dim);
+  const FwdTile dq = ops.dq == Op::bwd_convert ? FwdTile{kConvertRows, kConvertThreads}
+                                               : dq_tile(ops.dq, arch, dtype, head_dim);
   const std::vector<Launch> all = {
       {kernels.delta, {blocks_of_rows(p.seqlen_q, kDeltaRows), p.nheads, call.batch, kDeltaThreads}},
       {kernels.by_keys,
@@ -73,7 +81,7 @@ std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels
 void require_features(const BwdParams& p, const Selection& fused) {
   if (path_of(p) != BwdPath::fused || !featured(p)) return;
   const auto [arch, dtype] = tabled(fused.gfx, fused.instance->dtype);
-  if (!fused_config(arch, dtype, p.head_dim).features) {
+  if (!dkdv_config(Op::bwd_fused, arch, dtype, p.head_dim).features) {
     throw Error(FA_UNSUPPORTED, without_features_words(fused.gfx, p.head_dim) + ": call without dq_sums");
   }
 }
@@ -87,12 +95,14 @@ BwdKernels uneven_kernels(const BwdArguments& call, const std::string& arch, con
     throw Error(FA_UNSUPPORTED, "no kernel computes gradients of " + dims +
                                     " with ALiBi, softcap, dropout, attn_mask or dq_sums: pad v");
   }
-  const Selection dq = select("bwd_dq_uneven", arch, dtype, bounded(call.head_dim));
+  const Ops ops = ops_of(BwdPath::separate, true, false);
+  const Selection dq = select(name(ops.dq), arch, dtype, bounded(call.head_dim));
   if (dq.instance == nullptr || p.head_dim != kUnevenValueDim) {
     throw Error(FA_UNSUPPORTED, "no kernel computes gradients of " + dims + " on " + shown(arch) + ": pad v");
   }
   const int head_dim = static_cast<int>(call.head_dim);
-  return {served("bwd_delta", arch, dtype, p.head_dim), served("bwd_dkdv_uneven", arch, dtype, head_dim), dq};
+  return {served(name(Op::bwd_delta), arch, dtype, p.head_dim),
+          served(name(ops.by_keys), arch, dtype, head_dim), dq};
 }
 
 BwdKernels kernels_of(const BwdArguments& call, const std::string& arch, const std::string& dtype) {
@@ -104,14 +114,15 @@ BwdKernels kernels_of(const BwdArguments& call, const std::string& arch, const s
 
 BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim,
                        bool masked) {
-  const auto find = [&](const char* op) { return served(op, arch, dtype, head_dim); };
+  const auto find = [&](Op op) { return served(name(op), arch, dtype, head_dim); };
+  const Ops ops = ops_of(path, false, masked);
   // The one that is not for every head dim first, for the words where there is none.
   if (path == BwdPath::fused) {
-    const Selection fused = find("bwd_fused");
-    return {find("bwd_delta"), fused, find("bwd_convert")};
+    const Selection fused = find(ops.by_keys);
+    return {find(Op::bwd_delta), fused, find(ops.dq)};
   }
-  const Selection dq = find(masked ? "bwd_dq_masked" : "bwd_dq");
-  return {find("bwd_delta"), find(masked ? "bwd_dkdv_masked" : "bwd_dkdv"), dq};
+  const Selection dq = find(ops.dq);
+  return {find(Op::bwd_delta), find(ops.by_keys), dq};
 }
 
 BwdPlan bwd_plan(const BwdPlanRequest& r) {
@@ -124,10 +135,10 @@ BwdPlan bwd_plan(const BwdPlanRequest& r) {
   if (r.masked) return {BwdPath::separate, "a mask: only separate kernels read one"};
   if (r.deterministic) return {BwdPath::separate, "the same bits every time are wanted (deterministic)"};
   if (r.wanted == separate) return {BwdPath::separate, separate + " is wanted"};
-  const Selection fused = select("bwd_fused", r.arch, r.dtype, r.head_dim);
+  const Selection fused = select(name(Op::bwd_fused), r.arch, r.dtype, r.head_dim);
   if (fused.instance == nullptr) return {BwdPath::separate, fused.reason};
   const auto [gfx, dtype] = tabled(fused.gfx, fused.instance->dtype);
-  const DkDvConfig config = fused_config(gfx, dtype, r.head_dim);
+  const DkDvConfig config = dkdv_config(Op::bwd_fused, gfx, dtype, r.head_dim);
   if (r.featured && !config.features) {
     return {BwdPath::separate, without_features_words(fused.gfx, r.head_dim)};
   }

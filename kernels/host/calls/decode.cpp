@@ -32,7 +32,7 @@ Grid packed_grid(const FwdArguments& call, const FwdTile& tile) {
 void launch_parts(const FwdArguments& call, const Selection& selection, const Grid& grid, const FwdParams& p,
                   int head_dim, const Place& place) {
   if (p.splits <= 1) return launch(selection, grid, p, place);
-  const Selection combine = served("combine", place.arch, selection.instance->dtype, kAnyHeadDim);
+  const Selection combine = served(name(Op::combine), place.arch, selection.instance->dtype, kAnyHeadDim);
   const Grid rows{p.seqlen_q, p.nheads, call.batch, kCombineThreads};
   require_launchable(combine, rows);
   launch(selection, grid, p, place);
@@ -41,7 +41,7 @@ void launch_parts(const FwdArguments& call, const Selection& selection, const Gr
 
 void decode(const FwdArguments& call, const Selection& selection, const Kind& kind, const Place& place) {
   const int head_dim = selection.instance->head_dim;
-  const Grid grid = packed_grid(call, decode_tile(kind.arch, kind.dtype, head_dim));
+  const Grid grid = packed_grid(call, forward_tile(Op::decode, kind.arch, kind.dtype, head_dim));
   launch_parts(call, selection, grid, call.params, head_dim, place);
 }
 

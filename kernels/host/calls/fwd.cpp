@@ -99,7 +99,8 @@ MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, con
   const Grid grid{many(m.mask_row, blocks), many(m.mask_head, p.nheads), many(m.mask_batch, call.batch),
                   kMaskRangesThreads};
   // There is one for both dtypes, because it compares bits.
-  const Selection found = served("mask_ranges", selection.gfx, std::string(name(DType::fp16)), kAnyHeadDim);
+  const Selection found =
+      served(name(Op::mask_ranges), selection.gfx, std::string(name(DType::fp16)), kAnyHeadDim);
   require_launchable(found, grid);
   return {found, grid, r};
 }
@@ -107,12 +108,7 @@ MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, con
 void launch_whole(Path path, const FwdArguments& call, const Selection& selection, const Kind& kind,
                   const Place& place) {
   const int head_dim = selection.instance->head_dim;
-  const auto tile_of = call.masked            ? fwd_masked_tile
-                       : path == Path::tall   ? tall_tile
-                       : path == Path::wide   ? wide_tile
-                       : path == Path::uneven ? uneven_tile
-                                              : fwd_tile;
-  const FwdTile tile = tile_of(kind.arch, kind.dtype, head_dim);
+  const FwdTile tile = forward_tile(op_of(path, call.masked), kind.arch, kind.dtype, head_dim);
   FwdParams p = call.params;
   const std::int64_t parts = p.splits > 1 ? p.splits : 1;
   const Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m) * parts, p.nheads, call.batch, tile.threads};
@@ -150,14 +146,10 @@ void fwd(const fa_fwd_call& call) {
   require_plain_if_wide(plan, arguments);
   require_planned_parts(plan, arguments.params.splits);
   switch (plan.path) {
-    case Path::matrix:
-    case Path::tiled:
-    case Path::tall:
-    case Path::wide:
-    case Path::uneven: return launch_whole(plan.path, arguments, selection, kind, place);
     case Path::split: return decode(arguments, selection, kind, place);
     case Path::reference: return launch_reference(arguments, selection, kind, place);
-    case Path::latent: break;  // of calls of their own
+    case Path::latent: return;  // of calls of their own
+    default: return launch_whole(plan.path, arguments, selection, kind, place);
   }
 }
 

@@ -47,7 +47,7 @@ std::int64_t splits_to_fill(std::int64_t workgroups, std::int64_t places, std::i
 
 std::int64_t workgroups_of(const PlanRequest& r) {
   const std::int64_t rows = r.max_seqlen_q * (r.nheads / r.nheads_k);
-  const int block = decode_tile(r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m;
+  const int block = forward_tile(Op::decode, r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m;
   return r.batch * r.nheads_k * ceil_div(rows, block);
 }
 
@@ -72,7 +72,7 @@ Plan whole(const PlanRequest& r, const std::string& why) {
 }
 
 std::int64_t tall_workgroups(const PlanRequest& r) {
-  const int block = tall_tile(r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m;
+  const int block = forward_tile(Op::fwd_tall, r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m;
   return r.batch * r.nheads * ceil_div(r.max_seqlen_q, block);
 }
 
@@ -84,23 +84,24 @@ bool tall_pays(const PlanRequest& r) {
 }
 
 Plan tall(const PlanRequest& r) {
-  return {Path::tall, 1,
-          count(r.max_seqlen_q, "query row") + " and " + count(r.max_seqlen_k, "key") +
-              " are many: workgroups of " +
-              std::to_string(tall_tile(r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m) +
-              " rows load keys half as often, and " + count(tall_workgroups(r), "workgroup") + " fill " +
-              count(r.compute_units, "compute unit")};
+  return {
+      Path::tall, 1,
+      count(r.max_seqlen_q, "query row") + " and " + count(r.max_seqlen_k, "key") +
+          " are many: workgroups of " +
+          std::to_string(forward_tile(Op::fwd_tall, r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m) +
+          " rows load keys half as often, and " + count(tall_workgroups(r), "workgroup") + " fill " +
+          count(r.compute_units, "compute unit")};
 }
 
 std::int64_t wide_workgroups(const PlanRequest& r) {
-  const int block = wide_tile(r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m;
+  const int block = forward_tile(Op::fwd_wide, r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m;
   return r.batch * r.nheads * ceil_div(r.max_seqlen_q, block);
 }
 
 // The parts with which such a call is done first.  In the time that a workgroup takes for a key: rounds of
 // workgroups with their keys, and what memory takes for the parts' rows.
 std::int64_t wide_parts(const PlanRequest& r) {
-  const FwdConfig config = wide_config(r.arch, r.dtype, static_cast<int>(r.head_dim));
+  const FwdConfig config = forward_config(Op::fwd_wide, r.arch, r.dtype, static_cast<int>(r.head_dim));
   const ArchTraits t = traits(r.arch);
   const std::int64_t workgroups = wide_workgroups(r), keys = r.max_seqlen_k;
   const std::int64_t places =
@@ -128,7 +129,8 @@ Plan wide(const PlanRequest& r) {
     return Plan{Path::wide, static_cast<std::int32_t>(splits), why + words};
   };
   if (r.num_splits > 1) {
-    const std::int64_t keys = wide_config(r.arch, r.dtype, static_cast<int>(r.head_dim)).keys;
+    const std::int64_t keys =
+        forward_config(Op::fwd_wide, r.arch, r.dtype, static_cast<int>(r.head_dim)).keys;
     const std::int64_t splits = std::min(r.num_splits, most_parts(r.max_seqlen_k, keys));
     return with(splits, wanted_words(r.num_splits, splits, r.max_seqlen_k));
   }
@@ -153,7 +155,7 @@ Plan automatic(const PlanRequest& r) {
 }
 
 Plan requested(const PlanRequest& r, bool few) {
-  const std::int64_t keys = decode_config(r.arch, r.dtype, static_cast<int>(r.head_dim)).keys;
+  const std::int64_t keys = forward_config(Op::decode, r.arch, r.dtype, static_cast<int>(r.head_dim)).keys;
   const std::int64_t splits = std::min(r.num_splits, most_parts(r.max_seqlen_k, keys));
   if (splits == 1 && !few) return whole(r, count(r.max_seqlen_q, "query row") + ", keys not split");
   return split(r, splits, wanted_words(r.num_splits, splits, r.max_seqlen_k));
@@ -207,11 +209,11 @@ Plan latent_plan(const LatentRequest& r) {
     return Plan{Path::latent, static_cast<std::int32_t>(splits), "all heads packed; " + why};
   };
   if (r.num_splits > 0) {
-    const std::int64_t least = mla_config(r.arch, r.dtype, head_dim).keys;
+    const std::int64_t least = forward_config(Op::mla, r.arch, r.dtype, head_dim).keys;
     const std::int64_t splits = std::min(r.num_splits, most_parts(r.seqlen_k, least));
     return with(splits, wanted_words(r.num_splits, splits, r.seqlen_k));
   }
-  const std::int64_t rows = mla_tile(r.arch, r.dtype, head_dim).block_m;
+  const std::int64_t rows = forward_tile(Op::mla, r.arch, r.dtype, head_dim).block_m;
   const std::int64_t workgroups = r.batch * ceil_div(std::min(r.seqlen_q * r.nheads, kMaxLength), rows);
   // A compute unit has LDS for one of them.
   const std::int64_t splits =

@@ -204,7 +204,7 @@ def test_an_arch_that_only_the_compiler_knows_is_refused_in_words(toolchain):
     assert "flash-attn-rocm has no kernels for this arch; kernels/tables/gpus.toml lists" in words
 
 
-CONFIG = "constexpr FwdConfig fwd_config(FA_TILE_OF) {\n"
+CONFIG = "constexpr FwdConfig forward_config(FA_TILE_OF) {\n"
 
 
 def with_config(changed, arch, config):

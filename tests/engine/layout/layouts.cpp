@@ -133,11 +133,11 @@ void tiles_of_archs() {
   const char* comma = "";
   for (const fa::Gfx arch : fa::kAllGfx) {
     for (int head_dim = 1; head_dim <= fa::kMaxHeadDim; ++head_dim) {
-      if (fa::fwd_config(arch, fa::DType::fp16, head_dim).waves == 0) continue;
+      if (fa::forward_config(fa::Op::fwd, arch, fa::DType::fp16, head_dim).waves == 0) continue;
       const fa::ArchTraits traits = fa::traits(arch);
       for (const bool decode : {false, true}) {
-        const fa::FwdTile tile = decode ? fa::decode_tile(arch, fa::DType::fp16, head_dim)
-                                        : fa::fwd_tile(arch, fa::DType::fp16, head_dim);
+        const fa::Op op = decode ? fa::Op::decode : fa::Op::fwd;
+        const fa::FwdTile tile = fa::forward_tile(op, arch, fa::DType::fp16, head_dim);
         printf("%s{\"arch\":\"%s\",\"decode\":%d,\"head_dim\":%d,", comma, fa::name(arch).data(), decode,
                head_dim);
         printf("\"block_m\":%d,\"threads\":%d,\"wave\":%d}", tile.block_m, tile.threads, traits.wave);

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
+from wheel_builder.tables.kinds import known_kinds
+
 HOST = "host code"
 # Longest first: each is also the beginning of a shorter one.
 OPERATIONS = {
@@ -22,28 +24,6 @@ OPERATIONS = {
     "fmha_bwd_convert_dq": "backward's rounding of dQ",
     "fmha_fwd": "forward",
     "fmha_bwd": "backward",
-}
-OURS = {
-    "fwd": "forward",
-    "fwd_tall": "forward of long sequences",
-    "fwd_wide": "forward of head dims above 256",
-    "fwd_uneven": "forward with another head dim of v",
-    "bwd_dkdv_uneven": "gradients of K and V with another head dim of v",
-    "bwd_dq_uneven": "gradient of Q with another head dim of v",
-    "fwd_masked": "forward with a mask or a bias",
-    "mask_ranges": "which keys a mask shows",
-    "decode": "forward for few queries, keys split",
-    "mla": "latent attention for few queries, keys split",
-    "combine": "joining the parts of a forward with split keys",
-    "append": "appending to a cache",
-    "reference": "slow forward for every call",
-    "bwd_delta": "backward's sum of dO x O",
-    "bwd_dkdv": "backward: dK and dV",
-    "bwd_dq": "backward: dQ",
-    "bwd_dkdv_masked": "backward with a mask or a bias: dK and dV",
-    "bwd_dq_masked": "backward with a mask or a bias: dQ, and the bias's gradient",
-    "bwd_fused": "backward: dQ, dK and dV in one pass",
-    "bwd_convert": "backward's rounding of dQ",
 }
 # Upstream's host part: its calls from Python, and CK's choice of a kernel.
 HOST_NAMES = {
@@ -118,9 +98,9 @@ def describe(name: str) -> Described:
         return Described(stem, HOST, f"{HOST}: chooses a kernel for {operation}")
     if stem in HOST_NAMES:
         return Described(stem, HOST, f"{HOST}: {HOST_NAMES[stem]}")
-    if (found := OUR_NAME.fullmatch(stem)) and found["op"] in OURS:
+    if (found := OUR_NAME.fullmatch(stem)) and found["op"] in known_kinds():
         facts = {"dtype": found["dtype"], "head_dim": f"d{found['dim'] or ''}"}
-        return Described(stem, f"fa_{found['op']}", OURS[found["op"]], facts)
+        return Described(stem, f"fa_{found['op']}", known_kinds()[found["op"]].words, facts)
     for prefix, operation in OPERATIONS.items():
         if stem.startswith(f"{prefix}_"):
             facts, unknown = _facts(stem[len(prefix) + 1 :])

@@ -24,32 +24,10 @@ from wheel_builder.matrix.model import PUBLIC, Matrix, Plan, Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import Kernels, kernels_of
+from wheel_builder.tables.kinds import known_kinds
 
 PLACE = re.compile(r"(<!-- table: (\w+) -->)(.*?)(<!-- end: \2 -->)", re.DOTALL)
 DROP_IN = Path("wheel_builder/verify/imports.json")
-# Readers' names for the operations of kernels.
-OPERATIONS = {
-    "fwd": "forward",
-    "fwd_tall": "forward of long sequences",
-    "fwd_wide": "forward of head dims above 256",
-    "fwd_uneven": "forward with another head dim of v",
-    "bwd_dkdv_uneven": "gradients of K and V with another head dim of v",
-    "bwd_dq_uneven": "gradient of Q with another head dim of v",
-    "fwd_masked": "forward with a mask or a bias",
-    "mask_ranges": "which keys a mask shows",
-    "decode": "forward of few queries, keys split",
-    "mla": "latent attention of few queries, keys split",
-    "combine": "joining the parts of split keys",
-    "append": "appending to a cache, rotary embedding",
-    "reference": "forward, every feature, slow",
-    "bwd_delta": "backward, sums of rows",
-    "bwd_dkdv": "backward, gradients of k and v",
-    "bwd_dq": "backward, gradient of q",
-    "bwd_dkdv_masked": "backward with a mask or a bias, gradients of k and v",
-    "bwd_dq_masked": "backward with a mask or a bias, gradients of q and of the bias",
-    "bwd_fused": "backward, all gradients in one pass",
-    "bwd_convert": "backward, rounding of q's gradient",
-}
 
 
 def fill(page: str, made: Mapping[str, str], index: str = "") -> str:
@@ -150,7 +128,7 @@ def kernels(instances: Kernels) -> str:
         dims = sorted({each.head_dim for each in own})
         rows.append(
             (
-                OPERATIONS.get(op, op),
+                known_kinds()[op].words,
                 ", ".join(dict.fromkeys(each.dtype for each in own)),
                 "any" if dims == [0] else ", ".join(map(str, dims)),
                 ", ".join(archs),

@@ -16,8 +16,8 @@ enum class Role { weights, gradients };
 // kHasDq: of fused.hpp's kernel, that computes dq too.  kOfValues: the head dim of v and dout; where
 // it is another one, dkdv_uneven.hpp has the loop.  kWithMask: with a mask or a bias
 // (dkdv/key_mask.hpp).
-template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, bool kHasDq = false, int kOfValues = kDim,
-          bool kWithMask = false>
+template <Gfx kGfx, DType kElement, int kDim, Op kOp, bool kWithFeatures, bool kHasDq = false,
+          int kOfValues = kDim, bool kWithMask = false>
 struct DkDvBlock {
   static constexpr Gfx kArch = kGfx;
   static constexpr bool kWithDq = kHasDq, kMasked = kWithMask;
@@ -26,17 +26,10 @@ struct DkDvBlock {
   static constexpr bool kUneven = kValueDim != kHeadDim;
   static constexpr bool kFeatured = kWithFeatures;
   static constexpr ArchTraits kTraits = traits(kGfx);
-  static constexpr DkDvConfig kConfig = kWithDq   ? fused_config(kGfx, kDType, kHeadDim, kFeatured)
-                                        : kUneven ? dkdv_uneven_config(kGfx, kDType, kHeadDim, kFeatured)
-                                        : kMasked ? dkdv_masked_config(kGfx, kDType, kHeadDim)
-                                                  : dkdv_config(kGfx, kDType, kHeadDim, kFeatured);
-  FA_REQUIRE_ROW("bwd_dkdv", kWithDq || kUneven || kMasked || kConfig.pairs > 0);
-  FA_REQUIRE_ROW("bwd_dkdv_uneven", !kUneven || kConfig.pairs > 0);
-  FA_REQUIRE_ROW("bwd_dkdv_masked", !kMasked || kConfig.pairs > 0);
-  FA_REQUIRE_ROW("bwd_fused", !kWithDq || kConfig.pairs > 0);
+  static constexpr DkDvConfig kConfig = dkdv_config(kOp, kGfx, kDType, kHeadDim, kFeatured);
+  FA_REQUIRE_ROW(kOp, kConfig.pairs > 0);
   static constexpr DkDvTile kTile = tile_of(kConfig, kGfx);
-  static constexpr auto kPlain = kWithDq ? fused_config : dkdv_config;
-  static_assert(kUneven || kMasked || kConfig.pairs == kPlain(kGfx, kDType, kHeadDim, false).pairs,
+  static_assert(kConfig.pairs == dkdv_config(kOp, kGfx, kDType, kHeadDim).pairs,
                 "tiles.toml: both loops need the same pairs");
   static constexpr int kPairs = kConfig.pairs, kQueries = kConfig.queries;
   static constexpr bool kPadded = kConfig.padded_tiles;

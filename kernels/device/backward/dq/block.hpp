@@ -11,7 +11,7 @@ namespace fa {
 
 // kOfValues: the head dim of v and dout.  kWithMask: of the kernel with a mask or a bias
 // (backward/dq/features.hpp).
-template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, int kOfValues = kDim,
+template <Gfx kGfx, DType kElement, int kDim, Op kOp, bool kWithFeatures, int kOfValues = kDim,
           bool kWithMask = false>
 struct DqBlock {
   static constexpr Gfx kArch = kGfx;
@@ -20,12 +20,8 @@ struct DqBlock {
   static constexpr bool kUneven = kValueDim != kHeadDim;
   static constexpr bool kFeatured = kWithFeatures, kMasked = kWithMask;
   static constexpr ArchTraits kTraits = traits(kGfx);
-  static constexpr DqConfig kConfig = kUneven   ? dq_uneven_config(kGfx, kDType, kHeadDim, kFeatured)
-                                      : kMasked ? dq_masked_config(kGfx, kDType, kHeadDim)
-                                                : dq_config(kGfx, kDType, kHeadDim, kFeatured);
-  FA_REQUIRE_ROW("bwd_dq", kUneven || kMasked || kConfig.waves > 0);
-  FA_REQUIRE_ROW("bwd_dq_uneven", !kUneven || kConfig.waves > 0);
-  FA_REQUIRE_ROW("bwd_dq_masked", !kMasked || kConfig.waves > 0);
+  static constexpr DqConfig kConfig = dq_config(kOp, kGfx, kDType, kHeadDim, kFeatured);
+  FA_REQUIRE_ROW(kOp, kConfig.waves > 0);
   static constexpr FwdTile kTile = tile_of(kConfig, kGfx);
   static constexpr int kKeys = kConfig.keys;
   static constexpr bool kPadded = kConfig.padded_tiles;
@@ -77,7 +73,7 @@ struct DqBlock {
   static constexpr int kLdsAlignment = kDirect ? 64 : 16;  // see memory/direct.hpp
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
   static_assert(Unit::kN == kTraits.step_columns, "tables/isas.toml has another number of columns");
-  static_assert(kUneven || kMasked || kConfig.waves == dq_config(kGfx, kDType, kHeadDim).waves,
+  static_assert(kConfig.waves == dq_config(kOp, kGfx, kDType, kHeadDim).waves,
                 "tiles.toml: both loops need the same waves");
 
   const BwdArguments arguments;

@@ -57,7 +57,7 @@ struct ConvertOf<true> {
 // kWithFeatures: softcap, ALiBi, pages and dropout, whose code would take registers from the loop that needs
 // none of it.  Decode has no dropout.  kMasksOf: the kernel has a mask or bias (masked.hpp), and none of
 // these features in either loop.
-template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Rows kRows, Masks kMasksOf = Masks::none>
+template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Op kOp, Masks kMasksOf = Masks::none>
 struct Block {
   static constexpr DType kDType = kElement;
   static constexpr int kHeadDim = kDim;
@@ -67,31 +67,16 @@ struct Block {
   static constexpr ArchTraits kTraits = traits(kGfx);
   // Of a mask's step, where products start from the softmax's shift.
   static constexpr bool kUnscaledScores = !kTraits.matrix_coexecution, kGuardsBias = true, kMaskAhead = false;
+  static constexpr Rows kRows = rows_of(kOp);
   static constexpr bool kPacked = kRows == Rows::packed;
   static constexpr bool kDrops = kFeatured && !kPacked;
-  static constexpr bool kTall = kRows == Rows::many_queries;
   static constexpr bool kWide = kRows == Rows::shared_queries;
   static constexpr bool kUneven = kRows == Rows::uneven_queries;
   static_assert(!kUneven || kHeadDim == kUnevenHeadDim, "table.toml: fwd_uneven has one head dim");
   static constexpr int kValueDim = kUneven ? kUnevenValueDim : kHeadDim;  // of v and out
-  static constexpr FwdConfig kConfig = kPacked   ? decode_config(kGfx, kDType, kHeadDim, kFeatured)
-                                       : kTall   ? tall_config(kGfx, kDType, kHeadDim, kFeatured)
-                                       : kUneven ? uneven_config(kGfx, kDType, kHeadDim, kFeatured)
-                                       : kWide   ? wide_config(kGfx, kDType, kHeadDim, kFeatured)
-                                       : kMasked ? fwd_masked_config(kGfx, kDType, kHeadDim, kWithFeatures)
-                                                 : fwd_config(kGfx, kDType, kHeadDim, kFeatured);
-  FA_REQUIRE_ROW("fwd", kPacked || kTall || kUneven || kWide || kMasked || kConfig.waves > 0);
-  FA_REQUIRE_ROW("fwd_tall", !kTall || kConfig.waves > 0);
-  FA_REQUIRE_ROW("fwd_uneven", !kUneven || kConfig.waves > 0);
-  FA_REQUIRE_ROW("fwd_wide", !kWide || kConfig.waves > 0);
-  FA_REQUIRE_ROW("fwd_masked", !kMasked || kConfig.waves > 0);
-  FA_REQUIRE_ROW("decode", !kPacked || kConfig.waves > 0);
-  static constexpr FwdTile kTile = kPacked   ? decode_tile(kGfx, kDType, kHeadDim)
-                                   : kTall   ? tall_tile(kGfx, kDType, kHeadDim)
-                                   : kUneven ? uneven_tile(kGfx, kDType, kHeadDim)
-                                   : kWide   ? wide_tile(kGfx, kDType, kHeadDim)
-                                   : kMasked ? fwd_masked_tile(kGfx, kDType, kHeadDim)
-                                             : fwd_tile(kGfx, kDType, kHeadDim);
+  static constexpr FwdConfig kConfig = forward_config(kOp, kGfx, kDType, kHeadDim, kWithFeatures);
+  FA_REQUIRE_ROW(kOp, kConfig.waves > 0);
+  static constexpr FwdTile kTile = forward_tile(kOp, kGfx, kDType, kHeadDim);
   static constexpr int kKeys = kConfig.keys;
   static constexpr int kRowBytes = kHeadDim * 2, kValueBytes = kValueDim * 2;
 

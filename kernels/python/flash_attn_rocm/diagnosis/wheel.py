@@ -30,7 +30,7 @@ def gpu_reasons(arch: str) -> tuple[tuple[str, str], ...]:
     """For each dtype and head dim of the wheel, why this arch has no kernel, or ``""``."""
     if PROBLEMS:
         return ()
-    forward = (each for each in host.instances() if each.op == "fwd")
+    forward = (each for each in host.instances() if each.op == plans.FORWARD)
     wanted = dict.fromkeys((each.dtype, each.head_dim) for each in forward)
     return tuple(
         (f"{dtype} head_dim {head_dim}", "" if found.path else found.reason)

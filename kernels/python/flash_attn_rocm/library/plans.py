@@ -13,6 +13,7 @@ from flash_attn_rocm.library import host
 from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.machine.environment import BACKWARD as BACKWARD_VARIABLE
 from flash_attn_rocm.machine.environment import FORMER, refuse
+from flash_attn_rocm.values import kinds, paths
 from flash_attn_rocm.values.paths import FUSED
 
 PLAN = torch.ops.flash_attn_rocm.plan.default
@@ -21,8 +22,10 @@ PLAN_BWD = torch.ops.flash_attn_rocm.plan_bwd.default
 SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
 UNSUPPORTED = "unsupported"
 # Kernels for one head dim, which tell the others' head dims too.
-FORWARD, BACKWARD, MASKED, MASKED_BACKWARD = "fwd", "bwd_dq", "fwd_masked", "bwd_dq_masked"
-TALL_OP, WIDE_OP, UNEVEN_OP, UNEVEN_BACKWARD = "fwd_tall", "fwd_wide", "fwd_uneven", "bwd_dq_uneven"
+FORWARD, MASKED = kinds.ATTENDING[paths.MATRIX], kinds.ATTENDING[kinds.MASKED]
+TALL_OP, WIDE_OP, UNEVEN_OP = (kinds.ATTENDING[each] for each in (paths.TALL, paths.WIDE, paths.UNEVEN))
+BACKWARD, MASKED_BACKWARD = kinds.GRADIENTS[paths.SEPARATE], kinds.GRADIENTS[kinds.MASKED]
+UNEVEN_BACKWARD = kinds.GRADIENTS[kinds.UNEVEN]
 TYPICAL_LENGTH = 128
 
 

@@ -17,6 +17,7 @@ from flash_attn_rocm.reference import philox
 from flash_attn_rocm.suite.reserved import reserved, use
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
 from flash_attn_rocm.suite.target import arch
+from flash_attn_rocm.values import kinds, paths
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)
@@ -51,7 +52,7 @@ WHOLE_SHARE = 0.5  # of decode's calls with patterns of scores: one part, and a 
 QUERIES_SHARE = 0.4  # of the calls with pages and packed queries: only these have cumulative lengths
 # How k and v are stored.
 STORES = ("dense", "dense", "in use", "left padded", "rows by index", "packed", "paged", "paged packed")
-TALL, WIDE, UNEVEN = "fwd_tall", "fwd_wide", "fwd_uneven"
+TALL, WIDE, UNEVEN = (kinds.ATTENDING[each] for each in (paths.TALL, paths.WIDE, paths.UNEVEN))
 PLAIN = (TALL, WIDE, UNEVEN)  # the ops without features, pages among them
 LOOPS = ("plain", "featured")
 FEATURES = frozenset({"softcap", "ALiBi", "paged", "queries"})  # words of what the featured loop is for
@@ -74,9 +75,7 @@ UNUSED = math.nan
 
 @dataclass(frozen=True)
 class Kernel:
-    """``op`` is fwd, fwd_tall, fwd_wide, fwd_uneven, decode or reference; a reference kernel takes each
-    case's head dim, and has 0 here.
-    """
+    """Of the reference kernel ``head_dim`` is 0: it takes each case's."""
 
     op: str
     dtype: str

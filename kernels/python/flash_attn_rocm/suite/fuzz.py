@@ -22,6 +22,7 @@ from flash_attn_rocm.suite.target import (
     compiled,
     dtypes_of,
 )
+from flash_attn_rocm.values import kinds, paths
 
 MODULES = {
     "append": append_cases, **dict.fromkeys((BACKWARD_OP, FUSED_OP, UNEVEN_OP), backward_cases),
@@ -31,19 +32,16 @@ MODULES = {
 
 
 # In the order of the corpus.
-ATTENDING = (
-    "fwd", forward_cases.TALL, forward_cases.WIDE, forward_cases.UNEVEN, masked_cases.MASKED, "decode",
-    latent_cases.LATENT,
-)  # fmt: skip
-GRADIENTS = (BACKWARD_OP, FUSED_OP, UNEVEN_OP, MASKED_BACKWARD_OP)
+REFERENCE = kinds.ATTENDING[paths.REFERENCE]
+ATTENDING = [op for op in dict.fromkeys(kinds.ATTENDING.values()) if op != REFERENCE]
 
 
 def kernels():
     """All that have fuzz cases, which also launch fa_combine_* and other kernels of a backward."""
     return [
         *(Kernel(op, *each) for op in ATTENDING for each in compiled(op)),
-        *(Kernel("reference", dtype) for dtype in DTYPES),
-        *(Kernel(op, *each) for op in GRADIENTS for each in compiled(op)),
+        *(Kernel(REFERENCE, dtype) for dtype in DTYPES),
+        *(Kernel(op, *each) for op in kinds.GRADIENTS.values() for each in compiled(op)),
         *(Kernel("append", dtype) for dtype in dtypes_of("append")),
     ]
 

@@ -9,10 +9,11 @@ from flash_attn_rocm.suite import forward_cases
 from flash_attn_rocm.suite.forward_cases import FAR, MAGNITUDES, PATTERNS
 from flash_attn_rocm.suite.rule import Rules
 from flash_attn_rocm.suite.target import arch
+from flash_attn_rocm.values import kinds, paths
 
 MLA = torch.ops.flash_attn_rocm.mla.default
 ARGUMENTS = tuple(argument.name for argument in MLA._schema.arguments)
-LATENT = "mla"
+LATENT = kinds.ATTENDING[paths.LATENT]
 REST = 64  # elements of K beyond those of V
 UNITS = 0
 # Rows of all heads: fewer than a workgroup has, as many, and of several.

@@ -16,8 +16,9 @@ from flash_attn_rocm.suite.forward_cases import (
     WINDOWS,
     far_apart,
 )
+from flash_attn_rocm.values import kinds
 
-MASKED = "fwd_masked"
+MASKED = kinds.ATTENDING[kinds.MASKED]
 BOOL, OWN, FP32 = "bool", "elements", "fp32"  # what a mask holds: bool, numbers of q's dtype, fp32
 KINDS = {BOOL: torch.bool, FP32: torch.float32}
 ALONG = {"b": "sequences", "h": "heads", "i": "rows"}

@@ -8,14 +8,16 @@ import torch
 
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.library.host import code_of, instances
-from flash_attn_rocm.values import paths
+from flash_attn_rocm.values import kinds, paths
 
 EMULATED = "executed on an ISA emulator, not run on hardware"
 ON_HARDWARE = "run on hardware"
 CURRENT_DEVICE = -1
-ATTENDING = ("fa_fwd_", "fa_decode_", "fa_reference_", "fa_mla_")
+ATTENDING = tuple(f"fa_{op}_" for op in kinds.ATTENDING.values())
 # The kernel after which a call for gradients is named: the last one, or the one that does nearly all.
-BACKWARD_OP, FUSED_OP, UNEVEN_OP, MASKED_BACKWARD_OP = "bwd_dq", "bwd_fused", "bwd_dq_uneven", "bwd_dq_masked"
+BACKWARD_OP, FUSED_OP, UNEVEN_OP, MASKED_BACKWARD_OP = (
+    kinds.GRADIENTS[each] for each in (paths.SEPARATE, paths.FUSED, kinds.UNEVEN, kinds.MASKED)
+)
 
 
 @cache

@@ -1,15 +1,15 @@
 """The names of paths."""
 
-# Generated from kernels/tables/calls.toml by wheel_builder/tables/generated.py: change it there.
+# Generated from kernels/tables/kinds.toml by `python3 -m wheel_builder.tables.generated`; do not edit.
 MATRIX = "matrix"
 TILED = "tiled"
-SPLIT = "split"
-REFERENCE = "reference"
 TALL = "tall"
 WIDE = "wide"
 UNEVEN = "uneven"
+SPLIT = "split"
 LATENT = "latent"
+REFERENCE = "reference"
 SEPARATE = "separate"
 FUSED = "fused"
-FORWARD = (MATRIX, TILED, SPLIT, REFERENCE, TALL, WIDE, UNEVEN, LATENT)
+FORWARD = (MATRIX, TILED, TALL, WIDE, UNEVEN, SPLIT, LATENT, REFERENCE)
 BACKWARD = (SEPARATE, FUSED)

@@ -13,7 +13,7 @@ int main() {
          r.nheads_k >> r.compute_units >> r.num_splits >> r.dropout >> r.aligned >> r.tall >> r.masked >>
          r.wide >> r.uneven) {
     if (!fa::parse_gfx(arch, &r.arch) || !fa::parse_dtype(dtype, &r.dtype)) return 1;
-    r.exact = fa::fwd_config(r.arch, r.dtype, static_cast<int>(r.head_dim)).waves > 0;
+    r.exact = fa::forward_config(fa::Op::fwd, r.arch, r.dtype, static_cast<int>(r.head_dim)).waves > 0;
     const fa::Plan plan = fa::plan(r);
     std::cout << fa::name(plan.path) << " " << plan.splits << " " << plan.reason << "\n";
   }

@@ -10,18 +10,13 @@ from wheel_builder.tables.call_sources import (
     c_calls,
     cpp_bindings,
     cpp_expected,
-    cpp_paths,
     cpp_structs,
     cpp_tensors,
     python_expected,
-    python_paths,
 )
 from wheel_builder.tables.calls import FieldType, known_calls, parse_calls
 
 TEXT = """
-[paths]
-forward = ["one", "two"]
-backward = ["two", "three"]
 [expected]
 softmax_scale = "a number"
 [calls.fwd]
@@ -112,16 +107,6 @@ def test_what_is_expected_is_said_alike_in_both_languages(described):
     assert 'SOFTMAX_SCALE = "a number"\n' in python_expected(described.expected)
 
 
-def test_paths_have_the_same_names_in_both_languages(described):
-    assert re.findall(r'case (\w+)::(\w+): return "(\w+)"', cpp_paths(described.paths)) == [
-        ("Path", "one", "one"), ("Path", "two", "two"), ("BwdPath", "two", "two"),
-        ("BwdPath", "three", "three"),
-    ]  # fmt: skip
-    found = {}
-    exec(python_paths(described), found)
-    assert (found["FORWARD"], found["BACKWARD"]) == (("one", "two"), ("two", "three"))
-
-
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
@@ -155,7 +140,7 @@ def test_paths_have_the_same_names_in_both_languages(described):
         ('"float*"', '"Inner*"', "structs.Outer: sum is 'Inner*', expected"),
         ('scale = "float"', 'scale = "const float"', "structs.Outer: scale is 'const float', expected"),
         ('scale = "float"', 'scale = "double"', "structs.Outer: scale is 'double', expected"),
-        ("[paths]", "[path]", "calls.toml: not a field: path"),
+        ("[expected]", "[expect]", "calls.toml: not a field: expect"),
     ],
 )
 def test_what_is_no_description(old, new, problem):

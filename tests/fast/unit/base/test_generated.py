@@ -13,8 +13,6 @@ def test_the_tree_has_what_is_generated_from_the_tables(name):
 
 
 def test_generating_says_what_it_did(tmp_path, capsys):
-    for name in generated():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     write(tmp_path)
     write(tmp_path)
     written = [f"{name}: written" for name in generated()]

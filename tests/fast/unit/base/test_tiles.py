@@ -133,10 +133,11 @@ def test_cpp_gets_a_row_for_each_dtype_and_loop_with_what_differs_from_the_defau
     text = FIXED + one(', before_clang = 22, value_lanes = 2, switches = ["half_stores"]')
     files = {name: text.splitlines() for name, text in cpp_tiles(parse_tiles(text, ISAS)).items()}
     sets = ".waves = 4, .keys = 32, .waves_per_simd = 2, .schedule = Schedule::pipelined, .value_lanes = 2"
-    assert list(files) == ["workgroups.inc", "all/fwd.inc", "fwd/d64.inc"]
+    assert list(files) == ["workgroups.inc", "all/forward.inc", "fwd/d64.inc"]
     rows = files["fwd/d64.inc"]
-    assert files["all/fwd.inc"] == rows
-    assert rows[rows.index("#ifdef FA_SEES_rdna3") :] == [
+    assert files["all/forward.inc"] == rows
+    assert rows[rows.index("if (op == Op::fwd) {") :] == [
+        "if (op == Op::fwd) {",
         "#ifdef FA_SEES_rdna3",
         "#if defined(__clang_major__) && __clang_major__ < 22",
         f"FA_TILE(rdna3, fp16, 64, false, 0, {sets}, .half_stores = true)",
@@ -145,15 +146,18 @@ def test_cpp_gets_a_row_for_each_dtype_and_loop_with_what_differs_from_the_defau
         f"FA_TILE(rdna3, bf16, 64, true, 0, {sets}, .half_stores = true)",
         "#endif",
         "#endif",
+        "}",
     ]
 
 
 def test_cpp_gets_each_head_dim_in_a_file_of_its_own_and_all_in_one():
     files = cpp_tiles(parse_tiles(one(f" }},\n{WHOLE.replace('64', '96')}"), ISAS))
     counts = {
-        name: (text.count(" 64, "), text.count(" 96, ")) for name, text in files.items() if "fwd" in name
+        name: (text.count(" 64, "), text.count(" 96, "))
+        for name, text in files.items()
+        if name != "workgroups.inc"
     }
-    assert counts == {"all/fwd.inc": (4, 4), "fwd/d64.inc": (4, 0), "fwd/d96.inc": (0, 4)}
+    assert counts == {"all/forward.inc": (4, 4), "fwd/d64.inc": (4, 0), "fwd/d96.inc": (0, 4)}
 
 
 def test_cpp_gets_what_kernels_without_rows_need():
@@ -177,7 +181,7 @@ def test_cpp_gets_what_kernels_without_rows_need():
     [
         (
             one(kernel="fwdd"),
-            "no kernel fwdd; known: fwd, fwd_tall, fwd_uneven, fwd_wide, fwd_masked, decode,",
+            "no kernel fwdd; known: fwd, fwd_tall, fwd_wide, fwd_uneven, fwd_masked, decode,",
         ),
         (one(isa="rdna9"), "fwd.rdna9: no such ISA; known: cdna1,"),
         (one(", wave = 4"), "fwd.rdna3: row 1: not a field: wave"),

@@ -35,7 +35,7 @@ def test_our_own_build(narrow, capsys):
     out = capsys.readouterr().out
     assert "progress  30 of 30 steps done, 0 left" in out
     assert "jobs      2.0 jobs ran on average, 2 at most" in out
-    assert "forward for few queries, keys split, bf16, head dim 128, 135 MiB" in out
+    assert "forward of few queries, keys split, bf16, head dim 128, 135 MiB" in out
 
 
 def test_our_own_build_that_ran_out_of_memory(narrow, capsys):

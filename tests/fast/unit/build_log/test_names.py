@@ -46,8 +46,8 @@ def test_a_backward_in_words():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("fa_decode_bf16_d96.hsaco", "forward for few queries, keys split, bf16, head dim 96"),
-        ("fa_append_fp16", "appending to a cache, fp16, any head dim"),
+        ("fa_decode_bf16_d96.hsaco", "forward of few queries, keys split, bf16, head dim 96"),
+        ("fa_append_fp16", "appending to a cache, rotary embedding, fp16, any head dim"),
         ("fmha_fwd_api.hip", "host code: chooses a kernel for forward"),
         ("mha_varlen_bwd.o", "host code: the backward call for ragged batches"),
         ("fmha_fwd_d64_fp16_sideways", "forward, head dim 64, fp16, and 'sideways', unknown here"),

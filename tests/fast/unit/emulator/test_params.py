@@ -9,7 +9,6 @@ from wheel_builder.machine_code.emulator.params import layout, layouts
 from wheel_builder.tables.calls import parse_calls
 
 TEXT = """
-paths = {}
 expected = {}
 calls = {}
 [structs.Inner]

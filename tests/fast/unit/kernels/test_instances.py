@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from wheel_builder.tables.archs import known_archs
+from wheel_builder.tables.kinds import known_kinds
 
 INSTANCES = Path(__file__).parents[4] / "kernels/build/instances"
 TILED = ("fwd", "decode", "bwd_dkdv", "bwd_dq")
@@ -84,7 +85,7 @@ def test_the_table_of_the_project_is_right(generate):
 @pytest.fixture
 def spread(generate, monkeypatch):
     """An op whose kernels take any head dim."""
-    op = generate.Op("spread.hpp", "FA_SPREAD", generate.FORWARD, per_head_dim=False)
+    op = generate.Op("spread.hpp", "FA_SPREAD", "forward/forward.hpp", tile="")
     monkeypatch.setitem(generate.OPS, "spread", op)
 
 
@@ -112,13 +113,7 @@ def test_the_known_names(generate):
     names = generate.known()
     assert names.archs == tuple(known_archs())
     assert names.dtypes == ("fp16", "bf16")
-    forward = (
-        "fwd", "fwd_tall", "fwd_uneven", "fwd_wide", "fwd_masked", "mask_ranges",
-        "append", "reference", "decode", "mla", "combine",
-    )  # fmt: skip
-    both = ("bwd_dkdv", "bwd_dq")
-    backward = [f"{op}{kind}" for kind in ("", "_uneven", "_masked") for op in both]
-    assert names.ops == (*forward, "bwd_delta", *backward, "bwd_fused", "bwd_convert")
+    assert names.ops == tuple(known_kinds())
 
 
 def test_a_row_is_for_the_archs_that_have_what_it_needs(generate):
@@ -139,11 +134,7 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
     assert found == (
         "unknown key 'version'",
         "row 1: unknown key 'archs'",
-        (
-            "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, fwd_tall, fwd_uneven, fwd_wide, "
-            "fwd_masked, mask_ranges, append, reference, decode, mla, combine, bwd_delta, bwd_dkdv, bwd_dq, "
-            "bwd_dkdv_uneven, bwd_dq_uneven, bwd_dkdv_masked, bwd_dq_masked, bwd_fused, bwd_convert"
-        ),
+        (f"row 1: unknown op 'fwdd' (did you mean fwd?); known: {', '.join(known_kinds())}"),
         "row 1: unknown dtype 'fp32'; known: fp16, bf16",
         "row 1: head dim 0 is not a positive whole number",
         "row 1: head dim True is not a positive whole number",
@@ -191,7 +182,7 @@ def test_one_translation_unit_per_instance(generate, tmp_path):
     assert sorted(p.name for p in paths) == sorted(f"{i.name}.hip" for i in generate.load_table())
     text = (tmp_path / "new/fa_fwd_bf16_d128.hip").read_text()
     assert text == (
-        '#include "device/forward/forward.hpp"\n#define FA_TILES_fwd "generated/device/tiles/fwd/d128.inc"\n'
+        '#include "device/forward/forward.hpp"\n#define FA_TILES_forward "generated/device/tiles/fwd/d128.inc"\n'
         '#include "device/call/tiles.hpp"\n\nFA_FORWARD(fa_fwd_bf16_d128, fa::DType::bf16, 128)\n'
     )
     text = (tmp_path / "new/fa_decode_bf16_d128.hip").read_text()

@@ -219,8 +219,9 @@ def test_the_glibc_that_zig_targets_is_the_platform_tags(package):
 
 
 def test_a_bad_support_table_is_an_error_with_all_its_problems(tmp_path):
-    for name in ("kernels/build/instances/generate.py", "kernels/generated/archs.json", TABLE):
-        (tmp_path / name).parent.mkdir(parents=True)
+    tables = ("kernels/generated/archs.json", "kernels/generated/kinds.json", TABLE)
+    for name in ("kernels/build/instances/generate.py", *tables):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((CHECKOUT / name).read_text())
     (tmp_path / TABLE).write_text(
         '[[kernels]]\nop = "fwd"\ndtypes = ["fp8"]\nhead_dims = [64]\nneeds = ["speed"]\n'

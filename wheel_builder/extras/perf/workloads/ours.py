@@ -22,12 +22,14 @@ from wheel_builder.machine_code.emulator.machine import Kernel, Launch
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
 from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.kinds import forwards, known_kinds
 from wheel_builder.tables.tiles import tall_tiles
 
 LABEL = "flash-attn-rocm"
 SEQLEN = 512  # keys. In unmasked calls also rows of queries, and one workgroup has a part of them
 LONG = 2048  # keys, for kernels with a choice between workgroup sizes, or with padding
-NAME = re.compile(r"fa_(?P<op>fwd(?:_tall|_uneven|_wide|_masked)?)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
+FORWARDS = forwards(known_kinds())
+NAME = re.compile(rf"fa_(?P<op>{'|'.join(FORWARDS)})_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 ONE_DTYPE = "fp16"
 DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 PART = 512  # keys of a decode's workgroup
@@ -44,7 +46,8 @@ RANGES = "fa_mask_ranges_fp16"
 RANGES_KEYS, RANGES_ROW = 4096, 64  # keys of its mask, and elements of a row of out
 # Kernels other than forwards: the reference kernel, memory-bound kernels and backward kernels (gradients.py).
 # Of the memory-bound ones, decode, mla (latent.py) and mask_ranges have a model of their own.
-OTHER = re.compile(r"fa_(append|bwd_\w+|combine|decode|mask_ranges|mla|reference)_(fp16|bf16)(_d\d+)?$")
+OTHERS = [op for op in known_kinds() if op not in FORWARDS]
+OTHER = re.compile(rf"fa_({'|'.join(OTHERS)})_(fp16|bf16)(_d\d+)?$")
 UNTOUCHED = b"\xa5" * 4  # of Memory.output
 
 

@@ -1,0 +1,109 @@
+"""The kinds of kernels: what is refused, what is made of them, and that the device code has them."""
+
+import re
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from wheel_builder.base.errors import KindError
+from wheel_builder.matrix.support_table import kernels_of
+from wheel_builder.tables.calls import known_calls
+from wheel_builder.tables.kinds import (
+    cpp_kinds,
+    cpp_paths,
+    forwards,
+    known_kinds,
+    parse_kinds,
+    python_kinds,
+    python_paths,
+)
+from wheel_builder.tables.tiles import known_tiles
+
+COMPILED = 'params = "P"\nheader = "h.hpp"\nmacro = "M"\nshared = "h.hpp"\n'
+TEXT = f"""
+[one]
+words = "first"
+call = "forward"
+paths = ["plain", "other"]
+tile = "forward"
+rows = "queries"
+{COMPILED}
+[few]
+words = "second"
+call = "latent"
+paths = ["few"]
+tile = "forward"
+rows = "packed"
+{COMPILED}
+[back]
+words = "third"
+call = "backward"
+paths = ["once", "twice"]
+{COMPILED}
+[back_masked]
+words = "fourth"
+call = "backward"
+variant = "masked"
+{COMPILED}
+"""
+KINDS = parse_kinds(TEXT)
+
+
+def test_paths_have_the_same_names_in_both_languages():
+    assert re.findall(r'case (\w*Path)::(\w+): return "(\w+)"', cpp_paths(KINDS)) == [
+        ("Path", "plain", "plain"), ("Path", "other", "other"), ("Path", "few", "few"),
+        ("BwdPath", "once", "once"), ("BwdPath", "twice", "twice"),
+    ]  # fmt: skip
+    found = {}
+    exec(python_paths(KINDS), found)
+    assert (found["FORWARD"], found["BACKWARD"]) == (("plain", "other", "few"), ("once", "twice"))
+
+
+def test_the_package_knows_which_kernel_answers():
+    found = {}
+    exec(python_kinds(KINDS), found)
+    assert found["ATTENDING"] == {"plain": "one", "other": "one", "few": "few"}
+    assert found["GRADIENTS"] == {"once": "back", "twice": "back", "masked": "back_masked"}
+    assert found["MASKED"] == "masked"
+
+
+def test_packed_rows_are_no_forward():
+    assert forwards(KINDS) == ("one",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('words = "first"', 'word = "first"', "one: no words"),
+        ('"latent"', '"latest"', "few: call is 'latest', expected one of forward, backward, latent, append"),
+        ('["few"]', '["plain"]', "two kinds answer plain"),
+        ('tile = "forward"\nrows = "packed"', 'rows = "packed"', "few: rows without tile"),
+    ],
+)
+def test_what_is_wrong_is_said(old, new, problem):
+    with pytest.raises(KindError) as caught:
+        parse_kinds(TEXT.replace(old, new, 1))
+    assert f"kinds.toml: {problem}" in caught.value.problems
+
+
+def test_every_kind_has_kernels_tiles_and_a_macro():
+    assert {kernel.op for kernel in kernels_of(CHECKOUT)} == set(known_kinds())
+    assert set(known_tiles().rows) == {op for op, kind in known_kinds().items() if kind.tile}
+    for kind in known_kinds().values():
+        header = (CHECKOUT / "kernels/device" / kind.header).read_text()
+        assert f"#define {kind.macro}(" in header
+        assert kind.params in known_calls().structs
+        shared = (CHECKOUT / "kernels/device" / kind.shared).read_text()
+        assert f"fa::{kind.params}" in header + shared
+
+
+def test_cpp_knows_what_answers_a_path():
+    assert "    case Path::few: return Op::few;\n" in cpp_paths(KINDS)
+
+
+def test_a_kernel_without_a_row_says_so_in_its_own_words():
+    text = cpp_kinds(KINDS)
+    assert "enum class Op { one, few, back, back_masked };" in text
+    assert "    case Op::few: return Rows::packed;\n" in text
+    words = "kernels/tables/tiles.toml: [few] has no row for this ISA, head dim, dtype and loop"
+    assert f'  static_assert(op != Op::few || (found), "{words}")\n' in text
