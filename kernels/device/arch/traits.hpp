@@ -61,8 +61,7 @@ struct ArchTraits {
   int lds_granule;
 
   // Register setup at launch.
-  bool architected_flat_scratch;  // the address of private memory is set up by hardware, without a kernel
-                                  // argument
+  bool architected_flat_scratch;  // private memory needs no kernel argument
   bool packed_work_item_ids;      // x, y and z share v0
   bool workgroup_ids_in_ttmps;    // workgroup numbers are in trap registers instead of SGPRs
   bool nan_modes;                 // a descriptor sets how clamp, minimum and maximum treat NaN

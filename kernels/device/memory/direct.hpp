@@ -1,9 +1,11 @@
 // Tiles loaded straight into LDS, without registers. Such a load fills 1024 consecutive bytes, 16 per lane: a
 // chunk with 64 bytes of each of 16 rows. A lane may read any address, so rows are in the order of slots
-// (mma/layout.hpp), and units of a row may be permuted. With an LDS serving 256 bytes at once, a chunk is
-// read both ways without bank conflicts. Transposed reads take four rows, which are 256 consecutive bytes.
-// Reads by rows take one unit of each of 16 rows: with kSpread, the four units of rows from 4 on are
-// permuted, differently in each group of four rows, so all 16 have different positions.
+// (mma/layout.hpp), and units of a row may be permuted.
+//
+// With an LDS serving 256 bytes at once, a chunk is read both ways without bank conflicts. Transposed reads
+// take four rows, which are 256 consecutive bytes. Reads by rows take one unit of each of 16 rows: with
+// kSpread, the four units of rows from 4 on are permuted, differently in each group of four rows, so all 16
+// have different positions.
 #pragma once
 
 #include "device/memory/turned.hpp"

@@ -86,9 +86,8 @@ struct SliceStage {
 
  private:
   FA_DEVICE static int block_of(int lane) { return lane % kBlocks; }
-  FA_DEVICE static int lane_of(int lane) {
-    return lane / kBlocks;
-  }  // number among the lanes with the same keys
+  // Number among the lanes with the same keys.
+  FA_DEVICE static int lane_of(int lane) { return lane / kBlocks; }
   FA_DEVICE static int rest_row(int lane) { return lane_of(lane) % 4; }
   FA_DEVICE static int rest_unit(int lane) { return lane_of(lane) / 4; }
 };

@@ -78,7 +78,7 @@ template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded, int
           class Place = LdsTile<kHeadDim, kKeys * 2, Layout::kM, kPadded>>
 struct ValueStage {
   using Tile = Place;
-  // Bytes of a block per key: 4, 8 or 16, the fewest that still give every block a thread.
+  // Bytes of a block per key: 4, 8 or 16, small enough for as many threads as possible to have a block.
   static constexpr int kFair = kKeys * kHeadDim / 4 / kThreads;
   static constexpr int kWidth = kFair <= 2 ? 2 : kFair <= 4 ? 4 : 8;
   static constexpr int kBlocks = kHeadDim / kWidth;
@@ -87,8 +87,7 @@ struct ValueStage {
   static_assert(kKeys / 4 % kLanes == 0, "neighbours have keys of their own");
   typedef uint32_t Words __attribute__((ext_vector_type(kWidth / 2)));
 
-  static constexpr uint32_t kLow = 0x05040100,
-                            kHigh = 0x07060302;  // selectors of v_perm: halves of two words
+  static constexpr uint32_t kLow = 0x05040100, kHigh = 0x07060302;  // for v_perm: halves of two words
   static_assert(!kByHalves || Layout::kStoresHalves, "the upper half of a register can be stored");
 
   Words key[kLoads][4];

@@ -1,9 +1,10 @@
 // Position of a 16-byte unit of a row in an LDS tile. Each row's units are permuted (XOR), so eight lanes
 // accessing one unit of eight consecutive rows touch every bank once. The permutation repeats every kPeriod
-// rows, so a distance of kPeriod rows is a constant. Host-testable. kPadded: rows are an odd number of units
-// apart instead, which also spreads them. It costs a unit per row, and one address serves all of a lane's
-// units instead of one each. Rows of a period kBlock or more apart are a unit further apart; otherwise rows 8
-// apart would start at the same bank.
+// rows, so a distance of kPeriod rows is a constant. Host-testable.
+//
+// kPadded: rows are an odd number of units apart instead, which also spreads them. It costs a unit per row,
+// and one address serves all of a lane's units instead of one each. Rows of a period kBlock or more apart are
+// a unit further apart; otherwise rows 8 apart would start at the same bank.
 #pragma once
 
 namespace fa {
@@ -16,8 +17,7 @@ struct Swizzle {
   static constexpr bool kShifted = kPadded && kBlock < kPeriod;   // a period has more than one block
   static constexpr int kBytes = kRows * kStride + (kShifted ? kRows / kBlock - 1 : 0) * 16;
   static constexpr int kPeriodBytes = kPeriod * kStride;
-  static constexpr int kSpan =
-      (kUnits & -kUnits) < 8 ? kUnits & -kUnits : 8;  // units permuted among themselves
+  static constexpr int kSpan = (kUnits & -kUnits) < 8 ? kUnits & -kUnits : 8;  // units that change places
   static_assert(kRowBytes % 16 == 0 && kUnits * kRowBytes % 64 == 0,
                 "eight rows can be spread over the banks");
   static_assert(!kPadded || kUnits % 2 == 0, "a unit more makes their number odd");

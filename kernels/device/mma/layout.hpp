@@ -1,19 +1,19 @@
 // How the lanes of a wave hold the operands of one matrix step, C[m][n] += A[m][k] * B[k][n].
 //
-//  A step is one or more instructions. For every unit:
-//    - lane l holds kRun consecutive k of row a_row(l) of A, from run_begin(l) on,
-//    - it holds the same k of kColumns columns of B, column(l, c),
-//    - it holds kRows rows of those columns of C: element r * kColumns + c is C[c_row(l, r)][column(l, c)],
-//    - lanes whose numbers differ in bits of kPeers hold the same columns,
-//    - with one column per lane, rows of C stored register by register, lane by lane, are in the order of
-//      c_place(row), kN elements each.
+// A step is one or more instructions. For every unit:
+//   - lane l holds kRun consecutive k of row a_row(l) of A, from run_begin(l) on,
+//   - it holds the same k of kColumns columns of B, column(l, c),
+//   - it holds kRows rows of those columns of C: element r * kColumns + c is C[c_row(l, r)][column(l, c)],
+//   - lanes whose numbers differ in bits of kPeers hold the same columns,
+//   - with one column per lane, rows of C stored register by register, lane by lane, are in the order of
+//     c_place(row), kN elements each.
 //
-//  A tile of `rows` rows is a stack of the A of several steps. The place of a row in the tile (its "slot") is
-//  free as long as both sides agree. slot_of_row gives each lane runs of consecutive rows as C elements: flat
-//  element f = step * kRows + r holds row held_begin(l, rows) + held_step(f). In this order, the C of one
-//  product is read, run by run, as the B of the next.
+// A tile of `rows` rows is a stack of the A of several steps. The place of a row in the tile (its "slot") is
+// free as long as both sides agree. slot_of_row gives each lane runs of consecutive rows as C elements: flat
+// element f = step * kRows + r holds row held_begin(l, rows) + held_step(f). In this order, the C of one
+// product is read, run by run, as the B of the next.
 //
-//  All functions are constexpr. tests/engine/layout proves these statements on the CPU.
+// All functions are constexpr. tests/engine/layout proves these statements on the CPU.
 #pragma once
 
 #include "device/arch/traits.hpp"

@@ -13,8 +13,7 @@ typedef _Float16 f16x8 __attribute__((ext_vector_type(8)));
 typedef __bf16 bf16x2 __attribute__((ext_vector_type(2)));
 
 // One matrix unit of an arch for one dtype: its Layout, and the types A (words of one lane's run), B (one A
-// per
-//  column) and C (fp32).
+// per column) and C (fp32).
 //    multiply(c, a, b)
 //    settle(c)         call before and after ordinary arithmetic on a C that lives through a loop
 //    pin(c)            keeps the compiler from moving the product to the use of its result
