@@ -1,11 +1,11 @@
-// The forward kernel with tall workgroups: its plain loop, with more rows in a workgroup.
+// The forward kernel with tall workgroups: the plain loop with more rows per workgroup.
 #pragma once
 
 #include "device/forward/forward.hpp"
 
 namespace fa {
 
-// Defines the kernel for long sequences: of calls without features, for which the host takes it.
+// Defines the kernel for long sequences. The host selects it for calls without features.
 #define FA_FORWARD_TALL(name, dtype, head_dim)                                                          \
   extern "C" __attribute__((global))                                                                    \
   __attribute__((amdgpu_flat_work_group_size(fa::tall_tile(fa::kCurrentGfx, dtype, head_dim).threads,   \

@@ -1,11 +1,11 @@
-// The forward kernel whose rows of v, and of out, are shorter than those of q and k: the plain loop.
+// The forward kernel for rows of v and out shorter than those of q and k: the plain loop.
 #pragma once
 
 #include "device/forward/forward.hpp"
 
 namespace fa {
 
-// Defines the kernel: of calls without features, for which the host takes it.
+// Defines the kernel. The host selects it for calls without features.
 #define FA_FORWARD_UNEVEN(name, dtype, head_dim)                                                          \
   extern "C" __attribute__((global))                                                                      \
   __attribute__((amdgpu_flat_work_group_size(fa::uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads,   \
