@@ -1,13 +1,13 @@
-// How the backward kernels divide their work, per arch, dtype and head dim: the one decision that the
-// kernels, their launch bounds and the host's launch share.  Host and device.
+// How the backward kernels divide their work, per arch, dtype and head dim. Shared by the kernels, their
+// launch bounds and the host's launch. Host and device.
 #pragma once
 
 #include "device/call/config.hpp"
 
 namespace fa {
 
-// Tuning of the kernels of dk and dv, separate and fused.  The rows are in tables/tiles.toml, whose head
-// says what the fields mean.
+// Tuning of the kernels of dk and dv, separate and fused. The rows are in tables/tiles.toml; its head
+// explains the fields.
 struct DkDvConfig {
   int pairs;
   int queries;
@@ -54,23 +54,23 @@ struct DqConfig {
   bool early_mask = false;
 };
 
-// As those of the forward kernels (call/config.hpp).
+// As for the forward kernels (call/config.hpp).
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wundefined-inline"
-// `featured`: of the loop that has all features; a workgroup is that of the plain one.
+// `featured`: the loop with all features. Its workgroup size is the plain loop's.
 constexpr DkDvConfig dkdv_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
 constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
-// Of kernels whose v has another head dim than q and k, which have the plain loop only.
+// Kernels whose v has another head dim than q and k. Plain loop only.
 constexpr DkDvConfig dkdv_uneven_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
 constexpr DqConfig dq_uneven_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
-// The kernels with a mask or a bias, which have the plain loop only.
+// The kernels with a mask or bias. Plain loop only.
 constexpr DkDvConfig dkdv_masked_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
 constexpr DqConfig dq_masked_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
-// The kernel that computes dq too; not every ISA has rows for it.
+// The kernel that also computes dq. Some ISAs have no rows for it.
 constexpr DkDvConfig fused_config(Gfx arch, DType dtype, int head_dim, bool featured = false);
 #pragma clang diagnostic pop
 
-// The head dims that it has rows for: of the device pass's ISA, on the host of any.
+// Its head dims with rows: for the device pass's ISA, on the host for any.
 struct HeadDims {
   int least, most;
 };

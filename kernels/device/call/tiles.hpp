@@ -1,6 +1,6 @@
-// Rows of the table of tiles: FA_TILES_<kernel> names the generated file of those that a translation unit
-// uses, of a head dim (generated/device/tiles/fwd/d64.inc) or of all (generated/device/tiles/all/fwd.inc). No
-// header of kernels includes this one: a header that is compiled for many kernels would change with the rows
+// Rows of the table of tiles. FA_TILES_<kernel> names the generated file with the rows used by a translation
+// unit: of one head dim (generated/device/tiles/fwd/d64.inc) or of all (generated/device/tiles/all/fwd.inc).
+// Headers of kernels do not include this one: a header compiled for many kernels would change with the rows
 // of each.
 #pragma once
 
@@ -8,13 +8,13 @@
 
 namespace fa {
 
-// What a row is for.
+// Key of a row.
 struct TileKey {
   Isa isa;
   DType dtype;
   int head_dim;
   bool featured;
-  int vgprs;  // of a SIMD and lane; 0: any
+  int vgprs;  // per SIMD and lane; 0: any
 };
 
 constexpr bool is_for(const TileKey& row, Gfx arch, DType dtype, int head_dim, bool featured) {
@@ -26,7 +26,7 @@ constexpr bool is_for(const TileKey& row, Gfx arch, DType dtype, int head_dim, b
   if (is_for({Isa::isa_, DType::dtype_, head_dim_, featured_, vgprs_}, arch, dtype, head_dim, featured)) { \
     return {__VA_ARGS__};                                                                                  \
   }
-// Not every ISA has rows of every kernel.
+// Some ISAs lack rows of some kernels.
 #define FA_TILE_OF                                                                        \
   [[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype, [[maybe_unused]] int head_dim, \
       [[maybe_unused]] bool featured
