@@ -9,7 +9,7 @@ template <class B>
 FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes lds) {
   using Unit = typename B::Unit;
   const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
-  // The last blocks begin first: they see the most keys where the window's right side is limited.
+  // The last blocks start first: they see the most keys if the window's right side is limited.
   const int x = __builtin_amdgcn_workgroup_id_x();
   const int blocks = blocks_of_rows(params.seqlen_q, B::kTile.block_m);
   const int first_row = (params.window_right < 0 ? x : blocks - 1 - x) * B::kTile.block_m;
@@ -73,7 +73,7 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
     }                                                                                                       \
   }
 
-// The same where v and dout have another head dim, without features.
+// The kernel for another head dim of v and dout, without features.
 #define FA_DQ_UNEVEN(name, dtype, head_dim)                                                                  \
   extern "C" __attribute__((global))                                                                         \
   __attribute__((amdgpu_flat_work_group_size(fa::dq_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads,   \
@@ -86,7 +86,7 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
     fa::run_dq<B>(fa::backward_arguments(), (fa::LdsBytes)lds);                                              \
   }
 
-// The same with a mask or a bias: the plain loop, and one step more before P is recomputed.
+// The kernel with a mask or bias: the plain loop with one more step before P is recomputed.
 #define FA_DQ_MASKED(name, dtype, head_dim)                                                                  \
   extern "C" __attribute__((global))                                                                         \
   __attribute__((amdgpu_flat_work_group_size(fa::dq_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads,   \

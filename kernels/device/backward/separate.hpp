@@ -65,7 +65,7 @@ FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
     }                                                                                                       \
   }
 
-// The same with a mask or a bias: the plain loop, and one step more before P is recomputed.
+// The kernel with a mask or bias: the plain loop with one more step before P is recomputed.
 #define FA_DKDV_MASKED(name, dtype, head_dim)                                                             \
   extern "C" __attribute__((global)) __attribute__((                                                      \
       amdgpu_flat_work_group_size(fa::dkdv_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads,         \
