@@ -44,8 +44,7 @@ BwdPath path_of(const BwdParams& p) { return p.dq_sums == nullptr ? BwdPath::sep
 // Whether v has another head dim than q and k.
 bool is_uneven(const BwdArguments& call) { return call.params.head_dim != call.head_dim; }
 
-// Every launch of a call; those without a row are left out. dk and dv are written, with 0, where there is no
-// query.
+// Every launch of a call, except empty ones. Without queries, dk and dv are written with 0.
 std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels) {
   const BwdParams& p = call.params;
   const auto [arch, dtype] = tabled(kernels.dq.gfx, kernels.dq.instance->dtype);
@@ -105,7 +104,7 @@ BwdKernels kernels_of(const BwdArguments& call, const std::string& arch, const s
 BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim,
                        bool masked) {
   const auto find = [&](const char* op) { return served(op, arch, dtype, head_dim); };
-  // The one that is not for every head dim first, for the words where there is none.
+  // The kernel for one head dim first, for its error message.
   if (path == BwdPath::fused) {
     const Selection fused = find("bwd_fused");
     return {find("bwd_delta"), fused, find("bwd_convert")};
