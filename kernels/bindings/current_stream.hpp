@@ -1,5 +1,5 @@
-// How PyTorch tells its current stream.  Not every build of PyTorch does, and its header declares the
-// function only under build macros.
+// Access to PyTorch's current stream. Some builds of PyTorch lack the function, and its header declares it
+// only under build macros.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -8,7 +8,7 @@
 
 using CurrentStream = AOTITorchError (*)(std::int32_t device, void** stream);
 
-// The function, null where this process's PyTorch has none.
+// The function, or null if this process's PyTorch lacks it.
 #ifdef _WIN32
 CurrentStream find_current_stream();
 #else

@@ -1,19 +1,19 @@
 // PyTorch operators on top of fa_rocm.h, through PyTorch's stable ABI (TORCH_TARGET_VERSION 2.10).
-// PyTorch is included here and in current_stream.hpp only.
+// Only this file and current_stream.hpp include PyTorch.
 //
-//   flash_attn_rocm::fwd          key CUDA, which is where ROCm's PyTorch dispatches
+//   flash_attn_rocm::fwd          key CUDA, the dispatch key of ROCm's PyTorch
 //   flash_attn_rocm::bwd          key CUDA: the gradients of q, k and v
 //   flash_attn_rocm::append       key CUDA: new keys and values into a cache
 //   flash_attn_rocm::mla          key CUDA: few queries of multi-head latent attention
 //   flash_attn_rocm::plan_mla     no tensors: as plan
-//   flash_attn_rocm::explain_bwd  no tensors: "" when kernels compute gradients, else why not
+//   flash_attn_rocm::explain_bwd  no tensors: "" if kernels compute gradients, else the reason
 //   flash_attn_rocm::plan_bwd     no tensors: "<path> <why>"
 //   flash_attn_rocm::bwd_sums     no tensors: the elements of dq_sums
 //   flash_attn_rocm::plan         no tensors: "<path> <splits> <why>", or "unsupported 0 <why>"
 //   flash_attn_rocm::instances    no tensors: the registry as JSON
-//   flash_attn_rocm::gpus         no tensors: which GPUs they serve, and with whose machine code, as JSON
-//   flash_attn_rocm::limits       no tensors: what kernels can take, as JSON
-//   flash_attn_rocm::compute_units  no tensors: how many a device has
+//   flash_attn_rocm::gpus         no tensors: the supported GPUs and the archs of their machine code, as JSON
+//   flash_attn_rocm::limits       no tensors: the limits of kernels, as JSON
+//   flash_attn_rocm::compute_units  no tensors: number of a device's compute units
 //   flash_attn_rocm::device_arch  no tensors: a device's arch as the HIP runtime reports it
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
@@ -66,10 +66,10 @@ fa_tensor describe(const Tensor& tensor, const char* name) {
   return out;
 }
 
-// PyTorch's current stream of the tensor's device. Tensors in host memory have none: they get the
-// default stream (that is how a fake HIP runtime is driven).  Not every build of PyTorch tells it.
+// PyTorch's current stream on the tensor's device. Tensors in host memory get the default stream (a fake HIP
+// runtime is driven this way). Some builds of PyTorch lack the function.
 //
-// Line numbers from here on are in the library: aoti_torch_check takes them.
+// aoti_torch_check puts the line numbers from here on into the library.
 void* stream_of(const Tensor& tensor) {
   if (tensor.device().type() != DeviceType::CUDA) return nullptr;
   const CurrentStream current_stream = find_current_stream();
@@ -90,7 +90,7 @@ void require_ok(fa_status status, const fa_message& message) {
   if (status != FA_OK) throw std::runtime_error(message.text);
 }
 
-// An argument that is not there has no dimensions.
+// An absent argument has no dimensions.
 fa_tensor describe(const std::optional<Tensor>& tensor, const char* name) {
   if (!tensor.has_value()) return fa_tensor{};
   const fa_tensor out = describe(*tensor, name);
@@ -205,8 +205,8 @@ template <Boxed kernel>
   return false;
 }
 
-// This library has its own C++ runtime, so its exceptions must not reach PyTorch's: the exception that
-// Python sees is thrown by libtorch, and passes only this frame, which has nothing to destroy.
+// This library has its own C++ runtime, so its exceptions must not reach PyTorch's. libtorch throws the
+// exception for Python. It passes only this frame, which has nothing to destroy.
 template <Boxed kernel>
 void boxed(StableIValue* stack, std::uint64_t inputs, std::uint64_t outputs) {
   if (!succeeds<kernel>(stack, inputs, outputs)) {

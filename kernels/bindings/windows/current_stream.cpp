@@ -7,7 +7,7 @@ namespace {
 constexpr const char* kTorch = "torch_cpu.dll";
 constexpr const char* kTorchHip = "torch_hip.dll";
 
-// The stable ABI's way since PyTorch 2.13: a handle, and the stream of it.
+// The stable ABI since PyTorch 2.13: a handle, then its stream.
 AOTITorchError by_handle(std::int32_t device, void** stream) {
   static const auto current =
       fa::loaded_function<decltype(&aoti_torch_get_current_stream)>(kTorch, "aoti_torch_get_current_stream");

@@ -1,4 +1,4 @@
-// The arch that this device pass compiles for.  The only file that looks at the compiler's gfx macros.
+// The arch of this device pass. Only this file reads the compiler's gfx macros.
 #pragma once
 
 #include "device/arch/traits.hpp"

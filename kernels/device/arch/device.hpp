@@ -1,5 +1,5 @@
-// The device vocabulary: function attributes, vector types, lanes and barriers.  Device only; takes
-// the place of the HIP headers, which cost more to compile than the kernels.
+// Device vocabulary: function attributes, vector types, lanes and barriers. Device only. Replaces the HIP
+// headers, whose compile time exceeds the kernels'.
 #pragma once
 
 #include <stdint.h>
@@ -18,20 +18,20 @@ typedef float f32x16 __attribute__((ext_vector_type(16)));
 
 using LdsBytes = __attribute__((address_space(3))) char*;
 
-// A number of the program.
+// A compile-time number.
 template <int n>
 struct Constant {
   static constexpr int kValue = n;
 };
 
-// A value that is the same in all lanes, moved to a scalar register, where the compiler knows that.
+// A wave-uniform value, moved to a scalar register. The compiler then knows it is uniform.
 FA_DEVICE int uniform(int value) { return __builtin_amdgcn_readfirstlane(value); }
 FA_DEVICE float uniform(float value) {
   return __builtin_bit_cast(float, uniform(__builtin_bit_cast(int, value)));
 }
 
-// Hides a value from the optimiser, so that what is computed from it is not hoisted out of a loop and kept in
-// registers.  `here` is for values that differ between lanes, `here_uniform` for those that do not.
+// Hides a value from the optimiser, so results computed from it are not hoisted out of a loop into registers.
+// `here` is for values per lane, `here_uniform` for wave-uniform values.
 template <class T>
 FA_DEVICE T here(T value) {
   asm volatile("" : "+v"(value));
@@ -42,14 +42,13 @@ FA_DEVICE int here_uniform(int value) {
   return value;
 }
 
-// All of these are there from here on: waited for once, and not where each is used first.
+// Waits once for all of these values, instead of at the first use of each.
 template <class... Values>
 FA_DEVICE void loaded_together(Values&... values) {
   (([](auto& value) { asm volatile("" : "+s"(value)); })(values), ...);
 }
 
-// The same for pointers.  What is read through them is in global memory, which the compiler no longer knows
-// afterwards.
+// Likewise for pointers. They point to global memory; the compiler loses this fact here.
 template <class... Values>
 FA_DEVICE void pointers_together(Values*&... pointers) {
   (([](auto*& pointer) {
@@ -61,7 +60,7 @@ FA_DEVICE void pointers_together(Values*&... pointers) {
    ...);
 }
 
-// The lane, found anew: what is needed seldom takes no register meanwhile.
+// The lane, computed anew. A rarely used value then occupies no register in between.
 template <int kWave>
 FA_DEVICE int own_lane() {
   const uint32_t all = here_uniform(-1);
@@ -69,7 +68,7 @@ FA_DEVICE int own_lane() {
   return static_cast<int>(kWave == 64 ? __builtin_amdgcn_mbcnt_hi(all, low) : low);
 }
 
-// An undefined value: registers with whatever they hold, at the cost of no instruction.
+// An undefined value: registers keep their contents, at no instruction.
 template <class T>
 FA_DEVICE T anything() {
   T value;
@@ -77,50 +76,50 @@ FA_DEVICE T anything() {
   return value;
 }
 
-// For a value that is the same in all lanes: an integer comparison in scalar registers, which have no fp32
-// arithmetic on most archs.  Opaque, or the compiler turns it back into a comparison of floats.
+// For a wave-uniform value: an integer comparison in scalar registers. Most archs have no scalar fp32
+// arithmetic. Opaque, or the compiler turns it back into a comparison of floats.
 FA_DEVICE bool is_zero(float value) { return here_uniform(__builtin_bit_cast(int, value)) << 1 == 0; }
 
-// Orders the LDS accesses of all waves of the workgroup; leaves global loads in flight.
+// Orders the LDS accesses of all waves of the workgroup. Global loads stay in flight.
 FA_DEVICE void workgroup_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
 }
 
-// The same where the compiler would wait for all global loads before a barrier, as it does for archs whose
-// barriers an exception cannot interrupt.
+// As workgroup_barrier, for archs whose barriers an exception cannot interrupt. On them the compiler would
+// wait for all global loads before a barrier.
 FA_DEVICE void workgroup_barrier_in_flight() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
   asm volatile("s_barrier" ::: "memory");
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
 }
 
-// Begins to load 16 bytes of each lane, from base + offset, into consecutive places of LDS.  The compiler
-// knows nothing of it: it would wait for all such loads before the next read that turns what it reads,
-// wherever that reads.  So wait_for_loads and a barrier have to come before what is loaded is read.  M0 is no
-// register that may be named as overwritten; nothing else of a kernel uses it.
+// Starts to load 16 bytes per lane, from base + offset, into consecutive places of LDS. The load is hidden
+// from the compiler, which would otherwise wait for all such loads before the next transposed read, from any
+// place. So callers need wait_for_loads and a barrier before they read the data. M0 cannot be declared as a
+// clobber; nothing else in a kernel uses it.
 FA_DEVICE void load_to_lds(const char* base, uint32_t offset, LdsBytes to) {
   asm volatile(
       "s_mov_b32 m0, %2\n\t"
-      "s_nop 0\n\t"  // a wait state between M0 and its use
+      "s_nop 0\n\t"  // one wait state between writing M0 and using it
       "global_load_lds_dwordx4 %0, %1"
       :
       : "v"(offset), "s"(base), "s"(to)
       : "memory");
 }
 
-// Waits until the wave's loads are done, and for nothing else: vmcnt(0) of gfx9.
+// Waits for the wave's loads only: vmcnt(0) of gfx9.
 FA_DEVICE void wait_for_loads() { __builtin_amdgcn_s_waitcnt(0x0f70); }
 
-// Orders the LDS accesses of one wave's lanes.
+// Orders the LDS accesses of the lanes of one wave.
 FA_DEVICE void wave_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront", "local");
   __builtin_amdgcn_wave_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront", "local");
 }
 
-// to[index] += value, in memory of the GPU itself; whatever comes first.
+// to[index] += value, in GPU memory, atomic and in any order.
 FA_DEVICE void add_float(float* to, int index, float value) {
   using Global = __attribute__((address_space(1))) float*;
   [[clang::atomic(no_remote_memory, no_fine_grained_memory, ignore_denormal_mode)]] {
@@ -128,7 +127,7 @@ FA_DEVICE void add_float(float* to, int index, float value) {
   }
 }
 
-// A bit for each lane with the condition.
+// One bit per lane: the condition.
 template <int kWave>
 FA_DEVICE uint64_t lanes_with(bool condition) {
   if constexpr (kWave == 64) {
@@ -158,7 +157,7 @@ FA_DEVICE float lane_xor(float value, int lane) {
   }
 }
 
-// Combines the values of the lanes whose numbers differ only in bits of kPeers; each of them gets the result.
+// Reduces over the lanes whose numbers differ only in bits of kPeers. Each of them gets the result.
 template <int kPeers, class Combine>
 FA_DEVICE float across_lanes(float value, int lane, Combine combine) {
   if constexpr (kPeers == 0) {

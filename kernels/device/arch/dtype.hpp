@@ -1,4 +1,4 @@
-// The element types of q, k, v and out.  Host and device; includes nothing of ours.
+// The element types of q, k, v and out. Host and device. Includes none of our headers.
 #pragma once
 
 namespace fa {

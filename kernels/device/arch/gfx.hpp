@@ -1,4 +1,4 @@
-// The gfx archs with machine code of their own, from archs.inc.  Host and device.
+// The gfx archs with their own machine code, from archs.inc. Host and device.
 #pragma once
 
 namespace fa {

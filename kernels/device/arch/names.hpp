@@ -1,5 +1,5 @@
-// The names of archs, of the GPUs that run their machine code, and of element types.  Host only: the standard
-// library's strings would take a tenth of the time in which a kernel compiles.
+// Names of archs, of the GPUs that run their code, and of element types. Host only: including std::string
+// would add a tenth to the compile time of a kernel.
 #pragma once
 
 #include <string_view>
@@ -19,17 +19,17 @@ constexpr std::string_view name(Gfx arch) {
   return {};
 }
 
-// The arch of a HIP `gcnArchName`, without the target features ("gfx942" of "gfx942:sramecc+:xnack-"); our
-// code objects do not depend on them.
+// The arch in a HIP `gcnArchName`, without target features ("gfx942" for "gfx942:sramecc+:xnack-"). Our code
+// objects are independent of them.
 constexpr std::string_view without_features(std::string_view gcn_arch_name) {
   return gcn_arch_name.substr(0, gcn_arch_name.find(':'));
 }
 
 struct Gpu {
   std::string_view name;
-  Gfx code_object;    // whose machine code it runs
+  Gfx code_object;    // the arch of its machine code
   int elf_machine;    // EF_AMDGPU_MACH: the low byte of e_flags in the ELF header of its code objects
-  int compute_units;  // of the largest such GPU
+  int compute_units;  // of the largest GPU of this name
 };
 
 inline constexpr Gpu kAllGpus[] = {
@@ -38,7 +38,7 @@ inline constexpr Gpu kAllGpus[] = {
 #undef FA_GPU
 };
 
-// The GPU of a HIP `gcnArchName`; null when there are no kernels for it.
+// The GPU of a HIP `gcnArchName`, or null if it has no kernels.
 constexpr const Gpu* find_gpu(std::string_view gcn_arch_name) {
   const std::string_view wanted = without_features(gcn_arch_name);
   for (const Gpu& known : kAllGpus) {
@@ -47,8 +47,8 @@ constexpr const Gpu* find_gpu(std::string_view gcn_arch_name) {
   return nullptr;
 }
 
-// Reads a HIP `gcnArchName`: the arch whose machine code that GPU runs.  False, and `*arch` untouched, when
-// there are no kernels for it.
+// Parses a HIP `gcnArchName` into the arch of the GPU's machine code. Returns false and leaves `*arch`
+// unchanged if there are no kernels for it.
 constexpr bool parse_gfx(std::string_view gcn_arch_name, Gfx* arch) {
   const Gpu* gpu = find_gpu(gcn_arch_name);
   if (gpu == nullptr) return false;

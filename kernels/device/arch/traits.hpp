@@ -1,5 +1,5 @@
-// What each gfx arch can do, from kernels/tables.  Kernels ask for a capability, never for an arch.
-// Host and device.
+// Capabilities of each gfx arch, from kernels/tables. Kernels ask for a capability, never for an arch. Host
+// and device.
 #pragma once
 
 #include <stdint.h>
@@ -8,8 +8,7 @@
 
 namespace fa {
 
-// How machine code works on a generation of GPUs.  Only the table of tiles names one; kernels ask for what it
-// can do.
+// Generation of the ISA. Only the table of tiles uses it. Kernels ask for capabilities.
 enum class Isa {
 #define FA_ISA(isa) isa,
 #include "generated/device/archs.inc"
@@ -23,16 +22,16 @@ enum class Family {
 
 enum class MatrixUnit {
   mfma,        // CDNA: matrix instructions over 64 lanes
-  wmma,        // RDNA3: matrix instructions over 32 lanes, both halves of which hold all of an operand
-  wmma_split,  // RDNA4: each half holds half of it
-  dot2,        // RDNA2: no matrix instructions, two multiply-adds a lane
+  wmma,        // RDNA3: matrix instructions over 32 lanes; both halves hold a whole operand
+  wmma_split,  // RDNA4: each half of the wave holds half of an operand
+  dot2,        // RDNA2: no matrix instructions; two multiply-adds per lane
 };
 
 struct ArchTraits {
   Isa isa;
-  int die_units;  // compute units of an XCD, a die with an L2 of its own; 0: GPUs are one die
+  int die_units;  // compute units of an XCD, a die with its own L2; 0: the GPU is one die
 
-  // What instructions there are.
+  // Instructions.
   Family family;
   MatrixUnit unit;
   int step_columns;  // columns (queries or keys) of a matrix step
@@ -49,24 +48,24 @@ struct ArchTraits {
   bool flushes_denormals;   // matrix instructions of fp16 and bf16 take denormals as zero
   uint32_t buffer_word3;    // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
 
-  // What runs a workgroup.  Granules are the steps in which something is handed out.
-  int wave;              // lanes of a wave
-  int simds;             // of a compute unit
-  int cus_of_workgroup;  // compute units that share a workgroup's waves: 1, or 2 of a workgroup processor
-  int waves_per_simd;    // that a SIMD holds at most
-  int vgprs;             // of a SIMD, a lane (where AccVGPRs are separate, without them)
+  // Resources of a workgroup. Granules are allocation steps.
+  int wave;              // lanes per wave
+  int simds;             // per compute unit
+  int cus_of_workgroup;  // compute units running one workgroup: 1, or 2 (a workgroup processor)
+  int waves_per_simd;    // limit per SIMD
+  int vgprs;             // per SIMD and lane (without AccVGPRs where these are separate)
   int vgpr_granule;
-  int vgpr_encoding_granule;  // in which a kernel's descriptor counts
-  int sgprs;                  // of a SIMD; 0: every wave has all it can name
+  int vgpr_encoding_granule;  // unit of the count in a kernel's descriptor
+  int sgprs;                  // per SIMD; 0: every wave has all addressable ones
   int sgpr_granule;
-  int lds_bytes;  // of a compute unit, and the most that one workgroup may have
+  int lds_bytes;  // per compute unit, and the limit per workgroup
   int lds_granule;
 
-  // How a launch sets up registers.
-  bool architected_flat_scratch;  // the address of private memory is no kernel argument
+  // Register setup at launch.
+  bool architected_flat_scratch;  // private memory needs no kernel argument
   bool packed_work_item_ids;      // x, y and z share v0
-  bool workgroup_ids_in_ttmps;    // a workgroup's number is in trap registers, not in SGPRs
-  bool nan_modes;                 // a descriptor says how NaN is treated by clamp, minimum and maximum
+  bool workgroup_ids_in_ttmps;    // workgroup numbers are in trap registers instead of SGPRs
+  bool nan_modes;                 // a descriptor sets how clamp, minimum and maximum treat NaN
 };
 
 #pragma clang diagnostic push

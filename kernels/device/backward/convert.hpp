@@ -1,4 +1,4 @@
-// dq from the sums that the fused pass leaves (fused.hpp), scaled and in its own layout and type.
+// dq from the sums of the fused pass (fused.hpp), scaled and in dq's layout and type.
 #pragma once
 
 #include "device/backward/parts/rows.hpp"
@@ -10,8 +10,8 @@ namespace fa {
 template <Gfx kGfx, DType kDType>
 struct Convert {
   using Layout = UnitOf<kGfx, kDType>;
-  static constexpr int kWidth = 8;       // elements of a row that a thread has
-  static constexpr int kMostAtOnce = 4;  // rows of a thread, so that fewer loads wait for each other
+  static constexpr int kWidth = 8;       // elements of a row per thread
+  static constexpr int kMostAtOnce = 4;  // rows per thread; fewer loads wait for each other
   static constexpr int kUnitBytes = kWidth * 2, kSumBytes = sizeof(float);
   static_assert(kConvertRows % kSumRows == 0 && kSumRows % Layout::kM == 0, "whole blocks of whole tiles");
   template <int kBytes>
@@ -22,13 +22,13 @@ struct Convert {
     const RowsOfGroup group(params, kConvertRows);
     if (group.left <= 0) return;
     const int units = static_cast<int>(static_cast<unsigned>(params.head_dim) / kWidth);
-    // Blocks are as long as so many rows of head_dim elements.
+    // A block is as long as this many rows of head_dim elements.
     const uint64_t block =
         static_cast<uint64_t>(params.dq_blocks) * static_cast<uint32_t>(group.head) +
         static_cast<uint64_t>(first_sum_block(params, group.batch, group.sequence.q_first)) +
         static_cast<uint32_t>(group.first / kSumRows);
     const float* const numbers = params.dq_sums + block * (kSumRows * static_cast<uint32_t>(params.head_dim));
-    // As rows, which are whole blocks: what a block has for rows that there are not is read and not used.
+    // Whole blocks of rows: values of a block beyond the last row are read and ignored.
     const int whole = (group.left + kSumRows - 1) / kSumRows * kSumRows;
     const int row_bytes = units * kWidth * kSumBytes;
     const View<kSumBytes> sums({reinterpret_cast<const char*>(numbers), row_bytes, whole}, 0, row_bytes);
@@ -71,14 +71,14 @@ struct Convert {
   template <int kLanes>
   FA_DEVICE static void convert(const Rows& rows, const View<kSumBytes>& sums, const View<kUnitBytes>& dq,
                                 int units, float factor) {
-    constexpr int kEach = kConvertThreads / kLanes, kRows = kConvertRows / kEach;  // of a thread
+    constexpr int kEach = kConvertThreads / kLanes, kRows = kConvertRows / kEach;  // per thread
     constexpr int kAtOnce = kRows < kMostAtOnce ? kRows : kMostAtOnce;
     static_assert(kRows % kAtOnce == 0, "all threads have as many rows");
     const int thread = __builtin_amdgcn_workitem_id_x();
     const int unit = thread % kLanes, row = thread / kLanes;
     if (unit >= units) return;
     const int head_dim = units * kWidth;
-    // Rows of one thread differ in bits that its first one has not, and places are made of single bits.
+    // Rows of one thread differ in bits that are 0 in its first row, and places are made of single bits.
     const int from = place(row, unit * kWidth, head_dim) * kSumBytes;
     const auto further = [&](int i) { return place(i * kEach, 0, head_dim) * kSumBytes; };
     int to = static_cast<int>(row * dq.row_bytes + unit * kUnitBytes);
@@ -105,7 +105,7 @@ struct Convert {
     }
   }
 
-  // Where the sums of element `d` of a row are.
+  // Offset of the sums of element `d` of a row.
   FA_DEVICE static int place(int row, int d, int head_dim) {
     constexpr int kM = Layout::kM, kN = Layout::kN;
     const int step = row / kM * kM * head_dim + d / kN * (kM * kN);

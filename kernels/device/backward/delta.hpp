@@ -1,4 +1,4 @@
-// delta = sum over head_dim of dout * out, in fp32, one number for each query and head.
+// delta = sum over head_dim of dout * out, in fp32, one number per query and head.
 #pragma once
 
 #include "device/backward/parts/rows.hpp"
@@ -7,9 +7,9 @@ namespace fa {
 
 template <Gfx kGfx, DType kDType>
 struct Delta {
-  static constexpr int kWidth = 8;  // elements of a row that a thread has
+  static constexpr int kWidth = 8;  // elements of a row per thread
   static constexpr int kUnitBytes = kWidth * 2, kNumberBytes = sizeof(float);
-  static constexpr int kMostAtOnce = 4;  // rows of a thread, so that fewer loads wait for each other
+  static constexpr int kMostAtOnce = 4;  // rows per thread; fewer loads wait for each other
   static constexpr int kLeastLanes = 4, kMostLanes = kMaxHeadDim / kWidth;
   static_assert(kMostLanes <= traits(kGfx).wave, "a row's lanes are of one wave");
   template <int kBytes>
@@ -31,7 +31,7 @@ struct Delta {
   }
 
  private:
-  static constexpr int kBeyond = 1 << 30;  // an offset that no tile of delta has
+  static constexpr int kBeyond = 1 << 30;  // an offset beyond every tile of delta
 
   FA_DEVICE static BwdParams loaded(BwdArguments arguments) {
     BwdParams params = loaded_here(arguments);
@@ -47,11 +47,11 @@ struct Delta {
   template <int kLanes>
   FA_DEVICE static void find(const View<kUnitBytes>& out, const View<kUnitBytes>& dout,
                              const View<kNumberBytes>& delta, int units) {
-    constexpr int kEach = kDeltaThreads / kLanes, kRows = kDeltaRows / kEach;  // of a thread
+    constexpr int kEach = kDeltaThreads / kLanes, kRows = kDeltaRows / kEach;  // per thread
     constexpr int kAtOnce = kRows < kMostAtOnce ? kRows : kMostAtOnce;
     static_assert(kRows % kAtOnce == 0, "all threads have as many rows");
     const int thread = __builtin_amdgcn_workitem_id_x();
-    // Lanes without a unit of the row read the last one, and those that store nothing store beyond the end.
+    // Lanes without a unit of the row read the last one. Lanes without a result store beyond the end.
     const int place = thread % kLanes, row = thread / kLanes;
     const int unit = place < units ? place : units - 1;
     int from_out = static_cast<int>(row * out.row_bytes + unit * kUnitBytes);
@@ -103,7 +103,8 @@ struct Delta {
   // Sums over the row's lanes.
   template <int kLanes, int kCount>
   FA_DEVICE static void joined(float (&sums)[kCount]) {
-    // DPP: lane ^ 1, lane ^ 2, and the mirrored lane of 8 and of 16, as all of a quad, and of 8, are alike.
+    // DPP: lane ^ 1, lane ^ 2, and the mirrored lane of 8 and of 16. All lanes of a quad, and of 8, are equal
+    // by then.
     constexpr int kNext = 0xb1, kSecondNext = 0x4e, kHalfMirror = 0x141, kMirror = 0x140;
     const auto add = [&](const auto& other) {
 #pragma unroll

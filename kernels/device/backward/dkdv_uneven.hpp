@@ -1,14 +1,14 @@
-// The gradients of K and V where rows of v and dout are shorter than those of q and k: the plain loop.  The
-// two waves of a pair have products of different lengths then, so each has code of its own between the
-// barriers, which they share.
+// The gradients of K and V for rows of v and dout shorter than those of q and k: the plain loop. The two
+// waves of a pair then have products of different lengths, so each has its own code between the shared
+// barriers.
 #pragma once
 
 #include "device/backward/dkdv/loop.hpp"
 
 namespace fa {
 
-// What a wave has in registers.  Both of a pair have as many steps of K or V, and of sums, as V has; the one
-// with K has more steps of that, and the one that sums dK more of these, in the same registers.
+// A wave's registers. Both waves of a pair have V's number of steps of K or V, and of sums. The wave with K
+// has more steps of K, and the wave that sums dK more sums, in the same registers.
 template <class B>
 struct UnevenParts {
   using Unit = typename B::Unit;
@@ -63,7 +63,7 @@ struct UnevenParts {
   }
 };
 
-// Adds what one head of q gives to the sums of a wave's keys: as add_head_early.
+// Adds one head of q's part of the sums of a wave's keys, as add_head_early.
 template <class B>
 FA_DEVICE void add_head_uneven(B& block, int head_q, int wave_key, const typename B::Tiles& tiles,
                                UnevenParts<B>& parts) {
@@ -94,7 +94,7 @@ FA_DEVICE void add_head_uneven(B& block, int head_q, int wave_key, const typenam
     block.store_number(number, set);
   };
   load(tiles.begin);
-  // LLVM 22 does not wait for the last head's rows, stored at its loop's end; the static checks find it.
+  // LLVM 22 misses the wait for the last head's rows, stored at its loop's end; the static checks find it.
   if constexpr (B::kTraits.unit == MatrixUnit::wmma_split) asm volatile("s_wait_dscnt 0x0" ::: "memory");
   workgroup_barrier();  // LDS is free
   store_rows(block.set);
@@ -122,7 +122,7 @@ FA_DEVICE void add_head_uneven(B& block, int head_q, int wave_key, const typenam
       const LdsBytes transposed = Stage::transposed_of(block.lds, of_weights ? 1 : 0);
       multiply_transposed<Unit, TransposedTile, Parts::kSums, kAtOnce, kAhead>(parts.sums, transposed,
                                                                                operand, block.reader());
-      // Here: the compiler would move the products behind the branch, and keep their operands.
+      // Placed here: the compiler would move the products behind the branch, and keep their operands.
 #pragma unroll
       for (int step = 0; step < Parts::kSums; ++step) Unit::pin(parts.sums[step]);
       if (!of_weights) {

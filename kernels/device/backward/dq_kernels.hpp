@@ -9,7 +9,7 @@ template <class B>
 FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes lds) {
   using Unit = typename B::Unit;
   const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
-  // The last blocks begin first: they see the most keys where the window's right side is limited.
+  // The last blocks start first: they see the most keys if the window's right side is limited.
   const int x = __builtin_amdgcn_workgroup_id_x();
   const int blocks = blocks_of_rows(params.seqlen_q, B::kTile.block_m);
   const int first_row = (params.window_right < 0 ? x : blocks - 1 - x) * B::kTile.block_m;

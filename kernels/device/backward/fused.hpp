@@ -1,11 +1,11 @@
-// All gradients in one pass: those of dkdv/loop.hpp, and dQ from the same dS.  That spares two of seven
-// products, but workgroups add what their keys give to a query with atomics, in no fixed order.
+// All gradients in one pass: those of dkdv/loop.hpp, and dQ from the same dS. This saves two of seven
+// products. Workgroups add their keys' part of dQ with atomics, in any order.
 //
 //   dQ += dS * K     a tile later, by waves with a part of K^T in registers
 //
-// dS passes through LDS in 16 bits, transposed.  Sums are fp32, in an order that suits the atomics: a
-// result's registers one after the other, so that each instruction adds to consecutive addresses.  Rows and
-// sequences are filled up to whole tiles, so nothing is masked.  convert.hpp makes dq of them.
+// dS passes through LDS in 16 bits, transposed. Sums are fp32, in an order for atomics: a result's registers
+// one after the other, so each instruction adds to consecutive addresses. Rows and sequences are padded to
+// whole tiles, so masking is unnecessary. convert.hpp turns the sums into dq.
 #pragma once
 
 #include "device/arch/current.hpp"
@@ -14,7 +14,7 @@
 
 namespace fa {
 
-// Adds what one head of q gives to the sums of a wave's keys, and what the keys give to that head's dQ.
+// Adds one head of q's part of the sums of a wave's keys, and the keys' part of this head's dQ.
 template <class B>
 FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename B::Tiles& tiles,
                               const typename B::Own& own, const DqPart<B>& dq, typename B::Sums& sums) {
@@ -130,7 +130,7 @@ FA_DEVICE void run_fused(BwdArguments arguments, LdsBytes lds) {
   }
 }
 
-// The launch's loop, and where there is only one, that.
+// The launch's loop, or the only one.
 template <Gfx kGfx, DType kDType, int kHeadDim>
 struct Fused {
   using Plain = DkDvBlock<kGfx, kDType, kHeadDim, Op::bwd_fused, false, true>;

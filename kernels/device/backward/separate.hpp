@@ -61,7 +61,7 @@ FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
     }                                                                                                       \
   }
 
-// The same with a mask or a bias: the plain loop, and one step more before P is recomputed.
+// The kernel with a mask or bias: the plain loop with one more step before P is recomputed.
 #define FA_DKDV_MASKED(name, dtype, head_dim)                                                             \
   FA_KERNEL(dkdv, bwd_dkdv_masked, dtype, head_dim)                                                       \
   name(const fa::MaskedBwdParams) {                                                                       \

@@ -1,4 +1,4 @@
-// Writes new keys and values into a cache, in place; rotates keys and queries on the way.
+// Writes new keys and values into a cache, in place. Rotates keys and queries on the way.
 #pragma once
 
 #include "device/arch/current.hpp"
@@ -17,12 +17,12 @@ struct ElementOf<DType::bf16> {
   using Type = __bf16;
 };
 
-// A unit of 2 * kWidth elements of a head's row, which a thread moves: neighbours, or kWidth of each rotated
-// half.
+// A thread's unit of 2 * kWidth elements of a head's row: neighbours, or kWidth of each rotated half.
 template <DType kDType, int kWidth>
 struct AppendedUnit {
   using Element = typename ElementOf<kDType>::Type;
-  typedef uint16_t Chunk __attribute__((ext_vector_type(kWidth)));  // bits: what is not rotated keeps them
+  // Bits: elements without rotation keep them.
+  typedef uint16_t Chunk __attribute__((ext_vector_type(kWidth)));
 
   const AppendParams& params;
   const bool rotates;  // the part
@@ -33,7 +33,7 @@ struct AppendedUnit {
     const bool turns = rotates && unit * kWidth < params.rotary_half;
     const bool halves = turns && !params.interleaved;
     const int first = halves ? unit * kWidth : unit * 2 * kWidth;
-    // Opaque: the compiler would join two elements to one access, which need not be aligned.
+    // Opaque: the compiler would join two elements to one access, which may be unaligned.
     const int second = here(first + (halves ? params.rotary_half : kWidth));
     Chunk a = load(from + first), b = a;
     const bool has_second = second < params.head_dim;
@@ -65,7 +65,7 @@ struct AppendedUnit {
     if constexpr (kWidth > 1) asm volatile("" : "+v"(a), "+v"(b));
   }
 
-  // Of pairs of neighbours the first into `a`, the second into `b`; or back.
+  // Splits pairs of neighbours: the first into `a`, the second into `b`. Or joins them.
   FA_DEVICE static void neighbours(Chunk& a, Chunk& b, bool apart) {
     uint16_t x[2 * kWidth];
 #pragma unroll
@@ -117,7 +117,7 @@ struct Append {
   FA_DEVICE void all_rows() const {
     const unsigned thread = __builtin_amdgcn_workitem_id_x();
     const unsigned units = append_units(params.head_dim, width);
-    const unsigned together = kAppendThreads / units;  // heads' rows at once
+    const unsigned together = kAppendThreads / units;  // rows of heads at once
     if (thread >= together * units) return;
     const unsigned heads = part == kQueries ? params.nheads : params.nheads_k;
     const unsigned count = (part == kQueries ? params.rows_q : params.rows_new) * heads;
@@ -142,7 +142,7 @@ struct Append {
     }
   }
 
-  // Where the key of a position is in the cache; false where that is outside.
+  // The place of a position's key in the cache. False if it is outside.
   FA_DEVICE bool locate(int64_t position, int64_t& place, int64_t& row) const {
     if (position < 0 || position >= params.capacity) return false;
     row = position;

@@ -1,4 +1,4 @@
-// Combines the results of the parts of the keys (split-KV): one workgroup per row, in which groups of threads
+// Combines the results of the parts of the keys (split-KV). A workgroup has one row; its groups of threads
 // take parts in turn.
 //
 //   lse = log(sum of exp(lse of a part)),  out = sum of exp(lse of a part - lse) * out of the part
@@ -15,7 +15,7 @@ namespace fa {
 template <Gfx kGfx, DType kDType>
 struct Combine {
   static constexpr int kWave = traits(kGfx).wave;
-  static constexpr int kWidth = 4;  // elements of a row that a thread has
+  static constexpr int kWidth = 4;  // elements of a row per thread
   static constexpr int kLdsBytes = kCombineThreads * kWidth * 4;
   static constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
   static constexpr float kNone = -__builtin_inff();
@@ -48,7 +48,7 @@ struct Combine {
 
   FA_DEVICE void join(LdsFloats lds) const {
     const float highest = highest_lse();
-    // Where all parts are -inf, exp(-inf - -inf) would be NaN.
+    // If all parts are -inf, exp(-inf - -inf) would be NaN.
     const float shift = highest == kNone ? 0 : highest;
     const float sum = sum_of_parts(shift);
     const int columns = params.head_dim / kWidth, groups = kCombineThreads / columns;
@@ -56,7 +56,7 @@ struct Combine {
     f32x4 o = {};
     for (int part = group; group < groups && part < params.splits; part += groups) {
       const float lse = lse_of(part);
-      if (lse == kNone) continue;  // nothing was written there
+      if (lse == kNone) continue;  // the part wrote nothing
       const float* from = params.partial_out + (part * params.partial_split + lse_at) * params.head_dim;
       o += *reinterpret_cast<const f32x4*>(from + column * kWidth) * exp(lse - shift);
     }
@@ -72,7 +72,7 @@ struct Combine {
 
   FA_DEVICE static float exp(float x) { return __builtin_amdgcn_exp2f(x * kLog2e); }
 
-  // Every wave reads all parts, so that waves exchange nothing.
+  // Every wave reads all parts, so waves exchange nothing.
   FA_DEVICE float highest_lse() const {
     float highest = kNone;
     const int lane = thread % kWave;

@@ -1,10 +1,10 @@
 // Decode of multi-head latent attention: all heads share one head of K, and V is the first elements of K.
 //
-// A workgroup has the rows of a step or two, of all heads and queries of a sequence together, and a part of
-// the keys.  Its waves share these rows and divide head_dim: each has a slice of V's elements, and as large a
-// part of those that K has beyond them.  It moves its slice of K alone, and V is what it moved.  What its
-// slices of Q and K give is a part of each score; all waves add the parts up, take the same softmax, and
-// multiply by their slices of V.  No product is computed twice, and no key loaded twice.
+// A workgroup has one or two steps' rows (all heads and queries of a sequence together) and a part of the
+// keys. Its waves share these rows and divide head_dim: each has a slice of V's elements and an equal share
+// of the rest of K. It moves only its slice of K, which includes its slice of V. The product of its slices of
+// Q and K is a part of each score. All waves add up the parts, compute the same softmax, and multiply by
+// their slices of V. No product is computed twice, and no key is loaded twice.
 #pragma once
 
 #include "device/cache/mla_block.hpp"
@@ -16,11 +16,11 @@
 
 namespace fa {
 
-// The elements of the slice of Q: those of V, then those beyond.
+// The elements of the slice of Q: V's part, then the rest.
 template <class B>
 struct SlicedRows {
   PackedView rows;
-  int values, rest;  // where they begin
+  int values, rest;  // start of each
 
   template <class T>
   FA_DEVICE T read(int row, int byte) const {
@@ -39,19 +39,19 @@ FA_DEVICE typename B::Q load_latent_query(const B& block, int block_row, typenam
   return typename B::Q(block.wave_lds, slice, QuerySign(params.scale), convert, block.lane);
 }
 
-// K of one sequence in memory, of which a thread loads its pieces, one tile after another.  Pages are looked
-// up a tile ahead: else each tile would wait for memory twice.
+// K of one sequence in memory. A thread loads its pieces, one tile after another. Pages are looked up a tile
+// ahead, or each tile would wait for memory twice.
 template <class B>
 struct LatentKeys {
   using Stage = typename B::Keys;
 
   const B& block;
   HeadRows rows;
-  uint32_t page = 0;  // of the next tile, as the table has it
+  uint32_t page = 0;  // of the next tile, as in the table
 
   FA_DEVICE LatentKeys(const B& block, int first, int end)
       : block(block),
-        // clang 21 would find the stride in vector registers, where pages want it, and has no way back.
+        // clang 21 would place the stride in vector registers, where pages want it, and cannot move it back.
         rows{
             static_cast<const char*>(block.params.k) + (paged() ? 0 : block.batch * block.params.k_batch * 2),
             uniform(static_cast<int>(block.params.k_row * 2)), end} {
@@ -80,7 +80,7 @@ struct LatentKeys {
   }
 };
 
-// A step's rows, with what becomes of them.
+// A step's rows and their results.
 template <class B>
 struct LatentRows {
   int first;
@@ -96,7 +96,7 @@ struct LatentRows {
   }
 };
 
-// What `make` makes of 0, and of 1 where there are two.
+// The results of `make` for 0, and for 1 if there are two.
 template <class T, int kNumber>
 struct Few {
   T at[kNumber];
@@ -114,7 +114,7 @@ struct Few<T, 1> {
   FA_DEVICE const T& operator[](int) const { return at; }
 };
 
-// `multiply(n, operand)` for each of kSteps operands A, read(n), as far ahead as the config says.
+// Calls `multiply(n, operand)` for each of kSteps operands A, read(n), prefetched as the config says.
 template <class B, int kSteps, class Read, class Multiply>
 FA_DEVICE void for_operands(const Read& read, const Multiply& multiply) {
   if constexpr (B::kConfig.prefetch != 0) {
@@ -197,14 +197,14 @@ FA_DEVICE void attend_latent(const B& block, int block_row) {
   for (int c = 0; c < kUsed; ++c) store_rows(block, rows[c].first, rows[c].o, rows[c].softmax);
 }
 
-// Of the tensors that tell where sequences lie these kernels have but the lengths.
+// Of the tensors describing sequences, these kernels have only the lengths.
 FA_DEVICE Sequence latent_sequence(const FwdParams& params, int batch) {
   int keys = params.seqlen_k;
   if (params.seqused_k != nullptr) keys = cut(params.seqused_k[batch], 0, keys);
   return {0, params.seqlen_q, 0, uniform(keys)};
 }
 
-// Computes the workgroup's rows; false, and nothing done, where they are more than kUsed blocks.
+// Computes the workgroup's rows. Returns false and does nothing if they are more than kUsed blocks.
 template <class B, int kUsed>
 FA_DEVICE bool run_blocks(const FwdParams& params, LdsBytes lds) {
   const B block(params, latent_sequence(params, __builtin_amdgcn_workgroup_id_z()), lds);

@@ -1,5 +1,5 @@
-// What one workgroup of the decode of multi-head latent attention works on: types, constants, its place in
-// the grid, and the keys that its rows see.
+// The work of one workgroup of the decode of multi-head latent attention: types, constants, its place in the
+// grid, and the keys seen by its rows.
 #pragma once
 
 #include "device/forward/parts/block.hpp"
@@ -7,7 +7,7 @@
 
 namespace fa {
 
-// Names are those of Block, because its functions take this, too.
+// Uses the names of Block, because Block's functions also accept this type.
 template <Gfx kGfx, DType kElement, int kDim>
 struct MlaBlock {
   static constexpr DType kDType = kElement;
@@ -26,7 +26,7 @@ struct MlaBlock {
     using Tile = PlacedTile<Choice<Unit::kM == 16, ShortFragments<kHeadDim, kKeys * 2>,
                                    Swizzle<kHeadDim, kKeys * 2, Unit::kM, true>>>;
   };
-  static constexpr int kBlocks = larger(kConfig.column_blocks, 1);  // of a step's rows
+  static constexpr int kBlocks = larger(kConfig.column_blocks, 1);  // per step's rows
   using Keys =
       SliceStage<Unit, kKeys, kSliceValues, kSliceKeys - kSliceValues, kSlices, typename Values::Tile>;
   using Q = Query<Unit, kSliceKeys, kConfig.query_steps, true>;
@@ -38,7 +38,7 @@ struct MlaBlock {
   static constexpr int kScoreSteps = kKeys / Unit::kM;
   static constexpr int kOutSteps = kSliceValues / Unit::kM;
   static_assert(kOutSteps * Unit::kM * kSlices == kHeadDim, "a wave has whole steps");
-  // A block of rows has no more queries than a tile keys, where their softmax is folded.
+  // With a folded softmax, a block of rows has at most as many queries as a tile has keys.
   static_assert(kTraits.matrix_coexecution || Unit::kN <= kKeys, "see FoldedSoftmax");
   using Softmax = Choice<kTraits.matrix_coexecution,
                          typename SoftmaxOf<Unit, kScoreSteps, false, kConfig, false, false>::Type,
@@ -48,17 +48,17 @@ struct MlaBlock {
   using Out = typename Unit::C[kOutSteps];
   using Convert = Unchanged;
 
-  // LDS: each wave's rows of K, V^T, the parts of scores of two tiles, so that a tile needs one barrier, and
-  // each wave's Q and P.  Where that is too much, a wave has one place for its rows of K, then its parts of
-  // scores, then its rows of V^T.
+  // LDS: each wave's rows of K, V^T, the parts of scores of two tiles (so a tile needs one barrier), and each
+  // wave's Q and P. If this is too much, a wave has one place for its rows of K, then its parts of scores,
+  // then its rows of V^T.
   static constexpr int kWaveValuesLds = Values::Tile::kBytes / kSlices;
   static constexpr int kWaveQueryLds = Q::kLdsBytes;
   static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
-  static constexpr int kPartBytes = sizeof(Scores) * Unit::kWave;  // of a wave and a block
+  static constexpr int kPartBytes = sizeof(Scores) * Unit::kWave;  // per wave and block
   static constexpr int kPartsLds = kSlices * kBlocks * kPartBytes;
   static constexpr int kApartLds = kSlices * Keys::Tile::kBytes + Values::Tile::kBytes;
   static constexpr bool kOverlaid = kApartLds + 2 * kPartsLds + kSlices * kWaveLds > kTraits.lds_bytes;
-  static constexpr int kKeyLds = kOverlaid ? kWaveValuesLds : Keys::Tile::kBytes;  // of a wave
+  static constexpr int kKeyLds = kOverlaid ? kWaveValuesLds : Keys::Tile::kBytes;  // per wave
   static constexpr int kTilesLds = kOverlaid ? kSlices * kKeyLds : kApartLds;
   static constexpr int kLdsBytes = kTilesLds + (kOverlaid ? 0 : 2 * kPartsLds) + kSlices * kWaveLds;
   static_assert(larger(Keys::Tile::kBytes, kBlocks* kPartBytes) <= kWaveValuesLds || !kOverlaid,
@@ -67,7 +67,7 @@ struct MlaBlock {
   static_assert(Unit::kN == kTraits.step_columns, "tables/isas.toml has another number of columns");
 
   struct Tiles : TileBounds {
-    // Negative where a key of the tile is hidden from one of the rows.
+    // Negative if a key of the tile is hidden from one of the rows.
     FA_DEVICE int hidden(int first) const { return unmasked_end - kKeys - first; }
   };
 
@@ -96,7 +96,7 @@ struct MlaBlock {
   FA_DEVICE int slice() const { return wave; }
   FA_DEVICE int first_out_step() const { return wave * kOutSteps; }
   FA_DEVICE int reader() const { return lane; }
-  // Of the first wave; those of another are kPartsApart bytes further.
+  // The first wave's part. Those of other waves are kPartsApart bytes further each.
   static constexpr int kPartsApart = kOverlaid ? kKeyLds : kBlocks * kPartBytes;
   FA_DEVICE LdsBytes parts() const { return kOverlaid ? v_tile : v_tile + Values::Tile::kBytes; }
   FA_DEVICE LdsBytes own_values() const { return v_tile + wave * kWaveValuesLds; }
@@ -111,7 +111,7 @@ struct MlaBlock {
     return params.splits > 1 ? uniform(place / row_blocks(params)) : 0;
   }
 
-  // Of the workgroup's part, as `size` rows from block_row on see them.
+  // The workgroup's part of the keys, as seen by `size` rows from block_row on.
   FA_DEVICE Tiles tiles(int block_row, int size) const {
     const int past = rows() - block_row < size ? rows() : block_row + size;
     const int first = uniform(query_of(block_row)), last = uniform(query_of(past - 1));

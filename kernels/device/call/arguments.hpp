@@ -10,15 +10,15 @@ namespace fa {
 using Arguments = __attribute__((address_space(4))) const FwdParams*;
 FA_DEVICE Arguments kernel_arguments() { return (Arguments)__builtin_amdgcn_kernarg_segment_ptr(); }
 
-// The same arguments behind a pointer that the compiler cannot recognise.  Otherwise it loads what two loops
-// need before the first of them, which takes more scalar registers than there are.
+// The same arguments behind a pointer that the compiler cannot recognise. Otherwise it loads the arguments of
+// two loops before the first of them, and exceeds the scalar registers.
 FA_DEVICE const FwdParams& reloaded(Arguments arguments) {
   asm volatile("" : "+s"(arguments));
   return *(const FwdParams*)arguments;
 }
 
-// What a kernel without features needs before its loop, loaded with one wait; the compiler would wait for
-// each value where it is used first.
+// The arguments needed by a kernel without features before its loop, loaded with one wait. The compiler would
+// wait at the first use of each value.
 FA_DEVICE FwdParams loaded_at_once(Arguments arguments) {
   FwdParams params = reloaded(arguments);
   loaded_together(params.q, params.k, params.v, params.out, params.lse);
@@ -34,8 +34,8 @@ FA_DEVICE FwdParams loaded_at_once(Arguments arguments) {
   return params;
 }
 
-// The arguments of a forward with a mask.  With a short prologue `params` are a copy of the first of them;
-// the others are loaded here, so that they take no scalar registers before.
+// The arguments of a forward with a mask. With a short prologue, `params` are a copy of the first of them.
+// The others are loaded here, so they occupy no scalar registers before.
 template <class B>
 FA_DEVICE const MaskedParams& masked_params(const B& block) {
   return reinterpret_cast<const MaskedParams&>(B::kConfig.short_prologue ? reloaded(kernel_arguments())

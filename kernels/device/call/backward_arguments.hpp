@@ -11,15 +11,15 @@ namespace fa {
 using BwdArguments = __attribute__((address_space(4))) const BwdParams*;
 FA_DEVICE BwdArguments backward_arguments() { return (BwdArguments)__builtin_amdgcn_kernarg_segment_ptr(); }
 
-// The arguments behind a pointer that the compiler cannot recognise: it loads them where they are used, and
-// does not keep all of them in scalar registers through the loops.
+// The arguments behind a pointer that the compiler cannot recognise. It then loads them at their use, instead
+// of keeping all of them in scalar registers through the loops.
 FA_DEVICE const BwdParams& loaded_here(BwdArguments arguments) {
   asm volatile("" : "+s"(arguments));
   return *(const BwdParams*)arguments;
 }
 
-// What a kernel needs before its loop, loaded with one wait; the compiler would wait for each value where it
-// is used first.
+// The arguments needed by a kernel before its loop, loaded with one wait. The compiler would wait at the
+// first use of each value.
 FA_DEVICE BwdParams loaded_at_once(BwdArguments arguments) {
   BwdParams params = loaded_here(arguments);
   const auto wait_for = [](BwdInput& tensor) {
@@ -34,7 +34,7 @@ FA_DEVICE BwdParams loaded_at_once(BwdArguments arguments) {
   return params;
 }
 
-// Whether a call takes the loop with all features: see featured().  kAtOnce: found with one wait.
+// Whether a call takes the loop with all features: see featured(). kAtOnce: loaded with one wait.
 template <bool kAtOnce>
 FA_DEVICE bool is_featured(BwdArguments arguments) {
   const BwdParams& all = loaded_here(arguments);
@@ -46,13 +46,13 @@ FA_DEVICE bool is_featured(BwdArguments arguments) {
   return featured(params);
 }
 
-// Whether there are ends of sequences.  A call with a mask is dense.
+// Whether sequences have ends. A call with a mask is dense.
 template <class B>
 FA_DEVICE bool is_ragged(const int32_t* ends) {
   return !B::kMasked && ends != nullptr;
 }
 
-// As for the forward: lengths in device memory are not trusted.
+// As for the forward: lengths in device memory are clamped.
 FA_DEVICE Sequence sequence(const BwdParams& p, int batch) {
   Sequence s = queries(p, batch);
   s.seqlen_k = p.seqlen_k;

@@ -1,13 +1,13 @@
-// How the backward kernels divide their work, per arch, dtype and head dim: the one decision that the
-// kernels, their launch bounds and the host's launch share.  Host and device.
+// How the backward kernels divide their work, per arch, dtype and head dim. Shared by the kernels, their
+// launch bounds and the host's launch. Host and device.
 #pragma once
 
 #include "device/call/config.hpp"
 
 namespace fa {
 
-// Tuning of the kernels of dk and dv, separate and fused.  The rows are in tables/tiles.toml, whose head
-// says what the fields mean.
+// Tuning of the kernels of dk and dv, separate and fused. The rows are in tables/tiles.toml; its head
+// explains the fields.
 struct DkDvConfig {
   int pairs;
   int queries;

@@ -1,5 +1,5 @@
-// How a kernel divides its work, per arch, dtype and head dim: the one decision that the kernel, its
-// launch bounds and the host's launch share.  Host and device.
+// How a kernel divides its work, per arch, dtype and head dim. Shared by the kernel, its launch bounds and
+// the host's launch. Host and device.
 #pragma once
 
 #include "device/arch/dtype.hpp"
@@ -24,17 +24,17 @@ constexpr int larger(int a, int b) { return a > b ? a : b; }
 
 // When K and V move into LDS while tiles are computed (forward/parts/schedule.hpp).
 enum class Schedule {
-  two_stages,  // the next K and V are loaded during a tile, into registers of their own
-  one_stage,   // K and V share registers: fewer, and less time to hide latency
+  two_stages,  // the next K and V are loaded during a tile, into separate registers
+  one_stage,   // K and V share registers: fewer registers, and less time to hide latency
   pipelined,   // as two_stages; K is replaced right after the first product, V during it
-  two_tiles,   // two of K and V in LDS, one stored while the other is in use; V as rows, turned as it is read
+  two_tiles,   // two of K and V in LDS, one stored while the other is in use; V as rows, turned when read
   two_tiles_in_turn,  // as two_tiles; K and V share registers
   direct,             // as two_tiles; loads write straight into LDS
-  direct_slots,       // as direct; a tile's exponentials come between the products of the next one's scores
+  direct_slots,       // as direct; a tile's exponentials run between the products of the next one's scores
 };
 
-// Tuning of the forward kernel, and of decode.  Changes speed, registers and LDS, never results.  The rows
-// are in tables/tiles.toml, whose head says what the fields mean.
+// Tuning of the forward kernel, and of decode. Changes speed, registers and LDS, never results. The rows are
+// in tables/tiles.toml; its head explains the fields.
 struct FwdConfig {
   int waves;
   int keys;
@@ -82,8 +82,8 @@ constexpr FwdConfig forward_config(Op op, Gfx arch, DType dtype, int head_dim, b
 // Threads of a workgroup of the kernel that combines the parts of a decode.
 inline constexpr int kCombineThreads = 256;
 
-// The kernel that finds what a boolean mask shows: the rows of the mask that a workgroup looks at, those of
-// one wave of a masked forward, and its threads.
+// The kernel that examines a boolean mask: rows of the mask per workgroup (the rows of one wave of a masked
+// forward), and its threads.
 constexpr int mask_rows(Gfx arch) { return traits(arch).step_columns; }
 inline constexpr int kMaskRangesThreads = 256;
 
@@ -104,7 +104,7 @@ constexpr FwdTile forward_tile(Op op, Gfx arch, DType dtype, int head_dim) {
 // The reference kernel, fa_reference_*: a wave computes a row.
 constexpr FwdTile reference_tile(Gfx arch) { return {1, traits(arch).wave}; }
 
-// Workgroups that go through a sequence's rows: enough for every device, and few enough for a grid.
+// Workgroups that share a sequence's rows: enough for every device, and few enough for a grid.
 constexpr int reference_blocks(int seqlen_q) { return seqlen_q < 1 << 20 ? seqlen_q : 1 << 20; }
 
 }  // namespace fa

@@ -1,4 +1,4 @@
-// Which workgroup of a launch computes what.  Host-testable.
+// Assigns work to the workgroups of a launch. Host-testable.
 #pragma once
 
 namespace fa {
@@ -8,13 +8,13 @@ struct WorkgroupPlace {
   int block, head, batch;
 };
 
-// Launches with more workgroups are not reordered: numbers below this are divided by `quotient_by`, and those
-// below 2^24 in half the instructions of others.
+// Launches with more workgroups are not reordered. Numbers below this are divided by `quotient_by`, and
+// numbers below 2^24 take half the instructions of larger ones.
 inline constexpr unsigned kMostReordered = 1u << 21;
 
 constexpr unsigned short_quotient(unsigned x, unsigned d) { return x % (1u << 24) / (d % (1u << 24)); }
 
-// x / d for x below kMostReordered; `reciprocal` is 1 / d, or off by a unit of its last place.  (x + 1/2) / d
+// x / d for x below kMostReordered. `reciprocal` is 1 / d, or one unit in the last place off. (x + 1/2) / d
 // is at least 1/2 / d from a whole number, and its error here is below (x + 1/2) / d * 2^-22.4.
 constexpr unsigned quotient_by(unsigned x, float reciprocal) {
   return static_cast<unsigned>((static_cast<float>(x) + 0.5f) * reciprocal);
@@ -26,10 +26,10 @@ constexpr unsigned short_blocks(unsigned rows) {
   return (rows + (kRows - 1)) / kRows;
 }
 
-// Workgroup `number` of `total` on a GPU of several XCDs, dies with an L2 of their own: the hardware
-// assigns them round robin.  The position that it takes instead: each die then has a run of neighbours,
-// so that the blocks of a head, and the heads that share keys, find these in one L2.  A permutation of
-// numbers below total; `each` and `more` are total / dies and total % dies.  `quotient` divides.
+// Position of workgroup `number` of `total` on a GPU of several XCDs, dies with their own L2, to which the
+// hardware assigns workgroups round robin. Each die gets a run of neighbouring positions, so the blocks of a
+// head, and the heads sharing keys, use one L2. A permutation of the numbers below total. `each` and `more`
+// are total / dies and total % dies. `quotient` divides.
 template <class Quotient = decltype(short_quotient)>
 constexpr unsigned neighbours_on_a_die(unsigned number, unsigned dies, unsigned each, unsigned more,
                                        const Quotient& quotient = short_quotient) {
@@ -37,7 +37,7 @@ constexpr unsigned neighbours_on_a_die(unsigned number, unsigned dies, unsigned 
   return die * each + (die < more ? die : more) + turn;
 }
 
-// Blocks of a head are neighbours, and heads of a sequence.
+// Blocks of a head are neighbours, and so are the heads of a sequence.
 template <class Quotient = decltype(short_quotient)>
 constexpr WorkgroupPlace place_at(unsigned position, unsigned blocks, unsigned heads,
                                   const Quotient& quotient = short_quotient) {

@@ -1,4 +1,4 @@
-// Where one sequence of a batch lies in the tensors.  Host-testable.
+// Location of one sequence of a batch in the tensors. Host-testable.
 #pragma once
 
 #include "device/call/params.hpp"
@@ -24,7 +24,7 @@ constexpr Sequence queries(const Params& p, int batch) {
   return s;
 }
 
-// Values in device memory are not trusted: they are clamped to what the tensors hold.
+// Values in device memory are clamped to the tensors.
 constexpr Sequence sequence(const FwdParams& p, int batch) {
   Sequence s = queries(p, batch);
   s.seqlen_k = p.seqlen_k;
@@ -53,12 +53,12 @@ constexpr bool has_lengths(const FwdParams& p) {
          p.leftpad_k != nullptr || p.cache_batch_idx != nullptr;
 }
 
-// Counts are not negative, and quotients take fewer instructions where the compiler knows.
+// Counts are non-negative. Knowing this, the compiler divides with fewer instructions.
 constexpr int blocks_of_rows(int rows, int block) {
   return static_cast<int>((static_cast<unsigned>(rows) + (block - 1)) / static_cast<unsigned>(block));
 }
 
-// Part number `part` of [begin, end) cut into `parts` nearly equal ones; empty where there are too few.
+// Part number `part` of [begin, end) cut into `parts` nearly equal parts. Empty if there are fewer elements.
 struct Part {
   int begin, end;
 };

@@ -8,13 +8,13 @@
 
 namespace fa {
 
-// What a row is for.
+// Key of a row.
 struct TileKey {
   Isa isa;
   DType dtype;
   int head_dim;
   bool featured;
-  int vgprs;  // of a SIMD and lane; 0: any
+  int vgprs;  // per SIMD and lane; 0: any
 };
 
 constexpr bool is_for(const TileKey& row, Gfx arch, DType dtype, int head_dim, bool featured) {

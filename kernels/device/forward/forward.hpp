@@ -1,11 +1,11 @@
-// Forward attention: one workgroup computes a block of queries of one head, each wave a step's columns of
-// it, one tile of keys after another:
+// Forward attention: a workgroup computes a block of queries of one head. Each wave has a step's columns of
+// it and computes one tile of keys after another:
 //
 //   S^T = K * Q^T          lanes are queries: a query's scores stay in (almost) one lane
 //   P   = online softmax   fp32, in registers
-//   O^T += V^T * P^T       P^T is the result of the first product in its own layout
+//   O^T += V^T * P^T       P^T is the result of the first product, in its own layout
 //
-// Windows, softcap, ALiBi, ragged batches and pages are branches that a whole wave takes or not.
+// Windows, softcap, ALiBi, ragged batches and pages are branches of whole waves.
 #pragma once
 
 #include "device/arch/current.hpp"
@@ -23,7 +23,7 @@
 
 namespace fa {
 
-// Whether a condition holds for all threads of the workgroup.  Overwrites the tiles in LDS.
+// Whether a condition holds for all threads of the workgroup. Overwrites the tiles in LDS.
 template <class B>
 FA_DEVICE bool all_threads(const B& block, bool condition) {
   using Flag = __attribute__((address_space(3))) int*;
@@ -77,8 +77,8 @@ FA_DEVICE bool scale_is_zero(const B& block) {
   return B::kConfig.scalar_scale ? is_zero(block.params.scale) : block.params.scale == 0;
 }
 
-// Computes and stores the rows from block_row on.  False, and nothing stored, where a value could not be
-// narrowed; the same for all threads.
+// Computes and stores the rows from block_row on. Returns false and stores nothing if a value cannot be
+// narrowed. The result is the same for all threads.
 template <class B>
 FA_DEVICE bool attend(const B& block, int block_row) {
   using Unit = typename B::Unit;
@@ -114,14 +114,14 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       [[maybe_unused]] typename decltype(given)::Early early;
       if constexpr (decltype(given)::kInTurn) given.begin_first(early, tiles, shown);
       const auto mask = [&](Scores& s, int of_tile) {
-        const int first = here_uniform(of_tile);  // or what follows from it takes registers through the loop
+        const int first = here_uniform(of_tile);  // or its derived values occupy registers through the loop
         if constexpr (decltype(given)::kInTurn) {
           given.apply_in_turn(s, first, early, shown);
         } else if constexpr (B::kMasked) {
           const Flag needed = shown.needs_mask(first);
           typename decltype(given)::Early none;
           given.begin(none, first, needed);
-          // One branch where nothing is needed, not one for each kind.
+          // One branch for all kinds if nothing is needed.
           if (needed) given.apply(s, first, none, needed);
         }
         if (first < tiles.unmasked_begin) mask_begin(block, mask_of(block), s, first, wave_row);
@@ -138,7 +138,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       }
     }
   } else if (tiles.begin < tiles.end) {
-    // Beyond the last tile of a part nothing is read.
+    // Nothing is read beyond the last tile of a part.
     const KeyPlace place = key_place(block, 0, B::kPacked ? tiles.end : block.sequence.seqlen_k);
     const Source k = source_of(place, params.k, params.k_batch, params.k_head, params.k_row);
     const Source v = source_of(place, params.v, params.v_batch, params.v_head, params.v_row);
@@ -146,7 +146,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     hasten_no_more<B>();
     if constexpr (B::kConfig.short_prologue) clear<B, true>(o);
     typename decltype(given)::Early early;
-    [[maybe_unused]] Flag needs_mask{0};  // of a tile
+    [[maybe_unused]] Flag needs_mask{0};  // for a tile
     if constexpr (decltype(given)::kInTurn) given.begin_first(early, tiles, shown);
     const auto before = [&]([[maybe_unused]] int first) {
       if constexpr (B::kMasked && !decltype(given)::kInTurn) {
@@ -205,7 +205,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   return true;
 }
 
-// What `attend` returns, for the workgroup's block of rows.
+// Calls `attend` for the workgroup's block of rows and returns its result.
 template <class B>
 FA_DEVICE bool run_forward(const FwdParams& params, LdsBytes lds) {
   const WorkgroupPlace place = place_of<B>(params);
@@ -215,7 +215,7 @@ FA_DEVICE bool run_forward(const FwdParams& params, LdsBytes lds) {
   return block_row >= block.rows() || attend(block, block_row);
 }
 
-// What `attend` returns, with a short prologue; changes what `params` say of the sequence.
+// As attend_block, with a short prologue. Changes the sequence's fields of `params`.
 template <class Plain>
 FA_DEVICE bool run_in_short(FwdParams& params, LdsBytes lds) {
   const WorkgroupPlace place = short_place_of<Plain>(params);
@@ -225,7 +225,7 @@ FA_DEVICE bool run_in_short(FwdParams& params, LdsBytes lds) {
   return block_row >= block.rows() || attend(block, block_row);
 }
 
-// Runs the plain loop with a short prologue; false if the other one has to compute the rows.
+// Runs the plain loop with a short prologue. False: the other loop has to compute the rows.
 template <class Plain>
 FA_DEVICE bool run_plain(Arguments arguments, LdsBytes lds) {
   if constexpr (Plain::kHastens) prioritise<Plain, 3>();

@@ -1,5 +1,5 @@
-// Finds which keys a mask shows, before fa_fwd_masked_* read it: tiles that it hides are skipped there, and
-// tiles that a boolean one shows are computed without it.  A workgroup looks at the rows of one wave there.
+// Finds the keys shown by a mask, before fa_fwd_masked_* read it. They skip tiles hidden by it, and compute
+// tiles shown by a boolean mask without it. A workgroup examines the rows of one wave of fa_fwd_masked_*.
 #pragma once
 
 #include "device/arch/current.hpp"
@@ -17,15 +17,15 @@ struct MaskRanges {
   static constexpr int kRows = mask_rows(kGfx);
   static constexpr int kWave = kTraits.wave, kWaves = kMaskRangesThreads / kWave;
   static constexpr int kUnit = 16;               // bytes of a load
-  static constexpr int kKeys = 16;               // all tiles begin at a multiple of so many
-  static constexpr uint32_t kOnes = 0x01010101;  // what a mask's bytes hold where they show a key
+  static constexpr int kKeys = 16;               // all tiles begin at a multiple of this
+  static constexpr uint32_t kOnes = 0x01010101;  // bytes of a mask that show a key
 
   using View = BufferView<kRows, 0, kTraits.buffer_word3>;
   using Lds = __attribute__((address_space(3))) int*;
 
-  // Of units: the range of those that hold a key that a row sees, and of those of which all rows see all
-  // keys (of a boolean mask), each as its first key and minus its end, and minus how many of the latter there
-  // are.
+  // Two ranges of units: those with a key seen by any row, and those (of a boolean mask) with all keys seen
+  // by all rows. Each is stored as its first key and minus its end. Last comes minus the number of the latter
+  // units.
   struct Found {
     static constexpr int kCount = 5;
     int numbers[kCount] = {kNoKey, 0, kNoKey, 0, 0};
@@ -53,7 +53,7 @@ struct MaskRanges {
   FA_DEVICE static int least(int a, int b) { return a < b ? a : b; }
   FA_DEVICE static int first_row() { return __builtin_amdgcn_workgroup_id_x() * kRows; }
 
-  // What a wave's units hold.
+  // Examines a wave's units.
   FA_DEVICE static Found look(const MaskRangesParams& p, int wave, int lane) {
     const int64_t batch = __builtin_amdgcn_workgroup_id_z(), head = __builtin_amdgcn_workgroup_id_y();
     const int64_t at = batch * p.mask_batch + head * p.mask_head;
@@ -69,7 +69,7 @@ struct MaskRanges {
       for (int row = 0; row < kRows; ++row) {
         words[row] = view.template read_at<u32x4>(least(row, last) * static_cast<int>(view.row_bytes) + byte);
       }
-      __builtin_amdgcn_sched_barrier(0);  // all loads are on their way
+      __builtin_amdgcn_sched_barrier(0);  // all loads are in flight
       uint32_t any = 0, behind = 0, all = kOnes;
 #pragma unroll
       for (const u32x4& word : words) {
@@ -77,7 +77,7 @@ struct MaskRanges {
         behind |= (word[2] ^ p.hidden) | (word[3] ^ p.hidden);
         all &= word[0] & word[1] & word[2] & word[3];
       }
-      // The last unit of a row of bytes may be half of one, with another row behind it.
+      // The last unit of a row of bytes may be half a unit, followed by another row.
       const int left = bytes - byte;
       const uint32_t tells = p.shift == 0 ? kOnes : ~0u;
       add(found, first >> p.shift, p.shift, left > 0 && ((left < kUnit ? any : any | behind) & tells) != 0,
@@ -87,8 +87,7 @@ struct MaskRanges {
     return found;
   }
 
-  // Adds those lanes' units, of which lane 0 has the one with key `first`, to the range that begins with
-  // number `at`.
+  // Adds the marked lanes' units to the range starting at number `at`. Lane 0 has the unit with key `first`.
   FA_DEVICE static void add(Found& found, int first, int shift, bool is, int at) {
     const uint64_t lanes = lanes_with<kWave>(is);
     if (lanes == 0) return;
@@ -100,7 +99,7 @@ struct MaskRanges {
     if (at == 2) numbers[4] -= __builtin_popcountll(lanes);
   }
 
-  // For all rows, heads and sequences that share the rows of the mask.
+  // For all rows, heads and sequences sharing the rows of the mask.
   FA_DEVICE static void store(const MaskRangesParams& p, const Found& found, int thread) {
     const int* const n = found.numbers;
     const bool one_run = n[4] != 0 && n[3] + n[2] == n[4] * kUnit;

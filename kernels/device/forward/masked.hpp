@@ -1,4 +1,4 @@
-// The forward kernel with a mask or a bias: the plain loop, and one step more before the softmax.
+// The forward kernel with a mask or bias: the plain loop with one more step before the softmax.
 #pragma once
 
 #include "device/forward/forward.hpp"
@@ -24,7 +24,7 @@ FA_DEVICE void run_masked_in_short(LdsBytes lds) {
   run_in_short<B>(params, lds);
 }
 
-// Where bf16 is narrowed, rows whose values cannot be are computed again by a loop that unpacks them.
+// If bf16 is narrowed, rows with other values are recomputed by a loop that unpacks them.
 template <class Narrow, class Wide>
 FA_DEVICE void run_masked(const FwdParams& params, LdsBytes lds) {
   if constexpr (!Narrow::kConfig.short_prologue) assume_dense(params);
@@ -42,8 +42,8 @@ FA_DEVICE void run_masked(const FwdParams& params, LdsBytes lds) {
   }
 }
 
-// A loop for boolean masks and one for biases.  Each loads its arguments itself: both at once would take more
-// scalar registers than there are.
+// A loop for boolean masks and one for biases. Each loads its own arguments; both sets together would exceed
+// the scalar registers.
 template <class Boolean, class Biases>
 FA_DEVICE void run_mask_loops(int32_t kind, LdsBytes lds) {
   if constexpr (Boolean::kHastens) prioritise<Boolean, 3>();

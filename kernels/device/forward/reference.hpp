@@ -1,12 +1,12 @@
-// The reference kernel: slow forward attention, for what no other kernel takes.  A wave computes one query of
-// one head in three passes over the keys that it sees.
+// The reference kernel: slow forward attention for calls that no other kernel accepts. A wave computes one
+// query of one head in three passes over its visible keys.
 //
 //   1. maximum of the scores          lanes are keys
 //   2. sum of their exponentials      lanes are keys
 //   3. weighted sum of the values     lanes are elements of the head dim
 //
-// Scores are computed anew in each pass, and everything is fp32.  Any head dim up to kMaxHeadDim, any
-// strides, rows aligned to elements only; all offsets have 64 bits.
+// Scores are recomputed in each pass, and everything is fp32. It accepts any head dim up to kMaxHeadDim and
+// any strides. Rows are aligned to elements only. All offsets have 64 bits.
 #pragma once
 
 #include "device/arch/current.hpp"
@@ -21,7 +21,7 @@
 
 namespace fa {
 
-// A sum that keeps what rounding loses (Kahan).
+// A compensated sum (Kahan).
 struct ExactSum {
   float value = 0, rest = 0;
 
@@ -40,7 +40,7 @@ using ReferenceArguments = __attribute__((address_space(4))) const ReferencePara
 template <Gfx kGfx, DType kDType>
 struct Reference {
   static constexpr int kWave = traits(kGfx).wave;
-  static constexpr int kElements = kMaxHeadDim / kWave;  // of the head dim, those of a lane
+  static constexpr int kElements = kMaxHeadDim / kWave;  // a lane's elements of the head dim
   static constexpr int kLdsFloats = kMaxHeadDim + kWave;
   static constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
@@ -95,7 +95,7 @@ struct Reference {
     return ((const ReferenceParams*)arguments)->fwd;
   }
 
-  // The same with its arguments behind a pointer that the compiler cannot recognise: all passes together need
+  // A copy with its arguments behind a pointer that the compiler cannot recognise: all passes together need
   // more of them than there are scalar registers.
   FA_DEVICE Reference again() const {
     ReferenceArguments same = arguments;
@@ -106,7 +106,7 @@ struct Reference {
   FA_DEVICE void attend() const {
     again().read_query();
     State state;
-    // A loop, so that there is one copy of what finds a score: unrolled, it would be most of the kernel.
+    // A loop, for a single copy of the code for a score. Unrolled, it would be most of the kernel.
 #pragma clang loop unroll(disable)
     for (int pass = kMaximum; pass <= kValues; ++pass) again().add_keys(here_uniform(pass), state);
     again().write_lse(state);
@@ -116,7 +116,7 @@ struct Reference {
   FA_DEVICE void read_query() const {
     const uint16_t* from = static_cast<const uint16_t*>(params.q) + batch_offset_q(params.q_batch) +
                            head * params.q_head + (sequence.q_first + int64_t{row}) * params.q_row;
-    wave_barrier();  // the row before this one has been read
+    wave_barrier();  // the previous row has been read
 #pragma clang loop unroll(disable)
     for (int d = lane; d < head_dim; d += kWave) q[d] = number(from[d]);
     wave_barrier();
@@ -127,9 +127,9 @@ struct Reference {
 #pragma clang loop unroll(disable)
     for (int begin = visible.begin(row); begin < visible.end(row); begin += kWave) {
       const int left = visible.end(row) - begin, count = here_uniform(left < kWave ? left : kWave);
-      // Opaque: else there would be a loop for each pass.
+      // Opaque, or the compiler makes a loop for each pass.
       const int now = here_uniform(pass);
-      if (now == kValues) wave_barrier();  // the weights before these have been read
+      if (now == kValues) wave_barrier();  // the previous weights have been read
       Place place{};
       if (lane < count) {
         place = place_of(begin + lane);
@@ -152,7 +152,7 @@ struct Reference {
     }
     if (pass == kMaximum) {
       state.highest = over_lanes(state.highest, [](float a, float b) { return __builtin_fmaxf(a, b); });
-      // Where all are -inf, their exponentials must be 0 and not NaN.
+      // If all are -inf, their exponentials must be 0 instead of NaN.
       if (state.highest == -__builtin_inff()) state.highest = 0;
     } else if (pass == kSum) {
       state.sum = over_lanes(sum.value, [](float a, float b) { return a + b; });
@@ -178,13 +178,13 @@ struct Reference {
     }
   }
 
-  // Adds the values of `count` keys, each multiplied by its weight; each lane has the place of one.
+  // Adds the values of `count` keys, each multiplied by its weight. Each lane has the place of one.
   FA_DEVICE void add_values(ExactSum* total, Place places, int count) const {
     float part[kElements] = {};
     unsigned bytes[kElements];  // into a row
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
-      // Beyond the last: it again, so that no lane waits for another; nobody stores that sum.
+      // Beyond the last element: the last again, so lanes do not wait for each other. That sum is discarded.
       const int d = lane + e * kWave, last = head_dim - 1;
       bytes[e] = (d < last ? d : last) * sizeof(uint16_t);
     }
@@ -196,7 +196,7 @@ struct Reference {
       const float weight = weights[i];
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
-        bytes[e] = here(bytes[e]);  // opaque: else places in memory would be kept in 64 bits
+        bytes[e] = here(bytes[e]);  // opaque: otherwise addresses would be kept in 64 bits
         const uint16_t own = *reinterpret_cast<const uint16_t*>(value + bytes[e]);
         part[e] = __builtin_fmaf(weight, number(own), part[e]);
       }
@@ -226,7 +226,7 @@ struct Reference {
     return (key & 2 ? high : low) < params.dropout_below;
   }
 
-  // Where the sequence's key `key` is in k and v.
+  // Place of the sequence's key `key` in k and v.
   FA_DEVICE Place place_of(int key) const {
     if (params.block_table != nullptr) {
       const unsigned size = static_cast<unsigned>(params.page), index = static_cast<unsigned>(key) / size;

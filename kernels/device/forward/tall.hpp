@@ -1,4 +1,4 @@
-// The forward kernel with tall workgroups: its plain loop, with more rows in a workgroup.
+// The forward kernel with tall workgroups: the plain loop with more rows per workgroup.
 #pragma once
 
 #include "device/forward/forward.hpp"

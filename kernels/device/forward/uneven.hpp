@@ -1,4 +1,4 @@
-// The forward kernel whose rows of v, and of out, are shorter than those of q and k: the plain loop.
+// The forward kernel for rows of v and out shorter than those of q and k: the plain loop.
 #pragma once
 
 #include "device/forward/forward.hpp"

@@ -1,9 +1,9 @@
 // The forward kernel for head dims above 256, without features: waves divide head_dim.
 //
-// The waves of a group share a step's queries, and each has a slice of head_dim: of Q in registers, and of O.
-// What its slices of Q and K give is a part of each score.  All waves add the parts of their group up, in LDS
-// where K was, and take the same softmax; then each multiplies by its slice of V.  So no product is computed
-// twice.  Where there are few rows, workgroups have parts of the keys, which fa_combine_* joins.
+// The waves of a group share a step's queries. Each has a slice of head_dim: of Q in registers, and of O. The
+// product of its slices of Q and K is a part of each score. All waves add up the parts of their group, in LDS
+// in the place of K, and compute the same softmax. Then each multiplies by its slice of V. No product is
+// computed twice. With few rows, workgroups have parts of the keys, combined by fa_combine_*.
 #pragma once
 
 #include "device/forward/forward.hpp"
@@ -20,7 +20,7 @@ FA_DEVICE typename B::Q load_slice(const B& block, int wave_row, typename B::Con
   return typename B::Q(block.wave_lds, view, QuerySign(block.params.scale), convert, block.lane);
 }
 
-// Of the keys that the block's rows see, those of the workgroup's part.
+// The keys seen by the block's rows within the workgroup's part.
 template <class B>
 FA_DEVICE typename B::Tiles tiles_of_part(const B& block, int block_row, int wave_row) {
   typename B::Tiles tiles = block.tiles(block_row, wave_row);
@@ -30,7 +30,7 @@ FA_DEVICE typename B::Tiles tiles_of_part(const B& block, int block_row, int wav
     tiles.begin = part.begin * B::kKeys;
     tiles.end = part.end * B::kKeys;
   }
-  // Or each tile's place in memory would be a product of 64 bits.
+  // Or each tile's address would be a 64-bit product.
   __builtin_assume(tiles.begin >= 0 && tiles.end >= 0);
   return tiles;
 }

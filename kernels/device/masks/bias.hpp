@@ -1,11 +1,11 @@
-// What may happen to scores between the product and the mask: softcap and ALiBi.
+// Changes to scores between the product and the mask: softcap and ALiBi.
 #pragma once
 
 #include "device/arch/device.hpp"
 
 namespace fa {
 
-// tanh with a relative error of a few units in the last place at every magnitude; NaN stays NaN.
+// tanh with a relative error of a few units in the last place at every magnitude. NaN stays NaN.
 FA_DEVICE float tanh_of(float x) {
   constexpr float kLog2e = 1.44269504088896341f;
   const float t = __builtin_amdgcn_exp2f(__builtin_fabsf(x) * (-2 * kLog2e));
@@ -20,7 +20,7 @@ FA_DEVICE float tanh_of(float x) {
   return xx < 0.0625f ? near : far;
 }
 
-// Turns products q.k into scores in units of log2(e): exp2 of them is what softmax wants.
+// Turns products q.k into scores in units of log2(e), ready for exp2.
 struct Bias {
   static constexpr float kLog2e = 1.44269504088896341f;
 
@@ -31,7 +31,7 @@ struct Bias {
   FA_DEVICE bool any() const { return softcap != 0 || sloped; }
 
   // `first` is the tile's first key, `diagonal(column)` the key at distance 0 from the column's query, and
-  // `slope(column)` what a score loses per key of distance.
+  // `slope(column)` the loss of a score per key of distance.
   template <class Unit, int kKeys, class Diagonal, class Slope>
   FA_DEVICE void apply(typename Unit::C* s, int first, int lane, Diagonal diagonal, Slope slope) const {
     if (softcap != 0) {

@@ -1,9 +1,8 @@
-// A mask of queries and keys, or a bias, in memory: what kernels whose lanes are queries do to scores before
-// the softmax.
+// Applies a mask or bias of queries and keys to scores before the softmax, in kernels with queries as lanes.
 //
-// Lanes hold runs of consecutive keys, so a lane reads runs of its own rows of the mask.  Where products
-// start from the softmax's shift, scores are without softmax_scale, and a bias is divided by it; elsewhere
-// scores are multiplied by it on the way.  Either is one instruction a score for fp16.
+// Lanes hold runs of consecutive keys, so a lane reads runs of its own rows of the mask. If products start
+// from the softmax's shift, scores lack softmax_scale, and a bias is divided by it. Otherwise scores are
+// multiplied by it on the way. For fp16 both take one instruction per score.
 #pragma once
 
 #include "device/call/arguments.hpp"
@@ -15,7 +14,7 @@
 
 namespace fa {
 
-// Stands in for DenseMask in kernels that have none.
+// Replaces DenseMask in kernels without a mask.
 template <class B>
 struct NoMask {
   static constexpr bool kInTurn = false;
@@ -32,19 +31,19 @@ FA_DEVICE int64_t bytes_of(MaskKind kind) {
 FA_DEVICE int keys_of(const MaskedParams& p) { return p.fwd.seqlen_k; }
 FA_DEVICE int keys_of(const MaskedBwdParams& p) { return p.bwd.seqlen_k; }
 
-// kMasks: those that the loop is for.
+// kMasks: the masks handled by the loop.
 template <class B, Masks kMasks = Masks::any, Hiding kHiding = Hiding::by_bits>
 struct DenseMask {
   using Unit = typename B::Unit;
   static constexpr bool kUnscaled = B::kUnscaledScores;
-  static constexpr int kHeld = B::kScoreSteps * Unit::kRows;  // keys of one column that a lane holds
-  static constexpr int kRun = kHeld < 8 ? kHeld : 8;          // of these, consecutive ones
+  static constexpr int kHeld = B::kScoreSteps * Unit::kRows;  // keys of one column held by a lane
+  static constexpr int kRun = kHeld < 8 ? kHeld : 8;          // consecutive ones of these
   static_assert(kRun == 8 || Unit::held_step(kHeld - 1) == kHeld - 1, "a lane's keys are runs of 8, or one");
   using Score = MaskedScore<B::kDType, kUnscaled, B::kGuardsBias, kHiding>;
 
   using View = BufferView<Unit::kN, 0, B::kTraits.buffer_word3>;
 
-  // The kernel's argument; what the loop is not for, the compiler knows.
+  // The kind from the kernel's argument. The compiler knows which kinds the loop excludes.
   FA_DEVICE static MaskKind kind_of(int32_t argument) {
     if constexpr (kMasks == Masks::boolean) return MaskKind::bytes;
     const int found = uniform(argument);
@@ -57,13 +56,13 @@ struct DenseMask {
   Score score;
   typename View::Part rows;
   View view;
-  int early_at;  // with kEarly, where the lane's part of a tile is
+  int early_at;  // with kEarly: place of the lane's part of a tile
 
-  // Of a forward, whose arguments are the first of the masked kernel's.
+  // For a forward kernel: its block has the first of the masked kernel's arguments.
   FA_DEVICE DenseMask(const B& block, int wave_row, float scale)
       : DenseMask(block, wave_row, scale, masked_params(block)) {}
 
-  // `p`: of the kernel.  `scale` is softmax_scale.
+  // `p`: the kernel's arguments. `scale`: softmax_scale.
   template <class Params>
   FA_DEVICE DenseMask(const B& block, int wave_row, float scale, const Params& p)
       : block(block),
@@ -76,17 +75,16 @@ struct DenseMask {
         view(rows),
         early_at(kEarly ? early_place(block.lane) : 0) {}
 
-  // In the units of the scores that `apply` leaves.
+  // In the units of the scores after `apply`.
   FA_DEVICE float softmax_factor(float factor) const {
     return kUnscaled || kind == MaskKind::bytes ? factor : 1.44269504088896341f;
   }
 
-  // What is loaded of a tile before its first product: 16 bytes of each run, which are all of it but of fp32;
-  // with kMaskAhead, all of it.  With kInTurn, that is while the tile before it is in use, and nothing of
-  // fp32.
+  // Loads of a tile's mask before its first product: 16 bytes of each run, which covers all except fp32. With
+  // kMaskAhead, everything. With kInTurn, they start while the previous tile is in use, and fp32 is excluded.
   static constexpr bool kEarly = B::kConfig.early_mask, kAll = B::kMaskAhead;
   static_assert(!kEarly || (kRun == 8 && Unit::kColumns == 1), "tiles.toml: early_mask needs runs of 8 keys");
-  static constexpr bool kInTurn = kEarly && kMasks != Masks::any;  // with loops of their own
+  static constexpr bool kInTurn = kEarly && kMasks != Masks::any;  // loops per kind of mask
   using Words = Choice<kMasks == Masks::boolean, u32x2, u32x4>;
   struct Early {
     Words words[kEarly ? kHeld / kRun : 1];
@@ -95,7 +93,7 @@ struct DenseMask {
 
   FA_DEVICE void begin(Early& early, int first, Flag needed) const {
     if constexpr (kAll) {
-      // One kind of load for all masks: the compiler waits for none of them.
+      // One kind of load for all masks, so the compiler waits for none of them.
       const int shift = early_shift();
       const auto load = [&](u32x4* to, int byte) {
 #pragma unroll
@@ -107,8 +105,8 @@ struct DenseMask {
       load(early.words, 0);
       if (kind == MaskKind::fp32) load(early.more, 16);
     } else if constexpr (kInTurn) {
-      // No branch, behind which the compiler would wait for loads that have just begun: what needs no mask
-      // reads beyond its end.
+      // Without a branch; behind one the compiler would wait for the loads just started. A tile that needs no
+      // mask reads beyond its end.
       const bool reads = kMasks == Masks::boolean ? static_cast<bool>(needed) : kind == MaskKind::elements;
       const View read({rows.base, reads ? rows.bytes : 0, rows.row_bytes});
       const int shift = early_shift();
@@ -130,8 +128,8 @@ struct DenseMask {
     }
   }
 
-  // With kInTurn: begins to load the mask of the first tile that the wave sees.  It sees all from there to
-  // its last one.
+  // With kInTurn: starts to load the mask of the first tile that the wave sees. From there it sees every tile
+  // up to its last.
   template <class Tiles, class Shown>
   FA_DEVICE void begin_first(Early& early, const Tiles& tiles, const Shown& shown) const {
     const int seen = tiles.wave_begin / B::kKeys * B::kKeys;
@@ -139,22 +137,23 @@ struct DenseMask {
     begin(early, first, shown.needs_mask(first));
   }
 
-  // With kInTurn: what `apply` does, and begins to load the next tile's mask.
+  // With kInTurn: does the work of `apply`, and starts to load the next tile's mask.
   template <class Shown>
   FA_DEVICE void apply_in_turn(typename Unit::C* s, int first, Early& early, const Shown& shown) const {
     apply(s, first, early, shown.needs_mask(first));
-    // Opaque twice: what one follows from the other takes registers through the loop.
+    // Opaque twice: a value derived from another would occupy registers through the loop.
     const auto next = [&] { return here_uniform(first) + B::kKeys; };
     begin(early, next(), shown.needs_mask(next()));
   }
 
-  // With kAll, and products that begin with minus the log-sum-exp: what those of the tile begin with.
+  // With kAll, and products starting from minus the log-sum-exp: sets the start values of the tile's
+  // products.
   FA_DEVICE void start(typename Unit::C* s, const float* lse, const Early& early) const {
     static_assert(kAll && kUnscaled, "of what was loaded");
     if (kind == MaskKind::bytes) {
       start_of<1>(s, early, [&](const uint32_t* words, int i) { return Score::shown(lse[0], words, i); });
     } else if (kind == MaskKind::elements) {
-      // Opaque: the compiler would convert each, and then add two at once.
+      // Opaque: the compiler would convert each element and then add two at once.
       start_of<2>(s, early,
                   [&](const uint32_t* words, int i) { return here(score.with_element(lse[0], words, i)); });
     } else {
@@ -162,8 +161,8 @@ struct DenseMask {
     }
   }
 
-  // Hides or changes the scores of the tile whose first key is `first`.  `apart`: what has to be added to
-  // each column's scores; to its biases first, so that large ones leave what follows exact.
+  // Hides or changes the scores of the tile with first key `first`. `apart`: addend of each column's scores.
+  // It is added to the biases first, so large ones leave the later sum exact.
   FA_DEVICE void apply(typename Unit::C* s, int first, const Early& early, Flag needed,
                        const float* apart = nullptr) const {
     // One after the other: as branches of one decision they would spill.
@@ -186,7 +185,7 @@ struct DenseMask {
   }
 
  private:
-  // `action(words, i)`: the score of key i of a run, whose mask is in `words`.
+  // `action(words, i)`: the score of key i of a run; `words` holds its mask.
   template <int kSize, class Action>
   FA_DEVICE static void start_of(typename Unit::C* s, const Early& early, const Action& action) {
 #pragma unroll
@@ -198,10 +197,10 @@ struct DenseMask {
     }
   }
 
-  // `action(score, words, i, c)`: the new score of key i of a run, whose mask is in `words`, and of column c.
+  // `action(score, words, i, c)`: the new score of key i of a run and of column c; `words` holds its mask.
   template <int kSize, class Action>
   FA_DEVICE void each_run(typename Unit::C* s, int first, const Early& early, Action action) const {
-    // What follows from these would take registers through the loop.
+    // Opaque: values derived from these would occupy registers through the loop.
     const int lane = here(block.lane);
     const int begin = (here_uniform(first) + Unit::held_begin(lane, B::kKeys)) * kSize;
 #pragma unroll
@@ -224,7 +223,7 @@ struct DenseMask {
           float& score = reinterpret_cast<float*>(&s[(f + i) / Unit::kRows])[element];
           score = action(score, words, i, c);
         }
-        // Else the compiler would load all runs at once, which takes more registers than there are.
+        // Otherwise the compiler would load all runs at once and exceed the registers.
         if constexpr (kSize == 4 && !kAll) __builtin_amdgcn_sched_barrier(0);
       }
     }

@@ -1,27 +1,27 @@
-// Which keys a query may see, which queries see a key, and which tiles of these a workgroup needs.
+// Keys visible to a query, queries that see a key, and the tiles of these that a workgroup needs.
 // Host-testable.
 #pragma once
 
-// Always, as if written where they are used: how kernels are scheduled depends on it.
+// Always inlined: the scheduling of kernels depends on it.
 #define FA_INLINE __attribute__((always_inline)) inline
 
 namespace fa {
 
-// Where a workgroup's tiles begin and end, what its wave sees of them, and what all of the wave sees.
+// Bounds of a workgroup's tiles, of those its wave sees, and of those all rows of the wave see.
 struct TileBounds {
   int begin, end;
   int wave_begin, wave_end;
   int unmasked_begin, unmasked_end;
 };
 
-// Keys [begin(row), end(row)) are visible to query `row`; neither bound falls from one row to the next.
+// Keys [begin(row), end(row)) are visible to query `row`. Neither bound decreases from row to row.
 struct Visibility {
   int seqlen_q;
   int seqlen_k;
-  int window_left;  // keys before the diagonal, and after it; negative: all
+  int window_left;  // keys before and after the diagonal; negative: all
   int window_right;
 
-  // The key that the bottom right corner's diagonal has in a row.
+  // The row's key on the diagonal aligned to the bottom right corner.
   constexpr int diagonal(int row) const { return row - seqlen_q + seqlen_k; }
 
   constexpr int begin(int row) const {
@@ -35,14 +35,14 @@ struct Visibility {
     return last > 0 ? last : 0;
   }
 
-  // The end of the keys that any of `rows` queries from `first` on may see; 0 when there are no such queries.
-  // The first that any of them may see is begin(first).
+  // End of the keys visible to any of `rows` queries from `first` on, or 0 without such queries. Their first
+  // key is begin(first).
   constexpr int end_of_rows(int first, int rows) const {
     if (first >= seqlen_q) return 0;
     return end(seqlen_q - first < rows ? seqlen_q - 1 : first + rows - 1);
   }
 
-  // Queries [first_row(key), last_row(key)) see key `key`; neither bound falls from one key to the next.
+  // Queries [first_row(key), last_row(key)) see key `key`. Neither bound decreases from key to key.
   constexpr int first_row(int key) const {
     const int first = key - seqlen_k + seqlen_q - window_right;
     return window_right < 0 || first < 0 ? 0 : first;
@@ -61,8 +61,8 @@ struct Visibility {
             end_of_rows(wave_first, wave_rows), begin(wave_first + wave_rows - 1), end(wave_first)};
   }
 
-  // The same in fewer instructions of CDNA, of a call without a window no more than two branches; `first` is
-  // a row.
+  // As tiles_of_rows, in fewer CDNA instructions: at most two branches without a window. `first` is an
+  // existing row.
   FA_INLINE constexpr TileBounds tiles_of_rows_by_branches(int first, int rows, int wave_first, int wave_rows,
                                                            int size) const {
     const auto least = [](int a, int b) { return a < b ? a : b; };
@@ -86,8 +86,8 @@ struct Visibility {
     return found;
   }
 
-  // Tiles of `size` queries, for a block of `keys` keys from `first` on, the first of them a key of the
-  // sequence, and its wave's `wave_keys`.  A wave beyond the last key sees no query.
+  // Tiles of `size` queries, for a block of `keys` keys from `first` on (its first key exists in the
+  // sequence), and its wave's `wave_keys`. A wave beyond the last key sees no query.
   FA_INLINE constexpr TileBounds tiles_of_keys(int first, int keys, int wave_first, int wave_keys,
                                                int size) const {
     const int past = first + keys < seqlen_k ? first + keys : seqlen_k;
@@ -102,7 +102,7 @@ struct Visibility {
             last_row(wave_first)};
   }
 
-  // The same in fewer instructions of CDNA.
+  // As tiles_of_keys, in fewer CDNA instructions.
   FA_INLINE constexpr TileBounds tiles_of_keys_by_bounds(int first, int keys, int wave_first, int wave_keys,
                                                          int size) const {
     const int apart = seqlen_q - seqlen_k;

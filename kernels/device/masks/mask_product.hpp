@@ -1,8 +1,8 @@
-// A mask or a bias that matrix instructions add to scores: as a product with a matrix that has numbers on its
-// diagonal only.  So the mask is the operand that lanes load in runs of 8 keys, and comes out where scores
-// are, whichever of their rows and columns are keys.  For matrix units whose step is one instruction.
+// A mask or bias added to scores by matrix instructions: as a product with a diagonal matrix. The mask is the
+// operand, which lanes load in runs of 8 keys, and the result has the layout of scores, whether their rows or
+// columns are keys. For matrix units with single-instruction steps.
 //
-// Nothing in an operand may be infinite or NaN, because each element is also multiplied by zeros.
+// Operands must be finite, because each element is also multiplied by zeros.
 #pragma once
 
 #include "device/mma/mfma.hpp"
@@ -16,9 +16,9 @@ struct MaskProduct {
   using A = typename Unit::A;
   static constexpr bool kFp16 = kDType == DType::fp16;
 
-  // Eight bytes, of which each is 0 (hidden) or 1 (shown).  Three bits further, and with this added, it is
-  // the upper half of 2^15 (bf16: 2^113) or of -0.  kHiding: what the diagonal has for it; hidden scores
-  // become -1e9 or less.  Two neighbours are in different words.
+  // Eight bytes of 0 (hidden) or 1 (shown). Shifted by three bits and added to this, one is the upper half of
+  // 2^15 (bf16: 2^113) or of -0. kHiding: its factor on the diagonal; hidden scores become -1e9 or less.
+  // Neighbouring bytes are in different words.
   static constexpr uint32_t kByteBase = 0x78787878, kHiding = kFp16 ? 0xfbff : 0xc600;
   static constexpr uint32_t kOne = kFp16 ? 0x3c00 : 0x3f80;
 
@@ -27,9 +27,9 @@ struct MaskProduct {
     return {even(first), odd(first), even(second), odd(second)};
   }
 
-  // Elements, of which -inf is the least finite number.
+  // Elements, with the least finite number in place of -inf.
   FA_DEVICE static A finite(const A& elements) {
-    // As unsigned numbers, negative ones are larger the less they are.
+    // As unsigned numbers, negative ones grow towards -inf.
     constexpr u16x2 kLeast = kFp16 ? u16x2{0xfbff, 0xfbff} : u16x2{0xff7f, 0xff7f};
     A finite;
 #pragma unroll
@@ -41,7 +41,7 @@ struct MaskProduct {
     return finite;
   }
 
-  // Zeros for what is beyond the first `keys` elements, which may be anything.
+  // Clears elements from number `keys` on, whose memory may hold anything.
   FA_DEVICE static A only(const A& elements, int keys) {
     A only;
 #pragma unroll
@@ -52,14 +52,14 @@ struct MaskProduct {
     return only;
   }
 
-  // What the diagonal has for key `key` of a run, where it is in its word.
+  // The diagonal's number for key `key` of a run, at its position in the word.
   FA_DEVICE static uint32_t number(int key, bool of_bytes) {
     const int half = of_bytes ? key / 2 % 2 : key % 2;
     return (of_bytes ? kHiding : kOne) << half * 16;
   }
 
-  // The diagonal's part of a lane for run 0 or 1 of both halves of the wave: lane l has key l of the first
-  // half's from 0 to 15, and of the second half's from 48 to 63.  Made of scalar numbers, which take no
+  // A lane's part of the diagonal for run 0 or 1 of both halves of the wave: lane l has key l of the first
+  // half's from 0 to 15, and of the second half's from 48 to 63. Made of scalar numbers, which take no vector
   // registers.
   FA_DEVICE static A diagonal(uint32_t number, int run, bool of_bytes) {
     const uint64_t first = of_bytes ? 5 : 3, even = first | first << 48, odd = even << (of_bytes ? 1 : 2);
@@ -73,11 +73,11 @@ struct MaskProduct {
   }
 
  private:
-  // `number` in lanes whose bit is set, in others 0.
+  // `number` in lanes with their bit set, 0 in others.
   FA_DEVICE static uint32_t number_in(uint64_t lanes, uint32_t number) {
 #if __has_builtin(__builtin_amdgcn_inverse_ballot_w64)
     return __builtin_amdgcn_inverse_ballot_w64(lanes) ? number : 0;
-#else  // ROCm 6.4's compiler, which does not know that a matrix instruction has to wait for this
+#else  // ROCm 6.4's compiler misses the wait of a matrix instruction for this
     asm("v_cndmask_b32 %0, 0, %0, %1\n\ts_nop 1" : "+v"(number) : "s"(lanes));
     return number;
 #endif

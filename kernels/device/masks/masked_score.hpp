@@ -1,4 +1,4 @@
-// What an element of a mask or a bias does to a score: the same in every kernel, forward and backward.
+// Effect of a mask or bias element on a score, shared by all forward and backward kernels.
 #pragma once
 
 #include "device/arch/device.hpp"
@@ -6,21 +6,21 @@
 
 namespace fa {
 
-// By two instructions without a condition, or with one, in fewer registers; opaque where the compiler would
-// make five of the two, for pairs of scores that no instruction takes.
+// Hiding by two instructions without a condition, or by one with a condition, in fewer registers. Opaque
+// where the compiler would turn the two into five, for pairs of scores that have no packed instruction.
 enum class Hiding { by_bits, by_opaque_bits, by_select };
 
-// kUnscaled: scores are without softmax_scale, and `scale` is its reciprocal; else they are multiplied by
-// `scale` on the way.  kGuarded: a score may be so large that a bias has to stay finite where it is divided.
-// kHiding: how a byte hides a score.
+// kUnscaled: scores lack softmax_scale, and `scale` is its reciprocal; otherwise scores are multiplied by
+// `scale` on the way. kGuarded: scores may be so large that a divided bias has to stay finite. kHiding: how a
+// byte hides a score.
 template <DType kDType, bool kUnscaled, bool kGuarded, Hiding kHiding>
 struct MaskedScore {
-  // A finite bias stays finite where it is divided by softmax_scale, and what hides a key (-inf) hides it.
+  // Keeps a finite bias finite when divided by softmax_scale, while -inf still hides a key.
   static constexpr float kLeast = -1e30f;
 
   float scale;
 
-  // With byte i of `words`, which is 0 or 1.
+  // With byte i of `words`, 0 or 1.
   FA_DEVICE static float shown(float score, const uint32_t* words, int i) {
     if constexpr (kHiding == Hiding::by_select) {
       return (words[i / 4] & 1u << i % 4 * 8) != 0 ? score : -__builtin_inff();
@@ -32,25 +32,24 @@ struct MaskedScore {
     return __builtin_bit_cast(float, (__builtin_bit_cast(int, score) & shown) | (none & ~shown));
   }
 
-  // With element i of `words`, of the tensors' type.
+  // With element i of `words`, in the tensors' type.
   FA_DEVICE float with_element(float score, const uint32_t* words, int i) const {
     const uint32_t pair = words[i / 2];
     if constexpr (kDType == DType::fp16) {
-      return add(score, __builtin_bit_cast(f16x2, pair)[i % 2]);  // finite also when it is divided
+      return add(score, __builtin_bit_cast(f16x2, pair)[i % 2]);  // stays finite when divided
     } else {
       return add_any(score, __builtin_bit_cast(float, i % 2 != 0 ? pair & 0xffff0000 : pair << 16));
     }
   }
 
-  // With element i of `words`, fp32.
+  // With fp32 element i of `words`.
   FA_DEVICE float with_fp32(float score, const uint32_t* words, int i) const {
     return add_any(score, __builtin_bit_cast(float, words[i]));
   }
 
-  // What a score that a byte hides or not begins with, without its product: -inf or 0.  The byte is `word`'s
-  // from bit `shift` on.
+  // Start value of a score, without its product: -inf or 0. The byte is in `word` from bit `shift` on.
   FA_DEVICE static float start_of_byte(uint32_t word, uint32_t shift) {
-    constexpr uint32_t kNone = 0xff800000;  // -inf; with one more in the exponent it is 0
+    constexpr uint32_t kNone = 0xff800000;  // -inf; adding one to the exponent gives 0
     return __builtin_bit_cast(float, (__builtin_amdgcn_ubfe(word, shift, 1) << 23) + kNone);
   }
 

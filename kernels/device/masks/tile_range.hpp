@@ -1,4 +1,4 @@
-// Which of a workgroup's tiles its wave sees, and which of these have hidden elements.
+// The tiles of a workgroup that its wave sees, and those of them with hidden elements.
 #pragma once
 
 #include "device/arch/device.hpp"
@@ -6,8 +6,8 @@
 
 namespace fa {
 
-// What is the same in all lanes, as the sign of a number in a scalar register: the compiler moves a bool that
-// is wanted in several blocks to a vector register.
+// A wave-uniform condition, as the sign of a number in a scalar register. The compiler moves a bool used in
+// several blocks to a vector register.
 struct Flag {
   int sign;
   FA_DEVICE operator bool() const { return here_uniform(sign) < 0; }

@@ -1,10 +1,11 @@
-// Tiles that loads write straight into LDS, without registers on the way.  Such a load fills 1024 consecutive
-// bytes, 16 of each lane: a chunk, which has 64 bytes of each of 16 rows.  Any lane may read any place of
-// memory, so rows are in the order of slots (mma/layout.hpp), and units of a row can change places.
+// Tiles loaded straight into LDS, without registers. Such a load fills 1024 consecutive bytes, 16 per lane: a
+// chunk with 64 bytes of each of 16 rows. A lane may read any address, so rows are in the order of slots
+// (mma/layout.hpp), and units of a row may be permuted.
 //
-// A chunk is read both ways without conflicts in an LDS that serves 256 bytes at once.  Turned, four rows are
-// 256 consecutive bytes.  By rows, a unit of each of 16 rows is wanted at a time: with kSpread, the four
-// units of rows from 4 on are permuted, differently in each four rows, so that all 16 differ in their place.
+// With an LDS serving 256 bytes at once, a chunk is read both ways without bank conflicts. Transposed reads
+// take four rows, which are 256 consecutive bytes. Reads by rows take one unit of each of 16 rows: with
+// kSpread, the four units of rows from 4 on are permuted, differently in each group of four rows, so all 16
+// have different positions.
 #pragma once
 
 #include "device/memory/turned.hpp"
@@ -14,11 +15,11 @@ namespace fa {
 template <class Unit, int kRows, int kHeadDim, int kThreads, bool kSpread>
 struct DirectStage {
   static constexpr int kChunkRows = 16, kChunkBytes = 1024;
-  static constexpr int kPieces = kHeadDim * 2 / 64;  // of 64 bytes, of a row
+  static constexpr int kPieces = kHeadDim * 2 / 64;  // pieces of 64 bytes per row
   static constexpr int kChunks = kRows / kChunkRows * kPieces;
   static constexpr int kWaves = kThreads / Unit::kWave;
   static constexpr int kLoads = kChunks / kWaves;
-  static constexpr int kApart = kWaves / kPieces * kChunkRows;  // rows between a lane's loads
+  static constexpr int kApart = kWaves / kPieces * kChunkRows;  // rows between two loads of a lane
   static_assert(kChunks % kWaves == 0, "each wave has as many loads");
   static_assert(kLoads == 1 || kApart * kPieces == kWaves * kChunkRows, "a wave's loads are of one piece");
   static_assert(Unit::kWave == 64 && Unit::kM == 32 && Unit::kK == 16 && Unit::kRun == 8, "slots of MFMA");
@@ -28,13 +29,13 @@ struct DirectStage {
     static constexpr int kBytes = kRows * kHeadDim * 2;
   };
 
-  // Where a lane's loads of a tile are in memory, from the tile's first row on.
+  // Addresses of a lane's loads of a tile, relative to the tile's first row.
   struct Lines {
     uint32_t row_bytes, from;
 
     FA_DEVICE Lines(uint32_t row_bytes, int wave, int lane)
         : row_bytes(row_bytes),
-          // A stride is below kMaxRowStride: a multiplication of 24 bits.
+          // A stride is below kMaxRowStride, so a 24-bit multiplication suffices.
           from((row(0, wave, lane) * (row_bytes / 2 % (1u << 24)) + byte(wave, lane) / 2u) * 2) {}
 
     FA_DEVICE void load(const char* rows, LdsBytes tile, int wave) const {
@@ -44,7 +45,7 @@ struct DirectStage {
                     tile + (wave + i * kWaves) * kChunkBytes);
       }
     }
-    // The same of a tile whose last row is `last`: rows beyond it are copies of it.
+    // As `load`, for a tile with last row `last`. Rows beyond it are copies of it.
     FA_DEVICE void load_end(const char* rows, int last, LdsBytes tile, int wave, int lane) const {
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
@@ -63,7 +64,7 @@ struct DirectStage {
     }
   };
 
-  // A lane's operands of a tile by rows: that of step i of the contraction over head_dim, of 32 rows.
+  // A lane's operands of a tile by rows: step i contracts over head_dim, for 32 rows.
   struct Rows {
     LdsBytes even, odd;
 
@@ -72,10 +73,10 @@ struct DirectStage {
       const int unit = lane / 32 ^ (kSpread ? in_chunk / 4 : 0);
       return row / kChunkRows * (kPieces * kChunkBytes) + in_chunk * 64 + unit * 16;
     }
-    // `first`: of the lane's first operand.
+    // `first`: place of the lane's first operand.
     FA_DEVICE explicit Rows(LdsBytes first)
         : even(first), odd((LdsBytes)(reinterpret_cast<uintptr_t>(first) ^ 32)) {}
-    // Those of a tile so many bytes beyond, which reads add as a constant.
+    // The operands of the tile `bytes` further. Reads add it as a constant.
     FA_DEVICE Rows beyond(int bytes) const {
       Rows rows = *this;
       rows.even += bytes, rows.odd += bytes;
@@ -88,17 +89,17 @@ struct DirectStage {
     }
   };
 
-  // And turned, as TurnedStage::Turned: operand A of step `step` of the result, at step i of the contraction
-  // over rows.
+  // Transposed operands, as TurnedStage::Turned: operand A of result step `step`, at step i of the
+  // contraction over rows.
   struct Turned {
     using A = typename Unit::A;
-    LdsBytes upper, lower;  // in each 16 rows
+    LdsBytes upper, lower;  // per 16 rows
 
     FA_DEVICE static int offset(int lane) {
       const int place = turned_row(lane) * 64 + turned_byte(lane);
       return kSpread ? place ^ lane / 32 * 16 : place;
     }
-    // In rows from 8 on, units are permuted otherwise than in those before.
+    // Rows from 8 on have another permutation of units.
     FA_DEVICE explicit Turned(LdsBytes first)
         : upper(first), lower(kSpread ? (LdsBytes)(reinterpret_cast<uintptr_t>(first) ^ 32) : first) {}
     FA_DEVICE Turned beyond(int bytes) const {
@@ -116,9 +117,8 @@ struct DirectStage {
   };
 };
 
-// Tiles of several tensors that all waves of a workgroup read, of kAtOnce of which each loop turn has one
-// after the other; half of the waves load.  There are three sets of these: one is loaded while waves are at
-// work on two others.
+// Tiles of several tensors, read by all waves of a workgroup. Each loop turn handles kAtOnce of them, one
+// after the other. Half of the waves load. There are three sets: one is loaded while waves use the other two.
 template <class Unit, int kRows, int kHeadDim, int kThreads, int kTensors, int kAtOnce>
 struct DirectTensors : DirectStage<Unit, kRows, kHeadDim, kThreads / 2, true> {
   using Base = DirectStage<Unit, kRows, kHeadDim, kThreads / 2, true>;
@@ -126,10 +126,10 @@ struct DirectTensors : DirectStage<Unit, kRows, kHeadDim, kThreads / 2, true> {
   static constexpr int kTilesBytes = kTensors * kTileBytes;
   static constexpr int kSetBytes = kAtOnce * kTilesBytes;
   static constexpr int kBytes = 3 * kSetBytes;
-  static constexpr int kRowsEnd = kSetBytes;  // of the first
+  static constexpr int kRowsEnd = kSetBytes;  // of the first set
 };
 
-// With the names that other stages of a tile have.
+// Uses the names of the other stages of a tile.
 template <class Unit, int kRows, int kHeadDim, int kThreads>
 struct DirectTiles {
   using Stage = DirectStage<Unit, kRows, kHeadDim, kThreads, true>;

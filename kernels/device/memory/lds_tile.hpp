@@ -10,7 +10,7 @@ template <class Places>
 struct PlacedTile : Places {
   using Places::offset;
 
-  // The tile from row index * kPeriod on; its rows are permuted like those from row 0 on.
+  // The tile from row index * kPeriod on. Its rows are permuted like those from row 0 on.
   FA_DEVICE static LdsBytes period(LdsBytes tile, int index) { return tile + index * Places::kPeriodBytes; }
 
   template <class T>
@@ -18,8 +18,8 @@ struct PlacedTile : Places {
     *reinterpret_cast<__attribute__((address_space(3))) T*>(tile + offset(row, unit) + byte) = value;
   }
 
-  // 16 bits.  Atomic, or the compiler first joins neighbours in registers, which costs more instructions than
-  // it saves.
+  // Writes 16 bits. Atomic, or the compiler first joins neighbours in registers, at the cost of more
+  // instructions.
   FA_DEVICE static void write_half(LdsBytes tile, int row, int unit, int byte, uint32_t value) {
     using Half = __attribute__((address_space(3))) uint16_t*;
     __scoped_atomic_store_n(reinterpret_cast<Half>(tile + offset(row, unit) + byte),
@@ -34,8 +34,8 @@ struct PlacedTile : Places {
                                                                    Places::offset_next(row, next, unit));
   }
 
-  // Units at constant distances in one row, or in rows below.  Of a permuted one the first's offset is kept,
-  // from which that of each is found anew.
+  // Units at constant distances in one row, or in rows below. In a permuted row only the first offset is
+  // kept, and each other offset is computed from it.
   template <class A>
   struct Row {
     LdsBytes tile;
@@ -49,14 +49,14 @@ struct PlacedTile : Places {
       return *reinterpret_cast<__attribute__((address_space(3))) A*>(tile +
                                                                      Places::offset_beyond(first, units));
     }
-    // Of a row below.
+    // Writes to a row below.
     FA_DEVICE void write(int rows, A value) const {
       *reinterpret_cast<__attribute__((address_space(3))) A*>(tile + Places::offset_below(first, rows)) =
           value;
     }
   };
 
-  // A run of elements that begins at a unit: one unit, or two where A is twice as long.
+  // A run of elements from a unit on: one unit, or two if A is twice as long.
   template <class A>
   FA_DEVICE static A read(LdsBytes tile, int row, int unit) {
     if constexpr (sizeof(A) == sizeof(u32x4)) {
@@ -73,12 +73,12 @@ struct PlacedTile : Places {
 template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false, int kBlock = kPeriod>
 using LdsTile = PlacedTile<Swizzle<kRows, kRowBytes, kPeriod, kPadded, kBlock>>;
 
-// A tile whose rows are the columns of a step.  Where lanes have several of these, lanes that are 16 apart
-// read rows that are 8 apart, and the LDS may serve them together.
+// A tile whose rows are the columns of a step. With several columns per lane, lanes 16 apart read rows 8
+// apart, and the LDS may serve them together.
 template <class Unit, int kRowBytes, bool kPadded>
 using ColumnTile = LdsTile<Unit::kN, kRowBytes, Unit::kN, kPadded, Unit::kColumns == 1 ? Unit::kN : 8>;
 
-// A unit of each of a lane's columns, which are rows of the tile.
+// One unit of each of a lane's columns, which are rows of the tile.
 template <class Unit, class Tile>
 FA_DEVICE typename Unit::B read_columns(LdsBytes tile, int lane, int unit) {
   typename Unit::B b;

@@ -1,6 +1,6 @@
-// The elements of a result that a lane holds, rounded to 16 bits, and the operand B that they are for the
-// next product.  Where a lane's result already is the operand, it stays in registers; elsewhere it passes
-// once through the wave's own part of LDS.
+// A lane's elements of a result, rounded to 16 bits, and operand B made from them for the next product. If a
+// lane's result already is the operand, it stays in registers. Otherwise it passes once through the wave's
+// own part of LDS.
 #pragma once
 
 #include "device/memory/lds_tile.hpp"
@@ -12,8 +12,8 @@ namespace fa {
 template <class Unit, int kRows, DType kDType>
 struct Packed {
   static constexpr int kColumns = Unit::kColumns;
-  static constexpr int kHeld = kRows / Unit::kM * Unit::kRows;  // rows of one column that a lane holds
-  static constexpr int kChunk = kHeld < 8 ? kHeld : 8;          // of these, consecutive
+  static constexpr int kHeld = kRows / Unit::kM * Unit::kRows;  // rows of one column held by a lane
+  static constexpr int kChunk = kHeld < 8 ? kHeld : 8;          // consecutive ones of these
   static constexpr int kChunks = kHeld / kChunk;
   typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));
 
@@ -56,7 +56,7 @@ struct Packed {
 
   FA_DEVICE float element(int c, int f) const {
     const uint32_t word =
-        chunk[c][f / kChunk][f % kChunk / 2];  // a scalar: bit casts of a vector's element err
+        chunk[c][f / kChunk][f % kChunk / 2];  // a scalar: bit casts of vector elements read the wrong one
     if constexpr (kDType == DType::fp16) {
       const f16x2 pair = __builtin_bit_cast(f16x2, word);
       return static_cast<float>(f % 2 == 0 ? pair.x : pair.y);
@@ -65,7 +65,7 @@ struct Packed {
     }
   }
 
-  // Makes those elements of column c negative whose bits are set; none is so far.
+  // Negates the elements of column c whose bits are set. All must be non-negative before.
   FA_DEVICE void negate(int c, uint32_t bits) {
     static_assert(kHeld <= 16, "even ones and odd ones have half a word each");
     const uint32_t apart = (bits & 0x5555u) | (bits & 0xaaaau) << 15;
@@ -75,7 +75,7 @@ struct Packed {
       chunk[c][f / kChunk][f % kChunk / 2] = here(word | (apart << (15 - f) & 0x80008000u));
     }
   }
-  // With 0 for negative elements.
+  // A copy with 0 for negative elements.
   FA_DEVICE Packed without_negative() const {
     typedef int16_t Pair __attribute__((ext_vector_type(2)));
     Packed found;
@@ -90,20 +90,20 @@ struct Packed {
     }
     return found;
   }
-  // Every bit set where an element is negative, else none.
+  // All ones if the element is negative, else 0.
   FA_DEVICE uint32_t negative(int c, int f) const {
     const uint32_t word = chunk[c][f / kChunk][f % kChunk / 2];
     return static_cast<uint32_t>(static_cast<int>(f % 2 == 0 ? word << 16 : word) >> 31);
   }
 
-  // element(c, f) * x.  A fused multiply-add takes an element of fp16 as it is.
+  // element(c, f) * x. A fused multiply-add takes an fp16 element directly.
   FA_DEVICE float times(int c, int f, float x) const {
     if constexpr (kDType == DType::fp16) return __builtin_fmaf(element(c, f), x, 0);
     return element(c, f) * x;
   }
 };
 
-// Hands a lane's elements to the same lane of another wave.
+// Passes a lane's elements to the same lane of another wave.
 template <class Unit, int kRows, DType kDType>
 struct LaneExchange {
   using P = Packed<Unit, kRows, kDType>;
@@ -134,7 +134,7 @@ struct LaneExchange {
   }
 };
 
-// kFragments: in LDS in the order of reads, where a lane has one column.
+// kFragments: elements are in LDS in the order of reads (one column per lane).
 template <class Unit, int kRows, DType kDType, bool kPadded, bool kFragments,
           bool kChainsInRegisters = Unit::kChainsInRegisters>
 struct PackedOperand;
@@ -171,7 +171,7 @@ struct PackedOperand<Unit, kRows, kDType, kPadded, kFragments, false> {
     wave_barrier();
   }
 
-  // One that was written before a barrier, in which other waves find the same lane's elements.
+  // Reads what another wave wrote before a barrier: the same lane's elements.
   FA_DEVICE PackedOperand(LdsBytes tile, int lane) : tile(tile), lane(lane) {}
   FA_DEVICE static void write(LdsBytes tile, int lane, const P& packed) {
 #pragma unroll

@@ -1,5 +1,5 @@
-// Reads the operands of a run of matrix steps from LDS kDistance steps before each is used, to hide the
-// latency. The compiler on its own reads as late as it can, to save registers.
+// Reads the operands of a run of matrix steps from LDS kDistance steps before use, to hide the latency. The
+// compiler would read as late as possible to save registers.
 #pragma once
 
 #include "device/arch/device.hpp"

@@ -1,5 +1,5 @@
-// A wave's rows of Q as operand B of S^T = K * Q^T: the first steps held in registers, the others, where
-// that would take too many, in the wave's own part of LDS.
+// A wave's rows of Q as operand B of S^T = K * Q^T. The first steps are in registers. The others are in the
+// wave's own part of LDS if registers are short.
 #pragma once
 
 #include "device/memory/lds_tile.hpp"
@@ -8,18 +8,18 @@
 
 namespace fa {
 
-// Applies the sign of softmax_scale to Q, so that the kernel can treat its scale as positive: a negative one
-// flips the sign of Q, zero makes Q zero.  Exact.
+// Applies the sign of softmax_scale to Q, so the kernel can treat its scale as positive. A negative scale
+// flips the sign of Q; zero makes Q zero. Exact.
 struct QuerySign {
   uint32_t keep;
   uint32_t flip;
 
   FA_DEVICE explicit QuerySign(float scale) : keep(scale == 0 ? 0 : ~0u), flip(scale < 0 ? 0x80008000u : 0) {}
 
-  // The same, found in scalar registers.
+  // As the constructor, in scalar registers.
   FA_DEVICE static QuerySign from_bits(float scale) {
     const uint32_t bits = __builtin_bit_cast(uint32_t, scale), size = bits << 1;
-    // Its top bit says that the scale is not zero.  Opaque, or it becomes a comparison in vector registers.
+    // The top bit is set if the scale is non-zero. Opaque, or it becomes a comparison in vector registers.
     const int sized = here_uniform(static_cast<int>(size | -size));
     const uint32_t flipped = bits & sized & 0x80000000u;
     QuerySign sign(1);
@@ -28,7 +28,7 @@ struct QuerySign {
     return sign;
   }
 
-  // Whether Q stays as it is; the same in all lanes.
+  // Whether Q stays unchanged. Wave-uniform.
   FA_DEVICE bool none() const { return (~keep | flip) == 0; }
 
   template <class T>
@@ -37,7 +37,7 @@ struct QuerySign {
   }
 };
 
-// The same for registers: no more than a comparison where the scale is positive.
+// As QuerySign, for Q in registers: only a comparison if the scale is positive.
 struct ShortSign {
   float scale;
 
@@ -68,7 +68,7 @@ struct QueryInRegisters {
 
   FA_DEVICE typename Unit::B operand(int i) const { return step[i - kFirst]; }
 
-  // From here on all are there.
+  // All loads are complete from here on.
   FA_DEVICE void wait() {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) step[i].column[0] = here(step[i].column[0]);
@@ -99,7 +99,7 @@ struct QueryInLds {
     static_assert(kPieces % Unit::kWave == 0, "every lane moves the same number of units");
 #pragma unroll
     for (int i = 0; i < kPieces / Unit::kWave; ++i) {
-      // Opaque before a division, which is otherwise done on 16-bit halves of registers.
+      // Opaque before a division; the compiler would otherwise divide 16-bit halves of registers.
       const int own = (Tile::kUnits & (Tile::kUnits - 1)) == 0 ? lane : here(lane);
       const int index = own + i * Unit::kWave;
       const int row = kFragments ? index % Unit::kN : index / Tile::kUnits;
@@ -136,7 +136,7 @@ struct QueryInLds<Unit, kFirst, 0, kPadded, kFragments> {
 template <class Unit, int kHeadDim, int kInRegisters, bool kPadded, bool kFragments = false>
 struct Query {
   static constexpr int kSteps = kHeadDim / Unit::kK;
-  // Where all steps are in LDS and the code of each is long, they share it.
+  // If all steps are in LDS and each has long code, they share it in a loop.
   static constexpr int kUnroll =
       kInRegisters == 0 && (kHeadDim > 128 || !Unit::kFewInstructions) ? 2 : kSteps;
   using Held = QueryInRegisters<Unit, 0, kInRegisters>;
@@ -149,7 +149,7 @@ struct Query {
 
   Query() = default;
 
-  // Of several waves that share the tile only one fills it; a barrier must follow.
+  // If several waves share the tile, only one fills it, and a barrier must follow.
   template <class View, class Sign, class Convert>
   FA_DEVICE Query(LdsBytes tile, const View& view, Sign sign, Convert& convert, int lane, bool fills = true)
       : tile(tile), lane(lane) {
@@ -157,7 +157,7 @@ struct Query {
     if (fills) Rest::load(tile, view, sign, convert, lane);
   }
 
-  // Before a loop in which other loads are in flight, for which the first use would wait, too.
+  // Call before a loop with other loads in flight; the first use of Q would wait for these too.
   FA_DEVICE void wait() { held.wait(); }
 
   FA_DEVICE typename Unit::B operand(int i) const {

@@ -1,15 +1,15 @@
 // Moves a wave's slice of a tile whose rows are both K and V: from global memory through registers into the
-// wave's own LDS, as rows, operand A of a product that contracts over head_dim, and the part of V transposed,
-// as that of one which contracts over the keys.  Nothing is loaded twice, and no other wave waits for it.
+// wave's own LDS. It is stored as rows (operand A of a product over head_dim), and V's part also transposed
+// (operand A of a product over keys). Each element is loaded once, and waves are independent.
 #pragma once
 
 #include "device/memory/lds_tile.hpp"
 
 namespace fa {
 
-// Rows whose stride is two units more than a multiple of eight, and every four of them are a unit further:
-// neither lanes that read eight rows in turn nor lanes that write every fourth one meet in a bank.  One
-// address serves all of a lane's units.
+// The row stride is two units more than a multiple of eight, and every fourth row is a unit further. Neither
+// reads of eight successive rows nor writes of every fourth row conflict in a bank. One address serves all of
+// a lane's units.
 template <int kRows, int kRowBytes, int kPeriod>
 struct SteppedRows {
   static constexpr int kUnits = kRowBytes / 16;
@@ -22,21 +22,21 @@ struct SteppedRows {
   static constexpr int offset(int row, int unit) { return row * kStride + (row / 4 + unit) * 16; }
 };
 
-// Of `kKeys` rows, kValues elements of V's part and kRest of what K has beyond it; kSlices waves have one
-// slice each.  ValueTile: of the whole V^T, in which each slice has its rows.
+// Of `kKeys` rows, a slice has kValues elements of V's part and kRest of the rest of K. Each of kSlices waves
+// has one slice. ValueTile is the whole V^T; each slice has its own rows in it.
 template <class Layout, int kKeys, int kValues, int kRest, int kSlices, class ValueTile>
 struct SliceStage {
   using Tile = PlacedTile<SteppedRows<kKeys, (kValues + kRest) * 2, Layout::kM>>;
-  static constexpr int kBlocks = kKeys / 4;  // of four keys: neighbouring lanes have the next one
-  static constexpr int kLanes = Layout::kWave / kBlocks;  // that have the same keys
+  static constexpr int kBlocks = kKeys / 4;  // blocks of four keys; neighbouring lanes have the next block
+  static constexpr int kLanes = Layout::kWave / kBlocks;  // lanes with the same keys
   static constexpr int kLoads = kValues / 8 / kLanes;
   static constexpr int kRestUnits = kRest / 8;
   static_assert(kLoads * kLanes * 8 == kValues && kLanes == 4 * kRestUnits, "every lane moves as much");
 
-  u32x4 piece[kLoads][4];  // of a block's keys
-  u32x4 rest;              // of one of them
+  u32x4 piece[kLoads][4];  // the keys of a block
+  u32x4 rest;              // one key
 
-  // The first row of a thread's, which all are in one group.
+  // The first of a thread's rows. All of them are in one group.
   FA_DEVICE static int row_of(int thread) { return block_of(thread % Layout::kWave) * 4; }
 
   template <class Source>
@@ -67,14 +67,14 @@ struct SliceStage {
                 rest);
   }
 
-  // `tile`: the slice's rows of V^T.
+  // `tile`: the rows of V^T of this slice.
   FA_DEVICE void store_transposed(LdsBytes tile, int lane) const {
     const int block = block_of(lane);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
-        const uint32_t half = e % 2 == 0 ? 0x05040100 : 0x07060302;  // of two words, for v_perm
+        const uint32_t half = e % 2 == 0 ? 0x05040100 : 0x07060302;  // halves of two words, for v_perm
         const u32x4* const key = piece[i];
         const u32x2 words = {__builtin_amdgcn_perm(key[1][e / 2], key[0][e / 2], half),
                              __builtin_amdgcn_perm(key[3][e / 2], key[2][e / 2], half)};
@@ -86,7 +86,8 @@ struct SliceStage {
 
  private:
   FA_DEVICE static int block_of(int lane) { return lane % kBlocks; }
-  FA_DEVICE static int lane_of(int lane) { return lane / kBlocks; }  // among those with the same keys
+  // Number among the lanes with the same keys.
+  FA_DEVICE static int lane_of(int lane) { return lane / kBlocks; }
   FA_DEVICE static int rest_row(int lane) { return lane_of(lane) % 4; }
   FA_DEVICE static int rest_unit(int lane) { return lane_of(lane) / 4; }
 };

@@ -1,5 +1,5 @@
-// Moves a K or V tile from global memory through registers into LDS, shared out among all threads of a
-// workgroup. `load` begins, `store` ends; the work between them hides the memory latency.
+// Moves a K or V tile from global memory through registers into LDS, divided among all threads of a
+// workgroup. `load` starts the loads and `store` ends them. The work in between hides the memory latency.
 #pragma once
 
 #include "device/memory/lds_tile.hpp"
@@ -7,8 +7,8 @@
 
 namespace fa {
 
-// Calls `action(i, index)` for each of a thread's pieces; its i-th is number `index` of kPieces.  Threads
-// that have one piece fewer are whole waves.
+// Calls `action(i, index)` for each of a thread's pieces: the i-th is piece `index` of kPieces. Only whole
+// waves have one piece fewer.
 template <int kPieces, int kThreads, int kWave, class Action>
 FA_DEVICE void for_pieces(int thread, Action action) {
   static_assert(kPieces % kWave == 0, "whole waves have nothing to do");
@@ -20,14 +20,14 @@ FA_DEVICE void for_pieces(int thread, Action action) {
   }
 }
 
-// K, not transposed: row `key` of the tile goes to LDS row slot_of_row(key).
+// K as rows: row `key` of the tile goes to LDS row slot_of_row(key).
 template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded,
           class Place = LdsTile<kKeys, kHeadDim * 2, Layout::kM, kPadded>>
 struct KeyStage {
   using Tile = Place;
   static constexpr int kPieces = kKeys * Tile::kUnits;
   static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;
-  // A thread's pieces are the same unit of rows that are whole periods apart: one address serves all.
+  // A thread's pieces are the same unit of rows whole periods apart, so one address serves all.
   static constexpr int kApart = kThreads / Tile::kUnits;
   static constexpr bool kNear = kPadded && kThreads % Tile::kUnits == 0 && kApart % Layout::kM == 0 &&
                                 Layout::slot_of_row(Layout::kM, kKeys) == Layout::kM;
@@ -47,12 +47,12 @@ struct KeyStage {
     store_from(place(tile, thread), convert, thread);
   }
 
-  // Where a thread's first piece is in memory, relative to the tile.
+  // Address of a thread's first piece, relative to the tile.
   FA_DEVICE static int offset(uint32_t row_bytes, int thread) {
     return static_cast<int>(thread / Tile::kUnits * row_bytes + thread % Tile::kUnits * 16);
   }
 
-  // From where on a thread stores: its first piece if all others are at constant distances, else the tile.
+  // Base of a thread's stores: its first piece if all others are at constant distances, else the tile.
   FA_DEVICE static LdsBytes place(LdsBytes tile, int thread) {
     if constexpr (!kNear) return tile;
     return tile + Tile::offset(Layout::slot_of_row(thread / Tile::kUnits, kKeys), thread % Tile::kUnits);
@@ -71,14 +71,14 @@ struct KeyStage {
   }
 };
 
-// V transposed: LDS row slot_of_row(d) holds element d of all keys of the tile, so that a lane reads
-// consecutive keys at once.  A thread turns blocks of 4 keys by kWidth elements; kLanes neighbours have
-// blocks of the same elements, and then come the next elements.
+// V transposed: LDS row slot_of_row(d) holds element d of all keys of the tile, so a lane reads consecutive
+// keys at once. A thread transposes blocks of 4 keys by kWidth elements. kLanes neighbours have blocks of the
+// same elements, the following lanes the next elements.
 template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded, int kLanes, bool kByHalves,
           class Place = LdsTile<kHeadDim, kKeys * 2, Layout::kM, kPadded>>
 struct ValueStage {
   using Tile = Place;
-  // A block's elements of each key, 4, 8 or 16 bytes: so few that as many threads as possible have a block.
+  // Bytes of a block per key: 4, 8 or 16, small enough for as many threads as possible to have a block.
   static constexpr int kFair = kKeys * kHeadDim / 4 / kThreads;
   static constexpr int kWidth = kFair <= 2 ? 2 : kFair <= 4 ? 4 : 8;
   static constexpr int kBlocks = kHeadDim / kWidth;
@@ -87,8 +87,7 @@ struct ValueStage {
   static_assert(kKeys / 4 % kLanes == 0, "neighbours have keys of their own");
   typedef uint32_t Words __attribute__((ext_vector_type(kWidth / 2)));
 
-  static constexpr uint32_t kLow = 0x05040100,
-                            kHigh = 0x07060302;  // selectors of v_perm: which halves of two words
+  static constexpr uint32_t kLow = 0x05040100, kHigh = 0x07060302;  // for v_perm: halves of two words
   static_assert(!kByHalves || Layout::kStoresHalves, "the upper half of a register can be stored");
 
   Words key[kLoads][4];
@@ -126,7 +125,7 @@ struct ValueStage {
   }
 
  private:
-  // Which 4 keys, and which kWidth elements, piece `index` is.
+  // The 4 keys and the kWidth elements of piece `index`.
   FA_DEVICE static int key_block(int index) { return index / kLanes / kBlocks * kLanes + index % kLanes; }
   FA_DEVICE static int column(int index) { return index / kLanes % kBlocks; }
 

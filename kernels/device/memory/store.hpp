@@ -11,23 +11,23 @@ FA_DEVICE float held_element(const typename Unit::C* o, int column, int f) {
   return o[f / Unit::kRows][f % Unit::kRows * Unit::kColumns + column];
 }
 
-// Byte of a row of out at which a lane's part begins, of the row's steps from `first` on.
+// Byte offset in a row of out of a lane's part, for the row's steps from `first` on.
 template <class Unit, int kHeadDim>
 FA_DEVICE int held_byte(int lane, int first) {
   return (Unit::held_begin(lane, kHeadDim) + Unit::held_step(first * Unit::kRows)) * 2;
 }
 
-// Writes kSteps steps of column `column` of O^T, times `factor`: `write(byte, words)` takes consecutive
-// elements and where they begin after the first.  Zeros unless `seen`: a column without a key has 0 * V in O,
-// which is NaN where V is.
+// Writes kSteps steps of column `column` of O^T, times `factor`: `write(byte, words)` gets consecutive
+// elements and their offset after the first. Writes zeros unless `seen`: without a visible key, O holds 0 *
+// V, which is NaN if V is.
 template <class Unit, DType kDType, int kSteps, class Write>
 FA_DEVICE void store_column(const typename Unit::C* o, int column, float factor, bool seen, Write write) {
   constexpr int kHeld = kSteps * Unit::kRows;
   constexpr int kChunk = kHeld % 8 == 0 ? 8 : 4;  // consecutive elements, written at once
   static_assert(kHeld % kChunk == 0, "each lane holds whole chunks of a row");
   typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));
-  // A NaN survives `pack_numbers` here: it is the hardware's or that of a 16-bit input, and has no low bits
-  // for rounding to carry from.
+  // NaN survives `pack_numbers` here: it comes from the hardware or a 16-bit input, so it has no low bits to
+  // carry from.
 #pragma unroll
   for (int f = 0; f < kHeld; f += kChunk) {
     Words words;
@@ -41,7 +41,7 @@ FA_DEVICE void store_column(const typename Unit::C* o, int column, float factor,
   }
 }
 
-// The same in fp32.
+// Likewise in fp32.
 template <class Unit, int kHeadDim, int kSteps>
 FA_DEVICE void store_column_fp32(const typename Unit::C* o, int column, float factor, float* row, int lane,
                                  int first) {

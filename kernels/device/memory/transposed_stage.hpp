@@ -1,18 +1,18 @@
-// Moves tiles from global memory through registers into LDS twice: row by row, as operand A of a product that
-// contracts over head_dim, and transposed, as that of one which contracts over the rows.  Several tensors at
-// once; the pieces of all of them are shared out among the threads of a workgroup.
+// Moves tiles from global memory through registers into LDS twice: as rows (operand A of a product over
+// head_dim) and transposed (operand A of a product over rows). It handles several tensors at once, with all
+// their pieces divided among the threads of a workgroup.
 #pragma once
 
 #include "device/memory/stage.hpp"
 
 namespace fa {
 
-// kOverlaid: both forms have the same place, one after the other.  kSpreads: stores are spread over the banks
-// also above head dim 128, which takes registers.
+// kOverlaid: both forms have the same place, one after the other. kSpreads: stores are also spread over the
+// banks above head dim 128, which takes registers.
 template <class Layout, int kRows, int kHeadDim, int kThreads, bool kPadded, int kTensors, bool kOverlaid,
           bool kSpreads = false>
 struct TransposedStage {
-  // Whether rows are in an order of LDS made for the stores of pieces.
+  // Whether rows of LDS are in an order made for stores of pieces.
   static constexpr bool kSpread = kPadded && Layout::kM == 16 && kHeadDim <= 192;
   template <class Fragments, int kTileRows, int kTileRowBytes>
   using Tile = PlacedTile<Choice<kSpread, Fragments, Swizzle<kTileRows, kTileRowBytes, Layout::kM, kPadded>>>;
@@ -29,25 +29,25 @@ struct TransposedStage {
   static constexpr int kLoads = (kTensors * kPieces + kThreads - 1) / kThreads;
   static_assert(kPieces % Layout::kWave == 0, "a wave's pieces are of one tensor");
 
-  // Whether neighbouring lanes have other rows, and which columns they have, so that neither form's stores
-  // meet in the banks of LDS.
+  // Whether neighbouring lanes have other rows, and their columns. Stores of both forms then avoid bank
+  // conflicts.
   static constexpr int kBlocks = kRows / 4;
   static constexpr bool kByEights = Layout::kM == 8 && kRows == 32 && (kAcross & (kAcross - 1)) == 0;
   static constexpr bool kByColumns = Layout::kM == 32 && kRows == 32 && (kHeadDim <= 128 || kSpreads);
   static constexpr bool kSkewed = kByColumns || kSpread || kByEights;
 
-  // Whether a thread has one piece at most, whose places in memory and in LDS can be kept through a loop.
+  // Whether a thread has at most one piece, whose addresses in memory and LDS can be kept through a loop.
   static constexpr bool kFixed = kPadded && kLoads == 1 && (kSpread || kByEights);
 
   u32x2 row[kLoads][4];
 
-  // Where a tensor's two forms are.
+  // Places of a tensor's two forms.
   FA_DEVICE static LdsBytes rows_of(LdsBytes tiles, int tensor) { return tiles + tensor * RowTile::kBytes; }
   FA_DEVICE static LdsBytes transposed_of(LdsBytes tiles, int tensor) {
     return tiles + kTransposedAt + tensor * TransposedTile::kBytes;
   }
 
-  // `view(tensor)` is that of the tile's rows.
+  // `view(tensor)` is the view of the tile's rows.
   template <class View>
   FA_DEVICE void load(const View& view, int thread) {
     for_pieces<kTensors * kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
@@ -121,8 +121,8 @@ struct TransposedStage {
     });
   }
 
-  // The same for a thread that has one piece, in permuted tiles, with its places kept: where the piece is in
-  // memory, relative to the tile, and where its two forms are in LDS.
+  // For a thread with one piece, in permuted tiles, with its addresses kept: the piece's address relative to
+  // the tile, and its two places in LDS.
   FA_DEVICE static u32x4 places(uint32_t row_bytes, int thread) {
     static_assert(kByColumns && !kPadded && kLoads == 1, "one piece, in permuted tiles");
     const int tensor = tensor_of_wave(thread), block = block_of(thread), column = column_of(thread);
@@ -152,7 +152,7 @@ struct TransposedStage {
     for (int e = 0; e < 4; ++e) put(tiles + TransposedTile::offset_below(first, e), element_of_rows(0, e));
   }
 
-  // Leaves undefined what was loaded.
+  // Makes the loaded registers undefined.
   FA_DEVICE void forget() {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
@@ -161,7 +161,7 @@ struct TransposedStage {
     }
   }
 
-  // A thread's piece: where it is in memory, relative to the tile, and where its two forms are in LDS.
+  // A thread's piece: its address relative to the tile, and its two places in LDS.
   struct Place {
     int from[4];
     LdsBytes rows, transposed;
@@ -205,7 +205,7 @@ struct TransposedStage {
     }
   }
 
-  // Of a wave's pieces, where a thread has one.
+  // The tensor of a wave's pieces, with one piece per thread.
   FA_DEVICE static int tensor_of_wave(int thread) {
     static_assert(kLoads == 1, "a wave's pieces are of one tensor");
     return uniform(thread / kPieces);
@@ -217,11 +217,11 @@ struct TransposedStage {
   }
   // Element `e` of the four rows.
   FA_DEVICE u32x2 element_of_rows(int i, int e) const {
-    const uint32_t half = e % 2 == 0 ? 0x05040100 : 0x07060302;  // of two words, for v_perm
+    const uint32_t half = e % 2 == 0 ? 0x05040100 : 0x07060302;  // halves of two words, for v_perm
     return {__builtin_amdgcn_perm(row[i][1][e / 2], row[i][0][e / 2], half),
             __builtin_amdgcn_perm(row[i][3][e / 2], row[i][2][e / 2], half)};
   }
-  // Where in its row half a unit is.
+  // Offset of half a unit in its row.
   template <class Tile>
   FA_DEVICE static int half_unit(int index) {
     if constexpr (kSpread) return index / 2 * Tile::kUnitBytes + index % 2 * 8;
@@ -231,7 +231,7 @@ struct TransposedStage {
     return kTensors == 1 ? 0 : kPieces % kThreads == 0 ? i * kThreads / kPieces : uniform(index / kPieces);
   }
   FA_DEVICE static int piece(int index) { return kTensors == 1 ? index : index % kPieces; }
-  // Which 4 rows, and which 4 elements of them, piece `index` is.
+  // The 4 rows and the 4 elements of piece `index`.
   FA_DEVICE static int block_of(int index) { return kSkewed ? index % kBlocks : piece(index) / kAcross; }
   FA_DEVICE static int column_of(int index) {
     if constexpr (!kSkewed) return piece(index) % kAcross;

@@ -1,5 +1,5 @@
-// Tiles that are in LDS once, row by row, and read both ways: by rows, as operand A of a product that
-// contracts over head_dim, and turned, as that of one which contracts over the rows.
+// Tiles stored once in LDS, as rows, and read both ways: by rows (operand A of a product over head_dim) and
+// transposed, "turned" (operand A of a product over rows).
 #pragma once
 
 #include "device/memory/stage.hpp"
@@ -13,8 +13,8 @@ FA_DEVICE u32x2 read_turned(LdsBytes place) {
   return __builtin_bit_cast(u32x2, __builtin_amdgcn_ds_read_tr16_b64_v4i16((Words)place));
 }
 
-// A tile of rows as a lane's turned operands: `read(i, step)` is operand A of step `step` of the result (32
-// elements of head_dim), at step i of the contraction over rows.
+// A tile of rows as a lane's turned operands: `read(i, step)` is operand A of result step `step` (32 elements
+// of head_dim), at step i of the contraction over rows.
 template <class Unit, class Rows>
 struct TurnedTile {
   using A = typename Unit::A;
@@ -46,16 +46,16 @@ struct TurnedStage
   using Turned = TurnedTile<Unit, Tile>;
 };
 
-// Several tensors' tiles of this kind, two of each, which take turns; as TransposedStage.
+// Two such tiles of each of several tensors, used in turn. Interface of TransposedStage.
 template <class Unit, int kRows, int kHeadDim, int kThreads, int kTensors>
 struct TurnedTensors {
   using RowTile = PlacedTile<FannedRows<kRows, kHeadDim * 2>>;
   using TransposedTile = TurnedTile<Unit, RowTile>;
   static constexpr int kTilesBytes = kTensors * RowTile::kBytes;
   static constexpr int kBytes = 2 * kTilesBytes;
-  static constexpr int kRowsEnd = kTilesBytes;  // of the first
+  static constexpr int kRowsEnd = kTilesBytes;  // of the first tile
   static constexpr bool kFixed = false;
-  // Threads that have one tensor's pieces.
+  // Threads sharing one tensor's pieces.
   static constexpr int kSharers = kThreads / kTensors;
   static constexpr int kPieces = kRows * RowTile::kUnits;
   static constexpr int kLoads = (kPieces + kSharers - 1) / kSharers;
@@ -82,8 +82,8 @@ struct TurnedTensors {
     });
   }
 
-  // The same with a thread's places kept: where its first piece is in memory, relative to the tile, and in
-  // LDS.  The others are whole blocks of 16 rows below.
+  // With a thread's addresses kept: its first piece in memory, relative to the tile, and in LDS. The others
+  // are whole blocks of 16 rows below.
   static constexpr int kApart = kSharers / RowTile::kUnits;  // rows
   FA_DEVICE static u32x4 places(uint32_t row_bytes, int thread) {
     static_assert(kPieces % kSharers == 0 && kApart % 16 == 0 && Unit::slot_of_row(16, kRows) == 16);
@@ -106,7 +106,7 @@ struct TurnedTensors {
     for (int i = 0; i < kLoads; ++i) RowTile::write(first, i * kApart, 0, 0, unit[i]);
   }
 
-  // Leaves undefined what was loaded.
+  // Makes the loaded registers undefined.
   FA_DEVICE void forget() {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) unit[i] = anything<u32x4>();

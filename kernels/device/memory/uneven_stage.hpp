@@ -1,5 +1,5 @@
-// Moves tiles of two tensors of which the second has shorter rows, as TransposedStage does: in LDS both have
-// the place of the first, so that waves that read one or the other run the same code.
+// As TransposedStage, for two tensors of which the second has shorter rows. In LDS both use the layout of the
+// first, so waves reading either run the same code.
 #pragma once
 
 #include "device/memory/transposed_stage.hpp"
@@ -10,8 +10,8 @@ template <class Layout, int kRows, int kHeadDim, int kValueDim, int kThreads, bo
 struct UnevenStage : TransposedStage<Layout, kRows, kHeadDim, kThreads, kPadded, 2, false, true> {
   using Even = TransposedStage<Layout, kRows, kHeadDim, kThreads, kPadded, 2, false, true>;
 
-  // `view(tensor)` is that of the tile's rows, of the first's type; of the second's rows no more is read than
-  // there is.
+  // `view(tensor)` is the view of the tile's rows, with the first tensor's type. Reads of the second stop at
+  // the end of its rows.
   template <class View>
   FA_DEVICE void load(const View& view, int thread) {
     for_pieces<2 * Even::kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {

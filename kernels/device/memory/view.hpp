@@ -1,22 +1,22 @@
-// Views of rows in global memory, from which tiles are loaded.  Rows come in aligned groups: `group(row)`
-// says where the group of a row is, `read(group, row, byte)` reads from one of its rows.
+// Views of rows in global memory, for loading tiles. Rows come in aligned groups: `group(row)` is the place
+// of a row's group, and `read(group, row, byte)` reads from one of its rows.
 #pragma once
 
 #include "device/arch/device.hpp"
 
 namespace fa {
 
-// The rows of one batch entry and head, `row_bytes` apart; the elements of a row are contiguous.
+// The rows of one batch entry and head, `row_bytes` apart. The elements of a row are contiguous.
 struct HeadRows {
   const char* base;
   int64_t row_bytes;
   int rows;
 };
 
-// Up to kRows rows from row `first` on, through a buffer resource: what lies beyond the last row reads as
-// zero and is not written, so ragged tiles need no code of their own.  Offsets inside are 32 bits wide: kRows
-// * row_bytes < 2^32 (kMaxRowStride in call/params.hpp).
-// kShort: the stride is below kMaxRowStride, so that 24-bit multiplications place rows.
+// Up to kRows rows from row `first` on, through a buffer resource. Reads beyond the last row return zero and
+// writes there are dropped, so ragged tiles need no special code. Offsets have 32 bits: kRows * row_bytes <
+// 2^32 (kMaxRowStride in call/params.hpp). kShort: the stride is below kMaxRowStride, so 24-bit
+// multiplications place rows.
 template <int kRows, int kRowBytes, uint32_t kWord3, bool kShort = false>
 struct BufferView {
   struct Group {};
@@ -26,13 +26,13 @@ struct BufferView {
   __amdgpu_buffer_rsrc_t resource;
   uint32_t row_bytes;
 
-  // `bytes`: from `base` to the end of the last row; where they are 0, what is read is zero.
+  // `bytes`: from `base` to the end of the last row. With 0, all reads return zero.
   struct Part {
     const char* base;
     uint32_t bytes, row_bytes;
   };
 
-  // `last_bytes`: of the last row.
+  // `last_bytes`: bytes of the last row.
   FA_DEVICE static Part part_of(const HeadRows& all, int first, int last_bytes = kRowBytes) {
     const uint32_t row_bytes = static_cast<uint32_t>(all.row_bytes);
     const int left = all.rows - first;
@@ -101,8 +101,8 @@ struct BufferView {
   }
 };
 
-// Rows of several heads, packed, from `first` on: row r is head r % group of query r / group.  Rows beyond
-// the last read as the last.
+// Packed rows of several heads from `first` on: row r is head r % group of query r / group. Rows beyond the
+// last read as the last.
 struct PackedView {
   const char* base;
   int64_t row_bytes, head_bytes;
@@ -117,9 +117,9 @@ struct PackedView {
   }
 };
 
-// Rows of one sequence and head scattered over pages of `page` rows, a multiple of 16: row j is row j % page
-// of page table[j / page].  Page numbers beyond the last read as the last; there is at least one row and one
-// page.
+// Rows of one sequence and head, scattered over pages of `page` rows (a multiple of 16): row j is row j %
+// page of page table[j / page]. Page numbers beyond the last read as the last. There is at least one row and
+// one page.
 struct PagedRows {
   const char* base;
   int64_t row_bytes;
@@ -130,13 +130,13 @@ struct PagedRows {
   int last_page;
 };
 
-// Paged rows from row `first`, a multiple of 16, on.  Rows beyond the last read as the last: what memory
-// holds there may be anything, NaN too.
+// Paged rows from row `first`, a multiple of 16, on. Rows beyond the last read as the last, because memory
+// beyond may hold anything, including NaN.
 struct PagedView {
   static constexpr bool kPlaced = false;
   struct Group {
     const char* page;
-    int first;  // the row that the page begins with
+    int first;  // first row of the page
   };
 
   PagedRows rows;
@@ -150,7 +150,7 @@ struct PagedView {
     return {rows.base + page * rows.page_bytes, static_cast<int>(index) * rows.page};
   }
 
-  // The same in two parts: what the table says, which may be asked long before, and what follows from it.
+  // In two parts: the table lookup, which may come long before, and the address computed from it.
   FA_DEVICE uint32_t look_up(int row) const { return static_cast<uint32_t>(rows.table[index_of(row)]); }
   FA_DEVICE Group group(int row, uint32_t found) const {
     const uint32_t last = static_cast<uint32_t>(rows.last_page);

@@ -1,6 +1,5 @@
-// Matrix steps on an arch without a matrix unit: each lane multiplies its own row and columns.  fp16 uses
-// v_dot2_f32_f16; bf16 has no dot instruction here, so a pair is unpacked to fp32 (exactly) and takes two
-// FMAs.
+// Matrix steps without a matrix unit: each lane multiplies its own row and columns. fp16 uses v_dot2_f32_f16.
+// bf16 has no dot instruction, so a pair is unpacked to fp32 (exactly) and takes two FMAs.
 #pragma once
 
 #include "device/mma/unit.hpp"
@@ -28,8 +27,8 @@ struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
     }
   }
 
-  // For a c that several products start from.  v_dot2c adds to its own register, so the compiler would copy c
-  // into it first; v_dot2 needs no copy.
+  // For a `c` shared by the starts of several products. v_dot2c adds to its own register, so the compiler
+  // would copy c first; v_dot2 needs no copy.
   FA_DEVICE static void multiply_first(C& c, A a, const B& b) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column)

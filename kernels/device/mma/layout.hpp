@@ -1,19 +1,19 @@
 // How the lanes of a wave hold the operands of one matrix step, C[m][n] += A[m][k] * B[k][n].
 //
-// A step is one or more instructions; its layout is chosen so that for every unit
-//   - lane l holds kRun consecutive k of row a_row(l) of A, beginning at run_begin(l);
-//   - it holds the same k of kColumns columns of B, column(l, c);
-//   - it holds kRows rows of those columns of C: element r * kColumns + c is C[c_row(l, r)][column(l, c)];
-//   - lanes whose numbers differ in bits of kPeers hold the same columns;
-//   - where a lane has one column, rows of C stored register by register, lane by lane, are in the order of
-//     c_place(row): kN elements each.
+// A step is one or more instructions. For every unit:
+//   - lane l holds kRun consecutive k of row a_row(l) of A, from run_begin(l) on,
+//   - it holds the same k of kColumns columns of B, column(l, c),
+//   - it holds kRows rows of those columns of C: element r * kColumns + c is C[c_row(l, r)][column(l, c)],
+//   - lanes whose numbers differ in bits of kPeers hold the same columns,
+//   - with one column per lane, rows of C stored register by register, lane by lane, are in the order of
+//     c_place(row), kN elements each.
 //
-// A tile of `rows` rows is a stack of steps' A.  Which row of the tile sits in which place ("slot") is
-// free as long as both sides agree; slot_of_row puts rows so that each lane's C elements are runs of
-// consecutive rows: flat element f = step * kRows + r holds row held_begin(l, rows) + held_step(f).
-// With that order the C of one product is read, run by run, as the B of the next.
+// A tile of `rows` rows is a stack of the A of several steps. The place of a row in the tile (its "slot") is
+// free as long as both sides agree. slot_of_row gives each lane runs of consecutive rows as C elements: flat
+// element f = step * kRows + r holds row held_begin(l, rows) + held_step(f). In this order, the C of one
+// product is read, run by run, as the B of the next.
 //
-// All functions are constexpr; tests/engine/layout proves on the CPU what is said here.
+// All functions are constexpr. tests/engine/layout proves these statements on the CPU.
 #pragma once
 
 #include "device/arch/traits.hpp"
@@ -27,8 +27,8 @@ template <>
 struct Layout<MatrixUnit::mfma> {
   static constexpr int kWave = 64, kM = 32, kN = 32, kK = 16;
   static constexpr int kRun = 8, kColumns = 1, kRows = 16, kPeers = 32;
-  static constexpr bool kChainsInRegisters = true;  // each lane's C already is the B that it needs next
-  static constexpr bool kStoresHalves = false;      // whether either half of a register can be stored
+  static constexpr bool kChainsInRegisters = true;  // a lane's C is already its next B
+  static constexpr bool kStoresHalves = false;      // either half of a register can be stored
 
   static constexpr int a_row(int lane) { return lane % 32; }
   static constexpr int run_begin(int lane) { return lane / 32 * 8; }
@@ -45,7 +45,7 @@ template <>
 struct Layout<MatrixUnit::wmma> {
   static constexpr int kWave = 32, kM = 16, kN = 16, kK = 16;
   static constexpr int kRun = 16, kColumns = 1, kRows = 8, kPeers = 16;
-  static constexpr bool kChainsInRegisters = false;  // half of each column is in the other half-wave
+  static constexpr bool kChainsInRegisters = false;  // the other half-wave has half of each column
   static constexpr bool kStoresHalves = true;
 
   static constexpr int a_row(int lane) { return lane % 16; }
@@ -59,8 +59,8 @@ struct Layout<MatrixUnit::wmma> {
   static constexpr int held_step(int f) { return f / 8 * 16 + f % 8; }
 };
 
-// The instruction's own order of k is another one.  Both operands take the same, so the order in which k is
-// contracted does not matter, and here it is that of a result's rows.
+// The instruction contracts k in another order. Both operands use the same order, so the result is
+// unaffected. Here the order is that of a result's rows.
 template <>
 struct Layout<MatrixUnit::wmma_split> {
   static constexpr int kWave = 32, kM = 16, kN = 16, kK = 16;
@@ -78,8 +78,8 @@ struct Layout<MatrixUnit::wmma_split> {
   static constexpr int held_step(int f) { return f / 8 * 16 + f % 8; }
 };
 
-// No instruction spans lanes here: 8 lanes share a column group and 4 share a row, and each lane
-// multiplies its one row with its four columns.
+// No instruction spans lanes: 8 lanes share a column group, 4 lanes share a row, and each lane multiplies its
+// one row with its four columns.
 template <>
 struct Layout<MatrixUnit::dot2> {
   static constexpr int kWave = 32, kM = 8, kN = 16, kK = 8;

@@ -1,6 +1,6 @@
-// The matrix unit of CDNA: v_mfma_f32_32x32xK.  A lane's run of 8 elements is one instruction, two of 4
-// elements or four of 2, by the longest that the ISA has for the dtype; both operands take the same
-// elements, so the order in which k is contracted does not matter.
+// The matrix unit of CDNA: v_mfma_f32_32x32xK. A lane's run of 8 elements takes one instruction of 8
+// elements, two of 4 or four of 2: the longest available for the dtype. Both operands use the same order of
+// k, so any order is correct.
 #pragma once
 
 #include "device/mma/unit.hpp"
@@ -24,7 +24,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
   // Contraction length of the longest instruction.
   static constexpr int kLongest = kDType == DType::fp16 ? traits(kGfx).fp16_k : traits(kGfx).bf16_k;
-  // Into how many parts a step can be divided: halves, or none where it is one instruction.
+  // Parts of a step: two halves, or one if the step is a single instruction.
   static constexpr int kParts = kLongest == kK ? 1 : 2;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
@@ -39,7 +39,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     }
   }
 
-  // The same in two halves.
+  // One half of `multiply`.
   FA_DEVICE static void multiply_half(C& c, A a, const B& b, int half) {
     static_assert(kParts == 2, "each would take as long as the whole step");
     if constexpr (kLongest == 4) {
@@ -50,8 +50,8 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     }
   }
 
-  // After the first part of a product that began with zeros.  LLVM 21 puts its result over an operand, which
-  // the hardware does not allow; so these have to outlive it.
+  // Call after the first part of a product with a zero C. LLVM 21 places its result over an operand, which
+  // the hardware forbids. This keeps the operands alive.
   FA_DEVICE static void keep_apart([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
                                    [[maybe_unused]] const B& b) {
 #if defined(__clang_major__) && __clang_major__ < 22
@@ -68,9 +68,9 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   static constexpr int kRaise = kFlushes<kGfx, kDType> ? 7 : 0;
   FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }
 
-  // Keeps `c` in the registers of matrix results; emits nothing.  Where those are separate (AccVGPRs) and
-  // ordinary arithmetic touches c anywhere in a loop, the compiler would otherwise keep c in ordinary
-  // registers and copy all 32 or 64 of them back and forth for every tile.
+  // Keeps `c` in the registers of matrix results; emits no code. With separate AccVGPRs and ordinary
+  // arithmetic on c in a loop, the compiler would otherwise keep c in ordinary registers and copy all 32 or
+  // 64 of them back and forth for every tile.
   FA_DEVICE static void settle(C& c) {
     if constexpr (traits(kGfx).separate_acc_vgprs) {
       asm volatile("" : "+a"(c));
@@ -78,7 +78,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
       asm volatile("" : "+v"(c));
     }
   }
-  // Leaves `c` undefined, whatever it was; emits nothing.
+  // Makes `c` undefined; emits no code.
   FA_DEVICE static void forget(C& c) {
     if constexpr (traits(kGfx).separate_acc_vgprs) {
       asm volatile("" : "=a"(c));
@@ -88,8 +88,8 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   }
   FA_DEVICE static void multiply_first(C& c, A a, const B& b) { multiply(c, a, b); }
 
-  // Zeros, each written once: the compiler copies one zero from accumulator to accumulator, through ordinary
-  // registers.  It does not know what this writes, so the wait states before any use are here.
+  // Zeros, each written by its own instruction. The compiler would copy one zero between accumulators through
+  // ordinary registers. It is unaware of these writes, so the wait states are included.
   FA_DEVICE static C zero() {
     C c = {};
     if constexpr (traits(kGfx).separate_acc_vgprs) {
@@ -108,32 +108,32 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     return c;
   }
 
-  // A C whose row a_row(lane) is `value` of that lane, in all columns: exact, and without LDS.
+  // A C with `value` of lane l in row a_row(l), in all columns. Exact, without LDS.
   FA_DEVICE static C broadcast_rows(float value, int lane, C zeros = C{}) {
-    const uint32_t first = static_cast<uint32_t>(lane / kM) - 1;  // every bit set in lanes with the first k
+    const uint32_t first = static_cast<uint32_t>(lane / kM) - 1;  // all ones in lanes with the first k
     const float a = __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, value) & first);
     const float b = __builtin_bit_cast(float, 0x3f800000u & first);
     C result = __builtin_amdgcn_mfma_f32_32x32x2f32(a, b, zeros, 0, 0, 0);
 #if defined(__clang_major__) && __clang_major__ < 22
-    // LLVM 21 puts the result over `a`, which the hardware does not allow; so `a` has to outlive it.
+    // LLVM 21 places the result over `a`, which the hardware forbids, so `a` is kept alive.
     if constexpr (!traits(kGfx).separate_acc_vgprs) asm volatile("" : "+v"(result) : "v"(a), "v"(b));
 #endif
     return result;
   }
 
-  // A C whose row a_row(lane) is the sum of `value` in both lanes that have that row, in all columns.
+  // A C with the sum of `value` over the two lanes of row a_row(lane), in all columns.
   FA_DEVICE static C broadcast_sums(float value, C zeros = C{}) {
     const float one = 1;
     C result = __builtin_amdgcn_mfma_f32_32x32x2f32(value, one, zeros, 0, 0, 0);
 #if defined(__clang_major__) && __clang_major__ < 22
-    // As above.
+    // Keeps `a` alive, as above.
     if constexpr (!traits(kGfx).separate_acc_vgprs) asm volatile("" : "+v"(result) : "v"(value), "v"(one));
 #endif
     return result;
   }
 
-  // The same of one half of the wave's lanes, in half of the time: the value as three of bf16, which together
-  // have all of its bits.  `more` is added.
+  // broadcast_rows for one half of the wave's lanes, in half the time. The value is split into three bf16,
+  // which together hold all its bits. Adds `more`.
   FA_DEVICE static C broadcast_half(float value, int lane, int half, C more = C{}) {
     const auto cut = [](float x) { return cut_one<DType::bf16>(x); };
     const auto word = [](float low, float high) { return fa::cut<DType::bf16>(low, high); };
@@ -146,7 +146,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     return four_bf16({word(high, middle) & kept, word(rest - middle, 0) & kept}, {kOnes, kOnes}, more);
   }
 
-  // Zeros in one instruction for many registers.
+  // Zeros many registers with one instruction.
   FA_DEVICE static C zero_by_product() {
     const uint32_t nothing = here(0u);
     return four_bf16({nothing, nothing}, {nothing, nothing}, C{});
@@ -156,7 +156,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   FA_DEVICE static void pin(C& c) { settle(c); }
 
  private:
-  // By value: __builtin_bit_cast of an element of a vector reads the vector's first element.
+  // By value: __builtin_bit_cast of a vector element reads the vector's first element.
   FA_DEVICE static C two(C c, uint32_t a, uint32_t b) {
     return __builtin_amdgcn_mfma_f32_32x32x4bf16(__builtin_bit_cast(s16x2, a), __builtin_bit_cast(s16x2, b),
                                                  c, 0, 0, 0);

@@ -1,4 +1,4 @@
-// What the matrix units have in common: operand words and the conversion of fp32 pairs to them.
+// Shared by the matrix units: operand words and conversion from pairs of fp32.
 #pragma once
 
 #include "device/arch/current.hpp"
@@ -12,19 +12,20 @@ typedef _Float16 f16x2 __attribute__((ext_vector_type(2)));
 typedef _Float16 f16x8 __attribute__((ext_vector_type(8)));
 typedef __bf16 bf16x2 __attribute__((ext_vector_type(2)));
 
-// One matrix unit of an arch for one dtype: its Layout, the types A (words of one lane's run), B (one
-// A per column) and C (fp32), `multiply(c, a, b)`, `settle(c)`, to be called before and after ordinary
-// arithmetic on a C that lives through a loop, and `pin(c)`, which keeps the compiler from moving the product
-// to where its result is used.
-//   kFewInstructions  a step is few enough instructions to unroll loops of steps
-//   kMultipliesFp32   there is a matrix instruction of fp32, and with it broadcast_rows and broadcast_sums
+// One matrix unit of an arch for one dtype: its Layout, and the types A (words of one lane's run), B (one A
+// per column) and C (fp32).
+//    multiply(c, a, b)
+//    settle(c)         call before and after ordinary arithmetic on a C that lives through a loop
+//    pin(c)            keeps the compiler from moving the product to the use of its result
+//    kFewInstructions  a step is short enough to unroll loops of steps
+//    kMultipliesFp32   has an fp32 matrix instruction, and so broadcast_rows and broadcast_sums
 template <MatrixUnit kUnit, Gfx kGfx, DType kDType>
 struct Unit;
 
 template <Gfx kGfx, DType kDType>
 using UnitOf = Unit<traits(kGfx).unit, kGfx, kDType>;
 
-// Two fp32 to two 16-bit elements, to nearest even; `low` comes first in memory.
+// Rounds two fp32 to two 16-bit elements, to nearest even. `low` is first in memory.
 template <DType kDType>
 FA_DEVICE uint32_t pack(float low, float high) {
   if constexpr (kDType == DType::fp16) {
@@ -69,8 +70,8 @@ FA_DEVICE uint32_t cut(float low, float high) {
   }
 }
 
-// As `pack`, for values whose NaNs need not survive: bf16 then takes 5 instructions instead of 11, where it
-// is not one.
+// As `pack`, for values whose NaNs may be lost. bf16 then takes 5 instructions instead of 11, or one where
+// available.
 template <DType kDType>
 FA_DEVICE uint32_t pack_numbers(float low, float high) {
   if constexpr (kDType == DType::fp16 || traits(kCurrentGfx).bf16_pairs) {

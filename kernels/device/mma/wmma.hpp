@@ -1,4 +1,4 @@
-// The matrix unit of RDNA3: v_wmma_f32_16x16x16, operands replicated in both half-waves.
+// The matrix unit of RDNA3: v_wmma_f32_16x16x16, with operands replicated in both half-waves.
 #pragma once
 
 #include "device/mma/wmma_unit.hpp"

@@ -1,4 +1,4 @@
-// The matrix unit of RDNA4: v_wmma_f32_16x16x16, each half-wave with half of an operand's k.
+// The matrix unit of RDNA4: v_wmma_f32_16x16x16, with half of an operand's k in each half-wave.
 #pragma once
 
 #include "device/mma/wmma_unit.hpp"

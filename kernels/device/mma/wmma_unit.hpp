@@ -1,4 +1,4 @@
-// What the matrix units of RDNA 3 and 4 have in common: all but the instruction and the size of its operands.
+// Shared by the matrix units of RDNA 3 and 4: all except the instruction and its operand size.
 #pragma once
 
 #include "device/mma/unit.hpp"
@@ -16,7 +16,7 @@ struct WmmaUnit : Layout<kUnit> {
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
   static constexpr bool kFewInstructions = true, kMultipliesFp32 = false;
 
-  // Zeros, each written once: the compiler writes one vector of them, and copies it.
+  // Zeros, each written once. The compiler would write one vector of zeros and copy it.
   FA_DEVICE static C zero() {
     C c;
 #pragma unroll

@@ -1,5 +1,5 @@
-// Dropout of a tile's probabilities, after they are summed and before they are rounded: those whose random
-// word is below a bound become 0.  The others are scaled with the whole row, at the end.
+// Dropout of a tile's probabilities, after they are summed and before they are rounded. A probability becomes
+// 0 if its random word is below a bound. The others are scaled with the whole row at the end.
 #pragma once
 
 #include "device/arch/current.hpp"
@@ -8,16 +8,16 @@
 
 namespace fa {
 
-// Calls of the generator one after the other, as loops beside a mask have them everywhere: RDNA 4's wheel has
-// no room for more.
+// Calls the generator one group after the other, as loops with a mask always do: RDNA 4's wheel has no room
+// for more code.
 inline constexpr bool kDropsInTurn = traits(kCurrentGfx).unit == MatrixUnit::wmma_split;
 
-// One bit per probability of a lane says whether it is kept.  The bits are found before the scores, while the
-// registers that the generator needs are free.
+// One bit per probability of a lane: kept or dropped. The bits are computed before the scores, while the
+// generator's registers are free.
 template <class Unit, int kKeys>
 struct Dropout {
-  static constexpr int kHeld = kKeys / Unit::kM * Unit::kRows;  // keys of one column that a lane holds
-  static constexpr int kPart = kHeld < 4 ? kHeld : 4;           // of these, those of one group of 4 keys
+  static constexpr int kHeld = kKeys / Unit::kM * Unit::kRows;  // keys of one column held by a lane
+  static constexpr int kPart = kHeld < 4 ? kHeld : 4;           // of these, the keys of one group of 4
   static constexpr int kBits = kHeld * Unit::kColumns;
   static_assert(kBits <= 32, "the bits of a lane's probabilities fit into one register");
   static_assert(kPart == 4 || kPart == 2, "a lane holds a group of keys, or half of one");
@@ -27,8 +27,8 @@ struct Dropout {
 
   FA_DEVICE bool any() const { return below != 0; }
 
-  // The bits of the tile whose first key is `first`; `words(column, group)` are those of the lane's column at
-  // keys 4 * group and the three after it.
+  // The bits of the tile with first key `first`. `words(column, group)` are the words of the lane's column at
+  // keys 4 * group to 4 * group + 3.
   template <class Words>
   FA_DEVICE uint32_t kept(int first, int lane, Words words) const {
     if constexpr (kDropsInTurn) return kept_in_turn(first, lane, words);
@@ -47,7 +47,7 @@ struct Dropout {
     return bits;
   }
 
-  // The same, one group after the other: fewer instructions, and a little more time.
+  // As above, one group after the other: fewer instructions, slightly slower.
   template <class Words>
   FA_DEVICE uint32_t kept_in_turn(int first, int lane, Words words) const {
     const int begin = first + Unit::held_begin(lane, kKeys);
@@ -65,7 +65,7 @@ struct Dropout {
     return bits;
   }
 
-  // Whether element f of column c is.
+  // Whether element f of column c is kept.
   FA_DEVICE static bool is_kept(uint32_t bits, int c, int f) {
     return (bits << (32 - kBits + c * kHeld + f) & 0x80000000u) != 0;
   }

@@ -1,15 +1,15 @@
-// Online softmax of the columns of S^T for units whose product can start from any number: S starts from the
-// column's shift, so P = exp2(S * c) needs no subtraction.  fp32; c = softmax_scale * log2(e) > 0.
+// Online softmax of the columns of S^T, for units whose product can start from any number. S starts from the
+// column's shift, so P = exp2(S * c) needs no subtraction. fp32; c = softmax_scale * log2(e) > 0.
 //
-// Most tiles need no maximum: the sum of a tile's exponentials, needed anyway, shows when scores have risen
-// too far above the shift (a P that overflows makes it inf).  Only then, and at a column's first visible key,
-// the maximum is found, the shift moves to it, O and the sum are corrected and the tile's exponentials taken
-// again.  P stays below kHighestSum, which loses nothing in fp32 or the 16-bit types.  Shift and floor are
-// the same in all lanes of a column; each lane sums its own keys, and the sums are joined at the end.
+// Most tiles need no maximum. The sum of a tile's exponentials is needed anyway, and shows scores too far
+// above the shift (an overflowing P makes it inf). Only then, and at a column's first visible key, the
+// maximum is computed, the shift moves to it, O and the sum are corrected, and the tile's exponentials are
+// recomputed. P stays below kHighestSum, which is lossless in fp32 and the 16-bit types. All lanes of a
+// column have the same shift and floor. Each lane sums its own keys, and the sums are joined at the end.
 //
-// A large shift (`is_far`) is rounded so coarsely that the P of the maximum is off: truncated on its way to O
-// but not in the sum, it could change a 16-bit output.  There the truncated P are summed.  With a small shift
-// that would make the log-sum-exp too inaccurate.
+// A large shift (`is_far`) is rounded so coarsely that the P of the maximum is off. P is truncated on its way
+// to O but exact in the sum, so this could change a 16-bit output. Therefore the truncated P are summed then.
+// With a small shift this would make the log-sum-exp too inaccurate.
 #pragma once
 
 #include "device/scores/dropout.hpp"
@@ -17,33 +17,33 @@
 
 namespace fa {
 
-// kStartsShifted: S starts from the shift; else from 0, for scores that change before softmax. kDualIssue:
-// some values are kept twice or in neighbouring registers, because instructions issued in pairs take their
-// operands from different register banks.
+// kStartsShifted: S starts from the shift; otherwise from 0, for scores that change before the softmax.
+// kDualIssue: some values are kept twice or in neighbouring registers, because instructions issued in pairs
+// take their operands from different register banks.
 //
-// kFarBelow: scores may be so far below 0 (a bias of the least finite number) that nothing is left of a
-// product that starts from their shift.  A column with only such scores keeps its shift in `below`, its
-// products start from 0, and it looks for its maximum in each tile.
-// kTogether: a wave's columns all see their first key in one tile, or have but one with keys.
+// kFarBelow: scores may be so far below 0 (a bias of the least finite number) that a product starting from
+// their shift would be lost. A column with only such scores keeps its shift in `below`, its products start
+// from 0, and it computes its maximum in each tile. kTogether: all columns of a wave see their first key in
+// the same tile, or only one has keys.
 template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFarBelow = false,
           bool kTogether = false>
 struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
-  static constexpr int kElements = kSteps * Unit::kRows;  // of a column
+  static constexpr int kElements = kSteps * Unit::kRows;  // per column
   static constexpr float kNone = -__builtin_inff();
-  static constexpr float kFar = 1024;  // shifts beyond this sum truncated P; error below it: 2^-13
+  static constexpr float kFar = 1024;  // with larger shifts, truncated P are summed; error below it: 2^-13
 
   float c;
   float gain;             // log2(Unit::kGain) in units of scores
-  C shift;                // minus the score whose exponential is Unit::kGain
-  float floor[kColumns];  // a maximum above this moves the shift: 0, or -inf before the first visible key
+  C shift;                // minus the score with exponential Unit::kGain
+  float floor[kColumns];  // a higher maximum moves the shift: 0, or -inf before the first visible key
   float sum[kColumns];
-  int unseen;                   // not 0 before the first visible key of any column; the same in all lanes
-  uint32_t far[kColumns] = {};  // a bit per lane, so that the loop compares nothing
+  int unseen;                   // non-zero before the first visible key of any column; wave-uniform
+  uint32_t far[kColumns] = {};  // a bit per lane, so the loop compares nothing
 
   FA_DEVICE explicit FoldedSoftmax(float c) : c(uniform(c)), gain(0), shift{}, unseen(1) {
-    // The bound matters only where the scale is so small that all P are equal.
+    // The bound only matters with a scale so small that all P are equal.
     if constexpr (Unit::kGain != 1) {
       gain = __builtin_fminf(__builtin_log2f(Unit::kGain) * __builtin_amdgcn_rcpf(c), 1e30f);
     }
@@ -60,8 +60,8 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     for (int step = 0; step < kSteps; ++step) s[step] = kStartsShifted ? shift : C{};
   }
 
-  // Takes the scores of kSteps * kM keys in and gives their exponentials back in place; kOut steps of O
-  // are rescaled.  `kept()`: dropout's bits, with kFarBelow.
+  // Replaces the scores of kSteps * kM keys by their exponentials and rescales kOut steps of O. `kept()`:
+  // dropout's bits, with kFarBelow.
   template <int kOut, class Mask, class Kept = int>
   FA_DEVICE void update(C* s, C* o, int lane, int /* hidden */, const Mask& mask,
                         [[maybe_unused]] const Kept& kept = 0) {
@@ -92,8 +92,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     for (int step = 0; step < kSteps; ++step) s[step] = p[step];
   }
 
-  // Sums over whole columns, in every lane of the column; afterwards all are of P as it was before
-  // truncation.
+  // Sums over whole columns, in every lane of the column. Afterwards all sums are of P before truncation.
   FA_DEVICE void join_sums(int lane) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
@@ -107,7 +106,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
 
   FA_DEVICE bool sees_a_key(int column) const { return sum[column] != 0; }
 
-  // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
+  // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column without a visible key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
     if constexpr (kFarBelow) {
@@ -130,7 +129,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     return (far[column] >> lane & 1) != 0;
   }
 
-  // The same in all lanes.
+  // Wave-uniform.
   FA_DEVICE bool any_is_far() const {
     uint32_t any = 0;
 #pragma unroll
@@ -193,7 +192,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     }
   }
 
-  // After the shift: s by `moved`, and O, if it has something, by `factors`.
+  // Applies a new shift: adds `moved` to s, and multiplies a non-empty O by `factors`.
   template <int kOut, bool kHasOut>
   FA_DEVICE void move(C* s, C* o, const C& moved, const C& factors, uint32_t blind, bool correct) {
     Unit::settle(shift);
@@ -214,7 +213,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     }
   }
 
-  // Of a column, in all its lanes.
+  // Maximum of a column, in all its lanes.
   FA_DEVICE static float highest_of(const C* s, int column, int lane) {
     float own = s[0][column];
 #pragma unroll
@@ -222,7 +221,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     return across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
   }
 
-  // A column's shift goes to `to`, and its elements move `by` and are multiplied by `factor`.
+  // Moves a column's shift to `to`, adds `by` to its elements and multiplies its sums by `factor`.
   FA_DEVICE void set_column(int column, float by, float to, float factor, C& moved, C& factors) {
     const float by_again = kDualIssue ? here(by) : by, to_again = kDualIssue ? here(to) : to;
 #pragma unroll
@@ -234,8 +233,8 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     }
   }
 
-  // Moves the shift to the maximum where that is above the floor, and s, O and sum with it.  kFirst: only in
-  // columns without a key so far, whose O and sum are 0.
+  // Moves the shift to the maximum if this is above the floor, and corrects s, O and the sum. kFirst: only
+  // columns without a key so far, with O and sum still 0.
   template <int kOut, bool kFirst>
   FA_DEVICE void raise(C* s, C* o, int lane) {
     if constexpr (kFarBelow) return raise_from_below<kOut, kFirst>(s, o, lane);
@@ -262,7 +261,8 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     move<kOut, !kFirst>(s, o, moved, factors, blind, correct);
   }
 
-  // The same with kFarBelow.  kFirst: s are without `below`; in columns that have some, O and sum move, too.
+  // As above with kFarBelow. kFirst: s lacks `below`; in columns with a non-zero `below`, O and the sum move
+  // too.
   template <int kOut, bool kFirst>
   FA_DEVICE void raise_from_below(C* s, C* o, int lane) {
     C moved, factors;

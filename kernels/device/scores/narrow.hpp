@@ -1,14 +1,13 @@
-// bf16 as fp16, for a unit that multiplies fp16 only: times 2^kScale, which is taken back later, and exact
-// for every value that `narrows` accepts.
+// bf16 as fp16, for a unit that multiplies fp16 only: times 2^kScale, undone later. Exact for every value
+// accepted by `narrows`.
 //
-// Proof.  A bf16 number is m * 2^e with an integer |m| < 2^8.  Accepted are 0 and 2^-25 <= |x| < 2^8, that
-// is 2^-17 <= |x * 2^8| < 2^16: the largest of these is 255 * 2^8 = 65280, not above fp16's 65504, and all
-// are multiples of 2^(-17 - 7) = 2^-24, fp16's smallest step; below 2^-14, where that step no longer shrinks,
-// and above, where fp16 has 11 bits, 8 bits fit.  inf and NaN are not accepted.  tests/engine/layout tries
-// all 65536.
+// Proof: a bf16 number is m * 2^e with an integer |m| < 2^8. Accepted are 0 and 2^-25 <= |x| < 2^8, so 2^-17
+// <= |x * 2^8| < 2^16. The largest is 255 * 2^8 = 65280, below fp16's maximum 65504. All are multiples of
+// 2^(-17 - 7) = 2^-24, fp16's smallest step. Below 2^-14 the step stays at 2^-24; above, fp16's 11 bits hold
+// the 8 bits. inf and NaN are rejected. tests/engine/layout tries all 65536 values.
 //
-// Products of two such fp16 numbers are exact in fp32 (at most 16 bits).  So nothing is lost to what fp32
-// arithmetic on the bf16 values themselves would give, but the order of additions.
+// Products of two such fp16 numbers are exact in fp32 (at most 16 bits). Compared with fp32 arithmetic on the
+// bf16 values, only the order of additions may differ.
 #pragma once
 
 #include <stdint.h>
@@ -27,12 +26,12 @@ struct Unchanged {
   FA_DEVICE bool exact() const { return true; }
 };
 
-// Converts pairs of bf16 to fp16; `exact` judges all of them at the end, by the range that they had.
+// Converts pairs of bf16 to fp16. `exact` checks all of them at the end, by their range.
 struct Narrow {
   typedef uint16_t u16x2 __attribute__((ext_vector_type(2)));
   typedef int16_t s16x2 __attribute__((ext_vector_type(2)));
 
-  // The range of magnitude - 1 modulo 2^16, so that 0 is the largest unsigned and the smallest signed number.
+  // The range of magnitude - 1 modulo 2^16: 0 becomes the largest unsigned and the smallest signed number.
   u16x2 least = {0xffff, 0xffff};
   s16x2 most = {-1, -1};
 

@@ -1,4 +1,4 @@
-// Which bf16 values are fp16 values when scaled (narrow.hpp has the proof).  Host-testable.
+// The bf16 values that are fp16 values when scaled (proof in narrow.hpp). Host-testable.
 #pragma once
 
 #include <stdint.h>
@@ -7,11 +7,11 @@ namespace fa {
 
 inline constexpr int kNarrowScale = 8;  // log2
 
-// Magnitudes of bf16, as bits: the smallest that is accepted (apart from 0), and the first that is too large.
+// Magnitudes of bf16, as bits: the smallest accepted one (apart from 0), and the first one too large.
 inline constexpr int kNarrowLeast = (127 - 25) << 7;
 inline constexpr int kNarrowEnd = (127 + 8) << 7;
 
-// Judges values by their magnitudes minus 1, modulo 2^16: the smallest unsigned and the largest signed one.
+// Checks values by their magnitudes minus 1, modulo 2^16: the smallest unsigned and the largest signed one.
 constexpr bool narrowed_exactly(uint16_t least, int16_t most) {
   return least >= kNarrowLeast - 1 && most < kNarrowEnd - 1;
 }

@@ -1,5 +1,5 @@
 // Philox4x32-10, the counter-based generator of dropout (Salmon, Moraes, Dror, Shaw: "Parallel random
-// numbers: as easy as 1, 2, 3", SC 2011).  The same words as the package's philox.py.  Host-testable.
+// numbers: as easy as 1, 2, 3", SC 2011). It gives the same words as the package's philox.py. Host-testable.
 #pragma once
 
 #include <stdint.h>
@@ -16,7 +16,7 @@ struct PhiloxWords {
 
 constexpr PhiloxWords philox(PhiloxWords counter, PhiloxKey key) {
   uint32_t c0 = counter.word[0], c1 = counter.word[1], c2 = counter.word[2], c3 = counter.word[3];
-  // Unrolled, ten pairs of keys would be kept in scalar registers through the kernel's loop.
+  // Unrolled, ten pairs of keys would stay in scalar registers through the kernel's loop.
 #pragma clang loop unroll(disable)
   for (int round = 0; round < 10; ++round) {
     const uint64_t even = uint64_t{0xD2511F53} * c0, odd = uint64_t{0xCD9E8D57} * c2;

@@ -1,5 +1,5 @@
-// P^T, rounded to the dtype, as operand B of O^T += V^T * P^T.  Where a lane's scores already are the
-// operand, it stays in registers; elsewhere it passes once through the wave's own part of LDS.
+// P^T, rounded to the dtype, as operand B of O^T += V^T * P^T. If a lane's scores already are the operand, it
+// stays in registers. Otherwise it passes once through the wave's own part of LDS.
 #pragma once
 
 #include "device/memory/lds_tile.hpp"
@@ -7,8 +7,8 @@
 
 namespace fa {
 
-// kKept: a lane's addresses stay in registers through the loop instead of being computed for each tile;
-// padded tiles only.
+// kKept: a lane's addresses stay in registers through the loop instead of being computed for each tile.
+// Padded tiles only.
 template <class Unit, int kKeys, DType kDType, bool kPadded, bool kKept,
           bool kChainsInRegisters = Unit::kChainsInRegisters>
 struct Probabilities;
@@ -46,12 +46,12 @@ struct Probabilities<Unit, kKeys, kDType, kPadded, kKept, false> {
   static constexpr int kLdsBytes = Tile::kBytes;
   static constexpr int kSteps = kKeys / Unit::kK;
   static constexpr int kUnroll = Unit::kFewInstructions ? kSteps : 1;
-  static constexpr int kHeld = kKeys / Unit::kM * Unit::kRows;  // keys of one column that a lane holds
-  static constexpr int kChunk = kHeld < 8 ? kHeld : 8;          // of these, consecutive
+  static constexpr int kHeld = kKeys / Unit::kM * Unit::kRows;  // keys of one column held by a lane
+  static constexpr int kChunk = kHeld < 8 ? kHeld : 8;          // consecutive ones of these
   typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));
 
-  // Where a lane writes and reads.  With kKept all addresses are at constant distances from two: where the
-  // keys of its first column begin, those that it holds (`own`) and all of them (`all`).
+  // Places of a lane's writes and reads. With kKept all addresses are at constant distances from two of them:
+  // the start of its own keys of its first column (`own`), and of all keys (`all`).
   struct Place {
     LdsBytes tile, own, all;
     int lane;

@@ -1,6 +1,6 @@
-// A tile of the gradients of scores in LDS, queries by keys of a workgroup, as operand A of dQ = dS * K.  It
-// is made from results whose lanes are keys, so it is transposed on its way: blocks of four keys by four
-// queries among four neighbouring lanes.
+// A tile of the gradients of scores in LDS, queries by keys of a workgroup, as operand A of dQ = dS * K.
+// Lanes of the source are keys, so it is transposed on its way: blocks of four keys by four queries among
+// four neighbouring lanes.
 #pragma once
 
 #include "device/arch/device.hpp"
@@ -10,25 +10,25 @@
 
 namespace fa {
 
-// The row of a tile that query `row` has: four queries, which four lanes write at once, are two rows apart,
-// so that they do not meet in the banks of LDS.
+// The tile's row of query `row`. Four queries, written at once by four lanes, are two rows apart, to avoid
+// bank conflicts.
 constexpr int score_row(int row) { return row / 8 * 8 + row % 4 * 2 + row / 4 % 2; }
 
 template <class Unit, int kQueries, int kKeys, DType kDType, bool kPadded>
 struct ScoreTile {
-  // Of 16 lanes that write, eight are a unit further.
+  // Of 16 writing lanes, eight are a unit further.
   using Tile = PlacedTile<Choice<Unit::kM == 16, Fragments<kQueries, kKeys * 2, 0, 16>,
                                  Swizzle<kQueries, kKeys * 2, Unit::kM, kPadded>>>;
   using P = Packed<Unit, kQueries, kDType>;
   static constexpr int kBytes = Tile::kBytes;
-  static constexpr bool kTurned = false;  // as it is read
+  static constexpr bool kTurned = false;  // orientation when read
 
-  // Of waves whose columns are keys from `wave` * kN on.
+  // For waves with keys from `wave` * kN on as columns.
   FA_DEVICE static void write(LdsBytes tile, int wave, int lane, const P& packed) {
     write_to(place(wave, lane), tile, lane, packed);
   }
 
-  // The same in two parts: where a lane writes, and that it does.
+  // In two parts: a lane's place, and the write.
   FA_DEVICE static int place(int wave, int lane) {
     static_assert(Unit::kColumns == 1 && P::kChunk == 8, "a lane has runs of 8 queries of one key");
     const int column = Unit::column(lane, 0);
@@ -48,7 +48,7 @@ struct ScoreTile {
   }
 
  private:
-  // Four queries of a lane's key, for one query's four keys: query `lane % 4`.
+  // Turns four queries of a lane's key into four keys of query `lane % 4`.
   FA_DEVICE static u32x2 transposed(uint32_t low, uint32_t high, int lane) {
     constexpr int kNext = 0xb1, kSecondNext = 0x4e;  // DPP: quad_perm of lane ^ 1, and of lane ^ 2
     const uint32_t halves = lane % 2 == 0 ? 0x05040100 : 0x03020706;
@@ -64,9 +64,9 @@ struct ScoreTile {
   }
 };
 
-// The same where LDS reads turn what they read: keys by queries, as lanes hold them.  Units are permuted so
-// that eight neighbouring keys, written at once, do not meet in the banks.  An operand has keys in the order
-// in which two reads find them: 4 of each 8 in one half of the wave, and the other 4 in the other.
+// As above, for LDS with transposed reads: stored keys by queries, as lanes hold them. Units are permuted so
+// eight neighbouring keys, written at once, avoid bank conflicts. An operand has keys in the order of two
+// reads: 4 of each 8 in one half of the wave, and the other 4 in the other half.
 template <class Unit, int kQueries, int kKeys, DType kDType>
 struct TurnedScoreTile {
   using P = Packed<Unit, kQueries, kDType>;

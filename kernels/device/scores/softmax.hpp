@@ -8,17 +8,17 @@
 // nothing and exchange nothing between lanes.  Top and offset are the same in all lanes of a column; each
 // lane sums its own keys, joined at the end.
 //
-// A large offset is rounded so coarsely that the P of the maximum is off, and P is truncated on its way to O
-// but not in the sum.  Where that could change a 16-bit output (`far`), P = exp2((S - top) * c + log2(gain)).
+// A large offset is rounded so coarsely that the P of the maximum is off. P is truncated on its way to O but
+// exact in the sum. Where this could change a 16-bit output (`far`), P = exp2((S - top) * c + log2(gain)).
 #pragma once
 
 #include "device/arch/device.hpp"
 
 namespace fa {
 
-// kFarBelow: scores, in natural units, may be the least finite number, of which log2(e) times is not finite.
-// kPlain: scores are scaled one by one, because packed instructions may not run beside a matrix instruction.
-// kTwoSums: exponentials are added up in two chains, so that none waits for the one before it.
+// kFarBelow: scores, in natural units, may be the least finite number, whose product with log2(e) is
+// infinite. kPlain: scores are scaled one by one, because packed instructions may not run beside a matrix
+// instruction. kTwoSums: exponentials are added in two chains, so additions do not wait for the previous one.
 template <class Unit, int kSteps, bool kFarBelow = false, bool kPlain = false, bool kTwoSums = false>
 struct Softmax {
   using C = typename Unit::C;
@@ -27,18 +27,18 @@ struct Softmax {
 
   static constexpr float kSlack = 8;  // log2 of the largest P
 
-  // Numbers that have all bits of one of these are NaN.
+  // Any number with all bits of one of these is NaN.
   static constexpr int kIsFar = kFarBelow ? static_cast<int>(0xffe00000) : -1;
   static constexpr int kDropping = 0x7fd00000, kOnlyDropping = 0x00100000;
 
-  static constexpr float kFar = 1024;  // offsets beyond this subtract top first; error below it: 2^-15
+  static constexpr float kFar = 1024;  // larger offsets subtract top first; error below it: 2^-15
 
   FA_DEVICE static float gain_log2() { return __builtin_log2f(Unit::kGain) + Unit::kRaise; }
   static constexpr float kOfSum = 1 / (Unit::kGain * (1 << Unit::kRaise));
 
   float c;
   float slack;          // kSlack in units of scores; in a scalar register
-  int far = 0;          // kIsFar: yes; beside a mask also kDropping; in a scalar register
+  int far = 0;          // kIsFar: yes; with a mask also kDropping; in a scalar register
   float top[kColumns];  // -inf before the first visible key
   float offset[kColumns];
   float sum[kColumns];
@@ -56,16 +56,16 @@ struct Softmax {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) s[step] = C{};
 #if __clang_major__ < 22
-    // Older compilers pass these zeros as a constant and, where there is one step, let its result overlap an
-    // operand that the instruction still reads when it begins to write.
+    // Older compilers pass these zeros as a constant. With one step they let its result overlap an operand
+    // that the instruction still reads when it starts to write.
     if constexpr (kSteps == 1) Unit::settle(s[0]);
 #endif
   }
 
-  // Takes the scores of kSteps * kM keys in and gives their exponentials back in place; kOut steps of O
-  // are rescaled.  `hidden`: negative where `mask()` has to hide some of the keys.  Few tiles need a
-  // correction or, with `far`, a subtraction, so one branch is for both, and for dropout beside a mask, of
-  // which `kept()` are the bits: a comparison with NaN always asks for it.
+  // Replaces the scores of kSteps * kM keys by their exponentials and rescales kOut steps of O. `hidden`:
+  // negative if `mask()` has to hide some of the keys. Few tiles need a correction or, with `far`, a
+  // subtraction. So one branch serves both, and also dropout with a mask (`kept()` gives its bits): a
+  // comparison with NaN always takes the branch.
   template <int kOut, class Mask, class Kept = int>
   FA_DEVICE void update(C* s, C* o, int lane, int hidden, const Mask& mask,
                         [[maybe_unused]] const Kept& kept = 0) {
@@ -82,9 +82,9 @@ struct Softmax {
     exponentiate(s);
   }
 
-  // The parts of `update`, for loops that put them between matrix instructions; of one column.
+  // The parts of `update` for one column, for loops that place them between matrix instructions.
 
-  // Elements from kFirst on, before kEnd, join the maximum.
+  // Adds elements from kFirst on, before kEnd, to the maximum.
   template <int kFirst, int kEnd>
   FA_DEVICE static float maximum_of(float highest, const C* s) {
 #pragma unroll
@@ -93,13 +93,13 @@ struct Softmax {
     return highest;
   }
 
-  // The maximum of a lane's first scores is known; O is zero.
+  // For the maximum of a lane's first scores; O is zero.
   FA_DEVICE void follow_first(float maximum, C* s, int lane) {
     raise<0>(&maximum, nullptr, lane);
     if (far != 0) subtract_top(s);
   }
 
-  // The same of later scores.
+  // For the maximum of later scores.
   template <int kOut>
   FA_DEVICE void follow(float maximum, C* s, C* o, int lane) {
     const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
@@ -109,7 +109,7 @@ struct Softmax {
     }
   }
 
-  // What the exponentials of scores are of.
+  // The exponents of the scores.
   FA_DEVICE void find_exponents(C* exponents, const C* s) const {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -118,7 +118,7 @@ struct Softmax {
     }
   }
 
-  // Beside a mask, before the first tile.
+  // With a mask: call before the first tile.
   FA_DEVICE void drop_if(bool drops) { far = drops ? kDropping : 0; }
 
   // Sums over whole columns, in every lane of the column.
@@ -131,7 +131,7 @@ struct Softmax {
 
   FA_DEVICE bool sees_a_key(int column) const { return sum[column] != 0; }
 
-  // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
+  // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column without a visible key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
     if constexpr (kFarBelow) {
@@ -147,11 +147,11 @@ struct Softmax {
   }
 
  private:
-  static constexpr int kElements = kSteps * Unit::kRows;  // of a column
+  static constexpr int kElements = kSteps * Unit::kRows;  // per column
 
   FA_DEVICE bool is_far() const { return kFarBelow ? far < 0 : far != 0; }
 
-  // Scores whose probabilities are dropped count in the sum, and become -inf.
+  // Scores with dropped probabilities count in the sum, and become -inf.
   FA_DEVICE void drop(C* s, uint32_t kept) {
     static_assert(kColumns == 1 && kElements <= 32, "a bit for each");
 #pragma unroll
@@ -177,7 +177,7 @@ struct Softmax {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step)
         s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
-      // Near a matrix instruction the compiler would split pairs of them again.
+      // Near a matrix instruction the compiler would split pairs again.
       if constexpr (Unit::kPackedFp32) {
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) Unit::settle(s[step]);
@@ -217,7 +217,7 @@ struct Softmax {
     return higher;
   }
 
-  // Starts from `highest`, which a maximum of three takes along at no cost.
+  // Starts from `highest`, at no cost in a maximum of three.
   FA_DEVICE static float own_maximum(float highest, const C* s, int column) {
 #pragma unroll
     for (int f = 0; f < kSteps * Unit::kRows; ++f) {

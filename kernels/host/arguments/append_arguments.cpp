@@ -12,9 +12,9 @@ namespace {
 
 constexpr const char* kFunction = "append";
 constexpr std::int64_t kMaxPlaces = INT32_MAX;
-constexpr std::int64_t kMostBlocks = 1 << 16;  // fills every GPU; with more rows each block does several
+constexpr std::int64_t kMostBlocks = 1 << 16;  // fills every GPU; with more rows, a block does several
 
-// What the shapes of a call mean.
+// Sizes derived from the shapes of a call.
 struct Sizes {
   bool paged;
   std::int64_t batch, rows_new, rows_q, nheads, nheads_k, head_dim;
@@ -22,7 +22,7 @@ struct Sizes {
   std::int64_t rotary_rows, rotary_half;
 };
 
-// a * b, or `most` + 1 where that is less.
+// a * b, or `most` + 1 if that is less.
 std::int64_t product(std::int64_t a, std::int64_t b, std::int64_t most) {
   return a > 0 && b > most / a ? most + 1 : a * b;
 }

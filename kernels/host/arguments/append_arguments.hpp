@@ -1,4 +1,4 @@
-// The arguments of an append: checked, and as the kernel takes them.
+// The arguments of an append: checked, and converted for the kernel.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace fa {
 
-// A valid call, as a launch needs it.
+// A valid call, ready for a launch.
 struct AppendArguments {
   AppendParams params;
   std::int64_t batch;
   int parts;  // 2: k, v; 3: k, v, q
 };
 
-// Throws FA_INVALID with everything that is wrong with the call.
+// Throws FA_INVALID listing everything wrong with the call.
 AppendArguments append_arguments(const fa_append_call& call);
 
 }  // namespace fa

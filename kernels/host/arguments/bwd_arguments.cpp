@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kFunction = "bwd";
 
-// What the shapes of a call mean.
+// Sizes derived from the shapes of a call.
 struct Sizes {
   bool ragged;
   std::int64_t batch, seqlen_q, seqlen_k, rows_q, rows_k, nheads, nheads_k, head_dim;
@@ -34,7 +34,7 @@ Sizes sizes_of(const fa_bwd_call& call) {
 
 std::int64_t sums(const Sizes& s) { return bwd_sums({s.ragged, s.batch, s.rows_q, s.nheads, s.head_dim}); }
 
-// Everything with rows of heads: read, then written.
+// All tensors with rows of heads: inputs, then outputs.
 std::array<Named, 8> rows_of(const fa_bwd_call& call) {
   return {Named{"q", call.q},       Named{"k", call.k},   Named{"v", call.v},   Named{"out", call.out},
           Named{"dout", call.dout}, Named{"dq", call.dq}, Named{"dk", call.dk}, Named{"dv", call.dv}};

@@ -1,4 +1,4 @@
-// The arguments of a backward call: checked, and as the kernels take them.
+// The arguments of a backward call: checked, and converted for the kernels.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace fa {
 
-// A valid call, as its launches need it.
+// A valid call, ready for its launches.
 struct BwdArguments {
   BwdParams params;
   std::int64_t batch;
-  std::int64_t head_dim;  // of q and k; that of params is v's, over which delta is summed
+  std::int64_t head_dim;  // of q and k; params has v's, over which delta is summed
   bool masked;
   MaskedBwdParams mask;  // of a masked call; without `bwd`
 };
 
-// What the number of dq's sums depends on.
+// Sizes that determine the number of dq's sums.
 struct BwdSizes {
   bool ragged;
   std::int64_t batch, rows_q, nheads, head_dim;
@@ -26,7 +26,7 @@ struct BwdSizes {
 // The elements of dq_sums.
 std::int64_t bwd_sums(const BwdSizes& sizes);
 
-// Throws FA_INVALID with everything that is wrong with the call.
+// Throws FA_INVALID listing everything wrong with the call.
 BwdArguments bwd_arguments(const fa_bwd_call& call);
 
 }  // namespace fa

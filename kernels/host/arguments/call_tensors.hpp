@@ -1,4 +1,4 @@
-// The tensors of each call, with what the checks expect of them: `tensors_of`, generated from calls.toml.
+// The tensors of each call and their checks: `tensors_of`, generated from calls.toml.
 #pragma once
 
 #include <array>
@@ -7,9 +7,9 @@
 
 namespace fa {
 
-// rows: of heads, in q's dtype; mask: bool, q's dtype or fp32.
+// rows: of heads, in q's dtype. mask: bool, q's dtype or fp32.
 enum class Holds { rows, fp32, int32, int64, mask };
-enum class Contiguous { any, last, all };  // which dimensions are
+enum class Contiguous { any, last, all };  // contiguous dimensions
 
 struct Described {
   Named named;

@@ -15,12 +15,12 @@ std::int32_t dtype_of(Holds holds, const fa_tensor& q) {
     case Holds::fp32: return FA_FP32;
     case Holds::int32: return FA_INT32;
     case Holds::int64: return FA_INT64;
-    case Holds::mask: return q.dtype;  // or another one, as require_type knows
+    case Holds::mask: return q.dtype;  // or another one, see require_type
   }
   return FA_OTHER_DTYPE;
 }
 
-// In bytes; 0 where the dtype is none of a mask's.
+// Bytes of an element; 0 for a dtype that masks cannot have.
 std::uintptr_t mask_bytes(std::int32_t dtype) {
   switch (dtype) {
     case FA_BOOL: return 1;

@@ -1,4 +1,4 @@
-// What forward and backward calls have in common: the checks of their numbers, and how kernels take these.
+// Shared by forward and backward calls: checks of their numbers, and conversion for the kernels.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace fa {
 
-inline constexpr std::uintptr_t kElementBytes = 2;  // of q, k, v and what is shaped like them
+inline constexpr std::uintptr_t kElementBytes = 2;  // of q, k, v and tensors of their shape
 
-// Throws unless sizes, strides and addresses of the call's tensors are fit for arithmetic.
+// Throws unless the sizes, strides and addresses of the call's tensors are safe for arithmetic.
 template <class Call>
 void require_well_formed(const Call& call, const char* function) {
   Problems problems;
@@ -21,8 +21,7 @@ void require_well_formed(const Call& call, const char* function) {
 void require_type(Problems& problems, const Described& tensor, const fa_tensor& q);
 void require_contiguous(Problems& problems, const Described& tensor);
 
-// The tensors that are there, and those that have to be, have the dtype that the call's description says, and
-// are on q's device.
+// Required tensors are present, and all present tensors have their described dtype and are on q's device.
 template <class Call>
 void require_types(Problems& problems, const Call& call) {
   for (const Described& each : tensors_of(call)) require_type(problems, each, call.q);
@@ -33,31 +32,31 @@ void require_contiguous(Problems& problems, const Call& call) {
   for (const Described& each : tensors_of(call)) require_contiguous(problems, each);
 }
 
-// The key of the generator is there when dropout needs it, and only then.
+// The generator's key is present exactly if dropout needs it.
 void require_dropout(Problems& problems, const fa_tensor& rng_state, double dropout_p);
 
 void require_scores(Problems& problems, float softmax_scale, float softcap);
 void require_grouped_heads(Problems& problems, std::int64_t nheads, std::int64_t nheads_k);
 
-// Rows that the kernels for one head dim can read.
+// Rows readable by the kernels for one head dim.
 void require_aligned(Problems& problems, const Named& rows);
 
-// The results of parts of the keys, if there are any.
+// The results of parts of the keys, if any.
 void require_parts(Problems& problems, const fa_tensor& partial_lse, const fa_tensor& partial_out);
 
-// Of the tensor `name`, in rows.
+// For the tensor `name`, in rows.
 void require_pages(Problems& problems, const char* name, std::int64_t page);
 
-// The shape that an attn_mask has to have: its own sizes where these may be 1.
+// The required shape of an attn_mask: its own sizes where these may be 1.
 Shape mask_shape(const fa_tensor& mask, std::int64_t batch, std::int64_t nheads, std::int64_t rows_q,
                  std::int64_t seqlen_k);
 
-// Address and strides that kernels can read, and a scale by which they can divide it.
+// Address and strides readable by kernels, and a scale by which they can divide the mask.
 void require_readable_mask(Problems& problems, const fa_tensor& mask, float softmax_scale);
 
 MaskKind mask_kind(const fa_tensor& mask);
 
-// As the kernels take it.  Strides of dimensions that are 1 are 0: the same for all.
+// As passed to the kernels. Dimensions of 1 get stride 0: the same for all.
 template <class Params>
 void set_mask(Params& p, const fa_tensor& mask) {
   const auto stride = [&](int i) { return mask.size[i] == 1 ? 0 : mask.stride[i]; };
@@ -65,15 +64,16 @@ void set_mask(Params& p, const fa_tensor& mask) {
   p.mask_kind = static_cast<std::int32_t>(mask_kind(mask));
 }
 
-// As kernels take it, in 32 bits: one as wide as any sequence may be hides nothing.  What is no bound in
-// flash_attn's functions, a window as wide as the call's keys, Python has left out (normal_form.py).
+// As passed to the kernels, in 32 bits. A window as wide as the longest possible sequence hides nothing.
+// Python has already removed windows that flash_attn's functions treat as unbounded, as wide as the call's
+// keys (normal_form.py).
 std::int32_t window(std::int64_t keys);
 
-// In double and truncated, as reference/philox.py computes it: both must drop the same probabilities.
+// In double and truncated, as in reference/philox.py: both must drop the same probabilities.
 std::uint32_t dropout_below(double dropout_p);
 float dropout_scale(double dropout_p);
 
-// The options of a call, in the fields that both kinds of kernels have.
+// The options of a call, in the fields shared by both kinds of kernels.
 template <class Params, class Call>
 void set_options(Params& params, const Call& call) {
   params.window_left = window(call.window_left);
@@ -93,7 +93,7 @@ struct Strides {
   std::int64_t batch, row, head;
 };
 
-// Of (batch, rows, heads, head_dim), or without batch.
+// For (batch, rows, heads, head_dim), or without batch.
 Strides strides(const fa_tensor& tensor);
 
 }  // namespace fa

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kMaxPages = INT32_MAX;
 
-// What the shapes of a call mean.
+// Sizes derived from the shapes of a call.
 struct Sizes {
   bool ragged_q, ragged_k, paged;
   std::int64_t batch, seqlen_q, rows_q, nheads, head_dim;
@@ -66,7 +66,7 @@ void require_dims(Problems& problems, const fa_fwd_call& call) {
   optional({"partial_lse", call.partial_lse}, q_dims);
 }
 
-// Which arguments go together.
+// Combinations of arguments.
 void require_together(Problems& problems, const fa_fwd_call& call) {
   const bool paged = given(call.block_table);
   problems.add_unless(given(call.partial_out) == given(call.partial_lse),

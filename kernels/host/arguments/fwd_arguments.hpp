@@ -1,4 +1,4 @@
-// The arguments of a forward call: checked, and as the kernel takes them.
+// The arguments of a forward call: checked, and converted for the kernel.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace fa {
 
-// A valid call, as a launch needs it.
+// A valid call, ready for a launch.
 struct FwdArguments {
   FwdParams params;
   bool masked;
   MaskedParams mask;  // of a masked call; without `fwd`
   std::int64_t batch, head_dim, v_head_dim;
-  std::int64_t max_seqlen_q, max_seqlen_k;  // as given; those of params are cut to the tensors
-  bool aligned;                             // q, k, v and out are as FwdParams wants them
+  std::int64_t max_seqlen_q, max_seqlen_k;  // as given; params has them cut to the tensors
+  bool aligned;                             // q, k, v and out fulfil FwdParams' alignment
 };
 
-// Throws FA_INVALID with everything that is wrong with the call.
+// Throws FA_INVALID listing everything wrong with the call.
 FwdArguments fwd_arguments(const fa_fwd_call& call);
 
 }  // namespace fa

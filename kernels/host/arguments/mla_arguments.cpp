@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kFunction = "mla";
 
-// What the shapes of a call mean.
+// Sizes derived from the shapes of a call.
 struct Sizes {
   bool paged;
   std::int64_t batch, seqlen_q, nheads, head_dim, value_dim;

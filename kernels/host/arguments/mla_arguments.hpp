@@ -1,11 +1,11 @@
-// The arguments of a call of multi-head latent attention: checked, and as the kernel takes them.
+// The arguments of a call of multi-head latent attention: checked, and converted for the kernel.
 #pragma once
 
 #include "host/arguments/fwd_arguments.hpp"
 
 namespace fa {
 
-// Throws FA_INVALID with everything that is wrong with the call.
+// Throws FA_INVALID listing everything wrong with the call.
 FwdArguments mla_arguments(const fa_mla_call& call);
 
 }  // namespace fa

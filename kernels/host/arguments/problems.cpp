@@ -10,7 +10,7 @@ namespace fa {
 
 namespace {
 
-// As PyTorch sees it: without elements every tensor is contiguous, and a dimension of one has any stride.
+// As in PyTorch: every tensor without elements is contiguous, and a dimension of one may have any stride.
 bool contiguous(const fa_tensor& t) {
   bool dense = true;
   std::int64_t elements = 1;
@@ -21,7 +21,7 @@ bool contiguous(const fa_tensor& t) {
   return dense || elements == 0;
 }
 
-// Whether a non-empty tensor's first and last element lie within 64-bit offsets and a machine's memory.
+// Whether the first and last element of a non-empty tensor lie within 64-bit offsets and a machine's memory.
 bool addressable(const fa_tensor& t) {
   constexpr std::int64_t kMost = std::int64_t{1} << 46;
   bool good = true;
@@ -56,7 +56,7 @@ std::string words(const Shape& sizes) {
 Shape shape(const fa_tensor& tensor) { return Shape(tensor.size, tensor.size + tensor.dims); }
 
 bool aligned(const fa_tensor& t) {
-  const std::int64_t row = t.stride[t.dims - 3];  // rows; then come heads and their elements
+  const std::int64_t row = t.stride[t.dims - 3];  // rows; heads and their elements follow
   bool good =
       reinterpret_cast<std::uintptr_t>(t.data) % (2 * kAlignedElements) == 0 && t.stride[t.dims - 1] == 1;
   for (int i = 0; i < t.dims - 1; ++i) good = good && t.stride[i] % kAlignedElements == 0;

@@ -1,4 +1,4 @@
-// Collects what is wrong with a call: each argument by name, what is expected of it and what was given.
+// Collects the problems of a call: each argument by name, expected and given.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace fa {
 
 inline constexpr std::int64_t kMaxGridYZ = 65535;  // HIP's limit for the grid's second and third dimension
 
-// Whether an optional argument is there.
+// Whether an optional argument is present.
 inline bool given(const fa_tensor& tensor) { return tensor.dims > 0; }
 
 struct Named {
@@ -27,8 +27,8 @@ const char* dtype_name(std::int32_t dtype);
 std::string words(const Shape& sizes);  // "(2, 128)"
 Shape shape(const fa_tensor& tensor);
 
-// Whether the kernels for one head dim can read rows of heads, which they do in 16-byte units and, a tile of
-// rows at a time, with 32-bit offsets.
+// Whether the kernels for one head dim can read these rows of heads. They read 16-byte units, a tile of rows
+// at a time, with 32-bit offsets.
 bool aligned(const fa_tensor& tensor);
 
 class Problems {
@@ -45,16 +45,16 @@ class Problems {
   void expect_device(const Named& named, int device);
   void expect_at_most(const char* what, std::int64_t value, std::int64_t most);
   void expect_contiguous(const Named& named);
-  // A contiguous last dimension, and an address that is a multiple of the elements' bytes.
+  // Requires a contiguous last dimension, and an address divisible by the elements' bytes.
   void expect_elements(const Named& named, std::uintptr_t bytes);
 
-  // Of a tensor that is written: no two elements in one place because a stride is 0.
+  // For a written tensor: requires distinct memory for all elements, so no stride of 0.
   void expect_own_memory(const Named& named);
 
-  // Sizes, strides and address are small enough for the arithmetic of the other checks.
+  // Requires sizes, strides and address small enough for the arithmetic of the other checks.
   void expect_well_formed(const Named& named);
 
-  // Throws FA_INVALID with all of them; `function` is what cannot use its arguments.
+  // Throws FA_INVALID with all problems. `function` is the name in the message.
   void raise_if_any(const char* function = "fwd") const;
 
  private:

@@ -5,7 +5,7 @@
 
 namespace fa {
 
-// See fa_append in fa_rocm.h; throws Error instead of returning a status.
+// See fa_append in fa_rocm.h. Throws Error instead of returning a status.
 void append(const fa_append_call& call);
 
 }  // namespace fa

@@ -14,8 +14,8 @@ struct BwdKernels {
   Selection delta, by_keys, dq;
 };
 
-// arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with the reason where there
-// are none.
+// arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with the reason if there are
+// no kernels.
 BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim,
                        bool masked);
 
@@ -24,8 +24,8 @@ struct BwdPlan {
   std::string reason;
 };
 
-// What the choice of a path depends on. `wanted` is a name of a BwdPath, or "" for what the arch's table
-// says.
+// The properties that determine a path. `wanted`: name of a BwdPath, or "" for the default of the arch's
+// table.
 struct BwdPlanRequest {
   std::string arch, dtype;
   int head_dim;
@@ -35,7 +35,7 @@ struct BwdPlanRequest {
   std::string wanted;
 };
 
-// Throws FA_UNSUPPORTED where there are no kernels, FA_INVALID for another `wanted`.
+// Throws FA_UNSUPPORTED if there are no kernels, FA_INVALID for an unknown `wanted`.
 BwdPlan bwd_plan(const BwdPlanRequest& request);
 
 // Throws as bwd_arguments and launch do.

@@ -8,14 +8,14 @@
 
 namespace fa {
 
-// Queues the selected fa_decode_* kernel and, where params.splits > 1, fa_combine_*.
-// Throws as launch does; a grid that is too large is refused before anything is queued.
+// Queues the selected fa_decode_* kernel and, if params.splits > 1, fa_combine_*. Throws as launch does. A
+// grid that is too large is refused before anything is queued.
 void decode(const FwdArguments& call, const Selection& selection, const Kind& kind, const Place& place);
 
-// Of a kernel whose workgroups have `tile` rows of all heads that share a head of k, and a part of the keys.
+// For a kernel whose workgroups have `tile` rows of all heads that share a head of k, and a part of the keys.
 Grid packed_grid(const FwdArguments& call, const FwdTile& tile);
 
-// The same as `decode` of a kernel with a grid and arguments of its own, whose out has head_dim elements.
+// As `decode`, for a kernel with its own grid and arguments, and head_dim elements per row of out.
 void launch_parts(const FwdArguments& call, const Selection& selection, const Grid& grid, const FwdParams& p,
                   int head_dim, const Place& place);
 

@@ -25,9 +25,9 @@ PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kin
   r.arch = kind.arch, r.dtype = kind.dtype, r.head_dim = a.head_dim, r.exact = kind.exact;
   r.batch = a.batch, r.max_seqlen_q = a.max_seqlen_q, r.max_seqlen_k = a.max_seqlen_k;
   r.nheads = p.nheads, r.nheads_k = p.nheads_k;
-  r.num_splits = p.splits;  // the caller planned first, and then made room for the parts
+  r.num_splits = p.splits;  // the caller planned first, and then allocated the parts
   r.dropout = call.dropout_p > 0, r.aligned = a.aligned, r.masked = a.masked;
-  r.tall = false;  // the caller says so, as it planned
+  r.tall = false;  // the caller says so, as planned
   r.wide = kind.wide;
   r.uneven = kind.uneven;
   return r;
@@ -59,7 +59,7 @@ Path path_of(const fa_fwd_call& call, const FwdArguments& a, const Plan& plan) {
   return Path::tall;
 }
 
-// The features that a plan does not tell apart.
+// Features that a plan does not distinguish.
 void require_plain_if_wide(const Plan& plan, const FwdArguments& a) {
   if (plan.path != Path::wide || !featured(a.params)) return;
   throw Error(FA_UNSUPPORTED, "no kernel takes this call with head_dim " + std::to_string(a.head_dim) +
@@ -75,7 +75,7 @@ void require_planned_parts(const Plan& plan, int splits) {
                   std::to_string(splits) + " parts");
 }
 
-// What finds the keys that a mask shows, before the kernel that reads it.
+// Launch that examines a mask, before the kernel that reads it.
 struct MaskRanges {
   Selection selection;
   Grid grid;
@@ -112,7 +112,7 @@ void launch_whole(Path path, const FwdArguments& call, const Selection& selectio
   FwdParams p = call.params;
   const std::int64_t parts = p.splits > 1 ? p.splits : 1;
   const Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m) * parts, p.nheads, call.batch, tile.threads};
-  require_launchable(selection, grid);  // so that the products below are no larger than 64 bits
+  require_launchable(selection, grid);  // so the products below fit in 64 bits
   const std::int64_t workgroups = grid.x * grid.y * grid.z;
   if (workgroups < kMostReordered) {
     p.dies = dies_of(kind.arch, device_compute_units(place.device));

@@ -5,7 +5,7 @@
 
 namespace fa {
 
-// See fa_fwd in fa_rocm.h; throws Error instead of returning a status.
+// See fa_fwd in fa_rocm.h. Throws Error instead of returning a status.
 void fwd(const fa_fwd_call& call);
 
 }  // namespace fa

@@ -9,7 +9,7 @@ namespace fa {
 // Checks, plans and queues one call.  Throws fa::Error.
 void mla(const fa_mla_call& call);
 
-// The plan of a call; throws FA_UNSUPPORTED with a reason where no kernel serves it.
+// The plan of a call. Throws FA_UNSUPPORTED with a reason if no kernel serves it.
 Plan served_latent_plan(const fa_plan_mla_call& call);
 
 }  // namespace fa

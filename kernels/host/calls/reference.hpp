@@ -1,4 +1,4 @@
-// Launches the reference kernel, which takes any head dim and any strides.
+// Launches the reference kernel, for any head dim and any strides.
 #pragma once
 
 #include "host/arguments/fwd_arguments.hpp"
@@ -8,7 +8,7 @@
 namespace fa {
 
 // Queues the selected fa_reference_* kernel. The call has at least one sequence, row and head, a head dim of
-// at most kMaxHeadDim, and no parts of the keys. Throws as launch does.
+// at most kMaxHeadDim, and unsplit keys. Throws as launch does.
 void launch_reference(const FwdArguments& call, const Selection& selection, const Kind& kind,
                       const Place& place);
 

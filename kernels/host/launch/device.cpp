@@ -37,7 +37,7 @@ int ask_compute_units(int device) {
                            ask_attribute(hipDeviceAttributeMaxThreadsPerMultiProcessor, device)});
 }
 
-// The value for a device, fetched once.
+// The value for a device, queried once.
 template <typename Value>
 class Known {
  public:
@@ -87,7 +87,7 @@ DeviceGuard::DeviceGuard(int device) : former_(current_device()) {
 }
 
 DeviceGuard::~DeviceGuard() {
-  // A destructor cannot report; the next HIP call of the caller will.
+  // A destructor cannot report the failure; the caller's next HIP call will.
   if (changed_) static_cast<void>(hipSetDevice(former_));
 }
 

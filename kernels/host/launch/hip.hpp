@@ -1,6 +1,6 @@
-// The HIP functions this library calls: they are those of the runtime that PyTorch has loaded, and null where
-// there is none, so that the library also loads without ROCm and never brings a second runtime into the
-// process.  On Linux they are weak symbols, on Windows pointers that find_hip_functions() fills.
+// The HIP functions used by this library. They belong to the runtime loaded by PyTorch, and are null without
+// one. So the library also loads without ROCm and never brings a second runtime into the process. On Linux
+// they are weak symbols, on Windows pointers set by find_hip_functions().
 #pragma once
 
 #ifndef __HIP_PLATFORM_AMD__
@@ -12,7 +12,7 @@
 
 #ifdef _WIN32
 #include "host/launch/windows/hip_functions.hpp"
-// Of ROCm 7 and newer: no PyTorch that this library works with brings an older one.
+// From ROCm 7 on. Every PyTorch supported by this library brings at least this version.
 #define FA_HIP_RUNTIME "amdhip64_7.dll"
 #else
 #define FA_HIP_RUNTIME "libamdhip64"
@@ -29,10 +29,11 @@
 
 namespace fa {
 
-// Throws FA_NO_RUNTIME unless every function above is there.
+// Throws FA_NO_RUNTIME unless every function above is present.
 void require_runtime();
 
-// Throws FA_RUNTIME_ERROR with `what` failed, the runtime's own words and `next`, unless hipSuccess.
+// Throws FA_RUNTIME_ERROR unless hipSuccess. The message has the failed step `what`, the runtime's error text
+// and `next`.
 void check(hipError_t error, const std::string& what, const char* next);
 
 }  // namespace fa

@@ -8,7 +8,7 @@ namespace fa {
 
 namespace {
 
-// HIP counts a launch's threads in each direction with 32 bits; in y and z the hardware's limit is lower.
+// HIP counts a launch's threads in each direction with 32 bits. In y and z the hardware's limit is lower.
 constexpr std::int64_t kMostThreads = UINT32_MAX;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Queues a kernel, within what the hardware can launch.
+// Queues a kernel, within the hardware's launch limits.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace fa {
 
-// Where kernels run.
+// Target of a launch.
 struct Place {
   int device;        // current
   std::string arch;  // as the runtime reports it
@@ -22,7 +22,7 @@ struct Grid {
   int threads;
 };
 
-// Throws FA_UNSUPPORTED where the grid is more than a launch takes.
+// Throws FA_UNSUPPORTED if the grid exceeds the limits of a launch.
 void require_launchable(const Selection& selection, const Grid& grid);
 
 // `params` is the kernel's only argument. Throws FA_UNSUPPORTED, FA_RUNTIME_ERROR, FA_INTERNAL.

@@ -35,7 +35,7 @@ hipModule_t load_module(const Gpu& gpu, const Instance& instance, const std::str
   const std::string_view arch = name(gpu.code_object);
   const Bytes code = find_code_object(instance.bundle, std::string(arch));
   if (gpu.name == arch) return load(code.data, where);
-  // Never freed: the runtime may read a module's code object as long as the module is there.
+  // Never freed: the runtime may read a module's code object for the module's lifetime.
   static auto& renamed = *new std::deque<std::vector<unsigned char>>;
   std::vector<unsigned char> bytes = relabelled(code, gpu);
   hipModule_t module = load(bytes.data(), where);
@@ -55,7 +55,7 @@ hipFunction_t find_function(hipModule_t module, const Instance& instance, const 
 
 hipFunction_t loaded_kernel(int device, const std::string& arch, const Instance& instance) {
   static std::mutex mutex;
-  // Never destroyed: at exit the HIP runtime may be gone before this library.
+  // Never destroyed: at exit the HIP runtime may end before this library.
   static auto& modules = *new std::map<Key, hipModule_t>;
   static auto& functions = *new std::map<Key, hipFunction_t>;
   const std::lock_guard<std::mutex> lock(mutex);
@@ -65,7 +65,7 @@ hipFunction_t loaded_kernel(int device, const std::string& arch, const Instance&
     if (gpu == nullptr) throw Error(FA_INTERNAL, "kernels were chosen for " + arch + ", which is not known");
     const std::string where =
         instance.name + " on device " + std::to_string(device) + " (" + shown(arch) + ")";
-    // Kept even if the function is missing: the next failing call must not load it again.
+    // Kept even if the function is missing, so the next failing call does not load it again.
     hipModule_t module = kept(modules, key, [&] { return load_module(*gpu, instance, where); });
     return find_function(module, instance, where);
   });

@@ -1,4 +1,4 @@
-// Kernels as the HIP runtime has loaded them.
+// Kernels loaded by the HIP runtime.
 #pragma once
 
 #include "host/launch/hip.hpp"
@@ -6,8 +6,8 @@
 
 namespace fa {
 
-// The kernel of `instance` on `device`, which is current and calls itself `arch`. Loads its code object on
-// first use, under the device's name; later calls, from any thread, get the same function.
+// The kernel of `instance` on `device`, which is current and reports `arch`. Loads its code object on first
+// use, relabelled for the device. Later calls, from any thread, get the same function.
 hipFunction_t loaded_kernel(int device, const std::string& arch, const Instance& instance);
 
 }  // namespace fa

@@ -24,7 +24,7 @@ Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t
     const bool exact = select(name(Op::fwd), arch, dtype, bounded(head_dim)).instance != nullptr;
     return {kind.arch, kind.dtype, exact, false, true};
   }
-  // Asked of few head dims: saying why there is none takes longer than the rest of a call.
+  // Checked for few head dims only: composing the reason takes longer than the rest of a call.
   if (head_dim > kMaxHeadDim) {
     const Selection found = select(name(Op::fwd_wide), arch, dtype, bounded(head_dim));
     if (found.instance != nullptr) {

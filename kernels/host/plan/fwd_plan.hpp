@@ -1,4 +1,4 @@
-// What the plan of a forward call needs from the registry: which kernels there are.
+// The plan's input from the registry: the existing kernels.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace fa {
 
-// A head dim of a call, which may be anything, as the registry counts them.
+// Any head dim of a call, as the registry's type.
 int bounded(std::int64_t head_dim);
 
 // An arch and a dtype that the library has forward kernels for.
@@ -22,8 +22,8 @@ struct Kind {
   bool uneven;  // there is one for it and that of v, which is another one
 };
 
-// arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with a reason that names the
-// head dim, or that of v, where that is another one and there is no kernel for both.
+// arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with a reason naming the head
+// dim, or v's, if v's differs and no kernel has both.
 Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t head_dim,
                  std::int64_t v_head_dim);
 

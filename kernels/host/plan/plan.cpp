@@ -30,12 +30,12 @@ std::string count(std::int64_t n, const char* what) {
   return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
 }
 
-// The share of places that are busy, over all rounds of workgroups.
+// The share of busy places, over all rounds of workgroups.
 double filled(std::int64_t workgroups, std::int64_t places) {
   return static_cast<double>(workgroups) / static_cast<double>(ceil_div(workgroups, places) * places);
 }
 
-// The fewest parts that fill the device, or fill it most where no number does.
+// The fewest parts that fill the device, or fill it best if none does.
 std::int64_t splits_to_fill(std::int64_t workgroups, std::int64_t places, std::int64_t most) {
   if (static_cast<double>(workgroups) >= kFilled * static_cast<double>(places)) return 1;
   double best = 0;
@@ -76,8 +76,8 @@ std::int64_t tall_workgroups(const PlanRequest& r) {
   return r.batch * r.nheads * ceil_div(r.max_seqlen_q, block);
 }
 
-// Tall workgroups load half of the bytes, and there are half as many: the device has to be full all the same.
-// A compute unit has room for one (for two on the two units that share them).
+// Tall workgroups load half of the bytes, and there are half as many, so they must still fill the device. A
+// compute unit has room for one (two units sharing workgroups: for two).
 bool tall_pays(const PlanRequest& r) {
   return r.tall && r.compute_units > 0 && std::min(r.max_seqlen_q, r.max_seqlen_k) >= kLongSequence &&
          filled(tall_workgroups(r), r.compute_units) >= kFilled;
@@ -98,8 +98,8 @@ std::int64_t wide_workgroups(const PlanRequest& r) {
   return r.batch * r.nheads * ceil_div(r.max_seqlen_q, block);
 }
 
-// The parts with which such a call is done first.  In the time that a workgroup takes for a key: rounds of
-// workgroups with their keys, and what memory takes for the parts' rows.
+// The fastest number of parts for such a call. Time, in the workgroup's time for a key: rounds of workgroups
+// with their keys, plus the memory time of the parts' rows.
 std::int64_t wide_parts(const PlanRequest& r) {
   const FwdConfig config = forward_config(Op::fwd_wide, r.arch, r.dtype, static_cast<int>(r.head_dim));
   const ArchTraits t = traits(r.arch);
@@ -114,10 +114,10 @@ std::int64_t wide_parts(const PlanRequest& r) {
   for (std::int64_t s = 2; s <= most_parts(keys, kMinKeysOfSplit); ++s) {
     if (time(s) < time(best)) best = s;
   }
-  return time(best) < kFilled * time(1) ? best : 1;  // the estimate is no better than that
+  return time(best) < kFilled * time(1) ? best : 1;  // the precision of the estimate
 }
 
-// Where these kernels do not serve, none does, the reference kernel neither.
+// If these kernels cannot serve a call, none can, including the reference kernel.
 Plan wide(const PlanRequest& r) {
   if (!r.aligned) return {Path::reference, 1, kUnaligned};
   if (r.dropout || r.masked) {

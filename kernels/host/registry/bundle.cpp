@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kMagic = "__CLANG_OFFLOAD_BUNDLE__";
 constexpr std::string_view kTarget = "hipv4-amdgcn-amd-amdhsa--";
 
-// Reads front to back and never past the end.
+// Reads front to back, within the bounds.
 class Reader {
  public:
   explicit Reader(Bytes bytes) : bytes_(bytes) {}

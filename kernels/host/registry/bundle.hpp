@@ -14,8 +14,8 @@ struct Bytes {
 // Throws FA_INTERNAL: the device code is damaged, and `how`.
 [[noreturn]] void damaged(const std::string& how);
 
-// The code object for `gfx` ("gfx942") in an uncompressed bundle; it points into the bundle.
-// Throws FA_INTERNAL when the bundle is damaged or has no such code object.
+// The code object for `gfx` ("gfx942") in an uncompressed bundle, as a view into the bundle. Throws
+// FA_INTERNAL if the bundle is damaged or lacks the code object.
 Bytes find_code_object(Bytes bundle, const std::string& gfx);
 
 }  // namespace fa

@@ -5,8 +5,8 @@
 
 #include "device/arch/names.hpp"
 
-// registry.inc comes from kernels/build/instances/bundle.py, and fatbin.S, which has these functions: the
-// same machine code on every platform.
+// kernels/build/instances/bundle.py writes registry.inc, and fatbin.S with these functions. The machine code
+// is the same on every platform.
 #define FA_INSTANCE(op, dtype, head_dim, name, archs) \
   extern "C" __attribute__((visibility("hidden"), sysv_abi)) fa::Bytes fa_bundle_##name();
 #include "registry.inc"
@@ -43,7 +43,7 @@ const std::vector<Instance>& registry() {
 }
 
 const std::vector<std::string>& registered_archs() {
-  // Collected once: every call asks, and the registry has hundreds of names.
+  // Collected once: every call needs it, and the registry has hundreds of names.
   static const std::vector<std::string> all = [] {
     std::vector<std::string> archs;
     for (const Instance& instance : registry()) {

@@ -1,4 +1,4 @@
-// What this library holds, from registry.inc, which the support table generates.
+// The kernels of this library, from registry.inc, which is generated from the support table.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ struct Instance {
 
 const std::vector<Instance>& registry();
 
-// The archs that any instance has, in the registry's order, each once.
+// The archs of all instances, in the registry's order, each once.
 const std::vector<std::string>& registered_archs();
 
 // The GPUs that run their code, in the table's order.

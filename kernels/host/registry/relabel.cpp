@@ -8,11 +8,11 @@ namespace fa {
 
 namespace {
 
-constexpr std::size_t kHeaderBytes = 64;  // of a 64-bit ELF header
-constexpr std::size_t kMachineAt = 48;    // the low byte of its e_flags
+constexpr std::size_t kHeaderBytes = 64;  // size of a 64-bit ELF header
+constexpr std::size_t kMachineAt = 48;    // offset of the low byte of its e_flags
 constexpr std::string_view kTarget = "amdgcn-amd-amdhsa--";
 
-// MessagePack's text of up to 31 bytes, which has its length in the byte before.
+// MessagePack's text of up to 31 bytes: its length is in the byte before.
 std::string packed(const std::string& text) { return static_cast<char>(0xa0 + text.size()) + text; }
 
 // The metadata's key and value.

@@ -50,7 +50,7 @@ Selection select(const std::string& op, const std::string& arch, const std::stri
     return {nullptr, gfx, unknown_arch(std::string(without_features(arch)))};
   }
   for (const Instance& each : registry()) {
-    // Head dims first: every launch comes here, and numbers take less time than words.
+    // Head dims first: every launch comes here, and comparing numbers is faster than comparing names.
     const bool fits = each.head_dim == head_dim || each.head_dim == kAnyHeadDim;
     if (fits && each.op == op && each.dtype == dtype && each.has(gfx)) return {&each, gfx, ""};
   }

@@ -1,4 +1,4 @@
-// Failures inside the core; fa_rocm.cpp turns them into a status and a message.
+// Failures inside the core. fa_rocm.cpp turns them into a status and a message.
 #pragma once
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-/* What the C interface (fa_rocm.h) and the library's own parts speak of: statuses, tensors, calls. */
+/* Types shared by the C interface (fa_rocm.h) and the library: statuses, tensors, calls. */
 #ifndef FA_TYPES_H
 #define FA_TYPES_H
 
@@ -40,7 +40,7 @@ typedef struct fa_tensor {
   int64_t stride[FA_MAX_DIMS];
 } fa_tensor;
 
-/* The calls, generated from calls.toml; fa_rocm.h says what they mean. */
+/* The calls, generated from calls.toml. fa_rocm.h explains them. */
 #include "generated/host/fa_calls.h"
 
 #endif

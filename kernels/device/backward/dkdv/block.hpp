@@ -1,5 +1,5 @@
-// What one workgroup of the dk and dv kernel works on: the types and constants that follow from its config,
-// its place in the grid, and what it reads.  backward/dkdv/loop.hpp says what it does.
+// The work of one workgroup of the dk and dv kernel: types and constants derived from its config, its place
+// in the grid, and its inputs. backward/dkdv/loop.hpp has the algorithm.
 #pragma once
 
 #include "device/backward/parts/block.hpp"
@@ -36,31 +36,30 @@ struct DkDvBlock {
 
   using Unit = UnitOf<kGfx, kDType>;
   static constexpr int kColumns = Unit::kColumns;
-  // A pair of waves has so many blocks of a step's columns; more than one only in the loop that
-  // dkdv/column_blocks.hpp has.
+  // Blocks of a step's columns per pair of waves. Only the loop of dkdv/column_blocks.hpp has several.
   static constexpr bool kByBlocks = kConfig.column_blocks > 0;
   static constexpr int kColumnBlocks = kByBlocks ? kConfig.column_blocks : 1;
   static constexpr int kWaveKeys = kColumnBlocks * Unit::kN;
   static constexpr int kSteps = kQueries / Unit::kM;     // of a tile's rows
   static constexpr int kSumSteps = kHeadDim / Unit::kM;  // of the sums' rows
   using Tiles = TileRange<kQueries>;
-  // Of one block of columns.
+  // For one block of columns.
   using Result = typename Unit::C[kSteps];
   using Sums = typename Unit::C[kSumSteps];
 
-  // In a loop that stores a tile's rows, and its numbers per query, while the one before it is in use.
+  // The loop stores a tile's rows, and its numbers per query, while the previous tile is in use.
   static constexpr bool kPingPong = kConfig.ping_pong;
   static constexpr bool kEarly = kPingPong || kConfig.early_rows;
-  // In the loop of dkdv/staggered.hpp, in which several tiles take one barrier.
+  // The loop of dkdv/staggered.hpp: one barrier for several tiles.
   static constexpr bool kStaggered = kConfig.staggered && !kFeatured;
   static constexpr int kAtOnce = kStaggered ? kConfig.tiles_at_once : 1;
   static_assert(!kStaggered || kTraits.direct_loads, "tiles.toml: the ISA has no loads straight into LDS");
-  // Where half of the threads are enough to move tiles, those do it that wait for the matrix unit.
+  // If half of the threads suffice to move tiles, the waves waiting for the matrix unit do it.
   static constexpr bool kHalfMoves = kPingPong && (!kConfig.row_major || kConfig.tight_registers) &&
                                      kQueries / 2 * (kHeadDim / 4) <= kTile.threads / 2;
   static constexpr int kMovers = kHalfMoves ? kTile.threads / 2 : kTile.threads;
 
-  // With `row_major` tiles are in LDS once, and turned as they are read; there are two of each.
+  // With `row_major`, tiles are in LDS once, and turned when read. There are two of each.
   static constexpr bool kRowMajor = kConfig.row_major;
   static_assert(!kRowMajor || (kTraits.transposed_reads && kPingPong),
                 "tiles.toml: row_major needs ping_pong, and an ISA with reads that transpose");
@@ -83,24 +82,24 @@ struct DkDvBlock {
 
   // Each wave reads its numbers per query itself.
   static constexpr bool kOwnNumbers = kPingPong && !kFeatured;
-  // Whether one wave moves a tile's lse and another delta, a number per lane.
+  // Whether one wave moves a tile's lse and another its delta, a number per lane.
   static constexpr bool kNumberPerLane = kConfig.early_rows && !kFeatured;
-  // A tile's numbers per query: what the first product of each role starts from, or lse and delta.  In the
-  // featured loop both products need them, and there are two sets where they come early.
+  // A tile's numbers per query: the start values of each role's first product, or lse and delta. In the
+  // featured loop both products need them, and there are two sets if they come early.
   static constexpr int kNumbers = kNumberPerLane ? Unit::kWave : kQueries;
   static constexpr int kSetBytes = 2 * kNumbers * sizeof(float);
   static constexpr bool kTwoSets = kEarly && !kNumberPerLane;
   static constexpr int kRowBytes = kOwnNumbers ? 0 : (kTwoSets ? 2 : 1) * kSetBytes;
   static constexpr int kRowsAt = Stage::kBytes;
   static constexpr int kOwnAt = kRowsAt + kRowBytes;
-  static constexpr int kOwnBytes = Own::kLdsBytes + Operand::kLdsBytes;  // of a wave
-  // Where P is what both waves of a pair want, one reads it from the other's operand.
+  static constexpr int kOwnBytes = Own::kLdsBytes + Operand::kLdsBytes;  // per wave
+  // If both waves of a pair need P, one reads it from the other's operand.
   static constexpr bool kGivesOperand = !kFeatured && kFragments;
-  // Through which a pair's waves exchange P otherwise.  Where operands pass through LDS too, it is the place
-  // of one of the wave that reads it and overwrites it afterwards.
+  // Otherwise a pair's waves exchange P through this. If operands also pass through LDS, it shares the place
+  // of an operand of the wave that reads it and overwrites it afterwards.
   static constexpr bool kExchangeInOperand = Operand::kLdsBytes >= Exchange::kBytes;
   static constexpr int kExchangeAt = kOwnAt + 2 * kPairs * kOwnBytes;
-  // Where waves of a pair are not at the same tile, there are two of what one leaves for the other.
+  // If waves of a pair work on different tiles, there are two copies of the data passed between them.
   static constexpr int kCopies = kStaggered ? 2 * kAtOnce : 1;
   static constexpr int kExchangeBytes = kExchangeInOperand ? 0 : kPairs * kColumnBlocks * Exchange::kBytes;
   static constexpr int kScoresAt = kExchangeAt + kCopies * kExchangeBytes;
@@ -145,20 +144,20 @@ struct DkDvBlock {
         factor(uniform(Scoring::factor_of(params))),
         dropout(params) {}
 
-  // The lane that reads tiles, the one that passes on results, and the thread that moves tiles.  Where
-  // registers are short, their addresses are computed for each tile anew.
+  // The lane that reads tiles, the lane that passes on results, and the thread that moves tiles. If registers
+  // are short, their addresses are computed anew for each tile.
   FA_DEVICE int reader() const { return kFeatured ? here(lane) : lane; }
   FA_DEVICE int passer() const { return kConfig.tight_registers ? here(lane) & (Unit::kWave - 1) : lane; }
-  // For what is done once, or few times: with a mask all registers are in use.
+  // For rare use: with a mask all registers are in use.
   FA_DEVICE int lane_again() const { return kMasked ? own_lane<Unit::kWave>() : here(lane); }
   FA_DEVICE int mover() const {
     if constexpr (kConfig.tight_registers) return moving(wave * Unit::kWave + passer());
     return kFeatured ? moving(here(thread)) : moving(thread);
   }
-  // Where some threads have nothing to move, they are not those that wait for the matrix unit.
+  // If some threads have nothing to move, they are outside the waves waiting for the matrix unit.
   FA_DEVICE static int moving(int thread) {
     if constexpr (!kTraits.matrix_coexecution) return thread;
-    // Masked so that the compiler sees what is no negative number.
+    // Masked, so the compiler sees a non-negative number.
     static_assert(kPairs % 2 == 0, "a power of 2");
     return (thread ^ kTile.threads / 2) & (kMovers - 1);
   }
@@ -167,7 +166,7 @@ struct DkDvBlock {
     return {visible.tiles_of_keys(first_key, kTile.block_n, wave_key, kWaveKeys, kQueries)};
   }
 
-  // The tiles with that number, where there are two.
+  // The tiles with this number, if there are two.
   FA_DEVICE LdsBytes tiles(int set) const {
     if constexpr (kRowMajor) return lds + set * Stage::kTilesBytes;
     return lds;
@@ -182,7 +181,7 @@ struct DkDvBlock {
   FA_DEVICE LdsBytes scores() const { return lds + kScoresAt; }
   FA_DEVICE bool is(Role other) const { return role == other; }
 
-  // P of a block of columns, to the other wave of a pair.
+  // Passes P of a block of columns to the other wave of a pair.
   FA_DEVICE void give(const P& packed, int columns = 0) const {
     if constexpr (kGivesOperand) {
       Operand::write(operand_area(), lane, packed);
@@ -196,7 +195,7 @@ struct DkDvBlock {
     }
     return Exchange::read(exchange(columns), passer());
   }
-  // P, which was given, or dS.
+  // P, already passed on, or dS.
   FA_DEVICE Operand operand(const P& packed) const {
     if constexpr (kGivesOperand) {
       if (!is(Role::weights)) Operand::write(operand_area(), lane, packed);
@@ -238,7 +237,7 @@ struct DkDvBlock {
   FA_DEVICE float load_number(const Source& from, int first, float last = 0) const {
     if constexpr (kNumberPerLane) {
       static_assert(kQueries <= kNumbers, "a number per lane");
-      if (wave > 1) return last;  // in the same register: another number would wait for what is loaded to it
+      if (wave > 1) return last;  // in the same register: another one would wait for the load into it
       const float* const numbers = wave == 0 ? from.lse : from.delta;
       const HeadRows rows{reinterpret_cast<const char*>(numbers), sizeof(float), sequence.seqlen_q};
       return BufferView<kNumbers, sizeof(float), kTraits.buffer_word3>(rows, first)
@@ -270,7 +269,7 @@ struct DkDvBlock {
     ((Floats)(lds + kRowsAt + set * kSetBytes))[thread] = value;
   }
 
-  // The numbers of the tile's rows that the wave wants, and the one of the lane's row `f`.
+  // The numbers of the tile's rows needed by the wave, and the number of the lane's row `f`.
   FA_DEVICE Floats numbers() const {
     const int at = kRowsAt + (kTwoSets ? set * kSetBytes : 0);
     return (Floats)(lds + at) + (is(Role::weights) ? 0 : kNumbers);

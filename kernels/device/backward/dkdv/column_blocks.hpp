@@ -1,9 +1,9 @@
-// The loop of the dk and dv kernel, with dQ (fused.hpp) or without, for waves that have enough
-// registers for several blocks of columns: an operand that is read of a tile serves one matrix instruction of
-// each, and a workgroup has so many times the keys.  As in the other early loops a tile takes two barriers,
-// and each of its forms is stored while the products of the other are formed.
+// The loop of the dk and dv kernel, with dQ (fused.hpp) or without, for waves with enough registers for
+// several blocks of columns. Each operand read from a tile serves one matrix instruction per block, and a
+// workgroup has more keys by the same factor. As in the other early loops, a tile takes two barriers, and
+// each of its forms is stored during the products of the other.
 //
-// Before the loop, all arguments are loaded with one wait, and nothing waits for a division without need.
+// Before the loop, all arguments are loaded with one wait, and unneeded divisions are skipped.
 #pragma once
 
 #include "device/backward/dkdv/ping_pong.hpp"
@@ -45,7 +45,7 @@ FA_DEVICE void multiply_transposed(typename Unit::C (&sums)[kBlocks][kSteps], Ld
                                                Nothing());
 }
 
-// Adds what one head of q gives to the sums of a wave's keys, and what the keys give to that head's dQ.
+// Adds one head of q's part of the sums of a wave's keys, and the keys' part of this head's dQ.
 template <class B, class Dq>
 FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, float* dq_sums, int head_q,
                                   int wave_key, const typename B::Tiles& tiles,
@@ -79,7 +79,7 @@ FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, fl
     block.store_number(number, set);
   };
   load(tiles.begin);
-  // LLVM 22 does not wait for the last head's rows, stored at its loop's end; the static checks find it.
+  // LLVM 22 misses the wait for the last head's rows, stored at its loop's end; the static checks find it.
   if constexpr (B::kTraits.unit == MatrixUnit::wmma_split) asm volatile("s_wait_dscnt 0x0" ::: "memory");
   workgroup_barrier();  // LDS is free
   store_rows(block.set);
@@ -156,7 +156,7 @@ FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, fl
   }
 }
 
-// The kernel with that loop.
+// The kernel with this loop.
 template <class B>
 FA_DEVICE void run_column_blocks(BwdArguments arguments, LdsBytes lds) {
   using Unit = typename B::Unit;
@@ -181,7 +181,7 @@ FA_DEVICE void run_column_blocks(BwdArguments arguments, LdsBytes lds) {
 #pragma unroll
     for (int b = 0; b < B::kColumnBlocks; ++b) own[b] = block.load_own(params, wave_key + b * Unit::kN);
     if constexpr (B::kWithDq) dq.keep(block, keys);
-    // No division where there is nothing to divide: all waves would wait for it.
+    // Skips an unneeded division, which all waves would wait for.
     const int group = params.nheads == params.nheads_k ? 1 : uniform(params.nheads / params.nheads_k);
     int head_q = block.head_k * group;
     typename B::Source source = block.source(params, head_q);

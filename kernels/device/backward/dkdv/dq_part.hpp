@@ -1,11 +1,11 @@
-// The part of dQ = dS * K that a wave of the fused kernel computes and adds up.
+// The part of dQ = dS * K computed and added by a wave of the fused kernel.
 #pragma once
 
 #include "device/backward/dkdv/moves.hpp"
 
 namespace fa {
 
-// A wave's part of dQ's tile: which steps of its rows and columns, and which of the keys.
+// A wave's part of dQ's tile: steps of its rows and columns, and steps of the keys.
 template <class B>
 struct DqPart {
   using Unit = typename B::Unit;
@@ -24,7 +24,7 @@ struct DqPart {
 
   FA_DEVICE explicit DqPart(const B& block) : index(B::kPingPong ? block.pair : block.wave) {}
 
-  // Waves without a part have something else in the place of K^T.
+  // Waves without a part use K^T's registers for something else.
   FA_DEVICE void keep_places(u32x4 places) { keys[0] = here(places); }
   FA_DEVICE u32x4 kept() const { return keys[0]; }
 
@@ -37,12 +37,12 @@ struct DqPart {
     return ((index / kParts * kKeySteps + step) * Unit::kK + Unit::run_begin(lane)) / 8;
   }
 
-  // Reads the workgroup's keys, with LDS that is free and all waves.
+  // Reads the workgroup's keys. Needs free LDS and all waves.
   FA_DEVICE void load(const B& block, int first_key) {
     keep(block, load(block, loaded_here(block.arguments), first_key));
   }
 
-  // The same in parts.  Where rows of a tile are stored at the same time, K^T is beyond these.
+  // In parts. If rows of a tile are stored at the same time, K^T is behind them.
   static constexpr int kKeptAt = B::kPingPong ? B::kLdsBytes - Transposed::kBytes : 0;
   static_assert(!B::kPingPong || kKeptAt >= B::Stage::kRowsEnd, "there is room for both");
   FA_DEVICE Transposed load(const B& block, const BwdParams& params, int first_key) {
@@ -76,10 +76,9 @@ struct DqPart {
     }
   }
 
-  // The same where reads turn what they read: rows of keys are loaded straight into LDS, behind the first set
-  // of tiles.
+  // For transposed reads: rows of keys are loaded straight into LDS, behind the first set of tiles.
   static constexpr bool kDirectKeys = Scores::kTurned;
-  // Waves that load; where rows have three pieces of 64 bytes, a multiple of three.
+  // Number of loading waves; if rows have three pieces of 64 bytes, a multiple of three.
   static constexpr int kLoaders = B::kHeadDim % 64 == 0 ? 2 * B::kPairs : 3 * B::kPairs / 2;
   using Direct = DirectStage<Unit, B::kTile.block_n, B::kHeadDim, kLoaders * Unit::kWave, false>;
   FA_DEVICE void begin(const B& block, const BwdParams& params, int first_key) const {
@@ -94,11 +93,11 @@ struct DqPart {
       lines.load_end(rows.base, rows.rows - 1, to, block.wave, block.lane);
     }
   }
-  // Waits for these loads, and not for those of own rows and of a number behind them.
+  // Waits for these loads only; the loads of own rows and of a number behind them stay in flight.
   FA_DEVICE static void wait() { __builtin_amdgcn_s_waitcnt(0x0f70 | (B::Own::kSteps + 1)); }
   FA_DEVICE void read_direct(const B& block) {
-    // Elements in their own order, not in that of slots: lanes are columns of dQ.  Rows, which are in the
-    // order of slots, in that of TurnedScoreTile.
+    // Elements in their own order instead of the slots' order: lanes are columns of dQ. Rows, in the order of
+    // slots, are in TurnedScoreTile's order.
     const int row = block.lane / 32 * 8 + block.lane % 16 / 4;
     const LdsBytes first = block.lds + B::Stage::kRowsEnd + column_step() * Direct::kChunkBytes + row * 64 +
                            block.lane % 32 / 16 * 32 + block.lane % 4 * 8;
@@ -111,14 +110,14 @@ struct DqPart {
     }
   }
 
-  // After how many parts of the product there is something else to do.
+  // Number of gaps: parts of the product followed by other work.
   static constexpr int gaps() {
     if constexpr (B::kPingPong) return kKeySteps * Unit::kParts;
     return kKeySteps;
   }
 
-  // What a tile of queries gets from the workgroup's keys.  `interleave(gap)`: see read_ahead.  `at`: where
-  // its gradients of scores are, beyond the first place for these.
+  // The workgroup's keys' part of dQ for a tile of queries. `interleave(gap)`: see read_ahead. `at`: offset
+  // of the tile's gradients of scores from the first place.
   template <class Interleave>
   FA_DEVICE typename Unit::C product(const B& block, const Interleave& interleave, int at) const {
     typename Unit::C sum = Unit::zero();
@@ -158,7 +157,7 @@ struct DqPart {
           },
           interleave);
     } else {
-      // Exponentials take registers beside it.
+      // Exponentials need registers at the same time.
       constexpr int kAhead = B::kConfig.tight_registers ? B::kConfig.prefetch / 2 : B::kConfig.prefetch;
       read_ahead<kKeySteps, kAhead>(read, multiply, interleave);
     }
@@ -166,7 +165,7 @@ struct DqPart {
     return sum;
   }
 
-  // Adds that to the tile of queries from `first` on.
+  // Adds it to the tile of queries from `first` on.
   template <class Interleave>
   FA_DEVICE void add(const B& block, float* sums, int first, const Interleave& interleave, int at = 0) const {
     const typename Unit::C sum = product(block, interleave, at);
@@ -175,7 +174,7 @@ struct DqPart {
     if constexpr (!B::kPingPong) asm volatile("" : "+s"(to));
     add_rows(block, to, sum, 0, Unit::kRows);
   }
-  // Those registers of it from `begin` to `end`.
+  // Adds its registers from `begin` to `end`.
   FA_DEVICE static void add_rows(const B& block, float* to, const typename Unit::C& sum, int begin, int end) {
     const int lane = block.passer();
     float value[Unit::kRows];
@@ -187,7 +186,7 @@ struct DqPart {
     for (int r = begin; r < end; ++r) add_float(to, r * Unit::kWave + lane, value[r]);
   }
 
-  // Where the part of the sequence's first tile is added.
+  // Target of the part of the sequence's first tile.
   FA_DEVICE float* sums_of(const B& block, int head_q) const {
     return sums_of(block, loaded_here(block.arguments), head_q);
   }

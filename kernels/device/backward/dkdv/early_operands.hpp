@@ -1,12 +1,13 @@
-// A product whose first operands are prefetched before something else is done: behind a barrier, where all
-// waves would wait for them at once, or while the product's other operand is made.
+// A product whose first operands are prefetched before other work: behind a barrier, where all waves would
+// wait for them at once, or while the product's other operand is computed.
 #pragma once
 
 #include "device/backward/parts/block.hpp"
 
 namespace fa {
 
-// Operand A of steps 0 to kCount * kSteps of a tile: of each step of the contraction those of kSteps periods.
+// Operand A of steps 0 to kCount * kSteps of a tile: for each step of the contraction, the operands of kSteps
+// periods.
 template <class Unit, class Tile, int kSteps, int kAhead, class Reader = OperandReader<Unit, Tile>>
 struct EarlyOperands {
   static_assert(kAhead > 0, "something is read");
@@ -36,13 +37,13 @@ struct EarlyOperands {
   }
 };
 
-// In its place, where that takes too many registers.
+// Replaces it if it would take too many registers.
 struct NoEarlyOperands {
   FA_DEVICE NoEarlyOperands(LdsBytes, int) {}
 };
 
-// Whether a sum that nobody reads may still be on its way, in registers that are used again, after all that
-// is between a product and the next: clang 22 leaves one wait state too few (the static checks find it).
+// Whether an unread sum may still be in flight, in registers used again, after all the code between a product
+// and the next. clang 22 leaves one wait state too few (the static checks find it).
 template <class B>
 inline constexpr bool kLongestResults =
     !B::kTraits.separate_acc_vgprs && B::kTraits.unit == MatrixUnit::mfma && B::kTraits.step_clocks == 64;

@@ -1,13 +1,13 @@
-// What the waves of the ping-pong loop (dkdv/ping_pong.hpp) make of a product: P, interleaved with the
-// matrix instructions of another one.
+// Processing of a product by the waves of the ping-pong loop (dkdv/ping_pong.hpp): P, interleaved with the
+// matrix instructions of another product.
 #pragma once
 
 #include "device/backward/dkdv/loop.hpp"
 
 namespace fa {
 
-// A product to work on.  A copy: the compiler would keep what becomes of it in both kinds of registers, for
-// waves of either role.
+// A product to work on. A copy: the compiler would keep its results in both kinds of registers, for waves of
+// either role.
 template <class B>
 struct Worked {
   typename B::Result result;

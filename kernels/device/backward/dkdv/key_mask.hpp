@@ -1,7 +1,7 @@
-// A mask or a bias in memory, as the kernel of the gradients of K and V reads it: lanes are keys.
+// A mask or bias in memory, as read by the kernel of the gradients of K and V: lanes are keys.
 //
-// Neighbouring lanes have neighbouring keys, so what a wave loads of one row is contiguous, and a lane loads
-// one element, or one for each of its columns, of each of its rows.
+// Neighbouring lanes have neighbouring keys, so a wave's loads of one row are contiguous. A lane loads one
+// element of each of its rows, or one per column.
 #pragma once
 
 #include "device/backward/dkdv/block.hpp"
@@ -9,12 +9,12 @@
 
 namespace fa {
 
-// The arguments of the backward kernels with a mask begin with those of the others.
+// The arguments of the backward kernels with a mask begin with the unmasked kernels' arguments.
 FA_DEVICE const MaskedBwdParams& masked_here(BwdArguments arguments) {
   return reinterpret_cast<const MaskedBwdParams&>(loaded_here(arguments));
 }
 
-// Stands in for KeyMask in kernels that have none.
+// Replaces KeyMask in kernels without a mask.
 template <class B>
 struct NoKeyMask {
   static constexpr bool kAhead = false;
@@ -25,21 +25,21 @@ struct NoKeyMask {
   FA_DEVICE void begin(const B&, typename B::Result&, int) const {}
 };
 
-// Of a head of q, for the waves that compute P.
+// For a head of q, in the waves that compute P.
 template <class B>
 struct KeyMask {
   using Unit = typename B::Unit;
   static constexpr int kColumns = Unit::kColumns, kHeld = B::P::kHeld;
   static_assert(kColumns == 1 || Unit::column(0, kColumns - 1) == kColumns - 1, "columns are neighbours");
-  // Whether a tile's mask is loaded while the tile before it is in use, into the registers of its scores,
-  // which then begin with it.  Else it is loaded when they are there, so many rows of a lane at once.
+  // Whether a tile's mask is loaded while the previous tile is in use, into the registers of its scores,
+  // which then start from it. Otherwise it is loaded when they are there, this many rows of a lane at once.
   static constexpr bool kAhead = B::kConfig.early_mask;
   static_assert(!kAhead || B::kOwnNumbers, "tiles.toml: early_mask needs ping_pong");
   static constexpr int kAtOnce = kHeld > 8 ? 8 : kHeld;
   // A row's number is minus the log-sum-exp, and finite.
   using Score = MaskedScore<B::kDType, true, false, Hiding::by_bits>;
   using View = BufferView<B::kQueries, 0, B::kTraits.buffer_word3>;
-  using Words = uint32_t[kColumns];  // of one row, as many as its columns may take
+  using Words = uint32_t[kColumns];  // for one row, for the most columns
 
   HeadRows rows;
   MaskKind kind;
@@ -56,8 +56,8 @@ struct KeyMask {
     score.scale = uniform(Scoring::kLog2e / block.factor);
   }
 
-  // Hides or changes the scores of the tile of queries from `first` on, which began with 0: a row's number is
-  // added to its biases first, so that large ones leave what follows exact.
+  // Hides or changes the scores of the tile of queries from `first` on, which started from 0. A row's number
+  // is added to its biases first, so large ones leave the later sum exact.
   FA_DEVICE void apply(const B& block, typename B::Result& s, int first, int wave_key) const {
     if (kind == MaskKind::bytes) {
       each_row<1>(block, s, first, wave_key, [&](float x, float own, const uint32_t* words, int c) {
@@ -74,8 +74,8 @@ struct KeyMask {
     }
   }
 
-  // With kAhead: loads the tile's mask into its scores' registers, and makes of it what these begin with.  Of
-  // each element its dword, so that there is one kind of load, and the compiler waits for none of them.
+  // With kAhead: loads the tile's mask into its scores' registers, and converts it to their start values.
+  // Loads the dword of each element: with one kind of load, the compiler waits for none of them.
   FA_DEVICE void load(const B& block, typename B::Result& s, int first, int wave_key) const {
     const View view(rows, here_uniform(first), row_end);
     const int at =
@@ -86,7 +86,7 @@ struct KeyMask {
   FA_DEVICE void begin(const B& block, typename B::Result& s, int wave_key) const {
     const uint32_t shift = (byte_of(block, wave_key) & 3) * 8;
     const auto each = [&](const auto& action) {
-      // Of bf16 one after the other, or some would be spilled.
+      // bf16 one after the other, or some would be spilled.
       each_element<Unit, kHeld, B::kDType == DType::bf16>(
           s, [&](float x, int, int) { return action(__builtin_bit_cast(uint32_t, x)); });
     };
@@ -114,8 +114,8 @@ struct KeyMask {
     return key << (kind == MaskKind::bytes ? 0 : kind == MaskKind::elements ? 1 : 2);
   }
 
-  // `action(score, number, words, c)`: the new score of a row, which has that number, and of column c, of
-  // which `words` are the mask.
+  // `action(score, number, words, c)`: the new score of a row with this number and of column c; `words` holds
+  // its mask.
   template <int kSize, class Action>
   FA_DEVICE void each_row(const B& block, typename B::Result& s, int first, int wave_key,
                           const Action& action) const {
@@ -135,7 +135,7 @@ struct KeyMask {
     }
   }
 
-  // So many rows of a lane, from number `part` on.
+  // kCount rows of a lane, from number `part` on.
   template <int kSize, int kCount>
   FA_DEVICE void read(const B& block, Words* words, int first, int wave_key, int part) const {
     const View view(rows, here_uniform(first), row_end);

@@ -1,14 +1,13 @@
-// The gradients of K and V: one workgroup computes those of a block of keys of one head of k, from one tile
-// of queries after another, of all heads of q that share it.
+// The gradients of K and V: a workgroup computes a block of keys of one head of k. It visits the tiles of
+// queries of all heads of q that share this head.
 //
-// Waves work in pairs that have the same columns (lanes are keys).  One has K and sums dV, the other has V
-// and sums dK; only what lies between their two products differs:
+// Waves work in pairs with the same columns (lanes are keys). One has K and sums dV, the other has V and sums
+// dK. They differ only between their two products:
 //
 //   weights     S  = Q  * K^T    P  = exp(S - lse)      to the other wave; dV^T += dO^T * P
 //   gradients   dP = dO * V^T    dS = P * (dP - delta)                     dK^T += Q^T  * dS
 //
-// In the plain loop both products begin with what is subtracted from them, so that no instruction subtracts
-// it.
+// In the plain loop both products start from minus lse and delta, which saves the subtractions.
 #pragma once
 
 #include "device/arch/current.hpp"
@@ -17,8 +16,8 @@
 
 namespace fa {
 
-// Which probabilities of a tile dropout keeps: see ColumnDropout.  To be found before the scores, while the
-// registers that the generator needs are free.
+// The probabilities of a tile kept by dropout: see ColumnDropout. Call before computing the scores, while the
+// generator's registers are free.
 template <class B>
 FA_DEVICE uint32_t kept_bits(const B& block, int head_q, int first, int wave_key) {
   if (!B::kFeatured || !block.is(Role::weights)) return 0;
@@ -29,8 +28,8 @@ FA_DEVICE uint32_t kept_bits(const B& block, int head_q, int first, int wave_key
                        [&](int row) { return dropout_words(scoring.key, block.batch, head_q, row, group); });
 }
 
-// The rest of `weights` of the featured loop, element by element, which takes fewer registers: `s` are scores
-// as Scoring::cap leaves them.
+// The rest of `weights` of the featured loop, element by element, which takes fewer registers. `s` are scores
+// after Scoring::cap.
 template <class B>
 FA_DEVICE typename B::P weights_by_element(const B& block, const Scoring& scoring, typename B::Result& s,
                                            float distance, int first, int wave_key, bool masked,
@@ -52,8 +51,8 @@ FA_DEVICE typename B::P weights_by_element(const B& block, const Scoring& scorin
   return P::of([&](int c, int f) { return element<Unit>(s, c, f); });
 }
 
-// P, for the sums of dV; the other wave gets P times softcap's derivative, negative where dropped. `columns`:
-// which of the wave's blocks of columns; `wave_key` is its first.
+// P, for the sums of dV. The other wave gets P times softcap's derivative, negative where dropped. `columns`:
+// the number of the wave's block of columns; `wave_key` is its first.
 template <class B>
 FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_q, int first, int wave_key,
                                 bool masked, uint32_t bits, const KeyMaskOf<B>& given, int columns = 0) {
@@ -104,7 +103,7 @@ FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_
   }
 }
 
-// dS, of what the other wave gave and dP.  `masked`: elements are hidden or, beside a mask, dropped.
+// dS, from the other wave's P and from dP. `masked`: elements are hidden or, with a mask, dropped.
 template <class B>
 FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typename B::Result& dp,
                                      int head_q, int first, int wave_key, bool masked,
@@ -156,7 +155,7 @@ FA_DEVICE typename B::P gradients(const B& block, typename B::Result& dp, int he
   return gradients_of(block, p, dp, head_q, first, wave_key, masked, deltas);
 }
 
-// Adds what one head of q gives to the sums of a wave's keys.
+// Adds one head of q's part of the sums of a wave's keys.
 template <class B>
 FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename B::Tiles& tiles,
                         const typename B::Own& own, typename B::Sums& sums) {
@@ -169,7 +168,7 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
   Stage stage;
   const typename B::Source source = block.source(head_q);
   const auto load = [&](int first) {
-    // Where registers are short, it is found again for each tile.
+    // Computed anew for each tile if registers are short.
     const typename B::Source from = B::kFeatured ? block.source(head_q) : source;
     stage.load([&](int tensor) { return typename B::View(tensor == 0 ? from.q : from.dout, first); },
                block.mover());
@@ -212,8 +211,8 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
   }
 }
 
-// The same, with two barriers a tile and no wait for stores between these: each form of a tile is stored
-// while the products of the other are formed.
+// As above, with two barriers per tile and no wait for stores between these: each form of a tile is stored
+// during the products of the other.
 template <class B>
 FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename B::Tiles& tiles,
                               const typename B::Own& own, typename B::Sums& sums) {
@@ -233,7 +232,7 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
     place = Stage::place(block.lds, static_cast<uint32_t>(rows.row_bytes), block.thread);
   }
   const auto load = [&](int first) {
-    // Where registers are short, it is found again for each tile.
+    // Computed anew for each tile if registers are short.
     const typename B::Source from = B::kFeatured ? block.source(head_q) : source;
     if constexpr (kFixed) {
       stage.load_at(place, typename B::View(rows, first), block.thread);
@@ -260,7 +259,7 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
     }
   };
   load(tiles.begin);
-  // LLVM 22 does not wait for the last head's rows, stored at its loop's end; the static checks find it.
+  // LLVM 22 misses the wait for the last head's rows, stored at its loop's end; the static checks find it.
   if constexpr (B::kTraits.unit == MatrixUnit::wmma_split) asm volatile("s_wait_dscnt 0x0" ::: "memory");
   workgroup_barrier();  // LDS is free
   store_rows(block.set);

@@ -1,8 +1,9 @@
-// A mask or a bias in memory, as the loop of dkdv/staggered.hpp reads it: lanes are keys, and a tile's
-// mask is loaded while the one before it is in use.
+// A mask or bias in memory, as read by the loop of dkdv/staggered.hpp: lanes are keys, and a tile's mask is
+// loaded while the previous one is in use.
 //
-// All waves load: behind a branch around it the compiler would copy what is loaded, and wait for it.  Those
-// that compute dP have no rows, so they ask for nothing.  For the same reason fp32 has a loop of its own.
+// All waves load: with a branch around the loads, the compiler would copy the loaded values and wait for
+// them. Waves that compute dP have no rows, so their loads fetch nothing. For the same reason fp32 has its
+// own loop.
 #pragma once
 
 #include "device/backward/dkdv/key_mask.hpp"
@@ -10,7 +11,7 @@
 
 namespace fa {
 
-// Stands in for the others in kernels that have none.
+// Replaces the others in kernels without a mask.
 template <class B>
 struct NoMaskAhead {
   static constexpr int kSets = 1;
@@ -24,23 +25,23 @@ struct NoMaskAhead {
   FA_DEVICE void begin(const B&, typename B::Result&, const Words&, float, int) const {}
 };
 
-// Of the heads of q that share a head of k.
+// For the heads of q that share a head of k.
 template <class B>
 struct MaskAhead {
   using View = BufferView<B::kQueries, 0, B::kTraits.buffer_word3>;
   static_assert(B::kSteps == 1 && B::Unit::kN == 32 && B::P::kHeld == 16, "a step's rows and columns");
-  // Of so many tiles there are registers.
+  // Registers are available for this many tiles.
   static constexpr int kSets = B::kConfig.waves_per_simd > 2 ? 1 : B::kAtOnce;
-  static constexpr int kNoRows = -(1 << 30);  // also where a tile's first row is below 0
+  static constexpr int kNoRows = -(1 << 30);  // also for a tile's first row below 0
 
-  const char*& base;  // of the head, in the registers of where the others' tiles are
+  const char*& base;  // of the head, in the registers of the other waves' tile addresses
   uint32_t row_bytes;
   int rows;
   int row_end;  // bytes of a row
   int bytes;    // of an element
   float scale;  // 1 / softmax_scale
   int wave_key;
-  int at;  // of the lane, in a tile's mask
+  int at;  // offset of the lane in a tile's mask
 
   // `group`: heads of q that share the head of k.
   template <class Loads>
@@ -58,7 +59,8 @@ struct MaskAhead {
     scale = uniform(Scoring::kLog2e / block.factor);
   }
 
-  // Registers of what only waves that compute P need, with what only the others need, which load tiles.
+  // Registers shared by the values of waves that compute P and the values of the other waves, which load
+  // tiles.
   template <class Loads>
   FA_DEVICE void share(bool of_weights, Loads& loads) {
     at = here(of_weights ? at : static_cast<int>(loads.of_q.from));
@@ -79,8 +81,8 @@ struct MaskAhead {
   }
 };
 
-// Of bytes, and of elements of the tensors' type: a lane loads 16 keys of one row, and the matrix unit turns
-// them (masks/mask_product.hpp).
+// For bytes, and for elements of the tensors' type: a lane loads 16 keys of one row, and the matrix unit
+// turns them (masks/mask_product.hpp).
 template <class B>
 struct TurnedMask : MaskAhead<B> {
   using Base = MaskAhead<B>;
@@ -88,9 +90,9 @@ struct TurnedMask : MaskAhead<B> {
   using A = typename Unit::A;
   using Product = MaskProduct<Unit, B::kDType>;
   static constexpr bool kEarly = true;  // the next words are loaded as soon as these are used
-  // The mask is added to numbers of the rows, and then all is divided by softmax_scale.
+  // The mask is added to numbers of the rows, and then the sum is divided by softmax_scale.
   static constexpr bool kPlainNumbers = true;
-  // Of bytes the first part is all.
+  // For bytes the first part is all.
   struct Words {
     A part[2];
   };
@@ -115,7 +117,7 @@ struct TurnedMask : MaskAhead<B> {
     words.part[1] = view.template read_at<A>(own + 16);
   }
 
-  // What scores begin with: the mask, and the half's numbers of `term` for the rows of the tile.
+  // Start values of scores: the mask, and the half's numbers of `term` for the rows of the tile.
   FA_DEVICE void begin(const B& block, typename B::Result& s, const Words& words, float term,
                        int half) const {
     A runs[2] = {words.part[0], words.part[1]};
@@ -137,14 +139,14 @@ struct TurnedMask : MaskAhead<B> {
     const bool of_bytes = here_uniform(this->bytes) == 1;
 #pragma unroll
     for (int run = 0; run < 2; ++run) {
-      // Column n of the product is key n, which is in one of the two runs of lanes n / 16 * 32 to + 31.
+      // Column n of the product is key n, in one of the two runs of lanes n / 16 * 32 to + 31.
       Unit::multiply(s[0], runs[run], {{Product::diagonal(number, run, of_bytes)}});
     }
     B::each(s, [&](float x, int, int) { return x * this->scale; });
   }
 };
 
-// Of fp32: a lane loads its own key's element of each of its rows.
+// For fp32: a lane loads its own key's element of each of its rows.
 template <class B>
 struct Fp32Mask : MaskAhead<B> {
   using Base = MaskAhead<B>;

@@ -1,13 +1,13 @@
-// What waves of CDNA's loop (dkdv/ping_pong.hpp) read: their own rows of K and V, tiles of rows, and
-// numbers per query.  All waves of a compute unit begin together and share its scalar units, so addresses
-// take as few instructions as their ranges allow.
+// Inputs of the waves of CDNA's loop (dkdv/ping_pong.hpp): their own rows of K and V, tiles of rows, and
+// numbers per query. All waves of a compute unit start together and share its scalar units, so addresses take
+// as few instructions as their ranges allow.
 #pragma once
 
 #include "device/backward/dkdv/block.hpp"
 
 namespace fa {
 
-// Where a row of a head is.  All three are counted from 0, and a row stride has 24 bits.
+// Address of a row of a head. All three numbers are counted from 0, and a row stride has 24 bits.
 FA_DEVICE const char* row_of(const BwdInput& tensor, uint32_t batch, uint32_t head, uint32_t row) {
   const uint64_t at = batch * static_cast<uint64_t>(tensor.batch) +
                       head * static_cast<uint64_t>(tensor.head) +
@@ -42,7 +42,7 @@ FA_DEVICE typename B::Own own_keys(const B& block, const BwdParams& params, int 
   return typename B::Own(block.own_area(), view, sign, convert, block.lane);
 }
 
-// A wave's part of a head's tiles on their way from memory into LDS.
+// Moves a wave's part of a head's tiles from memory into LDS.
 template <class B>
 struct Moves {
   using Unit = typename B::Unit;
@@ -54,10 +54,10 @@ struct Moves {
   typename B::Source source;  // in the featured loop
   Stage stage;
   float number = 0;
-  Flag seen = {0}, masked = {0};  // of the tile that was loaded last
+  Flag seen = {0}, masked = {0};  // of the last loaded tile
   const int dropping;             // LateDropout's sign
-  // What the first product of a tile begins with is slope * number + start.  Lanes that have the same row
-  // add up: half of `start` is from those that have no number.
+  // The first product of a tile starts from slope * number + start. Lanes with the same row add up: half of
+  // `start` comes from lanes without a number.
   int place;
   float slope, start;
 
@@ -89,7 +89,7 @@ struct Moves {
     numbers = {reinterpret_cast<const char*>(all + at), sizeof(float), sequence.seqlen_q};
   }
 
-  // Places of a lane's piece and gradients of scores, where registers are short: see `kept` of DqPart.
+  // Places of a lane's piece and gradients of scores, if registers are short: see `kept` of DqPart.
   FA_DEVICE u32x4 places(const B& block) const {
     u32x4 places = {};
     if constexpr (B::kConfig.tight_registers) {
@@ -101,7 +101,7 @@ struct Moves {
 
   // Rows and number of the tile from `first` on.
   FA_DEVICE void load(const B& block, const typename B::Tiles& tiles, u32x4 places, int first) {
-    // Opaque: what follows from it is not found where waves wait for it.
+    // Opaque: derived values are then computed where no wave waits for them.
     const int from = here_uniform(first);
     load_rows(block, places, from);
     load_number(block, from);
@@ -130,14 +130,14 @@ struct Moves {
     masked.sign = uniform(tiles.masked_flag(from).sign) | dropping;
   }
 
-  // What the first product of the tile begins with.
+  // Start value of the tile's first product.
   FA_DEVICE float first_term(const B& block) const {
     if constexpr (!B::kOwnNumbers) return 0;
     const bool of_lse = B::kMasked && block.is(Role::weights);
     return __builtin_fmaf(of_lse ? Scoring::masked_lse(number) : number, slope, start);
   }
 
-  // As the tiles with that number, where there are two.
+  // As the tiles with this number, if there are two.
   FA_DEVICE void store_rows(const B& block, u32x4 places, int set) {
     if (RaisedOf<B>::kIs && moves) raise_dout(block, stage);
     if constexpr (B::kConfig.tight_registers) {

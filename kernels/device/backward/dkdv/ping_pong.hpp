@@ -1,7 +1,7 @@
 // The ping-pong loop of the dk and dv kernel, with dQ (fused.hpp) or without, for ISAs whose matrix
-// instructions run while the VALU works: while the waves of one role multiply, those of the other do the rest
-// of their work.  A tile takes two barriers: before the first, rows of the next tile are stored, before the
-// second their transposes.
+// instructions overlap with VALU work. While the waves of one role multiply, the waves of the other do the
+// rest of their work. A tile takes two barriers: rows of the next tile are stored before the first, their
+// transposes before the second.
 #pragma once
 
 #include "device/arch/current.hpp"
@@ -12,20 +12,20 @@
 
 namespace fa {
 
-// Tells the compiler that no load is in flight.  It takes those of the other kind of waves for this one's,
-// and where it would wait for them, the atomic additions before would be waited for too.
+// Tells the compiler that no load is in flight. It mistakes the other role's loads for this wave's. A wait
+// for them would also wait for the earlier atomic additions.
 FA_DEVICE void no_loads_in_flight() {
   constexpr int kVmcnt0 = 0x0f70;
   __builtin_amdgcn_s_waitcnt(kVmcnt0);
 }
 
-// And nothing else in flight.
+// As above, and nothing else is in flight.
 FA_DEVICE void nothing_in_flight() {
   constexpr int kAll0 = 0x0070;
   __builtin_amdgcn_s_waitcnt(kAll0);
 }
 
-// Zeros for keys that there are not: their scores may be anything.
+// Zeros for keys beyond the last: their scores may be anything.
 template <class B>
 FA_DEVICE void drop_missing_keys(const B& block, int wave_key, typename B::P& packed) {
   if (here_uniform(wave_key) + B::Unit::kN <= block.sequence.seqlen_k) return;
@@ -38,7 +38,7 @@ FA_DEVICE void drop_missing_keys(const B& block, int wave_key, typename B::P& pa
   }
 }
 
-// In the place of DqPart, where there is no dQ.
+// Replaces DqPart in kernels without dQ.
 template <class B>
 struct NoDq {
   static constexpr bool kAllHaveParts = false, kDirectKeys = false;
@@ -56,8 +56,8 @@ struct NoDq {
   FA_DEVICE void add(const B&, float*, int, const Interleave&, int = 0) const {}
 };
 
-// Adds what one head of q gives to the sums of a wave's keys, and what the keys give to that head's dQ.
-// Rows of its first tile are stored.
+// Adds one head of q's part of the sums of a wave's keys, and the keys' part of this head's dQ. Rows of its
+// first tile are already stored.
 template <class B, class Dq>
 FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int head_q, int wave_key,
                                   const typename B::Tiles& tiles, const typename B::Own& own, const Dq& dq,
@@ -72,13 +72,13 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
   using Transposes =
       Choice<kEarlyOperands, EarlyOperands<Unit, typename Stage::TransposedTile, B::kSumSteps, kAhead>,
              NoEarlyOperands>;
-  // Numbers of waves that also add up dQ come before those additions, which they would wait for.
+  // In waves that also add up dQ, numbers are loaded before those additions; later loads would wait for them.
   constexpr bool kNumberFirst = B::kConfig.early_numbers && B::kOwnNumbers;
   constexpr bool kInterleaves = B::kWithDq && !B::kFeatured;  // P with the last tile's dQ
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
   const KeyMaskOf<B> given(block, head_q);
   constexpr bool kMaskAhead = KeyMaskOf<B>::kAhead;
-  // Waves that compute P load the next tile's mask to where its scores will be.
+  // Waves that compute P load the next tile's mask into the registers of its scores.
   typename B::Result ahead;
   if constexpr (kMaskAhead) {
     if (of_weights && moves.seen.sign < 0) given.load(block, ahead, tiles.begin, wave_key);
@@ -151,7 +151,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
         if (moves.seen.sign < 0) given.load(block, result, first + B::kQueries, wave_key);
       }
       if constexpr (B::kConfig.tight_registers) {
-        // Held by the other waves alone: here they are not kept.
+        // Only the other waves hold it: it is dropped here.
         Unit::forget(result[0]);
         moves.stage.forget();
       }
@@ -172,13 +172,13 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
         // Opaque, or the compiler reads it before the barrier.
         if constexpr (B::kTraits.separate_acc_vgprs) Unit::settle(result[0]);
         Worked<B> copy(result);
-        // First, so that a masked tile takes the same code as others.
+        // First, so a masked tile takes the same code as others.
         constexpr bool kFirst = !B::kFeatured && !B::kMasked;
         if (kFirst && masked) mask(block, copy.result, first, wave_key);
         packed = gradients_of(block, given, copy.result, head_q, first, wave_key, !kFirst && masked,
                               moves.numbers);
       } else if constexpr (B::kWithDq) {
-        // Opaque, or the compiler makes zeros for tiles that are seen, too.
+        // Opaque, or the compiler also makes zeros for visible tiles.
 #pragma unroll
         for (int chunk = 0; chunk < B::P::kChunks; ++chunk) packed.chunk[0][chunk] = here(u32x4{});
       }
@@ -209,7 +209,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     if (of_weights) store_rows();
     block.set ^= 1;
   }
-  // Here only additions can be, which nobody waits for.
+  // Only additions can be in flight here, and none is waited for.
   if constexpr (!Dq::kDirectKeys) nothing_in_flight();
   if constexpr (B::kWithDq) {
     tile_barrier<B::kArch>();  // the last tile's dS is there
@@ -217,7 +217,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
   }
 }
 
-// The kernel with that loop.
+// The kernel with this loop.
 template <class B>
 FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
   using Dq = Choice<B::kWithDq, DqPart<B>, NoDq<B>>;
@@ -244,13 +244,13 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
       keys = dq.load(block, params, first_key);
     }
     const typename B::Own own = own_keys(block, params, wave_key);
-    // No division where there is nothing to divide: all waves would wait for it.
+    // Skips an unneeded division, which all waves would wait for.
     const int group = params.nheads == params.nheads_k ? 1 : uniform(params.nheads / params.nheads_k);
     int head_q = block.head_k * group;
     Moves<B> moves(block, params, head_q);
     const u32x4 places = moves.places(block);
     moves.load(block, tiles, places, tiles.begin);
-    // Here, and not before the loads.
+    // Placed after the loads.
 #pragma unroll
     for (int step = 0; step < B::kSumSteps; ++step) {
       if constexpr (Dq::kDirectKeys) {

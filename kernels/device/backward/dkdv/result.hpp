@@ -1,12 +1,11 @@
-// What a wave's first product of a tile begins with, which of its results are hidden, and how its sums are
-// written.
+// Start values of a wave's first product of a tile, masking of its results, and writing of its sums.
 #pragma once
 
 #include "device/backward/dkdv/block.hpp"
 
 namespace fa {
 
-// `own_term`: of waves that read their numbers themselves (Moves::first_term).
+// `own_term`: for waves that read their numbers themselves (Moves::first_term).
 template <class B>
 FA_DEVICE void begin(const B& block, typename B::Result& result, float own_term = 0,
                      const typename B::Unit::C& zeros = {}) {
@@ -40,19 +39,18 @@ FA_DEVICE void begin(const B& block, typename B::Result& result, float own_term 
   }
 }
 
-// `mask` with a bit for each row of a lane, because a comparison for each takes twice the instructions.
+// `mask` with a bit for each row of a lane; a comparison for each takes twice the instructions.
 template <class B>
 FA_DEVICE void mask_by_bits(const B& block, typename B::Result& result, int first, int wave_key) {
   using Unit = typename B::Unit;
   constexpr int kPast = Unit::held_step(B::P::kHeld - 1) + 1;
   static_assert(Unit::kColumns == 1 && kPast < 32, "a bit each");
-  // Opaque: few tiles are masked, and what follows from these would be kept in registers through all.
+  // Opaque: few tiles are masked, and derived values would be kept in registers through all.
   const int left = here_uniform(block.visible.window_left), right = here_uniform(block.visible.window_right);
-  const int lane =
-      block.lane_again() & (Unit::kWave - 1);  // so that the compiler sees that it is not negative
+  const int lane = block.lane_again() & (Unit::kWave - 1);  // so the compiler sees a non-negative number
   const int own = Unit::held_begin(lane, B::kQueries), column = Unit::column(lane, 0);
-  // Where the diagonal is in the tile, for the wave's first key.  Without a window any bound far enough is
-  // as good: no length is more than kMaxLength.
+  // The diagonal's position in the tile, for the wave's first key. Without a window any distant bound is
+  // correct: lengths are at most kMaxLength.
   constexpr int kFar = static_cast<int>(kMaxLength);
   const int diagonal = wave_key - block.visible.seqlen_k + block.visible.seqlen_q - first;
   const int begin = column - own + (right < 0 ? -kFar : diagonal - right);
@@ -74,7 +72,7 @@ FA_DEVICE void mask(const B& block, typename B::Result& result, int first, int w
   int begin[B::kColumns], end[B::kColumns];
   Visibility visible = block.visible;
   if constexpr (B::kWithDq) {
-    // Opaque: few tiles are masked, and what follows from these would be kept in registers through all.
+    // Opaque: few tiles are masked, and derived values would be kept in registers through all.
     visible.window_left = here_uniform(visible.window_left);
     visible.window_right = here_uniform(visible.window_right);
   }
@@ -103,7 +101,7 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
   float scale = params.scale;
   const int32_t* ends = nullptr;
   if constexpr (B::kStaggered) {
-    // With one wait: all waves of a compute unit come to the end together.
+    // With one wait: all waves of a compute unit reach the end together.
     auto* data = static_cast<char*>(gradient.data);
     ends = params.cu_seqlens_k;
     loaded_together(scale, gradient.batch, gradient.row, gradient.head);
@@ -123,8 +121,8 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
 #else
   constexpr bool kAnew = B::kStaggered || B::kMasked;
 #endif
-  // The compiler finds what follows from these before the loop, where a kernel has no scalar registers left
-  // for it.
+  // The compiler would compute values derived from these before the loop, in kernels without free scalar
+  // registers.
   if constexpr (kAnew) {
     visible.window_left = here_uniform(visible.window_left);
     visible.window_right = here_uniform(visible.window_right);

@@ -1,10 +1,10 @@
-// The loop of the dk and dv kernel, with dQ (fused.hpp) or without, where loads write straight into
-// LDS.  The two kinds of waves are not at the same tiles, so none waits for what another has just made:
+// The loop of the dk and dv kernel, with dQ (fused.hpp) or without, with loads straight into LDS. The two
+// kinds of waves work on different tiles, so neither waits for the other's latest results:
 //
-//   waves with K    S and P of some tiles, dV; dQ of those two turns before
-//   waves with V    dP and dS of the tiles before these, dK; and all loads
+//   waves with K    S and P of some tiles, dV; dQ of the tiles two turns before
+//   waves with V    dP and dS of the previous tiles, dK; and all loads
 //
-// A turn has B::kAtOnce tiles and one barrier.  Three sets of tiles take turns in LDS, and two of P and dS.
+// A turn has B::kAtOnce tiles and one barrier. LDS holds three sets of tiles in turn, and two of P and dS.
 // Turns go through all heads of q without a pause.
 #pragma once
 
@@ -31,23 +31,24 @@ struct Staggered {
   const StaggeredSums<B, Dq>& dq_sums;
   typename B::Sums& sums;
   int wave_key;
-  LdsBytes rows, turned;  // what the lane reads of a set's first tile
+  LdsBytes rows, turned;  // places that the lane reads in a set's first tile
 
-  // Where P and dS of a tile are, relative to the first.
+  // Place of a tile's P and dS, relative to the first.
   FA_DEVICE static int exchange_at(int odd, int tile) {
     return (odd * B::kAtOnce + tile) * B::kExchangeBytes;
   }
   FA_DEVICE static int scores_at(int odd, int tile) { return (odd * B::kAtOnce + tile) * B::Scores::kBytes; }
-  // A wave's work on a tile; `at` is its set.  `meanwhile()` is done behind the first product; with
-  // dQ, before all.  With a mask, `start` is what scores begin with, and `load_mask()` is done when they are
-  // no longer needed.
+  // A wave's work on a tile; `at` is its set. `meanwhile()` runs behind the first product, or, with dQ,
+  // before everything. With a mask, `start` has the start values of scores, and `load_mask()` runs when they
+  // are used up.
   template <class Numbers, class Term, class Meanwhile, class LoadMask>
   FA_DEVICE void find(int first, const Numbers& numbers, const Term& term, int at, int odd, int tile,
                       const Meanwhile& meanwhile, typename B::Result& start,
                       const LoadMask& load_mask) const {
     const bool of_weights = block.is(Role::weights);
     if constexpr (B::kWithDq) {
-      // First: the loads that this turn waits for in its end, and the additions, for which it would wait too.
+      // First: the loads that this turn waits for at its end, and the additions, which this wait would
+      // include.
       meanwhile();
       if (of_weights && dq_sums.adds(tiles, tile)) add_to_dq(odd, tile);
     }
@@ -88,7 +89,7 @@ struct Staggered {
     Exponentials<B> scores(result);
     __builtin_amdgcn_s_setprio(1);
     scores.part(block, 0, 1);
-    // Also where there are rows beyond the last, which are copies of it.
+    // Also if there are rows beyond the last, which are copies of it.
     if (tiles.masked_flag(first)) mask(block, scores.s.result, first, wave_key);
     typename B::P packed = B::P::of([&](int, int f) { return element<Unit>(scores.s.result, 0, f); });
     const LdsBytes exchange = block.exchange(0) + exchange_at(odd, tile);
@@ -125,7 +126,7 @@ struct Staggered {
   FA_DEVICE typename B::P gradients(const typename B::Result& result, int first, const Numbers& numbers,
                                     int odd, int tile) const {
     const typename B::P given = B::Exchange::read(block.exchange(0) + exchange_at(odd, tile), block.lane);
-    // Where dS is also handed on, the other wave waits for it.
+    // If dS is also passed on, the other wave waits for it.
     __builtin_amdgcn_s_setprio(B::kWithDq ? 2 : 1);
     Worked<B> copy(result);
     const Flag masked{tiles.masked_flag(first).sign | block.dropout.sign};
@@ -168,7 +169,7 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
   typename B::Sums sums;
   if (tiles.begin < tiles.end) {
     const bool of_weights = block.is(Role::weights);
-    // No division where there is nothing to divide: all waves would wait for it.
+    // Skips an unneeded division, which all waves would wait for.
     const int group = params.nheads == params.nheads_k ? 1 : uniform(params.nheads / params.nheads_k);
     StaggeredLoads<B> loads(block, params, tiles, group);
     if (!of_weights) loads.begin(block, tiles, arguments, lds);
@@ -182,7 +183,7 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
     StaggeredNumbers<B, Mask::kPlainNumbers> numbers(block, params, tiles, group);
     StaggeredSums<B, Dq> dq_sums(block, params, tiles, group, dq);
     numbers.load();
-    // Here, and not before the loads.
+    // Placed after the loads.
 #pragma unroll
     for (int step = 0; step < B::kSumSteps; ++step) sums[step] = Unit::zero_by_product();
     if constexpr (B::kWithDq) {
@@ -202,7 +203,7 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
         here(lds + rows_of + Stage::Rows::offset(block.lane)),
         here(lds + (Stage::kTileBytes - rows_of) + Stage::Turned::offset(block.lane)),
     };
-    // Where the next turn's tiles go, and the wave's own of this one.
+    // Places of the next turn's tiles, and of the wave's own tiles of this turn.
     int at_next = Stage::kSetBytes, at = of_weights ? 0 : kSets - Stage::kSetBytes, odd = 0;
     const auto following = [](int at) {
       return here_uniform(at) == kSets - Stage::kSetBytes ? 0 : at + Stage::kSetBytes;
@@ -211,7 +212,7 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
     for (int left = turns + 1; left != 0; --left) {
       const int first = numbers.cursor.first;
       nothing_in_flight();
-      // The turn's tiles are there, and what the other waves made in the turn before.
+      // The turn's tiles are there, and the other waves' results of the previous turn.
       tile_barrier<B::kArch>();
       const float term = numbers.first_term(of_weights);
 #pragma unroll
@@ -257,7 +258,7 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
       odd ^= 1;
     }
     if constexpr (B::kWithDq) {
-      // What is left are the last turn's dQ, without a wait for what was added before.
+      // Only the last turn's dQ remains, without a wait for earlier additions.
       tile_barrier<B::kArch>();
       if (of_weights) {
 #pragma unroll

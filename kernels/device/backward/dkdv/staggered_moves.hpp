@@ -1,5 +1,5 @@
-// How the loop of dkdv/staggered.hpp goes through tiles, loads them straight into LDS, and numbers per
-// query.
+// Iteration of the loop of dkdv/staggered.hpp over tiles, and its loads of tiles (straight into LDS) and of
+// numbers per query.
 #pragma once
 
 #include "device/backward/dkdv/moves.hpp"
@@ -7,7 +7,7 @@
 
 namespace fa {
 
-// A place in the tiles of all heads of q that share keys.  One that is some turns late begins before them.
+// A position in the tiles of all heads of q that share keys. A cursor some turns late starts before them.
 template <class B>
 struct Cursor {
   static constexpr int kRows = B::kAtOnce * B::kQueries;
@@ -15,11 +15,11 @@ struct Cursor {
 
   FA_DEVICE Cursor(const typename B::Tiles& tiles, int group, int late)
       : first(tiles.begin - late * kRows), heads(group - 1) {}
-  // Where the next turn's tiles begin.
+  // Start of the next turn's tiles.
   FA_DEVICE int next(const typename B::Tiles& tiles) const {
     return first + kRows < tiles.end || heads == 0 ? first + kRows : tiles.begin;
   }
-  // One turn further; `to_next_head()` where another one's tiles begin.
+  // One turn further. Calls `to_next_head()` where the next head's tiles begin.
   template <class Action>
   FA_DEVICE void proceed(const typename B::Tiles& tiles, const Action& to_next_head) {
     first += kRows;
@@ -31,14 +31,14 @@ struct Cursor {
   }
 };
 
-// The tiles that a turn loads.
+// The tiles loaded by a turn.
 template <class B>
 struct StaggeredLoads {
   using Lines = typename B::Stage::Lines;
   using Stage = typename B::Stage;
 
   Cursor<B> cursor;
-  const char *q, *dout;  // where the turn's rows begin
+  const char *q, *dout;  // start of the turn's rows
   uint32_t q_bytes, dout_bytes;
   Lines of_q, of_dout;
 
@@ -53,7 +53,7 @@ struct StaggeredLoads {
     dout_bytes = static_cast<uint32_t>(row_bytes_of(params.dout));
   }
 
-  // Begins to load them, by a wave of those that do; `set` is where.
+  // Starts to load them, in a loading wave, into set `set`.
   FA_DEVICE void begin(const B& block, const typename B::Tiles& tiles, BwdArguments arguments, LdsBytes set) {
 #pragma unroll
     for (int tile = 0; tile < B::kAtOnce; ++tile) {
@@ -81,9 +81,9 @@ struct StaggeredLoads {
   }
 };
 
-// The tiles that a wave works on, and the numbers that their first product begins with: a lane has that of a
-// row of the first tile, or in the upper half of the wave of the second.
-// kPlain: numbers are not divided by softmax_scale, which what they are added to is.
+// The tiles in a wave's work, and the start values of their first product: a lane has the number of a row of
+// the first tile or, in the upper half of the wave, of the second. kPlain: numbers lack the division by
+// softmax_scale; they are added to values without it.
 template <class B, bool kPlain = false>
 struct StaggeredNumbers {
   using Unit = typename B::Unit;
@@ -115,7 +115,7 @@ struct StaggeredNumbers {
     numbers = reinterpret_cast<const char*>(all + at);
   }
 
-  // Begins to load those of the cursor's turn; the last row's for all beyond it.
+  // Starts to load the numbers of the cursor's turn, with the last row's number for all rows beyond it.
   FA_DEVICE void load() {
     const int at = row + here_uniform(cursor.first) * static_cast<int>(sizeof(float));
     const uint32_t offset = static_cast<uint32_t>(at < last ? at < 0 ? 0 : at : last);

@@ -1,4 +1,5 @@
-// What one workgroup of the dq kernel works on, reads and makes of products: see backward/dq/loop.hpp.
+// The work of one workgroup of the dq kernel: its inputs, and the processing of products. See
+// backward/dq/loop.hpp.
 #pragma once
 
 #include "device/backward/dq/both.hpp"
@@ -9,7 +10,7 @@
 
 namespace fa {
 
-// kOfValues: the head dim of v and dout.  kWithMask: of the kernel with a mask or a bias
+// kOfValues: the head dim of v and dout. kWithMask: for the kernel with a mask or bias
 // (backward/dq/features.hpp).
 template <Gfx kGfx, DType kElement, int kDim, Op kOp, bool kWithFeatures, int kOfValues = kDim,
           bool kWithMask = false>
@@ -35,7 +36,7 @@ struct DqBlock {
   using Result = typename Unit::C[kSteps];
   using Sums = typename Unit::C[kSumSteps];
 
-  // With `row_major` K is in LDS once, and turned as it is read.
+  // With `row_major`, K is in LDS once, and turned when read.
   static constexpr bool kRowMajor = kConfig.row_major;
   static_assert(!kRowMajor || kTraits.transposed_reads, "tiles.toml: the ISA has no reads that transpose");
   static constexpr bool kDirect = kConfig.direct;
@@ -49,7 +50,7 @@ struct DqBlock {
   using ValueView = BufferView<kKeys, kValueDim * 2, kTraits.buffer_word3>;
   using NumberView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
   static constexpr bool kPaddedOwn = kPadded && Unit::kM != 32;
-  // Whether what only a wave itself reads is in the order of reads.  Above head dim 128 that takes registers.
+  // Whether data private to a wave is in the order of reads. Above head dim 128 this takes registers.
   static constexpr bool kFragments = kPaddedOwn && Unit::kColumns == 1 && kHeadDim <= 128;
   using Q = Query<Unit, kHeadDim, kConfig.q_steps, kPaddedOwn, kFragments>;
   using Dout = Query<Unit, kValueDim, kConfig.dout_steps, kPaddedOwn, kFragments>;
@@ -57,18 +58,20 @@ struct DqBlock {
   using Operand = PackedOperand<Unit, kKeys, kDType, kPadded, kFragments>;
   using Drop = Dropout<Unit, kKeys>;
 
-  // For DenseMask: scores begin with minus the log-sum-exp, and are finite.
+  // For DenseMask: scores start from minus the log-sum-exp, and are finite.
   static constexpr int kScoreSteps = kSteps;
   static constexpr bool kUnscaledScores = true, kGuardsBias = false, kMaskAhead = kConfig.early_mask,
                         kMaskLate = kMasked && !kMaskAhead;
-  // The next tile's is loaded when this one's is in its scores: the loop waits for all loads at its head.
+  // The next tile's mask is loaded when this one's is in its scores: the loop waits for all loads at its
+  // head.
   static constexpr bool kMaskSooner = kMaskAhead && kDirect;
-  // Where arithmetic has other registers than scores, these are made of the mask, not changed by it.
+  // If arithmetic and scores use separate registers, scores are computed from the mask instead of being
+  // changed by it.
   static constexpr bool kMaskFirst = kMaskAhead && kTraits.separate_acc_vgprs;
   static constexpr int kValuesAt = Keys::kBytes;
   static constexpr int kTilesBytes = kValuesAt + Values::Tile::kBytes;
   static constexpr int kOwnAt = (kRowMajor ? 2 : 1) * kTilesBytes;
-  static constexpr int kOwnBytes = Q::kLdsBytes + Dout::kLdsBytes + Operand::kLdsBytes;  // of a wave
+  static constexpr int kOwnBytes = Q::kLdsBytes + Dout::kLdsBytes + Operand::kLdsBytes;  // per wave
   static constexpr int kLdsBytes = kOwnAt + kConfig.waves * kOwnBytes;
   static constexpr int kLdsAlignment = kDirect ? 64 : 16;  // see memory/direct.hpp
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
@@ -85,13 +88,13 @@ struct DqBlock {
   const LateDropout<kMasked, Raised<kGfx, kDType>> dropout;
   const int stores_dscores;
 
-  // Of the lane's queries: what products start from, or lse and delta.
+  // Of the lane's queries: start values of products, or lse and delta.
   struct Numbers {
     float lse[kColumns], delta[kColumns];
   };
 
-  // What the two products start from, in registers of matrix results: an instruction reads it there, and
-  // nothing is copied.  With a mask scores start from another number in each tile; with late numbers, zero.
+  // Start values of the two products, in registers of matrix results: instructions read them there, without
+  // copies. With a mask, scores have another start value in each tile; with late numbers, zero.
   static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured && !kConfig.late_numbers;
   static constexpr bool kLateNumbers = kConfig.late_numbers && !kFeatured;
   static_assert(!kLateNumbers || !kMasked, "tiles.toml: with a mask, scores start from their log-sum-exp");
@@ -125,7 +128,7 @@ struct DqBlock {
     return {visible.tiles_of_rows(first_row, kTile.block_m, wave_row, Unit::kN, kKeys)};
   }
 
-  // With `interleaved`, waves that multiply go first: whichever only computes fills the gaps.
+  // With `interleaved`, waves that multiply go first; computing waves fill the gaps.
   template <int kPriority>
   FA_DEVICE static void prioritise() {
     if constexpr (kConfig.interleaved) __builtin_amdgcn_s_setprio(kPriority);
@@ -137,14 +140,15 @@ struct DqBlock {
 
   FA_DEVICE Source source(const BwdParams& params) const {
     const bool ragged = is_ragged<DqBlock>(params.cu_seqlens_k);
-    // No division where there is nothing to divide: all waves would wait for it.
+    // Skips an unneeded division, which all waves would wait for.
     const bool alone = kConfig.short_prologue && params.nheads == params.nheads_k;
     const int head_k = alone ? head : uniform(head / (params.nheads / params.nheads_k));
     return {rows_of(params.k, ragged, batch, head_k, sequence.k_first, sequence.seqlen_k),
             rows_of(params.v, ragged, batch, head_k, sequence.k_first, sequence.seqlen_k)};
   }
 
-  // The lane that reads tiles and the thread that moves them; where registers are short, anew for each tile.
+  // The lane that reads tiles and the thread that moves them, computed anew for each tile if registers are
+  // short.
   FA_DEVICE int reader() const { return kFeatured ? here(lane) : lane; }
   FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
   FA_DEVICE LdsBytes own_area() const { return lds + kOwnAt + wave * kOwnBytes; }
@@ -258,7 +262,7 @@ struct DqBlock {
 #pragma unroll
       for (int f = 0; f < P::kHeld; ++f) element<Unit>(result, c, f) = kFeatured ? 0 : first;
     }
-    // WMMA adds to these where they are, and leaves them there for the next tile.
+    // WMMA adds to these in place, and leaves them for the next tile.
     if constexpr (!kFeatured && kFragments) return;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) Unit::settle(result[step]);

@@ -1,14 +1,13 @@
-// The two products of the dq kernel that scores and their gradients are made of, interleaved with the
-// exponentials: for ISAs whose matrix instructions run while the VALU works.
+// The two products of the dq kernel for scores and their gradients, interleaved with the exponentials: for
+// ISAs whose matrix instructions overlap with VALU work.
 #pragma once
 
 #include "device/backward/parts/block.hpp"
 
 namespace fa {
 
-// S and dP, and in the plain loop the probabilities in the place of S: while dP is multiplied.  `hide` is for
-// scores of which all are there; `exponent` is added to what is raised to a power, where products start from
-// zero.
+// S and dP and, in the plain loop, the probabilities in the place of S, computed during the product of dP.
+// `hide` is for complete scores. `exponent` is added to exponents of products starting from zero.
 template <class B, class Hide>
 FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result& s, typename B::Result& dp,
                              const typename B::Q& q, const typename B::Dout& dout, const Hide& hide,
@@ -38,7 +37,7 @@ FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result&
     if (B::kFeatured || i <= kFirst) return;
     const int part = i - kFirst - 1;
     if (part == 0) hide();
-    // Two at once, which the compiler multiplies with one instruction where that is faster.
+    // Two at once; the compiler multiplies them with one instruction where this is faster.
 #pragma unroll
     for (int pair = part * kPairs / kParts; pair < (part + 1) * kPairs / kParts; ++pair) {
       const f32x2 scores = {s[0][pair * 2], s[0][pair * 2 + 1]};

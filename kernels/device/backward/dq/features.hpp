@@ -1,5 +1,5 @@
-// What the dq kernel makes of products: dS, with softcap, ALiBi and dropout in the loop with all features;
-// and where the kernel with a bias stores dS, the bias's gradient.
+// Processing of products in the dq kernel: dS, with softcap, ALiBi and dropout in the loop with all features.
+// Where the kernel with a bias stores dS, the bias's gradient.
 #pragma once
 
 #include "device/backward/parts/block.hpp"
@@ -67,7 +67,7 @@ FA_DEVICE void gradients_of_scores(const B& block, typename B::Result& s, typena
   });
 }
 
-// dS in the place of dP, of both loops.
+// dS in the place of dP, for both loops.
 template <class B>
 FA_DEVICE void gradients_in_place(const B& block, typename B::Result& s, typename B::Result& dp, int wave_row,
                                   int first, const typename B::Numbers& numbers,
@@ -93,7 +93,7 @@ FA_DEVICE void gradients_in_place(const B& block, typename B::Result& s, typenam
   }
 }
 
-// Which probabilities of a tile dropout keeps.
+// The probabilities of a tile kept by dropout.
 template <class B>
 FA_DEVICE uint32_t kept_of(const B& block, int wave_row, int first) {
   const Scoring scoring(loaded_here(block.arguments), block.batch, block.head);
@@ -105,7 +105,7 @@ FA_DEVICE uint32_t kept_of(const B& block, int wave_row, int first) {
   });
 }
 
-// Whether there is `dscores`: the same in all lanes, as a number in a scalar register.
+// Whether there is `dscores`. Wave-uniform, as a number in a scalar register.
 template <class B>
 FA_DEVICE int has_dscores(BwdArguments arguments) {
   if constexpr (!B::kMasked) return 0;
@@ -114,11 +114,11 @@ FA_DEVICE int has_dscores(BwdArguments arguments) {
   return here_uniform(static_cast<int>(bits | bits >> 32));
 }
 
-// Writes dS of a tile of keys to `dscores`.  Of tiles that are not visited nothing is written.
+// Writes dS of a tile of keys to `dscores`. Skipped tiles are not written.
 template <class B>
 FA_DEVICE void store_dscores(const B& block, typename B::Result& ds, int wave_row, int first) {
   using Unit = typename B::Unit;
-  constexpr int kHeld = B::P::kHeld, kRun = kHeld < 8 ? kHeld : 8;  // keys of a lane, consecutive ones
+  constexpr int kHeld = B::P::kHeld, kRun = kHeld < 8 ? kHeld : 8;  // consecutive keys of a lane
   constexpr int kAtOnce = kRun < 4 ? kRun : 4;
   using View = BufferView<Unit::kN, 0, B::kTraits.buffer_word3>;
   const MaskedBwdParams& p = reinterpret_cast<const MaskedBwdParams&>(loaded_here(block.arguments));
@@ -136,7 +136,7 @@ FA_DEVICE void store_dscores(const B& block, typename B::Result& ds, int wave_ro
 #pragma unroll
     for (int f = 0; f < kHeld; f += kAtOnce) {
       const int key = begin + Unit::held_step(f);
-      const int at = key < keys ? row + key * 4 : -16;  // which is beyond the last row
+      const int at = key < keys ? row + key * 4 : -16;  // beyond the last row
       float values[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) values[i] = element<Unit>(ds, c, f + i) * of_score;
@@ -149,12 +149,12 @@ FA_DEVICE void store_dscores(const B& block, typename B::Result& ds, int wave_ro
   }
 }
 
-// dS in the place of dP, with what hidden and dropped elements have; stored if `dscores` are wanted.
+// dS in the place of dP, with the values of hidden and dropped elements. Stored if `dscores` is given.
 template <class B>
 FA_DEVICE void finish(const B& block, typename B::Result& dp, typename B::Result& s, int wave_row, int first,
                       const typename B::Tiles& tiles, const typename B::Numbers& numbers,
                       const typename B::Starts& starts, uint32_t bits) {
-  // Dropout beside a mask: where there are registers for P, as part of a branch that there is anyway.
+  // Dropout with a mask: if registers hold P, as part of an existing branch.
   constexpr bool kDropsLast =
       B::kMasked && B::kConfig.interleaved && !B::kDirect && B::kConfig.waves_per_simd <= 2;
   if constexpr (B::kMasked && !kDropsLast) {

@@ -1,12 +1,11 @@
-// The gradient of Q: one workgroup computes that of a block of queries of one head, each wave a step's
-// columns of it (lanes are queries), one tile of keys after another:
+// The gradient of Q: a workgroup computes it for a block of queries of one head. Each wave has a step's
+// columns of it (lanes are queries) and computes one tile of keys after another:
 //
 //   S^T  = K * Q^T     P  = exp(S - lse)
 //   dP^T = V * dO^T    dS = P * (dP - delta)
 //   dQ^T += K^T * dS^T
 //
-// In the plain loop both products begin with what is subtracted from them, so that no instruction subtracts
-// it.
+// In the plain loop both products start from minus lse and delta, which saves the subtractions.
 #pragma once
 
 #include "device/arch/current.hpp"
@@ -14,7 +13,7 @@
 
 namespace fa {
 
-// The mask of a wave's rows, where the kernel has one.
+// The mask of a wave's rows, if the kernel has one.
 template <class B>
 FA_DEVICE auto mask_of_rows(const B& block, int wave_row) {
   const float scale = Scoring::kLog2e / block.factor;
@@ -26,7 +25,7 @@ FA_DEVICE auto mask_of_rows(const B& block, int wave_row) {
   }
 }
 
-// Adds what all keys give to the sums of a wave's queries.
+// Adds all keys' part of the sums of a wave's queries.
 template <class B>
 FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, const typename B::Tiles& tiles,
                         const typename B::Q& q, const typename B::Dout& dout, typename B::Sums& sums) {
@@ -81,7 +80,7 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
   }
 }
 
-// The same with two tiles in LDS: one is stored while the other is in use, with one barrier a tile.
+// As above with two tiles in LDS: one is stored while the other is in use, with one barrier per tile.
 template <class B>
 FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int wave_row,
                                   const typename B::Tiles& tiles, const typename B::Q& q,
@@ -112,7 +111,7 @@ FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int w
   store(at);
   load(tiles.begin + B::kKeys);
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
-    tile_barrier<B::kArch>();  // the tile is there, and all waves are done with the one before it
+    tile_barrier<B::kArch>();  // the tile is there, and all waves are done with the previous one
     const LdsBytes own = block.lds + at;
     at = B::kTilesBytes - at;
     store(at);
@@ -132,7 +131,7 @@ FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int w
   }
 }
 
-// The same where loads write straight into LDS.
+// As above with loads straight into LDS.
 template <class B>
 FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave_row,
                                const typename B::Tiles& tiles, const typename B::Q& q,
@@ -166,11 +165,11 @@ FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave
   if constexpr (B::kMaskSooner) given.begin(ahead, tiles.begin, Flag{-1});
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     wait_for_loads();
-    tile_barrier<B::kArch>();  // the tile is there, and all waves are done with the one before it
+    tile_barrier<B::kArch>();  // the tile is there, and all waves are done with the previous one
     const LdsBytes own = block.lds + at;
     at = B::kTilesBytes - at;
     if (first + B::kKeys < tiles.end) load(at);
-    // Also of tiles that are not seen: a branch around the loads would have the compiler copy what they load.
+    // Also for hidden tiles: with a branch around the loads, the compiler would copy the loaded values.
     typename B::Result scores;
     if constexpr (B::kMaskSooner) {
       given.start(scores, numbers.lse, ahead);
@@ -188,8 +187,8 @@ FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave
   }
 }
 
-// The same, with no wait for stores between the barriers: transposes are stored during the first
-// products, and the next tile's rows during the last one.
+// As above, without waits for stores between the barriers: transposes are stored during the first products,
+// and the next tile's rows during the last one.
 template <class B>
 FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Tiles& tiles,
                               const typename B::Q& q, const typename B::Dout& dout,

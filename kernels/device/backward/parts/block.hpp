@@ -1,5 +1,4 @@
-// What the backward kernels have in common: where tensors begin, products of tiles, and how gradients are
-// written.
+// Shared by the backward kernels: start of tensors, products of tiles, and writing of gradients.
 #pragma once
 
 #include "device/arch/device.hpp"
@@ -21,13 +20,13 @@
 
 namespace fa {
 
-// Where row `first` of a sequence and head is, in elements.
+// Offset of row `first` of a sequence and head, in elements.
 template <class Tensor>
 FA_DEVICE int64_t offset_of(const Tensor& tensor, bool ragged, int batch, int head, int first) {
   return (ragged ? 0 : batch) * tensor.batch + head * tensor.head + first * tensor.row;
 }
 
-// Rows of a sequence and head, of which there are `rows`.
+// The `rows` rows of a sequence and head.
 template <class Tensor>
 FA_DEVICE HeadRows rows_of(const Tensor& tensor, bool ragged, int batch, int head, int first, int rows) {
   return {static_cast<const char*>(tensor.data) + offset_of(tensor, ragged, batch, head, first) * 2,
@@ -50,8 +49,8 @@ FA_DEVICE float& element(typename Unit::C* c, int column, int f) {
   return reinterpret_cast<float*>(&c[f / Unit::kRows])[f % Unit::kRows * Unit::kColumns + column];
 }
 
-// value = action(value, column, f) for each element of a lane's part of a result.  kInOrder: one after the
-// other, where registers are short.
+// value = action(value, column, f) for each element of a lane's part of a result. kInOrder: one after the
+// other, if registers are short.
 template <class Unit, int kHeld, bool kInOrder = false, class Action>
 FA_DEVICE void each_element(typename Unit::C* result, const Action& action) {
 #pragma unroll
@@ -76,9 +75,8 @@ struct Nothing {
   FA_DEVICE void operator()(int) const {}
 };
 
-// `multiply(j, a)` for j from 0 to kCount, where a is what `read(j)` returns.  kAhead: it is read so many
-// products earlier.
-// `interleave(j)` is done while product j is formed.
+// Calls `multiply(j, a)` for j from 0 to kCount, with a = `read(j)`, read kAhead products earlier.
+// `interleave(j)` runs during product j.
 template <int kCount, int kAhead, class Read, class Multiply, class Interleave>
 FA_DEVICE void read_ahead(const Read& read, const Multiply& multiply, const Interleave& interleave) {
   if constexpr (kAhead == 0) {
@@ -102,8 +100,8 @@ FA_DEVICE void read_ahead(const Read& read, const Multiply& multiply, const Inte
   }
 }
 
-// `multiply(j, half, a)` for both halves of steps 0 to kCount, where a is what `read(j)` returned kAhead
-// steps earlier; `interleave(i)` is done while half i of all of them is formed.
+// Calls `multiply(j, half, a)` for both halves of steps 0 to kCount, with a = `read(j)`, read kAhead steps
+// earlier. `interleave(i)` runs during half i of all of them.
 template <int kCount, int kAhead, class Read, class Multiply, class Interleave>
 FA_DEVICE void read_ahead_of_halves(const Read& read, const Multiply& multiply,
                                     const Interleave& interleave) {
@@ -160,7 +158,7 @@ template <class Unit, class Tile, int kSteps, int kAtOnce, int kAhead = 0, class
 FA_DEVICE void multiply_rows(typename Unit::C* result, LdsBytes tile, const Own& own, int lane) {
   const auto read = reader_of<Unit, Tile, kAhead>(tile, lane);
   if constexpr (kAhead > 0 && Unit::kColumns > 1) {
-    // Operand B is long: all that is multiplied by it is read with it.
+    // Operand B is long: all operands multiplied by it are read with it.
     struct Group {
       typename Unit::B b;
       typename Unit::A a[kSteps];
@@ -214,8 +212,7 @@ FA_DEVICE void multiply_rows(typename Unit::C* result, LdsBytes tile, const Own&
       }
     }
   }
-  // Here and not where it is used: the compiler would move the product behind branches, and keep its
-  // operands.
+  // Here instead of at their use: the compiler would move the product behind branches, and keep its operands.
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) Unit::pin(result[step]);
 }
@@ -263,8 +260,8 @@ FA_DEVICE void multiply_transposed(typename Unit::C* sums, LdsBytes tile, const 
   }
 }
 
-// Writes a wave's columns of sums, which are rows of a gradient from `first` on, of which there are `rows`.
-// `seen(column)`: others are 0, whatever the sums are.
+// Writes a wave's columns of sums: rows of a gradient from `first` on, of which there are `rows`. Unless
+// `seen(column)`, 0 is written.
 template <class Unit, DType kDType, int kHeadDim, class Seen>
 FA_DEVICE void store_gradient(const typename Unit::C* sums, const BwdGradient& gradient, int64_t at,
                               int first, int rows, float factor, int lane, const Seen& seen) {
@@ -280,7 +277,7 @@ FA_DEVICE void store_gradient(const typename Unit::C* sums, const BwdGradient& g
   }
 }
 
-// What a head of q has for tiles of queries.
+// Inputs of a head of q for tiles of queries.
 struct QuerySource {
   HeadRows q, dout;
   const float *lse, *delta;

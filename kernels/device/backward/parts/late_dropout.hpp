@@ -1,8 +1,8 @@
-// Dropout beside a mask, in loops that otherwise have none: whatever belongs to it is found where it is
-// needed, in branches that other calls do not take, and products begin as without.
+// Dropout with a mask, in loops otherwise without dropout. Its values are computed at their use, in branches
+// that other calls skip, and products start as without dropout.
 //
-// Of probabilities that are dropped, dP is 0, so that dP less delta is minus delta.  The factor of those that
-// are kept, 1 / (1 - dropout_p), multiplies gradients at the end:
+// Dropped probabilities have dP = 0, so dP less delta is minus delta. The factor of kept ones,
+// 1 / (1 - dropout_p), multiplies gradients at the end:
 //
 //   dS = factor * P * (dP - delta / factor), and without dP where dropped      dV: of factor * P
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace fa {
 
-// By what delta is multiplied, for products to begin with.
+// Factor of delta in the start values of products.
 FA_DEVICE float late_minus(const BwdParams& params) { return -__builtin_amdgcn_rcpf(params.dropout_scale); }
 
 // kThere: the kernel has a mask.  Raise: see Raised.
@@ -35,8 +35,8 @@ struct LateDropout<false, Raise> {
   FA_DEVICE static float minus_delta(float delta) { return Raise::raise(-delta); }
 };
 
-// Of lanes that are queries: dS in its place.  `s`: P, or the scores that it is made of; `minus_delta` is
-// what dP began with, of each column.
+// With queries as lanes: dS in its place. `s`: P, or the scores for it. `minus_delta`: start value of dP, per
+// column.
 template <class B>
 FA_DEVICE void drop_gradients(const B& block, typename B::Result& ds, typename B::Result& s, int wave_row,
                               int first, const float* minus_delta) {
@@ -54,7 +54,7 @@ FA_DEVICE void drop_gradients(const B& block, typename B::Result& ds, typename B
   });
 }
 
-// The same of dP less delta, before it is multiplied with P.
+// Likewise for dP less delta, before the multiplication with P.
 template <class B>
 FA_DEVICE void drop_products(const B& block, typename B::Result& dp, int wave_row, int first,
                              const float* minus_delta) {
@@ -67,8 +67,8 @@ FA_DEVICE void drop_products(const B& block, typename B::Result& dp, int wave_ro
   B::in_order(dp, [&](float x, int c, int f) { return B::Drop::is_kept(kept, c, f) ? x : minus_delta[c]; });
 }
 
-// Of lanes that are keys: P for the sums of dV, without what is dropped.  The other wave gets it with a sign,
-// negative where it is dropped.
+// With keys as lanes: P for the sums of dV, with 0 for dropped elements. The other wave gets P with a
+// negative sign for dropped ones.
 template <class B>
 FA_DEVICE void drop_weights(const B& block, typename B::P& packed, LdsBytes exchange, int head_q, int first,
                             int wave_key) {
@@ -89,7 +89,7 @@ FA_DEVICE HeadRows deltas_of(const B& block, const Source& source) {
   return {reinterpret_cast<const char*>(source.delta), sizeof(float), block.sequence.seqlen_q};
 }
 
-// dP less delta of lanes that are keys, where P has such a sign; `deltas` are the head's.
+// dP less delta, with keys as lanes, for P with such a sign. `deltas` are the head's.
 template <class B>
 FA_DEVICE void drop_products(const B& block, const typename B::P& p, typename B::Result& dp,
                              const HeadRows& deltas, int first) {

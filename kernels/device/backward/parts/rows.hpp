@@ -1,5 +1,5 @@
-// What the kernels for single rows of a head, delta and convert, have in common.  They compute little, so
-// what counts is how many instructions each wave takes to find its rows, and how many of its loads are in
+// Shared by delta and convert, the kernels for single rows of a head. They compute little, so their speed
+// depends on the number of instructions that a wave needs to find its rows, and on the number of loads in
 // flight.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace fa {
 
-// `loaded_together` for a pointer to what no kernel writes: it is read with scalar loads, which the compiler
-// would not use behind a pointer that it knows nothing about.
+// `loaded_together` for a pointer to data that kernels never write. It is read with scalar loads, which the
+// compiler would avoid for an unknown pointer.
 FA_DEVICE void loaded_together_constant(const int32_t*& pointer) {
   using Constant = __attribute__((address_space(4))) const int32_t*;
   uint64_t bits = reinterpret_cast<uint64_t>(pointer);
@@ -17,8 +17,8 @@ FA_DEVICE void loaded_together_constant(const int32_t*& pointer) {
   pointer = (const int32_t*)(Constant)bits;
 }
 
-// The rows of a workgroup, and of a sequence: `begin` counts from the first row of q, `left` are those of the
-// sequence from there on.
+// The rows of a workgroup and of a sequence: `begin` counts from the first row of q, and `left` rows of the
+// sequence remain from there on.
 struct RowsOfGroup {
   int batch, head;
   bool ragged;
@@ -35,17 +35,17 @@ struct RowsOfGroup {
         begin(sequence.q_first + first),
         left(sequence.seqlen_q - first) {}
 
-  // Where they begin, in elements.  Counts are not negative, and a product with one takes half as many
-  // instructions where the compiler knows; rows are less than 2^32 elements apart.
+  // Their start, in elements. Counts are non-negative, which halves the instructions of a product if the
+  // compiler knows. Rows are less than 2^32 elements apart.
   FA_DEVICE uint64_t at(int64_t of_batch, int64_t of_head, int64_t of_row) const {
     return heads(of_batch, of_head) + static_cast<uint64_t>(static_cast<uint32_t>(of_row)) * count(begin);
   }
-  // The same where rows are one element.
+  // Likewise for rows of one element.
   FA_DEVICE uint64_t at(int64_t of_batch, int64_t of_head) const {
     return heads(of_batch, of_head) + count(begin);
   }
 
-  // Those of a tensor of 2-byte elements; a view's first row is 0.
+  // Rows of a tensor of 2-byte elements. A view's first row is 0.
   template <class Tensor>
   FA_DEVICE HeadRows rows_of(const Tensor& tensor) const {
     return {static_cast<const char*>(tensor.data) + at(tensor.batch, tensor.head, tensor.row) * 2,
@@ -65,8 +65,8 @@ struct Lanes {
   static constexpr int kLanes = kCount;
 };
 
-// Calls `action` with the Lanes that share a row of `units`: the least power of two that is enough, from
-// kLeast to kMost.
+// Calls `action` with the Lanes that share a row of `units`: the least sufficient power of two, from kLeast
+// to kMost.
 template <int kLeast, int kMost, class Action>
 FA_DEVICE void with_lanes_for(int units, const Action& action) {
   if constexpr (kLeast == kMost) {

@@ -1,7 +1,7 @@
-// How the backward kernels get probabilities and the gradients of scores from products.
+// Probabilities and gradients of scores from products, in backward kernels.
 //
 //   P  = exp(score - lse)                               score: scale * q.k, softcap, ALiBi, as in the forward
-//   dS = P * (dP - delta) * d score / d (scale * q.k)   dP: dout.v, of the probabilities that dropout keeps
+//   dS = P * (dP - delta) * d score / d (scale * q.k)   dP: dout.v, of the probabilities kept by dropout
 #pragma once
 
 #include "device/arch/device.hpp"
@@ -85,15 +85,15 @@ struct Scoring {
   float inner, outer;  // softcap's: scale / softcap, and softcap * log2(e); 0: none
   float slope;         // ALiBi's, times log2(e); 0: none
   uint32_t below;      // dropout_below
-  float kept;          // the factor of probabilities that dropout leaves
+  float kept;          // the factor of kept probabilities
   PhiloxKey key;
 
-  // Of the plain loop.
+  // For the plain loop.
   FA_DEVICE static float factor_of(const BwdParams& p) {
     return (p.scale == 0 ? 1 : __builtin_fabsf(p.scale)) * kLog2e;
   }
 
-  // Of the loop with all features, for a head of q.
+  // For the loop with all features, for a head of q.
   FA_DEVICE Scoring(const BwdParams& p, int batch, int head)
       : factor(__builtin_fabsf(p.scale) * kLog2e),
         inner(p.softcap == 0 ? 0 : __builtin_fabsf(p.scale) / p.softcap),
@@ -109,7 +109,7 @@ struct Scoring {
   FA_DEVICE static PhiloxKey key_of(const BwdParams& p) { return {word(p, 0), word(p, 1)}; }
   FA_DEVICE bool drops() const { return below != 0; }
 
-  // The product q.k becomes the score times log2(e), without ALiBi.
+  // Turns the product q.k into the score times log2(e), without ALiBi.
   template <class Each>
   FA_DEVICE void cap(const Each& each) const {
     if (outer == 0) {
@@ -119,15 +119,15 @@ struct Scoring {
     }
   }
 
-  // The derivative of that by the score before softcap, of what `cap` gave; softcap only.
+  // Derivative by the score before softcap, of a result of `cap`; softcap only.
   FA_DEVICE float cap_derivative(float capped) const {
     const float t = capped * __builtin_amdgcn_rcpf(outer);
     return __builtin_fmaf(-t, t, 1);
   }
   FA_DEVICE bool caps() const { return outer != 0; }
 
-  // The probability of what `cap` gave; `distance` is that of the key to the query's diagonal, `lse` what
-  // `shift` returns.
+  // The probability for a result of `cap`. `distance`: from the key to the query's diagonal. `lse`: from
+  // `shift`.
   FA_DEVICE float probability(float capped, float distance, float lse) const {
     return __builtin_amdgcn_exp2f(__builtin_fmaf(-slope, __builtin_fabsf(distance), capped) - lse);
   }
@@ -139,9 +139,9 @@ struct Scoring {
     return __builtin_fmaf(lse, kLog2e, -kGain<kDType> - kMore);
   }
 
-  // The log-sum-exp of a row with a mask or a bias.  Where it is +inf the row sees no key, and below
-  // kFarBelow nothing is left of a probability that is recomputed from it: both have no gradients.  The
-  // number is so large that they are 0, and finite, so that no product makes NaN of it.
+  // The log-sum-exp of a row with a mask or bias. A row with +inf sees no key, and below kFarBelow recomputed
+  // probabilities have no precision left. Both get zero gradients: the returned number is so large that
+  // probabilities are 0, and finite, so products cannot become NaN.
   FA_DEVICE static float masked_lse(float lse) {
     constexpr float kNoGradients = 1e30f;
     return lse >= kFarBelow ? __builtin_fminf(lse, kNoGradients) : kNoGradients;

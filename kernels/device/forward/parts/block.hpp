@@ -1,9 +1,9 @@
-// What one workgroup of the forward kernel works on: the types and constants that follow from its config,
-// its place in the grid, and the keys that its rows see.
+// The work of one workgroup of the forward kernel: types and constants derived from its config, its place in
+// the grid, and the keys seen by its rows.
 //
-// With Rows::packed (decode: split-KV with PackGQA) a workgroup has one step's rows of a head of k and v, and
-// a part of the keys: its waves all compute the same scores, and each computes its own part of head_dim of
-// the output.
+// With Rows::packed (decode: split-KV with PackGQA), a workgroup has one step's rows of a head of k and v,
+// and a part of the keys. All its waves compute the same scores, and each computes its own part of head_dim
+// of the output.
 #pragma once
 
 #include "device/arch/device.hpp"
@@ -33,9 +33,9 @@
 
 namespace fa {
 
-// kFolded: products start from minus the maximum, which spares the VALU a subtraction for each score; where
-// matrix instructions run while the VALU works, that would win nothing.  kStartsShifted: nothing changes the
-// scores before the softmax.  kMasked: a mask may bring scores far below 0.
+// kFolded: products start from minus the maximum, which saves the VALU a subtraction per score. If matrix
+// instructions overlap with VALU work, this gains nothing. kStartsShifted: scores are unchanged before the
+// softmax. kMasked: a mask may bring scores far below 0.
 template <class Unit, int kSteps, bool kStartsShifted, const FwdConfig& kConfig, bool kMasked, bool kFolded>
 struct SoftmaxOf {
   using Type = Softmax<Unit, kSteps, kMasked, kConfig.plain_exponents, kConfig.two_sums>;
@@ -65,7 +65,7 @@ struct Block {
   static constexpr bool kMasked = kMasks != Masks::none;
   static constexpr bool kFeatured = kWithFeatures && !kMasked;
   static constexpr ArchTraits kTraits = traits(kGfx);
-  // Of a mask's step, where products start from the softmax's shift.
+  // For a mask's step, if products start from the softmax's shift.
   static constexpr bool kUnscaledScores = !kTraits.matrix_coexecution, kGuardsBias = true, kMaskAhead = false;
   static constexpr Rows kRows = rows_of(kOp);
   static constexpr bool kPacked = kRows == Rows::packed;
@@ -80,8 +80,8 @@ struct Block {
   static constexpr int kKeys = kConfig.keys;
   static constexpr int kRowBytes = kHeadDim * 2, kValueBytes = kValueDim * 2;
 
-  // The unit multiplies fp16 only, and bf16 is narrowed to it.  If that is not exact for all values loaded,
-  // the featured loop computes the rows again in fp32.
+  // The unit multiplies fp16 only, and bf16 is narrowed to it. If this is inexact for any loaded value, the
+  // featured loop recomputes the rows in fp32.
   static constexpr bool kNarrow = !kWithFeatures && kDType == DType::bf16 &&
                                   kTraits.unit == MatrixUnit::dot2 && !kWide && (!kPacked || kHeadDim <= 128);
   using Convert = typename ConvertOf<kNarrow>::Type;
@@ -108,7 +108,7 @@ struct Block {
   using Values = StageOf<kValueDim, false,
                          ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
                                     kConfig.half_stores, ValueTile>>;
-  static constexpr int kSlices = kConfig.slices;  // of head_dim, each of another wave
+  static constexpr int kSlices = kConfig.slices;  // slices of head_dim, one per wave
   using Q = Query<Unit, kHeadDim / kSlices, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kKeys>;
@@ -129,12 +129,12 @@ struct Block {
   using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];
-  // Until its first loads are on their way, a wave goes before those that compute.  With fewer waves of a
-  // SIMD that wins nothing.
+  // A wave gets priority over computing waves until its first loads are in flight. With fewer waves per SIMD
+  // this gains nothing.
   static constexpr bool kHastens = kConfig.short_prologue && kConfig.waves_per_simd > 3;
-  // Of waves that multiply; those of the softmax have 0.
+  // Priorities of waves that multiply. Waves in the softmax have 0.
   static constexpr int kScorePriority = kConfig.out_first ? 1 : 2, kOutPriority = 3 - kScorePriority;
-  // Where the compiler waits for loads before a barrier, they come after it.
+  // Where the compiler waits for loads before a barrier, loads come after it.
   static constexpr bool kLoadsAfterBarrier = !kTraits.back_off_barrier;
   static constexpr bool kShortOfRegisters =
       kWithFeatures || (kMasked && kTraits.matrix_coexecution && kHeadDim > 64);
@@ -142,7 +142,7 @@ struct Block {
   static constexpr Hiding kHiding = kMaskLoops || kDirect ? Hiding::by_opaque_bits
                                     : kShortOfRegisters   ? Hiding::by_select
                                                           : Hiding::by_bits;
-  // Unrolled, the loads of head dims 96 and 192 take more registers than there are.
+  // Unrolled, the loads of head dims 96 and 192 exceed the registers.
   static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
 
   // LDS: K tile, V tile, packed Q (shared by all waves), then each wave's own Q and P.
@@ -151,22 +151,22 @@ struct Block {
   static constexpr int kTilesLds = Keys::Tile::kBytes + Values::Tile::kBytes;
   static constexpr int kLdsBytes =
       (kTwoTiles || kDirect ? 2 : 1) * kTilesLds + Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
-  // Of addresses of which a bit is flipped (memory/direct.hpp).
+  // Alignment for addresses with a flipped bit (memory/direct.hpp).
   static constexpr int kLdsAlignment = kDirect ? 64 : 16;
   static_assert(kTilesLds % kLdsAlignment == 0, "each of two tiles is aligned");
   static_assert(kTile.threads == kConfig.waves * kTraits.wave, "tiles.toml: both loops need the same waves");
   static_assert(Unit::kN == kTraits.step_columns, "tables/isas.toml has another number of columns");
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
 
-  // Keys [begin, end) of the block's tiles, those that the wave sees, and those that all its rows see.
+  // Keys [begin, end) of the block's tiles, those seen by the wave, and those seen by all its rows.
   struct Tiles : TileBounds {
-    // As the sign of a number: two comparisons take five scalar instructions more.
+    // As the sign of a number: two comparisons take five more scalar instructions.
     FA_DEVICE int seen_sign(int first) const { return (first - wave_end) & (wave_begin - kKeys - first); }
     FA_DEVICE bool seen(int first) const {
       if (kConfig.short_prologue) return seen_sign(first) < 0;
       return first < wave_end && first + kKeys > wave_begin;
     }
-    // Negative where a key of the tile is hidden from one of the wave's rows.
+    // Negative if a key of the tile is hidden from one of the wave's rows.
     FA_DEVICE int hidden(int first) const {
       return (first - unmasked_begin) | (unmasked_end - kKeys - first);
     }
@@ -174,9 +174,9 @@ struct Block {
 
   const FwdParams& params;
   const Sequence sequence;
-  const int place;                            // in x
-  const int batch, head, thread, lane, wave;  // head: of k and v where rows are packed
-  const int group;                            // heads of q that are packed
+  const int place;                            // block in x
+  const int batch, head, thread, lane, wave;  // head: of k and v with packed rows
+  const int group;                            // packed heads of q
   const Visibility visible;
   const LdsBytes k_tile, v_tile, wave_lds;
 
@@ -198,8 +198,8 @@ struct Block {
 
   FA_DEVICE int first_row() const { return row_block() * kTile.block_m; }
 
-  // Which step of the block's rows the wave has.  Under a causal mask the last step sees the most keys. Where
-  // a workgroup has one wave on each SIMD, workgroups differ in which SIMD that is.
+  // The step of the block's rows assigned to the wave. Under a causal mask the last step sees the most keys.
+  // With one wave of a workgroup per SIMD, workgroups assign it to different SIMDs.
   FA_DEVICE int step_of_rows() const {
     if constexpr (kConfig.waves != kTraits.simds) return wave;
     const unsigned neighbours = static_cast<unsigned>(place) / 8 + head + batch;
@@ -212,7 +212,7 @@ struct Block {
   }
   FA_DEVICE int head_of(int row) const { return kPacked ? head * group + row - query_of(row) * group : head; }
 
-  // The workgroup's part of the keys; `params` are the arguments, perhaps reloaded.
+  // The workgroup's part of the keys. `params` are the arguments, possibly reloaded.
   FA_DEVICE int part(const FwdParams& params) const {
     return params.splits > 1 ? uniform(place / row_blocks(params)) : 0;
   }
@@ -226,11 +226,11 @@ struct Block {
     return kPacked ? wave * kOutSteps : kWide ? slice() * kOutSteps : 0;
   }
 
-  // Of head_dim, the wave's slice; neighbours have the other ones of the same rows.
+  // The wave's slice of head_dim. Neighbouring waves have the other slices of the same rows.
   FA_DEVICE int slice() const { return wave % kSlices; }
 
-  // The thread that moves tiles and the lane that reads them.  Where registers are short, their addresses are
-  // computed for each tile anew.
+  // The thread moving tiles and the lane reading them. If registers are short, their addresses are computed
+  // anew for each tile.
   FA_DEVICE int mover() const {
     if constexpr (!kShortOfRegisters) return thread;
     const int found = here(thread);
@@ -240,12 +240,12 @@ struct Block {
   FA_DEVICE int reader() const { return kWithFeatures ? here(lane) : lane; }
 
  private:
-  // Blocks of rows of the longest sequence; the grid has as many for each part of the keys.
+  // Blocks of rows of the longest sequence. The grid has as many for each part of the keys.
   FA_DEVICE int row_blocks(const FwdParams& params) const {
     return blocks_of_rows(params.seqlen_q * group, kTile.block_m);
   }
 
-  // The last blocks begin first: they see the most keys where the window's right side is limited.
+  // The last blocks start first: they see the most keys if the window's right side is limited.
   FA_DEVICE int row_block() const {
     if (kPacked) return uniform(place % row_blocks(params));
     if constexpr (kWide) {
@@ -253,7 +253,7 @@ struct Block {
       return params.window_right < 0 ? own : blocks - 1 - own;
     }
     if constexpr (kConfig.short_prologue) {
-      // Opaque, or the comparison is kept for the others of its kind.
+      // Opaque, or the comparison is kept in registers for later ones like it.
       if (__builtin_expect(here_uniform(params.window_right) < 0, 1)) return place;
       return here_uniform(static_cast<int>(short_blocks<kTile.block_m>(params.seqlen_q))) - 1 - place;
     }

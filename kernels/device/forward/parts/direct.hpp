@@ -1,5 +1,5 @@
-// The plain loop where loads write straight into LDS (Schedule::direct): K and V take no registers on their
-// way, and a tile takes one barrier.
+// The plain loop with loads straight into LDS (Schedule::direct): K and V take no registers on their way, and
+// a tile takes one barrier.
 #pragma once
 
 #include "device/forward/parts/products.hpp"
@@ -7,7 +7,7 @@
 
 namespace fa {
 
-// K or V on its way: `next` is the next tile's first row, and `last` the number of the last row of all from
+// K or V in flight: `next` is the next tile's first row, and `last` the number of the last row counted from
 // there.
 template <class B, class Stage>
 struct DirectMove {
@@ -21,7 +21,7 @@ struct DirectMove {
         lines(static_cast<uint32_t>(rows.row_bytes), block.wave, block.lane) {}
 
   FA_DEVICE bool whole() const { return last >= B::kKeys - 1; }
-  // Begin to load the next tile: all of it, or what there is, a row at least.
+  // Start to load the next tile: all of it, or its existing rows (at least one).
   FA_DEVICE void load_whole(const B& block, LdsBytes to) {
     lines.load(next, to, block.wave);
     step();
@@ -52,7 +52,7 @@ struct DirectMoves {
 
   FA_DEVICE DirectMoves(const B& block, const HeadRows& k, const HeadRows& v) : k(block, k), v(block, v) {}
 
-  // The next tile of both.
+  // Loads the next tile of both.
   FA_DEVICE void load(const B& block, int at) {
     if (k.whole()) {
       k.load_whole(block, block.k_tile + at);
@@ -63,7 +63,7 @@ struct DirectMoves {
     }
   }
 
-  // K of the tile from `first` on, and V of the one before, if these begin before `end`.
+  // Loads K of the tile from `first` on, and V of the previous tile, if these start before `end`.
   FA_DEVICE void load_k_ahead(const B& block, int first, int end, int k_at, int v_at) {
     if (((first - end) & (B::kKeys - 2 - k.last)) < 0) {  // both, and all their rows
       k.load_whole(block, block.k_tile + k_at);
@@ -85,7 +85,7 @@ struct DirectOperands {
         turned(here(block.v_tile + B::Values::Turned::offset(block.lane))) {}
 };
 
-// `weights(s, first)` makes probabilities of scores.  The first tile is on its way already.
+// `weights(s, first)` turns scores into probabilities. The first tile is already in flight.
 template <class B, class Weights>
 FA_DEVICE void direct(const B& block, const typename B::Tiles& tiles, DirectMoves<B>& moves,
                       const typename B::Q& query, typename B::Out& o, const Weights& weights) {
@@ -97,7 +97,7 @@ FA_DEVICE void direct(const B& block, const typename B::Tiles& tiles, DirectMove
   int at = 0;
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     wait_for_loads();
-    workgroup_barrier();  // the tile is there, and all waves are done with the one before it
+    workgroup_barrier();  // the tile is there, and all waves are done with the previous one
     const int own = at;
     at = B::kTilesLds - at;
     if (first + B::kKeys < tiles.end) moves.load(block, at);
@@ -129,8 +129,7 @@ FA_DEVICE void direct(const B& block, const typename B::Tiles& tiles, DirectMove
   }
 }
 
-// Where a share of kCount pairs begins that is done in slot n of kSlots, the first kSkipped of which have
-// none.
+// Start of a share of kCount pairs, processed in slot n of kSlots. The first kSkipped slots have none.
 template <int kCount, int kSlots, int kSkipped>
 constexpr int share_begin(int n) {
   return n <= kSkipped ? 0 : (n - kSkipped) * kCount / (kSlots - kSkipped) * 2;
@@ -145,8 +144,8 @@ FA_DEVICE void each_slot(const Action& action) {
   }
 }
 
-// The products and the softmax of two tiles in slots: each has a matrix instruction, whose operand was read
-// kAhead slots before, and a share of the softmax of the other tile.
+// The products and the softmax of two tiles in slots. Each slot has a matrix instruction, whose operand was
+// read kAhead slots earlier, and a share of the other tile's softmax.
 template <class B>
 struct Slots {
   using Unit = typename B::Unit;
@@ -159,7 +158,8 @@ struct Slots {
   const typename B::Q& query;
   typename B::Softmax& softmax;
 
-  // Scores of one tile; meanwhile those of the one before it, scaled, become probabilities.
+  // Computes the scores of one tile, and meanwhile the probabilities of the previous one from its scaled
+  // scores.
   template <bool kWithWeights>
   FA_DEVICE void find_scores(const typename B::Keys::Rows& rows, C* scores, const C* before,
                              typename Unit::B* weights) const {
@@ -176,7 +176,7 @@ struct Slots {
       Unit::multiply(scores[n % B::kScoreSteps], k[n % kAhead], query.operand(n / B::kScoreSteps));
       if (n + kAhead < kOfScores) k[n % kAhead] = read(n + kAhead);
       if constexpr (kWithWeights) {
-        // None in the last slot: all probabilities are there when the scores are.
+        // The last slot has no share: all probabilities are ready when the scores are.
         constexpr int kShares = kOfScores - 1;
         constexpr int first = share_begin<kPairs, kShares, 0>(n < kShares ? n : kShares);
         constexpr int end = share_begin<kPairs, kShares, 0>(n < kShares ? n + 1 : kShares);
@@ -193,13 +193,13 @@ struct Slots {
       const C& step = s[f / Unit::kRows];
       const f32x2 p = {__builtin_amdgcn_exp2f(step[f % Unit::kRows]),
                        __builtin_amdgcn_exp2f(step[f % Unit::kRows + 1])};
-      // Opaque: the compiler would move what is used later to where it is used.
+      // Opaque: the compiler would move later-used values to their use.
       pair = here(f == 0 ? p : pair + p);
       weights[f / Unit::kRun].column[0][f % Unit::kRun / 2] = here(Unit::pack_p(p[0], p[1]));
     }
   }
 
-  // Adds to O; meanwhile the maximum of the next tile's scores is found.
+  // Adds to O. Meanwhile computes the maximum of the next tile's scores.
   FA_DEVICE void add_values(const typename B::Values::Turned& turned, C* o, const typename Unit::B* weights,
                             const C* next, float& maximum) const {
     typename Unit::A v[kAhead];
@@ -217,9 +217,9 @@ struct Slots {
   }
 };
 
-// As direct, with the exponentials of a tile between the products of the next one's scores, and that one's
-// maximum between the products with V.  K is a tile ahead of V: the first two of K and one of V are on their
-// way.
+// As direct, with the exponentials of a tile between the products of the next tile's scores, and the next
+// tile's maximum between the products with V. K is a tile ahead of V: the first two of K and one of V are in
+// flight.
 template <class B, class Mask>
 FA_DEVICE void direct_slots(const B& block, const typename B::Tiles& tiles, DirectMoves<B>& moves,
                             const typename B::Q& query, typename B::Out& o, typename B::Softmax& softmax,
@@ -239,7 +239,7 @@ FA_DEVICE void direct_slots(const B& block, const typename B::Tiles& tiles, Dire
   };
   wait_for_loads();
   workgroup_barrier();
-  int seen = tiles.seen_sign(tiles.begin);  // the sign says it
+  int seen = tiles.seen_sign(tiles.begin);  // by sign
   if (seen < 0) begin(typename B::Keys::Rows(operands.rows), tiles.begin);
   int at = 0;
   for (int next = tiles.begin + B::kKeys; next < tiles.end + B::kKeys; next += B::kKeys) {

@@ -7,7 +7,7 @@
 
 namespace fa {
 
-// Upstream reports +inf also where scores are NaN.
+// Upstream reports +inf also for NaN scores.
 FA_DEVICE float reported_lse(float lse) { return lse == lse ? lse : __builtin_inff(); }
 
 FA_DEVICE uint64_t lse_place(const FwdParams& params, uint32_t batch, uint32_t head, uint32_t row) {
@@ -15,14 +15,14 @@ FA_DEVICE uint64_t lse_place(const FwdParams& params, uint32_t batch, uint32_t h
          row;
 }
 
-// The lane; found anew where a mask takes registers through the loop.
+// The lane, computed anew if a mask occupies registers through the loop.
 template <class B>
 FA_DEVICE int late_lane(const B& block) {
   return B::kMasked && B::kConfig.short_prologue ? own_lane<B::Unit::kWave>() : block.lane;
 }
 
-// Of probabilities that dropout keeps beside a mask: loaded here, so that it takes no register through the
-// loop.  1 without dropout.
+// Scale of the probabilities kept by dropout, with a mask: loaded here, so it occupies no register through
+// the loop. 1 without dropout.
 template <class B>
 FA_DEVICE float late_factor() {
   if constexpr (B::kMasked) return reloaded(kernel_arguments()).dropout_scale;
@@ -35,7 +35,7 @@ FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o,
                               const typename B::Softmax& softmax) {
   using Unit = typename B::Unit;
   static_assert(!B::kFeatured && Unit::kColumns == 1);
-  // Loaded here where a mask needs scalar registers through the loop.
+  // With a mask, loaded here: the loop needs the scalar registers.
   const FwdParams& params = B::kMasked ? reloaded(kernel_arguments()) : block.params;
   const int lane = late_lane(block);
   const uint32_t batch = block.batch, head = block.head;
@@ -57,7 +57,7 @@ FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o,
   const float factor = softmax.inverse_sum(0) * late_factor<B>();
   store_column<Unit, B::kDType, B::kOutSteps>(
       o, 0, factor, true, [&](int byte, auto words) { out.write(column, held + byte, words); });
-  // Lanes without a row of their own write beyond the last.
+  // Lanes without their own row write beyond the last row, which is dropped.
   if (Unit::held_begin(lane, B::kKeys) == 0) lse.write(column, 0, reported_lse(softmax.log_sum_exp(0)));
 }
 
@@ -91,7 +91,7 @@ FA_DEVICE void store_by_buffer(const B& block, int wave_row, const typename B::O
   }
 }
 
-// A row of one part of the keys, in fp32; fa_combine_* combines the parts.
+// A row of one part of the keys, in fp32. fa_combine_* combines the parts.
 template <class B>
 FA_DEVICE void store_partial(const B& block, const FwdParams& params, int64_t lse_at, bool stores_lse,
                              const typename B::Out& o, const typename B::Softmax& softmax, int c) {
@@ -109,7 +109,7 @@ template <class B>
 FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o,
                          const typename B::Softmax& softmax, int c) {
   using Unit = typename B::Unit;
-  // Loaded here, so that they take no scalar registers through the loop.
+  // Loaded here, so they occupy no scalar registers through the loop.
   const FwdParams& params = B::kPacked || B::kMasked ? reloaded(kernel_arguments()) : block.params;
   const int64_t at = block.sequence.q_first + block.query_of(row);
   const int head_q = block.head_of(row);

@@ -1,4 +1,4 @@
-// What a wave of the featured loop needs for ALiBi and dropout.
+// Values for ALiBi and dropout of a wave of the featured loop.
 #pragma once
 
 #include "device/forward/parts/block.hpp"
@@ -50,7 +50,7 @@ FA_DEVICE uint32_t kept_bits(const B& block, const typename B::Drop& dropout, in
   });
 }
 
-// The same beside a mask, for loops that keep nothing of dropout in registers.
+// Dropout with a mask, for loops without registers for it.
 template <class B>
 FA_DEVICE uint32_t late_bits(const B& block, int first, int wave_row) {
   const FwdParams& params = reloaded(kernel_arguments());

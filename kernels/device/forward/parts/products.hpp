@@ -5,13 +5,13 @@
 
 namespace fa {
 
-// Where a lane's part of step i of the contraction begins, in units of 16 bytes.
+// Start of a lane's part of step i of the contraction, in units of 16 bytes.
 template <class Unit>
 FA_DEVICE int contraction_unit(int i, int lane) {
   return (i * Unit::kK + Unit::run_begin(lane)) / 8;
 }
 
-// Operand A of step `step` of S^T, at step i of the contraction; of the tile `at` bytes beyond the first.
+// Operand A of step `step` of S^T, at step i of the contraction, for the tile `at` bytes beyond the first.
 template <class B>
 FA_DEVICE typename B::Unit::A key_operand(const B& block, int row, int i, int step, int at) {
   using Unit = typename B::Unit;
@@ -26,7 +26,7 @@ FA_DEVICE typename B::Unit::A key_operand(const B& block, int row, int i, int st
   }
 }
 
-// Operand A of step `step` of O^T; `tile` begins with the wave's first step.
+// Operand A of step `step` of O^T. `tile` starts with the wave's first step.
 template <class B>
 FA_DEVICE typename B::Unit::A value_operand(const B& block, LdsBytes tile, int i, int step) {
   return B::Values::Tile::template read<typename B::Unit::A>(
@@ -34,7 +34,7 @@ FA_DEVICE typename B::Unit::A value_operand(const B& block, LdsBytes tile, int i
       contraction_unit<typename B::Unit>(i, block.lane));
 }
 
-// Operand number n of the first product: all steps of S^T, then the next of the contraction.
+// Operand n of the first product: all steps of S^T, then the next step of the contraction.
 template <class B>
 FA_DEVICE typename B::Unit::A nth_key_operand(const B& block, int n, int at) {
   return key_operand(block, B::Unit::a_row(block.reader()), n / B::kScoreSteps, n % B::kScoreSteps, at);
@@ -45,7 +45,7 @@ FA_DEVICE typename B::Operands prefetch_keys(const B& block, int at) {
   return typename B::Operands([&](int n) { return nth_key_operand(block, n, at); });
 }
 
-// Keeps the compiler from loading the operands of more steps at once than the config says.
+// Limits the steps whose operands the compiler loads at once, as the config says.
 template <class B>
 FA_DEVICE void end_of_step(int step) {
   if constexpr (B::kConfig.steps_at_once != 0) {
@@ -53,14 +53,14 @@ FA_DEVICE void end_of_step(int step) {
   }
 }
 
-// While a wave multiplies, its instructions go before those of other waves on its SIMD: a matrix unit that
-// works at the same time as the VALU should not wait for their exponentials.
+// A wave that multiplies has priority over other waves of its SIMD: a matrix unit working in parallel to the
+// VALU should not wait for their exponentials.
 template <class B, int kPriority>
 FA_DEVICE void prioritise() {
   if constexpr (B::kTraits.matrix_coexecution && !B::kPacked) __builtin_amdgcn_s_setprio(kPriority);
 }
 
-// S^T += K * Q^T.  Before the second product, in which a wave also has exponentials of its own to do.
+// S^T += K * Q^T. Comes before the second product, during which a wave also computes its exponentials.
 template <class B>
 FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename B::Q& query,
                           const typename B::Operands& prefetched, int at) {
@@ -130,7 +130,7 @@ FA_DEVICE void add_values(const B& block, typename B::Out& o, const typename B::
   prioritise<B, 0>();
 }
 
-// Reads operands A of O^T from rows of V: all steps of O^T, then the next of the contraction.
+// Reads operands A of O^T from rows of V: all steps of O^T, then the next step of the contraction.
 template <class B>
 struct TurnedValues {
   typename B::Values::Turned turned;
@@ -143,7 +143,7 @@ struct TurnedValues {
   }
 };
 
-// The same as add_values, with the first of `values` prefetched.
+// As add_values, with the first of `values` prefetched.
 template <class B>
 FA_DEVICE void add_turned_values(const TurnedValues<B>& values, const typename B::Operands& prefetched,
                                  typename B::Out& o, const typename B::P& p) {
@@ -155,12 +155,12 @@ FA_DEVICE void add_turned_values(const TurnedValues<B>& values, const typename B
   prioritise<B, 0>();
 }
 
-// Scores of column c become -inf where not `seen(key)`, `key` counted from the lane's first.
+// Sets scores of column c to -inf unless `seen(key)`, with `key` counted from the lane's first.
 template <class B, class Seen>
 FA_DEVICE void mask_column(typename B::Scores& s, int c, Seen seen) {
   using Unit = typename B::Unit;
-  // CDNA has to wait between a comparison and what it selects, so a few comparisons come first, each kept in
-  // scalar registers of its own.
+  // CDNA has to wait between a comparison and its select. So a few comparisons come first, each in its own
+  // scalar registers.
 #if __has_builtin(__builtin_amdgcn_inverse_ballot_w64)
   constexpr int kAtOnce = B::kConfig.compares_at_once;
   const auto in_scalars = [](bool condition) {
@@ -193,7 +193,7 @@ FA_DEVICE void mask_column(typename B::Scores& s, int c, Seen seen) {
   }
 }
 
-// What a mask needs of the window; with a short prologue nothing of it is found before the loop.
+// The mask's values of the window. With a short prologue, they are computed inside the loop only.
 template <class B>
 FA_DEVICE decltype(auto) mask_of(const B& block) {
   if constexpr (B::kConfig.short_prologue) {

@@ -1,4 +1,4 @@
-// What comes before the loop of a forward: places, sequences, zeros; and what of it is short.
+// Before the loop of a forward kernel: places, sequences, zeros, and their versions for a short prologue.
 #pragma once
 
 #include "device/forward/parts/block.hpp"
@@ -6,7 +6,7 @@
 
 namespace fa {
 
-// The workgroup's place in the grid: its own, or another one's that suits the GPU's XCDs.
+// The workgroup's place in the grid: its own, or a reordered one for the GPU's XCDs.
 template <class B>
 FA_DEVICE WorkgroupPlace place_of(const FwdParams& params) {
   const int x = __builtin_amdgcn_workgroup_id_x(), y = __builtin_amdgcn_workgroup_id_y();
@@ -39,7 +39,7 @@ FA_DEVICE WorkgroupPlace short_place_of(const FwdParams& params) {
                   blocks, heads, quotient);
 }
 
-// After the first loads of a wave that was hastened.
+// Call after the first loads of a prioritised wave.
 template <class B>
 FA_DEVICE void hasten_no_more() {
   if constexpr (!B::kHastens) return;
@@ -48,7 +48,7 @@ FA_DEVICE void hasten_no_more() {
   __builtin_amdgcn_sched_barrier(0);
 }
 
-// Zeros; kByProducts: a matrix instruction makes all of a result, which takes less of the prologue.
+// Zeros. kByProducts: a matrix instruction writes a whole result, which shortens the prologue.
 template <class B, bool kByProducts = false>
 FA_DEVICE void clear(typename B::Out& o) {
   using Unit = typename B::Unit;
@@ -76,14 +76,14 @@ FA_DEVICE Sequence uniform_sequence(const FwdParams& params, int batch) {
 
 FA_DEVICE uint64_t bits_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
-// The same; afterwards `params` are those of tensors in which every batch entry is at its batch stride.  A
-// call without lengths and places in device memory takes one branch.
+// Likewise. Afterwards `params` describe tensors with every batch entry at its batch stride. A call without
+// lengths and places in device memory takes one branch.
 FA_DEVICE Sequence settled_sequence(FwdParams& params, int batch) {
   const uint64_t given = bits_of(params.cu_seqlens_q) | bits_of(params.cu_seqlens_k) |
                          bits_of(params.seqused_k) | bits_of(params.leftpad_k) |
                          bits_of(params.cache_batch_idx);
   if (given == 0) return {0, params.seqlen_q, 0, params.seqlen_k};
-  // Or what is asked of each would be found before the branch.
+  // Otherwise the condition of each would be computed before the branch.
   pointers_together(params.cu_seqlens_q, params.cu_seqlens_k, params.seqused_k, params.leftpad_k,
                     params.cache_batch_idx);
   const Sequence found = uniform_sequence(params, batch);

@@ -1,5 +1,5 @@
-// When K and V move from global memory through registers into LDS while tiles are computed: the
-// schedules of FwdConfig::schedule.
+// The schedules of FwdConfig::schedule: when K and V move from global memory through registers into LDS while
+// tiles are computed.
 #pragma once
 
 #include "device/forward/parts/products.hpp"
@@ -7,7 +7,7 @@
 
 namespace fa {
 
-// `scores(s, first)` computes the probabilities of the tile whose first key is `first`.  The next K and V are
+// `scores(s, first)` computes the probabilities of the tile with first key `first`. The next K and V are
 // loaded meanwhile.
 template <class B, class MakeScores>
 FA_DEVICE void two_stages(const B& block, const typename B::Tiles& tiles, const Source& k, const Source& v,
@@ -60,9 +60,9 @@ FA_DEVICE void one_stage(const B& block, const typename B::Tiles& tiles, const S
   }
 }
 
-// One barrier a tile: the next tile is stored into the other place while one is computed, and the one after
-// it is loaded.  `before(first)`, which begins to load what scores need beside K, `products` and `weights`
-// are the parts of the other schedules' `scores`.
+// One barrier per tile: while one tile is computed, the next is stored into the other place, and the one
+// after it is loaded. `before(first)` starts the loads of scores other than K. `products` and `weights` are
+// the parts of the other schedules' `scores`.
 template <class B, class Before, class Products, class Weights>
 FA_DEVICE void two_tiles(const B& block, const typename B::Tiles& tiles, const Source& k, const Source& v,
                          typename B::Out& o, typename B::Convert& convert, const Before& before,
@@ -85,7 +85,7 @@ FA_DEVICE void two_tiles(const B& block, const typename B::Tiles& tiles, const S
   store_both(at);
   load_both(tiles.begin + B::kKeys);
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
-    workgroup_barrier();  // the tile is there, and all waves are done with the one before it
+    workgroup_barrier();  // the tile is there, and all waves are done with the previous one
     before(first);
     const int own = at;
     at = B::kTilesLds - at;
@@ -104,7 +104,7 @@ FA_DEVICE void two_tiles(const B& block, const typename B::Tiles& tiles, const S
   }
 }
 
-// The same with registers for one of K and V: the next K is loaded during the second product and stored
+// Likewise with shared registers for K and V: the next K is loaded during the second product and stored
 // before the first, the next V during the first and stored before the second.
 template <class B, class Before, class Products, class Weights>
 FA_DEVICE void two_tiles_in_turn(const B& block, const typename B::Tiles& tiles, const Source& k,
@@ -125,7 +125,7 @@ FA_DEVICE void two_tiles_in_turn(const B& block, const typename B::Tiles& tiles,
   }
   int at = 0;
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
-    workgroup_barrier();  // the tile is there, and all waves are done with the one before it
+    workgroup_barrier();  // the tile is there, and all waves are done with the previous one
     before(first);
     const int own = at;
     at = B::kTilesLds - at;
@@ -149,8 +149,8 @@ FA_DEVICE void two_tiles_in_turn(const B& block, const typename B::Tiles& tiles,
   }
 }
 
-// V is stored while the first product begins and K when it ends, so that no wave waits at a barrier for its
-// own stores.  `before`, `products` and `weights` as for two_tiles.
+// V is stored at the start of the first product and K at its end, so waves do not wait at a barrier for their
+// own stores. `before`, `products` and `weights` as for two_tiles.
 template <class B, class Before, class Products, class Weights>
 FA_DEVICE void pipelined(const B& block, const typename B::Tiles& tiles, const Source& k, const Source& v,
                          typename B::Out& o, typename B::Convert& convert, const Before& before,

@@ -1,17 +1,17 @@
-// Scores whose products the waves of a group have divided among them: each writes its part into LDS, and all
-// add the parts of their group up.
+// Scores whose products are divided among the waves of a group. Each wave writes its part into LDS, and all
+// add up the parts of their group.
 #pragma once
 
 #include "device/forward/parts/block.hpp"
 
 namespace fa {
 
-// kApart: bytes from one wave's part to the next one's; 0: they lie side by side.
+// kApart: bytes between the parts of neighbouring waves; 0: adjacent.
 template <class B, int kApart = 0>
 struct ScoreParts {
-  static constexpr int kFours = sizeof(typename B::Scores) / sizeof(f32x4);  // of a lane
+  static constexpr int kFours = sizeof(typename B::Scores) / sizeof(f32x4);  // per lane
   static constexpr int kFoursBytes = B::Unit::kWave * sizeof(f32x4);
-  static constexpr int kBytes = kFours * kFoursBytes;  // of a wave
+  static constexpr int kBytes = kFours * kFoursBytes;  // per wave
   static constexpr int kStride = kApart == 0 ? kBytes : kApart;
   static_assert(B::kSlices == 2 || B::kSlices == 4, "parts are added in pairs");
   using Four = __attribute__((address_space(3))) f32x4*;
@@ -27,7 +27,7 @@ struct ScoreParts {
     for (int i = 0; i < kFours; ++i) *place(0, i) = reinterpret_cast<const f32x4*>(&s)[i];
   }
 
-  // In pairs, so that all waves get the same bits: the order within a sum of two does not matter.
+  // In pairs, so all waves get the same bits: a sum of two is independent of the order.
   FA_DEVICE void add(typename B::Scores& s) const {
 #pragma unroll
     for (int i = 0; i < kFours; ++i) {
@@ -38,7 +38,7 @@ struct ScoreParts {
   }
 
  private:
-  // The lane's four scores number `i` of the wave whose slice differs in the bits of `apart`.
+  // A lane's group of four scores, number `i`, of the wave whose slice differs in the bits of `apart`.
   FA_DEVICE Four place(int apart, int i) const {
     return reinterpret_cast<Four>(all + (wave ^ apart) * kStride + i * kFoursBytes + lane * sizeof(f32x4));
   }

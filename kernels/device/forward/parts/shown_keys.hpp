@@ -1,7 +1,7 @@
-// What a mask shows to the rows of one wave, as fa_mask_ranges_* leave it for fa_fwd_masked_*.
+// The keys that a mask shows to the rows of one wave, passed from fa_mask_ranges_* to fa_fwd_masked_*.
 //
-// It lies where the first of these rows of out will be, which is written when all waves of the workgroup have
-// read it: no call needs memory for it.
+// They are stored in out at the first of these rows, which is written after all waves of the workgroup have
+// read them. So calls need no extra memory.
 #pragma once
 
 #include "device/arch/device.hpp"
@@ -12,9 +12,9 @@ namespace fa {
 
 inline constexpr int kNoKey = 1 << 30;  // beyond all keys
 
-// Keys [seen_begin, seen_end) hold all that any of the rows sees, and each row sees all of [full_begin,
-// full_end), which may be empty, and is of a bias.  Bounds are multiples of 16 keys, and may be beyond the
-// last key.  Of several groups of rows each of these numbers is the least.
+// Keys [seen_begin, seen_end) contain all keys seen by any of the rows. Each row sees all of [full_begin,
+// full_end), which may be empty, and is empty for a bias. Bounds are multiples of 16 keys and may exceed the
+// last key. For several groups of rows, each of these numbers is the least.
 struct ShownKeys {
   int seen_begin, minus_seen_end, minus_full_begin, full_end;
 };
@@ -22,12 +22,12 @@ static_assert(sizeof(ShownKeys) == 16, "rows of out are multiples of 16 bytes");
 
 using ShownPlace = __attribute__((address_space(1))) u32x4*;
 
-// Of the rows from `row` on; `at` is where the rows of their sequence and head begin, in elements.
+// For the rows from `row` on. `at` is the start of the rows of their sequence and head, in elements.
 FA_DEVICE ShownPlace shown_place(const void* out, int64_t at, int64_t o_row, int row) {
   return (ShownPlace)(static_cast<const char*>(out) + (at + row * o_row) * 2);
 }
 
-// Combines the numbers of lanes that differ only in bits of kPeers; each of them gets the result.
+// Reduces over lanes that differ only in bits of kPeers. Each of them gets the result.
 template <int kPeers, class Combine>
 FA_DEVICE int of_lanes(int value, int lane, Combine combine) {
   const auto bits = [](float x) { return __builtin_bit_cast(int, x); };
@@ -42,14 +42,14 @@ FA_DEVICE int least_of_lanes(int value, int lane) {
   return of_lanes<kPeers>(value, lane, [](int a, int b) { return a < b ? a : b; });
 }
 
-// Stands in for MaskedTiles in kernels without a mask.
+// Replaces MaskedTiles in kernels without a mask.
 template <class B>
 struct AllTiles {
   FA_DEVICE AllTiles(const B&, int) {}
   FA_DEVICE typename B::Tiles seen_of(const typename B::Tiles& tiles) const { return tiles; }
 };
 
-// Which tiles of keys the rows of a workgroup need, and which of these need the mask.
+// The tiles of keys needed by the rows of a workgroup, and those of them that need the mask.
 template <class B>
 struct MaskedTiles {
   static constexpr int kWaves = B::kConfig.waves;
@@ -64,7 +64,7 @@ struct MaskedTiles {
       const MaskedParams& mask = masked_params(block);
       if (!has_ranges(mask.mask_kind, mask.mask_head, mask.mask_row)) return;
     }
-    // Each lane reads what one of the waves' rows see; waves without rows see what the last ones do.
+    // Each lane reads the keys of one wave's rows. Waves without rows use those of the last rows.
     const int last = (block.sequence.seqlen_q - 1) / B::Unit::kN * B::Unit::kN;
     const int row = block_row + block.lane % kWaves * B::Unit::kN;
     const int64_t at = block.batch * p.o_batch + block.head * p.o_head;
@@ -79,7 +79,7 @@ struct MaskedTiles {
     const int begin = seen_begin / B::kKeys * B::kKeys;
     tiles.begin = tiles.begin < begin ? begin : tiles.begin;
     tiles.end = tiles.end < seen_end ? tiles.end : seen_end;
-    // Else no barrier comes before a wave writes its rows of out, and others may not have read yet.
+    // Otherwise no barrier comes before a wave writes its rows of out, and others may still have to read.
     if (tiles.begin >= tiles.end) workgroup_barrier();
     return tiles;
   }

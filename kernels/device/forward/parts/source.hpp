@@ -1,4 +1,4 @@
-// K or V of one sequence and head in global memory: dense, ragged or in pages.
+// K or V of one sequence and head in global memory: dense, ragged or paged.
 #pragma once
 
 #include "device/forward/parts/block.hpp"
@@ -10,26 +10,26 @@ struct Source {
   int64_t page_bytes;
 };
 
-// The place of a sequence's queries in their batch; ragged batches have no batch stride.
+// The place of a sequence's queries in their batch. Ragged batches have no batch stride.
 template <class B>
 FA_DEVICE uint32_t batch_of_queries(const B& block, const FwdParams& params) {
   return params.cu_seqlens_q == nullptr ? block.batch : 0;
 }
 
-// Where a sequence's keys are in k and v: batch entry or 0, head, row to begin with; and how many there are
-// from it on.
+// The place of a sequence's keys in k and v: batch entry or 0, head, first row, and the number of keys from
+// it on.
 struct KeyPlace {
   uint32_t batch, head, first;
   int rows;
 };
 
-// Of the keys from `first` to `end`.
+// For the keys from `first` to `end`.
 template <class B>
 FA_DEVICE KeyPlace key_place(const B& block, int first, int end) {
   const FwdParams& params = block.params;
   int batch = block.batch, begin = block.sequence.k_first;
   const int head = B::kPacked ? block.head : head_of_keys(params, block.head);
-  if constexpr (!B::kConfig.short_prologue) {  // where settled_sequence has done this
+  if constexpr (!B::kConfig.short_prologue) {  // else settled_sequence has done this
     const bool paged = B::kFeatured && params.block_table != nullptr;
     if (paged) begin = 0;
     if (paged || params.cu_seqlens_k != nullptr) {
@@ -42,7 +42,7 @@ FA_DEVICE KeyPlace key_place(const B& block, int first, int end) {
           end - first};
 }
 
-// A few unsigned multiplications: nothing is below 0, and a row stride has 24 bits.
+// A few unsigned multiplications: all values are non-negative, and a row stride has 24 bits.
 FA_DEVICE const char* row_at(const void* base, int64_t batch_stride, int64_t head_stride, int64_t row_stride,
                              uint32_t batch, uint32_t head, uint32_t row) {
   const uint64_t at = batch * static_cast<uint64_t>(batch_stride) +
@@ -63,7 +63,7 @@ FA_DEVICE Source source_of(const KeyPlace& place, const void* base, int64_t batc
   return {rows_at(place, base, batch_stride, head_stride, row_stride), batch_stride * 2};
 }
 
-// Begins to load the tile whose first key is `first`.
+// Starts to load the tile with first key `first`.
 template <class B, class Stage>
 FA_DEVICE void load(const B& block, Stage& stage, const Source& source, int first) {
   const FwdParams& params = block.params;

@@ -28,7 +28,7 @@ void find(Function& function, const char* name) {
 void find_hip_functions() {
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
-  // A runtime may be loaded later.  Once there, it stays: its functions are not looked up again.
+  // A runtime may be loaded later. Its functions are looked up once.
   if (hipSetDevice != nullptr) return;
   find(hipDeviceGetAttribute, "hipDeviceGetAttribute");
   find(hipGetDevice, "hipGetDevice");

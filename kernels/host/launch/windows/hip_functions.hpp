@@ -1,5 +1,5 @@
-// HIP's functions on Windows, where no symbol is weak: pointers of the same names in this library's
-// namespace, so that calls read as on Linux.
+// HIP's functions on Windows, which lacks weak symbols: pointers of the same names in this library's
+// namespace, so calls read as on Linux.
 #pragma once
 
 #include <hip/hip_runtime_api.h>
@@ -16,7 +16,7 @@ extern decltype(&::hipModuleLaunchKernel) hipModuleLaunchKernel;
 extern decltype(&::hipModuleLoadData) hipModuleLoadData;
 extern decltype(&::hipSetDevice) hipSetDevice;
 
-// Points each to the function of the HIP runtime in this process; does nothing while there is none.
+// Sets each pointer to the function of the HIP runtime in this process. Does nothing without a runtime.
 void find_hip_functions();
 
 }  // namespace fa

@@ -1,4 +1,4 @@
-// Functions of DLLs that are in this process already; nothing is ever loaded.
+// Functions of DLLs already in this process. Never loads a DLL.
 #pragma once
 
 #define WIN32_LEAN_AND_MEAN
@@ -9,7 +9,7 @@
 
 namespace fa {
 
-// The function `name` of `dll`, null where the process has no such DLL, or the DLL no such function.
+// The function `name` of `dll`. Null if the process lacks the DLL, or the DLL lacks the function.
 template <typename Function>
 Function loaded_function(const char* dll, const char* name) {
   const HMODULE module = GetModuleHandleA(dll);
