@@ -3,18 +3,15 @@
 // process.  On Linux they are weak symbols, on Windows pointers that find_hip_functions() fills.
 #pragma once
 
-#ifndef __HIP_PLATFORM_AMD__
-#define __HIP_PLATFORM_AMD__
-#endif
-#include <hip/hip_runtime_api.h>
-
 #include <string>
 
 #ifdef _WIN32
 #include "host/launch/windows/hip_functions.hpp"
-// Of ROCm 7 and newer: no PyTorch that this library works with brings an older one.
-#define FA_HIP_RUNTIME "amdhip64_7.dll"
 #else
+#ifndef __HIP_PLATFORM_AMD__
+#define __HIP_PLATFORM_AMD__
+#endif
+#include <hip/hip_runtime_api.h>
 #define FA_HIP_RUNTIME "libamdhip64"
 #pragma weak hipDeviceGetAttribute
 #pragma weak hipGetDevice
