@@ -226,14 +226,15 @@ def verify_one(
         if loads:
             record = verify.verify_wheel(
                 wheel.file(), emulated_archs, static=checked.report, job=job, image=wheel.tester.result,
-                fake_hip=runtime.result, disassembly=checked.code, runtimes=loads.result, checkout=context.checkout,
-                store=context.store, jobs=context.jobs, log=step.own_log, tier=chosen_tier(),
+                fake_hip=runtime.result, disassembly=checked.code, runtimes=loads.result,
+                checkout=context.checkout, store=context.store, jobs=context.jobs, log=step.own_log,
+                tier=chosen_tier(),
             )  # fmt: skip
         else:
             record = wine.verify_under_wine(
                 wheel.file(), emulated_archs, static=checked.report, job=job, image=wheel.tester.result,
-                fake_hip=runtime.result, disassembly=checked.code, checkout=context.checkout, store=context.store,
-                log=step.own_log,
+                fake_hip=runtime.result, disassembly=checked.code, checkout=context.checkout,
+                store=context.store, log=step.own_log,
             )  # fmt: skip
         keep(record)
         return record
