@@ -16,11 +16,11 @@ from types import MappingProxyType
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from kernels.build.machine import usable_memory
 from wheel_builder.audit import stage as audit
 from wheel_builder.audit.rules import Expectation
 from wheel_builder.audit.stage import AuditReport
 from wheel_builder.base.errors import WheelError
-from wheel_builder.base.machine import usable_memory
 from wheel_builder.base.store import Artifact
 from wheel_builder.build.product import Product, read_product
 from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER, RELEASE_TIER, suite_cost

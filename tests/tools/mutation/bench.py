@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
+from kernels.build.machine import default_jobs, usable_cores, usable_memory
 from wheel_builder.base.store import Artifact, locked
 from wheel_builder.files.device.library import device_code
 from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, read_wheel

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+from kernels.build.jobs import Task, run_all
+from kernels.build.machine import usable_memory
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import ProblemsError, SelectionError, UpstreamError
-from wheel_builder.base.jobs import Task, run_all
-from wheel_builder.base.machine import usable_memory
 from wheel_builder.base.store import Artifact
 from wheel_builder.base.words import unknown
 from wheel_builder.extras.upstream.costs import (

@@ -1,6 +1,6 @@
 """Runs compilers side by side as long as there is memory for what each is known to take.
 
-Standard library only: ``kernels/build/instances/build.py`` imports it in the builder image.
+Standard library only: this runs in the builder image.
 """
 
 import threading
