@@ -87,8 +87,16 @@ def include_graph(files: Sequence[str]) -> Graph:
 
 
 def shape(graph: Graph, dot: str) -> str:
-    """How many nodes and arrows, how many of them in circles, and the arrows up between folders."""
-    arrows = [(node.rpartition(dot)[0], other.rpartition(dot)[0]) for node in graph for other in graph[node]]
+    """How many nodes and arrows, how many of them in circles, and the arrows up between folders.
+
+    A module beside the folders of a package counts as a folder of its own: users import it by that name.
+    """
+
+    def folder(node: str) -> str:
+        own = node.rpartition(dot)[0]
+        return own if dot in own else node
+
+    arrows = [(folder(node), folder(other)) for node in graph for other in graph[node]]
     folders = {start: {b for a, b in arrows if a == start != b} for start, _ in arrows}
     found = circles(graph)
     return (

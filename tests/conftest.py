@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from kernels.build.machine import default_jobs, usable_cores, usable_memory
 from tests.tools import costs
-from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
 from wheel_builder.base.store import locked
 from wheel_builder.files.device.fatbin import CodeObject
 from wheel_builder.machine_code.disassembly.listing import list_code, tools_in

@@ -19,14 +19,14 @@ from wheel_builder.images.docker import NOBODY, Mount, open_to_all, run_in
 
 SOURCES = (
     "kernels/build/instances",
+    "kernels/build/jobs.py",
+    "kernels/build/machine.py",
     "kernels/device",
     "kernels/generated/archs.json",
     "kernels/generated/device",
     "kernels/generated/kinds.json",
     "kernels/tables/costs.json",
     "kernels/tables/table.toml",
-    "wheel_builder/base/jobs.py",
-    "wheel_builder/base/machine.py",
 )
 RESOURCES = "resources.json"
 

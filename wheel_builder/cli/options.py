@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
+from kernels.build.machine import default_jobs, usable_cores, usable_memory
 from wheel_builder.matrix.model import LINUX, LOCAL_INDEX, PLATFORMS, PUBLIC_INDEX
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,14 +12,24 @@ from wheel_builder.images.engine import ensure_engine
 from wheel_builder.images.handover import copy_wheels, give, holds_images, take
 from wheel_builder.images.hostenv import NO_SETTINGS
 from wheel_builder.matrix.model import Plan
-from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.pipeline.context import RunContext
 from wheel_builder.pipeline.progress import Planned, Progress
-from wheel_builder.pipeline.release import planned_until, run_until
+from wheel_builder.pipeline.release import until
+from wheel_builder.pipeline.steps import Steps
 
 
-def numbered(steps: Sequence[Planned]) -> Iterator[str]:
-    return (f"[{number}/{len(steps)}] {step.title}" for number, step in enumerate(steps, 1))
+def ran(steps: Steps, args: argparse.Namespace) -> bool:
+    """Run the steps; a dry run prints them instead, and has no results."""
+    if args.dry_run:
+        print(*numbered(steps), sep="\n")
+    else:
+        steps.run(plain=args.verbose or None)
+    return not args.dry_run
+
+
+def numbered(steps: Steps) -> Iterator[str]:
+    planned = steps.planned
+    return (f"[{number}/{len(planned)}] {step.title}" for number, step in enumerate(planned, 1))
 
 
 @contextmanager
@@ -45,29 +55,31 @@ def run_context(args: argparse.Namespace) -> RunContext:
     )
 
 
-def dry_run(stage: str, plan: Plan) -> None:
-    """Print the steps up to ``stage``."""
-    print(*numbered(planned_until(stage, jobs_to_build(plan))), sep="\n")
+def made_until(stage: str, plan: Plan, args: argparse.Namespace, context: RunContext) -> list[Path]:
+    """Run the stages up to ``stage``; the folders of its results, none after a dry run."""
+    steps, made = until(stage, plan, context)
+    return [one.result.path for one in made] if ran(steps, args) else []
 
 
 def stop_after(stage: str) -> Callable[[argparse.Namespace], None]:
     """A command that runs the stages up to ``stage`` and prints the paths of its results."""
 
     def command(args: argparse.Namespace) -> None:
-        plan, context = plan_of(args), run_context(args)
-        if args.dry_run:
-            dry_run(stage, plan)
-            return
+        context = run_context(args)
         with handing_over(args, context):
-            made = run_until(stage, plan, context, plain=args.verbose or None)
-        print(*(copy_wheels(made, to) if (to := getattr(args, "to", None)) else made), sep="\n")
+            made = made_until(stage, plan_of(args), args, context)
+        for path in copy_wheels(made, to) if (to := getattr(args, "to", None)) else made:
+            print(path)
 
     return command
 
 
 @contextmanager
 def handing_over(args: argparse.Namespace, context: RunContext) -> Iterator[None]:
-    """Take other machines' results before a run, and hand over the used ones after it."""
+    """Take other machines' results before a run, and hand over the used ones after it; not of a dry run."""
+    if args.dry_run:
+        yield
+        return
     log = context.log("handover")
     if holds_images(args.take):
         ensure_engine(install=context.install_engine, log=context.log("engine"))

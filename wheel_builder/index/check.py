@@ -25,7 +25,7 @@ from wheel_builder.index.entries import YANK_AGAIN
 from wheel_builder.index.finder import DATA_FILE
 from wheel_builder.index.folder import beside, sha256
 from wheel_builder.index.offers import Contents, finder_pages_of, simple_pages
-from wheel_builder.index.pages import Entry
+from wheel_builder.index.simple.pages import Entry
 from wheel_builder.matrix.catalogue import Catalogue
 
 READABLE = "give this user the right to read it or mend the disk"

@@ -13,7 +13,7 @@ from wheel_builder.files.wheels.sidecars import ATTACHMENTS, RECORD_SUFFIX
 from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 from wheel_builder.index.folder import NewFile, beside, time_text
 from wheel_builder.index.incoming import described, misplaced
-from wheel_builder.index.pages import Entry
+from wheel_builder.index.simple.pages import Entry
 from wheel_builder.matrix.model import PROJECT
 from wheel_builder.provenance.check import statement_contradictions
 from wheel_builder.provenance.provenance import parse_provenance

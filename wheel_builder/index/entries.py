@@ -19,7 +19,7 @@ from wheel_builder.base.words import line_problem, visible
 from wheel_builder.files.wheels.sidecars import ATTACHMENTS, RECORD_SUFFIX, VARIANTS_SUFFIX, YANK_SUFFIX
 from wheel_builder.files.wheels.variant import SCHEMA, value_problems
 from wheel_builder.index.offers import variants_of
-from wheel_builder.index.pages import Entry, Record, Variants
+from wheel_builder.index.simple.pages import Entry, Record, Variants
 from wheel_builder.matrix.model import PUBLIC, VERSION
 
 ROCM_VERSION = re.compile(VERSION)

@@ -13,7 +13,7 @@ from wheel_builder.base.errors import CommandFailedError, VerifyError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact
 from wheel_builder.images.docker import Mount, run_in
-from wheel_builder.index.serve import serving
+from wheel_builder.index.simple.serve import serving
 
 SCRIPT = "scripts/first_use.py"
 

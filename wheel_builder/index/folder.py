@@ -46,7 +46,7 @@ from wheel_builder.files.wheels.variant import SCHEMA, variant_name, wheel_of
 from wheel_builder.index import manual
 from wheel_builder.index.entries import HOME, in_words, read_entry, read_mark, with_reason
 from wheel_builder.index.offers import Contents, finder_pages_of, in_order, simple_pages
-from wheel_builder.index.pages import Entry, Record, Variant, Variants, json_bytes
+from wheel_builder.index.simple.pages import Entry, Record, Variant, Variants, json_bytes
 from wheel_builder.matrix.catalogue import Catalogue
 from wheel_builder.matrix.model import PROJECT, PUBLIC, platform_of, simple_below, wheel_words
 

@@ -12,7 +12,7 @@ from wheel_builder.files.wheels.sidecars import ATTACHMENTS
 from wheel_builder.files.wheels.variant import NULL, hardware_label, index_name, variants_text
 from wheel_builder.index.finder import finder_pages
 from wheel_builder.index.finder.data import Wheel, make_finder
-from wheel_builder.index.pages import Document, Entry, Record, project_pages, root_pages
+from wheel_builder.index.simple.pages import Document, Entry, Record, project_pages, root_pages
 from wheel_builder.matrix.catalogue import Catalogue
 from wheel_builder.matrix.model import (
     PROJECT,

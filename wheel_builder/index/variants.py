@@ -24,7 +24,7 @@ from wheel_builder.files.wheels.variant import (
 from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, open_wheel, read_wheel
 from wheel_builder.index.folder import NewFile, sha256
 from wheel_builder.index.offers import Contents, variants_of
-from wheel_builder.index.pages import Entry, Record
+from wheel_builder.index.simple.pages import Entry, Record
 
 TITLE = "no variants can be made of these wheels; nothing was published"
 ADVICE = "publish them without --variants, or follow each line and publish again"

@@ -57,11 +57,16 @@ class Step:
     log: Path | None
     begin: float
     begin_cpu: float = 0.0
+    say: Callable[[str], None] = print
     skip_reason: str = field(default="", init=False)
     aside: float | None = field(default=None, init=False)
     beside: int = field(default=1, init=False)
     passed: bool = field(default=False, init=False)
     own_cpu: float | None = field(default=None, init=False)
+
+    def note(self, text: str) -> None:
+        """Tell something before the step ends."""
+        self.say(f"{self.title}: {text}")
 
     def skipped(self, reason: str) -> None:
         """Report that there was nothing to do; the step's time is not recorded."""
@@ -73,6 +78,12 @@ class Step:
         ``cpu_seconds`` are its own; without them the step costs what the machine spent while it was shown.
         """
         self.aside, self.beside, self.own_cpu = seconds, beside, cpu_seconds
+
+    @property
+    def own_log(self) -> Path:
+        """The log of a step that has one."""
+        assert self.log is not None
+        return self.log
 
     @property
     def title(self) -> str:
@@ -137,7 +148,8 @@ class Progress:
     def step(self, name: str, *, job: str = "", log: Path | None = None) -> Iterator[Step]:
         """Run one step.  A failure inside gets a note with the step, its job and the log's last lines."""
         planned = Planned(name, job)
-        step = Step(planned, len(self._done) + 1, len(self._planned), log, self._clock(), self._cpu())
+        number, total = len(self._done) + 1, len(self._planned)
+        step = Step(planned, number, total, log, self._clock(), self._cpu(), self._print)
         self._current = step
         if self._plain:
             self._print(begun_line(step, self._left(step, 0)))
@@ -151,10 +163,6 @@ class Progress:
                 error.add_note(failure_note(step, str(error), last_lines(log)))
             raise
         self._end(step, "done")
-
-    def note(self, step: Step, text: str) -> None:
-        """Tell something about the current step before it ends."""
-        self._print(f"{step.title}: {text}")
 
     def passed(self, job: str) -> tuple[str, ...]:
         """The names of a job's steps that ended well, also of those that had nothing to do."""

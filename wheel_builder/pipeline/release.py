@@ -9,16 +9,16 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from wheel_builder.audit import stage as audit
+from wheel_builder.audit.stage import AuditReport
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import PublishError, WheelBuilderError, WheelError
-from wheel_builder.base.mend import files_error
 from wheel_builder.base.store import Artifact
 from wheel_builder.base.words import shown
 from wheel_builder.build import device_code, runtime_image, wheel
@@ -30,29 +30,20 @@ from wheel_builder.matrix.hardware import read_reports
 from wheel_builder.matrix.model import PROJECT, Job, Matrix, Package, Plan, platform_of
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.matrix.support_table import planned_kernels
-from wheel_builder.pipeline.context import (
-    ENGINE,
-    RunContext,
-    builder_image,
-    builder_step,
-    hip_image,
-    hip_step,
-    progress_of,
-    start_engine,
-    tester_steps,
-    testers,
-    told,
-)
-from wheel_builder.pipeline.progress import Planned, Progress
-from wheel_builder.pipeline.shim import audit_shim, finish_shims, shim_steps
+from wheel_builder.pipeline.context import RunContext
+from wheel_builder.pipeline.images import begin, builder_image, hip_image, testers
+from wheel_builder.pipeline.progress import Progress
+from wheel_builder.pipeline.progress import Step as Shown
+from wheel_builder.pipeline.shim import audit_shim, finish_shims
 from wheel_builder.pipeline.step_costs import RELEASE, STEP_COSTS, write_section
+from wheel_builder.pipeline.steps import Part, Step, Steps
 from wheel_builder.pipeline.verification import (
+    Candidate,
     audit_of_job,
     demand_of,
     expectation,
     job_of,
     verify_one,
-    verify_steps,
 )
 from wheel_builder.provenance.attest import finished_at, require_provenance, write_provenance
 from wheel_builder.provenance.provenance import SOURCE, Provenance, make_provenance, run_details
@@ -86,17 +77,11 @@ class Released:
         return f"pip install {self.requirement} --index-url {self.index_url}"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Attempt:
-    """How far one job got: a field is set once its stage has passed; ``failure`` is what stopped the job.
-
-    ``runtimes`` are images of ROCm versions without a job, under whose runtimes the wheel is loaded.
-    """
+    """How far one job got: a field is set where its stage has passed; ``failure`` is what stopped the job."""
 
     job: Job
-    builder: Artifact | None = None
-    runtimes: dict[Job, Artifact] = field(default_factory=dict)
-    codes: tuple[Artifact, ...] = ()
     wheel: Artifact | None = None
     audited: bool = False
     record: Mapping[str, Any] | None = None
@@ -105,45 +90,78 @@ class Attempt:
     failure: WheelBuilderError | None = None
     passed: tuple[str, ...] = ()  # the names of its steps that ended well
 
-    @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """Record a failure, which ends this job and no other."""
-        try:
-            yield
-        except WheelBuilderError as error:
-            self.failure = error
-        except BrokenPipeError:
-            # Nobody reads the output any more, so the whole run ends.
-            raise
-        except OSError as error:
-            self.failure = files_error(error)
 
+@dataclass(frozen=True)
+class Building:
+    """The steps of a job up to the audit; ``part`` are all steps of the job.
 
-def release(
-    plan: Plan, context: RunContext, *, catalogue: Catalogue, plain: bool | None = None
-) -> tuple[Attempt, ...]:
-    """Run all jobs of the plan; a failing job does not keep the others from being published.
-
-    Every wheel is built before the first is verified, because each is loaded under every runtime.
+    ``runtimes`` are images of ROCm versions without a job, under whose runtimes the wheel is loaded.
     """
-    attempts = tuple(Attempt(job) for job in jobs_to_build(plan))
-    local.refuse_public(context.index, "nothing was built")
-    steps = planned([attempt.job for attempt in attempts], plan.runtimes)
-    with progress_of(steps, context, plain) as progress, costs_kept(progress, context):
-        start_engine(context, progress)
-        images_of_tests = testers([one.job for one in attempts], plan.package, context, progress)
-        for attempt in attempts:
-            with attempt.going_on():
-                _build(attempt, plan, context, progress)
-        images = {one.job: one.builder for one in attempts if one.builder and not one.job.for_windows}
-        for attempt in attempts:
-            with attempt.going_on():
-                tester = images_of_tests[attempt.job.platform]
-                _finish(attempt, plan.package, context, tester, images, catalogue, progress)
-        for attempt in attempts:
-            attempt.passed = progress.passed(attempt.job.id)
-        print(progress.summary(), file=sys.stderr)  # noqa: T201  the progress' own last line
-    return attempts
+
+    job: Job
+    part: Part
+    builder: Step[Artifact]
+    codes: Sequence[Step[Artifact]]
+    wheel: Step[Artifact]
+    audit: Step[AuditReport]
+    runtimes: Mapping[Job, Step[Artifact]]
+
+    def file(self) -> Path:
+        return self.wheel.result.path / str(self.wheel.result.facts["wheel"])
+
+
+@dataclass(frozen=True)
+class Finishing:
+    """The steps of a job from the audit on."""
+
+    record: Step[Artifact]
+    published: Step[tuple[publish.Published, Provenance]]
+    released: Step[Released]
+
+
+@dataclass(frozen=True)
+class Release:
+    """The steps of a release, and those of each job."""
+
+    steps: Steps
+    jobs: Sequence[tuple[Building, Finishing]]
+
+    def run(self, *, plain: bool | None = None) -> tuple[Attempt, ...]:
+        """Run all; a failing job does not keep the others from being published."""
+        context = self.steps.context
+        local.refuse_public(context.index, "nothing was built")
+        with self.steps.progress(plain) as progress, costs_kept(progress, context):
+            self.steps.run_shown(progress)
+            print(progress.summary(), file=sys.stderr)  # noqa: T201  the progress' own last line
+        return tuple(_attempt(*steps, progress.passed(steps[0].job.id)) for steps in self.jobs)
+
+
+def _attempt(building: Building, finishing: Finishing, passed: tuple[str, ...]) -> Attempt:
+    record, published = finishing.record.made, finishing.published.made
+    return Attempt(
+        job=building.job,
+        wheel=building.wheel.made,
+        audited=building.audit.made is not None,
+        record=record.facts if record else None,
+        published=published[0].simple if published else None,
+        released=finishing.released.made,
+        failure=building.part.failure,
+        passed=passed,
+    )
+
+
+def release(plan: Plan, context: RunContext, catalogue: Catalogue) -> Release:
+    """Plan all jobs: every wheel is built before the first is verified, because each is loaded under every
+    runtime."""
+    steps, jobs = begin(context, plan.package), jobs_to_build(plan)
+    images_of_tests = testers(steps, jobs)
+    building = [_build(steps, job, plan) for job in jobs]
+    images = {one.job: one.builder for one in building if not one.job.for_windows}
+    finishing = [
+        _finish(steps.of(one.part), one, images_of_tests[one.job.platform], images, catalogue)
+        for one in building
+    ]
+    return Release(steps, list(zip(building, finishing, strict=True)))
 
 
 @contextmanager
@@ -155,24 +173,15 @@ def costs_kept(progress: Progress, context: RunContext) -> Iterator[None]:
         write_section(context.build / STEP_COSTS, RELEASE, progress.costs)
 
 
-def run_until(stage: str, plan: Plan, context: RunContext, *, plain: bool | None = None) -> list[Path]:
-    """Run all jobs of the plan up to ``stage`` ("image", "device-code" or "wheel"); the results' folders."""
-    jobs = jobs_to_build(plan)
-    results: list[Path] = []
-    with progress_of(planned_until(stage, jobs), context, plain) as progress:
-        start_engine(context, progress)
-        for job in jobs:
-            builder = builder_image(job, plan.package, context, progress)
-            made = [builder]
-            if stage != "image":
-                made = list(compile_device_code(job, builder, context, progress))
-            if stage == "wheel":
-                codes = made
-                made = [build_wheel(job, plan.package, builder, codes, context, progress)]
-                provenance = provenance_of(job, plan.package, builder, codes, made[0], context)
-                write_provenance(made[0].path / provenance.wheel, provenance)
-            results += [artifact.path for artifact in made]
-    return results
+def until(stage: str, plan: Plan, context: RunContext) -> tuple[Steps, list[Step[Artifact]]]:
+    """Plan all jobs up to ``stage``: all steps, and those of ``stage``, "image", "device-code" or "wheel"."""
+    steps = begin(context, plan.package)
+    made: list[Step[Artifact]] = []
+    for job in jobs_to_build(plan):
+        builder = builder_image(steps, job)
+        codes = compile_device_code(steps, job, builder) if stage != "image" else [builder]
+        made += [build_wheel(steps, job, builder, codes, stated=True)] if stage == "wheel" else codes
+    return steps, made
 
 
 def publish_files(
@@ -235,34 +244,31 @@ def _parted(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
 
 def runtime_images(
     jobs: Sequence[Job],
+    wheels: Mapping[str, Path],
     package: Package,
     context: RunContext,
     *,
-    wheel: Path | None = None,
     slim: bool = False,
     for_gpu: bool = False,
-    plain: bool | None = None,
-) -> list[Artifact]:
-    """The runtime image of each job, from ``wheel`` or from the job's newest finished wheel in ``dist``."""
-    wheels = {job.id: wheel or newest_wheel(job, context.dist) for job in jobs}
-    images = []
-    with progress_of(planned_images(jobs), context, plain) as progress:
-        start_engine(context, progress)
-        for job in jobs:
-            log = context.log(f"image-runtime-{job.rocm.version}{'-slim' if slim else ''}")
-            with progress.step("runtime image", job=job.id, log=log) as step:
-                made = runtime_image.build_runtime_image(
-                    job, wheels[job.id], context.store, package=package, checkout=context.checkout,
-                    logs=log.parent, slim=slim, for_gpu=for_gpu, host=context.host,
-                    torch_index=context.torch_index, tell=partial(progress.note, step),
-                )  # fmt: skip
-                images.append(told(step, made))
-    return images
+) -> tuple[Steps, list[Step[Artifact]]]:
+    """Plan the runtime image of each job: all steps, and those of the images; ``wheels`` are by job."""
+    steps = begin(context, package)
 
+    def work(job: Job, shown: Shown) -> Artifact:
+        return runtime_image.build_runtime_image(
+            job, wheels[job.id], context.store, package=package, checkout=context.checkout,
+            logs=context.logs, slim=slim, for_gpu=for_gpu, host=context.host,
+            torch_index=context.torch_index, tell=shown.note,
+        )  # fmt: skip
 
-def planned_images(jobs: Sequence[Job]) -> list[Planned]:
-    """The steps of ``runtime_images`` in their order."""
-    return [ENGINE, *(Planned("runtime image", job.id, weight=90) for job in jobs)]
+    kind = "-slim" if slim else ""
+    return steps, [
+        steps.add(
+            "runtime image", partial(work, job), job=job.id, weight=90,
+            log=f"image-runtime-{job.rocm.version}{kind}",
+        )
+        for job in jobs
+    ]  # fmt: skip
 
 
 def newest_wheel(job: Job, dist: Path) -> Path:
@@ -281,84 +287,43 @@ def newest_wheel(job: Job, dist: Path) -> Path:
     return wheels[-1]
 
 
-def planned(jobs: Sequence[Job], runtimes: Sequence[Job] = ()) -> list[Planned]:
-    """The steps of ``release`` in their order; weights are rough seconds on two cores."""
-    building = [
-        step
-        for job in jobs
-        for step in (
-            *_steps_until("wheel", job),
-            Planned("audit", job.id),
-            *map(hip_step, _loaded_under(job, runtimes)),
-        )
-    ]
-    return [ENGINE, *tester_steps(jobs), *building, *(step for job in jobs for step in _finishing_steps(job))]
-
-
-def planned_until(stage: str, jobs: Sequence[Job]) -> list[Planned]:
-    """The steps of ``run_until`` in their order."""
-    return [ENGINE, *(step for job in jobs for step in _steps_until(stage, job))]
-
-
-def _steps_until(stage: str, job: Job) -> Iterator[Planned]:
-    yield builder_step(job)
-    if stage != "image":
-        yield from (Planned(f"device code {arch}", job.id, weight=20) for arch in job.archs)
-    if stage == "wheel":
-        yield Planned("wheel and repair", job.id, weight=25)
-
-
-def _finishing_steps(job: Job) -> Iterator[Planned]:
-    yield from verify_steps(job)
-    if not job.for_windows:
-        yield from shim_steps(job)
-    yield Planned("publish", job.id)
-    yield Planned("install from the index", job.id, weight=10)
-
-
-def compile_device_code(
-    job: Job, builder: Artifact, context: RunContext, progress: Progress
-) -> tuple[Artifact, ...]:
+def compile_device_code(steps: Steps, job: Job, builder: Step[Artifact]) -> list[Step[Artifact]]:
     """Compile the job's device code, one result for each arch."""
-    codes = []
-    for arch in job.archs:
-        log = context.log(f"device-code-{job.id}-{arch}")
-        with progress.step(f"device code {arch}", job=job.id, log=log) as step:
-            code = device_code.compile_arch(
-                arch,
-                image=builder,
-                checkout=context.checkout,
-                store=context.store,
-                jobs=context.jobs,
-                log=log,
-                cache=context.cache,
-            )
-            codes.append(told(step, code))
-    return tuple(codes)
+    context = steps.context
+
+    def work(arch: str, shown: Shown) -> Artifact:
+        return device_code.compile_arch(
+            arch, image=builder.result, checkout=context.checkout, store=context.store, jobs=context.jobs,
+            log=shown.own_log, cache=context.cache,
+        )  # fmt: skip
+
+    return [
+        steps.add(
+            f"device code {arch}", partial(work, arch), job=job.id, weight=20,
+            log=f"device-code-{job.id}-{arch}",
+        )
+        for arch in job.archs
+    ]  # fmt: skip
 
 
 def build_wheel(
-    job: Job,
-    package: Package,
-    builder: Artifact,
-    codes: Sequence[Artifact],
-    context: RunContext,
-    progress: Progress,
-) -> Artifact:
-    """Build and repair the job's wheel."""
-    log = context.log(f"wheel-{job.id}")
-    with progress.step("wheel and repair", job=job.id, log=log) as step:
+    steps: Steps, job: Job, builder: Step[Artifact], codes: Sequence[Step[Artifact]], *, stated: bool = False
+) -> Step[Artifact]:
+    """Build and repair the job's wheel; ``stated`` writes its statement beside it."""
+    context = steps.context
+
+    def work(shown: Shown) -> Artifact:
+        compiled = [code.result for code in codes]
         made = wheel.build_wheel(
-            job,
-            package,
-            image=builder,
-            device_code=codes,
-            checkout=context.checkout,
-            store=context.store,
-            log=log,
-            cache=context.cache,
-        )
-        return told(step, made)
+            job, steps.package, image=builder.result, device_code=compiled, checkout=context.checkout,
+            store=context.store, log=shown.own_log, cache=context.cache,
+        )  # fmt: skip
+        if stated:
+            provenance = provenance_of(job, steps.package, builder.result, compiled, made, context)
+            write_provenance(made.path / provenance.wheel, provenance)
+        return made
+
+    return steps.add("wheel and repair", work, job=job.id, weight=25, log=f"wheel-{job.id}")
 
 
 def provenance_of(
@@ -382,114 +347,104 @@ def provenance_of(
     )
 
 
-def _loaded_under(job: Job, runtimes: Sequence[Job]) -> Sequence[Job]:
-    """Those of a plan's ``runtimes`` under which the job's wheel is loaded."""
-    return runtimes if job.under_every_runtime else ()
+def _build(steps: Steps, job: Job, plan: Plan) -> Building:
+    part = Part()
+    steps = steps.of(part)
+    builder = builder_image(steps, job)
+    codes = compile_device_code(steps, job, builder)
+    built = build_wheel(steps, job, builder, codes)
 
+    def audited(_: Shown) -> AuditReport:
+        file = built.result.path / str(built.result.facts["wheel"])
+        return audit.audit_wheel(file, expectation(job, plan.package, steps.context.checkout))
 
-def _build(attempt: Attempt, plan: Plan, context: RunContext, progress: Progress) -> None:
-    job, package = attempt.job, plan.package
-    attempt.builder = builder_image(job, package, context, progress)
-    attempt.codes = compile_device_code(job, attempt.builder, context, progress)
-    built = build_wheel(job, package, attempt.builder, attempt.codes, context, progress)
-    attempt.wheel = built
-    with progress.step("audit", job=job.id):
-        audit.audit_wheel(_file(built), expectation(job, package, context.checkout))
-    attempt.audited = True
-    attempt.runtimes = {
-        other: hip_image(other, package, context, progress) for other in _loaded_under(job, plan.runtimes)
-    }
+    audit_step = steps.add("audit", audited, job=job.id)
+    runtimes = plan.runtimes if job.under_every_runtime else ()
+    loaded_under = {other: hip_image(steps, other) for other in runtimes}
+    return Building(job, part, builder, codes, built, audit_step, loaded_under)
 
 
 def _finish(
-    attempt: Attempt,
-    package: Package,
-    context: RunContext,
-    tester: Artifact,
-    images: dict[Job, Artifact],
+    steps: Steps,
+    one: Building,
+    tester: Step[Artifact],
+    images: Mapping[Job, Step[Artifact]],
     catalogue: Catalogue,
-    progress: Progress,
-) -> None:
-    """Verify, publish and install the wheel of an attempt that passed the audit."""
-    job, builder, built = attempt.job, attempt.builder, attempt.wheel
-    if builder is None or built is None or not attempt.audited:
-        return
-    others = {other: image for other, image in (images | attempt.runtimes).items() if other != job}
-    record = verify_one(_file(built), job, context, builder, tester, progress, others=others)
-    attempt.record = record.facts
-    provenance = provenance_of(job, package, builder, attempt.codes, built, context)
+) -> Finishing:
+    """Verify, publish and install the wheel of a job."""
+    job, context = one.job, steps.context
+    others = {other: image for other, image in {**images, **one.runtimes}.items() if other != job}
+    record = verify_one(steps, Candidate(one.file, job, one.builder, tester), others=others)
     # Pure Python: they are tested beside a wheel for Linux.
     shims = (
         []
         if job.for_windows
-        else finish_shims([_file(built)], job, builder, tester, context.dist, context, progress)
-    )
-    published = _publish(_file(built), shims, record, provenance, job, context, catalogue, progress)
-    attempt.published = published.simple
-    released = _install(attempt, published.simple, built, record, context, tester, progress)
-    attempt.released = replace(
-        released,
-        dirty=bool(provenance.dependency(SOURCE).annotations.dirty),
-        replaced=released.wheel.name in published.replaced,
+        else finish_shims(steps, lambda: [one.file()], job, one.builder, tester, context.dist)
     )
 
+    def published(shown: Shown) -> tuple[publish.Published, Provenance]:
+        codes = [code.result for code in one.codes]
+        statement = provenance_of(job, steps.package, one.builder.result, codes, one.wheel.result, context)
+        files = [one.file(), *(shim.result for shim in shims)]
+        found = publish_wheel(files, record.result, statement, job, context, catalogue)
+        if not found.added:
+            shown.skipped("the index has this file")
+        return found, statement
 
-def _file(built: Artifact) -> Path:
-    return built.path / str(built.facts["wheel"])
+    publication = steps.add("publish", published, job=job.id)
+    work = partial(_install, one, publication, record, tester, context)
+    released = steps.add("install from the index", work, job=job.id, weight=10, log=f"install-{job.id}")
+    return Finishing(record, publication, released)
 
 
 def _install(
-    attempt: Attempt,
-    simple: Path,
-    built: Artifact,
-    record: Artifact,
+    one: Building,
+    publication: Step[tuple[publish.Published, Provenance]],
+    record: Step[Artifact],
+    tester: Step[Artifact],
     context: RunContext,
-    tester: Artifact,
-    progress: Progress,
+    shown: Shown,
 ) -> Released:
-    job, codes, name = attempt.job, attempt.codes, str(built.facts["wheel"])
+    (published, provenance), built = publication.result, one.wheel.result
+    codes, name = [code.result for code in one.codes], one.file().name
     requirement = f"flash-attn-rocm=={name.split('-')[1]}"
-    log = context.log(f"install-{job.id}")
-    with progress.step("install from the index", job=job.id, log=log):
-        used = first_use.install_and_call(
-            requirement, index=context.index, simple=simple, image=tester, checkout=context.checkout, log=log,
-            under_wine=job.for_windows,
-        )  # fmt: skip
+    used = first_use.install_and_call(
+        requirement, index=context.index, simple=published.simple, image=tester.result,
+        checkout=context.checkout, log=shown.own_log, under_wine=one.job.for_windows,
+    )  # fmt: skip
     caches = [code.facts["cache"] for code in codes if not code.reused and "cache" in code.facts]
     return Released(
-        job=job,
+        job=one.job,
         wheel=context.dist / name,
         bytes=built.facts["bytes"],
         sha256=built.facts["sha256"],
         cpu_seconds={str(code.facts["arch"]): code.facts["cpu_seconds"] for code in codes},
         cache=(sum(found["hits"] for found in caches), sum(found["misses"] for found in caches)),
-        index_url=simple.absolute().as_uri(),
+        index_url=published.simple.absolute().as_uri(),
         requirement=requirement,
         first_use=used,
-        record=record.facts,
+        record=record.result.facts,
+        dirty=bool(provenance.dependency(SOURCE).annotations.dirty),
+        replaced=name in published.replaced,
     )
 
 
-def _publish(
-    file: Path,
-    shims: Sequence[Path],
+def publish_wheel(
+    files: Sequence[Path],
     record: Artifact,
     provenance: Provenance,
     job: Job,
     context: RunContext,
     catalogue: Catalogue,
-    progress: Progress,
 ) -> publish.Published:
-    with progress.step("publish", job=job.id) as step:
-        finished = context.dist / file.name
-        ensure(finished, file.read_bytes())
-        write_record(finished, record.facts)
-        write_provenance(finished, provenance)
-        require_attachments({finished: demand_of(job, record.facts["serves"])})
-        published = publish.publish(
-            [finished, *shims], context.index, job.name, catalogue=catalogue, now=datetime.now(UTC),
-            to_others=False,
-        )  # fmt: skip
-        if not published.added:
-            step.skipped("the index has this file")
-    return published
+    """Put the first of ``files``, the job's wheel, into ``dist`` with record and statement; publish all."""
+    file, *shims = files
+    finished = context.dist / file.name
+    ensure(finished, file.read_bytes())
+    write_record(finished, record.facts)
+    write_provenance(finished, provenance)
+    require_attachments({finished: demand_of(job, record.facts["serves"])})
+    return publish.publish(
+        [finished, *shims], context.index, job.name, catalogue=catalogue, now=datetime.now(UTC),
+        to_others=False,
+    )  # fmt: skip

@@ -7,24 +7,22 @@ Results are in the record that lies beside the wheel afterwards.
 """
 
 import os
-import time
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from kernels.build.machine import usable_memory
 from wheel_builder.audit import stage as audit
 from wheel_builder.audit.rules import Expectation
 from wheel_builder.audit.stage import AuditReport
-from wheel_builder.base.errors import WheelBuilderError, WheelError
-from wheel_builder.base.machine import usable_memory
+from wheel_builder.base.errors import WheelError
 from wheel_builder.base.store import Artifact
 from wheel_builder.build.product import Product, read_product
-from wheel_builder.images.docker import threads
 from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER, RELEASE_TIER, suite_cost
 from wheel_builder.machine_code.disassembly.listing import tools_in
 from wheel_builder.machine_code.emulator.binding import Core
@@ -45,26 +43,16 @@ from wheel_builder.matrix.model import (
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.matrix.plan import plan as make_plan
 from wheel_builder.matrix.support_table import planned_kernels
-from wheel_builder.pipeline.context import (
-    ENGINE,
-    RunContext,
-    builder_image,
-    builder_step,
-    hip_image,
-    hip_step,
-    progress_of,
-    start_engine,
-    tester_steps,
-    testers,
-    told,
-)
-from wheel_builder.pipeline.progress import Planned, Progress
+from wheel_builder.pipeline.context import RunContext
+from wheel_builder.pipeline.images import begin, builder_image, hip_image, testers
+from wheel_builder.pipeline.progress import Step as Shown
+from wheel_builder.pipeline.steps import UNCHANGED, Step, Steps
 from wheel_builder.provenance.attest import product_of, refresh_provenance
 from wheel_builder.provenance.records import Demand, refuse_published, write_record
 from wheel_builder.verify import numerics as emulated
 from wheel_builder.verify import runtimes, wine
 from wheel_builder.verify import stage as verify
-from wheel_builder.verify.seen import subjects_of
+from wheel_builder.verify.seen import Subject, subjects_of
 
 # Twice the most memory that the emulated suite of one arch took: 1.5 GiB, of gfx942.
 SUITE_BYTES = 3 * 1024**3
@@ -74,65 +62,60 @@ COMPILES = "compiling it takes some minutes, once; release, verify and emulate k
 EMULATOR_FOR_WINDOWS, UNDER_WINE = "emulator for Windows", "under wine"
 
 
-def emulator_step(job: Job) -> Planned:
-    return Planned("emulator", job.id, weight=100)
+@dataclass(frozen=True)
+class Candidate:
+    """A wheel to verify: its file, known when steps run, its job, and the job's images."""
+
+    file: Callable[[], Path]
+    job: Job
+    builder: Step[Artifact]
+    tester: Step[Artifact]
 
 
-def verify_steps(job: Job) -> Iterator[Planned]:
-    """The steps of verifying one of the job's wheels."""
-    yield emulator_step(job)
-    yield Planned("static checks", job.id, weight=20)
-    if job.for_windows:
-        yield Planned(EMULATOR_FOR_WINDOWS, job.id, weight=120)
-        yield from (Planned(f"emulate {arch} {UNDER_WINE}", job.id, weight=180) for arch in _emulated(job))
-        yield Planned(f"verify {UNDER_WINE}", job.id, weight=60)
-        return
-    yield from (Planned(f"emulate {arch}", job.id, weight=60) for arch in job.archs)
-    yield Planned("load under HIP runtimes", job.id, weight=5)
-    yield Planned("verify", job.id, weight=90)
+@dataclass(frozen=True)
+class Checked:
+    """The report of the static checks, the wheel's disassembly, and what the suite of each arch sees."""
+
+    report: Artifact
+    code: Artifact
+    subjects: Mapping[str, Subject]
 
 
-def planned_verification(jobs: Sequence[Job], others: Sequence[Job] = ()) -> list[Planned]:
-    """The steps of ``verify_files`` in their order, for wheels of these jobs; ``others`` as there."""
-    steps = (step for job in jobs for step in (builder_step(job), *verify_steps(job)))
-    return [ENGINE, *tester_steps(jobs), *map(hip_step, others), *steps]
-
-
-def verify_files(
+def verification(
+    steps: Steps,
     files: Sequence[Path],
     matrix: Matrix,
-    context: RunContext,
     *,
     archs: Sequence[str] = (),
     update: bool = False,
     others: Sequence[str] = (),
-    plain: bool | None = None,
-) -> list[Path]:
-    """Audit and verify finished wheels, none of which may lie in an index; returns the paths of their
-    records.  Raises the first failure.
+) -> None:
+    """Verify finished wheels and write their records.
 
     ``archs`` as in ``job_of``; ``update`` first writes the resources of the wheels' kernels into the golden
     file; ``others`` are further ROCm versions under whose runtimes the wheels are loaded.
     """
-    refuse_published(files)
     jobs = [job_of(file, matrix, archs) for file in files]
-    more = jobs_of(others, matrix)
-    records = []
-    with progress_of(planned_verification(jobs, more), context, plain) as progress:
-        start_engine(context, progress)
-        images_of_tests = testers(jobs, matrix.package, context, progress)
-        images = {job: hip_image(job, matrix.package, context, progress) for job in more}
-        for file, job in zip(files, jobs, strict=True):
-            audit_of_job(file, job, matrix.package, context.checkout)
-            builder = builder_image(job, matrix.package, context, progress)
-            elsewhere = {other: image for other, image in images.items() if other.rocm != job.rocm}
-            record = verify_one(
-                file, job, context, builder, images_of_tests[job.platform], progress,
-                others=elsewhere, update=update,
-            )  # fmt: skip
-            records.append(write_record(file, record.facts))
-            refresh_provenance(file)
-    return records
+    images_of_tests = testers(steps, jobs)
+    images = {job: hip_image(steps, job) for job in jobs_of(others, matrix)}
+    for file, job in zip(files, jobs, strict=True):
+        candidate = Candidate(
+            partial(Path, file), job, builder_image(steps, job), images_of_tests[job.platform]
+        )
+        elsewhere = {other: image for other, image in images.items() if other.rocm != job.rocm}
+        verify_one(steps, candidate, others=elsewhere, update=update, keep=partial(_keep, file))
+
+
+def _keep(file: Path, record: Artifact) -> None:
+    write_record(file, record.facts)
+    refresh_provenance(file)
+
+
+def audit_files(files: Sequence[Path], matrix: Matrix, checkout: Path, archs: Sequence[str] = ()) -> None:
+    """Audit finished wheels, none of which may lie in an index; raises the first failure."""
+    refuse_published(files)
+    for file in files:
+        audit_file(file, matrix, checkout, archs)
 
 
 def audit_file(file: Path, matrix: Matrix, checkout: Path, archs: Sequence[str] = ()) -> AuditReport:
@@ -154,15 +137,12 @@ def emulator_workshop(
         if source.suffix == ".whl"
         else jobs_to_build(make_plan(matrix, Selection()))[0]
     )
-    with progress_of([ENGINE, builder_step(job), emulator_step(job)], context, plain) as progress:
-        start_engine(context, progress)
-        builder = builder_image(job, matrix.package, context, progress)
-        emulator = build_emulator(job, builder, context, progress)
+    steps = begin(context, matrix.package)
+    builder = builder_image(steps, job)
+    emulator = build_emulator(steps, job, builder)
+    steps.run(plain=plain)
     return Workshop(
-        Core(emulator.path / LIBRARY),
-        context.store,
-        tools_in(builder),
-        context.log("").parent,
+        Core(emulator.result.path / LIBRARY), context.store, tools_in(builder.result), context.logs
     )
 
 
@@ -220,56 +200,47 @@ def expectation(job: Job, package: Package, checkout: Path, product: Product | N
 
 
 def verify_one(
-    file: Path,
-    job: Job,
-    context: RunContext,
-    builder: Artifact,
-    tester: Artifact,
-    progress: Progress,
+    steps: Steps,
+    wheel: Candidate,
     *,
-    others: Mapping[Job, Artifact] = MappingProxyType({}),
+    others: Mapping[Job, Step[Artifact]] = MappingProxyType({}),
     update: bool = False,
-) -> Artifact:
-    """Run every check of ``verify`` on a wheel; returns its record.
+    keep: Callable[[Artifact], object] = lambda _: None,
+) -> Step[Artifact]:
+    """Run every check of ``verify`` on a wheel; its record.
 
-    ``others`` are other jobs' images, under whose runtimes the wheel is loaded too.  ``tester`` is
-    the image of the job's platform.
+    ``others`` are other jobs' images, under whose runtimes the wheel is loaded too; those that were not made
+    are passed over.  ``keep`` gets the record.
     """
-    runtime = build_emulator(job, builder, context, progress)
-    checked, code = _static_checks(file, job, context, builder, runtime, progress, update=update)
+    context, job = steps.context, wheel.job
+    runtime = build_emulator(steps, job, wheel.builder)
+    static_checks = _static_checks(steps, wheel, runtime, update=update)
     if job.for_windows:
-        return _verify_under_wine(file, job, context, builder, tester, checked, code, progress)
-    shown = _emulate(file, job, context, tester, runtime, code, progress)
-    loads = _load(file, {job: builder, **others}, job, context, progress)
-    log = context.log(f"verify-{job.id}")
-    with progress.step("verify", job=job.id, log=log) as step:
-        record = verify.verify_wheel(
-            file, shown, static=checked, job=job, image=tester, fake_hip=runtime,
-            disassembly=code, runtimes=loads, checkout=context.checkout, store=context.store,
-            jobs=context.jobs, log=log, tier=chosen_tier(),
-        )  # fmt: skip
-        return told(step, record)
+        runtime = build_emulator(steps, job, wheel.builder, platform=WINDOWS)
+    shown = _emulate(steps, wheel, runtime, static_checks)
+    loads = None if job.for_windows else _load(steps, wheel, {job: wheel.builder, **others})
 
+    def work(step: Shown) -> Artifact:
+        checked = static_checks.result
+        emulated_archs = {arch: suite.result for arch, suite in shown.items()}
+        if loads:
+            record = verify.verify_wheel(
+                wheel.file(), emulated_archs, static=checked.report, job=job, image=wheel.tester.result,
+                fake_hip=runtime.result, disassembly=checked.code, runtimes=loads.result,
+                checkout=context.checkout, store=context.store, jobs=context.jobs, log=step.own_log,
+                tier=chosen_tier(),
+            )  # fmt: skip
+        else:
+            record = wine.verify_under_wine(
+                wheel.file(), emulated_archs, static=checked.report, job=job, image=wheel.tester.result,
+                fake_hip=runtime.result, disassembly=checked.code, checkout=context.checkout,
+                store=context.store, log=step.own_log,
+            )  # fmt: skip
+        keep(record)
+        return record
 
-def _verify_under_wine(
-    file: Path,
-    job: Job,
-    context: RunContext,
-    builder: Artifact,
-    tester: Artifact,
-    checked: Artifact,
-    code: Artifact,
-    progress: Progress,
-) -> Artifact:
-    runtime = _emulator_for_windows(job, builder, context, progress)
-    shown = _emulate(file, job, context, tester, runtime, code, progress)
-    log = context.log(f"verify-{job.id}")
-    with progress.step(f"verify {UNDER_WINE}", job=job.id, log=log) as step:
-        record = wine.verify_under_wine(
-            file, shown, static=checked, job=job, image=tester, fake_hip=runtime, disassembly=code,
-            checkout=context.checkout, store=context.store, log=log,
-        )  # fmt: skip
-        return told(step, record)
+    name, weight = ("verify", 90) if loads else (f"verify {UNDER_WINE}", 60)
+    return steps.add(name, work, job=job.id, weight=weight, log=f"verify-{job.id}")
 
 
 def chosen_tier() -> str:
@@ -278,62 +249,65 @@ def chosen_tier() -> str:
 
 
 def _static_checks(
-    file: Path,
-    job: Job,
-    context: RunContext,
-    builder: Artifact,
-    emulator: Artifact,
-    progress: Progress,
-    *,
-    update: bool,
-) -> tuple[Artifact, Artifact]:
-    """The checks' report and the wheel's disassembly."""
-    log = context.log(f"static-checks-{job.id}")
-    with progress.step("static checks", job=job.id, log=log) as step:
+    steps: Steps, wheel: Candidate, emulator: Step[Artifact], *, update: bool
+) -> Step[Checked]:
+    context, rocm = steps.context, wheel.job.rocm.version
+
+    def work(step: Shown) -> Checked:
+        file, builder, log = wheel.file(), wheel.builder.result, step.own_log
         checked = static.check_static(
-            file, builder, rocm=job.rocm.version, checkout=context.checkout, store=context.store, log=log,
-            update=update,
-        )  # fmt: skip
+            file, builder, rocm=rocm, checkout=context.checkout, store=context.store, log=log, update=update
+        )
         code = static.disassemble_wheel(file, builder, store=context.store, log=log)
-        core = Core(emulator.path / LIBRARY)
-        static.refuse_unimplemented(file.name, core, code, emulator=emulator, store=context.store)
-        return told(step, checked), code
+        core = Core(emulator.result.path / LIBRARY)
+        static.refuse_unimplemented(file.name, core, code, emulator=emulator.result, store=context.store)
+        if checked.reused:
+            step.skipped(UNCHANGED)
+        return Checked(checked, code, subjects_of(file, _emulated(wheel.job)))
+
+    job = wheel.job.id
+    return steps.add("static checks", work, job=job, weight=20, log=f"static-checks-{job}")
 
 
 def _load(
-    file: Path, images: Mapping[Job, Artifact], own: Job, context: RunContext, progress: Progress
-) -> Mapping[str, Artifact]:
+    steps: Steps, wheel: Candidate, images: Mapping[Job, Step[Artifact]]
+) -> Step[Mapping[str, Artifact]]:
     """The result of loading the wheel beside each image's runtime, by ROCm version."""
-    log = context.log(f"load-{own.id}")
-    with progress.step("load under HIP runtimes", job=own.id, log=log) as step:
+
+    def work(step: Shown) -> Mapping[str, Artifact]:
+        made = {job: image.made for job, image in images.items() if image.made}
         loads = {
-            job.rocm.version: runtimes.load_wheel(file, job, image=image, store=context.store, log=log)
-            for job, image in images.items()
+            job.rocm.version: runtimes.load_wheel(
+                wheel.file(), job, image=image, store=steps.context.store, log=step.own_log
+            )
+            for job, image in made.items()
         }
         if all(load.reused for load in loads.values()):
-            step.skipped("unchanged")
+            step.skipped(UNCHANGED)
         return loads
 
-
-def build_emulator(job: Job, builder: Artifact, context: RunContext, progress: Progress) -> Artifact:
-    """Build the emulator with its fake HIP runtime; its file is ``LIBRARY``."""
-    log = context.log(f"emulator-{job.id}")
-    with progress.step("emulator", job=job.id, log=log) as step:
-        if not fake_hip.is_built(builder, context.checkout, context.store):
-            progress.note(step, COMPILES)
-        made = fake_hip.build_fake_hip(builder, checkout=context.checkout, store=context.store, log=log)
-        return told(step, made)
+    job = wheel.job.id
+    return steps.add("load under HIP runtimes", work, job=job, weight=5, log=f"load-{job}")
 
 
-def _emulator_for_windows(job: Job, builder: Artifact, context: RunContext, progress: Progress) -> Artifact:
-    """The same as a DLL."""
-    log = context.log(f"emulator-{job.id}-dll")
-    with progress.step(EMULATOR_FOR_WINDOWS, job=job.id, log=log) as step:
-        made = fake_hip.build_fake_hip(
-            builder, checkout=context.checkout, store=context.store, log=log, platform=WINDOWS,
+def build_emulator(
+    steps: Steps, job: Job, builder: Step[Artifact], *, platform: str = LINUX
+) -> Step[Artifact]:
+    """Build the emulator with its fake HIP runtime; its file is ``LIBRARY``, for Windows a DLL."""
+    context = steps.context
+
+    def work(step: Shown) -> Artifact:
+        image = builder.result
+        if platform == LINUX and not fake_hip.is_built(image, context.checkout, context.store):
+            step.note(COMPILES)
+        return fake_hip.build_fake_hip(
+            image, checkout=context.checkout, store=context.store, log=step.own_log, platform=platform,
             cache=context.cache,
         )  # fmt: skip
-        return told(step, made)
+
+    if platform == WINDOWS:
+        return steps.add(EMULATOR_FOR_WINDOWS, work, job=job.id, weight=120, log=f"emulator-{job.id}-dll")
+    return steps.add("emulator", work, job=job.id, weight=100, log=f"emulator-{job.id}")
 
 
 def _emulated(job: Job) -> tuple[str, ...]:
@@ -343,55 +317,32 @@ def _emulated(job: Job) -> tuple[str, ...]:
 
 
 def _emulate(
-    file: Path,
-    job: Job,
-    context: RunContext,
-    tester: Artifact,
-    runtime: Artifact,
-    code: Artifact,
-    progress: Progress,
-) -> Mapping[str, Artifact]:
-    """The result of each arch's emulated suite; a step each, while several run side by side.
-
-    A failure ends the run after the suites that run already, whose results are kept.
-    """
-    archs = _emulated(job)
-    subjects = subjects_of(file, archs)
+    steps: Steps,
+    wheel: Candidate,
+    runtime: Step[Artifact],
+    static_checks: Step[Checked],
+) -> Mapping[str, Step[Artifact]]:
+    """The result of each arch's emulated suite, several of which run side by side."""
+    context, job, archs = steps.context, wheel.job, _emulated(wheel.job)
     workers = side_by_side(len(archs), context.jobs, usable_memory())
-    logs = {arch: context.log(f"emulate-{job.id}-{arch}") for arch in archs}
-    where = f" {UNDER_WINE}" if job.for_windows else ""
+    where, weight = (f" {UNDER_WINE}", 180) if job.for_windows else ("", 60)
 
-    def one(arch: str) -> tuple[Artifact, float]:
-        kernels, begin = planned_kernels(context.checkout, [arch])[arch], time.monotonic()
-        made = emulated.run_emulated(
-            subjects[arch], kernels, image=tester, fake_hip=runtime, disassembly=code,
-            checkout=context.checkout, store=context.store, jobs=max(1, context.jobs // workers),
-            log=logs[arch], tier=chosen_tier(), under_wine=job.for_windows,
+    def one(arch: str) -> Artifact:
+        kernels = planned_kernels(context.checkout, [arch])[arch]
+        return emulated.run_emulated(
+            static_checks.result.subjects[arch], kernels, image=wheel.tester.result, fake_hip=runtime.result,
+            disassembly=static_checks.result.code, checkout=context.checkout, store=context.store,
+            jobs=max(1, context.jobs // workers), log=context.log(f"emulate-{job.id}-{arch}"),
+            tier=chosen_tier(), under_wine=job.for_windows,
         )  # fmt: skip
-        return made, time.monotonic() - begin
 
-    def show(arch: str) -> Artifact:
-        with progress.step(f"emulate {arch}{where}", job=job.id, log=logs[arch]) as step:
-            made, seconds = running[arch].result()
-            cost = None if made.reused else suite_cost(made.path)
-            step.took(seconds, beside=workers, cpu_seconds=cost)
-            return told(step, made)
-
-    running: dict[str, Future[tuple[Artifact, float]]] = {}
-    try:
-        with threads(workers) as pool:
-            running |= {arch: pool.submit(one, arch) for arch in archs}
-            return {arch: show(arch) for arch in archs}
-    except WheelBuilderError:
-        # Those that ended well meanwhile are not to be missed in what is told of the run.
-        for arch in archs:
-            if _ended_well(running[arch]) and f"emulate {arch}{where}" not in progress.passed(job.id):
-                show(arch)
-        raise
+    works = {f"emulate {arch}{where}": (f"emulate-{job.id}-{arch}", partial(one, arch)) for arch in archs}
+    suites = steps.beside(works, most=workers, cost=_cost_of_suite, job=job.id, weight=weight)
+    return dict(zip(archs, suites, strict=True))
 
 
-def _ended_well(future: Future[Any]) -> bool:
-    return future.done() and not future.cancelled() and future.exception() is None
+def _cost_of_suite(made: Artifact) -> float | None:
+    return None if made.reused else suite_cost(made.path)
 
 
 def side_by_side(archs: int, jobs: int, memory_bytes: int) -> int:

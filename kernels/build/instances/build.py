@@ -3,7 +3,7 @@
     PYTHONPATH=. python3 kernels/build/instances/build.py --arch gfx942 --out DIR [--llvm BIN] [--table FILE]
                                                  [--jobs N] [--memory MiB] [--cache DIR | --phases]
 
-Runs inside the builder image; needs Python, clang and wheel_builder/base, nothing else.  Leaves in DIR
+Runs inside the builder image; needs Python, clang and kernels/, nothing else.  Leaves in DIR
 <name>.hsaco per instance that the table gives to the arch, and resources.json: {"arch", "cpu_seconds",
 "kernels": {name: Resources}, "costs": {name: Cost}}.  Prints a line for each instance when it is done.  The
 same sources and compiler give the same bytes.
@@ -35,9 +35,9 @@ from pathlib import Path
 
 from costs import load_peaks, peak_mib
 from generate import OPS, TABLE, Instance, TableError, check_arch, include, load_table, served, write_sources
+from kernels.build.jobs import Task, run_all
+from kernels.build.machine import usable_memory
 from toolchain import DEFAULT_LLVM, BuildError
-from wheel_builder.base.jobs import Task, run_all
-from wheel_builder.base.machine import usable_memory
 
 KERNELS = Path(__file__).parents[2]
 # For Python, the sources and what the kernel keeps of files.

@@ -3,18 +3,15 @@
 // they are weak symbols, on Windows pointers set by find_hip_functions().
 #pragma once
 
-#ifndef __HIP_PLATFORM_AMD__
-#define __HIP_PLATFORM_AMD__
-#endif
-#include <hip/hip_runtime_api.h>
-
 #include <string>
 
 #ifdef _WIN32
 #include "host/launch/windows/hip_functions.hpp"
-// From ROCm 7 on. Every PyTorch supported by this library brings at least this version.
-#define FA_HIP_RUNTIME "amdhip64_7.dll"
 #else
+#ifndef __HIP_PLATFORM_AMD__
+#define __HIP_PLATFORM_AMD__
+#endif
+#include <hip/hip_runtime_api.h>
 #define FA_HIP_RUNTIME "libamdhip64"
 #pragma weak hipDeviceGetAttribute
 #pragma weak hipGetDevice

@@ -5,7 +5,7 @@ from http.server import SimpleHTTPRequestHandler
 
 import pytest
 
-from wheel_builder.index.serve import IndexHandler, make_server
+from wheel_builder.index.simple.serve import IndexHandler, make_server
 
 
 @contextmanager

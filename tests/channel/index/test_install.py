@@ -17,8 +17,8 @@ from tests.tools.made.wheels import project_wheel, write_wheel
 from wheel_builder.base.store import sha256_file
 from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.index.folder import yank
-from wheel_builder.index.pages import JSON_TYPE
 from wheel_builder.index.publish import publish
+from wheel_builder.index.simple.pages import JSON_TYPE
 from wheel_builder.provenance.records import write_record
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -16,7 +16,7 @@ from wheel_builder.base.store import sha256_file
 from wheel_builder.images.engine import APT
 from wheel_builder.index.folder import add_file, write_pages
 from wheel_builder.index.publish import publish
-from wheel_builder.index.serve import serving
+from wheel_builder.index.simple.serve import serving
 from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.matrix.model import PUBLIC, WINDOWS_TAG
 from wheel_builder.matrix.reading import load_matrix

@@ -5,7 +5,7 @@ import pytest
 from tests.channel.page.conftest import publish_one
 from tests.conftest import CHECKOUT
 from wheel_builder.extras.site.build import build
-from wheel_builder.index.serve import serving
+from wheel_builder.index.simple.serve import serving
 from wheel_builder.matrix.reading import load_matrix
 
 

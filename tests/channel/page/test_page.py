@@ -9,7 +9,7 @@ from tests.channel.page.pasted import lspci
 from tests.conftest import CHECKOUT
 from wheel_builder.index.finder.steps import DEVICES, MAKE_IMAGE, SELECTOR, WSL_LIST
 from wheel_builder.index.folder import yank
-from wheel_builder.index.serve import serving
+from wheel_builder.index.simple.serve import serving
 from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED

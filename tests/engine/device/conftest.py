@@ -25,7 +25,6 @@ class Toolchain:
         log = self.scratch / "log"
         mounts = [
             Mount(self.kernels, "/src/kernels"),
-            Mount(CHECKOUT / "wheel_builder/base", "/src/wheel_builder/base"),
             Mount(self.scratch, "/out", writable=True),
         ]
         env = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "/src"}

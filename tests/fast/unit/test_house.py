@@ -41,17 +41,24 @@ def test_an_import_is_seen_wherever_it_stands():
 def test_a_package_graph_has_modules_and_no_packages(tree):
     names = tree(
         {
-            "p/one/__init__.py": "from one.b import x",
-            "p/one/a.py": "from one import b",
-            "p/one/b.py": "import_module('two.c')",
-            "p/two/c.py": "import one.a",
+            "p/all/one/__init__.py": "from all.one.b import x",
+            "p/all/one/a.py": "from all.one import b",
+            "p/all/one/b.py": "import_module('all.two.c')",
+            "p/all/two/c.py": "import all.one.a",
         }
     )
     graph = house.python_graph(names, "p")
-    assert graph == {"one.a": {"one.b"}, "one.b": {"two.c"}, "two.c": {"one.a"}}
+    assert graph == {"all.one.a": {"all.one.b"}, "all.one.b": {"all.two.c"}, "all.two.c": {"all.one.a"}}
     assert house.shape(graph, ".") == (
         "3 modules in 2 folders, 3 arrows; modules in circles: 3, circles of folders: 1, arrows up: 1"
     )
+
+
+def test_a_public_module_beside_the_rooms_is_a_room():
+    """The package's raw.py uses rooms, and a room uses its pieces.py: that is no circle."""
+    graph = {"all.raw": {"all.one.a"}, "all.one.a": {"all.pieces"}, "all.pieces": set()}
+    assert house.shape(graph, ".").endswith("circles of folders: 0, arrows up: 0")
+    assert "arrows up: 1" in house.shape({**graph, "all.pieces": {"all.one.a"}}, ".")
 
 
 def test_a_header_and_its_source_are_one_unit(tree):

@@ -10,6 +10,7 @@ import subprocess
 import time
 import zipfile
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,8 +21,8 @@ from wheel_builder.images.docker import OWNER_LABEL
 from wheel_builder.index.check import verify_index
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import planned_kernels
-from wheel_builder.pipeline.progress import Progress
 from wheel_builder.pipeline.release import build_wheel, compile_device_code, publish_files
+from wheel_builder.pipeline.steps import Steps
 from wheel_builder.pipeline.verification import audit_file
 from wheel_builder.provenance.records import record_path
 from wheel_builder.tables.archs import known_archs
@@ -127,13 +128,14 @@ def test_two_clean_builds_give_the_same_wheel(release, builder, job, package, co
     """
     other = replace(context, build=tmp_path / "build")
     archs = job.archs if request.config.getoption("--full") else ()
-    with (tmp_path / "progress").open("w") as stream, Progress([], stream, tmp_path / "history") as progress:
-        again = compile_device_code(replace(job, archs=archs), builder, other, progress)
-        codes = dict(zip(job.archs, compile_device_code(job, builder, context, progress), strict=True))
-        codes |= dict(zip(archs, again, strict=True))
-        built = build_wheel(job, package, builder, tuple(codes.values()), other, progress)
-    assert not any(code.reused for code in (*again, built))
-    assert built.facts["sha256"] == release.says("sha256")
+    steps, image = Steps(other, package), SimpleNamespace(result=builder)
+    again = compile_device_code(steps, replace(job, archs=archs), image)
+    known = compile_device_code(replace(steps, context=context), job, image)
+    codes = dict(zip(job.archs, known, strict=True)) | dict(zip(archs, again, strict=True))
+    built = build_wheel(steps, job, image, tuple(codes.values()))
+    steps.run()
+    assert not any(step.result.reused for step in (*again, built))
+    assert built.result.facts["sha256"] == release.says("sha256")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,8 +33,8 @@ from wheel_builder.machine_code.static_checks.stage import disassemble_wheel
 from wheel_builder.matrix.model import WINDOWS
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import planned_kernels
-from wheel_builder.pipeline.progress import Progress
 from wheel_builder.pipeline.release import compile_device_code
+from wheel_builder.pipeline.steps import Steps
 from wheel_builder.pipeline.verification import job_of
 from wheel_builder.provenance.rebuild import rebuild
 from wheel_builder.provenance.records import provenance_path, record_path
@@ -107,11 +108,13 @@ def test_two_clean_builds_give_the_same_wheel(windows, builder, package, context
     full = request.config.getoption("--full")
     job = job_of(windows.wheel, load_matrix(CHECKOUT / "matrix.yaml"))
     other = replace(context, build=tmp_path / "build")
-    with (tmp_path / "progress").open("w") as stream, Progress([], stream, tmp_path / "history") as progress:
-        codes = compile_device_code(job, builder, other if full else context, progress)
+    steps = Steps(other if full else context, package)
+    codes = compile_device_code(steps, job, SimpleNamespace(result=builder))
+    steps.run()
     again = build_wheel(
-        job, package, image=builder, device_code=codes, checkout=CHECKOUT, store=other.store,
-        log=tmp_path / "log", cache=None if full else context.build / "ccache", run=elsewhere,
+        job, package, image=builder, device_code=[code.result for code in codes],
+        checkout=CHECKOUT, store=other.store, log=tmp_path / "log",
+        cache=None if full else context.build / "ccache", run=elsewhere,
     )  # fmt: skip
     assert not again.reused
     made = [read_wheel(path, max_mib=64) for path in (windows.wheel, again.path / again.facts["wheel"])]

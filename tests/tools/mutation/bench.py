@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
+from kernels.build.machine import default_jobs, usable_cores, usable_memory
 from wheel_builder.base.store import Artifact, locked
 from wheel_builder.files.device.library import device_code
 from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, read_wheel
@@ -15,17 +15,9 @@ from wheel_builder.machine_code.disassembly.listing import list_code, tools_in
 from wheel_builder.machine_code.disassembly.resources import parse_notes
 from wheel_builder.machine_code.static_checks.stage import disassemble_wheel
 from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.pipeline.context import (
-    ENGINE,
-    VERIFY_IMAGE,
-    RunContext,
-    builder_image,
-    builder_step,
-    progress_of,
-    start_engine,
-    verify_image,
-)
-from wheel_builder.pipeline.verification import build_emulator, emulator_step, job_of
+from wheel_builder.pipeline.context import RunContext
+from wheel_builder.pipeline.images import begin, builder_image, verify_image
+from wheel_builder.pipeline.verification import build_emulator, job_of
 
 CHECKOUT = Path(__file__).parents[3]
 
@@ -80,14 +72,13 @@ def set_up(wheel):
     )
     matrix = load_matrix(CHECKOUT / "matrix.yaml")
     job = job_of(wheel, matrix)
-    steps = [ENGINE, VERIFY_IMAGE, builder_step(job), emulator_step(job)]
-    with progress_of(steps, context, None) as progress:
-        start_engine(context, progress)
-        tester = verify_image(matrix.package, context, progress)
-        builder = builder_image(job, matrix.package, context, progress)
-        fake_hip = build_emulator(job, builder, context, progress)
-        code = disassemble_wheel(wheel, builder, store=context.store, log=context.log("mutation"))
-    return Bench(wheel, job.rocm.version, tuple(job.archs), builder, tester, fake_hip, code, context)
+    steps = begin(context, matrix.package)
+    tester, builder = verify_image(steps), builder_image(steps, job)
+    fake_hip = build_emulator(steps, job, builder)
+    steps.run()
+    code = disassemble_wheel(wheel, builder.result, store=context.store, log=context.log("mutation"))
+    made = builder.result, tester.result, fake_hip.result
+    return Bench(wheel, job.rocm.version, tuple(job.archs), *made, code, context)
 
 
 def say(words):

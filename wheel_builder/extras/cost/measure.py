@@ -4,11 +4,13 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import CommandFailedError, DeviceCodeError
 from wheel_builder.base.process import run
+from wheel_builder.base.store import Artifact
 from wheel_builder.build.budget import (
     COSTS,
     UPDATE,
@@ -22,16 +24,9 @@ from wheel_builder.build.budget import (
 from wheel_builder.build.device_code import RESOURCES, measure_arch
 from wheel_builder.matrix.model import Plan
 from wheel_builder.matrix.plan import jobs_to_build
-from wheel_builder.pipeline.context import (
-    ENGINE,
-    RunContext,
-    builder_image,
-    builder_step,
-    progress_of,
-    start_engine,
-    told,
-)
-from wheel_builder.pipeline.progress import Planned
+from wheel_builder.pipeline.context import RunContext
+from wheel_builder.pipeline.images import begin, builder_image
+from wheel_builder.pipeline.progress import Step as Shown
 
 
 @dataclass(frozen=True)
@@ -61,24 +56,26 @@ def accepted_at(checkout: Path, commit: str) -> Mapping[str, Costs]:
 def measure(plan: Plan, context: RunContext, *, plain: bool | None = None) -> Measured:
     """Compile every arch of the plan's first job with the cache off."""
     job = jobs_to_build(plan)[0]
-    steps = [ENGINE, builder_step(job), *(Planned(_name(arch), job.id, weight=60) for arch in job.archs)]
-    reports = {}
-    with progress_of(steps, context, plain) as progress:
-        start_engine(context, progress)
-        image = builder_image(job, plan.package, context, progress)
-        for arch in job.archs:
-            log = context.log(f"device-cost-{job.id}-{arch}")
-            with progress.step(_name(arch), job=job.id, log=log) as step:
-                made = measure_arch(
-                    arch,
-                    image=image,
-                    checkout=context.checkout,
-                    store=context.store,
-                    jobs=context.jobs,
-                    log=log,
-                )
-                assert made.path is not None
-                reports[arch] = json.loads((told(step, made).path / RESOURCES).read_text(encoding="utf-8"))
+    steps = begin(context, plan.package)
+    image = builder_image(steps, job)
+
+    def work(arch: str, shown: Shown) -> Artifact:
+        return measure_arch(
+            arch, image=image.result, checkout=context.checkout, store=context.store, jobs=context.jobs,
+            log=shown.own_log,
+        )  # fmt: skip
+
+    made = {
+        arch: steps.add(
+            f"cost {arch}", partial(work, arch), job=job.id, weight=60, log=f"device-cost-{job.id}-{arch}"
+        )
+        for arch in job.archs
+    }
+    steps.run(plain=plain)
+    reports = {
+        arch: json.loads((step.result.path / RESOURCES).read_text(encoding="utf-8"))
+        for arch, step in made.items()
+    }
     costs = {arch: measured(report) for arch, report in reports.items()}
     return Measured(costs, {arch: _phases(report["costs"].values()) for arch, report in reports.items()})
 
@@ -99,10 +96,6 @@ def refuse_over_budget(found: Measured, checkout: Path) -> None:
 def accept(found: Measured, checkout: Path) -> None:
     """Make the measurement the budget of its archs. The others keep theirs."""
     ensure(checkout / COSTS, to_text({**accepted(checkout), **found.costs}).encode())
-
-
-def _name(arch: str) -> str:
-    return f"cost {arch}"
 
 
 def _phases(costs: Sequence[Mapping[str, Mapping[str, float]]]) -> Mapping[str, float]:

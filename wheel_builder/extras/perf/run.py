@@ -19,19 +19,13 @@ from wheel_builder.machine_code.disassembly.listing import Tools, list_code, too
 from wheel_builder.machine_code.emulator.binding import Core
 from wheel_builder.machine_code.emulator.machine import Machine
 from wheel_builder.machine_code.fake_hip.container import LIBRARY
-from wheel_builder.matrix.model import Job, Plan
+from wheel_builder.matrix.model import Plan
 from wheel_builder.matrix.plan import jobs_to_build
-from wheel_builder.pipeline.context import (
-    ENGINE,
-    RunContext,
-    builder_image,
-    builder_step,
-    progress_of,
-    start_engine,
-)
-from wheel_builder.pipeline.progress import Planned, Progress
+from wheel_builder.pipeline.context import RunContext
+from wheel_builder.pipeline.images import begin, builder_image
+from wheel_builder.pipeline.progress import Step as Shown
 from wheel_builder.pipeline.release import newest_wheel
-from wheel_builder.pipeline.verification import build_emulator, emulator_step
+from wheel_builder.pipeline.verification import build_emulator
 
 CODE_OBJECT = ".hsaco"
 
@@ -59,21 +53,18 @@ def perf(
     Kernels are disassembled in the builder image of the plan's first job. Raises as ``model`` does.
     """
     job = jobs_to_build(plan)[0]
-    modelling = [Planned(f"model {path.name}", weight=60) for path in paths]
-    rows: list[Modelled | Decoded] = []
-    with progress_of([ENGINE, builder_step(job), emulator_step(job), *modelling], context, plain) as progress:
-        bench = _bench(job, plan, context, progress)
-        for path, step in zip(paths, modelling, strict=True):
-            with progress.step(step.name):
-                rows += model(path, bench, max_mib=plan.package.max_wheel_mib, archs=archs)
-    return report(rows)
+    steps = begin(context, plan.package)
+    builder = builder_image(steps, job)
+    emulator = build_emulator(steps, job, builder)
 
+    def work(path: Path, _: Shown) -> list[Modelled | Decoded]:
+        core, tools = Core(emulator.result.path / LIBRARY), tools_in(builder.result)
+        bench = Bench(core, tools, context.store, context.log("listing"))
+        return list(model(path, bench, max_mib=plan.package.max_wheel_mib, archs=archs))
 
-def _bench(job: Job, plan: Plan, context: RunContext, progress: Progress) -> Bench:
-    start_engine(context, progress)
-    builder = builder_image(job, plan.package, context, progress)
-    emulator = build_emulator(job, builder, context, progress)
-    return Bench(Core(emulator.path / LIBRARY), tools_in(builder), context.store, context.log("listing"))
+    rows = [steps.add(f"model {path.name}", partial(work, path), weight=60) for path in paths]
+    steps.run(plain=plain)
+    return report([row for step in rows for row in step.result])
 
 
 def model(

@@ -8,19 +8,13 @@ from wheel_builder.base.words import aligned, shown
 from wheel_builder.extras.upstream.gate import Checked, check_listing
 from wheel_builder.files.binaries.elf import read_elf
 from wheel_builder.files.device.fatbin import CodeObject, machine_arch
-from wheel_builder.machine_code.disassembly.listing import list_code, tools_in
+from wheel_builder.machine_code.disassembly.listing import Listing, list_code, tools_in
 from wheel_builder.machine_code.emulator.sources import contents
 from wheel_builder.matrix.model import Plan
 from wheel_builder.matrix.plan import jobs_to_build
-from wheel_builder.pipeline.context import (
-    ENGINE,
-    RunContext,
-    builder_image,
-    builder_step,
-    progress_of,
-    start_engine,
-)
-from wheel_builder.pipeline.progress import Planned
+from wheel_builder.pipeline.context import RunContext
+from wheel_builder.pipeline.images import begin, builder_image
+from wheel_builder.pipeline.progress import Step as Shown
 from wheel_builder.tables.archs import known_archs
 
 NAME_ONE = "name a wheel, a library or objects of flash-attn that were built for AMD GPUs"
@@ -30,12 +24,16 @@ def gate(paths: Sequence[Path], plan: Plan, context: RunContext, *, plain: bool 
     """A line for each kernel of the files. Raises ``GateError`` with every refused one."""
     job = jobs_to_build(plan)[0]
     objects = [code for path in paths for code in device_code_of(path)]
-    with progress_of([ENGINE, builder_step(job), Planned("gate", weight=20)], context, plain) as progress:
-        start_engine(context, progress)
-        tools = tools_in(builder_image(job, plan.package, context, progress))
-        with progress.step("gate"):
-            listings = list_code(objects, tools=tools, store=context.store, log=context.log("listing"))
-    return judged([kernel for listing in listings for kernel in check_listing(listing)])
+    steps = begin(context, plan.package)
+    builder = builder_image(steps, job)
+
+    def work(_: Shown) -> Sequence[Listing]:
+        tools = tools_in(builder.result)
+        return list_code(objects, tools=tools, store=context.store, log=context.log("listing"))
+
+    listings = steps.add("gate", work, weight=20)
+    steps.run(plain=plain)
+    return judged([kernel for listing in listings.result for kernel in check_listing(listing)])
 
 
 def device_code_of(path: Path) -> tuple[CodeObject, ...]:

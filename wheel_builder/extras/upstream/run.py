@@ -7,16 +7,15 @@ source distribution -> generated sources -> an object for each kernel, gated -> 
 import fnmatch
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+from kernels.build.jobs import Task, run_all
+from kernels.build.machine import usable_memory
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import ProblemsError, SelectionError, UpstreamError
-from wheel_builder.base.jobs import Task, run_all
-from wheel_builder.base.machine import usable_memory
 from wheel_builder.base.store import Artifact
 from wheel_builder.base.words import unknown
 from wheel_builder.extras.upstream.costs import (
@@ -42,19 +41,12 @@ from wheel_builder.extras.upstream.stages import LIBRARY, Workshop, link, make_o
 from wheel_builder.extras.upstream.torch import NO_TORCH, Torch, build_extension_image, fetch_torch
 from wheel_builder.images.docker import remove_own, threads
 from wheel_builder.matrix.model import Job, Package, Upstream
-from wheel_builder.pipeline.context import (
-    ENGINE,
-    RunContext,
-    builder_image,
-    builder_step,
-    progress_of,
-    start_engine,
-    told,
-)
-from wheel_builder.pipeline.progress import Planned, Progress
+from wheel_builder.pipeline.context import RunContext
+from wheel_builder.pipeline.images import begin, builder_image
+from wheel_builder.pipeline.progress import Step as Shown
+from wheel_builder.pipeline.steps import UNCHANGED, Step, Steps
 from wheel_builder.tables.archs import CHECKOUT
 
-SOURCES = Planned("upstream sources", weight=20)
 ALL = (1, 1)
 # Parts of a measurement.
 PARTS = ("all", "objects", "flags")
@@ -82,16 +74,6 @@ class Wanted:
         """Why the extension module is refused, or empty."""
         return refusal(torch_index=self.torch.index, pattern=self.pattern, rocm=self.job.rocm.version)
 
-    @property
-    def steps(self) -> list[Planned]:
-        """A shard's objects are linked elsewhere, together with the others'."""
-        steps = [ENGINE, builder_step(self.job), SOURCES]
-        steps += [Planned(f"objects {self.arch}", self.job.id, weight=3600)]
-        if self.shard == ALL:
-            steps += [Planned(f"library {self.arch}", self.job.id, weight=10)]
-            steps += [] if self.refused else [Planned(f"extension {self.arch}", self.job.id, weight=400)]
-        return steps
-
 
 def check_arch(upstream: Upstream, arch: str) -> None:
     """Raise ``SelectionError`` for an arch unsupported by upstream's kernels."""
@@ -104,27 +86,42 @@ def check_arch(upstream: Upstream, arch: str) -> None:
         raise SelectionError(title, problems, advice="flash-attn-rocm has its own kernels: scripts/release")
 
 
-def build_upstream(wanted: Wanted, context: RunContext, *, plain: bool | None = None) -> list[Path]:
-    """Compile the missing objects of the selection.
+def build_upstream(wanted: Wanted, context: RunContext) -> tuple[Steps, list[Callable[[], Path]]]:
+    """Plan what is wanted; all steps, and where their results are.
 
-    Returns the paths of the library and, with a PyTorch, of the wheel. For a shard, the folder of its
-    objects.
+    Those of the library and, where a PyTorch is given, the wheel; for a shard the folder of its objects.  A
+    shard's objects are linked elsewhere, together with the others'.
     """
-    with _prepared(wanted, context, plain) as (shop, sources, progress):
-        title = f"objects {wanted.arch}"
-        with progress.step(title, job=wanted.job.id, log=shop.log) as step:
-            objects = make_objects(_names(sources, wanted), wanted.arch, sources, shop, context.jobs)
-            if all(one.reused for one in objects):
-                step.skipped("unchanged")
-        if wanted.shard != ALL:
-            return [objects[0].path.parent]
-        with progress.step(f"library {wanted.arch}", job=wanted.job.id, log=shop.log) as step:
-            made = [told(step, link(wanted.arch, objects, shop)).path / LIBRARY]
-        if not wanted.refused:
-            with progress.step(f"extension {wanted.arch}", job=wanted.job.id, log=shop.log) as step:
-                wheel = told(step, _extension(wanted, objects, sources, shop, context))
-            made.append(wheel.path / wheel.facts["wheel"])
-        return made
+    arch, job = wanted.arch, wanted.job.id
+    made = _prepared(wanted, context)
+    steps, log = made.steps, f"upstream-{arch}"
+
+    def compile_objects(shown: Shown) -> list[Artifact]:
+        names = _names(made.sources.result, wanted)
+        objects = make_objects(names, arch, made.sources.result, made.shop(), context.jobs)
+        if all(one.reused for one in objects):
+            shown.skipped(UNCHANGED)
+        return objects
+
+    objects = steps.add(f"objects {arch}", compile_objects, job=job, weight=3600, log=log)
+    if wanted.shard != ALL:
+        return steps, [lambda: objects.result[0].path.parent]
+    library = steps.add(
+        f"library {arch}",
+        lambda _: link(arch, objects.result, made.shop()),
+        job=job, weight=10, log=log,
+    )  # fmt: skip
+    if wanted.refused:
+        return steps, [lambda: library.result.path / LIBRARY]
+    wheel = steps.add(
+        f"extension {arch}",
+        lambda _: _extension(wanted, objects.result, made.sources.result, made.shop(), context),
+        job=job, weight=400, log=log,
+    )  # fmt: skip
+    return steps, [
+        lambda: library.result.path / LIBRARY,
+        lambda: wheel.result.path / str(wheel.result.facts["wheel"]),
+    ]
 
 
 def _extension(
@@ -148,24 +145,27 @@ def _extension(
     return make_wheel(wanted.upstream.version, rocm, sdist, torch, made, shop)
 
 
-def measure_upstream(wanted: Wanted, part: str, context: RunContext, *, plain: bool | None = None) -> Costs:
-    """Compile a sample of upstream's objects, and one forward with the omitted flags.
+def measure_upstream(wanted: Wanted, part: str, context: RunContext) -> tuple[Steps, Step[Costs]]:
+    """Plan to compile a sample of upstream's objects, and one forward with the flags that are left out.
 
     ``part`` is one of ``PARTS``. The checkout's figures are kept for the other part.
     """
-    known = load_costs(context.checkout)
-    with (
-        _prepared(wanted, context, plain) as (shop, sources, progress),
-        progress.step(f"objects {wanted.arch}", job=wanted.job.id, log=shop.log),
-    ):
+    arch = wanted.arch
+    made = _prepared(wanted, context)
+
+    def work(_: Shown) -> Costs:
+        known, sources, shop = load_costs(context.checkout), made.sources.result, made.shop()
         if part != "flags":
             every = list(sources.facts["kernels"])
-            objects = make_objects(chosen(every), wanted.arch, sources, shop, context.jobs)
+            objects = make_objects(chosen(every), arch, sources, shop, context.jobs)
             measured = tuple(map(_sample, objects))
             known = Costs(wanted.upstream.version, kinds(every), measured, known.flags)
         if part != "objects":
-            known = replace(known, flags=_measure_flags(wanted.arch, sources, shop))
-    return known
+            known = replace(known, flags=_measure_flags(arch, sources, shop))
+        return known
+
+    step = made.steps.add(f"objects {arch}", work, job=wanted.job.id, weight=3600, log=f"upstream-{arch}")
+    return made.steps, step
 
 
 def accept(costs: Costs, checkout: Path) -> None:
@@ -173,20 +173,26 @@ def accept(costs: Costs, checkout: Path) -> None:
     ensure(checkout / COSTS, to_text(costs).encode())
 
 
-@contextmanager
-def _prepared(
-    wanted: Wanted,
-    context: RunContext,
-    plain: bool | None,  # noqa: FBT001
-) -> Iterator[tuple[Workshop, Artifact, Progress]]:
-    with progress_of(wanted.steps, context, plain) as progress:
-        start_engine(context, progress)
-        image = builder_image(wanted.job, wanted.package, context, progress)
-        shop = Workshop(image, wanted.job.rocm.llvm, context.store, context.log(f"upstream-{wanted.arch}"))
-        with progress.step(SOURCES.name, log=shop.log) as step:
-            sdist = fetch_sdist(wanted.upstream, context.store, log=shop.log)
-            sources = told(step, make_sources(sdist, shop))
-        yield shop, sources, progress
+@dataclass(frozen=True)
+class _Prepared:
+    """The steps up to upstream's sources, and where those are compiled."""
+
+    steps: Steps
+    shop: Callable[[], Workshop]
+    sources: Step[Artifact]
+
+
+def _prepared(wanted: Wanted, context: RunContext) -> _Prepared:
+    steps, log = begin(context, wanted.package), f"upstream-{wanted.arch}"
+    image = builder_image(steps, wanted.job)
+
+    def shop() -> Workshop:
+        return Workshop(image.result, wanted.job.rocm.llvm, context.store, context.log(log))
+
+    def work(shown: Shown) -> Artifact:
+        return make_sources(fetch_sdist(wanted.upstream, context.store, log=shown.own_log), shop())
+
+    return _Prepared(steps, shop, steps.add("upstream sources", work, weight=20, log=log))
 
 
 def _names(sources: Artifact, wanted: Wanted) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ commands.
 
 from wheel_builder.index.finder.data import Finder
 from wheel_builder.index.finder.page import html_page
-from wheel_builder.index.pages import HTML_PAGE, json_bytes
+from wheel_builder.index.simple.pages import HTML_PAGE, json_bytes
 
 DATA_FILE = "wheels.json"
 

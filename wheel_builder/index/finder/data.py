@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from packaging.version import Version
 
-from wheel_builder.index.pages import Entry
+from wheel_builder.index.simple.pages import Entry
 from wheel_builder.matrix.catalogue import Catalogue, Gpu
 from wheel_builder.matrix.model import PROJECT, PUBLIC, WINDOWS, platform_of
 

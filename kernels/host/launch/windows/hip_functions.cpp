@@ -1,4 +1,4 @@
-#include "host/launch/hip.hpp"
+#include "host/launch/windows/hip_functions.hpp"
 
 #include <mutex>
 

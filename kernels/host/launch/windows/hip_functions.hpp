@@ -2,7 +2,13 @@
 // namespace, so calls read as on Linux.
 #pragma once
 
+#ifndef __HIP_PLATFORM_AMD__
+#define __HIP_PLATFORM_AMD__
+#endif
 #include <hip/hip_runtime_api.h>
+
+// Of ROCm 7 and newer: no PyTorch that this library works with brings an older one.
+#define FA_HIP_RUNTIME "amdhip64_7.dll"
 
 namespace fa {
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
-HIP_RUNTIME = "amdhip64_7.dll"  # as in kernels/host/launch/hip.hpp
+HIP_RUNTIME = "amdhip64_7.dll"  # as in kernels/host/launch/windows/hip_functions.hpp
 PROCESS_QUERY_LIMITED_INFORMATION, STILL_ACTIVE, ACCESS_DENIED = 0x1000, 259, 5
 LONGEST_PATH = 32768
 # The class of display adapters: a key for each, 0000 and so on, with its driver's maker and version.

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from wheel_builder.base.jobs import Task, run_all
+from kernels.build.jobs import Task, run_all
 
 
 class Machine:

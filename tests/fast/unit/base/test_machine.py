@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from wheel_builder.base.machine import default_jobs, os_release, usable_cores, usable_memory
+from kernels.build.machine import default_jobs, usable_cores, usable_memory
+from wheel_builder.base.machine import os_release
 
 GIB = 1024**3
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -220,7 +221,7 @@ def test_a_full_disk_does_not_keep_the_coverage_table_from_the_terminal(tmp_path
     for module in (selected, runs):
         monkeypatch.setattr(module, "ROOT", tmp_path)
     failed = Attempt(plan_of(parsed([], selection_options)).jobs[0], failure=EngineError("no engine"))
-    monkeypatch.setattr(release, "release", lambda *_, **__: (failed,))
+    monkeypatch.setattr(release, "release", lambda *_: SimpleNamespace(run=lambda **_: (failed,)))
     assert main(["release"]) == FilesError.exit_code
     captured = capsys.readouterr()
     assert "the public wheel failed: no engine" in captured.out
@@ -397,15 +398,17 @@ def test_a_runtime_image_can_be_made_of_a_published_wheel(capsys, tmp_path):
 
 
 def test_the_named_wheel_is_the_one_in_the_image(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        runtime_image, "runtime_images", lambda jobs, *_, **kwargs: seen.append((jobs, kwargs)) or []
-    )
+    seen, newest = [], tmp_path / "newest.whl"
+
+    def made(jobs, wheels, *_, **__):
+        seen.append((*(job.id for job in jobs), *wheels.values()))
+        return SimpleNamespace(run=lambda **_: None), []
+
+    monkeypatch.setattr(runtime_image, "runtime_images", made)
+    monkeypatch.setattr(runtime_image, "newest_wheel", lambda *_: newest)
     wheel = published(tmp_path)
     assert main(["runtime-image", "--rocm", "6.4", wheel]) == main(["runtime-image"]) == 0
-    assert [([job.id for job in jobs], kwargs["wheel"]) for jobs, kwargs in seen] == [
-        (["rocm6.4"], Path(wheel)), (["public"], None),
-    ]  # fmt: skip
+    assert seen == [("rocm6.4", Path(wheel)), ("public", newest)]
 
 
 @pytest.mark.parametrize(("option", "found"), [(["--rocm", "7.2"], "7.2"), (["--all"], "all")])

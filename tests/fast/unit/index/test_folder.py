@@ -28,7 +28,7 @@ from wheel_builder.index.folder import (
     yank,
 )
 from wheel_builder.index.incoming import described
-from wheel_builder.index.pages import Entry, Record, project_pages, root_pages
+from wheel_builder.index.simple.pages import Entry, Record, project_pages, root_pages
 from wheel_builder.provenance.records import write_record
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)

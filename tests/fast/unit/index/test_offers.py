@@ -14,7 +14,7 @@ from tests.tools.made.catalogues import CATALOGUE
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.folder import add_file, read_contents, write_pages, yank
 from wheel_builder.index.offers import everything, finder_pages_of, offered, simple_pages
-from wheel_builder.index.pages import Entry
+from wheel_builder.index.simple.pages import Entry
 from wheel_builder.matrix.model import PROJECT
 
 SHIMS = (demo("2.8.3+rocm1", (), "flash-attn"), demo("3.0.0", (), "flash-attn-3", "1"))

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from wheel_builder.base.errors import PublishError
-from wheel_builder.index.serve import byte_range, make_server, prefers_json, serving
+from wheel_builder.index.simple.serve import byte_range, make_server, prefers_json, serving
 
 PIP = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html; q=0.1, text/html; q=0.01"
 

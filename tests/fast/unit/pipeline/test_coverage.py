@@ -22,6 +22,7 @@ from wheel_builder.pipeline.coverage import (
     write_coverage,
 )
 from wheel_builder.pipeline.release import Attempt
+from wheel_builder.pipeline.steps import Part
 
 EMULATED = "executed on an ISA emulator, not run on hardware"
 ARCHS = ("gfx908", "gfx942")
@@ -169,7 +170,7 @@ def test_failures_among_several_are_told_together(attempts):
 
 
 def test_a_failed_job_lets_the_others_go_on():
-    attempt = Attempt(job("7.2"))
+    attempt = Part()
     with attempt.going_on():
         message = "failed"
         raise VerifyError(message)
@@ -179,7 +180,7 @@ def test_a_failed_job_lets_the_others_go_on():
 
 
 def test_a_full_disk_ends_its_job_and_no_other():
-    attempt = Attempt(job("7.2"))
+    attempt = Part()
     with attempt.going_on():
         error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "dist/a.whl")
         error.add_note("  step: publish (9 of 20), job rocm7.2")
@@ -195,25 +196,25 @@ def test_a_full_disk_ends_its_job_and_no_other():
 
 
 def test_a_release_builds_and_publishes_the_other_jobs_after_one_failed(monkeypatch, tmp_path):
+    """The wheel of the other is loaded under the runtimes of those that were built."""
     package = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
-    finished = []
-
-    def build(attempt, *_):
-        if attempt.job.rocm.version == "7.2":
-            title = "the device code does not build"
-            raise DeviceCodeError(title, [])
-        attempt.builder = attempt.wheel = BUILT
-        attempt.audited = True
-
-    def finish(attempt, *rest):
-        finished.append((attempt.job.rocm.version, [one.rocm.version for one in rest[3]]))
-
-    monkeypatch.setattr(pipeline, "start_engine", lambda *_: None)
-    monkeypatch.setattr(pipeline, "testers", lambda *_: {"linux": BUILT})
-    monkeypatch.setattr(pipeline, "_build", build)
-    monkeypatch.setattr(pipeline, "_finish", finish)
     context = RunContext(tmp_path, tmp_path / "build", tmp_path / "dist", tmp_path / "index", jobs=1)
-    jobs = Plan((job("7.2"), job("6.4")), (), package)
-    attempts = pipeline.release(jobs, context, catalogue=None, plain=True)
+    planned = pipeline.release(Plan((job("7.2"), job("6.4")), (), package), context, None)
+    ran = []
+
+    def failing(step):
+        ran.append(step.planned.title)
+        if step.planned.title == "rocm7.2 builder image":
+            title = "the image is not built"
+            raise DeviceCodeError(title, [])
+        return BUILT
+
+    entries = [entry for _, entry in planned.steps.entries]
+    for step in [one for entry in entries for one in getattr(entry, "steps", [entry])]:
+        monkeypatch.setattr(step, "run", lambda _, step=step: setattr(step, "made", failing(step)))
+    monkeypatch.setattr(planned.jobs[1][1].published, "run", lambda _: ran.append("published"))
+    attempts = planned.run(plain=True)
     assert [bool(attempt.failure) for attempt in attempts] == [True, False]
-    assert finished[-1] == ("6.4", ["6.4"])
+    assert [title for title in ran if title.startswith("rocm7.2")] == ["rocm7.2 builder image"]
+    assert "published" in ran
+    assert (attempts[0].wheel, attempts[1].wheel, attempts[1].audited) == (None, BUILT, True)

@@ -94,7 +94,7 @@ def test_plain_lines_say_when_a_step_begins_and_ends(history, clock):
 def test_a_step_may_say_that_it_takes_long(history, clock):
     def work(progress):
         with progress.step("image", job="rocm7.2") as image:
-            progress.note(image, "some minutes, [once]")
+            image.note("some minutes, [once]")
 
     assert run_plain(history, clock, work)[1] == "[1/3] rocm7.2 image: some minutes, [once]"
 

@@ -310,7 +310,7 @@ def test_platforms_of_different_sources_given_together(tmp_path, windows, matrix
 
 def test_the_distributions_are_not_tested_beside_it(windows, matrix):
     with pytest.raises(WheelError, match="no wheel for Linux is named"):
-        shims_beside([windows], matrix, windows.parent, None)
+        shims_beside(None, [windows], matrix, windows.parent)
 
 
 def test_in_a_local_index_the_older_wheel_of_another_platform_goes(

@@ -2,7 +2,6 @@ import json
 import os
 import re
 import shutil
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -34,18 +33,18 @@ from wheel_builder.matrix.model import Plan, Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.support_table import TABLE, planned_kernels
 from wheel_builder.pipeline.context import RunContext
+from wheel_builder.pipeline.images import begin
 from wheel_builder.pipeline.release import (
     Released,
-    _publish,
     newest_wheel,
-    planned,
     publish_files,
+    publish_wheel,
     release,
     upload_files,
 )
 from wheel_builder.pipeline.summary import DIRTY, release_text
 from wheel_builder.pipeline.summary import WINDOWS as NOT_ON_WINDOWS
-from wheel_builder.pipeline.verification import expectation, job_of, planned_verification, verify_files
+from wheel_builder.pipeline.verification import audit_files, expectation, job_of, verification
 from wheel_builder.provenance.attest import write_provenance
 from wheel_builder.provenance.provenance import read_provenance
 from wheel_builder.provenance.records import provenance_path, record_path
@@ -62,8 +61,36 @@ def job(matrix):
     return job_of(CHECKOUT / NAME, matrix, ARCHS)
 
 
-def test_the_steps_of_a_release_are_in_the_flows_order(job):
-    titles = [step.title for step in planned([job])]
+@pytest.fixture
+def context(tmp_path):
+    return RunContext(tmp_path, tmp_path / "build", tmp_path / "dist", tmp_path / "index", jobs=1)
+
+
+@pytest.fixture
+def steps_of(context, package):
+    """The titles of a release's steps."""
+
+    def planned(*jobs, runtimes=()):
+        made = release(Plan(jobs, (), package, runtimes=runtimes), context, None)
+        return [step.title for step in made.steps.planned]
+
+    return planned
+
+
+@pytest.fixture
+def verifying(context, matrix):
+    """The titles of the steps that verify wheels."""
+
+    def planned(*names, archs=()):
+        steps = begin(context, matrix.package)
+        verification(steps, [CHECKOUT / name for name in names], matrix, archs=archs)
+        return [step.title for step in steps.planned]
+
+    return planned
+
+
+def test_the_steps_of_a_release_are_in_the_flows_order(job, steps_of):
+    titles = steps_of(job)
     assert titles == [
         "container engine",
         "verify image",
@@ -89,16 +116,15 @@ def test_the_steps_of_a_release_are_in_the_flows_order(job):
     ]
 
 
-def test_the_public_wheel_needs_the_image_of_every_runtime_that_it_is_for(matrix):
+def test_the_public_wheel_needs_the_image_of_every_runtime_that_it_is_for(matrix, steps_of):
     made = plan(matrix, Selection(rocm=("public",), platforms=("linux", "windows")))
-    steps = [step.title for step in planned(made.jobs, made.runtimes)]
+    steps = steps_of(*made.jobs, runtimes=made.runtimes)
     assert steps[steps.index("public audit") + 1] == "rocm6.4 HIP runtime"
     assert steps.count("rocm6.4 HIP runtime") == 1
 
 
-def test_a_wheel_for_windows_is_verified_and_installed_under_wine(matrix):
-    job = job_of(CHECKOUT / WINDOWS, matrix)
-    steps = [step.title for step in planned([job])]
+def test_a_wheel_for_windows_is_verified_and_installed_under_wine(matrix, steps_of, verifying):
+    steps = steps_of(job_of(CHECKOUT / WINDOWS, matrix))
     assert steps[:3] == ["container engine", "image with wine", "public-windows builder image"]
     assert steps[-9:] == [
         "public-windows audit",
@@ -111,17 +137,16 @@ def test_a_wheel_for_windows_is_verified_and_installed_under_wine(matrix):
         "public-windows publish",
         "public-windows install from the index",
     ]
-    assert [step.title for step in planned_verification([job])] == [
+    assert verifying(WINDOWS) == [
         "container engine", "image with wine", "public-windows builder image", *steps[-8:-2]
     ]  # fmt: skip
 
 
-def test_each_wheel_is_verified_with_the_steps_of_its_own_job(job):
-    steps = [(step.name, step.job) for step in planned_verification([job, job])]
-    assert steps[:2] == [("container engine", ""), ("verify image", "")]
+def test_each_wheel_is_verified_with_the_steps_of_its_own_job(verifying):
+    steps = verifying(NAME, NAME, archs=ARCHS)
+    assert steps[:2] == ["container engine", "verify image"]
     assert steps[2:] == [*steps[2:11], *steps[2:11]]
-    assert steps[2] == ("builder image", job.id)
-    assert steps[10] == ("verify", job.id)
+    assert (steps[2], steps[10]) == ("rocm7.2 builder image", "rocm7.2 verify")
 
 
 def test_a_wheel_belongs_to_the_job_of_its_local_label(matrix):
@@ -163,20 +188,11 @@ def test_no_finished_wheel_says_how_to_make_one(job, tmp_path):
         newest_wheel(job, tmp_path)
 
 
-class Steps:
-    """Stands in for the progress of a run."""
-
-    @contextmanager
-    def step(self, name, **_):
-        yield name
-
-
 @pytest.mark.parametrize("before", [None, b"an older build of the same name"])
-def test_a_wheel_is_in_dist_as_a_whole_or_not_at_all(before, job, tmp_path):
+def test_a_wheel_is_in_dist_as_a_whole_or_not_at_all(before, job, tmp_path, context):
     (tmp_path / "store").mkdir()
     built = tmp_path / "store" / NAME
     built.write_bytes(b"wheel")
-    context = RunContext(tmp_path, tmp_path / "build", tmp_path / "dist", tmp_path / "index", jobs=1)
     context.dist.mkdir()
     finished = context.dist / NAME
     if before:
@@ -184,7 +200,7 @@ def test_a_wheel_is_in_dist_as_a_whole_or_not_at_all(before, job, tmp_path):
     # Where the copy is written first, every write finds the disk full.
     (context.dist / f".{NAME}.part").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device") as caught:
-        _publish(built, None, None, None, job, context, None, Steps())
+        publish_wheel([built], None, None, job, context, None)
     assert caught.value.filename == str(finished)
     assert (finished.read_bytes() if finished.exists() else None) == before
     assert [file.name for file in context.dist.iterdir()] == ([NAME] if before else [])
@@ -302,7 +318,7 @@ def released(tmp_path, wheel, shims, job, matrix):
     context = RunContext(tmp_path, tmp_path / "build", tmp_path / "dist", tmp_path / "index", jobs=1)
     record = Artifact(tmp_path, {"facts": json.loads(record_path(wheel).read_text())}, reused=False)
     statement = read_provenance(provenance_path(wheel))
-    return _publish(wheel, shims, record, statement, job, context, catalogue_of(matrix), Steps())
+    return publish_wheel([wheel, *shims], record, statement, job, context, catalogue_of(matrix))
 
 
 def test_a_second_release_after_an_edit_replaces_its_wheel(tmp_path, matrix, checkout):
@@ -337,7 +353,7 @@ def test_a_release_into_a_public_index_ends_before_anything_is_built(
         (changed / "LICENSE").write_text("another\n")
     context = RunContext(changed, tmp_path / "build", tmp_path / "dist", index, jobs=1)
     with pytest.raises(PublishError, match="others may have used it; nothing was built") as caught:
-        release(Plan((job,), (), package), context, catalogue=catalogue_of(matrix), plain=True)
+        release(Plan((job,), (), package), context, catalogue_of(matrix)).run(plain=True)
     assert caught.value.advice == RELEASE_ELSEWHERE
     assert not (tmp_path / "build").exists()
 
@@ -435,7 +451,7 @@ def test_a_file_of_an_index_is_not_verified_in_its_place(tmp_path, matrix, check
     [simple] = publish_files([finished_wheel(tmp_path, *checkout)], matrix, tmp_path / "index", checkout[0])
     [published] = simple.glob("*/*.whl")
     with pytest.raises(PublishError, match=r"is a file of an index\n  next: copy the wheel"):
-        verify_files([published], matrix, None)
+        audit_files([published], matrix, None)
     assert verify_index(tmp_path / "index") == ()
 
 

@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from wheel_builder.matrix.model import Job, Rocm
 from wheel_builder.pipeline import verification
 from wheel_builder.pipeline.context import RunContext
 from wheel_builder.pipeline.progress import Progress
+from wheel_builder.pipeline.steps import Steps
 from wheel_builder.verify.seen import Subject
 
 ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
@@ -45,9 +47,6 @@ def test_as_many_as_there_are_cores_and_memory_for(archs, jobs, memory, expected
 def emulate(tmp_path, monkeypatch):
     """Runs the suites of all archs, each of which is a call of ``suite``."""
     monkeypatch.setattr(verification, "usable_memory", lambda: 24 * GIB)
-    monkeypatch.setattr(
-        verification, "subjects_of", lambda file, archs: {a: Subject(file, "0" * 64, a, {}) for a in archs}
-    )
 
     def run(suite, jobs=2, out=None):
         def called(subject, kernels, *, jobs, log, **_):
@@ -57,10 +56,15 @@ def emulate(tmp_path, monkeypatch):
 
         monkeypatch.setattr(verification.emulated, "run_emulated", called)
         context = RunContext(CHECKOUT, tmp_path / "build", tmp_path, tmp_path, jobs)
-        with Progress([], out or StringIO(), tmp_path / "durations.json", plain=True) as progress:
-            return verification._emulate(
-                tmp_path / "a.whl", Job(ROCM, ARCHS), context, PART, PART, PART, progress
-            )
+        steps = Steps(context, None)
+        done = SimpleNamespace(result=PART)
+        wheel = verification.Candidate(lambda: tmp_path / "a.whl", Job(ROCM, ARCHS), done, done)
+        subjects = {arch: Subject(Path("a.whl"), "0" * 64, arch, {}) for arch in ARCHS}
+        checked = SimpleNamespace(result=verification.Checked(PART, PART, subjects))
+        suites = verification._emulate(steps, wheel, done, checked)
+        with Progress(steps.planned, out or StringIO(), tmp_path / "durations.json", plain=True) as progress:
+            steps.run_shown(progress)
+        return {arch: step.result for arch, step in suites.items()}
 
     return run
 
@@ -97,9 +101,9 @@ def test_each_arch_is_a_step_that_says_what_was_kept(emulate):
     out = StringIO()
     emulate(lambda arch, _: artifact(arch, reused=arch == "gfx1030"), out=out)
     lines = out.getvalue().splitlines()
-    assert lines[4] == "[3/0] rocm7.2 emulate gfx1030 …"
-    assert lines[5] == "[3/0] rocm7.2 emulate gfx1030 … skipped: unchanged"
-    assert lines[3].startswith("[2/0] rocm7.2 emulate gfx942 … done in ")
+    assert lines[4] == "[3/4] rocm7.2 emulate gfx1030 … about 2 min left"
+    assert lines[5] == "[3/4] rocm7.2 emulate gfx1030 … skipped: unchanged"
+    assert lines[3].startswith("[2/4] rocm7.2 emulate gfx942 … done in ")
 
 
 def test_the_time_of_a_suite_is_its_own(emulate):

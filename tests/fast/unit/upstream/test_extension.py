@@ -4,6 +4,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -365,8 +366,11 @@ def test_the_command_plans_the_extension_where_an_index_is_given(tmp_path, capsy
         assert "extension" not in capsys.readouterr().out
 
 
+NOTHING = SimpleNamespace(run=lambda **_: None)
+
+
 def test_the_command_says_what_was_made_and_what_not(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(command, "build_upstream", lambda *args, **kwargs: [tmp_path / "lib.so"])
+    monkeypatch.setattr(command, "build_upstream", lambda *_: (NOTHING, [lambda: tmp_path / "lib.so"]))
     assert main(["upstream", "--arch", "gfx942"]) == 0
     said = capsys.readouterr()
     assert said.out == f"{tmp_path / 'lib.so'}\n"

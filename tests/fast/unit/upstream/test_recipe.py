@@ -4,7 +4,6 @@ import contextlib
 import tarfile
 import threading
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,6 +28,8 @@ from wheel_builder.images.sdist import BACKEND
 from wheel_builder.matrix.model import Selection, Upstream
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.pipeline.context import RunContext
+from wheel_builder.pipeline.steps import Steps
 
 MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
 NAMES = [f"fmha_fwd_d{dim}_{number}" for dim in (64, 128) for number in range(50)]
@@ -284,17 +285,17 @@ def test_its_log_is_one_that_explain_log_reads(tmp_path):
 def test_what_is_not_measured_keeps_its_figures(part, changed, tmp_path, monkeypatch):
     name = "fmha_fwd_d64_fp16"
     facts = {"name": name, "arch": "gfx942", "cpu_seconds": 3.0, "peak_mib": 7, "code_bytes": 9}
-    shop, progress = (
-        SimpleNamespace(log=tmp_path),
-        SimpleNamespace(step=lambda *args, **kwargs: nullcontext()),
-    )
-    prepared = nullcontext((shop, artifact(tmp_path, kernels=[name]), progress))
+    context = RunContext(CHECKOUT, tmp_path, tmp_path, tmp_path, jobs=1)
+    sources = SimpleNamespace(result=artifact(tmp_path, kernels=[name]))
+    prepared = pipeline._Prepared(Steps(context, None), lambda: None, sources)
     monkeypatch.setattr(pipeline, "_prepared", lambda *args: prepared)
     monkeypatch.setattr(pipeline, "make_objects", lambda *args: [artifact(tmp_path, **facts)])
     monkeypatch.setattr(pipeline, "_measure_flags", lambda *args: (Flags("", 5.0, 9),))
     before = load_costs(CHECKOUT)
     wanted = pipeline.Wanted(SimpleNamespace(id="rocm7.2"), None, MATRIX.upstream, "gfx942")
-    after = pipeline.measure_upstream(wanted, part, SimpleNamespace(checkout=CHECKOUT, jobs=1))
+    steps, costs = pipeline.measure_upstream(wanted, part, context)
+    steps.run(plain=True)
+    after = costs.result
     assert (after.measured != before.measured) == (changed != "flags")
     assert (after.objects == {"fwd": 1}) == (changed != "flags")
     assert (after.flags == (Flags("", 5.0, 9),)) == (changed != "measured")

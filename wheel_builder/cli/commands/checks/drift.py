@@ -4,19 +4,17 @@ import argparse
 
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import BUILD
-from wheel_builder.cli.runs import numbered, run_context
+from wheel_builder.cli.runs import made_until, run_context
 from wheel_builder.cli.selected import plan_of
 from wheel_builder.matrix.drift import packages_of, refuse_drift, rocm_drift, torch_drift
 from wheel_builder.matrix.plan import jobs_to_build
-from wheel_builder.pipeline.release import planned_until, run_until
 
 
 def run(args: argparse.Namespace) -> None:
-    plan, context = plan_of(args), run_context(args)
+    plan = plan_of(args)
+    images = made_until("image", plan, args, run_context(args))
     if args.dry_run:
-        print(*numbered(planned_until("image", jobs_to_build(plan))), sep="\n")
         return
-    images = run_until("image", plan, context, plain=args.verbose or None)
     findings = torch_drift(plan.package)
     for job, image in zip(jobs_to_build(plan), images, strict=True):
         findings += rocm_drift(job.rocm, packages_of(image))

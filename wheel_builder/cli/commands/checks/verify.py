@@ -11,25 +11,24 @@ from wheel_builder.cli.options import (
     run_options,
     wheel_arguments,
 )
-from wheel_builder.cli.runs import handing_over, numbered, run_context
+from wheel_builder.cli.runs import handing_over, ran, run_context
 from wheel_builder.cli.selected import read_matrix, wanted_archs
-from wheel_builder.pipeline.verification import job_of, jobs_of, planned_verification, verify_files
+from wheel_builder.pipeline.images import begin
+from wheel_builder.pipeline.verification import audit_files, verification
+from wheel_builder.provenance.records import record_path
 
 
 def run(args: argparse.Namespace) -> None:
-    archs = wanted_archs(args)
-    if args.dry_run:
-        jobs = [job_of(file, read_matrix(), archs) for file in args.wheels]
-        print(*numbered(planned_verification(jobs, jobs_of(args.runtimes, read_matrix()))), sep="\n")
-        return
-    context, plain = run_context(args), args.verbose or None
+    archs, context, matrix = wanted_archs(args), run_context(args), read_matrix()
+    steps = begin(context, matrix.package)
+    verification(steps, args.wheels, matrix, archs=archs, update=args.update, others=args.runtimes)
     with handing_over(args, context):
-        records = verify_files(
-            args.wheels, read_matrix(), context,
-            archs=archs, update=args.update, others=args.runtimes, plain=plain,
-        )  # fmt: skip
-    for record in records:
-        print(record.read_text(encoding="utf-8"), end="")
+        if not args.dry_run:
+            audit_files(args.wheels, matrix, context.checkout, archs)
+        if not ran(steps, args):
+            return
+    for wheel in args.wheels:
+        print(record_path(wheel).read_text(encoding="utf-8"), end="")
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -8,9 +8,9 @@ from typing import BinaryIO
 
 from rich.console import Console
 
+from kernels.build.machine import usable_memory
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import LogError
-from wheel_builder.base.machine import usable_memory
 from wheel_builder.base.words import shown
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, output_file

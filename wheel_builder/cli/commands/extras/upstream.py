@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, handover_options, release_options, run_options
-from wheel_builder.cli.runs import handing_over, numbered, run_context
+from wheel_builder.cli.runs import handing_over, ran, run_context
 from wheel_builder.cli.selected import DEFAULT, read_matrix
 from wheel_builder.extras.upstream.costs import COSTS
 from wheel_builder.extras.upstream.run import (
@@ -27,16 +27,17 @@ from wheel_builder.matrix.plan import jobs_to_build, plan
 
 def run(args: argparse.Namespace) -> None:
     wanted = _wanted(args)
-    if args.dry_run:
-        print(*numbered(wanted.steps), sep="\n")
-        return
     context = run_context(args)
     with handing_over(args, context):
         if args.measure:
-            accept(measure_upstream(wanted, args.measure, context, plain=args.verbose or None), ROOT)
-            print(f"written to {COSTS}", file=sys.stderr)
-        else:
-            for made in build_upstream(wanted, context, plain=args.verbose or None):
+            steps, costs = measure_upstream(wanted, args.measure, context)
+            if ran(steps, args):
+                accept(costs.result, ROOT)
+                print(f"written to {COSTS}", file=sys.stderr)
+            return
+        steps, results = build_upstream(wanted, context)
+        if ran(steps, args):
+            for made in (result() for result in results):
                 print(copied(made, args.to) if args.to and made.is_file() else made)
             if wanted.refused and wanted.shard == ALL:
                 print(wanted.refused, file=sys.stderr)

@@ -4,7 +4,7 @@ import argparse
 
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import index_option
-from wheel_builder.index.serve import make_server
+from wheel_builder.index.simple.serve import make_server
 from wheel_builder.matrix.model import LOCAL_INDEX
 
 

@@ -7,22 +7,16 @@ from pathlib import Path
 from wheel_builder.base.store import sha256_file
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import BUILD
-from wheel_builder.cli.runs import dry_run, run_context
+from wheel_builder.cli.runs import made_until, run_context
 from wheel_builder.cli.selected import plan_of
 from wheel_builder.matrix.plan import jobs_to_build
-from wheel_builder.pipeline.release import run_until
-
-STAGE = "device-code"
 
 
 def run(args: argparse.Namespace) -> None:
     plan = plan_of(args)
-    if args.dry_run:
-        dry_run(STAGE, plan)
-        return
-    folders = run_until(STAGE, plan, run_context(args), plain=args.verbose or None)
+    folders = made_until("device-code", plan, args, run_context(args))
     places = [f"{job.id}/{arch}" for job in jobs_to_build(plan) for arch in job.archs]
-    for place, folder in zip(places, folders, strict=True):
+    for place, folder in zip(places, folders, strict=not args.dry_run):
         print(*lines(place, folder), sep="\n")
 
 

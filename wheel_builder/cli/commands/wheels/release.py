@@ -10,11 +10,11 @@ from wheel_builder.cli.runs import numbered, run_context, step_shown
 from wheel_builder.cli.selected import plan_of, read_catalogue
 from wheel_builder.extras.site.build import require_tools
 from wheel_builder.extras.site.publish import publish_documents
-from wheel_builder.matrix.plan import jobs_to_build, to_table
+from wheel_builder.matrix.plan import to_table
 from wheel_builder.pipeline.coverage import coverage_of, raise_failures, write_coverage
 from wheel_builder.pipeline.coverage import to_table as coverage_table
 from wheel_builder.pipeline.progress import Planned
-from wheel_builder.pipeline.release import planned, release
+from wheel_builder.pipeline.release import release
 from wheel_builder.pipeline.step_costs import RELEASE, STEP_COSTS, read_costs
 from wheel_builder.pipeline.step_costs import to_table as costs_table
 from wheel_builder.pipeline.summary import release_text
@@ -22,14 +22,14 @@ from wheel_builder.pipeline.summary import release_text
 
 def run(args: argparse.Namespace) -> None:
     plan = plan_of(args)
+    catalogue, context = read_catalogue(), run_context(args)
+    planned = release(plan, context, catalogue)
     if args.dry_run:
-        print(to_table(plan), *numbered(planned(jobs_to_build(plan), plan.runtimes)), sep="\n")
+        print(to_table(plan), *numbered(planned.steps), sep="\n")
         return
     require_tools()  # report missing tools before building
     before = cpu_seconds()
-    catalogue = read_catalogue()
-    context = run_context(args)
-    attempts = release(plan, context, catalogue=catalogue, plain=args.verbose or None)
+    attempts = planned.run(plain=args.verbose or None)
     coverage = coverage_of(plan, attempts)
     released = [one.released for one in attempts if one.released]
     print(release_text(released, cpu_seconds() - before), end="\n\n")

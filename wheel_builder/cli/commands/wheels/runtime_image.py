@@ -9,14 +9,14 @@ from wheel_builder.base.errors import SelectionError
 from wheel_builder.base.words import duration
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import BUILD, existing_file, registry
-from wheel_builder.cli.runs import numbered, run_context
+from wheel_builder.cli.runs import ran, run_context
 from wheel_builder.cli.selected import plan_of, read_matrix, wanted_archs
 from wheel_builder.images.push import Pushed, push
 from wheel_builder.images.size import size_text
 from wheel_builder.index.finder.steps import DEVICES
 from wheel_builder.matrix.model import Job
 from wheel_builder.matrix.plan import jobs_to_build
-from wheel_builder.pipeline.release import planned_images, runtime_images
+from wheel_builder.pipeline.release import newest_wheel, runtime_images
 from wheel_builder.pipeline.verification import job_of
 
 
@@ -24,16 +24,17 @@ def run(args: argparse.Namespace) -> None:
     if args.slim and args.for_gpu:
         title, problem = "a slim image has no torch", "found both --slim and --for-gpu"
         raise SelectionError(title, [problem], advice="remove one of them")
-    jobs, context, plain = image_jobs(args), run_context(args), args.verbose or None
-    if args.dry_run:
-        print(*numbered(planned_images(jobs)), sep="\n")
-        return
+    jobs, context = image_jobs(args), run_context(args)
+    wheels = {} if args.dry_run else {job.id: args.wheel or newest_wheel(job, context.dist) for job in jobs}
     package = read_matrix().package
-    kind = {"slim": args.slim, "for_gpu": args.for_gpu}
-    for image in runtime_images(jobs, package, context, wheel=args.wheel, plain=plain, **kind):
-        print(image_text(image.facts), file=sys.stderr if args.github else sys.stdout)
+    steps, images = runtime_images(jobs, wheels, package, context, slim=args.slim, for_gpu=args.for_gpu)
+    if not ran(steps, args):
+        return
+    for image in images:
+        facts = image.result.facts
+        print(image_text(facts), file=sys.stderr if args.github else sys.stdout)
         if args.push:
-            pushed = push(image.facts["ref"], args.push, log=context.log("push"))
+            pushed = push(facts["ref"], args.push, log=context.log("push"))
             print(*pushed_lines(pushed, github=args.github), sep="\n")
 
 

@@ -5,20 +5,19 @@ from pathlib import Path
 
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, handover_options, release_options, run_options, wheel_arguments
-from wheel_builder.cli.runs import handing_over, numbered, run_context
+from wheel_builder.cli.runs import handing_over, ran, run_context
 from wheel_builder.cli.selected import read_matrix
-from wheel_builder.pipeline.shim import planned_shims, shims_beside
-from wheel_builder.pipeline.verification import job_of
+from wheel_builder.pipeline.images import begin
+from wheel_builder.pipeline.shim import shims_beside
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.dry_run:
-        print(*numbered(planned_shims(job_of(args.wheels[0], read_matrix()))), sep="\n")
-        return
-    context = run_context(args)
+    context, matrix = run_context(args), read_matrix()
     with handing_over(args, context):
-        files = shims_beside(args.wheels, read_matrix(), args.to, context, plain=args.verbose or None)
-        print(*files, sep="\n")
+        steps = begin(context, matrix.package)
+        files = shims_beside(steps, args.wheels, matrix, args.to)
+        if ran(steps, args):
+            print(*(file.result for file in files), sep="\n")
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from wheel_builder.index.finder.data import (
     torch_notes,
     windows_offer,
 )
-from wheel_builder.index.pages import Entry, Record
+from wheel_builder.index.simple.pages import Entry, Record
 
 EMULATED = "executed on an ISA emulator, not run on hardware; 9 launches"
 

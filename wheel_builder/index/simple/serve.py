@@ -18,7 +18,7 @@ from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from wheel_builder.base.errors import PublishError
-from wheel_builder.index.pages import HTML_PAGE, JSON_PAGE, JSON_TYPE
+from wheel_builder.index.simple.pages import HTML_PAGE, JSON_PAGE, JSON_TYPE
 
 LOOPBACK = "127.0.0.1"
 TYPES = {

@@ -1,6 +1,6 @@
 """Runs compilers in parallel, as many as memory allows by their known peaks.
 
-Standard library only: ``kernels/build/instances/build.py`` imports it in the builder image.
+Standard library only: this runs in the builder image.
 """
 
 import threading
