@@ -41,6 +41,7 @@ EXAMPLES = {
     "wheel_builder/index/folder.py": "what an error advises",
     "wheel_builder/matrix/reading.py": "an error that says what was expected",
     "wheel_builder/extras/perf/table.py": "what a printed column means",
+    "wheel_builder/verify/runtime_load/probe.py": "a pattern of the names in a runtime's table",
 }
 PREFIX = re.compile(r"gfx\W*\d")
 PRODUCT = ("wheel_builder/", "kernels/", "scripts/", "shim/", "shim3/")

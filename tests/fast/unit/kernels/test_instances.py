@@ -182,7 +182,8 @@ def test_one_translation_unit_per_instance(generate, tmp_path):
     assert sorted(p.name for p in paths) == sorted(f"{i.name}.hip" for i in generate.load_table())
     text = (tmp_path / "new/fa_fwd_bf16_d128.hip").read_text()
     assert text == (
-        '#include "device/forward/forward.hpp"\n#define FA_TILES_forward "generated/device/tiles/fwd/d128.inc"\n'
+        '#include "device/forward/forward.hpp"\n'
+        '#define FA_TILES_forward "generated/device/tiles/fwd/d128.inc"\n'
         '#include "device/call/tiles.hpp"\n\nFA_FORWARD(fa_fwd_bf16_d128, fa::DType::bf16, 128)\n'
     )
     text = (tmp_path / "new/fa_decode_bf16_d128.hip").read_text()

@@ -53,7 +53,7 @@ def test_others_are_padded(kernels_on):
         assert found.reason.startswith(WORDS)
         assert found.backward == "separate"
     larger = explain(*tensors(of_q=64, of_v=96))
-    assert larger.reason.startswith("v with head dim 96 beside 64 of q and k: padded to 96; ")
+    assert larger.reason.startswith("head dim 96 of v with 64 of q and k: padded to 96; ")
     wide = explain(*tensors(of_q=64, of_v=300))
     assert (wide.path, wide.backward) == ("wide", "pytorch")
 
