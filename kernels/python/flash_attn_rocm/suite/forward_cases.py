@@ -1,8 +1,8 @@
-"""Calls with random combinations of features; a call can be made again from its kernel and its number.
+"""Random combinations of features as calls; a kernel and a number identify a call.
 
-A call goes to the operator itself, so the kernel under test answers it, whichever kernel a public function
-would have chosen.  ``tests/installed/numerics/test_corpus.py`` runs those that
-``tests/tools/corpus.py`` picked by what they execute.
+Calls go to the operator itself and so reach the kernel under test, even where a public function would choose
+another one. ``tests/tools/corpus.py`` picks cases by the instructions they execute, and
+``tests/installed/numerics/test_corpus.py`` runs them.
 """
 
 import itertools
@@ -37,27 +37,28 @@ SPLITS = (2, 3, 5, 9)
 PARTS_SHARE = 0.5  # of fwd_wide's calls, whose keys may be in parts
 MANY_SPLITS, MANY_KEYS = 67, 2400  # more parts than a wave has lanes
 WINDOWS = ((-1, -1), (-1, 0), (-1, 0), (5, 0), (0, 0), (33, 7), (-1, 16), (70, -1), (0, 60), (-1, 100))
-SOFTCAPS = (1.0, 5.0, 2.5)  # small beside scores, so that wherever it runs some are cut
+SOFTCAPS = (1.0, 5.0, 2.5)  # small next to scores, so some are always cut
 LAYOUTS = ("contiguous", "padded", "heads first")
 WIDER = {"padded": 8, "odd": 1}  # elements after each row
-# Sequences, or pages of a cache, and heads of gradients more than 2^32 elements apart: both halves of a
-# stride count.  Each tensor of a call has strides of its own.
+# Strides above 2^32 elements between sequences, pages of a cache, or heads of gradients: they test both
+# halves of a 64-bit stride. Each tensor of a call has different strides.
 FAR = "far"
 FAR_STRIDE = (1 << 32) + (1 << 31) + 8
 CARRIES = 1 << 32  # bytes
 ALIGNED = 16  # bytes, of the kernels with a fixed head dim
-TENSORS = 8  # that a call has
-FAR_SHARE = 0.8  # of the calls that could have them
+TENSORS = 8  # at most in one call
+FAR_SHARE = 0.8  # of the calls with a layout that permits it
 WHOLE_SHARE = 0.5  # of decode's calls with patterns of scores: one part, and a row sees several tiles of keys
 QUERIES_SHARE = 0.4  # of the calls with pages and packed queries: only these have cumulative lengths
 # How k and v are stored.
 STORES = ("dense", "dense", "in use", "left padded", "rows by index", "packed", "paged", "paged packed")
 TALL, WIDE, UNEVEN = (kinds.ATTENDING[each] for each in (paths.TALL, paths.WIDE, paths.UNEVEN))
-PLAIN = (TALL, WIDE, UNEVEN)  # the ops without features, pages among them
+PLAIN = (TALL, WIDE, UNEVEN)  # ops without softcap, ALiBi, dropout and pages
 LOOPS = ("plain", "featured")
-FEATURES = frozenset({"softcap", "ALiBi", "paged", "queries"})  # words of what the featured loop is for
+# words that mark features of the featured loop
+FEATURES = frozenset({"softcap", "ALiBi", "paged", "queries"})
 MAGNITUDES = (1.0, 4.0, 8.0)
-# Scores that are hard for an online softmax, as a function of a key's position among n.
+# Scores that are difficult for an online softmax: functions of a key's index j and the number of keys n.
 PATTERNS = {
     "rising": lambda j, n: 0.08 * j,
     "rising steeply": lambda j, n: 5.0 * j,
@@ -66,10 +67,10 @@ PATTERNS = {
     "far below zero": lambda j, n: torch.full_like(j, -6000.0),
 }
 FAR_SCORES = ("far below zero", "rising steeply")  # beyond kFar of softmax.hpp, in the first tile and later
-MANY_TILES = 257  # keys after which scores that rise steeply are far
+MANY_TILES = 257  # with so many keys, steeply rising scores exceed kFar
 NO_NUMBERS = (math.inf, -math.inf, math.nan)
 NOISE = 2e-3
-# Fills memory of k and v that belongs to no sequence, so that reading it gives a wrong result.
+# Fills cache memory outside of every sequence, so reading it makes the result wrong.
 UNUSED = math.nan
 
 
@@ -87,7 +88,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Case:
-    """One call; ``rows`` and ``keys`` of each sequence, ``splits`` wanted, ``values`` of q and k."""
+    """One call: ``rows`` and ``keys`` per sequence, ``splits`` to request, ``values`` of q and k."""
 
     kernel: Kernel
     head_dim: int
@@ -123,7 +124,7 @@ class Case:
 
     @property
     def plain(self):
-        """Whether the kernel takes its loop without features."""
+        """Whether the kernel uses its plain loop."""
         return not (self.softcap or self.alibi or self.dropout or self.store.startswith("paged"))
 
     @property
@@ -132,7 +133,7 @@ class Case:
 
     @property
     def features(self):
-        """Names of the kernel's features that the call uses."""
+        """Names of the features in this call."""
         left, right = self.window
         seen = {
             "window on the left": left >= 0,
@@ -168,7 +169,7 @@ class Case:
 
 
 def served(kernel):
-    """The features with which every kernel of this kind has to be tested."""
+    """The features to test with every kernel of this kind."""
     every = {
         "window on the left", "window on the right", "causal", "softcap", "softcap that cuts", "ALiBi",
         "grouped heads", "paged", "left padded", "part in use", "rows by index", "ragged", "ragged and paged",
@@ -185,7 +186,7 @@ def served(kernel):
 
 
 def draw(kernel, number):
-    """Case ``number`` of a kernel, always the same."""
+    """Case ``number`` of a kernel; deterministic."""
     chance = random.Random(f"{kernel} {number}")  # a text, because Python's hashes differ between runs
     some = chance.choice
     store = some(STORES[:-2] if kernel.op in PLAIN else STORES)
@@ -222,7 +223,7 @@ def draw(kernel, number):
     )  # fmt: skip
     if kernel.op == "reference" and head_dim % 8 == 0:
         return replace(case, layout="odd")
-    # Chances of their own: the calls of all other numbers stay as they are.
+    # Separate random numbers, so the calls of all other numbers stay as they are.
     chances = {
         name: random.Random(f"{kernel} {number} {name}").random()
         for name in ("far", "whole", "queries", "parts")
@@ -239,8 +240,10 @@ def draw(kernel, number):
 
 
 def far_apart(x, steps, aligned=ALIGNED):
-    """``x`` with the strides ``steps``, its last row across a multiple of 2^32 bytes: sums of addresses carry
-    there.  Memory that nobody touches costs nothing."""
+    """``x`` with the strides ``steps``, placed so that its last row crosses a multiple of 2^32 bytes.
+
+    Additions of addresses then carry into the upper half. Untouched memory costs nothing.
+    """
     if not x.numel():
         return x
     last = sum((size - 1) * step for size, step in zip(x.shape[:-1], steps, strict=False)) * x.element_size()
@@ -286,7 +289,7 @@ class Call:
         if not isinstance(case.values, str):
             return (x * case.values**0.5 for x in (q, k))
         scores = PATTERNS[case.values](torch.arange(keys, dtype=torch.float32), keys)
-        # The largest is spread evenly over q and k, which keeps fp16 from overflowing.
+        # Spread over q and k evenly: fp16 cannot overflow.
         most = max(scores.abs().max().item() if keys else 0.0, 1.0)
         size = math.sqrt(most / case.head_dim)
         along = (scores / (size * case.head_dim))[:, None, None] + k.float() * NOISE
@@ -305,13 +308,13 @@ class Call:
         return far_apart(x, steps) if steps else laid_out(x, self.case.layout)
 
     def far_strides(self, x):
-        """Strides of ``x`` where it is far apart, other than those of the tensors before it; else None."""
+        """The strides of ``x`` in a far layout, different for each tensor of a call; else None."""
         if self.case.layout != FAR or x.dim() < 4:
             return None
         return (self.placed % TENSORS * FAR_STRIDE + FAR_STRIDE, *x.stride()[1:])
 
     def place(self, like):
-        """Memory for a result, in strides as those of ``like``."""
+        """Memory for a result with the strides of ``like``."""
         if self.far_strides(like):
             return self.laid_out(torch.empty(like.shape, dtype=like.dtype))
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=self.device)
@@ -326,7 +329,7 @@ class Call:
         return torch.tensor(values, dtype=torch.int32, device=self.device)
 
     def store(self):
-        """k and v as the case stores them, and the integers that say how."""
+        """k and v in the case's store, and the integer tensors that describe it."""
         caches, options = getattr(self, f"_{self.case.store.replace(' ', '_')}")()
         return [self.laid_out(x) for x in caches], options
 
@@ -421,11 +424,11 @@ class Call:
         }
 
     def more(self):
-        """Arguments of the operator that not all kernels take, by name."""
+        """Further arguments by name, for operators that take them."""
         return {}
 
     def run(self, target):
-        """Launch it; returns all results."""
+        """Launch the case; returns all results."""
         return [x for each in self.launched(target) for x in (each.out, each.lse)]
 
     def check(self, target, shown):
