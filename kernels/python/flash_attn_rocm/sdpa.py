@@ -114,7 +114,7 @@ class Enabled(AbstractContextManager["Enabled"]):
 
 
 def enable(*, replace_fused: bool = False) -> Enabled:
-    """Let kernels answer scaled_dot_product_attention if they can; uses nest.
+    """Let kernels answer scaled_dot_product_attention if they can. Uses nest.
 
     Args:
         replace_fused: For builds of PyTorch with a broken flash or memory-efficient attention: turn both off
@@ -140,7 +140,7 @@ def disable() -> None:
 
 
 def is_enabled() -> bool:
-    """Whether PyTorch's operators are replaced now; False without a GPU that has kernels."""
+    """Whether PyTorch's operators are replaced now. Always False without a GPU that has kernels."""
     return _State.library is not None
 
 
@@ -168,7 +168,7 @@ def _leave(users: set[Enabled]) -> None:
         _State.users -= users
         _switch_fused()
         if not _State.users and _State.library is not None:
-            _State.library = None  # the last reference; PyTorch removes the operators with it
+            _State.library = None  # the last reference, so PyTorch removes the operators with it
             _give_nested_back()
 
 
@@ -210,11 +210,11 @@ def _stay(reason: str) -> None:
 
 
 def _installed() -> Given:
-    """The library with our operators over PyTorch's; each holds the operator below it."""
+    """The library with our operators over PyTorch's. Each holds the operator below it."""
     backend = machine.current().kind.upper()
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
-        # PyTorch warns once per process about replaced kernels; here the replacement is intended.
+        # PyTorch warns once per process about replaced kernels. Here the replacement is intended.
         warnings.filterwarnings("ignore", message="Warning only once for all operators")
         for name, key, answer in (
             (MATH, f"Autograd{backend}", _math),
@@ -223,7 +223,7 @@ def _installed() -> Given:
             (EFFICIENT, backend, _efficient),
         ):
             if torch._C._dispatch_has_computed_kernel_for_dispatch_key(f"aten::{name}", key):  # noqa: SLF001
-                # Also over another library's operator; PyTorch before 2.13 refuses this by default.
+                # Also over another library's operator. PyTorch before 2.13 refuses this by default.
                 library.impl(name, _over(name, key, answer), key, with_keyset=True, allow_override=True)
     return library
 

@@ -1,4 +1,4 @@
-"""Checks of arguments; every problem states the expected and the given value.
+"""Checks of arguments. Every problem states the expected and the given value.
 
 ``reference.sequences`` checks values inside of tensors, when it reads them.
 """

@@ -17,7 +17,7 @@ from flash_attn_rocm.arguments.normal_form import Inputs, Options
 from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.values.tracing import constant_when_traced
 
-COUNTER = "torch.utils.flop_counter"  # imported by users who count FLOP; the import loads Triton
+COUNTER = "torch.utils.flop_counter"  # imported by users who count FLOP, because it loads Triton
 FIELDS = len(Inputs._fields)
 
 
@@ -89,7 +89,7 @@ def _flops(arguments: tuple[Any, ...], with_q_or_k: int, with_v: int) -> int:
 
 
 def _lengths(inputs: Inputs, options: Options) -> tuple[list[int], list[int]]:
-    """The numbers of queries and keys of each sequence; the maximum if the tensors have no values."""
+    """The numbers of queries and keys of each sequence, or the maximum if the tensors have no values."""
     batch = inputs.batch
     rows, keys = [options.max_seqlen_q] * batch, [options.max_seqlen_k] * batch
     if ends := _values(inputs.cu_seqlens_q):
@@ -100,7 +100,7 @@ def _lengths(inputs: Inputs, options: Options) -> tuple[list[int], list[int]]:
 
 
 def _values(x: Tensor | None) -> list[int]:
-    """The tensor's values; empty for None, fake tensors and the device meta."""
+    """The tensor's values, or an empty list for None, fake tensors and the device meta."""
     return x.tolist() if x is not None and type(x) is Tensor and x.device.type != "meta" else []
 
 

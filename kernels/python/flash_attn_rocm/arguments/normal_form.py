@@ -25,7 +25,7 @@ def arithmetic(dtype: torch.dtype) -> torch.dtype:
 
 
 class FlashAttnArgumentError(ValueError, RuntimeError):
-    """The arguments break the function's rules; the message lists all problems.
+    """The arguments break the function's rules. The message lists all problems.
 
     Also a RuntimeError, the class of flash_attn's errors. ``problems`` has one text for each problem.
     """
@@ -41,7 +41,7 @@ class WindowSize(Protocol):
 
 
 class Inputs(NamedTuple):
-    """The tensors that attention reads; names and shapes are those of the operator ``fwd``.
+    """The tensors that attention reads. Names and shapes are those of the operator ``fwd``.
 
     Dense: q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim). v and out may
     have another headdim than q and k.
@@ -55,7 +55,7 @@ class Inputs(NamedTuple):
     sequence b in a dense k and v. Integers are int32.
 
     attn_mask (batch, nheads, seqlen_q, seqlen_k), any size may be 1, for dense q, k and v: bool, True for
-    visible keys, or numbers to add to the scores; -inf hides a key.
+    visible keys, or numbers to add to the scores. -inf hides a key.
 
     sink (nheads), of any floating dtype, joins the softmax of its heads' rows after the kernels.
     """
@@ -130,12 +130,12 @@ def head_dim(inputs: Inputs) -> int:
 
 
 class Options(NamedTuple):
-    """The numbers of a call; names are those of the operator ``fwd``.
+    """The numbers of a call. Names are those of the operator ``fwd``.
 
     Row i has the diagonal d = i + seqlen_k - seqlen_q and sees keys j with d - window_left <= j <= d +
-    window_right. -1 is no bound; causal attention is (-1, 0). seqlen_q and seqlen_k are the sequence's
-    lengths, the ``max_`` ones the batch's maxima. ``num_splits`` is the number of parts of the keys; 0 fills
-    the device. Every number of parts gives the same answer. ``deterministic`` gradients are bitwise
+    window_right. -1 is no bound. Causal attention is (-1, 0). seqlen_q and seqlen_k are the sequence's
+    lengths, the ``max_`` ones the batch's maxima. ``num_splits`` is the number of parts of the keys, or 0 for
+    as many as fill the device. Every number gives the same answer. ``deterministic`` gradients are bitwise
     reproducible. With ``chunk`` > 0 a row sees only keys of its chunk: j // chunk == d // chunk.
     """
 
@@ -196,7 +196,7 @@ def is_featured(inputs: Inputs, options: Options) -> bool:
 
 
 def pair(window_size: Given) -> tuple[int, int] | None:
-    """The two integers of a tuple, a list, a tensor or another sequence; else None."""
+    """The two integers of a tuple, a list, a tensor or another sequence, else None."""
     try:
         if len(window_size) != 2:
             return None
@@ -207,7 +207,7 @@ def pair(window_size: Given) -> tuple[int, int] | None:
 
 
 def real(value: Given) -> Given:
-    """The number in a number or a tensor of one element; else None."""
+    """The number in a number or a tensor of one element, else None."""
     if isinstance(value, NUMBERS):
         return value
     if not hasattr(value, "__float__"):
@@ -225,7 +225,7 @@ def requires_gradient(value: object) -> bool:
 
 
 def integer(value: Given) -> int | None:
-    """An int, or the integer of an object with __index__; else None."""
+    """An int, or the integer of an object with __index__, else None."""
     if isinstance(value, INTEGERS):
         return None if isinstance(value, bool) else value
     try:
@@ -237,10 +237,10 @@ def integer(value: Given) -> int | None:
 def _bounds(
     window: tuple[int, int], max_seqlen_q: int, max_seqlen_k: int, *, literal: bool
 ) -> tuple[int, int]:
-    """window_size as bounds; a bound of at least the longest keys is -1, as in flash_attn.
+    """window_size as bounds. A bound of at least the longest keys is -1, as in flash_attn.
 
-    Only this function applies the rule; operators and kernels take windows literally. With more queries than
-    keys the rule changes the result on the right; ``literal`` keeps that bound.
+    Only this function applies the rule. Operators and kernels take windows literally. With more queries than
+    keys the rule changes the result on the right. ``literal`` keeps that bound.
     """
     left, right = (each if 0 <= each < max_seqlen_k else -1 for each in window)
     if max_seqlen_k <= window[1] < max_seqlen_q - 1:
@@ -265,7 +265,7 @@ def resolve(
     chunk: Given = 0,  # an argument of ``integer``
     literal: bool = False,
 ) -> Options:
-    """The normal form of checked arguments; ``literal`` keeps wide right bounds (``_bounds``)."""
+    """The normal form of checked arguments. ``literal`` keeps wide right bounds (``_bounds``)."""
     window = pair(window_size)
     assert window is not None, "checked before"
     if causal:

@@ -66,7 +66,7 @@ def masked(
 
 
 def four_dimensions(attn_mask: Tensor | None) -> Tensor | None:
-    """A checked mask as (batch, nheads, seqlen_q, seqlen_k); any size may be 1.
+    """A checked mask as (batch, nheads, seqlen_q, seqlen_k). Any size may be 1.
 
     Expanded heads and rows (stride 0) become sizes of 1.
     """

@@ -32,7 +32,7 @@ from flash_attn_rocm.machine.requirements import (
 )
 from flash_attn_rocm.values.rates import LARGEST
 
-# Groups by number, because names differ between hosts and images; the host's shell inserts the numbers.
+# Groups by number, because names differ between hosts and images. The host's shell inserts the numbers.
 CONTAINER_OPTIONS = (
     "--device /dev/kfd --device /dev/dri "
     '--group-add "$(stat -c %g /dev/kfd)" --group-add "$(stat -c %g /dev/dri/renderD128)"'

@@ -22,7 +22,7 @@ def own_name(gpu: Gpu) -> str:
 
 
 def code_of(gpu: Gpu, facts: Facts) -> str:
-    """The arch whose machine code the GPU runs; its own arch if the wheel has no code for it."""
+    """The arch whose machine code the GPU runs, or its own arch if the wheel has no code for it."""
     return dict(facts.served).get(own_name(gpu), own_name(gpu))
 
 
@@ -127,7 +127,7 @@ def _install(requirement: str) -> str:
 
 
 def _overriding(name: str, gpus: Sequence[Gpu], facts: Facts) -> tuple[str, ...]:
-    """Lines that make exactly these GPUs report the arch whose code they run; else empty."""
+    """Lines that make exactly these GPUs report the arch whose code they run, else empty."""
     code = code_of(gpus[0], facts)
     value = override.value_for(code)
     if facts.windows or code == name or code not in facts.torch_archs or not value:

@@ -1,4 +1,4 @@
-"""Facts about a machine, as values; the doctor's report is made of them."""
+"""Facts about a machine, as values for the doctor's report."""
 
 import re
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from flash_attn_rocm.machine.requirements import WINDOWS, Step
 
 State = Literal["absent", "denied", "open"]
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
-# For one node of the driver's topology, since ROCm 6.2; takes precedence over the other variable.
+# For one node of the driver's topology, since ROCm 6.2. Takes precedence over the other variable.
 OVERRIDE_OF_NODE = re.compile(rf"{OVERRIDE}_(\d+)")
 DXG_VARIABLE = "HSA_ENABLE_DXG_DETECTION"
 HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
@@ -29,7 +29,7 @@ class DeviceFile:
 
 @dataclass(frozen=True)
 class Torch:
-    """The installed PyTorch; ``version`` is empty if none can be imported."""
+    """The installed PyTorch. ``version`` is empty if none can be imported."""
 
     version: str = ""
     rocm: str = ""
@@ -48,8 +48,8 @@ class Gpu:
 
     ``reasons`` maps ``"fp16 head_dim 64"`` to the reason against a kernel, ``""`` if one serves.
 
-    ``compute_units`` are the HIP runtime's number; 0: unknown. ``node`` is the number in the driver's
-    topology, which counts CPUs as well; -1: unknown, as for GPUs from PyTorch.
+    ``compute_units`` are the HIP runtime's number (0: unknown). ``node`` is the number in the driver's
+    topology, which counts CPUs as well (-1: unknown, as for GPUs from PyTorch).
     """
 
     index: int
@@ -62,7 +62,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Fused:
-    """One of PyTorch's fused attention kernels, flash or memory-efficient; ``words`` describe a failure."""
+    """One of PyTorch's fused attention kernels, flash or memory-efficient. ``words`` describe a failure."""
 
     name: str
     state: Literal["works", "absent", "fails"]
@@ -78,13 +78,13 @@ class Facts:
     ``driver_gpus`` the kernel driver's list (on Windows empty). ``canary`` has failures at first use, each
     with the file that remembers it.
 
-    ``kfd`` is the device file for compute: /dev/kfd, on WSL2 /dev/dxg, on Windows none; its state is absent
+    ``kfd`` is the device file for compute: /dev/kfd, on WSL2 /dev/dxg, on Windows none. Its state is absent
     without a driver. ``drop_in`` is the module that ``import flash_attn`` finds, ``drop_in_3`` the one of
     ``import flash_attn_interface``. ``fused`` has the state of PyTorch's own attention on the first GPU.
 
     ``archs`` are the archs of the wheel's machine code, ``served`` the GPUs that run it, each with its arch.
     ``torch_archs`` are the archs of PyTorch's own kernels, ``torch_devices`` those in separate packages of
-    this build, installed or not; both are empty if unknown. ``rocdxg`` is the file name of ROCm's library for
+    this build, installed or not. Both are empty if unknown. ``rocdxg`` is the file name of ROCm's library for
     WSL2, or "".
     """
 

@@ -17,7 +17,7 @@ LONGEST = 120  # seconds, with the import of PyTorch
 
 
 def look(argv: tuple[str, ...] = PROBE) -> tuple[Fused, ...]:
-    """The state of each fused attention; one process each, in parallel."""
+    """The state of each fused attention, from one process each, in parallel."""
     started = [
         subprocess.Popen(
             [*argv, name],

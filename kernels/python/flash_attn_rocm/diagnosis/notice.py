@@ -44,7 +44,7 @@ def set_strict(strict: bool | None) -> None:  # noqa: FBT001 - it reads well: se
 
 
 def is_strict() -> bool:
-    """Whether a call without a kernel raises; ValueError for a wrong value in the environment."""
+    """Whether a call without a kernel raises. A wrong value in the environment is a ValueError."""
     if _State.strict is not None:
         return _State.strict
     return environment.switch(STRICT_VARIABLE, default=False)
@@ -93,7 +93,7 @@ def tell_unbounded() -> bool:
 
 @constant_when_traced
 def fall_back(reason: str, stacklevel: int) -> bool:
-    """Warn once for each reason; in strict mode raise FlashAttnUnsupportedError.
+    """Warn once for each reason. In strict mode raise FlashAttnUnsupportedError.
 
     Under torch.compile this happens during tracing.
     """

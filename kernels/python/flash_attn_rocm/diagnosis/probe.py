@@ -17,7 +17,7 @@ BACKENDS = {
     "memory-efficient": (SDPBackend.EFFICIENT_ATTENTION, torch.backends.cuda.can_use_efficient_attention),
 }
 SIZES = (2, 2, 128, 64)  # batch, nheads, seqlen, headdim
-# Share of the largest value. Broken results are off by as much as the values; bf16 rounds by 2**-9.
+# Share of the largest value. Broken results are off by as much as the values. bf16 rounds by 2**-9.
 ALLOWED = 2**-4
 
 

@@ -30,7 +30,7 @@ AMD = "0x1002"  # the vendor of PCI
 
 
 def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
-    """Examine this machine; ``root`` contains /dev, /proc and /sys.
+    """Examine this machine. ``root`` contains /dev, /proc and /sys.
 
     Asking PyTorch for GPUs starts the HIP runtime in this process, which makes later forks unsafe.
     """
@@ -114,7 +114,7 @@ def render_nodes(root: Path) -> list[Path]:
 
 
 def driver_gpus(nodes: Path) -> tuple[Gpu, ...]:
-    """The GPUs in the driver's topology; CPU nodes have no gfx version."""
+    """The GPUs in the driver's topology. CPU nodes have no gfx version."""
     folders = sorted(nodes.glob("*"), key=lambda folder: int(folder.name)) if nodes.is_dir() else []
     # Like the runtime, number only the nodes that this container may read.
     texts = [text for folder in folders if (text := driver.text_of(folder / "properties"))]

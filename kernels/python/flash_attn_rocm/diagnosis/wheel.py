@@ -1,6 +1,6 @@
 """The doctor's facts about this wheel.
 
-``PROBLEMS`` keep the package from importing; with any of them, all other facts are empty.
+``PROBLEMS`` keep the package from importing. With any of them, all other facts are empty.
 """
 
 from collections.abc import Iterator

@@ -23,7 +23,7 @@ class Device(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The plan, and the head dims to pad q and k, and v, to; 0: use the tensors in place."""
+    """The plan, and the head dims to pad q and k, and v, to (0: use the tensors in place)."""
 
     plan: Plan
     head_dim: int

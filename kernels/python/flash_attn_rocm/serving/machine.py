@@ -34,7 +34,7 @@ class Machine:
         return torch.cuda.device_count()
 
     def device(self, device: torch.device) -> Device:
-        """The device facts for a plan; RuntimeError for a device without an arch."""
+        """The device facts for a plan. Raises RuntimeError for a device without an arch."""
         return _device(device)
 
 
@@ -48,7 +48,7 @@ def current() -> Machine:
 
 
 def use(machine: Machine) -> Machine:
-    """Replace the machine; returns the former one."""
+    """Replace the machine. Returns the former one."""
     former, _Current.machine = _Current.machine, machine
     return former
 

@@ -29,7 +29,7 @@ REFERENCE_FLOP = 0.25
 
 # Why a call with dropout stays one launch.
 OF_DROPOUT = "dropout's numbers depend on all heads of all sequences"
-# per query, key and element: two products; five in the longest gradient launch
+# per query, key and element: two products, and five in the longest gradient launch
 FORWARD_FLOP, BACKWARD_FLOP = 4, 10
 
 
@@ -51,7 +51,7 @@ class Work(NamedTuple):
     """The work of a call's longest launch.
 
     The call can be cut into ``batch`` sequences with ``heads`` heads of k each. Both are 1 if it must stay
-    whole; ``whole`` has the reason. The whole call takes ``flop`` operations and moves ``memory`` bytes.
+    whole. ``whole`` has the reason. The whole call takes ``flop`` operations and moves ``memory`` bytes.
     """
 
     kind: str
@@ -82,7 +82,7 @@ class Sizes(NamedTuple):
 
 
 def threaten(root: Path = Path("/")) -> bool:
-    """Whether this machine resets busy GPUs; ``root`` contains /proc."""
+    """Whether this machine resets busy GPUs. ``root`` contains /proc."""
     return sys.platform == WINDOWS or driver.is_wsl(root)
 
 
@@ -162,7 +162,7 @@ def warning(work: Work, code: str, compute_units: int) -> str:
 
 
 def pairs(rows: int, keys: int, left: int, right: int) -> int:
-    """The most pairs of a query and a visible key in a window; -1 is no bound, causal is (-1, 0)."""
+    """The most pairs of a query and a visible key in a window. -1 is no bound, causal is (-1, 0)."""
     found = rows * keys
     if left >= 0 and right >= 0:
         return min(found, rows * (left + right + 1))

@@ -32,7 +32,7 @@ FAILURES: dict[tuple[str, str, int, str], str] = {}
 
 @dataclass(frozen=True)
 class Support:
-    """Whether a kernel serves a call; ``reason`` explains the path, or the lack of a kernel.
+    """Whether a kernel serves a call. ``reason`` explains the path, or the lack of a kernel.
 
     ``path``: ``"matrix"``, ``"tiled"``, ``"tall"`` (as matrix, with more rows per workgroup), ``"wide"``
     (head dims above 256), ``"uneven"`` (v with another head dim than q and k), ``"split"``, ``"latent"``
@@ -64,7 +64,7 @@ def is_supported(arch: str, dtype: torch.dtype | str, head_dim: int) -> Support:
     The path is that of a long query. Head dims above 256 have the path wide: forward only, without softcap,
     ALiBi, dropout, pages and attn_mask.
 
-    ``arch`` is a name such as ``gfx942`` or ``gfx942:sramecc+:xnack-``; ``dtype`` is torch.float16,
+    ``arch`` is a name such as ``gfx942`` or ``gfx942:sramecc+:xnack-``. ``dtype`` is torch.float16,
     torch.bfloat16 or ``"fp16"``, ``"bf16"``. Needs no GPU.
     """
     name = dtype if isinstance(dtype, str) else DTYPES.get(dtype, str(dtype))
@@ -97,7 +97,7 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
 
 
 def gradients_unserved(inputs: Inputs, options: Options) -> str:
-    """Why no kernel computes the gradients of checked arguments, or ""; independent of sizes.
+    """Why no kernel computes the gradients of checked arguments, or "". Independent of sizes.
 
     Failures of the kernels' checks at first use are excluded. ``gradients_plan`` includes them, in the
     backward pass.
@@ -224,7 +224,7 @@ def _launches(
 
 @constant_when_traced
 def device_of(device: torch.device) -> Device:
-    """The device facts for a plan; RuntimeError for a device without an arch."""
+    """The device facts for a plan. Raises RuntimeError for a device without an arch."""
     return machine.current().device(device)
 
 

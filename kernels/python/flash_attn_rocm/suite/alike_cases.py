@@ -22,13 +22,13 @@ from flash_attn_rocm.suite import backward_cases
 from flash_attn_rocm.suite.backward_cases import COLUMNS, kernels_of
 from flash_attn_rocm.suite.rule import allowed_of_rounded_weights, largest_bias, magnitude
 
-OWN, DOUT = 64.0, 128.0  # values of own elements; DOUT is divided by the head dim
+OWN, DOUT = 64.0, 128.0  # values of own elements, with DOUT divided by the head dim
 SIZE = 4.0  # about, of keys
 MOST = 30.0  # largest score before softcap, which only shrinks it
 NEAR = 0.25  # of softcap: two formulas of tanh meet here (masks/bias.hpp)
 SPREAD = 3.0  # of the scores that differ
 SLOPE = 0.05  # small enough for exact sums of different probabilities
-CLASSES = 1 << 48  # random numbers that identify terms; their sums fit in int64
+CLASSES = 1 << 48  # random numbers that identify terms, with sums that fit in int64
 PERIOD = 24  # rows with own elements in other columns, where there are so many columns
 THRICE = 3
 POWERS = (1, 2, 4)
@@ -67,14 +67,14 @@ class Call(backward_cases.Call):
         return least + (most - least) * torch.rand(*size, generator=self.generator)
 
     def own(self, rows, first):
-        """(rows, head_dim): factors of the elements that queries or keys own from ``first`` on; others 0."""
+        """(rows, head_dim): factors of the elements that queries or keys own from ``first`` on, others 0."""
         period, column = min(self.width, PERIOD), torch.arange(self.width)
         own = torch.zeros(rows, self.case.head_dim, dtype=torch.long)
         own[:, first : first + self.width] = owned(rows, column, period) * thrice(column + column // period)
         return own
 
     def own_of_dout(self, rows):
-        """(rows, value_dim): the factor of each element that a row of dout owns; 0 elsewhere."""
+        """(rows, value_dim): the factor of each element that a row of dout owns, and 0 elsewhere."""
         column = torch.arange(self.case.value_dim)
         period = min(32, self.case.value_dim // 2)
         return owned(rows, column, period) * thrice(column // period)
@@ -259,7 +259,7 @@ def bias(found, exact, terms):
 
 
 def extremes(found, terms):
-    """For each element the least and the largest with the same terms; itself where its terms are -1."""
+    """For each element the least and the largest with its terms, or itself where its terms are -1."""
     kinds, number = terms.flatten().unique(return_inverse=True)
     none, flat = found.new_zeros(len(kinds)), found.flatten()
     ends = (none.scatter_reduce(0, number, flat, how, include_self=False) for how in ("amin", "amax"))

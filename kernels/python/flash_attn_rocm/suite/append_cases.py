@@ -87,7 +87,7 @@ def served(_kernel):
 
 
 def draw(kernel, number):
-    """Case ``number`` of a kernel; deterministic."""
+    """Case ``number`` of a kernel, the same in every run."""
     chance = random.Random(f"{kernel} {number}")
     some = chance.choice
     head_dim, page, batch, new = some(HEAD_DIMS), some(PAGES), some((1, 2, 3)), some(ROWS)
@@ -184,7 +184,7 @@ class Call:
         return b, position
 
     def run(self, target):
-        """Launch the case; returns q and both caches."""
+        """Launch the case. Returns q and both caches."""
         case = self.case
         given, stored = case.layouts
         q, k, v = (laid_out(x.to(target.device), given) for x in (self.q, self.k, self.v))

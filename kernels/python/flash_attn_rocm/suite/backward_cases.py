@@ -48,7 +48,7 @@ CUT, LONG, MANY_HEADS, UNSEEN, ALIKE, ALL_NAN, APART = 1, 2, 3, 4, 6, 8, 9
 BELOW = {177: 0.0, 185: 0.17}
 # scores of -180: just low enough, because rounding errors grow with scores
 BELOW_ZERO, BELOW_SCALE = "far below zero", 0.03
-ENDS = (74, 80)  # within a block of 16 keys and at its end; kernels may read blocks in pairs
+ENDS = (74, 80)  # within a block of 16 keys and at its end: kernels may read blocks in pairs
 QUOTIENTS = ((5, 1), (7, 7), (8, 4), (9, 3), (10, 2))  # of heads
 OUTLIERS, NAN = "outliers", "NaN"
 # Values of the calls of alike_cases.py, in turn, and the options they need.
@@ -169,7 +169,7 @@ def no_features(kernel):
 
 
 def draw(kernel, number):
-    """Case ``number`` of a kernel; deterministic."""
+    """Case ``number`` of a kernel, the same in every run."""
     chance = random.Random(f"{kernel} {number}")
     some = chance.choice
     store = some((DENSE, PACKED))
@@ -293,7 +293,7 @@ class Call(forward_cases.Call):
         return self.laid_out((torch.cat if self.case.ragged else torch.stack)(tensors))
 
     def run(self, target):
-        """Launch the case; returns dq, dk, dv and delta, whose shape is the log-sum-exp's."""
+        """Launch the case. Returns dq, dk, dv and delta, with the log-sum-exp's shape."""
         case = self.case
         outs, sums = self.forward()
         q, k, v, out, dout = (self.joined(each) for each in (self.q, self.k, self.v, outs, self.dout))
@@ -320,7 +320,7 @@ class Call(forward_cases.Call):
         return {"attn_mask": None, "dscores": None}
 
     def dq_sums(self, q):
-        """Zeros in which the fused kernels add up dq; None for the separate kernels."""
+        """Zeros in which the fused kernels add up dq, or None for the separate kernels."""
         if self.case.kernel.op != FUSED_OP:
             return None
         *_, rows, nheads, head_dim = q.shape

@@ -1,4 +1,4 @@
-"""Random combinations of features as calls; a kernel and a number identify a call.
+"""Random combinations of features as calls, each identified by a kernel and a number.
 
 Calls go to the operator itself and so reach the kernel under test, even where a public function would choose
 another one. ``tests/tools/corpus.py`` picks cases by the instructions they execute, and
@@ -186,7 +186,7 @@ def served(kernel):
 
 
 def draw(kernel, number):
-    """Case ``number`` of a kernel; deterministic."""
+    """Case ``number`` of a kernel, the same in every run."""
     chance = random.Random(f"{kernel} {number}")  # a text, because Python's hashes differ between runs
     some = chance.choice
     store = some(STORES[:-2] if kernel.op in PLAIN else STORES)
@@ -308,7 +308,7 @@ class Call:
         return far_apart(x, steps) if steps else laid_out(x, self.case.layout)
 
     def far_strides(self, x):
-        """The strides of ``x`` in a far layout, different for each tensor of a call; else None."""
+        """The strides of ``x`` in a far layout, different for each tensor of a call, else None."""
         if self.case.layout != FAR or x.dim() < 4:
             return None
         return (self.placed % TENSORS * FAR_STRIDE + FAR_STRIDE, *x.stride()[1:])
@@ -428,7 +428,7 @@ class Call:
         return {}
 
     def run(self, target):
-        """Launch the case; returns all results."""
+        """Launch the case. Returns all results."""
         return [x for each in self.launched(target) for x in (each.out, each.lse)]
 
     def check(self, target, shown):

@@ -39,7 +39,7 @@ ATTENDING = [op for op in dict.fromkeys(kinds.ATTENDING.values()) if op != REFER
 
 
 def kernels():
-    """All kernels with fuzz cases; these also launch fa_combine_* and the other kernels of a backward."""
+    """All kernels with fuzz cases. These also launch fa_combine_* and the other kernels of a backward."""
     return [
         *(Kernel(op, *each) for op in ATTENDING for each in compiled(op)),
         *(Kernel(REFERENCE, dtype) for dtype in DTYPES),
@@ -49,7 +49,7 @@ def kernels():
 
 
 def draw(kernel, number):
-    """Case ``number`` of a kernel; deterministic."""
+    """Case ``number`` of a kernel, the same in every run."""
     return _of(kernel).draw(kernel, number)
 
 

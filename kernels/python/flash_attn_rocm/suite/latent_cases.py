@@ -29,7 +29,7 @@ MANY = 0.1  # of the calls with more parts than a wave has lanes
 
 @dataclass(frozen=True)
 class Case(forward_cases.Case):
-    """``keys`` of the cache's single head; the window is unlimited or causal."""
+    """``keys`` of the cache's single head. The window is unlimited or causal."""
 
     @property
     def features(self):
@@ -52,7 +52,7 @@ def served(_kernel):
 
 
 def draw(kernel, number):
-    """Case ``number`` of a kernel; deterministic."""
+    """Case ``number`` of a kernel, the same in every run."""
     chance = random.Random(f"{kernel} {number}")
     some = chance.choice
     store, layout, batch = some(STORES), some(LAYOUTS), some((1, 2, 3))

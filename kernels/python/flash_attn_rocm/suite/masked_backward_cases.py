@@ -73,7 +73,7 @@ def served(_kernel):
 
 
 def draw(kernel, number):
-    """Case ``number`` of a kernel; deterministic."""
+    """Case ``number`` of a kernel, the same in every run."""
     drawn = masked_cases.draw(kernel, number)
     chance = random.Random(f"{kernel} {number} gradients")
     given = {each.name: getattr(drawn, each.name) for each in fields(masked_cases.Case)}
@@ -90,7 +90,7 @@ def draw(kernel, number):
         case = replace(case, rows=(5,) * len(case.rows), keys=(150,) * len(case.keys), window=(5, 0))
     if number % 10 == 2:
         case = replace(case, rows=(150,) * len(case.rows), keys=(17,) * len(case.keys), window=(-1, 0))
-    # A window can also leave a row only low scores; at -20,000 the row keeps its gradients.
+    # A window can also leave a row only low scores. At -20,000 the row keeps its gradients.
     if case.by in LOW and (case.hides == WHOLE or (case.by == LEAST and case.window != (-1, -1))):
         return replace(case, by=chance.choice(WHOLE_LOW))
     return case

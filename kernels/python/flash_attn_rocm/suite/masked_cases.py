@@ -29,10 +29,10 @@ RIGHT, BLOCKS, LATER, NOTHING = "right keys", "other blocks", "later keys", "not
 BY_TILES = (LEFT, RIGHT, BLOCKS, LATER, NOTHING)
 BY_TILES_SHARE = 0.6
 BLOCK = 33  # keys of a block that sees only itself
-# MANY keys take more than one pass of fa_mask_ranges_*; FEW rows go with them.
+# MANY keys take more than one pass of fa_mask_ranges_*. FEW rows go with them.
 MANY, MANY_SHARE, FEW = 4200, 0.1, 17
 LEAST = "least"
-LOW = (-20000.0, LEAST)  # biases that leave a key no weight next to others; -inf hides it
+LOW = (-20000.0, LEAST)  # biases that leave a key no weight next to others, and -inf, which hides it
 ROWS = (5, 17, 33, 65, 129, 150)
 KEYS = (1, 17, 40, 63, 64, 97, 128, 161, 200)
 DROPOUT = (0.0, 0.0, 0.0, 0.5, 0.17)
@@ -41,7 +41,7 @@ LAYOUTS = (*forward_cases.LAYOUTS, FAR)
 WORKGROUP = 128  # rows
 MOST_HEADS = 7  # more than any call has
 MULTIPLE = 8  # elements of a mask's rows
-TINY = 2.0**-30  # inexact in fp16: gfx1030 computes rows of bf16 again; too small to change results
+TINY = 2.0**-30  # Inexact in fp16: gfx1030 computes rows of bf16 again. Too small to change results.
 TINY_SHARE = 0.4
 
 
@@ -93,7 +93,7 @@ def served(_kernel):
 
 
 def draw(kernel, number):
-    """Case ``number`` of a kernel; deterministic."""
+    """Case ``number`` of a kernel, the same in every run."""
     chance = random.Random(f"{kernel} {number}")
     some = chance.choice
     batch, layout = some((1, 2, 2)), some(LAYOUTS)
@@ -132,7 +132,7 @@ class Masking:
     """The mask of a call."""
 
     def drawn(self):
-        """(batch, nheads, seqlen_q, seqlen_k); all but the last may be 1."""
+        """(batch, nheads, seqlen_q, seqlen_k). Any size but the last may be 1."""
         case, keys = self.case, self.case.keys[0]
         whole = {"b": len(case.rows), "h": case.heads[0], "i": case.rows[0]}
         sizes = [1 if name in case.broadcast else size for name, size in whole.items()]
@@ -154,7 +154,7 @@ class Masking:
         return numbers.to(dtype).masked_fill(hidden, by)
 
     def more(self):
-        """The mask with rows padded to a multiple of 8 elements; the padding is True or NaN."""
+        """The mask with rows padded to a multiple of 8 elements. The padding is True or NaN."""
         case, dtype = self.case, self.mask.dtype
         *sizes, keys = self.mask.shape
         wide = -(-keys // MULTIPLE) * MULTIPLE

@@ -25,7 +25,7 @@ class Call(backward_cases.Call):
         ]
 
     def check(self, target, shown):
-        """Launch the case; a gradient must be NaN for visible rows and 0 for the others."""
+        """Launch the case. A gradient must be NaN for visible rows and 0 for the others."""
         *found, _ = self.run(target)
         lengths = (self.case.rows, self.case.keys, self.case.keys)
         _, by_keys, _ = kernels_of(self.case.kernel)

@@ -163,7 +163,7 @@ def judge(sequences: Iterable[Sequence], rules: Rules, *, rounded_once: bool = F
 def judge_gradients(
     sequences: Iterable[tuple[Sequence, Tensor, tuple[Tensor, ...]]], rules: Rules
 ) -> dict[str, Verdict]:
-    """Compare dq, dk and dv of all sequences of one call with float64; verdicts by name.
+    """Compare dq, dk and dv of all sequences of one call with float64. Returns verdicts by name.
 
     The allowance grows with the error of the plain computation in the call's dtype: the error with this dout,
     or, if that is too small, the largest with its multiples AS_HARD. It also covers the effect of rounding
@@ -266,7 +266,7 @@ def dscores_allowed(
 ) -> tuple[Tensor, Tensor]:
     """(heads, rows, keys), float64: the gradients of the scores and the allowed error of each.
 
-    The gradients are P * (dP - sum of dout * out). ``out`` is rounded; ``lse`` and the inputs of the
+    The gradients are P * (dP - sum of dout * out). ``out`` is rounded. ``lse`` and the inputs of the
     recomputed probabilities are fp32.
     """
     q, k, v = (x.detach().cpu().double() for x in (each.q, each.k, each.v))
@@ -285,7 +285,10 @@ def dscores_allowed(
 
 
 def lse_shares(found: Tensor, exact: Tensor, size: float) -> Iterator[float]:
-    """Errors of a log-sum-exp as shares of their allowances; +inf only for rows without a visible key."""
+    """Errors of a log-sum-exp as shares of their allowances.
+
+    Only rows without a visible key may have +inf.
+    """
     for one, other in zip(found.flatten().tolist(), exact.flatten().tolist(), strict=True):
         if math.inf in (one, other):
             yield 0.0 if one == other else math.inf

@@ -9,7 +9,7 @@ import weakref
 
 import torch
 
-MAP_NORESERVE = 0x4000  # on Linux; mmap has the name from Python 3.13 on
+MAP_NORESERVE = 0x4000  # Linux only. Python's mmap has the name from 3.13 on.
 MEM_COMMIT, MEM_RESERVE, MEM_DECOMMIT, PAGE_READWRITE = 0x1000, 0x2000, 0x4000, 4  # of Windows
 
 

@@ -33,12 +33,12 @@ def judge(shown, instance, case, sequences, rules):
 
 
 def judge_gradients(shown, instances, case, sequences, rules):
-    """Compare dq, dk and dv of one call with float64; ``instances`` maps each to its kernel."""
+    """Compare dq, dk and dv of one call with float64. ``instances`` maps each to its kernel."""
     found_gradients(shown, instances, case, verdicts_on(sequences, rules))
 
 
 def found_gradients(shown, instances, case, verdicts):
-    """Record the verdicts on dq, dk and dv; AssertionError if any fails."""
+    """Record the verdicts on dq, dk and dv, or raise AssertionError if any fails."""
     for name, verdict in verdicts.items():
         shown.compared(instances[name], f"{name} {case}", verdict.error, verdict.allowed)
     wrong = [text for verdict in verdicts.values() for text in verdict.wrong]

@@ -100,14 +100,14 @@ class Shown:
 
 
 class Target:
-    """The device of the kernels; ``runtime`` reports its launches, or is None."""
+    """The device of the kernels. ``runtime`` reports its launches, or is None."""
 
     def __init__(self, runtime, shown):
         self.device, self.runtime, self.shown = torch.device("cuda" if on_gpu() else "cpu"), runtime, shown
         self.kernels = ()
 
     def attend(self, function, *args, **kwargs):
-        """A function's result and the kernels it launched; None without a reporting runtime."""
+        """A function's result and the kernels it launched, or None without a reporting runtime."""
         result = function(*args, **kwargs)
         if self.runtime is None:
             torch.cuda.synchronize()

@@ -21,7 +21,7 @@ from flash_attn_rocm.values.given import Given
 
 
 def register(name: str = NAME) -> str:
-    """Make ``attn_implementation=name`` known to transformers; returns the name.
+    """Make ``attn_implementation=name`` known to transformers. Returns the name.
 
     Raises ValueError for a name with "flash", and ImportError if transformers is missing, broken or too old.
     """
@@ -62,7 +62,7 @@ def attend(
 
     ``attention_mask`` is a result of ``masks.mask``, or a float mask of four dimensions: it is added to the
     scores, and the dtype's lowest number hides a key. ``position_bias`` (batch, nheads, seqlen_q, seqlen_k)
-    is added to the scores as well; its first three sizes may be 1. ``s_aux`` (nheads,) are sinks. fp32 is
+    is added to the scores as well. Its first three sizes may be 1. ``s_aux`` (nheads,) are sinks. fp32 is
     converted as in flash_attention_2. Returns out (batch, seqlen, nheads, headdim) and None. Raises
     ValueError for unknown arguments.
     """

@@ -14,9 +14,9 @@ OF_OTHERS = frozenset({
     "cache_position", "logits_to_keep", "num_items_in_batch", "output_hidden_states", "output_router_logits",
     "return_dict", "seq_idx", "use_cache",
 })  # fmt: skip
-# Positions and ends of packed sequences; ``transformers.calls`` reads them.
+# Positions and ends of packed sequences. ``transformers.calls`` reads them.
 OF_PACKING = frozenset({"position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"})
-# A score this far below another has the probability 0 in every dtype; float masks hide with lower numbers.
+# A score this far below another has the probability 0 in every dtype. Float masks hide with lower numbers.
 HIDDEN = -9000.0
 
 
@@ -73,10 +73,10 @@ def is_causal(module: Given, given: bool | None, rows: int) -> bool:  # noqa: FB
 
 
 def window(module: Given, given: int | None, keys: int, *, causal: bool) -> tuple[int, int]:
-    """(left, right): visible keys before and after a row's position; (-1, -1) is all.
+    """(left, right): visible keys before and after a row's position. (-1, -1) is all.
 
     In causal attention ``given`` counts the row's position as well. Encoders' masks have
-    config.sliding_window keys on each side (``create_bidirectional_sliding_window_mask``); some of these
+    config.sliding_window keys on each side (``create_bidirectional_sliding_window_mask``). Some of these
     models pass one more.
     """
     config = getattr(module, "config", None)
@@ -95,7 +95,7 @@ def window(module: Given, given: int | None, keys: int, *, causal: bool) -> tupl
 
 
 def dense_mask(module: Given, mask: Tensor) -> Tensor:
-    """A boolean mask from booleans, or from floats that only show or hide; other floats stay a bias."""
+    """A boolean mask from booleans, or from floats that only show or hide. Other floats stay a bias."""
     if mask.dtype == torch.bool:
         return mask
     if not mask.dtype.is_floating_point:

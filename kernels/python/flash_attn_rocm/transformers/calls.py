@@ -17,7 +17,7 @@ from flash_attn_rocm.transformers.models import reads_patterns, supports_flash
 class Call(NamedTuple):
     """Attention of q, k and v (batch, seqlen, nheads, headdim).
 
-    ``options`` are arguments of flash_attn_func; ``chunk`` is an argument of ``attention``.
+    ``options`` are arguments of flash_attn_func. ``chunk`` is an argument of ``attention``.
     """
 
     module: Any
@@ -37,7 +37,7 @@ class Call(NamedTuple):
 def masked(call: Call, mask: Tensor, bias: Tensor | None = None) -> Tensor:
     """A call with a mask, bool or added to the scores, and an optional bias.
 
-    Both are (batch, nheads, seqlen_q, seqlen_k); the first three sizes may be 1.
+    Both are (batch, nheads, seqlen_q, seqlen_k). The first three sizes may be 1.
     """
     keys = call.k.shape[1]
     mask = mask[..., :keys]  # as models do whose caches are shorter than their masks
@@ -49,7 +49,7 @@ def masked(call: Call, mask: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def biased(call: Call, bias: Tensor) -> Tensor:
-    """A call with numbers to add to the scores; the mask is causal, a window or none."""
+    """A call with numbers to add to the scores. The mask is causal, a window or none."""
     if call.packing.get("cu_seq_lens_q") is not None or _lengths(call) is not None:
         raise refusal(call.module, "position_bias beside several sequences that are packed into one, that")
     return masked(call, bias)
@@ -104,7 +104,7 @@ def padded(call: Call, mask: Tensor) -> Tensor:
 
 
 def _lengths(call: Call) -> Tensor | None:
-    """Lengths of sequences packed into one, found by restarts of the positions; else None."""
+    """Lengths of sequences packed into one, found by restarts of the positions, else None."""
     positions, (batch, rows) = call.packing.get("position_ids"), call.q.shape[:2]
     if positions is None or batch != 1 or rows == 1 or positions.numel() != rows:
         return None
@@ -119,7 +119,7 @@ def _lengths(call: Call) -> Tensor | None:
 
 
 def _counting(call: Call, rows: Tensor, keys: Tensor, lengths: list[Tensor]) -> Tensor:
-    """Attention of the rows and keys that count, cut into sequences of these lengths; 0 in other rows."""
+    """Attention of the rows and keys that count, cut into sequences of these lengths, and 0 in other rows."""
     found = (call.q[rows], call.k[keys], call.v[keys])
     out = call.q.new_zeros((*call.q.shape[:-1], call.v.shape[-1]))
     out[rows] = _varlen(call, found, [_ends(each) for each in lengths], [None, None])
@@ -140,7 +140,7 @@ def _dense(call: Call) -> Tensor:
 
 
 def _varlen(call: Call, found: Iterable[Tensor], ends: list[Any], longest: list[Any]) -> Tensor:
-    """Attention of (total, nheads, headdim) tensors, cut at ``ends``; ``longest`` is computed if None."""
+    """Attention of (total, nheads, headdim) tensors, cut at ``ends``. ``longest`` is computed if None."""
     cut = [each.to(torch.int32) for each in ends]
     known = [int((c[1:] - c[:-1]).max()) if n is None else n for n, c in zip(longest, cut, strict=True)]
     out: Tensor = flash_attn_varlen_func(*found, *cut, *known, **call.options, chunk=call.chunk)

@@ -1,9 +1,9 @@
-"""The mask that transformers requests at the start of a model; ``transformers.attend`` reads it.
+"""The mask that transformers requests at the start of a model. ``transformers.attend`` reads it.
 
 transformers describes a mask by a function of positions. ``mask`` returns one of these:
 
 * (batch, seqlen_k) with a ``Pattern``, for models with flash attention support. 0 hides a key. The dtype is
-  int8 for causal rows, bool for rows that are not causal, and int16 for causal rows in chunks of
+  int8 for causal rows, bool for other rows, and int16 for causal rows in chunks of
   config.attention_chunk_size keys, counted from each sequence's first key. int32 holds numbers of packed
   sequences: 2, 3, ... for causal rows, -2, -3, ... for others. The pattern overrides the module and the
   call: AIMv2's text has modules, Pegasus-X a decoder, and PaliGemma a prompt that claim the contrary. A copy
@@ -33,7 +33,7 @@ ATTRIBUTE = "_flash_attn_rocm_pattern"
 DTYPES = {True: torch.int8, False: torch.bool}  # by whether rows are causal
 IN_CHUNKS = torch.int16
 NUMBERS = torch.int32
-FIRST = 2  # first number of a packed sequence; models use 0 and 1 in their own masks
+FIRST = 2  # first number of a packed sequence: models use 0 and 1 in their own masks
 
 
 class Pattern(NamedTuple):
@@ -79,7 +79,7 @@ def mask(
     asked = (batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, config)
     if not torch.compiler.is_compiling():
         return _decided(*asked, **options)
-    # Only plain masks come with these options; for others the function of positions decides.
+    # Only plain masks come with these options. For others the function of positions decides.
     plain = options.get("allow_is_causal_skip") or options.get("allow_is_bidirectional_skip")
     chunked = getattr(config, "attention_chunk_size", None) is not None
     if plain and not chunked and attention_mask is None and kv_length == q_length and supports_flash(config):
@@ -125,7 +125,8 @@ def _decided(
             if not pattern.padded or keys <= width or _is_contiguous(sequences != 0):
                 setattr(sequences, ATTRIBUTE, pattern)
                 return sequences
-    # None then means a causal mask aligned to the lower right corner; transformers aligns to the upper left.
+    # None then means a causal mask aligned to the lower right corner. In transformers it is aligned to the
+    # upper left.
     aligned = written == kv_length and q_length in (1, kv_length)
     options["allow_is_causal_skip"] = options.get("allow_is_causal_skip", True) and aligned
     exact: Tensor | None = masks.sdpa_mask(
@@ -136,7 +137,7 @@ def _decided(
 
 
 def pattern_of(found: Tensor | None) -> Pattern | None:
-    """The pattern that ``mask`` attached to a tensor; None for copies, such as on another device."""
+    """The pattern that ``mask`` attached to a tensor, or None for copies, such as on another device."""
     if found is not None and hides_nothing(found):
         return Pattern(bool(is_causal(found)), found.shape[2] or None)
     pattern: Pattern | None = getattr(found, ATTRIBUTE, None)
@@ -149,7 +150,7 @@ def hides_nothing(found: Tensor) -> bool:
 
 
 def is_causal(found: Tensor | None) -> bool | None:
-    """Whether a mask without its pattern has causal rows; None if only the module knows.
+    """Whether a mask without its pattern has causal rows, or None if only the module knows.
 
     Models can make their own masks, as booleans or as 0 and 1 of any dtype.
     """

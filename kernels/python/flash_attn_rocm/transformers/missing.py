@@ -9,7 +9,7 @@ import traceback
 NEEDED = "this needs transformers with AttentionInterface and AttentionMaskInterface"
 UPGRADE = "python -m pip install --upgrade transformers"
 REMOVE = "python -m pip uninstall --yes {}"
-# Distributions compiled for one release of torch; with another release they fail.
+# Distributions compiled for one release of torch. With another release they fail.
 COMPILED = ("torchvision", "torchaudio", "torchao", "xformers")
 
 

@@ -56,7 +56,7 @@ def reads_patterns(config: Given) -> bool | None:
 
 
 def layer_types(config: Given) -> list[str]:
-    """The kind of attention of each layer; empty if the config lacks it."""
+    """The kind of attention of each layer, or an empty list if the config lacks it."""
     return list(getattr(config, "layer_types", None) or [])
 
 
