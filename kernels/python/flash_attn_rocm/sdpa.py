@@ -29,8 +29,8 @@ In some builds of PyTorch for AMD GPUs, flash or memory-efficient attention fail
 kernels answer on every GPU that has some, forward and backward, and PyTorch's plain formula answers the other
 calls.
 
-Graphs that torch.compile made with the first operator during the use keep these kernels after ``disable()``.
-The second operator decides at each run of a graph.
+Graphs that torch.compile made with the math operator during the use keep these kernels after ``disable()``.
+The flash operator decides at each run of a graph.
 """
 
 import importlib
@@ -97,10 +97,10 @@ class _State:
     lock = threading.RLock()
     users: set["Enabled"] = set()  # noqa: RUF012 - the one instance is the class
     library: Any = None
-    nested: Callable[..., Any] | None = None  # PyTorch's own, while ours stands in for it
+    nested: Callable[..., Any] | None = None  # PyTorch's function while ours replaces it
     flash_reached: dict[torch.device, bool] = {}  # noqa: RUF012
     natural: dict[torch.device, bool] = {}  # noqa: RUF012
-    fused_before: tuple[bool, bool] | None = None  # PyTorch's switches, while they are turned off
+    fused_before: tuple[bool, bool] | None = None  # PyTorch's switches before they were turned off
 
 
 class Enabled(AbstractContextManager["Enabled"]):
@@ -156,7 +156,7 @@ def explain(
 ) -> Support:
     """Whether a kernel could serve this call of scaled_dot_product_attention, with the reason."""
     if attn_mask is not None and attn_mask.dtype == torch.bool:
-        # As PyTorch has it when it calls an operator.
+        # PyTorch passes masks to its operators as numbers.
         attn_mask = torch.empty_like(attn_mask, dtype=query.dtype)
     named = {"scale": scale, "enable_gqa": enable_gqa}
     prepared = _prepared(_Call(query, key, value, attn_mask, dropout_p, is_causal, **named))  # type: ignore[arg-type]
@@ -173,7 +173,7 @@ def _leave(users: set[Enabled]) -> None:
 
 
 def _switch_fused() -> None:
-    """PyTorch's fused attention off while a use asks for it, and then as it was before."""
+    """Turn PyTorch's fused attention off while a use requests it, then restore it."""
     switches = torch.backends.cuda
     wanted = any(use.replace_fused for use in _State.users)
     before = _State.fused_before
@@ -303,7 +303,7 @@ def _efficient(
     tensors = (query, key, value, attn_bias)
     plain = all(type(x) is Tensor for x in tensors)  # Otherwise tracing, or no mask.
     gradient = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-    # Who asks for the log-sum-exp wants to compute gradients from it.
+    # Callers that request the log-sum-exp compute gradients from it.
     if not plain or gradient or compute_log_sumexp or dropout_p > 0.0 or others:
         return None
     prepared = _prepared(_Call(query, key, value, attn_bias, 0.0, is_causal, None, scale, enable_gqa=True))

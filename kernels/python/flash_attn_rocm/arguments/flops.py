@@ -80,7 +80,7 @@ def _of_latent(
 
 
 def _flops(arguments: tuple[Any, ...], with_q_or_k: int, with_v: int) -> int:
-    """Of so many products of all pairs with rows of q or k, and with rows of v."""
+    """FLOP of products over all pairs: ``with_q_or_k`` with q's headdim, ``with_v`` with v's."""
     inputs = Inputs(*arguments[:FIELDS])
     options = Options(*arguments[FIELDS : FIELDS + len(Options._fields)])
     pairs = sum(rows * keys for rows, keys in zip(*_lengths(inputs, options), strict=True))

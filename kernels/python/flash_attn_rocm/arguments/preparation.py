@@ -118,7 +118,7 @@ def varlen(
 
 
 def with_lengths(inputs: Inputs, seqused_k: Given, leftpad_k: Given) -> Inputs:
-    """Checked inputs of packed sequences, of whose keys only some count."""
+    """Packed inputs with checked lengths and left padding of the keys."""
     sizes = (inputs.batch,)
     named = {"seqused_k": (seqused_k, sizes), "leftpad_k": (leftpad_k, sizes)}
     checks.refuse("varlen_fwd", checks.integers(named, inputs.q.device))

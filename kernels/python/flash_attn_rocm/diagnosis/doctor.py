@@ -78,7 +78,7 @@ def diagnose(facts: Facts) -> Report:
 
 
 def mismatches(facts: Facts) -> list[Step]:
-    """Steps for parts that do not fit together, as far as known without asking for GPUs."""
+    """Steps for incompatible parts, as far as known without asking for GPUs."""
     steps = [
         *facts.problems,
         _torch_step(facts),

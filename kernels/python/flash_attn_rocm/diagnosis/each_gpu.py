@@ -73,7 +73,7 @@ def override_steps(facts: Facts) -> list[Step]:
 
 
 def lacking_steps(facts: Facts) -> list[Step]:
-    """A step for each arch without PyTorch kernels."""
+    """A step for each arch that PyTorch's kernels lack."""
     groups: dict[str, list[Gpu]] = {}
     for gpu in facts.gpus:
         if lacks_code(gpu, facts):

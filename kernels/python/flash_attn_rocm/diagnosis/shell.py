@@ -1,4 +1,4 @@
-"""Lines to paste, of Windows' cmd or of a POSIX shell."""
+"""Command lines for users, in Windows' cmd or a POSIX shell."""
 
 import shlex
 

@@ -26,7 +26,7 @@ if sys.platform != "win32":
     import grp
 
 VARIABLES = (OVERRIDE, *HIDING, DXG_VARIABLE)
-AMD = "0x1002"  # the vendor of PCI
+AMD = "0x1002"  # PCI vendor
 
 
 def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:

@@ -31,7 +31,7 @@ class Layout(NamedTuple):
 
     @property
     def as_it_is(self) -> bool:
-        """Whether a kernel reads the tensors without a copy."""
+        """Whether a kernel reads the tensors in place."""
         return bool(self.plan.path) and self.head_dim == 0
 
 

@@ -207,5 +207,5 @@ def _shown(found: float) -> str:
 
 
 def _even(count: int, most: int) -> int:
-    """The step of as few steps as ``most`` allows, all of about one size."""
+    """A step of at most ``most``, for the fewest steps of about equal size."""
     return math.ceil(count / math.ceil(count / most))

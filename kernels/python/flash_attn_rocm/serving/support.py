@@ -267,7 +267,7 @@ def _failure(arch: str, dtype: str, head_dim: int, work: str = "") -> str:
 
 
 def forget_reasons() -> None:
-    """Look at FAILURES again."""
+    """Forget cached reasons, after changes of FAILURES."""
     _reasons_on.cache_clear()
     _masks_reasons_on.cache_clear()
     _gradients_reasons_on.cache_clear()

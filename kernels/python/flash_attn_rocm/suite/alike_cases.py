@@ -23,13 +23,13 @@ from flash_attn_rocm.suite.backward_cases import COLUMNS, kernels_of
 from flash_attn_rocm.suite.rule import allowed_of_rounded_weights, largest_bias, magnitude
 
 OWN, DOUT = 64.0, 128.0  # values of own elements, with DOUT divided by the head dim
-SIZE = 4.0  # about, of keys
+SIZE = 4.0  # typical elements of keys
 MOST = 30.0  # largest score before softcap, which only shrinks it
 NEAR = 0.25  # of softcap: two formulas of tanh meet here (masks/bias.hpp)
 SPREAD = 3.0  # of the scores that differ
 SLOPE = 0.05  # small enough for exact sums of different probabilities
 CLASSES = 1 << 48  # random numbers that identify terms, with sums that fit in int64
-PERIOD = 24  # rows with own elements in other columns, where there are so many columns
+PERIOD = 24  # rows with different own columns, if there are enough columns
 THRICE = 3
 POWERS = (1, 2, 4)
 
@@ -49,7 +49,7 @@ class Call(backward_cases.Call):
 
     @property
     def shared(self):
-        """As many elements give the score."""
+        """The number of elements that give the score."""
         return self.case.head_dim // 4
 
     @property
@@ -110,7 +110,7 @@ class Call(backward_cases.Call):
         return q, k, v, dout, out, (self.score(q, k).amax(-1) - shift).float()
 
     def of_each(self, least, most, rows, differ):
-        """(rows, heads, 1) numbers, of each row where the head's ``differ``, of the head elsewhere."""
+        """(rows, heads, 1) random numbers: one per row for heads in ``differ``, one per head for others."""
         found = self.between(least, most, rows, len(differ), 1)
         return torch.where(differ[:, None], found, found[:1])
 
@@ -234,7 +234,7 @@ class Call(backward_cases.Call):
         return (torch.arange(keys) - torch.arange(rows)[:, None] - (keys - rows)).abs()
 
     def bias(self, b):
-        """ALiBi's, (heads, rows, keys) or wider."""
+        """ALiBi's loss, (heads, rows, keys) or wider."""
         slopes = self.sequences[b].slopes
         return (torch.zeros(1) if slopes is None else slopes)[:, None, None].double() * self.distance(b)
 

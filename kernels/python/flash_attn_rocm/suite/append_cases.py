@@ -162,7 +162,7 @@ class Call:
         return rotate(x, self.cos, self.sin, near, interleaved=self.case.interleaved)
 
     def expected(self):
-        """q and both caches, after."""
+        """q and both caches after the call."""
         case, begins = self.case, torch.tensor(self.case.lengths)
         positions = begins[:, None] + torch.arange(case.new)
         q = self.rotated(self.q, begins[:, None] + torch.arange(case.rows) * case.advances)
@@ -200,7 +200,7 @@ class Call:
         return [x.cpu() for x in (q if rotated is None else rotated, *caches)]
 
     def check(self, target, shown):
-        """Launch it, and hold it to PyTorch's bits."""
+        """Launch the case and compare every bit with PyTorch's result."""
         found = self.run(target)
         shown.compared(str(self.case.kernel), repr(self.case), 0.0, 0.0)
         for name, one, other in zip(("q", "k_cache", "v_cache"), found, self.expected(), strict=True):

@@ -27,7 +27,7 @@ from flash_attn_rocm.suite.target import FUSED_OP, UNEVEN_OP, fused_with_feature
 BWD = torch.ops.flash_attn_rocm.bwd.default
 ARGUMENTS = tuple(argument.name for argument in BWD._schema.arguments)
 SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
-# Around the rows and columns of every tile, and more than one workgroup has.
+# Around the sizes of every tile, up to more than a workgroup's rows and keys.
 ROWS = (1, 5, 16, 17, 31, 33, 48, 64, 65, 77, 129)
 KEYS = (1, 5, 16, 17, 33, 64, 65, 90, 129, 150)
 BLOCK = 128  # the most keys of a workgroup
@@ -61,9 +61,9 @@ ALIKE_CALLS = {
         "rows": (33, 20), "keys": (40, 35),
     },
 }  # fmt: skip
-COLUMNS = 3  # ways to lay their columns out: in one of them each is one of queries, and in one of keys
-UNGROUPED = (4, 4)  # their heads, or HEADS[-1]
-MULTIPLES = ("dq", "dk")  # whose sums are multiplied by 1 in some of them
+COLUMNS = 3  # rotations of own columns: a column belongs to queries in one and to keys in another
+UNGROUPED = (4, 4)  # heads of alike calls, but HEADS[-1] in the last turn
+MULTIPLES = ("dq", "dk")  # gradients whose sums are multiplied by 1 in some alike calls
 # 1 / kCutGain (kernels/device/mma/unit.hpp), rounded so that the product of both is 1 in fp32.
 MADE_UP_FOR = {"fp16": 1 / 1.00035, "bf16": 1 / 1.00282}
 VALUES = (*MAGNITUDES, "rising", "falling", "one-hot", OUTLIERS)
@@ -345,7 +345,7 @@ class Call(forward_cases.Call):
         return tensor.cpu().split(lengths, dim) if self.case.ragged else tensor.cpu().unbind()
 
     def check(self, target, shown):
-        """Launch it, and hold its gradients to the rule."""
+        """Launch the case and compare its gradients with the reference."""
         case = self.case
         dq, dk, dv, delta, *_ = self.run(target)
         lengths = (case.rows, case.keys, case.keys)

@@ -22,11 +22,11 @@ from flash_attn_rocm.values import kinds, paths
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)
 UNITS = 96
-FEW = 16  # as many queries go to decode
-# Around the rows and columns of every tile and fragment, and enough keys for more than one pass of a loop.
+FEW = 16  # the most queries of a decode call
+# Around the sizes of every tile and fragment, with enough keys for several passes of a loop.
 MANY_ROWS = (17, 31, 33, 64, 65, 113, 129, 150)
-TALL_ROWS = (17, 33, 129, 150, 241, 256, 257, 300)  # of workgroups with 256
-WIDE_ROWS = (1, 5, 15, 16, 17, 31, 33, 64, 65, 97, 129)  # of workgroups with 16, 32 or 64
+TALL_ROWS = (17, 33, 129, 150, 241, 256, 257, 300)  # for workgroups of 256 rows
+WIDE_ROWS = (1, 5, 15, 16, 17, 31, 33, 64, 65, 97, 129)  # for workgroups of 16, 32 or 64 rows
 FEW_ROWS = (1, 2, 3, 5, 15, 16)
 KEYS = (1, 5, 16, 17, 31, 33, 63, 64, 65, 97, 128, 129, 161, 200, 257, 300)
 REFERENCE_HEAD_DIMS = (1, 8, 24, 40, 59, 64, 80, 128, 255)
@@ -34,7 +34,7 @@ HEADS = ((1, 1), (2, 2), (2, 1), (3, 1), (4, 2), (6, 2))
 TILES = 128  # keys of two tiles: with more, a row's maximum rises after the first tiles
 PAGES = (16, 48, 64, 256)
 SPLITS = (2, 3, 5, 9)
-PARTS_SHARE = 0.5  # of fwd_wide's calls, whose keys may be in parts
+PARTS_SHARE = 0.5  # of fwd_wide's calls, with keys in parts
 MANY_SPLITS, MANY_KEYS = 67, 2400  # more parts than a wave has lanes
 WINDOWS = ((-1, -1), (-1, 0), (-1, 0), (5, 0), (0, 0), (33, 7), (-1, 16), (70, -1), (0, 60), (-1, 100))
 SOFTCAPS = (1.0, 5.0, 2.5)  # small next to scores, so some are always cut
@@ -48,7 +48,7 @@ CARRIES = 1 << 32  # bytes
 ALIGNED = 16  # bytes, of the kernels with a fixed head dim
 TENSORS = 8  # at most in one call
 FAR_SHARE = 0.8  # of the calls with a layout that permits it
-WHOLE_SHARE = 0.5  # of decode's calls with patterns of scores: one part, and a row sees several tiles of keys
+WHOLE_SHARE = 0.5  # of decode's calls with PATTERNS: one part, with several tiles of keys per row
 QUERIES_SHARE = 0.4  # of the calls with pages and packed queries: only these have cumulative lengths
 # How k and v are stored.
 STORES = ("dense", "dense", "in use", "left padded", "rows by index", "packed", "paged", "paged packed")
@@ -76,7 +76,7 @@ UNUSED = math.nan
 
 @dataclass(frozen=True)
 class Kernel:
-    """Of the reference kernel ``head_dim`` is 0: it takes each case's."""
+    """``head_dim`` is 0 for the reference kernel, which takes every head dim."""
 
     op: str
     dtype: str
@@ -118,7 +118,7 @@ class Case:
 
     @property
     def work(self):
-        """About how long a call takes, next to others."""
+        """Estimated duration in relation to other calls."""
         scores = sum(rows * keys for rows, keys in zip(self.rows, self.keys, strict=True))
         return scores * self.heads[0] * self.head_dim
 
@@ -187,7 +187,7 @@ def served(kernel):
 
 def draw(kernel, number):
     """Case ``number`` of a kernel, the same in every run."""
-    chance = random.Random(f"{kernel} {number}")  # a text, because Python's hashes differ between runs
+    chance = random.Random(f"{kernel} {number}")  # a string, because Python's hashes differ between runs
     some = chance.choice
     store = some(STORES[:-2] if kernel.op in PLAIN else STORES)
     rows_of = {"fwd": MANY_ROWS, TALL: TALL_ROWS, WIDE: WIDE_ROWS, "decode": FEW_ROWS}.get(
@@ -320,7 +320,7 @@ class Call:
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=self.device)
 
     def like_values(self, q):
-        """A tensor as q with the head dim of v."""
+        """A tensor like q with the head dim of v."""
         if self.case.value_dim == self.case.head_dim:
             return q
         return laid_out(q.new_empty((*q.shape[:-1], self.case.value_dim)), self.case.layout)
@@ -407,7 +407,7 @@ class Call:
         ]  # fmt: skip
 
     def parts(self, lse, keys):
-        """Memory for the parts of the keys, as many as the plan makes for the wanted number."""
+        """Buffers for the parts of the keys. The plan decides their number."""
         case = self.case
         if case.splits == 1:
             return {}
@@ -432,7 +432,7 @@ class Call:
         return [x for each in self.launched(target) for x in (each.out, each.lse)]
 
     def check(self, target, shown):
-        """Launch it, and hold its results to the rule."""
+        """Launch the case and compare its results with the reference."""
         judge(shown, str(self.case.kernel), repr(self.case), self.launched(target), self.rules)
 
     def launched(self, target):

@@ -16,7 +16,7 @@ ARGUMENTS = tuple(argument.name for argument in MLA._schema.arguments)
 LATENT = kinds.ATTENDING[paths.LATENT]
 REST = 64  # elements of K after those of V
 UNITS = 0
-# Rows of all heads: fewer than a workgroup has, as many, and of several.
+# With all heads: less than a workgroup's rows, exactly its rows, and several workgroups.
 ROWS = (1, 1, 2, 3, 5)
 HEADS = (1, 5, 8, 16, 17, 33)
 KEYS = (1, 5, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 97, 128, 129, 200)
@@ -90,7 +90,7 @@ class Call(forward_cases.Call):
         return q, k
 
     def parts(self, lse, keys):
-        """Memory for the parts of the keys, as many as the plan makes for the wanted number."""
+        """Buffers for the parts of the keys. The plan decides their number."""
         case = self.case
         sizes = (len(case.rows), case.rows[0], keys, case.heads[0], UNITS, case.splits)
         answer = torch.ops.flash_attn_rocm.plan_mla(arch(), case.kernel.dtype, case.head_dim, *sizes)

@@ -22,7 +22,7 @@ BLOCK = 128  # the most keys of a workgroup
 
 @dataclass(frozen=True)
 class Case(masked_cases.Case):
-    """``dscores``: gradients of scores are wanted."""
+    """``dscores``: whether to compute the gradients of the scores."""
 
     dscores: bool = False
 
@@ -118,7 +118,7 @@ class Call(masked_cases.Masking, backward_cases.Call):
         return found if self.dscores is None else [*found, self.dscores]
 
     def check(self, target, shown):
-        """Also hold the gradients of scores to their rule."""
+        """Also compare the gradients of the scores with the reference."""
         super().check(target, shown)
         if self.dscores is None:
             return

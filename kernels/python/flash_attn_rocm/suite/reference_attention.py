@@ -211,7 +211,7 @@ def _lost_plainly(douts: Iterable[tuple[Sequence, Tensor]], exact: Truths, rules
 
 
 def _lost_as_hard(douts: Iterable[tuple[Sequence, Tensor]], rules: Rules) -> Errors:
-    """The largest of these errors with multiples of dout, as errors with dout itself."""
+    """The largest errors of the plain computation with multiples of dout, divided by the multiple."""
     errors = []
     for times in AS_HARD:
         scaled = [(each, (dout * times).to(dout.dtype)) for each, dout in douts]
@@ -228,7 +228,7 @@ def _gradients(each: Sequence, dout: Tensor, rules: Rules, dtype: torch.dtype) -
 
 
 def _lost_by_rounding_out(each: Sequence, dout: Tensor, rules: Rules) -> tuple[float, float, float]:
-    """How far dq, dk and dv are off, in exact arithmetic, because out is rounded to q's dtype."""
+    """Errors of dq, dk and dv from rounding out to q's dtype, in exact arithmetic."""
     q, k, v = (x.detach().cpu().double() for x in (each.q, each.k, each.v))
     leaves = [x.requires_grad_() for x in (q, k)]
     slopes = None if each.slopes is None else each.slopes.cpu()

@@ -27,9 +27,9 @@ def reserved(size):
 
 
 def use(x):
-    """``x``, in reserved memory, whose elements can be read and written from now on.
+    """Makes the elements of ``x``, in reserved memory, readable and writable. Returns ``x``.
 
-    Windows counts memory from then on, Linux when it is touched.
+    Windows commits the memory here, Linux at first access.
     """
     if sys.platform == "win32":
         place = Place.of(x.data_ptr())

@@ -1,4 +1,4 @@
-"""Strict reading of the arguments that models pass to attention: each is used, or raises an error."""
+"""Strict reading of the arguments that models pass to attention: an unserved argument raises an error."""
 
 from typing import Any
 

@@ -40,7 +40,7 @@ def masked(call: Call, mask: Tensor, bias: Tensor | None = None) -> Tensor:
     Both are (batch, nheads, seqlen_q, seqlen_k). The first three sizes may be 1.
     """
     keys = call.k.shape[1]
-    mask = mask[..., :keys]  # as models do whose caches are shorter than their masks
+    mask = mask[..., :keys]  # caches can be shorter than masks
     if bias is not None:
         bias = bias[..., :keys]
         mask = torch.where(mask, bias, -torch.inf) if mask.dtype == torch.bool else mask + bias
@@ -109,7 +109,7 @@ def _lengths(call: Call) -> Tensor | None:
     if positions is None or batch != 1 or rows == 1 or positions.numel() != rows:
         return None
     if supports_flash(getattr(call.module, "config", None)) is False:
-        return None  # the mask of such a model says it
+        return None  # such a model describes packing in its mask
     starts = (positions.flatten()[1:] <= positions.flatten()[:-1]).nonzero().flatten() + 1
     if not len(starts):
         return None

@@ -9,9 +9,9 @@ transformers describes a mask by a function of positions. ``mask`` returns one o
   call: AIMv2's text has modules, Pegasus-X a decoder, and PaliGemma a prompt that claim the contrary. A copy
   on another device loses the pattern and keeps dtype and numbers.
 * (batch, 0, window or 0) of the same dtypes, for plain masks of these models in graphs of torch.compile,
-  which cannot read a tensor. It hides no key.
+  which cannot read a tensor. All keys are visible.
 * (batch, 1, seqlen_q, seqlen_k) bool, for other masks, such as images with attention in both directions.
-  The PyTorch implementation computes these.
+  ``attention`` takes these as attn_mask.
 * None for other models, as for sdpa.
 """
 
@@ -107,7 +107,7 @@ def _decided(
         inner, sequences = _unpacked(masks, rule)
         pattern = _pattern(masks, inner)
         if pattern and pattern.chunk and written + kv_offset <= pattern.chunk:
-            pattern = pattern._replace(chunk=None)  # all in the first
+            pattern = pattern._replace(chunk=None)  # all keys are in the first chunk
         if pattern and _can_say(pattern, config, sequences, q_length, kv_offset):
             # A static cache has more keys than were written. Rows of causal attention see none of these.
             keys = min(written, kv_length) if pattern.causal else kv_length
@@ -145,7 +145,7 @@ def pattern_of(found: Tensor | None) -> Pattern | None:
 
 
 def hides_nothing(found: Tensor) -> bool:
-    """Whether it is the mask of a graph, whose shape says all."""
+    """Whether this is a graph's mask, (batch, 0, window or 0)."""
     return found.dim() == 3 and found.shape[1] == 0
 
 
@@ -241,6 +241,6 @@ def _padding(attention_mask: Tensor | None, batch: int, offset: int, keys: int, 
 
 
 def _is_contiguous(counts: Tensor) -> bool:
-    """Whether no sequence has padding between its keys. A window would count such padding."""
+    """Whether each sequence's keys are contiguous. A window would count padding between them."""
     begins = counts[:, 1:] & ~counts[:, :-1]
     return bool((begins.sum(-1) + counts[:, 0] <= 1).all())

@@ -31,7 +31,7 @@ class _State:
 
 
 def install(name: str) -> None:
-    """From now on transformers' questions about models are asked for this name, too."""
+    """Extend transformers' checks of models to this name."""
     _State.names.add(name)
     if _State.installed:
         return
