@@ -13,8 +13,8 @@ from flash_attn_rocm.suite.masked_cases import BOOL, FP32, LEAST, LEFT, LOW, MAN
 from flash_attn_rocm.suite.rule import dscores_allowed
 
 VALUES = (1.0, 4.0, "rising", "falling", backward_cases.OUTLIERS)
-# Biases of whole rows, instead of LOW. Such low log-sum-exps would give no gradients (params.hpp), or fp32
-# would round away most of the differences between scores.
+# Biases of whole rows, instead of LOW. An lse below kFarBelow (backward_params.hpp) gives zero gradients,
+# and at -20,000 fp32 rounds away most of the differences between scores.
 WHOLE_LOW = (-300.0, -2000.0)
 DSCORES_SHARE = 0.7  # of calls with a bias
 BLOCK = 128  # the most keys of a workgroup

@@ -111,7 +111,7 @@ def draw(kernel, number):
     if values == "infinite":  # NaN is still NaN when -inf is added
         case = replace(case, mask=BOOL)
     if case.by == LEAST and (case.hides != LEFT or case.keys[0] < MULTIPLE):
-        # The log-sum-exp of rows with such scores only may be cut off (params.hpp).
+        # Kernels may read LEAST as -1e30 (params.hpp), with another log-sum-exp for rows of such scores only.
         case = replace(case, by=LOW[0])
     if case.mask == BOOL:
         return _by_tiles(case, chance)
