@@ -1,36 +1,36 @@
-"""PyTorch's scaled_dot_product_attention on this package's kernels, for as long as it is asked for.
+"""PyTorch's scaled_dot_product_attention on this package's kernels, on request.
 
     with flash_attn_rocm.sdpa.enable():
         model(…)
 
-``enable()`` holds until ``disable()``, or to the end of its ``with`` block.  Nothing happens on import, and
-nothing is claimed: a call that no kernel serves goes to PyTorch's own function as if nothing were enabled,
-and where no visible GPU has kernels nothing is installed (a warning; an error in strict mode).
+``enable()`` lasts until ``disable()`` or the end of its ``with`` block. An import alone changes nothing.
+Calls without a kernel go to PyTorch's own function, as before ``enable()``. If no visible GPU has kernels,
+``enable()`` only warns, or raises an error in strict mode.
 
-Three of PyTorch's operators are taken over, for fp16 or bf16 tensors (batch, nheads, seqlen, headdim) with a
+It replaces three of PyTorch's operators, for fp16 or bf16 tensors (batch, nheads, seqlen, headdim) with a
 headdim up to 512:
 
-* ``_scaled_dot_product_attention_math``, on GPUs where PyTorch has no flash attention of its own (gfx908
-  and gfx1030, as of PyTorch 2.13), forward and backward.  Calls that ask for ``SDPBackend.MATH`` there get it
-  too.
-* ``_scaled_dot_product_flash_attention``, on the others, for calls without gradients and dropout.
-  Training stays with PyTorch, whose forward and backward kernels belong together there.
-* ``_scaled_dot_product_efficient_attention``, likewise, for calls with an attn_mask, which flash attention
-  does not take.
+* ``_scaled_dot_product_attention_math``, on GPUs without flash attention in PyTorch (gfx908 and gfx1030, as
+  of PyTorch 2.13), forward and backward. There it also answers calls that ask for ``SDPBackend.MATH``.
+* ``_scaled_dot_product_flash_attention``, on other GPUs, for calls without gradients and dropout. Training
+  stays with PyTorch, because its forward and backward kernels belong together.
+* ``_scaled_dot_product_efficient_attention``, on other GPUs, for calls with an attn_mask and without
+  gradients and dropout. Flash attention takes no attn_mask.
 
-Above a headdim of 256 calls without dropout are served, and those with gradients go to PyTorch's own.
-Calls with an attn_mask, boolean or added, are served up to a headdim of 128.  PyTorch turns a boolean one
-into numbers before it calls an operator, so that none of them chooses keys (``attention``).
+Above a headdim of 256, calls with dropout or gradients go to PyTorch's own function. Calls with an attn_mask,
+boolean or added, are served up to a headdim of 128. PyTorch turns a boolean mask into numbers before it calls
+an operator, so such a mask cannot choose keys as in ``attention``.
 
-Jagged nested tensors (batch, nheads, ragged, headdim) come here before any operator: likewise served on GPUs
-where PyTorch has no flash attention, and on the others without gradients and dropout.
+Jagged nested tensors (batch, nheads, ragged, headdim) arrive before any operator. They are served on GPUs
+without flash attention in PyTorch, and on other GPUs without gradients and dropout.
 
-Some builds of PyTorch for AMD GPUs have a flash or memory-efficient attention that fails (the doctor says
-so).  ``enable(replace_fused=True)`` turns both off meanwhile, in the whole process: these kernels then answer
-on every GPU that has some, forward and backward, and PyTorch's plain formula answers what they do not serve.
+In some builds of PyTorch for AMD GPUs, flash or memory-efficient attention fails (the doctor reports it).
+``enable(replace_fused=True)`` turns both off in the whole process until the end of the use. Then these
+kernels answer on every GPU that has some, forward and backward, and PyTorch's plain formula answers the other
+calls.
 
-What torch.compile made of the first while it was enabled keeps using this package's kernels after
-``disable()``; the second is decided whenever a graph runs.
+Graphs that torch.compile made with the math operator during the use keep these kernels after ``disable()``.
+The flash operator decides at each run of a graph.
 """
 
 import importlib
@@ -70,10 +70,10 @@ from flash_attn_rocm.wrapped import nested
 MATH = "_scaled_dot_product_attention_math"
 FLASH = "_scaled_dot_product_flash_attention"
 EFFICIENT = "_scaled_dot_product_efficient_attention"
-# The module's function to which nested tensors send scaled_dot_product_attention.
+# Nested tensors send scaled_dot_product_attention to this function of a module.
 NESTED = ("torch.nested._internal.ops", "jagged_scaled_dot_product_attention")
 CANARY = (1, 1, 16, 64)
-# fp16 has 11 bits: log-sum-exps of the canary are below 8, and those of another base are 1.4 times as large.
+# fp16 has 11 bits, and the canary's log-sum-exps are below 8. In another base they are 1.4 times as large.
 CANARY_TOLERANCE = 2**-6
 
 Prepared: TypeAlias = tuple[Inputs, Options]
@@ -97,14 +97,14 @@ class _State:
     lock = threading.RLock()
     users: set["Enabled"] = set()  # noqa: RUF012 - the one instance is the class
     library: Any = None
-    nested: Callable[..., Any] | None = None  # PyTorch's own, while ours stands in for it
+    nested: Callable[..., Any] | None = None  # PyTorch's function while ours replaces it
     flash_reached: dict[torch.device, bool] = {}  # noqa: RUF012
     natural: dict[torch.device, bool] = {}  # noqa: RUF012
-    fused_before: tuple[bool, bool] | None = None  # PyTorch's switches, while they are turned off
+    fused_before: tuple[bool, bool] | None = None  # PyTorch's switches before they were turned off
 
 
 class Enabled(AbstractContextManager["Enabled"]):
-    """One use of ``enable()``; the end of its ``with`` block ends it."""
+    """One use of ``enable()``, until the end of its ``with`` block."""
 
     def __init__(self, *, replace_fused: bool = False) -> None:
         self.replace_fused = replace_fused
@@ -114,11 +114,11 @@ class Enabled(AbstractContextManager["Enabled"]):
 
 
 def enable(*, replace_fused: bool = False) -> Enabled:
-    """From now on kernels answer scaled_dot_product_attention where they can; uses nest.
+    """Let kernels answer scaled_dot_product_attention if they can. Uses nest.
 
     Args:
-        replace_fused: Also turn PyTorch's own flash and memory-efficient attention off, until the last use
-            that asks for it ends; for builds of PyTorch in which these fail.
+        replace_fused: For builds of PyTorch with a broken flash or memory-efficient attention: turn both off
+            until the last use with this argument ends.
     """
     use = Enabled(replace_fused=replace_fused)
     with _State.lock:
@@ -134,13 +134,13 @@ def enable(*, replace_fused: bool = False) -> Enabled:
 
 
 def disable() -> None:
-    """PyTorch's own operators answer again, however often ``enable()`` was called."""
+    """Give all operators back to PyTorch and end every use of ``enable()``."""
     with _State.lock:
         _leave(set(_State.users))
 
 
 def is_enabled() -> bool:
-    """Whether PyTorch's operators are taken over now; never without a GPU that has kernels."""
+    """Whether PyTorch's operators are replaced now. Always False without a GPU that has kernels."""
     return _State.library is not None
 
 
@@ -154,9 +154,9 @@ def explain(
     scale: float | None = None,
     enable_gqa: bool = False,  # noqa: FBT001, FBT002
 ) -> Support:
-    """Whether a kernel could serve this call of scaled_dot_product_attention, and why not."""
+    """Whether a kernel could serve this call of scaled_dot_product_attention, with the reason."""
     if attn_mask is not None and attn_mask.dtype == torch.bool:
-        # As PyTorch has it when it calls an operator.
+        # PyTorch passes masks to its operators as numbers.
         attn_mask = torch.empty_like(attn_mask, dtype=query.dtype)
     named = {"scale": scale, "enable_gqa": enable_gqa}
     prepared = _prepared(_Call(query, key, value, attn_mask, dropout_p, is_causal, **named))  # type: ignore[arg-type]
@@ -168,12 +168,12 @@ def _leave(users: set[Enabled]) -> None:
         _State.users -= users
         _switch_fused()
         if not _State.users and _State.library is not None:
-            _State.library = None  # the last reference: PyTorch then takes back what it registered
+            _State.library = None  # the last reference, so PyTorch removes the operators with it
             _give_nested_back()
 
 
 def _switch_fused() -> None:
-    """PyTorch's fused attention off while a use asks for it, and then as it was before."""
+    """Turn PyTorch's fused attention off while a use requests it, then restore it."""
     switches = torch.backends.cuda
     wanted = any(use.replace_fused for use in _State.users)
     before = _State.fused_before
@@ -210,20 +210,20 @@ def _stay(reason: str) -> None:
 
 
 def _installed() -> Given:
-    """The library with our operators over PyTorch's; each knows the one that it was laid over."""
+    """The library with our operators over PyTorch's. Each holds the operator below it."""
     backend = machine.current().kind.upper()
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
-        # That a kernel is replaced, which is what we are here for, PyTorch says once in a process.
+        # PyTorch warns once per process about replaced kernels. Here the replacement is intended.
         warnings.filterwarnings("ignore", message="Warning only once for all operators")
         for name, key, answer in (
             (MATH, f"Autograd{backend}", _math),
             (MATH, backend, _math),
-            (FLASH, backend, _flash),  # Below autograd: what needs a gradient is PyTorch's.
+            (FLASH, backend, _flash),  # Below autograd: calls with gradients stay with PyTorch.
             (EFFICIENT, backend, _efficient),
         ):
             if torch._C._dispatch_has_computed_kernel_for_dispatch_key(f"aten::{name}", key):  # noqa: SLF001
-                # Over another library's operator, too, which PyTorch before 2.13 refuses by default.
+                # Also over another library's operator. PyTorch before 2.13 refuses this by default.
                 library.impl(name, _over(name, key, answer), key, with_keyset=True, allow_override=True)
     return library
 
@@ -242,7 +242,8 @@ def _over(name: str, key: str, answer: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _math(_originally: Callable[..., Any], *arguments: Given, **named: Given) -> tuple[Tensor, Tensor] | None:
-    # Inside an operator no transform of torch.func takes our autograd function; PyTorch's formula it takes.
+    # Inside an operator, transforms of torch.func work with PyTorch's formula but not with our autograd
+    # function.
     transformed = torch._C._are_functorch_transforms_active()  # noqa: SLF001 - the only way to ask
     call = None if transformed else _call(arguments, named)
     prepared = None if call is None else _prepared(call)
@@ -271,7 +272,7 @@ def _flash(
     gradient = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
     if not plain or gradient or dropout_p > 0.0 or return_debug_mask or others:
         return None
-    # With unequal lengths the operators agree on no diagonal.
+    # With unequal lengths, the operators place the diagonal differently.
     if is_causal and query.shape[-2] != key.shape[-2]:
         return None
     prepared = _prepared(_Call(query, key, value, None, 0.0, is_causal, None, scale, enable_gqa=True))
@@ -300,9 +301,9 @@ def _efficient(
     **others: Given,
 ) -> tuple[Tensor, ...] | None:
     tensors = (query, key, value, attn_bias)
-    plain = all(type(x) is Tensor for x in tensors)  # Others trace, or there is no mask.
+    plain = all(type(x) is Tensor for x in tensors)  # Otherwise tracing, or no mask.
     gradient = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-    # Who asks for the log-sum-exp wants to compute gradients from it.
+    # Callers that request the log-sum-exp compute gradients from it.
     if not plain or gradient or compute_log_sumexp or dropout_p > 0.0 or others:
         return None
     prepared = _prepared(_Call(query, key, value, attn_bias, 0.0, is_causal, None, scale, enable_gqa=True))
@@ -317,7 +318,7 @@ def _efficient(
 def _take_nested() -> None:
     module, name = importlib.import_module(NESTED[0]), NESTED[1]
     originally = getattr(module, name, None)
-    if originally is None:  # a PyTorch that does it otherwise keeps its own
+    if originally is None:  # another structure of PyTorch: keep its function
         return
 
     def answer(*arguments: Given, **named: Given) -> Tensor:
@@ -362,7 +363,7 @@ def _may_answer(device: torch.device, *, trains: bool) -> bool:
 
 
 def _call(arguments: tuple[Any, ...], named: dict[str, Any]) -> _Call | None:
-    """The operator's arguments; None where a newer PyTorch has more of them."""
+    """The operator's arguments, or None if a newer PyTorch has more of them."""
     positional = len(_Call._fields) - len(("scale", "enable_gqa"))
     if len(arguments) > positional or not set(_Call._fields).issuperset(named):
         return None
@@ -370,7 +371,7 @@ def _call(arguments: tuple[Any, ...], named: dict[str, Any]) -> _Call | None:
 
 
 def _prepared(call: _Call) -> Prepared | str:
-    """What a kernel is to do, or why none can."""
+    """The inputs and options for a kernel, or the reason against one."""
     query, key, value = call[:3]
     if any(map(nested.is_jagged, call[:3])):
         return _prepared_nested(call)
@@ -378,7 +379,7 @@ def _prepared(call: _Call) -> Prepared | str:
         return reason
     rows, keys = query.shape[2], key.shape[2]
     if call.is_causal and rows < keys:
-        # Row i sees keys 0 to i, so none sees those after the last row's.
+        # Row i sees keys 0 to i, so keys after the last row's are hidden.
         key, value, keys = key[:, :, :rows], value[:, :, :rows], rows
     mask = None if call.attn_mask is None else _mask_of(call.attn_mask)
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
@@ -394,7 +395,7 @@ def _prepared(call: _Call) -> Prepared | str:
 
 
 def _mask_of(attn_mask: Tensor) -> Tensor:
-    """(batch, nheads, seqlen_q, seqlen_k), with 1 where it is the same for all heads or rows."""
+    """(batch, nheads, seqlen_q, seqlen_k), with sizes of 1 for equal heads or rows."""
     found = preparation.four_dimensions(attn_mask[(None,) * (4 - attn_mask.dim())])
     assert found is not None, "given"
     return found
@@ -419,7 +420,7 @@ def _prepared_nested(call: _Call) -> Prepared | str:
 
 
 def _unserved(inputs: Inputs, options: Options) -> str:
-    """Why no kernel serves: of large head dims PyTorch's own function computes what has gradients."""
+    """Why no kernel serves, or "". Gradients of large head dims stay with PyTorch's own function."""
     if inputs.wants_gradients and inputs.q.shape[-1] > LIMITS.head_dim:
         return gradients_unserved(inputs, options)
     return unserved(inputs, options)
@@ -497,7 +498,7 @@ def _mask_problem(call: _Call, mask: Tensor) -> str:
 
 
 def _flash_reached(device: torch.device) -> bool:
-    """Whether PyTorch has flash attention of its own on this device, by its own word."""
+    """Whether PyTorch reports flash attention of its own for this device."""
     if device not in _State.flash_reached:
         x = torch.empty(CANARY, dtype=torch.float16, device=device)
         before = torch.backends.cuda.flash_sdp_enabled()
@@ -511,10 +512,10 @@ def _flash_reached(device: torch.device) -> bool:
 
 
 def _natural(originally: Callable[..., Any], device: torch.device) -> bool:
-    """Whether PyTorch's operator gives natural log-sum-exps, which its backward pass then reads.
+    """Whether PyTorch's operator returns natural log-sum-exps, as our kernels do.
 
-    A graph that was compiled for training runs forward and backward as two operators; ours may only stand in
-    for the first if it gives the second what PyTorch's would.
+    A graph compiled for training runs forward and backward as two operators. Ours may replace the first only
+    if the second can read its log-sum-exp.
     """
     if device not in _State.natural:
         if capture.is_capturing(device):

@@ -1,1 +1,1 @@
-"""The arguments of a call: their checks, and the one form that all functions bring them into."""
+"""Arguments of a call: their checks, and the normal form shared by all functions."""

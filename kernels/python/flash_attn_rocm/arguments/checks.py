@@ -1,6 +1,7 @@
-"""Checks of arguments; every problem says what was expected and what was given.
+"""Checks of arguments. Every problem states the expected and the given value.
 
-What depends on the values in tensors is checked where they are read (``reference.sequences``)."""
+``reference.sequences`` checks values inside of tensors, when it reads them.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -43,7 +44,7 @@ def refusal(function: str, problems: Sequence[str]) -> FlashAttnArgumentError:
 
 
 def tensors(named: Named, layouts: dict[str, str]) -> list[str]:
-    """Which arguments are not tensors, or lack the dimensions that ``layouts`` names."""
+    """Problems: arguments other than tensors, or with other dimensions than ``layouts`` names."""
     found = []
     for name, tensor in named.items():
         layout = layouts[name]
@@ -58,8 +59,7 @@ def tensors(named: Named, layouts: dict[str, str]) -> list[str]:
 
 
 def heads(q: Tensor, k: Tensor, v: Tensor, names: Sequence[str] = ("q", "k", "v")) -> list[str]:
-    """What is wrong between q (…, nheads, headdim), k (…, nheads_k, headdim) and v, which may have another
-    headdim than k."""
+    """Problems of q (…, nheads, headdim), k (…, nheads_k, headdim) and v (…, nheads_k, any headdim)."""
     q_name, k_name, v_name = names
     nheads, head_dim = q.shape[-2:]
     nheads_k = k.shape[-2]
@@ -78,7 +78,7 @@ def heads(q: Tensor, k: Tensor, v: Tensor, names: Sequence[str] = ("q", "k", "v"
 
 
 def placement(q_name: str, q: Tensor, others: Named) -> list[str]:
-    """Whether q has a dtype that we serve, and all others have q's dtype and device."""
+    """Problems: a dtype of q that is unsupported, and tensors of other dtypes or devices than q's."""
     found = []
     if q.dtype not in DTYPES and q.dtype not in WITHOUT_KERNELS:
         expected = "torch.float16, torch.bfloat16, or without kernels torch.float32 or torch.float64"
@@ -92,7 +92,7 @@ def placement(q_name: str, q: Tensor, others: Named) -> list[str]:
 
 
 def pages(name: str, cache: Tensor) -> list[str]:
-    """What is wrong with a paged cache's pages."""
+    """Problems of a paged cache's page size."""
     page = cache.shape[1]
     if page and page % LIMITS.page == 0:
         return []
@@ -100,7 +100,7 @@ def pages(name: str, cache: Tensor) -> list[str]:
 
 
 def batches(q_name: str, q: Tensor, others: Named) -> list[str]:
-    """Which arguments do not begin with q's batch dimension."""
+    """Problems: tensors whose batch dimension differs from q's."""
     return [
         f"{name}: expected batch {q.shape[0]} like {q_name}, got shape {shape(tensor)}"
         for name, tensor in others.items()
@@ -109,7 +109,7 @@ def batches(q_name: str, q: Tensor, others: Named) -> list[str]:
 
 
 def integers(named: Named, device: torch.device) -> list[str]:
-    """What is wrong with optional int32 tensors, each given with its expected shape (-1: any size)."""
+    """Problems of optional int32 tensors, given with their expected shapes (-1: any size)."""
     found = []
     for name, (tensor, sizes) in named.items():
         if tensor is None:
@@ -124,7 +124,7 @@ def integers(named: Named, device: torch.device) -> list[str]:
 
 
 def alibi(slopes: Given, batch: int, nheads: int, device: torch.device) -> list[str]:
-    """What is wrong with alibi_slopes."""
+    """Problems of alibi_slopes."""
     if slopes is None:
         return []
     if not isinstance(slopes, Tensor):
@@ -136,7 +136,7 @@ def alibi(slopes: Given, batch: int, nheads: int, device: torch.device) -> list[
 
 
 def mask(attn_mask: Given, q: Tensor, k: Tensor) -> list[str]:
-    """What is wrong with attn_mask."""
+    """Problems of attn_mask."""
     if attn_mask is None:
         return []
     if not isinstance(attn_mask, Tensor):
@@ -158,7 +158,7 @@ def mask(attn_mask: Given, q: Tensor, k: Tensor) -> list[str]:
 
 
 def sinks(sink: Given, nheads: int, device: torch.device) -> list[str]:
-    """What is wrong with sink."""
+    """Problems of sink."""
     if sink is None:
         return []
     if not isinstance(sink, Tensor):
@@ -174,7 +174,7 @@ def sinks(sink: Given, nheads: int, device: torch.device) -> list[str]:
 
 
 def chunks(chunk: Given, block_table: Given = None) -> list[str]:
-    """What is wrong with chunk."""
+    """Problems of chunk."""
     width = integer(chunk)
     if width is None or width < 0:
         return [f"chunk: expected an integer of 0 (none) or more, got {chunk}"]
@@ -183,13 +183,13 @@ def chunks(chunk: Given, block_table: Given = None) -> list[str]:
 
 def numbers(
     *,
-    window_size: Given,  # that it is what it should be is the question
+    window_size: Given,
     softcap: Given,
     softmax_scale: Given,
     dropout_p: Given = 0.0,
     **_others: Given,
 ) -> list[str]:
-    """What is wrong with the arguments that are not tensors; of ``Rules``, others may have any value."""
+    """Problems of the arguments other than tensors. ``_others`` are the ``Rules`` that accept every value."""
     found = []
     if pair(window_size) is None:
         found.append(f"window_size: expected (left, right), got {window_size}")
@@ -213,7 +213,7 @@ def _number(name: str, value: Given, expected: str, fits: Callable[[Any], bool])
 
 
 def lengths(named: Named) -> list[str]:
-    """What is wrong with lengths."""
+    """Problems of lengths."""
     return [
         f"{name}: expected an integer from 0 to {INT32_MAX}, got {value}"
         for name, value in named.items()
@@ -222,7 +222,7 @@ def lengths(named: Named) -> list[str]:
 
 
 def splits(num_splits: Given) -> list[str]:
-    """What is wrong with num_splits."""
+    """Problems of num_splits."""
     if _is_integer(num_splits) and 0 <= num_splits <= LIMITS.splits:
         return []
     return [f"num_splits: expected an integer from 0 (automatic) to {LIMITS.splits}, got {num_splits}"]
@@ -234,7 +234,7 @@ def shape(tensor: Tensor) -> str:
 
 
 def _kind(name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device) -> list[str]:
-    found = []  # torch.compile of 2.10 and 2.11 adds no generator to a list
+    found = []  # torch.compile of 2.10 and 2.11 cannot add a generator to a list
     if tensor.dtype != dtype:
         found.append(f"{name}: expected dtype {dtype}, got {tensor.dtype}")
     if tensor.device != device:

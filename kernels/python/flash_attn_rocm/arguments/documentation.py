@@ -1,7 +1,7 @@
-"""What the docstrings of the public functions have in common, so that each is said once.
+"""The common parts of the public functions' docstrings, written once.
 
-A function's own docstring ends with the arguments that it alone has; ``documented`` adds the others, in the
-order of the signature, and what it returns and raises.
+A function's docstring ends with its special arguments. ``documented`` adds the common arguments in the order
+of the signature, and the results, errors and sources.
 """
 
 import inspect
@@ -120,7 +120,7 @@ def documented(function: Function) -> Function:
 def complete(
     function: Function, arguments: dict[str, str], tensors: str, returns: str, raises: str, source: str
 ) -> Function:
-    """Adds the arguments that the docstring does not name yet, and the sections that follow."""
+    """Adds the missing arguments and the sections after them to the docstring."""
     if function.__doc__ is None:  # python -OO
         return function
     own = inspect.cleandoc(function.__doc__)

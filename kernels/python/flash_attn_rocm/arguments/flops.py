@@ -1,7 +1,7 @@
-"""How many floating-point operations a call makes, for torch.utils.flop_counter.FlopCounterMode.
+"""The number of floating-point operations of a call, for torch.utils.flop_counter.FlopCounterMode.
 
-Counted as PyTorch counts its own attention: two for each multiplication and addition of a matrix product, and
-all pairs of a query and a key, whatever mask hides some of them.  Gradients make five products, forward-mode
+Counted as PyTorch counts its own attention: 2 FLOP for each multiplication and addition of a matrix product,
+for all pairs of a query and a key, hidden pairs included. Gradients have five products, forward-mode
 derivatives five.
 """
 
@@ -17,13 +17,16 @@ from flash_attn_rocm.arguments.normal_form import Inputs, Options
 from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.values.tracing import constant_when_traced
 
-COUNTER = "torch.utils.flop_counter"  # imported by those who count: it imports Triton
+COUNTER = "torch.utils.flop_counter"  # imported by users who count FLOP, because it loads Triton
 FIELDS = len(Inputs._fields)
 
 
 @constant_when_traced
 def register() -> bool:
-    """Whether this process counts flops; then, from now on, ours too, also by the counters that are open."""
+    """Register our operators with PyTorch's FLOP counter, and with counters that are already open.
+
+    Returns False if this process has not imported the counter.
+    """
     if (counter := sys.modules.get(COUNTER)) is None:
         return False
     formulas = _formulas()
@@ -31,7 +34,7 @@ def register() -> bool:
         if operator not in counter.flop_registry:
             counter.register_flop_formula(operator, get_raw=True)(formula)
     for mode in _get_current_dispatch_mode_stack():
-        # An open counter has copied what was registered before.
+        # An open counter holds a copy of the former registry.
         registry = getattr(getattr(mode, "counter", None), "flop_registry", None)
         if isinstance(registry, dict):
             registry.update(formulas)
@@ -77,7 +80,7 @@ def _of_latent(
 
 
 def _flops(arguments: tuple[Any, ...], with_q_or_k: int, with_v: int) -> int:
-    """Of so many products of all pairs with rows of q or k, and with rows of v."""
+    """FLOP of products over all pairs: ``with_q_or_k`` with q's headdim, ``with_v`` with v's."""
     inputs = Inputs(*arguments[:FIELDS])
     options = Options(*arguments[FIELDS : FIELDS + len(Options._fields)])
     pairs = sum(rows * keys for rows, keys in zip(*_lengths(inputs, options), strict=True))
@@ -86,7 +89,7 @@ def _flops(arguments: tuple[Any, ...], with_q_or_k: int, with_v: int) -> int:
 
 
 def _lengths(inputs: Inputs, options: Options) -> tuple[list[int], list[int]]:
-    """How many queries and keys each sequence has; the most that it may have where tensors have no values."""
+    """The numbers of queries and keys of each sequence, or the maximum if the tensors have no values."""
     batch = inputs.batch
     rows, keys = [options.max_seqlen_q] * batch, [options.max_seqlen_k] * batch
     if ends := _values(inputs.cu_seqlens_q):
@@ -97,7 +100,7 @@ def _lengths(inputs: Inputs, options: Options) -> tuple[list[int], list[int]]:
 
 
 def _values(x: Tensor | None) -> list[int]:
-    """Empty where there are none: of no tensor, and of one that is fake or on the device meta."""
+    """The tensor's values, or an empty list for None, fake tensors and the device meta."""
     return x.tolist() if x is not None and type(x) is Tensor and x.device.type != "meta" else []
 
 

@@ -1,4 +1,4 @@
-"""The arguments of attention in one normal form, whichever function was called."""
+"""Attention's arguments in one normal form, for all public functions."""
 
 import operator
 from numbers import Real
@@ -16,42 +16,47 @@ DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # of kernels
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 INT32_MAX = (1 << 31) - 1
 WIDE = torch.float64
-WITHOUT_KERNELS = (torch.float32, WIDE)  # which the PyTorch implementation alone computes
+WITHOUT_KERNELS = (torch.float32, WIDE)  # only in the PyTorch implementation
 
 
 def arithmetic(dtype: torch.dtype) -> torch.dtype:
-    """What the PyTorch implementation computes in, and the log-sum-exp's dtype."""
+    """The dtype of the PyTorch implementation's arithmetic and of the log-sum-exp."""
     return WIDE if dtype == WIDE else torch.float32
 
 
 class FlashAttnArgumentError(ValueError, RuntimeError):
-    """The arguments break the function's rules; the message has all problems.
+    """The arguments break the function's rules. The message lists all problems.
 
-    A RuntimeError too, because that is what flash_attn raises.  ``problems`` has one text for each.
+    Also a RuntimeError, the class of flash_attn's errors. ``problems`` has one text for each problem.
     """
 
     problems: tuple[str, ...] = ()
 
 
 class WindowSize(Protocol):
-    """What ``pair`` takes: two integers, left and right, in a tuple, a list, a tensor or whatever else."""
+    """Two integers, left and right, in a tuple, a list, a tensor or another sequence."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> SupportsIndex: ...
 
 
 class Inputs(NamedTuple):
-    """What attention reads; fields are named and shaped as those of the operator ``fwd``.
+    """The tensors that attention reads. Names and shapes are those of the operator ``fwd``.
 
-    Dense: q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim).  The headdim of
-    v, and so of out, may be another one; no kernel takes that.
-    Packed sequences, when cu_seqlens_q (batch + 1) is given: q (total_q, nheads, headdim), k and v (total_k,
-    nheads_k, headdim) cut by cu_seqlens_k (batch + 1).
-    With block_table (batch, max_blocks) k and v are (num_blocks, page, nheads_k, headdim).
-    Keys of sequence b begin at leftpad_k[b] and end before seqused_k[b]; cache_batch_idx[b] is its row in
-    a dense k and v.  Integers are int32.
-    attn_mask (batch, nheads, seqlen_q, seqlen_k), with any of these 1, for dense q, k and v: bool, True where
-    a query may see a key, or numbers that are added to the scores, of which -inf hides.
+    Dense: q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim). v and out may
+    have another headdim than q and k.
+
+    Packed, with cu_seqlens_q (batch + 1): q (total_q, nheads, headdim), k and v (total_k, nheads_k, headdim),
+    cut by cu_seqlens_k (batch + 1).
+
+    Paged, with block_table (batch, max_blocks): k and v (num_blocks, page, nheads_k, headdim).
+
+    Keys of sequence b begin at leftpad_k[b] and end before seqused_k[b]. cache_batch_idx[b] is the row of
+    sequence b in a dense k and v. Integers are int32.
+
+    attn_mask (batch, nheads, seqlen_q, seqlen_k), any size may be 1, for dense q, k and v: bool, True for
+    visible keys, or numbers to add to the scores. -inf hides a key.
+
     sink (nheads), of any floating dtype, joins the softmax of its heads' rows after the kernels.
     """
 
@@ -70,7 +75,7 @@ class Inputs(NamedTuple):
 
     @property
     def integers(self) -> tuple[Tensor | None, ...]:
-        """The tensors that cut batches: cu_seqlens_q to cache_batch_idx."""
+        """The tensors that describe sequences: cu_seqlens_q to cache_batch_idx."""
         return self[4:10]
 
     @property
@@ -95,7 +100,7 @@ class Inputs(NamedTuple):
 
     @property
     def head_dim(self) -> int:
-        """The headdim of q and k, or of v, whichever is larger."""
+        """The larger headdim of q and v."""
         return head_dim(self)
 
     @property
@@ -105,7 +110,7 @@ class Inputs(NamedTuple):
         return (*rows[:-1], nheads, rows[-1])
 
 
-# As functions, for what is traced: torch.compile of 2.10 reads no property of a tuple.
+# Functions for traced code: torch.compile of 2.10 cannot read properties of a tuple.
 def wants_gradients(inputs: Inputs) -> bool:
     """``Inputs.wants_gradients``."""
     leaves = (inputs.q, inputs.k, inputs.v, inputs.attn_mask, inputs.sink)
@@ -125,13 +130,13 @@ def head_dim(inputs: Inputs) -> int:
 
 
 class Options(NamedTuple):
-    """How to attend; fields are named as the arguments of the operator ``fwd``.
+    """The numbers of a call. Names are those of the operator ``fwd``.
 
-    Row i, whose diagonal is d = i + seqlen_k - seqlen_q, sees the keys d - window_left <= j <= d +
-    window_right; -1 is no bound, so causal attention is (-1, 0).  The seqlens are those of the sequence, the
-    ``max_`` ones the largest of the batch.  ``num_splits`` is the number of parts that the keys are cut into;
-    0 fills the device.  It does not change the answer.  ``deterministic`` gradients have the same bits each
-    time.  With ``chunk`` a row sees only keys j of its own chunk: j // chunk == d // chunk; 0 is none.
+    Row i has the diagonal d = i + seqlen_k - seqlen_q and sees keys j with d - window_left <= j <= d +
+    window_right. -1 is no bound. Causal attention is (-1, 0). seqlen_q and seqlen_k are the sequence's
+    lengths, the ``max_`` ones the batch's maxima. ``num_splits`` is the number of parts of the keys, or 0 for
+    as many as fill the device. Every number gives the same answer. ``deterministic`` gradients are bitwise
+    reproducible. With ``chunk`` > 0 a row sees only keys of its chunk: j // chunk == d // chunk.
     """
 
     softmax_scale: float
@@ -147,7 +152,7 @@ class Options(NamedTuple):
 
     @property
     def causal(self) -> bool:
-        """Whether the mask is causal and nothing else."""
+        """Whether the mask is exactly causal."""
         return is_causal(self)
 
     @property
@@ -162,9 +167,9 @@ def is_causal(options: Options) -> bool:
 
 
 class BackwardCall(NamedTuple):
-    """What gradients are computed from: that of out, and what the forward pass read and wrote.
+    """The inputs of the backward pass: the gradient of out, and the tensors of the forward pass.
 
-    In the order of the operators' arguments; ``rng_state`` is the key of dropout.
+    In the order of the operators' arguments. ``rng_state`` is dropout's key.
     """
 
     dout: Tensor
@@ -176,7 +181,7 @@ class BackwardCall(NamedTuple):
 
 
 class New(NamedTuple):
-    """What ``flash_attn_with_kvcache`` writes into the cache, as given and checked."""
+    """Checked tensors that ``flash_attn_with_kvcache`` writes into the cache."""
 
     k: Tensor
     v: Tensor
@@ -186,12 +191,12 @@ class New(NamedTuple):
 
 
 def is_featured(inputs: Inputs, options: Options) -> bool:
-    """Whether kernels need their slower loop, which has ALiBi, softcap and dropout."""
+    """Whether kernels need their slower loop with ALiBi, softcap and dropout."""
     return inputs.alibi_slopes is not None or options.softcap != 0.0 or options.dropout_p > 0.0
 
 
-def pair(window_size: Given) -> tuple[int, int] | None:  # that it is one is the question
-    """The two integers of a tuple, a list, a tensor or whatever else has two; None for anything else."""
+def pair(window_size: Given) -> tuple[int, int] | None:
+    """The two integers of a tuple, a list, a tensor or another sequence, else None."""
     try:
         if len(window_size) != 2:
             return None
@@ -202,14 +207,15 @@ def pair(window_size: Given) -> tuple[int, int] | None:  # that it is one is the
 
 
 def real(value: Given) -> Given:
-    """The number that a number or a tensor of one element is; None for anything else."""
+    """The number in a number or a tensor of one element, else None."""
     if isinstance(value, NUMBERS):
         return value
     if not hasattr(value, "__float__"):
         return None
     try:
         return float(value)
-    except (TypeError, ValueError, RuntimeError):  # RuntimeError: of a tensor, many elements or no memory
+    # RuntimeError: a tensor with many elements or without memory
+    except (TypeError, ValueError, RuntimeError):
         return None
 
 
@@ -219,7 +225,7 @@ def requires_gradient(value: object) -> bool:
 
 
 def integer(value: Given) -> int | None:
-    """The integer that is meant by whatever says so; None for anything else."""
+    """An int, or the integer of an object with __index__, else None."""
     if isinstance(value, INTEGERS):
         return None if isinstance(value, bool) else value
     try:
@@ -231,10 +237,10 @@ def integer(value: Given) -> int | None:
 def _bounds(
     window: tuple[int, int], max_seqlen_q: int, max_seqlen_k: int, *, literal: bool
 ) -> tuple[int, int]:
-    """window_size as bounds; one at least as wide as the longest keys is none, as in flash_attn.
+    """window_size as bounds. A bound of at least the longest keys is -1, as in flash_attn.
 
-    Only this function has that rule: operators and kernels take windows as they are.  On the right it shows,
-    where there are more queries than keys; ``literal`` keeps the bound there.
+    Only this function applies the rule. Operators and kernels take windows literally. With more queries than
+    keys the rule changes the result on the right. ``literal`` keeps that bound.
     """
     left, right = (each if 0 <= each < max_seqlen_k else -1 for each in window)
     if max_seqlen_k <= window[1] < max_seqlen_q - 1:
@@ -249,17 +255,17 @@ def resolve(
     *,
     max_seqlen_q: int,
     max_seqlen_k: int,
-    softmax_scale: Given,  # what ``real`` takes, or None
+    softmax_scale: Given,  # an argument of ``real``, or None
     causal: bool,
-    window_size: Given,  # what ``pair`` takes
+    window_size: Given,  # an argument of ``pair``
     softcap: Given,
     dropout_p: Given = 0.0,
     num_splits: int = 0,
     deterministic: Given = False,
-    chunk: Given = 0,  # what ``integer`` takes
+    chunk: Given = 0,  # an argument of ``integer``
     literal: bool = False,
 ) -> Options:
-    """The normal form of checked arguments; ``literal`` takes window_size at its word (``_bounds``)."""
+    """The normal form of checked arguments. ``literal`` keeps wide right bounds (``_bounds``)."""
     window = pair(window_size)
     assert window is not None, "checked before"
     if causal:

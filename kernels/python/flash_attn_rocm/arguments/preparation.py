@@ -15,7 +15,7 @@ Prepared = tuple[Inputs, Options]
 
 
 class Rules(NamedTuple):
-    """The arguments after the tensors, which all functions share, as given."""
+    """The unchecked arguments after the tensors, common to all functions."""
 
     dropout_p: Any
     softmax_scale: Any
@@ -66,8 +66,10 @@ def masked(
 
 
 def four_dimensions(attn_mask: Tensor | None) -> Tensor | None:
-    """A checked mask as (batch, nheads, seqlen_q, seqlen_k), with any of these 1; heads and rows are where an
-    expanded tensor has the same for all."""
+    """A checked mask as (batch, nheads, seqlen_q, seqlen_k). Any size may be 1.
+
+    Expanded heads and rows (stride 0) become sizes of 1.
+    """
     if attn_mask is None:
         return None
     found = attn_mask.unsqueeze(1) if attn_mask.dim() == 3 else attn_mask[(None,) * (4 - attn_mask.dim())]
@@ -116,7 +118,7 @@ def varlen(
 
 
 def with_lengths(inputs: Inputs, seqused_k: Given, leftpad_k: Given) -> Inputs:
-    """Checked inputs of packed sequences, of whose keys only some count."""
+    """Packed inputs with checked lengths and left padding of the keys."""
     sizes = (inputs.batch,)
     named = {"seqused_k": (seqused_k, sizes), "leftpad_k": (leftpad_k, sizes)}
     checks.refuse("varlen_fwd", checks.integers(named, inputs.q.device))
@@ -239,7 +241,7 @@ def _common_problems(
 
 
 def _number(value: Given) -> Given:
-    """A length, which callers may also pass as a tensor of one element, or as an integer of NumPy."""
+    """A length as int, from an int, a tensor of one element or an integer of NumPy."""
     if isinstance(value, Tensor):
         is_one = value.numel() == 1 and not value.dtype.is_floating_point
         return int(value) if is_one and not value.dtype.is_complex else value

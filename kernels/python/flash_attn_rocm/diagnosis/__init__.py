@@ -1,1 +1,1 @@
-"""What fits together on this machine, and what users are told of it."""
+"""Compatibility of this machine's parts, and messages to users about it."""

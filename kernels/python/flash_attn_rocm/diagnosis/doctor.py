@@ -1,4 +1,4 @@
-"""Turns facts about a machine into a report.  It does not look at the machine itself."""
+"""Makes a report from facts about a machine, which ``survey`` collects."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ from flash_attn_rocm.machine.requirements import (
 )
 from flash_attn_rocm.values.rates import LARGEST
 
-# Groups by number, because names differ between machines and images; a shell on the host fills them in.
+# Groups by number, because names differ between hosts and images. The host's shell inserts the numbers.
 CONTAINER_OPTIONS = (
     "--device /dev/kfd --device /dev/dri "
     '--group-add "$(stat -c %g /dev/kfd)" --group-add "$(stat -c %g /dev/dri/renderD128)"'
@@ -51,10 +51,10 @@ NOT_RUN = "These kernels were not run on hardware by the project's CI, which has
 
 @dataclass(frozen=True)
 class Report:
-    """``findings`` are (what, value) pairs.
+    """``findings`` are (name, value) pairs.
 
-    ``usable``: the package works here, if only on CPU tensors; ``ready``: attention would run on every GPU
-    that PyTorch sees.  ``running`` are those on which it would, ``idle`` the others.
+    ``usable``: the package works here, at least for CPU tensors. ``ready``: attention runs on every GPU of
+    PyTorch. ``running`` are the numbers of the GPUs with attention, ``idle`` those of the others.
     """
 
     headline: str
@@ -67,7 +67,7 @@ class Report:
 
 
 def diagnose(facts: Facts) -> Report:
-    """What the machine has, what to do next, and whether the package and its kernels can run on it."""
+    """Findings, advice, and whether the package and its kernels can run on this machine."""
     usable = not facts.problems
     running = tuple(gpu.index for gpu in facts.gpus if usable and runs(gpu, facts))
     idle = tuple(gpu.index for gpu in facts.gpus if gpu.index not in running)
@@ -78,7 +78,7 @@ def diagnose(facts: Facts) -> Report:
 
 
 def mismatches(facts: Facts) -> list[Step]:
-    """What does not fit together here, as far as it can be told without asking for GPUs."""
+    """Steps for incompatible parts, as far as known without asking for GPUs."""
     steps = [
         *facts.problems,
         _torch_step(facts),
@@ -121,7 +121,7 @@ def _gpus(numbers: tuple[int, ...]) -> str:
 
 
 def _headline(facts: Facts) -> str:
-    """One line that says which PyTorch is there: with another build than ROCm's no GPU is used."""
+    """One line about the installed PyTorch. Builds other than ROCm's cannot use an AMD GPU."""
     package, torch = f"flash_attn_rocm {facts.package}", facts.torch
     if not torch.version:
         return f"{package} without a PyTorch that imports"
@@ -189,7 +189,7 @@ def _system(facts: Facts) -> str:
 
 
 def _flash_attn_3(found: DropIn) -> tuple[tuple[str, str], ...]:
-    """Nothing where there is none: few need it, and whom flash-attn serves is told already."""
+    """The drop-in of FlashAttention 3, or nothing if absent: few need it."""
     return () if found.kind == "none" else ((found.distribution, _in_words(found)),)
 
 
@@ -228,7 +228,7 @@ def _describe(gpu: Gpu, facts: Facts) -> str:
 
 
 def _too_many_units(gpu: Gpu) -> str:
-    """What is odd about the number that the runtime reports, by which decoding divides its keys."""
+    """A note on an implausible number of compute units. Decoding cuts its keys by this number."""
     most = LARGEST.get(own_name(gpu), gpu.compute_units)
     if gpu.compute_units <= most:
         return ""
@@ -248,7 +248,7 @@ def _torch_step(facts: Facts) -> Step | None:
 
 
 def _device_file_steps(facts: Facts) -> list[Step]:
-    """A missing file of the GPUs, and all device files that this user may not open."""
+    """Steps for a missing GPU device file, and for device files that this user may not open."""
     found = []
     if facts.kfd.state == "absent":
         found.append(_absent_step(facts))
@@ -345,7 +345,10 @@ def _rocm_step(facts: Facts) -> Step | None:
 
 
 def _canary_steps(facts: Facts) -> list[Step]:
-    """Kernels that were wrong at first use; where the driver, say, has changed they are checked again."""
+    """Steps for kernels that failed at first use.
+
+    They are checked again after changes, for example of the driver.
+    """
     return [
         Step(
             f"kernels are disabled, because they failed a check at first use: {words}; please report "
@@ -357,7 +360,7 @@ def _canary_steps(facts: Facts) -> list[Step]:
 
 
 def _settings_steps(facts: Facts) -> list[Step]:
-    """This package's own variables that are misspelt or have a value that it does not accept."""
+    """Steps for this package's environment variables with a misspelt name or a wrong value."""
     found = []
     for name, value in environment.given(dict(facts.environment)):
         if problem := environment.problem(name, value):
@@ -366,7 +369,7 @@ def _settings_steps(facts: Facts) -> list[Step]:
 
 
 def _gpu_steps(facts: Facts) -> list[Step]:
-    """GPUs that PyTorch does not see, and why others are not served."""
+    """Steps for GPUs that PyTorch does not see, and for unserved GPUs."""
     found = []
     there = facts.driver_gpus or ((facts.wsl or facts.windows) and facts.kfd.state == "open")
     if facts.torch.rocm and not facts.problems and not facts.gpus and there:
@@ -419,7 +422,7 @@ def _unseen_on_wsl_step(facts: Facts) -> Step:
 
 
 def _fused_step(facts: Facts) -> Step | None:
-    """PyTorch's own attention does not work: kernels instead of it, or its plain formula."""
+    """The step for a broken attention of PyTorch: use these kernels, or PyTorch's plain formula."""
     broken = ", ".join(f"{each.name} ({each.words})" for each in facts.fused if each.state == "fails")
     if not broken:
         return None
@@ -438,7 +441,7 @@ def _fused_step(facts: Facts) -> Step | None:
 
 
 def _drop_in_step(found: DropIn) -> Step | None:
-    """One of another project, which libraries then import; a checkout has no version."""
+    """The step for a drop-in of another project. Checkouts, which have no version, are ignored."""
     if found.kind not in {"another", "damaged"} or not found.version:
         return None
     what = (

@@ -1,4 +1,4 @@
-"""What there is to say of each GPU by itself: who has code for it, and what makes it work beside others."""
+"""Findings on each GPU: who has code for it, and settings for machines with different GPUs."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,18 +11,18 @@ from flash_attn_rocm.machine.torch_devices import AMD_INDEX
 from flash_attn_rocm.values.rates import AMD_TORCH
 
 BUILDS_OF_AMD = "python -m webbrowser https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
-# HIP reads the second one where the first is not set, and numbers GPUs anew for the program.
 GENERIC = "-generic"
+# HIP reads the second variable if the first is unset, and numbers the visible GPUs from 0.
 RENUMBERING = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
 def own_name(gpu: Gpu) -> str:
-    """Its arch without feature flags."""
+    """The GPU's arch without feature flags."""
     return gpu.arch.partition(":")[0]
 
 
 def code_of(gpu: Gpu, facts: Facts) -> str:
-    """The arch whose machine code it runs; its own where the wheel has nothing for it."""
+    """The arch whose machine code the GPU runs, or its own arch if the wheel has no code for it."""
     return dict(facts.served).get(own_name(gpu), own_name(gpu))
 
 
@@ -32,22 +32,22 @@ def served(gpu: Gpu) -> bool:
 
 
 def lacks_code(gpu: Gpu, facts: Facts) -> bool:
-    """Whether PyTorch's own operations fail there: it names what it was built for, and not this arch."""
+    """Whether PyTorch's own operations fail there: PyTorch lists its archs, and this one is missing."""
     return bool(facts.torch_archs) and not _built_for(own_name(gpu), facts.torch_archs)
 
 
 def runs(gpu: Gpu, facts: Facts) -> bool:
-    """Whether attention runs there: with our kernels, on tensors that PyTorch can make."""
+    """Whether attention runs there: our kernels serve it, and PyTorch can compute on it."""
     return served(gpu) and not lacks_code(gpu, facts)
 
 
 def hiding_variables(facts: Facts) -> dict[str, str]:
-    """The variables that hide GPUs from programs."""
+    """The set variables that hide GPUs from programs."""
     return {name: value for name, value in facts.environment if name in HIDING}
 
 
 def unseen(facts: Facts) -> tuple[Gpu, ...]:
-    """GPUs that the driver lists and PyTorch, which sees others, does not."""
+    """GPUs in the driver's list that are missing from a non-empty list of PyTorch."""
     if not facts.gpus or any(not re.match("gfx", gpu.arch) for gpu in facts.gpus):
         return ()
     seen = [own_name(gpu) for gpu in facts.gpus]
@@ -62,7 +62,7 @@ def unseen(facts: Facts) -> tuple[Gpu, ...]:
 
 
 def override_steps(facts: Facts) -> list[Step]:
-    """Variables under which GPUs call themselves what they are not."""
+    """Steps for variables that make GPUs report a wrong arch."""
     steps = []
     for name, value in facts.environment:
         node = OVERRIDE_OF_NODE.fullmatch(name)
@@ -73,7 +73,7 @@ def override_steps(facts: Facts) -> list[Step]:
 
 
 def lacking_steps(facts: Facts) -> list[Step]:
-    """For each arch that PyTorch has no kernels for, what makes its GPUs work."""
+    """A step for each arch that PyTorch's kernels lack."""
     groups: dict[str, list[Gpu]] = {}
     for gpu in facts.gpus:
         if lacks_code(gpu, facts):
@@ -82,7 +82,7 @@ def lacking_steps(facts: Facts) -> list[Step]:
 
 
 def hiding_step(facts: Facts) -> Step | None:
-    """Where attention runs on some GPUs only: programs that see no others cannot take a wrong one."""
+    """The step for machines where attention runs on some GPUs only: hide the others from programs."""
     good = [gpu for gpu in facts.gpus if runs(gpu, facts)]
     bad = [gpu for gpu in facts.gpus if not runs(gpu, facts)]
     if not good or not bad or facts.problems:
@@ -117,7 +117,7 @@ def _lacking_step(name: str, gpus: Sequence[Gpu], facts: Facts) -> Step:
 
 
 def _device_extras(facts: Facts) -> str:
-    """One PyTorch for all GPUs of the machine that AMD's build has kernels for."""
+    """The requirement of one PyTorch for all GPUs that AMD's build supports."""
     names = dict.fromkeys(own_name(gpu) for gpu in facts.gpus)
     return f"torch[{','.join(f'device-{name}' for name in names if name in AMD_TORCH)}]"
 
@@ -127,7 +127,7 @@ def _install(requirement: str) -> str:
 
 
 def _overriding(name: str, gpus: Sequence[Gpu], facts: Facts) -> tuple[str, ...]:
-    """Lines under which these GPUs, and no others, call themselves the arch whose code they run; or none."""
+    """Lines that make exactly these GPUs report the arch whose code they run, else empty."""
     code = code_of(gpus[0], facts)
     value = override.value_for(code)
     if facts.windows or code == name or code not in facts.torch_archs or not value:
@@ -139,7 +139,7 @@ def _overriding(name: str, gpus: Sequence[Gpu], facts: Facts) -> tuple[str, ...]
 
 
 def _showing(gpus: Iterable[Gpu], facts: Facts) -> str:
-    """The line after which programs see only these: in the numbers of a list that is set, or PyTorch's."""
+    """The line that shows only these GPUs to programs, numbered by the set variable, else by PyTorch."""
     given = dict(facts.environment)
     name = next((each for each in RENUMBERING if given.get(each)), RENUMBERING[0])
     listed = [each.strip() for each in given.get(name, "").split(",")]
@@ -148,7 +148,7 @@ def _showing(gpus: Iterable[Gpu], facts: Facts) -> str:
 
 
 def _built_for(name: str, archs: Iterable[str]) -> bool:
-    """Code for a family ("gfx11-generic") is taken for what runs on every GPU of that generation."""
+    """Whether one of ``archs`` covers ``name``. Family code ("gfx11-generic") covers its generation."""
     return any(arch == name or (arch.endswith(GENERIC) and _generation(arch) == name[3:-2]) for arch in archs)
 
 
@@ -157,7 +157,7 @@ def _generation(family: str) -> str:
 
 
 def _said(gpu: Gpu, facts: Facts) -> str:
-    """What the runtime calls a GPU of the driver's list."""
+    """The runtime's name of a GPU in the driver's list."""
     given = dict(facts.environment)
     value = given.get(f"{OVERRIDE}_{gpu.node}", given.get(OVERRIDE, ""))
     return override.arch_of(value) or own_name(gpu)

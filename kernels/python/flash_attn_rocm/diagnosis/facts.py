@@ -1,4 +1,4 @@
-"""What a report of the doctor is made of: facts about a machine, as values."""
+"""Facts about a machine, as values for the doctor's report."""
 
 import re
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from flash_attn_rocm.machine.requirements import WINDOWS, Step
 
 State = Literal["absent", "denied", "open"]
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
-# For one node of the driver's topology, since ROCm 6.2; it counts before the other.
+# For one node of the driver's topology, since ROCm 6.2. Takes precedence over the other variable.
 OVERRIDE_OF_NODE = re.compile(rf"{OVERRIDE}_(\d+)")
 DXG_VARIABLE = "HSA_ENABLE_DXG_DETECTION"
 HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
@@ -29,7 +29,7 @@ class DeviceFile:
 
 @dataclass(frozen=True)
 class Torch:
-    """The installed PyTorch; ``version`` is empty when none can be imported."""
+    """The installed PyTorch. ``version`` is empty if none can be imported."""
 
     version: str = ""
     rocm: str = ""
@@ -44,10 +44,12 @@ class Torch:
 
 @dataclass(frozen=True)
 class Gpu:
-    """An AMD GPU.  ``reasons`` maps ``"fp16 head_dim 64"`` to why no kernel serves it, ``""`` if one does.
+    """An AMD GPU.
 
-    ``compute_units`` are those that the HIP runtime reports; 0: it was not asked.  ``node`` is its number in
-    the driver's topology, where CPUs are nodes too; -1: of PyTorch's GPUs nobody says it.
+    ``reasons`` maps ``"fp16 head_dim 64"`` to the reason against a kernel, ``""`` if one serves.
+
+    ``compute_units`` are the HIP runtime's number (0: unknown). ``node`` is the number in the driver's
+    topology, which counts CPUs as well (-1: unknown, as for GPUs from PyTorch).
     """
 
     index: int
@@ -60,7 +62,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Fused:
-    """One of PyTorch's own fused attention kernels, flash or memory-efficient; ``words`` say how it fails."""
+    """One of PyTorch's fused attention kernels, flash or memory-efficient. ``words`` describe a failure."""
 
     name: str
     state: Literal["works", "absent", "fails"]
@@ -69,19 +71,21 @@ class Fused:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything the report is made of.
+    """The facts of a report.
 
-    ``problems`` keep the package from importing. ``hip_libraries`` are the files of the HIP runtime mapped
-    into this process, ``environment`` the variables that change what it sees. ``gpus`` are those that PyTorch
-    can use, ``driver_gpus`` those that the kernel driver lists, on Windows none. ``canary`` has what failed
-    at first use, each with the file that remembers it. ``kfd`` is the file through which GPUs compute:
-    /dev/kfd, or /dev/dxg on WSL2, and on Windows none: absent where there is no driver. ``drop_in`` is what
-    ``import flash_attn`` finds, ``drop_in_3`` what ``import flash_attn_interface`` does, ``fused`` what
-    PyTorch's own attention does on the first GPU. ``archs`` are those that the wheel has machine code of,
-    ``served`` the GPUs that run it, each with its arch; ``torch_archs`` are those that PyTorch's own kernels
-    were built for and ``torch_devices`` those whose kernels this build has in packages of their own,
-    installed or not; both are empty where PyTorch does not say. ``rocdxg`` is the name of ROCm's library for
-    WSL2, "" where none was found.
+    ``problems`` keep the package from importing. ``hip_libraries`` are files of the HIP runtime mapped into
+    this process, ``environment`` the variables that affect it. ``gpus`` are the GPUs that PyTorch can use,
+    ``driver_gpus`` the kernel driver's list (on Windows empty). ``canary`` has failures at first use, each
+    with the file that remembers it.
+
+    ``kfd`` is the device file for compute: /dev/kfd, on WSL2 /dev/dxg, on Windows none. Its state is absent
+    without a driver. ``drop_in`` is the module that ``import flash_attn`` finds, ``drop_in_3`` the one of
+    ``import flash_attn_interface``. ``fused`` has the state of PyTorch's own attention on the first GPU.
+
+    ``archs`` are the archs of the wheel's machine code, ``served`` the GPUs that run it, each with its arch.
+    ``torch_archs`` are the archs of PyTorch's own kernels, ``torch_devices`` those in separate packages of
+    this build, installed or not. Both are empty if unknown. ``rocdxg`` is the file name of ROCm's library for
+    WSL2, or "".
     """
 
     system: str

@@ -1,7 +1,7 @@
-"""Whether PyTorch's own fused attention works on the first GPU, as processes of its own find out (``probe``).
+"""Tests PyTorch's own fused attention on the first GPU, in child processes (``probe``).
 
-Some builds of PyTorch for AMD GPUs have a flash or memory-efficient attention that fails, or that leaves its
-error to an operation after it, or returns zeros: in this process one of these would spoil what follows.
+In some builds of PyTorch for AMD GPUs, flash or memory-efficient attention fails, leaves its error to a later
+operation, or returns zeros. A child process keeps such errors away from this one.
 """
 
 import json
@@ -17,7 +17,7 @@ LONGEST = 120  # seconds, with the import of PyTorch
 
 
 def look(argv: tuple[str, ...] = PROBE) -> tuple[Fused, ...]:
-    """What each of them does, by a process for each, side by side."""
+    """The state of each fused attention, from one process each, in parallel."""
     started = [
         subprocess.Popen(
             [*argv, name],

@@ -1,4 +1,4 @@
-"""What happens when no kernel serves a call: one warning for each reason, or an error in strict mode."""
+"""Reactions to a call without a kernel: a warning for each reason, or an error in strict mode."""
 
 import warnings
 
@@ -10,11 +10,11 @@ from flash_attn_rocm.values.tracing import constant_when_traced
 
 
 class FlashAttnFallbackWarning(UserWarning):
-    """No kernel serves a call, so the PyTorch implementation answers, or slower kernels do."""
+    """No kernel serves a call: the PyTorch implementation or slower kernels answer."""
 
 
 class FlashAttnResetWarning(UserWarning):
-    """A call may keep a GPU busy for so long that Windows resets it."""
+    """A call may keep a GPU busy until Windows resets it."""
 
 
 class FlashAttnUnsupportedError(RuntimeError):
@@ -26,7 +26,7 @@ UNBOUNDED = (
     "does this call: rows see keys behind it. This warning appears once.\n"
     "  next: flash_attn_rocm.attention(q, k, v, window_size=...) keeps the bound; pass -1 for no bound"
 )
-CALLERS = 8  # from that warning to the line that called flash_attn_func
+CALLERS = 8  # frames from the warning to the caller of flash_attn_func
 
 
 class _State:
@@ -35,27 +35,28 @@ class _State:
 
 
 def set_strict(strict: bool | None) -> None:  # noqa: FBT001 - it reads well: set_strict(True)
-    """Raise instead of falling back (True), fall back (False), or follow the environment (None).
+    """Choose the reaction to a call without a kernel.
 
-    The environment says strict by ``FLASH_ATTN_ROCM_STRICT=1``.
+    True: raise. False: fall back. None: follow the environment, where ``FLASH_ATTN_ROCM_STRICT=1`` means
+    raise.
     """
     _State.strict = strict
 
 
 def is_strict() -> bool:
-    """Whether a call without a kernel raises; ValueError for a wrong value in the environment."""
+    """Whether a call without a kernel raises. A wrong value in the environment is a ValueError."""
     if _State.strict is not None:
         return _State.strict
     return environment.switch(STRICT_VARIABLE, default=False)
 
 
 def forget_warnings() -> None:
-    """Warn again about reasons that were warned about."""
+    """Warn again about reasons with an earlier warning."""
     _State.warned.clear()
 
 
 def with_mismatches(message: str) -> str:
-    """The message, and where this machine has an AMD GPU what the doctor would say about it."""
+    """The message, with the doctor's steps if this machine has an AMD GPU."""
     facts = survey.collect(ask_gpus=False)
     steps = doctor.mismatches(facts)
     if not steps or (facts.kfd.state == "absent" and not facts.driver_gpus):
@@ -64,7 +65,7 @@ def with_mismatches(message: str) -> str:
 
 
 def tell_slower(what: str, reason: str, stacklevel: int) -> None:
-    """Warn once for each reason that slower kernels answer; strict mode takes them, as they are kernels."""
+    """Warn about slower kernels, once for each reason. Strict mode permits them."""
     if reason not in _State.warned:
         message = f"{what}: {reason}. They are slower; this warning appears once for each reason."
         warnings.warn(message, FlashAttnFallbackWarning, stacklevel=stacklevel + 1)
@@ -72,7 +73,7 @@ def tell_slower(what: str, reason: str, stacklevel: int) -> None:
 
 
 def tell_long(kind: str, message: str) -> None:
-    """Warn once for each kind of call that a launch may take too long; strict mode takes it."""
+    """Warn about a launch that may take too long, once for each kind of call. Strict mode permits it."""
     if kind not in _State.warned:
         warnings.warn(message, FlashAttnResetWarning, stacklevel=2)
         _State.warned.add(kind)
@@ -80,9 +81,9 @@ def tell_long(kind: str, message: str) -> None:
 
 @constant_when_traced
 def tell_unbounded() -> bool:
-    """Warn once that rows see keys that window_size hides by its words; strict mode takes it.
+    """Warn once that rows see keys outside of window_size (UNBOUNDED). Strict mode permits it.
 
-    Under torch.compile this happens while the graph is made.
+    Under torch.compile the warning comes during tracing.
     """
     if UNBOUNDED not in _State.warned:
         warnings.warn(UNBOUNDED, UserWarning, stacklevel=CALLERS)
@@ -92,9 +93,9 @@ def tell_unbounded() -> bool:
 
 @constant_when_traced
 def fall_back(reason: str, stacklevel: int) -> bool:
-    """Warn once for each reason; in strict mode raise FlashAttnUnsupportedError.
+    """Warn once for each reason. In strict mode raise FlashAttnUnsupportedError.
 
-    Under torch.compile this happens while the graph is made.
+    Under torch.compile this happens during tracing.
     """
     if is_strict():
         message = (

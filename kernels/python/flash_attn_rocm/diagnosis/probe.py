@@ -17,12 +17,12 @@ BACKENDS = {
     "memory-efficient": (SDPBackend.EFFICIENT_ATTENTION, torch.backends.cuda.can_use_efficient_attention),
 }
 SIZES = (2, 2, 128, 64)  # batch, nheads, seqlen, headdim
-# Of the largest value: what is broken is wrong by as much as the values themselves, and bf16 rounds by 2**-9.
+# Share of the largest value. Broken results are off by as much as the values. bf16 rounds by 2**-9.
 ALLOWED = 2**-4
 
 
 def probe(name: str, device: torch.device) -> Fused:
-    """Compare it with the formula, forward and backward, and see whether what comes after it still works."""
+    """Compare PyTorch's kernel with the formula, forward and backward, followed by another operation."""
     backend, usable = BACKENDS[name]
     for dtype in (torch.float16, torch.bfloat16):
         for causal in (False, True):
@@ -64,7 +64,7 @@ def _wrong(tensors: list[Tensor], backend: SDPBackend, *, causal: bool) -> Itera
 def _results(attend: Callable[..., Tensor], tensors: list[Tensor]) -> list[Tensor]:
     out = attend(*tensors)
     gradients = torch.autograd.grad(out, tensors, torch.ones_like(out))
-    # Other kernels on purpose: they would raise an error that was left to them.
+    # These operations run other kernels, which would raise a delayed error.
     return [(x * 1.0).float().cpu() for x in (out.detach(), *gradients)]
 
 
@@ -76,7 +76,7 @@ def _formula(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
 
 
 def main(arguments: list[str]) -> None:
-    """Print what was found of the one that is named."""
+    """Print the result for the attention named in ``arguments``, as JSON."""
     print(json.dumps(asdict(probe(arguments[0], torch.device("cuda")))))  # noqa: T201
 
 

@@ -1,4 +1,4 @@
-"""What the doctor needs to know about this machine.  Only this module looks at it."""
+"""Collects the doctor's facts. This is the only module that examines the machine."""
 
 import os
 import platform
@@ -26,13 +26,13 @@ if sys.platform != "win32":
     import grp
 
 VARIABLES = (OVERRIDE, *HIDING, DXG_VARIABLE)
-AMD = "0x1002"  # the vendor of PCI
+AMD = "0x1002"  # PCI vendor
 
 
 def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
-    """Look at this machine; ``root`` is where its /dev, /proc and /sys begin.
+    """Examine this machine. ``root`` contains /dev, /proc and /sys.
 
-    Asking PyTorch for its GPUs starts the HIP runtime in this process, which is then not fit to be forked.
+    Asking PyTorch for GPUs starts the HIP runtime in this process, which makes later forks unsafe.
     """
     torch, module = _torch()
     listed = driver_gpus(root / "sys/class/kfd/kfd/topology/nodes")
@@ -104,7 +104,7 @@ def device_file(path: Path) -> DeviceFile:
 
 
 def render_nodes(root: Path) -> list[Path]:
-    """The files of AMD's GPUs in /dev/dri, and those of which nobody says whose they are."""
+    """AMD's files in /dev/dri, and files of unknown vendors."""
     nodes = sorted((root / "dev/dri").glob("render*"))
     return [
         node
@@ -114,9 +114,9 @@ def render_nodes(root: Path) -> list[Path]:
 
 
 def driver_gpus(nodes: Path) -> tuple[Gpu, ...]:
-    """The GPUs in the driver's topology; its other nodes are CPUs and have no gfx version."""
+    """The GPUs in the driver's topology. CPU nodes have no gfx version."""
     folders = sorted(nodes.glob("*"), key=lambda folder: int(folder.name)) if nodes.is_dir() else []
-    # Where a container may not read a node, the runtime leaves it out and counts on with the next.
+    # Like the runtime, number only the nodes that this container may read.
     texts = [text for folder in folders if (text := driver.text_of(folder / "properties"))]
     found = [(node, arch) for node, text in enumerate(texts) if (arch := _topology_arch(text))]
     return tuple(Gpu(index, "AMD GPU", arch, node=node) for index, (node, arch) in enumerate(found))
@@ -125,7 +125,7 @@ def driver_gpus(nodes: Path) -> tuple[Gpu, ...]:
 def _topology_arch(properties: str) -> str:
     pairs = (line.split() for line in properties.splitlines())
     version = int(dict(pair for pair in pairs if len(pair) == 2).get("gfx_target_version", "0"))
-    # 90010 is gfx90a: major, then two digits each for minor and stepping, which names write in hex.
+    # 90010 is gfx90a: the major number, then two digits each for minor and stepping, in hex in the name.
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" if version else ""
 
 

@@ -1,5 +1,7 @@
-"""What the doctor asks of this wheel itself.  ``PROBLEMS`` keep the package from importing, and are then all
-that there is to say."""
+"""The doctor's facts about this wheel.
+
+``PROBLEMS`` keep the package from importing. With any of them, all other facts are empty.
+"""
 
 from collections.abc import Iterator
 
@@ -15,19 +17,19 @@ if not PROBLEMS:
 
 
 def archs() -> tuple[str, ...]:
-    """The archs that it has machine code of."""
+    """The archs of the wheel's machine code."""
     if PROBLEMS:
         return ()
     return tuple(dict.fromkeys(arch for each in host.instances() for arch in each.archs))
 
 
 def served() -> tuple[tuple[str, str], ...]:
-    """The GPUs that run it, each with its arch."""
+    """The GPUs that run the wheel's machine code, each with its arch."""
     return () if PROBLEMS else tuple(host.gpus().items())
 
 
 def gpu_reasons(arch: str) -> tuple[tuple[str, str], ...]:
-    """For each dtype and head dim of the wheel, why this arch has no kernel, or ``""``."""
+    """For each dtype and head dim of the wheel, the reason against a kernel for this arch, or ``""``."""
     if PROBLEMS:
         return ()
     forward = (each for each in host.instances() if each.op == plans.FORWARD)
@@ -40,6 +42,6 @@ def gpu_reasons(arch: str) -> tuple[tuple[str, str], ...]:
 
 
 def failures() -> Iterator[tuple[str, str]]:
-    """What failed at first use, each with the file that remembers it."""
+    """Failures at first use, each with the file that remembers it."""
     for path, found in () if PROBLEMS else remembered.failures():
         yield f"{found.family}, {found.arch}: {found.words}", str(path)

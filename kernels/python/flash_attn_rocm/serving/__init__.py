@@ -1,1 +1,1 @@
-"""Whether kernels serve a call, which, and how they read its tensors."""
+"""Which kernels serve a call, and how they read its tensors."""

@@ -1,4 +1,4 @@
-"""What cannot be done while a graph is captured."""
+"""Operations that a graph capture forbids."""
 
 import torch
 
@@ -9,9 +9,9 @@ USER_NAMES = {"seqused_k": "cache_seqlens", "leftpad_k": "cache_leftpad"}
 
 
 def refuse_capture(inputs: Inputs) -> None:
-    """Raise FlashAttnUnsupportedError where lengths or indices would be read on the host during a capture.
+    """Raise FlashAttnUnsupportedError if a capturing device has lengths or indices to read on the host.
 
-    Otherwise HIP would say that it cannot copy.
+    HIP's error would only report a forbidden copy.
     """
     given = zip(Inputs._fields[4:10], inputs.integers, strict=True)
     names = [USER_NAMES.get(name, name) for name, x in given if x is not None and is_capturing(x.device)]
@@ -26,5 +26,5 @@ def refuse_capture(inputs: Inputs) -> None:
 
 
 def is_capturing(device: torch.device) -> bool:
-    """Whether what is done on this device now is captured in a graph."""
+    """Whether the device's current stream is being captured into a graph."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

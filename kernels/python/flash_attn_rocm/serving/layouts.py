@@ -1,4 +1,4 @@
-"""Which tensors kernels can read as they are, and which must be copied first."""
+"""The tensors that kernels can read in place, and copies of the others."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -16,14 +16,14 @@ ADDRESS_ALIGNMENT = LIMITS.alignment * 2  # bytes: kernels' dtypes have 2
 
 
 class Device(NamedTuple):
-    """What a plan needs to know of a device: its gfx arch and number of compute units (0: unknown)."""
+    """The device facts for a plan: its gfx arch and number of compute units (0: unknown)."""
 
     arch: str
     compute_units: int
 
 
 class Layout(NamedTuple):
-    """The plan, and the head dims that q and k, and v, are first padded to; 0: they are used as they are."""
+    """The plan, and the head dims to pad q and k, and v, to (0: use the tensors in place)."""
 
     plan: Plan
     head_dim: int
@@ -31,13 +31,16 @@ class Layout(NamedTuple):
 
     @property
     def as_it_is(self) -> bool:
-        """Whether a kernel reads the tensors without a copy."""
+        """Whether a kernel reads the tensors in place."""
         return bool(self.plan.path) and self.head_dim == 0
 
 
 def choose(inputs: Inputs, options: Options, device: Device) -> Layout:
-    """How to run the call: a cache is copied only if no kernel can read it in place, other tensors whenever
-    that allows a faster kernel."""
+    """How to run the call.
+
+    A cache is copied only if no kernel can read it in place. Other tensors are copied if this allows a faster
+    kernel.
+    """
     head_dim = inputs.q.shape[-1]
     if inputs.v.shape[-1] != head_dim:
         return _choose_for_two(inputs, options, device)
@@ -53,7 +56,10 @@ def choose(inputs: Inputs, options: Options, device: Device) -> Layout:
 
 
 def _choose_for_two(inputs: Inputs, options: Options, device: Device) -> Layout:
-    """The same where v has another head dim than q and k: a kernel for both, or one for all after padding."""
+    """How to run a call whose v has another head dim than q and k.
+
+    A kernel for both head dims, or a kernel for one after padding.
+    """
     dtype, given = DTYPES[inputs.q.dtype], (inputs.q.shape[-1], inputs.v.shape[-1])
     if dims := _uneven_head_dims(inputs, options, device):
         found = _plan(inputs, options, device, dims[0], aligned=True, v_head_dim=dims[1])
@@ -68,7 +74,7 @@ def _choose_for_two(inputs: Inputs, options: Options, device: Device) -> Layout:
 
 
 def _uneven_head_dims(inputs: Inputs, options: Options, device: Device) -> tuple[int, int] | None:
-    """Those of a kernel with two, which has no features, if there is one."""
+    """The head dims of a kernel with two, or None. These kernels have no softcap, ALiBi and dropout."""
     others = inputs.block_table is not None or inputs.attn_mask is not None
     if others or is_featured(inputs, options):
         return None
@@ -77,7 +83,7 @@ def _uneven_head_dims(inputs: Inputs, options: Options, device: Device) -> tuple
 
 
 def readable(inputs: Inputs, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v, or copies that the layout's path can read."""
+    """q, k and v, or copies that the layout's kernel can read."""
     q, k, v = inputs[:3]
     dims = (layout.head_dim, layout.head_dim, layout.v_head_dim)
     if layout.plan.path == REFERENCE and layout.head_dim == 0:
@@ -88,7 +94,7 @@ def readable(inputs: Inputs, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def padded(tensor: Tensor, head_dim: int) -> Tensor:
-    """The tensor, or a copy that the kernels for ``head_dim`` can read, zeros behind its own elements."""
+    """The tensor, or an aligned copy padded with zeros to ``head_dim``."""
     if missing := head_dim - tensor.shape[-1]:
         tensor = pad(tensor, (0, missing))
     return tensor if is_aligned(tensor) else tensor.clone(memory_format=torch.contiguous_format)
@@ -113,8 +119,8 @@ def has_rows(tensor: Tensor) -> bool:
 def _plan(
     inputs: Inputs, options: Options, device: Device, head_dim: int, *, aligned: bool, v_head_dim: int = 0
 ) -> Plan:
-    # Tall workgroups compute such calls: sequences are as long as the longest, and see all keys before the
-    # diagonal.  A window would leave most of a tall workgroup's waves without keys.
+    # Conditions for tall workgroups: every sequence is as long as the longest, and rows see all keys before
+    # the diagonal. A window would leave most waves of a tall workgroup without keys.
     ragged = inputs.cu_seqlens_q is not None or inputs.block_table is not None
     plain = not (ragged or options.window_left >= 0 or is_featured(inputs, options))
     return plan(

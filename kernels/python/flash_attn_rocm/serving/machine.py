@@ -1,4 +1,4 @@
-"""The machine that kernels run on: AMD GPUs, unless another one is put in their place with ``use``."""
+"""The machine that runs kernels: AMD GPUs, or a replacement from ``use``."""
 
 from collections.abc import Hashable
 from functools import cache
@@ -24,7 +24,7 @@ class Machine:
         self.decisions: dict[Hashable, Any] = {}
 
     def unserved(self, device: torch.device) -> str:
-        """Why no kernel reads tensors on the device, or ""."""
+        """Why kernels cannot read tensors on the device, or ""."""
         if device.type != self.kind:
             return f"the tensors are on {device.type}, and kernels run on AMD GPUs"
         return wrong_build(build_name(None, torch.version.cuda)) if torch.version.hip is None else ""
@@ -34,7 +34,7 @@ class Machine:
         return torch.cuda.device_count()
 
     def device(self, device: torch.device) -> Device:
-        """What a plan needs of a device; raises RuntimeError for one without an arch."""
+        """The device facts for a plan. Raises RuntimeError for a device without an arch."""
         return _device(device)
 
 
@@ -48,7 +48,7 @@ def current() -> Machine:
 
 
 def use(machine: Machine) -> Machine:
-    """Use another machine from now on; returns the former one."""
+    """Replace the machine. Returns the former one."""
     former, _Current.machine = _Current.machine, machine
     return former
 

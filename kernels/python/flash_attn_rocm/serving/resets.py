@@ -1,9 +1,8 @@
-"""How long a launch may take, and where that is too long for Windows.
+"""Estimates of a launch's duration, and cuts of launches that are too long for Windows.
 
-Windows resets a GPU that has been busy for two seconds with what it cannot interrupt (TDR, "timeout detection
-and recovery"), and the process can use it no more.  In WSL2 the driver is that of Windows, and so is the
-reset.  Nothing here was measured: estimates are cautious, so that launches are cut long before they have to
-be.
+Windows resets a GPU after two seconds in one uninterruptible task (TDR, "timeout detection and recovery"),
+and the process loses the GPU. WSL2 uses the driver of Windows, with the same reset. These are estimates
+without measurements. They are cautious: launches are cut long before the limit.
 """
 
 import math
@@ -18,25 +17,26 @@ from flash_attn_rocm.values import rates
 # Windows allows two by default, and other programs' work may be in front of a launch.
 LONGEST = 1.0  # seconds, by the estimate
 
-# Of a compute unit's peak and of its share of the memory's bandwidth.  Attention of other projects that was
-# measured on such GPUs has 6 % (RX 9060 XT, both directions) to 20 % (RX 7900 XTX, forward); gfx1030's bf16
-# gradients have a fifth of the peak in our own model, and laptops run at half of the clocks on paper.
+# Share of a compute unit's peak FLOP, and of its part of the memory bandwidth. Measurements of other
+# projects' attention on such GPUs: 6 % (RX 9060 XT, forward and backward) to 20 % (RX 7900 XTX, forward). Our
+# model gives gfx1030's bf16 gradients a fifth of the peak. Laptops run at half of the nominal clocks.
 SHARE = 0.05
 
-# FLOP of a clock and compute unit that the reference kernel gets done.  Each lane reads rows of its own, so
-# that a load of a wave takes a clock for each lane; scores are computed three times; and rows that lanes walk
-# through side by side do not all stay in the cache.
+# FLOP of the reference kernel per clock and compute unit. Each lane reads different rows, so a wave's load
+# takes a clock per lane. Scores are computed three times. The cache holds only some of the rows that the
+# lanes read side by side.
 REFERENCE_FLOP = 0.25
 
 # Why a call with dropout stays one launch.
 OF_DROPOUT = "dropout's numbers depend on all heads of all sequences"
-FORWARD_FLOP, BACKWARD_FLOP = 4, 10  # for each query, key and element: two products, and five of one launch
+# per query, key and element: two products, and five in the longest gradient launch
+FORWARD_FLOP, BACKWARD_FLOP = 4, 10
 
 
 class Rate(NamedTuple):
-    """The most that a compute unit does: FLOP of fp16 products in a clock, clocks and bytes in a second.
+    """The peak of a compute unit: fp16 product FLOP per clock, clocks per second, bytes per second.
 
-    Clock and memory are those of the product that the arch is modelled as, memory a unit's share.
+    Clock and memory are those of the product that represents the arch in our model. Memory is a unit's share.
     """
 
     flop: int
@@ -48,10 +48,10 @@ RATES = {code: Rate(*found) for code, found in rates.RATES.items()}
 
 
 class Work(NamedTuple):
-    """What the longest launch of a call does.
+    """The work of a call's longest launch.
 
-    ``batch`` sequences that may be launched apart, each with ``heads`` heads of k that may be, too; 1 and 1
-    where ``whole`` says why not.  All together take ``flop`` operations and move ``memory`` bytes.
+    The call can be cut into ``batch`` sequences with ``heads`` heads of k each. Both are 1 if it must stay
+    whole. ``whole`` has the reason. The whole call takes ``flop`` operations and moves ``memory`` bytes.
     """
 
     kind: str
@@ -64,7 +64,10 @@ class Work(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What a call's work follows from; ``rows`` are q's, of all sequences together where ``packed``."""
+    """Sizes that determine a call's work.
+
+    ``rows`` are rows of q: of all sequences if ``packed``, else of one.
+    """
 
     batch: int
     rows: int
@@ -79,12 +82,12 @@ class Sizes(NamedTuple):
 
 
 def threaten(root: Path = Path("/")) -> bool:
-    """Whether this machine's GPUs are reset after a time; ``root`` is where its /proc begins."""
+    """Whether this machine resets busy GPUs. ``root`` contains /proc."""
     return sys.platform == WINDOWS or driver.is_wsl(root)
 
 
 def forward(sizes: Sizes, *, reference: bool, splits: int, dropout: bool) -> Work:
-    """The work of a forward call; what cannot be told without its tensors' values is taken for the most."""
+    """The work of a forward call, at most: lengths in device tensors count as their maximum."""
     whole = OF_DROPOUT if dropout else ""
     if splits > 1:
         whole = "its keys are already split"
@@ -95,19 +98,19 @@ def forward(sizes: Sizes, *, reference: bool, splits: int, dropout: bool) -> Wor
 
 
 def backward(sizes: Sizes, *, dropout: bool) -> Work:
-    """The same of gradients: of their longest launch."""
+    """The work of the longest gradient launch."""
     return _work("gradients", sizes, BACKWARD_FLOP, OF_DROPOUT if dropout else "")
 
 
 def append(elements: int) -> Work:
-    """Of so many elements of new keys and values, which are read and written."""
+    """The work of writing keys and values into a cache: reads and writes of ``elements`` each."""
     return Work("writing into a cache", 1, 1, 0, 2 * 2 * elements, whole="one launch writes all keys")
 
 
 def seconds(work: Work, code: str, compute_units: int) -> float:
-    """How long a launch may take on a GPU that runs the code of this arch.
+    """The longest estimated duration of a launch on a GPU that runs this arch's code, in seconds.
 
-    0 where there is nothing to go by: no such arch, or ``compute_units`` 0, as of host memory in tests.
+    0 if unknown: an unknown arch, or ``compute_units`` of 0 (host memory in tests).
     """
     if (rate := RATES.get(code)) is None or compute_units < 1:
         return 0.0
@@ -116,10 +119,10 @@ def seconds(work: Work, code: str, compute_units: int) -> float:
 
 
 def steps(work: Work, longest: float) -> tuple[int, int]:
-    """Of how many sequences and heads of k one launch is, so that none takes longer than LONGEST.
+    """Sequences and heads of k per launch, so that each launch takes at most LONGEST seconds.
 
-    All sequences with all their heads, several with all, or some heads of one; one head where even that is
-    too long.  ``longest`` is how long the whole work would take.
+    All sequences with all heads, several sequences with all heads, or some heads of one sequence. At least
+    one head, even if it takes longer. ``longest``: the estimate for the whole call, in seconds.
     """
     if longest <= LONGEST:
         return work.batch, work.heads
@@ -130,7 +133,7 @@ def steps(work: Work, longest: float) -> tuple[int, int]:
 
 
 def launches(work: Work, step: tuple[int, int]) -> int:
-    """How many launches that makes."""
+    """The number of launches."""
     return math.ceil(work.batch / step[0]) * math.ceil(work.heads / step[1])
 
 
@@ -145,7 +148,7 @@ def words(work: Work, code: str, compute_units: int) -> str:
 
 
 def warning(work: Work, code: str, compute_units: int) -> str:
-    """What to tell of a call of which a launch may take longer than LONGEST; "" of any other."""
+    """The warning for a call with a launch above LONGEST seconds, or ""."""
     longest = seconds(work, code, compute_units)
     part = _part(work, steps(work, longest), longest)
     if part <= LONGEST:
@@ -159,12 +162,12 @@ def warning(work: Work, code: str, compute_units: int) -> str:
 
 
 def pairs(rows: int, keys: int, left: int, right: int) -> int:
-    """How many pairs of a query and a key a window leaves, at the most; -1 is no bound, causal is (-1, 0)."""
+    """The most pairs of a query and a visible key in a window. -1 is no bound, causal is (-1, 0)."""
     found = rows * keys
     if left >= 0 and right >= 0:
         return min(found, rows * (left + right + 1))
     if right >= 0 and (more := rows - 1 - right) > 0:
-        # Keys behind the diagonal and the window: of the last rows none, then one more a row.
+        # Keys hidden by the right bound: 0 in the last rows, then one more for each earlier row.
         ramp = min(more, keys)
         found -= ramp * (ramp + 1) // 2 + (more - ramp) * keys
     return found
@@ -174,20 +177,20 @@ def _work(kind: str, sizes: Sizes, flop: int, whole: str) -> Work:
     each = pairs(sizes.max_seqlen_q, sizes.max_seqlen_k, sizes.window_left, sizes.window_right)
     all_pairs = sizes.batch * each
     if sizes.packed:
-        # Sequences that are shorter than the longest have fewer rows together.
+        # Sequences below the maximum length reduce the number of rows.
         all_pairs = min(all_pairs, -(-sizes.rows * each // max(sizes.max_seqlen_q, 1)))
     batch, heads = (1 if sizes.packed else sizes.batch, sizes.nheads_k) if not whole else (1, 1)
     return Work(kind, batch, heads, flop * sizes.head_dim * sizes.nheads * all_pairs, whole=whole)
 
 
 def _span(sizes: Sizes) -> int:
-    """How many keys the queries of a sequence see, of however many there are."""
+    """The most keys that the queries of a sequence see in a window."""
     if sizes.window_left < 0 or sizes.window_right < 0:
         return sizes.max_seqlen_k
     return sizes.window_left + sizes.window_right + sizes.max_seqlen_q
 
 
-THREATENED = threaten()  # asked once: where nothing is reset, no call pays for it
+THREATENED = threaten()  # once at import, so other machines pay nothing per call
 
 
 def _part(work: Work, step: tuple[int, int], longest: float) -> float:
@@ -204,5 +207,5 @@ def _shown(found: float) -> str:
 
 
 def _even(count: int, most: int) -> int:
-    """The step of as few steps as ``most`` allows, all of about one size."""
+    """A step of at most ``most``, for the fewest steps of about equal size."""
     return math.ceil(count / math.ceil(count / most))

@@ -32,17 +32,18 @@ FAILURES: dict[tuple[str, str, int, str], str] = {}
 
 @dataclass(frozen=True)
 class Support:
-    """Whether a kernel serves; ``reason`` says in words why this path, or why no kernel does.
+    """Whether a kernel serves a call. ``reason`` explains the path, or the lack of a kernel.
 
-    ``path`` is ``"matrix"``, ``"tiled"``, ``"tall"`` (as matrix, with more rows in a workgroup), ``"wide"``
-    (head dims above 256), ``"uneven"`` (v of another head dim than q and k), ``"split"``, ``"latent"``
-    (``mla_decode``) or ``"reference"``, or ``"pytorch"`` where the PyTorch implementation answers;
-    ``splits`` is how many parts the keys are cut into.  ``backward`` is ``"separate"`` or ``"fused"``, the
-    kernels that compute the gradients, or ``"pytorch"`` where the PyTorch implementation does;
-    ``backward_reason`` says why.
-    ``launches``, where Windows resets a GPU that is busy with one launch for two seconds (there and in WSL2),
-    says how long the longest may take, by a cautious estimate, and whether the call is cut into several;
-    elsewhere it is empty.
+    ``path``: ``"matrix"``, ``"tiled"``, ``"tall"`` (as matrix, with more rows per workgroup), ``"wide"``
+    (head dims above 256), ``"uneven"`` (v with another head dim than q and k), ``"split"``, ``"latent"``
+    (``mla_decode``), ``"reference"``, or ``"pytorch"`` for the PyTorch implementation. ``splits``: the number
+    of parts of the keys.
+
+    ``backward``: the gradient kernels, ``"separate"`` or ``"fused"``, or ``"pytorch"`` for the PyTorch
+    implementation. ``backward_reason`` explains it.
+
+    ``launches``: on Windows and WSL2, a cautious estimate of the longest launch, and whether the call is cut
+    into several. Windows resets a GPU after two seconds in one launch. Elsewhere it is empty.
     """
 
     ok: bool
@@ -58,12 +59,13 @@ class Support:
 
 
 def is_supported(arch: str, dtype: torch.dtype | str, head_dim: int) -> Support:
-    """Whether this wheel has kernels for a gfx arch, dtype and head dim, which then serves calls of
-    all sizes; the path is that of a long query.  Head dims above 256 have the path wide, whose kernels take
-    no softcap, ALiBi, dropout, pages nor attn_mask, and compute no gradients.
+    """Whether this wheel has kernels for a gfx arch, dtype and head dim, in calls of every size.
 
-    ``arch`` is a name such as ``gfx942`` or ``gfx942:sramecc+:xnack-``; ``dtype`` is torch.float16,
-    torch.bfloat16 or ``"fp16"``, ``"bf16"``.  Needs no GPU.
+    The path is that of a long query. Head dims above 256 have the path wide: forward only, without softcap,
+    ALiBi, dropout, pages and attn_mask.
+
+    ``arch`` is a name such as ``gfx942`` or ``gfx942:sramecc+:xnack-``. ``dtype`` is torch.float16,
+    torch.bfloat16 or ``"fp16"``, ``"bf16"``. Needs no GPU.
     """
     name = dtype if isinstance(dtype, str) else DTYPES.get(dtype, str(dtype))
     no_gradients = plans.no_gradients(arch, name, head_dim)
@@ -76,7 +78,7 @@ def is_supported(arch: str, dtype: torch.dtype | str, head_dim: int) -> Support:
 def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> str:
     """Why no kernel serves checked arguments, or "".
 
-    Independent of sizes, so that a graph of torch.compile is good for all of them.
+    Independent of sizes, so that a graph of torch.compile is valid for all sizes.
     """
     q = inputs.q
     # A branch, because torch.compile may know dropout_p only as a symbol.
@@ -95,9 +97,10 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
 
 
 def gradients_unserved(inputs: Inputs, options: Options) -> str:
-    """Why no kernel computes the gradients of checked arguments, or ""; independent of sizes, too.
+    """Why no kernel computes the gradients of checked arguments, or "". Independent of sizes.
 
-    What their own checks at first use find is not in it: ``gradients_plan`` has it, when they are computed.
+    Failures of the kernels' checks at first use are excluded. ``gradients_plan`` includes them, in the
+    backward pass.
     """
     q = inputs.q
     if reason := _unserved_anyway(inputs, options):
@@ -113,10 +116,9 @@ def gradients_unserved(inputs: Inputs, options: Options) -> str:
 
 
 def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
-    """How the gradients of checked arguments, for which there are kernels, are computed.
+    """The kernels for the gradients of checked arguments, which must have some.
 
-    Without those that are disabled: separate ones serve instead of fused ones, then the PyTorch
-    implementation.
+    Disabled kernels are replaced: fused by separate, separate by the PyTorch implementation.
     """
     dtype, head_dim = DTYPES[inputs.q.dtype], normal_form.head_dim(inputs)
     masked = dense_masks.is_read(inputs, options)
@@ -138,7 +140,7 @@ def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
 
 
 def unserved_device(q: Tensor) -> str:
-    """Why no kernel takes tensors on q's device of its dtype, or ""."""
+    """Why kernels cannot take q's device or dtype, or ""."""
     if reason := machine.current().unserved(q.device):
         return reason
     if q.dtype not in DTYPES:
@@ -147,7 +149,7 @@ def unserved_device(q: Tensor) -> str:
 
 
 def _unserved_anyway(inputs: Inputs, options: Options) -> str:
-    """Why no kernel of any kind serves, or ""."""
+    """A reason against every kind of kernel, or ""."""
     if reason := unserved_device(inputs.q):
         return reason
     head_dim, of_v = inputs.q.shape[-1], inputs.v.shape[-1]
@@ -160,7 +162,7 @@ def _unserved_anyway(inputs: Inputs, options: Options) -> str:
 
 
 def _unserved_when_wide(inputs: Inputs, options: Options) -> str:
-    """Why no kernel for large head dims serves, or ""."""
+    """A reason against the kernels for large head dims, or ""."""
     head_dim = normal_form.head_dim(inputs)
     beside = {
         "softcap": options.softcap != 0.0,
@@ -222,7 +224,7 @@ def _launches(
 
 @constant_when_traced
 def device_of(device: torch.device) -> Device:
-    """What a plan needs of a tensor's device; raises RuntimeError for a device without an arch."""
+    """The device facts for a plan. Raises RuntimeError for a device without an arch."""
     return machine.current().device(device)
 
 
@@ -254,7 +256,7 @@ def _masks_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
 def _of_head_dims(
     missing: Callable[[str, str, int], str], arch: str, dtype: str, work: str = ""
 ) -> tuple[str, ...]:
-    """Which kernels are ``missing``, or else disabled, for each head dim."""
+    """For each head dim, why its kernel is missing or disabled, or ""."""
     dims = range(LIMITS.head_dim + 1)
     return tuple(missing(arch, dtype, each) or _failure(arch, dtype, each, work) for each in dims)
 
@@ -265,7 +267,7 @@ def _failure(arch: str, dtype: str, head_dim: int, work: str = "") -> str:
 
 
 def forget_reasons() -> None:
-    """Look at FAILURES again."""
+    """Forget cached reasons, after changes of FAILURES."""
     _reasons_on.cache_clear()
     _masks_reasons_on.cache_clear()
     _gradients_reasons_on.cache_clear()

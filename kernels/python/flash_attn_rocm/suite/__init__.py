@@ -1,1 +1,1 @@
-"""The fuzz cases of every kernel, their corpus, and the reference implementation that judges them."""
+"""Fuzz cases of every kernel, the corpus to run, and the reference implementation that judges the results."""

@@ -1,16 +1,17 @@
-"""Calls for gradients in which all queries of a head have the same scores, or, of other heads, all keys.
+"""Gradient calls where, in each head, either all queries or all keys have the same scores.
 
-Besides what gives the score, a query has an element of its own, or shares it with few others, in which
-keys are 0; so do keys, and rows of dout.  There, elements of the gradients are single gradients of scores and
-probabilities, or sums of few, which are exact.  Those of the same terms have to be the same, bit for bit,
-and those of hidden pairs 0: what is wrong for one of the elements that a lane computes shows, however small.
-A lane of dk and dv goes through queries, which have to be alike for that, and one of dq through keys.
+The first quarter of the elements gives the score. Each query also owns later elements, which it shares with
+few others and in which all keys are 0. Keys and rows of dout own elements in the same way. There an element
+of a gradient is one gradient of a score, one probability, or an exact sum of few. Elements with the same
+terms must be equal bit for bit, and elements of hidden pairs must be 0. An error in one element of a lane is
+found, however small. A lane of the dk and dv kernel iterates over queries, so it needs a head with equal
+queries. A lane of the dq kernel iterates over keys.
 
-Every other of these elements is three times as large.  A sum that is one gradient times a power of two is
-found as it is, because of a scale that makes kernels multiply their sums by 1.  Three times that has to be
-what rounding to nearest makes of it, and of many that is a tie.
+Every second own element is 3 times as large. The scale makes kernels multiply their sums by 1, so one
+gradient times a power of two is stored unchanged. Three times this gradient must be rounded to nearest, and
+many of these are ties.
 
-Log-sum-exps and out are chosen, not a forward's, so that probabilities are alike whatever is hidden.
+out and the log-sum-exp are chosen instead of computed, so probabilities are equal under any mask.
 """
 
 import math
@@ -21,14 +22,14 @@ from flash_attn_rocm.suite import backward_cases
 from flash_attn_rocm.suite.backward_cases import COLUMNS, kernels_of
 from flash_attn_rocm.suite.rule import allowed_of_rounded_weights, largest_bias, magnitude
 
-OWN, DOUT = 64.0, 128.0  # in elements of their own; dout's are divided by the head dim
-SIZE = 4.0  # about, of keys
-MOST = 30.0  # scores without softcap, which are smaller than it otherwise
-NEAR = 0.25  # of softcap: its tangent is that of two formulas (masks/bias.hpp)
-SPREAD = 3.0  # of the scores that are not alike
-SLOPE = 0.05  # so small that sums of different probabilities are exact
-CLASSES = 1 << 48  # numbers by which terms are told apart, whose sums do not overflow
-PERIOD = 24  # rows with own elements in other columns, where there are so many columns
+OWN, DOUT = 64.0, 128.0  # values of own elements, with DOUT divided by the head dim
+SIZE = 4.0  # typical elements of keys
+MOST = 30.0  # largest score before softcap, which only shrinks it
+NEAR = 0.25  # of softcap: two formulas of tanh meet here (masks/bias.hpp)
+SPREAD = 3.0  # of the scores that differ
+SLOPE = 0.05  # small enough for exact sums of different probabilities
+CLASSES = 1 << 48  # random numbers that identify terms, with sums that fit in int64
+PERIOD = 24  # rows with different own columns, if there are enough columns
 THRICE = 3
 POWERS = (1, 2, 4)
 
@@ -48,7 +49,7 @@ class Call(backward_cases.Call):
 
     @property
     def shared(self):
-        """As many elements give the score."""
+        """The number of elements that give the score."""
         return self.case.head_dim // 4
 
     @property
@@ -66,15 +67,14 @@ class Call(backward_cases.Call):
         return least + (most - least) * torch.rand(*size, generator=self.generator)
 
     def own(self, rows, first):
-        """(rows, head_dim): which elements, from ``first`` on, are a query's or key's own, and how many times
-        larger."""
+        """(rows, head_dim): factors of the elements that queries or keys own from ``first`` on, others 0."""
         period, column = min(self.width, PERIOD), torch.arange(self.width)
         own = torch.zeros(rows, self.case.head_dim, dtype=torch.long)
         own[:, first : first + self.width] = owned(rows, column, period) * thrice(column + column // period)
         return own
 
     def own_of_dout(self, rows):
-        """The same of rows of dout, whose sums are the same."""
+        """(rows, value_dim): the factor of each element that a row of dout owns, and 0 elsewhere."""
         column = torch.arange(self.case.value_dim)
         period = min(32, self.case.value_dim // 2)
         return owned(rows, column, period) * thrice(column // period)
@@ -102,7 +102,7 @@ class Call(backward_cases.Call):
         k += OWN * self.own(keys, shared + self.width)[:, None]
         dout += 2.0 ** math.floor(math.log2(DOUT / case.value_dim)) * self.own_of_dout(rows)[:, None]
         q, k, dout = map(self.turned, (q, k, dout))
-        # Of opposite signs, so that dP and delta do not cancel.
+        # v and out have opposite signs, so dP - delta does not cancel.
         v = self.of_each(0.5, 1.5, keys, self.queries_alike(heads_k)).expand(-1, -1, case.value_dim)
         out = self.of_each(-1.5, -0.5, rows, ~self.queries_alike(heads)).expand(-1, -1, case.value_dim)
         q, k, v, dout, out = (x.to(self.dtype) for x in (q, k, v, dout, out))
@@ -110,12 +110,12 @@ class Call(backward_cases.Call):
         return q, k, v, dout, out, (self.score(q, k).amax(-1) - shift).float()
 
     def of_each(self, least, most, rows, differ):
-        """(rows, heads, 1) numbers, of each row where the head's ``differ``, of the head elsewhere."""
+        """(rows, heads, 1) random numbers: one per row for heads in ``differ``, one per head for others."""
         found = self.between(least, most, rows, len(differ), 1)
         return torch.where(differ[:, None], found, found[:1])
 
     def queries_alike(self, heads):
-        """Whether a head's queries are alike, and not its keys: those of the first half of k's heads."""
+        """(heads,) bool: True where a head's queries are equal (the first half), False where its keys are."""
         return torch.arange(heads) < heads // 2
 
     def score(self, q, k):
@@ -129,11 +129,11 @@ class Call(backward_cases.Call):
         return x.repeat_interleave(self.case.heads[0] // self.case.heads[1], 1)
 
     def of_keys(self, x):
-        """The sums over heads that share one of k."""
+        """Sums over the query heads of each key head."""
         return x.unflatten(1, (self.case.heads[1], -1)).sum(2)
 
     def check(self, target, shown):
-        """Launch it; hold each element to the rule, and to those that are alike."""
+        """Launch the case, compare each element with the rule and with the elements of the same terms."""
         *found, delta = self.run(target)
         lengths = (self.case.rows, self.case.keys, self.case.keys)
         found = zip(*map(self.parts, found, lengths), strict=True)
@@ -142,7 +142,7 @@ class Call(backward_cases.Call):
         self.check_delta(self.parts(delta, self.case.rows, 1))
 
     def wrong(self, b, found, shown):
-        """What is wrong with a sequence's dq, dk and dv."""
+        """The problems of one sequence's dq, dk and dv."""
         _, by_keys, _ = kernels_of(self.case.kernel)
         dtype = self.case.kernel.dtype
         kernels = {"dq": str(self.case.kernel), "dk": by_keys, "dv": by_keys}
@@ -167,7 +167,7 @@ class Call(backward_cases.Call):
                     yield f"{what}: {times} times {single} is {three}, which is not rounded to nearest"
 
     def not_thrice(self, found, terms):
-        """(element, times, element) where the last is not the multiple of the first, rounded."""
+        """(element, times, other) where ``other`` differs from the rounded ``times`` * ``element``."""
         kinds, number = terms.flatten().unique(return_inverse=True)
         value = found.new_zeros(len(kinds)).scatter(0, number, found.flatten())
         values = dict(zip(kinds.tolist(), value.tolist(), strict=True))
@@ -181,7 +181,7 @@ class Call(backward_cases.Call):
                     yield values[single], times, three
 
     def exact(self, b):
-        """dq, dk and dv, each with the error that is allowed."""
+        """(values, allowed error) of dq, dk and dv."""
         q, k, v, dout, out = (x[b].double() for x in (self.q, self.k, self.v, self.dout, self.out))
         k, v, cap = self.of_queries(k), self.of_queries(v), self.case.softcap
         score = self.score(self.q[b], self.k[b])
@@ -205,8 +205,10 @@ class Call(backward_cases.Call):
         )
 
     def terms(self, b):
-        """For each element of dq, dk and dv a number that is the same where the terms are, 0 without any, and
-        -1 where terms differ or sums are not exact."""
+        """A number for each element of dq, dk and dv: equal for equal terms, 0 for an empty sum.
+
+        -1 marks elements with differing terms or inexact sums.
+        """
         rows, keys = self.case.rows[b], self.case.keys[b]
         alike = self.queries_alike(self.case.heads[0])[:, None, None]
         one = torch.where(alike, torch.arange(keys), torch.arange(rows)[:, None])
@@ -232,13 +234,13 @@ class Call(backward_cases.Call):
         return (torch.arange(keys) - torch.arange(rows)[:, None] - (keys - rows)).abs()
 
     def bias(self, b):
-        """ALiBi's, (heads, rows, keys) or wider."""
+        """ALiBi's loss, (heads, rows, keys) or wider."""
         slopes = self.sequences[b].slopes
         return (torch.zeros(1) if slopes is None else slopes)[:, None, None].double() * self.distance(b)
 
 
 def owned(rows, column, period):
-    """(rows, columns): whether a column is a row's, of which each has one in ``period`` columns."""
+    """(rows, columns) bool: True where a row owns a column. A row owns one of every ``period`` columns."""
     return torch.arange(rows)[:, None] % period == column % period
 
 
@@ -257,7 +259,7 @@ def bias(found, exact, terms):
 
 
 def extremes(found, terms):
-    """For each element the least and the largest of those with the same terms; for -1 itself."""
+    """For each element the least and the largest with its terms, or itself where its terms are -1."""
     kinds, number = terms.flatten().unique(return_inverse=True)
     none, flat = found.new_zeros(len(kinds)), found.flatten()
     ends = (none.scatter_reduce(0, number, flat, how, include_self=False) for how in ("amin", "amax"))

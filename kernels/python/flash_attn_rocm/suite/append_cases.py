@@ -1,6 +1,7 @@
-"""Random calls of the operator ``append``, as forward_cases.py has them of attention.
+"""Random calls of the operator ``append``, generated like the attention calls of forward_cases.py.
 
-The answer is exact: each bit is that of PyTorch's operators, and nothing else in the caches changes.
+The answer is exact: each bit equals the result of PyTorch's operators, and the rest of the caches is
+unchanged.
 """
 
 import random
@@ -20,10 +21,10 @@ ROTARY = (2, 10, 16, 32, 48, 64, 96, 128, 192, 256)
 ROWS = (1, 2, 3, 5, 17, 33)
 PAGES = (0, 0, 16, 48)
 CAPACITY = 96
-# Lengths before and behind all that a cache can have.
+# Lengths before the start and behind the end of every cache.
 OUTSIDE = (-2, CAPACITY - 1, CAPACITY, 2**31 - 3, -(2**31))
 ODD = "odd"
-WILD = (-1, 2**31 - 1, -(2**31))  # pages and places of no cache
+WILD = (-1, 2**31 - 1, -(2**31))  # pages and rows outside of the cache
 TURNS = ("not rotated", "halves", "interleaved")
 VALUES = ("random", "ties", "extremes", "no numbers")
 NO_NUMBERS = torch.tensor([torch.inf, -torch.inf, torch.nan])
@@ -31,7 +32,7 @@ NO_NUMBERS = torch.tensor([torch.inf, -torch.inf, torch.nan])
 
 @dataclass(frozen=True)
 class AppendCase:
-    """One call; ``new`` and ``rows`` are numbers of keys and queries of a sequence."""
+    """One call with ``new`` keys and ``rows`` queries in each sequence."""
 
     kernel: Kernel
     head_dim: int
@@ -76,7 +77,7 @@ class AppendCase:
 
 
 def served(_kernel):
-    """The features with which every append kernel has to be tested."""
+    """The features to test with every append kernel."""
     return {
         "a part is rotated", "queries at one position", "paged", "rows by index",
         "lengths outside of the cache", "places that are not there", "few angles",
@@ -86,7 +87,7 @@ def served(_kernel):
 
 
 def draw(kernel, number):
-    """Case ``number`` of a kernel, always the same."""
+    """Case ``number`` of a kernel, the same in every run."""
     chance = random.Random(f"{kernel} {number}")
     some = chance.choice
     head_dim, page, batch, new = some(HEAD_DIMS), some(PAGES), some((1, 2, 3)), some(ROWS)
@@ -95,7 +96,7 @@ def draw(kernel, number):
         some(OUTSIDE) if chance.random() < 0.2 else chance.randrange(CAPACITY - new + 1) for _ in range(batch)
     ]
     by_index = not page and chance.random() < 0.4
-    # Mostly such that all tensors allow wide accesses.
+    # In most cases all tensors allow wide accesses.
     layouts = some((("contiguous",), ("padded",), (*LAYOUTS, ODD)))
     return AppendCase(
         kernel, head_dim, new, some(ROWS), some(HEADS), rotary, some((True, False)), some((True, False)),
@@ -128,7 +129,7 @@ class Call:
         return torch.randn(*size, generator=self.generator).to(self.dtype)
 
     def numbers(self, *size):
-        """Extremes are the largest numbers of the type and its smallest, which has one bit."""
+        """Values "extremes" are near the dtype's largest numbers, or subnormals of few bits."""
         x = self.normal(*size)
         if self.case.values == "extremes":
             return x * self.one_of(
@@ -149,7 +150,7 @@ class Call:
         if not case.rotary:
             return None, None
         size = (case.angles, case.rotary // 2)
-        if case.values == "ties":  # products that often lie between two numbers of the type
+        if case.values == "ties":  # products that are often ties between two numbers of the dtype
             return self.one_of(*size, of=[1.5, -1.25, 0.75]), self.one_of(*size, of=[0, 0, 1.5])
         turns = torch.rand(*size, generator=self.generator) * 6.3
         return turns.cos().to(self.dtype), turns.sin().to(self.dtype)
@@ -161,7 +162,7 @@ class Call:
         return rotate(x, self.cos, self.sin, near, interleaved=self.case.interleaved)
 
     def expected(self):
-        """q and both caches, after."""
+        """q and both caches after the call."""
         case, begins = self.case, torch.tensor(self.case.lengths)
         positions = begins[:, None] + torch.arange(case.new)
         q = self.rotated(self.q, begins[:, None] + torch.arange(case.rows) * case.advances)
@@ -183,7 +184,7 @@ class Call:
         return b, position
 
     def run(self, target):
-        """Launch it; returns q and both caches."""
+        """Launch the case. Returns q and both caches."""
         case = self.case
         given, stored = case.layouts
         q, k, v = (laid_out(x.to(target.device), given) for x in (self.q, self.k, self.v))
@@ -199,7 +200,7 @@ class Call:
         return [x.cpu() for x in (q if rotated is None else rotated, *caches)]
 
     def check(self, target, shown):
-        """Launch it, and hold it to PyTorch's bits."""
+        """Launch the case and compare every bit with PyTorch's result."""
         found = self.run(target)
         shown.compared(str(self.case.kernel), repr(self.case), 0.0, 0.0)
         for name, one, other in zip(("q", "k_cache", "v_cache"), found, self.expected(), strict=True):

@@ -1,7 +1,7 @@
-"""Random calls of the operator ``bwd``, as forward_cases.py has them of attention.
+"""Random calls of the operator ``bwd``, generated like the attention calls of forward_cases.py.
 
-The kernels get float64's output and log-sum-exp, rounded as a forward stores them, so that what they find
-does not depend on another kernel.
+The kernels read out and the log-sum-exp computed in float64 and rounded to the dtypes that a forward stores.
+The findings are thus independent of the forward kernels.
 """
 
 import random
@@ -27,30 +27,31 @@ from flash_attn_rocm.suite.target import FUSED_OP, UNEVEN_OP, fused_with_feature
 BWD = torch.ops.flash_attn_rocm.bwd.default
 ARGUMENTS = tuple(argument.name for argument in BWD._schema.arguments)
 SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
-# Around the rows and columns of every tile, and more than one workgroup has.
+# Around the sizes of every tile, up to more than a workgroup's rows and keys.
 ROWS = (1, 5, 16, 17, 31, 33, 48, 64, 65, 77, 129)
 KEYS = (1, 5, 16, 17, 33, 64, 65, 90, 129, 150)
 BLOCK = 128  # the most keys of a workgroup
 DENSE, PACKED = "dense", "packed"
-# Rows as far apart as they may be, and so many that theirs are more than 2^32 elements from the first.
+# The largest supported row stride, with enough rows for offsets above 2^32 elements.
 ROWS_APART = "rows apart"
 ROW_STRIDE, MANY = (1 << 24) - 8, 258
-# Features that each loop has code for.
+# Features to test with each loop.
 TWICE = (
     "a negative scale", "a block of keys that no query sees", "far strides of several tiles", ROWS_APART,
     "many heads", "all NaN", "missing keys beside scores far below zero",
 )  # fmt: skip
 SEVERAL = (48, 65, 90)  # queries and keys of more than one tile
-# What chance gives too seldom, by the last digit of a call's number.
+# Rare cases, chosen by the last digit of a call's number.
 CUT, LONG, MANY_HEADS, UNSEEN, ALIKE, ALL_NAN, APART = 1, 2, 3, 4, 6, 8, 9
-# And by the remainder of its division by 200, a dropout for each loop: keys past the end have scores of 0.
-# Beside others far below zero their probabilities are infinite, and times their own zeros NaN.
+# And by the number modulo 200, with a dropout for each loop. Keys past the end have scores of 0. If the other
+# scores are far below zero, the probabilities of these keys are infinite, and infinity times a zero is NaN.
 BELOW = {177: 0.0, 185: 0.17}
-BELOW_ZERO, BELOW_SCALE = "far below zero", 0.03  # -180: no more than it takes, as large scores are rounded
-ENDS = (74, 80)  # within and between blocks of 16 keys, of which two may be a pair's
+# scores of -180: just low enough, because rounding errors grow with scores
+BELOW_ZERO, BELOW_SCALE = "far below zero", 0.03
+ENDS = (74, 80)  # within a block of 16 keys and at its end: kernels may read blocks in pairs
 QUOTIENTS = ((5, 1), (7, 7), (8, 4), (9, 3), (10, 2))  # of heads
 OUTLIERS, NAN = "outliers", "NaN"
-# Values of the calls of alike_cases.py, in turn, and what else these have.
+# Values of the calls of alike_cases.py, in turn, and the options they need.
 ALIKE_CALLS = {
     "alike": {"window": (20, 7)},
     "alike, softcap": {"softcap": 200.0},
@@ -60,16 +61,16 @@ ALIKE_CALLS = {
         "rows": (33, 20), "keys": (40, 35),
     },
 }  # fmt: skip
-COLUMNS = 3  # ways to lay their columns out: in one of them each is one of queries, and in one of keys
-UNGROUPED = (4, 4)  # their heads, or HEADS[-1]
-MULTIPLES = ("dq", "dk")  # whose sums are multiplied by 1 in some of them
-# 1 / kCutGain (kernels/device/mma/unit.hpp), so rounded that the two multiply to 1 in fp32.
+COLUMNS = 3  # rotations of own columns: a column belongs to queries in one and to keys in another
+UNGROUPED = (4, 4)  # heads of alike calls, but HEADS[-1] in the last turn
+MULTIPLES = ("dq", "dk")  # gradients whose sums are multiplied by 1 in some alike calls
+# 1 / kCutGain (kernels/device/mma/unit.hpp), rounded so that the product of both is 1 in fp32.
 MADE_UP_FOR = {"fp16": 1 / 1.00035, "bf16": 1 / 1.00282}
 VALUES = (*MAGNITUDES, "rising", "falling", "one-hot", OUTLIERS)
 SUBNORMAL = 2.0**-149  # between two fp32 numbers near 0
-# Of activations, a few channels are much larger than all others; gradients are small.
+# Outliers, as in activations: a few channels much larger than the others, and small gradients.
 EACH, TIMES, SMALL = 17, 12.0, 1e-3
-# The features of fuzz cases, and those that only kernels with a loop for features have.
+# The features of all fuzz cases (EVERY) and of kernels with a featured loop only (FEATURED).
 EVERY = frozenset({
     "window on the left", "window on the right", "causal", "softcap", "softcap that cuts", "ALiBi",
     "dropout", "softcap alone", "features without softcap", "grouped heads", "several sequences",
@@ -142,13 +143,13 @@ class BackwardCase(Case):
         """Whether the kernel's sums of dq, dk or dv are the results."""
         if what == "dv":
             return not self.dropout
-        # The separate dq kernel alone makes dS from P that was not truncated.
+        # Only the separate dq kernel computes dS from a P that was not truncated.
         made_up_for = what == "dk" or self.kernel.op == FUSED_OP
         return self.scale == (MADE_UP_FOR[self.kernel.dtype] if made_up_for else 1.0)
 
 
 def kernels_of(kernel):
-    """The names of all kernels that a call launches, in this order."""
+    """The names of the kernels that a call launches, in launch order."""
     delta, name = f"fa_bwd_delta_{kernel.dtype}", str(kernel)
     if kernel.op == FUSED_OP:
         return delta, name, f"fa_bwd_convert_{kernel.dtype}"
@@ -156,19 +157,19 @@ def kernels_of(kernel):
 
 
 def served(kernel):
-    """The features with which a backward kernel has to be tested."""
+    """The features to test with a backward kernel."""
     return EVERY - FEATURED if no_features(kernel) else EVERY
 
 
 def no_features(kernel):
-    """Whether it has neither ALiBi nor softcap nor dropout."""
+    """Whether the kernel lacks ALiBi, softcap and dropout."""
     if kernel.op == UNEVEN_OP:
         return True
     return kernel.op == FUSED_OP and (kernel.dtype, kernel.head_dim) not in fused_with_features()
 
 
 def draw(kernel, number):
-    """Case ``number`` of a kernel, always the same."""
+    """Case ``number`` of a kernel, the same in every run."""
     chance = random.Random(f"{kernel} {number}")
     some = chance.choice
     store = some((DENSE, PACKED))
@@ -195,14 +196,15 @@ def draw(kernel, number):
 
 
 def rare(case, number, some):
-    """What chance gives too seldom; ``case`` itself for most numbers."""
+    """The rare case of this number, or ``case`` itself."""
     last = number % 10
     if last == ALIKE:
         able = [
             name for name in ALIKE_CALLS if not no_features(case.kernel) or f"values {name}" not in FEATURED
         ]
         return alike(case, able[number // 10 % len(able)], number // 10 // len(able))
-    if last == CUT and not no_features(case.kernel):  # by something, but not to nothing
+    # a softcap that changes scores and keeps gradients above 0
+    if last == CUT and not no_features(case.kernel):
         return replace(case, softcap=SOFTCAPS[1], values=MAGNITUDES[1], scale=None)
     if last == LONG:
         return replace(
@@ -228,7 +230,11 @@ def rare(case, number, some):
 
 
 def alike(case, values, turn):
-    """One of alike_cases.py.  The last of all turns sums heads; in the others, a sum may be one gradient."""
+    """A case for alike_cases.py.
+
+    The last turn has grouped heads, whose gradients are summed. In the other turns one gradient can be a
+    whole sum.
+    """
     scales = (MADE_UP_FOR[case.kernel.dtype], *(() if case.kernel.op == FUSED_OP else (1.0,)))
     turn %= COLUMNS * len(scales) + 1
     given = {
@@ -255,7 +261,7 @@ class Call(forward_cases.Call):
         self.sequences = self.sequences_of()
 
     def sequences_of(self):
-        """``out`` of these is not looked at."""
+        """The sequences for ``judge_gradients``, which ignores their ``out``."""
         slopes = [None] * len(self.q) if self.slopes is None else self.slopes.expand(len(self.q), -1)
         given = zip(self.q, self.k, self.v, slopes, self.kept, strict=True)
         return [Sequence(q, k, v, q, None, one, kept) for q, k, v, one, kept in given]
@@ -287,7 +293,7 @@ class Call(forward_cases.Call):
         return self.laid_out((torch.cat if self.case.ragged else torch.stack)(tensors))
 
     def run(self, target):
-        """Launch it; returns dq, dk, dv, and delta, whose rows are those of the log-sum-exp."""
+        """Launch the case. Returns dq, dk, dv and delta, with the log-sum-exp's shape."""
         case = self.case
         outs, sums = self.forward()
         q, k, v, out, dout = (self.joined(each) for each in (self.q, self.k, self.v, outs, self.dout))
@@ -310,11 +316,11 @@ class Call(forward_cases.Call):
         return [*gradients, delta]
 
     def masks(self):
-        """What is given beside a mask, and the mask."""
+        """The operator's mask arguments."""
         return {"attn_mask": None, "dscores": None}
 
     def dq_sums(self, q):
-        """Zeros in which dq is added up, or None for the kernels that do not."""
+        """Zeros in which the fused kernels add up dq, or None for the separate kernels."""
         if self.case.kernel.op != FUSED_OP:
             return None
         *_, rows, nheads, head_dim = q.shape
@@ -323,14 +329,14 @@ class Call(forward_cases.Call):
         )
 
     def far_strides(self, x):
-        """Also heads, or rows, which are less than 2^24 elements apart."""
+        """FAR: heads are far apart, too. ROWS_APART: row strides just below 2^24 elements, the limit."""
         if self.case.layout == ROWS_APART:
             return (ROW_STRIDE - self.placed % TENSORS * ALIGNED, *x.stride()[-2:])
         steps = super().far_strides(x)
         return steps and (steps[0], steps[1], len(x) * steps[0], 1)
 
     def visible(self, b):
-        """(rows, keys): where attention to unit vectors, which gives probabilities, is more than 0."""
+        """(rows, keys) bool: visible pairs, where attention to unit vectors is positive."""
         q, k = (torch.zeros(lengths[b], 1, 1) for lengths in (self.case.rows, self.case.keys))
         weights, _ = attention(q, k, torch.eye(len(k))[:, None], self.rules)
         return weights[:, 0] > 0
@@ -339,7 +345,7 @@ class Call(forward_cases.Call):
         return tensor.cpu().split(lengths, dim) if self.case.ragged else tensor.cpu().unbind()
 
     def check(self, target, shown):
-        """Launch it, and hold its gradients to the rule."""
+        """Launch the case and compare its gradients with the reference."""
         case = self.case
         dq, dk, dv, delta, *_ = self.run(target)
         lengths = (case.rows, case.keys, case.keys)

@@ -1,4 +1,4 @@
-"""Reads corpus.json, the fuzz cases to run by number, which ``python -m tests.tools.corpus`` writes."""
+"""Reads corpus.json: the numbers of the fuzz cases to run, written by ``python -m tests.tools.corpus``."""
 
 import json
 import re
@@ -17,8 +17,11 @@ def kernel_of(name):
 
 
 def corpus_of(arch):
-    """(kernel, number) of each fuzz case for an arch, which may be those of another one, and those of kernels
-    that the other one lacks; kernels that it lacks itself have an empty list then."""
+    """(kernel, number) of each fuzz case for an arch.
+
+    An arch may use the cases of another one. It then lists its additional kernels, and an empty list for each
+    kernel it lacks.
+    """
     every = _every()
     own = every[arch]
     numbers = every[_chosen_for(arch, every)] | (own["kernels"] if "like" in own else {})
@@ -26,7 +29,7 @@ def corpus_of(arch):
 
 
 def archs_with_cases_of(arch):
-    """The archs with the same fuzz cases, itself among them, in the file's order."""
+    """All archs with the same fuzz cases, this one included, in the file's order."""
     every = _every()
     return [other for other in every if _chosen_for(other, every) == _chosen_for(arch, every)]
 

@@ -1,8 +1,8 @@
-"""Calls with random combinations of features; a call can be made again from its kernel and its number.
+"""Random combinations of features as calls, each identified by a kernel and a number.
 
-A call goes to the operator itself, so the kernel under test answers it, whichever kernel a public function
-would have chosen.  ``tests/installed/numerics/test_corpus.py`` runs those that
-``tests/tools/corpus.py`` picked by what they execute.
+Calls go to the operator itself and so reach the kernel under test, even where a public function would choose
+another one. ``tests/tools/corpus.py`` picks cases by the instructions they execute, and
+``tests/installed/numerics/test_corpus.py`` runs them.
 """
 
 import itertools
@@ -22,11 +22,11 @@ from flash_attn_rocm.values import kinds, paths
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)
 UNITS = 96
-FEW = 16  # as many queries go to decode
-# Around the rows and columns of every tile and fragment, and enough keys for more than one pass of a loop.
+FEW = 16  # the most queries of a decode call
+# Around the sizes of every tile and fragment, with enough keys for several passes of a loop.
 MANY_ROWS = (17, 31, 33, 64, 65, 113, 129, 150)
-TALL_ROWS = (17, 33, 129, 150, 241, 256, 257, 300)  # of workgroups with 256
-WIDE_ROWS = (1, 5, 15, 16, 17, 31, 33, 64, 65, 97, 129)  # of workgroups with 16, 32 or 64
+TALL_ROWS = (17, 33, 129, 150, 241, 256, 257, 300)  # for workgroups of 256 rows
+WIDE_ROWS = (1, 5, 15, 16, 17, 31, 33, 64, 65, 97, 129)  # for workgroups of 16, 32 or 64 rows
 FEW_ROWS = (1, 2, 3, 5, 15, 16)
 KEYS = (1, 5, 16, 17, 31, 33, 63, 64, 65, 97, 128, 129, 161, 200, 257, 300)
 REFERENCE_HEAD_DIMS = (1, 8, 24, 40, 59, 64, 80, 128, 255)
@@ -34,30 +34,31 @@ HEADS = ((1, 1), (2, 2), (2, 1), (3, 1), (4, 2), (6, 2))
 TILES = 128  # keys of two tiles: with more, a row's maximum rises after the first tiles
 PAGES = (16, 48, 64, 256)
 SPLITS = (2, 3, 5, 9)
-PARTS_SHARE = 0.5  # of fwd_wide's calls, whose keys may be in parts
+PARTS_SHARE = 0.5  # of fwd_wide's calls, with keys in parts
 MANY_SPLITS, MANY_KEYS = 67, 2400  # more parts than a wave has lanes
 WINDOWS = ((-1, -1), (-1, 0), (-1, 0), (5, 0), (0, 0), (33, 7), (-1, 16), (70, -1), (0, 60), (-1, 100))
-SOFTCAPS = (1.0, 5.0, 2.5)  # small beside scores, so that wherever it runs some are cut
+SOFTCAPS = (1.0, 5.0, 2.5)  # small next to scores, so some are always cut
 LAYOUTS = ("contiguous", "padded", "heads first")
 WIDER = {"padded": 8, "odd": 1}  # elements after each row
-# Sequences, or pages of a cache, and heads of gradients more than 2^32 elements apart: both halves of a
-# stride count.  Each tensor of a call has strides of its own.
+# Strides above 2^32 elements between sequences, pages of a cache, or heads of gradients: they test both
+# halves of a 64-bit stride. Each tensor of a call has different strides.
 FAR = "far"
 FAR_STRIDE = (1 << 32) + (1 << 31) + 8
 CARRIES = 1 << 32  # bytes
 ALIGNED = 16  # bytes, of the kernels with a fixed head dim
-TENSORS = 8  # that a call has
-FAR_SHARE = 0.8  # of the calls that could have them
-WHOLE_SHARE = 0.5  # of decode's calls with patterns of scores: one part, and a row sees several tiles of keys
+TENSORS = 8  # at most in one call
+FAR_SHARE = 0.8  # of the calls with a layout that permits it
+WHOLE_SHARE = 0.5  # of decode's calls with PATTERNS: one part, with several tiles of keys per row
 QUERIES_SHARE = 0.4  # of the calls with pages and packed queries: only these have cumulative lengths
 # How k and v are stored.
 STORES = ("dense", "dense", "in use", "left padded", "rows by index", "packed", "paged", "paged packed")
 TALL, WIDE, UNEVEN = (kinds.ATTENDING[each] for each in (paths.TALL, paths.WIDE, paths.UNEVEN))
-PLAIN = (TALL, WIDE, UNEVEN)  # the ops without features, pages among them
+PLAIN = (TALL, WIDE, UNEVEN)  # ops without softcap, ALiBi, dropout and pages
 LOOPS = ("plain", "featured")
-FEATURES = frozenset({"softcap", "ALiBi", "paged", "queries"})  # words of what the featured loop is for
+# words that mark features of the featured loop
+FEATURES = frozenset({"softcap", "ALiBi", "paged", "queries"})
 MAGNITUDES = (1.0, 4.0, 8.0)
-# Scores that are hard for an online softmax, as a function of a key's position among n.
+# Scores that are difficult for an online softmax: functions of a key's index j and the number of keys n.
 PATTERNS = {
     "rising": lambda j, n: 0.08 * j,
     "rising steeply": lambda j, n: 5.0 * j,
@@ -66,16 +67,16 @@ PATTERNS = {
     "far below zero": lambda j, n: torch.full_like(j, -6000.0),
 }
 FAR_SCORES = ("far below zero", "rising steeply")  # beyond kFar of softmax.hpp, in the first tile and later
-MANY_TILES = 257  # keys after which scores that rise steeply are far
+MANY_TILES = 257  # with so many keys, steeply rising scores exceed kFar
 NO_NUMBERS = (math.inf, -math.inf, math.nan)
 NOISE = 2e-3
-# Fills memory of k and v that belongs to no sequence, so that reading it gives a wrong result.
+# Fills cache memory outside of every sequence, so reading it makes the result wrong.
 UNUSED = math.nan
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Of the reference kernel ``head_dim`` is 0: it takes each case's."""
+    """``head_dim`` is 0 for the reference kernel, which takes every head dim."""
 
     op: str
     dtype: str
@@ -87,7 +88,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Case:
-    """One call; ``rows`` and ``keys`` of each sequence, ``splits`` wanted, ``values`` of q and k."""
+    """One call: ``rows`` and ``keys`` per sequence, ``splits`` to request, ``values`` of q and k."""
 
     kernel: Kernel
     head_dim: int
@@ -117,13 +118,13 @@ class Case:
 
     @property
     def work(self):
-        """About how long a call takes, next to others."""
+        """Estimated duration in relation to other calls."""
         scores = sum(rows * keys for rows, keys in zip(self.rows, self.keys, strict=True))
         return scores * self.heads[0] * self.head_dim
 
     @property
     def plain(self):
-        """Whether the kernel takes its loop without features."""
+        """Whether the kernel uses its plain loop."""
         return not (self.softcap or self.alibi or self.dropout or self.store.startswith("paged"))
 
     @property
@@ -132,7 +133,7 @@ class Case:
 
     @property
     def features(self):
-        """Names of the kernel's features that the call uses."""
+        """Names of the features in this call."""
         left, right = self.window
         seen = {
             "window on the left": left >= 0,
@@ -168,7 +169,7 @@ class Case:
 
 
 def served(kernel):
-    """The features with which every kernel of this kind has to be tested."""
+    """The features to test with every kernel of this kind."""
     every = {
         "window on the left", "window on the right", "causal", "softcap", "softcap that cuts", "ALiBi",
         "grouped heads", "paged", "left padded", "part in use", "rows by index", "ragged", "ragged and paged",
@@ -185,8 +186,8 @@ def served(kernel):
 
 
 def draw(kernel, number):
-    """Case ``number`` of a kernel, always the same."""
-    chance = random.Random(f"{kernel} {number}")  # a text, because Python's hashes differ between runs
+    """Case ``number`` of a kernel, the same in every run."""
+    chance = random.Random(f"{kernel} {number}")  # a string, because Python's hashes differ between runs
     some = chance.choice
     store = some(STORES[:-2] if kernel.op in PLAIN else STORES)
     rows_of = {"fwd": MANY_ROWS, TALL: TALL_ROWS, WIDE: WIDE_ROWS, "decode": FEW_ROWS}.get(
@@ -222,7 +223,7 @@ def draw(kernel, number):
     )  # fmt: skip
     if kernel.op == "reference" and head_dim % 8 == 0:
         return replace(case, layout="odd")
-    # Chances of their own: the calls of all other numbers stay as they are.
+    # Separate random numbers, so the calls of all other numbers stay as they are.
     chances = {
         name: random.Random(f"{kernel} {number} {name}").random()
         for name in ("far", "whole", "queries", "parts")
@@ -239,8 +240,10 @@ def draw(kernel, number):
 
 
 def far_apart(x, steps, aligned=ALIGNED):
-    """``x`` with the strides ``steps``, its last row across a multiple of 2^32 bytes: sums of addresses carry
-    there.  Memory that nobody touches costs nothing."""
+    """``x`` with the strides ``steps``, placed so that its last row crosses a multiple of 2^32 bytes.
+
+    Additions of addresses then carry into the upper half. Untouched memory costs nothing.
+    """
     if not x.numel():
         return x
     last = sum((size - 1) * step for size, step in zip(x.shape[:-1], steps, strict=False)) * x.element_size()
@@ -286,7 +289,7 @@ class Call:
         if not isinstance(case.values, str):
             return (x * case.values**0.5 for x in (q, k))
         scores = PATTERNS[case.values](torch.arange(keys, dtype=torch.float32), keys)
-        # The largest is spread evenly over q and k, which keeps fp16 from overflowing.
+        # Spread over q and k evenly: fp16 cannot overflow.
         most = max(scores.abs().max().item() if keys else 0.0, 1.0)
         size = math.sqrt(most / case.head_dim)
         along = (scores / (size * case.head_dim))[:, None, None] + k.float() * NOISE
@@ -305,19 +308,19 @@ class Call:
         return far_apart(x, steps) if steps else laid_out(x, self.case.layout)
 
     def far_strides(self, x):
-        """Strides of ``x`` where it is far apart, other than those of the tensors before it; else None."""
+        """The strides of ``x`` in a far layout, different for each tensor of a call, else None."""
         if self.case.layout != FAR or x.dim() < 4:
             return None
         return (self.placed % TENSORS * FAR_STRIDE + FAR_STRIDE, *x.stride()[1:])
 
     def place(self, like):
-        """Memory for a result, in strides as those of ``like``."""
+        """Memory for a result with the strides of ``like``."""
         if self.far_strides(like):
             return self.laid_out(torch.empty(like.shape, dtype=like.dtype))
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=self.device)
 
     def like_values(self, q):
-        """A tensor as q with the head dim of v."""
+        """A tensor like q with the head dim of v."""
         if self.case.value_dim == self.case.head_dim:
             return q
         return laid_out(q.new_empty((*q.shape[:-1], self.case.value_dim)), self.case.layout)
@@ -326,7 +329,7 @@ class Call:
         return torch.tensor(values, dtype=torch.int32, device=self.device)
 
     def store(self):
-        """k and v as the case stores them, and the integers that say how."""
+        """k and v in the case's store, and the integer tensors that describe it."""
         caches, options = getattr(self, f"_{self.case.store.replace(' ', '_')}")()
         return [self.laid_out(x) for x in caches], options
 
@@ -404,7 +407,7 @@ class Call:
         ]  # fmt: skip
 
     def parts(self, lse, keys):
-        """Memory for the parts of the keys, as many as the plan makes for the wanted number."""
+        """Buffers for the parts of the keys. The plan decides their number."""
         case = self.case
         if case.splits == 1:
             return {}
@@ -421,15 +424,15 @@ class Call:
         }
 
     def more(self):
-        """Arguments of the operator that not all kernels take, by name."""
+        """Further arguments by name, for operators that take them."""
         return {}
 
     def run(self, target):
-        """Launch it; returns all results."""
+        """Launch the case. Returns all results."""
         return [x for each in self.launched(target) for x in (each.out, each.lse)]
 
     def check(self, target, shown):
-        """Launch it, and hold its results to the rule."""
+        """Launch the case and compare its results with the reference."""
         judge(shown, str(self.case.kernel), repr(self.case), self.launched(target), self.rules)
 
     def launched(self, target):

@@ -1,6 +1,8 @@
-"""Fuzz cases of every kernel: of attention (forward_cases.py), of gradients (backward_cases.py,
-alike_cases.py, nan_cases.py), with masks (masked_cases.py, masked_backward_cases.py), of latent attention
-(latent_cases.py) and of ``append`` (append_cases.py)."""
+"""The fuzz cases of every kernel.
+
+Attention: forward_cases.py. Gradients: backward_cases.py, alike_cases.py, nan_cases.py. Masks:
+masked_cases.py, masked_backward_cases.py. Latent attention: latent_cases.py. ``append``: append_cases.py.
+"""
 
 from flash_attn_rocm.suite import (
     alike_cases,
@@ -37,7 +39,7 @@ ATTENDING = [op for op in dict.fromkeys(kinds.ATTENDING.values()) if op != REFER
 
 
 def kernels():
-    """All that have fuzz cases, which also launch fa_combine_* and other kernels of a backward."""
+    """All kernels with fuzz cases. These also launch fa_combine_* and the other kernels of a backward."""
     return [
         *(Kernel(op, *each) for op in ATTENDING for each in compiled(op)),
         *(Kernel(REFERENCE, dtype) for dtype in DTYPES),
@@ -47,18 +49,18 @@ def kernels():
 
 
 def draw(kernel, number):
-    """Case ``number`` of a kernel, always the same."""
+    """Case ``number`` of a kernel, the same in every run."""
     return _of(kernel).draw(kernel, number)
 
 
 def made(case, device):
-    """The call of a case; ``run`` launches it, ``check`` also judges what comes out."""
+    """The call of a case: ``run`` launches it, ``check`` launches it and judges the results."""
     special = {backward_cases.NAN: nan_cases, **dict.fromkeys(backward_cases.ALIKE_CALLS, alike_cases)}
     return special.get(case.values, _of(case.kernel)).Call(case, device)
 
 
 def served(kernel):
-    """The features with which a kernel has to be tested."""
+    """The features to test with a kernel."""
     return _of(kernel).served(kernel)
 
 

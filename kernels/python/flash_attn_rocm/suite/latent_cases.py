@@ -1,4 +1,4 @@
-"""Calls of the kernels of latent attention, generated as those of attention (forward_cases.py)."""
+"""Calls of the latent attention kernels, generated like the attention calls of forward_cases.py."""
 
 import random
 from dataclasses import dataclass, replace
@@ -14,9 +14,9 @@ from flash_attn_rocm.values import kinds, paths
 MLA = torch.ops.flash_attn_rocm.mla.default
 ARGUMENTS = tuple(argument.name for argument in MLA._schema.arguments)
 LATENT = kinds.ATTENDING[paths.LATENT]
-REST = 64  # elements of K beyond those of V
+REST = 64  # elements of K after those of V
 UNITS = 0
-# Rows of all heads: fewer than a workgroup has, as many, and of several.
+# With all heads: less than a workgroup's rows, exactly its rows, and several workgroups.
 ROWS = (1, 1, 2, 3, 5)
 HEADS = (1, 5, 8, 16, 17, 33)
 KEYS = (1, 5, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 97, 128, 129, 200)
@@ -29,11 +29,11 @@ MANY = 0.1  # of the calls with more parts than a wave has lanes
 
 @dataclass(frozen=True)
 class Case(forward_cases.Case):
-    """``keys`` of the cache's one head; a window is none or causal."""
+    """``keys`` of the cache's single head. The window is unlimited or causal."""
 
     @property
     def features(self):
-        """Names of the kernel's features that the call uses."""
+        """Names of the features in this call."""
         named = super().features
         wanted = served(self.kernel)
         before = {"rows that see no key"} if self.window[1] == 0 and self.rows[0] > min(self.keys) else set()
@@ -43,7 +43,7 @@ class Case(forward_cases.Case):
 
 
 def served(_kernel):
-    """The features with which every such kernel has to be tested."""
+    """The features to test with every latent kernel."""
     return {
         "causal", "parts", "paged", "part in use", "far strides", "a sequence without keys",
         "rows that see no key", "a scale of 0", "several workgroups of rows",
@@ -52,7 +52,7 @@ def served(_kernel):
 
 
 def draw(kernel, number):
-    """Case ``number`` of a kernel, always the same."""
+    """Case ``number`` of a kernel, the same in every run."""
     chance = random.Random(f"{kernel} {number}")
     some = chance.choice
     store, layout, batch = some(STORES), some(LAYOUTS), some((1, 2, 3))
@@ -82,7 +82,7 @@ class Call(forward_cases.Call):
         self.rules = Rules(*case.window, scale=case.scale)
 
     def queries_and_keys(self, rows, keys):
-        """What is no number is no value: rows that do not see its key may get it or not."""
+        """Inf and NaN go to an element outside of V: inside, they could reach rows that hide the key."""
         q, k = super().queries_and_keys(rows, keys)
         if self.case.values == "infinite" and keys:
             one = k[keys // 3, 0]
@@ -90,7 +90,7 @@ class Call(forward_cases.Call):
         return q, k
 
     def parts(self, lse, keys):
-        """Memory for the parts of the keys, as many as the plan makes for the wanted number."""
+        """Buffers for the parts of the keys. The plan decides their number."""
         case = self.case
         sizes = (len(case.rows), case.rows[0], keys, case.heads[0], UNITS, case.splits)
         answer = torch.ops.flash_attn_rocm.plan_mla(arch(), case.kernel.dtype, case.head_dim, *sizes)

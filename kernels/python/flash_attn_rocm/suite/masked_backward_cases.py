@@ -1,5 +1,7 @@
-"""Calls of the backward kernels that read a mask or a bias: those of backward_cases.py with the masks of
-masked_cases.py, and in some of them the gradients of scores, which are a bias's."""
+"""Backward calls with a mask or a bias: backward_cases.py with the masks of masked_cases.py.
+
+Some calls with a bias also ask for the gradients of the scores, which are the bias's gradients.
+"""
 
 import random
 from dataclasses import dataclass, fields, replace
@@ -11,8 +13,8 @@ from flash_attn_rocm.suite.masked_cases import BOOL, FP32, LEAST, LEFT, LOW, MAN
 from flash_attn_rocm.suite.rule import dscores_allowed
 
 VALUES = (1.0, 4.0, "rising", "falling", backward_cases.OUTLIERS)
-# Whole rows of it have log-sum-exps below which there are no gradients (params.hpp), or so far below 0 that
-# fp32 keeps little of their scores' differences.
+# Biases of whole rows, instead of LOW. An lse below kFarBelow (backward_params.hpp) gives zero gradients,
+# and at -20,000 fp32 rounds away most of the differences between scores.
 WHOLE_LOW = (-300.0, -2000.0)
 DSCORES_SHARE = 0.7  # of calls with a bias
 BLOCK = 128  # the most keys of a workgroup
@@ -20,7 +22,7 @@ BLOCK = 128  # the most keys of a workgroup
 
 @dataclass(frozen=True)
 class Case(masked_cases.Case):
-    """``dscores``: gradients of scores are wanted."""
+    """``dscores``: whether to compute the gradients of the scores."""
 
     dscores: bool = False
 
@@ -55,7 +57,7 @@ class Case(masked_cases.Case):
 
 
 def served(_kernel):
-    """The features with which every such kernel has to be tested."""
+    """The features to test with every masked backward kernel."""
     return {
         "window on the left", "window on the right", "causal", "grouped heads", "far strides",
         "several sequences", "scale of 0", "a negative scale", "a block of keys that no query sees",
@@ -71,7 +73,7 @@ def served(_kernel):
 
 
 def draw(kernel, number):
-    """Case ``number`` of a kernel, always the same."""
+    """Case ``number`` of a kernel, the same in every run."""
     drawn = masked_cases.draw(kernel, number)
     chance = random.Random(f"{kernel} {number} gradients")
     given = {each.name: getattr(drawn, each.name) for each in fields(masked_cases.Case)}
@@ -88,7 +90,7 @@ def draw(kernel, number):
         case = replace(case, rows=(5,) * len(case.rows), keys=(150,) * len(case.keys), window=(5, 0))
     if number % 10 == 2:
         case = replace(case, rows=(150,) * len(case.rows), keys=(17,) * len(case.keys), window=(-1, 0))
-    # In a window, too, rows may see nothing else: of -20,000 they keep their gradients.
+    # A window can also leave a row only low scores. At -20,000 the row keeps its gradients.
     if case.by in LOW and (case.hides == WHOLE or (case.by == LEAST and case.window != (-1, -1))):
         return replace(case, by=chance.choice(WHOLE_LOW))
     return case
@@ -116,7 +118,7 @@ class Call(masked_cases.Masking, backward_cases.Call):
         return found if self.dscores is None else [*found, self.dscores]
 
     def check(self, target, shown):
-        """Also hold the gradients of scores to their rule."""
+        """Also compare the gradients of the scores with the reference."""
         super().check(target, shown)
         if self.dscores is None:
             return

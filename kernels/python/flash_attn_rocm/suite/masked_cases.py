@@ -1,4 +1,4 @@
-"""Calls of the kernels that read a mask or a bias, generated as those without (forward_cases.py)."""
+"""Forward calls with a mask or a bias, generated like the calls of forward_cases.py."""
 
 import math
 import random
@@ -19,23 +19,20 @@ from flash_attn_rocm.suite.forward_cases import (
 from flash_attn_rocm.values import kinds
 
 MASKED = kinds.ATTENDING[kinds.MASKED]
-BOOL, OWN, FP32 = "bool", "elements", "fp32"  # what a mask holds: bool, numbers of q's dtype, fp32
+BOOL, OWN, FP32 = "bool", "elements", "fp32"  # dtype of the mask: bool, q's dtype, fp32
 KINDS = {BOOL: torch.bool, FP32: torch.float32}
 ALONG = {"b": "sequences", "h": "heads", "i": "rows"}
-BROADCASTS = ("", "", "b", "h", "bh", "hi", "i", "bhi")  # along what a mask is the same
+BROADCASTS = ("", "", "b", "h", "bh", "hi", "i", "bhi")  # dimensions of size 1
 SOME, LEFT, WHOLE = "some keys", "left keys", "whole rows"
-# What boolean masks hide besides: whole tiles, for all rows of a wave or of a workgroup.
+# More patterns of boolean masks: they hide whole tiles from all rows of a wave or workgroup.
 RIGHT, BLOCKS, LATER, NOTHING = "right keys", "other blocks", "later keys", "nothing"
 BY_TILES = (LEFT, RIGHT, BLOCKS, LATER, NOTHING)
 BY_TILES_SHARE = 0.6
 BLOCK = 33  # keys of a block that sees only itself
-MANY, MANY_SHARE, FEW = (
-    4200,
-    0.1,
-    17,
-)  # keys, more than fa_mask_ranges_* look at in one pass; rows beside them
+# MANY keys take more than one pass of fa_mask_ranges_*. FEW rows go with them.
+MANY, MANY_SHARE, FEW = 4200, 0.1, 17
 LEAST = "least"
-LOW = (-20000.0, LEAST)  # with which nothing is left of a key beside others, which -inf hides
+LOW = (-20000.0, LEAST)  # biases that leave a key no weight next to others, and -inf, which hides it
 ROWS = (5, 17, 33, 65, 129, 150)
 KEYS = (1, 17, 40, 63, 64, 97, 128, 161, 200)
 DROPOUT = (0.0, 0.0, 0.0, 0.5, 0.17)
@@ -44,14 +41,16 @@ LAYOUTS = (*forward_cases.LAYOUTS, FAR)
 WORKGROUP = 128  # rows
 MOST_HEADS = 7  # more than any call has
 MULTIPLE = 8  # elements of a mask's rows
-TINY = 2.0**-30  # not exact in fp16, so gfx1030 computes rows of bf16 again; too small to matter
+TINY = 2.0**-30  # Inexact in fp16: gfx1030 computes rows of bf16 again. Too small to change results.
 TINY_SHARE = 0.4
 
 
 @dataclass(frozen=True)
 class Case(forward_cases.Case):
-    """``mask`` is what one holds, the same along ``broadcast``; ``by`` is what hidden keys have in a bias.
-    ``tiny``: v has numbers that fp16 has not."""
+    """``mask`` is the mask's dtype, ``broadcast`` names its dimensions of size 1.
+
+    ``by`` is the bias of hidden keys. ``tiny``: v has numbers below fp16's range.
+    """
 
     mask: str = BOOL
     broadcast: str = ""
@@ -61,7 +60,7 @@ class Case(forward_cases.Case):
 
     @property
     def features(self):
-        """Names of the kernel's features that the call uses."""
+        """Names of the features in this call."""
         before = self.rows[0] - self.keys[0]  # rows whose diagonal is before the first key
         low = self.by in LOW and self.mask != BOOL
         return super().features | {
@@ -77,7 +76,7 @@ class Case(forward_cases.Case):
 
 
 def served(_kernel):
-    """The features with which every such kernel has to be tested."""
+    """The features to test with every masked kernel."""
     masks = {
         f"mask of {kind}{more}" for kind in (BOOL, OWN, FP32) for more in ("", ", tiny numbers", ", dropout")
     }
@@ -94,7 +93,7 @@ def served(_kernel):
 
 
 def draw(kernel, number):
-    """Case ``number`` of a kernel, always the same."""
+    """Case ``number`` of a kernel, the same in every run."""
     chance = random.Random(f"{kernel} {number}")
     some = chance.choice
     batch, layout = some((1, 2, 2)), some(LAYOUTS)
@@ -107,12 +106,12 @@ def draw(kernel, number):
         some(BROADCASTS), some((SOME, LEFT, WHOLE)), some((-math.inf, *LOW)),
         chance.random() < TINY_SHARE,
     )  # fmt: skip
-    # By a chance of its own: the other calls are as without.
+    # A separate random number, so the other arguments stay as they are.
     case = replace(case, dropout=random.Random(f"{kernel} {number} dropout").choice(DROPOUT))
     if values == "infinite":  # NaN is still NaN when -inf is added
         case = replace(case, mask=BOOL)
     if case.by == LEAST and (case.hides != LEFT or case.keys[0] < MULTIPLE):
-        # The log-sum-exp of rows that have nothing else may be cut off (params.hpp).
+        # Kernels may read LEAST as -1e30 (params.hpp), with another log-sum-exp for rows of such scores only.
         case = replace(case, by=LOW[0])
     if case.mask == BOOL:
         return _by_tiles(case, chance)
@@ -120,7 +119,7 @@ def draw(kernel, number):
 
 
 def _by_tiles(case, chance):
-    """Other keys that a boolean mask hides, and sometimes many of them."""
+    """Choose another pattern of a boolean mask, and sometimes many keys."""
     if chance.random() < BY_TILES_SHARE:
         case = replace(case, hides=chance.choice(BY_TILES))
     if chance.random() >= MANY_SHARE or case.layout == FAR:
@@ -133,7 +132,7 @@ class Masking:
     """The mask of a call."""
 
     def drawn(self):
-        """(batch, nheads, seqlen_q, seqlen_k), of which any but the last may be 1."""
+        """(batch, nheads, seqlen_q, seqlen_k). Any size but the last may be 1."""
         case, keys = self.case, self.case.keys[0]
         whole = {"b": len(case.rows), "h": case.heads[0], "i": case.rows[0]}
         sizes = [1 if name in case.broadcast else size for name, size in whole.items()]
@@ -155,7 +154,7 @@ class Masking:
         return numbers.to(dtype).masked_fill(hidden, by)
 
     def more(self):
-        """The mask, with rows of a multiple of 8 elements, behind which nothing is to be read."""
+        """The mask with rows padded to a multiple of 8 elements. The padding is True or NaN."""
         case, dtype = self.case, self.mask.dtype
         *sizes, keys = self.mask.shape
         wide = -(-keys // MULTIPLE) * MULTIPLE
@@ -166,11 +165,11 @@ class Masking:
             return {"attn_mask": far_apart(filled, steps, MULTIPLE * filled.element_size())}
         placed = torch.nn.functional.pad(filled, (0, MULTIPLE if case.layout == "padded" else 0))[..., :wide]
         placed = placed.to(self.device) if case.layout != "heads first" else self.laid_out(placed)
-        # The same numbers for all, by strides of 0 as well as by sizes of 1.
+        # Broadcast by strides of 0 as well as by sizes of 1.
         return {"attn_mask": placed.expand(len(case.rows), -1, -1, -1) if "b" in case.broadcast else placed}
 
     def biases(self):
-        """(nheads, seqlen_q, seqlen_k) of each sequence: what is added to its scores, fp32."""
+        """(nheads, seqlen_q, seqlen_k), fp32, of each sequence: the bias of its scores."""
         mask = self.mask.expand(len(self.case.rows), self.case.heads[0], self.case.rows[0], -1)
         if mask.dtype == torch.bool:
             mask = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)

@@ -1,7 +1,7 @@
-"""Calls for gradients of tensors that are NaN everywhere.
+"""Gradient calls whose tensors are NaN everywhere.
 
-Rows of dq without a visible key, and rows of dk and dv that no query sees, are 0 whatever the tensors hold:
-in kernels they share tiles with rows that are NaN.
+Rows of dq without a visible key and rows of dk and dv hidden from all queries must be 0. In kernels they
+share tiles with NaN rows.
 """
 
 import torch
@@ -25,7 +25,7 @@ class Call(backward_cases.Call):
         ]
 
     def check(self, target, shown):
-        """Launch it; a gradient is NaN where something is visible, and 0 elsewhere."""
+        """Launch the case. A gradient must be NaN for visible rows and 0 for the others."""
         *found, _ = self.run(target)
         lengths = (self.case.rows, self.case.keys, self.case.keys)
         _, by_keys, _ = kernels_of(self.case.kernel)

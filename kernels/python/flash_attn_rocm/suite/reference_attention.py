@@ -1,6 +1,6 @@
-"""The reference implementation of attention, its formula in any dtype, and how results are compared with it.
+"""The reference implementation of attention in any dtype, and the comparison of results with it.
 
-The suite's cases and tests/installed/{wheel,numerics,shared} use it.  The numbers are those of
+Used by the suite's cases and tests/installed/{wheel,numerics,shared}. The allowances are in
 ``values.tolerances``.
 """
 
@@ -24,8 +24,8 @@ from flash_attn_rocm.values.tolerances import (
 )
 
 GRADIENTS = ("dq", "dk", "dv")
-# Gradients grow with dout, so a call with a multiple of it is as hard.  What rounding costs differs: terms
-# that are alike lose the same part of themselves, which depends on where between two powers of two they lie.
+# Gradients are linear in dout, so multiples of dout are equally hard. Rounding errors differ: equal terms
+# lose the same share, and the share depends on their position between two powers of two.
 AS_HARD = (2**0.25, 2**0.5, 2**0.75)
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -35,7 +35,7 @@ Errors = tuple[float, ...]  # of dq, dk and dv
 
 @dataclass(frozen=True)
 class Rules:
-    """The options of a call; -1 means that the window has no bound on that side."""
+    """The options of a call. A window bound of -1 is no bound."""
 
     left: int = -1
     right: int = -1
@@ -50,9 +50,12 @@ class Rules:
 
 @dataclass(frozen=True)
 class Sequence:
-    """One sequence of a call and its results: q, out (rows, heads, headdim), k, v (keys, heads_k, headdim),
-    lse (heads, rows), None where none was returned; slopes (heads); ``kept`` (heads, rows, keys), the factors
-    of the probabilities that dropout leaves; ``bias`` (heads, rows, keys), fp32, is added to the scores."""
+    """One sequence of a call and its results.
+
+    q, out: (rows, heads, headdim). k, v: (keys, heads_k, headdim). lse: (heads, rows), or None. slopes:
+    (heads). kept: (heads, rows, keys), dropout's factors of the probabilities. bias: (heads, rows, keys),
+    fp32, added to the scores.
+    """
 
     q: Tensor
     k: Tensor
@@ -84,11 +87,13 @@ def attention(
     kept: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """out (…, rows, heads, headdim) and the log-sum-exp (…, heads, rows) in the dtype of q (…, rows, heads,
-    headdim), k and v (…, keys, heads_k, headdim); slopes (…, heads), kept and bias (…, heads, rows, keys).
+    """out (…, rows, heads, headdim) and the log-sum-exp (…, heads, rows), in q's dtype.
 
-    Rows whose scores are all -inf, including rows that see no key, give 0 and +inf: upstream does not
-    distinguish them (flash_attn 2.8, csrc/flash_attn/src/softmax.h).
+    q: (…, rows, heads, headdim). k, v: (…, keys, heads_k, headdim). slopes: (…, heads). kept, bias: (…,
+    heads, rows, keys).
+
+    Rows with only -inf scores, such as rows without a visible key, have an out of 0 and a log-sum-exp of
+    +inf. Upstream treats them alike (flash_attn 2.8, csrc/flash_attn/src/softmax.h).
     """
     group = q.shape[-2] // k.shape[-2]
     q, k, v = (x.transpose(-2, -3) for x in (q, k, v))
@@ -120,9 +125,9 @@ def attention(
 
 
 def judge(sequences: Iterable[Sequence], rules: Rules, *, rounded_once: bool = False) -> Verdict:
-    """Hold all sequences of one call to the rule.
+    """Compare all sequences of one call with float64.
 
-    ``rounded_once``: also hold every element to the stricter rule for kernels that round only out.
+    ``rounded_once``: also apply the stricter rule for kernels that round only out to each element.
     """
     errors, plain_errors, bound, shares, wrong = [0.0], [0.0], 0.0, [0.0], []
     for each in sequences:
@@ -158,11 +163,11 @@ def judge(sequences: Iterable[Sequence], rules: Rules, *, rounded_once: bool = F
 def judge_gradients(
     sequences: Iterable[tuple[Sequence, Tensor, tuple[Tensor, ...]]], rules: Rules
 ) -> dict[str, Verdict]:
-    """Hold dq, dk and dv of all sequences of one call, each with its dout, to the rule; verdicts by name.
+    """Compare dq, dk and dv of all sequences of one call with float64. Returns verdicts by name.
 
-    What the plain computation loses is the most of what it does with dout and, where that is not enough, its
-    multiples AS_HARD.  It also loses what rounding out costs, where that is more: gradients of scores are
-    P * (dP - sum of dout * out), and who keeps only out has that sum of what was rounded.
+    The allowance grows with the error of the plain computation in the call's dtype: the error with this dout,
+    or, if that is too small, the largest with its multiples AS_HARD. It also covers the effect of rounding
+    out: gradients of scores are P * (dP - sum of dout * out), and a backward pass reads the rounded out.
     """
     cases = [*sequences]
     douts = [(each, dout.cpu()) for each, dout, _ in cases]
@@ -206,7 +211,7 @@ def _lost_plainly(douts: Iterable[tuple[Sequence, Tensor]], exact: Truths, rules
 
 
 def _lost_as_hard(douts: Iterable[tuple[Sequence, Tensor]], rules: Rules) -> Errors:
-    """The largest of these errors with multiples of dout, as errors with dout itself."""
+    """The largest errors of the plain computation with multiples of dout, divided by the multiple."""
     errors = []
     for times in AS_HARD:
         scaled = [(each, (dout * times).to(dout.dtype)) for each, dout in douts]
@@ -223,7 +228,7 @@ def _gradients(each: Sequence, dout: Tensor, rules: Rules, dtype: torch.dtype) -
 
 
 def _lost_by_rounding_out(each: Sequence, dout: Tensor, rules: Rules) -> tuple[float, float, float]:
-    """How far dq, dk and dv are off, in exact arithmetic, because out is rounded to q's dtype."""
+    """Errors of dq, dk and dv from rounding out to q's dtype, in exact arithmetic."""
     q, k, v = (x.detach().cpu().double() for x in (each.q, each.k, each.v))
     leaves = [x.requires_grad_() for x in (q, k)]
     slopes = None if each.slopes is None else each.slopes.cpu()
@@ -236,7 +241,7 @@ def _lost_by_rounding_out(each: Sequence, dout: Tensor, rules: Rules) -> tuple[f
 
 
 def _gradient_sizes(each: Sequence, dout: Tensor, rules: Rules) -> tuple[float, float, float]:
-    """What the weights of dq, dk and dv multiply, at most, times by how much all of them may err together."""
+    """Largest factors of the weights in dq, dk and dv, times the common error of these weights."""
     q, k, v = (x.detach().cpu() for x in (each.q, each.k, each.v))
     together = weights_together(_most_of_a_key(each, rules))
     scale = q.shape[-1] ** -0.5 if rules.scale is None else abs(rules.scale)
@@ -246,10 +251,10 @@ def _gradient_sizes(each: Sequence, dout: Tensor, rules: Rules) -> tuple[float, 
 
 
 def _most_of_a_key(each: Sequence, rules: Rules) -> float:
-    """The largest sum of a key's probabilities, over queries and the heads that share it."""
+    """The largest sum of a key's probabilities, over all queries and all heads that read the key."""
     q, k = (x.detach().cpu().double() for x in (each.q, each.k))
     slopes = None if each.slopes is None else each.slopes.cpu()
-    # The gradient of values that are summed with these weights.
+    # With values of 1, the gradient of a value is the sum of its weights.
     ones = torch.ones_like(k[..., :1]).requires_grad_()
     out, _ = attention(q, k, ones, rules, slopes, bias=each.bias)
     (sums,) = torch.autograd.grad(out.sum(), [ones])
@@ -259,10 +264,10 @@ def _most_of_a_key(each: Sequence, rules: Rules) -> float:
 def dscores_allowed(
     each: Sequence, dout: Tensor, out: Tensor, lse: Tensor, rules: Rules
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of the scores (heads, rows, keys) in float64, and how far each may be off.
+    """(heads, rows, keys), float64: the gradients of the scores and the allowed error of each.
 
-    They are P * (dP - sum of dout * out); ``out`` is rounded, and what probabilities are recomputed from is
-    fp32, as is ``lse``.
+    The gradients are P * (dP - sum of dout * out). ``out`` is rounded. ``lse`` and the inputs of the
+    recomputed probabilities are fp32.
     """
     q, k, v = (x.detach().cpu().double() for x in (each.q, each.k, each.v))
     assert each.bias is not None, "the gradients of scores are a bias's"
@@ -280,7 +285,10 @@ def dscores_allowed(
 
 
 def lse_shares(found: Tensor, exact: Tensor, size: float) -> Iterator[float]:
-    """Errors of a log-sum-exp as shares of what is allowed; only rows that see no key have +inf."""
+    """Errors of a log-sum-exp as shares of their allowances.
+
+    Only rows without a visible key may have +inf.
+    """
     for one, other in zip(found.flatten().tolist(), exact.flatten().tolist(), strict=True):
         if math.inf in (one, other):
             yield 0.0 if one == other else math.inf
@@ -314,7 +322,7 @@ def magnitude(q: Tensor, k: Tensor, rules: Rules) -> float:
 
 
 def largest(differences: Tensor) -> float:
-    """The largest absolute value; NaN if any is NaN, so that it passes no bound."""
+    """The largest absolute value. NaN if any element is NaN: it then exceeds every bound."""
     return differences.abs().max().item() if differences.numel() else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Memory of far more bytes than this machine has, of which only what is used costs something."""
+"""Tensors with far more addresses than this machine has memory: only used parts cost memory."""
 
 import contextlib
 import ctypes
@@ -9,27 +9,27 @@ import weakref
 
 import torch
 
-MAP_NORESERVE = 0x4000  # of Linux; Python's mmap names it from 3.13 on
+MAP_NORESERVE = 0x4000  # Linux only. Python's mmap has the name from 3.13 on.
 MEM_COMMIT, MEM_RESERVE, MEM_DECOMMIT, PAGE_READWRITE = 0x1000, 0x2000, 0x4000, 4  # of Windows
 
 
 def reserved(size):
-    """``size`` bytes of addresses, as a tensor of bytes; only after ``use`` can they be read and written."""
+    """``size`` bytes of reserved addresses as a uint8 tensor. ``use`` makes parts readable and writable."""
     if sys.platform == "win32":
         place = Place.for_bytes(size)
         memory = (ctypes.c_char * size).from_address(place.address)
         weakref.finalize(memory, place.give_back)
     else:
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
-        with contextlib.suppress(OSError):  # a Linux without huge pages refuses
+        with contextlib.suppress(OSError):  # Linux kernels without huge pages refuse
             memory.madvise(mmap.MADV_NOHUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 def use(x):
-    """``x``, in reserved memory, whose elements can be read and written from now on.
+    """Makes the elements of ``x``, in reserved memory, readable and writable. Returns ``x``.
 
-    Windows counts memory from then on, Linux when it is touched.
+    Windows commits the memory here, Linux at first access.
     """
     if sys.platform == "win32":
         place = Place.of(x.data_ptr())
@@ -39,16 +39,17 @@ def use(x):
 
 
 class Place:
-    """Addresses that Windows gives to nobody else.
+    """A range of addresses reserved on Windows.
 
-    Kept for the next tensor: wine takes milliseconds to reserve so many, because it has a byte for each page.
+    Freed ranges are kept for later tensors: reserving one takes milliseconds in wine, which stores a byte per
+    page.
     """
 
     every = ()
 
     @classmethod
     def for_bytes(cls, size):
-        """The smallest that nobody has, or another one."""
+        """The smallest sufficient free range, or a new one."""
         free = [each for each in cls.every if each.free and each.size >= size]
         place = min(free, key=lambda each: each.size) if free else cls(size)
         place.free = False
@@ -73,7 +74,7 @@ class Place:
 
 
 def _parts(x):
-    """The largest parts of ``x`` without holes."""
+    """The largest contiguous parts of ``x``."""
     return [x] if x.is_contiguous() else [part for each in x for part in _parts(each)]
 
 

@@ -1,4 +1,4 @@
-"""Holds kernels to the numerics rule (reference_attention.py), and keeps what was found for the record."""
+"""Compares kernels with the reference (reference_attention.py) and records the results."""
 
 from flash_attn_rocm.suite.reference_attention import (
     DTYPES,
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def judge(shown, instance, case, sequences, rules):
-    """Hold all sequences of one call to the rule."""
+    """Compare all sequences of one call with float64."""
     # The reference kernels keep probabilities in fp32 and round only out.
     verdict = verdict_on(sequences, rules, rounded_once=instance.startswith("fa_reference_"))
     shown.compared(instance, case, verdict.error, verdict.allowed)
@@ -33,12 +33,12 @@ def judge(shown, instance, case, sequences, rules):
 
 
 def judge_gradients(shown, instances, case, sequences, rules):
-    """Hold dq, dk and dv of all sequences of one call to the rule; ``instances`` are the kernels of each."""
+    """Compare dq, dk and dv of one call with float64. ``instances`` maps each to its kernel."""
     found_gradients(shown, instances, case, verdicts_on(sequences, rules))
 
 
 def found_gradients(shown, instances, case, verdicts):
-    """Keep the verdicts on dq, dk and dv, none of which may be wrong."""
+    """Record the verdicts on dq, dk and dv, or raise AssertionError if any fails."""
     for name, verdict in verdicts.items():
         shown.compared(instances[name], f"{name} {case}", verdict.error, verdict.allowed)
     wrong = [text for verdict in verdicts.values() for text in verdict.wrong]

@@ -1,4 +1,4 @@
-"""Where the kernels of the installed wheel run, which it has, and what is kept of what they showed."""
+"""The kernels of the installed wheel, the device they run on, and the record of their results."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ EMULATED = "executed on an ISA emulator, not run on hardware"
 ON_HARDWARE = "run on hardware"
 CURRENT_DEVICE = -1
 ATTENDING = tuple(f"fa_{op}_" for op in kinds.ATTENDING.values())
-# The kernel after which a call for gradients is named: the last one, or the one that does nearly all.
+# The op that names a gradient call: the last kernel, or the kernel with nearly all of the work.
 BACKWARD_OP, FUSED_OP, UNEVEN_OP, MASKED_BACKWARD_OP = (
     kinds.GRADIENTS[each] for each in (paths.SEPARATE, paths.FUSED, kinds.UNEVEN, kinds.MASKED)
 )
@@ -49,7 +49,7 @@ def dtypes_of(op):
 
 @cache
 def fused_with_features():
-    """Those of the fused kernels that have ALiBi, softcap and dropout."""
+    """(dtype, head_dim) of the fused kernels with ALiBi, softcap and dropout."""
     return frozenset(
         each
         for each in compiled(FUSED_OP)
@@ -59,7 +59,7 @@ def fused_with_features():
 
 @dataclass
 class Worst:
-    """The case of one instance that came closest to the rule's limit."""
+    """The case of one instance with the largest error in relation to the allowance."""
 
     share: float = 0.0
     error: float = 0.0
@@ -69,7 +69,7 @@ class Worst:
 
 @dataclass
 class Shown:
-    """A session's results: numbers by instance, and what the runtime reported of its launches."""
+    """A session's results: numbers by instance, and the runtime's reports of launches."""
 
     worst: dict = field(default_factory=dict)
     largest: dict = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Shown:
     def compared(self, instance, case, error, allowed):
         self.cases[instance] += 1
         self.largest[instance] = max(self.largest.get(instance, 0.0), error)
-        # Without keys no error is allowed.
+        # Without keys the allowance is 0.
         share = error / allowed if allowed else 0.0
         if not share < self.worst.setdefault(instance, Worst()).share:
             self.worst[instance] = Worst(share, error, allowed, case)
@@ -100,14 +100,14 @@ class Shown:
 
 
 class Target:
-    """Where kernels run; ``runtime`` reports what it launched, where it is one that does."""
+    """The device of the kernels. ``runtime`` reports its launches, or is None."""
 
     def __init__(self, runtime, shown):
         self.device, self.runtime, self.shown = torch.device("cuda" if on_gpu() else "cpu"), runtime, shown
         self.kernels = ()
 
     def attend(self, function, *args, **kwargs):
-        """A function's result, and the kernels that it launched; None where nothing reports them."""
+        """A function's result and the kernels it launched, or None without a reporting runtime."""
         result = function(*args, **kwargs)
         if self.runtime is None:
             torch.cuda.synchronize()
@@ -118,5 +118,5 @@ class Target:
         return result, self.kernels
 
     def answering(self, forward):
-        """The kernel that gave the last answer; ``forward`` where that is unknown."""
+        """The kernel of the last answer, or ``forward`` if unknown."""
         return next((name for name in self.kernels if name.startswith(ATTENDING)), forward)

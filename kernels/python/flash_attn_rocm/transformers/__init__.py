@@ -1,11 +1,12 @@
-"""transformers with these kernels, without the distribution flash-attn.
+"""These kernels in transformers, without the distribution flash-attn.
 
-flash_attn_rocm.transformers.register()
-model = AutoModelForCausalLM.from_pretrained(…, attn_implementation="rocm_fa")
+    flash_attn_rocm.transformers.register()
+    model = AutoModelForCausalLM.from_pretrained(…, attn_implementation="rocm_fa")
 
-Whatever a model passes is served, or raises a ValueError that names it and attn_implementation.  Models that
-support flash attention make the calls that they make for flash_attention_2.  Masks of other kinds than causal
-ones, windows, chunks, padding and packed sequences, and biases, are what ``attention`` serves with attn_mask.
+Every call of a model is served, or raises a ValueError with the unserved argument and attn_implementation.
+Models with flash attention support make the same calls as for flash_attention_2. ``attention`` serves biases
+and general masks with attn_mask. Causal masks, windows, chunks, padding and packed sequences need no
+attn_mask.
 """
 
 import importlib
@@ -20,7 +21,10 @@ from flash_attn_rocm.values.given import Given
 
 
 def register(name: str = NAME) -> str:
-    """Make ``attn_implementation=name`` known to transformers; returns the name."""
+    """Make ``attn_implementation=name`` known to transformers. Returns the name.
+
+    Raises ValueError for a name with "flash", and ImportError if transformers is missing, broken or too old.
+    """
     if "flash" in name:
         message = (
             f"transformers would look for {name!r} on its kernel hub, because it contains 'flash'\n"
@@ -54,13 +58,13 @@ def attend(
     position_bias: Tensor | None = None,
     **given: Given,
 ) -> tuple[Tensor, None]:
-    """Attention of query, key and value (batch, nheads, seqlen, headdim), as transformers calls it.
+    """Attention of query, key and value (batch, nheads, seqlen, headdim), with the arguments of transformers.
 
-    ``attention_mask`` is what ``masks.mask`` returns; one of four dimensions may also be of
-    floats that are added to the scores, of which the dtype's lowest number hides a key.  ``position_bias``
-    (batch, nheads, seqlen_q, seqlen_k), whose first three sizes may be 1, is added to them, too.  ``s_aux``
-    (nheads,) are sinks.  fp32 is computed in the dtype that flash_attention_2 takes then.  Returns out
-    (batch, seqlen, nheads, headdim).  Raises ValueError for arguments that are not known.
+    ``attention_mask`` is a result of ``masks.mask``, or a float mask of four dimensions: it is added to the
+    scores, and the dtype's lowest number hides a key. ``position_bias`` (batch, nheads, seqlen_q, seqlen_k)
+    is added to the scores as well. Its first three sizes may be 1. ``s_aux`` (nheads,) are sinks. fp32 is
+    converted as in flash_attention_2. Returns out (batch, seqlen, nheads, headdim) and None. Raises
+    ValueError for unknown arguments.
     """
     arguments.refuse_unknown(module, given, s_aux)
     q, k, v = (x.transpose(1, 2) for x in arguments.in_one_dtype(module, query, key, value))

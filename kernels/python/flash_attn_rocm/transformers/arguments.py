@@ -1,4 +1,4 @@
-"""What a model of transformers passes to its attention, read strictly: served, or an error that names it."""
+"""Strict reading of the arguments that models pass to attention: an unserved argument raises an error."""
 
 from typing import Any
 
@@ -9,19 +9,19 @@ from flash_attn_rocm.transformers.models import layer_types
 from flash_attn_rocm.values.given import Given
 
 NAME = "rocm_fa"
-# What reaches attention among a model's other arguments, and changes nothing in it.
+# Model arguments that reach attention without an effect on it.
 OF_OTHERS = frozenset({
     "cache_position", "logits_to_keep", "num_items_in_batch", "output_hidden_states", "output_router_logits",
     "return_dict", "seq_idx", "use_cache",
 })  # fmt: skip
-# Where sequences start; ``transformers.calls`` reads it.
+# Positions and ends of packed sequences. ``transformers.calls`` reads them.
 OF_PACKING = frozenset({"position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"})
-# A score this much below another has the probability 0 in every dtype; masks of floats have less, to hide.
+# A score this far below another has the probability 0 in every dtype. Float masks hide with lower numbers.
 HIDDEN = -9000.0
 
 
 def refusal(module: Given, what: str, instead: str = "'eager' or 'sdpa'") -> ValueError:
-    """The error for what is not served."""
+    """The error for an unserved argument."""
     name = getattr(getattr(module, "config", None), "_attn_implementation", None) or NAME
     return ValueError(
         f"attn_implementation={name!r} does not serve {what} of {type(module).__name__}\n"
@@ -31,7 +31,7 @@ def refusal(module: Given, what: str, instead: str = "'eager' or 'sdpa'") -> Val
 
 
 def refuse_unknown(module: Given, given: dict[str, Any], sinks: Tensor | None) -> None:
-    """Raise ValueError for arguments that are not known, unless they are None or False."""
+    """Raise ValueError for unknown arguments, unless they are None or False."""
     unknown = sorted(
         name for name, value in given.items()
         if name not in OF_OTHERS and name not in OF_PACKING and value is not None and value is not False
@@ -45,9 +45,9 @@ def refuse_unknown(module: Given, given: dict[str, Any], sinks: Tensor | None) -
 
 
 def in_one_dtype(module: Given, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """fp32 in the dtype of autocast, of a quantized model's config, or else of the module's weights.
+    """fp32 tensors in the dtype of autocast, of a quantized model's config, or of the module's weights.
 
-    As flash_attention_2 does: fp32 comes from autocast, or from norms in fp32.
+    The rule of flash_attention_2: fp32 comes from autocast or from norms in fp32.
     """
     query = tensors[0]
     config: Any = getattr(module, "config", None)
@@ -65,7 +65,7 @@ def in_one_dtype(module: Given, *tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def is_causal(module: Given, given: bool | None, rows: int) -> bool:  # noqa: FBT001
-    """What the call says, or else its module."""
+    """The call's argument, or the module's default."""
     causal = getattr(module, "is_causal", None) if given is None else given
     if causal is None and rows > 1:
         raise refusal(module, "attention without is_causal, that")
@@ -73,10 +73,11 @@ def is_causal(module: Given, given: bool | None, rows: int) -> bool:  # noqa: FB
 
 
 def window(module: Given, given: int | None, keys: int, *, causal: bool) -> tuple[int, int]:
-    """How many keys a row sees on each side of its own; (-1, -1) is all.
+    """(left, right): visible keys before and after a row's position. (-1, -1) is all.
 
-    ``given`` of causal attention counts the row's own key.  Masks of encoders have config.sliding_window keys
-    on each side (``create_bidirectional_sliding_window_mask``); some of these models pass one more.
+    In causal attention ``given`` counts the row's position as well. Encoders' masks have
+    config.sliding_window keys on each side (``create_bidirectional_sliding_window_mask``). Some of these
+    models pass one more.
     """
     config = getattr(module, "config", None)
     own = getattr(config, "sliding_window", None)
@@ -94,7 +95,7 @@ def window(module: Given, given: int | None, keys: int, *, causal: bool) -> tupl
 
 
 def dense_mask(module: Given, mask: Tensor) -> Tensor:
-    """A mask of booleans, or of floats that only show or hide, as booleans; other floats are a bias."""
+    """A boolean mask from booleans, or from floats that only show or hide. Other floats stay a bias."""
     if mask.dtype == torch.bool:
         return mask
     if not mask.dtype.is_floating_point:

@@ -1,4 +1,4 @@
-"""Which function of the package serves a call of transformers, by the form in which its sequences come."""
+"""The package's function for each form of sequences in transformers' calls."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -15,8 +15,10 @@ from flash_attn_rocm.transformers.models import reads_patterns, supports_flash
 
 
 class Call(NamedTuple):
-    """Attention of q, k and v (batch, seqlen, nheads, headdim); ``options`` are those of flash_attn_func, and
-    ``chunk`` is that of ``attention``."""
+    """Attention of q, k and v (batch, seqlen, nheads, headdim).
+
+    ``options`` are arguments of flash_attn_func. ``chunk`` is an argument of ``attention``.
+    """
 
     module: Any
     q: Tensor
@@ -33,10 +35,12 @@ class Call(NamedTuple):
 
 
 def masked(call: Call, mask: Tensor, bias: Tensor | None = None) -> Tensor:
-    """With a mask (batch, nheads, seqlen_q, seqlen_k) of booleans, or of numbers that are added to scores, as
-    ``bias`` is; the first three sizes may be 1."""
+    """A call with a mask, bool or added to the scores, and an optional bias.
+
+    Both are (batch, nheads, seqlen_q, seqlen_k). The first three sizes may be 1.
+    """
     keys = call.k.shape[1]
-    mask = mask[..., :keys]  # as models do whose caches are shorter than their masks
+    mask = mask[..., :keys]  # caches can be shorter than masks
     if bias is not None:
         bias = bias[..., :keys]
         mask = torch.where(mask, bias, -torch.inf) if mask.dtype == torch.bool else mask + bias
@@ -45,14 +49,14 @@ def masked(call: Call, mask: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def biased(call: Call, bias: Tensor) -> Tensor:
-    """With numbers that are added to the scores, and no mask but what is causal or a window."""
+    """A call with numbers to add to the scores. The mask is causal, a window or none."""
     if call.packing.get("cu_seq_lens_q") is not None or _lengths(call) is not None:
         raise refusal(call.module, "position_bias beside several sequences that are packed into one, that")
     return masked(call, bias)
 
 
 def unpadded(call: Call) -> Tensor:
-    """Without a mask: sequences of one length, or those that the model or its positions say are packed."""
+    """A call without a mask: sequences of one length, or packed according to the model or its positions."""
     ends = [call.packing.get(name) for name in ("cu_seq_lens_q", "cu_seq_lens_k")]
     longest = [call.packing.get(name) for name in ("max_length_q", "max_length_k")]
     if ends == [None, None]:
@@ -66,9 +70,9 @@ def unpadded(call: Call) -> Tensor:
 
 
 def padded(call: Call, mask: Tensor) -> Tensor:
-    """With a mask (batch, seqlen_k) of ``transformers.masks``, or one in which 0 hides a key.
+    """A call with a mask (batch, seqlen_k) of ``transformers.masks``, or with 0 for hidden keys.
 
-    Rows of causal attention that are padding give 0, as those of sequences that are packed.
+    Padding rows of causal attention give 0, like in packed sequences.
     """
     if hides_nothing(mask):
         return unpadded(call)
@@ -77,7 +81,7 @@ def padded(call: Call, mask: Tensor) -> Tensor:
     if not known or mask.dim() != 2 or mask.shape[0] != call.q.shape[0] or keys > call.k.shape[1]:
         raise refusal(call.module, f"attention_mask of shape {tuple(mask.shape)}, that")
     packed = mask.dtype == NUMBERS and keys == rows
-    # A static cache has more keys than the mask.  torch.compile of 2.11 keeps nothing that _replace made.
+    # A static cache has more keys than the mask. torch.compile of 2.11 loses results of _replace.
     k, v = call.k[:, :keys], call.v[:, :keys]
     call = Call(call.module, call.q, k, v, call.options, call.packing, call.chunk)
     pattern = pattern_of(mask)
@@ -92,19 +96,20 @@ def padded(call: Call, mask: Tensor) -> Tensor:
         raise refusal(call.module, "cu_seq_lens_q beside an attention_mask that hides keys, that")
     counts = mask.bool()
     windowed = call.options["window_size"] != (-1, -1)
-    # Rows of causal attention are the last keys; others may be another text, of which nothing is known.
+    # Rows of causal attention belong to the last keys. Other rows may belong to another text of unknown
+    # padding.
     own = rows > 1 and (call.options["causal"] or (windowed and keys == rows))
     of_rows = counts[:, -rows:] if own else torch.ones_like(counts[:, :1]).expand(-1, rows)
     return _counting(call, of_rows, counts, [of_rows.sum(-1), counts.sum(-1)])
 
 
 def _lengths(call: Call) -> Tensor | None:
-    """Lengths of sequences that are packed into one, which positions that start again show, or None."""
+    """Lengths of sequences packed into one, found by restarts of the positions, else None."""
     positions, (batch, rows) = call.packing.get("position_ids"), call.q.shape[:2]
     if positions is None or batch != 1 or rows == 1 or positions.numel() != rows:
         return None
     if supports_flash(getattr(call.module, "config", None)) is False:
-        return None  # the mask of such a model says it
+        return None  # such a model describes packing in its mask
     starts = (positions.flatten()[1:] <= positions.flatten()[:-1]).nonzero().flatten() + 1
     if not len(starts):
         return None
@@ -114,7 +119,7 @@ def _lengths(call: Call) -> Tensor | None:
 
 
 def _counting(call: Call, rows: Tensor, keys: Tensor, lengths: list[Tensor]) -> Tensor:
-    """Attention of the rows and keys that count, in sequences of these lengths; 0 elsewhere."""
+    """Attention of the rows and keys that count, cut into sequences of these lengths, and 0 in other rows."""
     found = (call.q[rows], call.k[keys], call.v[keys])
     out = call.q.new_zeros((*call.q.shape[:-1], call.v.shape[-1]))
     out[rows] = _varlen(call, found, [_ends(each) for each in lengths], [None, None])
@@ -135,7 +140,7 @@ def _dense(call: Call) -> Tensor:
 
 
 def _varlen(call: Call, found: Iterable[Tensor], ends: list[Any], longest: list[Any]) -> Tensor:
-    """Attention of (total, nheads, headdim) in sequences with these ends; ``longest`` may be None."""
+    """Attention of (total, nheads, headdim) tensors, cut at ``ends``. ``longest`` is computed if None."""
     cut = [each.to(torch.int32) for each in ends]
     known = [int((c[1:] - c[:-1]).max()) if n is None else n for n, c in zip(longest, cut, strict=True)]
     out: Tensor = flash_attn_varlen_func(*found, *cut, *known, **call.options, chunk=call.chunk)

@@ -1,18 +1,18 @@
-"""The mask that transformers asks for when a model starts: what ``transformers.attend`` reads.
+"""The mask that transformers requests at the start of a model. ``transformers.attend`` reads it.
 
-transformers describes a mask by a function of positions.  ``mask`` returns one of these:
+transformers describes a mask by a function of positions. ``mask`` returns one of these:
 
-* (batch, seqlen_k) for models that support flash attention, with a ``Pattern``: 0 where a key is hidden, int8
-  where rows are causal, int16 where they are causal in chunks of config.attention_chunk_size keys, counted
-  from each sequence's first, and bool where they are not causal, or, int32, packed sequences by number: from
-  2 on where rows are causal, and from -2 down where they are not.  The pattern holds, whatever the module or
-  the call says: AIMv2's text has modules, Pegasus-X a decoder, and PaliGemma a prompt that say they are not
-  causal.  A copy on another device loses the pattern and keeps dtype and numbers;
-* (batch, 0, window or 0) of the same dtypes for those models' plain masks in graphs of torch.compile, which
-  cannot read a tensor: no key is hidden;
-* (batch, 1, seqlen_q, seqlen_k) bool: anything else, such as images that see themselves both ways.
-  No kernel takes it, and the PyTorch implementation does;
-* None, for other models, as sdpa gets it.
+* (batch, seqlen_k) with a ``Pattern``, for models with flash attention support. 0 hides a key. The dtype is
+  int8 for causal rows, bool for other rows, and int16 for causal rows in chunks of
+  config.attention_chunk_size keys, counted from each sequence's first key. int32 holds numbers of packed
+  sequences: 2, 3, ... for causal rows, -2, -3, ... for others. The pattern overrides the module and the
+  call: AIMv2's text has modules, Pegasus-X a decoder, and PaliGemma a prompt that claim the contrary. A copy
+  on another device loses the pattern and keeps dtype and numbers.
+* (batch, 0, window or 0) of the same dtypes, for plain masks of these models in graphs of torch.compile,
+  which cannot read a tensor. All keys are visible.
+* (batch, 1, seqlen_q, seqlen_k) bool, for other masks, such as images with attention in both directions.
+  ``attention`` takes these as attn_mask.
+* None for other models, as for sdpa.
 """
 
 import importlib
@@ -33,14 +33,14 @@ ATTRIBUTE = "_flash_attn_rocm_pattern"
 DTYPES = {True: torch.int8, False: torch.bool}  # by whether rows are causal
 IN_CHUNKS = torch.int16
 NUMBERS = torch.int32
-FIRST = 2  # number of a packed sequence: 0 and 1 are what models have in masks of their own
+FIRST = 2  # first number of a packed sequence: models use 0 and 1 in their own masks
 
 
 class Pattern(NamedTuple):
-    """What kernels can do with positions.
+    """A mask that kernels compute from positions.
 
-    Causal rows see ``window`` keys, their own among them; others that many on each side of it.  ``chunk`` is
-    that of ``attention``.
+    Causal rows see ``window`` keys, the key at their own position included. Other rows see ``window`` keys on
+    each side. ``chunk`` is an argument of ``attention``.
     """
 
     causal: bool
@@ -50,7 +50,7 @@ class Pattern(NamedTuple):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the mask, which copies keep."""
+        """The mask's dtype, which copies keep."""
         return IN_CHUNKS if self.chunk else DTYPES[self.causal]
 
     @property
@@ -65,19 +65,21 @@ def mask(
     batch_size: int,
     q_length: int,
     kv_length: int,
-    q_offset: Given = 0,  # an integer, or a tensor of one
+    q_offset: Given = 0,  # int, or a tensor of one element
     kv_offset: int = 0,
     mask_function: Rule | None = None,
     attention_mask: Tensor | None = None,
     config: Given = None,
     **options: Given,
 ) -> Tensor | None:
-    """What q_length rows from position q_offset on see of kv_length keys from kv_offset on; a function of
-    transformers' AttentionMaskInterface."""
+    """The mask of q_length rows from position q_offset on, for kv_length keys from kv_offset on.
+
+    Registered with transformers' AttentionMaskInterface.
+    """
     asked = (batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, config)
     if not torch.compiler.is_compiling():
         return _decided(*asked, **options)
-    # Without these wishes, which only plain masks come with, the function of positions has to be looked at.
+    # Only plain masks come with these options. For others the function of positions decides.
     plain = options.get("allow_is_causal_skip") or options.get("allow_is_bidirectional_skip")
     chunked = getattr(config, "attention_chunk_size", None) is not None
     if plain and not chunked and attention_mask is None and kv_length == q_length and supports_flash(config):
@@ -105,9 +107,9 @@ def _decided(
         inner, sequences = _unpacked(masks, rule)
         pattern = _pattern(masks, inner)
         if pattern and pattern.chunk and written + kv_offset <= pattern.chunk:
-            pattern = pattern._replace(chunk=None)  # all in the first
+            pattern = pattern._replace(chunk=None)  # all keys are in the first chunk
         if pattern and _can_say(pattern, config, sequences, q_length, kv_offset):
-            # A static cache has more keys than were written, which no row of causal attention sees.
+            # A static cache has more keys than were written. Rows of causal attention see none of these.
             keys = min(written, kv_length) if pattern.causal else kv_length
             known = sequences is None and attention_mask is None
             if sequences is not None:
@@ -123,7 +125,8 @@ def _decided(
             if not pattern.padded or keys <= width or _is_contiguous(sequences != 0):
                 setattr(sequences, ATTRIBUTE, pattern)
                 return sequences
-    # None then means causal, from the lower right corner: transformers' own function has the upper left one.
+    # None then means a causal mask aligned to the lower right corner. In transformers it is aligned to the
+    # upper left.
     aligned = written == kv_length and q_length in (1, kv_length)
     options["allow_is_causal_skip"] = options.get("allow_is_causal_skip", True) and aligned
     exact: Tensor | None = masks.sdpa_mask(
@@ -134,7 +137,7 @@ def _decided(
 
 
 def pattern_of(found: Tensor | None) -> Pattern | None:
-    """The pattern that ``mask`` gave with a tensor; a copy, such as on another device, has none."""
+    """The pattern that ``mask`` attached to a tensor, or None for copies, such as on another device."""
     if found is not None and hides_nothing(found):
         return Pattern(bool(is_causal(found)), found.shape[2] or None)
     pattern: Pattern | None = getattr(found, ATTRIBUTE, None)
@@ -142,14 +145,14 @@ def pattern_of(found: Tensor | None) -> Pattern | None:
 
 
 def hides_nothing(found: Tensor) -> bool:
-    """Whether it is the mask of a graph, whose shape says all."""
+    """Whether this is a graph's mask, (batch, 0, window or 0)."""
     return found.dim() == 3 and found.shape[1] == 0
 
 
 def is_causal(found: Tensor | None) -> bool | None:
-    """Whether a mask without its pattern says that rows are causal; None where only the module knows.
+    """Whether a mask without its pattern has causal rows, or None if only the module knows.
 
-    Models that make their own masks may give them as booleans, or as 0 and 1 of any dtype, too.
+    Models can make their own masks, as booleans or as 0 and 1 of any dtype.
     """
     if found is not None and found.dtype == NUMBERS:
         return None if bool((found.abs() < FIRST).all()) else bool((found >= 0).all())
@@ -157,16 +160,17 @@ def is_causal(found: Tensor | None) -> bool | None:
 
 
 def has_chunks(found: Tensor | None) -> bool:
-    """Whether a mask's dtype says that rows are causal in chunks."""
+    """Whether the dtype marks causal rows in chunks."""
     return found is not None and found.dtype == IN_CHUNKS
 
 
 def _can_say(
     pattern: Pattern, config: Given, sequences: Tensor | None, q_length: int, kv_offset: int
 ) -> bool:
-    """Whether a mask can say what there is of chunks.
+    """Whether a mask can describe the pattern's chunks.
 
-    They count from the first key, so that must be there; for one row it is enough to hide keys.
+    Chunks count from the first key, so this key must be present. For a single row, hidden keys are
+    sufficient.
     """
     if not pattern.chunk:
         return True
@@ -193,7 +197,7 @@ def _unpacked(masks: ModuleType, rule: Rule) -> tuple[Rule, Tensor | None]:
 
 
 def _pattern(masks: ModuleType, rule: Rule) -> Pattern | None:
-    """The pattern of a mask function, or None where kernels have no such."""
+    """The pattern of a mask function, or None if kernels have no equivalent."""
     causal = {masks.causal_mask_function: True, masks.bidirectional_mask_function: False}
     if rule in causal:
         return Pattern(causal[rule])
@@ -210,7 +214,7 @@ def _pattern(masks: ModuleType, rule: Rule) -> Pattern | None:
 
 
 def _both(masks: ModuleType, rule: Rule) -> list[Rule]:
-    """The rules of which all have to hold."""
+    """The rules that a combined rule requires together."""
     return list(_captured(rule)["mask_functions"]) if _is_made_by(rule, masks, "and_masks", rule) else [rule]
 
 
@@ -224,10 +228,10 @@ def _captured(rule: Rule) -> dict[str, Any]:
 
 
 def _padding(attention_mask: Tensor | None, batch: int, offset: int, keys: int, device: Given) -> Tensor:
-    """(batch, keys), False where a key is padding; keys behind the end of ``attention_mask`` are.
+    """(batch, keys), False for padding, including keys after the end of ``attention_mask``.
 
-    Of a static cache generate makes the mask, and of that mask, which begins at ``offset``, the model makes
-    it again.
+    For a static cache, generate makes a mask, and the model makes this mask from it. Generate's mask begins
+    at ``offset``.
     """
     if attention_mask is None:
         return torch.ones((), dtype=torch.bool, device=device).expand(batch, keys)
@@ -237,6 +241,6 @@ def _padding(attention_mask: Tensor | None, batch: int, offset: int, keys: int, 
 
 
 def _is_contiguous(counts: Tensor) -> bool:
-    """Whether no sequence has padding between its keys, across which a window counts."""
+    """Whether each sequence's keys are contiguous. A window would count padding between them."""
     begins = counts[:, 1:] & ~counts[:, :-1]
     return bool((begins.sum(-1) + counts[:, 0] <= 1).all())

@@ -1,7 +1,7 @@
-"""Why transformers does not import or lacks what this package needs, in words that begin with the real error.
+"""Explains a failed import of transformers, or one that is too old, beginning with the original error.
 
-transformers imports its parts when they are first used, and says of each failure only which part it was: what
-went wrong stands in the exception that it came from, such as that of a torchvision for another torch.
+transformers imports its parts at first use, and its errors name only the part. The cause is in the original
+exception, for example a torchvision built for another torch.
 """
 
 import traceback
@@ -9,7 +9,7 @@ import traceback
 NEEDED = "this needs transformers with AttentionInterface and AttentionMaskInterface"
 UPGRADE = "python -m pip install --upgrade transformers"
 REMOVE = "python -m pip uninstall --yes {}"
-# Distributions that were compiled for one release of torch, and fail beside another.
+# Distributions compiled for one release of torch. With another release they fail.
 COMPILED = ("torchvision", "torchaudio", "torchao", "xformers")
 
 
@@ -28,7 +28,7 @@ def explained(error: BaseException) -> str:
 
 
 def _root(error: BaseException) -> BaseException:
-    """The exception that the others came from."""
+    """The original exception of the chain."""
     seen = {id(error)}
     while (earlier := error.__cause__ or error.__context__) is not None and id(earlier) not in seen:
         seen.add(id(earlier))

@@ -1,12 +1,12 @@
-"""What transformers asks of a model before it lets an attention implementation answer.
+"""The checks that transformers makes before a model may use an attention implementation.
 
-It looks for "flash" in the implementation's name, which ours must not have: such names are taken for kernels
-of its hub.  ``install`` extends two of its functions to our names:
+transformers decides by "flash" in the implementation's name. Our names cannot contain it, because such names
+stand for kernels of its hub. ``install`` extends two functions of transformers to our names:
 
-* ``PreTrainedModel.get_correct_attn_implementation``, which every model calls when it is made: models that
-  could not run, or would run without these kernels, raise an error there.
-* ``is_flash_attention_requested(config)``: models that support flash attention then make the calls that they
-  make for flash_attention_2, such as one call of variable length for all images.
+* ``PreTrainedModel.get_correct_attn_implementation``, called for every new model: it raises an error for
+  models that cannot run, or that would bypass these kernels.
+* ``is_flash_attention_requested(config)``: models with flash attention support then make the same calls as
+  for flash_attention_2, such as one call of variable length for all images.
 """
 
 import functools
@@ -20,7 +20,7 @@ from torch import nn
 from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.values.tracing import constant_when_traced
 
-# Modules where the answer is about masks, which are ours, or paged caches, which we do not serve.
+# Modules that ask about masks, which are ours, or about paged caches, which are unsupported.
 LEFT_ALONE = ("transformers.masking_utils", "transformers.generation.continuous_batching")
 REQUESTED = "is_flash_attention_requested"
 
@@ -31,7 +31,7 @@ class _State:
 
 
 def install(name: str) -> None:
-    """From now on transformers' questions about models are asked for this name, too."""
+    """Extend transformers' checks of models to this name."""
     _State.names.add(name)
     if _State.installed:
         return
@@ -43,20 +43,20 @@ def install(name: str) -> None:
 
 
 def supports_flash(config: Given) -> bool | None:
-    """Whether the models of a config's class say that they support flash attention.
+    """Whether the models of a config's class claim flash attention support.
 
-    None where there is no such model, as of a config that is None.
+    None if no model has this config class, or the config is None.
     """
     return None if config is None else _of_kind(type(config))
 
 
 def reads_patterns(config: Given) -> bool | None:
-    """The same, or whether its layers have chunks, because of which Llama 4 says that it does not."""
+    """``supports_flash``, but True for chunked layers: Llama 4 claims no support because of them."""
     return True if "chunked_attention" in layer_types(config) else supports_flash(config)
 
 
 def layer_types(config: Given) -> list[str]:
-    """What kind of attention each layer of a model has; empty where the config does not say."""
+    """The kind of attention of each layer, or an empty list if the config lacks it."""
     return list(getattr(config, "layer_types", None) or [])
 
 
@@ -108,7 +108,7 @@ def _ask_when_made(base: Given) -> None:
 
 
 def unserved(model: type, name: str) -> str:
-    """Why models of this class cannot have the attention implementation of this name, or ""."""
+    """Why models of this class cannot use the attention implementation ``name``, or ""."""
     if table := _own_table(model, name):
         return f"its own table of attention classes, {table}, lacks {name!r}"
     if not _says(model, "flash_attn") and not _says(model, "sdpa"):
@@ -117,7 +117,7 @@ def unserved(model: type, name: str) -> str:
 
 
 def _own_table(model: type, name: str) -> str:
-    """The dict of attention classes in the model's module that lacks the name, or ""."""
+    """The dict of attention classes in the model's module without ``name``, or ""."""
     for table, found in vars(sys.modules.get(model.__module__, object)).items():
         if isinstance(found, dict) and "eager" in found and name not in found:
             kinds = [isinstance(each, type) and issubclass(each, nn.Module) for each in found.values()]
