@@ -63,8 +63,7 @@ def ends(batch: int, length: int, device: torch.device) -> Tensor:
 
 
 def flat(x: Tensor) -> Tensor:
-    """Dense sequences, (batch, seqlen, nheads, headdim), as packed ones, (batch * seqlen, nheads, headdim).
-    """
+    """(batch, seqlen, nheads, headdim) to (batch * seqlen, nheads, headdim); packed rows stay."""
     return x.flatten(0, 1) if x.dim() == 4 else x
 
 
@@ -76,7 +75,7 @@ def cut(rows: Span, keys: Span, chunk: int, max_seqlen_q: int, max_seqlen_k: int
         longest = min(chunk, max_seqlen_k)
     if keys.first is not keys.begin:
         begins.insert(0, (rows.begin, keys.begin))
-        longest = max_seqlen_k  # including the keys in front of the first that counts
+        longest = max_seqlen_k  # the keys in front of the first that counts are a piece, too
     if rows.last is not rows.end or keys.last is not keys.end:
         begins += [(rows.last, keys.last), (rows.end, keys.last)]
         longest = max_seqlen_k

@@ -127,7 +127,7 @@ class _Known:
 
 
 def _wheel() -> str:
-    # Parts of the wheel only: the wheel file is gone after the installation.
+    # Of the library: the wheel file is gone after the installation.
     if not _Known.wheel:
         _Known.wheel = hashlib.sha256(LIBRARY.read_bytes()).hexdigest()
     return _Known.wheel

@@ -161,7 +161,7 @@ def unmet_glibc(version: str) -> Step | None:
 
 
 def unmet_torch(version: str) -> Step | None:
-    """Why this PyTorch is too old or the wrong build."""
+    """Why this PyTorch is too old."""
     if release(version) >= TORCH_FLOOR:
         return None
     return Step(
