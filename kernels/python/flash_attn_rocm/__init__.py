@@ -1,7 +1,7 @@
 """FlashAttention for AMD GPUs, with the interface of flash_attn 2.8.
 
 The seven functions run a prebuilt kernel where one supports the call. Otherwise a memory-lean PyTorch
-implementation with equal semantics answers, after one warning; strict mode raises an error instead.
+implementation with equal semantics answers, after one warning. Strict mode raises an error instead.
 ``explain`` names the path of a call and the reason. ``python -m flash_attn_rocm doctor`` reports on the
 machine.
 

@@ -20,7 +20,7 @@ RESULTS = (".csv", ".json", *plot.SUFFIXES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; exit status 0 means that all is well on a GPU."""
+    """Runs a command. Exit status 0 means that all is well on a GPU."""
     parser = argparse.ArgumentParser(
         prog="python -m flash_attn_rocm", description="FlashAttention for AMD GPUs"
     )

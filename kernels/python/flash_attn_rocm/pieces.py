@@ -42,7 +42,7 @@ class Pieces(NamedTuple):
 
 
 def packed(cu_seqlens: Tensor, used: Tensor | None = None) -> Span:
-    """Packed sequences; ``used`` (batch) rows of each count, by default all."""
+    """Packed sequences. ``used`` (batch) rows of each count, by default all."""
     begin, end = cu_seqlens[:-1], cu_seqlens[1:]
     return Span(begin, begin, end if used is None else begin + used, end)
 
@@ -50,7 +50,7 @@ def packed(cu_seqlens: Tensor, used: Tensor | None = None) -> Span:
 def dense(
     batch: int, length: int, device: torch.device, *, first: Tensor | None = None, last: Tensor | None = None
 ) -> Span:
-    """Sequences of one length; the rows from ``first`` to ``last``, (batch), count."""
+    """Sequences of one length. The rows from ``first`` to ``last``, (batch), count."""
     cut = ends(batch, length, device)
     begin, end = cut[:-1], cut[1:]
     of_last = end if last is None else begin + last
@@ -63,12 +63,12 @@ def ends(batch: int, length: int, device: torch.device) -> Tensor:
 
 
 def flat(x: Tensor) -> Tensor:
-    """(batch, seqlen, nheads, headdim) to (batch * seqlen, nheads, headdim); packed rows stay."""
+    """(batch, seqlen, nheads, headdim) to (batch * seqlen, nheads, headdim). Packed rows stay."""
     return x.flatten(0, 1) if x.dim() == 4 else x
 
 
 def cut(rows: Span, keys: Span, chunk: int, max_seqlen_q: int, max_seqlen_k: int) -> Pieces:
-    """The pieces of a batch of at least one, equally many per sequence; ``chunk`` 0: without chunks."""
+    """The pieces of a batch of at least one, equally many per sequence. ``chunk`` 0: without chunks."""
     begins, longest = [(rows.first, keys.first)], max_seqlen_k
     if chunk:
         begins.append(_chunks(rows, keys, chunk, max_seqlen_k))

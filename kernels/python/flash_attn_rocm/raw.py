@@ -3,7 +3,7 @@
 Results equal those of the upstream namesakes, with two differences: probabilities are normalised, and
 probabilities and ``softmax_d`` have no padding to whole tiles. ``out`` and gradients are written into the
 given tensors, and returned. Gradients do not flow through these functions. Dropout uses torch's default
-generator; another one, ``gen_``, raises a RuntimeError.
+generator. Another one, ``gen_``, raises a RuntimeError.
 """
 # ruff: noqa: ARG001, FBT001 - the signatures are upstream's
 
@@ -70,7 +70,7 @@ def varlen_fwd(
     num_splits: int = 0,
     sink: Tensor | None = None,
 ) -> list[Tensor]:
-    """``fwd`` for packed sequences; sequences without a row or key are always zeroed.
+    """``fwd`` for packed sequences. Sequences without a row or key are always zeroed.
 
     ``num_splits`` and ``sink`` are as in ``flash_attn_with_kvcache``.
     """
@@ -150,7 +150,7 @@ def varlen_bwd(
     gen_: Given = None,
     rng_state: Tensor | None = None,
 ) -> list[Tensor]:
-    """``bwd`` for packed sequences; the sums are (nheads, total_q)."""
+    """``bwd`` for packed sequences. The sums are (nheads, total_q)."""
     _refuse_generator(gen_)
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, deterministic, window)

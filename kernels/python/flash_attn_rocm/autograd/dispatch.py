@@ -51,7 +51,7 @@ def call(
     numbers: tuple[Any, ...],
     want_probabilities: bool,  # noqa: FBT001
 ) -> Answer:
-    """out, and on request the log-sum-exp and the probabilities; ``numbers`` end in window_size."""
+    """out, and on request the log-sum-exp and the probabilities. ``numbers`` end in window_size."""
     key = recall.signature(function.unpack, tensors, numbers)
     found = None if key is None else recall.known().get(key)
     if found is None or (want_probabilities and found.options.dropout_p):
@@ -125,7 +125,7 @@ def attend(
 
 
 def forward(inputs: Inputs, options: Options, state: Tensor | None, *, want_probabilities: bool) -> Three:
-    """Attention without gradients; ``state`` is the key for dropout."""
+    """Attention without gradients. ``state`` is the key for dropout."""
     by_kernel = not _reason(inputs, options, want_probabilities=want_probabilities)
     return _forward(inputs, options, state, by_kernel=by_kernel, want_probabilities=want_probabilities)
 

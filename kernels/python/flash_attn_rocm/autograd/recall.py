@@ -1,6 +1,6 @@
 """Repeated calls go straight to their kernel.
 
-Argument checks and the choice of path and layout depend on shapes, strides, types and numbers only; tensor
+Argument checks and the choice of path and layout depend on shapes, strides, types and numbers only. Tensor
 values have no influence. So each decision is stored under everything it depends on, and the next layer's
 identical call reuses it. Only decisions of calls without copies are stored.
 """
@@ -36,10 +36,10 @@ Unpack = Callable[..., Inputs]
 
 
 class Decision(NamedTuple):
-    """``unpack`` turns the given tensors into Inputs; the other fields are the decisions for them.
+    """``unpack`` turns the given tensors into Inputs. The other fields are the decisions for them.
 
-    ``no_gradients``: why kernels cannot compute the gradients, or ""; None for calls without gradients.
-    ``paths`` collects the decisions about gradients; None where gradients need copies.
+    ``no_gradients``: why kernels cannot compute the gradients, or "". None for calls without gradients.
+    ``paths`` collects the decisions about gradients. None where gradients need copies.
     """
 
     unpack: Unpack
@@ -98,7 +98,7 @@ def is_plain(x: Tensor) -> bool:
 
 
 def decided(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) -> Decision | None:
-    """The decision about calls with this signature, now stored; None if it cannot be stored."""
+    """The decision about calls with this signature, now stored. None if it cannot be stored."""
     chunked = options.chunk and chunks.divide(inputs, options)
     if key is None or inputs.attn_mask is not None or chunked or unserved(inputs, options):
         return None

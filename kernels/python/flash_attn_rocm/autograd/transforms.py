@@ -30,7 +30,7 @@ SLOPES, MASK = (Inputs._fields.index(name) - FIELDS for name in ("alibi_slopes",
 
 @dataclass(frozen=True)
 class Call:
-    """``forward`` and ``backward`` compute a call with these options; ``by_kernel``: whether kernels do."""
+    """``forward`` and ``backward`` compute a call with these options. ``by_kernel``: whether kernels do."""
 
     options: Options
     by_kernel: bool
@@ -62,7 +62,7 @@ def refuse_tangents(function: str, tensors: Sequence[Any]) -> None:
 
 
 def attend(call: Call, state: Tensor | None, inputs: Inputs) -> Three:
-    """out, the log-sum-exp and the probabilities, differentiable; ``state`` is the key of dropout."""
+    """out, the log-sum-exp and the probabilities, differentiable. ``state`` is the key of dropout."""
     found: Three = _Attention.apply(call, state, *inputs)
     return found
 
@@ -173,7 +173,7 @@ def _mapped(
 ) -> tuple[Any, Any]:
     """The results of ``size`` calls, stacked along a new first dimension, and which results have it.
 
-    ``arguments`` begin with a Call and end in the fields of Inputs; all between are like q or None.
+    ``arguments`` begin with a Call and end in the fields of Inputs. All between are like q or None.
     """
     inputs = Inputs(*arguments[-FIELDS:])
     by_entry = (*inputs.integers, inputs.sink)  # sinks have no batch

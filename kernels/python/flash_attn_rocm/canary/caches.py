@@ -119,7 +119,7 @@ def _expected(row: AppendRow, inputs: Inputs, new: New) -> tuple[Tensor, Tensor,
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether the bits are equal; all NaNs count as equal."""
+    """Whether the bits are equal. All NaNs count as equal."""
     no_number = other.isnan()
     bits = (x.masked_fill(no_number, 0.0).view(torch.int16) for x in (one, other))
     return torch.equal(one.isnan(), no_number) and torch.equal(*bits)

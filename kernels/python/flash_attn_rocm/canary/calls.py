@@ -49,7 +49,7 @@ def attention_problem(family: Family, answer: Answer, device: Device, where: tor
 
 
 def answer_problem(call: Call, family: Family, found: tuple[Tensor, ...] | None) -> str:
-    """The error in a call's out and log-sum-exp, or ""; ``found`` is None for a hang."""
+    """The error in a call's out and log-sum-exp, or "". ``found`` is None for a hang."""
     if found is None:
         return endless(call.name)
     out, lse = reference.forward(call)
@@ -61,7 +61,7 @@ def answer_problem(call: Call, family: Family, found: tuple[Tensor, ...] | None)
 
 
 def gradients_problem(family: Family, backward: Backward, where: torch.device) -> str:
-    """The error in the gradients, or ""; PyTorch computes out and the log-sum-exp."""
+    """The error in the gradients, or "". PyTorch computes out and the log-sum-exp."""
     path = paths.SEPARATE if family.work == MASKED_GRADIENTS else family.work
     for call in gradient_calls(family):
         on_cpu, wanted = reference.backward(call)
@@ -147,7 +147,7 @@ def endless(name: str) -> str:
 
 
 def ended(where: torch.device, launch: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...] | None:
-    """The result of a launch; None after the time limit."""
+    """The result of a launch. None after the time limit."""
     if where.type != "cuda":
         return launch()
     # On a separate stream, so that a hang blocks only this check.

@@ -38,7 +38,7 @@ _found: dict[tuple[torch.device, Family], str] = {}
 
 
 def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) -> str:
-    """Why the kernels for a call are disabled, or ""; ``answer`` launches them."""
+    """Why the kernels for a call are disabled, or "". ``answer`` launches them."""
     dtype = DTYPES[inputs.q.dtype]
     masked = inputs.attn_mask is not None and dense_masks.is_read(inputs, options)
     op, work = (plans.MASKED, MASKED) if masked else (plans.FORWARD, "")
@@ -50,7 +50,7 @@ def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) ->
 
 
 def gradients_failure(backward: Backward, inputs: Inputs, options: Options, arch: str, path: str) -> str:
-    """Why the gradient kernels of a path are disabled, or ""; ``backward`` launches them."""
+    """Why the gradient kernels of a path are disabled, or "". ``backward`` launches them."""
     dtype, masked = DTYPES[inputs.q.dtype], dense_masks.is_read(inputs, options)
     op = plans.MASKED_BACKWARD if masked else plans.BACKWARD
     head_dim = plans.padded_head_dim(arch, dtype, inputs.head_dim, op)
@@ -59,13 +59,13 @@ def gradients_failure(backward: Backward, inputs: Inputs, options: Options, arch
 
 
 def append_failure(append: Append, q: Tensor, arch: str) -> str:
-    """Why the kernels that write into caches are disabled, or ""; ``append`` launches one."""
+    """Why the kernels that write into caches are disabled, or "". ``append`` launches one."""
     family = Family(arch, DTYPES[q.dtype], 0)
     return _known(family, q.device, lambda where: caches.append_problem(family, append, where))
 
 
 def latent_failure(answer: Latent, q: Tensor, device: Device) -> str:
-    """Why the kernels of latent attention are disabled, or ""; ``answer`` launches them."""
+    """Why the kernels of latent attention are disabled, or "". ``answer`` launches them."""
     family = Family(device.arch, DTYPES[q.dtype], q.shape[-1], LATENT)
     return _known(family, q.device, lambda where: latent.latent_problem(family, answer, device, where))
 

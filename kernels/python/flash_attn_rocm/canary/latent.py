@@ -81,7 +81,7 @@ def latent_calls(family: Family) -> Iterator[Call]:
 
 
 def _stored(call: Call, row: LatentRow) -> Call:
-    """The call with keys in the row's store; their first elements are the values."""
+    """The call with keys in the row's store. Their first elements are the values."""
     k, where = STORES[row.store](call)
     width = k.shape[-1] - REST
     inputs = Inputs(call.padded.q.contiguous(), k, k[..., :width], **where)

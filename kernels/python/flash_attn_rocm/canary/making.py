@@ -74,7 +74,7 @@ class Call(NamedTuple):
 
 
 def made(rows: Sequence[Row], family: Family) -> Iterator[Call]:
-    """The calls of rows; their tensors are views of shared random numbers, or copies of views."""
+    """The calls of rows. Their tensors are views of shared random numbers, or copies of views."""
     draw, rows = torch.Generator().manual_seed(0), [row.of(family.head_dim) for row in rows]
     most = max(len(row.rows) * max(*row.rows, *row.keys) * (row.heads[0] + max(BEHIND)) for row in rows)
     length = most * family.head_dim + 3 * APART
@@ -221,7 +221,7 @@ def _slots(begins: Sequence[int], lengths: Lengths) -> list[int]:
 
 
 def _cache(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
-    """Cache rows by index, in reverse order; a sequence's left padding equals its cache row's index."""
+    """Cache rows by index, in reverse order. A sequence's left padding equals its cache row's index."""
     capacity, places = max(lengths) + len(lengths) + 1, [*range(len(lengths), 0, -1)]
     begins = [place * capacity + place for place in places]
     caches = hollow((k, v), lengths, _slots(begins, lengths), len(lengths) + 1, capacity)

@@ -108,7 +108,7 @@ def _attended(call: Call) -> _Attended:
 
 
 def _scores(call: Call, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Scores with bias and mask, and softcap's tanh; both (pairs, group * rows, keys)."""
+    """Scores with bias and mask, and softcap's tanh. Both (pairs, group * rows, keys)."""
     options, (batch, rows, nheads, _) = call.options, call.padded.q.shape
     cap = options.softcap or 1.0
     scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0.0, alpha=options.softmax_scale / cap)
@@ -143,7 +143,7 @@ def _hidden(call: Call, distance: Tensor) -> Tensor | None:
 
 
 def _gradients(call: Call, found: _Attended, out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """dq like q, dk and dv like k, and the gradients of scores; ``out`` is as kernels get it."""
+    """dq like q, dk and dv like k, and the gradients of scores. ``out`` is as kernels get it."""
     dout = call.dout
     if call.ragged:  # padding gets no gradient
         dout = dout * there(call.rows)[..., None, None]
@@ -162,7 +162,7 @@ def _gradients(call: Call, found: _Attended, out: Tensor) -> tuple[Tensor, Tenso
 
 
 def _kept(call: Call, probabilities: Tensor) -> Tensor | None:
-    """Dropout's factors; rows and keys count from the start of each sequence."""
+    """Dropout's factors. Rows and keys count from the start of each sequence."""
     dropout, (batch, rows, nheads, _) = call.options.dropout_p, call.padded.q.shape
     if not dropout:
         return None

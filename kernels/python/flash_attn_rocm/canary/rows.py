@@ -9,7 +9,7 @@ from typing import NamedTuple
 DENSE, PACKED, IN_USE, CACHE, PAGED = "dense", "packed", "in use", "cache", "paged"
 NONE, CAUSAL = (-1, -1), (-1, 0)
 FLAT = (0.0, 0.0)
-# Keys per step of decode; some kernels take twice as many for head dims up to SMALL.
+# Keys per step of decode. Some kernels take twice as many for head dims up to SMALL.
 TILE, SMALL = 32, 64
 WAVE = 64  # lanes that share parts out
 BOOL, OWN, FP32 = "bool", "own", "fp32"
@@ -20,7 +20,7 @@ FAR_BELOW = -20000.0  # a bias within fp16's range
 
 
 class Mask(NamedTuple):
-    """An attn_mask; ``holds`` is bool, the family's dtype or fp32.
+    """An attn_mask. ``holds`` is bool, the family's dtype or fp32.
 
     It differs per sequence (b), head (h) and row (i) if ``of`` has the letter. In masks of numbers, ``low``
     is the value for what the mask ``hides``. A rule about one key applies to one row of each of 128 heads, in
@@ -34,7 +34,7 @@ class Mask(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One call; ``rows`` and ``keys`` are per sequence, ``heads`` are the heads of q and of k and v.
+    """One call. ``rows`` and ``keys`` are per sequence, ``heads`` are the heads of q and of k and v.
 
     ``store`` is the layout of k and v: dense; packed, possibly with an unused last key; a cache with left
     padding, used lengths and rows by index; or pages, with packed queries. ``heads_first``: dense tensors
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
     ``scores`` are added to the random scores: the first key's, and the increment per key. Every other head of
     q subtracts them. ``mixed``: queries alternate between added, absent and subtracted. ``infinite``: a key
-    of each of the first three sequences is NaN, -inf or inf; with windows that begin at the diagonal it is
+    of each of the first three sequences is NaN, -inf or inf. With windows that begin at the diagonal it is
     the last key, the only one that the last query sees. ``nan``: all tensors are NaN, and gradients of hidden
     keys must stay free of NaN.
 
@@ -277,7 +277,7 @@ MASKED_GRADIENT_ROWS = (
 
 
 class AppendRow(NamedTuple):
-    """New keys of two sequences, written into a cache; ``rotary`` elements of each head dim are rotated.
+    """New keys of two sequences, written into a cache. ``rotary`` elements of each head dim are rotated.
 
     A head dim that is no multiple of 8 takes the kernel's code for unaligned rows.
     """

@@ -31,9 +31,9 @@ WITHOUT_WRAPPERS = (kvcache.flash_attn_with_kvcache, mla.mla_decode)  # nested t
 def explain(*arguments: Given, **options: Given) -> Support:  # the arguments of any public function
     """Which path a call takes on this machine, and why: ``explain(flash_attn_varlen_func, q, k, v, …)``.
 
-    Takes the arguments of the function in front; without one, the arguments of ``flash_attn_func``. Nothing
-    is computed. Raises FlashAttnArgumentError as the function does, except for lengths and indices in
-    tensors, which stay unread. Raises TypeError for unknown arguments.
+    Takes the arguments of the function in front, by default of ``flash_attn_func``. Nothing is computed.
+    Raises FlashAttnArgumentError as the function does, except for lengths and indices in tensors, which stay
+    unread. Raises TypeError for unknown arguments.
     """
     function, arguments = (
         (arguments[0], arguments[1:])
@@ -58,7 +58,7 @@ def explain(*arguments: Given, **options: Given) -> Support:  # the arguments of
 
 
 def _plain(function: Callable[..., Any], arguments: list[Any]) -> list[Any]:
-    """The arguments; for nested tensors and DTensors, the arguments for the tensors inside."""
+    """The arguments. For nested tensors and DTensors, the arguments for the tensors inside."""
     names = inspect.signature(PREPARE[function]).parameters
     if function in WITHOUT_WRAPPERS:
         sharded.refuse(function.__name__, arguments)

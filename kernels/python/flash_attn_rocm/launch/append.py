@@ -29,7 +29,7 @@ if resets.THREATENED:
 
 
 def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> Inputs:
-    """Writes k and v behind the first seqused_k keys; returns inputs with q rotated and new lengths.
+    """Writes k and v behind the first seqused_k keys. Returns inputs with q rotated and new lengths.
 
     ``by_kernel``: the host reads no tensor. Keys with lengths or indices outside of the cache are dropped,
     and positions outside of the angles take the nearest. Otherwise these raise FlashAttnArgumentError before

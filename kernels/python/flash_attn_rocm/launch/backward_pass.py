@@ -103,7 +103,7 @@ def _path(call: BackwardCall, arch: str, paths: Paths | None) -> str:
 
 
 def proven(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
-    """The kernels for these gradients, after a check at their first use; pytorch if all are disabled.
+    """The kernels for these gradients, after a check at their first use. ``pytorch`` if all are disabled.
 
     Warns about disabled kernels.
     """
@@ -145,7 +145,7 @@ def written(
 
 
 def _head_dims(call: BackwardCall, arch: str) -> tuple[int, int]:
-    """The kernels' head dims that q and k, and v, are padded to; equal without kernels for two."""
+    """The kernels' head dims that q and k, and v, are padded to. Equal without kernels for two."""
     inputs, dtype = call.inputs, DTYPES[call.inputs.q.dtype]
     if inputs.attn_mask is not None:
         one = padded_head_dim(arch, dtype, inputs.head_dim, MASKED_OP)

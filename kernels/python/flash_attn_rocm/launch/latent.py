@@ -34,7 +34,7 @@ Two = tuple[Tensor, Tensor]
 
 
 def unserved(inputs: Inputs) -> str:
-    """Why kernels cannot serve checked arguments, or ""; independent of sizes."""
+    """Why kernels cannot serve checked arguments, or "". Independent of sizes."""
     q, of_v = inputs.q, inputs.v.shape[-1]
     if reason := unserved_device(q):
         return reason

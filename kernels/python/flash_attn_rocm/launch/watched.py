@@ -34,7 +34,7 @@ OF_SEQUENCES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx", "cac
 
 
 class Part(NamedTuple):
-    """Some sequences, all with these heads of k; ``group`` heads of q share one."""
+    """Some sequences, all with these heads of k. ``group`` heads of q share one."""
 
     sequences: slice
     heads: slice
@@ -72,7 +72,7 @@ def backward(launch: Launch, names: Sequence[str]) -> Launch:
 
 
 def append(launch: Launch, names: Sequence[str]) -> Launch:
-    """The operator ``append`` with a warning for long calls; its launch is always whole."""
+    """The operator ``append`` with a warning for long calls. Its launch is always whole."""
 
     def launched(*arguments: Given) -> None:
         call = dict(zip(names, arguments, strict=True))

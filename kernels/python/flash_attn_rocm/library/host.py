@@ -46,7 +46,7 @@ class Limits(NamedTuple):
 
 
 def load(path: Path) -> None:
-    """Loads the library; raises ImportError with the steps to take."""
+    """Loads the library. Raises ImportError with the steps to take."""
     if not path.is_file():
         message = (
             f"{path} is missing: this is a source checkout or a damaged installation\n"
@@ -74,7 +74,7 @@ def gpus() -> Mapping[str, str]:
 
 
 def code_of(arch: str) -> str:
-    """The arch whose machine code a GPU runs: "gfx1030" for "gfx1031"; ``arch`` itself without kernels."""
+    """The arch whose machine code a GPU runs: "gfx1030" for "gfx1031". ``arch`` itself without kernels."""
     return gpus().get(gfx_of(arch), gfx_of(arch))
 
 

@@ -21,7 +21,7 @@ EXPLAIN_BWD = torch.ops.flash_attn_rocm.explain_bwd.default
 PLAN_BWD = torch.ops.flash_attn_rocm.plan_bwd.default
 SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
 UNSUPPORTED = "unsupported"
-# Kernels for one head dim; their head dims hold for the other kernels too.
+# Kernels for one head dim. Their head dims hold for the other kernels too.
 FORWARD, MASKED = kinds.ATTENDING[paths.MATRIX], kinds.ATTENDING[kinds.MASKED]
 TALL_OP, WIDE_OP, UNEVEN_OP = (kinds.ATTENDING[each] for each in (paths.TALL, paths.WIDE, paths.UNEVEN))
 BACKWARD, MASKED_BACKWARD = kinds.GRADIENTS[paths.SEPARATE], kinds.GRADIENTS[kinds.MASKED]
@@ -30,7 +30,7 @@ TYPICAL_LENGTH = 128
 
 
 class Plan(NamedTuple):
-    """``path`` is one of ``values.paths.FORWARD``, or "" without a kernel; ``reason`` says why."""
+    """``path`` is one of ``values.paths.FORWARD``, or "" without a kernel. ``reason`` says why."""
 
     path: str
     splits: int
@@ -58,7 +58,7 @@ def plan(
     """The library's decision.
 
     ``aligned``: all strides and addresses are multiples of 8 elements. ``plain``: the call may profit from
-    tall workgroups. ``v_head_dim`` is v's where it differs; paths other than uneven need a padded v.
+    tall workgroups. ``v_head_dim`` is v's where it differs. Paths other than uneven need a padded v.
     """
     answer = PLAN(
         arch, dtype, head_dim, batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units, num_splits,
@@ -75,14 +75,14 @@ def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False) -> P
 
 
 def no_masks(arch: str, dtype: str, head_dim: int) -> str:
-    """Why the library lacks kernels that read an attn_mask, or ""; independent of sizes."""
+    """Why the library lacks kernels that read an attn_mask, or "". Independent of sizes."""
     padded, rows = padded_head_dim(arch, dtype, head_dim, MASKED), TYPICAL_LENGTH
     found = plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, False, True, masked=True)  # noqa: FBT003
     return "" if found.path else found.reason
 
 
 def no_gradients(arch: str, dtype: str, head_dim: int) -> str:
-    """Why the library lacks backward kernels, or ""; independent of sizes."""
+    """Why the library lacks backward kernels, or "". Independent of sizes."""
     return str(EXPLAIN_BWD(arch, dtype, padded_head_dim(arch, dtype, head_dim, BACKWARD), False))  # noqa: FBT003
 
 
@@ -93,7 +93,7 @@ def no_masked_gradients(arch: str, dtype: str, head_dim: int) -> str:
 
 
 class BackwardPlan(NamedTuple):
-    """``path`` is separate (bitwise reproducible), fused, or pytorch; ``reason`` says why.
+    """``path`` is separate (bitwise reproducible), fused, or pytorch. ``reason`` says why.
 
     ``instead``: the reason is that kernels of another path are disabled.
     """

@@ -49,7 +49,7 @@ def rocdxg(root: Path) -> str:
 
 
 def text_of(path: Path) -> str:
-    """The text of a file; "" if unreadable."""
+    """The text of a file. "" if unreadable."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

@@ -17,14 +17,14 @@ SPELLINGS = {"false": "0", "no": "0", "off": "0", "true": "1", "yes": "1", "on":
 
 
 def switch(name: str, *, default: bool) -> bool:
-    """Whether a variable is 1; raises ValueError for values other than 0 and 1."""
+    """Whether a variable is 1. Raises ValueError for values other than 0 and 1."""
     value = os.environ.get(name, "")
     refuse(name, value)
     return default if not value else _plain(value) == "1"
 
 
 def refuse(name: str, value: str) -> None:
-    """Raises ValueError for an invalid value of a variable; an empty value counts as unset."""
+    """Raises ValueError for an invalid value of a variable. An empty value counts as unset."""
     if found := problem(name, value):
         raise ValueError(found)
 

@@ -1,6 +1,6 @@
 """Findings of checks at first use, in this process and in the user's cache folder.
 
-One file per kernel family; its name covers everything a finding depends on: wheel, gfx arch, driver and HIP.
+One file per kernel family. Its name covers everything a finding depends on: wheel, gfx arch, driver and HIP.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ DIED = (
 
 
 class Family(NamedTuple):
-    """Kernels that are disabled together; ``head_dim`` is 0 for kernels that write into caches.
+    """Kernels that are disabled together. ``head_dim`` is 0 for kernels that write into caches.
 
     ``work`` is separate or fused (the path) for gradients, ``MASKED`` with an attn_mask, ``MASKED_GRADIENTS``
     for gradients with an attn_mask, ``LATENT`` for latent attention, and "" for all other kernels.
@@ -50,7 +50,7 @@ class Family(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """``state`` is passed, failed or running; ``words`` describe the failure."""
+    """``state`` is passed, failed or running. ``words`` describe the failure."""
 
     state: str
     words: str
@@ -76,7 +76,7 @@ def file_of(family: Family, hip: str) -> Path:
 
 
 def read(path: Path) -> Finding | None:
-    """The finding in a file; None if the file is missing or unreadable, or its check still runs elsewhere."""
+    """The finding in a file. None if the file is missing or unreadable, or its check still runs elsewhere."""
     try:
         found = Finding(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -87,7 +87,7 @@ def read(path: Path) -> Finding | None:
 
 
 def write(path: Path, family: Family, state: str, words: str = "") -> None:
-    """Stores a finding; with a read-only folder it holds for this process only."""
+    """Stores a finding. With a read-only folder it holds for this process only."""
     time = datetime.now(UTC).isoformat(timespec="seconds")
     found = Finding(state, words, str(family), family.arch, _wheel(), _driver(), time, os.getpid())
     with suppress(OSError, RuntimeError):

@@ -52,14 +52,14 @@ REINSTALL = "install the wheel again with your install command and --force-reins
 
 @dataclass(frozen=True)
 class Step:
-    """A problem and its remedy; ``commands`` are shell lines to paste."""
+    """A problem and its remedy. ``commands`` are shell lines to paste."""
 
     words: str
     commands: tuple[str, ...] = ()
 
 
 class RequirementError(ImportError):
-    """The package cannot work here; ``steps`` are all reasons."""
+    """The package cannot work here. ``steps`` are all reasons."""
 
     def __init__(self, steps: Iterable[Step]) -> None:
         self.steps = tuple(steps)
@@ -84,7 +84,7 @@ def package_version() -> str:
 
 
 def wheel_rocm() -> str:
-    """The wheel's ROCm version; ``""`` for a wheel for every version, or without a wheel."""
+    """The wheel's ROCm version. ``""`` for a wheel for every version, or without a wheel."""
     return package_version().partition("+rocm")[2]
 
 
@@ -113,7 +113,7 @@ def build_name(rocm: str | None, cuda: str | None) -> str:
 
 
 def wrong_build(build: str) -> str:
-    """The problem with a PyTorch that is no ROCm build; ``build`` is "CPU" or like "CUDA 12.8"."""
+    """The problem with a PyTorch that is no ROCm build. ``build`` is "CPU" or like "CUDA 12.8"."""
     return f"this PyTorch is a {build} build, which cannot use AMD GPUs"
 
 
@@ -147,7 +147,7 @@ def unmet_python(version: tuple[int, int]) -> Step | None:
 
 
 def unmet_glibc(version: str) -> Step | None:
-    """Why this C library is too old; an unknown version passes."""
+    """Why this C library is too old. An unknown version passes."""
     parts = version.split(".")
     known = len(parts) >= 2 and all(part.isdigit() for part in parts[:2])
     if not known or (int(parts[0]), int(parts[1])) >= GLIBC_FLOOR:
@@ -173,7 +173,7 @@ def unmet_torch(version: str) -> Step | None:
 
 
 def import_torch(load: Callable[[], ModuleType] = lambda: importlib.import_module("torch")) -> ModuleType:
-    """PyTorch itself; raises RequirementError if it is missing or broken."""
+    """PyTorch itself. Raises RequirementError if it is missing or broken."""
     try:
         return load()
     except ModuleNotFoundError as error:

@@ -12,7 +12,7 @@ AMD_INDEX = "https://repo.amd.com/rocm/whl-multi-arch/"
 
 
 def offered() -> tuple[str, ...]:
-    """The archs with separate kernel packages for the installed PyTorch; empty for other builds."""
+    """The archs with separate kernel packages for the installed PyTorch. Empty for other builds."""
     return tuple(_packages())
 
 

@@ -16,7 +16,7 @@ if sys.platform == "win32":
     import winreg
 
     _KERNEL32 = ctypes.WinDLL("kernel32", use_last_error=True)
-    # A handle is a pointer; the default result type, int, would truncate it.
+    # A handle is a pointer. The default result type, int, would truncate it.
     _KERNEL32.OpenProcess.restype = _KERNEL32.GetModuleHandleW.restype = ctypes.c_void_p
 
     def process_runs(pid: int) -> bool:

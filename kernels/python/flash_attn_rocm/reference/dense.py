@@ -208,7 +208,7 @@ class _Problem:
                 entry[head : head + group, at_rows, at_keys] += one
 
     def kept(self, block: _Block) -> Tensor | None:
-        """Dropout's kept probabilities; equal in every pass."""
+        """Dropout's kept probabilities. Equal in every pass."""
         if self.dropout is None:
             return None
         group, device = self.q.shape[1], self.q.device
@@ -242,7 +242,7 @@ def forward(
     """Attention of checked inputs.
 
     q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim), v with any headdim,
-    one dtype; ``mask`` and ``sink`` are as in ``Inputs``. Returns out (batch, seqlen_q, nheads, headdim of
+    one dtype. ``mask`` and ``sink`` are as in ``Inputs``. Returns out (batch, seqlen_q, nheads, headdim of
     v), the log-sum-exp (batch, nheads, seqlen_q) fp32 (float64 for float64), and the probabilities in q's
     dtype, negative where dropped by dropout: (batch, nheads, seqlen_q, seqlen_k) on request, else (0,). Rows
     without a visible key give out 0 and log-sum-exp +inf.
@@ -278,7 +278,7 @@ def _attended(problem: _Problem) -> tuple[Tensor, Tensor]:
 
 
 def _attended_in(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
-    """out and the log-sum-exp of one block; the latter is -inf for rows without a visible key in it."""
+    """out and the log-sum-exp of one block. The latter is -inf for rows without a visible key in it."""
     scores = problem.scores(block)[1]
     most = scores.amax(dim=-1)
     weights = torch.softmax(scores, dim=-1)
@@ -357,7 +357,7 @@ def backward(
 def _total_far_below(problem: _Problem, lse: Tensor) -> Tensor | None:
     """The sum of the probabilities recomputed from lse, for rows with all scores far below 0, else 1.
 
-    Shaped like lse. None without such rows; only a bias makes them.
+    Shaped like lse. None without such rows. Only a bias makes them.
     """
     if problem.mask is None or problem.mask.dtype == torch.bool:
         return None
@@ -474,7 +474,7 @@ def _add_transposed_product(to: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def _bent(ds: Tensor, bent: Tensor | None) -> Tensor:
-    """The gradients of scores before softcap; ``bent`` are the scores after it."""
+    """The gradients of scores before softcap. ``bent`` are the scores after it."""
     return ds if bent is None else torch.ops.aten.tanh_backward(ds, bent)
 
 

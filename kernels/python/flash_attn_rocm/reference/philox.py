@@ -1,7 +1,7 @@
 """Philox4x32-10 selects dropout's kept probabilities, equally on every device and in every pass.
 
 A counter-based generator: J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, "Parallel random numbers: as
-easy as 1, 2, 3", SC 2011; constants and known answers are from their library Random123.
+easy as 1, 2, 3", SC 2011. Constants and known answers are from their library Random123.
 
 The probability of (batch, head, row, column) is dropped if its word is below dropout_p * 2**32. Its word is
 number column % 4 of the four words that Philox gives for the counter (column // 4, row, head, batch) and the
@@ -30,7 +30,7 @@ def keep(
     """Whether probabilities are kept: bool.
 
     The shape is the broadcast shape of batches, heads and rows, which end in a dimension of 1, with the
-    columns as the last dimension. ``columns`` may be a tensor that broadcasts to that shape; along its last
+    columns as the last dimension. ``columns`` may be a tensor that broadcasts to that shape. Along its last
     dimension it rises by 0 or 1.
     """
     first = columns[..., :1] // WORDS if isinstance(columns, Tensor) else columns.start // WORDS
@@ -47,7 +47,7 @@ def keep(
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: Tensor) -> tuple[Tensor, ...]:
-    """Four words per counter, each below 2**32, in int64; counters broadcast."""
+    """Four words per counter, each below 2**32, in int64. Counters broadcast."""
     c0, c1, c2, c3 = torch.broadcast_tensors(*counter)
     k0, k1 = key[0], key[1]
     for _ in range(ROUNDS):

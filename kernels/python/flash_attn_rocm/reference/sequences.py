@@ -17,7 +17,7 @@ class Part(NamedTuple):
     """The sequences with indices ``sequences``, all of one length.
 
     ``queries`` and ``lse`` index q and the log-sum-exp. ``keys`` index k and v, unless ``blocks`` gives the
-    pages of a cache; these hold the keys ``span``.
+    pages of a cache. These hold the keys ``span``.
     """
 
     sequences: slice
@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
 
 class _Values(NamedTuple):
-    """The values of the integer tensors; empty for missing tensors."""
+    """The values of the integer tensors. Empty for missing tensors."""
 
     cu_q: list[int]
     cu_k: list[int]
@@ -69,7 +69,7 @@ class _Sequence(NamedTuple):
 
 
 def parts(inputs: Inputs, options: Options) -> tuple[Part, ...]:
-    """The sequences; raises FlashAttnArgumentError if lengths or indices point outside of the tensors."""
+    """The sequences. Raises FlashAttnArgumentError if lengths or indices point outside of the tensors."""
     if all(tensor is None for tensor in inputs.integers):
         return (Part(slice(0, inputs.batch), (ALL,), (ALL,), (ALL,)),)
     refuse_capture(inputs)

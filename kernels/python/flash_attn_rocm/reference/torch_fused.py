@@ -28,7 +28,7 @@ Three = tuple[Tensor, Tensor, Tensor]
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple[Tensor, Tensor] | None:
-    """out and the log-sum-exp as ``dense.forward`` gives them; None if PyTorch cannot compute the call."""
+    """out and the log-sum-exp as ``dense.forward`` gives them. None if PyTorch cannot compute the call."""
     if (causal := _causal(q, k, v, options)) is None:
         return None
     heads = _heads(q, k, v)
@@ -63,7 +63,7 @@ def backward(
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, options: Options) -> bool | None:
-    """Whether the mask is PyTorch's causal one; None for other masks and features."""
+    """Whether the mask is PyTorch's causal one. None for other masks and features."""
     rows, keys = q.shape[1], k.shape[1]
     fits = q.device.type in {"cpu", "cuda"} and q.numel() and k.numel() and q.shape[-1] == v.shape[-1]
     if not fits or q.dtype == WIDE or options.softcap or options.chunk or options.window_left >= 0:

@@ -8,7 +8,7 @@ from flash_attn_rocm.pieces import flat
 
 
 def divide(inputs: Inputs, options: Options) -> bool:
-    """Whether chunks hide keys; otherwise kernels answer the call as it is."""
+    """Whether chunks hide keys. Otherwise kernels answer the call as it is."""
     if not options.chunk or not inputs.batch:
         return False
     dense = inputs.cu_seqlens_q is None
@@ -18,8 +18,8 @@ def divide(inputs: Inputs, options: Options) -> bool:
 def cut(inputs: Inputs, options: Options) -> tuple[Inputs, Options]:
     """Equivalent attention of packed sequences, without chunks.
 
-    Rows before the first key's position see no key. They become a sequence without keys; kernels leave 0 in
-    its rows behind the first max_seqlen_q as well.
+    Rows before the first key's position see no key. They become a sequence without keys, and kernels leave 0
+    in its rows behind the first max_seqlen_q as well.
     """
     rows, keys = (_span(inputs, x, ends) for x, ends in zip(inputs[:2], inputs[4:6], strict=True))
     made = pieces.cut(rows, keys, options.chunk, options.max_seqlen_q, options.max_seqlen_k)

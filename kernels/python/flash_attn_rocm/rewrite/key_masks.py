@@ -1,7 +1,7 @@
 """Boolean masks shared by all heads and rows, on kernels without an argument for one.
 
 Such a mask, for example of padding, chooses keys. Without rules about positions the order of keys is free. So
-the visible keys are copied together, sequence after sequence; the hidden keys behind them belong to no
+the visible keys are copied together, sequence after sequence. The hidden keys behind them belong to no
 sequence. Kernels skip hidden keys, and this module reads no tensor values.
 
 Dropout then counts columns among a sequence's visible keys, as for packed sequences. The PyTorch

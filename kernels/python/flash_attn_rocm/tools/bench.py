@@ -35,7 +35,7 @@ ON_CPU = (
 
 @dataclass(frozen=True)
 class Shape:
-    """One measurement; ``kind`` is forward, backward (including the forward before it) or decode."""
+    """One measurement. ``kind`` is forward, backward (including the forward before it) or decode."""
 
     kind: str
     seqlen: int
@@ -65,7 +65,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Row:
-    """One implementation's numbers; ``problem`` says why they are missing.
+    """One implementation's numbers. ``problem`` says why they are missing.
 
     ``difference`` is the largest from ``plain`` computed in fp32, in ``out`` or a gradient.
     """
@@ -86,7 +86,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Bench:
-    """Results and their machine; ``note`` lists omissions."""
+    """Results and their machine. ``note`` lists omissions."""
 
     machine: dict[str, Any]
     note: str
@@ -105,7 +105,7 @@ def shapes(
 
 
 def run(wanted: list[Shape], *, runs: int = RUNS) -> Bench:
-    """Measures; a row that exceeds the memory says so, and the others follow."""
+    """Measures. A row that exceeds the memory says so, and the others follow."""
     where, rows = this_machine.device(), []
     for shape in terminal.progress(wanted, "bench"):
         rows += _compare(shape, where, runs)
@@ -219,7 +219,7 @@ def _seconds(call: Callable[[], object], where: torch.device, runs: int) -> list
 
 
 def _peak(where: torch.device) -> float:
-    """PyTorch's peak memory during the measured calls; unknown on a CPU."""
+    """PyTorch's peak memory during the measured calls. Unknown on a CPU."""
     return torch.cuda.max_memory_allocated(where) / (1 << 20) if where.type == "cuda" else 0.0
 
 

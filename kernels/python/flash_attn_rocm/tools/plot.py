@@ -1,4 +1,4 @@
-"""Draws a bench with matplotlib; the other modules work without it.
+"""Draws a bench with matplotlib. The other modules work without it.
 
 matplotlib is left out of the distribution's extras: pip would look for it on the index of this wheel, where
 it is missing.
@@ -20,7 +20,7 @@ class PlotError(RuntimeError):
 
 
 def matplotlib(module: str = "matplotlib.figure") -> Foreign:
-    """A module of matplotlib; raises PlotError if the import fails."""
+    """A module of matplotlib. Raises PlotError if the import fails."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -32,7 +32,7 @@ def matplotlib(module: str = "matplotlib.figure") -> Foreign:
 
 
 def draw(rows: Sequence[Any], title: str, file: Path) -> None:
-    """TFLOP/s over the sequence length, one panel per kind of call; ``rows`` come from ``bench``."""
+    """TFLOP/s over the sequence length, one panel per kind of call. ``rows`` come from ``bench``."""
     kinds = list(dict.fromkeys((row.kind, row.causal) for row in rows)) or [("nothing", False)]
     figure = matplotlib().Figure(figsize=(4.2 * len(kinds), 4), layout="constrained")
     for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):

@@ -27,7 +27,7 @@ MOST_WORDS = 3  # failures quoted per kernel in a report
 
 @dataclass
 class Kernel:
-    """The results of one kernel's calls; ``failures`` are in words, ``seconds`` one number per call."""
+    """The results of one kernel's calls. ``failures`` are in words, ``seconds`` one number per call."""
 
     calls: int = 0
     failures: list[str] = field(default_factory=list)
@@ -43,7 +43,7 @@ def run(
     calls: int = 0,
     runtime: Given = None,  # reports launches: HIP runtimes do not, an emulator may
 ) -> dict[str, Any]:
-    """The report of all kernels or the named ones, with at most ``calls`` calls each; 0 is all."""
+    """The report of all kernels or the named ones, with at most ``calls`` calls each. 0 is all."""
     where = this_machine.device()
     found = this_machine.describe(where)
     if not found["arch"]:

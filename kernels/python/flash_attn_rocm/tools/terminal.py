@@ -9,7 +9,7 @@ WIDTH = 30
 
 
 def progress(things: Iterable[T], words: str, stream: TextIO | None = None) -> Iterator[T]:
-    """Yields ``things`` with a progress bar and its text; without a terminal there is no bar."""
+    """Yields ``things`` with a progress bar and its text. Without a terminal there is no bar."""
     stream = sys.stderr if stream is None else stream
     every = list(things)
     for number, each in enumerate(every):

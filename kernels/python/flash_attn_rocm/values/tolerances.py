@@ -36,7 +36,7 @@ FP32_ROUNDING = 2.0**-24
 # rounding of the sum of the terms' magnitudes.
 LSE_RELATIVE = 1e-5
 
-# For results rounded once: half a unit in the last place, relative to the result; for fp16's subnormals half
+# For results rounded once: half a unit in the last place, relative to the result. For fp16's subnormals half
 # their spacing.
 HALF_ULP = {"fp16": 2.0**-11, "bf16": 2.0**-8}
 HALF_SUBNORMAL = {"fp16": 2.0**-25, "bf16": 0.0}
@@ -56,7 +56,7 @@ def dscores_error(
 ) -> Numbers:
     """The possible error of the scores' gradients, weight * (dP - sum of dout * out), in fp32 sums.
 
-    ``of_values`` and ``of_out`` are the sums of the magnitudes of the terms of dP and of the other sum; the
+    ``of_values`` and ``of_out`` are the sums of the magnitudes of the terms of dP and of the other sum. The
     latter covers out's rounding error. ``scores`` are magnitudes of a score and of the log-sum-exp, both
     fp32. Their difference gives the weight again: three roundings of it, and the exponential's error.
     """
@@ -137,7 +137,7 @@ def allowed_of_rounded_weights(dtype: str, sizes: Numbers, magnitude: float, ter
     return (ROUNDED_WEIGHTS * HALF_ULP[dtype] + of_scores) * sizes + HALF_SUBNORMAL[dtype]
 
 
-# Truncation loses 0.72 halves of a unit in the last place on average; kernels compensate for it (kCutGain).
+# Truncation loses 0.72 halves of a unit in the last place on average. Kernels compensate for it (kCutGain).
 # Half of that separates correct kernels from kernels that compensate zero times or twice: the mean error of
 # 100 weights, each less than two halves of a unit, has a standard deviation of 0.06 halves.
 BIAS = 0.36
@@ -151,28 +151,28 @@ def largest_bias(dtype: str) -> float:
 # The check at first use of kernels (flash_attn_rocm/canary/calls.py) compares them with float32 in PyTorch,
 # without roundings to the dtype. It makes a few calls only, so it uses neither float64 nor the plain
 # computation. Kernels round one factor of each product once (probabilities, or gradients of scores) and their
-# results once; one more is for scores. Each changes a result by at most half a unit of the largest: on random
+# results once. One more is for scores. Each changes a result by at most half a unit of the largest: on random
 # tensors the products of a sum, and so their errors, have random signs.
 # tests/installed/fake_hip/test_canary.py measures the share that kernels use.
 CANARY_ROUNDINGS = 3
-# Log-sum-exps are fp32 sums of scores below 16; larger ones err relatively, as above.
+# Log-sum-exps are fp32 sums of scores below 16. Larger ones err relatively, as above.
 CANARY_LSE = 2.0**-12
 
 
 def canary_lse_allowed(largest: float) -> float:
-    """The largest allowed difference of a log-sum-exp; ``largest`` is the largest log-sum-exp."""
+    """The largest allowed difference of a log-sum-exp. ``largest`` is the largest log-sum-exp."""
     return CANARY_LSE + LSE_RELATIVE * largest
 
 
 def canary_allowed(dtype: str, largest: float) -> float:
-    """The largest allowed difference of out or a gradient; ``largest`` is its largest element."""
+    """The largest allowed difference of out or a gradient. ``largest`` is its largest element."""
     return CANARY_ROUNDINGS * HALF_ULP[dtype] * largest
 
 
 def canary_cancelled(terms: int, *largest: float) -> float:
     """The allowed rest of a gradient where two sums of ``terms`` products cancel: a row with one key.
 
-    Each fp32 sum errs by at most ``terms`` roundings of its largest product; ``largest`` holds each factor's
+    Each fp32 sum errs by at most ``terms`` roundings of its largest product. ``largest`` holds each factor's
     largest.
     """
     return 2 * terms * FP32_ROUNDING * math.prod(largest)

@@ -32,7 +32,7 @@ class Shards(NamedTuple):
     roles: tuple[str, ...]
 
     def local(self, x: Given, dims: dict[str, int]) -> Given:
-        """This rank's part of a tensor present on all ranks; ``dims`` locates its batch and heads."""
+        """This rank's part of a tensor present on all ranks. ``dims`` locates its batch and heads."""
         if not isinstance(x, Tensor):
             return x
         tensor = sys.modules[MODULE]
@@ -67,7 +67,7 @@ def refuse(function: str, tensors: Sequence[Any]) -> None:
 
 
 def local(names: Names, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[tuple[Any, ...], Shards]:
-    """This rank's parts of the arguments, and their division; raises FlashAttnArgumentError."""
+    """This rank's parts of the arguments, and their division. Raises FlashAttnArgumentError."""
     count = len(names.tensors)
     with_heads, others = tensors[:count], tensors[count:]
     problems = _kind_problems(names, with_heads)
@@ -83,7 +83,7 @@ def local(names: Names, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> t
 
 
 def _dims(x: Given) -> dict[str, int]:
-    """The batch and head dimensions of alibi_slopes and attn_mask; lengths are equal on all ranks."""
+    """The batch and head dimensions of alibi_slopes and attn_mask. Lengths are equal on all ranks."""
     if not isinstance(x, Tensor):
         return {}
     if x.is_floating_point():  # slopes (nheads) or (batch, nheads)

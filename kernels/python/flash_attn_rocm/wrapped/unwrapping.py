@@ -22,7 +22,7 @@ class Inside(NamedTuple):
 
 
 def inside(function: str, together: int, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Inside | None:
-    """The contents of a public function's arguments; None for plain tensors.
+    """The contents of a public function's arguments. None for plain tensors.
 
     The last ``together`` of q, k and v are one tensor. Raises FlashAttnArgumentError. torch.compile takes
     plain tensors only.
