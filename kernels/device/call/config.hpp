@@ -17,7 +17,7 @@ enum class Rows { queries, many_queries, uneven_queries, shared_queries, packed 
 
 #include "generated/device/kinds.inc"
 
-// The masks that a loop is for: none, those of any kind, boolean ones, or biases.
+// The masks supported by a loop: none, any kind, boolean ones, or biases.
 enum class Masks { none, any, boolean, biases };
 
 constexpr int larger(int a, int b) { return a > b ? a : b; }

@@ -8,7 +8,7 @@
 
 namespace fa {
 
-// Of a result with kRows rows.
+// For a result with kRows rows.
 template <class Unit, int kRows, DType kDType>
 struct Packed {
   static constexpr int kColumns = Unit::kColumns;

@@ -42,9 +42,9 @@ FA_DEVICE uint32_t pack_products(float low, float high) {
   return __builtin_bit_cast(uint32_t, f16x2{first, static_cast<_Float16>(high)});
 }
 
-// `cut` truncates two fp32 to two 16-bit elements, in one instruction.  Values made kCutGain times too large
-// beforehand have no bias after it (the gain is the mean loss over all mantissas), an error at most 1.3 times
-// that of rounding, and 1 stays 1.
+// `cut` truncates two fp32 to two 16-bit elements in one instruction. Multiply values by kCutGain first: then
+// truncation has no bias (the gain is the mean loss over all mantissas), the error is at most 1.3 times that
+// of rounding, and 1 stays 1.
 template <DType kDType>
 inline constexpr float kCutGain = kDType == DType::fp16 ? 1.00035f : 1.00282f;
 
@@ -53,7 +53,7 @@ inline constexpr float kCutGain = kDType == DType::fp16 ? 1.00035f : 1.00282f;
 template <Gfx kGfx, DType kDType>
 inline constexpr bool kFlushes = traits(kGfx).flushes_denormals && kDType == DType::fp16;
 
-// One truncated element, as fp32.
+// One truncated element as fp32.
 template <DType kDType>
 FA_DEVICE float cut_one(float value) {
   constexpr uint32_t kKept = kDType == DType::fp16 ? 0xffffe000 : 0xffff0000;

@@ -56,8 +56,7 @@ Ops ops_of(BwdPath path, bool uneven, bool masked) {
   return {Op::bwd_dkdv, Op::bwd_dq};
 }
 
-// Every launch of a call; those without a row are left out. dk and dv are written, with 0, where there is no
-// query.
+// Every launch of a call, except empty ones. Without queries, dk and dv are written with 0.
 std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels) {
   const BwdParams& p = call.params;
   const auto [arch, dtype] = tabled(kernels.dq.gfx, kernels.dq.instance->dtype);
@@ -116,7 +115,7 @@ BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string&
                        bool masked) {
   const auto find = [&](Op op) { return served(name(op), arch, dtype, head_dim); };
   const Ops ops = ops_of(path, false, masked);
-  // The one that is not for every head dim first, for the words where there is none.
+  // The kernel for one head dim first, for its error message.
   if (path == BwdPath::fused) {
     const Selection fused = find(ops.by_keys);
     return {find(Op::bwd_delta), fused, find(ops.dq)};

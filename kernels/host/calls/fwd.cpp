@@ -98,7 +98,7 @@ MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, con
   const std::int64_t blocks = blocks_of_rows(p.seqlen_q, mask_rows(kind.arch));
   const Grid grid{many(m.mask_row, blocks), many(m.mask_head, p.nheads), many(m.mask_batch, call.batch),
                   kMaskRangesThreads};
-  // There is one for both dtypes, because it compares bits.
+  // One kernel serves both dtypes, because it compares bits.
   const Selection found =
       served(name(Op::mask_ranges), selection.gfx, std::string(name(DType::fp16)), kAnyHeadDim);
   require_launchable(found, grid);

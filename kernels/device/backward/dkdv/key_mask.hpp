@@ -108,7 +108,7 @@ struct KeyMask {
   FA_DEVICE static int row_of(const View& view, int f) {
     return here_uniform(static_cast<int>(Unit::held_step(f) * view.row_bytes));
   }
-  // Where the lane's key is in a row.
+  // Offset of the lane's key in a row.
   FA_DEVICE int byte_of(const B& block, int wave_key) const {
     const int key = here_uniform(wave_key) + Unit::column(block.lane_again(), 0);
     return key << (kind == MaskKind::bytes ? 0 : kind == MaskKind::elements ? 1 : 2);

@@ -123,7 +123,7 @@ FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typ
     });
   } else if constexpr (!B::kFeatured && Unit::kColumns == 1 && B::kTraits.packed_fp32 &&
                        B::kDType == DType::bf16) {
-    // Two at once, where an element has to be unpacked in any case.
+    // Two at once, if an element has to be unpacked in any case.
 #pragma unroll
     for (int f = 0; f < P::kHeld; f += 2) {
       float &low = element<Unit>(dp, 0, f), &high = element<Unit>(dp, 0, f + 1);

@@ -95,7 +95,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     } else if (B::kOwnNumbers) {
       begin(block, result, here(moves.first_term(block)), zeros);
     }
-    // LLVM does not wait for what the loop's end left in flight; the static checks find it.
+    // LLVM misses the wait for operations in flight at the loop's end; the static checks find it.
     if constexpr (B::kMasked) asm volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
     // Rows and the last tile's dS are there, and all waves are done with its transposes.
     tile_barrier<B::kArch>();

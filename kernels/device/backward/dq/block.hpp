@@ -190,8 +190,8 @@ struct DqBlock {
     return numbers;
   }
 
-  // dS in the place of dP, or with kProductLast P in that of S, from the tile `at`.  `s` is for scores; with
-  // kMaskSooner, what they begin with.
+  // dS in the place of dP, or with kProductLast P in the place of S, from the tile `at`. `s` is for scores;
+  // with kMaskSooner, it holds their start values.
   template <class Mask>
   FA_DEVICE void find(Result& dp, Result& s, LdsBytes at, int wave_row, int first, const Tiles& tiles,
                       const Q& q, const Dout& dout, const Numbers& numbers, const Starts& starts,

@@ -73,7 +73,7 @@ struct DoutSign {
   }
 };
 
-// How scores become probabilities.  The scale counts as positive: its sign goes into an operand
+// From scores to probabilities. The scale counts as positive: its sign goes into an operand
 // (memory/query.hpp).
 struct Scoring {
   static constexpr float kLog2e = 1.44269504088896341f;
@@ -132,8 +132,8 @@ struct Scoring {
     return __builtin_amdgcn_exp2f(__builtin_fmaf(-slope, __builtin_fabsf(distance), capped) - lse);
   }
 
-  // What is subtracted from scores times log2(e).  Probabilities become larger by kCutGain, because they are
-  // truncated; in dkdv also 2^kMore.
+  // Subtracted from scores times log2(e). It enlarges probabilities by kCutGain, because they are truncated,
+  // and in dkdv also by 2^kMore.
   template <DType kDType, int kMore = 0>
   FA_DEVICE static float shift(float lse) {
     return __builtin_fmaf(lse, kLog2e, -kGain<kDType> - kMore);
