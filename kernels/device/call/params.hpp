@@ -146,7 +146,7 @@ inline constexpr float kLeastScale = 1e-6f;
 inline constexpr int32_t kMaxHeadDim = 256;
 inline constexpr int32_t kMaxWideHeadDim = 512;
 
-// The head dim of q and k in kernels with another head dim of v and out (forward/uneven.hpp), and that of v:
+// The head dim of q and k in kernels with another head dim of v and out (forward/uneven.hpp), and v's:
 // DeepSeek V2's and V3's.
 inline constexpr int32_t kUnevenHeadDim = 192;
 inline constexpr int32_t kUnevenValueDim = 128;

@@ -35,8 +35,8 @@ FA_DEVICE uint32_t pack(float low, float high) {
   }
 }
 
-// As `pack` of fp16, for products, each of which is rounded in one instruction.  Opaque, or the compiler
-// makes pairs of fp32 of them, which it has to convert.
+// As `pack` of fp16, for products: each is rounded in one instruction. Opaque, because the compiler would
+// form pairs of fp32 and convert them.
 FA_DEVICE uint32_t pack_products(float low, float high) {
   const _Float16 first = here(static_cast<_Float16>(low));
   return __builtin_bit_cast(uint32_t, f16x2{first, static_cast<_Float16>(high)});
@@ -48,8 +48,8 @@ FA_DEVICE uint32_t pack_products(float low, float high) {
 template <DType kDType>
 inline constexpr float kCutGain = kDType == DType::fp16 ? 1.00035f : 1.00282f;
 
-// Whether the matrix unit takes elements below 2^-14 as zero.  What kernels make for it is then raised by a
-// power of two, which is taken back from the sums.  Inputs are taken as they are.
+// Whether the matrix unit takes elements below 2^-14 as zero. Kernels then multiply their own values by a
+// power of two, and divide the sums by it. Inputs are unchanged.
 template <Gfx kGfx, DType kDType>
 inline constexpr bool kFlushes = traits(kGfx).flushes_denormals && kDType == DType::fp16;
 

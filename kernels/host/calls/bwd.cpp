@@ -44,7 +44,7 @@ BwdPath path_of(const BwdParams& p) { return p.dq_sums == nullptr ? BwdPath::sep
 // Whether v has another head dim than q and k.
 bool is_uneven(const BwdArguments& call) { return call.params.head_dim != call.head_dim; }
 
-// The kernels after that of delta.
+// The kernels after delta's.
 struct Ops {
   Op by_keys, dq;
 };

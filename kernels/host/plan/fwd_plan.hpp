@@ -19,7 +19,7 @@ struct Kind {
   DType dtype;
   bool exact;   // one of them is for exactly the head dim asked for
   bool wide;    // likewise, of those whose waves divide it
-  bool uneven;  // there is one for it and that of v, which is another one
+  bool uneven;  // there is a kernel for it and v's different one
 };
 
 // arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with a reason naming the head

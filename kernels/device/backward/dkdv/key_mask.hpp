@@ -103,8 +103,8 @@ struct KeyMask {
   }
 
  private:
-  // How far row `f` of a lane is behind its first.  It counts in the vector's offset: not every GPU has the
-  // scalar one in a resource's range check, and then rows behind the last would be read.
+  // Distance of row `f` of a lane from its first. It counts in the vector's offset: on some GPUs a resource's
+  // range check skips the scalar offset, and rows behind the last would be read.
   FA_DEVICE static int row_of(const View& view, int f) {
     return here_uniform(static_cast<int>(Unit::held_step(f) * view.row_bytes));
   }

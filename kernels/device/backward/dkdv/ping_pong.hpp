@@ -161,8 +161,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     __builtin_amdgcn_s_setprio(2);
     if constexpr (kLongestResults<B>) asm volatile("s_nop 0");
     typename B::P given;
-    // Also of a tile that is not seen, for which nothing was written, and of which nothing comes: a branch
-    // would take longer.
+    // Also for an unseen tile, without written data or results: a branch would take longer.
     if (kEarlyOperands && !of_weights) given = block.given();
     const LdsBytes transposed = Stage::transposed_of(block.tiles(block.set), of_weights ? 1 : 0);
     Transposes transposes(transposed, block.reader());

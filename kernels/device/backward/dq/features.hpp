@@ -10,13 +10,13 @@
 
 namespace fa {
 
-// Whether dS is P * (dP - delta) only when it is rounded, in the same instruction.  At head dim 32 that would
-// cost a wave of a SIMD.
+// Whether dS becomes P * (dP - delta) only in the rounding instruction. At head dim 32 that would cost a wave
+// of a SIMD.
 template <class B>
 inline constexpr bool kProductLast =
     RaisedOf<B>::kIs && !B::kFeatured && !B::kMasked && B::kConfig.interleaved && B::kHeadDim > 32;
 
-// Of what DqBlock::find leaves.
+// Of the result of DqBlock::find.
 template <class B>
 FA_DEVICE typename B::P packed_gradients(typename B::Result& dp, [[maybe_unused]] typename B::Result& s) {
   using Unit = typename B::Unit;

@@ -12,9 +12,9 @@
 
 namespace fa {
 
-// Where the matrix unit takes denormals as zero, dout and dS are 2^6 times as large, so that those from 2^-20
-// on count; from 1024 on they are infinite.  So dS is rounded, where it is truncated elsewhere, and P's gain
-// makes up for no loss in it.  P of dkdv is 2^14 times as large.
+// If the matrix unit takes denormals as zero, dout and dS are enlarged by 2^6, so that values from 2^-20 on
+// count. Values from 1024 on become infinite. dS is then rounded instead of truncated, and P's gain
+// compensates for no loss in it. P of dkdv is enlarged by 2^14.
 template <Gfx kGfx, DType kDType>
 struct Raised {
   static constexpr bool kIs = kFlushes<kGfx, kDType>;
@@ -22,7 +22,7 @@ struct Raised {
   static constexpr float kDout = kIs ? 64 : 1;
   // Of dP less delta, in dkdv, from whose P dS gets another factor.
   static constexpr float kOfProducts = 1.0f / (1 << kLogP);
-  // Of sums: of dv; of dk and of what the fused kernel adds up; of dq; of dS that the dq kernel stores.
+  // Factors of sums: of dv; of dk and the fused kernel's sums; of the dS stored by the dq kernel; of dq.
   static constexpr float kOfDv = kOfProducts / kDout;
   static constexpr float kOfDk = kIs ? 1 / kDout : kCutGain<kDType>;
   static constexpr float kOfDscores = 1 / kDout / kCutGain<kDType>;
