@@ -69,8 +69,8 @@ struct FwdConfig {
 constexpr FwdConfig forward_config(Op op, Gfx arch, DType dtype, int head_dim, bool featured = false);
 #pragma clang diagnostic pop
 
-// Begins a kernel: its threads, and the registers that the compiler must leave free. `tile` and `op` are as
-// in tables/kinds.toml.
+// Begins a kernel: its threads, and the waves per SIMD that the compiler must leave registers for. `tile` and
+// `op` are as in tables/kinds.toml.
 #define FA_KERNEL(tile, op, dtype, head_dim)                                                               \
   extern "C" __attribute__((global)) __attribute__((                                                       \
       amdgpu_flat_work_group_size(fa::tile##_tile(fa::Op::op, fa::kCurrentGfx, dtype, head_dim).threads,   \

@@ -20,7 +20,7 @@ struct Raised {
   static constexpr bool kIs = kFlushes<kGfx, kDType>;
   static constexpr int kLogP = kIs ? 14 : 0;
   static constexpr float kDout = kIs ? 64 : 1;
-  // Of dP less delta, in dkdv, from whose P dS gets another factor.
+  // Factor of dP less delta in dkdv, whose P gives dS another factor.
   static constexpr float kOfProducts = 1.0f / (1 << kLogP);
   // Factors of sums: of dv; of dk and the fused kernel's sums; of the dS stored by the dq kernel; of dq.
   static constexpr float kOfDv = kOfProducts / kDout;
@@ -34,7 +34,7 @@ struct Raised {
     return x;
   }
 
-  // As dout is.
+  // x, enlarged like dout.
   FA_DEVICE static float raise(float x) { return times(kDout, x); }
 
   // Two elements a word.

@@ -131,7 +131,7 @@ class _Final(torch.autograd.Function):
 
 
 class _Gradients(_Final):
-    """Of q, k, v and, where there is one, sink, from the gradient of out."""
+    """The gradients of q, k, v and, if present, sink, from the gradient of out."""
 
     @staticmethod
     def forward(

@@ -24,8 +24,8 @@ LENGTHS = (0, 17, CAPACITY - 5, -9, 2**31 - 3, 20, 5)  # of the sequences, befor
 PLACED = 5  # of these slots; the next sequence has a slot before the cache, and the last one behind it
 TIES = (1.5, -1.25, 0.75, -1.75, 0.625)
 ANGLES = 20  # fewer than positions: later positions use the last angle
-# One element in five is NaN or infinite, too large for products with NaN or infinity, or subnormal in fp16.
-# Five is coprime to the number of elements per thread, so each element of a thread is special somewhere.
+# One element in five is NaN, infinite, so large that products overflow, or subnormal in fp16. Five is coprime
+# to the number of elements per thread, so each element of a thread is special somewhere.
 SPARSE = 5
 
 

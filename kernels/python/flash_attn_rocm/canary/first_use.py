@@ -1,9 +1,9 @@
 """The check at first use: each machine tests its own kernels, as the project's CI has no GPU.
 
 Before the first launch of a kernel family on a device, a few small calls are compared with the PyTorch
-implementation (``canary.calls``). A wrong result, an exception or a hang disables the family: separate
-kernels then compute gradients instead of fused ones, and the PyTorch implementation answers for all other
-families. Later calls skip this module (``autograd.recall``) or cost one dictionary lookup.
+implementation (``canary.calls``). A wrong result, an exception or a hang disables the family. Separate
+kernels then compute gradients in place of disabled fused ones. For all other disabled families the PyTorch
+implementation answers. Later calls skip this module (``autograd.recall``) or cost one dictionary lookup.
 """
 
 import threading

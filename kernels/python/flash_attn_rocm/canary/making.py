@@ -216,7 +216,7 @@ def _in_use(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
 
 
 def _slots(begins: Sequence[int], lengths: Lengths) -> list[int]:
-    """Of sequences whose keys lie one behind the other."""
+    """Slots of sequences with consecutive keys."""
     return [begin + at for begin, length in zip(begins, lengths, strict=True) for at in range(length)]
 
 

@@ -20,7 +20,10 @@ if sys.platform == "win32":
     _KERNEL32.OpenProcess.restype = _KERNEL32.GetModuleHandleW.restype = ctypes.c_void_p
 
     def process_runs(pid: int) -> bool:
-        """Whether there is a process of this number.  On Windows ``os.kill(pid, 0)`` would send it Ctrl+C."""
+        """Whether there is a process with this number.
+
+        On Windows ``os.kill(pid, 0)`` would send it Ctrl+C.
+        """
         handle = _KERNEL32.OpenProcess(PROCESS_QUERY_LIMITED_INFORMATION, False, pid)  # noqa: FBT003
         if not handle:
             return ctypes.get_last_error() == ACCESS_DENIED

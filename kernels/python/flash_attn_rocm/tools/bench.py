@@ -22,7 +22,7 @@ from flash_attn_rocm.functions.explain import explain
 from flash_attn_rocm.tools import plot, terminal, this_machine
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-TOKENS = 16384  # of a call: the batch is larger where sequences are shorter
+TOKENS = 16384  # per call: shorter sequences come in larger batches
 DECODE_BATCH = 16
 WARM, RUNS, ENOUGH = 2, 10, 1.0  # warm-up calls, most measured calls, and seconds that suffice
 NOT_CAUSAL = False

@@ -28,7 +28,7 @@ def synchronize(where: torch.device) -> None:
 
 
 def describe(where: torch.device) -> dict[str, Any]:
-    """Device, driver, PyTorch and wheel.  ``library_sha256`` identifies the wheel, whoever installed it."""
+    """Device, driver, PyTorch and wheel. ``library_sha256`` identifies the wheel for any installer."""
     facts = survey.collect(ask_gpus=False)
     here = machine.current()
     found = here.device(where) if where.type == here.kind else None

@@ -79,8 +79,8 @@ def score_roundings(terms: int) -> float:
 
     One is for a step after the sum, such as a bias. The sum is rounded after each term: partial sums that
     grow evenly, each rounded by at most 2^-24 of itself, err by sqrt(terms) / 3 times 2^-24 of the whole
-    (root mean square). Similar terms err more, but then all keys have nearly equal errors, and weights cancel
-    them: scores of -6000 from 128 terms err by 22 times 2^-24 of themselves, out by 1.44 times.
+    (root mean square). Similar terms err more, but then all keys have nearly equal errors, and weights hardly
+    err: scores of -6000 from 128 terms err by 22 times 2^-24 of themselves, out by 1.44 times.
     """
     return 1 + math.sqrt(terms) / 3
 
