@@ -112,7 +112,7 @@ def _keep(file: Path, record: Artifact) -> None:
 
 
 def audit_files(files: Sequence[Path], matrix: Matrix, checkout: Path, archs: Sequence[str] = ()) -> None:
-    """Audit finished wheels outside of any index. Raises the first failure."""
+    """Audit finished wheels, and refuse wheels in an index. Raises the first failure."""
     refuse_published(files)
     for file in files:
         audit_file(file, matrix, checkout, archs)
