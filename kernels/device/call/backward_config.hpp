@@ -6,7 +6,7 @@
 
 namespace fa {
 
-// Tuning of the kernels of dk and dv, separate and fused. The rows are in tables/tiles.toml; its head
+// Tuning of the kernels of dk and dv, separate and fused. The rows are in tables/tiles.toml. Its head
 // explains the fields.
 struct DkDvConfig {
   int pairs;

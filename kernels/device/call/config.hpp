@@ -11,7 +11,7 @@ namespace fa {
 
 // The columns of a workgroup. queries: of one head. many_queries: a larger workgroup. uneven_queries: rows of
 // v are shorter than those of q and k (forward/uneven.hpp). shared_queries: several waves share them
-// (forward/wide.hpp). packed: for decode, queries of all heads of q that share a head of k and v; packed row
+// (forward/wide.hpp). packed: for decode, queries of all heads of q that share a head of k and v. Packed row
 // r is head r % group of query r / group.
 enum class Rows { queries, many_queries, uneven_queries, shared_queries, packed };
 
@@ -34,7 +34,7 @@ enum class Schedule {
 };
 
 // Tuning of the forward kernel, and of decode. Changes speed, registers and LDS, never results. The rows are
-// in tables/tiles.toml; its head explains the fields.
+// in tables/tiles.toml. Its head explains the fields.
 struct FwdConfig {
   int waves;
   int keys;

@@ -71,7 +71,7 @@ namespace fa {
 
 // MaskRangesParams: the only argument of every fa_mask_ranges_* kernel: a mask and out as in MaskedParams,
 // and the number of sequences. An element of the mask has 1 << shift bytes, 1 or 2. An element that hides a
-// key is 0, or -inf of the tensors' type; `hidden` is a word filled with it. Grid: x = ceil(seqlen_q /
+// key is 0, or -inf of the tensors' type. `hidden` is a word filled with it. Grid: x = ceil(seqlen_q /
 // mask_rows), y = nheads, z = batch, where a dimension with mask stride 0 has 1. Block x = kMaskRangesThreads
 // (call/config.hpp).
 
@@ -114,12 +114,12 @@ constexpr int32_t append_units(int32_t head_dim, int32_t width) {
 
 // ReferenceParams: forward attention, the only argument of every fa_reference_* kernel. Head dims from 1 to
 // kMaxHeadDim. Pointers and strides are multiples of one element, the last dimension has stride 1, and row
-// strides are unbounded. Keys are not split. Grid: x = blocks, which share the rows, y = nheads, z = batch;
-// block x = threads (reference_tile in call/config.hpp).
+// strides are unbounded. Keys are not split. Grid: x = blocks, which share the rows, y = nheads, z = batch.
+// Block x = threads (reference_tile in call/config.hpp).
 
 // CombineParams: the only argument of every fa_combine_* kernel. Computes out and lse of the rows of a
-// FwdParams from the results of the parts of their keys. Fields as there; head_dim is a multiple of 4 and at
-// most 4 * kCombineThreads. Grid: x = seqlen_q, y = nheads, z = batch; block x = kCombineThreads
+// FwdParams from the results of the parts of their keys. Fields as there. head_dim is a multiple of 4 and at
+// most 4 * kCombineThreads. Grid: x = seqlen_q, y = nheads, z = batch. Block x = kCombineThreads
 // (call/config.hpp).
 
 // Whether a call takes the loop with all features, or the plain one.

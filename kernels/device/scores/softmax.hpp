@@ -93,7 +93,7 @@ struct Softmax {
     return highest;
   }
 
-  // For the maximum of a lane's first scores; O is zero.
+  // For the maximum of a lane's first scores. O is zero.
   FA_DEVICE void follow_first(float maximum, C* s, int lane) {
     raise<0>(&maximum, nullptr, lane);
     if (far != 0) subtract_top(s);
@@ -131,7 +131,7 @@ struct Softmax {
 
   FA_DEVICE bool sees_a_key(int column) const { return sum[column] != 0; }
 
-  // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column without a visible key.
+  // Natural logarithm of the sum of exp(softmax_scale * score). +inf for a column without a visible key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
     if constexpr (kFarBelow) {

@@ -29,7 +29,7 @@ std::string without_features_words(const std::string& gfx, int head_dim) {
 }
 
 // Why calls that name no path take the fused kernels. For each query and key of a block, a workgroup forms
-// five products of 2 * head_dim FLOP; for all keys of the block it adds 4 * head_dim bytes to a query's dq.
+// five products of 2 * head_dim FLOP. For all keys of the block it adds 4 * head_dim bytes to a query's dq.
 std::string fused_words(const std::string& gfx, const DkDvTile& tile) {
   const std::string flop = std::to_string(5 * 2 * tile.block_n / 4);
   return "the default of " + gfx +

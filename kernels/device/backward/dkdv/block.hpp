@@ -13,7 +13,7 @@ namespace fa {
 
 enum class Role { weights, gradients };
 
-// kHasDq: for fused.hpp's kernel, which also computes dq. kOfValues: the head dim of v and dout; if
+// kHasDq: for fused.hpp's kernel, which also computes dq. kOfValues: the head dim of v and dout. If
 // different, dkdv_uneven.hpp has the loop. kWithMask: with a mask or bias (dkdv/key_mask.hpp).
 template <Gfx kGfx, DType kElement, int kDim, Op kOp, bool kWithFeatures, bool kHasDq = false,
           int kOfValues = kDim, bool kWithMask = false>

@@ -114,7 +114,7 @@ struct KeyMask {
     return key << (kind == MaskKind::bytes ? 0 : kind == MaskKind::elements ? 1 : 2);
   }
 
-  // `action(score, number, words, c)`: the new score of a row with this number and of column c; `words` holds
+  // `action(score, number, words, c)`: the new score of a row with this number and of column c. `words` holds
   // its mask.
   template <int kSize, class Action>
   FA_DEVICE void each_row(const B& block, typename B::Result& s, int first, int wave_key,

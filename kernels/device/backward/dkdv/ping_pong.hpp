@@ -72,7 +72,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
   using Transposes =
       Choice<kEarlyOperands, EarlyOperands<Unit, typename Stage::TransposedTile, B::kSumSteps, kAhead>,
              NoEarlyOperands>;
-  // In waves that also add up dQ, numbers are loaded before those additions; later loads would wait for them.
+  // In waves that also add up dQ, numbers are loaded before those additions. Later loads would wait for them.
   constexpr bool kNumberFirst = B::kConfig.early_numbers && B::kOwnNumbers;
   constexpr bool kInterleaves = B::kWithDq && !B::kFeatured;  // P with the last tile's dQ
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
@@ -95,7 +95,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     } else if (B::kOwnNumbers) {
       begin(block, result, here(moves.first_term(block)), zeros);
     }
-    // LLVM misses the wait for operations in flight at the loop's end; the static checks find it.
+    // LLVM misses the wait for operations in flight at the loop's end. The static checks find it.
     if constexpr (B::kMasked) asm volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
     // Rows and the last tile's dS are there, and all waves are done with its transposes.
     tile_barrier<B::kArch>();

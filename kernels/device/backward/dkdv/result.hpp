@@ -39,7 +39,7 @@ FA_DEVICE void begin(const B& block, typename B::Result& result, float own_term 
   }
 }
 
-// `mask` with a bit for each row of a lane; a comparison for each takes twice the instructions.
+// `mask` with a bit for each row of a lane. A comparison for each takes twice the instructions.
 template <class B>
 FA_DEVICE void mask_by_bits(const B& block, typename B::Result& result, int first, int wave_key) {
   using Unit = typename B::Unit;

@@ -63,7 +63,7 @@ FA_DEVICE void each_element(typename Unit::C* result, const Action& action) {
   }
 }
 
-// Keeps the compiler from loading the operands of more than kAtOnce matrix steps at once; 0: no limit.
+// Keeps the compiler from loading the operands of more than kAtOnce matrix steps at once. 0: no limit.
 template <int kAtOnce>
 FA_DEVICE void end_of_matrix_step(int step) {
   if constexpr (kAtOnce != 0) {

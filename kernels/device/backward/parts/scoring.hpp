@@ -119,7 +119,7 @@ struct Scoring {
     }
   }
 
-  // Derivative by the score before softcap, of a result of `cap`; softcap only.
+  // Derivative by the score before softcap, of a result of `cap`. Softcap only.
   FA_DEVICE float cap_derivative(float capped) const {
     const float t = capped * __builtin_amdgcn_rcpf(outer);
     return __builtin_fmaf(-t, t, 1);
