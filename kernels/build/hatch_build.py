@@ -1,18 +1,18 @@
 """Compiles the host library into the wheel, and gives the wheel its version and its SBOM.
 
-Hatchling calls both hooks.  What they need comes from the environment:
+Hatchling calls both hooks. Their input comes from the environment:
 
     FA_DEVICE_CODE    folder with fatbin.S, registry.inc and the *.hipfb bundles they name
-    FA_ROCM_VERSION   the ROCm version of that device code, for example 7.2, which becomes the local label of
-                      the wheel's version; or public, for a wheel of every ROCm version, without a label
-    FA_TORCH_INCLUDE  PyTorch's header folder; no PyTorch is needed
+    FA_ROCM_VERSION   the ROCm version of that device code, for example 7.2: the local label of the wheel's
+                      version. Or public: a wheel for every ROCm version, without a label
+    FA_TORCH_INCLUDE  PyTorch's header folder; PyTorch itself is unnecessary
     FA_SBOM           the wheel's bill of materials, a CycloneDX file (*.cdx.json)
-    FA_CACHE          where ccache keeps objects, for other builds; optional
-    FA_HIP_INCLUDE    the folder that has hip/hip_runtime_api.h; optional where it is in a usual place
-    FA_PLATFORM       linux, unless it is set, or windows
+    FA_CACHE          ccache's folder, shared with other builds; optional
+    FA_HIP_INCLUDE    the folder with hip/hip_runtime_api.h; optional if it is in a usual place
+    FA_PLATFORM       linux (default) or windows
 
-The compiler is ``zig c++`` of the ziglang package: it targets glibc 2.28, or Windows, and links its own C++
-runtime, so that any builder image gives the same library.  The same inputs give the same bytes.
+The compiler is ``zig c++`` of the ziglang package. It targets glibc 2.28, or Windows, and links its own C++
+runtime, so all builder images give one and the same library. Equal inputs give equal bytes.
 """
 
 import hashlib
@@ -41,15 +41,15 @@ LIBRARIES = {
 }
 # Of Linux it is the tag before the repair.
 WHEEL_TAGS = {LINUX: "py3-none-linux_x86_64", WINDOWS: "py3-none-win_amd64"}
-TORCH_TARGET_VERSION = "0x020a000000000000"  # PyTorch 2.10, the floor that the package checks at import
+TORCH_TARGET_VERSION = "0x020a000000000000"  # PyTorch 2.10, the minimum version checked at import
 HIP_HEADER = Path("hip/hip_runtime_api.h")
 HIP_FOLDERS = (Path("/opt/rocm/include"), Path("/usr/include"))
 TORCH_HEADER = Path("torch/csrc/stable/library.h")
-# The headers that declare the C functions of torch's stable ABI, and how these are called.
+# The headers with the C functions of torch's stable ABI, and the pattern of the functions' names.
 TORCH_FUNCTIONS = (Path("torch/csrc/inductor/aoti_torch/c/shim.h"), Path("torch/csrc/stable/c/shim.h"))
 TORCH_FUNCTION = re.compile(r"\b(?:aoti_)?torch_\w+(?=\()")
 TORCH_DLL = "torch_cpu.dll"
-# In files of their own: the builder image compiles zig's C++ library for those of Linux beforehand.
+# In separate files: the builder image compiles zig's C++ library for Linux with these in advance.
 ZIG_FLAGS = {
     platform: tuple(Path(__file__).with_name(file).read_text(encoding="ascii").split())
     for platform, file in ((LINUX, "zig_flags.txt"), (WINDOWS, "zig_flags_windows.txt"))
@@ -57,12 +57,12 @@ ZIG_FLAGS = {
 SCRATCH = ".build"
 PUBLIC = "public"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
-# Nothing of this library may meet another library's symbols: PyTorch loads it with RTLD_GLOBAL.
+# Keeps this library's symbols apart from other libraries': PyTorch loads it with RTLD_GLOBAL.
 VERSION_SCRIPT = "{ local: *; };\n"
-# On Windows a DLL that names no export exports everything.
+# A Windows DLL without named exports exports everything.
 EXPORTS = "LIBRARY flash_attn_rocm.dll\nEXPORTS\nfa_gpus\n"
-# Device code is behind everything else, and before it what says where each bundle is: with other kernels, all
-# other bytes in memory are the same.
+# Device code comes last, and the places of its bundles just before it. So other kernels change no other bytes
+# in memory.
 LAYOUT = """SECTIONS {
   .fa_bundles : ALIGN(4096) { *(.fa_bundles) }
   .hip_fatbin : ALIGN(4096) { *(.hip_fatbin) }
@@ -71,12 +71,12 @@ LAYOUT = """SECTIONS {
 
 
 class BuildError(Exception):
-    """The library cannot be built; the message says what failed and what to do next."""
+    """The library cannot be built. The message has the failure and the next steps."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the library is built from besides this checkout."""
+    """The library's inputs outside of this checkout."""
 
     device_code: Path
     rocm: str
@@ -88,7 +88,7 @@ class Inputs:
 
 
 def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_FOLDERS) -> Inputs:
-    """The checked environment; raises BuildError with all problems at once."""
+    """The checked environment. Raises BuildError with all problems at once."""
     device_code, torch_include = environ.get("FA_DEVICE_CODE", ""), environ.get("FA_TORCH_INCLUDE", "")
     rocm, sbom = environ.get("FA_ROCM_VERSION", ""), environ.get("FA_SBOM", "")
     chosen, platform = environ.get("FA_HIP_INCLUDE", ""), environ.get("FA_PLATFORM", LINUX)
@@ -150,7 +150,7 @@ def _platform_problems(platform: str, rocm: str) -> list[str]:
 
 
 def compile_library(root: Path, inputs: Inputs, output: Path) -> None:
-    """Compile the checkout's host library at ``root`` to ``output``; raises BuildError."""
+    """Compile the checkout's host library at ``root`` to ``output``. Raises BuildError."""
     platform = inputs.platform
     with _scratch(root, inputs) as scratch:
         _run(_link_stub(scratch) if platform == LINUX else _import_library(inputs, scratch), root)
@@ -168,7 +168,7 @@ def compile_library(root: Path, inputs: Inputs, output: Path) -> None:
 
 
 def _sources(root: Path, platform: str) -> list[Path]:
-    """The host library's sources; what only one platform needs is in folders of its name."""
+    """The host library's sources. Folders named after a platform hold its own sources."""
     folders = ("kernels/bindings", "kernels/host")
     by_name = (sorted(root.glob(f"{each}/**/*.cpp"), key=lambda source: source.name) for each in folders)
     sources = [source for folder in by_name for source in folder]
@@ -177,10 +177,10 @@ def _sources(root: Path, platform: str) -> list[Path]:
 
 
 def _compiler(inputs: Inputs, scratch: Path) -> tuple[list[str], dict[str, str]]:
-    """The compiler's command line and environment; with a cache, ccache around zig."""
+    """The compiler's command line and environment. With a cache, ccache runs zig."""
     if inputs.cache is None:
         return zig("c++", inputs.platform), {}
-    # ccache wants one program; what tells compilers apart is CCACHE_COMPILERCHECK.
+    # ccache needs one program. CCACHE_COMPILERCHECK tells compilers apart.
     program = scratch / "clang++"
     program.write_text(f'#!/bin/sh\nexec {shlex.join(zig("c++", inputs.platform))} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
@@ -200,9 +200,11 @@ def zig(tool: str, platform: str) -> list[str]:
 
 @contextmanager
 def _scratch(root: Path, inputs: Inputs) -> Iterator[Path]:
-    """A folder with the linker's scripts, an empty source for the stub and, of the HIP headers' folder,
-    only ``hip``: the rest of /usr/include is another C library's.  Always of the same name, because a
-    compiler cache takes paths in arguments for part of the input."""
+    """A folder with the linker's scripts, an empty source for the stub, and HIP's headers.
+
+    Of the HIP headers' folder it has only ``hip``: the rest of /usr/include belongs to another C library. The
+    folder's name is constant, because a compiler cache counts paths in arguments as input.
+    """
     scratch = root / SCRATCH
     shutil.rmtree(scratch, ignore_errors=True)
     (scratch / "include").mkdir(parents=True)
@@ -218,15 +220,15 @@ def _scratch(root: Path, inputs: Inputs) -> Iterator[Path]:
 
 
 def _link_stub(scratch: Path) -> list[str]:
-    """An empty libtorch.so to link with: its name is all that the library records of it."""
-    # The library's own flags: zig's cache holds the runtime of no others.
+    """An empty libtorch.so to link with. The library records only its name."""
+    # The library's own flags: zig's cache holds only the runtime built with these.
     flags = [flag for flag in ZIG_FLAGS[LINUX][2:] if not flag.startswith("-std=")]
     stub = ["-Wl,-soname,libtorch.so", str(scratch / "stub.c")]
     return [*zig("cc", LINUX), *flags, *stub, "-o", str(scratch / "libtorch.so")]
 
 
 def _import_library(inputs: Inputs, scratch: Path) -> list[str]:
-    """What a DLL is linked with in place of torch: the names of its stable ABI, and where they are."""
+    """The import library for a DLL, in place of torch: the names of its stable ABI, and their DLL."""
     headers = "".join((inputs.torch_include / file).read_text(encoding="utf-8") for file in TORCH_FUNCTIONS)
     names = sorted(set(TORCH_FUNCTION.findall(headers)))
     definition = scratch / "torch.def"
@@ -236,7 +238,7 @@ def _import_library(inputs: Inputs, scratch: Path) -> list[str]:
 
 
 def _assemble(inputs: Inputs, scratch: Path) -> list[str]:
-    # zig's cache does not see the files that .incbin reads: the digest in the command makes it see them.
+    # zig's cache ignores files read by .incbin. The digest in the command makes it notice changes.
     digest = device_code_digest(inputs.device_code)
     source = inputs.device_code / "fatbin.S"
     return [
@@ -258,7 +260,7 @@ def device_code_digest(folder: Path) -> str:
 
 
 def _compile(inputs: Inputs, scratch: Path) -> list[str]:
-    # Paths end up in error messages (__FILE__); none of this machine may.
+    # Paths end up in error messages (__FILE__). This machine's must be replaced.
     prefixes = {inputs.torch_include: "torch-include", inputs.device_code: "device-code", scratch: "scratch"}
     return [
         *(flag for flag in ZIG_FLAGS[inputs.platform] if flag != "-shared" and not flag.startswith("-Wl,")),
@@ -316,7 +318,7 @@ class WheelHook(BuildHookInterface[Any]):
         build_data["sbom_files"].append(str(inputs.sbom))
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
-        """Remove the library, which is in the wheel now."""
+        """Remove the library, now part of the wheel."""
         self._output_folder.cleanup()
 
 
@@ -324,7 +326,7 @@ class VersionHook(MetadataHookInterface):
     """Gives the wheel the base version of pyproject.toml and, unless it is public, a local label."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set the version, after checking everything that the build needs."""
+        """Set the version, after checking all inputs of the build."""
         label = "" if (rocm := read_inputs(os.environ).rocm) == PUBLIC else f"+rocm{rocm}"
         metadata["version"] = base_version(Path(self.root) / "pyproject.toml") + label
 

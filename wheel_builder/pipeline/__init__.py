@@ -1,1 +1,1 @@
-"""The stages in order: the run context, the steps, and what is reported."""
+"""The stages in order: the run context, the steps, and the reports."""

@@ -9,10 +9,10 @@ from wheel_builder.images.hostenv import HostSettings
 
 @dataclass(frozen=True)
 class RunContext:
-    """Where a run reads and writes, and how: stages' results in ``build``, finished wheels in ``dist``.
+    """The places of a run's input and output: stages' results in ``build``, finished wheels in ``dist``.
 
-    ``cache`` is the compilers' cache, shared between runs and machines; None for no cache.
-    ``used`` collects the results that the run made or found.
+    ``cache`` is the compilers' cache, shared between runs and machines; None for no cache. ``used`` collects
+    the results that the run made or found.
     """
 
     checkout: Path

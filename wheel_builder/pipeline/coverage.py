@@ -1,4 +1,4 @@
-"""The table at the end of a release: what was shown of each wheel, and what was not built and why; pure."""
+"""The table at the end of a release: results per wheel, and omissions with their reasons; pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from wheel_builder.pipeline.release import Attempt
 
 SCHEMA = 1
 RERUN = "put these right and run the same command again; finished steps are kept"
-# A release has no step on a GPU, and what scripts/test-on-gpu records does not name the wheel.
+# A release has no step on a GPU, and the records of scripts/test-on-gpu do not name the wheel.
 NO_GPU = "run on hardware: none, no AMD GPU took part"
 HEADINGS = (
     "ROCm",
@@ -35,12 +35,11 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Row:
-    """One wheel of the plan; ``rocm`` may be ``PUBLIC``, and ``platform`` is linux or windows.
+    """One wheel of the plan. ``rocm`` may be ``PUBLIC``, and ``platform`` is linux or windows.
 
-    ``emulated`` are the archs whose kernels were executed on the ISA emulator; ``serves`` the ROCm versions
-    under whose runtimes it loads (the index leaves out those that have their own wheel of its public
-    version); ``failure`` what stopped the job, empty when nothing did; ``passed`` are its steps that ended
-    well.
+    ``emulated`` are the archs with kernels executed on the ISA emulator. ``serves`` are the ROCm versions
+    under whose runtimes it loads; the index omits versions with their own wheel of its public version.
+    ``failure`` is the reason that the job stopped, or empty. ``passed`` are its successful steps.
     """
 
     rocm: str
@@ -57,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True)
 class NotBuilt:
-    """A combination of the matrix that was not built; ``arch`` empty means the whole ROCm version."""
+    """A combination of the matrix without a wheel. An empty ``arch`` means the whole ROCm version."""
 
     rocm: str
     arch: str
@@ -82,7 +81,7 @@ def to_json(coverage: Coverage) -> str:
 
 
 def to_table(coverage: Coverage) -> str:
-    """The table for the terminal: aligned columns, what stopped a job, what was not built."""
+    """The table for the terminal: aligned columns, failures, omissions."""
     rows = [HEADINGS, *(_cells(row) for row in coverage.rows)]
     lines = [*aligned(rows, left=len(HEADINGS)), NO_GPU]
     lines += [
@@ -96,7 +95,7 @@ def to_table(coverage: Coverage) -> str:
 
 
 def to_html(coverage: Coverage) -> str:
-    """The same as an HTML page."""
+    """The table as an HTML page."""
     head = element("tr", *(element("th", heading, scope="col") for heading in HEADINGS))
     body = [_html_row(row) for row in coverage.rows]
     table = element(
@@ -150,7 +149,7 @@ def _row(attempt: Attempt) -> Row:
 
 
 def _emulated(attempt: Attempt) -> tuple[str, ...]:
-    """The archs whose suites passed in a run that stopped before it wrote the record."""
+    """The archs with passed suites, from a run that stopped before it wrote the record."""
     if attempt.record:
         return ()
     steps = {words[1] for words in map(str.split, attempt.passed) if words[0] == "emulate"}
@@ -184,7 +183,7 @@ def _yes(value: bool) -> str:  # noqa: FBT001
 
 
 def write_coverage(coverage: Coverage, folder: Path) -> tuple[str, ...]:
-    """Write ``coverage.json`` and ``coverage.html`` into ``folder``; returns the lines that say so."""
+    """Write ``coverage.json`` and ``coverage.html`` into ``folder``. Returns the lines to print."""
     pages = {"coverage.json": to_json(coverage), "coverage.html": to_html(coverage)}
     for name, text in pages.items():
         ensure(folder / name, text.encode())
@@ -192,7 +191,7 @@ def write_coverage(coverage: Coverage, folder: Path) -> tuple[str, ...]:
 
 
 def raise_failures(attempts: Sequence[Attempt]) -> None:
-    """Raise the only job's failure as it is; failures among several jobs become a ``ReleaseError``."""
+    """Raise the only job's failure as it is. Failures among several jobs become a ``ReleaseError``."""
     failed = [(one.job.id, one.failure) for one in attempts if one.failure]
     if not failed:
         return

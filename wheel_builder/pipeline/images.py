@@ -13,9 +13,9 @@ from wheel_builder.pipeline.steps import Step, Steps
 
 
 def begin(context: RunContext, package: Package) -> Steps:
-    """A run whose first step makes sure that a container engine answers.
+    """A run whose first step checks that a container engine answers.
 
-    It clears away what a killed run left in the engine.
+    It removes the remains of a killed run from the engine.
     """
     steps = Steps(context, package)
 
@@ -28,7 +28,7 @@ def begin(context: RunContext, package: Package) -> Steps:
 
 
 def verify_image(steps: Steps) -> Step[Artifact]:
-    """The image in which wheels are verified."""
+    """The image for the verification of wheels."""
     context = steps.context
     return steps.add(
         "verify image",
@@ -41,7 +41,7 @@ def verify_image(steps: Steps) -> Step[Artifact]:
 
 
 def wine_image(steps: Steps) -> Step[Artifact]:
-    """The image in which wheels for Windows are verified."""
+    """The image for the verification of wheels for Windows."""
     context = steps.context
     return steps.add(
         "image with wine",
@@ -51,14 +51,14 @@ def wine_image(steps: Steps) -> Step[Artifact]:
 
 
 def testers(steps: Steps, jobs: Sequence[Job]) -> Mapping[str, Step[Artifact]]:
-    """The images in which the jobs' wheels are verified, by platform."""
+    """The images for the verification of the jobs' wheels, by platform."""
     platforms = {job.platform for job in jobs}
     makers = {LINUX: verify_image, WINDOWS: wine_image}
     return {platform: make(steps) for platform, make in makers.items() if platform in platforms}
 
 
 def builder_image(steps: Steps, job: Job) -> Step[Artifact]:
-    """The image in which the job's code and wheel are built."""
+    """The image for building the job's code and wheel."""
     context = steps.context
     return steps.add(
         "builder image",

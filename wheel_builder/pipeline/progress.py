@@ -4,9 +4,8 @@
         with progress.step("device code gfx942", job="rocm7.2", log=log) as step:
             step.skipped("unchanged")     # or do the work
 
-The time left is estimated from how long the same steps took in earlier runs, and from weights, rough
-seconds, for steps that were never measured.  (rich estimates from the current run alone, which has not done
-the step yet.)
+The time left is estimated from the steps' durations in earlier runs, and from weights (rough seconds) for
+unmeasured steps. rich would estimate from the current run alone, where the step is still ahead.
 """
 
 import contextlib
@@ -49,7 +48,7 @@ class Planned:
 
 @dataclass
 class Step:
-    """The current step; ``log`` is the file to which its tools print."""
+    """The current step. Its tools print to the file ``log``."""
 
     planned: Planned
     number: int
@@ -69,19 +68,19 @@ class Step:
         self.say(f"{self.title}: {text}")
 
     def skipped(self, reason: str) -> None:
-        """Report that there was nothing to do; the step's time is not recorded."""
+        """Report that there was nothing to do. The step's time is left out of the history."""
         self.skip_reason = reason
 
     def took(self, seconds: float, *, beside: int, cpu_seconds: float | None = None) -> None:
-        """Report the time of work that ran while earlier steps were shown, ``beside`` of them at a time.
+        """Report the time of work that ran during earlier steps, ``beside`` of them at a time.
 
-        ``cpu_seconds`` are its own; without them the step costs what the machine spent while it was shown.
+        ``cpu_seconds`` are the work's own. Without them the cost is the machine's during the step.
         """
         self.aside, self.beside, self.own_cpu = seconds, beside, cpu_seconds
 
     @property
     def own_log(self) -> Path:
-        """The log of a step that has one."""
+        """The log of a step planned with one."""
         assert self.log is not None
         return self.log
 
@@ -104,8 +103,8 @@ class StatusColumn(ProgressColumn):
 class Progress:
     """Shows the steps of one run, one at a time, in any order.
 
-    ``history`` keeps the seconds of each step for the next run's estimate.  When ``plain`` is None, the
-    stream and the environment decide.
+    ``history`` keeps the seconds of each step for the next run's estimate. If ``plain`` is None, the stream
+    and the environment decide.
     """
 
     def __init__(
@@ -165,7 +164,7 @@ class Progress:
         self._end(step, "done")
 
     def passed(self, job: str) -> tuple[str, ...]:
-        """The names of a job's steps that ended well, also of those that had nothing to do."""
+        """The names of a job's successful steps, including skipped ones."""
         return tuple(step.planned.name for step in self._done if step.passed and step.planned.job == job)
 
     def summary(self) -> str:
@@ -187,7 +186,7 @@ class Progress:
         self._done.append(step)
         self._print(ended_line(step, verb, seconds))
         if verb == "done" and not step.skip_reason:
-            # Of what runs side by side, the estimate counts the time of the machine once.
+            # The estimate counts the machine's time once for parallel work.
             self._seconds[step.planned.title] = seconds / step.beside
             self.costs[step.planned.title] = StepCost(seconds, spent)
             write_history(self._history, self._seconds)
@@ -206,12 +205,12 @@ class Progress:
 
 
 def wants_plain(stream: TextIO, env: Mapping[str, str]) -> bool:
-    """Whether a live line would be lost: no terminal, a CI's log, a terminal without cursor moves."""
+    """Whether the output is unfit for a live line: no terminal, a CI's log, no cursor moves."""
     return not stream.isatty() or bool(env.get("CI")) or env.get("TERM", "dumb") == "dumb"
 
 
 def begun_line(step: Step, left: float | None) -> str:
-    """For where no live line shows the time left."""
+    """The line of a new step, for output without a live line."""
     return f"{step.title} …" if left is None else f"{step.title} … {time_left(left)}"
 
 
@@ -235,8 +234,8 @@ def seconds_left(
 ) -> float | None:
     """Seconds until the steps ``ahead`` are done; ``current``, one of them, has run for ``elapsed`` seconds.
 
-    A step that was never measured is estimated from its weight and the seconds per weight of the measured
-    ones ahead, or a second for each where none was.  None when there is no step ahead.
+    An unmeasured step is estimated from its weight and the seconds per weight of the measured steps ahead, or
+    1 second per weight without any. None if no step is ahead.
     """
     if not ahead:
         return None
@@ -258,7 +257,7 @@ def failure_note(step: Step, message: str, tail: Sequence[str]) -> str:
 
 
 def last_lines(log: Path | None) -> list[str]:
-    """The end of a log, without sequences that move a terminal's cursor; empty when there is no log."""
+    """The end of a log, without terminal control sequences. Empty without a log."""
     if log is None or not log.is_file():
         return []
     with log.open("rb") as stream:
@@ -269,7 +268,7 @@ def last_lines(log: Path | None) -> list[str]:
 
 
 def read_history(path: Path) -> dict[str, float]:
-    """Seconds by step title; an unreadable file or entry counts as unmeasured."""
+    """Seconds by step title. An unreadable file or entry counts as unmeasured."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -280,6 +279,6 @@ def read_history(path: Path) -> dict[str, float]:
 
 
 def write_history(path: Path, seconds: Mapping[str, float]) -> None:
-    """Keep the durations; a folder that cannot be written to is not a failure."""
+    """Store the durations. A read-only folder is ignored."""
     with contextlib.suppress(OSError):
         ensure(path, (json.dumps(dict(seconds), indent=2, sort_keys=True) + "\n").encode())

@@ -1,8 +1,8 @@
-"""The main job: every stage for every job of a plan, from nothing to a wheel that pip installed.
+"""The main job: every stage for every job of a plan, from nothing to a wheel installed by pip.
 
     image -> device code per arch -> wheel (repaired) -> audit -> verify -> publish -> first use
 
-This module hands the results of one stage to the next and shows each as a step; the stages do the work.
+This module passes the results between stages and shows each stage as a step. The stages do the work.
 """
 
 import os
@@ -52,11 +52,11 @@ from wheel_builder.provenance.records import Demand, require_attachments, requir
 
 @dataclass(frozen=True)
 class Released:
-    """One published wheel and what was measured on the way; ``cpu_seconds`` is the compilers', per arch.
+    """One published wheel and its measurements. ``cpu_seconds`` is the compilers', per arch.
 
-    ``cache`` are the hits and misses of ccache in this run, (0, 0) when nothing was compiled; ``dirty`` is a
-    wheel of a checkout with changes, which only the local index takes; ``replaced`` when that index had
-    another of its name.
+    ``cache`` are the hits and misses of ccache in this run, (0, 0) if nothing was compiled. ``dirty``: the
+    wheel is from a checkout with changes, and only the local index accepts it. ``replaced``: that index had
+    another wheel of its name.
     """
 
     job: Job
@@ -79,7 +79,7 @@ class Released:
 
 @dataclass(frozen=True)
 class Attempt:
-    """How far one job got: a field is set where its stage has passed; ``failure`` is what stopped the job."""
+    """The progress of one job. A field is set after its stage has passed. ``failure`` stopped the job."""
 
     job: Job
     wheel: Artifact | None = None
@@ -88,14 +88,14 @@ class Attempt:
     published: Path | None = None
     released: Released | None = None
     failure: WheelBuilderError | None = None
-    passed: tuple[str, ...] = ()  # the names of its steps that ended well
+    passed: tuple[str, ...] = ()  # the names of its successful steps
 
 
 @dataclass(frozen=True)
 class Building:
-    """The steps of a job up to the audit; ``part`` are all steps of the job.
+    """The steps of a job up to the audit. ``part`` holds all steps of the job.
 
-    ``runtimes`` are images of ROCm versions without a job, under whose runtimes the wheel is loaded.
+    ``runtimes`` are images of ROCm versions without a job. The wheel is loaded under their runtimes.
     """
 
     job: Job
@@ -121,13 +121,13 @@ class Finishing:
 
 @dataclass(frozen=True)
 class Release:
-    """The steps of a release, and those of each job."""
+    """The steps of a release, and of each job."""
 
     steps: Steps
     jobs: Sequence[tuple[Building, Finishing]]
 
     def run(self, *, plain: bool | None = None) -> tuple[Attempt, ...]:
-        """Run all; a failing job does not keep the others from being published."""
+        """Run all. The other jobs are published even if one fails."""
         context = self.steps.context
         local.refuse_public(context.index, "nothing was built")
         with self.steps.progress(plain) as progress, costs_kept(progress, context):
@@ -166,7 +166,7 @@ def release(plan: Plan, context: RunContext, catalogue: Catalogue) -> Release:
 
 @contextmanager
 def costs_kept(progress: Progress, context: RunContext) -> Iterator[None]:
-    """Write what the steps of a release cost at its end, also when it fails."""
+    """Write the costs of a release's steps at its end, even after a failure."""
     try:
         yield
     finally:
@@ -174,7 +174,7 @@ def costs_kept(progress: Progress, context: RunContext) -> Iterator[None]:
 
 
 def until(stage: str, plan: Plan, context: RunContext) -> tuple[Steps, list[Step[Artifact]]]:
-    """Plan all jobs up to ``stage``: all steps, and those of ``stage``, "image", "device-code" or "wheel"."""
+    """Plan all jobs up to ``stage``, "image", "device-code" or "wheel": all steps, and the stage's."""
     steps = begin(context, plan.package)
     made: list[Step[Artifact]] = []
     for job in jobs_to_build(plan):
@@ -187,9 +187,9 @@ def until(stage: str, plan: Plan, context: RunContext) -> tuple[Steps, list[Step
 def publish_files(
     files: Sequence[Path], matrix: Matrix, index: Path, checkout: Path, *, variants: bool = False
 ) -> list[Path]:
-    """Check finished wheels and the files beside them, then publish all or none; their indexes.
+    """Check finished wheels and their attached files, then publish all or none. Returns their indexes.
 
-    A wheel of flash-attn or flash-attn-3 goes to each index that one of flash-attn-rocm goes to.  With
+    A wheel of flash-attn or flash-attn-3 goes to each index with a wheel of flash-attn-rocm. With
     ``variants``, wheels with kernels have variants for installers that choose by GPU.
     """
     shims, kernels = _parted(files)
@@ -216,7 +216,7 @@ def upload_files(files: Sequence[Path], matrix: Matrix, url: str, checkout: Path
 def _fit_for_others(files: Sequence[Path], matrix: Matrix, checkout: Path) -> list[Job]:
     """Audit wheels, and check each against its record, its statement and its commit.
 
-    The jobs of those with kernels.
+    Returns the jobs of wheels with kernels.
     """
     shims, kernels = _parted(files)
     jobs = [job_of(file, matrix) for file in kernels]
@@ -238,7 +238,7 @@ def _fit_for_others(files: Sequence[Path], matrix: Matrix, checkout: Path) -> li
 
 
 def _parted(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Wheels of flash-attn and flash-attn-3, and those of flash-attn-rocm."""
+    """Wheels of flash-attn and flash-attn-3, and wheels of flash-attn-rocm."""
     return [file for file in files if shim_of(file)], [file for file in files if not shim_of(file)]
 
 
@@ -251,7 +251,7 @@ def runtime_images(
     slim: bool = False,
     for_gpu: bool = False,
 ) -> tuple[Steps, list[Step[Artifact]]]:
-    """Plan the runtime image of each job: all steps, and those of the images; ``wheels`` are by job."""
+    """Plan the runtime image of each job: all steps, and the images' steps. ``wheels`` are by job."""
     steps = begin(context, package)
 
     def work(job: Job, shown: Shown) -> Artifact:
@@ -272,7 +272,7 @@ def runtime_images(
 
 
 def newest_wheel(job: Job, dist: Path) -> Path:
-    """The job's newest finished wheel; raises ``WheelError`` when there is none."""
+    """The job's newest finished wheel. Raises ``WheelError`` if there is none."""
     files = dist.glob(f"{PROJECT.replace('-', '_')}-*.whl")
     own = [
         file
@@ -309,7 +309,7 @@ def compile_device_code(steps: Steps, job: Job, builder: Step[Artifact]) -> list
 def build_wheel(
     steps: Steps, job: Job, builder: Step[Artifact], codes: Sequence[Step[Artifact]], *, stated: bool = False
 ) -> Step[Artifact]:
-    """Build and repair the job's wheel; ``stated`` writes its statement beside it."""
+    """Build and repair the job's wheel. ``stated`` writes its statement next to it."""
     context = steps.context
 
     def work(shown: Shown) -> Artifact:
@@ -375,7 +375,7 @@ def _finish(
     job, context = one.job, steps.context
     others = {other: image for other, image in {**images, **one.runtimes}.items() if other != job}
     record = verify_one(steps, Candidate(one.file, job, one.builder, tester), others=others)
-    # Pure Python: they are tested beside a wheel for Linux.
+    # Pure Python: tested together with a wheel for Linux.
     shims = (
         []
         if job.for_windows
@@ -437,7 +437,7 @@ def publish_wheel(
     context: RunContext,
     catalogue: Catalogue,
 ) -> publish.Published:
-    """Put the first of ``files``, the job's wheel, into ``dist`` with record and statement; publish all."""
+    """Put the first of ``files``, the job's wheel, into ``dist`` with record and statement. Publish all."""
     file, *shims = files
     finished = context.dist / file.name
     ensure(finished, file.read_bytes())

@@ -1,8 +1,8 @@
 """The distributions flash-attn and flash-attn-3, from sources to wheels with record and statement.
 
-    build -> audit -> tests beside a wheel of flash-attn-rocm -> record, statement
+    build -> audit -> tests with a wheel of flash-attn-rocm -> record, statement
 
-Each is the same file for every ROCm version, so whichever job comes first makes it.
+Each has one file for all ROCm versions. The first job builds it.
 """
 
 import os
@@ -28,13 +28,13 @@ from wheel_builder.provenance.provenance import make_shim_provenance, run_detail
 from wheel_builder.provenance.records import Demand, require_attachments, write_record
 from wheel_builder.verify.shim import record_of, verify_shim
 
-MAX_MIB = 0.25  # Python files only: ten times what it has
+MAX_MIB = 0.25  # Python files only: ten times their size
 # Known when a step runs.
 Wheels = Callable[[], Sequence[Path]]
 
 
 def audit_shim(shim: Shim, file: Path, checkout: Path) -> PureReport:
-    """Audit its finished wheel; what is in it has to be what its commit puts in."""
+    """Audit its finished wheel. The content has to match its commit."""
     product = product_of(file, checkout)
     return audit_pure_wheel(file, PureExpectation(shim.package, product.version, MAX_MIB, product))
 
@@ -42,9 +42,9 @@ def audit_shim(shim: Shim, file: Path, checkout: Path) -> PureReport:
 def finish_shims(
     steps: Steps, beside: Wheels, job: Job, builder: Step[Artifact], tester: Step[Artifact], to: Path
 ) -> list[Step[Path]]:
-    """Build and audit all, and verify each beside wheels of flash-attn-rocm; the finished files in ``to``.
+    """Build and audit all, and verify each with wheels of flash-attn-rocm. The finished files are in ``to``.
 
-    Record and statement of each lie there too, as publishing asks.
+    Record and statement of each are there too, as publishing requires.
     """
     return [
         steps.add(
@@ -90,7 +90,8 @@ def _finish(
 def shims_beside(steps: Steps, wheels: Sequence[Path], matrix: Matrix, to: Path) -> list[Step[Path]]:
     """``finish_shims`` for finished wheels, in the builder image of the first.
 
-    Those for Windows are passed over: Python files are the same there.  Raises ``WheelError`` without others.
+    Wheels for Windows are skipped: their Python files are equal. Raises ``WheelError`` if no other wheel is
+    given.
     """
     wheels = [wheel for wheel in wheels if platform_of(wheel.name) == LINUX]
     if not wheels:

@@ -1,9 +1,8 @@
-"""What a release's steps and the folders of tests cost: one file, which both write, and its tables.
+"""The costs of a release's steps and of the folders of tests: one shared file, and its tables.
 
-CPU-seconds of a step are those of the whole machine, because the container engine's processes are no
-children of ours: other programs that run meanwhile count, too.  Where steps overlap, each has the seconds of
-its own container.  Figures of another machine differ, so a comparison with accepted figures looks at a step
-beside the run's other steps.
+CPU-seconds of a step are the whole machine's, because the container engine's processes are no children of
+this process. Other programs count too. Overlapping steps have the seconds of their own containers. Figures
+differ between machines, so a comparison with accepted figures relates a step to the run's other steps.
 """
 
 import json
@@ -21,8 +20,8 @@ from wheel_builder.base.words import aligned, duration
 STEP_COSTS = "step_costs.json"  # in the build folder
 ACCEPTED = Path("wheel_builder/pipeline/step_costs.json")
 RELEASE, TESTS = "release", "tests"
-# A step is dearer when it takes so many times what the accepted figures and this run's median speed say.
-# Within a run on two shared cores, the same step varied by up to 1.4 times.
+# Limit of a step's cost, as a multiple of its accepted figure times this run's median speed. Within a run on
+# two shared cores, a step varied by up to 1.4 times.
 MOST = 1.6
 # Steps below this are noise: a busy machine's own processes cost as much.
 LEAST_CPU_SECONDS = 10.0
@@ -31,7 +30,7 @@ UPDATE = "make it cheaper, or review and accept it: scripts/wheel-builder step-c
 
 @dataclass(frozen=True)
 class StepCost:
-    """What one step took: seconds that passed, and CPU-seconds."""
+    """The cost of one step: elapsed seconds and CPU-seconds."""
 
     seconds: float
     cpu_seconds: float
@@ -42,7 +41,7 @@ _SECTIONS = TypeAdapter(dict[str, dict[str, StepCost]])
 
 
 def read_costs(path: Path) -> Mapping[str, Section]:
-    """The sections of a file; none when it is not there or holds something else: no run fails by it."""
+    """The sections of a file. A missing or invalid file counts as empty, so that no run fails."""
     try:
         return _SECTIONS.validate_json(path.read_bytes())
     except (OSError, ValidationError):
@@ -50,7 +49,7 @@ def read_costs(path: Path) -> Mapping[str, Section]:
 
 
 def write_section(path: Path, name: str, section: Section) -> None:
-    """Replace one section of the file; the others stay, whoever else writes at the same time."""
+    """Replace one section of the file. The others stay, even with concurrent writers."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_suffix(".lock")):
         write_costs(path, {**read_costs(path), name: section})
@@ -75,7 +74,7 @@ def to_table(section: Section) -> str:
 
 
 def dearer(found: Section, accepted: Section) -> Iterator[str]:
-    """The steps that cost more than was accepted, in words; the median over all steps is this run's speed."""
+    """Messages about steps above their accepted cost. The median over all steps is this run's speed."""
     known = {
         name: (cost.cpu_seconds, accepted[name].cpu_seconds)
         for name, cost in found.items()

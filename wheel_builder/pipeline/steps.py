@@ -31,7 +31,7 @@ UNCHANGED = "unchanged"
 
 @dataclass
 class Part:
-    """Some steps of a run: the failure of one ends these and no others."""
+    """Some steps of a run: a failure ends only these."""
 
     failure: WheelBuilderError | None = field(default=None, kw_only=True)
 
@@ -51,7 +51,7 @@ class Part:
 
 @dataclass(eq=False)
 class Step(Generic[T]):
-    """A step and its work; ``made`` is what the work gave, None before it ended."""
+    """A step and its work. ``made`` is the work's result, None before its end."""
 
     planned: Planned
     work: Callable[[Shown], T]
@@ -60,7 +60,7 @@ class Step(Generic[T]):
 
     @property
     def result(self) -> T:
-        """What the work gave: for later steps."""
+        """The work's result, for later steps."""
         assert self.made is not None, f"{self.planned.title} has not run"
         return self.made
 
@@ -74,9 +74,9 @@ class Step(Generic[T]):
 
 @dataclass(eq=False)
 class Beside(Generic[T]):
-    """Work that runs side by side, ``most`` at a time; ``cost`` are the CPU-seconds of a result.
+    """Parallel work, ``most`` at a time. ``cost`` gives the CPU-seconds of a result.
 
-    Each has a step.  A failure ends the run after the work that runs already, whose results are kept.
+    Each has a step. A failure ends the run after the running work; its results are kept.
     """
 
     works: Sequence[Callable[[], T]]
@@ -92,14 +92,14 @@ class Beside(Generic[T]):
                 for step in self.steps:
                     step.run(progress)
         except WheelBuilderError:
-            # Those that ended well meanwhile are not to be missed in what is told of the run.
+            # Reports about the run include work that succeeded meanwhile.
             for step, future in zip(self.steps, self.running, strict=True):
                 if step.made is None and _ended_well(future):
                     step.run(progress)
             raise
 
     def wait(self, number: int, shown: Shown) -> T:
-        """The result of a work, with the time that it took by itself."""
+        """The result of a work, with its own duration."""
         made, seconds = self.running[number].result()
         shown.took(seconds, beside=self.most, cpu_seconds=self.cost(made))
         return made
@@ -116,7 +116,7 @@ def _ended_well(future: Future[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a run in their order, and what they work with.  Those of a ``part`` end with it."""
+    """The steps of a run in their order, and their common input. A failure ends the steps of its ``part``."""
 
     context: RunContext
     package: Package
@@ -124,13 +124,13 @@ class Steps:
     part: Part | None = None
 
     def of(self, part: Part) -> Self:
-        """To add steps of ``part`` to the same run."""
+        """Adds steps of ``part`` to the same run."""
         return replace(self, part=part)
 
     def add(
         self, name: str, work: Callable[[Shown], T], *, job: str = "", weight: float = 1.0, log: str = ""
     ) -> Step[T]:
-        """Plan a step; ``log`` is the name of its log, ``weight`` as in ``Planned``."""
+        """Plan a step. ``log`` is the name of its log, ``weight`` as in ``Planned``."""
         step = self._step(name, work, job=job, weight=weight, log=log)
         self.entries.append((self.part, step))
         return step
@@ -164,7 +164,7 @@ class Steps:
         return Progress(self.planned, sys.stderr, self.context.build / "durations.json", plain=plain)
 
     def run(self, *, plain: bool | None = None) -> None:
-        """Run all; raises the first failure that belongs to no part."""
+        """Run all. Raises the first failure outside of any part."""
         with self.progress(plain) as progress:
             self.run_shown(progress)
 

@@ -1,4 +1,4 @@
-"""What a release prints at its end; pure."""
+"""The text at the end of a release; pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ WINDOWS = "not yet run on Windows; a report of python -m flash_attn_rocm selftes
 
 
 def release_text(released: Sequence[Released], machine_cpu_seconds: float) -> str:
-    """The wheels, what they cost, and the lines to type next."""
+    """The wheels, their costs, and the next commands."""
     return "\n".join([*map(_wheel_text, released), _cost_text(machine_cpu_seconds)])
 
 
@@ -53,14 +53,14 @@ def _wheel_text(one: Released) -> str:
 
 
 def _cache_lines(cache: tuple[int, int]) -> Iterator[str]:
-    """The share of this run's code objects that came from the compiler cache."""
+    """The share of this run's code objects from the compiler cache."""
     hits, total = cache[0], sum(cache)
     if total:
         yield f"cache     had {hits} of {total} code objects ({hits / total:.0%})"
 
 
 def _executed_lines(archs: Mapping[str, Any], how: str) -> Iterator[str]:
-    """For each arch: launches, and the largest error as a share of what the rule allows."""
+    """For each arch: launches, and the largest error as a share of the allowed one."""
     yield f"{how.replace('executed ', 'executed  ', 1)}; errors against float64, of what is allowed:"
     for arch, found in archs.items():
         nearest = [instance["nearest_to_its_bound"] for instance in found["instances"].values()]

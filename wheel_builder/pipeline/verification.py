@@ -2,8 +2,8 @@
 
     audit -> emulator -> static checks -> emulated suite per arch -> tests without a GPU and under HIP errors
 
-Of a wheel for Windows all of these are executed under wine, but for loading it under HIP runtimes.
-Results are in the record that lies beside the wheel afterwards.
+For a wheel for Windows all of these run under wine, except loading it under HIP runtimes. The results go into
+the record next to the wheel.
 """
 
 import os
@@ -54,7 +54,7 @@ from wheel_builder.verify import runtimes, wine
 from wheel_builder.verify import stage as verify
 from wheel_builder.verify.seen import Subject, subjects_of
 
-# Twice the most memory that the emulated suite of one arch took: 1.5 GiB, of gfx942.
+# Twice the largest measured memory of one arch's emulated suite: 1.5 GiB, gfx942.
 SUITE_BYTES = 3 * 1024**3
 COMPILES = "compiling it takes some minutes, once; release, verify and emulate keep their builds in build/"
 
@@ -74,7 +74,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Checked:
-    """The report of the static checks, the wheel's disassembly, and what the suite of each arch sees."""
+    """The report of the static checks, the wheel's disassembly, and the input of each arch's suite."""
 
     report: Artifact
     code: Artifact
@@ -92,8 +92,8 @@ def verification(
 ) -> None:
     """Verify finished wheels and write their records.
 
-    ``archs`` as in ``job_of``; ``update`` first writes the resources of the wheels' kernels into the golden
-    file; ``others`` are further ROCm versions under whose runtimes the wheels are loaded.
+    ``archs`` as in ``job_of``. ``update`` first writes the resources of the wheels' kernels into the golden
+    file. ``others`` are further ROCm versions; the wheels are loaded under their runtimes.
     """
     jobs = [job_of(file, matrix, archs) for file in files]
     images_of_tests = testers(steps, jobs)
@@ -112,26 +112,26 @@ def _keep(file: Path, record: Artifact) -> None:
 
 
 def audit_files(files: Sequence[Path], matrix: Matrix, checkout: Path, archs: Sequence[str] = ()) -> None:
-    """Audit finished wheels, none of which may lie in an index; raises the first failure."""
+    """Audit finished wheels, and refuse wheels in an index. Raises the first failure."""
     refuse_published(files)
     for file in files:
         audit_file(file, matrix, checkout, archs)
 
 
 def audit_file(file: Path, matrix: Matrix, checkout: Path, archs: Sequence[str] = ()) -> AuditReport:
-    """Audit a finished wheel of the checkout's matrix, ``archs`` as in ``job_of``; raises ``AuditError``."""
+    """Audit a finished wheel of the checkout's matrix, ``archs`` as in ``job_of``. Raises ``AuditError``."""
     return audit_of_job(file, job_of(file, matrix, archs), matrix.package, checkout)
 
 
 def audit_of_job(file: Path, job: Job, package: Package, checkout: Path) -> AuditReport:
-    """Audit a finished wheel of ``job``; what is in it has to be what its commit puts in."""
+    """Audit a finished wheel of ``job``. Its content has to match its commit."""
     return audit.audit_wheel(file, expectation(job, package, checkout, product_of(file, checkout)))
 
 
 def emulator_workshop(
     source: Path, matrix: Matrix, context: RunContext, *, plain: bool | None = None
 ) -> Workshop:
-    """What ``emulate`` needs for a wheel's kernels, or for a code object with the default ROCm version."""
+    """The input of ``emulate`` for a wheel's kernels, or for a code object with the default ROCm version."""
     job = (
         job_of(source, matrix)
         if source.suffix == ".whl"
@@ -147,10 +147,10 @@ def emulator_workshop(
 
 
 def job_of(file: Path, matrix: Matrix, archs: Sequence[str] = ()) -> Job:
-    """The job that a finished wheel belongs to, by the local label of its version; without one the public's.
+    """The job of a finished wheel, from its version's local label. Without a label, the public job.
 
-    ``archs`` are those for which it was built; empty means all of its ROCm version.  What its name says is
-    compared with the whole tag by the audit.
+    ``archs`` are the archs it was built for; empty means all of its ROCm version. The audit compares the
+    file's name with the whole tag.
     """
     try:
         _, version, _, tags = parse_wheel_filename(file.name)
@@ -164,10 +164,10 @@ def job_of(file: Path, matrix: Matrix, archs: Sequence[str] = ()) -> Job:
 
 
 def demand_of(job: Job, versions: Collection[str]) -> Demand:
-    """What the record of the job's wheel has to say; ``versions`` are the ROCm versions that it may serve.
+    """The required contents of the wheel's record. ``versions`` are the ROCm versions it may serve.
 
-    For Linux that it passed for every arch; for Windows only for those that the release tier executes under
-    wine, and that the others were not executed.
+    Linux: it passed for every arch. Windows: it passed for the archs that the release tier executes under
+    wine, and the others were not executed.
     """
     if not job.for_windows:
         return Demand(job.archs, versions)
@@ -177,14 +177,14 @@ def demand_of(job: Job, versions: Collection[str]) -> Demand:
 
 
 def jobs_of(rocm: Sequence[str], matrix: Matrix) -> tuple[Job, ...]:
-    """The jobs of these ROCm versions, with all their archs; raises ``SelectionError`` for unknown ones."""
+    """The jobs of these ROCm versions, with all their archs. Raises ``SelectionError`` for unknown ones."""
     return jobs_to_build(make_plan(matrix, Selection(rocm=tuple(rocm)))) if rocm else ()
 
 
 def expectation(job: Job, package: Package, checkout: Path, product: Product | None = None) -> Expectation:
-    """What the audit expects of the job's wheel: the plan, the support table, and its sources' ``product``.
+    """The audit's expectation of the job's wheel: the plan, the support table, and its sources' ``product``.
 
-    Without ``product`` it is that of the checkout as it is now.
+    The default ``product`` is the checkout's present one.
     """
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
     return Expectation(
@@ -207,10 +207,10 @@ def verify_one(
     update: bool = False,
     keep: Callable[[Artifact], object] = lambda _: None,
 ) -> Step[Artifact]:
-    """Run every check of ``verify`` on a wheel; its record.
+    """Run every check of ``verify`` on a wheel. Returns its record.
 
-    ``others`` are other jobs' images, under whose runtimes the wheel is loaded too; those that were not made
-    are passed over.  ``keep`` gets the record.
+    ``others`` are other jobs' images. The wheel is loaded under their runtimes too; missing images are
+    skipped. ``keep`` gets the record.
     """
     context, job = steps.context, wheel.job
     runtime = build_emulator(steps, job, wheel.builder)
@@ -244,7 +244,7 @@ def verify_one(
 
 
 def chosen_tier() -> str:
-    """Which tests of a wheel are to be run: those of a release, or with FA_FULL=1 the nightly ones."""
+    """The tests to run on a wheel: a release's, or with FA_FULL=1 the nightly ones."""
     return NIGHTLY_TIER if os.environ.get(FULL, "") not in {"", "0"} else RELEASE_TIER
 
 
@@ -272,7 +272,7 @@ def _static_checks(
 def _load(
     steps: Steps, wheel: Candidate, images: Mapping[Job, Step[Artifact]]
 ) -> Step[Mapping[str, Artifact]]:
-    """The result of loading the wheel beside each image's runtime, by ROCm version."""
+    """The result of loading the wheel with each image's runtime, by ROCm version."""
 
     def work(step: Shown) -> Mapping[str, Artifact]:
         made = {job: image.made for job, image in images.items() if image.made}
@@ -293,7 +293,7 @@ def _load(
 def build_emulator(
     steps: Steps, job: Job, builder: Step[Artifact], *, platform: str = LINUX
 ) -> Step[Artifact]:
-    """Build the emulator with its fake HIP runtime; its file is ``LIBRARY``, for Windows a DLL."""
+    """Build the emulator with its fake HIP runtime. Its file is ``LIBRARY``, for Windows a DLL."""
     context = steps.context
 
     def work(step: Shown) -> Artifact:
@@ -322,7 +322,7 @@ def _emulate(
     runtime: Step[Artifact],
     static_checks: Step[Checked],
 ) -> Mapping[str, Step[Artifact]]:
-    """The result of each arch's emulated suite, several of which run side by side."""
+    """The result of each arch's emulated suite. Several suites run in parallel."""
     context, job, archs = steps.context, wheel.job, _emulated(wheel.job)
     workers = side_by_side(len(archs), context.jobs, usable_memory())
     where, weight = (f" {UNDER_WINE}", 180) if job.for_windows else ("", 60)

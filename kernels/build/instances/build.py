@@ -1,19 +1,18 @@
-"""Compile the instances of one arch to code objects, and say what each kernel takes of the hardware.
+"""Compile the instances of one arch to code objects, and report each kernel's resources.
 
     PYTHONPATH=. python3 kernels/build/instances/build.py --arch gfx942 --out DIR [--llvm BIN] [--table FILE]
                                                  [--jobs N] [--memory MiB] [--cache DIR | --phases]
 
-Runs inside the builder image; needs Python, clang and kernels/, nothing else.  Leaves in DIR
-<name>.hsaco per instance that the table gives to the arch, and resources.json: {"arch", "cpu_seconds",
-"kernels": {name: Resources}, "costs": {name: Cost}}.  Prints a line for each instance when it is done.  The
-same sources and compiler give the same bytes.
+Runs inside the builder image, and needs only Python, clang and kernels/. DIR gets <name>.hsaco per instance
+of the arch in the table, and resources.json: {"arch", "cpu_seconds", "kernels": {name: Resources}, "costs":
+{name: Cost}}. Prints a line for each finished instance. Equal sources and compilers give equal bytes.
 
-With --cache, ccache keeps code objects in DIR, which machines may share, and resources.json has "cache":
-{"hits", "misses"}.  What tells compilers apart is CCACHE_COMPILERCHECK.  Whoever can write to DIR decides
-what is shipped.
+With --cache, ccache keeps code objects in DIR, and resources.json has "cache": {"hits", "misses"}. Machines
+may share DIR. CCACHE_COMPILERCHECK tells compilers apart. Anybody with write access to DIR controls the
+shipped code.
 
-What most kernels of an operation include is compiled once, to a precompiled header that their compilers
-read instead of the text.  It changes no byte of a code object.
+The common includes of an operation's kernels are compiled once, to a precompiled header. The kernels'
+compilers read it instead of the text. Code objects keep their bytes.
 """
 
 import argparse
@@ -40,7 +39,7 @@ from kernels.build.machine import usable_memory
 from toolchain import DEFAULT_LLVM, BuildError
 
 KERNELS = Path(__file__).parents[2]
-# For Python, the sources and what the kernel keeps of files.
+# For Python, the sources and the kernel's file cache.
 RESERVED_MIB = 64
 SHOWN_LINES = 25
 # Making a precompiled header takes about as long as two kernels save by it, and this much memory.
@@ -48,17 +47,17 @@ KERNELS_OF_A_HEADER, HEADER_MIB = 3, 256
 COMPILE = (
     "-c", "-x", "hip", "-std=c++17", "-O3", "-Wall", "-Wextra", "-Werror",
     "--offload-device-only", "--no-gpu-bundle-output",
-    "-nogpuinc", "-nogpulib",  # the kernels use neither HIP headers nor device libraries
+    "-nogpuinc", "-nogpulib",  # the kernels are independent of HIP headers and device libraries
     "-fuse-cuid=none",  # the default hashes a temporary path into the code object
-    # Arrays of accumulators must reach the register allocator as the vectors that they are; joined into one
-    # vector they are copied as a whole, and kernels of one arch take up to 40 registers more.
+    # Arrays of accumulators must reach the register allocator as separate vectors. Joined into one vector
+    # they are copied as a whole, and kernels of one arch take up to 40 registers more.
     "-mllvm", "-disable-promote-alloca-to-vector",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel takes: registers of a lane (sgpr: of a wave), bytes of memory, lanes of a wave."""
+    """The resources of one kernel: registers of a lane (sgpr: a wave), bytes of memory, lanes of a wave."""
 
     vgpr: int
     agpr: int
@@ -74,9 +73,9 @@ class Resources:
 
 @dataclass
 class Cost:
-    """What compiling one instance took: CPU-seconds, and the memory of its largest process.
+    """The cost of compiling one instance: CPU-seconds, and the memory of its largest process.
 
-    ``phases`` are seconds of the clock by compiler phase, with --phases.
+    ``phases`` are wall-clock seconds by compiler phase, with --phases.
     """
 
     cpu_seconds: float = 0.0
@@ -86,7 +85,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Built:
-    """A finished instance: what it takes of the hardware, or what is wrong with it."""
+    """A finished instance: its resources, or its errors."""
 
     name: str
     made: Resources | str
@@ -104,7 +103,7 @@ METADATA = {
     "kernarg_bytes": "kernarg_segment_size",
     "wavefront_size": "wavefront_size",
 }
-# What clang's own trace calls them.
+# Their names in clang's trace.
 PHASES = {
     "frontend": "Total Frontend",
     "optimiser": "Total Optimizer",
@@ -124,9 +123,10 @@ def compile_command(
 
 
 def precompile_command(llvm: Path, arch: str, src: Path, out: Path) -> list[str]:
-    """The compiler's argument list for the header that ``src`` includes."""
-    # The driver knows no headers of HIP: it is told to write what no linker takes, and the compiler to write
-    # this.  Without the times of files the same text gives the same bytes, by which ccache knows the header.
+    """The compiler's argument list for the header included by ``src``."""
+    # The driver does not support HIP headers. So it is told to write a file for no linker, and the compiler
+    # to write the precompiled header. Without file times equal text gives equal bytes, and ccache recognises
+    # the header.
     asked = ["-emit-llvm", "-Xclang", "-emit-pch", "-Xclang", "-fno-pch-timestamp"]
     return [*_compiler(llvm, arch, src), *asked, str(src), "-o", str(out)]
 
@@ -142,7 +142,7 @@ def _included(precompiled: Path | None) -> list[str]:
 
 @dataclass(frozen=True)
 class Ccache:
-    """ccache with everything in a shared folder; its counters are in ``own``, so they are this run's."""
+    """ccache with everything in a shared folder. Its counters are in ``own``, so they cover this run only."""
 
     folder: Path
     own: Path
@@ -154,8 +154,8 @@ class Ccache:
             "CCACHE_DIR": str(self.own),
             "CCACHE_REMOTE_STORAGE": f"file:{self.folder}",
             "CCACHE_REMOTE_ONLY": "true",
-            # Otherwise it caches nothing that has a precompiled header.  Kernels ask for no time, and have
-            # the macros of their header.
+            # Otherwise ccache skips compilations with a precompiled header. Kernels use no time macros, and
+            # have their header's macros.
             "CCACHE_SLOPPINESS": "pch_defines,time_macros",
         }
 
@@ -174,7 +174,7 @@ class Ccache:
 
 @dataclass(frozen=True)
 class How:
-    """How many compilers may run at a time, and in how much memory; whether phases are timed; the cache."""
+    """The number of parallel compilers and their memory, whether phases are timed, and the cache."""
 
     jobs: int
     mib: int
@@ -183,7 +183,7 @@ class How:
 
 
 def build(arch: str, out: Path, *, llvm: Path, table: Path, how: How) -> None:
-    """Compile what ``table`` gives to ``arch`` into ``out``, with ccache when there is a cache.
+    """Compile the table's instances for ``arch`` into ``out``, with ccache if there is a cache.
 
     Raises ``TableError`` (unknown arch, bad table) or ``BuildError`` with all failed instances.
     """
@@ -225,9 +225,9 @@ def build(arch: str, out: Path, *, llvm: Path, table: Path, how: How) -> None:
 def _precompile(
     llvm: Path, arch: str, instances: Sequence[Instance], scratch: Path, how: How
 ) -> Mapping[str, Path]:
-    """The headers that enough kernels share, precompiled.
+    """The headers shared by enough kernels, precompiled.
 
-    Where that fails it says so, and kernels are compiled from the text: each by itself says what is wrong.
+    After a failure it prints a message, and kernels are compiled from the text, each with its own errors.
     """
     users = Counter(OPS[instance.op].shared for instance in instances)
     shared = [header for header, kernels in users.items() if kernels >= KERNELS_OF_A_HEADER]
@@ -267,7 +267,7 @@ def _write_report(out: Path, report: dict[str, object]) -> None:
 
 @dataclass(frozen=True)
 class Compiler:
-    """Runs the compiler, through ccache when there is one, and notes what that took."""
+    """Runs the compiler, through ccache if there is one, and records the cost."""
 
     ccache: Ccache | None
     cost: Cost
@@ -286,7 +286,7 @@ class Compiler:
 
 
 class Told:
-    """Prints a line for each instance that is done: how far, and what it took."""
+    """Prints a line for each finished instance: progress and cost."""
 
     def __init__(self, arch: str, total: int) -> None:
         self._arch, self._total = arch, total
@@ -296,7 +296,7 @@ class Told:
 
     @contextmanager
     def of(self, name: str) -> Iterator[Cost]:
-        """The cost of what is done inside."""
+        """The cost of the enclosed work."""
         cost, begin = Cost(), time.monotonic() - self._begin
         yield cost
         end = time.monotonic() - self._begin
@@ -312,7 +312,7 @@ class Told:
 def _compile(
     llvm: Path, arch: str, instance: Instance, src: Path, command: Sequence[str], compiler: Compiler
 ) -> Resources | str:
-    """Compile one instance; returns what it takes, or what is wrong."""
+    """Compile one instance. Returns its resources, or its errors."""
     code_object = src.with_suffix(".hsaco")
     done = compiler.run(command, src)
     if done.returncode != 0:
@@ -332,7 +332,7 @@ def _compile(
 
 
 def parse_trace(text: str) -> Mapping[str, float]:
-    """Seconds by phase, of what ``-ftime-trace`` writes."""
+    """Seconds by phase, from the output of ``-ftime-trace``."""
     seconds = {
         event["name"]: event["dur"] / 1e6 for event in json.loads(text)["traceEvents"] if "dur" in event
     }
@@ -354,7 +354,7 @@ def parse_resources(name: str, text: str) -> Resources:
 
 
 def _failure(title: str, output: str) -> str:
-    """The title, and what the compiler said from its first error on."""
+    """The title, and the compiler's output from its first error on."""
     lines = output.rstrip().splitlines()
     first = next((number for number, line in enumerate(lines) if "error:" in line), 0)
     return "\n".join([f"{title}:", *(f"  | {line}" for line in lines[first : first + SHOWN_LINES])])
@@ -363,7 +363,7 @@ def _failure(title: str, output: str) -> str:
 def _measured(
     argv: Sequence[str], cost: Cost, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program and note what it took; ``wait4`` knows it of one child, the standard library of all."""
+    """Run a program and record its cost. ``wait4`` measures one child, the standard library all children."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
         try:
             child = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=stderr)
@@ -394,7 +394,7 @@ def _cpu_seconds() -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse the command line, build, and print what is wrong; the exit status."""
+    """Parse the command line, build, and print the problems. Returns the exit status."""
     parser = argparse.ArgumentParser(description="Compile the instances of one gfx arch.")
     parser.add_argument("--arch", required=True)
     parser.add_argument("--out", type=Path, required=True)

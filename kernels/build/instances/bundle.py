@@ -2,9 +2,9 @@
 
     python3 kernels/build/instances/bundle.py --device DIR --out DIR [--llvm BIN] [--table FILE]
 
-The device folder has one subfolder per arch, as build.py leaves them.  The out folder gets <name>.hipfb per
-instance (a standard uncompressed offload bundle with an empty host entry), registry.inc (which instance has
-code for which archs) and fatbin.S (which puts the bundles into .hip_fatbin).
+The device folder has one subfolder per arch, as written by build.py. The out folder gets <name>.hipfb per
+instance (a standard uncompressed offload bundle with an empty host entry), registry.inc (instances and the
+archs of their code) and fatbin.S (puts the bundles into .hip_fatbin).
 """
 
 import argparse
@@ -31,7 +31,7 @@ DEVICE = "hipv4-amdgcn-amd-amdhsa--"
 
 
 def bundle_command(llvm: Path, code_objects: Mapping[str, Path], out: Path) -> list[str]:
-    """The bundler's argument list; ``code_objects`` maps arch to file."""
+    """The bundler's argument list. ``code_objects`` maps arch to file."""
     targets = ",".join([HOST, *(DEVICE + arch for arch in code_objects)])
     inputs = [f"-input={path}" for path in (os.devnull, *code_objects.values())]
     return [
@@ -41,10 +41,10 @@ def bundle_command(llvm: Path, code_objects: Mapping[str, Path], out: Path) -> l
 
 
 def bundle(device: Path, out: Path, *, llvm: Path, table: Path) -> None:
-    """Bundle what ``device`` holds.
+    """Bundle the contents of ``device``.
 
-    Raises ``TableError`` (an unknown arch, or a bad table) or ``BuildError`` when code objects and
-    table do not agree, or the bundler fails.
+    Raises ``TableError`` (an unknown arch, or a bad table), or ``BuildError`` if code objects and table
+    disagree or the bundler fails.
     """
     archs = [folder.name for folder in sorted(device.iterdir()) if folder.is_dir()]
     for arch in archs:
@@ -84,7 +84,7 @@ def _run(argv: Sequence[str]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse the command line, bundle, and print what is wrong; the exit status."""
+    """Parse the command line, bundle, and print the problems. Returns the exit status."""
     parser = argparse.ArgumentParser(description="Join the code objects of all gfx archs.")
     parser.add_argument("--device", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""What compiling each kernel took when ``costs.json`` was written: the measure for later builds.
+"""The recorded cost of compiling each kernel, from ``costs.json``: the measure for later builds.
 
 Standard library only: this runs in the builder image.
 """
@@ -12,7 +12,7 @@ COSTS = Path(__file__).parents[2] / "tables/costs.json"
 
 
 def load_peaks(path: Path = COSTS) -> Mapping[str, int]:
-    """The most memory, in MiB, that a compiler took for a kernel of each operation, on any arch."""
+    """A compiler's largest memory, in MiB, for a kernel of each operation, on any arch."""
     archs: Mapping[str, Mapping[str, Mapping[str, Any]]] = json.loads(path.read_text(encoding="utf-8"))[
         "archs"
     ]
@@ -30,5 +30,5 @@ def operation(kernel: str) -> str:
 
 
 def peak_mib(peaks: Mapping[str, int], op: str) -> int:
-    """What a kernel of ``op`` is expected to take; the most of all where that was never measured."""
+    """The expected memory of a kernel of ``op``. For an unmeasured one, the maximum of all."""
     return peaks[op] if op in peaks else max(peaks.values())

@@ -1,4 +1,4 @@
-"""Generates from the support table what compiler, assembler and host registry read.
+"""Generates the input of compiler, assembler and host registry from the support table.
 
 Standard library only: this runs in the builder image, in the build hook of the wheel and in tests.
 """
@@ -18,7 +18,7 @@ TABLE = KERNELS / "tables/table.toml"
 ROW_KEYS = ("op", "dtypes", "head_dims", "needs")
 OPTIONAL = ("needs",)
 ANY_HEAD_DIM = 0
-DTYPES = ("fp16", "bf16")  # enumerators of DType: the sources name them, so others do not compile
+DTYPES = ("fp16", "bf16")  # enumerators of DType: the sources name them, so others fail to compile
 
 
 class Op(NamedTuple):
@@ -39,7 +39,7 @@ OPS = {name: Op(*row) for name, row in json.loads(KINDS.read_text(encoding="utf-
 
 
 class TableError(Exception):
-    """The support table, or a request to it, is wrong; ``problems`` has everything."""
+    """The support table, or a request to it, is wrong. ``problems`` has all errors."""
 
     def __init__(self, title: str, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -63,7 +63,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Known:
-    """What there is for kernels; a table may name nothing else."""
+    """The names that a table may use."""
 
     ops: tuple[str, ...]
     dtypes: tuple[str, ...]
@@ -74,12 +74,12 @@ class Known:
         return tuple(self.features)
 
     def with_all(self, needs: Iterable[str]) -> tuple[str, ...]:
-        """The archs that have all these features."""
+        """The archs with all these features."""
         return tuple(arch for arch, features in self.features.items() if features >= set(needs))
 
 
 def known(archs: Path = ARCHS) -> Known:
-    """The known names; ``archs`` is generated and has features by arch."""
+    """The known names. ``archs`` is a generated file with the features by arch."""
     return Known(
         ops=tuple(OPS),
         dtypes=DTYPES,
@@ -126,7 +126,7 @@ def check_arch(arch: str) -> None:
 
 
 def served(instances: Iterable[Instance], archs: Sequence[str]) -> tuple[Instance, ...]:
-    """The instances that a build for ``archs`` has, each with only those of its archs."""
+    """The instances of a build for ``archs``, each reduced to its archs among them."""
     kept = (replace(i, archs=tuple(a for a in i.archs if a in archs)) for i in instances)
     return tuple(i for i in kept if i.archs)
 
@@ -140,7 +140,7 @@ def source(instance: Instance) -> str:
 
 
 def _tiles(instance: Instance) -> str:
-    """The lines that include the rows of the table of tiles for its head dim, and no others."""
+    """The lines that include the table of tiles' rows for its head dim only."""
     if not OPS[instance.op].per_head_dim:
         return ""
     rows = f"generated/device/tiles/{instance.op}/d{instance.head_dim}.inc"
@@ -153,7 +153,7 @@ def include(header: str) -> str:
 
 
 def write_sources(instances: Iterable[Instance], out_dir: Path) -> tuple[Path, ...]:
-    """Write one translation unit per instance to ``out_dir``, which is made if it is not there."""
+    """Write one translation unit per instance to ``out_dir``, which is created if missing."""
     out_dir.mkdir(parents=True, exist_ok=True)
     paths = []
     for instance in instances:
@@ -164,7 +164,7 @@ def write_sources(instances: Iterable[Instance], out_dir: Path) -> tuple[Path, .
 
 
 def registry_inc(instances: Iterable[Instance], archs: Sequence[str]) -> str:
-    """The host registry's rows for a build for ``archs``; an instance without any of them has no row."""
+    """The host registry's rows of a build for ``archs``. An instance without any of them has no row."""
     lines = ["// FA_INSTANCE(op, dtype, head_dim, name, archs with device code in this build)"]
     lines += [
         f'FA_INSTANCE({i.op}, {i.dtype}, {i.head_dim}, {i.name}, "{",".join(i.archs)}")'
@@ -173,7 +173,7 @@ def registry_inc(instances: Iterable[Instance], archs: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-# The same for both kinds of object file, for the assembler's preprocessor.
+# Common to both object file formats, for the assembler's preprocessor.
 FATBIN_SECTIONS = """\
 #ifdef _WIN32
 #define FATBIN .section .hip_fat, "dr"
@@ -191,9 +191,9 @@ FATBIN_SECTIONS = """\
 def fatbin_s(instances: Iterable[Instance]) -> str:
     """Assembler source: the bundles ``<name>.hipfb`` one after the other in .hip_fatbin.
 
-    Each is at a multiple of 4096.  The hidden function ``fa_bundle_<name>``, 16 bytes of .fa_bundles, returns
-    its address and size: no other code or data of the library depends on how large bundles are.  On Windows
-    names of sections have 8 characters.
+    Each is at a multiple of 4096. The hidden function ``fa_bundle_<name>``, 16 bytes of .fa_bundles, returns
+    its address and size. So the library's other code and data are independent of the bundles' sizes. On
+    Windows section names have 8 characters.
     """
     bundles, functions = [], []
     for i in instances:
@@ -227,7 +227,7 @@ def _row_problems(row: Any, names: Known) -> list[str]:  # noqa: ANN401  (whatev
 
 
 def _head_dim_problems(value: Any) -> list[str]:  # noqa: ANN401
-    """What is wrong with a list of head dims; those a kernel cannot have are refused when it is compiled."""
+    """The problems of a list of head dims. Values that no kernel supports are refused at compile time."""
     if not isinstance(value, list) or not value:
         return ["head_dims must be a list with at least one head dim"]
     wrong = [v for v in value if not isinstance(v, int) or isinstance(v, bool) or v < 1]

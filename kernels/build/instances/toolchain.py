@@ -7,4 +7,4 @@ DEFAULT_LLVM = "/usr/lib/llvm-22/bin"
 
 
 class BuildError(Exception):
-    """Instances did not compile, use more than they may, or were not joined."""
+    """Instances failed to compile, exceed their limits, or could not be joined."""

@@ -48,7 +48,7 @@ FA_DEVICE void loaded_together(Values&... values) {
   (([](auto& value) { asm volatile("" : "+s"(value)); })(values), ...);
 }
 
-// Likewise for pointers. They point to global memory; the compiler loses this fact here.
+// Likewise for pointers. They point to global memory. The compiler loses this fact here.
 template <class... Values>
 FA_DEVICE void pointers_together(Values*&... pointers) {
   (([](auto*& pointer) {
@@ -98,7 +98,7 @@ FA_DEVICE void workgroup_barrier_in_flight() {
 // Starts to load 16 bytes per lane, from base + offset, into consecutive places of LDS. The load is hidden
 // from the compiler, which would otherwise wait for all such loads before the next transposed read, from any
 // place. So callers need wait_for_loads and a barrier before they read the data. M0 cannot be declared as a
-// clobber; nothing else in a kernel uses it.
+// clobber. Nothing else in a kernel uses it.
 FA_DEVICE void load_to_lds(const char* base, uint32_t offset, LdsBytes to) {
   asm volatile(
       "s_mov_b32 m0, %2\n\t"

@@ -34,17 +34,17 @@ struct ArchTraits {
   // Instructions.
   Family family;
   MatrixUnit unit;
-  int step_columns;  // columns (queries or keys) of a matrix step
-  int step_clocks;   // of the instruction of a matrix step; 0 where there are no matrix instructions
-  int fp16_k;        // contraction length of the longest 32x32 fp16 matrix instruction; 0: there is none
-  int bf16_k;        // likewise of bf16
-  bool matrix_coexecution;  // matrix instructions run while the VALU works for other waves of the SIMD
-  bool separate_acc_vgprs;  // matrix results are in AccVGPRs only, a register file of their own
-  bool back_off_barrier;    // where false, the compiler waits for all loads before a barrier
-  bool packed_fp32;         // fp32 multiply, add and fma of two neighbours at once
-  bool transposed_reads;    // an LDS read turns 4 rows of 16 elements of 16 bits: a lane gets a column
-  bool direct_loads;        // loads of 16 bytes a lane write straight into LDS
-  bool bf16_pairs;          // an instruction rounds two fp32 to two bf16
+  int step_columns;         // columns (queries or keys) of a matrix step
+  int step_clocks;          // cycles of a matrix step's instruction; 0 without matrix instructions
+  int fp16_k;               // contraction length of the longest 32x32 fp16 matrix instruction; 0: none
+  int bf16_k;               // likewise for bf16
+  bool matrix_coexecution;  // matrix instructions overlap with VALU work of the SIMD's other waves
+  bool separate_acc_vgprs;  // matrix results live in AccVGPRs only, a separate register file
+  bool back_off_barrier;    // false: the compiler waits for all loads before a barrier
+  bool packed_fp32;         // fp32 multiply, add and fma of two neighbouring registers at once
+  bool transposed_reads;    // an LDS read transposes 4 rows of 16 16-bit elements: a lane gets a column
+  bool direct_loads;        // loads of 16 bytes per lane write straight into LDS
+  bool bf16_pairs;          // one instruction rounds two fp32 to two bf16
   bool flushes_denormals;   // matrix instructions of fp16 and bf16 take denormals as zero
   uint32_t buffer_word3;    // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
 

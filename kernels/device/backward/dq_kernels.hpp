@@ -71,7 +71,7 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
     }                                                                                                       \
   }
 
-// The same where v and dout have another head dim, without features.
+// The kernel for another head dim of v and dout, without features.
 #define FA_DQ_UNEVEN(name, dtype, head_dim)                                                               \
   FA_KERNEL(dq, bwd_dq_uneven, dtype, head_dim)                                                           \
   name(const fa::BwdParams) {                                                                             \
@@ -81,7 +81,7 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
     fa::run_dq<B>(fa::backward_arguments(), (fa::LdsBytes)lds);                                           \
   }
 
-// The same with a mask or a bias: the plain loop, and one step more before P is recomputed.
+// The kernel with a mask or bias: the plain loop with one more step before P is recomputed.
 #define FA_DQ_MASKED(name, dtype, head_dim)                                                          \
   FA_KERNEL(dq, bwd_dq_masked, dtype, head_dim)                                                      \
   name(const fa::MaskedBwdParams) {                                                                  \

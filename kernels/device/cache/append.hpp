@@ -75,7 +75,7 @@ struct AppendedUnit {
   }
 
   FA_DEVICE static void turn(uint16_t& first, uint16_t& second, uint16_t cos, uint16_t sin) {
-#pragma clang fp contract(off)  // the same bits as PyTorch's operators, one after the other
+#pragma clang fp contract(off)  // bitwise equal to PyTorch's operators in sequence
     const float x = number(first), y = number(second), c = number(cos), s = number(sin);
     first = bits(x * c - y * s);
     second = bits(y * c + x * s);

@@ -222,7 +222,7 @@ FA_DEVICE void run_mla(const FwdParams& params, LdsBytes lds) {
   asm volatile("; keeps the ends of the two apart, which must not share registers");
 }
 
-// Defines the kernel `name`; head_dim is that of K.
+// Defines the kernel `name`. head_dim is K's.
 #define FA_MLA(name, dtype, head_dim)                                   \
   FA_KERNEL(forward, mla, dtype, head_dim)                              \
   name(const fa::FwdParams params) {                                    \

@@ -6,7 +6,7 @@
 
 namespace fa {
 
-// Tuning of the kernels of dk and dv, separate and fused. The rows are in tables/tiles.toml; its head
+// Tuning of the kernels of dk and dv, separate and fused. The rows are in tables/tiles.toml. Its head
 // explains the fields.
 struct DkDvConfig {
   int pairs;
@@ -54,14 +54,14 @@ struct DqConfig {
   bool early_mask = false;
 };
 
-// As that of the forward kernels (call/config.hpp).
+// As for the forward kernels (call/config.hpp).
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wundefined-inline"
 constexpr DkDvConfig dkdv_config(Op op, Gfx arch, DType dtype, int head_dim, bool featured = false);
 constexpr DqConfig dq_config(Op op, Gfx arch, DType dtype, int head_dim, bool featured = false);
 #pragma clang diagnostic pop
 
-// The head dims that the fused kernel has rows for: of the device pass's ISA, on the host of any.
+// The fused kernel's head dims with rows: for the device pass's ISA, on the host for any.
 struct HeadDims {
   int least, most;
 };

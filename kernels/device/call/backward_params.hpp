@@ -63,12 +63,12 @@ constexpr bool featured(const BwdParams& p) {
 // Queries per block of dq_sums. Blocks of a head, for all sequences, are consecutive.
 inline constexpr int32_t kSumRows = 32;
 
-// The blocks of a head; rows_q as in BwdParams. Each sequence has its own blocks, wherever in q it begins.
+// The blocks of a head. rows_q as in BwdParams. Each sequence has its own blocks, wherever in q it begins.
 constexpr int64_t sum_blocks(bool ragged, int64_t batch, int64_t rows_q) {
   return ragged ? rows_q / kSumRows + batch : batch * ((rows_q + kSumRows - 1) / kSumRows);
 }
 
-// The first block of a sequence; q_first is its first row of q.
+// The first block of a sequence. q_first is its first row of q.
 constexpr int64_t first_sum_block(const BwdParams& p, int32_t batch, int32_t q_first) {
   return p.cu_seqlens_q != nullptr ? q_first / kSumRows + batch : sum_blocks(false, batch, p.seqlen_q);
 }

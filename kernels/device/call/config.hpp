@@ -9,15 +9,15 @@
 
 namespace fa {
 
-// What the columns of a workgroup are: queries of one head, in workgroups of the usual size or larger ones,
-// or whose rows of v are shorter than those of q and k (forward/uneven.hpp), or such that several waves share
-// (forward/wide.hpp), or, for decode, queries of all heads of q that share a head of k and v.  Packed row r
-// is head r % group of query r / group.
+// The columns of a workgroup. queries: of one head. many_queries: a larger workgroup. uneven_queries: rows of
+// v are shorter than those of q and k (forward/uneven.hpp). shared_queries: several waves share them
+// (forward/wide.hpp). packed: for decode, queries of all heads of q that share a head of k and v. Packed row
+// r is head r % group of query r / group.
 enum class Rows { queries, many_queries, uneven_queries, shared_queries, packed };
 
 #include "generated/device/kinds.inc"
 
-// The masks that a loop is for: none, those of any kind, boolean ones, or biases.
+// The masks supported by a loop: none, any kind, boolean ones, or biases.
 enum class Masks { none, any, boolean, biases };
 
 constexpr int larger(int a, int b) { return a > b ? a : b; }
@@ -34,7 +34,7 @@ enum class Schedule {
 };
 
 // Tuning of the forward kernel, and of decode. Changes speed, registers and LDS, never results. The rows are
-// in tables/tiles.toml; its head explains the fields.
+// in tables/tiles.toml. Its head explains the fields.
 struct FwdConfig {
   int waves;
   int keys;
@@ -61,17 +61,16 @@ struct FwdConfig {
   int column_blocks = 0;
 };
 
-// The rows of the table of tiles, each the first that is for it, without waves where there is none.  A
-// translation unit has those that it uses (call/tiles.hpp): a changed row compiles only its own kernels
-// again.
+// The first matching row of the table of tiles, or one without waves. A translation unit has only the rows it
+// uses (call/tiles.hpp): a changed row recompiles only its own kernels.
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wundefined-inline"
-// `featured`: of the loop that has all features; waves and their queries are those of the plain one.
+// `featured`: the loop with all features. Its waves and their queries are the plain loop's.
 constexpr FwdConfig forward_config(Op op, Gfx arch, DType dtype, int head_dim, bool featured = false);
 #pragma clang diagnostic pop
 
-// Begins a kernel: its threads, and what the compiler must leave registers for.  `tile` and `op` are those of
-// tables/kinds.toml.
+// Begins a kernel: its threads, and the waves per SIMD that the compiler must leave registers for. `tile` and
+// `op` are as in tables/kinds.toml.
 #define FA_KERNEL(tile, op, dtype, head_dim)                                                               \
   extern "C" __attribute__((global)) __attribute__((                                                       \
       amdgpu_flat_work_group_size(fa::tile##_tile(fa::Op::op, fa::kCurrentGfx, dtype, head_dim).threads,   \
@@ -93,7 +92,7 @@ struct FwdTile {
   int threads;
 };
 
-// All waves have a workgroup's packed rows; slices of a head dim have the same ones.
+// All waves have a workgroup's packed rows. Slices of a head dim share them.
 constexpr FwdTile forward_tile(Op op, Gfx arch, DType dtype, int head_dim) {
   const FwdConfig config = forward_config(op, arch, dtype, head_dim);
   const int steps =

@@ -42,26 +42,20 @@ namespace fa {
 // visible key in a part, its log-sum-exp is -inf and its partial_out stays unwritten. fa_combine_* combines
 // the parts.
 //
-// Device pointers and strides (in elements) are multiples of 8 elements; the last dimension has stride 1.  k
-// and v are not read where there are no keys.  Row strides are below kMaxRowStride, lengths at most
-// kMaxLength.  Grid: x = ceil(seqlen_q / block_m), y = nheads, z = batch; block x = threads (forward_tile in
-// call/config.hpp).  Of fa_decode_*: x = ceil(seqlen_q * nheads / nheads_k / block_m) * splits, y =
-// nheads_k, z = batch (forward_tile); seqlen_q * nheads / nheads_k is at most kMaxLength.
-// Order, of fa_fwd_* where the arch's die_units is not 0: if dies is above 1, a workgroup computes what
-// order.hpp says, and die_each and die_more are the number of the grid's workgroups, divided by dies, and the
-// remainder.
+// Device pointers and strides (in elements) are multiples of 8 elements. The last dimension has stride 1. k
+// and v are not read if there are no keys. Row strides are below kMaxRowStride, lengths at most kMaxLength.
+// Grid: x = ceil(seqlen_q / block_m), y = nheads, z = batch; block x = threads (forward_tile in
+// call/config.hpp). fa_decode_*: x = ceil(seqlen_q * nheads / nheads_k / block_m) * splits, y = nheads_k, z =
+// batch (forward_tile); seqlen_q * nheads / nheads_k is at most kMaxLength.
+// Order of fa_fwd_* for a non-zero die_units: if dies is above 1, order.hpp assigns the workgroups. die_each
+// and die_more are the quotient and remainder of the grid's workgroups divided by dies.
 //
 // partial_split: elements of lse between the parts of partial_lse. seqlen_q and seqlen_k: the most queries
 // and keys of a sequence. splits: number of parts of a sequence's keys; 1: no split. scale: softmax_scale. A
 // probability is dropped if its word is below dropout_below (0: no dropout). dropout_scale, 1 / (1 -
 // dropout_p), multiplies the kept probabilities.
 
-// MaskedParams: the only argument of every fa_fwd_masked_* kernel: fwd, which has none of the tensors that
-// are optional but rng_state, and no softcap, and a mask (batch, nheads, seqlen_q, seqlen_k) by its strides,
-// 0 where it is the same for all.  mask_kind, a MaskKind: what an element is.  Bytes are 0, which hides the
-// key, or 1; other elements are added to the score, and -inf hides the key.  Rows are contiguous and have
-// mask_keys(seqlen_k) elements; the address, in elements, and the strides are multiples of kAlignedElements,
-// and mask_row is below kMaxRowStride.  A window hides keys besides.  Grid and block as of fa_fwd_*.
+// MaskedParams: the only argument of every fa_fwd_masked_* kernel.
 //
 // fwd: without the optional tensors except rng_state, and without softcap.
 //
@@ -69,7 +63,7 @@ namespace fa {
 // a MaskKind, is its element type. Bytes are 0, hiding the key, or 1. Other elements are added to the score,
 // and -inf hides the key. Rows are contiguous and have mask_keys(seqlen_k) elements. The address, in
 // elements, and the strides are multiples of kAlignedElements, and mask_row is below kMaxRowStride. A window
-// hides more keys. Grid and block as for fa_fwd_* (fwd_masked_tile).
+// hides more keys. Grid and block as for fa_fwd_*.
 //
 // If has_ranges(), fa_mask_ranges_* come first and leave the shown keys in out (shown_keys.hpp). If products
 // start from the softmax's shift, a finite bias below -1e30 counts as -1e30, and a positive softmax_scale
@@ -77,7 +71,7 @@ namespace fa {
 
 // MaskRangesParams: the only argument of every fa_mask_ranges_* kernel: a mask and out as in MaskedParams,
 // and the number of sequences. An element of the mask has 1 << shift bytes, 1 or 2. An element that hides a
-// key is 0, or -inf of the tensors' type; `hidden` is a word filled with it. Grid: x = ceil(seqlen_q /
+// key is 0, or -inf of the tensors' type. `hidden` is a word filled with it. Grid: x = ceil(seqlen_q /
 // mask_rows), y = nheads, z = batch, where a dimension with mask stride 0 has 1. Block x = kMaskRangesThreads
 // (call/config.hpp).
 
@@ -120,12 +114,12 @@ constexpr int32_t append_units(int32_t head_dim, int32_t width) {
 
 // ReferenceParams: forward attention, the only argument of every fa_reference_* kernel. Head dims from 1 to
 // kMaxHeadDim. Pointers and strides are multiples of one element, the last dimension has stride 1, and row
-// strides are unbounded. Keys are not split. Grid: x = blocks, which share the rows, y = nheads, z = batch;
-// block x = threads (reference_tile in call/config.hpp).
+// strides are unbounded. Keys are not split. Grid: x = blocks, which share the rows, y = nheads, z = batch.
+// Block x = threads (reference_tile in call/config.hpp).
 
 // CombineParams: the only argument of every fa_combine_* kernel. Computes out and lse of the rows of a
-// FwdParams from the results of the parts of their keys. Fields as there; head_dim is a multiple of 4 and at
-// most 4 * kCombineThreads. Grid: x = seqlen_q, y = nheads, z = batch; block x = kCombineThreads
+// FwdParams from the results of the parts of their keys. Fields as there. head_dim is a multiple of 4 and at
+// most 4 * kCombineThreads. Grid: x = seqlen_q, y = nheads, z = batch. Block x = kCombineThreads
 // (call/config.hpp).
 
 // Whether a call takes the loop with all features, or the plain one.
@@ -152,7 +146,7 @@ inline constexpr float kLeastScale = 1e-6f;
 inline constexpr int32_t kMaxHeadDim = 256;
 inline constexpr int32_t kMaxWideHeadDim = 512;
 
-// The head dim of q and k in kernels with another head dim of v and out (forward/uneven.hpp), and that of v:
+// The head dim of q and k in kernels with another head dim of v and out (forward/uneven.hpp), and v's:
 // DeepSeek V2's and V3's.
 inline constexpr int32_t kUnevenHeadDim = 192;
 inline constexpr int32_t kUnevenValueDim = 128;

@@ -12,7 +12,7 @@ struct Sequence {
 
 constexpr int cut(int value, int low, int high) { return value < low ? low : value > high ? high : value; }
 
-// The queries of a sequence, without its keys; Params is FwdParams or CombineParams.
+// The queries of a sequence, without its keys. Params is FwdParams or CombineParams.
 template <class Params>
 constexpr Sequence queries(const Params& p, int batch) {
   Sequence s{0, p.seqlen_q, 0, 0};

@@ -1,7 +1,7 @@
-// Rows of the table of tiles: FA_TILES_<tile> names the generated file of those that a translation unit uses,
-// of its kernel and head dim (generated/device/tiles/fwd/d64.inc) or of all (generated/device/tiles/all). No
-// header of kernels includes this one: a header that is compiled for many kernels would change with the rows
-// of each.
+// Rows of the table of tiles. FA_TILES_<tile> names the generated file with the rows used by a translation
+// unit: of its kernel and head dim (generated/device/tiles/fwd/d64.inc) or of all
+// (generated/device/tiles/all). Headers of kernels do not include this one: a header compiled for many
+// kernels would change with the rows of each.
 #pragma once
 
 #include "device/call/backward_config.hpp"
@@ -26,7 +26,7 @@ constexpr bool is_for(const TileKey& row, Gfx arch, DType dtype, int head_dim, b
   if (is_for({Isa::isa_, DType::dtype_, head_dim_, featured_, vgprs_}, arch, dtype, head_dim, featured)) { \
     return {__VA_ARGS__};                                                                                  \
   }
-// Not every ISA has rows of every kernel.
+// Some ISAs lack rows of some kernels.
 #define FA_TILE_OF                                                                 \
   [[maybe_unused]] Op op, [[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype, \
       [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured

@@ -42,7 +42,7 @@ FA_DEVICE void run_masked(const FwdParams& params, LdsBytes lds) {
   }
 }
 
-// A loop for boolean masks and one for biases. Each loads its own arguments; both sets together would exceed
+// A loop for boolean masks and one for biases. Each loads its own arguments. Both sets together would exceed
 // the scalar registers.
 template <class Boolean, class Biases>
 FA_DEVICE void run_mask_loops(int32_t kind, LdsBytes lds) {

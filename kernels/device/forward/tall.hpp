@@ -5,7 +5,7 @@
 
 namespace fa {
 
-// Defines the kernel for long sequences: of calls without features, for which the host takes it.
+// Defines the kernel for long sequences. The host selects it for calls without features.
 #define FA_FORWARD_TALL(name, dtype, head_dim)                                               \
   FA_KERNEL(forward, fwd_tall, dtype, head_dim)                                              \
   name(const fa::FwdParams params) {                                                         \

@@ -5,7 +5,7 @@
 
 namespace fa {
 
-// Defines the kernel: of calls without features, for which the host takes it.
+// Defines the kernel. The host selects it for calls without features.
 #define FA_FORWARD_UNEVEN(name, dtype, head_dim)                                              \
   FA_KERNEL(forward, fwd_uneven, dtype, head_dim)                                             \
   name(const fa::FwdParams params) {                                                          \

@@ -103,7 +103,7 @@ FA_DEVICE void run_wide(const FwdParams& params, LdsBytes lds) {
   if (block_row < block.rows()) attend_in_slices(block, block_row);
 }
 
-// Defines the kernel: of calls without features, for which the host takes it.
+// Defines the kernel. The host selects it for calls without features.
 #define FA_FORWARD_WIDE(name, dtype, head_dim)                                      \
   FA_KERNEL(forward, fwd_wide, dtype, head_dim)                                     \
   name(const fa::FwdParams params) {                                                \

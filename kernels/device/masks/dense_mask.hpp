@@ -105,7 +105,7 @@ struct DenseMask {
       load(early.words, 0);
       if (kind == MaskKind::fp32) load(early.more, 16);
     } else if constexpr (kInTurn) {
-      // Without a branch; behind one the compiler would wait for the loads just started. A tile that needs no
+      // Without a branch. Behind one the compiler would wait for the loads just started. A tile that needs no
       // mask reads beyond its end.
       const bool reads = kMasks == Masks::boolean ? static_cast<bool>(needed) : kind == MaskKind::elements;
       const View read({rows.base, reads ? rows.bytes : 0, rows.row_bytes});
@@ -185,7 +185,7 @@ struct DenseMask {
   }
 
  private:
-  // `action(words, i)`: the score of key i of a run; `words` holds its mask.
+  // `action(words, i)`: the score of key i of a run. `words` holds its mask.
   template <int kSize, class Action>
   FA_DEVICE static void start_of(typename Unit::C* s, const Early& early, const Action& action) {
 #pragma unroll
@@ -197,7 +197,7 @@ struct DenseMask {
     }
   }
 
-  // `action(score, words, i, c)`: the new score of key i of a run and of column c; `words` holds its mask.
+  // `action(score, words, i, c)`: the new score of key i of a run and of column c. `words` holds its mask.
   template <int kSize, class Action>
   FA_DEVICE void each_run(typename Unit::C* s, int first, const Early& early, Action action) const {
     // Opaque: values derived from these would occupy registers through the loop.

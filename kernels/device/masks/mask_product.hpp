@@ -17,7 +17,7 @@ struct MaskProduct {
   static constexpr bool kFp16 = kDType == DType::fp16;
 
   // Eight bytes of 0 (hidden) or 1 (shown). Shifted by three bits and added to this, one is the upper half of
-  // 2^15 (bf16: 2^113) or of -0. kHiding: its factor on the diagonal; hidden scores become -1e9 or less.
+  // 2^15 (bf16: 2^113) or of -0. kHiding: its factor on the diagonal. Hidden scores become -1e9 or less.
   // Neighbouring bytes are in different words.
   static constexpr uint32_t kByteBase = 0x78787878, kHiding = kFp16 ? 0xfbff : 0xc600;
   static constexpr uint32_t kOne = kFp16 ? 0x3c00 : 0x3f80;

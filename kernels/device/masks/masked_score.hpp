@@ -10,7 +10,7 @@ namespace fa {
 // where the compiler would turn the two into five, for pairs of scores that have no packed instruction.
 enum class Hiding { by_bits, by_opaque_bits, by_select };
 
-// kUnscaled: scores lack softmax_scale, and `scale` is its reciprocal; otherwise scores are multiplied by
+// kUnscaled: scores lack softmax_scale, and `scale` is its reciprocal. Otherwise scores are multiplied by
 // `scale` on the way. kGuarded: scores may be so large that a divided bias has to stay finite. kHiding: how a
 // byte hides a score.
 template <DType kDType, bool kUnscaled, bool kGuarded, Hiding kHiding>

@@ -8,7 +8,7 @@
 
 namespace fa {
 
-// Of a result with kRows rows.
+// For a result with kRows rows.
 template <class Unit, int kRows, DType kDType>
 struct Packed {
   static constexpr int kColumns = Unit::kColumns;
@@ -19,8 +19,8 @@ struct Packed {
 
   Words chunk[kColumns][kChunks];
 
-  // `element(c, f)` is element f of column c.  Truncated, see kCutGain, or, of kProducts in fp16, rounded:
-  // then what is too large becomes infinite.
+  // `element(c, f)` is element f of column c. It is truncated (see kCutGain), or with kProducts in fp16
+  // rounded: then values above the range become infinite.
   template <bool kProducts = false, class Element>
   FA_DEVICE static Packed of(const Element& element) {
     Packed packed;
@@ -35,7 +35,7 @@ struct Packed {
     return packed;
   }
 
-  // Its elements times pairs of others, `pair(c, f)` with those of f and f + 1, rounded.
+  // Its elements times pairs from `pair(c, f)`, for elements f and f + 1, rounded.
   template <class Pair>
   FA_DEVICE Packed times_pairs(const Pair& pair) const {
     Packed product;

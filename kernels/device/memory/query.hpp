@@ -9,7 +9,7 @@
 namespace fa {
 
 // Applies the sign of softmax_scale to Q, so the kernel can treat its scale as positive. A negative scale
-// flips the sign of Q; zero makes Q zero. Exact.
+// flips the sign of Q. Zero makes Q zero. Exact.
 struct QuerySign {
   uint32_t keep;
   uint32_t flip;
@@ -99,7 +99,7 @@ struct QueryInLds {
     static_assert(kPieces % Unit::kWave == 0, "every lane moves the same number of units");
 #pragma unroll
     for (int i = 0; i < kPieces / Unit::kWave; ++i) {
-      // Opaque before a division; the compiler would otherwise divide 16-bit halves of registers.
+      // Opaque before a division. The compiler would otherwise divide 16-bit halves of registers.
       const int own = (Tile::kUnits & (Tile::kUnits - 1)) == 0 ? lane : here(lane);
       const int index = own + i * Unit::kWave;
       const int row = kFragments ? index % Unit::kN : index / Tile::kUnits;
@@ -157,7 +157,7 @@ struct Query {
     if (fills) Rest::load(tile, view, sign, convert, lane);
   }
 
-  // Call before a loop with other loads in flight; the first use of Q would wait for these too.
+  // Call before a loop with other loads in flight. The first use of Q would wait for these too.
   FA_DEVICE void wait() { held.wait(); }
 
   FA_DEVICE typename Unit::B operand(int i) const {

@@ -23,7 +23,7 @@ struct SteppedRows {
 };
 
 // Of `kKeys` rows, a slice has kValues elements of V's part and kRest of the rest of K. Each of kSlices waves
-// has one slice. ValueTile is the whole V^T; each slice has its own rows in it.
+// has one slice. ValueTile is the whole V^T. Each slice has its own rows in it.
 template <class Layout, int kKeys, int kValues, int kRest, int kSlices, class ValueTile>
 struct SliceStage {
   using Tile = PlacedTile<SteppedRows<kKeys, (kValues + kRest) * 2, Layout::kM>>;

@@ -4,7 +4,7 @@
 //
 // kPadded: rows are an odd number of units apart instead, which also spreads them. It costs a unit per row,
 // and one address serves all of a lane's units instead of one each. Rows of a period kBlock or more apart are
-// a unit further apart; otherwise rows 8 apart would start at the same bank.
+// a unit further apart. Otherwise rows 8 apart would start at the same bank.
 #pragma once
 
 namespace fa {
@@ -51,7 +51,7 @@ struct Swizzle {
   }
 
   // Byte offset of a unit. In long rows only this form lets the compiler see constant distances between
-  // units; otherwise it keeps a register for each. In short rows it sees them in the shorter, faster form
+  // units. Otherwise it keeps a register for each. In short rows it sees them in the shorter, faster form
   // too.
   static constexpr int offset(int row, int unit) {
     if constexpr (kShifted) {
@@ -124,7 +124,7 @@ struct FannedRows {
 
   static constexpr int offset(int row, int unit) { return row * kStride + (row / 4 + unit) * 16; }
 
-  // As Swizzle's; `rows` is a multiple of 4.
+  // As Swizzle's. `rows` is a multiple of 4.
   static constexpr int offset_beyond(int at, int units) { return at + units * 16; }
   static constexpr int offset_below(int at, int rows) { return at + offset(rows, 0); }
 };

@@ -58,7 +58,7 @@ struct TransposedStage {
     });
   }
 
-  // `action(tensor, words)`: what is stored instead of words.
+  // `action(tensor, words)` gives the words to store.
   template <class Action>
   FA_DEVICE void change(int thread, const Action& action) {
     for_pieces<kTensors * kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {

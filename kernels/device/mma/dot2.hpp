@@ -28,7 +28,7 @@ struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
   }
 
   // For a `c` shared by the starts of several products. v_dot2c adds to its own register, so the compiler
-  // would copy c first; v_dot2 needs no copy.
+  // would copy c first. v_dot2 needs no copy.
   FA_DEVICE static void multiply_first(C& c, A a, const B& b) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column)

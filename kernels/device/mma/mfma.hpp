@@ -64,11 +64,11 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   }
 
   static constexpr float kGain = kCutGain<kDType>;
-  // log2 of what P is raised by; with Softmax::kSlack, P is at most 2^15.
+  // log2 of P's enlargement. With Softmax::kSlack, P is at most 2^15.
   static constexpr int kRaise = kFlushes<kGfx, kDType> ? 7 : 0;
   FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }
 
-  // Keeps `c` in the registers of matrix results; emits no code. With separate AccVGPRs and ordinary
+  // Keeps `c` in the registers of matrix results. Emits no code. With separate AccVGPRs and ordinary
   // arithmetic on c in a loop, the compiler would otherwise keep c in ordinary registers and copy all 32 or
   // 64 of them back and forth for every tile.
   FA_DEVICE static void settle(C& c) {
@@ -78,7 +78,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
       asm volatile("" : "+v"(c));
     }
   }
-  // Makes `c` undefined; emits no code.
+  // Makes `c` undefined. Emits no code.
   FA_DEVICE static void forget(C& c) {
     if constexpr (traits(kGfx).separate_acc_vgprs) {
       asm volatile("" : "=a"(c));

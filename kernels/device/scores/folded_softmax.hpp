@@ -17,7 +17,7 @@
 
 namespace fa {
 
-// kStartsShifted: S starts from the shift; otherwise from 0, for scores that change before the softmax.
+// kStartsShifted: S starts from the shift. Otherwise from 0, for scores that change before the softmax.
 // kDualIssue: some values are kept twice or in neighbouring registers, because instructions issued in pairs
 // take their operands from different register banks.
 //
@@ -106,7 +106,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
 
   FA_DEVICE bool sees_a_key(int column) const { return sum[column] != 0; }
 
-  // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column without a visible key.
+  // Natural logarithm of the sum of exp(softmax_scale * score). +inf for a column without a visible key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
     if constexpr (kFarBelow) {
@@ -261,7 +261,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     move<kOut, !kFirst>(s, o, moved, factors, blind, correct);
   }
 
-  // As above with kFarBelow. kFirst: s lacks `below`; in columns with a non-zero `below`, O and the sum move
+  // As above with kFarBelow. kFirst: s lacks `below`. In columns with a non-zero `below`, O and the sum move
   // too.
   template <int kOut, bool kFirst>
   FA_DEVICE void raise_from_below(C* s, C* o, int lane) {

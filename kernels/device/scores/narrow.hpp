@@ -3,7 +3,7 @@
 //
 // Proof: a bf16 number is m * 2^e with an integer |m| < 2^8. Accepted are 0 and 2^-25 <= |x| < 2^8, so 2^-17
 // <= |x * 2^8| < 2^16. The largest is 255 * 2^8 = 65280, below fp16's maximum 65504. All are multiples of
-// 2^(-17 - 7) = 2^-24, fp16's smallest step. Below 2^-14 the step stays at 2^-24; above, fp16's 11 bits hold
+// 2^(-17 - 7) = 2^-24, fp16's smallest step. Below 2^-14 the step stays at 2^-24. Above, fp16's 11 bits hold
 // the 8 bits. inf and NaN are rejected. tests/engine/layout tries all 65536 values.
 //
 // Products of two such fp16 numbers are exact in fp32 (at most 16 bits). Compared with fp32 arithmetic on the

@@ -1,12 +1,12 @@
 // Online softmax of the columns of S^T in fp32: the running sum of the unrounded exponentials, and the
 // correction of O when a column's scores rise.
 //
-// P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = log2(gain) - c * top, top a
-// score that was the column's maximum; the gain (Unit::kGain) is what truncating P to 16 bits loses on
-// average, times 2^kRaise (Unit).  It follows the maximum only when that has risen by more than kSlack: P is
-// at most 2^(kSlack + kRaise), which loses nothing in fp32 nor in the 16-bit types, and most tiles correct
-// nothing and exchange nothing between lanes.  Top and offset are the same in all lanes of a column; each
-// lane sums its own keys, joined at the end.
+// P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = log2(gain) - c * top. `top` is a
+// score that was the column's maximum. The gain (Unit::kGain) is the mean loss of truncating P to 16 bits,
+// times 2^kRaise (Unit). top follows the maximum only after a rise of more than kSlack. So P is at most
+// 2^(kSlack + kRaise), which is lossless in fp32 and the 16-bit types, and most tiles need no correction and
+// no exchange between lanes. All lanes of a column have the same top and offset. Each lane sums its own keys,
+// and the sums are joined at the end.
 //
 // A large offset is rounded so coarsely that the P of the maximum is off. P is truncated on its way to O but
 // exact in the sum. Where this could change a 16-bit output (`far`), P = exp2((S - top) * c + log2(gain)).
@@ -93,7 +93,7 @@ struct Softmax {
     return highest;
   }
 
-  // For the maximum of a lane's first scores; O is zero.
+  // For the maximum of a lane's first scores. O is zero.
   FA_DEVICE void follow_first(float maximum, C* s, int lane) {
     raise<0>(&maximum, nullptr, lane);
     if (far != 0) subtract_top(s);
@@ -131,7 +131,7 @@ struct Softmax {
 
   FA_DEVICE bool sees_a_key(int column) const { return sum[column] != 0; }
 
-  // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column without a visible key.
+  // Natural logarithm of the sum of exp(softmax_scale * score). +inf for a column without a visible key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
     if constexpr (kFarBelow) {

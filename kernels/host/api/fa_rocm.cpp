@@ -90,7 +90,7 @@ void require_plannable(const fa_plan_call& call) {
   }
 }
 
-// The plan of a call; throws if the library has no kernels for it.
+// The plan of a call. Throws if the library has no kernels for it.
 fa::Plan served_plan(const fa_plan_call& call) {
   require_plannable(call);
   const std::int64_t v_head_dim = call.v_head_dim == 0 ? call.head_dim : call.v_head_dim;

@@ -20,7 +20,7 @@ std::int32_t dtype_of(Holds holds, const fa_tensor& q) {
   return FA_OTHER_DTYPE;
 }
 
-// Bytes of an element; 0 for a dtype that masks cannot have.
+// Bytes of an element. 0 for a dtype that masks cannot have.
 std::uintptr_t mask_bytes(std::int32_t dtype) {
   switch (dtype) {
     case FA_BOOL: return 1;

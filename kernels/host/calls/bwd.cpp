@@ -29,7 +29,7 @@ std::string without_features_words(const std::string& gfx, int head_dim) {
 }
 
 // Why calls that name no path take the fused kernels. For each query and key of a block, a workgroup forms
-// five products of 2 * head_dim FLOP; for all keys of the block it adds 4 * head_dim bytes to a query's dq.
+// five products of 2 * head_dim FLOP. For all keys of the block it adds 4 * head_dim bytes to a query's dq.
 std::string fused_words(const std::string& gfx, const DkDvTile& tile) {
   const std::string flop = std::to_string(5 * 2 * tile.block_n / 4);
   return "the default of " + gfx +
@@ -44,7 +44,7 @@ BwdPath path_of(const BwdParams& p) { return p.dq_sums == nullptr ? BwdPath::sep
 // Whether v has another head dim than q and k.
 bool is_uneven(const BwdArguments& call) { return call.params.head_dim != call.head_dim; }
 
-// The kernels after that of delta.
+// The kernels after delta's.
 struct Ops {
   Op by_keys, dq;
 };
@@ -56,8 +56,7 @@ Ops ops_of(BwdPath path, bool uneven, bool masked) {
   return {Op::bwd_dkdv, Op::bwd_dq};
 }
 
-// Every launch of a call; those without a row are left out. dk and dv are written, with 0, where there is no
-// query.
+// Every launch of a call, except empty ones. Without queries, dk and dv are written with 0.
 std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels) {
   const BwdParams& p = call.params;
   const auto [arch, dtype] = tabled(kernels.dq.gfx, kernels.dq.instance->dtype);
@@ -116,7 +115,7 @@ BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string&
                        bool masked) {
   const auto find = [&](Op op) { return served(name(op), arch, dtype, head_dim); };
   const Ops ops = ops_of(path, false, masked);
-  // The one that is not for every head dim first, for the words where there is none.
+  // The kernel for one head dim first, for its error message.
   if (path == BwdPath::fused) {
     const Selection fused = find(ops.by_keys);
     return {find(Op::bwd_delta), fused, find(ops.dq)};

@@ -33,7 +33,7 @@ PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kin
   return r;
 }
 
-// The path of a call whose v has another head dim.  Whether v had better be padded was the caller's plan.
+// The path of a call whose v has another head dim. The caller's plan decided whether to pad v instead.
 Path uneven_path(const FwdArguments& a, bool tall) {
   const bool plain = a.aligned && !a.masked && !featured(a.params) && !tall && a.params.splits == 1;
   if (plain) return Path::uneven;
@@ -45,8 +45,8 @@ Path uneven_path(const FwdArguments& a, bool tall) {
                   "or parts, and want aligned rows: pad v");
 }
 
-// The path of a call that may ask for tall workgroups.  Whether they are worth while was the caller's plan,
-// also in a test with few rows; what they do not compute is refused here.
+// The path of a call that may ask for tall workgroups. The caller's plan decided whether they pay, also in a
+// test with few rows. Unsupported calls are refused here.
 Path path_of(const fa_fwd_call& call, const FwdArguments& a, const Plan& plan) {
   if (a.v_head_dim != a.head_dim) return uneven_path(a, call.tall != 0);
   if (call.tall == 0) return plan.path;
@@ -98,7 +98,7 @@ MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, con
   const std::int64_t blocks = blocks_of_rows(p.seqlen_q, mask_rows(kind.arch));
   const Grid grid{many(m.mask_row, blocks), many(m.mask_head, p.nheads), many(m.mask_batch, call.batch),
                   kMaskRangesThreads};
-  // There is one for both dtypes, because it compares bits.
+  // One kernel serves both dtypes, because it compares bits.
   const Selection found =
       served(name(Op::mask_ranges), selection.gfx, std::string(name(DType::fp16)), kAnyHeadDim);
   require_launchable(found, grid);
@@ -148,7 +148,7 @@ void fwd(const fa_fwd_call& call) {
   switch (plan.path) {
     case Path::split: return decode(arguments, selection, kind, place);
     case Path::reference: return launch_reference(arguments, selection, kind, place);
-    case Path::latent: return;  // of calls of their own
+    case Path::latent: return;  // has its own calls
     default: return launch_whole(plan.path, arguments, selection, kind, place);
   }
 }

@@ -6,7 +6,7 @@
 
 namespace fa {
 
-// Checks, plans and queues one call.  Throws fa::Error.
+// Checks, plans and queues one call. Throws fa::Error.
 void mla(const fa_mla_call& call);
 
 // The plan of a call. Throws FA_UNSUPPORTED with a reason if no kernel serves it.

@@ -87,7 +87,7 @@ DeviceGuard::DeviceGuard(int device) : former_(current_device()) {
 }
 
 DeviceGuard::~DeviceGuard() {
-  // A destructor cannot report the failure; the caller's next HIP call will.
+  // A destructor cannot report the failure. The caller's next HIP call will.
   if (changed_) static_cast<void>(hipSetDevice(former_));
 }
 

@@ -19,7 +19,7 @@ struct Kind {
   DType dtype;
   bool exact;   // one of them is for exactly the head dim asked for
   bool wide;    // likewise, of those whose waves divide it
-  bool uneven;  // there is one for it and that of v, which is another one
+  bool uneven;  // there is a kernel for it and v's different one
 };
 
 // arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with a reason naming the head
@@ -30,7 +30,7 @@ Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t
 // The kernels of a path, or those with a mask.
 constexpr Op op_of(Path path, bool masked) { return masked ? Op::fwd_masked : op_of(path); }
 
-// The kernel of a plan. Throws FA_UNSUPPORTED where there is none for the head dim, or for a mask.
+// The kernel of a plan. Throws FA_UNSUPPORTED if there is none for the head dim, or for a mask.
 Selection served_kernel(const Plan& plan, const Kind& kind, std::int64_t head_dim, bool masked);
 
 }  // namespace fa

@@ -15,13 +15,13 @@ constexpr const char* kUnaligned =
 
 constexpr double kFilled = 0.9;  // share of busy places, over all rounds, that counts as full
 
-// Places of a compute unit, for workgroups of decode: one alone has too few bytes on their way from memory
-// (`python -m wheel_builder perf` models it).  Archs that run a workgroup on two units have four there.
+// Places of a compute unit, for workgroups of decode: one alone has too few bytes in flight from memory
+// (`python -m wheel_builder perf` models it). Archs that run a workgroup on two units have four places on
+// them.
 constexpr std::int64_t kPlaces = 2;
 
-// What a part of a wide workgroup costs on an otherwise full device, in keys: its rows of out, in fp32, are
-// stored and read again.  From the bandwidth on paper of an MI300X or a RX 7900 XTX and the modelled speed it
-// is 180.
+// The cost of a part of a wide workgroup on an otherwise full device, in keys: its rows of out, in fp32, are
+// stored and read again. The nominal bandwidth of an MI300X or a RX 7900 XTX and the modelled speed give 180.
 constexpr double kKeysOfPart = 256;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }

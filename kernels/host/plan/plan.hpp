@@ -1,4 +1,4 @@
-// Chooses how a forward call is computed; the only place for it. Pure: dispatch, is_supported and explain use
+// Chooses how a forward call is computed. The only place for it. Pure: dispatch, is_supported and explain use
 // it.
 #pragma once
 

@@ -17,10 +17,10 @@ struct Selection {
 // arch as the runtime reports it ("gfx942:sramecc+:xnack-") or bare; dtype by name ("fp16").
 Selection select(const std::string& op, const std::string& arch, const std::string& dtype, int head_dim);
 
-// As select; throws FA_UNSUPPORTED with the reason if there is no instance.
+// As select. Throws FA_UNSUPPORTED with the reason if there is no instance.
 Selection served(const std::string& op, const std::string& arch, const std::string& dtype, int head_dim);
 
-// The arch of a GPU's machine code; its own name if the GPU is unknown.
+// The arch of a GPU's machine code. Its own name if the GPU is unknown.
 std::string code_object_of(const std::string& arch);
 
 // A GPU in messages: "gfx942", or "gfx1031, which runs the code of gfx1030"; arch as the runtime reports it.

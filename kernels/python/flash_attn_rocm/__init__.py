@@ -1,11 +1,12 @@
 """FlashAttention for AMD GPUs, with the interface of flash_attn 2.8.
 
-The seven functions run a prebuilt kernel where one serves the call (``explain`` says whether, and why
-not) and otherwise a memory-lean PyTorch implementation with the same semantics, after one warning; in
-strict mode it raises instead.  ``python -m flash_attn_rocm doctor`` reports on the machine.
+The seven functions run a prebuilt kernel where one supports the call. Otherwise a memory-lean PyTorch
+implementation with equal semantics answers, after one warning. Strict mode raises an error instead.
+``explain`` names the path of a call and the reason. ``python -m flash_attn_rocm doctor`` reports on the
+machine.
 
-Public are this module, ``flash_attn_interface``, ``interfaces``, ``pieces``, ``raw``, ``sdpa`` and
-``transformers``.  The other folders may change with any release.
+Public modules: this one, ``flash_attn_interface``, ``interfaces``, ``pieces``, ``raw``, ``sdpa`` and
+``transformers``. The other folders may change with any release.
 """
 
 from flash_attn_rocm.machine import requirements
@@ -35,7 +36,7 @@ try:
     from flash_attn_rocm.functions.mla import mla_decode
     from flash_attn_rocm.serving.support import Support, is_supported
 except ImportError:
-    # The doctor is for machines where the package cannot work.
+    # The doctor also runs on machines where the package cannot work.
     if not requirements.running_as_module():
         raise
 

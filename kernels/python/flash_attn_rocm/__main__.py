@@ -20,7 +20,7 @@ RESULTS = (".csv", ".json", *plot.SUFFIXES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; its exit status is 0 only if all is well on a GPU."""
+    """Runs a command. Exit status 0 means that all is well on a GPU."""
     parser = argparse.ArgumentParser(
         prog="python -m flash_attn_rocm", description="FlashAttention for AMD GPUs"
     )
@@ -129,7 +129,7 @@ def _run_selftest(given: argparse.Namespace) -> int:
 
 
 def _unusable() -> str:
-    """Why nothing but the doctor works here."""
+    """Why only the doctor works here."""
     return str(RequirementError(wheel.PROBLEMS)) if wheel.PROBLEMS else ""
 
 

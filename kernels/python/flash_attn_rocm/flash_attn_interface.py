@@ -1,8 +1,7 @@
-"""The functions of flash_attn 2.8 that have gradients, with its signatures and keywords of ours behind them;
-``help`` of each says all.
+"""The functions of flash_attn 2.8 with gradients: the same signatures, plus keywords of this package.
 
-``flash_attn_interface.pyi`` has the overloads by ``return_attn_probs``, which
-``python3 -m wheel_builder.tables.generated`` writes.
+``help`` of each lists all arguments. ``flash_attn_interface.pyi`` has the overloads by ``return_attn_probs``.
+``python3 -m wheel_builder.tables.generated`` writes it.
 """
 # ruff: noqa: FBT001, FBT002 - the signatures are upstream's
 

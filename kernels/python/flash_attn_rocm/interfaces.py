@@ -1,4 +1,4 @@
-"""What distributions with other interfaces are built on, besides the functions, ``raw`` and ``pieces``.
+"""The parts that distributions with other interfaces build on, with the functions, ``raw`` and ``pieces``.
 
 Names stay within a minor version: an installed flash-attn-3 imports them.
 """

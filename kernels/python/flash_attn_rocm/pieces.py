@@ -1,15 +1,17 @@
-"""Batches cut into pieces, each a sequence of its own, where kernels have no argument for what is asked: for
-``attention(…, chunk=)``, and for interfaces on top of this package, such as the distribution flash-attn-3.
+"""Batches cut into pieces, each a sequence of its own, for features without a kernel argument.
 
-A chunk: row i of a sequence is at the position p = i + seqlen_k - seqlen_q and sees the keys of its
-own chunk, from p - p % chunk on.  The rows and the keys of a chunk lie together, and the last of both is at
-the same position, as causal masks and windows have it: attention of a chunk is attention of a shorter
-sequence.  Rows before position 0 see no key.
+Used for ``attention(…, chunk=)``, and by interfaces on top of this package, such as the distribution
+flash-attn-3.
 
-seqused_q, seqused_k, cache_leftpad: rows that do not count are a sequence without keys, and keys one without
-rows.
+A chunk: row i of a sequence is at the position p = i + seqlen_k - seqlen_q and sees the keys of its own
+chunk, from p - p % chunk on. The rows and the keys of a chunk lie together, and the last row and the last key
+have the same position, as causal masks and windows require. So attention of a chunk is attention of a shorter
+sequence. Rows before position 0 see no key.
 
-Nothing here reads a value of a tensor, so nothing waits for the GPU.
+seqused_q, seqused_k, cache_leftpad: unused rows are a sequence without keys, and unused keys a sequence
+without rows.
+
+This module reads no tensor values, so it never waits for the GPU.
 """
 
 from typing import NamedTuple
@@ -19,9 +21,9 @@ from torch import Tensor
 
 
 class Span(NamedTuple):
-    """Rows, or keys, of each sequence, (batch) int32: from ``begin`` to ``end``, where the next one begins.
+    """Rows, or keys, of each sequence, (batch) int32: ``begin`` to ``end``, the start of the next one.
 
-    Those from ``first`` to before ``last`` count.
+    Rows from ``first`` to before ``last`` count.
     """
 
     begin: Tensor
@@ -31,7 +33,7 @@ class Span(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """What ``flash_attn_varlen_func`` is told of the pieces."""
+    """The arguments of ``flash_attn_varlen_func`` for the pieces."""
 
     cu_seqlens_q: Tensor
     cu_seqlens_k: Tensor
@@ -40,7 +42,7 @@ class Pieces(NamedTuple):
 
 
 def packed(cu_seqlens: Tensor, used: Tensor | None = None) -> Span:
-    """Sequences one after another, of which ``used`` (batch) rows count, by default all."""
+    """Packed sequences. ``used`` (batch) rows of each count, by default all."""
     begin, end = cu_seqlens[:-1], cu_seqlens[1:]
     return Span(begin, begin, end if used is None else begin + used, end)
 
@@ -48,7 +50,7 @@ def packed(cu_seqlens: Tensor, used: Tensor | None = None) -> Span:
 def dense(
     batch: int, length: int, device: torch.device, *, first: Tensor | None = None, last: Tensor | None = None
 ) -> Span:
-    """Sequences of one length, of which the rows from ``first`` to ``last``, (batch), count."""
+    """Sequences of one length. The rows from ``first`` to ``last``, (batch), count."""
     cut = ends(batch, length, device)
     begin, end = cut[:-1], cut[1:]
     of_last = end if last is None else begin + last
@@ -56,24 +58,24 @@ def dense(
 
 
 def ends(batch: int, length: int, device: torch.device) -> Tensor:
-    """cu_seqlens of sequences of one length."""
+    """cu_seqlens of sequences with one length."""
     return torch.arange(batch + 1, dtype=torch.int32, device=device) * length
 
 
 def flat(x: Tensor) -> Tensor:
-    """Rows of dense sequences, (batch, seqlen, nheads, headdim), as those of packed ones."""
+    """(batch, seqlen, nheads, headdim) to (batch * seqlen, nheads, headdim). Packed rows stay."""
     return x.flatten(0, 1) if x.dim() == 4 else x
 
 
 def cut(rows: Span, keys: Span, chunk: int, max_seqlen_q: int, max_seqlen_k: int) -> Pieces:
-    """The pieces of a batch of at least one, as many of each sequence; ``chunk`` is 0 for none."""
+    """The pieces of a batch of at least one, equally many per sequence. ``chunk`` 0: without chunks."""
     begins, longest = [(rows.first, keys.first)], max_seqlen_k
     if chunk:
         begins.append(_chunks(rows, keys, chunk, max_seqlen_k))
         longest = min(chunk, max_seqlen_k)
     if keys.first is not keys.begin:
         begins.insert(0, (rows.begin, keys.begin))
-        longest = max_seqlen_k  # of the keys in front of the first that counts
+        longest = max_seqlen_k  # the keys in front of the first that counts are a piece, too
     if rows.last is not rows.end or keys.last is not keys.end:
         begins += [(rows.last, keys.last), (rows.end, keys.last)]
         longest = max_seqlen_k
@@ -85,9 +87,9 @@ def cut(rows: Span, keys: Span, chunk: int, max_seqlen_q: int, max_seqlen_k: int
 
 
 def _chunks(rows: Span, keys: Span, chunk: int, most: int) -> tuple[Tensor, Tensor]:
-    """Where each chunk begins, (batch, chunks): a row and a key.  Rows in front of these see no key."""
+    """First row and first key of each chunk, (batch, chunks). Rows in front of these see no key."""
     used, seqlen_k = ((each.last - each.first)[:, None] for each in (rows, keys))
-    width = min(chunk, max(most, 1))  # a wider chunk has all keys, too, and might be no int32
+    width = min(chunk, max(most, 1))  # a wider chunk also has all keys, and may exceed int32
     positions = torch.arange(0, most, width, dtype=torch.int32, device=used.device)
     row = torch.minimum((positions - seqlen_k + used).clamp(min=0), used)
     return rows.first[:, None] + row, keys.first[:, None] + torch.minimum(positions, seqlen_k)

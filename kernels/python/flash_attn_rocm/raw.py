@@ -1,9 +1,9 @@
 """The entry points below the public functions, with the arguments of flash_attn's extension.
 
-Each gives what its upstream namesake gives, except that probabilities are normalised, and that those and
-``softmax_d`` are not padded to whole tiles.  ``out`` and gradients are written into tensors that are given,
-and returned.  There are no gradients through these.  Dropout draws from torch's default generator; another
-one, ``gen_``, raises a RuntimeError.
+Results equal those of the upstream namesakes, with two differences: probabilities are normalised, and
+probabilities and ``softmax_d`` have no padding to whole tiles. ``out`` and gradients are written into the
+given tensors, and returned. Gradients do not flow through these functions. Dropout uses torch's default
+generator. Another one, ``gen_``, raises a RuntimeError.
 """
 # ruff: noqa: ARG001, FBT001 - the signatures are upstream's
 
@@ -70,9 +70,9 @@ def varlen_fwd(
     num_splits: int = 0,
     sink: Tensor | None = None,
 ) -> list[Tensor]:
-    """The same for packed sequences; sequences without a row or key are zero as always.
+    """``fwd`` for packed sequences. Sequences without a row or key are always zeroed.
 
-    ``num_splits`` and ``sink`` are those of ``flash_attn_with_kvcache``.
+    ``num_splits`` and ``sink`` are as in ``flash_attn_with_kvcache``.
     """
     _refuse_generator(gen_)
     checks.refuse("varlen_fwd", checks.splits(num_splits))
@@ -150,7 +150,7 @@ def varlen_bwd(
     gen_: Given = None,
     rng_state: Tensor | None = None,
 ) -> list[Tensor]:
-    """The same for packed sequences; the sums are (nheads, total_q)."""
+    """``bwd`` for packed sequences. The sums are (nheads, total_q)."""
     _refuse_generator(gen_)
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, deterministic, window)

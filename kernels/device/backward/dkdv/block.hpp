@@ -13,9 +13,8 @@ namespace fa {
 
 enum class Role { weights, gradients };
 
-// kHasDq: of fused.hpp's kernel, that computes dq too.  kOfValues: the head dim of v and dout; where
-// it is another one, dkdv_uneven.hpp has the loop.  kWithMask: with a mask or a bias
-// (dkdv/key_mask.hpp).
+// kHasDq: for fused.hpp's kernel, which also computes dq. kOfValues: the head dim of v and dout. If
+// different, dkdv_uneven.hpp has the loop. kWithMask: with a mask or bias (dkdv/key_mask.hpp).
 template <Gfx kGfx, DType kElement, int kDim, Op kOp, bool kWithFeatures, bool kHasDq = false,
           int kOfValues = kDim, bool kWithMask = false>
 struct DkDvBlock {
@@ -127,7 +126,7 @@ struct DkDvBlock {
   const LdsBytes lds;
   const float factor;  // scale * log2(e)
   const LateDropout<kMasked, Raised<kGfx, kDType>> dropout;
-  int set = 0;  // of the numbers in use, where they come early, and of the tiles, where there are two
+  int set = 0;  // of the numbers in use, if early, and of the tiles, if there are two
 
   FA_DEVICE DkDvBlock(BwdArguments arguments, const BwdParams& params, const Sequence& sequence, LdsBytes lds)
       : arguments(arguments),

@@ -79,7 +79,7 @@ FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, fl
     block.store_number(number, set);
   };
   load(tiles.begin);
-  // LLVM 22 misses the wait for the last head's rows, stored at its loop's end; the static checks find it.
+  // LLVM 22 misses the wait for the last head's rows, stored at its loop's end. The static checks find it.
   if constexpr (B::kTraits.unit == MatrixUnit::wmma_split) asm volatile("s_wait_dscnt 0x0" ::: "memory");
   workgroup_barrier();  // LDS is free
   store_rows(block.set);

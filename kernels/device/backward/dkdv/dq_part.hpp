@@ -78,7 +78,7 @@ struct DqPart {
 
   // For transposed reads: rows of keys are loaded straight into LDS, behind the first set of tiles.
   static constexpr bool kDirectKeys = Scores::kTurned;
-  // Number of loading waves; if rows have three pieces of 64 bytes, a multiple of three.
+  // Number of loading waves. If rows have three pieces of 64 bytes, a multiple of three.
   static constexpr int kLoaders = B::kHeadDim % 64 == 0 ? 2 * B::kPairs : 3 * B::kPairs / 2;
   using Direct = DirectStage<Unit, B::kTile.block_n, B::kHeadDim, kLoaders * Unit::kWave, false>;
   FA_DEVICE void begin(const B& block, const BwdParams& params, int first_key) const {
@@ -93,7 +93,7 @@ struct DqPart {
       lines.load_end(rows.base, rows.rows - 1, to, block.wave, block.lane);
     }
   }
-  // Waits for these loads only; the loads of own rows and of a number behind them stay in flight.
+  // Waits for these loads only. The loads of own rows and of a number behind them stay in flight.
   FA_DEVICE static void wait() { __builtin_amdgcn_s_waitcnt(0x0f70 | (B::Own::kSteps + 1)); }
   FA_DEVICE void read_direct(const B& block) {
     // Elements in their own order instead of the slots' order: lanes are columns of dQ. Rows, in the order of

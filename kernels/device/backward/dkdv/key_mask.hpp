@@ -103,18 +103,18 @@ struct KeyMask {
   }
 
  private:
-  // How far row `f` of a lane is behind its first.  It counts in the vector's offset: not every GPU has the
-  // scalar one in a resource's range check, and then rows behind the last would be read.
+  // Distance of row `f` of a lane from its first. It counts in the vector's offset: on some GPUs a resource's
+  // range check skips the scalar offset, and rows behind the last would be read.
   FA_DEVICE static int row_of(const View& view, int f) {
     return here_uniform(static_cast<int>(Unit::held_step(f) * view.row_bytes));
   }
-  // Where the lane's key is in a row.
+  // Offset of the lane's key in a row.
   FA_DEVICE int byte_of(const B& block, int wave_key) const {
     const int key = here_uniform(wave_key) + Unit::column(block.lane_again(), 0);
     return key << (kind == MaskKind::bytes ? 0 : kind == MaskKind::elements ? 1 : 2);
   }
 
-  // `action(score, number, words, c)`: the new score of a row with this number and of column c; `words` holds
+  // `action(score, number, words, c)`: the new score of a row with this number and of column c. `words` holds
   // its mask.
   template <int kSize, class Action>
   FA_DEVICE void each_row(const B& block, typename B::Result& s, int first, int wave_key,

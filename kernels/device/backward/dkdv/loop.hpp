@@ -52,7 +52,7 @@ FA_DEVICE typename B::P weights_by_element(const B& block, const Scoring& scorin
 }
 
 // P, for the sums of dV. The other wave gets P times softcap's derivative, negative where dropped. `columns`:
-// the number of the wave's block of columns; `wave_key` is its first.
+// the number of the wave's block of columns. `wave_key` is its first.
 template <class B>
 FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_q, int first, int wave_key,
                                 bool masked, uint32_t bits, const KeyMaskOf<B>& given, int columns = 0) {
@@ -123,7 +123,7 @@ FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typ
     });
   } else if constexpr (!B::kFeatured && Unit::kColumns == 1 && B::kTraits.packed_fp32 &&
                        B::kDType == DType::bf16) {
-    // Two at once, where an element has to be unpacked in any case.
+    // Two at once, if an element has to be unpacked in any case.
 #pragma unroll
     for (int f = 0; f < P::kHeld; f += 2) {
       float &low = element<Unit>(dp, 0, f), &high = element<Unit>(dp, 0, f + 1);
@@ -259,7 +259,7 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
     }
   };
   load(tiles.begin);
-  // LLVM 22 misses the wait for the last head's rows, stored at its loop's end; the static checks find it.
+  // LLVM 22 misses the wait for the last head's rows, stored at its loop's end. The static checks find it.
   if constexpr (B::kTraits.unit == MatrixUnit::wmma_split) asm volatile("s_wait_dscnt 0x0" ::: "memory");
   workgroup_barrier();  // LDS is free
   store_rows(block.set);

@@ -72,7 +72,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
   using Transposes =
       Choice<kEarlyOperands, EarlyOperands<Unit, typename Stage::TransposedTile, B::kSumSteps, kAhead>,
              NoEarlyOperands>;
-  // In waves that also add up dQ, numbers are loaded before those additions; later loads would wait for them.
+  // In waves that also add up dQ, numbers are loaded before those additions. Later loads would wait for them.
   constexpr bool kNumberFirst = B::kConfig.early_numbers && B::kOwnNumbers;
   constexpr bool kInterleaves = B::kWithDq && !B::kFeatured;  // P with the last tile's dQ
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
@@ -95,7 +95,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     } else if (B::kOwnNumbers) {
       begin(block, result, here(moves.first_term(block)), zeros);
     }
-    // LLVM does not wait for what the loop's end left in flight; the static checks find it.
+    // LLVM misses the wait for operations in flight at the loop's end. The static checks find it.
     if constexpr (B::kMasked) asm volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
     // Rows and the last tile's dS are there, and all waves are done with its transposes.
     tile_barrier<B::kArch>();
@@ -161,8 +161,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     __builtin_amdgcn_s_setprio(2);
     if constexpr (kLongestResults<B>) asm volatile("s_nop 0");
     typename B::P given;
-    // Also of a tile that is not seen, for which nothing was written, and of which nothing comes: a branch
-    // would take longer.
+    // Also for an unseen tile, without written data or results: a branch would take longer.
     if (kEarlyOperands && !of_weights) given = block.given();
     const LdsBytes transposed = Stage::transposed_of(block.tiles(block.set), of_weights ? 1 : 0);
     Transposes transposes(transposed, block.reader());

@@ -39,7 +39,7 @@ FA_DEVICE void begin(const B& block, typename B::Result& result, float own_term 
   }
 }
 
-// `mask` with a bit for each row of a lane; a comparison for each takes twice the instructions.
+// `mask` with a bit for each row of a lane. A comparison for each takes twice the instructions.
 template <class B>
 FA_DEVICE void mask_by_bits(const B& block, typename B::Result& result, int first, int wave_key) {
   using Unit = typename B::Unit;
@@ -109,7 +109,7 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
     gradient.data = data;
   }
   if constexpr (B::kMasked) scale *= params.dropout_scale;
-  // dS is truncated after P was, whose gain made up for one loss only.
+  // dS is truncated after P, whose gain compensated for one loss only.
   float factor = of_v ? (dropping ? params.dropout_scale : 1) : scale * RaisedOf<B>::kOfDk;
   if (RaisedOf<B>::kIs && of_v) factor *= RaisedOf<B>::kOfDv;
   const Sequence& sequence = block.sequence;

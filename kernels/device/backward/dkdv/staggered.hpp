@@ -38,7 +38,7 @@ struct Staggered {
     return (odd * B::kAtOnce + tile) * B::kExchangeBytes;
   }
   FA_DEVICE static int scores_at(int odd, int tile) { return (odd * B::kAtOnce + tile) * B::Scores::kBytes; }
-  // A wave's work on a tile; `at` is its set. `meanwhile()` runs behind the first product, or, with dQ,
+  // A wave's work on a tile. `at` is its set. `meanwhile()` runs behind the first product, or, with dQ,
   // before everything. With a mask, `start` has the start values of scores, and `load_mask()` runs when they
   // are used up.
   template <class Numbers, class Term, class Meanwhile, class LoadMask>

@@ -83,7 +83,7 @@ struct StaggeredLoads {
 
 // The tiles in a wave's work, and the start values of their first product: a lane has the number of a row of
 // the first tile or, in the upper half of the wave, of the second. kPlain: numbers lack the division by
-// softmax_scale; they are added to values without it.
+// softmax_scale. They are added to values without it.
 template <class B, bool kPlain = false>
 struct StaggeredNumbers {
   using Unit = typename B::Unit;

@@ -94,7 +94,7 @@ struct DqBlock {
   };
 
   // Start values of the two products, in registers of matrix results: instructions read them there, without
-  // copies. With a mask, scores have another start value in each tile; with late numbers, zero.
+  // copies. With a mask, scores have another start value in each tile. With late numbers, zero.
   static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured && !kConfig.late_numbers;
   static constexpr bool kLateNumbers = kConfig.late_numbers && !kFeatured;
   static_assert(!kLateNumbers || !kMasked, "tiles.toml: with a mask, scores start from their log-sum-exp");
@@ -128,7 +128,7 @@ struct DqBlock {
     return {visible.tiles_of_rows(first_row, kTile.block_m, wave_row, Unit::kN, kKeys)};
   }
 
-  // With `interleaved`, waves that multiply go first; computing waves fill the gaps.
+  // With `interleaved`, waves that multiply go first. Computing waves fill the gaps.
   template <int kPriority>
   FA_DEVICE static void prioritise() {
     if constexpr (kConfig.interleaved) __builtin_amdgcn_s_setprio(kPriority);
@@ -190,8 +190,8 @@ struct DqBlock {
     return numbers;
   }
 
-  // dS in the place of dP, or with kProductLast P in that of S, from the tile `at`.  `s` is for scores; with
-  // kMaskSooner, what they begin with.
+  // dS in the place of dP, or with kProductLast P in the place of S, from the tile `at`. `s` is for scores.
+  // With kMaskSooner, it holds their start values.
   template <class Mask>
   FA_DEVICE void find(Result& dp, Result& s, LdsBytes at, int wave_row, int first, const Tiles& tiles,
                       const Q& q, const Dout& dout, const Numbers& numbers, const Starts& starts,

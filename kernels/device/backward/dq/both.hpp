@@ -37,7 +37,7 @@ FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result&
     if (B::kFeatured || i <= kFirst) return;
     const int part = i - kFirst - 1;
     if (part == 0) hide();
-    // Two at once; the compiler multiplies them with one instruction where this is faster.
+    // Two at once. The compiler multiplies them with one instruction where this is faster.
 #pragma unroll
     for (int pair = part * kPairs / kParts; pair < (part + 1) * kPairs / kParts; ++pair) {
       const f32x2 scores = {s[0][pair * 2], s[0][pair * 2 + 1]};

@@ -10,13 +10,13 @@
 
 namespace fa {
 
-// Whether dS is P * (dP - delta) only when it is rounded, in the same instruction.  At head dim 32 that would
-// cost a wave of a SIMD.
+// Whether dS becomes P * (dP - delta) only in the rounding instruction. At head dim 32 that would cost a wave
+// of a SIMD.
 template <class B>
 inline constexpr bool kProductLast =
     RaisedOf<B>::kIs && !B::kFeatured && !B::kMasked && B::kConfig.interleaved && B::kHeadDim > 32;
 
-// Of what DqBlock::find leaves.
+// Of the result of DqBlock::find.
 template <class B>
 FA_DEVICE typename B::P packed_gradients(typename B::Result& dp, [[maybe_unused]] typename B::Result& s) {
   using Unit = typename B::Unit;
@@ -37,8 +37,8 @@ FA_DEVICE void gradients_of_scores(const B& block, typename B::Result& s, typena
   using Unit = typename B::Unit;
   using Drop = typename B::Drop;
   using Raise = RaisedOf<B>;
-  // On the path without ALiBi the compiler leaves one wait state too few between the last matrix
-  // instruction and what reads its result (LLVM 22; the static checks find it).  It does not count these.
+  // On the path without ALiBi, the compiler leaves one wait state too few between the last matrix instruction
+  // and the first use of its result (LLVM 22; the static checks find it). It does not count these.
   if constexpr (B::kTraits.unit == MatrixUnit::mfma) asm volatile("s_nop 1");
   const Scoring scoring(loaded_here(block.arguments), block.batch, block.head);
   float distance[B::kColumns];
@@ -128,7 +128,7 @@ FA_DEVICE void store_dscores(const B& block, typename B::Result& ds, int wave_ro
   const View view({base, row_bytes, p.bwd.seqlen_q}, wave_row, row_bytes);
   const int lane = here(block.lane);
   const int begin = here_uniform(first) + Unit::held_begin(lane, B::kKeys);
-  // dS is of P that was made larger because it is truncated afterwards.
+  // dS comes from a P enlarged before truncation.
   const float of_score = p.bwd.dropout_scale * RaisedOf<B>::kOfDscores;
 #pragma unroll
   for (int c = 0; c < B::kColumns; ++c) {

@@ -63,7 +63,7 @@ FA_DEVICE void each_element(typename Unit::C* result, const Action& action) {
   }
 }
 
-// Keeps the compiler from loading the operands of more than kAtOnce matrix steps at once; 0: no limit.
+// Keeps the compiler from loading the operands of more than kAtOnce matrix steps at once. 0: no limit.
 template <int kAtOnce>
 FA_DEVICE void end_of_matrix_step(int step) {
   if constexpr (kAtOnce != 0) {
@@ -260,8 +260,8 @@ FA_DEVICE void multiply_transposed(typename Unit::C* sums, LdsBytes tile, const 
   }
 }
 
-// Writes a wave's columns of sums: rows of a gradient from `first` on, of which there are `rows`. Unless
-// `seen(column)`, 0 is written.
+// Writes a wave's columns of sums: `rows` rows of a gradient, starting at `first`. Unless `seen(column)`, 0
+// is written.
 template <class Unit, DType kDType, int kHeadDim, class Seen>
 FA_DEVICE void store_gradient(const typename Unit::C* sums, const BwdGradient& gradient, int64_t at,
                               int first, int rows, float factor, int lane, const Seen& seen) {

@@ -15,7 +15,7 @@ namespace fa {
 // Factor of delta in the start values of products.
 FA_DEVICE float late_minus(const BwdParams& params) { return -__builtin_amdgcn_rcpf(params.dropout_scale); }
 
-// kThere: the kernel has a mask.  Raise: see Raised.
+// kThere: the kernel has a mask. Raise: see Raised.
 template <bool kThere, class Raise>
 struct LateDropout {
   int sign;     // -1: there is dropout; as tile_range.hpp's flags

@@ -12,17 +12,17 @@
 
 namespace fa {
 
-// Where the matrix unit takes denormals as zero, dout and dS are 2^6 times as large, so that those from 2^-20
-// on count; from 1024 on they are infinite.  So dS is rounded, where it is truncated elsewhere, and P's gain
-// makes up for no loss in it.  P of dkdv is 2^14 times as large.
+// If the matrix unit takes denormals as zero, dout and dS are enlarged by 2^6, so that values from 2^-20 on
+// count. Values from 1024 on become infinite. dS is then rounded instead of truncated, and P's gain
+// compensates for no loss in it. P of dkdv is enlarged by 2^14.
 template <Gfx kGfx, DType kDType>
 struct Raised {
   static constexpr bool kIs = kFlushes<kGfx, kDType>;
   static constexpr int kLogP = kIs ? 14 : 0;
   static constexpr float kDout = kIs ? 64 : 1;
-  // Of dP less delta, in dkdv, from whose P dS gets another factor.
+  // Factor of dP less delta in dkdv, whose P gives dS another factor.
   static constexpr float kOfProducts = 1.0f / (1 << kLogP);
-  // Of sums: of dv; of dk and of what the fused kernel adds up; of dq; of dS that the dq kernel stores.
+  // Factors of sums: of dv; of dk and the fused kernel's sums; of the dS stored by the dq kernel; of dq.
   static constexpr float kOfDv = kOfProducts / kDout;
   static constexpr float kOfDk = kIs ? 1 / kDout : kCutGain<kDType>;
   static constexpr float kOfDscores = 1 / kDout / kCutGain<kDType>;
@@ -34,7 +34,7 @@ struct Raised {
     return x;
   }
 
-  // As dout is.
+  // x, enlarged like dout.
   FA_DEVICE static float raise(float x) { return times(kDout, x); }
 
   // Two elements a word.
@@ -73,7 +73,7 @@ struct DoutSign {
   }
 };
 
-// How scores become probabilities.  The scale counts as positive: its sign goes into an operand
+// From scores to probabilities. The scale counts as positive: its sign goes into an operand
 // (memory/query.hpp).
 struct Scoring {
   static constexpr float kLog2e = 1.44269504088896341f;
@@ -119,7 +119,7 @@ struct Scoring {
     }
   }
 
-  // Derivative by the score before softcap, of a result of `cap`; softcap only.
+  // Derivative by the score before softcap, of a result of `cap`. Softcap only.
   FA_DEVICE float cap_derivative(float capped) const {
     const float t = capped * __builtin_amdgcn_rcpf(outer);
     return __builtin_fmaf(-t, t, 1);
@@ -132,8 +132,8 @@ struct Scoring {
     return __builtin_amdgcn_exp2f(__builtin_fmaf(-slope, __builtin_fabsf(distance), capped) - lse);
   }
 
-  // What is subtracted from scores times log2(e).  Probabilities become larger by kCutGain, because they are
-  // truncated; in dkdv also 2^kMore.
+  // Subtracted from scores times log2(e). It enlarges probabilities by kCutGain, because they are truncated,
+  // and in dkdv also by 2^kMore.
   template <DType kDType, int kMore = 0>
   FA_DEVICE static float shift(float lse) {
     return __builtin_fmaf(lse, kLog2e, -kGain<kDType> - kMore);

@@ -54,9 +54,9 @@ struct ConvertOf<true> {
   using Type = Narrow;
 };
 
-// kWithFeatures: softcap, ALiBi, pages and dropout, whose code would take registers from the loop that needs
-// none of it.  Decode has no dropout.  kMasksOf: the kernel has a mask or bias (masked.hpp), and none of
-// these features in either loop.
+// kWithFeatures: softcap, ALiBi, pages and dropout. Their code would take registers from the plain loop.
+// Decode lacks dropout. kMasksOf: the kernel has a mask or bias (masked.hpp), and none of these features in
+// either loop.
 template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Op kOp, Masks kMasksOf = Masks::none>
 struct Block {
   static constexpr DType kDType = kElement;

@@ -6,7 +6,7 @@
 
 namespace fa {
 
-// kApart: bytes between the parts of neighbouring waves; 0: adjacent.
+// kApart: bytes between the parts of neighbouring waves. 0: adjacent.
 template <class B, int kApart = 0>
 struct ScoreParts {
   static constexpr int kFours = sizeof(typename B::Scores) / sizeof(f32x4);  // per lane

@@ -23,15 +23,15 @@ Three = tuple[Tensor, Tensor, Tensor]
 Answer: TypeAlias = Tensor | Three
 SAME_NAMES: Mapping[str, str] = MappingProxyType({})
 MASK = Inputs._fields.index("attn_mask") - len(Inputs._fields)
-CALLERS = 6  # from the warning to the line that called the public function
+CALLERS = 6  # stack frames from the warning to the line that called the public function
 
 
 class Function(NamedTuple):
     """How a public function reads its arguments: tensors first, then numbers.
 
-    ``prepare`` checks everything; ``unpack`` only sorts the tensors of a call like one checked before.
-    The last ``together`` (0, 2 or 3) of q, k and v come in one tensor.  ``arguments`` are its own names of
-    what others call otherwise.
+    ``prepare`` checks everything. ``unpack`` only sorts the tensors, for calls with a known signature. The
+    last ``together`` (0, 2 or 3) of q, k and v come in one tensor. ``arguments`` maps the common argument
+    names to the function's names.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Function(NamedTuple):
     arguments: Mapping[str, str] = SAME_NAMES
 
     def packed(self, tensors: tuple[Any, ...]) -> Tensor | None:
-        """The tensor in which several of q, k and v come."""
+        """The tensor that packs several of q, k and v."""
         return tensors[3 - self.together] if self.together else None
 
 
@@ -51,7 +51,7 @@ def call(
     numbers: tuple[Any, ...],
     want_probabilities: bool,  # noqa: FBT001
 ) -> Answer:
-    """out, and when wanted the log-sum-exp and the probabilities; ``numbers`` end in window_size."""
+    """out, and on request the log-sum-exp and the probabilities. ``numbers`` end in window_size."""
     key = recall.signature(function.unpack, tensors, numbers)
     found = None if key is None else recall.known().get(key)
     if found is None or (want_probabilities and found.options.dropout_p):
@@ -85,7 +85,7 @@ def named(
     function: str,
     arguments: Mapping[str, str] = SAME_NAMES,
 ) -> FlashAttnArgumentError | FlashAttnUnsupportedError:
-    """The error with the names of the function that was called and of its own ``arguments``."""
+    """The error with the names of the called function and of its ``arguments``."""
     if isinstance(error, FlashAttnUnsupportedError):
         return FlashAttnUnsupportedError(f"{function}: {error}")
     split = (each.partition(":") for each in error.problems)
@@ -125,13 +125,13 @@ def attend(
 
 
 def forward(inputs: Inputs, options: Options, state: Tensor | None, *, want_probabilities: bool) -> Three:
-    """The same without gradients; ``state`` is the key for dropout."""
+    """Attention without gradients. ``state`` is the key for dropout."""
     by_kernel = not _reason(inputs, options, want_probabilities=want_probabilities)
     return _forward(inputs, options, state, by_kernel=by_kernel, want_probabilities=want_probabilities)
 
 
 def _reason(inputs: Inputs, options: Options, *, want_probabilities: bool) -> str:
-    """Why the PyTorch implementation answers, which is then told, or ""."""
+    """Why the PyTorch implementation answers (and warns), or ""."""
     reason = unserved(inputs, options, want_probabilities=want_probabilities)
     if reason:
         fall_back(reason, stacklevel=CALLERS)
@@ -139,7 +139,7 @@ def _reason(inputs: Inputs, options: Options, *, want_probabilities: bool) -> st
 
 
 def _distinct(inputs: Inputs) -> Inputs:
-    """Distinct views: torch.compile rejects an autograd function that is given the same tensor twice."""
+    """Distinct views: torch.compile rejects an autograd function with one tensor given twice."""
     q, k, v, cu_k = inputs.q, inputs.k, inputs.v, inputs.cu_seqlens_k
     if v is q or v is k:
         inputs = inputs._replace(v=v.view_as(v))
@@ -156,7 +156,7 @@ def _leaves(inputs: Inputs, packed: Tensor | None, together: int) -> tuple[Tenso
 
 
 def _unpacked(tensors: Sequence[Tensor | None], together: int) -> Inputs:
-    """Inputs, of which ``tensors`` has the last ``together`` of q, k and v in one tensor."""
+    """Inputs from ``tensors``, where one tensor holds the last ``together`` of q, k and v."""
     place = 3 - together
     packed = tensors[place]
     if not together or packed is None:
@@ -221,7 +221,7 @@ class _Attention(torch.autograd.Function):
         _refuse_second_derivative()
         out, lse, state, *tensors = ctx.saved_tensors
         call = BackwardCall(dout, out, lse, _unpacked(tensors, ctx.together), ctx.options, state)
-        if ctx.by_kernel and ctx.no_gradients:  # without kernels forward has said it
+        if ctx.by_kernel and ctx.no_gradients:  # without kernels the forward pass has already warned
             fall_back(ctx.no_gradients, stacklevel=2)
         of_mask = ctx.needs_input_grad[MASK]
         gradients = _backward(call, ctx.no_gradients, ctx.together, of_mask=of_mask)
@@ -229,9 +229,9 @@ class _Attention(torch.autograd.Function):
 
 
 class _Recalled(torch.autograd.Function):
-    """A call whose decision is kept, with as little as possible around its kernels.
+    """A call with a stored decision, with minimal overhead around its kernels.
 
-    Nothing traces it.  ``tensors`` are those of the public function.
+    It is never traced. ``tensors`` are the arguments of the public function.
     """
 
     @staticmethod
@@ -247,7 +247,7 @@ class _Recalled(torch.autograd.Function):
         out, lse = forward_pass.launch(inputs, found.options, state, found.lse_shape, found.plan)
         ctx.found = found, together
         ctx.save_for_backward(out, lse, state, *tensors)
-        ctx.set_materialize_grads(False)  # else autograd makes one of zeros for lse
+        ctx.set_materialize_grads(False)  # otherwise autograd makes a tensor of zeros for lse
         if not want_lse:
             return out
         ctx.mark_non_differentiable(lse)
@@ -271,7 +271,7 @@ class _Recalled(torch.autograd.Function):
 
 
 def _refuse_second_derivative() -> None:
-    # With create_graph=True; PyTorch's once_differentiable would let some of these pass.
+    # With create_graph=True. PyTorch's once_differentiable would accept some of these calls.
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         message = (
             "attention has no second derivative, which create_graph=True asks for\n"

@@ -1,8 +1,8 @@
-"""Calls like an earlier one go straight to their kernel.
+"""Repeated calls go straight to their kernel.
 
-Checking arguments and choosing path and layout depend on shapes, strides, types and numbers, never on values
-in tensors.  So each decision is kept under everything that it depends on: the next layer's call, which looks
-the same, does not pay for it again.  Only calls without copies are kept.
+Argument checks and the choice of path and layout depend on shapes, strides, types and numbers only. Tensor
+values have no influence. So each decision is stored under everything it depends on, and the next layer's
+identical call reuses it. Only decisions of calls without copies are stored.
 """
 
 from collections.abc import Callable, Hashable
@@ -36,10 +36,10 @@ Unpack = Callable[..., Inputs]
 
 
 class Decision(NamedTuple):
-    """``unpack`` turns the given tensors into Inputs; the rest is what was decided for them.
+    """``unpack`` turns the given tensors into Inputs. The other fields are the decisions for them.
 
-    ``no_gradients`` says why no kernel computes the gradients, or "", and is None where none are wanted;
-    ``paths`` gets what is settled about these, and is None where they read copies.
+    ``no_gradients``: why kernels cannot compute the gradients, or "". None for calls without gradients.
+    ``paths`` collects the decisions about gradients. None where gradients need copies.
     """
 
     unpack: Unpack
@@ -52,10 +52,10 @@ class Decision(NamedTuple):
 
 
 def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Hashable:
-    """Everything that a decision depends on, or None for calls whose decision is not kept.
+    """Everything a decision depends on, or None for calls whose decision is not stored.
 
-    ``numbers`` are the arguments that are no tensors, and end in window_size.  Their types are in it, because
-    1 == 1.0 == True, and only some of these are right.
+    ``numbers`` are the arguments other than tensors, and end in window_size. The signature includes their
+    types: 1 == 1.0 == True, and only some of these are valid.
     """
     window = numbers[-1]
     if torch.compiler.is_compiling() or is_watched() or type(window) is not tuple:
@@ -80,23 +80,25 @@ def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]
 
 
 def known() -> dict[Hashable, Decision]:
-    """What was decided about calls, by their signature."""
+    """Decisions about calls, by signature."""
     return machine.current().decisions
 
 
 def is_watched() -> bool:
-    """Whether a dispatch mode, a transform of torch.func or forward-mode differentiation sees each operator
-    that is called: the same ones in every call."""
+    """Whether a dispatch mode, a transform of torch.func or forward-mode differentiation is active.
+
+    It observes each operator, so every call must then run all of them.
+    """
     return bool(torch._C._len_torch_dispatch_stack()) or transforms.is_active()  # noqa: SLF001 - the only way to ask
 
 
 def is_plain(x: Tensor) -> bool:
-    """Whether the tensor is nothing but memory, so that a kernel can be launched on it at once."""
+    """Whether the tensor is plain memory, so that a kernel can be launched on it at once."""
     return type(x) is Tensor and not is_watched()
 
 
 def decided(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) -> Decision | None:
-    """What is decided, and kept, about calls with this signature; None where it is not kept."""
+    """The decision about calls with this signature, now stored. None if it cannot be stored."""
     chunked = options.chunk and chunks.divide(inputs, options)
     if key is None or inputs.attn_mask is not None or chunked or unserved(inputs, options):
         return None
@@ -116,7 +118,7 @@ def decided(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) -> 
 
 
 def _gradients_read_them(inputs: Inputs, options: Options, arch: str) -> bool:
-    """Whether kernels compute the gradients without copies of q, k and v, which are aligned."""
+    """Whether kernels compute the gradients without copies of q, k and v, given aligned tensors."""
     dtype, head_dim, of_v = DTYPES[inputs.q.dtype], inputs.q.shape[-1], inputs.v.shape[-1]
     if of_v == head_dim:
         return padded_head_dim(arch, dtype, head_dim, BACKWARD) == head_dim

@@ -1,9 +1,8 @@
 """Attention under torch.func (grad, vjp, jvp, vmap) and forward-mode differentiation.
 
-Functions of autograd that these accept cost more in each call, and torch.compile does not take them, so they
-serve nothing else.  They have first derivatives, in both modes, and no second ones.  A vmap over dense
-tensors is one call with a larger batch; over packed sequences, caches, sinks or dropout it is a call for each
-entry.
+Autograd functions with support for these cost more in each call, and torch.compile rejects them, so other
+calls avoid them. They have first derivatives in both modes, and no second ones. A vmap over dense tensors is
+one call with a larger batch. Over packed sequences, caches, sinks or dropout it is one call per entry.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ SLOPES, MASK = (Inputs._fields.index(name) - FIELDS for name in ("alibi_slopes",
 
 @dataclass(frozen=True)
 class Call:
-    """``forward`` and ``backward`` compute a call of these options; ``by_kernel`` says which kind does."""
+    """``forward`` and ``backward`` compute a call with these options. ``by_kernel``: whether kernels do."""
 
     options: Options
     by_kernel: bool
@@ -45,13 +44,13 @@ def is_active() -> bool:
 
 
 def leave_graph() -> None:
-    """Under torch.compile: what is transformed runs without it, as operators of a graph would give zeros."""
+    """Breaks the graph under torch.compile: as operators of a graph, transformed calls would give zeros."""
     if is_active():
         torch._dynamo.graph_break("a derivative or vmap of attention")  # noqa: SLF001
 
 
 def refuse_tangents(function: str, tensors: Sequence[Any]) -> None:
-    """Raise RuntimeError where a function without derivatives is differentiated in forward mode."""
+    """Raises RuntimeError if forward mode differentiates a function without derivatives."""
     if not is_active():
         return
     if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors if _is_real(x)):
@@ -63,7 +62,7 @@ def refuse_tangents(function: str, tensors: Sequence[Any]) -> None:
 
 
 def attend(call: Call, state: Tensor | None, inputs: Inputs) -> Three:
-    """out, the log-sum-exp and the probabilities, differentiable; ``state`` is the key of dropout."""
+    """out, the log-sum-exp and the probabilities, differentiable. ``state`` is the key of dropout."""
     found: Three = _Attention.apply(call, state, *inputs)
     return found
 
@@ -116,7 +115,7 @@ class _Attention(torch.autograd.Function):
 
 
 class _Final(torch.autograd.Function):
-    """A derivative, which has none of its own."""
+    """A derivative, without derivatives of its own."""
 
     @staticmethod
     def setup_context(ctx: Given, inputs: tuple[Any, ...], output: Given) -> None:
@@ -132,7 +131,7 @@ class _Final(torch.autograd.Function):
 
 
 class _Gradients(_Final):
-    """Of q, k, v and, where there is one, sink, from the gradient of out."""
+    """The gradients of q, k, v and, if present, sink, from the gradient of out."""
 
     @staticmethod
     def forward(
@@ -146,7 +145,7 @@ class _Gradients(_Final):
 
 
 class _Tangent(_Final):
-    """That of out, from those of q, k and v."""
+    """The tangent of out, from the tangents of q, k and v."""
 
     @staticmethod
     def forward(
@@ -172,9 +171,9 @@ class _Tangent(_Final):
 def _mapped(
     function: type[torch.autograd.Function], size: int, in_dims: Dims, arguments: tuple[Any, ...]
 ) -> tuple[Any, Any]:
-    """The results of ``size`` calls, along a new first dimension, and that they are there.
+    """The results of ``size`` calls, stacked along a new first dimension, and which results have it.
 
-    ``arguments`` begin with a Call and end in the fields of Inputs; all between are like q or None.
+    ``arguments`` begin with a Call and end in the fields of Inputs. All between are like q or None.
     """
     inputs = Inputs(*arguments[-FIELDS:])
     by_entry = (*inputs.integers, inputs.sink)  # sinks have no batch
@@ -193,7 +192,7 @@ def _mapped(
     found = function.apply(*folded)
     if isinstance(found, Tensor):
         return found.unflatten(0, (size, batch)), 0
-    dims = tuple(0 if x.dim() > 1 else None for x in found)  # Probabilities that nobody wants are empty.
+    dims = tuple(0 if x.dim() > 1 else None for x in found)  # Unwanted probabilities are empty.
     return tuple(
         x if dim is None else x.unflatten(0, (size, batch)) for x, dim in zip(found, dims, strict=True)
     ), dims

@@ -46,7 +46,7 @@ def _varlen_kvpacked(
     return Inputs(q, k, v, slopes, cu_q, cu_k, sink=sink)
 
 
-# The arguments that say both of queries and keys.
+# Arguments that give the lengths of both queries and keys.
 ONE_LENGTH = {
     "cu_seqlens_q": "cu_seqlens", "cu_seqlens_k": "cu_seqlens",
     "max_seqlen_q": "max_seqlen", "max_seqlen_k": "max_seqlen",

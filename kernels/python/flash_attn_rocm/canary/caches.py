@@ -1,7 +1,7 @@
-"""The check at first use of the kernels that write into caches, which have the bits of PyTorch's operators.
+"""The check at first use of the kernels that write into caches: results match PyTorch bit for bit.
 
-Of the sequences of each call some begin or end outside of the cache, or have a place that is not in it: what
-is outside is not written.
+In each call some sequences begin or end outside of the cache, or have an invalid slot. Kernels must leave out
+these writes.
 """
 
 import math
@@ -18,19 +18,19 @@ from flash_attn_rocm.machine.remembered import Family
 from flash_attn_rocm.reference.rotary import rotate
 
 Append = Callable[[Inputs, New, bool], Inputs]
-ROWS, NEW = 3, 17  # a workgroup has no threads for so many rows of the longest head
-CAPACITY, PAGE = 80, 16  # quotients above 2, up to which division corrects a wrong start
+ROWS, NEW = 3, 17  # more rows than a workgroup has threads, for the longest head
+CAPACITY, PAGE = 80, 16  # a quotient of 5: integer division corrects a wrong start by up to 2 only
 LENGTHS = (0, 17, CAPACITY - 5, -9, 2**31 - 3, 20, 5)  # of the sequences, before
-PLACED = 5  # of these; the next has a place before the first of the cache, and the last one behind its last
+PLACED = 5  # of these slots; the next sequence has a slot before the cache, and the last one behind it
 TIES = (1.5, -1.25, 0.75, -1.75, 0.625)
-ANGLES = 20  # fewer than there are positions: those beyond have the last one's
-# One element of so many is no number, or too large for products with it, or subnormal in fp16.  It has no
-# divisor in common with the elements that a thread moves, so that each of these is such a one somewhere.
+ANGLES = 20  # fewer than positions: later positions use the last angle
+# One element in five is NaN, infinite, so large that products overflow, or subnormal in fp16. Five is coprime
+# to the number of elements per thread, so each element of a thread is special somewhere.
 SPARSE = 5
 
 
 def append_problem(family: Family, append: Append, where: torch.device) -> str:
-    """What is wrong with in-place appends with rotation, or ""."""
+    """The error of in-place appends with rotation, or ""."""
     pool = _numbers(family.dtype)
     for row in APPENDS:
         inputs, new = _made(row, *pool)
@@ -46,7 +46,7 @@ def append_problem(family: Family, append: Append, where: torch.device) -> str:
 
 
 def _numbers(dtype: str) -> tuple[Tensor, Tensor]:
-    """Random numbers, and the same with those that are hard to multiply and to round."""
+    """Random numbers, and a copy with numbers that are hard to multiply and to round."""
     kind = TORCH_DTYPES[dtype]
     pool = torch.randn(DRAWN, generator=torch.Generator().manual_seed(0), dtype=FP32).to(kind)
     hard = pool.new_tensor([
@@ -64,7 +64,7 @@ def _made(row: AppendRow, pool: Tensor, hard: Tensor) -> tuple[Inputs, New]:
     def of(numbers: Tensor, place: int, *sizes: int) -> Tensor:
         return numbers[place * APART :][: math.prod(sizes)].view(sizes)
 
-    # Heads first, so that no stride of theirs is the same one of the cache.
+    # Heads first, so that q's strides differ from the cache's.
     q = of(hard, 0, batch, nheads, ROWS, row.head_dim).transpose(1, 2)
     k, v = (of(hard, place, batch, nheads_k, NEW, row.head_dim).transpose(1, 2) for place in (1, 2))
     cos, sin = (_angles(of(pool, n, ANGLES, row.rotary // 2), n) if row.rotary else None for n in range(2))
@@ -83,9 +83,9 @@ def _made(row: AppendRow, pool: Tensor, hard: Tensor) -> tuple[Inputs, New]:
 
 
 def _angles(random: Tensor, first: int) -> Tensor:
-    """Every other of so few bits that products often lie in the middle between two numbers of the type.
+    """Every other angle has so few bits that products often lie midway between two numbers of the type.
 
-    Those of a thread differ, and so does each cosine from its sine.
+    The angles of a thread differ from each other, and each cosine differs from its sine.
     """
     rows, columns = (torch.arange(size) for size in random.shape)
     ties = random.new_tensor(TIES)[(first + rows[:, None] + columns // 2) % len(TIES)]
@@ -119,7 +119,7 @@ def _expected(row: AppendRow, inputs: Inputs, new: New) -> tuple[Tensor, Tensor,
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether they have the same bits, whatever those of a NaN are."""
+    """Whether the bits are equal. All NaNs count as equal."""
     no_number = other.isnan()
     bits = (x.masked_fill(no_number, 0.0).view(torch.int16) for x in (one, other))
     return torch.equal(one.isnan(), no_number) and torch.equal(*bits)

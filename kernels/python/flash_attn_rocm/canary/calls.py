@@ -1,6 +1,6 @@
-"""The check at first use: its calls are compared with the same computed by PyTorch (``canary.reference``).
+"""The check at first use: compares calls with PyTorch's results (``canary.reference``).
 
-What is allowed is with the other tolerances, in ``values.tolerances``.
+``values.tolerances`` has the limits, with all other tolerances.
 """
 
 import time
@@ -30,14 +30,14 @@ from flash_attn_rocm.machine.remembered import MASKED, MASKED_GRADIENTS, Family
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.values import paths, tolerances
 
-SECONDS = 30.0  # until calls that take milliseconds count as a hang
+SECONDS = 30.0  # time limit; calls take milliseconds
 Answer = Callable[..., tuple[Tensor, Tensor]]  # of Inputs, Options, a generator's state, a device; tall
 Backward = Callable[[BackwardCall, str, str], tuple[Tensor, ...]]  # of a call, on an arch, on a path
 Some = TypeVar("Some", Tensor, Tensor | None)
 
 
 def attention_problem(family: Family, answer: Answer, device: Device, where: torch.device) -> str:
-    """What is wrong with out and the log-sum-exp, or ""."""
+    """The error in out and the log-sum-exp, or ""."""
     for call in attention_calls(family):
         state = reference.dropout_state(call)
         given = (_on(call.inputs, where), call.options, moved(state, where), device)
@@ -49,7 +49,7 @@ def attention_problem(family: Family, answer: Answer, device: Device, where: tor
 
 
 def answer_problem(call: Call, family: Family, found: tuple[Tensor, ...] | None) -> str:
-    """What is wrong with out and the log-sum-exp that a call gave; None if it did not end."""
+    """The error in a call's out and log-sum-exp, or "". ``found`` is None for a hang."""
     if found is None:
         return endless(call.name)
     out, lse = reference.forward(call)
@@ -61,7 +61,7 @@ def answer_problem(call: Call, family: Family, found: tuple[Tensor, ...] | None)
 
 
 def gradients_problem(family: Family, backward: Backward, where: torch.device) -> str:
-    """What is wrong with the gradients, or ""; out and the log-sum-exp are PyTorch's."""
+    """The error in the gradients, or "". PyTorch computes out and the log-sum-exp."""
     path = paths.SEPARATE if family.work == MASKED_GRADIENTS else family.work
     for call in gradient_calls(family):
         on_cpu, wanted = reference.backward(call)
@@ -82,7 +82,7 @@ def gradients_problem(family: Family, backward: Backward, where: torch.device) -
 
 
 def attention_calls(family: Family) -> Iterator[Call]:
-    """Small calls that take the family's paths, on the CPU."""
+    """Small calls for the family's paths, on the CPU."""
     if family.work == MASKED:
         return made(MASKS_OF_BF16 if family.dtype == "bf16" else MASKS, family)
     if family.head_dim > LIMITS.head_dim:
@@ -93,7 +93,7 @@ def attention_calls(family: Family) -> Iterator[Call]:
 
 
 def gradient_calls(family: Family) -> Iterator[Call]:
-    """The same for gradients, of the loops that the family's kernels have."""
+    """Small calls for the loops of the family's gradient kernels."""
     if family.work == MASKED_GRADIENTS:
         return made(MASKED_GRADIENT_ROWS, family)
     takes_features = family.work != paths.FUSED or plans.fused_takes_features(*family[:3])
@@ -103,9 +103,9 @@ def gradient_calls(family: Family) -> Iterator[Call]:
 
 
 def _cancelled(call: Call) -> dict[str, float]:
-    """What may be left of dq and dk where a sum over head_dim, of dout and v, cancels that of dout and out.
+    """The error left in dq and dk where two sums over head_dim cancel: dout v and dout out.
 
-    A row's weights of its keys add up to 1; to the sum for a key each row may add as much.
+    A row's weights of its keys add up to 1. To the sum for a key each row may add as much.
     """
     q, k, v, *_ = call.padded
     head_dim, rows = q.shape[-1], q.shape[1] * q.shape[2] // k.shape[2]
@@ -126,7 +126,7 @@ def _difference(what: str, found: Tensor, wanted: Tensor, most: float) -> str:
     if not error <= most:  # infinite numbers' differences are NaN, too
         same = (found == wanted) | (found.isnan() & wanted.isnan())
         error = (found - wanted).masked_fill(same, 0.0).abs().max().item()
-    if error <= most:  # which NaN is not
+    if error <= most:  # False for NaN
         return ""
     return f"{what} differs by {error:.3g} from the reference implementation, and {most:.3g} is allowed"
 
@@ -136,7 +136,7 @@ def _on(inputs: Inputs, where: torch.device) -> Inputs:
 
 
 def moved(x: Some, where: torch.device) -> Some:
-    """On the device, with the strides that it has."""
+    """A copy on the device, with unchanged strides."""
     if x is None or where.type == "cpu":
         return x
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=where).copy_(x)
@@ -147,10 +147,10 @@ def endless(name: str) -> str:
 
 
 def ended(where: torch.device, launch: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...] | None:
-    """What a launch gives; None when the device does not end it in time."""
+    """The result of a launch. None after the time limit."""
     if where.type != "cuda":
         return launch()
-    # On a stream of its own, so that what does not end holds up nothing else.
+    # On a separate stream, so that a hang blocks only this check.
     stream = torch.cuda.Stream(where)
     with torch.cuda.stream(stream):
         found = launch()

@@ -1,9 +1,9 @@
-"""A check at first use: no GPU is in the project's CI, so each machine proves its own kernels.
+"""The check at first use: each machine tests its own kernels, as the project's CI has no GPU.
 
-Before the first launch of a family of kernels on a device a few small calls are compared with the PyTorch
-implementation (``canary.calls``).  What is wrong, raises, or does not end switches the family off: from
-then on separate kernels compute gradients instead of fused ones, and the PyTorch implementation answers for
-all others.  Later calls do not come here (``autograd.recall``) or pay for one look into a dictionary.
+Before the first launch of a kernel family on a device, a few small calls are compared with the PyTorch
+implementation (``canary.calls``). A wrong result, an exception or a hang disables the family. Separate
+kernels then compute gradients in place of disabled fused ones. For all other disabled families the PyTorch
+implementation answers. Later calls skip this module (``autograd.recall``) or cost one dictionary lookup.
 """
 
 import threading
@@ -38,7 +38,7 @@ _found: dict[tuple[torch.device, Family], str] = {}
 
 
 def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) -> str:
-    """Why the kernels for a call are disabled, or ""; ``answer`` launches them."""
+    """Why the kernels for a call are disabled, or "". ``answer`` launches them."""
     dtype = DTYPES[inputs.q.dtype]
     masked = inputs.attn_mask is not None and dense_masks.is_read(inputs, options)
     op, work = (plans.MASKED, MASKED) if masked else (plans.FORWARD, "")
@@ -50,7 +50,7 @@ def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) ->
 
 
 def gradients_failure(backward: Backward, inputs: Inputs, options: Options, arch: str, path: str) -> str:
-    """The same for the kernels that compute gradients on a path; ``backward`` launches them."""
+    """Why the gradient kernels of a path are disabled, or "". ``backward`` launches them."""
     dtype, masked = DTYPES[inputs.q.dtype], dense_masks.is_read(inputs, options)
     op = plans.MASKED_BACKWARD if masked else plans.BACKWARD
     head_dim = plans.padded_head_dim(arch, dtype, inputs.head_dim, op)
@@ -59,13 +59,13 @@ def gradients_failure(backward: Backward, inputs: Inputs, options: Options, arch
 
 
 def append_failure(append: Append, q: Tensor, arch: str) -> str:
-    """The same for the kernels that write into caches; ``append`` launches one."""
+    """Why the kernels that write into caches are disabled, or "". ``append`` launches one."""
     family = Family(arch, DTYPES[q.dtype], 0)
     return _known(family, q.device, lambda where: caches.append_problem(family, append, where))
 
 
 def latent_failure(answer: Latent, q: Tensor, device: Device) -> str:
-    """The same for the kernels of latent attention; ``answer`` launches them."""
+    """Why the kernels of latent attention are disabled, or "". ``answer`` launches them."""
     family = Family(device.arch, DTYPES[q.dtype], q.shape[-1], LATENT)
     return _known(family, q.device, lambda where: latent.latent_problem(family, answer, device, where))
 
@@ -85,7 +85,7 @@ def _known(family: Family, where: torch.device, problem: Callable[[torch.device]
         return ""
     with _lock:
         if key not in _found:
-            _found[key] = ""  # its own launches come here too
+            _found[key] = ""  # the check's own launches come here too
             if (checked := _checked(family, where, problem)) is None:
                 del _found[key]
                 return ""
@@ -107,14 +107,14 @@ def _wanted(where: torch.device) -> bool:
 
 
 def _checked(family: Family, where: torch.device, problem: Callable[[torch.device], str]) -> str | None:
-    """The words of a failure, "" when all is well, None when it could not be told."""
+    """The words of a failure, "" for a pass, None if the check could not decide."""
     path = remembered.file_of(family, torch.version.hip or "")
     kept = remembered.read(path)
     if kept is not None:
         return remembered.in_words(family, kept.words, path) if kept.state == FAILED else ""
     remembered.write(path, family, RUNNING)
     try:
-        with torch.no_grad(), torch.device("cpu"):  # whatever the default is
+        with torch.no_grad(), torch.device("cpu"):  # for any default device
             found = problem(where)
     except torch.OutOfMemoryError:
         remembered.forget(path)

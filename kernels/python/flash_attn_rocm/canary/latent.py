@@ -16,13 +16,15 @@ from flash_attn_rocm.serving.layouts import Device
 Latent = Callable[
     [Tensor, Tensor, Tensor | None, Tensor | None, Options, Device], tuple[Tensor, Tensor]
 ]  # of q, the cache, its lengths, its blocks
-REST = 64  # elements of K beyond those of V
+REST = 64  # elements of K after the elements of V
 PAGE = 48
 
 
 class LatentRow(NamedTuple):
-    """One call with ``rows`` queries of each sequence, as ``canary.rows.Row`` but for its stores: DENSE, of
-    which all keys are in use, IN_USE with lengths, and PAGED."""
+    """One call with ``rows`` queries per sequence, like ``canary.rows.Row`` with other stores.
+
+    DENSE has all keys in use, IN_USE has lengths, PAGED has pages.
+    """
 
     why: str
     rows: int
@@ -37,10 +39,9 @@ class LatentRow(NamedTuple):
     infinite: bool = False
 
 
-# Workgroups have 16, or on CDNA 64 rows of all heads and queries, in one or two blocks that are loops of
-# their own: most calls have both, the second one with a row or two.  In a workgroup some queries see fewer
-# keys than others.  Scores that rise move the maximum, and those far apart or far below 0 are scaled in
-# another way.
+# A workgroup has 16 rows of all heads and queries (CDNA: 64), in one or two blocks with separate loops. Most
+# calls have both blocks, the second with one or two rows. Within a workgroup some queries see fewer keys than
+# others. Rising scores move the maximum. Scores far apart or far below 0 take another way of scaling.
 LATENT = (
     LatentRow("causal", 3, (97,), 22),
     LatentRow("all keys, in parts, scores that rise and fall", 2, (161, 161), 33, NONE, parts=3,
@@ -57,7 +58,7 @@ LATENT = (
 
 
 def latent_problem(family: Family, answer: Latent, device: Device, where: torch.device) -> str:
-    """What is wrong with out and the log-sum-exp, or ""."""
+    """The error in out and the log-sum-exp, or ""."""
     for call in latent_calls(family):
         q, k, _, *rest = (moved(x, where) for x in call.inputs)
         lengths, table = rest[3], rest[5]
@@ -70,7 +71,7 @@ def latent_problem(family: Family, answer: Latent, device: Device, where: torch.
 
 
 def latent_calls(family: Family) -> Iterator[Call]:
-    """Small calls that execute what the kernels have, on the CPU."""
+    """Small calls that execute all code of the kernels, on the CPU."""
     rows = [
         Row(row.why, (row.rows,) * len(row.keys), row.keys, (row.heads, 1), row.window, row.scale,
             parts=row.parts, scores=row.scores, mixed=row.mixed, infinite=row.infinite)
@@ -80,7 +81,7 @@ def latent_calls(family: Family) -> Iterator[Call]:
 
 
 def _stored(call: Call, row: LatentRow) -> Call:
-    """With keys as the row stores them, of which values are the first elements."""
+    """The call with keys in the row's store. Their first elements are the values."""
     k, where = STORES[row.store](call)
     width = k.shape[-1] - REST
     inputs = Inputs(call.padded.q.contiguous(), k, k[..., :width], **where)
@@ -92,7 +93,7 @@ def _dense(call: Call) -> tuple[Tensor, dict[str, Tensor]]:
 
 
 def _in_use(call: Call) -> tuple[Tensor, dict[str, Tensor]]:
-    """Behind the keys of a sequence are as many that are not in use as its place says."""
+    """Dense keys of a larger capacity, with NaN behind those in use."""
     lengths, capacity = call.keys, max(call.keys) + len(call.keys)
     slots = [b * capacity + at for b, length in enumerate(lengths) for at in range(length)]
     (k,) = hollow((call.padded.k,), lengths, slots, len(lengths), capacity)

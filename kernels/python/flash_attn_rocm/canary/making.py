@@ -1,4 +1,4 @@
-"""The calls of the check at first use, made from their rows: random tensors, always the same, on the CPU."""
+"""The calls of the check at first use, made from their rows: fixed random tensors on the CPU."""
 
 import itertools
 import math
@@ -31,30 +31,30 @@ from flash_attn_rocm.canary.rows import FP32 as MASK_FP32
 from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.machine.remembered import Family
 
-FP32 = torch.float32  # whatever the default is
+FP32 = torch.float32  # for any default dtype
 NO_NUMBERS = (math.nan, -math.inf, math.inf)
 PAGE = 48
-STEEPEST = 0.03  # slope of ALiBi, so that keys at both ends of a window count
-ALONG = 128.0  # what all queries have in the one element that makes the scores of a row
-# Elements between the random numbers with which q, k, v and dout begin: 16 bytes, as kernels want them
-# aligned, and less than a row, so that no row of one is a row of another.
+STEEPEST = 0.03  # ALiBi slope small enough that keys at both ends of a window count
+ALONG = 128.0  # value of all queries in the one element that makes the scores of a row
+# Distance in elements between the starts of q, k, v and dout in the random numbers: 16 bytes, the alignment
+# that kernels want, and less than a row, so that the tensors share no row.
 APART = 8
-# Random numbers, and then the same again: a multiple of 8 and of no head dim, so that rows differ.
+# Period of the random numbers: a multiple of 8 and of no head dim, so that rows differ.
 DRAWN = 8 * 4099
-TINY = 2.0**-30  # which fp16 has not
+TINY = 2.0**-30  # zero in fp16
 BEYOND = 8  # NaN behind a row of a bias, at most: rows begin at multiples of so many elements
-# Heads behind those of a row of q, k, v and dout: dense tensors have strides of their own.
+# Extra heads behind each row of q, k, v and dout, so that dense tensors have distinct strides.
 BEHIND = (3, 0, 1, 2)
 Lengths = tuple[int, ...]
-Stored = tuple[Tensor, Tensor, dict[str, Tensor]]  # k, v, and the tensors that say where sequences lie
+Stored = tuple[Tensor, Tensor, dict[str, Tensor]]  # k, v, and the tensors with the places of sequences
 
 
 class Call(NamedTuple):
-    """A call of a row with ``rows`` and ``keys`` of each sequence.
+    """A call of a row, with ``rows`` and ``keys`` per sequence.
 
-    ``padded`` is the same as one dense batch, and ``dout`` has the shape of its q.  Sequences end there where
-    the longest does, so that windows and ALiBi, which count from the end, need no more than a mask of what is
-    before the first key.  With ``nan`` kernels get tensors of NaN in place of ``inputs``.
+    ``padded`` is the call as one dense batch, and ``dout`` has the shape of its q. All sequences end at the
+    end of the longest one. Windows and ALiBi count from the end, so a mask of the keys before the first is
+    enough. With ``nan``, kernels get tensors of NaN in place of ``inputs``.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Call(NamedTuple):
 
 
 def made(rows: Sequence[Row], family: Family) -> Iterator[Call]:
-    """The calls of rows; their tensors are views of the same random numbers, or copies of views."""
+    """The calls of rows. Their tensors are views of shared random numbers, or copies of views."""
     draw, rows = torch.Generator().manual_seed(0), [row.of(family.head_dim) for row in rows]
     most = max(len(row.rows) * max(*row.rows, *row.keys) * (row.heads[0] + max(BEHIND)) for row in rows)
     length = most * family.head_dim + 3 * APART
@@ -124,7 +124,7 @@ def _padded(row: Row, family: Family, pool: Tensor) -> tuple[Inputs, Tensor]:
 
 
 def _mask(row: Row, mask: Mask, pool: Tensor) -> Tensor:
-    """(batch, nheads, rows, keys), with 1 where it is the same for all."""
+    """(batch, nheads, rows, keys), with size 1 for shared dimensions."""
     whole = {"b": len(row.rows), "h": row.heads[0], "i": row.rows[0]}
     sizes = (*(size if name in mask.of else 1 for name, size in whole.items()), row.keys[0])
     number = math.prod(sizes)
@@ -145,7 +145,7 @@ def _mask(row: Row, mask: Mask, pool: Tensor) -> Tensor:
 
 
 def _part_of_nan(x: Tensor) -> Tensor:
-    """The same with NaN behind the elements of a row, which kernels load with them."""
+    """A copy with NaN behind the elements of a row, where kernels load them too."""
     keys = x.shape[-1]
     wide = x.new_full((*x.shape[:-1], keys + BEYOND - keys % BEYOND), torch.nan)
     wide[..., :keys] = x
@@ -165,7 +165,7 @@ def _one_key(sizes: tuple[int, ...]) -> Tensor:
 
 def _view(pool: Tensor, row: Row, length: int, heads: tuple[int, int], head_dim: int) -> Tensor:
     number, behind = heads
-    if row.heads_first:  # rows behind those of a head, and elements behind those of a row
+    if row.heads_first:  # extra rows behind each head, extra elements behind each row
         sizes = (len(row.rows), number, length + behind, head_dim + APART * behind)
         return pool[: math.prod(sizes)].view(sizes)[..., :length, :head_dim].transpose(1, 2)
     sizes = (len(row.rows), length, number + (behind if row.store == DENSE else 0), head_dim)
@@ -173,19 +173,19 @@ def _view(pool: Tensor, row: Row, length: int, heads: tuple[int, int], head_dim:
 
 
 def there(lengths: Lengths) -> Tensor:
-    """(sequences, longest): what is no padding."""
+    """(sequences, longest): True for rows, False for padding."""
     longest = max(lengths)
     return torch.arange(longest) >= longest - _integers(*lengths)[:, None]
 
 
 def packed(x: Tensor, lengths: Lengths) -> Tensor:
-    """(sequences, longest, ...) without its padding: (rows, ...)."""
+    """(sequences, longest, ...) to (rows, ...), without padding."""
     longest = x.shape[1]
     return torch.cat([one[longest - length :] for one, length in zip(x, lengths, strict=True)])
 
 
 def _score(row: Row, q: Tensor, k: Tensor, scale: float) -> None:
-    """Gives keys the scores that the row wants."""
+    """Sets the scores of keys as the row asks."""
     first, step = row.scores
     before = [k.shape[1] - length for length in row.keys]
     if row.scores != FLAT:
@@ -209,19 +209,19 @@ def _packed(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
 
 
 def _in_use(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
-    """Packed, with a key behind each sequence that is not in use."""
+    """Packed, with one unused key behind each sequence."""
     ends = _ends([length + 1 for length in lengths])
     caches = hollow((k, v), lengths, _slots(ends[:-1].tolist(), lengths), int(ends[-1]))
     return *caches, {"cu_seqlens_k": ends, "seqused_k": _integers(*lengths)}
 
 
 def _slots(begins: Sequence[int], lengths: Lengths) -> list[int]:
-    """Of sequences whose keys lie one behind the other."""
+    """Slots of sequences with consecutive keys."""
     return [begin + at for begin, length in zip(begins, lengths, strict=True) for at in range(length)]
 
 
 def _cache(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
-    """Rows by index, in the reverse order; each sequence begins after as many keys as its place."""
+    """Cache rows by index, in reverse order. A sequence's left padding equals its cache row's index."""
     capacity, places = max(lengths) + len(lengths) + 1, [*range(len(lengths), 0, -1)]
     begins = [place * capacity + place for place in places]
     caches = hollow((k, v), lengths, _slots(begins, lengths), len(lengths) + 1, capacity)
@@ -245,7 +245,7 @@ def _paged(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
 
 
 def hollow(tensors: tuple[Tensor, ...], lengths: Lengths, slots: Sequence[int], *sizes: int) -> list[Tensor]:
-    """Caches of (blocks, keys) with rows in slots, and NaN in all others and behind those of v."""
+    """Caches of (blocks, keys) with rows in ``slots``; NaN in all other rows and behind the elements of v."""
     caches = []
     for behind, x in enumerate(tensors):
         _, _, heads, head_dim = x.shape

@@ -1,8 +1,8 @@
-"""What a call of the check at first use should give: plain attention in float32, all sequences in one batch.
+"""Expected results of the check at first use: plain attention in float32, all sequences in one batch.
 
-The overhead of PyTorch's operations is most of what the check costs, so there are few of them: no blocks, no
-pieces, whole matrices of scores.  ``tests/installed/wheel/serving/test_canary.py`` compares it with the
-PyTorch implementation.
+The check's cost is mostly the overhead of PyTorch's operations. So there are few of them, on whole matrices
+of scores. ``tests/installed/wheel/serving/test_canary.py`` compares the results with the PyTorch
+implementation.
 """
 
 import functools
@@ -20,10 +20,12 @@ DROPOUT_KEY = (1, 2)
 
 
 class _Attended(NamedTuple):
-    """Of a padded batch, all fp32, pairs being batch * nheads_k: q (pairs, group * rows, headdim), k and v
-    (pairs, keys, headdim), probabilities, what softcap's tanh gave and by what dropout multiplies, all
-    (pairs, group * rows, keys), out like q, and (pairs, group * rows, 1): which rows see no key, and the
-    log-sum-exp."""
+    """Attention of a padded batch, all fp32, pairs = batch * nheads_k.
+
+    q: (pairs, group * rows, headdim). k and v: (pairs, keys, headdim). Probabilities, softcap's tanh and
+    dropout's factors: (pairs, group * rows, keys). out: like q. Rows without keys, and the log-sum-exp:
+    (pairs, group * rows, 1).
+    """
 
     q: Tensor
     k: Tensor
@@ -37,7 +39,7 @@ class _Attended(NamedTuple):
 
 
 def forget() -> None:
-    """What calls share, as in a new process."""
+    """Clears the cache that calls share, as in a new process."""
     _first_kept.cache_clear()
 
 
@@ -53,7 +55,7 @@ def forward(call: Call) -> tuple[Tensor, Tensor]:
 
 
 def backward(call: Call) -> tuple[BackwardCall, list[Tensor]]:
-    """What kernels are given, and the gradients that they should find, in fp32."""
+    """The arguments of the kernels, and the expected gradients in fp32."""
     if call.nan:
         return _of_nan(call)
     found = _attended(call)
@@ -69,7 +71,7 @@ def backward(call: Call) -> tuple[BackwardCall, list[Tensor]]:
 
 
 def _of_nan(call: Call) -> tuple[BackwardCall, list[Tensor]]:
-    """The same where all tensors are NaN: so are gradients, but 0 of what is hidden from all."""
+    """A call with tensors of NaN: its gradients are NaN, and 0 for fully hidden keys and rows."""
     (batch, rows, nheads, _), keys = call.padded.q.shape, call.padded.k.shape[1]
     hidden = _hidden(call, _distance(call))
     assert hidden is not None, "such calls have a window"
@@ -97,7 +99,7 @@ def _attended(call: Call) -> _Attended:
     q, k, v = _grouped(call, call.padded.q), _heads_first(call.padded.k), _heads_first(call.padded.v)
     scores, capped = _scores(call, q, k)
     highest = scores.amax(-1, keepdim=True)
-    # The fused operation, as exp takes long where it underflows.  Rows without keys are NaN, until here.
+    # The fused operation: exp is slow where it underflows. Rows without keys are NaN until ``blind`` is used.
     probabilities, blind = scores.softmax(-1), highest == -math.inf
     lse = highest.sub_(probabilities.amax(-1, keepdim=True).log_()).nan_to_num_(math.inf, math.inf)
     kept = _kept(call, probabilities)
@@ -106,7 +108,7 @@ def _attended(call: Call) -> _Attended:
 
 
 def _scores(call: Call, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Scores with bias and mask, and what softcap's tanh gave; both (pairs, group * rows, keys)."""
+    """Scores with bias and mask, and softcap's tanh. Both (pairs, group * rows, keys)."""
     options, (batch, rows, nheads, _) = call.options, call.padded.q.shape
     cap = options.softcap or 1.0
     scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0.0, alpha=options.softmax_scale / cap)
@@ -132,7 +134,7 @@ def _distance(call: Call) -> Tensor:
 
 
 def _hidden(call: Call, distance: Tensor) -> Tensor | None:
-    """What window and padding hide, in a shape that broadcasts to (batch, nheads, rows, keys)."""
+    """Keys hidden by window and padding, in a shape that broadcasts to (batch, nheads, rows, keys)."""
     left, right, mask = call.options.window_left, call.options.window_right, call.padded.attn_mask
     each = [] if mask is None or mask.dtype != torch.bool else [~mask]
     each += [distance > right] if right >= 0 else []
@@ -141,9 +143,9 @@ def _hidden(call: Call, distance: Tensor) -> Tensor | None:
 
 
 def _gradients(call: Call, found: _Attended, out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """dq like q, dk and dv like k, from out as kernels get it, and those of the scores."""
+    """dq like q, dk and dv like k, and the gradients of scores. ``out`` is as kernels get it."""
     dout = call.dout
-    if call.ragged:  # padding has no gradient
+    if call.ragged:  # padding gets no gradient
         dout = dout * there(call.rows)[..., None, None]
     dout, out = _grouped(call, dout), _grouped(call, out)
     probabilities = found.probabilities.masked_fill_(found.blind, 0.0)
@@ -160,7 +162,7 @@ def _gradients(call: Call, found: _Attended, out: Tensor) -> tuple[Tensor, Tenso
 
 
 def _kept(call: Call, probabilities: Tensor) -> Tensor | None:
-    """By what dropout multiplies: it counts rows and keys from each sequence's first."""
+    """Dropout's factors. Rows and keys count from the start of each sequence."""
     dropout, (batch, rows, nheads, _) = call.options.dropout_p, call.padded.q.shape
     if not dropout:
         return None
@@ -171,9 +173,9 @@ def _kept(call: Call, probabilities: Tensor) -> Tensor | None:
     return kept.view_as(probabilities).div_(1.0 - dropout)
 
 
-@functools.cache  # calls that need the same share it
+@functools.cache  # shared by calls with equal arguments
 def _first_kept(dropout: float, batch: int, nheads: int, rows: int, keys: int) -> Tensor:
-    """What dropout keeps of sequences that begin where the batch does: (batch, nheads, rows, keys) bool."""
+    """Dropout's kept weights of sequences without offset: (batch, nheads, rows, keys) bool."""
     return philox.keep(
         torch.tensor(DROPOUT_KEY),
         dropout,
@@ -190,7 +192,7 @@ def _heads_first(x: Tensor) -> Tensor:
 
 
 def _grouped(call: Call, x: Tensor) -> Tensor:
-    """The same of q, to (batch * nheads_k, group * rows, headdim): a group of heads reads one of k and v."""
+    """q's shape to (batch * nheads_k, group * rows, headdim): a group of heads reads one head of k and v."""
     return _heads_first(x).view(len(call.rows) * call.padded.k.shape[2], -1, x.shape[-1])
 
 
@@ -201,11 +203,11 @@ def _heads_last(call: Call, x: Tensor) -> Tensor:
 
 
 def _rows(call: Call, x: Tensor) -> Tensor:
-    """What is shaped like the padded q, as it lies in the kernel's."""
+    """A tensor shaped like the padded q, in the layout of the kernel's q."""
     return packed(x, call.rows) if call.ragged else x
 
 
 def _keys(call: Call, x: Tensor) -> Tensor:
-    """A gradient of k or v, which are (pairs, keys, headdim), as it lies in the kernel's."""
+    """A gradient of k or v, (pairs, keys, headdim), in the layout of the kernel's."""
     split = x.unflatten(0, (len(call.keys), -1)).transpose(1, 2)
     return packed(split, call.keys) if call.ragged else split

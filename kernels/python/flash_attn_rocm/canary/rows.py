@@ -1,7 +1,6 @@
-"""The small calls of the check at first use, as data: each row is one call, and says what only it reaches.
+"""The small calls of the check at first use, as data: one call per row, with the reason for it.
 
-They are chosen by what the emulator executes, and measured by mutants of the kernels:
-``python -m tests.tools.mutation.canary``.
+The emulator's coverage and mutants of the kernels chose them: ``python -m tests.tools.mutation.canary``.
 """
 
 import math
@@ -10,20 +9,22 @@ from typing import NamedTuple
 DENSE, PACKED, IN_USE, CACHE, PAGED = "dense", "packed", "in use", "cache", "paged"
 NONE, CAUSAL = (-1, -1), (-1, 0)
 FLAT = (0.0, 0.0)
-# Keys that decode takes at once; of head dims up to SMALL some kernels take twice as many.
+# Keys per step of decode. Some kernels take twice as many for head dims up to SMALL.
 TILE, SMALL = 32, 64
-WAVE = 64  # the lanes that share parts out
+WAVE = 64  # lanes that share parts out
 BOOL, OWN, FP32 = "bool", "own", "fp32"
 SOME, LEFT, WHOLE = "some keys", "left keys", "whole rows"
 LATER, ONE, OTHERS = "later keys", "one key of a row", "all but one key of a row"
-UNIT = 16  # keys of a mask that are looked at together
-FAR_BELOW = -20000.0  # a bias, which fp16 has
+UNIT = 16  # keys of a mask that are tested together
+FAR_BELOW = -20000.0  # a bias within fp16's range
 
 
 class Mask(NamedTuple):
-    """An attn_mask that ``holds`` bool or numbers, of the family's dtype or fp32, which are other ones for
-    each sequence (b), head (h) and row (i) where ``of`` has that letter.  As a number, what it ``hides`` is
-    ``low``.  What is about one key is so for one row of each of 128 heads, in each of 32 rows and 4 words.
+    """An attn_mask. ``holds`` is bool, the family's dtype or fp32.
+
+    It differs per sequence (b), head (h) and row (i) if ``of`` has the letter. In masks of numbers, ``low``
+    is the value for what the mask ``hides``. A rule about one key applies to one row of each of 128 heads, in
+    each of 32 rows and 4 words.
     """
 
     holds: str
@@ -33,19 +34,20 @@ class Mask(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One call; ``rows`` and ``keys`` are those of each sequence, ``heads`` those of q and of k and v.
+    """One call. ``rows`` and ``keys`` are per sequence, ``heads`` are the heads of q and of k and v.
 
-    ``store`` says how k and v lie: dense, packed sequences, of which a last key may not be in use, a cache
-    with left padding, used lengths and rows by index, or pages, whose queries are packed.  Dense tensors lie
-    with their heads first where ``heads_first``.  ``scale`` is in units of 1 / sqrt(head_dim).
-    ``scores`` are added to those of random tensors: of the first key, and more for each key after it; for
-    every other head of q they are subtracted.  Where they are ``mixed``, queries take turns: added, not
-    there, subtracted.  With ``infinite`` a key of each of the first three sequences is NaN, -inf or inf;
-    where windows begin at the diagonal it is the last key, the only one that the last query sees.  With
-    ``nan`` all tensors are NaN: nothing may be left of it in gradients of what is hidden.
-    Where ``narrower`` than the family's head dim, rows are not aligned.  ``tall``: with tall workgroups.
-    ``tiny``: with a number that bf16 has and fp16 does not.  ``uneven``: v has the head dim of kernels with
-    another one than that of q and k.
+    ``store`` is the layout of k and v: dense; packed, possibly with an unused last key; a cache with left
+    padding, used lengths and rows by index; or pages, with packed queries. ``heads_first``: dense tensors
+    have their heads first. ``scale`` is in units of 1 / sqrt(head_dim).
+
+    ``scores`` are added to the random scores: the first key's, and the increment per key. Every other head of
+    q subtracts them. ``mixed``: queries alternate between added, absent and subtracted. ``infinite``: a key
+    of each of the first three sequences is NaN, -inf or inf. With windows that begin at the diagonal it is
+    the last key, the only one that the last query sees. ``nan``: all tensors are NaN, and gradients of hidden
+    keys must stay free of NaN.
+
+    ``narrower`` than the family's head dim: rows are unaligned. ``tall``: with tall workgroups. ``tiny``:
+    with a number in bf16's range below fp16's. ``uneven``: v has the head dim of kernels with two head dims.
     """
 
     why: str
@@ -71,7 +73,7 @@ class Row(NamedTuple):
     uneven: bool = False
 
     def of(self, head_dim: int) -> "Row":
-        """With a tile for each part, where there are more parts than lanes; scores rise as far."""
+        """With more parts than lanes: a tile per part, and an equal total rise of scores."""
         if self.parts <= WAVE or head_dim > SMALL:
             return self
         first, step = self.scores
@@ -84,19 +86,19 @@ class Row(NamedTuple):
 
 
 # fwd and its two loops, decode and its two loops, the kernel that joins decode's parts, the reference kernel.
-# Windows end at each key of a tile: more rows than it has keys, or lengths that are 16 apart.  Sequences of a
-# row are one padded batch for PyTorch: long ones only where all are.  What covers several features is one
-# call where no mutant showed that it hides one of them: scores that rise hide keys, so pages have flat ones,
-# too.  Kernels have code of their own for packed and for dense rows.  Of both some workgroups have a single
-# row, as 129 is one more than 128, 64, 32 and 16, and so are 11 rows of three heads more than 32 and 16.
-# With pages there is a sequence with more keys than there are queries: one number taken for the other cuts
-# it.  A wrong maximum changes nothing until an exponential overflows, in fp32 and bf16 from a difference of
-# 88 on, and one that is taken for 0 nothing unless all scores are far below.  tanh is a polynomial up to a
-# quarter of softcap and made of exp above: the keys that count most lie around it in some rows, far above in
-# others.  Each feature comes alone somewhere: a kernel that takes its plain loop for it is right beside
-# another one.  Groups of three heads and rows of more than three pages are there because integer division
-# corrects a wrong start by up to 2.  A batch's last sequence has no queries in one row and no keys in
-# another, as cumulative lengths are cut there.
+# Windows end at each key of a tile: by more rows than a tile has keys, or by lengths 16 apart. Sequences of a
+# row are one padded batch for PyTorch: they are all long or all short. A call covers several features where
+# mutants showed that they stay visible. Rising scores hide keys, so pages also have flat ones. Kernels have
+# separate code for packed and for dense rows. Both have some workgroups with a single row: 129 is 1 more than
+# a multiple of 128, 64, 32 and 16, and 11 rows of three heads are 1 more than 32 and 16. With pages one
+# sequence has more keys than there are queries, so mixing up the two numbers cuts it. A wrong maximum has no
+# effect until an exponential overflows: in fp32 and bf16 from a difference of 88 on. A maximum taken for 0
+# has an effect only if all scores are far below. tanh is a polynomial up to a quarter of softcap, and uses
+# exp above: the heaviest keys lie around that point in some rows, far above in others. Each feature comes
+# alone in some row: a kernel that wrongly takes its plain loop can be right with a second feature. Groups of
+# three heads and rows of more than three pages are there because integer division corrects a wrong start by
+# up to 2. A batch's last sequence has no queries in one row and no keys in another, because cumulative
+# lengths are cut there.
 ATTENTION = (
     Row("causal", (129,), (97,), (3, 1), CAUSAL),
     Row("window, scores that rise and fall", (150,), (200,), (2, 2), (33, 7), scores=(0.0, 5.0)),
@@ -156,14 +158,14 @@ ATTENTION = (
         dropout=0.3, store=PAGED, scores=(0.0, 120.0), infinite=True, narrower=1),
 )  # fmt: skip
 
-# Those that kernels with nothing but fwd's plain loop take.
+# Rows for kernels with fwd's plain loop only.
 PLAIN = tuple(
     row
     for row in ATTENTION
     if max(row.rows) > 16 and row.parts == 1 and not row.narrower and not row.featured
 )
 
-# Those of large head dims, also with keys in parts.
+# Rows for large head dims, also with keys in parts.
 WIDE = (
     *PLAIN,
     Row("causal in parts, packed sequences, infinite scores", (33, 11, 1, 0, 70, 0),
@@ -173,11 +175,10 @@ WIDE = (
     Row("in many parts", (5,), (67 * TILE,), (2, 1), parts=67),
 )  # fmt: skip
 
-# The same where v has another head dim than q and k.
+# PLAIN for kernels with a different head dim of v.
 UNEVEN = tuple(row._replace(why=f"another head dim of v: {row.why}", uneven=True) for row in PLAIN)
 
-# The same of the kernel with tall workgroups.  Where fwd has a workgroup with a single row, this one has,
-# too.
+# The kernel with tall workgroups. As in fwd's rows, some workgroups have a single row.
 TALL = tuple(
     row._replace(
         why=f"tall workgroups: {row.why}", rows=tuple(257 if n == 129 else n for n in row.rows), tall=True
@@ -185,10 +186,10 @@ TALL = tuple(
     for row in PLAIN
 )
 
-# The kernel with a mask or a bias: each kind of mask, with and without each stride.  Numbers far below 0 are
-# kept apart from other scores where products start from the softmax's shift: they come first in a row, before
-# others or alone.  Whether a boolean mask shows all of a tile, or nothing, is found for 32 rows and 4 words
-# at a time: each of these decides somewhere.  4096 keys are looked at before any more.
+# The kernel with a mask or a bias: each kind of mask, with and without each stride. Products may start from
+# the softmax's shift, so numbers far below 0 come apart from other scores: first in a row, before others, or
+# alone. The test whether a boolean mask shows a tile fully or hides it fully covers 32 rows and 4 words at a
+# time: each of these decides somewhere. Kernels look at 4096 keys before any more.
 MASKS = (
     Row("bool, window", (129,), (97,), (3, 1), (33, 7), mask=Mask(BOOL, "hi")),
     Row("bool, rows that see nothing, infinite scores", (40, 40, 40), (70, 70, 70), (2, 1), CAUSAL,
@@ -222,11 +223,11 @@ MASKS_OF_BF16 = (
     *(row._replace(why=f"{row.why}, numbers that fp16 has not", tiny=True) for row in MASKS),
 )
 
-# Both loops of the kernels for gradients, on each of the two paths.  Windows end at each of four keys that a
-# thread may have.  Where rows see one key, gradients of q and k are 0, unless sums lose some of their bits.
-# A sequence has more keys than all have queries, and the batch's last one has none of one of both.  Of a
-# dense batch whole blocks of keys are seen by no row.  With NaN the row before the first that sees a key is
-# one of each quarter of 64: a thread has up to four of so many.
+# Both loops of the gradient kernels, on each of the two paths. Windows end at each of a thread's up to four
+# keys. Where rows see one key, the gradients of q and k are 0, unless sums lose some of their bits. One
+# sequence has more keys than the batch has queries. The batch's last sequence has no queries or no keys. In a
+# dense batch whole blocks of keys are hidden from all rows. With NaN, the row before the first seeing row
+# lies in each quarter of 64: a thread has up to four rows of 64.
 GRADIENTS = (
     Row("causal", (129,), (190,), (3, 1), CAUSAL),
     Row("window, heads first, negative scale", (77, 77), (300, 300), (2, 2), (33, 7), scale=-1.0,
@@ -247,18 +248,19 @@ GRADIENTS = (
     Row("NaN, ALiBi", (20, 129, 5), (50, 20, 150), (2, 1), (0, 0), alibi=True, store=PACKED, nan=True),
 )  # fmt: skip
 
-# Those without features, where v has another head dim than q and k.
+# Gradient rows without features, for kernels with a different head dim of v.
 UNEVEN_GRADIENTS = tuple(
     row._replace(why=f"another head dim of v: {row.why}", uneven=True)
     for row in GRADIENTS
     if not row.featured
 )
 
-# The kernels for gradients with a mask or a bias, whose gradient is compared, too: each kind of mask, with
-# and without each stride, and windows beside them.  Rows that see nothing have no gradients.  gfx950 reads
-# fp32 in a loop of its own, which takes two tiles of 32 rows at once: rows end in the first of two and in the
-# second, at once and later, dropout is beside it, and a block of keys is seen by no row.  A sequence has
-# fewer keys than a tile.  A bias whose keys are a multiple of 8 is not copied, so NaN is behind its rows.
+# The gradient kernels with a mask or a bias, including the bias's gradient: each kind of mask, with and
+# without each stride, and with windows. Rows that see no key have zero gradients. gfx950 reads fp32 in a
+# separate loop over two tiles of 32 rows at once: rows end in the first and in the second tile, in the first
+# pair and later. Its calls also cover dropout and a block of keys hidden from all rows. One sequence has
+# fewer keys than a tile. Kernels read a bias whose keys are a multiple of 8 without a copy, so NaN is behind
+# its rows.
 MASKED_GRADIENT_ROWS = (
     Row("bool, causal", (129,), (190,), (3, 1), CAUSAL, mask=Mask(BOOL, "hi")),
     Row("bool, rows that see nothing, window, heads first", (77, 77), (300, 300), (2, 2), (33, 7), scale=-1.0,
@@ -275,9 +277,9 @@ MASKED_GRADIENT_ROWS = (
 
 
 class AppendRow(NamedTuple):
-    """New keys of two sequences, written into a cache; of each head dim, ``rotary`` elements are rotated.
+    """New keys of two sequences, written into a cache. ``rotary`` elements of each head dim are rotated.
 
-    A head dim that is not a multiple of 8 takes the kernel's code for unaligned rows.
+    A head dim that is no multiple of 8 takes the kernel's code for unaligned rows.
     """
 
     why: str

@@ -1,1 +1,1 @@
-"""The public functions that flash_attn does not have in this form, and ``explain``."""
+"""Public functions beyond flash_attn's or in another form, and ``explain``."""

@@ -1,4 +1,4 @@
-"""Which path serves a call of any public function."""
+"""Which path a call of any public function takes."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -28,13 +28,12 @@ PREPARE: dict[Callable[..., Any], Callable[..., tuple[Inputs, Options]]] = {
 WITHOUT_WRAPPERS = (kvcache.flash_attn_with_kvcache, mla.mla_decode)  # nested tensors and DTensors
 
 
-def explain(*arguments: Given, **options: Given) -> Support:  # those of any public function
-    """Which path serves a call on this machine, and why: ``explain(flash_attn_varlen_func, q, k, v, …)``.
+def explain(*arguments: Given, **options: Given) -> Support:  # the arguments of any public function
+    """Which path a call takes on this machine, and why: ``explain(flash_attn_varlen_func, q, k, v, …)``.
 
-    Arguments are those of the function; without a function in front they are those of
-    ``flash_attn_func``.  Nothing is computed.  Raises FlashAttnArgumentError as the function does, but for
-    the lengths and indices that tensors hold, which are not read, and TypeError for arguments that the
-    function does not have.
+    Takes the arguments of the function in front, by default of ``flash_attn_func``. Nothing is computed.
+    Raises FlashAttnArgumentError as the function does, except for lengths and indices in tensors, which stay
+    unread. Raises TypeError for unknown arguments.
     """
     function, arguments = (
         (arguments[0], arguments[1:])
@@ -59,7 +58,7 @@ def explain(*arguments: Given, **options: Given) -> Support:  # those of any pub
 
 
 def _plain(function: Callable[..., Any], arguments: list[Any]) -> list[Any]:
-    """The arguments, or those for what nested tensors and DTensors hold."""
+    """The arguments. For nested tensors and DTensors, the arguments for the tensors inside."""
     names = inspect.signature(PREPARE[function]).parameters
     if function in WITHOUT_WRAPPERS:
         sharded.refuse(function.__name__, arguments)

@@ -193,7 +193,7 @@ def _unpack(q: Given, k_cache: Given, v_cache: Given, *rest: Given) -> Inputs:
 
 
 def _lengths(q: Given, cache_seqlens: Given) -> Given:
-    """A valid number as a tensor: it changes with every step of decoding, and no decision depends on it."""
+    """A valid number as a tensor: it changes with every decoding step, and has no part in decisions."""
     if type(cache_seqlens) is int and 0 <= cache_seqlens <= INT32_MAX and isinstance(q, Tensor):
         return torch.full(q.shape[:1], cache_seqlens, dtype=torch.int32, device=q.device)
     return cache_seqlens

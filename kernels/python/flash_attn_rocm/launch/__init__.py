@@ -1,1 +1,1 @@
-"""The operators that launch kernels, with the check at first use before them."""
+"""The operators that launch kernels, after the check at first use."""

@@ -29,11 +29,11 @@ if resets.THREATENED:
 
 
 def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> Inputs:
-    """Write k and v behind the first seqused_k keys; the inputs with q rotated and the new lengths.
+    """Writes k and v behind the first seqused_k keys. Returns inputs with q rotated and new lengths.
 
-    ``by_kernel`` no tensor is read on the host: keys that lengths or indices put outside of the cache are not
-    written, and positions outside of the angles take the nearest.  Otherwise FlashAttnArgumentError is raised
-    for them, before anything is written.
+    ``by_kernel``: the host reads no tensor. Keys with lengths or indices outside of the cache are dropped,
+    and positions outside of the angles take the nearest. Otherwise these raise FlashAttnArgumentError before
+    any write.
     """
     advances = options.window_left >= 0 or options.window_right >= 0
     if by_kernel and _has_rows(inputs.k) and _has_rows(inputs.v):

@@ -1,5 +1,7 @@
-"""The operator ``bwd``, which launches the backward kernels, and around it the operator ``backward``, which
-torch.compile takes as one opaque call: what is copied is decided when it runs."""
+"""The operator ``bwd``, which launches the backward kernels, and the operator ``backward`` around it.
+
+torch.compile takes ``backward`` as one opaque call: the copies are decided at run time.
+"""
 
 from operator import itemgetter
 
@@ -32,7 +34,7 @@ from flash_attn_rocm.serving.support import PYTORCH, gradients_plan
 from flash_attn_rocm.values.paths import FUSED
 
 BWD = torch.ops.flash_attn_rocm.bwd.default
-# What the operator takes of a call, in the operator's order.
+# A call's tensors for the operator, in its order.
 WRITTEN = ("dq", "dk", "dv", "delta", "dq_sums", "dscores")
 GIVEN = (*Inputs._fields, *Options._fields, "out", "dout", "lse", *WRITTEN, "rng_state")
 ARGUMENTS = operators.arguments_of(BWD)
@@ -49,8 +51,11 @@ NO_PLACES: Places = (None, None, None)
 
 
 def backward(call: BackwardCall, arch: str, together: int = 0, *, of_mask: bool = False) -> list[Tensor]:
-    """Gradients of q, k and v, in their shapes and dtype, contiguous, the last ``together`` in one tensor, of
-    attn_mask if that is wanted, and of sink, if there is one."""
+    """Gradients of q, k and v, in their shapes and dtype, contiguous.
+
+    The last ``together`` come in one tensor. Then follow the gradient of attn_mask, on request, and the
+    gradient of sink, if there is one.
+    """
     flops.register()
     found: list[Tensor] = torch.ops.flash_attn_rocm.backward(*operators.flat(call), arch, together, of_mask)
     return found
@@ -61,7 +66,7 @@ def answered(
 ) -> list[Tensor]:
     """``backward`` without the operator around it.
 
-    ``paths`` come with a call whose tensors kernels can read as they are, but for dout.
+    ``paths`` come with calls whose tensors kernels read in place, except for dout.
     """
     path = _path(call, arch, paths)
     if path == PYTORCH:
@@ -98,9 +103,9 @@ def _path(call: BackwardCall, arch: str, paths: Paths | None) -> str:
 
 
 def proven(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
-    """Which kernels compute these gradients, after a check at their first use; pytorch where none are left.
+    """The kernels for these gradients, after a check at their first use. ``pytorch`` if all are disabled.
 
-    What is disabled is told.
+    Warns about disabled kernels.
     """
     plan = gradients_plan(inputs, options, arch)
     while plan.path != PYTORCH and first_use.gradients_failure(_answer, inputs, options, arch, plan.path):
@@ -115,10 +120,10 @@ def proven(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
 def written(
     call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES, of_mask: Tensor | None = None
 ) -> tuple[Three, Tensor]:
-    """The gradients, each in its place where one is given, and the sums of dout * out over headdim.
+    """The gradients, each in its given place if any, and the sums of dout * out over headdim.
 
-    That of attn_mask is added to ``of_mask``, fp32 and shaped like it, if that is given.
-    Rows of packed sequences that belong to none, or are behind the first max_seqlen of theirs, are 0.
+    ``of_mask``, fp32 and shaped like attn_mask, accumulates the mask's gradient. Packed rows outside of all
+    sequences, or behind a sequence's first max_seqlen rows, are 0.
     """
     inputs = call.inputs
     if key_masks.chooses_keys(inputs, call.options):
@@ -140,7 +145,7 @@ def written(
 
 
 def _head_dims(call: BackwardCall, arch: str) -> tuple[int, int]:
-    """Those of the kernels that q and k, and v, are padded to: one, where there are none for two."""
+    """The kernels' head dims that q and k, and v, are padded to. Equal without kernels for two."""
     inputs, dtype = call.inputs, DTYPES[call.inputs.q.dtype]
     if inputs.attn_mask is not None:
         one = padded_head_dim(arch, dtype, inputs.head_dim, MASKED_OP)
@@ -170,8 +175,7 @@ def _written_of_sorted(call: BackwardCall, arch: str, path: str, places: Places)
 def _launch(
     call: BackwardCall, path: str, gradients: Three, delta: Tensor, of_mask: Tensor | None = None
 ) -> None:
-    """Write the gradients, and into ``delta`` the sums of dout * out; the kernels can read and write all
-    tensors as they are."""
+    """Writes the gradients, and into ``delta`` the sums of dout * out. Kernels use all tensors in place."""
     dout, out, lse, inputs, options, rng_state = call
     dq_sums = _sums(inputs) if path == FUSED else None
     written = (*gradients, delta, dq_sums, None)
@@ -191,7 +195,7 @@ def _sums(inputs: Inputs) -> Tensor:
 
 
 def _place(given: Tensor | None, like: Tensor, ragged: bool) -> Tensor:  # noqa: FBT001
-    """Where the kernels write: what is given if they can, else new memory."""
+    """Where the kernels write: the given tensor if possible, else new memory."""
     usable = given is not None and given.shape == like.shape and given.dtype == like.dtype
     if given is None or not usable or not is_aligned(given):
         given = torch.empty_like(like, memory_format=torch.contiguous_format)
@@ -215,7 +219,7 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> lis
 
 
 def _answer(call: BackwardCall, arch: str, path: str) -> tuple[Tensor, ...]:
-    """For the check at first use, with the gradient of an attn_mask that is added."""
+    """For the check at first use, with the gradient of an additive attn_mask."""
     mask = call.inputs.attn_mask
     if mask is None or mask.dtype == torch.bool:
         return written(call, arch, path)[0]

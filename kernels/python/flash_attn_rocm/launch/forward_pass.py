@@ -1,5 +1,7 @@
-"""The operator ``fwd``, which launches kernels, and around it the operator ``forward``, which torch.compile
-takes as one opaque call: how a call is cut and what is copied is decided when it runs."""
+"""The operator ``fwd``, which launches kernels, and the operator ``forward`` around it.
+
+torch.compile takes ``forward`` as one opaque call: cuts and copies are decided at run time.
+"""
 
 import torch
 from torch import Tensor
@@ -18,7 +20,7 @@ from flash_attn_rocm.values.paths import TALL
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = operators.arguments_of(FWD)
-# As ``launch`` gives them: of Inputs without sink, and of Options what kernels take.
+# In the order of ``launch``: the fields of Inputs except sink, and the options for kernels.
 GIVEN = (
     *Inputs._fields[:11], "out", "lse", "rng_state", "partial_out", "partial_lse", *Options._fields[:7],
     "tall",
@@ -49,14 +51,14 @@ def launch(
     lse_shape: tuple[int, ...],
     plan: Plan,
 ) -> Two:
-    """The same for inputs that a kernel can read as they are.
+    """Attention for inputs that a kernel reads in place.
 
-    Rows of packed sequences that belong to none, or are behind the first max_seqlen_q of theirs, give out 0
-    and log-sum-exp +inf.  Only the device knows whether there are any, and kernels do not visit them.
+    Packed rows outside of all sequences, or behind a sequence's first max_seqlen_q rows, give out 0 and
+    log-sum-exp +inf. Kernels skip them, and only the device knows whether there are any.
     """
     q = inputs.q
     if inputs.cu_seqlens_q is None:
-        # Every call comes here: without a tuple of sizes where there need be none.
+        # Every call comes here, so tuples of sizes are made only where needed.
         even = q.shape[-1] == inputs.v.shape[-1]
         contiguous = torch.contiguous_format
         out = torch.empty_like(q, memory_format=contiguous) if even else q.new_empty(inputs.out_shape)
@@ -86,7 +88,7 @@ def _forward(*arguments: object) -> Two:
 def answer(
     inputs: Inputs, options: Options, state: Tensor | None, device: Device, *, tall: bool = False
 ) -> Two:
-    """With tall workgroups also where the plan does not take them, if ``tall``."""
+    """``tall`` forces tall workgroups, even against the plan."""
     chosen = key_masks.chooses_keys(inputs, options)
     if chosen or chunks.divide(inputs, options):
         cut = key_masks.cut if chosen else chunks.cut

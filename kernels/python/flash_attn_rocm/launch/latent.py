@@ -1,5 +1,7 @@
-"""Multi-head latent attention by kernels: whether one serves, the operator ``mla``, which launches it, and
-around it the operator ``latent``, which torch.compile takes as one opaque call."""
+"""Multi-head latent attention by kernels: support, the operator ``mla``, and ``latent`` around it.
+
+``mla`` launches the kernel. torch.compile takes ``latent`` as one opaque call.
+"""
 
 from functools import lru_cache
 
@@ -19,7 +21,7 @@ from flash_attn_rocm.serving.layouts import Device, padded
 from flash_attn_rocm.serving.support import FAILURES, NO_GRADIENTS, Support, device_of, unserved_device
 from flash_attn_rocm.values.tracing import constant_when_traced
 
-HEAD_DIM, VALUE_DIM = 576, 512  # of K, and of V, which is the first elements of K
+HEAD_DIM, VALUE_DIM = 576, 512  # of K, and of V; V is the first elements of K
 MLA = torch.ops.flash_attn_rocm.mla.default
 PLAN = torch.ops.flash_attn_rocm.plan_mla.default
 if resets.THREATENED:
@@ -32,7 +34,7 @@ Two = tuple[Tensor, Tensor]
 
 
 def unserved(inputs: Inputs) -> str:
-    """Why no kernel serves checked arguments, or ""; independent of sizes."""
+    """Why kernels cannot serve checked arguments, or "". Independent of sizes."""
     q, of_v = inputs.q, inputs.v.shape[-1]
     if reason := unserved_device(q):
         return reason
@@ -53,7 +55,7 @@ def support_of(inputs: Inputs, options: Options) -> Support:
 
 
 def attend(inputs: Inputs, options: Options) -> Two:
-    """out and the log-sum-exp of checked arguments, for which there is a kernel."""
+    """out and the log-sum-exp of checked arguments with a kernel."""
     flops.register()
     device = device_of(inputs.q.device)
     found: Two = torch.ops.flash_attn_rocm.latent(
@@ -71,7 +73,7 @@ def answer(
     options: Options,
     device: Device,
 ) -> Two:
-    """The same by the kernel, on a device."""
+    """out and the log-sum-exp by the kernel, on a device."""
     rows, keys = (padded(x, HEAD_DIM) for x in (q, _one_head(kv_cache)))
     capacity = keys.shape[1] if block_table is None else block_table.shape[1] * keys.shape[1]
     plan = _planned(q, capacity, options.num_splits, device)
@@ -100,7 +102,7 @@ def plan(
     compute_units: int,
     num_splits: int,
 ) -> Plan:
-    """What the library decides."""
+    """The library's decision."""
     sizes = (batch, seqlen_q, seqlen_k, nheads, compute_units, num_splits)
     path, splits, reason = str(PLAN(arch, dtype, HEAD_DIM, *sizes)).split(" ", 2)
     return Plan("", 1, reason) if path == UNSUPPORTED else Plan(path, int(splits), reason)
@@ -112,7 +114,7 @@ def _planned(q: Tensor, capacity: int, num_splits: int, device: Device) -> Plan:
 
 
 def _one_head(kv_cache: Tensor) -> Tensor:
-    """With a stride of the one head that kernels can read, whatever the given one is."""
+    """A view with a stride of the single head that kernels can read, for any given stride."""
     return kv_cache.squeeze(-2).unsqueeze(-2)
 
 

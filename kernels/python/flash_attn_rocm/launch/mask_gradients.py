@@ -1,9 +1,8 @@
-"""The gradient of a bias: kernels write that of each score, and PyTorch adds these up where the bias is the
-same for several.
+"""The gradient of a bias: kernels write each score's, and PyTorch sums over the bias's size-1 dimensions.
 
-What kernels write is as large as all scores, so a part of the heads and sequences is launched at a time;
-with dropout, which numbers these, all at once.
-Each sum has the same order in every call, so the same call gives the same bits.
+The scores' gradients are as large as all scores, so each launch takes a part of the heads and sequences. With
+dropout, which numbers heads and sequences, one launch takes all. Sums always have the same order, so equal
+calls give equal bits.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,8 @@ from torch import Tensor
 from flash_attn_rocm.launch.watched import Part, part_of
 from flash_attn_rocm.library.host import LIMITS
 
-MOST_SCORES = 1 << 26  # whose gradients are in memory at once, 256 MiB, where one group of heads has no more
+# most scores with gradients in memory at once, 256 MiB, unless one group of heads has more
+MOST_SCORES = 1 << 26
 
 
 def launch(bwd: Callable[..., None], arguments: Mapping[str, Any], gradient: Tensor) -> None:
@@ -33,7 +33,7 @@ def launch(bwd: Callable[..., None], arguments: Mapping[str, Any], gradient: Ten
 
 
 def _parts(batch: int, nheads_k: int, group: int, scores: int, most: int) -> Iterator[Part]:
-    """All at once where that is not too much, or some heads of one sequence."""
+    """All at once up to ``most`` scores, otherwise some heads of one sequence."""
     heads = min(nheads_k, max(1, most // max(1, group * scores)))
     step = batch if heads == nheads_k and batch * heads * group * scores <= most else 1
     for at in range(0, batch, step):

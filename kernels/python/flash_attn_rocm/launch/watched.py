@@ -1,9 +1,11 @@
-"""The library's operators where Windows resets GPUs that are busy for long (``resets``): a call that may
-take too long in one launch is cut into several, by sequences and heads, and warned of where it cannot be.
+"""The library's operators where Windows resets GPUs that are busy for long (``resets``).
 
-Each head of each sequence gets the same bits as without, because nothing of it depends on the others.  There
-are two exceptions: dq of the fused kernels, whose sums have no fixed order, and a call that the slow kernel
-answers only because of the stride between heads: a part with one head may be a faster kernel's.
+A call that may take too long in one launch is cut into several, by sequences and heads. Calls that cannot be
+cut give a warning.
+
+Each head of each sequence keeps its bits, because it is independent of the others. There are two exceptions:
+dq of the fused kernels, whose sums have no fixed order; and a call on the slow kernel only because of the
+stride between heads, where a faster kernel may take a part with one head.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +34,7 @@ OF_SEQUENCES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx", "cac
 
 
 class Part(NamedTuple):
-    """Some sequences, all with these heads of k; ``group`` heads of q share one."""
+    """Some sequences, all with these heads of k. ``group`` heads of q share one."""
 
     sequences: slice
     heads: slice
@@ -70,7 +72,7 @@ def backward(launch: Launch, names: Sequence[str]) -> Launch:
 
 
 def append(launch: Launch, names: Sequence[str]) -> Launch:
-    """The operator ``append``, likewise; its launch is never cut."""
+    """The operator ``append`` with a warning for long calls. Its launch is always whole."""
 
     def launched(*arguments: Given) -> None:
         call = dict(zip(names, arguments, strict=True))
@@ -106,9 +108,9 @@ def latent(launch: Launch, names: Sequence[str]) -> Launch:
 
 
 def part_of(name: str, x: Given, part: Part, *, packed: bool, pages: bool) -> Given:
-    """Of an operator's argument what belongs to a part.
+    """A part's share of an operator's argument.
 
-    ``pages``: k and v are not by sequences, but pages of all, or places that an index names.
+    ``pages``: k and v are pages of all sequences, or places in an index.
     """
     if not isinstance(x, Tensor):
         return x
@@ -166,8 +168,10 @@ def _parts(work: Work, step: tuple[int, int], group: int) -> list[Part]:
 
 
 def _submit(device: torch.device) -> None:
-    """Have the driver begin with what is queued: it hands launches to Windows in batches, and a batch is what
-    Windows waits for."""
+    """Makes the driver start the queued launches.
+
+    It hands launches to Windows in batches, and Windows times each batch.
+    """
     if device.type == "cuda" and not is_capturing(device):
         torch.cuda.current_stream(device).query()
 
@@ -190,7 +194,7 @@ def _sizes(call: dict[str, Any]) -> Sizes:
 
 
 def _is_slow(call: dict[str, Any]) -> bool:
-    """Whether the reference kernel answers: no other reads these tensors as they are."""
+    """Whether the reference kernel answers: only it reads these tensors in place."""
     q, head_dim = call["q"], call["q"].shape[-1]
     exact = padded_head_dim(device_of(q.device).arch, DTYPES[q.dtype], head_dim) == head_dim
     return not exact or not all(is_aligned(call[name]) for name in ("q", "k", "v"))

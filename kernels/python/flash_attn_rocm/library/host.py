@@ -1,7 +1,7 @@
 """Loads the host library, which registers the operators ``torch.ops.flash_attn_rocm.*``.
 
-Loading needs neither a GPU nor ROCm.  Device code is loaded by the library itself, when a kernel is
-first launched on a device.
+Loading works without a GPU and without ROCm. The library loads device code at the first launch of a kernel on
+a device.
 """
 
 import json
@@ -18,7 +18,7 @@ from flash_attn_rocm.machine.requirements import LIBRARY, REINSTALL
 
 @dataclass(frozen=True)
 class Instance:
-    """One kernel of the wheel, and the archs that there is machine code of."""
+    """One kernel of the wheel, and the archs with its machine code."""
 
     name: str
     op: str
@@ -28,12 +28,12 @@ class Instance:
 
 
 class Limits(NamedTuple):
-    """What kernels can take.
+    """The limits of the kernels.
 
-    ``head_dim`` is the largest of all features, ``wide_head_dim`` that of forwards without features,
-    ``uneven_head_dim`` that of v in kernels where it is another one than that of q and k; ``splits`` are the
-    most parts of the keys.  In elements: row strides are below ``row_stride``, addresses and strides
-    multiples of ``alignment``.  The rows of a page are a multiple of ``page``.
+    ``head_dim`` is the largest with all features, ``wide_head_dim`` the largest of forwards without features.
+    ``uneven_head_dim`` is v's in kernels with two head dims. ``splits`` is the largest number of parts of the
+    keys. In elements: row strides are below ``row_stride``, addresses and strides multiples of ``alignment``.
+    The rows of a page are a multiple of ``page``.
     """
 
     head_dim: int
@@ -46,7 +46,7 @@ class Limits(NamedTuple):
 
 
 def load(path: Path) -> None:
-    """Load the library; raises ImportError that says what to do."""
+    """Loads the library. Raises ImportError with the steps to take."""
     if not path.is_file():
         message = (
             f"{path} is missing: this is a source checkout or a damaged installation\n"
@@ -68,18 +68,18 @@ def instances() -> tuple[Instance, ...]:
 
 @cache
 def gpus() -> Mapping[str, str]:
-    """The GPUs that this wheel serves, each with the arch whose machine code it runs."""
+    """The GPUs of this wheel, each with the arch whose machine code it runs."""
     found: dict[str, str] = json.loads(torch.ops.flash_attn_rocm.gpus())
     return found
 
 
 def code_of(arch: str) -> str:
-    """The arch whose machine code a GPU runs: "gfx1030" of "gfx1031"; its own where no kernels are for it."""
+    """The arch whose machine code a GPU runs: "gfx1030" for "gfx1031". ``arch`` itself without kernels."""
     return gpus().get(gfx_of(arch), gfx_of(arch))
 
 
 def gfx_of(arch: str) -> str:
-    """The arch of a name that may have target features: "gfx942" of "gfx942:sramecc+:xnack-"."""
+    """The arch in a name with or without target features: "gfx942" for "gfx942:sramecc+:xnack-"."""
     return arch.partition(":")[0]
 
 

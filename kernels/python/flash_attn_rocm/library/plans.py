@@ -1,6 +1,6 @@
-"""Asks the library which path serves a call, and how many parts the keys are cut into.
+"""Asks the library which path takes a call, and how many parts the keys are cut into.
 
-This is the only place in the package that asks.
+All questions of the package go through this module.
 """
 
 import os
@@ -21,7 +21,7 @@ EXPLAIN_BWD = torch.ops.flash_attn_rocm.explain_bwd.default
 PLAN_BWD = torch.ops.flash_attn_rocm.plan_bwd.default
 SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
 UNSUPPORTED = "unsupported"
-# Kernels for one head dim, which tell the others' head dims too.
+# Kernels for one head dim. Their head dims hold for the other kernels too.
 FORWARD, MASKED = kinds.ATTENDING[paths.MATRIX], kinds.ATTENDING[kinds.MASKED]
 TALL_OP, WIDE_OP, UNEVEN_OP = (kinds.ATTENDING[each] for each in (paths.TALL, paths.WIDE, paths.UNEVEN))
 BACKWARD, MASKED_BACKWARD = kinds.GRADIENTS[paths.SEPARATE], kinds.GRADIENTS[kinds.MASKED]
@@ -30,7 +30,7 @@ TYPICAL_LENGTH = 128
 
 
 class Plan(NamedTuple):
-    """``path`` is one of ``values.paths.FORWARD``, or "" when no kernel serves; ``reason`` says why."""
+    """``path`` is one of ``values.paths.FORWARD``, or "" without a kernel. ``reason`` says why."""
 
     path: str
     splits: int
@@ -55,9 +55,11 @@ def plan(
     masked: bool = False,  # noqa: FBT001, FBT002
     v_head_dim: int = 0,
 ) -> Plan:
-    """What the library decides; ``aligned`` when all strides and addresses are multiples of 8 elements,
-    ``plain`` when nothing keeps tall workgroups from being worth while.  ``v_head_dim`` is that of v where it
-    is another one; on other paths than uneven v has to be padded."""
+    """The library's decision.
+
+    ``aligned``: all strides and addresses are multiples of 8 elements. ``plain``: the call may profit from
+    tall workgroups. ``v_head_dim`` is v's where it differs. Paths other than uneven need a padded v.
+    """
     answer = PLAN(
         arch, dtype, head_dim, batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units, num_splits,
         dropout, aligned, plain, masked, v_head_dim,
@@ -67,33 +69,33 @@ def plan(
 
 
 def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False) -> Plan:
-    """The plan of a typical call: whether a kernel serves does not depend on sizes."""
+    """The plan of a typical call: support is independent of sizes."""
     padded, rows = padded_head_dim(arch, dtype, head_dim), TYPICAL_LENGTH
     return plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, dropout, True)  # noqa: FBT003
 
 
 def no_masks(arch: str, dtype: str, head_dim: int) -> str:
-    """Why the library has no kernels that read an attn_mask, or ""; likewise independent of sizes."""
+    """Why the library lacks kernels that read an attn_mask, or "". Independent of sizes."""
     padded, rows = padded_head_dim(arch, dtype, head_dim, MASKED), TYPICAL_LENGTH
     found = plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, False, True, masked=True)  # noqa: FBT003
     return "" if found.path else found.reason
 
 
 def no_gradients(arch: str, dtype: str, head_dim: int) -> str:
-    """Why the library has no backward kernels, or ""; whether they serve does not depend on sizes."""
+    """Why the library lacks backward kernels, or "". Independent of sizes."""
     return str(EXPLAIN_BWD(arch, dtype, padded_head_dim(arch, dtype, head_dim, BACKWARD), False))  # noqa: FBT003
 
 
 def no_masked_gradients(arch: str, dtype: str, head_dim: int) -> str:
-    """Why the library has no backward kernels that read an attn_mask, or ""."""
+    """Why the library lacks backward kernels that read an attn_mask, or ""."""
     padded = padded_head_dim(arch, dtype, head_dim, MASKED_BACKWARD)
     return str(EXPLAIN_BWD(arch, dtype, padded, True))  # noqa: FBT003
 
 
 class BackwardPlan(NamedTuple):
-    """``path`` is separate, which gives the same bits every time, fused, or pytorch; ``reason`` says why.
+    """``path`` is separate (bitwise reproducible), fused, or pytorch. ``reason`` says why.
 
-    ``instead`` when the reason is that kernels of another path are disabled.
+    ``instead``: the reason is that kernels of another path are disabled.
     """
 
     path: str
@@ -101,7 +103,7 @@ class BackwardPlan(NamedTuple):
     instead: bool = False
 
 
-Paths = dict[tuple[str, bool], str]  # of calls that look alike, by ``backward_wishes``
+Paths = dict[tuple[str, bool], str]  # of calls with one signature, by ``backward_wishes``
 
 
 def backward_plan(
@@ -113,10 +115,10 @@ def backward_plan(
     deterministic: bool = False,
     masked: bool = False,
 ) -> BackwardPlan:
-    """How kernels, which there are, compute gradients, with ALiBi, softcap or dropout if ``featured``, with
-    an attn_mask that they read if ``masked``.
+    """How existing kernels compute gradients.
 
-    Raises ValueError for a wrong environment.
+    ``featured``: with ALiBi, softcap or dropout. ``masked``: kernels read an attn_mask. Raises ValueError for
+    a wrong environment variable.
     """
     wanted, everywhere = backward_wishes()
     refuse(BACKWARD_VARIABLE, wanted)
@@ -125,8 +127,8 @@ def backward_plan(
 
 
 def backward_wishes() -> tuple[str, bool]:
-    """What users may change from call to call: the environment's path, and deterministic algorithms."""
-    # Looked for first: os.environ.get takes twice as long for what is not there.
+    """Settings that users may change between calls: the environment's path, deterministic algorithms."""
+    # Tests membership first: os.environ.get takes twice as long for an absent variable.
     wanted = os.environ[BACKWARD_VARIABLE] if BACKWARD_VARIABLE in os.environ else ""  # noqa: SIM401
     return wanted, torch.are_deterministic_algorithms_enabled()
 
@@ -147,7 +149,7 @@ def _backward_plan(
 
 
 def fused_takes_features(arch: str, dtype: str, head_dim: int) -> bool:
-    """Whether the fused kernels, which there are, have ALiBi, softcap and dropout."""
+    """Whether the existing fused kernels support ALiBi, softcap and dropout."""
     return _backward_plan(arch, dtype, head_dim, True, False, False, FUSED).path == FUSED  # noqa: FBT003
 
 
@@ -159,7 +161,7 @@ def fused_sums(ragged: bool, batch: int, rows: int, nheads: int, head_dim: int) 
 
 @lru_cache(maxsize=1024)
 def padded_head_dim(arch: str, dtype: str, head_dim: int, op: str = FORWARD) -> int:
-    """The smallest head dim of a kernel that is at least ``head_dim``; ``head_dim`` when there is none."""
+    """The smallest head dim of a kernel that is at least ``head_dim``, or ``head_dim`` without one."""
     found = _head_dims(arch, dtype, op)
     if op == FORWARD:
         found |= _head_dims(arch, dtype, WIDE_OP)
@@ -180,7 +182,10 @@ def has_uneven(arch: str, dtype: str, head_dim: int, op: str = UNEVEN_OP) -> boo
 def uneven_head_dims(
     arch: str, dtype: str, head_dim: int, v_head_dim: int, op: str = UNEVEN_OP
 ) -> tuple[int, int] | None:
-    """Those of the kernel with two that q and k, and v, are padded to; None where one for all is as small."""
+    """The kernel's head dims that q and k, and v, are padded to.
+
+    None if a kernel with one head dim is as small.
+    """
     one = BACKWARD if op == UNEVEN_BACKWARD else FORWARD
     found = padded_head_dim(arch, dtype, max(head_dim, v_head_dim), one)
     if head_dim == v_head_dim or not head_dim or not 0 < v_head_dim <= LIMITS.uneven_head_dim < found:
@@ -190,7 +195,7 @@ def uneven_head_dims(
 
 @lru_cache(maxsize=256)
 def _head_dims(arch: str, dtype: str, op: str) -> frozenset[int]:
-    """Those of the operation's kernels."""
+    """The head dims of the operation's kernels."""
     name, all_kernels = host.code_of(arch), host.instances()
     own = (each for each in all_kernels if (each.op, each.dtype) == (op, dtype) and name in each.archs)
     return frozenset(each.head_dim for each in own)

@@ -1,1 +1,1 @@
-"""What this package needs of the machine, and what it remembers of it, without torch."""
+"""The package's requirements of the machine, and stored findings about it, without torch."""

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from flash_attn_rocm.machine import windows
 
-# Where WSL2 shows the drivers of Windows, a folder for each with its version's hash in the name, and where
-# ROCm's library that reaches them may be.
+# WSL2's view of the Windows drivers: a folder per driver, with its version's hash in the name. ROCm's library
+# that reaches them may be there.
 WSL_DRIVERS = "usr/lib/wsl/drivers"
 ROCDXG_FOLDERS = ("opt/rocm/lib", "usr/lib/x86_64-linux-gnu", "usr/local/lib")
 
 
 def version(root: Path) -> str:
-    """The kernel driver: its own version where it is not a part of Linux, or Linux's; "" when not loaded.
+    """The kernel driver's version: its own if it is separate from Linux, else Linux's; "" if not loaded.
 
-    On WSL2 it is one of Windows, which no file names: a digest of all drivers there changes with it.
+    WSL2 uses a Windows driver, and no file has its version: a digest of all drivers there changes with it.
     """
     if sys.platform == "win32":
         return windows.driver()
@@ -43,13 +43,13 @@ def is_wsl(root: Path) -> bool:
 
 
 def rocdxg(root: Path) -> str:
-    """The file of ROCm's library for WSL2, such as librocdxg.so.1.1.0; "" where none is installed."""
+    """The file of ROCm's library for WSL2, such as librocdxg.so.1.1.0; "" if missing."""
     found = (path for folder in ROCDXG_FOLDERS for path in sorted((root / folder).glob("librocdxg.so*")))
     return next((path.resolve().name for path in found), "")
 
 
 def text_of(path: Path) -> str:
-    """The text of a file; "" where it cannot be read."""
+    """The text of a file. "" if unreadable."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

@@ -1,4 +1,4 @@
-"""Which ``flash_attn`` or ``flash_attn_interface`` an import would find, without importing it."""
+"""Which ``flash_attn`` or ``flash_attn_interface`` an import would find, without an import."""
 
 import importlib.metadata
 import importlib.util
@@ -14,8 +14,11 @@ Kind = Literal["none", "ours", "another", "damaged"]
 
 @dataclass(frozen=True)
 class DropIn:
-    """``kind``: this project's (``ours``), ``another``, mostly upstream's, ``none``, or ``damaged`` where the
-    distribution is installed and its module is not there.  ``folder`` is the module's, or its one file."""
+    """``kind``: ``ours`` (this project's), ``another`` (mostly upstream's), ``none`` or ``damaged``.
+
+    ``damaged``: the distribution is installed, its module is missing. ``folder`` is the module's, or its
+    single file.
+    """
 
     kind: Kind = "none"
     version: str = ""
@@ -24,18 +27,18 @@ class DropIn:
 
     @property
     def module(self) -> str:
-        """What libraries import."""
+        """The module that libraries import."""
         return MODULES[self.distribution]
 
 
 def find(distribution: str = FLASH_ATTN) -> DropIn:
-    """By what the module holds: this project's and another may have the same version."""
+    """Decides by the module's content: this project's and another may have equal versions."""
     version = _version(distribution)
     try:
         spec = importlib.util.find_spec(MODULES[distribution])
-    except ValueError:  # a module that somebody put into sys.modules
+    except ValueError:  # a module inserted into sys.modules by hand
         spec = None
-    # Without an __init__.py it is a part of another distribution: flash_attn.cute of flash-attn-4.
+    # Without an __init__.py it belongs to another distribution: flash_attn.cute of flash-attn-4.
     if spec is None or spec.origin is None:
         return DropIn("damaged" if version else "none", version, distribution=distribution)
     place, text = Path(spec.origin), Path(spec.origin)

@@ -1,4 +1,4 @@
-"""The environment variables of this package: what each accepts, and what is wrong with those that are set."""
+"""The environment variables of this package: accepted values, and problems of the set ones."""
 
 import difflib
 import os
@@ -17,20 +17,20 @@ SPELLINGS = {"false": "0", "no": "0", "off": "0", "true": "1", "yes": "1", "on":
 
 
 def switch(name: str, *, default: bool) -> bool:
-    """Whether a variable says 1; raises ValueError for what is neither 0 nor 1."""
+    """Whether a variable is 1. Raises ValueError for values other than 0 and 1."""
     value = os.environ.get(name, "")
     refuse(name, value)
     return default if not value else _plain(value) == "1"
 
 
 def refuse(name: str, value: str) -> None:
-    """Raise ValueError for a value that a variable does not accept; an empty one is as if it were not set."""
+    """Raises ValueError for an invalid value of a variable. An empty value counts as unset."""
     if found := problem(name, value):
         raise ValueError(found)
 
 
 def problem(name: str, value: str) -> str:
-    """What is wrong with a variable of this package and what to do, or ""."""
+    """The problem with a variable's value and the remedy, or ""."""
     accepted = ACCEPTED.get(name)
     if accepted is None:
         close = difflib.get_close_matches(name, ACCEPTED, n=1)
@@ -45,7 +45,7 @@ def problem(name: str, value: str) -> str:
 
 
 def given(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """This package's variables that are set, misspelt ones too."""
+    """The set variables of this package, including misspelt ones."""
     return ((name, value) for name, value in sorted(environment.items()) if name.startswith(PREFIX))
 
 

@@ -1,4 +1,4 @@
-"""HSA_OVERRIDE_GFX_VERSION, under which GPUs call themselves another arch: "10.3.0" is gfx1030."""
+"""HSA_OVERRIDE_GFX_VERSION makes GPUs report another arch: "10.3.0" is gfx1030."""
 
 import re
 
@@ -7,7 +7,7 @@ _NAME = re.compile(r"gfx(\d{1,2})([0-9a-f])([0-9a-f])")
 
 
 def arch_of(value: str) -> str:
-    """The arch that GPUs call themselves with that value; "" for a value that is none."""
+    """The arch that GPUs report under that value; "" for an invalid value."""
     found = _VALUE.fullmatch(value)
     if found is None:
         return ""
@@ -16,7 +16,7 @@ def arch_of(value: str) -> str:
 
 
 def value_for(arch: str) -> str:
-    """The value under which GPUs call themselves ``arch``; "" for a name of no single arch."""
+    """The value that makes GPUs report ``arch``; "" for names other than one arch."""
     found = _NAME.fullmatch(arch)
     if found is None:
         return ""

@@ -1,6 +1,6 @@
-"""What checks at first use found of kernels, in this process and in the user's cache folder.
+"""Findings of checks at first use, in this process and in the user's cache folder.
 
-A file for each family of kernels, by everything that a finding is about: wheel, gfx arch, driver and HIP.
+One file per kernel family. Its name covers everything a finding depends on: wheel, gfx arch, driver and HIP.
 """
 
 import hashlib
@@ -26,11 +26,10 @@ DIED = (
 
 
 class Family(NamedTuple):
-    """Kernels that are disabled together; ``head_dim`` is 0 for those that write into caches.
+    """Kernels that are disabled together. ``head_dim`` is 0 for kernels that write into caches.
 
-    ``work`` is the path of those that compute gradients, separate or fused, ``MASKED`` of those that read an
-    attn_mask, ``MASKED_GRADIENTS`` of those that do both, ``LATENT`` of those of latent attention, and "" of
-    all others.
+    ``work`` is separate or fused (the path) for gradients, ``MASKED`` with an attn_mask, ``MASKED_GRADIENTS``
+    for gradients with an attn_mask, ``LATENT`` for latent attention, and "" for all other kernels.
     """
 
     arch: str
@@ -51,7 +50,7 @@ class Family(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """``state`` is passed, failed or running; ``words`` say what failed."""
+    """``state`` is passed, failed or running. ``words`` describe the failure."""
 
     state: str
     words: str
@@ -77,7 +76,7 @@ def file_of(family: Family, hip: str) -> Path:
 
 
 def read(path: Path) -> Finding | None:
-    """The finding in a file; None where there is none that can be read, or its check still runs elsewhere."""
+    """The finding in a file. None if the file is missing or unreadable, or its check still runs elsewhere."""
     try:
         found = Finding(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -88,7 +87,7 @@ def read(path: Path) -> Finding | None:
 
 
 def write(path: Path, family: Family, state: str, words: str = "") -> None:
-    """Keep a finding; where the folder cannot be written it holds for this process only."""
+    """Stores a finding. With a read-only folder it holds for this process only."""
     time = datetime.now(UTC).isoformat(timespec="seconds")
     found = Finding(state, words, str(family), family.arch, _wheel(), _driver(), time, os.getpid())
     with suppress(OSError, RuntimeError):
@@ -99,13 +98,13 @@ def write(path: Path, family: Family, state: str, words: str = "") -> None:
 
 
 def forget(path: Path) -> None:
-    """As if nothing had been found."""
+    """Deletes a finding."""
     with suppress(OSError):
         path.unlink()
 
 
 def failures() -> Iterator[tuple[Path, Finding]]:
-    """What is kept of this wheel's kernels that failed."""
+    """The stored failures of this wheel's kernels."""
     with suppress(OSError, RuntimeError):
         for path in sorted(folder().glob("*.json")):
             found = read(path)
@@ -114,7 +113,7 @@ def failures() -> Iterator[tuple[Path, Finding]]:
 
 
 def in_words(family: Family, found: str, path: Path) -> str:
-    """Why these kernels are disabled, and what to do about it."""
+    """Why these kernels are disabled, and the remedy."""
     return (
         f"the kernels for {family} are disabled on {family.arch}, because a check at first use found: "
         f"{found}. Please report this with the file written by python -m flash_attn_rocm selftest. The "
@@ -128,7 +127,7 @@ class _Known:
 
 
 def _wheel() -> str:
-    # Not of the whole wheel, which is gone once it is installed.
+    # Of the library: the wheel file is gone after the installation.
     if not _Known.wheel:
         _Known.wheel = hashlib.sha256(LIBRARY.read_bytes()).hexdigest()
     return _Known.wheel

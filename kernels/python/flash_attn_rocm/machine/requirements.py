@@ -1,6 +1,6 @@
-"""What this package needs from the machine, checked before anything else of it is imported.
+"""The package's requirements of the machine, checked before the rest of the package is imported.
 
-What is wrong is said in the same words by the import, by calls and by the doctor: as steps.
+Import, calls and the doctor report problems in the same words, as steps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GLIBC_FLOOR = (2, 28)
 TORCH_FLOOR = (2, 10)
 OLDEST_ROCM = "6.4"
 TORCH_FLOOR_TEXT = ".".join(map(str, TORCH_FLOOR))
-# pytorch.org has no builds for ROCm on Windows; AMD has, and not all of them are new enough.
+# pytorch.org has no builds for ROCm on Windows. AMD has some, and part of them are too old.
 TORCH_PAGES = {
     "linux": ("https://pytorch.org/get-started/locally/", "Linux, Pip and ROCm"),
     WINDOWS: ("https://github.com/ROCm/TheRock/blob/main/RELEASES.md", "Windows"),
@@ -43,23 +43,23 @@ TOO_OLD_ON_WINDOWS = (
 )
 REMOVE = f"python -m pip uninstall --yes {DISTRIBUTION}"
 REMOVE_TORCH = "python -m pip uninstall --yes torch"
-# A command for PyTorch itself: which builds there are for a ROCm version only that page knows, and it
-# changes.
+# A command that opens PyTorch's page: it lists the builds for a ROCm version, and changes.
 OPEN_TORCH_PAGE = f"python -m webbrowser {TORCH_PAGE}"
-# Not a command: pip could take a stranger's package of this name, and this package does not know its index.
+# In words, without a command: pip could take a stranger's package of this name, and the package does not know
+# its index.
 REINSTALL = "install the wheel again with your install command and --force-reinstall"
 
 
 @dataclass(frozen=True)
 class Step:
-    """What is wrong and what to do: ``commands`` are lines for a shell, to be pasted as they are."""
+    """A problem and its remedy. ``commands`` are shell lines to paste."""
 
     words: str
     commands: tuple[str, ...] = ()
 
 
 class RequirementError(ImportError):
-    """The package cannot work here; ``steps`` are all reasons."""
+    """The package cannot work here. ``steps`` are all reasons."""
 
     def __init__(self, steps: Iterable[Step]) -> None:
         self.steps = tuple(steps)
@@ -84,7 +84,7 @@ def package_version() -> str:
 
 
 def wheel_rocm() -> str:
-    """The ROCm version that the wheel is for, or ``""``: it is for every one, or not installed as a wheel."""
+    """The wheel's ROCm version. ``""`` for a wheel for every version, or without a wheel."""
     return package_version().partition("+rocm")[2]
 
 
@@ -94,7 +94,7 @@ def is_public(version: str) -> bool:
 
 
 def install_torch() -> str:
-    """Where a PyTorch that this wheel works with is from."""
+    """Where to get a PyTorch for this wheel."""
     rocm = wheel_rocm()
     build = f"its build for ROCm {rocm}, or the next" if rocm else "a build for ROCm"
     if is_public(package_version()):
@@ -113,7 +113,7 @@ def build_name(rocm: str | None, cuda: str | None) -> str:
 
 
 def wrong_build(build: str) -> str:
-    """What is wrong with a PyTorch that is not a ROCm build; ``build`` is "CPU" or like "CUDA 12.8"."""
+    """The problem with a PyTorch that is no ROCm build. ``build`` is "CPU" or like "CUDA 12.8"."""
     return f"this PyTorch is a {build} build, which cannot use AMD GPUs"
 
 
@@ -135,7 +135,7 @@ def unmet_platform(system: str, machine: str) -> Step | None:
 
 
 def unmet_python(version: tuple[int, int]) -> Step | None:
-    """Why this Python is not enough."""
+    """Why this Python is too old."""
     if version >= PYTHON_FLOOR:
         return None
     floor = ".".join(map(str, PYTHON_FLOOR))
@@ -147,7 +147,7 @@ def unmet_python(version: tuple[int, int]) -> Step | None:
 
 
 def unmet_glibc(version: str) -> Step | None:
-    """Why this C library is not enough; nothing is said of one whose version is unknown."""
+    """Why this C library is too old. An unknown version passes."""
     parts = version.split(".")
     known = len(parts) >= 2 and all(part.isdigit() for part in parts[:2])
     if not known or (int(parts[0]), int(parts[1])) >= GLIBC_FLOOR:
@@ -161,7 +161,7 @@ def unmet_glibc(version: str) -> Step | None:
 
 
 def unmet_torch(version: str) -> Step | None:
-    """Why this PyTorch is not enough."""
+    """Why this PyTorch is too old."""
     if release(version) >= TORCH_FLOOR:
         return None
     return Step(
@@ -173,7 +173,7 @@ def unmet_torch(version: str) -> Step | None:
 
 
 def import_torch(load: Callable[[], ModuleType] = lambda: importlib.import_module("torch")) -> ModuleType:
-    """PyTorch itself; raises RequirementError where it is missing or broken."""
+    """PyTorch itself. Raises RequirementError if it is missing or broken."""
     try:
         return load()
     except ModuleNotFoundError as error:
@@ -194,7 +194,7 @@ def glibc() -> str:
 
 
 def unmet() -> list[Step]:
-    """Everything that keeps the package from working here."""
+    """Everything that prevents the package from working here."""
     steps = [
         unmet_platform(sys.platform, platform.machine()),
         unmet_python((sys.version_info[0], sys.version_info[1])),
@@ -208,7 +208,7 @@ def unmet() -> list[Step]:
 
 
 def check() -> None:
-    """Raise RequirementError with everything that keeps the package from working here."""
+    """Raises RequirementError with everything that prevents the package from working here."""
     if steps := unmet():
         raise RequirementError(steps)
 

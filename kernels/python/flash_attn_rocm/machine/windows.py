@@ -1,4 +1,4 @@
-"""What is asked of Windows: whether a process runs, which files are loaded, the driver of the GPUs."""
+"""Queries to Windows: running processes, loaded files, the GPUs' driver."""
 
 import ctypes
 import sys
@@ -16,11 +16,14 @@ if sys.platform == "win32":
     import winreg
 
     _KERNEL32 = ctypes.WinDLL("kernel32", use_last_error=True)
-    # A handle is a pointer, which the default, int, would cut.
+    # A handle is a pointer. The default result type, int, would truncate it.
     _KERNEL32.OpenProcess.restype = _KERNEL32.GetModuleHandleW.restype = ctypes.c_void_p
 
     def process_runs(pid: int) -> bool:
-        """Whether there is a process of this number.  On Windows ``os.kill(pid, 0)`` would send it Ctrl+C."""
+        """Whether there is a process with this number.
+
+        On Windows ``os.kill(pid, 0)`` would send it Ctrl+C.
+        """
         handle = _KERNEL32.OpenProcess(PROCESS_QUERY_LIMITED_INFORMATION, False, pid)  # noqa: FBT003
         if not handle:
             return ctypes.get_last_error() == ACCESS_DENIED
@@ -41,7 +44,7 @@ if sys.platform == "win32":
         return (path.value,)
 
     def driver() -> str:
-        """AMD's driver of the display adapters: "AMD 32.0.21013.1000"; "" where there is none."""
+        """AMD's driver of the display adapters: "AMD 32.0.21013.1000"; "" without one."""
         return ", ".join(f"AMD {version}" for version in dict.fromkeys(_versions()))
 
     def _versions() -> Iterator[str]:

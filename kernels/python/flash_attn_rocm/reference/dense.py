@@ -2,14 +2,14 @@
 
 ``reference.operators`` brings every call into this form.
 
-All arithmetic is in fp32, for float64 tensors in float64.  Blocks are (batch x kv head) pairs times query
-rows times keys, so that memory grows with the lengths and never with their product.  The forward pass adds
-blocks of the same rows up by their log-sum-exps.  The backward pass recomputes each block's probabilities
-from that of all keys, whoever computed it; it also serves the kernels.  Calls without features go to
-PyTorch's own fused operators where it has some (``torch_fused``).
+Arithmetic is in fp32, for float64 tensors in float64. A block is (batch x kv head) pairs times query rows
+times keys, so memory grows with the lengths instead of their product. The forward pass adds blocks of equal
+rows up by their log-sum-exps. The backward pass recomputes each block's probabilities from the log-sum-exp
+over all keys, from any implementation: it also serves the kernels. Calls without features go to PyTorch's own
+fused operators where available (``torch_fused``).
 
-Inside, queries are grouped by the kv head that they read: (pairs, group, seqlen_q, headdim), and keys
-and values are (pairs, seqlen_k, headdim), with pairs = batch * nheads_k, group = nheads / nheads_k.
+Inside, queries are grouped by the kv head that they read: (pairs, group, seqlen_q, headdim). Keys and values
+are (pairs, seqlen_k, headdim). pairs = batch * nheads_k, group = nheads / nheads_k.
 """
 
 import itertools
@@ -28,17 +28,21 @@ from flash_attn_rocm.serving.capture import is_capturing
 
 BLOCK_SCORES = 1 << 25  # scores of a block: 128 MiB in fp32
 BLOCK_ROWS = 512  # of a pair: few enough for a causal mask to skip keys
-ROWS_AT_ONCE = 1 << 14  # of all pairs: enough for products that fill a GPU
-ON_CPU = 8  # on a CPU a block has so many times fewer rows and scores, so that its caches keep it
-STEEP = 1e30  # of softcap: what is multiplied by it is bent to 1, as by infinity, and 0 stays 0
-# Beside log-sum-exps below this the logarithm of the number of keys is lost in fp32.
+ROWS_AT_ONCE = 1 << 14  # over all pairs: enough for products that fill a GPU
+ON_CPU = 8  # on a CPU rows and scores of a block are divided by this, so that it fits into caches
+# limit of scale / softcap: larger products bend to 1, as with infinity, and 0 stays 0
+STEEP = 1e30
+# Below this log-sum-exp, fp32 loses the logarithm of the number of keys.
 FAR_BELOW = -(2.0**16)
 
 
 @dataclass(frozen=True)
 class Dropout:
-    """``state`` is the key (2,) of ``philox``; ``batch`` is the first sequence's index; ``columns`` are the
-    keys', (batch, seqlen_k), where they do not count from the first key (``key_masks``)."""
+    """``state`` is the key (2,) of ``philox``, ``batch`` the first sequence's index.
+
+    ``columns`` are the keys' column numbers, (batch, seqlen_k), if they differ from positions
+    (``key_masks``).
+    """
 
     state: Tensor
     batch: int
@@ -55,7 +59,7 @@ class _Block:
 
     @property
     def where(self) -> tuple[slice, slice, slice]:
-        """The rows, in what is shaped like the queries."""
+        """The block's rows, as an index into tensors shaped like the queries."""
         return self.pairs, slice(None), self.rows
 
     @property
@@ -66,11 +70,11 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Problem:
-    """The inputs in the inner layout, in what is computed in, v with any headdim; q is multiplied by
-    softmax_scale, and divided by softcap if there is one.
+    """The inputs in the inner layout and the arithmetic's dtype, v with any headdim.
 
-    ``slopes`` is (pairs, group, 1, 1) or None, ``mask`` a view (batch, nheads_k, group, seqlen_q, seqlen_k),
-    with any of these 1, or None: what is added to scores, or whether they are hidden.
+    q is multiplied by softmax_scale, and divided by softcap if there is one. ``slopes`` is (pairs, group, 1,
+    1) or None. ``mask`` is None or a view (batch, nheads_k, group, seqlen_q, seqlen_k), where any size may be
+    1: numbers to add to scores, or booleans that hide them.
     """
 
     nheads_k: int
@@ -83,11 +87,11 @@ class _Problem:
     dropout: Dropout | None
 
     def blocks(self) -> Iterator[_Block]:
-        """All that is seen."""
+        """All blocks with visible keys."""
         return itertools.chain.from_iterable(self.by_rows())
 
     def by_rows(self) -> Iterator[list[_Block]]:
-        """For some pairs and rows at a time the blocks with all keys that they see."""
+        """Lists of blocks: each list has all visible keys of some pairs and rows."""
         _, group, seqlen_q, _ = self.q.shape
         share = ON_CPU if self.q.device.type == "cpu" else 1
         at_once = max(1, ROWS_AT_ONCE // share // group)
@@ -101,7 +105,7 @@ class _Problem:
                 yield [_Block(pairs, rows, slice(i, min(i + key_step, keys.stop))) for i in starts]
 
     def _some_pairs(self, most: int) -> Iterator[slice]:
-        """At least one pair, and no more than ``most``."""
+        """At least one pair, at most ``most``."""
         pairs, heads = self.q.shape[0], self.nheads_k
         step = max(1, most // heads * heads or most)
         for first in range(0, pairs, max(step, heads)):
@@ -134,7 +138,7 @@ class _Problem:
         if self.mask is not None:
             masked = scores.unflatten(0, (-1, min(self.nheads_k, scores.shape[0])))
             mask = self._mask_of(block, self.mask)
-            if mask.dtype == torch.bool:  # contiguous, which takes half the time on GPUs
+            if mask.dtype == torch.bool:  # contiguous, twice as fast on GPUs
                 masked.masked_fill_(mask.expand(masked.shape).contiguous(), -math.inf)
             else:
                 masked.add_(mask)
@@ -147,7 +151,7 @@ class _Problem:
         return bent, scores.sub_(lse[block.where]).exp_()
 
     def _hide(self, block: _Block, scores: Tensor) -> None:
-        """What window and chunk hide.  Most blocks have a few such keys at their ends."""
+        """Applies window and chunk. Most blocks have few hidden keys, at their ends."""
         shift, keys = self.k.shape[1] - self.q.shape[2], block.keys
         left, right = self.options.window_left, self.options.window_right
         ends = (
@@ -183,8 +187,10 @@ class _Problem:
         return mask[tuple(x if n > 1 else slice(None) for x, n in zip(wanted, mask.shape, strict=True))]
 
     def add_of_mask(self, block: _Block, ds: Tensor, to: Tensor) -> None:
-        """Add the scores' gradients (pairs, group, rows, keys) of a block to the mask's ``to``, whose sizes
-        are 1 where they are summed: always in the same order."""
+        """Adds a block's score gradients (pairs, group, rows, keys) to the mask's gradient ``to``.
+
+        Dimensions of size 1 in ``to`` are summed, always in one order.
+        """
         batch, heads, rows, keys = to.shape
         first, last = block.pairs.start, block.pairs.stop
         group = ds.shape[1]
@@ -202,7 +208,7 @@ class _Problem:
                 entry[head : head + group, at_rows, at_keys] += one
 
     def kept(self, block: _Block) -> Tensor | None:
-        """Which probabilities dropout keeps; the same in every pass."""
+        """Dropout's kept probabilities. Equal in every pass."""
         if self.dropout is None:
             return None
         group, device = self.q.shape[1], self.q.device
@@ -236,11 +242,10 @@ def forward(
     """Attention of checked inputs.
 
     q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim), v with any headdim,
-    one dtype; ``mask`` and ``sink`` are those of ``Inputs``.
-    Returns out (batch, seqlen_q, nheads, headdim of v), the log-sum-exp (batch, nheads, seqlen_q) fp32
-    (float64 for float64), and the probabilities in q's dtype, negative where dropout dropped them: (batch,
-    nheads, seqlen_q, seqlen_k) when wanted, else (0,).
-    Rows without a visible key give out 0 and log-sum-exp +inf.
+    one dtype. ``mask`` and ``sink`` are as in ``Inputs``. Returns out (batch, seqlen_q, nheads, headdim of
+    v), the log-sum-exp (batch, nheads, seqlen_q) fp32 (float64 for float64), and the probabilities in q's
+    dtype, negative where dropped by dropout: (batch, nheads, seqlen_q, seqlen_k) on request, else (0,). Rows
+    without a visible key give out 0 and log-sum-exp +inf.
     """
     with torch.autocast(q.device.type, enabled=False):
         plain = all(x is None for x in (alibi_slopes, dropout, mask, sink)) and not want_probabilities
@@ -259,7 +264,7 @@ def forward(
 
 
 def _attended(problem: _Problem) -> tuple[Tensor, Tensor]:
-    """out (pairs, group, seqlen_q, headdim) and the log-sum-exp, not rounded yet."""
+    """out (pairs, group, seqlen_q, headdim) and the log-sum-exp, before rounding."""
     rows = problem.q.shape[:3]
     out = problem.q.new_zeros((*rows, problem.v.shape[-1]))
     lse = out.new_full(rows, -math.inf)
@@ -273,7 +278,7 @@ def _attended(problem: _Problem) -> tuple[Tensor, Tensor]:
 
 
 def _attended_in(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
-    """The same of a block alone, with -inf for rows that see none of its keys."""
+    """out and the log-sum-exp of one block. The latter is -inf for rows without a visible key in it."""
     scores = problem.scores(block)[1]
     most = scores.amax(dim=-1)
     weights = torch.softmax(scores, dim=-1)
@@ -286,8 +291,9 @@ def _attended_in(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
 
 
 def _joined(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """The same of the keys of both."""
-    share = torch.sigmoid(one[1] - other[1]).nan_to_num_(0.0)  # NaN: rows that see none, whose out is 0
+    """out and the log-sum-exp over the keys of both."""
+    # NaN: rows without visible keys, whose out is 0
+    share = torch.sigmoid(one[1] - other[1]).nan_to_num_(0.0)
     return torch.lerp(other[0], one[0], share[..., None]), torch.logaddexp(one[1], other[1])
 
 
@@ -315,9 +321,9 @@ def backward(
     mask: Tensor | None = None,
     of_mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v, in their shapes and dtype, from what the forward pass saw and returned.
+    """Gradients of q, k and v, in their shapes and dtype, from the forward pass's inputs and results.
 
-    That of ``mask`` is added to ``of_mask``, if there is one, shaped like it.
+    Adds the gradient of ``mask`` to ``of_mask``, if given, in the same shape.
     """
     with torch.autocast(q.device.type, enabled=False):
         plain = all(x is None for x in (alibi_slopes, dropout, mask))
@@ -349,8 +355,10 @@ def backward(
 
 
 def _total_far_below(problem: _Problem, lse: Tensor) -> Tensor | None:
-    """What the probabilities from lse add up to in rows whose scores are all far below 0, and 1 for others,
-    shaped like lse; None where there are no such rows, as only a bias makes them."""
+    """The sum of the probabilities recomputed from lse, for rows with all scores far below 0, else 1.
+
+    Shaped like lse. None without such rows. Only a bias makes them.
+    """
     if problem.mask is None or problem.mask.dtype == torch.bool:
         return None
     far = lse < FAR_BELOW
@@ -375,8 +383,10 @@ def tangent(
     dropout: Dropout | None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The tangent of out, in its shape and dtype, from those of q, k and v, which are shaped like these:
-    forward-mode differentiation."""
+    """The tangent of out, in its shape and dtype, for forward-mode differentiation.
+
+    Inputs are the tangents of q, k and v, in the shapes of q, k and v.
+    """
     with torch.autocast(q.device.type, enabled=False):
         problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
         moved = _problem(*tangents, None, options, None, None)
@@ -437,7 +447,7 @@ def _grouped(q: Tensor, nheads_k: int) -> Tensor:
 
 
 def _ungrouped(grouped: Tensor, q: Tensor) -> Tensor:
-    """The reverse of ``_grouped``, contiguous, in q's shape but for headdim, which stays, and dtype."""
+    """The reverse of ``_grouped``, contiguous, in q's dtype and q's shape with the given headdim."""
     batch, seqlen_q, nheads, _ = q.shape
     return grouped.view(batch, nheads, seqlen_q, grouped.shape[-1]).transpose(1, 2).to(q.dtype).contiguous()
 
@@ -464,7 +474,7 @@ def _add_transposed_product(to: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def _bent(ds: Tensor, bent: Tensor | None) -> Tensor:
-    """The gradients of scores before softcap, which gave ``bent``."""
+    """The gradients of scores before softcap. ``bent`` are the scores after it."""
     return ds if bent is None else torch.ops.aten.tanh_backward(ds, bent)
 
 

@@ -1,6 +1,6 @@
-"""The PyTorch implementation as operators, so that torch.compile takes each as one opaque call.
+"""The PyTorch implementation as operators: torch.compile takes each as one opaque call.
 
-They serve every feature on every device, and read lengths and indices on the host.
+They support every feature on every device, and read lengths and indices on the host.
 """
 
 import itertools
@@ -42,16 +42,20 @@ Three = tuple[Tensor, Tensor, Tensor]
 
 
 def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, *, want_probabilities: bool) -> Three:
-    """out, the log-sum-exp, and the probabilities in q's dtype, negative where dropout dropped them:
-    (batch, nheads, max_seqlen_q, max_seqlen_k) when wanted, else (0,)."""
+    """out, the log-sum-exp, and the probabilities in q's dtype, negative where dropped by dropout.
+
+    Probabilities are (batch, nheads, max_seqlen_q, max_seqlen_k) on request, else (0,).
+    """
     flops.register()
     found: Three = torch.ops.flash_attn_rocm.pytorch_forward(*inputs, *options, rng_state, want_probabilities)
     return found
 
 
 def backward(call: BackwardCall, together: int = 0, *, of_mask: bool = False) -> list[Tensor]:
-    """Gradients of q, k and v, in their shapes and dtype, the last ``together`` in one tensor, of attn_mask
-    if that is wanted, and of sink, if there is one."""
+    """Gradients of q, k and v, in their shapes and dtype, the last ``together`` in one tensor.
+
+    Then follow the gradient of attn_mask, on request, and the gradient of sink, if there is one.
+    """
     flops.register()
     found: list[Tensor] = torch.ops.flash_attn_rocm.pytorch_backward(*flat(call), together, of_mask)
     return found
@@ -60,7 +64,7 @@ def backward(call: BackwardCall, together: int = 0, *, of_mask: bool = False) ->
 def tangent(
     tangents: Three, out: Tensor, lse: Tensor, inputs: Inputs, options: Options, rng_state: Tensor | None
 ) -> Tensor:
-    """That of out, from those of q, k and v, in forward-mode differentiation."""
+    """The tangent of out, from the tangents of q, k and v, in forward-mode differentiation."""
     flops.register()
     found: Tensor = torch.ops.flash_attn_rocm.pytorch_tangent(
         *tangents, out, lse, *inputs, *options, rng_state
@@ -71,9 +75,8 @@ def tangent(
 def new_state(inputs: Inputs) -> Tensor:
     """The key of a call with dropout.
 
-    In a graph it is one operator: the compiler replaces those that draw by others, which its backward pass
-    draws again with activation_memory_budget below 1.  For what is checkpointed it keeps the generator's
-    state.
+    In a graph it is one operator: the compiler replaces random operators by its own, and its backward pass
+    draws again with activation_memory_budget below 1. For checkpointed calls it keeps the generator's state.
     """
     if not torch.compiler.is_compiling():
         return philox.new_state(inputs.q.device)
@@ -86,7 +89,7 @@ def new_state(inputs: Inputs) -> Tensor:
 
 @constant_when_traced
 def _number() -> int:
-    """Another one for each call in a graph, which would take equal ones for one."""
+    """A distinct number per call in a graph, because a graph merges equal calls."""
     return next(DRAWS)
 
 
@@ -201,7 +204,7 @@ def arguments_of(operator: torch._ops.OpOverload) -> tuple[str, ...]:
 
 
 def flat(call: BackwardCall) -> tuple[object, ...]:
-    """The arguments that all operators for gradients begin with."""
+    """The arguments common to all gradient operators, which come first."""
     dout, out, lse, inputs, options, rng_state = call
     return (dout, out, lse, *inputs, *options, rng_state)
 
@@ -235,10 +238,10 @@ def _new_probabilities(inputs: Inputs, options: Options, wanted: bool) -> Tensor
 
 
 def empty_gradients(inputs: Inputs, together: object = 0) -> tuple[Three, list[Tensor]]:
-    """Uninitialised memory: where the gradients of q, k and v go, and the tensors that hold them.
+    """Uninitialised memory: the places of the gradients of q, k and v, and the tensors that hold them.
 
-    The last ``together`` (0, 2 or 3) lie in one tensor, as they do in packed arguments: along a dimension
-    before the heads.
+    The last ``together`` (0, 2 or 3) lie in one tensor, as in packed arguments: along a dimension before the
+    heads.
     """
     assert isinstance(together, int), "the operator's schema says so"
     found = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs[: 3 - together]]
@@ -252,7 +255,7 @@ def empty_gradients(inputs: Inputs, together: object = 0) -> tuple[Three, list[T
 
 
 def fake_gradients(inputs: Inputs, together: object, of_mask: object = False) -> list[Tensor]:  # noqa: FBT002
-    """What operators for gradients return, without values."""
+    """The result shapes of gradient operators, without values."""
     found = empty_gradients(inputs, together)[1]
     others = (x for x in (inputs.attn_mask if of_mask else None, inputs.sink) if x is not None)
     return [*found, *(torch.empty_like(x, memory_format=torch.contiguous_format) for x in others)]
@@ -261,8 +264,7 @@ def fake_gradients(inputs: Inputs, together: object, of_mask: object = False) ->
 def placed(
     gradients: Sequence[Tensor], tensors: Sequence[Tensor | None], *, of_mask: bool = False
 ) -> tuple[Tensor | None, ...]:
-    """One for each of the tensors that a call was given, of which q, k and v come first, and sink last, after
-    attn_mask where that has a gradient."""
+    """One gradient per given tensor: q, k and v first, attn_mask's if it has one, and sink last."""
     missing = len(tensors) - len(gradients)
     if tensors[-1] is None and not of_mask:
         return (*gradients, *(None,) * missing)

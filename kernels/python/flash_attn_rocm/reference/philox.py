@@ -1,12 +1,12 @@
-"""Philox4x32-10: which probabilities dropout keeps, the same on every device and in every pass.
+"""Philox4x32-10 selects dropout's kept probabilities, equally on every device and in every pass.
 
-A counter-based generator: J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, "Parallel random numbers:
-as easy as 1, 2, 3", SC 2011; constants and known answers are those of their library Random123.
+A counter-based generator: J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, "Parallel random numbers: as
+easy as 1, 2, 3", SC 2011. Constants and known answers are from their library Random123.
 
-The probability of (batch, head, row, column) is dropped when its word is below dropout_p * 2**32.  Its word
-is number column % 4 of the four that Philox gives for the counter (column // 4, row, head, batch) and the
-key rng_state; row and column count from the sequence's first query and its first key, or its first key that
-is seen where a mask chooses keys (``key_masks``).  Nothing depends on how the work is cut into blocks.
+The probability of (batch, head, row, column) is dropped if its word is below dropout_p * 2**32. Its word is
+number column % 4 of the four words that Philox gives for the counter (column // 4, row, head, batch) and the
+key rng_state. Rows count from the sequence's first query. Columns count from its first key, or from its first
+visible key where a mask chooses keys (``key_masks``). Words are independent of the division into blocks.
 """
 
 import torch
@@ -27,11 +27,11 @@ def new_state(device: torch.device) -> Tensor:
 def keep(
     state: Tensor, dropout_p: float, *, batches: Tensor, heads: Tensor, rows: Tensor, columns: range | Tensor
 ) -> Tensor:
-    """Whether probabilities are kept: bool, in the broadcast shape of batches, heads and rows, which end in a
-    dimension of 1, with the columns as the last dimension.
+    """Whether probabilities are kept: bool.
 
-    ``columns`` may be a tensor that broadcasts to that shape and along whose last dimension they rise by 0
-    or 1.
+    The shape is the broadcast shape of batches, heads and rows, which end in a dimension of 1, with the
+    columns as the last dimension. ``columns`` may be a tensor that broadcasts to that shape. Along its last
+    dimension it rises by 0 or 1.
     """
     first = columns[..., :1] // WORDS if isinstance(columns, Tensor) else columns.start // WORDS
     several = columns.shape[-1] if isinstance(columns, Tensor) else len(columns)
@@ -47,7 +47,7 @@ def keep(
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: Tensor) -> tuple[Tensor, ...]:
-    """Four words for each counter; every word is below 2**32 in an int64, and counters broadcast."""
+    """Four words per counter, each below 2**32, in int64. Counters broadcast."""
     c0, c1, c2, c3 = torch.broadcast_tensors(*counter)
     k0, k1 = key[0], key[1]
     for _ in range(ROUNDS):
@@ -58,6 +58,6 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: Tensor) -> tuple
 
 
 def _product(multiplier: int, word: Tensor) -> tuple[Tensor, Tensor]:
-    # The product may overflow int64, which wraps: the 64 bits are still right.
+    # The product may overflow int64. It wraps, and its 64 bits stay exact.
     product = word * multiplier
     return (product >> 32) & WORD, product & WORD

@@ -9,8 +9,8 @@ from flash_attn_rocm.arguments.normal_form import arithmetic
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, *, interleaved: bool) -> Tensor:
     """x (batch, rows, heads, headdim) rotated by the angles at ``positions`` (batch, rows), in x's dtype.
 
-    cos and sin (any, rotary_dim / 2).  Pairs are elements 0 and 1, 2 and 3, … when interleaved, else 0 and
-    rotary_dim / 2, and so on.  Arithmetic is in fp32, for float64 in float64.
+    cos and sin (any, rotary_dim / 2). Pairs are elements 0 and 1, 2 and 3, … if interleaved, else 0 and
+    rotary_dim / 2, and so on. Arithmetic is in fp32, for float64 in float64.
     """
     half, work = cos.shape[1], arithmetic(x.dtype)
     c, s = (table[positions].to(work)[:, :, None] for table in (cos, sin))

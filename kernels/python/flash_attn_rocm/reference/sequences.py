@@ -14,10 +14,10 @@ ALL = slice(None)
 
 
 class Part(NamedTuple):
-    """The sequences numbered ``sequences``, which have one length.
+    """The sequences with indices ``sequences``, all of one length.
 
-    ``queries`` and ``lse`` index q and the log-sum-exp; ``keys`` index k and v, unless ``blocks`` names the
-    pages of a cache, which hold the keys ``span``.
+    ``queries`` and ``lse`` index q and the log-sum-exp. ``keys`` index k and v, unless ``blocks`` gives the
+    pages of a cache. These hold the keys ``span``.
     """
 
     sequences: slice
@@ -28,7 +28,7 @@ class Part(NamedTuple):
     span: slice = ALL
 
     def rows_of(self, q: Tensor) -> Tensor:
-        """(sequences, seqlen_q, nheads, headdim) of q or what is shaped like it: a view."""
+        """(sequences, seqlen_q, nheads, headdim), a view of a tensor shaped like q."""
         return _four(q[self.queries])
 
     def lse_of(self, lse: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
 
 class _Values(NamedTuple):
-    """The integer tensors' values; empty where there is no tensor."""
+    """The values of the integer tensors. Empty for missing tensors."""
 
     cu_q: list[int]
     cu_k: list[int]
@@ -59,7 +59,7 @@ class _Values(NamedTuple):
 
 
 class _Sequence(NamedTuple):
-    """One sequence: where its queries begin and end, and its keys after ``base``, which has ``room`` rows."""
+    """One sequence: the place of its queries, and of its keys after ``base``, which has ``room`` rows."""
 
     rows: slice
     base: int
@@ -69,7 +69,7 @@ class _Sequence(NamedTuple):
 
 
 def parts(inputs: Inputs, options: Options) -> tuple[Part, ...]:
-    """The sequences; raises FlashAttnArgumentError when lengths or indices point out of the tensors."""
+    """The sequences. Raises FlashAttnArgumentError if lengths or indices point outside of the tensors."""
     if all(tensor is None for tensor in inputs.integers):
         return (Part(slice(0, inputs.batch), (ALL,), (ALL,), (ALL,)),)
     refuse_capture(inputs)
@@ -81,7 +81,7 @@ def parts(inputs: Inputs, options: Options) -> tuple[Part, ...]:
 
 
 def index_problem(name: str, indices: Sequence[int], end: int, what: str) -> Iterator[str]:
-    """The first index that does not point below ``end``."""
+    """The first index outside of 0 to ``end`` - 1."""
     wrong = next((index for index in indices if not 0 <= index < end), None)
     if wrong is not None:
         yield f"{name}: expected indices of {what}, which are below {end}, got {wrong}"

@@ -1,8 +1,8 @@
-"""PyTorch's own fused attention for calls without features: in linear memory, and faster.
+"""PyTorch's own fused attention for calls without features: faster, in linear memory.
 
-On a CPU that is its flash attention, in what the PyTorch implementation computes in, so that nothing is
-rounded more.  On GPUs it is its memory-efficient attention, where PyTorch says that it takes the call and a
-small call, made once, gave what the formula gives: some builds for AMD GPUs have one that fails.
+On a CPU it is PyTorch's flash attention in the dtype of this implementation's arithmetic, so it adds no
+rounding. On GPUs it is PyTorch's memory-efficient attention, under two conditions: PyTorch accepts the call,
+and a small call, made once, matched the formula. Some builds for AMD GPUs fail it.
 """
 
 import math
@@ -28,8 +28,7 @@ Three = tuple[Tensor, Tensor, Tensor]
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple[Tensor, Tensor] | None:
-    """out and the log-sum-exp, as the PyTorch implementation's ``forward`` gives them; None where PyTorch has
-    nothing that computes the call."""
+    """out and the log-sum-exp as ``dense.forward`` gives them. None if PyTorch cannot compute the call."""
     if (causal := _causal(q, k, v, options)) is None:
         return None
     heads = _heads(q, k, v)
@@ -37,7 +36,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple[Tensor, 
         out, lse = ON_CPU(*heads, 0.0, causal, scale=options.softmax_scale)
         if not (
             lse.isfinite() & (lse != 0.0)
-        ).all():  # 0: rows of NaN, which it takes for rows that see no key
+        ).all():  # 0: rows of NaN, which PyTorch takes for rows without visible keys
             return None
     elif _takes(q, heads, causal=causal, which=0):
         out, lse = _forward_on_gpu(*heads, options.softmax_scale, causal=causal)
@@ -64,7 +63,7 @@ def backward(
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, options: Options) -> bool | None:
-    """Whether the mask is PyTorch's causal one; None for other masks and features."""
+    """Whether the mask is PyTorch's causal one. None for other masks and features."""
     rows, keys = q.shape[1], k.shape[1]
     fits = q.device.type in {"cpu", "cuda"} and q.numel() and k.numel() and q.shape[-1] == v.shape[-1]
     if not fits or q.dtype == WIDE or options.softcap or options.chunk or options.window_left >= 0:
@@ -83,7 +82,7 @@ def _deterministic(options: Options) -> bool:
 
 
 def _heads(q: Tensor, k: Tensor, v: Tensor) -> Three:
-    """(batch, nheads, seqlen, headdim) of each, in what is computed in, with rows in one piece."""
+    """(batch, nheads, seqlen, headdim) of each, in the arithmetic's dtype, with contiguous rows."""
     work = arithmetic(q.dtype) if _on_cpu(q) else q.dtype
     several = q.shape[2] // k.shape[2]
 
@@ -96,13 +95,15 @@ def _heads(q: Tensor, k: Tensor, v: Tensor) -> Three:
 
 
 def _rows_first(x: Tensor) -> Tensor:
-    """(batch, nheads, seqlen, headdim) in the memory of (batch, seqlen, nheads, headdim), which CUDA's
-    operator takes out for."""
+    """(batch, nheads, seqlen, headdim) in the memory order (batch, seqlen, nheads, headdim).
+
+    CUDA's operator assumes this layout of out.
+    """
     return x.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _as_given(gradient: Tensor, given: Tensor) -> Tensor:
-    """(batch, nheads, seqlen, headdim), of which several heads may have one, in the given tensor's form."""
+    """(batch, nheads, seqlen, headdim) to the form of ``given``, where several heads may share one."""
     several = gradient.shape[1] // given.shape[2]
     summed = gradient.unflatten(1, (given.shape[2], several)).sum(2) if several > 1 else gradient
     return summed.transpose(1, 2).to(given.dtype)
@@ -126,15 +127,17 @@ def _backward_on_gpu(
 ) -> Three:
     if torch.version.hip is None:
         lse = pad(lse, (0, -lse.shape[-1] % LSE_ROWS), value=torch.inf)
-    seed, offset = lse.new_zeros(2, dtype=torch.int64).unbind()  # of no dropout
+    seed, offset = lse.new_zeros(2, dtype=torch.int64).unbind()  # unused without dropout
     wanted = [True, True, True, False]
     found = ON_GPU_BACKWARD(dout, q, k, v, None, out, lse, seed, offset, 0.0, wanted, causal, scale=scale)
     return found[0], found[1], found[2]
 
 
 def _takes(q: Tensor, heads: Three, *, causal: bool, which: int) -> bool:
-    """Whether PyTorch says that it takes the call, and its operator is right; ``which`` is 0 for the forward
-    pass and 1 for the backward pass."""
+    """Whether PyTorch accepts the call, and its operator passed the small call.
+
+    ``which`` is 0 for the forward pass and 1 for the backward pass.
+    """
     backends = torch.backends.cuda
     if not backends.can_use_efficient_attention(backends.SDPAParams(*heads, None, 0.0, causal, False)):  # noqa: FBT003
         return False
@@ -143,7 +146,7 @@ def _takes(q: Tensor, heads: Three, *, causal: bool, which: int) -> bool:
 
 @cache
 def _right(device: torch.device, dtype: torch.dtype) -> tuple[bool, bool]:
-    """Whether a small causal call, also with a row of NaN, and its gradients are what the formula gives."""
+    """Whether forward and backward of a small causal call, including a row of NaN, match the formula."""
     scale = TRIAL[3] ** -0.5
     with torch.inference_mode(mode=False), torch.enable_grad():
         elements = torch.arange(4 * math.prod(TRIAL), device=device).view(4, *TRIAL)

@@ -1,1 +1,1 @@
-"""Calls in another form, which kernels have, with the same answer."""
+"""Calls rewritten into an equivalent form with kernels."""

@@ -1,4 +1,4 @@
-"""Chunks on kernels, which have no argument for them: each becomes a sequence of its own (``pieces``)."""
+"""Chunks on kernels without an argument for them: each becomes a sequence of its own (``pieces``)."""
 
 from torch import Tensor
 
@@ -8,7 +8,7 @@ from flash_attn_rocm.pieces import flat
 
 
 def divide(inputs: Inputs, options: Options) -> bool:
-    """Whether there are chunks that hide keys; without, kernels answer the call as it is."""
+    """Whether chunks hide keys. Otherwise kernels answer the call as it is."""
     if not options.chunk or not inputs.batch:
         return False
     dense = inputs.cu_seqlens_q is None
@@ -16,10 +16,10 @@ def divide(inputs: Inputs, options: Options) -> bool:
 
 
 def cut(inputs: Inputs, options: Options) -> tuple[Inputs, Options]:
-    """The same attention without chunks, of packed sequences.
+    """Equivalent attention of packed sequences, without chunks.
 
-    Rows before the first key's position see none.  They are a sequence without keys, of which kernels leave 0
-    what is behind the first max_seqlen_q rows, too.
+    Rows before the first key's position see no key. They become a sequence without keys, and kernels leave 0
+    in its rows behind the first max_seqlen_q as well.
     """
     rows, keys = (_span(inputs, x, ends) for x, ends in zip(inputs[:2], inputs[4:6], strict=True))
     made = pieces.cut(rows, keys, options.chunk, options.max_seqlen_q, options.max_seqlen_k)
@@ -36,7 +36,7 @@ def cut(inputs: Inputs, options: Options) -> tuple[Inputs, Options]:
 
 
 def cut_call(call: BackwardCall) -> BackwardCall:
-    """Of ``cut``, what gradients are computed from."""
+    """The part of ``cut`` for gradients."""
     inputs, options = cut(call.inputs, call.options)
     lse = call.lse if call.lse.dim() == 2 else call.lse.transpose(0, 1).flatten(1)
     return BackwardCall(flat(call.dout), flat(call.out), lse, inputs, options, call.rng_state)
@@ -48,7 +48,7 @@ def joined(x: Tensor, inputs: Inputs) -> Tensor:
 
 
 def joined_lse(lse: Tensor, inputs: Inputs) -> Tensor:
-    """The same of (nheads, total)."""
+    """(nheads, total) to the log-sum-exp of the inputs' shape."""
     if inputs.q.dim() == 3:
         return lse
     return lse.unflatten(-1, inputs.q.shape[:2]).transpose(0, 1).contiguous()

@@ -1,7 +1,7 @@
-"""Masks and biases that kernels read: which calls they serve, and what has to be copied for them.
+"""Masks and biases that kernels read: the supported calls, and the copies they need.
 
-A mask that is the same for all heads and rows goes another way where nothing depends on positions
-(``rewrite.key_masks``): kernels then do not look at hidden keys.
+A mask shared by all heads and rows is handled by ``rewrite.key_masks`` where positions have no influence:
+kernels then skip hidden keys.
 """
 
 import torch
@@ -17,12 +17,12 @@ LEAST_SCALE = 1e-6
 
 
 def is_read(inputs: Inputs, options: Options) -> bool:
-    """Whether there is a mask that kernels would read, rather than one that chooses keys."""
+    """Whether kernels would read the mask, as opposed to a mask that chooses keys."""
     return inputs.attn_mask is not None and not key_masks.chooses_keys(inputs, options)
 
 
 def unserved(inputs: Inputs, options: Options) -> str:
-    """Why kernels do not take the mask, or "", also where there is none."""
+    """Why kernels cannot take the mask, or ""; "" without a mask."""
     mask = inputs.attn_mask
     if mask is None or key_masks.chooses_keys(inputs, options):
         return ""
@@ -39,14 +39,14 @@ def unserved(inputs: Inputs, options: Options) -> str:
 
 
 def readable(inputs: Inputs) -> Tensor | None:
-    """The mask, or a copy that kernels can read, as short as the mask itself."""
+    """The mask, or a copy that kernels can read, as small as the mask itself."""
     mask, keys = inputs.attn_mask, inputs.k.shape[1]
     if mask is None:
         return None
     if mask.dtype not in (torch.bool, torch.float32, inputs.q.dtype):
         mask = mask.to(torch.float32)
     for axis in range(3):
-        # What is the same for all is kept once.
+        # Shared dimensions are stored once.
         if mask.stride(axis) == 0 and mask.shape[axis] > 1:
             mask = mask.narrow(axis, 0, 1)
     if mask.shape[3] != keys:

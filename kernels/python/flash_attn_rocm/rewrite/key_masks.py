@@ -1,11 +1,11 @@
-"""Boolean masks that are the same for all heads and rows, on kernels that have no argument for one.
+"""Boolean masks shared by all heads and rows, on kernels without an argument for one.
 
-Such a mask, as of padding, chooses keys.  Where no rule depends on positions, their order changes no answer:
-those that are seen are copied together, sequence after sequence, and the others behind them belong to none.
-So kernels do not look at hidden keys, and nothing here reads a value of a tensor.
+Such a mask, for example of padding, chooses keys. Without rules about positions the order of keys is free. So
+the visible keys are copied together, sequence after sequence. The hidden keys behind them belong to no
+sequence. Kernels skip hidden keys, and this module reads no tensor values.
 
-Dropout then counts columns among the keys that a sequence sees, as it does where they come packed: wherever
-such a mask is given, also in the PyTorch implementation (``columns``).
+Dropout then counts columns among a sequence's visible keys, as for packed sequences. The PyTorch
+implementation counts such masks' columns alike (``columns``).
 """
 
 import torch
@@ -19,7 +19,7 @@ Order = tuple[Tensor, Tensor]
 
 
 def chooses_keys(inputs: Inputs, options: Options) -> bool:
-    """Whether there is such a mask, and nothing depends on the places of keys."""
+    """Whether there is such a mask, and key positions have no influence."""
     mask = inputs.attn_mask
     if mask is None or mask.dtype != torch.bool or mask.shape[1] != 1 or mask.shape[2] != 1:
         return False
@@ -28,9 +28,9 @@ def chooses_keys(inputs: Inputs, options: Options) -> bool:
 
 
 def columns(inputs: Inputs, options: Options) -> Tensor | None:
-    """The columns by which dropout knows the keys, (batch, seqlen_k), where these are not their places.
+    """Dropout's column numbers of the keys, (batch, seqlen_k), if they differ from positions.
 
-    That of a hidden key, whose probability is 0, is anything that does not fall along the keys.
+    A hidden key has probability 0, so its column is any number that does not fall along the keys.
     """
     if not chooses_keys(inputs, options):
         return None
@@ -38,13 +38,13 @@ def columns(inputs: Inputs, options: Options) -> Tensor | None:
 
 
 def cut(inputs: Inputs, options: Options) -> tuple[Inputs, Options]:
-    """The same attention without a mask, of packed sequences."""
+    """Equivalent attention of packed sequences, without a mask."""
     order, ends = _order(inputs)
     return _packed(inputs, flat(inputs.q), inputs.k[order], inputs.v[order], ends), options
 
 
 def cut_call(call: BackwardCall) -> tuple[BackwardCall, Order]:
-    """Of ``cut``, what gradients are computed from, and what ``put_back`` needs."""
+    """The part of ``cut`` for gradients, and the input of ``put_back``."""
     inputs = call.inputs
     order, ends = _order(inputs)
     packed = _packed(inputs, flat(inputs.q), inputs.k[order], inputs.v[order], ends)
@@ -53,27 +53,27 @@ def cut_call(call: BackwardCall) -> tuple[BackwardCall, Order]:
 
 
 def put_back(gradient: Tensor, order: Order, like: Tensor, place: Tensor | None) -> Tensor:
-    """The gradient of k or v, into ``place`` if there is one, from that of the sorted ones."""
+    """The gradient of k or v, from the gradient of the sorted ones, in ``place`` if given."""
     found = torch.empty_like(like, memory_format=torch.contiguous_format) if place is None else place
     found[order] = gradient
     return found
 
 
 def form(inputs: Inputs) -> Inputs:
-    """What ``cut`` gives a plan to see, without its values."""
+    """The form of ``cut``'s result for a plan, without values."""
     q, k, v = (x.new_empty((0, *x.shape[2:])) for x in inputs[:3])
     return _packed(inputs, q, k, v, torch.zeros(inputs.batch + 1, dtype=torch.int32, device=q.device))
 
 
 def _seen(inputs: Inputs) -> Tensor:
-    """Which keys each sequence sees: (batch, seqlen_k)."""
+    """The visible keys of each sequence: (batch, seqlen_k)."""
     mask = inputs.attn_mask
     assert mask is not None, "asked before"
     return mask[:, 0, 0].expand(inputs.batch, inputs.k.shape[1])
 
 
 def _order(inputs: Inputs) -> tuple[Order, Tensor]:
-    """The sequence and place of each key, those first that are seen, and where each sequence's end."""
+    """The sequence and position of each key, visible keys first, and the end of each sequence."""
     seen = _seen(inputs)
     order = seen.flatten().to(torch.uint8).argsort(descending=True, stable=True)
     ends = pad(seen.sum(-1).cumsum(0), (1, 0)).to(torch.int32)

@@ -1,1 +1,1 @@
-"""What ``python -m flash_attn_rocm`` runs besides the doctor."""
+"""The commands of ``python -m flash_attn_rocm`` other than the doctor."""

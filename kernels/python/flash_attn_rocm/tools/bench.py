@@ -1,4 +1,4 @@
-"""``python -m flash_attn_rocm bench``: this package beside PyTorch's own attention and the plain formula."""
+"""``python -m flash_attn_rocm bench``: this package, PyTorch's own attention and the plain formula."""
 
 import csv
 import io
@@ -22,9 +22,9 @@ from flash_attn_rocm.functions.explain import explain
 from flash_attn_rocm.tools import plot, terminal, this_machine
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-TOKENS = 16384  # of a call: the batch is larger where sequences are shorter
+TOKENS = 16384  # per call: shorter sequences come in larger batches
 DECODE_BATCH = 16
-WARM, RUNS, ENOUGH = 2, 10, 1.0  # calls that are not counted, most that are, and seconds that suffice
+WARM, RUNS, ENOUGH = 2, 10, 1.0  # warm-up calls, most measured calls, and seconds that suffice
 NOT_CAUSAL = False
 OURS, SDPA, PLAIN = "ours", "sdpa", "plain"
 ON_CPU = (
@@ -35,7 +35,7 @@ ON_CPU = (
 
 @dataclass(frozen=True)
 class Shape:
-    """What is measured; ``kind`` is forward, backward (with the forward before it) or decode."""
+    """One measurement. ``kind`` is forward, backward (including the forward before it) or decode."""
 
     kind: str
     seqlen: int
@@ -65,7 +65,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Row:
-    """One implementation's numbers; ``problem`` says why there are none.
+    """One implementation's numbers. ``problem`` says why they are missing.
 
     ``difference`` is the largest from ``plain`` computed in fp32, in ``out`` or a gradient.
     """
@@ -86,7 +86,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Bench:
-    """What was measured where; ``note`` says what is not measured here."""
+    """Results and their machine. ``note`` lists omissions."""
 
     machine: dict[str, Any]
     note: str
@@ -96,7 +96,7 @@ class Bench:
 def shapes(
     lengths: tuple[int, ...], *, nheads: int, head_dim: int, dtype: str, tokens: int = TOKENS
 ) -> Iterator[Shape]:
-    """Everything that is measured, the long sequences last."""
+    """All measurements, long sequences last."""
     for seqlen in lengths:
         for kind in ("forward", "backward"):
             for causal in (False, True):
@@ -105,7 +105,7 @@ def shapes(
 
 
 def run(wanted: list[Shape], *, runs: int = RUNS) -> Bench:
-    """Measure; a row that does not fit into memory says so, and the others follow."""
+    """Measures. A row that exceeds the memory says so, and the others follow."""
     where, rows = this_machine.device(), []
     for shape in terminal.progress(wanted, "bench"):
         rows += _compare(shape, where, runs)
@@ -193,7 +193,7 @@ def _plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
 
 
 def _exact(shape: Shape, where: torch.device) -> tuple[Tensor, ...]:
-    """The plain formula in fp32 on the first sequence and head, which is enough to see what is wrong."""
+    """The plain formula in fp32 on the first sequence and head, enough to reveal errors."""
     tensors = [x.detach()[:1, :, :1].float() for x in _tensors(shape, where)]
     return _once(shape, PLAIN, tuple(x.requires_grad_(shape.kind == "backward") for x in tensors))
 
@@ -219,7 +219,7 @@ def _seconds(call: Callable[[], object], where: torch.device, runs: int) -> list
 
 
 def _peak(where: torch.device) -> float:
-    """The most memory that PyTorch held during the measured calls; unknown on a CPU."""
+    """PyTorch's peak memory during the measured calls. Unknown on a CPU."""
     return torch.cuda.max_memory_allocated(where) / (1 << 20) if where.type == "cuda" else 0.0
 
 
@@ -283,7 +283,7 @@ TEXTS = {".csv": as_csv, ".json": as_json}
 
 
 def quietly(wanted: list[Shape], *, runs: int = RUNS) -> Bench:
-    """``run`` without the warning that the PyTorch implementation answers: the table says it."""
+    """``run`` without the warning about the PyTorch implementation: the table says it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", notice.FlashAttnFallbackWarning)
         return run(wanted, runs=runs)

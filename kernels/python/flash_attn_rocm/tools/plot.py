@@ -1,7 +1,7 @@
-"""A bench as a picture, by matplotlib, which nothing else here needs.
+"""Draws a bench with matplotlib. The other modules work without it.
 
-It is no extra of the distribution: pip would look for it on the index that has this
-wheel, and it is not there.
+matplotlib is left out of the distribution's extras: pip would look for it on the index of this wheel, where
+it is missing.
 """
 
 import importlib
@@ -16,11 +16,11 @@ MARKERS = "os^dv"
 
 
 class PlotError(RuntimeError):
-    """No picture can be drawn."""
+    """A picture cannot be drawn."""
 
 
 def matplotlib(module: str = "matplotlib.figure") -> Foreign:
-    """A module of matplotlib; raises PlotError in words where it does not import."""
+    """A module of matplotlib. Raises PlotError if the import fails."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -32,7 +32,7 @@ def matplotlib(module: str = "matplotlib.figure") -> Foreign:
 
 
 def draw(rows: Sequence[Any], title: str, file: Path) -> None:
-    """TFLOP/s over the sequence length, a panel for each kind of call; ``rows`` are those of ``bench``."""
+    """TFLOP/s over the sequence length, one panel per kind of call. ``rows`` come from ``bench``."""
     kinds = list(dict.fromkeys((row.kind, row.causal) for row in rows)) or [("nothing", False)]
     figure = matplotlib().Figure(figsize=(4.2 * len(kinds), 4), layout="constrained")
     for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):

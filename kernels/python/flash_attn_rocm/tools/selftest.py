@@ -1,7 +1,7 @@
 """``python -m flash_attn_rocm selftest``: the kernels on this machine's GPU against float64.
 
-The calls are the corpus of fuzz cases that every wheel passes on an ISA emulator before it is published; the
-wheel carries it, and what generates and judges them, in ``flash_attn_rocm.suite``.
+The calls are the corpus of fuzz cases that every wheel passes on an ISA emulator before it is published. The
+wheel carries the corpus, its generator and its judge in ``flash_attn_rocm.suite``.
 """
 
 import json
@@ -22,12 +22,12 @@ from flash_attn_rocm.values.given import Given
 
 SCHEMA = 1
 HEADS = ("kernel", "calls", "failed", "worst error", "allowed", "log-sum-exp", "ms")
-MOST_WORDS = 3  # of failures that a report quotes for each kernel
+MOST_WORDS = 3  # failures quoted per kernel in a report
 
 
 @dataclass
 class Kernel:
-    """What the calls of one kernel showed; ``failures`` are in words, ``seconds`` one number per call."""
+    """The results of one kernel's calls. ``failures`` are in words, ``seconds`` one number per call."""
 
     calls: int = 0
     failures: list[str] = field(default_factory=list)
@@ -35,15 +35,15 @@ class Kernel:
 
 
 class NoGpuError(RuntimeError):
-    """There is nothing to test here."""
+    """There is no GPU to test."""
 
 
 def run(
     kernels: Sequence[str] = (),
     calls: int = 0,
-    runtime: Given = None,  # what reports launches: no HIP runtime does, but an emulator may
+    runtime: Given = None,  # reports launches: HIP runtimes do not, an emulator may
 ) -> dict[str, Any]:
-    """The report of all kernels, or those named, with at most ``calls`` calls of each if that is not 0."""
+    """The report of all kernels or the named ones, with at most ``calls`` calls each. 0 is all."""
     where = this_machine.device()
     found = this_machine.describe(where)
     if not found["arch"]:
@@ -68,7 +68,7 @@ def run(
 
 
 def passed(report: dict[str, Any]) -> bool:
-    """Whether every call of at least one kernel gave what it should."""
+    """Whether all calls passed, and at least one kernel was called."""
     return bool(report["kernels"]) and not any(row["failed"] for row in report["kernels"].values())
 
 
@@ -109,7 +109,7 @@ def _cases(kernels: Sequence[str], calls: int) -> list[tuple[str, int]]:
 
 
 class _Timed:
-    """A target that also keeps how long its calls take."""
+    """A target that also stores the duration of its calls."""
 
     def __init__(self, target: Given, where: torch.device, seconds: list[float]) -> None:
         self._target, self._where, self._seconds = target, where, seconds

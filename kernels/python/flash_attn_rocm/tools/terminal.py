@@ -1,4 +1,4 @@
-"""What commands show on a terminal: tables, and how far they got."""
+"""Tables and progress bars on a terminal."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ WIDTH = 30
 
 
 def progress(things: Iterable[T], words: str, stream: TextIO | None = None) -> Iterator[T]:
-    """Each of ``things``, while a bar with its text is shown; nothing is where there is no terminal."""
+    """Yields ``things`` with a progress bar and its text. Without a terminal there is no bar."""
     stream = sys.stderr if stream is None else stream
     every = list(things)
     for number, each in enumerate(every):

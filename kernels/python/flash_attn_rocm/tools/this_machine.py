@@ -1,4 +1,4 @@
-"""What a report says of the machine that it was made on."""
+"""The description of the machine in reports."""
 
 import base64
 import hashlib
@@ -15,20 +15,20 @@ from flash_attn_rocm.serving import machine
 
 
 def device() -> torch.device:
-    """Where kernels run: a GPU; host memory without one, or without a ROCm build."""
+    """Where kernels run: a GPU, or host memory without a GPU or a ROCm build."""
     kind = machine.current().kind
     on_gpu = kind == "cuda" and torch.version.hip is not None and torch.cuda.is_available()
     return torch.device(kind, torch.cuda.current_device()) if on_gpu else torch.device("cpu")
 
 
 def synchronize(where: torch.device) -> None:
-    """Wait until everything that was asked of the device is done."""
+    """Waits for all work of the device."""
     if where.type == "cuda":
         torch.cuda.synchronize(where)
 
 
 def describe(where: torch.device) -> dict[str, Any]:
-    """Device, driver, PyTorch and wheel.  ``library_sha256`` identifies the wheel, whoever installed it."""
+    """Device, driver, PyTorch and wheel. ``library_sha256`` identifies the wheel for any installer."""
     facts = survey.collect(ask_gpus=False)
     here = machine.current()
     found = here.device(where) if where.type == here.kind else None
@@ -48,7 +48,7 @@ def describe(where: torch.device) -> dict[str, Any]:
 
 
 def _as_recorded() -> bool:
-    """Whether the library is the one that the wheel's own list of files names."""
+    """Whether the library matches the wheel's own list of files."""
     try:
         files = importlib.metadata.files(requirements.DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:

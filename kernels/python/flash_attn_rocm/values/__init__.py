@@ -1,1 +1,1 @@
-"""Constants and marks that every other room may use.  Nothing here imports torch."""
+"""Constants and marks for all folders. Nothing here imports torch."""

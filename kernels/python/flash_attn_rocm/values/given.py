@@ -1,4 +1,4 @@
-"""The type of values that others give: arguments before they are checked, and objects of other libraries."""
+"""The type of values from outside: unchecked arguments, and objects of other libraries."""
 
 from typing import Any, TypeAlias
 

@@ -7,9 +7,9 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def constant_when_traced(function: Function) -> Function:
-    """torch.compile calls the function once, while it traces, and takes its result for a constant.
+    """torch.compile calls the function once, during tracing, and uses its result as a constant.
 
-    Like torch.compiler.assume_constant_result, which would import the whole compiler together with this
+    torch.compiler.assume_constant_result does so too, but imports the whole compiler together with this
     package: that doubles the time of ``import torch``.
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
@@ -17,9 +17,9 @@ def constant_when_traced(function: Function) -> Function:
 
 
 def never_traced(function: Function) -> Function:
-    """torch.compile ends its graph before the function and begins another behind it.
+    """torch.compile breaks its graph before the function and starts another after it.
 
-    Like torch.compiler.disable, which would import the compiler, too.
+    torch.compiler.disable does so too, but imports the compiler.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001
     return function

@@ -11,18 +11,20 @@ from flash_attn_rocm.values.given import Given
 LAYOUT = "(batch, ragged, nheads, headdim)"
 
 
-# q, k and v (total, nheads, headdim), cu_seqlens_q and cu_seqlens_k; the lengths that none exceeds.
+# q, k and v (total, nheads, headdim), cu_seqlens_q and cu_seqlens_k; the maximum lengths.
 Packed = tuple[tuple[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[int, int]]
 
 
-def is_jagged(x: Given) -> bool:  # that it is one is the question
+def is_jagged(x: Given) -> bool:  # accepts any object
     """Whether it is a nested tensor of the layout torch.jagged."""
     return isinstance(x, Tensor) and x.is_nested and x.layout is torch.jagged
 
 
 def arguments(name: str, tensors: tuple[Any, ...], lengths: tuple[Any, ...]) -> Packed:
-    """q, k and v as packed sequences; ``lengths`` are the arguments that say how long those of other tensors
-    are.  Raises FlashAttnArgumentError."""
+    """q, k and v as packed sequences.
+
+    ``lengths`` are the arguments with the lengths of ordinary tensors. Raises FlashAttnArgumentError.
+    """
     found = problems(tensors)
     if any(x is not None for x in lengths):
         found.append(
@@ -41,7 +43,7 @@ def packed(tensors: tuple[Any, ...]) -> Packed:
 
 
 def problems(tensors: tuple[Any, ...]) -> list[str]:
-    """What is wrong with q, k and v, of which one is nested."""
+    """The problems of q, k and v, at least one of which is nested."""
     found = [
         f"{name}: expected a nested tensor with the layout torch.jagged like the others, "
         f"got {'a tensor of shape ' + checks.shape(x) if isinstance(x, Tensor) else type(x).__name__}"

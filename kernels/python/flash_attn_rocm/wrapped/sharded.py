@@ -1,6 +1,6 @@
-"""Attention of DTensors that are sharded along batch or heads, as in tensor parallelism.
+"""Attention of DTensors sharded along batch or heads, as in tensor parallelism.
 
-Every rank attends to what it has, without communication.
+Each rank computes attention of its part, without communication.
 """
 
 import sys
@@ -12,27 +12,27 @@ from torch import Tensor
 from flash_attn_rocm.arguments import checks
 from flash_attn_rocm.values.given import Given
 
-MODULE = "torch.distributed.tensor"  # imported by those who have DTensors: it takes long
+MODULE = "torch.distributed.tensor"  # imported only by processes with DTensors: the import is slow
 BATCH, HEADS, WHOLE = "batch", "heads", "whole"
-RULES = 6  # the numbers that all functions end in, of which dropout_p is the first
+RULES = 6  # the numbers at the end of all functions' arguments; dropout_p is their first
 CHUNKED = ("flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_kvpacked_func", "attention")
 
 
 class Names(NamedTuple):
-    """Names of the function and of the tensors with heads, which come first, for messages."""
+    """Names of the function and of its leading tensors with heads, for messages."""
 
     function: str
     tensors: tuple[str, ...]
 
 
 class Shards(NamedTuple):
-    """What each dimension of a mesh divides: batch, heads or nothing (whole)."""
+    """The role of each dimension of a mesh: it divides batch, heads or nothing (whole)."""
 
     mesh: Any
     roles: tuple[str, ...]
 
     def local(self, x: Given, dims: dict[str, int]) -> Given:
-        """This rank's part of a tensor that all ranks have, whose ``dims`` are batch and heads."""
+        """This rank's part of a tensor present on all ranks. ``dims`` locates its batch and heads."""
         if not isinstance(x, Tensor):
             return x
         tensor = sys.modules[MODULE]
@@ -42,7 +42,7 @@ class Shards(NamedTuple):
         return x.redistribute(self.mesh, self._placements(dims)).to_local()
 
     def joined(self, x: Tensor) -> Tensor:
-        """A result (…, heads, any), which may begin with batch, as a DTensor."""
+        """A result (…, heads, any), with or without a leading batch, as a DTensor."""
         tensor = sys.modules[MODULE]
         dims = {BATCH: 0, HEADS: x.dim() - 2} if x.dim() > 1 else {}
         found: Tensor = tensor.DTensor.from_local(x, self.mesh, self._placements(dims), run_check=False)
@@ -60,14 +60,14 @@ def is_sharded(tensors: Sequence[Any]) -> bool:
 
 
 def refuse(function: str, tensors: Sequence[Any]) -> None:
-    """Raise FlashAttnArgumentError for DTensors, which the function does not take."""
+    """Raises FlashAttnArgumentError for DTensors, in functions without support for them."""
     if is_sharded(tensors):
         problem = "expected tensors, got DTensors, which flash_attn_func takes: pass what to_local() gives"
         checks.refuse(function, [problem])
 
 
 def local(names: Names, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[tuple[Any, ...], Shards]:
-    """This rank's parts of the arguments, and how they are divided; raises FlashAttnArgumentError."""
+    """This rank's parts of the arguments, and their division. Raises FlashAttnArgumentError."""
     count = len(names.tensors)
     with_heads, others = tensors[:count], tensors[count:]
     problems = _kind_problems(names, with_heads)
@@ -83,7 +83,7 @@ def local(names: Names, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> t
 
 
 def _dims(x: Given) -> dict[str, int]:
-    """Which dimensions of alibi_slopes and attn_mask are batch and heads; all ranks have the same lengths."""
+    """The batch and head dimensions of alibi_slopes and attn_mask. Lengths are equal on all ranks."""
     if not isinstance(x, Tensor):
         return {}
     if x.is_floating_point():  # slopes (nheads) or (batch, nheads)

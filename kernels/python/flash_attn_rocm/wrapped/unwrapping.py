@@ -1,4 +1,4 @@
-"""Tensors around other tensors, jagged nested ones and DTensors: what is inside, and results like them."""
+"""Wrapper tensors (jagged nested tensors and DTensors): their contents, and results of their type."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ TOGETHER = {0: ("q", "k", "v"), 2: ("q", "kv"), 3: ("qkv",)}  # by how many of q
 
 
 class Inside(NamedTuple):
-    """The arguments of the same function for what is inside, and what makes each of its results like q."""
+    """The function's arguments for the contents, and a conversion of each result to q's type."""
 
     tensors: tuple[Any, ...]
     numbers: tuple[Any, ...]
@@ -22,10 +22,10 @@ class Inside(NamedTuple):
 
 
 def inside(function: str, together: int, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Inside | None:
-    """What the arguments of a public function hold; None of plain tensors.
+    """The contents of a public function's arguments. None for plain tensors.
 
-    The last ``together`` of q, k and v are one tensor.
-    Raises FlashAttnArgumentError.  torch.compile takes plain tensors only.
+    The last ``together`` of q, k and v are one tensor. Raises FlashAttnArgumentError. torch.compile takes
+    plain tensors only.
     """
     if torch.compiler.is_compiling():
         return None
