@@ -1,4 +1,4 @@
-"""The C interface of latent attention: what is checked, planned and launched."""
+"""The C interface of latent attention: checks, plan and launches."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""GPUs that run another one's machine code: what they are handed is a code object under their own name."""
+"""GPUs that run another GPU's machine code get a code object under their name."""
 
 import pytest
 

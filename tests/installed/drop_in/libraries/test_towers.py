@@ -1,6 +1,6 @@
 """Vision towers of transformers with several images: rocm_fa makes the calls of flash_attention_2.
 
-With eager attention and sdpa they make a call for each image.  Some run always; FA_FULL runs all.
+Eager attention and sdpa make a call for each image.  Some run always. FA_FULL runs all.
 """
 
 import os
@@ -37,7 +37,7 @@ def config(family):
 
 
 def seen_by(family, attention):
-    """What the tower with this attention makes of the images; its weights are those of its names."""
+    """The tower's output for the images with this attention. Its weights depend on their names."""
     small = config(family)
     tower = class_of(family)._from_config(small, attn_implementation=attention, dtype=torch.bfloat16).eval()
     with torch.no_grad():
