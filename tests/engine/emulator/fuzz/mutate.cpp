@@ -184,7 +184,7 @@ struct Mutator {
     std::memcpy(&call, words, sizeof call);
   }
 
-  // libFuzzer's own mutations, which use values that it has seen in comparisons.
+  // libFuzzer's own mutations. They use values seen in comparisons.
   void change_bytes(std::string& elf) {
     const u64 size = elf.size();
     elf.resize(size + 64);
