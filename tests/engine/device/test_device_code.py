@@ -319,7 +319,9 @@ FROM_TEXT = ("fwd", "decode", "bwd_dkdv", "bwd_dkdv_masked", "bwd_dq", "bwd_dq_m
 
 @pytest.mark.parametrize(("arch", "dtype"), [("gfx1100", "fp16"), ("gfx942", "bf16")])
 def test_the_same_sources_give_the_same_bytes(device, toolchain, arch, dtype):
-    """Compiled in another folder, alone and among others, and without precompiled headers. tests/release repeats this for whole archs.
+    """Compiled in another folder, alone and among others, and without precompiled headers.
+
+    tests/release repeats this for whole archs.
     """
     table = table_of(toolchain, *((op, dtype, 64) for op in FROM_TEXT))
     again = toolchain.build(arch, *table, "--jobs", "1", out="elsewhere/and/deeper")

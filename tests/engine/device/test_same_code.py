@@ -46,8 +46,7 @@ def test_the_compiler_writes_the_same_for_every_name(toolchain, relabel, arch, n
 
 @pytest.mark.parametrize("names", [FEW, pytest.param((), marks=pytest.mark.full)], ids=["few", "all"])
 def test_the_code_of_gfx1102_is_that_of_gfx11_generic(toolchain, names):
-    """LLVM makes gfx11-generic for gfx1100 to gfx1103 and gfx1150 to gfx1153, with padded SGPRs (same_code.py).
-    """
+    """gfx11-generic is for gfx1100 to gfx1103 and gfx1150 to gfx1153. Its SGPRs are padded (same_code.py)."""
     assert set(GENERIC) <= set(served_by("gfx1102"))
     shutil.copy2(Path(__file__).with_name("same_code.py"), toolchain.scratch)
     toolchain("sh", "-c", f"cd /out && python3 same_code.py gfx1102,gfx11-generic {' '.join(names)}")

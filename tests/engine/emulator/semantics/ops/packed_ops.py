@@ -142,8 +142,7 @@ def half_constant(half):
 
 
 def literal(select, high):
-    """The literal's encoding, for RDNA: the assembler rejects 32-bit literals here, the hardware accepts them.
-    """
+    """The literal's RDNA encoding: the assembler rejects 32-bit literals here, the hardware accepts them."""
     first = 0xCC200000 | 20 | sum(h << 11 + k for k, h in enumerate(high)) | select[2] << 14
     second = 256 + 16 | 256 + 17 << 9 | 255 << 18 | select[0] << 27 | select[1] << 28
 
