@@ -132,7 +132,7 @@ def test_a_bias_of_positions(padded, used, ran, request):
 
 
 def test_gradients_of_a_bias_of_positions():
-    """In float64: the bf16 rounding of a few numbers is luck.  tests/installed/numerics has those of kernels."""
+    """In float64: the bf16 rounding of a few numbers is luck. Kernels: tests/installed/numerics."""
     own, eager = (model.double() for model in trio(*t5(), dtype=torch.float32, flash=NAME)[:2])
     ids = torch.randint(3, 97, (2, 5), generator=torch.Generator().manual_seed(1))
     given = {**text(padded=True), "decoder_input_ids": ids}

@@ -43,7 +43,7 @@ def larger(width):
 
 @dataclass(frozen=True)
 class Row:
-    """Names for global memory (before RDNA 3, from RDNA 3 on) and for LDS. x is memory's value, a the data."""
+    """Names for global memory (before RDNA 3, from RDNA 3 on) and for LDS. x is in memory, a is the data."""
 
     old: str
     new: str
