@@ -25,7 +25,7 @@ def holds(value):
 
 
 def passed(call):
-    """The functions of the package that were handed ``causal``, one by one."""
+    """The functions of the package that were passed ``causal``, one by one."""
     found = []
 
     def seen(frame, event, _argument):

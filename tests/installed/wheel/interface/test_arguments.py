@@ -121,7 +121,7 @@ def test_softcap_with_dropout(qkv):
 
 ENDS, TOO_FAR = (torch.tensor(ends, dtype=torch.int32) for ends in ([0, 2, 5], [0, 2, 9]))
 ROWS, PAIRS, TRIPLES = (torch.zeros(5, *sizes, 64).half() for sizes in ((2,), (2, 2), (3, 2)))
-# Lengths that only the PyTorch implementation reads: what was called, and what it says.
+# Lengths read by the PyTorch implementation only: the call, and the error.
 MISLED = {
     "flash_attn_varlen_func": (
         lambda: flash_attn_varlen_func(ROWS, ROWS, ROWS, ENDS, TOO_FAR, 3, 3),
@@ -145,7 +145,7 @@ MISLED = {
 @pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
 @pytest.mark.parametrize("name", MISLED)
 def test_an_error_names_the_function_that_was_called_and_its_arguments(name):
-    """They all said "attention cannot use its arguments"."""
+    """All errors used to say "attention cannot use its arguments"."""
     call, problems = MISLED[name]
     with pytest.raises(FlashAttnArgumentError) as caught:
         call()

@@ -1,4 +1,4 @@
-"""What kernels of packed sequences leave out is defined: here they write nothing, and new memory is NaN."""
+"""Rows skipped by kernels of packed sequences are defined. Here kernels skip all, and new memory is NaN."""
 
 import pytest
 import torch
