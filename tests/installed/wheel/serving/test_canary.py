@@ -221,7 +221,7 @@ LOOPS = {
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_each_feature_comes_alone(loop):
-    """A kernel that mistook its plain loop for dropout's or ALiBi's was right in calls with another feature."""
+    """A kernel that ran its plain loop for dropout or ALiBi was right in calls with another feature."""
     used = [features_of(row) for row in LOOPS[loop]]
     assert set().union(*(each for each in used if len(each) == 1)) == set().union(*used)
 
