@@ -45,7 +45,7 @@ def less_waits(arch, kernel):
 
 
 def why_not(steps, mutated, block, number, begin):
-    """The reason why every instruction is safe without the wait at ``number``, by the operations in flight."""
+    """The reason why instructions are safe without the wait at ``number``, by the operations in flight."""
 
     def left(steps):
         path = Path(begin, {})

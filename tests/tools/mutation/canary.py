@@ -3,8 +3,8 @@
 
 The share of mutants caught by the check at first use (canary/first_use.py), of those that change a result of
 the numerics suite's calls.  Prints a table by arch and op, the cost of the check, and each missed mutant.
-The exit code is 1 if an arch has less than 98 %, or an op with enough judged mutants that one is less than 2
-%.
+The exit code is 1 if an arch has less than 98 %. It is also 1 for an op with less, if so many mutants were
+judged that one is less than 2 %.
 
 The check's findings are beyond its tolerances, so the suite judges only the mutants missed by it.  The score
 leaves out changes invisible in small calls: those that matter only where a tensor spans more than 4 GiB
