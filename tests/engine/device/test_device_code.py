@@ -298,7 +298,7 @@ def test_columns_that_are_not_the_matrix_units_are_refused(changed, op):
 
 def test_a_head_dim_that_is_no_whole_matrix_steps_is_refused(changed):
     row = row_of("fwd", "gfx942").replace("fp16, 64,", "fp16, 80,")
-    others = "#ifdef FA_SEES_rdna3\n"  # that head dim has rows of RDNA only
+    others = "#ifdef FA_SEES_rdna3\n"  # this head dim has rows of RDNA only
     toolchain = changed(TILES.format("fwd", 80), others, f"{row}\n{others}")
     words = toolchain.fails(toolchain.build, "gfx942", *table_of(toolchain, ("fwd", "fp16", 80)))
     assert "head dims are whole matrix steps" in words

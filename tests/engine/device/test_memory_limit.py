@@ -1,4 +1,4 @@
-"""A build under a memory limit. One compiler per core exceeds it; memory-aware jobs stay below it."""
+"""A build under a memory limit. One compiler per core exceeds it. Memory-aware jobs stay below it."""
 
 import json
 

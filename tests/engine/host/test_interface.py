@@ -388,7 +388,7 @@ def test_the_limits_are_those_of_the_headers(library):
 # 80 is missing from the first, and present on the second
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
 def test_the_reference_kernel_takes_what_the_table_lacks(library, arch):
-    """The support table of the registry decides: it is the only list of head dims."""
+    """The registry decides. It comes from the support table, the only list of head dims."""
     own = (each for each in generate().load_table() if each.op == "fwd" and arch in each.archs)
     there = {each.head_dim for each in own}
     assert (80 in there) == (arch == "gfx1201")

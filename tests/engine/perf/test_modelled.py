@@ -98,8 +98,8 @@ OTHER_TARGETS = {
     ("gfx1201", "separate bf16 d64"): 529, ("gfx1201", "separate bf16 d128"): 556,
     ("gfx1201", "fused bf16 d64"): 710, ("gfx1201", "fused bf16 d128"): 745,
 }  # fmt: skip
-# The required speed of forwards, as a multiple of the peer's, where it differs from 1.25. Triton's code for
-# RDNA 3.5 is faster than for RDNA 3; ours is equally fast.
+# The required speed of forwards, as a multiple of the peer's, where it differs from 1.25. On RDNA 3.5
+# Triton's code is faster than on RDNA 3. Ours has no such gain.
 AHEAD = {("gfx1151", "fp16", 64): 1.24}
 # The share of its unmasked speed kept by a causal backward's kernel. Diagonal tiles are half hidden, and cost
 # as much as others.  On gfx950 products take half as long, and masks as long as elsewhere.

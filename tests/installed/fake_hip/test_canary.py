@@ -614,7 +614,7 @@ HOLES = {
 
 @pytest.mark.parametrize("hole", HOLES)
 def test_a_hole_of_earlier_checks_is_closed(play, wrong, hole):
-    """Without it, dq was 22 % wrong in 64 causal rows, out 48 % in 130 rows with window (33, 0)."""
+    """The errors were silent: dq 22 % wrong in 64 causal rows, out 48 % in 130 rows with window (33, 0)."""
     change, call, apart, words, _ = HOLES[hole]
     shown = play(call, **wrong(*change))
     assert shown["apart"] < apart / 10

@@ -43,7 +43,7 @@ DQ, DK, DV = range(3)
     ("gradient", "own"), [(DQ, OF_KEY), (DQ, OF_QUERY), (DK, OF_QUERY), (DK, OF_KEY), (DV, OF_ROW)]
 )
 def test_one_bit_of_one_element_is_seen(target, gradient, own):
-    """Among equal elements, or zeros. dq has these where queries have unique elements."""
+    """Among equal elements, or zeros. dq has zeros where queries have unique elements."""
     call = made(draw(Kernel(BACKWARD_OP, *BACKWARD[0]), ALIKE), target.device)
     results = call.run(target)
     call.run = lambda _: results

@@ -113,7 +113,8 @@ def without_its_end(text):
 def cases(elf, text, lds):
     """Hostile inputs by name.
 
-    ``elf``, ``text``: code object of data/hostile.hip and its disassembly; ``lds``: the arch's bytes of LDS.
+    ``elf`` and ``text`` are the code object of data/hostile.hip and its disassembly. ``lds`` is the arch's
+    LDS in bytes.
     """
     call = Call()
     load, note, symtab = segment(elf, LOAD), segment(elf, NOTE), section(elf, SYMTAB)

@@ -151,7 +151,7 @@ struct Mutator {
       case 1: note.replace(one.begin, size, number_text(boundary(note.size()))); break;
       case 2: note.replace(one.begin, size, std::string(1ull << below(17), '\x91')); break;
       case 3: note[one.begin] ^= static_cast<char>(1 << below(8)); break;
-      case 4:  // another key or word of the same length
+      case 4:  // another key or word of equal length
         if (size > 1) note[one.begin + 1 + below(size - 1)] ^= 1;
         break;
     }

@@ -70,7 +70,7 @@ def plain(line, arch):
 
 @functools.cache
 def of(arch, every=1):
-    """Cases by mnemonic. ``every`` as for ``make``; lines new with this arch are computed in full."""
+    """Cases by mnemonic. ``every`` as for ``make``. Lines new with this arch are computed in full."""
     found = {}
     for line in lines(arch):
         first = next(iter(spread(line.names)))

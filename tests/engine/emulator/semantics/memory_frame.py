@@ -94,7 +94,7 @@ def loaded(wave, data, addresses, size, how):
 
 
 def stored(size, shift):
-    """The words of a lane's cell after a store of v8.. from the second word on; ``BACKGROUND`` before.
+    """The words of a lane's cell after a store of v8.. from the second word on. The first is ``BACKGROUND``.
 
     ``shift``: the first stored bit of v8.
     """

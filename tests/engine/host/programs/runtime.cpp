@@ -1,4 +1,4 @@
-// A HIP runtime that records modules and launches instead of loading and launching.
+// A HIP runtime that records launches. It loads and launches nothing.
 #include <hip/hip_runtime_api.h>
 
 #include <cstring>

@@ -170,7 +170,7 @@ def test_a_name_that_transformers_takes_for_a_kernel_of_its_hub_is_refused():
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", MORE)
 def test_forward_of_families_that_flash_attention_2_does_not_serve(name, padded, ran, request):
-    """Llama 4 beyond its chunk was off by 0.97, eager by 0.006; gpt-oss raised."""
+    """Llama 4 beyond its chunk was off by 0.97, eager by 0.006. gpt-oss raised."""
     given = text(padded=padded)
     with torch.no_grad():
         models = trio(*MORE[name](), flash=NAME)

@@ -261,7 +261,7 @@ def test_paged_kvcache(q, k_cache, v_cache, table, cached, new):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_nan_and_infinity_behave_as_the_formula_does(bad):
-    """Effects of a bad query, key or value; everything out of their reach is unchanged.
+    """Effects of a bad query, key or value. Everything out of their reach is unchanged.
 
     In a query they spoil its row. In a key they spoil the rows that see it. In a value they spoil a column of
     these rows (and perhaps of others, because 0 * NaN is NaN).

@@ -203,7 +203,7 @@ def close(one, other, name, least=0.0):
 
 
 def test_each_path_of_gradients_has_a_finding_of_its_own():
-    """Old findings are ignored: one family held all gradients, True or False."""
+    """Findings from the time of one family for all gradients, True or False, are ignored."""
     kept = {
         remembered.file_of(remembered.Family(ARCH, "fp16", 64, path), "7.2").name
         for path in ("", "separate", "fused", True, False)

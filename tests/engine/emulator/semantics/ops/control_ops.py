@@ -111,7 +111,7 @@ CONTROL = [
         values=lambda rng, r: 0,
         full_exec=True,
     ),
-    # a lone wave passes a barrier. Instructions for pipeline control only change nothing
+    # a lone wave passes a barrier. Pure pipeline control changes nothing
     *(
         Code(names, f"s_mov_b32 s40, 5\n{text}", lambda w: {"s40": 5, "v16": w["v16"]}, ("v16",))
         for names, text in (

@@ -161,7 +161,7 @@ def out_of_range():
 
 # ---- past the registers: lane by lane into LDS, from M0 and the offset on
 def load_to_lds(count):
-    """v4 gives the memory address of each lane's dwords; ``count`` of them."""
+    """v4 gives the memory address of each lane's dwords. There are ``count`` of them."""
 
     def reference(wave):
         return {
