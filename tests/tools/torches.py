@@ -23,7 +23,7 @@ ZIG = (sys.executable, "-m", "ziglang", "cc", "-shared", "-nostdlib", "-target",
 
 
 def unpack(wheel, into):
-    """The release in a folder, with stand-ins in a folder of it."""
+    """The release in a folder, with stand-ins in a subfolder."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(into, [each for each in archive.namelist() if not each.startswith(LEFT_OUT)])
     (into / STAND_INS).mkdir()

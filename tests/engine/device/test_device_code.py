@@ -146,7 +146,7 @@ print(*(generate["source"](each) for each in generate["load_table"]() if each.na
     toolchain("sh", "-ec", f'python3 -c "$1" > {source}; {compile_}', "sh", write)
 
 
-# In one call, too, the compiler takes each arch by itself, and a release compiles all kernels for each.
+# Even in one call the compiler takes each arch by itself, and a release compiles all kernels for each.
 TOGETHER = ("fa_fwd_fp16_d64", "fa_bwd_convert_fp16")  # of all archs, and of some
 QUICKLY = [pytest.param(name, marks=() if name in TOGETHER else pytest.mark.full) for name in SOME]
 

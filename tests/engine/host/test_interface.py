@@ -162,7 +162,7 @@ def test_launches_with_a_mask(library, call, grid):
             attention(65, 300, head_dim=512, **parts(3, rows=65, head_dim=512)),
             [("fa_fwd_wide_fp16_d512", (6, 4, 2), (512, 1, 1)), ("fa_combine_fp16", (65, 4, 2), (256, 1, 1))],
         ),
-        # fa_fwd_uneven_* of head dim 128 exists too, also for few queries. The plan pads v for it.
+        # One of fa_fwd_uneven_* has 128, also with few queries: there a plan pads v.
         (uneven(130), [("fa_fwd_uneven_fp16_d192", (2, 4, 2), (256, 1, 1))]),
         (uneven(5), [("fa_fwd_uneven_fp16_d192", (1, 4, 2), (256, 1, 1))]),
         (attention(head_dim=80), REFERENCE),
@@ -603,7 +603,7 @@ def test_wrong_arguments_of_a_backward_are_all_named(library, call, problems):
     title, *found = words.split("\n  - ")
     assert title == "flash_attn_rocm::bwd cannot use its arguments:"
     if problems[0].startswith("q: expected dtype"):
-        found = found[:1]  # and those of all others, unlike it
+        found = found[:1]  # the other tensors' dtypes, now unlike q's, are also named
     assert found == problems
 
 

@@ -524,7 +524,7 @@ def test_the_argument_structs_that_python_packs_are_the_compilers(tmp_path):
 
 
 def test_a_field_that_has_moved_does_not_compile(tmp_path):
-    """The check itself: as if the structs were generated from a description with two fields swapped."""
+    """Tests the check itself: as if the structs were generated from a description with two fields swapped."""
     page, pages = 'page = "int32_t"\n', 'num_pages = "int32_t"\n'
     text = (CHECKOUT / CALLS).read_text()
     moved = layouts(parse_calls(text.replace(page + pages, pages + page)).structs)

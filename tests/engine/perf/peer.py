@@ -218,7 +218,7 @@ def source(case: Case) -> ASTSource:
 
 
 def build(arch: str, wave: int, case: Case, out: Path) -> None:
-    """Compile one case for ``arch``, with waves of so many lanes, into ``out``."""
+    """Compile one case for ``arch`` with waves of ``wave`` lanes into ``out``."""
     options = {"num_warps": case.warps, "num_stages": case.stages}
     compiled = cross_compile(source(case), target=GPUTarget("hip", arch, wave), options=options)
     stages = f", {case.stages} stages" if case.stages > 1 else ""

@@ -237,7 +237,7 @@ def test_backwards_and_causal_forwards_reach_their_targets(arch, name):
 
 
 def test_the_documented_reason_for_the_default_backward_is_what_the_figures_say():
-    """Of RDNA 3, whose workgroups add to dq once for 64 keys: a byte for each 160 FLOP of five products."""
+    """On RDNA 3 workgroups add to dq once for 64 keys: a byte for each 160 FLOP of five products."""
     gains, traffic = [], []
     for arch in (each for each in ARCHS if each.startswith("gfx11")):
         found = {name: flop for (maker, name), flop in known_backwards(arch).items() if maker != "triton"}
@@ -266,8 +266,9 @@ def test_tall_workgroups_cost_little_where_the_plan_takes_them(arch, head_dim):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_mask_costs_a_quarter_at_most(arch):
-    """Exceptions: gfx950, whose products are short, and fp32 at head dim 64 of gfx942 and of gfx908, where
-    the branch of dropout made the loop a tenth slower.
+    """Exceptions are gfx950, with short products, and fp32 at head dim 64 of gfx942 and gfx908.
+
+    In the latter two, dropout's branch made the loop a tenth slower.
     """
     least = {("gfx908", 64): 0.72, ("gfx942", 64): 0.73, ("gfx950", 64): 0.49, ("gfx950", 128): 0.67}
     figures = {kernel: flop for what, maker, kernel, flop in known(arch) if maker == "flash-attn-rocm"}

@@ -33,7 +33,7 @@ KEYS = int(os.environ.get("FA_UPSTREAM_KEYS", "0"))
 TRIES = 200  # for each case, before the sample stays smaller: a test may have few cases as short as wanted
 # Repeated calls of the function in a test, which compares their bits.
 CALLS = {"race_condition": 250, "deterministic": 50, "cluster": 100}
-# How many times as many cases as others a test gets, because its cases take less time or more.
+# Factors of the number of cases for tests with fast or slow cases.
 SHARES = {
     "splitkv": 3, "kvcache": 3, "varlen_output": 2, "causal": 0.6, "deterministic": 0.1,
     "race_condition": 0.02,
@@ -142,9 +142,9 @@ def named(names, case):
 
 
 def work(case):
-    """About how long a case takes, next to others of its test: tensors are long even where scores are few.
+    """The approximate time of a case, relative to others of its test.
 
-    The generator of dropout's mask takes as long again.
+    Tensors may be long with few scores. Dropout doubles the time for the generator of its mask.
     """
     rows, keys = lengths(case)
     return (rows + keys + rows * keys / 32) * case.get("d", 1) * (2 if case.get("dropout_p") else 1)

@@ -10,7 +10,7 @@ out = attend()
 [launch] = fake_hip.report().launches
 shown["arch"], shown["out"] = launch.arch, hashlib.sha256(out.numpy().tobytes()).hexdigest()
 """
-# Loads a kernel of gfx1030 whose header and metadata are changed as the names say.
+# Loads a kernel of gfx1030 with header and metadata changed by the names.
 LOAD = """
 import ctypes, os
 from pathlib import Path

@@ -19,10 +19,10 @@ STEPS = [(2, 3), (1, 2), (1, 1)]
 
 @pytest.fixture(params=STEPS, ids=str)
 def cut(request, monkeypatch):
-    """From then on calls are cut into such launches, of so many sequences and heads of k."""
+    """From then on calls are cut into launches of this many sequences and heads of k."""
 
     def begin():
-        monkeypatch.setattr(resets, "LONGEST", -1.0)  # also if the emulator is too slow
+        monkeypatch.setattr(resets, "LONGEST", -1.0)  # below all estimates, also the 0 of an emulated GPU
         monkeypatch.setattr(resets, "steps", lambda work, _: _of(request.param, work))
         monkeypatch.setattr(forward_pass, "FWD", watched.forward(FWD, arguments_of(FWD)))
         monkeypatch.setattr(backward_pass, "BWD", watched.backward(BWD, arguments_of(BWD)))

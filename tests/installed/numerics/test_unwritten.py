@@ -15,7 +15,8 @@ from here import FORWARD, FUSED
 
 HEADS, KEYS = (2, 1), (40, 300, 4)
 WAYS = ["separate", "fused"] if ("fp16", 64) in FUSED else ["separate"]
-# Rows of q: three in front, 40, 20 and 4 of sequences, five behind.  Of the second sequence 20 are computed.
+# Rows of q: three in front, 40, 20 and 4 of sequences, five at the end.  20 rows of the second sequence are
+# computed.
 MOST, BEGINS, ROWS, TOTAL = 20, (3, 43, 63), (40, 20, 4), 72
 
 

@@ -26,7 +26,7 @@ def cumulative(lengths):
 
 
 def drawn_cache(source, batch, nheads_k, of_v):
-    """The two caches, and ``row(cache, b, position)``, where a key of sequence b lies in them."""
+    """The two caches, and ``row(cache, b, position)``: the place of a key of sequence b in them."""
     page = source.choice([None, 1, 3, 16])
     capacity = 18 if page == 3 else source.choice([16, 32])
     indexed = source.random() < 0.4

@@ -71,7 +71,7 @@ def repository(root):
 
 
 @cache
-def built_shim(root, commit, shim):  # the commit keys what is kept
+def built_shim(root, commit, shim):  # the commit is part of the cache key
     """The name and the bytes of a distribution such as flash-attn, from the commit in the working tree."""
     with tempfile.TemporaryDirectory() as built:
         command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", built]
@@ -120,7 +120,7 @@ def version_of(rocm):
 
 
 @cache
-def device_code_of(root, commit, rocm="7.2", platform=LINUX):  # the commit keys what is kept
+def device_code_of(root, commit, rocm="7.2", platform=LINUX):  # the commit is part of the cache key
     """The digest of each code object's file of the build, by arch."""
     kernels = planned_kernels(root, planned_job(root, rocm, platform).archs)
     return {
@@ -227,7 +227,7 @@ def state(wheel, root, commit, rocm="7.2", platform=LINUX):
 
 @cache
 def recipe_of(root, commit, rocm, platform=LINUX):
-    """Parameters and dependencies of a statement, as the commit says them."""
+    """Parameters and dependencies of a statement, from the commit."""
     tree = read_tree(root, commit, platform=platform)
     recipe = tree.recipe
     packages, base = packages_of(recipe, rocm), recipe.bases[rocm]

@@ -69,7 +69,7 @@ class Dll:
     def _sections(
         self, at: Mapping[str, int]
     ) -> tuple[list[tuple[str, bytes, int]], dict[str, tuple[int, int]]]:
-        """All sections, whose addresses are ``at``, and where tables are."""
+        """All sections, with their addresses from ``at``, and the places of tables."""
         tables, places, fields = self._tables(at)
         sections = [
             (".text", b"\xc3" * 16, CODE | READ | EXECUTE), (".rdata", tables, DATA | READ), *self.extra,

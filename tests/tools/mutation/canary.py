@@ -114,7 +114,7 @@ def costs_of(bench, arch, families):
 
 
 def counts(rows):
-    """How many have each verdict."""
+    """The number of each verdict."""
     return Counter(row["verdict"] for row in rows)
 
 

@@ -11,7 +11,7 @@ SPARE = 3
 
 
 def listings_of(bench, arch, wanted):
-    """By file the listing of each kernel of the arch whose name has ``wanted`` in it."""
+    """The listing of each kernel of the arch, by file. Their names contain ``wanted``."""
     listings = {
         file.stem: text
         for file in sorted(bench.disassembly.path.glob(f"{arch}-*.s"))

@@ -107,7 +107,7 @@ class Worker:
         self.original, self.digests = original, {}
 
     def judge(self, task):
-        """``killed`` with who did and how, or ``same`` and ``calls``, how many of the random calls."""
+        """``killed``, by which check and in which words, or ``same`` and ``calls``, the number of random calls."""
         found = forked(killer, task)
         if "ended" in found:
             return {"killed": ["time limit" if "time" in found["ended"] else "crash", found["ended"]]}

@@ -72,7 +72,7 @@ void start(const emu::Program& program, const Call& call) {
   for (emu::u64 at = 0; at < launch.kernarg.size(); at += sizeof pointer)
     std::memcpy(launch.kernarg.data() + at, &pointer, sizeof pointer);
   emu::check_launch(launch);
-  // One workgroup is as good as many, and faster.
+  // One workgroup tests as much as many, and is faster.
   const emu::u64 groups = emu::u64{launch.grid[0]} * launch.grid[1] * launch.grid[2];
   if (groups > kManyGroups && launch.options.only_group < 0) launch.options.only_group = 0;
   emu::run_launch(launch);

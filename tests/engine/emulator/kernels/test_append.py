@@ -89,7 +89,7 @@ class Call:
         at = {name: memory.address for name, memory in self.memory.items()}
         place = FAR if case.far else rows * HEADS * width
         new, cache = (ROWS * HEADS * width, HEADS * width, width), (place, HEADS * width, width)
-        # Of places far apart only the second has memory, and it belongs to the first sequence.
+        # If places are far apart, only the second has memory. It belongs to the first sequence.
         back = 2 * FAR if case.far else 0
         moved = (
             (at["k"], at["k_cache"] - back, cache),

@@ -53,7 +53,7 @@ def test_gradients(machine_of, arch, dtype, head_dim, name):
 
 
 ADDING = [name for name, arch in known_archs().items() if "atomic_fadd_f32" in arch.features]
-# Arch and head dim of the fused kernels whose row in tiles.toml lacks `features`.
+# Arch and head dim of the fused kernels, and of those whose row in tiles.toml lacks `features` (PLAIN).
 FUSING = [(arch, head_dim) for arch in ADDING for head_dim in (64, 96, 128)]
 PLAIN = [*(("gfx908", dim) for dim in (64, 96, 128)), ("gfx90a", 64), ("gfx942", 64), ("gfx950", 64)]
 
@@ -124,7 +124,7 @@ def test_nan_reaches_what_it_is_summed_in(machine_of, arch):
 
 @pytest.mark.parametrize("change", [{"scale": 0.5}, {"window_right": 0}, {"softcap": 5.0}], ids=str)
 def test_a_wrong_call_is_noticed(machine_of, change):
-    """The comparison itself."""
+    """Tests the comparison itself."""
     call = Call(CASES["full"], "fp16", 64)
     run(call, machine_of("gfx942"), "gfx942", **change)
     assert any(problem.startswith("dq: error") for problem in call.problems())

@@ -55,7 +55,7 @@ class Mask:
         last = sum((size - 1) * step for size, step in zip(sizes, steps, strict=True))
         hides, size = HIDES[dtype], len(HIDES[dtype])
         shows = [each.to_bytes(size, "little") for each in SHOW[dtype]]
-        # Behind the keys, and between rows, there is anything.
+        # Random elements after the keys and between rows.
         data = bytearray(b"".join(draw.choice((hides, shows[0])) for _ in range(last + width)))
         shown, one = KINDS[draw.choice([*KINDS])], draw.randrange(keys)
         for b, h, i in product(*map(range, sizes)):

@@ -1,4 +1,4 @@
-"""How the tables name mnemonics: by family, or from an ISA on."""
+"""The tables' names of mnemonics: by family, or from an ISA on."""
 
 from dataclasses import replace
 

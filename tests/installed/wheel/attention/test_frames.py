@@ -1,4 +1,4 @@
-"""How many functions of the package a call's ``causal`` passes between the public function and the launch."""
+"""Counts the package's functions with ``causal`` between the public function and the launch."""
 
 import sys
 from pathlib import Path

@@ -87,7 +87,7 @@ def test_memory_grows_in_neither_length_faster(lengths):
 
 
 def test_the_count_sees_a_quadratic_implementation(monkeypatch):
-    """The check's check: with blocks as long as the lengths the scores are there at once."""
+    """Tests the check itself: with blocks as long as the lengths, all scores are allocated together."""
     monkeypatch.setattr(dense, "BLOCK_ROWS", LONG)
     monkeypatch.setattr(dense, "ROWS_AT_ONCE", LONG)
     monkeypatch.setattr(dense, "BLOCK_SCORES", LONG * LONG)

@@ -1,4 +1,4 @@
-"""Sinks: one more key for each head, whose score is the sink and whose value is 0."""
+"""Sinks: one more key for each head. The sink is its score, and 0 its value."""
 
 import random
 

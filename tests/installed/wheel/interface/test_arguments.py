@@ -1,4 +1,4 @@
-"""Wrong arguments are reported in words, all at once, before anything is computed."""
+"""Wrong arguments are reported in words, all in one error, before any computation."""
 
 import warnings
 
@@ -171,7 +171,7 @@ NUMBERS = {
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("argument", ["softmax_scale", "softcap"])
 def test_whatever_is_one_number_is_a_number(qkv, argument, name):
-    """flash_attn takes softmax_scale=torch.tensor(0.1)."""
+    """flash_attn accepts softmax_scale=torch.tensor(0.1)."""
     q, *cache = qkv
     with torch.no_grad():
         expected = flash_attn_func(*qkv, **{argument: 0.25})

@@ -36,7 +36,7 @@ def host(kernels_on, host_fwd, monkeypatch):
 
 @pytest.fixture
 def small():
-    """query (2, 4, 9, 32), key and value likewise, fp16."""
+    """query (2, 4, 9, 32), key and value of that shape, fp16."""
     return tuple(torch.randn(2, 4, 9, 32).half() for _ in range(3))
 
 

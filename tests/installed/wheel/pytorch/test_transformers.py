@@ -186,7 +186,7 @@ OTHERS = torch.randn(2, 1, 5, 9, dtype=torch.float64).masked_fill(~BOOLEAN, -tor
 @pytest.mark.parametrize("heads", [1, 4])
 @pytest.mark.parametrize("mask", [BOOLEAN, FLOATS, OTHERS], ids=["boolean", "0 and lowest", "numbers"])
 def test_position_bias_beside_a_mask(mask, heads):
-    """T5, whose bias was lost first and then raised."""
+    """T5: its bias was first lost, and in a later version raised."""
     q, k, v = tensors(keys=7)
     bias = torch.randn(1, heads, 5, 9, dtype=torch.float64, requires_grad=True)
     out, _ = ATTEND(SimpleNamespace(is_causal=True), q, k, v, mask, position_bias=bias)
@@ -274,7 +274,7 @@ def test_other_masks_raise(mask):
 
 
 def test_rows_of_another_text_are_no_padding():
-    """Cross attention: the mask has the keys' padding, and there may be as many rows as keys."""
+    """Cross attention: the mask has the keys' padding, and rows may be as many as keys."""
     q, k, v = tensors()
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
     out, _ = ATTEND(SimpleNamespace(is_causal=False), q, k, v, mask)

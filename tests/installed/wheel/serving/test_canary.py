@@ -149,7 +149,7 @@ def test_dense_tensors_have_strides_of_their_own():
 
 
 def test_caches_have_strides_of_their_own():
-    """Of k and v, whose pages, rows and heads may be as far apart as they like."""
+    """Pages, rows and heads of k and v may have any strides."""
     calls = [call for call in _canary_calls.attention_calls(FAMILIES[0]) if call.name in CACHES]
     assert len(calls) == len(CACHES)
     for call in calls:

@@ -76,7 +76,7 @@ CALLS = {
 
 @pytest.fixture
 def checks(monkeypatch):
-    """How often arguments were checked."""
+    """The number of argument checks."""
     counted = []
     real = preparation.checks.refuse
     monkeypatch.setattr(preparation.checks, "refuse", lambda *given: (counted.append(given), real(*given)))

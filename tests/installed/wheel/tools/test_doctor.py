@@ -873,7 +873,7 @@ PARTS = ("_denied_step", "_absent_step", "_unseen_on_wsl_step")
 
 
 def test_every_advice_was_asked_for():
-    """Of each kind: a new one has to be added above."""
+    """All kinds are listed: add a new one above."""
     makers = [name for name in vars(_doctor) if name.endswith(("_step", "_steps")) and name not in PARTS]
     said = {name: set() for name in makers}
     for values in EVERY_ADVICE.values():

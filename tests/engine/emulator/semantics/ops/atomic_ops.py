@@ -25,7 +25,7 @@ from tests.engine.emulator.semantics.numbers.operands import D, F, signed
 from tests.engine.emulator.semantics.ops.lds_ops import LDS
 from tests.engine.emulator.semantics.snippets import Code, merged
 
-# How each arch asks for the old value.
+# Each arch's modifier for returning the old value.
 RETURNS = {"cdna:{0} cdna3:-": "glc", "cdna3:{0}": "sc0", "rdna:{0} rdna3:{1} rdna4:-": "glc"}
 RETURNS |= {"rdna4:{1}": "th:TH_ATOMIC_RETURN"}
 GLOBAL = ("global_store_dword v4, {}, s[8:9] offset:{}", "global_load_dword {}, v4, s[8:9] offset:{}")

@@ -169,7 +169,7 @@ def placed(wave):
 
 
 def picked_and_placed(wave):
-    """The register picked by s16 from the four goes to the one as far behind v8."""
+    """The register picked by s16 from the four goes to the register with that number from v8 on."""
     to = f"v{8 + (wave['s16'] & 3)}"
     source = wave[ROW_OF_FOUR[wave["s16"] & 3]]
     return {r: merged(wave, wave[r], source) if r == to else wave[r] for r in ("v8", "v9", "v10", "v11")}

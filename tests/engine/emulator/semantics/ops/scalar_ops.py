@@ -227,7 +227,7 @@ MOVES = [
     ScalarOp("s_cmov_b64", U64, (U64,), lambda a, d, scc: a if scc else d),
     ScalarOp("s_cselect_b32", U32, TWO, lambda a, b, scc: a if scc else b),
     ScalarOp("s_cselect_b64", U64, WIDE, lambda a, b, scc: a if scc else b),
-    # How constants are widened.
+    # Widening of constants.
     ScalarOp("s_mov_b64", U64, (), lambda: -16, "{d}, -16"),
     ScalarOp("s_mov_b64", U64, (), lambda: 0x3FF0000000000000, "{d}, 1.0"),
     ScalarOp("s_mov_b64", U64, (), lambda: 0x12345678, "{d}, 0x12345678"),

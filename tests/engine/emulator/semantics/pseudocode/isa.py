@@ -173,7 +173,7 @@ def bit_of(op, text, out):
 
 # ---- operands
 def sources(op, name):
-    """How each source register of the text comes from a line's operand values."""
+    """The source of each register of the text among a line's operand values."""
     if MODIFIER.search(op.operands):
         msg = "a modifier, which the text leaves out"
         raise PseudocodeError(msg)

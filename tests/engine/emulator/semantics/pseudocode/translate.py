@@ -1,7 +1,7 @@
 """An instruction's pseudocode as a Python function.
 
-The function takes registers by name (S0, S1, S2, D0, VCC, SCC, ...) as integers and gives a dictionary of all
-names it has set.  One lane is computed, ``laneId`` is 0: of masks only bit 0 has a meaning.
+The function takes registers by name (S0, S1, S2, D0, VCC, SCC, ...) as integers. It returns a dictionary of
+all names set by it.  One lane is computed, with ``laneId`` 0: only bit 0 of masks has a meaning.
 """
 
 import re

@@ -228,7 +228,7 @@ def to_format(f):
 
 
 def exponent(x):
-    """The field as it is stored."""
+    """The exponent field as stored."""
     return x.bits >> x.f.mantissa_bits & ((1 << x.f.exponent_bits) - 1)
 
 
