@@ -107,7 +107,7 @@ class Worker:
         self.original, self.digests = original, {}
 
     def judge(self, task):
-        """``killed``, by which check and in which words, or ``same`` and ``calls``, the number of random calls."""
+        """``killed`` with check and words, or ``same`` and ``calls``, the number of random calls."""
         found = forked(killer, task)
         if "ended" in found:
             return {"killed": ["time limit" if "time" in found["ended"] else "crash", found["ended"]]}
