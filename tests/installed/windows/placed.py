@@ -53,7 +53,7 @@ def relocated(blocks):
 
 
 def differences(path, base):
-    """Sections for reading or running whose memory differs from the file, relocated to ``base``.
+    """Read-only and executable sections whose memory differs from the file, relocated to ``base``.
 
     The loader fills in the addresses of imports in .rdata, so only its pointers are compared. .reloc may be
     gone.  Returns the number of different bytes or pointers of each.
