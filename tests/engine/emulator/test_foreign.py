@@ -104,7 +104,7 @@ def test_threefry(machines, arch, library, count_in_memory):
 # ---- bitsandbytes: quantised blocks, against the distance to the nearest code
 ROCM72 = "bitsandbytes/libbitsandbytes_rocm72.so"
 BLOCK, COUNT = 256, 700  # the last block is partly empty
-# As the kernels' template parameters have them: element types, and 8 bits, FP4, NF4.
+# Names of the kernels' template parameters: element types, and 8 bits, FP4, NF4.
 TYPES = {"fp32": ("f", "S0_"), "fp16": ("6__half", "S1_"), "bf16": ("14__hip_bfloat16", "S1_")}
 FP4 = [x / 12 for x in (0, 0.0625, 8, 12, 4, 6, 2, 3)]
 NF4 = """-1.0 -0.6961928009986877 -0.5250730514526367 -0.39491748809814453 -0.28444138169288635

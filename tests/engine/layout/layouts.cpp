@@ -102,7 +102,7 @@ void fanned(const char* comma) {
   printf("}");
 }
 
-// Where 16 lanes store 8 bytes each of a tile's rows, or of its transpose, at a time.
+// Places of the stores of a tile's rows, or of its transpose, by 16 lanes with 8 bytes each.
 template <fa::MatrixUnit kUnit, int kRows, int kHeadDim>
 void spread(const char* comma) {
   using L = fa::Layout<kUnit>;

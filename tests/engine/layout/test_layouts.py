@@ -324,7 +324,7 @@ def test_fanned_rows_have_a_place_for_each_unit(said):
 
 
 def test_reads_of_fanned_rows_touch_every_bank_once(said):
-    """By rows, and turned: 32 lanes ask for 8 bytes each."""
+    """By rows, and transposed: 32 lanes read 8 bytes each."""
     for tile in said["fanned"]:
         for lanes, unit in product(TOGETHER, range(tile["row_bytes"] // 16)):
             found = {tile["offset"][lane][unit] // 16 % 16 for lane in lanes}

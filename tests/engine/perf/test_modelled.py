@@ -59,7 +59,7 @@ TARGETS = {
     ("gfx1201", "fp16", 64): 690, ("gfx1201", "fp16", 128): 800,
     ("gfx1201", "bf16", 64): 680, ("gfx1201", "bf16", 128): 785,
 }  # fmt: skip
-# Whole backwards, likewise.
+# The targets of whole backwards, in the same unit.
 BACKWARD_TARGETS = {
     ("gfx908", "separate fp16 d64"): 540, ("gfx908", "separate fp16 d128"): 570,
     ("gfx908", "fused fp16 d64"): 725, ("gfx908", "fused fp16 d128"): 750,
@@ -79,7 +79,7 @@ BACKWARD_TARGETS = {
     ("gfx1201", "separate fp16 d64"): 540, ("gfx1201", "separate fp16 d128"): 567,
     ("gfx1201", "fused fp16 d64"): 725, ("gfx1201", "fused fp16 d128"): 758,
 }  # fmt: skip
-# Causal forwards, and whole backwards of bf16, likewise.
+# The targets of causal forwards, and of whole backwards of bf16, in the same unit.
 OTHER_TARGETS = {
     ("gfx950", "fwd causal fp16 d64"): 1900, ("gfx950", "fwd causal fp16 d128"): 2350,
     ("gfx950", "fwd causal bf16 d64"): 1855, ("gfx950", "fwd causal bf16 d128"): 2360,
@@ -389,7 +389,7 @@ def test_the_error_against_published_counters(modelled, peers, golden):
 
 
 def flop_of(row):
-    """By the plain schedule, and by the exclusive one where it is another."""
+    """By the plain schedule, and by the exclusive one if it differs."""
     plays = (row.schedule, row.charged[0].exclusive)[: 1 + has_exclusive(row.arch)]
     return [row.flop / play.clocks_per_workgroup for play in plays]
 

@@ -47,7 +47,7 @@ class Nothing(torch.autograd.Function):
 
 
 def microseconds(function):
-    """Of one call."""
+    """The time of one call."""
     least = float("inf")
     for _ in range(RUNS):
         start = time.perf_counter()

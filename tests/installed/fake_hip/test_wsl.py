@@ -72,7 +72,7 @@ def root(tmp_path):
 
 
 def install(root, library):
-    """As ROCm's package does, in place of another."""
+    """Installs it like ROCm's package, in place of another."""
     folder = root / "opt/rocm/lib"
     for file in folder.glob("librocdxg*"):
         file.unlink()

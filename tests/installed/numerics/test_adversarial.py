@@ -44,7 +44,7 @@ SCORES = {
     "their sum is near 1": torch.full((KEYS,), -math.log(KEYS)),
     "one dominates": alone(90.0),
     "one is alone": alone(1000.0),
-    # From here on, rounding of scale * score shows in an fp16 output.
+    # From this case on, rounding of scale * score shows in an fp16 output.
     "one is alone and large": alone(6000.0),
     "one is alone and very large": alone(40000.0),
 }

@@ -49,7 +49,7 @@ def test_one_bit_of_one_element_is_seen(target, gradient, own):
     call.run = lambda _: results
     call.check(target, Shown())
     element = owned(call, own).nonzero()[0].item()
-    head = -1 if gradient == DQ else 0  # in the last one keys are alike, in the first queries
+    head = -1 if gradient == DQ else 0  # the last head has equal keys, the first equal queries
     results[gradient].view(torch.int16)[0, 7, head, element] += 1
     with pytest.raises(AssertionError, match="elements whose terms are alike differ"):
         call.check(target, Shown())

@@ -52,7 +52,7 @@ def odd(x):
 
 
 def calls(target):
-    """Of each path, with arguments by sequence and by head."""
+    """Calls of each path, with arguments by sequence and by head."""
     q, k, v = some(target, 3, 40, 6), some(target, 3, 50, 3, seed=1), some(target, 3, 50, 3, seed=2)
     few = q[:, :2]
     used = ints(target, 50, 7, 33)

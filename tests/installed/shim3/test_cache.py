@@ -198,7 +198,7 @@ def test_keys_that_do_not_fit_are_refused_and_not_written():
 
 
 def test_new_rows_of_no_sequence_are_not_written():
-    """As serving with a graph has them: the tensors are longer than the sequences."""
+    """As in serving with a graph: the tensors are longer than the sequences."""
     k, v = torch.zeros(2, 8, 1, HEAD_DIM), torch.zeros(2, 8, 1, HEAD_DIM)
     fa3.flash_attn_with_kvcache(
         torch.ones(6, 2, HEAD_DIM), k, v, torch.ones(6, 1, HEAD_DIM), torch.ones(6, 1, HEAD_DIM),

@@ -26,7 +26,7 @@ def take_preferred_place():
 
 
 def place_of(name):
-    """Where a DLL of this process is."""
+    """The address of a DLL of this process."""
     return kernel32().GetModuleHandleW(name)
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from wheel_builder.tables.archs import arch_named, code_of, known_gpus
 
 EM_X86_64, EM_AMDGPU = 62, 224
-# With the flags "any" for sramecc and xnack where an arch has them.
+# With the flags "any" for sramecc and xnack on archs with these features.
 E_FLAGS = {g.name: g.elf_machine | (0x500 if ":" in g.device_name else 0) for g in known_gpus().values()}
 PAGE = 4096
 BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
@@ -403,7 +403,7 @@ class Edit:
         return self.write(self.section_place(name), self.SECTION, **fields)
 
     def rows(self, name: str, form: tuple[str, str]) -> list[int]:
-        """Where the rows of a section are in the file."""
+        """The places of a section's rows in the file."""
         place = self.of_section(name)
         return list(range(place["offset"], place["offset"] + place["size"], struct.calcsize(form[0])))
 

@@ -39,7 +39,7 @@ from mutation.worker import SHOWN, forked, warm_up
 CPU = torch.device("cpu")
 LATENT_OP = "mla"
 PATHS = {BACKWARD_OP: paths.SEPARATE, UNEVEN_OP: paths.SEPARATE, FUSED_OP: paths.FUSED}
-# Of a family, by op.
+# A family's kind of work, by op.
 WORK = {
     **PATHS, plans.MASKED: remembered.MASKED, MASKED_BACKWARD_OP: remembered.MASKED_GRADIENTS,
     LATENT_OP: remembered.LATENT,
@@ -118,7 +118,7 @@ def reaching(task, own):
 
 
 def leave_out(rows):
-    """From the check, by their reasons."""
+    """Leave rows out of the check, by their reasons."""
     for module, name in TABLES:
         setattr(module, name, tuple(row for row in getattr(module, name) if row.why not in rows))
 

@@ -86,7 +86,7 @@ def work(bench, arch, arguments, out):
 
 
 def settings(arch):
-    """As ``verify`` has them, but for one thread, as containers run side by side, and the time limit."""
+    """``verify``'s settings, except for one thread, as containers run side by side, and the time limit."""
     return {
         "FA_FAKE_HIP_ARCH": arch_named(arch).device_name, "FA_FAKE_HIP_CHECKS": CHECKS,
         "FA_FAKE_HIP_SEED": SEED, "FA_FAKE_HIP_THREADS": "1", "FA_FAKE_HIP_TIME_LIMIT": LAUNCH_LIMIT,

@@ -14,7 +14,7 @@ from wheel_builder.tables.archs import arch_named, known_archs
 ROWS = (1, 5, 16, 17, 32, 33, 64, 70, 129)
 KEYS = (1, 7, 8, 9, 15, 16, 17, 24, 31, 40, 63, 64, 97, 128, 203, 520, 1100)
 MANY = (4090, 4200, 5000)  # a workgroup looks at 4096 before any more
-SHAPES = ("", "b", "h", "i", "bh", "bi", "hi", "bhi")  # dimensions along which the mask is constant
+SHAPES = ("", "b", "h", "i", "bh", "bi", "hi", "bhi")  # dimensions with a constant mask
 BLOCK = 33
 CALLS, MANY_CALLS = 60, 6
 # Whether a key is shown, by key, keys, the row's place on the diagonal, and whether it is its head's one.

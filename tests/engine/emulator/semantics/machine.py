@@ -58,10 +58,10 @@ def label(index):
 
 
 def expand(text, arch):
-    """Mask registers by name: ``<40>`` is s[40:41] on wave64 and s40 on wave32, likewise <vcc> and <exec>.
+    """Mask registers by name: ``<40>`` is s[40:41] on wave64 and s40 on wave32. <vcc> and <exec> work the same way.
 
-    ``<buffer_word3>`` is the format word of a raw buffer resource.  Waits for memory are written as
-    they were before RDNA 4.
+    ``<buffer_word3>`` is the format word of a raw buffer resource.  Waits for memory have their names from
+    before RDNA 4.
     """
     wide = LANES[arch] == 64
     text = text.replace("<buffer_word3>", hex(arch_named(arch).isa.buffer_word3))
@@ -132,7 +132,7 @@ def descriptor(name, snippet, arch):
     vgprs = 192 if shares_accumulators(arch) else 128
     return [
         f".amdhsa_kernel {name}",
-        ".amdhsa_float_denorm_mode_32 3",  # as HIP kernels run
+        ".amdhsa_float_denorm_mode_32 3",  # the mode of HIP kernels
         ".amdhsa_user_sgpr_kernarg_segment_ptr 1",
         ".amdhsa_system_sgpr_workgroup_id_x 1",
         f".amdhsa_group_segment_fixed_size {snippet.lds}",

@@ -2,7 +2,7 @@
 
 import torch
 
-TIMES = 2.0  # as upstream's own tests ask of its kernels
+TIMES = 2.0  # the factor in upstream's tests of its kernels
 
 
 def agree(flash, eager, exact):

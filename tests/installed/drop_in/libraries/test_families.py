@@ -54,7 +54,7 @@ def attention_with_elements_moved():
 
 
 def compare(family, config, plain="eager"):
-    """For each padding how far the answers are apart, and how far a wrong attention is, both relative."""
+    """For each padding, the relative difference of the answers, and that of a wrong attention."""
     expecting, own = pair(family, NAME, config, plain=plain)
     found = {}
     for padding in PADDINGS:

@@ -32,7 +32,7 @@ MORE = {
             attention_chunk_size=8, moe_layers=[1],
         ),
     ),
-    # With the head dims of the real one.
+    # The head dims of the real model.
     "deepseek_v3": lambda: (
         DeepseekV3ForCausalLM,
         DeepseekV3Config(

@@ -26,7 +26,7 @@ SIZES = {
     "window_size": 16, "fullatt_block_indexes": [1], "deepstack_visual_indexes": [0],
     "num_position_embeddings": 64, "in_channels": 3, "in_chans": 3, "num_channels": 3, "out_hidden_size": 64,
 }  # fmt: skip
-# Of the others a patch is a row of all its numbers.
+# For the other families, a patch is a row of all its numbers.
 PATCHES = {"kimi_k25_vision": (-1, 3, PATCH, PATCH), "paddleocr_vl_vision": (1, -1, 3, PATCH, PATCH)}
 MORE_INPUTS = {"video_llama_3_vision": {"merge_sizes": torch.tensor([2, 2])}}
 

@@ -121,7 +121,7 @@ def test_pages_have_none():
 
 
 def strided(*shape, dtype):
-    """As transformers has them: heads before rows."""
+    """transformers' layout: heads before rows."""
     return torch.randn(shape[0], shape[2], shape[1], shape[3]).to(dtype).transpose(1, 2)
 
 

@@ -359,7 +359,7 @@ def test_torch_func_has_no_derivative_by_a_bias(qkv):
 
 
 def strided(*shape):
-    """As transformers has them: heads before rows."""
+    """transformers' layout: heads before rows."""
     return torch.randn(shape[0], shape[2], shape[1], shape[3]).half().transpose(1, 2).requires_grad_()
 
 

@@ -243,7 +243,7 @@ def rows_of_nan(out):
 
 
 def test_values_of_nan_that_are_hidden():
-    """As docs/features.md has it, of the PyTorch implementation."""
+    """The PyTorch implementation's behaviour in docs/features.md."""
     q, k, v = torch.randn(3, 1, 600, 2, 32)
     v[:, 590:] = torch.nan
     for rows in (

@@ -182,7 +182,7 @@ def drawn(seed):
 
 @pytest.mark.parametrize("seed", range(24))
 def test_drawn_cases(seed):
-    """By the numerics rule, of both answers' errors against float64."""
+    """Both answers' errors against float64 follow the numerics rule."""
     (q, k, v, sinks), seen, options = drawn(seed)
     dout = torch.randn_like(q)
 

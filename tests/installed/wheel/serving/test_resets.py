@@ -58,7 +58,7 @@ def ints(*values):
 
 
 def longest(*arguments, **options):
-    """By the estimate for the whole call, forward."""
+    """The estimate for the whole call, forward."""
     found = []
     with pytest.MonkeyPatch.context() as patch:
         seconds = resets.seconds

@@ -220,7 +220,7 @@ def dot2(a, b, c, f=E16):
 
 
 def dot2_flushed(a, b, c):
-    """Of CDNA 2, where denormals are zeros."""
+    """CDNA 2's: denormals are zeros."""
     a, b = (E16.flushed(x & 0xFFFF) | E16.flushed(x >> 16) << 16 for x in (a, b))
     return E32.flushed(dot2(a, b, E32.flushed(c)))
 
