@@ -58,7 +58,7 @@ def label(index):
 
 
 def expand(text, arch):
-    """Mask registers by name: ``<40>`` is s[40:41] on wave64 and s40 on wave32. <vcc> and <exec> work the same way.
+    """Mask registers by name: ``<40>`` is s[40:41] on wave64 and s40 on wave32. <vcc> and <exec> follow it.
 
     ``<buffer_word3>`` is the format word of a raw buffer resource.  Waits for memory have their names from
     before RDNA 4.
