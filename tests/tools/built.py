@@ -1,4 +1,4 @@
-"""What the last release left in dist and in the build store, for tools that are run by hand after it."""
+"""The last release's files in dist and in the build store, for tools run by hand after it."""
 
 import json
 from pathlib import Path
@@ -6,13 +6,13 @@ from pathlib import Path
 from wheel_builder.images.docker import Mount
 from wheel_builder.machine_code.fake_hip.container import CONTROL, PYTHON, shared_mounts
 
-# Not from conftest.py: a .venv that only a release made has no pytest.
+# Independent of conftest.py: a .venv made by a release lacks pytest.
 CHECKOUT = Path(__file__).parents[2]
 BUILD = CHECKOUT / "build"
 
 
 def newest(paths, what):
-    """The path that was written last; ends the program in words when there is none."""
+    """The latest path. Ends the program in words when there is none."""
     found = max(paths, key=lambda path: path.stat().st_mtime, default=None)
     if found is None:
         message = f"there is no {what}: scripts/release makes one"
@@ -35,7 +35,7 @@ def verify_image():
 
 
 def fake_hip_mounts(wheel):
-    """Mounts that let the verify container run a release's wheel on the fake HIP runtime."""
+    """Mounts for running a release's wheel on the fake HIP runtime in the verify container."""
     return (
         Mount(wheel, f"/wheel/{wheel.name}"),
         Mount(newest_built("fake_hip"), "/fake_hip"),

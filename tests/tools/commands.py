@@ -1,4 +1,4 @@
-"""Every command that README and the pages of docs/ show.
+"""Every command shown in README and the pages of docs/.
 
 Commands are the indented blocks of these documents, and the spans in the table of docs/release.md.
 """
@@ -11,7 +11,7 @@ DOCUMENTS = ("README.md", *sorted(f"docs/{file.name}" for file in (CHECKOUT / "d
 
 
 def commands(text):
-    """The lines of a document's indented blocks, without comments."""
+    """The lines of a document's indented blocks, except comments."""
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     for block in re.findall(r"^    (.*)", prose, re.MULTILINE):
         yield re.sub(r" +#.*", "", block)

@@ -1,14 +1,14 @@
-"""Picks fuzz cases by the instructions they execute, and writes the corpus, suite/corpus.json of the package.
+"""Picks fuzz cases by their executed instructions, and writes the corpus, suite/corpus.json of the package.
 
     python -m tests.tools.corpus [--count N] [--archs A,B] [--kernel fa_fwd_bf16] [WHEEL]
 
-Of each kernel it makes random calls (suite/fuzz.py) until they have every feature that the kernel
-serves and N in a row execute nothing new.  From them it picks a set that executes every instruction and uses
-every feature that any of them does, at a low total of executed instructions.  With a quarter of that total
-more, it adds calls that show most outcomes of instructions (the emulator's core/run/outcomes.hpp).  WHEEL, by
-default the newest in dist, is a release's, with its disassembly in the store.  With --kernel the choice for
-kernels whose name has another text stays as it is, so that an arch that shares the corpus of another one can
-have calls of kernels that the other lacks: --archs gfx1201 --kernel fa_fwd_tall.
+For each kernel it makes random calls (suite/fuzz.py) until they have every feature of the kernel and N in a
+row execute nothing new.  From them it picks a set of low total cost in executed instructions. The set
+executes every instruction and uses every feature covered by any call.  With a quarter of that total more, it
+adds calls with the most outcomes of instructions (the emulator's core/run/outcomes.hpp).  WHEEL, by default
+the newest in dist, is a release's, with its disassembly in the store.  With --kernel, the choice for other
+kernels stays. So an arch with another's corpus can have calls of kernels missing from the other: --archs
+gfx1201 --kernel fa_fwd_tall.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from wheel_builder.images.docker import Mount, run_in
 from wheel_builder.machine_code.fake_hip.container import LIBRARY_INSIDE, PYTHON
 from wheel_builder.tables.archs import known_archs
 
-MORE = 0.25  # so that the suite takes no longer than before outcomes were known
+MORE = 0.25  # keeps the suite's time as it was before outcomes were known
 SCORING = frozenset(
     {"window on the left", "window on the right", "causal", "softcap", "ALiBi", "dropout", "parts"}
 )
-# Where a tensor begins may depend on which others are given.
+# A tensor's beginning may depend on the other given tensors.
 PLACED = frozenset({"several sequences"})
 CORPUS = CHECKOUT / "kernels" / "suite" / "corpus.json"
 RUN = """
@@ -40,11 +40,10 @@ LD_PRELOAD=$PRELOAD python /tests/candidates.py $COUNT /out/candidates.json "$KE
 
 
 def choose(calls):
-    """The calls to run: they cover whatever any call covers.
+    """The calls to run: together they cover everything covered by any call.
 
-    A call covers its features, the pairs that ``combined`` makes of them and, in each kernel that it
-    launches, the instructions that it executes.  MORE of their time goes to calls that show most outcomes
-    that these do not.
+    A call covers its features, their pairs by ``combined`` and, in each launched kernel, its executed
+    instructions.  MORE of their time goes to calls with the most additional outcomes.
     """
     taken = []
     for kernel in dict.fromkeys(call["kernel"] for call in calls):
@@ -57,7 +56,7 @@ def choose(calls):
 
 
 def with_more(taken, outcomes, costs, most):
-    """``taken`` and calls that show most outcomes that it does not, at a further cost of ``most``."""
+    """``taken`` and the calls with the most additional outcomes, at a further cost of ``most``."""
     taken, spent = list(taken), 0
     missing = functools.reduce(operator.or_, outcomes, 0) & ~functools.reduce(
         operator.or_, (outcomes[number] for number in taken), 0
@@ -74,7 +73,7 @@ def with_more(taken, outcomes, costs, most):
 
 
 def outcome_masks(calls):
-    """For each call, the outcomes of instructions that it shows as bits of a number."""
+    """For each call, its outcomes of instructions as bits of a number."""
     return joined([call.get("outcomes", {}) for call in calls])
 
 
@@ -94,7 +93,7 @@ def joined(rows):
 
 
 def masks(calls):
-    """For each call, what it covers as bits of a number."""
+    """For each call, its coverage as bits of a number."""
     combinations = [combined(call["features"]) for call in calls]
     features = sorted(set().union(*combinations))
     executed = joined([call["ran"] for call in calls])
@@ -105,9 +104,9 @@ def masks(calls):
 def combined(features):
     """``features``, and each pair of those that work on scores.
 
-    Both ways of a branch may lead through the same instructions: which way is wrong shows only where two
-    features meet, such as a window's edge in a tile with ALiBi.  Which of several pointers is read shows
-    where the others are given and it is not.
+    Both ways of a branch may lead through the same instructions. A wrong way shows only where two features
+    meet, such as a window's edge in a tile with ALiBi.  A read through the wrong pointer shows only if the
+    others are given and the right one is absent.
     """
     scoring = sorted(SCORING.intersection(features))
     pairs = [*itertools.combinations(scoring, 2), *itertools.product(PLACED.intersection(features), scoring)]
@@ -115,7 +114,7 @@ def combined(features):
 
 
 def once(shows, costs):
-    """Numbers of calls that together cover what all of ``shows`` do, at low cost."""
+    """Numbers of calls that together cover all of ``shows``, at low cost."""
     missing = functools.reduce(operator.or_, shows, 0)
     taken = []
     while missing:
@@ -126,7 +125,7 @@ def once(shows, costs):
 
 
 def without_needless(taken, shows):
-    """``taken`` without calls that add no coverage; calls taken last are examined first."""
+    """``taken`` without redundant calls. Calls taken last are examined first."""
     kept = list(taken)
     for number in reversed(taken):
         others = functools.reduce(operator.or_, (shows[each] for each in kept if each != number), 0)
@@ -136,7 +135,7 @@ def without_needless(taken, shows):
 
 
 def candidates(wheel, arch, count, kernel, out):
-    """Run ``candidates.py`` in the verify container; returns its findings."""
+    """Run ``candidates.py`` in the verify container. Returns its findings."""
     env = {
         "FA_FAKE_HIP_ARCH": known_archs()[arch].device_name, "FA_FAKE_HIP_DISASSEMBLY": "/disassembly",
         "FA_FAKE_HIP_THREADS": str(os.cpu_count()), "PYTHONPATH": PYTHON, "PRELOAD": LIBRARY_INSIDE,
@@ -153,7 +152,7 @@ def candidates(wheel, arch, count, kernel, out):
 
 
 def report(found, taken):
-    """The share of each kernel that the corpus executes, and the calls with a wrong answer."""
+    """The executed share of each kernel under the corpus, and the calls with a wrong answer."""
     ran = defaultdict(int)
     for call in taken:
         for kernel, digits in call["ran"].items():
@@ -173,7 +172,7 @@ def by_kernel(taken):
 
 
 def merged(before, found):
-    """With what was found for some kernels; that of an arch that shares another's corpus is besides it."""
+    """Adds the findings for some kernels. An arch with another's corpus gets a separate entry."""
     if isinstance(before, str):
         return {"like": before, "kernels": found}
     return {**before, "kernels": {**before["kernels"], **found}} if "like" in before else {**before, **found}

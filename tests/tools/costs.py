@@ -1,7 +1,7 @@
-"""A pytest plugin: what each folder of tests cost, as a table at the end and in build/step_costs.json.
+"""A pytest plugin: the cost of each folder of tests, as a table at the end and in build/step_costs.json.
 
-Of a test these are the CPU-seconds of its process and of the programs that it ran to their end.  What ran
-in containers, whose processes are the engine's, is in one row: the machine's CPU-seconds less all others.
+A test's cost is the CPU-seconds of its process and of its finished child programs.  Containers' processes
+belong to the engine. They share one row: the machine's CPU-seconds less all others.
 """
 
 import os
@@ -19,17 +19,17 @@ ELSEWHERE = "containers, and other programs of the machine"
 
 
 def own_cpu_seconds():
-    """Of this process and its children that have ended."""
+    """CPU-seconds of this process and its finished children."""
     return sum(os.times()[:4])
 
 
 def folder_of(nodeid):
-    """The folder of tests to which a test belongs: at most three names of its path."""
+    """The folder of a test: at most three names of its path."""
     return "/".join(nodeid.partition("::")[0].split("/")[:-1][:3])
 
 
 class Costs:
-    """Collects what all processes report; of a run with several it is the one that starts no test."""
+    """Collects the reports of all processes. In a run with several, this is the process without tests."""
 
     def __init__(self, file):
         self.file = file
@@ -52,7 +52,7 @@ class Costs:
             found[1] += dict(report.user_properties).get(PROPERTY, 0.0)
 
     def section(self):
-        """The costs by folder, and what was spent elsewhere."""
+        """The costs by folder, and the rest."""
         rows = {name: StepCost(*found) for name, found in sorted(self.folders.items())}
         own = sum(row.cpu_seconds for row in rows.values())
         return rows | {ELSEWHERE: StepCost(0.0, max(0.0, cpu_seconds() - self.began_cpu - own))}
@@ -69,5 +69,5 @@ class Costs:
 
 
 def register(config, checkout: Path):
-    """Collect the costs of this run; of a run with several processes only the first writes them."""
+    """Collect the costs of this run. In a run with several processes only the first writes them."""
     config.pluginmanager.register(Costs(checkout / "build" / STEP_COSTS), "costs")

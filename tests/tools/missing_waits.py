@@ -38,14 +38,14 @@ def less_waits(arch, kernel):
                 waits = (*rest, (counter, count + 1)) if weaker else rest
                 mutated = {**steps, number: step._replace(waits=waits)}
                 first = block_of[number][0]
-                # What was in flight before the wait is unchanged; only later instructions can differ.
+                # Operations in flight before the wait are unchanged. Only later instructions can differ.
                 found = bool(early_uses(mutated, blocks, dict(settled), [first]))
                 why = "" if found else why_not(steps, mutated, block_of[number], number, settled[first])
                 yield LessWait(kernel.name, str(step.instruction), counter, weaker, found, why)
 
 
 def why_not(steps, mutated, block, number, begin):
-    """Why no instruction misses the wait at ``number``, according to what is in flight after it."""
+    """The reason why instructions are safe without the wait at ``number``, by the operations in flight."""
 
     def left(steps):
         path = Path(begin, {})

@@ -1,10 +1,10 @@
-"""A runner that starts nothing and records its commands."""
+"""A runner that records its commands, and starts nothing."""
 
 from wheel_builder.base.process import Completed
 
 
 class Noted:
-    """A fake ``process.run``: every program prints what inspecting an image prints."""
+    """A fake ``process.run``: every program prints the output of inspecting an image."""
 
     def __init__(self):
         self.commands, self.envs = [], []

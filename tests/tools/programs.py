@@ -9,13 +9,16 @@ from wheel_builder.images.stages import INTERPRETER
 CHECKOUT = Path(__file__).parents[2]
 ZIG = (sys.executable, "-m", "ziglang")
 TARGET = ("-target", "x86_64-linux-gnu.2.28")
-# Stripped like the wheel's library: the builder image's cache has zig's C++ library only for that.
+# Stripped like the wheel's library: the builder image's cache has zig's C++ library only in that form.
 FLAGS = ("-std=c++17", "-O1", "-g0", "-Wl,-s", "-Wall", "-Wextra", "-Werror")
 INCLUDES = (f"-I{CHECKOUT / 'kernels'}",)
 
 
 def compile_program(builder_image, program, *arguments):
-    """Compile sources and further flags, in the builder image, to the file ``program``; returns it."""
+    """Compile sources with further flags to the file ``program``, in the builder image.
+
+    Returns ``program``.
+    """
     zig = (f"{INTERPRETER}/bin/python", "-m", "ziglang", "c++", *TARGET, *FLAGS, *INCLUDES)
     folder = program.parent
     mounts = [Mount(CHECKOUT, str(CHECKOUT)), Mount(folder, str(folder), writable=True)]

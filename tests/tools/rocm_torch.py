@@ -1,7 +1,7 @@
-"""A stand-in for PyTorch's ROCm wheel, made from its CPU wheel, for tests of what is compiled against it.
+"""A stand-in for PyTorch's ROCm wheel, made from its CPU wheel, for compiling extensions in tests.
 
-Its headers for HIP are what PyTorch's own hipify makes of those for CUDA, as in PyTorch's ROCm build; the CPU
-wheel has both.  Its libraries are empty: an extension can be linked with them, and not run.
+Its HIP headers are made by PyTorch's hipify from the CUDA ones, as in PyTorch's ROCm build. The CPU wheel has
+both.  Its libraries are empty: an extension links with them, but cannot run.
 """
 
 import shutil
@@ -13,7 +13,7 @@ from pathlib import Path
 from wheel_builder.extras.upstream.torch import LINKED
 
 FOLDERS = ("ATen/cuda", "ATen/native/cuda", "c10/cuda")
-# As CMake writes it into PyTorch's builds; the CPU wheel does not have it.
+# As CMake writes it into PyTorch's builds. The CPU wheel lacks it.
 MACROS = "#pragma once\n#define C10_CUDA_BUILD_SHARED_LIBS\n#define C10_HIP_BUILD_SHARED_LIBS\n"
 HIPIFY = """
 import sys
@@ -28,7 +28,7 @@ hipify(
 
 
 def stand_in(cpu_wheel, into, *, hip, label):
-    """The wheel, in the folder ``into``; ``hip`` is its version of HIP, ``label`` its local version."""
+    """The wheel, in the folder ``into``. ``hip`` is its version of HIP, ``label`` its local version."""
     version = cpu_wheel.name.split("-")[1].partition("+")[0]
     root = into / "torch"
     with zipfile.ZipFile(cpu_wheel) as archive:

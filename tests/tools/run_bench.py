@@ -1,4 +1,4 @@
-"""Runs bench_overhead.py in the verify container, on a wheel; builds what it needs.
+"""Runs bench_overhead.py in the verify container, on a wheel. Builds its requirements.
 
 python -m tests.tools.run_bench [WHEEL], by default the newest in dist
 """

@@ -1,4 +1,4 @@
-"""Files of upstream's source distribution, the one that matrix.yaml pins; nothing of it is executed."""
+"""Files of upstream's source distribution pinned by matrix.yaml. They are read, never executed."""
 
 import tarfile
 

@@ -1,7 +1,7 @@
-"""Older releases of PyTorch, as folders from which the verify image's Python imports them.
+"""Older releases of PyTorch, as folders for import by the verify image's Python.
 
-The registry has only builds for CUDA of them.  They import without CUDA's libraries, too: libraries that have
-the symbols, each of which says that there is no device, stand in.
+The registry has only their CUDA builds.  They import without CUDA's libraries: stand-in libraries with their
+symbols report that there is no device.
 """
 
 import re
@@ -16,14 +16,14 @@ from wheel_builder.files.binaries.elfimage import read_image
 STAND_INS = "stand_ins"
 LEFT_OUT = "torch/include/", "torch/test/", "torch/share/"
 OF_THE_SYSTEM = ("libc.", "libm.", "libdl.", "librt.", "libpthread.", "libgcc_s.", "libstdc++.", "ld-linux")
-# Of CUDA's; others without a version are PyTorch's own, or Python's and C++'s, which are there.
+# CUDA's libraries. Others without a version are PyTorch's, Python's or C++'s, and present.
 WITHOUT_VERSION, ABSENT = "libnccl.so.2", re.compile(r"(cu|nv|nccl|CU)\w+")
 NO_DEVICE = 100  # cudaErrorNoDevice and CUDA_ERROR_NO_DEVICE
 ZIG = (sys.executable, "-m", "ziglang", "cc", "-shared", "-nostdlib", "-target", "x86_64-linux-gnu")
 
 
 def unpack(wheel, into):
-    """The release in a folder, with stand-ins in a folder of it."""
+    """The release in a folder, with stand-ins in a subfolder."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(into, [each for each in archive.namelist() if not each.startswith(LEFT_OUT)])
     (into / STAND_INS).mkdir()
@@ -32,7 +32,7 @@ def unpack(wheel, into):
 
 
 def missing(libraries):
-    """Each library that is needed and not there, with the symbols that it has to have: versions by name."""
+    """Each missing library, with its required symbols: versions by name."""
     found = [read_dynamic(read_image(file.read_bytes())) for file in libraries]
     there = {dynamic.text(DT_SONAME) for dynamic in found}
     needed = dict.fromkeys(name for dynamic in found for name in dynamic.needed)

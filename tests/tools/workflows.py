@@ -27,7 +27,7 @@ class Job:
 
     @property
     def rows(self) -> str:
-        """The output of job ``plan`` that feeds this job's matrix; empty without a matrix."""
+        """The output of job ``plan`` that feeds this job's matrix. Empty without a matrix."""
         matrix = self.body.get("strategy", {}).get("matrix", "")
         found = re.fullmatch(r"\$\{\{ fromJSON\(needs\.plan\.outputs\.(\w+)\) \}\}", matrix)
         assert found or not matrix, f"{self}: a matrix that plan does not make: {matrix}"
@@ -38,7 +38,7 @@ class Job:
 
 
 def load(name: str) -> dict[str, Any]:
-    """A workflow; its triggers are under "on", which YAML 1.1 reads as a boolean."""
+    """A workflow. Its triggers are under "on": YAML 1.1 reads the key as a boolean."""
     document = yaml.safe_load((FOLDER / name).read_text())
     return document | {"on": document[True]}
 
@@ -56,12 +56,12 @@ def job_of(workflow: str, name: str) -> Job:
 
 
 def filled(text: str, values: dict[str, str]) -> str:
-    """The text with its expressions replaced by their values; raises KeyError for an unknown one."""
+    """The text with its expressions replaced by their values. Raises KeyError for an unknown one."""
     return EXPRESSION.sub(lambda found: values[found[1]], text)
 
 
 def words(line: str, env: dict[str, str]) -> list[str]:
-    """The words of a run line, without its redirection to the step's outputs."""
+    """The words of a run line, except its redirection to the step's outputs."""
     quoted = {name: shlex.quote(value) for name, value in env.items()}
     text = re.sub(r'"\$(\w+)"', lambda found: quoted[found[1]], line.removesuffix(OUTPUT))
     return shlex.split(text)

@@ -35,7 +35,7 @@ def system_image(builder):
 
 @pytest.fixture(scope="session")
 def tiny_wheel(tmp_path_factory):
-    """A wheel with the product's name and a doctor that misses PyTorch in one line."""
+    """A wheel with the product's name. Its doctor reports in one line that PyTorch is missing."""
     folder = tmp_path_factory.mktemp("tiny")
     name, info = "flash_attn_rocm-0.0.1+rocm7.2", "flash_attn_rocm-0.0.1+rocm7.2.dist-info"
     files = {
@@ -66,7 +66,7 @@ def marked_host(tmp_path_factory):
     wheels = tmp_path_factory.mktemp("links") / folder
     wheels.mkdir()
     pip = dict(here.pip)
-    # Nothing listens there; pip warns and continues without it.
+    # Nothing listens there: pip warns and continues.
     nowhere = f"http://user:{password}@{host}/wheels"
     pip["find-links"] = f"{pip.get('find-links', '')} {wheels} {nowhere}"
     pip["retries"] = "0"
@@ -77,7 +77,7 @@ def marked_host(tmp_path_factory):
 
 @pytest.fixture
 def image_of(logs, tmp_path):
-    """``image_of(name, tag, **args)`` builds ``data/<name>.Dockerfile``; gone after the test."""
+    """``image_of(name, tag, **args)`` builds ``data/<name>.Dockerfile``, and removes it after the test."""
     made = []
 
     def build(name, tag, **args):

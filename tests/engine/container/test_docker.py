@@ -1,4 +1,4 @@
-"""What ``run_in`` promises, checked in a real container."""
+"""The guarantees of ``run_in``, checked in a real container."""
 
 import os
 import signal
@@ -88,7 +88,7 @@ def test_a_registry_that_is_not_there_is_not_an_error(engine, tmp_path):
 
 @pytest.fixture
 def process(base):
-    """A process with a container that would sleep for ten minutes."""
+    """A process whose container would sleep for ten minutes."""
     with subprocess.Popen([sys.executable, "-c", SLEEPER, base], cwd=CHECKOUT) as started:
         try:
             deadline = time.monotonic() + 60

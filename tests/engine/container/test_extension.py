@@ -1,6 +1,6 @@
-"""Upstream's host part, compiled against a stand-in for PyTorch's ROCm build, linked and packed.
+"""Upstream's host part: compiled against a stand-in for PyTorch's ROCm build, linked and packed.
 
-What this cannot show: that the module runs.  The stand-in's libraries are empty, and there is no GPU.
+Not tested: the module running. The stand-in's libraries are empty, and there is no GPU.
 """
 
 from dataclasses import replace
@@ -34,7 +34,7 @@ def image(builder, job, context, log):
 
 @pytest.fixture(scope="module")
 def wheels(image, package, log, tmp_path_factory):
-    """A folder with the CPU wheel that pip finds, and one with the stand-in that is made from it."""
+    """A folder with PyTorch's CPU wheel for pip, and one with the stand-in made from it."""
     cpu, rocm = tmp_path_factory.mktemp("cpu"), tmp_path_factory.mktemp("rocm")
     build = ImageBuild("", image.facts["ref"], {}, log, run, python=image.facts["python"]["program"])
     stand_in(

@@ -1,4 +1,4 @@
-"""pip in a container finds what pip on the host would find."""
+"""pip in a container finds the same files as pip on the host."""
 
 import functools
 import threading
@@ -16,7 +16,7 @@ WANTED = ["python3", "--no-deps", "flash-attn-rocm==0.0.1+rocm7.2"]
 
 @pytest.fixture
 def index(tmp_path, tiny_wheel):
-    """A folder ``simple`` whose links lead to a folder beside it, as in many local indexes."""
+    """A folder ``simple`` whose links lead to a sibling folder, as in many local indexes."""
     page = tmp_path / "pypi/simple/flash-attn-rocm/index.html"
     page.parent.mkdir(parents=True)
     (tmp_path / "pypi/files").mkdir()

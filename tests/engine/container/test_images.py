@@ -1,4 +1,4 @@
-"""The real images: their contents, their check, and what must not be in them."""
+"""The real images: their contents, their check, and their forbidden contents."""
 
 import re
 from dataclasses import replace
@@ -38,7 +38,7 @@ def test_the_builder_image_is_built_once(builder, job, package, context):
 
 @pytest.mark.parametrize("user", ["0:0", NOBODY])
 def test_the_check_passes_for_every_user_without_a_network(builder, job, logs, user):
-    """Of two archs: an image is not finished before it has passed the check of all."""
+    """Two archs: an image is finished only after the check of all archs."""
     archs = job.archs[:2]
     said = docker.run_in(
         builder.facts["ref"], ["check-image", *archs], user=user, log=logs / "check.log"
@@ -77,9 +77,9 @@ def test_a_package_that_does_not_exist_is_named(job, package, tmp_path, engine):
     assert "Unable to locate package no-such-compiler" in str(caught.value)
 
 
-@pytest.mark.full  # the steps of the Debian image again, of which compiling zig's C++ library takes a minute
+@pytest.mark.full  # runs the steps of the Debian image again: zig's C++ library takes a minute to compile
 def test_a_vendor_image_becomes_a_builder(system_image, job, package, image_of, tmp_path):
-    """For images that already have /opt/rocm, no ROCm packages are installed."""
+    """For images with an existing /opt/rocm: no ROCm packages are installed."""
     base = image_of("vendor", "flash-attn-rocm-test:vendor", BASE=system_image, LLVM=job.rocm.llvm)
     vendor = Rocm("7.2-vendor", "vendor", base, "/opt/rocm/llvm/bin", job.archs)
     made = build_image(replace(job, rocm=vendor), package, Store(tmp_path / "build"), logs=tmp_path).facts
@@ -113,7 +113,7 @@ def test_the_builder_image_builds_from_an_empty_state(job, package, marked_host,
 def test_nothing_of_the_hosts_settings_is_in_the_image_for_users(
     job, package, tiny_wheel, marked_host, planted, tmp_path, engine
 ):
-    """The entrypoint's text is the control: the search must find it, and must not find the marks."""
+    """The entrypoint's text is the control: the search must find it, and find none of the marks."""
     rocm = replace(job.rocm, version=f"{job.rocm.version}-test")
     made = build_runtime_image(
         replace(job, rocm=rocm),

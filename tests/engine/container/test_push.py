@@ -1,4 +1,4 @@
-"""An image pushed by the real engine, to a registry of a few lines that wants a password."""
+"""The real engine pushes an image to a small registry with a password."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ LOGIN = "Basic " + base64.b64encode(b"somebody:secret").decode()
 
 
 class Registry(BaseHTTPRequestHandler):
-    """What of the registry's API a push needs; the server's ``kept`` has all by digest or tag."""
+    """The registry API calls used by a push. The server's ``kept`` has all blobs by digest or tag."""
 
     def handle_any(self):
         if self.headers["Authorization"] != LOGIN:
@@ -64,7 +64,7 @@ class Registry(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def registry(engine):
-    """The server; its address is one that engines reach without TLS."""
+    """The server, at an address where engines accept plain HTTP."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Registry) as server:
         server.kept, server.body, server.protocol_version = {}, b"", "HTTP/1.1"
         thread = threading.Thread(target=server.serve_forever)

@@ -1,4 +1,4 @@
-"""Compiles device code in the builder image; nothing here needs or uses a GPU."""
+"""Compiles device code in the builder image. Needs no GPU."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ CHECKOUT = Path(__file__).parents[3]
 
 
 class Toolchain:
-    """The instance scripts of one kernels folder, run in the builder image without network."""
+    """The instance scripts of one kernels folder, run offline in the builder image."""
 
     def __init__(self, image, kernels, scratch):
         self.image, self.kernels, self.scratch = image, kernels, scratch
@@ -21,7 +21,10 @@ class Toolchain:
         scratch.chmod(0o777)
 
     def __call__(self, *argv):
-        """Run ``argv`` with the checkout at ``/src`` and a scratch folder at ``/out``; the log's text."""
+        """Run ``argv`` with the checkout at ``/src`` and a scratch folder at ``/out``.
+
+        Returns the log's text.
+        """
         log = self.scratch / "log"
         mounts = [
             Mount(self.kernels, "/src/kernels"),
@@ -32,7 +35,7 @@ class Toolchain:
         return run_in(self.image, argv, mounts=mounts, env=env, user=caller(), log=log, **limits).stdout
 
     def build(self, arch, *more, out="device"):
-        """Compile for ``arch``; returns the folder with its code objects."""
+        """Compile for ``arch``. Returns the folder with its code objects."""
         script = "/src/kernels/build/instances/build.py"
         self("python3", script, "--arch", arch, "--out", f"/out/{out}/{arch}", *more)
         return self.scratch / out / arch
@@ -43,7 +46,7 @@ class Toolchain:
         return self.scratch / out
 
     def fails(self, call, *args, **kwargs):
-        """The output of a call that must fail."""
+        """The output of a call expected to fail."""
         with pytest.raises(CommandFailedError):
             call(*args, **kwargs)
         return (self.scratch / "log").read_text()
@@ -56,7 +59,7 @@ def toolchain(builder_image, tmp_path):
 
 @pytest.fixture
 def changed(builder_image, tmp_path):
-    """A toolchain on a copy of the kernels in which ``change(old, new)`` has replaced text of a header."""
+    """A toolchain on a copy of the kernels. ``change(old, new)`` has replaced text of a header in it."""
 
     def change(header, old, new):
         kernels = tmp_path / "kernels"

@@ -1,6 +1,6 @@
 """Compiles instances for several GPUs: same_code.py GPU,GPU... NAME...  Runs inside the builder image.
 
-Leaves <GPU>/<NAME>.hsaco in the current folder.  Without a NAME all instances of the first GPU's arch.
+Leaves <GPU>/<NAME>.hsaco in the current folder.  Default for NAME: all instances of the first GPU's arch.
 """
 
 import os
@@ -14,8 +14,8 @@ import build
 import generate
 
 LLVM = Path(os.environ["FA_LLVM"])
-# For gfx1100, gfx1102 and gfx11-generic, LLVM pads what a wave starts with to 16 SGPRs, because of a bug that
-# these GPUs do not have.  Padding is all that differs.
+# For gfx1100, gfx1102 and gfx11-generic, LLVM pads a wave's initial SGPRs to 16. This works around a bug of
+# those GPUs. The GPUs here lack the bug. The padding is the only difference.
 PADDED = ("gfx1101", "gfx1103")
 PAD = ("-Xclang", "-target-feature", "-Xclang", "+user-sgpr-init16-bug")
 
@@ -24,7 +24,7 @@ def compiled(gpu, arch, source):
     out = Path(gpu) / f"{source.stem}.hsaco"
     command = build.compile_command(LLVM, gpu, source, out.absolute())
     command += PAD if gpu in PADDED else ()
-    if gpu.endswith("-generic"):  # which the tables do not have: with the tiles of that arch
+    if gpu.endswith("-generic"):  # absent from the tables: compiled with the tiles of that arch
         command += ("-U__amdgcn_processor__", f'-D__amdgcn_processor__="{arch}"', f"-D__{arch}__")
     subprocess.run(command, check=True)
 

@@ -28,7 +28,7 @@ STRUCTS = {
 TILES = "generated/device/tiles/{}/d{}.inc"
 TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq", "bwd_dkdv_masked", "bwd_dq_masked")
 ADDS = "atomic_fadd_f32"
-# In the table's order: op, head dims, and what an arch needs for it.
+# In the table's order: op, head dims, and the requirement on an arch.
 ROWS = [
     ("fwd", HEAD_DIMS, ""), ("fwd_tall", [64], "tall_d64"), ("fwd_tall", [128], "tall_d128"),
     ("fwd_uneven", [192], "uneven_d192"), ("fwd_wide", [512], ""), ("append", [], ""),
@@ -47,7 +47,7 @@ LACKING = [arch for arch in ARCHS if arch not in ADDING]
 
 
 def names_of(*archs):
-    """The kernels that any of the archs has, in the table's order."""
+    """The kernels of any of the archs, in the table's order."""
     features = {"", *(feature for arch in archs for feature in FEATURES[arch])}
     return [
         f"fa_{op}_{dtype}{end}"
@@ -58,7 +58,7 @@ def names_of(*archs):
     ]
 
 
-# One of each kind is enough for checks that depend on neither dtype nor head dim.
+# One kernel of each kind is enough for checks independent of dtype and head dim.
 SOME = [
     f"fa_{op}_fp16{'_d64' if op in (*TILED, 'bwd_fused') else ''}"
     for op in STRUCTS
@@ -68,7 +68,7 @@ ROW = re.compile(r'^FA_INSTANCE\((\w+), (\w+), (\d+), (\w+), "([\w,-]+)"\)$', re
 
 
 def registry(folder):
-    """{(kernel, arch)} that a registry names."""
+    """The (kernel, arch) pairs of a registry, as a set."""
     rows = ROW.findall((folder / "registry.inc").read_text())
     for op, dtype, head_dim, name, _ in rows:
         assert name == f"fa_{op}_{dtype}" + (f"_d{head_dim}" if head_dim != "0" else "")
@@ -97,7 +97,7 @@ def test_each_arch_alone_has_exactly_the_tables_instances(device, arch):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_every_kernel_has_a_budget(device, arch):
-    """What a kernel may cost; scripts/wheel-builder cost --update accepts new ones."""
+    """The limits of a kernel's cost. `scripts/wheel-builder cost --update` accepts new ones."""
     costs = measured(json.loads((device / "device" / arch / "resources.json").read_text()))
     budget = load_budgets(CHECKOUT / COSTS)[arch]
     assert without_budget(costs, budget) == ()
@@ -117,8 +117,8 @@ def test_resources_are_reported_for_every_kernel(device, arch):
             assert taken["vgpr_spills"] == taken["sgpr_spills"] == taken["scratch_bytes"] == 0
         assert taken["kernarg_bytes"] == layout(STRUCTS[op]).size, "a struct, and no hidden argument"
         assert taken["wavefront_size"] == known_archs()[arch].isa.wave
-        # A kernel has two loops, and a launch runs one; the instruction cache has 32 KiB.  On gfx1030 bf16 is
-        # unpacked: of head dim 256 dq takes 268 bytes more.
+        # A kernel has two loops, and a launch runs one of them. The instruction cache has 32 KiB. gfx1030
+        # unpacks bf16: dq of head dim 256 takes 268 bytes more.
         assert 0 < taken["code_bytes"] < (65 if name == "fa_bwd_dq_bf16_d256" else 64) * 1024
 
 
@@ -146,7 +146,7 @@ print(*(generate["source"](each) for each in generate["load_table"]() if each.na
     toolchain("sh", "-ec", f'python3 -c "$1" > {source}; {compile_}', "sh", write)
 
 
-# In one call, too, the compiler takes each arch by itself, and a release compiles all kernels for each.
+# Even in one call the compiler takes each arch by itself, and a release compiles all kernels for each.
 TOGETHER = ("fa_fwd_fp16_d64", "fa_bwd_convert_fp16")  # of all archs, and of some
 QUICKLY = [pytest.param(name, marks=() if name in TOGETHER else pytest.mark.full) for name in SOME]
 
@@ -208,7 +208,7 @@ CONFIG = "constexpr FwdConfig forward_config(FA_TILE_OF) {\n"
 
 
 def with_config(changed, arch, config):
-    """A toolchain in which head dim 128 of an arch has this FwdConfig, and a table of one instance of it."""
+    """A toolchain with this FwdConfig for head dim 128 of an arch, and a table of one instance of it."""
     chosen = f"  if (arch == Gfx::{arch} && head_dim == 128) return {config};\n"
     toolchain = changed("device/call/tiles.hpp", CONFIG, CONFIG + chosen)
     return toolchain, table_of(toolchain, ("fwd", "fp16", 128))
@@ -232,7 +232,7 @@ def test_a_kernel_that_misses_its_occupancy_is_refused(changed):
 
 
 def row_of(op, arch, loop="plain"):
-    """The line of the generated table of tiles that today's compiler takes for fp16."""
+    """The line of the generated table of tiles for today's compiler and fp16."""
     isa, featured = known_archs()[arch].isa.name, str(loop == "featured").lower()
     lines = (CHECKOUT / "kernels" / TILES.format(op, 64)).read_text().splitlines()
     begin = f"FA_TILE({isa}, fp16, 64, {featured}, "
@@ -240,7 +240,7 @@ def row_of(op, arch, loop="plain"):
 
 
 def words_without(changed, op, arch, row, other):
-    """What the build says when a row of the table of tiles is another one."""
+    """The build's output after a row of the table of tiles is replaced."""
     toolchain = changed(TILES.format(op, 64), row, other)
     return toolchain.fails(toolchain.build, arch, *table_of(toolchain, (op, "fp16", 64)))
 
@@ -298,7 +298,7 @@ def test_columns_that_are_not_the_matrix_units_are_refused(changed, op):
 
 def test_a_head_dim_that_is_no_whole_matrix_steps_is_refused(changed):
     row = row_of("fwd", "gfx942").replace("fp16, 64,", "fp16, 80,")
-    others = "#ifdef FA_SEES_rdna3\n"  # that head dim has rows of RDNA only
+    others = "#ifdef FA_SEES_rdna3\n"  # this head dim has rows of RDNA only
     toolchain = changed(TILES.format("fwd", 80), others, f"{row}\n{others}")
     words = toolchain.fails(toolchain.build, "gfx942", *table_of(toolchain, ("fwd", "fp16", 80)))
     assert "head dims are whole matrix steps" in words
@@ -313,14 +313,16 @@ def test_a_compile_error_names_instance_and_arch_and_shows_the_compilers_words(c
     assert "no member named 'join_sumz'" in words
 
 
-# Two at most that share a header: too few to precompile it (KERNELS_OF_A_HEADER in build.py).
+# At most two share a header: too few to precompile it (KERNELS_OF_A_HEADER in build.py).
 FROM_TEXT = ("fwd", "decode", "bwd_dkdv", "bwd_dkdv_masked", "bwd_dq", "bwd_dq_masked")
 
 
 @pytest.mark.parametrize(("arch", "dtype"), [("gfx1100", "fp16"), ("gfx942", "bf16")])
 def test_the_same_sources_give_the_same_bytes(device, toolchain, arch, dtype):
-    """Compiled in another folder, alone and among others, and from the text, not from precompiled headers;
-    tests/release does the same with whole archs."""
+    """Compiled in another folder, alone and among others, and without precompiled headers.
+
+    tests/release repeats this for whole archs.
+    """
     table = table_of(toolchain, *((op, dtype, 64) for op in FROM_TEXT))
     again = toolchain.build(arch, *table, "--jobs", "1", out="elsewhere/and/deeper")
     built = sorted(again.glob("*.hsaco"))

@@ -1,10 +1,10 @@
-"""A build under a memory limit that one compiler per core exceeds, and that memory-aware jobs keep."""
+"""A build under a memory limit. One compiler per core exceeds it. Memory-aware jobs stay below it."""
 
 import json
 
 import pytest
 
-# Eight compilers take about 30 MiB each that they share with nothing; one needs less than half of the limit.
+# Eight compilers take about 30 MiB of unshared memory each. One needs less than half of the limit.
 LIMIT_MIB = 150
 JOBS = "8"
 TABLE = """\

@@ -1,8 +1,7 @@
-"""GPUs that run another one's machine code: the compiler writes the same for both, the name apart.
+"""GPUs that run another GPU's machine code: the compiler's output differs in the name only.
 
-So they need no emulation, goldens and costs of their own, and the host library may load one's code object
-under the other's name (kernels/host/registry/relabel.hpp): what it then hands to the runtime is what is
-compared here.
+So they share emulation, goldens and costs. The host library may load a code object under the other GPU's name
+(kernels/host/registry/relabel.hpp). The tests compare the relabelled file, as passed to the runtime.
 """
 
 import shutil
@@ -15,7 +14,7 @@ from tests.tools.programs import CHECKOUT, compile_program
 from wheel_builder.files.binaries.elf import section_bytes
 from wheel_builder.tables.archs import known_archs, served_by
 
-# RDNA 3.5, for which the compiler would use instructions that gfx1102 does not have.  It runs gfx11-generic.
+# RDNA 3.5: the compiler would use instructions missing from gfx1102. gfx1102 runs gfx11-generic.
 GENERIC = ("gfx1150", "gfx1152", "gfx1153")
 BORROWED = [arch for arch in known_archs() if len(served_by(arch)) > 1]
 # All layers of device code are in these two.
@@ -47,7 +46,7 @@ def test_the_compiler_writes_the_same_for_every_name(toolchain, relabel, arch, n
 
 @pytest.mark.parametrize("names", [FEW, pytest.param((), marks=pytest.mark.full)], ids=["few", "all"])
 def test_the_code_of_gfx1102_is_that_of_gfx11_generic(toolchain, names):
-    """Which LLVM makes for gfx1100 to gfx1103 and gfx1150 to gfx1153, with padded SGPRs (same_code.py)."""
+    """gfx11-generic is for gfx1100 to gfx1103 and gfx1150 to gfx1153. Its SGPRs are padded (same_code.py)."""
     assert set(GENERIC) <= set(served_by("gfx1102"))
     shutil.copy2(Path(__file__).with_name("same_code.py"), toolchain.scratch)
     toolchain("sh", "-c", f"cd /out && python3 same_code.py gfx1102,gfx11-generic {' '.join(names)}")
@@ -57,7 +56,7 @@ def test_the_code_of_gfx1102_is_that_of_gfx11_generic(toolchain, names):
 
 
 def code_and_descriptor(file):
-    """Without where the code begins, which differs because a longer name takes more of the file."""
+    """Excludes the offset of the code: a longer name moves it."""
     data = file.read_bytes()
     descriptor = section_bytes(data, ".rodata")
     return section_bytes(data, ".text"), descriptor[:16] + descriptor[24:]

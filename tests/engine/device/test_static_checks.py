@@ -1,4 +1,4 @@
-"""The static checks find mistakes planted in compiler output; a release runs them on all our kernels."""
+"""The static checks find mistakes planted in compiler output. A release runs them on all our kernels."""
 
 import itertools
 import re
@@ -14,17 +14,17 @@ from wheel_builder.tables.archs import known_archs
 
 CHECKOUT = Path(__file__).parents[3]
 ARCHS = list(known_archs())
-# Kernels of each kind; the quick tests remove each of their waits.
+# Kernels of each kind. The quick tests remove each of their waits.
 ATTACKED = re.compile(
     r"fa_(fwd_fp16_d64|decode_bf16_d64|append_fp16|reference_bf16|combine_\w+|mask_ranges_fp16|bwd_(delta_fp16|dkdv_bf16_d64|dq_fp16_d64))$"
 )
-# Without the backward kernels, which wait by themselves where the compiler waits too little
-# (backward/dq/block.hpp, mma/mfma.hpp): a state more than they have to.
+# Excludes the backward kernels. They add waits of their own where the compiler waits too little
+# (backward/dq/block.hpp, mma/mfma.hpp): one state more than needed.
 BY_THE_COMPILER = re.compile(r"fa_(fwd_fp16|decode_bf16)_d64$")
 ALL_BY_THE_COMPILER = re.compile(r"^(?!fa_bwd_(dkdv|dq|fused)).*_d64$")
-# In instructions; no dependency reaches this far.
+# In instructions: the longest reach of a dependency.
 NEAR = 20
-# Inline assembly, which the compiler ignores when it keeps dependent instructions apart.
+# Inline assembly: the compiler ignores it when it separates dependent instructions.
 PLANTED = r"""
 typedef _Float16 half4 __attribute__((ext_vector_type(4)));
 typedef _Float16 half8 __attribute__((ext_vector_type(8)));
@@ -79,7 +79,7 @@ def kernels_of(device_code, as_text):
 
 
 def without_a_wait_state(kernel, number):
-    """The kernel with one wait state (on RDNA: one wait for results of the units) fewer at that instruction.
+    """The kernel with one wait state fewer at that instruction (RDNA: one wait fewer for unit results).
 
     Jumps to a removed instruction lead to the next one.
     """
@@ -100,7 +100,7 @@ def without_a_wait_state(kernel, number):
 
 
 def far_apart(numbers):
-    """Split into groups, such that no dependency reaches from one member of a group to the next."""
+    """Split into groups whose members are too far apart for a dependency."""
     groups = []
     for number in numbers:
         group = next((g for g in groups if number - g[-1] >= 2 * NEAR), None)
@@ -112,7 +112,7 @@ def far_apart(numbers):
 
 
 def missed_waits(arch, kernel, numbers):
-    """The waits whose absence is not found, each removed by itself."""
+    """Waits whose absence stays unnoticed. Each is removed by itself."""
     number_at = {instruction.address: n for n, instruction in enumerate(kernel.instructions)}
     hasty = reduce(without_a_wait_state, reversed(numbers), kernel)
     texts = [finding.text for finding in check_hazards(arch, hasty)]
@@ -120,14 +120,15 @@ def missed_waits(arch, kernel, numbers):
     return [n for n in numbers if not any(abs(n - at) < NEAR for at in found)]
 
 
-# What the compiler waits with, by rule set; the others' hardware waits for all that these kernels do.
+# The compiler's wait instruction, by rule set. On other archs the hardware waits for all dependencies of
+# these kernels.
 WAITING = {**dict.fromkeys(("cdna1", "cdna2", "cdna3", "cdna4"), "s_nop")}
 WAITING |= {"rdna3": "s_waitcnt_depctr", "rdna4": "s_wait_alu"}
 RULES = {name: arch.isa.hazards.rules for name, arch in known_archs().items()}
 
 
 def one_of_each(kinds):
-    """All archs; those whose kind an arch before them has too are for --full."""
+    """All archs. An arch whose kind came earlier in the list is for --full."""
     first = {kind: arch for arch, kind in reversed(kinds.items())}
     marks = {arch: () if arch == first[kind] else pytest.mark.full for arch, kind in kinds.items()}
     return [pytest.param(arch, marks=each) for arch, each in marks.items()]
@@ -143,10 +144,10 @@ WAITED = {arch: rules for arch, rules in RULES.items() if rules in WAITING}
     ids=["some", "all"],
 )
 def test_every_wait_of_the_compilers_is_needed(kernels_of, arch, pattern):
-    """The compiler inserts no more than its rules ask for, so one fewer anywhere must be found.
+    """The compiler inserts the minimum of its rules, so one wait fewer anywhere must be found.
 
-    It also inserts a lone ``s_nop 0`` beside inline assembly, empty or not, and between loads that XNACK may
-    repeat; of those, it is enough that some are found.
+    It also inserts a lone ``s_nop 0`` next to inline assembly, even when empty, and between loads repeatable
+    under XNACK. Of those, finding some is enough.
     """
     for kernel in kernels_of(arch, pattern):
         places = [n for n in kernel.reached if kernel.instructions[n].mnemonic == WAITING[RULES[arch]]]
@@ -155,14 +156,14 @@ def test_every_wait_of_the_compilers_is_needed(kernels_of, arch, pattern):
         assert [n for n in missed if kernel.instructions[n].text != "s_nop 0"] == []
 
 
-# Waits that nothing depends on: the data has already arrived, or another wait precedes its use, or they are
-# fences for global memory (tests/tools/missing_waits.py).  At most 2.1 % of an arch's waits: gfx942, whose
-# backward kernels also wait in words, so that the compiler knows that nothing is in flight
+# Share of waits without a dependency: the data has already arrived, another wait precedes its use, or the
+# wait is a fence for global memory (tests/tools/missing_waits.py). The largest share of an arch is 2.1 %, on
+# gfx942. Its backward kernels also wait explicitly, to tell the compiler that no load is in flight
 # (no_loads_in_flight).
 NOT_NEEDED = 0.025
 
 
-# What decides how waits are read, and whose kernels wait in the same places.
+# Archs with equal values are read alike, and their kernels wait in the same places.
 COUNTERS = {name: (arch.isa.unit, arch.isa.counters) for name, arch in known_archs().items()}
 
 
@@ -177,7 +178,7 @@ def test_a_kernel_that_waits_less_is_found(kernels_of, arch, pattern):
     assert len(missed) <= NOT_NEEDED * len(mutants), "\n".join(missed)
 
 
-# gfx950's kernels that have loads straight into LDS, with both dtypes.
+# gfx950's kernels with loads straight into LDS and both dtypes.
 DIRECT = re.compile(r"fa_((fwd|bwd_dkdv|bwd_dq)_(fp16|bf16)_d(64|128)|bwd_fused_(fp16|bf16)_d128)$")
 
 
@@ -187,7 +188,7 @@ def loads_into_lds(kernel):
 
 
 def some_in_flight(kernel, instruction):
-    """Whether a path leads from such a load to ``instruction`` without a wait for all loads."""
+    """Whether a path leads from such a load to ``instruction`` and skips every wait for all loads."""
     number = [str(each) for each in kernel.instructions].index(instruction)
     todo, seen = [*kernel.predecessors[number]], set()
     while todo:
@@ -203,8 +204,10 @@ def some_in_flight(kernel, instruction):
 
 
 def test_no_wait_for_loads_straight_into_lds_is_too_much(kernels_of):
-    """Without the wait before a barrier, or with one more of them in flight, the next tile is not there yet;
-    the emulator loads at once and would not notice."""
+    """Without the wait before a barrier, or with one more load in flight, the next tile is still missing.
+
+    The emulator loads at once, so it would miss this bug.
+    """
     for kernel in kernels_of("gfx950", DIRECT):
         assert loads_into_lds(kernel)
         after = {str(i): j.mnemonic for i, j in itertools.pairwise(kernel.instructions)}
@@ -214,13 +217,13 @@ def test_no_wait_for_loads_straight_into_lds_is_too_much(kernels_of):
             if mutant.counter == "vmcnt" and after[mutant.instruction] == "s_barrier"
             if some_in_flight(kernel, mutant.instruction)
         ]
-        # Two of each wait; there is one in each loop, and in the forward of head dim 128 one before it.
+        # Two of each wait: one in each loop. The forward of head dim 128 has one more, before its loops.
         assert len(waits) >= 2 * (1 + bool(re.match("fa_fwd_.*_d128", kernel.name)))
         assert [str(mutant) for mutant in waits if not mutant.found] == []
 
 
 def test_the_state_between_m0_and_a_load_straight_into_lds_is_needed(kernels_of):
-    """It is inline assembly, which the compiler does not check."""
+    """It is inline assembly, so the compiler skips the check."""
     for kernel in kernels_of("gfx950", DIRECT):
         states = [n - 1 for n in loads_into_lds(kernel)]
         assert {kernel.instructions[n].text for n in states} == {"s_nop 0"}

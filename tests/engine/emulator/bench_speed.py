@@ -3,9 +3,10 @@
     python -m tests.engine.emulator.bench_speed [FOLDER]
 
 Run it after a release.  FOLDER has pairs of ``<arch>-<n>.co`` and ``.s``, as the pipeline leaves them in
-build/wheel-disassembly (by default the newest there).  Two workgroups, 1024 keys, no mask; the best of as
-many runs as fit into 0.3 s: without checks, with each that takes long and with all of them, on one thread (in
-CPU time, so that other work on the machine does not count) and on two (in wall-clock time, so it does).
+build/wheel-disassembly (default: the newest there).  Two workgroups, 1024 keys, no mask. The figure is the
+best of the runs within 0.3 s: without checks, with each slow check, and with all of them. One thread is
+measured in CPU time, independent of other work on the machine. Two threads are measured in wall-clock time,
+so other work counts.
 """
 
 import sys

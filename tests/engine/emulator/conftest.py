@@ -66,7 +66,7 @@ def compiled(builder, job, context):
 
 @pytest.fixture(scope="session")
 def machines(core, disassembled, compiled):
-    """``machines("planted", arch)``: that code object, loaded.  Loaded once."""
+    """``machines("planted", arch)``: that code object, loaded once."""
     loaded = {}
 
     def load(name, arch):

@@ -1,4 +1,4 @@
-"""Released wheels that others have built for ROCm, and the kernels in them."""
+"""Third-party wheels for ROCm, and their kernels."""
 
 import subprocess
 import sys
@@ -13,12 +13,12 @@ from wheel_builder.files.device.fatbin import SECTION, read_fatbin
 
 @dataclass(frozen=True)
 class Wheel:
-    """A pinned file of the registry; ``kernels`` is how many each of its libraries has for one arch."""
+    """A pinned file of the registry. ``kernels`` counts the kernels of each of its libraries for one arch."""
 
     requirement: str
     sha256: str
     kernels: dict[str, int]
-    tags: tuple[str, ...] = ()  # of pip download, for a wheel that is not for every Python
+    tags: tuple[str, ...] = ()  # of pip download, for a wheel limited to some Pythons
 
 
 ROCM_VERSIONS = ("64", "70", "71", "72", "714", "715")
@@ -50,7 +50,7 @@ LIBRARIES = {library: name for name, wheel in WHEELS.items() for library in whee
 
 
 def fetch(wheel, folder):
-    """The wheel's file, from the registry; its hash is checked."""
+    """The wheel's file, from the registry. Its hash is checked."""
     wanted = folder / "wanted.txt"
     wanted.write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}")
     pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--require-hashes"]
@@ -60,7 +60,7 @@ def fetch(wheel, folder):
 
 
 def with_device_code(file):
-    """Names of the wheel's libraries that hold kernels."""
+    """Names of the wheel's libraries with kernels."""
     with zipfile.ZipFile(file) as archive:
         libraries = [name for name in archive.namelist() if PurePath(name).suffix == ".so"]
         return {name for name in libraries if section_bytes(archive.read(name), SECTION)}

@@ -1,4 +1,4 @@
-"""Kernels built by others decode, and compute what their sources say.  Fetched from the registry."""
+"""Kernels built by others decode, and compute the results of their sources.  Fetched from the registry."""
 
 import functools
 import math
@@ -94,7 +94,7 @@ def test_threefry(machines, arch, library, count_in_memory):
     count, columns = len(rows), zip(*rows, strict=True)
     given = [Memory.of(struct.pack(f"<{count}I", *column), "given", readonly=True) for column in columns]
     out = [Memory.output(4 * count, "out") for _ in range(2)]
-    # A negative count says that the true one is in memory; each thread does several elements.
+    # A negative count means: the true one is in memory. Each thread does several elements.
     told = Memory.of(struct.pack("<q", count), "count", readonly=True)
     size = Scalar("q", -1 if count_in_memory else count)
     run(machines(library, arch), THREEFRY, 2, 128, [*given, *out, size, told])
@@ -103,8 +103,8 @@ def test_threefry(machines, arch, library, count_in_memory):
 
 # ---- bitsandbytes: quantised blocks, against the distance to the nearest code
 ROCM72 = "bitsandbytes/libbitsandbytes_rocm72.so"
-BLOCK, COUNT = 256, 700  # the last block is not full
-# As the kernels' template parameters have them: element types, and 8 bits, FP4, NF4.
+BLOCK, COUNT = 256, 700  # the last block is partly empty
+# Names of the kernels' template parameters: element types, and 8 bits, FP4, NF4.
 TYPES = {"fp32": ("f", "S0_"), "fp16": ("6__half", "S1_"), "bf16": ("14__hip_bfloat16", "S1_")}
 FP4 = [x / 12 for x in (0, 0.0625, 8, 12, 4, 6, 2, 3)]
 NF4 = """-1.0 -0.6961928009986877 -0.5250730514526367 -0.39491748809814453 -0.28444138169288635
@@ -133,7 +133,7 @@ def bf16_bits(x):
 
 
 def as_type(values, kind):
-    """The bytes of numbers that are singles, rounded to a type."""
+    """The bytes of singles, rounded to a type."""
     if kind == "bf16":
         return struct.pack(f"<{len(values)}H", *map(bf16_bits, values))
     return struct.pack(f"<{len(values)}{'e' if kind == 'fp16' else 'f'}", *values)
@@ -146,7 +146,7 @@ def from_bytes(data, kind):
 
 
 def nearest(codes, x):
-    """The codes that may stand for x: those whose distance differs by rounding only."""
+    """The acceptable codes for x: their distances differ by rounding only."""
     best = min(abs(code - x) for code in codes)
     return {q for q, code in enumerate(codes) if abs(code - x) <= best + 2 * ROUNDING}
 
@@ -181,7 +181,7 @@ def test_quantize_and_dequantize(machines, arch, kind, coding):
 
     result = Memory.output(len(raw), "result")
     quantized.initialised = True
-    # Its threads behind the last value load a maximum too, one that nobody has computed.
+    # Its threads after the last value load a maximum too, an uncomputed one.
     padded = Memory.of(f32([*maxima, *[math.nan] * 2]), "absmax", readonly=True)
     arguments = [codes, quantized, padded, result, i32(BLOCK // packed), i32(COUNT)]
     run(foreign, dequantize, -(-COUNT // (512 * packed)), 64, arguments)

@@ -17,13 +17,13 @@ from wheel_builder.images.docker import Mount, caller, run_in
 from wheel_builder.tables.archs import arch_named, known_archs
 
 ARCHS = tuple(known_archs())
-# The first of each matrix unit; the emulator reads the others with the same code.
+# The first arch of each matrix unit. The emulator reads the others with the same code.
 UNITS = {arch_named(arch).isa.unit: arch for arch in reversed(ARCHS)}.values()
-# More memory than any code object may ask for; beyond it the target counts as crashed.
+# More memory than any code object may request. Above it the target counts as crashed.
 LIMITS = "-rss_limit_mb=2560 -malloc_limit_mb=1024 -timeout=20 -detect_leaks=0"
-# Freed waves are kept from reuse for a while; more than this costs page faults.
+# Freed waves are kept from reuse for a while. A larger quarantine costs page faults.
 ASAN = "detect_leaks=0:quarantine_size_mb=4:thread_local_quarantine_size_kb=64"
-# All archs' code objects, read and run, are in the first inputs; the fuzzer's changes of them are a sample.
+# All archs' code objects, read and run, are in the first inputs. The fuzzer's changes of them are a sample.
 RUNS, FULL_RUNS, SEED = 20_000, 2_000_000, 1
 # Enough to find a bug put back.
 BUG_RUNS = 100_000
@@ -42,7 +42,7 @@ def fuzz_target(builder, job, context):
 
 @pytest.fixture(scope="session")
 def code(compiled, disassembled):
-    """``code(arch)``: code object of data/hostile.hip, and its disassembly without the padding after it."""
+    """``code(arch)``: code object of data/hostile.hip, and its disassembly up to the padding."""
 
     def read(arch):
         file = compiled("hostile", arch)
@@ -52,7 +52,7 @@ def code(compiled, disassembled):
 
 
 def run_target(builder, target, inputs, script, **env):
-    """The output of a script that finds the target below /target and ``inputs`` below /inputs."""
+    """The output of a script. It finds the target below /target and ``inputs`` below /inputs."""
     mounts = [Mount(target, "/target"), Mount(inputs, "/inputs")]
     env = {"LIMITS": LIMITS, "ASAN_OPTIONS": ASAN, **env}
     argv = ["sh", "-c", script]
@@ -91,7 +91,7 @@ def test_hostile_input_is_refused_in_words(told, arch, name):
     cases, said = told(arch)
     assert "exit " not in said[name], said[name][-3000:]
     assert cases[name].words in said[name], said[name][-3000:]
-    # A case without expected words must run.
+    # A case with empty words must run.
     assert ("refused: " in said[name]) == bool(cases[name].words), said[name][-3000:]
 
 
@@ -107,7 +107,7 @@ def fuzz(builder, target, inputs, runs, seed):
 
 @pytest.fixture(scope="session")
 def corpus(code, tmp_path_factory):
-    """The fuzzer's initial corpus: real code objects, each with a call that runs."""
+    """The fuzzer's initial corpus: real code objects, each with a working call."""
     folder = tmp_path_factory.mktemp("corpus")
     for arch in ARCHS:
         (folder / arch).write_bytes(packed(hostile.Call(), *code(arch)))
@@ -121,7 +121,7 @@ def test_the_fuzzer_finds_nothing(builder, fuzz_target, corpus, runs):
     assert f"stat::number_of_executed_units: {runs}" in printed
 
 
-# Former bugs, put back: the case that reveals each, the core's file, the guard, and the code before it.
+# Former bugs, put back: the case that reveals each, the core's file, the guard, and the preceding code.
 PLANTED = {
     "no_offset": ("code/metadata.cpp", 'if (!v) refuse(owner + ": has no " + key);', ""),
     "filesz_exceeds_memsz": ("code/elf.cpp", "if (in_file > in_memory)", "if (false)"),

@@ -1,4 +1,4 @@
-"""What the emulator records of LDS instructions, charged by hand-known conflicts (data/conflicts.hip)."""
+"""The emulator's record of LDS instructions, charged by hand-known conflicts (data/conflicts.hip)."""
 
 import pytest
 

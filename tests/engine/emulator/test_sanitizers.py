@@ -46,7 +46,7 @@ def zeros(words):
 def run(machine, kernel, *, given=None, out=None, groups=1, threads=N, n=None, lds=0, **options):
     """Run ``kernel(in, out, n)``.
 
-    ``given``: words of ``in``; by default a float per thread.  ``out``: number of words, all zero; by default
+    ``given``: words of ``in``, by default a float per thread.  ``out``: number of words, all zero, by default
     an unwritten one per thread.  ``n``: by default the number of threads.
     """
     given = indices(*given) if isinstance(given, tuple) else given or floats(threads)
@@ -176,7 +176,7 @@ RACES = {
 @pytest.mark.parametrize("kernel", RACES)
 def test_races(machine, kernel, seed):
     how, kind, words = RACES[kernel]
-    # In some orders a race leaves words unwritten for a wave, so findings about those are allowed too.
+    # In some orders a race leaves words unwritten for a wave, so their findings are allowed too.
     races = [f for f in run(machine, kernel, **how, seed=seed).findings if f.kind != "undefined-store"]
     assert {f.kind for f in races} == {kind}
     found = races[0]
@@ -215,7 +215,7 @@ def test_a_launch_that_takes_too_long_stops_and_says_where(machine):
 
 
 TWO_WAVES = {"threads": 128, "lds": 512}
-# Each kernel with an error, and its correct twin: another kernel, or the same with other arguments.
+# Each kernel with an error, and its correct twin: another kernel, or that kernel with other arguments.
 MENDED = {
     "global_overrun": ("global_sound", {}),
     "global_underrun": ("global_sound", {}),
@@ -294,7 +294,7 @@ REPEATED = {
     "last_group_in_haste": {"groups": 5, "threads": 128, "lds": 4},
     "global_atomics": {"groups": 6},
 }
-# Their workgroups store to the same addresses, so the result with several host threads is not determined.
+# Their workgroups store to equal addresses: with several host threads the result is undetermined.
 RACING_STORES = {"global_race_groups", "lds_race"}
 
 
@@ -302,7 +302,7 @@ RACING_STORES = {"global_race_groups", "lds_race"}
 @pytest.mark.parametrize("kernel", REPEATED)
 def test_the_same_seed_gives_the_same_run(machine, kernel, threads_of_host):
     how = {"threads": N, "lds": 0, **REPEATED[kernel]}
-    # The same memory each time, because findings contain addresses.
+    # One memory for all runs, because findings contain addresses.
     given = Memory.of(bytes(4 * 6 * how["threads"]), "in", readonly=True)
     out = zeros(7 * how["threads"])
     kernarg = pack_arguments([given, out, i32(how.get("n", how["threads"]))])

@@ -1,7 +1,7 @@
 """Upstream's CK kernels: from its source distribution to gated, linked device code, executed on the emulator.
 
-Of 2,775 kernels the one that makes a forward call: fp16, head dim 128.  About 100 CPU-seconds of compilers,
-which is why all of this runs with --full: in a job of its own in CI, and every night.
+One of 2,775 kernels, enough for a forward call: fp16, head dim 128.  It takes about 100 CPU-seconds of
+compilers. So all of this runs with --full: in a separate job in CI, and every night.
 """
 
 import fnmatch
@@ -29,9 +29,9 @@ from wheel_builder.matrix.reading import load_matrix
 pytestmark = pytest.mark.full
 DIM, ROWS = 128, 128  # ROWS: of a workgroup
 SCALE = 1 / math.sqrt(DIM)
-# CPU-seconds for a compiler; there are three, and all of this is to take less than ten minutes.
+# CPU-seconds for a compiler. There are three, and the whole must take less than ten minutes.
 LIMIT = 180
-# The one difference to the recipe: the emulator has no mode that flushes fp32 denormals to zero.
+# The one difference to the recipe: the emulator has no mode for flushing fp32 denormals to zero.
 KEEPING_DENORMALS = ("-fno-gpu-flush-denormals-to-zero",)
 
 

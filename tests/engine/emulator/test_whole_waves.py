@@ -1,4 +1,4 @@
-"""What the core checks for a whole wave at once is found as lane by lane."""
+"""The core's checks of a whole wave at once give the findings of lane-by-lane checks."""
 
 import struct
 
@@ -17,7 +17,7 @@ def machine(machines, request):
 
 
 def run(machine, kernel, *, threads=N, groups=1, words=N, out=None, **options):
-    """Run ``kernel(in, out, 64)`` with ``words`` of LDS.  Nothing has written ``out``."""
+    """Run ``kernel(in, out, 64)`` with ``words`` of LDS.  ``out`` is unwritten."""
     given = Memory.of(struct.pack(f"<{threads}f", *range(threads)), "in", readonly=True)
     out = out or Memory.output(4 * threads, "out")
     launch = Launch((groups, 1, 1), (threads, 1, 1), 4 * words)

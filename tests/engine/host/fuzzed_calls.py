@@ -1,7 +1,7 @@
 """Calls the C interface with random arguments: fuzzed_calls.py LIBRARY.
 
-Each ends in a status and, unless it is FA_OK, in words; what would be launched is within the hardware's
-limits.  test_interface.py runs this in a process of its own: undefined behaviour kills it.
+Each call ends in a status. Any status except FA_OK comes with words. Launches are within the hardware's
+limits.  test_interface.py runs this in a separate process: undefined behaviour kills it.
 """
 
 import faulthandler

@@ -1,6 +1,6 @@
 """The C interface of kernels/host in this process, compiled with a HIP runtime that launches nothing.
 
-Undefined behaviour is compiled into traps.  Structures are read from the headers of the interface.
+Undefined behaviour is compiled into traps.  Structures are read from the interface's headers.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ KINDS = {
 
 
 def structure(name):
-    """A structure of the headers; arrays have FA_MAX_DIMS elements."""
+    """A structure of the headers. Arrays have FA_MAX_DIMS elements."""
     text = "".join(header.read_text() for header in HEADERS)
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     most = int(re.search(r"#define FA_MAX_DIMS (\d+)", text)[1])
@@ -58,7 +58,7 @@ def _encoded(value):
 
 
 def _decoded(path):
-    """A path's name; "" where there is none."""
+    """A path's name, or ""."""
     return (path or b"").decode()
 
 
@@ -90,8 +90,8 @@ def generate():
     return module
 
 
-# Most sources are compiled as one file, in less than half the time, as each reads the same headers again.
-# Not those with names of their own that others have, too, which the compiler refuses.
+# Most sources are compiled as one file. This takes less than half the time, because all read the same
+# headers. These sources are compiled alone: their names clash with others'.
 ALONE = ("append_arguments", "bwd_arguments", "mla_arguments", "relabel")
 
 
@@ -115,7 +115,7 @@ def compile_library(builder_image, folder):
 
 
 class Library:
-    """``call`` returns status, words and the launches that it made."""
+    """``call`` returns status, words and launches."""
 
     def __init__(self, path):
         self._library = ctypes.CDLL(str(path))
@@ -157,7 +157,7 @@ class Library:
         return function(ragged, batch, rows_q, nheads, head_dim)
 
     def limits(self):
-        """What kernels can take, by name."""
+        """The limits of kernels, by name."""
         self._library.fa_limits.restype = ctypes.c_char_p
         return json.loads(self._library.fa_limits())
 
@@ -170,7 +170,7 @@ class Library:
 
 
 def tensor(sizes, dtype=FP16, *, data=1 << 20, strides=None, device=0):
-    """As ``fa_tensor``, contiguous unless ``strides`` are given; no dimensions: not given."""
+    """As ``fa_tensor``, contiguous unless ``strides`` are given. Without dimensions: a missing tensor."""
     found = FaTensor(data=data, dtype=dtype, device=device, dims=len(sizes))
     step = 1
     for i in reversed(range(len(sizes))):

@@ -1,4 +1,4 @@
-"""The checks of a forward call in the host library: mistakes in words, and what a kernel gets."""
+"""The checks of a forward call in the host library: mistakes in words, and the kernel's arguments."""
 
 import json
 import math
@@ -19,7 +19,7 @@ LENGTH_END = (1 << 30) - 4096
 @pytest.fixture(scope="session")
 def program(builder_image, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fwd_arguments")
-    (folder / "registry.inc").touch()  # no kernel: nothing here asks for one
+    (folder / "registry.inc").touch()  # empty: the tests need no kernel
     # A registry without rows.
     flags = ("-Wno-unused-function", f"-I{folder}")
     sources = [Path(__file__).with_name("programs") / "fwd_arguments.cpp"]
@@ -204,7 +204,7 @@ def test_splits(taken):
     ("given", "passed"), [(-5, -1), (0, 0), (3, 3), (7, 7), (LENGTH_END, -1), (1 << 40, -1)]
 )
 def test_windows(taken, given, passed):
-    """One as wide as the 7 keys is passed on: what it means is decided in Python."""
+    """A window as wide as the 7 keys is passed on: Python decides its meaning."""
     found = taken(dense(window_left=given, window_right=given))
     assert (found["window_left"], found["window_right"]) == (passed, passed)
 

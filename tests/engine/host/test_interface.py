@@ -1,4 +1,4 @@
-"""The C interface: any arguments give a status and words, and a launch only what the hardware can do."""
+"""The C interface: any arguments give a status and words. Launches stay within the hardware's limits."""
 
 import re
 import subprocess
@@ -51,7 +51,7 @@ def forward(**changes):
     return FwdCall(**heads | rules | changes)
 
 
-# 256 threads move 64 rows of 4 threads, or 8 of 32 where rows are not aligned.
+# 256 threads move 64 rows of 4 threads, or 8 of 32 for unaligned rows.
 @pytest.mark.parametrize(
     ("call", "grid"),
     [
@@ -86,7 +86,7 @@ def parts(splits, rows=5, nheads=4, head_dim=64):
 
 
 def odd(name, *, rows=5, keys=7, nheads=4, nheads_k=2, head_dim=64):
-    """q, k, v or out with strides that are not multiples of 8 elements."""
+    """q, k, v or out with strides off multiples of 8 elements."""
     sizes = [2, rows, nheads, head_dim] if name in {"q", "out"} else [2, keys, nheads_k, head_dim]
     row = sizes[2] * (head_dim + 1)
     return {name: tensor(sizes, strides=(sizes[1] * row, row, head_dim + 1, 1))}
@@ -117,7 +117,8 @@ def with_mask(*sizes, rows=300, **changes):
 RANGES, MASKED = "fa_mask_ranges_fp16", ("fa_fwd_masked_fp16_d64", (3, 4, 2), (256, 1, 1))
 
 
-# What a mask shows is found for 32 rows at a time, once for what shares these; of a bias only then.
+# The ranges of a mask are found for 32 rows at a time, once for all rows that share it. For a bias, only if
+# rows share it.
 @pytest.mark.parametrize(
     ("call", "grid"),
     [
@@ -161,7 +162,7 @@ def test_launches_with_a_mask(library, call, grid):
             attention(65, 300, head_dim=512, **parts(3, rows=65, head_dim=512)),
             [("fa_fwd_wide_fp16_d512", (6, 4, 2), (512, 1, 1)), ("fa_combine_fp16", (65, 4, 2), (256, 1, 1))],
         ),
-        # So has one of fa_fwd_uneven_* 128, also with few queries, for which a plan pads v.
+        # One of fa_fwd_uneven_* has 128, also with few queries: there a plan pads v.
         (uneven(130), [("fa_fwd_uneven_fp16_d192", (2, 4, 2), (256, 1, 1))]),
         (uneven(5), [("fa_fwd_uneven_fp16_d192", (1, 4, 2), (256, 1, 1))]),
         (attention(head_dim=80), REFERENCE),
@@ -171,7 +172,7 @@ def test_launches_with_a_mask(library, call, grid):
         (attention(q=tensor([2, 5, 4, 64], data=2**20 + 8)), REFERENCE),
         (attention(**FAR_ROWS), REFERENCE),
         (attention(**BACK), REFERENCE),
-        # The longest sequence is taken from the caller, not from where the sequences end.
+        # The longest sequence comes from the caller's argument, independent of the sequence ends.
         (
             forward(**PACKED, max_seqlen_q=3, max_seqlen_k=7),
             [("fa_decode_fp16_d64", (1, 2, 2), (128, 1, 1))],
@@ -285,7 +286,7 @@ LONG = {
         (plan_call(aligned=0), (OK, "reference", 1)),
         (plan_call(**LONG), (OK, "tall", 1)),
         (plan_call(**LONG | {"plain": 0}), (OK, "matrix", 1)),
-        (plan_call(**LONG | {"head_dim": 64}), (OK, "matrix", 1)),  # there is no such kernel
+        (plan_call(**LONG | {"head_dim": 64}), (OK, "matrix", 1)),  # the kernel is missing
         (plan_call(**LONG | {"arch": b"gfx942"}), (OK, "matrix", 1)),
         (plan_call(masked=1), (OK, "matrix", 1)),
         (plan_call(head_dim=192, v_head_dim=128, max_seqlen_q=300), (OK, "uneven", 1)),
@@ -384,9 +385,10 @@ def test_the_limits_are_those_of_the_headers(library):
     assert found == {name: int(value) for name, value in values.items()}
 
 
-@pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])  # which lacks 80, and which has it
+# 80 is missing from the first, and present on the second
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
 def test_the_reference_kernel_takes_what_the_table_lacks(library, arch):
-    """The registry decides, and the support table makes it: there is no other list of head dims."""
+    """The registry decides. It comes from the support table, the only list of head dims."""
     own = (each for each in generate().load_table() if each.op == "fwd" and arch in each.archs)
     there = {each.head_dim for each in own}
     assert (80 in there) == (arch == "gfx1201")
@@ -466,7 +468,7 @@ def backward(rows=5, keys=7, *, heads=(4, 2), head_dim=64, **changes):
 
 @pytest.mark.parametrize("make", [attention, backward], ids=["fwd", "bwd"])
 def test_a_window_as_wide_as_the_keys_launches_what_none_does(library, make):
-    """Kernels take it as it is: no other kernel, grid or number of parts."""
+    """Kernels take it unchanged: kernel, grid and number of parts stay."""
     status, words, launches = library.call(make(window_left=7, window_right=7))
     assert (status, words) == (OK, "")
     assert launches == library.call(make(window_left=-1, window_right=-1))[2] != []
@@ -481,7 +483,7 @@ SEQUENCES = {
 
 
 def kernels(delta, dkdv, dq, *, dtype="fp16", head_dim=64, threads=(512, 256)):
-    """Launches with these grids; those without blocks are left out."""
+    """Launches with these grids, except those without blocks."""
     end = f"{dtype}_d{head_dim}"
     every = (
         (f"fa_bwd_delta_{dtype}", delta, 128),
@@ -601,7 +603,7 @@ def test_wrong_arguments_of_a_backward_are_all_named(library, call, problems):
     title, *found = words.split("\n  - ")
     assert title == "flash_attn_rocm::bwd cannot use its arguments:"
     if problems[0].startswith("q: expected dtype"):
-        found = found[:1]  # and those of all others, which are unlike it
+        found = found[:1]  # the other tensors' dtypes, now unlike q's, are also named
     assert found == problems
 
 
@@ -758,7 +760,7 @@ def test_a_head_dim_without_backward_kernels_with_a_mask(library):
 def test_the_sums_of_a_fused_backward_are_counted(library):
     sizes = {"nheads": 4, "head_dim": 64}
     assert library.bwd_sums(ragged=0, batch=2, rows_q=33, **sizes) == 2 * 64 * 4 * 64
-    # Sequences begin in blocks of their own, wherever they begin.
+    # Sequences begin in separate blocks, at any row.
     assert library.bwd_sums(ragged=1, batch=2, rows_q=33, **sizes) == (33 // 32 + 2) * 32 * 4 * 64
     status, words, _ = library.call(backward(**fused(5)))
     assert status == INVALID

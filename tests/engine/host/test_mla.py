@@ -1,4 +1,4 @@
-"""The C interface of latent attention: what is checked, planned and launched."""
+"""The C interface of latent attention: checks, plan and launches."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from tests.engine.host.interface import (
 
 
 def call(rows=1, heads=16, keys=200, *, batch=2, dtype=FP16, head_dim=576, **changes):
-    """Of a dense cache."""
+    """A call on a dense cache."""
     given = {
         "q": tensor([batch, rows, heads, head_dim], dtype),
         "kv_cache": tensor([batch, keys, 1, head_dim], dtype),

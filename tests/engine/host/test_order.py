@@ -1,6 +1,6 @@
-"""The order of workgroups on GPUs of several dies, and what it saves: modelled, not measured.
+"""The order of workgroups on GPUs of several dies, and its savings: modelled, not measured.
 
-A die fetches the keys and values of each head that one of its workgroups reads into its own L2.
+A die fetches the keys and values of each head read by one of its workgroups into its L2.
 """
 
 import subprocess
@@ -16,7 +16,7 @@ DIES = 8  # of an MI300X
 
 @pytest.fixture(scope="session")
 def orders(builder_image, tmp_path_factory):
-    """``orders("gfx942 304 8 16 1", ...)``: for each, the dies, and what the workgroups compute, in order."""
+    """``orders("gfx942 304 8 16 1", ...)``: for each, the dies, and the workgroups' work, in order."""
     sources = (Path(__file__).with_name("programs") / "orders.cpp", CHECKOUT / "kernels/host/plan/plan.cpp")
     program = compile_program(builder_image, tmp_path_factory.mktemp("orders") / "orders", *sources)
 
@@ -35,9 +35,7 @@ def in_the_hardwares_order(blocks, heads, batch):
 
 
 def fetched(places, group):
-    """How many heads of keys all dies together fetch into their L2s; ``group`` heads of q share one of
-    keys.
-    """
+    """Heads of keys fetched into the L2s of all dies. ``group`` heads of q share one of keys."""
     return len({(number % DIES, head // group, batch) for number, (_, head, batch) in enumerate(places)})
 
 
@@ -86,8 +84,7 @@ def test_a_die_has_neighbours(orders, shape):
         assert positions == [*range(positions[0], positions[0] + len(positions))]
 
 
-# Rows of q in blocks of 128, heads of q and keys, batch: heads of keys that are fetched into L2s, before and
-# now.
+# Rows of q in blocks of 128, heads of q and keys, batch: heads of keys fetched into L2s, before and now.
 SAVED = [
     ("1024 rows, 16 heads, batch 16", (8, 16, 16), 1, 2048, 256),
     ("16384 rows, 16 heads, batch 16", (128, 16, 16), 1, 2048, 256),

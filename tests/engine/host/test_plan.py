@@ -1,4 +1,4 @@
-"""The one place that chooses a forward call's path and the parts of its keys."""
+"""The one place for the choice of a forward call's path and number of parts."""
 
 import math
 import re
@@ -27,7 +27,7 @@ MOST = int(MAX_SPLITS.search((CHECKOUT / "kernels/device/call/params.hpp").read_
 
 @dataclass(frozen=True)
 class Request:
-    """A forward call as the planner sees it; decode with 32k keys unless told."""
+    """A forward call as seen by the planner. Default: decode with 32k keys."""
 
     arch: str = "gfx942"
     dtype: str = "fp16"
@@ -74,7 +74,7 @@ def plans(builder_image, tmp_path_factory):
 
 
 def share_of_places(workgroups, units):
-    """The share of the compute units' places that are busy, over all rounds of workgroups."""
+    """The busy share of the compute units' places, over all rounds of workgroups."""
     places = PLACES * units
     return workgroups / (math.ceil(workgroups / places) * places)
 
@@ -97,7 +97,7 @@ def test_decode_of_one_sequence_with_32k_keys_fills_the_largest_device(plans, ar
     ]
     for case, plan in zip(cases, plans(cases), strict=True):
         assert plan.path == "split"
-        if case.nheads_k >= 0.9 * PLACES * units:  # small GPUs: a round is full, what is left is in the next
+        if case.nheads_k >= 0.9 * PLACES * units:  # small GPUs: a round is full, the rest is in the next
             assert plan.splits == 1
             continue
         enough = 0.9 if case.nheads_k * MOST >= 0.9 * PLACES * units else share_of_places(MOST, units)
@@ -264,12 +264,12 @@ def test_long_sequences_that_fill_the_device_take_tall_workgroups(plans):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"tall": False},  # no kernel, or not what the call asks for
+        {"tall": False},  # the kernel is missing, or unfit for the call
         {"max_seqlen_q": 2047},
         {"max_seqlen_k": 2047},
         {"nheads": 7, "nheads_k": 7},  # 56 workgroups for 64 compute units
         {"nheads": 9, "nheads_k": 9},  # 72: a second round with 8
-        {"compute_units": 0},  # not known
+        {"compute_units": 0},  # unknown
         {"dropout": True},
         {"num_splits": 1},
     ],
@@ -288,8 +288,8 @@ WIDE = Request(head_dim=512, wide=True, max_seqlen_q=4096, max_seqlen_k=4096, nh
     [
         ({}, "wide", 4, "4096 keys in 4 parts give 256 workgroups for 304 compute units"),
         ({"nheads": 8, "nheads_k": 2}, "wide", 1, "4096 keys in 1 part give 512 workgroups for 304 compute"),
-        # 32 rows a workgroup, of which two compute units have three; and 16, of which each has one: parts
-        # would fill them better, and gain less than a tenth.
+        # With 32 rows a workgroup, two compute units have three. With 16 rows each unit has one: parts would
+        # fill them better, at a gain below a tenth.
         ({"arch": "gfx1100", "compute_units": 96}, "wide", 1, "4096 keys in 1 part give 128 workgroups for"),
         ({"arch": "gfx1030", "compute_units": 80}, "wide", 1, "4096 keys in 1 part give 256 workgroups for"),
         ({"max_seqlen_q": 1}, "wide", 64, "4096 keys in 64 parts give 64 workgroups for 304 compute units"),
@@ -310,7 +310,7 @@ WIDE = Request(head_dim=512, wide=True, max_seqlen_q=4096, max_seqlen_k=4096, nh
     ],
 )
 def test_large_head_dims_that_waves_divide(plans, changes, path, splits, reason):
-    """The reference kernel does not have them: what is not wide is refused (fwd_plan.cpp)."""
+    """The reference kernel lacks them, so all but wide calls are refused (fwd_plan.cpp)."""
     [plan] = plans([replace(WIDE, **changes)])
     assert (plan.path, plan.splits) == (path, splits)
     assert plan.reason.removeprefix("waves divide head_dim 512; ").startswith(reason)

@@ -1,4 +1,4 @@
-"""A code object under the name of another GPU is the one that a compiler writes for that GPU."""
+"""A relabelled code object equals the compiler's output for the other GPU."""
 
 import subprocess
 from pathlib import Path

@@ -1,9 +1,9 @@
-"""How many compute units a GPU has, whatever its runtime counts.
+"""The number of compute units of a GPU, for every way in which runtimes count.
 
 From the runtimes' sources (ROCm/clr, ROCm/rocm-systems: rocdevice.cpp, paldevice.cpp): MultiprocessorCount is
-halved in the mode in which a workgroup may run on two units (gfx10 and later, unless GPU_ENABLE_WGP_MODE=0);
-PhysicalMultiProcessorCount is on Windows and, in later versions, on Linux, and MaxThreadsPerMultiProcessor is
-then that of two units.
+halved in the mode in which a workgroup may run on two units (gfx10 and later, unless GPU_ENABLE_WGP_MODE=0).
+PhysicalMultiProcessorCount exists on Windows and, in later versions, on Linux. MaxThreadsPerMultiProcessor is
+then the value of two units.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-// Prints, as JSON, the values of the host-testable kernel headers; test_layouts.py judges them.
+// Prints the values of the host-testable kernel headers as JSON. test_layouts.py checks them.
 #include <stddef.h>
 #include <stdio.h>
 
@@ -87,7 +87,7 @@ void swizzle(const char* comma) {
   printf("}");
 }
 
-// Rows that are also read turned: offsets, and what each lane asks for in the two reads of an operand.
+// Rows also read transposed: offsets, and each lane's addresses in the two reads of an operand.
 template <int kRows, int kRowBytes>
 void fanned(const char* comma) {
   using F = fa::FannedRows<kRows, kRowBytes>;
@@ -102,7 +102,7 @@ void fanned(const char* comma) {
   printf("}");
 }
 
-// Where 16 lanes store 8 bytes each of a tile's rows, or of its transpose, at a time.
+// Places of the stores of a tile's rows, or of its transpose, by 16 lanes with 8 bytes each.
 template <fa::MatrixUnit kUnit, int kRows, int kHeadDim>
 void spread(const char* comma) {
   using L = fa::Layout<kUnit>;

@@ -1,7 +1,7 @@
 """Register and LDS layouts, proved on the CPU: every element is held once, and products are right.
 
-The expected tables of the matrix instructions are written here again, from AMD's published layouts, so that a
-mistake in the headers cannot confirm itself.
+The expected tables of the matrix instructions are repeated here, from AMD's published layouts. So a mistake
+in the headers fails the tests.
 """
 
 import json
@@ -83,12 +83,13 @@ INSTRUCTIONS = {"wmma": wmma_16x16x16, "wmma_split": wmma_16x16x16_of_rdna4}
 
 
 def run_instruction(instruction, a, b, c):
-    """``a`` and ``b``: [lane][element]; ``c``: [lane][register]; returns the new c."""
+    """``a`` and ``b``: [lane][element]. ``c``: [lane][register]. Returns the new c."""
     left = [[None] * instruction["k"] for _ in range(instruction["m"])]
     right = [[None] * instruction["n"] for _ in range(instruction["k"])]
     for lane, e in product(range(instruction["lanes"]), range(instruction["elements"])):
         i, k = instruction["a"](lane, e)
-        # Lanes that replicate an element must hold the same value, or the hardware's result is undefined.
+        # Lanes that replicate an element must hold equal values: otherwise the hardware's result is
+        # undefined.
         assert left[i][k] in (None, a[lane][e])
         assert right[k][i] in (None, b[lane][e])
         left[i][k], right[k][i] = a[lane][e], b[lane][e]
@@ -257,7 +258,10 @@ def test_two_chained_products_are_attention_without_softmax(unit, keys, head_dim
 
 
 def test_a_result_of_another_unit_is_not_taken_for_an_operand(said):
-    """Two units' results have an operand's register order; claimed of others, it fails the test above."""
+    """Two units' results have an operand's register order.
+
+    Claimed of other units, it fails the test above.
+    """
     chaining = [name for name in UNITS if said["layouts"][name]["chains_in_registers"]]
     assert chaining == ["mfma", "wmma_split"]
     for name in ("wmma", "dot2"):
@@ -306,7 +310,7 @@ def test_a_row_next_to_a_multiple_of_four_is_found_from_that_one(said):
         assert tile["offset_next"] == tile["offset"], tile
 
 
-# The lanes that an LDS of 64 banks serves together in a read of 16 bytes each, as measured on an MI350X.
+# The lanes served together by an LDS of 64 banks in a read of 16 bytes each, as measured on an MI350X.
 TOGETHER = ((*range(4), *range(12, 16), *range(20, 28)), (*range(4, 12), *range(16, 20), *range(28, 32)))
 
 
@@ -320,7 +324,7 @@ def test_fanned_rows_have_a_place_for_each_unit(said):
 
 
 def test_reads_of_fanned_rows_touch_every_bank_once(said):
-    """By rows, and turned: 32 lanes ask for 8 bytes each."""
+    """By rows, and transposed: 32 lanes read 8 bytes each."""
     for tile in said["fanned"]:
         for lanes, unit in product(TOGETHER, range(tile["row_bytes"] // 16)):
             found = {tile["offset"][lane][unit] // 16 % 16 for lane in lanes}
@@ -331,7 +335,7 @@ def test_reads_of_fanned_rows_touch_every_bank_once(said):
 
 
 def test_a_turned_read_is_an_operand_of_the_second_product(said):
-    """Lane l gets halfword l % 4 of what lanes (l / 4) % 4 + 4 * n of its 16 asked for."""
+    """Lane l gets halfword l % 4 of the reads of lanes (l / 4) % 4 + 4 * n of its 16."""
     u = said["layouts"]["mfma"]
     for tile in said["fanned"]:
         slots = u["tiles"]["32"]["slot_of_row"]
@@ -392,9 +396,9 @@ def test_visible_keys_are_those_of_the_definition(said):
 
 
 def judge_tiles(found, first, seen, visible):
-    """``seen`` has for each row (or key) of a block what it sees, ``visible`` how much there is to see.
+    """``seen`` has the visible range for each row (or key) of a block, ``visible`` its size.
 
-    What no tile has is not asked: the kernels look at tiles of 3 from ``begin`` to ``end`` only.
+    Positions outside all tiles are skipped: the kernels look at tiles of 3 from ``begin`` to ``end`` only.
     """
     begin, end, wave_begin, wave_end, unmasked_begin, unmasked_end = found
     block, wave = seen[first // 4 * 4 :][:4], seen[first:][:2]
@@ -409,7 +413,7 @@ def judge_tiles(found, first, seen, visible):
 
 
 def test_tiles_have_all_that_is_visible_and_are_masked_where_something_is_hidden(said):
-    """Both in two forms, of which CDNA's kernels have the shorter one."""
+    """Both in two forms. CDNA's kernels use the shorter one."""
     for case in said["visibility"]:
         rows = [set(range(*bounds)) for bounds in zip(case["begin"], case["end"], strict=True)]
         keys = [{row for row in range(case["q"]) if key in rows[row]} for key in range(case["k"])]
@@ -455,7 +459,7 @@ def test_parts_are_in_order_without_gap_and_as_equal_as_they_can_be(said):
         parts, length = case["parts"], max(case["length"], 0)
         assert [tile for part in parts for tile in range(*part)] == list(range(3, 3 + length)), case
         sizes = [max(end - begin, 0) for begin, end in parts]
-        # Without tiles nothing is cut; otherwise even an empty part has its position.
+        # Without tiles there is nothing to cut. Otherwise even an empty part has its position.
         assert max(sizes) - min(sizes) <= 1 or case["count"] <= 1, case
     assert said["last_of_many"] == [2**26 - 2**17, 2**26]
 
@@ -492,7 +496,7 @@ CPP_TYPES = {"Q": "const volatile void*", "q": "int64_t", "i": "int32_t", "I": "
 
 
 def asserted(layouts):
-    """C++ that compiles only if structs and scalars have the sizes, offsets and types of ``layouts``."""
+    """C++ that compiles only if sizes, offsets and types of structs and scalars match ``layouts``."""
     yield "#include <cstddef>\n#include <type_traits>"
     yield '#include "device/call/backward_params.hpp"\nusing namespace fa;'
     for each in layouts.values():
@@ -520,7 +524,7 @@ def test_the_argument_structs_that_python_packs_are_the_compilers(tmp_path):
 
 
 def test_a_field_that_has_moved_does_not_compile(tmp_path):
-    """The check itself: as if the structs were generated from a description with two fields swapped."""
+    """Tests the check itself: as if the structs were generated from a description with two fields swapped."""
     page, pages = 'page = "int32_t"\n', 'num_pages = "int32_t"\n'
     text = (CHECKOUT / CALLS).read_text()
     moved = layouts(parse_calls(text.replace(page + pages, pages + page)).structs)

@@ -1,6 +1,6 @@
 """Kernels to model: this checkout's, compiled in the builder image, and the peer in Triton.
 
-Nothing here needs or uses a GPU.
+Needs no GPU.
 """
 
 import json
@@ -31,12 +31,13 @@ TRITON = "3.9.0"
 OLDER_TRITON = {"rdna2": "3.8.0"}  # the last release that compiles for an ISA
 SOURCES = ("peer.py", "triton_attention.py")
 MAX_MIB = 100.0
-# Those that the peer has too, and of an op that has no other; the others would take several times as long.
+# Head dims of the peer too, and the head dims of an op with a single one. The others would take several times
+# as long.
 HEAD_DIMS = (64, 128)
 ONLY = 512  # of fa_fwd_wide_*
 LATENT = 576  # of fa_mla_*
 OURS = (*HEAD_DIMS, 80, ONLY, LATENT)
-UNEVEN = 192  # of kernels with another head dim of v, of which it is the only one
+UNEVEN = 192  # the only head dim of kernels with another head dim of v
 OF_ALL = ("fa_bwd_delta", "fa_bwd_convert", "fa_mask_ranges")  # one kernel for all of them
 
 
@@ -47,7 +48,7 @@ def bench(builder, emulator, context):
 
 @pytest.fixture(scope="session")
 def triton(context):
-    """``triton("3.9.0")``: a folder with that release, from the store if it is there."""
+    """``triton("3.9.0")``: a folder with that release, from the store if present."""
 
     def install(release):
         locked = HERE / f"triton-{release}.txt"
@@ -66,7 +67,7 @@ def triton(context):
 
 @pytest.fixture(scope="session")
 def peers(triton, context):
-    """``peers(arch)``: a folder with the peer's code objects and launches; causal ones in ``causal``."""
+    """``peers(arch)``: a folder with the peer's code objects and launches. Causal ones are in ``causal``."""
 
     def build(arch):
         isa = known_archs()[arch].isa
@@ -75,7 +76,7 @@ def peers(triton, context):
         inputs = {"sources": sources, "triton": package.name, "arch": arch}
 
         def make(out):
-            # None of the user's own Triton settings, and no cache shared between the releases.
+            # Excludes the user's Triton settings, and a cache shared between the releases.
             env = {name: value for name, value in os.environ.items() if not name.startswith("TRITON_")}
             env |= {"PYTHONPATH": str(package), "TRITON_CACHE_DIR": str(out / "cache")}
             how = ["--arch", arch, "--isa", isa.name, "--wave", str(isa.wave)]
@@ -93,8 +94,9 @@ def peers(triton, context):
 
 @pytest.fixture(scope="session")
 def known_rows(bench):
-    """``known_rows(folder, which)``: what ``perf`` finds for a folder's own code objects of ``OURS``
-    whose names ``which`` wants; cached.
+    """``known_rows(folder, which)``: the results of ``perf`` for a folder's code objects of ``OURS``, cached.
+
+    ``which`` selects kernels by name.
     """
     known = {}
 
@@ -126,7 +128,7 @@ def _is_modelled(name):
 
 @pytest.fixture(scope="session")
 def decoded(known_rows):
-    """``decoded(folder)``: its decode kernels, and what finds the keys that a mask shows, against memory."""
+    """``decoded(folder)``: its decode and mask-range kernels, compared with memory bandwidth."""
     return lambda folder: known_rows(folder, _is_bound_by_memory)
 
 
@@ -136,7 +138,7 @@ def _is_bound_by_memory(name):
 
 @pytest.fixture
 def golden(request, tmp_path):
-    """``golden(text, path)``: the text is that of a file of the checkout; ``--update`` writes it there."""
+    """``golden(text, path)``: compare the text with a file of the checkout. ``--update`` writes it there."""
 
     def same(found, path):
         file = CHECKOUT / path
@@ -151,7 +153,7 @@ def golden(request, tmp_path):
 
 
 class Kernel:
-    """A kernel of the peer, for any arguments; a workgroup has ``rows`` of its own tensors."""
+    """A kernel of the peer, for any arguments. A workgroup has ``rows`` rows of its tensors."""
 
     def __init__(self, path, arch, bench):
         self.machine = subjects((CodeObject(arch, path.read_bytes()),), bench)[0].machine

@@ -7,7 +7,7 @@ from wheel_builder.machine_code.emulator.formats import rounded
 
 
 def gradients(q, k, v, dout, scale, dtype=""):
-    """dq, dk and dv of one head, from lists of rows; with a dtype every tensor is rounded to it."""
+    """dq, dk and dv of one head, from lists of rows. With a dtype every tensor is rounded to it."""
 
     def keep(rows):
         return [rounded(row, dtype) for row in rows] if dtype else rows
@@ -23,7 +23,7 @@ def gradients(q, k, v, dout, scale, dtype=""):
 
 
 def product(rows, others):
-    """All dot products of the rows of one with the rows of the other."""
+    """All dot products of a row of one with a row of the other."""
     return [[sum(map(operator.mul, row, other)) for other in others] for row in rows]
 
 

@@ -1,13 +1,13 @@
-"""Cross-compiles the Triton peer without a GPU; the Python that runs it needs only the released triton.
+"""Cross-compiles the Triton peer without a GPU. Its Python needs only the released triton.
 
     python peer.py --arch gfx942 --isa cdna3 --wave 64 --out DIR
 
-writes a code object and its launches (extras/perf/workloads/workload.py) for each kernel of ``plan``, and in
-folders ``counters`` and ``reference`` for each of ``counters_plan`` and ``reference_plan``.
+writes a code object and its launches (extras/perf/workloads/workload.py) for each kernel of ``plan``. Folders
+``counters`` and ``reference`` get each kernel of ``counters_plan`` and ``reference_plan``.
 
     python peer.py --arch gfx942 --isa cdna3 --wave 64 --out DIR --tiles 64x32x4 128x64x4
 
-instead tries other tiles (queries x keys x warps, then x stages): fp16 forwards of each in a folder, for
+tries other tiles instead (queries x keys x warps, then x stages): fp16 forwards of each in a folder, for
 ``python -m wheel_builder perf DIR``.
 """
 
@@ -37,7 +37,7 @@ KERNELS = {
     "bwd_dkdv": triton_attention.backward_dkdv,
     "bwd_dq": triton_attention.backward_dq,
 }
-# Products of rows x keys x head_dim that each kernel forms; fwd: QK, PV.
+# Products of rows x keys x head_dim formed by each kernel. fwd: QK, PV.
 PRODUCTS = {"fwd": 2, "fwd_masked bool": 2, "fwd_masked bias": 2, "bwd_delta": 0, "bwd_dkdv": 4, "bwd_dq": 3}
 
 
@@ -87,7 +87,7 @@ class Case:
 
 
 def plan(isa: str) -> list[Case]:
-    """The kernels for the table; for causal ones the last workgroup, whose rows see the most keys."""
+    """The kernels for the table. Causal ones run the last workgroup: its rows see the most keys."""
     dtypes, dims = ("fp16", "bf16"), (64, 128)
     cases = [Case("fwd", d, *TILES["fwd"][isa][d], dtype=t) for t in dtypes for d in dims]
     tiles = TILES["fwd causal"][isa]
@@ -170,7 +170,7 @@ for each in (REFERENCE, *TILES.values()):
 
 
 def arguments(case: Case) -> list[dict]:
-    """The launch's arguments.  lse and delta are no forward's, but values of a realistic size."""
+    """The launch's arguments.  lse and delta are made up, with values of a realistic size."""
     n, d = case.seqlen, case.head_dim
     scale = d**-0.5
 
@@ -196,14 +196,14 @@ def arguments(case: Case) -> list[dict]:
     return [*found, *HIDDEN]
 
 
-# Triton appends the addresses of a global and a profiling scratch buffer; neither is used.
+# Triton appends the addresses of a global and a profiling scratch buffer. Both are unused.
 HIDDEN = [{"kind": "i64", "value": 0}] * 2
 POINTERS = {"fp16": "*fp16", "bf16": "*bf16", "fp32": "*fp32", "bool": "*i8"}
 SCALARS = {"i32": "i32", "f32": "fp32"}
 
 
 def source(case: Case) -> ASTSource:
-    """The kernel with its types; addresses and lengths are multiples of 16."""
+    """The kernel with its types. Addresses and lengths are multiples of 16."""
     kernel, given = KERNELS[case.op], arguments(case)[: -len(HIDDEN)]
     kinds = [POINTERS[a["dtype"]] if "name" in a else SCALARS[a["kind"]] for a in given]
     constants = {
@@ -218,7 +218,7 @@ def source(case: Case) -> ASTSource:
 
 
 def build(arch: str, wave: int, case: Case, out: Path) -> None:
-    """Compile one case for ``arch``, with waves of so many lanes, into ``out``."""
+    """Compile one case for ``arch`` with waves of ``wave`` lanes into ``out``."""
     options = {"num_warps": case.warps, "num_stages": case.stages}
     compiled = cross_compile(source(case), target=GPUTarget("hip", arch, wave), options=options)
     stages = f", {case.stages} stages" if case.stages > 1 else ""

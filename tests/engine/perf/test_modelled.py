@@ -1,4 +1,4 @@
-"""The modelled figures, exact: our kernels beside the peer's, and the model's own error."""
+"""The modelled figures, exact: our kernels compared with the peer's, and the model's error."""
 
 import tomllib
 from pathlib import Path
@@ -29,10 +29,10 @@ from wheel_builder.extras.site.modelled import padded_share
 from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.tiles import tall_tiles
 
-# The launches for counters in peer.py: keys, and the tiles of queries that are modelled.
+# The launches for counters in peer.py: keys, and the modelled tiles of queries.
 SEQLEN, TILES = 2048, (3, 15)
-# Another emulator's wave-instructions and FLOP per clock and compute unit by the busy bound, for a Triton
-# forward of fp16 and 512 keys at the tiles of peer.py's REFERENCE: the same algorithm, other source text.
+# Another emulator's wave-instructions and FLOP per clock and compute unit by the busy bound. They are for a
+# Triton forward of fp16 and 512 keys at the tiles of peer.py's REFERENCE: equal algorithm, other source text.
 REFERENCE = {
     ("gfx908", 64): (20_796, 920), ("gfx908", 128): (32_364, 1024),
     ("gfx942", 64): (13_066, 1306), ("gfx942", 128): (18_074, 2014),
@@ -59,7 +59,7 @@ TARGETS = {
     ("gfx1201", "fp16", 64): 690, ("gfx1201", "fp16", 128): 800,
     ("gfx1201", "bf16", 64): 680, ("gfx1201", "bf16", 128): 785,
 }  # fmt: skip
-# Whole backwards, likewise.
+# The targets of whole backwards, in the same unit.
 BACKWARD_TARGETS = {
     ("gfx908", "separate fp16 d64"): 540, ("gfx908", "separate fp16 d128"): 570,
     ("gfx908", "fused fp16 d64"): 725, ("gfx908", "fused fp16 d128"): 750,
@@ -79,7 +79,7 @@ BACKWARD_TARGETS = {
     ("gfx1201", "separate fp16 d64"): 540, ("gfx1201", "separate fp16 d128"): 567,
     ("gfx1201", "fused fp16 d64"): 725, ("gfx1201", "fused fp16 d128"): 758,
 }  # fmt: skip
-# Causal forwards, and whole backwards of bf16, likewise.
+# The targets of causal forwards, and of whole backwards of bf16, in the same unit.
 OTHER_TARGETS = {
     ("gfx950", "fwd causal fp16 d64"): 1900, ("gfx950", "fwd causal fp16 d128"): 2350,
     ("gfx950", "fwd causal bf16 d64"): 1855, ("gfx950", "fwd causal bf16 d128"): 2360,
@@ -98,22 +98,21 @@ OTHER_TARGETS = {
     ("gfx1201", "separate bf16 d64"): 529, ("gfx1201", "separate bf16 d128"): 556,
     ("gfx1201", "fused bf16 d64"): 710, ("gfx1201", "fused bf16 d128"): 745,
 }  # fmt: skip
-# How many times the peer's speed forwards have to reach, where it is not 1.25: Triton's code for RDNA 3.5 is
-# faster than that for RDNA 3, ours is not.
+# The required speed of forwards, as a multiple of the peer's, where it differs from 1.25. On RDNA 3.5
+# Triton's code is faster than on RDNA 3. Ours has no such gain.
 AHEAD = {("gfx1151", "fp16", 64): 1.24}
-# Of its speed without a mask, a causal backward's kernel keeps so much; the diagonal tiles, half of which are
-# hidden, cost as much as others.  On gfx950 products take half as long, and masks as long as elsewhere.
+# The share of its unmasked speed kept by a causal backward's kernel. Diagonal tiles are half hidden, and cost
+# as much as others.  On gfx950 products take half as long, and masks as long as elsewhere.
 NEARLY = {"gfx950": 0.81}
-# What padding of half the keys takes at most of the time without a mask, where that is more than 0.6: finding
-# the keys takes as long as elsewhere, and all else half of it.  gfx908's loop of head dim 64 with a mask has
-# dropout's branch, which made it a tenth slower.
+# Upper limits of the time with padding of half the keys, relative to the time without a mask, where above
+# 0.6. On gfx950 finding the keys takes as long as elsewhere, and everything else half of it.  gfx908's masked
+# loop of head dim 64 includes dropout's branch, at a cost of a tenth.
 PADDED = {"gfx908": 0.63, "gfx950": 0.63}
-# What gradients with a mask take at most of the time without one, where that is more than 1.25: at head dim
-# 64 of gfx950 products take half as long, and what is done to each score as long as elsewhere.
-# Of fp32 each row's address takes an addition: a scalar offset is not part of every GPU's range check.
+# Upper limits of the time of gradients with a mask, relative to those without one, where above 1.25. At head
+# dim 64 of gfx950 products take half as long, and the work on each score as long as elsewhere. In fp32 each
+# row's address takes an addition: on some GPUs the range check ignores a scalar offset.
 MASKED_GRADIENTS = {"gfx950": 1.42}
-# What the normal run has time for: one kernel of every arch, and both of one.  --full has all kernels of all
-# archs.
+# The normal run's kernels: one kernel of every arch, and both of one.  --full has all kernels of all archs.
 QUICK = {
     "fa_fwd_fp16_d64": ("gfx942", "gfx1030", "gfx1100", "gfx1102", "gfx1201"),
     "fa_bwd_dq_fp16_d64": ("gfx908", "gfx90a", "gfx950", "gfx1151", "gfx1201"),
@@ -131,7 +130,7 @@ def the(rows, op, dtype, head_dim):
 def test_figures_of_one_kernel(bench, device_code, arch, kernel):
     rows = model(device_code(arch) / f"{kernel}.hsaco", bench, max_mib=MAX_MIB, only_figures=True)
     found = [*figures_of(rows)]
-    # By each schedule, with and without a mask, and of the forward one with more keys.
+    # For each schedule, with and without a mask. Forwards also with more keys.
     assert len(found) == (2 + kernel.startswith("fa_fwd")) * (1 + has_exclusive(arch))
     assert [figure for figure in found if figure not in known(arch)] == []
 
@@ -139,7 +138,7 @@ def test_figures_of_one_kernel(bench, device_code, arch, kernel):
 @pytest.mark.full
 @pytest.mark.parametrize("arch", ARCHS)
 def test_figures(modelled, decoded, peers, device_code, arch, golden):
-    """No kernel is slower than it was, nor faster without the documentation's saying so."""
+    """No kernel gets slower. A faster kernel requires new figures in the documentation."""
     ours = (*modelled(device_code(arch)), *decoded(device_code(arch)))
     golden(to_text(figures_of([*ours, *modelled(peers(arch))])), FIGURES / f"{arch}.toml")
 
@@ -150,8 +149,9 @@ def test_figures(modelled, decoded, peers, device_code, arch, golden):
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("arch", ARCHS)
 def test_forwards_beat_the_peer(modelled, peers, device_code, arch, dtype, head_dim, op):
-    """By a quarter in the schedule, under every order of phases; in the busy bound they are at least as
-    good.
+    """By a quarter in the schedule, under every order of phases.
+
+    In the busy bound they are at least as good.
     """
     mine = the(modelled(device_code(arch)), op, dtype, head_dim)
     theirs = the(modelled(peers(arch)), op, dtype, head_dim)
@@ -164,9 +164,7 @@ def test_forwards_beat_the_peer(modelled, peers, device_code, arch, dtype, head_
 @pytest.mark.full
 @pytest.mark.parametrize("arch", ARCHS)
 def test_no_loop_has_more_than_two_way_conflicts_without_a_reason(modelled, device_code, arch):
-    """Of forwards, under any order of phases.  conflicts.toml says why others are left, and has no more than
-    there are.
-    """
+    """Forwards, under any order of phases.  conflicts.toml lists exactly the others, with reasons."""
     worst = {}
     for row in modelled(device_code(arch)):
         if not row.op.startswith("fwd"):
@@ -183,7 +181,7 @@ def test_no_loop_has_more_than_two_way_conflicts_without_a_reason(modelled, devi
 @pytest.mark.full
 @pytest.mark.parametrize("arch", ARCHS)
 def test_the_lds_costs_a_backward_little(modelled, device_code, arch):
-    """Their loops have conflicts; all that the LDS takes is less than an eighth of the schedule."""
+    """Their loops have conflicts. The LDS takes less than an eighth of the schedule in total."""
     rows = [row for row in modelled(device_code(arch)) if row.op in ("bwd_dkdv", "bwd_dq", "bwd_fused")]
     assert {row.op for row in rows} >= {"bwd_dkdv", "bwd_dq"}
     for row in rows:
@@ -220,7 +218,7 @@ def known_backwards(arch):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_backwards_beat_the_peer(arch):
-    """Separate, which is all that it has, and fused."""
+    """The peer's separate path, against ours, separate and fused."""
     backwards = known_backwards(arch)
     assert len([maker for maker, _ in backwards if maker == "triton"]) == len(HEAD_DIMS)
     for (maker, name), flop in backwards.items():
@@ -239,7 +237,7 @@ def test_backwards_and_causal_forwards_reach_their_targets(arch, name):
 
 
 def test_the_documented_reason_for_the_default_backward_is_what_the_figures_say():
-    """Of RDNA 3, whose workgroups add to dq once for 64 keys: a byte for each 160 FLOP of five products."""
+    """On RDNA 3 workgroups add to dq once for 64 keys: a byte for each 160 FLOP of five products."""
     gains, traffic = [], []
     for arch in (each for each in ARCHS if each.startswith("gfx11")):
         found = {name: flop for (maker, name), flop in known_backwards(arch).items() if maker != "triton"}
@@ -268,8 +266,9 @@ def test_tall_workgroups_cost_little_where_the_plan_takes_them(arch, head_dim):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_mask_costs_a_quarter_at_most(arch):
-    """Exceptions: gfx950, whose products are short, and fp32 at head dim 64 of gfx942 and of gfx908, where
-    the branch of dropout made the loop a tenth slower.
+    """Exceptions are gfx950, with short products, and fp32 at head dim 64 of gfx942 and gfx908.
+
+    In the latter two, dropout's branch made the loop a tenth slower.
     """
     least = {("gfx908", 64): 0.72, ("gfx942", 64): 0.73, ("gfx950", 64): 0.49, ("gfx950", 128): 0.67}
     figures = {kernel: flop for what, maker, kernel, flop in known(arch) if maker == "flash-attn-rocm"}
@@ -281,7 +280,7 @@ def test_a_mask_costs_a_quarter_at_most(arch):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_masked_forwards_beat_the_peer(arch):
-    """By a quarter, as those without a mask."""
+    """By a quarter, like those without a mask."""
     figures = {(maker, kernel): flop for what, maker, kernel, flop in known(arch) if what == FLOP}
     (peer,) = {maker for maker, _ in figures if maker.startswith("triton")}
     for head_dim in HEAD_DIMS:
@@ -292,7 +291,7 @@ def test_masked_forwards_beat_the_peer(arch):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_gradients_with_a_mask_take_a_quarter_longer_at_most(arch):
-    """All kernels of the separate path together; MASKED_GRADIENTS has the exceptions."""
+    """All kernels of the separate path together. MASKED_GRADIENTS has the exceptions."""
     figures = {kernel: flop for what, maker, kernel, flop in known(arch) if maker == "flash-attn-rocm"}
     for head_dim in HEAD_DIMS:
         plain = figures[f"separate fp16 d{head_dim}"]
@@ -324,7 +323,7 @@ def test_a_causal_backward_is_nearly_as_fast(modelled, device_code, arch):
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("arch", ["gfx908", "gfx1030"])
 def test_decode_in_bf16_reaches_its_share_of_bandwidth(decoded, device_code, arch, head_dim, latency):
-    """With as many workgroups as the plan gives a device that has keys enough."""
+    """With the plan's number of workgroups for a device with enough keys."""
     (row,) = (r for r in decoded(device_code(arch)) if (r.dtype, r.head_dim) == ("bf16", head_dim))
     wanted = PLACES * arch_named(arch).isa.cus_of_workgroup
     (found,) = (s for s in row.decode.shares if (s.latency, s.workgroups) == (latency, wanted))
@@ -344,7 +343,7 @@ def test_forwards_reach_their_targets(modelled, device_code, arch, dtype, head_d
 def test_the_busy_bound_agrees_with_another_emulator(modelled, peers, arch, head_dim):
     """Two implementations of one algorithm may differ: 7 % of instructions (spills), 2 % of the bound.
 
-    The other one leaves out the LDS's banks, of which conflicts would take all the time on gfx1030.
+    The other one leaves out the LDS's banks. On gfx1030 their conflicts would take all the time.
     """
     (row,) = (row for row in modelled(peers(arch) / "reference") if row.head_dim == head_dim)
     executed, flop = REFERENCE[arch, head_dim]
@@ -355,8 +354,10 @@ def test_the_busy_bound_agrees_with_another_emulator(modelled, peers, arch, head
 @pytest.mark.full
 @pytest.mark.parametrize(("arch", "head_dim"), [("gfx1100", 128), ("gfx1030", 64)])
 def test_the_schedule_sees_spills_that_the_busy_bound_does_not(modelled, peers, arch, head_dim):
-    """The peer at its best tile, with few spills, against a tile with hundreds; without the LDS's conflicts,
-    which the two share."""
+    """The peer at its best tile, with few spills, against a tile with hundreds.
+
+    Excludes the LDS's conflicts, shared by both.
+    """
     best = the(modelled(peers(arch)), "fwd", "fp16", head_dim)
     (spilling,) = (row for row in modelled(peers(arch) / "reference") if row.head_dim == head_dim)
     assert best.taken.vgpr_spills < 100 < 300 < spilling.taken.vgpr_spills
@@ -370,7 +371,7 @@ def flop_without_lds(row):
 
 @pytest.mark.full
 def test_the_error_against_published_counters(modelled, peers, golden):
-    """How far the schedule is off is in the golden file, not hidden in a tolerance."""
+    """The golden file shows the schedule's error, so no tolerance hides it."""
     rows = modelled(peers("gfx942") / "counters")
     known = {}
     for entry in PUBLISHED:
@@ -388,7 +389,7 @@ def test_the_error_against_published_counters(modelled, peers, golden):
 
 
 def flop_of(row):
-    """By the plain schedule, and by the exclusive one where it is another."""
+    """By the plain schedule, and by the exclusive one if it differs."""
     plays = (row.schedule, row.charged[0].exclusive)[: 1 + has_exclusive(row.arch)]
     return [row.flop / play.clocks_per_workgroup for play in plays]
 

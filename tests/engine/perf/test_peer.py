@@ -1,6 +1,6 @@
-"""The peer computes attention and its gradients: executed on an ISA emulator, not on a GPU, against float64.
+"""The peer computes attention and its gradients: executed on an ISA emulator, compared with float64.
 
-Held to the numerics rule of our own kernels (the package's values/tolerances.py).
+It follows the numerics rule of our kernels (the package's values/tolerances.py).
 """
 
 import functools
@@ -24,7 +24,7 @@ HIDDEN = (b"\0" * 8, b"\0" * 8)  # addresses of Triton's own scratch buffers, un
 
 @functools.cache
 def tensors(dtype, head_dim):
-    """q, k, v and dout as rows of numbers that the dtype can represent."""
+    """q, k, v and dout as rows of numbers representable in the dtype."""
     draw = random.Random(7)
 
     def rows():
@@ -42,7 +42,7 @@ def output(head_dim, name):
 
 
 def call(kernel, *arguments):
-    """Run the whole grid; any finding of the emulator fails the test."""
+    """Run the whole grid. Any finding of the emulator fails the test."""
     packed = pack_arguments([*arguments, *HIDDEN])
     options = Options(checks=("race", "barrier"))
     result = kernel.machine.run(
@@ -64,7 +64,7 @@ def largest(rows):
 
 
 def gradient_sizes(q, k, v, dout, scale):
-    """What the weights of dq, dk and dv multiply, at most."""
+    """The largest factors of the weights of dq, dk and dv."""
     dp = largest(product(*([[abs(x) for x in row] for row in rows] for rows in (dout, v)))) * scale
     return dp * largest(k), dp * largest(q), largest(dout)
 
@@ -116,7 +116,7 @@ def masked_reference(head_dim, low):
 
 
 def shows(row, key):
-    """A mask of which the first rows hide whole tiles of keys, before one that they see."""
+    """The first rows of this mask hide whole tiles of keys, before a visible one."""
     return (row * 5 + key * 3) % 7 < 3 and key >= 100 - row
 
 

@@ -1,9 +1,9 @@
-"""FlashAttention-2 in Triton, forward and backward: the peer that our kernels are measured against.
+"""FlashAttention-2 in Triton, forward and backward: the peer of our kernels' measurements.
 
-Plain, as someone who knows Triton would write it first: online softmax in base 2, one K/V tile a step, a
-backward of two kernels that recompute the scores and use no atomics.  Whole tiles only.
+A plain first version by someone who knows Triton: online softmax in base 2, one K/V tile a step, a backward
+of two kernels that recompute the scores and use no atomics.  Whole tiles only.
 
-All tensors are (heads, seqlen, head_dim), contiguous; ``lse`` and ``delta`` are (heads, seqlen) float32.
+All tensors are (heads, seqlen, head_dim), contiguous. ``lse`` and ``delta`` are (heads, seqlen) float32.
 ``lse`` is in base 2 and includes the scale.  ``scale`` is softmax_scale * log2(e).
 """
 
@@ -67,8 +67,11 @@ def masked(
     q, k, v, mask, out, lse, seqlen_q, seqlen_k, scale,
     D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
-    """``forward`` with ``mask`` (seqlen_q, seqlen_k), the same for all heads: bytes, of which 0 hides a key,
-    or with ``BIAS`` numbers that are added to scores.  Every row sees a key.  Grid: as of ``forward``."""
+    """``forward`` with ``mask`` (seqlen_q, seqlen_k), common to all heads.
+
+    Bytes: 0 hides a key. With ``BIAS``: numbers added to scores.  Every row sees a key.  Grid: as of
+    ``forward``.
+    """
     head = tl.program_id(1)
     start = tl.program_id(0) * BLOCK_M
     rows = start + tl.arange(0, BLOCK_M)
@@ -85,7 +88,7 @@ def masked(
         else:
             scores = tl.where(found != 0, scores, float("-inf"))
         new_top = tl.maximum(top, tl.max(scores, 1))
-        # What is subtracted while a row has seen no key must not be infinite.
+        # Before a row's first visible key, the subtrahend must be finite.
         shift = tl.where(new_top == float("-inf"), 0.0, new_top)
         p = tl.math.exp2(scores - shift[:, None])
         shrink = tl.math.exp2(top - shift)

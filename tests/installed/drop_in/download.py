@@ -10,7 +10,7 @@ TARGET += [f"--platform=manylinux_{glibc}_x86_64" for glibc in ("2_28", "2_27", 
 
 
 def pip_download(requirements, folder, *more):
-    """What pip says of the download of hash-pinned requirements to ``folder``."""
+    """pip's output for the download of hash-pinned requirements to ``folder``."""
     argv = [
         sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--dest", str(folder),
         "--requirement", str(requirements), *more,

@@ -1,9 +1,9 @@
 """python -m tests.installed.drop_in.imports [--pin] FILE...
 
-Prints what wheels or source distributions take from flash_attn, and what of it the distribution flash-attn of
-shim/ does not have; the exit code is 1 if something is missing that upstream's release has.  Nothing of the
-files is executed.  --pin writes the libraries that take something to wheel_builder/verify/imports.json, which
-tests and documentation read.
+Prints the names of flash_attn used by wheels or source distributions, and those missing from the distribution
+flash-attn of shim/. The exit code is 1 if a missing name is in upstream's release.  The files are read, never
+executed.  --pin writes the libraries that use flash_attn to wheel_builder/verify/imports.json, for tests and
+documentation.
 """
 
 import argparse
@@ -29,10 +29,10 @@ PINNED = CHECKOUT / "wheel_builder/verify/imports.json"
 MODULES = ("flash_attn", "flash_attn_2_cuda")
 OPERATORS = "torch.ops.flash_attn"
 OURS = (*MODULES, OPERATORS)
-# What other distributions have: FlashAttention 3 is a module of its own, 4 lies below flash_attn.
+# Modules of other distributions: FlashAttention 3 is a separate module, 4 lies below flash_attn.
 OTHERS = ("flash_attn_interface", "flash_attn_3", "flash_attn_3_cuda", "flash_attn.cute")
 REGISTERED = re.compile(r"flash_attn::(\w+)")
-# Of upstream's compiled module, which has no Python source.
+# From upstream's compiled module: it has no Python source.
 COMPILED = {f"flash_attn_2_cuda.{name}" for name in ("fwd", "varlen_fwd", "bwd", "varlen_bwd", "fwd_kvcache")}
 
 
@@ -65,9 +65,9 @@ def as_text(row):
 
 
 def row_of(file, ours, upstream):
-    """A library's row: its file, what it takes from flash_attn, and what of that is not there.
+    """A library's row: its file, the names that it takes from flash_attn, and the absent ones.
 
-    ``missing`` is what upstream's release has and ours has not, ``gone`` what neither has.
+    ``missing`` names exist in upstream's release, but not in ours. ``gone`` names are in neither.
     """
     name, version = (parse_wheel_filename if file.suffix == ".whl" else parse_sdist_filename)(file.name)[:2]
     found, not_read = set(), []
@@ -90,13 +90,13 @@ def row_of(file, ours, upstream):
 
 
 def absent(uses, ours, upstream):
-    """What of the uses is ``missing``, and what is ``gone``."""
+    """The uses that are ``missing``, and those that are ``gone``."""
     lacking = {use for use in uses if not has(use, ours)}
     gone = {use for use in lacking if not has(use, upstream)}
     return {"missing": sorted(lacking - gone), "gone": sorted(gone)}
 
 
-# What libraries use
+# Uses by libraries
 
 
 def sources(file):
@@ -114,7 +114,7 @@ def sources(file):
 
 
 def uses_of(text):
-    """The dotted names that a Python file takes from flash_attn, in imports and as attributes of these."""
+    """The dotted names taken from flash_attn by a Python file, in imports and as attributes of these."""
     if b"flash_attn" not in text:
         return set()
     nodes = list(ast.walk(ast.parse(text)))
@@ -129,7 +129,7 @@ def uses_of(text):
 
 
 def imported(node):
-    """The names that an import binds, "" for none, and the dotted name that each stands for."""
+    """The names bound by an import, "" for none, and the dotted name of each."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             yield alias.asname or "", alias.name
@@ -151,7 +151,7 @@ def called(call):
 
 
 def attributes(node, bound):
-    """The dotted names that a chain of attributes may stand for: its root may be bound to several."""
+    """The possible dotted names of a chain of attributes: its root may be bound to several."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -165,7 +165,7 @@ def within(name, roots):
     return any(name == root or name.startswith(f"{root}.") for root in roots)
 
 
-# What the distributions have
+# Names of the distributions
 
 
 def python_files(folder):
@@ -175,7 +175,7 @@ def python_files(folder):
 
 
 def upstream_names():
-    """Every name of upstream's release, which is fetched by its hash and not executed."""
+    """Every name of upstream's release. It is fetched by its hash, and never executed."""
     upstream = load_matrix(CHECKOUT / "matrix.yaml").upstream
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-imports-") as folder:
         made = fetch_sdist(upstream, Store(Path(folder)), log=Path(folder) / "log")
@@ -188,7 +188,7 @@ def upstream_names():
 
 
 def names_of(files):
-    """Every dotted name that modules define, and their operators; modules end in a dot as well."""
+    """Every dotted name defined by modules, and their operators. Modules end in a dot as well."""
     names = {f"{OPERATORS}."}
     for path, text in files.items():
         module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
@@ -215,7 +215,7 @@ def defined(tree):
 
 
 def has(use, names):
-    """Whether a name or module is there; of what is no module, any attribute is taken to be."""
+    """Whether a name or module exists. Any attribute of other objects counts as existing."""
     parent, _, name = use.rpartition(".")
     if use in names or f"{parent}." in names:
         return use in names or re.fullmatch(r"__\w+__", name) is not None

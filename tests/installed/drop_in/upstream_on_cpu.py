@@ -1,17 +1,17 @@
-"""A pytest plugin: upstream's own test_flash_attn.py, flash_attn 2's or FlashAttention 3's, without a GPU.
+"""A pytest plugin: upstream's test_flash_attn.py of flash_attn 2 or FlashAttention 3, without a GPU.
 
-The file is unmodified.  It asks for tensors on "cuda" and, when it is imported, for facts of a GPU: here
-tensors are on the CPU, and the facts are an A100's.  The PyTorch implementation answers, or, where
-FA_FAKE_HIP_ARCH names an arch, its kernels on an ISA emulator (machine_code/fake_hip), and nothing else:
-they serve all cases but those with dropout, of which the file wants the probabilities, and those of a v with
-another head dim.  Of its half a million cases a seeded sample runs, drawn before pytest makes the cases,
-which alone takes more than a minute.  From the environment:
+The file is unmodified.  It asks for tensors on "cuda" and, on import, for facts of a GPU. The plugin makes
+tensors on the CPU, and the facts are an A100's.  The PyTorch implementation answers. If FA_FAKE_HIP_ARCH
+names an arch, only its kernels on an ISA emulator answer (machine_code/fake_hip). They serve all cases except
+dropout, where the file wants the probabilities, and another head dim of v.  A seeded sample of the half a
+million cases runs. It is drawn before pytest makes the cases, as making all takes more than a minute.  From
+the environment:
 
     FA_UPSTREAM_CASES   cases of each test, more where they are cheap (SHARES)
-    FA_UPSTREAM_SCORES  the most scores (rows * keys, in all calls of the function) that a case may have
-    FA_UPSTREAM_DRAWS   of so many drawn cases the cheapest is taken
+    FA_UPSTREAM_SCORES  the largest number of scores of a case (rows * keys, in all calls of the function)
+    FA_UPSTREAM_DRAWS   the cheapest of this many drawn cases is taken
     FA_UPSTREAM_SEED    other seeds draw other samples
-    FA_UPSTREAM_KEYS    the fewest keys that a case may have, by default 0
+    FA_UPSTREAM_KEYS    the smallest number of keys of a case, by default 0
 """
 
 import itertools
@@ -31,23 +31,23 @@ DRAWS = int(os.environ["FA_UPSTREAM_DRAWS"])
 SEED = os.environ["FA_UPSTREAM_SEED"]
 KEYS = int(os.environ.get("FA_UPSTREAM_KEYS", "0"))
 TRIES = 200  # for each case, before the sample stays smaller: a test may have few cases as short as wanted
-# How often a test calls the function to see whether it gives the same bits again.
+# Repeated calls of the function in a test, which compares their bits.
 CALLS = {"race_condition": 250, "deterministic": 50, "cluster": 100}
-# How many times as many cases as others a test gets, because its cases take less time or more.
+# Factors of the number of cases for tests with fast or slow cases.
 SHARES = {
     "splitkv": 3, "kvcache": 3, "varlen_output": 2, "causal": 0.6, "deterministic": 0.1,
     "race_condition": 0.02,
 }  # fmt: skip
-# With these head dims FlashAttention 3's tests also have larger ones of v, which no kernel serves.
+# For these head dims FlashAttention 3's tests also have larger ones of v. No kernel serves them.
 WITH_OTHER_V = (64, 192)
 A100 = SimpleNamespace(total_memory=80 * 2**30)
 
 
 class OnCpu(TorchFunctionMode):
-    """Makes tensors on the CPU where "cuda" is asked for, and upstream's own products ten times faster.
+    """Makes tensors on the CPU instead of "cuda", and upstream's products ten times faster.
 
     PyTorch multiplies fp16 and bf16 on a CPU at 2 to 6 GFLOP/s of one core, fp32 at 50.  It sums in fp32
-    either way, as GPUs do, and rounds the sum once: so this does the same in fp32.
+    either way, like GPUs, and rounds the sum once. So the products here use fp32.
     """
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
@@ -71,7 +71,7 @@ def pytest_configure():
 
 @pytest.fixture(scope="session")
 def runtime():
-    """The fake HIP runtime, whose reports list launches; None without an arch."""
+    """The fake HIP runtime. Its reports list launches. None without an arch."""
     if not ARCH:
         yield None
         return
@@ -84,7 +84,7 @@ def runtime():
 
 @pytest.fixture(autouse=True)
 def kernels(runtime, request):
-    """Which kernels a case ran is in the report; none of them may do what the emulator finds wrong."""
+    """The report lists a case's kernels. The emulator must find no fault in them."""
     yield
     if runtime is not None:
         launches = runtime.report().launches
@@ -96,7 +96,7 @@ def kernels(runtime, request):
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc):
     """Before pytest's own: a test's lists of values become one list of drawn cases."""
-    # Upstream's kernels scale probabilities by a maximum of each tile, which this takes back; ours do not.
+    # Upstream's kernels scale probabilities by a maximum of each tile, and this reverts it. Ours do not.
     metafunc.module.normalize_flash_attn_S = lambda probabilities, *_, **__: probabilities
     test = metafunc.definition
     marks = [mark for mark in test.own_markers if mark.name == "parametrize"]
@@ -109,7 +109,7 @@ def pytest_generate_tests(metafunc):
 
 
 def drawn(test, names, lists):
-    """At most ``CASES`` different cases without too many scores, in the order of drawing."""
+    """At most ``CASES`` different cases below the limit of scores, in the order of drawing."""
     source = random.Random(f"{SEED} {test}")
     calls, share = (
         next((number for name, number in table.items() if test.endswith(name)), 1)
@@ -142,9 +142,9 @@ def named(names, case):
 
 
 def work(case):
-    """About how long a case takes, next to others of its test: tensors are long even where scores are few.
+    """The approximate time of a case, relative to others of its test.
 
-    The generator of dropout's mask takes as long again.
+    Tensors may be long with few scores. Dropout doubles the time for the generator of its mask.
     """
     rows, keys = lengths(case)
     return (rows + keys + rows * keys / 32) * case.get("d", 1) * (2 if case.get("dropout_p") else 1)
@@ -156,7 +156,7 @@ def scores(case):
 
 
 def lengths(case):
-    """Rows and keys; one test has its lengths, which are small, in its code."""
+    """Rows and keys. One test has its small lengths in its code."""
     rows = case.get("seqlen", case.get("seqlen_q", 0))
     return rows, case.get("seqlen_k", rows)
 

@@ -8,10 +8,10 @@ runs this in the verify container, after a release.  Elsewhere it needs the whee
 
 The fake HIP runtime checks each launch and returns at once.  Everything else is the shipped code on host
 memory: the Python function, the memory for its results, the operator, and the host library up to
-hipModuleLaunchKernel.  Two things differ from a GPU: memory comes from PyTorch's CPU allocator, and the
-operator's GPU implementation is called directly, because PyTorch would look for one for host memory.  The
+hipModuleLaunchKernel.  Two things differ from a GPU. Memory comes from PyTorch's CPU allocator. The
+operator's GPU implementation is called directly, because PyTorch would look for a host implementation.  The
 figure is the minimum of many short runs, because other work on the machine only adds time.  Fused gradients
-include setting their sums to zero, 128 KiB here, which a GPU does by itself.
+include setting their sums to zero: 128 KiB here, done by the device on a GPU.
 """
 
 import sys
@@ -30,12 +30,12 @@ from wheel_builder.machine_code.fake_hip.control import HOST_MEMORY
 
 RUNS, CALLS = 1500, 20
 NOTHING = "an autograd function that does nothing"
-# In microseconds, of a machine on which NOTHING takes about 17.
+# In microseconds, on a machine where NOTHING takes about 17.
 LIMITS = {"flash_attn_func": 20.0, "forward and backward": 60.0, "forward and backward, separate": 60.0}
 
 
 class Nothing(torch.autograd.Function):
-    """What PyTorch itself takes for a call with gradients."""
+    """PyTorch's time for a call with gradients."""
 
     @staticmethod
     def forward(_ctx, q, _k, _v):
@@ -47,7 +47,7 @@ class Nothing(torch.autograd.Function):
 
 
 def microseconds(function):
-    """Of one call."""
+    """The time of one call."""
     least = float("inf")
     for _ in range(RUNS):
         start = time.perf_counter()
@@ -58,7 +58,7 @@ def microseconds(function):
 
 
 def use_host_memory():
-    """Treat tensors in host memory like a GPU's, with nothing in between."""
+    """Treat tensors in host memory like a GPU's, directly."""
     machine.use(HOST_MEMORY)
     gpu = DispatchKeySet(DispatchKey.CUDA)
     library = torch.library.Library("flash_attn_rocm", "IMPL")

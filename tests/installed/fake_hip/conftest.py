@@ -1,13 +1,12 @@
-"""The wheel's behaviour when the HIP runtime reports errors, shown with the fake HIP runtime.
+"""The wheel's behaviour on errors of the HIP runtime, shown with the fake HIP runtime.
 
-Each scenario is a process of its own, because the wheel's library caches what it knows of a device, and a
-hang must count as a failure.  It is a fork of this process, which has imported torch and has called nothing:
-the runtime reads its settings at the first call.  Needs the installed wheel and, from
-wheel_builder/verify/stage.py, the runtime in LD_PRELOAD, FA_FAKE_HIP_DISASSEMBLY and, of each arch in the
-table, the features in FA_FEATURES.
+Each scenario is a separate process: the wheel's library caches facts of a device, and a hang must count as a
+failure.  It is a fork of this process, which has imported torch and called nothing. The runtime reads its
+settings at the first call.  Needs the installed wheel. wheel_builder/verify/stage.py sets the runtime in
+LD_PRELOAD, FA_FAKE_HIP_DISASSEMBLY and, for each arch of the table, the features in FA_FEATURES.
 
-Scenarios are those of gfx942, whose kernels and instructions they name, unless a test says ``needs_archs`` or
-has a parameter ``arch``.  Where the wheel lacks the arch the test is left out.
+Scenarios run on gfx942 by default, and name its kernels and instructions. ``needs_archs`` or a parameter
+``arch`` changes this. Tests for archs missing from the wheel are left out.
 """
 
 import multiprocessing
@@ -35,7 +34,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    # Left out instead of skipped: a skipped test is no verification.
+    # Left out instead of skipped: a skipped test verifies nothing.
     there = {arch for each in instances() for arch in each.archs}
     items[:] = [item for item in items if archs_of(item) <= there]
     items[:] = [item for item in items if FULL or not item.get_closest_marker("full")]
@@ -62,7 +61,10 @@ def play(text, settings, told):
 
 @pytest.fixture
 def scenario():
-    """Runs Python text after ``prelude.py`` under the fake HIP runtime with these settings; its ``shown``."""
+    """Runs Python text after ``prelude.py`` under the fake HIP runtime with these settings.
+
+    Returns ``shown``.
+    """
 
     def run(text, *, arch=DEFAULT, seconds=SECONDS, **settings):
         settings = {f"FA_FAKE_HIP_{name.upper()}": value for name, value in settings.items()}

@@ -1,8 +1,7 @@
-"""How many instructions a call executes on the host, Python's and PyTorch's among them: calls are stepped
-through one instruction at a time (ptrace).
+"""Counts the host instructions of a call, including Python's and PyTorch's, by single-stepping (ptrace).
 
-Unlike time it is the same in every run, to half a percent, whatever else the machine does.  It is no time:
-one that misses a cache counts like any other.
+The count is equal in every run to half a percent, independent of other work on the machine. It differs from
+time: an instruction with a cache miss counts like any other.
 """
 
 import ctypes
@@ -11,14 +10,13 @@ import os
 import signal
 
 TRACE_ME, SINGLE_STEP = 0, 9
-# Calls before the one that counts: what is fetched once is not counted, and Python's interpreter adapts
-# itself to a call in its first ones.
+# Calls before the counted one. They fill caches, and Python's interpreter adapts to a call in its first runs.
 WARM = 200
 REFUSED = "ptrace is not allowed here, by the container's seccomp profile or kernel.yama.ptrace_scope > 1"
 
 
 def executed(*calls):
-    """Of each call, the last of a few; needs Linux on x86, and the calls in one thread."""
+    """The count of the last of a few calls, for each. Needs Linux on x86, and single-threaded calls."""
     child = os.fork()
     if child == 0:
         play(calls)
@@ -31,7 +29,7 @@ def executed(*calls):
         sent = stopped(child)
         assert sent in {signal.SIGTRAP, signal.SIGSTOP}, f"the call ended with signal {sent}"
         count += 1
-        if sent == signal.SIGSTOP:  # its own, between calls
+        if sent == signal.SIGSTOP:  # sent by itself, between calls
             counts.append(count)
             count = 0
     os.kill(child, signal.SIGKILL)

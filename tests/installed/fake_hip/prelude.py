@@ -1,4 +1,4 @@
-"""The beginning of every scenario; ``shown`` is what the scenario reports to the test at its end."""
+"""The beginning of every scenario. ``shown`` is the scenario's report to the test at its end."""
 
 import gc
 import weakref
@@ -40,7 +40,7 @@ def dense_fwd(q, k, v, out, lse, **more):
 
 
 def words_of_failure(*tensors):
-    """The text of the RuntimeError that attention raises."""
+    """The text of the RuntimeError raised by attention."""
     try:
         attend(*tensors)
     except RuntimeError as error:

@@ -53,11 +53,11 @@ FORWARD, MASKED, RANGES = "fa_fwd_fp16_d64", "fa_fwd_masked_fp16_d64", "fa_mask_
 SPLIT = ["fa_bwd_delta_fp16", "fa_bwd_dkdv_fp16_d64", "fa_bwd_dq_fp16_d64"]
 MASKED_SPLIT = ["fa_bwd_dkdv_masked_fp16_d64", "fa_bwd_dq_masked_fp16_d64"]
 FUSED = ["fa_bwd_delta_fp16", "fa_bwd_fused_fp16_d64", "fa_bwd_convert_fp16"]
-# How many calls of the check there are on each path, of which the fused kernels here have no features.
+# The number of calls of the check on each path. The fused kernels here lack features.
 CHECKED = {"separate": len(GRADIENTS), "fused": sum(not row.featured for row in GRADIENTS)}
 FAMILY = "the kernels for fp16, head_dim 64 are disabled on gfx942:sramecc+:xnack-"
 DISABLED = "the kernels for {} gradients of fp16, head_dim 64 are disabled on gfx942:sramecc+:xnack-"
-# Which eight of a row's 64 elements a lane has, and as if every second one had its neighbour's.
+# The eight elements of a row's 64 in a lane. The change gives every second lane its neighbour's.
 LANE_OF_ROW, EVEN_LANE = r"v_and_b32_e32 (v\d+), 7, v0", r"v_and_b32_e32 \1, 6, v0"
 # An instruction of each kernel of gradients, and another in its place.
 WRONG_SPLIT = [
@@ -73,7 +73,7 @@ WRONG_FUSED = [
 
 @pytest.fixture
 def play(scenario, tmp_path, monkeypatch):
-    """A scenario with a cache folder of its own."""
+    """A scenario with a separate cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return lambda text, **settings: scenario(BEGIN + text, **settings)
 
@@ -84,7 +84,7 @@ def findings(tmp_path):
 
 @pytest.fixture
 def wrong(tmp_path, monkeypatch):
-    """Makes the first instruction of a kernel that matches another one, in what the emulator executes."""
+    """Replaces a kernel's first matching instruction, in the emulator's input."""
 
     def change(kernel, pattern, becomes):
         folder = tmp_path / "disassembly"
@@ -159,7 +159,7 @@ with kernels_on_host_memory(fake_hip):
 
 
 def test_without_the_check_the_wrong_instruction_answers(play, wrong, monkeypatch):
-    """What would have happened: the check is what catches it."""
+    """Control: the check catches the error."""
     monkeypatch.setenv("FLASH_ATTN_ROCM_CANARY", "0")
     settings = wrong("fa_fwd_fp16_d64", r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, ")
     shown = play('shown["same"] = torch.equal(called(), exact()); shown["fallbacks"] = fallbacks', **settings)
@@ -225,7 +225,7 @@ shown["written"] = torch.equal(cache[:, 3], k[:, 0])
 
 
 def test_a_check_that_did_not_end_counts_as_a_failure(play, tmp_path):
-    """As after a hang or a crash of the machine: the mark of a process that is gone."""
+    """As after a hang or a crash of the machine: the mark of an ended process."""
     play("called()")
     [file] = (tmp_path / "cache").rglob("*.json")
     found = json.loads(file.read_text())
@@ -278,13 +278,13 @@ shown["later"] = len(kernels())
 
 
 def looked_at(mask):
-    """Whether a kernel finds what it shows first: of biases those that heads or rows share."""
+    """Whether a kernel finds the visible keys first. Biases: only if heads or rows share them."""
     return mask.holds == BOOL or (mask.holds == OWN and not {*"hi"} <= {*mask.of})
 
 
 @pytest.mark.parametrize("head_dim", [64, 40])
 def test_kernels_with_a_mask_are_checked_when_one_first_answers(play, wrong, tmp_path, head_dim):
-    """And disabled without the others, also for head dims that are padded to theirs."""
+    """They are disabled alone, also for head dims padded to theirs."""
     text = f"""
 q, k, v = qkv(head_dim={head_dim})
 bias = torch.zeros(17, 17).half()
@@ -430,7 +430,7 @@ def test_separate_kernels_answer_where_the_fused_ones_are_wrong(play, wrong, tmp
 
 
 def test_pytorch_answers_where_both_paths_are_wrong(play, wrong):
-    """The one kernel that both have."""
+    """Changes the one kernel of both paths."""
     shown = play(
         """
 shown["apart"] = [trained(), trained(deterministic=True)]
@@ -452,7 +452,7 @@ with kernels_on_host_memory(fake_hip):
 
 
 def test_the_raw_entry_point_of_gradients_is_checked_too(play, wrong):
-    """Where nothing was called before it."""
+    """Without an earlier call."""
     shown = play(
         """
 q, k, v = qkv()
@@ -475,11 +475,11 @@ def test_without_the_check_the_wrong_gradients_answer(play, wrong, monkeypatch, 
     assert not float(shown["apart"]) < 0.01
 
 
-# Wrong instructions that earlier checks did not see: they matter only in calls unlike all of theirs.  The
-# last product of a pair is that of rows 46 to 64; another bounds a window on its left.  Of more than 64 parts
-# a thread has two or more, and takes the largest log-sum-exp of both; the next is where in its page a key
-# lies, of some in the middle of a tile.  A workgroup that has a single row does nothing; and the last keeps a
-# NaN from becoming a number where it is rounded to bf16.
+# Wrong instructions missed by earlier checks: they matter only in calls unlike all of theirs.  The last
+# product of a pair is for rows 46 to 64. Another bounds a window on its left.  With more than 64 parts a
+# thread has two or more, and takes the largest log-sum-exp of both. The next is a key's place in its page,
+# for some keys in the middle of a tile.  A workgroup with a single row does nothing. The last keeps a NaN
+# from becoming a number when rounded to bf16.
 LONG_BLOCK = ("fa_bwd_fused_fp16_d64", r"(?s)^(.*)v_pk_mul_f32", r"\1v_pk_add_f32")
 LEFT_BOUND = ("fa_fwd_fp16_d64", r"v_max_i32_e32 (v\d+), 0, \1", r"v_min_i32_e32 \1, 0, \1")
 LARGEST = (
@@ -489,10 +489,10 @@ IN_PAGE = ("fa_decode_fp16_d32", r"v_sub_u32_e32 v33, v38, v40", "s_nop 0")
 ONE_ROW = (
     "fa_bwd_convert_fp16", r"s_cmp_lt_i32 (s\d+), 1(?=[^\n]*\n\ts_cbranch_scc1)", r"s_cmp_le_i32 \1, 1"
 )  # fmt: skip
-# Of the copy of the code that packed sequences take, which the compiler puts first.
+# In the code copy for packed sequences, the compiler's first one.
 SECOND_BLOCK = ("fa_bwd_delta_fp16", r"s_lshl_b32 (s\d+), s2, 7", r"s_lshl_b32 \1, s2, 9")
 QUIET = ("fa_append_bf16", r"v_or_b32_e32 (v\d+), 0x400000", r"v_and_b32_e32 \1, 0x400000")
-# Where a thread has the first half of its elements and no second one.
+# A thread with only the first half of its elements.
 HALF_A_THREAD = (
     "fa_append_fp16", r"(global_load_dwordx4 [^\n]*\n\ts_)or(_b64 exec)", r"\1and\2"
 )  # fmt: skip
@@ -573,7 +573,7 @@ with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as c
 shown["apart"] = (cache[0, 3:6] - k[0]).abs().max().item()
 shown["fallbacks"] = [str(each.message) for each in caught]
 """
-# A wrong instruction, a call that it makes wrong and by how much, what is disabled, the rows that see it.
+# A wrong instruction, a call affected by it, the size of the error, the disabled kernels, the affected rows.
 HOLES = {
     "64 causal rows": (
         LONG_BLOCK, 'shown["apart"], shown["fallbacks"] = trained(64), fallbacks', 0.1,
@@ -614,7 +614,7 @@ HOLES = {
 
 @pytest.mark.parametrize("hole", HOLES)
 def test_a_hole_of_earlier_checks_is_closed(play, wrong, hole):
-    """dq was 22 % wrong in 64 causal rows, out 48 % in 130 rows with window (33, 0), and nothing was said."""
+    """The errors were silent: dq 22 % wrong in 64 causal rows, out 48 % in 130 rows with window (33, 0)."""
     change, call, apart, words, _ = HOLES[hole]
     shown = play(call, **wrong(*change))
     assert shown["apart"] < apart / 10
@@ -631,15 +631,14 @@ def test_the_calls_that_close_a_hole_are_needed(play, wrong, hole):
 
 
 ARCHS = json.loads(os.environ["FA_FEATURES"])
-# How many families all archs have, and how many more come with a feature.
+# The number of families of all archs, and of additional ones for a feature.
 FAMILIES, MORE = 36, {"atomic_fadd_f32": 6, "latent_d576": 2, "steps_of_16": 2}
-# Every family passes with room to spare, and uses no more than this share of what is allowed: a check that
-# kernels pass by a hair would alarm falsely one day.
+# Every family stays below this share of the tolerance: a narrow pass would become a false alarm one day.
 MARGIN = 0.7
-# The share of a kernel's instructions that the check has to execute.  Kernels for all head dims are left out.
+# The minimum share of a kernel's instructions executed by the check.  Kernels for all head dims are left out.
 EXECUTED = 0.98
 OWN_HEAD_DIM = re.compile(r"_d\d+$")
-# Sanitizers are off: they change nothing of what is asked here, and tests/installed/numerics has them.
+# Sanitizers are off: they change nothing here, and tests/installed/numerics has them.
 FAMILIES_OF = """
 from flash_attn_rocm.canary import latent as _canary_latent
 from flash_attn_rocm.launch import append, backward_pass, latent as _latent
@@ -684,13 +683,13 @@ shown["problems"], shown["used"] = problems, used
 
 
 def too_little(executed):
-    """The kernels with a head dim of their own of which the check executes less than it has to."""
+    """The kernels with a separate head dim whose executed share is below the minimum."""
     return {name: share for name, share in executed.items() if OWN_HEAD_DIM.search(name) and share < EXECUTED}
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_no_family_alarms_falsely_and_each_is_executed(scenario, arch):
-    """Of each arch of which there is machine code: kernels of one are compiled unlike those of another."""
+    """Each arch with machine code: its kernels are compiled unlike other archs'."""
     shown = scenario(f"{BEGIN}\n{WITHOUT.format([])}\nONLY = ''\n{FAMILIES_OF}", arch=arch, seconds=600)
     assert set(shown["problems"].values()) == {""}, shown["problems"]
     assert len(shown["problems"]) == FAMILIES + sum(MORE.get(feature, 0) for feature in ARCHS[arch])
@@ -699,7 +698,7 @@ def test_no_family_alarms_falsely_and_each_is_executed(scenario, arch):
 
 
 def test_a_family_of_which_too_little_is_executed_is_named(scenario):
-    """As that of gfx950 was of whose kernels the calls left out dropout beside a mask in fp32."""
+    """gfx950's calls once left out dropout with an fp32 mask."""
     biases = [row.why for row in MASKED_GRADIENT_ROWS if row.mask.holds != BOOL]
     family = "gradients of fp16, head_dim 64 with an attn_mask"
     shown = scenario(f"{BEGIN}\n{WITHOUT.format(biases)}\nONLY = {family!r}\n{FAMILIES_OF}")

@@ -1,10 +1,10 @@
-"""Each error of the HIP runtime arrives as a RuntimeError in words; nothing hangs, nothing is left behind."""
+"""Each error of the HIP runtime becomes a RuntimeError in words. No call hangs or leaks memory."""
 
 import re
 
 import pytest
 
-FAILURES = {  # FA_FAKE_HIP_FAIL and the words that the user sees
+FAILURES = {  # FA_FAKE_HIP_FAIL and the words shown to the user
     "hipGetDevice=999": "asking the HIP runtime for the current device failed: unknown error",
     "hipGetDevicePropertiesR0600=101": "properties of device 0 failed: invalid device ordinal",
     "hipModuleLoadData=2": "the code object of fa_fwd_fp16_d64 on device 0 (gfx942) failed: out of memory",
@@ -112,7 +112,7 @@ del tensors
 shown["alive"] = alive(watched)
 """
     )
-    # If each of the 300 calls kept q, k, v or out (4.3 kB or more), that would be over a megabyte.
+    # If each of the 300 calls kept q, k, v or out (4.3 kB or more), the growth would be over a megabyte.
     assert shown["grown"] < 1 << 20
     assert shown["modules_grown"] == 0
     assert shown["alive"] == 0

@@ -1,4 +1,4 @@
-"""The fake HIP runtime accepts nothing that a GPU would refuse, and detects what it promises to detect."""
+"""The fake HIP runtime refuses everything that a GPU would refuse, and detects the promised faults."""
 
 import pytest
 
@@ -25,7 +25,7 @@ shown["findings"] = len(launch.findings)
 
 
 def test_between_the_parts_of_a_result_is_no_memory(scenario):
-    """Rows of out are 2 MiB apart, and the kernel is told that they are 2 MiB and 16 bytes apart."""
+    """Rows of out are 2 MiB apart, and the kernel gets a stride of 2 MiB and 16 bytes."""
     shown = scenario(
         """
 q, k, v = qkv(rows=2)
@@ -86,7 +86,10 @@ WRONG_SETTINGS = {
 @pytest.mark.parametrize("units", ["single", "pairs"])
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 def test_a_device_has_its_compute_units_whatever_the_runtime_counts(scenario, arch, units):
-    """As Windows' runtime and newer ones of ROCm count them, too; the fake GPU is the largest of its arch."""
+    """Windows' runtime and newer ones of ROCm also count this way.
+
+    The fake GPU is the largest of its arch.
+    """
     shown = scenario('shown["units"] = torch.ops.flash_attn_rocm.compute_units(-1)', arch=arch, units=units)
     assert shown["units"] == {"gfx942": 304, "gfx1100": 96}[arch]
 
@@ -172,7 +175,7 @@ del image
 
 
 def test_a_launch_beyond_the_time_limit_fails_in_words(scenario):
-    # 16385 causal rows with all checks take many seconds; 4097 took less than one.
+    # 16385 causal rows with all checks take many seconds. 4097 took less than one.
     shown = scenario(
         """
 shown["words"] = words_of_failure(*qkv(rows=16385))

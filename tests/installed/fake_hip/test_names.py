@@ -1,4 +1,4 @@
-"""GPUs that run another one's machine code: what they are handed is a code object under their own name."""
+"""GPUs that run another GPU's machine code get a code object under their name."""
 
 import pytest
 
@@ -10,7 +10,7 @@ out = attend()
 [launch] = fake_hip.report().launches
 shown["arch"], shown["out"] = launch.arch, hashlib.sha256(out.numpy().tobytes()).hexdigest()
 """
-# Loads a kernel of gfx1030 whose header and metadata are changed as the names say.
+# Loads a kernel of gfx1030 with header and metadata changed by the names.
 LOAD = """
 import ctypes, os
 from pathlib import Path

@@ -1,12 +1,12 @@
-"""What a call executes besides its kernels, counted, because no test can tell two microseconds from noise.
+"""Counts a call's instructions besides its kernels: a test cannot tell two microseconds from noise.
 
-Counts are of the verify image's Python and PyTorch: with others of these they are accepted anew.
-bench_overhead.py measures the time, which nightly.yml does.
+Counts are for the verify image's Python and PyTorch. After an update of these they are accepted anew.
+bench_overhead.py measures the time, in nightly.yml.
 """
 
 import pytest
 
-# What was counted when it was accepted.  Two microseconds of a forward call are about 13,000.
+# The accepted counts.  Two microseconds of a forward call are about 13,000.
 ACCEPTED = {"flash_attn_func": 121_000, "forward and backward, separate": 503_000}
 BAND = 0.05  # runs differ by half a percent, C libraries choose their functions by processor
 COUNT = """
@@ -28,7 +28,7 @@ def test_instructions_of_a_call(scenario, name):
 
 
 def test_what_a_call_does_more_is_counted(scenario):
-    """Of two microseconds: a search through a list that every call makes."""
+    """Two microseconds: a search through a list, made by every call."""
     shown = scenario(
         """
 from instructions import executed

@@ -1,4 +1,4 @@
-"""selftest on the emulator: the wheel's own copy of the suite, without pytest, and a kernel that is wrong."""
+"""selftest on the emulator: the wheel's copy of the suite, without pytest, and a wrong kernel."""
 
 import pytest
 

@@ -1,5 +1,7 @@
-"""Sinks, chunks and masks of keys on kernels, which have no argument for any: forward, and gradients from the
-log-sum-exp that has the sink in it."""
+"""Sinks, chunks and masks of keys on kernels without such arguments.
+
+Forward, and gradients from the log-sum-exp with the sink.
+"""
 
 import pytest
 
@@ -56,7 +58,7 @@ report(found, results(formula, [x.detach().double() for x in given]))
     )
     assert shown["kernels"] == ["fa_fwd_fp16_d64", *GRADIENTS[arch]]
     assert shown["findings"] == 0
-    # Steps of fp16 are 2^-10; without the sink or the chunks they would be off by a tenth and more.
+    # Steps of fp16 are 2^-10. Without the sink or the chunks the error would be a tenth and more.
     assert max(shown["errors"]) < 2**-9
 
 

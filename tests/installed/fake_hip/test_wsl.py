@@ -1,7 +1,7 @@
-"""WSL2: the wheel for Linux where GPUs are Windows', reached through /dev/dxg and ROCm's librocdxg.
+"""WSL2: the wheel for Linux on Windows' GPUs, reached through /dev/dxg and ROCm's librocdxg.
 
-The file system that the package looks at is made up, and PyTorch's ROCm build is played; the wheel, its check
-at first use and its kernels are the real ones, on the fake HIP runtime.  WSL2 itself took no part.
+The file system seen by the package and PyTorch's ROCm build are simulated. The wheel, its check at first use
+and its kernels are real, on the fake HIP runtime.  Not tested: WSL2 itself.
 """
 
 import json
@@ -17,7 +17,7 @@ ARCH = "gfx1100"
 RELEASE = "6.6.87.2-microsoft-standard-WSL2\n"
 DRIVER, NEXT_DRIVER = "u0412345.inf_amd64_1f00", "u0423456.inf_amd64_2e00"
 ROCDXG, NEXT_ROCDXG = "librocdxg.so.1.1.0", "librocdxg.so.1.2.0"
-# What the package asks of the file system, it asks of this one.
+# The package's file system queries go to this file system.
 BEGIN = """
 import json, os, warnings
 from pathlib import Path
@@ -42,7 +42,7 @@ def kernels():
     return [launch.kernel for launch in fake_hip.report().launches]
 """
 FIRST_CALL = 'shown["warnings"], shown["kernels"] = called(), kernels()'
-# A ROCm build of PyTorch that sees so many GPUs, whose own attention is not asked.
+# A ROCm build of PyTorch with this many GPUs. Its own attention stays unused.
 DOCTOR = """
 import contextlib, io
 torch.version.hip = "7.2.53210"
@@ -61,7 +61,7 @@ shown["facts"] = json.loads(printed.getvalue())["facts"]
 
 @pytest.fixture
 def root(tmp_path):
-    """WSL2's file system, as far as the package looks at it, with everything that there has to be."""
+    """WSL2's file system as seen by the package, complete."""
     folder = tmp_path / "root"
     for name in ("proc/sys/kernel", "dev", f"usr/lib/wsl/drivers/{DRIVER}", "opt/rocm/lib"):
         (folder / name).mkdir(parents=True)
@@ -72,7 +72,7 @@ def root(tmp_path):
 
 
 def install(root, library):
-    """As ROCm's package does, in place of another."""
+    """Installs it like ROCm's package, in place of another."""
     folder = root / "opt/rocm/lib"
     for file in folder.glob("librocdxg*"):
         file.unlink()
@@ -82,7 +82,7 @@ def install(root, library):
 
 @pytest.fixture
 def play(scenario, root, tmp_path, monkeypatch):
-    """A scenario, which is a process of its own, on WSL2."""
+    """A scenario, in a separate process, on WSL2."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("FA_TEST_ROOT", str(root))
     return lambda text: scenario(BEGIN + text, arch=ARCH)
@@ -157,7 +157,7 @@ def test_an_update_of_either_is_checked_again(play, root, tmp_path, update):
 
 
 def test_launches_are_cut_or_told_there(tmp_path):
-    """Decided when the package is imported: a process of its own, whose Linux says that it is WSL2's."""
+    """Decided when the package is imported: a separate process on a Linux that identifies as WSL2's."""
     code = f"""
 from pathlib import Path
 read = Path.read_text

@@ -1,11 +1,11 @@
-"""Runs many fuzz cases (flash_attn_rocm.suite.fuzz) in the verify container and records what each executes.
+"""Runs many fuzz cases (flash_attn_rocm.suite.fuzz) in the verify container and records their execution.
 
     python candidates.py COUNT FILE [KERNEL]
 
-Of each kernel whose name contains KERNEL, until the calls have every feature that it serves and COUNT in a
-row execute nothing new.  FILE is JSON, for tests/tools/corpus.py: arch, kernels (how many instructions each
-has, by name) and calls.  A call has kernel, number, features, executed (wave-instructions), ran and
-outcomes (by kernel, as a hexadecimal number; see ``Launch``) and failure, which is "" for a right answer.
+Runs calls of each kernel whose name contains KERNEL, until they have every supported feature and COUNT in a
+row execute nothing new.  FILE is JSON, for tests/tools/corpus.py: arch, kernels (the number of instructions
+of each, by name) and calls.  A call has kernel, number, features, executed (wave-instructions), ran and
+outcomes (by kernel, as a hexadecimal number; see ``Launch``) and failure ("" for a right answer).
 """
 
 import json
@@ -53,7 +53,7 @@ def call(target, kernel, number):
 
 
 def calls_of(target, kernel, count):
-    """Until they have every feature and as many in a row execute nothing new."""
+    """Until they have every feature and this many in a row execute nothing new."""
     ran, number, last, missing = {}, 0, 0, set(served(kernel))
     while missing or number - last < count:
         made_call = call(target, kernel, number)

@@ -1,13 +1,13 @@
 """The numerics of the installed wheel's kernels, from ``flash_attn_func`` down to the machine code.
 
-The same tests run on an AMD GPU where PyTorch has one (scripts/test-on-gpu), and otherwise on the fake HIP
-runtime, which executes the wheel's code objects on an ISA emulator: ``scripts/wheel-builder verify``.
-That sets (see wheel_builder/verify/numerics.py):
+The tests run on an AMD GPU if PyTorch has one (scripts/test-on-gpu). Otherwise they run on the fake HIP
+runtime: it executes the wheel's code objects on an ISA emulator. ``scripts/wheel-builder verify`` sets (see
+wheel_builder/verify/numerics.py):
 
     LD_PRELOAD=libamdhip64.so.7 FA_FAKE_HIP_ARCH=gfx942 FA_FAKE_HIP_DISASSEMBLY=folder PYTHONPATH=checkout
 
 If FA_RECORD names a file, the results are written there at the end.  With FA_FULL=1, and on a GPU, an arch
-runs all tests, and not only its share of those that it divides with others (``shares``).
+runs all tests. Otherwise it runs its share of tests divided among archs (``shares``).
 """
 
 import json
@@ -31,8 +31,8 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    # Left out instead of skipped: a skipped test is no verification.  Pytest marks those whose parameters are
-    # the kernels of an op that the arch has none of.
+    # Left out instead of skipped: a skipped test verifies nothing.  Pytest marks tests parametrized with the
+    # kernels of an op missing from the arch.
     items[:] = [item for item in items if not item.get_closest_marker("skip")]
     here = {arch for instance in instances() for arch in instance.archs}
     archs = [arch for arch in archs_with_cases_of(ARCH) if arch in here]
@@ -50,7 +50,7 @@ def shown():
 
 @pytest.fixture(scope="session")
 def target(shown):
-    flash_attn_rocm.set_strict(True)  # an answer that no kernel computed is a failure here
+    flash_attn_rocm.set_strict(True)  # an answer by anything except a kernel is a failure here
     torch.set_num_threads(1)
     if ON_GPU:
         fake_hip, path = None, nullcontext()

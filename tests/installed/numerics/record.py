@@ -1,4 +1,4 @@
-"""What a session showed, as the record that ``verify`` reads."""
+"""The results of a session, as the record read by ``verify``."""
 
 import os
 from dataclasses import dataclass, field
@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from flash_attn_rocm.suite.target import EMULATED, ON_HARDWARE, Shown
 from here import ARCH, ON_GPU
 
-BEHIND = 16  # instructions before a block that was not executed, which reasons may ask for
+BEHIND = 16  # instructions before an unexecuted block, for patterns in reasons
 
 
 @dataclass
 class Record(Shown):
-    """``coverage`` has each kernel's instructions, and the blocks that were not executed."""
+    """``coverage`` has each kernel's instructions, and its unexecuted blocks."""
 
     coverage: dict = field(default_factory=dict)
 
     def cover(self, listing):
-        """What was not executed in kernels that ran; ``listing`` returns a kernel's instructions."""
+        """Unexecuted blocks of launched kernels. ``listing`` returns a kernel's instructions."""
         for kernel, ran in sorted(self.ran.items()):
             instructions = listing(kernel)
             blocks = []

@@ -1,7 +1,7 @@
-"""Which of the tests that archs divide an arch runs.
+"""The share of an arch in the tests divided among archs.
 
-Archs that share fuzz cases (corpus.json) run nearly the same kernels.  Each of them runs the whole corpus,
-which meets every instruction of its own machine code, and they divide tests with the mark ``divided``.
+Archs with common fuzz cases (corpus.json) run nearly equal kernels.  Each of them runs the whole corpus, and
+so every instruction of its machine code. They divide tests with the mark ``divided``.
 """
 
 import os
@@ -11,14 +11,13 @@ FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 
 
 def share_of(tests, place, shares):
-    """Those of the ``tests`` that the one at ``place`` among ``shares`` runs: at least one, drawn so that its
-    share has some of each kind."""
+    """The share of ``tests`` at ``place`` among ``shares``: at least one, drawn with some of each kind."""
     drawn = random.Random(0).sample(range(len(tests)), len(tests))[place % len(tests) :: shares]
     return [tests[number] for number in sorted(drawn)]
 
 
 def without_others(items, place, shares):
-    """Pytest's ``items`` without the other archs' shares."""
+    """Pytest's ``items``, except the other archs' shares."""
     divided = {}
     for item in items:
         if item.get_closest_marker("divided"):

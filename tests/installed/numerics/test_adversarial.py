@@ -1,4 +1,4 @@
-"""Forward attention on inputs that are hard for an online softmax, held to the same rule (rule.py)."""
+"""Forward attention on hard inputs for an online softmax, held to the common rule (rule.py)."""
 
 import math
 
@@ -18,9 +18,9 @@ def normal(rows, head_dim, seed):
 
 
 def along(scores, head_dim):
-    """q and k with all rows of q alike: with softmax_scale 1 key j has about ``scores[j]``.
+    """q and k with equal rows of q: with softmax_scale 1 key j has about ``scores[j]``.
 
-    The largest is spread evenly over q and k, which keeps fp16 from overflowing.
+    The largest is spread evenly over q and k. This keeps fp16 from overflowing.
     """
     size = math.sqrt(max(scores.abs().max().item(), 1.0) / head_dim)
     q = torch.full((ROWS, 1, head_dim), size)
@@ -44,7 +44,7 @@ SCORES = {
     "their sum is near 1": torch.full((KEYS,), -math.log(KEYS)),
     "one dominates": alone(90.0),
     "one is alone": alone(1000.0),
-    # From here on, rounding of scale * score shows in an fp16 output.
+    # From this case on, rounding of scale * score shows in an fp16 output.
     "one is alone and large": alone(6000.0),
     "one is alone and very large": alone(40000.0),
 }
@@ -84,7 +84,7 @@ def test_each_row_has_a_spike_of_its_own(target, shown, dtype, head_dim):
 
 @instances
 def test_weights_that_are_small_beside_one_add_up(target, shown, dtype, head_dim):
-    """They are 2^-14.4, a denormal of fp16, which MI200's matrix unit takes as zero."""
+    """They are 2^-14.4, a denormal of fp16. MI200's matrix unit flushes it to zero."""
     scores = torch.zeros(KEYS)
     scores[0] = 10.0
     v = normal(KEYS, head_dim, 2).abs()
@@ -94,7 +94,7 @@ def test_weights_that_are_small_beside_one_add_up(target, shown, dtype, head_dim
 
 @instances
 def test_a_row_beside_one_of_large_scores(target, shown, dtype, head_dim):
-    """Its scores become large after some tiles; rows of one wave share only their code."""
+    """Its scores become large after some tiles. Rows of one wave share only their code."""
     q, k, v = (normal(rows, head_dim, seed) for seed, rows in enumerate((ROWS, KEYS, KEYS)))
     q[..., 0], k[:, 0, 0] = 0, 128 * (torch.arange(KEYS) >= 64)
     q[0] = 0
@@ -104,7 +104,7 @@ def test_a_row_beside_one_of_large_scores(target, shown, dtype, head_dim):
 
 @instances
 def test_nan_in_v_is_in_its_column_only(target, dtype, head_dim):
-    """With every NaN pattern that rounding might lose."""
+    """With every NaN pattern at risk in rounding."""
     q, k, v = (normal(n, head_dim, i).to(DTYPES[dtype])[None] for i, n in enumerate((ROWS, KEYS, KEYS)))
     for column, bits in enumerate((0x7FFF, -1, 0x7FF0, 0x7FC1)):
         v.view(torch.int16)[0, SPIKE, 0, 2 * column] = bits
@@ -129,8 +129,8 @@ def test_a_row_without_keys_is_0_beside_nan_in_v(target, dtype, head_dim, op, ro
     assert out[:, blind:].isnan().all()
 
 
-# Rows by (window, key that is NaN): those that see it, and those so far away that they share no tile with it:
-# a tile has at most 64 keys, and a wave 32 rows.
+# Rows by (window, key with NaN): those that see it, and those too far away to share a tile with it. A tile
+# has at most 64 keys, and a wave 32 rows.
 HIDDEN = {
     (-1, 0, 200): (range(200, 300), range(104)),
     (20, 0, 150): (range(150, 171), (*range(54), *range(267, 300))),

@@ -1,5 +1,8 @@
-"""Appending to a cache through ``flash_attn_with_kvcache``: the bits are those of the PyTorch implementation,
-which tests/installed/wheel/attention/test_kvcache.py compares with float64, and attention sees them."""
+"""Appending to a cache through ``flash_attn_with_kvcache``: bits equal the PyTorch implementation's.
+
+tests/installed/wheel/attention/test_kvcache.py compares that implementation with float64. Attention sees the
+appended keys.
+"""
 
 from dataclasses import dataclass
 
@@ -15,7 +18,7 @@ BATCH, NHEADS, NHEADS_K = 3, 4, 2
 
 @dataclass(frozen=True)
 class Case:
-    """``new`` and ``rows`` are numbers of keys and queries; ``gap`` elements are unused after each head."""
+    """``new`` and ``rows`` are numbers of keys and queries. ``gap`` elements are unused after each head."""
 
     new: int = 1
     rows: int = 1
@@ -125,7 +128,7 @@ def test_append(target, shown, dtype, name):
 
 @pytest.mark.parametrize("dtype", APPEND)
 def test_what_leads_out_of_the_cache_is_not_written(target, dtype):
-    """Keys before the first or after the last row are dropped, whatever the lengths say."""
+    """Keys before the first or after the last row are dropped, for any lengths."""
     cache = Cache(Case(new=4, rows=1, rotary=32), dtype, target.device)
     before = cache.k_cache.clone()
     cache.lengths = torch.tensor([-2, 46, 2**31 - 3], dtype=INT32, device=target.device)

@@ -1,4 +1,4 @@
-"""The corpus: fuzz cases that tests/tools/corpus.py picked by what they execute."""
+"""The corpus: fuzz cases picked by tests/tools/corpus.py for their executed instructions."""
 
 import pytest
 import torch
@@ -18,12 +18,12 @@ def test_case(target, shown, kernel, number):
 
 
 def test_scores_of_6000_from_128_terms_that_are_alike(target, shown):
-    """Call 154 was held to one rounding of each score, which no sum of fp32 keeps (rule.score_roundings)."""
+    """Call 154's limit was one rounding of each score. No sum of fp32 meets it (rule.score_roundings)."""
     test_case(target, shown, Kernel("reference", "fp16"), 154)
 
 
 def test_258_queries_of_which_each_sees_one_key(target, shown):
-    """Call 62 was held to the fp32 rounding of one query's dk (rule.weights_together)."""
+    """Call 62's limit was the fp32 rounding of one query's dk (rule.weights_together)."""
     test_case(target, shown, Kernel("bwd_dq", "fp16", 192), 62)
 
 
@@ -31,11 +31,11 @@ def test_258_queries_of_which_each_sees_one_key(target, shown):
     ("dtype", "head_dim", "number"), [("bf16", 192, 35), ("fp16", 256, 47), ("bf16", 64, 62)]
 )
 def test_dk_whose_terms_are_truncated_twice(target, shown, dtype, head_dim, number):
-    """Kernels made up for one of the two only: errors were 1.02 to 1.07 times those that are allowed."""
+    """Kernels corrected one of the two truncations only: errors were 1.02 to 1.07 times the limit."""
     test_case(target, shown, Kernel(BACKWARD_OP, dtype, head_dim), number)
 
 
-OF_QUERY, OF_KEY, OF_ROW = range(3)  # the element that query, key or row 9 has of its own
+OF_QUERY, OF_KEY, OF_ROW = range(3)  # the element unique to query, key or row 9
 DQ, DK, DV = range(3)
 
 
@@ -43,26 +43,26 @@ DQ, DK, DV = range(3)
     ("gradient", "own"), [(DQ, OF_KEY), (DQ, OF_QUERY), (DK, OF_QUERY), (DK, OF_KEY), (DV, OF_ROW)]
 )
 def test_one_bit_of_one_element_is_seen(target, gradient, own):
-    """Of alike elements, or of zeros: dq has those where queries have elements of their own."""
+    """Among equal elements, or zeros. dq has zeros where queries have unique elements."""
     call = made(draw(Kernel(BACKWARD_OP, *BACKWARD[0]), ALIKE), target.device)
     results = call.run(target)
     call.run = lambda _: results
     call.check(target, Shown())
     element = owned(call, own).nonzero()[0].item()
-    head = -1 if gradient == DQ else 0  # in the last one keys are alike, in the first queries
+    head = -1 if gradient == DQ else 0  # the last head has equal keys, the first equal queries
     results[gradient].view(torch.int16)[0, 7, head, element] += 1
     with pytest.raises(AssertionError, match="elements whose terms are alike differ"):
         call.check(target, Shown())
 
 
 def owned(call, own):
-    """How many times larger each element is that query, key or row 9 has of its own."""
+    """The scale of the elements unique to query, key or row 9."""
     firsts = (call.shared, call.shared + call.width)
     return call.turned(call.own_of_dout(10) if own == OF_ROW else call.own(10, firsts[own]))[9]
 
 
 def test_a_gradient_that_is_not_three_times_another_is_seen(target):
-    """Also where all that are alike are wrong alike, as they are where ties are rounded the wrong way."""
+    """Also if all equal elements are equally wrong, as after wrong rounding of ties."""
     call = made(draw(Kernel(BACKWARD_OP, *BACKWARD[0]), ALIKE), target.device)
     results = call.run(target)
     call.run = lambda _: results

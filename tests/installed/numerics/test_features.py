@@ -1,6 +1,6 @@
 """Every feature of forward attention against float64, through the public functions (see rule.py).
 
-Each feature meets two kernels here, with variants in rotation; test_corpus.py tests every kernel with each
+Each feature meets two kernels here, with variants in rotation. test_corpus.py tests every kernel with each
 feature, but calls the operator directly.
 """
 
@@ -17,8 +17,8 @@ two_instances = pytest.mark.parametrize(("dtype", "head_dim"), [("fp16", 64), ("
 HEADS = ((2, 1), (1, 1), (3, 1), (2, 2), (4, 2))
 PAGES = (16, 48, 256)
 INT32 = torch.int32
-# Windows that lie inside one tile and that reach over several.  A window as wide as the keys does not bound
-# anything, as in upstream, even where queries outnumber keys: 60 is less than all numbers of keys here.
+# Windows inside one tile, and over several.  A window as wide as the keys is unbounded, as in upstream, even
+# with more queries than keys: 60 is less than all numbers of keys here.
 WINDOWS = ((5, 0), (0, 0), (33, 7), (-1, 16), (70, -1), (0, 60), (-1, 0))
 
 
@@ -30,7 +30,7 @@ class Setting:
         self.dtype, self.head_dim = DTYPES[dtype], head_dim
         self.instance = f"fa_fwd_{dtype}_d{head_dim}"
         number = FORWARD.index((dtype, head_dim))
-        # The two dtypes of a head dim get different variants, whatever the number of variants.
+        # The two dtypes of a head dim get different variants, for any number of variants.
         self.number = number + number // 6 + feature
         self.nheads, self.nheads_k = self.choice(HEADS)
         self.generator = torch.Generator().manual_seed(self.number)
@@ -71,7 +71,7 @@ class Setting:
 
 @pytest.fixture
 def setting(request, target, shown, dtype, head_dim):
-    """The feature's number shifts the choices, so a kernel does not meet the same heads in every feature."""
+    """The feature's number shifts the choices, so a kernel meets different heads in each feature."""
     return Setting(target, shown, dtype, head_dim, len(request.function.__name__))
 
 
@@ -178,7 +178,7 @@ def test_paged_packed_sequences(setting, page):
 
 
 def cached(setting, rows, caches, keys, rules, slopes=None, **options):
-    """``flash_attn_with_kvcache`` on q of len(keys) sequences; ``keys`` are each sequence's k and v."""
+    """``flash_attn_with_kvcache`` on q of len(keys) sequences. ``keys`` are each sequence's k and v."""
     q = setting.q(len(keys), rows)
     out, lse = setting.call(
         flash_attn_with_kvcache, q, *caches, alibi_slopes=slopes, return_softmax_lse=True,
@@ -248,7 +248,7 @@ def test_pages_that_are_not_there(setting, page):
     k, v, table, _ = cache(setting, page, keys)
     wild = table.clone()
     wild[0, 0], wild[1, 0] = setting.choice(((-1, 2**31 - 1), (len(k), -(2**31)), (1 << 24, -7)))
-    # Pages that do not exist are read as the last one.
+    # Pages out of range are read as the last one.
     there = torch.where((wild >= 0) & (wild < len(k)), wild, len(k) - 1).long()
     joined = [tuple(x[there[b]].flatten(0, 1)[: keys[b]] for x in (k, v)) for b in (0, 1)]
     cached(setting, 5, (k, v), joined, Rules(), cache_seqlens=setting.integers(*keys), block_table=wild)

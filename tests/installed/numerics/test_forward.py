@@ -15,7 +15,7 @@ LENGTHS = (1, 15, 16, 17, 63, 64, 65, 113, 257)
 UNGROUPED = ((2, 2), (1, 1))  # (nheads, nheads_k)
 GROUPED = ((4, 2), (3, 1))
 BATCHES = (1, 2)
-# Factors of q, k and v.  Kernels defer rescaling while a row's maximum grows little; 4 makes it grow a lot.
+# Factors of q, k and v.  Kernels defer rescaling while a row's maximum grows little. 4 makes it grow a lot.
 MAGNITUDES = (1.0, 1.0, 4.0)
 # All of them in each case would take minutes on the emulator.
 KERNELS_OF_A_CASE = 1
@@ -24,7 +24,7 @@ instances = pytest.mark.parametrize(("dtype", "head_dim"), FORWARD)
 
 @dataclass(frozen=True)
 class Case:
-    """One call; shapes as ``flash_attn_func`` has them."""
+    """One call. Shapes are those of ``flash_attn_func``."""
 
     dtype: str
     head_dim: int
@@ -70,7 +70,10 @@ LAYOUTS = {f.__name__: f for f in (contiguous, heads_first, padded, packed, odd)
 
 
 def grid():
-    """Every pair of lengths, causal and not, heads grouped and not; other options vary from case to case."""
+    """Every pair of lengths, with causal and grouped heads on and off.
+
+    Other options vary from case to case.
+    """
     every = itertools.product(LENGTHS, LENGTHS, (False, True), (UNGROUPED, GROUPED))
     for number, (seqlen_q, seqlen_k, causal, heads) in enumerate(every):
         # Steps without a common period: each choice meets nearly every combination of the others.
@@ -116,10 +119,10 @@ def check(target, shown, case):
 
 
 def shared_out():
-    """Every case of the grid, each for some kernels; those with large head dims run longer and get fewer."""
+    """Every case of the grid, each for some kernels. Kernels with large head dims are slow and get fewer."""
     choose = random.Random(0)
     for changes in grid():
-        # A draw without replacement in which a kernel's weight is 1 / head_dim.
+        # A draw without replacement. A kernel's weight is 1 / head_dim.
         drawn = sorted(FORWARD, key=lambda kernel: choose.random() ** kernel[1])
         for dtype, head_dim in drawn[-KERNELS_OF_A_CASE:]:
             yield pytest.param(dtype, head_dim, changes, id=f"{dtype}-{head_dim}-{words(changes)}")

@@ -1,6 +1,6 @@
 """Gradients, from ``backward()`` through autograd down to the machine code, held to the numerics rule.
 
-Dropout's mask is that of the forward, because both are compared with ``philox``.
+Dropout's mask equals the forward's: both are compared with ``philox``.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ ALL = Rules()
 
 @dataclass(frozen=True)
 class Case:
-    """``lengths`` are (queries, keys) of each sequence; unless ``ragged`` they are all alike."""
+    """``lengths`` are (queries, keys) of each sequence. Unless ``ragged``, all are equal."""
 
     lengths: tuple
     heads: tuple = (2, 1)
@@ -167,7 +167,7 @@ def check(target, shown, name, case, dtype, head_dim):
 
 @pytest.mark.parametrize("name", CASES)
 def test_through_autograd(target, shown, name):
-    """Each with one kernel, because test_corpus.py has them all; with FA_FULL with all of them."""
+    """Each with one kernel, as test_corpus.py has them all. FA_FULL: with all of them."""
     number = [*CASES].index(name)
     for dtype, head_dim in BACKWARD if FULL else [BACKWARD[number % len(BACKWARD)]]:
         check(target, shown, name, CASES[name], dtype, head_dim)
@@ -187,7 +187,7 @@ def test_long_sequences(target, shown, name):
     ],
 )
 def test_a_block_of_queries_that_see_no_key(target, shown, monkeypatch, path, dtype, head_dim, alibi):
-    """In both loops of every kernel; fuzz cases seldom have it."""
+    """In both loops of every kernel. Fuzz cases seldom have it."""
     monkeypatch.setenv(plans.BACKWARD_VARIABLE, path)
     case = Case(((129, 1),), (1, 1), alibi=alibi, rules=Rules(right=0))
     check(target, shown, "one key for the last query", case, dtype, head_dim)
@@ -201,14 +201,16 @@ def test_a_block_of_queries_that_see_no_key(target, shown, monkeypatch, path, dt
     ],
 )
 def test_small_gradients(target, shown, monkeypatch, path, head_dim):
-    """Those of scores, and a part of dout, are below fp16's least normal number, which MI200
-    takes as zero; dq, dk and dv are not."""
+    """Gradients of scores and a part of dout are below fp16's least normal number.
+
+    MI200 flushes them to zero. dq, dk and dv are above it.
+    """
     monkeypatch.setenv(plans.BACKWARD_VARIABLE, path)
     case = Case(((40, 300),), (1, 1), dout=2.0**-10)
     check(target, shown, "small dout", case, "fp16", head_dim)
 
 
-# Gradients of scores that are alike, so that what truncating each of them loses adds up.
+# Equal gradients of scores: the losses by truncation add up.
 ALIKE = {
     "falling scores": BackwardCase(
         Kernel(BACKWARD_OP, "bf16", 64), 64, (77, 65, 0), (129, 64, 0), (6, 2), "packed", 0, "heads first",
@@ -227,8 +229,7 @@ ALIKE = {
 
 @pytest.mark.parametrize("name", ALIKE)
 def test_truncating_twice_leaves_no_bias(target, shown, name):
-    """dS was truncated after P, and only one of these losses was made up for: dk erred by up to 2.3 times
-    what is allowed."""
+    """dS was truncated after P, and only one loss was corrected: dk erred by up to 2.3 times the limit."""
     made(ALIKE[name], target.device).check(target, shown)
 
 
@@ -251,7 +252,7 @@ def test_other_head_dims_are_padded(target, head_dim):
 
 
 def test_gradients_are_written_where_they_are_wanted(target):
-    """Into parts of one packed tensor, without touching what lies between, and the same bits each time."""
+    """Into parts of one packed tensor. The gaps stay untouched, and repeated runs give equal bits."""
     generator = torch.Generator().manual_seed(SEED)
     qkv = torch.randn(2, 20, 3, 2, 64, generator=generator).half().to(target.device)
     dout = torch.randn(2, 20, 2, 64, generator=generator).half().to(target.device)

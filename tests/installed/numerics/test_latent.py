@@ -46,7 +46,7 @@ def test_a_cache_in_use(target, shown, dtype, head_dim, splits):
 
 @pytest.mark.parametrize(("dtype", "head_dim"), LATENT)
 def test_blocks_of_a_layer_of_a_cache_of_several(target, shown, dtype, head_dim):
-    """Rows of all layers lie side by side, without a dimension for the one head."""
+    """Rows of all layers lie side by side, and the dimension of the one head is missing."""
     q, keys = tensors(target, dtype, 1, 16, 2 * PAGE)
     layers = torch.zeros(5, PAGE, 3, 576, dtype=q.dtype, device=target.device)
     table = torch.tensor([[4, 1], [0, 2]], dtype=torch.int32, device=target.device)
@@ -80,7 +80,7 @@ def test_what_explain_says(target, dtype, _head_dim):
 @pytest.mark.divided
 @pytest.mark.parametrize(("dtype", "head_dim"), LATENT)
 def test_the_check_at_first_use(target, dtype, head_dim):
-    """It launches nothing else, and finds what is wrong."""
+    """It launches these kernels only, and finds a fault."""
     family = remembered.Family(ARCH, dtype, head_dim, remembered.LATENT)
     given = (family, _latent.answer, Device(ARCH, 0), target.device)
     problem, kernels = target.attend(_canary_latent.latent_problem, *given)

@@ -1,4 +1,4 @@
-"""Masks and biases of ``attention``, on the kernels that read them, against float64 (see rule.py)."""
+"""Masks and biases of ``attention``, on kernels that read them, against float64 (see rule.py)."""
 
 import math
 
@@ -16,8 +16,8 @@ BATCH, ROWS, KEYS, NHEADS, NHEADS_K = 2, 70, 203, 4, 2
 instances = pytest.mark.parametrize(("dtype", "head_dim"), MASKED)
 ALL, LEFT, ROWS_OF = "some keys", "left keys", "whole rows"
 WHOLE = (BATCH, NHEADS, ROWS, KEYS)
-# What hides, the dtype (None: q's), the sizes, and the rules beside it, by name.  -inf hides; the least
-# finite numbers and -10000 only leave nothing of a key beside others.
+# Hiding value, dtype (None: q's), sizes, and additional rules, by name.  -inf hides. The least finite numbers
+# and -10000 also remove a key, if others are larger.
 CASES = {
     "bool": (True, torch.bool, WHOLE, Rules(), ALL),
     "bool, one for all": (True, torch.bool, (1, 1, ROWS, KEYS), Rules(left=40, right=3), ALL),
@@ -113,7 +113,7 @@ def test_values_that_are_not_exact_in_fp16(target, shown, head_dim, name):
 @pytest.mark.parametrize("of_mask", [None, torch.float32])
 @instances
 def test_whole_rows_of_the_least_number_are_as_in_pytorch(target, dtype, head_dim, of_mask):
-    """The mean of v where nothing is left of the scores beside it; of fp16 scores something is."""
+    """The mean of v, if the bias absorbs the scores. fp16 scores survive in part."""
     generator = torch.Generator().manual_seed(head_dim)
     q, k, v = (torch.randn(1, n, 1, head_dim, generator=generator).to(DTYPES[dtype]) for n in (9, 40, 40))
     mask = torch.zeros(1, 1, 9, 40, dtype=of_mask or DTYPES[dtype])
@@ -130,7 +130,7 @@ def test_whole_rows_of_the_least_number_are_as_in_pytorch(target, dtype, head_di
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("of_mask", [torch.bool, torch.float16, torch.float32])
 def test_gradients_and_that_of_a_bias(target, of_mask, dropout):
-    """Through the public function; fuzz cases hold each kernel to the rule."""
+    """Through the public function. Fuzz cases hold each kernel to the rule."""
     generator = torch.Generator().manual_seed(3)
     q, k, v = (torch.randn(1, n, 2, 64, generator=generator).half() for n in (17, 33, 33))
     mask = drawn((1, 2, 1, KEYS), -math.inf, ALL, of_mask, generator)[..., :33]
@@ -164,7 +164,7 @@ def test_gradients_and_that_of_a_bias(target, of_mask, dropout):
 
 @instances
 def test_gradients_where_whole_workgroups_see_no_key(target, dtype, head_dim):
-    """Those of the rows that do are as without the others, which have none."""
+    """Rows with keys get the gradients of a call without the other rows. The others get zeros."""
     generator = torch.Generator().manual_seed(head_dim)
     rows, keys = 560, 33
     made = [torch.randn(1, n, 1, head_dim, generator=generator).to(DTYPES[dtype]) for n in (rows, keys, keys)]

@@ -1,6 +1,6 @@
-"""Each call takes the path that the plan names, and its answers are right (see rule.py).
+"""Each call takes the path named by the plan, and its answers are right (see rule.py).
 
-The fake HIP runtime tells which kernels ran; on a GPU only the answers are judged.
+The fake HIP runtime lists the launched kernels. On a GPU only the answers are judged.
 """
 
 import pytest
@@ -23,7 +23,7 @@ ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)
 ROWS = (1, 3, 15)
 HEADS = ((4, 1), (3, 3), (6, 2))
 CAUSAL = Rules(right=0)
-# The last ones are as wide as the keys: no bound in Python's functions, but kernels take them as they are.
+# The last ones are as wide as the keys: unbounded in Python's functions, but kernels take them unchanged.
 WINDOWS = [(9, 4, -1, 0), (3, 40, 2, 1), (70, 3, 0, 0), (9, 4, 4, 4), (4, 9, 9, 9)]
 UNITS = 96
 
@@ -55,7 +55,7 @@ def test_few_queries(target, shown, dtype, head_dim, rows):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_prompts_of_three_tokens_differ_in_their_answers(target, shown, dtype):
-    """As many queries as keys, on each path that takes so few of them."""
+    """As many queries as keys, on each path for so few of them."""
     q, k, v = tensors(target, dtype, 64, 3, 3, (4, 2), batch=2)
     (out, lse, _), _ = target.attend(flash_attn_func, q, k, v, causal=True, return_attn_probs=True)
     check(shown, target, "prompt", (f"fa_decode_{dtype}_d64",), q, k, v, out, lse, CAUSAL)
@@ -85,7 +85,7 @@ def test_keys_in_parts(target, shown, dtype, head_dim, splits):
 
 @pytest.fixture
 def compute_units(target, monkeypatch):
-    """Enough to need many parts; a real GPU has its own number."""
+    """Enough to need many parts. A real GPU keeps its number."""
     monkeypatch.setattr(machine.current(), "units", UNITS, raising=False)
     recall.forget()
     yield
@@ -112,7 +112,7 @@ def test_long_queries_in_parts(target, shown):
 
 
 def launch(q, k, v, out, lse, **more):
-    """Call the operator itself, without changing the tensors."""
+    """Call the operator itself on unchanged tensors."""
     given = {
         "q": q, "k": k, "v": v, "out": out, "lse": lse,
         "max_seqlen_q": q.shape[1], "max_seqlen_k": k.shape[1], "softmax_scale": q.shape[-1] ** -0.5,
@@ -195,13 +195,13 @@ def test_rows_that_see_little_or_nothing(target, shown, rows, keys, left, right)
     check(shown, target, f"{rows} x {keys}", expected, q, k, v, out, lse, Rules(left, right))
 
 
-FAR = (1 << 31) + 3  # elements: more than 2^32 bytes, and aligned to nothing
+FAR = (1 << 31) + 3  # elements: more than 2^32 bytes, and unaligned
 
 
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("dimension", range(3))
 def test_strides_beyond_32_bits(target, shown, number, dimension):
-    """Strides of q, k and v; untouched memory is free on a host and takes 4 GiB on a GPU."""
+    """Strides of q, k and v. Untouched memory is free on a host and takes 4 GiB on a GPU."""
     given = tensors(target, "fp16", 20, 2, 2, (2, 2), batch=2)
     near = given[number]
     steps = [FAR if each == dimension else step for each, step in enumerate(near.stride())]
@@ -241,7 +241,7 @@ def with_dropout(target, shown, dtype, head_dim, lengths, heads, share, rules, l
 
 
 DROPOUT = (
-    ((3, 69), (2, 1), 0.3, CAUSAL),  # with dropout, few queries are not packed
+    ((3, 69), (2, 1), 0.3, CAUSAL),  # with dropout, few queries stay unpacked
     ((18, 35), (1, 1), 0.6, Rules(9, 2)),
 )
 
@@ -272,7 +272,7 @@ def test_parts_that_the_plan_does_not_have_are_refused(target):
 
 
 def test_tall_workgroups_where_the_plan_says_so(target, shown, monkeypatch):
-    """The first call decides, the second one is remembered; rows of a second workgroup, and of none."""
+    """The first call decides, the second one is remembered. Rows of a second workgroup, and of none."""
     monkeypatch.setattr(layouts, "plan", lambda *_: plans.Plan(paths.TALL, 1, "many rows"))
     recall.forget()
     try:
@@ -303,7 +303,7 @@ def test_tall_workgroups_take_what_they_compute(target):
 
 
 def test_the_check_at_first_use_has_calls_of_tall_workgroups(target, monkeypatch):
-    """A small call never takes them by itself, so the check asks for them; what is wrong is found."""
+    """A small call never takes them by itself, so the check asks for them, and finds a fault."""
     monkeypatch.setattr(calls, "ATTENTION", ())
     for dtype, head_dim in TALL:
         family = remembered.Family(ARCH, dtype, head_dim)
@@ -321,7 +321,7 @@ def test_the_check_at_first_use_has_calls_of_tall_workgroups(target, monkeypatch
 
 
 def test_the_plan_is_what_ran(target):
-    """The plan operator, which Python and users ask, agrees for the calls above."""
+    """The plan operator, called by Python and users, agrees for the calls above."""
     whole = "tiled" if ARCH == "gfx1030" else "matrix"
 
     def plan(head_dim, rows, keys, splits=0, *, dropout=False, aligned=True):

@@ -1,6 +1,6 @@
-"""Where Windows resets GPUs, a call is cut into launches: each kernel gives the bits of one launch.
+"""If Windows resets GPUs, a call is cut into launches: each kernel gives the bits of one launch.
 
-Sequences and heads are in their launches' first and last places, with everything that belongs to one.
+Sequences and heads are in their launches' first and last places, with all their arguments.
 """
 
 import pytest
@@ -19,10 +19,10 @@ STEPS = [(2, 3), (1, 2), (1, 1)]
 
 @pytest.fixture(params=STEPS, ids=str)
 def cut(request, monkeypatch):
-    """From then on calls are cut into such launches, of so many sequences and heads of k."""
+    """From then on calls are cut into launches of this many sequences and heads of k."""
 
     def begin():
-        monkeypatch.setattr(resets, "LONGEST", -1.0)  # also where the emulator has no time
+        monkeypatch.setattr(resets, "LONGEST", -1.0)  # below all estimates, also the 0 of an emulated GPU
         monkeypatch.setattr(resets, "steps", lambda work, _: _of(request.param, work))
         monkeypatch.setattr(forward_pass, "FWD", watched.forward(FWD, arguments_of(FWD)))
         monkeypatch.setattr(backward_pass, "BWD", watched.backward(BWD, arguments_of(BWD)))
@@ -47,12 +47,12 @@ def ints(target, *values):
 
 
 def odd(x):
-    """Rows that only the slow kernel can read."""
+    """Rows readable by the slow kernel only."""
     return torch.nn.functional.pad(x, (1, 0))[..., 1:]
 
 
 def calls(target):
-    """Of each path, with what belongs to sequences and to heads."""
+    """Calls of each path, with arguments by sequence and by head."""
     q, k, v = some(target, 3, 40, 6), some(target, 3, 50, 3, seed=1), some(target, 3, 50, 3, seed=2)
     few = q[:, :2]
     used = ints(target, 50, 7, 33)
@@ -110,7 +110,7 @@ def test_gradients_of_launches_are_those_of_one(target, cut, path, monkeypatch):
     sizes = ((40, 6), (50, 3), (50, 3))
     tensors = [some(target, 3, *size, seed=seed).requires_grad_() for seed, size in enumerate(sizes)]
     slopes = torch.rand(6, generator=torch.Generator().manual_seed(5)).to(target.device)
-    options = {} if path == "fused" else {"alibi_slopes": slopes}  # which not all fused kernels have
+    options = {} if path == "fused" else {"alibi_slopes": slopes}  # missing from some fused kernels
 
     def trained():
         out = flash_attn_func(*tensors, causal=True, **options)
@@ -122,7 +122,7 @@ def test_gradients_of_launches_are_those_of_one(target, cut, path, monkeypatch):
     for one, other in zip(found, whole, strict=True):
         if path == "separate":
             assert torch.equal(one, other)
-        else:  # dq is added up in no fixed order
+        else:  # dq is added up in any order
             assert (one.float() - other.float()).abs().max() < 1e-2
     if launched is not None:
         assert set(more) == set(launched)

@@ -1,4 +1,4 @@
-"""A small transformer learns a sentence: with the kernels it loses what it loses with PyTorch."""
+"""A small transformer learns a sentence: its losses with the kernels equal PyTorch's."""
 
 import warnings
 from itertools import pairwise
@@ -49,7 +49,7 @@ class Model(nn.Module):
 
 
 def losses(attend, device):
-    """The loss of each step, from the same weights and random numbers."""
+    """The loss of each step, from equal weights and random numbers."""
     torch.manual_seed(11)
     model = Model().to(device)
     tokens = torch.tensor([LETTERS.index(letter) for letter in TEXT], device=device)
@@ -67,7 +67,7 @@ def losses(attend, device):
 
 
 def by_pytorch(attend, monkeypatch):
-    """``attend`` on an arch without kernels, of which a warning tells."""
+    """``attend`` on an arch without kernels, with its warning."""
 
     def attended(*tensors):
         with monkeypatch.context() as patch, warnings.catch_warnings():
@@ -102,7 +102,7 @@ def with_dropout(dropout_p):
 @pytest.mark.usefixtures("lenient")
 @pytest.mark.parametrize("dropout_p", [0.0, 0.1])
 def test_losses_fall_alike(target, monkeypatch, dropout_p):
-    """Within 3 times what plain fp16 does to them, the factor for gradients."""
+    """Within 3 times the error of plain fp16, the factor for gradients."""
     assert ("fp16", HEAD_DIM) in BACKWARD
     attend = with_dropout(dropout_p)
     found, kernels = target.attend(losses, attend, target.device)

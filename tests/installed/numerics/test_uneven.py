@@ -38,7 +38,7 @@ def test_dense(target, shown, dtype, name):
     judge(shown, kernel, name, [Sequence(q, k, v, out[0], lse[0])], CAUSAL)
 
 
-# What has features, or few queries, has kernels for one head dim.
+# Calls with features or few queries use kernels for one head dim.
 OTHERS = {
     "softcap": (40, {"softcap": 3.0}, Rules(softcap=3.0)),
     "few queries": (5, {}, Rules()),
@@ -57,7 +57,7 @@ def test_what_is_padded_to_one_head_dim(target, shown, name):
     judge(shown, kernel, name, [Sequence(q, k, v, out[0], lse[0])], rules)
 
 
-# A window, and packed sequences of which one is empty; for archs without such kernels v is padded.
+# A window, and packed sequences including an empty one. On archs without such kernels v is padded.
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("dtype", [dtype for dtype, _ in UNEVEN])
 def test_gradients(target, shown, dtype, name):
@@ -87,7 +87,7 @@ def test_gradients(target, shown, dtype, name):
 
 @pytest.mark.parametrize(("dtype", "head_dim"), UNEVEN)
 def test_the_check_at_first_use_finds_what_is_wrong(target, monkeypatch, dtype, head_dim):
-    """Of its calls only those with another head dim of v: the others are of the family's other kernels."""
+    """Only its calls with another head dim of v. The others launch the family's other kernels."""
     for rows in ("ATTENTION", "TALL"):
         monkeypatch.setattr(calls, rows, ())
     family = remembered.Family(ARCH, dtype, head_dim)

@@ -1,7 +1,7 @@
-"""No result is memory that nothing has written, whatever the lengths of packed sequences are.
+"""Results never contain unwritten memory, for any lengths of packed sequences.
 
-Here each new tensor begins as NaN.  Kernels visit neither the rows of q that belong to no sequence, nor those
-behind the first max_seqlen_q of a sequence, nor keys likewise: the results there are 0, the log-sum-exp +inf.
+Here each new tensor begins as NaN.  Kernels skip the rows of q outside all sequences, and those after the
+first max_seqlen_q of a sequence, and keys likewise. There the results are 0, the log-sum-exp +inf.
 """
 
 import pytest
@@ -15,7 +15,8 @@ from here import FORWARD, FUSED
 
 HEADS, KEYS = (2, 1), (40, 300, 4)
 WAYS = ["separate", "fused"] if ("fp16", 64) in FUSED else ["separate"]
-# Rows of q: three in front, 40, 20 and 4 of sequences, five behind.  Of the second sequence 20 are computed.
+# Rows of q: three in front, 40, 20 and 4 of sequences, five at the end.  20 rows of the second sequence are
+# computed.
 MOST, BEGINS, ROWS, TOTAL = 20, (3, 43, 63), (40, 20, 4), 72
 
 
@@ -32,7 +33,7 @@ def new_memory_is_nan(monkeypatch):
 
 
 def made(target, dtype, head_dim):
-    """q, k, v with gradients, and the lengths; more rows than sequences have, before and behind them."""
+    """q, k, v with gradients, and the lengths. There are additional rows before and after the sequences."""
     generator = torch.Generator().manual_seed(1)
     sizes = (TOTAL, HEADS[0]), (sum(KEYS), HEADS[1]), (sum(KEYS), HEADS[1])
     tensors = [

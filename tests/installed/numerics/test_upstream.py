@@ -1,6 +1,7 @@
-"""Upstream's own tests of the public functions at sizes for an emulator (tests/installed/shared/upstream.py).
+"""Upstream's tests of the public functions at sizes for an emulator.
 
-A few cases represent all; with FA_FULL=1 in the environment all of them run.
+See tests/installed/shared/upstream.py. A few cases represent all. FA_FULL=1 in the environment runs all of
+them.
 """
 
 import pytest

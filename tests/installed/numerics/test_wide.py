@@ -19,8 +19,8 @@ from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
 from here import ARCH, WIDE
 
 CAUSAL = Rules(right=0)
-# Padded to the next kernel's, an element more than others serve, those of known models; rows of one and of
-# several workgroups.
+# Padded to the next kernel's, one element above the others' limit, head dims of known models, and rows of one
+# and of several workgroups.
 CASES = {
     "one more than 256": (257, 40, 40, (4, 2), CAUSAL),
     "image decoder": (512, 150, 150, (1, 1), Rules()),
@@ -118,7 +118,7 @@ def test_gradients_come_from_the_pytorch_implementation(target, dtype):
 
 
 def test_the_check_at_first_use_launches_nothing_else(target):
-    """What is wrong is found."""
+    """It finds a fault."""
     for dtype, head_dim in WIDE:
         family = remembered.Family(ARCH, dtype, head_dim)
         given = (family, forward_pass.answer, Device(ARCH, 0), target.device)

@@ -1,4 +1,4 @@
-"""A machine on which everything fits, for tests of the doctor."""
+"""A fully working machine, for tests of the doctor."""
 
 BORROWERS = ("gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036")
 ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
@@ -6,7 +6,7 @@ SERVED = {**{arch: arch for arch in ARCHS[:3]}, **dict.fromkeys(BORROWERS, "gfx1
 
 
 def healthy(facts):
-    """What the doctor would find there; ``facts`` is the package's module ``diagnosis.facts``."""
+    """The doctor's findings there. ``facts`` is the package's module ``diagnosis.facts``."""
     return facts.Facts(
         system="linux",
         machine="x86_64",

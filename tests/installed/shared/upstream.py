@@ -1,9 +1,9 @@
-"""Upstream flash_attn's own tests at sizes for an emulator: their parameters, how a case is run and judged.
+"""Upstream flash_attn's tests at sizes for an emulator: parameters, runs and verdicts.
 
-The parameter lists are those of upstream's tests of each function, with lengths above 288 brought down, and
-fewer batches and heads.  As their product is too large, every function meets every head dim and pair of
-lengths, and the other options cycle with steps that have no common period.  Results are held to the rule of
-all others (flash_attn_rocm.suite.reference_attention).
+The parameter lists are those of upstream's tests of each function, with lengths above 288 reduced, and fewer
+batches and heads.  Their product is too large. So every function meets every head dim and pair of lengths,
+and the other options cycle with steps without a common period.  Results are held to the common rule
+(flash_attn_rocm.suite.reference_attention).
 
 tests/installed/wheel uses it for the PyTorch implementation, tests/installed/numerics for kernels.
 """
@@ -21,7 +21,7 @@ from flash_attn_rocm.suite.reference_attention import DTYPES, Rules, Verdict, ju
 from flash_attn_rocm.suite.reference_attention import Sequence as Part
 from torch import Tensor
 
-QUICK_STEP = 31  # of all cases; shares no factor with the length of any list
+QUICK_STEP = 31  # of all cases. Shares no factor with the length of any list
 DROPOUT = 0.17
 SEED = 7
 HEAD_DIMS = (32, 40, 59, 64, 80, 96, 111, 128, 160, 192, 224, 256)
@@ -57,7 +57,7 @@ PAGES = (None, 256, 16)
 
 @dataclass(frozen=True)
 class Case:
-    """One call of a public function; where sequences differ, lengths are the largest."""
+    """One call of a public function. If sequences differ, lengths are the largest."""
 
     function: str
     dtype: str
@@ -96,7 +96,7 @@ def cases(*, full: bool, step: int = QUICK_STEP) -> tuple[Case, ...]:
 
 
 def gradient_cases(*, full: bool, step: int = QUICK_STEP) -> tuple[Case, ...]:
-    """Those with gradients: of all functions but the cache's, without pages."""
+    """Cases with gradients: all functions except the cache's, without pages."""
     every = tuple(case for case in dict.fromkeys(_attention_cases()) if not case.page)
     return every if full else every[::step]
 
@@ -185,7 +185,7 @@ def run(case: Case, device: torch.device, attend: Attend) -> Verdict:
 
 
 def run_gradients(case: Case, device: torch.device, attend: Attend) -> dict[str, Verdict]:
-    """dq, dk and dv; ``attend(function)`` calls a function that goes forward and backward."""
+    """dq, dk and dv. ``attend(function)`` calls a function that goes forward and backward."""
     setup = Setup(case, device)
     return judge_gradients(_run_gradients(setup, attend), _rules(setup))
 
@@ -193,7 +193,7 @@ def run_gradients(case: Case, device: torch.device, attend: Attend) -> dict[str,
 def _run_attention(setup: Setup, attend: Attend) -> Iterator[Part]:
     case = setup.case
     q, k, v = _drawn(setup)
-    # Kernels do not return the probabilities, and the log-sum-exp is only returned together with them.
+    # Kernels return no probabilities, and the log-sum-exp is only returned together with them.
     wants_lse = not case.dropout_p
     function, arguments, options = _call(setup, q, k, v)
     torch.manual_seed(SEED)
@@ -259,7 +259,7 @@ def _call(
 
 
 def _all_kept(setup: Setup) -> Iterator[Tensor | None]:
-    """For each sequence, the factors of the probabilities that dropout leaves."""
+    """For each sequence, dropout's factors of the probabilities."""
     torch.manual_seed(SEED)
     state = philox.new_state(setup.device).cpu()
     for b, (rows, keys) in enumerate(zip(setup.rows, setup.keys, strict=True)):
@@ -285,7 +285,7 @@ def _paged(setup: Setup, *tensors: Sequence[Tensor]) -> tuple[Tensor, tuple[Tens
 
 
 def _run_cache(setup: Setup, attend: Attend) -> Iterator[Part]:
-    """The suites' own tests check what is appended and how it is rotated; here only out shows it."""
+    """The suites have tests of their own for appending and rotation. Here only out shows them."""
     case = setup.case
     rows, most = case.lengths
     nheads, nheads_k = case.heads
@@ -360,6 +360,6 @@ def _kept(case: Case, state: Tensor, b: int, rows: int, keys: int) -> Tensor:
 
 
 def _rules(setup: Setup) -> Rules:
-    """A window as wide as the longest keys does not bound anything."""
+    """A window as wide as the longest keys is unbounded."""
     left, right = (n if n < max(setup.keys) else -1 for n in setup.window)
     return Rules(left, 0 if setup.case.causal else right, setup.case.softcap)

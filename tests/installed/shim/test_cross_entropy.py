@@ -1,4 +1,4 @@
-"""Cross entropy against PyTorch's own in float64, and against the formula where that has no such option."""
+"""Cross entropy against PyTorch's in float64, and against the formula for options missing there."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ NEAR = {"rtol": 1e-5, "atol": 1e-5}
 
 @pytest.fixture(params=[2**24, 2 * CLASSES], ids=["one block", "blocks of two rows"])
 def given(request, monkeypatch):
-    """Logits, and labels of which two are ignored."""
+    """Logits, and labels including two ignored ones."""
     monkeypatch.setattr(cross_entropy, "BLOCK_ELEMENTS", request.param)
     torch.manual_seed(0)
     labels = torch.randint(CLASSES, (ROWS,))

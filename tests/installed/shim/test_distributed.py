@@ -24,7 +24,7 @@ def collectives(rank, group):
 
 
 def gradients(rank, group):
-    """Of a sum over both ranks, whose terms have weights that differ by rank and row."""
+    """Gradients of a sum over both ranks. The weights of its terms differ by rank and row."""
     weights = torch.arange(1.0, 9.0).reshape(8, 1) * (rank + 1)
     own = torch.ones(4, 1, requires_grad=True)
     (d.all_gather(own, group) * weights).sum().backward()

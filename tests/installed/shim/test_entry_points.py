@@ -1,4 +1,4 @@
-"""What lies below the public functions: the compiled module's name, operators, and classes with ``apply``."""
+"""Below the public functions: the compiled module's name, operators, and classes with ``apply``."""
 
 import inspect
 
@@ -79,7 +79,7 @@ def test_operators_of_packed_sequences(qkv):
 @pytest.mark.parametrize("dropout_p", [0.0, 0.3])
 @pytest.mark.parametrize("kind", ["dense", "packed"])
 def test_shapes_without_values_are_those_of_results(qkv, dropout_p, kind):
-    """What torch.compile is told: opcheck compares shapes, dtypes and what is written with a real call."""
+    """The shapes for torch.compile: opcheck compares shapes, dtypes and writes with a real call."""
     tensors, lengths = (qkv, ()) if kind == "dense" else packed(qkv)
     name = "" if kind == "dense" else "_varlen"
     forward = getattr(torch.ops.flash_attn, f"_flash_attn{name}_forward").default
@@ -87,7 +87,7 @@ def test_shapes_without_values_are_those_of_results(qkv, dropout_p, kind):
     checks = ("test_schema", "test_faketensor")
     arguments = (*tensors, *lengths, dropout_p, *RULES, None, True)
     torch.library.opcheck(forward, arguments, test_utils=checks[1:])
-    if dropout_p == 0.0:  # the same call twice gives other bits with dropout
+    if dropout_p == 0.0:  # with dropout, a repeated call gives other bits
         torch.library.opcheck(forward, arguments, test_utils=checks[:1])
     out, lse, _, state = forward(*arguments)
     places = [torch.zeros_like(x) for x in tensors]
@@ -144,7 +144,7 @@ def test_rotary_classes():
 
 
 def test_probabilities_are_normalised_over_whole_rows(qkv):
-    """So that upstream's tests, which normalise them block by block of this width, change nothing."""
+    """Upstream's tests normalise them block by block of this width. Here it changes nothing."""
     width = interface._get_block_size_n(torch.device("cpu"), 64, True, False)
     assert torch.zeros(2, 3000).split(width, dim=-1)[0].shape == (2, 3000)
     assert interface.USE_TRITON_ROCM is False

@@ -1,6 +1,6 @@
-"""The distribution flash-attn, installed beside flash-attn-rocm as pip does it, on CPU tensors.
+"""The distribution flash-attn, installed by pip along with flash-attn-rocm, on CPU tensors.
 
-What libraries ask of it before they use it, and the names that they import; no GPU, no ROCm, no network.
+The libraries' queries before they use it, and their imported names. Needs no GPU, ROCm or network.
 """
 
 import json
@@ -17,7 +17,8 @@ import torch
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-# What released libraries take from flash_attn (tests/installed/drop_in/imports.py), and what was read by eye.
+# Names taken from flash_attn by released libraries (tests/installed/drop_in/imports.py), and those found by
+# reading.
 LIBRARIES = {row["library"]: row for row in json.loads(Path(os.environ["FA_IMPORTS"]).read_text())}
 READ = {
     "vllm": [
@@ -37,7 +38,7 @@ READ = {
 
 
 def taken(use):
-    """What a dotted name stands for, up to the first that is no module; raises where it is not there."""
+    """The object of a dotted name, up to the first that is no module. Raises if it is missing."""
     first, *names = use.split(".")
     found, path = import_module(first), first
     for name in names:

@@ -95,7 +95,7 @@ def test_half_precision_is_rounded_once():
     found = rms.rms_norm(x, weight, EPS)
     step = torch.finfo(torch.bfloat16).eps / 2
     torch.testing.assert_close(found.double(), wanted, rtol=step, atol=1e-5)
-    # What rounds the norm and the weight apart has twice that error.
+    # Separate rounding of the norm and the weight has twice that error.
     twice = (rms_norm(x.double(), (HIDDEN,), None, EPS).bfloat16() * weight).double()
     assert ((twice - wanted).abs() > step * wanted.abs() + 1e-5).any()
 

@@ -1,4 +1,4 @@
-"""Padded batches to packed sequences and back; unpad_input and pad_input are tested with the wheel."""
+"""Padded batches to packed sequences and back. unpad_input and pad_input are tested with the wheel."""
 
 import sys
 from importlib import reload
@@ -11,7 +11,7 @@ from flash_attn import bert_padding
 
 @pytest.fixture
 def reloaded(monkeypatch):
-    """The module as it is with a given einops, None for none."""
+    """The module with a given einops, None for none."""
 
     def load(einops):
         monkeypatch.setitem(sys.modules, "einops", einops)

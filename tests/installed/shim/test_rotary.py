@@ -6,7 +6,7 @@ from flash_attn.layers.rotary import RotaryEmbedding, apply_rotary_emb_kv_, appl
 from flash_attn.ops.triton.rotary import apply_rotary
 
 DIM, ROTARY, ROWS = 16, 12, 7
-STEP = 2**-10  # of fp32 there is none: results are rounded to fp16
+STEP = 2**-10  # fp32 has no step here: results are rounded to fp16
 
 
 def turned(x, positions, interleaved, sign=1):

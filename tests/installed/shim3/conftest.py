@@ -1,6 +1,6 @@
-"""The distribution flash-attn-3, installed beside flash-attn-rocm as pip does it, on CPU tensors in float64.
+"""The distribution flash-attn-3, installed by pip along with flash-attn-rocm, on CPU tensors in float64.
 
-No GPU, no ROCm, no network: the PyTorch implementation answers.
+Needs no GPU, ROCm or network: the PyTorch implementation answers.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""FlashAttention 3's attention of one sequence by its definition, in the dtype that it is given."""
+"""FlashAttention 3's attention of one sequence by its definition, in the inputs' dtype."""
 
 import torch
 
@@ -19,9 +19,9 @@ def visible(rows, keys, causal=False, window_size=(-1, -1), attention_chunk=0):
 
 
 def attend(q, k, v, s_aux=None, **rules):
-    """out (rows, heads, headdim of v) and the log-sum-exp (heads, rows), -inf for a row that sees no key.
+    """out (rows, heads, headdim of v) and the log-sum-exp (heads, rows), -inf for a row without keys.
 
-    s_aux (heads) is the score of one more key, whose value is 0.
+    s_aux (heads) is the score of one more key with the value 0.
     """
     shown = visible(len(q), len(k), **rules)
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
@@ -51,5 +51,5 @@ def rotated(x, cos, sin, positions, *, interleaved):
 
 
 def close(found, wanted):
-    """The same but for rounding: sums of a few dozen float64 numbers in another order."""
+    """Equal except for rounding: sums of a few dozen float64 numbers in another order."""
     torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12)

@@ -12,7 +12,7 @@ SEEDS = range(80)
 
 
 def drawn(source):
-    """heads of q and of k, headdim of v, and rules; windows and chunks are often shorter than sequences."""
+    """heads of q and of k, headdim of v, and rules. Windows and chunks are often shorter than sequences."""
     nheads_k = source.choice([1, 2])
     windows = [(-1, -1), (source.randint(0, 9), source.randint(0, 9)), (-1, source.randint(0, 20))]
     windows.append((source.randint(0, 20), -1))
@@ -31,7 +31,10 @@ def leaves(*shapes):
 
 
 def compare(found, wanted, tensors, rules):
-    """out, the log-sum-exp and all gradients; the definition gives none for what no row sees."""
+    """out, the log-sum-exp and all gradients.
+
+    The definition has no gradient for keys hidden from all rows.
+    """
     tensors = [*tensors, *([rules["s_aux"]] if "s_aux" in rules else [])]
     for one, other in zip(found, wanted, strict=True):
         close(one.detach(), other.detach())
@@ -109,7 +112,7 @@ def test_a_batch_of_nothing():
 
 
 def test_chunks_are_short_sequences_of_kernels(monkeypatch):
-    """No piece has more rows or keys than a chunk, so no kernel looks at those of another."""
+    """No piece has more rows or keys than a chunk, so no kernel looks at another chunk's."""
     calls = []
     original = _forward.flash_attn_varlen_func
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""flash_attn_with_kvcache against the definition: drawn calls, and which of them need no copy."""
+"""flash_attn_with_kvcache against the definition: drawn calls, and the calls without a copy."""
 
 import random
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ def cumulative(lengths):
 
 
 def drawn_cache(source, batch, nheads_k, of_v):
-    """The two caches, and ``row(cache, b, position)``, where a key of sequence b lies in them."""
+    """The two caches, and ``row(cache, b, position)``: the place of a key of sequence b in them."""
     page = source.choice([None, 1, 3, 16])
     capacity = 18 if page == 3 else source.choice([16, 32])
     indexed = source.random() < 0.4
@@ -49,7 +49,7 @@ def drawn_cache(source, batch, nheads_k, of_v):
 
 
 def drawn_rows(source, batch, most):
-    """Lengths of each sequence, and whether they are packed; dense ones are equal and at least 1."""
+    """Lengths of each sequence, and whether they are packed. Dense ones are equal and at least 1."""
     packed = source.random() < 0.4
     equal = source.randint(1, most)
     return [source.randint(0, most) if packed else equal for _ in range(batch)], packed
@@ -60,7 +60,7 @@ def together(parts, packed):
 
 
 def drawn_call(seed):
-    """A call and all that the definition needs of it."""
+    """A call and the inputs of its definition."""
     source = random.Random(seed)
     torch.manual_seed(seed)
     batch, nheads_k, of_v = source.randint(1, 3), source.choice([1, 2]), source.choice([HEAD_DIM, 5])
@@ -88,7 +88,7 @@ def drawn_call(seed):
 
 
 def is_local(call):
-    """Whether the mask depends on positions; sides of a window that hide nothing do not count."""
+    """Whether the mask depends on positions. Sides of a window without hidden keys are ignored."""
     left, right = call.rules["window_size"]
     wide = left >= call.cache.capacity - 1, right >= max(call.rows) - 1
     sides = [side >= 0 and not drops for side, drops in zip((left, right), wide, strict=True)]
@@ -109,7 +109,7 @@ def turned(call, b):
 
 
 def answer(call):
-    """What the definition gives: the caches after writing, out and the log-sum-exp."""
+    """The definition's results: the caches after writing, out and the log-sum-exp."""
     k_cache, v_cache = call.cache.k.clone(), call.cache.v.clone()
     outs, lses = [], []
     for b in range(len(call.q)):
@@ -156,7 +156,7 @@ def test_a_cache(seed):
 
 
 def paged(page, **given):
-    """A call with pages: which function answers, and whether keys are copied first."""
+    """A call with pages: the answering function, and whether keys are copied first."""
     k, v = (randn(8, page, 1, HEAD_DIM) for _ in range(2))
     table = torch.arange(8, dtype=torch.int32).view(2, 4)
     q = given.pop("q", randn(2, 3, 2, HEAD_DIM))
@@ -198,7 +198,7 @@ def test_keys_that_do_not_fit_are_refused_and_not_written():
 
 
 def test_new_rows_of_no_sequence_are_not_written():
-    """As serving with a graph has them: the tensors are longer than the sequences."""
+    """As in serving with a graph: the tensors are longer than the sequences."""
     k, v = torch.zeros(2, 8, 1, HEAD_DIM), torch.zeros(2, 8, 1, HEAD_DIM)
     fa3.flash_attn_with_kvcache(
         torch.ones(6, 2, HEAD_DIM), k, v, torch.ones(6, 1, HEAD_DIM), torch.ones(6, 1, HEAD_DIM),

@@ -1,4 +1,4 @@
-"""What lies below the public functions: operators, and the two that other libraries differentiate by hand."""
+"""Below the public functions: operators, and the two differentiated by hand in other libraries."""
 
 import inspect
 
@@ -40,7 +40,7 @@ def test_the_forward_function_has_the_arguments_of_its_operator():
 
 @pytest.mark.parametrize("kind", ["dense", "packed", "used"])
 def test_gradients_by_hand_are_those_of_autograd(qkv, kind):
-    """As yunchang and Transformer Engine call them; rows without a key have a log-sum-exp of -inf."""
+    """As yunchang and Transformer Engine call them. Rows without a key have a log-sum-exp of -inf."""
     leaves = [x.flatten(0, 1).clone() if kind == "packed" else x for x in qkv]
     cut = torch.tensor([0, 5, 12], dtype=torch.int32)
     lengths = {
@@ -107,7 +107,7 @@ def test_the_operator_of_a_cache_appends(qkv):
 
 
 def test_parts_make_the_whole(qkv):
-    """Keys in two parts, and one part that no row sees."""
+    """Keys in two parts, and one part hidden from all rows."""
     q, k, v = qkv
     parts = [
         fa3.flash_attn_func(q, k[:, a:b], v[:, a:b], return_attn_probs=True) for a, b in ((0, 2), (2, 6))

@@ -1,4 +1,4 @@
-"""What libraries ask of the distribution before they use it, and the names and arguments that they take."""
+"""The libraries' queries before they use the distribution, and the names and arguments they take."""
 
 import inspect
 import json
@@ -15,7 +15,7 @@ import torch
 from flash_attn_rocm import flash_attn_func
 from packaging.requirements import Requirement
 
-# What released libraries take from FlashAttention 3 (python -m tests.installed.drop_in.imports).
+# Names taken from FlashAttention 3 by released libraries (python -m tests.installed.drop_in.imports).
 MODULES = "flash_attn_interface", "flash_attn_3"
 NOT_THERE = {"flash_attn_3.flash_attn_interface._flash_attn_forward._init_fn"}  # of torch's own custom_op
 TAKEN = {
@@ -48,7 +48,7 @@ SIGNATURES = {
 
 
 def taken(use):
-    """What a dotted name stands for; raises where it is not there."""
+    """The object of a dotted name. Raises if it is missing."""
     first, *names = use.split(".")
     found, path = import_module(first), first
     for name in names:

@@ -1,4 +1,4 @@
-"""What is not served raises an error that says why, and what to do."""
+"""Unsupported calls raise an error with the reason and the next step."""
 
 import flash_attn_interface as fa3
 import pytest

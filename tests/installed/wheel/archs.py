@@ -1,6 +1,6 @@
-"""The archs of the wheel under test, by its own table.
+"""The archs of the wheel under test, by its table.
 
-A wheel may be for one arch, so that tests take theirs from here, and mark what only some archs have
+A wheel may be for one arch. So tests take their archs from here, and mark the needs of some archs
 (``pytest.mark.needs_kernels``): ``tests/fast/unit/verify/test_archs.py``.
 """
 
@@ -10,11 +10,11 @@ from flash_attn_rocm.library.host import instances
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.serving.machine import Machine
 
-UNKNOWN = "gfx900"  # which no wheel is built for
+UNKNOWN = "gfx900"  # no wheel is built for it
 
 
 def archs_with(op):
-    """The archs that have kernels of an op, those with most kernels first."""
+    """The archs with kernels of an op, ordered from most kernels to fewest."""
     kernels = Counter(arch for each in instances() for arch in each.archs)
     there = {arch for each in instances() if each.op == op for arch in each.archs}
     return sorted(there, key=lambda arch: (kernels[arch], arch), reverse=True)

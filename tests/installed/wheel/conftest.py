@@ -1,6 +1,6 @@
 """These tests run against the installed wheel, from a folder outside of the checkout, on CPU tensors.
 
-They need PyTorch, NumPy, pytest and the wheel; no GPU, no ROCm, no network.
+They need PyTorch, NumPy, pytest and the wheel, but no GPU, ROCm or network.
 """
 
 import os
@@ -27,7 +27,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    # Left out instead of skipped: a skipped test is no verification.
+    # Left out instead of skipped: a skipped test verifies nothing.
     items[:] = [item for item in items if FULL or not item.get_closest_marker("full")]
     items[:] = [item for item in items if all(map(archs_with, ops_of(item)))]
 
@@ -39,7 +39,7 @@ def ops_of(item):
 
 @pytest.fixture(autouse=True)
 def fresh_state(monkeypatch):
-    """Every test starts like a new process: same seed, default strictness, no warning given yet."""
+    """Every test starts like a new process: equal seed, default strictness, and no earlier warning."""
     torch.manual_seed(0)
     monkeypatch.delenv(notice.STRICT_VARIABLE, raising=False)
     notice.set_strict(None)
@@ -69,9 +69,9 @@ def kernels_on(monkeypatch):
 
 @pytest.fixture
 def asked(monkeypatch, kernels_on):
-    """Kernels of an arch, which are the PyTorch implementation; the inputs and options of all launches.
+    """The PyTorch implementation as kernels of an arch. Returns the inputs and options of all launches.
 
-    As kernels do, it leaves alone what is behind the first max_seqlen_q rows of a sequence.
+    Like kernels, it leaves rows after the first max_seqlen_q of a sequence unwritten.
     """
     kernels_on(ARCH)
     launches = []
@@ -101,7 +101,7 @@ def asked(monkeypatch, kernels_on):
 
 
 def kernels_off(launches):
-    """From now on without ``asked``, of which ``launches`` came."""
+    """Undoes ``asked``, the source of ``launches``."""
     machine.use(machine.Machine())
     launches.clear()
 
@@ -111,7 +111,7 @@ def options_of(given):
 
 
 def hidden_as_0(call):
-    """The gradients, with 0 for what is hidden, whatever the tensors hold: so the kernels have it.
+    """The gradients, with 0 for hidden keys, for any content of the tensors: as in the kernels.
 
     The PyTorch implementation multiplies NaN by 0 there.
     """
@@ -128,8 +128,10 @@ def hidden_as_0(call):
 
 @pytest.fixture
 def host_operators():
-    """The launching operators for host memory, which only tests have; the arguments of each call that
-    ``fwd`` and ``bwd`` got, by their names."""
+    """The launching operators for host memory, for tests only.
+
+    Returns the arguments of each call of ``fwd`` and ``bwd``, by name.
+    """
     forwards, backwards = [], []
 
     def fwd(*arguments):
@@ -176,11 +178,11 @@ def host_operators():
 
 @pytest.fixture
 def host_fwd(host_operators):
-    """What ``fwd`` got."""
+    """The arguments of ``fwd``."""
     return host_operators[0]
 
 
 @pytest.fixture
 def host_bwd(host_operators):
-    """What ``bwd`` got."""
+    """The arguments of ``bwd``."""
     return host_operators[1]

@@ -1,7 +1,8 @@
 """Functions of batches and their gradients in float64 and in low precision, held to the numerics rule.
 
-The reference implementation is flash_attn_rocm.suite.reference_attention, the numbers are those of
-flash_attn_rocm.values.tolerances: outputs 2 times, gradients 3 times what the plain computation loses.
+The reference implementation is flash_attn_rocm.suite.reference_attention. The limits are those of
+flash_attn_rocm.values.tolerances: 2 times the error of the plain computation for outputs, 3 times for
+gradients.
 """
 
 import torch
@@ -16,9 +17,9 @@ def plain(
 ):
     """out and the log-sum-exp of the reference implementation in the inputs' dtype.
 
-    q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim); ``kept`` (batch,
-    nheads, seqlen_q, seqlen_k) multiplies the probabilities; ``most`` is the longest seqlen_k, from which on
-    a window has no bound.
+    q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim). ``kept`` (batch,
+    nheads, seqlen_q, seqlen_k) multiplies the probabilities. ``most`` is the longest seqlen_k: a window of
+    that width is unbounded.
     """
     limit = k.shape[1] if most is None else most
     left, right = (bound if 0 <= bound < limit else -1 for bound in window)
@@ -36,7 +37,7 @@ def run(attention, tensors, dtype, dout):
 
 
 def assert_close_enough(ours, low, exact, tensors, dout):
-    """Outputs and then, if there are more, gradients; of ``tensors`` q, k and v, and of ``dout``."""
+    """Outputs and, if present, gradients. ``tensors`` are q, k and v. ``dout`` is the gradient of out."""
     assert len(ours) == len(low) == len(exact) in {1, 2, 3, 4}
     names = ("out", "dq", "dk", "dv")
     bounds = (OUT_FACTOR, *[GRADIENT_FACTOR] * 3), sums(tensors, dout)
@@ -51,7 +52,7 @@ def assert_close_enough(ours, low, exact, tensors, dout):
 
 
 def sums(tensors, dout):
-    """What fp32 may lose of out, dq, dk and dv: roundings, and of which magnitude."""
+    """The fp32 loss of out, dq, dk and dv: number of roundings, and their magnitude."""
     q, k, v, dout = (x.detach().double().abs() for x in (*tensors, dout))
     dp = (dout.flatten(0, -2) @ v.flatten(0, -2).T).max() if dout.numel() and v.numel() else 0.0
     q_most, k_most, v_most, dout_most = (reference_attention.largest(x) for x in (q, k, v, dout))
@@ -65,7 +66,7 @@ def sums(tensors, dout):
 
 
 def largest(found, truth):
-    """The largest error; no element has none."""
+    """The largest error. An empty tensor has none."""
     return reference_attention.largest(found.double() - truth)
 
 
@@ -79,7 +80,7 @@ def check(tensors, *, ours, reference):
 
 
 def assert_log_sum_exp(found, exact, tensors, rules=RULES):
-    """``found`` and ``exact`` are alike in shape; ``tensors`` are q and k."""
+    """``found`` and ``exact`` have equal shapes. ``tensors`` are q and k."""
     q, k = (x.detach().flatten(0, -3) for x in tensors)
     size = reference_attention.magnitude(q, k, rules)
     assert found.shape == exact.shape

@@ -1,13 +1,13 @@
-"""A DLL of this process in memory, beside its file: where it was loaded, and what the loader changed.
+"""A DLL of this process in memory, compared with its file: its address, and the loader's changes.
 
-This reads headers by itself, so that it shows what the reader of wheel_builder/files says of them.
+This reads headers independently, as a check of the reader in wheel_builder/files.
 """
 
 import ctypes
 import struct
 from pathlib import Path
 
-BASE = 0x180000000  # where the linker places DLLs, and wine those that it finds room for there
+BASE = 0x180000000  # the linker's base for DLLs. wine uses it if there is room
 RESERVE, NO_ACCESS, WRITABLE = 0x2000, 0x1, 0x80000000
 DIR64 = 10
 
@@ -26,7 +26,7 @@ def take_preferred_place():
 
 
 def place_of(name):
-    """Where a DLL of this process is."""
+    """The address of a DLL of this process."""
     return kernel32().GetModuleHandleW(name)
 
 
@@ -42,7 +42,7 @@ def sections(data):
 
 
 def relocated(blocks):
-    """The addresses of the 64-bit fields that base relocations name."""
+    """The addresses of the 64-bit fields named by base relocations."""
     at = 0
     while at < len(blocks):
         page, size = struct.unpack_from("<II", blocks, at)
@@ -53,10 +53,10 @@ def relocated(blocks):
 
 
 def differences(path, base):
-    """The sections that only read or run and are not in memory as in the file, relocated to ``base``.
+    """Read-only and executable sections whose memory differs from the file, relocated to ``base``.
 
-    .rdata has the addresses of imports, which the loader fills in, so of it pointers are compared; .reloc may
-    be gone.  Each with how many bytes or pointers differ.
+    The loader fills in the addresses of imports in .rdata, so only its pointers are compared. .reloc may be
+    gone.  Returns the number of different bytes or pointers of each.
     """
     data = Path(path).read_bytes()
     held = {name: (address, content, flags) for name, address, content, flags in sections(data)}

@@ -1,7 +1,7 @@
-"""The installed wheel on a Windows' Python: it imports, its operators are there, errors are exceptions.
+"""The installed wheel on Windows' Python: it imports, has its operators, and raises exceptions.
 
-Executed under wine, and not on Windows.  The fake HIP runtime is the DLL that FA_FAKE_HIP_DLL names; tests
-without a runtime have a process of their own, as a DLL that is loaded once stays.
+Executed under wine, not on Windows.  The fake HIP runtime is the DLL named by FA_FAKE_HIP_DLL. Tests without
+a runtime run in a separate process, because a loaded DLL stays.
 """
 
 import ctypes
@@ -99,7 +99,7 @@ def fake_hip():
 
 @contextmanager
 def strict():
-    """A call that no kernel answers is an error."""
+    """A call unanswered by kernels is an error."""
     flash_attn_rocm.set_strict(True)
     try:
         yield
@@ -149,7 +149,7 @@ def test_the_pytorch_implementation_answers_on_the_cpu():
 def test_each_error_of_the_runtime_is_a_runtimeerror_and_then_a_kernel_answers(fake_hip):
     """Each three times: an exception that crosses another compiler's frames could end the process.
 
-    What succeeded once is not asked for again, so the errors come in a call's order.
+    A successful request is never repeated, so the errors come in a call's order.
     """
     q, k, v = tensors()
     with strict(), kernels_on_host_memory(fake_hip):
@@ -168,10 +168,10 @@ def test_each_error_of_the_runtime_is_a_runtimeerror_and_then_a_kernel_answers(f
 
 
 def test_the_code_in_memory_is_the_files_wherever_the_library_is_loaded(monkeypatch):
-    """Windows places a library anywhere and changes what its base relocations name; wine does so if it must.
+    """Windows places a library anywhere and adjusts the base-relocated fields. wine does so if it must.
 
-    Here the preferred place is taken, and a kernel's result is right: device code, code and tables of
-    functions are the file's, and each pointer moved with the library.
+    Here the preferred place is taken, and a kernel's result is right. Device code, code and tables of
+    functions equal the file's, and each pointer moved with the library.
     """
     monkeypatch.setenv("FA_PLACED", str(Path(__file__).parent))
     code, text = python("-c", MOVED)
@@ -210,7 +210,7 @@ def test_a_device_has_its_compute_units_whatever_the_runtime_counts(fake_hip, mo
 
 
 def test_launches_are_cut_or_told_here():
-    """Windows resets a GPU that is busy with one for two seconds."""
+    """Windows resets a GPU after two seconds in one launch."""
     assert forward_pass.FWD is not OPS.fwd.default
     assert backward_pass.BWD is not OPS.bwd.default
     assert append.KERNEL is not OPS.append.default

@@ -1,6 +1,6 @@
-"""``help`` of each public function has all that a caller has to know, and what it says is so.
+"""``help`` of each public function is complete for callers, and correct.
 
-These run on every wheel.  Its other tests read no docstring: another one does not run them again.
+These run on every wheel.  Its other tests ignore docstrings: a changed docstring does not repeat them.
 """
 
 import inspect
@@ -70,7 +70,7 @@ def test_a_parameter_without_words_is_found():
 
 
 def visible(rows, keys, **options):
-    """Which keys (columns) each query sees: of equal scores each has the same weight."""
+    """The visible keys (columns) of each query: equal scores have equal weights."""
     q, k = torch.zeros(1, rows, 1, 8).half(), torch.zeros(1, keys, 1, 8).half()
     v = torch.eye(keys, 8).half()[None, :, None]
     return (flash_attn_func(q, k, v, **options)[0, :, 0, :keys] > 0).int().tolist()
@@ -85,11 +85,11 @@ def test_the_pictures_of_the_causal_mask_are_what_is_computed():
     assert right == visible(5, 2, causal=True)
 
 
-@pytest.mark.filterwarnings("ignore:window_size")  # that a bound is none is told once
+@pytest.mark.filterwarnings("ignore:window_size")  # an unbounded side is reported once
 @pytest.mark.parametrize(("rows", "keys"), [(2, 5), (5, 2), (4, 4)])
 @pytest.mark.parametrize("window", [(1, 0), (0, 1), (-1, 0), (2, -1), (-1, -1), (5, 5), (0, 3)])
 def test_the_formula_of_the_window_is_what_is_computed(rows, keys, window):
-    """i + seqlen_k - seqlen_q - left <= j <= i + seqlen_k - seqlen_q + right; seqlen_k is no limit."""
+    """i + seqlen_k - seqlen_q - left <= j <= i + seqlen_k - seqlen_q + right. seqlen_k is no limit."""
     left, right = (bound if bound < keys else -1 for bound in window)
     wanted = [
         [
@@ -115,7 +115,7 @@ def test_the_formulas_of_softcap_alibi_and_the_log_sum_exp_are_what_is_computed(
     assert torch.allclose(lse[0], score.exp().sum(-1).log(), rtol=1e-12, atol=0)
 
 
-# The stub's overloads are those of the module then.
+# Then the stub's overloads are the module's.
 STUB = Path(flash_attn_interface.__file__).with_suffix(".pyi")
 exec(STUB.read_text(), {"__name__": flash_attn_interface.__name__})
 

@@ -52,7 +52,7 @@ def disassembly(*lines, name="fa_fwd_fp16_d64"):
 
 
 def kernel(*lines, name="fa_fwd_fp16_d64"):
-    """The parsed function; ``s_endpgm`` follows ``lines``."""
+    """The parsed function. ``s_endpgm`` follows ``lines``."""
     (found,) = parse_disassembly(disassembly(*lines, "s_endpgm", name=name))
     return found
 

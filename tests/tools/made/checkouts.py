@@ -1,4 +1,4 @@
-"""Small checkouts with the files that the wheel stage reads, and git repositories of them."""
+"""Small checkouts with the files read by the wheel stage, and git repositories of them."""
 
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ def copy_sources(root):
 
 
 def commit_all(root):
-    """Commit everything below ``root`` to a repository there; returns the commit."""
+    """Commit everything below ``root`` to a repository there. Returns the commit."""
     git = [*GIT, "-C", root]
     for command in (("init", "--quiet"), ("add", "--force", "."), ("commit", "--quiet", "--message", "all")):
         subprocess.run([*git, *command], check=True)

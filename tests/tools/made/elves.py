@@ -1,7 +1,7 @@
 """Small ELF files for tests, laid out as by lld: shared objects for x86-64, and code objects for AMD GPUs.
 
-They have what the linker would put in: program headers, dynamic table, hash table, versions, kernel
-descriptors and metadata.  Their code does nothing.  ``Edit`` makes hostile ones of these, and of real ones.
+They have the linker's parts: program headers, dynamic table, hash table, versions, kernel descriptors and
+metadata.  Their code does nothing.  ``Edit`` makes hostile ones of these, and of real ones.
 """
 
 import struct
@@ -12,7 +12,7 @@ from functools import cached_property
 from wheel_builder.tables.archs import arch_named, code_of, known_gpus
 
 EM_X86_64, EM_AMDGPU = 62, 224
-# With the flags "any" for sramecc and xnack where an arch has them.
+# With the flags "any" for sramecc and xnack on archs with these features.
 E_FLAGS = {g.name: g.elf_machine | (0x500 if ":" in g.device_name else 0) for g in known_gpus().values()}
 PAGE = 4096
 BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
@@ -27,7 +27,7 @@ ALLOC, WRITE, EXEC = 2, 1, 4
 
 @dataclass(frozen=True)
 class Symbol:
-    """A dynamic symbol; ``version`` only for undefined ones, like "GLIBC_2.14"."""
+    """A dynamic symbol. ``version``, like "GLIBC_2.14", is for undefined ones only."""
 
     name: str
     defined: bool = False
@@ -52,9 +52,9 @@ class _Section:
 
 @dataclass(frozen=True)
 class ElfFile:
-    """The content of a test ELF file; ``data`` encodes it.
+    """The content of a test ELF file. ``data`` encodes it.
 
-    ``sections`` are loaded read-only, but for those that no linker loads.
+    ``sections`` are loaded read-only, except those ignored by linkers.
     """
 
     machine: int = EM_X86_64
@@ -68,7 +68,7 @@ class ElfFile:
     text: bytes = b"\xc3"
     kind: int = 3
     text_flags: int = 5
-    stack_flags: int | None = 6  # None: no PT_GNU_STACK
+    stack_flags: int | None = 6  # None: PT_GNU_STACK is missing
     metadata: bytes = b""
 
     @cached_property
@@ -90,7 +90,7 @@ class _Linked:
 
     def __init__(self, file: ElfFile) -> None:
         self.file, self.strings = file, _Strings()
-        # Symbols that a hash table leads to come last.
+        # Symbols in the hash table come last.
         self.symbols = sorted(file.symbols, key=lambda symbol: symbol.defined)
         self.names = [self.strings.add(symbol.name) for symbol in self.symbols]
         texts = [(1, name) for name in file.needed]
@@ -124,7 +124,7 @@ class _Linked:
         return 1 + [part.name for part in self.parts].index(name)
 
     def _sections(self) -> list[_Section]:
-        """In their order; those whose content depends on addresses have it as zeros."""
+        """In file order. Contents that depend on addresses are zeros."""
         own, count = self.file.sections, 1 + len(self.symbols)
         defined = sum(symbol.defined for symbol in self.symbols)
         versions = [
@@ -182,7 +182,7 @@ class _Linked:
         return b"".join(struct.pack("<QQ", *tag) for tag in self._tags(self.addresses))
 
     def _text(self, places: Mapping[str, int]) -> bytes:
-        """The code, which takes the address of each bundle (lea rax, [rip + distance])."""
+        """The code. It takes the address of each bundle (lea rax, [rip + distance])."""
         bundles = self.file.sections.get(".hip_fatbin", b"")
         code = b""
         for start in range(0, len(bundles), PAGE):
@@ -207,7 +207,7 @@ class _Linked:
         return gnu_hash_table(names, 1 + len(self.symbols) - len(names))
 
     def _versions(self) -> tuple[bytes, bytes]:
-        """A number for each symbol, and libc.so.6 with the versions needed of it; empty without any."""
+        """A number for each symbol, and libc.so.6 with the required versions. Empty if there are none."""
         numbers = {
             v: n for n, v in enumerate(sorted({s.version for s in self.symbols if s.version}), start=2)
         }
@@ -297,7 +297,7 @@ def packed(value: object) -> bytes:
     if isinstance(value, list):
         return bytes([0xDD]) + struct.pack(">I", len(value)) + b"".join(map(packed, value))
     if isinstance(value, str):
-        short = len(value) < 32  # their length is in the first byte, as in what the compiler writes
+        short = len(value) < 32  # their length is in the first byte, like the compiler's
         head = bytes([0xA0 | len(value)]) if short else bytes([0xDA]) + struct.pack(">H", len(value))
         return head + value.encode()
     assert isinstance(value, int)
@@ -305,7 +305,7 @@ def packed(value: object) -> bytes:
 
 
 def metadata_of(arch: str, kernels: Sequence[str]) -> dict[str, object]:
-    """What the compiler would say of the kernels of ``code_object``."""
+    """The compiler's metadata for the kernels of ``code_object``."""
     rows: list[object] = [
         {
             ".name": name, ".symbol": f"{name}.kd", ".group_segment_fixed_size": 1024,
@@ -325,7 +325,7 @@ def code_object(
     noise: bytes = b"",
     **changes: object,
 ) -> bytes:
-    """A code object for ``arch`` with ``kernels``; protected symbols, as the compiler makes them."""
+    """A code object for ``arch`` with ``kernels``. Symbols are protected, like the compiler's."""
     names = list(kernels)
     symbols = [Symbol(k, True, visibility=3, place=(".text", 4 * n, 4), kind=2) for n, k in enumerate(names)]
     symbols += [
@@ -351,7 +351,7 @@ def code_object(
 
 
 class Edit:
-    """An ELF file whose headers are changed in place; ``data`` is the result."""
+    """An ELF file with headers changed in place. ``data`` is the result."""
 
     HEADER = ("<16sHHIQQQIHHHHHH", " ".join(HEADER_FIELDS))
     SEGMENT = ("<IIQQQQQQ", "kind flags offset address physical file_bytes memory_bytes alignment")
@@ -403,7 +403,7 @@ class Edit:
         return self.write(self.section_place(name), self.SECTION, **fields)
 
     def rows(self, name: str, form: tuple[str, str]) -> list[int]:
-        """Where the rows of a section are in the file."""
+        """The places of a section's rows in the file."""
         place = self.of_section(name)
         return list(range(place["offset"], place["offset"] + place["size"], struct.calcsize(form[0])))
 

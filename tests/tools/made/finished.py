@@ -1,4 +1,7 @@
-"""Wheels that pass the audit and agree with a commit, with record and statement: nothing in them runs."""
+"""Wheels that pass the audit and agree with a commit, with record and statement.
+
+They contain no running code.
+"""
 
 import hashlib
 import shutil
@@ -48,13 +51,14 @@ from wheel_builder.provenance.statement import Annotations, Resource
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED, archs_under_wine
 
 NUMERICS = "executed on an ISA emulator, not run on hardware"
-# Two kernels: a wheel of them shows of publishing what one of a hundred does, and each is audited many times.
+# Two kernels: for publishing, a wheel of two shows as much as one of a hundred, and each is audited many
+# times.
 TABLE = '[[kernels]]\nop = "fwd"\ndtypes = ["fp16", "bf16"]\nhead_dims = [64]\n'
 OTHERS = ("matrix.yaml", "dockerfiles/builder-requirements.txt", "kernels/tables/gpus.toml")
 
 
 def repository(root):
-    """A repository with what decides of wheels, in ``root``; its commit."""
+    """A repository in ``root`` with the files that decide about wheels. Returns its commit."""
     copy_sources(root)
     for name in OTHERS:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -67,8 +71,8 @@ def repository(root):
 
 
 @cache
-def built_shim(root, commit, shim):  # the commit keys what is kept
-    """The name and the bytes of a distribution such as flash-attn of the commit, which is checked out."""
+def built_shim(root, commit, shim):  # the commit is part of the cache key
+    """The name and the bytes of a distribution such as flash-attn, from the commit in the working tree."""
     with tempfile.TemporaryDirectory() as built:
         command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", built]
         subprocess.run(command, cwd=root / shim.folder, check=True, capture_output=True)
@@ -116,7 +120,7 @@ def version_of(rocm):
 
 
 @cache
-def device_code_of(root, commit, rocm="7.2", platform=LINUX):  # the commit keys what is kept
+def device_code_of(root, commit, rocm="7.2", platform=LINUX):  # the commit is part of the cache key
     """The digest of each code object's file of the build, by arch."""
     kernels = planned_kernels(root, planned_job(root, rocm, platform).archs)
     return {
@@ -127,7 +131,7 @@ def device_code_of(root, commit, rocm="7.2", platform=LINUX):  # the commit keys
 
 @cache
 def finished_files(root, commit, rocm="7.2", platform=LINUX):
-    """What a wheel of the commit holds, device code for what is planned included; RECORD is missing."""
+    """The files of a wheel of the commit, including planned device code, but without RECORD."""
     version, tree = version_of(rocm), read_tree(root, commit, platform=platform)
     product, recipe = read_product(root), tree.recipe
     package = root / "kernels/python"
@@ -163,17 +167,17 @@ def finished_files(root, commit, rocm="7.2", platform=LINUX):
 
 
 def packages_of(recipe, rocm):
-    """The packages of a builder image, with those that the matrix names."""
+    """The packages of a builder image, including those named by the matrix."""
     return {**dict.fromkeys(recipe.bases[rocm].packages, "1:22.1.8-3"), **MATERIALS.packages}
 
 
 def pinned(recipe):
-    """Its packages for Python; pip comes with it."""
+    """Its packages for Python. pip comes with it."""
     return {"ziglang": recipe.zig, "pip": "26.2"}
 
 
 def finished_wheel(folder, root, commit, rocm="7.2", files=None, edit=bytes, platform=LINUX):
-    """A wheel of the commit of ``root`` with its record and statement; ``files`` and ``edit`` change it."""
+    """A wheel of the commit of ``root`` with its record and statement. ``files`` and ``edit`` change it."""
     name = (
         f"flash_attn_rocm-{version_of(rocm)}-py3-none-{WINDOWS_TAG if platform == WINDOWS else PLATFORM}.whl"
     )
@@ -186,7 +190,7 @@ def finished_wheel(folder, root, commit, rocm="7.2", files=None, edit=bytes, pla
 
 
 def finished_record(wheel, root, rocm="7.2", platform=LINUX):
-    """The record of a finished wheel; for Windows that of the release tier."""
+    """The record of a finished wheel. For Windows that of the release tier."""
     job = planned_job(root, rocm, platform)
     shown = {"numerics": NUMERICS, "findings": [], "passed": True, "tier": "release"}
     every = {
@@ -206,7 +210,7 @@ def finished_record(wheel, root, rocm="7.2", platform=LINUX):
 
 
 def state(wheel, root, commit, rocm="7.2", platform=LINUX):
-    """Write the statement of a finished wheel, which names the record that is beside it now."""
+    """Write the statement of a finished wheel. It names the current record in the wheel's folder."""
     job = planned_job(root, rocm, platform)
     recipe = recipe_of(root, commit, job.rocm.version, platform)
     made = {
@@ -223,7 +227,7 @@ def state(wheel, root, commit, rocm="7.2", platform=LINUX):
 
 @cache
 def recipe_of(root, commit, rocm, platform=LINUX):
-    """Parameters and dependencies of a statement, as the commit says them."""
+    """Parameters and dependencies of a statement, from the commit."""
     tree = read_tree(root, commit, platform=platform)
     recipe = tree.recipe
     packages, base = packages_of(recipe, rocm), recipe.bases[rocm]

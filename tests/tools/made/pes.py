@@ -1,4 +1,4 @@
-"""Small DLLs for tests, laid out as by lld: tables and sections, and no code that does anything."""
+"""Small DLLs for tests, laid out as by lld: tables and sections, with empty code."""
 
 import struct
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ IMPORTS = {
     "api-ms-win-crt-heap-l1-1-0.dll": ("free", "malloc"),
 }
 EXPORTS = ("fa_gpus",)
-# Where functions begin: the entry point, which is also each export's, and two callbacks of threads.
+# Addresses of functions: the entry point, shared with all exports, and two callbacks of threads.
 FUNCTIONS = (0x1000, 0x1004, 0x1008)
 TABLES = {"export": 0, "import": 1, "exception": 3, "relocation": 5, "tls": 9, "import address": 12}
 
 
 @dataclass(frozen=True)
 class Dll:
-    """What the file holds; ``extra`` are sections after .rdata, each with its bytes and flags.
+    """The file's content. ``extra`` are sections after .rdata, each with its bytes and flags.
 
-    Unless it is ``bare``, sections of what a loader relocates and calls follow these.
+    Unless it is ``bare``, sections for the loader's relocations and calls follow these.
     """
 
     imports: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: IMPORTS)
@@ -69,7 +69,7 @@ class Dll:
     def _sections(
         self, at: Mapping[str, int]
     ) -> tuple[list[tuple[str, bytes, int]], dict[str, tuple[int, int]]]:
-        """All sections, whose addresses are ``at``, and where tables are."""
+        """All sections, with their addresses from ``at``, and the places of tables."""
         tables, places, fields = self._tables(at)
         sections = [
             (".text", b"\xc3" * 16, CODE | READ | EXECUTE), (".rdata", tables, DATA | READ), *self.extra,
@@ -92,7 +92,7 @@ class Dll:
         return sections, places
 
     def _tables(self, at: Mapping[str, int]) -> tuple[bytes, dict[str, tuple[int, int]], list[int]]:
-        """.rdata, where its tables are, and its fields that are relocated."""
+        """.rdata, the addresses of its tables, and its relocated fields."""
         base = at.get(".rdata", 0)
         table = bytearray(20 * (len(self.imports) + 1))
         lists, lookups, dlls = [], [], []

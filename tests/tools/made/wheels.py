@@ -25,7 +25,7 @@ DIST_INFO = f"flash_attn_rocm-{VERSION}.dist-info"
 
 MODULE = b"VALUE = 42\n"
 README = b"A wheel for tests.\n"
-# What the sources of these wheels would say.
+# The content of these wheels' sources.
 PRODUCT = Product(
     files={"flash_attn_rocm/__init__.py": hashlib.sha256(MODULE).hexdigest()},
     licenses={},
@@ -50,7 +50,7 @@ EXPECTATION = Expectation(
 
 
 def code_object(arch: str, kernels: Sequence[str], **changes: object) -> bytes:
-    """A code object, as dense as machine code: the audit refuses what unpacks to many times its size."""
+    """A code object as dense as machine code: the audit refuses highly compressible files."""
     noise = b"".join(hashlib.sha256(f"{arch, *kernels} {i}".encode()).digest() for i in range(16))
     return elves.code_object(arch, kernels, noise=noise, **changes)
 
@@ -132,7 +132,7 @@ WHEEL = f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: false\nTag: py3
 
 
 def good_files() -> dict[str, bytes]:
-    """The files of a good wheel, without RECORD."""
+    """The files of a good wheel, except RECORD."""
     return {
         "flash_attn_rocm/__init__.py": MODULE,
         LIBRARY: GOOD_LIBRARY.data,
@@ -171,7 +171,7 @@ def record_text(files: Mapping[str, bytes], dist_info: str = DIST_INFO) -> bytes
 
 
 def write_statement(wheel: Path, /, **changes: object) -> Path:
-    """Write a statement beside ``wheel`` that names it, and its record when there is one; its path."""
+    """Write a statement for ``wheel`` and its record, if there is one, into its folder. Returns its path."""
     found = Provenance(
         wheel=wheel.name,
         sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
@@ -195,7 +195,7 @@ def project_wheel(
     requires: str = ">=3.8",
     build: str = "",
 ) -> Path:
-    """A small pure-Python wheel of any project that pip can install."""
+    """A small pure-Python wheel of any project, installable by pip."""
     module_name = name.replace("-", "_")
     dist_info = f"{module_name}-{version}.dist-info"
     metadata = METADATA.replace("flash-attn-rocm", name).replace(VERSION, version).replace(">=3.10", requires)

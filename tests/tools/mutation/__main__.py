@@ -1,7 +1,7 @@
 """python -m tests.tools.mutation [--wheel WHEEL] [--arch gfx942] [--kernel fa_fwd] [--seed 0] [--count 40]
 
-Prints a table by arch and kind, then each survivor and each mutant that was not judged.  The exit code is 1
-where an arch's score is below 98 %.
+Prints a table by arch and kind, then each survivor and each unjudged mutant.  The exit code is 1 if an arch's
+score is below 98 %.
 """
 
 import json
@@ -20,7 +20,7 @@ from wheel_builder.machine_code.static_checks.check import check_listings
 from wheel_builder.machine_code.static_checks.golden import GOLDEN, parse_golden
 
 LEAST = 0.98  # the score of an arch
-# Of one mutant, in seconds; the calls of a kernel that is no mutant take some.
+# Of one mutant, in seconds. The calls of an unchanged kernel take some.
 LIMIT = 300
 
 
@@ -48,7 +48,7 @@ def parsed():
 
 
 def run_arch(bench, arch, options):
-    """A row for each mutant: what it is, its verdict, and what killed it."""
+    """A row for each mutant: its change, its verdict, and the check that killed it."""
     listings = listings_of(bench, arch, options.kernel)
     mutants = draw(bench, arch, listings, options)
     say(f"{arch}: {len(mutants)} mutants of {len({mutant.file for mutant in mutants})} kernels")
@@ -57,7 +57,7 @@ def run_arch(bench, arch, options):
         for mutant in mutants
     ]
     texts = [mutated_listing(listings[mutant.file], mutant) for mutant in mutants]
-    # What takes least comes first: of waits the suite sees nothing, of others most, within a second.
+    # The cheapest check comes first: the suite finds no wait mutant, but most others, within a second.
     by_static_checks(bench, rows, texts, [n for n, row in enumerate(rows) if row["kind"] == "wait"])
     left = alive(rows)
     by_calls(bench, arch, rows, {n: lay_out(bench, n, mutants[n], texts[n]) for n in left}, options)
@@ -66,7 +66,7 @@ def run_arch(bench, arch, options):
 
 
 def alive(rows):
-    """Numbers of the rows that nothing has killed yet."""
+    """Numbers of the surviving rows."""
     return [number for number, row in enumerate(rows) if row["verdict"] != KILLED]
 
 
@@ -111,7 +111,7 @@ def by_calls(bench, arch, rows, folders, options):
 
 
 def those_launching(tests, kernel):
-    """The tests that launch a kernel, those that take least first."""
+    """The tests that launch a kernel, the fastest first."""
     own = {name: each["seconds"] for name, each in tests.items() if kernel in each["kernels"]}
     return sorted(own, key=own.get)
 

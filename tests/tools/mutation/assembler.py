@@ -16,7 +16,7 @@ SCRIPT = (
 
 
 def encodings(image, arch, lines):
-    """Each line's dwords as in listings; empty for a line that the assembler refuses."""
+    """Each line's dwords as in listings. Empty for a refused line."""
     with tempfile.NamedTemporaryFile("w", suffix=".s") as file:
         file.write("\n".join(lines) + "\n")
         file.flush()

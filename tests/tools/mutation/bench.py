@@ -1,4 +1,4 @@
-"""What a mutation run needs of the pipeline: images, the fake HIP runtime, the wheel's disassembly."""
+"""A mutation run's parts of the pipeline: images, the fake HIP runtime, the wheel's disassembly."""
 
 import sys
 import time
@@ -24,8 +24,10 @@ CHECKOUT = Path(__file__).parents[3]
 
 @dataclass(frozen=True)
 class Bench:
-    """``wheel``, the ROCm version of its compiler, and what runs it: builder image, verify image, fake HIP
-    runtime and disassembly."""
+    """``wheel``, the ROCm version of its compiler, and its environment.
+
+    The environment has a builder image, verify image, fake HIP runtime and disassembly.
+    """
 
     wheel: Path
     rocm: str
@@ -42,7 +44,7 @@ class Bench:
 
     @contextmanager
     def alone(self, arch):
-        """Other runs of mutants of the arch wait: they write into the same folders."""
+        """Blocks other mutation runs of the arch: they write into the same folders."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.folder / f"{arch}.lock"):
             yield
@@ -53,7 +55,7 @@ class Bench:
 
     @cached_property
     def notes(self):
-        """By arch and kernel what llvm-readelf says of its code object."""
+        """The output of llvm-readelf for each code object, by arch and kernel."""
         codes = device_code(read_wheel(self.wheel, max_mib=MAX_READ_MIB))
         log = self.context.log("mutation")
         listings = list_code(codes, tools=tools_in(self.builder), store=self.context.store, log=log)
@@ -61,7 +63,7 @@ class Bench:
 
 
 def set_up(wheel):
-    """Everything for the wheel; what earlier runs left is used."""
+    """Everything for the wheel, including files of earlier runs."""
     context = RunContext(
         checkout=CHECKOUT,
         build=CHECKOUT / "build",

@@ -1,6 +1,6 @@
 """Calls that reach one kernel, on the emulator: the corpus, checked, and random ones, hashed.
 
-Runs in the verify container, in the folder of the numerics suite, whose modules it uses.
+Runs in the verify container, in the folder of the numerics suite, and uses its modules.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ from flash_attn_rocm.suite.target import (
 
 from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 
-# Random calls have numbers that tests.tools.corpus never looks at.
+# Random calls have numbers outside those of tests.tools.corpus.
 FIRST, PER_SEED = 10_000, 1_000
-# Kernels that some calls for other ops launch, too: these ops, and the feature of such calls.
+# Kernels also launched by some calls for other ops: these ops, and the feature of such calls.
 RANGES = "fa_mask_ranges_"
 ALONG = {"fa_combine_": (("decode", "mla", "fwd_wide"), "parts"), RANGES: (("fwd_masked",), "mask of bool")}
 
@@ -39,7 +39,7 @@ def on_emulator():
 
 
 def corpus_for(kernel):
-    """(name, case) of each case of the corpus that launches ``kernel``; those that take least first."""
+    """(name, case) of each case of the corpus that launches ``kernel``, the fastest first."""
     own = [(f"{each} {number}", draw(each, number)) for each, number in corpus_of(arch())]
     return sorted((pair for pair in own if launches(pair[1], kernel)), key=lambda pair: pair[1].work)
 
@@ -71,7 +71,7 @@ def random_for(kernel, seed, count):
 
 
 def digest(target, case):
-    """A hash of what a call gives, findings of the sanitizers included: its bits, with all NaN alike."""
+    """A hash of a call's bits and sanitizer findings, with all NaN alike."""
     try:
         found = [(x.shape, bytes_of(x)) for x in made(case, target.device).run(target)]
     except RuntimeError as error:

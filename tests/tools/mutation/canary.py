@@ -1,16 +1,16 @@
 """python -m tests.tools.mutation.canary [--wheel WHEEL] [--arch gfx942] [--kernel fa_fwd] [--seed 0]
     [--count 24]
 
-How many mutants the check at first use sees (canary/first_use.py), of those that change a result of
-the numerics suite's calls.  Prints a table by arch and op, what the check costs, and each mutant that it
-missed.  The exit code is 1 where an arch has less than 98 %, or an op of which so many were judged that one
-mutant is less than 2 %.
+The share of mutants caught by the check at first use (canary/first_use.py), of those that change a result of
+the numerics suite's calls.  Prints a table by arch and op, the cost of the check, and each missed mutant.
+The exit code is 1 if an arch has less than 98 %. It is also 1 for an op with less, if so many mutants were
+judged that one is less than 2 %.
 
-What the check sees is wrong beyond its tolerances, so the suite judges only what it does not see.  The score
-leaves out what no small call shows: changes that matter only where a tensor spans more than 4 GiB ("far"),
-and those of the last bits of elements that the suite knows to be the same ("last bits"); the last column
-counts them as missed.  Neither has mutants that change nothing, nor those that leave the tensors' memory, as
-nobody knows what hardware would have done ("set aside").
+The check's findings are beyond its tolerances, so the suite judges only the mutants missed by it.  The score
+leaves out changes invisible in small calls: those that matter only where a tensor spans more than 4 GiB
+("far"), and those of the last bits of elements known to be equal ("last bits"). The last column counts them
+as missed.  Both leave out mutants without an effect, and those that leave the tensors' memory, because the
+hardware's behaviour is unknown there ("set aside").
 """
 
 import json
@@ -31,7 +31,7 @@ WORKER = "mutation.canary_worker"
 VERDICTS = ("seen", "missed", "far", "last bits", "set aside", "same")
 SEEN, MISSED, FAR, BITS, *_ = VERDICTS
 ALL = "all"
-ENOUGH = 50  # of an op: of fewer, one that is missed is more than 2 %
+ENOUGH = 50  # of an op: with fewer, one missed mutant is more than 2 %
 # On the emulator loads arrive at once, so missing waits change nothing.
 CHANGING = [kind for kind in KINDS if kind != "wait"]
 SCORES = "{:<8} {:<12} {:>7} {:>6} {:>6} {:>4} {:>9} {:>9} {:>5} {:>7} {:>7}"
@@ -66,7 +66,7 @@ def parsed():
 
 
 def run_arch(bench, arch, options):
-    """A row for each mutant: what it is, its verdict, and the words of what found it."""
+    """A row for each mutant: its change, its verdict, and the words of the finding."""
     listings, mutants = listings_of(bench, arch, options.kernel), []
     for own in by_op(listings).values():
         mutants += draw(bench, arch, own, options)
@@ -105,7 +105,7 @@ def op_of(kernel):
 
 
 def costs_of(bench, arch, families):
-    """What the checks of these take."""
+    """The cost of these families' checks."""
     out = bench.folder / f"canary-costs-{arch}"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
@@ -114,17 +114,17 @@ def costs_of(bench, arch, families):
 
 
 def counts(rows):
-    """How many have each verdict."""
+    """The number of each verdict."""
     return Counter(row["verdict"] for row in rows)
 
 
 def judged_of(rows, *more):
-    """How many change a result that a small call can have, and those with ``more`` verdicts."""
+    """The number that change a result within reach of a small call, and those with ``more`` verdicts."""
     return sum(counts(rows)[verdict] for verdict in (SEEN, MISSED, *more))
 
 
 def score(rows, *more):
-    """The share of mutants seen, of those judged; 1 if none was."""
+    """The share of caught mutants among the judged ones. 1 if none was judged."""
     return counts(rows)[SEEN] / judged_of(rows, *more) if judged_of(rows, *more) else 1.0
 
 
@@ -138,7 +138,7 @@ def groups(rows):
 
 
 def below(rows, least):
-    """The archs, and the ops of which enough was judged, whose score is below ``least``."""
+    """The archs, and the ops with enough judged mutants, whose score is below ``least``."""
     return [
         (arch, op)
         for (arch, op), own in groups(rows).items()
@@ -147,7 +147,7 @@ def below(rows, least):
 
 
 def as_text(rows):
-    """The scores, and each mutant that was missed."""
+    """The scores, and each missed mutant."""
     lines = [SCORES.format("arch", "op", "mutants", *VERDICTS, "score", "of all")]
     for (arch, op), own in groups(rows).items():
         each = [counts(own)[verdict] for verdict in VERDICTS]
@@ -161,7 +161,7 @@ def as_text(rows):
 
 
 def costs_as_text(costs):
-    """What the check of each family takes; milliseconds of CPU without the kernels."""
+    """The cost of each family's check. Milliseconds are of CPU, without the kernels."""
     lines = [COSTS.format("arch", "check of", "calls", "launches", "ms of host")]
     for each in costs:
         numbers = (each["calls"], each["launches"], f"{each['milliseconds']:.0f}")

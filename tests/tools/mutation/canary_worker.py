@@ -1,13 +1,13 @@
-"""Runs in the verify container, in the folder of the numerics suite: what the check at first use sees.
+"""Runs the check at first use on mutants, in the verify container and the numerics suite's folder.
 
     python -m mutation.canary_worker judge TASKS ANSWERS   a line of JSON for each mutant
-    python -m mutation.canary_worker costs FILE [FAMILY...]  what the check of each takes, default all
+    python -m mutation.canary_worker costs FILE [FAMILY...]  the cost of each check, default all
 
 A task names a folder with a mutant's disassembly, its kernel, and a number that picks one of the families
-that launch the kernel.  First comes the check of that family, as the first call of a process makes it.  What
-it does not see goes through the corpus of that kernel and family, to find out whether it changes
-a result.  Sanitizers are off but for bounds, which cannot be: a mutant that leaves the tensors' memory is set
-aside, as nobody knows what hardware would have done.
+that launch the kernel.  First comes the check of that family, as in the first call of a process.  Mutants
+missed by it go through the corpus of that kernel and family, to find out whether they change a result.  Only
+the bounds sanitizer is on, as it cannot be turned off. A mutant that leaves the tensors' memory is set aside,
+because the hardware's behaviour is unknown there.
 """
 
 import json
@@ -39,13 +39,13 @@ from mutation.worker import SHOWN, forked, warm_up
 CPU = torch.device("cpu")
 LATENT_OP = "mla"
 PATHS = {BACKWARD_OP: paths.SEPARATE, UNEVEN_OP: paths.SEPARATE, FUSED_OP: paths.FUSED}
-# Of a family, by op.
+# A family's kind of work, by op.
 WORK = {
     **PATHS, plans.MASKED: remembered.MASKED, MASKED_BACKWARD_OP: remembered.MASKED_GRADIENTS,
     LATENT_OP: remembered.LATENT,
 }  # fmt: skip
 GRADIENTS = (*PATHS.values(), remembered.MASKED_GRADIENTS)
-# By path of the plan, the kernels that it launches.
+# The launched kernels, by path of the plan.
 OPS = {
     "matrix": {"fwd"}, "tiled": {"fwd"}, "split": {"decode", "combine"}, "reference": {"reference"},
     "tall": {"fwd_tall"}, "wide": {"fwd_wide", "combine"}, "uneven": {"fwd_uneven"},
@@ -59,12 +59,12 @@ TABLES = (
     (_canary_calls, "MASKS"), (_canary_calls, "MASKS_OF_BF16"), (caches, "APPENDS"),
     (_canary_latent, "LATENT"),
 )  # fmt: skip
-AGAINST_EXACT = "against float64"  # in a failure that is more than bits of alike elements
+AGAINST_EXACT = "against float64"  # marks a failure beyond bits of equal elements
 BOUNDS = ("out-of-bounds", "write-to-readonly")
 SEEN, MISSED, FAR, BITS = "seen", "missed", "far", "last bits"
 ASIDE, SAME = "set aside", "same"
 OURS = "crash, status 0"  # the end of a process whose work raised
-REPEATS = 3  # of a measurement, of which the least counts
+REPEATS = 3  # of a measurement. The smallest counts
 
 
 def family_of(case):
@@ -80,7 +80,7 @@ def family_of(case):
 
 
 def families():
-    """All that the suite's calls have."""
+    """The families of the suite's calls."""
     return sorted({family_of(draw(*each)) for each in calls.corpus_of(arch())})
 
 
@@ -93,7 +93,7 @@ def picked(task):
 
 
 def problem(family, launching=lambda launch: launch):
-    """What the check finds, in words; "" where all is well.  ``launching`` makes the launcher from ours."""
+    """The check's finding in words, or "".  ``launching`` makes the launcher from ours."""
     if family.head_dim == 0:
         return caches.append_problem(family, launching(append._by_kernel), CPU)
     if family.work in GRADIENTS:
@@ -105,7 +105,7 @@ def problem(family, launching=lambda launch: launch):
 
 
 def reaching(task, own):
-    """Of the calls for attention those that launch the kernel, as others see no mutant of it."""
+    """Of the calls for attention, those that launch the kernel: others never run its mutant."""
     op = kernel_of(task["kernel"]).op
     for call in own:
         path = forward_pass.choose(
@@ -118,13 +118,13 @@ def reaching(task, own):
 
 
 def leave_out(rows):
-    """From the check, by their reasons."""
+    """Leave rows out of the check, by their reasons."""
     for module, name in TABLES:
         setattr(module, name, tuple(row for row in getattr(module, name) if row.why not in rows))
 
 
 def at_first_use(task):
-    """A verdict and its words, as the check at first use has them; None where it sees nothing."""
+    """A verdict and its words from the check at first use. None if it finds nothing."""
     leave_out(task["without"])
     attention_calls = _canary_calls.attention_calls
     _canary_calls.attention_calls = lambda family: reaching(task, attention_calls(family))
@@ -139,7 +139,7 @@ def at_first_use(task):
 
 
 def in_the_suite(task):
-    """The same of the suite's calls: what changes a result was missed."""
+    """A verdict from the suite's calls: a changed result means a missed mutant."""
     with calls.on_emulator() as target:
         for (name, case), original in zip(suite_calls(task), task["digests"], strict=True):
             if calls.digest(target, case) == original:
@@ -153,32 +153,34 @@ def in_the_suite(task):
 
 
 def suite_calls(task):
-    """Last come those in which more shows than a small call can show: addresses more than 4 GiB apart, and
-    bits of elements that have to be the same."""
+    """The suite's calls, ordered: last come those that show more than a small call.
+
+    They have addresses more than 4 GiB apart, or bits of elements required to be equal.
+    """
     return sorted(picked(task)[1], key=lambda pair: bool(beyond(pair[1])))
 
 
 def digests(task):
-    """A hash of what the suite's calls give."""
+    """A hash of the results of the suite's calls."""
     with calls.on_emulator() as target:
         return [calls.digest(target, case) for _, case in suite_calls(task)]
 
 
 def beyond(case, words=""):
-    """What a failure of a call shows that no small call can, "" if nothing; ``words`` of the failure."""
+    """The part of a failure out of reach of small calls, "" if none. ``words`` are the failure's."""
     if getattr(case, "layout", "") in {forward_cases.FAR, backward_cases.ROWS_APART}:
         return FAR
     return BITS if case.values in backward_cases.ALIKE_CALLS and AGAINST_EXACT not in words else ""
 
 
 class Judge:
-    """Judges mutants; what the original gives for a family's calls of a kernel is kept."""
+    """Judges mutants. The original's results for a family's calls of a kernel are kept."""
 
     def __init__(self, original):
         self.original, self.digests = original, {}
 
     def verdict(self, task):
-        """A verdict and words; a crash or a hang of the check is one that the next process reports."""
+        """A verdict and words. The next process reports a crash or a hang of the check."""
         found = ended(at_first_use, task)
         if "ended" in found:
             return [SEEN, found["ended"]]
@@ -188,7 +190,7 @@ class Judge:
         return found.get("answer") or [MISSED, found["ended"]]
 
     def of_original(self, task):
-        """Digests of the calls by which a mutant is judged."""
+        """Digests of the calls for judging a mutant."""
         key = (task["kernel"], picked(task)[0])
         if key not in self.digests:
             self.digests[key] = ended(digests, {**task, "folder": self.original})["answer"]
@@ -196,7 +198,7 @@ class Judge:
 
 
 def ended(work, task):
-    """``forked``, whose process a mutant may end, but not an exception of ours."""
+    """``forked``: a mutant may end its process, but an exception of ours is an error."""
     found = forked(work, task)
     if found.get("ended") == OURS:
         message = f"{work.__name__} raised for {task['kernel']} in {task['folder']}"
@@ -205,7 +207,7 @@ def ended(work, task):
 
 
 def costs(names):
-    """For each family its calls and launches, and what the host takes besides the kernels, in ms of CPU."""
+    """For each family its calls and launches, and the host's time besides the kernels, in ms of CPU."""
     return [cost(family) for family in families() if not names or str(family) in names]
 
 

@@ -20,11 +20,11 @@ LD_PRELOAD=$PRELOAD exec python -m "$@"
 ORIGINAL = "/disassembly"
 MUTANTS = "/mutants"
 SUITE = "mutation.worker"
-LAUNCH_LIMIT = "20"  # seconds; without a mutant no launch of the suite takes a second
+LAUNCH_LIMIT = "20"  # seconds. Without a mutant every launch of the suite takes less than one
 
 
 def baseline(bench, arch):
-    """By test of the unchanged suite its seconds and the kernels that it launches; kept for the next run."""
+    """Seconds and launched kernels of each test of the unchanged suite. Kept for the next run."""
     inputs = {
         "wheel": sha256_file(bench.wheel), "fake_hip": bench.fake_hip.key, "arch": arch,
         "tests": sha256_tree(CHECKOUT, [CHECKOUT / TESTS]),
@@ -43,7 +43,7 @@ def baseline(bench, arch):
 
 
 def judged(bench, arch, tasks, *, jobs, worker=SUITE):
-    """The worker's answer to each task, by its id; tasks are shared out among ``jobs`` containers."""
+    """The worker's answer to each task, by its id. Tasks are shared out among ``jobs`` containers."""
     if not tasks:
         return {}
     # Neighbours stay together: the worker runs the original of a kernel once.
@@ -64,7 +64,7 @@ def _judge(bench, arch, worker, number, tasks):
 
 
 def work(bench, arch, arguments, out):
-    """Run a worker, with its arguments, in a container; ``out`` is its /out."""
+    """Run a worker, with its arguments, in a container. ``out`` is its /out."""
     mutants = bench.mutants(arch)
     mutants.mkdir(parents=True, exist_ok=True)
     mounts = [
@@ -86,7 +86,7 @@ def work(bench, arch, arguments, out):
 
 
 def settings(arch):
-    """As ``verify`` has them, but for one thread, as containers run side by side, and the time limit."""
+    """``verify``'s settings, except for one thread, as containers run side by side, and the time limit."""
     return {
         "FA_FAKE_HIP_ARCH": arch_named(arch).device_name, "FA_FAKE_HIP_CHECKS": CHECKS,
         "FA_FAKE_HIP_SEED": SEED, "FA_FAKE_HIP_THREADS": "1", "FA_FAKE_HIP_TIME_LIMIT": LAUNCH_LIMIT,
@@ -95,7 +95,10 @@ def settings(arch):
 
 
 def lay_out(bench, number, mutant, listing):
-    """A folder with the mutant's disassembly beside links to all else; its path in the container."""
+    """A folder with the mutant's disassembly and links to all other files.
+
+    Returns its path in the container.
+    """
     folder = bench.mutants(mutant.arch) / str(number)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

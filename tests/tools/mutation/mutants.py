@@ -1,4 +1,4 @@
-"""Single-instruction mutants of a kernel's code: which there are, and the text that they leave."""
+"""Single-instruction mutants of a kernel's code: their kinds, and the mutated text."""
 
 import itertools
 import re
@@ -53,9 +53,9 @@ OPCODES = (
 
 @dataclass(frozen=True)
 class Mutant:
-    """``line`` of the listing ``file`` ("gfx942-5") reads ``before``; it becomes ``after``.
+    """``line`` of the listing ``file`` ("gfx942-5") reads ``before``. It becomes ``after``.
 
-    ``words`` is what the assembler made of ``after``: dwords as the listing writes them, empty while unknown.
+    ``words`` is the assembler's output for ``after``: dwords as in the listing, empty while unknown.
     """
 
     arch: str
@@ -75,7 +75,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Place:
-    """An instruction that some path reaches: where it stands in the listing, and its dwords."""
+    """A reachable instruction: its place in the listing, and its dwords."""
 
     line: int
     address: int
@@ -84,7 +84,7 @@ class Place:
 
 
 def name_of(listing):
-    """The name of a listing's first function, which has no other, without parsing the rest."""
+    """The name of a listing's first and only function, without parsing the rest."""
     return next(match[2] for line in listing.splitlines() if (match := HEADER.match(line)))
 
 
@@ -101,7 +101,7 @@ def places_of(listing):
 
 
 def changes(kind, text, rng):
-    """What ``text`` may become by a change of that kind, in an order that ``rng`` chooses."""
+    """The changes of that kind to ``text``, in an order chosen by ``rng``."""
     mnemonic, _, rest = text.partition(" ")
     found = list(CHANGES[kind](mnemonic, rest, rng))
     rng.shuffle(found)
@@ -109,7 +109,7 @@ def changes(kind, text, rng):
 
 
 def mutated_listing(listing, mutant):
-    """The listing with the mutant's instruction; a dropped one leaves as many ``s_nop`` as it had dwords."""
+    """The listing with the mutant's instruction. A dropped one becomes as many ``s_nop`` as it had dwords."""
     lines = listing.splitlines(keepends=True)
     texts = [mutant.after] * (len(mutant.words) if mutant.after == NOTHING else 1)
     each = len(mutant.words) // len(texts)
@@ -121,7 +121,7 @@ def mutated_listing(listing, mutant):
 
 
 def drawn(arch, file, name, places, kind, count, rng):
-    """At most ``count`` mutants of a kind, each of another of the kernel's ``places``; not assembled yet."""
+    """At most ``count`` unassembled mutants of a kind, at different ``places`` of the kernel."""
     shuffled = rng.sample(places, len(places))
     found = ((place, changes(kind, place.text, rng)) for place in shuffled)
     made = (
@@ -133,7 +133,7 @@ def drawn(arch, file, name, places, kind, count, rng):
 
 
 def assembled(mutant, place_dwords, words):
-    """The mutant with its dwords, or None when it does not fit in place of the original."""
+    """The mutant with its dwords, or None if its length differs from the original's."""
     if mutant.after == NOTHING:
         return replace(mutant, words=("BF800000",) * place_dwords)
     return replace(mutant, words=words) if words and len(words) == place_dwords else None

@@ -1,4 +1,4 @@
-"""The options that all runs of mutants have."""
+"""The options of all runs of mutants."""
 
 import argparse
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from tests.tools.mutation.mutants import KINDS
 
 
 def parser_of(program, words, file):
-    """A parser; ``file`` in build/mutation keeps what was found."""
+    """A parser. ``file`` in build/mutation keeps the findings."""
     parser = argparse.ArgumentParser(prog=program, description=words)
     parser.add_argument("--wheel", type=Path, help="default: the newest in dist")
     parser.add_argument(
@@ -25,7 +25,7 @@ def parser_of(program, words, file):
 
 
 def archs_of(options, archs):
-    """The archs to run; with ``--of-the-day`` one, and the options get its seed."""
+    """The archs to run. With ``--of-the-day`` one, and the options get its seed."""
     wanted = options.arch or archs
     if options.of_the_day:
         wanted, options.seed = of_the_day(datetime.now(UTC).date(), wanted)
@@ -33,6 +33,6 @@ def archs_of(options, archs):
 
 
 def of_the_day(date, archs):
-    """One of ``archs`` and a seed; archs take turns."""
+    """One of ``archs`` and a seed. Archs take turns."""
     day = date.toordinal()
     return [archs[day % len(archs)]], day

@@ -1,4 +1,4 @@
-"""Which mutants a run judges: of some kinds and kernels, by a seed."""
+"""The mutants judged by a run: of some kinds and kernels, by a seed."""
 
 import random
 from collections import Counter
@@ -6,12 +6,12 @@ from collections import Counter
 from tests.tools.mutation.assembler import encodings
 from tests.tools.mutation.mutants import KINDS, assembled, drawn, name_of, places_of
 
-# Mutants that do not fit in place of the original are replaced: so many more are drawn.
+# Mutants of another length than the original are replaced: this many more are drawn.
 SPARE = 3
 
 
 def listings_of(bench, arch, wanted):
-    """By file the listing of each kernel of the arch whose name has ``wanted`` in it."""
+    """The listing of each kernel of the arch, by file. Their names contain ``wanted``."""
     listings = {
         file.stem: text
         for file in sorted(bench.disassembly.path.glob(f"{arch}-*.s"))
@@ -24,8 +24,10 @@ def listings_of(bench, arch, wanted):
 
 
 def draw(bench, arch, listings, options):
-    """As many mutants as asked for, of kinds in turn and kernels that the seed draws, which the assembler
-    takes; those of a kernel are neighbours."""
+    """The requested number of mutants accepted by the assembler.
+
+    Kinds take turns. The seed draws the kernels, and mutants of a kernel are neighbours.
+    """
     rng, kinds = random.Random(f"{options.seed} {arch}"), options.kind or KINDS
     wanted = -(-options.count // len(kinds))
     files = {kind: Counter(rng.choices(sorted(listings), k=SPARE * wanted)) for kind in kinds}

@@ -7,7 +7,7 @@ COLUMNS = "{:<8} {:<10} {:>7} {:>7} {:>9} {:>11} {:>7}  {}"
 
 
 def score(rows):
-    """The share of judged mutants that were killed; 1 if none was judged."""
+    """The share of killed mutants among the judged ones. 1 if none was judged."""
     judged = [row for row in rows if row["verdict"] != NOT_JUDGED]
     return sum(row["verdict"] == KILLED for row in judged) / len(judged) if judged else 1.0
 
@@ -19,7 +19,7 @@ def below(rows, least):
 
 
 def as_text(rows):
-    """The table by arch and kind, the kills of each check, and each mutant that nothing killed."""
+    """The table by arch and kind, the kills of each check, and each survivor."""
     archs = sorted({row["arch"] for row in rows})
     groups = [*sorted({(row["arch"], row["kind"]) for row in rows}), *((arch, "all") for arch in archs)]
     lines = [COLUMNS.format("arch", "kind", "mutants", "killed", SURVIVED, NOT_JUDGED, "score", "killed by")]

@@ -1,12 +1,12 @@
-"""Runs in the verify container, in the folder of the numerics suite: what kills a mutant, if anything does.
+"""Finds the check that kills a mutant, in the verify container and the numerics suite's folder.
 
-    python -m mutation.worker baseline FILE        which kernels each test launches, and how long it takes
+    python -m mutation.worker baseline FILE        the launched kernels and the time of each test
     python -m mutation.worker judge TASKS ANSWERS  a line of JSON for each task, as soon as it is known
 
 Each mutant runs in a process forked from one that has imported torch and the package, under a time limit.  A
-task names a folder with the mutant's disassembly, which is what the emulator executes, beside the unchanged
-code objects.  First come the kernel's cases of the corpus, then the other tests that launch it.  What passes
-is compared with the original on random calls.
+task names a folder with the mutant's disassembly, for the emulator, and the unchanged code objects.  First
+come the kernel's cases of the corpus, then the other tests that launch it.  Mutants that pass are compared
+with the original on random calls.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ from flash_attn_rocm.suite.fuzz import made
 from mutation import calls
 
 QUIET = ["-p", "no:cacheprovider", "--strict-markers", "-W", "error", "-q", "--no-header", "--tb=line"]
-CORPUS = "test_corpus.py"  # these calls are made without pytest
+CORPUS = "test_corpus.py"  # these calls are made directly, without pytest
 SHOWN = 200  # characters of a failure
-FINDING = "[fake HIP runtime: "  # in an error of a launch that a sanitizer ended
+FINDING = "[fake HIP runtime: "  # in an error of a launch ended by a sanitizer
 
 
 class Watch:
-    """What each test launches and how it ends; stops a session at the first failure or finding."""
+    """Each test's launches and outcome. Stops a session at the first failure or finding."""
 
     def __init__(self):
         self.tests, self.killed = {}, None
@@ -57,7 +57,7 @@ class Watch:
 
 
 def killed_by(shown, name, error=""):
-    """What noticed, and in which words."""
+    """The check that found it, and its words."""
     found, words = (shown.findings if shown else []), str(error).strip()
     if found or FINDING in words:
         words = str(found[0]) if found else words.partition(FINDING)[2]
@@ -74,13 +74,13 @@ def suite(arguments):
 
 
 def baseline():
-    """All tests have to pass; those of the corpus are left out, as mutants run them without pytest."""
+    """All tests have to pass. Those of the corpus are left out: mutants run them without pytest."""
     watch = suite([".", "--ignore", CORPUS])
     return {"killed": watch.killed, "tests": watch.tests}
 
 
 def killer(task):
-    """What kills the mutant; None where nothing does."""
+    """The check that kills the mutant, or None."""
     with calls.on_emulator() as target:
         for name, case in calls.corpus_for(task["kernel"]):
             try:
@@ -93,7 +93,7 @@ def killer(task):
 
 
 def digests(task):
-    """A hash of what comes out of each random call of the kernel; sanitizers, which take long, are off."""
+    """A hash of the results of each random call of the kernel. The slow sanitizers are off."""
     os.environ["FA_FAKE_HIP_CHECKS"] = ""
     with calls.on_emulator() as target:
         cases = calls.random_for(task["kernel"], task["seed"], task["calls"])
@@ -101,13 +101,13 @@ def digests(task):
 
 
 class Worker:
-    """Judges tasks one after the other; what the original gives for a kernel's random calls is kept."""
+    """Judges tasks one after the other. The original's results for a kernel's random calls are kept."""
 
     def __init__(self, original):
         self.original, self.digests = original, {}
 
     def judge(self, task):
-        """``killed`` with who did and how, or ``same`` and ``calls``, how many of the random calls."""
+        """``killed`` with check and words, or ``same`` and ``calls``, the number of random calls."""
         found = forked(killer, task)
         if "ended" in found:
             return {"killed": ["time limit" if "time" in found["ended"] else "crash", found["ended"]]}
@@ -129,7 +129,7 @@ class Worker:
 
 
 def forked(work, task):
-    """What ``work`` gives in a process of its own; how it ended otherwise."""
+    """The result of ``work`` in a separate process, or the way it ended."""
     receive, send = os.pipe()
     child = os.fork()
     if child == 0:
@@ -152,7 +152,7 @@ def forked(work, task):
 
 
 def _read_until(receive, end):
-    """All that comes before the other end is closed; None when it is not in time."""
+    """All bytes until the other end is closed. None after the time limit."""
     text = b""
     while True:
         if not select.select([receive], [], [], max(0.0, end - time.monotonic()))[0]:
@@ -164,7 +164,7 @@ def _read_until(receive, end):
 
 
 def warm_up():
-    """The first gradient imports for more than a second: here once, and not in each mutant's process."""
+    """The first gradient imports for more than a second: once here, instead of in each mutant's process."""
     one = torch.ones(1, requires_grad=True)
     torch.autograd.grad(one * one, one, torch.ones(1))
 

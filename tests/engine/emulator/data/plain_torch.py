@@ -23,7 +23,7 @@ def attend(q, k, v, case):
     if case.causal:
         rows, columns = torch.arange(case.seqlen_q)[:, None], torch.arange(case.seqlen_k)
         scores = scores.masked_fill(columns > rows + case.seqlen_k - case.seqlen_q, -math.inf)
-    return torch.nan_to_num(torch.softmax(scores, -1)) @ v  # rows that see no key are zero
+    return torch.nan_to_num(torch.softmax(scores, -1)) @ v  # rows without visible keys are zero
 
 
 def errors(case):

@@ -5,11 +5,11 @@ from wheel_builder.images.docker import Mount, caller, run_in
 
 CORE, FUZZ = "wheel_builder/machine_code/emulator/core", "tests/engine/emulator/fuzz"
 ARCH, TABLE = "kernels/device/arch", "kernels/generated/device/archs.inc"
-# The kernel of the inputs has none of their instructions: left_out.cpp stands in for them.
+# The kernel of the inputs uses none of their instructions. left_out.cpp stands in for them.
 LEFT_OUT = ("capi", "matrix", "packed", "valu_double", "valu_float", "valu_half")
-# Arithmetic on registers, whose numbers the trusted disassembly gives: no input gets it out of bounds.
+# Arithmetic on registers: the trusted disassembly gives the register numbers, so all inputs stay in bounds.
 PLAIN = ("compare", "cross", "salu", "valu_int")
-# Null pointers are the address sanitizer's; the others cost time and find nothing in such code.
+# The address sanitizer finds null pointers. The others cost time and find nothing in such code.
 UNCHECKED = "null,object-size,vptr,function"
 FLAGS = (
     *("-std=c++17", "-march=haswell", "-pthread"),
@@ -20,8 +20,8 @@ CHECKS = (
     *("-O1", "-gline-tables-only", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"),
     *("-fsanitize=address,undefined,fuzzer-no-link", f"-fno-sanitize={UNCHECKED}"),
 )
-# Each kind as one file: in half the time. The checked one is linked first: of an inline function that both
-# have, the linker keeps the first.
+# One file for each kind takes half the time. The checked one is linked first: the linker keeps the first copy
+# of a shared inline function.
 COMPILE = """
 set -eu
 compiler=$1; shift
@@ -58,7 +58,7 @@ def build(builder, llvm, checkout, store):
 
 
 def compile_in(builder, llvm, checkout, out, *, instead=None):
-    """Compile the target into ``out``; the file ``instead`` stands in for the one of its name."""
+    """Compile the target into ``out``. The file ``instead`` replaces the one with its name."""
     mounts = [Mount(checkout / folder, f"/src/{folder}") for folder in (CORE, FUZZ, ARCH, TABLE)]
     mounts.append(Mount(out, "/out", writable=True))
     names = {file.stem: f"/src/{file.relative_to(checkout)}" for file in sources(checkout)}

@@ -30,7 +30,7 @@ void add_buffer(emu::Launch& launch) {
   launch.buffers.push_back(buffer);
 }
 
-// Cached, because decoding takes longer than everything else and no input changes a text.
+// Cached: decoding takes longer than everything else, and inputs leave the text as it is.
 emu::Program& decoded(emu::Gfx gfx, const std::string& text) {
   static auto& known = *new std::map<std::pair<emu::Gfx, std::string>, std::unique_ptr<emu::Program>>;
   std::unique_ptr<emu::Program>& program = known[{gfx, text}];
@@ -72,7 +72,7 @@ void start(const emu::Program& program, const Call& call) {
   for (emu::u64 at = 0; at < launch.kernarg.size(); at += sizeof pointer)
     std::memcpy(launch.kernarg.data() + at, &pointer, sizeof pointer);
   emu::check_launch(launch);
-  // One workgroup is as good as many, and faster.
+  // One workgroup tests as much as many, and is faster.
   const emu::u64 groups = emu::u64{launch.grid[0]} * launch.grid[1] * launch.grid[2];
   if (groups > kManyGroups && launch.options.only_group < 0) launch.options.only_group = 0;
   emu::run_launch(launch);
@@ -83,13 +83,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Parts parts = split(data, size);
   if (!parts.elf) return 0;
   try {
-    // An exact copy, so that the address sanitizer knows where it ends.
+    // An exact copy: the address sanitizer knows its end.
     const std::unique_ptr<emu::u8[]> elf(new emu::u8[parts.elf_size]);
     std::memcpy(elf.get(), parts.elf, parts.elf_size);
     const emu::Program& program = loaded(elf.get(), parts.elf_size, parts.text);
     if (!program.kernels.empty()) start(program, parts.call);
   } catch (const emu::Error& error) {
-    // A refusal must have a text, and no other exception may leave the emulator.
+    // A refusal must have a text. The emulator may throw no other exception.
     if (std::strlen(error.what()) < 10) std::abort();
     if (std::getenv("FUZZ_TELL")) std::fprintf(stderr, "refused: %s\n", error.what());
   }

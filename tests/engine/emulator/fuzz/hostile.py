@@ -1,4 +1,4 @@
-"""A real code object with one thing wrong, for each bug that a reader or a launch once had."""
+"""A real code object with one fault, for each former bug of a reader or a launch."""
 
 import re
 import struct
@@ -25,7 +25,7 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Case:
-    """An input of the fuzz target, and the words with which the emulator refuses it."""
+    """An input of the fuzz target, and the words of the emulator's refusal."""
 
     words: str
     call: Call
@@ -90,7 +90,7 @@ def edited(elf, pattern, replacement):
 
 
 def names_that_share_their_ends(elf):
-    """``elf`` with 3000 symbols whose names are ends of one text of 64 KiB."""
+    """``elf`` with 3000 symbols. Their names are suffixes of one text of 64 KiB."""
     table = section(elf, SYMTAB)
     names = get(elf, FIRST_SECTION) + 64 * get(elf, table + 40, "I")
     text = b"a" * 65535 + b"\0"
@@ -106,14 +106,15 @@ def without_padding(text):
 
 
 def without_its_end(text):
-    """The same with another instruction in place of s_endpgm."""
+    """The text with another instruction in place of s_endpgm."""
     return text.replace("\ts_endpgm", "\ts_nop 0")
 
 
 def cases(elf, text, lds):
     """Hostile inputs by name.
 
-    ``elf``, ``text``: code object of data/hostile.hip and its disassembly; ``lds``: the arch's bytes of LDS.
+    ``elf`` and ``text`` are the code object of data/hostile.hip and its disassembly. ``lds`` is the arch's
+    LDS in bytes.
     """
     call = Call()
     load, note, symtab = segment(elf, LOAD), segment(elf, NOTE), section(elf, SYMTAB)

@@ -5,7 +5,7 @@
 #include <string>
 
 namespace fuzz {
-// How a kernel is started.  inputs.py has the same layout.
+// The start of a kernel. inputs.py has the same layout.
 struct Call {
   std::uint32_t elf;  // bytes of the code object
   std::uint32_t kernel, grid[3], block[3], dynamic_lds, checks, pointers, seed;

@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 
 @dataclass(frozen=True)
 class Call:
-    """How the kernel is started; ``pointers`` arguments of eight bytes point to memory that it may touch."""
+    """The start of a kernel. ``pointers`` arguments of eight bytes point to memory open to it."""
 
     kernel: int = 0
     grid: tuple[int, int, int] = (2, 1, 1)

@@ -1,4 +1,4 @@
-// In place of the files that build.py leaves out: their instructions are missing from the table.
+// Replaces the files left out by build.py: their instructions are missing from the table.
 #include "code/ops.hpp"
 
 namespace emu {

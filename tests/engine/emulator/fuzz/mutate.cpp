@@ -151,7 +151,7 @@ struct Mutator {
       case 1: note.replace(one.begin, size, number_text(boundary(note.size()))); break;
       case 2: note.replace(one.begin, size, std::string(1ull << below(17), '\x91')); break;
       case 3: note[one.begin] ^= static_cast<char>(1 << below(8)); break;
-      case 4:  // another key or word of the same length
+      case 4:  // another key or word of equal length
         if (size > 1) note[one.begin + 1 + below(size - 1)] ^= 1;
         break;
     }
@@ -184,7 +184,7 @@ struct Mutator {
     std::memcpy(&call, words, sizeof call);
   }
 
-  // libFuzzer's own mutations, which use values that it has seen in comparisons.
+  // libFuzzer's own mutations. They use values seen in comparisons.
   void change_bytes(std::string& elf) {
     const u64 size = elf.size();
     elf.resize(size + 64);

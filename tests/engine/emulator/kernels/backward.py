@@ -29,7 +29,7 @@ OF_KEYS = ("k", "v", "dk", "dv")
 
 @dataclass(frozen=True)
 class Case:
-    """One call.  ``lengths`` are (queries, keys) of each sequence; unless ``ragged`` they are all alike."""
+    """One call.  ``lengths`` are (queries, keys) of each sequence. Unless ``ragged``, all are equal."""
 
     lengths: tuple = ((49, 77),)
     ragged: bool = False
@@ -41,7 +41,7 @@ class Case:
     alibi: bool = False
     dropout: float = 0.0
     scale: float | None = None
-    pad: int = 0  # elements between heads, and as many heads between rows as that makes one
+    pad: int = 0  # elements between heads. The gap between rows is the number of heads that makes one
     values: str = "normal"
 
     def kept(self, sequence, head, row, key):
@@ -84,7 +84,7 @@ class Tensor:
         return (self.firsts[sequence] + row) * self.row + head * self.head
 
     def fill(self, values):
-        """``values[sequence, head]`` is a list of rows; what lies between them is NaN."""
+        """``values[sequence, head]`` is a list of rows. The gaps between them are NaN."""
         every = [float("nan")] * self.elements
         for (sequence, head), rows in values.items():
             for row, elements in enumerate(rows):
@@ -111,7 +111,7 @@ class Tensor:
 
 
 class Call:
-    """The tensors of a case in device memory; ``exact`` and ``plain`` are the gradients to compare with."""
+    """The tensors of a case in device memory. ``exact`` and ``plain`` are the gradients to compare with."""
 
     def __init__(self, case, dtype, head_dim, change=None):
         self.case, self.dtype, self.head_dim = case, dtype, head_dim
@@ -236,7 +236,7 @@ class Call:
         )  # fmt: skip
 
     def arguments(self, op, **changes):
-        """The argument of a kernel.  Those with a mask get one of fp32 that is 0 everywhere."""
+        """The argument of a kernel.  Masked kernels get an fp32 mask of zeros."""
         inner = self.kernarg(**changes)
         if op not in MASKED[1:]:
             return inner
@@ -248,7 +248,7 @@ class Call:
         return inner + layout("MaskedBwdParams").pack(given)[len(inner) :]
 
     def run(self, machine_of, arch, seed=0, ops=SEPARATE, **changes):
-        """Launch all kernels; returns their results.  ``machine_of(kernel)`` is the loaded code object."""
+        """Launch all kernels and return their results.  ``machine_of(kernel)`` is the loaded code object."""
         longest_q, longest_k = (max(each) for each in zip(*self.case.lengths, strict=True))
         batch = len(self.case.lengths)
         results = []
@@ -264,7 +264,7 @@ class Call:
             memory = [*(each.memory for each in self.tensors.values()), *self.memory.values(), *self.masks]
             launch = Launch(grid, (tile.threads, 1, 1))
             results.append(machine.run(kernel, launch, arguments, memory, Options(seed=seed)))
-            if op == "delta":  # which the others may read
+            if op == "delta":  # the other kernels may read it
                 self.memory["delta"] = Memory.of(self.memory["delta"].read(), "delta", readonly=True)
         return results
 
@@ -273,7 +273,7 @@ class Call:
         return tuple(self.tensors[name].memory.read() for name in FOUND)
 
     def problems(self):
-        """Every gradient that breaks the rule, and every tensor that was written where it has no rows."""
+        """Every gradient outside the rule, and every tensor written outside its rows."""
         problems = [f"{name}: written outside" for name in FOUND if self.tensors[name].written_outside()]
         for name in FOUND:
             error, bound = self._error(name, self._values(name)), self._bound(name)
@@ -309,14 +309,14 @@ class Call:
 
 
 def run(call, machines, arch, seed=0, ops=SEPARATE, **changes):
-    """Run a call, which must end without findings."""
+    """Run a call, and assert that it has no findings."""
     for result in call.run(machines, arch, seed, ops, **changes):
         assert not result.error
         assert not result.findings, "\n".join(map(str, result.findings))
 
 
 def _added(before, part, keys):
-    """The sum over the heads that share keys; no queries give zeros."""
+    """The sum over the heads of the same keys. Zeros if there are no queries."""
     part = [[0.0] * len(key) for key in keys] if part is None else part
     if before is None:
         return part

@@ -12,7 +12,7 @@ WORD = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Options:
-    """``slope`` is ALiBi's; ``kept(row, key)`` is the factor that dropout gives to a probability."""
+    """``slope`` is ALiBi's. ``kept(row, key)`` is dropout's factor for a probability."""
 
     scale: float
     left: int = -1
@@ -22,12 +22,12 @@ class Options:
     kept: object = None
 
     def sees(self, ahead):
-        """Whether a key that is ``ahead`` of the diagonal is visible."""
+        """Whether a key ``ahead`` of the diagonal is visible."""
         return (self.left < 0 or ahead >= -self.left) and (self.right < 0 or ahead <= self.right)
 
 
 def gradients(q, k, v, dout, options, dtype=""):
-    """out, log-sum-exps, dq, dk and dv, all lists of rows; rounded to ``dtype`` where one is given."""
+    """out, log-sum-exps, dq, dk and dv, all lists of rows. With a ``dtype`` they are rounded to it."""
 
     def keep(values):
         return list(rounded(values, dtype)) if dtype else list(values)
@@ -56,7 +56,7 @@ def gradients(q, k, v, dout, options, dtype=""):
 
 
 def _scores(query, keys, ahead, options, keep):
-    """Scores, -inf where hidden, and the derivative of each by what softcap takes."""
+    """Scores, -inf where hidden, and the derivative of each by the input of softcap."""
     scores = keep([x * options.scale for x in keep([dot(query, key) for key in keys])])
     derivatives = [1.0] * len(scores)
     if options.softcap:

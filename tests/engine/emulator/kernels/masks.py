@@ -1,4 +1,4 @@
-"""fa_fwd_masked_* on the emulator: calls with a mask or a bias of any form, and the same in float64."""
+"""fa_fwd_masked_* on the emulator: calls with a mask or a bias of any form, and float64 references."""
 
 import math
 import random
@@ -24,16 +24,17 @@ from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.tiles import workgroup_of
 
 LEAST = {"fp16": -65504.0, "bf16": -3.3895313892515355e38, "fp32": -3.4028234663852886e38}
-BLOCK = 33  # keys of a block that sees only itself
-CLAMPED = -1e30  # what finite biases below it count as, where products start from the softmax's shift
+BLOCK = 33  # keys of a block in block-diagonal masks
+CLAMPED = -1e30  # replaces finite biases below it, in kernels whose products start from the softmax's shift
 
 
 @dataclass(frozen=True)
 class Masked:
-    """A call and its mask, which is the same along the dimensions named in ``broadcast`` (of "bhi").
+    """A call and its mask. The mask is constant along the dimensions named in ``broadcast`` (of "bhi").
 
-    ``hides``: rows that see nothing, left or right halves of the keys, keys of another block or after the
-    row, nothing, all, one of one row, or "" (half of the keys, at random); ``by``: what hides in a bias.
+    ``hides``: rows without keys, left or right halves of the keys, keys of another block or after the row,
+    nothing, all, one of one row, or "" (half of the keys, at random). ``by``: the number that hides in a
+    bias.
     """
 
     case: Case
@@ -59,7 +60,7 @@ class Masked:
 
 
 def drawn(masked):
-    """The mask's rows by (batch, head, row), as what is added to scores."""
+    """The mask's rows by (batch, head, row), as addends of scores."""
     draw = random.Random(masked.case.seed + 1)
     keys = masked.case.seqlen_k
     rows = {}
@@ -102,12 +103,12 @@ def memory_of(masked, rows):
 
 
 def inputs(masked):
-    """A call that nothing has run, the mask in memory, and its rows as they are there."""
+    """A call before its run, the mask in memory, and its rows as stored."""
     return make_call(masked.case), *memory_of(masked, drawn(masked))
 
 
 def run(machine, ranges, arch, masked):
-    """The finished call; ``ranges`` has the kernel that finds what a mask shows."""
+    """The finished call. ``ranges`` has the kernel for the ranges of a mask's visible keys."""
     case = masked.case
     call, memory, _ = inputs(masked)
     inner = layout("FwdParams")
@@ -131,11 +132,10 @@ def run(machine, ranges, arch, masked):
 
 
 def find_ranges(machine, group, whole, keys, mask, out):
-    """Runs fa_mask_ranges_fp16 and compares what it leaves in ``out``, and that it writes nothing else.
+    """Run fa_mask_ranges_fp16, compare its results in ``out``, and check for other writes.
 
-    ``whole`` are the call's sequences, heads and rows; ``mask`` and ``out`` are each a memory and its strides
-    along these, in elements, and of the mask the dtype; a wave of the kernel that reads it has ``group``
-    rows.
+    ``whole`` are the call's sequences, heads and rows. ``mask`` and ``out`` are each a memory and its strides
+    along these, in elements. ``mask`` also has its dtype. A wave of the reading kernel has ``group`` rows.
     """
     (batch, heads, rows), (memory, steps, dtype), (results, out_steps) = whole, mask, out
     hides = HIDES[dtype]
@@ -163,7 +163,7 @@ def find_ranges(machine, group, whole, keys, mask, out):
     assert results.read() == bytes(wanted), (whole, keys, steps)
 
 
-@lru_cache(maxsize=1)  # tests of one call, on one arch after the other
+@lru_cache(maxsize=1)  # one call is tested on all archs in turn
 def exact(masked):
     """Rows of out and their log-sum-exps by (batch, head, row), in float64."""
     case = masked.case

@@ -1,5 +1,8 @@
-"""Appending to a cache with arguments that tests/installed/numerics cannot make: written places more than
-32 bits of bytes apart, and more blocks than work.  Every bit is right, and there are no findings."""
+"""Appending to a cache with arguments out of reach of tests/installed/numerics.
+
+Written places are more than 32 bits of bytes apart, and there are more blocks than work.  Every bit is right,
+and there are no findings.
+"""
 
 import random
 import struct
@@ -22,7 +25,7 @@ FAR = 1 << 33  # elements: beyond 32 bits, as a number of bytes and of elements
 
 @dataclass(frozen=True)
 class Case:
-    """``skew`` bytes off alignment; ``page`` 0 is a dense cache; ``far`` one whose places are far apart."""
+    """``skew`` bytes off alignment. ``page`` 0 is a dense cache. In a ``far`` one, places are far apart."""
 
     head_dim: int = 32
     rotary: int = 16
@@ -47,12 +50,12 @@ CASES = {
 
 
 def fp32(value):
-    """Rounds a double; a sum or product of two fp32 numbers rounded this way equals fp32's own."""
+    """Round a double. A sum or product of two fp32 numbers rounded this way equals fp32's own."""
     return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
 class Call:
-    """The memory of a call, with k and v as the fp32 numbers that the kernel sees."""
+    """The memory of a call, with k and v as the kernel's fp32 numbers."""
 
     def __init__(self, case, dtype):
         self.case, self.dtype = case, dtype
@@ -86,7 +89,7 @@ class Call:
         at = {name: memory.address for name, memory in self.memory.items()}
         place = FAR if case.far else rows * HEADS * width
         new, cache = (ROWS * HEADS * width, HEADS * width, width), (place, HEADS * width, width)
-        # Of places far apart only the second has memory, and it belongs to the first sequence.
+        # If places are far apart, only the second has memory. It belongs to the first sequence.
         back = 2 * FAR if case.far else 0
         moved = (
             (at["k"], at["k_cache"] - back, cache),

@@ -1,5 +1,7 @@
-"""The backward kernels: gradients against float64 by the numerics rule, with every feature, on every arch;
-without findings, and with the same bits in every order of waves."""
+"""The backward kernels: gradients against float64 by the numerics rule.
+
+Every feature runs on every arch, without findings, and with equal bits in every order of waves.
+"""
 
 import math
 from dataclasses import replace
@@ -51,7 +53,7 @@ def test_gradients(machine_of, arch, dtype, head_dim, name):
 
 
 ADDING = [name for name, arch in known_archs().items() if "atomic_fadd_f32" in arch.features]
-# Arch and head dim of the fused kernels, and of those whose row in tiles.toml is without `features`.
+# Arch and head dim of the fused kernels, and of those whose row in tiles.toml lacks `features` (PLAIN).
 FUSING = [(arch, head_dim) for arch in ADDING for head_dim in (64, 96, 128)]
 PLAIN = [*(("gfx908", dim) for dim in (64, 96, 128)), ("gfx90a", 64), ("gfx942", 64), ("gfx950", 64)]
 
@@ -70,7 +72,7 @@ def test_fused_gradients(machine_of, arch, dtype, head_dim, name):
 
 @pytest.mark.parametrize("arch", sorted({arch for arch, _ in FUSING}))
 def test_fused_gradients_are_right_in_every_order_of_waves(machine_of, arch):
-    """dK and dV with the same bits; dQ, which is added up in no fixed order, by the rule."""
+    """dK and dV have equal bits. dQ is added up in any order, and follows the rule."""
     found = set()
     for seed in range(8):
         call = Call(Case(((130, 300),), nheads=1), "fp16", 64)
@@ -122,7 +124,7 @@ def test_nan_reaches_what_it_is_summed_in(machine_of, arch):
 
 @pytest.mark.parametrize("change", [{"scale": 0.5}, {"window_right": 0}, {"softcap": 5.0}], ids=str)
 def test_a_wrong_call_is_noticed(machine_of, change):
-    """The comparison itself."""
+    """Tests the comparison itself."""
     call = Call(CASES["full"], "fp16", 64)
     run(call, machine_of("gfx942"), "gfx942", **change)
     assert any(problem.startswith("dq: error") for problem in call.problems())

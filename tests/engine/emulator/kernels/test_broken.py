@@ -12,7 +12,7 @@ from wheel_builder.machine_code.emulator.machine import Machine, Options
 from wheel_builder.tables.archs import known_archs
 
 ARCHS = tuple(known_archs())
-# More keys than a tile, so that the loop over tiles runs more than once.
+# More keys than a tile: the loop over tiles runs more than once.
 CASE = Case("fp16", 64, 64, 257)
 
 
@@ -35,7 +35,7 @@ def executed(machine, arch, workshop):
 
 # On RDNA 4 it is in two halves, with other instructions between: a wave signals, and waits for the others.
 BARRIER = re.compile(r"(?<=\t)s_barrier(?:\b|_signal \S+(.*?\t)s_barrier_wait \S+)", re.DOTALL)
-# Of the loop; gfx950's fills one of two tiles while the other is read (two_tiles in
+# Barriers of the loop. gfx950's fills one of two tiles while the other is read (two_tiles in
 # forward/parts/schedule.hpp).
 BARRIERS = {"gfx950": 1}
 
@@ -53,7 +53,7 @@ def test_a_missing_barrier_is_a_race(core, shipped, workshop, arch):
     for barrier in BARRIER.finditer(text):
         call, ended = executed(Machine(core, code, in_place_of(barrier, "s_endpgm")), arch, workshop)
         if not (ended.error or ended.findings or compare(call).first):
-            continue  # of the loop with all features, which this call does not take
+            continue  # of the loop with all features, unused by this call
         _, result = executed(Machine(core, code, in_place_of(barrier, "s_nop 0")), arch, workshop)
         assert "lds-race" in result.kinds(), text[barrier.start() - 200 : barrier.end() + 60]
         removed += 1
@@ -77,7 +77,7 @@ def test_instructions_left_out_are_noticed(core, shipped, workshop, arch, what):
     assert result.error or result.findings or compare(call).first
 
 
-@pytest.mark.full  # semantics/test_coverage.py asks the same of every mnemonic
+@pytest.mark.full  # semantics/test_coverage.py asks this of every mnemonic
 @pytest.mark.parametrize("arch", ARCHS)
 def test_all_shipped_instructions_are_implemented(core, device_code, disassembled, arch):
     texts = [disassembled(code) for code in sorted(device_code(arch).glob("*.hsaco"))]

@@ -1,6 +1,6 @@
-"""Running one forward kernel: its options, and the comparison with float64.
+"""Runs of one forward kernel: its options, and the comparison with float64.
 
-tests/installed/numerics shows what the wheel's kernels compute, from the public functions down.
+tests/installed/numerics tests the wheel's kernels from the public functions down.
 """
 
 from dataclasses import replace
@@ -31,7 +31,7 @@ def test_without_checks_the_bytes_are_the_same(workshop, device_code, arch):
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 def test_the_order_of_workgroups_changes_no_bit(workshop, device_code, causal):
-    """Of a GPU of several dies: none, as many as a device has, and a number that leaves a remainder."""
+    """On a GPU of several dies: no workgroups, as many as a device has, and a number with a remainder."""
     case = Case("fp16", 64, 300, 97, batch=2, nheads=6, nheads_k=2, causal=causal)
     code = (device_code("gfx942") / f"{case.kernel}.hsaco").read_bytes()
     machine, tile = open_machine(code, case.kernel, workshop), forward_workgroup("gfx942", case)
@@ -45,7 +45,7 @@ def test_the_order_of_workgroups_changes_no_bit(workshop, device_code, causal):
 
 
 def test_a_wrong_number_is_the_first_difference(workshop, device_code):
-    """The comparison itself: with a scale that differs from the reference's, it fails and says where."""
+    """Tests the comparison itself: with a scale unlike the reference's, it fails and names the place."""
 
     class Wrong(Case):
         @property

@@ -1,5 +1,7 @@
-"""Gradients on the edges of what memory and fp16 hold: masks that end inside a tile, and small and large
-gradients where the matrix unit takes fp16's denormals as zero."""
+"""Gradients at the limits of memory and fp16.
+
+Masks end inside a tile. Gradients are small or large, on matrix units that flush fp16's denormals to zero.
+"""
 
 import pytest
 
@@ -13,7 +15,7 @@ FLUSHING = [name for name, arch in known_archs().items() if arch.isa.flushes_den
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_mask_may_end_inside_a_tile(machine_of, arch, head_dim):
-    """fa_bwd_dkdv_masked_* left it to the scalar offset that no row behind the last is read."""
+    """fa_bwd_dkdv_masked_* relied on the scalar offset to keep reads before the end of the last row."""
     call = Call(Case(((37, 77),), nheads=1), "fp16", head_dim)
     run(call, machine_of(arch), arch, ops=MASKED)
     assert call.problems() == []
@@ -39,7 +41,7 @@ def test_small_gradients(machine_of, arch, ops):
 @pytest.mark.parametrize("ops", [SEPARATE, FUSED, MASKED], ids=["separate", "fused", "masked"])
 @pytest.mark.parametrize("arch", FLUSHING)
 def test_gradients_that_are_too_large_are_no_numbers(machine_of, arch, ops):
-    """Not the largest number there is: who scales a loss has to notice."""
+    """They become infinity or NaN, so loss scaling notices. The largest finite number would hide it."""
     call = Call(Case(((33, 40),), nheads=1), "fp16", 64, times(2.0**10))
     run(call, machine_of(arch), arch, ops=ops)
     for name in FOUND:

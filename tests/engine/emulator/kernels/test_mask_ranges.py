@@ -1,4 +1,4 @@
-"""fa_mask_ranges_fp16: the same bytes as found in Python, for masks of any shape and strides."""
+"""fa_mask_ranges_fp16: bytes equal to a search in Python, for masks of any shape and strides."""
 
 import random
 from itertools import product
@@ -14,7 +14,7 @@ from wheel_builder.tables.archs import arch_named, known_archs
 ROWS = (1, 5, 16, 17, 32, 33, 64, 70, 129)
 KEYS = (1, 7, 8, 9, 15, 16, 17, 24, 31, 40, 63, 64, 97, 128, 203, 520, 1100)
 MANY = (4090, 4200, 5000)  # a workgroup looks at 4096 before any more
-SHAPES = ("", "b", "h", "i", "bh", "bi", "hi", "bhi")  # along what the mask is the same
+SHAPES = ("", "b", "h", "i", "bh", "bi", "hi", "bhi")  # dimensions with a constant mask
 BLOCK = 33
 CALLS, MANY_CALLS = 60, 6
 # Whether a key is shown, by key, keys, the row's place on the diagonal, and whether it is its head's one.
@@ -33,8 +33,8 @@ KINDS = {
 }
 
 
-# Elements that show a key, little-endian: of biases zeros, the numbers beside -inf, infinity and numbers of
-# one byte of -inf.
+# Elements that show a key, little-endian. For biases: zeros, the neighbours of -inf, infinity, and numbers
+# with one byte of -inf.
 SHOW = {
     "bool": (1,),
     "fp16": (0x0000, 0x8000, 0xFBFF, 0xFC01, 0x7C00, 0x00FC, 0xFCFC),
@@ -55,7 +55,7 @@ class Mask:
         last = sum((size - 1) * step for size, step in zip(sizes, steps, strict=True))
         hides, size = HIDES[dtype], len(HIDES[dtype])
         shows = [each.to_bytes(size, "little") for each in SHOW[dtype]]
-        # Behind the keys, and between rows, there is anything.
+        # Random elements after the keys and between rows.
         data = bytearray(b"".join(draw.choice((hides, shows[0])) for _ in range(last + width)))
         shown, one = KINDS[draw.choice([*KINDS])], draw.randrange(keys)
         for b, h, i in product(*map(range, sizes)):

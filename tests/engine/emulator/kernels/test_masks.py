@@ -11,13 +11,13 @@ from wheel_builder.machine_code.emulator.machine import load_machine
 from wheel_builder.tables.archs import known_archs
 
 ARCHS = tuple(known_archs())
-# Twice what rounding P and out costs, of values up to 4.
+# Twice the cost of rounding P and out, for values up to 4.
 OUT = {"fp16": 2.0**-8, "bf16": 2.0**-5}
 LSE = 3e-5
 GROUPED = {"batch": 2, "nheads": 4, "nheads_k": 2}
 
 
-# Rows, keys, more of the case; kind, what it is the same for, what is hidden, by what, and the window.
+# Rows, keys, more of the case. Then kind, broadcast dimensions, hidden keys, hiding value, and window.
 CALLS = {
     "bool": (37, 88, GROUPED, "bytes"),
     "bool, one for all, tail": (19, 75, {"nheads": 2, "nheads_k": 2}, "bytes", "bhi"),
@@ -53,7 +53,7 @@ def made(call, dtype, head_dim):
 
 
 def kernels_and_calls():
-    """Each call on each kernel; without --full on two of the four, in turn."""
+    """Each call on each kernel. Without --full on two of the four, in turn."""
     kernels = [("fp16", 64), ("fp16", 128), ("bf16", 128), ("bf16", 64)]
     for (number, call), (which, kernel) in product(enumerate(CALLS), enumerate(kernels)):
         marks = [] if (number + which) % 2 == 0 else pytest.mark.full
@@ -78,6 +78,6 @@ def test_out_and_log_sum_exp(core, device_code, disassembled, arch, dtype, head_
             continue
         worst = max(abs(x - y) for x, y in zip(found, wanted, strict=True))
         assert worst <= OUT[dtype], (b, h, i)
-        # A whole row of the least number has the mean of v, and a log-sum-exp that may be cut off.
+        # A row filled with the least number has the mean of v. Its log-sum-exp may be cut off.
         near = abs(found_lse - wanted_lse) <= LSE * max(1.0, abs(wanted_lse))
         assert near or wanted_lse < found_lse <= CLAMPED * (1 - LSE), (b, h, i)

@@ -1,4 +1,4 @@
-"""The emulator's expected values come from plain Python; PyTorch gives the same bound."""
+"""The emulator's expected values come from plain Python. PyTorch gives the same bound."""
 
 import json
 

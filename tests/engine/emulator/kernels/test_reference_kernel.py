@@ -1,5 +1,8 @@
-"""fa_reference_* with arguments that tests/installed/numerics cannot make: rows of out more than 32 bits
-of bytes apart, and fewer workgroups than rows.  Each row of out has its own memory."""
+"""fa_reference_* with arguments out of reach of tests/installed/numerics.
+
+Rows of out are more than 32 bits of bytes apart, and there are fewer workgroups than rows.  Each row of out
+has a separate memory.
+"""
 
 import ctypes
 import mmap
@@ -15,9 +18,9 @@ from wheel_builder.machine_code.emulator.rule import tolerances
 from wheel_builder.tables.archs import known_archs
 
 ARCHS = tuple(known_archs())
-FAR = (1 << 31) + 3  # elements: more than 2^32 bytes, and aligned to nothing
-SPACE = 1 << 36  # bytes of address space, of which only rows are ever touched
-MAP_NORESERVE = 0x4000  # Linux; the mmap module has no name for it
+FAR = (1 << 31) + 3  # elements: more than 2^32 bytes, and unaligned
+SPACE = 1 << 36  # bytes of address space. Only rows are ever touched
+MAP_NORESERVE = 0x4000  # Linux. The mmap module has no name for it
 CASE = Case("fp16", 20, 3, 5, batch=2, nheads=2, nheads_k=2, causal=True)
 NEAR = {"o_batch": 120, "o_row": 40, "o_head": 20}
 

@@ -48,14 +48,14 @@ ENCODING = re.compile(r"_(e32|e64|e64_dpp|dpp|sdwa)$")
 
 @functools.cache
 def lines(arch):
-    """Those of an arch, without the ones that it shares with the arch that it extends."""
+    """Lines of an arch, except those shared with the arch that it extends."""
     every = [line for table in TABLES for line in table.OPS if arch in spread(line.names)]
     base = EXTENDS.get(arch, "")
     return [line for line in every if spread(line.names).get(base) != spread(line.names)[arch]]
 
 
 def make(line, arch, every=1):
-    """``every``: of that many waves of an ``Op`` one is computed."""
+    """``every``: computes one of that many waves of an ``Op``."""
     if isinstance(line, Op):
         return vector_case(line, arch, every)
     if isinstance(line, ScalarOp):
@@ -70,7 +70,7 @@ def plain(line, arch):
 
 @functools.cache
 def of(arch, every=1):
-    """Cases by mnemonic; ``every`` as for ``make``, but for lines that no arch before has."""
+    """Cases by mnemonic. ``every`` as for ``make``. Lines new with this arch are computed in full."""
     found = {}
     for line in lines(arch):
         first = next(iter(spread(line.names)))
@@ -81,6 +81,6 @@ def of(arch, every=1):
 
 @functools.cache
 def tested(arch):
-    """Mnemonics with a vector, of this arch or the one that it extends."""
+    """Mnemonics with a vector, of this arch or of the one it extends."""
     own = {plain(line, arch) for line in lines(arch)}
     return own | tested(EXTENDS[arch]) if arch in EXTENDS else own

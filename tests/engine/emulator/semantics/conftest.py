@@ -19,7 +19,7 @@ ASSEMBLE = """set -e
 
 @pytest.fixture(scope="session")
 def assembled(builder, job, context, core, tmp_path_factory):
-    """``assembled(text, arch)``: the code object of assembly text, loaded; kept in the store."""
+    """``assembled(text, arch)``: the code object of assembly text, loaded and kept in the store."""
 
     def load(text, arch):
         inputs = {"image": builder.facts["image_id"], "text": text, "arch": arch, "how": ASSEMBLE}
@@ -53,11 +53,12 @@ def snippet_machine(assembled):
 
 @pytest.fixture(scope="session")
 def shipped(builder, core, device_code, as_text, context):
-    """``shipped(arch)``: code objects for an arch, loaded, by name: the wheels' in dist/, this checkout's.
+    """``shipped(arch)``: loaded code objects by name, from the wheels in dist/ and from this checkout.
 
-    Of equal ones, such as a wheel's that this checkout made, the first."""
+    The first of equal ones is kept, such as a wheel's made by this checkout.
+    """
     kept = {"store": context.store, "log": context.log("disassembly")}
-    # Not the shims', which other tests make beside them meanwhile, nor one for Windows.
+    # Excludes the shims', made by concurrent tests, and wheels for Windows.
     wheels = context.dist.glob("flash_attn_rocm-*-manylinux*.whl")
     finished = [disassemble_wheel(file, builder, **kept) for file in wheels]
 

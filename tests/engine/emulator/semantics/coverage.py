@@ -1,4 +1,4 @@
-"""Which mnemonics kernels use, which of those the emulator implements, and which have a vector here."""
+"""Mnemonics used by kernels, implemented by the emulator, and covered by a vector here."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from tests.engine.emulator.semantics import cases
 
 @dataclass(frozen=True)
 class Coverage:
-    """One arch: ``used`` maps each mnemonic to the first kernel with it; ``missing`` have no semantics."""
+    """One arch: ``used`` maps each mnemonic to its first kernel. ``missing`` have no semantics."""
 
     arch: str
     used: dict[str, str]

@@ -1,7 +1,7 @@
 """Snippets of machine code, assembled into one code object per arch and run on the emulator.
 
-A snippet's kernel loads registers from memory, runs the snippet's text and stores registers to memory; each
-workgroup, one wave, has its own data.  s[4:7] (input and output) and v0 (lane * 4) belong to the frame.
+A snippet's kernel loads registers from memory, runs the snippet's text and stores registers to memory. Each
+workgroup is one wave with separate data.  s[4:7] (input and output) and v0 (lane * 4) belong to the frame.
 """
 
 import re
@@ -12,11 +12,11 @@ from wheel_builder.machine_code.emulator.machine import Launch, Options
 from wheel_builder.machine_code.emulator.memory import Memory, pack_arguments
 from wheel_builder.tables.archs import arch_named, known_archs
 
-# The first arch of each ISA: what the tables in this folder are run for.
+# The first arch of each ISA: the tables in this folder run for it.
 ISAS = {arch.isa.name: arch.isa for arch in known_archs().values()}
 ARCHS = tuple(next(arch.name for arch in known_archs().values() if arch.isa.name == isa) for isa in ISAS)
-# Archs in whose ISA the emulator reads the same as in that of one before them: its vectors stand for theirs,
-# except of what they have besides.
+# Archs whose ISA the emulator reads like that of an earlier arch. The earlier arch's vectors cover them,
+# except for additional instructions.
 EXTENDS = {
     arch: base
     for number, arch in enumerate(ARCHS)
@@ -29,7 +29,7 @@ HALVES = "real-true16"  # 16-bit operands are halves of registers (v1.l, v1.h), 
 FEATURES = {
     arch: " ".join(f"-mattr=+{name}" for name in arch_named(arch).isa.assembler_features) for arch in ARCHS
 }
-SLOT = 256  # bytes of one register of a wave, wave32 or not
+SLOT = 256  # bytes of one register of a wave, for wave32 and wave64
 STEP = SLOT // 4
 
 
@@ -58,10 +58,10 @@ def label(index):
 
 
 def expand(text, arch):
-    """Mask registers by name: ``<40>`` is s[40:41] on wave64 and s40 on wave32, likewise <vcc> and <exec>.
+    """Mask registers by name: ``<40>`` is s[40:41] on wave64 and s40 on wave32. <vcc> and <exec> follow it.
 
-    ``<buffer_word3>`` is the format word of a raw buffer resource.  Waits for memory are written as
-    they were before RDNA 4.
+    ``<buffer_word3>`` is the format word of a raw buffer resource.  Waits for memory have their names from
+    before RDNA 4.
     """
     wide = LANES[arch] == 64
     text = text.replace("<buffer_word3>", hex(arch_named(arch).isa.buffer_word3))
@@ -103,7 +103,7 @@ def body(snippet, arch):
         lines += [f"s_load_dword {register}, s[4:5], {4 * i}"]
     lines += ["s_waitcnt lgkmcnt(0)", *snippet.text.strip().splitlines()]
     special = [r for r in snippet.outputs if r.startswith(("exec", "scc"))]
-    # The text may leave EXEC and SCC in any state; they are saved before the stores set their own.
+    # The text may leave EXEC and SCC in any state. They are saved before the stores set them.
     saved = {"scc": "s92", "exec_lo": "s93", "exec_hi": "s94"}
     lines += ["s_cselect_b32 s92, 1, 0"] if "scc" in special else []
     lines += [f"s_mov_b32 {saved[r]}, {r}" for r in special if r != "scc"]
@@ -132,7 +132,7 @@ def descriptor(name, snippet, arch):
     vgprs = 192 if shares_accumulators(arch) else 128
     return [
         f".amdhsa_kernel {name}",
-        ".amdhsa_float_denorm_mode_32 3",  # as HIP kernels run
+        ".amdhsa_float_denorm_mode_32 3",  # the mode of HIP kernels
         ".amdhsa_user_sgpr_kernarg_segment_ptr 1",
         ".amdhsa_system_sgpr_workgroup_id_x 1",
         f".amdhsa_group_segment_fixed_size {snippet.lds}",
@@ -177,7 +177,7 @@ def assembly(snippets, arch):
 
 
 class SnippetMachine:
-    """One arch's emulator with the code of all snippets in it; ``load`` makes a machine of assembly text."""
+    """One arch's emulator with the code of all snippets. ``load`` makes a machine from assembly text."""
 
     def __init__(self, arch, snippets, load):
         self.arch, self.lanes = arch, LANES[arch]
@@ -186,7 +186,7 @@ class SnippetMachine:
         self.machine = load(assembly(snippets, arch), arch)
 
     def run(self, snippet, data, memory=b""):
-        """``outputs[group][register][lane]`` of one launch; ``memory`` is at s[8:9]."""
+        """``outputs[group][register][lane]`` of one launch. ``memory`` is at s[8:9]."""
         words = []
         for group in data:
             for register in snippet.vectors:

@@ -1,6 +1,6 @@
 """Shared by the tables of loads, stores, LDS and atomics.
 
-s[8:9] points to the bytes of ``MEMORY``.  Every lane has a cell of 64 bytes of its own where it writes.
+s[8:9] points to the bytes of ``MEMORY``.  Every lane writes to a separate cell of 64 bytes.
 """
 
 import random
@@ -20,7 +20,7 @@ ALL_ON = [
     "s_mov_b32 exec_hi, -1",
 ]
 AS_BEFORE = ["s_mov_b32 exec_lo, s50", "s_mov_b32 exec_hi, s51"]
-CELLS = ["v_lshlrev_b32 v4, 4, v0", "v_or_b32 v4, 16, v4"]  # v4 = the lane's cell + 16; v0 is lane * 4
+CELLS = ["v_lshlrev_b32 v4, 4, v0", "v_or_b32 v4, 16, v4"]  # v4 = the lane's cell + 16. v0 is lane * 4
 BACKGROUND = ("v20", "v21", "v22", "v23", "v24")
 AFTER = ("v30", "v31", "v32", "v33", "v34")
 CDNA, RDNA, ALL = "cdna:", "rdna:", ""  # where a name holds
@@ -94,9 +94,9 @@ def loaded(wave, data, addresses, size, how):
 
 
 def stored(size, shift):
-    """The words of a lane's cell, ``BACKGROUND`` before, after a store of v8.. from the second word on.
+    """The words of a lane's cell after a store of v8.. from the second word on. The first is ``BACKGROUND``.
 
-    ``shift``: the first bit of v8 that is stored.
+    ``shift``: the first stored bit of v8.
     """
 
     def cell(wave, lane):

@@ -15,7 +15,7 @@ from tests.engine.emulator.semantics.table import (
 )
 
 REGISTER = {"a": 16, "b": 20, "c": 24, "d": 32}
-FLAG = "s60"  # not zero: SCC is set before
+FLAG = "s60"  # nonzero: SCC is set before
 ROWS = 200
 
 

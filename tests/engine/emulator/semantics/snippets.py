@@ -36,9 +36,9 @@ def anything(rng, register):
 class Code:
     """``reference(wave)`` gives outputs by register: a list over the lanes, or one number for a scalar.
 
-    ``{x}`` in the text stands for the arch's mnemonic; EXEC is set from s[30:31] before it.  A lane that is
-    None in a list is not compared.  Each of the ``groups`` is one wave with ``values(rng, register)`` in its
-    inputs; some have all lanes active, one has none.
+    ``{x}`` in the text stands for the arch's mnemonic. EXEC is set from s[30:31] before it.  A lane of None
+    in a list is skipped by the comparison.  Each of the ``groups`` is one wave with inputs ``values(rng,
+    register)``. Some have all lanes active, one has none.
     """
 
     names: str

@@ -1,13 +1,12 @@
 """The meaning of a line in the instruction tables.
 
-A mnemonic that has one name everywhere is written alone.  ``"cdna:v_add_u32 rdna:v_add_nc_u32"`` has a name
-for each family, ``"s_ff1_i32_b32 rdna3:s_ctz_i32_b32"`` one for all and another one from that ISA on, and
-``"cdna1:v_mad_f32 cdna3:-"`` is only there before CDNA 3.  A family's ISAs follow each other in the order of
-their names.
+A mnemonic with one name everywhere is written alone.  ``"cdna:v_add_u32 rdna:v_add_nc_u32"`` has a name for
+each family. ``"s_ff1_i32_b32 rdna3:s_ctz_i32_b32"`` has one for all, and another from that ISA on.
+``"cdna1:v_mad_f32 cdna3:-"`` exists only before CDNA 3.  A family's ISAs are ordered by name.
 
 A reference takes operands by name: a, b, c are the sources, d the old destination, n this lane's bit of the
-mask that is read, scc the flag before.  It gives the result, or (result, bit) where a mask or SCC is written
-too, or the bit alone where there is no result.
+mask operand, scc the flag before.  It returns the result. If a mask or SCC is written too, it returns
+(result, bit). Without a result it returns the bit alone.
 """
 
 import functools
@@ -35,12 +34,12 @@ def spread(names):
 
 
 def by_isa(names):
-    """The names by the family or ISA from which on they hold, "" for all."""
+    """The names by the first family or ISA of their validity, "" for all."""
     return dict(name.split(":") if ":" in name else ("", name) for name in names.split())
 
 
 def mnemonic(given, isa):
-    """The name on an ISA, of those that ``by_isa`` gives; "-" where it has none."""
+    """The name on an ISA, from ``by_isa``. "-" means absent."""
     if wrong := given.keys() - {"", *(name for each in ISAS.values() for name in (each.name, each.family))}:
         message = f"{sorted(wrong)}: no family or ISA of kernels/tables/isas.toml"
         raise ValueError(message)
@@ -53,9 +52,9 @@ def mnemonic(given, isa):
 class Op:
     """An element-wise vector instruction.
 
-    ``form`` is the text of the operands if it is not the usual one: {a} {b} {c} {d}, {ah} the high half of a
-    register, {sa} a scalar register, {m} the mask that is written and {n} the one that is read (``m`` and
-    ``n`` say which).  ``ulp``: how far a result may be from the nearest number.
+    ``form`` is the text of unusual operands: {a} {b} {c} {d}, {ah} the high half of a register, {sa} a scalar
+    register, {m} the written mask and {n} the mask operand (``m`` and ``n`` name their registers).  ``ulp``:
+    the largest distance of a result from the nearest number.
     """
 
     names: str
@@ -84,7 +83,7 @@ class Op:
 
 @dataclass(frozen=True, eq=False)
 class ScalarOp:
-    """A scalar instruction: result (or None) and SCC (None: kept); ``ulp`` as for ``Op``."""
+    """A scalar instruction: result (or None) and SCC (None: kept). ``ulp`` as for ``Op``."""
 
     names: str
     result: Kind | None
@@ -106,7 +105,7 @@ class ScalarOp:
 
 @dataclass(frozen=True)
 class Case:
-    """A snippet; ``make`` returns its data and ``check(outputs)``, which tells in words what is wrong."""
+    """A snippet. ``make`` returns its data and ``check(outputs)``. The check describes faults in words."""
 
     snippet: Snippet
     make: Callable[[], tuple[list[Data], Callable[[list[dict[str, list[int]]]], list[str]]]]
@@ -115,7 +114,7 @@ class Case:
 
 @functools.cache
 def arguments(reference, sources):
-    """Names of a reference's arguments; functions with other names, such as ``min``, take the sources."""
+    """Names of a reference's arguments. Functions with other names, such as ``min``, take the sources."""
     try:
         given = inspect.signature(reference).parameters.values()
     except ValueError:  # a builtin
@@ -133,7 +132,7 @@ def call(op, values):
     return answer(op, *(values[name] for name in arguments(op.reference, len(op.sources))))
 
 
-@functools.lru_cache(maxsize=1 << 15)  # the rows are the same on all archs
+@functools.lru_cache(maxsize=1 << 15)  # the rows are equal on all archs
 def answer(op, *values):
     got = op.reference(*values)
     if isinstance(got, tuple):
@@ -150,13 +149,13 @@ def same_number(op, got, want):
 
 
 def shown(op, values):
-    """The operands that a reference takes, in words."""
+    """The operands of a reference, in words."""
     return ", ".join(f"{name}={values[name]:#x}" for name in arguments(op.reference, len(op.sources)))
 
 
 @functools.lru_cache(maxsize=64)
 def combinations(op, name):
-    """Rows of operand values: edges (of two operands with each other), random ones, and sums that cancel."""
+    """Rows of operand values: edges (of two operands with each other), random ones, and cancelling sums."""
     rng, kinds = random.Random(name + op.operands), op.sources
     rows = [(x,) for x in kinds[0].edges] if len(kinds) == 1 else []
     if len(kinds) == 2:
@@ -169,7 +168,7 @@ def combinations(op, name):
 
 
 def cancelling(kinds, rng):
-    """a, b and about -a * b, which reveal whether an operation is fused."""
+    """a, b and about -a * b: they reveal whether an operation is fused."""
     f = kinds[0].format if len(kinds) == 3 else None
     if not f or any(kind.format != f for kind in kinds):
         return

@@ -2,7 +2,7 @@
 
     python -m pytest tests/engine/emulator/semantics -k coverage -s
 
-prints the figures per arch.  In use: by the finished wheels in dist/ and by what this checkout compiles.
+prints the figures per arch.  In use: by the finished wheels in dist/ and by this checkout's kernels.
 """
 
 import re
@@ -12,8 +12,8 @@ import pytest
 from tests.engine.emulator.semantics.coverage import coverage
 from tests.engine.emulator.semantics.machine import ARCHS
 
-# Registers that gfx1100's gradients of head dims above 128 keep in scratch memory, of which an assembled
-# vector has none.  Wrong ones would change what tests/installed/numerics compares with float64.
+# gfx1100's gradients of head dims above 128 spill registers to scratch memory. An assembled vector has no
+# scratch memory. Wrong spills would change the results compared with float64 by tests/installed/numerics.
 SPILLS = re.compile(r"scratch_(load|store)_b(32|64|128)")
 
 

@@ -1,4 +1,4 @@
-"""Launches: the argument segment is as long as the runtime's; unimplemented modes are refused."""
+"""Launches: the argument segment is as long as the runtime's. Unimplemented modes are refused."""
 
 import struct
 
@@ -10,7 +10,7 @@ from wheel_builder.machine_code.emulator.machine import Launch, Options
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.tables.archs import arch_named
 
-SEGMENT = 52  # bytes; a load of the last three dwords by s_load_dwordx4 reads 12 bytes more
+SEGMENT = 52  # bytes. A load of the last three dwords by s_load_dwordx4 reads 12 bytes more
 KERNEL = """.amdgcn_target "amdgcn-amd-amdhsa--{arch}"
 .amdhsa_code_object_version 5
 .text
@@ -53,7 +53,7 @@ s_waitcnt lgkmcnt(0)
 v_lshlrev_b32 v0, 2, v0
 v_mov_b32 v1, s8
 global_store_dword v0, v1, s[4:5]"""
-# Each thread stores its number, and then a copy of what its neighbour in the other wave has stored.
+# Each thread stores its number, and then a copy of its neighbour's store in the other wave.
 EXCHANGE = """s_waitcnt lgkmcnt(0)
 v_lshlrev_b32 v1, 2, v0
 v_xor_b32 v2, {bytes}, v1
@@ -72,7 +72,7 @@ MORE |= {arch: ".amdhsa_wavefront_size32 1" for arch in ARCHS if LANES[arch] == 
 
 
 def run(assembled, arch, code, waves=1, denormals=3, options=Options(), grid=(1, 1, 1)):  # noqa: B008
-    """Result and memory of one workgroup; the memory has two dwords for each of its threads."""
+    """Result and memory of one workgroup. The memory has two dwords for each of its threads."""
     threads = waves * LANES[arch]
     given = {"arch": arch, "code": code, "threads": threads, "denormals": denormals}
     text = KERNEL.format(size=SEGMENT, more=MORE.get(arch, ""), lanes=LANES[arch], **given)
@@ -150,7 +150,7 @@ def test_how_many_waves_meet_may_not_be_undefined(arch, assembled):
     assert "undefined-address" in result.kinds()
 
 
-# A barrier in two halves, and what may be between them.
+# A barrier in two halves, and the instructions allowed between them.
 HALVES = [arch for arch in ARCHS if "s_barrier_signal" in cases.tested(arch)]
 SIGNAL, COMES = "s_barrier_signal -1\n", "s_barrier_wait -1"
 
@@ -184,7 +184,7 @@ def test_halves_that_do_not_belong_together_are_an_error(arch, barrier, words, a
     assert words in exchange(assembled, arch, barrier=barrier)[0].error
 
 
-# Where a workgroup's number is in trap registers: it stores that number at itself.
+# Archs with the workgroup's number in trap registers. The kernel stores the number at itself.
 IN_TTMPS = [arch for arch in ARCHS if arch_named(arch).isa.workgroup_ids_in_ttmps]
 NUMBER = """s_and_b32 s8, ttmp7, 0xffff
 s_lshr_b32 s9, ttmp7, 16

@@ -1,11 +1,11 @@
-"""The emulator against the ISA documents: AMD's pseudocode, executed, in place of our own references.
+"""The emulator against the ISA documents: AMD's pseudocode is executed in place of our references.
 
-Emulator and references have the same authors, who may have misread a sentence twice.  gfx942, gfx950,
-gfx1100, gfx1151 and gfx1201: the documents of the other two archs are not in the package.
+Emulator and references have the same authors, who may have misread a sentence twice.  Archs: gfx942, gfx950,
+gfx1100, gfx1151 and gfx1201. The package lacks the documents of the other two.
 
     python -m pytest tests/engine/emulator/semantics/test_pseudocode.py -s
 
-prints how many instructions are compared.
+prints the number of compared instructions.
 """
 
 import re
@@ -20,8 +20,8 @@ from tests.engine.emulator.semantics.table import Op, ScalarOp, call, combinatio
 from tests.engine.emulator.semantics.test_semantics import SHOWN
 
 ARCHS = tuple(DOCUMENTS)
-THINNED = 16  # one wave of so many, without --full
-# Instructions of the tables that are not compared, and why not.
+THINNED = 16  # one wave of this many runs, unless --full
+# Instructions of the tables left out of the comparison, and the reason.
 ROUNDING = "the text names a rounding function that the document does not define"
 REVOLUTIONS = "the text multiplies with a rounded 2 pi; the instruction takes revolutions"
 LEFT_OUT = {
@@ -44,7 +44,7 @@ LEFT_OUT = {
 
 
 def lines(document, ops):
-    """Those of ``ops`` that the document speaks of, with its text as reference."""
+    """Lines of ``ops`` in the document, with its text as reference."""
     for op in ops:
         with suppress(PseudocodeError):
             yield document.line(op)

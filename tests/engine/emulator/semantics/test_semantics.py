@@ -7,7 +7,7 @@ from tests.engine.emulator.semantics.machine import ARCHS
 
 SHOWN = 5
 # Archs share the emulator's arithmetic.  Without --full the first arch of a line computes all of its rows,
-# the others one wave of so many: enough to see how they decode it, and which lanes and halves they write.
+# the others one wave of this many. That is enough to check decoding, and the lanes and halves written.
 THINNED = 8
 
 

@@ -1,4 +1,4 @@
-"""How the tables name mnemonics: by family, or from an ISA on."""
+"""The tables' names of mnemonics: by family, or from an ISA on."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from tests.engine.emulator.semantics.table import spread
 
 @pytest.fixture
 def named(monkeypatch):
-    """``named(names, isa)``: the mnemonic, among the tables' ISAs and two that follow others."""
+    """``named(names, isa)``: the mnemonic, among the tables' ISAs and two successors."""
     isas = {
         **ISAS,
         "cdna2": replace(ISAS["cdna1"], name="cdna2"),

@@ -27,7 +27,7 @@ def vector_text(number, kind):
 
 
 def placeholders(op, arch):
-    """How the form's placeholders are spelled; 16-bit operands may be halves of a register."""
+    """The spelling of the form's placeholders. 16-bit operands may be halves of a register."""
     out = {"m": op.m, "n": op.n}
     for key, kind in op.kinds.items():
         text = vector_text(REGISTER[key], kind)
@@ -61,7 +61,7 @@ def snippet_of(op, arch):
 
 
 def written_masks(op, arch):
-    """(shift, register) of the masks that an instruction writes: 32 bits each."""
+    """(shift, register) of the masks written by an instruction: 32 bits each."""
     names = [op.m] * op.has("m") + ["<exec>"] * op.writes_exec
     return [(32 * k, register) for name in names for k, register in enumerate(mask_registers(name, arch))]
 
@@ -69,7 +69,7 @@ def written_masks(op, arch):
 # ---- input
 @dataclass(frozen=True)
 class Group:
-    """What one wave computes: operand values by name for each lane, and EXEC."""
+    """The data of one wave: operand values by name for each lane, and EXEC."""
 
     values: list[dict[str, int]]
     exec: int
@@ -83,7 +83,7 @@ def old_destination(op, rng):
 
 
 def groups_of(op, name, lanes, rng, every):
-    """The rows spread over waves, of which one of ``every`` is kept; all lanes of the first are active.
+    """The rows spread over waves. One wave of ``every`` is kept. All lanes of the first are active.
 
     Scalar operands are uniform.
     """
@@ -108,7 +108,7 @@ def is_high(op, key):
 
 
 def register_column(op, key, word, values, rng):
-    """One register of an operand in all lanes; the unused half of a 16-bit operand is arbitrary."""
+    """One register of an operand in all lanes. The unused half of a 16-bit operand is arbitrary."""
     column = [lane[key] >> (32 * word) & M32 for lane in values]
     if op.kinds[key].width != 16 or key == "d":
         return column
@@ -154,7 +154,7 @@ def same(op, got, want):
 
 
 def check_lane(op, arch, lane, got, *, on):
-    """What is wrong with a destination, or an empty text."""
+    """The fault of a destination in words, or an empty text."""
     if not on:
         old = lane["d"] & ((1 << 32 * op.result.words) - 1)
         return f"a lane that is off changed from {old:#x} to {got:#x}" if got != old else ""
@@ -177,7 +177,7 @@ def check_group(op, arch, group, out):
 
 
 def vector_case(op: Op, arch, every=1):
-    """``every``: of that many waves one is computed."""
+    """``every``: computes one of that many waves."""
 
     def make():
         name = spread(op.names)[arch]

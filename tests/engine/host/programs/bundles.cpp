@@ -1,5 +1,5 @@
 // find_code_object from the command line: bundles FILE GFX prints "<offset> <size>", or "error: <what>".
-// The file's bytes end where unreadable memory begins, so that reading past them kills the process.
+// Unreadable memory follows the file's bytes: reading past the end kills the process.
 #include "host/registry/bundle.hpp"
 
 #include <sys/mman.h>

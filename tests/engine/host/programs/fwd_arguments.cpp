@@ -1,5 +1,5 @@
-// fwd_arguments from the command line: reads one call from standard input, prints what the kernel would get
-// as JSON, or "error <status>" and the words.  Lines:
+// fwd_arguments from the command line: reads one call from standard input. Prints the kernel's arguments as
+// JSON, or "error <status>" and the words.  Lines:
 //
 //   tensor NAME DTYPE DEVICE ADDRESS DIMS SIZE... STRIDE...      number NAME VALUE
 #include "host/arguments/fwd_arguments.hpp"
@@ -52,7 +52,7 @@ fa_fwd_call read_call() {
     if (kind == "tensor") {
       *places.at(name) = read_tensor();
     } else {
-      // Not >>, which does not take nan and inf.
+      // std::stod instead of >>: it reads nan and inf.
       std::string value;
       std::cin >> value;
       set_number(call, name, std::stod(value));

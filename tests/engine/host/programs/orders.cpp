@@ -1,5 +1,5 @@
-// Reads launches, one a line: arch, compute units, blocks, heads, sequences.  Prints for each the dies that
-// the host finds, and then, by the hardware's number of a workgroup, what it computes: "block,head,sequence".
+// Reads launches, one a line: arch, compute units, blocks, heads, sequences.  Prints the host's number of
+// dies for each. Then prints each workgroup's work, by hardware number: "block,head,sequence".
 #include <iostream>
 #include <string>
 

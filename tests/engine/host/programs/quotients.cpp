@@ -1,5 +1,5 @@
-// Divides by numbers as short prologues do, with the reciprocal and its neighbours.  Prints "x/d" for each
-// wrong quotient, and how many divisors there were.
+// Divides like short prologues, with the reciprocal and its neighbours.  Prints "x/d" for each wrong
+// quotient, and the number of divisors.
 #include <cmath>
 #include <iostream>
 

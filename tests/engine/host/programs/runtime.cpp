@@ -1,4 +1,4 @@
-// A HIP runtime that loads and launches nothing: it keeps what would have been launched.
+// A HIP runtime that records launches. It loads and launches nothing.
 #include <hip/hip_runtime_api.h>
 
 #include <cstring>

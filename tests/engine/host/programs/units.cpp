@@ -1,4 +1,4 @@
-// Reads what a runtime says of devices, one a line, and prints how many compute units each has.
+// Reads a runtime's answers about devices, one a line. Prints the number of compute units of each.
 #include <iostream>
 #include <string>
 

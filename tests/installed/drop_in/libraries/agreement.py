@@ -1,15 +1,15 @@
-"""When a model with flash attention agrees with the same model without it."""
+"""The condition of agreement between a model with flash attention and the model without it."""
 
 import torch
 
-TIMES = 2.0  # as upstream's own tests ask of its kernels
+TIMES = 2.0  # the factor in upstream's tests of its kernels
 
 
 def agree(flash, eager, exact):
-    """Each tensor's largest error against float32 is at most twice that of plain attention in its dtype.
+    """Each tensor's largest error against float32 is at most twice plain attention's in its dtype.
 
-    Half a step of the dtype at the largest value comes on top: one rounding of the result, with which plain
-    attention may have been lucky.
+    Half a step of the dtype at the largest value is added: one rounding of the result. Plain attention may
+    have been lucky there.
     """
     assert len(flash) == len(eager) == len(exact) > 0
     for number, (a, b, c) in enumerate(zip(flash, eager, exact, strict=True)):
@@ -21,7 +21,7 @@ def agree(flash, eager, exact):
 
 
 def gradients(model, out):
-    """Of a loss that every element of the tensor takes part in."""
+    """Gradients of a loss with every element of the tensor."""
     model.zero_grad()
     weights = torch.linspace(0.5, 1.5, out.numel()).view(out.shape)
     (out.float() * weights).square().mean().backward()

@@ -1,8 +1,8 @@
 """Released libraries on the installed flash-attn and flash-attn-3: tiny models with random weights.
 
-Tensors are on the CPU.  Where FA_FAKE_HIP_ARCH names an arch, its kernels answer what they serve, executed on
-an ISA emulator (machine_code/fake_hip), and calls with gradients go to the PyTorch implementation, as all do
-without it.
+Tensors are on the CPU.  If FA_FAKE_HIP_ARCH names an arch, its kernels answer supported calls, executed on an
+ISA emulator (machine_code/fake_hip). Calls with gradients go to the PyTorch implementation. Without an arch
+it answers all calls.
 """
 
 import functools
@@ -22,7 +22,7 @@ CALLS = Counter()
 
 
 def counted(function, name):
-    """The function, with its signature, which transformers reads; each call counts."""
+    """The function with its signature (read by transformers). Each call counts."""
 
     @functools.wraps(function)
     def call(*arguments, **options):
@@ -39,14 +39,14 @@ def pytest_configure():
     for name in ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"):
         for module, label in ((flash_attn, name), (flash_attn_interface, f"3.{name}")):
             setattr(module, name, counted(getattr(module, name), label))
-    # Both libraries ask whether there is a GPU before they import flash_attn; transformers also asks which.
+    # Both libraries look for a GPU before they import flash_attn. transformers also reads its name.
     torch.cuda.is_available = lambda: True
     torch.cuda.get_device_capability = lambda _=None: (11, 0)  # of gfx1100
 
 
 @pytest.fixture(scope="session", autouse=True)
 def kernels():
-    """On an emulated arch: the fake HIP runtime, whose reports list launches; otherwise None."""
+    """On an emulated arch: the fake HIP runtime. Its reports list launches. Otherwise None."""
     if not ARCH:
         yield None
         return
@@ -85,7 +85,7 @@ def used(monkeypatch):
 
 @pytest.fixture
 def ran(kernels):
-    """``ran()``: the kernels that ran since the last time, and no finding; None without an arch."""
+    """``ran()``: the kernels since the last call, and no finding. None without an arch."""
 
     def names():
         if kernels is None:
@@ -100,5 +100,5 @@ def ran(kernels):
 
 @pytest.fixture
 def launched(ran):
-    """``launched()``: how many kernels ran since the last time; None without an arch."""
+    """``launched()``: the number of kernels since the last call. None without an arch."""
     return lambda: None if (names := ran()) is None else len(names)

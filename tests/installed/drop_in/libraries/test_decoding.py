@@ -1,7 +1,7 @@
-"""attn_implementation="rocm_fa" against eager in float64: tokens and logits of ``generate``, for each cache
-and each way to decode, with texts below, at and above the window of 8 keys.
+"""attn_implementation="rocm_fa" against eager in float64: tokens and logits of ``generate``.
 
-Some cases run always; FA_FULL runs all.
+Each cache and each way to decode, with texts below, at and above the window of 8 keys. Some cases run always.
+FA_FULL runs all.
 """
 
 import os
@@ -18,9 +18,9 @@ from transformers import DynamicCache, QuantizedCache, StaticCache
 NAME = ours.register()
 FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 TOLERANCE = 1e-5  # as in test_families
-# Whose layers are all of one kind, with a window: generate makes one mask, and the model makes it again.
+# All layers are of one kind, with a window. generate makes one mask, and the model makes it again.
 ONE_WINDOW = "mistral", "starcoder2", "mixtral", "phimoe"
-# Layers with and without windows, sinks, chunks, and no window.
+# Layers with and without windows, with sinks, with chunks.
 OTHERS = "gemma2", "gpt_oss", "llama4_text", "llama"
 # transformers quantizes no windows.
 CACHES = {
@@ -41,7 +41,7 @@ NEW, MOST = 7, 48
 
 
 def cases():
-    """(family, cache, way): of one family all, of others those that were wrong, and the usual ones."""
+    """(family, cache, way): all of one family. For others: earlier failures, and the usual ones."""
     everything = product((*ONE_WINDOW, *OTHERS), CACHES, WAYS)
     usual = {("dynamic", "greedy"), ("static", "greedy"), ("quantized", "greedy"), ("dynamic", "assisted")}
     return [
@@ -52,7 +52,7 @@ def cases():
 
 
 class Stream(nullcontext):
-    """In place of a GPU's, for caches that are moved between GPU and host."""
+    """Replaces a GPU's stream, for caches moved between GPU and host."""
 
     def wait_stream(self, _other):
         pass
@@ -72,7 +72,7 @@ def decoded(model, length, cache, way):
         3, 90, (1 if way in ONE_TEXT else 2, length), generator=torch.Generator().manual_seed(1)
     )
     mask = torch.ones_like(ids)
-    if cache != "quantized":  # what rows of padding give, which differs, would scale all others
+    if cache != "quantized":  # the results of padding rows differ, and would scale all others
         mask[1:, :2] = 0
     options = {
         "do_sample": False, "eos_token_id": None, "max_new_tokens": NEW, "return_dict_in_generate": True,
@@ -89,7 +89,7 @@ def decoded(model, length, cache, way):
 
 
 def assistant_of(model):
-    """The model with weights near to its own, so that some of its tokens are taken and some are not."""
+    """The model with similar weights: some of its tokens are accepted and some rejected."""
     assistant, generator = deepcopy(model), torch.Generator().manual_seed(5)
     with torch.no_grad():
         for weight in assistant.parameters():
@@ -116,7 +116,7 @@ def test_generate(family, cache, way):
 
 @pytest.mark.parametrize("family", ["mistral", "llama"])
 def test_a_compiled_step_with_a_static_cache(family, monkeypatch):
-    """What generate does by itself on a GPU; with torch 2.10 and 2.11 it raised."""
+    """The default of generate on a GPU. With torch 2.10 and 2.11 it raised."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # it would keep a GPU's random state
     eager, own = pair(family, NAME, config_of(family))
     wanted = decoded(eager, 8, "static", "greedy")

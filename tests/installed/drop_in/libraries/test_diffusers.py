@@ -16,7 +16,7 @@ SIZES = {
 
 
 def models(flash):
-    """Flash attention, PyTorch's own in the same dtype, and that in float32; the same weights."""
+    """Flash attention, PyTorch's attention in that dtype, and PyTorch's in float32. The weights are equal."""
     torch.manual_seed(0)
     exact = FluxTransformer2DModel(**SIZES).to(torch.bfloat16).float().eval()
     found = [FluxTransformer2DModel(**SIZES).to(torch.bfloat16).eval() for _ in range(2)]
@@ -43,7 +43,7 @@ def image(model):
 
 @pytest.fixture(scope="module")
 def on_cpu():
-    """Backend _flash_3 calls an operator of diffusers, which it registers for GPUs only."""
+    """Backend _flash_3 calls an operator of diffusers, registered for GPUs only."""
     operator = attention_dispatch._wrapped_flash_attn_3
     operator.register_kernel("cpu")(operator._init_fn)
 
@@ -52,7 +52,7 @@ def on_cpu():
     ("backend", "function", "trains"),
     [
         ("flash", "flash_attn_func", True),
-        ("_flash_3", "3.flash_attn_func", False),  # diffusers' operator has no gradients
+        ("_flash_3", "3.flash_attn_func", False),  # diffusers' operator lacks gradients
         ("_flash_varlen_3", "3.flash_attn_varlen_func", True),
     ],
 )

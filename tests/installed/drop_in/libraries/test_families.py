@@ -1,7 +1,7 @@
 """attn_implementation="rocm_fa" against eager in float64, for tiny models of transformers' families.
 
-families.json has those families whose tiny models transformers can make and run in float64: the served ones,
-and those that raise, with words of the error.  Some run always; FA_FULL runs all.
+families.json lists the families whose tiny models transformers can make and run in float64: the served ones,
+and the refused ones, with words of the error.  Some run always. FA_FULL runs all.
 """
 
 import json
@@ -18,15 +18,15 @@ from tiny import answer, config_of, exact_masks_for_eager, inputs_of, pair
 NAME = ours.register()
 FAMILIES = json.loads((Path(__file__).parent / "families.json").read_text())
 FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
-# Norms and rotary embeddings compute in float32 even then, of which 2^-23 is a step; errors of it add up.
+# Norms and rotary embeddings compute in float32 even then, with steps of 2^-23. These errors add up.
 TOLERANCE = 1e-5
 # A wrong element of attention changes the answer this many times more than the two answers differ.
 SENSITIVE = 100
 PADDINGS = "none", "left", "right"
 SERVED, EQUAL_HEADS = "served", "served, with as many heads of keys as of queries"
-# Whose own masks have float64's lowest number, which eager attention, a softmax in float32, takes for -inf.
+# Their masks have float64's lowest number. Eager attention, a softmax in float32, reads it as -inf.
 AS_SDPA = "served, as by sdpa"
-# One of each way in which attention is called, and those that were wrong.
+# One of each way of calling attention, and earlier failures.
 ALWAYS = {
     "llama", "mistral", "gemma2", "gpt_oss", "llama4_text", "paligemma", "deepseek_v3", "bert", "modernbert",
     "vit", "bart", "pegasus_x", "openai_privacy_filter", "gpt_bigcode", "mllama", "t5", "mt5", "umt5", "doge",
@@ -35,7 +35,7 @@ ALWAYS = {
 
 
 def families(*kinds):
-    """Pairs of a kind and a family, those that run now."""
+    """Pairs of a kind and a family, for this run."""
     found = [(kind, family) for kind in kinds for family in FAMILIES[kind] if FULL or family in ALWAYS]
     return pytest.mark.parametrize(("kind", "family"), found, ids=[family for _, family in found])
 
@@ -54,7 +54,7 @@ def attention_with_elements_moved():
 
 
 def compare(family, config, plain="eager"):
-    """For each padding how far the answers are apart, and how far a wrong attention is, both relative."""
+    """For each padding, the relative difference of the answers, and that of a wrong attention."""
     expecting, own = pair(family, NAME, config, plain=plain)
     found = {}
     for padding in PADDINGS:
@@ -106,7 +106,7 @@ SWIN = transformers.SwinConfig(embed_dim=16, depths=[2], num_heads=[2], image_si
     ids=["beit", "swin"],
 )
 def test_a_relative_position_bias(family, config):
-    """Of Swin also beside a mask of its own, of windows that were shifted."""
+    """Swin also has a mask of shifted windows."""
     for own, wrong in compare(family, config).values():
         assert own <= TOLERANCE
         assert own * SENSITIVE <= wrong
@@ -114,7 +114,7 @@ def test_a_relative_position_bias(family, config):
 
 @pytest.mark.parametrize("family", ["mistral", "llama"])
 def test_padding_between_tokens(family):
-    """Windows count across it, so kernels, which leave padding out, cannot serve them."""
+    """Windows count the padding. Kernels leave it out, so they cannot serve these calls."""
     eager, own = pair(family, NAME, config_of(family))
     given = inputs_of(eager, "left")
     given["attention_mask"][0, 4:9] = 0
@@ -124,7 +124,7 @@ def test_padding_between_tokens(family):
 
 @pytest.mark.parametrize("family", ["paligemma", "gemma3"])
 def test_tokens_that_see_themselves_both_ways(family):
-    """An image in the prompt; flash_attention_2 makes it causal."""
+    """An image in the prompt. flash_attention_2 makes it causal."""
     eager, own = pair(family, NAME, config_of(family))
     given = inputs_of(eager, "left")
     ids = torch.zeros_like(given["input_ids"])
@@ -138,7 +138,7 @@ def test_tokens_that_see_themselves_both_ways(family):
 
 @pytest.mark.parametrize("family", ["deepseek_v32", "glm_moe_dsa", "axk2"])
 def test_keys_that_are_chosen_by_index_are_refused(family):
-    """Their masks are whole for implementations that get the indices, so the answer would be another."""
+    """Implementations that get the indices have whole masks, so the answer would be wrong."""
     config = config_of(family, heads_of_keys=4, index_topk=4)
     model = pair(family, NAME, config, dtype=torch.bfloat16)[1]
     with pytest.raises(ValueError, match="does not serve the argument indices of"):
@@ -159,7 +159,7 @@ def test_gemma_4_with_two_head_dims():
 
 @pytest.mark.parametrize("family", ["pegasus_x", "mistral"])
 def test_masks_in_a_graph_of_torch_compile(family, monkeypatch):
-    """Pegasus-X, whose decoder's modules do not say that they are causal, was off by 0.6."""
+    """Pegasus-X was off by 0.6: its decoder's modules lack the causal flag."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # it would keep a GPU's random state
     eager, own = pair(family, NAME, config_of(family))
     given = inputs_of(eager, "none")
@@ -170,7 +170,7 @@ def test_masks_in_a_graph_of_torch_compile(family, monkeypatch):
 
 @pytest.mark.parametrize("family", ["aimv2_text_model", "paligemma", "pegasus_x"])
 def test_masks_that_are_copied_to_another_device(family):
-    """As those of a model that several GPUs share; its modules do not say that it is causal."""
+    """As in a model on several GPUs. Its modules lack the causal flag."""
     eager, own = pair(family, NAME, config_of(family))
     given = inputs_of(eager, "left")
     expected = answer(eager, given)

@@ -28,7 +28,7 @@ def test_forward(name, padded, calls, launched):
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("name", LANGUAGE)
 def test_generate_from_a_padded_batch(name, cache, calls):
-    """The first tokens, which every model has to choose where they are clear."""
+    """The first tokens: every model must choose them where they are clear."""
     given = text(padded=True)
     options = {"max_new_tokens": 3, "do_sample": False, "cache_implementation": cache}
     flash, _, exact = trio(*LANGUAGE[name](), dtype=torch.float16, flash=FLASH_3)

@@ -1,4 +1,4 @@
-"""The name that OpenRLHF, verl and others import with flash_attn's own, where einops is installed."""
+"""The name that OpenRLHF, verl and others import along with flash_attn's names, if einops is installed."""
 
 import einops
 from flash_attn.bert_padding import rearrange

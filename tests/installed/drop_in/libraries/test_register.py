@@ -1,4 +1,4 @@
-"""transformers with flash_attn_rocm.transformers.register(): the same models without flash-attn's name."""
+"""transformers with flash_attn_rocm.transformers.register(): the models without flash-attn's name."""
 
 import flash_attn_rocm.transformers as ours
 import pytest
@@ -19,7 +19,7 @@ from transformers import (
 from transformers.utils import generic
 
 NAME = ours.register()
-# Families that flash_attention_2 does not serve.
+# Families unsupported by flash_attention_2.
 MORE = {
     "gpt_oss": lambda: (
         GptOssForCausalLM,
@@ -32,7 +32,7 @@ MORE = {
             attention_chunk_size=8, moe_layers=[1],
         ),
     ),
-    # With the head dims of the real one.
+    # The head dims of the real model.
     "deepseek_v3": lambda: (
         DeepseekV3ForCausalLM,
         DeepseekV3Config(
@@ -60,7 +60,7 @@ def test_forward(name, padded, used, calls, launched):
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("name", LANGUAGE)
 def test_generate_from_a_padded_batch(name, cache, used):
-    """The first tokens, which every model of the three has to choose where they are clear."""
+    """The first tokens: each of the three models must choose them where they are clear."""
     given, options = (
         text(padded=True),
         {"max_new_tokens": 3, "do_sample": False, "cache_implementation": cache},
@@ -81,7 +81,7 @@ def test_backward(name, used):
 
 
 def test_sequences_packed_into_one(used):
-    """Positions that begin again are another sequence: as if each were alone."""
+    """Restarting positions begin another sequence: the result is as for each alone."""
     model = trio(*LANGUAGE["llama"](), flash=NAME)[0]
     ids = text(padded=False)["input_ids"][:1]
     positions = torch.cat([torch.arange(7), torch.arange(TEXT - 7)])[None]
@@ -108,7 +108,7 @@ def test_an_encoder_and_a_decoder(used):
 
 
 def t5():
-    """As of T5 1.1: relu, which rounding turns on and off, would make gradients no measure."""
+    """As of T5 1.1. Rounding turns relu on and off, so its gradients would be a poor measure."""
     return T5ForConditionalGeneration, T5Config(
         d_model=64, d_kv=32, d_ff=64, num_layers=2, num_heads=2, vocab_size=97, pad_token_id=0,
         eos_token_id=1, decoder_start_token_id=0, relative_attention_num_buckets=8,
@@ -118,7 +118,7 @@ def t5():
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_a_bias_of_positions(padded, used, ran, request):
-    """T5, in both directions, causal and across; it raised."""
+    """T5, in both directions, causal and across. It raised."""
     ids = torch.randint(3, 97, (2, 5), generator=torch.Generator().manual_seed(1))
     models = trio(*t5(), flash=NAME)
     given = {**text(padded=padded), "decoder_input_ids": ids}
@@ -132,7 +132,7 @@ def test_a_bias_of_positions(padded, used, ran, request):
 
 
 def test_gradients_of_a_bias_of_positions():
-    """In float64: how bf16 rounds a few numbers is luck.  tests/installed/numerics has those of kernels."""
+    """In float64: the bf16 rounding of a few numbers is luck. Kernels: tests/installed/numerics."""
     own, eager = (model.double() for model in trio(*t5(), dtype=torch.float32, flash=NAME)[:2])
     ids = torch.randint(3, 97, (2, 5), generator=torch.Generator().manual_seed(1))
     given = {**text(padded=True), "decoder_input_ids": ids}
@@ -170,7 +170,7 @@ def test_a_name_that_transformers_takes_for_a_kernel_of_its_hub_is_refused():
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", MORE)
 def test_forward_of_families_that_flash_attention_2_does_not_serve(name, padded, ran, request):
-    """Llama 4 beyond its chunk was off by 0.97, eager by 0.006; gpt-oss raised."""
+    """Llama 4 beyond its chunk was off by 0.97, eager by 0.006. gpt-oss raised."""
     given = text(padded=padded)
     with torch.no_grad():
         models = trio(*MORE[name](), flash=NAME)
@@ -186,7 +186,7 @@ def test_backward_of_families_that_flash_attention_2_does_not_serve(name):
     given = text(padded=True)
     models = trio(*MORE[name](), flash=NAME)
     found = [gradients(m, m(**given).logits[given["attention_mask"].bool()]) for m in models]
-    # Which error of four numbers is larger is luck; tests/installed/wheel has sinks in float64.
+    # The larger error of four numbers is luck. tests/installed/wheel has sinks in float64.
     agree(*([each for each in all_of_them if each.numel() > 4] for all_of_them in found))
 
 
@@ -200,9 +200,9 @@ def test_sinks_have_gradients():
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("name", [*LANGUAGE, *MORE])
 def test_logits_with_a_cache_are_those_without(name, cache, padded):
-    """A static cache has keys that were not written; without padding they counted."""
+    """A static cache has unwritten keys. Without padding they counted."""
     model = trio(*({**LANGUAGE, **MORE})[name](), dtype=torch.float32, flash=NAME)[0].double()
-    model.set_experts_implementation("eager")  # PyTorch's grouped products have no float64
+    model.set_experts_implementation("eager")  # PyTorch's grouped products lack float64
     given = text(padded=padded)
     options = {
         "max_new_tokens": 4, "do_sample": False, "return_dict_in_generate": True, "output_logits": True,
@@ -214,7 +214,7 @@ def test_logits_with_a_cache_are_those_without(name, cache, padded):
 
 
 def test_packed_sequences_of_a_batch():
-    """The mask says them, with or without position_ids of attention itself."""
+    """The mask marks them, with or without position_ids of attention itself."""
     model = trio(*LANGUAGE["gemma2"](), flash=NAME)[0].double()
     ids = text(padded=False)["input_ids"]
     positions = torch.stack([torch.cat([torch.arange(n), torch.arange(TEXT - n)]) for n in (7, 12)])
@@ -238,7 +238,7 @@ def test_packed_images_take_the_calls_of_flash_attention_2(used):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_autocast_with_float32_weights(dtype, used):
-    """As Trainer's bf16=True; it was "expected dtype"."""
+    """As Trainer's bf16=True. It raised "expected dtype"."""
     own, _, exact = trio(*LANGUAGE["llama"](), dtype=torch.float32, flash=NAME)
     given = text(padded=False)
     with torch.autocast("cpu", dtype):

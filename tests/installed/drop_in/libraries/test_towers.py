@@ -1,6 +1,6 @@
 """Vision towers of transformers with several images: rocm_fa makes the calls of flash_attention_2.
 
-With eager attention and sdpa they make a call for each image.  Some run always; FA_FULL runs all.
+Eager attention and sdpa make a call for each image.  Some run always. FA_FULL runs all.
 """
 
 import os
@@ -26,7 +26,7 @@ SIZES = {
     "window_size": 16, "fullatt_block_indexes": [1], "deepstack_visual_indexes": [0],
     "num_position_embeddings": 64, "in_channels": 3, "in_chans": 3, "num_channels": 3, "out_hidden_size": 64,
 }  # fmt: skip
-# Of the others a patch is a row of all its numbers.
+# For the other families, a patch is a row of all its numbers.
 PATCHES = {"kimi_k25_vision": (-1, 3, PATCH, PATCH), "paddleocr_vl_vision": (1, -1, 3, PATCH, PATCH)}
 MORE_INPUTS = {"video_llama_3_vision": {"merge_sizes": torch.tensor([2, 2])}}
 
@@ -37,7 +37,7 @@ def config(family):
 
 
 def seen_by(family, attention):
-    """What the tower with this attention makes of the images; its weights are those of its names."""
+    """The tower's output for the images with this attention. Its weights depend on their names."""
     small = config(family)
     tower = class_of(family)._from_config(small, attn_implementation=attention, dtype=torch.bfloat16).eval()
     with torch.no_grad():

@@ -34,10 +34,10 @@ TEXT = 17
 
 
 def trio(kind, config, dtype=torch.bfloat16, flash=FLASH):
-    """The model with flash attention and without, with the same weights, and without in float32."""
+    """The model with flash attention, without it, and without it in float32. The weights are equal."""
     torch.manual_seed(0)
     exact = kind._from_config(deepcopy(config), attn_implementation=EAGER, dtype=torch.float32).eval()
-    # Larger than usual, so that attention is not uniform and an error of it shows.
+    # Larger than usual: attention is uneven, so errors of it show.
     with torch.no_grad():
         for name, weight in exact.named_parameters():
             if weight.dim() > 1 and ("q_proj" in name or "k_proj" in name or "qkv" in name):
@@ -79,7 +79,7 @@ def test_forward(name, padded, calls, launched):
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("name", LANGUAGE)
 def test_generate(name, cache, padded, calls, launched):
-    """The logits of each step, given the tokens that the exact model chose."""
+    """The logits of each step, given the exact model's tokens."""
     tokens = 4
     flash, eager, exact = trio(*LANGUAGE[name]())
     given = text(padded=padded)
@@ -137,7 +137,7 @@ def test_an_encoder_and_a_decoder(calls, launched):
 
 
 def vision(flash=FLASH):
-    """What a model sees of two images in one sequence, and the three models."""
+    """A model's view of two images in one sequence, and the three models."""
     config = Qwen2_5_VLVisionConfig(
         depth=2, hidden_size=64, out_hidden_size=64, intermediate_size=64, num_heads=2, patch_size=4,
         spatial_merge_size=2, temporal_patch_size=2, window_size=16, fullatt_block_indexes=[1],

@@ -13,7 +13,7 @@ from transformers.models.auto import modeling_auto as auto
 
 TEXT = 17
 END = 1  # eos_token_id below
-# What families call their sizes.  Windows and chunks are shorter than TEXT.
+# The families' names of sizes.  Windows and chunks are shorter than TEXT.
 SIZES = {
     64: "hidden_size d_model n_embd embed_dim dim hidden_dim embedding_size word_embed_proj_dim "
         "decoder_hidden_size projection_dim encoder_hidden_size cross_attention_hidden_size "
@@ -40,7 +40,7 @@ SHARP = "q_proj", "k_proj", "qkv", "query", "key", "c_attn"
 
 
 def class_of(family):
-    """The language model of a family, its plain model, or the one of its module that has its config."""
+    """A family's language model, plain model, or the model of its module with this config."""
     names = [getattr(auto, f"MODEL_FOR_{each}_MAPPING_NAMES").get(family) for each in MAPPINGS]
     name = next(filter(None, [*names, auto.MODEL_MAPPING_NAMES.get(family)]), None)
     if name is not None:
@@ -56,7 +56,7 @@ def class_of(family):
 
 
 def config_of(family, heads_of_keys=2, **more):
-    """A small config; some families want as many heads of keys as of queries."""
+    """A small config. Some families need equal numbers of key and query heads."""
     config = _small(CONFIG_MAPPING[family], heads_of_keys)
     for name, value in more.items():
         setattr(config, name, value)
@@ -83,15 +83,17 @@ def _small(kind, heads_of_keys):
 
 
 def pair(family, name, config, dtype=torch.float64, plain="eager"):
-    """The family's model with ``plain`` attention and with the one of that name, and the same weights: uneven
-    ones, so that attention is not uniform and an error of it shows."""
+    """The family's model with ``plain`` attention and with the named one, with equal weights.
+
+    The weights are uneven: attention is uneven too, so errors of it show.
+    """
     models = []
     for implementation in (plain, name):
         model = class_of(family)._from_config(
             deepcopy(config), attn_implementation=implementation, dtype=dtype
         )
         if hasattr(model, "set_experts_implementation"):
-            model.set_experts_implementation("eager")  # PyTorch's grouped products have no float64
+            model.set_experts_implementation("eager")  # PyTorch's grouped products lack float64
         models.append(model.eval())
     with torch.no_grad():
         for label, weight in models[0].named_parameters():
@@ -102,7 +104,7 @@ def pair(family, name, config, dtype=torch.float64, plain="eager"):
 
 @contextmanager
 def exact_masks_for_eager():
-    """Eager masks of float64 have numbers that eager softmax, in float32, takes for -inf: NaN."""
+    """Eager masks of float64 have numbers below float32's range. Eager softmax reads them as -inf: NaN."""
     plain = masking_utils.eager_mask
     masks = transformers.AttentionMaskInterface
     masks.register("eager", lambda *a, **named: plain(*a, **{**named, "dtype": torch.float32}))
@@ -113,7 +115,7 @@ def exact_masks_for_eager():
 
 
 def weight_of(label, shape):
-    """The same values for a parameter of the same name and shape; norms are near 1."""
+    """Equal values for parameters of equal name and shape. Norms are near 1."""
     generator = torch.Generator().manual_seed(zlib.crc32(label.encode()))
     found = torch.randn(shape, generator=generator, dtype=torch.float64)
     if len(shape) < 2:
@@ -123,7 +125,7 @@ def weight_of(label, shape):
 
 
 def inputs_of(model, padding):
-    """Texts, the second with ``padding`` "none", "left" or "right"; images for models that need them."""
+    """Texts, the second with ``padding`` "none", "left" or "right". Images for models that need them."""
     generator = torch.Generator().manual_seed(1)
     accepted = inspect.signature(model.forward).parameters
     given = {}
@@ -144,7 +146,7 @@ def inputs_of(model, padding):
 
 
 def answer(model, given):
-    """The logits or hidden states of all positions that are no padding, or what two towers say of them."""
+    """The logits or hidden states of all positions except padding, or the outputs of two towers."""
     with torch.no_grad():
         out = model(**given)
     if {"text_model_output", "image_embeds"} <= out.keys():

@@ -1,11 +1,11 @@
-"""How long the PyTorch implementation takes, beside scaled_dot_product_attention.
+"""Time of the PyTorch implementation, compared with scaled_dot_product_attention.
 
     python bench_pytorch.py [--device cuda] [--lengths 1024,4096] [--dtypes fp32,fp16,bf16]
 
-It needs the wheel, installed.  ``math`` is PyTorch's plain path, which keeps all scores, ``default`` what
-PyTorch chooses.  Both get windows and ALiBi as attn_mask.  They lack softcap: there ``math`` is the formula
-in fp32, which keeps all scores, too, and ``default`` leaves softcap out.
-On a GPU with kernels only fp32 goes to the PyTorch implementation.
+It needs the installed wheel.  ``math`` is PyTorch's plain path: it keeps all scores. ``default`` is PyTorch's
+choice.  Both get windows and ALiBi as attn_mask.  They lack softcap: there ``math`` is the formula in fp32,
+also with all scores, and ``default`` leaves softcap out. On a GPU with kernels only fp32 goes to the PyTorch
+implementation.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from torch.nn.functional import scaled_dot_product_attention
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 KINDS = "plain", "causal", "window", "alibi", "mask", "softcap"
 WINDOW, SLOPE, SOFTCAP = 256, 0.05, 20.0
-RUNS, ENOUGH = 7, 2.0  # calls at most, and seconds that suffice
+RUNS, ENOUGH = 7, 2.0  # the most calls, and a sufficient number of seconds
 ROW = "{:10}{:6}{:>8}{:>6} {:>10}{:>10}{:>10}{:>11}{:>14}{:>8}{:>10}"
 HEADS = (
     "what", "dtype", "length", "pass", "ours ms", "math ms", "deflt ms", "ours/math", "ours/default", "MiB",
@@ -80,7 +80,7 @@ def math():
 
 
 def measured(function, tensors, *, backward):
-    """Milliseconds, and the most MiB that PyTorch held on a GPU; None where memory does not suffice."""
+    """Milliseconds, and the most MiB held by PyTorch on a GPU. None if memory is too small."""
     device = tensors[0].device
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
 

@@ -1,4 +1,4 @@
-"""Chunks: a query sees keys of its own only, for kernels as sequences of their own."""
+"""Chunks: a query sees keys of its chunk only. For kernels each chunk is a sequence."""
 
 import random
 
@@ -38,7 +38,7 @@ def formula(q, k, v, shown, sink=None):
 
 
 def drawn(seed):
-    """Sizes and rules of a call; often chunks are shorter than rows or keys, and sometimes one element."""
+    """Sizes and rules of a call. Often chunks are shorter than rows or keys, and sometimes one element."""
     source = random.Random(seed)
     torch.manual_seed(seed)
     rows, keys = source.randint(1, 40), source.randint(1, 40)
@@ -121,7 +121,7 @@ def test_pages_have_none():
 
 
 def strided(*shape, dtype):
-    """As transformers has them: heads before rows."""
+    """transformers' layout: heads before rows."""
     return torch.randn(shape[0], shape[2], shape[1], shape[3]).to(dtype).transpose(1, 2)
 
 

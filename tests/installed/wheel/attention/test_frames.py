@@ -1,4 +1,4 @@
-"""How many functions of the package a call's ``causal`` passes between the public function and the launch."""
+"""Counts the package's functions with ``causal`` between the public function and the launch."""
 
 import sys
 from pathlib import Path
@@ -25,7 +25,7 @@ def holds(value):
 
 
 def passed(call):
-    """The functions of the package that were handed ``causal``, one by one."""
+    """The functions of the package that were passed ``causal``, one by one."""
     found = []
 
     def seen(frame, event, _argument):

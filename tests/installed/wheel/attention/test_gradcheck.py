@@ -1,4 +1,4 @@
-"""float64, which no kernel takes: gradients against finite differences, and second ones refused."""
+"""float64, unsupported by kernels: gradients against finite differences. Second ones are refused."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def wide(*sizes):
 
 
 def seeded(function):
-    """The same mask of dropout in every call."""
+    """An equal dropout mask in every call."""
 
     def call(*tensors):
         torch.manual_seed(7)
@@ -100,7 +100,7 @@ def test_gradcheck_would_see_a_wrong_gradient():
 
 
 def test_it_is_computed_in_float64():
-    """Not rounded to fp32 anywhere: sums of float64 in another order."""
+    """Without rounding to fp32: sums of float64 in another order."""
     q, k, v = (x.detach() for x in (wide(2, ROWS, 2), wide(2, KEYS, 1), wide(2, KEYS, 1)))
     options = {"alibi_slopes": SLOPES, "softcap": 1.5, "causal": True}
     out, lse, _ = flash_attn_func(q, k, v, **options, return_attn_probs=True)

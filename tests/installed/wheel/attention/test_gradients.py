@@ -1,4 +1,4 @@
-"""Gradients through the backward kernels' operator, which conftest.py answers on host memory."""
+"""Gradients through the backward kernels' operator. conftest.py answers it on host memory."""
 
 import warnings
 from functools import partial
@@ -174,7 +174,7 @@ def test_packed_sequences_start_from_zero(host_bwd, kernels_on):
     leaves = [torch.randn(9, 2, 64).half().requires_grad_() for _ in range(3)]
     cut = torch.tensor([0, 3, 7], dtype=torch.int32)
     out = flash_attn_varlen_func(*leaves, cut, cut, 4, 4)
-    # What lies behind the last sequence is not the forward's to write.
+    # The forward leaves rows after the last sequence unwritten.
     found = torch.autograd.grad(out[:7].sum(), leaves)
     assert all((x[7:] == 0).all() for x in found)
     assert host_bwd[0]["max_seqlen_q"] == 4
@@ -235,7 +235,7 @@ def cast(*tensors):
 
 
 def ways(seen):
-    """Other ways to call ``plain``; hooks give what they see to ``seen``."""
+    """Other ways to call ``plain``. Hooks pass their arguments to ``seen``."""
 
     def hooked(*tensors):
         copies = [x.view_as(x) for x in tensors]
@@ -356,8 +356,8 @@ def test_opcheck_with_the_gradient_of_a_bias(qkv):
 
 
 CUT_Q, CUT_K = (torch.tensor(x, dtype=torch.int32) for x in ([0, 4, 9], [0, 7, 11]))
-# The function and the one for q, k and v apart, the sizes of its tensors, how many of q, k and v the last one
-# holds, and what else both functions take.
+# The function and the one for separate q, k and v, the sizes of its tensors, the number of q, k and v in the
+# last one, and more arguments of both functions.
 PACKED = {
     "qkv": (flash_attn_qkvpacked_func, flash_attn_func, [(2, 9, 3, 4)], 3, ((), ())),
     "kv": (flash_attn_kvpacked_func, flash_attn_func, [(2, 9, 4), (2, 11, 2, 2)], 2, ((), ())),
@@ -378,7 +378,7 @@ PACKED = {
 @pytest.mark.parametrize("name", PACKED)
 @pytest.mark.parametrize("by_kernels", [True, False])
 def test_gradients_of_packed_arguments(host_bwd, kernels_on, name, head_dim, by_kernels):
-    """One tensor, in which they are written: not stacked from others."""
+    """Gradients are written into one tensor, without stacking."""
     if by_kernels:
         kernels_on(ARCH)
     packed, unpacked, sizes, together, (own, others) = PACKED[name]
@@ -410,10 +410,10 @@ def test_packed_arguments_in_a_graph(host_bwd, kernels_on):
 
 @pytest.mark.parametrize("name", reference_attention.GRADIENTS)
 def test_the_rule_refuses_a_gradient_just_beyond_it(qkv, name):
-    """A planted error: the largest that the rule allows, and a little more.
+    """A planted error: the largest within the rule, and a little more.
 
-    An error beyond what the plain computation loses with dout is held to what it loses with multiples of it:
-    that is little more, also in a call as small as this one.
+    The limit is the error of the plain computation with dout. A larger error is compared with its errors for
+    multiples of dout: only a little more, also in a call as small as this one.
     """
     q, k, v = (x[0] for x in qkv)
     sequence, dout = reference_attention.Sequence(q, k, v, q, None), torch.randn_like(q)

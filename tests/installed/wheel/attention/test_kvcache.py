@@ -1,7 +1,7 @@
 """Attention over a cache, dense and paged, after appending to it, against float64, on CPU tensors.
 
-The parameters are those of upstream's test of the function, at small sizes.  Their product is too
-large, so they are drawn at random, the same ones in every run.
+The parameters are those of upstream's test of the function, at small sizes.  Their product is too large, so
+they are drawn at random, equally in every run.
 """
 
 import itertools
@@ -331,7 +331,7 @@ def test_kernels_are_given_all_that_they_need(host_fwd, kernels_on, name, head_d
 
 
 def test_a_cache_is_not_copied_where_a_kernel_reads_it_as_it_is(host_fwd, kernels_on):
-    """Head dim 40 has no kernel of its own: the reference kernel takes it."""
+    """No kernel is for head dim 40: the reference kernel takes it."""
     kernels_on(ARCH)
     q, cache = torch.randn(1, 1, 2, 40).half(), torch.randn(1, 16, 2, 40).half()
     out = flash_attn_with_kvcache(q, cache, cache, cache_seqlens=5)

@@ -47,7 +47,7 @@ def tensors(dtype=torch.float16):
 
 
 def masked(q, k, v, mask, *, causal=False, kept=1.0):
-    """The formula; ``mask`` has four dimensions; ``kept`` multiplies the probabilities."""
+    """The formula. ``mask`` has four dimensions. ``kept`` multiplies the probabilities."""
     k, v = (x.repeat_interleave(NHEADS // NHEADS_K, dim=2) for x in (k, v))
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1] ** -0.5
     if mask.dtype != torch.bool:
@@ -73,7 +73,7 @@ def test_output_and_gradients(monkeypatch, sizes, causal):
     monkeypatch.setattr(dense, "BLOCK_ROWS", 16)
     mask = torch.rand(SIZES[sizes]) < 0.6
     if sizes == "heads":
-        mask[1, 2, 3] = False  # a row that sees nothing
+        mask[1, 2, 3] = False  # a row without keys
     check(
         tensors(),
         ours=lambda q, k, v: attention(q, k, v, mask, causal=causal),
@@ -87,7 +87,7 @@ def test_a_bias_with_its_gradient(monkeypatch, sizes, dtype):
     monkeypatch.setattr(dense, "BLOCK_ROWS", 16)
     bias = torch.randn(SIZES[sizes]).to(dtype)
     if sizes == "heads":
-        bias[1, 2, 3] = -math.inf  # a row that sees nothing
+        bias[1, 2, 3] = -math.inf  # a row without keys
     bias.requires_grad_()
     q, k, v = tensors()
     weights = torch.randn(BATCH, ROWS, NHEADS, 40)
@@ -101,14 +101,14 @@ def test_a_bias_with_its_gradient(monkeypatch, sizes, dtype):
     for name, one, other in zip(("dq", "dk", "dv", "dbias"), found, wanted, strict=True):
         assert one.shape == other.shape
         assert one.dtype == other.dtype
-        # What is added to all scores of a row changes nothing: its gradient is 0.
+        # An addend of all scores of a row changes nothing: its gradient is 0.
         size = max(1.0, other.double().abs().max().item())
         assert (one.double() - other.double()).abs().max() <= 2**-6 * size, name
 
 
 @pytest.mark.parametrize("least", [torch.finfo(torch.float32).min, 0.0])
 def test_rows_whose_bias_is_far_below_are_as_in_pytorch(least):
-    """Where nothing is left of the scores, the mean of v; their gradients, too."""
+    """If the bias absorbs the scores, the result is the mean of v. Gradients follow."""
     q, k, v = (torch.randn(1, n, 2, 16, requires_grad=True) for n in (5, 9, 9))
     bias = torch.zeros(1, 1, 5, 9)
     bias[:, :, 1:3] = least
@@ -152,7 +152,7 @@ def test_log_sum_exp(sizes):
 def test_a_causal_mask_is_causal_and_none_is_no_mask():
     q, k, v = (x.detach() for x in tensors())
     mask = torch.ones(ROWS, KEYS).tril(KEYS - ROWS).bool()
-    # The masks are equal, but causal blocks leave out keys that nobody sees: sums are in another order.
+    # The masks are equal, but causal blocks leave out keys hidden from all rows: sums are in another order.
     difference = attention(q, k, v, mask).float() - flash_attn_func(q, k, v, causal=True).float()
     assert difference.abs().max() <= 2**-10
     assert torch.equal(attention(q, k, v), flash_attn_func(q, k, v))
@@ -228,7 +228,7 @@ def test_small_scales_beside_a_bias(qkv, kernels_on):
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("sizes", [(5, 7), (1, 4, 1, 7), (2, 1, 7), (2, 4, 5, 7), (2, 1, 5, 1)])
 def test_masks_that_kernels_read(qkv, kernels_on, host_fwd, sizes, dtype, options):
-    """Whatever the strides, kernels get rows of a multiple of 8 elements, and nothing expanded."""
+    """For any strides, kernels get rows of a multiple of 8 elements, and no expanded tensor."""
     kernels_on(ARCH)
     q, k, v = (x.detach() for x in qkv)
     mask = torch.rand(sizes) < 0.5 if dtype == torch.bool else torch.randn(sizes).to(dtype)
@@ -307,7 +307,7 @@ def gradient_of(bias, qkv, weights, dropout_p=0.0):
 
 
 def test_with_dropout_the_gradient_of_a_bias_comes_at_once(qkv, kernels_on, host_operators, monkeypatch):
-    """Which elements are dropped depends on the numbers of sequences and heads."""
+    """The numbers of sequences and heads decide the dropped elements."""
     bias = torch.randn(2, 4, 5, 7, requires_grad=True)
     weights = torch.randn(2, 5, 4, 64).half()
     expected = gradient_of(bias, qkv, weights, 0.4)
@@ -327,7 +327,7 @@ def test_with_dropout_the_gradient_of_a_bias_comes_at_once(qkv, kernels_on, host
 def test_kernels_find_the_gradient_of_a_bias(
     qkv, kernels_on, host_operators, monkeypatch, sizes, dtype, most
 ):
-    """Added up where it is the same for several; as much of it at once as memory is given."""
+    """Added up along broadcast dimensions. The share of memory limits the part computed at once."""
     bias = torch.randn(sizes).to(dtype).requires_grad_()
     weights = torch.randn(2, 5, 4, 64).half()
     expected = gradient_of(bias, qkv, weights)
@@ -359,7 +359,7 @@ def test_torch_func_has_no_derivative_by_a_bias(qkv):
 
 
 def strided(*shape):
-    """As transformers has them: heads before rows."""
+    """transformers' layout: heads before rows."""
     return torch.randn(shape[0], shape[2], shape[1], shape[3]).half().transpose(1, 2).requires_grad_()
 
 
@@ -405,7 +405,7 @@ DROPOUT = 0.4
 
 
 def kept_of(mask):
-    """By what dropout multiplies after torch.manual_seed(3), by definition: (batch, nheads, rows, keys)."""
+    """Dropout's factors after torch.manual_seed(3), by definition: (batch, nheads, rows, keys)."""
     torch.manual_seed(3)
     kept = philox.keep(
         philox.new_state(torch.device("cpu")),
@@ -479,7 +479,7 @@ def test_forward_mode_drops_the_same():
 
 
 def test_compiled_with_dropout(kernels_on, host_operators):
-    """For all rates there is one graph, in which the rate is a symbol."""
+    """All rates share one graph. The rate is a symbol in it."""
     kernels_on(ARCH)
     given, mask = [x.detach().requires_grad_() for x in tensors()], MASKS["padding"]()
 

@@ -1,6 +1,6 @@
-"""The PyTorch implementation's memory grows with the lengths and never with their product.
+"""The PyTorch implementation's memory grows with the lengths, but never with their product.
 
-Tensors without memory count what would be allocated, at the real lengths; with ``FA_FULL`` real ones are too.
+Tensors without memory count the allocations at real lengths. ``FA_FULL`` adds real ones.
 """
 
 import subprocess
@@ -20,7 +20,7 @@ BLOCK = dense.BLOCK_SCORES * 4  # bytes of a block's scores
 
 
 class Allocated(TorchDispatchMode):
-    """The bytes of all storages that are alive, and the most there were at once."""
+    """The bytes of all live storages, and their peak."""
 
     def __init__(self):
         super().__init__()
@@ -51,12 +51,12 @@ class Allocated(TorchDispatchMode):
 
 @pytest.fixture(autouse=True)
 def no_autocast(monkeypatch):
-    """Tensors without memory know no autocast."""
+    """Tensors without memory lack autocast."""
     monkeypatch.setattr(torch, "autocast", lambda _device, enabled: nullcontext())
 
 
 def peak(rows, keys, *, backward):
-    """Bytes that a causal call of one head allocates at most at once, its inputs and results included."""
+    """The peak of allocated bytes of a causal call of one head, including inputs and results."""
     options = Options(0.1, window_right=0)
     with torch.device("meta"), Allocated() as allocated:
         q, out, dout = (torch.empty(1, rows, 1, 64, dtype=torch.float16) for _ in range(3))
@@ -72,11 +72,11 @@ def peak(rows, keys, *, backward):
 @pytest.mark.parametrize("backward", [False, True])
 def test_memory_at_32k(backward):
     short, long = (peak(n, n, backward=backward) for n in (LONG // 4, LONG))
-    # Beside the inputs and results, which grow with the length, a few tensors of one block's size.
+    # In addition to inputs and results, linear in the length, a few tensors of one block's size.
     tensors = 12 * LONG * 64 * 4
     assert long <= tensors + 3 * BLOCK, long / MIB
     assert long <= 4 * short
-    assert long < LONG * LONG * 4 / 16  # a sixteenth of what the scores alone would take
+    assert long < LONG * LONG * 4 / 16  # a sixteenth of the scores' memory
 
 
 @pytest.mark.parametrize("lengths", [(16, 1 << 18), (1 << 15, 16)])
@@ -87,7 +87,7 @@ def test_memory_grows_in_neither_length_faster(lengths):
 
 
 def test_the_count_sees_a_quadratic_implementation(monkeypatch):
-    """The check's check: with blocks as long as the lengths the scores are there at once."""
+    """Tests the check itself: with blocks as long as the lengths, all scores are allocated together."""
     monkeypatch.setattr(dense, "BLOCK_ROWS", LONG)
     monkeypatch.setattr(dense, "ROWS_AT_ONCE", LONG)
     monkeypatch.setattr(dense, "BLOCK_SCORES", LONG * LONG)
@@ -110,10 +110,10 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 @pytest.mark.full
 @pytest.mark.parametrize("softcap", [0.0, 5.0])
 def test_real_memory_at_32k(record_property, softcap):
-    """Without softcap by PyTorch's own attention."""
+    """Without softcap by PyTorch's attention."""
     argv = [sys.executable, "-W", "ignore", "-c", REAL.replace("SOFTCAP", str(softcap))]
     done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=1200)
     mib = int(done.stdout)
     record_property("MiB beyond an idle process", mib)
-    # What is counted above, and half as much again for what the allocator keeps.
+    # The count above, plus half of it for the allocator's cache.
     assert mib <= 1.5 * peak(REAL_LENGTH, REAL_LENGTH, backward=True) / MIB + 32

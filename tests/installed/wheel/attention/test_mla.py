@@ -1,4 +1,4 @@
-"""Latent attention against float64, on CPU tensors: the PyTorch implementation; what kernels are given."""
+"""Latent attention against float64, on CPU tensors: the PyTorch implementation, and kernels' arguments."""
 
 import re
 import warnings
@@ -54,7 +54,7 @@ def holds(found, wanted, cache, dtype):
 
 
 def paged(cache, lengths):
-    """The cache in blocks, in an order of their own."""
+    """The cache in blocks, in a shuffled order."""
     batch, keys, _, head_dim = cache.shape
     blocks = -(-keys // PAGE)
     table = torch.randperm(batch * blocks + 1, dtype=torch.int32)[: batch * blocks].view(batch, blocks)
@@ -206,7 +206,7 @@ needs_kernels = pytest.mark.needs_kernels("mla")
 
 @pytest.fixture
 def launched(monkeypatch, kernels_on):
-    """Kernels, which are the PyTorch implementation; the arguments of each launch, by their names."""
+    """The PyTorch implementation stands in for kernels. Returns the arguments of each launch, by name."""
     kernels_on(ARCH)
     names = operators.arguments_of(latent.MLA)
     calls = []
@@ -245,7 +245,7 @@ def test_what_a_kernel_is_given(launched):
 
 @needs_kernels
 def test_a_cache_without_the_head_is_read_in_place(launched):
-    """Whatever stride the dimension of the one head has."""
+    """For any stride of the one head's dimension."""
     q, cache = given()
     odd = cache.as_strided(cache.shape, (40 * 576, 576, 1, 1))
     mla_decode(q, odd)

@@ -96,8 +96,10 @@ def test_blocks_do_not_change_the_result(monkeypatch, scores, rows, options):
 @pytest.mark.parametrize("softcap", [0.0, 1e30])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_is_no_number_shows(value, softcap, wrong):
-    """Scores that are NaN or +inf make their row NaN, and its log-sum-exp +inf, wherever they are, in
-    PyTorch's own attention, too, which softcap keeps from being called."""
+    """Scores of NaN or +inf make their row NaN, and its log-sum-exp +inf, at any place.
+
+    This also holds for PyTorch's attention. Softcap keeps it from being called.
+    """
     if softcap and value == math.inf:
         softcap, value = 1.0, math.nan  # bends infinity
     q, k, v = (torch.ones(1, 9, 1, 8).half() for _ in range(3))
@@ -209,7 +211,7 @@ def test_dropout_gradients_use_the_mask_of_the_forward_pass(monkeypatch, causal)
 
 @pytest.mark.parametrize("name", ["out", "dq", "dk", "dv"])
 def test_the_rule_refuses_an_error_just_beyond_it(name):
-    """A planted error: the largest that the rule allows, and a little more."""
+    """A planted error: the largest within the rule, and a little more."""
     tensors = inputs("ragged_gqa", torch.float16)
     dout = torch.randn_like(tensors[0])
     exact = run(lambda q, k, v: plain(q, k, v)[0], tensors, torch.float64, dout)
@@ -241,7 +243,7 @@ def rows_of_nan(out):
 
 
 def test_values_of_nan_that_are_hidden():
-    """As docs/features.md has it, of the PyTorch implementation."""
+    """The PyTorch implementation's behaviour in docs/features.md."""
     q, k, v = torch.randn(3, 1, 600, 2, 32)
     v[:, 590:] = torch.nan
     for rows in (

@@ -1,4 +1,4 @@
-"""Dropout's generator: it gives the published answers, however the work is cut."""
+"""Dropout's generator gives the published answers, for any division of the work."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Sinks: one more key for each head, whose score is the sink and whose value is 0."""
+"""Sinks: one more key for each head. The sink is its score, and 0 its value."""
 
 import random
 
@@ -28,8 +28,10 @@ def tensors(rows=5, keys=7, dtype=torch.float64):
 
 
 def by_formula(q, k, v, sinks, seen, softcap=0.0):
-    """The softmax of the scores and the sink, of which the sink's probability meets no value; and the
-    log-sum-exp of both."""
+    """The softmax of scores and sink.
+
+    The sink's probability has no value. Returns the log-sum-exp of both too.
+    """
     k, v = (x.repeat_interleave(q.shape[2] // k.shape[2], dim=2) for x in (k, v))
     scores = torch.einsum("bihd,bjhd->bhij", q, k) * q.shape[-1] ** -0.5
     scores = softcap * torch.tanh(scores / softcap) if softcap else scores
@@ -122,7 +124,7 @@ def test_rows_without_keys_are_0_and_have_no_gradient():
     q, k, v, sinks = (x.requires_grad_() for x in tensors(rows=7, keys=5))
     out, lse, _ = flash_attn_func(q, k, v, causal=True, sink=sinks, return_attn_probs=True)
     dout = torch.ones_like(out)
-    dout[:, :2] = float("nan")  # whatever is there
+    dout[:, :2] = float("nan")  # for any content
     found = torch.autograd.grad(out, (k, v, sinks), dout)
     assert (out[:, :2] == 0).all()
     assert lse[..., :2].isposinf().all()
@@ -141,7 +143,7 @@ def test_minus_infinity_is_no_sink():
 
 
 def test_dropout_is_that_of_the_call():
-    """The same probabilities are dropped in the backward pass: attention is linear in v."""
+    """The backward pass drops the forward's probabilities: attention is linear in v."""
     q, k, v, sinks = tensors()
     v.requires_grad_()
     torch.manual_seed(1)
@@ -163,7 +165,7 @@ def test_there_is_no_second_derivative():
 
 
 def drawn(seed):
-    """q, k, v and sinks in fp16 or bf16, which keys are seen, and the options that say so."""
+    """q, k, v and sinks in fp16 or bf16, the visible keys, and their options."""
     source = random.Random(seed)
     torch.manual_seed(seed)
     dtype = source.choice([torch.float16, torch.bfloat16])
@@ -180,7 +182,7 @@ def drawn(seed):
 
 @pytest.mark.parametrize("seed", range(24))
 def test_drawn_cases(seed):
-    """By the numerics rule, of both answers' errors against float64."""
+    """Both answers' errors against float64 follow the numerics rule."""
     (q, k, v, sinks), seen, options = drawn(seed)
     dout = torch.randn_like(q)
 
@@ -199,7 +201,7 @@ def test_drawn_cases(seed):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_after_kernels_out_and_the_log_sum_exp_are_those_with_the_sink(dtype):
-    """What follows a kernel, packed or not, in place and in out's dtype."""
+    """The step after a kernel, packed or dense, in place and in out's dtype."""
     q, k, v, sinks = tensors()
     seen = causal(5, 7)
     none = torch.full((NHEADS,), float("-inf"), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Calls without features on PyTorch's own fused attention: which ones, and that nothing else changes."""
+"""Calls without features on PyTorch's fused attention: which ones, and unchanged results."""
 
 import math
 from itertools import product
@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What PyTorch's operators for CPUs are called with: the number of heads' rows, forward and backward."""
+    """The arguments of PyTorch's operators for CPUs: the number of heads' rows, forward and backward."""
     found = []
 
     def noted(name):
@@ -119,7 +119,7 @@ def test_empty_tensors_are_answered_here(calls, sizes):
 
 
 def test_strides_do_not_matter(calls):
-    """Those of the last dimension and of an expanded gradient are not PyTorch's to skip."""
+    """PyTorch's operators must honour those of the last dimension and of an expanded gradient."""
     given = [x.transpose(1, 3).contiguous().transpose(1, 3).requires_grad_() for x in tensors()]
     assert given[0].stride(-1) != 1
     copies = [x.detach().contiguous().requires_grad_() for x in given]
@@ -141,19 +141,19 @@ def test_scaled_dot_product_attention_that_is_ours_is_not_asked(calls, kernels_o
 
 
 def test_gradients_of_part_of_the_keys_follow_the_log_sum_exp_of_all(calls):
-    """As ring attention calls the backward pass: the same as without PyTorch's operator."""
+    """As ring attention calls the backward pass: equal to a call without PyTorch's operator."""
     q, k, v = tensors(nheads_k=4)
     dout = torch.randn_like(q)
     out, lse, _ = flash_attn_func(q, torch.cat([k, k], 1), torch.cat([v, -v], 1), return_attn_probs=True)
     arguments = (dout, q, k, v, out, lse)
     found = torch_fused.backward(*arguments, Options(24**-0.5))
-    # A window as wide as the keys, which PyTorch has not.
+    # A window as wide as the keys: unsupported by PyTorch.
     wanted = dense.backward(*arguments, None, Options(24**-0.5, window_left=9), dropout=None)
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other)
 
 
-# Memory-efficient attention, which only GPUs have: small ones in its place.
+# Memory-efficient attention exists on GPUs only. Small ones take its place.
 def efficient(q, k, v, _bias, _lse, _dropout, causal, *, scale):
     scores = q.float() @ k.float().mT * scale
     if causal:
@@ -181,7 +181,7 @@ def other_base(*arguments, **named):
 
 
 def silent(*arguments, **named):
-    """As PyTorch's flash attention for CPUs, which has 0 for rows of NaN."""
+    """As PyTorch's flash attention for CPUs: 0 for rows of NaN."""
     out, *rest = efficient(*arguments, **named)
     return out.nan_to_num(0.0), *rest
 
@@ -211,7 +211,7 @@ def test_a_small_call_tells_whether_pytorchs_operator_is_right(monkeypatch, forw
 
 @pytest.mark.parametrize("right", [*product((False, True), repeat=2)])
 def test_gpus_take_what_is_right(monkeypatch, right):
-    """As on a GPU, on which PyTorch takes the call."""
+    """As on a GPU whose PyTorch takes the call."""
     monkeypatch.setattr(torch_fused, "ON_GPU", efficient)
     monkeypatch.setattr(torch_fused, "ON_GPU_BACKWARD", efficient_backward)
     monkeypatch.setattr(torch_fused, "_takes", lambda *_a, causal, which: right[which])

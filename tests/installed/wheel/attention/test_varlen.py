@@ -14,7 +14,7 @@ from flash_attn_rocm import (
     flash_attn_varlen_qkvpacked_func,
 )
 
-LENGTHS = {  # of queries and of keys; an empty one of each, short prompts, more queries than keys
+LENGTHS = {  # of queries and of keys. An empty one of each, short prompts, more queries than keys
     "ragged": ([5, 0, 17, 1, 3], [9, 4, 0, 33, 3]),
     "one": ([113], [203]),
     "rows_1_to_8": ([1, 2, 3, 4, 5, 6, 7, 8], [8, 7, 6, 5, 4, 3, 2, 1]),
@@ -39,7 +39,7 @@ def cut(lengths):
 
 
 def by_sequence(q, k, v, lengths, slopes=None, **rules):
-    """What ``plain`` says of each sequence, one after another."""
+    """The results of ``plain`` for each sequence, one after another."""
     ends = [[0, *itertools.accumulate(each)] for each in lengths]
     outs, lses = [], []
     for b in range(len(lengths[0])):
@@ -136,7 +136,7 @@ def test_paged_keys_give_the_same_bits(page):
 
 
 def paged(lengths, page, *tensors):
-    """A table in a random order of blocks, and each tensor in such blocks; unused rows hold NaN."""
+    """A table in a random order of blocks, and each tensor in such blocks. Unused rows hold NaN."""
     most = max(-(-length // page) for length in lengths) + 1
     table = torch.randperm(len(lengths) * most).view(len(lengths), most).int()
     caches = []

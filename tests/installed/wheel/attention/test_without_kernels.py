@@ -1,6 +1,8 @@
-"""What no kernel takes, the PyTorch implementation answers: fp32, and head dims above 512, also of v alone;
-each through every function, forward and backward.  It also takes another head dim of v than that of q and k
-where there is no GPU."""
+"""The PyTorch implementation answers calls without a kernel.
+
+These are fp32, and head dims above 512, also of v alone, through every function, forward and backward.
+Without a GPU it also takes a head dim of v unlike that of q and k.
+"""
 
 import pytest
 import torch
@@ -26,7 +28,7 @@ from flash_attn_rocm import (
 
 quiet = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
 F16, F32 = torch.float16, torch.float32
-CASES = {  # dtype, head dim of q and k, that of v, and why no kernel serves
+CASES = {  # dtype, head dim of q and k, that of v, and the reason for the missing kernel
     "fp32": (F32, 64, 64, "the dtype is torch.float32, and kernels have fp16 and bf16"),
     "520": (F16, 520, 520, "the head dim is 520, and kernels have 1 to 512"),
     "larger v": (F16, 64, 520, "the head dim is 520, and kernels have 1 to 512"),

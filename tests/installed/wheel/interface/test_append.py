@@ -1,4 +1,4 @@
-"""The operator that appends to a cache by kernel: its errors arrive in words, and it is well-formed."""
+"""The operator for appending to a cache by kernel: its errors arrive in words, and it is well-formed."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ INT32 = {"dtype": torch.int32}
 
 
 def call(**given):
-    """The GPU implementation on host memory; without a HIP runtime it ends in an error."""
+    """The GPU implementation on host memory. Without a HIP runtime it ends in an error."""
     given = {"interleaved": False, "advances": True} | given
     APPEND.redispatch(DispatchKeySet(DispatchKey.CUDA), *(given.get(name) for name in ARGUMENTS))
 
@@ -116,7 +116,7 @@ def test_a_head_dim_that_no_kernel_has():
 
 @pytest.fixture
 def host_append():
-    """``append`` for host memory, which only tests have; the names of the arguments that it got."""
+    """``append`` for host memory, for tests only. Returns the names of its arguments."""
     calls = []
 
     def append(*arguments):
@@ -158,7 +158,7 @@ def appended(given, *, by_kernel, options):
 @pytest.mark.parametrize("options", [Options(1.0), Options(1.0, window_right=0), Options(1.0, window_left=3)])
 def test_the_kernels_way_gives_what_the_other_gives(request, host_append, arguments, options):
     given = request.getfixturevalue(arguments)
-    # Rows that the kernel cannot read, and integers that are not contiguous.
+    # Rows unreadable for the kernel, and non-contiguous integers.
     given["k"] = given["k"].mT.contiguous().mT
     given["cache_seqlens"] = given["cache_seqlens"].repeat_interleave(2)[::2]
     one, other = (appended(given, by_kernel=each, options=options) for each in (True, False))

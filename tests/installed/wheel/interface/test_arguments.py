@@ -1,4 +1,4 @@
-"""Wrong arguments are reported in words, all at once, before anything is computed."""
+"""Wrong arguments are reported in words, all in one error, before any computation."""
 
 import warnings
 
@@ -121,7 +121,7 @@ def test_softcap_with_dropout(qkv):
 
 ENDS, TOO_FAR = (torch.tensor(ends, dtype=torch.int32) for ends in ([0, 2, 5], [0, 2, 9]))
 ROWS, PAIRS, TRIPLES = (torch.zeros(5, *sizes, 64).half() for sizes in ((2,), (2, 2), (3, 2)))
-# Lengths that only the PyTorch implementation reads: what was called, and what it says.
+# Lengths read by the PyTorch implementation only: the call, and the error.
 MISLED = {
     "flash_attn_varlen_func": (
         lambda: flash_attn_varlen_func(ROWS, ROWS, ROWS, ENDS, TOO_FAR, 3, 3),
@@ -145,7 +145,7 @@ MISLED = {
 @pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
 @pytest.mark.parametrize("name", MISLED)
 def test_an_error_names_the_function_that_was_called_and_its_arguments(name):
-    """They all said "attention cannot use its arguments"."""
+    """All errors used to say "attention cannot use its arguments"."""
     call, problems = MISLED[name]
     with pytest.raises(FlashAttnArgumentError) as caught:
         call()
@@ -171,7 +171,7 @@ NUMBERS = {
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("argument", ["softmax_scale", "softcap"])
 def test_whatever_is_one_number_is_a_number(qkv, argument, name):
-    """flash_attn takes softmax_scale=torch.tensor(0.1)."""
+    """flash_attn accepts softmax_scale=torch.tensor(0.1)."""
     q, *cache = qkv
     with torch.no_grad():
         expected = flash_attn_func(*qkv, **{argument: 0.25})

@@ -1,4 +1,4 @@
-"""Any arguments give an answer of the right shape or an error in words; nothing else."""
+"""Any arguments give an answer of the right shape or an error in words."""
 
 import math
 
@@ -41,7 +41,7 @@ APPENDS = {fa.flash_attn_with_kvcache}
 
 
 def often(usual, odd):
-    """Mostly valid values, so that examples get past the first check; one in twenty is odd."""
+    """Mostly valid values, so that examples pass the first check. One in twenty is odd."""
     return st.integers(0, 19).flatmap(lambda number: odd if number == 7 else usual)
 
 
@@ -106,7 +106,7 @@ dropout = st.fixed_dictionaries(
 
 
 def told(function, arguments, options):
-    """What a call returns: its results, or its error's text."""
+    """A call's results, or its error's text."""
     torch.manual_seed(0)
     copies = [x.clone() if isinstance(x, torch.Tensor) and function in APPENDS else x for x in arguments]
     try:
@@ -123,14 +123,16 @@ def same(found, expected):
     if isinstance(expected, str):
         assert found == expected
         return
-    # Padding to a kernel's head dim changes the order in which fp32 sums are taken.
+    # Padding to a kernel's head dim changes the order of fp32 sums.
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=2**-7, atol=2**-9, equal_nan=True)
 
 
 def answers(function, q, arguments, options):
-    """Call; an answer has q's shape, but for the headdim of v, and dtype, an error says what to do.  explain
-    agrees, and the kernels' side does the same, the first time and when it knows the call."""
+    """Call. An answer has q's shape (except for the headdim of v) and dtype. An error says what to do.
+
+    explain agrees. The kernels' side acts equally, for a first call and for a remembered one.
+    """
     machine.use(GPUS)
     expected = told(function, arguments, options)
     if not isinstance(expected, str):
@@ -145,7 +147,7 @@ def answers(function, q, arguments, options):
 
 @pytest.fixture(autouse=True)
 def both_sides(host_fwd):
-    """The same, on the kernels' side too."""
+    """These calls on the kernels' side too."""
     yield
     machine.use(GPUS)
 
@@ -237,7 +239,7 @@ new = st.one_of(
 def test_kvcache(q, k_cache, v_cache, cached, new, rules):
     for tensor in (k_cache, v_cache):
         if isinstance(tensor, torch.Tensor) and any(step == 0 for step in tensor.stride()):
-            return  # PyTorch refuses to write into memory that several elements share
+            return  # PyTorch refuses to write into memory shared by several elements
     answers(fa.flash_attn_with_kvcache, first, (q, k_cache, v_cache), cached | new | rules)
 
 
@@ -259,10 +261,13 @@ def test_paged_kvcache(q, k_cache, v_cache, table, cached, new):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_nan_and_infinity_behave_as_the_formula_does(bad):
-    """In a query they spoil its row, in a key the rows that see it, in a value a column of these rows (and
-    perhaps of others, because 0 * NaN is NaN); whatever does not meet them is as it was."""
+    """Effects of a bad query, key or value. Everything out of their reach is unchanged.
+
+    In a query they spoil its row. In a key they spoil the rows that see it. In a value they spoil a column of
+    these rows (and perhaps of others, because 0 * NaN is NaN).
+    """
     given = {name: torch.randn(1, 6, 1, 16).half() for name in ("q", "k", "v")}
-    given["q"] = given["q"].abs()  # so that a key of +inf has scores of +inf
+    given["q"] = given["q"].abs()  # gives a key of +inf scores of +inf
     clean = fa.flash_attn_func(**given, causal=True)
     spoilt = {"q": (slice(2, 3), slice(None)), "k": (slice(2, None), slice(None)), "v": (slice(2, None), 3)}
     whole = {"q": spoilt["q"], "k": spoilt["k"], "v": (slice(None), 3)}
@@ -306,7 +311,7 @@ USUAL = {
 @SOME
 @given(operands)
 def test_the_librarys_operator_refuses_in_words(given):
-    """There is no HIP runtime here: whatever is not refused earlier ends in that error."""
+    """There is no HIP runtime here: every call that passes the checks ends in that error."""
     fwd = torch.ops.flash_attn_rocm.fwd.default
     arguments = [given.get(name, USUAL.get(name)) for name in FWD_ARGUMENTS]
     needed = [given[name] for name in ("q", "k", "v", "out", "lse")]
@@ -316,6 +321,6 @@ def test_the_librarys_operator_refuses_in_words(given):
         return  # PyTorch itself refuses
     tensors = [name for name in FWD_ARGUMENTS if name not in USUAL]
     if any(isinstance(given.get(name), int) for name in tensors) or needed[0].numel() == 0:
-        return  # PyTorch refuses; there is nothing to do
+        return  # PyTorch refuses: no further check
     with pytest.raises(RuntimeError, match=rf"expected|{NO_RUNTIME}"):
         fwd.redispatch(DispatchKeySet(DispatchKey.CUDA), *arguments)

@@ -1,4 +1,4 @@
-"""The wheel imports without GPU and ROCm, and where it cannot it says what to do."""
+"""The wheel imports without GPU and ROCm. A failing import says what to do."""
 
 import importlib.metadata
 import os
@@ -14,7 +14,7 @@ from flash_attn_rocm.machine import requirements
 
 
 def python(*arguments, **environment):
-    """Run this Python in a new process; PyTorch and the wheel are there as for a user."""
+    """Run this Python in a new process. PyTorch and the wheel are present, as for a user."""
     return subprocess.run(
         [sys.executable, *arguments],
         env=os.environ | environment,
@@ -197,7 +197,7 @@ def test_damaged_library(tmp_path):
 
 
 def without_torch(folder):
-    """An environment in which importing torch fails as if it were not installed."""
+    """An environment where importing torch fails as if it were missing."""
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
         "class NoTorch:\n"

@@ -17,12 +17,12 @@ NUMBERS = {
 
 
 def in_order(given):
-    """The operator's arguments in order; tensors that are not given are None."""
+    """The operator's arguments in order. Missing tensors are None."""
     return [given.get(name, NUMBERS.get(name)) for name in FWD_ARGUMENTS]
 
 
 def call(**given):
-    """The GPU implementation of the operator on host memory; without a HIP runtime it ends in an error."""
+    """The GPU implementation of the operator on host memory. Without a HIP runtime it ends in an error."""
     fwd = torch.ops.flash_attn_rocm.fwd.default
     fwd.redispatch(DispatchKeySet(DispatchKey.CUDA), *in_order(given))
 
@@ -176,7 +176,7 @@ def paged(qkv):
 @pytest.mark.parametrize("inputs", [dense, with_sink, packed, paged])
 @pytest.mark.parametrize("head_dim", [64, 40])
 def test_opcheck_of_the_kernels_operator(qkv, host_fwd, inputs, head_dim, chunk):
-    """``forward`` plans, copies and allocates; it is what torch.compile sees of the kernels."""
+    """``forward`` plans, copies and allocates. torch.compile sees the kernels through it."""
     q, k, v, *rest = inputs(qkv)
     tensors = (*(x[..., :head_dim] for x in (q, k, v)), *rest)
     options = OPTIONS._replace(dropout_p=0.0, chunk=chunk)

@@ -171,7 +171,7 @@ def test_padding_and_back(unused):
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_rotary_embedding_is_that_of_the_cache(interleaved):
-    """Both turn by the same angles; the cache's function is tested against float64."""
+    """Both turn by equal angles. The cache's function is tested against float64."""
     x, zero = torch.randn(2, 3, 2, 32).half(), torch.zeros(2, 20, 2, 32).half()
     cos, sin = torch.randn(2, 20, 8).half().unbind()
     lengths, cache = torch.tensor([4, 0], dtype=torch.int32), zero.clone()
@@ -181,7 +181,7 @@ def test_rotary_embedding_is_that_of_the_cache(interleaved):
     )  # fmt: skip
     wanted = torch.stack([cache[0, 4:7], cache[1, :3]])
     found = rotary.apply_rotary_emb(x, cos, sin, interleaved, seqlen_offsets=lengths)
-    # Products and their sum are rounded separately or not: steps of fp16 at the largest element.
+    # Products and their sum are rounded separately or together: steps of fp16 at the largest element.
     assert (found.float() - wanted.float()).abs().max() <= 2**-10 * wanted.abs().max()
     flat = x.flatten(0, 1)[: 3 + 2]
     cut = torch.tensor([0, 3, 5], dtype=torch.int32)

@@ -1,7 +1,7 @@
-"""The public functions have the names, parameters, order and defaults of flash_attn 2.8, and keywords of ours
-behind them.
+"""The public functions have the names, parameters, order and defaults of flash_attn 2.8.
 
-``signatures.json`` was read from its source distribution; tests/release compares the two.
+Our keywords follow them. ``signatures.json`` was read from its source distribution. tests/release compares
+the two.
 """
 
 import ast
@@ -14,7 +14,7 @@ import pytest
 
 FUNCTIONS = json.loads(Path(__file__).with_name("signatures.json").read_text())["functions"]
 
-# What flash_attn has not.
+# Missing from flash_attn.
 OURS = {"flash_attn_varlen_func": [("sink", None), ("chunk", 0)]}
 
 

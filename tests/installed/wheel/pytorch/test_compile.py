@@ -1,4 +1,4 @@
-"""torch.compile takes every function into one graph, forward and backward, with sizes that change."""
+"""torch.compile takes every function into one graph, forward and backward, with changing sizes."""
 
 import pytest
 import torch
@@ -74,7 +74,7 @@ def test_other_sizes_need_no_other_graph():
 
     compiled = torch.compile(flash_attn_func, fullgraph=True, backend=backend, dynamic=True)
     for batch, rows, keys in ((2, 5, 7), (3, 11, 13), (4, 6, 9)):
-        q = torch.randn(batch, rows, 24, 32).half()  # no size is that of another dimension
+        q = torch.randn(batch, rows, 24, 32).half()  # all dimensions differ
         k = torch.randn(batch, keys, 12, 32).half()
         assert torch.equal(compiled(q, k, k), flash_attn_func(q, k, k))
     assert len(graphs) == 1
@@ -109,14 +109,14 @@ def test_dropout_draws_anew_in_each_call():
     assert torch.equal(first, compiled(q))
 
 
-# Of what PyTorch's own backend imports.
+# From imports of PyTorch's backend.
 OF_THE_BACKEND = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
 
 @OF_THE_BACKEND
 @pytest.mark.parametrize("budget", [1.0, 0.5, 0.0])
 def test_gradients_of_dropout_are_those_of_what_it_dropped(budget):
-    """A backward pass that computes the forward again drew another key: out was linear in no v."""
+    """A backward pass that computed the forward again drew another key: out was no longer linear in v."""
     q, k, v, weights = (torch.randn(2, 33, 2, 32) for _ in range(4))
     compiled = torch.compile(
         lambda q, k, v: flash_attn_func(q.sin().cos() * q, k, v, dropout_p=0.3),

@@ -18,7 +18,7 @@ NOTHING = (None,) * 4
 
 
 def made(dtype=torch.float16):
-    """q, k, v of their own rows, and the same as nested tensors (batch, ragged, nheads, headdim)."""
+    """q, k, v with separate rows, and the equal nested tensors (batch, ragged, nheads, headdim)."""
     rows = [torch.randn(n, heads, 64).to(dtype).requires_grad_() for n, heads in ((9, 4), (13, 2), (13, 2))]
     ends = ENDS_Q, ENDS_K, ENDS_K
     return rows, [nested_tensor_from_jagged(x, each) for x, each in zip(rows, ends, strict=True)]
@@ -37,7 +37,7 @@ def test_packed_sequences(options):
     cuts = ENDS_Q.int(), ENDS_K.int()
     wanted = flash_attn_varlen_func(*rows, *cuts, 6, 7, **options)
     found = flash_attn_varlen_func(*nested, *NOTHING, **options)
-    assert found.shape == nested[0].shape  # the same ragged size, so that both can be added
+    assert found.shape == nested[0].shape  # with an equal ragged size, so that both can be added
     assert torch.equal((found + nested[0]).values(), wanted + rows[0])
     dout = torch.randn_like(wanted)
     gradients = torch.autograd.grad(found.values(), rows, dout)
@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_an_error():
 
 @pytest.fixture
 def host(kernels_on, host_fwd, monkeypatch):
-    """Kernels on host memory, where PyTorch has no flash attention; the calls that the kernels get."""
+    """Kernels on host memory, where PyTorch lacks flash attention. Returns the kernels' calls."""
     kernels_on(ARCH)
     monkeypatch.setattr(sdpa, "_flash_reached", lambda _device: False)
     with sdpa.enable():

@@ -1,4 +1,4 @@
-"""PyTorch's scaled_dot_product_attention on our kernels, which here run on host memory."""
+"""PyTorch's scaled_dot_product_attention on our kernels. Here they run on host memory."""
 
 import math
 import threading
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 @pytest.fixture
 def host(kernels_on, host_fwd, monkeypatch):
-    """Kernels on host memory, where PyTorch has no flash attention; the calls that the kernels get."""
+    """Kernels on host memory, where PyTorch lacks flash attention. Returns the kernels' calls."""
     kernels_on(ARCH)
     monkeypatch.setattr(sdpa, "_flash_reached", lambda _device: False)
     with sdpa_kernel(SDPBackend.MATH):
@@ -36,7 +36,7 @@ def host(kernels_on, host_fwd, monkeypatch):
 
 @pytest.fixture
 def small():
-    """query (2, 4, 9, 32), key and value likewise, fp16."""
+    """query (2, 4, 9, 32), key and value of that shape, fp16."""
     return tuple(torch.randn(2, 4, 9, 32).half() for _ in range(3))
 
 
@@ -96,7 +96,7 @@ def test_dropout_is_ours(host, small):
 
 
 def test_large_head_dims(host):
-    """Without gradients by kernels; those of other calls are PyTorch's own, forward and backward."""
+    """Without gradients by kernels. Other calls go to PyTorch, forward and backward."""
     q, k, v = (torch.randn(2, heads, 7, 512).half() for heads in (4, 2, 2))
     assert sdpa.explain(q, k, v, enable_gqa=True).path == "wide"
     with sdpa.enable():
@@ -176,7 +176,7 @@ def test_training_with_padding_and_dropout(host, host_bwd, small, expanded):
     same = results(lambda: flash_attn_rocm.attention(*heads, bias, dropout_p=0.3).transpose(1, 2))
     for one, other in zip(ours, same, strict=True):
         assert torch.equal(one, other)
-    # Nothing reads the keys of padding.
+    # The keys of padding stay unread.
     assert all((gradient[1, :, 5:] == 0).all() for gradient in ours[2:])
 
 
@@ -211,7 +211,7 @@ def switches():
 
 @pytest.mark.parametrize("before", [True, False])
 def test_fused_attention_that_is_broken_is_replaced(kernels_on, host_operators, small, monkeypatch, before):
-    """Forward and backward, and nested; PyTorch's switches are then as they were."""
+    """Forward and backward, and nested. PyTorch's switches are then as before."""
     kernels_on(ARCH)
     monkeypatch.setattr(sdpa, "_flash_reached", lambda _device: True)
     torch.backends.cuda.enable_mem_efficient_sdp(before)
@@ -382,7 +382,7 @@ def test_pytorch_is_asked_once_whether_it_has_flash_attention(monkeypatch, reach
 
 @pytest.fixture
 def own_flash(host, monkeypatch):
-    """PyTorch's flash attention on host memory: calls, and by what its log-sum-exps are multiplied."""
+    """PyTorch's flash attention on host memory: calls, and the factor of its log-sum-exps."""
     calls, state = [], {"times": 1.0}
     monkeypatch.setattr(sdpa._State, "natural", {})
 
@@ -436,7 +436,7 @@ def test_the_flash_operator_is_pytorchs_where_its_log_sum_exps_are_not_natural(h
 
 
 def derivatives(x):
-    """Of each kind that torch.func has, of attention with itself."""
+    """Each kind of torch.func derivative, of attention with itself."""
 
     def attend(x):
         return scaled_dot_product_attention(x, x, x).float().square().sum()

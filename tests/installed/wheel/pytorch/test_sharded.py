@@ -1,7 +1,7 @@
-"""DTensors: each rank attends to its part of batch and heads; every other placement is a clear error.
+"""DTensors: each rank attends to its part of batch and heads. Other placements are a clear error.
 
-A process group that only pretends (fake) is enough for one rank's view, because nothing is communicated; two
-processes with gloo show the whole.
+A fake process group is enough for one rank's view, because ranks never communicate. Two processes with gloo
+show the whole.
 """
 
 import os

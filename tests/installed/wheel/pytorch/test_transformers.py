@@ -1,5 +1,7 @@
-"""The attention function for transformers without transformers, which the wheel's tests do not have; with it:
-tests/installed/drop_in/libraries."""
+"""The attention function for transformers, tested without it: the wheel's tests lack transformers.
+
+With transformers: tests/installed/drop_in/libraries.
+"""
 
 import sys
 from types import SimpleNamespace
@@ -55,7 +57,7 @@ def __getattr__(name):
     ],
 )
 def test_beside_a_torchvision_of_another_torch_the_real_error_comes_first(monkeypatch, tmp_path, wrapped):
-    """transformers said only that it could not import a module of its own, and we that it is too old."""
+    """transformers only reported a failing import of its module, and we reported too old a version."""
     for name, text in {
         "transformers": LAZY.format(wrapped),
         "torchvision": "raise RuntimeError('operator torchvision::nms does not exist')\n",
@@ -168,7 +170,7 @@ def with_bias(q, k, v, bias, seen):
 
 
 def test_a_mask_of_other_floats_is_added():
-    """Doge and Swin; it raised."""
+    """Doge and Swin raised here."""
     q, k, v = tensors(keys=7)
     bias = torch.randn(2, 1, 5, 9, dtype=torch.float64)
     bias[..., 3] = torch.finfo(torch.float32).min
@@ -184,7 +186,7 @@ OTHERS = torch.randn(2, 1, 5, 9, dtype=torch.float64).masked_fill(~BOOLEAN, -tor
 @pytest.mark.parametrize("heads", [1, 4])
 @pytest.mark.parametrize("mask", [BOOLEAN, FLOATS, OTHERS], ids=["boolean", "0 and lowest", "numbers"])
 def test_position_bias_beside_a_mask(mask, heads):
-    """T5, whose bias was lost first and then raised."""
+    """T5: its bias was first lost, and in a later version raised."""
     q, k, v = tensors(keys=7)
     bias = torch.randn(1, heads, 5, 9, dtype=torch.float64, requires_grad=True)
     out, _ = ATTEND(SimpleNamespace(is_causal=True), q, k, v, mask, position_bias=bias)
@@ -199,7 +201,7 @@ def test_position_bias_beside_a_mask(mask, heads):
 
 @pytest.mark.parametrize(("is_causal", "window"), [(True, None), (False, None), (True, 2)])
 def test_position_bias_without_a_mask(is_causal, window):
-    """T5's decoder is causal by its module alone; its cache may have more keys than rows."""
+    """T5's decoder is causal by its module alone. Its cache may have more keys than rows."""
     q, k, v = tensors(rows=3)
     bias = torch.randn(1, 4, 3, 5, dtype=torch.float64)
     out, _ = ATTEND(
@@ -234,7 +236,7 @@ def test_what_is_not_served_beside_a_position_bias_raises(mask, given, words):
 @pytest.mark.parametrize(
     ("mask", "expected"),
     [
-        (torch.ones(2, 5, dtype=torch.int8), causal(5)),  # a copy, of which the dtype is left
+        (torch.ones(2, 5, dtype=torch.int8), causal(5)),  # a copy: only the dtype is left
         (torch.empty(2, 0, 0, dtype=torch.int8), causal(5)),
         (torch.empty(2, 0, 2, dtype=torch.int8), causal(5) & ~causal(5).tril(-2)),
         (torch.empty(2, 0, 1, dtype=torch.bool), torch.ones(5, 5).tril(1).triu(-1).bool()),
@@ -242,7 +244,7 @@ def test_what_is_not_served_beside_a_position_bias_raises(mask, given, words):
 )
 @pytest.mark.parametrize("said", [True, False])
 def test_the_mask_counts_and_not_is_causal(mask, expected, said):
-    """AIMv2's text passes is_causal=False with a causal mask, of which eager attention reads the mask."""
+    """AIMv2's text passes is_causal=False with a causal mask. Eager attention reads the mask."""
     q, k, v = tensors()
     out, _ = ATTEND(SimpleNamespace(is_causal=False), q, k, v, mask, is_causal=said)
     torch.testing.assert_close(out, by_formula(q, k, v, expected))
@@ -250,7 +252,7 @@ def test_the_mask_counts_and_not_is_causal(mask, expected, said):
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_a_mask_of_int16_has_the_chunks_of_the_config(padded):
-    """As copies of Llama 4's masks have them on several GPUs, where nothing but the dtype is left."""
+    """As copies of Llama 4's masks on several GPUs: only the dtype is left."""
     module = SimpleNamespace(
         is_causal=True,
         config=SimpleNamespace(attention_chunk_size=2, layer_types=["chunked_attention"]),
@@ -272,7 +274,7 @@ def test_other_masks_raise(mask):
 
 
 def test_rows_of_another_text_are_no_padding():
-    """Cross attention: the mask has the keys' padding, and there may be as many rows as keys."""
+    """Cross attention: the mask has the keys' padding, and rows may be as many as keys."""
     q, k, v = tensors()
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
     out, _ = ATTEND(SimpleNamespace(is_causal=False), q, k, v, mask)
@@ -282,7 +284,7 @@ def test_rows_of_another_text_are_no_padding():
 @pytest.mark.parametrize("is_causal", [True, False])
 @pytest.mark.parametrize("said", [True, False])
 def test_sequences_by_number(is_causal, said):
-    """A copy on another device has no more than the numbers; it followed the module's flag, or the call's."""
+    """A copy on another device has only the numbers. It followed the module's flag, or the call's."""
     q, k, v = tensors()
     numbers = torch.tensor([[2, 2, 3, 3, 3], [3, 3, 4, 4, 4]], dtype=torch.int32)
     out, _ = ATTEND(
@@ -338,7 +340,7 @@ def test_a_window_that_is_not_passed_raises(monkeypatch):
 
 @pytest.mark.parametrize("passed", [2, 3])
 def test_windows_of_encoders_are_as_wide_as_their_masks(monkeypatch, passed):
-    """ModernBERT passes one more than config.sliding_window, T5Gemma does not."""
+    """ModernBERT passes one more than config.sliding_window, T5Gemma passes it unchanged."""
     monkeypatch.setattr("flash_attn_rocm.transformers.calls.supports_flash", lambda _config: True)
     module, (q, k, v) = module_with(is_causal=False, sliding_window=2), tensors(rows=9, keys=9)
     out, _ = ATTEND(module, q, k, v, None, sliding_window=passed)

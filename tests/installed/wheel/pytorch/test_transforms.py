@@ -1,4 +1,4 @@
-"""Derivatives besides ``backward()``: torch.func, forward mode, vmap; right, or an error that says why."""
+"""Derivatives besides ``backward()``: torch.func, forward mode, vmap. Each is right, or a clear error."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def tensors(dtype=torch.float64, head_dim=2):
 
 
 def seeded(function, **options):
-    """The same mask of dropout in every call."""
+    """An equal dropout mask in every call."""
 
     def call(*arguments):
         torch.manual_seed(7)

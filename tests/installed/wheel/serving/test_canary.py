@@ -1,4 +1,4 @@
-"""The guard of the check at first use against hangs; the check itself is tested on the emulator."""
+"""The guard of the check at first use against hangs. The check itself is tested on the emulator."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ GPU = torch.device("cuda", 0)
 
 @pytest.fixture
 def stream(monkeypatch):
-    """A GPU's stream that has done nothing until it was asked ``state["asks"]`` times."""
+    """A GPU's stream that is busy until the query number ``state["asks"]``."""
     state = {"asks": 3, "recorded": 0}
 
     class Event:
@@ -119,7 +119,7 @@ CACHES = {row.why for row in ATTENTION if row.store in {CACHE, PAGED}}
 
 @pytest.mark.parametrize("family", [*FAMILIES, *MASKED], ids=str)
 def test_the_plain_computation_is_that_of_the_pytorch_implementation(family):
-    """Of out and the log-sum-exp, in all calls; what is infinite or NaN of one is so of the other."""
+    """Compares out and the log-sum-exp, in all calls. Infinities and NaN are at equal places."""
     for call in _canary_calls.attention_calls(family):
         state = reference.dropout_state(call)
         wanted = operators.forward(call.inputs, call.options, state, want_probabilities=False)
@@ -142,14 +142,14 @@ def test_plain_gradients_are_those_of_the_pytorch_implementation(family):
 
 
 def test_dense_tensors_have_strides_of_their_own():
-    """A kernel that takes the rows of one to be as far apart as those of another is wrong in such calls."""
+    """Such calls catch a kernel that uses one tensor's row stride for another."""
     family = FAMILIES[0]
     for call in (next(_canary_calls.attention_calls(family)), next(_canary_calls.gradient_calls(family))):
         assert distinct(x.stride(1) for x in (*call.inputs[:3], call.dout))
 
 
 def test_caches_have_strides_of_their_own():
-    """Of k and v, whose pages, rows and heads may be as far apart as they like."""
+    """Pages, rows and heads of k and v may have any strides."""
     calls = [call for call in _canary_calls.attention_calls(FAMILIES[0]) if call.name in CACHES]
     assert len(calls) == len(CACHES)
     for call in calls:
@@ -160,7 +160,7 @@ def test_caches_have_strides_of_their_own():
 @pytest.mark.parametrize("rows", [ATTENTION, GRADIENTS], ids=["attention", "gradients"])
 @pytest.mark.parametrize("featured", [False, True])
 def test_each_loop_has_a_dense_batch_with_its_heads_first(rows, featured):
-    """No call of the check had one: of what scaled_dot_product_attention passes, only single sequences."""
+    """The check had no such call: of the layouts of scaled_dot_product_attention, only single sequences."""
     own = [row for row in rows if row.heads_first and row.featured == featured and len(row.rows) > 1]
     assert own
     for call in making.made(own, FAMILIES[0]):
@@ -171,7 +171,7 @@ def test_each_loop_has_a_dense_batch_with_its_heads_first(rows, featured):
 
 
 def test_pages_hold_more_keys_than_there_are_queries():
-    """Else lengths that kernels cut to the number of queries stay as they are: the reference kernel's did."""
+    """Otherwise a cut of lengths to the number of queries changes nothing. The reference kernel did cut."""
     rows = [row for row in ATTENTION if row.store == PAGED]
     assert {row.narrower > 0 for row in rows} == {True, False}
     assert {row.why for row in rows if max(row.keys) <= sum(row.rows)} == set()
@@ -183,7 +183,7 @@ def distinct(strides):
 
 
 def test_a_row_that_sees_no_key_has_to_be_exactly_0():
-    """The least number that fp16 has was within what is allowed."""
+    """The least number of fp16 used to be within the limit."""
 
     def answer(inputs, options, state, _device):
         out, lse = operators.forward(inputs, options, state, want_probabilities=False)[:2]
@@ -194,7 +194,7 @@ def test_a_row_that_sees_no_key_has_to_be_exactly_0():
 
 
 def close(one, other, name, least=0.0):
-    """But for the rounding of what the PyTorch implementation gives, and of what it computes with."""
+    """Equal except for the rounding of the PyTorch implementation's results and inputs."""
     most = other.float().nan_to_num(0, 0, 0).abs().max().item()
     off = max(least, max(torch.finfo(other.dtype).eps, 2.0**-18) * most)
     torch.testing.assert_close(
@@ -203,7 +203,7 @@ def close(one, other, name, least=0.0):
 
 
 def test_each_path_of_gradients_has_a_finding_of_its_own():
-    """Nor is one taken for another's that was kept when all gradients were one family, True or False."""
+    """Findings from the time of one family for all gradients, True or False, are ignored."""
     kept = {
         remembered.file_of(remembered.Family(ARCH, "fp16", 64, path), "7.2").name
         for path in ("", "separate", "fused", True, False)
@@ -221,7 +221,7 @@ LOOPS = {
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_each_feature_comes_alone(loop):
-    """A kernel that took its plain loop for dropout, or for ALiBi, was right wherever another came along."""
+    """A kernel that ran its plain loop for dropout or ALiBi was right in calls with another feature."""
     used = [features_of(row) for row in LOOPS[loop]]
     assert set().union(*(each for each in used if len(each) == 1)) == set().union(*used)
 
@@ -246,6 +246,6 @@ def test_windows_of_gradients_end_at_each_key_of_a_thread(featured):
 
 @pytest.mark.parametrize("featured", [False, True])
 def test_a_sequence_has_more_keys_than_all_have_queries(featured):
-    """Else gradients of a kernel that cuts the one to the number of the other stay as they are."""
+    """Otherwise a cut of one number to the other leaves gradients unchanged."""
     rows = [row for row in GRADIENTS if row.featured == featured and row.store == PACKED]
     assert any(max(row.keys) > sum(row.rows) for row in rows)

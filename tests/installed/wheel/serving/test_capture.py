@@ -1,4 +1,4 @@
-"""While a graph is captured nothing can be read on the host: calls that would are refused in words."""
+"""During the capture of a graph, host reads are impossible: calls that need one are refused in words."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ ENDS = torch.tensor([0, 2, 5], dtype=torch.int32)
 
 @pytest.fixture
 def capturing(monkeypatch):
-    """A capture, in which reading a tensor on the host is an error."""
+    """A capture: reading a tensor on the host is an error."""
 
     def read(_tensor):
         raise AssertionError

@@ -1,4 +1,4 @@
-"""Calls like an earlier one skip the checks: they must give what the first one gives, or its error."""
+"""Calls like an earlier one skip the checks: they must give the first one's result or error."""
 
 import threading
 from functools import partial
@@ -76,7 +76,7 @@ CALLS = {
 
 @pytest.fixture
 def checks(monkeypatch):
-    """How often arguments were checked."""
+    """The number of argument checks."""
     counted = []
     real = preparation.checks.refuse
     monkeypatch.setattr(preparation.checks, "refuse", lambda *given: (counted.append(given), real(*given)))
@@ -126,7 +126,7 @@ def test_an_int_of_cache_seqlens_may_change(host_fwd, kernels_on, checks):
 @pytest.mark.parametrize(
     "change",
     [
-        {"dropout_p": False},  # equal to 0.0 and valid, but not the same call
+        {"dropout_p": False},  # equal to 0.0 and valid, but another call
         {"softmax_scale": 1},
         {"causal": 1},
         {"window_size": (-1, -1.0)},
@@ -206,7 +206,7 @@ def test_functions_do_not_share_decisions():
 
 @pytest.mark.parametrize("name", ["dense", "slopes", "qkvpacked", "kvpacked", "varlen", "varlen_qkvpacked"])
 def test_gradients_of_a_call_that_looks_alike(kernels_on, host_operators, name, monkeypatch):
-    """The same bits as of the first call, and no check of its arguments."""
+    """The bits of the first call, with the argument checks skipped."""
     kernels_on(ARCH)
     function, given, options = CALLS[name]()
     leaves = [x for x in given if isinstance(x, torch.Tensor) and x.dtype == torch.float16]
@@ -240,7 +240,7 @@ def test_a_gradient_of_another_layout_is_copied(kernels_on, host_bwd, host_fwd):
 
 
 class Seen(TorchDispatchMode):
-    """The operators of this package that are called."""
+    """The called operators of this package."""
 
     def __init__(self):
         super().__init__()
@@ -253,7 +253,7 @@ class Seen(TorchDispatchMode):
 
 
 def test_a_dispatch_mode_sees_the_same_operators_in_every_call(qkv, host_operators, kernels_on):
-    """As selective checkpointing asks for, which finds results of the first call in the second."""
+    """For selective checkpointing: it finds results of the first call in the second."""
     kernels_on(ARCH)
     leaves = [x.requires_grad_() for x in qkv]
     for _ in range(2):

@@ -1,6 +1,7 @@
-"""Where Windows resets GPUs that are busy for long, calls are cut into launches, or warned of.
+"""If Windows resets GPUs that are busy for long, calls are cut into launches, or a warning is given.
 
-The operators here are the PyTorch implementation; tests/installed/numerics/test_resets.py has the kernels.
+The PyTorch implementation stands in for the operators. tests/installed/numerics/test_resets.py has the
+kernels.
 """
 
 import warnings
@@ -29,7 +30,7 @@ APPEND = torch.ops.flash_attn_rocm.append.default
 
 @pytest.fixture
 def watched(monkeypatch, kernels_on):
-    """As on Windows, with an estimate for each launch; ``watched(seconds)`` sets the longest allowed."""
+    """As on Windows, with an estimate for each launch. ``watched(seconds)`` sets the limit."""
     kernels_on(ARCH)
     monkeypatch.setattr(machine.current(), "units", 32)
     monkeypatch.setattr(forward_pass, "FWD", _watched.forward(FWD, arguments_of(FWD)))
@@ -57,7 +58,7 @@ def ints(*values):
 
 
 def longest(*arguments, **options):
-    """By the estimate for the whole call, forward."""
+    """The estimate for the whole call, forward."""
     found = []
     with pytest.MonkeyPatch.context() as patch:
         seconds = resets.seconds
@@ -170,7 +171,7 @@ def test_gradients_are_cut_too(watched, host_bwd, monkeypatch, path):
 def test_what_cannot_be_cut_is_told_once_for_each_kind(watched, host_fwd, host_bwd):
     tensors = [x.requires_grad_() for x in qkv()]
     watched(0)
-    set_strict(True)  # which a kernel that takes long does not break
+    set_strict(True)  # a slow kernel keeps strict mode
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
@@ -219,7 +220,7 @@ def test_the_slow_kernel_is_estimated_as_such(watched, host_fwd):
 
 
 def test_explain_says_how_a_call_is_cut(watched):
-    q, k, v = qkv(rows=2000)  # so many that it is not the bytes that count
+    q, k, v = qkv(rows=2000)  # large enough that time, rather than bytes, counts
     assert explain(q, k, v).launches.startswith("forward: one launch of at most ")
     assert explain(q, k, v).launches.endswith(" s by a cautious estimate")
     leaves = [x.requires_grad_() for x in (q, k, v)]
@@ -230,7 +231,7 @@ def test_explain_says_how_a_call_is_cut(watched):
 
 
 def test_elsewhere_nothing_is_watched(kernels_on):
-    """On Linux, that is: the operators are the library's own, and explain has no words."""
+    """On Linux: the operators are the library's, and explain has no words."""
     kernels_on(ARCH)
     assert (forward_pass.FWD is FWD, backward_pass.BWD is BWD, append.KERNEL is APPEND) == (
         (not resets.threaten(),) * 3
@@ -250,7 +251,7 @@ def test_each_launch_is_handed_over_before_the_next(watched, host_fwd, monkeypat
 
 @pytest.mark.parametrize(("capturing", "expected"), [(False, ["query"]), (True, [])])
 def test_nothing_is_asked_of_a_stream_that_is_captured(monkeypatch, capturing, expected):
-    """HIP refuses that; a graph is one batch anyway."""
+    """HIP refuses such a query. A graph is one batch anyway."""
     asked = []
 
     class Stream:

@@ -1,4 +1,7 @@
-"""Who answers: the registry decides, with a reason in words; one warning each, an error in strict mode."""
+"""The answering implementation: the registry decides, with a reason in words.
+
+One warning each, an error in strict mode.
+"""
 
 import json
 import warnings
@@ -22,7 +25,7 @@ from flash_attn_rocm.library.plans import Plan
 
 
 def forward():
-    """The kernels that are for one head dim."""
+    """The kernels for one head dim."""
     return [each for each in instances() if each.op == "fwd"]
 
 
@@ -138,7 +141,7 @@ def test_a_device_of_an_unsupported_arch_gets_the_reason_in_strict_mode(qkv, ker
 
 
 def test_a_device_of_a_supported_arch_reaches_the_kernel_operator(qkv, kernels_on):
-    """On host memory the operator has no implementation, and that is the error: nothing fell back."""
+    """The operator lacks a host implementation. This error shows that nothing fell back."""
     kernels_on(arch_with_kernels())
     with pytest.raises(NotImplementedError, match=r"flash_attn_rocm::fwd.*'CPU' backend"):
         flash_attn_func(*qkv)
@@ -219,7 +222,7 @@ def test_a_kernel_gets_a_copy_only_of_what_it_cannot_read(qkv, host_fwd, kernels
 
 @pytest.mark.parametrize("head_dim", [8, 40, 59, 111])
 def test_other_head_dims_are_padded_to_a_kernels(host_fwd, kernels_on, head_dim):
-    """Padded with zeros, which add nothing to a score; the scale is that of the given head dim."""
+    """Padding zeros add nothing to a score. The scale is that of the given head dim."""
     q, k, v = (torch.randn(2, rows, 2, head_dim).half().requires_grad_() for rows in (5, 7, 7))
     with pytest.warns(FlashAttnFallbackWarning):
         wanted, wanted_lse, _ = flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
@@ -233,7 +236,7 @@ def test_other_head_dims_are_padded_to_a_kernels(host_fwd, kernels_on, head_dim)
     assert call["softmax_scale"] == head_dim**-0.5
     assert out.shape == q.shape
     assert out.is_contiguous()
-    # The zeros only change the order in which fp32 sums are taken.
+    # The zeros only change the order of fp32 sums.
     torch.testing.assert_close(out, wanted, rtol=2**-10, atol=2**-12)
     torch.testing.assert_close(lse, wanted_lse, rtol=1e-6, atol=1e-6)
     found, expected = (torch.autograd.grad(each.sum(), (q, k, v)) for each in (out, wanted))

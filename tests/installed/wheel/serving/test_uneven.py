@@ -1,4 +1,4 @@
-"""v of another head dim than q and k: what kernels serve as it is, what padded, and in which words."""
+"""v of another head dim than q and k: kernels take it directly or padded. Tests the reasons' words."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What kernels of packed sequences leave out is defined: here they write nothing, and new memory is NaN."""
+"""Rows skipped by kernels of packed sequences are defined. Here kernels skip all, and new memory is NaN."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def kernels_that_write_nothing(monkeypatch, kernels_on):
     library._destroy()
 
 
-@pytest.mark.parametrize("head_dim", [64, 40])  # as it is, and padded
+@pytest.mark.parametrize("head_dim", [64, 40])  # unpadded, and padded
 def test_packed_sequences(head_dim):
     leaves = [torch.randn(9, 2, head_dim).half().requires_grad_() for _ in range(3)]
     for _ in range(2):  # the second call is known

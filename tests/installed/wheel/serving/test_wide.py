@@ -1,4 +1,4 @@
-"""Head dims above 256: what kernels serve, what they do not, and in which words."""
+"""Head dims above 256: calls served by kernels, refused calls, and the words of the reasons."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""bench and selftest as commands, where there is no GPU."""
+"""bench and selftest as commands, on a machine without a GPU."""
 
 import csv
 import io
@@ -134,7 +134,7 @@ def test_what_it_cannot_do_is_an_error_that_says_what_is_expected(capsys, option
 
 
 def test_arguments_that_attention_does_not_take_are_no_traceback(monkeypatch, capsys):
-    """--headdim 512, where no implementation took it."""
+    """--headdim 512, before any implementation took it."""
     words = "flash_attn_func cannot use its arguments:\n  - q: expected a headdim from 1 to 256, got 512"
 
     def flash_attn_func(*_tensors, causal):

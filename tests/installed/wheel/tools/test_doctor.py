@@ -167,7 +167,7 @@ def test_another_build_of_torch_beside_an_amd_gpu(torch, build):
 
 @pytest.mark.parametrize("torch", [Torch(version="2.13.0+cpu"), Torch(version="2.13.0+cu128", cuda="12.8")])
 def test_the_first_step_with_another_build_is_the_rocm_build(torch):
-    """Where no AMD GPU was seen, too; the doctor said no word of it."""
+    """Also without a visible AMD GPU. The doctor used to miss it."""
     facts = changed(torch=torch, gpus=(), driver_gpus=(), kfd=NO_KFD, hip_libraries=())
     first, second = _doctor.diagnose(facts).advice
     assert first.words.startswith(
@@ -404,7 +404,7 @@ def test_another_rocm_major_version():
 
 @pytest.mark.parametrize("version", ["6.4.1", "7.2.53210", "7.14.0", "10.0.1"])
 def test_the_public_wheel_fits_every_rocm(version):
-    """ROCm 7.14 and 10.0 have no wheel of their own."""
+    """ROCm 7.14 and 10.0 have no separate wheel."""
     facts = changed(package="0.1.0", rocm="", torch=Torch(version="2.12.0", rocm=version))
     report = _doctor.diagnose(facts)
     assert report.advice == ()
@@ -520,7 +520,7 @@ def test_wsl_on_which_everything_fits():
 
 
 def test_a_new_driver_of_windows_or_librocdxg_is_another_driver_on_wsl(tmp_path):
-    """The check at first use took all drivers of Windows for the same, so an update did not repeat it."""
+    """The check at first use took all drivers of Windows as equal, so an update did not repeat it."""
     made_up(tmp_path, WSL)
     (tmp_path / "sys/module/amdgpu").mkdir(parents=True)
     assert driver.version(tmp_path) == ""
@@ -547,7 +547,7 @@ def flash_attn(folder, text):
 
 
 def only_here(monkeypatch, folder):
-    """flash_attn is found in this folder and nowhere else, and was not imported yet."""
+    """flash_attn is found in this folder only, and is not yet imported."""
     names = "flash_attn", "flash_attn_interface.py"
     path = [entry for entry in sys.path if not any((Path(entry) / name).exists() for name in names)]
     monkeypatch.setattr(sys, "path", [str(folder), *path])
@@ -582,7 +582,7 @@ def test_which_flash_attn_is_told_by_what_it_holds(tmp_path, monkeypatch, text, 
 
 
 def test_this_projects_flash_attn_is_its_own():
-    """In the verify container and wherever these tests run, shim/ is what is found."""
+    """In the verify container and elsewhere, shim/ is found."""
     assert drop_in.find().kind == "ours"
 
 
@@ -683,7 +683,7 @@ BROKEN_FLASH = (
 
 
 def typed(command):
-    """What a shell shows in which python is this one."""
+    """The output of a shell with this python."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.run(
         ["bash", "-c", command],
@@ -740,7 +740,7 @@ def test_a_device_file(tmp_path, monkeypatch, state):
 
 
 def test_the_facts_of_a_made_up_machine(tmp_path, monkeypatch):
-    """All that is read below its root."""
+    """All reads are below its root."""
     node = tmp_path / "sys/class/kfd/kfd/topology/nodes/1"
     for folder in (node, tmp_path / "dev/dri", tmp_path / "proc/self"):
         folder.mkdir(parents=True)
@@ -855,7 +855,7 @@ PROGRAMS = {"rm", "sudo", "python", "python3", "docker", "unset", "export", "wsl
 
 @pytest.mark.parametrize("values", EVERY_ADVICE.values(), ids=EVERY_ADVICE)
 def test_every_advice_has_a_command_that_can_be_pasted(values):
-    """On a line of its own, nothing left to fill in, and a shell takes it; words hold no other command."""
+    """On a separate line, complete, and accepted by a shell. Words hold no other command."""
     report = _doctor.diagnose(changed(**values))
     assert report.advice
     lines = [line.strip() for line in _doctor.text(report).splitlines()]
@@ -873,7 +873,7 @@ PARTS = ("_denied_step", "_absent_step", "_unseen_on_wsl_step")
 
 
 def test_every_advice_was_asked_for():
-    """Of each kind: a new one has to be added above."""
+    """All kinds are listed: add a new one above."""
     makers = [name for name in vars(_doctor) if name.endswith(("_step", "_steps")) and name not in PARTS]
     said = {name: set() for name in makers}
     for values in EVERY_ADVICE.values():

@@ -1,4 +1,4 @@
-"""The doctor's look at PyTorch's own fused attention, here at that for CPUs, and at broken ones."""
+"""The doctor's check of PyTorch's fused attention, here on the CPU's, and on broken ones."""
 
 import re
 import sys
@@ -37,7 +37,7 @@ def only_bf16_causal(out, q, options):
     return out * 0 if q.dtype == torch.bfloat16 and options["is_causal"] else out
 
 
-# What was seen of released builds, but for the last two.
+# Seen in released builds, except for the last two.
 BROKEN = {
     "zeros": (lambda out, q, o: out * 0, "float16: out, dq, dk, dv wrong"),
     "nan": (lambda out, q, o: out * torch.nan, "float16: out, dq, dk, dv wrong"),

@@ -1,7 +1,7 @@
 """Number formats in exact arithmetic: every result is computed as a fraction and rounded once.
 
-Values are bit patterns (ints).  The emulator's C++ is compared with this independent code.
-Finite numbers are integers times a power of two, which is a lot faster than fractions.
+Values are bit patterns (ints).  The emulator's C++ is compared with this independent code. Finite numbers are
+integers times a power of two: much faster than fractions.
 """
 
 import functools
@@ -176,7 +176,7 @@ class Format:
         return self.pick_number(a, b, largest=False)
 
     def to_integer(self, a, low, high):
-        """Truncated and saturated; NaN is 0."""
+        """Truncated and saturated. NaN is 0."""
         x = self.value(a)
         if x != x:
             return 0

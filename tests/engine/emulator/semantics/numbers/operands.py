@@ -1,4 +1,4 @@
-"""Kinds of operands: their width, the values worth trying, and when two results are the same."""
+"""Kinds of operands: width, interesting values, and equality of results."""
 
 import random
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Kind:
         return max(1, self.width // 32)
 
     def canonical(self, x):
-        """One pattern for all NaNs of a float result, because their payload is not published."""
+        """One pattern for all NaNs of a float result: their payload is unpublished."""
         x &= (1 << self.width) - 1
         return self.format.nan if self.format and self.format.is_nan(x) else x
 
@@ -134,7 +134,7 @@ PAIR_F16 = Kind(
 PAIR_B16 = Kind(
     "2xb16", 32, tuple(a | b << 16 for a, b in zip(integers(16), reversed(integers(16)), strict=True))
 )
-# Finite values, for cases where NaNs would hide which operand was read.
+# Finite values, for cases where NaNs would hide the operand read.
 NUMBERS = [x for x in F.edges if x & F32.inf != F32.inf]
 PAIR_F32 = Kind(
     "2xf32", 64, tuple(a | b << 32 for a, b in zip(floats(F32), reversed(floats(F32)), strict=True))

@@ -31,7 +31,7 @@ class Pair(Kind):
 
 
 class PairBf16(Kind):
-    """Likewise of bf16."""
+    """Two bf16 numbers in a register."""
 
     def canonical(self, x):
         return nans_alike(x, exact.BF16)

@@ -23,7 +23,7 @@ def bits_of(f, x):
     order, whole, real = CODES[f]
     try:
         return struct.unpack(order + whole, struct.pack(order + real, x))[0]
-    except OverflowError:  # Python's report that a finite number becomes an infinity
+    except OverflowError:  # Python's error for a finite number that becomes an infinity
         return OVERFLOWS[f] | (f.sign if x < 0 else 0)
 
 
@@ -66,7 +66,7 @@ def test_a_value_rounds_to_itself_and_a_third_to_the_nearest(kind):
 
 
 def test_fused_operations_round_once():
-    """(1 + 2^-12)^2 - (1 + 2^-11) is 2^-24, which a rounded product loses."""
+    """(1 + 2^-12)^2 - (1 + 2^-11) is 2^-24. A rounded product loses it."""
     a, c = F32.round(1 + Fraction(1, 1 << 12)), F32.round(-1 - Fraction(1, 1 << 11))
     assert F32.value(F32.fma(a, a, c)) == Fraction(1, 1 << 24)
     assert F32.value(F32.add(F32.mul(a, a), c)) == 0

@@ -8,7 +8,7 @@ from tests.engine.emulator.semantics.numbers.exact import INF
 
 
 def rounded(f, function):
-    """A reference that rounds ``function`` of the value, which is exact or good to 2^-50."""
+    """A reference: rounds ``function`` of the value. The function is exact or good to 2^-50."""
 
     def reference(a):
         x = f.value(a)
@@ -21,7 +21,7 @@ def rounded(f, function):
 
 
 def transcendental(function):
-    """f32: denormals in and out are zero, as on the hardware; the value is good to 2^-50."""
+    """f32: denormals in and out are zero, as on the hardware. The value is good to 2^-50."""
 
     def reference(a):
         a = E32.flush(a)
@@ -89,7 +89,7 @@ def inverse_root(f):
 
 
 def wave(function):
-    """sin or cos of revolutions; reduced exactly before the float function sees it."""
+    """sin or cos of revolutions, reduced exactly before the float function."""
 
     def at(x):
         if abs(x) == INF:

@@ -25,11 +25,11 @@ from tests.engine.emulator.semantics.numbers.operands import D, F, signed
 from tests.engine.emulator.semantics.ops.lds_ops import LDS
 from tests.engine.emulator.semantics.snippets import Code, merged
 
-# How each arch asks for the old value.
+# Each arch's modifier for returning the old value.
 RETURNS = {"cdna:{0} cdna3:-": "glc", "cdna3:{0}": "sc0", "rdna:{0} rdna3:{1} rdna4:-": "glc"}
 RETURNS |= {"rdna4:{1}": "th:TH_ATOMIC_RETURN"}
 GLOBAL = ("global_store_dword v4, {}, s[8:9] offset:{}", "global_load_dword {}, v4, s[8:9] offset:{}")
-ZERO = {CDNA: "0", RDNA: "null"}  # a buffer's offset that is the same for all lanes
+ZERO = {CDNA: "0", RDNA: "null"}  # a buffer's offset common to all lanes
 SHARED = ("ds_write_b32 v4, {} offset:{}", "ds_read_b32 {}, v4 offset:{}")
 
 
@@ -43,7 +43,7 @@ def larger(width):
 
 @dataclass(frozen=True)
 class Row:
-    """Names for global memory (before RDNA 3; from it on) and for LDS; x is memory's value, a the data."""
+    """Names for global memory (before RDNA 3, from RDNA 3 on) and for LDS. x is in memory, a is the data."""
 
     old: str
     new: str
@@ -86,7 +86,7 @@ def near(rng, register):
 
 
 def code(called, access, width, function, *, returns=False, values=near, frame_=GLOBAL):
-    """v20.. is in memory before, v8.. is the data; v30.. is read back, v16.. is the returned value."""
+    """v20.. is in memory before, v8.. is the data. v30.. is read back, v16.. is the returned value."""
     words = width // 32
     put, get = frame_
 
@@ -145,7 +145,7 @@ def shared_codes(row):
     yield code(returning, access, row.width, row.function, returns=True, frame_=SHARED)
 
 
-# ---- floating point: numbers only; what memory's adders do with denormals and NaNs is not published
+# ---- floating point: numbers only. The behaviour of memory's adders on denormals and NaNs is unpublished
 def halves(f):
     return lambda x, a: f.add(x & 0xFFFF, a & 0xFFFF) | f.add(x >> 16, a >> 16) << 16
 
@@ -182,7 +182,7 @@ FLOATS = [
 
 
 def among(width, edges):
-    """Values for registers; a double's high word is chosen, and its low word is arbitrary."""
+    """Values for registers. A double's high word is chosen, and its low word is arbitrary."""
 
     def value(rng, register):
         high_word = width == 64 and int(register[1:]) % 2 if register[0] == "v" else 0
@@ -223,7 +223,7 @@ def wide_fives(rng, register):
 
 
 def exchanges():
-    """Data of global cmpswap: new, compared; of ds_cmpst: compared, new; of ds_cmpstore: new, compared."""
+    """Data of global cmpswap: new, compared. Of ds_cmpst: compared, new. Of ds_cmpstore: new, compared."""
     for bits in (32, 64):
         kinds = f"ds_wrxchg_rtn_b{bits} rdna3:ds_storexchg_rtn_b{bits}"
         access = f"{{x}} {registers(16, bits // 32)}, v4, {registers(8, bits // 32)}"

@@ -1,4 +1,4 @@
-"""Vector comparisons, which write masks."""
+"""Vector comparisons. They write masks."""
 
 from tests.engine.emulator.semantics.numbers import exact
 from tests.engine.emulator.semantics.numbers.exact import INF
@@ -28,7 +28,7 @@ FLOAT_ONLY = {
     "tru": lambda x, y: True,
 }
 
-ALWAYS = ("f", "t", "tru")  # the same answer whatever the operands
+ALWAYS = ("f", "t", "tru")  # the answer is constant
 
 
 def compare(kind, test, value, suffix, name):
@@ -52,7 +52,7 @@ def comparisons():
     constant = {"f": lambda x, y: False, "t": lambda x, y: True}
     for suffix, kind in (("i16", U16), ("u16", U16), ("i32", U32), ("u32", U32), ("i64", U64), ("u64", U64)):
         value = (lambda x, w=kind.width: signed(x, w)) if suffix[0] == "i" else (lambda x: x)
-        # Only gfx9 has constant comparisons of 16 bits too, which nothing emits.
+        # Only gfx9 also has constant comparisons of 16 bits. No compiler emits them.
         for name, test in (integers | (constant if kind.width > 16 else {})).items():
             yield from compare(kind, test, value, suffix, name)
     for suffix, kind, f in (("f16", H, E16), ("f32", F, E32), ("f64", D, E64)):

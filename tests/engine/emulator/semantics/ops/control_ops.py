@@ -1,4 +1,4 @@
-"""Control flow: s40 tells which path was taken; pure pipeline control changes nothing."""
+"""Control flow: s40 names the path taken. Pure pipeline control changes nothing."""
 
 from tests.engine.emulator.semantics.snippets import Code
 
@@ -102,7 +102,7 @@ CONTROL = [
         SWAP_PC,
         lambda w: {"s42": 7},
     ),
-    # the same at a barrier of the device, where it waits for no other wave
+    # a barrier of the device: it waits for no other wave here
     Code(
         "ds_gws_barrier rdna4:-",
         "s_mov_b32 m0, 0x50000\ns_mov_b32 s40, 5\n{x} v16 offset:2 gds\ns_waitcnt lgkmcnt(0)",
@@ -111,7 +111,7 @@ CONTROL = [
         values=lambda rng, r: 0,
         full_exec=True,
     ),
-    # a lone wave passes a barrier; instructions that only control the pipeline change nothing
+    # a lone wave passes a barrier. Pure pipeline control changes nothing
     *(
         Code(names, f"s_mov_b32 s40, 5\n{text}", lambda w: {"s40": 5, "v16": w["v16"]}, ("v16",))
         for names, text in (

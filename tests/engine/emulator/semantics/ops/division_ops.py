@@ -1,9 +1,9 @@
-"""The steps of a division: scale, fused multiply-add with correction, fixup (which float_ops has).
+"""The steps of a division: scale, fused multiply-add with correction, fixup (in float_ops).
 
-v_div_scale moves operands so that no step over- or underflows, and says in VCC that the quotient has to be
-moved back.  What a division needs from that is tested here: the whole sequence, as the compiler emits it,
-gives the correctly rounded quotient.  Operands stay within 2^-60..2^60 (2^-500..2^500), plus zeros,
-infinities and NaN: the ISA text does not say what the hardware does for quotients near the formats' limits.
+v_div_scale moves operands to prevent over- and underflow in every step. VCC says whether the quotient has to
+be moved back.  The test runs the whole sequence, as the compiler emits it, and expects the correctly rounded
+quotient.  Operands stay within 2^-60..2^60 (2^-500..2^500), plus zeros, infinities and NaN: the ISA text
+leaves quotients near the formats' limits undefined.
 """
 
 import random
@@ -39,7 +39,7 @@ v_div_fixup_f64 {d}, v[20:21], {b}, {a}"""
 
 
 def moderate(kind, limit):
-    """A kind without numbers beyond 2^limit or below 2^-limit."""
+    """A kind limited to numbers from 2^-limit to 2^limit."""
     f = kind.format
     low, high = f.round(Fraction(1, 2**limit)), f.round(Fraction(2**limit))
     edges = [x for x in kind.edges if f.is_nan(x) or f.abs(x) in {0, f.inf} or low <= f.abs(x) <= high]
@@ -49,7 +49,7 @@ def moderate(kind, limit):
 
 
 class Chosen(Kind):
-    """Edge values only, no random bits."""
+    """Edge values only."""
 
     def value(self, rng):
         return rng.choice(self.edges)
@@ -69,7 +69,7 @@ def quotient(f):
 
 
 def corrected(f, step):
-    """The fused multiply-add; where VCC says so, times 2^step if its addend is large, else 2^-step."""
+    """The fused multiply-add. If VCC is set, times 2^step if its addend is large, otherwise 2^-step."""
 
     def reference(a, b, c, n):
         x = f.fma(a, b, c)

@@ -97,7 +97,7 @@ def dpp_codes(names, controls):
 
 
 def masked(wave):
-    """row_mask and bank_mask name rows and quads (of each row) that are written at all."""
+    """row_mask and bank_mask name the written rows, and the written quads of each row."""
     allowed = [bool(0b0101 >> i // 16 & 1) and bool(0b0110 >> i // 4 % 4 & 1) for i in range(wave.lanes)]
     ok = [a and wave.active(i) and wave.active(i ^ 1) for i, a in enumerate(allowed)]
     return {"v16": [wave["v4"][i ^ 1] if ok[i] else wave["v16"][i] for i in range(wave.lanes)]}

@@ -28,7 +28,7 @@ def vcc_choice(a, b):
     return lambda w, i: w[b][i] if w["vcc_lo"] >> i & 1 else w[a][i]
 
 
-# text of a half that writes {d} and reads {a} (any bank) and {b}; its value from registers a, b and d
+# text of a half: it writes {d} and reads {a} (any bank) and {b}. Its value from registers a, b and d
 HALVES = {
     "v_dual_mov_b32 {d}, {a}": lambda a, b, d: get(a),
     "v_dual_add_f32 {d}, {a}, {b}": lambda a, b, d: on(F32.add, a, b),
@@ -54,7 +54,7 @@ ONLY_SECOND = {
     "v_dual_lshlrev_b32 {d}, {a}, {b}": lambda a, b, d: on(lambda x, y: y << x % 32, a, b),
 }
 GONE = dict.fromkeys(("v_dual_max_f32", "v_dual_min_f32"), " rdna4:-")
-# The first half overwrites v4, a source of the second; the second overwrites v5, a source of the first.
+# The first half overwrites v4, a source of the second. The second overwrites v5, a source of the first.
 FIRST, SECOND = ("v5", "v10", "v4"), ("v4", "v11", "v5")
 
 

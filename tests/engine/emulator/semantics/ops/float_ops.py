@@ -145,13 +145,13 @@ def divide_fixup(f):
 
 
 def clamped(f, x):
-    """To 0..1; NaN is 0 (DX10_CLAMP is on), -0 stays, as LLVM folds it."""
+    """To 0..1. NaN is 0 (DX10_CLAMP is on), -0 stays, as LLVM folds it."""
     v = f.value(x)
     return 0 if v != v or v < 0 else f.round(1) if v > 1 else x
 
 
 def picks(prefix, kind, f):
-    """Minimum and maximum, of two and of three where a format has those."""
+    """Minimum and maximum of two operands, and of three where a format has those."""
     two, three = (kind, kind), (kind, kind, kind)
     keep = {"keeps_high_on_gfx9": f is E16}
     for num, names, low, high in (
@@ -175,7 +175,7 @@ def picks(prefix, kind, f):
 
 
 def binary(prefix, kind, f):
-    """The arithmetic that every format has, with source and output modifiers."""
+    """The arithmetic of every format, with source and output modifiers."""
     two, three = (kind, kind), (kind, kind, kind)
     keep = {"keeps_high_on_gfx9": f is E16}
     v = f"v_{{}}_{prefix}".format
@@ -262,7 +262,7 @@ SINGLE = [
     Op("v_frexp_exp_i32_f32", U32, (F,), exponent(E32)),
 ]
 
-# The ISA documents give 1 ulp for these; the reference is the nearest float.
+# The ISA documents give 1 ulp for these. The reference is the nearest float.
 TRANSCENDENTAL = [
     Op("v_exp_f32", F, (F,), transcendental(power_of_two), ulp=1),
     Op("v_log_f32", F, (F,), transcendental(logarithm), ulp=1),
@@ -355,7 +355,7 @@ CONVERSIONS = [
 
 
 def norm(a, top, low):
-    """-1..1 or 0..1 to an integer of 16 bits; the product is rounded to f32 first, then to even."""
+    """-1..1 or 0..1 to an integer of 16 bits. The product is rounded to f32 first, then to even."""
     x = E32.value(a)
     if x != x:
         return 0

@@ -7,7 +7,7 @@ from tests.engine.emulator.semantics.table import Op
 
 M32 = (1 << 32) - 1
 ONE, TWO, THREE = (U32,), (U32, U32), (U32, U32, U32)
-RDNA3 = "rdna3:"  # prefix of names that are new there
+RDNA3 = "rdna3:"  # prefix of names new in RDNA 3
 
 
 def s16(x):
@@ -27,7 +27,7 @@ def saturate(x, low, high):
 
 
 def leading(x, digit):
-    """Position from the top of the first bit that is ``digit``, all ones if there is none."""
+    """Position from the top of the first bit equal to ``digit``, all ones if there is none."""
     text = f"{x:032b}"
     return text.index(digit) if digit in text else M32
 
@@ -38,7 +38,7 @@ def trailing(x):
 
 
 def field(x, offset, width, sign):
-    """A bit field as the ISA extracts it: 5-bit offset and width; beyond the register are zeros or signs."""
+    """A bit field as the ISA extracts it: 5-bit offset and width. Beyond the register are zeros or signs."""
     offset, width = offset % 32, width % 32
     x = signed(x) if sign else x
     cut = (x >> offset) & ((1 << width) - 1)
@@ -59,7 +59,7 @@ def permute_bytes(a, b, c):
 
 
 def by_table(table, width):
-    """Each bit is that of the table whose number the three sources' bits spell."""
+    """The three sources' bits spell the number of a table bit: the result's bit."""
 
     def reference(a, b, c):
         places = ((a >> i & 1) * 4 + (b >> i & 1) * 2 + (c >> i & 1) for i in range(width))
@@ -85,8 +85,8 @@ def carry(total):
     return total, not 0 <= total <= M32
 
 
-# Three pairs of words; between them every two of the eight bytes have different signs.
-# One entry each, and some of several that no exchange of the sources leaves as they are.
+# Three pairs of words. Between them every two of the eight bytes have different signs. Tables of one entry
+# each, and some of several entries that change with every exchange of the sources.
 TABLES_OF_THREE = (*(1 << entry for entry in range(8)), 0x27, 0x8E, 0xEC, 0xFE)
 SIGNED_BYTES = tuple(
     struct.unpack(">II", bytes(3 * i | 0x80 * (i >> row & 1) for i in range(8))) for row in range(3)
@@ -150,7 +150,7 @@ BITS = [
         "{d}, |{a}|, -{b}, {n}",
     ),
     Op(RDNA3 + "v_cndmask_b16 rdna4:-", U16, (H, H), lambda a, b, n: b if n else a, "{d}, {ah}, {b}, {n}"),
-    # What SDWA selects: a half or byte of a source, zero- or sign-extended.
+    # The selection of SDWA: a half or byte of a source, zero- or sign-extended.
     Op(
         "v_xor_b32_sdwa rdna3:-",
         U32,

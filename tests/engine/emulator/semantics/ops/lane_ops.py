@@ -1,4 +1,4 @@
-"""Instructions that move data between lanes."""
+"""Instructions for moving data between lanes."""
 
 from tests.engine.emulator.semantics.snippets import Code, merged
 
@@ -7,12 +7,12 @@ M32 = 0xFFFFFFFF
 
 
 def first(wave):
-    """The lowest active lane; lane 0 if none is."""
+    """The lowest active lane, or lane 0 if none is active."""
     return (wave.exec & -wave.exec).bit_length() - 1 if wave.exec else 0
 
 
 def moved(source):
-    """Every active lane gets ``source(wave, lane)`` of v4, or keeps v16 where that is None."""
+    """Every active lane gets ``source(wave, lane)`` of v4. It keeps v16 where the source is None."""
 
     def reference(wave):
         picks = [source(wave, i) for i in range(wave.lanes)]
@@ -158,18 +158,18 @@ ROW_OF_FOUR = ("v4", "v5", "v6", "v7")
 
 
 def picked(wave):
-    """v16 is the register that s16 picks of the four."""
+    """v16 is the register picked by s16 from the four."""
     return {"v16": merged(wave, wave["v16"], wave[ROW_OF_FOUR[wave["s16"] & 3]])}
 
 
 def placed(wave):
-    """v16 goes to the register that s16 picks of the four."""
+    """v16 goes to the register picked by s16 from the four."""
     to = ROW_OF_FOUR[wave["s16"] & 3]
     return {r: merged(wave, wave[r], wave["v16"]) if r == to else wave[r] for r in ROW_OF_FOUR}
 
 
 def picked_and_placed(wave):
-    """The register that s16 picks of the four goes to the one as far behind v8."""
+    """The register picked by s16 from the four goes to the register with that number from v8 on."""
     to = f"v{8 + (wave['s16'] & 3)}"
     source = wave[ROW_OF_FOUR[wave["s16"] & 3]]
     return {r: merged(wave, wave[r], source) if r == to else wave[r] for r in ("v8", "v9", "v10", "v11")}
@@ -203,7 +203,7 @@ INDEXED = [
 
 
 class LaneOrder:
-    """Always a permutation of the lanes: ds_permute's order for equal targets is not published."""
+    """Always a permutation of the lanes: ds_permute's order for equal targets is unpublished."""
 
     def __init__(self):
         self.i = 0

@@ -53,7 +53,7 @@ def called(old, new):
 
 
 def load(row):
-    """Each lane reads the cell of an arbitrary lane, which v6 names."""
+    """Each lane reads the cell of an arbitrary lane, named by v6."""
     name, size, how = row
     offset = 0 if size > 4 else 4 + size % 4
 
@@ -86,9 +86,9 @@ def load(row):
 
 
 def transposed(wave):
-    """Of each 16 lanes, lane l gets halfword l % 4 of what lanes l / 4, l / 4 + 4, ... load.
+    """In each group of 16, lane l gets halfword l % 4 of the loads of lanes l / 4, l / 4 + 4, ...
 
-    v6 names the cell that each loads from, behind its first four bytes.
+    v6 names each lane's cell. The load starts after its first four bytes.
     """
     halves = [
         [wave[f"v{21 + at // 2}"][cell] >> 16 * (at % 2) & 0xFFFF for at in range(4)] for cell in wave["v6"]

@@ -1,4 +1,4 @@
-"""Masks in scalar registers: instructions that read and write EXEC."""
+"""Masks in scalar registers: instructions with EXEC as source and destination."""
 
 from tests.engine.emulator.semantics.snippets import FULL, Code
 
@@ -43,7 +43,7 @@ SAVE = {
 
 
 def exec_names(op, suffix):
-    """gfx9 has the 64-bit form, wave32 code the 32-bit one; RDNA 3 has its own spelling of the negations."""
+    """gfx9 has the 64-bit form, wave32 code the 32-bit one. RDNA 3 spells the negations differently."""
     old, new = (op.split("/") * 2)[:2]
     return f"cdna:s_{old}_{suffix}_b64 rdna2:s_{old}_{suffix}_b32 rdna3:s_{new}_{suffix}_b32"
 

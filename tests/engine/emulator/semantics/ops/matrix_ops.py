@@ -1,9 +1,9 @@
 """MFMA and WMMA: register layouts from the published tables, values against exact arithmetic.
 
-Three kinds of values.  Small integers: every partial sum is exact, so any order of additions gives the same
-bits, and a wrong layout cannot hide.  Powers of two and specials (infinities, NaN, denormals, signed zeros).
-Random values: the hardware's rounding between products is not published, so a result may differ from the
-exact sum by one f32 rounding for each product and one for the accumulator.
+Three kinds of values.  Small integers: every partial sum is exact, so any order of additions gives equal
+bits, and a wrong layout shows.  Powers of two and specials (infinities, NaN, denormals, signed zeros). Random
+values: the hardware's rounding between products is unpublished. A result may differ from the exact sum by one
+f32 rounding for each product and one for the accumulator.
 """
 
 import functools
@@ -21,10 +21,10 @@ from wheel_builder.tables.archs import arch_named
 
 @dataclass(frozen=True)
 class Layout:
-    """Which lane and element of a matrix instruction holds which matrix element.
+    """The matrix element of each lane and element of a matrix instruction.
 
     ``a(lane, e)`` is (block, i, k) of a lane's element e, ``b(lane, e)`` (block, j, k), ``d(lane, g)``
-    (block, i, j) of register g.  Sources hold ``per_lane`` elements, two to a register, or one for f32.
+    (block, i, j) of register g.  Sources hold ``per_lane`` elements: two to a register, or one for f32.
     """
 
     m: int
@@ -89,7 +89,7 @@ def mfma4(k):
 
 
 def wmma32():
-    """Wave32: lanes l and l + 16 hold the same row of A and column of B."""
+    """Wave32: lanes l and l + 16 hold equal rows of A and columns of B."""
 
     def source(lane, e):
         return 0, lane % 16, e
@@ -114,7 +114,7 @@ def wmma_split():
 
 @dataclass(frozen=True)
 class Matrix:
-    """An instruction; ``half`` is the format of a half-width result, in the low halves of the registers."""
+    """An instruction. ``half`` is the format of a half-width result, in the low halves of the registers."""
 
     names: str
     layout: Layout
@@ -154,7 +154,10 @@ def parsed(f, x):
 
 @dataclass(frozen=True)
 class Sum:
-    """An exact sum: ``bits`` rounded to the result's format; it and its magnitudes in units of 2^exponent."""
+    """An exact sum: ``bits`` rounded to the result's format.
+
+    The sum and its magnitudes are in units of 2^exponent.
+    """
 
     bits: int
     total: int
@@ -163,7 +166,7 @@ class Sum:
 
 
 def exact_sum(out, row, column, c):
-    """c + the products of ``row`` and ``column``, which are parsed numbers."""
+    """c + the products of ``row`` and ``column``. All are parsed numbers."""
     special, products, zeros_negative = 0.0, [], True
     for (v, negative_v, m, e), (w, negative_w, n, g) in zip(row, column, strict=True):
         negative = negative_v != negative_w
@@ -171,7 +174,7 @@ def exact_sum(out, row, column, c):
             products.append((m * n, e + g))
             zeros_negative = zeros_negative and negative and not m * n
         else:
-            # the factor of an infinity: itself special, or a number that must not be zero
+            # the factor of an infinity: itself special, or nonzero
             nan = v != v or w != w or (v is None and not m) or (w is None and not n)
             special += float("nan") if nan else -INF if negative else INF
     v, negative, m, e = parsed(out, c)
@@ -208,9 +211,9 @@ def close(op, got, want, *, flushes):
     return abs((whole << exponent - low) - (want.total << up)) <= slack
 
 
-# Registers of A, B and (unless the instruction works in place) C and D; separate AccVGPRs hold C and D.
+# Registers of A, B, and (except for in-place instructions) C and D. Separate AccVGPRs hold C and D.
 A, B, C = 32, 48, 64
-UPPER = 0xABCD  # upper halves of the registers of a half-width C; the destination's differ
+UPPER = 0xABCD  # upper halves of the registers of a half-width C. The destination's differ
 OTHER = 0x1234
 
 
@@ -232,14 +235,14 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A matrix instruction; its accumulator is in "registers" of its own, in "place", or a "constant" 1.0."""
+    """A matrix instruction. Its accumulator is in separate "registers", in "place", or a "constant" 1.0."""
 
     op: Matrix
     accumulator: str
 
     @property
     def names(self):
-        """CDNA 1 does not accept a constant there."""
+        """CDNA 1 rejects a constant there."""
         constant = self.accumulator == "constant"
         taken = (name for name in self.op.names.split() if not (constant and name.startswith("cdna1:")))
         return " ".join(taken)
@@ -273,7 +276,7 @@ class Variant:
 
     @functools.cached_property
     def makers(self):
-        """Kinds of values; fewer where only the accumulator's place differs."""
+        """Kinds of values. Fewer if only the accumulator's place differs."""
         everything = (small_integers, small_integers, special, special, any_number)
         return everything if self.accumulator == "registers" else (small_integers, special)
 
@@ -346,7 +349,7 @@ def trials_of(variant, *, flushes):
 
 
 MFMA = [
-    # CDNA 3 spells the shapes differently; the _1k forms before it are its bf16
+    # CDNA 3 spells the shapes differently. The earlier _1k forms are its bf16
     Matrix("cdna1:v_mfma_f32_32x32x8f16 cdna3:v_mfma_f32_32x32x8_f16", mfma32(8), F16),
     Matrix("cdna1:v_mfma_f32_16x16x16f16 cdna3:v_mfma_f32_16x16x16_f16", mfma16(16), F16),
     Matrix("cdna1:v_mfma_f32_4x4x4f16 cdna3:v_mfma_f32_4x4x4_16b_f16", mfma4(4), F16),

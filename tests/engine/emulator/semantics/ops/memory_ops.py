@@ -1,4 +1,4 @@
-"""Loads and stores of global memory.  Stores are read back with plain loads, which are tested too."""
+"""Loads and stores of global memory.  Stores are read back with plain loads, also tested here."""
 
 from tests.engine.emulator.semantics import memory_frame as frame
 from tests.engine.emulator.semantics.memory_frame import (
@@ -51,7 +51,7 @@ STORES = [
 
 
 def places():
-    """How each family addresses memory: archs, prefix, preceding text, operands, and what those add to v4."""
+    """Each family's addressing: archs, prefix, preceding text, operands, and their addend to v4."""
     for where in (CDNA, RDNA):
         setup = frame.address64(where)
         yield where, "global", [], "v4, DATA s[8:9] offset:4", 4
@@ -61,14 +61,14 @@ def places():
 
 
 def operands(template, data, *, load):
-    """A load names its destination first; a store names its data after the address (buffers: before it)."""
+    """A load names its destination first. A store names its data after the address (buffers: before it)."""
     if load:
         return f"{data}, " + template.replace("DATA ", "").replace(" ,DATA", "")
     return template.replace("DATA ", f"{data}, ").replace(" ,DATA", f", {data}")
 
 
 def address(size):
-    """Values for v4: anywhere in memory, aligned to the element; arbitrary for other registers."""
+    """Values for v4: anywhere in memory, aligned to the element. Other registers are arbitrary."""
 
     def value(rng, register):
         return rng.randrange(32, SIZE - 64, min(size, 4)) if register == "v4" else rng.getrandbits(32)
@@ -101,7 +101,7 @@ def store(place, row):
         [f"global_store_dword v4, {name}, s[8:9] offset:{4 * k}" for k, name in enumerate(BACKGROUND)],
         WAIT,
         "v_mov_b32 v5, v4",
-        f"{add} v4, {4 - offset}, v4",  # so that the second word is hit, whatever the operands add
+        f"{add} v4, {4 - offset}, v4",  # hits the second word, whatever the operands add
         AS_BEFORE,
         setup,
         "{x} " + operands(template, registers(8, max(1, size // 4)), load=False),
@@ -161,7 +161,7 @@ def out_of_range():
 
 # ---- past the registers: lane by lane into LDS, from M0 and the offset on
 def load_to_lds(count):
-    """v4 says where in memory each lane's dwords are; ``count`` of them."""
+    """v4 gives the memory address of each lane's dwords. There are ``count`` of them."""
 
     def reference(wave):
         return {

@@ -114,7 +114,7 @@ PACKED = [
 
 
 def mixed(a, b, c, target, select=(False, False, False), high=(False, False, False)):
-    """v_fma_mix*: sources are f32 or halves; the FMA is f32's, and a half is rounded from its result."""
+    """v_fma_mix*: sources are f32 or halves. The FMA is f32's. A half is rounded from its result."""
 
     def source(x, half, upper):
         return convert(x >> 16 if upper else x & 0xFFFF, E16, E32) if half else x
@@ -124,7 +124,7 @@ def mixed(a, b, c, target, select=(False, False, False), high=(False, False, Fal
 
 
 class MixedHalf(Kind):
-    """A written half beside one that must stay: only the written one's NaNs are interchangeable."""
+    """A written half next to one that must stay: only the written one's NaNs are interchangeable."""
 
     def canonical(self, x):
         return nans_alike(x)
@@ -133,7 +133,7 @@ class MixedHalf(Kind):
 MH = MixedHalf("f16 in place", 32, PAIR_F16.edges)
 FFF, PPP = (F, F, F), (P, P, P)
 LITERAL = 0x3C00BE00  # halves 1.0 and -1.5
-NO_NAN = 0xBBFFBBFF  # neither as f32 nor as halves, and no infinity
+NO_NAN = 0xBBFFBBFF  # finite as f32 and as halves
 ALL_HALF = {"select": (True, True, True), "high": (False, True, False)}
 
 
@@ -142,7 +142,7 @@ def half_constant(half):
 
 
 def literal(select, high):
-    """Its encoding, for RDNA: the assembler takes no 32-bit literals here, the hardware does."""
+    """The literal's RDNA encoding: the assembler rejects 32-bit literals here, the hardware accepts them."""
     first = 0xCC200000 | 20 | sum(h << 11 + k for k, h in enumerate(high)) | select[2] << 14
     second = 256 + 16 | 256 + 17 << 9 | 255 << 18 | select[0] << 27 | select[1] << 28
 
@@ -176,7 +176,7 @@ MIX = [
         lambda a, b, c: mixed(E32.neg(a), b, E32.abs(c), E32, select=(False, True, False)),
         "{d}, -{a}, {b}, |{c}| op_sel_hi:[0,1,0]",
     ),
-    # an inline constant: its float, or the same number as a half; an integer's low bits
+    # an inline constant: its float, or the equal number as a half. An integer's low bits
     *(
         Op("v_fma_mix_f32", F, (F, P), half_constant(half), f"{{d}}, {{a}}, {{b}}, {text} op_sel_hi:[0,1,1]")
         for text, half in (("1.0", 0x3C00), ("-4.0", 0xC400), ("0.15915494", 0x3118), ("3", 3), ("0", 0))
@@ -214,13 +214,13 @@ MIX = [
 
 
 def dot2(a, b, c, f=E16):
-    """Two fused steps, element 0 first: the emulator's choice (the hardware's order is not published)."""
+    """Two fused steps, element 0 first: the emulator's choice (the hardware's order is unpublished)."""
     (a0, a1), (b0, b1) = ([convert(h, f, E32) for h in halves(x)] for x in (a, b))
     return E32.fma(a1, b1, E32.fma(a0, b0, c))
 
 
 def dot2_flushed(a, b, c):
-    """Of CDNA 2, where denormals are zeros."""
+    """CDNA 2's: denormals are zeros."""
     a, b = (E16.flushed(x & 0xFFFF) | E16.flushed(x >> 16) << 16 for x in (a, b))
     return E32.flushed(dot2(a, b, E32.flushed(c)))
 

@@ -1,4 +1,4 @@
-"""Scalar instructions that compute: result and SCC."""
+"""Scalar arithmetic instructions: result and SCC."""
 
 from fractions import Fraction
 
@@ -39,7 +39,7 @@ COMPARE = {
 
 
 def nonzero(function, mask=M32):
-    """SCC says whether the result is not zero."""
+    """SCC is set for a nonzero result."""
 
     def reference(a, b):
         result = function(a, b) & mask
@@ -227,7 +227,7 @@ MOVES = [
     ScalarOp("s_cmov_b64", U64, (U64,), lambda a, d, scc: a if scc else d),
     ScalarOp("s_cselect_b32", U32, TWO, lambda a, b, scc: a if scc else b),
     ScalarOp("s_cselect_b64", U64, WIDE, lambda a, b, scc: a if scc else b),
-    # How constants are widened.
+    # Widening of constants.
     ScalarOp("s_mov_b64", U64, (), lambda: -16, "{d}, -16"),
     ScalarOp("s_mov_b64", U64, (), lambda: 0x3FF0000000000000, "{d}, 1.0"),
     ScalarOp("s_mov_b64", U64, (), lambda: 0x12345678, "{d}, 0x12345678"),
@@ -284,7 +284,7 @@ FLOATS = [
     *(
         ScalarOp(f"rdna3_5:s_cmp_{name}_f32", None, (F, F), lambda a, b, f=f: f(F32.value(a), F32.value(b)))
         for name, f in COMPARES_F32
-        if name not in ("f", "tru")  # the scalar unit has no constant comparisons of floats
+        if name not in ("f", "tru")  # the scalar unit lacks constant comparisons of floats
     ),
 ]
 # The vector unit's, on scalar registers.

@@ -1,6 +1,6 @@
-"""Lines of the instruction tables with the ISA documents' pseudocode in place of our own references.
+"""The instruction tables, with the ISA documents' pseudocode in place of our own references.
 
-The text is AMD's; tinygrad's package has it as strings, and no emulator.  Operands, machine code and
+The text is AMD's. tinygrad's package has it as strings, without an emulator.  Operands, machine code and
 comparison are those of the tables.
 """
 
@@ -17,8 +17,8 @@ from tests.engine.emulator.semantics.pseudocode.syntax import PseudocodeError
 from tests.engine.emulator.semantics.pseudocode.translate import instruction
 from tests.engine.emulator.semantics.table import ScalarOp, arguments
 
-# tinygrad's cdna was made from CDNA 4's document, which has what CDNA 3 has of these instructions; its rdna3
-# from RDNA 3.5's, which has all of RDNA 3.
+# tinygrad's cdna was made from CDNA 4's document, a superset of CDNA 3 for these instructions. Its rdna3 is
+# from RDNA 3.5's, a superset of RDNA 3.
 DOCUMENTS = {
     "gfx942": "cdna",
     "gfx950": "cdna",
@@ -27,24 +27,24 @@ DOCUMENTS = {
     "gfx1201": "rdna4",
 }
 SOURCE = re.compile(r"(?P<minus>-?)(?P<bar>\|?)\{s?(?P<key>[abc])h?\}\|?")
-WRITTEN = re.compile(r"\{[dmn]h?\}|<\w+>|null")  # a mask that is read is VCC in the text
+WRITTEN = re.compile(r"\{[dmn]h?\}|<\w+>|null")  # a mask operand is VCC in the text
 LITERAL = re.compile(r"-?(?:0x[0-9a-f]+|\d+)")
 MODIFIER = re.compile(r" (clamp|mul:|div:|op_sel|neg_lo|neg_hi|dst_sel|src0_sel)|sext\(|\n")
-# The truth table of v_bitop3 is in fields that its text names, and in a modifier of the assembler's; its
-# result, D0 elsewhere, is called D.
+# The truth table of v_bitop3 is in fields named by its text, and in an assembler modifier. Its result is
+# called D, elsewhere D0.
 RESULT = re.compile(r"\bD\.")
 TABLE, TABLE_FIELDS = re.compile(r" bitop3:(0x[0-9a-f]+)$"), re.compile(r"TTBL = \{[^}]*\}")
 ALWAYS_TRUE = re.compile(r"v_cmpx?_t_f")
 M64 = (1 << 64) - 1
 
 
-# ---- where the text is not exact
+# ---- inexact places of the text
 @dataclass(frozen=True)
 class Excuse:
-    """Rows of an instruction that keep the table's own reference; ``applies(f, a, n, result)`` says which.
+    """Rows of an instruction that keep the table's reference. ``applies(f, a, n, result)`` selects them.
 
-    ``f`` is the operands' float format, ``a`` the first operand, ``n`` the mask's bit, ``result`` what the
-    text gives.
+    ``f`` is the operands' float format, ``a`` the first operand, ``n`` the mask's bit, ``result`` the text's
+    result.
     """
 
     names: str
@@ -103,7 +103,7 @@ def excuse_of(name):
 # ---- documents
 @functools.cache
 def texts(arch):
-    """Pseudocode by LLVM's mnemonic, encodings merged: they have the same text."""
+    """Pseudocode by LLVM's mnemonic. Encodings are merged: they share the text."""
     module = import_module(f"tinygrad.runtime.autogen.amd.{DOCUMENTS[arch]}.str_pcode")
     found = {cases.ENCODING.sub("", opcode.name.lower()): text for opcode, text in module.PCODE.items()}
     return found | {
@@ -112,7 +112,7 @@ def texts(arch):
 
 
 class Document:
-    """One document's instructions as functions; ``changed`` replaces texts."""
+    """One document's instructions as functions. ``changed`` replaces texts."""
 
     def __init__(self, arch, changed=()):
         self.arch, self.texts, self.made = arch, texts(arch) | dict(changed), {}
@@ -142,7 +142,7 @@ class Document:
 
 
 def reference(op, text, read, excuse, excused):
-    """A reference as the tables have them, with the parameters of the one that it replaces."""
+    """A reference as in the tables, with the parameters of the replaced one."""
     names = arguments(op.reference, len(op.sources))
     f = next((kind.format for kind in (*op.sources, op.result) if kind and kind.format), None)
 
@@ -161,7 +161,7 @@ def reference(op, text, read, excuse, excused):
 
 
 def bit_of(op, text, out):
-    """The bit that is written beside or instead of a result, or None."""
+    """The bit written along with, or instead of, a result, or None."""
     if isinstance(op, ScalarOp):
         return out["SCC"] & 1 if "SCC" in text.stored else None
     if not op.result:
@@ -173,7 +173,7 @@ def bit_of(op, text, out):
 
 # ---- operands
 def sources(op, name):
-    """How each source register of the text comes from a line's operand values."""
+    """The source of each register of the text among a line's operand values."""
     if MODIFIER.search(op.operands):
         msg = "a modifier, which the text leaves out"
         raise PseudocodeError(msg)
@@ -201,7 +201,7 @@ def operand_value(op, minus, bar, key):
 
 
 def literal(op, name, number, positions):
-    """A literal is a source, or an immediate that the text has a name for."""
+    """A literal is a source, or a named immediate of the text."""
     if re.match(r"v_(fma|mad)(ak|mk)_", name):
         return {"SIMM32": lambda _: number}
     if isinstance(op, ScalarOp):

@@ -127,7 +127,7 @@ class Reader:
     def declaration(self):
         name = self.next()[1]["word"]
         self.take(":")
-        self.next()  # the type: an assignment says it again
+        self.next()  # the type, repeated in an assignment
         if not self.skip("["):
             return "declare", name
         count = int(self.next()[1]["whole"])

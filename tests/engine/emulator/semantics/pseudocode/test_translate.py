@@ -1,4 +1,4 @@
-"""The pseudocode's statements and expressions, one by one, and what is refused."""
+"""The pseudocode's statements and expressions, one by one, and the refused ones."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """An instruction's pseudocode as a Python function.
 
-The function takes registers by name (S0, S1, S2, D0, VCC, SCC, ...) as integers and gives a dictionary of all
-names it has set.  One lane is computed, ``laneId`` is 0: of masks only bit 0 has a meaning.
+The function takes registers by name (S0, S1, S2, D0, VCC, SCC, ...) as integers. It returns a dictionary of
+all names set by it.  One lane is computed, with ``laneId`` 0: only bit 0 of masks has a meaning.
 """
 
 import re
@@ -26,21 +26,21 @@ CONSTANTS = {
     "UNDERFLOW_F32": values.Float(F32, 0),
     "UNDERFLOW_F64": values.Float(F64, 0),
 }
-ROUNDED = "f32_to_f16"  # the one conversion that ROUND_MODE is changed for
+ROUNDED = "f32_to_f16"  # the one conversion affected by ROUND_MODE
 ANOTHER = re.compile(r"v_\w+_([uif])(\d+)")
 RENAMED = {"&&": "and", "||": "or"}
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """``run(given)`` and the names of the registers that it stores to."""
+    """``run(given)`` and the names of the destination registers."""
 
     run: Callable[[Mapping[str, int]], dict[str, int]]
     stored: frozenset[str]
 
 
 def instruction(text, other):
-    """``other(name)``: another instruction that the text calls as a function, ``v_max_f32``."""
+    """``other(name)``: an instruction called by the text as a function, such as ``v_max_f32``."""
     writer = Writer(other)
     source = "\n".join(writer.definition(parse(text)))
     scope = {"values": values, "F": values.FUNCTIONS, "C": CONSTANTS, "other": other}
@@ -133,7 +133,7 @@ class Writer:
         return f"values.typed({value}, '{target[2]}', {target[3]})" if is_float(target) else value
 
     def place(self, target):
-        """(register, high, low) of what is stored to."""
+        """(register, high, low) of the destination."""
         match target:
             case ("as", ("name", _) as inner, _, width):
                 return self.base(inner), width - 1, 0

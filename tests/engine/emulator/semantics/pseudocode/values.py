@@ -1,6 +1,6 @@
-"""What the pseudocode computes with: unbounded integers, and IEEE numbers that are rounded at each operation.
+"""The pseudocode's values: unbounded integers, and IEEE numbers rounded at each operation.
 
-Integers are cut where they are stored, read with a type or cast; no text relies on an overflow in between.
+Integers are cut on a store, a typed read or a cast. No text relies on an overflow in between.
 """
 
 import math
@@ -21,14 +21,14 @@ from tests.engine.emulator.semantics.numbers.exact import (
 )
 
 FORMATS = {("f", 16): F16, ("f", 32): F32, ("f", 64): F64, ("bf", 16): BF16}
-FARTHEST = 9000  # a power of two beyond which any number is zero or infinite
+FARTHEST = 9000  # a power of two: any number beyond it is zero or infinite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Float:
     f: Format
     bits: int
-    __hash__ = None  # two zeros are equal, a NaN is not
+    __hash__ = None  # two zeros are equal, a NaN equals nothing
 
     @property
     def value(self):
@@ -98,7 +98,7 @@ class SignedZero(Float):
 
 @dataclass(frozen=True)
 class Power:
-    """2 ** exponent, not rounded: a product with it is rounded once, as the instructions do."""
+    """2 ** exponent, unrounded: a product with it is rounded once, as in the instructions."""
 
     exponent: int
 
@@ -110,7 +110,7 @@ class Power:
 
 
 def same(x, y):
-    """The bits of the second operand, which has to have the first one's format."""
+    """The bits of the second operand. Its format has to be the first one's."""
     if not isinstance(y, Float) or y.f is not x.f:
         msg = "operands of different formats"
         raise TypeError(msg)
@@ -141,7 +141,7 @@ def typed(x, kind, width):
 
 
 def cast(x, kind, width):
-    """``32'F(x)`` and the like: the same number in another type."""
+    """``32'F(x)`` and similar: a number converted to another type."""
     if isinstance(x, Power):
         return x
     if kind not in ("f", "bf") or not isinstance(x, Float):
@@ -195,7 +195,7 @@ def ordered_unequal(x, y):
 
 # ---- functions
 def exactly(function):
-    """A function of a number's value, rounded to its format; the sign of a zero operand stays."""
+    """A function of a number's value, rounded to its format. The sign of a zero operand stays."""
 
     def call(x):
         if x.nan:
@@ -228,7 +228,7 @@ def to_format(f):
 
 
 def exponent(x):
-    """The field as it is stored."""
+    """The exponent field as stored."""
     return x.bits >> x.f.mantissa_bits & ((1 << x.f.exponent_bits) - 1)
 
 
@@ -271,7 +271,7 @@ FUNCTIONS = {
     "sqrt": root,
     "log2": exactly(transcendentals.logarithm),
     "pow": power,
-    "signext": lambda x: x,  # what has a signed type already has its sign
+    "signext": lambda x: x,  # a signed type already has its sign
     "signext_from_bit": extend,
     "f32_to_f16": to_format(F16),
     "f32_to_bf16": to_format(BF16),

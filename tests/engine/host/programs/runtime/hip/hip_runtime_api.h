@@ -1,4 +1,4 @@
-// What the host library uses of HIP's header. runtime.cpp stands in for the runtime in these tests.
+// The part of HIP's header used by the host library. runtime.cpp stands in for the runtime in these tests.
 #pragma once
 
 enum hipError_t { hipSuccess = 0, hipErrorInvalidValue = 1 };
