@@ -1,6 +1,6 @@
 """The wheel on older releases of PyTorch: torch.compile and scaled_dot_product_attention.
 
-``verify`` runs all tests of the wheel on the newest release that it is tested with.  tests/data has the pins.
+``verify`` runs all tests of the wheel on the newest supported release. The pins are in tests/data.
 """
 
 import shutil

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 long kill_at, full_at, calls;
-int trace = -1;  // a file descriptor; nothing is counted before it is set
+int trace = -1;  // a file descriptor, -1 until it is set; counting begins then
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
@@ -82,7 +82,7 @@ int mkdir(const char* path, mode_t mode) {
   return is_full("mkdir", path) ? no_room() : REAL(mkdir)(path, mode);
 }
 
-// A killed process loses nothing that it wrote, so nothing has to reach a disk here.
+// The data of a killed process stay in the page cache, so fsync can do nothing here.
 int fsync(int fd) { return is_full("fsync", path_of(fd)) ? no_room() : 0; }
 
 int unlink(const char* path) {
