@@ -34,7 +34,7 @@ from wheel_builder.files.device.library import LIBRARY
 
 
 def problems(tmp_path, files=None, expectation=EXPECTATION, **options):
-    """What the audit says of a wheel with these files in place of the good ones."""
+    """The audit's problems for a wheel with these files in place of the good ones."""
     path = write_wheel(tmp_path, good_files() | (files or {}), **options)
     with pytest.raises(AuditError) as caught:
         audit_wheel(path, expectation)
@@ -218,7 +218,7 @@ def test_a_code_object_that_writes_code(tmp_path):
 
 @pytest.mark.parametrize("soname", ["libtorch.so", "libc.so.6", "libflash_attn_rocm.so.1"])
 def test_the_name_of_another_library(tmp_path, soname):
-    """glibc would take it for that library wherever another one needs it."""
+    """glibc would use it as that library for all its users."""
     found = problems(tmp_path, {LIBRARY: library(soname=soname)})
     assert f"soname: found SONAME {soname}; expected none, or" in " | ".join(found)
 

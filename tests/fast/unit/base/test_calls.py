@@ -1,4 +1,4 @@
-"""The description of calls: what is wrong with one, and what is generated from it."""
+"""The description of calls: its errors, and the generated code."""
 
 import re
 
@@ -158,7 +158,7 @@ def test_structs_are_declared_before_they_are_used():
 
 def test_forward_and_backward_take_their_common_options_alike():
     calls = known_calls().calls
-    *common, tall = calls["fwd"].values  # which kernel, and no option of attention
+    *common, tall = calls["fwd"].values  # `tall` selects a kernel; it is no option of attention
     assert (tuple(common), tall.name) == (calls["bwd"].values, "tall")
     forward = {each.name: each for each in calls["fwd"].tensors if each.optional and not each.written}
     backward = {each.name: each for each in calls["bwd"].tensors if each.optional and not each.written}

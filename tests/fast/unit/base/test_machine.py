@@ -1,4 +1,4 @@
-"""Cores and memory to a number of compilers; os-release files."""
+"""From cores and memory to a number of compilers; os-release files."""
 
 import os
 

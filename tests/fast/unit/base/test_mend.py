@@ -1,4 +1,4 @@
-"""What to do when a file cannot be read or written."""
+"""Advice for a file that cannot be read or written."""
 
 import errno
 import os
@@ -18,14 +18,14 @@ def statvfs(*, blocks, free, files, files_free):
     [
         (statvfs(blocks=1000, free=0, files=1000, files_free=900), "make room (df -h)"),
         (statvfs(blocks=1000, free=900, files=1000, files_free=0), "delete files: the file system has few"),
-        # What the failed command had written is gone again when this is asked.
+        # The failed command's output is removed again before this is called.
         (statvfs(blocks=1000, free=900, files=1000, files_free=12), "delete files: the file system has few"),
-        (statvfs(blocks=1000, free=0, files=0, files_free=0), "make room (df -h)"),  # btrfs counts none
+        (statvfs(blocks=1000, free=0, files=0, files_free=0), "make room (df -h)"),  # btrfs reports 0 inodes
         (None, "make room (df -h)"),
     ],
 )
 def test_a_file_system_without_inodes_is_not_asked_for_bytes(found, advice):
-    """A file system with room and no inodes was told ``df -h``, which shows room."""
+    """A file system with room but without inodes got the advice ``df -h``, which shows room."""
     assert make_room(found).startswith(advice)
     assert ("(df -i)" in make_room(found)) == ("inodes" in advice or "few" in advice)
 

@@ -1,4 +1,4 @@
-"""Cases, and the comparison with float64, without a machine: the outputs are put there by hand."""
+"""Cases, and the comparison with float64, without a machine: the tests write the outputs."""
 
 import ctypes
 import math
@@ -104,7 +104,7 @@ def test_a_log_sum_exp_just_beyond_the_rule_is_a_difference(times, right):
 
 
 def one_key(change):
-    """Of one key, whose plain computation is exact: the output is v."""
+    """With one key the plain computation is exact: the output is v."""
     call = finished(Case("bf16", 8, 1, 1))
     out = list(call.v.values())
     out[3] = change(out[3])
