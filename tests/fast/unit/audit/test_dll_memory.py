@@ -288,8 +288,7 @@ def with_fat(size):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_the_tables_are_the_answer_is_problems_or_none(seed):
-    """Random bytes for relocations, storage and exceptions give problems or none, and raise no other error.
-    """
+    """Random bytes of relocations, storage and exceptions give problems or none, and no other error."""
     rng, found = random.Random(seed), 0
     for _ in range(100):
         mutant = bytearray(GOOD)

@@ -1,4 +1,4 @@
-"""Symbols, hash tables and versions that a loader would not bind as they read are refused."""
+"""Symbols, hash tables and versions that a loader would bind differently from our reading are refused."""
 
 import struct
 

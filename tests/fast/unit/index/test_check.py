@@ -1,4 +1,4 @@
-"""Each fault of an index in words, with what to do."""
+"""A message for each fault of an index, with advice."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,7 @@ def test_a_sound_index_has_no_faults(simple):
 
 
 def damaged(simple, name, data):
-    """The faults after ``name`` got ``data`` for content, or was removed for None."""
+    """The faults after the content of ``name`` became ``data``, or after its removal for None."""
     path = (simple / name).resolve()
     if data is None:
         path.unlink()
@@ -83,13 +83,13 @@ LEFT = "demo-2-py3-none-any.whl"
     ],
 )
 def test_what_a_killed_publisher_leaves_is_no_fault(simple, name, words, capsys, monkeypatch):
-    """Clients see nothing of it; a fault ended ``index verify`` with an error."""
+    """Clients see none of it; once this was a fault, and ``index verify`` ended with an error."""
     (simple / name).write_bytes(b"wh")
     found = check_index(root_of(simple))
     assert found.faults == ()
     [leftover] = found.leftovers
     assert leftover.startswith(f"{simple / name}: {words}")
-    monkeypatch.setattr(index, "OURS", None)  # demo is no project of a real index
+    monkeypatch.setattr(index, "OURS", None)  # a real index refuses the project demo
     assert main(["index", "verify", "--index", str(root_of(simple))]) == 0
     said = capsys.readouterr()
     assert f"note: {leftover}" in said.err

@@ -125,7 +125,7 @@ NUMERICS = "executed on an ISA emulator, not run on hardware"
 
 
 def verified(wheel, **changes):
-    """``wheel`` with a verification record beside it."""
+    """``wheel`` with its verification record."""
     shown = {"numerics": NUMERICS, "launches": {"a": 30, "b": 12}, "findings": [], "passed": True}
     write_record(wheel, {"sha256": sha256_file(wheel), "archs": {"gfx908": shown}} | changes)
     return wheel
@@ -190,12 +190,12 @@ def test_a_later_verification_does_not_change_what_was_published(tmp_path, root)
         ({"archs": {"gfx908": {}}}, "it is not a verification record"),
         ({"serves": ["7.1", "../x"]}, "serves has '../x', expected ROCm versions such as 7.2"),
         ({"serves": 7}, "it is not a verification record"),
-        # Further names for 7.1, which the index offered as versions of their own.
+        # Other spellings of 7.1, offered by the index as separate versions.
         ({"serves": ["7.01"]}, "serves has '7.01', expected ROCm versions such as 7.2"),
         ({"serves": ["07.1"]}, "serves has '07.1', expected ROCm versions such as 7.2"),
         ({"serves": ["\u0667.1"]}, "serves has '\u0667.1', expected ROCm versions such as 7.2"),
         ({"serves": ["7.1", "7.1"]}, "serves has '7.1' 2 times"),
-        # Each had pages of its own, which took 41 s.
+        # Each had its own pages, which took 41 s.
         (
             {"serves": [f"{n // 100 + 1}.{n % 100}" for n in range(1000)]},
             "serves has 1000 ROCm versions, expected at most 50",
@@ -336,7 +336,7 @@ def test_a_wheel_whose_metadata_is_about_another(tmp_path, root):
 
 
 class Twine:
-    """A fake that records what was run and fails at ``fails`` with ``output``."""
+    """A fake that records its commands and fails at ``fails`` with ``output``."""
 
     def __init__(self, fails="", output=""):
         self.fails = fails

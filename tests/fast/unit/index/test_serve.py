@@ -117,6 +117,6 @@ def test_what_a_client_has_is_not_sent_again(get):
     assert get("/simple/demo/a.whl", If_None_Match='"other"')[0] == 200
     assert get("/simple/demo/a.whl", Range="bytes=0-1", If_Range=etag)[0] == 206
     assert get("/simple/demo/a.whl", Range="bytes=0-1", If_Range='"other"')[0] == 200
-    # Two forms of one page are two contents.
+    # Two formats of one page have different contents.
     assert get("/simple/demo/")[1]["ETag"] != get("/simple/demo/", Accept=PIP)[1]["ETag"]
     assert get("/simple/demo/a.whl", "HEAD")[::2] == (200, b"")
