@@ -1,4 +1,4 @@
-"""Which builds of PyTorch are asked for where; test_import.py of tests/installed/wheel has the rest."""
+"""The required PyTorch builds by system; test_import.py of tests/installed/wheel has the rest."""
 
 import sys
 
@@ -13,7 +13,7 @@ AMDS = "AMD's own wheels for ROCm 7.2 on Windows have PyTorch 2.9, which is too 
 
 @pytest.fixture(params=["linux", "win32"])
 def requirements(package, monkeypatch, request):  # noqa: F811
-    """As on that system, of the wheel for every ROCm version."""
+    """The requirements on that system, for the wheel for every ROCm version."""
     monkeypatch.setattr(sys, "platform", request.param)
     found = package("machine.requirements")
     monkeypatch.setattr(found, "package_version", lambda: "0.1.0")

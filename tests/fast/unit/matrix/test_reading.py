@@ -1,4 +1,4 @@
-"""matrix.yaml: what is valid, and the messages for what is not."""
+"""matrix.yaml: valid content, and the messages for invalid content."""
 
 import contextlib
 import copy
@@ -592,7 +592,7 @@ def test_whatever_stands_anywhere_is_taken_or_refused_in_words(tmp_path, key):
     "text", ['a: "\\U00110000"\n', 'a: "\\uD800"\n', 'a: "\\UFFFFFFFF"\n', '"\\U00110000": 1\n']
 )
 def test_an_escape_beyond_unicode_is_told_in_words(tmp_path, text):
-    """YAML's loader in Python ends with a ValueError; libyaml, which is used, says what it is."""
+    """YAML's pure Python loader ends with a ValueError; we use libyaml, which explains the error."""
     with pytest.raises(MatrixError, match=r"matrix\.yaml: not YAML\n  - "):
         load(tmp_path, text)
 

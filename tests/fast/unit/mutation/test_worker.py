@@ -1,4 +1,4 @@
-"""The worker in the verify container leaves out the suite's tests that it runs itself."""
+"""The worker in the verify container excludes the suite's tests that it runs itself."""
 
 from tests.conftest import CHECKOUT
 from wheel_builder.build.source import constant

@@ -1,4 +1,4 @@
-"""Bytes of a workgroup, what they ask of a GPU, and decode's share of bandwidth."""
+"""A workgroup's bytes, the bandwidth they need from a GPU, and decode's share of it."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def test_what_binds(loaded, once, binds):
 
 
 def loads(count, arch="gfx942"):
-    """One wave that loads, and waits for it, ``count`` times: a KiB each."""
+    """One wave with ``count`` loads of a KiB, each followed by a wait."""
     program = tuple((START + 4 * n, line) for n, line in enumerate((*LINES, "s_endpgm")))
     run = Result(0, (), {}, "", ([0, 1] * count + [2],), ([],))
     return trace_of(arch, kernel(*LINES), program, run)

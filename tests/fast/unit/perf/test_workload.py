@@ -99,7 +99,7 @@ def kernel(name):
 
 
 def write_rows(workload, rows):
-    """What a kernel does to lse, as far as a workload's FLOP can tell."""
+    """A kernel's writes to lse, as far as a workload's FLOP depend on them."""
     ctypes.memmove(workload.memory["lse"].address, bytes(4 * rows), 4 * rows)
 
 
@@ -221,7 +221,7 @@ def backward(name, arch="gfx942"):
 
 
 def test_a_backward_is_useful_two_and_a_half_times_the_forward():
-    """As the table adds it up, over all workgroups of the kernel that does most."""
+    """Summed as in the table, over all workgroups of the kernel with the most."""
     split, fused = (whole.products for whole in WHOLES[:2])
     dkdv, _ = backward("fa_bwd_dkdv_fp16_d64")
     assert (dkdv.op, dkdv.dtype, dkdv.head_dim, dkdv.launch.grid) == ("bwd_dkdv", "fp16", 64, (4, 1, 1))

@@ -173,7 +173,7 @@ def test_the_newest_wheel_of_a_job_is_found(job, tmp_path):
 
 
 def test_the_public_wheel_for_linux_is_not_the_newer_one_for_windows(matrix, tmp_path):
-    """An image of the public wheel got the DLL, as neither version has a label."""
+    """Neither version has a label, so an image of the public wheel got the DLL."""
     linux = NAME.replace("+rocm7.2", "")
     windows = linux.replace("manylinux_2_28_x86_64", "win_amd64")
     for age, name in ((10, linux), (20, windows)):
@@ -314,7 +314,7 @@ def linked_again(*checkout):
 
 
 def released(tmp_path, wheel, shims, job, matrix):
-    """What a release publishes of ``wheel``, whose record and statement are beside it."""
+    """A release's publication of ``wheel``, with its record and statement."""
     context = RunContext(tmp_path, tmp_path / "build", tmp_path / "dist", tmp_path / "index", jobs=1)
     record = Artifact(tmp_path, {"facts": json.loads(record_path(wheel).read_text())}, reused=False)
     statement = read_provenance(provenance_path(wheel))
@@ -322,7 +322,7 @@ def released(tmp_path, wheel, shims, job, matrix):
 
 
 def test_a_second_release_after_an_edit_replaces_its_wheel(tmp_path, matrix, checkout):
-    """It ended with "a published file never changes"; publishing to others never takes that index."""
+    """It ended with "a published file never changes"; a public release never uses that index."""
     changed, job = linked_again(*checkout), planned_job(checkout[0], "7.2")
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
@@ -447,7 +447,7 @@ def test_a_file_without_a_statement_keeps_all_from_being_published(tmp_path, mat
 
 
 def test_a_file_of_an_index_is_not_verified_in_its_place(tmp_path, matrix, checkout):
-    """Its record would be written there; it is refused before anything is started."""
+    """Verification would write its record there, so it is refused before any step."""
     [simple] = publish_files([finished_wheel(tmp_path, *checkout)], matrix, tmp_path / "index", checkout[0])
     [published] = simple.glob("*/*.whl")
     with pytest.raises(PublishError, match=r"is a file of an index\n  next: copy the wheel"):
