@@ -238,7 +238,7 @@ def test_the_public_wheel_is_loaded_under_every_runtime_that_it_is_for():
         (Selection(rocm=("7.2",)), ()),
         (Selection(all_rocm=True), ()),  # rocm6.4 has its own job
         (Selection(rocm=("public",), platforms=("windows",)), ()),
-        (Selection(rocm=("public",), archs=("gfx942",)), ("rocm6.4",)),  # without a job of rocm6.4
+        (Selection(rocm=("public",), archs=("gfx942",)), ("rocm6.4",)),  # 6.4 excludes gfx942
     ],
 )  # fmt: skip
 def test_only_the_public_wheel_for_linux_needs_other_runtimes(selection, expected):

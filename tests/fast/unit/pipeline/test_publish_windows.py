@@ -193,7 +193,9 @@ def test_a_record_that_says_what_was_not_shown(change, words, windows, matrix, r
 
 
 def test_it_serves_no_rocm_version_of_linux(windows, matrix, root, checkout):
-    """Otherwise that version's index would offer it, alone where the wheel for Linux is of another version.
+    """Otherwise that version's index would offer it.
+
+    If the wheel for Linux has another version, it would be the only offer.
     """
     recorded(windows, checkout, lambda record: record | {"serves": ["7.2"]})
     assert refused(windows, matrix, root, checkout) == (

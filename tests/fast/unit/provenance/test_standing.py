@@ -1,4 +1,4 @@
-"""Whose commit it is: names that anybody can give a commit, and those that only the repository has."""
+"""The owner of a commit: names that anybody can give a commit, and those only the repository has."""
 
 import subprocess
 from pathlib import Path
@@ -31,7 +31,7 @@ def theirs(tmp_path):
 
 @pytest.fixture
 def fork(tmp_path, theirs):
-    """A fork of it with a commit that nobody accepted: its branch main, its tag v9 and a pull request."""
+    """A fork with an unaccepted commit, named by its branch main, its tag v9 and a pull request."""
     root = tmp_path / "fork"
     git(tmp_path, "clone", "--quiet", str(theirs[0]), str(root))
     git(root, "commit", "--quiet", "--allow-empty", "--message", "evil")

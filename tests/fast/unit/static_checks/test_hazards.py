@@ -32,7 +32,7 @@ WMMA_OF_ITS_D = "v_wmma_f32_16x16x16_f16 v[24:31], v[0:7], v[16:23], v[24:31]"
 
 
 def distance(arch, states):
-    """Filler of so many independent wait states (beside WMMA: VALU instructions)."""
+    """Filler of so many independent wait states (near WMMA: VALU instructions)."""
     wmma = arch_named(arch).isa.unit.startswith("wmma")
     return ["v_nop"] * states if wmma else [f"s_nop {states - 1}"] if states else []
 
@@ -232,11 +232,11 @@ def test_a_dependency_needs_exactly_this_much(arch, first, second, needed, how):
 @pytest.mark.parametrize(
     ("arch", "first", "second"),
     [
-        ("gfx908", M908, M908),  # the same registers as SrcC: the hardware waits
+        ("gfx908", M908, M908),  # SrcC in the same registers: the hardware waits
         ("gfx90a", M90A, M90A),
         ("gfx90a", M90A_2, M90A_2),
         ("gfx90a", "v_dot2_f32_f16 v1, v2, v3, v1", "v_dot2_f32_f16 v1, v2, v3, v1"),
-        # What CDNA 3 wants apart.
+        # Required distances of CDNA 3.
         ("gfx90a", "v_cmp_gt_f32_e32 vcc, v1, v2", "v_cndmask_b32_e32 v3, v4, v5, vcc"),
         ("gfx90a", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1"),
         ("gfx90a", "v_mov_b32_e32 v1, v2", "v_readfirstlane_b32 s0, v1"),
@@ -350,7 +350,7 @@ def test_an_arch_without_rules_is_refused_in_words():
         check_hazards("gfx900", kernel())
 
 
-# What the compiler makes of a matrix instruction in inline assembly: it leaves too little room around it.
+# Compiler output for a matrix instruction in inline assembly: too few wait states around it.
 INLINE_GFX908 = [
     "v_mov_b32_e32 v2, s6",
     "v_mov_b32_e32 v3, s7",

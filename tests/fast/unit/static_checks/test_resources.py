@@ -67,7 +67,7 @@ def test_incomplete_notes_are_refused_in_words(text, words):
         ("gfx950", taken(vgpr=16, lds_bytes=163840), 1),
         ("gfx950", taken(vgpr=16, lds_bytes=40 * 1024), 4),
         ("gfx1030", rdna(vgpr=16, lds_bytes=57344), 4),
-        # A workgroup fits as a whole or not at all.
+        # A workgroup must fit as a whole.
         ("gfx942", taken(vgpr=168, workgroup=512, lds_bytes=0), 2),
     ],
 )

@@ -104,7 +104,7 @@ def test_the_advice_does_not_offer_update_beside_a_real_fault():
 
 
 class Core:
-    """Lacks some mnemonics; ``asked`` counts the texts that it was given."""
+    """Lacks some mnemonics; ``asked`` counts the texts it was given."""
 
     def __init__(self, lacks):
         self.lacks, self.asked = lacks, 0

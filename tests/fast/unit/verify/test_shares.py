@@ -1,4 +1,4 @@
-"""Tests that archs with the same fuzz cases divide: together they run all, and none is without."""
+"""Tests divided among archs with the same fuzz cases: together they run all, and each arch runs some."""
 
 import runpy
 from collections import Counter
