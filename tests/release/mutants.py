@@ -46,7 +46,7 @@ def under_each_others_names(library, arch, one="fa_fwd_bf16_d64", other="fa_fwd_
 
 
 def in_each_others_bundles(library, arch, one="fa_fwd_bf16_d64", other="fa_fwd_fp16_d64"):
-    """Two kernels change places, and keep their names."""
+    """Two kernels swap places and keep their names."""
     return with_entries(library, arch, {one: found(library, arch, other), other: found(library, arch, one)})
 
 

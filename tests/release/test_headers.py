@@ -34,7 +34,7 @@ def reads_alike(data, good):
 
 
 def attack(count, good, is_accepted):
-    """Counts of accepted and refused mutants; accepted ones load as before."""
+    """Counts of accepted and refused mutants. Accepted ones load as before."""
     mutator, found = Mutator(good, random.Random(SEED), hashes=False), {"accepted": 0, "refused": 0}
     expected = model(good)
     for _ in range(count):

@@ -49,7 +49,7 @@ def test_the_library_was_loaded_beside_the_real_runtimes(record, rocm, package):
 
 @pytest.fixture
 def branch(tmp_path):
-    """A clone whose origin has this checkout's commit on a branch; CI has a pull request's commit on none."""
+    """A clone whose origin has this checkout's commit on a branch. CI has a pull request's commit on none."""
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", CHECKOUT, clone], check=True)
     fetched = ["git", "update-ref", "refs/remotes/origin/main", "HEAD"]

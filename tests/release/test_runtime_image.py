@@ -42,7 +42,7 @@ def slim(release, job, package, context):
 
 @pytest.fixture
 def derived(context, tmp_path):
-    """``derived(name, dockerfile)``: the facts of an image; the image is removed after the test."""
+    """``derived(name, dockerfile)``: the facts of an image. The image is removed after the test."""
     made = []
 
     def build(name, dockerfile):
@@ -170,7 +170,7 @@ def test_the_slim_image_has_no_torch_and_says_so(slim):
 
 
 def test_what_is_added_to_the_slim_image_is_there_for_its_user(slim, derived, tmp_path):
-    """Added by the page's lines; a small wheel stands for torch, and a folder for the index."""
+    """Added by the page's lines. A small wheel stands for torch, and a folder for the index."""
     [(begin, end)] = re.findall(r"```dockerfile\n(FROM .*\nUSER 0\n)RUN .*\n(USER .*\n)```", PAGE)
     (tmp_path / "slim").mkdir()
     wheel = project_wheel(tmp_path / "slim", "demo", "1.0")

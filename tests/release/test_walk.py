@@ -97,7 +97,7 @@ def test_the_installed_wheel_answers_as_the_documents_say(release, verifier):
     # The doctor's exit status 1 stands for a missing GPU.
     *lines, remove = [f"{line} || test $? = 1" if line.endswith("doctor") else line for line in lines]
     script = "\n".join(["set -e", *lines, 'python -c "$EXPLAINED"', 'python -c "$PROGRAM"', remove])
-    release.index.chmod(0o755)  # pytest's folders are root's alone, and the container's user is another
+    release.index.chmod(0o755)  # only root may read pytest's folders, and the container has another user
     done = docker.run_in(
         verifier.facts["ref"], ["sh", "-c", f"exec 2>&1\n{script}"],
         mounts=[docker.Mount(release.index, "/index")],

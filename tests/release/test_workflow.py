@@ -24,7 +24,7 @@ LEFT_OUT = ("checkout@", "attest-build-provenance@", "upload-pages-artifact@")
 
 
 class Runner:
-    """Runs jobs of release.yml; ``artefacts`` and ``cache`` are folders by name."""
+    """Runs jobs of release.yml. ``artefacts`` and ``cache`` are folders by name."""
 
     def __init__(self, root, values):
         self.root, self.values = root, values
@@ -33,7 +33,7 @@ class Runner:
         subprocess.run(["git", "init", "--quiet", "--bare", self.remote], check=True)
 
     def run(self, name, row=None):
-        """Run a job; returns its working folder."""
+        """Run a job. Returns its working folder."""
         values = self.values | {f"matrix.{key}": value for key, value in (row or {}).items()}
         folder = self._checkout(f"{name}-{len(list(self.root.iterdir()))}")
         values |= {

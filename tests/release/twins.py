@@ -45,7 +45,7 @@ def without_other_archs(library, arch):
 
 @functools.cache
 def places(library):
-    """(arch, begin, end) of each code object; they are all different. The search takes seconds."""
+    """(arch, begin, end) of each code object. They are all different. The search takes seconds."""
     found = []
     for code in code_objects(library):
         begin = library.index(code.data)

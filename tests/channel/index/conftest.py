@@ -10,7 +10,7 @@ from wheel_builder.index.simple.serve import IndexHandler, make_server
 
 @contextmanager
 def serving(root, handler=IndexHandler):
-    """Serve ``root`` on loopback; yields the base URL and the list of requested paths."""
+    """Serve ``root`` on loopback. Yields the base URL and the list of requested paths."""
     asked = []
 
     class Recorder(handler):

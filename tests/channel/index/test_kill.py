@@ -37,7 +37,7 @@ SHOWN = {"numerics": "executed on an ISA emulator", "launches": {"a": 1}, "findi
 
 
 class Publisher:
-    """Runs publishers one at a time; ``trace`` lists the last one's calls that change the file system."""
+    """Runs publishers one at a time. ``trace`` lists the last one's calls that change the file system."""
 
     def __init__(self, process, folder):
         self.process = process
@@ -165,7 +165,7 @@ def new(tmp_path):
 
 @pytest.fixture
 def numbers(request):
-    """``numbers(trace)``: the calls at which to kill; with --full all.
+    """``numbers(trace)``: the calls at which to kill. With --full all.
 
     Otherwise the call after each rename, where the view of clients changes, and each kind of call once for a
     page and once for another file.
@@ -189,7 +189,7 @@ def everywhere(numbers):
 
 
 def states(publisher, old, root, do, *, numbers, of="kill_at", status=KILLED, **arguments):
-    """Kill at some calls, or let the disk be full from there; yields for each state left behind."""
+    """Kill at some calls, or let the disk be full from there. Yields for each state left behind."""
 
     def run(**at):
         shutil.rmtree(root, ignore_errors=True)
@@ -244,7 +244,7 @@ def test_killed_while_adding_to_an_index(everywhere, publisher, old, new, tmp_pa
         assert "1.0" in versions(root)
         pages = frozenset(file for file in files_of(root) if PAGE.search(f"/{file[0]}"))
         seen.add(pages)
-        # Of all pages pip asks for these two.
+        # pip requests only these two pages.
         asked = frozenset(page for page in pages if page[0].startswith("rocm7.2/simple/demo/"))
         if asked not in got:
             got[asked] = pip_downloads(root, clean_env, tmp_path / "got")
@@ -404,7 +404,7 @@ def test_of_publishers_with_one_name_for_different_files_one_wins(tmp_path):
 
 
 def test_publishers_at_the_same_time_wait_for_each_other(publisher, tmp_path, new):
-    """Twelve at once for three ROCm versions; one of them is killed."""
+    """Twelve at once for three ROCm versions. One of them is killed."""
     root = tmp_path / "index"
     wheels = {f"{number}.0": ("7.2", "7.1", "6.4")[number % 3] for number in range(12)}
     with processes(12) as pool:

@@ -16,7 +16,7 @@ from tests.tools.made.wheels import project_wheel
 from wheel_builder.base.store import sha256_file
 from wheel_builder.index.publish import publish
 
-# Answers as on Windows to everything installers ask Python; this is their only source.
+# Answers as on Windows to everything installers ask Python. This is their only source.
 AS_ON_WINDOWS = """\
 import platform, sysconfig
 platform.system = lambda: "Windows"
@@ -38,7 +38,7 @@ def root(tmp_path):
 
 
 def project(folder, address, requirement=NAME):
-    """The project of the page, with another name to depend on."""
+    """The page's project, with another requirement."""
     page = (CHECKOUT / "docs/install.md").read_text()
     [text] = [
         block for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[tool.poetry]" in block
@@ -55,7 +55,7 @@ def project(folder, address, requirement=NAME):
 
 
 def install(folder, env, *, windows=False):
-    """``poetry install`` into a new environment; returns the contents of the installed module."""
+    """``poetry install`` into a new environment. Returns the contents of the installed module."""
     venv = folder / f"venv-{'windows' if windows else 'linux'}"
     subprocess.run(
         [uv.find_uv_bin(), "venv", "--quiet", "--python", sys.executable, venv], env=env, check=True

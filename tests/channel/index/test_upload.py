@@ -16,7 +16,7 @@ from wheel_builder.index.publish import upload
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """A pypiserver with open uploads; its URL and its folder."""
+    """A pypiserver with open uploads, as its URL and its folder."""
     folder = tmp_path / "served"
     folder.mkdir()
     with socket.socket() as probe:

@@ -32,7 +32,7 @@ from wheel_builder.tables.archs import known_gpus, served_by
 NAME = f"flash_attn_rocm-{VERSION}-py3-none-{PLATFORM}.whl"
 PROJECT = "flash-attn-rocm"
 SHOWN = {"numerics": "executed on an ISA emulator", "launches": {"a": 1}, "findings": [], "passed": True}
-# As verify writes the record of a wheel for all archs.
+# A record as written by verify for all archs.
 ARCHS = {
     arch: SHOWN | {"gpus": list(served_by(arch))}
     for arch in dict.fromkeys(gpu.code_object for gpu in known_gpus().values())
@@ -59,7 +59,7 @@ def root(tmp_path):
 
 
 def installed(target):
-    """The label of the installed variant; "" for the wheel itself."""
+    """The label of the installed variant. It is "" for the wheel itself."""
     [dist_info] = target.glob("*.dist-info")
     if not (found := dist_info / "variant.json").exists():
         return ""
@@ -146,7 +146,7 @@ priority = "explicit"
 
 
 def with_variants(url, env, target, *options, simple="rocm7.2/variants"):
-    """As docs/install.md types it."""
+    """The command of docs/install.md."""
     page = (CHECKOUT / "docs/install.md").read_text()
     [line] = re.findall(r"^    uv (pip install .*--preview-features .*)", page, re.MULTILINE)
     command = line.replace("<index>/public/variants", f"{url}/{simple}").split()

@@ -31,7 +31,7 @@ SCHEMES = ("light", "dark")
 
 @pytest.fixture(scope="session")
 def chromium(context):
-    """The browser's path; installed from the distribution if the user is root on Debian or Ubuntu."""
+    """The browser's path. As root on Debian or Ubuntu it is installed from the distribution."""
     if found := shutil.which("chromium"):
         return found
     if os.geteuid() != 0 or not shutil.which("apt-get"):
@@ -73,7 +73,7 @@ def root(tmp_path_factory, context):
 
 
 def publish_one(folder, matrix, rocm, serves):
-    """Publish a wheel for a ROCm version to ``folder/index``; the one for 7.2 has a statement."""
+    """Publish a wheel for a ROCm version to ``folder/index``. The one for 7.2 has a statement."""
     wheel = product_wheel(folder, f"0.1.0+rocm{rocm}")
     shown = {"numerics": NUMERICS, "launches": {"a": 42}, "findings": []}
     archs = {arch: shown | {"gpus": served_by(arch)} for arch in known_archs()}
@@ -85,7 +85,7 @@ def publish_one(folder, matrix, rocm, serves):
 
 
 def publish_for_windows(folder, matrix):
-    """Publish the wheel for Windows; two of its archs were executed."""
+    """Publish the wheel for Windows. Two of its archs were executed."""
     wheel = product_wheel(folder, "0.1.0", WINDOWS_TAG)
     executed = archs_under_wine(matrix.public.windows, full=False)
     shown = {"numerics": HOW, "launches": {"a": 42}, "findings": [], "passed": True}
@@ -124,7 +124,7 @@ def plain(browser):
 
 @pytest.fixture
 def open_page(browser, address, plain):
-    """``open_page(**context)`` opens the page; its requests and errors are checked at the end.
+    """``open_page(**context)`` opens the page. Its requests and errors are checked at the end.
 
     With the default context it is the shared page, loaded again.
     """

@@ -171,7 +171,7 @@ def test_a_name_that_fits_several_asks_which_one(open_page):
 
 
 def test_the_arch_is_one_word_in_the_table(open_page):
-    """It was broken in the middle: gfx11, 00."""
+    """It was once split into gfx11 and 00."""
     page = open_page(viewport={"width": 360, "height": 900})
     page.locator("details.part > summary").first.click()
     heights = page.locator("td.arch").evaluate_all(
@@ -236,7 +236,7 @@ def test_an_answer_has_the_steps_in_order_and_nothing_of_other_systems(open_page
     text = choose(page, gpu=gpu, tool=tool)
     text = choose(page, system=system)
     if system == "WSL2" and gpu == "gfx906":
-        system = "Linux"  # without kernels as well; AMD's list for WSL2 follows
+        system = "Linux"  # also without kernels, with AMD's list for WSL2 after it
         text = choose(page, system=system)
     words = page.locator("#answer ol > li:visible").all_inner_texts()
     found = [word.startswith(begin) for word, begin in zip(words, STEPS[system], strict=True)]
@@ -389,7 +389,7 @@ def test_copy_puts_the_command_on_the_clipboard(open_page):
 
 
 def test_all_commands_can_be_copied_from_the_first_to_the_last(open_page, address):
-    """The commands run as they stand; those for special cases are left out."""
+    """The commands run as they stand. Commands for special cases are left out."""
     page = open_page(permissions=["clipboard-read", "clipboard-write"])
     choose(page, gpu="gfx942")
     page.get_by_role("button", name="Copy all").click()
@@ -472,7 +472,7 @@ def test_docker_sets_its_variable(open_page):
 
 @pytest.mark.parametrize("gpu", ["gfx942", "RX 9070 XT", "7950X", "Radeon VII", "strix", "???"])
 def test_a_phones_page_is_short_and_copy_stands_below_its_command(open_page, gpu):
-    """It was 9,000 pixels long."""
+    """It was once 9,000 pixels long."""
     page = open_page(viewport={"width": 390, "height": 844})
     choose(page, gpu=gpu)
     assert page.evaluate("document.documentElement.scrollHeight") <= 2500
@@ -578,7 +578,7 @@ SHOTS = {
 
 @pytest.mark.parametrize("name", SHOTS)
 def test_screenshots(open_page, context, name):
-    """For people to look at: build/page/*.png; docs/page has the screenshots of a release."""
+    """For people to look at: build/page/*.png. A release's are in docs/page."""
     scheme, (width, height), gpu = SHOTS[name]
     page = open_page(color_scheme=scheme, viewport={"width": width, "height": height})
     choose(page, gpu=gpu)

@@ -110,7 +110,7 @@ def zig(folder, *arguments):
 
 
 def make_stand_in(folder, bundles):
-    """A library with all parts of ours, linked by the same linker, in ``folder``; its bytes."""
+    """A library with all parts of ours, linked by the same linker, in ``folder``. Returns its bytes."""
     for name, data in zip(("first", "second"), bundles, strict=True):
         (folder / name).write_bytes(data)
     (folder / "host.c").write_text(HOST)
@@ -176,7 +176,7 @@ def model(data):
 
 
 class Mutator:
-    """Random changes of headers, dynamic table and hash table; ``kinds`` counts them."""
+    """Random changes of headers, dynamic table and hash table. ``kinds`` counts them."""
 
     def __init__(self, data, rng, hashes=True):
         self.data, self.rng, self.kinds = data, rng, Counter()
@@ -205,7 +205,7 @@ class Mutator:
 
     def _change(self, edit, places, form):
         rng, at = self.rng, self.rng.choice(places)
-        if rng.random() < 0.1:  # two rows change places, or one is there twice
+        if rng.random() < 0.1:  # swap two rows, or duplicate one
             other, size = rng.choice(places), struct.calcsize(form[0])
             mine, theirs = bytes(edit.bytes[at : at + size]), bytes(edit.bytes[other : other + size])
             edit.bytes[at : at + size] = theirs

@@ -1,7 +1,7 @@
-"""A seeded attack: mutants of wheels, records and statements; their author could make all else true.
+"""A seeded attack: mutants of wheels, records and statements. Their author could make all else true.
 
-Each mutant is either refused with a message and its own exit code, and the index keeps every byte; or it is
-harmless: the installed files match the commit.
+Each mutant is either refused or harmless. If refused, it gets a message and its own exit code, and the index
+keeps every byte. If harmless, the installed files match the commit.
 
 A hundred of each kind, 25 of the DLL in the wheel for Windows, a thousand in a full run.
 """
@@ -64,7 +64,7 @@ VALUES = (
 
 
 def flipped(rng, data, start=0, end=None):
-    """One byte of a part is another."""
+    """Change one byte of a part."""
     out = bytearray(data)
     if out:
         at = rng.randrange(start, min(len(out), end or len(out)))
@@ -93,21 +93,21 @@ def headed(rng, files):
 
 
 def billed(rng, files):
-    """One value of the SBOM."""
+    """Change one value of the SBOM."""
     document = json.loads(files[SBOM])
     lie = changed(document, rng.choice([place for place in places(document) if place]), rng.choice(VALUES))
     return files | {SBOM: f"{json.dumps(lie, indent=1, sort_keys=True)}\n".encode()}
 
 
 def lettered(rng, files):
-    """A byte more in METADATA or WHEEL."""
+    """Add a byte to METADATA or WHEEL."""
     name = f"{DIST_INFO}/{rng.choice(('METADATA', 'WHEEL', 'WHEEL'))}"
     at, letter = rng.randrange(len(files[name])), rng.choice((b"\xe9", b"\n", b"\r", b"\0", b" ", b"\x85"))
     return files | {name: files[name][:at] + letter + files[name][at:]}
 
 
 def linked(rng, files):
-    """The library's header and program headers."""
+    """Change the library's header or program headers."""
     return files | {LIBRARY: flipped(rng, files[LIBRARY], 0, 64 + 3 * 56)}
 
 
@@ -116,7 +116,7 @@ def unpacked_damage(rng, data):
 
 
 def end_damage(rng, data):
-    """The directory and the record at the end."""
+    """Damage the directory or the record at the end."""
     return flipped(rng, data, len(data) - 600)
 
 
@@ -130,7 +130,7 @@ def end_numbers(rng, data):
 
 
 def recorded(rng, data):
-    """RECORD with something more in it."""
+    """Add something to RECORD."""
     packed = io.BytesIO()
     more = rng.choice((b"\n", b"\r\n", b",", b"\x0c", b" ", b"\xe9", b"\0", b'"', b",,\n", b"evil.py,,\n"))
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(packed, "w") as new:
@@ -144,7 +144,7 @@ def recorded(rng, data):
 
 
 def foldered(rng, data):
-    """An entry for a folder more."""
+    """Add an entry for a folder."""
     packed = io.BytesIO(data)
     with zipfile.ZipFile(packed, "a") as archive:
         archive.writestr(zipfile.ZipInfo(rng.choice(FOLDERS)), b"")
@@ -228,7 +228,7 @@ def is_harmless(wheel, good):
 
 
 def attack_wheels(count, tmp_path, matrix, checkout, good):
-    """Counts of refused and harmless mutants; pip and uv install the accepted ones."""
+    """Counts of refused and harmless mutants. Both pip and uv install the accepted ones."""
     rng, found = random.Random(SEED), {"refused": 0, "harmless": 0}
     for number in range(count):
         folder = tmp_path / str(number)
@@ -266,7 +266,7 @@ def linked_dll(rng, data):
 
 
 def as_loaded(data):
-    """The view of Windows' loader of a DLL, in whole pages; tables as the reader parses them."""
+    """The view of Windows' loader of a DLL, in whole pages, with tables as the reader parses them."""
     dll = read_pe(data)
     sections = [(each.address, -(-each.size // 4096), each.flags) for each in dll.sections]
     own = (".rdata", ".data", ".tls")  # besides tables and pointers they hold the library's own data
@@ -285,7 +285,7 @@ def attack_dlls(count, tmp_path, matrix, checkout):
     for number in range(count):
         folder = tmp_path / str(number)
         folder.mkdir()
-        # The first is the good one, which must be accepted; otherwise the test would be empty.
+        # The first is the good one, which must be accepted. Otherwise the test would be empty.
         mutant = linked_dll(rng, good[WINDOWS_LIBRARY]) if number else good[WINDOWS_LIBRARY]
         files = {**good, WINDOWS_LIBRARY: mutant}
         wheel = finished_wheel(folder, *checkout, PUBLIC, files=files, platform=WINDOWS)
@@ -298,7 +298,7 @@ def attack_dlls(count, tmp_path, matrix, checkout):
 
 
 def attack_papers(count, tmp_path, matrix, checkout, good):
-    """Mutants of record and statement of a good wheel, in turn; the same counts for each."""
+    """Mutants of record and statement of a good wheel, in turn, with the same counts for each."""
     rng = random.Random(SEED)
     wheel = finished_wheel(tmp_path, *checkout, files=good)
     found = {path: {"refused": 0, "harmless": 0} for path in (record_path(wheel), provenance_path(wheel))}

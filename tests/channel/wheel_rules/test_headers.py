@@ -126,7 +126,7 @@ def names_elsewhere(edit):
 
 
 def clean_copy(edit):
-    """Kernels that end at once are mapped where the code looks; the section has a clean copy.
+    """Kernels that end at once are mapped where the code looks. The section has a clean copy.
 
     The bytes of both are in sections and loaded as these say. Only the code determines which ones it uses.
     """
@@ -230,7 +230,7 @@ ATTACKS = {
         "a relocation at 0xe100 does not write a word of data",
     ),
 }
-# glibc 2.36 loads these like the good one; another process or version may differ.
+# glibc 2.36 loads these like the good one. Another process or version may differ.
 REFUSED_TOO = {
     "DT_AUDIT": (evil_tag(0x6FFFFEFC), "tag 0x6ffffefc, which is not known"),
     "DT_DEPAUDIT": (evil_tag(0x6FFFFEFB), "tag 0x6ffffefb, which is not known"),

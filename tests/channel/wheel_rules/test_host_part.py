@@ -84,7 +84,7 @@ def test_the_linker_puts_device_code_behind_everything_else(library):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_larger_kernel_changes_its_own_arch_alone(link, library, arch):
-    """The size of a bundle was a constant of the code, and everything behind the fat binary moved."""
+    """Once bundle sizes were constants in the code, and everything after the fat binary moved."""
     codes = codes_of()
     other = link({**codes, arch: larger(codes[arch])})
     assert len(other) > len(library)

@@ -40,7 +40,7 @@ def installs(name, wheel, target):
 
 
 def end(offset, form, change):
-    """The wheel with another number in the record at its end."""
+    """The wheel with a changed number in its end record."""
 
     def edit(data):
         at = len(data) - 22 + offset
@@ -57,7 +57,7 @@ def last_comment(data, length):
 
 
 def files(**changes):
-    """The wheel with other files, and a true RECORD."""
+    """The wheel with other files and a matching RECORD."""
     return good_files() | {name.replace("DIST_INFO", DIST_INFO): data for name, data in changes.items()}
 
 

@@ -1,4 +1,4 @@
-"""The tree passes its linters; a failure shows the command and the tool's output."""
+"""The tree passes its linters. A failure shows the command and the tool's output."""
 
 import re
 import shutil

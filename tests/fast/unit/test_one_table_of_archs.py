@@ -25,7 +25,7 @@ MADE_UP = {"gfx110", "gfx9080", "gfx9420", "gfx9421", "gfx99999"}
 # Tests with their own lists of archs, and the reason.
 LISTS_OF_THEIR_OWN = (
     "tests/installed/fake_hip/",  # runs with the installed wheel, where the table is missing
-    "tests/installed/shared/machines.py",  # the archs of a made-up wheel; also runs with the installed one
+    "tests/installed/shared/machines.py",  # the archs of a made-up wheel, also used with the installed one
     "tests/tools/made/wheels.py",  # the archs of made-up wheels
     "tests/fast/unit/",  # unit tests spell out expected values
 )

@@ -19,7 +19,7 @@ MOST = 15  # files in one folder
 
 
 def room(module):
-    """The room of a dotted name below wheel_builder; empty for wheel_builder itself and without a module."""
+    """The room of a dotted name below wheel_builder. Empty for wheel_builder itself and without a module."""
     parts = module.split(".")[1:]
     return next((name for n in (2, 1) if (name := ".".join(parts[:n])) in LAYERS), "")
 

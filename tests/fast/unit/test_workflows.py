@@ -51,7 +51,7 @@ INPUTS = {
     "inputs.shards": "24",
 }  # fmt: skip
 MOST_ROWS = 256  # of a workflow's matrix
-# Jobs with write access, and their scopes; all other jobs only read.
+# Jobs with write access, and their scopes. All other jobs only read.
 WRITERS = {
     "release.yml:publish": {"attestations", "contents", "id-token"},
     "release.yml:pages": {"pages", "id-token"},

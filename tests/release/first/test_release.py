@@ -1,4 +1,4 @@
-"""The main job end to end: ``scripts/release`` on real input: its output, its files, and a second run."""
+"""The main job end to end, ``scripts/release`` on real input: its output, its files, and a second run."""
 
 import hashlib
 import json
@@ -122,7 +122,7 @@ def test_a_wrong_name_is_refused_in_words(tmp_path):
 
 
 def test_two_clean_builds_give_the_same_wheel(release, builder, job, package, context, tmp_path, request):
-    """The wheel made once more in another folder; --full also compiles its device code once more.
+    """The wheel made once more in another folder. --full also compiles its device code once more.
 
     By default tests/engine/device compiles some kernels twice, which shows the property for a whole arch.
     """

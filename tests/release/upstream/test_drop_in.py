@@ -30,15 +30,15 @@ QUICK = {
     "FA_UPSTREAM_CASES": "19", "FA_UPSTREAM_SCORES": "23000", "FA_UPSTREAM_DRAWS": "8",
     "FA_UPSTREAM_SEED": "1",
 }  # fmt: skip
-# Of all lengths up to about a thousand.
+# Cases of all lengths up to about a thousand.
 FULL = {
     "FA_UPSTREAM_CASES": "50", "FA_UPSTREAM_SCORES": "1050625", "FA_UPSTREAM_DRAWS": "1",
     "FA_UPSTREAM_SEED": "2",
 }  # fmt: skip
 # On an emulated arch: some of each test, forward and backward.
 EMULATED = {**QUICK, "FA_UPSTREAM_CASES": "2", "FA_UPSTREAM_DRAWS": "16", "FA_UPSTREAM_SEED": "4"}
-# FlashAttention 3's.  Where every row sees at most one key, all gradients are 0 and so is the file's
-# tolerance: 4 keys at least.
+# FlashAttention 3's cases have at least 4 keys. If every row sees at most one key, all gradients and the
+# file's tolerance are 0.
 QUICK_3 = {**QUICK, "FA_UPSTREAM_CASES": "4", "FA_UPSTREAM_KEYS": "4"}
 MORE_3 = {**QUICK_3, "FA_UPSTREAM_CASES": "20"}
 EMULATED_3 = {**QUICK_3, "FA_UPSTREAM_CASES": "2", "FA_UPSTREAM_DRAWS": "24", "FA_UPSTREAM_SEED": "3"}
@@ -58,7 +58,7 @@ UPSTREAM = [
     "-p", "upstream_on_cpu", "-W", "error", "-W", "ignore::flash_attn_rocm.FlashAttnFallbackWarning",
     "/upstream/test_flash_attn.py",
 ]  # fmt: skip
-# Large tensors from the heap: given back to the system after each use they cost more than the arithmetic.
+# Keeps large tensors on the heap: returning them to the system after each use costs more than the arithmetic.
 HEAP = {"MALLOC_MMAP_THRESHOLD_": str(2**31), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
 
 
@@ -93,7 +93,7 @@ def wheels(release, shims, tmp_path_factory):
     assert done.returncode == 0, done.stderr
     for wheel in (release.wheel, *shims.values()):
         (folder / wheel.name).write_bytes(wheel.read_bytes())
-    folder.chmod(0o755)  # the container's user is another
+    folder.chmod(0o755)  # the container has another user
     return folder
 
 
@@ -221,7 +221,7 @@ def test_a_sample_of_upstreams_own_cases_passes(run_upstream, settings, tests, c
 
 
 def archs_with(quick):
-    """All archs; one of them also without --full."""
+    """All archs, one of them also without --full."""
     return [pytest.param(arch, marks=() if arch == quick else pytest.mark.full) for arch in known_archs()]
 
 
@@ -289,7 +289,10 @@ PATHS = [pytest.param("", marks=pytest.mark.full), *archs_with("gfx908")]
 
 @pytest.mark.parametrize("arch", PATHS)
 def test_released_libraries_agree_with_plain_attention(run_libraries, arch):
-    """transformers and diffusers; calls with gradients go to the PyTorch implementation on every arch."""
+    """Both transformers and diffusers.
+
+    Calls with gradients go to the PyTorch implementation on every arch.
+    """
     found, said, _ = run_libraries(arch)
     assert found["failed"].total() == found["skipped"].total() == 0, said
     assert set(found["passed"]) >= {"test_forward", "test_generate", "test_backward", "test_served"}

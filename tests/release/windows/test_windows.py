@@ -102,8 +102,8 @@ def elsewhere(argv, **options):
 def test_two_clean_builds_give_the_same_wheel(windows, builder, package, context, tmp_path, request):
     """The wheel made once more, in another folder, at another time, with its sources compiled again.
 
-    Device code comes from the store; tests/release/first compares it. zig's C++ library comes from the cache.
-    --full compiles both again.
+    Device code comes from the store. Its test is in tests/release/first. zig's C++ library comes from the
+    cache. --full compiles both again.
     """
     full = request.config.getoption("--full")
     job = job_of(windows.wheel, load_matrix(CHECKOUT / "matrix.yaml"))

@@ -224,7 +224,7 @@ def test_the_name_of_another_library(tmp_path, soname):
 
 
 def test_kernels_that_the_library_does_not_use(tmp_path):
-    """A clean section was read, and the library's code had the addresses of other kernels."""
+    """The audit read a clean section while the code used other kernels' addresses."""
     edit = Edit(GOOD_LIBRARY.data)
     place = edit.of_section(".text")
     (found,) = problems(tmp_path, {LIBRARY: edit.content(".text", 3, b"\0\0\0\0").data})
@@ -425,7 +425,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("files", HOSTILE.values(), ids=HOSTILE)
 def test_a_file_that_the_sources_do_not_have(tmp_path, files):
-    """Each of these was accepted, with a true RECORD."""
+    """The audit accepted each of these, with a matching RECORD."""
     found, *others = problems(tmp_path, files)
     [name] = files
     assert [each.partition(":")[0] for each in others] == ["only-library"] * name.endswith(".dll")

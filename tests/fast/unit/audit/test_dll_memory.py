@@ -52,7 +52,7 @@ def header(offset, form, value):
 
 
 def table(number, address=None, size=None, data=GOOD):
-    """With another place of a directory."""
+    """The DLL with a moved directory."""
     found = pes.DIRECTORIES_AT + 8 * number
     for where, value in ((found, address), (found + 4, size)):
         data = data if value is None else with_number(data, where, "<I", value)
@@ -88,7 +88,7 @@ def huge(name):
 
 
 def more_callbacks(count):
-    """The list of callbacks elsewhere, with one callback repeated; all of it is relocated."""
+    """The list of callbacks elsewhere, with one callback repeated. All of it is relocated."""
     place = SECTIONS[".data"].address + 8
     data = at(TLS + 24, "<Q", BASE + place)
     for number in range(count):

@@ -31,7 +31,7 @@ from wheel_builder.files.device.library import LIBRARY, WINDOWS_LIBRARY
 
 WINDOWS = replace(EXPECTATION, platform_tag="win_amd64", rocm="")
 DIST_INFO = f"flash_attn_rocm-{BASE_VERSION}.dist-info"
-FATBIN_AT = 0x3000  # behind .text and .rdata
+FATBIN_AT = 0x3000  # after .text and .rdata
 
 
 def dll(code=None, **changes):

@@ -42,7 +42,7 @@ def test_a_file_system_without_inodes_is_not_asked_for_bytes(found, advice):
     ],
 )
 def test_the_next_step_is_that_for_the_failure(code, advice):
-    """A missing file was told to make room."""
+    """For a missing file the advice was to make room."""
     error = OSError(code, os.strerror(code), "a.o")
     error.add_note("  step: publish")
     found = files_error(error)

@@ -1,4 +1,4 @@
-"""The runtime image's decisions; tests/engine/container builds it."""
+"""The runtime image's decisions. For building see tests/engine/container."""
 
 from contextlib import contextmanager
 

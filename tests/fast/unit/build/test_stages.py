@@ -124,7 +124,7 @@ def test_device_code_is_compiled_without_network_or_root_and_only_once(checkout,
 
 
 def test_what_kernels_do_not_read_compiles_nothing_again(checkout, tmp_path):
-    """A GPU's name and a model's latency recompiled every kernel."""
+    """A changed GPU name or modelled latency recompiled every kernel."""
     store = Store(tmp_path / "build")
     compile_gfx908(checkout, store, FakeEngine(compiled))
     for name in TABLES:

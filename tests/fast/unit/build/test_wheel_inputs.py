@@ -27,7 +27,7 @@ FACTS = {
     "python_packages": {"ziglang": "0.17.0"},
 }  # fmt: skip
 IMAGE = Artifact(None, {"key": "k", "facts": FACTS}, reused=True)
-# Files of tiles by a macro too (call/every_tile.hpp).
+# Files of tiles are also included by a macro (call/every_tile.hpp).
 INCLUDE = re.compile(r'^#(?:include|define FA_TILES_\w+) "(.+)"$', re.MULTILINE)
 
 
@@ -141,7 +141,7 @@ def test_device_code_counts_and_not_how_long_it_took(checkout):
 
 
 def test_the_digest_of_the_sbom_is_the_keys(checkout):
-    """Or a wheel from the store could hold another one than its sources have."""
+    """Otherwise a stored wheel could hold the SBOM of other sources."""
     found = built(checkout)[0].manifest["inputs"]
     assert found["sources"] == sources_digest(checkout, read_inputs(checkout))
 
@@ -162,7 +162,7 @@ def below(names, start):
 
 
 def repair_imports(checkout, tmp_path):
-    """The files of wheel_builder imported by the repair's module; only packaging is installed."""
+    """The files of wheel_builder imported by the repair's module. Only packaging is installed."""
     packages = tmp_path / "packages"
     packages.mkdir()
     (packages / "packaging").symlink_to(Path(find_spec("packaging").origin).parent)

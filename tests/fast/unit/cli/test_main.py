@@ -71,7 +71,7 @@ def test_every_command_has_help(known, capsys):
 
 
 def test_only_the_module_of_the_command_is_imported():
-    """All of them import a second's worth of packages."""
+    """Importing all of them takes a second."""
     code = (
         "import sys; from wheel_builder.cli.main import main; main(['plan', '--json'])\n"
         "loaded = [name for name in sys.modules if name.startswith('wheel_builder.cli.commands.')]\n"

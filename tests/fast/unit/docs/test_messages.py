@@ -1,4 +1,4 @@
-"""Error messages explained in docs/troubleshooting.md exist in the source; … stands for variable parts."""
+"""Error messages explained in docs/troubleshooting.md exist in the source, with … for variable parts."""
 
 import ast
 import inspect

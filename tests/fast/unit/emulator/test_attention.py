@@ -54,7 +54,10 @@ def test_the_argument_structure_has_the_size_that_the_kernels_read():
 
 
 def finished(case, change=0.0, lse_change=0.0):
-    """A call with the plain computation's output and the exact logsumexp, the first element of each moved."""
+    """A call with the plain computation's output and the exact logsumexp.
+
+    The first element of each is shifted.
+    """
     call = make_call(case)
     q, k, v = (tensor.values() for tensor in (call.q, call.k, call.v))
     out, lse = [], []

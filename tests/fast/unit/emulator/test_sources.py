@@ -1,4 +1,4 @@
-"""Code objects from files; tests/engine/emulator has a real one."""
+"""Code objects from files. tests/engine/emulator has a real one."""
 
 import lzma
 

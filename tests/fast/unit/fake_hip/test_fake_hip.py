@@ -1,4 +1,4 @@
-"""The fake HIP runtime and the host library know the same HIP functions; compared by their text."""
+"""The fake HIP runtime and the host library know the same HIP functions, compared by their text."""
 
 import re
 import shutil

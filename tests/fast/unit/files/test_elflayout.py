@@ -341,7 +341,7 @@ REAL = CHECKOUT / "tests/data/fatbin/two_instances.xz"
 
 
 def symbol_of_people(name, **fields):
-    """Change the named symbol in .symtab; an empty name means the first local one."""
+    """Change the named symbol in .symtab. An empty name means the first local one."""
 
     def change(edit):
         place = edit.of_section(".strtab")
@@ -368,7 +368,7 @@ FOR_PEOPLE = {
 
 @pytest.mark.parametrize(("change", "words"), FOR_PEOPLE.values(), ids=FOR_PEOPLE)
 def test_what_a_disassembler_reads_is_what_is_loaded(change, words):
-    """The static checks read a disassembly: with a symbol of data, it would leave out instructions."""
+    """The static checks read a disassembly, which omits instructions at a data symbol."""
     code = read_fatbin(lzma.decompress(REAL.read_bytes()))[0].data
     assert elf_layout_problems(code, EM_AMDGPU) == ()
     refused(change(Edit(code)), words, EM_AMDGPU)

@@ -34,7 +34,7 @@ HOSTILE = (
     "../../planted", "<script>planted()</script>", "--planted", "a b", "a\x00b", "a\\b", "",
     "\N{FULLWIDTH DIGIT SEVEN}.2",
 )  # fmt: skip
-# All values used in command lines, Dockerfiles, paths and workflows; values for people only are free.
+# All values used in command lines, Dockerfiles, paths and workflows. Values for people only are free.
 PLACES = (
     ("default_rocm",), ("package", "torch_floor"), ("package", "torch_headers"),
     ("package", "torch_headers_sha256"), ("package", "platform_tag"),
@@ -45,7 +45,7 @@ PLACES = (
     ("public", "windows", 0),
     ("upstream", "version"), ("upstream", "sha256"), ("upstream", "archs", 0),
 )  # fmt: skip
-# Empty before the project is public; given ones appear on pages and in messages.
+# Empty before the project is public. Given ones appear on pages and in messages.
 ADDRESSES = tuple(("addresses", name) for name in ("repository", "issues", "index", "security"))
 READ_BY_PEOPLE = {"reason", "note"}
 
@@ -139,7 +139,7 @@ def test_archs_of_a_wheel_are_arguments_of_the_script_not_part_of_it(tmp_path):
 
 
 def test_a_checkouts_path_is_one_word_of_cibuildwheels_settings(tmp_path):
-    """They are split by a shell's rules."""
+    """cibuildwheel splits its settings by a shell's rules."""
     checkout = tmp_path / "$(touch planted) 'a'; disable_host_mount: false"
     copy_sources(checkout)
     image = Artifact(tmp_path, {"key": "k", "facts": BUILDER_FACTS}, reused=True)

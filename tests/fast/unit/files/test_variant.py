@@ -1,4 +1,4 @@
-"""A variant is its wheel with one more file; any other difference is reported."""
+"""A variant is its wheel with one more file. Any other difference is reported."""
 
 import io
 import json
@@ -95,7 +95,7 @@ def test_record_may_be_anywhere_in_the_archive(tmp_path, at):
 
 
 def remade(data, change):
-    """The archive ``data`` written anew after ``change`` of its files and, where told, a right RECORD."""
+    """The archive ``data`` rewritten after ``change`` of its files, optionally with a right RECORD."""
     with archive(data) as old:
         entries = {entry.filename: (entry, old.read(entry)) for entry in old.infolist()}
     files = {name: content for name, (_, content) in entries.items()}

@@ -31,7 +31,7 @@ def test_a_good_wheel(tmp_path):
 
 
 def repack(path, change):
-    """Write the wheel anew, letting ``change(archive)`` add to it."""
+    """Rewrite the wheel with the additions of ``change(archive)``."""
     path = path.rename(path.with_suffix(".old"))
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(path.with_suffix(".whl"), "w") as new:
         for entry in old.infolist():
@@ -107,7 +107,7 @@ def test_a_huge_file_is_not_read(tmp_path):
 
 @pytest.mark.parametrize("what", ["/dev/zero", "/dev/null", "pipe", "folder"])
 def test_what_is_no_plain_file_is_not_read(tmp_path, what):
-    """A wheel linked to /dev/zero ended ``audit`` in a MemoryError; a pipe would have blocked it."""
+    """A wheel linked to /dev/zero ended ``audit`` in a MemoryError. A pipe would have blocked it."""
     path = tmp_path / "a-1-py3-none-any.whl"
     if what == "pipe":
         os.mkfifo(path)

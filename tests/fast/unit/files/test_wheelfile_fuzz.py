@@ -48,7 +48,7 @@ def good(folder):
 
 
 def read(folder, data, name=NAME):
-    """The wheel's files, after all checks of the pipeline; None if it is refused."""
+    """The wheel's files, after all checks of the pipeline. None if it is refused."""
     path = folder / name
     path.write_bytes(data)
     try:

@@ -11,7 +11,7 @@ from wheel_builder.images.bases import Base, archive_uris, ensure_base, host_mir
 
 
 class FakeEngine:
-    """An engine with some images; ``registry`` holds images to pull."""
+    """An engine with some images. ``registry`` holds images to pull."""
 
     def __init__(self, images=(), registry=()):
         self.images, self.registry, self.commands = set(images), set(registry), []

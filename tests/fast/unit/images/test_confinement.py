@@ -132,7 +132,7 @@ def in_extension(tmp, run):
     make_host_sources(sdist, IMAGE, shop)
 
 
-# Stages in the image of builders, whose default user is root; they name another user.
+# Stages in the image of builders, whose default user is root. They name another user.
 NAMED_USER = {
     "build/device_code.py": in_device_code,
     "build/wheel.py": in_wheels,

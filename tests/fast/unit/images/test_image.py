@@ -1,4 +1,4 @@
-"""The image stages' decisions; tests/engine/container builds the images."""
+"""The image stages' decisions. For building see tests/engine/container."""
 
 import re
 from dataclasses import replace
@@ -52,7 +52,7 @@ def test_a_debian_builder_gets_its_packages_by_suite_and_python_from_its_own():
 
 
 class BuildingEngine(FakeEngine):
-    """Also has the images it is asked to build; ``targets`` of the builds."""
+    """Also has the images it is asked to build. ``targets`` lists the targets of the builds."""
 
     def __init__(self, **ids):
         super().__init__(ids)
@@ -106,7 +106,7 @@ def test_a_vendor_builder_gets_no_rocm():
 
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_a_dockerfile_copies_what_its_context_has_and_all_of_it(name):
-    """Two lists are read only while wheels are fetched; they are in the context for the key."""
+    """Two lists are read only while wheels are fetched. They are in the context for the key."""
     text = (DOCKERFILES / name).read_text()
     copied = {
         word for line in re.findall(r"^COPY (?!--from)(.*)", text, re.MULTILINE) for word in line.split()[:-1]
@@ -156,7 +156,7 @@ def test_every_requirement_has_a_version_and_hashes(name):
 
 @pytest.mark.parametrize("name", ["check_image.sh", "warm_zig.sh"])
 def test_zig_is_called_with_the_wheels_flags_and_no_others(name):
-    """Another set of flags would be another C++ library: the cache would be cold for the wheel."""
+    """Other flags would build another C++ library, and the wheel's build would find a cold cache."""
     text = (DOCKERFILES / name).read_text().replace("\\\n", " ")
     [line] = [line for line in text.splitlines() if "ziglang c++" in line]
     flags = re.findall(r" -(?!m ziglang|o |isystem )\S+", line.partition("ziglang c++")[2].partition(">")[0])

@@ -83,7 +83,7 @@ LEFT = "demo-2-py3-none-any.whl"
     ],
 )
 def test_what_a_killed_publisher_leaves_is_no_fault(simple, name, words, capsys, monkeypatch):
-    """Clients see none of it; once this was a fault, and ``index verify`` ended with an error."""
+    """Clients see none of it. Once this was a fault, and ``index verify`` ended with an error."""
     (simple / name).write_bytes(b"wh")
     found = check_index(root_of(simple))
     assert found.faults == ()
@@ -182,7 +182,7 @@ def test_a_record_of_another_file_is_damaged(simple):
 
 @pytest.mark.parametrize("rocm", ["7.01", "07.1", "seven"])
 def test_a_folder_of_no_rocm_version_is_a_fault(simple, rocm):
-    """Its files were offered under a further name of 7.1."""
+    """Its files were offered under another spelling of 7.1."""
     add_file(root_of(simple) / f"rocm{rocm}" / "simple", FILE, NOW)
     [fault] = verify_index(root_of(simple))
     assert fault.startswith(f"{root_of(simple)}/rocm{rocm}: '{rocm}' is no ROCm version such as 7.2; ")

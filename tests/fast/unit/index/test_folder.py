@@ -217,7 +217,7 @@ def test_yank_of_what_is_not_there(simple, tmp_path):
 
 
 def test_a_reason_that_no_page_can_show_is_refused_before_anything_is_written(simple, tmp_path):
-    """Its mark was written, and ended every later command with a traceback."""
+    """Its mark was written and made every later command fail with a traceback."""
     before = contents(tmp_path)
     for reason in ("caf\udce9", "a\x1b[2Jb", "two\nlines", "\u202ereversed", " "):
         with pytest.raises(PublishError) as caught:
@@ -381,7 +381,7 @@ def test_a_disk_that_fails_is_told_in_words(tmp_path):
     ],
 )
 def test_the_advice_is_that_for_the_failure(simple, tmp_path, monkeypatch, code, advice):
-    """After "permission denied" it was to make room, and after a failed yank to publish."""
+    """The advice was to make room after "permission denied", and to publish after a failed yank."""
 
     def fail(*_):
         raise OSError(code, os.strerror(code), "a.whl")

@@ -1,4 +1,4 @@
-"""Reports from hardware: taken only when they fit a wheel, and then shown on the page."""
+"""Hardware reports: accepted only if they match a wheel, then shown on the page."""
 
 import copy
 import hashlib
@@ -176,7 +176,7 @@ REFUSED = {
     "no words": (kernel(failed=1), "expected words of failures where calls failed"),
     "words": (kernel(failures=["x"]), "expected words of failures where calls failed"),
     "too wrong": (kernel(worst_error=0.1), "no call failed, and the worst error is more than allowed"),
-    # These were taken: the report's own numbers decided.
+    # These were accepted, by the report's own numbers.
     "any allowance": (
         kernel(allowed=1e308, worst_error=1e307),
         "allowed: the suite allows no call more than 128, found 1e+308",
@@ -218,7 +218,7 @@ def test_what_is_wrong_is_refused_in_words_and_nothing_is_written(add, tmp_path,
     assert not (tmp_path / "tree").exists()
 
 
-# Each of these was taken.
+# Each of these was accepted.
 LIES = {
     **{
         f"torch +{label}": (changed(torch=f"2.13.0+{label}"), f"torch: +{label} is no build for ROCm")
@@ -352,7 +352,7 @@ FREE = {"driver", "os", "time", "seconds", "median_ms", "worst_error", "allowed"
 
 
 def test_a_gpu_has_the_compute_units_of_its_product_or_of_a_part_of_its_dies():
-    """An MI300X may appear as eight devices; an RX 7900 XTX with half of its units does not exist."""
+    """An MI300X may appear as eight devices. An RX 7900 XTX with half of its units does not exist."""
     products = known_products()
     for device, good, bad in (
         ("AMD Radeon RX 7900 XTX", (96,), (48, 84, 1)),
@@ -390,7 +390,7 @@ def test_every_product_with_kernels_has_its_compute_units():
 
 
 def test_a_run_is_counted_once(add, tmp_path):
-    """Its report was taken again with another time, another maintainer or another number."""
+    """Once it was accepted again with another time, another maintainer or another number."""
     first = add(REPORT)
     for report, name in (
         (REPORT, NAME),

@@ -1,4 +1,4 @@
-"""A local index replaces the earlier wheel by a changed one; a public index never does.
+"""A local index replaces the earlier wheel by a changed one. A public index never does.
 
 Local and public wheels never share a folder.
 """

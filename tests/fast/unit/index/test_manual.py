@@ -1,4 +1,4 @@
-"""An index's documentation: replaced as a whole, checked by hashes; all other files are untouched."""
+"""An index's documentation: replaced as a whole, checked by hashes. All other files are untouched."""
 
 import pytest
 

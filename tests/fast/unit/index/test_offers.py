@@ -21,7 +21,7 @@ SHIMS = (demo("2.8.3+rocm1", (), "flash-attn"), demo("3.0.0", (), "flash-attn-3"
 
 
 def hrefs(root, page):
-    """Where the links of a page lead, as files below the root, and their sha256."""
+    """The targets of a page's links, as files below the root, with their sha256."""
     for link in Links((root / page).read_bytes()).links:
         target, _, fragment = link["href"].partition("#sha256=")
         yield (root / page).parent.joinpath(unquote(target)).resolve().relative_to(root).as_posix(), fragment

@@ -132,7 +132,7 @@ def verified(wheel, **changes):
 
 
 def test_a_yanked_file_is_not_published_again(tmp_path, root):
-    """It was answered with success, and stayed yanked."""
+    """Publishing reported success, and it stayed yanked."""
     wheel = write_wheel(tmp_path)
     publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW)
     yank(root, "7.2", wheel.name, "wrong numbers", catalogue=CATALOGUE, now=NOW)
@@ -148,7 +148,7 @@ def test_a_yanked_file_is_not_published_again(tmp_path, root):
 
 @pytest.mark.parametrize("numerics", ["\x1b[2Jexecuted", "\u202edetucexe", "two\nlines", " " * 3000])
 def test_words_of_a_record_that_no_page_can_show_are_not_published(tmp_path, root, numerics):
-    """They went to the terminal and into pages as they were."""
+    """They reached the terminal and the pages unchanged."""
     shown = {"numerics": numerics, "launches": {"a": 30}, "findings": [], "passed": True}
     wheel = verified(write_wheel(tmp_path), archs={"gfx908": shown})
     with pytest.raises(PublishError, match=r"verified\.gfx908: it has "):
@@ -277,7 +277,7 @@ def test_a_wheel_whose_record_is_wrong_is_refused(tmp_path, root):
 
 
 def test_flash_attn_is_not_published_where_installers_would_take_another(tmp_path, root):
-    """2.8.3+rocm1, from before there were build numbers, is above 2.8.3: nobody would get the new build."""
+    """2.8.3+rocm1, from before build numbers, is above 2.8.3, so nobody would get the new build."""
     labelled = project_wheel(tmp_path, "flash-attn", "2.8.3+rocm1")
     publish([labelled], root, "7.2", catalogue=CATALOGUE, now=NOW)
     numbered = project_wheel(tmp_path, "flash-attn", "2.8.3", build="2")

@@ -37,7 +37,7 @@ def test_a_folder_that_is_not_there(tmp_path):
 
 @pytest.fixture
 def get(tmp_path):
-    """Asks a server for a path as it is: status, headers, body."""
+    """Requests a raw path from a server: status, headers, body."""
     folder = tmp_path / "simple" / "demo"
     folder.mkdir(parents=True)
     (folder / "a.whl").write_bytes(b"0123456789")

@@ -76,7 +76,7 @@ def folder(root):
 
 @pytest.fixture
 def pages(root):
-    """Where variants are listed."""
+    """The pages that list variants."""
     return root / "rocm7.2/variants" / PROJECT
 
 

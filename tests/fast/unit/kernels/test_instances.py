@@ -305,7 +305,10 @@ sed "s/fa_fwd_fp16_d64/$name/; s/spill_count: .*/spill_count: 0/; s/_size: 24/_s
 
 @pytest.fixture
 def compiled(modules, tmp_path):
-    """Builds (op, number of kernels) with a stand-in for the compiler; command lines by output file."""
+    """Builds (op, number of kernels) with a stand-in for the compiler.
+
+    Returns command lines by output file.
+    """
 
     def build(*ops, refused="nothing"):
         rows = [

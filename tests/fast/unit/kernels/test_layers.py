@@ -1,4 +1,4 @@
-"""Device code and the host library include downwards only; one header uses the compiler's macros."""
+"""Device code and the host library include downwards only. One header uses the compiler's macros."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ LAYERS = [
     "host/types", "host/registry", "host/arguments", "host/plan", "host/launch", "host/calls", "host/api",
     "bindings",
 ]  # fmt: skip
-# Subfolder for code of one platform; it belongs to its parent folder.
+# Subfolder for code of one platform. It belongs to its parent folder.
 WINDOWS = "/windows"
 HEADERS = sorted((KERNELS / "device").rglob("*.hpp"))
 FILES = [*HEADERS, *sorted(file for each in ("host", "bindings") for file in (KERNELS / each).rglob("*.*"))]

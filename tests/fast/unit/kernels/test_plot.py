@@ -1,4 +1,4 @@
-"""The picture of a bench, drawn by matplotlib; the module works without PyTorch, as here."""
+"""The picture of a bench, drawn by matplotlib. The module works without PyTorch, as here."""
 
 import xml.etree.ElementTree as ET
 from types import SimpleNamespace

@@ -21,7 +21,7 @@ def resets(package):  # noqa: F811
 
 
 def sizes(resets, **changed):
-    """Of an image model's call: 24 heads of 128, 16,384 tokens, twice."""
+    """Sizes of an image model's call: 24 heads of 128, 16,384 tokens, twice."""
     found = resets.Sizes(2, 16384, 16384, 16384, 24, 24, 128, -1, -1, packed=False)
     return found._replace(**changed)
 
@@ -31,7 +31,7 @@ def forward(resets, *, reference=False, splits=1, dropout=False, **changed):
 
 
 def seen(rows, keys, left, right):
-    """One by one, as the kernels' head says it: the diagonal is aligned to the bottom right corner."""
+    """Counted one by one, by the kernels' rule: the diagonal is aligned to the bottom right corner."""
     found = 0
     for row, key in product(range(rows), range(keys)):
         diagonal = row + keys - rows
@@ -120,7 +120,7 @@ def test_writing_into_a_cache_takes_the_time_of_its_bytes(resets):
         (1.0, 4, 24, (4, 24)),  # as it is
         (1.1, 4, 24, (2, 24)),  # two halves instead of three sequences and one
         (4.0, 4, 24, (1, 24)),
-        (4.1, 4, 24, (1, 12)),  # 23 heads would fit; two equal launches fit as well
+        (4.1, 4, 24, (1, 12)),  # 23 heads would fit, and so would two equal launches
         (96.0, 4, 24, (1, 1)),
         (500.0, 4, 24, (1, 1)),  # at least one
         (5.0, 1, 1, (1, 1)),

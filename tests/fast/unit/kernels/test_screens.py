@@ -1,4 +1,4 @@
-"""The screens in docs/on-your-gpu.md match the package's output; --update writes them again.
+"""The screens in docs/on-your-gpu.md match the package's output. --update writes them again.
 
 Imports only modules that work without PyTorch, since the pipeline's tools lack it.
 """

@@ -29,7 +29,7 @@ def included(text):
 
 
 def rows_in(text):
-    """The files of rows among them; workgroups belong to kernels without rows."""
+    """The files of rows among them. Workgroups belong to kernels without rows."""
     names = {name.removeprefix(f"{FOLDER}/") for name in included(text) if name.startswith(f"{FOLDER}/")}
     return names - {"workgroups.inc"}
 

@@ -13,7 +13,7 @@ PUBLIC = "flash_attn_rocm-0.1.0-py3-none-manylinux_2_28_x86_64.whl"
 
 
 def test_runs_on_one_arch_wait_for_each_other(tmp_path):
-    """The second overwrote the folders of the first, whose mutants were then judged as others."""
+    """The second overwrote the first's folders, so verdicts went to the wrong mutants."""
     bench = Bench(None, "7.2", (), None, None, None, None, SimpleNamespace(build=tmp_path))
     with bench.alone("gfx942"), (bench.folder / "gfx942.lock").open("w") as file:
         with pytest.raises(BlockingIOError):

@@ -6,5 +6,5 @@ from wheel_builder.verify.numerics import TESTS
 
 
 def test_the_file_that_a_worker_leaves_out_is_there():
-    """It was renamed, and each mutant's baseline would have run the corpus a second time."""
+    """After its renaming, each mutant's baseline would have run the corpus twice."""
     assert (CHECKOUT / TESTS / constant(CHECKOUT / "tests/tools/mutation/worker.py", "CORPUS")).is_file()

@@ -148,7 +148,7 @@ def test_exchanges_between_lanes_use_no_banks():
 
 
 def measured(lane):
-    """Rows of a bank's width for the lanes of gfx942's first phase of 128 bits; the others share a dword."""
+    """Rows of a bank's width for the lanes of gfx942's first phase of 128 bits. The others share a dword."""
     return {0: 0, 20: ROW}.get(lane, 16 * 4)
 
 
@@ -187,7 +187,7 @@ def test_the_measured_phases_of_the_mi300x():
     ],
 )
 def test_64_banks_take_half_the_phases_of_wide_reads(mnemonic, size, clocks):
-    """Banks were a constant, 32, for every arch."""
+    """Once every arch had 32 banks."""
     assert banks(mnemonic, lambda lane: size * lane, arch="gfx950") == (clocks, 0, 1)
 
 

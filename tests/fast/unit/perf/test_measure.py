@@ -59,7 +59,7 @@ def test_both_models():
     assert (found.executed, found.flop, found.workgroups) == (5, 1024, 2)
     assert (found.bound.matrix, found.bound.valu) == (8, 1)
     assert found.bound_flop == 128
-    # 138 VGPRs and 16 KiB of LDS: LDS allows four single waves, one per SIMD; another follows each.
+    # 138 VGPRs and 16 KiB of LDS: LDS allows four single waves, one per SIMD. Another follows each.
     assert found.schedule.waves_per_simd == 1
     assert (found.schedule.workgroups, found.schedule.clocks) == (8, 64)
     assert found.schedule_flop == 1024 * 8 / 64

@@ -57,7 +57,7 @@ def share(found, latency, workgroups):
 
 
 def test_one_load_at_a_time_takes_its_latency():
-    """Of a KiB, at 8.3 bytes a clock: 123 clocks' worth in the 2100 of a microsecond."""
+    """A KiB at 8.3 bytes a clock takes 123 of the 2100 clocks in a microsecond."""
     found = decode(loads(50), 50 * 1024, resident=4)
     width = 5.3e12 / 2.1e9 / 304
     assert share(found, 1000, 1) == pytest.approx(1024 / 2100 / width, rel=0.02)

@@ -74,7 +74,7 @@ EXP = "v_exp_f32_e32 v20, v21"
 
 
 def beside(arch, matrix, *lines, exclusive):
-    """Clocks of two waves on one SIMD; the first one multiplies."""
+    """Clocks of two waves on one SIMD. The first one multiplies."""
     waves = [[matrix], [], [], [], [*lines]]
     paths = [path(arch, *lines) for lines in waves]
     return play(arch, paths, 1, 1, exclusive=exclusive).clocks
@@ -245,7 +245,7 @@ def test_one_wave_issues_while_another_waits():
 
 
 def test_the_highest_priority_goes_first_then_the_oldest():
-    """The first and the fifth wave share a SIMD; both need its VALU again and again."""
+    """The first and the fifth wave share a SIMD. Both need its VALU again and again."""
     others = [["s_nop 0"]] * 3
     slow, ready = ["v_exp_f32_e32 v0, v1"] * 4, "s_nop 0"
     # All 16-clock instructions of the first are issued before the fifth gets a turn.
@@ -258,7 +258,7 @@ def test_the_highest_priority_goes_first_then_the_oldest():
 
 
 def test_workgroups_of_a_launch_begin_in_turn():
-    """Of two waves one multiplies; in another workgroup it is the other one, on another SIMD."""
+    """Of two waves one multiplies. In another workgroup it is the other one, on another SIMD."""
     work, idle = path("gfx942", MFMA, MFMA), path("gfx942", "s_nop 0")
     paths, turned = [work, idle, idle, idle], [idle, work, idle, idle]
     assert play("gfx942", paths, 2, 1).clocks == 128

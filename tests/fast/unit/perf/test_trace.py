@@ -20,7 +20,7 @@ def words(index, stride, *, active=(1 << 64) - 1, offsets=(0, 0)):
 
 
 def traced(*waves):
-    """A trace; a wave is its executed indices, and its record of the LDS."""
+    """A trace. A wave is its executed indices, and its record of the LDS."""
     recorded = tuple([index | 64 << 24 for index in executed] for executed, _ in waves)
     run = Result(0, (), {}, "", recorded, tuple(lds for _, lds in waves))
     return trace_of("gfx942", kernel(*LINES), PROGRAM, run)

@@ -160,7 +160,7 @@ def test_a_masked_forward_reads_a_mask_that_hides_half_of_the_keys(kind, hidden,
 
 @pytest.mark.parametrize(("kind", "keys", "shown"), [("padding", 2048, 1024), ("all shown", 512, 512)])
 def test_a_mask_of_whole_tiles_says_which_these_are(kind, keys, shown):
-    """Where the kernel looks for it, at the first of each 32 rows of a wave."""
+    """At the place the kernel reads: the first of each 32 rows of a wave."""
     assert (kind, keys) in ours.masks(kernel("fa_fwd_masked_fp16_d64"))
     workload = ours.masked_forward(kernel("fa_fwd_masked_fp16_d64"), kind, keys=keys)
     assert workload.op == f"fwd_masked {kind}" + (" 2048" if keys == 2048 else "")

@@ -81,7 +81,7 @@ def test_archs_that_were_executed_under_wine_are_said_to_be(attempts):
 
 @pytest.mark.parametrize("wine", ["", " under wine"])
 def test_suites_that_passed_before_another_step_failed_are_counted(wine):
-    """ "emulated": [] stood there after nine suites had passed."""
+    """It said "emulated": [] after nine suites had passed."""
     steps = ("static checks", "emulator", f"emulate gfx942{wine}")
     failed = Attempt(job("7.2"), wheel=BUILT, audited=True, failure=VerifyError("no"), passed=steps)
     coverage = coverage_of(Plan((), (), None), [failed])

@@ -1,4 +1,4 @@
-"""A release puts the documentation next to its index; README says that one command makes it."""
+"""A release puts the documentation next to its index. README says that one command makes it."""
 
 import shutil
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The command's options; tests/engine/perf models kernels."""
+"""The command's options. tests/engine/perf models kernels."""
 
 import os
 from pathlib import Path

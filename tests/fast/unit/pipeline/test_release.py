@@ -197,7 +197,7 @@ def test_a_wheel_is_in_dist_as_a_whole_or_not_at_all(before, job, tmp_path, cont
     finished = context.dist / NAME
     if before:
         finished.write_bytes(before)
-    # Where the copy is written first, every write finds the disk full.
+    # The copy is written here first, and every write finds the disk full.
     (context.dist / f".{NAME}.part").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device") as caught:
         publish_wheel([built], None, None, job, context, None)
@@ -322,7 +322,7 @@ def released(tmp_path, wheel, shims, job, matrix):
 
 
 def test_a_second_release_after_an_edit_replaces_its_wheel(tmp_path, matrix, checkout):
-    """It ended with "a published file never changes"; a public release never uses that index."""
+    """It ended with "a published file never changes". A public release never uses that index."""
     changed, job = linked_again(*checkout), planned_job(checkout[0], "7.2")
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
@@ -344,7 +344,7 @@ def test_a_second_release_after_an_edit_replaces_its_wheel(tmp_path, matrix, che
 def test_a_release_into_a_public_index_ends_before_anything_is_built(
     edited, tmp_path, matrix, job, package, checkout
 ):
-    """A wheel of other sources said so after seven minutes, and every other wheel was added."""
+    """A wheel of other sources was refused only after seven minutes. Every other wheel was added."""
     index = tmp_path / "index"
     publish_files([finished_wheel(tmp_path, *checkout)], matrix, index, checkout[0])
     changed = tmp_path / "changed"

@@ -29,7 +29,7 @@ SECONDS = 30  # a test that still waits then fails
 
 @pytest.mark.parametrize(("full", "tier"), [("", "release"), ("0", "release"), ("1", "nightly")])
 def test_the_environment_adds_the_nightly_tests_and_leaves_none_out(monkeypatch, full, tier):
-    """FA_QUICK=1 dropped tests in CI that a release required; users saw their failures first."""
+    """FA_QUICK=1 dropped tests in CI that a release required. Users saw their failures first."""
     monkeypatch.setenv("FA_FULL", full)
     monkeypatch.setenv("FA_QUICK", "1")
     assert verification.chosen_tier() == tier
@@ -45,7 +45,7 @@ def test_as_many_as_there_are_cores_and_memory_for(archs, jobs, memory, expected
 
 @pytest.fixture
 def emulate(tmp_path, monkeypatch):
-    """Runs the suites of all archs; each is a call of ``suite``."""
+    """Runs the suites of all archs. Each is a call of ``suite``."""
     monkeypatch.setattr(verification, "usable_memory", lambda: 24 * GIB)
 
     def run(suite, jobs=2, out=None):
@@ -148,7 +148,7 @@ def test_a_failure_lets_what_runs_end_and_begins_nothing_more(emulate, monkeypat
         emulate(suite, out=out)
     assert "emulate gfx942 … done in " in out.getvalue(), "what passed is told, too"
     assert "step: emulate gfx908" in caught.value.__notes__[0]
-    # The third may have had the failed one's place already.
+    # The third may already have taken the failed one's place.
     assert "gfx942" in ended
     assert "gfx1100" not in ended
 
@@ -160,7 +160,7 @@ def test_an_interrupt_ends_the_containers(emulate, monkeypatch):
     def suite(arch, _):
         if arch == "gfx908":
             raise KeyboardInterrupt
-        assert removed.wait(SECONDS)  # as docker run does, whose container is gone
+        assert removed.wait(SECONDS)  # like docker run after its container's removal
         return artifact(arch)
 
     with pytest.raises(KeyboardInterrupt):

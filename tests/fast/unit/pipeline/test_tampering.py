@@ -99,7 +99,7 @@ class Attacker:
         shutil.move(self.root / "public", self.root / home)
 
     def foreign(self, *, listed):
-        """A wheel of torch; with ``listed`` also a record and links on all pages."""
+        """A wheel of torch. With ``listed`` it also has a record and links on all pages."""
         folder = self.root / "public/simple/torch"
         folder.mkdir()
         path = project_wheel(folder, "torch", "2.13.0")

@@ -155,7 +155,7 @@ def git(root, *words):
 
 
 def another_commit(root):
-    """A commit on top of HEAD; its object exists, but nothing names it."""
+    """A commit on top of HEAD. Its object exists, but nothing names it."""
     return git(root, "commit-tree", "-p", "HEAD", "-m", "stray", "HEAD^{tree}")
 
 

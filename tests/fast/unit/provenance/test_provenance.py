@@ -261,7 +261,7 @@ def test_each_disagreement_is_told(wheel, written, edit, words):
 
 
 def with_resource(found, name, **changes):
-    """A statement with other fields of a dependency or byproduct; ``said`` are annotations."""
+    """A statement with other fields of a dependency or byproduct. ``said`` are annotations."""
     said = changes.pop("said", {})
 
     def edited(one):
@@ -290,7 +290,7 @@ def finished(found, time):
 
 
 EVIL = "https://evil.invalid/o/r"
-# Each of these agreed.
+# Each of these passed.
 LIES = {
     "an arch twice": (
         lambda s: replace(s, archs=(*s.archs, s.archs[0])), "file: the statement names an arch twice: gfx",
@@ -450,7 +450,7 @@ def test_a_statement_of_ci_agrees_whatever_the_checkout_is_fetched_by(wheel, wri
 
 
 def test_the_public_wheel_is_built_with_what_its_commit_says(wheel, written):
-    """The version of its compiler was nobody's business."""
+    """Its compiler's version was unchecked."""
     found = problems(wheel, replace(written, version="0.1.0"))
     assert "file: the statement says ROCm 7.2, but the public wheel is built with 6.4" in found
 
@@ -479,7 +479,7 @@ def test_a_sbom_that_says_something_else(wheel, written):
     assert found[5] == "SBOM: 1 more of its values differ"
     assert len(found) == 6
     assert problems(wheel, written, sbom=b"") == ["SBOM: the wheel has none that can be read"]
-    # Without the commit the wheel cannot be made again; this is reported separately.
+    # Without the commit the wheel cannot be made again. This is reported separately.
     assert len(problems(wheel, written, sbom=other, tree=None)) == 1
 
 
@@ -582,7 +582,7 @@ DEPENDENCIES = (*DEFINITION, "resolvedDependencies")
         ((*DEPENDENCIES, 0, "annotations", "changed"), 5, "0.annotations.changed: Input should be"),
         ((*DEPENDENCIES, 0, "annotations", "changed"), [5], "0.annotations.changed.0: Input should be"),
         ((*DEFINITION, "internalParameters", "flags"), ["-O3"], "internalParameters.flags: Input should be"),
-        # Into matrix.yaml, and from there into commands.
+        # These reach matrix.yaml, and from there commands.
         (
             (*DEPENDENCIES, 2, "annotations", "packages", "hipcc"), '1"; rm -r',
             "annotations.packages.hipcc: String should match",
@@ -699,7 +699,7 @@ def test_a_commit_whose_files_cannot_be_read_is_not_passed_over(wheel, written):
 
 
 def test_a_statement_with_a_key_twice_is_refused(wheel, made):
-    """We used the last one; another reader may use the first."""
+    """We used the last one. Another reader may use the first."""
     text = made.to_json().replace('"sha256": "', '"sha256": "0", "sha256": "', 1)
     with pytest.raises(ProvenanceError, match="the key 'sha256' is in it twice"):
         parse_provenance(text.encode(), "a")

@@ -105,7 +105,7 @@ def test_a_record_is_about_no_arch_that_the_wheel_has_not(wheel):
     ],
 )
 def test_a_record_of_linux_has_no_words_of_its_own(wheel, numerics):
-    """These words reached the page; for Windows they were already compared."""
+    """These words reached the page. For Windows they were already compared."""
     write_record(wheel, record(gfx942=shown(numerics=numerics)))
     write_statement(wheel)
     said = f"{wheel.name}.verification.json: gfx942: it says {numerics!r}, expected {NUMERICS!r}"
@@ -134,7 +134,7 @@ BOTH = {"fa_fwd_fp16_d64": 9, "fa_bwd_fp16_d64": 3}
     ],
 )
 def test_a_record_counts_the_launches_of_the_wheels_kernels_and_of_no_others(wheel, launches, said):
-    """One launch of a kernel k was enough."""
+    """One launch of a kernel named k was enough."""
     write_record(wheel, record(gfx942=shown(launches=launches)))
     problems = list(record_problems(wheel, replace(LINUX, kernels=OWN)))
     assert any(said in problem for problem in problems), problems
@@ -149,7 +149,7 @@ def test_a_record_compares_no_kernel_that_the_wheel_has_not(wheel):
 
 
 def test_a_record_serves_only_rocm_versions_of_the_matrix(wheel):
-    """Any version was offered, 99.1 too."""
+    """Any version was offered, even 99.1."""
     write_record(wheel, record() | {"serves": ["6.4", "99.1", "7.01"]})
     write_statement(wheel)
     said = f"{wheel.name}.verification.json: serves has ROCm '7.01' and 1 more; known: 7.2, 7.1, 6.4"

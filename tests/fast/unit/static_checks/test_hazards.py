@@ -1,4 +1,4 @@
-"""Two dependent instructions, apart as far as needed and one step closer."""
+"""Two dependent instructions at the required distance and one step closer."""
 
 import pytest
 
@@ -280,7 +280,7 @@ def test_a_finding_names_kernel_addresses_instructions_and_distances():
 
 
 def test_the_shorter_of_two_paths_counts():
-    # Around: one wait state and the jump.  Through: enough.
+    # Branch: one wait state and the jump. Fallthrough: enough.
     lines = [M942, "s_cbranch_scc1 1", "s_nop 15", "v_mov_b32_e32 v9, v20"]
     assert len(texts("gfx942", *lines)) == 1
     assert "has 1 on the shortest path" in texts("gfx942", *lines)[0]

@@ -81,7 +81,7 @@ def test_other_instructions_do_not_help(between):
 
 
 def test_a_read_around_a_loop_counts():
-    """The vector unit's first read is behind the others, and before them in the next turn."""
+    """The vector unit's first read is after the others, and before them in the next turn."""
     loop = [BY_SALU, "{}", "s_add_co_u32 s8, s4, 1", SEEN, "s_cbranch_scc1 65531"]
     assert texts(*(line.format(SA_SDST) for line in loop)) == []
     found = texts(*(line.format("s_nop 0") for line in loop))

@@ -149,7 +149,7 @@ def test_a_wheel_that_no_extension_can_be_built_with_is_refused(name, tmp_path):
 
 
 class FakePip:
-    """``pip download`` in a container; it leaves a wheel."""
+    """``pip download`` in a container. It leaves a wheel."""
 
     def __init__(self, files):
         self.files = files

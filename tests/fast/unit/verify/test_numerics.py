@@ -55,7 +55,7 @@ def subject(tmp_path, arch="gfx942", **changes):
 
 
 def coverage(executed):
-    """Coverage of a kernel with 1000 instructions; the first did not run."""
+    """Coverage of a kernel with 1000 instructions. The first did not run."""
     block = {"offset": 0, "behind": [], "code": ["s_mul_i32 s0, s1, s2"] * (1000 - executed)}
     return {"instructions": 1000, "not_executed": [block] if block["code"] else []}
 
@@ -139,7 +139,7 @@ def test_the_suite_stops_after_as_many_failures_as_the_caller_wants(checkout, tm
 
 
 def test_all_that_the_container_gets_is_in_the_key(checkout, tmp_path):
-    """Files come only from copies of the hashed ones; there is no network."""
+    """Files come only from copies of the hashed ones. There is no network."""
     engine = answering(record())
     key = emulate(checkout, tmp_path, engine).manifest["inputs"]
     [command] = engine.commands

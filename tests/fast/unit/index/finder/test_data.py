@@ -117,7 +117,7 @@ UNDER_WINE = "executed under wine on an ISA emulator, not on Windows; 9 launches
 
 
 def windows_wheel(version="0.1.0", **changes):
-    """The public wheel for Windows; gfx1100 was executed in it, gfx908 was not."""
+    """The public wheel for Windows, with gfx1100 executed and gfx908 not."""
     verified = {"gfx1100": UNDER_WINE, "gfx908": "not executed under wine"}
     made = wheel(version, filename=f"flash_attn_rocm-{version}-py3-none-win_amd64.whl", **changes)
     url = f"public/simple/flash-attn-rocm/{made.filename}"

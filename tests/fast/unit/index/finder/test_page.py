@@ -1,4 +1,4 @@
-"""The page as text; tests/channel/page opens it in a browser."""
+"""The page as text. tests/channel/page opens it in a browser."""
 
 import base64
 import hashlib
