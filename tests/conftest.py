@@ -49,8 +49,7 @@ def pytest_configure(config):
     costs.register(config, CHECKOUT)
     if "TMPDIR" not in os.environ and has_room(MEMORY):
         os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
-    # Background processes of a shell ignore Ctrl-C, and the processes interrupted by tests would inherit
-    # that.
+    # A shell's background processes ignore Ctrl-C, and processes interrupted by tests would inherit this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

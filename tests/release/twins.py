@@ -18,7 +18,7 @@ WORDS = "Words that nobody wrote:\n    FA_FULL=1, import os; q: (batch, seqlen)"
 
 
 def twin_wheel(wheel, arch, folder):
-    """A copy of ``wheel`` with other words, and only ones in the code objects of other archs."""
+    """A copy of ``wheel`` with other words, and 0xff in all code objects of other archs."""
     content = read_wheel(wheel, max_mib=64)
     files = {
         name: with_other_words(data) if name.startswith(PACKAGE) and name.endswith(".py") else data

@@ -1,5 +1,5 @@
-// Preloaded into a publisher: kills it, or lets the disk be full, at the n-th call that changes the file
-// system. A write counts twice, before its first byte and after half of them.  Each call is told to `trace`.
+// Preloaded into a publisher: kills it, or simulates a full disk, at the n-th call that changes the file
+// system. A write counts twice, before its first byte and after half of them. Each call is written to `trace`.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 long kill_at, full_at, calls;
-int trace = -1;  // a file descriptor, -1 until it is set; counting begins then
+int trace = -1;  // a file descriptor; counting begins once it is set
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 

@@ -81,7 +81,7 @@ def nodes(text):
 
 
 def strings(text):
-    """The strings of a module, but for its docstrings."""
+    """The strings of a module, without its docstrings."""
     tree = nodes(text)
     docs = {id(node.value) for node in tree if isinstance(node, ast.Expr)}
     found = (node for node in tree if isinstance(node, ast.Constant) and id(node) not in docs)

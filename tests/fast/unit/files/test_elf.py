@@ -82,7 +82,7 @@ def test_a_section_beyond_the_file_is_refused():
     ("change", "place"), [({"offset": 64}, r"byte \d+"), ({"address": 1 << 40}, "nowhere")]
 )
 def test_a_section_that_is_loaded_from_elsewhere_is_refused(change, place):
-    """The kernels read here were clean, and the mapped ones ended at once (s_endpgm)."""
+    """The audit read clean kernels, but the mapped ones ended at once (s_endpgm)."""
     data = Edit(library(sections={".hip_fatbin": b"code"})).section(".hip_fatbin", **change).data
     with pytest.raises(
         ElfError, match=rf"section \.hip_fatbin is at byte \d+ of the file, and loaded from {place}"

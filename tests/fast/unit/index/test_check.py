@@ -83,7 +83,7 @@ LEFT = "demo-2-py3-none-any.whl"
     ],
 )
 def test_what_a_killed_publisher_leaves_is_no_fault(simple, name, words, capsys, monkeypatch):
-    """Clients see none of it. Once this was a fault, and ``index verify`` ended with an error."""
+    """Clients never see them. Once they were a fault, and ``index verify`` ended with an error."""
     (simple / name).write_bytes(b"wh")
     found = check_index(root_of(simple))
     assert found.faults == ()

@@ -1,4 +1,4 @@
-"""The package's environment variables: accepted values, and docs/ lists each variable with them."""
+"""The package's environment variables: their accepted values, as listed in docs/."""
 
 import re
 

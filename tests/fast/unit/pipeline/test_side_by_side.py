@@ -24,7 +24,7 @@ ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
 ROCM = Rocm("7.2", "debian", "debian:sid-slim", "/usr/lib/llvm-22/bin", ARCHS)
 GIB = 1024**3
 PART = Artifact(path=None, manifest={"key": "part", "facts": {}}, reused=True)
-SECONDS = 30  # a test that still waits then fails
+SECONDS = 30  # longest wait of a test before it fails
 
 
 @pytest.mark.parametrize(("full", "tier"), [("", "release"), ("0", "release"), ("1", "nightly")])

@@ -264,7 +264,7 @@ def test_what_needs_nothing_between(arch, first, second):
 
 @pytest.mark.parametrize("second", ["v_mov_b32_e32 v9, v20", "v_mov_b32_e32 v20, 0", "ds_write_b32 v8, v20"])
 def test_what_is_enough_on_gfx942_is_too_close_on_gfx950(second):
-    """LLVM gives gfx9-4-generic, which stands for both, gfx942's wait states."""
+    """LLVM uses gfx942's wait states for gfx9-4-generic, which stands for both."""
     lines = [M942, *distance("gfx942", 11), second]
     assert texts("gfx942", *lines) == []
     assert len(texts("gfx950", *lines)) == 1
