@@ -1,5 +1,5 @@
 // Preloaded into a publisher: kills it, or simulates a full disk, at the n-th call that changes the file
-// system. A write counts twice, before its first byte and after half of them. Each call is written to `trace`.
+// system. A write counts twice, before its first byte and after half of them. Each call is told to `trace`.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

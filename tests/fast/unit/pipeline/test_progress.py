@@ -100,7 +100,7 @@ def test_a_step_may_say_that_it_takes_long(history, clock):
 
 
 def test_plain_lines_say_the_time_left(history, clock):
-    """The duration of a run was missing in CI and in logs."""
+    """The expected duration of a run was missing in CI and in logs."""
     write_history(history, {"rocm7.2 image": 30.0, "rocm7.2 device code gfx942": 40.0, "rocm7.2 audit": 2.0})
 
     def work(progress):
