@@ -1,7 +1,7 @@
 """Shared by all folders of tests.
 
-Tests that need a container engine get one through ``engine``: installed and started when the tests run as
-root on Debian or Ubuntu, otherwise an error says what is missing.  Nothing is skipped.
+Tests get a container engine through ``engine``. As root on Debian or Ubuntu it is installed and started.
+Otherwise an error says what is missing. Every test runs.
 """
 
 import gc
@@ -26,17 +26,17 @@ from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.pipeline.context import RunContext
 
 CHECKOUT = Path(__file__).parents[1]
-# One process makes the release and images, in this order: the longest chain of work begins at once.  These
+# One process makes the release and images, in this order, so the longest chain of work begins at once. These
 # tests also check which containers and files exist.
 CHAIN = ("tests/release/first/", "tests/engine/container/")
-# What needs no image comes before what needs the chain's images and results.  The longest is not last.
+# Files that need no image run before files that need the chain's images and results. The longest is not last.
 TURNS = (
     *CHAIN, "tests/fast/", "tests/channel/", "tests/engine/", "tests/release/windows/",
     "tests/release/upstream/", "tests/release/",
 )  # fmt: skip
 
-# Where temporary files are, in memory: the tests make and remove tens of thousands of small ones while images
-# are written to the disk.  Pytest makes folders of its own in it.
+# Temporary files are in memory: tests make and remove tens of thousands of small ones while images are
+# written to the disk. Pytest makes its folders there.
 MEMORY, ROOM = "/dev/shm", 4 << 30
 
 
@@ -49,7 +49,7 @@ def pytest_configure(config):
     costs.register(config, CHECKOUT)
     if "TMPDIR" not in os.environ and has_room(MEMORY):
         os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
-    # A shell's background processes ignore Ctrl-C, and so would the processes that tests interrupt.
+    # A shell's background processes ignore Ctrl-C, and processes interrupted by tests would inherit this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    # Sixteen thousand tests stay until the end: the collector need not look at them again and again.
+    # Sixteen thousand test items stay until the end. Freezing them spares the collector from rescanning them.
     gc.freeze()
 
 
@@ -80,19 +80,19 @@ def turn(nodeid):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """With ``--numprocesses 2`` one process takes the chain; whichever is free takes the next file."""
+    """With ``--numprocesses 2`` one process takes the chain. Each free process takes the next file."""
 
     class Files(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             return "chain" if nodeid.startswith(CHAIN) else nodeid.partition("::")[0]
 
-    config.option.loadscopereorder = False  # else files with more tests come first
+    config.option.loadscopereorder = False  # otherwise files with more tests come first
     return Files(config, log)
 
 
 @pytest.fixture(scope="session")
 def context():
-    """The checkout's own run context, which reuses results of earlier runs as ``scripts/release`` does."""
+    """The checkout's own run context, which reuses earlier results like ``scripts/release``."""
     return RunContext(
         checkout=CHECKOUT,
         build=CHECKOUT / "build",
@@ -125,10 +125,10 @@ def alone(what):
 
 @pytest.fixture(scope="session")
 def engine(context):
-    """A container engine that answers."""
+    """A responding container engine."""
     from wheel_builder.images.engine import ensure_engine
 
-    with alone("apt"):  # which does not wait for another apt
+    with alone("apt"):  # apt fails at once if another apt runs
         return ensure_engine(install=True, log=context.log("engine"))
 
 

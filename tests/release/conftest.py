@@ -12,7 +12,7 @@ class Release:
     """A run of ``scripts/release`` as a user types it."""
 
     def __init__(self, index, *more):
-        # Two for one platform would write the same files of dist/ at once.
+        # Two for one platform would write to the same files of dist/ at once.
         platform = more[more.index("--platforms") + 1] if "--platforms" in more else "linux"
         with alone(f"release-{platform}"):
             begin = time.monotonic()
@@ -24,7 +24,7 @@ class Release:
         self.index, self.status, self.out, self.err = index, done.returncode, done.stdout, done.stderr
 
     def says(self, word):
-        """The rest of the summary's line that begins with ``word``."""
+        """The rest of the summary line after ``word``."""
         [line] = re.findall(rf"^{word} +(.*)$", self.out, re.MULTILINE)
         return line
 
@@ -35,7 +35,7 @@ class Release:
 
 @pytest.fixture(scope="session")
 def release(tmp_path_factory):
-    """The main job, which makes the public wheel, into an index of its own."""
+    """The main job, which makes the public wheel, into its own index."""
     done = Release(tmp_path_factory.mktemp("index"))
     assert done.status == 0, done.err
     return done

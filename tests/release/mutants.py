@@ -1,4 +1,4 @@
-"""Mutants of a built wheel that are well formed in every byte: the audit's rules accept their library."""
+"""Well-formed mutants of a built wheel: the audit's rules accept their library."""
 
 import re
 import shutil
@@ -25,7 +25,7 @@ from wheel_builder.tables.archs import known_archs
 
 INT3 = b"\xcc"
 CALL = re.compile(rb"\xe8(?=(.{4}))", re.DOTALL)
-SLOT = 4096  # to which bundles and their entries are padded
+SLOT = 4096  # bundles and their entries are padded to this
 
 
 def ends_at_once(library, arch, name="fa_fwd_fp16_d64"):
@@ -39,19 +39,19 @@ def ends_at_once(library, arch, name="fa_fwd_fp16_d64"):
 
 
 def under_each_others_names(library, arch, one="fa_fwd_bf16_d64", other="fa_fwd_fp16_d64"):
-    """Two kernels change places, and names: each does what the other should."""
+    """Two kernels swap places and names: each computes the other's function."""
     codes = found(library, arch, one), found(library, arch, other)
     named = renamed(codes[1], other, one), renamed(codes[0], one, other)
     return with_entries(library, arch, {one: named[0], other: named[1]})
 
 
 def in_each_others_bundles(library, arch, one="fa_fwd_bf16_d64", other="fa_fwd_fp16_d64"):
-    """Two kernels change places, and keep their names."""
+    """Two kernels swap places and keep their names."""
     return with_entries(library, arch, {one: found(library, arch, other), other: found(library, arch, one)})
 
 
 def traps(library, _arch):
-    """The library's function that collects its bundles begins with int3."""
+    """The library's function for collecting its bundles begins with int3."""
     edit = Edit(library)
     text, first = edit.of_section(".text"), edit.of_section(FUNCTIONS)["address"]
     code = library[text["offset"] :][: text["size"]]
@@ -73,7 +73,7 @@ def functions(edit):
 
 
 def found(library, arch, name):
-    """The code object for ``arch`` that has the kernel."""
+    """The code object for ``arch`` with the kernel."""
     return next(
         code.data for code in codes_of(library) if code.arch == arch and name in kernels(read_elf(code.data))
     )
@@ -93,7 +93,7 @@ def symbol(edit, name):
 
 
 def renamed(code, name, wanted):
-    """A code object whose kernel has another name of the same length, which its hash table leads to."""
+    """A code object with a renamed kernel: a name of equal length, found through its hash table."""
     edit = Edit(code.replace(name.encode(), wanted.encode()))
     place = edit.of_section(".dynstr")
     names = edit.data[place["offset"] :][: place["size"]]
@@ -117,7 +117,10 @@ def with_entries(library, arch, changed):
 
 
 def mutant_wheel(wheel, library, sound, folder, as_text):
-    """A copy of ``wheel`` with another library, and its disassembly; ``sound`` is that of ``wheel``."""
+    """A copy of ``wheel`` with another library, and its disassembly.
+
+    ``sound`` is the disassembly of ``wheel``.
+    """
     content = read_wheel(wheel, max_mib=64)
     files = {**content.files, WINDOWS_LIBRARY if for_windows(content) else LIBRARY: library}
     del files[f"{content.dist_info}/RECORD"]

@@ -1,7 +1,7 @@
-"""Headers against segments in the released wheel: what the audit accepts, a loader takes as before.
+"""Headers against segments in the released wheel: a loader sees accepted files as before.
 
-The library needs a torch for ROCm, so a model of a loader judges here; ``tests/channel/wheel_rules`` holds
-the model against glibc, with a library that needs none.
+The library needs a torch for ROCm, so a model of a loader judges here. ``tests/channel/wheel_rules`` compares
+the model with glibc, on a library without dependencies.
 """
 
 import logging
@@ -34,7 +34,7 @@ def reads_alike(data, good):
 
 
 def attack(count, good, is_accepted):
-    """How many mutants were accepted and how many refused; what is accepted is loaded as before."""
+    """Counts of accepted and refused mutants. Accepted ones load as before."""
     mutator, found = Mutator(good, random.Random(SEED), hashes=False), {"accepted": 0, "refused": 0}
     expected = model(good)
     for _ in range(count):

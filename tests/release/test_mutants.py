@@ -1,6 +1,6 @@
-"""What no static audit can see, ``verify`` does: mutants of the released wheel that are well formed.
+"""``verify`` finds faults beyond static audits: well-formed mutants of the released wheel.
 
-Each passes the rules about the library; the emulated suite refuses it.
+Each passes the rules for the library. The emulated suite refuses it.
 """
 
 from itertools import cycle
@@ -26,7 +26,7 @@ from wheel_builder.verify.numerics import run_emulated
 from wheel_builder.verify.seen import subjects_of
 
 ARCHS = list(known_archs())
-# What makes each, and what the log of the suite has to say.
+# How each is made, and the expected text in the suite's log.
 MUTANTS = {
     "a kernel that ends at once": (ends_at_once, "against float64, allowed"),
     "kernels under each other's names": (under_each_others_names, "against float64, allowed"),

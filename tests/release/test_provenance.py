@@ -25,14 +25,14 @@ def statement(release):
 
 
 def is_clean():
-    """Whether the checkout has no changes to the sources that a statement covers."""
+    """Whether the sources covered by a statement are unchanged in the checkout."""
     argv = ["git", "status", "--porcelain", "--", "kernels", "wheel_builder", "dockerfiles", "matrix.yaml"]
     argv += ["pyproject.toml", "LICENSE"]
     return not subprocess.run(argv, cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout
 
 
 def test_the_sbom_in_the_wheel_is_valid(release):
-    # Not at the top of the file: the import makes parsers for two seconds, and each process collects it.
+    # Imported late: the import makes parsers for two seconds, and each process collects this file.
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 
@@ -49,7 +49,7 @@ def test_the_library_was_loaded_beside_the_real_runtimes(record, rocm, package):
 
 @pytest.fixture
 def branch(tmp_path):
-    """A clone whose origin has this checkout's commit on a branch; for a pull request CI has it on none."""
+    """A clone whose origin has this checkout's commit on a branch. CI has a pull request's commit on none."""
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", CHECKOUT, clone], check=True)
     fetched = ["git", "update-ref", "refs/remotes/origin/main", "HEAD"]

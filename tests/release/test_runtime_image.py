@@ -42,7 +42,7 @@ def slim(release, job, package, context):
 
 @pytest.fixture
 def derived(context, tmp_path):
-    """``derived(name, dockerfile)``: the facts of an image that is gone after the test."""
+    """``derived(name, dockerfile)``: the facts of an image. The image is removed after the test."""
     made = []
 
     def build(name, dockerfile):
@@ -71,7 +71,7 @@ def test_it_is_named_after_the_rocm_version_and_its_torch(image):
 
 
 def test_without_a_command_it_prints_the_doctors_report(image):
-    said = docker_run(image, status=1)  # no GPU
+    said = docker_run(image, status=1)  # 1: there is no GPU
     assert "gfx908" in said
     assert "for every ROCm from 6.4 on" in said
     assert re.search(
@@ -80,7 +80,7 @@ def test_without_a_command_it_prints_the_doctors_report(image):
 
 
 def test_with_pytorchs_rocm_build_the_first_line_says_so(image, derived):
-    """A stand-in, because that build is several gigabytes: torch says that it is one, and is none."""
+    """A stand-in: PyTorch's ROCm build is several gigabytes. This torch only claims to be one."""
     change = "sed -i \"s/^hip.*/hip = '7.2.53210'/\" /opt/venv/lib/python3.*/site-packages/torch/version.py"
     rocm = derived("rocm", f"FROM {image['ref']}\nUSER 0\nRUN {change}\nUSER 10001\n")
     first = docker_run(rocm, status=1).splitlines()[0]
@@ -88,7 +88,7 @@ def test_with_pytorchs_rocm_build_the_first_line_says_so(image, derived):
 
 
 def test_two_lines_on_top_of_a_pytorch_image(image, release, derived):
-    """The page's two lines, on an image with torch and pip, which stands in for the vendor's."""
+    """The page's two lines, on an image with torch and pip as a stand-in for the vendor's."""
     [(base, install)] = re.findall(r"```dockerfile\n(FROM .*)\n(RUN .*)\n```", PAGE)
     assert base == "FROM rocm/pytorch:latest"
     line = install.replace("<index>", "file:///index")
@@ -145,12 +145,12 @@ def test_it_is_within_its_budget(kind, request):
 def test_it_is_healthy_by_its_own_check(kind, request):
     facts = request.getfixturevalue(kind)
     assert inspected(facts)["Config"]["Healthcheck"]["Test"] == ["CMD", "rocm-fa-healthy"]
-    # Without torch nothing can be used yet.
+    # The slim image needs torch to work.
     docker_run(facts, "rocm-fa-healthy", status=0 if kind == "image" else 1)
 
 
 def test_a_damaged_wheel_is_not_healthy(image):
-    """The check imports the wheel: here an empty module of the same name shadows it."""
+    """The check imports the wheel: here an empty module shadows it by name."""
     damage = "mkdir -p /tmp/flash_attn_rocm; echo 'raise ImportError' >/tmp/flash_attn_rocm/__init__.py"
     argv = ["sh", "-c", f"{damage}; PYTHONPATH=/tmp rocm-fa-healthy"]
     done = subprocess.run(
@@ -170,7 +170,7 @@ def test_the_slim_image_has_no_torch_and_says_so(slim):
 
 
 def test_what_is_added_to_the_slim_image_is_there_for_its_user(slim, derived, tmp_path):
-    """By the page's lines; a small wheel in place of torch, from a folder in place of an index."""
+    """Added by the page's lines. A small wheel stands for torch, and a folder for the index."""
     [(begin, end)] = re.findall(r"```dockerfile\n(FROM .*\nUSER 0\n)RUN .*\n(USER .*\n)```", PAGE)
     (tmp_path / "slim").mkdir()
     wheel = project_wheel(tmp_path / "slim", "demo", "1.0")

@@ -1,6 +1,6 @@
 """The wheel on older releases of PyTorch: torch.compile and scaled_dot_product_attention.
 
-``verify`` runs all tests of the wheel on the newest release that it is tested with.  tests/data has the pins.
+``verify`` runs all tests of the wheel on the newest supported release. The pins are in tests/data.
 """
 
 import shutil
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.container
 TESTS, PINS = CHECKOUT / "tests/installed/wheel", CHECKOUT / "tests/data"
 FILES = "conftest.py", "archs.py", "exact.py", "pytorch/test_compile.py", "pytorch/test_sdpa.py"
 INSIDE = "/torch"
-# The oldest always: each is half a gigabyte to download, or more.
+# By default only the oldest: each is a download of half a gigabyte or more.
 VERSIONS = ["2.10", *(pytest.param(each, marks=pytest.mark.full) for each in ("2.11", "2.12"))]
 
 

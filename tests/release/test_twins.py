@@ -1,4 +1,4 @@
-"""What the key of an emulated suite leaves out changes nothing: a twin has its key and its record."""
+"""Content outside the key of an emulated suite has no effect: a twin has the same key and record."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def emulate(release, sound, checkout, verifier, emulator, context, tmp_path):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_twin_has_the_key_of_the_released_wheel(emulate, arch, context):
-    """So nothing is emulated for it."""
+    """So the suite is not emulated again."""
     assert emulate(arch, context.store).reused
 
 

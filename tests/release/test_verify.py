@@ -29,7 +29,7 @@ from wheel_builder.verify.seen import subjects_of
 
 ARCHS = list(known_archs())
 CONTROLS = ("fa_fake_hip_", "emu_")
-# A library that recognises tests would have to contain one of these words.
+# A library that detects tests would contain one of these words.
 WORDS_OF_TESTS = (b"fake_hip", b"fake HIP runtime", b"emulat", b"pytest", b"unittest", b"FA_TEST")
 
 
@@ -71,7 +71,7 @@ def test_the_shipped_library_holds_no_test_branch(host_library):
 
 @dataclass(frozen=True)
 class Damage:
-    """Replaces the first instruction that matches by another of the same length."""
+    """Replaces the first matching instruction by another of equal length."""
 
     instruction: str
     edit: Callable[[bytes], bytes]
@@ -88,10 +88,9 @@ INSTRUCTION = re.compile(r"// 0000(\w{8}): ([0-9A-F ]+)$")
 
 
 def damaged(wheel, arch, damage, sound, folder, as_text):
-    """A copy of ``wheel`` with the damage done to the arch's first code object that has such an instruction,
-    and its disassembly.
+    """A copy of ``wheel`` with the damage in the arch's first code object with such an instruction.
 
-    ``sound`` is the disassembly of ``wheel``.
+    Returns it with its disassembly. ``sound`` is the disassembly of ``wheel``.
     """
     files = dict(read_wheel(wheel, max_mib=64).files)
     file, line = next(
@@ -116,7 +115,7 @@ def damaged(wheel, arch, damage, sound, folder, as_text):
     wheel = write_wheel(folder, files, name=wheel.name)
     listings = folder / "disassembly"
     listings.mkdir()
-    for listed in sound.path.glob(f"{arch}-*"):  # all that the arch's suite gets to see
+    for listed in sound.path.glob(f"{arch}-*"):  # the arch's suite sees these files only
         shutil.copy2(listed, listings)
     (listings / file.name).write_bytes(edited)
     [text] = as_text(arch, [listings / file.name])
@@ -125,8 +124,10 @@ def damaged(wheel, arch, damage, sound, folder, as_text):
 
 
 def damages():
-    """Each damage for each arch; without --full one for an arch of each matrix unit, of those that the first
-    cases reveal."""
+    """Each damage for each arch with --full.
+
+    By default, one for an arch of each matrix unit, among the damages revealed by the first cases.
+    """
     units = {arch_named(arch).isa.unit: arch for arch in ARCHS}.values()
     quick = list(zip(units, cycle(["scale off by 1.6 %", "barrier left out"]), strict=False))
     for arch, damage in product(ARCHS, DAMAGES):
@@ -156,7 +157,7 @@ def test_a_wheel_with_one_wrong_instruction_does_not_pass(
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_every_instruction_was_executed_or_has_a_reason(record, arch):
-    """``verify`` allows more without one, for other compilers than the default ROCm version's."""
+    """For other compilers than the default ROCm version's, ``verify`` also allows some without a reason."""
     coverage = record["archs"][arch]["coverage"]
     unexplained = [
         f"{kernel}+{block['offset']:#x}: {line}"
@@ -169,7 +170,7 @@ def test_every_instruction_was_executed_or_has_a_reason(record, arch):
 
 
 def test_every_reason_explains_a_block(record):
-    """One that explains none could explain a later one that it is not about."""
+    """An unused reason could later hide an unrelated block."""
     given = {
         block["why"]
         for arch in record["archs"].values()
@@ -182,7 +183,7 @@ def test_every_reason_explains_a_block(record):
 
 def test_the_suite_allows_less_than_reports_from_hardware_may_say(record):
     shown = [one for arch in record["archs"].values() for one in arch["instances"].values()]
-    # A record has of each kernel only the call nearest its bound; of gfx950's whole suite no call is allowed
-    # more than 85.
+    # A record has only the call nearest its bound of each kernel. The largest allowance in gfx950's whole
+    # suite is 85.
     assert 1.5 * max(one["nearest_to_its_bound"]["allowed"] for one in shown) < MOST_ALLOWED
     assert max(one["worst_lse_error"] for one in shown) <= MOST_LSE

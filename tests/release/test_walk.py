@@ -1,4 +1,4 @@
-"""README and docs/ as a newcomer types them, in a fresh clone that has what the release built."""
+"""README and docs/ as a newcomer types them, in a fresh clone with the release's results."""
 
 import os
 import re
@@ -26,7 +26,7 @@ IN_CONTAINER = (
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    """A clone with this checkout's files, its tools, and what its release left in build/."""
+    """A clone with this checkout's files, its tools, and its release's results in build/."""
     folder = tmp_path_factory.mktemp("walk") / "flash-attn-rocm"
     subprocess.run(["git", "clone", "--quiet", CHECKOUT, folder], check=True)
     listed = ["git", "ls-files", "--modified", "--others", "--exclude-standard"]
@@ -89,15 +89,15 @@ def test_emulate_uses_what_the_release_built(clone, release):
 
 def test_the_installed_wheel_answers_as_the_documents_say(release, verifier):
     [example] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    # On a PyTorch for CPUs as it is: it ended in PyTorch's "Torch not compiled with CUDA enabled".
+    # On an unmodified PyTorch for CPUs: this ended in PyTorch's "Torch not compiled with CUDA enabled".
     program = f"{example}\nprint(tuple(out.shape), out.dtype)\n"
     [explained] = re.findall(r"```python\n(.*?)```", (CHECKOUT / "docs/training.md").read_text(), re.DOTALL)
     assert set(IN_CONTAINER) <= set(shown())
     lines = [line.replace("<index>", "file:///index") for line in IN_CONTAINER]
-    # The doctor's 1: no GPU.
+    # The doctor's exit status 1 stands for a missing GPU.
     *lines, remove = [f"{line} || test $? = 1" if line.endswith("doctor") else line for line in lines]
     script = "\n".join(["set -e", *lines, 'python -c "$EXPLAINED"', 'python -c "$PROGRAM"', remove])
-    release.index.chmod(0o755)  # pytest's folders are root's alone, and the container's user is another
+    release.index.chmod(0o755)  # only root may read pytest's folders, and the container has another user
     done = docker.run_in(
         verifier.facts["ref"], ["sh", "-c", f"exec 2>&1\n{script}"],
         mounts=[docker.Mount(release.index, "/index")],

@@ -1,6 +1,6 @@
-"""The release workflow's jobs, each run in its own checkout with only what earlier jobs hand on.
+"""The release workflow's jobs, each run in its own checkout with the outputs of earlier jobs only.
 
-Artefacts and cache, which GitHub's actions provide, are folders here.
+Folders stand for artefacts and cache, which are GitHub's actions in CI.
 """
 
 import fnmatch
@@ -24,7 +24,7 @@ LEFT_OUT = ("checkout@", "attest-build-provenance@", "upload-pages-artifact@")
 
 
 class Runner:
-    """Runs jobs of release.yml; ``artefacts`` and ``cache`` are folders by name."""
+    """Runs jobs of release.yml. ``artefacts`` and ``cache`` are folders by name."""
 
     def __init__(self, root, values):
         self.root, self.values = root, values
@@ -33,7 +33,7 @@ class Runner:
         subprocess.run(["git", "init", "--quiet", "--bare", self.remote], check=True)
 
     def run(self, name, row=None):
-        """Run a job; returns its working folder."""
+        """Run a job. Returns its working folder."""
         values = self.values | {f"matrix.{key}": value for key, value in (row or {}).items()}
         folder = self._checkout(f"{name}-{len(list(self.root.iterdir()))}")
         values |= {
@@ -52,7 +52,7 @@ class Runner:
         folder = self.root / name
         subprocess.run(["git", "clone", "--quiet", CHECKOUT, folder], check=True)
         subprocess.run(["git", "remote", "set-url", "origin", self.remote], cwd=folder, check=True)
-        # As in the workflow, also where CI has this checkout itself on no branch.
+        # As in the workflow, even if CI has this checkout on a detached commit.
         subprocess.run(["git", "switch", "--quiet", "--force-create", "main"], cwd=folder, check=True)
         (folder / ".venv").symlink_to(sys.prefix)
         if changed := changed_files():
@@ -75,10 +75,10 @@ class Runner:
 
     def _command(self, name, step, folder, values):
         if step["run"].startswith("scripts/venv "):
-            return  # the tools that run this test
+            return  # the tools running this test are used
         env = {key: filled(str(value), values) for key, value in step.get("env", {}).items()}
         output = folder / "github-output"
-        # Also within CI these checkouts have no source that a workflow could be of.
+        # Even within CI, these checkouts cannot name a workflow's source.
         env["GITHUB_ACTIONS"] = ""
         done = subprocess.run(
             ["bash", "-e", "-c", step["run"]],
@@ -111,13 +111,13 @@ class Runner:
 
 
 def told(job, folder):
-    """The output in which the job verify tells of the files in ``folder``."""
+    """The output of the job verify about the files in ``folder``."""
     name, _, value = output_line(job, digests_of([*folder.iterdir()])).partition("=")
     return {name: value}
 
 
 def changed_files():
-    """Files of the checkout that are not as its commit has them."""
+    """Files of the checkout that differ from its commit."""
     listed = ["git", "ls-files", "--modified", "--deleted", "--others", "--exclude-standard", "-z"]
     staged = ["git", "diff", "--cached", "--name-only", "--no-renames", "-z", "HEAD"]
     found = (
@@ -156,7 +156,7 @@ def cached(runner, engine, job, package, context, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheel(runner, cached):
-    """The wheel that the jobs image, device-code and wheel make from the plan."""
+    """The wheel made from the plan by the jobs image, device-code and wheel."""
     image = runner.run("image", cached)
     assert not (image / "build" / "builder-wheels").exists(), "the cached image was built again"
     for row in runner.outputs["device"]:

@@ -1,4 +1,4 @@
-"""Twins of a wheel and of a checkout: all that the key of an emulated suite leaves out is another's words."""
+"""Twins of a wheel and of a checkout: everything outside the key of an emulated suite is different."""
 
 import ast
 import functools
@@ -18,7 +18,7 @@ WORDS = "Words that nobody wrote:\n    FA_FULL=1, import os; q: (batch, seqlen)"
 
 
 def twin_wheel(wheel, arch, folder):
-    """A copy of ``wheel`` with other words, and nothing but ones in the code objects of other archs."""
+    """A copy of ``wheel`` with other words, and 0xff in all code objects of other archs."""
     content = read_wheel(wheel, max_mib=64)
     files = {
         name: with_other_words(data) if name.startswith(PACKAGE) and name.endswith(".py") else data
@@ -45,7 +45,7 @@ def without_other_archs(library, arch):
 
 @functools.cache
 def places(library):
-    """(arch, begin, end) of each code object; they are all different.  Searching takes seconds."""
+    """(arch, begin, end) of each code object. They are all different. The search takes seconds."""
     found = []
     for code in code_objects(library):
         begin = library.index(code.data)
@@ -55,7 +55,7 @@ def places(library):
 
 
 def twin_checkout(checkout, folder):
-    """What the suite needs of ``checkout``, with other words."""
+    """The suite's inputs from ``checkout``, with other words."""
     for path in (TESTS, CONTROL, REASONS, *SHARED):
         source = checkout / path
         for file in [source] if source.is_file() else [f for f in source.rglob("*") if f.is_file()]:
@@ -71,7 +71,7 @@ def twin_checkout(checkout, folder):
 
 @functools.cache  # of the package, for every arch's twin
 def with_other_words(data):
-    """Python with another layout, no comments, and other docstrings but those that decorators get."""
+    """Python with another layout, no comments, and other docstrings except for those used by decorators."""
     tree = ast.parse(data)
     for node in ast.walk(tree):
         if not isinstance(node, (ast.Module, *DEFINITIONS)) or getattr(node, "decorator_list", []):

@@ -10,7 +10,7 @@ from wheel_builder.index.simple.serve import IndexHandler, make_server
 
 @contextmanager
 def serving(root, handler=IndexHandler):
-    """Serve ``root`` on loopback; yields the base URL and the list of paths that were asked for."""
+    """Serve ``root`` on loopback. Yields the base URL and the list of requested paths."""
     asked = []
 
     class Recorder(handler):
@@ -32,7 +32,7 @@ def serving(root, handler=IndexHandler):
 
 @pytest.fixture
 def clean_env(tmp_path):
-    """An environment in which neither pip nor uv knows of another index or cache."""
+    """An environment without any other index or cache for pip and uv."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "UV_", "TWINE_", "PYTHON"))}
     return kept | {
         "PIP_CONFIG_FILE": os.devnull,
@@ -48,5 +48,5 @@ def clean_env(tmp_path):
 
 @pytest.fixture(params=[IndexHandler, SimpleHTTPRequestHandler], ids=["json-and-html", "plain-file-server"])
 def any_handler(request):
-    """Our server, and a plain file server that knows nothing of indexes."""
+    """Our server, and a plain file server."""
     return request.param

@@ -1,5 +1,5 @@
-// Preloaded into a publisher: kills it, or lets the disk be full, at the n-th call that changes the file
-// system. A write counts twice, before its first byte and after half of them.  Each call is told to `trace`.
+// Preloaded into a publisher: kills it, or simulates a full disk, at the n-th call that changes the file
+// system. A write counts twice, before its first byte and after half of them. Each call is told to `trace`.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 long kill_at, full_at, calls;
-int trace = -1;  // a file descriptor; nothing is counted before it is set
+int trace = -1;  // a file descriptor; counting begins once it is set
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
@@ -82,7 +82,7 @@ int mkdir(const char* path, mode_t mode) {
   return is_full("mkdir", path) ? no_room() : REAL(mkdir)(path, mode);
 }
 
-// A killed process loses nothing that it wrote, so nothing has to reach a disk here.
+// The data of a killed process stay in the page cache, so fsync can do nothing here.
 int fsync(int fd) { return is_full("fsync", path_of(fd)) ? no_room() : 0; }
 
 int unlink(const char* path) {

@@ -1,7 +1,7 @@
-"""Publishers that are killed or whose disk is full; runs with killer.c preloaded, one child for each order.
+"""Publishers to kill, or with a full disk: run with killer.c preloaded, one child per order.
 
-An order is a line of JSON on standard input: ``do``, its arguments, ``kill_at``, ``full_at`` and
-``trace``; the answer is the child's exit status.
+An order is a line of JSON on standard input: ``do``, its arguments, ``kill_at``, ``full_at`` and ``trace``.
+The answer is the child's exit status.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""The commands of docs/ that install from an index, as they stand there, with a small wheel of our name."""
+"""The commands of docs/ for installing from an index, unchanged, with a small wheel of our name."""
 
 import re
 import subprocess
@@ -24,7 +24,7 @@ PROGRAMS = {
     "pip": f"{sys.executable} -m pip", "python": sys.executable, "uv": uv.find_uv_bin(),
     "sha256sum": "sha256sum", "curl": "curl",
 }  # fmt: skip
-TARGET = "--target installed"  # not into the tests' own environment
+TARGET = "--target installed"  # instead of the tests' environment
 COMMANDS = (
     "python -m pip install --require-hashes --requirement requirements.txt --index-url <index>/public/simple",
     "uv pip install flash-attn-rocm --index-url <index>/public/simple",

@@ -1,4 +1,4 @@
-"""The published index as a branch: nothing is lost or rewritten, and no credential is left behind."""
+"""The published index as a branch: it keeps every file and its history, and stores no credential."""
 
 import os
 import shutil

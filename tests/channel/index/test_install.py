@@ -59,7 +59,7 @@ def test_installs(root, any_handler, installer, clean_env, tmp_path):
 
 
 def test_uv_takes_only_what_is_old_enough(root, any_handler, clean_env, tmp_path):
-    """From a server that gives HTML to everybody it took nothing at all."""
+    """From a server with HTML only, uv took no file at all."""
     newer = project_wheel(tmp_path, NAME, "2.0+rocm7.2", module=b"VALUE = 2\n")
     publish([newer], root, "7.2", catalogue=CATALOGUE, now=NOW + timedelta(days=30))
     with serving(root, any_handler) as (url, _):
@@ -109,8 +109,10 @@ def test_a_yanked_file_is_passed_over_unless_pinned(root, installer, clean_env, 
 
 @INSTALLERS
 def test_of_builds_of_one_version_the_newest_is_installed(any_handler, installer, clean_env, tmp_path):
-    """flash-attn has upstream's version, because Transformer Engine 2.12 takes none above it: 2.8.3+rocm1 is
-    yanked, and builds of 2.8.3 differ by their numbers."""
+    """flash-attn has upstream's version 2.8.3, since Transformer Engine 2.12 rejects higher ones.
+
+    2.8.3+rocm1 is yanked. Builds of 2.8.3 differ by their build numbers.
+    """
     labelled = project_wheel(tmp_path, "flash-attn", "2.8.3+rocm1", module=b"VALUE = 1\n")
     builds = {
         build: project_wheel(
@@ -136,7 +138,7 @@ def test_of_builds_of_one_version_the_newest_is_installed(any_handler, installer
 
 @INSTALLERS
 def test_a_newer_build_replaces_an_installed_one_when_told_to(installer, clean_env, tmp_path):
-    """Both have the same version, so an upgrade finds nothing to do."""
+    """Both have the same version, so an upgrade changes nothing."""
     root, venv = tmp_path / "numbered", tmp_path / "venv"
     subprocess.run([uv.find_uv_bin(), "venv", "--quiet", venv], env=clean_env, check=True)
     python = str(venv / "bin/python")
@@ -201,7 +203,7 @@ def test_installs_for_another_runtime_that_a_wheel_serves(root, any_handler, ins
 def test_of_the_public_wheel_and_a_rocm_versions_own_each_gets_the_right_one(
     root, installer, clean_env, tmp_path
 ):
-    """An index for everybody has no local labels; that of a ROCm version may be beside it."""
+    """The index for everybody has no local labels. The index of a ROCm version may be added to it."""
     public = project_wheel(tmp_path, NAME, "1.0", module=b"VALUE = 0\n")
     write_record(public, {"sha256": sha256_file(public), "archs": {}, "serves": ["7.2", "7.14"]})
     publish([public], root, "public", catalogue=CATALOGUE, now=NOW)

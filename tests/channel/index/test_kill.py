@@ -1,4 +1,4 @@
-"""A publisher that is killed at any write, or whose disk is full, leaves a valid index.
+"""A publisher killed at any write, or with a full disk, leaves a valid index.
 
 Publishing again completes it.
 """
@@ -37,7 +37,7 @@ SHOWN = {"numerics": "executed on an ISA emulator", "launches": {"a": 1}, "findi
 
 
 class Publisher:
-    """Runs publishers one at a time; ``trace`` has the calls of the last one that change the file system."""
+    """Runs publishers one at a time. ``trace`` lists the last one's calls that change the file system."""
 
     def __init__(self, process, folder):
         self.process = process
@@ -91,7 +91,7 @@ class Links(HTMLParser):
 
 
 def check_what_clients_see(root):
-    """Every page can be read, and every file, hash and sidecar that it names is right."""
+    """Every page is readable. Every file, hash and sidecar named on it is right."""
     for simple in (*root.glob("**/simple"), *root.glob("**/variants")):
         for page in filter(Path.exists, (simple / "index.html", simple / "index.json")):
             for project in projects_on(page):
@@ -126,7 +126,7 @@ def check_json(page):
 
 
 def check_variants(file, page):
-    """The file about variants tells of each that the page lists."""
+    """The file about variants describes each variant on the page."""
     told = json.loads(file.read_text())["variants"]
     assert set(re.findall(r"manylinux_2_28_x86_64-(\w+)\.whl", page.read_text())) <= told.keys()
 
@@ -156,7 +156,7 @@ def old(tmp_path):
 
 @pytest.fixture
 def new(tmp_path):
-    """The next publication: a new version, and a new project with a record that serves another runtime."""
+    """The next publication: a new version, and a new project whose record serves another runtime."""
     ours = write_wheel(tmp_path)
     write_record(ours, {"sha256": sha256_file(ours), "archs": {"gfx908": SHOWN}, "serves": ["7.1"]})
     wheels = [project_wheel(tmp_path, "demo", "2.0"), ours]
@@ -165,10 +165,10 @@ def new(tmp_path):
 
 @pytest.fixture
 def numbers(request):
-    """``numbers(trace)``: the calls at which to kill; with --full all.
+    """``numbers(trace)``: the calls at which to kill. With --full all.
 
-    Otherwise the call after each rename, which is when clients see something else, and each kind of call once
-    for a page and once for another file.
+    Otherwise the call after each rename, where the view of clients changes, and each kind of call once for a
+    page and once for another file.
     """
 
     def chosen(trace):
@@ -189,7 +189,7 @@ def everywhere(numbers):
 
 
 def states(publisher, old, root, do, *, numbers, of="kill_at", status=KILLED, **arguments):
-    """Kill at some calls, or let the disk be full from there; yields for states that are left."""
+    """Kill at some calls, or let the disk be full from there. Yields for each state left behind."""
 
     def run(**at):
         shutil.rmtree(root, ignore_errors=True)
@@ -237,14 +237,14 @@ def versions(root, project="demo"):
 
 
 def test_killed_while_adding_to_an_index(everywhere, publisher, old, new, tmp_path, clean_env):
-    """What no page names was a fault of the index, too, until the next publish removed it."""
+    """Files outside all pages were also a fault of the index, until the next publish removed them."""
     root, seen, got, leftovers = tmp_path / "index", set(), {}, set()
     for _ in everywhere(publisher, old, root, "publish", **new):
         check_what_clients_see(root)
         assert "1.0" in versions(root)
         pages = frozenset(file for file in files_of(root) if PAGE.search(f"/{file[0]}"))
         seen.add(pages)
-        # Of all pages pip asks for these two.
+        # pip requests only these two pages.
         asked = frozenset(page for page in pages if page[0].startswith("rocm7.2/simple/demo/"))
         if asked not in got:
             got[asked] = pip_downloads(root, clean_env, tmp_path / "got")
@@ -264,7 +264,7 @@ def test_killed_while_adding_to_an_index(everywhere, publisher, old, new, tmp_pa
 
 
 def pip_downloads(root, env, folder):
-    """The one file that pip takes for ``demo`` from the index."""
+    """The one file of ``demo`` downloaded by pip from the index."""
     shutil.rmtree(folder, ignore_errors=True)
     with serving(root) as (url, _):
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]
@@ -275,7 +275,7 @@ def pip_downloads(root, env, folder):
 
 
 def test_killed_while_making_the_first_index(everywhere, publisher, new, tmp_path):
-    """Another publisher, who knows nothing of these wheels, comes before they are published again."""
+    """Before the wheels are published again, another publisher with other wheels runs."""
     root, other = tmp_path / "index", [str(project_wheel(tmp_path, "other", "1.0"))]
     for _ in everywhere(publisher, None, root, "publish", **new):
         check_what_clients_see(root)
@@ -287,7 +287,7 @@ def test_killed_while_making_the_first_index(everywhere, publisher, new, tmp_pat
 
 @pytest.mark.parametrize("again", [False, True], ids=["new", "published"])
 def test_killed_while_adding_variants(everywhere, publisher, old, new, tmp_path, again):
-    """``demo`` is no wheel with GPUs, and has none."""
+    """``demo`` is not a wheel with GPUs, so it has no variants."""
     root, order = tmp_path / "index", new | {"wheels": new["wheels"][1:]}
     if again:
         assert publisher(old, "publish", **order) == 0
@@ -383,7 +383,8 @@ def test_a_disk_that_is_full_from_any_write_on(everywhere, publisher, old, new, 
 
 def processes(count):
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.channel.index.publisher"])  # imported once, not by each process
+    # imported once instead of in each process
+    context.set_forkserver_preload(["tests.channel.index.publisher"])
     return concurrent.futures.ProcessPoolExecutor(count, mp_context=context)
 
 
@@ -403,7 +404,7 @@ def test_of_publishers_with_one_name_for_different_files_one_wins(tmp_path):
 
 
 def test_publishers_at_the_same_time_wait_for_each_other(publisher, tmp_path, new):
-    """Twelve at once for three ROCm versions, and one that is killed among them."""
+    """Twelve at once for three ROCm versions. One of them is killed."""
     root = tmp_path / "index"
     wheels = {f"{number}.0": ("7.2", "7.1", "6.4")[number % 3] for number in range(12)}
     with processes(12) as pool:

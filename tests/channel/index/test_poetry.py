@@ -16,7 +16,7 @@ from tests.tools.made.wheels import project_wheel
 from wheel_builder.base.store import sha256_file
 from wheel_builder.index.publish import publish
 
-# What installers ask Python for, answered as on Windows: nothing else in the environment knows better.
+# Answers as on Windows to everything installers ask Python. This is their only source.
 AS_ON_WINDOWS = """\
 import platform, sysconfig
 platform.system = lambda: "Windows"
@@ -38,7 +38,7 @@ def root(tmp_path):
 
 
 def project(folder, address, requirement=NAME):
-    """The project of the page, with another name to depend on."""
+    """The page's project, with another requirement."""
     page = (CHECKOUT / "docs/install.md").read_text()
     [text] = [
         block for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[tool.poetry]" in block
@@ -55,7 +55,7 @@ def project(folder, address, requirement=NAME):
 
 
 def install(folder, env, *, windows=False):
-    """``poetry install`` into a new environment; what the module has that came."""
+    """``poetry install`` into a new environment. Returns the contents of the installed module."""
     venv = folder / f"venv-{'windows' if windows else 'linux'}"
     subprocess.run(
         [uv.find_uv_bin(), "venv", "--quiet", "--python", sys.executable, venv], env=env, check=True
@@ -101,7 +101,7 @@ def test_both_platforms_install_their_own_wheel_from_one_lock_file(root, clean_e
 def test_of_the_public_wheel_and_those_of_rocm_versions(
     root, clean_env, tmp_path, simple, requirement, version
 ):
-    """As with pip, a local version is above the public one, and fits a requirement without a label."""
+    """As with pip, a local version is above the public one and matches a requirement without a label."""
     with serving(root) as (url, _):
         folder = project(tmp_path / "project", f"{url}/{simple}", requirement)
         assert install(folder, clean_env) == f"VALUE = {version.replace('.', '')}\n"

@@ -16,7 +16,7 @@ from wheel_builder.index.publish import upload
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """A pypiserver that takes uploads from anyone; its URL and its folder."""
+    """A pypiserver with open uploads, as its URL and its folder."""
     folder = tmp_path / "served"
     folder.mkdir()
     with socket.socket() as probe:

@@ -1,9 +1,10 @@
-"""Variants of a wheel: installers that do not know them take the wheel, those that do choose by GPU.
+"""Variants of a wheel: installers with variant support choose by GPU, all others take the wheel.
 
-uv has wheel variants behind a preview flag, and providers of its own for some hardware, but none for AMD's.
-So uv is asked with AMD's variants, of which it takes the fallback, and with variants of the same form for
-hardware that it has a provider for.  For AMD's GPUs the judge is variantlib, the reference implementation,
-with AMD's provider.
+uv has wheel variants behind a preview flag, with its own providers for some hardware but not for AMD's. So uv
+gets AMD's variants, of which it takes the fallback, and variants of the same form for hardware with a
+provider in uv.
+
+For AMD's GPUs the judge is variantlib, the reference implementation, with AMD's provider.
 """
 
 import json
@@ -31,13 +32,13 @@ from wheel_builder.tables.archs import known_gpus, served_by
 NAME = f"flash_attn_rocm-{VERSION}-py3-none-{PLATFORM}.whl"
 PROJECT = "flash-attn-rocm"
 SHOWN = {"numerics": "executed on an ISA emulator", "launches": {"a": 1}, "findings": [], "passed": True}
-# As verify writes the record of a wheel for all archs.
+# A record as written by verify for all archs.
 ARCHS = {
     arch: SHOWN | {"gpus": list(served_by(arch))}
     for arch in dict.fromkeys(gpu.code_object for gpu in known_gpus().values())
 }
 PLAIN = pytest.mark.parametrize("installer", [PIP, UV], ids=["pip", "uv"])
-# Which variants a machine takes, the best first; a process each, because variantlib remembers answers.
+# The variants a machine takes, the best first. Each runs in its own process: variantlib caches answers.
 JUDGE = """\
 import json, sys
 from variantlib.api import get_variants_by_priority
@@ -58,7 +59,7 @@ def root(tmp_path):
 
 
 def installed(target):
-    """The label of what was installed; "" for the wheel itself."""
+    """The label of the installed variant. It is "" for the wheel itself."""
     [dist_info] = target.glob("*.dist-info")
     if not (found := dist_info / "variant.json").exists():
         return ""
@@ -145,7 +146,7 @@ priority = "explicit"
 
 
 def with_variants(url, env, target, *options, simple="rocm7.2/variants"):
-    """As docs/install.md types it."""
+    """The command of docs/install.md."""
     page = (CHECKOUT / "docs/install.md").read_text()
     [line] = re.findall(r"^    uv (pip install .*--preview-features .*)", page, re.MULTILINE)
     command = line.replace("<index>/public/variants", f"{url}/{simple}").split()
@@ -179,7 +180,7 @@ def test_uv_passes_over_variants_of_a_yanked_wheel(root, clean_env, tmp_path):
 
 @pytest.fixture
 def for_nvidia(monkeypatch, tmp_path):
-    """An index whose variants are for GPUs that uv asks a provider of its own about."""
+    """An index with variants for GPUs of uv's own provider."""
     monkeypatch.setattr(variant, "NAMESPACE", "nvidia")
     monkeypatch.setattr(variant, "FEATURE", "sm_arch")
     plugin = {
@@ -194,7 +195,7 @@ def for_nvidia(monkeypatch, tmp_path):
     ("arch", "label"), [("9.0", "nvidia_linux"), ("10.0", "nvidia_linux"), ("8.0", "null")]
 )
 def test_uv_chooses_by_gpu_where_it_can_tell(for_nvidia, any_handler, clean_env, tmp_path, arch, label):
-    """Names, hashes, METADATA and both texts are what uv expects of variants."""
+    """Names, hashes, METADATA and both texts match uv's expectations of variants."""
     env = clean_env | {
         "NV_VARIANT_PROVIDER_FORCE_SM_ARCH": arch,
         "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "12.8",
@@ -218,7 +219,7 @@ def test_uv_finds_a_variant_that_was_changed_on_the_server(for_nvidia, clean_env
 
 
 def judged(document, env, gpus=""):
-    """The labels that a machine with these GPUs takes, in their order."""
+    """The labels taken by a machine with these GPUs, in their order."""
     more = {"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": gpus} if gpus else {"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1"}
     done = subprocess.run(
         [sys.executable, "-c", JUDGE], input=document, env=env | more, capture_output=True, check=False
@@ -233,7 +234,7 @@ def judged(document, env, gpus=""):
         ("gfx942", ["amd_linux", "null"]),
         ("gfx1031", ["amd_linux", "null"]),  # it runs the code of gfx1030
         ("gfx1101", ["amd_linux", "null"]),
-        ("gfx906", ["null"]),  # it has no kernels here
+        ("gfx906", ["null"]),  # the wheel has no kernels for it
         ("gfx906,gfx1201", ["amd_linux", "null"]),
         ("", ["null"]),
     ],
@@ -244,14 +245,14 @@ def test_the_reference_implementation_chooses_by_amds_gpu(root, clean_env, gpus,
 
 
 def test_amds_provider_knows_every_gpu_that_is_served():
-    """One whose name it never says would get the fallback."""
+    """A GPU with a name unknown to the provider would get the fallback."""
     [feature] = AMDVariantPlugin.get_all_configs()
     assert (AMDVariantPlugin.namespace, feature.name) == (variant.NAMESPACE, variant.FEATURE)
     assert set(known_gpus()) <= set(feature.values)
 
 
 def test_the_reference_implementation_reads_what_is_in_each_variant(root):
-    """As its own command does that makes the index's file of wheels."""
+    """As variantlib's own command makes the index's file from wheels."""
     script = (
         "import json, sys, zipfile\n"
         "from variantlib.variants_json import VariantsJson\n"
@@ -267,7 +268,7 @@ def test_the_reference_implementation_reads_what_is_in_each_variant(root):
     command = [sys.executable, "-c", script, inside, *wheels]
     merged = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     ours = json.loads((folder / f"flash_attn_rocm-{VERSION}-variants.json").read_bytes())
-    for each in (merged, ours):  # variantlib's address is of another draft of the same form
+    for each in (merged, ours):  # variantlib's address refers to another draft of the same form
         del each["$schema"]
         [values] = [each["variants"]["amd_linux"]["amd"]["gfx_arch"]]
         each["variants"]["amd_linux"]["amd"]["gfx_arch"] = sorted(values)

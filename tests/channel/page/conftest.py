@@ -31,7 +31,7 @@ SCHEMES = ("light", "dark")
 
 @pytest.fixture(scope="session")
 def chromium(context):
-    """The browser's path; installed from the distribution when this is root on Debian or Ubuntu."""
+    """The browser's path. As root on Debian or Ubuntu it is installed from the distribution."""
     if found := shutil.which("chromium"):
         return found
     if os.geteuid() != 0 or not shutil.which("apt-get"):
@@ -45,7 +45,7 @@ def chromium(context):
 
 @pytest.fixture(scope="session")
 def browser(chromium):
-    # Root in a container has no user namespaces to build Chromium's sandbox from; the page is our own.
+    # Chromium's sandbox needs user namespaces, and root in a container lacks them. The page is our own.
     options = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=options)
@@ -55,10 +55,9 @@ def browser(chromium):
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory, context):
-    """An index with a wheel for ROCm 7.2, which also serves 7.1, one for 6.4, and one for Windows, by our
-    matrix.yaml.
+    """An index with wheels for ROCm 7.2 (also serves 7.1), 6.4 and Windows, by our matrix.yaml.
 
-    It has the distribution flash-attn, too.
+    It also has the distribution flash-attn.
     """
     folder = tmp_path_factory.mktemp("page")
     matrix = load_matrix(context.checkout / "matrix.yaml")
@@ -74,7 +73,7 @@ def root(tmp_path_factory, context):
 
 
 def publish_one(folder, matrix, rocm, serves):
-    """Publish a wheel for a ROCm version to ``folder/index``; that of 7.2 has a statement."""
+    """Publish a wheel for a ROCm version to ``folder/index``. The one for 7.2 has a statement."""
     wheel = product_wheel(folder, f"0.1.0+rocm{rocm}")
     shown = {"numerics": NUMERICS, "launches": {"a": 42}, "findings": []}
     archs = {arch: shown | {"gpus": served_by(arch)} for arch in known_archs()}
@@ -86,7 +85,7 @@ def publish_one(folder, matrix, rocm, serves):
 
 
 def publish_for_windows(folder, matrix):
-    """Publish the wheel for Windows, in which two archs were executed."""
+    """Publish the wheel for Windows. Two of its archs were executed."""
     wheel = product_wheel(folder, "0.1.0", WINDOWS_TAG)
     executed = archs_under_wine(matrix.public.windows, full=False)
     shown = {"numerics": HOW, "launches": {"a": 42}, "findings": [], "passed": True}
@@ -117,7 +116,7 @@ def address(root):
 
 @pytest.fixture(scope="session")
 def plain(browser):
-    """The page of all tests that ask for no context of their own: another takes longer than most tests."""
+    """The page shared by all tests with the default context: a new context takes longer than most tests."""
     page = browser.new_page()
     yield page
     page.close()
@@ -125,9 +124,9 @@ def plain(browser):
 
 @pytest.fixture
 def open_page(browser, address, plain):
-    """``open_page(**context)`` opens the page; its requests and errors are checked at the end.
+    """``open_page(**context)`` opens the page. Its requests and errors are checked at the end.
 
-    Without a context it is the same page, loaded again.
+    With the default context it is the shared page, loaded again.
     """
     contexts, asked, complaints = [], [], []
     heard = {

@@ -1,6 +1,6 @@
-"""What people paste into the page, and which archs it names: () for none, several where the page has to ask.
+"""Texts people paste into the page, and the archs they name: () for none, several if the page must ask.
 
-Lines are as rocminfo, lspci, vulkaninfo, glxinfo, Windows, shops and /proc/cpuinfo write them.
+The lines have the formats of rocminfo, lspci, vulkaninfo, glxinfo, Windows, shops and /proc/cpuinfo.
 """
 
 LSPCI = "{} compatible controller: Advanced Micro Devices, Inc. [AMD/ATI] {} (rev c8)"
@@ -12,7 +12,7 @@ def lspci(device, kind=VGA):
 
 
 PASTED = {
-    # What the page's own hint prints.
+    # Output of the command in the page's hint.
     "  Name:                    gfx1100": "gfx1100",
     "Name: gfx1100": "gfx1100",
     "amdgcn-amd-amdhsa--gfx1100": "gfx1100",
@@ -108,7 +108,7 @@ PASTED = {
     "AMD Radeon™ RX 7700S": "gfx1102",
     "AMD Radeon RX 7800M": "gfx1101",
     "AMD Radeon(TM) 8060S Graphics": "gfx1151",
-    # Numbers of PCI, where the system has no name
+    # PCI IDs, for systems without the name
     lspci("Device 7550"): "gfx1201",
     lspci("Device [1002:7590]", "03:00.0 VGA"): "gfx1200",
     "1002:7550": "gfx1201",
@@ -123,7 +123,7 @@ PASTED = {
     # gfx names as people write them
     "gfx 1201": "gfx1201",
     "GFX-1151": "gfx1151",
-    # Names of others, and numbers that are part of longer ones
+    # Names of other hardware, and numbers inside longer ones
     "i9-7900X": (),
     "Intel Core i9-7900X @ 3.30GHz": (),
     "i9-7900X, Radeon RX 7900 XTX": "gfx1100",
@@ -137,7 +137,7 @@ PASTED = {
     "AMD Radeon R5 M330": (),
     "AMD Radeon HD 7700": (),
     "RX 950": (),
-    # Names that were missing
+    # Names that were missing before
     "Z2": "gfx1103",
     "AMD Ryzen Z2 Extreme": "gfx1150",
     "Ryzen Z2 Go": "gfx1035",
@@ -160,7 +160,7 @@ PASTED = {
     "RX 7950": (),
     "7950": "gfx1036",
     "HX370": "gfx1150",
-    # Parts of names, and what is none
+    # Parts of names, and texts without any name
     "mi300": "gfx942",
     "strix": ("gfx1150", "gfx1151"),
     "steam deck": "gfx1033",

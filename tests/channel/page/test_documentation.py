@@ -1,4 +1,4 @@
-"""The documentation in a browser that reaches nothing but the index's server."""
+"""The documentation in a browser with access to the index's server only."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from wheel_builder.matrix.reading import load_matrix
 
 @pytest.fixture(scope="module")
 def documentation(tmp_path_factory):
-    """Beside an index with one wheel, for ROCm 7.2."""
+    """The documentation with an index of one wheel, for ROCm 7.2."""
     folder = tmp_path_factory.mktemp("documentation")
     publish_one(folder, load_matrix(CHECKOUT / "matrix.yaml"), "7.2", ["7.1"])
     build(CHECKOUT, folder / "index" / "docs", log=folder / "log")
@@ -43,7 +43,7 @@ def test_it_is_styled_and_searched_and_names_its_index_without_the_network(brows
 
 
 def test_it_says_what_its_index_holds(browser, documentation):
-    """The tables name ROCm 6.4, too, for which this index has nothing."""
+    """The tables also name ROCm 6.4, which is absent from this index."""
     page = browser.new_page()
     page.goto(f"{documentation}/which-wheel.html")
     held = page.get_by_text("This index holds flash-attn-rocm 0.1.0+rocm7.2 for ROCm 7.2, 7.1.")

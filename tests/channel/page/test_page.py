@@ -62,7 +62,7 @@ def test_without_javascript_everything_can_be_read(open_page, matrix):
         whose = "" if arch.code == arch.name else f" runs the code of {arch.code}"
         on_windows = arch.code in matrix.public.windows and arch.name != "gfx1033"
         served = {"6.4": ("6.4", arch.code) not in excluded, "Windows": on_windows}
-        # First those with a wheel of their own, the newest first.
+        # First ROCm versions with their own wheel, the newest first.
         names = [name for name in ("7.2", "6.4", "7.1", "Windows") if served.get(name, True)]
         words = "with " + ", ".join(name if name == "Windows" else f"ROCm {name}" for name in names)
         assert cells[0] == arch.name + whose
@@ -171,7 +171,7 @@ def test_a_name_that_fits_several_asks_which_one(open_page):
 
 
 def test_the_arch_is_one_word_in_the_table(open_page):
-    """It was broken in the middle: gfx11, 00."""
+    """It was once split into gfx11 and 00."""
     page = open_page(viewport={"width": 360, "height": 900})
     page.locator("details.part > summary").first.click()
     heights = page.locator("td.arch").evaluate_all(
@@ -236,7 +236,7 @@ def test_an_answer_has_the_steps_in_order_and_nothing_of_other_systems(open_page
     text = choose(page, gpu=gpu, tool=tool)
     text = choose(page, system=system)
     if system == "WSL2" and gpu == "gfx906":
-        system = "Linux"  # which has no kernels either; AMD's list for WSL2 comes after that
+        system = "Linux"  # also without kernels, with AMD's list for WSL2 after it
         text = choose(page, system=system)
     words = page.locator("#answer ol > li:visible").all_inner_texts()
     found = [word.startswith(begin) for word, begin in zip(words, STEPS[system], strict=True)]
@@ -282,7 +282,7 @@ def test_without_a_wheel_for_windows_the_answer_says_what_works(browser, tmp_pat
 
 
 def test_a_withdrawn_only_wheel_is_told_with_its_reason(browser, tmp_path, matrix):
-    """And a ROCm version that the matrix builds, but this index lacks, is named."""
+    """A ROCm version in the matrix but missing from this index is also named."""
     wheel = publish_one(tmp_path, matrix, "7.2", [])
     catalogue = catalogue_of(matrix)
     yank(tmp_path / "index", "7.2", wheel.name, "wrong numbers on gfx1030", catalogue=catalogue, now=NOW)
@@ -389,7 +389,7 @@ def test_copy_puts_the_command_on_the_clipboard(open_page):
 
 
 def test_all_commands_can_be_copied_from_the_first_to_the_last(open_page, address):
-    """It ends in nothing that has to be looked up; what only some need is left out."""
+    """The commands run as they stand. Commands for special cases are left out."""
     page = open_page(permissions=["clipboard-read", "clipboard-write"])
     choose(page, gpu="gfx942")
     page.get_by_role("button", name="Copy all").click()
@@ -419,7 +419,7 @@ def test_pytorch_for_windows_is_the_package_of_the_gpus_own_arch(open_page):
     text = choose(page, gpu="RX 9070 XT", system="Windows")
     line = 'pip install "torch[device-gfx1201]>=2.10" --index-url https://repo.amd.com/rocm/whl-multi-arch/'
     assert line in text
-    # One that has none is sent to AMD's page, and then there are not all commands to copy.
+    # For a GPU without a package the page links AMD's page, and the list of commands is incomplete.
     text = choose(page, gpu="RX 6700 XT")
     assert "AMD's releases have no package for this GPU" in text
     assert page.get_by_role("button", name="Copy all").count() == 0
@@ -458,7 +458,7 @@ def test_the_system_is_the_browsers(open_page, browser, address, platform, syste
 
 @pytest.mark.parametrize("gpu", ["Strix Halo", "Radeon 780M", "Radeon 890M"])
 def test_where_pytorchs_build_has_no_kernels_a_newer_rocm_is_named(open_page, gpu):
-    """HIP 6.4 was reported to refuse gfx1151: its table has it, and PyTorch's build has no kernels for it."""
+    """HIP 6.4 was reported to refuse gfx1151: HIP's table has it, PyTorch's build lacks kernels for it."""
     page = open_page()
     assert "error 209" not in choose(page, gpu=gpu, rocm="7.2")
     assert "Choose a newer ROCm version." in choose(page, rocm="6.4")
@@ -472,7 +472,7 @@ def test_docker_sets_its_variable(open_page):
 
 @pytest.mark.parametrize("gpu", ["gfx942", "RX 9070 XT", "7950X", "Radeon VII", "strix", "???"])
 def test_a_phones_page_is_short_and_copy_stands_below_its_command(open_page, gpu):
-    """It was 9,000 pixels long."""
+    """It was once 9,000 pixels long."""
     page = open_page(viewport={"width": 390, "height": 844})
     choose(page, gpu=gpu)
     assert page.evaluate("document.documentElement.scrollHeight") <= 2500
@@ -531,7 +531,7 @@ def test_screen_readers_are_told(open_page):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_contrast_is_enough(open_page, scheme):
-    """WCAG 2 AA: 4.5 for text, 3 for the borders of what can be used."""
+    """WCAG 2 AA: 4.5 for text, 3 for the borders of controls."""
     page = open_page(color_scheme=scheme)
     for gpu in ("", "gfx942", "gfx906", "strix"):
         choose(page, gpu=gpu)
@@ -561,7 +561,7 @@ def test_light_and_dark_differ(open_page):
 
 @pytest.mark.parametrize("width", [320, 1280])
 def test_nothing_is_cut_off(open_page, width):
-    """At 320 pixels, which is 1280 at 400 %, only the table scrolls sideways."""
+    """At 320 pixels (1280 at 400 %), only the table scrolls sideways."""
     page = open_page(viewport={"width": width, "height": 900})
     choose(page, gpu="gfx942")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -578,7 +578,7 @@ SHOTS = {
 
 @pytest.mark.parametrize("name", SHOTS)
 def test_screenshots(open_page, context, name):
-    """For people to look at: build/page/*.png; docs/page has those of a release."""
+    """For people to look at: build/page/*.png. A release's are in docs/page."""
     scheme, (width, height), gpu = SHOTS[name]
     page = open_page(color_scheme=scheme, viewport={"width": width, "height": height})
     choose(page, gpu=gpu)
@@ -591,7 +591,7 @@ def test_screenshots(open_page, context, name):
 
 
 def test_the_content_policy_stops_what_is_not_ours(browser, address):
-    """Including scripts and styles that were injected into the page."""
+    """Including injected scripts and styles."""
     context = browser.new_context()
     page = context.new_page()
     refused = []

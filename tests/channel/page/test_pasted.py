@@ -1,4 +1,4 @@
-"""What people paste, and the GPUs that the page's own script and catalogue find in it, in a browser."""
+"""Pasted texts, and the GPUs found in them by the page's script and catalogue, in a browser."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.channel.page.pasted import PASTED
 
 @pytest.fixture(scope="module")
 def archs_of(browser, address):
-    """``archs_of(text)``: the archs that the page's ``match`` finds."""
+    """``archs_of(text)``: the archs found by the page's ``match``."""
     page = browser.new_page()
     page.goto(f"{address}/")
     yield lambda text: page.evaluate("text => match(text, gpus).map(([gpu]) => gpu.arch)", text)

@@ -1,4 +1,4 @@
-"""Mutants of an ELF file's headers, and what a loader makes of a file: a model, and glibc itself."""
+"""Mutants of an ELF file's headers, and how a loader sees them: a model, and glibc itself."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from collections import Counter
 from tests.tools.made.elves import Edit
 
 LOAD, DYNAMIC, TLS, STACK, RELRO = 1, 2, 7, 0x6474E551, 0x6474E552
-# Of the stand-in, whose code does nothing but tell what it finds in memory.
+# The stand-in's code only reports the contents of memory.
 HOST = """
 #include <stddef.h>
 #include <string.h>
@@ -46,7 +46,7 @@ TORCH = """
 unsigned long seen;
 void torch_library_impl(unsigned long sum) { seen = seen * 31 + sum; }
 """
-# Tells of each file whether glibc loads it, what its constructor saw, what came with it and what is mapped.
+# Reports for each file: whether glibc loads it, what its constructor saw, loaded dependencies, mappings.
 DRIVER = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -110,7 +110,7 @@ def zig(folder, *arguments):
 
 
 def make_stand_in(folder, bundles):
-    """A library with the parts that ours has, linked by the same linker, in ``folder``; its bytes."""
+    """A library with all parts of ours, linked by the same linker, in ``folder``. Returns its bytes."""
     for name, data in zip(("first", "second"), bundles, strict=True):
         (folder / name).write_bytes(data)
     (folder / "host.c").write_text(HOST)
@@ -130,7 +130,7 @@ def make_stand_in(folder, bundles):
 
 
 def glibc_verdicts(folder, files):
-    """What glibc makes of each file: whether it is loaded, what is mapped of it and what came with it."""
+    """glibc's view of each file: whether it is loaded, its mappings and its dependencies."""
     paths = []
     for number, data in enumerate(files):
         paths.append(folder / f"mutant{number}.so")
@@ -146,7 +146,7 @@ def glibc_verdicts(folder, files):
 
 
 def model(data):
-    """What a loader would take from ``data``: memory (but its headers), dynamic tags, other segments."""
+    """A loader's view of ``data``: memory (without its headers), dynamic tags, other segments."""
     edit = Edit(data)
     head = edit.read(0, Edit.HEADER)
 
@@ -176,7 +176,7 @@ def model(data):
 
 
 class Mutator:
-    """Changes of headers, dynamic table and hash table, drawn at random; ``kinds`` counts them."""
+    """Random changes of headers, dynamic table and hash table. ``kinds`` counts them."""
 
     def __init__(self, data, rng, hashes=True):
         self.data, self.rng, self.kinds = data, rng, Counter()
@@ -193,7 +193,7 @@ class Mutator:
         self.values = sorted({v for row in rows for v in row.values() if isinstance(v, int)})
 
     def mutant(self):
-        """Another file; what was changed of it."""
+        """Another file, and a description of its change."""
         while True:
             edit, done = Edit(self.data), []
             for _ in range(self.rng.choice((1, 1, 1, 2, 3))):
@@ -205,7 +205,7 @@ class Mutator:
 
     def _change(self, edit, places, form):
         rng, at = self.rng, self.rng.choice(places)
-        if rng.random() < 0.1:  # two rows change places, or one is there twice
+        if rng.random() < 0.1:  # swap two rows, or duplicate one
             other, size = rng.choice(places), struct.calcsize(form[0])
             mine, theirs = bytes(edit.bytes[at : at + size]), bytes(edit.bytes[other : other + size])
             edit.bytes[at : at + size] = theirs

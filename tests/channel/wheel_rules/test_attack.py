@@ -1,8 +1,9 @@
-"""A seeded attack: mutants of wheels, records and statements whose author could make all the rest true.
+"""A seeded attack: mutants of wheels, records and statements. Their author could make all else true.
 
-Each is refused in words with an exit code of its own and leaves the index as it was, byte for byte; or it is
-harmless: what would be installed is what the commit says.  A hundred of each kind, a quarter of that of the
-DLL in the wheel for Windows, a thousand in a full run.
+Each mutant is either refused or harmless. If refused, it gets a message and its own exit code, and the index
+keeps every byte. If harmless, the installed files match the commit.
+
+A hundred of each kind, 25 of the DLL in the wheel for Windows, a thousand in a full run.
 """
 
 import io
@@ -63,7 +64,7 @@ VALUES = (
 
 
 def flipped(rng, data, start=0, end=None):
-    """One byte of a part is another."""
+    """Change one byte of a part."""
     out = bytearray(data)
     if out:
         at = rng.randrange(start, min(len(out), end or len(out)))
@@ -92,21 +93,21 @@ def headed(rng, files):
 
 
 def billed(rng, files):
-    """One value of the SBOM."""
+    """Change one value of the SBOM."""
     document = json.loads(files[SBOM])
     lie = changed(document, rng.choice([place for place in places(document) if place]), rng.choice(VALUES))
     return files | {SBOM: f"{json.dumps(lie, indent=1, sort_keys=True)}\n".encode()}
 
 
 def lettered(rng, files):
-    """A byte more in METADATA or WHEEL."""
+    """Add a byte to METADATA or WHEEL."""
     name = f"{DIST_INFO}/{rng.choice(('METADATA', 'WHEEL', 'WHEEL'))}"
     at, letter = rng.randrange(len(files[name])), rng.choice((b"\xe9", b"\n", b"\r", b"\0", b" ", b"\x85"))
     return files | {name: files[name][:at] + letter + files[name][at:]}
 
 
 def linked(rng, files):
-    """The library's header and program headers."""
+    """Change the library's header or program headers."""
     return files | {LIBRARY: flipped(rng, files[LIBRARY], 0, 64 + 3 * 56)}
 
 
@@ -115,7 +116,7 @@ def unpacked_damage(rng, data):
 
 
 def end_damage(rng, data):
-    """The directory and the record at the end."""
+    """Damage the directory or the record at the end."""
     return flipped(rng, data, len(data) - 600)
 
 
@@ -129,7 +130,7 @@ def end_numbers(rng, data):
 
 
 def recorded(rng, data):
-    """RECORD with something more in it."""
+    """Add something to RECORD."""
     packed = io.BytesIO()
     more = rng.choice((b"\n", b"\r\n", b",", b"\x0c", b" ", b"\xe9", b"\0", b'"', b",,\n", b"evil.py,,\n"))
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(packed, "w") as new:
@@ -143,7 +144,7 @@ def recorded(rng, data):
 
 
 def foldered(rng, data):
-    """An entry for a folder more."""
+    """Add an entry for a folder."""
     packed = io.BytesIO(data)
     with zipfile.ZipFile(packed, "a") as archive:
         archive.writestr(zipfile.ZipInfo(rng.choice(FOLDERS)), b"")
@@ -166,7 +167,7 @@ OF_FILES, OF_BYTES = (
 
 @pytest.fixture(scope="module", autouse=True)
 def read_once():
-    """The same commit is looked up once."""
+    """Look up a commit only once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attest, "read_tree", cache(attest.read_tree))
         yield
@@ -193,7 +194,7 @@ def everything(root):
 
 
 def refused(wheel, matrix, root, checkout):
-    """Whether publishing refuses it; in words, with an exit code, and nothing of the index changed."""
+    """Whether publishing refuses it, with a message and an exit code, and the index is unchanged."""
     before = everything(root)
     try:
         publish_files([wheel], matrix, root, checkout[0])
@@ -218,7 +219,7 @@ def is_harmless(wheel, good):
         expected.undefined,
         expected.exported,
     )
-    # Spaces around METADATA's description change nothing.
+    # Spaces around METADATA's description are harmless.
     metadata = f"{DIST_INFO}/METADATA"
     assert files[metadata].split() == good[metadata].split()
     apart = (LIBRARY, metadata, f"{DIST_INFO}/RECORD")
@@ -227,13 +228,13 @@ def is_harmless(wheel, good):
 
 
 def attack_wheels(count, tmp_path, matrix, checkout, good):
-    """How many were refused and how many harmless; pip and uv install what is accepted."""
+    """Counts of refused and harmless mutants. Both pip and uv install the accepted ones."""
     rng, found = random.Random(SEED), {"refused": 0, "harmless": 0}
     for number in range(count):
         folder = tmp_path / str(number)
         folder.mkdir()
         edit = rng.choice(OF_FILES + OF_BYTES)
-        # Its author writes RECORD, verification record and statement for what it became.
+        # Its author writes RECORD, verification record and statement for the result.
         if edit in OF_FILES:
             wheel = finished_wheel(folder, *checkout, files=edit(rng, good))
         else:
@@ -249,14 +250,14 @@ def attack_wheels(count, tmp_path, matrix, checkout, good):
     return found
 
 
-# What a loader reads besides code and device code.
+# Sections read by a loader besides code and device code.
 OF_LOADER = (".rdata", ".data", ".pdata", ".tls", ".reloc")
 
 
 def linked_dll(rng, data):
-    """A DLL's headers, or its tables, pointers and what fills them up, or what follows its last section.
+    """A DLL with changed headers, tables, pointers or padding, or with bytes after its last section.
 
-    Not its code: whether that is right no audit can say.
+    Code is unchanged: an audit cannot judge its behaviour.
     """
     sections = [section for section in read_pe(data).sections if section.name in OF_LOADER]
     places = [(0, pes.HEADERS), *((each.file_at, each.file_at + each.file_size) for each in sections)]
@@ -265,10 +266,10 @@ def linked_dll(rng, data):
 
 
 def as_loaded(data):
-    """What Windows' loader takes from a DLL, in whole pages; of tables, what the reader understands."""
+    """The view of Windows' loader of a DLL, in whole pages, with tables as the reader parses them."""
     dll = read_pe(data)
     sections = [(each.address, -(-each.size // 4096), each.flags) for each in dll.sections]
-    own = (".rdata", ".data", ".tls")  # what is in them besides tables and pointers is the library's own
+    own = (".rdata", ".data", ".tls")  # besides tables and pointers they hold the library's own data
     rest = [data[each.file_at :][: each.file_size] for each in dll.sections if each.name not in own]
     memory = (relocations(dll), functions(dll), thread_storage(dll), dll.written)
     header = {name: dll.header[name] for name in HEADER}
@@ -277,14 +278,14 @@ def as_loaded(data):
 
 
 def attack_dlls(count, tmp_path, matrix, checkout):
-    """The same of the wheel for Windows, with mutants of its DLL."""
+    """Attack the wheel for Windows likewise, with mutants of its DLL."""
     rng, found = random.Random(SEED), {"refused": 0, "harmless": 0}
     good = finished_files(*checkout, PUBLIC, WINDOWS)
     expected = as_loaded(good[WINDOWS_LIBRARY])
     for number in range(count):
         folder = tmp_path / str(number)
         folder.mkdir()
-        # The first is the good one: with all refused, nothing would be shown.
+        # The first is the good one, which must be accepted. Otherwise the test would be empty.
         mutant = linked_dll(rng, good[WINDOWS_LIBRARY]) if number else good[WINDOWS_LIBRARY]
         files = {**good, WINDOWS_LIBRARY: mutant}
         wheel = finished_wheel(folder, *checkout, PUBLIC, files=files, platform=WINDOWS)
@@ -297,7 +298,7 @@ def attack_dlls(count, tmp_path, matrix, checkout):
 
 
 def attack_papers(count, tmp_path, matrix, checkout, good):
-    """Mutants of record and statement beside a good wheel, in turn; the same counts for each."""
+    """Mutants of record and statement of a good wheel, in turn, with the same counts for each."""
     rng = random.Random(SEED)
     wheel = finished_wheel(tmp_path, *checkout, files=good)
     found = {path: {"refused": 0, "harmless": 0} for path in (record_path(wheel), provenance_path(wheel))}
@@ -312,7 +313,7 @@ def attack_papers(count, tmp_path, matrix, checkout, good):
             rng.choice((text.encode(), text.encode(), flipped(rng, text.encode()), text[:-3].encode()))
         )
         if path == record_path(wheel):
-            state(wheel, *checkout)  # which its author would, too
+            state(wheel, *checkout)  # as its author would
         root = tmp_path / f"index{number}"
         if refused(wheel, matrix, root, checkout):
             found[path]["refused"] += 1
@@ -338,7 +339,7 @@ def test_mutants_of_dlls(tmp_path, matrix, checkout):
 
 
 def refusals(found, count):
-    """Enough of each kind: a record has more parts that say nothing of the wheel."""
+    """Enough refusals of each kind: a larger part of a record is unrelated to the wheel."""
     assert set(found) == {"verification.json", "provenance.json"}
     assert found["verification.json"]["refused"] > count / 2 * 0.7
     assert found["provenance.json"]["refused"] > count / 2 * 0.9
@@ -357,7 +358,7 @@ def test_the_wheel_that_is_attacked_is_published(tmp_path, matrix, checkout, goo
 
 
 def test_a_commit_that_lies_on_no_branch_is_refused(tmp_path, matrix, checkout, good):
-    """Its sources are those of the wheel, and its object is in the checkout: it was published."""
+    """Its sources match the wheel, and its object is in the checkout. Publishing once accepted it."""
     root, commit = checkout
     git = [*GIT, "-C", root]
     command = [*git, "commit-tree", "-p", commit, "-m", "stray", f"{commit}^{{tree}}"]

@@ -1,7 +1,9 @@
-"""Headers against segments: what the audit accepts, glibc loads as the audit read it.
+"""Headers against segments: glibc loads accepted files exactly as the audit reads them.
 
-The library is a stand-in that the product's linker made, with every part that the product's has.  Its
-constructor tells what it found in memory.  ``tests/release/test_headers.py`` attacks the product's own.
+The library is a stand-in from the product's linker, with every part of the product's library. Its constructor
+reports the contents of memory.
+
+``tests/release/test_headers.py`` attacks the product's library itself.
 """
 
 import logging
@@ -43,7 +45,7 @@ def stand_in(folder):
 
 @pytest.fixture(scope="module")
 def verdict(folder, stand_in):
-    """What glibc makes of the stand-in itself."""
+    """glibc's view of the stand-in itself."""
     [found] = glibc_verdicts(folder, [stand_in])
     assert found.startswith("loaded ")
     assert " evil.so" not in found
@@ -51,7 +53,7 @@ def verdict(folder, stand_in):
 
 
 def accepted(data, good):
-    """Whether the audit finds nothing, and reads what it reads of the good one."""
+    """Whether the audit accepts it and reads it like the good one."""
     if elf_layout_problems(data, EM_X86_64):
         return False
     same = read_elf(data) == read_elf(good) and section_bytes(data, SECTION) == section_bytes(good, SECTION)
@@ -76,7 +78,7 @@ def test_the_stand_in_has_every_part_and_is_accepted(stand_in, verdict):
 
 
 def attack(count, stand_in, verdict, folder):
-    """Counts of refused and accepted mutants, by what glibc makes of them."""
+    """Counts of refused and accepted mutants, by glibc's view of them."""
     mutator, found = Mutator(stand_in, random.Random(SEED)), Counter()
     while found.total() < count:
         mutants = [mutator.mutant() for _ in range(min(1000, count - found.total()))]
@@ -91,7 +93,7 @@ def attack(count, stand_in, verdict, folder):
 
 
 def check_attack(found):
-    # The attack would show nothing if all were refused, or if glibc did the same with all of them.
+    # Guards the test: some mutants must be accepted, and glibc must treat them differently.
     assert found["accepted", "loads as the good one"] > found.total() * 0.03
     assert found["refused", "loads otherwise"] > found.total() * 0.01
     assert found["refused", "loads not"] > found.total() * 0.2
@@ -107,7 +109,7 @@ def test_many_mutants_of_headers(stand_in, verdict, folder):
 
 
 def evil_tag(kind):
-    """A tag with the name of another library, in place of DT_HASH, which glibc does not need."""
+    """A tag with the name of another library, in place of DT_HASH, which glibc ignores."""
     return lambda e: e.tag(HASH, kind=kind, value=name_at(e, b"evil.so"))
 
 
@@ -117,16 +119,16 @@ def name_at(edit, name):
 
 
 def names_elsewhere(edit):
-    """The section is linked with other names than those that glibc reads."""
+    """The section is linked with other names than glibc's."""
     names = edit.of_section(".shstrtab")
     at = next(n for n in range(99) if edit.read(edit.section_place("") + 64 * n, Edit.SECTION) == names)
     return edit.tag(1, value=name_at(edit, b"evil.so")).section(".dynamic", link=at)
 
 
 def clean_copy(edit):
-    """Kernels that end at once are mapped where the code looks, and a clean copy is in the section.
+    """Kernels that end at once are mapped where the code looks. The section has a clean copy.
 
-    The bytes of both are in sections and loaded as these say: only the code tells which ones it uses.
+    The bytes of both are in sections and loaded as these say. Only the code determines which ones it uses.
     """
     place, unused = edit.of_section(".hip_fatbin"), edit.of_section(".debug_loc")
     clean = edit.data[place["offset"] :][: place["size"]]
@@ -184,14 +186,14 @@ def swapped(edit, kind, one, other):
 
 
 def protected_elsewhere(edit):
-    """PT_GNU_RELRO is about the data that are written."""
+    """PT_GNU_RELRO must cover written data."""
     place = edit.read(edit.segment_places(LOAD)[3], Edit.SEGMENT)
     size = -(-(place["address"] + place["memory_bytes"]) // 4096) * 4096 - place["address"]
     same = {name: place[name] for name in ("offset", "address", "physical", "file_bytes")}
     return edit.segment(LOAD, 3, memory_bytes=size).segment(RELRO, **same, memory_bytes=size)
 
 
-# What glibc loads otherwise or not at all.
+# glibc loads these differently, or refuses them.
 ATTACKS = {
     "DT_AUXILIARY": (evil_tag(0x7FFFFFFD), "tag 0x7ffffffd, which is not known to be harmless"),
     "DT_FILTER": (evil_tag(0x7FFFFFFF), "tag 0x7fffffff, which is not known to be harmless"),
@@ -228,7 +230,7 @@ ATTACKS = {
         "a relocation at 0xe100 does not write a word of data",
     ),
 }
-# What glibc 2.36 takes like the good one, and what would be otherwise in another process or version.
+# glibc 2.36 loads these like the good one. Another process or version may differ.
 REFUSED_TOO = {
     "DT_AUDIT": (evil_tag(0x6FFFFEFC), "tag 0x6ffffefc, which is not known"),
     "DT_DEPAUDIT": (evil_tag(0x6FFFFEFB), "tag 0x6ffffefb, which is not known"),
@@ -324,7 +326,7 @@ def test_a_clean_copy_of_kernels_that_nothing_uses(stand_in, verdict, folder):
     data = clean_copy(Edit(stand_in)).data
     [seen] = glibc_verdicts(folder, [data])
     assert seen.startswith("loaded ")
-    assert seen.split()[1] != verdict.split()[1]  # what the constructor found
+    assert seen.split()[1] != verdict.split()[1]  # the constructor's report
     assert section_bytes(data, SECTION) == section_bytes(stand_in, SECTION)
     assert elf_layout_problems(data, EM_X86_64) == ()
     assert len(unused_bundles(data)) == 2
@@ -337,7 +339,7 @@ def test_glibc_loads_the_other_library(name, stand_in, folder):
 
 
 def test_the_model_and_glibc_agree(stand_in, verdict, folder):
-    """Of headers and dynamic table: what the model says is loaded alike, glibc loads alike, if at all."""
+    """For headers and dynamic table: files equal in the model get the good one's verdict from glibc."""
     mutator = Mutator(stand_in, random.Random(SEED + 1))
     mutants = [data for data, changes in (mutator.mutant() for _ in range(300)) if "hash" not in str(changes)]
     same = [data for data in mutants if accepted(data, stand_in)]

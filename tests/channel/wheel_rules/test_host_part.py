@@ -1,4 +1,4 @@
-"""The library apart from its device code, on libraries that the product's linker and scripts made."""
+"""The host part of the library, on libraries from the product's linker and scripts."""
 
 import struct
 import subprocess
@@ -38,7 +38,7 @@ def code_of(library, arch):
 
 @pytest.fixture(scope="module")
 def link(tmp_path_factory):
-    """Links a library with two bundles, which have these code objects."""
+    """Links a library with two bundles of these code objects."""
 
     def linked(codes, second=None, *, layout=hatch_build.LAYOUT, value=5):
         folder, made = tmp_path_factory.mktemp("linked"), generate()
@@ -70,7 +70,7 @@ def library(link):
 
 
 def larger(data):
-    """A code object of which more is data that nothing reads."""
+    """A code object with more unused data."""
     return data.ljust(len(data) + 3 * 4096 + 24, b"\1")
 
 
@@ -84,7 +84,7 @@ def test_the_linker_puts_device_code_behind_everything_else(library):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_larger_kernel_changes_its_own_arch_alone(link, library, arch):
-    """The size of a bundle was a constant of the code, and everything behind the fat binary moved."""
+    """Once bundle sizes were constants in the code, and everything after the fat binary moved."""
     codes = codes_of()
     other = link({**codes, arch: larger(codes[arch])})
     assert len(other) > len(library)
@@ -122,8 +122,10 @@ def test_every_other_byte_has_a_part_in_it(library, name):
 
 
 def test_all_bytes_but_few_have(library):
-    """Each byte in front of the fat binary: the sizes of its program header and the place of the section
-    headers are what may change."""
+    """The host part has each byte before the fat binary.
+
+    Exceptions: the sizes in its program header and the offset of the section headers.
+    """
     whole = host_part(library)
     silent = {
         at for at in range(Edit(library).of_section(FUNCTIONS)["offset"]) if ignores(library, at, whole)
@@ -171,7 +173,7 @@ def test_functions_that_do_not_return_the_bundles_are_refused(library, change):
 
 
 def test_section_headers_in_front_are_refused(library):
-    """What is loaded there would have no part in it."""
+    """They would be absent from the loaded image."""
     text = Edit(library).of_section(".text")["offset"]
     moved = bytearray(library)
     table = struct.unpack_from("<Q", library, 40)[0]
@@ -183,6 +185,6 @@ def test_section_headers_in_front_are_refused(library):
 
 @pytest.mark.parametrize("layout", ["", hatch_build.LAYOUT.replace(".bss", ".text")], ids=["none", "earlier"])
 def test_a_fat_binary_amid_the_library_is_refused(link, layout):
-    """As the wheels were that had everything behind it at an address of its own."""
+    """As in earlier wheels, where everything after it had its own address."""
     with pytest.raises(ElfError, match="more than its fat binary that may depend on device code"):
         host_part(link(codes_of(), layout=layout))

@@ -1,4 +1,4 @@
-"""What pip or uv does not install, the audit does not let pass."""
+"""The audit refuses every wheel that pip or uv refuses."""
 
 import io
 import struct
@@ -32,7 +32,7 @@ INSTALLERS = {
 def installs(name, wheel, target):
     """Whether an installer takes the wheel."""
     options = ["--no-index", "--no-deps", "--target", target]
-    # In a folder of its own, so that uv finds no project.
+    # In its own folder, so that uv finds no project.
     done = subprocess.run(
         [*INSTALLERS[name], *options, wheel], cwd=wheel.parent, capture_output=True, timeout=60, check=False
     )
@@ -40,7 +40,7 @@ def installs(name, wheel, target):
 
 
 def end(offset, form, change):
-    """The wheel with another number in the record at its end."""
+    """The wheel with a changed number in its end record."""
 
     def edit(data):
         at = len(data) - 22 + offset
@@ -51,13 +51,13 @@ def end(offset, form, change):
 
 
 def last_comment(data, length):
-    """The wheel whose last entry in the directory has a comment that is not there."""
+    """The wheel with a comment length for the last directory entry, but without the comment."""
     struct.pack_into("<H", data, data.rindex(b"PK\x01\x02") + 32, length)
     return data
 
 
 def files(**changes):
-    """The wheel with other files, and a true RECORD."""
+    """The wheel with other files and a matching RECORD."""
     return good_files() | {name.replace("DIST_INFO", DIST_INFO): data for name, data in changes.items()}
 
 
@@ -89,7 +89,7 @@ DAMAGED = {
     "bytes after": lambda data: data + b"abc",
     "bytes before": lambda data: b"abc" + data,
     "cut off": lambda data: data[:-30],
-    # uv refuses it; pip, as zipfile, takes what of the comment is there: nothing.
+    # uv refuses it. pip, like zipfile, reads the available part of the comment, here empty.
     "length of the last entry's comment": lambda data: last_comment(data, 225),
     "a changed byte": lambda data: data[:60] + bytes([data[60] ^ 255]) + data[61:],
     "a folder: dist-info": with_folder("evil-1.0.dist-info/"),
@@ -138,27 +138,27 @@ RECORDS = {
 
 
 def empty_folders(target):
-    """What an installer leaves that belongs to no file."""
+    """Empty folders left by an installer."""
     folders = (path for path in target.rglob("*") if path.is_dir() and not any(path.iterdir()))
     return sorted(path.relative_to(target).as_posix() for path in folders)
 
 
 def refused_by_the_audit(wheel):
-    """The audit refuses it whatever the installers do."""
+    """Whether the audit refuses it, independent of the installers."""
     with pytest.raises(AuditError) as caught:
         audit_wheel(wheel, EXPECTATION)
     assert caught.value.problems
 
 
 def taken(wheel, folder):
-    """Which installers take a wheel that the audit refuses."""
+    """The installers that accept a wheel refused by the audit."""
     refused_by_the_audit(wheel)
     return {name: installs(name, wheel, folder / name) for name in INSTALLERS}
 
 
 def test_a_good_wheel_is_taken_by_all(tmp_path):
     wheel = write_wheel(tmp_path)
-    # The tag is that of a platform: the installers have to run on it.
+    # The tag names a platform, so the installers have to run on it.
     assert {name: installs(name, wheel, tmp_path / name) for name in INSTALLERS} == {"pip": True, "uv": True}
     audit_wheel(wheel, EXPECTATION)
 
@@ -190,7 +190,7 @@ def test_a_record_that_is_none(tmp_path, record):
     ],
 )
 def test_installers_refuse_something_here(tmp_path, options, takers):
-    """Otherwise the tests above would show nothing of them."""
+    """Guards the tests above: they need refusals by the installers."""
     assert taken(write_wheel(tmp_path, **options), tmp_path) == takers
 
 

@@ -1,6 +1,6 @@
 """The audit's rules on a real wheel: a library linked by zig, repaired by auditwheel.
 
-Its device code is real compiler output (tests/data/fatbin); none of it is executed.
+Its device code is real compiler output (tests/data/fatbin), which these tests only read.
 """
 
 import lzma

@@ -1,4 +1,4 @@
-"""The documents name only files, folders, headings, modules, commands and options that exist."""
+"""All files, folders, headings, modules, commands and options named in documents exist."""
 
 import re
 from fnmatch import fnmatchcase
@@ -13,15 +13,15 @@ from wheel_builder.cli.commands import NAMES, commands_for
 from wheel_builder.cli.main import _parser
 from wheel_builder.index.finder.steps import DEVICES
 
-# Tests have folders of documents that are not ours.
+# Test data include documents of other projects.
 DOCUMENTS = [name for name in tracked("*.md") if not name.startswith("tests/")]
 SUFFIXES = {".cpp", ".hpp", ".inc", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"}
-RESULTS = ("build/", "dist/")  # what commands write; git ignores it
+RESULTS = ("build/", "dist/")  # written by commands, ignored by git
 COMMANDS = "scripts/wheel-builder …"  # the heading of a table of commands
 
 
 def existing(files):
-    """The files and all folders that hold some."""
+    """The files and their folders."""
     return {*files, *(str(folder) for file in files for folder in PurePosixPath(file).parents)}
 
 
@@ -68,7 +68,7 @@ def broken_links(text, folder):
 
 
 def places(text):
-    """The anchors of a document: those that it sets, and of headings as GitHub and as mkdocs make them."""
+    """The anchors of a document: explicit ones, and those of headings as made by GitHub and by mkdocs."""
     for heading in headings(text):
         plain = re.sub(r"[^\w\- ]", "", heading.lower()).strip()
         yield from (plain.replace(" ", "-"), re.sub(r"[- ]+", "-", plain))
@@ -81,7 +81,7 @@ def headings(text):
 
 
 def dead_anchors(text, folder):
-    """Links to headings that are not there, of this document or of another one."""
+    """Links to missing headings, in this document or another one."""
     for name, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text):
         document = (folder / name).read_text() if name and (folder / name).is_file() else text
         if anchor not in places(document):
@@ -92,7 +92,7 @@ NAMED = re.compile(r"""([\w./-]+\.md)(?:#([\w-]+)|, ["“]([^"”\n]+)["”])"""
 
 
 def dead_headings(text):
-    """Headings of documents that comments, data and messages name (A.md, "B"), and that are not there."""
+    """Missing headings named by comments, data and messages as (A.md, "B")."""
     for name, anchor, heading in NAMED.findall(text):
         document = CHECKOUT / name
         known = document.read_text() if document.is_file() else ""
@@ -101,7 +101,7 @@ def dead_headings(text):
 
 
 def problems(text, paths, folder=CHECKOUT):
-    """Everything that the document names and the repository does not have."""
+    """Everything named by the document but missing from the repository."""
     top = {path.partition("/")[0] for path in paths if "/" in path}
     words = {word for line in code(text) for word in line.split() if looks_like_a_path(word, top)}
     return [
@@ -154,7 +154,7 @@ def test_what_is_gone_is_found(there, gone, found, paths):
 
 
 def test_comments_and_data_name_headings_that_exist():
-    """matrix.yaml sent its readers to a heading of CONTRIBUTING.md that was not there."""
+    """matrix.yaml named a missing heading of CONTRIBUTING.md."""
     found = {}
     for name in tracked("*.py", "*.toml", "*.yaml", "*.yml", "*.[ch]pp", "*.h", "*.sh", "scripts/*"):
         if not name.startswith("tests/") and (dead := list(dead_headings((CHECKOUT / name).read_text()))):
@@ -182,7 +182,7 @@ def test_results_and_examples_are_no_claims(paths):
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """The files that commands name are in the current folder."""
+    """The files named by commands are in the current folder."""
     monkeypatch.chdir(tmp_path)
     for name in ("WHEEL", "build.log", "requirements.txt"):
         (tmp_path / name).touch()

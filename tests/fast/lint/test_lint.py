@@ -1,4 +1,4 @@
-"""The tree passes its linters; a failure shows the command and the tool's output."""
+"""The tree passes its linters. A failure shows the command and the tool's output."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ SCRIPTS = [
 
 
 def tracked(*patterns: str) -> list[str]:
-    """Files that git knows or would take, so that a new file is linted before its first commit."""
+    """Files tracked or trackable by git, so that a new file is linted before its first commit."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
         cwd=CHECKOUT, check=True, capture_output=True, text=True,

@@ -7,7 +7,7 @@ from scripts import house
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
-    """Writes files into a tree of its own; returns their names."""
+    """Writes files into a temporary tree. Returns their names."""
     monkeypatch.setattr(house, "ROOT", tmp_path)
 
     def write(files):
@@ -55,7 +55,7 @@ def test_a_package_graph_has_modules_and_no_packages(tree):
 
 
 def test_a_public_module_beside_the_rooms_is_a_room():
-    """The package's raw.py uses rooms, and a room uses its pieces.py: that is no circle."""
+    """The package's raw.py uses rooms, and a room uses its pieces.py. This is not a circle."""
     graph = {"all.raw": {"all.one.a"}, "all.one.a": {"all.pieces"}, "all.pieces": set()}
     assert house.shape(graph, ".").endswith("circles of folders: 0, arrows up: 0")
     assert "arrows up: 1" in house.shape({**graph, "all.pieces": {"all.one.a"}}, ".")

@@ -1,4 +1,4 @@
-"""What libraries import from flash_attn, and whether the distribution flash-attn has it."""
+"""Names libraries import from flash_attn: the distribution flash-attn has all of them."""
 
 import io
 import json
@@ -86,7 +86,7 @@ def test_what_is_not_there(name, where, ours):
 
 @pytest.fixture
 def scan(monkeypatch, tmp_path, capsys):
-    """``scan(text)``: the exit code, what is printed and what is pinned for a wheel and an sdist of it."""
+    """``scan(text)``: the exit code, the output and the new pins for a wheel and an sdist of it."""
     monkeypatch.setattr(imports, "upstream_names", lambda: UPSTREAM)
     monkeypatch.setattr(imports, "PINNED", CHECKOUT / "build" / "never-written.json")
 
@@ -136,7 +136,7 @@ def test_pinned_rows_are_what_is_printed(scan, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("row", json.loads(imports.PINNED.read_text()), ids=lambda row: row["library"])
 def test_released_libraries_find_what_they_import(row, ours):
-    """What upstream's release has: 10 libraries lacked something, OpenRLHF and verl `rearrange`."""
+    """From upstream's release: 10 libraries lacked something, OpenRLHF and verl `rearrange`."""
     found = absent(set(row["uses"]), ours, set())
     assert row["missing"] == []
     assert found["gone"] == row["gone"]

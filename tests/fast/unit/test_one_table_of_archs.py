@@ -1,4 +1,4 @@
-"""The tables of archs are the only ones: what else names an arch is held against them."""
+"""The tables of archs are the only ones: all other mentions of an arch are compared with them."""
 
 import ast
 import re
@@ -18,19 +18,19 @@ ARCHS = tuple(known_archs())
 NAME = re.compile(r"gfx[0-9a-f]{3,}")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
-# Archs that users have and no kernel serves, with the reason.
+# Users' archs without kernels, with the reason.
 NOT_SERVED = {other.name for other in MATRIX.other_archs}
-# Names that no arch has, in tests of what a wrong name does.
+# Names of no arch, for tests of wrong names.
 MADE_UP = {"gfx110", "gfx9080", "gfx9420", "gfx9421", "gfx99999"}
-# Tests that may list the archs, and why.
+# Tests with their own lists of archs, and the reason.
 LISTS_OF_THEIR_OWN = (
-    "tests/installed/fake_hip/",  # runs beside the installed wheel, where the table is not
-    "tests/installed/shared/machines.py",  # the archs of a made-up wheel; also beside the installed one
+    "tests/installed/fake_hip/",  # runs with the installed wheel, where the table is missing
+    "tests/installed/shared/machines.py",  # the archs of a made-up wheel, also used with the installed one
     "tests/tools/made/wheels.py",  # the archs of made-up wheels
-    "tests/fast/unit/",  # what a unit test expects is written out
+    "tests/fast/unit/",  # unit tests spell out expected values
 )
-# Modules of the product whose words for people have an arch as an example.  No other string may hold a name
-# or the beginning of one: a pattern or a compiler's option would be a second table.
+# Modules of the product with an arch as an example in their messages. All other strings must be free of names
+# and their beginnings: a pattern or a compiler's option would be a second table.
 EXAMPLES = {
     "wheel_builder/tables/products.py": "an error that says what a gfx name is",
     "wheel_builder/cli/commands/checks/emulate.py": "an option's help",
@@ -48,7 +48,7 @@ PRODUCT = ("wheel_builder/", "kernels/", "scripts/", "shim/", "shim3/")
 
 
 def texts(*patterns):
-    """Tracked text files by name; the history of changes and screenshots are none of this."""
+    """Tracked text files by name, except for the changelog and screenshots."""
     for name in tracked(*patterns):
         try:
             text = (CHECKOUT / name).read_text(encoding="utf-8")
@@ -59,29 +59,29 @@ def texts(*patterns):
 
 
 def python_of_the_product():
-    """Without what is generated from the tables."""
+    """Without the files generated from the tables."""
     found = texts(*(f"{place}*.py" for place in PRODUCT))
     return ((name, text) for name, text in found if name != PYTHON_RATES.as_posix())
 
 
 def unknown_names(name, text):
-    """Archs in a file that neither the table nor ``other_archs`` has."""
+    """Archs in a file that are missing in both the table and ``other_archs``."""
     known = {*known_gpus(), *NOT_SERVED, *(MADE_UP if name.startswith("tests/") else ())}
     return sorted(set(NAME.findall(text)) - known)
 
 
 def named_in_cpp(text):
-    """Archs that C++ names outside of comments."""
+    """Archs named by C++ outside of comments."""
     return NAME.findall(COMMENT.sub("", text))
 
 
 def nodes(text):
-    """The syntax of a module that may name an arch."""
+    """The syntax nodes of a module that may name an arch."""
     return [*ast.walk(ast.parse(text))] if "gfx" in text else []
 
 
 def strings(text):
-    """The strings of a module, but for its docstrings."""
+    """The strings of a module, without its docstrings."""
     tree = nodes(text)
     docs = {id(node.value) for node in tree if isinstance(node, ast.Expr)}
     found = (node for node in tree if isinstance(node, ast.Constant) and id(node) not in docs)
@@ -93,19 +93,19 @@ def is_arch(node):
 
 
 def wrong_in_python(name, text):
-    """The archs that a module of the product names, instead of asking the tables."""
+    """Archs named by a module of the product, which should ask the tables."""
     for node in nodes(text):
         if is_arch(node):
             yield f"{name}:{node.lineno}: names {node.value}; ask wheel_builder.tables.archs"
 
 
 def mentioned(text):
-    """The strings of a module, but for its docstrings, with a gfx name or the beginning of one."""
+    """Strings of a module, without docstrings, with a gfx name or the beginning of one."""
     return [each for each in strings(text) if PREFIX.search(each)]
 
 
 def copied_lists(name, text):
-    """Lists in a test that are the table's names once more."""
+    """Lists in a test that repeat the table's names."""
     for node in nodes(text):
         if isinstance(node, ast.Tuple | ast.List | ast.Set) and len(node.elts) >= len(ARCHS):
             values = [element.value for element in node.elts if is_arch(element)]
@@ -160,6 +160,6 @@ def test_goldens_cover_the_table():
 
 @pytest.mark.parametrize("name", ["README.md", "kernels/README.md", "kernels/python/README.md"])
 def test_what_users_read_names_an_arch_of_every_isa(name):
-    """Pages that are made from the tables name all of them."""
+    """Pages made from the tables name all of them."""
     named = set(NAME.findall((CHECKOUT / name).read_text())) & set(ARCHS)
     assert {known_archs()[arch].isa.name for arch in named} == {a.isa.name for a in known_archs().values()}

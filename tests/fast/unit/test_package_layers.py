@@ -1,4 +1,4 @@
-"""The rooms of wheel_builder are the flow: each imports only itself and those before it."""
+"""The rooms of wheel_builder follow the flow: each imports only itself and earlier ones."""
 
 import ast
 import re
@@ -19,13 +19,13 @@ MOST = 15  # files in one folder
 
 
 def room(module):
-    """The room of a dotted name below wheel_builder; empty for wheel_builder itself, and for no module."""
+    """The room of a dotted name below wheel_builder. Empty for wheel_builder itself and without a module."""
     parts = module.split(".")[1:]
     return next((name for n in (2, 1) if (name := ".".join(parts[:n])) in LAYERS), "")
 
 
 def imported(text):
-    """The dotted names below wheel_builder that a module's text imports, wherever in it."""
+    """Dotted names below wheel_builder imported anywhere in a module's text."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module:
             yield from (f"{node.module}.{name.name}" for name in node.names)
@@ -34,7 +34,7 @@ def imported(text):
 
 
 def upward(own, text):
-    """What the text of a module in the room ``own`` imports from rooms after it."""
+    """Imports from later rooms in the text of a module of the room ``own``."""
     names = [name for name in imported(text) if name.split(".")[0] == "wheel_builder" and room(name)]
     return [name for name in names if LAYERS.index(room(name)) > LAYERS.index(own)]
 

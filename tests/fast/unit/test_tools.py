@@ -1,4 +1,4 @@
-"""Tools that the pages for developers type run with what a release installs, without packages of tests."""
+"""Tools on the developers' pages run with a release's packages, without packages of tests."""
 
 import re
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import CHECKOUT
 
-# Imports of distributions that the pipeline's lock does not name fail, as in a .venv that a release made.
+# Imports of distributions outside the pipeline's lock fail, as in the .venv of a release.
 WITHOUT_TESTS_PACKAGES = """
 import re, runpy, sys
 from importlib.metadata import packages_distributions
@@ -44,7 +44,7 @@ TYPED = [
 
 @pytest.mark.parametrize("module", sorted({module for _, module in TYPED}))
 def test_a_tool_starts_after_a_release(module):
-    """``tests.tools.mutation`` ended with "No module named 'pytest'", in the nightly workflow, too."""
+    """``tests.tools.mutation`` ended with "No module named 'pytest'", also in the nightly workflow."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TESTS_PACKAGES, module],
         cwd=CHECKOUT, capture_output=True, text=True, check=False,

@@ -1,4 +1,4 @@
-"""The workflows against the command line and the plan: what they run and use exists."""
+"""The workflows against the command line and the plan: all commands and values they use exist."""
 
 import argparse
 import itertools
@@ -51,14 +51,14 @@ INPUTS = {
     "inputs.shards": "24",
 }  # fmt: skip
 MOST_ROWS = 256  # of a workflow's matrix
-# What may write, and to what; everything else reads at most.
+# Jobs with write access, and their scopes. All other jobs only read.
 WRITERS = {
     "release.yml:publish": {"attestations", "contents", "id-token"},
     "release.yml:pages": {"pages", "id-token"},
     "release.yml:upload": {"id-token"},
     "release.yml:runtime-image": {"attestations", "id-token", "packages"},
 }
-# Programs of this repository that are not the command line, with all that workflows pass to them.
+# Programs of this repository besides the command line, with all arguments from workflows.
 OTHERS = (
     r"scripts/venv wheel_builder/(extras/site/)?requirements\.txt",
     r"sudo -H bash \.ci/run",
@@ -73,7 +73,7 @@ OTHERS = (
 
 
 def values_for(job):
-    """A value for each expression that a job may use."""
+    """A value for each expression a job may use."""
     row = ROWS[job.rows][0] if job.rows else {}
     return {
         **INPUTS,
@@ -245,7 +245,7 @@ TOLD = {
 
 @pytest.mark.parametrize("name", ["shim", "rehearse", "publish", "upload", "runtime-image"])
 def test_what_others_are_given_is_compared_with_what_the_jobs_told_that_made_it(name):
-    """Any job of a run can add an artefact, or replace one; that on the self-hosted machine, too."""
+    """Any job of a run can add or replace an artefact, including the job on the self-hosted machine."""
     job = job_of("release.yml", name)
     taken = {"finished": "finished/*", "site": "site/SHA256SUMS"}
     for step, then in itertools.pairwise(job.steps):
@@ -262,7 +262,7 @@ def test_what_others_are_given_is_compared_with_what_the_jobs_told_that_made_it(
 
 
 def test_each_row_has_an_output_of_its_own_for_digests():
-    """Outputs of one name would replace each other."""
+    """Outputs with one name would replace each other."""
     both = plan(MATRIX, Selection(all_rocm=True, platforms=PLATFORMS)).jobs
     names = [output_line(job.id, {}).partition("=")[0] for job in both]
     verify = job_of("release.yml", "verify")
@@ -274,7 +274,7 @@ def test_each_row_has_an_output_of_its_own_for_digests():
 
 
 def test_the_self_hosted_machine_begins_when_no_artefact_is_taken_unseen_any_more():
-    """Images are not compared, because they are large: they are taken before."""
+    """Images are too large to compare, so they are downloaded before."""
     waited = before(job_of("release.yml", "gpu"))
     takers = {
         job.name
@@ -349,7 +349,7 @@ def test_what_is_downloaded_was_uploaded_by_a_job_before(job):
 
 
 def before(job):
-    """The jobs that a job waits for, directly or not."""
+    """The jobs a job waits for, directly or indirectly."""
     found, todo = set(), [job]
     while todo:
         needs = todo.pop().body.get("needs", [])

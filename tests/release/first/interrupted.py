@@ -1,4 +1,4 @@
-"""A command line whose only command compiles device code into a folder; the test interrupts it."""
+"""A command line with one command, which compiles device code into a folder. The test interrupts it."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The main job end to end: ``scripts/release`` on real input: its output, its files, and a second run."""
+"""The main job end to end, ``scripts/release`` on real input: its output, its files, and a second run."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ def test_the_summary_is_about_the_wheel_that_is_there(release):
 
 
 def test_the_printed_line_installs_the_wheel(release, tmp_path):
-    """pip accepts the line as printed; --target leaves this environment unchanged."""
+    """pip accepts the line as printed. --target leaves this environment unchanged."""
     pip, verb, *rest = release.says("install").split()
     assert (pip, verb) == ("pip", "install")
     subprocess.run(
@@ -103,7 +103,7 @@ def test_a_rerun_with_nothing_to_do_takes_seconds(release):
         "publish",
     ):
         assert f"{step} … skipped" in again.err
-    # Not a benchmark: a stage that ran again would take longer than this on any machine.
+    # Not a benchmark: a repeated stage takes longer than this on any machine.
     assert again.seconds < 60
 
 
@@ -122,9 +122,9 @@ def test_a_wrong_name_is_refused_in_words(tmp_path):
 
 
 def test_two_clean_builds_give_the_same_wheel(release, builder, job, package, context, tmp_path, request):
-    """The wheel made once more in another folder; --full compiles its device code once more too.
+    """The wheel made once more in another folder. --full also compiles its device code once more.
 
-    Without it tests/engine/device compiles some kernels twice, which shows what a whole arch would.
+    By default tests/engine/device compiles some kernels twice, which shows the property for a whole arch.
     """
     other = replace(context, build=tmp_path / "build")
     archs = job.archs if request.config.getoption("--full") else ()
@@ -140,7 +140,7 @@ def test_two_clean_builds_give_the_same_wheel(release, builder, job, package, co
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_build_leaves_nothing_half_done(builder, tmp_path, number):
-    """The compiler is stopped in its container; the stage's folder and the container are gone afterwards."""
+    """The compiler is stopped in its container. Afterwards the stage's folder and the container are gone."""
     build = tmp_path / "build"
     code = "from tests.release import interrupted; interrupted.main()"
     child = subprocess.Popen(

@@ -25,27 +25,27 @@ from wheel_builder.verify.numerics import CHECKS, SEED, TIME_LIMIT
 DROP_IN = CHECKOUT / "tests/installed/drop_in"
 PLUGIN = "/plugin/upstream_on_cpu.py"
 TESTS = 14
-# Samples; upstream leaves out some of their cases itself.  Short ones, each the cheapest of a few.
+# Samples: each the cheapest of a few. Upstream itself skips some of their cases.
 QUICK = {
     "FA_UPSTREAM_CASES": "19", "FA_UPSTREAM_SCORES": "23000", "FA_UPSTREAM_DRAWS": "8",
     "FA_UPSTREAM_SEED": "1",
 }  # fmt: skip
-# Of all lengths up to about a thousand.
+# Cases of all lengths up to about a thousand.
 FULL = {
     "FA_UPSTREAM_CASES": "50", "FA_UPSTREAM_SCORES": "1050625", "FA_UPSTREAM_DRAWS": "1",
     "FA_UPSTREAM_SEED": "2",
 }  # fmt: skip
 # On an emulated arch: some of each test, forward and backward.
 EMULATED = {**QUICK, "FA_UPSTREAM_CASES": "2", "FA_UPSTREAM_DRAWS": "16", "FA_UPSTREAM_SEED": "4"}
-# FlashAttention 3's.  Where every row sees at most one key, all gradients are 0 and so is the file's
-# tolerance: 4 keys at least.
+# FlashAttention 3's cases have at least 4 keys. If every row sees at most one key, all gradients and the
+# file's tolerance are 0.
 QUICK_3 = {**QUICK, "FA_UPSTREAM_CASES": "4", "FA_UPSTREAM_KEYS": "4"}
 MORE_3 = {**QUICK_3, "FA_UPSTREAM_CASES": "20"}
 EMULATED_3 = {**QUICK_3, "FA_UPSTREAM_CASES": "2", "FA_UPSTREAM_DRAWS": "24", "FA_UPSTREAM_SEED": "3"}
-# The test file, and what it imports from its folder.
+# The test file and its imports from its folder.
 FILES = ("tests/test_flash_attn.py",)
 FILES_3 = ("hopper/test_flash_attn.py", "hopper/test_util.py", "hopper/padding.py")
-# What upstream's test files need besides the verify image's packages.
+# Packages for upstream's test files that the verify image lacks.
 UPSTREAM_WHEELS = "/wheels/flash_attn*.whl /wheels/einops*.whl"
 RUN = """
 set -eu
@@ -58,7 +58,7 @@ UPSTREAM = [
     "-p", "upstream_on_cpu", "-W", "error", "-W", "ignore::flash_attn_rocm.FlashAttnFallbackWarning",
     "/upstream/test_flash_attn.py",
 ]  # fmt: skip
-# Large tensors from the heap: given back to the system after each use they cost more than the arithmetic.
+# Keeps large tensors on the heap: returning them to the system after each use costs more than the arithmetic.
 HEAP = {"MALLOC_MMAP_THRESHOLD_": str(2**31), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
 
 
@@ -87,13 +87,13 @@ each_shim = pytest.mark.parametrize("shim", SHIMS, ids=[shim.name for shim in SH
 
 @pytest.fixture(scope="module")
 def wheels(release, shims, tmp_path_factory):
-    """A folder with all distributions' wheels, and those of the libraries."""
+    """A folder with the wheels of all distributions and of the libraries."""
     folder = tmp_path_factory.mktemp("wheels")
     done = pip_download(DROP_IN / "requirements.txt", folder, *TARGET)
     assert done.returncode == 0, done.stderr
     for wheel in (release.wheel, *shims.values()):
         (folder / wheel.name).write_bytes(wheel.read_bytes())
-    folder.chmod(0o755)  # the container's user is another
+    folder.chmod(0o755)  # the container has another user
     return folder
 
 
@@ -117,8 +117,10 @@ def run_tests(wheels, verifier, tmp_path):
 
 @pytest.fixture
 def run_upstream(run_tests, upstream, emulated):
-    """``run_upstream(settings, arch, files)`` runs a sample of upstream's cases, with the kernels of an arch
-    or, if that is "", without any; some cases are skipped by upstream itself."""
+    """``run_upstream(settings, arch, files)`` runs a sample of upstream's cases with an arch's kernels.
+
+    An empty arch means without kernels. Upstream itself skips some cases.
+    """
 
     def run(settings, arch="", files=FILES):
         suite = emulated(DROP_IN, arch)
@@ -135,8 +137,10 @@ def run_upstream(run_tests, upstream, emulated):
 
 @pytest.fixture
 def emulated(release, builder, emulator, context, tmp_path):
-    """``emulated(folder, arch)``: what tests in a folder need to run with the kernels of an arch, on the
-    emulator; nothing for ""."""
+    """``emulated(folder, arch)``: the suite of a folder's tests with an arch's kernels on the emulator.
+
+    An empty arch means without kernels.
+    """
 
     def suite(folder, arch):
         if not arch:
@@ -162,7 +166,7 @@ def outcomes(junit):
 
 
 def kernels_of(junit):
-    """The kernels that each passed case ran."""
+    """The kernels of each passed case."""
     cases = ET.parse(junit).getroot().iter("testcase")
     passed = [case for case in cases if not {"skipped", "failure", "error"} & {child.tag for child in case}]
     return {case.get("name"): case.find("properties/property").get("value").split() for case in passed}
@@ -217,13 +221,13 @@ def test_a_sample_of_upstreams_own_cases_passes(run_upstream, settings, tests, c
 
 
 def archs_with(quick):
-    """All archs, of which one is not only for --full."""
+    """All archs, one of them also without --full."""
     return [pytest.param(arch, marks=() if arch == quick else pytest.mark.full) for arch in known_archs()]
 
 
 @pytest.mark.parametrize("arch", archs_with("gfx942"))
 def test_upstreams_own_cases_pass_with_kernels(run_upstream, arch):
-    """Forward and backward, without a finding, and no call is left to the PyTorch implementation."""
+    """Forward and backward, without a finding, and the PyTorch implementation gets no call."""
     found, said, junit = run_upstream(EMULATED, arch)
     assert found["failed"].total() == 0, said
     assert found["passed"].total() >= 20
@@ -250,7 +254,7 @@ def test_a_sample_of_the_cases_of_flash_attention_3_passes(run_upstream, setting
 
 @pytest.mark.parametrize("arch", archs_with("gfx908"))
 def test_the_cases_of_flash_attention_3_pass_with_kernels(run_upstream, arch):
-    """Chunks and used lengths too, forward and backward: no call is left to the PyTorch implementation."""
+    """Also chunks and used lengths, forward and backward: the PyTorch implementation gets no call."""
     found, said, junit = run_upstream(EMULATED_3, arch, FILES_3)
     assert found["failed"].total() == 0, said
     of_kernels = ("test_flash_attn_output", "test_flash_attn_varlen_output", "test_flash_attn_kvcache")
@@ -263,28 +267,32 @@ def test_the_cases_of_flash_attention_3_pass_with_kernels(run_upstream, arch):
 
 @pytest.fixture
 def run_libraries(run_tests, emulated):
-    """``run_libraries(arch, *chosen)``: all tests, or those chosen, with the kernels of an arch, on the
-    emulator; "" is without any.
+    """``run_libraries(arch, *chosen)``: all or the chosen tests, with an arch's kernels on the emulator.
+
+    An empty arch means without kernels.
     """
     folder = DROP_IN / "libraries"
 
     def run(arch, *chosen):
         suite = emulated(folder, arch)
         mounts = (*suite.mounts, Mount(folder, "/libraries"))
-        # All families of transformers, once: in float64, which no kernel takes.
+        # All families of transformers, once: in float64, for which there are no kernels.
         env = {**dict(suite.env), "PRELOAD": suite.preload, "FA_FULL": "" if arch else "1"}
         return run_tests([*chosen] or ["/libraries"], mounts, env)
 
     return run
 
 
-# One arch stands for all; gfx908 is one of those for which the libraries find no other flash attention.
+# One arch stands for all. On gfx908, as on some others, the libraries find no other flash attention.
 PATHS = [pytest.param("", marks=pytest.mark.full), *archs_with("gfx908")]
 
 
 @pytest.mark.parametrize("arch", PATHS)
 def test_released_libraries_agree_with_plain_attention(run_libraries, arch):
-    """transformers and diffusers; calls with gradients go to the PyTorch implementation on every arch."""
+    """Both transformers and diffusers.
+
+    Calls with gradients go to the PyTorch implementation on every arch.
+    """
     found, said, _ = run_libraries(arch)
     assert found["failed"].total() == found["skipped"].total() == 0, said
     assert set(found["passed"]) >= {"test_forward", "test_generate", "test_backward", "test_served"}
@@ -293,7 +301,7 @@ def test_released_libraries_agree_with_plain_attention(run_libraries, arch):
 
 @pytest.mark.parametrize("arch", archs_with("gfx942"))
 def test_deepseek_v3_agrees_with_plain_attention_on_its_own_kernels(run_libraries, arch):
-    """Those for v of another head dim, which gfx908 has not."""
+    """The kernels for a separate head dim of v, which gfx908 lacks."""
     chosen = ("/libraries/test_register.py", "-k", "deepseek_v3 and test_forward_of")
     found, said, junit = run_libraries(arch, *chosen)
     assert found["failed"].total() == found["skipped"].total() == 0, said

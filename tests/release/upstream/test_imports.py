@@ -1,4 +1,4 @@
-"""What released libraries import from flash_attn, read again in their files, which are pinned by hash."""
+"""The imports of released libraries from flash_attn, read again from their files, pinned by hash."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""All of upstream's cases on the emulator, on every arch, which takes long (tests/installed/shared)."""
+"""All of upstream's cases on the emulator, on every arch: a long run (tests/installed/shared)."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The signatures in the wheel's tests are those of the published source distribution."""
+"""The signatures in the wheel's tests match the published source distribution."""
 
 import ast
 import json

@@ -88,7 +88,7 @@ def test_it_is_on_the_index_as_a_user_finds_it(windows):
 
 
 def elsewhere(argv, **options):
-    """As ``run``, but the wheel is built in another folder, without the objects that zig keeps."""
+    """Like ``run``, but the wheel is built in another folder, and zig starts without kept objects."""
     folder = "/tmp/another"
     move = ("cp -r /project ", f"mkdir {folder} && cp -r /project "), ("/tmp/project", f"{folder}/project")
     argv = [str(word) for word in argv]
@@ -100,10 +100,10 @@ def elsewhere(argv, **options):
 
 
 def test_two_clean_builds_give_the_same_wheel(windows, builder, package, context, tmp_path, request):
-    """The wheel made once more, in another folder and at another time, from sources compiled anew.
+    """The wheel made once more, in another folder, at another time, with its sources compiled again.
 
-    The second takes device code from the store, which tests/release/first shows to be the same, and
-    zig's C++ library from the cache; --full compiles both anew.
+    Device code comes from the store. Its test is in tests/release/first. zig's C++ library comes from the
+    cache. --full compiles both again.
     """
     full = request.config.getoption("--full")
     job = job_of(windows.wheel, load_matrix(CHECKOUT / "matrix.yaml"))

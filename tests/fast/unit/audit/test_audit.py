@@ -34,7 +34,7 @@ from wheel_builder.files.device.library import LIBRARY
 
 
 def problems(tmp_path, files=None, expectation=EXPECTATION, **options):
-    """What the audit says of a wheel with these files in place of the good ones."""
+    """The audit's problems for a wheel with these files in place of the good ones."""
     path = write_wheel(tmp_path, good_files() | (files or {}), **options)
     with pytest.raises(AuditError) as caught:
         audit_wheel(path, expectation)
@@ -218,13 +218,13 @@ def test_a_code_object_that_writes_code(tmp_path):
 
 @pytest.mark.parametrize("soname", ["libtorch.so", "libc.so.6", "libflash_attn_rocm.so.1"])
 def test_the_name_of_another_library(tmp_path, soname):
-    """glibc would take it for that library wherever another one needs it."""
+    """glibc would use it as that library for all its users."""
     found = problems(tmp_path, {LIBRARY: library(soname=soname)})
     assert f"soname: found SONAME {soname}; expected none, or" in " | ".join(found)
 
 
 def test_kernels_that_the_library_does_not_use(tmp_path):
-    """A clean section was read, and the library's code had the addresses of other kernels."""
+    """The audit read a clean section while the code used other kernels' addresses."""
     edit = Edit(GOOD_LIBRARY.data)
     place = edit.of_section(".text")
     (found,) = problems(tmp_path, {LIBRARY: edit.content(".text", 3, b"\0\0\0\0").data})
@@ -425,7 +425,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("files", HOSTILE.values(), ids=HOSTILE)
 def test_a_file_that_the_sources_do_not_have(tmp_path, files):
-    """Each of these was accepted, with a true RECORD."""
+    """The audit accepted each of these, with a matching RECORD."""
     found, *others = problems(tmp_path, files)
     [name] = files
     assert [each.partition(":")[0] for each in others] == ["only-library"] * name.endswith(".dll")

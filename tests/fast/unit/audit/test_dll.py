@@ -97,13 +97,13 @@ def test_each_rule_refuses_what_breaks_it(change, words):
     [(2, "resource"), (4, "certificate"), (11, "bound import"), (13, "delay import"), (14, "clr")],
 )
 def test_tables_that_the_library_has_no_use_for_are_refused(index, name):
-    """A signature would be bytes that nobody here checked, and delayed imports would be seen by no rule."""
+    """A signature would be unchecked bytes, and delayed imports would escape every rule."""
     data = changed(Dll().data, OPTIONAL_AT + 112 + 8 * index, "<I", 0x2000)
     [problem] = problems(None, data)
     assert problem.startswith(f"it has the tables {name}; expected only ")
 
 
 def test_a_table_in_another_section_is_refused():
-    """Windows would look there for what to do at an exception."""
+    """Windows would look there for exception handlers."""
     data = changed(changed(Dll().data, OPTIONAL_AT + 136, "<I", 0x2000), OPTIONAL_AT + 140, "<I", 12)
     assert problems(None, data)[0] == "the exception table is in section .rdata; expected it in .pdata"

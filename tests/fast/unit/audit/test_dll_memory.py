@@ -1,6 +1,6 @@
-"""What Windows' loader changes, maps and calls: DLLs that differ from a good one in one such thing.
+"""What Windows' loader changes, maps and calls: DLLs with one such difference from a good one.
 
-Each was accepted when the audit read imports, exports and sections only.
+The audit accepted each of them when it read imports, exports and sections only.
 """
 
 import random
@@ -30,7 +30,7 @@ DISCARDABLE, SHARED, NOT_CACHED, WRITE = 0x2000000, 0x10000000, 0x4000000, 0x800
 
 
 def problems(data):
-    """As the audit tells them: also of a file that cannot be read."""
+    """The audit's problems, including those of an unreadable file."""
     try:
         return list(dll_problems(read_pe(data), IMPORTS["torch_cpu.dll"]))
     except PeError as error:
@@ -52,7 +52,7 @@ def header(offset, form, value):
 
 
 def table(number, address=None, size=None, data=GOOD):
-    """With another place of a directory."""
+    """The DLL with a moved directory."""
     found = pes.DIRECTORIES_AT + 8 * number
     for where, value in ((found, address), (found + 4, size)):
         data = data if value is None else with_number(data, where, "<I", value)
@@ -88,7 +88,7 @@ def huge(name):
 
 
 def more_callbacks(count):
-    """The list of callbacks elsewhere, with the same one again and again; all of it is relocated."""
+    """The list of callbacks elsewhere, with one callback repeated. All of it is relocated."""
     place = SECTIONS[".data"].address + 8
     data = at(TLS + 24, "<Q", BASE + place)
     for number in range(count):
@@ -101,7 +101,7 @@ def first_import(offset):
 
 
 ODD = {
-    # Base relocations: what they change, and what is not changed.
+    # Base relocations: changed and unchanged places.
     "device code is changed": (relocated([*FIELDS, FAT]), f"a base relocation changes {FAT:#x} in .hip_fat"),
     "code is changed": (relocated([TEXT, *FIELDS]), "a base relocation changes 0x1000 in .text"),
     "exceptions are changed": (relocated([*FIELDS, PDATA]), "in .pdata; expected .data, .rdata"),
@@ -149,7 +149,7 @@ ODD = {
     ),
     "a callback lacks one": (without(STORAGE.fields[4]), "without a base relocation"),
     "storage lacks one": (without(TLS), "thread-local storage has a pointer at"),
-    # What pointers point to.
+    # Targets of pointers.
     "a pointer out of the image": (at(FIELDS[-2], "<Q", BASE + 0x900000), "is into no section; expected "),
     "a pointer before the image": (at(FIELDS[-2], "<Q", 0x1000), "is into no section; expected .data, "),
     "a pointer to device code": (at(FIELDS[-2], "<Q", BASE + FAT), "is into .hip_fat; expected .data, "),
@@ -233,7 +233,7 @@ ODD = {
     "2 GiB of zeros": (huge(".reloc"), "that the file has not; expected at most 0"),
     "zeros behind device code": (section(".hip_fat", 8, 4096), "that the file has not; expected at most 0"),
     "lines of an object file": (section(".text", 28, FAT), "section 0 names relocations or line numbers"),
-    # Bytes that nothing names.
+    # Bytes outside all tables and sections.
     "a payload in the stub": (GOOD[:0x40] + b"\xcc" * 16 + GOOD[0x50:], "bytes are before its header"),
     "another header of DOS": (with_number(GOOD, 2, "<H", 7), "bytes are before its header; expected the 120"),
     "a payload behind the headers": (
@@ -245,7 +245,7 @@ ODD = {
     "a payload behind data": (
         with_number(GOOD, SECTIONS[".data"].file_at + 128, "<I", 1), "follow section .data; expected what",
     ),
-    # Exceptions, and what is for debuggers.
+    # Exceptions and debug data.
     "a function in device code": (at(PDATA + 28, "<I", FAT + 8), "the exception table has a function from"),
     "functions out of order": (at(PDATA, "<I", 0x1006), "the exception table has a function from 0x1006"),
     "half an entry": (table(3, size=20), "the exception table has 20 bytes"),
@@ -288,7 +288,7 @@ def with_fat(size):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_the_tables_are_the_answer_is_problems_or_none(seed):
-    """Bytes of relocations, storage and exceptions, chosen by a seed: nothing else is raised."""
+    """Random bytes of relocations, storage and exceptions give problems or none, and no other error."""
     rng, found = random.Random(seed), 0
     for _ in range(100):
         mutant = bytearray(GOOD)

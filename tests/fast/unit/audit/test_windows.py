@@ -1,4 +1,4 @@
-"""The rules for a wheel for Windows: a small good one, and what changed bytes are refused for."""
+"""The rules for a wheel for Windows: a small good one, and the refusals of changed bytes."""
 
 import json
 import random
@@ -31,11 +31,11 @@ from wheel_builder.files.device.library import LIBRARY, WINDOWS_LIBRARY
 
 WINDOWS = replace(EXPECTATION, platform_tag="win_amd64", rocm="")
 DIST_INFO = f"flash_attn_rocm-{BASE_VERSION}.dist-info"
-FATBIN_AT = 0x3000  # behind .text and .rdata
+FATBIN_AT = 0x3000  # after .text and .rdata
 
 
 def dll(code=None, **changes):
-    """A DLL with device code, and the functions that return where its bundles are."""
+    """A DLL with device code, and the functions that return its bundles' addresses."""
     code = fatbin() if code is None else code
     functions = functions_of(code, FATBIN_AT + len(code), FATBIN_AT)
     sections = ((".hip_fat", code, DATA | READ), (".fa_bund", functions, CODE | READ | EXECUTE))
@@ -111,7 +111,7 @@ def test_what_the_library_may_not_be(tmp_path, library, words):
 
 
 def test_bundles_that_the_code_does_not_use(tmp_path):
-    """With the section elsewhere than the code looks, what is read is not what is launched."""
+    """If the code looks outside the section, the kernels read are not the kernels launched."""
     moved = functions_of(fatbin(), FATBIN_AT + len(fatbin()) + 4096, FATBIN_AT)
     code = ((".hip_fat", fatbin(), DATA | READ), (".fa_bund", moved, CODE | READ | EXECUTE))
     [problem] = problems(tmp_path, files(Dll(extra=code).data))
@@ -141,7 +141,7 @@ def test_device_code_that_may_be_written(tmp_path):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_changed_header_is_refused_or_changes_nothing_that_is_relied_on(tmp_path, seed):
-    """Bytes of the headers, chosen by a seed: what passes has the same code and imports."""
+    """Random header bytes: a DLL that passes has unchanged code and imports."""
     rng = random.Random(seed)
     headers = GOOD.index(b".text") + 4 * 40
     good = audit_wheel(written(tmp_path, files()), WINDOWS)

@@ -1,4 +1,4 @@
-"""The tables of archs: as Python reads them, and what is generated from them for C++."""
+"""The tables of archs: as read by Python, and the code generated for C++."""
 
 import re
 import tomllib
@@ -27,7 +27,7 @@ from wheel_builder.tables.archs import (
 )
 
 ISA_TEXT, GPU_TEXT = (CHECKOUT / ISAS).read_text(), (CHECKOUT / GPUS).read_text()
-# A GPU that runs another one's machine code: one table, nothing else.
+# A GPU that runs another one's machine code: one table and nothing else.
 IMAGINARY = """
 [gfx9420]
 devices = "Radeon RX 6123"
@@ -211,7 +211,7 @@ def test_all_problems_are_reported_at_once():
 
 
 def test_gpus_may_be_without_what_their_isa_has():
-    """gfx1102's ISA is that of gfx1100; nobody trains DeepSeek in 8 GB."""
+    """gfx1102 has gfx1100's ISA, but with 8 GB it lacks the kernels for training DeepSeek."""
     more, fewer = arch_named("gfx1100"), arch_named("gfx1102")
     assert more.features == more.isa.features == fewer.isa.features
     assert {*more.features} - {*fewer.features} == {"uneven_bwd_d192"}

@@ -1,4 +1,4 @@
-"""The description of calls: what is wrong with one, and what is generated from it."""
+"""The description of calls: its errors, and the generated code."""
 
 import re
 
@@ -158,7 +158,7 @@ def test_structs_are_declared_before_they_are_used():
 
 def test_forward_and_backward_take_their_common_options_alike():
     calls = known_calls().calls
-    *common, tall = calls["fwd"].values  # which kernel, and no option of attention
+    *common, tall = calls["fwd"].values  # `tall` selects a kernel and is no option of attention
     assert (tuple(common), tall.name) == (calls["bwd"].values, "tall")
     forward = {each.name: each for each in calls["fwd"].tensors if each.optional and not each.written}
     backward = {each.name: each for each in calls["bwd"].tensors if each.optional and not each.written}
@@ -169,7 +169,7 @@ def test_arguments_of_attention_are_explained_where_the_interface_is():
     text = (CHECKOUT / "kernels/host/api/fa_rocm.h").read_text()
     for name, call in known_calls().calls.items():
         if not call.tensors:
-            continue  # a plan's names say all
+            continue  # a plan's names explain themselves
         words = set(re.findall(r"\w+", text[text.index(f"fa_{name}_call: ") :].partition("*/")[0]))
         inherited = set(re.findall(r"\w+", text.partition("fa_bwd_call: ")[0]))
         names = {each.name for each in (*call.tensors, *call.values)}

@@ -1,4 +1,4 @@
-"""Files that one job hands to another: what was added, replaced or left out on the way is found."""
+"""Files handed from job to job: additions, replacements and omissions on the way are found."""
 
 import json
 import random
@@ -21,7 +21,7 @@ def files(tmp_path):
 
 
 def outputs(files):
-    """What toJSON has of the outputs of a job whose rows are about the files of a and of b."""
+    """toJSON of the outputs of a job whose rows describe the files of a and b."""
     rows = {"public": files[:3], "rocm7.2": files[3:]}
     lines = (output_line(name, digests_of(row)).partition("=") for name, row in rows.items())
     return json.dumps({name: value for name, _, value in lines} | {"rocm6_4": ""}, indent=2)
@@ -67,7 +67,7 @@ def folder(files, rng):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("attack", [added, replaced, left_out, linked, folder])
 def test_what_another_job_did_to_them_is_refused(attack, seed, files):
-    """An artefact verified-evil of a machine of the same run was published."""
+    """The artefact verified-evil from a machine of the same run was once published."""
     told = read_digests([outputs(files)])
     arrived, words = attack(files, random.Random(f"{SEED} {seed}"))
     with pytest.raises(PublishError, match="the files differ from those handed over") as caught:

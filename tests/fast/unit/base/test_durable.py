@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files are complete or absent."""
 
 import errno
 
@@ -10,7 +10,7 @@ from wheel_builder.base.durable import ensure
 def test_a_full_disk_names_the_file_and_leaves_what_was_there(tmp_path):
     path = tmp_path / "coverage.json"
     path.write_bytes(b"before")
-    # Where the new content is written first, every write finds the disk full.
+    # The new content is written here first, and every write finds the disk full.
     (tmp_path / ".coverage.json.part").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device") as caught:
         ensure(path, b"after")

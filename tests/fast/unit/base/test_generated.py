@@ -1,4 +1,4 @@
-"""What kernels read is what the tables say."""
+"""The generated files read by kernels match the tables."""
 
 import pytest
 

@@ -11,7 +11,7 @@ from kernels.build.jobs import Task, run_all
 class Machine:
     """Notes how many jobs ran at once, and how much memory they took together.
 
-    Jobs end when ``together`` have run at once, however slow the machine is that begins them.
+    Jobs end once ``together`` have run at once, even on a slow machine.
     """
 
     def __init__(self, together):
@@ -25,7 +25,7 @@ class Machine:
             self.most, self.most_mib = max(self.most, self.now), max(self.most_mib, self.mib)
             self.changed.notify_all()
             assert self.changed.wait_for(lambda: self.most >= self.together, timeout=20)
-        time.sleep(0.01)  # time for others to begin that must not
+        time.sleep(0.01)  # time for jobs that would begin too early
         with self.changed:
             self.now, self.mib = self.now - 1, self.mib - mib
         return -mib
@@ -84,7 +84,7 @@ def test_after_an_interrupt_those_that_wait_do_not_begin_and_those_that_run_are_
 
 
 def test_a_job_that_fails_is_told_although_another_runs_on():
-    """The others that wait are not begun by the one that runs."""
+    """The running job starts none of the waiting ones."""
     failed, begun = threading.Event(), []
 
     def work(item):

@@ -1,4 +1,4 @@
-"""The kinds of kernels: what is refused, what is made of them, and that the device code has them."""
+"""The kinds of kernels: refusals, generated code, and their presence in the device code."""
 
 import re
 

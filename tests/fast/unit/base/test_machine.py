@@ -1,4 +1,4 @@
-"""Cores and memory to a number of compilers; os-release files."""
+"""The number of compilers from cores and memory, and os-release files."""
 
 import os
 

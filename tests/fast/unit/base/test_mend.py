@@ -1,4 +1,4 @@
-"""What to do when a file cannot be read or written."""
+"""Advice for a file that cannot be read or written."""
 
 import errno
 import os
@@ -18,14 +18,14 @@ def statvfs(*, blocks, free, files, files_free):
     [
         (statvfs(blocks=1000, free=0, files=1000, files_free=900), "make room (df -h)"),
         (statvfs(blocks=1000, free=900, files=1000, files_free=0), "delete files: the file system has few"),
-        # What the failed command had written is gone again when this is asked.
+        # The failed command's output is removed again before this is called.
         (statvfs(blocks=1000, free=900, files=1000, files_free=12), "delete files: the file system has few"),
-        (statvfs(blocks=1000, free=0, files=0, files_free=0), "make room (df -h)"),  # btrfs counts none
+        (statvfs(blocks=1000, free=0, files=0, files_free=0), "make room (df -h)"),  # btrfs reports 0 inodes
         (None, "make room (df -h)"),
     ],
 )
 def test_a_file_system_without_inodes_is_not_asked_for_bytes(found, advice):
-    """A file system with room and no inodes was told ``df -h``, which shows room."""
+    """A file system with room but without inodes got the advice ``df -h``, which shows room."""
     assert make_room(found).startswith(advice)
     assert ("(df -i)" in make_room(found)) == ("inodes" in advice or "few" in advice)
 
@@ -42,7 +42,7 @@ def test_a_file_system_without_inodes_is_not_asked_for_bytes(found, advice):
     ],
 )
 def test_the_next_step_is_that_for_the_failure(code, advice):
-    """A missing file was told to make room."""
+    """For a missing file the advice was to make room."""
     error = OSError(code, os.strerror(code), "a.o")
     error.add_note("  step: publish")
     found = files_error(error)

@@ -1,4 +1,4 @@
-"""``process.run`` against this Python: the one unit test that starts programs."""
+"""``process.run`` with this Python: the only unit test that starts programs."""
 
 import sys
 

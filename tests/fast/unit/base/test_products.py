@@ -1,4 +1,4 @@
-"""What people call GPUs: the names in gpus.toml."""
+"""Common names of GPUs: the names in gpus.toml."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_a_target_for_several_gpus_has_no_names():
         ('devices = "Instinct MI100"', "devices = 100", "gpus.toml: gfx908: devices is 100, expected str"),
         ('"Instinct MI100"', '" "', "gpus.toml: gfx908: devices: it is empty"),
         ('"Instinct MI100"', '"MI\\u001b[2J"', "gpus.toml: gfx908: devices: it has U+001B (a control"),
-        # The page answered with one of the two, and which depended on the order of rows.
+        # If two rows had one name, their order decided the page's answer.
         (
             'devices = "Instinct MI100"',
             'devices = "Instinct mi60"',

@@ -1,4 +1,4 @@
-"""JSON is read as one value that every reader sees, or refused in words."""
+"""JSON has one value for all readers, or is refused with a message."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The table of tiles: what is read, what is refused, and what C++ gets."""
+"""The table of tiles: reading, refusals, and the code generated for C++."""
 
 import pytest
 

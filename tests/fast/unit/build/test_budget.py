@@ -1,4 +1,4 @@
-"""What kernels may cost, and attacks on that: a kernel that doubles, a machine that is slow."""
+"""Costs allowed to kernels, and attacks on the check: a kernel of twice the cost, a slow machine."""
 
 import random
 from dataclasses import replace

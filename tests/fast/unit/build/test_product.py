@@ -1,4 +1,4 @@
-"""What sources put into their wheels, read without building one."""
+"""The wheel contents that sources define, read without building a wheel."""
 
 import hashlib
 import shutil

@@ -1,4 +1,4 @@
-"""The runtime image's decisions; building it is tests/engine/container's."""
+"""The runtime image's decisions. For building see tests/engine/container."""
 
 from contextlib import contextmanager
 
@@ -144,7 +144,7 @@ def test_the_compose_examples_work_is_where_its_head_says():
     file = CHECKOUT / "dockerfiles" / "compose.yaml"
     [volume] = yaml.safe_load(file.read_text())["services"]["rocm-fa"]["volumes"]
     source, target, mode = volume.split(":")
-    # Relative paths are the file's: without --project-directory, compose starts from its folder.
+    # Relative paths start at the file: without --project-directory, compose starts from its folder.
     assert (file.parent / source).resolve() == CHECKOUT / "work"
     assert (target, mode) == ("/mnt/work", "ro")
     assert "in the checkout's work/" in file.read_text()
@@ -216,7 +216,7 @@ def test_an_image_that_does_not_is_refused(tmp_path, torch, engine, words):
 
 
 def test_a_build_says_what_it_does_and_how_long_it_took(tmp_path, monkeypatch):
-    """Nothing was shown for minutes."""
+    """The build was silent for minutes."""
     wheel = tmp_path / "a-1-py3-none-any.whl"
     wheel.write_bytes(b"wheel")
 

@@ -1,4 +1,4 @@
-"""The SBOM: valid by the schema, the same for the same inputs, and held against the wheel by the audit."""
+"""The SBOM: valid by the schema, reproducible, and compared with the wheel by the audit."""
 
 import json
 from dataclasses import replace
@@ -14,7 +14,7 @@ from wheel_builder.build.sbom import sbom, sbom_text, source_digest, versions
 
 
 def test_it_is_valid_by_the_schema():
-    # Not at the top of the file: the import makes parsers for two seconds, and each process collects it.
+    # Imported late: the import makes parsers for two seconds, and each process collects this file.
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 

@@ -1,4 +1,4 @@
-"""flash-attn and flash-attn-3: what libraries look for when they ask whether these are there."""
+"""flash-attn and flash-attn-3: everything libraries look for to detect them."""
 
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ from wheel_builder.matrix.reading import load_matrix
 SHIM = CHECKOUT / FLASH_ATTN.folder
 NAME = "flash_attn-2.8.3-3-py3-none-any.whl"
 DIST_INFO = "flash_attn-2.8.3.dist-info"
-# Of each: its wheel, and some of what is in it.
+# The wheel of each, and some of its content.
 EXPECTED = {
     FLASH_ATTN: (NAME, {"flash_attn/bert_padding.py", "flash_attn_2_cuda/__init__.py"}),
     FLASH_ATTN_3: (
@@ -34,7 +34,7 @@ each_shim = pytest.mark.parametrize("shim", SHIMS, ids=[shim.name for shim in SH
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
-    """The wheel of each, built beside the others, because the back end of some is a link."""
+    """The wheel of each, built in folders side by side: some use a link as back end."""
     folder, found = tmp_path_factory.mktemp("shims"), {}
     for shim in SHIMS:
         ignored = shutil.ignore_patterns("__pycache__")
@@ -130,7 +130,7 @@ def systems(pyproject):
 
 @each_shim
 def test_it_names_the_systems_that_have_a_wheel_of_flash_attn_rocm(shim, wheels):
-    """Pure Python, it works wherever that one does."""
+    """It is pure Python and works on all systems of flash_attn_rocm."""
     expected = systems(CHECKOUT / "pyproject.toml")
     assert systems(CHECKOUT / shim.folder / "pyproject.toml") == expected
     with zipfile.ZipFile(wheels[shim]) as archive:

@@ -1,4 +1,4 @@
-"""The shims are released on their own: a rename of a private name here would break an installed one."""
+"""The shims have their own releases: a renamed private name would break an installed one."""
 
 import ast
 from pathlib import Path
@@ -14,7 +14,7 @@ MODULES = {"flash_attn_interface", "interfaces", "pieces", "raw", "sdpa", "trans
 
 
 def public_names():
-    """What ``from flash_attn_rocm import`` may name."""
+    """The names available to ``from flash_attn_rocm import``."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     [names] = [
         node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "__all__"
@@ -23,7 +23,7 @@ def public_names():
 
 
 def private_names(source):
-    """What a file takes of flash_attn_rocm that is not public."""
+    """The private names of flash_attn_rocm used by a file."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             package, *modules = (node.module or "").split(".")

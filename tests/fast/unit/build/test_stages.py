@@ -124,7 +124,7 @@ def test_device_code_is_compiled_without_network_or_root_and_only_once(checkout,
 
 
 def test_what_kernels_do_not_read_compiles_nothing_again(checkout, tmp_path):
-    """A GPU's name and a model's latency recompiled every kernel."""
+    """A changed GPU name or modelled latency recompiled every kernel."""
     store = Store(tmp_path / "build")
     compile_gfx908(checkout, store, FakeEngine(compiled))
     for name in TABLES:
@@ -144,7 +144,7 @@ def test_a_cache_is_mounted_and_told_which_compiler_it_is(checkout, tmp_path):
     [command] = engine.commands
     assert f"type=bind,source={cache}/device/objects,target=/cache" in command
     assert command[-2:] == ["--cache", "/cache"]
-    # The container's user, nobody, may write to objects; the folder around it keeps all others out.
+    # The container's user, nobody, may write to objects. The folder around it keeps other users out.
     assert stat.S_IMODE((cache / "device").stat().st_mode) == 0o700
     assert stat.S_IMODE((cache / "device" / "objects").stat().st_mode) == 0o777
     assert f"CCACHE_COMPILERCHECK=string:{device_code.compiler_id(IMAGE.facts)}" in command
@@ -251,7 +251,7 @@ WHEEL_SHA256 = hashlib.sha256(b"wheel").hexdigest()
 
 
 def emulated(arch, **changes):
-    """What the emulated suite of an arch left."""
+    """The output of an arch's emulated suite."""
     how = "executed on an ISA emulator, not run on hardware"
     facts = {"arch": arch, "how": how, "tests": {"passed": 9}, "checks": ["race"], "seed": 1,
              "wave_instructions": 1000,
@@ -263,7 +263,7 @@ def emulated(arch, **changes):
 
 
 def loaded(rocm, *problems):
-    """What loading the wheel under a runtime left."""
+    """The output of loading the wheel under a runtime."""
     functions, codes = {"hipGetDevice": "libamdhip64.so.7"}, {"gfx908-0": "amdgcn-amd-amdhsa--gfx908 1"}
     found = None if problems else {"functions": functions, "codes": codes, "gpus": ["gfx900", "gfx908"]}
     facts = {"rocm": rocm, "package": "libamdhip64-7 7.2.4", "found": found, "problems": list(problems)}
@@ -345,12 +345,12 @@ def test_the_folders_of_tests_run_side_by_side_with_logs_of_their_own(checkout, 
 
 
 def suites_run(engine):
-    """The suites that ran, in order, by the folders in which their results were."""
+    """The suites run, in order, by the folders of their results."""
     return [Path(folder).name for command in engine.commands for folder in RESULTS.findall(str(command))]
 
 
 def test_of_a_wheel_with_other_words_only_the_words_are_tested(checkout, tmp_path):
-    """After a change of a docstring a release took minutes for what it had shown before."""
+    """After a changed docstring, a release repeated minutes of suites with known results."""
     engine = verified(suite())
     verify_one(checkout, tmp_path, engine)
     assert suites_run(engine) == ["fake_hip", "wheel", "words"]

@@ -1,4 +1,4 @@
-"""A wheel's key holds what goes into the wheel, and nothing else: the list against what is really read."""
+"""A wheel's key covers exactly the wheel's inputs: the list is compared with the files really read."""
 
 import os
 import re
@@ -27,7 +27,7 @@ FACTS = {
     "python_packages": {"ziglang": "0.17.0"},
 }  # fmt: skip
 IMAGE = Artifact(None, {"key": "k", "facts": FACTS}, reused=True)
-# Files of tiles by a macro too (call/every_tile.hpp).
+# Files of tiles are also included by a macro (call/every_tile.hpp).
 INCLUDE = re.compile(r'^#(?:include|define FA_TILES_\w+) "(.+)"$', re.MULTILINE)
 
 
@@ -47,7 +47,7 @@ def device_code(folder, code=b"elf", seconds="1.5"):
 
 
 def built(checkout, *, package=PACKAGE, cache=None, **code):
-    """The stored wheel, and the files that cibuildwheel was given."""
+    """The stored wheel, and the files given to cibuildwheel."""
     given = []
 
     def run(argv, *, cwd=None, **_):
@@ -141,7 +141,7 @@ def test_device_code_counts_and_not_how_long_it_took(checkout):
 
 
 def test_the_digest_of_the_sbom_is_the_keys(checkout):
-    """Or a wheel from the store could hold another one than its sources have."""
+    """Otherwise a stored wheel could hold the SBOM of other sources."""
     found = built(checkout)[0].manifest["inputs"]
     assert found["sources"] == sources_digest(checkout, read_inputs(checkout))
 
@@ -162,7 +162,7 @@ def below(names, start):
 
 
 def repair_imports(checkout, tmp_path):
-    """The files of wheel_builder that the repair's module imports; only packaging is installed."""
+    """The files of wheel_builder imported by the repair's module. Only packaging is installed."""
     packages = tmp_path / "packages"
     packages.mkdir()
     (packages / "packaging").symlink_to(Path(find_spec("packaging").origin).parent)
@@ -210,7 +210,7 @@ def test_repair_runs_where_nothing_else_is(checkout, tmp_path):
 
 
 def included_headers(checkout):
-    """Headers of device code and generated files that the host library includes, and what those include."""
+    """Headers of device code and generated files that the host library includes, directly or not."""
     kernels = checkout / "kernels"
     host = [*(kernels / "host").rglob("*"), *(kernels / "bindings").rglob("*")]
     todo, seen = [file for file in host if file.is_file()], set()
@@ -226,7 +226,7 @@ def headers_in(names):
 
 
 def files_of_bundle(checkout, tmp_path):
-    """The files below ``checkout`` that joining the archs' code objects opens."""
+    """The files below ``checkout`` opened while joining the archs' code objects."""
     llvm, device = tmp_path / "llvm", tmp_path / "device"
     llvm.mkdir()
     (llvm / "clang-offload-bundler").write_text('#!/bin/sh\nfor last; do :; done\ntouch "${last#-output=}"\n')
@@ -258,7 +258,7 @@ runpy.run_path({str(instances / "bundle.py")!r}, run_name="__main__")
 
 
 def files_below(names):
-    """The files that these names of files and folders are or hold."""
+    """The files with these names or in folders with these names."""
     paths = [CHECKOUT / name for name in names]
     files = [file for path in paths for file in (path.iterdir() if path.is_dir() else [path])]
     return {str(file.relative_to(CHECKOUT)) for file in files}

@@ -1,6 +1,6 @@
-"""Lines of public logs by the kind of failure, and the same in other wordings and wrappings."""
+"""Lines of public logs by kind of failure, and variants with other wordings and wrappings."""
 
-# Kind -> lines, each of which is enough to tell it.  Names of files and functions are made up.
+# Kind -> lines, each sufficient to tell it. Names of files and functions are made up.
 SHAPES = {
     "instructions of another arch": (
         "a.hpp:12:9: error: '__builtin_amdgcn_mfma_f32_32x32x8f16' needs target feature mai-insts",
@@ -70,7 +70,7 @@ SHAPES = {
     "pip's last words": ("  \u00d7 Failed to build `flash-attn==2.8.3`",),
 }  # fmt: skip
 
-# What tools and CI put around a line, and how others write it.
+# Text added around a line by tools and CI, and other spellings.
 MUTANTS = {
     "as it is": lambda line: line,
     "of a CI with times": lambda line: f"2026-01-02T03:04:05.1234567Z {line}",

@@ -1,4 +1,4 @@
-"""``explain-log`` as it is called: files, standard input, a growing log, and what is no log."""
+"""Calls of ``explain-log``: files, standard input, a growing log, and files other than logs."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Real logs of upstream's build (logs/README.md says how each was made), and what was done to some."""
+"""Real logs of upstream's build, some of them changed (logs/README.md says how each was made)."""
 
 import json
 import re
@@ -210,7 +210,7 @@ def test_other_words_for_the_same_causes(line, key):
 @pytest.mark.parametrize("mutant", MUTANTS)
 @pytest.mark.parametrize(("line", "kind"), [(line, kind) for kind, lines in SHAPES.items() for line in lines])
 def test_shapes_of_public_logs_are_told_by_kind_in_any_wrapping(line, kind, mutant):
-    """16 of 21 were "running or cut off", or had none but pip's last words."""
+    """16 of 21 were told as "running or cut off", or only by pip's last words."""
     text = MUTANTS[mutant](line)
     found = report(f"[1/9] hipcc -c x.hip -o x.o\n{text}\n".encode())
     assert found.state == "failed"
@@ -229,12 +229,12 @@ def test_windows_users_learn_that_there_is_a_wheel():
     "line", ["x.hip:3:1: error: expected ';'", "error: something that nobody knows", "ERROR: neither this"]
 )
 def test_a_log_that_holds_an_error_is_not_running(line):
-    """It was "running or cut off" where no rule knew the words."""
+    """Without a rule for its words it was told as "running or cut off"."""
     assert report(f"[1/9] hipcc -c x.hip -o x.o\n{line}\n".encode()).state == "failed"
 
 
 def test_steps_that_end_after_a_compilers_error_do_not_undo_it():
-    """ninja lets the steps end that it had begun."""
+    """ninja lets running steps end."""
     found = report(
         b"[1/2] hipcc -c x.hip -o x.o\nx.hip:3:1: error: expected ';'\n[2/2] hipcc -c y.hip -o y.o\n"
     )
@@ -250,7 +250,7 @@ def test_every_rule_has_a_line_that_matches_it():
 
 
 def test_one_killed_compiler_counts_once():
-    """ninja says code=137 and the shell says Killed: that was "(2 times)"."""
+    """ninja says code=137 and the shell says Killed: together they were told as "(2 times)"."""
     assert report(read("killed.txt")).causes[0].times == 1
     both = read("killed.txt").replace(
         b"ninja: build stopped", b"FAILED: [code=137] c.o \nKilled\nninja: build stopped"
@@ -264,7 +264,7 @@ def test_one_killed_compiler_counts_once():
     ("name", "done", "total"), [("killed.txt", 1, 2), ("compiler-crash.txt", 0, 1), ("one-arch.txt", 0, 1)]
 )
 def test_a_step_that_failed_is_not_done(name, done, total):
-    """ninja counts the steps that ended, the failed ones too."""
+    """ninja counts all ended steps, including failed ones."""
     found = report(read(name))
     assert (found.done, found.total, found.remaining) == (done, total, total - done)
     assert len(found.objects) == done

@@ -1,4 +1,4 @@
-"""What objects are, from names that CK's generator wrote, and from ours."""
+"""The meaning of object names from CK's generator and from ours."""
 
 from pathlib import Path
 

@@ -22,7 +22,7 @@ print(json.dumps([used.ru_utime + used.ru_stime, used.ru_maxrss, *told]))
 
 @pytest.fixture
 def log(tmp_path):
-    """Upstream's first step and its warnings, again and again."""
+    """Upstream's first step and its warnings, repeated."""
     at = next(at for at, line in enumerate(LINES) if line.startswith(b"[1/2782]"))
     step = LINES[at]
     warnings = b"".join(line for line in LINES if b"warning: " in line or b"included from" in line)
@@ -58,7 +58,7 @@ def test_two_hundred_megabytes(log):
     ],
 )
 def test_two_million_lines_that_are_looked_at(tmp_path, line):
-    """They took 27 to 34 s, because each was searched again for every mark."""
+    """This took 27 to 34 s: each line was searched once per mark."""
     path = tmp_path / "build.log"
     path.write_bytes(b"".join(line % at for at in range(2_000_000)))
     done = subprocess.run([sys.executable, "-c", MEASURED, path], stdout=subprocess.PIPE, check=True)

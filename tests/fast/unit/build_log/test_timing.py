@@ -27,7 +27,7 @@ def test_no_time_passes_no_rate():
 
 @pytest.mark.parametrize("draw", [lambda r: r.expovariate(1), lambda r: r.lognormvariate(0, 1)])
 def test_the_interval_holds_what_it_promises(draw):
-    """Of 400 drawn builds 9 of 10 end inside the interval; skewed times cost some."""
+    """Of 400 simulated builds, 9 of 10 end inside the interval. Skewed times lower the share."""
     source = random.Random(3)
     inside = 0
     for _ in range(400):

@@ -1,4 +1,4 @@
-"""``code-objects``: the list by which two states of the kernels are compared."""
+"""``code-objects``: the list for comparing two states of the kernels."""
 
 import pytest
 

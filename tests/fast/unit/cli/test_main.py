@@ -71,7 +71,7 @@ def test_every_command_has_help(known, capsys):
 
 
 def test_only_the_module_of_the_command_is_imported():
-    """All of them import a second's worth of packages."""
+    """Importing all of them takes a second."""
     code = (
         "import sys; from wheel_builder.cli.main import main; main(['plan', '--json'])\n"
         "loaded = [name for name in sys.modules if name.startswith('wheel_builder.cli.commands.')]\n"
@@ -85,7 +85,7 @@ def test_only_the_module_of_the_command_is_imported():
 
 
 def test_every_module_is_a_command():
-    """One that no name leads to could never run."""
+    """A module without a name in the table could never run."""
     folder = ROOT / "wheel_builder/cli/commands"
     modules = {".".join(path.relative_to(folder).with_suffix("").parts) for path in folder.rglob("[!_]*.py")}
     assert modules == set(PLACES.values())

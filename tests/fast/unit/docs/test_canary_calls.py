@@ -1,4 +1,4 @@
-"""How many calls the check at first use has, as docs/dev/mutants.md says it."""
+"""The number of calls of the first-use check, as stated in docs/dev/mutants.md."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""The lines of docs/install.md that make a virtual environment, typed in."""
+"""The lines of docs/install.md for a virtual environment, run as typed."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from wheel_builder.index.finder.steps import ENTER, MAKE_ENVIRONMENT
 
 
 def test_the_virtual_environment_is_made_and_entered(tmp_path):
-    """Debian's Python refuses packages; in one of these pip installs and removes."""
+    """Debian's Python refuses packages. In a virtual environment pip installs and removes."""
     text = (CHECKOUT / "docs/install.md").read_text(encoding="utf-8")
     section = re.search(r"^## A virtual environment$(.*?)^## ", text, re.DOTALL | re.MULTILINE)[1]
     lines = re.findall(r"^    (.*)$", section, re.MULTILINE)

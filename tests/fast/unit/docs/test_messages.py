@@ -1,4 +1,4 @@
-"""The error messages that docs/troubleshooting.md explains are in the source, with … for what varies."""
+"""Error messages explained in docs/troubleshooting.md exist in the source, with … for variable parts."""
 
 import ast
 import inspect
@@ -32,7 +32,7 @@ def in_python(text):
 
 
 def in_cpp(text):
-    """Every text of a file: neighbouring literals are one, and so are those with a value between them."""
+    """Every text of a file: adjacent literals are one text, including those with a value between them."""
     text = re.sub(r'"\s*\n?\s*"', "", text)
     text = re.sub(r'"\s*\+[^";]*\+\s*"', VARIES, text)
     yield from (found.replace("\\n", "\n") for found in re.findall(LITERAL, text))

@@ -49,7 +49,7 @@ def test_of_backwards_the_sum_is_shown():
 
 
 def test_a_row_for_each_head_dim_and_an_empty_cell_for_a_missing_kernel():
-    """Of Triton's kernels, whatever their version."""
+    """Rows of Triton's kernels, of any version."""
     found = (
         flop("flash-attn-rocm", "fwd fp16 d64", 7), flop("flash-attn-rocm", "fwd fp16 d128", 8),
         flop("triton 3.9.0", "fwd fp16 d128", 5), Figure(EXCLUSIVE, "flash-attn-rocm", "fwd fp16 d64", 1),
@@ -64,7 +64,7 @@ def test_a_row_for_each_head_dim_and_an_empty_cell_for_a_missing_kernel():
 
 
 def half_as_fast(mask_ranges):
-    """Figures of kernels that take twice the time without padding, with a linear growth of their clocks."""
+    """Figures of kernels that take twice the time without padding, with linearly growing clocks."""
     ours = "flash-attn-rocm"
     for dim in (64, 128):
         for keys in ("", " 2048"):

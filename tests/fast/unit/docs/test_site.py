@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, its links lead somewhere, and a broken one is refused."""
+"""The documentation site builds without a warning, its links work, and a broken one is refused."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ from wheel_builder.extras.site.links import check_links
 from wheel_builder.extras.site.tables import PLACE
 from wheel_builder.index.manual import SUMS, faults
 
-# No test follows them: CI has no network for that, and others' sites come and go.
+# Tests skip these: CI has no network for them, and foreign sites come and go.
 EXTERNAL = {
     "https://pytorch.org/get-started/locally/",
     "https://github.com/ROCm/librocdxg",
@@ -50,7 +50,7 @@ def test_links_elsewhere_are_listed_and_use_https(site):
 
 
 def test_nothing_is_loaded_from_elsewhere(site):
-    """Of pages; style sheets name no address."""
+    """Style sheets contain no address and import nothing."""
     for sheet in site.rglob("*.css"):
         assert not re.search(r"url\(['\"]?(https?:)?//|@import", sheet.read_text()), sheet
 
@@ -121,7 +121,7 @@ def test_without_mkdocs_it_says_what_to_install(tmp_path, monkeypatch):
 
 
 def test_the_command_says_how_to_read_the_site_with_its_search(tmp_path, monkeypatch, capsys):
-    """It printed an address that begins with file:, where no browser searches."""
+    """It printed a file: address, where browsers cannot search."""
     monkeypatch.setattr(command, "build", lambda *_, **__: None)
     monkeypatch.chdir(tmp_path)
     assert main(["docs", "--to", "site"]) == 0

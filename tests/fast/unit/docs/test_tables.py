@@ -43,7 +43,7 @@ def test_places_are_filled_and_each_one_that_is_wrong_is_named():
 
 @pytest.mark.parametrize("page", sorted(path.name for path in (CHECKOUT / "docs").glob("*.md")))
 def test_pages_in_the_repository_have_todays_tables(page, pytestconfig, made):
-    """README leads there: 16 lines were “{{ gpus }}” and the like for who read them in a repository."""
+    """README links these pages. In the repository 16 lines showed “{{ gpus }}” and the like."""
     path = CHECKOUT / "docs" / page
     text = path.read_text(encoding="utf-8")
     wanted = fill(text, made)

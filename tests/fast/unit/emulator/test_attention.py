@@ -1,4 +1,4 @@
-"""Cases, and the comparison with float64, without a machine: the outputs are put there by hand."""
+"""Cases, and the comparison with float64, without a machine: the tests write the outputs."""
 
 import ctypes
 import math
@@ -54,7 +54,10 @@ def test_the_argument_structure_has_the_size_that_the_kernels_read():
 
 
 def finished(case, change=0.0, lse_change=0.0):
-    """A call with the plain computation's output and the exact logsumexp, the first element of each moved."""
+    """A call with the plain computation's output and the exact logsumexp.
+
+    The first element of each is shifted.
+    """
     call = make_call(case)
     q, k, v = (tensor.values() for tensor in (call.q, call.k, call.v))
     out, lse = [], []
@@ -104,7 +107,7 @@ def test_a_log_sum_exp_just_beyond_the_rule_is_a_difference(times, right):
 
 
 def one_key(change):
-    """Of one key, whose plain computation is exact: the output is v."""
+    """With one key the plain computation is exact: the output is v."""
     call = finished(Case("bf16", 8, 1, 1))
     out = list(call.v.values())
     out[3] = change(out[3])

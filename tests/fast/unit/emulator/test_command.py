@@ -1,4 +1,4 @@
-"""What ``emulate`` prints, and when it fails."""
+"""The output of ``emulate``, and its failures."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the emulator lacks, in words; a fake core tells it."""
+"""Messages about instructions missing in the emulator, from a fake core."""
 
 from wheel_builder.machine_code.emulator.coverage import summary, unimplemented
 

@@ -1,4 +1,4 @@
-"""16-bit numbers: rounding to nearest even, and what has no middle."""
+"""16-bit numbers: rounding to nearest even, and values without a midpoint."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Code objects out of files; a real one is in tests/engine/emulator."""
+"""Code objects from files. tests/engine/emulator has a real one."""
 
 import lzma
 

@@ -1,4 +1,4 @@
-"""The fake HIP runtime and the host library know the same HIP functions; seen without compiling."""
+"""The fake HIP runtime and the host library know the same HIP functions, compared by their text."""
 
 import re
 import shutil
@@ -61,7 +61,7 @@ def test_a_dll_that_exports_all_that_is_listed_passes():
     ],
 )
 def test_a_dll_that_lacks_an_export_is_refused_by_its_name(exports, missing):
-    """The wheel's library would take such a runtime for none at all."""
+    """The wheel's library would treat such a runtime as missing."""
     with pytest.raises(
         EmulatorBuildError, match=f"amdhip64_7.dll does not export {missing}, which {EXPORTS} lists"
     ):
@@ -72,7 +72,7 @@ def test_a_dll_that_lacks_an_export_is_refused_by_its_name(exports, missing):
     "name", [f"{RUNTIME}/hip.cpp", f"{CORE}/run/wave.hpp", "kernels/generated/device/archs.inc"]
 )
 def test_it_is_compiled_again_after_a_change_of_what_it_is_made_from(tmp_path, name):
-    """A generated table that is named as a file had no part in the key."""
+    """A generated table included by file name was missing from the key."""
     for source in SOURCES:
         (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (CHECKOUT / source).is_dir() else shutil.copy2

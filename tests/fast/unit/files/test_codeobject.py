@@ -1,4 +1,4 @@
-"""What a code object says of itself, and lies that the HIP runtime or a GPU would act upon."""
+"""A code object's facts about itself, and false ones that would affect the HIP runtime or a GPU."""
 
 import struct
 
@@ -31,7 +31,7 @@ def test_a_good_one(arch):
     [("gfx942", 0x64C), ("gfx942", 0x74C), ("gfx942", 0x4C), ("gfx1030", 0x536), ("gfx908", 0xC30)],
 )
 def test_features_in_the_header(arch, flags):
-    """Code for xnack+ does not run on a GPU without it: the bundle's name has to say so."""
+    """Code for xnack+ fails on a GPU without it, so the bundle's name must name the feature."""
     expected = f"its header has flags {flags:#x}, expected {E_FLAGS[arch]:#x} of {arch}"
     assert problems(code_object(arch, NAMES, flags=flags), arch) == [expected]
 

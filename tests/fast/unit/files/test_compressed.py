@@ -1,4 +1,4 @@
-"""Compressed bundles, made here; released wheels have the same (zstd, versions 2 and 3)."""
+"""Compressed bundles, made here in the format of released wheels (zstd, versions 2 and 3)."""
 
 import struct
 import zlib

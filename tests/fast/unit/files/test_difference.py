@@ -1,4 +1,4 @@
-"""Two wheels that should be the same: where they first differ, in words."""
+"""Two wheels that should be equal: a message about their first difference."""
 
 import zipfile
 

@@ -82,7 +82,7 @@ def test_a_section_beyond_the_file_is_refused():
     ("change", "place"), [({"offset": 64}, r"byte \d+"), ({"address": 1 << 40}, "nowhere")]
 )
 def test_a_section_that_is_loaded_from_elsewhere_is_refused(change, place):
-    """The kernels that were read were clean, and those that were mapped ended at once (s_endpgm)."""
+    """The audit read clean kernels, but the mapped ones ended at once (s_endpgm)."""
     data = Edit(library(sections={".hip_fatbin": b"code"})).section(".hip_fatbin", **change).data
     with pytest.raises(
         ElfError, match=rf"section \.hip_fatbin is at byte \d+ of the file, and loaded from {place}"
@@ -112,7 +112,7 @@ def test_names_that_overlap_are_not_read_for_ever():
 
 @pytest.mark.parametrize("tag", [8, 4])
 def test_a_table_that_would_fill_the_memory_is_not_read(tag, monkeypatch):
-    """Of relocations (DT_RELASZ), and of symbols (the number in DT_HASH)."""
+    """Tables of relocations (DT_RELASZ) and of symbols (the count in DT_HASH)."""
     monkeypatch.setattr(elfdynamic, "MOST_RELOCATIONS", 10)
     monkeypatch.setattr(elfdynamic, "MOST_SYMBOLS", 10)
     edit = Edit(library(sections={".rodata": struct.pack("<I", 11) * 100}))
@@ -157,7 +157,7 @@ def test_tables_that_cannot_be_read(change, words):
 
 
 def test_names_are_those_of_the_table_that_the_loader_uses():
-    """sh_link led to another table: the audit read libdl.so.2, and glibc looked for evil1.so.2."""
+    """sh_link named another table: the audit read libdl.so.2, and glibc looked for evil1.so.2."""
     names = DATA[(place := Edit(DATA).of_section(".dynstr"))["offset"] :][: place["size"]]
     other = library(sections={".other": names.replace(b"libc.so.6", b"evil.so.1")})
     number = 1 + Edit(other).of_section(".dynamic")["link"]

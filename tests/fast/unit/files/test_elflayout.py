@@ -1,4 +1,4 @@
-"""Each way in which a shared object could be loaded otherwise than it reads, or not at all, is refused."""
+"""Every shared object that a loader could load differently from our reading, or refuse, is refused."""
 
 import lzma
 
@@ -102,7 +102,7 @@ def test_a_tag_that_is_missing(edit, tag):
     assert found
 
 
-# What is changed of the header or of a segment, and what is said of it.
+# Changes of the header or of a segment, and the expected messages.
 HEADERS = {
     "no program": (lambda e: e.header(kind=2), "its type is 2, expected 3 (a shared object)"),
     "another machine": (lambda e: e.header(machine=183), "its machine is 183, expected 62"),
@@ -341,7 +341,7 @@ REAL = CHECKOUT / "tests/data/fatbin/two_instances.xz"
 
 
 def symbol_of_people(name, **fields):
-    """Change the symbol in the table for people that has this name; no name means the first local one."""
+    """Change the named symbol in .symtab. An empty name means the first local one."""
 
     def change(edit):
         place = edit.of_section(".strtab")
@@ -368,7 +368,7 @@ FOR_PEOPLE = {
 
 @pytest.mark.parametrize(("change", "words"), FOR_PEOPLE.values(), ids=FOR_PEOPLE)
 def test_what_a_disassembler_reads_is_what_is_loaded(change, words):
-    """The static checks read a disassembly: with a symbol of data, it would leave out instructions."""
+    """The static checks read a disassembly, which omits instructions at a data symbol."""
     code = read_fatbin(lzma.decompress(REAL.read_bytes()))[0].data
     assert elf_layout_problems(code, EM_AMDGPU) == ()
     refused(change(Edit(code)), words, EM_AMDGPU)

@@ -1,4 +1,4 @@
-"""Symbols, hash tables and versions that a loader would not bind as they read are refused."""
+"""Symbols, hash tables and versions that a loader would bind differently from our reading are refused."""
 
 import struct
 
@@ -96,7 +96,7 @@ def test_a_version_of_a_library_that_is_not_needed():
 
 
 def test_version_records_elsewhere():
-    """glibc follows them from the dynamic table to wherever they lead."""
+    """glibc follows them from the dynamic table to any address."""
     records = Edit(GOOD_LIBRARY.data)
     place = records.of_section(".gnu.version_r")
     copy = records.data[place["offset"] :][: place["size"]]

@@ -132,6 +132,6 @@ def test_a_damaged_bundle_gives_an_answer_or_an_error(changes, length):
 
 
 def check(data):
-    """What is read lies inside ``data``; what cannot be read is said in words, never with another error."""
+    """Results lie inside ``data``. Unreadable data raise our error with a message, and no other error."""
     with suppress(FatbinError):
         assert sum(len(code.data) for code in read_fatbin(data)) <= len(data)

@@ -34,7 +34,7 @@ HOSTILE = (
     "../../planted", "<script>planted()</script>", "--planted", "a b", "a\x00b", "a\\b", "",
     "\N{FULLWIDTH DIGIT SEVEN}.2",
 )  # fmt: skip
-# Every value that reaches a command line, a Dockerfile, a path or a workflow; what people only read is free.
+# All values used in command lines, Dockerfiles, paths and workflows. Values for people only are free.
 PLACES = (
     ("default_rocm",), ("package", "torch_floor"), ("package", "torch_headers"),
     ("package", "torch_headers_sha256"), ("package", "platform_tag"),
@@ -45,7 +45,7 @@ PLACES = (
     ("public", "windows", 0),
     ("upstream", "version"), ("upstream", "sha256"), ("upstream", "archs", 0),
 )  # fmt: skip
-# Empty is not public yet; where they are given they reach pages and messages.
+# Empty before the project is public. Given ones appear on pages and in messages.
 ADDRESSES = tuple(("addresses", name) for name in ("repository", "issues", "index", "security"))
 READ_BY_PEOPLE = {"reason", "note"}
 
@@ -80,7 +80,7 @@ def load(document, folder):
 
 @pytest.fixture
 def document():
-    """What matrix.yaml says, to be changed."""
+    """The content of matrix.yaml, to be changed."""
     return yaml.load(MATRIX.read_text(), Loader=yaml.CSafeLoader)
 
 
@@ -128,7 +128,7 @@ def test_values_are_single_words_of_docker_commands(value, tmp_path):
 
 def test_archs_of_a_wheel_are_arguments_of_the_script_not_part_of_it(tmp_path):
     run, evil = Noted(), "gfx908; touch planted"
-    with pytest.raises(FileNotFoundError):  # nothing was really listed
+    with pytest.raises(FileNotFoundError):  # the listing never ran
         list_code(
             [CodeObject(evil, b"")], tools=Tools("id", image="builder"), store=Store(tmp_path),
             log=tmp_path / "log", run=run,
@@ -139,7 +139,7 @@ def test_archs_of_a_wheel_are_arguments_of_the_script_not_part_of_it(tmp_path):
 
 
 def test_a_checkouts_path_is_one_word_of_cibuildwheels_settings(tmp_path):
-    """They are split by a shell's rules."""
+    """cibuildwheel splits its settings by a shell's rules."""
     checkout = tmp_path / "$(touch planted) 'a'; disable_host_mount: false"
     copy_sources(checkout)
     image = Artifact(tmp_path, {"key": "k", "facts": BUILDER_FACTS}, reused=True)

@@ -1,4 +1,4 @@
-"""The library in a wheel and the device code in it, or in words why there is none."""
+"""The library in a wheel and its device code, or a message that explains why it is missing."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_a_library_that_is_not_there(tmp_path):
 
 @pytest.mark.parametrize("sections", [{}, {".hip_fatbin": b""}, {".hip_fatbin": bytes(4096)}])
 def test_a_library_without_device_code(tmp_path, sections):
-    """Not an empty answer, which every check would pass."""
+    """An empty answer would pass every check."""
     data = library(sections=sections)
     assert code_objects(data) == ()
     with pytest.raises(

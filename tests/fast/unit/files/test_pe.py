@@ -12,11 +12,11 @@ from wheel_builder.files.binaries.pe import read_pe
 
 EXPORTS = ("fa_gpus", "fa_limits")
 GOOD = Dll(exports=EXPORTS, bare=True).data
-# Where numbers of the headers are.
+# Offsets of numbers in the headers.
 COUNT, SYMBOLS, OPTIONAL_BYTES = PE_AT + 6, PE_AT + 16, PE_AT + 20
 FILE_ALIGNMENT, IMAGE_BYTES, HEADER_BYTES = OPTIONAL_AT + 36, OPTIONAL_AT + 56, OPTIONAL_AT + 60
 DIRECTORY_COUNT, EXPORT, IMPORT = OPTIONAL_AT + 108, OPTIONAL_AT + 112, OPTIONAL_AT + 120
-RDATA = HEADERS + 512  # in the file; at 0x2000 in memory
+RDATA = HEADERS + 512  # file offset, at 0x2000 in memory
 SIZE, ADDRESS, FILE_SIZE, FILE_AT = (SECTIONS_AT + 40 + at for at in (8, 12, 16, 20))
 
 

@@ -1,4 +1,4 @@
-"""Digests of Python code: words have no part in them, everything else has."""
+"""Digests of Python code: they ignore words and cover everything else."""
 
 import ast
 
@@ -103,12 +103,12 @@ def test_the_encoding_that_a_file_names_has():
 
 @pytest.mark.parametrize("data", [b"def (", b"A = 0x" + b"f" * 5000, b"\xff", b"\0"], ids=repr)
 def test_what_cannot_be_read_counts_whole(data):
-    """Also a number that Python writes out only on demand."""
+    """Including a number too long for Python to write out by default."""
     assert code_digest(data) != code_digest(data + b" # comment")
 
 
 def suite_files():
-    """The Python of the package, and of what the containers of suites get whose results are kept."""
+    """The Python files of the package, and those in the containers of suites with stored results."""
     suites = (TESTS, verify.TESTS, verify.ERROR_TESTS, verify.SHIM, verify.MACHINES, CONTROL, *SHARED)
     paths = [PACKAGE, *(CHECKOUT / path for path in suites)]
     return [file for path in paths for file in files_at(path).values() if file.suffix == ".py"]
@@ -124,13 +124,13 @@ def test_what_reads_words_is_seen(text):
 
 
 def test_nothing_whose_result_is_kept_reads_its_own_words():
-    """But one module, which completes the docstrings of the functions that it decorates."""
+    """Except for one module, which completes the docstrings of the functions it decorates."""
     found = {file: readers(file.read_bytes()) for file in suite_files()}
     assert {file: names for file, names in found.items() if names} == {COMPLETES: {"__doc__"}}
 
 
 def decorates(tree, name):
-    """Whether a function is used as a decorator alone, or in a function that is."""
+    """Whether a function is used only as a decorator, or inside such a function."""
     decorators = {
         id(part) for node in ast.walk(tree) if hasattr(node, "decorator_list")
         for each in node.decorator_list for part in ast.walk(each)
@@ -144,7 +144,7 @@ def decorates(tree, name):
 
 
 def test_docstrings_are_completed_by_decorators_alone():
-    """Else a docstring that has no part in the digest would do more than to be shown."""
+    """Docstrings are left out of the digest, so code must only show them."""
     checked = set()
     for file in suite_files():
         tree = ast.parse(file.read_bytes())

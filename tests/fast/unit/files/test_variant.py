@@ -1,4 +1,4 @@
-"""A variant is its wheel with one more file; anything else is told."""
+"""A variant is its wheel with one more file. Any other difference is reported."""
 
 import io
 import json
@@ -30,7 +30,7 @@ def wheel(tmp_path):
 
 
 def opened(wheel, data):
-    """What our own strict reader makes of a variant."""
+    """A variant as our own strict reader reads it."""
     return open_wheel(wheel.path, data, max_mib=1)
 
 
@@ -53,7 +53,7 @@ def archive(data):
 
 
 def test_its_bytes_follow_from_the_wheel_alone(wheel):
-    """Nothing is packed again, which another zlib would do otherwise."""
+    """Nothing is compressed again: another zlib would give other bytes."""
     data = make_variant(wheel, TEXT)
     assert make_variant(wheel, TEXT) == data
     with archive(wheel.data) as old, archive(data) as new:
@@ -73,11 +73,12 @@ def test_its_bytes_follow_from_the_wheel_alone(wheel):
 
 @pytest.mark.parametrize("at", [0, 2])
 def test_record_may_be_anywhere_in_the_archive(tmp_path, at):
-    """What is new has the time and the mode of RECORD."""
+    """New entries get the time and the mode of RECORD."""
     files = good_files()
     names = list(files)
     names.insert(at, f"{DIST_INFO}/RECORD")
-    files[f"{DIST_INFO}/RECORD"] = record_text(good_files()).rstrip(b"\n")  # and its last line without an end
+    # and its last line without a line break
+    files[f"{DIST_INFO}/RECORD"] = record_text(good_files()).rstrip(b"\n")
     path = tmp_path / WHEEL_NAME
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
         for name in names:
@@ -94,7 +95,7 @@ def test_record_may_be_anywhere_in_the_archive(tmp_path, at):
 
 
 def remade(data, change):
-    """The archive ``data`` written anew after ``change`` of its files and, where told, a right RECORD."""
+    """The archive ``data`` rewritten after ``change`` of its files, optionally with a right RECORD."""
     with archive(data) as old:
         entries = {entry.filename: (entry, old.read(entry)) for entry in old.infolist()}
     files = {name: content for name, (_, content) in entries.items()}
@@ -180,7 +181,7 @@ def test_names():
 
 
 def test_no_reader_of_wheels_takes_a_variant_for_one(wheel, tmp_path):
-    """So `publish` and `verify` refuse one that is given as a wheel."""
+    """So `publish` and `verify` refuse a variant given as a wheel."""
     path = tmp_path / variant_name(wheel.path.name, "null")
     path.write_bytes(make_variant(wheel, TEXT))
     with pytest.raises(WheelFileError, match="not a wheel's file name"):

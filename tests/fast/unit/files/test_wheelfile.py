@@ -31,13 +31,13 @@ def test_a_good_wheel(tmp_path):
 
 
 def repack(path, change):
-    """Write the wheel anew, letting ``change(archive)`` add to it."""
+    """Rewrite the wheel with the additions of ``change(archive)``."""
     path = path.rename(path.with_suffix(".old"))
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(path.with_suffix(".whl"), "w") as new:
         for entry in old.infolist():
             new.writestr(entry, old.read(entry))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # zipfile warns of the duplicate name that a test wants
+            warnings.simplefilter("ignore")  # zipfile warns of the duplicate name, which the test needs
             change(new)
     return path.with_suffix(".whl")
 
@@ -107,7 +107,7 @@ def test_a_huge_file_is_not_read(tmp_path):
 
 @pytest.mark.parametrize("what", ["/dev/zero", "/dev/null", "pipe", "folder"])
 def test_what_is_no_plain_file_is_not_read(tmp_path, what):
-    """A wheel that was a link to /dev/zero ended ``audit`` in a MemoryError; a pipe would have held it up."""
+    """A wheel linked to /dev/zero ended ``audit`` in a MemoryError. A pipe would have blocked it."""
     path = tmp_path / "a-1-py3-none-any.whl"
     if what == "pipe":
         os.mkfifo(path)
@@ -139,7 +139,7 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path, size):
 
 
 def test_a_packed_entry_without_an_end_of_its_own_is_refused(tmp_path):
-    """The bytes are complete and the sum is right: zipfile accepts it, zlib's one-shot call does not."""
+    """The bytes are complete and the sum is right: zipfile accepts it, zlib's one-shot call refuses it."""
     path = write_wheel(tmp_path)
     data = bytearray(path.read_bytes())
     name, extra = struct.unpack_from("<HH", data, 26)
@@ -160,7 +160,7 @@ def test_an_encrypted_entry_is_refused(tmp_path):
         read_wheel(path, max_mib=1)
 
 
-END = {  # offset in the record at the end, its width: what is there
+END = {  # offset in the end record, width: meaning
     "disk number": (4, "<H"),
     "disk of the directory": (6, "<H"),
     "entries on this disk": (8, "<H"),
@@ -173,7 +173,7 @@ END = {  # offset in the record at the end, its width: what is there
 
 @pytest.mark.parametrize("name", END)
 def test_a_record_at_the_end_that_says_something_else(tmp_path, name):
-    """zipfile reads past most of these; uv and others believe them."""
+    """zipfile ignores most of these, but uv and others rely on them."""
     at, form = END[name]
     path = write_wheel(tmp_path)
     data = bytearray(path.read_bytes())
@@ -190,7 +190,7 @@ def test_a_record_at_the_end_that_says_something_else(tmp_path, name):
 
 
 def test_extra_fields_and_comments_of_entries_are_refused(tmp_path):
-    """An extra field may hold another name, which some programs take."""
+    """An extra field may hold another name, which some programs use."""
 
     def change(archive):
         info = zipfile.ZipInfo("flash_attn_rocm/a.py")
@@ -209,7 +209,7 @@ def test_extra_fields_and_comments_of_entries_are_refused(tmp_path):
 
 
 def test_sizes_that_follow_the_bytes_are_refused(tmp_path):
-    """A reader of a stream cannot know where such an entry ends."""
+    """A streaming reader cannot find the end of such an entry."""
 
     class Pipe(io.RawIOBase):
         def __init__(self, path):
@@ -295,7 +295,7 @@ def test_record_with_rows_of_another_form(tmp_path, edit, words):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        # Neither pip nor uv installed the first.
+        # Both pip and uv refused to install the first.
         (b"Generator: t\xe9sts\n", "is not UTF-8: invalid continuation byte at byte 12"),
         (b"\nGenerator: tests\n", "line 1 is '', expected 'Field: value'"),
         (b"\xef\xbb\xbfGenerator: tests\n", "line 1 is '\\ufeffGenerator: tests', expected 'Field: value'"),

@@ -48,7 +48,7 @@ def good(folder):
 
 
 def read(folder, data, name=NAME):
-    """The wheel's files, after every check that the pipeline makes; None when it is refused."""
+    """The wheel's files, after all checks of the pipeline. None if it is refused."""
     path = folder / name
     path.write_bytes(data)
     try:
@@ -63,7 +63,7 @@ def read(folder, data, name=NAME):
 
 
 def read_as_a_stream(data):
-    """As streaming installers do: from local headers only, without the directory at the end."""
+    """Like streaming installers: from local headers only, ignoring the directory at the end."""
     found, position = {}, 0
     while data[position : position + 4] == b"PK\3\4":
         flags, method = struct.unpack_from("<HH", data, position + 6)
@@ -82,7 +82,7 @@ def read_as_a_stream(data):
 @FUZZ
 @given(st.data())
 def test_damaged_wheels(folder, good, data):
-    """Bytes changed, cut out, or put in, anywhere; most in the structure, which is at the end."""
+    """Bytes changed, removed or inserted anywhere, mostly in the structure at the end."""
     changed = bytearray(good)
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(changed)) | st.integers(max(0, len(changed) - 600), len(changed)))
@@ -117,7 +117,7 @@ def test_what_is_put_before_or_after_a_wheel(folder, good, more, side):
 def test_odd_names(folder, files):
     packed = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        warnings.simplefilter("ignore")  # of names that are there twice
+        warnings.simplefilter("ignore")  # of duplicate names
         for name, content in files:
             entry = zipfile.ZipInfo("x")
             entry.filename = name

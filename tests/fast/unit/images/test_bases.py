@@ -11,7 +11,7 @@ from wheel_builder.images.bases import Base, archive_uris, ensure_base, host_mir
 
 
 class FakeEngine:
-    """An engine with some images; ``registry`` are those that a pull gives."""
+    """An engine with some images. ``registry`` holds images to pull."""
 
     def __init__(self, images=(), registry=()):
         self.images, self.registry, self.commands = set(images), set(registry), []
@@ -129,7 +129,7 @@ def test_only_a_debian_has_a_mirror_of_debian(tmp_path):
 PLANTED = (
     "deb https://user:planted@mirror.example/debian bookworm main\n",
     "deb https://planted@mirror.example/debian bookworm main\n",
-    # What a URL parser takes for the beginning of a fragment, apt takes for a part of the password.
+    # A URL parser takes this for the beginning of a fragment, apt for a part of the password.
     "deb https://user:plan#ted@mirror.example/debian bookworm main\n",
     "Types: deb\nURIs: https://user:planted@mirror.example/debian\nSuites: bookworm\nComponents: main\n",
 )

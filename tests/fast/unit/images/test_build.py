@@ -1,4 +1,4 @@
-"""What the stages that make images share."""
+"""Code shared by the stages that make images."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""What containers may do: builds have no network, no rights, and sources that they cannot change.
+"""Rights of containers: builds have no network, no privileges, and read-only sources.
 
-Each case runs a stage with a runner that only notes the commands; the last test keeps the list complete.
+Each case runs a stage with a runner that only notes the commands. The last test keeps the list complete.
 """
 
 import re
@@ -33,7 +33,7 @@ from wheel_builder.verify import runtimes
 ROCM = Rocm("7.2", "vendor", "vendor/rocm:7.2", "/llvm", ("gfx908",))
 PACKAGE = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
 IMAGE = Artifact(CHECKOUT, {"key": "k", "facts": BUILDER_FACTS}, reused=True)
-# Folders that a container may write to, by their names inside.
+# Folders that a container may write to, by their paths inside.
 WRITABLE = {"/out", "/wheels"}
 ITSELF = Path("wheel_builder/images/docker.py")
 
@@ -61,13 +61,13 @@ def in_wheel_for_windows(tmp, run):
 
 def in_wheels(tmp, run):
     for each in (in_wheel, in_wheel_for_windows):
-        with suppress(WheelBuilderError):  # there is no wheel
+        with suppress(WheelBuilderError):  # the wheel is missing
             each(tmp, run)
 
 
 def in_shim(tmp, run):
     for each in shim.SHIMS:
-        with suppress(WheelBuilderError):  # there is no wheel
+        with suppress(WheelBuilderError):  # the wheel is missing
             shim.build_shim(
                 each, image=IMAGE, checkout=CHECKOUT, store=Store(tmp), log=tmp / "log", run=run
             )  # fmt: skip
@@ -80,7 +80,7 @@ def in_runtimes(tmp, run):
 
 def in_fake_hip(tmp, run):
     for platform in fake_hip.TARGETS:
-        with suppress(WheelBuilderError, OSError):  # there is no library
+        with suppress(WheelBuilderError, OSError):  # the library is missing
             fake_hip.build_fake_hip(
                 IMAGE, checkout=CHECKOUT, store=Store(tmp), log=tmp / "log", platform=platform, run=run
             )
@@ -104,7 +104,7 @@ def in_tests(tmp, run):
             tmp / f"out-{under_wine}",
         )
         out.mkdir()
-        with suppress(WheelBuilderError, OSError):  # no test ran
+        with suppress(WheelBuilderError, OSError):  # the tests' results are missing
             run_suite(tmp / "a.whl", suite, image=IMAGE, out=out, log=tmp / "log", run=run)
 
 
@@ -132,7 +132,7 @@ def in_extension(tmp, run):
     make_host_sources(sdist, IMAGE, shop)
 
 
-# Stages in the image of builders, whose own user is root; they name another one.
+# Stages in the image of builders, whose default user is root. They name another user.
 NAMED_USER = {
     "build/device_code.py": in_device_code,
     "build/wheel.py": in_wheels,
@@ -144,22 +144,22 @@ NAMED_USER = {
     "extras/upstream/stages.py": in_upstream,
     "extras/upstream/torch.py": in_extension,
 }
-# In images whose own user has no rights.
+# In images with an unprivileged default user.
 IMAGES_USER = {
     "images/wheel_tests.py": in_tests,
     "build/runtime_image.py": in_runtime,
     "images/size.py": in_size,
 }
-# These have a network: what they do is to fetch, or to install from an index on loopback.
+# These need a network: they fetch, or install from an index on loopback.
 ONLINE = {"images/fetch.py", "index/first_use.py"}
-# Its containers are those of image_build and fetch, and two questions to finished images.
+# Its containers are those of image_build and fetch, and two queries of finished images.
 QUESTIONS = {"images/stages.py"}
 OFFLINE = NAMED_USER | IMAGES_USER
 
 
 def ran(case, tmp_path):
     run = Noted()
-    # The fake's answers let no stage finish.
+    # With the fake's answers every stage ends early.
     with suppress(WheelBuilderError, OSError, ValueError, LookupError, TypeError, StopIteration):
         case(tmp_path, run)
     assert run.containers

@@ -13,7 +13,7 @@ from wheel_builder.images.docker import Mount
 
 
 class FakeRun:
-    """Notes each command; answers by the first word that follows ``docker``."""
+    """Notes each command. Answers by the first word after ``docker``."""
 
     def __init__(self, **answers):
         self.commands, self.envs, self.answers = [], [], answers

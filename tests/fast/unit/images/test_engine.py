@@ -1,4 +1,4 @@
-"""Finding, installing and starting a container engine, on machines that are values."""
+"""Finding, installing and starting a container engine, on machines given as values."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ RUNNING = replace(INSTALLED, server="20.10.24+dfsg1")
 
 
 class FakeMachine:
-    """A machine that changes as ``acts`` says and counts what is done to it."""
+    """A machine that changes as ``acts`` says and counts the actions on it."""
 
     def __init__(self, facts, **acts):
         self.facts, self.acts, self.done, self.pauses = facts, acts, [], 0

@@ -1,4 +1,4 @@
-"""Wheels for an image, fetched in a container that has the host's settings."""
+"""Wheels for an image, fetched in a container with the host's settings."""
 
 import zipfile
 

@@ -14,7 +14,7 @@ IMAGE = {"ref": "builder:7.2-abc", "image_id": "sha256:" + "1" * 64}
 
 
 class FakeEngine:
-    """``docker save`` writes a file with the image's name; everything else is only noted."""
+    """``docker save`` writes a file with the image's name. Other commands are only noted."""
 
     def __init__(self):
         self.commands = []

@@ -1,4 +1,4 @@
-"""The host's settings that containers need."""
+"""The host's settings for containers."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The image stages' decisions; building them is tests/engine/container's."""
+"""The image stages' decisions. For building see tests/engine/container."""
 
 import re
 from dataclasses import replace
@@ -30,7 +30,7 @@ ROCM = Rocm(
 )
 VENDOR = Rocm("7.0", "vendor", "vendor/rocm:7.0", "/opt/rocm/llvm/bin", ("gfx908",))
 PACKAGE = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
-# name -> the files that its Dockerfile gets
+# name -> files in its Dockerfile's context
 CONTEXTS = {
     "builder.Dockerfile": image.BUILDER_FILES,
     "verify.Dockerfile": image.VERIFY_FILES,
@@ -52,7 +52,7 @@ def test_a_debian_builder_gets_its_packages_by_suite_and_python_from_its_own():
 
 
 class BuildingEngine(FakeEngine):
-    """Has also the images that it is asked to build; ``targets`` of the builds."""
+    """Also has the images it is asked to build. ``targets`` lists the targets of the builds."""
 
     def __init__(self, **ids):
         super().__init__(ids)
@@ -74,7 +74,7 @@ def hip_image(store, engine):
 
 
 def test_to_load_a_wheel_only_the_packages_of_a_builder_are_installed(tmp_path):
-    """The tools that make wheels took most of the time of the public wheel's second image."""
+    """The tools for making wheels took most of the time of the public wheel's second image."""
     engine = BuildingEngine(**{"debian:sid-slim": "base"})
     made = hip_image(Store(tmp_path), engine)
     assert engine.targets == {made.facts["ref"]: "system"}
@@ -91,7 +91,7 @@ def test_a_wheel_is_loaded_in_the_builder_image_where_there_is_one(tmp_path):
 
 
 def test_the_probe_finds_its_compiler_where_there_is_no_builder():
-    """The first stage had the packages and not the variable that says where the compiler is."""
+    """The first stage had the packages but lacked the variable with the compiler's path."""
     first_stage = (DOCKERFILES / "builder.Dockerfile").read_text().split("\nFROM system\n")[0]
     probe = (CHECKOUT / "wheel_builder/verify/runtime_load/probe.py").read_text()
     read = set(re.findall(r"""environ\[['"](\w+)""", probe))
@@ -106,7 +106,7 @@ def test_a_vendor_builder_gets_no_rocm():
 
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_a_dockerfile_copies_what_its_context_has_and_all_of_it(name):
-    """Two lists are only read where the wheels are fetched; they are there for the key."""
+    """Two lists are read only while wheels are fetched. They are in the context for the key."""
     text = (DOCKERFILES / name).read_text()
     copied = {
         word for line in re.findall(r"^COPY (?!--from)(.*)", text, re.MULTILINE) for word in line.split()[:-1]
@@ -156,7 +156,7 @@ def test_every_requirement_has_a_version_and_hashes(name):
 
 @pytest.mark.parametrize("name", ["check_image.sh", "warm_zig.sh"])
 def test_zig_is_called_with_the_wheels_flags_and_no_others(name):
-    """Another set of flags would be another C++ library: the cache would be cold for the wheel."""
+    """Other flags would build another C++ library, and the wheel's build would find a cold cache."""
     text = (DOCKERFILES / name).read_text().replace("\\\n", " ")
     [line] = [line for line in text.splitlines() if "ziglang c++" in line]
     flags = re.findall(r" -(?!m ziglang|o |isystem )\S+", line.partition("ziglang c++")[2].partition(">")[0])

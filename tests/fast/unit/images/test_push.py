@@ -1,4 +1,4 @@
-"""Pushing an image: what the engine is asked, and where the password is."""
+"""Pushing an image: the engine's commands, and the place of the password."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ NAME, DIGEST = "registry.example:5000/owner/rocm-fa", "sha256:" + "ab" * 32
 
 
 class Engine:
-    """Notes commands and, while it pushes, the login that it was given."""
+    """Notes commands and, during a push, the login it was given."""
 
     def __init__(self, digests=("other/rocm-fa@sha256:00", f"{NAME}@{DIGEST}")):
         self.commands, self.login, self.digests = [], None, digests

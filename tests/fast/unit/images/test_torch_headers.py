@@ -1,4 +1,4 @@
-"""torch's stable headers, taken from a wheel that a test makes."""
+"""torch's stable headers, taken from a wheel made by the test."""
 
 import zipfile
 from pathlib import Path
@@ -38,7 +38,7 @@ def make_wheel(folder):
 
 
 class FakePip:
-    """``pip download`` that leaves the wheel in the folder it is told."""
+    """``pip download`` that leaves the wheel in the given folder."""
 
     def __init__(self):
         self.commands = []

@@ -1,4 +1,4 @@
-"""Each fault of an index in words, with what to do."""
+"""A message for each fault of an index, with advice."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,7 @@ def test_a_sound_index_has_no_faults(simple):
 
 
 def damaged(simple, name, data):
-    """The faults after ``name`` got ``data`` for content, or was removed for None."""
+    """The faults after the content of ``name`` became ``data``, or after its removal for None."""
     path = (simple / name).resolve()
     if data is None:
         path.unlink()
@@ -83,13 +83,13 @@ LEFT = "demo-2-py3-none-any.whl"
     ],
 )
 def test_what_a_killed_publisher_leaves_is_no_fault(simple, name, words, capsys, monkeypatch):
-    """Clients see nothing of it; a fault ended ``index verify`` with an error."""
+    """Clients never see them. Once they were a fault, and ``index verify`` ended with an error."""
     (simple / name).write_bytes(b"wh")
     found = check_index(root_of(simple))
     assert found.faults == ()
     [leftover] = found.leftovers
     assert leftover.startswith(f"{simple / name}: {words}")
-    monkeypatch.setattr(index, "OURS", None)  # demo is no project of a real index
+    monkeypatch.setattr(index, "OURS", None)  # a real index refuses the project demo
     assert main(["index", "verify", "--index", str(root_of(simple))]) == 0
     said = capsys.readouterr()
     assert f"note: {leftover}" in said.err
@@ -182,7 +182,7 @@ def test_a_record_of_another_file_is_damaged(simple):
 
 @pytest.mark.parametrize("rocm", ["7.01", "07.1", "seven"])
 def test_a_folder_of_no_rocm_version_is_a_fault(simple, rocm):
-    """Its files were offered under a further name of 7.1."""
+    """Its files were offered under another spelling of 7.1."""
     add_file(root_of(simple) / f"rocm{rocm}" / "simple", FILE, NOW)
     [fault] = verify_index(root_of(simple))
     assert fault.startswith(f"{root_of(simple)}/rocm{rocm}: '{rocm}' is no ROCm version such as 7.2; ")

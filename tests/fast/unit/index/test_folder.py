@@ -217,7 +217,7 @@ def test_yank_of_what_is_not_there(simple, tmp_path):
 
 
 def test_a_reason_that_no_page_can_show_is_refused_before_anything_is_written(simple, tmp_path):
-    """Its mark was written, and ended every later command with a traceback."""
+    """Its mark was written and made every later command fail with a traceback."""
     before = contents(tmp_path)
     for reason in ("caf\udce9", "a\x1b[2Jb", "two\nlines", "\u202ereversed", " "):
         with pytest.raises(PublishError) as caught:
@@ -288,7 +288,7 @@ def test_the_newest_wheel_is_ours_of_that_rocm_and_not_yanked(simple, tmp_path):
 
 
 def test_the_newest_wheels_are_one_for_each_platform(simple, tmp_path):
-    """The public wheel for Windows would be rebuilt in place of that for Linux."""
+    """Otherwise the public wheel for Windows would be rebuilt in place of the one for Linux."""
     names = [
         f"flash_attn_rocm-{version}-py3-none-{tag}.whl"
         for tag in ("manylinux_2_28_x86_64", "win_amd64")
@@ -309,7 +309,7 @@ def test_parts_of_an_interrupted_publisher_go(simple):
 
 
 def test_files_are_durable_before_they_get_their_name(simple, monkeypatch):
-    """Whatever is renamed into place was flushed to the disk before."""
+    """Every file is flushed to disk before its rename."""
     events = []
     fsync, replace_ = os.fsync, type(simple).replace
     monkeypatch.setattr(
@@ -354,7 +354,7 @@ def test_an_index_of_the_first_release_is_read(simple):
     record.write_text(json.dumps(old))
     (simple / "demo" / f"{FILE.filename}.verification.json").unlink()
     shutil.rmtree(root_of(simple) / "rocm7.1")
-    add_file(simple, FILE, NOW)  # does not attach to a record that does not know of it
+    add_file(simple, FILE, NOW)  # keeps a record without attachments as it is
     write_pages(root_of(simple), CATALOGUE)
     assert verify_index(root_of(simple)) == ()
 
@@ -381,7 +381,7 @@ def test_a_disk_that_fails_is_told_in_words(tmp_path):
     ],
 )
 def test_the_advice_is_that_for_the_failure(simple, tmp_path, monkeypatch, code, advice):
-    """After "permission denied" it was to make room, and after a failed yank to publish."""
+    """The advice was to make room after "permission denied", and to publish after a failed yank."""
 
     def fail(*_):
         raise OSError(code, os.strerror(code), "a.whl")
@@ -400,7 +400,7 @@ def umask():
 
 
 def test_an_index_that_only_its_writer_may_read(tmp_path, umask):
-    """Under umask 077 a web server answered 403, and nothing here said so."""
+    """With umask 077 a web server answered 403, and no message explained it."""
     root = tmp_path / "index"
     add_file(root / "rocm7.2" / "simple", FILE, NOW)
     write_pages(root, CATALOGUE)

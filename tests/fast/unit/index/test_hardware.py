@@ -1,4 +1,4 @@
-"""Reports from hardware: taken only when they fit a wheel, and then shown on the page."""
+"""Hardware reports: accepted only if they match a wheel, then shown on the page."""
 
 import copy
 import hashlib
@@ -63,7 +63,7 @@ WITH_CALLS = good_files() | {"flash_attn_rocm/suite/corpus.json": json.dumps(SUI
 
 
 def stated_wheel(folder, files=WITH_CALLS):
-    """A wheel with the statement that says when it was built."""
+    """A wheel with a statement of its build time."""
     wheel = write_wheel(folder, files)
     write_statement(wheel, run=BUILT)
     return wheel
@@ -71,7 +71,7 @@ def stated_wheel(folder, files=WITH_CALLS):
 
 @pytest.fixture
 def add(tmp_path):
-    """Offers a report, a value or its text, to a tree of its own beside one wheel."""
+    """Adds a report, a value or its text, to its own tree with one wheel."""
     wheel = stated_wheel(tmp_path)
 
     def offer(report, *, name=NAME, wheels=(wheel,)):
@@ -176,7 +176,7 @@ REFUSED = {
     "no words": (kernel(failed=1), "expected words of failures where calls failed"),
     "words": (kernel(failures=["x"]), "expected words of failures where calls failed"),
     "too wrong": (kernel(worst_error=0.1), "no call failed, and the worst error is more than allowed"),
-    # These were taken: the report's own numbers decided.
+    # These were accepted, by the report's own numbers.
     "any allowance": (
         kernel(allowed=1e308, worst_error=1e307),
         "allowed: the suite allows no call more than 128, found 1e+308",
@@ -218,7 +218,7 @@ def test_what_is_wrong_is_refused_in_words_and_nothing_is_written(add, tmp_path,
     assert not (tmp_path / "tree").exists()
 
 
-# Each of these was taken.
+# Each of these was accepted.
 LIES = {
     **{
         f"torch +{label}": (changed(torch=f"2.13.0+{label}"), f"torch: +{label} is no build for ROCm")
@@ -324,7 +324,7 @@ VALUES = (
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_changed_report_is_refused_or_says_the_same_of_the_gpu(add, tmp_path, seed):
-    """One value is another, chosen by a seed: what pages say of a report that is taken is true."""
+    """One random value is changed: an accepted report still states the same facts about the GPU."""
     rng, taken = random.Random(seed), []
     tree = tmp_path / "tree"
     add(REPORT)
@@ -347,18 +347,18 @@ def test_a_changed_report_is_refused_or_says_the_same_of_the_gpu(add, tmp_path, 
     assert {place[-1] for place in taken} <= FREE
 
 
-# What no wheel and no table says of a run: the driver's words, the system's name, when and how fast it was.
+# Values of a run outside the wheel and the tables: the driver's words, system, time and speed.
 FREE = {"driver", "os", "time", "seconds", "median_ms", "worst_error", "allowed", "worst_lse_error"}
 
 
 def test_a_gpu_has_the_compute_units_of_its_product_or_of_a_part_of_its_dies():
-    """An MI300X may be eight devices; an RX 7900 XTX with half of its units is none."""
+    """An MI300X may appear as eight devices. An RX 7900 XTX with half of its units does not exist."""
     products = known_products()
     for device, good, bad in (
         ("AMD Radeon RX 7900 XTX", (96,), (48, 84, 1)),
         ("AMD Radeon RX 7900 XT", (84,), (96,)),
         ("AMD Instinct MI250X / MI250", (104, 110), (103,)),
-        ("AMD Radeon RX 6750 GRE", (36, 40), ()),  # there are two of that name
+        ("AMD Radeon RX 6750 GRE", (36, 40), ()),  # two products have that name
         ("AMD Radeon Graphics", (2, 12, 96), ()),
     ):
         found = {units: units_problem(device, units, products, 0) for units in (*good, *bad)}
@@ -370,7 +370,7 @@ def test_a_gpu_has_the_compute_units_of_its_product_or_of_a_part_of_its_dies():
 
 
 def test_gpus_of_one_chip_may_share_a_name(add):
-    """What AMD's driver writes where it cannot tell two of them apart."""
+    """AMD's driver writes this if it cannot tell two of them apart."""
     assert device_problem("AMD Instinct MI250X / MI250", "gfx90a", CATALOGUE.gpus) == ""
     assert device_problem("AMD Instinct MI300X OAM", "gfx942", CATALOGUE.gpus) == ""
 
@@ -390,7 +390,7 @@ def test_every_product_with_kernels_has_its_compute_units():
 
 
 def test_a_run_is_counted_once(add, tmp_path):
-    """Its report was taken again with another time, another maintainer or another number."""
+    """Once it was accepted again with another time, another maintainer or another number."""
     first = add(REPORT)
     for report, name in (
         (REPORT, NAME),
@@ -430,7 +430,7 @@ def test_a_report_is_taken_only_of_a_wheel_that_says_when_it_was_built(add, tmp_
     ],
 )
 def test_names_that_a_driver_may_give_a_gpu(add, device, units):
-    """The last two stand where the driver does not know the product."""
+    """The last two are for products unknown to the driver."""
     assert add(changed(device=device, compute_units=units)).is_file()
 
 

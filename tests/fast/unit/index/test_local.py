@@ -1,6 +1,6 @@
-"""A local index takes a changed wheel in place of the earlier one; one that others were given never does.
+"""A local index replaces the earlier wheel by a changed one. A public index never does.
 
-What is local and what is public never share a folder.
+Local and public wheels never share a folder.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -56,13 +56,13 @@ def test_a_second_release_after_an_edit_replaces_the_wheel(tmp_path, root):
     assert published(root) == [(sha256_file(second), None)]
     assert (root / "rocm7.2/simple/demo" / second.name).read_bytes() == second.read_bytes()
     assert check_index(root) == Found(())
-    # A third run without an edit has nothing to do.
+    # A third run without an edit changes nothing.
     again = release(root, second, later=2)
     assert (again.added, again.unchanged, again.replaced) == ((), (second.name,), ())
 
 
 def test_other_files_stay_and_every_copy_of_the_name_is_replaced(tmp_path, root):
-    """The root offers each name once, so that two contents of one name cannot be there."""
+    """The root offers each name once, so one name must have one content."""
     other = wheel(tmp_path, 0, "0.9")
     release(root, wheel(tmp_path, 1), other)
     release(root, wheel(tmp_path, 1), rocm="6.4")
@@ -95,7 +95,7 @@ def test_what_others_were_given_never_changes(tmp_path, root):
 
 
 def test_a_local_index_is_never_given_away(tmp_path, root):
-    """Publishing one good wheel made every other one public that releases had left there, unchecked."""
+    """Publishing one good wheel also published all unchecked wheels left there by releases."""
     for number, version in enumerate(("1.0", "2.0")):
         release(root, wheel(tmp_path, number, version))
     assert "a changed wheel replaces" in (root / MARK).read_text()
@@ -114,7 +114,7 @@ def test_a_local_index_is_never_given_away(tmp_path, root):
 
 @pytest.mark.parametrize("rocm", ["7.2", "6.4"])
 def test_a_release_writes_nothing_into_a_public_index(tmp_path, root, rocm):
-    """It added its wheel, with no check of its commit, and said that it is for this machine."""
+    """It added its wheel without a check of its commit, and said that it is for this machine."""
     publish_to_others(root, wheel(tmp_path, 1))
     before = files_of(root)
     with pytest.raises(PublishError) as caught:

@@ -1,4 +1,4 @@
-"""The documentation beside an index: replaced as a whole, checked by hashes, and nothing else is touched."""
+"""An index's documentation: replaced as a whole, checked by hashes. All other files are untouched."""
 
 import pytest
 
@@ -154,7 +154,7 @@ def test_the_command(root, tmp_path, capsys, monkeypatch):
         (root / "docs/index.html").as_uri(),
         f"a browser searches it over http only: scripts/wheel-builder serve --index {root}",
     ]
-    monkeypatch.setattr(index, "OURS", None)  # demo is no project of a real index
+    monkeypatch.setattr(index, "OURS", None)  # a real index refuses the project demo
     assert main(["index", "verify", "--index", str(root)]) == 0
     assert (
         main(["index", "docs", "--index", str(root), "--site", str(tmp_path / "none")])

@@ -1,4 +1,4 @@
-"""The files that each folder of an index offers."""
+"""The files offered by each folder of an index."""
 
 import html
 import itertools
@@ -21,7 +21,7 @@ SHIMS = (demo("2.8.3+rocm1", (), "flash-attn"), demo("3.0.0", (), "flash-attn-3"
 
 
 def hrefs(root, page):
-    """Where the links of a page lead, as files below the root, and their sha256."""
+    """The targets of a page's links, as files below the root, with their sha256."""
     for link in Links((root / page).read_bytes()).links:
         target, _, fragment = link["href"].partition("#sha256=")
         yield (root / page).parent.joinpath(unquote(target)).resolve().relative_to(root).as_posix(), fragment
@@ -65,7 +65,7 @@ def test_a_wheel_is_offered_for_the_runtimes_that_it_serves(tmp_path):
 
 
 def test_the_public_wheel_is_offered_where_no_other_of_its_version_is(tmp_path):
-    """PyTorch has ROCm versions that no wheel is built with: 7.14, 10.0."""
+    """PyTorch has ROCm versions without a wheel: 7.14, 10.0."""
     public = demo("1.0", serves=("6.4", "7.2", "7.14", "10.0"))
     add_file(tmp_path / "public/simple", public, NOW)
     add_file(tmp_path / "rocm7.2/simple", demo("1.0+rocm7.2", serves=()), NOW)
@@ -101,7 +101,7 @@ def test_flash_attn_is_offered_for_every_rocm_version_once(tmp_path, shim):
 
 
 def test_later_builds_of_flash_attn_are_offered_for_every_rocm_version_in_order(tmp_path):
-    """Build 10 came before build 2, by its name, and an own build hid that of another ROCm version."""
+    """Build 10 was sorted before build 2, by name, and an own build hid another ROCm version's."""
     for rocm, build in (("6.4", 2), ("7.2", 10)):
         name = f"flash_attn-2.8.3-{build}-py3-none-any.whl"
         file = demo("2.8.3", (), "flash-attn", f"{build}")
@@ -129,7 +129,7 @@ def ours(version, rocm, serves, *, yanked):
 
 
 def installs(page):
-    """The ROCm version and the requirement of each pip and uv command on the page that asks this index."""
+    """The ROCm version and the requirement of each pip and uv command on the page for this index."""
     lines = re.findall(r"<code>((?:uv )?pip install [^<]*INDEX/[^<]*)</code>", page.decode())
     for line in map(html.unescape, lines):
         found = re.search(r"install (\S+)==(\S+) --index-url \S+/rocm([^/]+)/simple/$", line)
@@ -141,7 +141,7 @@ YANKS = tuple(itertools.product((False, True), repeat=4))
 
 @pytest.mark.parametrize("yanks", YANKS)
 def test_every_command_on_the_page_names_a_file_that_its_index_lists(yanks):
-    """After a yank of 0.1.0+rocm7.2 the page named 0.1.0+rocm6.4, which /rocm7.2/simple did not list."""
+    """After a yank of 0.1.0+rocm7.2 the page named 0.1.0+rocm6.4, which was missing in /rocm7.2/simple."""
     contents = {
         "6.4": {PROJECT: (ours("0.1.0", "6.4", ("7.2", "7.1"), yanked=yanks[0]),)},
         "7.2": {

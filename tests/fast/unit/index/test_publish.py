@@ -125,14 +125,14 @@ NUMERICS = "executed on an ISA emulator, not run on hardware"
 
 
 def verified(wheel, **changes):
-    """``wheel`` with a verification record beside it."""
+    """``wheel`` with its verification record."""
     shown = {"numerics": NUMERICS, "launches": {"a": 30, "b": 12}, "findings": [], "passed": True}
     write_record(wheel, {"sha256": sha256_file(wheel), "archs": {"gfx908": shown}} | changes)
     return wheel
 
 
 def test_a_yanked_file_is_not_published_again(tmp_path, root):
-    """It was answered with success, and stayed yanked."""
+    """Publishing reported success, and it stayed yanked."""
     wheel = write_wheel(tmp_path)
     publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW)
     yank(root, "7.2", wheel.name, "wrong numbers", catalogue=CATALOGUE, now=NOW)
@@ -148,7 +148,7 @@ def test_a_yanked_file_is_not_published_again(tmp_path, root):
 
 @pytest.mark.parametrize("numerics", ["\x1b[2Jexecuted", "\u202edetucexe", "two\nlines", " " * 3000])
 def test_words_of_a_record_that_no_page_can_show_are_not_published(tmp_path, root, numerics):
-    """They went to the terminal and into pages as they were."""
+    """They reached the terminal and the pages unchanged."""
     shown = {"numerics": numerics, "launches": {"a": 30}, "findings": [], "passed": True}
     wheel = verified(write_wheel(tmp_path), archs={"gfx908": shown})
     with pytest.raises(PublishError, match=r"verified\.gfx908: it has "):
@@ -190,12 +190,12 @@ def test_a_later_verification_does_not_change_what_was_published(tmp_path, root)
         ({"archs": {"gfx908": {}}}, "it is not a verification record"),
         ({"serves": ["7.1", "../x"]}, "serves has '../x', expected ROCm versions such as 7.2"),
         ({"serves": 7}, "it is not a verification record"),
-        # Further names for 7.1, which the index offered as versions of their own.
+        # Other spellings of 7.1, offered by the index as separate versions.
         ({"serves": ["7.01"]}, "serves has '7.01', expected ROCm versions such as 7.2"),
         ({"serves": ["07.1"]}, "serves has '07.1', expected ROCm versions such as 7.2"),
         ({"serves": ["\u0667.1"]}, "serves has '\u0667.1', expected ROCm versions such as 7.2"),
         ({"serves": ["7.1", "7.1"]}, "serves has '7.1' 2 times"),
-        # Each had pages of its own, which took 41 s.
+        # Each had its own pages, which took 41 s.
         (
             {"serves": [f"{n // 100 + 1}.{n % 100}" for n in range(1000)]},
             "serves has 1000 ROCm versions, expected at most 50",
@@ -277,7 +277,7 @@ def test_a_wheel_whose_record_is_wrong_is_refused(tmp_path, root):
 
 
 def test_flash_attn_is_not_published_where_installers_would_take_another(tmp_path, root):
-    """2.8.3+rocm1, from before there were build numbers, is above 2.8.3: nobody would get the new build."""
+    """2.8.3+rocm1, from before build numbers, is above 2.8.3, so nobody would get the new build."""
     labelled = project_wheel(tmp_path, "flash-attn", "2.8.3+rocm1")
     publish([labelled], root, "7.2", catalogue=CATALOGUE, now=NOW)
     numbered = project_wheel(tmp_path, "flash-attn", "2.8.3", build="2")
@@ -336,7 +336,7 @@ def test_a_wheel_whose_metadata_is_about_another(tmp_path, root):
 
 
 class Twine:
-    """A fake that records what was run and fails at ``fails`` with ``output``."""
+    """A fake that records its commands and fails at ``fails`` with ``output``."""
 
     def __init__(self, fails="", output=""):
         self.fails = fails

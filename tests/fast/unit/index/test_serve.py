@@ -37,7 +37,7 @@ def test_a_folder_that_is_not_there(tmp_path):
 
 @pytest.fixture
 def get(tmp_path):
-    """Asks a server for a path as it is: status, headers, body."""
+    """Requests a raw path from a server: status, headers, body."""
     folder = tmp_path / "simple" / "demo"
     folder.mkdir(parents=True)
     (folder / "a.whl").write_bytes(b"0123456789")
@@ -117,6 +117,6 @@ def test_what_a_client_has_is_not_sent_again(get):
     assert get("/simple/demo/a.whl", If_None_Match='"other"')[0] == 200
     assert get("/simple/demo/a.whl", Range="bytes=0-1", If_Range=etag)[0] == 206
     assert get("/simple/demo/a.whl", Range="bytes=0-1", If_Range='"other"')[0] == 200
-    # Two forms of one page are two contents.
+    # Two formats of one page have different contents.
     assert get("/simple/demo/")[1]["ETag"] != get("/simple/demo/", Accept=PIP)[1]["ETag"]
     assert get("/simple/demo/a.whl", "HEAD")[::2] == (200, b"")

@@ -38,7 +38,7 @@ PROJECT = "flash-attn-rocm"
 
 
 def verified(wheel, archs=None, **changes):
-    """``wheel`` with a verification record beside it."""
+    """``wheel`` with its verification record."""
     write_record(wheel, {"sha256": sha256_file(wheel), "archs": archs or ARCHS} | changes)
     return wheel
 
@@ -76,7 +76,7 @@ def folder(root):
 
 @pytest.fixture
 def pages(root):
-    """Where variants are listed."""
+    """The pages that list variants."""
     return root / "rocm7.2/variants" / PROJECT
 
 
@@ -89,7 +89,7 @@ def listed(folder):
 
 
 def gpus(folder):
-    """Those of the variant for hardware, by the file about variants."""
+    """GPUs of the hardware variant, from the file about variants."""
     return json.loads((folder / ABOUT).read_bytes())["variants"]["amd_linux"]["amd"]["gfx_arch"]
 
 
@@ -128,7 +128,7 @@ def test_nothing_that_other_installers_read_is_different(tmp_path, wheel):
 
 
 def test_every_page_that_lists_variants_links_them_and_the_file_about_them(wheel, root, folder):
-    """Also the pages of another ROCm version that the wheel serves, and those of the root."""
+    """Including the pages of another ROCm version served by the wheel, and the root's pages."""
     published(root, verified(wheel, serves=["7.1"]))
     assert check_index(root) == Found(())
     about = json.loads((folder / ABOUT).read_bytes())
@@ -167,7 +167,7 @@ def test_a_rocm_version_without_variants_has_no_pages_for_them(tmp_path, wheel, 
 def test_what_variants_are_made_of_is_the_published_wheel_and_its_record(wheel, root, folder, pages):
     published(root, wheel, variants=False)
     before = files_of(root)
-    # A later verification changes nothing of what is published, and so nothing of variants.
+    # A later verification leaves published wheels and their variants unchanged.
     done = published(root, verified(wheel, {"gfx942": SHOWN}), later=1)
     assert (done.added, done.unchanged) == ((), (NAME,))
     assert gpus(folder) == ["gfx1030", "gfx1031", "gfx908"]
@@ -224,7 +224,7 @@ def test_one_label_for_different_gpus_is_refused(tmp_path, root, together):
     assert one.name in caught.value.message
     assert other.name in caught.value.message
     assert files_of(root) | {".lock": b""} == before | {".lock": b""}
-    published(root, other, rocm="public", variants=False)  # beside it is no variant
+    published(root, other, rocm="public", variants=False)  # without variants both can be published
     assert check_index(root) == Found(())
 
 
@@ -335,7 +335,7 @@ def test_of_variants_of_a_damaged_wheel_nothing_is_told(wheel, root, folder, tmp
 
 
 def forge(folder, label, data):
-    """Another content for a variant, which the index vouches for."""
+    """Another content for a variant, with the index's hashes changed to match."""
     (folder / variant_name(NAME, label)).write_bytes(data)
     mark = beside(folder / NAME, ".variants.json")
     facts = json.loads(mark.read_bytes())
@@ -346,7 +346,7 @@ def forge(folder, label, data):
 
 
 def test_a_variant_that_is_not_made_of_its_wheel_is_a_fault(wheel, root, folder, tmp_path):
-    """Its hash is the one that the index says, so that installers take it."""
+    """Its hash matches the index, so installers accept it."""
     published(root, wheel)
     evil = good_files() | {
         "flash_attn_rocm/__init__.py": b"VALUE = 666\n",

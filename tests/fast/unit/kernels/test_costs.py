@@ -1,4 +1,4 @@
-"""What compiling each kernel took: how much memory a build reserves for it."""
+"""Measured compile costs of each kernel: a build reserves memory by them."""
 
 import sys
 from pathlib import Path

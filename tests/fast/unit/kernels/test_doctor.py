@@ -1,4 +1,4 @@
-"""What the doctor says of numbers that cannot be; tests/installed/wheel/tools/test_doctor.py has the rest."""
+"""The doctor's answer to impossible numbers. tests/installed/wheel/tools/test_doctor.py has the rest."""
 
 from dataclasses import replace
 

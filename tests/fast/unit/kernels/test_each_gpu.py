@@ -1,4 +1,4 @@
-"""The doctor on machines with several GPUs: each gets a line and a cure, and a wrong one is not "ready"."""
+"""The doctor on machines with several GPUs: each gets a line and a cure, and only a right one is "ready"."""
 
 import importlib.metadata
 from dataclasses import replace
@@ -9,7 +9,7 @@ from tests.fast.unit.kernels.test_screens import package  # noqa: F401 - a fixtu
 from tests.installed.shared.machines import ARCHS, healthy
 
 SERVED = (("fp16 head_dim 64", ""),)
-# What PyTorch's own builds for ROCm 7.2 have, but for those of no interest here.
+# Archs of PyTorch's own builds for ROCm 7.2, as far as these tests need them.
 TORCH = ("gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1102", "gfx1200", "gfx1201")
 INSTALL = "python -m pip install --index-url https://repo.amd.com/rocm/whl-multi-arch/"
 ONLY = "HIP_VISIBLE_DEVICES"
@@ -19,7 +19,7 @@ NO_GPU = "=10.3.0 is for node 0 of the driver, which is no GPU; GPUs are the nod
 
 
 class Machine:
-    """A machine with the GPUs ``archs`` in PyTorch's order; node 0 of the driver is the CPU."""
+    """A machine with the GPUs ``archs`` in PyTorch's order. Node 0 of the driver is the CPU."""
 
     def __init__(self, package, archs, listed=None, **values):  # noqa: F811
         facts, self.doctor = package("diagnosis.facts"), package("diagnosis.doctor")
@@ -51,7 +51,7 @@ def test_two_cards_that_everything_has_code_for_are_ready(machine):
 
 
 def test_an_apu_before_the_card(machine):
-    """It is cuda:0, which programs take; the doctor said that the machine is ready."""
+    """The APU is cuda:0, the default of programs. The doctor once called the machine ready."""
     found = machine("gfx1036", "gfx1201")
     assert not found.report.ready
     assert found.verdict() == "Kernels serve GPU 1, but not yet GPU 0."
@@ -88,7 +88,7 @@ def test_an_override_of_all_is_wrong_for_one_of_two(machine):
     ],
 )
 def test_an_override_of_the_wrong_node(machine, variable, words):
-    """Numbers of nodes begin with the CPU's, those of HIP with the first GPU's."""
+    """Node numbers start at the CPU, HIP's numbers at the first GPU."""
     found = machine("gfx1036", "gfx1201", environment=((variable, "10.3.0"),))
     assert variable + words in found.words
     assert found.commands[0] == f"unset {variable}"
@@ -102,14 +102,14 @@ def test_where_nodes_are_not_known_only_the_card_is_shown(machine):
 
 
 def test_windows_has_no_override(machine):
-    """It is a variable of ROCm's runtime for Linux: Windows' own does not read it."""
+    """The variable belongs to ROCm's runtime for Linux. Windows' runtime ignores it."""
     found = machine("gfx1036", listed=(), system="win32")
     assert not [command for command in found.commands if "OVERRIDE" in command]
     assert found.commands == ["python -m webbrowser https://github.com/ROCm/TheRock/blob/main/RELEASES.md"]
 
 
 def test_a_pytorch_of_another_family(machine):
-    """TheRock's builds were for one family each: every operation fails, and the machine was ready."""
+    """TheRock's builds were for one family each. Every operation failed on a machine called ready."""
     found = machine("gfx1201", torch_archs=("gfx1100", "gfx1101", "gfx1102"))
     assert not found.report.ready
     assert "without kernels for gfx1201 (GPU 0)" in found.words
@@ -143,7 +143,7 @@ def test_code_for_a_family(machine, archs, ready):
 
 
 def test_a_list_of_visible_gpus_is_continued(machine):
-    """Its numbers count, not those that PyTorch gives to what is left."""
+    """The list's own numbers count. PyTorch renumbers the remaining GPUs."""
     found = machine("gfx1036", "gfx1201", listed=(), environment=((ONLY, "2, 0"),))
     assert f"export {ONLY}=0" in found.commands
     found = machine("gfx1036", "gfx1201", listed=(), environment=(("CUDA_VISIBLE_DEVICES", "3,1"),))
@@ -185,7 +185,7 @@ def test_render_nodes_of_other_vendors_are_left_alone(package, tmp_path):  # noq
 
 
 def test_nodes_of_the_driver_are_counted_as_the_runtime_does(package, tmp_path):  # noqa: F811
-    """CPUs are nodes, and one that a container may not read is none."""
+    """CPUs are nodes. Nodes unreadable in a container are skipped."""
     for node, text in {0: "gfx_target_version 0\n", 1: "", 2: "gfx_target_version 100306\n"}.items():
         (tmp_path / str(node)).mkdir()
         (tmp_path / str(node) / "properties").write_text(text)
@@ -201,7 +201,7 @@ def test_overrides_of_nodes_are_read(package, monkeypatch):  # noqa: F811
 
 
 def test_packages_of_devices(package, monkeypatch):  # noqa: F811
-    """A build names every arch that it was built for, installed or not."""
+    """A build names every arch it was built for, even archs without an installed package."""
     requires = [
         "filelock", 'amd-torch-device-gfx1151==2.12.0+rocm7.14.0; extra == "device-gfx1151"',
         'amd-torch-device-gfx1201==2.12.0+rocm7.14.0 ; extra == "device-gfx1201"',

@@ -1,4 +1,4 @@
-"""The package's environment variables: what they accept, and that docs/ lists each with that."""
+"""The package's environment variables: their accepted values, as listed in docs/."""
 
 import re
 
@@ -78,7 +78,7 @@ def test_a_switch(environment, monkeypatch, value, default, found):
 
 
 def test_an_unknown_value_is_no_switch(environment, monkeypatch):
-    """FLASH_ATTN_ROCM_CANARY=never left the check on, without a word."""
+    """FLASH_ATTN_ROCM_CANARY=never left the check on, without a message."""
     monkeypatch.setenv(environment.CANARY, "never")
     with pytest.raises(ValueError, match="FLASH_ATTN_ROCM_CANARY: expected 0, 1 or nothing, got 'never'"):
         environment.switch(environment.CANARY, default=True)

@@ -1,4 +1,4 @@
-"""The wheel's build hook: what it asks of the environment, and what it tells the compiler."""
+"""The wheel's build hook: the variables it reads, and the compiler's options."""
 
 import subprocess
 from pathlib import Path
@@ -157,7 +157,7 @@ def test_a_platform_without_wheels(environ, changes, words):
 
 
 def test_nothing_but_the_assembler_knows_the_bundles(environ, tmp_path):
-    """Their sizes were in the compiler's commands, and so in code that had nothing to do with them."""
+    """Their sizes were in the compiler's commands, even for unrelated code."""
     inputs = read_inputs(environ)
     before = hatch_build._compile(inputs, tmp_path)
     (inputs.device_code / "a.hipfb").write_text("larger than it was")

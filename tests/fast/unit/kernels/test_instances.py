@@ -1,4 +1,4 @@
-"""The support table and what is generated from it."""
+"""The support table and the files generated from it."""
 
 import importlib
 import sys
@@ -16,7 +16,7 @@ GOOD_ROW = '[[kernels]]\nop = "fwd"\ndtypes = ["fp16"]\nhead_dims = [64]\n'
 
 @pytest.fixture
 def modules(monkeypatch):
-    """The instance scripts, imported as they import each other; nothing of them stays behind."""
+    """The instance scripts, imported as they import each other and removed from sys.modules afterwards."""
     monkeypatch.syspath_prepend(str(INSTANCES))
     names = ("generate", "build", "bundle")
     for name in names:
@@ -34,7 +34,7 @@ def generate(modules):
 
 @pytest.fixture
 def problems(generate, tmp_path):
-    """Loads a table that is wrong and returns what it says about it."""
+    """Loads a wrong table and returns the message about it."""
 
     def load(text):
         path = tmp_path / "table.toml"
@@ -74,7 +74,7 @@ def test_the_table_of_the_project_is_right(generate):
     of_gradients = {i for i in instances if i.op in {"bwd_dkdv_uneven", "bwd_dq_uneven"}}
     latent = {i for i in instances if i.op == "mla"}
     assert {i.archs for i in of_gradients} == {("gfx90a", "gfx942", "gfx950", "gfx1100")}
-    without = {"gfx908", "gfx1030"}  # whose GPUs have no memory for such models, or no matrix instructions
+    without = {"gfx908", "gfx1030"}  # their GPUs lack memory for such models, or matrix instructions
     assert {i.archs for i in uneven | latent} == {
         tuple(a for a in generate.known().archs if a not in without)
     }
@@ -289,7 +289,7 @@ def test_the_compiler_is_asked_for_reproducible_code(modules, tmp_path):
     assert {"--offload-arch=gfx942", "-fuse-cuid=none", f"-ffile-prefix-map={tmp_path}=."} <= set(command)
 
 
-# Notes every call; what it writes is its own command line.  "refused" stands for a header with an error.
+# Notes every call and writes its command line as output. "refused" stands for a header with an error.
 COMPILER = """#!/bin/sh
 echo "$*" >> {log}
 case "$*" in *-emit-pch*{refused}*) echo "{refused}: error: no such tile" >&2; exit 1 ;; esac
@@ -305,7 +305,10 @@ sed "s/fa_fwd_fp16_d64/$name/; s/spill_count: .*/spill_count: 0/; s/_size: 24/_s
 
 @pytest.fixture
 def compiled(modules, tmp_path):
-    """Builds (op, number of kernels) with a stand-in for the compiler; command lines by what they write."""
+    """Builds (op, number of kernels) with a stand-in for the compiler.
+
+    Returns command lines by output file.
+    """
 
     def build(*ops, refused="nothing"):
         rows = [
@@ -343,7 +346,7 @@ def test_a_header_of_enough_kernels_is_compiled_once(compiled, tmp_path):
 
 
 def test_a_header_that_cannot_be_precompiled_is_read_as_text(compiled, capsys):
-    """The kernels themselves say what is wrong, if they have it."""
+    """Compiling the kernels reports the error, if they have it."""
     lines = compiled(("fwd", 3), ("bwd_dq", 3), refused="forward")
     assert "-include-pch" not in lines["fa_fwd_fp16_d32.hsaco"]
     assert "-include-pch" in lines["fa_bwd_dq_fp16_d32.hsaco"]
@@ -359,7 +362,7 @@ def test_every_operation_shares_a_header_that_enough_kernels_have(generate):
 
 @pytest.fixture
 def bundling(modules, tmp_path):
-    """A table with one instance for two archs and the error that bundling a folder raises."""
+    """A table with one instance for two archs, and the error raised by bundling a folder."""
     (tmp_path / "table.toml").write_text(GOOD_ROW)
 
     def error(*code_objects):

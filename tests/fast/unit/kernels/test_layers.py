@@ -1,4 +1,4 @@
-"""Device code and the host library include downwards only; one header looks at the compiler's macros."""
+"""Device code and the host library include downwards only. One header uses the compiler's macros."""
 
 import re
 from collections import Counter
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 KERNELS = Path(__file__).parents[4] / "kernels"
-# Files that are generated, in the checkout or (of the registry) with the device code.
+# Generated files, in the checkout or (the registry) with the device code.
 GENERATED = ("generated/", "registry.inc")
-# A folder's files include those of their own and of earlier folders.
+# A folder's files include only files of their own folder and of earlier ones.
 LAYERS = [
     "device/arch", "device/mma", "device/call", "device/memory", "device/masks", "device/scores",
     "device/forward/parts", "device/forward", "device/cache", "device/backward/parts", "device/backward/dq",
@@ -17,7 +17,7 @@ LAYERS = [
     "host/types", "host/registry", "host/arguments", "host/plan", "host/launch", "host/calls", "host/api",
     "bindings",
 ]  # fmt: skip
-# Of a folder below, which belongs to it: what only one platform needs.
+# Subfolder for code of one platform. It belongs to its parent folder.
 WINDOWS = "/windows"
 HEADERS = sorted((KERNELS / "device").rglob("*.hpp"))
 FILES = [*HEADERS, *sorted(file for each in ("host", "bindings") for file in (KERNELS / each).rglob("*.*"))]
@@ -58,7 +58,7 @@ def test_a_header_stays_short(header):
 
 
 def unnamed(text):
-    """Initialisers of the functions that return a config which do not name the field they set."""
+    """Initialisers without field names, in functions that return a config."""
     functions = re.findall(r"^constexpr \w+Config .*?^}$", text, re.MULTILINE | re.DOTALL)
     assert functions
     rows = re.findall(r"(?:return|[(,]) *\{([^{}]+)\}", "\n".join(functions))

@@ -1,4 +1,4 @@
-"""The picture of a bench, drawn by matplotlib; the module needs nothing else, so no PyTorch is here."""
+"""The picture of a bench, drawn by matplotlib. The module works without PyTorch, as here."""
 
 import xml.etree.ElementTree as ET
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ ROWS = [
 
 
 def texts(file):
-    """What an SVG says: matplotlib draws letters as shapes, and keeps the text in comments."""
+    """The text of an SVG: matplotlib draws letters as shapes, and keeps the text in comments."""
     parser = ET.XMLParser(target=ET.TreeBuilder(insert_comments=True))
     return [each.text.strip() for each in ET.parse(file, parser).iter() if each.tag is ET.Comment]
 

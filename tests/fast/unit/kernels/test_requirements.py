@@ -1,4 +1,4 @@
-"""Which builds of PyTorch are asked for where; test_import.py of tests/installed/wheel has the rest."""
+"""The required PyTorch builds by system. For the rest see test_import.py of tests/installed/wheel."""
 
 import sys
 
@@ -13,7 +13,7 @@ AMDS = "AMD's own wheels for ROCm 7.2 on Windows have PyTorch 2.9, which is too 
 
 @pytest.fixture(params=["linux", "win32"])
 def requirements(package, monkeypatch, request):  # noqa: F811
-    """As on that system, of the wheel for every ROCm version."""
+    """The requirements on that system, for the wheel for every ROCm version."""
     monkeypatch.setattr(sys, "platform", request.param)
     found = package("machine.requirements")
     monkeypatch.setattr(found, "package_version", lambda: "0.1.0")
@@ -21,7 +21,7 @@ def requirements(package, monkeypatch, request):  # noqa: F811
 
 
 def test_a_pytorch_that_is_too_old_is_told_which_fits(requirements):
-    """2.9.1 is in AMD's own wheels for ROCm 7.2 on Windows."""
+    """AMD's own wheels for ROCm 7.2 on Windows have 2.9.1."""
     step = requirements.unmet_torch("2.9.1+rocm7.2.1")
     assert step.words.startswith(
         "PyTorch 2.9.1+rocm7.2.1 is too old: the wheel needs 2.10 or newer; remove it"

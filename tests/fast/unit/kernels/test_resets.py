@@ -1,6 +1,6 @@
-"""How long launches may take where Windows resets GPUs, and how they are cut.
+"""The longest launch where Windows resets GPUs, and how launches are split.
 
-The functions that look at tensors are tested in tests/installed/wheel/serving/test_resets.py.
+Tests of the functions with tensors are in tests/installed/wheel/serving/test_resets.py.
 """
 
 import math
@@ -21,7 +21,7 @@ def resets(package):  # noqa: F811
 
 
 def sizes(resets, **changed):
-    """Of an image model's call: 24 heads of 128, 16,384 tokens, twice."""
+    """Sizes of an image model's call: 24 heads of 128, 16,384 tokens, twice."""
     found = resets.Sizes(2, 16384, 16384, 16384, 24, 24, 128, -1, -1, packed=False)
     return found._replace(**changed)
 
@@ -31,7 +31,7 @@ def forward(resets, *, reference=False, splits=1, dropout=False, **changed):
 
 
 def seen(rows, keys, left, right):
-    """One by one, as the kernels' head says it: the diagonal is aligned to the bottom right corner."""
+    """Counted one by one, by the kernels' rule: the diagonal is aligned to the bottom right corner."""
     found = 0
     for row, key in product(range(rows), range(keys)):
         diagonal = row + keys - rows
@@ -63,7 +63,7 @@ def test_every_arch_has_a_rate(resets):
     assert set(resets.RATES) == set(known_archs())
 
 
-# TFLOP/s of the product on paper (AMD's data sheets), which half-precision matrices have without sparsity.
+# Peak TFLOP/s from AMD's data sheets: dense half-precision matrices.
 @pytest.mark.parametrize(
     ("code", "units", "tflops"),
     [
@@ -118,11 +118,11 @@ def test_writing_into_a_cache_takes_the_time_of_its_bytes(resets):
     ("longest", "batch", "heads", "expected"),
     [
         (1.0, 4, 24, (4, 24)),  # as it is
-        (1.1, 4, 24, (2, 24)),  # two halves, not three sequences and one
+        (1.1, 4, 24, (2, 24)),  # two halves instead of three sequences and one
         (4.0, 4, 24, (1, 24)),
-        (4.1, 4, 24, (1, 12)),  # 23 heads would be enough; two equal launches are, too
+        (4.1, 4, 24, (1, 12)),  # 23 heads would fit, and so would two equal launches
         (96.0, 4, 24, (1, 1)),
-        (500.0, 4, 24, (1, 1)),  # no less than one
+        (500.0, 4, 24, (1, 1)),  # at least one
         (5.0, 1, 1, (1, 1)),
     ],
 )

@@ -1,4 +1,4 @@
-"""The rooms of the Python package follow a call: each imports only itself and those before it."""
+"""The rooms of the Python package follow a call: each imports only itself and earlier ones."""
 
 import ast
 import graphlib
@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import CHECKOUT
 
 PACKAGE = CHECKOUT / "kernels/python/flash_attn_rocm"
-# Folders, and the modules beside them.
+# Folders, and modules at the top level.
 ROOMS = [
     "values", "machine", "library", "diagnosis", "arguments", "pieces", "rewrite", "serving", "reference",
     "interfaces", "canary", "launch", "wrapped", "autograd", "flash_attn_interface", "functions", "raw",
@@ -29,7 +29,7 @@ MODULES = {dotted(path): path.read_text(encoding="utf-8") for path in sorted(PAC
 
 
 def imported(text):
-    """The modules of the package that a text imports, wherever in it."""
+    """The modules of the package imported anywhere in a text."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "flash_attn_rocm":
             place = node.module.partition(".")[2]
@@ -41,7 +41,7 @@ def imported(text):
 
 
 def loaded_by_name(text):
-    """The calls of a text that load a module of the package where no import says so."""
+    """Calls in a text that load a module of the package by name instead of an import."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and re.search(r"import_module$|__import__$", ast.unparse(node.func)):
             given = ast.unparse(node)
@@ -54,7 +54,7 @@ def room(module):
 
 
 def upward(own, text):
-    """What the text of a module in the room ``own`` imports from rooms after it."""
+    """Imports from later rooms in the text of a module of the room ``own``."""
     return [name for name in imported(text) if ROOMS.index(room(name)) > ROOMS.index(own)]
 
 

@@ -1,6 +1,6 @@
-"""The screens in docs/on-your-gpu.md are what the package prints; --update writes them anew.
+"""The screens in docs/on-your-gpu.md match the package's output. --update writes them again.
 
-Only modules that need no PyTorch are imported: it is not among the pipeline's tools.
+Imports only modules that work without PyTorch, since the pipeline's tools lack it.
 """
 
 import importlib
@@ -22,7 +22,7 @@ BLOCK = r"(<!-- screen: {} -->\n```text\n)(.*?)(```\n)"
 
 @pytest.fixture
 def package(monkeypatch):
-    """Imports a module of the package without running the package's own."""
+    """Imports a module of the package without running the package's ``__init__``."""
     stub = ModuleType("flash_attn_rocm")
     stub.__path__ = [str(CHECKOUT / "kernels/python/flash_attn_rocm")]
     for name in [name for name in sys.modules if name.partition(".")[0] == "flash_attn_rocm"]:
@@ -34,13 +34,13 @@ def package(monkeypatch):
 
 
 def fitting(facts):
-    """A machine on which everything fits, with the archs of today's wheel."""
+    """A machine where everything fits, with the archs of today's wheel."""
     served = {gpu: arch for arch in known_archs() for gpu in served_by(arch)}
     return replace(healthy(facts), archs=tuple(known_archs()), served=tuple(served.items()))
 
 
 def doctor(package):
-    """A machine on which nothing fits."""
+    """A machine where nothing fits."""
     facts = package("diagnosis.facts")
     denied = {"state": "denied", "group": "render", "mode": "crw-rw----"}
     found = replace(

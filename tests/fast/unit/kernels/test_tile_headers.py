@@ -1,6 +1,6 @@
-"""A changed row of the table of tiles changes what its own kernels include, and nothing else.
+"""A changed row of the table of tiles changes only the includes of its own kernels.
 
-One header with the rows of all kernels had 87 to 91 kernels of an ISA compiled again for one row.
+With one header for the rows of all kernels, one row made 87 to 91 kernels of an ISA compile again.
 """
 
 import re
@@ -18,7 +18,7 @@ DEFINED = re.compile(r'^#define FA_TILES_\w+ "((?:device|generated)/[^"]+)"', re
 
 
 def included(text):
-    """All headers that a translation unit includes, rows by a macro too."""
+    """All headers included by a translation unit, rows included by macro too."""
     found, todo = set(), [*QUOTED.findall(text), *DEFINED.findall(text)]
     while todo:
         name = todo.pop()
@@ -29,7 +29,7 @@ def included(text):
 
 
 def rows_in(text):
-    """The files of rows among them; workgroups are those of kernels without rows."""
+    """The files of rows among them. Workgroups belong to kernels without rows."""
     names = {name.removeprefix(f"{FOLDER}/") for name in included(text) if name.startswith(f"{FOLDER}/")}
     return names - {"workgroups.inc"}
 
@@ -42,7 +42,7 @@ def test_a_kernel_includes_the_rows_of_its_op_and_head_dim_only(instance):
 
 @pytest.mark.parametrize("header", sorted({op.shared for op in OPS.values()}))
 def test_a_precompiled_header_has_no_rows(header):
-    """All kernels that read it would be compiled again for the row of one."""
+    """With a kernel's row, a change would compile all its readers again."""
     text = include(header)
     assert len(included(text)) > 10
     assert rows_in(text) == set()

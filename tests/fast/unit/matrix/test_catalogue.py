@@ -73,7 +73,7 @@ def test_no_device_has_two_archs():
     ],
 )
 def test_names_that_say_little_of_their_chip(name, arch):
-    """An RX 6800M is no RX 6800, and an RX 7900M is an RX 7900."""
+    """An RX 6800M has another chip than an RX 6800, and an RX 7900M has the RX 7900's."""
     assert [g.arch for g in catalogue_of(MATRIX).gpus if name in (*g.devices, *g.processors)] == [arch]
 
 

@@ -1,4 +1,4 @@
-"""What counts as drift, and its words."""
+"""Cases of drift and their messages."""
 
 import pytest
 

@@ -236,9 +236,9 @@ def test_the_public_wheel_is_loaded_under_every_runtime_that_it_is_for():
     ("selection", "expected"),
     [
         (Selection(rocm=("7.2",)), ()),
-        (Selection(all_rocm=True), ()),  # it has a job of its own
+        (Selection(all_rocm=True), ()),  # rocm6.4 has its own job
         (Selection(rocm=("public",), platforms=("windows",)), ()),
-        (Selection(rocm=("public",), archs=("gfx942",)), ("rocm6.4",)),  # which is not built for it there
+        (Selection(rocm=("public",), archs=("gfx942",)), ("rocm6.4",)),  # 6.4 excludes gfx942
     ],
 )  # fmt: skip
 def test_only_the_public_wheel_for_linux_needs_other_runtimes(selection, expected):
@@ -255,7 +255,7 @@ def test_there_is_one_runtime_image_for_a_rocm_version():
         assert [row["job"] for row in rows] == expected
 
 
-# What the builder images of all versions are made of, by job.
+# Keys of all versions' builder images, by job.
 KEYS = {f"rocm{rocm.version}": f"{rocm.version}-key" for rocm in MATRIX.rocm}
 
 
@@ -364,7 +364,8 @@ def test_neither_a_gpu_with_linux_nor_an_image_gets_the_wheel_for_windows():
     assert gpu_rows(made) == runtime_image_rows(made) == [{"job": "public"}]
     assert image_rows(made, KEYS) == [
         {"job": "rocm7.2", "rocm": "7.2", "image": "7.2-key"},
-        {"job": "rocm6.4", "rocm": "6.4", "image": "6.4-key"},  # under whose runtime that for Linux is loaded
+        # the wheel for Linux is loaded under its runtime
+        {"job": "rocm6.4", "rocm": "6.4", "image": "6.4-key"},
     ]
 
 

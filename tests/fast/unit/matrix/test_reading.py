@@ -1,4 +1,4 @@
-"""matrix.yaml: what is valid, and the messages for what is not."""
+"""matrix.yaml: valid content, and the messages for invalid content."""
 
 import contextlib
 import copy
@@ -404,7 +404,7 @@ ONE_CHANGE = {
         ('    "7.2": ["7.14"]', '    "7.2": ["7.14", "7.2"]'),
         "38: public.like.7.2[1]: ROCm 7.2 stands twice among what the public wheel is for; keep one",
     ),
-    # The public wheel was offered for ROCm versions whose runtime nobody had loaded it under.
+    # The public wheel was offered for ROCm versions without ever being loaded under their runtimes.
     "a like version that is older than the oldest": (
         ('    "7.2": ["7.14"]', '    "7.2": ["7.14", "6.3"]'),
         "38: public.like.7.2[1]: ROCm 6.3 is older than 7.2, under which the wheel is loaded first",
@@ -592,7 +592,7 @@ def test_whatever_stands_anywhere_is_taken_or_refused_in_words(tmp_path, key):
     "text", ['a: "\\U00110000"\n', 'a: "\\uD800"\n', 'a: "\\UFFFFFFFF"\n', '"\\U00110000": 1\n']
 )
 def test_an_escape_beyond_unicode_is_told_in_words(tmp_path, text):
-    """YAML's loader in Python ends with a ValueError; libyaml, which is used, says what it is."""
+    """YAML's pure Python loader ends with a ValueError. We use libyaml, which explains the error."""
     with pytest.raises(MatrixError, match=r"matrix\.yaml: not YAML\n  - "):
         load(tmp_path, text)
 
@@ -607,7 +607,7 @@ def test_text_that_changes_a_terminal_is_refused(refused, key, escape):
 
 
 def test_no_raw_escape_or_bidi_character_reaches_the_terminal(tmp_path):
-    """Names in messages come from the file as they are."""
+    """Names in messages come from the file unchanged."""
     for text in ('"\\e[2Jkey": 1\n', '"\\u202ekey": 1\n', '? "\\e]0;title\\a"\n: 1\n', "a: !<\\e[2J> 1\n"):
         with pytest.raises(MatrixError) as caught:
             load(tmp_path, text)

@@ -1,4 +1,4 @@
-"""What is made of the verdicts on mutants that the check at first use was shown."""
+"""Evaluation of the first-use check's verdicts on mutants."""
 
 import pytest
 

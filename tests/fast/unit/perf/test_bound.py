@@ -9,7 +9,7 @@ from wheel_builder.machine_code.emulator.machine import Count
 
 
 def counts(**executed):
-    """Counts by mnemonic; a pair is (wave-instructions, active lanes)."""
+    """Counts by mnemonic. A pair is (wave-instructions, active lanes)."""
     pairs = {name: n if isinstance(n, tuple) else (n, 0) for name, n in executed.items()}
     return {name.replace("__and__", " :: "): Count("", n, lanes) for name, (n, lanes) in pairs.items()}
 

@@ -1,4 +1,4 @@
-"""The modelled figures that tests hold kernels to."""
+"""The modelled figures required of kernels by tests."""
 
 from dataclasses import replace
 

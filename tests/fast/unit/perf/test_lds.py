@@ -1,6 +1,4 @@
-"""What an LDS instruction costs, by hand: phases, conflicts, masks, widths and both ways of reading the
-phases.
-"""
+"""Costs of LDS instructions, by hand: phases, conflicts, masks, widths, both readings of the phases."""
 
 import pytest
 
@@ -128,9 +126,7 @@ def test_two_addresses_are_two_accesses(mnemonic, first, second):
 
 
 def test_the_offsets_of_two_addresses_count_in_their_unit():
-    """Two lanes on one dword by one offset: lane 1 is 64 elements behind, and each access is shared or
-    not.
-    """
+    """Two lanes on one dword by one offset: lane 1 is 64 elements behind. Each access is shared or not."""
     one, two = 0, 64 * 8 - 4 * 2
     lanes = [one, two, *[0] * 62]
     found = charge("gfx942", MEASURED, "ds_read2st64_b64", access(lanes, active=0b11, offsets=(1, 2)))
@@ -152,7 +148,7 @@ def test_exchanges_between_lanes_use_no_banks():
 
 
 def measured(lane):
-    """Rows of a bank's width for the lanes of gfx942's first phase of 128 bits; the others share a dword."""
+    """Rows of a bank's width for the lanes of gfx942's first phase of 128 bits. The others share a dword."""
     return {0: 0, 20: ROW}.get(lane, 16 * 4)
 
 
@@ -191,7 +187,7 @@ def test_the_measured_phases_of_the_mi300x():
     ],
 )
 def test_64_banks_take_half_the_phases_of_wide_reads(mnemonic, size, clocks):
-    """Banks were a constant, 32, for every arch."""
+    """Once every arch had 32 banks."""
     assert banks(mnemonic, lambda lane: size * lane, arch="gfx950") == (clocks, 0, 1)
 
 
@@ -208,7 +204,7 @@ def test_the_measured_phases_of_the_mi350x():
 
 
 def test_the_port_of_gfx9_takes_four_clocks_and_four_a_dword():
-    """What 64 reads of an MI300X took: 8, 12 and 20 clocks each; and 1.65 more a conflict."""
+    """Measured on an MI300X for 64 reads: 8, 12 and 20 clocks each, and 1.65 more per conflict."""
     found = [cost(f"ds_read_b{32 * n}", lambda lane, n=n: 4 * n * lane).port for n in (1, 2, 4)]
     assert found == [8, 12, 20]
     assert cost("ds_read_b32", lambda lane: ROW * lane).port == pytest.approx(8 + 1.65 * 62)

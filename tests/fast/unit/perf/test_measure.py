@@ -1,4 +1,4 @@
-"""Both models from a recorded run, with a machine that only pretends to run; and the table."""
+"""Both models from a recorded run of a pretended machine, and the table."""
 
 import pytest
 
@@ -21,7 +21,7 @@ ALL_LANES = 64 << 24
 
 
 class Machine:
-    """Records one wave that executes every line once, but the LDS's twice."""
+    """Records one wave that executes every line once, the LDS's lines twice."""
 
     def __init__(self, error="", stride=4, arch="gfx942", swizzle=0):
         self.program = tuple((START + 4 * n, line) for n, line in enumerate(LINES))
@@ -59,7 +59,7 @@ def test_both_models():
     assert (found.executed, found.flop, found.workgroups) == (5, 1024, 2)
     assert (found.bound.matrix, found.bound.valu) == (8, 1)
     assert found.bound_flop == 128
-    # 138 VGPRs and 16 KiB of LDS: four single waves by LDS, one a SIMD; each is followed by another.
+    # 138 VGPRs and 16 KiB of LDS: LDS allows four single waves, one per SIMD. Another follows each.
     assert found.schedule.waves_per_simd == 1
     assert (found.schedule.workgroups, found.schedule.clocks) == (8, 64)
     assert found.schedule_flop == 1024 * 8 / 64
@@ -142,7 +142,7 @@ def test_the_figures_are_the_same_without_the_schedules_of_the_table(arch):
 
 
 def test_orders_of_phases_under_which_an_access_costs_more_are_another_schedule():
-    """Lanes 0 and 20 need the same bank, and only in the measured order the same phase."""
+    """Lanes 0 and 20 need the same bank, and share a phase only in the measured order."""
     found = measured(arch="gfx908", lines=WIDE, stride=16, swizzle=64)
     assert [charged.order for charged in found.charged] == ["measured", "contiguous"]
     one, other = found.charged

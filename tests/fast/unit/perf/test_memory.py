@@ -1,4 +1,4 @@
-"""Bytes of a workgroup, what they ask of a GPU, and decode's share of bandwidth."""
+"""A workgroup's bytes, the bandwidth they need from a GPU, and decode's share of it."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def test_what_binds(loaded, once, binds):
 
 
 def loads(count, arch="gfx942"):
-    """One wave that loads, and waits for it, ``count`` times: a KiB each."""
+    """One wave with ``count`` loads of a KiB, each followed by a wait."""
     program = tuple((START + 4 * n, line) for n, line in enumerate((*LINES, "s_endpgm")))
     run = Result(0, (), {}, "", ([0, 1] * count + [2],), ([],))
     return trace_of(arch, kernel(*LINES), program, run)
@@ -57,7 +57,7 @@ def share(found, latency, workgroups):
 
 
 def test_one_load_at_a_time_takes_its_latency():
-    """Of a KiB, at 8.3 bytes a clock: 123 clocks' worth in the 2100 of a microsecond."""
+    """A KiB at 8.3 bytes a clock takes 123 of the 2100 clocks in a microsecond."""
     found = decode(loads(50), 50 * 1024, resident=4)
     width = 5.3e12 / 2.1e9 / 304
     assert share(found, 1000, 1) == pytest.approx(1024 / 2100 / width, rel=0.02)

@@ -14,7 +14,7 @@ ADD = "v_add_f32_e32 v{0}, v{1}, v{1}"
 
 
 def path(arch, *lines):
-    """The steps of a wave that executes the lines once each, and ends."""
+    """The steps of a wave that executes each line once, and ends."""
     return list(steps(arch, kernel(*lines).instructions).values())
 
 
@@ -33,7 +33,7 @@ def test_independent_instructions_follow_each_other_slot_by_slot():
 
 def test_a_dependent_instruction_waits_for_its_register():
     assert clocks("gfx942", [add(0, 1), add(2, 0)]) == 8  # a slot is the latency
-    assert clocks("gfx1100", [add(0, 1), add(2, 0)]) == 6  # 5, and its own
+    assert clocks("gfx1100", [add(0, 1), add(2, 0)]) == 6  # 5, and one for itself
 
 
 def test_only_what_adds_to_its_register_waits_for_it():
@@ -56,7 +56,7 @@ def test_matrix_instructions_chain_their_sum_without_a_gap():
 
 
 def test_other_readers_wait_until_the_matrix_result_is_out():
-    assert clocks("gfx942", [MFMA, add(20, 0)]) == 52  # 32, 16 more, and its own
+    assert clocks("gfx942", [MFMA, add(20, 0)]) == 52  # 32, 16 more, and one for itself
     assert clocks("gfx1100", [WMMA, add(24, 0)]) == 38
 
 
@@ -74,7 +74,7 @@ EXP = "v_exp_f32_e32 v20, v21"
 
 
 def beside(arch, matrix, *lines, exclusive):
-    """Clocks of two waves on one SIMD, the first of which multiplies."""
+    """Clocks of two waves on one SIMD. The first one multiplies."""
     waves = [[matrix], [], [], [], [*lines]]
     paths = [path(arch, *lines) for lines in waves]
     return play(arch, paths, 1, 1, exclusive=exclusive).clocks
@@ -142,7 +142,7 @@ def test_a_load_past_the_registers_holds_the_banks_too():
 
 
 def charged_path(arch, count, charge, *, port):
-    """A wave that reads the LDS ``count`` times at this charge, and waits."""
+    """A wave with ``count`` LDS reads at this charge, and a wait."""
     name = "ds_read_b32" if arch == "gfx942" else "ds_load_b32"
     read, wait, end = path(arch, f"{name} v0, v4", "s_waitcnt lgkmcnt(0)")
     return [*[charged(read, charge, port=port)] * count, wait, end]
@@ -202,7 +202,7 @@ def test_no_ops_take_slots():
 
 def test_a_barrier_waits_for_the_last_wave():
     assert clocks("gfx942", ["s_barrier"], ["s_nop 9", "s_barrier"]) == 48
-    assert clocks("gfx942", ["s_barrier", add(0, 1)], ["s_nop 9"]) == 44  # a wave that ended counts no more
+    assert clocks("gfx942", ["s_barrier", add(0, 1)], ["s_nop 9"]) == 44  # barriers ignore an ended wave
 
 
 def test_what_is_resident_hides_what_one_waits_for():
@@ -245,7 +245,7 @@ def test_one_wave_issues_while_another_waits():
 
 
 def test_the_highest_priority_goes_first_then_the_oldest():
-    """The first and the fifth wave share a SIMD; both want its VALU again and again."""
+    """The first and the fifth wave share a SIMD. Both need its VALU again and again."""
     others = [["s_nop 0"]] * 3
     slow, ready = ["v_exp_f32_e32 v0, v1"] * 4, "s_nop 0"
     # All 16-clock instructions of the first are issued before the fifth gets a turn.
@@ -258,7 +258,7 @@ def test_the_highest_priority_goes_first_then_the_oldest():
 
 
 def test_workgroups_of_a_launch_begin_in_turn():
-    """Two waves, of which one multiplies; in another workgroup it is the other one, on another SIMD."""
+    """Of two waves one multiplies. In another workgroup it is the other one, on another SIMD."""
     work, idle = path("gfx942", MFMA, MFMA), path("gfx942", "s_nop 0")
     paths, turned = [work, idle, idle, idle], [idle, work, idle, idle]
     assert play("gfx942", paths, 2, 1).clocks == 128
@@ -269,7 +269,7 @@ def test_workgroups_of_a_launch_begin_in_turn():
 def test_a_sum_from_other_registers_is_waited_for():
     other = MFMA.replace("v[0:15]", "v[32:47]")
     from_other = "v_mfma_f32_32x32x8_f16 v[0:15], v[16:17], v[18:19], v[32:47]"
-    assert clocks("gfx942", [other, from_other]) == 80  # 32, 16 more, and its own
+    assert clocks("gfx942", [other, from_other]) == 80  # 32, 16 more, and one for itself
 
 
 def test_scalar_loads_have_a_latency():
@@ -302,7 +302,7 @@ def test_nothing_runs_beside_a_matrix_instruction_of_16_clocks():
     found = play("gfx1201", [path("gfx1201", WMMA_SPLIT, WMMA_SPLIT)], 1, 1)
     assert (found.clocks, found.matrix) == (32, 32)
     assert clocks("gfx1201", [WMMA_SPLIT, add(20, 21)]) == 17
-    assert clocks("gfx1201", [WMMA_SPLIT, add(20, 0)]) == 22  # 16, 5 more, and its own
+    assert clocks("gfx1201", [WMMA_SPLIT, add(20, 0)]) == 22  # 16, 5 more, and one for itself
 
 
 def test_each_counter_is_waited_for_by_itself():

@@ -20,14 +20,14 @@ def words(index, stride, *, active=(1 << 64) - 1, offsets=(0, 0)):
 
 
 def traced(*waves):
-    """A trace; a wave is the indices that it executed, and its record of the LDS."""
+    """A trace. A wave is its executed indices, and its record of the LDS."""
     recorded = tuple([index | 64 << 24 for index in executed] for executed, _ in waves)
     run = Result(0, (), {}, "", recorded, tuple(lds for _, lds in waves))
     return trace_of("gfx942", kernel(*LINES), PROGRAM, run)
 
 
 def test_a_loop_is_charged_by_execution():
-    """The same instruction is free of conflicts the first time, and not the second."""
+    """The same instruction is free of conflicts the first time only."""
     found = traced(([0, 1, 1, 3], words(1, 4) + words(1, ROW)))
     charges = found.charges(MEASURED)
     assert [[step.busy for step in wave] for wave in found.uncharged()] == [[4, 2, 2, 0]]

@@ -99,7 +99,7 @@ def kernel(name):
 
 
 def write_rows(workload, rows):
-    """What a kernel does to lse, as far as a workload's FLOP can tell."""
+    """A kernel's writes to lse, as far as a workload's FLOP depend on them."""
     ctypes.memmove(workload.memory["lse"].address, bytes(4 * rows), 4 * rows)
 
 
@@ -160,7 +160,7 @@ def test_a_masked_forward_reads_a_mask_that_hides_half_of_the_keys(kind, hidden,
 
 @pytest.mark.parametrize(("kind", "keys", "shown"), [("padding", 2048, 1024), ("all shown", 512, 512)])
 def test_a_mask_of_whole_tiles_says_which_these_are(kind, keys, shown):
-    """Where the kernel looks for it, at the first of each 32 rows of a wave."""
+    """At the place the kernel reads: the first of each 32 rows of a wave."""
     assert (kind, keys) in ours.masks(kernel("fa_fwd_masked_fp16_d64"))
     workload = ours.masked_forward(kernel("fa_fwd_masked_fp16_d64"), kind, keys=keys)
     assert workload.op == f"fwd_masked {kind}" + (" 2048" if keys == 2048 else "")
@@ -221,7 +221,7 @@ def backward(name, arch="gfx942"):
 
 
 def test_a_backward_is_useful_two_and_a_half_times_the_forward():
-    """As the table adds it up, over all workgroups of the kernel that does most."""
+    """Summed as in the table, over all workgroups of the kernel with the most."""
     split, fused = (whole.products for whole in WHOLES[:2])
     dkdv, _ = backward("fa_bwd_dkdv_fp16_d64")
     assert (dkdv.op, dkdv.dtype, dkdv.head_dim, dkdv.launch.grid) == ("bwd_dkdv", "fp16", 64, (4, 1, 1))

@@ -12,6 +12,6 @@ def matrix():
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory):
-    """A repository with what decides of wheels, and its commit."""
+    """A repository with the files that determine wheels, and its commit."""
     root = tmp_path_factory.mktemp("checkout")
     return root, repository(root)

@@ -1,4 +1,4 @@
-"""``cost``: what was accepted, by whom it is refused, and how it is accepted anew."""
+"""``cost``: accepted costs, their refusal, and accepting them again."""
 
 from dataclasses import replace
 

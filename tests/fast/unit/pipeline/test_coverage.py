@@ -81,7 +81,7 @@ def test_archs_that_were_executed_under_wine_are_said_to_be(attempts):
 
 @pytest.mark.parametrize("wine", ["", " under wine"])
 def test_suites_that_passed_before_another_step_failed_are_counted(wine):
-    """ "emulated": [] stood there after nine suites had passed."""
+    """It said "emulated": [] after nine suites had passed."""
     steps = ("static checks", "emulator", f"emulate gfx942{wine}")
     failed = Attempt(job("7.2"), wheel=BUILT, audited=True, failure=VerifyError("no"), passed=steps)
     coverage = coverage_of(Plan((), (), None), [failed])
@@ -196,7 +196,7 @@ def test_a_full_disk_ends_its_job_and_no_other():
 
 
 def test_a_release_builds_and_publishes_the_other_jobs_after_one_failed(monkeypatch, tmp_path):
-    """The wheel of the other is loaded under the runtimes of those that were built."""
+    """The other job's wheel is loaded under the runtimes of the built ones."""
     package = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
     context = RunContext(tmp_path, tmp_path / "build", tmp_path / "dist", tmp_path / "index", jobs=1)
     planned = pipeline.release(Plan((job("7.2"), job("6.4")), (), package), context, None)

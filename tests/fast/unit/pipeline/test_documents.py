@@ -1,4 +1,4 @@
-"""A release puts the documentation beside its index; README says that one command makes it."""
+"""A release puts the documentation next to its index. README says that one command makes it."""
 
 import shutil
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ def context(tmp_path):
 
 
 def test_the_page_leads_to_the_documents(context, monkeypatch):
-    """There were none, and the page had no link."""
+    """The documents and the page's link to them were missing."""
 
     def build(checkout, site, *, log):
         assert (checkout, log.name) == (context.checkout, "docs.log")

@@ -1,4 +1,4 @@
-"""What the command accepts; kernels are modelled in tests/engine/perf."""
+"""The command's options. tests/engine/perf models kernels."""
 
 import os
 from pathlib import Path

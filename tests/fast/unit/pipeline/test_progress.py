@@ -1,4 +1,4 @@
-"""What a run shows, and what it says when a step fails."""
+"""A run's display, and its messages about a failed step."""
 
 import io
 import json
@@ -100,7 +100,7 @@ def test_a_step_may_say_that_it_takes_long(history, clock):
 
 
 def test_plain_lines_say_the_time_left(history, clock):
-    """In CI and in a log nothing said how long a run would take."""
+    """The expected duration of a run was missing in CI and in logs."""
     write_history(history, {"rocm7.2 image": 30.0, "rocm7.2 device code gfx942": 40.0, "rocm7.2 audit": 2.0})
 
     def work(progress):
@@ -115,7 +115,7 @@ def test_plain_lines_say_the_time_left(history, clock):
 
 
 def test_steps_side_by_side_have_the_time_that_they_took(history, clock):
-    """What had ended while an earlier one was waited for was "done in 0.0 s"; so was it in the history."""
+    """Steps that ended during the wait for an earlier one were "done in 0.0 s", also in the history."""
 
     def work(progress):
         with progress.step("image", job="rocm7.2"):
@@ -316,7 +316,7 @@ def test_a_pipe_has_an_estimate_too(history, clock):
 
 
 def test_a_step_that_ran_beside_others_costs_what_it_says(history, clock):
-    """Nine suites that ran two at a time would each have cost what the machine spent while it was shown."""
+    """Otherwise each of nine suites, two at a time, would cost the machine's total while it was shown."""
 
     def work(progress):
         with progress.step("device code gfx942", job="rocm7.2") as step:

@@ -1,4 +1,4 @@
-"""Publishing the wheel for Windows: what the index says of it, and what it is refused for."""
+"""Publishing the wheel for Windows: its facts in the index, and the refusals."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ LINUX_NAME = "flash_attn_rocm-0.1.0-py3-none-manylinux_2_28_x86_64.whl"
 
 @pytest.fixture(scope="module")
 def made(checkout, tmp_path_factory):
-    """The public wheels of the commit, and the files beside them."""
+    """The public wheels of the commit, and the files with them."""
     folder = tmp_path_factory.mktemp("made")
     return [finished_wheel(folder, *checkout, "public", platform=platform) for platform in (LINUX, WINDOWS)]
 
@@ -61,7 +61,7 @@ def root(tmp_path):
 
 
 def refused(wheel, matrix, root, checkout):
-    """Why nothing of it is published."""
+    """Why publishing refuses all of it."""
     with pytest.raises((AuditError, ProvenanceError, PublishError)) as caught:
         publish_files([wheel], matrix, root, checkout[0])
     assert not root.exists()
@@ -114,7 +114,7 @@ def test_both_platforms_are_one_version_of_the_public_index(linux, windows, matr
     publish_files([windows], matrix, root, checkout[0])
     assert set(entries(root)) == {NAME, LINUX_NAME}
     assert {path: path.read_bytes() for path in before} == before
-    for home in ("7.2", "6.4"):  # which the wheel for Linux serves
+    for home in ("7.2", "6.4"):  # the wheel for Linux serves these
         names = json.loads((root / f"rocm{home}/simple/flash-attn-rocm/index.json").read_bytes())["files"]
         assert [each["filename"] for each in names] == [LINUX_NAME]
     assert verify_index(root) == ()
@@ -149,7 +149,7 @@ def test_a_full_run_is_told_as_such(windows, matrix, root, checkout):
 
 
 EXPECTED = "gfx1100, gfx1201, gfx1030, gfx1102, gfx1151"
-# What a record may not say, and the words for it.
+# False content of a record, and the message.
 WRONG = {
     "an arch that has to be executed was not": (
         lambda archs: archs | {"gfx1100": archs["gfx1030"]},
@@ -193,7 +193,10 @@ def test_a_record_that_says_what_was_not_shown(change, words, windows, matrix, r
 
 
 def test_it_serves_no_rocm_version_of_linux(windows, matrix, root, checkout):
-    """The index of that version would offer it, and it alone where the wheel for Linux is another version."""
+    """Otherwise that version's index would offer it.
+
+    If the wheel for Linux has another version, it would be the only offer.
+    """
     recorded(windows, checkout, lambda record: record | {"serves": ["7.2"]})
     assert refused(windows, matrix, root, checkout) == (
         f"{NAME}.verification.json: serves has ROCm '7.2'; known: none, it was loaded under no runtime",
@@ -205,7 +208,7 @@ def test_the_record_of_the_wheel_for_linux_under_its_name(linux, windows, matrix
     state(windows, *checkout, "public", WINDOWS)
     [problem] = refused(windows, matrix, root, checkout)
     assert problem.startswith(f"{NAME}.verification.json: it is about a wheel with sha256 ")
-    # The same with its hash put right.
+    # The forged record with the wheel's right hash.
     forged = finished_record(windows, checkout[0], "public") | {"wheel": LINUX_NAME}
     recorded(windows, checkout, lambda _: forged)
     problems = refused(windows, matrix, root, checkout)
@@ -282,7 +285,7 @@ def edited(checkout, tmp_path_factory):
 def test_platforms_of_different_sources_are_not_one_version(
     tmp_path, windows, matrix, root, checkout, edited
 ):
-    """uv and poetry read the METADATA of one file and rely on it for all."""
+    """uv and poetry read the METADATA of one file and assume it for all."""
     linux = finished_wheel(tmp_path, *edited, "public")
     publish_files([windows], matrix, root, checkout[0])
     before = read_contents(root)
@@ -333,7 +336,7 @@ def test_nothing_published_is_overwritten(tmp_path, windows, matrix, root, check
     other = finished_wheel(again, *checkout, "public", changed, platform=WINDOWS)
     with pytest.raises(PublishError, match="a published file never changes; nothing was published"):
         publish_files([other], matrix, root, checkout[0])
-    # Neither is a record, by a later verification.
+    # A later verification leaves the published record unchanged.
     recorded(windows, checkout, lambda record: record | {"more": 1})
     publish_files([windows], matrix, root, checkout[0])
     assert {path: path.read_bytes() for path in before} == before

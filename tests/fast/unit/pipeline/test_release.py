@@ -173,7 +173,7 @@ def test_the_newest_wheel_of_a_job_is_found(job, tmp_path):
 
 
 def test_the_public_wheel_for_linux_is_not_the_newer_one_for_windows(matrix, tmp_path):
-    """An image of the public wheel got the DLL, as neither version has a label."""
+    """Neither version has a label, so an image of the public wheel got the DLL."""
     linux = NAME.replace("+rocm7.2", "")
     windows = linux.replace("manylinux_2_28_x86_64", "win_amd64")
     for age, name in ((10, linux), (20, windows)):
@@ -197,7 +197,7 @@ def test_a_wheel_is_in_dist_as_a_whole_or_not_at_all(before, job, tmp_path, cont
     finished = context.dist / NAME
     if before:
         finished.write_bytes(before)
-    # Where the copy is written first, every write finds the disk full.
+    # The copy is written here first, and every write finds the disk full.
     (context.dist / f".{NAME}.part").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device") as caught:
         publish_wheel([built], None, None, job, context, None)
@@ -314,7 +314,7 @@ def linked_again(*checkout):
 
 
 def released(tmp_path, wheel, shims, job, matrix):
-    """What a release publishes of ``wheel``, whose record and statement are beside it."""
+    """A release's publication of ``wheel``, with its record and statement."""
     context = RunContext(tmp_path, tmp_path / "build", tmp_path / "dist", tmp_path / "index", jobs=1)
     record = Artifact(tmp_path, {"facts": json.loads(record_path(wheel).read_text())}, reused=False)
     statement = read_provenance(provenance_path(wheel))
@@ -322,7 +322,7 @@ def released(tmp_path, wheel, shims, job, matrix):
 
 
 def test_a_second_release_after_an_edit_replaces_its_wheel(tmp_path, matrix, checkout):
-    """It ended with "a published file never changes"; publishing to others never takes that index."""
+    """It ended with "a published file never changes". A public release never uses that index."""
     changed, job = linked_again(*checkout), planned_job(checkout[0], "7.2")
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
@@ -344,7 +344,7 @@ def test_a_second_release_after_an_edit_replaces_its_wheel(tmp_path, matrix, che
 def test_a_release_into_a_public_index_ends_before_anything_is_built(
     edited, tmp_path, matrix, job, package, checkout
 ):
-    """A wheel of other sources said so after seven minutes, and every other wheel was added."""
+    """A wheel of other sources was refused only after seven minutes. Every other wheel was added."""
     index = tmp_path / "index"
     publish_files([finished_wheel(tmp_path, *checkout)], matrix, index, checkout[0])
     changed = tmp_path / "changed"
@@ -447,7 +447,7 @@ def test_a_file_without_a_statement_keeps_all_from_being_published(tmp_path, mat
 
 
 def test_a_file_of_an_index_is_not_verified_in_its_place(tmp_path, matrix, checkout):
-    """Its record would be written there; it is refused before anything is started."""
+    """Verification would write its record there, so it is refused before any step."""
     [simple] = publish_files([finished_wheel(tmp_path, *checkout)], matrix, tmp_path / "index", checkout[0])
     [published] = simple.glob("*/*.whl")
     with pytest.raises(PublishError, match=r"is a file of an index\n  next: copy the wheel"):

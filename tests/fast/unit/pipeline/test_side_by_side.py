@@ -1,4 +1,4 @@
-"""Emulated suites of several archs at a time: how many, and what a failure or an interrupt leaves."""
+"""Emulated suites of several archs in parallel: their number, and the state after failures and interrupts."""
 
 import threading
 import time
@@ -24,12 +24,12 @@ ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
 ROCM = Rocm("7.2", "debian", "debian:sid-slim", "/usr/lib/llvm-22/bin", ARCHS)
 GIB = 1024**3
 PART = Artifact(path=None, manifest={"key": "part", "facts": {}}, reused=True)
-SECONDS = 30  # after which a test fails that waits for what does not come
+SECONDS = 30  # longest wait of a test before it fails
 
 
 @pytest.mark.parametrize(("full", "tier"), [("", "release"), ("0", "release"), ("1", "nightly")])
 def test_the_environment_adds_the_nightly_tests_and_leaves_none_out(monkeypatch, full, tier):
-    """FA_QUICK=1 left tests out of CI that a release demanded, which failed for users first."""
+    """FA_QUICK=1 dropped tests in CI that a release required. Users saw their failures first."""
     monkeypatch.setenv("FA_FULL", full)
     monkeypatch.setenv("FA_QUICK", "1")
     assert verification.chosen_tier() == tier
@@ -45,7 +45,7 @@ def test_as_many_as_there_are_cores_and_memory_for(archs, jobs, memory, expected
 
 @pytest.fixture
 def emulate(tmp_path, monkeypatch):
-    """Runs the suites of all archs, each of which is a call of ``suite``."""
+    """Runs the suites of all archs. Each is a call of ``suite``."""
     monkeypatch.setattr(verification, "usable_memory", lambda: 24 * GIB)
 
     def run(suite, jobs=2, out=None):
@@ -74,7 +74,7 @@ def artifact(arch, *, reused=False):
 
 
 def test_two_run_at_a_time_with_a_core_each(emulate):
-    """They ran one after the other; a suite has much to do that is not parallel."""
+    """They ran one after the other, although much of a suite is serial."""
     both = threading.Barrier(2, timeout=SECONDS)
 
     def suite(arch, jobs):
@@ -107,7 +107,7 @@ def test_each_arch_is_a_step_that_says_what_was_kept(emulate):
 
 
 def test_the_time_of_a_suite_is_its_own(emulate):
-    """Those that had ended while the first was waited for were "done in 0.0 s"."""
+    """Suites that ended during the wait for the first were "done in 0.0 s"."""
     out, others = StringIO(), threading.Event()
 
     def suite(arch, _):
@@ -148,7 +148,7 @@ def test_a_failure_lets_what_runs_end_and_begins_nothing_more(emulate, monkeypat
         emulate(suite, out=out)
     assert "emulate gfx942 … done in " in out.getvalue(), "what passed is told, too"
     assert "step: emulate gfx908" in caught.value.__notes__[0]
-    # The third may have had the failed one's place already.
+    # The third may already have taken the failed one's place.
     assert "gfx942" in ended
     assert "gfx1100" not in ended
 
@@ -160,7 +160,7 @@ def test_an_interrupt_ends_the_containers(emulate, monkeypatch):
     def suite(arch, _):
         if arch == "gfx908":
             raise KeyboardInterrupt
-        assert removed.wait(SECONDS)  # as docker run does, whose container is gone
+        assert removed.wait(SECONDS)  # like docker run after its container's removal
         return artifact(arch)
 
     with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""What steps cost: the file, its table, and which of them cost more than was accepted."""
+"""Costs of steps: the file, its table, and the steps above their accepted costs."""
 
 import json
 

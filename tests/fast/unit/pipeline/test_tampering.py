@@ -1,6 +1,6 @@
 """A seeded attack on ``index verify``: each kind of tampering also makes hashes, records and pages fit.
 
-What it changes, the wheel or the files beside it contradict.
+The changed values contradict the wheel or the files with it.
 """
 
 import json
@@ -42,7 +42,7 @@ def sound(tmp_path_factory, matrix, checkout):
 
 
 class Attacker:
-    """Changes what is published of one wheel; whatever the index itself says fits afterwards."""
+    """Changes the publication of one wheel and makes everything in the index consistent again."""
 
     def __init__(self, root, rng):
         self.root, self.rng = root, rng
@@ -66,7 +66,7 @@ class Attacker:
         self.record(metadata_sha256=sha256_file(path))
 
     def paper(self, kind, change):
-        """Change a file beside the wheel, and the hash of it that the record has."""
+        """Change a file of the wheel, and its hash in the record."""
         path = self.beside(f"{kind}.json")
         path.write_text(change(path.read_text()))
         self.record(attachments=self.said("attachments") | {kind: sha256_file(path)})
@@ -79,7 +79,7 @@ class Attacker:
         self.paper("provenance", lambda text: text.replace(before, after))
 
     def words(self, gpu):
-        """What the verification record shows of a GPU."""
+        """The verification record's text about a GPU."""
         return read_verification(self.beside("verification.json").read_bytes()).gpus[gpu]
 
     def without(self, kind):
@@ -99,7 +99,7 @@ class Attacker:
         shutil.move(self.root / "public", self.root / home)
 
     def foreign(self, *, listed):
-        """A wheel of torch; ``listed`` with a record and on all pages."""
+        """A wheel of torch. With ``listed`` it also has a record and links on all pages."""
         folder = self.root / "public/simple/torch"
         folder.mkdir()
         path = project_wheel(folder, "torch", "2.13.0")
@@ -109,7 +109,7 @@ class Attacker:
 
 
 def everything_again(attacker):
-    """Another wheel under the name, with a record that fits it."""
+    """Another wheel under the name, with a matching record."""
     data = bytearray(attacker.wheel.read_bytes())
     data[data.index(b"flash_attn_rocm/")] = ord("F")
     attacker.wheel.write_bytes(data)
@@ -173,7 +173,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_index_is_no_longer_sound(kind, sound, tmp_path, catalogue):
-    """All but one passed before records were compared with their wheels: that of another sha256."""
+    """Before records were compared with their wheels, only another sha256 was found."""
     root = shutil.copytree(sound, tmp_path / "index")
     KINDS[kind](Attacker(root, random.Random(f"{SEED} {kind}")))
     for page in root.rglob("index.*"):

@@ -1,4 +1,4 @@
-"""What a commit's sources say of its wheels, in the layout of 0.1.0 and in today's."""
+"""A commit's sources and its wheels, in the layout of 0.1.0 and in today's."""
 
 import shutil
 import subprocess
@@ -27,7 +27,7 @@ LLVM = {
 
 
 def recipe_files(root, matrix):
-    """What is read of a commit besides a wheel's sources."""
+    """Files read from a commit besides a wheel's sources."""
     (root / "dockerfiles").mkdir()
     shutil.copy(CHECKOUT / REQUIREMENTS, root / REQUIREMENTS)
     shutil.copy(matrix, root / "matrix.yaml")
@@ -62,7 +62,7 @@ def test_a_commit_says_what_goes_into_its_wheels(today):
     before, source = read_tree(root, commit), read_source(root)
     assert before.content == before.sources == source.content
     assert (source.commit, source.changed, source.source_date_epoch) == (commit, (), "315619200")
-    # The commit's own list is read, not that of this checkout.
+    # The commit's own list is read, not the list of this checkout.
     file = root / FILE
     file.write_text(file.read_text(encoding="utf-8").replace('    "LICENSE",\n', ""), encoding="utf-8")
     shorter = read_tree(root, commit_all(root))
@@ -112,7 +112,7 @@ def test_the_recipe_is_what_the_sources_say():
 )
 @pytest.mark.parametrize("layout", ["today", "first"])
 def test_a_recipe_of_another_form_has_a_reason(request, layout, name, text, reason):
-    """The digests of its sources are read all the same."""
+    """The digests of its sources are still read."""
     root, _ = request.getfixturevalue(layout)
     (root / name.format(build=BUILD[layout])).write_text(text, encoding="utf-8")
     found = read_tree(root, commit_all(root))
@@ -155,12 +155,12 @@ def git(root, *words):
 
 
 def another_commit(root):
-    """A commit on top of HEAD whose object is there and which nothing names."""
+    """A commit on top of HEAD. Its object exists, but nothing names it."""
     return git(root, "commit-tree", "-p", "HEAD", "-m", "stray", "HEAD^{tree}")
 
 
 def test_a_commit_on_no_branch_or_tag_shows_nothing(today):
-    """It passed when its object was there, as that of a pull request is which somebody fetched."""
+    """It passed if its object was there, as for a pull request fetched by somebody."""
     root, commit = today
     assert commit_problem(root, commit) == ""
     stray = another_commit(root)

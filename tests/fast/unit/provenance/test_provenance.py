@@ -1,4 +1,4 @@
-"""Statements: their form, what they rest on, and every disagreement with the wheel in words."""
+"""Statements: their form, their evidence, and a message for every disagreement with the wheel."""
 
 import hashlib
 import json
@@ -88,7 +88,7 @@ def code(arch, seconds=1.0):
 
 @pytest.fixture
 def wheel(tmp_path):
-    """A good wheel with its record; the stored result that it came from is beside it."""
+    """A good wheel with its record and the stored result it came from."""
     file = write_wheel(tmp_path)
     write_record(file, {"sha256": sha256_file(file), "archs": {}})
     return file
@@ -136,7 +136,7 @@ def test_a_statement_has_the_form_of_in_toto_and_slsa(wheel, made):
     assert definition["internalParameters"]["flags"] == {"device": ["-O3"], "host": ["-O2"]}
     byproducts = {one["name"]: one["digest"] for one in statement["predicate"]["runDetails"]["byproducts"]}
     assert byproducts[record_path(wheel).name] == {"sha256": sha256_file(record_path(wheel))}
-    # No resource without something to know it by.
+    # Every resource has a URI or a digest.
     assert all(one.get("uri") or one.get("digest") for one in definition["resolvedDependencies"])
 
 
@@ -261,7 +261,7 @@ def test_each_disagreement_is_told(wheel, written, edit, words):
 
 
 def with_resource(found, name, **changes):
-    """With other fields of a dependency or byproduct; ``said`` are annotations."""
+    """A statement with other fields of a dependency or byproduct. ``said`` are annotations."""
     said = changes.pop("said", {})
 
     def edited(one):
@@ -290,7 +290,7 @@ def finished(found, time):
 
 
 EVIL = "https://evil.invalid/o/r"
-# Each of these agreed.
+# Each of these passed.
 LIES = {
     "an arch twice": (
         lambda s: replace(s, archs=(*s.archs, s.archs[0])), "file: the statement names an arch twice: gfx",
@@ -450,7 +450,7 @@ def test_a_statement_of_ci_agrees_whatever_the_checkout_is_fetched_by(wheel, wri
 
 
 def test_the_public_wheel_is_built_with_what_its_commit_says(wheel, written):
-    """The version of its compiler was nobody's business."""
+    """Its compiler's version was unchecked."""
     found = problems(wheel, replace(written, version="0.1.0"))
     assert "file: the statement says ROCm 7.2, but the public wheel is built with 6.4" in found
 
@@ -479,7 +479,7 @@ def test_a_sbom_that_says_something_else(wheel, written):
     assert found[5] == "SBOM: 1 more of its values differ"
     assert len(found) == 6
     assert problems(wheel, written, sbom=b"") == ["SBOM: the wheel has none that can be read"]
-    # Without the commit nothing can be made again, which is said for itself.
+    # Without the commit the wheel cannot be made again. This is reported separately.
     assert len(problems(wheel, written, sbom=other, tree=None)) == 1
 
 
@@ -582,7 +582,7 @@ DEPENDENCIES = (*DEFINITION, "resolvedDependencies")
         ((*DEPENDENCIES, 0, "annotations", "changed"), 5, "0.annotations.changed: Input should be"),
         ((*DEPENDENCIES, 0, "annotations", "changed"), [5], "0.annotations.changed.0: Input should be"),
         ((*DEFINITION, "internalParameters", "flags"), ["-O3"], "internalParameters.flags: Input should be"),
-        # Into matrix.yaml, and from there into commands.
+        # These reach matrix.yaml, and from there commands.
         (
             (*DEPENDENCIES, 2, "annotations", "packages", "hipcc"), '1"; rm -r',
             "annotations.packages.hipcc: String should match",
@@ -604,7 +604,7 @@ def test_a_statement_is_read_strictly(made, place, value, words):
 
 
 def test_a_published_file_agrees_with_what_is_published_beside_it(wheel, written, tmp_path):
-    """The index called the record by another name, so that no published wheel could pass."""
+    """The index called the record by another name, so every published wheel failed."""
     write_record(wheel, {"sha256": sha256_file(wheel), "archs": {}})
     write_provenance(wheel, written)
     simple = publish([wheel], tmp_path / "index", "7.2", catalogue=CATALOGUE, now=datetime.now(UTC)).simple
@@ -699,7 +699,7 @@ def test_a_commit_whose_files_cannot_be_read_is_not_passed_over(wheel, written):
 
 
 def test_a_statement_with_a_key_twice_is_refused(wheel, made):
-    """The last one counted, for us; another reader may take the first."""
+    """We used the last one. Another reader may use the first."""
     text = made.to_json().replace('"sha256": "', '"sha256": "0", "sha256": "', 1)
     with pytest.raises(ProvenanceError, match="the key 'sha256' is in it twice"):
         parse_provenance(text.encode(), "a")

@@ -1,4 +1,4 @@
-"""Rebuilding: when it would show nothing, which packages it asks for, and what it says of the image."""
+"""Rebuilding: cases without evidence, the packages it asks for, and its messages about the image."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def test_a_commit_that_is_not_here(wheel, made, tmp_path):  # noqa: F811
 
 
 class Gone:
-    """What git says of a commit that it does not have."""
+    """git's answer about a missing commit."""
 
     returncode, stdout = 1, ""
 

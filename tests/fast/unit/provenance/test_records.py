@@ -1,4 +1,4 @@
-"""What publish asks of a wheel's verification record, in words."""
+"""Requirements of publish for a wheel's verification record, in words."""
 
 import hashlib
 import json
@@ -85,7 +85,7 @@ def test_a_wheel_with_a_passing_record_for_each_arch_may_be_published(wheel):
 
 
 def test_a_record_is_about_no_arch_that_the_wheel_has_not(wheel):
-    """The page and the wheel's variants had it, whatever was said of it."""
+    """The page and the wheel's variants listed such an arch, whatever the record said about it."""
     for shown_of_it in (shown(passed=False), shown(), shown(numerics="certified by AMD")):
         write_record(wheel, record(gfx1030=shown_of_it))
         write_statement(wheel)
@@ -105,7 +105,7 @@ def test_a_record_is_about_no_arch_that_the_wheel_has_not(wheel):
     ],
 )
 def test_a_record_of_linux_has_no_words_of_its_own(wheel, numerics):
-    """They went to the page; for Windows they were compared."""
+    """These words reached the page. For Windows they were already compared."""
     write_record(wheel, record(gfx942=shown(numerics=numerics)))
     write_statement(wheel)
     said = f"{wheel.name}.verification.json: gfx942: it says {numerics!r}, expected {NUMERICS!r}"
@@ -134,7 +134,7 @@ BOTH = {"fa_fwd_fp16_d64": 9, "fa_bwd_fp16_d64": 3}
     ],
 )
 def test_a_record_counts_the_launches_of_the_wheels_kernels_and_of_no_others(wheel, launches, said):
-    """One launch of a kernel k was enough."""
+    """One launch of a kernel named k was enough."""
     write_record(wheel, record(gfx942=shown(launches=launches)))
     problems = list(record_problems(wheel, replace(LINUX, kernels=OWN)))
     assert any(said in problem for problem in problems), problems
@@ -149,7 +149,7 @@ def test_a_record_compares_no_kernel_that_the_wheel_has_not(wheel):
 
 
 def test_a_record_serves_only_rocm_versions_of_the_matrix(wheel):
-    """Any version was offered, 99.1 too."""
+    """Any version was offered, even 99.1."""
     write_record(wheel, record() | {"serves": ["6.4", "99.1", "7.01"]})
     write_statement(wheel)
     said = f"{wheel.name}.verification.json: serves has ROCm '7.01' and 1 more; known: 7.2, 7.1, 6.4"
@@ -321,7 +321,7 @@ def test_what_is_no_statement_is_not_published(wheel):
 
 
 def test_beside_a_wheel_in_an_index_nothing_is_written(tmp_path):
-    """A verification there overwrote the index's own record, which ended all publishing."""
+    """A verification there overwrote the index's own record, which blocked all publishing."""
     wheel = write_wheel(tmp_path)
     write_record(wheel, {"sha256": sha256_file(wheel), "archs": {}})
     write_statement(wheel)

@@ -1,4 +1,4 @@
-"""Whose commit it is: names that anybody can give a commit, and those that only the repository has."""
+"""The owner of a commit: names that anybody can give a commit, and those only the repository has."""
 
 import subprocess
 from pathlib import Path
@@ -31,7 +31,7 @@ def theirs(tmp_path):
 
 @pytest.fixture
 def fork(tmp_path, theirs):
-    """A fork of it with a commit that nobody accepted: its branch main, its tag v9 and a pull request."""
+    """A fork with an unaccepted commit, named by its branch main, its tag v9 and a pull request."""
     root = tmp_path / "fork"
     git(tmp_path, "clone", "--quiet", str(theirs[0]), str(root))
     git(root, "commit", "--quiet", "--allow-empty", "--message", "evil")
@@ -56,7 +56,7 @@ def of_a_fork(here, fork, spec):
 
 
 def replaced(here, fork):
-    """``main`` seems to follow on the fork's commit."""
+    """``main`` appears to descend from the fork's commit."""
     git(here, "fetch", "--quiet", str(fork[0]), "main")
     main = git(here, "rev-parse", "origin/main")
     again = git(here, "commit-tree", "-p", fork[1], "-m", "all", "origin/main^{tree}")
@@ -101,7 +101,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_commit_that_anybody_can_name_is_nobodys(kind, here, fork, theirs):
-    """Before names of other repositories were told apart, all but one of these were vouched for."""
+    """Before names of other repositories were told apart, all but one of these were accepted."""
     KINDS[kind](here, fork)
     assert git(here, "for-each-ref", "--contains", fork[1]) or "graft" in kind
     assert commit_problem(here, fork[1]) == (

@@ -1,4 +1,4 @@
-"""Two dependent instructions, apart as far as needed and one step closer."""
+"""Two dependent instructions at the required distance and one step closer."""
 
 import pytest
 
@@ -32,7 +32,7 @@ WMMA_OF_ITS_D = "v_wmma_f32_16x16x16_f16 v[24:31], v[0:7], v[16:23], v[24:31]"
 
 
 def distance(arch, states):
-    """Filler of so many independent wait states (beside WMMA: VALU instructions)."""
+    """Filler of so many independent wait states (near WMMA: VALU instructions)."""
     wmma = arch_named(arch).isa.unit.startswith("wmma")
     return ["v_nop"] * states if wmma else [f"s_nop {states - 1}"] if states else []
 
@@ -232,11 +232,11 @@ def test_a_dependency_needs_exactly_this_much(arch, first, second, needed, how):
 @pytest.mark.parametrize(
     ("arch", "first", "second"),
     [
-        ("gfx908", M908, M908),  # the same registers as SrcC: the hardware waits
+        ("gfx908", M908, M908),  # SrcC in the same registers: the hardware waits
         ("gfx90a", M90A, M90A),
         ("gfx90a", M90A_2, M90A_2),
         ("gfx90a", "v_dot2_f32_f16 v1, v2, v3, v1", "v_dot2_f32_f16 v1, v2, v3, v1"),
-        # What CDNA 3 wants apart.
+        # Required distances of CDNA 3.
         ("gfx90a", "v_cmp_gt_f32_e32 vcc, v1, v2", "v_cndmask_b32_e32 v3, v4, v5, vcc"),
         ("gfx90a", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1"),
         ("gfx90a", "v_mov_b32_e32 v1, v2", "v_readfirstlane_b32 s0, v1"),
@@ -264,7 +264,7 @@ def test_what_needs_nothing_between(arch, first, second):
 
 @pytest.mark.parametrize("second", ["v_mov_b32_e32 v9, v20", "v_mov_b32_e32 v20, 0", "ds_write_b32 v8, v20"])
 def test_what_is_enough_on_gfx942_is_too_close_on_gfx950(second):
-    """LLVM gives gfx9-4-generic, which stands for both, gfx942's wait states."""
+    """LLVM uses gfx942's wait states for gfx9-4-generic, which stands for both."""
     lines = [M942, *distance("gfx942", 11), second]
     assert texts("gfx942", *lines) == []
     assert len(texts("gfx950", *lines)) == 1
@@ -280,7 +280,7 @@ def test_a_finding_names_kernel_addresses_instructions_and_distances():
 
 
 def test_the_shorter_of_two_paths_counts():
-    # Around: one wait state and the jump.  Through: enough.
+    # Branch: one wait state and the jump. Fallthrough: enough.
     lines = [M942, "s_cbranch_scc1 1", "s_nop 15", "v_mov_b32_e32 v9, v20"]
     assert len(texts("gfx942", *lines)) == 1
     assert "has 1 on the shortest path" in texts("gfx942", *lines)[0]
@@ -350,7 +350,7 @@ def test_an_arch_without_rules_is_refused_in_words():
         check_hazards("gfx900", kernel())
 
 
-# What the compiler makes of a matrix instruction in inline assembly: it leaves too little room around it.
+# Compiler output for a matrix instruction in inline assembly: too few wait states around it.
 INLINE_GFX908 = [
     "v_mov_b32_e32 v2, s6",
     "v_mov_b32_e32 v3, s7",

@@ -118,7 +118,7 @@ SPREAD = {
 
 @pytest.mark.parametrize(("arch", "product"), [("gfx908", MFMA_16_GFX908), ("gfx942", MFMA_16)])
 def test_the_kernels_of_dk_and_dv_spread_a_number_by_a_product_of_fp32(arch, product):
-    """Beside the products of their type, and in no other kernel."""
+    """They also have the products of their type. All other kernels lack the product of fp32."""
     assert texts(arch, "fa_bwd_dkdv_fp16_d64", SPREAD[arch], product) == []
     assert texts(arch, "fa_bwd_fused_fp16_d64", SPREAD[arch], product) == []
     assert "no matrix instruction of its type" in texts(arch, "fa_bwd_dkdv_fp16_d64", SPREAD[arch])[0]

@@ -46,7 +46,7 @@ def test_incomplete_notes_are_refused_in_words(text, words):
 @pytest.mark.parametrize(
     ("arch", "resources", "waves"),
     [
-        # 256 registers in steps of 4; 512 in steps of 8; 1024 in steps of 16; 1536 in steps of 24.
+        # Registers and steps: 256 by 4, 512 by 8, 1024 by 16, 1536 by 24.
         ("gfx908", taken(vgpr=84, lds_bytes=8192), 3),
         ("gfx908", taken(vgpr=85, lds_bytes=8192), 2),
         ("gfx908", taken(vgpr=24, lds_bytes=0, sgpr=80), 10),
@@ -67,7 +67,7 @@ def test_incomplete_notes_are_refused_in_words(text, words):
         ("gfx950", taken(vgpr=16, lds_bytes=163840), 1),
         ("gfx950", taken(vgpr=16, lds_bytes=40 * 1024), 4),
         ("gfx1030", rdna(vgpr=16, lds_bytes=57344), 4),
-        # A workgroup fits as a whole or not at all.
+        # A workgroup must fit as a whole.
         ("gfx942", taken(vgpr=168, workgroup=512, lds_bytes=0), 2),
     ],
 )

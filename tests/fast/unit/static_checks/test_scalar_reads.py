@@ -1,4 +1,4 @@
-"""RDNA 4: scalar registers that the vector unit has read, and that are written and read again."""
+"""RDNA 4: scalar registers read by the vector unit, then written and read again."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def texts(*lines, arch=ARCH):
     return [finding.text for finding in check_hazards(arch, kernel(*lines))]
 
 
-# The register is read by the vector unit, written, and read again: which field has to be waited for.
+# The vector unit reads a register, then it is written and read again: the field to wait for.
 CASES = {
     "the scalar unit writes, the vector unit reads": (SEEN, BY_SALU, READ, "sa_sdst"),
     "the scalar unit writes and reads": (SEEN, BY_SALU, SCALAR_READ, "sa_sdst"),
@@ -57,7 +57,7 @@ def test_a_register_that_was_written_needs_a_wait_of_its_kind(seen, write, read,
 @pytest.mark.parametrize(
     "lines",
     [
-        (BY_SALU, READ),  # the vector unit has not read it before
+        (BY_SALU, READ),  # the vector unit never read it
         (SEEN, "s_mov_b32 s6, s9", "s_mov_b32 s8, s6"),  # nor this one
         (SEEN, BY_VALU, SCALAR_READ),  # the scalar unit waits for the vector unit
         (SEEN, BY_VALU, SCALAR_READ, READ),  # and so for all
@@ -81,7 +81,7 @@ def test_other_instructions_do_not_help(between):
 
 
 def test_a_read_around_a_loop_counts():
-    """The vector unit's first read is behind the others, and before them in the next turn."""
+    """The vector unit's first read is after the others, and before them in the next turn."""
     loop = [BY_SALU, "{}", "s_add_co_u32 s8, s4, 1", SEEN, "s_cbranch_scc1 65531"]
     assert texts(*(line.format(SA_SDST) for line in loop)) == []
     found = texts(*(line.format("s_nop 0") for line in loop))

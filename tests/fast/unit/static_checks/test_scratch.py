@@ -10,7 +10,7 @@ from wheel_builder.machine_code.static_checks.scratch import check_scratch
         (["scratch_store_dword off, v0, s0"], "reads or writes scratch memory"),
         (["scratch_load_b32 v0, off, s0"], "reads or writes scratch memory"),
         (["s_mov_b64 s[0:1], src_private_base"], "makes an address in scratch memory"),
-        # The prologue adds the wave's offset to a buffer that was there when the kernel began.
+        # The prologue adds the wave's offset to a buffer set up before the kernel began.
         (
             [
                 "s_add_u32 s0, s0, s9",

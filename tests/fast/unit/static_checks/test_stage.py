@@ -60,7 +60,7 @@ def test_a_changed_golden_file_has_the_checks_run_again(check, checkout):
 
 
 def test_a_sentence_in_the_wheel_has_nothing_checked_again(check, checkout, wheel, disassembled):
-    """A docstring had every code object disassembled and checked again: a minute of two cores."""
+    """A changed docstring had every code object disassembled and checked again: a minute of two cores."""
     check(update=True)
     write_wheel(wheel.parent, {**good_files(), "flash_attn_rocm/__init__.py": b'"""Words."""\nVALUE = 42\n'})
     assert check().reused
@@ -104,7 +104,7 @@ def test_the_advice_does_not_offer_update_beside_a_real_fault():
 
 
 class Core:
-    """Lacks some mnemonics; ``asked`` counts the texts that it was given."""
+    """Lacks some mnemonics. ``asked`` counts the texts it was given."""
 
     def __init__(self, lacks):
         self.lacks, self.asked = lacks, 0
@@ -151,7 +151,7 @@ def test_what_the_emulator_lacks_is_refused_before_anything_runs(refuse):
 
 
 def test_what_the_emulator_lacks_is_asked_once_of_each_emulator(refuse):
-    """After a change of a docstring this took half a minute."""
+    """After a changed docstring this took half a minute."""
     first, second, other = (Core(lacks="v_nothing") for _ in range(3))
     refuse(first)
     refuse(second)

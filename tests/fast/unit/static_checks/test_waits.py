@@ -1,4 +1,4 @@
-"""Small kernels with and without the wait that they need, for each rule."""
+"""Small kernels with and without the required wait, for each rule."""
 
 import random
 
@@ -27,7 +27,7 @@ def texts(arch, *lines):
     return [finding.text for finding in check_waits(arch, kernel(*lines))]
 
 
-# Archs, what puts something in flight, the wait that is enough, a weaker one, what uses it.
+# Archs, an instruction in flight, the sufficient wait, a weaker one, the use.
 RULES = {
     "a load is read": (ARCHS, [LOAD], "vmcnt(0)", "vmcnt(1)", USE),
     "a load is overwritten": (ARCHS, [LOAD], "vmcnt(0)", "vmcnt(1)", "v_mov_b32_e32 v1, 0"),
@@ -114,7 +114,7 @@ def test_a_wait_that_is_enough_and_one_that_is_not(arch, begin, enough, less, us
     assert len(texts(arch, *begin, use)) == 1
 
 
-# Counters that are apart: what puts something in flight, a wait that suffices, one that does not, the use.
+# Separate counters: an instruction in flight, a sufficient wait, an insufficient one, the use.
 LEAVES = "global_atomic_add_u32 v1, v[8:9], v7, off th:TH_ATOMIC_RETURN scope:SCOPE_DEV"
 SIGNAL, COMES = "s_barrier_signal -1", "s_barrier_wait 0xffff"
 APART = {
@@ -170,7 +170,7 @@ def test_between_the_halves_of_a_barrier_nothing_has_to_arrive():
 
 
 def test_a_barrier_that_is_signalled_by_a_loop_s_next_turn_without_a_wait():
-    """clang 22 leaves it out in backward kernels of gfx1201: the tile stored last is not there yet."""
+    """clang 22 omits this wait in backward kernels of gfx1201: the tile stored last is still in flight."""
     loop = [SIGNAL, COMES, READ, "s_wait_dscnt 0x0", WRITE, "{}", "s_cbranch_scc1 65529"]
     assert texts("gfx1201", *(line.format("s_wait_dscnt 0x0") for line in loop)) == []
     (text,) = texts("gfx1201", *(line.format("s_nop 0") for line in loop))
@@ -229,14 +229,14 @@ def test_a_branch_that_skips_the_wait_is_found():
 
 
 def test_where_paths_meet_the_fewer_operations_count():
-    # Through: one more load behind the first.  Around: none, so vmcnt(1) waits for nothing.
+    # Fallthrough: one more load after the first. Branch: no further load, so vmcnt(1) waits for nothing.
     lines = [LOAD, "s_cbranch_scc1 1", NEXT_LOAD, "s_waitcnt {}", USE]
     assert len(texts("gfx942", *(line.format("vmcnt(1)") for line in lines))) == 1
     assert texts("gfx942", *(line.format("vmcnt(0)") for line in lines)) == []
 
 
 def test_a_load_for_the_next_turn_of_a_loop():
-    # Each turn uses what the turn before loaded, and has loads of its own behind it.
+    # Each turn uses the previous turn's load, and issues its own loads afterwards.
     loop = [USE, LOAD, NEXT_LOAD, "s_waitcnt {}", "s_cbranch_scc1 65531"]
     enough = [line.format("vmcnt(1)") for line in loop]
     assert texts("gfx942", *enough) == []
@@ -298,7 +298,7 @@ def test_an_arch_without_rules_is_refused_in_words():
 def test_mutants_that_wait_less_are_counted_one_by_one():
     code = kernel(LOAD, WRITE, "s_waitcnt vmcnt(0) lgkmcnt(0)", "s_barrier", "s_waitcnt vmcnt(0)", USE)
     found = {(m.instruction[:6], m.counter, m.weaker): m.found for m in less_waits("gfx942", code)}
-    # The second vmcnt(0) comes to nothing behind the first, which is not needed with it.
+    # Each vmcnt(0) makes up for the other, so a weaker one is not found.
     assert found == {
         ("0x1608", "vmcnt", False): False, ("0x1608", "vmcnt", True): False,
         ("0x1608", "lgkmcnt", False): True, ("0x1608", "lgkmcnt", True): True,

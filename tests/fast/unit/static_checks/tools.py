@@ -1,4 +1,4 @@
-"""The LLVM tools' fake for tests of what reads their text."""
+"""A fake of the LLVM tools, for tests of their readers."""
 
 from pathlib import Path
 

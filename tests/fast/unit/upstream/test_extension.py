@@ -1,4 +1,4 @@
-"""Upstream's extension module: which PyTorch it is built with, what is refused, how it is put together."""
+"""Upstream's extension module: the PyTorch it is built with, refusals, and linking it."""
 
 import sys
 import tarfile
@@ -72,7 +72,7 @@ def shop(tmp_path):
 
 
 def folder_of(argv, target):
-    """What a container has mounted at ``target``."""
+    """A container's mount at ``target``."""
     [found] = [str(part) for part in argv if f"target={target}" in str(part)]
     return Path(found.split("source=")[1].split(",")[0])
 
@@ -149,7 +149,7 @@ def test_a_wheel_that_no_extension_can_be_built_with_is_refused(name, tmp_path):
 
 
 class FakePip:
-    """``pip download`` in a container, which leaves a wheel."""
+    """``pip download`` in a container. It leaves a wheel."""
 
     def __init__(self, files):
         self.files = files

@@ -126,7 +126,7 @@ def test_a_wheel_without_device_code_is_told_as_such(tmp_path):
 
 
 def test_a_missing_file_is_told_as_such(capsys):
-    """It was told to make room on the disk."""
+    """The advice was to make room on the disk."""
     with pytest.raises(SystemExit):
         main(["gate", "nowhere.o"])
     assert "there is no file 'nowhere.o'" in capsys.readouterr().err

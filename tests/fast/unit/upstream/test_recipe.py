@@ -1,4 +1,4 @@
-"""Upstream's recipe: what is fetched, how objects are shared out, and what is said of them."""
+"""Upstream's recipe: the downloads, the distribution of objects to jobs, and the messages about them."""
 
 import contextlib
 import tarfile
@@ -36,7 +36,7 @@ NAMES = [f"fmha_fwd_d{dim}_{number}" for dim in (64, 128) for number in range(50
 
 
 class FakePip:
-    """``pip download`` that leaves a file; it keeps what it was asked for."""
+    """``pip download`` that leaves a file and records the requested names."""
 
     def __init__(self, content):
         self.content = content
@@ -136,7 +136,7 @@ def test_the_compiler_is_told_the_arch_and_cks_headers():
 
 
 def test_objects_have_identifiers_of_their_own_that_no_temporary_path_is_in():
-    """With none of their own two objects cannot be linked: both define ``__hip_cuid_``."""
+    """With one shared identifier two objects fail to link: both define ``__hip_cuid_``."""
     given = [option for option in compile_options("gfx942", "/ck") if "cuid" in option]
     assert given == ["-fuse-cuid=hash"]
 
@@ -254,7 +254,7 @@ def test_as_many_compile_as_memory_has_room_for_by_their_kind(mib, most, shop, t
             seen.append(len(running))
             changed.notify_all()
             changed.wait_for(lambda: max(seen) >= expected, timeout=20)
-        time.sleep(0.02)  # in which others would begin
+        time.sleep(0.02)  # time for others to begin
         with changed:
             running.remove(name)
         return artifact(tmp_path, name=name, arch=arch, cpu_seconds=1.0, peak_mib=1)

@@ -1,4 +1,4 @@
-"""What upstream's kernels cost, what ``plan`` says of it, and the page that compares them with ours."""
+"""Costs of upstream's kernels, their part in ``plan``, and the page that compares them with ours."""
 
 import re
 from dataclasses import replace

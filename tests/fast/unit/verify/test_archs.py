@@ -8,12 +8,12 @@ import pytest
 from wheel_builder.tables.archs import known_archs
 
 FOLDER = Path(__file__).parents[3] / "installed/wheel"
-# What runs kernels, or asks what kernels there are, of an arch that is written into the test.
+# Calls that run or look up kernels for an arch written into the test.
 ASKS = re.compile(r'\b(?:kernels_on|is_supported|HostMemory|plans\.plan|ARCH)\b[^\n]*"(gfx\w+)"')
 
 
 def named(text):
-    """The archs that some wheels have, of which a test's text asks kernels."""
+    """The archs of some wheels that a test's text asks for kernels."""
     return [arch for arch in ASKS.findall(text) if arch in known_archs()]
 
 

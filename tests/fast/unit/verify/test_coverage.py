@@ -1,4 +1,4 @@
-"""Which instructions the numerics suite executed: the gate, and the reasons for the rest."""
+"""Instructions executed by the numerics suite: the gate, and the reasons for the rest."""
 
 import re
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_what_only_aligns_does_not_count():
 
 @pytest.mark.parametrize(("executed", "refused"), [(980, False), (979, True)])
 def test_the_gate(executed, refused):
-    """Of each kernel, short ones too: others do not make up for it."""
+    """Each kernel must pass, even a short one: others do not make up for it."""
     found = {"fa_b": kernel(executed, ["s_branch 3"] * (1000 - executed)), "fa_c": kernel(50_000)}
     words = (
         f"fa_b: 97.9% of its instructions were executed or have a reason in {REASONS}, expected at least 98%"
@@ -51,7 +51,7 @@ def test_the_gate(executed, refused):
 
 @pytest.mark.parametrize("name", ["fa_a", "fa_b"])
 def test_blocks_with_a_reason_are_not_missed(name):
-    """Those that are have none, in whatever kernel they are."""
+    """Missed blocks have no reason, in any kernel."""
     found = {name: kernel(900, ["s_branch 3"] * 100), "fa_c": kernel(50_000)}
     assert bool(list(coverage_problems(found, [BRANCH]))) == (name == "fa_b")
 
@@ -115,7 +115,7 @@ def test_a_reason_may_ask_for_what_is_before_a_block(behind, explained_):
 
 
 def test_the_reasons_of_this_checkout():
-    """Each in words of its own, by which tests/release/test_verify.py finds those that explain nothing."""
+    """Each has a different text, by which tests/release/test_verify.py finds unused ones."""
     reasons = parse_reasons((CHECKOUT / REASONS).read_text())
     assert all(each.why and each.kernels for each in reasons)
     assert len({each.why for each in reasons}) == len(reasons)

@@ -1,4 +1,4 @@
-"""The emulated suite's stage with a fake engine: what it asks for, and what it does not let pass."""
+"""The emulated suite's stage with a fake engine: its commands and its refusals."""
 
 import json
 from dataclasses import replace
@@ -55,7 +55,7 @@ def subject(tmp_path, arch="gfx942", **changes):
 
 
 def coverage(executed):
-    """Of a kernel with 1000 instructions, of which the first did not run."""
+    """Coverage of a kernel with 1000 instructions. The first did not run."""
     block = {"offset": 0, "behind": [], "code": ["s_mul_i32 s0, s1, s2"] * (1000 - executed)}
     return {"instructions": 1000, "not_executed": [block] if block["code"] else []}
 
@@ -139,7 +139,7 @@ def test_the_suite_stops_after_as_many_failures_as_the_caller_wants(checkout, tm
 
 
 def test_all_that_the_container_gets_is_in_the_key(checkout, tmp_path):
-    """Files come from copies of what was hashed, and from nowhere else; there is no network."""
+    """Files come only from copies of the hashed ones. There is no network."""
     engine = answering(record())
     key = emulate(checkout, tmp_path, engine).manifest["inputs"]
     [command] = engine.commands
@@ -151,7 +151,7 @@ def test_all_that_the_container_gets_is_in_the_key(checkout, tmp_path):
     assert [source for source in own.values() if str(checkout) in source] == []
     variables = [part for before, part in pairwise(command) if before == "--env"]
     known = {f"{name}={value}" for name, value in key["environment"].items()}
-    # What does not change a result: threads, where results go, when the suite gives up, caches.
+    # These leave results unchanged: threads, output folders, when the suite gives up, caches.
     other = ("FA_FAKE_HIP_THREADS", "FA_RECORD", "MOST_FAILURES", "PYTHONDONTWRITEBYTECODE", "PRELOAD")
     assert {variable for variable in variables if variable.partition("=")[0] not in other} == known
     assert f"PRELOAD={key['preload']}" in variables
@@ -175,7 +175,7 @@ def write(path, text):
     return lambda root: (root / path).write_text(text)
 
 
-# By the part of the key that changes; of the checkout, or of what was built.
+# Changes of the checkout or of build results, by part of the key.
 CHANGES = {
     "a test": write(f"checkout/{TEST}", '"""words"""\nVALUE = 2\n'),
     "a new test": write("checkout/tests/installed/numerics/test_b.py", ""),
@@ -227,7 +227,7 @@ def test_a_changed_part_of_the_wheel_has_the_suite_run_again(checkout, tmp_path,
 
 
 def test_another_wheel_with_the_same_parts_has_the_same_result(checkout, tmp_path):
-    """The record goes on naming the wheel that was executed."""
+    """The record still names the executed wheel."""
     engine = answering(record())
     emulate(checkout, tmp_path, engine)
     again = emulate(checkout, tmp_path, engine, wheel=replace(subject(tmp_path), sha256="1" * 64))
@@ -254,7 +254,7 @@ def test_other_kernels_archs_and_images_have_results_of_their_own(checkout, tmp_
 
 
 def test_what_judges_a_record_is_in_the_key(checkout, tmp_path, monkeypatch):
-    """A limit that was raised let results pass that had been made with the lower one."""
+    """After a limit was raised, results from the lower one still passed."""
     engine = answering(record())
     emulate(checkout, tmp_path, engine)
     for judge in emulated.JUDGES:

@@ -1,4 +1,4 @@
-"""For which runtimes a wheel is offered, given the results of loading it."""
+"""The runtimes a wheel is offered for, given the results of loading it."""
 
 import os
 
@@ -104,13 +104,13 @@ def test_a_compiler_that_the_image_lacks_is_no_answer(monkeypatch):
 
 
 def test_gpus_are_read_from_the_runtimes_own_table():
-    """Whole strings: names in messages and in texts for the compiler are no rows of it."""
+    """Whole strings: names inside messages and inside compiler options are not rows of the table."""
     table = b"\0gfx1100\0gfx90a\0gfx90a\0"
     assert probe.gpus_in(b"--offload-arch=gfx942\0 gfx950 \0gfx1250:x\0" + table) == ["gfx1100", "gfx90a"]
 
 
 def test_each_runtimes_gpus_of_an_arch_are_recorded():
-    """Also where the arch itself is not known."""
+    """Even if the runtime does not know the arch itself."""
     loads = {
         rocm: Artifact(None, {"facts": {"found": {"gpus": gpus}, "problems": problems}}, reused=True)
         for rocm, gpus, problems in (

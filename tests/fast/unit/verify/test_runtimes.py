@@ -1,4 +1,4 @@
-"""Loading a wheel under a ROCm version's runtime: only what the probe answered is kept."""
+"""Loading a wheel under a ROCm version's runtime: only the probe's answers are kept."""
 
 import json
 
@@ -64,7 +64,7 @@ def test_what_the_probe_answered_is_kept(said, tmp_path):
 
 
 def test_another_library_is_loaded_and_other_words_are_not(tmp_path):
-    """After a change of a docstring it was loaded beside every runtime again."""
+    """After a changed docstring it was loaded under every runtime again."""
     engine = Engine(ANSWER)
     load(tmp_path, engine)
     assert load(tmp_path, engine, **{"flash_attn_rocm/__init__.py": b'"""Words."""\nVALUE = 42\n'}).reused

@@ -1,4 +1,4 @@
-"""What of a wheel the emulated suite sees: each part is changed, and the digest with it."""
+"""The parts of a wheel seen by the emulated suite: a change of each part changes the digest."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def part(folder, **changes):
 
 
 def of_dll(folder, kernel, **changes):
-    """What the suite of gfx1100 sees of a wheel for Windows, whose DLL has code of two archs."""
+    """The suite's view, for gfx1100, of a wheel for Windows whose DLL has code of two archs."""
     codes = {
         arch: code_object(arch, [kernel if arch == "gfx1100" else "other"]) for arch in ("gfx1030", "gfx1100")
     }
@@ -94,7 +94,7 @@ def test_a_file_gone_is_another_package(tmp_path):
 
 
 def test_code_objects_are_numbered_within_their_arch(tmp_path):
-    """Else a kernel more of another arch would have every other one run again."""
+    """Otherwise a new kernel of another arch would run all others again."""
     for name in ("gfx908-0", "gfx90a:xnack+-1", "gfx908-2", "gfx908-10"):
         for kind in (".co", ".s"):
             (tmp_path / f"{name}{kind}").write_text(name + kind)
@@ -123,7 +123,7 @@ def test_names_and_run_bits_have_a_part_in_it(tmp_path):
 
 
 def test_copies_are_without_caches(tmp_path):
-    """Python takes old bytecode for that of a file of the same size that was edited within the second."""
+    """Python accepts old bytecode for a file of equal size edited within the second."""
     (tmp_path / "tests/__pycache__").mkdir(parents=True)
     (tmp_path / "tests/a.py").write_text("A = 1\n")
     (tmp_path / "tests/__pycache__/a.cpython-314.pyc").write_bytes(b"old")

@@ -1,4 +1,4 @@
-"""Tests that archs with the same fuzz cases divide: together they run all, and none is without."""
+"""Tests divided among archs with the same fuzz cases: together they run all, and each arch runs some."""
 
 import runpy
 from collections import Counter
@@ -31,7 +31,7 @@ def test_together_they_run_every_test(count, shares):
 
 
 def test_each_share_has_some_of_each_kind():
-    """Of 12 kernels with 27 cases each, in the order of either."""
+    """12 kernels with 27 cases each, sorted by kernel or by case."""
     for place in range(3):
         part = SHARES["share_of"](range(324), place, 3)
         assert min(Counter(number % 12 for number in part).values()) >= 3

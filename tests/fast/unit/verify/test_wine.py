@@ -1,4 +1,4 @@
-"""Verifying a wheel for Windows with a fake engine: which archs are executed, and what the record says."""
+"""Verifying a wheel for Windows with a fake engine: the executed archs, and the record's text."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which wheel the page names for a GPU and ROCm version, and what it says about it."""
+"""The page's wheel for a GPU and ROCm version, and the facts shown about it."""
 
 from dataclasses import replace
 
@@ -117,7 +117,7 @@ UNDER_WINE = "executed under wine on an ISA emulator, not on Windows; 9 launches
 
 
 def windows_wheel(version="0.1.0", **changes):
-    """The public wheel for Windows, in which gfx1100 was executed and gfx908 was not."""
+    """The public wheel for Windows, with gfx1100 executed and gfx908 not."""
     verified = {"gfx1100": UNDER_WINE, "gfx908": "not executed under wine"}
     made = wheel(version, filename=f"flash_attn_rocm-{version}-py3-none-win_amd64.whl", **changes)
     url = f"public/simple/flash-attn-rocm/{made.filename}"
@@ -125,7 +125,7 @@ def windows_wheel(version="0.1.0", **changes):
 
 
 def test_on_windows_the_newest_wheel_is_offered_and_to_no_rocm_version_of_linux():
-    """One that says that it serves some would else be the best for them."""
+    """Otherwise a wheel that claims some ROCm versions would be the best for them."""
     wheels = [windows_wheel(), windows_wheel("0.2.0", serves=("7.2",)), wheel()]
     finder = make_finder(CATALOGUE, wheels)
     assert windows_offer(finder).wheel == wheels[1]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from wheel_builder.index.finder.html import Html, element, joined, void
 
-# A parser turns these into others, whatever was written.
+# A parser replaces these characters in any case.
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]))
 
 

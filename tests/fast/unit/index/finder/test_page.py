@@ -1,4 +1,4 @@
-"""The page as text; tests/channel/page opens it in a browser."""
+"""The page as text. tests/channel/page opens it in a browser."""
 
 import base64
 import hashlib
@@ -74,7 +74,7 @@ def test_windows_has_steps_of_its_own_and_the_words_of_its_record():
     assert 'href="public/simple/flash-attn-rocm/flash_attn_rocm-0.1.0-py3-none-win_amd64.whl"' in part
     assert "with ROCm 7.2, Windows" in text
     assert "There is no wheel for Windows" not in text
-    # That for Linux is as it was.
+    # The command for Linux is unchanged.
     assert text.count(">pip install flash-attn-rocm==0.1.0+rocm7.2 ") == 1
     assert f"Verified for gfx908: {EMULATED}." in text
 
@@ -118,7 +118,7 @@ def test_a_gpu_that_runs_the_code_of_another():
 
 
 def test_a_wheel_from_before_a_gpu_was_served_does_not_serve_it():
-    """Its record names no GPUs, and its library would not know them."""
+    """Its record names no GPUs, and its library lacks their names."""
     text = html(wheel(), catalogue=replace(CATALOGUE, gpus=(BORROWER,)))
     assert "the wheel for ROCm 7.2 has no verification record for gfx1036" in text
 
@@ -191,7 +191,7 @@ def test_the_policy_allows_the_pages_own_script_and_style_and_nothing_else():
 
 
 def test_nothing_is_loaded_from_elsewhere():
-    """A link to PyTorch's own page loads nothing by itself."""
+    """Links to PyTorch's own page load nothing by themselves."""
     for tag, attributes in Parsed(html(wheel())).tags:
         for name in ("src", "href", "action", "srcset", "poster", "data"):
             elsewhere = re.match(r"[a-z]+:|//", attributes.get(name) or "")
@@ -259,7 +259,7 @@ def test_pytorch_comes_first_and_wsl_before_it():
 
 @pytest.mark.parametrize("rocm", ["7.14", "10.0"])
 def test_amds_builds_have_a_package_for_each_arch(rocm):
-    """pytorch.org has none for these; a GPU without a package is sent to the page of all builds."""
+    """pytorch.org has none for these. For a GPU without a package the page links the page of all builds."""
     found = steps(rocm, wheel(), drop_ins=[], torch_floor="2.10")
     [line] = [step.command for step in found if step.packaged and "pip" in step.tools]
     assert line == f'pip install "torch[device-GFX]>=2.10" --index-url {amds_index()}'
@@ -302,7 +302,7 @@ def test_docker_makes_the_image_from_the_published_wheel_before_it_is_run(tmp_pa
         "FROM rocm-fa:7.2",
         "RUN python -m pip install flash-attn --index-url INDEX/rocm7.2/simple/",
     ]
-    # The line is one that the command line takes, also without the variable, for the image that is then run.
+    # The command line accepts the line, also without the variable, whose image is then run.
     monkeypatch.chdir(tmp_path)
     (tmp_path / served.filename).touch()
     args = _parser(commands_for([])).parse_args(shlex.split(make.replace("$TORCH_INDEX", ""))[1:])

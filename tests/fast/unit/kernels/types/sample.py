@@ -1,4 +1,4 @@
-"""What users write, for type checkers: a line with an ignore has to be wrong, every other one right."""
+"""Users' code, for type checkers: a line with an ignore has to be wrong, every other one right."""
 # ruff: noqa: PGH003, B018 - checkers have codes of their own for what is wrong
 
 from typing import assert_type
