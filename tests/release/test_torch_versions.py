@@ -13,7 +13,6 @@ from tests.tools import torches
 from wheel_builder.images.docker import Mount
 from wheel_builder.images.wheel_tests import Suite, run_suite
 
-pytestmark = pytest.mark.container
 TESTS, PINS = CHECKOUT / "tests/installed/wheel", CHECKOUT / "tests/data"
 FILES = "conftest.py", "archs.py", "exact.py", "pytorch/test_compile.py", "pytorch/test_sdpa.py"
 INSIDE = "/torch"

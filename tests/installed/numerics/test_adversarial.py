@@ -129,29 +129,6 @@ def test_a_row_without_keys_is_0_beside_nan_in_v(target, dtype, head_dim, op, ro
     assert out[:, blind:].isnan().all()
 
 
-# Rows by (window, key with NaN): those that see it, and those too far away to share a tile with it. A tile
-# has at most 64 keys, and a wave 32 rows.
-HIDDEN = {
-    (-1, 0, 200): (range(200, 300), range(104)),
-    (20, 0, 150): (range(150, 171), (*range(54), *range(267, 300))),
-}
-
-
-@pytest.mark.divided
-@instances
-@pytest.mark.parametrize("window", HIDDEN)
-def test_nan_in_v_that_a_row_does_not_see_stays_near(target, dtype, head_dim, window):
-    """docs/features.md: 0 times NaN is NaN, in rows that share a tile with it."""
-    *window, key = window
-    see, far = HIDDEN[*window, key]
-    q, k, v = (normal(300, head_dim, i).to(DTYPES[dtype])[None] for i in range(3))
-    v[:, key] = math.nan
-    there = (x.to(target.device) for x in (q, k, v))
-    out, _ = target.attend(flash_attn_func, *there, window_size=window)
-    assert out[0, see].isnan().all()
-    assert out[0, far].isfinite().all()
-
-
 def with_bad_keys(head_dim, dtype, rows):
     """One key of each head has a non-finite element: +inf, -inf or NaN."""
     bad = torch.tensor([math.inf, -math.inf, math.nan])

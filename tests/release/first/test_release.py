@@ -142,7 +142,7 @@ def test_two_clean_builds_give_the_same_wheel(release, builder, job, package, co
 def test_an_interrupted_build_leaves_nothing_half_done(builder, tmp_path, number):
     """The compiler is stopped in its container. Afterwards the stage's folder and the container are gone."""
     build = tmp_path / "build"
-    code = "from tests.release import interrupted; interrupted.main()"
+    code = "from tests.release.first import interrupted; interrupted.main()"
     child = subprocess.Popen(
         [CHECKOUT / ".venv/bin/python", "-c", code, str(build), builder.facts["ref"]],
         cwd=CHECKOUT, stderr=subprocess.PIPE, text=True,

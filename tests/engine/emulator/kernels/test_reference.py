@@ -13,7 +13,10 @@ RULE = "kernels/python/flash_attn_rocm/values/tolerances.py"
 def test_the_plain_computation_errs_as_torch_does(verifier, context):
     mounts = [
         Mount(DATA / "plain_torch.py", "/plain_torch.py"),
-        *(Mount(context.checkout / path, f"/src/{path}") for path in ("wheel_builder", RULE)),
+        *(
+            Mount(context.checkout / path, f"/src/{path}")
+            for path in ("wheel_builder", "kernels/tables", RULE)
+        ),
     ]
     env = {"PYTHONPATH": "/src", "PYTHONDONTWRITEBYTECODE": "1"}
     found = json.loads(
