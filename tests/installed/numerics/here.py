@@ -1,5 +1,8 @@
 """The arch under test, and the wheel's kernels for it: a test for each."""
 
+import ctypes
+import os
+
 from flash_attn_rocm.suite.target import (
     BACKWARD_OP,
     FUSED_OP,
@@ -12,6 +15,8 @@ from flash_attn_rocm.suite.target import (
     on_gpu,
 )
 
+if DLL := os.environ.get("FA_FAKE_HIP_DLL"):
+    ctypes.CDLL(DLL)  # the HIP runtime under wine: Windows has no LD_PRELOAD
 ON_GPU, ARCH = on_gpu(), arch()
 FORWARD, TALL, WIDE, UNEVEN = map(compiled, ("fwd", "fwd_tall", "fwd_wide", "fwd_uneven"))
 MASKED, LATENT, DECODE = map(compiled, ("fwd_masked", "mla", "decode"))
