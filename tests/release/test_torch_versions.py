@@ -31,6 +31,7 @@ def folder_of(tmp_path_factory):
         [wheel] = folder.glob("*.whl")
         torches.unpack(wheel, folder)
         wheel.unlink()
+        folder.chmod(0o755)  # for the container's user
         return folder
 
     return make
