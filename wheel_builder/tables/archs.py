@@ -101,7 +101,6 @@ class Isa:
     transposed_reads: bool
     direct_loads: bool
     bf16_pairs: bool
-    flushes_denormals: bool
     features: tuple[str, ...]
     assembler_features: tuple[str, ...]
     buffer_word3: int
@@ -191,7 +190,7 @@ TRAITS = (
     *("isa", "die_units", "family", "unit"),
     *("step_columns", "step_clocks", "fp16_k", "bf16_k"),
     *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32"),
-    *("transposed_reads", "direct_loads", "bf16_pairs", "flushes_denormals", "buffer_word3"),
+    *("transposed_reads", "direct_loads", "bf16_pairs", "buffer_word3"),
     *("wave", "simds", "cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule"),
     *("vgpr_encoding_granule", "sgprs", "sgpr_granule", "lds_bytes", "lds_granule"),
     *("architected_flat_scratch", "packed_work_item_ids", "workgroup_ids_in_ttmps", "nan_modes"),

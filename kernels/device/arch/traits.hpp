@@ -45,7 +45,6 @@ struct ArchTraits {
   bool transposed_reads;    // an LDS read transposes 4 rows of 16 16-bit elements: a lane gets a column
   bool direct_loads;        // loads of 16 bytes per lane write straight into LDS
   bool bf16_pairs;          // one instruction rounds two fp32 to two bf16
-  bool flushes_denormals;   // matrix instructions of fp16 and bf16 take denormals as zero
   uint32_t buffer_word3;    // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
 
   // Resources of a workgroup. Granules are allocation steps.

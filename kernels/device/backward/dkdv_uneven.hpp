@@ -89,7 +89,6 @@ FA_DEVICE void add_head_uneven(B& block, int head_q, int wave_key, const typenam
     number = block.load_number(source, first, number);
   };
   const auto store_rows = [&](int set) {
-    raise_dout(block, stage);
     stage.store_rows(block.lds, block.mover());
     block.store_number(number, set);
   };

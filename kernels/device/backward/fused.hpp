@@ -41,7 +41,6 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
     number = block.load_number(source, first, number);
   };
   const auto store_rows = [&](int set) {
-    raise_dout(block, stage);
     if constexpr (kFixed) {
       stage.store_rows_at(place, block.thread);
     } else {

@@ -125,7 +125,7 @@ struct DkDvBlock {
   const Visibility visible;
   const LdsBytes lds;
   const float factor;  // scale * log2(e)
-  const LateDropout<kMasked, Raised<kGfx, kDType>> dropout;
+  const LateDropout<kMasked> dropout;
   int set = 0;  // of the numbers in use, if early, and of the tiles, if there are two
 
   FA_DEVICE DkDvBlock(BwdArguments arguments, const BwdParams& params, const Sequence& sequence, LdsBytes lds)
@@ -248,7 +248,7 @@ struct DkDvBlock {
   }
 
   FA_DEVICE static float shift(float lse) {
-    return Scoring::shift<kDType, Raised<kGfx, kDType>::kLogP>(kMasked ? Scoring::masked_lse(lse) : lse);
+    return Scoring::shift<kDType>(kMasked ? Scoring::masked_lse(lse) : lse);
   }
 
   FA_DEVICE void store_number(float value, int set = 0) const {
@@ -262,8 +262,8 @@ struct DkDvBlock {
     if (thread < kQueries) {
       value = shift(value);
       if (!kFeatured) value *= -__builtin_amdgcn_rcpf(factor);
-    } else {
-      value = kFeatured ? Raised<kGfx, kDType>::raise(value) : dropout.minus_delta(value);
+    } else if (!kFeatured) {
+      value = dropout.minus_delta(value);
     }
     ((Floats)(lds + kRowsAt + set * kSetBytes))[thread] = value;
   }

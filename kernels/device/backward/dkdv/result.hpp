@@ -110,8 +110,7 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
   }
   if constexpr (B::kMasked) scale *= params.dropout_scale;
   // dS is truncated after P, whose gain compensated for one loss only.
-  float factor = of_v ? (dropping ? params.dropout_scale : 1) : scale * RaisedOf<B>::kOfDk;
-  if (RaisedOf<B>::kIs && of_v) factor *= RaisedOf<B>::kOfDv;
+  const float factor = of_v ? (dropping ? params.dropout_scale : 1) : scale * kCutGain<B::kDType>;
   const Sequence& sequence = block.sequence;
   const int64_t at = offset_of(gradient, is_ragged<B>(B::kStaggered ? ends : params.cu_seqlens_k),
                                block.batch, block.head_k, sequence.k_first);

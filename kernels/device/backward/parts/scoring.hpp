@@ -12,67 +12,6 @@
 
 namespace fa {
 
-// If the matrix unit takes denormals as zero, dout and dS are enlarged by 2^6, so that values from 2^-20 on
-// count. Values from 1024 on become infinite. dS is then rounded instead of truncated, and P's gain
-// compensates for no loss in it. P of dkdv is enlarged by 2^14.
-template <Gfx kGfx, DType kDType>
-struct Raised {
-  static constexpr bool kIs = kFlushes<kGfx, kDType>;
-  static constexpr int kLogP = kIs ? 14 : 0;
-  static constexpr float kDout = kIs ? 64 : 1;
-  // Factor of dP less delta in dkdv, whose P gives dS another factor.
-  static constexpr float kOfProducts = 1.0f / (1 << kLogP);
-  // Factors of sums: of dv; of dk and the fused kernel's sums; of the dS stored by the dq kernel; of dq.
-  static constexpr float kOfDv = kOfProducts / kDout;
-  static constexpr float kOfDk = kIs ? 1 / kDout : kCutGain<kDType>;
-  static constexpr float kOfDscores = 1 / kDout / kCutGain<kDType>;
-  static constexpr float kOfDq = kIs ? kOfDscores : 1;
-
-  // Written so that nothing changes elsewhere: a product with 1 moves instructions.
-  FA_DEVICE static float times([[maybe_unused]] float factor, float x) {
-    if constexpr (kIs) return x * factor;
-    return x;
-  }
-
-  // x, enlarged like dout.
-  FA_DEVICE static float raise(float x) { return times(kDout, x); }
-
-  // Two elements a word.
-  template <class Words>
-  FA_DEVICE static Words dout(Words words, bool is = true) {
-    const f16x2 factor = is ? f16x2(static_cast<_Float16>(kDout)) : f16x2(1);
-#pragma unroll
-    for (unsigned i = 0; i < sizeof(Words) / 4; ++i) {
-      const uint32_t word = words[i];  // a scalar: bit casts of a vector's element err
-      words[i] = __builtin_bit_cast(uint32_t, __builtin_bit_cast(f16x2, word) * factor);
-    }
-    return words;
-  }
-};
-
-template <class B>
-using RaisedOf = Raised<B::kArch, B::kDType>;
-
-// What a thread has of a tile's dout, before it is stored.
-template <class B, class Pieces>
-FA_DEVICE void raise_dout([[maybe_unused]] const B& block, [[maybe_unused]] Pieces& stage) {
-  if constexpr (RaisedOf<B>::kIs) {
-    stage.change(block.mover(),
-                 [](int tensor, u32x2 words) { return RaisedOf<B>::dout(words, tensor == 1); });
-  }
-}
-
-// As a sign of dout's rows (tile/query.hpp).
-template <class Raise>
-struct DoutSign {
-  FA_DEVICE explicit DoutSign(float) {}
-  FA_DEVICE static bool none() { return false; }
-  template <class Words>
-  FA_DEVICE static Words apply(Words words) {
-    return Raise::dout(words);
-  }
-};
-
 // From scores to probabilities. The scale counts as positive: its sign goes into an operand
 // (memory/query.hpp).
 struct Scoring {
@@ -132,11 +71,10 @@ struct Scoring {
     return __builtin_amdgcn_exp2f(__builtin_fmaf(-slope, __builtin_fabsf(distance), capped) - lse);
   }
 
-  // Subtracted from scores times log2(e). It enlarges probabilities by kCutGain, because they are truncated,
-  // and in dkdv also by 2^kMore.
-  template <DType kDType, int kMore = 0>
+  // Subtracted from scores times log2(e). It enlarges probabilities by kCutGain, because they are truncated.
+  template <DType kDType>
   FA_DEVICE static float shift(float lse) {
-    return __builtin_fmaf(lse, kLog2e, -kGain<kDType> - kMore);
+    return __builtin_fmaf(lse, kLog2e, -kGain<kDType>);
   }
 
   // The log-sum-exp of a row with a mask or bias. A row with +inf sees no key, and below kFarBelow recomputed
