@@ -164,7 +164,7 @@ def test_the_slim_image_has_no_torch_and_says_so(slim):
     assert slim["torch"] == ""
     said = docker_run(slim, status=1)
     assert said.splitlines()[0].endswith(" without a PyTorch that imports")
-    assert "nothing of it answers" in said
+    assert "flash_attn_rocm does not import on this machine." in said
     assert inspected(slim)["Config"]["Labels"]["flash-attn-rocm.torch.build"] == "none"
     assert docker_run(slim, "id", "-u").strip() == "10001"
 
