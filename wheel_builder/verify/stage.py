@@ -9,6 +9,7 @@ and all passed.
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -96,39 +97,51 @@ def verify_wheel(
     _check_loads(wheel.name, job.rocm.version, runtimes[job.rocm.version])
 
     def make(out: Path) -> Mapping[str, Any]:
-        taken, sha256 = static.facts["archs"], named["sha256"]
+        sha256 = named["sha256"]
         first_use = _first_use_suite(checkout, image, fake_hip=fake_hip, disassembly=disassembly, tier=tier)
         parts = {arch: _parts_of(shown.facts["executed"]) for arch, shown in emulated.items()}
         inside = partial(_run_folder, wheel, image=image, log=log, run=run)
         kept = partial(_kept, parts=parts, named=named, inside=inside, store=store)
-
-        def test_words() -> Mapping[str, Any]:
-            return {"counts": inside(Suite(checkout / WORDS), out=out), **named}
-
         with threads(jobs) as pool:
-            running = {
+            running: Mapping[str, Future[Mapping[str, Any]]] = {
                 ERROR_TESTS: pool.submit(kept, "first-use", first_use),
                 TESTS: pool.submit(kept, "wheel-tests", seen_suite(_suite(checkout, tier), image, {})),
-                WORDS: pool.submit(test_words),
+                WORDS: pool.submit(lambda: {"counts": inside(Suite(checkout / WORDS), out=out), **named}),
             }
             ran = {tests: each.result() for tests, each in running.items()}
-        archs = {
-            arch: {
-                **what_was_shown(shown.facts, taken[arch], sha256), "runtimes": accepted(runtimes, arch),
-            }
-            for arch, shown in emulated.items()
-        }  # fmt: skip
-        more = {
-            "runtimes": {rocm: words(load.facts) for rocm, load in runtimes.items()} | like(runtimes, job),
-            "serves": serves(runtimes, job),
-        }
-        results = {
+        tested = {
+            **named,
             "tests": {tests: each["counts"] for tests, each in ran.items()},
             "tested": {tests: executed_on(each, sha256) for tests, each in ran.items()},
         }
-        return write_record(out, {**named, **results}, static, archs, more)
+        archs = _archs(emulated, static.facts["archs"], runtimes, sha256)
+        return write_record(out, tested, static, archs, _runtimes(runtimes, job))
 
     return store.get_or_make("verify", inputs, make)
+
+
+def _archs(
+    emulated: Mapping[str, Artifact],
+    resources: Mapping[str, Any],
+    runtimes: Mapping[str, Artifact],
+    sha256: str,
+) -> Mapping[str, Mapping[str, Any]]:
+    """The record's entry of each arch."""
+    return {
+        arch: {
+            **what_was_shown(shown.facts, resources[arch], sha256),
+            "runtimes": accepted(runtimes, arch),
+        }
+        for arch, shown in emulated.items()
+    }
+
+
+def _runtimes(runtimes: Mapping[str, Artifact], job: Job) -> Mapping[str, Any]:
+    """The record's entries about runtimes: the findings for each, and the further ROCm versions served."""
+    return {
+        "runtimes": {rocm: words(load.facts) for rocm, load in runtimes.items()} | like(runtimes, job),
+        "serves": serves(runtimes, job),
+    }
 
 
 def _kept(
