@@ -187,9 +187,8 @@ def numbers(
     softcap: Given,
     softmax_scale: Given,
     dropout_p: Given = 0.0,
-    **_others: Given,
 ) -> list[str]:
-    """Problems of the arguments other than tensors. ``_others`` are the ``Rules`` that accept every value."""
+    """Problems of the arguments other than tensors."""
     found = []
     if pair(window_size) is None:
         found.append(f"window_size: expected (left, right), got {window_size}")

@@ -24,6 +24,15 @@ class Rules(NamedTuple):
     deterministic: Any
     window_size: Any
 
+    def problems(self) -> list[str]:
+        """Problems of the values. ``causal`` and ``deterministic`` accept every value."""
+        return checks.numbers(
+            window_size=self.window_size,
+            softcap=self.softcap,
+            softmax_scale=self.softmax_scale,
+            dropout_p=self.dropout_p,
+        )
+
 
 class _Names(NamedTuple):
     """Names of the function and its arguments, for messages."""
@@ -181,7 +190,7 @@ def _dense(
     if not problems:
         problems += checks.batches(names.q, q, {names.k: k})
         problems += _common_problems(names, q, k, v, alibi_slopes, sink, q.shape[0])
-    problems += checks.numbers(**rules._asdict()) + checks.chunks(chunk)
+    problems += rules.problems() + checks.chunks(chunk)
     checks.refuse(names.function, problems)
     return Inputs(q, k, v, alibi_slopes, sink=sink), resolve(
         q,
@@ -225,7 +234,7 @@ def _varlen(
         problems += _common_problems(names, q, k, v, alibi_slopes, sink, batch)
         if block_table is not None:
             problems += checks.pages(names.k, k)
-    problems += checks.numbers(**rules._asdict()) + checks.chunks(chunk, block_table)
+    problems += rules.problems() + checks.chunks(chunk, block_table)
     checks.refuse(names.function, problems)
     inputs = Inputs(q, k, v, alibi_slopes, cu_q, cu_k, block_table=block_table, sink=sink)
     return inputs, resolve(q, max_seqlen_q=max_q, max_seqlen_k=max_k, chunk=chunk, **rules._asdict())
