@@ -15,9 +15,9 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, HOST, BUILDER = "kernels/python", "kernels/host/", "wheel_builder/"
 MOST = 15  # files in one folder
-PRODUCT = ("kernels/", "wheel_builder/", "shim/", "shim3/", "shims/", "scripts/")
+PRODUCT = ("kernels/", "wheel_builder/", "shim/", "shim3/", "scripts/")
 CODE = {".py", ".cpp", ".hpp", ".h", ".hip", ".js", ".css", ".sh", ".toml", ".yaml", ".map", ".txt", ".c"}
-UPWARD = r"\s*(from|import) (flash_attn_rocm\._suite\.)?wheel_builder\b"
+UPWARD = r"\s*(from|import) wheel_builder\b"
 SHARED_NAMES = {"append", "combine", "decode", "fwd", "reference"}  # kinds whose names have other uses
 RATES = {
     "that/which": r"\b(that|which|what|those)\b",
