@@ -2,7 +2,6 @@
 #pragma once
 
 #include "device/backward/parts/rows.hpp"
-#include "device/backward/parts/scoring.hpp"
 #include "device/scores/score_tile.hpp"
 
 namespace fa {

@@ -34,9 +34,8 @@ def forward(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple[Tensor, 
     heads = _heads(q, k, v)
     if _on_cpu(q):
         out, lse = ON_CPU(*heads, 0.0, causal, scale=options.softmax_scale)
-        if not (
-            lse.isfinite() & (lse != 0.0)
-        ).all():  # 0: rows of NaN, which PyTorch takes for rows without visible keys
+        # An lse of 0 marks rows of NaN: PyTorch takes them for rows without visible keys.
+        if not (lse.isfinite() & (lse != 0.0)).all():
             return None
     elif _takes(q, heads, causal=causal, which=0):
         out, lse = _forward_on_gpu(*heads, options.softmax_scale, causal=causal)
