@@ -3,8 +3,8 @@
 Standard library only.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -70,6 +70,8 @@ FIELDS = {"forward": FORWARD, "dkdv": BY_KEYS, "dq": BY_QUERIES}
 SETS: Mapping[str, tuple[str, ...]] = {
     op: (*(kind.only or FIELDS[kind.tile]), *kind.also) for op, kind in known_kinds().items() if kind.tile
 }
+# The fields that kernels/host reads, itself or by a tile function of kernels/device/call.
+HOST = ("waves", "keys", "waves_per_simd", "slices", "column_blocks", "pairs", "features", "preferred")
 SWITCHES = (
     *("padded_tiles", "dual_issue", "scalar_scale", "identity_shortcuts", "buffer_stores", "half_stores"),
     *("overlaid", "early_rows", "ping_pong", "early_operands", "early_numbers", "kept_zeros", "bit_masks"),
@@ -260,13 +262,15 @@ def cpp_tiles(tiles: Tiles) -> Mapping[str, str]:
     """The texts of the files of rows by name: one file per struct for the host, and one file per head dim.
 
     A kernel's translation unit includes its head dim's file only. A changed row recompiles only its head dim.
+    The host's rows have what the host reads, so tuning leaves its machine code as it is.
     """
     of_tile: dict[str, list[str]] = {}
     for kernel in tiles.rows:
         of_tile.setdefault(known_kinds()[kernel].tile, []).append(kernel)
     found = {"workgroups.inc": _cpp_workgroups(tiles)}
     for tile, kernels in of_tile.items():
-        found[f"all/{tile}.inc"] = ROWS_HEAD + "".join(_cpp_rows(each, tiles.rows[each]) for each in kernels)
+        rows = (_cpp_rows(each, _plain(tiles.rows[each]), host=True) for each in kernels)
+        found[f"host/{tile}.inc"] = ROWS_HEAD + "".join(rows)
     for kernel, isas in tiles.rows.items():
         for head_dim in sorted({row.head_dim for rows in isas.values() for row in rows}):
             own = {isa: [row for row in rows if row.head_dim == head_dim] for isa, rows in isas.items()}
@@ -274,8 +278,17 @@ def cpp_tiles(tiles: Tiles) -> Mapping[str, str]:
     return found
 
 
-def _cpp_rows(kernel: str, isas: Mapping[str, Sequence[Tile]]) -> str:
-    blocks = (_block(isa, "".join(_lines(isa, kernel, row) for row in rows)) for isa, rows in isas.items())
+def _plain(isas: Mapping[str, Sequence[Tile]]) -> Mapping[str, Sequence[Tile]]:
+    """The rows of the plain loop. The featured loop has the same workgroups."""
+    return {
+        isa: [replace(row, loop="plain") for row in rows if row.loop != "featured"]
+        for isa, rows in isas.items()
+    }
+
+
+def _cpp_rows(kernel: str, isas: Mapping[str, Sequence[Tile]], *, host: bool = False) -> str:
+    names = [name for name in SETS[kernel] if not host or name in HOST]
+    blocks = (_block(isa, "".join(_lines(isa, row, names) for row in rows)) for isa, rows in isas.items())
     return f"if (op == Op::{kernel}) {{\n{''.join(blocks)}}}\n"
 
 
@@ -297,8 +310,8 @@ def _block(isa: str, lines: str) -> str:
     return f"#ifdef FA_SEES_{isa}\n{lines}#endif\n" if lines else ""
 
 
-def _lines(isa: str, kernel: str, row: Tile) -> str:
-    sets = ", ".join(f".{name} = {_cpp(row, name)}" for name in SETS[kernel] if _differs(row, name))
+def _lines(isa: str, row: Tile, names: Iterable[str]) -> str:
+    sets = ", ".join(f".{name} = {_cpp(row, name)}" for name in names if _differs(row, name))
     keys = product((row.dtype,) if row.dtype else DTYPES, (row.loop,) if row.loop else LOOPS)
     lines = "".join(
         f"FA_TILE({isa}, {dtype}, {row.head_dim}, {str(loop == 'featured').lower()}, {row.vgprs}, {sets})\n"

@@ -1,6 +1,6 @@
 // Rows of the table of tiles. FA_TILES_<tile> names the generated file with the rows used by a translation
 // unit: of its kernel and head dim (generated/device/tiles/fwd/d64.inc) or of all
-// (generated/device/tiles/all). Headers of kernels do not include this one: a header compiled for many
+// (generated/device/tiles/host). Headers of kernels do not include this one: a header compiled for many
 // kernels would change with the rows of each.
 #pragma once
 

@@ -1,11 +1,15 @@
 """The table of tiles: reading, refusals, and the code generated for C++."""
 
+import re
+
 import pytest
 
 from wheel_builder.base.errors import TileError
 from wheel_builder.matrix.support_table import kernels_of
 from wheel_builder.tables.archs import CHECKOUT, arch_named, known_archs
 from wheel_builder.tables.tiles import (
+    HOST,
+    SETS,
     Workgroup,
     cpp_tiles,
     known_tiles,
@@ -133,9 +137,8 @@ def test_cpp_gets_a_row_for_each_dtype_and_loop_with_what_differs_from_the_defau
     text = FIXED + one(', before_clang = 22, value_lanes = 2, switches = ["half_stores"]')
     files = {name: text.splitlines() for name, text in cpp_tiles(parse_tiles(text, ISAS)).items()}
     sets = ".waves = 4, .keys = 32, .waves_per_simd = 2, .schedule = Schedule::pipelined, .value_lanes = 2"
-    assert list(files) == ["workgroups.inc", "all/forward.inc", "fwd/d64.inc"]
+    assert list(files) == ["workgroups.inc", "host/forward.inc", "fwd/d64.inc"]
     rows = files["fwd/d64.inc"]
-    assert files["all/forward.inc"] == rows
     assert rows[rows.index("if (op == Op::fwd) {") :] == [
         "if (op == Op::fwd) {",
         "#ifdef FA_SEES_rdna3",
@@ -148,6 +151,23 @@ def test_cpp_gets_a_row_for_each_dtype_and_loop_with_what_differs_from_the_defau
         "#endif",
         "}",
     ]
+    host = files["host/forward.inc"]
+    assert [row for row in host if row.startswith("FA_TILE")] == [
+        "FA_TILE(rdna3, fp16, 64, false, 0, .waves = 4, .keys = 32, .waves_per_simd = 2)",
+        "FA_TILE(rdna3, bf16, 64, false, 0, .waves = 4, .keys = 32, .waves_per_simd = 2)",
+    ]
+
+
+def test_the_host_reads_the_fields_of_its_rows():
+    """Another field would be C++'s default there, without an error."""
+    sources = [*(CHECKOUT / "kernels/host").rglob("*.[ch]pp")]
+    sources += [CHECKOUT / "kernels/device/call" / name for name in ("config.hpp", "backward_config.hpp")]
+    assert len(sources) > 30
+    text = "\n".join(file.read_text() for file in sources)
+    of_kernels = re.compile(r"#define FA_KERNEL.*?[^\\]$", re.DOTALL | re.MULTILINE)
+    fields = {name for names in SETS.values() for name in names}
+    read = {*re.findall(r"(?:\bconfig|_config\([^;]*?\))\.(\w+)", of_kernels.sub("", text))} & fields
+    assert read == {*HOST}
 
 
 def test_cpp_gets_each_head_dim_in_a_file_of_its_own_and_all_in_one():
@@ -157,7 +177,7 @@ def test_cpp_gets_each_head_dim_in_a_file_of_its_own_and_all_in_one():
         for name, text in files.items()
         if name != "workgroups.inc"
     }
-    assert counts == {"all/forward.inc": (4, 4), "fwd/d64.inc": (4, 0), "fwd/d96.inc": (0, 4)}
+    assert counts == {"host/forward.inc": (2, 2), "fwd/d64.inc": (4, 0), "fwd/d96.inc": (0, 4)}
 
 
 def test_cpp_gets_what_kernels_without_rows_need():
