@@ -1,9 +1,9 @@
-# The builder image of one ROCm version: ROCm's compiler, torch's stable headers, and the Python tools
-# that cibuildwheel and auditwheel need, for every ROCm version and either provider.
+# The builder image of one ROCm version: ROCm's compiler, torch's stable headers, and the Python tools of
+# cibuildwheel and auditwheel.
 #
-# The context is prepared by wheel_builder/images/stages.py: this folder's files, `wheels/` (the Python
-# tools, fetched by stage `system` with the host's own pip settings) and `torch-stable/` (torch's headers).
-# Nothing here uses an index, so nothing of the host's settings can stay in a layer.
+# wheel_builder/images/stages.py prepares the context: this folder's files, `wheels/` (the Python tools, fetched by
+# stage `system` with the host's pip settings) and `torch-stable/` (torch's headers). The build uses no index, so
+# layers are free of the host's settings.
 
 ARG BASE
 # hadolint ignore=DL3006
@@ -19,8 +19,7 @@ COPY builder-requirements.txt install_tools.sh /usr/local/lib/flash-attn-rocm/
 COPY wheels /usr/local/lib/flash-attn-rocm/wheels
 RUN sh /usr/local/lib/flash-attn-rocm/install_tools.sh /usr/local/lib/flash-attn-rocm
 
-# zig finds its cache valid only as long as its own files keep their inodes: nothing may be copied to
-# another stage after this.
+# zig's cache is valid only while zig's files keep their inodes: stay in this stage from here on.
 COPY torch-stable /opt/torch-stable
 COPY warm_zig.cpp warm_zig.sh /usr/local/lib/flash-attn-rocm/
 ENV FA_TORCH_INCLUDE=/opt/torch-stable/include \

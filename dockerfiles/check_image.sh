@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs inside the finished builder image, as any user, without network: is everything there, and does it work?
+# Checks the finished builder image from inside, as any user, offline: everything is there and works.
 #
-#   check-image ARCH...      prints what was found; every problem is one line that begins with "check-image:"
+#   check-image ARCH...      prints its findings. Every problem is one line beginning with "check-image:"
 set -u
 
 tools=/opt/python/cp39-cp39/bin
@@ -14,7 +14,7 @@ problem() {
     problems=$((problems + 1))
 }
 
-# answers NAME COMMAND...: the command ends well; its first line is what the log shows
+# answers NAME COMMAND...: the command succeeds, and the log shows its first line
 answers() {
     name=$1
     shift
@@ -49,7 +49,7 @@ check_tools() {
     [ -x "/opt/python/$tag-$tag/bin/python" ] || problem "/opt/python/$tag-$tag/bin/python is missing"
 }
 
-# The flags are those that device code is built with.
+# With the flags of device code.
 check_device_code() {
     cat >"$work/kernel.hip" <<'KERNEL'
 #include <hip/hip_runtime.h>

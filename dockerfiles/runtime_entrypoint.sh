@@ -1,5 +1,5 @@
 #!/bin/sh
-# Without a command, say what this machine has and what to do next; with one, run it.
+# Runs the command. Without one, reports on this machine and says what to do next.
 set -eu
 if [ "$#" -eq 0 ]; then set -- python -m flash_attn_rocm doctor; fi
 exec "$@"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Healthy means usable: the wheel loads with the torch that is there.  Whether a GPU is there is the doctor's
-# business; the slim image is healthy when a torch was added.
+# Healthy: the wheel loads with the installed torch. The slim image becomes healthy when a torch is added. The doctor
+# reports on GPUs.
 set -eu
 exec python -c 'import flash_attn_rocm'

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Unpack Debian packages of headers below /opt/headers, without what they depend on: the libraries would be
-# gigabytes, and are PyTorch's own at run time.  The image knows their suite already.
+# Unpacks Debian packages of headers below /opt/headers, without their dependencies: gigabytes of libraries, which are
+# PyTorch's own at run time. The image knows their suite already.
 #
-#   unpack_headers.sh "suite:package,package"     or nothing, where the image has the headers
+#   unpack_headers.sh "suite:package,package"     or nothing, if the image has the headers
 set -euf
 
 suite=${1%%:*}
@@ -14,5 +14,5 @@ apt-get -qq -o Acquire::Check-Valid-Until=false update
 apt-get -qq -o APT::Sandbox::User=root download $(echo "${1#*:}" | tr ',' '\n' | sed "s,\$,/$suite,")
 find . -name '*.deb' -exec dpkg-deb --extract {} /opt/headers \;
 rm -r "$folder"
-# By find, because set -f keeps the shell from expanding a star.
+# find, because set -f stops the shell's globbing.
 find /var/lib/apt/lists /var/cache/apt -type f -delete

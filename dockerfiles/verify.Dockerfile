@@ -1,7 +1,7 @@
-# The image in which a finished wheel is verified: another distribution than the builder's, CPU torch,
-# neither GPU nor ROCm, and a user without rights, as on a machine of a user.
+# The image for verifying a finished wheel: another distribution than the builder's, CPU torch, and a user without
+# rights, as on a user's machine. It has neither GPU nor ROCm.
 #
-# The context is prepared by wheel_builder/images/stages.py; `wheels/` was fetched by stage `system`.
+# wheel_builder/images/stages.py prepares the context. Stage `system` fetched `wheels/`.
 
 ARG BASE
 # hadolint ignore=DL3006
@@ -15,7 +15,7 @@ COPY install_venv.sh /usr/local/lib/flash-attn-rocm/
 COPY wheels /usr/local/lib/flash-attn-rocm/wheels
 RUN useradd --create-home --uid 10001 user && install --directory --owner user /opt/venv
 USER 10001
-# The last one has what the first gradient loads.
+# The first gradient loads the last module.
 RUN sh /usr/local/lib/flash-attn-rocm/install_venv.sh python3 torch numpy pytest hypothesis \
     torch.fx.experimental.symbolic_shapes
 ENV PATH=/opt/venv/bin:$PATH \

@@ -3,12 +3,12 @@
 #
 #   windows-python ARGUMENT...
 #
-# Its output goes through a pipe, because of some other files wine gives it no valid handle.  A process that hangs in
-# wine is not ended by what ends others, and so has a limit of its own: FA_WINE_SECONDS.
+# Its output goes through a pipe, because wine gives it an invalid handle for some other files. Ordinary means do not end
+# a hanging process in wine, so it has its own limit: FA_WINE_SECONDS.
 set -eu
 
-# Services that wine starts with its first process would keep the pipe open: they start here, and stay.  A server that
-# ended by itself could do so while the next process asks it; of one that is there already, -p says so and fails.
+# wine's first process starts services, which would keep the pipe open: they start here, and stay. -p keeps the server
+# from ending while the next process asks it, and fails if a server runs already.
 wineserver -p 2>/dev/null || true
 wine64 wineboot </dev/null >/dev/null 2>&1
 status=$(mktemp)
