@@ -64,7 +64,7 @@ def flash_attn_qkvpacked_func(
     *,
     sink: Tensor | None = None,
 ) -> Answer:
-    """``flash_attn_func`` of q, k and v in one tensor, which gets one gradient.
+    """``flash_attn_func`` of q, k and v in one tensor, with one gradient.
 
     Args:
         qkv: (batch, seqlen, 3, nheads, headdim): q, k and v are qkv[:, :, 0], qkv[:, :, 1] and qkv[:, :, 2].
@@ -124,9 +124,9 @@ def flash_attn_varlen_func(
 ) -> Answer:
     """Attention with gradients over sequences of different lengths, packed one after another.
 
-    Rows that belong to no sequence give out 0, log-sum-exp +inf and gradients 0. So do, with kernels, rows
-    beyond max_seqlen_q of a sequence; the PyTorch implementation raises an error for a sequence that is
-    longer than max_seqlen_q or max_seqlen_k.
+    Rows outside of all sequences give out 0, log-sum-exp +inf and gradients 0. With kernels, so do rows
+    beyond max_seqlen_q of a sequence. The PyTorch implementation raises an error for sequences longer than
+    max_seqlen_q or max_seqlen_k.
 
     Args:
         q: (total_q, nheads, headdim), the rows of all sequences.

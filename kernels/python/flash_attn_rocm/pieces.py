@@ -1,4 +1,4 @@
-"""Batches cut into pieces, each a sequence of its own, for features without a kernel argument.
+"""Batches cut into pieces, each a sequence of its own, for features outside of kernels.
 
 Used for ``attention(…, chunk=)``, and by interfaces on top of this package, such as the distribution
 flash-attn-3.
@@ -11,7 +11,7 @@ sequence. Rows before position 0 see no key.
 seqused_q, seqused_k, cache_leftpad: unused rows are a sequence without keys, and unused keys a sequence
 without rows.
 
-This module reads no tensor values, so it never waits for the GPU.
+This module leaves tensor values unread, so it never waits for the GPU.
 """
 
 from typing import NamedTuple
@@ -68,7 +68,7 @@ def flat(x: Tensor) -> Tensor:
 
 
 def cut(rows: Span, keys: Span, chunk: int, max_seqlen_q: int, max_seqlen_k: int) -> Pieces:
-    """The pieces of a batch of at least one, equally many per sequence. ``chunk`` 0: without chunks."""
+    """The pieces of a batch of at least one, equally many per sequence. ``chunk`` 0: no chunks."""
     begins, longest = [(rows.first, keys.first)], max_seqlen_k
     if chunk:
         begins.append(_chunks(rows, keys, chunk, max_seqlen_k))

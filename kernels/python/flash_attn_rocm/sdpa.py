@@ -4,14 +4,14 @@
         model(…)
 
 ``enable()`` lasts until ``disable()`` or the end of its ``with`` block. An import alone changes nothing.
-Calls without a kernel go to PyTorch's own function, as before ``enable()``. If no visible GPU has kernels,
+Unserved calls go to PyTorch's own function, as before ``enable()``. If no visible GPU has kernels,
 ``enable()`` only warns, or raises an error in strict mode.
 
 It replaces three of PyTorch's operators, for fp16 or bf16 tensors (batch, nheads, seqlen, headdim) with a
 headdim up to 512:
 
 * ``_scaled_dot_product_attention_math``, on GPUs without flash attention in PyTorch (gfx908 and gfx1030, as
-  of PyTorch 2.13), forward and backward. There it also answers calls that ask for ``SDPBackend.MATH``.
+  of PyTorch 2.13), forward and backward. There it also answers calls asking for ``SDPBackend.MATH``.
 * ``_scaled_dot_product_flash_attention``, on other GPUs, for calls without gradients and dropout. Training
   stays with PyTorch, because its forward and backward kernels belong together.
 * ``_scaled_dot_product_efficient_attention``, on other GPUs, for calls with an attn_mask and without
@@ -19,7 +19,7 @@ headdim up to 512:
 
 Above a headdim of 256, calls with dropout or gradients go to PyTorch's own function. Calls with an attn_mask,
 boolean or added, are served up to a headdim of 128. PyTorch turns a boolean mask into numbers before it calls
-an operator, so such a mask cannot choose keys as in ``attention``.
+an operator, so unlike in ``attention`` the mask chooses no keys.
 
 Jagged nested tensors (batch, nheads, ragged, headdim) arrive before any operator. They are served on GPUs
 without flash attention in PyTorch, and on other GPUs without gradients and dropout.
@@ -29,7 +29,7 @@ In some builds of PyTorch for AMD GPUs, flash or memory-efficient attention fail
 kernels answer on every GPU that has some, forward and backward, and PyTorch's plain formula answers the other
 calls.
 
-Graphs that torch.compile made with the math operator during the use keep these kernels after ``disable()``.
+Graphs compiled with the math operator during the use keep these kernels after ``disable()``.
 The flash operator decides at each run of a graph.
 """
 
@@ -140,7 +140,7 @@ def disable() -> None:
 
 
 def is_enabled() -> bool:
-    """Whether PyTorch's operators are replaced now. Always False without a GPU that has kernels."""
+    """Whether PyTorch's operators are replaced now. Always False without a GPU with kernels."""
     return _State.library is not None
 
 

@@ -1,8 +1,8 @@
 """Repeated calls go straight to their kernel.
 
-Argument checks and the choice of path and layout depend on shapes, strides, types and numbers only. Tensor
-values have no influence. So each decision is stored under everything it depends on, and the next layer's
-identical call reuses it. Only decisions of calls without copies are stored.
+Argument checks and the choice of path and layout depend on shapes, strides, types and numbers, never on
+values in tensors. So each decision is stored under everything it depends on, and the next layer's identical
+call reuses it. Decisions of calls with copies are left out.
 """
 
 from collections.abc import Callable, Hashable
@@ -38,7 +38,7 @@ Unpack = Callable[..., Inputs]
 class Decision(NamedTuple):
     """``unpack`` turns the given tensors into Inputs. The other fields are the decisions for them.
 
-    ``no_gradients``: why kernels cannot compute the gradients, or "". None for calls without gradients.
+    ``no_gradients``: the reason against gradients by kernels, or "". None for calls in forward only.
     ``paths`` collects the decisions about gradients. None where gradients need copies.
     """
 
@@ -52,7 +52,7 @@ class Decision(NamedTuple):
 
 
 def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Hashable:
-    """Everything a decision depends on, or None for calls whose decision is not stored.
+    """Everything a decision depends on, or None for calls of other kinds.
 
     ``numbers`` are the arguments other than tensors, and end in window_size. The signature includes their
     types: 1 == 1.0 == True, and only some of these are valid.
@@ -98,7 +98,7 @@ def is_plain(x: Tensor) -> bool:
 
 
 def decided(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) -> Decision | None:
-    """The decision about calls with this signature, now stored. None if it cannot be stored."""
+    """The decision about calls with this signature, now stored if possible, else None."""
     chunked = options.chunk and chunks.divide(inputs, options)
     if key is None or inputs.attn_mask is not None or chunked or unserved(inputs, options):
         return None
@@ -118,7 +118,7 @@ def decided(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) -> 
 
 
 def _gradients_read_them(inputs: Inputs, options: Options, arch: str) -> bool:
-    """Whether kernels compute the gradients without copies of q, k and v, given aligned tensors."""
+    """Whether kernels read q, k and v in place for gradients, given aligned tensors."""
     dtype, head_dim, of_v = DTYPES[inputs.q.dtype], inputs.q.shape[-1], inputs.v.shape[-1]
     if of_v == head_dim:
         return padded_head_dim(arch, dtype, head_dim, BACKWARD) == head_dim

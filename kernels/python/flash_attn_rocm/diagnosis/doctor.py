@@ -1,4 +1,4 @@
-"""Makes a report from facts about a machine, which ``survey`` collects."""
+"""Makes a report from the facts collected by ``survey`` about a machine."""
 
 from dataclasses import dataclass
 
@@ -121,7 +121,7 @@ def _gpus(numbers: tuple[int, ...]) -> str:
 
 
 def _headline(facts: Facts) -> str:
-    """One line about the installed PyTorch. Builds other than ROCm's cannot use an AMD GPU."""
+    """One line about the installed PyTorch. Only ROCm builds use an AMD GPU."""
     package, torch = f"flash_attn_rocm {facts.package}", facts.torch
     if not torch.version:
         return f"{package} without a PyTorch that imports"
@@ -248,7 +248,7 @@ def _torch_step(facts: Facts) -> Step | None:
 
 
 def _device_file_steps(facts: Facts) -> list[Step]:
-    """Steps for a missing GPU device file, and for device files that this user may not open."""
+    """Steps for a missing GPU device file, and for device files closed to this user."""
     found = []
     if facts.kfd.state == "absent":
         found.append(_absent_step(facts))
@@ -369,7 +369,7 @@ def _settings_steps(facts: Facts) -> list[Step]:
 
 
 def _gpu_steps(facts: Facts) -> list[Step]:
-    """Steps for GPUs that PyTorch does not see, and for unserved GPUs."""
+    """Steps for GPUs invisible to PyTorch, and for unserved GPUs."""
     found = []
     there = facts.driver_gpus or ((facts.wsl or facts.windows) and facts.kfd.state == "open")
     if facts.torch.rocm and not facts.problems and not facts.gpus and there:
@@ -441,7 +441,7 @@ def _fused_step(facts: Facts) -> Step | None:
 
 
 def _drop_in_step(found: DropIn) -> Step | None:
-    """The step for a drop-in of another project. Checkouts, which have no version, are ignored."""
+    """The step for a drop-in of another project. Checkouts are ignored, for lack of a version."""
     if found.kind not in {"another", "damaged"} or not found.version:
         return None
     what = (

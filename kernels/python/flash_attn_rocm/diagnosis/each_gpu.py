@@ -42,12 +42,12 @@ def runs(gpu: Gpu, facts: Facts) -> bool:
 
 
 def hiding_variables(facts: Facts) -> dict[str, str]:
-    """The set variables that hide GPUs from programs."""
+    """The set variables hiding GPUs from programs."""
     return {name: value for name, value in facts.environment if name in HIDING}
 
 
 def unseen(facts: Facts) -> tuple[Gpu, ...]:
-    """GPUs in the driver's list that are missing from a non-empty list of PyTorch."""
+    """GPUs in the driver's list but missing from a non-empty list of PyTorch."""
     if not facts.gpus or any(not re.match("gfx", gpu.arch) for gpu in facts.gpus):
         return ()
     seen = [own_name(gpu) for gpu in facts.gpus]
@@ -62,7 +62,7 @@ def unseen(facts: Facts) -> tuple[Gpu, ...]:
 
 
 def override_steps(facts: Facts) -> list[Step]:
-    """Steps for variables that make GPUs report a wrong arch."""
+    """Steps for variables causing a wrong arch."""
     steps = []
     for name, value in facts.environment:
         node = OVERRIDE_OF_NODE.fullmatch(name)
@@ -73,7 +73,7 @@ def override_steps(facts: Facts) -> list[Step]:
 
 
 def lacking_steps(facts: Facts) -> list[Step]:
-    """A step for each arch that PyTorch's kernels lack."""
+    """A step for each arch missing in PyTorch's kernels."""
     groups: dict[str, list[Gpu]] = {}
     for gpu in facts.gpus:
         if lacks_code(gpu, facts):
@@ -117,7 +117,7 @@ def _lacking_step(name: str, gpus: Sequence[Gpu], facts: Facts) -> Step:
 
 
 def _device_extras(facts: Facts) -> str:
-    """The requirement of one PyTorch for all GPUs that AMD's build supports."""
+    """The requirement of one PyTorch for all GPUs supported by AMD's build."""
     names = dict.fromkeys(own_name(gpu) for gpu in facts.gpus)
     return f"torch[{','.join(f'device-{name}' for name in names if name in AMD_TORCH)}]"
 
@@ -127,7 +127,7 @@ def _install(requirement: str) -> str:
 
 
 def _overriding(name: str, gpus: Sequence[Gpu], facts: Facts) -> tuple[str, ...]:
-    """Lines that make exactly these GPUs report the arch whose code they run, else empty."""
+    """Lines making exactly these GPUs report the arch whose code they run, else empty."""
     code = code_of(gpus[0], facts)
     value = override.value_for(code)
     if facts.windows or code == name or code not in facts.torch_archs or not value:
@@ -139,7 +139,7 @@ def _overriding(name: str, gpus: Sequence[Gpu], facts: Facts) -> tuple[str, ...]
 
 
 def _showing(gpus: Iterable[Gpu], facts: Facts) -> str:
-    """The line that shows only these GPUs to programs, numbered by the set variable, else by PyTorch."""
+    """The line showing only these GPUs to programs, numbered by the set variable, else by PyTorch."""
     given = dict(facts.environment)
     name = next((each for each in RENUMBERING if given.get(each)), RENUMBERING[0])
     listed = [each.strip() for each in given.get(name, "").split(",")]

@@ -29,7 +29,7 @@ class DeviceFile:
 
 @dataclass(frozen=True)
 class Torch:
-    """The installed PyTorch. ``version`` is empty if none can be imported."""
+    """The installed PyTorch. ``version`` is empty if the import fails."""
 
     version: str = ""
     rocm: str = ""
@@ -49,7 +49,7 @@ class Gpu:
     ``reasons`` maps ``"fp16 head_dim 64"`` to the reason against a kernel, ``""`` if one serves.
 
     ``compute_units`` are the HIP runtime's number (0: unknown). ``node`` is the number in the driver's
-    topology, which counts CPUs as well (-1: unknown, as for GPUs from PyTorch).
+    topology, CPUs included (-1: unknown, as for GPUs from PyTorch).
     """
 
     index: int
@@ -74,15 +74,15 @@ class Facts:
     """The facts of a report.
 
     ``problems`` keep the package from importing. ``hip_libraries`` are files of the HIP runtime mapped into
-    this process, ``environment`` the variables that affect it. ``gpus`` are the GPUs that PyTorch can use,
-    ``driver_gpus`` the kernel driver's list (on Windows empty). ``canary`` has failures at first use, each
-    with the file that remembers it.
+    this process, ``environment`` the variables affecting it. ``gpus`` are PyTorch's GPUs, ``driver_gpus`` the
+    kernel driver's list (on Windows empty). ``canary`` has failures at first use, each with the file
+    remembering it.
 
     ``kfd`` is the device file for compute: /dev/kfd, on WSL2 /dev/dxg, on Windows none. Its state is absent
-    without a driver. ``drop_in`` is the module that ``import flash_attn`` finds, ``drop_in_3`` the one of
+    without a driver. ``drop_in`` is the module found by ``import flash_attn``, ``drop_in_3`` the one of
     ``import flash_attn_interface``. ``fused`` has the state of PyTorch's own attention on the first GPU.
 
-    ``archs`` are the archs of the wheel's machine code, ``served`` the GPUs that run it, each with its arch.
+    ``archs`` are the archs of the wheel's machine code, ``served`` the GPUs running it, each with its arch.
     ``torch_archs`` are the archs of PyTorch's own kernels, ``torch_devices`` those in separate packages of
     this build, installed or not. Both are empty if unknown. ``rocdxg`` is the file name of ROCm's library for
     WSL2, or "".

@@ -1,4 +1,4 @@
-"""Reactions to a call without a kernel: a warning for each reason, or an error in strict mode."""
+"""Reactions to unserved calls: a warning for each reason, or an error in strict mode."""
 
 import warnings
 
@@ -35,7 +35,7 @@ class _State:
 
 
 def set_strict(strict: bool | None) -> None:  # noqa: FBT001 - it reads well: set_strict(True)
-    """Choose the reaction to a call without a kernel.
+    """Choose the reaction to unserved calls.
 
     True: raise. False: fall back. None: follow the environment, where ``FLASH_ATTN_ROCM_STRICT=1`` means
     raise.
@@ -44,7 +44,7 @@ def set_strict(strict: bool | None) -> None:  # noqa: FBT001 - it reads well: se
 
 
 def is_strict() -> bool:
-    """Whether a call without a kernel raises. A wrong value in the environment is a ValueError."""
+    """Whether unserved calls raise. A wrong value in the environment is a ValueError."""
     if _State.strict is not None:
         return _State.strict
     return environment.switch(STRICT_VARIABLE, default=False)

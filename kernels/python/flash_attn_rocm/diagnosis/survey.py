@@ -32,7 +32,7 @@ AMD = "0x1002"  # PCI vendor
 def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
     """Examine this machine. ``root`` contains /dev, /proc and /sys.
 
-    Asking PyTorch for GPUs starts the HIP runtime in this process, which makes later forks unsafe.
+    Asking PyTorch for GPUs starts the HIP runtime in this process: later forks are unsafe.
     """
     torch, module = _torch()
     listed = driver_gpus(root / "sys/class/kfd/kfd/topology/nodes")
@@ -116,7 +116,7 @@ def render_nodes(root: Path) -> list[Path]:
 def driver_gpus(nodes: Path) -> tuple[Gpu, ...]:
     """The GPUs in the driver's topology. CPU nodes have no gfx version."""
     folders = sorted(nodes.glob("*"), key=lambda folder: int(folder.name)) if nodes.is_dir() else []
-    # Like the runtime, number only the nodes that this container may read.
+    # Like the runtime, number only the nodes readable in this container.
     texts = [text for folder in folders if (text := driver.text_of(folder / "properties"))]
     found = [(node, arch) for node, text in enumerate(texts) if (arch := _topology_arch(text))]
     return tuple(Gpu(index, "AMD GPU", arch, node=node) for index, (node, arch) in enumerate(found))

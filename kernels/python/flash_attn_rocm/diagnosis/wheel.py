@@ -24,7 +24,7 @@ def archs() -> tuple[str, ...]:
 
 
 def served() -> tuple[tuple[str, str], ...]:
-    """The GPUs that run the wheel's machine code, each with its arch."""
+    """The GPUs running the wheel's machine code, each with its arch."""
     return () if PROBLEMS else tuple(host.gpus().items())
 
 
@@ -42,6 +42,6 @@ def gpu_reasons(arch: str) -> tuple[tuple[str, str], ...]:
 
 
 def failures() -> Iterator[tuple[str, str]]:
-    """Failures at first use, each with the file that remembers it."""
+    """Failures at first use, each with the file remembering it."""
     for path, found in () if PROBLEMS else remembered.failures():
         yield f"{found.family}, {found.arch}: {found.words}", str(path)

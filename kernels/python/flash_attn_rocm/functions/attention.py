@@ -69,15 +69,14 @@ def attention(
 ) -> Answer:
     """``flash_attn_func`` with chunks, and with a mask of any form.
 
-    Kernels take chunks and masks. Of a boolean mask that is the same for all heads and rows, as of padding,
-    without causal, window_size, alibi_slopes and chunk, the keys that are seen are copied together first,
-    forward and backward; dropout then drops what it would drop of the same sequences without the others.
-    Other masks kernels read, forward and backward, without alibi_slopes, softcap and chunk. There the PyTorch
-    implementation answers, and computes gradients, in memory that grows with the lengths and not with their
-    product; the gradient of a bias has the bias's size in fp32, and on kernels takes up to 256 MiB more, or
-    as much as one group of heads has scores, with dropout as all have.
+    Kernels take chunks and masks, forward and backward. If all heads and rows share a boolean mask, as with
+    padding, and causal, window_size, alibi_slopes and chunk are unset, the visible keys are copied together
+    first. Dropout then counts only these. Kernels read other masks, except with alibi_slopes, softcap or
+    chunk. There the PyTorch implementation answers, and its memory grows with the lengths instead of their
+    product. The gradient of a bias has the bias's size in fp32. Kernels take up to 256 MiB more for it, or
+    one group of heads' scores, with dropout the scores of all heads.
 
-    With more queries than keys a right bound of seqlen_k or more holds, too, unlike in flash_attn's
+    With more queries than keys, a right bound of seqlen_k or more still holds, unlike in flash_attn's
     functions.
 
     Args:
@@ -85,10 +84,10 @@ def attention(
         k: (batch, seqlen_k, nheads_k, headdim).
         v: (batch, seqlen_k, nheads_k, headdim).
         attn_mask: torch.bool, True where a query may see a key, or numbers (torch.float16, torch.bfloat16,
-            torch.float32) that are added to the scores, of which -inf hides a key: (seqlen_q, seqlen_k),
-            (batch, seqlen_q, seqlen_k) or (batch, nheads, seqlen_q, seqlen_k), where any size may be 1. A
-            mask of each sequence's keys, (batch, seqlen_k), is given as mask[:, None]. It hides keys besides
-            those that causal and window_size hide.
+            torch.float32) added to the scores, where -inf hides a key: (seqlen_q, seqlen_k),
+            (batch, seqlen_q, seqlen_k) or (batch, nheads, seqlen_q, seqlen_k), where any size may be 1. Give
+            a mask of each sequence's keys, (batch, seqlen_k), as mask[:, None]. It applies together with
+            causal and window_size.
     """
     tensors = (q, k, v, alibi_slopes, attn_mask, sink)
     numbers = (chunk, dropout_p, softmax_scale, causal, softcap, deterministic, window_size)

@@ -1,4 +1,4 @@
-"""Which path a call of any public function takes."""
+"""The path taken by a call of any public function."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -29,10 +29,10 @@ WITHOUT_WRAPPERS = (kvcache.flash_attn_with_kvcache, mla.mla_decode)  # nested t
 
 
 def explain(*arguments: Given, **options: Given) -> Support:  # the arguments of any public function
-    """Which path a call takes on this machine, and why: ``explain(flash_attn_varlen_func, q, k, v, …)``.
+    """The path of a call on this machine, and the reason: ``explain(flash_attn_varlen_func, q, k, v, …)``.
 
-    Takes the arguments of the function in front, by default of ``flash_attn_func``. Nothing is computed.
-    Raises FlashAttnArgumentError as the function does, except for lengths and indices in tensors, which stay
+    Takes the arguments of the function in front, by default of ``flash_attn_func``, and only checks them.
+    Raises FlashAttnArgumentError as the function does, except for lengths and indices in tensors: these stay
     unread. Raises TypeError for unknown arguments.
     """
     function, arguments = (

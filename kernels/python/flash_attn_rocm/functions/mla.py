@@ -82,24 +82,24 @@ def mla_decode(
     num_splits: int = 0,
     return_softmax_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Attention of new queries over the cache of multi-head latent attention, without gradients.
+    """Attention of new queries over the cache of multi-head latent attention, outside of autograd.
 
-    All heads share one head of keys, and the values are the first head_dim_v elements of the keys, so that
-    the cache holds one tensor. q is what the absorbed projections give: head_dim_v elements that meet the
-    compressed part of a key, and behind them those that meet its rotated part.
+    All heads share one head of keys, and the values are the first head_dim_v elements of the keys, so the
+    cache holds one tensor. q is the result of the absorbed projections: head_dim_v elements for the
+    compressed part of a key, then the elements for its rotated part.
 
     Args:
         q: (batch, seqlen_q, nheads, headdim).
         kv_cache: (batch, seqlen_k, 1, headdim), or with block_table its blocks, (num_blocks, page, 1,
             headdim) with a page of a multiple of 16 rows.
-        cache_seqlens: How many keys each sequence has: an int, or (batch,), torch.int32. By default all.
-        block_table: (batch, max_blocks), torch.int32: which blocks of the cache sequence b has.
-        head_dim_v: How many elements of a key are its value, at most headdim.
-        softmax_scale: Factor of q k^T, a finite number; None is headdim ** -0.5. Models with latent attention
+        cache_seqlens: Number of keys of each sequence: an int, or (batch,), torch.int32. By default all.
+        block_table: (batch, max_blocks), torch.int32: the blocks of sequence b in the cache.
+        head_dim_v: Number of elements of a key that are its value, at most headdim.
+        softmax_scale: Factor of q k^T, a finite number. None is headdim ** -0.5. Models with latent attention
             have that of their uncompressed heads, such as 192 ** -0.5.
         causal: If True, query i sees key j only if j <= i + seqlen_k - seqlen_q: the last query sees all.
-        num_splits: Into how many parts kernels cut the keys, up to 512; 0 is chosen to fill the GPU. The
-            result is the same.
+        num_splits: Number of parts of the keys, up to 512. 0: chosen to fill the GPU. The result is the
+            same.
         return_softmax_lse: If True, return (out, softmax_lse).
     """
     tensors = (q, kv_cache, cache_seqlens, block_table)

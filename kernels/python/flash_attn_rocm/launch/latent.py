@@ -21,7 +21,7 @@ from flash_attn_rocm.serving.layouts import Device, padded
 from flash_attn_rocm.serving.support import FAILURES, NO_GRADIENTS, Support, device_of, unserved_device
 from flash_attn_rocm.values.tracing import constant_when_traced
 
-HEAD_DIM, VALUE_DIM = 576, 512  # of K, and of V; V is the first elements of K
+HEAD_DIM, VALUE_DIM = 576, 512  # of K, and of V, the first elements of K
 MLA = torch.ops.flash_attn_rocm.mla.default
 PLAN = torch.ops.flash_attn_rocm.plan_mla.default
 if resets.THREATENED:
@@ -34,7 +34,7 @@ Two = tuple[Tensor, Tensor]
 
 
 def unserved(inputs: Inputs) -> str:
-    """Why kernels cannot serve checked arguments, or "". Independent of sizes."""
+    """The reason against kernels for checked arguments, or "". Independent of sizes."""
     q, of_v = inputs.q, inputs.v.shape[-1]
     if reason := unserved_device(q):
         return reason
@@ -114,7 +114,7 @@ def _planned(q: Tensor, capacity: int, num_splits: int, device: Device) -> Plan:
 
 
 def _one_head(kv_cache: Tensor) -> Tensor:
-    """A view with a stride of the single head that kernels can read, for any given stride."""
+    """A view with a readable stride of the single head, for any given stride."""
     return kv_cache.squeeze(-2).unsqueeze(-2)
 
 
@@ -171,4 +171,4 @@ torch.library.register_fake(f"{operators.NAMESPACE}::latent", _latent_fake, lib=
 
 @torch.library.register_fake(f"{operators.NAMESPACE}::mla")
 def _mla_fake(*_arguments: object) -> None:
-    """Fills its arguments and returns nothing, so there is no shape to infer."""
+    """Fills its arguments: torch.compile has no shape to infer."""

@@ -1,7 +1,6 @@
 """Loads the host library, which registers the operators ``torch.ops.flash_attn_rocm.*``.
 
-Loading works without a GPU and without ROCm. The library loads device code at the first launch of a kernel on
-a device.
+Loading needs neither GPU nor ROCm. The library loads device code at the first launch of a kernel on a device.
 """
 
 import json
@@ -30,7 +29,7 @@ class Instance:
 class Limits(NamedTuple):
     """The limits of the kernels.
 
-    ``head_dim`` is the largest with all features, ``wide_head_dim`` the largest of forwards without features.
+    ``head_dim`` is the largest with all features, ``wide_head_dim`` the largest of plain forwards.
     ``uneven_head_dim`` is v's in kernels with two head dims. ``splits`` is the largest number of parts of the
     keys. In elements: row strides are below ``row_stride``, addresses and strides multiples of ``alignment``.
     The rows of a page are a multiple of ``page``.
@@ -79,7 +78,7 @@ def code_of(arch: str) -> str:
 
 
 def gfx_of(arch: str) -> str:
-    """The arch in a name with or without target features: "gfx942" for "gfx942:sramecc+:xnack-"."""
+    """The arch in a name, whose target features are optional: "gfx942" for "gfx942:sramecc+:xnack-"."""
     return arch.partition(":")[0]
 
 
@@ -94,4 +93,4 @@ LIMITS = limits()
 
 @torch.library.register_fake("flash_attn_rocm::fwd")
 def _fwd_fake(*_arguments: object) -> None:
-    """Fills ``out`` and ``lse`` and returns nothing, so there is no shape to infer."""
+    """Fills ``out`` and ``lse``: torch.compile has no shape to infer."""

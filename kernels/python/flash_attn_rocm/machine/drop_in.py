@@ -1,4 +1,4 @@
-"""Which ``flash_attn`` or ``flash_attn_interface`` an import would find, without an import."""
+"""The ``flash_attn`` or ``flash_attn_interface`` found by an import, before importing it."""
 
 import importlib.metadata
 import importlib.util
@@ -27,7 +27,7 @@ class DropIn:
 
     @property
     def module(self) -> str:
-        """The module that libraries import."""
+        """The module imported by libraries."""
         return MODULES[self.distribution]
 
 
@@ -38,7 +38,7 @@ def find(distribution: str = FLASH_ATTN) -> DropIn:
         spec = importlib.util.find_spec(MODULES[distribution])
     except ValueError:  # a module inserted into sys.modules by hand
         spec = None
-    # Without an __init__.py it belongs to another distribution: flash_attn.cute of flash-attn-4.
+    # A folder lacking __init__.py belongs to another distribution: flash_attn.cute of flash-attn-4.
     if spec is None or spec.origin is None:
         return DropIn("damaged" if version else "none", version, distribution=distribution)
     place, text = Path(spec.origin), Path(spec.origin)

@@ -59,7 +59,7 @@ class Step:
 
 
 class RequirementError(ImportError):
-    """The package cannot work here. ``steps`` are all reasons."""
+    """Why the package fails here: ``steps`` are all reasons."""
 
     def __init__(self, steps: Iterable[Step]) -> None:
         self.steps = tuple(steps)
@@ -113,7 +113,7 @@ def build_name(rocm: str | None, cuda: str | None) -> str:
 
 
 def wrong_build(build: str) -> str:
-    """The problem with a PyTorch that is no ROCm build. ``build`` is "CPU" or like "CUDA 12.8"."""
+    """The problem with a PyTorch other than a ROCm build. ``build`` is "CPU" or like "CUDA 12.8"."""
     return f"this PyTorch is a {build} build, which cannot use AMD GPUs"
 
 
@@ -194,7 +194,7 @@ def glibc() -> str:
 
 
 def unmet() -> list[Step]:
-    """Everything that prevents the package from working here."""
+    """All reasons against the package here."""
     steps = [
         unmet_platform(sys.platform, platform.machine()),
         unmet_python((sys.version_info[0], sys.version_info[1])),
@@ -208,7 +208,7 @@ def unmet() -> list[Step]:
 
 
 def check() -> None:
-    """Raises RequirementError with everything that prevents the package from working here."""
+    """Raises RequirementError with all reasons against the package here."""
     if steps := unmet():
         raise RequirementError(steps)
 

@@ -1,4 +1,4 @@
-"""Chunks on kernels without an argument for them: each becomes a sequence of its own (``pieces``)."""
+"""Chunks on kernels: each becomes a sequence of its own (``pieces``)."""
 
 from torch import Tensor
 
@@ -16,10 +16,10 @@ def divide(inputs: Inputs, options: Options) -> bool:
 
 
 def cut(inputs: Inputs, options: Options) -> tuple[Inputs, Options]:
-    """Equivalent attention of packed sequences, without chunks.
+    """Equivalent attention of packed sequences.
 
-    Rows before the first key's position see no key. They become a sequence without keys, and kernels leave 0
-    in its rows behind the first max_seqlen_q as well.
+    Rows before the first key's position become a sequence without keys. Kernels leave 0 in its rows, also
+    behind the first max_seqlen_q.
     """
     rows, keys = (_span(inputs, x, ends) for x, ends in zip(inputs[:2], inputs[4:6], strict=True))
     made = pieces.cut(rows, keys, options.chunk, options.max_seqlen_q, options.max_seqlen_k)

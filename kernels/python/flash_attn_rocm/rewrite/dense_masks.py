@@ -1,4 +1,4 @@
-"""Masks and biases that kernels read: the supported calls, and the copies they need.
+"""Masks and biases read by kernels: the supported calls, and the necessary copies.
 
 A mask shared by all heads and rows is handled by ``rewrite.key_masks`` where positions have no influence:
 kernels then skip hidden keys.
@@ -17,12 +17,12 @@ LEAST_SCALE = 1e-6
 
 
 def is_read(inputs: Inputs, options: Options) -> bool:
-    """Whether kernels would read the mask, as opposed to a mask that chooses keys."""
+    """Whether kernels would read the mask. Other masks choose keys."""
     return inputs.attn_mask is not None and not key_masks.chooses_keys(inputs, options)
 
 
 def unserved(inputs: Inputs, options: Options) -> str:
-    """Why kernels cannot take the mask, or ""; "" without a mask."""
+    """The reason against the mask on kernels, or "", also for an absent mask."""
     mask = inputs.attn_mask
     if mask is None or key_masks.chooses_keys(inputs, options):
         return ""
@@ -39,7 +39,7 @@ def unserved(inputs: Inputs, options: Options) -> str:
 
 
 def readable(inputs: Inputs) -> Tensor | None:
-    """The mask, or a copy that kernels can read, as small as the mask itself."""
+    """The mask, or a readable copy of the same size."""
     mask, keys = inputs.attn_mask, inputs.k.shape[1]
     if mask is None:
         return None

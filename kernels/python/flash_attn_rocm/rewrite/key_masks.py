@@ -1,8 +1,8 @@
-"""Boolean masks shared by all heads and rows, on kernels without an argument for one.
+"""Boolean masks shared by all heads and rows, on kernels of packed sequences.
 
-Such a mask, for example of padding, chooses keys. Without rules about positions the order of keys is free. So
-the visible keys are copied together, sequence after sequence. The hidden keys behind them belong to no
-sequence. Kernels skip hidden keys, and this module reads no tensor values.
+Such a mask, for example of padding, chooses keys. If positions have no influence, the order of keys is free.
+The visible keys are copied together, sequence after sequence, and the hidden keys lie behind all sequences.
+So kernels skip hidden keys, and this module needs no tensor values.
 
 Dropout then counts columns among a sequence's visible keys, as for packed sequences. The PyTorch
 implementation counts such masks' columns alike (``columns``).
@@ -30,7 +30,7 @@ def chooses_keys(inputs: Inputs, options: Options) -> bool:
 def columns(inputs: Inputs, options: Options) -> Tensor | None:
     """Dropout's column numbers of the keys, (batch, seqlen_k), if they differ from positions.
 
-    A hidden key has probability 0, so its column is any number that does not fall along the keys.
+    A hidden key has probability 0, so its column may be any number. Numbers never fall along the keys.
     """
     if not chooses_keys(inputs, options):
         return None
@@ -38,7 +38,7 @@ def columns(inputs: Inputs, options: Options) -> Tensor | None:
 
 
 def cut(inputs: Inputs, options: Options) -> tuple[Inputs, Options]:
-    """Equivalent attention of packed sequences, without a mask."""
+    """Equivalent attention of packed sequences."""
     order, ends = _order(inputs)
     return _packed(inputs, flat(inputs.q), inputs.k[order], inputs.v[order], ends), options
 
@@ -60,7 +60,7 @@ def put_back(gradient: Tensor, order: Order, like: Tensor, place: Tensor | None)
 
 
 def form(inputs: Inputs) -> Inputs:
-    """The form of ``cut``'s result for a plan, without values."""
+    """The form of ``cut``'s result, for a plan."""
     q, k, v = (x.new_empty((0, *x.shape[2:])) for x in inputs[:3])
     return _packed(inputs, q, k, v, torch.zeros(inputs.batch + 1, dtype=torch.int32, device=q.device))
 

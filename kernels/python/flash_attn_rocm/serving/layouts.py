@@ -1,4 +1,4 @@
-"""The tensors that kernels can read in place, and copies of the others."""
+"""The tensors read by kernels in place, and copies of the others."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -83,7 +83,7 @@ def _uneven_head_dims(inputs: Inputs, options: Options, device: Device) -> tuple
 
 
 def readable(inputs: Inputs, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v, or copies that the layout's kernel can read."""
+    """q, k and v, or copies for the layout's kernel."""
     q, k, v = inputs[:3]
     dims = (layout.head_dim, layout.head_dim, layout.v_head_dim)
     if layout.plan.path == REFERENCE and layout.head_dim == 0:

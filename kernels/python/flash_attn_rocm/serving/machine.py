@@ -1,4 +1,4 @@
-"""The machine that runs kernels: AMD GPUs, or a replacement from ``use``."""
+"""The machine running kernels: AMD GPUs, or a replacement from ``use``."""
 
 from collections.abc import Hashable
 from functools import cache
@@ -24,7 +24,7 @@ class Machine:
         self.decisions: dict[Hashable, Any] = {}
 
     def unserved(self, device: torch.device) -> str:
-        """Why kernels cannot read tensors on the device, or ""."""
+        """The reason against tensors on the device, or ""."""
         if device.type != self.kind:
             return f"the tensors are on {device.type}, and kernels run on AMD GPUs"
         return wrong_build(build_name(None, torch.version.cuda)) if torch.version.hip is None else ""
@@ -34,7 +34,7 @@ class Machine:
         return torch.cuda.device_count()
 
     def device(self, device: torch.device) -> Device:
-        """The device facts for a plan. Raises RuntimeError for a device without an arch."""
+        """The device facts for a plan. Raises RuntimeError if the device lacks an arch."""
         return _device(device)
 
 

@@ -16,7 +16,7 @@ MARKERS = "os^dv"
 
 
 class PlotError(RuntimeError):
-    """A picture cannot be drawn."""
+    """Drawing failed."""
 
 
 def matplotlib(module: str = "matplotlib.figure") -> Foreign:

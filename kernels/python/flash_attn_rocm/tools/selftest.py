@@ -1,7 +1,7 @@
 """``python -m flash_attn_rocm selftest``: the kernels on this machine's GPU against float64.
 
-The calls are the corpus of fuzz cases that every wheel passes on an ISA emulator before it is published. The
-wheel carries the corpus, its generator and its judge in ``flash_attn_rocm.suite``.
+The calls are the corpus of fuzz cases passed by every wheel on an ISA emulator before publication. The wheel
+carries the corpus, its generator and its judge in ``flash_attn_rocm.suite``.
 """
 
 import json
@@ -109,7 +109,7 @@ def _cases(kernels: Sequence[str], calls: int) -> list[tuple[str, int]]:
 
 
 class _Timed:
-    """A target that also stores the duration of its calls."""
+    """A target storing the duration of its calls, too."""
 
     def __init__(self, target: Given, where: torch.device, seconds: list[float]) -> None:
         self._target, self._where, self._seconds = target, where, seconds

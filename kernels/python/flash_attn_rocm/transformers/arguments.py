@@ -1,4 +1,4 @@
-"""Strict reading of the arguments that models pass to attention: an unserved argument raises an error."""
+"""Strict reading of models' arguments for attention: an unserved argument raises an error."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from flash_attn_rocm.transformers.models import layer_types
 from flash_attn_rocm.values.given import Given
 
 NAME = "rocm_fa"
-# Model arguments that reach attention without an effect on it.
+# Model arguments passed to attention, where they have no effect.
 OF_OTHERS = frozenset({
     "cache_position", "logits_to_keep", "num_items_in_batch", "output_hidden_states", "output_router_logits",
     "return_dict", "seq_idx", "use_cache",
@@ -95,7 +95,7 @@ def window(module: Given, given: int | None, keys: int, *, causal: bool) -> tupl
 
 
 def dense_mask(module: Given, mask: Tensor) -> Tensor:
-    """A boolean mask from booleans, or from floats that only show or hide. Other floats stay a bias."""
+    """A boolean mask from booleans, or from floats for showing and hiding. Other floats stay a bias."""
     if mask.dtype == torch.bool:
         return mask
     if not mask.dtype.is_floating_point:

@@ -1,4 +1,4 @@
-"""The mask that transformers requests at the start of a model. ``transformers.attend`` reads it.
+"""The mask requested by transformers at the start of a model. ``transformers.attend`` reads it.
 
 transformers describes a mask by a function of positions. ``mask`` returns one of these:
 
@@ -9,7 +9,7 @@ transformers describes a mask by a function of positions. ``mask`` returns one o
   call: AIMv2's text has modules, Pegasus-X a decoder, and PaliGemma a prompt that claim the contrary. A copy
   on another device loses the pattern and keeps dtype and numbers.
 * (batch, 0, window or 0) of the same dtypes, for plain masks of these models in graphs of torch.compile,
-  which cannot read a tensor. All keys are visible.
+  where tensors are unreadable. All keys are visible.
 * (batch, 1, seqlen_q, seqlen_k) bool, for other masks, such as images with attention in both directions.
   ``attention`` takes these as attn_mask.
 * None for other models, as for sdpa.
@@ -37,7 +37,7 @@ FIRST = 2  # first number of a packed sequence: models use 0 and 1 in their own 
 
 
 class Pattern(NamedTuple):
-    """A mask that kernels compute from positions.
+    """A mask computed by kernels from positions.
 
     Causal rows see ``window`` keys, the key at their own position included. Other rows see ``window`` keys on
     each side. ``chunk`` is an argument of ``attention``.
@@ -109,7 +109,7 @@ def _decided(
         if pattern and pattern.chunk and written + kv_offset <= pattern.chunk:
             pattern = pattern._replace(chunk=None)  # all keys are in the first chunk
         if pattern and _can_say(pattern, config, sequences, q_length, kv_offset):
-            # A static cache has more keys than were written. Rows of causal attention see none of these.
+            # A static cache has more keys than were written, invisible to rows of causal attention.
             keys = min(written, kv_length) if pattern.causal else kv_length
             known = sequences is None and attention_mask is None
             if sequences is not None:
@@ -137,7 +137,7 @@ def _decided(
 
 
 def pattern_of(found: Tensor | None) -> Pattern | None:
-    """The pattern that ``mask`` attached to a tensor, or None for copies, such as on another device."""
+    """The pattern attached by ``mask`` to a tensor, or None for copies, such as on another device."""
     if found is not None and hides_nothing(found):
         return Pattern(bool(is_causal(found)), found.shape[2] or None)
     pattern: Pattern | None = getattr(found, ATTRIBUTE, None)
@@ -197,7 +197,7 @@ def _unpacked(masks: ModuleType, rule: Rule) -> tuple[Rule, Tensor | None]:
 
 
 def _pattern(masks: ModuleType, rule: Rule) -> Pattern | None:
-    """The pattern of a mask function, or None if kernels have no equivalent."""
+    """The pattern of a mask function, or None if kernels lack an equivalent."""
     causal = {masks.causal_mask_function: True, masks.bidirectional_mask_function: False}
     if rule in causal:
         return Pattern(causal[rule])
@@ -214,7 +214,7 @@ def _pattern(masks: ModuleType, rule: Rule) -> Pattern | None:
 
 
 def _both(masks: ModuleType, rule: Rule) -> list[Rule]:
-    """The rules that a combined rule requires together."""
+    """The rules required together by a combined rule."""
     return list(_captured(rule)["mask_functions"]) if _is_made_by(rule, masks, "and_masks", rule) else [rule]
 
 

@@ -1,10 +1,10 @@
-"""The checks that transformers makes before a model may use an attention implementation.
+"""transformers' checks of models before they use an attention implementation.
 
-transformers decides by "flash" in the implementation's name. Our names cannot contain it, because such names
-stand for kernels of its hub. ``install`` extends two functions of transformers to our names:
+transformers decides by "flash" in the implementation's name. It reserves such names for kernels of its hub.
+So ``install`` extends two functions of transformers to our names:
 
 * ``PreTrainedModel.get_correct_attn_implementation``, called for every new model: it raises an error for
-  models that cannot run, or that would bypass these kernels.
+  unsupported models, and for models bypassing these kernels.
 * ``is_flash_attention_requested(config)``: models with flash attention support then make the same calls as
   for flash_attention_2, such as one call of variable length for all images.
 """
@@ -20,7 +20,7 @@ from torch import nn
 from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.values.tracing import constant_when_traced
 
-# Modules that ask about masks, which are ours, or about paged caches, which are unsupported.
+# Modules asking about masks (ours), or about paged caches (unsupported).
 LEFT_ALONE = ("transformers.masking_utils", "transformers.generation.continuous_batching")
 REQUESTED = "is_flash_attention_requested"
 
@@ -45,7 +45,7 @@ def install(name: str) -> None:
 def supports_flash(config: Given) -> bool | None:
     """Whether the models of a config's class claim flash attention support.
 
-    None if no model has this config class, or the config is None.
+    None for a config class without models, or the config None.
     """
     return None if config is None else _of_kind(type(config))
 
@@ -108,7 +108,7 @@ def _ask_when_made(base: Given) -> None:
 
 
 def unserved(model: type, name: str) -> str:
-    """Why models of this class cannot use the attention implementation ``name``, or ""."""
+    """The reason against the attention implementation ``name`` in models of this class, or ""."""
     if table := _own_table(model, name):
         return f"its own table of attention classes, {table}, lacks {name!r}"
     if not _says(model, "flash_attn") and not _says(model, "sdpa"):
