@@ -16,20 +16,19 @@ WIDTH = 106
 ARGUMENTS = {
     "cu_seqlens_q": """
         (batch + 1,), torch.int32, on q's device: sequence b has the rows cu_seqlens_q[b] to
-        cu_seqlens_q[b + 1] - 1 of q. The first is 0, and none is less than the one before it.
+        cu_seqlens_q[b + 1] - 1 of q. The first is 0, and the numbers never fall.
         """,
     "cu_seqlens_k": "(batch + 1,), torch.int32: the same for the keys, rows of k and v.",
     "max_seqlen_q": "Length of the longest sequence of queries, in rows, or more.",
     "max_seqlen_k": "Length of the longest sequence of keys, in rows, or more.",
     "dropout_p": """
-        Probability with which a weight is dropped, 0 <= dropout_p < 1; those that stay are divided by
-        1 - dropout_p. torch.manual_seed seeds it. Cannot be combined with softcap. Pass 0.0 to evaluate a
-        model.
+        Probability of dropping a weight, 0 <= dropout_p < 1. Kept weights are divided by 1 - dropout_p.
+        torch.manual_seed seeds it. Excludes softcap. Pass 0.0 to evaluate a model.
         """,
     "softmax_scale": """
-        Factor of q k^T, a finite number; None is headdim ** -0.5. A tensor of one element is read as a
-        number, on a GPU after waiting for it. One that requires a gradient raises an error, because it
-        would get none: multiply q by it, and pass 1.0.
+        Factor of q k^T, a finite number. None is headdim ** -0.5. A tensor of one element is read as a
+        number, on a GPU after waiting for it. A tensor that requires a gradient raises an error: multiply q
+        by it, and pass 1.0.
         """,
     "causal": """
         If True, query i sees key j only if j <= i + seqlen_k - seqlen_q: the last query sees all keys. With
@@ -42,62 +41,62 @@ ARGUMENTS = {
         """,
     "window_size": """
         (left, right), in keys: query i sees key j only if
-        i + seqlen_k - seqlen_q - left <= j <= i + seqlen_k - seqlen_q + right, both ends included; -1 is no
-        limit, nor is seqlen_k (packed: max_seqlen_k) or more. A tuple, a list, a tensor, or whatever else
-        holds two integers. causal sets right to 0.
+        i + seqlen_k - seqlen_q - left <= j <= i + seqlen_k - seqlen_q + right, both ends included. -1 and
+        seqlen_k (packed: max_seqlen_k) or more mean no limit. A tuple, a list, a tensor or another sequence
+        of two integers. causal sets right to 0.
         """,
     "softcap": """
-        If positive, the scores s = softmax_scale * q k^T become softcap * tanh(s / softcap). 0.0 is none.
+        If positive, the scores s = softmax_scale * q k^T become softcap * tanh(s / softcap). 0.0: off.
         """,
     "alibi_slopes": """
-        (nheads,) or (batch, nheads), torch.float32: the score of query i and key j is then less by
+        (nheads,) or (batch, nheads), torch.float32: reduces the score of query i and key j by
         slope * |i + seqlen_k - seqlen_q - j|, after softcap. Gets no gradient.
         """,
     "deterministic": """
-        If True, the gradients are bitwise reproducible, as they always are under
-        torch.use_deterministic_algorithms(True). Otherwise kernels may add dq up in no fixed order, which is
-        faster; explain() says whether they do, and FLASH_ATTN_ROCM_BACKWARD=separate or fused chooses.
+        If True, the gradients are bitwise reproducible, as always under
+        torch.use_deterministic_algorithms(True). Otherwise kernels may add dq up in any order, which is
+        faster. explain() says whether they do, and FLASH_ATTN_ROCM_BACKWARD=separate or fused chooses.
         """,
     "sink": """
-        (nheads,), of any floating-point dtype: a number for each head that joins the softmax of all its rows,
-        as the score of one more key whose value is 0, so that the weights of a row sum to less than 1. It is
-        neither scaled nor capped, and finite or -inf, which is none. softmax_lse includes it; a row that sees
-        no key stays 0, with a softmax_lse of +inf. Functions with gradients give it one. Costs one pass over
-        out after the kernel. Keyword only; flash_attn has no such argument.
+        (nheads,), of any floating-point dtype: the score, in all rows of a head, of one more key with value
+        0. So the weights of a row sum to less than 1. It is used as it is, without scale and softcap, and
+        finite or -inf, which turns it off. softmax_lse includes it. A row without a visible key stays 0, with
+        a softmax_lse of +inf. Functions with gradients give it one. Costs one pass over out after the kernel.
+        Keyword only, an addition to flash_attn.
         """,
     "chunk": """
-        If positive, query i sees key j only if j and i + seqlen_k - seqlen_q are in one chunk: if they give
-        the same integer, rounded down, when divided by it. Kernels look at no others. Chunks count from each
-        sequence's first key; window_size and causal may hide more. Cannot be combined with block_table.
-        Keyword only; flash_attn has no such argument, FlashAttention 3 calls it attention_chunk.
+        If positive, query i sees key j only if j and i + seqlen_k - seqlen_q are in one chunk: divided by it
+        and rounded down, they give the same integer. Kernels skip all other keys. Chunks count from each
+        sequence's first key. window_size and causal may hide more. Excludes block_table. Keyword only, an
+        addition to flash_attn, called attention_chunk in FlashAttention 3.
         """,
-    "return_attn_probs": "If True, return a tuple of three tensors, see below; meant for tests.",
+    "return_attn_probs": "If True, return a tuple of three tensors, see below. For tests.",
     "block_table": """
         (batch, max_blocks), torch.int32: k and v are then a paged cache, (num_blocks, page, nheads_k,
-        headdim) with a page of a multiple of 16 rows; the keys of sequence b are in the blocks
-        block_table[b], and cu_seqlens_k gives only how many there are. No gradients.
+        headdim) with a page of a multiple of 16 rows. The keys of sequence b are in the blocks
+        block_table[b], and cu_seqlens_k gives only their number. No gradients.
         """,
 }
 TENSORS = """
     q, k and v are on one device and of one dtype, and nheads is a multiple of nheads_k: query head h reads
     key head h // (nheads / nheads_k). Kernels take torch.float16 and torch.bfloat16 with a headdim of 1 to
-    256, and up to 512 for the forward without softcap, ALiBi, dropout and pages. torch.float32, torch.float64
-    (for torch.autograd.gradcheck), larger headdims, and a v whose headdim is not that of q and k, are
-    computed without kernels. seqlen_q and seqlen_k are those of the sequence.
+    256, and up to 512 for the forward without softcap, ALiBi, dropout and pages. PyTorch computes
+    torch.float32, torch.float64 (for torch.autograd.gradcheck) and larger headdims. v may have another
+    headdim: kernels have some pairs, and others are padded. seqlen_q and seqlen_k are those of the sequence.
     """
-OUT = "    out, in q's shape and dtype, with the headdim of v. A row that sees no key is 0."
+OUT = "    out, in q's shape and dtype, with the headdim of v. A row without a visible key is 0."
 PROBABILITIES = """
     With return_attn_probs=True a tuple (out, softmax_lse, S_dmask):
     softmax_lse: {lse}, torch.float32 (torch.float64 for such q): the natural
-        logarithm of the sum of exp(score) over the keys that a row sees; +inf if it sees none. No gradient
+        logarithm of the sum of exp(score) over the visible keys of a row, +inf without one. No gradient
         flows through it.
     S_dmask: with dropout_p > 0 the weights, (batch, nheads, max_seqlen_q, max_seqlen_k), in q's dtype:
-        negative where they were dropped; their magnitudes sum to 1 over the keys (those of flash_attn lack a
-        factor for each row). Otherwise empty.
+        negative where they were dropped. Their magnitudes sum to 1 over the keys (flash_attn's lack a factor
+        for each row). Otherwise empty.
     """
 RAISES = """
-    FlashAttnArgumentError: the arguments break these rules. A ValueError and a RuntimeError; its message
-        names the function, and has every problem with what was expected.
+    FlashAttnArgumentError: the arguments break these rules. A ValueError and a RuntimeError. Its message
+        names the function and every problem with the expected value.
     FlashAttnUnsupportedError: no kernel serves the call, in strict mode (set_strict, or
         FLASH_ATTN_ROCM_STRICT=1). Else the PyTorch implementation answers, with the same results, and
         FlashAttnFallbackWarning says why, once for each reason.

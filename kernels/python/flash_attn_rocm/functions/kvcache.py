@@ -32,20 +32,20 @@ ROTARY_STEP = 16
 TENSORS = """
     All tensors are on q's device, and q, the caches, k and v of one dtype. nheads is a multiple of nheads_k:
     query head h reads key head h // (nheads / nheads_k). Kernels take torch.float16 and torch.bfloat16 with a
-    headdim of 1 to 256, and up to 512 without pages, softcap and ALiBi; torch.float32, torch.float64, larger
-    headdims, and a v_cache whose headdim is not that of k_cache, are computed without. seqlen_k is how many
-    keys a sequence has after k was written.
+    headdim of 1 to 256, and up to 512 without pages, softcap and ALiBi. PyTorch computes torch.float32,
+    torch.float64, larger headdims, and caches of different headdims. seqlen_k is the number of keys of a
+    sequence after writing k.
     """
 RETURNS = """
-    out, in q's shape and dtype, with the headdim of v_cache; a row that sees no key is 0. With
+    out, in q's shape and dtype, with the headdim of v_cache. A row without a visible key is 0. With
     return_softmax_lse=True a tuple (out, softmax_lse): (batch, nheads, seqlen_q), torch.float32, the natural
-    logarithm of the sum of exp(score) over the keys that a row sees; +inf if it sees none.
+    logarithm of the sum of exp(score) over the visible keys of a row, +inf without one.
     """
 RAISES = """
-    FlashAttnArgumentError: the arguments break these rules. A ValueError and a RuntimeError; its message
-        names the function, and has every problem with what was expected. Lengths and indices in tensors are
-        checked by the PyTorch implementation only: kernels never read or write outside of the tensors, and
-        do not write new keys that would lie there.
+    FlashAttnArgumentError: the arguments break these rules. A ValueError and a RuntimeError. Its message
+        names the function and every problem with the expected value. Only the PyTorch implementation checks
+        lengths and indices in tensors. Kernels never read or write outside of the tensors, and drop new keys
+        for places there.
     FlashAttnUnsupportedError: no kernel serves the call, in strict mode (set_strict, or
         FLASH_ATTN_ROCM_STRICT=1).
     """
@@ -114,34 +114,34 @@ def flash_attn_with_kvcache(
     *,
     sink: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Attention of new queries over a cache of keys and values, as decoding needs it, without gradients.
+    """Attention of new queries over a cache of keys and values, for decoding, without gradients.
 
-    k and v, if given, are first written into the cache, in place, behind the keys that it has.
+    k and v, if given, are first written into the cache, in place, behind its keys.
 
     Args:
         q: (batch, seqlen_q, nheads, headdim).
         k_cache: (batch_cache, seqlen_cache, nheads_k, headdim), or with block_table its blocks, (num_blocks,
             page, nheads_k, headdim) with a page of a multiple of 16 rows.
-        v_cache: in the shape of k_cache; finite also where causal or window_size hides a row of it, because 0
-            times NaN is NaN: clear it in pages that are freed.
-        k: (batch, seqlen_new, nheads_k, headdim): new keys, which go to the rows from
-            cache_seqlens[b] on of sequence b.
+        v_cache: in the shape of k_cache. Rows hidden by causal or window_size must be finite, too, because 0
+            times NaN is NaN: clear freed pages.
+        k: (batch, seqlen_new, nheads_k, headdim): new keys, for the rows from cache_seqlens[b] on of sequence
+            b.
         v: in the shape of k.
-        rotary_cos: (seqlen_rotary, rotary_dim / 2), in q's dtype; with it k is rotated by its position in the
-            cache, and q by cache_seqlens + i when causal or windowed, otherwise by cache_seqlens. rotary_dim
+        rotary_cos: (seqlen_rotary, rotary_dim / 2), in q's dtype. It rotates k by its position in the cache,
+            and q by cache_seqlens + i when causal or windowed, otherwise by cache_seqlens. rotary_dim
             is a multiple of 16 up to headdim. Needs k.
         rotary_sin: in the shape of rotary_cos.
-        cache_seqlens: How many keys the cache has before k is written: an int, or (batch,), torch.int32. By
-            default all; needed with k.
-        cache_batch_idx: (batch,), torch.int32: the row of the cache that sequence b has, by default b. Rows
-            have to be different where k is given.
-        cache_leftpad: (batch,), torch.int32: so many keys at the start of the cache do not count.
-        block_table: (batch, max_blocks), torch.int32: which blocks of the cache sequence b has. Cannot be
-            combined with cache_batch_idx or cache_leftpad.
+        cache_seqlens: Number of keys in the cache before k is written: an int, or (batch,), torch.int32. By
+            default all. Needed with k.
+        cache_batch_idx: (batch,), torch.int32: the row of sequence b in the cache, by default b. With k, rows
+            have to be different.
+        cache_leftpad: (batch,), torch.int32: number of ignored keys at the start of the cache.
+        block_table: (batch, max_blocks), torch.int32: the blocks of sequence b in the cache. Excludes
+            cache_batch_idx and cache_leftpad.
         rotary_interleaved: If True, neighbours (0 and 1, 2 and 3, ...) are rotated together, otherwise the
             halves of rotary_dim.
-        num_splits: Into how many parts kernels cut the keys, up to 512; 0 is chosen to fill the GPU. The
-            result is the same.
+        num_splits: Number of parts of the keys, up to 512. 0: chosen to fill the GPU. The result is the
+            same.
         return_softmax_lse: If True, return (out, softmax_lse).
     """
     tensors = (
