@@ -1,4 +1,4 @@
-// Names of archs, of the GPUs that run their code, and of element types. Host only: including std::string
+// Names of archs, of the GPUs running their code, and of element types. Host only: including std::string
 // would add a tenth to the compile time of a kernel.
 #pragma once
 
@@ -47,8 +47,8 @@ constexpr const Gpu* find_gpu(std::string_view gcn_arch_name) {
   return nullptr;
 }
 
-// Parses a HIP `gcnArchName` into the arch of the GPU's machine code. Returns false and leaves `*arch`
-// unchanged if there are no kernels for it.
+// Parses a HIP `gcnArchName` into the arch of the GPU's machine code. Returns false and leaves `*arch` as it
+// is if it has no kernels.
 constexpr bool parse_gfx(std::string_view gcn_arch_name, Gfx* arch) {
   const Gpu* gpu = find_gpu(gcn_arch_name);
   if (gpu == nullptr) return false;

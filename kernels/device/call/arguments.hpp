@@ -10,14 +10,14 @@ namespace fa {
 using Arguments = __attribute__((address_space(4))) const FwdParams*;
 FA_DEVICE Arguments kernel_arguments() { return (Arguments)__builtin_amdgcn_kernarg_segment_ptr(); }
 
-// The same arguments behind a pointer that the compiler cannot recognise. Otherwise it loads the arguments of
-// two loops before the first of them, and exceeds the scalar registers.
+// The same arguments behind a pointer opaque to the compiler. Otherwise it loads the arguments of two loops
+// before the first of them, and exceeds the scalar registers.
 FA_DEVICE const FwdParams& reloaded(Arguments arguments) {
   asm volatile("" : "+s"(arguments));
   return *(const FwdParams*)arguments;
 }
 
-// The arguments needed by a kernel without features before its loop, loaded with one wait. The compiler would
+// The arguments needed by a plain kernel before its loop, loaded with one wait. The compiler would
 // wait at the first use of each value.
 FA_DEVICE FwdParams loaded_at_once(Arguments arguments) {
   FwdParams params = reloaded(arguments);

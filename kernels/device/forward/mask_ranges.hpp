@@ -1,5 +1,5 @@
-// Finds the keys shown by a mask, before fa_fwd_masked_* read it. They skip tiles hidden by it, and compute
-// tiles shown by a boolean mask without it. A workgroup examines the rows of one wave of fa_fwd_masked_*.
+// Finds the keys shown by a mask, before fa_fwd_masked_* read it. They skip tiles hidden by it, and skip the
+// mask of tiles shown by a boolean one. A workgroup examines the rows of one wave of fa_fwd_masked_*.
 #pragma once
 
 #include "device/arch/current.hpp"

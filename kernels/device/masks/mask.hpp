@@ -1,4 +1,4 @@
-// Keys visible to a query, queries that see a key, and the tiles of these that a workgroup needs.
+// Keys visible to a query, queries that see a key, and the tiles of these needed by a workgroup.
 // Host-testable.
 #pragma once
 
@@ -7,14 +7,14 @@
 
 namespace fa {
 
-// Bounds of a workgroup's tiles, of those its wave sees, and of those all rows of the wave see.
+// Bounds of a workgroup's tiles, of the ones its wave sees, and of the ones all rows of the wave see.
 struct TileBounds {
   int begin, end;
   int wave_begin, wave_end;
   int unmasked_begin, unmasked_end;
 };
 
-// Keys [begin(row), end(row)) are visible to query `row`. Neither bound decreases from row to row.
+// Keys [begin(row), end(row)) are visible to query `row`. Both bounds rise or stay from row to row.
 struct Visibility {
   int seqlen_q;
   int seqlen_k;
@@ -42,7 +42,7 @@ struct Visibility {
     return end(seqlen_q - first < rows ? seqlen_q - 1 : first + rows - 1);
   }
 
-  // Queries [first_row(key), last_row(key)) see key `key`. Neither bound decreases from key to key.
+  // Queries [first_row(key), last_row(key)) see key `key`. Both bounds rise or stay from key to key.
   constexpr int first_row(int key) const {
     const int first = key - seqlen_k + seqlen_q - window_right;
     return window_right < 0 || first < 0 ? 0 : first;

@@ -6,8 +6,8 @@
 
 namespace fa {
 
-// Hiding by two instructions without a condition, or by one with a condition, in fewer registers. Opaque
-// where the compiler would turn the two into five, for pairs of scores that have no packed instruction.
+// Hiding by two unconditional instructions, or by a conditional one, in fewer registers. Opaque where the
+// compiler would turn the two into five, for pairs of scores that lack a packed instruction.
 enum class Hiding { by_bits, by_opaque_bits, by_select };
 
 // kUnscaled: scores lack softmax_scale, and `scale` is its reciprocal. Otherwise scores are multiplied by
@@ -25,7 +25,7 @@ struct MaskedScore {
     if constexpr (kHiding == Hiding::by_select) {
       return (words[i / 4] & 1u << i % 4 * 8) != 0 ? score : -__builtin_inff();
     }
-    // Two instructions without a condition.
+    // Two unconditional instructions.
     int shown = static_cast<int>(words[i / 4] << (31 - i % 4 * 8)) >> 31;
     if constexpr (kHiding == Hiding::by_opaque_bits) shown = here(shown);
     const int none = __builtin_bit_cast(int, -__builtin_inff());

@@ -1,5 +1,5 @@
-// Matrix steps without a matrix unit: each lane multiplies its own row and columns. fp16 uses v_dot2_f32_f16.
-// bf16 has no dot instruction, so a pair is unpacked to fp32 (exactly) and takes two FMAs.
+// Matrix steps on the VALU: each lane multiplies its own row and columns. fp16 uses v_dot2_f32_f16. bf16
+// lacks a dot instruction: a pair is unpacked to fp32 (exactly) and takes two FMAs.
 #pragma once
 
 #include "device/mma/unit.hpp"

@@ -89,7 +89,7 @@ def flash_attn_kvpacked_func(
     *,
     sink: Tensor | None = None,
 ) -> Answer:
-    """``flash_attn_func`` of k and v in one tensor, which gets one gradient.
+    """``flash_attn_func`` of k and v in one tensor, with one gradient.
 
     Args:
         q: (batch, seqlen_q, nheads, headdim).
@@ -164,7 +164,7 @@ def flash_attn_varlen_qkvpacked_func(
     *,
     sink: Tensor | None = None,
 ) -> Answer:
-    """``flash_attn_varlen_func`` of q, k and v in one tensor, which gets one gradient.
+    """``flash_attn_varlen_func`` of q, k and v in one tensor, with one gradient.
 
     Args:
         qkv: (total, 3, nheads, headdim): q, k and v are qkv[:, 0], qkv[:, 1] and qkv[:, 2].
@@ -196,7 +196,7 @@ def flash_attn_varlen_kvpacked_func(
     *,
     sink: Tensor | None = None,
 ) -> Answer:
-    """``flash_attn_varlen_func`` of k and v in one tensor, which gets one gradient.
+    """``flash_attn_varlen_func`` of k and v in one tensor, with one gradient.
 
     Args:
         q: (total_q, nheads, headdim), the rows of all sequences.

@@ -21,8 +21,8 @@ FA_DEVICE int late_lane(const B& block) {
   return B::kMasked && B::kConfig.short_prologue ? own_lane<B::Unit::kWave>() : block.lane;
 }
 
-// Scale of the probabilities kept by dropout, with a mask: loaded here, so it occupies no register through
-// the loop. 1 without dropout.
+// Scale of the probabilities kept by dropout, with a mask: loaded here, to keep the loop's registers free.
+// Otherwise 1.
 template <class B>
 FA_DEVICE float late_factor() {
   if constexpr (B::kMasked) return reloaded(kernel_arguments()).dropout_scale;
@@ -57,7 +57,7 @@ FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o,
   const float factor = softmax.inverse_sum(0) * late_factor<B>();
   store_column<Unit, B::kDType, B::kOutSteps>(
       o, 0, factor, true, [&](int byte, auto words) { out.write(column, held + byte, words); });
-  // Lanes without their own row write beyond the last row, which is dropped.
+  // Lanes without their own row write beyond the last row: such stores are dropped.
   if (Unit::held_begin(lane, B::kKeys) == 0) lse.write(column, 0, reported_lse(softmax.log_sum_exp(0)));
 }
 
@@ -109,7 +109,7 @@ template <class B>
 FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o,
                          const typename B::Softmax& softmax, int c) {
   using Unit = typename B::Unit;
-  // Loaded here, so they occupy no scalar registers through the loop.
+  // Loaded here, to keep the loop's scalar registers free.
   const FwdParams& params = B::kPacked || B::kMasked ? reloaded(kernel_arguments()) : block.params;
   const int64_t at = block.sequence.q_first + block.query_of(row);
   const int head_q = block.head_of(row);

@@ -1,7 +1,7 @@
-// The keys that a mask shows to the rows of one wave, passed from fa_mask_ranges_* to fa_fwd_masked_*.
+// The keys shown by a mask to the rows of one wave, passed from fa_mask_ranges_* to fa_fwd_masked_*.
 //
-// They are stored in out at the first of these rows, which is written after all waves of the workgroup have
-// read them. So calls need no extra memory.
+// They are stored in out at the first of these rows: it is written after all waves of the workgroup have read
+// them. So calls need no extra memory.
 #pragma once
 
 #include "device/arch/device.hpp"
@@ -27,7 +27,7 @@ FA_DEVICE ShownPlace shown_place(const void* out, int64_t at, int64_t o_row, int
   return (ShownPlace)(static_cast<const char*>(out) + (at + row * o_row) * 2);
 }
 
-// Reduces over lanes that differ only in bits of kPeers. Each of them gets the result.
+// Reduces over lanes differing only in bits of kPeers. Each of them gets the result.
 template <int kPeers, class Combine>
 FA_DEVICE int of_lanes(int value, int lane, Combine combine) {
   const auto bits = [](float x) { return __builtin_bit_cast(int, x); };
@@ -49,7 +49,7 @@ struct AllTiles {
   FA_DEVICE typename B::Tiles seen_of(const typename B::Tiles& tiles) const { return tiles; }
 };
 
-// The tiles of keys needed by the rows of a workgroup, and those of them that need the mask.
+// The tiles of keys needed by the rows of a workgroup, and the ones with a mask.
 template <class B>
 struct MaskedTiles {
   static constexpr int kWaves = B::kConfig.waves;

@@ -21,19 +21,19 @@ NAME = "mla_decode"
 DENSE, PAGED = "(batch, seqlen_k, 1, headdim)", "(num_blocks, page, 1, headdim)"
 TENSORS = """
     All tensors are on q's device, and q and kv_cache of one dtype. Kernels take torch.float16 and
-    torch.bfloat16 with a headdim of 576 and a head_dim_v of 512, as DeepSeek V2 and V3 and Kimi K2 have them,
-    on the GPUs that docs/features.md lists; everything else is computed without. New keys are written into
-    the cache by the caller.
+    torch.bfloat16 with a headdim of 576 and a head_dim_v of 512, as in DeepSeek V2 and V3 and Kimi K2, on the
+    GPUs listed in docs/features.md. PyTorch computes everything else. The caller writes new keys into the
+    cache.
     """
 RETURNS = """
-    out, (batch, seqlen_q, nheads, head_dim_v), in q's dtype; a row that sees no key is 0. With
+    out, (batch, seqlen_q, nheads, head_dim_v), in q's dtype. A row without a visible key is 0. With
     return_softmax_lse=True a tuple (out, softmax_lse): (batch, nheads, seqlen_q), torch.float32, the natural
-    logarithm of the sum of exp(score) over the keys that a row sees; +inf if it sees none.
+    logarithm of the sum of exp(score) over the visible keys of a row, +inf without one.
     """
 RAISES = """
-    FlashAttnArgumentError: the arguments break these rules. A ValueError and a RuntimeError; its message
-        names the function, and has every problem with what was expected. Lengths and indices in tensors are
-        checked by the PyTorch implementation only: kernels never read outside of the tensors.
+    FlashAttnArgumentError: the arguments break these rules. A ValueError and a RuntimeError. Its message
+        names the function and every problem with the expected value. Only the PyTorch implementation checks
+        lengths and indices in tensors. Kernels never read outside of the tensors.
     FlashAttnUnsupportedError: no kernel serves the call, in strict mode (set_strict, or
         FLASH_ATTN_ROCM_STRICT=1).
     """
