@@ -1,5 +1,5 @@
-// Compiled once for the builder image, so zig's C++ library for the target is in the image's cache. Building it takes
-// over a minute, the host library then takes seconds.
+// Compiled once for the builder image, so zig's C++ library for the target is in the image's cache. Building
+// it takes over a minute, the host library then takes seconds.
 #include <exception>
 #include <mutex>
 #include <sstream>
