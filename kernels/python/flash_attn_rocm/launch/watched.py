@@ -1,9 +1,10 @@
-"""The library's operators where Windows resets GPUs after a long launch (``resets``).
+"""The library's operators where Windows resets GPUs that are busy for long (``resets``).
 
-A launch of risky length is cut into several, by sequences and heads. Calls of one piece give a warning.
+A call that may take too long in one launch is cut into several, by sequences and heads. Calls that cannot be
+cut give a warning.
 
 Each head of each sequence keeps its bits, because it is independent of the others. There are two exceptions:
-dq of the fused kernels, whose sums have no fixed order, and a call on the slow kernel only because of the
+dq of the fused kernels, whose sums have no fixed order; and a call on the slow kernel only because of the
 stride between heads, where a faster kernel may take a part with one head.
 """
 

@@ -1,4 +1,4 @@
-"""Asks the library for the path of a call, and the number of parts of the keys.
+"""Asks the library which path takes a call, and how many parts the keys are cut into.
 
 All questions of the package go through this module.
 """
@@ -75,7 +75,7 @@ def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False) -> P
 
 
 def no_masks(arch: str, dtype: str, head_dim: int) -> str:
-    """Why the library lacks kernels with an attn_mask, or "". Independent of sizes."""
+    """Why the library lacks kernels that read an attn_mask, or "". Independent of sizes."""
     padded, rows = padded_head_dim(arch, dtype, head_dim, MASKED), TYPICAL_LENGTH
     found = plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, False, True, masked=True)  # noqa: FBT003
     return "" if found.path else found.reason
@@ -87,7 +87,7 @@ def no_gradients(arch: str, dtype: str, head_dim: int) -> str:
 
 
 def no_masked_gradients(arch: str, dtype: str, head_dim: int) -> str:
-    """Why the library lacks backward kernels with an attn_mask, or ""."""
+    """Why the library lacks backward kernels that read an attn_mask, or ""."""
     padded = padded_head_dim(arch, dtype, head_dim, MASKED_BACKWARD)
     return str(EXPLAIN_BWD(arch, dtype, padded, True))  # noqa: FBT003
 
@@ -127,7 +127,7 @@ def backward_plan(
 
 
 def backward_wishes() -> tuple[str, bool]:
-    """Settings of users between calls: the environment's path, deterministic algorithms."""
+    """Settings that users may change between calls: the environment's path, deterministic algorithms."""
     # Tests membership first: os.environ.get takes twice as long for an absent variable.
     wanted = os.environ[BACKWARD_VARIABLE] if BACKWARD_VARIABLE in os.environ else ""  # noqa: SIM401
     return wanted, torch.are_deterministic_algorithms_enabled()
@@ -161,7 +161,7 @@ def fused_sums(ragged: bool, batch: int, rows: int, nheads: int, head_dim: int) 
 
 @lru_cache(maxsize=1024)
 def padded_head_dim(arch: str, dtype: str, head_dim: int, op: str = FORWARD) -> int:
-    """The smallest head dim of a kernel from ``head_dim`` on, or ``head_dim`` without one."""
+    """The smallest head dim of a kernel that is at least ``head_dim``, or ``head_dim`` without one."""
     found = _head_dims(arch, dtype, op)
     if op == FORWARD:
         found |= _head_dims(arch, dtype, WIDE_OP)
@@ -182,7 +182,7 @@ def has_uneven(arch: str, dtype: str, head_dim: int, op: str = UNEVEN_OP) -> boo
 def uneven_head_dims(
     arch: str, dtype: str, head_dim: int, v_head_dim: int, op: str = UNEVEN_OP
 ) -> tuple[int, int] | None:
-    """The kernel's head dims, for padding q and k, and v.
+    """The kernel's head dims that q and k, and v, are padded to.
 
     None if a kernel with one head dim is as small.
     """
