@@ -7,6 +7,9 @@ these two suffice for the gradients of q, k and v. The sink's gradient is -sum(e
 out)) over its head's rows, as for any score with value 0.
 
 A row without visible keys has out 0, and keeps the log-sum-exp +inf.
+
+Inside the kernel a sink would cost under 1 %, but a trial slowed every causal forward of head dim 128 on
+CDNA 4 by 2.9 % (modelled).
 """
 
 import torch
