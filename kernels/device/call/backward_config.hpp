@@ -9,9 +9,9 @@ namespace fa {
 // Tuning of the kernels of dk and dv, separate and fused. The rows are in tables/tiles.toml. Its head
 // explains the fields.
 struct DkDvConfig {
-  int pairs;
-  int queries;
-  int waves_per_simd;
+  int pairs = 0;
+  int queries = 0;
+  int waves_per_simd = 0;
   int column_blocks = 0;
   int own_steps = 0;
   int steps_at_once = 0;
@@ -37,9 +37,9 @@ struct DkDvConfig {
 
 // Tuning of the dq kernel.
 struct DqConfig {
-  int waves;
-  int keys;
-  int waves_per_simd;
+  int waves = 0;
+  int keys = 0;
+  int waves_per_simd = 0;
   int q_steps = 0;
   int dout_steps = 0;
   int steps_at_once = 0;

@@ -36,9 +36,9 @@ enum class Schedule {
 // Tuning of the forward kernel, and of decode. Changes speed, registers and LDS, never results. The rows are
 // in tables/tiles.toml. Its head explains the fields.
 struct FwdConfig {
-  int waves;
-  int keys;
-  int waves_per_simd;
+  int waves = 0;
+  int keys = 0;
+  int waves_per_simd = 0;
   int query_steps = 0;
   Schedule schedule = Schedule::two_stages;
   int steps_at_once = 0;
