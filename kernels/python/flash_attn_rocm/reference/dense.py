@@ -8,6 +8,9 @@ rows up by their log-sum-exps. The backward pass recomputes each block's probabi
 over all keys, from any implementation: it also serves the kernels. Calls without features go to PyTorch's own
 fused operators where available (``torch_fused``).
 
+On GPUs, passes over the scores and launches cost as much as the products. So scales are factors of products,
+and a number per row (the log-sum-exp) is subtracted by a product with one more column.
+
 Inside, queries are grouped by the kv head that they read: (pairs, group, seqlen_q, headdim). Keys and values
 are (pairs, seqlen_k, headdim). pairs = batch * nheads_k, group = nheads / nheads_k.
 """
@@ -15,25 +18,28 @@ are (pairs, seqlen_k, headdim). pairs = batch * nheads_k, group = nheads / nhead
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 
 import torch
 from torch import Tensor
 
-from flash_attn_rocm.arguments.normal_form import Options, arithmetic
+from flash_attn_rocm.arguments.normal_form import WIDE, Options, arithmetic
 from flash_attn_rocm.reference import philox, torch_fused
 from flash_attn_rocm.rewrite import sinks
 from flash_attn_rocm.serving.capture import is_capturing
 
-BLOCK_SCORES = 1 << 25  # scores of a block: 128 MiB in fp32
+BLOCK_SCORES = 1 << 26  # scores of a block: 256 MiB in fp32
+BLOCK_KEYS = 1 << 11  # PyTorch's softmax keeps this many in registers, and more rows make faster products
 BLOCK_ROWS = 512  # of a pair: few enough for a causal mask to skip keys
-ROWS_AT_ONCE = 1 << 14  # over all pairs: enough for products that fill a GPU
-ON_CPU = 8  # on a CPU rows and scores of a block are divided by this, so that it fits into caches
+SKIPPING = 16  # that mask has at least so many blocks of rows, if they have the scores to fill a GPU
+MANY_SCORES = 1 << 25  # with fewer, launches cost more than passes over the scores
+ON_CPU = 16  # on a CPU rows and scores of a block are divided by this, so that it fits into caches
 # limit of scale / softcap: larger products bend to 1, as with infinity, and 0 stays 0
 STEEP = 1e30
 # Below this log-sum-exp, fp32 loses the logarithm of the number of keys.
 FAR_BELOW = -(2.0**16)
+ROUNDED = {"tf32", "bf16"}  # PyTorch's precisions of fp32 products that round factors
 
 
 @dataclass(frozen=True)
@@ -72,37 +78,65 @@ class _Block:
 class _Problem:
     """The inputs in the inner layout and the arithmetic's dtype, v with any headdim.
 
-    q is multiplied by softmax_scale, and divided by softcap if there is one. ``slopes`` is (pairs, group, 1,
-    1) or None. ``mask`` is None or a view (batch, nheads_k, group, seqlen_q, seqlen_k), where any size may be
-    1: numbers to add to scores, or booleans that hide them.
+    Scores, before softcap's tanh, are ``alpha`` times the products of ``left`` and ``right``: q and k, or with
+    one column more if that subtracts ``lse`` (``folded``). ``lse``, (pairs, group, seqlen_q, 1), is subtracted
+    if given. ``slopes`` is (pairs, group, 1, 1) or None. ``mask`` is None or a view (batch, nheads_k, group,
+    seqlen_q, seqlen_k), where any size may be 1: numbers to add to scores, or booleans that hide them.
+    ``corners`` are masks of windows, by their sizes.
     """
 
     nheads_k: int
     q: Tensor
     k: Tensor
     v: Tensor
+    left: Tensor
+    right: Tensor
+    alpha: float
     slopes: Tensor | None
     mask: Tensor | None
     options: Options
     dropout: Dropout | None
+    lse: Tensor | None = None
+    folded: bool = False
+    corners: dict[tuple[int, int, int], Tensor] = field(default_factory=dict)
 
+    @property
     def blocks(self) -> Iterator[_Block]:
         """All blocks with visible keys."""
-        return itertools.chain.from_iterable(self.by_rows())
+        return itertools.chain.from_iterable(self.by_rows)
 
-    def by_rows(self) -> Iterator[list[_Block]]:
+    @property
+    def is_one_block(self) -> bool:
+        """Whether one block has all rows and keys."""
+        blocks = [*self.blocks]
+        return len(self.by_rows) == len(blocks) == 1 and blocks[0].keys == slice(0, self.k.shape[1])
+
+    @cached_property
+    def by_rows(self) -> list[list[_Block]]:
         """Lists of blocks: each list has all visible keys of some pairs and rows."""
-        _, group, seqlen_q, _ = self.q.shape
-        share = ON_CPU if self.q.device.type == "cpu" else 1
-        at_once = max(1, ROWS_AT_ONCE // share // group)
-        row_step = max(1, min(seqlen_q, BLOCK_ROWS, at_once))
-        for pairs in self._some_pairs(at_once // row_step):
-            key_step = max(1, BLOCK_SCORES // share // ((pairs.stop - pairs.start) * group * row_step))
+        group, seqlen_q = self.q.shape[1:3]
+        most = BLOCK_SCORES // (ON_CPU if self.q.device.type == "cpu" else 1)
+        at_once = max(1, most // max(1, min(self.k.shape[1], BLOCK_KEYS)))
+        row_step = max(1, min(seqlen_q, self._rows(most, at_once), at_once // group))
+        found = []
+        for pairs in self._some_pairs(at_once // (row_step * group)):
+            key_step = max(1, most // ((pairs.stop - pairs.start) * group * row_step))
             for row in range(0, seqlen_q, row_step):
                 rows = slice(row, min(row + row_step, seqlen_q))
                 keys = self._visible_keys(rows)
                 starts = range(keys.start, keys.stop, key_step)
-                yield [_Block(pairs, rows, slice(i, min(i + key_step, keys.stop))) for i in starts]
+                found.append([_Block(pairs, rows, slice(i, min(i + key_step, keys.stop))) for i in starts])
+        return found
+
+    def _rows(self, most: int, at_once: int) -> int:
+        """Rows of a block, of ``most`` scores and ``at_once`` rows of all pairs."""
+        pairs, seqlen_k = self.q.shape[0] * self.q.shape[1], max(1, self.k.shape[1])
+        left, right, chunk = self.options.window_left, self.options.window_right, self.options.chunk
+        every = at_once // pairs
+        if left >= 0 or right >= 0 or chunk:
+            reach = min(seqlen_k, chunk or seqlen_k, left + right + 1 if min(left, right) >= 0 else seqlen_k)
+            every = min(every, max(reach // SKIPPING, most // (2 * pairs * seqlen_k)))
+        return max(BLOCK_ROWS, every)
 
     def _some_pairs(self, most: int) -> Iterator[slice]:
         """At least one pair, at most ``most``."""
@@ -127,57 +161,81 @@ class _Problem:
         return slice(begin, max(begin, end))
 
     def scores(self, block: _Block) -> tuple[Tensor | None, Tensor]:
-        """The hyperbolic tangents of softcap, if there is one, and the scores, both (pairs, group, rows,
-        keys)."""
-        bent, scores = None, _product(self.q[block.where], self.k[block.seen].transpose(1, 2))
+        """The scores less ``lse``, (pairs, group, rows, keys), and softcap's hyperbolic tangents, if any.
+
+        Without ``lse`` no tangents are kept.
+        """
+        bent, scores = None, _product(self.left[block.where], self.right[block.seen].mT, self.alpha)
         if self.options.softcap > 0.0:
             bent = scores.tanh_()
-            scores = bent * self.options.softcap
+            if self.lse is None:
+                bent, scores = None, bent.mul_(self.options.softcap)
+            else:
+                scores = torch.add(-self.lse[block.where], bent, alpha=self.options.softcap)
+        elif self.lse is not None and not self.folded:
+            scores.sub_(self.lse[block.where])
         if self.slopes is not None:
-            scores.addcmul_(self.slopes[block.pairs], self._distance(block).abs().to(scores.dtype), value=-1)
+            distance, causal = self._distance(block), self.options.window_right == 0
+            addend = distance if causal else distance.abs_()  # behind the diagonal it is hidden
+            scores.addcmul_(self.slopes[block.pairs], addend, value=1 if causal else -1)
         if self.mask is not None:
-            masked = scores.unflatten(0, (-1, min(self.nheads_k, scores.shape[0])))
-            mask = self._mask_of(block, self.mask)
-            if mask.dtype == torch.bool:  # contiguous, twice as fast on GPUs
-                masked.masked_fill_(mask.expand(masked.shape).contiguous(), -math.inf)
+            masked, mask = self._by_sequence(scores), self._mask_of(block, self.mask)
+            if mask.dtype == torch.bool:
+                masked.masked_fill_(mask, -math.inf)
             else:
                 masked.add_(mask)
         self._hide(block, scores)
         return bent, scores
 
-    def probabilities(self, block: _Block, lse: Tensor) -> tuple[Tensor | None, Tensor]:
-        """As ``scores``, with the probabilities by the log-sum-exp of all rows."""
+    def probabilities(self, block: _Block) -> tuple[Tensor | None, Tensor]:
+        """As ``scores``, with the probabilities by ``lse``."""
         bent, scores = self.scores(block)
-        return bent, scores.sub_(lse[block.where]).exp_()
+        return bent, scores.exp_()
+
+    @property
+    def may_blind(self) -> bool:
+        """Whether a row may have no score above -inf. Those of softcap are finite, or NaN."""
+        hides = max(self.options.window_left, self.options.window_right) >= 0 or self.options.chunk > 0
+        return hides or self.mask is not None or self.options.softcap <= 0.0
+
+    def _by_sequence(self, scores: Tensor) -> Tensor:
+        """(pairs, group, rows, keys) to (sequences, kv heads, group, rows, keys): a view."""
+        return scores.unflatten(0, (-1, min(self.nheads_k, scores.shape[0])))
 
     def _hide(self, block: _Block, scores: Tensor) -> None:
         """Applies window and chunk. Most blocks have few hidden keys, at their ends."""
-        shift, keys = self.k.shape[1] - self.q.shape[2], block.keys
+        keys, first = block.keys, block.rows.start + self.k.shape[1] - self.q.shape[2]
         left, right = self.options.window_left, self.options.window_right
-        ends = (
-            (left, -1, slice(keys.start, min(keys.stop, block.rows.stop - 1 + shift - left))),
-            (right, 1, slice(max(keys.start, block.rows.start + shift + right + 1), keys.stop)),
-        )
-        for most, sign, some in ends:
-            if most >= 0 and some.start < some.stop:
-                distance = self._distance(replace(block, keys=some))
-                beyond = distance > most if sign > 0 else distance < -most
-                part = scores[..., some.start - keys.start : some.stop - keys.start]
-                part.masked_fill_(beyond, -math.inf)
+        before = (keys.start, min(keys.stop, first + scores.shape[2] - 1 - left) if left >= 0 else keys.start)
+        behind = (max(keys.start, first + right + 1) if right >= 0 else keys.stop, keys.stop)
+        ends = [before, behind] if before[1] <= behind[0] else [(keys.start, keys.stop)]
+        for start, stop in ends:
+            if start < stop:
+                beyond = self._beyond_window(scores.shape[2], stop - start, first - start)
+                scores[..., start - keys.start : stop - keys.start].masked_fill_(beyond, -math.inf)
         if chunk := self.options.chunk:
-            of_rows, of_keys = (x.div(chunk, rounding_mode="floor") for x in self._places(block))
+            rows = torch.arange(first, first + scores.shape[2], device=scores.device)[:, None]
+            places = torch.arange(keys.start, keys.stop, device=scores.device)
+            of_rows, of_keys = (x.div(chunk, rounding_mode="floor") for x in (rows, places))
             scores.masked_fill_(of_rows != of_keys, -math.inf)
 
-    def _places(self, block: _Block) -> tuple[Tensor, Tensor]:
-        """The rows' diagonals (rows, 1), and the keys (1, keys)."""
-        shift = self.k.shape[1] - self.q.shape[2]
-        rows = torch.arange(block.rows.start + shift, block.rows.stop + shift, device=self.q.device)
-        keys = torch.arange(block.keys.start, block.keys.stop, device=self.q.device)
-        return rows[:, None], keys[None, :]
+    def _beyond_window(self, rows: int, keys: int, diagonal: int) -> Tensor:
+        """(rows, keys), True outside of the window, if the first row's diagonal is the key ``diagonal``."""
+        sizes = (rows, keys, diagonal)
+        if sizes not in self.corners:
+            left, right = self.options.window_left, self.options.window_right
+            seen = torch.ones(rows, keys, dtype=torch.bool, device=self.q.device)
+            seen = seen.tril_(diagonal + right) if right >= 0 else seen
+            seen = seen.triu_(diagonal - left) if left >= 0 else seen
+            self.corners[sizes] = seen.logical_not_()
+        return self.corners[sizes]
 
     def _distance(self, block: _Block) -> Tensor:
-        rows, keys = self._places(block)
-        return keys - rows
+        """Of the keys from the rows' diagonals: (rows, keys), in the arithmetic's dtype."""
+        first = block.rows.start + self.k.shape[1] - self.q.shape[2] - block.keys.start
+        ends = (first, first + block.rows.stop - block.rows.start), (0, block.keys.stop - block.keys.start)
+        rows, keys = (torch.arange(*each, device=self.q.device, dtype=self.q.dtype) for each in ends)
+        return keys - rows[:, None]
 
     def _mask_of(self, block: _Block, mask: Tensor) -> Tensor:
         """A view (sequences, kv heads, group, rows, keys), with any of these 1."""
@@ -191,21 +249,8 @@ class _Problem:
 
         Dimensions of size 1 in ``to`` are summed, always in one order.
         """
-        batch, heads, rows, keys = to.shape
-        first, last = block.pairs.start, block.pairs.stop
-        group = ds.shape[1]
-        for number, pair in enumerate(range(first, last)):
-            one = ds[number]
-            one = one.sum(-1, keepdim=True) if keys == 1 else one
-            one = one.sum(-2, keepdim=True) if rows == 1 else one
-            at_rows = slice(None) if rows == 1 else block.rows
-            at_keys = slice(None) if keys == 1 else block.keys
-            entry = to[0 if batch == 1 else pair // self.nheads_k]
-            head = pair % self.nheads_k * group
-            if heads == 1:
-                entry[0, at_rows, at_keys] += one.sum(0)
-            else:
-                entry[head : head + group, at_rows, at_keys] += one
+        place = self._mask_of(block, to.unflatten(1, (-1, self.q.shape[1] if to.shape[1] > 1 else 1)))
+        place += self._by_sequence(ds).sum_to_size(place.shape)
 
     def kept(self, block: _Block) -> Tensor | None:
         """Dropout's kept probabilities. Equal in every pass."""
@@ -259,22 +304,23 @@ def forward(
         heads = (q.shape[0], q.shape[2], q.shape[1])
         signed = q.new_empty(0)
         if want_probabilities:
-            signed = _signed(problem, lse[..., None]).to(q.dtype).view(*heads, k.shape[1])
+            signed = _signed(_less(problem, lse)).to(q.dtype).view(*heads, k.shape[1])
     return _ungrouped(out, q), lse.view(heads), signed
 
 
 def _attended(problem: _Problem) -> tuple[Tensor, Tensor]:
     """out (pairs, group, seqlen_q, headdim) and the log-sum-exp, before rounding."""
-    rows = problem.q.shape[:3]
-    out = problem.q.new_zeros((*rows, problem.v.shape[-1]))
-    lse = out.new_full(rows, -math.inf)
-    for blocks in problem.by_rows():
-        if blocks:
+    if problem.is_one_block:
+        out, lse = _attended_in(problem, *problem.blocks)
+    else:
+        rows = problem.q.shape[:3]
+        out = problem.q.new_zeros((*rows, problem.v.shape[-1]))
+        lse = out.new_full(rows, -math.inf)
+        for blocks in filter(None, problem.by_rows):
             where = blocks[0].where
-            parts = (_attended_in(problem, block) for block in blocks)
-            out[where], lse[where] = reduce(_joined, parts)
+            out[where], lse[where] = reduce(_joined, (_attended_in(problem, block) for block in blocks))
     # exp(score - lse) must be 0 for blind rows and where a score is NaN.
-    return out, lse.masked_fill_((lse == -math.inf) | lse.isnan(), math.inf)
+    return out, lse.nan_to_num_(math.inf, math.inf, math.inf)
 
 
 def _attended_in(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
@@ -286,7 +332,10 @@ def _attended_in(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
     # The largest weight is 1 / sum(exp(score - most)).
     lse = most - weights.amax(dim=-1).log_()
     weights = _dropped(weights, problem.kept(block), problem.options)
-    out, blind = _product(weights, problem.v[block.seen]), most == -math.inf
+    out = _product(weights, problem.v[block.seen])
+    if not problem.may_blind:
+        return out, lse
+    blind = most == -math.inf
     return out.masked_fill_(blind[..., None], 0.0), lse.masked_fill_(blind, -math.inf)
 
 
@@ -297,11 +346,11 @@ def _joined(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[T
     return torch.lerp(other[0], one[0], share[..., None]), torch.logaddexp(one[1], other[1])
 
 
-def _signed(problem: _Problem, lse: Tensor) -> Tensor:
+def _signed(problem: _Problem) -> Tensor:
     """The probabilities, negative where dropout dropped them: (pairs, group, seqlen_q, seqlen_k)."""
     signed = problem.q.new_zeros((*problem.q.shape[:3], problem.k.shape[1]))
-    for block in problem.blocks():
-        probabilities, kept = problem.probabilities(block, lse)[1], problem.kept(block)
+    for block in problem.blocks:
+        probabilities, kept = problem.probabilities(block)[1], problem.kept(block)
         signs = probabilities if kept is None else torch.where(kept, probabilities, -probabilities)
         signed[block.pairs, :, block.rows, block.keys] = signs
     return signed
@@ -329,44 +378,45 @@ def backward(
         plain = all(x is None for x in (alibi_slopes, dropout, mask))
         if plain and (found := torch_fused.backward(dout, q, k, v, out, lse, options)):
             return found
-        problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
-        grouped_dout = _grouped(dout, k.shape[2]).to(problem.q.dtype)
+        problem = _less(_problem(q, k, v, alibi_slopes, options, dropout, mask), lse)
+        grouped_dout = _grouped(dout, k.shape[2], problem.q.dtype)
         delta = (grouped_dout * _grouped(out, k.shape[2])).sum(dim=-1, keepdim=True)
-        lse = lse.view((*problem.q.shape[:3], 1))
-        total = _total_far_below(problem, lse)
-        dq, dk, dv = (torch.zeros_like(x) for x in (problem.q, problem.k, problem.v))
-        for block in problem.blocks():
-            bent, probabilities = problem.probabilities(block, lse)
+        folds = dropout is None and _folds(problem)
+        left, right = (grouped_dout, problem.v) if not folds else _with_column(grouped_dout, problem.v, delta)
+        total, one = _total_far_below(problem), problem.is_one_block
+        new = torch.empty_like if one else torch.zeros_like
+        dq, dk, dv = (new(x) for x in (problem.q, problem.k, problem.v))
+        for block in problem.blocks:
+            bent, probabilities = problem.probabilities(block)
             if total is not None:
                 probabilities.div_(total[block.where])
             some_dout, kept = grouped_dout[block.where], problem.kept(block)
-            _add_transposed_product(dv[block.seen], _dropped(probabilities, kept, options), some_dout)
-            dp = _product(some_dout, problem.v[block.seen].transpose(1, 2))
-            ds = _dropped(dp, kept, options).sub_(delta[block.where]).mul_(probabilities)
+            dropped = _dropped(probabilities, kept, options)
+            _add_transposed_product(dv[block.seen], dropped, some_dout, beta=not one)
+            del dropped
+            ds = _dropped(_product(left[block.where], right[block.seen].mT), kept, options)
+            ds = (ds if folds else ds.sub_(delta[block.where])).mul_(probabilities)
             if of_mask is not None:
                 problem.add_of_mask(block, ds, of_mask)
-            ds = _bent(ds, bent)
-            dq[block.where] += _product(ds, problem.k[block.seen])
-            _add_transposed_product(dk[block.seen], ds, problem.q[block.where])
-        dq.mul_(options.softmax_scale)
-        if options.softcap > 0.0:
-            dk.mul_(options.softcap)
+            ds, scale = _bent(ds, bent), options.softmax_scale
+            _add_product(dq[block.where], ds, problem.k[block.seen], alpha=scale, beta=not one)
+            _add_transposed_product(dk[block.seen], ds, problem.q[block.where], alpha=scale, beta=not one)
     return _ungrouped(dq, q), _unflattened(dk, k), _unflattened(dv, v)
 
 
-def _total_far_below(problem: _Problem, lse: Tensor) -> Tensor | None:
+def _total_far_below(problem: _Problem) -> Tensor | None:
     """The sum of the probabilities recomputed from lse, for rows with all scores far below 0, else 1.
 
     Shaped like lse. None without such rows. Only a bias makes them.
     """
-    if problem.mask is None or problem.mask.dtype == torch.bool:
+    if problem.lse is None or problem.mask is None or problem.mask.dtype == torch.bool:
         return None
-    far = lse < FAR_BELOW
-    if not is_capturing(lse.device) and not far.any():
+    far = problem.lse < FAR_BELOW
+    if not is_capturing(far.device) and not far.any():
         return None
-    total = torch.zeros_like(lse)
-    for block in problem.blocks():
-        total[block.where] += problem.probabilities(block, lse)[1].sum(dim=-1, keepdim=True)
+    total = torch.zeros_like(problem.lse)
+    for block in problem.blocks:
+        total[block.where] += problem.probabilities(block)[1].sum(dim=-1, keepdim=True)
     return total.masked_fill_(~far, 1.0)
 
 
@@ -388,17 +438,14 @@ def tangent(
     Inputs are the tangents of q, k and v, in the shapes of q, k and v.
     """
     with torch.autocast(q.device.type, enabled=False):
-        problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
-        moved = _problem(*tangents, None, options, None, None)
-        lse = lse.view((*problem.q.shape[:3], 1))
+        problem = _less(_problem(q, k, v, alibi_slopes, options, dropout, mask), lse)
+        moved, scale = _problem(*tangents, None, options, None, None), options.softmax_scale
         found = problem.q.new_zeros((*problem.q.shape[:3], v.shape[-1]))
-        total = torch.zeros_like(lse)
-        for block in problem.blocks():
-            bent, probabilities = problem.probabilities(block, lse)
-            ds = _product(moved.q[block.where], problem.k[block.seen].transpose(1, 2))
-            ds.add_(_product(problem.q[block.where], moved.k[block.seen].transpose(1, 2)))
-            if options.softcap > 0.0:
-                ds.mul_(options.softcap)
+        total = found.new_zeros((*found.shape[:3], 1))
+        for block in problem.blocks:
+            bent, probabilities = problem.probabilities(block)
+            ds = _product(moved.q[block.where], problem.k[block.seen].mT, scale)
+            ds.add_(_product(problem.q[block.where], moved.k[block.seen].mT, scale))
             weighted = _bent(ds, bent).mul_(probabilities)
             total[block.where] += weighted.sum(dim=-1, keepdim=True)
             kept = problem.kept(block)
@@ -425,12 +472,32 @@ def _problem(
     if mask is not None:
         mask = ~mask if mask.dtype == torch.bool else mask
         mask = mask.unflatten(1, (-1, q.shape[2] // nheads_k if mask.shape[1] > 1 else 1))
-    scale = options.softmax_scale
+    alpha = options.softmax_scale
     if options.softcap > 0.0:
-        scale = max(-STEEP, min(scale / options.softcap, STEEP))
-    scaled = _grouped(q, nheads_k).to(work) * scale
-    keys, values = (_flattened(x).to(work).contiguous() for x in (k, v))
-    return _Problem(nheads_k, scaled.contiguous(), keys, values, slopes, mask, options, dropout)
+        alpha = max(-STEEP, min(alpha / options.softcap, STEEP))
+    rows, keys, values = _grouped(q, nheads_k, work), _flattened(k, work), _flattened(v, work)
+    return _Problem(nheads_k, rows, keys, values, rows, keys, alpha, slopes, mask, options, dropout)
+
+
+def _less(problem: _Problem, lse: Tensor) -> _Problem:
+    """The problem with the log-sum-exp to subtract."""
+    lse = lse.view((*problem.q.shape[:3], 1))
+    if problem.options.softcap > 0.0 or not _folds(problem):
+        return replace(problem, lse=lse)
+    left, right = _with_column(problem.q * problem.alpha, problem.k, lse)
+    return replace(problem, left=left, right=right, alpha=1.0, lse=lse, folded=True)
+
+
+def _folds(problem: _Problem) -> bool:
+    """Whether products subtract numbers of rows: in full precision, where it saves more than it costs."""
+    matmuls = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    exact = problem.q.dtype == WIDE or all(x.fp32_precision not in ROUNDED for x in matmuls)
+    return exact and problem.q[..., 0].numel() * problem.k.shape[1] >= MANY_SCORES
+
+
+def _with_column(rows: Tensor, keys: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and keys whose products are smaller by the rows' numbers."""
+    return torch.cat((rows, -numbers), dim=-1), torch.cat((keys, torch.ones_like(keys[..., :1])), dim=-1)
 
 
 def _of_heads(x: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -439,43 +506,72 @@ def _of_heads(x: Tensor, q: Tensor, k: Tensor) -> Tensor:
     return x.expand(batch, nheads).reshape(batch * k.shape[2], nheads // k.shape[2])
 
 
-def _grouped(q: Tensor, nheads_k: int) -> Tensor:
-    """(batch, seqlen_q, nheads, headdim) to (pairs, group, seqlen_q, headdim)."""
+def _grouped(q: Tensor, nheads_k: int, dtype: torch.dtype | None = None) -> Tensor:
+    """(batch, seqlen_q, nheads, headdim) to (pairs, group, seqlen_q, headdim). A view of one sequence."""
     batch, seqlen_q, nheads, head_dim = q.shape
-    split = q.reshape(batch, seqlen_q, nheads_k, nheads // nheads_k, head_dim)
-    return split.permute(0, 2, 3, 1, 4).flatten(0, 1)
+    split = q.reshape(batch, seqlen_q, nheads_k, nheads // nheads_k, head_dim).permute(0, 2, 3, 1, 4)
+    return _first_flat(split, dtype)
 
 
 def _ungrouped(grouped: Tensor, q: Tensor) -> Tensor:
     """The reverse of ``_grouped``, contiguous, in q's dtype and q's shape with the given headdim."""
     batch, seqlen_q, nheads, _ = q.shape
-    return grouped.view(batch, nheads, seqlen_q, grouped.shape[-1]).transpose(1, 2).to(q.dtype).contiguous()
+    return _heads_last(grouped.reshape(batch, nheads, seqlen_q, grouped.shape[-1]), q.dtype)
 
 
-def _flattened(k: Tensor) -> Tensor:
-    """(batch, seqlen_k, nheads_k, headdim) to (pairs, seqlen_k, headdim)."""
-    return k.transpose(1, 2).flatten(0, 1)
+def _flattened(k: Tensor, dtype: torch.dtype) -> Tensor:
+    """(batch, seqlen_k, nheads_k, headdim) to (pairs, seqlen_k, headdim). A view of one sequence."""
+    return _first_flat(k.transpose(1, 2), dtype)
 
 
 def _unflattened(flat: Tensor, k: Tensor) -> Tensor:
     """The reverse of ``_flattened``, contiguous, in k's shape and dtype."""
     batch, seqlen_k, nheads_k, head_dim = k.shape
-    return flat.view(batch, nheads_k, seqlen_k, head_dim).transpose(1, 2).to(k.dtype).contiguous()
+    return _heads_last(flat.reshape(batch, nheads_k, seqlen_k, head_dim), k.dtype)
 
 
-def _product(left: Tensor, right: Tensor) -> Tensor:
-    """(pairs, group, rows, n) times (pairs, n, m) to (pairs, group, rows, m)."""
-    return torch.bmm(left.flatten(1, 2), right).view(*left.shape[:3], right.shape[2])
+def _first_flat(x: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """The first two dimensions as one, in the dtype, with contiguous rows."""
+    one = torch.preserve_format if x.shape[0] == 1 else torch.contiguous_format
+    found = (x if dtype is None else x.to(dtype, memory_format=one)).flatten(0, 1)
+    return found if found.stride(-1) == 1 else found.contiguous()
 
 
-def _add_transposed_product(to: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add (pairs, group, rows, n) times (pairs, group, rows, m) to (pairs, n, m), summed over rows."""
-    to.baddbmm_(left.flatten(1, 2).transpose(1, 2), right.flatten(1, 2))
+def _heads_last(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """(batch, nheads, seqlen, headdim) to (batch, seqlen, nheads, headdim), contiguous."""
+    return x.transpose(1, 2).to(dtype, memory_format=torch.contiguous_format).contiguous()
+
+
+def _product(left: Tensor, right: Tensor, alpha: float = 1.0) -> Tensor:
+    """(pairs, group, rows, n) times (pairs, n, m), times alpha: (pairs, group, rows, m)."""
+    found = left.new_empty((*left.shape[:3], right.shape[2]))
+    found.flatten(1, 2).baddbmm_(left.flatten(1, 2), right, beta=0, alpha=alpha)
+    return found
+
+
+def _add_product(to: Tensor, left: Tensor, right: Tensor, *, alpha: float, beta: bool) -> None:
+    """``_product``, added to ``to``, or instead of ``to`` if beta is False."""
+    if to.shape[1] == 1:
+        to[:, 0].baddbmm_(left[:, 0], right, beta=int(beta), alpha=alpha)
+    elif beta:
+        to += _product(left, right, alpha)
+    else:
+        to.copy_(_product(left, right, alpha))
+
+
+def _add_transposed_product(
+    to: Tensor, left: Tensor, right: Tensor, *, alpha: float = 1.0, beta: bool
+) -> None:
+    """(pairs, group, rows, n) times (pairs, group, rows, m), times alpha, summed over rows.
+
+    Added to ``to``, (pairs, n, m), or instead of ``to`` if beta is False.
+    """
+    to.baddbmm_(left.flatten(1, 2).mT, right.flatten(1, 2), beta=int(beta), alpha=alpha)
 
 
 def _bent(ds: Tensor, bent: Tensor | None) -> Tensor:
-    """The gradients of scores before softcap. ``bent`` are the scores after it."""
-    return ds if bent is None else torch.ops.aten.tanh_backward(ds, bent)
+    """The gradients of scores before softcap, in place. ``bent`` are its hyperbolic tangents."""
+    return ds if bent is None else torch.ops.aten.tanh_backward.grad_input(ds, bent, grad_input=ds)
 
 
 def _dropped(values: Tensor, kept: Tensor | None, options: Options) -> Tensor:

@@ -108,17 +108,25 @@ def _draw_fake(_number: int, *, device: torch.device) -> Tensor:
 
 def _forward(*arguments: object) -> Three:
     inputs, options, (rng_state, want_probabilities) = split(arguments)
+    found = (
+        (
+            part,
+            dense.forward(
+                *_tensors_of(part, inputs),
+                options,
+                dropout=_dropout(part, inputs, options, rng_state),
+                want_probabilities=bool(want_probabilities),
+                mask=inputs.attn_mask,
+                sink=inputs.sink,
+            ),
+        )
+        for part in parts(inputs, options)
+    )
+    if _is_whole(inputs) and not want_probabilities:
+        return next(found)[1]
     out, lse = inputs.q.new_zeros(inputs.out_shape), new_lse(inputs).fill_(torch.inf)
     signed = _new_probabilities(inputs, options, bool(want_probabilities)).zero_()
-    for part in parts(inputs, options):
-        some_out, some_lse, some = dense.forward(
-            *_tensors_of(part, inputs),
-            options,
-            dropout=_dropout(part, inputs, options, rng_state),
-            want_probabilities=bool(want_probabilities),
-            mask=inputs.attn_mask,
-            sink=inputs.sink,
-        )
+    for part, (some_out, some_lse, some) in found:
         part.rows_of(out).copy_(some_out)
         part.lse_of(lse).copy_(some_lse)
         if want_probabilities:
@@ -134,27 +142,36 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> lis
             "  next: pass k and v without block_table, or call under torch.no_grad()"
         )
         raise RuntimeError(message)
-    (dq, dk, dv), found = empty_gradients(inputs, together)
-    for gradient in found:
-        gradient.zero_()
     mask, of_mask = inputs.attn_mask, None
     if mask is not None and wants_mask:
         of_mask = torch.zeros(mask.shape, dtype=lse.dtype, device=mask.device)
-    for part in parts(inputs, options):
-        some_dq, some_dk, some_dv = dense.backward(
-            part.rows_of(dout),
-            *_tensors_of(part, inputs)[:3],
-            part.rows_of(out),
-            part.lse_of(lse),
-            part.slopes_of(inputs.alibi_slopes),
-            options,
-            dropout=_dropout(part, inputs, options, rng_state),
-            mask=mask,
-            of_mask=of_mask,
+    gradients = (
+        (
+            part,
+            dense.backward(
+                part.rows_of(dout),
+                *_tensors_of(part, inputs)[:3],
+                part.rows_of(out),
+                part.lse_of(lse),
+                part.slopes_of(inputs.alibi_slopes),
+                options,
+                dropout=_dropout(part, inputs, options, rng_state),
+                mask=mask,
+                of_mask=of_mask,
+            ),
         )
-        part.rows_of(dq).copy_(some_dq)
-        part.keys_of(dk).copy_(some_dk)
-        part.keys_of(dv).copy_(some_dv)
+        for part in parts(inputs, options)
+    )
+    if _is_whole(inputs) and not together:
+        found = [x.contiguous() for x in next(gradients)[1]]
+    else:
+        (dq, dk, dv), found = empty_gradients(inputs, together)
+        for gradient in found:
+            gradient.zero_()
+        for part, (some_dq, some_dk, some_dv) in gradients:
+            part.rows_of(dq).copy_(some_dq)
+            part.keys_of(dk).copy_(some_dk)
+            part.keys_of(dv).copy_(some_dv)
     if mask is not None and of_mask is not None:
         found.append(of_mask.to(mask.dtype))
     if inputs.sink is not None:
@@ -213,6 +230,11 @@ def split(arguments: tuple[object, ...]) -> tuple[Inputs, Options, tuple[object,
     """Splits an operator's arguments into INPUTS, OPTIONS and the rest."""
     options = Options(*arguments[len(Inputs._fields) : FIELDS])  # type: ignore[arg-type]
     return Inputs(*arguments[: len(Inputs._fields)]), options, arguments[FIELDS:]
+
+
+def _is_whole(inputs: Inputs) -> bool:
+    """Whether one part has all rows and keys, so that its results are those of the call."""
+    return all(x is None for x in inputs.integers)
 
 
 def _tensors_of(part: Part, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

@@ -3,7 +3,7 @@
     python bench_pytorch.py [--device cuda] [--lengths 1024,4096] [--dtypes fp32,fp16,bf16]
 
 It needs the installed wheel.  ``math`` is PyTorch's plain path: it keeps all scores. ``default`` is PyTorch's
-choice.  Both get windows and ALiBi as attn_mask.  They lack softcap: there ``math`` is the formula in fp32,
+choice.  Both get windows and ALiBi as attn_mask.  ``bias`` is a mask of numbers, with its gradient.  They lack softcap: there ``math`` is the formula in fp32,
 also with all scores, and ``default`` leaves softcap out. On a GPU with kernels only fp32 goes to the PyTorch
 implementation.
 """
@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-KINDS = "plain", "causal", "window", "alibi", "mask", "softcap"
+KINDS = "plain", "causal", "window", "alibi", "mask", "bias", "softcap"
 WINDOW, SLOPE, SOFTCAP = 256, 0.05, 20.0
 RUNS, ENOUGH = 7, 2.0  # the most calls, and a sufficient number of seconds
 ROW = "{:10}{:6}{:>8}{:>6} {:>10}{:>10}{:>10}{:>11}{:>14}{:>8}{:>10}"
@@ -51,17 +51,17 @@ def rules(kind, length, nheads, device):
 
 
 def implementations(kind, dtype, length, nheads, device):
-    """By name, each a function of q, k and v (batch, seqlen, nheads, headdim)."""
+    """By name, each a function of q, k and v (batch, seqlen, nheads, headdim), and of a bias if there is one."""
     ours, others = rules(kind, length, nheads, device)
     if (mask := others.get("attn_mask")) is not None and mask.is_floating_point():
         others["attn_mask"] = mask.to(dtype)
 
-    def own(q, k, v):
-        return attention(q, k, v, **ours)
+    def own(q, k, v, *bias):
+        return attention(q, k, v, *bias, **ours)
 
-    def sdpa(q, k, v):
+    def sdpa(q, k, v, *bias):
         heads = (x.transpose(1, 2) for x in (q, k, v))
-        return scaled_dot_product_attention(*heads, **others).transpose(1, 2)
+        return scaled_dot_product_attention(*heads, *bias, **others).transpose(1, 2)
 
     plain = (bent, nullcontext) if kind == "softcap" else (sdpa, math)
     return {"ours": (own, nullcontext), "math": plain, "default": (sdpa, nullcontext)}
@@ -121,12 +121,10 @@ def compare(kind, dtype, length, arguments):
     """Print the rows of a call, forward and with gradients."""
     nheads, head_dim, device = arguments.nheads, arguments.head_dim, arguments.device
     for backward in (False, True):
-        tensors = [
-            torch.randn(1, length, nheads, head_dim, device=device, dtype=DTYPES[dtype]).requires_grad_(
-                backward
-            )
-            for _ in range(3)
-        ]
+        sizes = [(1, length, nheads, head_dim)] * 3 + [(length, length)] * (kind == "bias")
+        tensors = [torch.randn(*each, device=device, dtype=DTYPES[dtype]) for each in sizes]
+        for each in tensors:
+            each.requires_grad_(backward)
         times, peaks = {}, {}
         for name, (function, context) in implementations(kind, DTYPES[dtype], length, nheads, device).items():
             with context():
