@@ -18,7 +18,8 @@ are (pairs, seqlen_k, headdim). pairs = batch * nheads_k, group = nheads / nhead
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
 import torch
@@ -33,8 +34,9 @@ BLOCK_SCORES = 1 << 26  # scores of a block: 256 MiB in fp32
 BLOCK_KEYS = 1 << 11  # PyTorch's softmax keeps this many in registers, and more rows make faster products
 BLOCK_ROWS = 512  # of a pair: few enough for a causal mask to skip keys
 SKIPPING = 16  # that mask has at least so many blocks of rows, if they have the scores to fill a GPU
-MANY_SCORES = 1 << 25  # with fewer, launches cost more than passes over the scores
+MANY_SCORES = 1 << 24  # with fewer, launches cost more than passes over the scores
 ON_CPU = 16  # on a CPU rows and scores of a block are divided by this, so that it fits into caches
+IF_DROPPED = 4  # on a GPU with dropout: its random numbers need several times the memory of the scores
 # limit of scale / softcap: larger products bend to 1, as with infinity, and 0 stays 0
 STEEP = 1e30
 # Below this log-sum-exp, fp32 loses the logarithm of the number of keys.
@@ -68,11 +70,6 @@ class _Block:
         """The block's rows, as an index into tensors shaped like the queries."""
         return self.pairs, slice(None), self.rows
 
-    @property
-    def seen(self) -> tuple[slice, slice]:
-        """The keys."""
-        return self.pairs, self.keys
-
 
 @dataclass(frozen=True)
 class _Problem:
@@ -105,17 +102,30 @@ class _Problem:
         """All blocks with visible keys."""
         return itertools.chain.from_iterable(self.by_rows)
 
-    @property
+    @cached_property
     def is_one_block(self) -> bool:
         """Whether one block has all rows and keys."""
-        blocks = [*self.blocks]
-        return len(self.by_rows) == len(blocks) == 1 and blocks[0].keys == slice(0, self.k.shape[1])
+        first = self.by_rows[0] if len(self.by_rows) == 1 else []
+        return len(first) == 1 and first[0].keys == slice(0, self.k.shape[1])
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether passes over the scores and launches are cheap, compared with products."""
+        return self.q.device.type == "cpu"
+
+    def rows_of(self, x: Tensor, block: _Block) -> Tensor:
+        """The block's rows of a tensor shaped like the queries: a view."""
+        return x if self.is_one_block else x[block.where]
+
+    def keys_of(self, x: Tensor, block: _Block) -> Tensor:
+        """The block's keys of a tensor shaped like the keys: a view."""
+        return x if self.is_one_block else x[block.pairs, block.keys]
 
     @cached_property
     def by_rows(self) -> list[list[_Block]]:
         """Lists of blocks: each list has all visible keys of some pairs and rows."""
         group, seqlen_q = self.q.shape[1:3]
-        most = BLOCK_SCORES // (ON_CPU if self.q.device.type == "cpu" else 1)
+        most = BLOCK_SCORES // (ON_CPU if self.on_cpu else IF_DROPPED if self.dropout else 1)
         at_once = max(1, most // max(1, min(self.k.shape[1], BLOCK_KEYS)))
         row_step = max(1, min(seqlen_q, self._rows(most, at_once), at_once // group))
         found = []
@@ -130,13 +140,13 @@ class _Problem:
 
     def _rows(self, most: int, at_once: int) -> int:
         """Rows of a block, of ``most`` scores and ``at_once`` rows of all pairs."""
-        pairs, seqlen_k = self.q.shape[0] * self.q.shape[1], max(1, self.k.shape[1])
+        pairs, seqlen_k = max(1, self.q.shape[0] * self.q.shape[1]), max(1, self.k.shape[1])
         left, right, chunk = self.options.window_left, self.options.window_right, self.options.chunk
-        every = at_once // pairs
-        if left >= 0 or right >= 0 or chunk:
-            reach = min(seqlen_k, chunk or seqlen_k, left + right + 1 if min(left, right) >= 0 else seqlen_k)
-            every = min(every, max(reach // SKIPPING, most // (2 * pairs * seqlen_k)))
-        return max(BLOCK_ROWS, every)
+        if left < 0 and right < 0 and not chunk:
+            return max(BLOCK_ROWS, at_once // pairs)
+        reach = min(seqlen_k, chunk or seqlen_k, left + right + 1 if min(left, right) >= 0 else seqlen_k)
+        several = 0 if self.on_cpu else max(reach // SKIPPING, most // (2 * pairs * seqlen_k))
+        return max(BLOCK_ROWS, min(at_once // pairs, several))
 
     def _some_pairs(self, most: int) -> Iterator[slice]:
         """At least one pair, at most ``most``."""
@@ -165,15 +175,16 @@ class _Problem:
 
         Without ``lse`` no tangents are kept.
         """
-        bent, scores = None, _product(self.left[block.where], self.right[block.seen].mT, self.alpha)
+        left, right = self.rows_of(self.left, block), self.keys_of(self.right, block)
+        bent, scores = None, _product(left, right.mT, self.alpha)
         if self.options.softcap > 0.0:
             bent = scores.tanh_()
             if self.lse is None:
                 bent, scores = None, bent.mul_(self.options.softcap)
             else:
-                scores = torch.add(-self.lse[block.where], bent, alpha=self.options.softcap)
+                scores = torch.add(-self.rows_of(self.lse, block), bent, alpha=self.options.softcap)
         elif self.lse is not None and not self.folded:
-            scores.sub_(self.lse[block.where])
+            scores.sub_(self.rows_of(self.lse, block))
         if self.slopes is not None:
             distance, causal = self._distance(block), self.options.window_right == 0
             addend = distance if causal else distance.abs_()  # behind the diagonal it is hidden
@@ -292,7 +303,7 @@ def forward(
     dtype, negative where dropped by dropout: (batch, nheads, seqlen_q, seqlen_k) on request, else (0,). Rows
     without a visible key give out 0 and log-sum-exp +inf.
     """
-    with torch.autocast(q.device.type, enabled=False):
+    with _without_autocast(q):
         plain = all(x is None for x in (alibi_slopes, dropout, mask, sink)) and not want_probabilities
         if plain and (found := torch_fused.forward(q, k, v, options)):
             return *found, q.new_empty(0)
@@ -304,7 +315,8 @@ def forward(
         heads = (q.shape[0], q.shape[2], q.shape[1])
         signed = q.new_empty(0)
         if want_probabilities:
-            signed = _signed(_less(problem, lse)).to(q.dtype).view(*heads, k.shape[1])
+            problem = _problem(q, k, v, alibi_slopes, options, dropout, mask, lse)
+            signed = _signed(problem).to(q.dtype).view(*heads, k.shape[1])
     return _ungrouped(out, q), lse.view(heads), signed
 
 
@@ -326,13 +338,17 @@ def _attended(problem: _Problem) -> tuple[Tensor, Tensor]:
 def _attended_in(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
     """out and the log-sum-exp of one block. The latter is -inf for rows without a visible key in it."""
     scores = problem.scores(block)[1]
-    most = scores.amax(dim=-1)
     weights = torch.softmax(scores, dim=-1)
+    if problem.on_cpu:
+        most, largest = scores.amax(dim=-1), weights.amax(dim=-1)
+    else:  # one pass fewer
+        at_most = scores.max(dim=-1, keepdim=True)
+        most, largest = at_most.values[..., 0], weights.gather(-1, at_most.indices)[..., 0]
     del scores
     # The largest weight is 1 / sum(exp(score - most)).
-    lse = most - weights.amax(dim=-1).log_()
+    lse = most - largest.log_()
     weights = _dropped(weights, problem.kept(block), problem.options)
-    out = _product(weights, problem.v[block.seen])
+    out = _product(weights, problem.keys_of(problem.v, block))
     if not problem.may_blind:
         return out, lse
     blind = most == -math.inf
@@ -374,34 +390,56 @@ def backward(
 
     Adds the gradient of ``mask`` to ``of_mask``, if given, in the same shape.
     """
-    with torch.autocast(q.device.type, enabled=False):
+    with _without_autocast(q):
         plain = all(x is None for x in (alibi_slopes, dropout, mask))
         if plain and (found := torch_fused.backward(dout, q, k, v, out, lse, options)):
             return found
-        problem = _less(_problem(q, k, v, alibi_slopes, options, dropout, mask), lse)
-        grouped_dout = _grouped(dout, k.shape[2], problem.q.dtype)
-        delta = (grouped_dout * _grouped(out, k.shape[2])).sum(dim=-1, keepdim=True)
-        folds = dropout is None and _folds(problem)
-        left, right = (grouped_dout, problem.v) if not folds else _with_column(grouped_dout, problem.v, delta)
-        total, one = _total_far_below(problem), problem.is_one_block
-        new = torch.empty_like if one else torch.zeros_like
+        problem = _problem(q, k, v, alibi_slopes, options, dropout, mask, lse)
+        dout, out = _grouped(dout, k.shape[2], problem.q.dtype), _grouped(out, k.shape[2])
+        given = _OfOut(problem, dout, (dout * out).sum(dim=-1, keepdim=True), of_mask)
+        new = torch.empty_like if problem.is_one_block else torch.zeros_like
         dq, dk, dv = (new(x) for x in (problem.q, problem.k, problem.v))
         for block in problem.blocks:
-            bent, probabilities = problem.probabilities(block)
-            if total is not None:
-                probabilities.div_(total[block.where])
-            some_dout, kept = grouped_dout[block.where], problem.kept(block)
-            dropped = _dropped(probabilities, kept, options)
-            _add_transposed_product(dv[block.seen], dropped, some_dout, beta=not one)
-            del dropped
-            ds = _dropped(_product(left[block.where], right[block.seen].mT), kept, options)
-            ds = (ds if folds else ds.sub_(delta[block.where])).mul_(probabilities)
-            if of_mask is not None:
-                problem.add_of_mask(block, ds, of_mask)
-            ds, scale = _bent(ds, bent), options.softmax_scale
-            _add_product(dq[block.where], ds, problem.k[block.seen], alpha=scale, beta=not one)
-            _add_transposed_product(dk[block.seen], ds, problem.q[block.where], alpha=scale, beta=not one)
+            places = problem.rows_of(dq, block), problem.keys_of(dk, block), problem.keys_of(dv, block)
+            _add_gradients(problem, given, block, places)
     return _ungrouped(dq, q), _unflattened(dk, k), _unflattened(dv, v)
+
+
+class _OfOut:
+    """The gradient of out in the inner layout, and the means of dP that softmax's gradient subtracts.
+
+    dP is the product of ``left`` and ``right``, less those means if it is ``folded``.
+    """
+
+    def __init__(self, problem: _Problem, dout: Tensor, delta: Tensor, of_mask: Tensor | None) -> None:
+        self.dout, self.delta, self.of_mask = dout, delta, of_mask
+        self.total = _total_far_below(problem)
+        self.folded = problem.dropout is None and _folds(problem.q, problem.k)
+        self.left, self.right = _with_column(dout, problem.v, delta) if self.folded else (dout, problem.v)
+
+
+def _add_gradients(
+    problem: _Problem, given: _OfOut, block: _Block, places: tuple[Tensor, Tensor, Tensor]
+) -> None:
+    """Adds a block's share to its places in the gradients of q, k and v, which may be empty if it is all."""
+    dq, dk, dv = places
+    options, kept, beta = problem.options, problem.kept(block), not problem.is_one_block
+    bent, probabilities = problem.probabilities(block)
+    if given.total is not None:
+        probabilities.div_(given.total[block.where])
+    dropped = _dropped(probabilities, kept, options)
+    _add_transposed_product(dv, dropped, problem.rows_of(given.dout, block), beta=beta)
+    del dropped
+    dp = _product(problem.rows_of(given.left, block), problem.keys_of(given.right, block).mT)
+    ds = _dropped(dp, kept, options)
+    if not given.folded:
+        ds.sub_(problem.rows_of(given.delta, block))
+    ds.mul_(probabilities)
+    if given.of_mask is not None:
+        problem.add_of_mask(block, ds, given.of_mask)
+    ds, scale = _bent(ds, bent), options.softmax_scale
+    _add_product(dq, ds, problem.keys_of(problem.k, block), alpha=scale, beta=beta)
+    _add_transposed_product(dk, ds, problem.rows_of(problem.q, block), alpha=scale, beta=beta)
 
 
 def _total_far_below(problem: _Problem) -> Tensor | None:
@@ -437,20 +475,20 @@ def tangent(
 
     Inputs are the tangents of q, k and v, in the shapes of q, k and v.
     """
-    with torch.autocast(q.device.type, enabled=False):
-        problem = _less(_problem(q, k, v, alibi_slopes, options, dropout, mask), lse)
+    with _without_autocast(q):
+        problem = _problem(q, k, v, alibi_slopes, options, dropout, mask, lse)
         moved, scale = _problem(*tangents, None, options, None, None), options.softmax_scale
         found = problem.q.new_zeros((*problem.q.shape[:3], v.shape[-1]))
         total = found.new_zeros((*found.shape[:3], 1))
         for block in problem.blocks:
             bent, probabilities = problem.probabilities(block)
-            ds = _product(moved.q[block.where], problem.k[block.seen].mT, scale)
-            ds.add_(_product(problem.q[block.where], moved.k[block.seen].mT, scale))
+            ds = _product(problem.rows_of(moved.q, block), problem.keys_of(problem.k, block).mT, scale)
+            ds.add_(_product(problem.rows_of(problem.q, block), problem.keys_of(moved.k, block).mT, scale))
             weighted = _bent(ds, bent).mul_(probabilities)
             total[block.where] += weighted.sum(dim=-1, keepdim=True)
             kept = problem.kept(block)
-            of_scores = _product(_dropped(weighted, kept, options), problem.v[block.seen])
-            of_values = _product(_dropped(probabilities, kept, options), moved.v[block.seen])
+            of_scores = _product(_dropped(weighted, kept, options), problem.keys_of(problem.v, block))
+            of_values = _product(_dropped(probabilities, kept, options), problem.keys_of(moved.v, block))
             found[block.where] += of_scores.add_(of_values)
         found.sub_(total * _grouped(out, k.shape[2]))
     return _ungrouped(found, q)
@@ -464,6 +502,7 @@ def _problem(
     options: Options,
     dropout: Dropout | None,
     mask: Tensor | None,
+    lse: Tensor | None = None,
 ) -> _Problem:
     nheads_k, work = k.shape[2], arithmetic(q.dtype)
     slopes = None
@@ -476,28 +515,32 @@ def _problem(
     if options.softcap > 0.0:
         alpha = max(-STEEP, min(alpha / options.softcap, STEEP))
     rows, keys, values = _grouped(q, nheads_k, work), _flattened(k, work), _flattened(v, work)
-    return _Problem(nheads_k, rows, keys, values, rows, keys, alpha, slopes, mask, options, dropout)
+    left, right, folded = rows, keys, False
+    if lse is not None:
+        lse = lse.view((*rows.shape[:3], 1))
+        if folded := options.softcap <= 0.0 and _folds(rows, keys):
+            (left, right), alpha = _with_column(rows * alpha, keys, lse), 1.0
+    return _Problem(
+        nheads_k, rows, keys, values, left, right, alpha, slopes, mask, options, dropout, lse, folded
+    )
 
 
-def _less(problem: _Problem, lse: Tensor) -> _Problem:
-    """The problem with the log-sum-exp to subtract."""
-    lse = lse.view((*problem.q.shape[:3], 1))
-    if problem.options.softcap > 0.0 or not _folds(problem):
-        return replace(problem, lse=lse)
-    left, right = _with_column(problem.q * problem.alpha, problem.k, lse)
-    return replace(problem, left=left, right=right, alpha=1.0, lse=lse, folded=True)
-
-
-def _folds(problem: _Problem) -> bool:
+def _folds(q: Tensor, k: Tensor) -> bool:
     """Whether products subtract numbers of rows: in full precision, where it saves more than it costs."""
+    if q[..., 0].numel() * k.shape[1] < MANY_SCORES:
+        return False
     matmuls = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
-    exact = problem.q.dtype == WIDE or all(x.fp32_precision not in ROUNDED for x in matmuls)
-    return exact and problem.q[..., 0].numel() * problem.k.shape[1] >= MANY_SCORES
+    return q.dtype == WIDE or all(x.fp32_precision not in ROUNDED for x in matmuls)
 
 
 def _with_column(rows: Tensor, keys: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and keys whose products are smaller by the rows' numbers."""
     return torch.cat((rows, -numbers), dim=-1), torch.cat((keys, torch.ones_like(keys[..., :1])), dim=-1)
+
+
+def _without_autocast(x: Tensor) -> AbstractContextManager[object]:
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def _of_heads(x: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -533,7 +576,7 @@ def _unflattened(flat: Tensor, k: Tensor) -> Tensor:
 def _first_flat(x: Tensor, dtype: torch.dtype | None) -> Tensor:
     """The first two dimensions as one, in the dtype, with contiguous rows."""
     one = torch.preserve_format if x.shape[0] == 1 else torch.contiguous_format
-    found = (x if dtype is None else x.to(dtype, memory_format=one)).flatten(0, 1)
+    found = (x if dtype in {None, x.dtype} else x.to(dtype, memory_format=one)).flatten(0, 1)
     return found if found.stride(-1) == 1 else found.contiguous()
 
 
