@@ -336,7 +336,7 @@ def _attended(problem: _Problem) -> tuple[Tensor, Tensor]:
 
 
 def _attended_in(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
-    """out and the log-sum-exp of one block. The latter is -inf for rows without a visible key in it."""
+    """out and the log-sum-exp of one block. Among several it is -inf for rows without a visible key there."""
     scores = problem.scores(block)[1]
     weights = torch.softmax(scores, dim=-1)
     if problem.on_cpu:
@@ -351,8 +351,9 @@ def _attended_in(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
     out = _product(weights, problem.keys_of(problem.v, block))
     if not problem.may_blind:
         return out, lse
-    blind = most == -math.inf
-    return out.masked_fill_(blind[..., None], 0.0), lse.masked_fill_(blind, -math.inf)
+    blind = most == -math.inf  # their weights are NaN
+    out.masked_fill_(blind[..., None], 0.0)
+    return out, lse if problem.is_one_block else lse.masked_fill_(blind, -math.inf)
 
 
 def _joined(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

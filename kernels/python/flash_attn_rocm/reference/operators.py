@@ -5,6 +5,7 @@ They support every feature on every device, and read lengths and indices on the 
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -108,25 +109,20 @@ def _draw_fake(_number: int, *, device: torch.device) -> Tensor:
 
 def _forward(*arguments: object) -> Three:
     inputs, options, (rng_state, want_probabilities) = split(arguments)
-    found = (
-        (
-            part,
-            dense.forward(
-                *_tensors_of(part, inputs),
-                options,
-                dropout=_dropout(part, inputs, options, rng_state),
-                want_probabilities=bool(want_probabilities),
-                mask=inputs.attn_mask,
-                sink=inputs.sink,
-            ),
-        )
-        for part in parts(inputs, options)
+    attended = partial(
+        dense.forward,
+        options=options,
+        want_probabilities=bool(want_probabilities),
+        mask=inputs.attn_mask,
+        sink=inputs.sink,
     )
     if _is_whole(inputs) and not want_probabilities:
-        return next(found)[1]
+        return attended(*inputs[:4], dropout=_dropout(0, inputs, options, rng_state))
     out, lse = inputs.q.new_zeros(inputs.out_shape), new_lse(inputs).fill_(torch.inf)
     signed = _new_probabilities(inputs, options, bool(want_probabilities)).zero_()
-    for part, (some_out, some_lse, some) in found:
+    for part in parts(inputs, options):
+        dropout = _dropout(part.sequences.start, inputs, options, rng_state)
+        some_out, some_lse, some = attended(*_tensors_of(part, inputs), dropout=dropout)
         part.rows_of(out).copy_(some_out)
         part.lse_of(lse).copy_(some_lse)
         if want_probabilities:
@@ -145,30 +141,22 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> lis
     mask, of_mask = inputs.attn_mask, None
     if mask is not None and wants_mask:
         of_mask = torch.zeros(mask.shape, dtype=lse.dtype, device=mask.device)
-    gradients = (
-        (
-            part,
-            dense.backward(
-                part.rows_of(dout),
-                *_tensors_of(part, inputs)[:3],
-                part.rows_of(out),
-                part.lse_of(lse),
-                part.slopes_of(inputs.alibi_slopes),
-                options,
-                dropout=_dropout(part, inputs, options, rng_state),
-                mask=mask,
-                of_mask=of_mask,
-            ),
-        )
-        for part in parts(inputs, options)
-    )
+    gradients = partial(dense.backward, options=options, mask=mask, of_mask=of_mask)
     if _is_whole(inputs) and not together:
-        found = [x.contiguous() for x in next(gradients)[1]]
+        dropout = _dropout(0, inputs, options, rng_state)
+        tensors = (*inputs[:3], out, lse, inputs.alibi_slopes)
+        found = [x.contiguous() for x in gradients(dout, *tensors, dropout=dropout)]
     else:
         (dq, dk, dv), found = empty_gradients(inputs, together)
         for gradient in found:
             gradient.zero_()
-        for part, (some_dq, some_dk, some_dv) in gradients:
+        for part in parts(inputs, options):
+            dropout = _dropout(part.sequences.start, inputs, options, rng_state)
+            of_out = part.rows_of(out), part.lse_of(lse)
+            q, k, v, slopes = _tensors_of(part, inputs)
+            some_dq, some_dk, some_dv = gradients(
+                part.rows_of(dout), q, k, v, *of_out, slopes, dropout=dropout
+            )
             part.rows_of(dq).copy_(some_dq)
             part.keys_of(dk).copy_(some_dk)
             part.keys_of(dv).copy_(some_dv)
@@ -193,7 +181,7 @@ def _tangent(
             part.lse_of(lse),
             part.slopes_of(inputs.alibi_slopes),
             options,
-            dropout=_dropout(part, inputs, options, rng_state),
+            dropout=_dropout(part.sequences.start, inputs, options, rng_state),
             mask=inputs.attn_mask,
         )
         part.rows_of(found).copy_(some)
@@ -242,11 +230,11 @@ def _tensors_of(part: Part, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Ten
     return part.rows_of(inputs.q), k, v, part.slopes_of(inputs.alibi_slopes)
 
 
-def _dropout(part: Part, inputs: Inputs, options: Options, rng_state: object) -> Dropout | None:
+def _dropout(first: int, inputs: Inputs, options: Options, rng_state: object) -> Dropout | None:
     if options.dropout_p == 0.0:
         return None
     assert isinstance(rng_state, Tensor), "dropout needs the generator's key"
-    return Dropout(rng_state, part.sequences.start, key_masks.columns(inputs, options))
+    return Dropout(rng_state, first, key_masks.columns(inputs, options))
 
 
 def new_lse(inputs: Inputs) -> Tensor:

@@ -41,7 +41,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple[Tensor, 
         out, lse = _forward_on_gpu(*heads, options.softmax_scale, causal=causal)
     else:
         return None
-    return out.transpose(1, 2).to(q.dtype), lse.masked_fill(lse.isnan(), torch.inf)
+    return out.transpose(1, 2).to(q.dtype).contiguous(), lse.masked_fill(lse.isnan(), torch.inf).contiguous()
 
 
 def backward(

@@ -3,9 +3,9 @@
     python bench_pytorch.py [--device cuda] [--lengths 1024,4096] [--dtypes fp32,fp16,bf16]
 
 It needs the installed wheel.  ``math`` is PyTorch's plain path: it keeps all scores. ``default`` is PyTorch's
-choice.  Both get windows and ALiBi as attn_mask.  ``bias`` is a mask of numbers, with its gradient.  They lack softcap: there ``math`` is the formula in fp32,
-also with all scores, and ``default`` leaves softcap out. On a GPU with kernels only fp32 goes to the PyTorch
-implementation.
+choice.  Both get windows and ALiBi as attn_mask, made before.  ``bias`` is a mask of numbers, with its
+gradient.  They lack softcap: there ``math`` is the formula in fp32, also with all scores, and ``default``
+leaves softcap out. On a GPU with kernels only fp32 goes to the PyTorch implementation.
 """
 
 import argparse

@@ -63,6 +63,12 @@ def masked(q, k, v, mask, *, causal=False, kept=1.0):
     )
 
 
+def several_blocks(monkeypatch):
+    """Blocks of 16 rows of a pair."""
+    monkeypatch.setattr(dense, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(dense, "BLOCK_SCORES", dense.ON_CPU * 16 * NHEADS // NHEADS_K * KEYS)
+
+
 def four(mask):
     return mask[:, None] if mask.dim() == 3 else mask.reshape((1,) * (4 - mask.dim()) + mask.shape)
 
@@ -70,7 +76,7 @@ def four(mask):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("sizes", SIZES)
 def test_output_and_gradients(monkeypatch, sizes, causal):
-    monkeypatch.setattr(dense, "BLOCK_ROWS", 16)
+    several_blocks(monkeypatch)
     mask = torch.rand(SIZES[sizes]) < 0.6
     if sizes == "heads":
         mask[1, 2, 3] = False  # a row without keys
@@ -84,7 +90,7 @@ def test_output_and_gradients(monkeypatch, sizes, causal):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("sizes", SIZES)
 def test_a_bias_with_its_gradient(monkeypatch, sizes, dtype):
-    monkeypatch.setattr(dense, "BLOCK_ROWS", 16)
+    several_blocks(monkeypatch)
     bias = torch.randn(SIZES[sizes]).to(dtype)
     if sizes == "heads":
         bias[1, 2, 3] = -math.inf  # a row without keys
@@ -440,7 +446,7 @@ def test_dropout_counts_the_keys_that_are_seen(asked, monkeypatch, name):
     by_kernels = dropped(given, mask)
     assert [inputs.attn_mask for inputs, _ in asked] == [None, None]
     kernels_off(asked)
-    monkeypatch.setattr(dense, "BLOCK_ROWS", 16)
+    several_blocks(monkeypatch)
     by_pytorch = dropped(given, mask)
     exact = [x.detach().double().requires_grad_() for x in given]
     out = masked(*exact, four(mask), kept=kept_of(mask))[0]

@@ -1,0 +1,117 @@
+"""The PyTorch implementation's blocks: no cut, device or saved pass changes a result, on CPU tensors."""
+
+import pytest
+import torch
+from flash_attn_rocm import attention
+from flash_attn_rocm.arguments.normal_form import Options
+from flash_attn_rocm.reference import dense
+from torch.utils._python_dispatch import TorchDispatchMode
+
+pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
+ROWS, KEYS, NHEADS, NHEADS_K = 45, 70, 6, 2
+SETTINGS = {
+    "one block": {},
+    "one block, folded": {"MANY_SCORES": 0},
+    "many blocks": {"BLOCK_SCORES": dense.ON_CPU * 6 * 8 * 16, "BLOCK_KEYS": 16, "BLOCK_ROWS": 8},
+    "many blocks, folded": {
+        "BLOCK_SCORES": dense.ON_CPU * 6 * 8 * 16,
+        "BLOCK_KEYS": 16,
+        "BLOCK_ROWS": 8,
+        "MANY_SCORES": 0,
+    },
+}
+
+
+def calls():
+    torch.manual_seed(0)
+    slopes, mask = torch.rand(NHEADS), torch.rand(2, NHEADS, ROWS, KEYS) < 0.7
+    mask[1, 2, 3] = False  # a row without keys
+    return {
+        "right bound": {"window_size": (-1, 3)},
+        "left bound": {"window_size": (9, -1)},
+        "window": {"window_size": (20, 3)},
+        "softcap": {"softcap": 3.0},
+        "softcap, causal": {"softcap": 3.0, "causal": True},
+        "ALiBi": {"alibi_slopes": slopes},
+        "ALiBi, causal": {"alibi_slopes": slopes, "causal": True},
+        "mask": {"attn_mask": mask},
+        "bias": {"attn_mask": torch.randn(1, NHEADS, ROWS, KEYS)},
+        "bias of keys": {"attn_mask": torch.randn(2, 1, 1, KEYS)},
+        "sink": {"sink": torch.randn(NHEADS), "window_size": (20, 3)},
+        "scale": {"softmax_scale": -0.3, "window_size": (20, 3)},
+    }
+
+
+def results(given, rules, dtype):
+    """out and all gradients."""
+    leaves = [x.to(dtype).requires_grad_() for x in given]
+    rules = {name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in rules.items()}
+    bias = rules.get("attn_mask")
+    if bias is not None and bias.is_floating_point():
+        leaves.append(bias.requires_grad_())
+    out = attention(*leaves[:3], **rules)
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    return [out.detach(), *torch.autograd.grad(out, leaves, weights)]
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("name", calls())
+def test_all_ways_agree(monkeypatch, name, settings, on_cpu):
+    given = [torch.randn(2, n, h, 24) for n, h in ((ROWS, NHEADS), (KEYS, NHEADS_K), (KEYS, NHEADS_K))]
+    wanted = results(given, calls()[name], torch.float64)
+    monkeypatch.setattr(dense._Problem, "on_cpu", on_cpu)
+    for setting, value in SETTINGS[settings].items():
+        monkeypatch.setattr(dense, setting, value)
+    for found, exact in zip(results(given, calls()[name], torch.float32), wanted, strict=True):
+        assert (found - exact).abs().max() <= 2**-18 * exact.abs().max()
+
+
+@pytest.mark.parametrize(("precision", "folds"), [("highest", True), ("high", False), ("medium", False)])
+def test_row_numbers_stay_out_of_rounded_products(precision, folds):
+    """TF32 and bf16 would round the log-sum-exp."""
+    former = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    q, k = torch.zeros(1, 1, 1 << 12, 8), torch.zeros(1, 1 << 12, 8)
+    try:
+        assert dense._folds(q, k) == folds
+        assert dense._folds(q.double(), k.double())
+        assert not dense._folds(q[:, :, 1:], k)
+    finally:
+        torch.set_float32_matmul_precision(former)
+
+
+class Operations(TorchDispatchMode):
+    """The operations that write memory: on a GPU each is a launch or more."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        name = function._schema.name
+        if not function.is_view and "empty" not in name:
+            self.names.append(name)
+        return function(*arguments, **(options or {}))
+
+
+FEW = {"mask": (13, 13), "softcap": (11, 14), "window": (16, 16), "ALiBi": (16, 16)}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_one_block_has_few_operations(name):
+    """Launches are most of a short call's time."""
+    q, k, v = torch.randn(3, 1, 32, 2, 8)
+    dout, mask = torch.ones_like(q), torch.rand(1, 1, 32, 32) < 0.9 if name == "mask" else None
+    slopes = torch.rand(2) if name == "ALiBi" else None
+    options = Options(0.3, softcap=3.0 if name == "softcap" else 0.0)
+    options = options._replace(window_left=9, window_right=0) if name == "window" else options
+    with Operations() as forward:
+        out, lse, _ = dense.forward(
+            q, k, v, slopes, options, dropout=None, want_probabilities=False, mask=mask
+        )
+    with Operations() as backward:
+        dense.backward(dout, q, k, v, out, lse, slopes, options, dropout=None, mask=mask)
+    most_forward, most_backward = FEW[name]
+    assert len(forward.names) <= most_forward, forward.names
+    assert len(backward.names) <= most_backward, backward.names
