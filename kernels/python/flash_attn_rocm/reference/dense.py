@@ -109,6 +109,11 @@ class _Problem:
         return len(first) == 1 and first[0].keys == slice(0, self.k.shape[1])
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether positions hide keys."""
+        return self.options.window_left >= 0 or self.options.window_right >= 0 or self.options.chunk > 0
+
+    @property
     def on_cpu(self) -> bool:
         """Whether passes over the scores and launches are cheap, compared with products."""
         return self.q.device.type == "cpu"
@@ -124,26 +129,28 @@ class _Problem:
     @cached_property
     def by_rows(self) -> list[list[_Block]]:
         """Lists of blocks: each list has all visible keys of some pairs and rows."""
-        group, seqlen_q = self.q.shape[1:3]
+        (pairs, group, seqlen_q, _), seqlen_k = self.q.shape, self.k.shape[1]
         most = BLOCK_SCORES // (ON_CPU if self.on_cpu else IF_DROPPED if self.dropout else 1)
-        at_once = max(1, most // max(1, min(self.k.shape[1], BLOCK_KEYS)))
+        if not self.is_bounded and 0 < pairs * group * seqlen_q * seqlen_k <= most:
+            return [[_Block(slice(0, pairs), slice(0, seqlen_q), slice(0, seqlen_k))]]
+        at_once = max(1, most // max(1, min(seqlen_k, BLOCK_KEYS)))
         row_step = max(1, min(seqlen_q, self._rows(most, at_once), at_once // group))
         found = []
-        for pairs in self._some_pairs(at_once // (row_step * group)):
-            key_step = max(1, most // ((pairs.stop - pairs.start) * group * row_step))
+        for some in self._some_pairs(at_once // (row_step * group)):
+            key_step = max(1, most // ((some.stop - some.start) * group * row_step))
             for row in range(0, seqlen_q, row_step):
                 rows = slice(row, min(row + row_step, seqlen_q))
                 keys = self._visible_keys(rows)
                 starts = range(keys.start, keys.stop, key_step)
-                found.append([_Block(pairs, rows, slice(i, min(i + key_step, keys.stop))) for i in starts])
+                found.append([_Block(some, rows, slice(i, min(i + key_step, keys.stop))) for i in starts])
         return found
 
     def _rows(self, most: int, at_once: int) -> int:
         """Rows of a block, of ``most`` scores and ``at_once`` rows of all pairs."""
         pairs, seqlen_k = max(1, self.q.shape[0] * self.q.shape[1]), max(1, self.k.shape[1])
-        left, right, chunk = self.options.window_left, self.options.window_right, self.options.chunk
-        if left < 0 and right < 0 and not chunk:
+        if not self.is_bounded:
             return max(BLOCK_ROWS, at_once // pairs)
+        left, right, chunk = self.options.window_left, self.options.window_right, self.options.chunk
         reach = min(seqlen_k, chunk or seqlen_k, left + right + 1 if min(left, right) >= 0 else seqlen_k)
         several = 0 if self.on_cpu else max(reach // SKIPPING, most // (2 * pairs * seqlen_k))
         return max(BLOCK_ROWS, min(at_once // pairs, several))
@@ -195,7 +202,8 @@ class _Problem:
                 masked.masked_fill_(mask, -math.inf)
             else:
                 masked.add_(mask)
-        self._hide(block, scores)
+        if self.is_bounded:
+            self._hide(block, scores)
         return bent, scores
 
     def probabilities(self, block: _Block) -> tuple[Tensor | None, Tensor]:
@@ -206,12 +214,11 @@ class _Problem:
     @property
     def may_blind(self) -> bool:
         """Whether a row may have no score above -inf. Those of softcap are finite, or NaN."""
-        hides = max(self.options.window_left, self.options.window_right) >= 0 or self.options.chunk > 0
-        return hides or self.mask is not None or self.options.softcap <= 0.0
+        return self.is_bounded or self.mask is not None or self.options.softcap <= 0.0
 
     def _by_sequence(self, scores: Tensor) -> Tensor:
         """(pairs, group, rows, keys) to (sequences, kv heads, group, rows, keys): a view."""
-        return scores.unflatten(0, (-1, min(self.nheads_k, scores.shape[0])))
+        return scores.view(-1, min(self.nheads_k, scores.shape[0]), *scores.shape[1:])
 
     def _hide(self, block: _Block, scores: Tensor) -> None:
         """Applies window and chunk. Most blocks have few hidden keys, at their ends."""
@@ -235,10 +242,14 @@ class _Problem:
         sizes = (rows, keys, diagonal)
         if sizes not in self.corners:
             left, right = self.options.window_left, self.options.window_right
-            seen = torch.ones(rows, keys, dtype=torch.bool, device=self.q.device)
-            seen = seen.tril_(diagonal + right) if right >= 0 else seen
-            seen = seen.triu_(diagonal - left) if left >= 0 else seen
-            self.corners[sizes] = seen.logical_not_()
+            found = torch.ones(rows, keys, dtype=torch.bool, device=self.q.device)
+            if left < 0:
+                found.triu_(diagonal + right + 1)
+            elif right < 0:
+                found.tril_(diagonal - left - 1)
+            else:
+                found.tril_(diagonal + right).triu_(diagonal - left).logical_not_()
+            self.corners[sizes] = found
         return self.corners[sizes]
 
     def _distance(self, block: _Block) -> Tensor:
@@ -340,20 +351,20 @@ def _attended_in(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
     scores = problem.scores(block)[1]
     weights = torch.softmax(scores, dim=-1)
     if problem.on_cpu:
-        most, largest = scores.amax(dim=-1), weights.amax(dim=-1)
+        most, largest = scores.amax(dim=-1, keepdim=True), weights.amax(dim=-1, keepdim=True)
     else:  # one pass fewer
-        at_most = scores.max(dim=-1, keepdim=True)
-        most, largest = at_most.values[..., 0], weights.gather(-1, at_most.indices)[..., 0]
+        most, place = scores.max(dim=-1, keepdim=True)
+        largest = weights.gather(-1, place)
     del scores
     # The largest weight is 1 / sum(exp(score - most)).
     lse = most - largest.log_()
     weights = _dropped(weights, problem.kept(block), problem.options)
     out = _product(weights, problem.keys_of(problem.v, block))
-    if not problem.may_blind:
-        return out, lse
-    blind = most == -math.inf  # their weights are NaN
-    out.masked_fill_(blind[..., None], 0.0)
-    return out, lse if problem.is_one_block else lse.masked_fill_(blind, -math.inf)
+    if problem.may_blind:
+        blind = most == -math.inf  # their weights are NaN
+        out.masked_fill_(blind, 0.0)
+        lse = lse if problem.is_one_block else lse.masked_fill_(blind, -math.inf)
+    return out, lse.squeeze(-1)
 
 
 def _joined(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -588,9 +599,11 @@ def _heads_last(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _product(left: Tensor, right: Tensor, alpha: float = 1.0) -> Tensor:
     """(pairs, group, rows, n) times (pairs, n, m), times alpha: (pairs, group, rows, m)."""
-    found = left.new_empty((*left.shape[:3], right.shape[2]))
-    found.flatten(1, 2).baddbmm_(left.flatten(1, 2), right, beta=0, alpha=alpha)
-    return found
+    rows, shape = left.flatten(1, 2), (*left.shape[:3], right.shape[2])
+    if alpha == 1.0:
+        return torch.bmm(rows, right).view(shape)
+    found = left.new_empty((*rows.shape[:2], right.shape[2]))
+    return found.baddbmm_(rows, right, beta=0, alpha=alpha).view(shape)
 
 
 def _add_product(to: Tensor, left: Tensor, right: Tensor, *, alpha: float, beta: bool) -> None:

@@ -5,7 +5,8 @@
 It needs the installed wheel.  ``math`` is PyTorch's plain path: it keeps all scores. ``default`` is PyTorch's
 choice.  Both get windows and ALiBi as attn_mask, made before.  ``bias`` is a mask of numbers, with its
 gradient.  They lack softcap: there ``math`` is the formula in fp32, also with all scores, and ``default``
-leaves softcap out. On a GPU with kernels only fp32 goes to the PyTorch implementation.
+leaves softcap out. On a GPU with kernels only fp32 goes to the PyTorch implementation. ``--gpu-time`` leaves
+out the host's time: it adds up the times of the GPU's kernels.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import torch
 from flash_attn_rocm import FlashAttnFallbackWarning, attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
+from torch.profiler import ProfilerActivity, profile
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 KINDS = "plain", "causal", "window", "alibi", "mask", "bias", "softcap"
@@ -79,7 +81,22 @@ def math():
     return sdpa_kernel(SDPBackend.MATH)
 
 
-def measured(function, tensors, *, backward):
+def seconds(call, synchronize):
+    begin = time.perf_counter()
+    call()
+    synchronize()
+    return time.perf_counter() - begin
+
+
+def gpu_seconds(call, synchronize):
+    """Of the kernels alone."""
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        call()
+        synchronize()
+    return sum(event.self_device_time_total for event in found.key_averages()) / 1e6
+
+
+def measured(function, tensors, *, backward, gpu_time):
     """Milliseconds, and the most MiB held by PyTorch on a GPU. None if memory is too small."""
     device = tensors[0].device
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
@@ -96,10 +113,7 @@ def measured(function, tensors, *, backward):
         found = []
         while len(found) < RUNS and (not found or sum(found) < ENOUGH):
             synchronize()
-            begin = time.perf_counter()
-            once()
-            synchronize()
-            found.append(time.perf_counter() - begin)
+            found.append((gpu_seconds if gpu_time else seconds)(once, synchronize))
     except RuntimeError as error:  # out of memory
         if "memory" not in str(error):
             raise
@@ -128,7 +142,9 @@ def compare(kind, dtype, length, arguments):
         times, peaks = {}, {}
         for name, (function, context) in implementations(kind, DTYPES[dtype], length, nheads, device).items():
             with context():
-                times[name], peaks[name] = measured(function, tensors, backward=backward)
+                times[name], peaks[name] = measured(
+                    function, tensors, backward=backward, gpu_time=arguments.gpu_time
+                )
         shares = [times["ours"] / times[name] if times[name] else None for name in ("math", "default")]
         say(
             ROW.format(
@@ -142,6 +158,7 @@ def compare(kind, dtype, length, arguments):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--gpu-time", action="store_true")
     parser.add_argument("--lengths", default="512,2048,8192")
     parser.add_argument("--dtypes", default=",".join(DTYPES))
     parser.add_argument("--kinds", default=",".join(KINDS))
