@@ -75,11 +75,11 @@ class _Block:
 class _Problem:
     """The inputs in the inner layout and the arithmetic's dtype, v with any headdim.
 
-    Scores, before softcap's tanh, are ``alpha`` times the products of ``left`` and ``right``: q and k, or with
-    one column more if that subtracts ``lse`` (``folded``). ``lse``, (pairs, group, seqlen_q, 1), is subtracted
-    if given. ``slopes`` is (pairs, group, 1, 1) or None. ``mask`` is None or a view (batch, nheads_k, group,
-    seqlen_q, seqlen_k), where any size may be 1: numbers to add to scores, or booleans that hide them.
-    ``corners`` are masks of windows, by their sizes.
+    Scores, before softcap's tanh, are ``alpha`` times the products of ``left`` and ``right``: of q and k, with
+    one more column if that subtracts ``lse`` (``folded``). ``lse`` is None or (pairs, group, seqlen_q, 1).
+    ``slopes`` is (pairs, group, 1, 1) or None. ``mask`` is None or a view (batch, nheads_k, group, seqlen_q,
+    seqlen_k), where any size may be 1: numbers to add to scores, or booleans that hide them. ``corners`` are
+    masks of windows, by their sizes.
     """
 
     nheads_k: int
@@ -183,12 +183,14 @@ class _Problem:
         Without ``lse`` no tangents are kept.
         """
         left, right = self.rows_of(self.left, block), self.keys_of(self.right, block)
-        bent, scores = None, _product(left, right.mT, self.alpha)
+        scores = _product(left, right.mT, self.alpha)
+        bent: Tensor | None = None
         if self.options.softcap > 0.0:
-            bent = scores.tanh_()
+            scores.tanh_()
             if self.lse is None:
-                bent, scores = None, bent.mul_(self.options.softcap)
+                scores.mul_(self.options.softcap)
             else:
+                bent = scores
                 scores = torch.add(-self.rows_of(self.lse, block), bent, alpha=self.options.softcap)
         elif self.lse is not None and not self.folded:
             scores.sub_(self.rows_of(self.lse, block))

@@ -53,7 +53,7 @@ def rules(kind, length, nheads, device):
 
 
 def implementations(kind, dtype, length, nheads, device):
-    """By name, each a function of q, k and v (batch, seqlen, nheads, headdim), and of a bias if there is one."""
+    """By name, each a function of q, k and v (batch, seqlen, nheads, headdim), and of a bias, if any."""
     ours, others = rules(kind, length, nheads, device)
     if (mask := others.get("attn_mask")) is not None and mask.is_floating_point():
         others["attn_mask"] = mask.to(dtype)
