@@ -75,11 +75,11 @@ class _Block:
 class _Problem:
     """The inputs in the inner layout and the arithmetic's dtype, v with any headdim.
 
-    Scores, before softcap's tanh, are ``alpha`` times the products of ``left`` and ``right``: of q and k, with
-    one more column if that subtracts ``lse`` (``folded``). ``lse`` is None or (pairs, group, seqlen_q, 1).
-    ``slopes`` is (pairs, group, 1, 1) or None. ``mask`` is None or a view (batch, nheads_k, group, seqlen_q,
-    seqlen_k), where any size may be 1: numbers to add to scores, or booleans that hide them. ``corners`` are
-    masks of windows, by their sizes.
+    Scores, before softcap's tanh, are ``alpha`` times the products of ``left`` and ``right``: of q and k,
+    with one more column if that subtracts ``lse`` (``folded``). ``lse`` is None or (pairs, group, seqlen_q,
+    1). ``slopes`` is (pairs, group, 1, 1) or None. ``mask`` is None or a view (batch, nheads_k, group,
+    seqlen_q, seqlen_k), where any size may be 1: numbers to add to scores, or booleans that hide them.
+    ``corners`` are masks of windows, by their sizes.
     """
 
     nheads_k: int
