@@ -101,6 +101,9 @@ class Isa:
     transposed_reads: bool
     direct_loads: bool
     bf16_pairs: bool
+    bf16_products: bool
+    matrix_interlock: bool
+    short_code: bool
     features: tuple[str, ...]
     assembler_features: tuple[str, ...]
     buffer_word3: int
@@ -125,6 +128,11 @@ class Isa:
         """Clocks of the instruction of a matrix step, 0 on ISAs with vector units only."""
         shapes = (f"32x32x{self.fp16_k}", "32x32") if self.unit == "mfma" else ("16x16x16",)
         return next((self.matrix_clocks[shape] for shape in shapes if shape in self.matrix_clocks), 0)
+
+    @property
+    def lds_counter(self) -> bool:
+        """Whether LDS operations are counted, and waited for, apart from scalar loads."""
+        return self.counters.scalars_apart
 
     @property
     def peak_flop(self) -> int:
@@ -190,7 +198,8 @@ TRAITS = (
     *("isa", "die_units", "family", "unit"),
     *("step_columns", "step_clocks", "fp16_k", "bf16_k"),
     *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32"),
-    *("transposed_reads", "direct_loads", "bf16_pairs", "buffer_word3"),
+    *("transposed_reads", "direct_loads", "bf16_pairs", "bf16_products"),
+    *("matrix_interlock", "lds_counter", "short_code", "buffer_word3"),
     *("wave", "simds", "cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule"),
     *("vgpr_encoding_granule", "sgprs", "sgpr_granule", "lds_bytes", "lds_granule"),
     *("architected_flat_scratch", "packed_work_item_ids", "workgroup_ids_in_ttmps", "nan_modes"),

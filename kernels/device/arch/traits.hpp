@@ -45,6 +45,10 @@ struct ArchTraits {
   bool transposed_reads;    // an LDS read transposes 4 rows of 16 16-bit elements: a lane gets a column
   bool direct_loads;        // loads of 16 bytes per lane write straight into LDS
   bool bf16_pairs;          // one instruction rounds two fp32 to two bf16
+  bool bf16_products;       // a matrix step multiplies bf16; false: fp16 only
+  bool matrix_interlock;    // the hardware waits for matrix results; false: the compiler keeps a distance
+  bool lds_counter;         // LDS operations are counted, and waited for, apart from scalar loads
+  bool short_code;          // fewer instructions before speed: the wheel of these GPUs is near its limit
   uint32_t buffer_word3;    // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
 
   // Resources of a workgroup. Granules are allocation steps.
@@ -65,6 +69,8 @@ struct ArchTraits {
   bool packed_work_item_ids;      // x, y and z share v0
   bool workgroup_ids_in_ttmps;    // workgroup numbers are in trap registers instead of SGPRs
   bool nan_modes;                 // a descriptor sets how clamp, minimum and maximum treat NaN
+
+  constexpr bool matrix_instructions() const { return step_clocks != 0; }
 };
 
 #pragma clang diagnostic push

@@ -93,8 +93,8 @@ FA_DEVICE void add_head_uneven(B& block, int head_q, int wave_key, const typenam
     block.store_number(number, set);
   };
   load(tiles.begin);
-  // LLVM 22 misses the wait for the last head's rows, stored at its loop's end. The static checks find it.
-  if constexpr (B::kTraits.unit == MatrixUnit::wmma_split) asm volatile("s_wait_dscnt 0x0" ::: "memory");
+  // For the last head's rows, stored at its loop's end.
+  if constexpr (B::kTraits.lds_counter) missed_lds_wait<B::kArch>();
   workgroup_barrier();  // LDS is free
   store_rows(block.set);
   for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {

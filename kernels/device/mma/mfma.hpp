@@ -26,6 +26,8 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   static constexpr int kLongest = kDType == DType::fp16 ? traits(kGfx).fp16_k : traits(kGfx).bf16_k;
   // Parts of a step: two halves, or one if the step is a single instruction.
   static constexpr int kParts = kLongest == kK ? 1 : 2;
+  // Separate AccVGPRs hold results only.
+  static constexpr bool kMustKeepApart = kOverlapsOperands && !traits(kGfx).separate_acc_vgprs;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
     if constexpr (kLongest == kK) {
@@ -50,17 +52,13 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     }
   }
 
-  // Call after the first part of a product with a zero C. LLVM 21 places its result over an operand, which
-  // the hardware forbids. This keeps the operands alive.
-  FA_DEVICE static void keep_apart([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
-                                   [[maybe_unused]] const B& b) {
-#if defined(__clang_major__) && __clang_major__ < 22
-    if constexpr (!traits(kGfx).separate_acc_vgprs && kParts == 1) {
+  // Call after the first part of a product with a zero C: keeps the operands alive.
+  FA_DEVICE static void keep_apart(C& c, const A& a, const B& b) {
+    if constexpr (kMustKeepApart && kParts == 1) {
       asm volatile("" : "+v"(c) : "v"(a), "v"(b.column[0]));
-    } else if constexpr (!traits(kGfx).separate_acc_vgprs) {
+    } else if constexpr (kMustKeepApart) {
       asm volatile("" : "+v"(c) : "v"(a.lo), "v"(b.column[0].lo));
     }
-#endif
   }
 
   static constexpr float kGain = kCutGain<kDType>;
@@ -112,10 +110,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     const float a = __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, value) & first);
     const float b = __builtin_bit_cast(float, 0x3f800000u & first);
     C result = __builtin_amdgcn_mfma_f32_32x32x2f32(a, b, zeros, 0, 0, 0);
-#if defined(__clang_major__) && __clang_major__ < 22
-    // LLVM 21 places the result over `a`, which the hardware forbids, so `a` is kept alive.
-    if constexpr (!traits(kGfx).separate_acc_vgprs) asm volatile("" : "+v"(result) : "v"(a), "v"(b));
-#endif
+    if constexpr (kMustKeepApart) asm volatile("" : "+v"(result) : "v"(a), "v"(b));
     return result;
   }
 
@@ -123,10 +118,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   FA_DEVICE static C broadcast_sums(float value, C zeros = C{}) {
     const float one = 1;
     C result = __builtin_amdgcn_mfma_f32_32x32x2f32(value, one, zeros, 0, 0, 0);
-#if defined(__clang_major__) && __clang_major__ < 22
-    // Keeps `a` alive, as above.
-    if constexpr (!traits(kGfx).separate_acc_vgprs) asm volatile("" : "+v"(result) : "v"(value), "v"(one));
-#endif
+    if constexpr (kMustKeepApart) asm volatile("" : "+v"(result) : "v"(value), "v"(one));
     return result;
   }
 

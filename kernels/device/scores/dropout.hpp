@@ -8,9 +8,8 @@
 
 namespace fa {
 
-// Calls the generator one group after the other, as loops with a mask always do: RDNA 4's wheel has no room
-// for more code.
-inline constexpr bool kDropsInTurn = traits(kCurrentGfx).unit == MatrixUnit::wmma_split;
+// Calls the generator one group after the other, as loops with a mask always do.
+inline constexpr bool kDropsInTurn = traits(kCurrentGfx).short_code;
 
 // One bit per probability of a lane: kept or dropped. The bits are computed before the scores, while the
 // generator's registers are free.

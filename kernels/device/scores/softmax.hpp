@@ -53,11 +53,8 @@ struct Softmax {
   FA_DEVICE static void begin(C* s) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) s[step] = C{};
-#if __clang_major__ < 22
-    // Older compilers pass these zeros as a constant. With one step they let its result overlap an operand
-    // that the instruction still reads when it starts to write.
-    if constexpr (kSteps == 1) Unit::settle(s[0]);
-#endif
+    // Or these zeros are a constant, and the result is free to be anywhere.
+    if constexpr (kOverlapsOperands && kSteps == 1) Unit::settle(s[0]);
   }
 
   // Replaces the scores of kSteps * kM keys by their exponentials and rescales kOut steps of O. `hidden`:

@@ -67,8 +67,7 @@ std::string wanted_words(std::int64_t wanted, std::int64_t used, std::int64_t ke
 }
 
 Plan whole(const PlanRequest& r, const std::string& why) {
-  const bool matrix = traits(r.arch).unit != MatrixUnit::dot2;
-  return {matrix ? Path::matrix : Path::tiled, 1, why};
+  return {traits(r.arch).matrix_instructions() ? Path::matrix : Path::tiled, 1, why};
 }
 
 std::int64_t tall_workgroups(const PlanRequest& r) {

@@ -45,7 +45,6 @@ struct NoEarlyOperands {
 // Whether an unread sum may still be in flight, in registers used again, after all the code between a product
 // and the next. clang 22 leaves one wait state too few (the static checks find it).
 template <class B>
-inline constexpr bool kLongestResults =
-    !B::kTraits.separate_acc_vgprs && B::kTraits.unit == MatrixUnit::mfma && B::kTraits.step_clocks == 64;
+inline constexpr bool kLongestResults = !B::kTraits.separate_acc_vgprs && B::kTraits.step_clocks == 64;
 
 }  // namespace fa

@@ -95,8 +95,8 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     } else if (B::kOwnNumbers) {
       begin(block, result, here(moves.first_term(block)), zeros);
     }
-    // LLVM misses the wait for operations in flight at the loop's end. The static checks find it.
-    if constexpr (B::kMasked) asm volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
+    // For the operations in flight at the loop's end.
+    if constexpr (B::kMasked) missed_lds_wait<B::kArch>();
     // Rows and the last tile's dS are there, and all waves are done with its transposes.
     tile_barrier<B::kArch>();
     const LdsBytes tile = Stage::rows_of(block.tiles(block.set), of_weights ? 0 : 1);

@@ -115,14 +115,9 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
   const int64_t at = offset_of(gradient, is_ragged<B>(B::kStaggered ? ends : params.cu_seqlens_k),
                                block.batch, block.head_k, sequence.k_first);
   Visibility visible = block.visible;
-#if defined(__clang_major__) && __clang_major__ < 22
-  constexpr bool kAnew = true;
-#else
-  constexpr bool kAnew = B::kStaggered || B::kMasked;
-#endif
   // The compiler would compute values derived from these before the loop, in kernels without free scalar
   // registers.
-  if constexpr (kAnew) {
+  if constexpr (kKeepsRareValues || B::kStaggered || B::kMasked) {
     visible.window_left = here_uniform(visible.window_left);
     visible.window_right = here_uniform(visible.window_right);
   }

@@ -19,7 +19,7 @@ FA_DEVICE void gradients_of_scores(const B& block, typename B::Result& s, typena
   using Drop = typename B::Drop;
   // On the path without ALiBi, the compiler leaves one wait state too few between the last matrix instruction
   // and the first use of its result (LLVM 22; the static checks find it). It does not count these.
-  if constexpr (B::kTraits.unit == MatrixUnit::mfma) asm volatile("s_nop 1");
+  if constexpr (!B::kTraits.matrix_interlock) asm volatile("s_nop 1");
   const Scoring scoring(loaded_here(block.arguments), block.batch, block.head);
   float distance[B::kColumns];
 #pragma unroll

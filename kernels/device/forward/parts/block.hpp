@@ -82,8 +82,8 @@ struct Block {
 
   // The unit multiplies fp16 only, and bf16 is narrowed to it. If this is inexact for any loaded value, the
   // featured loop recomputes the rows in fp32.
-  static constexpr bool kNarrow = !kWithFeatures && kDType == DType::bf16 &&
-                                  kTraits.unit == MatrixUnit::dot2 && !kWide && (!kPacked || kHeadDim <= 128);
+  static constexpr bool kNarrow = !kWithFeatures && kDType == DType::bf16 && !kTraits.bf16_products &&
+                                  !kWide && (!kPacked || kHeadDim <= 128);
   using Convert = typename ConvertOf<kNarrow>::Type;
   // Undoes the scaling of narrowed values in V, and in the products of Q and K.
   static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
@@ -143,7 +143,7 @@ struct Block {
                                     : kShortOfRegisters   ? Hiding::by_select
                                                           : Hiding::by_bits;
   // Unrolled, the loads of head dims 96 and 192 exceed the registers.
-  static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
+  static constexpr bool kUnrolls = kTraits.matrix_instructions() || (kHeadDim & (kHeadDim - 1)) == 0;
 
   // LDS: K tile, V tile, packed Q (shared by all waves), then each wave's own Q and P.
   static constexpr int kWaveQueryLds = kPacked ? 0 : Q::kLdsBytes;

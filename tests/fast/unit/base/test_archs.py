@@ -69,6 +69,10 @@ def test_the_tables_are_read_with_their_types():
     assert (arch.isa.transposed_reads, arch_named("gfx950").isa.transposed_reads) == (False, True)
     assert (arch.isa.direct_loads, arch_named("gfx950").isa.direct_loads) == (False, True)
     assert (arch.isa.bf16_pairs, arch_named("gfx950").isa.bf16_pairs) == (False, True)
+    assert (arch.isa.matrix_interlock, arch_named("gfx1100").isa.matrix_interlock) == (False, True)
+    assert (arch.isa.bf16_products, arch_named("gfx1030").isa.bf16_products) == (True, False)
+    assert (arch.isa.lds_counter, arch_named("gfx1201").isa.lds_counter) == (False, True)
+    assert (arch.isa.short_code, arch_named("gfx1201").isa.short_code) == (False, True)
     assert (arch.isa.counters.depth, arch.isa.lds.phases) == ((63, 15, 63, 15), ("measured",))
     assert (arch.isa.matrix_clocks["32x32x8"], arch.model.name) == (32, "MI300X")
     assert arch_named("gfx1100").device_name == "gfx1100"
