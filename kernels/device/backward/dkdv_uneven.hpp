@@ -1,9 +1,10 @@
-// The gradients of K and V for rows of v and dout shorter than those of q and k: the plain loop. The two
-// waves of a pair then have products of different lengths, so each has its own code between the shared
-// barriers.
+// The kernel of the gradients of K and V for rows of v and dout shorter than those of q and k: the plain loop
+// with early rows (dkdv/loop.hpp). The two waves of a pair then have products of different lengths, so each
+// has its own code between the shared barriers. Tiles are of UnevenStage.
 #pragma once
 
 #include "device/backward/dkdv/loop.hpp"
+#include "device/memory/uneven_stage.hpp"
 
 namespace fa {
 
@@ -19,7 +20,7 @@ struct UnevenParts {
   static_assert(kMore * sizeof(A) <= kMoreSums * sizeof(C), "the registers of sums are enough");
   static_assert(Unit::kColumns == 1 && B::Own::kLdsBytes == 0,
                 "tiles.toml: bwd_dkdv_uneven keeps K and V in registers");
-  using Own = Query<Unit, B::kValueDim, kSteps, B::kPadded>;
+  using Own = Query<Unit, B::kValueDim, kSteps, B::kConfig.padded_tiles>;
 
   // The steps of K beyond V's.
   struct More {
@@ -86,11 +87,11 @@ FA_DEVICE void add_head_uneven(B& block, int head_q, int wave_key, const typenam
           return typename B::View(tensor == 0 ? source.q : source.dout, first, last_bytes);
         },
         block.mover());
-    number = block.load_number(source, first, number);
+    number = B::Numbers::load(block, source, first, number);
   };
   const auto store_rows = [&](int set) {
     stage.store_rows(block.lds, block.mover());
-    block.store_number(number, set);
+    B::Numbers::store(block, number, set);
   };
   load(tiles.begin);
   // For the last head's rows, stored at its loop's end.
@@ -134,40 +135,51 @@ FA_DEVICE void add_head_uneven(B& block, int head_q, int wave_key, const typenam
   }
 }
 
-template <class B>
-FA_DEVICE void run_dkdv_uneven(BwdArguments arguments, LdsBytes lds) {
-  const BwdParams& params = loaded_here(arguments);
-  const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
-  const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
-  if (first_key >= found.seqlen_k) return;
-  B block(arguments, params, found, lds);
-  const int wave_key = first_key + block.pair * B::Unit::kN;
-  const typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
-  using Parts = UnevenParts<B>;
-  Parts parts;
-  if (tiles.begin < tiles.end) {
-    parts.load(block, wave_key);
-    const int group = uniform(params.nheads / params.nheads_k);
-    for (int i = 0; i < group; ++i) {
-      add_head_uneven(block, block.head_k * group + i, wave_key, tiles, parts);
+template <Gfx kGfx, DType kDType, int kHeadDim>
+struct Uneven : DkDvShape<Op::bwd_dkdv_uneven, kGfx, kDType, kHeadDim> {
+  using Shape = DkDvShape<Op::bwd_dkdv_uneven, kGfx, kDType, kHeadDim>;
+  static constexpr int kValueDim = kUnevenValueDim;
+  using Stage = UnevenStage<typename Shape::Unit, Shape::kQueries, kHeadDim, kValueDim, Shape::kMovers,
+                            Shape::kConfig.padded_tiles>;
+  using Numbers = LaneNumbers<Shape>;
+
+  template <class B>
+  FA_DEVICE static void run(BwdArguments arguments, LdsBytes lds) {
+    const BwdParams& params = loaded_here(arguments);
+    const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
+    const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
+    if (first_key >= found.seqlen_k) return;
+    B block(arguments, params, found, lds);
+    const int wave_key = first_key + block.pair * B::Unit::kN;
+    const typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
+    using Parts = UnevenParts<B>;
+    Parts parts;
+    if (tiles.begin < tiles.end) {
+      parts.load(block, wave_key);
+      const int group = uniform(params.nheads / params.nheads_k);
+      for (int i = 0; i < group; ++i) {
+        add_head_uneven(block, block.head_k * group + i, wave_key, tiles, parts);
+      }
     }
-  }
-  typename B::Sums sums;
+    typename B::Sums sums;
 #pragma unroll
-  for (int step = 0; step < B::kSumSteps; ++step) {
-    sums[step] = step < Parts::kSums ? parts.sums[step] : parts.more[step - Parts::kSums];
+    for (int step = 0; step < B::kSumSteps; ++step) {
+      sums[step] = step < Parts::kSums ? parts.sums[step] : parts.more[step - Parts::kSums];
+    }
+    store(block, wave_key, sums);
   }
-  store(block, wave_key, sums);
-}
+};
+
+template <Gfx kGfx, DType kDType, int kHeadDim>
+using UnevenBlock = DkDvBlock<Uneven<kGfx, kDType, kHeadDim>>;
 
 // Defines the kernel `name`.
-#define FA_DKDV_UNEVEN(name, dtype, head_dim)                                                        \
-  FA_KERNEL(dkdv, bwd_dkdv_uneven, dtype, head_dim)                                                  \
-  name(const fa::BwdParams) {                                                                        \
-    using B = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, fa::Op::bwd_dkdv_uneven, false, false, \
-                            fa::kUnevenValueDim>;                                                    \
-    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                              \
-    fa::run_dkdv_uneven<B>(fa::backward_arguments(), (fa::LdsBytes)lds);                             \
+#define FA_DKDV_UNEVEN(name, dtype, head_dim)                           \
+  FA_KERNEL(dkdv, bwd_dkdv_uneven, dtype, head_dim)                     \
+  name(const fa::BwdParams) {                                           \
+    using B = fa::UnevenBlock<fa::kCurrentGfx, dtype, head_dim>;        \
+    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes]; \
+    B::template run<B>(fa::backward_arguments(), (fa::LdsBytes)lds);    \
   }
 
 }  // namespace fa

@@ -1,20 +1,18 @@
-// All gradients in one pass: those of dkdv/loop.hpp, and dQ from the same dS. This saves two of seven
-// products. Workgroups add their keys' part of dQ with atomics, in any order.
+// The kernel of all gradients: those of the separate kernel's loops, and dQ from the same dS. This saves two
+// of seven products. Workgroups add their keys' part of dQ with atomics, in any order.
 //
-//   dQ += dS * K     a tile later, by waves with a part of K^T in registers
+//   dQ += dS * K     a tile later, by waves with a part of K^T in registers (dkdv/dq_part.hpp)
 //
 // dS passes through LDS in 16 bits, transposed. Sums are fp32, in an order for atomics: a result's registers
 // one after the other, so each instruction adds to consecutive addresses. Rows and sequences are padded to
 // whole tiles, so masking is unnecessary. convert.hpp turns the sums into dq.
 #pragma once
 
-#include "device/arch/current.hpp"
-#include "device/backward/dkdv/column_blocks.hpp"
-#include "device/backward/dkdv/staggered.hpp"
+#include "device/backward/separate.hpp"
 
 namespace fa {
 
-// Adds one head of q's part of the sums of a wave's keys, and the keys' part of this head's dQ.
+// As add_head_early (dkdv/loop.hpp), and adds the keys' part of this head's dQ.
 template <class B>
 FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename B::Tiles& tiles,
                               const typename B::Own& own, const DqPart<B>& dq, typename B::Sums& sums) {
@@ -38,7 +36,7 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
     } else {
       stage.load([&](int) { return typename B::View(rows, first); }, block.mover());
     }
-    number = block.load_number(source, first, number);
+    number = B::Numbers::load(block, source, first, number);
   };
   const auto store_rows = [&](int set) {
     if constexpr (kFixed) {
@@ -46,7 +44,7 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
     } else {
       stage.store_rows(block.lds, block.mover());
     }
-    block.store_number(number, set);
+    B::Numbers::store(block, number, set);
   };
   load(tiles.begin);
   workgroup_barrier();  // LDS is free
@@ -96,68 +94,47 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
   if (of_dq) dq.add(block, dq_sums, (tiles.end - 1) / B::kQueries * B::kQueries, Nothing());
 }
 
-template <class B>
-FA_DEVICE void run_fused(BwdArguments arguments, LdsBytes lds) {
-  if constexpr (B::kStaggered) {
-    run_staggered<B>(arguments, lds);
-  } else if constexpr (B::kPingPong) {
-    run_ping_pong<B>(arguments, lds);
-  } else if constexpr (B::kByBlocks) {
-    run_column_blocks<B>(arguments, lds);
-  } else {
-    const BwdParams& params = loaded_here(arguments);
-    const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
-    const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
-    if (first_key >= found.seqlen_k) return;
-    B block(arguments, params, found, lds);
-    const int wave_key = first_key + block.pair * B::Unit::kN;
-    const typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
-    typename B::Sums sums = {};
-#pragma unroll
-    for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
-    if (tiles.begin < tiles.end) {
-      DqPart<B> dq(block);
-      dq.load(block, first_key);
-      const typename B::Own own = block.load_own(wave_key);
-      const int group = uniform(params.nheads / params.nheads_k);
-      for (int i = 0; i < group; ++i) {
-        const int head_q = block.head_k * group + i;
-        add_head_fused(block, head_q, wave_key, tiles, own, dq, sums);
-      }
-    }
-    store(block, wave_key, sums);
-  }
-}
+template <class Shape>
+struct Fused : LoopOf<Shape> {
+  static constexpr bool kWithDq = true;
+  static_assert(Shape::kConfig.ping_pong || Shape::kConfig.early_rows,
+                "tiles.toml: bwd_fused needs ping_pong or early_rows");
+};
+
+template <Gfx kGfx, DType kDType, int kHeadDim, bool kFeatured>
+using FusedBlock = DkDvBlock<Fused<DkDvShape<Op::bwd_fused, kGfx, kDType, kHeadDim, kFeatured>>>;
 
 // The launch's loop, or the only one.
 template <Gfx kGfx, DType kDType, int kHeadDim>
-struct Fused {
-  using Plain = DkDvBlock<kGfx, kDType, kHeadDim, Op::bwd_fused, false, true>;
-  using Featured = DkDvBlock<kGfx, kDType, kHeadDim, Op::bwd_fused, true, true>;
-  static constexpr bool kFeatures = dkdv_config(Op::bwd_fused, kGfx, kDType, kHeadDim).features;
-  static constexpr int kLdsBytes =
-      kFeatures ? larger(Plain::kLdsBytes, Featured::kLdsBytes) : Plain::kLdsBytes;
+struct FusedKernel {
+  using Plain = FusedBlock<kGfx, kDType, kHeadDim, false>;
+  using Featured = FusedBlock<kGfx, kDType, kHeadDim, true>;
+  static constexpr bool kFeatures = Plain::kConfig.features;
+  static constexpr int lds_bytes() {
+    if constexpr (kFeatures) return larger(Plain::kLdsBytes, Featured::kLdsBytes);
+    return Plain::kLdsBytes;
+  }
 
   FA_DEVICE static void run(BwdArguments arguments, LdsBytes lds) {
     if constexpr (kFeatures) {
-      constexpr bool kAtOnce = Plain::kByBlocks || Plain::Scores::kTurned;
+      constexpr bool kAtOnce = Plain::kAsksAtOnce || Plain::Scores::kTurned;
       if (is_featured<kAtOnce>(arguments)) {
-        run_fused<Featured>(arguments, lds);
+        Featured::template run<Featured>(arguments, lds);
         asm volatile("; keeps the ends of the two apart, which must not share registers");
         return;
       }
     }
-    run_fused<Plain>(arguments, lds);
+    Plain::template run<Plain>(arguments, lds);
   }
 };
 
 // Defines the kernel `name`.
-#define FA_FUSED(name, dtype, head_dim)                                                              \
-  FA_KERNEL(dkdv, bwd_fused, dtype, head_dim)                                                        \
-  name(const fa::BwdParams) {                                                                        \
-    using Fused = fa::Fused<fa::kCurrentGfx, dtype, head_dim>;                                       \
-    __attribute__((shared, aligned(Fused::Plain::kLdsAlignment))) static char lds[Fused::kLdsBytes]; \
-    Fused::run(fa::backward_arguments(), (fa::LdsBytes)lds);                                         \
+#define FA_FUSED(name, dtype, head_dim)                                                                  \
+  FA_KERNEL(dkdv, bwd_fused, dtype, head_dim)                                                            \
+  name(const fa::BwdParams) {                                                                            \
+    using Kernel = fa::FusedKernel<fa::kCurrentGfx, dtype, head_dim>;                                    \
+    __attribute__((shared, aligned(Kernel::Plain::kLdsAlignment))) static char lds[Kernel::lds_bytes()]; \
+    Kernel::run(fa::backward_arguments(), (fa::LdsBytes)lds);                                            \
   }
 
 }  // namespace fa

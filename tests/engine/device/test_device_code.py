@@ -289,6 +289,20 @@ def test_a_row_that_the_kernel_cannot_serve_says_why(changed, op, arch, old, new
     assert f"tiles.toml: {words}" in words_without(changed, op, arch, row, row.replace(old, new))
 
 
+@pytest.mark.parametrize(
+    ("arch", "old", "new"),
+    [
+        ("gfx942", ".early_mask = true", ".early_mask = false"),
+        ("gfx1030", ".early_rows = true", ".early_rows = true, .early_mask = true"),
+    ],
+)
+def test_a_masked_row_has_both_of_two_switches_or_none(changed, arch, old, new):
+    row = row_of("bwd_dkdv_masked", arch)
+    assert old in row
+    words = words_without(changed, "bwd_dkdv_masked", arch, row, row.replace(old, new))
+    assert "tiles.toml: with a mask, ping_pong and early_mask need each other" in words
+
+
 @pytest.mark.parametrize("op", ["fwd", "bwd_dkdv", "bwd_dq"])
 def test_columns_that_are_not_the_matrix_units_are_refused(changed, op):
     toolchain = changed("generated/device/archs.inc", ".step_columns = 16", ".step_columns = 32")

@@ -6,7 +6,7 @@
 // Before the loop, all arguments are loaded with one wait, and unneeded divisions are skipped.
 #pragma once
 
-#include "device/backward/dkdv/ping_pong.hpp"
+#include "device/backward/dkdv/basic.hpp"
 
 namespace fa {
 
@@ -68,7 +68,7 @@ FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, fl
     } else {
       stage.load([&](int) { return typename B::View(rows, first); }, block.mover());
     }
-    number = block.load_number(source, first, number);
+    number = B::Numbers::load(block, source, first, number);
   };
   const auto store_rows = [&](int set) {
     if constexpr (kFixed) {
@@ -76,7 +76,7 @@ FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, fl
     } else {
       stage.store_rows(block.lds, block.mover());
     }
-    block.store_number(number, set);
+    B::Numbers::store(block, number, set);
   };
   load(tiles.begin);
   // For the last head's rows, stored at its loop's end.
@@ -160,7 +160,9 @@ FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, fl
 template <class B>
 FA_DEVICE void run_column_blocks(BwdArguments arguments, LdsBytes lds) {
   using Unit = typename B::Unit;
-  using Dq = Choice<B::kWithDq, DqPart<B>, NoDq<B>>;
+  using Dq = DqOf<B>;
+  static_assert(B::kOwnBytes == 0 && !B::kExchangeInOperand,
+                "tiles.toml: column_blocks needs operands that stay in registers");
   const BwdParams params = loaded_at_once(arguments);
   const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
   const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
@@ -197,5 +199,20 @@ FA_DEVICE void run_column_blocks(BwdArguments arguments, LdsBytes lds) {
 #pragma unroll
   for (int b = 0; b < B::kColumnBlocks; ++b) store(block, wave_key + b * Unit::kN, sums[b]);
 }
+
+// This loop.
+template <class Shape>
+struct ColumnBlocksLoop : BasicLoop<Shape> {
+  static constexpr int kColumnBlocks = Shape::kConfig.column_blocks;
+  static constexpr bool kAsksAtOnce = true;
+  static_assert(
+      Shape::kConfig.early_rows && Shape::kConfig.prefetch > 0 && BasicLoop<Shape>::Stage::kLoads == 1,
+      "tiles.toml: column_blocks needs early_rows, prefetch, and one piece of a tile for a thread at most");
+
+  template <class B>
+  FA_DEVICE static void run(BwdArguments arguments, LdsBytes lds) {
+    run_column_blocks<B>(arguments, lds);
+  }
+};
 
 }  // namespace fa

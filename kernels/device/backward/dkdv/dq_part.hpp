@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/backward/dkdv/moves.hpp"
+#include "device/memory/direct.hpp"
 
 namespace fa {
 
@@ -11,7 +12,7 @@ struct DqPart {
   using Unit = typename B::Unit;
   using Scores = typename B::Scores;
   static constexpr int kParts = B::kSteps * B::kSumSteps;
-  static constexpr int kWaves = B::kPingPong ? B::kPairs : 2 * B::kPairs;
+  static constexpr int kWaves = B::kConfig.ping_pong ? B::kPairs : 2 * B::kPairs;
   static constexpr int kSplits = kWaves / kParts > 1 ? kWaves / kParts : 1;
   static constexpr int kKeySteps = B::kTile.block_n / Unit::kK / kSplits;
   static constexpr bool kAllHaveParts = kParts * kSplits == kWaves;  // every wave that may have one
@@ -22,14 +23,14 @@ struct DqPart {
   const int index;
   typename Unit::A keys[kKeySteps];  // K^T
 
-  FA_DEVICE explicit DqPart(const B& block) : index(B::kPingPong ? block.pair : block.wave) {}
+  FA_DEVICE explicit DqPart(const B& block) : index(B::kConfig.ping_pong ? block.pair : block.wave) {}
 
   // Waves without a part use K^T's registers for something else.
   FA_DEVICE void keep_places(u32x4 places) { keys[0] = here(places); }
   FA_DEVICE u32x4 kept() const { return keys[0]; }
 
   FA_DEVICE bool is_of(const B& block) const {
-    return (!B::kPingPong || block.is(Role::weights)) && index < kParts * kSplits;
+    return (!B::kConfig.ping_pong || block.is(Role::weights)) && index < kParts * kSplits;
   }
   FA_DEVICE int row_step() const { return index % kParts / B::kSumSteps; }
   FA_DEVICE int column_step() const { return index % kParts % B::kSumSteps; }
@@ -43,13 +44,13 @@ struct DqPart {
   }
 
   // In parts. If rows of a tile are stored at the same time, K^T is behind them.
-  static constexpr int kKeptAt = B::kPingPong ? B::kLdsBytes - Transposed::kBytes : 0;
-  static_assert(!B::kPingPong || kKeptAt >= B::Stage::kRowsEnd, "there is room for both");
+  static constexpr int kKeptAt = B::kConfig.ping_pong ? B::kLdsBytes - Transposed::kBytes : 0;
+  static_assert(!B::kConfig.ping_pong || kKeptAt >= B::Stage::kRowsEnd, "there is room for both");
   FA_DEVICE Transposed load(const B& block, const BwdParams& params, int first_key) {
     const Sequence& sequence = block.sequence;
     using View = BufferView<B::kTile.block_n, B::kHeadDim * 2, B::kTraits.buffer_word3>;
     Transposed stage;
-    if constexpr (B::kPingPong) {
+    if constexpr (B::kConfig.ping_pong) {
       const HeadRows rows = keys_from(block, params, params.k, first_key);
       stage.load([&](int) { return View(rows, 0); }, block.thread);
     } else {
@@ -112,7 +113,7 @@ struct DqPart {
 
   // Number of gaps: parts of the product followed by other work.
   static constexpr int gaps() {
-    if constexpr (B::kPingPong) return kKeySteps * Unit::kParts;
+    if constexpr (B::kConfig.ping_pong) return kKeySteps * Unit::kParts;
     return kKeySteps;
   }
 
@@ -128,7 +129,7 @@ struct DqPart {
         return [=](int i) { return scores.read(i); };
       } else {
         const LdsBytes tile = Scores::Tile::period(block.scores() + at, row_step());
-        if constexpr (B::kPingPong) {
+        if constexpr (B::kConfig.ping_pong) {
           const typename Scores::Tile::template Row<typename Unit::A> row(tile, Unit::a_row(block.lane),
                                                                           unit(0, block.lane));
           return [=](int i) { return row.read(i * (Unit::kK / 8)); };
@@ -143,7 +144,7 @@ struct DqPart {
     const auto multiply = [&](int i, const typename Unit::A& a) {
       const typename Unit::B b{{keys[i]}};
       Unit::multiply(sum, a, b);
-      if constexpr (B::kPingPong) {
+      if constexpr (B::kConfig.ping_pong) {
         if (i == 0) Unit::keep_apart(sum, a, b);
       }
     };
@@ -171,7 +172,7 @@ struct DqPart {
     const typename Unit::C sum = product(block, interleave, at);
     float* to = sums + static_cast<int64_t>(first / Unit::kM * B::kSumSteps) * (Unit::kM * Unit::kN);
     // Opaque, or the lane's part of the address is added to it once for all tiles, in vector registers.
-    if constexpr (!B::kPingPong) asm volatile("" : "+s"(to));
+    if constexpr (!B::kConfig.ping_pong) asm volatile("" : "+s"(to));
     add_rows(block, to, sum, 0, Unit::kRows);
   }
   // Adds its registers from `begin` to `end`.
@@ -180,7 +181,7 @@ struct DqPart {
     float value[Unit::kRows];
 #pragma unroll
     for (int r = begin; r < end; ++r) {
-      value[r] = B::kPingPong ? here(static_cast<float>(sum[r])) : static_cast<float>(sum[r]);
+      value[r] = B::kConfig.ping_pong ? here(static_cast<float>(sum[r])) : static_cast<float>(sum[r]);
     }
 #pragma unroll
     for (int r = begin; r < end; ++r) add_float(to, r * Unit::kWave + lane, value[r]);
@@ -197,5 +198,40 @@ struct DqPart {
     return params.dq_sums + step * (Unit::kM * Unit::kN);
   }
 };
+
+// Replaces DqPart in kernels without dQ.
+template <class B>
+struct NoDq {
+  static constexpr bool kAllHaveParts = false, kDirectKeys = false;
+  struct Transposed {};
+  static constexpr int gaps() { return 1; }
+  FA_DEVICE explicit NoDq(const B&) {}
+  FA_DEVICE Transposed load(const B&, const BwdParams&, int) { return {}; }
+  FA_DEVICE void load(const B&, int) {}
+  FA_DEVICE void store(const B&, const Transposed&) const {}
+  FA_DEVICE void read(const B&) {}
+  FA_DEVICE void keep_places(u32x4) {}
+  FA_DEVICE u32x4 kept() const { return {}; }
+  FA_DEVICE bool is_of(const B&) const { return false; }
+  FA_DEVICE float* sums_of(const B&, const BwdParams&, int) const { return nullptr; }
+  template <class Interleave>
+  FA_DEVICE void add(const B&, float*, int, const Interleave&, int = 0) const {}
+};
+
+template <class B>
+using DqOf = Choice<B::kWithDq, DqPart<B>, NoDq<B>>;
+
+// Zeros for keys beyond the last: their scores may be anything.
+template <class B>
+FA_DEVICE void drop_missing_keys(const B& block, int wave_key, typename B::P& packed) {
+  if (here_uniform(wave_key) + B::Unit::kN <= block.sequence.seqlen_k) return;
+  const bool there = wave_key + B::Unit::column(here(block.lane), 0) < block.sequence.seqlen_k;
+  const uint32_t all = there ? ~0u : 0u;
+#pragma unroll
+  for (int chunk = 0; chunk < B::P::kChunks; ++chunk) {
+#pragma unroll
+    for (int word = 0; word < B::P::kChunk / 2; ++word) packed.chunk[0][chunk][word] &= all;
+  }
+}
 
 }  // namespace fa

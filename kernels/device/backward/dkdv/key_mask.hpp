@@ -34,7 +34,8 @@ struct KeyMask {
   // Whether a tile's mask is loaded while the previous tile is in use, into the registers of its scores,
   // which then start from it. Otherwise it is loaded when they are there, this many rows of a lane at once.
   static constexpr bool kAhead = B::kConfig.early_mask;
-  static_assert(!kAhead || B::kOwnNumbers, "tiles.toml: early_mask needs ping_pong");
+  static_assert(kAhead == B::Numbers::kByWave,
+                "tiles.toml: with a mask, ping_pong and early_mask need each other");
   static constexpr int kAtOnce = kHeld > 8 ? 8 : kHeld;
   // A row's number is minus the log-sum-exp, and finite.
   using Score = MaskedScore<B::kDType, true, false, Hiding::by_bits>;

@@ -124,11 +124,8 @@ FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typ
       const f32x2 both = f32x2{p.element(0, f), p.element(0, f + 1)} * f32x2{low, high};
       low = both[0], high = both[1];
     }
-  } else if constexpr (B::kStaggered) {
-    // Opaque, or the compiler makes pairs of them, whose elements it has to convert.
-    B::each(dp, [&](float x, int c, int f) { return here(p.times(c, f, x)); });
   } else if constexpr (!B::kFeatured) {
-    B::each(dp, [&](float x, int c, int f) { return p.times(c, f, x); });
+    B::each(dp, [&](float x, int c, int f) { return B::product(p.times(c, f, x)); });
   } else {
     const Scoring scoring(loaded_here(block.arguments), block.batch, head_q);
     B::each(dp, [&](float x, int c, int f) {
@@ -165,7 +162,7 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
     const typename B::Source from = B::kFeatured ? block.source(head_q) : source;
     stage.load([&](int tensor) { return typename B::View(tensor == 0 ? from.q : from.dout, first); },
                block.mover());
-    return block.load_number(from, first);
+    return B::Numbers::load(block, from, first, 0);
   };
   float number = load(tiles.begin);
   for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {
@@ -175,7 +172,7 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
     workgroup_barrier();  // all waves are done with the last tile
     stage.store_rows(block.lds, block.mover());
     if (!kOverlaid) stage.store_transposed(block.lds, block.mover());
-    block.store_number(number);
+    B::Numbers::store(block, number, 0);
     workgroup_barrier();
     if (!kOverlaid) number = load(first + B::kQueries);
     typename B::Result result;
@@ -232,7 +229,7 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
       stage.load([&](int tensor) { return typename B::View(tensor == 0 ? from.q : from.dout, first); },
                  block.mover());
     }
-    number = block.load_number(from, first, number);
+    number = B::Numbers::load(block, from, first, number);
   };
   const auto store_rows = [&](int set) {
     if constexpr (kFixed) {
@@ -240,7 +237,7 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
     } else {
       stage.store_rows(block.lds, block.mover());
     }
-    block.store_number(number, set);
+    B::Numbers::store(block, number, set);
   };
   const auto store_transposed = [&] {
     if constexpr (kFixed) {

@@ -62,8 +62,8 @@ struct Moves {
   float slope, start;
 
   FA_DEVICE Moves(const B& block, const BwdParams& params, int head_q)
-      : moves(!B::kHalfMoves || !block.is(Role::weights)), dropping(block.dropout.sign) {
-    if constexpr (B::kOwnNumbers) {
+      : moves(B::kMovers == B::kTile.threads || !block.is(Role::weights)), dropping(block.dropout.sign) {
+    if constexpr (B::Numbers::kByWave) {
       const bool of_weights = block.is(Role::weights);
       const float inverse = __builtin_amdgcn_rcpf(block.factor);
       slope = uniform(of_weights ? -Scoring::kLog2e * inverse : (B::kMasked ? late_minus(params) : -1.0f));
@@ -76,7 +76,7 @@ struct Moves {
   }
 
   FA_DEVICE void of_head(const B& block, const BwdParams& params, int head_q) {
-    if constexpr (!B::kOwnNumbers) source = block.source(params, head_q);
+    if constexpr (!B::Numbers::kByWave) source = block.source(params, head_q);
     const Sequence& sequence = block.sequence;
     const uint32_t batch = is_ragged<B>(params.cu_seqlens_q) ? 0 : block.batch;
     const BwdInput tensor = Stage::tensor_of_wave(B::moving(block.thread)) == 0 ? params.q : params.dout;
@@ -117,10 +117,10 @@ struct Moves {
     }
   }
   FA_DEVICE void load_number(const B& block, int from) {
-    if constexpr (B::kOwnNumbers) {
+    if constexpr (B::Numbers::kByWave) {
       number = NumberView(rows_from(numbers, from), 0).template read_at<float>(place);
     } else {
-      number = block.load_number(source, from);
+      number = B::Numbers::load(block, source, from, 0);
     }
   }
 
@@ -131,7 +131,7 @@ struct Moves {
 
   // Start value of the tile's first product.
   FA_DEVICE float first_term(const B& block) const {
-    if constexpr (!B::kOwnNumbers) return 0;
+    if constexpr (!B::Numbers::kByWave) return 0;
     const bool of_lse = B::kMasked && block.is(Role::weights);
     return __builtin_fmaf(of_lse ? Scoring::masked_lse(number) : number, slope, start);
   }
@@ -145,10 +145,10 @@ struct Moves {
     }
   }
   FA_DEVICE void store_number(const B& block, int set) const {
-    if (!B::kOwnNumbers) block.store_number(number, set);
+    if constexpr (!B::Numbers::kByWave) B::Numbers::store(block, number, set);
   }
   FA_DEVICE void store_transposed(const B& block, u32x4 places) {
-    if constexpr (B::kRowMajor) {
+    if constexpr (B::kConfig.row_major) {
       // There is one form.
     } else if constexpr (B::kConfig.tight_registers) {
       if (moves) stage.store_transposed_to(places, block.lds);

@@ -6,55 +6,15 @@
 
 #include "device/arch/current.hpp"
 #include "device/backward/dkdv/dq_part.hpp"
-#include "device/backward/dkdv/early_operands.hpp"
-#include "device/backward/dkdv/exponentials.hpp"
-#include "device/backward/dkdv/loop.hpp"
+#include "device/backward/dkdv/overlap.hpp"
 
 namespace fa {
 
-// Tells the compiler that no load is in flight. It mistakes the other role's loads for this wave's. A wait
-// for them would also wait for the earlier atomic additions.
-FA_DEVICE void no_loads_in_flight() {
-  constexpr int kVmcnt0 = 0x0f70;
-  __builtin_amdgcn_s_waitcnt(kVmcnt0);
-}
-
-// As above, and nothing else is in flight.
+// Tells the compiler that nothing is in flight.
 FA_DEVICE void nothing_in_flight() {
   constexpr int kAll0 = 0x0070;
   __builtin_amdgcn_s_waitcnt(kAll0);
 }
-
-// Zeros for keys beyond the last: their scores may be anything.
-template <class B>
-FA_DEVICE void drop_missing_keys(const B& block, int wave_key, typename B::P& packed) {
-  if (here_uniform(wave_key) + B::Unit::kN <= block.sequence.seqlen_k) return;
-  const bool there = wave_key + B::Unit::column(here(block.lane), 0) < block.sequence.seqlen_k;
-  const uint32_t all = there ? ~0u : 0u;
-#pragma unroll
-  for (int chunk = 0; chunk < B::P::kChunks; ++chunk) {
-#pragma unroll
-    for (int word = 0; word < B::P::kChunk / 2; ++word) packed.chunk[0][chunk][word] &= all;
-  }
-}
-
-// Replaces DqPart in kernels without dQ.
-template <class B>
-struct NoDq {
-  static constexpr bool kAllHaveParts = false, kDirectKeys = false;
-  struct Transposed {};
-  static constexpr int gaps() { return 1; }
-  FA_DEVICE explicit NoDq(const B&) {}
-  FA_DEVICE Transposed load(const B&, const BwdParams&, int) { return {}; }
-  FA_DEVICE void store(const B&, const Transposed&) const {}
-  FA_DEVICE void read(const B&) {}
-  FA_DEVICE void keep_places(u32x4) {}
-  FA_DEVICE u32x4 kept() const { return {}; }
-  FA_DEVICE bool is_of(const B&) const { return false; }
-  FA_DEVICE float* sums_of(const B&, const BwdParams&, int) const { return nullptr; }
-  template <class Interleave>
-  FA_DEVICE void add(const B&, float*, int, const Interleave&, int = 0) const {}
-};
 
 // Adds one head of q's part of the sums of a wave's keys, and the keys' part of this head's dQ. Rows of its
 // first tile are already stored.
@@ -73,7 +33,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
       Choice<kEarlyOperands, EarlyOperands<Unit, typename Stage::TransposedTile, B::kSumSteps, kAhead>,
              NoEarlyOperands>;
   // In waves that also add up dQ, numbers are loaded before those additions. Later loads would wait for them.
-  constexpr bool kNumberFirst = B::kConfig.early_numbers && B::kOwnNumbers;
+  constexpr bool kNumberFirst = B::kConfig.early_numbers && B::Numbers::kByWave;
   constexpr bool kInterleaves = B::kWithDq && !B::kFeatured;  // P with the last tile's dQ
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
   const KeyMaskOf<B> given(block, head_q);
@@ -92,7 +52,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     if (kMaskAhead && of_weights) {
       given.begin(block, result, wave_key);
       result[0] = Unit::broadcast_sums(here(moves.first_term(block)), result[0]);
-    } else if (B::kOwnNumbers) {
+    } else if (B::Numbers::kByWave) {
       begin(block, result, here(moves.first_term(block)), zeros);
     }
     // For the operations in flight at the loop's end.
@@ -117,7 +77,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     __builtin_amdgcn_s_setprio(3);  // waves that multiply go first
     if (seen) {
       bits = kept_bits(block, head_q, first, wave_key);
-      if (!B::kOwnNumbers) begin(block, result);
+      if (!B::Numbers::kByWave) begin(block, result);
       if constexpr (kEarlyRowOperands) {
         tile_rows.template multiply<B::Own::kSteps>(result, own);
         for (int step = 0; step < B::kSteps; ++step) Unit::pin(result[step]);
@@ -127,7 +87,9 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
       }
     }
     if (of_weights) {
-      no_loads_in_flight();
+      // None is in flight. The compiler mistakes the other role's loads for this wave's, and its own wait for
+      // them would also wait for the earlier atomic additions.
+      wait_for_loads();
       if (kNumberFirst) moves.load_number(block, here_uniform(first + B::kQueries));
       // Opaque, or the compiler copies all of this for the first tile.
       const bool adds = of_dq && here_uniform(first) > tiles.begin;
@@ -219,7 +181,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
 // The kernel with this loop.
 template <class B>
 FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
-  using Dq = Choice<B::kWithDq, DqPart<B>, NoDq<B>>;
+  using Dq = DqOf<B>;
   const BwdParams params = loaded_at_once(arguments);
   const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
   const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
@@ -230,7 +192,7 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
       block.visible.tiles_of_keys_by_bounds(first_key, B::kTile.block_n, wave_key, B::Unit::kN, B::kQueries)};
   constexpr bool kDirectKeys = Dq::kDirectKeys;
   typename B::Sums sums;
-  if constexpr (!Dq::kDirectKeys) {
+  if constexpr (!kDirectKeys) {
 #pragma unroll
     for (int step = 0; step < B::kSumSteps; ++step) sums[step] = {};
   }
@@ -252,7 +214,7 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
     // Placed after the loads.
 #pragma unroll
     for (int step = 0; step < B::kSumSteps; ++step) {
-      if constexpr (Dq::kDirectKeys) {
+      if constexpr (kDirectKeys) {
         sums[step] = B::Unit::zero_by_product();
       } else {
         B::Unit::settle(sums[step]);
@@ -270,7 +232,7 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
         dq.read(block);
       }
       if (B::kConfig.tight_registers && !block.is(Role::weights)) dq.keep_places(places);
-      if (!B::kOwnNumbers) tile_barrier<B::kArch>();  // these have K^T's place
+      if (!B::Numbers::kByWave) tile_barrier<B::kArch>();  // these have K^T's place
     }
     moves.store_number(block, block.set);
     for (const int past = head_q + group;;) {
@@ -284,7 +246,7 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
       moves.store_rows(block, dq.kept(), block.set);
       moves.store_number(block, block.set);
     }
-  } else if constexpr (Dq::kDirectKeys) {
+  } else if constexpr (kDirectKeys) {
 #pragma unroll
     for (int step = 0; step < B::kSumSteps; ++step) {
       sums[step] = typename B::Unit::C{};
@@ -293,5 +255,25 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
   }
   store(block, wave_key, sums);
 }
+
+// This loop.
+template <class Shape>
+struct PingPongLoop : Shape {
+  // If half of the threads suffice to move tiles, the waves waiting for the matrix unit do it.
+  static constexpr bool kHalfMoves = (!Shape::kConfig.row_major || Shape::kConfig.tight_registers) &&
+                                     Shape::kQueries / 2 * (Shape::kHeadDim / 4) <= Shape::kTile.threads / 2;
+  static constexpr int kMovers = kHalfMoves ? Shape::kTile.threads / 2 : Shape::kTile.threads;
+  // With `row_major`, tiles are in LDS once, and turned when read. There are two of each.
+  using Stage = Choice<Shape::kConfig.row_major,
+                       TurnedTensors<typename Shape::Unit, Shape::kQueries, Shape::kHeadDim, kMovers, 2>,
+                       TransposedStage<typename Shape::Unit, Shape::kQueries, Shape::kHeadDim, kMovers,
+                                       Shape::kConfig.padded_tiles, 2, Shape::kConfig.overlaid>>;
+  using Numbers = Choice<Shape::kFeatured, ThreadNumbers<Shape, 2>, OwnNumbers>;
+
+  template <class B>
+  FA_DEVICE static void run(BwdArguments arguments, LdsBytes lds) {
+    run_ping_pong<B>(arguments, lds);
+  }
+};
 
 }  // namespace fa

@@ -10,7 +10,7 @@ template <class B>
 FA_DEVICE void begin(const B& block, typename B::Result& result, float own_term = 0,
                      const typename B::Unit::C& zeros = {}) {
   using Unit = typename B::Unit;
-  if constexpr (B::kOwnNumbers) {
+  if constexpr (B::Numbers::kByWave) {
     static_assert(B::kSteps == 1, "a lane has one row");
     result[0] = Unit::broadcast_sums(own_term, B::kConfig.kept_zeros ? zeros : Unit::zero());
   } else if constexpr (B::kFeatured) {
@@ -100,8 +100,7 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
   BwdGradient gradient = of_v ? params.dv : params.dk;
   float scale = params.scale;
   const int32_t* ends = nullptr;
-  if constexpr (B::kStaggered) {
-    // With one wait: all waves of a compute unit reach the end together.
+  if constexpr (B::kEndsAtOnce) {
     auto* data = static_cast<char*>(gradient.data);
     ends = params.cu_seqlens_k;
     loaded_together(scale, gradient.batch, gradient.row, gradient.head);
@@ -112,17 +111,17 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
   // dS is truncated after P, whose gain compensated for one loss only.
   const float factor = of_v ? (dropping ? params.dropout_scale : 1) : scale * kCutGain<B::kDType>;
   const Sequence& sequence = block.sequence;
-  const int64_t at = offset_of(gradient, is_ragged<B>(B::kStaggered ? ends : params.cu_seqlens_k),
+  const int64_t at = offset_of(gradient, is_ragged<B>(B::kEndsAtOnce ? ends : params.cu_seqlens_k),
                                block.batch, block.head_k, sequence.k_first);
   Visibility visible = block.visible;
   // The compiler would compute values derived from these before the loop, in kernels without free scalar
   // registers.
-  if constexpr (kKeepsRareValues || B::kStaggered || B::kMasked) {
+  if constexpr (B::kShortOfScalars) {
     visible.window_left = here_uniform(visible.window_left);
     visible.window_right = here_uniform(visible.window_right);
   }
   const auto seen = [&](int key) { return visible.first_row(key) < visible.last_row(key); };
-  if (B::kUneven && of_v) {
+  if (B::kValueDim != B::kHeadDim && of_v) {
     store_gradient<typename B::Unit, B::kDType, B::kValueDim>(sums, gradient, at, wave_key, sequence.seqlen_k,
                                                               factor, block.passer(), seen);
     return;

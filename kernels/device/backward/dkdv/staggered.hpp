@@ -152,9 +152,10 @@ struct Staggered {
   }
 };
 
+// `Mask`: of mask_product.hpp.
 template <class B, class Mask>
 FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
-  using Dq = Choice<B::kWithDq, DqPart<B>, NoDq<B>>;
+  using Dq = DqOf<B>;
   using Unit = typename B::Unit;
   using Stage = typename B::Stage;
   constexpr int kSets = 3 * Stage::kSetBytes;
@@ -277,16 +278,20 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
   store(block, wave_key, sums);
 }
 
-template <class B>
-FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
-  if constexpr (!B::kMasked) {
-    run_staggered<B, NoMaskAhead<B>>(arguments, lds);
-  } else if (static_cast<MaskKind>(uniform(masked_here(arguments).mask_kind)) == MaskKind::fp32) {
-    run_staggered<B, Fp32Mask<B>>(arguments, lds);
-    asm volatile("; keeps the ends of the two apart, which must not share registers");
-  } else {
-    run_staggered<B, TurnedMask<B>>(arguments, lds);
+// This loop.
+template <class Shape>
+struct StaggeredLoop : StaggeredTiles<Shape> {
+  template <class B>
+  FA_DEVICE static void run(BwdArguments arguments, LdsBytes lds) {
+    if constexpr (!B::kMasked) {
+      run_staggered<B, NoMaskAhead<B>>(arguments, lds);
+    } else if (static_cast<MaskKind>(uniform(masked_here(arguments).mask_kind)) == MaskKind::fp32) {
+      run_staggered<B, Fp32Mask<B>>(arguments, lds);
+      asm volatile("; keeps the ends of the two apart, which must not share registers");
+    } else {
+      run_staggered<B, TurnedMask<B>>(arguments, lds);
+    }
   }
-}
+};
 
 }  // namespace fa

@@ -7,6 +7,23 @@
 
 namespace fa {
 
+// What the loop stores in LDS, and how it uses arguments and registers.
+template <class Shape>
+struct StaggeredTiles : Shape {
+  static_assert(Shape::kTraits.direct_loads, "tiles.toml: the ISA has no loads straight into LDS");
+  static constexpr int kAtOnce = Shape::kConfig.tiles_at_once;
+  static constexpr int kCopies = 2 * kAtOnce;  // waves of a pair work on different tiles
+  using Stage =
+      DirectTensors<typename Shape::Unit, Shape::kQueries, Shape::kHeadDim, Shape::kTile.threads, 2, kAtOnce>;
+  using Numbers = OwnNumbers;
+  static constexpr int kLdsAlignment = 64;  // see memory/direct.hpp
+  static constexpr bool kAsksAtOnce = true, kShortOfScalars = true;
+  static constexpr bool kEndsAtOnce = true;  // all waves of a compute unit reach it together
+
+  // Opaque, or the compiler makes pairs of them, whose elements it has to convert.
+  FA_DEVICE static float product(float x) { return here(x); }
+};
+
 // A position in the tiles of all heads of q that share keys. A cursor some turns late starts before them.
 template <class B>
 struct Cursor {
