@@ -1,6 +1,6 @@
 #!/bin/sh
 # Build zig's C++ library once, into a cache that every user of the image can use.  zig keeps one for each set of
-# flags, so these are the wheel's own: FA_ZIG_FLAGS is kernels/zig_flags.txt.
+# flags, so these are the wheel's own: FA_ZIG_FLAGS is kernels/build/zig_flags.txt.
 #
 #   warm_zig.sh SOURCE
 set -euf

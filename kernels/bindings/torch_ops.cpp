@@ -1,4 +1,4 @@
-// PyTorch operators on top of fa_rocm.h, through PyTorch's stable ABI (TORCH_TARGET_VERSION 2.10).
+// PyTorch operators on top of fa_rocm.h, through the stable ABI of the oldest supported PyTorch.
 // Only this file and current_stream.hpp include PyTorch.
 //
 //   flash_attn_rocm::fwd          key CUDA, the dispatch key of ROCm's PyTorch

@@ -11,13 +11,14 @@ Hatchling calls both hooks. Their input comes from the environment:
     FA_HIP_INCLUDE    the folder with hip/hip_runtime_api.h; optional if it is in a usual place
     FA_PLATFORM       linux (default) or windows
 
-The compiler is ``zig c++`` of the ziglang package. It targets glibc 2.28, or Windows, and links its own C++
-runtime, so all builder images give one and the same library. Equal inputs give equal bytes.
+The compiler is ``zig c++`` of the ziglang package. It targets the oldest supported glibc, or Windows, and links
+its own C++ runtime, so all builder images give one and the same library. Equal inputs give equal bytes.
 """
 
 import hashlib
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -41,7 +42,9 @@ LIBRARIES = {
 }
 # Of Linux it is the tag before the repair.
 WHEEL_TAGS = {LINUX: "py3-none-linux_x86_64", WINDOWS: "py3-none-win_amd64"}
-TORCH_TARGET_VERSION = "0x020a000000000000"  # PyTorch 2.10, the minimum version checked at import
+# Also checked at import of the package.
+FLOORS = runpy.run_path(str(Path(__file__).parents[1] / "python/flash_attn_rocm/values/floors.py"))
+TORCH_TARGET_VERSION = "0x{:02x}{:02x}000000000000".format(*FLOORS["TORCH_FLOOR"])
 HIP_HEADER = Path("hip/hip_runtime_api.h")
 HIP_FOLDERS = (Path("/opt/rocm/include"), Path("/usr/include"))
 TORCH_HEADER = Path("torch/csrc/stable/library.h")
@@ -49,9 +52,10 @@ TORCH_HEADER = Path("torch/csrc/stable/library.h")
 TORCH_FUNCTIONS = (Path("torch/csrc/inductor/aoti_torch/c/shim.h"), Path("torch/csrc/stable/c/shim.h"))
 TORCH_FUNCTION = re.compile(r"\b(?:aoti_)?torch_\w+(?=\()")
 TORCH_DLL = "torch_cpu.dll"
+GLIBC = ".".join(map(str, FLOORS["GLIBC_FLOOR"]))
 # In separate files: the builder image compiles zig's C++ library for Linux with these in advance.
 ZIG_FLAGS = {
-    platform: tuple(Path(__file__).with_name(file).read_text(encoding="ascii").split())
+    platform: tuple(Path(__file__).with_name(file).read_text(encoding="ascii").format(glibc=GLIBC).split())
     for platform, file in ((LINUX, "zig_flags.txt"), (WINDOWS, "zig_flags_windows.txt"))
 }
 SCRATCH = ".build"

@@ -17,6 +17,7 @@ PATHS = (
     "pyproject.toml", "LICENSE", "kernels", "shim", "shim3", "wheel_builder", "dockerfiles", "matrix.yaml",
 )  # fmt: skip
 ZIG_FLAGS = {LINUX: "zig_flags.txt", WINDOWS: "zig_flags_windows.txt"}
+FLOORS = "kernels/python/flash_attn_rocm/values/floors.py"
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 # Commits are read unaltered: replacement objects and grafts are disabled. git never prompts.
 GIT = ("env", "GIT_GRAFT_FILE=/dev/null", "GIT_TERMINAL_PROMPT=0", "git", "--no-replace-objects")
@@ -102,8 +103,10 @@ def read_flags(checkout: Path, platform: str = LINUX) -> Mapping[str, tuple[str,
     if not folder.is_dir():
         folder = checkout / "kernels"  # of version 0.1.0
     device = constant(folder / "instances/build.py", "COMPILE")
-    host = (folder / ZIG_FLAGS[platform]).read_text(encoding="ascii").split()
-    return {"device": tuple(device), "host": tuple(host)}
+    host = (folder / ZIG_FLAGS[platform]).read_text(encoding="ascii")
+    if "{glibc}" in host:
+        host = host.format(glibc=".".join(map(str, constant(checkout / FLOORS, "GLIBC_FLOOR"))))
+    return {"device": tuple(device), "host": tuple(host.split())}
 
 
 def constant(script: Path, name: str) -> Any:  # noqa: ANN401 - whatever a literal is

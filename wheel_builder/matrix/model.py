@@ -101,6 +101,11 @@ class Package:
     platform_tag: str
     max_wheel_mib: float
 
+    @property
+    def glibc(self) -> str:
+        """The oldest supported glibc: "2.28" of manylinux_2_28_x86_64."""
+        return ".".join(self.platform_tag.split("_")[1:3])
+
 
 @dataclass(frozen=True)
 class Exclude:

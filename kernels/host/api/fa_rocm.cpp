@@ -70,7 +70,8 @@ std::string json_of_limits() {
          std::to_string(fa::kMaxWideHeadDim) + R"(, "uneven_head_dim": )" +
          std::to_string(fa::kUnevenValueDim) + R"(, "splits": )" + std::to_string(fa::kMaxSplits) +
          R"(, "row_stride": )" + std::to_string(fa::kMaxRowStride) + R"(, "alignment": )" +
-         std::to_string(fa::kAlignedElements) + R"(, "page": )" + std::to_string(fa::kPageMultiple) + "}";
+         std::to_string(fa::kAlignedElements) + R"(, "page": )" + std::to_string(fa::kPageMultiple) +
+         R"(, "least_scale": )" + std::to_string(fa::kLeastScale) + "}";
 }
 
 void require_counts(std::initializer_list<std::int64_t> counts) {

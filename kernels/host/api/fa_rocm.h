@@ -185,7 +185,7 @@ const char* fa_instances(void);
  * NULL only if memory ran out. */
 const char* fa_gpus(void);
 
-/* The limits of the kernels, as JSON of whole numbers:
+/* The limits of the kernels, as JSON of numbers:
  *   head_dim         largest
  *   wide_head_dim    largest without features
  *   uneven_head_dim  of v, in kernels with another head dim of v
@@ -193,6 +193,7 @@ const char* fa_gpus(void);
  *   row_stride       upper bound (exclusive) of row strides, in elements
  *   alignment        of addresses and strides, in elements
  *   page             the rows of a page are a multiple of this
+ *   least_scale      smallest positive softmax_scale with a bias
  * Valid until the process ends. Runs without a HIP runtime. NULL only if memory ran out. */
 const char* fa_limits(void);
 

@@ -381,6 +381,8 @@ def test_the_limits_are_those_of_the_headers(library):
     }
     assert values.pop("row_stride") == "int64_t{1} << 24"
     found = library.limits()
+    assert "kLeastScale = 1e-6f;" in text
+    assert found.pop("least_scale") == 1e-6
     assert found.pop("row_stride") == 1 << 24
     assert found == {name: int(value) for name, value in values.items()}
 

@@ -204,11 +204,6 @@ def test_the_form_does_nothing_lasting_unless_told():
     }  # fmt: skip
 
 
-def test_the_form_offers_what_the_matrix_builds():
-    options = load("release.yml")["on"]["workflow_dispatch"]["inputs"]["rocm"]["options"]
-    assert options == ["default", "all", *(job.name for job in PLAN.jobs)]
-
-
 def test_publishing_needs_the_form_the_default_branch_the_rehearsal_and_an_approval():
     body = job_of("release.yml", "publish").body
     assert body["environment"] == "index"

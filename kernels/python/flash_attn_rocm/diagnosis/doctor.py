@@ -19,7 +19,6 @@ from flash_attn_rocm.diagnosis.shell import quoted, remove_line, set_line, unset
 from flash_attn_rocm.machine import environment
 from flash_attn_rocm.machine.drop_in import DropIn
 from flash_attn_rocm.machine.requirements import (
-    OLDEST_ROCM,
     OPEN_TORCH_PAGE,
     REMOVE,
     REMOVE_TORCH,
@@ -30,6 +29,7 @@ from flash_attn_rocm.machine.requirements import (
     release,
     wrong_build,
 )
+from flash_attn_rocm.values.floors import OLDEST_ROCM
 from flash_attn_rocm.values.rates import LARGEST
 
 # Groups by number, because names differ between hosts and images. The host's shell inserts the numbers.

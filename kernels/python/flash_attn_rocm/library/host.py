@@ -32,7 +32,7 @@ class Limits(NamedTuple):
     ``head_dim`` is the largest with all features, ``wide_head_dim`` the largest of plain forwards.
     ``uneven_head_dim`` is v's in kernels with two head dims. ``splits`` is the largest number of parts of the
     keys. In elements: row strides are below ``row_stride``, addresses and strides multiples of ``alignment``.
-    The rows of a page are a multiple of ``page``.
+    The rows of a page are a multiple of ``page``. With a bias, softmax_scale is 0 or at least ``least_scale``.
     """
 
     head_dim: int
@@ -42,6 +42,7 @@ class Limits(NamedTuple):
     row_stride: int
     alignment: int
     page: int
+    least_scale: float
 
 
 def load(path: Path) -> None:

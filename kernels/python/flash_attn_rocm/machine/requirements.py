@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flash_attn_rocm.values.floors import GLIBC_FLOOR, OLDEST_ROCM, TORCH_FLOOR
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import ModuleType
@@ -27,9 +29,6 @@ NAMES = {"linux": "libflash_attn_rocm.so", WINDOWS: "flash_attn_rocm.dll"}
 LIBRARY = Path(__file__).parents[1] / "_C" / NAMES.get(sys.platform, NAMES["linux"])
 UNKNOWN = "unknown"
 PYTHON_FLOOR = (3, 10)
-GLIBC_FLOOR = (2, 28)
-TORCH_FLOOR = (2, 10)
-OLDEST_ROCM = "6.4"
 TORCH_FLOOR_TEXT = ".".join(map(str, TORCH_FLOOR))
 # pytorch.org has no builds for ROCm on Windows. AMD has some, and part of them are too old.
 TORCH_PAGES = {

@@ -12,9 +12,6 @@ from flash_attn_rocm.arguments.normal_form import Inputs, Options
 from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.rewrite import key_masks
 
-# Kernels divide biases by softmax_scale: kLeastScale of the library.
-LEAST_SCALE = 1e-6
-
 
 def is_read(inputs: Inputs, options: Options) -> bool:
     """Whether kernels would read the mask. Other masks choose keys."""
@@ -33,8 +30,8 @@ def unserved(inputs: Inputs, options: Options) -> str:
     for what, there in beside.items():
         if there:
             return f"kernels take no attn_mask beside {what}"
-    if mask.dtype != torch.bool and 0.0 < abs(options.softmax_scale) < LEAST_SCALE:
-        return f"kernels add an attn_mask only where softmax_scale is 0 or at least {LEAST_SCALE}"
+    if mask.dtype != torch.bool and 0.0 < abs(options.softmax_scale) < LIMITS.least_scale:
+        return f"kernels add an attn_mask only where softmax_scale is 0 or at least {LIMITS.least_scale}"
     return ""
 
 

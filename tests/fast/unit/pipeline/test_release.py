@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.build import hatch_build
 from tests.conftest import CHECKOUT
 from tests.tools.made.elves import Edit
 from tests.tools.made.finished import finished_files, finished_shim, finished_wheel, planned_job
@@ -217,21 +216,6 @@ def test_the_audit_expects_the_plan_and_the_support_table(job, package):
 def test_the_matrix_knows_exactly_the_archs_of_the_kernels(matrix):
     kernels = planned_kernels(CHECKOUT, [arch.code for arch in matrix.archs])
     assert all(kernels.values())
-
-
-def test_the_wheel_is_compiled_for_the_torch_that_the_matrix_promises(package):
-    major, minor = map(int, package.torch_floor.split("."))
-    assert f"0x{major:02x}{minor:02x}000000000000" == hatch_build.TORCH_TARGET_VERSION
-
-
-def test_the_glibc_that_zig_targets_is_the_platform_tags(package):
-    [target] = [
-        flag for flag in hatch_build.ZIG_FLAGS[hatch_build.LINUX] if flag.startswith("x86_64-linux-gnu.")
-    ]
-    assert (
-        package.platform_tag
-        == f"manylinux_{target.removeprefix('x86_64-linux-gnu.').replace('.', '_')}_x86_64"
-    )
 
 
 def test_a_bad_support_table_is_an_error_with_all_its_problems(tmp_path):
