@@ -29,7 +29,5 @@ ARG ZIG_FLAGS
 ENV FA_ZIG_FLAGS=${ZIG_FLAGS}
 RUN sh /usr/local/lib/flash-attn-rocm/warm_zig.sh /usr/local/lib/flash-attn-rocm/warm_zig.cpp
 
-ARG PLATFORM_TAG
-ENV AUDITWHEEL_PLAT=${PLATFORM_TAG}
 COPY check_image.sh /usr/local/bin/check-image
 CMD ["check-image"]

@@ -26,7 +26,7 @@ answers() {
 }
 
 check_settings() {
-    for name in FA_LLVM FA_TORCH_INCLUDE FA_ZIG_FLAGS AUDITWHEEL_PLAT ZIG_GLOBAL_CACHE_DIR; do
+    for name in FA_LLVM FA_TORCH_INCLUDE FA_ZIG_FLAGS ZIG_GLOBAL_CACHE_DIR; do
         eval "value=\${$name:-}"
         if [ -z "$value" ]; then problem "the variable $name is not set"; fi
     done

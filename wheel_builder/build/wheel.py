@@ -120,8 +120,9 @@ def _bundle(project: Path, *, image: Artifact, log: Path, run: Runner) -> None:
 
 
 def _settings(job: Job, package: Package, image: Artifact, sources: WheelInputs) -> dict[str, str]:
-    """Settings that affect the wheel: cibuildwheel's, for Windows the environment of ``build``."""
-    interpreter, _, _abi = str(image.facts["python_tag"]).partition("-")
+    """Settings that affect the wheel, besides those in pyproject.toml: the environment of ``build``, and for
+    Linux cibuildwheel's image and Python.
+    """
     environment = {
         "FA_DEVICE_CODE": "/project/bundled",
         "FA_ROCM_VERSION": job.name,
@@ -130,35 +131,24 @@ def _settings(job: Job, package: Package, image: Artifact, sources: WheelInputs)
     }
     if job.for_windows:
         return {**environment, "FA_PLATFORM": WINDOWS}
-    repair = "PYTHONPATH={project} python -m wheel_builder.build.repair {wheel} {dest_dir}"
+    interpreter, _, _abi = str(image.facts["python_tag"]).partition("-")
     return {
+        **environment,
+        "AUDITWHEEL_PLAT": package.platform_tag,
         "CIBW_BUILD": f"{interpreter}-manylinux_x86_64",
-        "CIBW_ARCHS": "x86_64",
         "CIBW_MANYLINUX_X86_64_IMAGE": image.facts["ref"],
-        "CIBW_BUILD_FRONTEND": "build; args: --no-isolation --skip-dependency-check",
-        # Nothing is installed for the build. Otherwise cibuildwheel would write constraints to a folder of
-        # root's.
-        "CIBW_DEPENDENCY_VERSIONS": "latest",
-        "CIBW_ENVIRONMENT": _words(environment),
-        "CIBW_REPAIR_WHEEL_COMMAND": f"{repair} --plat {package.platform_tag}",
-        "CIBW_AUDIT_COMMAND": "",
-        "CIBW_TEST_COMMAND": "",
     }
 
 
 def _with_container(settings: Mapping[str, str], image: Artifact, cache: Path | None) -> dict[str, str]:
     """The settings plus this machine's: how to make the container, and its compiler cache."""
-    create_args, environment = f"{CONFINED} {owner_flag()}", settings["CIBW_ENVIRONMENT"]
+    create_args, environment = f"{CONFINED} {owner_flag()}", dict(settings)
     if cache:
         create_args += f" --mount {shlex.quote(cache_mount(cache / 'host').flag)}"
         zig = image.facts["python_packages"]["ziglang"]
-        environment += f" {_words({'FA_CACHE': CACHE, **cache_settings(f'ziglang-{zig}')})}"
+        environment |= {"FA_CACHE": CACHE, **cache_settings(f"ziglang-{zig}")}
     engine = f"docker; create_args: {create_args}; disable_host_mount: true"
-    return {**settings, "CIBW_CONTAINER_ENGINE": engine, "CIBW_ENVIRONMENT": environment}
-
-
-def _words(environment: Mapping[str, str]) -> str:
-    return " ".join(f"{name}={value}" for name, value in environment.items())
+    return {**environment, "CIBW_CONTAINER_ENGINE": engine}
 
 
 def _run_cibuildwheel(
@@ -181,7 +171,7 @@ def _run_cibuildwheel(
     try:
         run(
             argv,
-            env={**os.environ, **settings},
+            env={**_others(os.environ), **settings},
             cwd=project,
             log=log,
             advice="the log shows the step that failed",
@@ -190,6 +180,12 @@ def _run_cibuildwheel(
         # A stopped cibuildwheel leaves its container behind.
         remove_own(run=run)
         raise
+
+
+def _others(environ: Mapping[str, str]) -> dict[str, str]:
+    """The caller's environment without settings of builds: those in pyproject.toml count."""
+    own = ("CIBW_", "CCACHE_", "FA_")
+    return {name: value for name, value in environ.items() if not name.startswith(own)}
 
 
 def _run_build(

@@ -163,7 +163,6 @@ def builder_arguments(job: Job, package: Package) -> Mapping[str, str]:
     return {
         "PACKAGES": package_groups((*job.rocm.packages, ("", BUILDER_PACKAGES))),
         "LLVM": job.rocm.llvm,
-        "PLATFORM_TAG": package.platform_tag,
         "ZIG_FLAGS": " ".join(ZIG_FLAGS.read_text(encoding="ascii").format(glibc=package.glibc).split()),
     }
 

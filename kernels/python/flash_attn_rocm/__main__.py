@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flash_attn_rocm.diagnosis import doctor, survey, wheel
+from flash_attn_rocm.diagnosis import doctor, installation, survey, wheel
 from flash_attn_rocm.diagnosis.facts import Facts
-from flash_attn_rocm.machine.requirements import RequirementError
+from flash_attn_rocm.machine.requirements import REINSTALL, RequirementError, package_version
 from flash_attn_rocm.tools import plot
 
 if not wheel.PROBLEMS:
@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     look = commands.add_parser("doctor", help="report this machine's GPUs and kernels, problems and fixes")
     look.add_argument("--json", action="store_true", help="print facts and report as JSON")
+    look.add_argument("--files", action="store_true", help="only compare the installed files with the wheel")
     look.set_defaults(run=_run_doctor)
     test = commands.add_parser(
         "selftest", help="compare every kernel with float64 on this machine's GPU and write a report"
@@ -109,10 +110,19 @@ def _run_bench(given: argparse.Namespace) -> int:
 
 
 def _run_doctor(given: argparse.Namespace) -> int:
+    if given.files:
+        return _check_files()
     facts = survey.collect()
     report = doctor.diagnose(facts)
     _say(_json(facts, report) if given.json else doctor.text(report))
     return 0 if report.ready else 1
+
+
+def _check_files() -> int:
+    if found := [*installation.problems()]:
+        return _fail("\n".join([*found, f"  next: {REINSTALL}"]))
+    _say(f"flash_attn_rocm {package_version()}: all files are the wheel's")
+    return 0
 
 
 def _run_selftest(given: argparse.Namespace) -> int:

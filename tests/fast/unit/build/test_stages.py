@@ -2,19 +2,23 @@
 
 import hashlib
 import json
+import os
 import re
 import stat
 import threading
+import tomllib
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import CHECKOUT
 from tests.tools.made.checkouts import copy_sources
 from wheel_builder.base.errors import CommandFailedError, DeviceCodeError, VerifyError, WheelError
 from wheel_builder.base.process import Completed
 from wheel_builder.base.store import Artifact, Store, key_of
 from wheel_builder.build import device_code, wheel
+from wheel_builder.build.compiler_cache import cache_settings
 from wheel_builder.build.budget import UPDATE, KernelCost, to_text
 from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER
 from wheel_builder.machine_code.fake_hip.container import LIBRARY, SHARED
@@ -187,6 +191,26 @@ def test_the_wheel_stage_leaves_the_wheel_and_nothing_else(checkout, tmp_path):
     built = build_wheel(checkout, Store(tmp_path / "build"), FakeEngine(), ["a-1-py3-none-any.whl"])
     assert sorted(p.name for p in built.path.iterdir()) == ["a-1-py3-none-any.whl", "manifest.json"]
     assert built.facts["bytes"] == 5
+
+
+def test_the_build_gets_the_settings_of_the_projects_file_and_no_others(checkout, tmp_path, monkeypatch):
+    """A caller's variables overrode them."""
+    monkeypatch.setenv("CIBW_TEST_COMMAND", "true")
+    monkeypatch.setenv("FA_CACHE", "/mine")
+    envs = []
+
+    class Engine(FakeEngine):
+        def __call__(self, argv, *, env=None, **named):
+            envs.append(env)
+            return super().__call__(argv, env=env, **named)
+
+    build_wheel(checkout, Store(tmp_path / "build"), Engine(), ["a-1-py3-none-any.whl"])
+    given = {name for name in envs[-1] if name not in os.environ}
+    assert {name for name in envs[-1] if name.startswith(("CIBW_", "FA_"))} <= given
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    passed = project["tool"]["cibuildwheel"]["environment-pass"]
+    assert {name for name in given if not name.startswith("CIBW_")} <= set(passed)
+    assert set(passed) - given == {"FA_CACHE", *cache_settings("any")}
 
 
 def test_the_wheel_for_windows_is_built_without_cibuildwheel(checkout, tmp_path):

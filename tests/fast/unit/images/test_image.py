@@ -46,7 +46,6 @@ def test_a_debian_builder_gets_its_packages_by_suite_and_python_from_its_own():
         "PACKAGES": "sid:clang-22 experimental:hipcc,libamdhip64-dev=7.2.4-1~exp2 "
         ":python3-venv,ca-certificates,ccache",
         "LLVM": "/usr/lib/llvm-22/bin",
-        "PLATFORM_TAG": "manylinux_2_28_x86_64",
         "ZIG_FLAGS": " ".join(image.ZIG_FLAGS.read_text().replace("{glibc}", "2.28").split()),
     }
 
