@@ -10,6 +10,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.conftest import alone
 from tests.fast.unit.index.test_folder import FILE
+from tests.tools.made.matrices import with_examples
 from tests.tools.made.wheels import METADATA, VERSION, WHEEL, write_statement, write_wheel
 from wheel_builder.base.process import run
 from wheel_builder.base.store import sha256_file
@@ -19,7 +20,6 @@ from wheel_builder.index.publish import publish
 from wheel_builder.index.simple.serve import serving
 from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.matrix.model import PUBLIC, WINDOWS_TAG
-from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.provenance.records import write_record
 from wheel_builder.tables.archs import known_archs, served_by
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED, archs_under_wine
@@ -54,13 +54,13 @@ def browser(chromium):
 
 
 @pytest.fixture(scope="session")
-def root(tmp_path_factory, context):
-    """An index with wheels for ROCm 7.2 (also serves 7.1), 6.4 and Windows, by our matrix.yaml.
+def root(tmp_path_factory):
+    """An index with wheels for ROCm 7.2 (also serves 7.1), 6.4 and Windows, by our matrix with the examples.
 
     It also has the distribution flash-attn.
     """
     folder = tmp_path_factory.mktemp("page")
-    matrix = load_matrix(context.checkout / "matrix.yaml")
+    matrix = with_examples()
     for rocm, serves in (("7.2", ["7.1"]), ("6.4", [])):
         publish_one(folder, matrix, rocm, serves)
     publish_for_windows(folder, matrix)

@@ -7,11 +7,11 @@ import pytest
 from tests.channel.page.conftest import NOW, NUMERICS, SCHEMES, publish_one
 from tests.channel.page.pasted import lspci
 from tests.conftest import CHECKOUT
+from tests.tools.made.matrices import with_examples
 from wheel_builder.index.finder.steps import DEVICES, MAKE_IMAGE, SELECTOR, WSL_LIST
 from wheel_builder.index.folder import yank
 from wheel_builder.index.simple.serve import serving
 from wheel_builder.matrix.catalogue import catalogue_of
-from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED
 
 CONTRAST = """() => {
@@ -47,8 +47,8 @@ CONTRAST = """() => {
 
 
 @pytest.fixture(scope="session")
-def matrix(context):
-    return load_matrix(context.checkout / "matrix.yaml")
+def matrix():
+    return with_examples()
 
 
 def test_without_javascript_everything_can_be_read(open_page, matrix):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CHECKOUT
+from tests.tools.made.matrices import with_examples
 from wheel_builder.base.errors import SelectionError
 from wheel_builder.matrix.model import (
     Arch,
@@ -333,8 +334,13 @@ def test_the_repositorys_own_plan():
     assert ids(made) == [("rocm7.2", archs), ("rocm6.4", older), ("public", archs)]
     assert matrix.public.fits == ("6.4", "7.2", "7.0", "7.1", "7.14", "10.0")
     rejected = {(each.rocm, each.arch): each.reason for each in made.rejected}
-    assert [*rejected] == [("7.1", ""), ("7.0", ""), ("6.4", "gfx950"), ("5.7", "")]
-    assert rejected["6.4", "gfx950"] == "its HIP runtime lacks support for the GPU; use ROCm 7.2"
+    assert rejected == {("6.4", "gfx950"): "its HIP runtime lacks support for the GPU; use ROCm 7.2"}
+
+
+def test_the_example_rows_can_be_copied():
+    made = plan(with_examples(), Selection(all_rocm=True))
+    rejected = {(each.rocm, each.arch): each.reason for each in made.rejected}
+    assert {*rejected} == {("7.1", ""), ("7.0", ""), ("6.4", "gfx950"), ("5.7", "")}
     assert "no supported torch" in rejected["5.7", ""]
 
 
