@@ -1,11 +1,12 @@
-"""Compile the instances of one arch to code objects, and report each kernel's resources.
+"""Compile the instances of one arch to code objects, and report each kernel's cost.
 
     PYTHONPATH=. python3 kernels/build/instances/build.py --arch gfx942 --out DIR [--llvm BIN] [--table FILE]
                                                  [--jobs N] [--memory MiB] [--cache DIR | --phases]
 
 Runs inside the builder image, and needs only Python, clang and kernels/. DIR gets <name>.hsaco per instance
-of the arch in the table, and resources.json: {"arch", "cpu_seconds", "kernels": {name: Resources}, "costs":
-{name: Cost}}. Prints a line for each finished instance. Equal sources and compilers give equal bytes.
+of the arch in the table, and resources.json: {"arch", "cpu_seconds", "kernels": {name: {"code_bytes"}},
+"costs": {name: Cost}}. Prints a line for each finished instance. Equal sources and compilers give equal
+bytes.
 
 With --cache, ccache keeps code objects in DIR, and resources.json has "cache": {"hits", "misses"}. Machines
 may share DIR. CCACHE_COMPILERCHECK tells compilers apart. Anybody with write access to DIR controls the
@@ -55,22 +56,6 @@ COMPILE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Resources:
-    """The resources of one kernel: registers of a lane (sgpr: a wave), bytes of memory, lanes of a wave."""
-
-    vgpr: int
-    agpr: int
-    sgpr: int
-    vgpr_spills: int
-    sgpr_spills: int
-    scratch_bytes: int
-    lds_bytes: int
-    kernarg_bytes: int
-    wavefront_size: int
-    code_bytes: int
-
-
 @dataclass
 class Cost:
     """The cost of compiling one instance: CPU-seconds, and the memory of its largest process.
@@ -85,31 +70,21 @@ class Cost:
 
 @dataclass(frozen=True)
 class Built:
-    """A finished instance: its resources, or its errors."""
+    """A finished instance: the bytes of its machine code, or its errors."""
 
     name: str
-    made: Resources | str
+    made: int | str
     cost: Cost
 
 
-METADATA = {
-    "vgpr": "vgpr_count",
-    "agpr": "agpr_count",
-    "sgpr": "sgpr_count",
-    "vgpr_spills": "vgpr_spill_count",
-    "sgpr_spills": "sgpr_spill_count",
-    "scratch_bytes": "private_segment_fixed_size",
-    "lds_bytes": "group_segment_fixed_size",
-    "kernarg_bytes": "kernarg_segment_size",
-    "wavefront_size": "wavefront_size",
-}
 # Their names in clang's trace.
 PHASES = {
     "frontend": "Total Frontend",
     "optimiser": "Total Optimizer",
     "code generation": "Total CodeGenPasses",
 }
-FORBIDDEN = ("vgpr_spills", "sgpr_spills", "scratch_bytes")
+# Read from LLVM's text, because kernels import no reader of code objects from wheel_builder.
+FORBIDDEN = ("vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed_size")
 # Of larger head dims some compilers keep a few registers in memory:
 # wheel_builder/machine_code/static_checks/golden.toml.
 LARGEST_WITHOUT_SPILLS = 128
@@ -207,8 +182,8 @@ def build(arch: str, out: Path, *, llvm: Path, table: Path, how: How) -> None:
             with told.of(src.stem) as cost:
                 precompiled = headers.get(OPS[instance.op].shared)
                 command = compile_command(llvm, arch, src, src.with_suffix(".hsaco"), precompiled)
-                resources = _compile(llvm, arch, instance, src, command, Compiler(ccache, cost, how.phases))
-            return Built(src.stem, resources, cost)
+                made = _compile(llvm, arch, instance, src, command, Compiler(ccache, cost, how.phases))
+            return Built(src.stem, made, cost)
 
         results = run_all(jobs, work, most=how.jobs, mib=how.mib - RESERVED_MIB)
         if failures := [one.made for one in results if isinstance(one.made, str)]:
@@ -216,7 +191,7 @@ def build(arch: str, out: Path, *, llvm: Path, table: Path, how: How) -> None:
         for src in sources:
             src.with_suffix(".hsaco").replace(out / f"{src.stem}.hsaco")
         hit_rate = {"cache": ccache.hit_rate()} if ccache else {}
-    kernels = {one.name: asdict(one.made) for one in results if isinstance(one.made, Resources)}
+    kernels = {one.name: {"code_bytes": one.made} for one in results}
     costs = {one.name: asdict(one.cost) for one in results}
     seconds = round(_cpu_seconds() - before, 2)
     _write_report(out, {"arch": arch, "cpu_seconds": seconds, **hit_rate, "kernels": kernels, "costs": costs})
@@ -311,8 +286,8 @@ class Told:
 
 def _compile(
     llvm: Path, arch: str, instance: Instance, src: Path, command: Sequence[str], compiler: Compiler
-) -> Resources | str:
-    """Compile one instance. Returns its resources, or its errors."""
+) -> int | str:
+    """Compile one instance. Returns the bytes of its machine code, or its errors."""
     code_object = src.with_suffix(".hsaco")
     done = compiler.run(command, src)
     if done.returncode != 0:
@@ -323,12 +298,11 @@ def _compile(
     kernels = re.findall(r"^\s*(?:- )?\.symbol:\s+'?([\w.]+)'?$", notes.stdout, re.MULTILINE)
     if kernels != [f"{src.stem}.kd"]:
         return f"{src.stem} for {arch}: the code object holds {kernels}, expected exactly that kernel"
-    resources = parse_resources(src.stem, notes.stdout)
-    wrong = [f"{key} = {getattr(resources, key)}" for key in FORBIDDEN if getattr(resources, key)]
+    wrong = [f"{key} = {value}" for key, value in spills(notes.stdout).items() if value]
     if wrong and instance.head_dim <= LARGEST_WITHOUT_SPILLS:
         advice = "lower its tile or waves_per_simd in kernels/tables/tiles.toml"
         return f"{src.stem} for {arch} may not spill, but has {', '.join(wrong)}; {advice}"
-    return resources
+    return code_bytes(src.stem, notes.stdout)
 
 
 def parse_trace(text: str) -> Mapping[str, float]:
@@ -339,18 +313,19 @@ def parse_trace(text: str) -> Mapping[str, float]:
     return {phase: round(seconds.get(name, 0.0), 3) for phase, name in PHASES.items()}
 
 
-def parse_resources(name: str, text: str) -> Resources:
-    """Read ``llvm-readelf --notes --symbols`` of a code object with the one kernel ``name``."""
-    values = {
-        key: int(value) for key, value in re.findall(r"^\s*(?:- )?\.(\w+):\s+(\d+)$", text, re.MULTILINE)
-    }
+def spills(text: str) -> Mapping[str, int]:
+    """Spilled registers and bytes of scratch, from ``llvm-readelf --notes`` of an object with one kernel."""
+    values = dict(re.findall(r"^\s*(?:- )?\.(\w+):\s+(\d+)$", text, re.MULTILINE))
+    return {key: int(values[key]) for key in FORBIDDEN}
+
+
+def code_bytes(name: str, text: str) -> int:
+    """The size of the function ``name``, from ``llvm-readelf --symbols``."""
     size = re.search(rf"^\s*\d+:\s+[0-9a-f]+\s+(\d+)\s+FUNC\s.*\s{re.escape(name)}$", text, re.MULTILINE)
     if size is None:
         message = f"{name}: no function of that name in the code object"
         raise BuildError(message)
-    # agpr_count is only there on archs with AccVGPRs.
-    taken = {key: values[meta] if key != "agpr" else values.get(meta, 0) for key, meta in METADATA.items()}
-    return Resources(**taken, code_bytes=int(size.group(1)))
+    return int(size.group(1))
 
 
 def _failure(title: str, output: str) -> str:

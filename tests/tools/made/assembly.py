@@ -1,46 +1,10 @@
-"""Text as the LLVM tools print it, made from lines of assembler, for tests of the parsers."""
+"""Text as the LLVM tools print it, made from lines of assembler, and code objects, for tests of the parsers."""
 
+from tests.tools.made.elves import code_object, metadata_of
 from wheel_builder.machine_code.disassembly.kernels import parse_disassembly
+from wheel_builder.machine_code.disassembly.resources import KEYS
 
 START = 0x1600
-METADATA = """\
-Symbol table '.symtab' contains 2 entries:
-   Num:    Value          Size Type    Bind   Vis       Ndx Name
-    10: 0000000000001600  {code_bytes} FUNC    GLOBAL PROTECTED   7 {name}
-    11: 0000000000000500    64 OBJECT  GLOBAL PROTECTED   6 {name}.kd
-Displaying notes found in: .note
-  Owner                Data size 	Description
-  AMDGPU               0x000001c1	NT_AMDGPU_METADATA (AMDGPU Metadata)
-    AMDGPU Metadata:
-        ---
-amdhsa.kernels:
-  - .args:
-      - .offset:         0
-        .size:           168
-        .value_kind:     by_value
-    .group_segment_fixed_size: {lds_bytes}
-    .kernarg_segment_size: 168
-    .max_flat_workgroup_size: {workgroup}
-    .name:           {name}
-    .private_segment_fixed_size: {scratch_bytes}
-    .sgpr_count:     {sgpr}
-    .sgpr_spill_count: {sgpr_spills}
-    .symbol:         {name}.kd
-    .uses_dynamic_stack: {dynamic_stack}
-    .vgpr_count:     {vgpr}
-    .vgpr_spill_count: {vgpr_spills}
-    .wavefront_size: {wave}
-{more}amdhsa.target:   amdgcn-amd-amdhsa--{arch}
-amdhsa.version:
-  - 1
-  - 2
-...
-"""
-TAKEN = {
-    "code_bytes": 4876, "lds_bytes": 16384, "workgroup": 256, "scratch_bytes": 0, "sgpr": 65,
-    "sgpr_spills": 0, "vgpr": 138, "vgpr_spills": 0, "wave": 64, "more": "", "arch": "gfx942",
-    "dynamic_stack": "false",
-}  # fmt: skip
 
 
 def disassembly(*lines, name="fa_fwd_fp16_d64"):
@@ -57,6 +21,7 @@ def kernel(*lines, name="fa_fwd_fp16_d64"):
     return found
 
 
-def notes(name="fa_fwd_fp16_d64", **changed):
-    """The output of ``llvm-readelf --notes --symbols --wide`` for a code object with that kernel."""
-    return METADATA.format(name=name, **{**TAKEN, **changed})
+def code(name="fa_fwd_fp16_d64", arch="gfx942", **taken):
+    """A code object with that kernel. ``taken`` are fields of its resources."""
+    changes = {KEYS[field]: value for field, value in taken.items()}
+    return code_object(arch, [name], metadata=metadata_of(arch, [name], **changes))

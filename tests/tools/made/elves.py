@@ -304,16 +304,17 @@ def packed(value: object) -> bytes:
     return bytes([0xCE]) + struct.pack(">I", value)
 
 
-def metadata_of(arch: str, kernels: Sequence[str]) -> dict[str, object]:
-    """The compiler's metadata for the kernels of ``code_object``."""
-    rows: list[object] = [
-        {
-            ".name": name, ".symbol": f"{name}.kd", ".group_segment_fixed_size": 1024,
-            ".private_segment_fixed_size": 0, ".kernarg_segment_size": 64,
-            ".wavefront_size": arch_named(code_of(arch)).isa.wave,
-        }
-        for name in kernels
-    ]  # fmt: skip
+def metadata_of(arch: str, kernels: Sequence[str], **changes: object) -> dict[str, object]:
+    """The compiler's metadata for the kernels of ``code_object``, with ``changes`` to its keys."""
+    wave = arch_named(code_of(arch)).isa.wave
+    taken = {
+        ".group_segment_fixed_size": 1024, ".private_segment_fixed_size": 0, ".kernarg_segment_size": 64,
+        ".max_flat_workgroup_size": 256, ".wavefront_size": wave, ".vgpr_count": 138, ".sgpr_count": 65,
+        ".vgpr_spill_count": 0, ".sgpr_spill_count": 0, ".uses_dynamic_stack": False,
+    }  # fmt: skip
+    taken |= {} if wave == 64 else {".workgroup_processor_mode": 1}
+    taken |= changes
+    rows: list[object] = [{".name": name, ".symbol": f"{name}.kd", **taken} for name in kernels]
     return {"amdhsa.kernels": rows, "amdhsa.target": f"amdgcn-amd-amdhsa--{arch}", "amdhsa.version": [1, 2]}
 
 

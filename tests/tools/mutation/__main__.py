@@ -73,12 +73,12 @@ def alive(rows):
 def by_static_checks(bench, rows, texts, numbers):
     rocm = bench.rocm
     reviewed = parse_golden((CHECKOUT / GOLDEN).read_text()).get(rocm, {})
-    notes = bench.notes
+    codes = bench.codes
     for row, text in ((rows[number], texts[number]) for number in numbers):
         arch, kernel = row["arch"], row["kernel"]
         known = {arch: {kernel: reviewed[arch][kernel]}} if kernel in reviewed.get(arch, {}) else {}
         try:
-            report = check_listings([Listing(arch, text, notes[arch, kernel])], rocm=rocm, reviewed=known)
+            report = check_listings([Listing(arch, text, codes[arch, kernel])], rocm=rocm, reviewed=known)
         except WheelBuilderError as error:
             kill(row, "static: refused", str(error).splitlines()[0])
             continue

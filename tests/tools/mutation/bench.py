@@ -11,8 +11,7 @@ from kernels.build.machine import default_jobs, usable_cores, usable_memory
 from wheel_builder.base.store import Artifact, locked
 from wheel_builder.files.device.library import device_code
 from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, read_wheel
-from wheel_builder.machine_code.disassembly.listing import list_code, tools_in
-from wheel_builder.machine_code.disassembly.resources import parse_notes
+from wheel_builder.machine_code.disassembly.resources import read_resources
 from wheel_builder.machine_code.static_checks.stage import disassemble_wheel
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.pipeline.context import RunContext
@@ -54,12 +53,10 @@ class Bench:
         return self.folder / f"mutants-{arch}"
 
     @cached_property
-    def notes(self):
-        """The output of llvm-readelf for each code object, by arch and kernel."""
+    def codes(self):
+        """Each code object, by arch and kernel."""
         codes = device_code(read_wheel(self.wheel, max_mib=MAX_READ_MIB))
-        log = self.context.log("mutation")
-        listings = list_code(codes, tools=tools_in(self.builder), store=self.context.store, log=log)
-        return {(each.arch, name): each.notes for each in listings for name in parse_notes(each.notes)}
+        return {(each.gfx, name): each.data for each in codes for name in read_resources(each.data)}
 
 
 def set_up(wheel):

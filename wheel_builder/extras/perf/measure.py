@@ -13,7 +13,7 @@ from wheel_builder.extras.perf.model.schedule import Schedule, play
 from wheel_builder.extras.perf.model.trace import Charges, LdsUse, Trace, trace_of
 from wheel_builder.extras.perf.workloads.workload import Workload
 from wheel_builder.machine_code.disassembly.kernels import parse_disassembly
-from wheel_builder.machine_code.disassembly.resources import Resources, parse_notes
+from wheel_builder.machine_code.disassembly.resources import Resources, read_resources
 from wheel_builder.machine_code.emulator.machine import Machine, Options, Result
 from wheel_builder.machine_code.emulator.memory import pack_arguments
 from wheel_builder.tables.archs import arch_named
@@ -21,11 +21,11 @@ from wheel_builder.tables.archs import arch_named
 
 @dataclass(frozen=True)
 class Subject:
-    """A code object: loaded, and as text from the LLVM tools."""
+    """A code object: loaded, as text from the LLVM tools, and itself."""
 
     machine: Machine
     disassembly: str
-    notes: str
+    code: bytes
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def measure(subject: Subject, workload: Workload, *, only_figures: bool = False)
     the run stops early, or when the models lack a number.
     """
     arch = subject.machine.arch
-    taken = parse_notes(subject.notes)[workload.kernel]
+    taken = read_resources(subject.code)[workload.kernel]
     result = run(subject.machine, workload)
     flop = workload.flop(workload.memory)
     trace = _trace(subject, workload.kernel, result)
@@ -159,7 +159,7 @@ def measure_decode(subject: Subject, workload: Workload, useful: int, name: str 
     ``useful``: bytes of its keys and values, or of all its necessary loads. Raises as ``measure``.
     """
     result = run(subject.machine, workload)
-    taken = parse_notes(subject.notes)[workload.kernel]
+    taken = read_resources(subject.code)[workload.kernel]
     arch = subject.machine.arch
     resident = resident_workgroups(arch, taken, threads=prod(workload.launch.block))
     return Decoded(

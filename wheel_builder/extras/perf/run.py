@@ -165,7 +165,7 @@ def subjects(objects: Sequence[CodeObject], bench: Bench) -> tuple[Subject, ...]
     """Disassemble and load the code objects."""
     listings = list_code(objects, tools=bench.tools, store=bench.store, log=bench.log)
     return tuple(
-        Subject(Machine(bench.core, code.data, text.disassembly), text.disassembly, text.notes)
+        Subject(Machine(bench.core, code.data, text.disassembly), text.disassembly, code.data)
         for code, text in zip(objects, listings, strict=True)
     )
 

@@ -45,6 +45,8 @@ def code_object_problems(code: CodeObject) -> tuple[str, ...]:
         dynamic = read_dynamic(image)
         symbols = {symbol.name: symbol for symbol in dynamic.symbols} if dynamic else {}
         metadata = read_metadata(image)
+        if metadata.keys() != KEYS:
+            raise _other_keys()
         return (
             *_header_problems(code, image),
             *_metadata_problems(code, metadata),
@@ -65,10 +67,14 @@ def read_metadata(image: Image) -> Mapping[str, Any]:
         message = f"its notes ({len(notes)} bytes) are not one note with AMDGPU metadata"
         raise FatbinError(message, advice="compile the code object again")
     metadata = read_msgpack(content[:size])
-    if not isinstance(metadata, dict) or metadata.keys() != KEYS:
-        message = f"its metadata does not have the keys {', '.join(sorted(KEYS))}, and no others"
-        raise FatbinError(message, advice="compile the code object again")
+    if not isinstance(metadata, dict):
+        raise _other_keys()
     return metadata
+
+
+def _other_keys() -> FatbinError:
+    message = f"its metadata does not have the keys {', '.join(sorted(KEYS))}, and no others"
+    return FatbinError(message, advice="compile the code object again")
 
 
 def _header_problems(code: CodeObject, image: Image) -> Iterator[str]:

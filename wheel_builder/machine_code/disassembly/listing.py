@@ -1,6 +1,6 @@
-"""Code objects as text: output of ``llvm-objdump -d`` and ``llvm-readelf``, stored by content.
+"""Code objects as text: output of ``llvm-objdump -d``, stored by content.
 
-In: code objects, and an image (or a folder) with the LLVM tools. Out: ``text.s`` and ``text.notes`` of each.
+In: code objects, and an image (or a folder) with the LLVM tools. Out: ``text.s`` of each.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from wheel_builder.files.device.fatbin import CodeObject, machine_arch
 from wheel_builder.images.docker import NOBODY, Mount, open_to_all, run_in
 
 STAGE = "listing"
-KINDS = ("s", "notes")
+TEXT = "text.s"
 SCRIPT = """
 set -eu
 cd "$1"; shift
@@ -33,7 +33,6 @@ for arch in "$@"; do
     if grep -q "^[[:space:]]*[.]long" "$number.s"; then
         "$FA_LLVM/llvm-objdump" -d --mcpu="$arch" --mattr=+real-true16 "$number.hsaco" > "$number.s"
     fi
-    "$FA_LLVM/llvm-readelf" --notes --symbols --wide "$number.hsaco" > "$number.notes"
     number=$((number + 1))
 done
 """
@@ -53,11 +52,11 @@ class Tools:
 
 @dataclass(frozen=True)
 class Listing:
-    """One code object's disassembly and notes, and its arch ("gfx942", no features)."""
+    """One code object, its disassembly, and its arch ("gfx942", no features)."""
 
     arch: str
     disassembly: str
-    notes: str
+    code: bytes
 
 
 def tools_in(image: Artifact) -> Tools:
@@ -89,13 +88,12 @@ def list_code(
                 missing = [number, *(n for n in later if store.find(STAGE, keys[n]) is None)]
                 _run([objects[n] for n in missing], Path(folder), tools=tools, log=log, run=run)
                 listed.update((n, Path(folder, str(place))) for place, n in enumerate(missing))
-            for kind in KINDS:
-                shutil.copyfile(listed[number].with_suffix(f".{kind}"), out / f"text.{kind}")
+            shutil.copyfile(listed[number].with_suffix(".s"), out / TEXT)
             return {}
 
         made = [store.get_or_make(STAGE, key, partial(make, n)) for n, key in enumerate(keys)]
-    texts = ([_text(each, number, kind) for kind in KINDS] for number, each in enumerate(made))
-    return tuple(Listing(code.gfx, *text) for code, text in zip(objects, texts, strict=True))
+    texts = (_text(each, number) for number, each in enumerate(made))
+    return tuple(Listing(code.gfx, text, code.data) for code, text in zip(objects, texts, strict=True))
 
 
 def _key(code: CodeObject, tools: Tools) -> Mapping[str, str]:
@@ -122,10 +120,10 @@ def _run(objects: Sequence[CodeObject], out: Path, *, tools: Tools, log: Path, r
         run(["sh", "-c", SCRIPT, "sh", str(out), *archs], log=log, env=env)
 
 
-def _text(made: Artifact, number: int, kind: str) -> str:
+def _text(made: Artifact, number: int) -> str:
     """Symbols of a hostile code object may be any bytes, and LLVM prints them as they are."""
     try:
-        return (made.path / f"text.{kind}").read_text(encoding="utf-8")
+        return (made.path / TEXT).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         line = error.object[: error.end].rpartition(b"\n")[2][-80:]
         message = f"code object {number + 1} has a name that is not UTF-8: {line!r}"

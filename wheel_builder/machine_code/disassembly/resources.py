@@ -1,16 +1,15 @@
-"""A kernel's hardware resources, from ``llvm-readelf --notes --symbols --wide``."""
+"""A kernel's hardware resources, from the metadata and symbols of its code object."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from wheel_builder.base.errors import DeviceCodeError
+from wheel_builder.files.binaries.elfdynamic import read_dynamic
+from wheel_builder.files.binaries.elfimage import read_image
+from wheel_builder.files.device.codeobject import read_metadata
 
-METADATA = re.compile(r"^\s*---\n(.*?)^\.\.\.$", re.DOTALL | re.MULTILINE)
-FUNCTION = re.compile(r"^\s*\d+:\s+[0-9a-f]+\s+(\d+)\s+FUNC\s.*\s(\S+)$", re.MULTILINE)
+STT_FUNC = 2
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,7 @@ class Resources:
 
 KEYS = {
     "vgpr": ".vgpr_count",
+    "agpr": ".agpr_count",
     "sgpr": ".sgpr_count",
     "vgpr_spills": ".vgpr_spill_count",
     "sgpr_spills": ".sgpr_spill_count",
@@ -45,38 +45,40 @@ KEYS = {
     "kernarg_bytes": ".kernarg_segment_size",
     "workgroup": ".max_flat_workgroup_size",
     "wave": ".wavefront_size",
+    "workgroup_processor": ".workgroup_processor_mode",
 }
+# Only on archs with AccVGPRs, only on RDNA.
+OPTIONAL = (KEYS["agpr"], KEYS["workgroup_processor"])
 
 
-def parse_notes(text: str) -> Mapping[str, Resources]:
-    """The resources of each kernel of a code object. Raises ``DeviceCodeError`` with all missing ones."""
-    match = METADATA.search(text)
-    try:
-        metadata = yaml.safe_load(match.group(1)) if match else {}
-    except yaml.YAMLError as error:
-        title = "the metadata of a code object cannot be read"
-        raise DeviceCodeError(title, [str(error)], advice="is this llvm-readelf --notes?") from error
-    kernels = metadata.get("amdhsa.kernels", [])
-    sizes = {name: int(size) for size, name in FUNCTION.findall(text)}
+def read_resources(code_object: bytes) -> Mapping[str, Resources]:
+    """The resources of each kernel.
+
+    Raises ``DeviceCodeError`` with all missing ones, and ``ElfError`` or ``FatbinError`` for an unreadable
+    code object.
+    """
+    image = read_image(code_object)
+    dynamic = read_dynamic(image)
+    sizes = {each.name: each.size for each in dynamic.symbols if each.type == STT_FUNC} if dynamic else {}
+    rows = read_metadata(image).get("amdhsa.kernels")
+    kernels = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     problems = [problem for kernel in kernels for problem in _missing(kernel, sizes)]
     if problems or not kernels:
-        title = "the notes of a code object are not complete"
+        title = "the metadata of a code object is not complete"
         raise DeviceCodeError(title, problems or ["no amdhsa.kernels"], advice="see llvm-readelf --notes")
     return {kernel[".name"]: _resources(kernel, sizes) for kernel in kernels}
 
 
 def _missing(kernel: Mapping[str, Any], sizes: Mapping[str, int]) -> list[str]:
-    name = kernel.get(".name", "a kernel without a name")
-    problems = [f"{name}: no {key}" for key in KEYS.values() if key not in kernel]
+    name = str(kernel.get(".name", "a kernel without a name"))
+    found = dict.fromkeys(OPTIONAL, 0) | dict(kernel)
+    problems = [f"{name}: no {key}" for key in KEYS.values() if not isinstance(found.get(key), int)]
     if kernel.get(".uses_dynamic_stack"):
         problems.append(f"{name}: its stack has no fixed size")
     return problems + ([] if name in sizes else [f"{name}: no function of that name"])
 
 
 def _resources(kernel: Mapping[str, Any], sizes: Mapping[str, int]) -> Resources:
-    return Resources(
-        **{field: int(kernel[key]) for field, key in KEYS.items()},
-        agpr=int(kernel.get(".agpr_count", 0)),  # only there on archs with AccVGPRs
-        workgroup_processor=bool(kernel.get(".workgroup_processor_mode", 0)),  # only there on RDNA
-        code_bytes=sizes[kernel[".name"]],
-    )
+    taken = {field: int(kernel.get(key, 0)) for field, key in KEYS.items()}
+    processor = bool(taken.pop("workgroup_processor"))
+    return Resources(**taken, workgroup_processor=processor, code_bytes=sizes[kernel[".name"]])

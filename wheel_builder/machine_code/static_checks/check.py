@@ -1,6 +1,6 @@
 """All static checks over the code objects of a finished wheel.
 
-Findings of a code object are stored by its text. So a code object shared by wheels, or unchanged in a new
+Findings of a code object are stored by its content. So a code object shared by wheels, or unchanged in a new
 wheel, is checked once.
 """
 
@@ -23,7 +23,7 @@ from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.machine_code.disassembly.kernels import Kernel, parse_disassembly
 from wheel_builder.machine_code.disassembly.listing import Listing, Tools, list_code
 from wheel_builder.machine_code.disassembly.occupancy import occupancy
-from wheel_builder.machine_code.disassembly.resources import Resources, parse_notes
+from wheel_builder.machine_code.disassembly.resources import Resources, read_resources
 from wheel_builder.machine_code.static_checks import golden
 from wheel_builder.machine_code.static_checks.findings import Finding
 from wheel_builder.machine_code.static_checks.golden import Archs, Entry, Reviewed
@@ -172,8 +172,8 @@ def _stored(listings: Sequence[Listing], *, checkout: Path, store: Store) -> lis
 
 
 def _digest(listing: Listing) -> str:
-    text = f"{listing.arch}\0{listing.disassembly}\0{listing.notes}"
-    return hashlib.sha256(text.encode()).hexdigest()
+    text = f"{listing.arch}\0{listing.disassembly}\0".encode()
+    return hashlib.sha256(text + listing.code).hexdigest()
 
 
 def _checked(kernel: Mapping[str, Any]) -> Checked:
@@ -202,7 +202,7 @@ def update_golden(checkout: Path, report: Report) -> None:
 
 def _subjects(listing: Listing) -> list[_Subject]:
     """The kernels of a code object. Code outside all kernels is refused: checks would miss it."""
-    functions, resources = parse_disassembly(listing.disassembly), parse_notes(listing.notes)
+    functions, resources = parse_disassembly(listing.disassembly), read_resources(listing.code)
     if {function.name for function in functions} != set(resources):
         found = ", ".join(sorted(function.name for function in functions))
         title = f"the functions of a code object for {listing.arch} are not its kernels"

@@ -26,7 +26,6 @@ class FakeTools:
         folder = Path(argv[4])
         for file in folder.glob("*.hsaco"):
             (folder / f"{file.stem}.s").write_text(f"code of {file.read_text(errors='replace')}")
-            (folder / f"{file.stem}.notes").write_text(f"notes of {file.read_text(errors='replace')}")
         return Completed("", 0)
 
 
@@ -37,9 +36,9 @@ def listed(tools, store, run):
 def test_the_tools_of_this_machine(tmp_path):
     run = FakeTools()
     found = listed(tools_at(tmp_path / "llvm", run=run), Store(tmp_path), run)
-    assert [(text.arch, text.disassembly, text.notes) for text in found] == [
-        ("gfx942", "code of one", "notes of one"),
-        ("gfx908", "code of two", "notes of two"),
+    assert [(text.arch, text.disassembly, text.code) for text in found] == [
+        ("gfx942", "code of one", b"one"),
+        ("gfx908", "code of two", b"two"),
     ]
     ((argv, env),) = run.calls
     assert argv[-2:] == ["gfx942", "gfx908"]
@@ -59,7 +58,7 @@ def test_a_name_that_is_not_utf8_is_refused_in_words(tmp_path):
     """``gate`` and ``perf`` ended in a UnicodeDecodeError."""
 
     def run(argv, **_):
-        for name in ("0.s", "0.notes", "1.s", "1.notes"):
+        for name in ("0.s", "1.s"):
             (Path(argv[4]) / name).write_bytes(b"Disassembly:\n\n0000 <evil\xff_kernel>:\n")
         return Completed("", 0)
 

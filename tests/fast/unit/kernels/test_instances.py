@@ -263,22 +263,15 @@ READELF = """
 """
 
 
-def test_resources_are_read_from_the_notes(modules):
-    taken = modules["build"].parse_resources("fa_fwd_fp16_d64", READELF)
-    assert taken == modules["build"].Resources(
-        vgpr=82, agpr=48, sgpr=78, vgpr_spills=6, sgpr_spills=1, scratch_bytes=24, lds_bytes=8192,
-        kernarg_bytes=168, wavefront_size=64, code_bytes=5644,
-    )  # fmt: skip
-
-
-def test_an_arch_without_accumulation_registers_has_none(modules):
-    text = READELF.replace("  - .agpr_count:     48\n    .args:", "  - .args:")
-    assert modules["build"].parse_resources("fa_fwd_fp16_d64", text).agpr == 0
+def test_spills_and_size_are_read_from_the_notes(modules):
+    found = modules["build"].spills(READELF)
+    assert found == {"vgpr_spill_count": 6, "sgpr_spill_count": 1, "private_segment_fixed_size": 24}
+    assert modules["build"].code_bytes("fa_fwd_fp16_d64", READELF) == 5644
 
 
 def test_a_code_object_without_its_function_is_an_error(modules):
     with pytest.raises(modules["build"].BuildError, match="fa_fwd_fp16_d128: no function of that name"):
-        modules["build"].parse_resources("fa_fwd_fp16_d128", READELF)
+        modules["build"].code_bytes("fa_fwd_fp16_d128", READELF)
 
 
 def test_the_compiler_is_asked_for_reproducible_code(modules, tmp_path):

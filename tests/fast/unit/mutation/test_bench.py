@@ -26,4 +26,4 @@ def test_runs_on_one_arch_wait_for_each_other(tmp_path):
 
 def test_static_checks_of_mutants_need_no_rocm_version_in_the_wheels_name():
     """The public wheel, since it became the default, has no such name: every run of mutants ended there."""
-    by_static_checks(SimpleNamespace(wheel=Path(PUBLIC), rocm="7.2", notes={}), [], [], [])
+    by_static_checks(SimpleNamespace(wheel=Path(PUBLIC), rocm="7.2", codes={}), [], [], [])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.tools.made.assembly import START, disassembly, notes
+from tests.tools.made.assembly import START, code, disassembly
 from wheel_builder.base.errors import PerfError
 from wheel_builder.extras.perf.golden import figures_of
 from wheel_builder.extras.perf.measure import Subject, measure
@@ -50,7 +50,7 @@ def workload(op="fwd", flop=1024, label="ours", grid=(2, 1, 1), dynamic_lds=0):
 def measured(*, stride=4, swizzle=0, arch="gfx942", lines=LINES, only_figures=False, **changed):
     lines = [line.replace("x8_f16", "x8f16") if arch == "gfx908" else line for line in lines]
     machine = Machine(stride=stride, arch=arch, swizzle=swizzle)
-    subject = Subject(machine, disassembly(*lines, name=NAME), notes(NAME))
+    subject = Subject(machine, disassembly(*lines, name=NAME), code(NAME, lds_bytes=16384))
     return measure(subject, workload(**changed), only_figures=only_figures)
 
 
@@ -72,7 +72,7 @@ def test_dynamic_lds_takes_room_too():
 
 
 def test_a_run_that_stops_early_is_refused():
-    subject = Subject(Machine("endless loop?"), disassembly(*LINES, name=NAME), notes(NAME))
+    subject = Subject(Machine("endless loop?"), disassembly(*LINES, name=NAME), code(NAME, lds_bytes=16384))
     with pytest.raises(PerfError, match="did not run to its end") as refusal:
         measure(subject, workload())
     assert "endless loop?" in str(refusal.value)

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.tools.made.assembly import notes
+from tests.tools.made.assembly import code
 from wheel_builder.base.errors import PerfError
 from wheel_builder.extras.perf.model.residency import resident_workgroups
-from wheel_builder.machine_code.disassembly.resources import parse_notes
+from wheel_builder.machine_code.disassembly.resources import read_resources
 
 
 def taken(**changed):
-    (found,) = parse_notes(notes(**changed)).values()
+    (found,) = read_resources(code(**{"lds_bytes": 16384, **changed})).values()
     return found
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.made.assembly import disassembly, notes
+from tests.tools.made.assembly import code, disassembly
 from wheel_builder.base.errors import ElfError, PerfError
 from wheel_builder.base.store import Store
 from wheel_builder.cli.main import main
@@ -84,4 +84,4 @@ def test_what_cannot_be_run_is_refused_before(machine, words):
     from wheel_builder.extras.perf.measure import Subject
 
     with pytest.raises(PerfError, match=words):
-        command._measured(Subject(machine, disassembly("s_endpgm"), notes()), workload())
+        command._measured(Subject(machine, disassembly("s_endpgm"), code()), workload())

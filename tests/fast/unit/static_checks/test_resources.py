@@ -1,46 +1,61 @@
 import pytest
 
-from tests.tools.made.assembly import notes
-from wheel_builder.base.errors import ArchError, DeviceCodeError
+from tests.tools.made.assembly import code
+from tests.tools.made.elves import code_object, metadata_of
+from wheel_builder.base.errors import ArchError, DeviceCodeError, ElfError
 from wheel_builder.machine_code.disassembly.occupancy import occupancy
-from wheel_builder.machine_code.disassembly.resources import parse_notes
+from wheel_builder.machine_code.disassembly.resources import read_resources
+
+NAME = "fa_fwd_fp16_d64"
 
 
 def taken(**changed):
-    return parse_notes(notes(**changed))["fa_fwd_fp16_d64"]
+    return read_resources(code(NAME, **{"lds_bytes": 16384, **changed}))[NAME]
 
 
 def rdna(**changed):
-    return taken(wave=32, more="    .workgroup_processor_mode: 1\n", **changed)
+    return taken(arch="gfx1100", **changed)
 
 
-def test_notes_as_the_tool_prints_them():
-    found = taken(vgpr_spills=3, scratch_bytes=16, more="    .agpr_count:     48\n")
+def test_what_a_kernel_takes():
+    found = taken(vgpr_spills=3, scratch_bytes=16, agpr=48)
     assert (found.vgpr, found.agpr, found.sgpr) == (138, 48, 65)
     assert (found.vgpr_spills, found.sgpr_spills, found.scratch_bytes) == (3, 0, 16)
-    assert (found.lds_bytes, found.kernarg_bytes, found.code_bytes) == (16384, 168, 4876)
+    assert (found.lds_bytes, found.kernarg_bytes, found.code_bytes) == (16384, 64, 4)
     assert (found.workgroup, found.wave, found.workgroup_processor) == (256, 64, False)
+    assert taken().agpr == 0
     assert rdna().workgroup_processor
 
 
 def test_all_that_is_missing_is_named():
-    text = notes().replace(".vgpr_count:", ".vgprs:").replace(".sgpr_count:", ".sgprs:")
     with pytest.raises(DeviceCodeError, match=r"(?s)no \.vgpr_count.*no \.sgpr_count"):
-        parse_notes(text)
+        taken(vgpr=None, sgpr="65")
+
+
+def with_metadata(**changed):
+    return code_object("gfx942", [NAME], metadata=metadata_of("gfx942", [NAME]) | changed)
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("data", "words"),
     [
-        ("", "no amdhsa.kernels"),
-        (notes().replace("FUNC", "OBJECT"), "no function of that name"),
-        (notes(dynamic_stack="true"), "its stack has no fixed size"),
-        ("---\na: [\n...\n", "cannot be read"),
+        (with_metadata(**{"amdhsa.kernels": []}), "no amdhsa.kernels"),
+        (with_metadata(**{"amdhsa.kernels": 1}), "no amdhsa.kernels"),
+        (with_metadata(**metadata_of("gfx942", ["other"])), "other: no function of that name"),
+        (
+            with_metadata(**metadata_of("gfx942", [NAME], **{".uses_dynamic_stack": True})),
+            "its stack has no fixed size",
+        ),
     ],
 )
-def test_incomplete_notes_are_refused_in_words(text, words):
+def test_incomplete_metadata_is_refused_in_words(data, words):
     with pytest.raises(DeviceCodeError, match=words):
-        parse_notes(text)
+        read_resources(data)
+
+
+def test_what_is_no_code_object_is_refused_in_words():
+    with pytest.raises(ElfError):
+        read_resources(b"text")
 
 
 @pytest.mark.parametrize(
@@ -82,4 +97,4 @@ def test_an_unknown_arch_has_no_occupancy():
 
 def test_code_for_one_compute_unit_is_refused_in_words():
     with pytest.raises(DeviceCodeError, match=r"compile without -mcumode"):
-        occupancy("gfx1100", taken(wave=32))
+        occupancy("gfx1100", rdna(workgroup_processor=0))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.tools.made.assembly import disassembly, notes
+from tests.tools.made.assembly import disassembly
 from tests.tools.made.wheels import ARCHS, KERNELS
 from wheel_builder.base.process import Completed
 
@@ -31,7 +31,5 @@ class FakeTools:
         for number, (arch, name) in enumerate(zip(archs, names, strict=True)):
             assert (folder / f"{number}.hsaco").read_bytes().startswith(b"\x7fELF")
             line = CODE[arch].format(**(BF16 if "bf16" in name else FP16))
-            rdna = {"wave": 32, "more": "    .workgroup_processor_mode: 1\n"} if "gfx1" in arch else {}
             (folder / f"{number}.s").write_text(disassembly(line, "s_endpgm", name=name))
-            (folder / f"{number}.notes").write_text(notes(name=name, arch=arch, **rdna))
         return Completed("", 0)

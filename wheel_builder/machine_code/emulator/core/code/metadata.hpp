@@ -1,4 +1,5 @@
-// The metadata note of a code object: the subset of MessagePack in use there.
+// The metadata note of a code object: the subset of MessagePack in use there. A reader of its own, as in a HIP
+// runtime: the emulator's core has no Python.
 #pragma once
 #include <map>
 #include <unordered_map>
