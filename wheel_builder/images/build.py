@@ -15,7 +15,7 @@ from wheel_builder.base.process import Runner
 from wheel_builder.base.store import Artifact, Store, key_of, sha256_file
 from wheel_builder.images import docker, fetch, hostenv
 from wheel_builder.images.bases import Base
-from wheel_builder.images.fetch import DOCKERFILES
+from wheel_builder.images.fetch import source_of
 from wheel_builder.images.hostenv import HostSettings
 
 PYTHON_PACKAGES = ("python3-venv", "ca-certificates")
@@ -79,7 +79,7 @@ class ImageBuild:
         ``options`` are pip's, for another Python than the image's.
         """
         wanted = ["--no-deps", "--require-hashes", *options, "--requirement", fetch.inside(requirements)]
-        self.fetch(system, wanted, into, files=[DOCKERFILES / requirements])
+        self.fetch(system, wanted, into, files=[source_of(requirements)])
 
     def fetch_torch(self, system: str, torch: str, into: Path) -> Path:
         """Fetch the torch wheel for a requirement such as ``torch==2.13.0``, alone, and return it.
@@ -129,7 +129,7 @@ def find_image(stage: str, inputs: Mapping[str, Any], store: Store, *, run: Runn
 
 def file_digests(names: Sequence[str]) -> Mapping[str, str]:
     """The sha256 of files in ``dockerfiles/``, for a stage's inputs."""
-    return {name: sha256_file(DOCKERFILES / name) for name in names}
+    return {name: sha256_file(source_of(name)) for name in names}
 
 
 @contextmanager
@@ -140,7 +140,7 @@ def context(names: Sequence[str], what: str, log: Path) -> Iterator[Path]:
     """
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-context-") as folder:
         for name in names:
-            shutil.copy(DOCKERFILES / name, folder)
+            shutil.copy(source_of(name), folder)
         try:
             yield Path(folder)
         except CommandFailedError as error:

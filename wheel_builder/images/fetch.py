@@ -19,6 +19,12 @@ DOCKERFILES = Path(__file__).resolve().parents[2] / "dockerfiles"
 FETCH = "fetch_wheels.sh"
 
 
+def source_of(name: str) -> Path:
+    """The file of this name in the folders of ``dockerfiles/``, where names are unique."""
+    [found] = DOCKERFILES.glob(f"*/{name}")
+    return found
+
+
 def fetch_wheels(
     image: str,
     argv: Sequence[str],
@@ -37,7 +43,7 @@ def fetch_wheels(
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-host-") as folder:
         settings = hostenv.lay_out(host, Path(folder))
         mounts = [docker.Mount(into, "/wheels", writable=True), *settings.mounts]
-        mounts += [docker.Mount(DOCKERFILES / FETCH, inside(FETCH))]
+        mounts += [docker.Mount(source_of(FETCH), inside(FETCH))]
         mounts += [docker.Mount(file, inside(file.name)) for file in files]
         docker.run_in(
             image,

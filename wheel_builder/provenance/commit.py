@@ -26,7 +26,7 @@ from wheel_builder.matrix.model import LINUX, WINDOWS, WINDOWS_TAG
 from wheel_builder.provenance.standing import commit_problem
 
 CHECKOUT = Path(__file__).parents[2]
-MATRIX, REQUIREMENTS = "matrix.yaml", "dockerfiles/builder-requirements.txt"
+MATRIX, REQUIREMENTS = "matrix.yaml", "builder-requirements.txt"
 WRITING_SBOM = ("wheel_builder/build/sbom.py", "wheel_builder/build/packages.py")
 
 # 0.1.0: the files that keyed wheels, the files behind the digest in SBOM and statement, and the module with
@@ -178,7 +178,7 @@ def read_recipe(root: Path, source_date_epoch: str, platform: str = LINUX) -> Re
     except (LookupError, TypeError) as error:
         message = f"{MATRIX}: no package, or no rows of rocm with version and llvm"
         raise ValueError(message) from error
-    requirements = root / REQUIREMENTS
+    requirements = _requirements(root)
     pins = requirements.read_text(encoding="utf-8")
     return Recipe(
         flags=read_flags(root, platform),
@@ -193,6 +193,14 @@ def read_recipe(root: Path, source_date_epoch: str, platform: str = LINUX) -> Re
         pins=pins,
         public=str(matrix.get("public", {}).get("built_with", "")),
     )
+
+
+def _requirements(root: Path) -> Path:
+    """In a folder of ``dockerfiles/``, in version 0.1.0 in ``dockerfiles/`` itself."""
+    if found := sorted((root / "dockerfiles").rglob(REQUIREMENTS)):
+        return found[0]
+    message = f"dockerfiles has no {REQUIREMENTS}"
+    raise ValueError(message)
 
 
 def _base(row: Mapping[str, Any]) -> Base:

@@ -54,7 +54,7 @@ NUMERICS = "executed on an ISA emulator, not run on hardware"
 # Two kernels: for publishing, a wheel of two shows as much as one of a hundred, and each is audited many
 # times.
 TABLE = '[[kernels]]\nop = "fwd"\ndtypes = ["fp16", "bf16"]\nhead_dims = [64]\n'
-OTHERS = ("matrix.yaml", "dockerfiles/builder-requirements.txt", "kernels/tables/gpus.toml")
+OTHERS = ("matrix.yaml", "dockerfiles/builder/builder-requirements.txt", "kernels/tables/gpus.toml")
 
 
 def repository(root):

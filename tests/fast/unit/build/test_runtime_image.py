@@ -131,7 +131,7 @@ def test_an_image_over_its_budget_is_refused_in_words():
 
 
 def test_the_compose_example_names_the_devices_and_their_groups_by_number(job):
-    text = (CHECKOUT / "dockerfiles" / "compose.yaml").read_text()
+    text = (CHECKOUT / "dockerfiles/runtime/compose.yaml").read_text()
     service = yaml.safe_load(text)["services"]["rocm-fa"]
     assert service["image"] == f"rocm-fa:${{ROCM:-{job.rocm.version}}}"
     assert service["devices"] == ["/dev/kfd", "/dev/dri"]
@@ -141,7 +141,7 @@ def test_the_compose_example_names_the_devices_and_their_groups_by_number(job):
 
 
 def test_the_compose_examples_work_is_where_its_head_says():
-    file = CHECKOUT / "dockerfiles" / "compose.yaml"
+    file = CHECKOUT / "dockerfiles/runtime/compose.yaml"
     [volume] = yaml.safe_load(file.read_text())["services"]["rocm-fa"]["volumes"]
     source, target, mode = volume.split(":")
     # Relative paths start at the file: without --project-directory, compose starts from its folder.

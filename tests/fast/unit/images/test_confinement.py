@@ -200,7 +200,7 @@ def test_builds_are_nobodys(name, tmp_path):
 
 @pytest.mark.parametrize("dockerfile", ["verify.Dockerfile", "wine.Dockerfile", "runtime.Dockerfile"])
 def test_the_other_images_have_a_user_without_rights(dockerfile):
-    text = (CHECKOUT / "dockerfiles" / dockerfile).read_text()
+    text = fetch.source_of(dockerfile).read_text()
     assert re.findall(r"^USER (\S+)", text, re.MULTILINE)[-1] == "10001"
 
 
@@ -244,14 +244,14 @@ def test_the_first_use_may_reach_the_index_and_writes_nowhere(under_wine, python
 
 def test_python_tools_of_builds_are_pinned_by_hash():
     installs = {
-        "dockerfiles/install_tools.sh": "--require-hashes",
+        "dockerfiles/builder/install_tools.sh": "--require-hashes",
         "scripts/venv": "--require-hashes",
     }
     for name, flag in installs.items():
         assert flag in (CHECKOUT / name).read_text()
     for name in ("wheel_builder", "wheel_builder/extras/site", "tests"):
         assert_pinned(CHECKOUT / name / "requirements.txt")
-    for lock in (CHECKOUT / "dockerfiles").glob("*-requirements.txt"):
+    for lock in (CHECKOUT / "dockerfiles").glob("*/*-requirements.txt"):
         assert_pinned(lock)
 
 

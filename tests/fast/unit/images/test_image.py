@@ -14,7 +14,7 @@ from wheel_builder.build import runtime_image
 from wheel_builder.extras.upstream import torch as extension_image
 from wheel_builder.images import stages as image
 from wheel_builder.images import wine
-from wheel_builder.images.build import DOCKERFILES
+from wheel_builder.images.fetch import DOCKERFILES, source_of
 from wheel_builder.images.stages import builder_arguments
 from wheel_builder.matrix.model import Job, Package, Rocm
 from wheel_builder.matrix.reading import load_matrix
@@ -91,7 +91,7 @@ def test_a_wheel_is_loaded_in_the_builder_image_where_there_is_one(tmp_path):
 
 def test_the_probe_finds_its_compiler_where_there_is_no_builder():
     """The first stage had the packages but lacked the variable with the compiler's path."""
-    first_stage = (DOCKERFILES / "builder.Dockerfile").read_text().split("\nFROM system\n")[0]
+    first_stage = source_of("builder.Dockerfile").read_text().split("\nFROM system\n")[0]
     probe = (CHECKOUT / "wheel_builder/verify/runtime_load/probe.py").read_text()
     read = set(re.findall(r"""environ\[['"](\w+)""", probe))
     assert read == set(re.findall(r"^ENV (\w+)", first_stage, re.MULTILINE))
@@ -106,7 +106,7 @@ def test_a_vendor_builder_gets_no_rocm():
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_a_dockerfile_copies_what_its_context_has_and_all_of_it(name):
     """Two lists are read only while wheels are fetched. They are in the context for the key."""
-    text = (DOCKERFILES / name).read_text()
+    text = source_of(name).read_text()
     copied = {
         word for line in re.findall(r"^COPY (?!--from)(.*)", text, re.MULTILINE) for word in line.split()[:-1]
     }
@@ -115,12 +115,12 @@ def test_a_dockerfile_copies_what_its_context_has_and_all_of_it(name):
 
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_a_dockerfile_takes_every_argument_it_is_given(name):
-    text = (DOCKERFILES / name).read_text()
+    text = source_of(name).read_text()
     assert {"BASE", "PACKAGES"} <= set(re.findall(r"^ARG (\w+)", text, re.MULTILINE))
 
 
 def test_the_builder_takes_the_arguments_of_the_job():
-    text = (DOCKERFILES / "builder.Dockerfile").read_text()
+    text = source_of("builder.Dockerfile").read_text()
     assert set(re.findall(r"^ARG (\w+)", text, re.MULTILINE)) == {
         "BASE",
         *builder_arguments(Job(ROCM, ()), PACKAGE),
@@ -130,7 +130,7 @@ def test_the_builder_takes_the_arguments_of_the_job():
 def test_no_build_uses_an_index_of_packages():
     installs = [
         line
-        for file in DOCKERFILES.iterdir()
+        for file in DOCKERFILES.glob("*/*")
         for line in file.read_text().replace("\\\n", " ").splitlines()
         if re.search(r"\bpip\"? install\b", line)
     ]
@@ -138,16 +138,16 @@ def test_no_build_uses_an_index_of_packages():
     assert all("--no-index" in line for line in installs)
 
 
-@pytest.mark.parametrize("file", sorted(DOCKERFILES.iterdir()), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", sorted(DOCKERFILES.glob("*/*")), ids=lambda file: file.name)
 def test_no_file_of_an_image_names_a_host(file):
     assert not re.search(r"https?://|\.(org|com|net|io)/", file.read_text())
 
 
 @pytest.mark.parametrize("name", [image.BUILDER_REQUIREMENTS, image.VERIFY_REQUIREMENTS, wine.REQUIREMENTS])
 def test_every_requirement_has_a_version_and_hashes(name):
-    entries = (DOCKERFILES / name).read_text().replace("\\\n", "").splitlines()
+    entries = source_of(name).read_text().replace("\\\n", "").splitlines()
     entries = [entry for entry in entries if entry and not entry.lstrip().startswith("#")]
-    wanted = (DOCKERFILES / name.replace(".txt", ".in")).read_text().splitlines()
+    wanted = source_of(name.replace(".txt", ".in")).read_text().splitlines()
     names = {re.split(r"[ =<>;]", line)[0] for line in wanted if line and not line.startswith("#")}
     assert all(re.match(r"[\w.-]+==[^ ]+ .*--hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
     assert names <= {entry.split("==")[0] for entry in entries}
@@ -156,7 +156,7 @@ def test_every_requirement_has_a_version_and_hashes(name):
 @pytest.mark.parametrize("name", ["check_image.sh", "warm_zig.sh"])
 def test_zig_is_called_with_the_wheels_flags_and_no_others(name):
     """Other flags would build another C++ library, and the wheel's build would find a cold cache."""
-    text = (DOCKERFILES / name).read_text().replace("\\\n", " ")
+    text = source_of(name).read_text().replace("\\\n", " ")
     [line] = [line for line in text.splitlines() if "ziglang c++" in line]
     flags = re.findall(r" -(?!m ziglang|o |isystem )\S+", line.partition("ziglang c++")[2].partition(">")[0])
     assert "$FA_ZIG_FLAGS" in line
@@ -166,7 +166,7 @@ def test_zig_is_called_with_the_wheels_flags_and_no_others(name):
 def test_pytorch_for_windows_is_of_the_release_that_the_wheel_is_built_for():
     torch = load_matrix(CHECKOUT / "matrix.yaml").package.torch_headers
     for name in (wine.REQUIREMENTS, wine.REQUIREMENTS.replace(".txt", ".in")):
-        assert re.findall(r"^torch==(\S+)", (DOCKERFILES / name).read_text(), re.MULTILINE) == [torch]
+        assert re.findall(r"^torch==(\S+)", source_of(name).read_text(), re.MULTILINE) == [torch]
 
 
 def test_the_list_for_windows_is_locked_for_the_python_that_is_fetched():

@@ -14,9 +14,10 @@ from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.provenance.commit import read_recipe, read_tree, tree_of_commit
 from wheel_builder.provenance.standing import FETCH, commit_problem
 
-REQUIREMENTS = "dockerfiles/builder-requirements.txt"
+REQUIREMENTS = "dockerfiles/builder/builder-requirements.txt"
 FIRST = CHECKOUT / "tests/data/first-layout"
 BUILD = {"today": "kernels/build", "first": "kernels"}
+LOCK = {"today": REQUIREMENTS, "first": "dockerfiles/builder-requirements.txt"}
 LLVM = {
     "7.2": "/usr/lib/llvm-22/bin",
     "7.1": "/opt/rocm/llvm/bin",
@@ -26,10 +27,10 @@ LLVM = {
 }
 
 
-def recipe_files(root, matrix):
+def recipe_files(root, matrix, layout):
     """Files read from a commit besides a wheel's sources."""
-    (root / "dockerfiles").mkdir()
-    shutil.copy(CHECKOUT / REQUIREMENTS, root / REQUIREMENTS)
+    (root / LOCK[layout]).parent.mkdir(parents=True)
+    shutil.copy(CHECKOUT / REQUIREMENTS, root / LOCK[layout])
     shutil.copy(matrix, root / "matrix.yaml")
 
 
@@ -38,7 +39,7 @@ def today(tmp_path):
     """A repository in today's layout, and its commit."""
     root = tmp_path / "today"
     copy_sources(root)
-    recipe_files(root, CHECKOUT / "matrix.yaml")
+    recipe_files(root, CHECKOUT / "matrix.yaml", "today")
     return root, commit_all(root)
 
 
@@ -53,7 +54,7 @@ def first(tmp_path):
     (root / "kernels/instances/build.py").write_text('COMPILE = ("-O3", "-fuse-cuid=none")\n')
     (root / "kernels/zig_flags.txt").write_text("-target x86_64-linux-gnu.2.28\n")
     (root / "wheel_builder/stages/wheel.py").write_text('SOURCE_DATE_EPOCH = "315619200"\n')
-    recipe_files(root, FIRST / "matrix.yaml")
+    recipe_files(root, FIRST / "matrix.yaml", "first")
     return root, commit_all(root)
 
 
@@ -106,7 +107,7 @@ def test_the_recipe_is_what_the_sources_say():
     [
         ("matrix.yaml", "rocm: 5\n", "ValueError: matrix.yaml: no package, or no rows of rocm"),
         ("matrix.yaml", "archs: [\n", "matrix.yaml"),
-        (REQUIREMENTS, "", f"ValueError: {REQUIREMENTS} does not pin ziglang"),
+        ("{lock}", "", "ValueError: builder-requirements.txt does not pin ziglang"),
         ("{build}/instances/build.py", "COMPILE = flags()\n", "ValueError: malformed node"),
     ],
 )
@@ -114,7 +115,7 @@ def test_the_recipe_is_what_the_sources_say():
 def test_a_recipe_of_another_form_has_a_reason(request, layout, name, text, reason):
     """The digests of its sources are still read."""
     root, _ = request.getfixturevalue(layout)
-    (root / name.format(build=BUILD[layout])).write_text(text, encoding="utf-8")
+    (root / name.format(build=BUILD[layout], lock=LOCK[layout])).write_text(text, encoding="utf-8")
     found = read_tree(root, commit_all(root))
     assert len(found.content) == len(found.sources) == 64
     assert reason in found.recipe
