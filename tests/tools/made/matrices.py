@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.conftest import CHECKOUT
 from wheel_builder.matrix.reading import load_matrix
 
-EXAMPLE = CHECKOUT / "docs/dev/matrix.example.yaml"
+EXAMPLE = CHECKOUT / "matrix.example.yaml"
 
 
 def with_examples():
