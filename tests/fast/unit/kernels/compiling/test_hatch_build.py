@@ -8,7 +8,7 @@ import pytest
 from kernels.build import hatch_build
 from kernels.build.hatch_build import BuildError, Inputs, read_inputs
 
-CHECKOUT = Path(__file__).parents[4]
+CHECKOUT = Path(__file__).parents[5]
 
 
 @pytest.fixture

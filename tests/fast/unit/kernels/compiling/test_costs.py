@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[4] / "kernels/build/instances"))
+sys.path.insert(0, str(Path(__file__).parents[5] / "kernels/build/instances"))
 from costs import COSTS, load_peaks, operation, peak_mib
 
 

@@ -9,7 +9,7 @@ import pytest
 from wheel_builder.tables.archs import known_archs
 from wheel_builder.tables.kinds import known_kinds
 
-INSTANCES = Path(__file__).parents[4] / "kernels/build/instances"
+INSTANCES = Path(__file__).parents[5] / "kernels/build/instances"
 TILED = ("fwd", "decode", "bwd_dkdv", "bwd_dq")
 GOOD_ROW = '[[kernels]]\nop = "fwd"\ndtypes = ["fp16"]\nhead_dims = [64]\n'
 
