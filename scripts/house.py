@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,16 +50,18 @@ def arrows_up(edges: Iterable[tuple[str, str]]) -> int:
     return sum(min(number, count[to, start]) for (start, to), number in count.items() if start < to)
 
 
-def imported(text: str) -> Iterator[str]:
-    """Dotted names imported by Python text, with ``import_module`` of a constant."""
+def imported(text: str, modules: Collection[str]) -> Iterator[str]:
+    """Those of ``modules`` that Python text imports anywhere, also with ``import_module`` of a constant."""
     for node in ast.walk(ast.parse(text)):
+        names: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{name.name}" for name in node.names)
+            within = (f"{node.module}.{name.name}" for name in node.names)
+            names = [name if name in modules else node.module for name in within]
         elif isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
+            names = [name.name for name in node.names]
         elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
-            yield from (arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant))
+            names = [str(arg.value) for arg in node.args[:1] if isinstance(arg, ast.Constant)]
+        yield from (name for name in names if name in modules)
 
 
 def python_graph(files: Sequence[str], base: str = "") -> Graph:
@@ -69,10 +71,7 @@ def python_graph(files: Sequence[str], base: str = "") -> Graph:
         for name in files
         if name.endswith(".py") and not name.endswith("__init__.py")
     }
-    return {
-        module: {name for name in imported(read(path)) if name in modules and name != module}
-        for module, path in modules.items()
-    }
+    return {module: set(imported(read(path), modules)) - {module} for module, path in modules.items()}
 
 
 def include_graph(files: Sequence[str]) -> Graph:

@@ -1,10 +1,11 @@
 """The rooms of wheel_builder follow the flow: each imports only itself and earlier ones."""
 
-import ast
 import re
 from pathlib import Path
 
 import pytest
+
+from scripts.house import imported
 
 CHECKOUT = Path(__file__).parents[3]
 LAYERS = [
@@ -24,29 +25,21 @@ def room(module):
     return next((name for n in (2, 1) if (name := ".".join(parts[:n])) in LAYERS), "")
 
 
-def imported(text):
-    """Dotted names below wheel_builder imported anywhere in a module's text."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{name.name}" for name in node.names)
-        elif isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-
-
 def upward(own, text):
     """Imports from later rooms in the text of a module of the room ``own``."""
-    names = [name for name in imported(text) if name.split(".")[0] == "wheel_builder" and room(name)]
-    return [name for name in names if LAYERS.index(room(name)) > LAYERS.index(own)]
+    names = imported(text, {dotted(path) for path in MODULES})
+    return [name for name in names if room(name) and LAYERS.index(room(name)) > LAYERS.index(own)]
 
 
 def dotted(path):
-    return ".".join(path.relative_to(CHECKOUT).with_suffix("").parts)
+    parts = path.relative_to(CHECKOUT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def test_every_module_is_in_a_room():
     elsewhere = {dotted(path) for path in MODULES if not room(dotted(path))}
-    outer = {"__init__", "__main__", "machine_code.__init__", "extras.__init__"}
-    assert elsewhere == {f"wheel_builder.{name}" for name in outer}
+    outer = {"", ".__main__", ".machine_code", ".extras"}
+    assert elsewhere == {f"wheel_builder{name}" for name in outer}
     assert {room(dotted(path)) for path in MODULES} == {"", *LAYERS}
 
 

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from scripts.house import imported
 from tests.conftest import CHECKOUT
 
 PACKAGE = CHECKOUT / "kernels/python/flash_attn_rocm"
@@ -20,24 +21,12 @@ WITH_CASES = "suite"
 
 
 def dotted(path):
-    """The name of a module below the package: ``canary.rows``, and ``canary`` of canary/__init__.py."""
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[1:] and parts[-1] == "__init__" else parts)
+    """A module's name, as imports have it: ``flash_attn_rocm.canary`` of canary/__init__.py."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 MODULES = {dotted(path): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
-
-
-def imported(text):
-    """The modules of the package imported anywhere in a text."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "flash_attn_rocm":
-            place = node.module.partition(".")[2]
-            names = (f"{place}.{each.name}" if place else each.name for each in node.names)
-            yield from (name if name in MODULES else place or "__init__" for name in names)
-        elif isinstance(node, ast.Import):
-            names = (each.name.partition(".") for each in node.names)
-            yield from (rest or "__init__" for package, _, rest in names if package == "flash_attn_rocm")
 
 
 def loaded_by_name(text):
@@ -50,12 +39,12 @@ def loaded_by_name(text):
 
 
 def room(module):
-    return module.partition(".")[0]
+    return (module.split(".")[1:] or ["__init__"])[0]
 
 
 def upward(own, text):
     """Imports from later rooms in the text of a module of the room ``own``."""
-    return [name for name in imported(text) if ROOMS.index(room(name)) > ROOMS.index(own)]
+    return [name for name in imported(text, MODULES) if ROOMS.index(room(name)) > ROOMS.index(own)]
 
 
 def test_every_room_has_its_place():
@@ -84,7 +73,7 @@ def test_a_module_imports_no_later_room(module):
 
 
 def test_no_modules_import_each_other():
-    graph = {module: set(imported(text)) - {module} for module, text in MODULES.items()}
+    graph = {module: set(imported(text, MODULES)) - {module} for module, text in MODULES.items()}
     assert set(graphlib.TopologicalSorter(graph).static_order()) == set(MODULES)
 
 
