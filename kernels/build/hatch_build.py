@@ -11,8 +11,8 @@ Hatchling calls both hooks. Their input comes from the environment:
     FA_HIP_INCLUDE    the folder with hip/hip_runtime_api.h; optional if it is in a usual place
     FA_PLATFORM       linux (default) or windows
 
-The compiler is ``zig c++`` of the ziglang package. It targets the oldest supported glibc, or Windows, and links
-its own C++ runtime, so all builder images give one and the same library. Equal inputs give equal bytes.
+The compiler is ``zig c++`` of the ziglang package. It targets the oldest supported glibc, or Windows, and
+links its own C++ runtime, so all builder images give one and the same library. Equal inputs give equal bytes.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Text as the LLVM tools print it, made from lines of assembler, and code objects, for tests of the parsers."""
+"""Text as the LLVM tools print it, made from lines of assembler, and code objects, for tests."""
 
 from tests.tools.made.elves import code_object, metadata_of
 from wheel_builder.machine_code.disassembly.kernels import parse_disassembly

@@ -32,7 +32,7 @@ class Limits(NamedTuple):
     ``head_dim`` is the largest with all features, ``wide_head_dim`` the largest of plain forwards.
     ``uneven_head_dim`` is v's in kernels with two head dims. ``splits`` is the largest number of parts of the
     keys. In elements: row strides are below ``row_stride``, addresses and strides multiples of ``alignment``.
-    The rows of a page are a multiple of ``page``. With a bias, softmax_scale is 0 or at least ``least_scale``.
+    The rows of a page are a multiple of ``page``. With a bias, softmax_scale is 0 or from ``least_scale`` on.
     """
 
     head_dim: int

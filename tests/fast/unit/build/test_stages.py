@@ -18,8 +18,8 @@ from wheel_builder.base.errors import CommandFailedError, DeviceCodeError, Verif
 from wheel_builder.base.process import Completed
 from wheel_builder.base.store import Artifact, Store, key_of
 from wheel_builder.build import device_code, wheel
-from wheel_builder.build.compiler_cache import cache_settings
 from wheel_builder.build.budget import UPDATE, KernelCost, to_text
+from wheel_builder.build.compiler_cache import cache_settings
 from wheel_builder.images.wheel_tests import FULL, NIGHTLY_TIER
 from wheel_builder.machine_code.fake_hip.container import LIBRARY, SHARED
 from wheel_builder.matrix.model import Job, Package, Public, Rocm

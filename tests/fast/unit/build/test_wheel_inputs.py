@@ -113,7 +113,7 @@ def test_what_is_in_a_wheel_builds_it_again(checkout, name):
         ("\n# a comment\n", True),
         ('\n[project.urls]\nhome = "https://localhost"\n', False),
         ("\n[tool.hatch.build]\nreproducible = false\n", False),
-        ('\n[tool.cibuildwheel]\nbuild-verbosity = "1"\n', False),
+        ('\n[tool.cibuildwheel.linux]\nbuild-verbosity = "1"\n', False),
     ],
 )
 def test_of_the_projects_file_only_what_a_build_reads_counts(checkout, text, same):

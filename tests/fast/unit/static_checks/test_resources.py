@@ -29,7 +29,7 @@ def test_what_a_kernel_takes():
 
 def test_all_that_is_missing_is_named():
     with pytest.raises(DeviceCodeError, match=r"(?s)no \.vgpr_count.*no \.sgpr_count"):
-        taken(vgpr=None, sgpr="65")
+        taken(vgpr="138", sgpr="65")
 
 
 def with_metadata(**changed):
