@@ -67,7 +67,6 @@ def tables(checkout: Path) -> Mapping[str, str]:
     return {
         "python_floor": project["requires-python"].removeprefix(">="),
         "torch_floor": matrix.package.torch_floor,
-        "glibc_floor": matrix.package.glibc,
         "reports": matrix.addresses.reports,
         "gpus": gpus(catalogue, planned),
         "gpus_without_kernels": gpus_without_kernels(catalogue),

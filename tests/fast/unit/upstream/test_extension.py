@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import CHECKOUT
+from tests.tools.made.matrices import with_examples
 from wheel_builder.base.errors import CommandFailedError, UpstreamError
 from wheel_builder.base.process import Completed
 from wheel_builder.base.store import Artifact, Store
@@ -35,9 +35,8 @@ from wheel_builder.extras.upstream.torch import (
 )
 from wheel_builder.files.binaries.elf import Elf, Undefined
 from wheel_builder.images.hostenv import HostSettings
-from wheel_builder.matrix.reading import load_matrix
 
-MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
+MATRIX = with_examples()
 ROCM = {rocm.version: rocm for rocm in MATRIX.rocm}
 PYTHON = {
     "program": "python3.11",
