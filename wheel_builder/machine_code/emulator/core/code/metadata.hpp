@@ -1,5 +1,5 @@
-// The metadata note of a code object: the subset of MessagePack in use there. A reader of its own, as in a HIP
-// runtime: the emulator's core has no Python.
+// The metadata note of a code object: the subset of MessagePack in use there. The emulator reads it itself,
+// as a HIP runtime does: it runs in processes without wheel_builder.
 #pragma once
 #include <map>
 #include <unordered_map>
