@@ -1,10 +1,9 @@
 """Code objects as text: output of ``llvm-objdump -d``, stored by content.
 
-In: code objects, and an image (or a folder) with the LLVM tools. Out: ``text.s`` of each.
+In: code objects, and an image with the LLVM tools. Out: ``text.s`` of each.
 """
 
 import hashlib
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -40,14 +39,10 @@ done
 
 @dataclass(frozen=True)
 class Tools:
-    """LLVM in the builder image called ``image``, or in ``folder`` of this machine.
-
-    ``identity`` tells versions apart.
-    """
+    """LLVM in the builder image called ``image``. ``identity`` tells versions apart."""
 
     identity: str
-    image: str = ""
-    folder: str = ""
+    image: str
 
 
 @dataclass(frozen=True)
@@ -62,12 +57,6 @@ class Listing:
 def tools_in(image: Artifact) -> Tools:
     """The LLVM of a builder image."""
     return Tools(identity=image.facts["image_id"], image=image.facts["ref"])
-
-
-def tools_at(folder: Path, *, run: Runner = run) -> Tools:
-    """The LLVM of this machine in ``folder``. Raises ``ToolMissingError`` when it is missing."""
-    version = run([folder / "llvm-objdump", "--version"]).stdout
-    return Tools(identity=version, folder=str(folder))
 
 
 def list_code(
@@ -111,13 +100,9 @@ def _run(objects: Sequence[CodeObject], out: Path, *, tools: Tools, log: Path, r
     for number, code in enumerate(objects):
         (out / f"{number}.hsaco").write_bytes(code.data)
     archs = [code.gfx for code in objects]
-    if tools.image:
-        argv, mounts = ["sh", "-c", SCRIPT, "sh", "/out", *archs], [Mount(out, "/out", writable=True)]
-        with open_to_all(out):
-            run_in(tools.image, argv, mounts=mounts, user=NOBODY, log=log, run=run)
-    else:
-        env = {**os.environ, "FA_LLVM": tools.folder}
-        run(["sh", "-c", SCRIPT, "sh", str(out), *archs], log=log, env=env)
+    argv, mounts = ["sh", "-c", SCRIPT, "sh", "/out", *archs], [Mount(out, "/out", writable=True)]
+    with open_to_all(out):
+        run_in(tools.image, argv, mounts=mounts, user=NOBODY, log=log, run=run)
 
 
 def _text(made: Artifact, number: int) -> str:

@@ -22,7 +22,7 @@ from wheel_builder.pipeline.context import RunContext
 
 @pytest.fixture
 def bench(tmp_path):
-    return Bench(None, Tools(identity="none"), Store(tmp_path / "store"), tmp_path / "log")
+    return Bench(None, Tools("none", image=""), Store(tmp_path / "store"), tmp_path / "log")
 
 
 def test_a_folder_without_code_objects(bench, tmp_path):
