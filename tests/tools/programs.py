@@ -3,12 +3,13 @@
 import sys
 from pathlib import Path
 
+from kernels.build import hatch_build
 from wheel_builder.images.docker import Mount, caller, run_in
 from wheel_builder.images.stages import INTERPRETER
 
 CHECKOUT = Path(__file__).parents[2]
 ZIG = (sys.executable, "-m", "ziglang")
-TARGET = ("-target", "x86_64-linux-gnu.2.28")
+TARGET = hatch_build.ZIG_FLAGS[hatch_build.LINUX][:2]
 # Stripped like the wheel's library: the builder image's cache has zig's C++ library only in that form.
 FLAGS = ("-std=c++17", "-O1", "-g0", "-Wl,-s", "-Wall", "-Wextra", "-Werror")
 INCLUDES = (f"-I{CHECKOUT / 'kernels'}",)
