@@ -72,6 +72,13 @@ def test_this_machine():
         assert words in done.stdout
 
 
+def test_the_installed_files_are_the_wheels():
+    """The package has loaded the library, with PyTorch. The wheel's build asks this without PyTorch."""
+    done = doctor("--files")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "all files are the wheel's" in done.stdout
+
+
 def test_this_machine_as_json():
     done = doctor("--json")
     assert done.returncode == 1, "there is no GPU"
