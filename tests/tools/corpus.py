@@ -17,6 +17,7 @@ import itertools
 import json
 import operator
 import os
+import re
 import tempfile
 from collections import defaultdict
 from pathlib import Path
@@ -32,7 +33,7 @@ SCORING = frozenset(
 )
 # A tensor's beginning may depend on the other given tensors.
 PLACED = frozenset({"several sequences"})
-CORPUS = CHECKOUT / "kernels" / "suite" / "corpus.json"
+CORPUS = CHECKOUT / "kernels/python/flash_attn_rocm/suite/corpus.json"
 RUN = """
 python -m pip install --no-index --no-deps --quiet /wheel/*.whl
 LD_PRELOAD=$PRELOAD python /tests/candidates.py $COUNT /out/candidates.json "$KERNEL"
@@ -178,6 +179,12 @@ def merged(before, found):
     return {**before, "kernels": {**before["kernels"], **found}} if "like" in before else {**before, **found}
 
 
+def to_text(numbers):
+    """The file's text: each kernel's cases are a line."""
+    text = json.dumps(numbers, indent=1, sort_keys=True)
+    return re.sub(r"\[[\d,\s]+\]", lambda match: json.dumps(json.loads(match[0])), text) + "\n"
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -199,7 +206,7 @@ def main():
         taken = choose(found["calls"])
         print(*report(found, taken), sep="\n")  # noqa: T201
         numbers[arch] = merged(numbers.get(arch, {}), by_kernel(taken)) if args.kernel else by_kernel(taken)
-        CORPUS.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
+        CORPUS.write_text(to_text(numbers))
 
 
 if __name__ == "__main__":

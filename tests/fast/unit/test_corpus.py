@@ -1,8 +1,10 @@
 """The corpus: fuzz cases picked by what they show."""
 
+import json
+
 import pytest
 
-from tests.tools.corpus import SCORING, choose, combined, merged
+from tests.tools.corpus import CORPUS, SCORING, choose, combined, merged, to_text
 
 KERNEL = "fa_fwd_fp16_d64"
 
@@ -16,6 +18,12 @@ def call(number, ran, *features, executed=1, outcomes=0):
         "features": features,
         "executed": executed,
     }
+
+
+def test_the_file_has_a_line_for_each_kernel():
+    text = CORPUS.read_text()
+    assert text == to_text(json.loads(text))
+    assert '  "fa_append_fp16": [6, 10, ' in text
 
 
 def numbers(calls):

@@ -47,8 +47,8 @@ def main(argv=None):
     for row in rows:
         print(as_text(row))  # noqa: T201
     if options.pin:
-        users = [row for row in rows if row["uses"]]
-        PINNED.write_text(json.dumps(users, indent=1) + "\n", encoding="utf-8")
+        lines = ",\n".join(json.dumps(row) for row in rows if row["uses"])
+        PINNED.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     return 1 if any(row["missing"] for row in rows) else 0
 
 
