@@ -19,17 +19,15 @@ namespace fa {
 
 namespace {
 
-PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kind& kind) {
+PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kernels& kernels) {
   const FwdParams& p = a.params;
   PlanRequest r{};
-  r.arch = kind.arch, r.dtype = kind.dtype, r.head_dim = a.head_dim, r.exact = kind.exact;
+  r.arch = kernels.arch, r.dtype = kernels.dtype, r.head_dim = a.head_dim, r.kernels = kernels.there;
   r.batch = a.batch, r.max_seqlen_q = a.max_seqlen_q, r.max_seqlen_k = a.max_seqlen_k;
   r.nheads = p.nheads, r.nheads_k = p.nheads_k;
   r.num_splits = p.splits;  // the caller planned first, and then allocated the parts
   r.dropout = call.dropout_p > 0, r.aligned = a.aligned, r.masked = a.masked;
-  r.tall = false;  // the caller says so, as planned
-  r.wide = kind.wide;
-  r.uneven = kind.uneven;
+  r.plain = false;  // the caller asks for tall workgroups, as planned
   return r;
 }
 
@@ -82,7 +80,7 @@ struct MaskRanges {
   MaskRangesParams params;
 };
 
-MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, const Kind& kind) {
+MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, const Kernels& kernels) {
   const FwdParams& p = call.params;
   const MaskedParams& m = call.mask;
   MaskRangesParams r{};
@@ -92,10 +90,10 @@ MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, con
   r.batch = static_cast<std::int32_t>(call.batch);
   if (static_cast<MaskKind>(m.mask_kind) == MaskKind::elements) {
     r.shift = 1;
-    r.hidden = kind.dtype == DType::fp16 ? 0xfc00'fc00 : 0xff80'ff80;
+    r.hidden = kernels.dtype == DType::fp16 ? 0xfc00'fc00 : 0xff80'ff80;
   }
   const auto many = [](std::int64_t stride, std::int64_t number) { return stride == 0 ? 1 : number; };
-  const std::int64_t blocks = blocks_of_rows(p.seqlen_q, mask_rows(kind.arch));
+  const std::int64_t blocks = blocks_of_rows(p.seqlen_q, mask_rows(kernels.arch));
   const Grid grid{many(m.mask_row, blocks), many(m.mask_head, p.nheads), many(m.mask_batch, call.batch),
                   kMaskRangesThreads};
   // One kernel serves both dtypes, because it compares bits.
@@ -105,17 +103,17 @@ MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, con
   return {found, grid, r};
 }
 
-void launch_whole(Path path, const FwdArguments& call, const Selection& selection, const Kind& kind,
+void launch_whole(Path path, const FwdArguments& call, const Selection& selection, const Kernels& kernels,
                   const Place& place) {
   const int head_dim = selection.instance->head_dim;
-  const FwdTile tile = forward_tile(op_of(path, call.masked), kind.arch, kind.dtype, head_dim);
+  const FwdTile tile = forward_tile(op_of(path, call.masked), kernels.arch, kernels.dtype, head_dim);
   FwdParams p = call.params;
   const std::int64_t parts = p.splits > 1 ? p.splits : 1;
   const Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m) * parts, p.nheads, call.batch, tile.threads};
   require_launchable(selection, grid);  // so the products below fit in 64 bits
   const std::int64_t workgroups = grid.x * grid.y * grid.z;
   if (workgroups < kMostReordered) {
-    p.dies = dies_of(kind.arch, device_compute_units(place.device));
+    p.dies = dies_of(kernels.arch, device_compute_units(place.device));
     p.die_each = static_cast<std::int32_t>(workgroups / p.dies);
     p.die_more = static_cast<std::int32_t>(workgroups % p.dies);
   }
@@ -123,7 +121,7 @@ void launch_whole(Path path, const FwdArguments& call, const Selection& selectio
   MaskedParams masked = call.mask;
   masked.fwd = p;
   if (has_ranges(masked.mask_kind, masked.mask_head, masked.mask_row)) {
-    const MaskRanges ranges = mask_ranges(call, selection, kind);
+    const MaskRanges ranges = mask_ranges(call, selection, kernels);
     launch(ranges.selection, ranges.grid, ranges.params, place);
   }
   launch(selection, grid, masked, place);
@@ -137,19 +135,19 @@ void fwd(const fa_fwd_call& call) {
   const int device = resolve_device(call.q.device);
   const DeviceGuard guard(device);
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
-  const Kind kind =
-      served_kind(place.arch, dtype_name(call.q.dtype), arguments.head_dim, arguments.v_head_dim);
-  Plan plan = fa::plan(request_of(call, arguments, kind));
+  const Kernels kernels =
+      forward_kernels(place.arch, dtype_name(call.q.dtype), arguments.head_dim, arguments.v_head_dim);
+  Plan plan = fa::plan(request_of(call, arguments, kernels));
   plan.path = path_of(call, arguments, plan);
   if (plan.path == Path::uneven) plan.splits = 1;
-  const Selection selection = served_kernel(plan, kind, arguments.head_dim, arguments.masked);
+  const Selection selection = served_kernel(plan, kernels, arguments.head_dim, arguments.masked);
   require_plain_if_wide(plan, arguments);
   require_planned_parts(plan, arguments.params.splits);
   switch (plan.path) {
-    case Path::split: return decode(arguments, selection, kind, place);
-    case Path::reference: return launch_reference(arguments, selection, kind, place);
+    case Path::split: return decode(arguments, selection, kernels, place);
+    case Path::reference: return launch_reference(arguments, selection, kernels, place);
     case Path::latent: return;  // has its own calls
-    default: return launch_whole(plan.path, arguments, selection, kind, place);
+    default: return launch_whole(plan.path, arguments, selection, kernels, place);
   }
 }
 

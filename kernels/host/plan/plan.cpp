@@ -78,7 +78,7 @@ std::int64_t tall_workgroups(const PlanRequest& r) {
 // Tall workgroups load half of the bytes, and there are half as many, so they must still fill the device. A
 // compute unit has room for one (two units sharing workgroups: for two).
 bool tall_pays(const PlanRequest& r) {
-  return r.tall && r.compute_units > 0 && std::min(r.max_seqlen_q, r.max_seqlen_k) >= kLongSequence &&
+  return r.plain && r.kernels.has(Op::fwd_tall) && r.compute_units > 0 && std::min(r.max_seqlen_q, r.max_seqlen_k) >= kLongSequence &&
          filled(tall_workgroups(r), r.compute_units) >= kFilled;
 }
 
@@ -178,14 +178,14 @@ int dies_of(Gfx arch, std::int64_t compute_units) {
 }
 
 Plan plan(const PlanRequest& r) {
-  if (r.wide) return wide(r);
-  if (!r.exact) {
+  if (r.kernels.has(Op::fwd_wide)) return wide(r);
+  if (!r.kernels.has(Op::fwd)) {
     return {Path::reference, 1, "no other kernel has head_dim " + std::to_string(r.head_dim)};
   }
   if (!r.aligned) return {Path::reference, 1, kUnaligned};
   if (r.masked) return whole(r, "a mask: keys are not split");
   if (r.dropout) return whole(r, "dropout: keys are not split");
-  if (r.uneven && r.max_seqlen_q > kFewQueries) {
+  if (r.kernels.has(Op::fwd_uneven) && r.max_seqlen_q > kFewQueries) {
     return {
         Path::uneven, 1,
         "a kernel for head_dim " + std::to_string(r.head_dim) + " and another one of v; keys are not split"};

@@ -17,16 +17,14 @@ struct PlanRequest {
   Gfx arch;
   DType dtype;
   std::int64_t head_dim;
-  bool exact;  // there is a kernel for exactly this head_dim
+  OpSet kernels;  // forwards with a kernel for exactly this head_dim, and for v's
   std::int64_t batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k;
   std::int64_t compute_units;  // of the device; for an automatic number of splits, and for tall workgroups
   std::int64_t num_splits;     // wanted; 0: automatic
   bool dropout;
   bool aligned;  // pointers and strides are as FwdParams wants them
-  bool tall;     // there is a kernel with tall workgroups for all of the call's features
+  bool plain;    // may profit from tall workgroups, which have no features
   bool masked;   // with an attn_mask
-  bool wide;     // there is a kernel with divided waves for exactly this head_dim
-  bool uneven;   // v has another head dim, and a kernel for both computes all of the call's features
 };
 
 struct Plan {
