@@ -5,7 +5,7 @@ Standard library only.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -33,6 +33,15 @@ ENUMERATIONS = {"Path": (FORWARD, LATENT), "BwdPath": (BACKWARD,)}
 
 
 @dataclass(frozen=True)
+class Row:
+    """A kernel for each dtype and head dim, of archs with all features that it needs."""
+
+    dtypes: tuple[str, ...]
+    head_dims: tuple[int, ...] = ()
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Kind:
     """One kind of kernel."""
 
@@ -42,6 +51,7 @@ class Kind:
     header: str
     macro: str
     shared: str
+    kernels: tuple[Row, ...]
     paths: tuple[str, ...] = ()
     variant: str = ""
     tile: str = ""
@@ -129,6 +139,16 @@ def build_json(kinds: Kinds) -> str:
         for op, kind in kinds.items()
     )
     return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
+def support_table(kinds: Kinds) -> str:
+    """The table that compiling kernels, the host's registry and the pipeline read."""
+    rows = ((op, row) for op, kind in kinds.items() for row in kind.kernels)
+    return f"# {HEAD}\n" + "".join(f'\n[[kernels]]\nop = "{op}"\n{_fields(row)}' for op, row in rows)
+
+
+def _fields(row: Row) -> str:
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in asdict(row).items() if value)
 
 
 def cpp_kinds(kinds: Kinds) -> str:
