@@ -128,19 +128,19 @@ BwdPlan bwd_plan(const BwdPlanRequest& r) {
                                 " or nothing, got " + r.wanted);
   }
   bwd_kernels(BwdPath::separate, r.arch, r.dtype, r.head_dim, r.masked);
-  if (r.masked) return {BwdPath::separate, "a mask: only separate kernels read one"};
-  if (r.deterministic) return {BwdPath::separate, "the same bits every time are wanted (deterministic)"};
-  if (r.wanted == separate) return {BwdPath::separate, separate + " is wanted"};
+  if (r.masked) return {BwdPath::separate, 1, "a mask: only separate kernels read one"};
+  if (r.deterministic) return {BwdPath::separate, 1, "the same bits every time are wanted (deterministic)"};
+  if (r.wanted == separate) return {BwdPath::separate, 1, separate + " is wanted"};
   const Selection fused = select(name(fused_op()), r.arch, r.dtype, r.head_dim);
-  if (fused.instance == nullptr) return {BwdPath::separate, fused.reason};
+  if (fused.instance == nullptr) return {BwdPath::separate, 1, fused.reason};
   const auto [gfx, dtype] = tabled(fused.gfx, fused.instance->dtype);
   const DkDvConfig config = dkdv_config(fused_op(), gfx, dtype, r.head_dim);
   if (r.featured && !config.features) {
-    return {BwdPath::separate, without_features_words(fused.gfx, r.head_dim)};
+    return {BwdPath::separate, 1, without_features_words(fused.gfx, r.head_dim)};
   }
-  if (r.wanted == fused_name) return {BwdPath::fused, fused_name + " is wanted"};
-  if (!config.preferred) return {BwdPath::separate, "the default of " + fused.gfx};
-  return {BwdPath::fused, fused_words(fused.gfx, tile_of(config, gfx))};
+  if (r.wanted == fused_name) return {BwdPath::fused, 1, fused_name + " is wanted"};
+  if (!config.preferred) return {BwdPath::separate, 1, "the default of " + fused.gfx};
+  return {BwdPath::fused, 1, fused_words(fused.gfx, tile_of(config, gfx))};
 }
 
 void bwd(const fa_bwd_call& call) {

@@ -27,11 +27,16 @@ struct PlanRequest {
   bool masked;   // with an attn_mask
 };
 
-struct Plan {
-  Path path;
+// How a call is computed. Crosses the C interface as fa_plan_result, and is flash_attn_rocm's Plan in Python.
+template <class PathOf>
+struct PlanOf {
+  PathOf path;
   std::int32_t splits;  // parts of the keys; above 1 only on the paths split, wide and latent
   std::string reason;
 };
+
+using Plan = PlanOf<Path>;
+using BwdPlan = PlanOf<BwdPath>;
 
 // Only the path uneven reads v as it is. On any other path, a v of another head dim is padded.
 

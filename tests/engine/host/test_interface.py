@@ -751,9 +751,9 @@ def test_wrong_masks_of_a_backward(library, changes, problem):
 
 
 def test_a_head_dim_without_backward_kernels_with_a_mask(library):
-    assert library.explain_bwd("gfx942", "fp16", 64, masked=True) == (OK, "")
-    status, words = library.explain_bwd("gfx942", "fp16", 96, masked=True)
-    assert status == UNSUPPORTED
+    assert library.plan_bwd(**BWD | {"masked": 1})[:2] == (OK, "separate")
+    status, path, words = library.plan_bwd(**BWD | {"masked": 1, "head_dim": 96})
+    assert (status, path) == (UNSUPPORTED, "")
     assert words.startswith("no bwd_dq_masked kernel for fp16 with head_dim 96 on gfx942: this wheel has")
 
 
@@ -828,7 +828,7 @@ def test_the_path_of_a_backward_has_a_reason(library, changes, path, words):
 def test_a_path_of_a_backward_that_there_is_not(library):
     expected = "the backward's path: expected separate, fused or nothing, got atomic"
     assert library.plan_bwd(**BWD | {"wanted": "atomic"}) == (INVALID, "", expected)
-    assert library.plan_bwd(**BWD | {"head_dim": 40})[0] == UNSUPPORTED
+    assert library.plan_bwd(**BWD | {"head_dim": 40})[:2] == (UNSUPPORTED, "")
 
 
 @pytest.mark.parametrize("head_dim", [40, 256 + 64])
@@ -837,13 +837,14 @@ def test_a_head_dim_without_backward_kernels(library, head_dim):
     status, found, launches = library.call(backward(head_dim=head_dim))
     assert (status, launches) == (UNSUPPORTED, [])
     assert found.startswith(words)
-    assert library.explain_bwd("gfx942", "fp16", head_dim) == (UNSUPPORTED, found)
+    assert library.plan_bwd(**BWD | {"head_dim": head_dim}) == (UNSUPPORTED, "", found)
 
 
 def test_backward_kernels_are_explained(library):
     there = {each.head_dim for each in generate().load_table() if each.op == "bwd_dq"}
     for arch in known_archs():
-        assert {library.explain_bwd(arch, "bf16", n) for n in there} == {(OK, "")}
-    status, words = library.explain_bwd("gfx900", "fp16", 64)
-    assert status == UNSUPPORTED
+        bf16 = BWD | {"arch": arch, "dtype": "bf16"}
+        assert {library.plan_bwd(**bf16 | {"head_dim": n})[0] for n in there} == {OK}
+    status, path, words = library.plan_bwd(**BWD | {"arch": "gfx900"})
+    assert (status, path) == (UNSUPPORTED, "")
     assert words.startswith("this wheel has no kernels for gfx900")

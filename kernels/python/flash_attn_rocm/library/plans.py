@@ -17,10 +17,8 @@ from flash_attn_rocm.values import kinds, paths
 from flash_attn_rocm.values.paths import FUSED
 
 PLAN = torch.ops.flash_attn_rocm.plan.default
-EXPLAIN_BWD = torch.ops.flash_attn_rocm.explain_bwd.default
 PLAN_BWD = torch.ops.flash_attn_rocm.plan_bwd.default
 SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
-UNSUPPORTED = "unsupported"
 # Kernels for one head dim. Their head dims hold for the other kernels too.
 FORWARD, MASKED = kinds.ATTENDING[paths.MATRIX], kinds.ATTENDING[kinds.MASKED]
 TALL_OP, WIDE_OP, UNEVEN_OP = (kinds.ATTENDING[each] for each in (paths.TALL, paths.WIDE, paths.UNEVEN))
@@ -30,11 +28,16 @@ TYPICAL_LENGTH = 128
 
 
 class Plan(NamedTuple):
-    """``path`` is one of ``values.paths.FORWARD``, or "" without a kernel. ``reason`` says why."""
+    """The library's answer for a call: one of ``values.paths``, the parts of the keys, and why.
+
+    The path is "" without a kernel. ``serving.support`` replaces it where kernels are disabled: ``instead``,
+    and the reason says so.
+    """
 
     path: str
     splits: int
     reason: str
+    instead: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -60,12 +63,12 @@ def plan(
     ``aligned``: all strides and addresses are multiples of 8 elements. ``plain``: the call may profit from
     tall workgroups. ``v_head_dim`` is v's where it differs. Paths other than uneven need a padded v.
     """
-    answer = PLAN(
-        arch, dtype, head_dim, batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units, num_splits,
-        dropout, aligned, plain, masked, v_head_dim,
+    return Plan(
+        *PLAN(
+            arch, dtype, head_dim, batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units,
+            num_splits, dropout, aligned, plain, masked, v_head_dim,
+        )
     )  # fmt: skip
-    path, splits, reason = str(answer).split(" ", 2)
-    return Plan("", 1, reason) if path == UNSUPPORTED else Plan(path, int(splits), reason)
 
 
 def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False) -> Plan:
@@ -83,24 +86,14 @@ def no_masks(arch: str, dtype: str, head_dim: int) -> str:
 
 def no_gradients(arch: str, dtype: str, head_dim: int) -> str:
     """Why the library lacks backward kernels, or "". Independent of sizes."""
-    return str(EXPLAIN_BWD(arch, dtype, padded_head_dim(arch, dtype, head_dim, BACKWARD), False))  # noqa: FBT003
+    found = _backward_plan(arch, dtype, head_dim)
+    return "" if found.path else found.reason
 
 
 def no_masked_gradients(arch: str, dtype: str, head_dim: int) -> str:
     """Why the library lacks backward kernels that read an attn_mask, or ""."""
-    padded = padded_head_dim(arch, dtype, head_dim, MASKED_BACKWARD)
-    return str(EXPLAIN_BWD(arch, dtype, padded, True))  # noqa: FBT003
-
-
-class BackwardPlan(NamedTuple):
-    """``path`` is separate (bitwise reproducible), fused, or pytorch. ``reason`` says why.
-
-    ``instead``: the reason is that kernels of another path are disabled.
-    """
-
-    path: str
-    reason: str
-    instead: bool = False
+    found = _backward_plan(arch, dtype, head_dim, masked=True)
+    return "" if found.path else found.reason
 
 
 Paths = dict[tuple[str, bool], str]  # of calls with one signature, by ``backward_wishes``
@@ -114,7 +107,7 @@ def backward_plan(
     featured: bool = False,
     deterministic: bool = False,
     masked: bool = False,
-) -> BackwardPlan:
+) -> Plan:
     """How existing kernels compute gradients.
 
     ``featured``: with ALiBi, softcap or dropout. ``masked``: kernels read an attn_mask. Raises ValueError for
@@ -123,7 +116,15 @@ def backward_plan(
     wanted, everywhere = backward_wishes()
     refuse(BACKWARD_VARIABLE, wanted)
     path = FORMER.get(wanted, wanted)
-    return _backward_plan(arch, dtype, head_dim, featured, deterministic or everywhere, masked, path)
+    return _backward_plan(
+        arch,
+        dtype,
+        head_dim,
+        featured=featured,
+        deterministic=deterministic or everywhere,
+        masked=masked,
+        wanted=path,
+    )
 
 
 def backward_wishes() -> tuple[str, bool]:
@@ -138,19 +139,19 @@ def _backward_plan(
     arch: str,
     dtype: str,
     head_dim: int,
-    featured: bool,  # noqa: FBT001 - in the order of the library's operator
-    deterministic: bool,  # noqa: FBT001
-    masked: bool,  # noqa: FBT001
-    wanted: str,
-) -> BackwardPlan:
+    *,
+    featured: bool = False,
+    deterministic: bool = False,
+    masked: bool = False,
+    wanted: str = "",
+) -> Plan:
     padded = padded_head_dim(arch, dtype, head_dim, MASKED_BACKWARD if masked else BACKWARD)
-    path, reason = str(PLAN_BWD(arch, dtype, padded, featured, deterministic, masked, wanted)).split(" ", 1)
-    return BackwardPlan(path, reason)
+    return Plan(*PLAN_BWD(arch, dtype, padded, featured, deterministic, masked, wanted))
 
 
 def fused_takes_features(arch: str, dtype: str, head_dim: int) -> bool:
     """Whether the existing fused kernels support ALiBi, softcap and dropout."""
-    return _backward_plan(arch, dtype, head_dim, True, False, False, FUSED).path == FUSED  # noqa: FBT003
+    return _backward_plan(arch, dtype, head_dim, featured=True, wanted=FUSED).path == FUSED
 
 
 @lru_cache(maxsize=4096)

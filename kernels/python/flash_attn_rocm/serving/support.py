@@ -11,7 +11,7 @@ from flash_attn_rocm.arguments import normal_form
 from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_featured
 from flash_attn_rocm.library import host, plans
 from flash_attn_rocm.library.host import LIMITS
-from flash_attn_rocm.library.plans import BackwardPlan
+from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.machine.remembered import MASKED, MASKED_GRADIENTS
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks
 from flash_attn_rocm.serving import layouts, machine, resets
@@ -69,7 +69,7 @@ def is_supported(arch: str, dtype: torch.dtype | str, head_dim: int) -> Support:
     """
     name = dtype if isinstance(dtype, str) else DTYPES.get(dtype, str(dtype))
     no_gradients = plans.no_gradients(arch, name, head_dim)
-    backward = BackwardPlan(PYTORCH, no_gradients)
+    backward = Plan(PYTORCH, 1, no_gradients)
     if not no_gradients:
         backward = plans.backward_plan(arch, name, head_dim)
     return _support(plans.typical(arch, name, head_dim), backward)
@@ -115,7 +115,7 @@ def gradients_unserved(inputs: Inputs, options: Options) -> str:
     return reasons(q.device, DTYPES[q.dtype])[normal_form.head_dim(inputs)]
 
 
-def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
+def gradients_plan(inputs: Inputs, options: Options, arch: str) -> Plan:
     """The kernels for the gradients of checked arguments, which must have some.
 
     Disabled kernels are replaced: fused by separate, separate by the PyTorch implementation.
@@ -132,10 +132,10 @@ def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
     )
     if masked:
         reason = _failure(arch, dtype, head_dim, MASKED_GRADIENTS)
-        return BackwardPlan(PYTORCH, reason, instead=True) if reason else found
+        return Plan(PYTORCH, 1, reason, instead=True) if reason else found
     for path, other in (SEPARATE_INSTEAD, PYTORCH_INSTEAD) if FAILURES else ():
         if found.path == path and (reason := _failure(arch, dtype, head_dim, path)):
-            found = BackwardPlan(other, reason, instead=True)
+            found = Plan(other, 1, reason, instead=True)
     return found
 
 
@@ -181,11 +181,11 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
     """How checked arguments are served."""
     reason = unserved(inputs, options, want_probabilities=want_probabilities)
     if no_gradients := gradients_unserved(inputs, options):
-        backward = BackwardPlan(PYTORCH, no_gradients)
+        backward = Plan(PYTORCH, 1, no_gradients)
     else:
         backward = gradients_plan(inputs, options, device_of(inputs.q.device).arch)
     if reason:
-        return _support(plans.Plan("", 1, reason), backward)
+        return _support(Plan("", 1, reason), backward)
     if key_masks.chooses_keys(inputs, options):
         inputs = key_masks.form(inputs)
     elif chunks.divide(inputs, options):
@@ -199,7 +199,7 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
 
 
 def _launches(
-    inputs: Inputs, options: Options, device: Device, layout: layouts.Layout, backward: BackwardPlan
+    inputs: Inputs, options: Options, device: Device, layout: layouts.Layout, backward: Plan
 ) -> str:
     q, code = inputs.q, host.code_of(device.arch)
     sizes = resets.Sizes(
@@ -294,5 +294,6 @@ def _masked_gradients_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
     return _of_head_dims(plans.no_masked_gradients, arch, dtype, MASKED)
 
 
-def _support(found: plans.Plan, backward: BackwardPlan) -> Support:
-    return Support(bool(found.path), found.reason, found.path or PYTORCH, found.splits, *backward[:2])
+def _support(found: Plan, backward: Plan) -> Support:
+    path = found.path or PYTORCH
+    return Support(bool(found.path), found.reason, path, found.splits, backward.path, backward.reason)

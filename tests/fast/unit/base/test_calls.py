@@ -80,7 +80,7 @@ def test_schemas_say_what_is_written_optional_and_traced(described):
             "fwd(Tensor q, Tensor(a!) out, Tensor? slopes, Tensor(b!)? part, SymInt window, float softcap, "
             "bool interleaved) -> ()"
         ),
-        "plan(str arch, int rows) -> str",
+        "plan(str arch, int rows) -> (str path, int splits, str reason)",
     ]
 
 
