@@ -183,11 +183,12 @@ def cpp_paths(kinds: Kinds) -> str:
         f"// {HEAD}",
         _enumeration(path, paths),
         _names(path, paths, "std::string_view"),
+        _list("kPaths", path, paths),
         _enumeration(bwd_path, bwd_paths),
         _names(bwd_path, bwd_paths, "std::string_view"),
         f"// Calls whose path does not tell their kernels.\n{_enumeration('Variant', variants)}",
         _names("Op", kinds, "const char*"),
-        f"// Forwards whose workgroups have rows of one head.\n{_list('kForwards', forwards(kinds))}",
+        f"// Forwards whose workgroups have rows of one head.\n{_list('kForwards', 'Op', forwards(kinds))}",
         f"{PLAIN}constexpr bool is_plain(Op of) {{\n  return {plain or 'false'};\n}}",
         VALUE_DIM + _switch("int value_dim_of", "Op", value_dims, "    default: return 0;\n"),
         _switch("Op op_of", path, _ops(paths, forward)),
@@ -250,8 +251,8 @@ def _enumeration(name: str, members: Iterable[str]) -> str:
     return f"enum class {name} {{ {', '.join(members)} }};"
 
 
-def _list(name: str, ops: Iterable[str]) -> str:
-    return f"inline constexpr Op {name}[] = {{{', '.join(f'Op::{op}' for op in ops)}}};"
+def _list(name: str, kind: str, members: Iterable[str]) -> str:
+    return f"inline constexpr {kind} {name}[] = {{{', '.join(f'{kind}::{each}' for each in members)}}};"
 
 
 def _tuple(words: Sequence[str]) -> str:

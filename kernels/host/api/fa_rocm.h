@@ -55,8 +55,8 @@ extern "C" {
  *
  * Only the kernel reads the values of integers, and clamps them to the tensors.
  *
- * `tall`: use the kernel with more rows per workgroup, as fa_plan says. Excludes ALiBi, softcap, dropout and
- * pages.
+ * `path`: as fa_plan says, or "" or NULL for the library's plan of a call without tall workgroups. Its kernels
+ * must be able to compute the call in as many parts as partial_lse has.
  *
  * dropout_p in [0, 1) is the share of dropped probabilities. The kept ones grow by 1 / (1 - dropout_p).
  *

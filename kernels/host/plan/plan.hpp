@@ -54,6 +54,10 @@ inline constexpr std::int64_t kLongSequence = 2048;
 
 Plan plan(const PlanRequest& request);
 
+// Why kernels of a path cannot compute a call in num_splits parts, or "". `featured`: with softcap, ALiBi,
+// dropout or pages. Only the registry knows whether there are such kernels.
+std::string misfit(Path path, const PlanRequest& request, bool featured);
+
 // A call of multi-head latent attention. head_dim is K's, and there is a kernel for it.
 struct LatentRequest {
   Gfx arch;

@@ -247,7 +247,7 @@ TOO_MANY = [
             {"alibi_slopes": tensor([4], FP32)},
             DROPS,
             odd("k", head_dim=192),
-            {"tall": 1},
+            {"path": b"tall"},
             {"attn_mask": tensor([1, 1, 300, 8], dtype=BOOL)},
             parts(2, rows=300, head_dim=128),
         )

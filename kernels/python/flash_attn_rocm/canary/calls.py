@@ -31,7 +31,7 @@ from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.values import paths, tolerances
 
 SECONDS = 30.0  # time limit; calls take milliseconds
-Answer = Callable[..., tuple[Tensor, Tensor]]  # of Inputs, Options, a generator's state, a device; tall
+Answer = Callable[..., tuple[Tensor, Tensor]]  # of Inputs, Options, a generator's state, a device; path
 Backward = Callable[[BackwardCall, str, str], tuple[Tensor, ...]]  # of a call, on an arch, on a path
 Some = TypeVar("Some", Tensor, Tensor | None)
 
@@ -41,7 +41,7 @@ def attention_problem(family: Family, answer: Answer, device: Device, where: tor
     for call in attention_calls(family):
         state = reference.dropout_state(call)
         given = (_on(call.inputs, where), call.options, moved(state, where), device)
-        wanted = {"tall": True} if call.tall else {}
+        wanted = {"path": call.path} if call.path else {}
         found = ended(where, lambda: answer(*given, **wanted))  # noqa: B023
         if problem := answer_problem(call, family, found):
             return problem

@@ -454,7 +454,7 @@ class Call:
             "max_seqlen_q": max(case.rows), "max_seqlen_k": max(case.keys),
             "softmax_scale": case.head_dim**-0.5 if case.scale is None else case.scale,
             "window_left": case.window[0], "window_right": case.window[1], "softcap": case.softcap,
-            "dropout_p": case.dropout, "tall": case.kernel.op == TALL, **self.more(),
+            "dropout_p": case.dropout, "path": paths.TALL if case.kernel.op == TALL else "", **self.more(),
         }  # fmt: skip
         target.attend(FWD, *(given.get(name) for name in ARGUMENTS))
         return self.sequences(out, lse, self.weights(state))
