@@ -187,6 +187,81 @@ def test_kernels_of_the_paths(library, call, launches):
     assert library.call(call) == (OK, "", launches)
 
 
+WHOLE = [("fa_fwd_fp16_d64", (1, 4, 2), (256, 1, 1))]
+
+
+@pytest.mark.parametrize(
+    ("call", "launches"),
+    [
+        (attention(17, path=b"matrix"), WHOLE),
+        (attention(5, path=b"matrix"), WHOLE),  # the library's plan is split
+        (attention(17, path=b"split"), [("fa_decode_fp16_d64", (2, 2, 2), (128, 1, 1))]),
+        (
+            attention(5, 300, path=b"split", **parts(3)),
+            [("fa_decode_fp16_d64", (3, 2, 2), (128, 1, 1)), ("fa_combine_fp16", (5, 4, 2), (256, 1, 1))],
+        ),
+        (attention(5, path=b"reference"), REFERENCE),
+        (attention(head_dim=512, path=b"wide"), [("fa_fwd_wide_fp16_d512", (1, 4, 2), (512, 1, 1))]),
+        (uneven(5, path=b"uneven"), [("fa_fwd_uneven_fp16_d192", (1, 4, 2), (256, 1, 1))]),
+    ],
+)
+def test_the_callers_path_is_taken(library, call, launches):
+    assert library.call(call) == (OK, "", launches)
+
+
+HIDING = {"attn_mask": tensor([1, 1, 300, 8], dtype=BOOL)}
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            attention(path=b"fast"),
+            "expected one of matrix, tiled, tall, wide, uneven, split, latent, reference, got fast",
+        ),
+        (attention(path=b"latent"), "latent does not take this call: it has its own calls"),
+        (attention(path=b"uneven"), "uneven does not take this call: v has the head dim of q and k"),
+        (attention(path=b"split", **DROPS), "split does not take this call: its kernels have no dropout"),
+        (
+            attention(path=b"tall", softcap=2.0),
+            "tall does not take this call: its kernels have neither softcap nor ALiBi, dropout or pages",
+        ),
+        (
+            attention(300, path=b"reference", **HIDING),
+            "reference does not take this call: its kernels read no mask",
+        ),
+        (attention(300, path=b"tall", **HIDING), "tall does not take this call: its kernels read no mask"),
+        (attention(path=b"matrix", **odd("q")), "matrix does not take this call: an address or a stride is"),
+        (
+            attention(5, 300, path=b"split", **parts(9)),
+            "split does not take this call: expected at most 5 parts of its keys, got 9",
+        ),
+        (
+            attention(17, path=b"matrix", **parts(2, rows=17)),
+            "matrix does not take this call: expected at most 1 part of its keys, got 2",
+        ),
+    ],
+)
+def test_a_path_that_does_not_take_the_call(library, call, words):
+    status, found, launches = library.call(call)
+    assert (status, launches) == (INVALID, [])
+    assert found.startswith(f"flash_attn_rocm::fwd cannot use its arguments:\n  - path: {words}")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (attention(path=b"tall"), "no fwd_tall kernel for fp16 with head_dim 64 on gfx942: this wheel has"),
+        (attention(head_dim=80, path=b"matrix"), "no fwd kernel for fp16 with head_dim 80 on gfx942"),
+        (attention(head_dim=512, path=b"matrix"), "no kernel takes this call with head_dim 512"),
+    ],
+)
+def test_a_path_without_a_kernel(library, call, words):
+    status, found, launches = library.call(call)
+    assert (status, launches) == (UNSUPPORTED, [])
+    assert found.startswith(words)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -21,7 +21,7 @@ PLAN_BWD = torch.ops.flash_attn_rocm.plan_bwd.default
 SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
 # Kernels for one head dim. Their head dims hold for the other kernels too.
 FORWARD, MASKED = kinds.ATTENDING[paths.MATRIX], kinds.ATTENDING[kinds.MASKED]
-TALL_OP, WIDE_OP, UNEVEN_OP = (kinds.ATTENDING[each] for each in (paths.TALL, paths.WIDE, paths.UNEVEN))
+WIDE_OP, UNEVEN_OP = (kinds.ATTENDING[each] for each in (paths.WIDE, paths.UNEVEN))
 BACKWARD, MASKED_BACKWARD = kinds.GRADIENTS[paths.SEPARATE], kinds.GRADIENTS[kinds.MASKED]
 UNEVEN_BACKWARD = kinds.GRADIENTS[kinds.UNEVEN]
 TYPICAL_LENGTH = 128
@@ -169,13 +169,8 @@ def padded_head_dim(arch: str, dtype: str, head_dim: int, op: str = FORWARD) -> 
     return min((each for each in found if each >= head_dim > 0), default=head_dim)
 
 
-def has_tall(arch: str, dtype: str, head_dim: int) -> bool:
-    """Whether there is a kernel with tall workgroups."""
-    return head_dim in _head_dims(arch, dtype, TALL_OP)
-
-
-def has_uneven(arch: str, dtype: str, head_dim: int, op: str = UNEVEN_OP) -> bool:
-    """Whether there is a kernel with another head dim of v."""
+def has_kernel(arch: str, dtype: str, head_dim: int, op: str) -> bool:
+    """Whether there is a kernel of an operation for exactly this head dim."""
     return head_dim in _head_dims(arch, dtype, op)
 
 
@@ -191,7 +186,7 @@ def uneven_head_dims(
     found = padded_head_dim(arch, dtype, max(head_dim, v_head_dim), one)
     if head_dim == v_head_dim or not head_dim or not 0 < v_head_dim <= LIMITS.uneven_head_dim < found:
         return None
-    return (found, LIMITS.uneven_head_dim) if has_uneven(arch, dtype, found, op) else None
+    return (found, LIMITS.uneven_head_dim) if has_kernel(arch, dtype, found, op) else None
 
 
 @lru_cache(maxsize=256)
