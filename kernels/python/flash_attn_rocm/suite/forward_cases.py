@@ -53,6 +53,7 @@ QUERIES_SHARE = 0.4  # of the calls with pages and packed queries: only these ha
 # How k and v are stored.
 STORES = ("dense", "dense", "in use", "left padded", "rows by index", "packed", "paged", "paged packed")
 TALL, WIDE = (kinds.ATTENDING[each] for each in (paths.TALL, paths.WIDE))
+PLAIN_PATHS = {op: path for path, op in kinds.ATTENDING.items() if op in kinds.PLAIN}
 LOOPS = ("plain", "featured")
 # words that mark features of the featured loop
 FEATURES = frozenset({"softcap", "ALiBi", "paged", "queries"})
@@ -454,7 +455,7 @@ class Call:
             "max_seqlen_q": max(case.rows), "max_seqlen_k": max(case.keys),
             "softmax_scale": case.head_dim**-0.5 if case.scale is None else case.scale,
             "window_left": case.window[0], "window_right": case.window[1], "softcap": case.softcap,
-            "dropout_p": case.dropout, "path": paths.TALL if case.kernel.op == TALL else "", **self.more(),
+            "dropout_p": case.dropout, "path": PLAIN_PATHS.get(case.kernel.op, ""), **self.more(),
         }  # fmt: skip
         target.attend(FWD, *(given.get(name) for name in ARGUMENTS))
         return self.sequences(out, lse, self.weights(state))
