@@ -6,8 +6,6 @@ The emulator's coverage and mutants of the kernels chose them: ``python -m tests
 import math
 from typing import NamedTuple
 
-from flash_attn_rocm.values import paths
-
 DENSE, PACKED, IN_USE, CACHE, PAGED = "dense", "packed", "in use", "cache", "paged"
 NONE, CAUSAL = (-1, -1), (-1, 0)
 FLAT = (0.0, 0.0)
@@ -185,7 +183,7 @@ TALL = tuple(
     row._replace(
         why=f"tall workgroups: {row.why}",
         rows=tuple(257 if n == 129 else n for n in row.rows),
-        path=paths.TALL,
+        path="tall",
     )
     for row in PLAIN
 )
