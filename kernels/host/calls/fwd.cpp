@@ -80,9 +80,9 @@ void require_plain_if_wide(const Plan& plan, const FwdArguments& a) {
 void require_planned_parts(const Plan& plan, int splits) {
   if (plan.splits == splits) return;
   const std::string wanted = plan.splits == 1 ? "none" : std::to_string(plan.splits) + " parts";
-  throw Error(FA_INVALID, kRefused + ("partial_out, partial_lse: expected " + wanted +
-                                      ", as plan says of this call (" + plan.reason + "), got " +
-                                      std::to_string(splits) + " parts"));
+  throw Error(FA_INVALID,
+              kRefused + ("partial_out, partial_lse: expected " + wanted + ", as plan says of this call (" +
+                          plan.reason + "), got " + std::to_string(splits) + " parts"));
 }
 
 // Launch that examines a mask, before the kernel that reads it.

@@ -80,7 +80,8 @@ std::int64_t tall_workgroups(const PlanRequest& r) {
 // Tall workgroups load half of the bytes, and there are half as many, so they must still fill the device. A
 // compute unit has room for one (two units sharing workgroups: for two).
 bool tall_pays(const PlanRequest& r) {
-  return r.plain && r.kernels.has(Op::fwd_tall) && r.compute_units > 0 && std::min(r.max_seqlen_q, r.max_seqlen_k) >= kLongSequence &&
+  return r.plain && r.kernels.has(Op::fwd_tall) && r.compute_units > 0 &&
+         std::min(r.max_seqlen_q, r.max_seqlen_k) >= kLongSequence &&
          filled(tall_workgroups(r), r.compute_units) >= kFilled;
 }
 
@@ -216,7 +217,8 @@ std::string misfit(Path path, const PlanRequest& r, bool featured) {
   if (path == Path::latent) return "it has its own calls";
   if (path != Path::reference && !r.aligned) return kUnaligned;
   if (r.masked && !takes_masks) return "its kernels read no mask";
-  if (is_plain(op_of(path)) && featured) return "its kernels have neither softcap nor ALiBi, dropout or pages";
+  if (is_plain(op_of(path)) && featured)
+    return "its kernels have neither softcap nor ALiBi, dropout or pages";
   if (path == Path::split && r.dropout) return "its kernels have no dropout";
   if (path == Path::split && !packable(r)) return kUnpackable;
   const std::int64_t most = most_parts_of(path, r);

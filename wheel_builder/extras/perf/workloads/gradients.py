@@ -116,8 +116,12 @@ def _memory(op: str, dtype: str, head_dim: int) -> Mapping[str, Memory]:
     }
     memory |= {name: Memory.output(2 * sizes[name], name) for name in FOUND}
     memory["lse"] = filled(Tensor(name="lse", dtype="fp32", shape=(SEQLEN,), fill=LSE), 0)
-    fill = "output" if WRITTEN.get(op) == "delta" else "normal"
-    given = Tensor(name="delta", dtype="fp32", shape=(SEQLEN,), fill=fill)
+    given = Tensor(
+        name="delta",
+        dtype="fp32",
+        shape=(SEQLEN,),
+        fill="output" if WRITTEN.get(op) == "delta" else "normal",
+    )
     memory["delta"] = filled(given, 0)
     memory["dq_sums"] = Memory.of(bytes(4 * elements), "dq_sums")
     return memory
