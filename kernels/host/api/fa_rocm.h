@@ -55,8 +55,8 @@ extern "C" {
  *
  * Only the kernel reads the values of integers, and clamps them to the tensors.
  *
- * `path`: as fa_plan says, or "" or NULL for the library's plan of a call without tall workgroups. Its kernels
- * must be able to compute the call in as many parts as partial_lse has.
+ * `path`: as fa_plan says, or "" or NULL for the library's plan of a call without tall workgroups. Its
+ * kernels must be able to compute the call in as many parts as partial_lse has.
  *
  * dropout_p in [0, 1) is the share of dropped probabilities. The kept ones grow by 1 / (1 - dropout_p).
  *
@@ -162,7 +162,7 @@ typedef struct fa_plan_result {
                        many parts */
 } fa_plan_result;
 
-/* The plan of a call, and in `message` why. Runs without a HIP runtime. FA_UNSUPPORTED: no kernel, and why. */
+/* The plan of a call, and in `message` why. Runs without a HIP runtime. FA_UNSUPPORTED: no kernel. */
 fa_status fa_plan(const fa_plan_call* call, fa_plan_result* plan, fa_message* message);
 fa_status fa_plan_mla(const fa_plan_mla_call* call, fa_plan_result* plan, fa_message* message);
 fa_status fa_plan_bwd(const fa_plan_bwd_call* call, fa_plan_result* plan, fa_message* message);
