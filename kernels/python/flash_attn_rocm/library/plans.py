@@ -71,29 +71,15 @@ def plan(
     )  # fmt: skip
 
 
-def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False) -> Plan:
-    """The plan of a typical call: support is independent of sizes."""
-    padded, rows = padded_head_dim(arch, dtype, head_dim), TYPICAL_LENGTH
-    return plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, dropout, True)  # noqa: FBT003
+def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False, masked: bool = False) -> Plan:
+    """The plan of a typical call: support is independent of sizes. ``masked``: kernels read an attn_mask."""
+    padded, rows = padded_head_dim(arch, dtype, head_dim, MASKED if masked else FORWARD), TYPICAL_LENGTH
+    return plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, dropout, True, False, masked)  # noqa: FBT003
 
 
-def no_masks(arch: str, dtype: str, head_dim: int) -> str:
-    """Why the library lacks kernels that read an attn_mask, or "". Independent of sizes."""
-    padded, rows = padded_head_dim(arch, dtype, head_dim, MASKED), TYPICAL_LENGTH
-    found = plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, False, True, masked=True)  # noqa: FBT003
-    return "" if found.path else found.reason
-
-
-def no_gradients(arch: str, dtype: str, head_dim: int) -> str:
-    """Why the library lacks backward kernels, or "". Independent of sizes."""
-    found = _backward_plan(arch, dtype, head_dim)
-    return "" if found.path else found.reason
-
-
-def no_masked_gradients(arch: str, dtype: str, head_dim: int) -> str:
-    """Why the library lacks backward kernels that read an attn_mask, or ""."""
-    found = _backward_plan(arch, dtype, head_dim, masked=True)
-    return "" if found.path else found.reason
+def typical_gradients(arch: str, dtype: str, head_dim: int, *, masked: bool = False) -> Plan:
+    """The default plan of gradients. Independent of sizes."""
+    return _backward_plan(arch, dtype, head_dim, masked=masked)
 
 
 Paths = dict[tuple[str, bool], str]  # of calls with one signature, by ``backward_wishes``
