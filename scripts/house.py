@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, HOST, BUILDER = "kernels/python", "kernels/host/", "wheel_builder/"
+KINDS, CALLS = "kernels/tables/kinds.toml", "kernels/tables/calls.toml"
 MOST = 15  # files in one folder
 PRODUCT = ("kernels/", "wheel_builder/", "shim/", "shim3/", "scripts/")
 CODE = {".py", ".cpp", ".hpp", ".h", ".hip", ".js", ".css", ".sh", ".toml", ".yaml", ".map", ".txt", ".c"}
@@ -164,15 +165,32 @@ def tracked() -> list[str]:
     return sorted(name for name in set(listed.splitlines()) if (ROOT / name).is_file())
 
 
-def kinds(files: Iterable[str]) -> list[str]:
-    """The ops of the support table."""
-    table = next(name for name in files if name.startswith("kernels/") and name.endswith("/table.toml"))
-    return list(dict.fromkeys(row["op"] for row in tomllib.loads(read(table))["kernels"]))
+def kinds() -> list[str]:
+    """The kernel kinds."""
+    return [*tomllib.loads(read(KINDS))]
 
 
-def homes(kind: str, files: Iterable[str]) -> int:
-    """How many of the files name a kernel kind."""
-    return sum(bool(re.search(rf"\b{kind}\b", read(name))) for name in files)
+def operators() -> Iterable[str]:
+    """The operators that launch kernels or plan, as ``torch.ops`` and the C interface name them."""
+    return tomllib.loads(read(CALLS)).get("calls", {}).keys()
+
+
+def homes(kind: str, files: Iterable[str], *, also_operator: bool = False) -> int:
+    """How many of the files name a kernel kind.
+
+    ``also_operator``: an operator has the same name, as the one under the public function ``mla_decode``.
+    Then a file names the kind by its enumerator, its table, its kernel's definition or a string in Python.
+    Not counted are the operator's ``torch.ops``, ``fa_mla``, ``impl("mla")`` and names of files.
+    """
+    return sum(_names_kind(kind, name, also_operator=also_operator) for name in files)
+
+
+def _names_kind(kind: str, name: str, *, also_operator: bool) -> bool:
+    forms = rf"\bOp::{kind}\b|^\[{kind}[\].]|FA_KERNEL\(\w+, {kind},"
+    if name.endswith(".py"):
+        forms += rf"|(?<!impl\()([\"']){kind}\1"
+    pattern = forms if also_operator else rf"\b{kind}\b"
+    return bool(re.search(pattern, read(name), re.MULTILINE))
 
 
 def structure(files: Sequence[str]) -> Iterator[str]:
@@ -192,8 +210,12 @@ def structure(files: Sequence[str]) -> Iterator[str]:
     into = [line for name in files if name.startswith("kernels/") for line in read(name).splitlines()]
     yield f"kernels imports wheel_builder: {sum(bool(re.match(UPWARD, line)) for line in into)}"
     hand = [name for name in files if written(name)]
-    named = (kind for kind in kinds(files) if kind not in SHARED_NAMES)
-    yield "homes of a kernel kind: " + ", ".join(f"{kind} {homes(kind, hand)}" for kind in named)
+    named = (
+        (kind, homes(kind, hand, also_operator=kind in operators()))
+        for kind in kinds()
+        if kind not in SHARED_NAMES
+    )
+    yield "homes of a kernel kind: " + ", ".join(f"{kind} {number}" for kind, number in named)
     yield "lines:"
     for label, parts in (("product", PRODUCT), ("tests", ("tests/",)), ("docs", ("docs/",)), ("all", ("",))):
         yield f"    {label}: {sum(read(n).count(chr(10)) for n in files if n.startswith(parts)):,}"

@@ -6,15 +6,13 @@
 //   flash_attn_rocm::append       key CUDA: new keys and values into a cache
 //   flash_attn_rocm::mla          key CUDA: few queries of multi-head latent attention
 //   flash_attn_rocm::plan_mla     no tensors: as plan
-//   flash_attn_rocm::explain_bwd  no tensors: "" if kernels compute gradients, else the reason
-//   flash_attn_rocm::plan_bwd     no tensors: "<path> <why>"
+//   flash_attn_rocm::plan_bwd     no tensors: as plan
 //   flash_attn_rocm::bwd_sums     no tensors: the elements of dq_sums
-//   flash_attn_rocm::plan         no tensors: "<path> <splits> <why>", or "unsupported 0 <why>"
-//   flash_attn_rocm::instances    no tensors: the registry as JSON
-//   flash_attn_rocm::gpus         no tensors: the supported GPUs and the archs of their machine code, as JSON
-//   flash_attn_rocm::limits       no tensors: the limits of kernels, as JSON
-//   flash_attn_rocm::compute_units  no tensors: number of a device's compute units
-//   flash_attn_rocm::device_arch  no tensors: a device's arch as the HIP runtime reports it
+//   flash_attn_rocm::plan         no tensors: path, parts of the keys and the reason; path "" without a
+//   kernel flash_attn_rocm::instances    no tensors: the registry as JSON flash_attn_rocm::gpus         no
+//   tensors: the supported GPUs and the archs of their machine code, as JSON flash_attn_rocm::limits       no
+//   tensors: the limits of kernels, as JSON flash_attn_rocm::compute_units  no tensors: number of a device's
+//   compute units flash_attn_rocm::device_arch  no tensors: a device's arch as the HIP runtime reports it
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/DeviceType.h>
@@ -27,6 +25,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 #include "bindings/current_stream.hpp"
 #include "host/api/fa_rocm.h"
@@ -111,39 +110,23 @@ void run(fa_status (*function)(const Call*, fa_message*), const Call& call) {
   require_ok(status, message);
 }
 
+// Path, parts and reason of a plan: Python's Plan. The path is "" without a kernel.
+using Planned = std::tuple<std::string, std::int64_t, std::string>;
+
 template <class Call>
-std::string planned(fa_status (*function)(const Call*, fa_plan_result*, fa_message*), const Call& call) {
-  fa_plan_result result{};
+Planned planned(fa_status (*function)(const Call*, fa_plan_result*, fa_message*), const Call& call) {
+  fa_plan_result plan{};
   fa_message message;
-  const fa_status status = function(&call, &result, &message);
-  if (status == FA_UNSUPPORTED) return std::string("unsupported 0 ") + message.text;
-  require_ok(status, message);
-  return std::string(result.path) + " " + std::to_string(result.splits) + " " + message.text;
+  const fa_status status = function(&call, &plan, &message);
+  if (status != FA_UNSUPPORTED) require_ok(status, message);
+  return {plan.path, plan.splits, message.text};
 }
 
-std::string answered(const fa_plan_call& call) { return planned(&fa_plan, call); }
-std::string answered(const fa_plan_mla_call& call) { return planned(&fa_plan_mla, call); }
-
-std::string answered(const fa_plan_bwd_call& call) {
-  fa_message message;
-  const char* path = nullptr;
-  const fa_status status = fa_plan_bwd(&call, &path, &message);
-  require_ok(status, message);
-  return std::string(path) + " " + message.text;
-}
+Planned answered(const fa_plan_call& call) { return planned(&fa_plan, call); }
+Planned answered(const fa_plan_mla_call& call) { return planned(&fa_plan_mla, call); }
+Planned answered(const fa_plan_bwd_call& call) { return planned(&fa_plan_bwd, call); }
 
 #include "generated/host/operators.inc"
-
-int bounded(std::int64_t head_dim) {
-  return static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
-}
-
-std::string explain_bwd(std::string arch, std::string dtype, std::int64_t head_dim, bool masked) {
-  fa_message message;
-  const fa_status status = fa_explain_bwd(arch.c_str(), dtype.c_str(), bounded(head_dim), masked, &message);
-  if (status != FA_UNSUPPORTED) require_ok(status, message);
-  return message.text;
-}
 
 std::int64_t bwd_sums(bool ragged, std::int64_t batch, std::int64_t rows_q, std::int64_t nheads,
                       std::int64_t head_dim) {
@@ -224,7 +207,6 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
   library.def(kPlanSchema);
   library.def(kPlanMlaSchema);
   library.def(kPlanBwdSchema);
-  library.def("explain_bwd(str arch, str dtype, int head_dim, bool masked) -> str");
   library.def("bwd_sums(bool ragged, int batch, int rows_q, int nheads, int head_dim) -> int");
   library.def("compute_units(int device) -> int");
   library.def("instances() -> str");
@@ -241,7 +223,6 @@ STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CompositeExplicitAutograd, library) {
-  library.impl("explain_bwd", &boxed<TORCH_BOX(&explain_bwd)>);
   library.impl("plan_bwd", &boxed<TORCH_BOX(&plan_bwd)>);
   library.impl("bwd_sums", &boxed<TORCH_BOX(&bwd_sums)>);
   library.impl("plan", &boxed<TORCH_BOX(&plan)>);

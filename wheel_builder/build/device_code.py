@@ -25,8 +25,8 @@ SOURCES = (
     "kernels/generated/archs.json",
     "kernels/generated/device",
     "kernels/generated/kinds.json",
+    "kernels/generated/table.toml",
     "kernels/tables/costs.json",
-    "kernels/tables/table.toml",
 )
 RESOURCES = "resources.json"
 

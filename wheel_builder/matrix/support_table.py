@@ -1,4 +1,4 @@
-"""The kernels' support table for the pipeline, read from kernels/tables/table.toml."""
+"""The kernels' support table for the pipeline, read from kernels/generated/table.toml."""
 
 import importlib.util
 import sys
@@ -10,7 +10,7 @@ from typing import Protocol
 from wheel_builder.base.errors import DeviceCodeError
 
 INSTANCES = Path("kernels/build/instances")
-TABLE = Path("kernels/tables/table.toml")
+TABLE = Path("kernels/generated/table.toml")
 
 
 class Kernel(Protocol):

@@ -91,7 +91,7 @@ def _schema(name: str, call: Call) -> str:
     letters = iter(ascii_lowercase)
     arguments = [_tensor_schema(each, letters) for each in call.tensors]
     arguments += [f"{_schema_type(each)} {each.name}" for each in call.values]
-    returned = "()" if call.tensors else "str"
+    returned = "()" if call.tensors else "(str path, int splits, str reason)"
     text = _lines(f'    "{each}, "' for each in arguments[:-1])
     begin, end = f'    "{name}("\n', f'    "{arguments[-1]}) -> {returned}"'
     return f"constexpr const char* {_constant(name)} =\n{begin}{text}{end};"
@@ -120,7 +120,7 @@ def _function(name: str, call: Call) -> str:
     if call.tensors:
         body.append("  call.stream = stream_of(q);")
     returned, end = (
-        ("void", f"  run(&fa_{name}, call);") if call.tensors else ("std::string", "  return answered(call);")
+        ("void", f"  run(&fa_{name}, call);") if call.tensors else ("Planned", "  return answered(call);")
     )
     parameters = separator.join(kinds)
     return f"{returned} {name}({parameters}) {{\n  fa_{name}_call call{{}};\n{_lines([*body, end])}}}"

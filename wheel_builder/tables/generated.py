@@ -1,8 +1,8 @@
 """Generates files for C++ and Python from the tables of archs, kinds and tiles and the description of calls.
 
-Run ``python3 -m wheel_builder.tables.generated`` to write them. ``archs.json`` and ``kinds.json`` are for
-kernels/build/instances, independent of wheel_builder. So a change of an unused fact, such as a GPU's name,
-rebuilds neither kernels nor wheels.
+Run ``python3 -m wheel_builder.tables.generated`` to write them. ``archs.json``, ``kinds.json`` and
+``table.toml`` are for kernels/build/instances, independent of wheel_builder. So a change of an unused fact,
+such as a GPU's name, rebuilds neither kernels nor wheels.
 
 Standard library only.
 """
@@ -36,6 +36,7 @@ from wheel_builder.tables.kinds import (
     known_kinds,
     python_kinds,
     python_paths,
+    support_table,
 )
 from wheel_builder.tables.products import PACKAGED, device_names
 from wheel_builder.tables.signatures import stub
@@ -45,6 +46,7 @@ ARCHS = Path("kernels/generated/device/archs.inc")
 TILES = Path("kernels/generated/device/tiles")
 INSTANCES = Path("kernels/generated/archs.json")
 KINDS = Path("kernels/generated/kinds.json")
+TABLE = Path("kernels/generated/table.toml")
 OPS = Path("kernels/generated/device/kinds.inc")
 STRUCTS = Path("kernels/generated/device/structs.inc")
 C_CALLS = Path("kernels/generated/host/fa_calls.h")
@@ -68,6 +70,7 @@ def generated() -> Mapping[Path, str]:
         ARCHS: cpp_table(known_gpus()),
         INSTANCES: kernels_archs(known_archs()),
         KINDS: build_json(kinds),
+        TABLE: support_table(kinds),
         OPS: cpp_kinds(kinds),
         **{TILES / name: text for name, text in cpp_tiles(known_tiles()).items()},
         STRUCTS: cpp_structs(described.structs),

@@ -4,8 +4,8 @@ Standard library only.
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -16,15 +16,29 @@ from wheel_builder.tables.rows import read_row, read_tables
 KINDS = Path("kernels/tables/kinds.toml")
 HEAD = f"Generated from {KINDS} by `python3 -m wheel_builder.tables.generated`; do not edit."
 FORWARD, BACKWARD, LATENT, APPEND = "forward", "backward", "latent", "append"
-PACKED = "packed"
+QUERIES, MANY_QUERIES, UNEVEN_QUERIES = "queries", "many_queries", "uneven_queries"
+SHARED_QUERIES, PACKED = "shared_queries", "packed"
+LAUNCHES = 3  # of a backward call
+PLAIN = "// For calls without softcap, ALiBi, dropout and pages only.\n"
+VALUE_DIM = "// v's head dim, of kernels where it differs from that of q and k, else 0.\n"
+LAUNCHED = "// The kernels of a backward call, in the order of their launches.\n"
 MISSING = "has no row for this ISA, head dim, dtype and loop"
 CHOICES = {
     "call": (FORWARD, BACKWARD, LATENT, APPEND),
     "tile": ("forward", "dkdv", "dq"),
-    "rows": ("queries", "many_queries", "uneven_queries", "shared_queries", PACKED),
+    "rows": (QUERIES, MANY_QUERIES, UNEVEN_QUERIES, SHARED_QUERIES, PACKED),
 }
 # Of paths, in C++, and the calls that have them.
 ENUMERATIONS = {"Path": (FORWARD, LATENT), "BwdPath": (BACKWARD,)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kernel for each dtype and head dim, of archs with all features that it needs."""
+
+    dtypes: tuple[str, ...]
+    head_dims: tuple[int, ...] = ()
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,12 +51,21 @@ class Kind:
     header: str
     macro: str
     shared: str
+    kernels: tuple[Row, ...]
     paths: tuple[str, ...] = ()
     variant: str = ""
     tile: str = ""
     rows: str = ""
     only: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    plain: bool = False
+    value_dim: int = 0
+    products: tuple[int, ...] = ()
+    launches: tuple[str, ...] = ()
+
+    def of_v(self, head_dim: int) -> int:
+        """The head dim of v in kernels whose q and k have ``head_dim``."""
+        return self.value_dim or head_dim
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -63,7 +86,7 @@ def parse_kinds(text: str) -> Kinds:
     """The kinds of a text.
 
     Raises ``KindError`` with everything that is wrong: an unknown key or word, a path that two kinds answer,
-    fields of tiles without a tile.
+    fields of tiles without a tile, launches of unknown kinds.
     """
     problems: list[str] = []
     found: dict[str, Kind] = {}
@@ -81,10 +104,25 @@ def parse_kinds(text: str) -> Kinds:
     problems += (
         f"{KINDS.name}: two kinds answer {path}" for path in sorted(set(paths)) if paths.count(path) > 1
     )
+    problems += (f"{KINDS.name}: {op}: {problem}" for op in found for problem in _launch_problems(op, found))
     if problems:
         title = f"{KINDS} does not describe kinds of kernels"
         raise KindError(title, problems, advice="its head explains the keys")
     return found
+
+
+def _launch_problems(op: str, kinds: Kinds) -> Iterator[str]:
+    launches, needed = kinds[op].launches, kinds[op].call == BACKWARD and bool(kinds[op].answers)
+    if len(launches) != (LAUNCHES if needed else 0):
+        yield f"{len(launches)} launches, expected {LAUNCHES if needed else 0}"
+    if launches and op not in launches:
+        yield f"launches without {op}"
+    yield from (f"launches {other}, which is no kind" for other in launches if other not in kinds)
+
+
+def answering(kinds: Kinds, *calls: str) -> Mapping[str, str]:
+    """The op of the kernels that answer such calls, by path and variant."""
+    return {key: op for op, kind in kinds.items() if kind.call in calls for key in kind.answers}
 
 
 def forwards(kinds: Kinds) -> tuple[str, ...]:
@@ -101,6 +139,16 @@ def build_json(kinds: Kinds) -> str:
         for op, kind in kinds.items()
     )
     return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
+def support_table(kinds: Kinds) -> str:
+    """The table that compiling kernels, the host's registry and the pipeline read."""
+    rows = ((op, row) for op, kind in kinds.items() for row in kind.kernels)
+    return f"# {HEAD}\n" + "".join(f'\n[[kernels]]\nop = "{op}"\n{_fields(row)}' for op, row in rows)
+
+
+def _fields(row: Row) -> str:
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in asdict(row).items() if value)
 
 
 def cpp_kinds(kinds: Kinds) -> str:
@@ -122,16 +170,37 @@ def cpp_kinds(kinds: Kinds) -> str:
 
 
 def cpp_paths(kinds: Kinds) -> str:
-    """An enumeration of each direction's paths, all names, and the ops that answer forward paths."""
-    parts = [f"// {HEAD}"]
-    for name, calls in ENUMERATIONS.items():
-        paths = _paths(kinds, calls)
-        parts += [f"enum class {name} {{ {', '.join(paths)} }};", _names(name, paths, "std::string_view")]
-    parts.append(_names("Op", kinds, "const char*"))
-    attending = (kind for kind in kinds.items() if kind[1].call != BACKWARD)
-    parts.append(
-        _switch("Op op_of", "Path", ((path, f"Op::{op}") for op, kind in attending for path in kind.paths))
+    """The names of paths, variants and ops in C++, and what the table says of them."""
+    forward, backward = answering(kinds, FORWARD, LATENT), answering(kinds, BACKWARD)
+    (path, paths), (bwd_path, bwd_paths) = (
+        (name, _paths(kinds, calls)) for name, calls in ENUMERATIONS.items()
     )
+    variants = _variants(kinds)
+    launches = {key: ", ".join(f"Op::{each}" for each in kinds[op].launches) for key, op in backward.items()}
+    plain = " || ".join(f"of == Op::{op}" for op, kind in kinds.items() if kind.plain)
+    value_dims = [(op, str(kind.value_dim)) for op, kind in kinds.items() if kind.value_dim]
+    parts = [
+        f"// {HEAD}",
+        _enumeration(path, paths),
+        _names(path, paths, "std::string_view"),
+        _list("kPaths", path, paths),
+        _enumeration(bwd_path, bwd_paths),
+        _names(bwd_path, bwd_paths, "std::string_view"),
+        f"// Calls whose path does not tell their kernels.\n{_enumeration('Variant', variants)}",
+        _names("Op", kinds, "const char*"),
+        f"// Forwards whose workgroups have rows of one head.\n{_list('kForwards', 'Op', forwards(kinds))}",
+        f"{PLAIN}constexpr bool is_plain(Op of) {{\n  return {plain or 'false'};\n}}",
+        VALUE_DIM + _switch("int value_dim_of", "Op", value_dims, "    default: return 0;\n"),
+        _switch("Op op_of", path, _ops(paths, forward)),
+        _switch("Op op_of", "Variant", _ops(variants, forward)),
+        f"{LAUNCHED}using Launches = std::array<Op, {LAUNCHES}>;",
+        _switch("Launches launches_of", bwd_path, ((key, f"{{{launches[key]}}}") for key in bwd_paths)),
+        _switch(
+            "Launches launches_of",
+            "Variant",
+            ((key, f"{{{launches[key]}}}") for key in variants if key in launches),
+        ),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -147,31 +216,54 @@ def python_paths(kinds: Kinds) -> str:
 
 def python_kinds(kinds: Kinds) -> str:
     """The text of the package's ``values/kinds.py``: which kernels answer calls."""
-    tables = {
-        "ATTENDING": _answers(kinds, (FORWARD, LATENT)),
-        "GRADIENTS": _answers(kinds, (BACKWARD,)),
-    }
+    tables = {"ATTENDING": answering(kinds, FORWARD, LATENT), "GRADIENTS": answering(kinds, BACKWARD)}
     lines = ['"""The op of the kernels that answer a call, by its path or variant."""', "", f"# {HEAD}"]
-    variants = dict.fromkeys(kind.variant for kind in kinds.values() if kind.variant)
-    lines += [f'{variant.upper()} = "{variant}"' for variant in variants]
+    lines += [f'{variant.upper()} = "{variant}"' for variant in _variants(kinds)]
     for name, answers in tables.items():
         lines += [f"{name} = {{", *(f'    "{key}": "{op}",' for key, op in answers.items()), "}"]
-    return "".join(f"{line}\n" for line in lines)
+    lines += [
+        "# Ops for calls without softcap, ALiBi, dropout and pages.",
+        f"PLAIN = {_tuple([op for op, kind in kinds.items() if kind.plain and kind.answers])}",
+        "# Ops with a kernel for each head dim.",
+        "TILED = (",
+        *(f'    "{op}",' for op, kind in kinds.items() if kind.tile),
+        ")",
+        "# Of an op in GRADIENTS, all kernels of a call in the order of their launches.",
+        "LAUNCHES = {",
+    ]
+    lines += [f'    "{op}": {_tuple(kinds[op].launches)},' for op in tables["GRADIENTS"].values()]
+    return "".join(f"{line}\n" for line in [*lines, "}"])
 
 
 def _paths(kinds: Kinds, calls: Iterable[str]) -> tuple[str, ...]:
     return tuple(path for kind in kinds.values() if kind.call in calls for path in kind.paths)
 
 
-def _answers(kinds: Kinds, calls: Iterable[str]) -> Mapping[str, str]:
-    return {key: op for op, kind in kinds.items() if kind.call in calls for key in kind.answers}
+def _variants(kinds: Kinds) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(kind.variant for kind in kinds.values() if kind.variant))
+
+
+def _ops(names: Iterable[str], answers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    return ((name, f"Op::{answers[name]}") for name in names if name in answers)
+
+
+def _enumeration(name: str, members: Iterable[str]) -> str:
+    return f"enum class {name} {{ {', '.join(members)} }};"
+
+
+def _list(name: str, kind: str, members: Iterable[str]) -> str:
+    return f"inline constexpr {kind} {name}[] = {{{', '.join(f'{kind}::{each}' for each in members)}}};"
+
+
+def _tuple(words: Sequence[str]) -> str:
+    return f"({', '.join(map(json.dumps, words))}{',' if len(words) == 1 else ''})"
 
 
 def _names(kind: str, names: Iterable[str], type_: str) -> str:
     return _switch(f"{type_} name", kind, ((each, f'"{each}"') for each in names))
 
 
-def _switch(function: str, kind: str, cases: Iterable[tuple[str, str]]) -> str:
-    """A function of an enumeration, which has a result for each of its members."""
+def _switch(function: str, kind: str, cases: Iterable[tuple[str, str]], others: str = "") -> str:
+    """A function of an enumeration: a result for each of its members, or for some and ``others``."""
     lines = "".join(f"    case {kind}::{each}: return {result};\n" for each, result in cases)
-    return f"constexpr {function}({kind} of) {{\n  switch (of) {{\n{lines}  }}\n  return {{}};\n}}"
+    return f"constexpr {function}({kind} of) {{\n  switch (of) {{\n{lines}{others}  }}\n  return {{}};\n}}"

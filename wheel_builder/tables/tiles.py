@@ -12,7 +12,7 @@ from typing import Any
 
 from wheel_builder.base.errors import TileError
 from wheel_builder.tables.archs import CHECKOUT, Arch, known_archs
-from wheel_builder.tables.kinds import PACKED, known_kinds
+from wheel_builder.tables.kinds import BACKWARD, MANY_QUERIES, PACKED, answering, known_kinds
 from wheel_builder.tables.rows import read_row, read_tables
 
 TILES = Path("kernels/tables/tiles.toml")
@@ -107,6 +107,7 @@ WITH = {
 }
 # Fields required in every row.
 NEEDED = ("waves", "pairs", "keys", "queries", "schedule", "slices")
+FUSED = answering(known_kinds(), BACKWARD)["fused"]
 HEAD = """\
 // Generated from kernels/tables/tiles.toml by `python3 -m wheel_builder.tables.generated`; do not edit.
 """
@@ -118,7 +119,7 @@ ROWS_HEAD = f"""\
 WORKGROUPS_HEAD = f"""\
 {HEAD}\
 // FA_WORKGROUP(kernel, rows, threads): of kernels that are the same for every ISA and head dim
-// FA_FUSED_HEAD_DIM(head_dim): of bwd_fused, by ISA
+// FA_FUSED_HEAD_DIM(head_dim): of {FUSED}, by ISA
 """
 
 
@@ -157,7 +158,8 @@ def tile_of(arch: Arch, kernel: str, dtype: str, head_dim: int, loop: str = "pla
 
 def tall_tiles(arch: Arch) -> tuple[Tile, ...]:
     """The rows of kernels with tall workgroups, present for a few archs."""
-    return known_tiles().rows["fwd_tall"].get(arch.isa.name, ())
+    [op] = (op for op, kind in known_kinds().items() if kind.rows == MANY_QUERIES)
+    return known_tiles().rows[op].get(arch.isa.name, ())
 
 
 def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgroup:
@@ -297,7 +299,7 @@ def _cpp_workgroups(tiles: Tiles) -> str:
         f"FA_WORKGROUP({kernel.removeprefix('bwd_').capitalize()}, {each.rows}, {each.threads})\n"
         for kernel, each in tiles.workgroups.items()
     )
-    fused = tiles.rows.get("bwd_fused", {})
+    fused = tiles.rows.get(FUSED, {})
     head_dims = {isa: dict.fromkeys(row.head_dim for row in rows) for isa, rows in fused.items()}
     blocks = "".join(
         _block(isa, "".join(f"FA_FUSED_HEAD_DIM({head_dim})\n" for head_dim in found))

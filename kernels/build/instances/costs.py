@@ -25,7 +25,7 @@ def load_peaks(path: Path = COSTS) -> Mapping[str, int]:
 
 
 def operation(kernel: str) -> str:
-    """``bwd_dq`` of ``fa_bwd_dq_fp16_d64``."""
+    """``fwd`` of ``fa_fwd_fp16_d64``."""
     return kernel.removeprefix("fa_").partition("_fp16")[0].partition("_bf16")[0]
 
 

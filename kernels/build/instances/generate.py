@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 KERNELS = Path(__file__).parents[2]
 ARCHS = KERNELS / "generated/archs.json"
 KINDS = KERNELS / "generated/kinds.json"
-TABLE = KERNELS / "tables/table.toml"
+TABLE = KERNELS / "generated/table.toml"
 ROW_KEYS = ("op", "dtypes", "head_dims", "needs")
 OPTIONAL = ("needs",)
 ANY_HEAD_DIM = 0

@@ -24,7 +24,7 @@ typedef struct fa_fwd_call {
   double dropout_p;
   int64_t max_seqlen_q;
   int64_t max_seqlen_k;
-  int32_t tall;
+  const char* path;
   void* stream; /* hipStream_t of q's device; NULL is the default stream */
 } fa_fwd_call;
 

@@ -43,6 +43,17 @@ fa_status guarded(fa_message* message, Action action) noexcept {
   return FA_INTERNAL;
 }
 
+// The action's plan: path and parts in `result`, the reason in `message`.
+template <typename Action>
+fa_status planned(fa_plan_result* result, fa_message* message, Action action) noexcept {
+  *result = {"", 1};
+  return guarded(message, [&] {
+    const auto plan = action();
+    *result = {fa::name(plan.path).data(), plan.splits};
+    write(message, plan.reason.c_str());
+  });
+}
+
 std::string json(const fa::Instance& instance) {
   std::string archs;
   for (const std::string& arch : instance.archs) archs += (archs.empty() ? "\"" : ", \"") + arch + "\"";
@@ -95,16 +106,12 @@ void require_plannable(const fa_plan_call& call) {
 fa::Plan served_plan(const fa_plan_call& call) {
   require_plannable(call);
   const std::int64_t v_head_dim = call.v_head_dim == 0 ? call.head_dim : call.v_head_dim;
-  const fa::Kind kind = fa::served_kind(call.arch, call.dtype, call.head_dim, v_head_dim);
-  const bool tall =
-      call.plain != 0 &&
-      fa::select(fa::name(fa::Op::fwd_tall), call.arch, call.dtype, fa::bounded(call.head_dim)).instance !=
-          nullptr;
+  const fa::Kernels kernels = fa::forward_kernels(call.arch, call.dtype, call.head_dim, v_head_dim);
   const fa::Plan plan =
-      fa::plan({kind.arch, kind.dtype, call.head_dim, kind.exact, call.batch, call.max_seqlen_q,
+      fa::plan({kernels.arch, kernels.dtype, call.head_dim, kernels.there, call.batch, call.max_seqlen_q,
                 call.max_seqlen_k, call.nheads, call.nheads_k, call.compute_units, call.num_splits,
-                call.dropout != 0, call.aligned != 0, tall, call.masked != 0, kind.wide, kind.uneven});
-  fa::served_kernel(plan, kind, call.head_dim, call.masked != 0);
+                call.dropout != 0, call.aligned != 0, call.plain != 0, call.masked != 0});
+  fa::served_kernel(plan, kernels, call.head_dim, call.masked != 0);
   return plan;
 }
 
@@ -126,20 +133,10 @@ fa_status fa_mla(const fa_mla_call* call, fa_message* message) {
   return guarded(message, [&] { fa::mla(*call); });
 }
 
-fa_status fa_explain_bwd(const char* arch, const char* dtype, int32_t head_dim, int32_t masked,
-                         fa_message* message) {
-  return guarded(message, [&] {
-    static_cast<void>(fa::bwd_kernels(fa::BwdPath::separate, arch, dtype, head_dim, masked != 0));
-  });
-}
-
-fa_status fa_plan_bwd(const fa_plan_bwd_call* call, const char** path, fa_message* message) {
-  return guarded(message, [&] {
-    const fa::BwdPlan plan =
-        fa::bwd_plan({call->arch, call->dtype, fa::bounded(call->head_dim), call->featured != 0,
-                      call->deterministic != 0, call->masked != 0, call->wanted});
-    *path = fa::name(plan.path).data();
-    write(message, plan.reason.c_str());
+fa_status fa_plan_bwd(const fa_plan_bwd_call* call, fa_plan_result* result, fa_message* message) {
+  return planned(result, message, [&] {
+    return fa::bwd_plan({call->arch, call->dtype, fa::bounded(call->head_dim), call->featured != 0,
+                         call->deterministic != 0, call->masked != 0, call->wanted});
   });
 }
 
@@ -148,20 +145,14 @@ int64_t fa_bwd_sums(int32_t ragged, int64_t batch, int64_t rows_q, int64_t nhead
 }
 
 fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* message) {
-  return guarded(message, [&] {
-    const fa::Plan plan = served_plan(*call);
-    *result = {fa::name(plan.path).data(), plan.splits};
-    write(message, plan.reason.c_str());
-  });
+  return planned(result, message, [&] { return served_plan(*call); });
 }
 
 fa_status fa_plan_mla(const fa_plan_mla_call* call, fa_plan_result* result, fa_message* message) {
-  return guarded(message, [&] {
+  return planned(result, message, [&] {
     require_counts(
         {call->batch, call->seqlen_q, call->seqlen_k, call->nheads, call->compute_units, call->num_splits});
-    const fa::Plan plan = fa::served_latent_plan(*call);
-    *result = {fa::name(plan.path).data(), plan.splits};
-    write(message, plan.reason.c_str());
+    return fa::served_latent_plan(*call);
   });
 }
 

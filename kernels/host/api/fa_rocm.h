@@ -55,8 +55,8 @@ extern "C" {
  *
  * Only the kernel reads the values of integers, and clamps them to the tensors.
  *
- * `tall`: use the kernel with more rows per workgroup, as fa_plan says. Excludes ALiBi, softcap, dropout and
- * pages.
+ * `path`: as fa_plan says, or "" or NULL for the library's plan of a call without tall workgroups. Its
+ * kernels must be able to compute the call in as many parts as partial_lse has.
  *
  * dropout_p in [0, 1) is the share of dropped probabilities. The kept ones grow by 1 / (1 - dropout_p).
  *
@@ -68,14 +68,14 @@ fa_status fa_fwd(const fa_fwd_call* call, fa_message* message);
  * q, k, v and the options are the forward call's, and out and lse its results. dq is shaped like q, dout like
  * out, dk like k and dv like v. delta, FA_FP32 and shaped like lse, gets the sums of dout * out over headdim.
  * All addresses and strides except the last are multiples of 8 elements, and rows less than 2^24 elements
- * apart. There must be kernels for headdim (fa_explain_bwd). dq, dk and dv may be parts of one tensor, but
+ * apart. There must be kernels for headdim (fa_plan_bwd). dq, dk and dv may be parts of one tensor, but
  * all their elements need distinct memory.
  *
  * Every row of a sequence is written. Rows without a key or a query get 0. Rows outside all sequences stay
  * unchanged.
  *
  * attn_mask is the forward call's, on the same conditions, and needs kernels with a mask for headdim
- * (fa_explain_bwd). Rows with a log-sum-exp below -131072 get zero gradients, like rows without a key: fp32
+ * (fa_plan_bwd). Rows with a log-sum-exp below -131072 get zero gradients, like rows without a key: fp32
  * has too little precision left for the scores' differences. dscores, FA_FP32 (batch, nheads, seqlen_q, keys)
  * with the mask's number of keys, contiguous and zero, gets the gradients of the scores, which equal the
  * gradients of an added mask.
@@ -144,32 +144,28 @@ fa_status fa_mla(const fa_mla_call* call, fa_message* message);
  *   plain          without ALiBi, softcap, dropout, pages, cu_seqlens_q and window_left. Only such calls get
  *                  the path tall
  *   v_head_dim     v's, if different and the call is without ALiBi, softcap and pages, else 0. On paths other
- *                  than uneven, v has to be padded to head_dim */
-typedef struct fa_plan_result {
-  const char* path; /* of `forward` in calls.toml; valid until the process ends */
-  int32_t splits;   /* above 1: fa_fwd needs partial_out and partial_lse with as many parts */
-} fa_plan_result;
-
-/* How fa_fwd computes a call, and in `message` why. Runs without a HIP runtime. FA_UNSUPPORTED: no kernel. */
-fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* message);
-
-/* fa_plan_mla_call: likewise for fa_mla. seqlen_k is the most keys of a sequence. */
-fa_status fa_plan_mla(const fa_plan_mla_call* call, fa_plan_result* result, fa_message* message);
-
-/* FA_OK if there are kernels for fa_bwd (`masked`: with an attn_mask), else FA_UNSUPPORTED and why. Runs
- * without a HIP runtime. */
-fa_status fa_explain_bwd(const char* arch, const char* dtype, int32_t head_dim, int32_t masked,
-                         fa_message* message);
-
-/* fa_plan_bwd_call: the properties that determine the path of a backward call. Names as for fa_plan, and
+ *                  than uneven, v has to be padded to head_dim
+ *
+ * fa_plan_mla_call: likewise for fa_mla. seqlen_k is the most keys of a sequence.
+ *
+ * fa_plan_bwd_call: likewise for fa_bwd, and
  *   featured       with ALiBi, softcap or dropout
  *   deterministic  the same bits every time
  *   masked         with an attn_mask
- *   wanted         a path, or "" for the default of the arch
- *
- * Selects one of the `backward` paths in calls.toml (fused needs dq_sums), and says in `message` why. Runs
- * without a HIP runtime. FA_UNSUPPORTED: no kernel. `path` is valid until the process ends. */
-fa_status fa_plan_bwd(const fa_plan_bwd_call* call, const char** path, fa_message* message);
+ *   wanted         a path, or "" for the default of the arch */
+
+/* How the library computes a call. */
+typedef struct fa_plan_result {
+  const char* path; /* of kinds.toml, valid until the process ends; "" without a kernel. fused: fa_bwd needs
+                       dq_sums */
+  int32_t splits;   /* parts of the keys. Above 1: fa_fwd and fa_mla need partial_out and partial_lse with as
+                       many parts */
+} fa_plan_result;
+
+/* The plan of a call, and in `message` why. Runs without a HIP runtime. FA_UNSUPPORTED: no kernel. */
+fa_status fa_plan(const fa_plan_call* call, fa_plan_result* plan, fa_message* message);
+fa_status fa_plan_mla(const fa_plan_mla_call* call, fa_plan_result* plan, fa_message* message);
+fa_status fa_plan_bwd(const fa_plan_bwd_call* call, fa_plan_result* plan, fa_message* message);
 
 /* The number of elements of fa_bwd_call's dq_sums. `ragged` 0 or 1: with cu_seqlens_q. rows_q: q's rows, of
  * one sequence, or of all with cu_seqlens_q. */

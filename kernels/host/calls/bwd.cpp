@@ -44,27 +44,24 @@ BwdPath path_of(const BwdParams& p) { return p.dq_sums == nullptr ? BwdPath::sep
 // Whether v has another head dim than q and k.
 bool is_uneven(const BwdArguments& call) { return call.params.head_dim != call.head_dim; }
 
-// The kernels after delta's.
-struct Ops {
-  Op by_keys, dq;
-};
-
-Ops ops_of(BwdPath path, bool uneven, bool masked) {
-  if (path == BwdPath::fused) return {Op::bwd_fused, Op::bwd_convert};
-  if (uneven) return {Op::bwd_dkdv_uneven, Op::bwd_dq_uneven};
-  if (masked) return {Op::bwd_dkdv_masked, Op::bwd_dq_masked};
-  return {Op::bwd_dkdv, Op::bwd_dq};
+// Only separate kernels have variants.
+Launches ops_of(BwdPath path, bool uneven, bool masked) {
+  if (path == BwdPath::separate && uneven) return launches_of(Variant::uneven);
+  if (path == BwdPath::separate && masked) return launches_of(Variant::masked);
+  return launches_of(path);
 }
+
+Op fused_op() { return launches_of(BwdPath::fused)[1]; }
 
 // Every launch of a call, except empty ones. Without queries, dk and dv are written with 0.
 std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels) {
   const BwdParams& p = call.params;
   const auto [arch, dtype] = tabled(kernels.dq.gfx, kernels.dq.instance->dtype);
-  const Ops ops = ops_of(path_of(p), is_uneven(call), call.masked);
+  const Launches ops = ops_of(path_of(p), is_uneven(call), call.masked);
   const int head_dim = static_cast<int>(call.head_dim);
-  const DkDvTile keys = dkdv_tile(ops.by_keys, arch, dtype, head_dim);
-  const FwdTile dq = ops.dq == Op::bwd_convert ? FwdTile{kConvertRows, kConvertThreads}
-                                               : dq_tile(ops.dq, arch, dtype, head_dim);
+  const DkDvTile keys = dkdv_tile(ops[1], arch, dtype, head_dim);
+  const FwdTile dq = path_of(p) == BwdPath::fused ? FwdTile{kConvertRows, kConvertThreads}
+                                                  : dq_tile(ops[2], arch, dtype, head_dim);
   const std::vector<Launch> all = {
       {kernels.delta, {blocks_of_rows(p.seqlen_q, kDeltaRows), p.nheads, call.batch, kDeltaThreads}},
       {kernels.by_keys,
@@ -80,7 +77,7 @@ std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels
 void require_features(const BwdParams& p, const Selection& fused) {
   if (path_of(p) != BwdPath::fused || !featured(p)) return;
   const auto [arch, dtype] = tabled(fused.gfx, fused.instance->dtype);
-  if (!dkdv_config(Op::bwd_fused, arch, dtype, p.head_dim).features) {
+  if (!dkdv_config(fused_op(), arch, dtype, p.head_dim).features) {
     throw Error(FA_UNSUPPORTED, without_features_words(fused.gfx, p.head_dim) + ": call without dq_sums");
   }
 }
@@ -94,14 +91,14 @@ BwdKernels uneven_kernels(const BwdArguments& call, const std::string& arch, con
     throw Error(FA_UNSUPPORTED, "no kernel computes gradients of " + dims +
                                     " with ALiBi, softcap, dropout, attn_mask or dq_sums: pad v");
   }
-  const Ops ops = ops_of(BwdPath::separate, true, false);
-  const Selection dq = select(name(ops.dq), arch, dtype, bounded(call.head_dim));
-  if (dq.instance == nullptr || p.head_dim != kUnevenValueDim) {
+  const auto [delta_op, by_keys_op, dq_op] = launches_of(Variant::uneven);
+  const Selection dq = select(name(dq_op), arch, dtype, bounded(call.head_dim));
+  if (dq.instance == nullptr || p.head_dim != value_dim_of(dq_op)) {
     throw Error(FA_UNSUPPORTED, "no kernel computes gradients of " + dims + " on " + shown(arch) + ": pad v");
   }
   const int head_dim = static_cast<int>(call.head_dim);
-  return {served(name(Op::bwd_delta), arch, dtype, p.head_dim),
-          served(name(ops.by_keys), arch, dtype, head_dim), dq};
+  return {served(name(delta_op), arch, dtype, p.head_dim), served(name(by_keys_op), arch, dtype, head_dim),
+          dq};
 }
 
 BwdKernels kernels_of(const BwdArguments& call, const std::string& arch, const std::string& dtype) {
@@ -114,14 +111,14 @@ BwdKernels kernels_of(const BwdArguments& call, const std::string& arch, const s
 BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim,
                        bool masked) {
   const auto find = [&](Op op) { return served(name(op), arch, dtype, head_dim); };
-  const Ops ops = ops_of(path, false, masked);
+  const Launches ops = ops_of(path, false, masked);
   // The kernel for one head dim first, for its error message.
   if (path == BwdPath::fused) {
-    const Selection fused = find(ops.by_keys);
-    return {find(Op::bwd_delta), fused, find(ops.dq)};
+    const Selection fused = find(ops[1]);
+    return {find(ops[0]), fused, find(ops[2])};
   }
-  const Selection dq = find(ops.dq);
-  return {find(Op::bwd_delta), find(ops.by_keys), dq};
+  const Selection dq = find(ops[2]);
+  return {find(ops[0]), find(ops[1]), dq};
 }
 
 BwdPlan bwd_plan(const BwdPlanRequest& r) {
@@ -131,19 +128,19 @@ BwdPlan bwd_plan(const BwdPlanRequest& r) {
                                 " or nothing, got " + r.wanted);
   }
   bwd_kernels(BwdPath::separate, r.arch, r.dtype, r.head_dim, r.masked);
-  if (r.masked) return {BwdPath::separate, "a mask: only separate kernels read one"};
-  if (r.deterministic) return {BwdPath::separate, "the same bits every time are wanted (deterministic)"};
-  if (r.wanted == separate) return {BwdPath::separate, separate + " is wanted"};
-  const Selection fused = select(name(Op::bwd_fused), r.arch, r.dtype, r.head_dim);
-  if (fused.instance == nullptr) return {BwdPath::separate, fused.reason};
+  if (r.masked) return {BwdPath::separate, 1, "a mask: only separate kernels read one"};
+  if (r.deterministic) return {BwdPath::separate, 1, "the same bits every time are wanted (deterministic)"};
+  if (r.wanted == separate) return {BwdPath::separate, 1, separate + " is wanted"};
+  const Selection fused = select(name(fused_op()), r.arch, r.dtype, r.head_dim);
+  if (fused.instance == nullptr) return {BwdPath::separate, 1, fused.reason};
   const auto [gfx, dtype] = tabled(fused.gfx, fused.instance->dtype);
-  const DkDvConfig config = dkdv_config(Op::bwd_fused, gfx, dtype, r.head_dim);
+  const DkDvConfig config = dkdv_config(fused_op(), gfx, dtype, r.head_dim);
   if (r.featured && !config.features) {
-    return {BwdPath::separate, without_features_words(fused.gfx, r.head_dim)};
+    return {BwdPath::separate, 1, without_features_words(fused.gfx, r.head_dim)};
   }
-  if (r.wanted == fused_name) return {BwdPath::fused, fused_name + " is wanted"};
-  if (!config.preferred) return {BwdPath::separate, "the default of " + fused.gfx};
-  return {BwdPath::fused, fused_words(fused.gfx, tile_of(config, gfx))};
+  if (r.wanted == fused_name) return {BwdPath::fused, 1, fused_name + " is wanted"};
+  if (!config.preferred) return {BwdPath::separate, 1, "the default of " + fused.gfx};
+  return {BwdPath::fused, 1, fused_words(fused.gfx, tile_of(config, gfx))};
 }
 
 void bwd(const fa_bwd_call& call) {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "host/plan/paths.hpp"
+#include "host/plan/plan.hpp"
 #include "host/registry/select.hpp"
 #include "host/types/fa_types.h"
 
@@ -18,11 +18,6 @@ struct BwdKernels {
 // no kernels.
 BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim,
                        bool masked);
-
-struct BwdPlan {
-  BwdPath path;
-  std::string reason;
-};
 
 // The properties that determine a path. `wanted`: name of a BwdPath, or "" for the default of the arch's
 // table.

@@ -39,9 +39,10 @@ void launch_parts(const FwdArguments& call, const Selection& selection, const Gr
   launch(combine, rows, combine_params(p, head_dim), place);
 }
 
-void decode(const FwdArguments& call, const Selection& selection, const Kind& kind, const Place& place) {
+void decode(const FwdArguments& call, const Selection& selection, const Kernels& kernels,
+            const Place& place) {
   const int head_dim = selection.instance->head_dim;
-  const Grid grid = packed_grid(call, forward_tile(Op::decode, kind.arch, kind.dtype, head_dim));
+  const Grid grid = packed_grid(call, forward_tile(Op::decode, kernels.arch, kernels.dtype, head_dim));
   launch_parts(call, selection, grid, call.params, head_dim, place);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "device/call/every_tile.hpp"
 #include "device/call/order.hpp"
@@ -19,24 +20,32 @@ namespace fa {
 
 namespace {
 
-PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kind& kind) {
+PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kernels& kernels) {
   const FwdParams& p = a.params;
   PlanRequest r{};
-  r.arch = kind.arch, r.dtype = kind.dtype, r.head_dim = a.head_dim, r.exact = kind.exact;
+  r.arch = kernels.arch, r.dtype = kernels.dtype, r.head_dim = a.head_dim, r.kernels = kernels.there;
   r.batch = a.batch, r.max_seqlen_q = a.max_seqlen_q, r.max_seqlen_k = a.max_seqlen_k;
   r.nheads = p.nheads, r.nheads_k = p.nheads_k;
-  r.num_splits = p.splits;  // the caller planned first, and then allocated the parts
+  r.num_splits = p.splits;  // allocated by the caller
   r.dropout = call.dropout_p > 0, r.aligned = a.aligned, r.masked = a.masked;
-  r.tall = false;  // the caller says so, as planned
-  r.wide = kind.wide;
-  r.uneven = kind.uneven;
+  r.plain = false;  // tall workgroups need the caller's plan
   return r;
 }
 
-// The path of a call whose v has another head dim. The caller's plan decided whether to pad v instead.
-Path uneven_path(const FwdArguments& a, bool tall) {
-  const bool plain = a.aligned && !a.masked && !featured(a.params) && !tall && a.params.splits == 1;
-  if (plain) return Path::uneven;
+constexpr const char* kRefused = "flash_attn_rocm::fwd cannot use its arguments:\n  - ";
+
+Path path_named(std::string_view wanted) {
+  std::string names;
+  for (const Path each : kPaths) {
+    if (name(each) == wanted) return each;
+    names += (names.empty() ? "" : ", ") + std::string(name(each));
+  }
+  throw Error(FA_INVALID, kRefused + ("path: expected one of " + names + ", got " + std::string(wanted)));
+}
+
+// v with another head dim has kernels of one path. The caller's plan decided whether to pad v instead.
+void require_uneven(const FwdArguments& a, const std::string& path, const std::string& misfit) {
+  if (misfit.empty() && (path.empty() || path == name(Path::uneven))) return;
   throw Error(FA_UNSUPPORTED,
               "no kernel takes v with head_dim " + std::to_string(a.v_head_dim) +
                   " in this call: those that take one other than that of q and k, " +
@@ -45,18 +54,20 @@ Path uneven_path(const FwdArguments& a, bool tall) {
                   "or parts, and want aligned rows: pad v");
 }
 
-// The path of a call that may ask for tall workgroups. The caller's plan decided whether they pay, also in a
-// test with few rows. Unsupported calls are refused here.
-Path path_of(const fa_fwd_call& call, const FwdArguments& a, const Plan& plan) {
-  if (a.v_head_dim != a.head_dim) return uneven_path(a, call.tall != 0);
-  if (call.tall == 0) return plan.path;
-  if ((plan.path != Path::matrix && plan.path != Path::tiled) || a.masked || featured(a.params)) {
-    throw Error(FA_INVALID,
-                "flash_attn_rocm::fwd cannot use its arguments:\n  - tall: expected False for a call with "
-                "features or a mask, or whose path is " +
-                    std::string(name(plan.path)) + " (" + plan.reason + "), got True");
+// The caller's plan, if it can compute the call, or the library's.
+Plan chosen(const fa_fwd_call& call, const FwdArguments& a, const PlanRequest& request) {
+  const std::string wanted = call.path == nullptr ? "" : call.path;
+  const std::int32_t parts = a.params.splits;
+  const auto misfit_of = [&](Path path) { return misfit(path, request, featured(a.params)); };
+  if (a.v_head_dim != a.head_dim) {
+    require_uneven(a, wanted, misfit_of(Path::uneven));
+    return {Path::uneven, parts, ""};
   }
-  return Path::tall;
+  if (wanted.empty()) return plan(request);
+  const Path path = path_named(wanted);
+  const std::string why = path == Path::uneven ? "v has the head dim of q and k" : misfit_of(path);
+  if (why.empty()) return {path, parts, "the caller's path"};
+  throw Error(FA_INVALID, kRefused + ("path: " + wanted + " does not take this call: " + why));
 }
 
 // Features that a plan does not distinguish.
@@ -70,9 +81,8 @@ void require_planned_parts(const Plan& plan, int splits) {
   if (plan.splits == splits) return;
   const std::string wanted = plan.splits == 1 ? "none" : std::to_string(plan.splits) + " parts";
   throw Error(FA_INVALID,
-              "flash_attn_rocm::fwd cannot use its arguments:\n  - partial_out, partial_lse: expected " +
-                  wanted + ", as plan says of this call (" + plan.reason + "), got " +
-                  std::to_string(splits) + " parts");
+              kRefused + ("partial_out, partial_lse: expected " + wanted + ", as plan says of this call (" +
+                          plan.reason + "), got " + std::to_string(splits) + " parts"));
 }
 
 // Launch that examines a mask, before the kernel that reads it.
@@ -82,7 +92,7 @@ struct MaskRanges {
   MaskRangesParams params;
 };
 
-MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, const Kind& kind) {
+MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, const Kernels& kernels) {
   const FwdParams& p = call.params;
   const MaskedParams& m = call.mask;
   MaskRangesParams r{};
@@ -92,10 +102,10 @@ MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, con
   r.batch = static_cast<std::int32_t>(call.batch);
   if (static_cast<MaskKind>(m.mask_kind) == MaskKind::elements) {
     r.shift = 1;
-    r.hidden = kind.dtype == DType::fp16 ? 0xfc00'fc00 : 0xff80'ff80;
+    r.hidden = kernels.dtype == DType::fp16 ? 0xfc00'fc00 : 0xff80'ff80;
   }
   const auto many = [](std::int64_t stride, std::int64_t number) { return stride == 0 ? 1 : number; };
-  const std::int64_t blocks = blocks_of_rows(p.seqlen_q, mask_rows(kind.arch));
+  const std::int64_t blocks = blocks_of_rows(p.seqlen_q, mask_rows(kernels.arch));
   const Grid grid{many(m.mask_row, blocks), many(m.mask_head, p.nheads), many(m.mask_batch, call.batch),
                   kMaskRangesThreads};
   // One kernel serves both dtypes, because it compares bits.
@@ -105,17 +115,17 @@ MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, con
   return {found, grid, r};
 }
 
-void launch_whole(Path path, const FwdArguments& call, const Selection& selection, const Kind& kind,
+void launch_whole(Path path, const FwdArguments& call, const Selection& selection, const Kernels& kernels,
                   const Place& place) {
   const int head_dim = selection.instance->head_dim;
-  const FwdTile tile = forward_tile(op_of(path, call.masked), kind.arch, kind.dtype, head_dim);
+  const FwdTile tile = forward_tile(op_of(path, call.masked), kernels.arch, kernels.dtype, head_dim);
   FwdParams p = call.params;
   const std::int64_t parts = p.splits > 1 ? p.splits : 1;
   const Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m) * parts, p.nheads, call.batch, tile.threads};
   require_launchable(selection, grid);  // so the products below fit in 64 bits
   const std::int64_t workgroups = grid.x * grid.y * grid.z;
   if (workgroups < kMostReordered) {
-    p.dies = dies_of(kind.arch, device_compute_units(place.device));
+    p.dies = dies_of(kernels.arch, device_compute_units(place.device));
     p.die_each = static_cast<std::int32_t>(workgroups / p.dies);
     p.die_more = static_cast<std::int32_t>(workgroups % p.dies);
   }
@@ -123,7 +133,7 @@ void launch_whole(Path path, const FwdArguments& call, const Selection& selectio
   MaskedParams masked = call.mask;
   masked.fwd = p;
   if (has_ranges(masked.mask_kind, masked.mask_head, masked.mask_row)) {
-    const MaskRanges ranges = mask_ranges(call, selection, kind);
+    const MaskRanges ranges = mask_ranges(call, selection, kernels);
     launch(ranges.selection, ranges.grid, ranges.params, place);
   }
   launch(selection, grid, masked, place);
@@ -137,19 +147,17 @@ void fwd(const fa_fwd_call& call) {
   const int device = resolve_device(call.q.device);
   const DeviceGuard guard(device);
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
-  const Kind kind =
-      served_kind(place.arch, dtype_name(call.q.dtype), arguments.head_dim, arguments.v_head_dim);
-  Plan plan = fa::plan(request_of(call, arguments, kind));
-  plan.path = path_of(call, arguments, plan);
-  if (plan.path == Path::uneven) plan.splits = 1;
-  const Selection selection = served_kernel(plan, kind, arguments.head_dim, arguments.masked);
+  const Kernels kernels =
+      forward_kernels(place.arch, dtype_name(call.q.dtype), arguments.head_dim, arguments.v_head_dim);
+  const Plan plan = chosen(call, arguments, request_of(call, arguments, kernels));
+  const Selection selection = served_kernel(plan, kernels, arguments.head_dim, arguments.masked);
   require_plain_if_wide(plan, arguments);
   require_planned_parts(plan, arguments.params.splits);
   switch (plan.path) {
-    case Path::split: return decode(arguments, selection, kind, place);
-    case Path::reference: return launch_reference(arguments, selection, kind, place);
+    case Path::split: return decode(arguments, selection, kernels, place);
+    case Path::reference: return launch_reference(arguments, selection, kernels, place);
     case Path::latent: return;  // has its own calls
-    default: return launch_whole(plan.path, arguments, selection, kind, place);
+    default: return launch_whole(plan.path, arguments, selection, kernels, place);
   }
 }
 

@@ -13,6 +13,8 @@ namespace fa {
 
 namespace {
 
+constexpr const char* kOp = name(op_of(Path::latent));
+
 void require_parts(const FwdParams& p, const Tabled& kind, std::int64_t batch, std::int64_t head_dim) {
   const Plan plan =
       latent_plan({kind.arch, kind.dtype, head_dim, batch, p.seqlen_q, p.seqlen_k, p.nheads, 0, p.splits});
@@ -32,15 +34,16 @@ void mla(const fa_mla_call& call) {
   const DeviceGuard guard(device);
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
   const int head_dim = bounded(arguments.head_dim);
-  const Selection selection = served(name(Op::mla), place.arch, dtype_name(call.q.dtype), head_dim);
+  const Selection selection = served(kOp, place.arch, dtype_name(call.q.dtype), head_dim);
   const Tabled kind = tabled(selection.gfx, selection.instance->dtype);
   require_parts(arguments.params, kind, arguments.batch, head_dim);
-  const Grid grid = packed_grid(arguments, forward_tile(Op::mla, kind.arch, kind.dtype, head_dim));
+  const Grid grid =
+      packed_grid(arguments, forward_tile(op_of(Path::latent), kind.arch, kind.dtype, head_dim));
   launch_parts(arguments, selection, grid, arguments.params, mla_value_dim(head_dim), place);
 }
 
 Plan served_latent_plan(const fa_plan_mla_call& call) {
-  const Selection selection = served(name(Op::mla), call.arch, call.dtype, bounded(call.head_dim));
+  const Selection selection = served(kOp, call.arch, call.dtype, bounded(call.head_dim));
   const Tabled kind = tabled(selection.gfx, selection.instance->dtype);
   return latent_plan({kind.arch, kind.dtype, call.head_dim, call.batch, call.seqlen_q, call.seqlen_k,
                       call.nheads, call.compute_units, call.num_splits});

@@ -9,7 +9,7 @@ namespace fa {
 
 // Queues the selected fa_reference_* kernel. The call has at least one sequence, row and head, a head dim of
 // at most kMaxHeadDim, and unsplit keys. Throws as launch does.
-void launch_reference(const FwdArguments& call, const Selection& selection, const Kind& kind,
+void launch_reference(const FwdArguments& call, const Selection& selection, const Kernels& kernels,
                       const Place& place);
 
 }  // namespace fa

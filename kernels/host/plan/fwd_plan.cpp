@@ -1,55 +1,77 @@
 #include "host/plan/fwd_plan.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "device/call/every_tile.hpp"
 #include "host/types/error.hpp"
 
 namespace fa {
 
+namespace {
+
+static_assert(value_dim_of(op_of(Path::uneven)) == kUnevenValueDim, "kinds.toml has another head dim of v");
+
+// The forwards for this head dim, without those for another head dim of v than the call's.
+OpSet forwards_there(const std::string& gfx, const std::string& dtype, std::int64_t head_dim,
+                     std::int64_t v_head_dim) {
+  OpSet found;
+  for (const Instance& each : registry()) {
+    if (each.head_dim != head_dim || each.dtype != dtype || !each.has(gfx)) continue;
+    for (const Op op : kForwards) {
+      const int of_v = value_dim_of(op);
+      const bool fits = of_v == 0 || (of_v == v_head_dim && of_v != head_dim);
+      if (fits && each.op == name(op)) found.add(op);
+    }
+  }
+  return found;
+}
+
+bool takes_another_v(const OpSet& ops) {
+  return std::any_of(std::begin(kForwards), std::end(kForwards),
+                     [&](Op op) { return value_dim_of(op) != 0 && ops.has(op); });
+}
+
+// Composing the reason takes longer than the rest of a call.
+void require_forwards(const std::string& arch, const std::string& dtype, std::int64_t head_dim) {
+  const std::string op(name(op_of(Path::matrix)));
+  const Selection found = select(op, arch, dtype, bounded(head_dim));
+  const auto& all = registry();
+  const bool known = std::any_of(all.begin(), all.end(), [&](const Instance& each) {
+    return each.op == op && each.dtype == dtype && each.has(found.gfx);
+  });
+  if (!known) throw Error(FA_UNSUPPORTED, found.reason);
+}
+
+}  // namespace
+
 int bounded(std::int64_t head_dim) {
   return static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
 }
 
-Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t head_dim,
-                 std::int64_t v_head_dim) {
-  if (v_head_dim != head_dim) {
-    const Selection found = select(name(Op::fwd_uneven), arch, dtype, bounded(head_dim));
-    if (found.instance == nullptr || v_head_dim != kUnevenValueDim) {
-      throw Error(FA_UNSUPPORTED, "no kernel takes v with head_dim " + std::to_string(v_head_dim) +
-                                      " beside q and k with head_dim " + std::to_string(head_dim) + " on " +
-                                      shown(arch) + ": pad v");
-    }
-    const Tabled kind = tabled(found.gfx, dtype);
-    const bool exact = select(name(Op::fwd), arch, dtype, bounded(head_dim)).instance != nullptr;
-    return {kind.arch, kind.dtype, exact, false, true};
+Kernels forward_kernels(const std::string& arch, const std::string& dtype, std::int64_t head_dim,
+                        std::int64_t v_head_dim) {
+  const std::string gfx = code_object_of(arch);
+  const OpSet there = forwards_there(gfx, dtype, head_dim, v_head_dim);
+  if (v_head_dim != head_dim && !takes_another_v(there)) {
+    throw Error(FA_UNSUPPORTED, "no kernel takes v with head_dim " + std::to_string(v_head_dim) +
+                                    " beside q and k with head_dim " + std::to_string(head_dim) + " on " +
+                                    shown(arch) + ": pad v");
   }
-  // Checked for few head dims only: composing the reason takes longer than the rest of a call.
-  if (head_dim > kMaxHeadDim) {
-    const Selection found = select(name(Op::fwd_wide), arch, dtype, bounded(head_dim));
-    if (found.instance != nullptr) {
-      const Tabled kind = tabled(found.gfx, dtype);
-      return {kind.arch, kind.dtype, false, true, false};
-    }
-  }
-  const Selection found = select(name(Op::fwd), arch, dtype, bounded(head_dim));
-  const auto& all = registry();
-  const bool known = std::any_of(all.begin(), all.end(), [&](const Instance& each) {
-    return each.op == name(Op::fwd) && each.dtype == dtype && each.has(found.gfx);
-  });
-  if (!known) throw Error(FA_UNSUPPORTED, found.reason);
-  const Tabled kind = tabled(found.gfx, dtype);
-  return {kind.arch, kind.dtype, found.instance != nullptr, false, false};
+  if (there.bits == 0) require_forwards(arch, dtype, head_dim);
+  const Tabled names = tabled(gfx, dtype);
+  return {names.arch, names.dtype, there};
 }
 
-Selection served_kernel(const Plan& plan, const Kind& kind, std::int64_t head_dim, bool masked) {
-  const std::string arch(name(kind.arch)), dtype(name(kind.dtype));
-  if (kind.wide && plan.path != Path::wide) {
+Selection served_kernel(const Plan& plan, const Kernels& kernels, std::int64_t head_dim, bool masked) {
+  const std::string arch(name(kernels.arch)), dtype(name(kernels.dtype));
+  const bool wide = kernels.there.has(op_of(Path::wide));
+  if (wide && plan.path != Path::wide) {
     throw Error(FA_UNSUPPORTED,
                 "no kernel takes this call with head_dim " + std::to_string(head_dim) + ": " + plan.reason);
   }
-  if (!kind.wide && (head_dim < 1 || head_dim > kMaxHeadDim)) {
-    throw Error(FA_UNSUPPORTED, select(name(Op::fwd), arch, dtype, bounded(head_dim)).reason +
+  if (!wide && (head_dim < 1 || head_dim > kMaxHeadDim)) {
+    throw Error(FA_UNSUPPORTED, select(name(op_of(Path::matrix)), arch, dtype, bounded(head_dim)).reason +
                                     ", and a reference kernel for any head_dim from 1 to " +
                                     std::to_string(kMaxHeadDim));
   }

@@ -15,6 +15,8 @@
 //   fused      one pass, dq added up with atomics
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <string_view>
 
 #include "device/call/config.hpp"
@@ -22,5 +24,16 @@
 namespace fa {
 
 #include "generated/host/paths.inc"
+
+// Some of the ops.
+struct OpSet {
+  std::uint32_t bits = 0;
+
+  constexpr bool has(Op op) const { return (bits >> static_cast<int>(op) & 1) != 0; }
+  constexpr void add(Op op) { bits |= std::uint32_t{1} << static_cast<int>(op); }
+};
+
+// The kernels of a forward.
+constexpr Op op_of(Path path, bool masked) { return masked ? op_of(Variant::masked) : op_of(path); }
 
 }  // namespace fa

@@ -13,6 +13,8 @@ namespace {
 constexpr const char* kUnaligned =
     "an address or a stride is not a multiple of 8 elements, or too large, for the other kernels";
 
+constexpr const char* kUnpackable = "more rows than can be packed";
+
 constexpr double kFilled = 0.9;  // share of busy places, over all rounds, that counts as full
 
 // Places of a compute unit, for workgroups of decode: one alone has too few bytes in flight from memory
@@ -78,7 +80,8 @@ std::int64_t tall_workgroups(const PlanRequest& r) {
 // Tall workgroups load half of the bytes, and there are half as many, so they must still fill the device. A
 // compute unit has room for one (two units sharing workgroups: for two).
 bool tall_pays(const PlanRequest& r) {
-  return r.tall && r.compute_units > 0 && std::min(r.max_seqlen_q, r.max_seqlen_k) >= kLongSequence &&
+  return r.plain && r.kernels.has(Op::fwd_tall) && r.compute_units > 0 &&
+         std::min(r.max_seqlen_q, r.max_seqlen_k) >= kLongSequence &&
          filled(tall_workgroups(r), r.compute_units) >= kFilled;
 }
 
@@ -160,6 +163,15 @@ Plan requested(const PlanRequest& r, bool few) {
   return split(r, splits, wanted_words(r.num_splits, splits, r.max_seqlen_k));
 }
 
+bool packable(const PlanRequest& r) { return r.max_seqlen_q <= kMaxLength / (r.nheads / r.nheads_k); }
+
+// Parts of the keys that kernels of a path can compute.
+std::int64_t most_parts_of(Path path, const PlanRequest& r) {
+  if (path != Path::split && path != Path::wide) return 1;
+  const FwdConfig config = forward_config(op_of(path), r.arch, r.dtype, static_cast<int>(r.head_dim));
+  return config.keys > 0 ? most_parts(r.max_seqlen_k, config.keys) : 1;
+}
+
 }  // namespace
 
 int compute_units_of(std::string_view arch, const Counted& counted) {
@@ -178,28 +190,40 @@ int dies_of(Gfx arch, std::int64_t compute_units) {
 }
 
 Plan plan(const PlanRequest& r) {
-  if (r.wide) return wide(r);
-  if (!r.exact) {
+  if (r.kernels.has(Op::fwd_wide)) return wide(r);
+  if (!r.kernels.has(Op::fwd)) {
     return {Path::reference, 1, "no other kernel has head_dim " + std::to_string(r.head_dim)};
   }
   if (!r.aligned) return {Path::reference, 1, kUnaligned};
   if (r.masked) return whole(r, "a mask: keys are not split");
   if (r.dropout) return whole(r, "dropout: keys are not split");
-  if (r.uneven && r.max_seqlen_q > kFewQueries) {
+  if (r.kernels.has(Op::fwd_uneven) && r.max_seqlen_q > kFewQueries) {
     return {
         Path::uneven, 1,
         "a kernel for head_dim " + std::to_string(r.head_dim) + " and another one of v; keys are not split"};
   }
   if (r.nheads_k == 0 || r.max_seqlen_q == 0 || r.batch == 0) return whole(r, "nothing to compute");
   const bool few = r.max_seqlen_q <= kFewQueries;
-  if (r.max_seqlen_q > kMaxLength / (r.nheads / r.nheads_k)) {
-    return whole(r, "more rows than can be packed");
-  }
+  if (!packable(r)) return whole(r, kUnpackable);
   if (r.num_splits > 0) return requested(r, few);
   if (few) return automatic(r);
   if (tall_pays(r)) return tall(r);
   return whole(r, count(r.max_seqlen_q, "query row") + ": more than " + std::to_string(kFewQueries) +
                       " fill the waves of a workgroup");
+}
+
+std::string misfit(Path path, const PlanRequest& r, bool featured) {
+  const bool takes_masks = path == Path::matrix || path == Path::tiled;
+  if (path == Path::latent) return "it has its own calls";
+  if (path != Path::reference && !r.aligned) return kUnaligned;
+  if (r.masked && !takes_masks) return "its kernels read no mask";
+  if (is_plain(op_of(path)) && featured)
+    return "its kernels have neither softcap nor ALiBi, dropout or pages";
+  if (path == Path::split && r.dropout) return "its kernels have no dropout";
+  if (path == Path::split && !packable(r)) return kUnpackable;
+  const std::int64_t most = most_parts_of(path, r);
+  if (r.num_splits <= most) return "";
+  return "expected at most " + count(most, "part") + " of its keys, got " + std::to_string(r.num_splits);
 }
 
 Plan latent_plan(const LatentRequest& r) {

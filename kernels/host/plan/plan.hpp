@@ -17,23 +17,26 @@ struct PlanRequest {
   Gfx arch;
   DType dtype;
   std::int64_t head_dim;
-  bool exact;  // there is a kernel for exactly this head_dim
+  OpSet kernels;  // forwards with a kernel for exactly this head_dim, and for v's
   std::int64_t batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k;
   std::int64_t compute_units;  // of the device; for an automatic number of splits, and for tall workgroups
   std::int64_t num_splits;     // wanted; 0: automatic
   bool dropout;
   bool aligned;  // pointers and strides are as FwdParams wants them
-  bool tall;     // there is a kernel with tall workgroups for all of the call's features
+  bool plain;    // may profit from tall workgroups, which have no features
   bool masked;   // with an attn_mask
-  bool wide;     // there is a kernel with divided waves for exactly this head_dim
-  bool uneven;   // v has another head dim, and a kernel for both computes all of the call's features
 };
 
-struct Plan {
-  Path path;
+// How a call is computed. Crosses the C interface as fa_plan_result, and is flash_attn_rocm's Plan in Python.
+template <class PathOf>
+struct PlanOf {
+  PathOf path;
   std::int32_t splits;  // parts of the keys; above 1 only on the paths split, wide and latent
   std::string reason;
 };
+
+using Plan = PlanOf<Path>;
+using BwdPlan = PlanOf<BwdPath>;
 
 // Only the path uneven reads v as it is. On any other path, a v of another head dim is padded.
 
@@ -50,6 +53,10 @@ inline constexpr std::int64_t kMinKeysOfSplit = 64;
 inline constexpr std::int64_t kLongSequence = 2048;
 
 Plan plan(const PlanRequest& request);
+
+// Why kernels of a path cannot compute a call in num_splits parts, or "". `featured`: with softcap, ALiBi,
+// dropout or pages. Only the registry knows whether there are such kernels.
+std::string misfit(Path path, const PlanRequest& request, bool featured);
 
 // A call of multi-head latent attention. head_dim is K's, and there is a kernel for it.
 struct LatentRequest {

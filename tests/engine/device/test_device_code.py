@@ -13,35 +13,12 @@ from wheel_builder.files.device.fatbin import kernels, machine_arch, read_fatbin
 from wheel_builder.machine_code.disassembly.resources import read_resources
 from wheel_builder.machine_code.emulator.params import layout
 from wheel_builder.tables.archs import known_archs
+from wheel_builder.tables.kinds import known_kinds
 
 ARCHS = list(known_archs())
-HEAD_DIMS = [32, 64, 96, 128, 192, 256]
-DTYPES = ["fp16", "bf16"]
-# Each kernel's only argument.
-STRUCTS = {
-    "fwd": "FwdParams", "fwd_tall": "FwdParams", "fwd_wide": "FwdParams", "fwd_uneven": "FwdParams",
-    "append": "AppendParams", "reference": "ReferenceParams", "decode": "FwdParams",
-    "combine": "CombineParams", "bwd_delta": "BwdParams", "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams",
-    "bwd_dkdv_uneven": "BwdParams", "bwd_dq_uneven": "BwdParams", "bwd_fused": "BwdParams",
-    "bwd_convert": "BwdParams", "fwd_masked": "MaskedParams", "mask_ranges": "MaskRangesParams",
-    "bwd_dkdv_masked": "MaskedBwdParams", "bwd_dq_masked": "MaskedBwdParams", "mla": "FwdParams",
-}  # fmt: skip
+KINDS = known_kinds()
 TILES = "generated/device/tiles/{}/d{}.inc"
-TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq", "bwd_dkdv_masked", "bwd_dq_masked")
 ADDS = "atomic_fadd_f32"
-# In the table's order: op, head dims, and the requirement on an arch.
-ROWS = [
-    ("fwd", HEAD_DIMS, ""), ("fwd_tall", [64], "tall_d64"), ("fwd_tall", [128], "tall_d128"),
-    ("fwd_uneven", [192], "uneven_d192"), ("fwd_wide", [512], ""), ("append", [], ""),
-    ("reference", [], ""), ("decode", HEAD_DIMS, ""), ("combine", [], ""),
-    ("bwd_delta", [], ""), ("bwd_dkdv", HEAD_DIMS, ""), ("bwd_dq", HEAD_DIMS, ""),
-    ("bwd_dkdv_uneven", [192], "uneven_bwd_d192"), ("bwd_dq_uneven", [192], "uneven_bwd_d192"),
-    ("bwd_fused", [64, 96, 128], ADDS), ("bwd_convert", [], ADDS),
-    ("fwd", [80], "steps_of_16"), ("decode", [80], "steps_of_16"),
-    ("fwd_masked", [64, 128], ""), ("mask_ranges", [], ""),
-    ("bwd_dkdv_masked", [64, 128], ""), ("bwd_dq_masked", [64, 128], ""),
-    ("mla", [576], "latent_d576"),
-]  # fmt: skip
 FEATURES = {arch: known_archs()[arch].features for arch in ARCHS}
 ADDING = [arch for arch in ARCHS if ADDS in FEATURES[arch]]
 LACKING = [arch for arch in ARCHS if arch not in ADDING]
@@ -49,21 +26,21 @@ LACKING = [arch for arch in ARCHS if arch not in ADDING]
 
 def names_of(*archs):
     """The kernels of any of the archs, in the table's order."""
-    features = {"", *(feature for arch in archs for feature in FEATURES[arch])}
     return [
         f"fa_{op}_{dtype}{end}"
-        for op, head_dims, needs in ROWS
-        if needs in features
-        for dtype in (("fp16",) if op == "mask_ranges" else DTYPES)
-        for end in ([f"_d{head_dim}" for head_dim in head_dims] or [""])
+        for op, kind in KINDS.items()
+        for row in kind.kernels
+        if any({*row.needs} <= {*FEATURES[arch]} for arch in archs)
+        for dtype in row.dtypes
+        for end in ([f"_d{head_dim}" for head_dim in row.head_dims] or [""])
     ]
 
 
 # One kernel of each kind is enough for checks independent of dtype and head dim.
 SOME = [
-    f"fa_{op}_fp16{'_d64' if op in (*TILED, 'bwd_fused') else ''}"
-    for op in STRUCTS
-    if op not in ("fwd_tall", "fwd_wide", "mla")
+    f"fa_{op}_fp16{'_d64' if kind.tile else ''}"
+    for op, kind in KINDS.items()
+    if not kind.tile or any(64 in row.head_dims and row.needs in ((), (ADDS,)) for row in kind.kernels)
 ]
 ROW = re.compile(r'^FA_INSTANCE\((\w+), (\w+), (\d+), (\w+), "([\w,-]+)"\)$', re.MULTILINE)
 
@@ -117,7 +94,7 @@ def test_resources_are_reported_for_every_kernel(device, arch):
         taken = read_resources((device / "device" / arch / f"{name}.hsaco").read_bytes())[name]
         if not op.startswith("bwd_") or int(head_dim or 0) <= 128:
             assert taken.vgpr_spills == taken.sgpr_spills == taken.scratch_bytes == 0
-        assert taken.kernarg_bytes == layout(STRUCTS[op]).size, "a struct, and no hidden argument"
+        assert taken.kernarg_bytes == layout(KINDS[op].params).size, "a struct, and no hidden argument"
         assert taken.wave == known_archs()[arch].isa.wave
         assert taken.code_bytes == made["code_bytes"]
         # A kernel has two loops, and a launch runs one of them. The instruction cache has 32 KiB. gfx1030

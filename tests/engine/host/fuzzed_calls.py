@@ -26,6 +26,7 @@ from tests.engine.host.interface import (
     MlaCall,
     tensor,
 )
+from wheel_builder.tables.kinds import FORWARD, LATENT, answering, known_kinds
 
 SOME = settings(
     max_examples=1500, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
@@ -33,6 +34,7 @@ SOME = settings(
 MOST_GRID_YZ, MOST_THREADS_X, MOST_BLOCK = 65535, 2**32 - 1, 1024
 EDGES = [0, 1, 2, 3, 8, 16, 64, 2**16, 2**24, 2**30, 2**31 - 1, 2**31, 2**32, 2**40, 2**46, 2**62, 2**63 - 1]
 integers = st.one_of(st.sampled_from(EDGES + [-each for each in EDGES] + [-(2**63)]), st.integers(-9, 300))
+PATHS = [None, b"", b"other", *(path.encode() for path in answering(known_kinds(), FORWARD, LATENT))]
 LIBRARY = Library(sys.argv[1])
 
 
@@ -143,6 +145,8 @@ def changed(draw, call):
         field = getattr(call, name)
         if isinstance(field, FaTensor):
             change(draw, field)
+        elif name == "path":
+            setattr(call, name, draw(st.sampled_from(PATHS)))
         elif isinstance(field, float):
             setattr(call, name, draw(st.floats(width=32)))
         else:

@@ -137,18 +137,19 @@ class Library:
     def plan(self, arguments):
         """Status, path, splits, and the words."""
         result = PlanResult()
-        function = {PlanCall: self._library.fa_plan, MlaPlanCall: self._library.fa_plan_mla}[type(arguments)]
+        function = {
+            PlanCall: self._library.fa_plan, MlaPlanCall: self._library.fa_plan_mla,
+            BwdPlanCall: self._library.fa_plan_bwd,
+        }[type(arguments)]  # fmt: skip
         status = function(ctypes.byref(arguments), ctypes.byref(result), ctypes.byref(self._message))
         return status, _decoded(result.path), result.splits, self._message.text.decode()
 
     def plan_bwd(self, **arguments):
         """Status, path, and the words."""
-        path = ctypes.c_char_p()
         call = BwdPlanCall(**{name: _encoded(value) for name, value in arguments.items()})
-        status = self._library.fa_plan_bwd(
-            ctypes.byref(call), ctypes.byref(path), ctypes.byref(self._message)
-        )
-        return status, _decoded(path.value), self._message.text.decode()
+        status, path, splits, words = self.plan(call)
+        assert splits == 1
+        return status, path, words
 
     def bwd_sums(self, *, ragged, batch, rows_q, nheads, head_dim):
         """Elements of dq_sums."""
@@ -160,13 +161,6 @@ class Library:
         """The limits of kernels, by name."""
         self._library.fa_limits.restype = ctypes.c_char_p
         return json.loads(self._library.fa_limits())
-
-    def explain_bwd(self, arch, dtype, head_dim, *, masked=False):
-        """Status and words."""
-        status = self._library.fa_explain_bwd(
-            arch.encode(), dtype.encode(), head_dim, int(masked), ctypes.byref(self._message)
-        )
-        return status, self._message.text.decode()
 
 
 def tensor(sizes, dtype=FP16, *, data=1 << 20, strides=None, device=0):

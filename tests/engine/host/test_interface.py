@@ -187,6 +187,81 @@ def test_kernels_of_the_paths(library, call, launches):
     assert library.call(call) == (OK, "", launches)
 
 
+WHOLE = [("fa_fwd_fp16_d64", (1, 4, 2), (256, 1, 1))]
+
+
+@pytest.mark.parametrize(
+    ("call", "launches"),
+    [
+        (attention(17, path=b"matrix"), WHOLE),
+        (attention(5, path=b"matrix"), WHOLE),  # the library's plan is split
+        (attention(17, path=b"split"), [("fa_decode_fp16_d64", (2, 2, 2), (128, 1, 1))]),
+        (
+            attention(5, 300, path=b"split", **parts(3)),
+            [("fa_decode_fp16_d64", (3, 2, 2), (128, 1, 1)), ("fa_combine_fp16", (5, 4, 2), (256, 1, 1))],
+        ),
+        (attention(5, path=b"reference"), REFERENCE),
+        (attention(head_dim=512, path=b"wide"), [("fa_fwd_wide_fp16_d512", (1, 4, 2), (512, 1, 1))]),
+        (uneven(5, path=b"uneven"), [("fa_fwd_uneven_fp16_d192", (1, 4, 2), (256, 1, 1))]),
+    ],
+)
+def test_the_callers_path_is_taken(library, call, launches):
+    assert library.call(call) == (OK, "", launches)
+
+
+HIDING = {"attn_mask": tensor([1, 1, 300, 8], dtype=BOOL)}
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            attention(path=b"fast"),
+            "expected one of matrix, tiled, tall, wide, uneven, split, latent, reference, got fast",
+        ),
+        (attention(path=b"latent"), "latent does not take this call: it has its own calls"),
+        (attention(path=b"uneven"), "uneven does not take this call: v has the head dim of q and k"),
+        (attention(path=b"split", **DROPS), "split does not take this call: its kernels have no dropout"),
+        (
+            attention(path=b"tall", softcap=2.0),
+            "tall does not take this call: its kernels have neither softcap nor ALiBi, dropout or pages",
+        ),
+        (
+            attention(300, path=b"reference", **HIDING),
+            "reference does not take this call: its kernels read no mask",
+        ),
+        (attention(300, path=b"tall", **HIDING), "tall does not take this call: its kernels read no mask"),
+        (attention(path=b"matrix", **odd("q")), "matrix does not take this call: an address or a stride is"),
+        (
+            attention(5, 300, path=b"split", **parts(9)),
+            "split does not take this call: expected at most 5 parts of its keys, got 9",
+        ),
+        (
+            attention(17, path=b"matrix", **parts(2, rows=17)),
+            "matrix does not take this call: expected at most 1 part of its keys, got 2",
+        ),
+    ],
+)
+def test_a_path_that_does_not_take_the_call(library, call, words):
+    status, found, launches = library.call(call)
+    assert (status, launches) == (INVALID, [])
+    assert found.startswith(f"flash_attn_rocm::fwd cannot use its arguments:\n  - path: {words}")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (attention(path=b"tall"), "no fwd_tall kernel for fp16 with head_dim 64 on gfx942: this wheel has"),
+        (attention(head_dim=80, path=b"matrix"), "no fwd kernel for fp16 with head_dim 80 on gfx942"),
+        (attention(head_dim=512, path=b"matrix"), "no kernel takes this call with head_dim 512"),
+    ],
+)
+def test_a_path_without_a_kernel(library, call, words):
+    status, found, launches = library.call(call)
+    assert (status, launches) == (UNSUPPORTED, [])
+    assert found.startswith(words)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -247,7 +322,7 @@ TOO_MANY = [
             {"alibi_slopes": tensor([4], FP32)},
             DROPS,
             odd("k", head_dim=192),
-            {"tall": 1},
+            {"path": b"tall"},
             {"attn_mask": tensor([1, 1, 300, 8], dtype=BOOL)},
             parts(2, rows=300, head_dim=128),
         )
@@ -753,9 +828,9 @@ def test_wrong_masks_of_a_backward(library, changes, problem):
 
 
 def test_a_head_dim_without_backward_kernels_with_a_mask(library):
-    assert library.explain_bwd("gfx942", "fp16", 64, masked=True) == (OK, "")
-    status, words = library.explain_bwd("gfx942", "fp16", 96, masked=True)
-    assert status == UNSUPPORTED
+    assert library.plan_bwd(**BWD | {"masked": 1})[:2] == (OK, "separate")
+    status, path, words = library.plan_bwd(**BWD | {"masked": 1, "head_dim": 96})
+    assert (status, path) == (UNSUPPORTED, "")
     assert words.startswith("no bwd_dq_masked kernel for fp16 with head_dim 96 on gfx942: this wheel has")
 
 
@@ -830,7 +905,7 @@ def test_the_path_of_a_backward_has_a_reason(library, changes, path, words):
 def test_a_path_of_a_backward_that_there_is_not(library):
     expected = "the backward's path: expected separate, fused or nothing, got atomic"
     assert library.plan_bwd(**BWD | {"wanted": "atomic"}) == (INVALID, "", expected)
-    assert library.plan_bwd(**BWD | {"head_dim": 40})[0] == UNSUPPORTED
+    assert library.plan_bwd(**BWD | {"head_dim": 40})[:2] == (UNSUPPORTED, "")
 
 
 @pytest.mark.parametrize("head_dim", [40, 256 + 64])
@@ -839,13 +914,14 @@ def test_a_head_dim_without_backward_kernels(library, head_dim):
     status, found, launches = library.call(backward(head_dim=head_dim))
     assert (status, launches) == (UNSUPPORTED, [])
     assert found.startswith(words)
-    assert library.explain_bwd("gfx942", "fp16", head_dim) == (UNSUPPORTED, found)
+    assert library.plan_bwd(**BWD | {"head_dim": head_dim}) == (UNSUPPORTED, "", found)
 
 
 def test_backward_kernels_are_explained(library):
     there = {each.head_dim for each in generate().load_table() if each.op == "bwd_dq"}
     for arch in known_archs():
-        assert {library.explain_bwd(arch, "bf16", n) for n in there} == {(OK, "")}
-    status, words = library.explain_bwd("gfx900", "fp16", 64)
-    assert status == UNSUPPORTED
+        bf16 = BWD | {"arch": arch, "dtype": "bf16"}
+        assert {library.plan_bwd(**bf16 | {"head_dim": n})[0] for n in there} == {OK}
+    status, path, words = library.plan_bwd(**BWD | {"arch": "gfx900"})
+    assert (status, path) == (UNSUPPORTED, "")
     assert words.startswith("this wheel has no kernels for gfx900")

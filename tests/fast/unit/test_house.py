@@ -72,19 +72,38 @@ def test_a_header_and_its_source_are_one_unit(tree):
 def test_homes_are_code_written_by_hand(tree):
     names = tree(
         {
-            "kernels/t/table.toml": '[[kernels]]\nop = "mla"\n',
-            "kernels/mla.hpp": "// mla",
-            "kernels/mla.inc": "mla",
-            "kernels/made.py": "# Generated from x\nmla",
-            "kernels/README.md": "mla",
-            "kernels/other.py": "formula = mla_x",
-            "tests/mla.py": "mla",
+            "kernels/tables/kinds.toml": "[fwd_tall]\n",
+            "kernels/fwd_tall.hpp": "// fwd_tall",
+            "kernels/fwd_tall.inc": "fwd_tall",
+            "kernels/made.py": "# Generated from x\nfwd_tall",
+            "kernels/README.md": "fwd_tall",
+            "kernels/other.py": "formula = fwd_tall_x",
+            "tests/fwd_tall.py": "fwd_tall",
         }
     )
     hand = [name for name in names if house.written(name)]
-    assert hand == ["kernels/mla.hpp", "kernels/other.py", "kernels/t/table.toml"]
-    assert house.homes("mla", hand) == 2
-    assert house.kinds(names) == ["mla"]
+    assert hand == ["kernels/fwd_tall.hpp", "kernels/other.py", "kernels/tables/kinds.toml"]
+    assert house.homes("fwd_tall", hand) == 2
+    assert house.kinds() == ["fwd_tall"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "named"),
+    [
+        ("kernels/tables/kinds.toml", "[mla]\n", True),
+        ("kernels/tables/tiles.toml", "[mla.wmma]\n", True),
+        ("kernels/tables/calls.toml", "[calls.mla]\n", False),
+        ("kernels/device/mla.hpp", "  FA_KERNEL(forward, mla, dtype, head_dim)", True),
+        ("kernels/host/plan.cpp", "forward_config(Op::mla, arch)", True),
+        ("kernels/host/mla.cpp", '#include "host/calls/mla.hpp"\nvoid mla(const fa_mla_call&);', False),
+        ("kernels/bindings/torch_ops.cpp", 'library.impl("mla", &boxed);', False),
+        ("kernels/python/p/a.py", "MLA = torch.ops.flash_attn_rocm.mla.default  # ``mla``", False),
+        ("kernels/python/p/b.py", "Kernel('mla')", True),
+        ("kernels/python/p/c.py", 'library.impl("mla", f, "CPU")', False),
+    ],
+)
+def test_an_operator_is_no_kind_of_the_same_name(tree, name, text, named):
+    assert house.homes("mla", tree({name: text}), also_operator=True) == named
 
 
 def test_words_are_those_of_prose():
@@ -110,7 +129,8 @@ def test_words_of_a_source_are_its_docstrings_and_comments(name, text, words):
 def test_a_whole_report(tree):
     names = tree(
         {
-            "kernels/t/table.toml": '[[kernels]]\nop = "mla"\n',
+            "kernels/tables/kinds.toml": "[mla]\n",
+            "kernels/tables/calls.toml": "[calls.mla]\n",
             "kernels/python/p/a.py": "from wheel_builder.base import store\n",
             "wheel_builder/base/store.py": '"""What that is; a store."""\n',
             "tests/test_a.py": "",

@@ -33,7 +33,7 @@ def dense_fwd(q, k, v, out, lse, **more):
     given = {
         "q": q, "k": k, "v": v, "out": out, "lse": lse, "max_seqlen_q": q.shape[1],
         "max_seqlen_k": k.shape[1], "softmax_scale": 0.125, "window_left": -1, "window_right": -1,
-        "softcap": 0.0, "dropout_p": 0.0, "tall": False, **more,
+        "softcap": 0.0, "dropout_p": 0.0, "path": "", **more,
     }  # fmt: skip
     fwd = torch.ops.flash_attn_rocm.fwd.default
     fwd.redispatch(DispatchKeySet(DispatchKey.CUDA), *(given.get(name) for name in forward_pass.ARGUMENTS))

@@ -116,7 +116,7 @@ def launch(q, k, v, out, lse, **more):
     given = {
         "q": q, "k": k, "v": v, "out": out, "lse": lse,
         "max_seqlen_q": q.shape[1], "max_seqlen_k": k.shape[1], "softmax_scale": q.shape[-1] ** -0.5,
-        "window_left": -1, "window_right": -1, "softcap": 0.0, "dropout_p": 0.0, "tall": False, **more,
+        "window_left": -1, "window_right": -1, "softcap": 0.0, "dropout_p": 0.0, "path": "", **more,
     }  # fmt: skip
     FWD(*(given.get(name) for name in ARGUMENTS))
 
@@ -291,15 +291,14 @@ def test_tall_workgroups_where_the_plan_says_so(target, shown, monkeypatch):
 def test_tall_workgroups_take_what_they_compute(target):
     head_dim = next((head_dim for _, head_dim in TALL), 64)
     whole = tensors(target, "fp16", head_dim, 33, 70, (4, 2))
-    few = tensors(target, "fp16", head_dim, 3, 70, (4, 2))
-    words = "tall: expected False for a call with features or a mask, or whose path is"
+    words = "path: tall does not take this call: its kernels"
     mask = torch.ones(1, 1, 33, 72, dtype=torch.bool, device=target.device)
-    for given, more in ((few, {}), (whole, {"softcap": 2.0}), (whole, {"attn_mask": mask})):
-        with pytest.raises(RuntimeError, match=words):
-            launch(*given, *new_results(given[0]), tall=True, **more)
+    for more, why in (({"softcap": 2.0}, "have neither softcap"), ({"attn_mask": mask}, "read no mask")):
+        with pytest.raises(RuntimeError, match=f"{words} {why}"):
+            launch(*whole, *new_results(whole[0]), path=paths.TALL, **more)
     if not TALL:
         with pytest.raises(RuntimeError, match="no fwd_tall kernel for fp16 with head_dim 64"):
-            launch(*whole, *new_results(whole[0]), tall=True)
+            launch(*whole, *new_results(whole[0]), path=paths.TALL)
 
 
 def test_the_check_at_first_use_has_calls_of_tall_workgroups(target, monkeypatch):
@@ -312,9 +311,9 @@ def test_the_check_at_first_use_has_calls_of_tall_workgroups(target, monkeypatch
         assert problem == ""
         assert kernels is None or {*kernels} == {f"fa_fwd_tall_{dtype}_d{head_dim}"}
 
-        def zeros(*arguments, tall):
-            assert tall
-            return tuple(torch.zeros_like(x) for x in forward_pass.answer(*arguments, tall=tall))
+        def zeros(*arguments, path):
+            assert path == paths.TALL
+            return tuple(torch.zeros_like(x) for x in forward_pass.answer(*arguments, path=path))
 
         wrong, _ = target.attend(calls.attention_problem, family, zeros, *given[2:])
         assert wrong.startswith("tall workgroups: causal: out differs by")
@@ -328,10 +327,10 @@ def test_the_plan_is_what_ran(target):
         found = torch.ops.flash_attn_rocm.plan(
             ARCH, "fp16", head_dim, 1, rows, keys, 4, 2, UNITS, splits, dropout, aligned, False, False, 0
         )
-        return found.split(" ", 2)[:2]
+        return found[:2]
 
-    assert plan(64, 33, 70) == plan(64, 33, 70, 1) == plan(64, 3, 70, dropout=True) == [whole, "1"]
-    assert plan(64, 3, 64) == ["split", "1"]
-    assert plan(64, 3, 300, 2) == plan(64, 33, 300, 2) == ["split", "2"]
-    assert plan(64, 3, 1 << 15) == ["split", "87"]
-    assert plan(40, 3, 70) == plan(64, 3, 70, aligned=False) == ["reference", "1"]
+    assert plan(64, 33, 70) == plan(64, 33, 70, 1) == plan(64, 3, 70, dropout=True) == (whole, 1)
+    assert plan(64, 3, 64) == ("split", 1)
+    assert plan(64, 3, 300, 2) == plan(64, 33, 300, 2) == ("split", 2)
+    assert plan(64, 3, 1 << 15) == ("split", 87)
+    assert plan(40, 3, 70) == plan(64, 3, 70, aligned=False) == ("reference", 1)

@@ -113,7 +113,7 @@ def reaching(task, own):
         ).plan.path
         if call.inputs.attn_mask is not None:
             path = remembered.MASKED
-        if op in OPS[paths.TALL if call.tall else path]:
+        if op in OPS[call.path or path]:
             yield call
 
 
@@ -216,7 +216,7 @@ def cost(family):
     kept = []
 
     def noted(launch):
-        return lambda *given, **tall: kept.append(launch(*given, **tall)) or kept[-1]
+        return lambda *given, **path: kept.append(launch(*given, **path)) or kept[-1]
 
     with calls.on_emulator() as target:
         target.runtime.report()

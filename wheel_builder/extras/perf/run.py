@@ -156,7 +156,7 @@ def _bound_by_memory(label: str, subject: Subject, name: str) -> Iterator[Decode
         workload = latent.decoding(kernel, label)
         yield measure_decode(_checked(subject, workload), workload, latent.bytes_of(workload))
     if ours.finds_ranges(name):
-        workload, what = ours.finding_ranges(kernel, label), f"mask_ranges fp16 k{ours.RANGES_KEYS}"
+        workload, what = ours.finding_ranges(kernel, label), f"{ours.RANGES_OP} fp16 k{ours.RANGES_KEYS}"
         useful = ours.bytes_of_ranges(kernel)
         yield measure_decode(_checked(subject, workload), workload, useful, what)
 

@@ -8,8 +8,9 @@ from wheel_builder.extras.perf.measure import Charged, Decoded, Modelled, has_ex
 from wheel_builder.extras.perf.model.memory import LATENCIES, demand
 from wheel_builder.extras.perf.model.schedule import Schedule
 from wheel_builder.extras.perf.workloads.gradients import MASKS
-from wheel_builder.extras.perf.workloads.ours import bytes_once, has_no_mask, keys_of, rows_of
+from wheel_builder.extras.perf.workloads.ours import RANGES_OP, bytes_once, has_no_mask, keys_of, rows_of
 from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.kinds import BACKWARD, answering, known_kinds
 
 TITLE = """\
 Modelled, not measured: instructions that one workgroup executed on an ISA emulator, under two models.
@@ -41,11 +42,11 @@ MEMORY_HEAD = (
     "arch", "kernel", "of", "loaded", "stored", "FLOP/byte", "byte/clock", "L2", "memory", "once", "binds",
     "loop", "code", "cache",
 )  # fmt: skip
-DECODE = """\
+DECODE = f"""\
 Decode: the share of the GPU's memory bandwidth on paper that workgroups of one query and 512 keys reach, by
 the latency of memory under load, so many of them at a time on a compute unit (RDNA: workgroup processor).
 d576: the same of latent attention, with a query of as many heads as a workgroup has rows.
-mask_ranges: the same of what finds the keys that a boolean mask of 4096 keys shows to the rows of a wave.
+{RANGES_OP}: the same of what finds the keys that a boolean mask of 4096 keys shows to the rows of a wave.
 fit: how many fit.  in flight: KiB that have to be on their way there for the whole bandwidth."""
 DECODE_HEAD = (
     "arch", "kernel", "of", "fit", "workgroups", *(f"{latency} ns" for latency in LATENCIES)
@@ -53,27 +54,30 @@ DECODE_HEAD = (
 
 
 class Whole(NamedTuple):
-    """All kernels of a backward.
-
-    A backward needs five products. ``products`` converts the FLOP of the middle kernel to all five: dk and
-    dv's kernel forms four of them, the fused one all.
-    """
+    """All kernels of a backward, in the order of their launches."""
 
     name: str
-    ops: tuple[str, str, str]
-    products: float
+    ops: tuple[str, ...]
+
+    def products(self, head_dim: int) -> float:
+        """A backward's five products over those of the middle kernel."""
+        kind = known_kinds()[self.ops[1].partition(" ")[0]]
+        (of_q, of_v), v_head_dim = kind.products, kind.of_v(head_dim)
+        return (3 * head_dim + 2 * v_head_dim) / (of_q * head_dim + of_v * v_head_dim)
 
 
-WHOLES = (
-    Whole("separate", ("bwd_delta", "bwd_dkdv", "bwd_dq"), 5 / 4),
-    Whole("fused", ("bwd_delta", "bwd_fused", "bwd_convert"), 1.0),
-    # 3 products with the head dim of q and k, 192, and 2 with v's, 128. The dk and dv kernel has 2 and 2.
-    Whole("uneven", ("bwd_delta", "bwd_dkdv_uneven", "bwd_dq_uneven"), 1.3),
-    *(
-        Whole(f"separate {kind}", ("bwd_delta", f"bwd_dkdv_masked {kind}", f"bwd_dq_masked {kind}"), 5 / 4)
-        for kind in MASKS
-    ),
-)
+def _wholes() -> Iterator[Whole]:
+    for answer, op in answering(known_kinds(), BACKWARD).items():
+        first, *others = known_kinds()[op].launches
+        if answer == "masked":
+            yield from (
+                Whole(f"separate {mask}", (first, *(f"{each} {mask}" for each in others))) for mask in MASKS
+            )
+        else:
+            yield Whole(answer, (first, *others))
+
+
+WHOLES = (*_wholes(),)
 
 
 def report(rows: Iterable[Modelled | Decoded]) -> str:
@@ -224,7 +228,7 @@ def joined(rows: Sequence[Modelled]) -> Iterator[Joined]:
         parts = [row for row in rows if row.op in whole.ops and _family(row) == _family(full)]
         if {row.op for row in parts} != {*whole.ops}:
             continue
-        useful = whole.products * full.flop * full.workgroups
+        useful = whole.products(full.head_dim) * full.flop * full.workgroups
         for at, charged in enumerate(full.charged):
             clocks = zip(*(_clocks(row, row.charged[at]) for row in parts), strict=True)
             name = f"{whole.name} {full.dtype} d{full.head_dim}"

@@ -3,32 +3,36 @@
 from collections.abc import Mapping, Sequence
 
 from wheel_builder.extras.perf.golden import CLOCKS, EXCLUSIVE, FLOP, Figure
+from wheel_builder.extras.perf.workloads.ours import RANGES_OP
 from wheel_builder.extras.site.markdown import markdown
 from wheel_builder.tables.archs import Arch, arch_named
+from wheel_builder.tables.kinds import FORWARD, answering, known_kinds
 
 Found = Mapping[str, Sequence[Figure]]  # by arch
 OURS = "flash-attn-rocm"
 HEAD_DIMS = (64, 128)
+OPS = answering(known_kinds(), FORWARD)
+TALL_OP, WIDE_OP, UNEVEN_OP, MASKED_OP = (OPS[each] for each in ("tall", "wide", "uneven", "masked"))
 # Columns: heading -> kernel without its head dim, with the maker of a foreign one.
 TALL = {
-    "512 keys": "fwd fp16", "512 keys, tall": "fwd_tall fp16",
-    "512 keys, causal": "fwd causal fp16", "512 keys, causal, tall": "fwd_tall causal fp16",
-    "2048 keys": "fwd 2048 fp16", "2048 keys, tall": "fwd_tall 2048 fp16",
-    "2048 keys, causal": "fwd causal 2048 fp16", "2048 keys, causal, tall": "fwd_tall causal 2048 fp16",
+    "512 keys": "fwd fp16", "512 keys, tall": f"{TALL_OP} fp16",
+    "512 keys, causal": "fwd causal fp16", "512 keys, causal, tall": f"{TALL_OP} causal fp16",
+    "2048 keys": "fwd 2048 fp16", "2048 keys, tall": f"{TALL_OP} 2048 fp16",
+    "2048 keys, causal": "fwd causal 2048 fp16", "2048 keys, causal, tall": f"{TALL_OP} causal 2048 fp16",
 }  # fmt: skip
-WIDE = {"fp16": "fwd_wide fp16", "fp16, causal": "fwd_wide causal fp16", "bf16": "fwd_wide bf16"}
+WIDE = {"fp16": f"{WIDE_OP} fp16", "fp16, causal": f"{WIDE_OP} causal fp16", "bf16": f"{WIDE_OP} bf16"}
 UNEVEN = {
-    "forward, fp16": "fwd_uneven fp16", "causal, fp16": "fwd_uneven causal fp16",
-    "forward, bf16": "fwd_uneven bf16", "backward, fp16": "uneven fp16",
+    "forward, fp16": f"{UNEVEN_OP} fp16", "causal, fp16": f"{UNEVEN_OP} causal fp16",
+    "forward, bf16": f"{UNEVEN_OP} bf16", "backward, fp16": "uneven fp16",
 }  # fmt: skip
 MASKED = {
-    "no mask": "fwd fp16", "boolean": "fwd_masked bool fp16", "bias": "fwd_masked bias fp16",
-    "fp32 bias": "fwd_masked fp32 bias fp16", "padding": "fwd_masked padding fp16",
-    "padding as bias": "fwd_masked padding bias fp16", "all visible": "fwd_masked all shown fp16",
+    "no mask": "fwd fp16", "boolean": f"{MASKED_OP} bool fp16", "bias": f"{MASKED_OP} bias fp16",
+    "fp32 bias": f"{MASKED_OP} fp32 bias fp16", "padding": f"{MASKED_OP} padding fp16",
+    "padding as bias": f"{MASKED_OP} padding bias fp16", "all visible": f"{MASKED_OP} all shown fp16",
 }  # fmt: skip
 MASKED_PEER = {
-    "boolean": "fwd_masked bool fp16", "boolean, Triton": "triton fwd_masked bool fp16",
-    "bias": "fwd_masked bias fp16", "bias, Triton": "triton fwd_masked bias fp16",
+    "boolean": f"{MASKED_OP} bool fp16", "boolean, Triton": f"triton {MASKED_OP} bool fp16",
+    "bias": f"{MASKED_OP} bias fp16", "bias, Triton": f"triton {MASKED_OP} bias fp16",
 }  # fmt: skip
 MASKED_GRADIENTS = {
     "no mask": "separate fp16", "boolean": "separate bool fp16", "bias": "separate bias fp16",
@@ -47,7 +51,7 @@ def modelled_tables(found: Found) -> Mapping[str, str]:
     """Every table, as Markdown."""
     return {
         "modelled_figures": modelled_figures(found),
-        "modelled_tall": by_head_dim(found, TALL, needs="fwd_tall fp16"),
+        "modelled_tall": by_head_dim(found, TALL, needs=f"{TALL_OP} fp16"),
         "modelled_wide": by_head_dim(found, WIDE, (512,)),
         "modelled_uneven": by_head_dim(found, UNEVEN, (192,)),
         "modelled_masks": by_head_dim(found, MASKED),
@@ -95,7 +99,7 @@ def padding(found: Found) -> str:
 
 def padded_share(arch: Arch, figures: Sequence[Figure], head_dim: int) -> float:
     """The time with half of the keys as padding, including the search for them, over the unmasked time."""
-    masked = forward_seconds(arch, figures, "fwd_masked padding", head_dim)
+    masked = forward_seconds(arch, figures, f"{MASKED_OP} padding", head_dim)
     return (masked + finding_seconds(arch, figures)) / forward_seconds(arch, figures, "fwd", head_dim)
 
 
@@ -103,7 +107,7 @@ def finding_seconds(arch: Arch, figures: Sequence[Figure]) -> float:
     """Time of the kernel that finds the ranges of keys of one mask: its clocks, at least its bytes."""
     [clocks] = (
         each.value for each in figures
-        if (each.what, each.maker, each.kernel) == (CLOCKS, OURS, f"mask_ranges fp16 k{LENGTH}")
+        if (each.what, each.maker, each.kernel) == (CLOCKS, OURS, f"{RANGES_OP} fp16 k{LENGTH}")
     )  # fmt: skip
     return max(clocks / arch.model.clock, LENGTH**2 / arch.model.memory)
 
@@ -121,7 +125,7 @@ def plain_formula(found: Found) -> str:
     """The time to move the scores of the plain formula, over the time of the kernel with a boolean mask."""
     rows = [("gfx arch", "modelled as", "plain formula / kernel")]
     for name, figures in found.items():
-        arch, flop = arch_named(name), _by_kernel(figures)["fwd_masked bool fp16 d64"]
+        arch, flop = arch_named(name), _by_kernel(figures)[f"{MASKED_OP} bool fp16 d64"]
         kernel = 4 * LENGTH**2 * 64 / (flop * arch.compute_units * arch.model.clock)
         moved = PASSES * 2 * LENGTH**2 / arch.model.memory
         rows.append((name, arch.model.name, f"{moved / kernel:.1f}"))

@@ -15,6 +15,7 @@ from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
 from wheel_builder.machine_code.emulator.reference import Attended, attend, visible
 from wheel_builder.machine_code.emulator.rule import tolerances
+from wheel_builder.tables.kinds import QUERIES, SHARED_QUERIES, UNEVEN_QUERIES, known_kinds
 from wheel_builder.tables.tiles import Workgroup
 
 NO_WINDOW = -1
@@ -22,7 +23,6 @@ UNIT = 16  # bytes, of whose keys fa_mask_ranges_* find out whether all are seen
 STEP = 16  # keys: all tiles begin at a multiple of this
 NO_KEY = 1 << 30
 LARGEST_OF_A_WAVE = 256  # head dim
-UNEVEN_VALUES = 128  # head dim of v and out in kernels whose q and k have another (call/params.hpp)
 MASK_KINDS = ("bytes", "elements", "fp32")  # MaskKind of params.hpp
 # The value hiding a key, of a boolean mask and of biases of these dtypes.
 HIDES = {"bool": b"\0", "fp16": b"\0\xfc", "bf16": b"\x80\xff"}
@@ -84,9 +84,9 @@ class Case:
     @property
     def op(self) -> str:
         """Of the kernel: waves divide a large head dim."""
-        if self.value_dim != self.head_dim:
-            return "fwd_uneven"
-        return "fwd" if self.head_dim <= LARGEST_OF_A_WAVE else "fwd_wide"
+        rows = QUERIES if self.head_dim <= LARGEST_OF_A_WAVE else SHARED_QUERIES
+        rows = rows if self.value_dim == self.head_dim else UNEVEN_QUERIES
+        return next(op for op, kind in known_kinds().items() if kind.rows == rows)
 
     @property
     def kernel(self) -> str:

@@ -3,6 +3,7 @@
 ``values.tolerances`` has the limits, with all other tolerances.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -28,10 +29,10 @@ from flash_attn_rocm.library import plans
 from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.machine.remembered import MASKED, MASKED_GRADIENTS, Family
 from flash_attn_rocm.serving.layouts import Device
-from flash_attn_rocm.values import paths, tolerances
+from flash_attn_rocm.values import kinds, paths, tolerances
 
 SECONDS = 30.0  # time limit; calls take milliseconds
-Answer = Callable[..., tuple[Tensor, Tensor]]  # of Inputs, Options, a generator's state, a device; tall
+Answer = Callable[..., tuple[Tensor, Tensor]]  # of Inputs, Options, a generator's state, a device; path
 Backward = Callable[[BackwardCall, str, str], tuple[Tensor, ...]]  # of a call, on an arch, on a path
 Some = TypeVar("Some", Tensor, Tensor | None)
 
@@ -41,7 +42,7 @@ def attention_problem(family: Family, answer: Answer, device: Device, where: tor
     for call in attention_calls(family):
         state = reference.dropout_state(call)
         given = (_on(call.inputs, where), call.options, moved(state, where), device)
-        wanted = {"tall": True} if call.tall else {}
+        wanted = {"path": call.path} if call.path else {}
         found = ended(where, lambda: answer(*given, **wanted))  # noqa: B023
         if problem := answer_problem(call, family, found):
             return problem
@@ -87,9 +88,10 @@ def attention_calls(family: Family) -> Iterator[Call]:
         return made(MASKS_OF_BF16 if family.dtype == "bf16" else MASKS, family)
     if family.head_dim > LIMITS.head_dim:
         return made(WIDE, family)
-    tall = TALL if plans.has_tall(*family[:3]) else ()
-    uneven = UNEVEN if plans.has_uneven(*family[:3]) else ()
-    return made((*ATTENTION, *tall, *uneven), family)
+    of_paths = {paths.TALL: TALL, paths.UNEVEN: UNEVEN}
+    ops = {path: kinds.ATTENDING[path] for path in of_paths}
+    there = [rows for path, rows in of_paths.items() if plans.has_kernel(*family[:3], ops[path])]
+    return made((*ATTENTION, *itertools.chain(*there)), family)
 
 
 def gradient_calls(family: Family) -> Iterator[Call]:
@@ -97,7 +99,7 @@ def gradient_calls(family: Family) -> Iterator[Call]:
     if family.work == MASKED_GRADIENTS:
         return made(MASKED_GRADIENT_ROWS, family)
     takes_features = family.work != paths.FUSED or plans.fused_takes_features(*family[:3])
-    has_uneven = family.work == paths.SEPARATE and plans.has_uneven(*family[:3], plans.UNEVEN_BACKWARD)
+    has_uneven = family.work == paths.SEPARATE and plans.has_kernel(*family[:3], plans.UNEVEN_BACKWARD)
     uneven = UNEVEN_GRADIENTS if has_uneven else ()
     return made([row for row in (*GRADIENTS, *uneven) if takes_features or not row.featured], family)
 

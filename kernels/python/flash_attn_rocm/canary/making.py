@@ -65,7 +65,7 @@ class Call(NamedTuple):
     dout: Tensor
     rows: Lengths
     keys: Lengths
-    tall: bool = False
+    path: str = ""
 
     @property
     def ragged(self) -> bool:
@@ -97,7 +97,7 @@ def _made(row: Row, family: Family, pool: Tensor, slopes: Tensor) -> Call:
     if row.store in {PACKED, IN_USE, PAGED}:
         q, where["cu_seqlens_q"] = packed(q, row.rows), _ends(row.rows)
     inputs = padded._replace(q=q, k=k, v=v, attn_mask=padded.attn_mask if row.mask else None, **where)
-    return Call(row.why, inputs, options, row.nan, padded, dout, row.rows, row.keys, row.tall)
+    return Call(row.why, inputs, options, row.nan, padded, dout, row.rows, row.keys, row.path)
 
 
 def _padded(row: Row, family: Family, pool: Tensor) -> tuple[Inputs, Tensor]:

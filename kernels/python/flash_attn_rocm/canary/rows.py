@@ -46,7 +46,7 @@ class Row(NamedTuple):
     the last key, the only one that the last query sees. ``nan``: all tensors are NaN, and gradients of hidden
     keys must stay free of NaN.
 
-    ``narrower`` than the family's head dim: rows are unaligned. ``tall``: with tall workgroups. ``tiny``:
+    ``narrower`` than the family's head dim: rows are unaligned. ``path``: instead of the plan's. ``tiny``:
     with a number in bf16's range below fp16's. ``uneven``: v has the head dim of kernels with two head dims.
     """
 
@@ -67,7 +67,7 @@ class Row(NamedTuple):
     nan: bool = False
     narrower: int = 0
     heads_first: bool = False
-    tall: bool = False
+    path: str = ""
     mask: Mask | None = None
     tiny: bool = False
     uneven: bool = False
@@ -181,7 +181,9 @@ UNEVEN = tuple(row._replace(why=f"another head dim of v: {row.why}", uneven=True
 # The kernel with tall workgroups. As in fwd's rows, some workgroups have a single row.
 TALL = tuple(
     row._replace(
-        why=f"tall workgroups: {row.why}", rows=tuple(257 if n == 129 else n for n in row.rows), tall=True
+        why=f"tall workgroups: {row.why}",
+        rows=tuple(257 if n == 129 else n for n in row.rows),
+        path="tall",
     )
     for row in PLAIN
 )

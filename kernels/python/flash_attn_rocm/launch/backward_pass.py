@@ -17,8 +17,8 @@ from flash_attn_rocm.library.plans import BACKWARD as OP
 from flash_attn_rocm.library.plans import MASKED_BACKWARD as MASKED_OP
 from flash_attn_rocm.library.plans import (
     UNEVEN_BACKWARD,
-    BackwardPlan,
     Paths,
+    Plan,
     backward_wishes,
     fused_sums,
     padded_head_dim,
@@ -102,7 +102,7 @@ def _path(call: BackwardCall, arch: str, paths: Paths | None) -> str:
     return path
 
 
-def proven(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
+def proven(inputs: Inputs, options: Options, arch: str) -> Plan:
     """The kernels for these gradients, after a check at their first use. ``pytorch`` if all are disabled.
 
     Warns about disabled kernels.

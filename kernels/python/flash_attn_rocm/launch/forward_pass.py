@@ -16,14 +16,13 @@ from flash_attn_rocm.reference import operators
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks, sinks
 from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.layouts import Device, choose, readable
-from flash_attn_rocm.values.paths import TALL
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = operators.arguments_of(FWD)
 # In the order of ``launch``: the fields of Inputs except sink, and the options for kernels.
 GIVEN = (
     *Inputs._fields[:11], "out", "lse", "rng_state", "partial_out", "partial_lse", *Options._fields[:7],
-    "tall",
+    "path",
 )  # fmt: skip
 assert GIVEN == ARGUMENTS, "calls.toml has the operator's arguments in another order than Inputs and Options"
 if resets.THREATENED:
@@ -70,7 +69,7 @@ def launch(
     if plan.splits > 1:
         partial_out = lse.new_empty((plan.splits, *lse_shape, q.shape[-1]))
         partial_lse = lse.new_empty((plan.splits, *lse_shape))
-    FWD(*inputs[:11], out, lse, rng_state, partial_out, partial_lse, *options[:7], plan.path == TALL)
+    FWD(*inputs[:11], out, lse, rng_state, partial_out, partial_lse, *options[:7], plan.path)
     return (out, lse) if inputs.sink is None else sinks.joined(out, lse, inputs.sink)
 
 
@@ -85,10 +84,8 @@ def _forward(*arguments: object) -> Two:
     return answer(inputs, options, state, Device(arch, units))
 
 
-def answer(
-    inputs: Inputs, options: Options, state: Tensor | None, device: Device, *, tall: bool = False
-) -> Two:
-    """``tall`` forces tall workgroups, even against the plan."""
+def answer(inputs: Inputs, options: Options, state: Tensor | None, device: Device, *, path: str = "") -> Two:
+    """``path`` replaces the plan's."""
     chosen = key_masks.chooses_keys(inputs, options)
     if chosen or chunks.divide(inputs, options):
         cut = key_masks.cut if chosen else chunks.cut
@@ -98,7 +95,7 @@ def answer(
     if not layout.plan.path:
         raise RuntimeError(layout.plan.reason)
     q, k, v = readable(inputs, layout)
-    plan = layout.plan._replace(path=TALL) if tall else layout.plan
+    plan = layout.plan._replace(path=path) if path else layout.plan
     read = Inputs(q, k, v, *inputs[3:])._replace(attn_mask=dense_masks.readable(inputs))
     out, lse = launch(read, options, state, inputs.lse_shape, plan)
     head_dim = inputs.v.shape[-1]

@@ -13,7 +13,7 @@ from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_ca
 from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.diagnosis.notice import fall_back
 from flash_attn_rocm.launch import watched
-from flash_attn_rocm.library.plans import UNSUPPORTED, Plan
+from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.machine.remembered import LATENT, Family
 from flash_attn_rocm.reference import operators
 from flash_attn_rocm.serving import resets
@@ -104,8 +104,7 @@ def plan(
 ) -> Plan:
     """The library's decision."""
     sizes = (batch, seqlen_q, seqlen_k, nheads, compute_units, num_splits)
-    path, splits, reason = str(PLAN(arch, dtype, HEAD_DIM, *sizes)).split(" ", 2)
-    return Plan("", 1, reason) if path == UNSUPPORTED else Plan(path, int(splits), reason)
+    return Plan(*PLAN(arch, dtype, HEAD_DIM, *sizes))
 
 
 def _planned(q: Tensor, capacity: int, num_splits: int, device: Device) -> Plan:

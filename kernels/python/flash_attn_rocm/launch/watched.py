@@ -3,9 +3,8 @@
 A call that may take too long in one launch is cut into several, by sequences and heads. Calls that cannot be
 cut give a warning.
 
-Each head of each sequence keeps its bits, because it is independent of the others. There are two exceptions:
-dq of the fused kernels, whose sums have no fixed order; and a call on the slow kernel only because of the
-stride between heads, where a faster kernel may take a part with one head.
+Each head of each sequence keeps its bits, because it is independent of the others, and all parts have the
+call's path. The exception is dq of the fused kernels, whose sums have no fixed order.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,16 +13,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from flash_attn_rocm.arguments.normal_form import DTYPES
 from flash_attn_rocm.diagnosis import notice
 from flash_attn_rocm.library import host
-from flash_attn_rocm.library.plans import padded_head_dim
 from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.capture import is_capturing
-from flash_attn_rocm.serving.layouts import is_aligned
 from flash_attn_rocm.serving.resets import Sizes, Work
 from flash_attn_rocm.serving.support import device_of
 from flash_attn_rocm.values.given import Given
+from flash_attn_rocm.values.paths import REFERENCE
 
 Launch = Callable[..., Any]
 OF_Q = ("q", "out", "dout", "dq")
@@ -54,7 +51,7 @@ def forward(launch: Launch, names: Sequence[str]) -> Launch:
         partial = call["partial_lse"]
         splits = 1 if partial is None else partial.shape[0]
         work = resets.forward(
-            _sizes(call), reference=_is_slow(call), splits=splits, dropout=call["dropout_p"] > 0.0
+            _sizes(call), reference=call["path"] == REFERENCE, splits=splits, dropout=call["dropout_p"] > 0.0
         )
         _cut(launch, call, work)
 
@@ -191,13 +188,6 @@ def _sizes(call: dict[str, Any]) -> Sizes:
         window_right=call["window_right"],
         packed=packed,
     )
-
-
-def _is_slow(call: dict[str, Any]) -> bool:
-    """Whether the reference kernel answers: only it reads these tensors in place."""
-    q, head_dim = call["q"], call["q"].shape[-1]
-    exact = padded_head_dim(device_of(q.device).arch, DTYPES[q.dtype], head_dim) == head_dim
-    return not exact or not all(is_aligned(call[name]) for name in ("q", "k", "v"))
 
 
 def _are_pages(call: dict[str, Any]) -> bool:

@@ -17,24 +17,27 @@ from flash_attn_rocm.values import kinds, paths
 from flash_attn_rocm.values.paths import FUSED
 
 PLAN = torch.ops.flash_attn_rocm.plan.default
-EXPLAIN_BWD = torch.ops.flash_attn_rocm.explain_bwd.default
 PLAN_BWD = torch.ops.flash_attn_rocm.plan_bwd.default
 SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
-UNSUPPORTED = "unsupported"
 # Kernels for one head dim. Their head dims hold for the other kernels too.
 FORWARD, MASKED = kinds.ATTENDING[paths.MATRIX], kinds.ATTENDING[kinds.MASKED]
-TALL_OP, WIDE_OP, UNEVEN_OP = (kinds.ATTENDING[each] for each in (paths.TALL, paths.WIDE, paths.UNEVEN))
+WIDE_OP, UNEVEN_OP = (kinds.ATTENDING[each] for each in (paths.WIDE, paths.UNEVEN))
 BACKWARD, MASKED_BACKWARD = kinds.GRADIENTS[paths.SEPARATE], kinds.GRADIENTS[kinds.MASKED]
 UNEVEN_BACKWARD = kinds.GRADIENTS[kinds.UNEVEN]
 TYPICAL_LENGTH = 128
 
 
 class Plan(NamedTuple):
-    """``path`` is one of ``values.paths.FORWARD``, or "" without a kernel. ``reason`` says why."""
+    """The library's answer for a call: one of ``values.paths``, the parts of the keys, and why.
+
+    The path is "" without a kernel. ``serving.support`` replaces it where kernels are disabled: ``instead``,
+    and the reason says so.
+    """
 
     path: str
     splits: int
     reason: str
+    instead: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -60,47 +63,23 @@ def plan(
     ``aligned``: all strides and addresses are multiples of 8 elements. ``plain``: the call may profit from
     tall workgroups. ``v_head_dim`` is v's where it differs. Paths other than uneven need a padded v.
     """
-    answer = PLAN(
-        arch, dtype, head_dim, batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units, num_splits,
-        dropout, aligned, plain, masked, v_head_dim,
+    return Plan(
+        *PLAN(
+            arch, dtype, head_dim, batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units,
+            num_splits, dropout, aligned, plain, masked, v_head_dim,
+        )
     )  # fmt: skip
-    path, splits, reason = str(answer).split(" ", 2)
-    return Plan("", 1, reason) if path == UNSUPPORTED else Plan(path, int(splits), reason)
 
 
-def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False) -> Plan:
-    """The plan of a typical call: support is independent of sizes."""
-    padded, rows = padded_head_dim(arch, dtype, head_dim), TYPICAL_LENGTH
-    return plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, dropout, True)  # noqa: FBT003
+def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False, masked: bool = False) -> Plan:
+    """The plan of a typical call: support is independent of sizes. ``masked``: kernels read an attn_mask."""
+    padded, rows = padded_head_dim(arch, dtype, head_dim, MASKED if masked else FORWARD), TYPICAL_LENGTH
+    return plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, dropout, True, False, masked)  # noqa: FBT003
 
 
-def no_masks(arch: str, dtype: str, head_dim: int) -> str:
-    """Why the library lacks kernels that read an attn_mask, or "". Independent of sizes."""
-    padded, rows = padded_head_dim(arch, dtype, head_dim, MASKED), TYPICAL_LENGTH
-    found = plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, False, True, masked=True)  # noqa: FBT003
-    return "" if found.path else found.reason
-
-
-def no_gradients(arch: str, dtype: str, head_dim: int) -> str:
-    """Why the library lacks backward kernels, or "". Independent of sizes."""
-    return str(EXPLAIN_BWD(arch, dtype, padded_head_dim(arch, dtype, head_dim, BACKWARD), False))  # noqa: FBT003
-
-
-def no_masked_gradients(arch: str, dtype: str, head_dim: int) -> str:
-    """Why the library lacks backward kernels that read an attn_mask, or ""."""
-    padded = padded_head_dim(arch, dtype, head_dim, MASKED_BACKWARD)
-    return str(EXPLAIN_BWD(arch, dtype, padded, True))  # noqa: FBT003
-
-
-class BackwardPlan(NamedTuple):
-    """``path`` is separate (bitwise reproducible), fused, or pytorch. ``reason`` says why.
-
-    ``instead``: the reason is that kernels of another path are disabled.
-    """
-
-    path: str
-    reason: str
-    instead: bool = False
+def typical_gradients(arch: str, dtype: str, head_dim: int, *, masked: bool = False) -> Plan:
+    """The default plan of gradients. Independent of sizes."""
+    return _backward_plan(arch, dtype, head_dim, masked=masked)
 
 
 Paths = dict[tuple[str, bool], str]  # of calls with one signature, by ``backward_wishes``
@@ -114,7 +93,7 @@ def backward_plan(
     featured: bool = False,
     deterministic: bool = False,
     masked: bool = False,
-) -> BackwardPlan:
+) -> Plan:
     """How existing kernels compute gradients.
 
     ``featured``: with ALiBi, softcap or dropout. ``masked``: kernels read an attn_mask. Raises ValueError for
@@ -123,7 +102,15 @@ def backward_plan(
     wanted, everywhere = backward_wishes()
     refuse(BACKWARD_VARIABLE, wanted)
     path = FORMER.get(wanted, wanted)
-    return _backward_plan(arch, dtype, head_dim, featured, deterministic or everywhere, masked, path)
+    return _backward_plan(
+        arch,
+        dtype,
+        head_dim,
+        featured=featured,
+        deterministic=deterministic or everywhere,
+        masked=masked,
+        wanted=path,
+    )
 
 
 def backward_wishes() -> tuple[str, bool]:
@@ -138,19 +125,19 @@ def _backward_plan(
     arch: str,
     dtype: str,
     head_dim: int,
-    featured: bool,  # noqa: FBT001 - in the order of the library's operator
-    deterministic: bool,  # noqa: FBT001
-    masked: bool,  # noqa: FBT001
-    wanted: str,
-) -> BackwardPlan:
+    *,
+    featured: bool = False,
+    deterministic: bool = False,
+    masked: bool = False,
+    wanted: str = "",
+) -> Plan:
     padded = padded_head_dim(arch, dtype, head_dim, MASKED_BACKWARD if masked else BACKWARD)
-    path, reason = str(PLAN_BWD(arch, dtype, padded, featured, deterministic, masked, wanted)).split(" ", 1)
-    return BackwardPlan(path, reason)
+    return Plan(*PLAN_BWD(arch, dtype, padded, featured, deterministic, masked, wanted))
 
 
 def fused_takes_features(arch: str, dtype: str, head_dim: int) -> bool:
     """Whether the existing fused kernels support ALiBi, softcap and dropout."""
-    return _backward_plan(arch, dtype, head_dim, True, False, False, FUSED).path == FUSED  # noqa: FBT003
+    return _backward_plan(arch, dtype, head_dim, featured=True, wanted=FUSED).path == FUSED
 
 
 @lru_cache(maxsize=4096)
@@ -168,13 +155,8 @@ def padded_head_dim(arch: str, dtype: str, head_dim: int, op: str = FORWARD) -> 
     return min((each for each in found if each >= head_dim > 0), default=head_dim)
 
 
-def has_tall(arch: str, dtype: str, head_dim: int) -> bool:
-    """Whether there is a kernel with tall workgroups."""
-    return head_dim in _head_dims(arch, dtype, TALL_OP)
-
-
-def has_uneven(arch: str, dtype: str, head_dim: int, op: str = UNEVEN_OP) -> bool:
-    """Whether there is a kernel with another head dim of v."""
+def has_kernel(arch: str, dtype: str, head_dim: int, op: str) -> bool:
+    """Whether there is a kernel of an operation for exactly this head dim."""
     return head_dim in _head_dims(arch, dtype, op)
 
 
@@ -190,7 +172,7 @@ def uneven_head_dims(
     found = padded_head_dim(arch, dtype, max(head_dim, v_head_dim), one)
     if head_dim == v_head_dim or not head_dim or not 0 < v_head_dim <= LIMITS.uneven_head_dim < found:
         return None
-    return (found, LIMITS.uneven_head_dim) if has_uneven(arch, dtype, found, op) else None
+    return (found, LIMITS.uneven_head_dim) if has_kernel(arch, dtype, found, op) else None
 
 
 @lru_cache(maxsize=256)

@@ -1,6 +1,5 @@
 """Whether and how a kernel serves a call: used by dispatch, and told to users."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -11,7 +10,7 @@ from flash_attn_rocm.arguments import normal_form
 from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_featured
 from flash_attn_rocm.library import host, plans
 from flash_attn_rocm.library.host import LIMITS
-from flash_attn_rocm.library.plans import BackwardPlan
+from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.machine.remembered import MASKED, MASKED_GRADIENTS
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks
 from flash_attn_rocm.serving import layouts, machine, resets
@@ -68,9 +67,8 @@ def is_supported(arch: str, dtype: torch.dtype | str, head_dim: int) -> Support:
     torch.bfloat16 or ``"fp16"``, ``"bf16"``. Needs no GPU.
     """
     name = dtype if isinstance(dtype, str) else DTYPES.get(dtype, str(dtype))
-    no_gradients = plans.no_gradients(arch, name, head_dim)
-    backward = BackwardPlan(PYTORCH, no_gradients)
-    if not no_gradients:
+    backward = plans.typical_gradients(arch, name, head_dim)
+    if backward.path:
         backward = plans.backward_plan(arch, name, head_dim)
     return _support(plans.typical(arch, name, head_dim), backward)
 
@@ -90,10 +88,10 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
         return reason
     if want_probabilities and drops:
         return "kernels do not return the probabilities (return_attn_probs with dropout_p > 0)"
-    reason = _reasons(q.device, DTYPES[q.dtype], drops)[head_dim]
+    reason = _reasons(q.device, DTYPES[q.dtype], False, False, drops)[head_dim]  # noqa: FBT003
     if reason or inputs.attn_mask is None or not dense_masks.is_read(inputs, options):
         return reason
-    return _masks_reasons(q.device, DTYPES[q.dtype])[head_dim]
+    return _reasons(q.device, DTYPES[q.dtype], False, True, False)[head_dim]  # noqa: FBT003
 
 
 def gradients_unserved(inputs: Inputs, options: Options) -> str:
@@ -111,11 +109,10 @@ def gradients_unserved(inputs: Inputs, options: Options) -> str:
         head_dim = normal_form.head_dim(inputs)
         return f"the head dim is {head_dim}, and kernels compute gradients of 1 to {LIMITS.head_dim}"
     masked = inputs.attn_mask is not None and dense_masks.is_read(inputs, options)
-    reasons = _masked_gradients_reasons if masked else _gradients_reasons
-    return reasons(q.device, DTYPES[q.dtype])[normal_form.head_dim(inputs)]
+    return _reasons(q.device, DTYPES[q.dtype], True, masked, False)[normal_form.head_dim(inputs)]  # noqa: FBT003
 
 
-def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
+def gradients_plan(inputs: Inputs, options: Options, arch: str) -> Plan:
     """The kernels for the gradients of checked arguments, which must have some.
 
     Disabled kernels are replaced: fused by separate, separate by the PyTorch implementation.
@@ -132,10 +129,10 @@ def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
     )
     if masked:
         reason = _failure(arch, dtype, head_dim, MASKED_GRADIENTS)
-        return BackwardPlan(PYTORCH, reason, instead=True) if reason else found
+        return Plan(PYTORCH, 1, reason, instead=True) if reason else found
     for path, other in (SEPARATE_INSTEAD, PYTORCH_INSTEAD) if FAILURES else ():
         if found.path == path and (reason := _failure(arch, dtype, head_dim, path)):
-            found = BackwardPlan(other, reason, instead=True)
+            found = Plan(other, 1, reason, instead=True)
     return found
 
 
@@ -181,11 +178,11 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
     """How checked arguments are served."""
     reason = unserved(inputs, options, want_probabilities=want_probabilities)
     if no_gradients := gradients_unserved(inputs, options):
-        backward = BackwardPlan(PYTORCH, no_gradients)
+        backward = Plan(PYTORCH, 1, no_gradients)
     else:
         backward = gradients_plan(inputs, options, device_of(inputs.q.device).arch)
     if reason:
-        return _support(plans.Plan("", 1, reason), backward)
+        return _support(Plan("", 1, reason), backward)
     if key_masks.chooses_keys(inputs, options):
         inputs = key_masks.form(inputs)
     elif chunks.divide(inputs, options):
@@ -199,7 +196,7 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
 
 
 def _launches(
-    inputs: Inputs, options: Options, device: Device, layout: layouts.Layout, backward: BackwardPlan
+    inputs: Inputs, options: Options, device: Device, layout: layouts.Layout, backward: Plan
 ) -> str:
     q, code = inputs.q, host.code_of(device.arch)
     sizes = resets.Sizes(
@@ -229,36 +226,37 @@ def device_of(device: torch.device) -> Device:
 
 
 @constant_when_traced
-def _reasons(device: torch.device, dtype: str, dropout: bool) -> tuple[str, ...]:  # noqa: FBT001
-    """Reasons for each head dim: torch.compile may know head_dim only as a symbol."""
-    return _reasons_on(device_of(device).arch, dtype, dropout)
-
-
-@cache
-def _reasons_on(arch: str, dtype: str, dropout: bool) -> tuple[str, ...]:  # noqa: FBT001
-    found = []
-    for head_dim in range(LIMITS.wide_head_dim + 1):
-        plan = plans.typical(arch, dtype, head_dim, dropout=dropout)
-        found.append(_failure(arch, dtype, head_dim) if plan.path else plan.reason)
-    return tuple(found)
-
-
-@constant_when_traced
-def _masks_reasons(device: torch.device, dtype: str) -> tuple[str, ...]:
-    return _masks_reasons_on(device_of(device).arch, dtype)
-
-
-@cache
-def _masks_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
-    return _of_head_dims(plans.no_masks, arch, dtype, MASKED)
-
-
-def _of_head_dims(
-    missing: Callable[[str, str, int], str], arch: str, dtype: str, work: str = ""
+def _reasons(
+    device: torch.device,
+    dtype: str,
+    gradients: bool,  # noqa: FBT001 - torch.compile passes constants by position
+    masked: bool,  # noqa: FBT001
+    dropout: bool,  # noqa: FBT001
 ) -> tuple[str, ...]:
-    """For each head dim, why its kernel is missing or disabled, or ""."""
-    dims = range(LIMITS.head_dim + 1)
-    return tuple(missing(arch, dtype, each) or _failure(arch, dtype, each, work) for each in dims)
+    """For each head dim, why kernels are missing or disabled, or "".
+
+    For all of them, because torch.compile may know head_dim only as a symbol.
+    """
+    return _reasons_on(device_of(device).arch, dtype, gradients, masked, dropout)
+
+
+@cache
+def _reasons_on(
+    arch: str,
+    dtype: str,
+    gradients: bool,  # noqa: FBT001
+    masked: bool,  # noqa: FBT001
+    dropout: bool,  # noqa: FBT001
+) -> tuple[str, ...]:
+    def planned(head_dim: int) -> Plan:
+        if gradients:
+            return plans.typical_gradients(arch, dtype, head_dim, masked=masked)
+        return plans.typical(arch, dtype, head_dim, dropout=dropout, masked=masked)
+
+    most = LIMITS.head_dim if gradients or masked else LIMITS.wide_head_dim
+    work = MASKED if masked else ""
+    found = enumerate(map(planned, range(most + 1)))
+    return tuple(_failure(arch, dtype, at, work) if plan.path else plan.reason for at, plan in found)
 
 
 def _failure(arch: str, dtype: str, head_dim: int, work: str = "") -> str:
@@ -269,30 +267,9 @@ def _failure(arch: str, dtype: str, head_dim: int, work: str = "") -> str:
 def forget_reasons() -> None:
     """Forget cached reasons, after changes of FAILURES."""
     _reasons_on.cache_clear()
-    _masks_reasons_on.cache_clear()
-    _gradients_reasons_on.cache_clear()
-    _masked_gradients_reasons_on.cache_clear()
 
 
-@constant_when_traced
-def _gradients_reasons(device: torch.device, dtype: str) -> tuple[str, ...]:
-    return _gradients_reasons_on(device_of(device).arch, dtype)
-
-
-@cache
-def _gradients_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
-    return _of_head_dims(plans.no_gradients, arch, dtype)
-
-
-@constant_when_traced
-def _masked_gradients_reasons(device: torch.device, dtype: str) -> tuple[str, ...]:
-    return _masked_gradients_reasons_on(device_of(device).arch, dtype)
-
-
-@cache
-def _masked_gradients_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
-    return _of_head_dims(plans.no_masked_gradients, arch, dtype, MASKED)
-
-
-def _support(found: plans.Plan, backward: BackwardPlan) -> Support:
-    return Support(bool(found.path), found.reason, found.path or PYTORCH, found.splits, *backward[:2])
+def _support(found: Plan, backward: Plan) -> Support:
+    path = found.path or PYTORCH
+    by = backward.path or PYTORCH
+    return Support(bool(found.path), found.reason, path, found.splits, by, backward.reason)

@@ -22,7 +22,8 @@ from flash_attn_rocm.suite.forward_cases import (
     Case,
 )
 from flash_attn_rocm.suite.rule import FP32_ROUNDING, Sequence, attention, judge_gradients
-from flash_attn_rocm.suite.target import FUSED_OP, UNEVEN_OP, fused_with_features
+from flash_attn_rocm.suite.target import FUSED_OP, fused_with_features
+from flash_attn_rocm.values import kinds
 
 BWD = torch.ops.flash_attn_rocm.bwd.default
 ARGUMENTS = tuple(argument.name for argument in BWD._schema.arguments)
@@ -150,10 +151,8 @@ class BackwardCase(Case):
 
 def kernels_of(kernel):
     """The names of the kernels that a call launches, in launch order."""
-    delta, name = f"fa_bwd_delta_{kernel.dtype}", str(kernel)
-    if kernel.op == FUSED_OP:
-        return delta, name, f"fa_bwd_convert_{kernel.dtype}"
-    return delta, name.replace("bwd_dq", "bwd_dkdv"), name
+    every = kinds.LAUNCHES[kernel.op]
+    return tuple(str(replace(kernel, op=op, head_dim=kernel.head_dim * (op in kinds.TILED))) for op in every)
 
 
 def served(kernel):
@@ -163,7 +162,7 @@ def served(kernel):
 
 def no_features(kernel):
     """Whether the kernel lacks ALiBi, softcap and dropout."""
-    if kernel.op == UNEVEN_OP:
+    if kernel.op in kinds.PLAIN:
         return True
     return kernel.op == FUSED_OP and (kernel.dtype, kernel.head_dim) not in fused_with_features()
 

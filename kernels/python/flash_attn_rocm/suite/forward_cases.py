@@ -34,7 +34,7 @@ HEADS = ((1, 1), (2, 2), (2, 1), (3, 1), (4, 2), (6, 2))
 TILES = 128  # keys of two tiles: with more, a row's maximum rises after the first tiles
 PAGES = (16, 48, 64, 256)
 SPLITS = (2, 3, 5, 9)
-PARTS_SHARE = 0.5  # of fwd_wide's calls, with keys in parts
+PARTS_SHARE = 0.5  # of wide calls, with keys in parts
 MANY_SPLITS, MANY_KEYS = 67, 2400  # more parts than a wave has lanes
 WINDOWS = ((-1, -1), (-1, 0), (-1, 0), (5, 0), (0, 0), (33, 7), (-1, 16), (70, -1), (0, 60), (-1, 100))
 SOFTCAPS = (1.0, 5.0, 2.5)  # small next to scores, so some are always cut
@@ -52,8 +52,8 @@ WHOLE_SHARE = 0.5  # of decode's calls with PATTERNS: one part, with several til
 QUERIES_SHARE = 0.4  # of the calls with pages and packed queries: only these have cumulative lengths
 # How k and v are stored.
 STORES = ("dense", "dense", "in use", "left padded", "rows by index", "packed", "paged", "paged packed")
-TALL, WIDE, UNEVEN = (kinds.ATTENDING[each] for each in (paths.TALL, paths.WIDE, paths.UNEVEN))
-PLAIN = (TALL, WIDE, UNEVEN)  # ops without softcap, ALiBi, dropout and pages
+TALL, WIDE = (kinds.ATTENDING[each] for each in (paths.TALL, paths.WIDE))
+PLAIN_PATHS = {op: path for path, op in kinds.ATTENDING.items() if op in kinds.PLAIN}
 LOOPS = ("plain", "featured")
 # words that mark features of the featured loop
 FEATURES = frozenset({"softcap", "ALiBi", "paged", "queries"})
@@ -178,7 +178,7 @@ def served(kernel):
     }  # fmt: skip
     far = {f"values {each} over tiles of one part, {loop}" for each in FAR_SCORES for loop in LOOPS}
     rows = {f"{how}, {loop}" for how in ("rows by index", "ragged and dense") for loop in LOOPS}
-    if kernel.op in PLAIN:
+    if kernel.op in kinds.PLAIN:
         of_features = FEATURES | {LOOPS[1]}
         parts = {"parts"} if kernel.op == WIDE else set()
         return parts | {each for each in every | rows if not of_features.intersection(each.split())}
@@ -189,7 +189,7 @@ def draw(kernel, number):
     """Case ``number`` of a kernel, the same in every run."""
     chance = random.Random(f"{kernel} {number}")  # a string, because Python's hashes differ between runs
     some = chance.choice
-    store = some(STORES[:-2] if kernel.op in PLAIN else STORES)
+    store = some(STORES[:-2] if kernel.op in kinds.PLAIN else STORES)
     rows_of = {"fwd": MANY_ROWS, TALL: TALL_ROWS, WIDE: WIDE_ROWS, "decode": FEW_ROWS}.get(
         kernel.op, MANY_ROWS[:5] + FEW_ROWS
     )
@@ -206,7 +206,7 @@ def draw(kernel, number):
     many = kernel.op == "decode" and store in ("dense", "paged packed") and chance.random() < 0.3
     if many:
         rows, keys = [1], [MANY_KEYS]
-    plain = chance.random() < 0.4 or kernel.op in PLAIN
+    plain = chance.random() < 0.4 or kernel.op in kinds.PLAIN
     head_dim = kernel.head_dim or some(REFERENCE_HEAD_DIMS)
     values = some((*MAGNITUDES, *PATTERNS, "infinite"))
     features = {
@@ -411,11 +411,10 @@ class Call:
         case = self.case
         if case.splits == 1:
             return {}
-        answer = torch.ops.flash_attn_rocm.plan(
+        _, splits, _ = torch.ops.flash_attn_rocm.plan(
             arch(), case.kernel.dtype, case.head_dim, len(case.rows), max(case.rows), keys, *case.heads,
             UNITS, case.splits, False, True, False, False, 0,
         )  # fmt: skip
-        splits = int(answer.split(" ", 2)[1])
         if splits == 1:
             return {}
         return {
@@ -456,7 +455,7 @@ class Call:
             "max_seqlen_q": max(case.rows), "max_seqlen_k": max(case.keys),
             "softmax_scale": case.head_dim**-0.5 if case.scale is None else case.scale,
             "window_left": case.window[0], "window_right": case.window[1], "softcap": case.softcap,
-            "dropout_p": case.dropout, "tall": case.kernel.op == TALL, **self.more(),
+            "dropout_p": case.dropout, "path": PLAIN_PATHS.get(case.kernel.op, ""), **self.more(),
         }  # fmt: skip
         target.attend(FWD, *(given.get(name) for name in ARGUMENTS))
         return self.sequences(out, lse, self.weights(state))

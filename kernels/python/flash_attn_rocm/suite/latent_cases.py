@@ -93,8 +93,7 @@ class Call(forward_cases.Call):
         """Buffers for the parts of the keys. The plan decides their number."""
         case = self.case
         sizes = (len(case.rows), case.rows[0], keys, case.heads[0], UNITS, case.splits)
-        answer = torch.ops.flash_attn_rocm.plan_mla(arch(), case.kernel.dtype, case.head_dim, *sizes)
-        splits = int(answer.split(" ", 2)[1])
+        _, splits, _ = torch.ops.flash_attn_rocm.plan_mla(arch(), case.kernel.dtype, case.head_dim, *sizes)
         if splits == 1:
             return {}
         return {

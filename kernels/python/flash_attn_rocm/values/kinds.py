@@ -20,3 +20,29 @@ GRADIENTS = {
     "uneven": "bwd_dq_uneven",
     "masked": "bwd_dq_masked",
 }
+# Ops for calls without softcap, ALiBi, dropout and pages.
+PLAIN = ("fwd_tall", "fwd_wide", "fwd_uneven", "bwd_dq_uneven")
+# Ops with a kernel for each head dim.
+TILED = (
+    "fwd",
+    "fwd_tall",
+    "fwd_wide",
+    "fwd_uneven",
+    "fwd_masked",
+    "decode",
+    "mla",
+    "bwd_dkdv",
+    "bwd_dq",
+    "bwd_fused",
+    "bwd_dkdv_uneven",
+    "bwd_dq_uneven",
+    "bwd_dkdv_masked",
+    "bwd_dq_masked",
+)
+# Of an op in GRADIENTS, all kernels of a call in the order of their launches.
+LAUNCHES = {
+    "bwd_dq": ("bwd_delta", "bwd_dkdv", "bwd_dq"),
+    "bwd_fused": ("bwd_delta", "bwd_fused", "bwd_convert"),
+    "bwd_dq_uneven": ("bwd_delta", "bwd_dkdv_uneven", "bwd_dq_uneven"),
+    "bwd_dq_masked": ("bwd_delta", "bwd_dkdv_masked", "bwd_dq_masked"),
+}

@@ -93,7 +93,7 @@ def test_what_is_not_in_a_wheel_does_not_build_it_again(checkout, name):
         "kernels/host/calls/fwd.cpp",
         "kernels/host/new.cpp", "kernels/bindings/torch_ops.cpp", "kernels/device/arch/gfx.hpp",
         "kernels/python/flash_attn_rocm/__init__.py", "kernels/python/README.md",
-        "kernels/tables/table.toml", "kernels/build/instances/bundle.py", "wheel_builder/build/repair.py",
+        "kernels/generated/table.toml", "kernels/build/instances/bundle.py", "wheel_builder/build/repair.py",
         "wheel_builder/files/foreign.py", "wheel_builder/base/process.py",
         "kernels/python/flash_attn_rocm/suite/corpus.json",
     ],

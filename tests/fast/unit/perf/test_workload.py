@@ -222,7 +222,7 @@ def backward(name, arch="gfx942"):
 
 def test_a_backward_is_useful_two_and_a_half_times_the_forward():
     """Summed as in the table, over all workgroups of the kernel with the most."""
-    split, fused = (whole.products for whole in WHOLES[:2])
+    split, fused = (whole.products(64) for whole in WHOLES[:2])
     dkdv, _ = backward("fa_bwd_dkdv_fp16_d64")
     assert (dkdv.op, dkdv.dtype, dkdv.head_dim, dkdv.launch.grid) == ("bwd_dkdv", "fp16", 64, (4, 1, 1))
     ctypes.memset(dkdv.memory["dk"].address, 0, 128 * 64 * 2)
@@ -252,7 +252,7 @@ def test_another_head_dim_of_v_counts_in_its_own_products():
         ctypes.memset(workload.memory[written].address, 0, rows * row * 2)
         whole[name] = workload.flop(workload.memory) * workload.launch.grid[0]
     assert whole == {"dkdv": 2 * pairs * 2 * (192 + 128), "dq": 2 * pairs * (2 * 192 + 128)}
-    assert uneven.products * whole["dkdv"] == 2 * pairs * (3 * 192 + 2 * 128)
+    assert uneven.products(192) * whole["dkdv"] == 2 * pairs * (3 * 192 + 2 * 128)
 
 
 def test_delta_is_modelled_for_every_head_dim_that_the_others_have():
@@ -278,7 +278,7 @@ def test_a_causal_backward_is_the_workgroup_with_the_most_work():
         rows = workgroup_of(arch_named("gfx942"), f"bwd_{name}", "fp16", 64).rows
         for workload, first in ((whole, 0), (causal, begin)):
             ctypes.memset(workload.memory[written].address + first * 128, 0, rows * 128)
-        hidden = 2 * rows * (rows - 1) // 2 * 64 * sum(gradients.PRODUCTS[name])
+        hidden = 2 * rows * (rows - 1) // 2 * 64 * sum(gradients.OPS[f"bwd_{name}"].products)
         assert causal.flop(causal.memory) == whole.flop(whole.memory) - hidden
     [_] = backward("fa_bwd_convert_fp16_d64")
 

@@ -80,7 +80,7 @@ def test_schemas_say_what_is_written_optional_and_traced(described):
             "fwd(Tensor q, Tensor(a!) out, Tensor? slopes, Tensor(b!)? part, SymInt window, float softcap, "
             "bool interleaved) -> ()"
         ),
-        "plan(str arch, int rows) -> str",
+        "plan(str arch, int rows) -> (str path, int splits, str reason)",
     ]
 
 
@@ -158,8 +158,8 @@ def test_structs_are_declared_before_they_are_used():
 
 def test_forward_and_backward_take_their_common_options_alike():
     calls = known_calls().calls
-    *common, tall = calls["fwd"].values  # `tall` selects a kernel and is no option of attention
-    assert (tuple(common), tall.name) == (calls["bwd"].values, "tall")
+    *common, path = calls["fwd"].values  # `path` selects a kernel and is no option of attention
+    assert (tuple(common), path.name) == (calls["bwd"].values, "path")
     forward = {each.name: each for each in calls["fwd"].tensors if each.optional and not each.written}
     backward = {each.name: each for each in calls["bwd"].tensors if each.optional and not each.written}
     assert backward.items() <= forward.items()

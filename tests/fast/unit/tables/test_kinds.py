@@ -1,6 +1,7 @@
 """The kinds of kernels: refusals, generated code, and their presence in the device code."""
 
 import re
+import tomllib
 
 import pytest
 
@@ -16,10 +17,17 @@ from wheel_builder.tables.kinds import (
     parse_kinds,
     python_kinds,
     python_paths,
+    support_table,
 )
 from wheel_builder.tables.tiles import known_tiles
 
-COMPILED = 'params = "P"\nheader = "h.hpp"\nmacro = "M"\nshared = "h.hpp"\n'
+COMPILED = """\
+params = "P"
+header = "h.hpp"
+macro = "M"
+shared = "h.hpp"
+kernels = [{ dtypes = ["bf16"], head_dims = [32, 64], needs = ["speed"] }, { dtypes = ["fp16"] }]
+"""
 TEXT = f"""
 [one]
 words = "first"
@@ -39,11 +47,20 @@ rows = "packed"
 words = "third"
 call = "backward"
 paths = ["once", "twice"]
+launches = ["sums", "back", "sums"]
 {COMPILED}
 [back_masked]
 words = "fourth"
 call = "backward"
 variant = "masked"
+tile = "dq"
+plain = true
+value_dim = 16
+launches = ["sums", "back", "back_masked"]
+{COMPILED}
+[sums]
+words = "fifth"
+call = "backward"
 {COMPILED}
 """
 KINDS = parse_kinds(TEXT)
@@ -65,6 +82,12 @@ def test_the_package_knows_which_kernel_answers():
     assert found["ATTENDING"] == {"plain": "one", "other": "one", "few": "few"}
     assert found["GRADIENTS"] == {"once": "back", "twice": "back", "masked": "back_masked"}
     assert found["MASKED"] == "masked"
+    assert found["PLAIN"] == ("back_masked",)
+    assert found["TILED"] == ("one", "few", "back_masked")
+    assert found["LAUNCHES"] == {
+        "back": ("sums", "back", "sums"),
+        "back_masked": ("sums", "back", "back_masked"),
+    }
 
 
 def test_packed_rows_are_no_forward():
@@ -78,6 +101,11 @@ def test_packed_rows_are_no_forward():
         ('"latent"', '"latest"', "few: call is 'latest', expected one of forward, backward, latent, append"),
         ('["few"]', '["plain"]', "two kinds answer plain"),
         ('tile = "forward"\nrows = "packed"', 'rows = "packed"', "few: rows without tile"),
+        ('launches = ["sums", "back", "sums"]', "", "back: 0 launches, expected 3"),
+        ('["sums", "back", "sums"]', '["sums", "sums", "sums"]', "back: launches without back"),
+        ('"back_masked"]', '"back_masked", "sums"]', "back_masked: 4 launches, expected 3"),
+        ('"back", "sums"]', '"back", "sum"]', "back: launches sum, which is no kind"),
+        ("[32, 64]", '["32"]', "one.kernels: head_dims is '32', expected int"),
     ],
 )
 def test_what_is_wrong_is_said(old, new, problem):
@@ -98,12 +126,32 @@ def test_every_kind_has_kernels_tiles_and_a_macro():
 
 
 def test_cpp_knows_what_answers_a_path():
-    assert "    case Path::few: return Op::few;\n" in cpp_paths(KINDS)
+    text = cpp_paths(KINDS)
+    assert "    case Path::few: return Op::few;\n" in text
+    assert "enum class Variant { masked };" in text
+    assert "    case Variant::masked: return {Op::sums, Op::back, Op::back_masked};\n" in text
+    assert "    case BwdPath::twice: return {Op::sums, Op::back, Op::sums};\n" in text
+    assert "inline constexpr Op kForwards[] = {Op::one};" in text
+    assert "  return of == Op::back_masked;\n" in text
+    assert "    case Op::back_masked: return 16;\n    default: return 0;\n" in text
+
+
+def test_a_kernel_for_each_dtype_and_head_dim():
+    rows = tomllib.loads(support_table(KINDS))["kernels"]
+    assert [row["op"] for row in rows] == [op for op in KINDS for _ in range(2)]
+    assert rows[:2] == [
+        {"op": "one", "dtypes": ["bf16"], "head_dims": [32, 64], "needs": ["speed"]},
+        {"op": "one", "dtypes": ["fp16"]},
+    ]
+
+
+def test_v_has_its_own_head_dim_or_that_of_q():
+    assert [KINDS[op].of_v(64) for op in ("one", "back_masked")] == [64, 16]
 
 
 def test_a_kernel_without_a_row_says_so_in_its_own_words():
     text = cpp_kinds(KINDS)
-    assert "enum class Op { one, few, back, back_masked };" in text
+    assert "enum class Op { one, few, back, back_masked, sums };" in text
     assert "    case Op::few: return Rows::packed;\n" in text
     words = "kernels/tables/tiles.toml: [few] has no row for this ISA, head dim, dtype and loop"
-    assert f'  static_assert(op != Op::few || (found), "{words}")\n' in text
+    assert f'  static_assert(op != Op::few || (found), "{words}")' in text

@@ -304,7 +304,7 @@ operands = st.fixed_dictionaries(
 NO_RUNTIME = "no HIP runtime in this process"
 USUAL = {
     "max_seqlen_q": 3, "max_seqlen_k": 4, "softmax_scale": 0.1, "window_left": -1, "window_right": -1,
-    "softcap": 0.0, "dropout_p": 0.0, "tall": False,
+    "softcap": 0.0, "dropout_p": 0.0, "path": "",
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from torch._C import DispatchKey, DispatchKeySet
 NO_RUNTIME = "no HIP runtime in this process"
 NUMBERS = {
     "max_seqlen_q": 5, "max_seqlen_k": 7, "softmax_scale": 0.125, "window_left": -1, "window_right": -1,
-    "softcap": 0.0, "dropout_p": 0.0, "tall": False,
+    "softcap": 0.0, "dropout_p": 0.0, "path": "",
 }  # fmt: skip
 
 

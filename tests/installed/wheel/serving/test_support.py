@@ -247,8 +247,8 @@ def test_other_head_dims_are_padded_to_a_kernels(host_fwd, kernels_on, head_dim)
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("split 7 32768 keys in 7 parts", Plan("split", 7, "32768 keys in 7 parts")),
-        ("unsupported 0 no kernel for it", Plan("", 1, "no kernel for it")),
+        (("split", 7, "32768 keys in 7 parts"), Plan("split", 7, "32768 keys in 7 parts")),
+        (("", 1, "no kernel for it"), Plan("", 1, "no kernel for it")),
     ],
 )
 def test_the_librarys_plan_is_taken(monkeypatch, answer, expected):

@@ -98,7 +98,7 @@ def test_smaller_ones_are_padded(host_fwd, head_dim):
     assert given["softmax_scale"] == pytest.approx(head_dim**-0.5)
     assert (given["q"] is q) == (head_dim == 512)
     assert out.shape == q.shape
-    assert not given["tall"]
+    assert given["path"] == "wide"
 
 
 @quiet

@@ -12,30 +12,22 @@ from wheel_builder.base.errors import PerfError
 from wheel_builder.extras.perf.workloads.ours import LABEL, ONE_DTYPE, SEQLEN, UNTOUCHED, mask_of
 from wheel_builder.extras.perf.workloads.ours import MASKS as KINDS
 from wheel_builder.extras.perf.workloads.workload import Memories, Tensor, Workload, filled
-from wheel_builder.machine_code.emulator.attention import MASK_KINDS, UNEVEN_VALUES
+from wheel_builder.machine_code.emulator.attention import MASK_KINDS
 from wheel_builder.machine_code.emulator.formats import encode
 from wheel_builder.machine_code.emulator.machine import Kernel, Launch
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
 from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.kinds import BACKWARD, known_kinds
 from wheel_builder.tables.tiles import workgroup_of
 
-NAME = re.compile(
-    r"fa_bwd_(?P<op>delta|(?:dkdv|dq)(?:_uneven)?|fused|convert)(?P<masked>_masked)?"
-    r"_(?P<dtype>fp16|bf16)(_d(?P<head_dim>\d+))?$"
-)
+OPS = {op: kind for op, kind in known_kinds().items() if kind.call == BACKWARD}
+NAME = re.compile(rf"fa_(?P<op>{'|'.join(OPS)})_(?P<dtype>fp16|bf16)(_d(?P<head_dim>\d+))?$")
+MASKED = "MaskedBwdParams"
 MASKS = ("bool", "bias", "fp32 bias")  # one dtype only, as for a forward: the other costs the same
-# Products of rows x keys x head_dim per kernel: with the head dim of q and k, and with that of v.
-PRODUCTS = {
-    "delta": (0, 0), "dkdv": (2, 2), "dq": (2, 1), "fused": (3, 2), "convert": (0, 0),
-    "dkdv_uneven": (2, 2), "dq_uneven": (2, 1),
-}  # fmt: skip
-# The tensor with one written row for each row of a workgroup.
-WRITTEN = {
-    "delta": "delta", "dkdv": "dk", "dq": "dq", "fused": "dk", "convert": "dq", "dkdv_uneven": "dk",
-    "dq_uneven": "dq",
-}  # fmt: skip
-BY_KEYS = ("dkdv", "dkdv_uneven", "fused")
+BY_KEYS = "dkdv"  # the tile of kernels whose workgroups have keys
+# The tensor with one written row for each row of a workgroup: by the tile, or by the op without one.
+WRITTEN = {BY_KEYS: "dk", "dq": "dq", "bwd_delta": "delta", "bwd_convert": "dq"}
 GIVEN, FOUND = ("q", "k", "v", "out", "dout"), ("dq", "dk", "dv")
 LIKE_V = frozenset({"v", "out", "dout", "dv"})
 SUM_ROWS = 32  # kSumRows
@@ -53,21 +45,19 @@ def backwards(arch: str, kernel: Kernel, label: str = LABEL) -> Iterator[Workloa
     match = NAME.match(kernel.name)
     assert match is not None
     dims = [int(match["head_dim"])] if match["head_dim"] else HEAD_DIMS
-    if match["masked"]:
-        for kind in MASKS if match["dtype"] == ONE_DTYPE else ():
-            found = _workload(
-                arch, kernel, label, match["op"], match["dtype"], dims[0], causal=False, kind=kind
-            )
-            yield found
+    op, dtype = match["op"], match["dtype"]
+    if OPS[op].params == MASKED:
+        for kind in MASKS if dtype == ONE_DTYPE else ():
+            yield _workload(arch, kernel, label, op, dtype, dims[0], causal=False, kind=kind)
         return
     for head_dim in dims:
-        for causal in (False, True) if any(PRODUCTS[match["op"]]) else (False,):
-            yield _workload(arch, kernel, label, match["op"], match["dtype"], head_dim, causal=causal)
+        for causal in (False, True) if OPS[op].products else (False,):
+            yield _workload(arch, kernel, label, op, dtype, head_dim, causal=causal)
 
 
 def _head_dim(name: str, op: str, head_dim: int) -> int:
     """The head dim of one of a call's tensors."""
-    return UNEVEN_VALUES if op.endswith("_uneven") and name in LIKE_V else head_dim
+    return OPS[op].of_v(head_dim) if name in LIKE_V else head_dim
 
 
 def _workload(
@@ -79,32 +69,32 @@ def _workload(
     """
     memory = _memory(op, dtype, head_dim)
     arguments = _arguments(memory, op, head_dim, causal=causal)
-    named = f"bwd_{op}_masked" if kind else f"bwd_{op}"
+    tile, written = OPS[op].tile, WRITTEN[OPS[op].tile or op]
     if kind:
         mask = mask_of(kind, SEQLEN, dtype)
         memory = {**memory, mask.name: mask}
         given = {"mask": mask.address, "mask_row": SEQLEN, "mask_kind": MASK_KINDS.index(KINDS[kind])}
-        arguments += layout("MaskedBwdParams").pack(given)[len(arguments) :]
-    rows = workgroup_of(arch_named(arch), named, dtype, head_dim).rows
-    begin = SEQLEN - rows if causal and op not in BY_KEYS else 0
+        arguments += layout(MASKED).pack(given)[len(arguments) :]
+    rows = workgroup_of(arch_named(arch), op, dtype, head_dim).rows
+    begin = SEQLEN - rows if causal and tile != BY_KEYS else 0
 
     def flop(after: Memories) -> int:
-        size = 4 if op == "delta" else 2 * head_dim
-        raw = after[WRITTEN[op]].read()
+        size = 4 if written == "delta" else 2 * head_dim
+        raw = after[written].read()
         found = [at // size for at in range(0, len(raw), size) if raw[at : at + 4] != UNTOUCHED]
         if found != [*range(begin, begin + rows)]:
             title = f"{kernel.name} for {arch}: its workgroup has other rows than the model's launch"
             problem = f"expected {rows} from {begin} on, found {len(found)} from {min(found, default=0)} on"
             raise PerfError(title, [f"{problem}: see kernels/tables/tiles.toml"])
         masked = rows * (rows - 1) // 2 if causal else 0
-        of_q, of_v = PRODUCTS[op]
+        of_q, of_v = OPS[op].products or (0, 0)
         products = of_q * head_dim + of_v * _head_dim("v", op, head_dim)
         return 2 * (rows * SEQLEN - masked) * products or 2 * rows * head_dim
 
     return Workload(
         label=label,
         kernel=kernel.name,
-        op=f"{named} causal" if causal else f"{named} {kind}".strip(),
+        op=f"{op} causal" if causal else f"{op} {kind}".strip(),
         dtype=dtype,
         head_dim=head_dim,
         launch=Launch((-(-SEQLEN // rows), 1, 1), (kernel.max_threads, 1, 1)),
@@ -126,7 +116,12 @@ def _memory(op: str, dtype: str, head_dim: int) -> Mapping[str, Memory]:
     }
     memory |= {name: Memory.output(2 * sizes[name], name) for name in FOUND}
     memory["lse"] = filled(Tensor(name="lse", dtype="fp32", shape=(SEQLEN,), fill=LSE), 0)
-    given = Tensor(name="delta", dtype="fp32", shape=(SEQLEN,), fill="output" if op == "delta" else "normal")
+    given = Tensor(
+        name="delta",
+        dtype="fp32",
+        shape=(SEQLEN,),
+        fill="output" if WRITTEN.get(op) == "delta" else "normal",
+    )
     memory["delta"] = filled(given, 0)
     memory["dq_sums"] = Memory.of(bytes(4 * elements), "dq_sums")
     return memory

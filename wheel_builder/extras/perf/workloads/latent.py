@@ -10,8 +10,10 @@ from wheel_builder.machine_code.emulator.formats import encode
 from wheel_builder.machine_code.emulator.machine import Kernel, Launch
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
+from wheel_builder.tables.kinds import LATENT, known_kinds
 
-NAME = re.compile(r"fa_mla_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
+[OP] = (op for op, kind in known_kinds().items() if kind.call == LATENT)
+NAME = re.compile(rf"fa_{OP}_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 REST = 64  # elements of K beyond those of V
 
 
@@ -51,7 +53,7 @@ def decoding(kernel: Kernel, label: str = LABEL, blocks: int = 1) -> Workload:
     return Workload(
         label=label,
         kernel=kernel.name,
-        op="mla",
+        op=OP,
         dtype=dtype,
         head_dim=head_dim,
         launch=Launch((1, 1, 1), (kernel.max_threads, 1, 1)),

@@ -10,7 +10,6 @@ from wheel_builder.base.errors import PerfError
 from wheel_builder.extras.perf.workloads.workload import SUFFIX, Memories, Workload
 from wheel_builder.machine_code.emulator.attention import (
     HIDES,
-    UNEVEN_VALUES,
     Case,
     has_ranges,
     leave_shown_keys,
@@ -22,7 +21,7 @@ from wheel_builder.machine_code.emulator.machine import Kernel, Launch
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
 from wheel_builder.tables.archs import arch_named
-from wheel_builder.tables.kinds import forwards, known_kinds
+from wheel_builder.tables.kinds import FORWARD, MANY_QUERIES, QUERIES, answering, forwards, known_kinds
 from wheel_builder.tables.tiles import tall_tiles
 
 LABEL = "flash-attn-rocm"
@@ -33,7 +32,7 @@ NAME = re.compile(rf"fa_(?P<op>{'|'.join(FORWARDS)})_(?P<dtype>fp16|bf16)_d(?P<h
 ONE_DTYPE = "fp16"
 DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 PART = 512  # keys of a decode's workgroup
-MASKED = "fwd_masked"
+MASKED = answering(known_kinds(), FORWARD)["masked"]
 # Masks by their name in an op.
 MASKS = {
     "bool": "bytes", "bias": "elements", "fp32 bias": "fp32", "padding": "bytes", "all shown": "bytes",
@@ -42,10 +41,11 @@ MASKS = {
 COMPARED = (64, 128)  # the head dims of masked kernels and of kernels with tall workgroups
 # Share of visible keys for each row. Other masks show half of them at random.
 SHOWN = {"padding": 0.5, "padding bias": 0.5, "all shown": 1.0}
-RANGES = "fa_mask_ranges_fp16"
+RANGES_OP = "mask_ranges"
+RANGES = f"fa_{RANGES_OP}_fp16"
 RANGES_KEYS, RANGES_ROW = 4096, 64  # keys of its mask, and elements of a row of out
 # Kernels other than forwards: the reference kernel, memory-bound kernels and backward kernels (gradients.py).
-# Of the memory-bound ones, decode, mla (latent.py) and mask_ranges have a model of their own.
+# Of the memory-bound ones, decode, latent attention (latent.py) and RANGES have a model of their own.
 OTHERS = [op for op in known_kinds() if op not in FORWARDS]
 OTHER = re.compile(rf"fa_({'|'.join(OTHERS)})_(fp16|bf16)(_d\d+)?$")
 UNTOUCHED = b"\xa5" * 4  # of Memory.output
@@ -193,7 +193,7 @@ def finding_ranges(kernel: Kernel, label: str = LABEL) -> Workload:
     return Workload(
         label=label,
         kernel=kernel.name,
-        op="mask_ranges",
+        op=RANGES_OP,
         dtype=ONE_DTYPE,
         head_dim=0,
         launch=Launch((1, 1, 1), (kernel.max_threads, 1, 1)),
@@ -220,7 +220,7 @@ def bytes_of_decode(head_dim: int) -> int:
 
 def value_dim(op: str, head_dim: int) -> int:
     """The head dim of v and out."""
-    return UNEVEN_VALUES if op.startswith("fwd_uneven") else head_dim
+    return known_kinds()[op.partition(" ")[0]].of_v(head_dim)
 
 
 def bytes_once(rows: int, head_dim: int, op: str = "fwd") -> int:
@@ -240,7 +240,8 @@ def keys_of(op: str) -> int:
 
 def has_no_mask(op: str) -> bool:
     """Whether a workload is an unmasked forward."""
-    return op.removesuffix(f" {LONG}") in ("fwd", "fwd_tall")
+    kind = known_kinds().get(op.removesuffix(f" {LONG}"))
+    return kind is not None and kind.rows in (QUERIES, MANY_QUERIES) and not kind.variant
 
 
 def _named(kernel: Kernel) -> tuple[str, str, int]:
