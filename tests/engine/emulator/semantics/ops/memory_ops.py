@@ -149,23 +149,32 @@ def out_of_range():
             out[name] = merged(wave, wave[name], new)
         return out
 
-    def value(rng, register):
-        around = (0, 4, 200, 232, 236, 240, 244, 248, 252, 256, 1 << 20, 0x80000000)
-        return rng.choice(around) if register == "v4" else rng.getrandbits(32)
-
     access = ["s_mov_b32 s20, 0", "{x} v[16:19], v4, s[12:15], s20 offen offset:8"]
     called = fill(ALL, "buffer_load_dwordx4", "buffer_load_b128")
     text = script(frame.resource(256), access, WAIT)
-    return Code(called, text, reference, ("v4", *names(16, 4)), values=value, memory=MEMORY)
+    return Code(called, text, reference, ("v4", *names(16, 4)), values=around(248), memory=MEMORY)
+
+
+def around(end):
+    """Values for v4: many within a load of the end of a buffer."""
+
+    def value(rng, register):
+        near = (0, 4, end - 48, *range(end - 16, end + 12, 4), 1 << 20, 0x80000000)
+        return rng.choice(near) if register == "v4" else rng.getrandbits(32)
+
+    return value
 
 
 # ---- past the registers: lane by lane into LDS, from M0 and the offset on
-def load_to_lds(count):
-    """v4 gives the memory address of each lane's dwords. There are ``count`` of them."""
+def load_to_lds(called, count, access, setup=(), limit=SIZE):
+    """v4 gives the memory address of each lane's ``count`` dwords. Those from ``limit`` on are zeros."""
+
+    def loaded(end):
+        return frame.word(MEMORY, end) if end + 4 <= limit else 0
 
     def reference(wave):
         return {
-            f"v{30 + k}": [frame.word(MEMORY, at + 16 + 4 * k) if wave.active(i) else wave[f"v{20 + k}"][i]
+            f"v{30 + k}": [loaded(at + 16 + 4 * k) if wave.active(i) else wave[f"v{20 + k}"][i]
                            for i, at in enumerate(wave["v4"])]
             for k in range(count)
         }  # fmt: skip
@@ -178,18 +187,28 @@ def load_to_lds(count):
         background,
         WAIT,
         AS_BEFORE,
+        setup,
         "s_movk_i32 m0, 0x400",
         "s_nop 0",
-        "{x} v4, s[8:9] offset:16",
+        access,
         WAIT,
         ALL_ON,
         after,
         WAIT,
     )
-    size = "" if count == 1 else f"x{count}"
     inputs = ("v4", *(f"v{20 + k}" for k in range(count)))
-    called = f"cdna4:global_load_lds_dword{size}"
-    return Code(called, text, reference, inputs, values=address(16), lds=16384, memory=MEMORY, groups=6)
+    values = address(16) if limit == SIZE else around(limit - 16)
+    return Code(called, text, reference, inputs, values=values, lds=16384, memory=MEMORY, groups=6)
+
+
+def loads_to_lds():
+    for count, size in ((1, ""), (4, "x4")):
+        yield load_to_lds(f"cdna4:global_load_lds_dword{size}", count, "{x} v4, s[8:9] offset:16")
+        archs = "cdna:{} rdna2:{} rdna3:-" if count == 1 else "cdna4:{}"
+        called = archs.replace("{}", f"buffer_load_dword{size}")
+        setup = [*frame.resource(256), "s_mov_b32 s20, 0"]
+        access = "{x} v4, s[12:15], s20 offen offset:16 lds"
+        yield load_to_lds(called, count, access, setup, limit=256)
 
 
 OPS = [
@@ -197,6 +216,5 @@ OPS = [
     *(store(place, row) for place in places() for row in STORES),
     *scalar_loads(),
     out_of_range(),
-    load_to_lds(1),
-    load_to_lds(4),
+    *loads_to_lds(),
 ]

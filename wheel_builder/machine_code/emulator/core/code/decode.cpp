@@ -229,6 +229,7 @@ struct Decoder {
     if (op->cls == Class::vmem || op->cls == Class::scratch || op->cls == Class::lds) {
       if (base.find("atomic") != std::string::npos) dsts = in.aux & kGlc ? 1 : 0;
       if (in.aux & kLds) dsts = 0;
+      if (in.aux & kLds && !(op->flags & kToLds)) bad("this load to LDS is not implemented");
     }
     if (starts(base, "v_cmpx_") && parts.size() == 2) dsts = 0;
     if (parts.size() < dsts) bad("too few operands");

@@ -58,6 +58,7 @@ enum OpFlag : u32 {
   kReadsScc = 2048,
   kSetsScc = 4096,
   kSccNonzero = 8192,  // SCC is whether the result is nonzero
+  kToLds = 16384,      // `lds`: a load straight to LDS
 };
 
 struct OpInfo {

@@ -196,21 +196,32 @@ void store(Wave& w, const Inst& in) {
   }
 }
 // The lanes' dwords straight into LDS, one lane's after the other's, from M0 on.  M0 has as many bits as the
-// LDS.
-template <class P, u32 kDwords = 1>
+// LDS. A buffer checks its range dword by dword, and the dwords outside are zeros.
+template <class P, u32 kDwords>
 void load_to_lds(Wave& w, const Inst& in) {
-  constexpr u32 kBytes = 4 * kDwords;
+  constexpr u32 kBytes = 4 * kDwords, kPart = std::is_same<P, BufferPlace>::value ? 4 : kBytes;
   P place(w, in, P::positions(false));
   const u32 base = w.s[kM0] & (fa::traits(w.program->gfx).lds_bytes > 0x10000 ? 0x3ffffu : 0xffffu);
   for (u64 m = w.exec; m; m &= m - 1) {
     u32 i = static_cast<u32>(__builtin_ctzll(m));
-    u32 x[kDwords] = {0};
-    if (const u8* p = place(i, 0, kBytes, Mode::read)) std::memcpy(x, p, kBytes);
-    w.stored_undefined = std::exchange(w.undefined_bytes, 0);
+    u8 x[kBytes] = {0};
+    u64 undefined = 0;
+    for (u32 at = 0; at < kBytes; at += kPart) {
+      if (const u8* p = place(i, at, kPart, Mode::read)) std::memcpy(x + at, p, kPart);
+      undefined |= std::exchange(w.undefined_bytes, 0) << at;
+    }
+    w.stored_undefined = undefined;
     u32 to = base + static_cast<u32>(in.offset) + kBytes * i;
     if (u8* q = lds({w, in, i}, to, kBytes, Mode::write)) std::memcpy(q, x, kBytes);
     w.stored_undefined = 0;
   }
+}
+template <class P, u32 kDwords>
+void load_anywhere(Wave& w, const Inst& in) {
+  if (in.aux & kLds)
+    load_to_lds<P, kDwords>(w, in);
+  else
+    load<P, Load::dwords, kDwords>(w, in);
 }
 template <class P, class T, class F>
 void atomic(Wave& w, const Inst& in, bool compare, F f) {
@@ -244,25 +255,19 @@ const char* keep(const std::string& s) {
 template <class P>
 void add_family(Ops& t, const std::string& family, Class cls) {
   auto add = [&](const char* old_name, const char* new_name, Handler h, u8 dsts,
-                 Handler flow = flow::address<>) {
+                 Handler flow = flow::address<>, u32 flags = 0) {
     for (const char* n : {old_name, new_name})
       if (n && !t.find(family + "_" + n))
-        t.add({keep(family + "_" + n), h, cls, dsts, {Type::b32}, 0, nullptr}).follows(flow);
+        t.add({keep(family + "_" + n), h, cls, dsts, {Type::b32}, flags, nullptr}).follows(flow);
   };
   constexpr Handler stored = flow::address<P::positions(true).data>, updated = atomic_flow<P>;
   constexpr Load D = Load::dwords;
-  add(
-      "load_dword", "load_b32",
-      [](Wave& w, const Inst& in) {
-        if (in.aux & kLds)
-          load_to_lds<P>(w, in);
-        else
-          load<P, D, 1>(w, in);
-      },
-      1);
+  constexpr bool kBuffer = std::is_same<P, BufferPlace>::value, kGlobal = std::is_same<P, GlobalPlace>::value;
+  add("load_dword", "load_b32", load_anywhere<P, 1>, 1, flow::address<>,
+      kBuffer || kGlobal ? u32{kToLds} : 0u);
   add("load_dwordx2", "load_b64", load<P, D, 2>, 1);
   add("load_dwordx3", "load_b96", load<P, D, 3>, 1);
-  add("load_dwordx4", "load_b128", load<P, D, 4>, 1);
+  add("load_dwordx4", "load_b128", load_anywhere<P, 4>, 1, flow::address<>, kBuffer ? u32{kToLds} : 0u);
   add("load_ubyte", "load_u8", load<P, Load::u8_, 1>, 1);
   add("load_sbyte", "load_i8", load<P, Load::i8_, 1>, 1);
   add("load_ushort", "load_u16", load<P, Load::u16_, 1>, 1);
@@ -324,7 +329,7 @@ void add_vmem(Ops& t) {
   add_family<FlatPlace>(t, "flat", Class::vmem);
   add_family<ScratchPlace>(t, "scratch", Class::scratch);
   add_family<BufferPlace>(t, "buffer", Class::vmem);
-  t.add({"global_load_lds_dword", load_to_lds<GlobalPlace>, Class::vmem, 0, {Type::b32}, 0, nullptr});
+  t.add({"global_load_lds_dword", load_to_lds<GlobalPlace, 1>, Class::vmem, 0, {Type::b32}, 0, nullptr});
   t.add({"global_load_lds_dwordx4", load_to_lds<GlobalPlace, 4>, Class::vmem, 0, {Type::b32}, 0, nullptr});
 }
 }  // namespace emu
