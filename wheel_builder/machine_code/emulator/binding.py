@@ -8,7 +8,7 @@ from pathlib import Path
 from wheel_builder.base.errors import EmulatorBuildError, EmulatorError
 
 # Must equal the number in core/capi.cpp.
-INTERFACE = 5
+INTERFACE = 6
 
 Waves = tuple[Sequence[int], ...]  # words recorded by a run, by wave
 
@@ -112,8 +112,9 @@ class Core:
             )
         return tuple(self._text(found).splitlines())
 
-    def mnemonics(self) -> tuple[str, ...]:
-        return tuple(sorted(self._text(self._library.emu_mnemonics()).split()))
+    def mnemonics(self) -> dict[str, str]:
+        """The class of every implemented mnemonic (valu, lds, vmem, ...)."""
+        return dict(line.split() for line in self._text(self._library.emu_mnemonics()).splitlines())
 
     def _declare(self, name: str, result: type | None, *arguments: type) -> None:
         function = getattr(self._library, name)

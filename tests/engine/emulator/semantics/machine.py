@@ -35,7 +35,10 @@ STEP = SLOT // 4
 
 @dataclass(frozen=True)
 class Snippet:
-    """``text`` after loads of ``vectors`` and ``scalars``, before stores of ``outputs``: 32-bit registers."""
+    """``text`` after loads of ``vectors`` and ``scalars``, before stores of ``outputs``: 32-bit registers.
+
+    ``denormals`` of fp32: 3 are kept, as in HIP kernels; 0 are flushed.
+    """
 
     name: str
     text: str
@@ -43,6 +46,8 @@ class Snippet:
     scalars: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     lds: int = 0
+    scratch: int = 0
+    denormals: int = 3
 
 
 @dataclass(frozen=True)
@@ -132,10 +137,11 @@ def descriptor(name, snippet, arch):
     vgprs = 192 if shares_accumulators(arch) else 128
     return [
         f".amdhsa_kernel {name}",
-        ".amdhsa_float_denorm_mode_32 3",  # the mode of HIP kernels
+        f".amdhsa_float_denorm_mode_32 {snippet.denormals}",
         ".amdhsa_user_sgpr_kernarg_segment_ptr 1",
         ".amdhsa_system_sgpr_workgroup_id_x 1",
         f".amdhsa_group_segment_fixed_size {snippet.lds}",
+        f".amdhsa_private_segment_fixed_size {snippet.scratch}",
         ".amdhsa_kernarg_size 24",
         f".amdhsa_next_free_vgpr {vgprs}",
         ".amdhsa_next_free_sgpr 96",
@@ -153,7 +159,7 @@ def metadata(name, snippet, arch):
         "    .kernarg_segment_size: 24",
         "    .kernarg_segment_align: 8",
         f"    .group_segment_fixed_size: {snippet.lds}",
-        "    .private_segment_fixed_size: 0",
+        f"    .private_segment_fixed_size: {snippet.scratch}",
         f"    .wavefront_size: {size}",
         "    .sgpr_count: 96",
         "    .vgpr_count: 128",
@@ -187,6 +193,13 @@ class SnippetMachine:
 
     def run(self, snippet, data, memory=b""):
         """``outputs[group][register][lane]`` of one launch. ``memory`` is at s[8:9]."""
+        result, outputs, _ = self.launch(snippet, data, memory)
+        assert not result.error, result.error
+        result.raise_on_findings()
+        return outputs
+
+    def launch(self, snippet, data, memory=b""):
+        """The launch's result, the outputs as ``run`` gives them, and the memory after it."""
         words = []
         for group in data:
             for register in snippet.vectors:
@@ -201,9 +214,8 @@ class SnippetMachine:
         kernel = label(self.index[snippet.name])
         # Bounds checks only: snippets may read undefined values, and all workgroups share one memory.
         result = self.machine.run(kernel, launch, pack_arguments(everything), everything, Options(checks=()))
-        assert not result.error, result.error
-        result.raise_on_findings()
         flat = struct.unpack(f"<{target.size // 4}I", target.read())
         slots = [list(flat[i : i + self.lanes]) for i in range(0, len(flat), STEP)]
         count = len(snippet.outputs)
-        return [dict(zip(snippet.outputs, slots[g * count :], strict=False)) for g in range(len(data))]
+        outputs = [dict(zip(snippet.outputs, slots[g * count :], strict=False)) for g in range(len(data))]
+        return result, outputs, more.read()

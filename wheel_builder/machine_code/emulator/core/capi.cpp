@@ -135,7 +135,7 @@ extern "C" {
 #define EMU_API __attribute__((visibility("default")))
 
 // The version of this interface: Python refuses any other.
-EMU_API u32 emu_interface() { return 5; }
+EMU_API u32 emu_interface() { return 6; }
 
 EMU_API const char* emu_text() { return g_text.c_str(); }
 
@@ -200,9 +200,10 @@ EMU_API const char* emu_missing(const char* arch, const char* disassembly) {
   }
 }
 
+// The table's mnemonics with their classes, a line each.
 EMU_API const char* emu_mnemonics() {
   g_text.clear();
-  for (auto& n : all_ops()) g_text += n + "\n";
+  for (auto& n : all_ops()) g_text += n + " " + class_name(find_op(n)->cls) + "\n";
   return g_text.c_str();
 }
 
