@@ -99,12 +99,41 @@ def test_a_load_past_the_end_of_the_segment_is_out_of_bounds(arch, assembled):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_a_kernel_that_flushes_denormals_is_refused_before_it_runs(arch, assembled):
-    code = LOAD.format(offset=48) + "\nv_mul_f32 v1, v1, v1"
+def test_a_kernel_that_flushes_denormals_somewhere_unknown_is_refused_before_it_runs(arch, assembled):
+    code = LOAD.format(offset=48) + "\nv_mul_f32 v1, v1, v1\nv_floor_f32 v1, v1"
     result, _ = run(assembled, arch, code, denormals=0)
     assert result.executed == 0
-    assert "launch of 'last': float mode 192, which flushes denormals; only" in result.error
-    assert "'v_mul_f32_e32 v1, v1, v1' may depend on it" in result.error
+    assert (
+        "launch of 'last': float mode 192, which flushes denormals; 'v_floor_f32_e32 v1, v1' may"
+        in result.error
+    )
+    assert "is implemented for round-to-nearest-even with denormals kept (240) only" in result.error
+
+
+# The sum of a denormal and zero, in the launch's mode and in the mode after an instruction has changed it.
+MODES = """v_mov_b32 v1, 5
+v_add_f32 v2, 0, v1
+s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), {first}
+v_add_f32 v3, 0, v1
+s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 0
+v_add_f32 v4, 0, v1
+v_lshlrev_b32 v0, 2, v0
+s_waitcnt lgkmcnt(0)
+global_store_dword v0, v{shown}, s[4:5]"""
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize(("shown", "sum_"), [(2, 0), (3, 5), (4, 0)])
+def test_a_kernel_that_flushes_denormals_may_keep_them_for_a_while(arch, shown, sum_, assembled):
+    result, out = run(assembled, arch, MODES.format(first=3, shown=shown), denormals=0)
+    assert not result.error
+    assert out.values("I")[: LANES[arch]] == (sum_,) * LANES[arch]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_kernel_that_keeps_denormals_may_not_change_to_flushing(arch, assembled):
+    error = run(assembled, arch, MODES.format(first=0, shown=3))[0].error
+    assert "float mode 192 is not implemented; only round-to-nearest-even with denormals kept" in error
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -114,10 +143,10 @@ def test_a_kernel_of_integers_runs_in_any_float_mode(arch, assembled):
     assert out.values("I")[: LANES[arch]] == (110,) * LANES[arch]
 
 
-def exchange(assembled, arch, seed=1, more=1, barrier=GWS):
+def exchange(assembled, arch, seed=1, more=1, barrier=GWS, checks=("race", "uninit")):
     lanes = LANES[arch]
     code = EXCHANGE.format(bytes=4 * lanes, all=8 * lanes, more=more, barrier=barrier)
-    return run(assembled, arch, code, waves=2, options=Options(seed=seed, checks=("race", "uninit")))
+    return run(assembled, arch, code, waves=2, options=Options(seed=seed, checks=checks))
 
 
 @pytest.mark.parametrize("arch", WITH_GWS)
@@ -148,6 +177,28 @@ def test_waves_that_cannot_come_are_an_error(arch, assembled):
 def test_how_many_waves_meet_may_not_be_undefined(arch, assembled):
     result, _ = exchange(assembled, arch, barrier="ds_gws_barrier v6 gds")
     assert "undefined-address" in result.kinds()
+
+
+# The first wave waits at another instruction than the second.
+APART = """v_cmp_eq_u32 {vcc}, 0, v0
+s_cbranch_vccnz Lfirst
+{barrier}
+s_branch Ltogether
+Lfirst:
+{barrier}
+Ltogether:"""
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_waves_may_wait_at_different_barriers(arch, assembled):
+    threads = 2 * LANES[arch]
+    barrier = SIGNAL + COMES if arch in HALVES else "s_barrier"
+    apart = APART.format(vcc=VCC[LANES[arch]], barrier=barrier)
+    for seed in range(4):
+        result, out = exchange(assembled, arch, seed, barrier=apart, checks=("race", "uninit", "barrier"))
+        assert not result.error
+        assert [str(f) for f in result.findings] == []
+        assert out.values("I") == (*range(threads), *(i ^ LANES[arch] for i in range(threads)))
 
 
 # A barrier in two halves, and the instructions allowed between them.

@@ -12,15 +12,17 @@ void bind_branch(Program&, Inst& in, const std::string&) {
   in.offset = static_cast<i16>(in.words[0] & 0xffff);
   in.aux |= kHasSoff;
 }
-// MODE: only round-to-nearest-even with denormals kept is implemented (what HIP kernels use).
 constexpr u32 kMinusOne = 193;  // the inline constant, as a source of a scalar instruction
-constexpr u32 kModeDenormKept = 0xf0, kModeChecked = 0xff;
+// The launch has checked the kernel's instructions for the mode at its start only.
 void set_mode(Wave& w, const Inst& in, u32 mode) {
   w.mode = mode;
-  if ((mode & kModeChecked) != kModeDenormKept)
-    fail(w, in,
-         "float mode " + std::to_string(mode & kModeChecked) +
-             " is not implemented; only round-to-nearest-even with denormals kept is");
+  const u32 floats = mode & kFloatMode;
+  w.flushes = floats == kSingleFlushed;
+  if (floats != kDenormalsKept && floats != float_mode(*w.launch->kernel))
+    fail(
+        w, in,
+        "float mode " + std::to_string(floats) +
+            " is not implemented; only round-to-nearest-even with denormals kept, and the kernel's own, are");
 }
 void write_register(Wave& w, const Inst& in, u32 value) {
   u32 spec = in.words[0] & 0xffff, id = spec & 63, offset = spec >> 6 & 31, width = (spec >> 11 & 31) + 1;

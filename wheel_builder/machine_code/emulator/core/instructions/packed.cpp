@@ -57,6 +57,7 @@ void packed_b16(Wave& w, const Inst& in, bool fp, F f) {
 template <class F>
 void packed_f32(Wave& w, const Inst& in, F f) {
   alignas(64) f32 d[2][kLanes];
+  const bool flushes = w.flushes;
   for (int h = 0; h < 2; ++h) {
     alignas(64) u32 t[3][kLanes];
     const u32* p[3];
@@ -66,9 +67,12 @@ void packed_f32(Wave& w, const Inst& in, F f) {
       p[k] = read_raw(w, o, t[k], o.flags & (h ? kHighHi : kHigh) ? 1 : 0);
       flip[k] = o.flags & (h ? kNegHi : kNeg) ? 0x80000000u : 0;
     }
+    const auto moded = [&](f32 x) { return flushes ? flush(x) : x; };
     lanes(w, [&](u32 i) {
-      f32 r = f(bits<f32>(p[0][i] ^ flip[0]), bits<f32>(p[1][i] ^ flip[1]), bits<f32>(p[2][i] ^ flip[2]));
-      d[h][i] = in.clamp ? modify(r, 0, true, w.dx10_clamp) : r;
+      f32 x[3];
+      for (u32 k = 0; k < 3; ++k) x[k] = moded(bits<f32>(p[k][i] ^ flip[k]));
+      const f32 r = f(x[0], x[1], x[2]);
+      d[h][i] = moded(in.clamp ? modify(r, 0, true, w.dx10_clamp) : r);
     });
   }
   commit(w, in.dst[0], reinterpret_cast<u32*>(d[0]), 0);

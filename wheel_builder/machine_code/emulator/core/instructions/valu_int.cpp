@@ -101,10 +101,10 @@ void mad64(Wave& w, const Inst& in) {
 }
 
 void cndmask(Wave& w, const Inst& in) {
-  alignas(64) f32 ta[kLanes], tb[kLanes];  // neg and abs are allowed on the values
+  alignas(64) f32 ta[kLanes], tb[kLanes];  // neg and abs are allowed on the values, which are only moved
   alignas(64) u32 d[kLanes];
-  const u32* a = reinterpret_cast<const u32*>(F32::load(w, in.src[0], ta));
-  const u32* b = reinterpret_cast<const u32*>(F32::load(w, in.src[1], tb));
+  const u32* a = reinterpret_cast<const u32*>(F32::modified(w, in.src[0], ta));
+  const u32* b = reinterpret_cast<const u32*>(F32::modified(w, in.src[1], tb));
   u64 m = read_mask(w, in.src[2]);
   lanes(w, [&](u32 i) { d[i] = m >> i & 1 ? b[i] : a[i]; });
   commit(w, in.dst[0], d);

@@ -6,6 +6,10 @@
 #include "run/wave.hpp"
 
 namespace emu {
+// MODE: rounding and denormals. Implemented are round-to-nearest-even with all denormals kept, as HIP kernels
+// have it, and the same with those of fp32 flushed.
+constexpr u32 kFloatMode = 0xff, kDenormalsKept = 0xf0, kSingleFlushed = 0xc0;
+
 struct Options {
   u64 seed = 0;
   u64 max_instructions = 1ull << 32;  // per wave, beyond it a loop counts as endless
@@ -80,6 +84,9 @@ std::vector<Span> spans_of(const Group& g);
 void races_across(Launch& launch, std::vector<GroupTrace>& groups);
 
 inline u64 code_base(const Wave& w) { return reinterpret_cast<u64>(w.launch->image); }
+
+// The mode at a kernel's start.
+inline u32 float_mode(const KernelInfo& k) { return k.rsrc1 >> 12 & kFloatMode; }
 
 void run_launch(Launch& launch);
 u32 vgprs_allocated(const Program& program, const KernelInfo& kernel);

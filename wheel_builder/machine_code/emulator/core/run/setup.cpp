@@ -104,10 +104,6 @@ void check_shape(const Launch& l, std::vector<std::string>& wrong) {
                     std::to_string(kMaxGroups) + " in one launch)");
 }
 
-// Rounding and denormals, as MODE has them when the kernel starts.
-constexpr u32 kDenormalsKept = 0xf0;
-u32 float_mode(const KernelInfo& k) { return k.rsrc1 >> 12 & 0xff; }
-
 bool contains(const char* name, const char* part) { return std::strstr(name, part) != nullptr; }
 // By the types in its name. Older names of atomics lack them.
 bool is_float(const Inst& in) {
@@ -116,28 +112,47 @@ bool is_float(const Inst& in) {
     if (contains(in.op->name, type)) return true;
   return in.dual && is_float(*in.dual);
 }
+// fp32 instructions that flush denormals here, or have the same results with them. Matrix instructions ignore
+// MODE. Taken for granted: a conversion to bf16 flushes its sources, too.
+bool flushes(const Inst& in) {
+  const char* names[] = {
+      "v_add_f32",     "v_sub_f32",     "v_subrev_f32",  "v_mul_f32",     "v_fma_f32",        "v_fmac_f32",
+      "v_max_f32",     "v_min_f32",     "v_max3_f32",    "v_min3_f32",    "v_pk_add_f32",     "v_pk_mul_f32",
+      "v_pk_fma_f32",  "v_exp_f32",     "v_log_f32",     "v_rcp_f32",     "v_rcp_iflag_f32",  "v_rsq_f32",
+      "v_sqrt_f32",    "v_mfma_",       "v_cmp_",        "v_cmpx_",       "v_cvt_f32_i32",    "v_cvt_f32_u32",
+      "v_cvt_i32_f32", "v_cvt_u32_f32", "v_cvt_f32_f16", "v_cvt_f16_f32", "v_cvt_pk_bf16_f32"};
+  const auto begins = [&](const char* name) {
+    return std::strncmp(in.op->name, name, std::strlen(name)) == 0;
+  };
+  return std::any_of(std::begin(names), std::end(names), begins) && !contains(in.op->name, "_class_");
+}
+// Whether the instruction does in this float mode what it does on hardware.
+bool has_mode(const Inst& in, u32 mode) {
+  return !is_float(in) || (mode == kSingleFlushed && flushes(in) && (!in.dual || flushes(*in.dual)));
+}
 bool is_jump(const Inst& in) { return contains(in.op->name, "setpc") || contains(in.op->name, "swappc"); }
 
-// An instruction of the kernel with a result dependent on the float mode, or null. Called functions may be
-// anywhere in the program.
-const Inst* first_float(const Program& p, const KernelInfo& k) {
+// An instruction of the kernel without its float mode, or null. Called functions may be anywhere in the
+// program.
+const Inst* without_mode(const Program& p, const KernelInfo& k) {
   u64 begin = 0, end = ~u64{0};
   for (const Symbol& s : p.symbols)
     if (s.address == k.entry && s.size) begin = s.address, end = s.address + s.size;
   const auto inside = [&](const Inst& in) { return in.address >= begin && in.address < end; };
   const auto calls = [&](const Inst& in) { return inside(in) && is_jump(in); };
   const bool leaves = std::any_of(p.code.begin(), p.code.end(), calls);
-  const auto found = std::find_if(p.code.begin(), p.code.end(),
-                                  [&](const Inst& in) { return (leaves || inside(in)) && is_float(in); });
+  const auto lacks = [&](const Inst& in) { return (leaves || inside(in)) && !has_mode(in, float_mode(k)); };
+  const auto found = std::find_if(p.code.begin(), p.code.end(), lacks);
   return found == p.code.end() ? nullptr : &*found;
 }
 void check_float_mode(const Launch& l, std::vector<std::string>& wrong) {
   const u32 mode = float_mode(*l.kernel);
   if (mode == kDenormalsKept) return;
-  if (const Inst* in = first_float(*l.program, *l.kernel))
+  if (const Inst* in = without_mode(*l.program, *l.kernel))
     wrong.push_back("float mode " + std::to_string(mode) + (mode & 15 ? "" : ", which flushes denormals") +
-                    "; only round-to-nearest-even with denormals kept (" + std::to_string(kDenormalsKept) +
-                    ") is implemented, and '" + l.program->lines[in->text] + "' may depend on it");
+                    "; '" + l.program->lines[in->text] + "' may depend on it, and is implemented for " +
+                    "round-to-nearest-even with denormals kept (" + std::to_string(kDenormalsKept) +
+                    ") only");
 }
 
 void check_kernel(const Launch& l, std::vector<std::string>& wrong) {
@@ -243,6 +258,7 @@ u32 registers(Wave& w, const Group& g, u32 first_thread) {
 void modes(Wave& w, const KernelInfo& k) {
   const bool chosen = fa::traits(w.program->gfx).nan_modes;
   w.mode = float_mode(k);
+  w.flushes = w.mode == kSingleFlushed;
   w.dx10_clamp = !chosen || (k.rsrc1 >> 21 & 1);
   w.ieee = !chosen || (k.rsrc1 >> 23 & 1);
 }

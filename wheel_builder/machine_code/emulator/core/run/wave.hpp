@@ -28,6 +28,7 @@ struct alignas(64) Wave {
   u64 all = 0;   // existing lanes
   u32 n = 64;    // lanes
   bool scc = false, ieee = true, dx10_clamp = true, keep_high = false;
+  bool flushes = false;  // MODE: fp32 denormals are zeros, in sources and results
   State state = State::running;
   u32 pc = 0, next = 0, index = 0, mode = 0, barrier_pc = 0;
   u64 launched = 0;  // lanes with a work item
@@ -178,7 +179,8 @@ struct I32 {
 struct F32 {
   using T = f32;
   static constexpr Type type = Type::f32;
-  static const f32* load(const Wave& w, const Operand& o, f32* tmp) {
+  // With the source's modifiers, its denormals in any mode.
+  static const f32* modified(const Wave& w, const Operand& o, f32* tmp) {
     u32* t = reinterpret_cast<u32*>(tmp);
     const u32* p = read_raw(w, o, t);
     if (o.flags & (kNeg | kAbs)) {
@@ -188,8 +190,15 @@ struct F32 {
     }
     return reinterpret_cast<const f32*>(p);
   }
+  static const f32* load(const Wave& w, const Operand& o, f32* tmp) {
+    const f32* p = modified(w, o, tmp);
+    if (!w.flushes) return p;
+    lanes(w, [&](u32 i) { tmp[i] = flush(p[i]); });
+    return tmp;
+  }
   static void store(Wave& w, const Inst& in, f32* x) {
     if (in.omod | in.clamp) lanes(w, [&](u32 i) { x[i] = modify(x[i], in.omod, in.clamp, w.dx10_clamp); });
+    if (w.flushes) lanes(w, [&](u32 i) { x[i] = flush(x[i]); });
     commit(w, in.dst[0], reinterpret_cast<u32*>(x));
   }
 };
