@@ -27,7 +27,7 @@ s_endpgm
 .amdhsa_kernel last
 .amdhsa_float_denorm_mode_32 {denormals}
 .amdhsa_user_sgpr_kernarg_segment_ptr 1
-.amdhsa_kernarg_size {size}
+.amdhsa_kernarg_size {described}
 .amdhsa_next_free_vgpr 8
 .amdhsa_next_free_sgpr 16
 {more}
@@ -46,6 +46,10 @@ amdhsa.kernels:
     .sgpr_count: 16
     .vgpr_count: 8
     .max_flat_workgroup_size: {threads}
+    .args:
+      - .offset: 48
+        .size: 4
+        .value_kind: by_value
 .end_amdgpu_metadata
 """
 LOAD = """s_load_dwordx4 s[8:11], s[0:1], {offset}
@@ -71,10 +75,10 @@ MORE = {arch: ".amdhsa_accum_offset 8" for arch in ARCHS if shares_accumulators(
 MORE |= {arch: ".amdhsa_wavefront_size32 1" for arch in ARCHS if LANES[arch] == 32}
 
 
-def run(assembled, arch, code, waves=1, denormals=3, options=Options(), grid=(1, 1, 1)):  # noqa: B008
+def run(assembled, arch, code, waves=1, options=Options(), grid=(1, 1, 1), **changed):  # noqa: B008
     """Result and memory of one workgroup. The memory has two dwords for each of its threads."""
     threads = waves * LANES[arch]
-    given = {"arch": arch, "code": code, "threads": threads, "denormals": denormals}
+    given = {"arch": arch, "code": code, "threads": threads, "denormals": 3, "described": SEGMENT, **changed}
     text = KERNEL.format(size=SEGMENT, more=MORE.get(arch, ""), lanes=LANES[arch], **given)
     machine, out = assembled(expand(text, arch), arch), Memory.output(8 * threads, "out")
     kernarg = struct.pack("<Q11I", out.address, *range(100, 111))
@@ -96,6 +100,19 @@ def test_a_load_past_the_end_of_the_segment_is_out_of_bounds(arch, assembled):
     result, _ = run(assembled, arch, LOAD.format(offset=64))
     assert "global-out-of-bounds" in result.kinds()
     assert "of buffer 'kernarg' (64 bytes)" in result.findings[0].detail
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_descriptor_may_leave_the_size_of_the_arguments_open(arch, assembled):
+    result, out = run(assembled, arch, LOAD.format(offset=48), described=0)
+    assert not result.error
+    assert out.values("I")[: LANES[arch]] == (110,) * LANES[arch]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_label_is_a_place_in_its_function(arch, assembled):
+    result, _ = run(assembled, arch, f"Lhere:\n{LOAD.format(offset=64)}")
+    assert result.findings[0].at == "last+0x8"
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -118,7 +118,8 @@ struct SymbolReader {
   }
   void symbol(u64 at, u64 names) {
     u16 section = file.at<u16>(at + 6, "a symbol");
-    if (section == 0 || section >= kReservedSection) return;
+    const bool is_label = file.at<u8>(at + 4, "a symbol") == 0;  // local, without a type: of assembled files
+    if (section == 0 || section >= kReservedSection || is_label) return;
     u32 name = file.at<u32>(at, "a symbol");
     file.require(names, name, "a string table");
     Symbol s{text_at(file, names + name), file.at<u64>(at + 8, "a symbol"),

@@ -171,6 +171,8 @@ void describe(const Value& m, Gfx gfx, KernelInfo& k) {
   k.vgprs = number_or(m, ".vgpr_count", 0, owner);
   k.agprs = number_or(m, ".agpr_count", 0, owner);
   k.max_threads = number_or(m, ".max_flat_workgroup_size", 1024, owner);
+  // A descriptor may leave the size of its arguments open: it serves prefetching.
+  if (!k.kernarg) k.kernarg = number_or(m, ".kernarg_segment_size", 0, owner);
   const Value* args = optional(m, ".args", Value::Kind::list, owner);
   if (!args) return;
   for (size_t i = 0; i < args->list.size(); ++i)

@@ -1,0 +1,87 @@
+"""AMD's assembly forwards compute attention: executed as released, compared with float64."""
+
+import functools
+import random
+
+import pytest
+
+from tests.engine.emulator import amd_assembly
+from tests.engine.perf.gradients import columns
+from wheel_builder.machine_code.emulator.formats import decode, encode, rounded
+from wheel_builder.machine_code.emulator.machine import Machine, Options
+from wheel_builder.machine_code.emulator.memory import Memory
+from wheel_builder.machine_code.emulator.reference import attend, visible
+from wheel_builder.machine_code.emulator.rule import tolerances
+
+pytestmark = pytest.mark.full
+SEQLEN, HEADS, HEADS_K = 512, 8, 2
+# A causal workgroup of gfx950 has two tiles of queries. The second one's first loads to LDS follow the first
+# one's last reads without a barrier. In turns of one instruction no wave is that late.
+RACES = {("gfx950", True): ("lds-race",)}
+CHECKED = {0: range(SEQLEN), 5: range(3, SEQLEN, 31)}  # rows of the heads compared: all of the first
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    return functools.cache(lambda: amd_assembly.fetched(tmp_path_factory.mktemp("aiter")))
+
+
+@functools.cache
+def tensors():
+    """q, k and v by head, as rows of bf16 numbers."""
+    draw = random.Random(11)
+
+    def heads(count):
+        rows = range(SEQLEN)
+        return [[rounded([draw.gauss(0, 1) for _ in range(amd_assembly.HEAD_DIM)], "bf16") for _ in rows]
+                for _ in range(count)]  # fmt: skip
+
+    return heads(HEADS), heads(HEADS_K), heads(HEADS_K)
+
+
+@functools.cache
+def reference(head, row, causal, low):
+    q, k, v = tensors()
+    shared = head * HEADS_K // HEADS
+    seen = visible(row, SEQLEN, SEQLEN, causal=causal)
+    keys, values = k[shared][:seen], v[shared][:seen]
+    return attend(q[head][row], keys, columns(values), amd_assembly.HEAD_DIM**-0.5, "bf16" if low else "")
+
+
+def memory(heads, name):
+    return Memory.of(encode([x for rows in heads for row in rows for x in row], "bf16"), name, readonly=True)
+
+
+@pytest.mark.parametrize(
+    "forward", [*amd_assembly.forwards(SEQLEN, HEADS, HEADS_K)], ids=lambda f: f"{f.arch}-{f.name}"
+)
+def test_forward(forward, wheel, core, disassembled, tmp_path):
+    file = tmp_path / "code.co"
+    file.write_bytes(amd_assembly.code_object(wheel(), forward))
+    machine = Machine(core, file.read_bytes(), disassembled(file))
+    assert not machine.missing, "\n".join(machine.missing)
+    q, k, v = (memory(heads, name) for heads, name in zip(tensors(), "qkv", strict=True))
+    out = Memory.output(q.size, "out")
+    lse = Memory.output(4 * HEADS * SEQLEN, "lse")
+    packed = forward.packed(each.address for each in (out, q, k, v, lse))
+    races = RACES.get((forward.arch, forward.causal), ())
+    options = Options(seed=3, quantum=1 if races else 256)
+    result = machine.run(forward.kernel, forward.launch, packed, (out, q, k, v, lse), options)
+    assert not result.error, result.error
+    assert result.kinds() == races, "\n".join(map(str, result.findings))
+
+    found, sums = decode(out.read(), "bf16"), lse.values("f")
+    largest = max(abs(x) for rows in tensors()[2] for row in rows for x in row)
+    worst, plain, off = 0.0, 0.0, 0.0
+    for head, rows in CHECKED.items():
+        for row in rows:
+            exact, low = (reference(head, row, forward.causal, which) for which in (False, True))
+            at = head * SEQLEN + row
+            got = found[at * amd_assembly.HEAD_DIM : (at + 1) * amd_assembly.HEAD_DIM]
+            worst = max(worst, *(abs(x - y) for x, y in zip(exact.out, got, strict=True)))
+            plain = max(plain, *(abs(x - y) for x, y in zip(exact.out, low.out, strict=True)))
+            off = max(off, abs(sums[at] - exact.lse))
+    print(f"{forward.arch} {forward.name}: {worst:.4f} (plain {plain:.4f}), log-sum-exp {off:.1e}")  # noqa: T201
+    allowed = tolerances.allowed(plain, terms=SEQLEN, largest=largest, factor=tolerances.OUT_FACTOR)
+    assert worst <= allowed
+    assert off < 1e-4
