@@ -13,7 +13,7 @@ from wheel_builder.extras.perf.model.schedule import Schedule, play
 from wheel_builder.extras.perf.model.trace import Charges, LdsUse, Trace, trace_of
 from wheel_builder.extras.perf.workloads.workload import Workload
 from wheel_builder.machine_code.disassembly.kernels import parse_disassembly
-from wheel_builder.machine_code.disassembly.resources import Resources, read_resources
+from wheel_builder.machine_code.disassembly.resources import Resources, function_sizes, read_resources
 from wheel_builder.machine_code.emulator.machine import Machine, Options, Result
 from wheel_builder.machine_code.emulator.memory import pack_arguments
 from wheel_builder.tables.archs import arch_named
@@ -100,7 +100,7 @@ def measure(subject: Subject, workload: Workload, *, only_figures: bool = False)
     the run stops early, or when the models lack a number.
     """
     arch = subject.machine.arch
-    taken = read_resources(subject.code)[workload.kernel]
+    taken = read_resources(subject.code, assembled=True)[workload.kernel]
     result = run(subject.machine, workload)
     flop = workload.flop(workload.memory)
     trace = _trace(subject, workload.kernel, result)
@@ -159,7 +159,7 @@ def measure_decode(subject: Subject, workload: Workload, useful: int, name: str 
     ``useful``: bytes of its keys and values, or of all its necessary loads. Raises as ``measure``.
     """
     result = run(subject.machine, workload)
-    taken = read_resources(subject.code)[workload.kernel]
+    taken = read_resources(subject.code, assembled=True)[workload.kernel]
     arch = subject.machine.arch
     resident = resident_workgroups(arch, taken, threads=prod(workload.launch.block))
     return Decoded(
@@ -188,7 +188,8 @@ def run(machine: Machine, workload: Workload) -> Result:
 
 
 def _trace(subject: Subject, kernel: str, result: Result) -> Trace:
-    functions = {function.name: function for function in parse_disassembly(subject.disassembly)}
+    names = function_sizes(subject.code)
+    functions = {function.name: function for function in parse_disassembly(subject.disassembly, names)}
     return trace_of(subject.machine.arch, functions[kernel], subject.machine.program, result)
 
 

@@ -1,7 +1,7 @@
 """Parses the text of ``llvm-objdump -d`` into kernels, their instructions, and the paths through them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -127,25 +127,44 @@ class Kernel:
         return DeviceCodeError(title, [f"{instruction} {what}"], advice="inline what it calls")
 
 
-def parse_disassembly(text: str) -> tuple[Kernel, ...]:
+def parse_disassembly(text: str, names: Collection[str] = ()) -> tuple[Kernel, ...]:
     """The functions in the output of ``llvm-objdump -d``.
 
+    ``names`` of functions, if given: other headings are labels inside them, as assembled files may have them.
     Raises ``DeviceCodeError`` with every unparsable line.
     """
     functions: dict[str, list[Instruction]] = {}
     problems: list[str] = []
     current: list[Instruction] | None = None
-    for number, line in enumerate(text.splitlines(), start=1):
+    lines = text.splitlines()
+    labels = _headings(lines, names) if names else {}
+    for number, line in enumerate(lines, start=1):
         if (match := LINE.match(line)) and current is not None:
-            current.append(parse_instruction(int(match[2], 16), match[1].rstrip()))
+            address = int(match[2], 16)
+            current.append(parse_instruction(address, _unlabelled(match[1].rstrip(), address, labels)))
         elif header := HEADER.match(line):
-            current = functions.setdefault(header.group(2), [])
+            if header.group(2) not in labels:
+                current = functions.setdefault(header.group(2), [])
         elif not IGNORED.match(line):
             problems.append(f"line {number}: {line.strip()[:120]!r}")
     if problems or not functions:
         title = "the disassembly cannot be read"
         raise DeviceCodeError(title, problems or ["it has no function"], advice="is this llvm-objdump -d?")
     return tuple(Kernel(name, tuple(instructions)) for name, instructions in functions.items())
+
+
+def _headings(lines: Iterable[str], but: Collection[str]) -> dict[str, int]:
+    """The addresses of all headings with other names."""
+    found = (header for line in lines if (header := HEADER.match(line)))
+    return {header[2]: int(header[1], 16) for header in found if header[2] not in but}
+
+
+def _unlabelled(text: str, address: int, labels: Mapping[str, int]) -> str:
+    """The text with the encoded distance of a jump in place of a label."""
+    mnemonic, _, label = text.partition(" ")
+    if label not in labels:
+        return text
+    return f"{mnemonic} {(labels[label] - address) // DWORD - 1 & 0xFFFF}"
 
 
 @cache

@@ -1,6 +1,6 @@
 """A kernel's hardware resources, from the metadata and symbols of its code object."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,29 +49,35 @@ KEYS = {
 }
 # Only on archs with AccVGPRs, only on RDNA.
 OPTIONAL = (KEYS["agpr"], KEYS["workgroup_processor"])
+# Only in compilers' metadata.
+COUNTED = (KEYS["vgpr_spills"], KEYS["sgpr_spills"])
 
 
-def read_resources(code_object: bytes) -> Mapping[str, Resources]:
-    """The resources of each kernel.
+def function_sizes(code_object: bytes) -> Mapping[str, int]:
+    """Bytes of each function. Assembled ones may have 0."""
+    dynamic = read_dynamic(read_image(code_object))
+    return {each.name: each.size for each in dynamic.symbols if each.type == STT_FUNC} if dynamic else {}
+
+
+def read_resources(code_object: bytes, *, assembled: bool = False) -> Mapping[str, Resources]:
+    """The resources of each kernel. ``assembled``: a kernel without counts of spills has none.
 
     Raises ``DeviceCodeError`` with all missing ones, and ``ElfError`` or ``FatbinError`` for an unreadable
     code object.
     """
-    image = read_image(code_object)
-    dynamic = read_dynamic(image)
-    sizes = {each.name: each.size for each in dynamic.symbols if each.type == STT_FUNC} if dynamic else {}
-    rows = read_metadata(image).get("amdhsa.kernels")
+    sizes, rows = function_sizes(code_object), read_metadata(read_image(code_object)).get("amdhsa.kernels")
     kernels = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    problems = [problem for kernel in kernels for problem in _missing(kernel, sizes)]
+    optional = OPTIONAL + COUNTED * assembled
+    problems = [problem for kernel in kernels for problem in _missing(kernel, optional, sizes)]
     if problems or not kernels:
         title = "the metadata of a code object is not complete"
         raise DeviceCodeError(title, problems or ["no amdhsa.kernels"], advice="see llvm-readelf --notes")
     return {kernel[".name"]: _resources(kernel, sizes) for kernel in kernels}
 
 
-def _missing(kernel: Mapping[str, Any], sizes: Mapping[str, int]) -> list[str]:
+def _missing(kernel: Mapping[str, Any], optional: Iterable[str], sizes: Mapping[str, int]) -> list[str]:
     name = str(kernel.get(".name", "a kernel without a name"))
-    found = dict.fromkeys(OPTIONAL, 0) | dict(kernel)
+    found = dict.fromkeys(optional, 0) | dict(kernel)
     problems = [f"{name}: no {key}" for key in KEYS.values() if not isinstance(found.get(key), int)]
     if kernel.get(".uses_dynamic_stack"):
         problems.append(f"{name}: its stack has no fixed size")

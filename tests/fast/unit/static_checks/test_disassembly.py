@@ -24,6 +24,16 @@ def test_lines_as_the_tool_prints_them():
     assert (end.target, str(end)) == (None, "0x1614 `s_endpgm`")
 
 
+def test_labels_are_headings_inside_a_function():
+    lines = disassembly("s_nop 0", "s_cbranch_scc1 label_0001", "s_endpgm").splitlines()
+    text = "\n".join([*lines[:-2], f"{START + 4:016x} <label_0001>:", *lines[-2:]])
+    with pytest.raises(ValueError, match="label_0001"):
+        parse_disassembly(text)
+    (found,) = parse_disassembly(text, ["fa_fwd_fp16_d64"])
+    assert [each.mnemonic for each in found.instructions] == ["s_nop", "s_cbranch_scc1", "s_endpgm"]
+    assert found.instructions[1].target == START + 4
+
+
 def test_modifiers_are_no_operands():
     (operation,) = kernel("v_pk_mul_f32 v[0:1], v[2:3], v[4:5] op_sel_hi:[0,1]").instructions[0].operations
     assert operation.operands == ("v[0:1]", "v[2:3]", "v[4:5]")

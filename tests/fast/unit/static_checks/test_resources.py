@@ -36,6 +36,16 @@ def with_metadata(**changed):
     return code_object("gfx942", [NAME], metadata=metadata_of("gfx942", [NAME]) | changed)
 
 
+def test_assembled_kernels_have_no_counts_of_spills():
+    metadata = metadata_of("gfx942", [NAME])
+    (kernel,) = metadata["amdhsa.kernels"]
+    del kernel[".vgpr_spill_count"], kernel[".sgpr_spill_count"]
+    data = with_metadata(**metadata)
+    with pytest.raises(DeviceCodeError, match=r"(?s)no \.vgpr_spill_count.*no \.sgpr_spill_count"):
+        read_resources(data)
+    assert read_resources(data, assembled=True) == read_resources(with_metadata())
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
