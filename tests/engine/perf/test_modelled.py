@@ -16,6 +16,7 @@ from wheel_builder.extras.perf.counters import (
     Both,
     Causal,
     comparison,
+    modelled_as,
     rates,
     through,
 )
@@ -380,7 +381,7 @@ def test_the_error_against_published_counters(modelled, peers, golden):
         known[entry.what, entry.head_dim] = Both(*kernels)
     flop = {
         (row.arch, row.op, row.head_dim): flop_of(row)
-        for arch in ("gfx942", "gfx1100")
+        for arch in {modelled_as(rate.gpu).name for rate in RATES}
         for row in modelled(peers(arch))
         if row.dtype == "fp16"
     }

@@ -14,6 +14,7 @@ from typing import Any
 from wheel_builder.base.words import duration
 from wheel_builder.build.budget import COSTS, Costs, load_budgets
 from wheel_builder.extras.perf.golden import COUNTERS, FIGURES, parse_figures
+from wheel_builder.extras.perf.published import ERRORS, summary
 from wheel_builder.extras.site.markdown import markdown
 from wheel_builder.extras.site.modelled import modelled_tables
 from wheel_builder.extras.upstream.costs import load_costs
@@ -63,6 +64,7 @@ def tables(checkout: Path) -> Mapping[str, str]:
     golden = {arch: checkout / FIGURES / f"{arch}.toml" for arch in own}
     modelled = {arch: parse_figures(file.name, file.read_text("utf-8")) for arch, file in golden.items()}
     counters = (checkout / COUNTERS).read_text(encoding="utf-8")
+    assembly = (checkout / ERRORS).read_text(encoding="utf-8")
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return {
         "python_floor": project["requires-python"].removeprefix(">="),
@@ -74,7 +76,7 @@ def tables(checkout: Path) -> Mapping[str, str]:
         "rocm_versions": rocm_versions(catalogue, planned),
         "kernels": kernels(kernels_of(checkout)),
         **modelled_tables(modelled),
-        "model_errors": f"```text\n{counters.rstrip()}\n```",
+        "model_errors": f"```text\n{counters.rstrip()}\n\n{summary(assembly)}\n```",
         "compile_costs": compile_costs(costs),
         "why_so_long": why_so_long(matrix, checkout, costs),
         "drop_in_libraries": drop_in_libraries(json.loads((checkout / DROP_IN).read_text("utf-8"))),
