@@ -104,6 +104,7 @@ class Isa:
     bf16_products: bool
     matrix_interlock: bool
     short_code: bool
+    flushes_denormals: bool
     features: tuple[str, ...]
     assembler_features: tuple[str, ...]
     buffer_word3: int
@@ -199,7 +200,7 @@ TRAITS = (
     *("step_columns", "step_clocks", "fp16_k", "bf16_k"),
     *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32"),
     *("transposed_reads", "direct_loads", "bf16_pairs", "bf16_products"),
-    *("matrix_interlock", "lds_counter", "short_code", "buffer_word3"),
+    *("matrix_interlock", "lds_counter", "short_code", "flushes_denormals", "buffer_word3"),
     *("wave", "simds", "cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule"),
     *("vgpr_encoding_granule", "sgprs", "sgpr_granule", "lds_bytes", "lds_granule"),
     *("architected_flat_scratch", "packed_work_item_ids", "workgroup_ids_in_ttmps", "nan_modes"),
