@@ -244,6 +244,10 @@ LARGEST_HEAD = """\
 LARGEST = {
 """
 
+FLUSHING_HEAD = """\
+# The archs whose matrix unit takes denormals of fp16 and bf16 as zero.
+FLUSHING = """
+
 TORCH_HEAD = """\
 # The GPUs that AMD's builds of PyTorch have a package for.
 AMD_TORCH = (
@@ -379,7 +383,7 @@ def kernels_archs(archs: Mapping[str, Arch]) -> str:
 def python_rates(gpus: Mapping[str, Gpu], packaged: Iterable[str]) -> str:
     """The text of the package's ``values/rates.py``: the rate of a compute unit, and the number of units.
 
-    And ``packaged``: the GPUs with a package of AMD's builds of PyTorch.
+    And archs that flush denormals, and ``packaged``: the GPUs with a package of AMD's builds of PyTorch.
     """
     rows = (
         f'    "{arch.name}": ({arch.isa.peak_flop}, {round(arch.model.clock)}, '
@@ -387,8 +391,12 @@ def python_rates(gpus: Mapping[str, Gpu], packaged: Iterable[str]) -> str:
         for arch in archs_of(gpus).values()
     )
     largest = (f'    "{gpu.name}": {gpu.compute_units},\n' for gpu in gpus.values())
-    names = "".join(f'    "{name}",\n' for name in packaged)
-    return f"{RATES_HEAD}{''.join(rows)}}}\n{LARGEST_HEAD}{''.join(largest)}}}\n{TORCH_HEAD}{names})\n"
+    flushing = json.dumps([arch.name for arch in archs_of(gpus).values() if arch.isa.flushes_denormals])
+    names = (f'    "{name}",\n' for name in packaged)
+    return (
+        f"{RATES_HEAD}{''.join(rows)}}}\n{LARGEST_HEAD}{''.join(largest)}}}\n"
+        f"{FLUSHING_HEAD}{flushing}\n{TORCH_HEAD}{''.join(names)})\n"
+    )
 
 
 def _block(arch: Arch) -> str:
