@@ -104,6 +104,7 @@ class Isa:
     bf16_products: bool
     matrix_interlock: bool
     short_code: bool
+    flushes_denormals: bool
     features: tuple[str, ...]
     assembler_features: tuple[str, ...]
     buffer_word3: int
@@ -199,7 +200,7 @@ TRAITS = (
     *("step_columns", "step_clocks", "fp16_k", "bf16_k"),
     *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32"),
     *("transposed_reads", "direct_loads", "bf16_pairs", "bf16_products"),
-    *("matrix_interlock", "lds_counter", "short_code", "buffer_word3"),
+    *("matrix_interlock", "lds_counter", "short_code", "flushes_denormals", "buffer_word3"),
     *("wave", "simds", "cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule"),
     *("vgpr_encoding_granule", "sgprs", "sgpr_granule", "lds_bytes", "lds_granule"),
     *("architected_flat_scratch", "packed_work_item_ids", "workgroup_ids_in_ttmps", "nan_modes"),
@@ -242,6 +243,10 @@ LARGEST_HEAD = """\
 # Compute units of the largest GPU of each gfx name.
 LARGEST = {
 """
+
+FLUSHING_HEAD = """\
+# The archs whose matrix unit takes denormals of fp16 and bf16 as zero.
+FLUSHING = """
 
 TORCH_HEAD = """\
 # The GPUs that AMD's builds of PyTorch have a package for.
@@ -378,7 +383,7 @@ def kernels_archs(archs: Mapping[str, Arch]) -> str:
 def python_rates(gpus: Mapping[str, Gpu], packaged: Iterable[str]) -> str:
     """The text of the package's ``values/rates.py``: the rate of a compute unit, and the number of units.
 
-    And ``packaged``: the GPUs with a package of AMD's builds of PyTorch.
+    And archs that flush denormals, and ``packaged``: the GPUs with a package of AMD's builds of PyTorch.
     """
     rows = (
         f'    "{arch.name}": ({arch.isa.peak_flop}, {round(arch.model.clock)}, '
@@ -386,8 +391,12 @@ def python_rates(gpus: Mapping[str, Gpu], packaged: Iterable[str]) -> str:
         for arch in archs_of(gpus).values()
     )
     largest = (f'    "{gpu.name}": {gpu.compute_units},\n' for gpu in gpus.values())
-    names = "".join(f'    "{name}",\n' for name in packaged)
-    return f"{RATES_HEAD}{''.join(rows)}}}\n{LARGEST_HEAD}{''.join(largest)}}}\n{TORCH_HEAD}{names})\n"
+    flushing = json.dumps([arch.name for arch in archs_of(gpus).values() if arch.isa.flushes_denormals])
+    names = (f'    "{name}",\n' for name in packaged)
+    return (
+        f"{RATES_HEAD}{''.join(rows)}}}\n{LARGEST_HEAD}{''.join(largest)}}}\n"
+        f"{FLUSHING_HEAD}{flushing}\n{TORCH_HEAD}{''.join(names)})\n"
+    )
 
 
 def _block(arch: Arch) -> str:

@@ -49,6 +49,7 @@ struct ArchTraits {
   bool matrix_interlock;    // the hardware waits for matrix results; false: the compiler keeps a distance
   bool lds_counter;         // LDS operations are counted, and waited for, apart from scalar loads
   bool short_code;          // fewer instructions before speed: the wheel of these GPUs is near its limit
+  bool flushes_denormals;   // matrix instructions of fp16 and bf16 take denormals as zero
   uint32_t buffer_word3;    // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
 
   // Resources of a workgroup. Granules are allocation steps.

@@ -1,6 +1,7 @@
 // dq from the sums of the fused pass (fused.hpp), scaled and in dq's layout and type.
 #pragma once
 
+#include "device/backward/parts/raised.hpp"
 #include "device/backward/parts/rows.hpp"
 #include "device/scores/score_tile.hpp"
 
@@ -38,7 +39,7 @@ struct Convert {
     // Rows that see keys are neighbours.
     const int end = group.left < kConvertRows ? sequence.seqlen_q : group.first + kConvertRows;
     const Rows rows{visible, group.first, seen(visible, group.first) && seen(visible, end - 1)};
-    const float factor = params.scale * kCutGain<kDType>;  // as for dk in dkdv/loop.hpp
+    const float factor = params.scale * Raised<kGfx, kDType>::kOfDk;  // as for dk in dkdv/loop.hpp
     constexpr int kLeastLanes = fused_head_dims().least / kWidth,
                   kMostLanes = fused_head_dims().most / kWidth;
     with_lanes_for<kLeastLanes, kMostLanes>(

@@ -90,6 +90,7 @@ FA_DEVICE void add_head_uneven(B& block, int head_q, int wave_key, const typenam
     number = B::Numbers::load(block, source, first, number);
   };
   const auto store_rows = [&](int set) {
+    raise_dout(block, stage);
     stage.store_rows(block.lds, block.mover());
     B::Numbers::store(block, number, set);
   };

@@ -27,8 +27,9 @@ FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes 
     const BwdParams& own = loaded();
     const auto q =
         block.template load_own<typename B::Q>(loaded(), own.q, own.scale, wave_row, block.own_area());
-    const auto dout = block.template load_own<typename B::Dout>(loaded(), own.dout, 1, wave_row,
-                                                                block.own_area() + B::Q::kLdsBytes);
+    using Sign = Choice<RaisedOf<B>::kIs, DoutSign<RaisedOf<B>>, QuerySign>;
+    const auto dout = block.template load_own<typename B::Dout, Sign>(loaded(), own.dout, 1, wave_row,
+                                                                      block.own_area() + B::Q::kLdsBytes);
     if constexpr (B::kDirect) {
       add_keys_direct(block, loaded(), wave_row, tiles, q, dout, sums);
     } else if constexpr (B::kRowMajor) {

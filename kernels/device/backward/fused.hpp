@@ -39,6 +39,7 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
     number = B::Numbers::load(block, source, first, number);
   };
   const auto store_rows = [&](int set) {
+    raise_dout(block, stage);
     if constexpr (kFixed) {
       stage.store_rows_at(place, block.thread);
     } else {

@@ -19,18 +19,39 @@ struct Packed {
 
   Words chunk[kColumns][kChunks];
 
-  // `element(c, f)` is element f of column c. It is truncated (see kCutGain).
-  template <class Element>
+  // `element(c, f)` is element f of column c. It is truncated (see kCutGain), or with kProducts in fp16
+  // rounded: then values above the range become infinite.
+  template <bool kProducts = false, class Element>
   FA_DEVICE static Packed of(const Element& element) {
     Packed packed;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
 #pragma unroll
       for (int f = 0; f < kHeld; f += 2) {
-        packed.chunk[c][f / kChunk][f % kChunk / 2] = cut<kDType>(element(c, f), element(c, f + 1));
+        const auto packs = kProducts ? pack_products : cut<kDType>;
+        packed.chunk[c][f / kChunk][f % kChunk / 2] = packs(element(c, f), element(c, f + 1));
       }
     }
     return packed;
+  }
+
+  // Its elements times pairs from `pair(c, f)`, for elements f and f + 1, rounded.
+  template <class Pair>
+  FA_DEVICE Packed times_pairs(const Pair& pair) const {
+    Packed product;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+      for (int f = 0; f < kHeld; f += 2) {
+        const f32x2 others = pair(c, f);
+        const uint32_t own = chunk[c][f / kChunk][f % kChunk / 2];
+        const f16x2 both = __builtin_bit_cast(f16x2, own);
+        const float low = __builtin_fmaf(static_cast<float>(both.x), others[0], 0);
+        const float high = __builtin_fmaf(static_cast<float>(both.y), others[1], 0);
+        product.chunk[c][f / kChunk][f % kChunk / 2] = pack_products(low, high);
+      }
+    }
+    return product;
   }
 
   FA_DEVICE float element(int c, int f) const {

@@ -58,6 +58,15 @@ struct TransposedStage {
     });
   }
 
+  // `action(tensor, words)` gives the words to store.
+  template <class Action>
+  FA_DEVICE void change(int thread, const Action& action) {
+    for_pieces<kTensors * kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) row[i][j] = action(tensor_of(i, index), row[i][j]);
+    });
+  }
+
   FA_DEVICE void store_rows(LdsBytes tiles, int thread) const {
     for_pieces<kTensors * kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
       const LdsBytes rows = rows_of(tiles, tensor_of(i, index));

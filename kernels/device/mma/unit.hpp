@@ -36,11 +36,23 @@ FA_DEVICE uint32_t pack(float low, float high) {
   }
 }
 
+// As `pack` of fp16, for products: each is rounded in one instruction. Opaque, because the compiler would
+// form pairs of fp32 and convert them.
+FA_DEVICE uint32_t pack_products(float low, float high) {
+  const _Float16 first = here(static_cast<_Float16>(low));
+  return __builtin_bit_cast(uint32_t, f16x2{first, static_cast<_Float16>(high)});
+}
+
 // `cut` truncates two fp32 to two 16-bit elements in one instruction. Multiply values by kCutGain first: then
 // truncation has no bias (the gain is the mean loss over all mantissas), the error is at most 1.3 times that
 // of rounding, and 1 stays 1.
 template <DType kDType>
 inline constexpr float kCutGain = kDType == DType::fp16 ? 1.00035f : 1.00282f;
+
+// Whether the matrix unit takes elements below 2^-14 as zero. Kernels then multiply their own values by a
+// power of two, and divide the sums by it. Inputs are unchanged.
+template <Gfx kGfx, DType kDType>
+inline constexpr bool kFlushes = traits(kGfx).flushes_denormals && kDType == DType::fp16;
 
 // One truncated element as fp32.
 template <DType kDType>

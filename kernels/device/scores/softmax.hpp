@@ -2,10 +2,11 @@
 // correction of O when a column's scores rise.
 //
 // P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = log2(gain) - c * top. `top` is a
-// score that was the column's maximum. The gain (Unit::kGain) is the mean loss of truncating P to 16 bits.
-// top follows the maximum only after a rise of more than kSlack. So P is at most 2^kSlack, which is lossless
-// in fp32 and the 16-bit types, and most tiles need no correction and no exchange between lanes. All lanes of
-// a column have the same top and offset. Each lane sums its own keys, and the sums are joined at the end.
+// score that was the column's maximum. The gain (Unit::kGain) is the mean loss of truncating P to 16 bits,
+// times 2^kRaise (Unit). top follows the maximum only after a rise of more than kSlack. So P is at most
+// 2^(kSlack + kRaise), which is lossless in fp32 and the 16-bit types, and most tiles need no correction and
+// no exchange between lanes. All lanes of a column have the same top and offset. Each lane sums its own keys,
+// and the sums are joined at the end.
 //
 // A large offset is rounded so coarsely that the P of the maximum is off. P is truncated on its way to O but
 // exact in the sum. Where this could change a 16-bit output (`far`), P = exp2((S - top) * c + log2(gain)).
@@ -32,7 +33,8 @@ struct Softmax {
 
   static constexpr float kFar = 1024;  // larger offsets subtract top first; error below it: 2^-15
 
-  FA_DEVICE static float gain_log2() { return __builtin_log2f(Unit::kGain); }
+  FA_DEVICE static float gain_log2() { return __builtin_log2f(Unit::kGain) + Unit::kRaise; }
+  static constexpr float kOfSum = 1 / (Unit::kGain * (1 << Unit::kRaise));
 
   float c;
   float slack;          // kSlack in units of scores; in a scalar register
@@ -130,13 +132,11 @@ struct Softmax {
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
     if constexpr (kFarBelow) {
-      return sum[column] == 0
-                 ? __builtin_inff()
-                 : __builtin_amdgcn_logf(sum[column] * (1 / Unit::kGain)) * kLn2 + top[column] * (c * kLn2);
+      return sum[column] == 0 ? __builtin_inff()
+                              : __builtin_amdgcn_logf(sum[column] * kOfSum) * kLn2 + top[column] * (c * kLn2);
     }
-    return sum[column] == 0
-               ? __builtin_inff()
-               : (__builtin_amdgcn_logf(sum[column] * (1 / Unit::kGain)) + top[column] * c) * kLn2;
+    return sum[column] == 0 ? __builtin_inff()
+                            : (__builtin_amdgcn_logf(sum[column] * kOfSum) + top[column] * c) * kLn2;
   }
 
   FA_DEVICE float inverse_sum(int column) const {

@@ -43,7 +43,7 @@ struct DkDvBlock : Kernel {
   const Visibility visible;
   const LdsBytes lds;
   const float factor;  // scale * log2(e)
-  const LateDropout<kMasked> dropout;
+  const LateDropout<kMasked, RaisedOf<Kernel>> dropout;
   int set = 0;  // of the numbers in use, if early, and of the tiles, if there are two
 
   FA_DEVICE DkDvBlock(BwdArguments arguments, const BwdParams& params, const Sequence& sequence, LdsBytes lds)

@@ -116,7 +116,13 @@ FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typ
     if (block.dropout.drops()) drop_products(block, p, dp, deltas, first);
     masked = false;
   }
-  if constexpr (!B::kFeatured && Unit::kColumns == 1 && B::kTraits.packed_fp32 && B::kDType == DType::bf16) {
+  if constexpr (!B::kFeatured && !B::kMasked && RaisedOf<B>::kIs) {
+    if (masked) mask(block, dp, first, wave_key);
+    return p.times_pairs([&](int c, int f) {
+      return f32x2{element<Unit>(dp, c, f), element<Unit>(dp, c, f + 1)} * RaisedOf<B>::kOfProducts;
+    });
+  } else if constexpr (!B::kFeatured && Unit::kColumns == 1 && B::kTraits.packed_fp32 &&
+                       B::kDType == DType::bf16) {
     // Two at once, if an element has to be unpacked in any case.
 #pragma unroll
     for (int f = 0; f < P::kHeld; f += 2) {
@@ -135,7 +141,8 @@ FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typ
     });
   }
   if (masked) mask(block, dp, first, wave_key);
-  return P::of([&](int c, int f) { return element<Unit>(dp, c, f); });
+  return P::template of<RaisedOf<B>::kIs>(
+      [&](int c, int f) { return RaisedOf<B>::times(RaisedOf<B>::kOfProducts, element<Unit>(dp, c, f)); });
 }
 
 template <class B>
@@ -170,6 +177,7 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
     const bool masked =
         B::kMasked ? uniform(tiles.masked_flag(first).sign | block.dropout.sign) < 0 : tiles.masked(first);
     workgroup_barrier();  // all waves are done with the last tile
+    raise_dout(block, stage);
     stage.store_rows(block.lds, block.mover());
     if (!kOverlaid) stage.store_transposed(block.lds, block.mover());
     B::Numbers::store(block, number, 0);
@@ -232,6 +240,7 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
     number = B::Numbers::load(block, from, first, number);
   };
   const auto store_rows = [&](int set) {
+    raise_dout(block, stage);
     if constexpr (kFixed) {
       stage.store_rows_at(place, block.thread);
     } else {

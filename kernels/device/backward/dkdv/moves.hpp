@@ -66,8 +66,9 @@ struct Moves {
     if constexpr (B::Numbers::kByWave) {
       const bool of_weights = block.is(Role::weights);
       const float inverse = __builtin_amdgcn_rcpf(block.factor);
-      slope = uniform(of_weights ? -Scoring::kLog2e * inverse : (B::kMasked ? late_minus(params) : -1.0f));
-      start = uniform(of_weights ? Scoring::kGain<B::kDType> * 0.5f * inverse : 0.0f);
+      slope = uniform(of_weights ? -Scoring::kLog2e * inverse
+                                 : RaisedOf<B>::raise(B::kMasked ? late_minus(params) : -1.0f));
+      start = uniform(of_weights ? RaisedOf<B>::kLogP * 0.5f * inverse : 0.0f);
       const int row = Unit::slot_of_row(Unit::a_row(block.lane), B::kQueries);
       constexpr int kNowhere = 1 << 20;  // reads as zero
       place = block.lane < Unit::kM ? row * static_cast<int>(sizeof(float)) : kNowhere;
@@ -138,6 +139,7 @@ struct Moves {
 
   // As the tiles with this number, if there are two.
   FA_DEVICE void store_rows(const B& block, u32x4 places, int set) {
+    if (RaisedOf<B>::kIs && moves) raise_dout(block, stage);
     if constexpr (B::kConfig.tight_registers) {
       if (moves) stage.store_rows_to(places, block.tiles(set));
     } else {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/backward/parts/block.hpp"
+#include "device/backward/parts/raised.hpp"
 #include "device/backward/parts/scoring.hpp"
 
 namespace fa {
@@ -15,7 +16,7 @@ struct OwnNumbers {
 
 template <class B>
 FA_DEVICE float shift_of(float lse) {
-  return Scoring::shift<B::kDType>(B::kMasked ? Scoring::masked_lse(lse) : lse);
+  return Scoring::shift(B::kMasked ? Scoring::masked_lse(lse) : lse, RaisedOf<B>::kLogP);
 }
 
 // One wave moves a tile's lse and another its delta, a number per lane.
@@ -68,8 +69,8 @@ struct ThreadNumbers {
     if (block.thread < kNumbers) {
       value = shift_of<B>(value);
       if (!B::kFeatured) value *= -__builtin_amdgcn_rcpf(block.factor);
-    } else if (!B::kFeatured) {
-      value = block.dropout.minus_delta(value);
+    } else {
+      value = B::kFeatured ? RaisedOf<B>::raise(value) : block.dropout.minus_delta(value);
     }
     ((typename B::Floats)(block.lds + B::kNumbersAt + set * kSetBytes))[block.thread] = value;
   }

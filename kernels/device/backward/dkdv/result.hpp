@@ -109,7 +109,8 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
   }
   if constexpr (B::kMasked) scale *= params.dropout_scale;
   // dS is truncated after P, whose gain compensated for one loss only.
-  const float factor = of_v ? (dropping ? params.dropout_scale : 1) : scale * kCutGain<B::kDType>;
+  float factor = of_v ? (dropping ? params.dropout_scale : 1) : scale * RaisedOf<B>::kOfDk;
+  if (RaisedOf<B>::kIs && of_v) factor *= RaisedOf<B>::kOfDv;
   const Sequence& sequence = block.sequence;
   const int64_t at = offset_of(gradient, is_ragged<B>(B::kEndsAtOnce ? ends : params.cu_seqlens_k),
                                block.batch, block.head_k, sequence.k_first);

@@ -104,6 +104,7 @@ struct StaggeredLoads {
 template <class B, bool kPlain = false>
 struct StaggeredNumbers {
   using Unit = typename B::Unit;
+  static_assert(!RaisedOf<B>::kIs, "P and dout are as they are");
 
   Cursor<B> cursor;
   const char* numbers;  // of the head

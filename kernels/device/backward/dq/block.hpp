@@ -85,7 +85,7 @@ struct DqBlock {
   const Visibility visible;
   const LdsBytes lds;
   const float factor;  // scale * log2(e)
-  const LateDropout<kMasked> dropout;
+  const LateDropout<kMasked, Raised<kGfx, kDType>> dropout;
   const int stores_dscores;
 
   // Of the lane's queries: start values of products, or lse and delta.
@@ -153,14 +153,14 @@ struct DqBlock {
   FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
   FA_DEVICE LdsBytes own_area() const { return lds + kOwnAt + wave * kOwnBytes; }
 
-  template <class Own>
+  template <class Own, class Sign = QuerySign>
   FA_DEVICE Own load_own(const BwdParams& params, const BwdInput& tensor, float sign_of, int wave_row,
                          LdsBytes place) const {
     const bool ragged = is_ragged<DqBlock>(params.cu_seqlens_q);
     const HeadRows rows = rows_of(tensor, ragged, batch, head, sequence.q_first, sequence.seqlen_q);
     const BufferView<Unit::kN, Own::kSteps * Unit::kK * 2, kTraits.buffer_word3> view(rows, wave_row);
     Unchanged convert;
-    return Own(place, view, QuerySign(sign_of), convert, lane);
+    return Own(place, view, Sign(sign_of), convert, lane);
   }
 
   FA_DEVICE Numbers load_numbers(const BwdParams& params, int wave_row) const {
@@ -183,14 +183,14 @@ struct DqBlock {
         lse = inside ? params.lse[at + row] : 0;
         delta = inside ? params.delta[at + row] : 0;
       }
-      lse = Scoring::shift<kDType>(kMasked ? Scoring::masked_lse(lse) : lse);
+      lse = Scoring::shift(kMasked ? Scoring::masked_lse(lse) : lse, Raised<kGfx, kDType>::kLogPOfDq);
       numbers.lse[c] = kFeatured ? lse : kLateNumbers ? -lse : -lse / factor;
       numbers.delta[c] = kFeatured ? delta : dropout.minus_delta(delta);
     }
     return numbers;
   }
 
-  // dS in the place of dP, from the tile `at`. `s` is for scores.
+  // dS in the place of dP, or with kProductLast P in the place of S, from the tile `at`. `s` is for scores.
   // With kMaskSooner, it holds their start values.
   template <class Mask>
   FA_DEVICE void find(Result& dp, Result& s, LdsBytes at, int wave_row, int first, const Tiles& tiles,

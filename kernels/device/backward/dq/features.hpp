@@ -4,11 +4,31 @@
 
 #include "device/backward/parts/block.hpp"
 #include "device/backward/parts/late_dropout.hpp"
+#include "device/backward/parts/raised.hpp"
 #include "device/backward/parts/scoring.hpp"
 #include "device/masks/dense_mask.hpp"
 #include "device/scores/dropout.hpp"
 
 namespace fa {
+
+// Whether dS becomes P * (dP - delta) only in the rounding instruction. At head dim 32 that would cost a wave
+// of a SIMD.
+template <class B>
+inline constexpr bool kProductLast =
+    RaisedOf<B>::kIs && !B::kFeatured && !B::kMasked && B::kConfig.interleaved && B::kHeadDim > 32;
+
+// Of the result of DqBlock::find.
+template <class B>
+FA_DEVICE typename B::P packed_gradients(typename B::Result& dp, [[maybe_unused]] typename B::Result& s) {
+  using Unit = typename B::Unit;
+  using P = typename B::P;
+  static_assert(!kProductLast<B> || !B::kLateNumbers, "tiles.toml: with late numbers P is multiplied before");
+  if constexpr (!RaisedOf<B>::kIs) return P::of([&](int c, int f) { return element<Unit>(dp, c, f); });
+  const float one = __builtin_bit_cast(float, here_uniform(0x3f800000));
+  return P::template of<true>([&](int c, int f) {
+    return (kProductLast<B> ? element<Unit>(s, c, f) : one) * element<Unit>(dp, c, f);
+  });
+}
 
 // dS in the place of dP.
 template <class B>
@@ -17,6 +37,7 @@ FA_DEVICE void gradients_of_scores(const B& block, typename B::Result& s, typena
                                    uint32_t bits) {
   using Unit = typename B::Unit;
   using Drop = typename B::Drop;
+  using Raise = RaisedOf<B>;
   // On the path without ALiBi, the compiler leaves one wait state too few between the last matrix instruction
   // and the first use of its result (LLVM 22; the static checks find it). It does not count these.
   if constexpr (!B::kTraits.matrix_interlock) asm volatile("s_nop 1");
@@ -36,10 +57,10 @@ FA_DEVICE void gradients_of_scores(const B& block, typename B::Result& s, typena
   scoring.cap([&](const auto& action) { B::in_order(s, action); });
   if (scoring.caps()) {
     B::in_order(dp, [&](float x, int c, int f) {
-      return (x - numbers.delta[c]) * scoring.cap_derivative(element<Unit>(s, c, f));
+      return (x - Raise::raise(numbers.delta[c])) * scoring.cap_derivative(element<Unit>(s, c, f));
     });
   } else {
-    B::in_order(dp, [&](float x, int c, int) { return x - numbers.delta[c]; });
+    B::in_order(dp, [&](float x, int c, int) { return x - Raise::raise(numbers.delta[c]); });
   }
   B::in_order(dp, [&](float x, int c, int f) {
     const float away = distance[c] + static_cast<float>(Unit::held_step(f));
@@ -53,7 +74,9 @@ FA_DEVICE void gradients_in_place(const B& block, typename B::Result& s, typenam
                                   int first, const typename B::Numbers& numbers,
                                   [[maybe_unused]] uint32_t bits) {
   using Unit = typename B::Unit;
-  if constexpr (B::kFeatured) {
+  if constexpr (kProductLast<B>) {
+    // It comes last.
+  } else if constexpr (B::kFeatured) {
     gradients_of_scores(block, s, dp, wave_row, first, numbers, bits);
   } else if constexpr (!B::kConfig.interleaved) {
     B::each(dp, [&](float x, int c, int f) {
@@ -107,7 +130,7 @@ FA_DEVICE void store_dscores(const B& block, typename B::Result& ds, int wave_ro
   const int lane = here(block.lane);
   const int begin = here_uniform(first) + Unit::held_begin(lane, B::kKeys);
   // dS comes from a P enlarged before truncation.
-  const float of_score = p.bwd.dropout_scale * (1 / kCutGain<B::kDType>);
+  const float of_score = p.bwd.dropout_scale * RaisedOf<B>::kOfDscores;
 #pragma unroll
   for (int c = 0; c < B::kColumns; ++c) {
     const int row = Unit::column(lane, c) * row_bytes;
@@ -143,6 +166,10 @@ FA_DEVICE void finish(const B& block, typename B::Result& dp, typename B::Result
   gradients_in_place(block, s, dp, wave_row, first, numbers, bits);
   if constexpr (!kDropsLast) {
     if (tiles.masked(first)) {
+      if constexpr (kProductLast<B>) {
+        B::each(dp, [&](float x, int c, int f) { return element<typename B::Unit>(s, c, f) * x; });
+        B::each(s, [](float, int, int) { return 1.0f; });
+      }
       block.mask(dp, wave_row, first);
     }
   } else if (uniform(tiles.masked_flag(first).sign | block.dropout.sign) < 0) {

@@ -69,8 +69,7 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
       B::template prioritise<1>();
       block.find(gradients, scores, block.lds, wave_row, first, tiles, q, dout, numbers, starts, given,
                  ahead);
-      const typename B::P packed =
-          B::P::of([&](int c, int f) { return element<typename B::Unit>(gradients, c, f); });
+      const typename B::P packed = packed_gradients<B>(gradients, scores);
       load_mask(first + B::kKeys);
       B::template prioritise<3>();
       block.add(block.lds, packed, sums);
@@ -121,8 +120,7 @@ FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int w
       typename B::Result gradients, scores;
       B::template prioritise<1>();
       block.find(gradients, scores, own, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
-      const typename B::P packed =
-          B::P::of([&](int c, int f) { return element<typename B::Unit>(gradients, c, f); });
+      const typename B::P packed = packed_gradients<B>(gradients, scores);
       load_mask(first + B::kKeys);
       B::template prioritise<3>();
       block.add(own, packed, sums);
@@ -181,8 +179,7 @@ FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave
       typename B::Result gradients;
       B::template prioritise<1>();
       block.find(gradients, scores, own, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
-      const typename B::P packed =
-          B::P::of([&](int c, int f) { return element<typename B::Unit>(gradients, c, f); });
+      const typename B::P packed = packed_gradients<B>(gradients, scores);
       B::template prioritise<3>();
       block.add(own, packed, sums);
       B::template prioritise<0>();
@@ -252,7 +249,7 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
     if (seen) {
       block.find(gradients, scores, block.lds, wave_row, first, tiles, q, dout, numbers, starts, given,
                  ahead);
-      packed = B::P::of([&](int c, int f) { return element<typename B::Unit>(gradients, c, f); });
+      packed = packed_gradients<B>(gradients, scores);
     }
     load(first + B::kKeys);
     workgroup_barrier();  // transposes are there, and all waves are done with rows
@@ -273,8 +270,8 @@ FA_DEVICE void store(const B& block, int wave_row, typename B::Sums& sums) {
       offset_of(params.dq, is_ragged<B>(params.cu_seqlens_q), block.batch, block.head, sequence.q_first);
   store_gradient<typename B::Unit, B::kDType, B::kHeadDim>(
       sums, params.dq, at, wave_row, sequence.seqlen_q,
-      B::kMasked ? params.scale * params.dropout_scale : params.scale, block.lane,
-      [&](int row) { return visible.begin(row) < visible.end(row); });
+      RaisedOf<B>::times(RaisedOf<B>::kOfDq, B::kMasked ? params.scale * params.dropout_scale : params.scale),
+      block.lane, [&](int row) { return visible.begin(row) < visible.end(row); });
 }
 
 }  // namespace fa

@@ -7,6 +7,7 @@
 //   dS = factor * P * (dP - delta / factor), and without dP where dropped      dV: of factor * P
 #pragma once
 
+#include "device/backward/parts/raised.hpp"
 #include "device/backward/parts/scoring.hpp"
 #include "device/call/backward_params.hpp"
 
@@ -15,24 +16,24 @@ namespace fa {
 // Factor of delta in the start values of products.
 FA_DEVICE float late_minus(const BwdParams& params) { return -__builtin_amdgcn_rcpf(params.dropout_scale); }
 
-// kThere: the kernel has a mask.
-template <bool kThere>
+// kThere: the kernel has a mask. Raise: see Raised.
+template <bool kThere, class Raise>
 struct LateDropout {
   int sign;     // -1: there is dropout; as tile_range.hpp's flags
   float minus;  // see late_minus
 
   FA_DEVICE explicit LateDropout(const BwdParams& params)
-      : sign(uniform(params.dropout_below != 0 ? -1 : 0)), minus(uniform(late_minus(params))) {}
+      : sign(uniform(params.dropout_below != 0 ? -1 : 0)), minus(uniform(Raise::raise(late_minus(params)))) {}
   FA_DEVICE bool drops() const { return sign != 0; }
   FA_DEVICE float minus_delta(float delta) const { return delta * minus; }
 };
-template <>
-struct LateDropout<false> {
+template <class Raise>
+struct LateDropout<false, Raise> {
   static constexpr int sign = 0;
 
   FA_DEVICE explicit LateDropout(const BwdParams&) {}
   FA_DEVICE static bool drops() { return false; }
-  FA_DEVICE static float minus_delta(float delta) { return -delta; }
+  FA_DEVICE static float minus_delta(float delta) { return Raise::raise(-delta); }
 };
 
 // With queries as lanes: dS in its place. `s`: P, or the scores for it. `minus_delta`: start value of dP, per
@@ -96,7 +97,7 @@ FA_DEVICE void drop_products(const B& block, const typename B::P& p, typename B:
   using Unit = typename B::Unit;
   const BufferView<B::kQueries, sizeof(float), B::kTraits.buffer_word3> view(deltas, here_uniform(first));
   const int at = Unit::held_begin(block.lane_again(), B::kQueries);
-  const float factor = -late_minus(loaded_here(block.arguments));
+  const float factor = -RaisedOf<B>::raise(late_minus(loaded_here(block.arguments)));
 #pragma unroll
   for (int f = 0; f < B::P::kHeld; f += 4) {
     const f32x4 numbers = view.template read_at<f32x4>((at + Unit::held_step(f)) * 4);

@@ -71,11 +71,8 @@ struct Scoring {
     return __builtin_amdgcn_exp2f(__builtin_fmaf(-slope, __builtin_fabsf(distance), capped) - lse);
   }
 
-  // Subtracted from scores times log2(e). It enlarges probabilities by kCutGain, because they are truncated.
-  template <DType kDType>
-  FA_DEVICE static float shift(float lse) {
-    return __builtin_fmaf(lse, kLog2e, -kGain<kDType>);
-  }
+  // Subtracted from scores times log2(e). It enlarges probabilities by 2^more (see Raised).
+  FA_DEVICE static float shift(float lse, float more) { return __builtin_fmaf(lse, kLog2e, -more); }
 
   // The log-sum-exp of a row with a mask or bias. A row with +inf sees no key, and below kFarBelow recomputed
   // probabilities have no precision left. Both get zero gradients: the returned number is so large that

@@ -21,7 +21,7 @@ from flash_attn_rocm.suite.forward_cases import (
     WINDOWS,
     Case,
 )
-from flash_attn_rocm.suite.rule import FP32_ROUNDING, Sequence, attention, judge_gradients
+from flash_attn_rocm.suite.rule import FP32_ROUNDING, Sequence, as_taken, attention, judge_gradients
 from flash_attn_rocm.suite.target import FUSED_OP, fused_with_features
 from flash_attn_rocm.values import kinds
 
@@ -282,7 +282,7 @@ class Call(forward_cases.Call):
             attention(
                 *(x.double() for x in (each.q, each.k, each.v)), self.rules, each.slopes, each.kept, each.bias
             )
-            for each in self.sequences
+            for each in map(as_taken, self.sequences)
         ]
         outs, sums = zip(*found, strict=True)
         return [x.to(self.dtype) for x in outs], [x.float() for x in sums]

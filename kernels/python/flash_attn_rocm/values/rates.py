@@ -37,6 +37,8 @@ LARGEST = {
     "gfx1200": 32,
     "gfx1201": 64,
 }
+# The archs whose matrix unit takes denormals of fp16 and bf16 as zero.
+FLUSHING = ["gfx90a"]
 # The GPUs that AMD's builds of PyTorch have a package for.
 AMD_TORCH = (
     "gfx908",

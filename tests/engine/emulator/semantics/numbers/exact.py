@@ -60,6 +60,10 @@ class Format:
         whole = mantissa | (1 << self.mantissa_bits if exponent else 0)
         return -whole if x & self.sign else whole, max(exponent, 1) - self.bias - self.mantissa_bits
 
+    def flushed(self, x):
+        """Zero, with the sign, for a denormal."""
+        return x if x & self.inf else x & self.sign
+
     def value(self, x) -> Value:
         return value(self, x)
 

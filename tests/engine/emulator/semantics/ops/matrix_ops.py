@@ -189,9 +189,11 @@ def exact_sum(out, row, column, c):
     return Sum(out.round_parts(total, low, negative_zero=zeros_negative), total, size, low)
 
 
-def close(op, got, want):
-    """Whether ``got`` may be the result."""
+def close(op, got, want, *, flushes):
+    """Whether ``got`` may be the result.  ``flushes``: a denormal is zero."""
     out = op.half or F32
+    if flushes and got != out.flushed(got):
+        return False
     if want.bits & out.inf == out.inf:
         return out.is_nan(got) if out.is_nan(want.bits) else got == want.bits
     if got & out.inf == out.inf:
@@ -202,6 +204,7 @@ def close(op, got, want):
     # A rounding per product and one for the accumulator, each half an ulp of at most the sum of magnitudes,
     # or the smallest denormal.
     slack = (op.layout.k + 1) * ((want.size << up - F32.mantissa_bits - 1) + (1 << -149 - low))
+    slack += 1 << -126 - low if flushes else 0
     if op.half:
         smallest = 1 - out.bias - out.mantissa_bits
         slack += (abs(want.total) << up - out.mantissa_bits - 1) + (1 << smallest - low)
@@ -223,6 +226,7 @@ class Trial:
     """One multiplication: numbers by (block, row, k), (block, column, k) and (block, row, column)."""
 
     exact: bool
+    flushes: bool  # denormals are zeros
     a: dict[tuple[int, int, int], int]
     b: dict[tuple[int, int, int], int]
     c: dict[tuple[int, int, int], int]
@@ -276,7 +280,7 @@ class Variant:
         everything = (small_integers, small_integers, special, special, any_number)
         return everything if self.accumulator == "registers" else (small_integers, special)
 
-    def trial(self, rng, make):
+    def trial(self, rng, make, *, flushes):
         layout, out = self.op.layout, self.op.half or F32
         sources = list(itertools.product(range(layout.blocks), range(layout.m), range(layout.k)))
         cells = list(itertools.product(range(layout.blocks), range(layout.m), range(layout.m)))
@@ -284,13 +288,20 @@ class Variant:
         result = (lambda: out.round(1)) if self.accumulator == "constant" else make(out, rng)
         a, b = ({key: number() for key in sources} for _ in range(2))
         c = {key: result() for key in cells}
-        return Trial(make is small_integers, a, b, c, self.sums(a, b, c))
+        return Trial(make is small_integers, flushes, a, b, c, self.sums(a, b, c, flushes=flushes))
 
-    def sums(self, a, b, c):
+    def sums(self, a, b, c, *, flushes):
         f, layout, out = self.op.format, self.op.layout, self.op.half or F32
-        (rows, columns) = ({key: parsed(f, x) for key, x in m.items()} for m in (a, b))
+        taken = (f.flushed, out.flushed) if flushes else (int, int)
+        (rows, columns) = ({key: parsed(f, taken[0](x)) for key, x in m.items()} for m in (a, b))
         lines = [{(n, i): [m[n, i, k] for k in range(layout.k)] for n, i, _ in m} for m in (rows, columns)]
-        return {(n, i, j): exact_sum(out, lines[0][n, i], lines[1][n, j], x) for (n, i, j), x in c.items()}
+        return {
+            (n, i, j): exact_sum(out, lines[0][n, i], lines[1][n, j], taken[1](x))
+            for (n, i, j), x in c.items()
+        }
+
+    def flushes(self, arch):
+        return self.op.format is not F32 and arch_named(arch).isa.flushes_denormals
 
     def data(self, arch, trial):
         layout, lanes = self.op.layout, LANES[arch]
@@ -307,20 +318,20 @@ class Variant:
         for g, register in enumerate(self.registers(arch)[1]):
             for lane in range(LANES[arch]):
                 n, i, j = layout.d(lane, g)
-                if problem := self.problem(out[register][lane], trial.sums[n, i, j], exact=trial.exact):
+                if problem := self.problem(out[register][lane], trial.sums[n, i, j], trial=trial):
                     yield f"{register}[{lane}] = D[{i}][{j}] of block {n}: {problem}"
 
-    def problem(self, got, want, *, exact):
+    def problem(self, got, want, *, trial):
         upper = UPPER if self.accumulator == "place" else OTHER
         if self.op.half and got >> 16 != upper:
             return f"the upper half became {got >> 16:#x}"
         got = got & 0xFFFF if self.op.half else got
-        right = got == want.bits if exact else close(self.op, got, want)
+        right = got == want.bits if trial.exact else close(self.op, got, want, flushes=trial.flushes)
         return "" if right else f"{got:#x}, exact {want.bits:#x}"
 
     def case(self, arch):
         def make():
-            trials = trials_of(self)
+            trials = trials_of(self, flushes=self.flushes(arch))
 
             def check(results):
                 both = zip(trials, results, strict=True)
@@ -332,9 +343,9 @@ class Variant:
 
 
 @functools.lru_cache(maxsize=8)  # archs with the same instruction follow each other
-def trials_of(variant):
+def trials_of(variant, *, flushes):
     rng = random.Random(variant.names + variant.accumulator)
-    return [variant.trial(rng, make) for make in variant.makers]
+    return [variant.trial(rng, make, flushes=flushes) for make in variant.makers]
 
 
 MFMA = [

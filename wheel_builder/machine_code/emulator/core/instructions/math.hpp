@@ -8,6 +8,9 @@
 namespace emu {
 inline f32 flush(f32 x) { return std::fabs(x) < 0x1p-126f ? bits<f32>(bits<u32>(x) & 0x80000000u) : x; }
 
+// A half as a float: a denormal is zero.
+inline f32 flush_half(f32 x) { return std::fabs(x) < 0x1p-14f ? bits<f32>(bits<u32>(x) & 0x80000000u) : x; }
+
 inline f64 pow2i(i64 e) { return bits<f64>(static_cast<u64>(e + 1023) << 52); }
 
 inline f32 exp2_f32(f32 x) {

@@ -1,7 +1,8 @@
 // MFMA and WMMA. Products and sums are f32 FMAs in ascending k. The hardware's intermediate rounding is
-// unpublished. f16 and bf16 products are exact in f32. Layouts: ROCm matrix calculator, CDNA3 ISA 7.1.4,
-// RDNA3 7.9, RDNA4 7.12.
+// unpublished. f16 and bf16 products are exact in f32. With `flushes_denormals`, denormals of A, B, C and D
+// are zeros, unless A and B are f32. Layouts: ROCm matrix calculator, CDNA3 ISA 7.1.4, RDNA3 7.9, RDNA4 7.12.
 #include "code/ops.hpp"
+#include "instructions/math.hpp"
 #include "run/launch.hpp"
 #include "run/memory.hpp"
 
@@ -26,6 +27,12 @@ void elements(const Wave& w, const Operand& o, El type, u32 e, f32* out) {
       lanes(w, [&](u32 i) { out[i] = static_cast<f32>(static_cast<i8>(p[i] >> (8 * part))); });
       break;
   }
+}
+bool flushes(const Wave& w, El type) {
+  return type != El::f32_ && fa::traits(w.program->gfx).flushes_denormals;
+}
+void flush_elements(const Wave& w, El type, f32* x) {
+  lanes(w, [&](u32 i) { x[i] = type == El::f16_ ? flush_half(x[i]) : flush(x[i]); });
 }
 // kRows rows of the result, from row i on: acc[r][j] += a * b[j] for each k in turn, fused. Several rows at
 // once share the loads of b and hide the latency of the FMAs.
@@ -137,12 +144,16 @@ void mfma(Wave& w, const Inst& in) {
   constexpr u32 kGroups = groups_of(kM, kBlocks), kPer = kK / kGroups;
   constexpr u32 kRegs = kM * kM * kBlocks / 64, kRows = rows_at_once(kM);
   alignas(64) f32 a[kPer][kLanes], b[kPer][kLanes];
+  const bool flushed = flushes(w, kType);
   for (u32 e = 0; e < kPer; ++e) {
     elements(w, in.src[0], kType, e, a[e]);
     elements(w, in.src[1], kType, e, b[e]);
+    for (f32* each : {a[e], b[e]})
+      if (flushed) flush_elements(w, kType, each);
   }
   copy_accumulator(w, in, kRegs);
   f32(*d)[kLanes] = reinterpret_cast<f32(*)[kLanes]>(w.v + in.dst[0].index);
+  for (u32 r = 0; flushed && r < kRegs; ++r) flush_elements(w, El::f32_, d[r]);
   for (u32 block = 0; block < kBlocks; ++block) {
     const f32 *pa[kK], *pb[kK];
     for (u32 k = 0; k < kK; ++k) {
@@ -159,6 +170,7 @@ void mfma(Wave& w, const Inst& in) {
       rows_fma<kM, kK, kRows>(acc, pa, pb, i);
     }
   }
+  for (u32 r = 0; flushed && r < kRegs; ++r) flush_elements(w, El::f32_, d[r]);
 }
 
 // Lanes l and l+16 (and l+32, l+48 on wave64) must hold the same row of A and column of B.

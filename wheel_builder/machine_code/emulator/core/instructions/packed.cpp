@@ -161,11 +161,20 @@ __m256 eight_halves(const u32* p, int shift, u32 flip) {
   const __m128i h = _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
   return _mm256_xor_ps(_mm256_cvtph_ps(h), _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(flip))));
 }
+// Zero, with its sign, where the magnitude is below `least`.
+__m256 flushed(__m256 x, f32 least) {
+  const __m256 sign = _mm256_set1_ps(-0.0f), size = _mm256_andnot_ps(sign, x);
+  const __m256 small = _mm256_cmp_ps(size, _mm256_set1_ps(least), _CMP_LT_OQ);
+  return _mm256_blendv_ps(x, _mm256_and_ps(x, sign), small);
+}
 void dot2_f16(Wave& w, const Inst& in) {
   alignas(64) u32 ta[kLanes], tb[kLanes];
   alignas(64) f32 tc[kLanes], d[kLanes];
   const u32 *a = read_raw(w, in.src[0], ta), *b = read_raw(w, in.src[1], tb);
   const f32* c = F32::load(w, in.src[2], tc);
+  // The least that counts, of halves and floats.
+  const bool flushes = fa::traits(w.program->gfx).flushes_denormals;
+  const f32 half = flushes ? 0x1p-14f : 0, whole = flushes ? 0x1p-126f : 0;
   int shift[2][2];
   u32 flip[2][2];
   for (u32 k = 0; k < 2; ++k) {
@@ -176,11 +185,11 @@ void dot2_f16(Wave& w, const Inst& in) {
     }
   }
   for (u32 i = 0; i < w.n; i += 8) {
-    __m256 sum = _mm256_loadu_ps(c + i);
+    __m256 sum = flushed(_mm256_loadu_ps(c + i), whole);
     for (u32 h = 0; h < 2; ++h)
-      sum = _mm256_fmadd_ps(eight_halves(a + i, shift[0][h], flip[0][h]),
-                            eight_halves(b + i, shift[1][h], flip[1][h]), sum);
-    _mm256_store_ps(d + i, sum);
+      sum = _mm256_fmadd_ps(flushed(eight_halves(a + i, shift[0][h], flip[0][h]), half),
+                            flushed(eight_halves(b + i, shift[1][h], flip[1][h]), half), sum);
+    _mm256_store_ps(d + i, flushed(sum, whole));
   }
   F32::store(w, in, d);
 }
