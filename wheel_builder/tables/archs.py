@@ -149,13 +149,18 @@ class Isa:
 
 @dataclass(frozen=True)
 class Model:
-    """The product used to model an arch: clock in Hz, bytes per second of the whole GPU, bytes."""
+    """The product used to model an arch: clock in Hz, bytes per second of the whole GPU, bytes of caches.
+
+    ``l2_bytes``: of a die. ``last_cache``: the Infinity Cache between the L2 and memory, 0 for none.
+    """
 
     name: str
     clock: float
     memory: float
     l2: float
     instruction_cache: int
+    l2_bytes: int
+    last_cache: int
 
 
 @dataclass(frozen=True)

@@ -103,9 +103,9 @@ def measure(subject: Subject, workload: Workload, *, only_figures: bool = False)
     taken = read_resources(subject.code, assembled=True)[workload.kernel]
     result = run(subject.machine, workload)
     flop = workload.flop(workload.memory)
-    trace = _trace(subject, workload.kernel, result)
+    trace = traced(subject, workload.kernel, result)
     others = [
-        _trace(subject, workload.kernel, run(subject.machine, replace(workload, workgroup=other)))
+        traced(subject, workload.kernel, run(subject.machine, replace(workload, workgroup=other)))
         for other in workload.others
     ]
     lds = workload.launch.dynamic_lds
@@ -169,7 +169,7 @@ def measure_decode(subject: Subject, workload: Workload, useful: int, name: str 
         head_dim=workload.head_dim,
         loaded=moved(result.counts).loaded,
         resident=resident,
-        decode=decode(_trace(subject, workload.kernel, result), useful, resident),
+        decode=decode(traced(subject, workload.kernel, result), useful, resident),
         name=name,
     )
 
@@ -187,7 +187,8 @@ def run(machine: Machine, workload: Workload) -> Result:
     return result
 
 
-def _trace(subject: Subject, kernel: str, result: Result) -> Trace:
+def traced(subject: Subject, kernel: str, result: Result) -> Trace:
+    """A run of a kernel for the schedule."""
     names = function_sizes(subject.code)
     functions = {function.name: function for function in parse_disassembly(subject.disassembly, names)}
     return trace_of(subject.machine.arch, functions[kernel], subject.machine.program, result)

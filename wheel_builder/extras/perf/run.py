@@ -4,9 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from wheel_builder.base.errors import PerfError
 from wheel_builder.base.store import Store
+from wheel_builder.extras.perf.launch.speed import die_of, forward_speed
+from wheel_builder.extras.perf.launch.table import Played, launches
+from wheel_builder.extras.perf.launch.table import report as launch_report
 from wheel_builder.extras.perf.measure import Decoded, Modelled, Subject, measure, measure_decode
 from wheel_builder.extras.perf.table import report
 from wheel_builder.extras.perf.workloads import gradients, latent, ours
@@ -26,8 +30,11 @@ from wheel_builder.pipeline.images import begin, builder_image
 from wheel_builder.pipeline.progress import Step as Shown
 from wheel_builder.pipeline.release import newest_wheel
 from wheel_builder.pipeline.verification import build_emulator
+from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.tiles import workgroup_of
 
 CODE_OBJECT = ".hsaco"
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -52,19 +59,34 @@ def perf(
 
     Kernels are disassembled in the builder image of the plan's first job. Raises as ``model`` does.
     """
+    return report(_rows(model, paths, plan, context, archs=archs, plain=plain))
+
+
+def perf_launches(
+    paths: Sequence[Path], plan: Plan, context: RunContext, *, archs: Sequence[str], plain: bool | None = None
+) -> str:
+    """As ``perf``, the table of whole launches."""
+    return launch_report(_rows(launched, paths, plan, context, archs=archs, plain=plain))
+
+
+def _rows(
+    rows_of: Callable[..., Iterator[Row]], paths: Sequence[Path], plan: Plan, context: RunContext, *,
+    archs: Sequence[str], plain: bool | None,
+) -> list[Row]:  # fmt: skip
+    """What ``rows_of``, ``model`` or ``launched``, finds in all paths."""
     job = jobs_to_build(plan)[0]
     steps = begin(context, plan.package)
     builder = builder_image(steps, job)
     emulator = build_emulator(steps, job, builder)
 
-    def work(path: Path, _: Shown) -> list[Modelled | Decoded]:
+    def work(path: Path, _: Shown) -> list[Row]:
         core, tools = Core(emulator.result.path / LIBRARY), tools_in(builder.result)
         bench = Bench(core, tools, context.store, context.log("listing"))
-        return list(model(path, bench, max_mib=plan.package.max_wheel_mib, archs=archs))
+        return list(rows_of(path, bench, max_mib=plan.package.max_wheel_mib, archs=archs))
 
-    rows = [steps.add(f"model {path.name}", partial(work, path), weight=60) for path in paths]
+    made = [steps.add(f"model {path.name}", partial(work, path), weight=60) for path in paths]
     steps.run(plain=plain)
-    return report([row for step in rows for row in step.result])
+    return [row for step in made for row in step.result]
 
 
 def model(
@@ -159,6 +181,21 @@ def _bound_by_memory(label: str, subject: Subject, name: str) -> Iterator[Decode
         workload, what = ours.finding_ranges(kernel, label), f"{ours.RANGES_OP} fp16 k{ours.RANGES_KEYS}"
         useful = ours.bytes_of_ranges(kernel)
         yield measure_decode(_checked(subject, workload), workload, useful, what)
+
+
+def launched(path: Path, bench: Bench, *, max_mib: float, archs: Sequence[str] = ()) -> Iterator[Played]:
+    """Whole launches of the forwards with two lengths (``ours.lengths``). Raises as ``model``."""
+    wanted = _wanted(path, _parts(path, max_mib=max_mib), archs)
+    for subject in subjects([part.code for part in wanted], bench):
+        arch = subject.machine.arch
+        for name, kernel in subject.machine.kernels.items():
+            if not ours.is_plain_forward(name) or len(ours.lengths(kernel)) == 1:
+                continue
+            op, dtype, head_dim = ours.named(kernel)
+            rows = workgroup_of(arch_named(arch), op, dtype, head_dim).rows
+            title = f"{op} {dtype} d{head_dim}"
+            dies = ours.dies_of(arch) or 1
+            yield from launches(arch, title, forward_speed(subject, kernel), die_of(arch), dies, rows)
 
 
 def subjects(objects: Sequence[CodeObject], bench: Bench) -> tuple[Subject, ...]:

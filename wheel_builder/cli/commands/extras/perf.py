@@ -7,7 +7,7 @@ from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import BUILD
 from wheel_builder.cli.runs import run_context
 from wheel_builder.cli.selected import plan_of
-from wheel_builder.extras.perf.run import default_paths, perf
+from wheel_builder.extras.perf.run import default_paths, perf, perf_launches
 
 
 def run(args: argparse.Namespace) -> None:
@@ -16,10 +16,14 @@ def run(args: argparse.Namespace) -> None:
     if args.dry_run:
         print(*paths, sep="\n")
         return
-    print(perf(paths, plan, context, archs=args.archs, plain=args.verbose or None), end="")
+    table = perf_launches if args.launch else perf
+    print(table(paths, plan, context, archs=args.archs, plain=args.verbose or None), end="")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--launch", action="store_true", help="whole launches: busy compute units by the order of workgroups"
+    )
     parser.add_argument(
         "paths",
         nargs="*",

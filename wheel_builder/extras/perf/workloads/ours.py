@@ -73,13 +73,13 @@ def heads_of(arch: str, kernel: Kernel) -> int:
 
 def lengths(kernel: Kernel) -> tuple[int, ...]:
     """The keys of a forward's workloads: long ones where there are others with a mask or tall workgroups."""
-    _, dtype, head_dim = _named(kernel)
+    _, dtype, head_dim = named(kernel)
     return (SEQLEN, LONG) if dtype == ONE_DTYPE and head_dim in COMPARED else (SEQLEN,)
 
 
 def causal_lengths(arch: str, kernel: Kernel) -> tuple[int, ...]:
     """Key lengths of causal workloads: long ones if the plan chooses between kernels."""
-    head_dim = _named(kernel)[2]
+    head_dim = named(kernel)[2]
     has_tall = any(row.head_dim == head_dim for row in tall_tiles(arch_named(arch)))
     return lengths(kernel) if has_tall else (SEQLEN,)
 
@@ -89,7 +89,7 @@ def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0, keys: int = SE
 
     The number of a workgroup's rows follows from its writes to ``lse``.
     """
-    op, dtype, head_dim = _named(kernel)
+    op, dtype, head_dim = named(kernel)
     case = Case(dtype, head_dim, keys, keys, v_head_dim=value_dim(op, head_dim))
     return _workload(kernel, label, op, case, dies)
 
@@ -101,12 +101,18 @@ def causal_forward(
 
     The schedule also plays the last workgroups of the other ``heads``.
     """
-    op, dtype, head_dim = _named(kernel)
+    op, dtype, head_dim = named(kernel)
     # The causal mask is aligned to the bottom right: these rows see as many keys as the last rows of a longer
     # launch.
     of_v = value_dim(op, head_dim)
     case = Case(dtype, head_dim, rows, keys, nheads=heads, nheads_k=heads, causal=True, v_head_dim=of_v)
     return _workload(kernel, label, f"{op} causal", case, dies)
+
+
+def is_plain_forward(kernel_name: str) -> bool:
+    """Whether a kernel is an unmasked forward with one head dim, of ordinary or tall workgroups."""
+    match = NAME.match(kernel_name)
+    return match is not None and has_no_mask(match["op"])
 
 
 def reads_mask(kernel_name: str) -> bool:
@@ -118,7 +124,7 @@ def reads_mask(kernel_name: str) -> bool:
 def masks(kernel: Kernel) -> tuple[tuple[str, int], ...]:
     """The masks of its workloads and their keys, of one dtype: the other costs the same."""
     all_masks = (*((kind, SEQLEN) for kind in MASKS), ("padding", LONG))
-    return all_masks if _named(kernel)[1] == ONE_DTYPE else ()
+    return all_masks if named(kernel)[1] == ONE_DTYPE else ()
 
 
 def masked_forward(
@@ -128,7 +134,7 @@ def masked_forward(
 
     FLOP count all keys, hidden ones included.
     """
-    op, dtype, head_dim = _named(kernel)
+    op, dtype, head_dim = named(kernel)
     found = _workload(kernel, label, f"{op} {kind}", Case(dtype, head_dim, keys, keys), dies)
     mask = mask_of(kind, keys, dtype)
     strides = (0, 0, keys)
@@ -244,7 +250,8 @@ def has_no_mask(op: str) -> bool:
     return kind is not None and kind.rows in (QUERIES, MANY_QUERIES) and not kind.variant
 
 
-def _named(kernel: Kernel) -> tuple[str, str, int]:
+def named(kernel: Kernel) -> tuple[str, str, int]:
+    """Op, dtype and head dim of a forward. Raises ``PerfError`` for another kernel."""
     match = NAME.match(kernel.name)
     if match is None:
         title = f"no workload for kernel {kernel.name}"
