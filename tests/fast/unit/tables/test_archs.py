@@ -49,7 +49,7 @@ vgprs = 1024
 vgpr_granule = 16
 lds_bytes = 65536
 lds_granule = 512
-model = { name = "RX 123", clock = 1e9, memory = 1e11, l2 = 1e12, instruction_cache = 32768 }
+model = { name = "RX 123", clock = 1e9, memory = 1e11, l2 = 1e12, instruction_cache = 32768, l2_bytes = 4194304, last_cache = 0 }
 """
 
 
