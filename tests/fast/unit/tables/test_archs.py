@@ -49,7 +49,13 @@ vgprs = 1024
 vgpr_granule = 16
 lds_bytes = 65536
 lds_granule = 512
-model = { name = "RX 123", clock = 1e9, memory = 1e11, l2 = 1e12, instruction_cache = 32768, l2_bytes = 4194304, last_cache = 0 }
+model.name = "RX 123"
+model.clock = 1e9
+model.memory = 1e11
+model.l2 = 1e12
+model.instruction_cache = 32768
+model.l2_bytes = 4194304
+model.last_cache = 0
 """
 
 
