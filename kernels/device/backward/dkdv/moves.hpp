@@ -66,9 +66,12 @@ struct Moves {
     if constexpr (B::Numbers::kByWave) {
       const bool of_weights = block.is(Role::weights);
       const float inverse = __builtin_amdgcn_rcpf(block.factor);
-      slope = uniform(of_weights ? -Scoring::kLog2e * inverse
-                                 : RaisedOf<B>::raise(B::kMasked ? late_minus(params) : -1.0f));
-      start = uniform(of_weights ? RaisedOf<B>::kLogP * 0.5f * inverse : 0.0f);
+      // Scalar registers are short.
+      constexpr bool kInVectors = kKeepsRareValues && B::kMasked && RaisedOf<B>::kIs;
+      const auto kept = [](float x) { return kInVectors ? here(x) : uniform(x); };
+      slope = kept(of_weights ? -Scoring::kLog2e * inverse
+                              : RaisedOf<B>::raise(B::kMasked ? late_minus(params) : -1.0f));
+      start = kept(of_weights ? RaisedOf<B>::kLogP * 0.5f * inverse : 0.0f);
       const int row = Unit::slot_of_row(Unit::a_row(block.lane), B::kQueries);
       constexpr int kNowhere = 1 << 20;  // reads as zero
       place = block.lane < Unit::kM ? row * static_cast<int>(sizeof(float)) : kNowhere;
