@@ -11,9 +11,11 @@ from pathlib import Path
 
 from wheel_builder.extras.perf.counters import Line, modelled_as
 from wheel_builder.extras.perf.golden import FIGURES
+from wheel_builder.tables.archs import known_archs
 
 RATES, ERRORS = FIGURES / "aiter.csv", FIGURES / "aiter.txt"
-PRODUCTS = {"MI300X": "gfx942", "MI355X": "gfx950"}
+GPUS = ("MI300X", "MI355X")
+PRODUCTS = {arch.model.name: name for name, arch in known_archs().items() if arch.model.name in GPUS}
 HEAD = f"{'published':>15}{'modelled':>10}{'error':>16}{'exclusive':>11}{'error':>16}"
 
 
