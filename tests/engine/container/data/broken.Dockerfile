@@ -6,4 +6,4 @@ FROM ${BASE}
 RUN rm /usr/local/bin/patchelf && \
     rm -r /opt/torch-stable && \
     find / -xdev -name 'oclc_isa_version_908.bc' -delete
-ENV AUDITWHEEL_PLAT=
+ENV ZIG_GLOBAL_CACHE_DIR=
