@@ -198,7 +198,7 @@ def test_a_kernel_that_spills_is_refused(changed):
     config = "{.waves = 8, .keys = 32, .waves_per_simd = 8, .query_steps = 8}"
     toolchain, table = with_config(changed, "gfx1100", config)
     words = toolchain.fails(toolchain.build, "gfx1100", *table)
-    assert "fa_fwd_fp16_d128 for gfx1100 may not spill, but has vgpr_spills = " in words
+    assert "fa_fwd_fp16_d128 for gfx1100 may not spill, but has vgpr_spill_count = " in words
     assert "lower its tile or waves_per_simd in kernels/tables/tiles.toml" in words
     assert not list((toolchain.scratch / "device/gfx1100").glob("*.hsaco"))
 
