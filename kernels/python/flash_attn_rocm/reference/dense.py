@@ -184,16 +184,16 @@ class _Problem:
         """
         left, right = self.rows_of(self.left, block), self.keys_of(self.right, block)
         scores = _product(left, right.mT, self.alpha)
-        bent: Tensor | None = None
+        bent, lse = None, None if self.folded else self.lse
         if self.options.softcap > 0.0:
             scores.tanh_()
             if self.lse is None:
                 scores.mul_(self.options.softcap)
-            else:
-                bent = scores
+            elif self.on_cpu:
+                bent, scores = scores, scores * self.options.softcap
+            else:  # one pass fewer
+                bent, lse = scores, None
                 scores = torch.add(-self.rows_of(self.lse, block), bent, alpha=self.options.softcap)
-        elif self.lse is not None and not self.folded:
-            scores.sub_(self.rows_of(self.lse, block))
         if self.slopes is not None:
             distance, causal = self._distance(block), self.options.window_right == 0
             addend = distance if causal else distance.abs_()  # behind the diagonal it is hidden
@@ -204,6 +204,8 @@ class _Problem:
                 masked.masked_fill_(mask, -math.inf)
             else:
                 masked.add_(mask)
+        if lse is not None:  # last, so that the only key of a row has the probability 1
+            scores.sub_(self.rows_of(lse, block))
         if self.is_bounded:
             self._hide(block, scores)
         return bent, scores

@@ -115,3 +115,14 @@ def test_one_block_has_few_operations(name):
     most_forward, most_backward = FEW[name]
     assert len(forward.names) <= most_forward, forward.names
     assert len(backward.names) <= most_backward, backward.names
+
+
+@pytest.mark.parametrize("rules", [{}, {"alibi_slopes": torch.tensor([0.3, 0.7])}, {"softcap": 5.0}])
+def test_the_only_key_of_a_row_has_the_probability_1(rules):
+    """With ALiBi it once had 1 less some roundings: upstream's own test demands the exact gradient of v."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, n, 2, 40, dtype=torch.float16, requires_grad=True) for n in (2, 1, 1))
+    weights = torch.randn(1, 2, 2, 40, dtype=torch.float16)
+    out = attention(q, k, v, window_size=(3, 3), **rules)
+    assert torch.equal(out, v.expand(1, 2, 2, 40))
+    assert torch.equal(torch.autograd.grad(out, v, weights)[0], weights.sum(1, keepdim=True))
