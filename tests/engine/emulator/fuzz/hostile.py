@@ -90,11 +90,11 @@ def edited(elf, pattern, replacement):
 
 
 def names_that_share_their_ends(elf):
-    """``elf`` with 3000 symbols. Their names are suffixes of one text of 64 KiB."""
+    """``elf`` with 3000 global functions as symbols. Their names are suffixes of one text of 64 KiB."""
     table = section(elf, SYMTAB)
     names = get(elf, FIRST_SECTION) + 64 * get(elf, table + 40, "I")
     text = b"a" * 65535 + b"\0"
-    symbols = b"".join(struct.pack("<IBBHQQ", i, 0, 0, 1, 0, 0) for i in range(3000))
+    symbols = b"".join(struct.pack("<IBBHQQ", i, 0x12, 0, 1, 0, 0) for i in range(3000))
     elf = put(put(elf, names + 24, len(elf)), names + 32, len(text)) + text
     return put(put(elf, table + 24, len(elf)), table + 32, len(symbols)) + symbols
 
