@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from wheel_builder.base.errors import PerfError
 from wheel_builder.base.store import Store
-from wheel_builder.extras.perf.launch.speed import die_of, forward_speed
 from wheel_builder.extras.perf.launch.table import Played, launches
 from wheel_builder.extras.perf.launch.table import report as launch_report
 from wheel_builder.extras.perf.measure import Decoded, Modelled, Subject, measure, measure_decode
+from wheel_builder.extras.perf.speed import die_of, forward_speed
 from wheel_builder.extras.perf.table import report
 from wheel_builder.extras.perf.workloads import gradients, latent, ours
 from wheel_builder.extras.perf.workloads.workload import SUFFIX, Workload, read_workloads

@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from tests.engine.emulator.semantics import cases, widths
+from tests.engine.emulator.semantics import cases
 from tests.engine.emulator.semantics.machine import ARCHS, FEATURES, SnippetMachine
+from tests.engine.emulator.semantics.memory import widths
 from wheel_builder.images.docker import Mount, caller, run_in
 
 # Prints the accepted lines with their names on this arch. Errors name the other lines.
