@@ -8,11 +8,12 @@
 //   flash_attn_rocm::plan_mla     no tensors: as plan
 //   flash_attn_rocm::plan_bwd     no tensors: as plan
 //   flash_attn_rocm::bwd_sums     no tensors: the elements of dq_sums
-//   flash_attn_rocm::plan         no tensors: path, parts of the keys and the reason; path "" without a
-//   kernel flash_attn_rocm::instances    no tensors: the registry as JSON flash_attn_rocm::gpus         no
-//   tensors: the supported GPUs and the archs of their machine code, as JSON flash_attn_rocm::limits       no
-//   tensors: the limits of kernels, as JSON flash_attn_rocm::compute_units  no tensors: number of a device's
-//   compute units flash_attn_rocm::device_arch  no tensors: a device's arch as the HIP runtime reports it
+//   flash_attn_rocm::plan         no tensors: path ("" without a kernel), parts of the keys, the reason
+//   flash_attn_rocm::instances    no tensors: the registry as JSON
+//   flash_attn_rocm::gpus         no tensors: the supported GPUs and the archs of their machine code, as JSON
+//   flash_attn_rocm::limits       no tensors: the limits of kernels, as JSON
+//   flash_attn_rocm::compute_units  no tensors: number of a device's compute units
+//   flash_attn_rocm::device_arch  no tensors: a device's arch as the HIP runtime reports it
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/DeviceType.h>

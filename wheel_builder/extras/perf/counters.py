@@ -80,6 +80,11 @@ def modelled_as(product: str) -> Arch:
     return arch
 
 
+def tflops(gpu: Arch, flop: float) -> float:
+    """TFLOP/s of all compute units of a modelled GPU at the clock on paper, each with ``flop`` a clock."""
+    return flop * gpu.model.clock * gpu.compute_units / 1e12
+
+
 def device_busy(kernel: Causal, seqlen: int) -> float:
     """The share of the MI300X's matrix clocks used by a whole launch."""
     compute_units = modelled_as(COUNTED).compute_units
@@ -168,7 +173,7 @@ def rates(published: Sequence[Rate], modelled: Mapping[tuple[str, str, int], Seq
 def _modelled(rate: Rate, modelled: Mapping[tuple[str, str, int], Sequence[float]]) -> Sequence[float]:
     gpu = modelled_as(rate.gpu)
     flop = modelled.get((gpu.name, rate.op, rate.head_dim), ())
-    return [each * gpu.model.clock * gpu.compute_units / 1e12 for each in flop]
+    return [tflops(gpu, each) for each in flop]
 
 
 def _rate(rate: Rate, found: Sequence[float]) -> str:

@@ -100,7 +100,7 @@ def measure(subject: Subject, workload: Workload, *, only_figures: bool = False)
     the run stops early, or when the models lack a number.
     """
     arch = subject.machine.arch
-    taken = read_resources(subject.code, assembled=True)[workload.kernel]
+    taken = resources_of(subject, workload)
     result = run(subject.machine, workload)
     flop = workload.flop(workload.memory)
     trace = traced(subject, workload.kernel, result)
@@ -108,8 +108,7 @@ def measure(subject: Subject, workload: Workload, *, only_figures: bool = False)
         traced(subject, workload.kernel, run(subject.machine, replace(workload, workgroup=other)))
         for other in workload.others
     ]
-    lds = workload.launch.dynamic_lds
-    resident = resident_workgroups(arch, taken, threads=prod(workload.launch.block), dynamic_lds=lds)
+    resident = resident_of(subject, workload)
     charged = _charged(trace, others, result, resident, only_figures=only_figures)
     free = charged[0].schedule
     if not only_figures:
@@ -124,7 +123,7 @@ def measure(subject: Subject, workload: Workload, *, only_figures: bool = False)
         executed=result.executed,
         flop=flop,
         workgroups=prod(workload.launch.grid),
-        taken=replace(taken, lds_bytes=taken.lds_bytes + lds),
+        taken=replace(taken, lds_bytes=taken.lds_bytes + workload.launch.dynamic_lds),
         moved=moved(result.counts),
         looped_bytes=trace.looped_bytes,
         free=free,
@@ -159,11 +158,9 @@ def measure_decode(subject: Subject, workload: Workload, useful: int, name: str 
     ``useful``: bytes of its keys and values, or of all its necessary loads. Raises as ``measure``.
     """
     result = run(subject.machine, workload)
-    taken = read_resources(subject.code, assembled=True)[workload.kernel]
-    arch = subject.machine.arch
-    resident = resident_workgroups(arch, taken, threads=prod(workload.launch.block))
+    resident = resident_of(subject, workload)
     return Decoded(
-        arch=arch,
+        arch=subject.machine.arch,
         label=workload.label,
         dtype=workload.dtype,
         head_dim=workload.head_dim,
@@ -185,6 +182,19 @@ def run(machine: Machine, workload: Workload) -> Result:
         title = f"{workload.label}: {workload.kernel} did not run to its end"
         raise PerfError(title, problems, advice="correct its launch's description, or the kernel")
     return result
+
+
+def resources_of(subject: Subject, workload: Workload) -> Resources:
+    """The resources of the workload's kernel, which may be assembled."""
+    return read_resources(subject.code, assembled=True)[workload.kernel]
+
+
+def resident_of(subject: Subject, workload: Workload) -> int:
+    """Workgroups of the workload that fit on a compute unit. Raises as ``resident_workgroups``."""
+    launch, taken = workload.launch, resources_of(subject, workload)
+    return resident_workgroups(
+        subject.machine.arch, taken, threads=prod(launch.block), dynamic_lds=launch.dynamic_lds
+    )
 
 
 def traced(subject: Subject, kernel: str, result: Result) -> Trace:

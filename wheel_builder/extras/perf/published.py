@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheel_builder.extras.perf.counters import Line, modelled_as
+from wheel_builder.extras.perf.counters import Line, modelled_as, tflops
 from wheel_builder.extras.perf.golden import FIGURES
 from wheel_builder.tables.archs import known_archs
 
@@ -41,9 +41,8 @@ class Kernel:
 
     def tflops(self, product: str, seqlen: int) -> tuple[float, ...]:
         """With all compute units as fast as this one, at the clock on paper."""
-        gpu = modelled_as(product)
-        speed = gpu.model.clock * gpu.compute_units / 1e12
-        return tuple(self.flop.at(seqlen) / line.at(seqlen) * speed for line in self.clocks)
+        gpu, flop = modelled_as(product), self.flop.at(seqlen)
+        return tuple(tflops(gpu, flop / line.at(seqlen)) for line in self.clocks)
 
 
 Kernels = Mapping[tuple[str, bool], Kernel]  # by product, and whether causal

@@ -1,15 +1,11 @@
 """The speed of a kernel's workgroups, for a launch: the schedule of a compute unit at two lengths."""
 
-from math import prod
-
 from wheel_builder.extras.perf.launch.simulate import CHUNK, Die, Speed
-from wheel_builder.extras.perf.measure import Subject, has_exclusive, run, traced
+from wheel_builder.extras.perf.measure import Subject, has_exclusive, resident_of, run, traced
 from wheel_builder.extras.perf.model.lds import orders
-from wheel_builder.extras.perf.model.residency import resident_workgroups
 from wheel_builder.extras.perf.model.schedule import play
 from wheel_builder.extras.perf.workloads import ours
 from wheel_builder.extras.perf.workloads.workload import Workload
-from wheel_builder.machine_code.disassembly.resources import read_resources
 from wheel_builder.machine_code.emulator.machine import Kernel
 from wheel_builder.tables.archs import arch_named
 
@@ -33,8 +29,7 @@ def forward_speed(subject: Subject, kernel: Kernel) -> Speed:
 def _clocks(subject: Subject, workload: Workload) -> tuple[float, ...]:
     """Clocks of a workgroup in its slot, for one, two, ... on a compute unit. By the slowest schedule."""
     arch = subject.machine.arch
-    taken = read_resources(subject.code, assembled=True)[workload.kernel]
-    fit = resident_workgroups(arch, taken, threads=prod(workload.launch.block))
+    fit = resident_of(subject, workload)
     trace = traced(subject, workload.kernel, run(subject.machine, workload))
     paths = trace.paths(trace.charges(orders(arch)[0]), port=False)
     exclusive = has_exclusive(arch)
