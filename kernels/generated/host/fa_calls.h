@@ -53,6 +53,7 @@ typedef struct fa_bwd_call {
   double dropout_p;
   int64_t max_seqlen_q;
   int64_t max_seqlen_k;
+  const char* path;
   void* stream; /* hipStream_t of q's device; NULL is the default stream */
 } fa_bwd_call;
 

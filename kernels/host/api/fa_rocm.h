@@ -84,6 +84,8 @@ fa_status fa_fwd(const fa_fwd_call* call, fa_message* message);
  * zero, fa_bwd_sums elements), one pass computes everything and adds dq up there, in any order. fa_plan_bwd
  * says for which calls there is such a kernel.
  *
+ * `path`: as fa_plan_bwd says, or "" or NULL: dq_sums tell it.
+ *
  * Queues what is to be done on `stream` and returns without waiting for it. */
 fa_status fa_bwd(const fa_bwd_call* call, fa_message* message);
 
@@ -128,8 +130,8 @@ fa_status fa_append(const fa_append_call* call, fa_message* message);
  * clamps them to the tensors.
  *
  * partial_out, partial_lse: FA_FP32 (splits, batch, nheads, seqlen_q, headdim - 64) and (splits, batch,
- * nheads, seqlen_q), contiguous, given together if keys are split: as many parts as fa_plan_mla says for the
- * call, or for num_splits = splits.
+ * nheads, seqlen_q), contiguous, given together if keys are split. fa_plan_mla says the best number of parts.
+ * More are possible, as many as it says for a larger num_splits.
  *
  * cache_seqlens, block_table, partial_out and partial_lse are absent if dims is 0.
  *

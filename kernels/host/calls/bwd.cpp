@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "device/call/every_tile.hpp"
@@ -39,7 +41,25 @@ std::string fused_words(const std::string& gfx, const DkDvTile& tile) {
          "FLASH_ATTN_ROCM_BACKWARD=separate";
 }
 
-BwdPath path_of(const BwdParams& p) { return p.dq_sums == nullptr ? BwdPath::separate : BwdPath::fused; }
+// Nothing for "": no wish.
+std::optional<BwdPath> wanted_path(std::string_view wanted) {
+  const std::string_view separate = name(BwdPath::separate), fused = name(BwdPath::fused);
+  if (wanted.empty()) return std::nullopt;
+  if (wanted == separate) return BwdPath::separate;
+  if (wanted == fused) return BwdPath::fused;
+  throw Error(FA_INVALID, "the backward's path: expected " + std::string(separate) + ", " +
+                              std::string(fused) + " or nothing, got " + std::string(wanted));
+}
+
+// The caller's plan, or the path that dq_sums belong to.
+BwdPath chosen(const fa_bwd_call& call) {
+  const BwdPath of_sums = given(call.dq_sums) ? BwdPath::fused : BwdPath::separate;
+  const BwdPath path = wanted_path(call.path == nullptr ? "" : call.path).value_or(of_sums);
+  if (path == of_sums) return path;
+  throw Error(FA_INVALID,
+              "flash_attn_rocm::bwd cannot use its arguments:\n  - dq_sums: expected exactly with the path " +
+                  std::string(name(BwdPath::fused)) + ", got the path " + std::string(name(path)));
+}
 
 // Whether v has another head dim than q and k.
 bool is_uneven(const BwdArguments& call) { return call.params.head_dim != call.head_dim; }
@@ -54,14 +74,14 @@ Launches ops_of(BwdPath path, bool uneven, bool masked) {
 Op fused_op() { return launches_of(BwdPath::fused)[1]; }
 
 // Every launch of a call, except empty ones. Without queries, dk and dv are written with 0.
-std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels) {
+std::vector<Launch> launches(BwdPath path, const BwdArguments& call, const BwdKernels& kernels) {
   const BwdParams& p = call.params;
   const auto [arch, dtype] = tabled(kernels.dq.gfx, kernels.dq.instance->dtype);
-  const Launches ops = ops_of(path_of(p), is_uneven(call), call.masked);
+  const Launches ops = ops_of(path, is_uneven(call), call.masked);
   const int head_dim = static_cast<int>(call.head_dim);
   const DkDvTile keys = dkdv_tile(ops[1], arch, dtype, head_dim);
-  const FwdTile dq = path_of(p) == BwdPath::fused ? FwdTile{kConvertRows, kConvertThreads}
-                                                  : dq_tile(ops[2], arch, dtype, head_dim);
+  const FwdTile dq = path == BwdPath::fused ? FwdTile{kConvertRows, kConvertThreads}
+                                             : dq_tile(ops[2], arch, dtype, head_dim);
   const std::vector<Launch> all = {
       {kernels.delta, {blocks_of_rows(p.seqlen_q, kDeltaRows), p.nheads, call.batch, kDeltaThreads}},
       {kernels.by_keys,
@@ -74,8 +94,8 @@ std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels
   return some;
 }
 
-void require_features(const BwdParams& p, const Selection& fused) {
-  if (path_of(p) != BwdPath::fused || !featured(p)) return;
+void require_features(BwdPath path, const BwdParams& p, const Selection& fused) {
+  if (path != BwdPath::fused || !featured(p)) return;
   const auto [arch, dtype] = tabled(fused.gfx, fused.instance->dtype);
   if (!dkdv_config(fused_op(), arch, dtype, p.head_dim).features) {
     throw Error(FA_UNSUPPORTED, without_features_words(fused.gfx, p.head_dim) + ": call without dq_sums");
@@ -83,11 +103,12 @@ void require_features(const BwdParams& p, const Selection& fused) {
 }
 
 // The kernels of a call whose v has another head dim.
-BwdKernels uneven_kernels(const BwdArguments& call, const std::string& arch, const std::string& dtype) {
+BwdKernels uneven_kernels(BwdPath path, const BwdArguments& call, const std::string& arch,
+                          const std::string& dtype) {
   const BwdParams& p = call.params;
   const std::string dims = "v with head_dim " + std::to_string(p.head_dim) +
                            " beside q and k with head_dim " + std::to_string(call.head_dim);
-  if (path_of(p) == BwdPath::fused || featured(p) || call.masked) {
+  if (path == BwdPath::fused || featured(p) || call.masked) {
     throw Error(FA_UNSUPPORTED, "no kernel computes gradients of " + dims +
                                     " with ALiBi, softcap, dropout, attn_mask or dq_sums: pad v");
   }
@@ -101,9 +122,10 @@ BwdKernels uneven_kernels(const BwdArguments& call, const std::string& arch, con
           dq};
 }
 
-BwdKernels kernels_of(const BwdArguments& call, const std::string& arch, const std::string& dtype) {
-  if (is_uneven(call)) return uneven_kernels(call, arch, dtype);
-  return bwd_kernels(path_of(call.params), arch, dtype, bounded(call.head_dim), call.masked);
+BwdKernels kernels_of(BwdPath path, const BwdArguments& call, const std::string& arch,
+                      const std::string& dtype) {
+  if (is_uneven(call)) return uneven_kernels(path, call, arch, dtype);
+  return bwd_kernels(path, arch, dtype, bounded(call.head_dim), call.masked);
 }
 
 }  // namespace
@@ -122,15 +144,11 @@ BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string&
 }
 
 BwdPlan bwd_plan(const BwdPlanRequest& r) {
-  const std::string separate(name(BwdPath::separate)), fused_name(name(BwdPath::fused));
-  if (r.wanted != "" && r.wanted != separate && r.wanted != fused_name) {
-    throw Error(FA_INVALID, "the backward's path: expected " + separate + ", " + fused_name +
-                                " or nothing, got " + r.wanted);
-  }
+  const std::optional<BwdPath> wanted = wanted_path(r.wanted);
   bwd_kernels(BwdPath::separate, r.arch, r.dtype, r.head_dim, r.masked);
   if (r.masked) return {BwdPath::separate, 1, "a mask: only separate kernels read one"};
   if (r.deterministic) return {BwdPath::separate, 1, "the same bits every time are wanted (deterministic)"};
-  if (r.wanted == separate) return {BwdPath::separate, 1, separate + " is wanted"};
+  if (wanted == BwdPath::separate) return {BwdPath::separate, 1, r.wanted + " is wanted"};
   const Selection fused = select(name(fused_op()), r.arch, r.dtype, r.head_dim);
   if (fused.instance == nullptr) return {BwdPath::separate, 1, fused.reason};
   const auto [gfx, dtype] = tabled(fused.gfx, fused.instance->dtype);
@@ -138,20 +156,21 @@ BwdPlan bwd_plan(const BwdPlanRequest& r) {
   if (r.featured && !config.features) {
     return {BwdPath::separate, 1, without_features_words(fused.gfx, r.head_dim)};
   }
-  if (r.wanted == fused_name) return {BwdPath::fused, 1, fused_name + " is wanted"};
+  if (wanted == BwdPath::fused) return {BwdPath::fused, 1, r.wanted + " is wanted"};
   if (!config.preferred) return {BwdPath::separate, 1, "the default of " + fused.gfx};
   return {BwdPath::fused, 1, fused_words(fused.gfx, tile_of(config, gfx))};
 }
 
 void bwd(const fa_bwd_call& call) {
   const BwdArguments arguments = bwd_arguments(call);
+  const BwdPath path = chosen(call);
   if (arguments.batch == 0 || arguments.params.nheads == 0) return;
   const int device = resolve_device(call.q.device);
   const DeviceGuard guard(device);
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
-  const BwdKernels kernels = kernels_of(arguments, place.arch, dtype_name(call.q.dtype));
-  require_features(arguments.params, kernels.by_keys);
-  const std::vector<Launch> all = launches(arguments, kernels);
+  const BwdKernels kernels = kernels_of(path, arguments, place.arch, dtype_name(call.q.dtype));
+  require_features(path, arguments.params, kernels.by_keys);
+  const std::vector<Launch> all = launches(path, arguments, kernels);
   for (const Launch& each : all) require_launchable(each.selection, each.grid);
   MaskedBwdParams masked = arguments.mask;
   masked.bwd = arguments.params;

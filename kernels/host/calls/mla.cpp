@@ -15,14 +15,13 @@ namespace {
 
 constexpr const char* kOp = name(op_of(Path::latent));
 
-void require_parts(const FwdParams& p, const Tabled& kind, std::int64_t batch, std::int64_t head_dim) {
-  const Plan plan =
-      latent_plan({kind.arch, kind.dtype, head_dim, batch, p.seqlen_q, p.seqlen_k, p.nheads, 0, p.splits});
-  if (plan.splits == p.splits) return;
+// The parts are the caller's plan.
+void require_parts(const FwdParams& p, const Tabled& kind, int head_dim) {
+  const std::int64_t most = most_latent_parts(kind.arch, kind.dtype, head_dim, p.seqlen_k);
+  if (p.splits <= most) return;
   throw Error(FA_INVALID,
-              "flash_attn_rocm::mla cannot use its arguments:\n  - partial_out, partial_lse: expected " +
-                  std::to_string(plan.splits) + " parts, as plan_mla says of this call (" + plan.reason +
-                  "), got " + std::to_string(p.splits) + " parts");
+              "flash_attn_rocm::mla cannot use its arguments:\n  - partial_out, partial_lse: " +
+                  too_many_parts(most, p.splits));
 }
 
 }  // namespace
@@ -36,7 +35,7 @@ void mla(const fa_mla_call& call) {
   const int head_dim = bounded(arguments.head_dim);
   const Selection selection = served(kOp, place.arch, dtype_name(call.q.dtype), head_dim);
   const Tabled kind = tabled(selection.gfx, selection.instance->dtype);
-  require_parts(arguments.params, kind, arguments.batch, head_dim);
+  require_parts(arguments.params, kind, head_dim);
   const Grid grid =
       packed_grid(arguments, forward_tile(op_of(Path::latent), kind.arch, kind.dtype, head_dim));
   launch_parts(arguments, selection, grid, arguments.params, mla_value_dim(head_dim), place);

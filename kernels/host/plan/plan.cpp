@@ -223,7 +223,15 @@ std::string misfit(Path path, const PlanRequest& r, bool featured) {
   if (path == Path::split && !packable(r)) return kUnpackable;
   const std::int64_t most = most_parts_of(path, r);
   if (r.num_splits <= most) return "";
-  return "expected at most " + count(most, "part") + " of its keys, got " + std::to_string(r.num_splits);
+  return too_many_parts(most, r.num_splits);
+}
+
+std::string too_many_parts(std::int64_t most, std::int64_t given) {
+  return "expected at most " + count(most, "part") + " of its keys, got " + std::to_string(given);
+}
+
+std::int64_t most_latent_parts(Gfx arch, DType dtype, int head_dim, std::int64_t seqlen_k) {
+  return most_parts(seqlen_k, forward_config(Op::mla, arch, dtype, head_dim).keys);
 }
 
 Plan latent_plan(const LatentRequest& r) {
@@ -232,8 +240,8 @@ Plan latent_plan(const LatentRequest& r) {
     return Plan{Path::latent, static_cast<std::int32_t>(splits), "all heads packed; " + why};
   };
   if (r.num_splits > 0) {
-    const std::int64_t least = forward_config(Op::mla, r.arch, r.dtype, head_dim).keys;
-    const std::int64_t splits = std::min(r.num_splits, most_parts(r.seqlen_k, least));
+    const std::int64_t splits =
+        std::min(r.num_splits, most_latent_parts(r.arch, r.dtype, head_dim, r.seqlen_k));
     return with(splits, wanted_words(r.num_splits, splits, r.seqlen_k));
   }
   const std::int64_t rows = forward_tile(Op::mla, r.arch, r.dtype, head_dim).block_m;

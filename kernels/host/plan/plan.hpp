@@ -69,6 +69,12 @@ struct LatentRequest {
 // Its path is latent.
 Plan latent_plan(const LatentRequest& request);
 
+// Parts of the keys that kernels of this path can compute.
+std::int64_t most_latent_parts(Gfx arch, DType dtype, int head_dim, std::int64_t seqlen_k);
+
+// Why so many parts do not fit.
+std::string too_many_parts(std::int64_t most, std::int64_t given);
+
 // A device's size as reported by the HIP runtime's attributes.
 struct Counted {
   int physical;         // PhysicalMultiProcessorCount

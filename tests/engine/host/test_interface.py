@@ -905,7 +905,17 @@ def test_the_path_of_a_backward_has_a_reason(library, changes, path, words):
 def test_a_path_of_a_backward_that_there_is_not(library):
     expected = "the backward's path: expected separate, fused or nothing, got atomic"
     assert library.plan_bwd(**BWD | {"wanted": "atomic"}) == (INVALID, "", expected)
+    assert library.call(backward(path=b"atomic")) == (INVALID, expected, [])
     assert library.plan_bwd(**BWD | {"head_dim": 40})[:2] == (UNSUPPORTED, "")
+
+
+def test_a_backward_takes_the_callers_path(library):
+    for path, sums in ((b"separate", {}), (b"fused", fused(2 * 32 * 4 * 64))):
+        assert library.call(backward(**sums, path=path)) == library.call(backward(**sums))
+        other = {b"separate": b"fused", b"fused": b"separate"}[path]
+        words = f"dq_sums: expected exactly with the path fused, got the path {other.decode()}"
+        status, found, launches = library.call(backward(**sums, path=other))
+        assert (status, found.partition("  - ")[2], launches) == (INVALID, words, [])
 
 
 @pytest.mark.parametrize("head_dim", [40, 256 + 64])

@@ -84,7 +84,7 @@ def test_launches(library, given, launches):
         (call(**parts(600)), "splits: expected at most 512, got 600"),
         (
             call(**parts(8)),
-            "expected 7 parts, as plan_mla says of this call (all heads packed; 8 parts wanted, 7 used for",
+            "partial_out, partial_lse: expected at most 7 parts of its keys, got 8",
         ),
         (call(softmax_scale=float("inf")), "softmax_scale: expected a finite number, got inf"),
         (

@@ -36,7 +36,7 @@ from flash_attn_rocm.values.paths import FUSED
 BWD = torch.ops.flash_attn_rocm.bwd.default
 # A call's tensors for the operator, in its order.
 WRITTEN = ("dq", "dk", "dv", "delta", "dq_sums", "dscores")
-GIVEN = (*Inputs._fields, *Options._fields, "out", "dout", "lse", *WRITTEN, "rng_state")
+GIVEN = (*Inputs._fields, *Options._fields, "out", "dout", "lse", *WRITTEN, "rng_state", "path")
 ARGUMENTS = operators.arguments_of(BWD)
 pick = itemgetter(*map(GIVEN.index, ARGUMENTS))
 if resets.THREATENED:
@@ -179,7 +179,7 @@ def _launch(
     dout, out, lse, inputs, options, rng_state = call
     dq_sums = _sums(inputs) if path == FUSED else None
     written = (*gradients, delta, dq_sums, None)
-    arguments = pick((*inputs, *options, out, dout, lse.contiguous(), *written, rng_state))
+    arguments = pick((*inputs, *options, out, dout, lse.contiguous(), *written, rng_state, path))
     if of_mask is None:
         BWD(*arguments)
     else:

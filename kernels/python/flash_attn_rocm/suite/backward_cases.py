@@ -23,7 +23,7 @@ from flash_attn_rocm.suite.forward_cases import (
 )
 from flash_attn_rocm.suite.rule import FP32_ROUNDING, Sequence, as_taken, attention, judge_gradients
 from flash_attn_rocm.suite.target import FUSED_OP, fused_with_features
-from flash_attn_rocm.values import kinds
+from flash_attn_rocm.values import kinds, paths
 
 BWD = torch.ops.flash_attn_rocm.bwd.default
 ARGUMENTS = tuple(argument.name for argument in BWD._schema.arguments)
@@ -310,6 +310,7 @@ class Call(forward_cases.Call):
             "softmax_scale": case.head_dim**-0.5 if case.scale is None else case.scale,
             "window_left": case.window[0], "window_right": case.window[1], "softcap": case.softcap,
             "dropout_p": case.dropout, "max_seqlen_q": max(case.rows), "max_seqlen_k": max(case.keys),
+            "path": paths.FUSED if case.kernel.op == FUSED_OP else paths.SEPARATE,
         }  # fmt: skip
         target.attend(BWD, *(given[name] for name in ARGUMENTS))
         return [*gradients, delta]

@@ -128,6 +128,7 @@ def test_only_what_is_fused_gets_sums(leaves, kernels_on, host_bwd):
         torch.use_deterministic_algorithms(False)
     sums = [call["dq_sums"] for call in host_bwd]
     assert [x is None for x in sums] == [False, True, True]
+    assert [call["path"] for call in host_bwd] == ["fused", "separate", "separate"]
     assert sums[0].dtype == torch.float32
     assert not sums[0].any()
 
