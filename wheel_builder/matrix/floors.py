@@ -1,28 +1,35 @@
-"""Writes the oldest PyTorch, glibc and ROCm of matrix.yaml into the Python package.
+"""Writes the oldest Python, PyTorch, glibc and ROCm into the Python package.
 
-Run ``.venv/bin/python -m wheel_builder.matrix.floors`` after a change of matrix.yaml.
+Run ``.venv/bin/python -m wheel_builder.matrix.floors`` after a change of matrix.yaml or pyproject.toml.
 """
+
+import tomllib
 
 from wheel_builder.matrix.model import Matrix
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.tables.archs import CHECKOUT
 
 FLOORS = CHECKOUT / "kernels/python/flash_attn_rocm/values/floors.py"
+PROJECT = CHECKOUT / "pyproject.toml"
 
 
-def python_floors(matrix: Matrix) -> str:
-    """The text of the package's module."""
-    torch, glibc = (
-        tuple(map(int, version.split("."))) for version in (matrix.package.torch_floor, matrix.package.glibc)
-    )
-    return f'''"""The oldest PyTorch, glibc and ROCm that the wheel supports."""
+def python_floors(matrix: Matrix, project: str) -> str:
+    """The text of the package's module. ``project`` is the text of pyproject.toml."""
+    python = tomllib.loads(project)["project"]["requires-python"].removeprefix(">=")
+    return f'''"""The oldest Python, PyTorch, glibc and ROCm that the wheel supports."""
 
-# Generated from matrix.yaml by `.venv/bin/python -m wheel_builder.matrix.floors`; do not edit.
-TORCH_FLOOR = {torch}
-GLIBC_FLOOR = {glibc}
+# Generated from pyproject.toml and matrix.yaml by `python -m wheel_builder.matrix.floors`; do not edit.
+PYTHON_FLOOR = {_parts(python)}
+TORCH_FLOOR = {_parts(matrix.package.torch_floor)}
+GLIBC_FLOOR = {_parts(matrix.package.glibc)}
 OLDEST_ROCM = "{matrix.public.oldest}"
 '''
 
 
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
 if __name__ == "__main__":
-    FLOORS.write_text(python_floors(load_matrix(CHECKOUT / "matrix.yaml")), encoding="utf-8")
+    text = python_floors(load_matrix(CHECKOUT / "matrix.yaml"), PROJECT.read_text(encoding="utf-8"))
+    FLOORS.write_text(text, encoding="utf-8")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flash_attn_rocm.values.floors import GLIBC_FLOOR, OLDEST_ROCM, TORCH_FLOOR
+from flash_attn_rocm.values.floors import GLIBC_FLOOR, OLDEST_ROCM, PYTHON_FLOOR, TORCH_FLOOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,7 +28,6 @@ PLATFORMS = (("linux", "x86_64"), (WINDOWS, "AMD64"))
 NAMES = {"linux": "libflash_attn_rocm.so", WINDOWS: "flash_attn_rocm.dll"}
 LIBRARY = Path(__file__).parents[1] / "_C" / NAMES.get(sys.platform, NAMES["linux"])
 UNKNOWN = "unknown"
-PYTHON_FLOOR = (3, 10)
 TORCH_FLOOR_TEXT = ".".join(map(str, TORCH_FLOOR))
 # pytorch.org has no builds for ROCm on Windows. AMD has some, and part of them are too old.
 TORCH_PAGES = {
