@@ -29,6 +29,7 @@ from flash_attn_rocm.wrapped import sharded
 NEW = "(batch, seqlen_new, nheads_k, headdim)"
 ANGLES = "(seqlen_rotary, rotary_dim / 2)"
 ROTARY_STEP = 16
+CACHED = ("q", "k_cache", "v_cache")  # always there
 TENSORS = """
     All tensors are on q's device, and q, the caches, k and v of one dtype. nheads is a multiple of nheads_k:
     query head h reads key head h // (nheads / nheads_k). Kernels take torch.float16 and torch.bfloat16 with a
@@ -223,41 +224,26 @@ def prepare(
     """Inputs whose seqused_k is cache_seqlens, before anything is appended."""
     del rotary_interleaved  # any value is right
     cache = DENSE_K if block_table is None else PAGED_K
-    given = {"q": (q, DENSE_Q), "k_cache": (k_cache, cache), "v_cache": (v_cache, cache)}
-    given |= {name: (x, NEW) for name, x in (("k", k), ("v", v)) if x is not None}
-    both = {"rotary_cos": rotary_cos, "rotary_sin": rotary_sin}
-    angles = {name: table for name, table in both.items() if table is not None}
-    given |= {name: (table, ANGLES) for name, table in angles.items()}
-    found = checks.tensors(
-        {name: x for name, (x, _) in given.items()}, {name: layout for name, (_, layout) in given.items()}
-    )
-    found += _presence_problems(k, v, angles, cache_seqlens, cache_batch_idx, cache_leftpad, block_table)
+    layouts = {
+        "q": (q, DENSE_Q), "k_cache": (k_cache, cache), "v_cache": (v_cache, cache),
+        "k": (k, NEW), "v": (v, NEW), "rotary_cos": (rotary_cos, ANGLES),
+        "rotary_sin": (rotary_sin, ANGLES),
+    }  # fmt: skip
+    tensors = {name: x for name, (x, _) in layouts.items() if x is not None or name in CACHED}
+    found = checks.tensors(tensors, {name: layouts[name][1] for name in tensors})
+    found += _presence_problems(tensors, cache_seqlens, cache_batch_idx, cache_leftpad, block_table)
     found += checks.numbers(window_size=window_size, softcap=softcap, softmax_scale=softmax_scale)
     found += checks.splits(num_splits)
     checks.refuse(NAME, found)  # The checks below read the tensors.
-    found = checks.heads(q, k_cache, v_cache, ("q", "k_cache", "v_cache"))
-    found += checks.placement("q", q, {name: x for name, (x, _) in given.items() if name != "q"})
-    found += _cache_problems(q, k_cache, v_cache, k, v, cache_batch_idx, block_table)
-    batch, lengths = q.shape[0], cache_seqlens if isinstance(cache_seqlens, Tensor) else None
-    found += checks.integers(
-        {
-            "cache_seqlens": (lengths, (batch,)),
-            "cache_batch_idx": (cache_batch_idx, (batch,)),
-            "cache_leftpad": (cache_leftpad, (batch,)),
-            "block_table": (block_table, (batch, -1)),
-        },
-        q.device,
-    )
-    found += checks.alibi(alibi_slopes, batch, q.shape[2], q.device)
-    found += checks.sinks(sink, q.shape[2], q.device)
-    found += _rotary_problems(q, angles)
-    checks.refuse(NAME, found)
-    if cache_seqlens is not None and lengths is None:
-        lengths = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)
+    lengths = cache_seqlens if isinstance(cache_seqlens, Tensor) else None
     inputs = Inputs(
         q, k_cache, v_cache, alibi_slopes, seqused_k=lengths, leftpad_k=cache_leftpad,
         block_table=block_table, cache_batch_idx=cache_batch_idx, sink=sink,
     )  # fmt: skip
+    checks.refuse(NAME, _size_problems(inputs, tensors))
+    if cache_seqlens is not None and lengths is None:
+        lengths = torch.full(q.shape[:1], cache_seqlens, dtype=torch.int32, device=q.device)
+        inputs = inputs._replace(seqused_k=lengths)
     return inputs, resolve(
         q, max_seqlen_q=q.shape[1], max_seqlen_k=normal_form.key_capacity(inputs),
         softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
@@ -266,15 +252,16 @@ def prepare(
 
 
 def _presence_problems(
-    k: Given, v: Given, angles: dict[str, Any], lengths: Given, batch_idx: Given, leftpad: Given, table: Given
+    tensors: dict[str, Any], lengths: Given, batch_idx: Given, leftpad: Given, table: Given
 ) -> list[str]:
+    k, v, cos, sin = (name in tensors for name in ("k", "v", "rotary_cos", "rotary_sin"))
     rules = (
-        (k is not None and v is None, "v: expected beside k, got None"),
-        (v is not None and k is None, "k: expected beside v, got None"),
-        (k is not None and lengths is None, "cache_seqlens: expected when k is given, got None"),
-        (angles and "rotary_sin" not in angles, "rotary_sin: expected beside rotary_cos, got None"),
-        (angles and "rotary_cos" not in angles, "rotary_cos: expected beside rotary_sin, got None"),
-        (angles and k is None, "k: expected when rotary_cos is given, got None"),
+        (k and not v, "v: expected beside k, got None"),
+        (v and not k, "k: expected beside v, got None"),
+        (k and lengths is None, "cache_seqlens: expected when k is given, got None"),
+        (cos and not sin, "rotary_sin: expected beside rotary_cos, got None"),
+        (sin and not cos, "rotary_cos: expected beside rotary_sin, got None"),
+        ((cos or sin) and not k, "k: expected when rotary_cos is given, got None"),
         (
             table is not None and batch_idx is not None,
             "cache_batch_idx: cannot be combined with block_table",
@@ -287,27 +274,46 @@ def _presence_problems(
     return found
 
 
-def _cache_problems(
-    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Given, v: Given, batch_idx: Given, table: Given
-) -> list[str]:
+def _size_problems(inputs: Inputs, tensors: dict[str, Tensor]) -> list[str]:
+    q, k_cache, v_cache = inputs[:3]
+    batch, _, nheads, _ = q.shape
+    integers = {
+        "cache_seqlens": (inputs.seqused_k, (batch,)),
+        "cache_batch_idx": (inputs.cache_batch_idx, (batch,)),
+        "cache_leftpad": (inputs.leftpad_k, (batch,)),
+        "block_table": (inputs.block_table, (batch, -1)),
+    }
+    return [
+        *checks.heads(q, k_cache, v_cache, CACHED),
+        *checks.placement("q", q, {name: x for name, x in tensors.items() if name != "q"}),
+        *_cache_problems(inputs, tensors),
+        *checks.integers(integers, q.device),
+        *checks.alibi(inputs.alibi_slopes, batch, nheads, q.device),
+        *checks.sinks(inputs.sink, nheads, q.device),
+        *_rotary_problems(q, tensors),
+    ]
+
+
+def _cache_problems(inputs: Inputs, tensors: dict[str, Tensor]) -> list[str]:
+    q, k_cache, v_cache = inputs[:3]
     found: list[str] = []
-    if table is not None:
+    if inputs.block_table is not None:
         found += checks.pages("k_cache", k_cache)
-    elif batch_idx is None and k_cache.shape[0] != q.shape[0]:
+    elif inputs.cache_batch_idx is None and k_cache.shape[0] != q.shape[0]:
         found.append(f"k_cache: expected batch {q.shape[0]} like q, got shape {checks.shape(k_cache)}")
-    if k is None:
-        return found
-    for name, tensor, cache in (("k", k, k_cache), ("v", v, v_cache)):
-        wanted = (q.shape[0], k.shape[1], *cache.shape[2:])
-        if tuple(tensor.shape) != wanted:
-            found.append(f"{name}: expected shape {wanted}, got {checks.shape(tensor)}")
+    for name, cache in (("k", k_cache), ("v", v_cache)):
+        if name not in tensors:
+            continue
+        wanted = (q.shape[0], tensors["k"].shape[1], *cache.shape[2:])
+        if tuple(tensors[name].shape) != wanted:
+            found.append(f"{name}: expected shape {wanted}, got {checks.shape(tensors[name])}")
     return found
 
 
-def _rotary_problems(q: Tensor, angles: dict[str, Tensor]) -> list[str]:
-    if not angles:
+def _rotary_problems(q: Tensor, tensors: dict[str, Tensor]) -> list[str]:
+    if "rotary_cos" not in tensors:
         return []
-    cos, sin = angles["rotary_cos"], angles["rotary_sin"]
+    cos, sin = tensors["rotary_cos"], tensors["rotary_sin"]
     rotary_dim = 2 * cos.shape[1]
     found = []
     if rotary_dim % ROTARY_STEP or rotary_dim > q.shape[3]:
