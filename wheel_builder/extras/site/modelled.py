@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from wheel_builder.extras.perf.golden import CLOCKS, EXCLUSIVE, FLOP, Figure
+from wheel_builder.extras.perf.golden import CLOCKS, DECODE, EXCLUSIVE, FLOP, Figure
 from wheel_builder.extras.perf.workloads.ours import RANGES_OP
 from wheel_builder.extras.site.markdown import markdown
 from wheel_builder.tables.archs import Arch, arch_named
@@ -45,6 +45,9 @@ SHORT, LONG = 512, 2048
 # PyTorch's plain formula writes the scores, adds the mask in place, takes the softmax in place and reads the
 # result: six passes of 16 bits each.
 PASSES = 6
+# Rows of a workgroup. The widest kernel's is alone on a compute unit of CDNA.
+ROWS = {"fwd": 128, TALL_OP: 256, WIDE_OP: 64}
+WIDE_DIM, LATENT_DIM, PARTS = 512, 576, 4
 
 
 def modelled_tables(found: Found) -> Mapping[str, str]:
@@ -52,7 +55,10 @@ def modelled_tables(found: Found) -> Mapping[str, str]:
     return {
         "modelled_figures": modelled_figures(found),
         "modelled_tall": by_head_dim(found, TALL, needs=f"{TALL_OP} fp16"),
-        "modelled_wide": by_head_dim(found, WIDE, (512,)),
+        "modelled_tall_loads": tall_loads(found),
+        "modelled_wide": by_head_dim(found, WIDE, (WIDE_DIM,)),
+        "modelled_parts": parts(found),
+        "modelled_latent": latent(found),
         "modelled_uneven": by_head_dim(found, UNEVEN, (192,)),
         "modelled_masks": by_head_dim(found, MASKED),
         "modelled_masks_peer": by_head_dim(found, MASKED_PEER),
@@ -85,6 +91,49 @@ def _by_kernel(figures: Sequence[Figure]) -> Mapping[str, int]:
         for each in figures
         if each.what == FLOP
     }
+
+
+def tall_loads(found: Found) -> str:
+    """The loads of q, k and v by all compute units, over the memory's bandwidth."""
+    ops = ("fwd", TALL_OP)
+    rows = [("gfx arch", "head dim", *(f"{ROWS[op]} rows" for op in ops))]
+    for name, figures in found.items():
+        arch, own = arch_named(name), _by_kernel(figures)
+        for dim in HEAD_DIMS:
+            flop = {op: own[kernel] for op in ops if (kernel := f"{op} {LONG} fp16 d{dim}") in own}
+            if TALL_OP in flop:
+                rows.append((name, str(dim), *(f"{_loads(arch, flop[op], ROWS[op]):.2f}" for op in ops)))
+    return markdown(rows)
+
+
+def _loads(arch: Arch, flop: int, rows: int) -> float:
+    """A workgroup loads 4 * head_dim bytes for each key and 2 * head_dim for each of its rows."""
+    bytes_of_flop = (2 * LONG + rows) / (2 * rows * LONG)
+    return flop * bytes_of_flop * arch.compute_units * arch.model.clock / arch.model.memory
+
+
+def parts(found: Found) -> str:
+    """The time of a head, whole and with its keys in parts, where all parts run at once."""
+    workgroups = LENGTH // ROWS[WIDE_OP]
+    rows = [("gfx arch", "modelled as", "whole, µs", f"{PARTS} parts, µs", "storing and reading them, µs")]
+    for name, figures in found.items():
+        if (arch := arch_named(name)).compute_units < PARTS * workgroups:
+            continue
+        flop = _by_kernel(figures)[f"{WIDE_OP} fp16 d{WIDE_DIM}"]
+        whole = 4 * ROWS[WIDE_OP] * LENGTH * WIDE_DIM / (flop * arch.model.clock)
+        moved = 2 * PARTS * LENGTH * WIDE_DIM * 4 / arch.model.memory
+        rows.append((name, arch.model.name, *(f"{x * 1e6:.0f}" for x in (whole, whole / PARTS, moved))))
+    return markdown(rows)
+
+
+def latent(found: Found) -> str:
+    """The share of the memory's bandwidth that one workgroup of latent attention reaches."""
+    rows = [("gfx arch", *(dtypes := ("fp16", "bf16")))]
+    for arch, figures in found.items():
+        own = {each.kernel: f"{each.value / 100:.2f}" for each in figures if each.what == DECODE}
+        shares = [own[kernel] for dtype in dtypes if (kernel := f"{dtype} d{LATENT_DIM}") in own]
+        rows += [(arch, *shares)] if shares else []
+    return markdown(rows)
 
 
 def padding(found: Found) -> str:

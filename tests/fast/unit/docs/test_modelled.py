@@ -6,10 +6,13 @@ from wheel_builder.extras.perf.golden import CLOCKS, DECODE, EXCLUSIVE, FLOP, Fi
 from wheel_builder.extras.site.markdown import markdown
 from wheel_builder.extras.site.modelled import (
     by_head_dim,
+    latent,
     modelled_figures,
     padded_share,
     padding,
+    parts,
     plain_formula,
+    tall_loads,
 )
 from wheel_builder.tables.archs import arch_named
 
@@ -91,3 +94,34 @@ def test_the_plain_formula_moves_the_scores_six_times():
     share = 12 / arch.model.memory / kernel
     shown = plain_formula({"gfx908": (*half_as_fast(0),)})
     assert shown.splitlines()[2:] == [f"| gfx908 | {arch.model.name} | {share:.1f} |"]
+
+
+def test_tall_workgroups_load_keys_half_as_often():
+    """256 rows and 2048 keys: 524,288 bytes of keys and 32,768 of rows, for 134,217,728 FLOP."""
+    arch = arch_named("gfx1151")
+    found = [flop("flash-attn-rocm", f"{op} 2048 fp16 d64", 500) for op in ("fwd", "fwd_tall")]
+    shares = (
+        500 * loaded / work * arch.compute_units * arch.model.clock / arch.model.memory
+        for loaded, work in ((524_288 + 16_384, 67_108_864), (524_288 + 32_768, 134_217_728))
+    )
+    assert tall_loads({"gfx1151": found, "gfx942": found[:1]}).splitlines()[2:] == [
+        f"| gfx1151 | 64 | {' | '.join(f'{share:.2f}' for share in shares)} |"
+    ]
+
+
+def test_parts_take_a_quarter_of_the_time_where_all_run_at_once():
+    """64 workgroups in 4 parts on 304 compute units. gfx90a has 104."""
+    arch = arch_named("gfx942")
+    clocks = 4 * 64 * 4096 * 512 // 800
+    found = [flop("flash-attn-rocm", "fwd_wide fp16 d512", 800)]
+    whole, moved = clocks / arch.model.clock * 1e6, 2 * 33_554_432 / arch.model.memory * 1e6
+    assert parts({"gfx942": found, "gfx90a": found}).splitlines()[2:] == [
+        f"| gfx942 | {arch.model.name} | {whole:.0f} | {whole / 4:.0f} | {moved:.0f} |"
+    ]
+
+
+def test_latent_attention_is_shown_where_it_has_kernels():
+    found = [Figure(DECODE, "flash-attn-rocm", f"{dtype} d576", 90) for dtype in ("fp16", "bf16")]
+    other = [Figure(DECODE, "flash-attn-rocm", "fp16 d64", 55)]
+    shown = latent({"gfx90a": found, "gfx1030": other})
+    assert shown.splitlines()[2:] == ["| gfx90a | 0.90 | 0.90 |"]

@@ -21,14 +21,14 @@ def has_latent(kernel_name: str) -> bool:
     return NAME.match(kernel_name) is not None
 
 
-def decoding(kernel: Kernel, label: str = LABEL, blocks: int = 1) -> Workload:
-    """One query with ``PART`` keys. Its heads fill the rows of ``blocks`` blocks of a workgroup.
+def decoding(kernel: Kernel, label: str = LABEL) -> Workload:
+    """One query with ``PART`` keys. Its heads fill the rows of a workgroup.
 
     ``has_latent`` selects the kernels.
     """
     match = NAME.match(kernel.name)
     assert match is not None, "has_latent says so"
-    dtype, head_dim, heads = match["dtype"], int(match["head_dim"]), rows_of_wave(kernel) * blocks
+    dtype, head_dim, heads = match["dtype"], int(match["head_dim"]), rows_of_wave(kernel)
     draw = random.Random(0)  # noqa: S311  (test data, repeatable)
 
     def drawn(name: str, rows: int) -> Memory:
