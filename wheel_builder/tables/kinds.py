@@ -62,6 +62,7 @@ class Kind:
     value_dim: int = 0
     products: tuple[int, ...] = ()
     launches: tuple[str, ...] = ()
+    canary: str = ""
 
     def of_v(self, head_dim: int) -> int:
         """The head dim of v in kernels whose q and k have ``head_dim``."""
@@ -105,6 +106,11 @@ def parse_kinds(text: str) -> Kinds:
         f"{KINDS.name}: two kinds answer {path}" for path in sorted(set(paths)) if paths.count(path) > 1
     )
     problems += (f"{KINDS.name}: {op}: {problem}" for op in found for problem in _launch_problems(op, found))
+    problems += (
+        f"{KINDS.name}: {op}: canary is missing, and it answers calls"
+        for op, kind in found.items()
+        if kind.answers and not kind.canary
+    )
     if problems:
         title = f"{KINDS} does not describe kinds of kernels"
         raise KindError(title, problems, advice="its head explains the keys")
@@ -232,6 +238,8 @@ def python_kinds(kinds: Kinds) -> str:
         "LAUNCHES = {",
     ]
     lines += [f'    "{op}": {_tuple(kinds[op].launches)},' for op in tables["GRADIENTS"].values()]
+    lines += ["}", "# The rows of canary/rows.py that check an op.", "CANARY = {"]
+    lines += [f'    "{op}": "{kind.canary}",' for op, kind in kinds.items() if kind.canary]
     return "".join(f"{line}\n" for line in [*lines, "}"])
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import flash_attn_rocm
 import torch
-from flash_attn_rocm.canary import caches, reference
+from flash_attn_rocm.canary import caches, reference, rows
 from flash_attn_rocm.canary import calls as _canary_calls
 from flash_attn_rocm.canary import latent as _canary_latent
 from flash_attn_rocm.launch import append, backward_pass, forward_pass
@@ -31,7 +31,7 @@ from flash_attn_rocm.suite import backward_cases, forward_cases
 from flash_attn_rocm.suite.corpus import kernel_of
 from flash_attn_rocm.suite.fuzz import draw, made
 from flash_attn_rocm.suite.target import BACKWARD_OP, FUSED_OP, MASKED_BACKWARD_OP, UNEVEN_OP, arch
-from flash_attn_rocm.values import paths
+from flash_attn_rocm.values import kinds, paths
 
 from mutation import calls
 from mutation.worker import SHOWN, forked, warm_up
@@ -52,13 +52,10 @@ OPS = {
     remembered.MASKED: {"fwd_masked", "mask_ranges"},
 }  # fmt: skip
 TABLES = (
-    (_canary_calls, "ATTENTION"), (_canary_calls, "TALL"), (_canary_calls, "WIDE"),
-    (_canary_calls, "UNEVEN"),
-    (_canary_calls, "GRADIENTS"), (_canary_calls, "UNEVEN_GRADIENTS"),
-    (_canary_calls, "MASKED_GRADIENT_ROWS"),
-    (_canary_calls, "MASKS"), (_canary_calls, "MASKS_OF_BF16"), (caches, "APPENDS"),
+    *((rows, name) for op, name in kinds.CANARY.items() if op not in (LATENT_OP, "append")),
+    (caches, "APPENDS"),
     (_canary_latent, "LATENT"),
-)  # fmt: skip
+)
 AGAINST_EXACT = "against float64"  # marks a failure beyond bits of equal elements
 BOUNDS = ("out-of-bounds", "write-to-readonly")
 SEEN, MISSED, FAR, BITS = "seen", "missed", "far", "last bits"

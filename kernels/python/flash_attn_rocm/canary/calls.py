@@ -12,21 +12,10 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm.arguments.normal_form import BackwardCall, Inputs
-from flash_attn_rocm.canary import reference
+from flash_attn_rocm.canary import reference, rows
 from flash_attn_rocm.canary.making import Call, made
-from flash_attn_rocm.canary.rows import (
-    ATTENTION,
-    GRADIENTS,
-    MASKED_GRADIENT_ROWS,
-    MASKS,
-    MASKS_OF_BF16,
-    TALL,
-    UNEVEN,
-    UNEVEN_GRADIENTS,
-    WIDE,
-)
+from flash_attn_rocm.canary.rows import Row
 from flash_attn_rocm.library import plans
-from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.machine.remembered import MASKED, MASKED_GRADIENTS, Family
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.values import kinds, paths, tolerances
@@ -35,6 +24,14 @@ SECONDS = 30.0  # time limit; calls take milliseconds
 Answer = Callable[..., tuple[Tensor, Tensor]]  # of Inputs, Options, a generator's state, a device; path
 Backward = Callable[[BackwardCall, str, str], tuple[Tensor, ...]]  # of a call, on an arch, on a path
 Some = TypeVar("Some", Tensor, Tensor | None)
+# The ops with a kernel for each head dim, by the work of their family.
+OPS = {
+    "": tuple(kinds.ATTENDING[path] for path in paths.FORWARD if path != paths.LATENT),
+    MASKED: (plans.MASKED,),
+    paths.SEPARATE: (plans.BACKWARD, plans.UNEVEN_BACKWARD),
+    paths.FUSED: (kinds.GRADIENTS[paths.FUSED],),
+    MASKED_GRADIENTS: (plans.MASKED_BACKWARD,),
+}
 
 
 def attention_problem(family: Family, answer: Answer, device: Device, where: torch.device) -> str:
@@ -84,24 +81,22 @@ def gradients_problem(family: Family, backward: Backward, where: torch.device) -
 
 def attention_calls(family: Family) -> Iterator[Call]:
     """Small calls for the family's paths, on the CPU."""
-    if family.work == MASKED:
-        return made(MASKS_OF_BF16 if family.dtype == "bf16" else MASKS, family)
-    if family.head_dim > LIMITS.head_dim:
-        return made(WIDE, family)
-    of_paths = {paths.TALL: TALL, paths.UNEVEN: UNEVEN}
-    ops = {path: kinds.ATTENDING[path] for path in of_paths}
-    there = [rows for path, rows in of_paths.items() if plans.has_kernel(*family[:3], ops[path])]
-    return made((*ATTENTION, *itertools.chain(*there)), family)
+    return made(_rows(family), family)
 
 
 def gradient_calls(family: Family) -> Iterator[Call]:
     """Small calls for the loops of the family's gradient kernels."""
-    if family.work == MASKED_GRADIENTS:
-        return made(MASKED_GRADIENT_ROWS, family)
     takes_features = family.work != paths.FUSED or plans.fused_takes_features(*family[:3])
-    has_uneven = family.work == paths.SEPARATE and plans.has_kernel(*family[:3], plans.UNEVEN_BACKWARD)
-    uneven = UNEVEN_GRADIENTS if has_uneven else ()
-    return made([row for row in (*GRADIENTS, *uneven) if takes_features or not row.featured], family)
+    return made([row for row in _rows(family) if takes_features or not row.featured], family)
+
+
+def _rows(family: Family) -> list[Row]:
+    """Those of all kinds with kernels for the family."""
+    there = [op for op in OPS[family.work] if plans.has_kernel(*family[:3], op)]
+    found: Iterator[Row] = itertools.chain.from_iterable(
+        getattr(rows, name) for name in dict.fromkeys(kinds.CANARY[op] for op in there)
+    )
+    return [row for row in found if family.dtype == "bf16" or not row.tiny]
 
 
 def _cancelled(call: Call) -> dict[str, float]:

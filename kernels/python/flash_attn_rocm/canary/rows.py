@@ -47,7 +47,8 @@ class Row(NamedTuple):
     keys must stay free of NaN.
 
     ``narrower`` than the family's head dim: rows are unaligned. ``path``: instead of the plan's. ``tiny``:
-    with a number in bf16's range below fp16's. ``uneven``: v has the head dim of kernels with two head dims.
+    with a number in bf16's range below fp16's, for bf16 only. ``uneven``: v has the head dim of kernels with
+    two head dims.
     """
 
     why: str
@@ -220,10 +221,7 @@ MASKS = (
     Row("fp32, whole rows", (33,), (97,), (2, 1), scores=(1500.0, 1.0), mask=Mask(FP32, "hi", WHOLE)),
 )  # fmt: skip
 # gfx1030 computes rows of bf16 with such numbers in another loop.
-MASKS_OF_BF16 = (
-    *MASKS,
-    *(row._replace(why=f"{row.why}, numbers that fp16 has not", tiny=True) for row in MASKS),
-)
+MASKS = (*MASKS, *(row._replace(why=f"{row.why}, numbers that fp16 has not", tiny=True) for row in MASKS))
 
 # Both loops of the gradient kernels, on each of the two paths. Windows end at each of a thread's up to four
 # keys. Where rows see one key, the gradients of q and k are 0, unless sums lose some of their bits. One

@@ -46,3 +46,19 @@ LAUNCHES = {
     "bwd_dq_uneven": ("bwd_delta", "bwd_dkdv_uneven", "bwd_dq_uneven"),
     "bwd_dq_masked": ("bwd_delta", "bwd_dkdv_masked", "bwd_dq_masked"),
 }
+# The rows of canary/rows.py that check an op.
+CANARY = {
+    "fwd": "ATTENTION",
+    "fwd_tall": "TALL",
+    "fwd_wide": "WIDE",
+    "fwd_uneven": "UNEVEN",
+    "fwd_masked": "MASKS",
+    "decode": "ATTENTION",
+    "mla": "LATENT",
+    "reference": "ATTENTION",
+    "append": "APPENDS",
+    "bwd_dq": "GRADIENTS",
+    "bwd_fused": "GRADIENTS",
+    "bwd_dq_uneven": "UNEVEN_GRADIENTS",
+    "bwd_dq_masked": "MASKED_GRADIENT_ROWS",
+}

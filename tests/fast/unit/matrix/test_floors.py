@@ -1,4 +1,4 @@
-"""The oldest Python (pyproject.toml), PyTorch, glibc and ROCm (matrix.yaml): the package has them from there."""
+"""The oldest Python of pyproject.toml, and PyTorch, glibc and ROCm of matrix.yaml, in the package."""
 
 from dataclasses import replace
 

@@ -33,6 +33,7 @@ TEXT = f"""
 words = "first"
 call = "forward"
 paths = ["plain", "other"]
+canary = "CALLS"
 tile = "forward"
 rows = "queries"
 {COMPILED}
@@ -40,6 +41,7 @@ rows = "queries"
 words = "second"
 call = "latent"
 paths = ["few"]
+canary = "FEW"
 tile = "forward"
 rows = "packed"
 {COMPILED}
@@ -48,6 +50,7 @@ words = "third"
 call = "backward"
 paths = ["once", "twice"]
 launches = ["sums", "back", "sums"]
+canary = "CALLS"
 {COMPILED}
 [back_masked]
 words = "fourth"
@@ -57,6 +60,7 @@ tile = "dq"
 plain = true
 value_dim = 16
 launches = ["sums", "back", "back_masked"]
+canary = "CALLS"
 {COMPILED}
 [sums]
 words = "fifth"
@@ -83,6 +87,7 @@ def test_the_package_knows_which_kernel_answers():
     assert found["GRADIENTS"] == {"once": "back", "twice": "back", "masked": "back_masked"}
     assert found["MASKED"] == "masked"
     assert found["PLAIN"] == ("back_masked",)
+    assert found["CANARY"] == {"one": "CALLS", "few": "FEW", "back": "CALLS", "back_masked": "CALLS"}
     assert found["TILED"] == ("one", "few", "back_masked")
     assert found["LAUNCHES"] == {
         "back": ("sums", "back", "sums"),
@@ -105,6 +110,7 @@ def test_packed_rows_are_no_forward():
         ('["sums", "back", "sums"]', '["sums", "sums", "sums"]', "back: launches without back"),
         ('"back_masked"]', '"back_masked", "sums"]', "back_masked: 4 launches, expected 3"),
         ('"back", "sums"]', '"back", "sum"]', "back: launches sum, which is no kind"),
+        ('canary = "FEW"', "", "few: canary is missing, and it answers calls"),
         ("[32, 64]", '["32"]', "one.kernels: head_dims is '32', expected int"),
     ],
 )
@@ -123,6 +129,15 @@ def test_every_kind_has_kernels_tiles_and_a_macro():
         assert kind.params in known_calls().structs
         shared = (CHECKOUT / "kernels/device" / kind.shared).read_text()
         assert f"fa::{kind.params}" in header + shared
+
+
+def test_the_check_at_first_use_has_the_calls_of_each_kind():
+    text = "".join(
+        (CHECKOUT / f"kernels/python/flash_attn_rocm/canary/{name}.py").read_text()
+        for name in ("rows", "latent")
+    )
+    named = {kind.canary for kind in known_kinds().values() if kind.canary}
+    assert named <= set(re.findall(r"^([A-Z_]+) = (?:\(|tuple)", text, re.MULTILINE))
 
 
 def test_cpp_knows_what_answers_a_path():
