@@ -20,12 +20,15 @@ QUERIES, MANY_QUERIES, UNEVEN_QUERIES = "queries", "many_queries", "uneven_queri
 SHARED_QUERIES, PACKED = "shared_queries", "packed"
 LAUNCHES = 3  # of a backward call
 PLAIN = "// For calls without softcap, ALiBi, dropout and pages only.\n"
+LACKS = "// Why such kernels refuse a call.\n"
+FEATURES = ("softcap", "ALiBi", "dropout", "pages")
 VALUE_DIM = "// v's head dim, of kernels where it differs from that of q and k, else 0.\n"
 LAUNCHED = "// The kernels of a backward call, in the order of their launches.\n"
 MISSING = "has no row for this ISA, head dim, dtype and loop"
 CHOICES = {
     "call": (FORWARD, BACKWARD, LATENT, APPEND),
     "tile": ("forward", "dkdv", "dq"),
+    "lacks": FEATURES,
     "rows": (QUERIES, MANY_QUERIES, UNEVEN_QUERIES, SHARED_QUERIES, PACKED),
 }
 # Of paths, in C++, and the calls that have them.
@@ -58,7 +61,7 @@ class Kind:
     rows: str = ""
     only: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
-    plain: bool = False
+    lacks: tuple[str, ...] = ()
     value_dim: int = 0
     products: tuple[int, ...] = ()
     launches: tuple[str, ...] = ()
@@ -67,6 +70,11 @@ class Kind:
     def of_v(self, head_dim: int) -> int:
         """The head dim of v in kernels whose q and k have ``head_dim``."""
         return self.value_dim or head_dim
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is for calls without features only."""
+        return self.lacks == FEATURES
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -184,6 +192,7 @@ def cpp_paths(kinds: Kinds) -> str:
     variants = _variants(kinds)
     launches = {key: ", ".join(f"Op::{each}" for each in kinds[op].launches) for key, op in backward.items()}
     plain = " || ".join(f"of == Op::{op}" for op, kind in kinds.items() if kind.plain)
+    refusals = [(op, json.dumps(_refusal(kind.lacks))) for op, kind in kinds.items() if kind.lacks]
     value_dims = [(op, str(kind.value_dim)) for op, kind in kinds.items() if kind.value_dim]
     parts = [
         f"// {HEAD}",
@@ -196,6 +205,7 @@ def cpp_paths(kinds: Kinds) -> str:
         _names("Op", kinds, "const char*"),
         f"// Forwards whose workgroups have rows of one head.\n{_list('kForwards', 'Op', forwards(kinds))}",
         f"{PLAIN}constexpr bool is_plain(Op of) {{\n  return {plain or 'false'};\n}}",
+        LACKS + _switch("const char* refusal_of", "Op", refusals, '    default: return "";\n'),
         VALUE_DIM + _switch("int value_dim_of", "Op", value_dims, "    default: return 0;\n"),
         _switch("Op op_of", path, _ops(paths, forward)),
         _switch("Op op_of", "Variant", _ops(variants, forward)),
@@ -241,6 +251,14 @@ def python_kinds(kinds: Kinds) -> str:
     lines += ["}", "# The rows of canary/rows.py that check an op.", "CANARY = {"]
     lines += [f'    "{op}": "{kind.canary}",' for op, kind in kinds.items() if kind.canary]
     return "".join(f"{line}\n" for line in [*lines, "}"])
+
+
+def _refusal(lacks: Sequence[str]) -> str:
+    """In the words of errors."""
+    first, *others = lacks
+    if not others:
+        return f"its kernels have no {first}"
+    return f"its kernels have neither {first} nor {' or '.join([', '.join(others[:-1]), others[-1]])}"
 
 
 def _paths(kinds: Kinds, calls: Iterable[str]) -> tuple[str, ...]:

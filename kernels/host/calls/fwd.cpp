@@ -71,10 +71,10 @@ Plan chosen(const fa_fwd_call& call, const FwdArguments& a, const PlanRequest& r
 }
 
 // Features that a plan does not distinguish.
-void require_plain_if_wide(const Plan& plan, const FwdArguments& a) {
-  if (plan.path != Path::wide || !featured(a.params)) return;
-  throw Error(FA_UNSUPPORTED, "no kernel takes this call with head_dim " + std::to_string(a.head_dim) +
-                                  ": its kernels have neither softcap nor ALiBi, dropout or pages");
+void require_no_features_if_plain(const Plan& plan, const FwdArguments& a) {
+  if (!is_plain(op_of(plan.path)) || !featured(a.params)) return;
+  throw Error(FA_UNSUPPORTED, "no kernel takes this call with head_dim " + std::to_string(a.head_dim) + ": " +
+                                  refusal_of(op_of(plan.path)));
 }
 
 void require_planned_parts(const Plan& plan, int splits) {
@@ -151,7 +151,7 @@ void fwd(const fa_fwd_call& call) {
       forward_kernels(place.arch, dtype_name(call.q.dtype), arguments.head_dim, arguments.v_head_dim);
   const Plan plan = chosen(call, arguments, request_of(call, arguments, kernels));
   const Selection selection = served_kernel(plan, kernels, arguments.head_dim, arguments.masked);
-  require_plain_if_wide(plan, arguments);
+  require_no_features_if_plain(plan, arguments);
   require_planned_parts(plan, arguments.params.splits);
   switch (plan.path) {
     case Path::split: return decode(arguments, selection, kernels, place);

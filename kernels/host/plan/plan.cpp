@@ -217,9 +217,9 @@ std::string misfit(Path path, const PlanRequest& r, bool featured) {
   if (path == Path::latent) return "it has its own calls";
   if (path != Path::reference && !r.aligned) return kUnaligned;
   if (r.masked && !takes_masks) return "its kernels read no mask";
-  if (is_plain(op_of(path)) && featured)
-    return "its kernels have neither softcap nor ALiBi, dropout or pages";
-  if (path == Path::split && r.dropout) return "its kernels have no dropout";
+  const Op op = op_of(path);
+  const bool asked = is_plain(op) ? featured : r.dropout;
+  if (const std::string refusal = refusal_of(op); asked && !refusal.empty()) return refusal;
   if (path == Path::split && !packable(r)) return kUnpackable;
   const std::int64_t most = most_parts_of(path, r);
   if (r.num_splits <= most) return "";

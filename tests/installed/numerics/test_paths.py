@@ -7,7 +7,7 @@ import pytest
 import torch
 from flash_attn_rocm import flash_attn_func, flash_attn_with_kvcache
 from flash_attn_rocm.autograd import recall
-from flash_attn_rocm.canary import calls
+from flash_attn_rocm.canary import calls, rows
 from flash_attn_rocm.launch import forward_pass
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.machine import remembered
@@ -303,7 +303,7 @@ def test_tall_workgroups_take_what_they_compute(target):
 
 def test_the_check_at_first_use_has_calls_of_tall_workgroups(target, monkeypatch):
     """A small call never takes them by itself, so the check asks for them, and finds a fault."""
-    monkeypatch.setattr(calls, "ATTENTION", ())
+    monkeypatch.setattr(rows, "ATTENTION", ())
     for dtype, head_dim in TALL:
         family = remembered.Family(ARCH, dtype, head_dim)
         given = (family, forward_pass.answer, Device(ARCH, 0), target.device)

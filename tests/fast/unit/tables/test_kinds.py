@@ -41,6 +41,7 @@ rows = "queries"
 words = "second"
 call = "latent"
 paths = ["few"]
+lacks = ["dropout"]
 canary = "FEW"
 tile = "forward"
 rows = "packed"
@@ -57,7 +58,7 @@ words = "fourth"
 call = "backward"
 variant = "masked"
 tile = "dq"
-plain = true
+lacks = ["softcap", "ALiBi", "dropout", "pages"]
 value_dim = 16
 launches = ["sums", "back", "back_masked"]
 canary = "CALLS"
@@ -110,6 +111,11 @@ def test_packed_rows_are_no_forward():
         ('["sums", "back", "sums"]', '["sums", "sums", "sums"]', "back: launches without back"),
         ('"back_masked"]', '"back_masked", "sums"]', "back_masked: 4 launches, expected 3"),
         ('"back", "sums"]', '"back", "sum"]', "back: launches sum, which is no kind"),
+        (
+            '["dropout"]',
+            '["dropouts"]',
+            "few: lacks is 'dropouts', expected one of softcap, ALiBi, dropout, pages",
+        ),
         ('canary = "FEW"', "", "few: canary is missing, and it answers calls"),
         ("[32, 64]", '["32"]', "one.kernels: head_dims is '32', expected int"),
     ],
@@ -148,6 +154,8 @@ def test_cpp_knows_what_answers_a_path():
     assert "    case BwdPath::twice: return {Op::sums, Op::back, Op::sums};\n" in text
     assert "inline constexpr Op kForwards[] = {Op::one};" in text
     assert "  return of == Op::back_masked;\n" in text
+    assert 'case Op::few: return "its kernels have no dropout";' in text
+    assert '"its kernels have neither softcap nor ALiBi, dropout or pages"' in text
     assert "    case Op::back_masked: return 16;\n    default: return 0;\n" in text
 
 

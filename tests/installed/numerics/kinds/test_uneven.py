@@ -3,7 +3,7 @@
 import pytest
 import torch
 from flash_attn_rocm import flash_attn_func, flash_attn_varlen_func
-from flash_attn_rocm.canary import calls
+from flash_attn_rocm.canary import calls, rows
 from flash_attn_rocm.launch import forward_pass
 from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.serving.layouts import Device
@@ -88,8 +88,8 @@ def test_gradients(target, shown, dtype, name):
 @pytest.mark.parametrize(("dtype", "head_dim"), UNEVEN)
 def test_the_check_at_first_use_finds_what_is_wrong(target, monkeypatch, dtype, head_dim):
     """Only its calls with another head dim of v. The others launch the family's other kernels."""
-    for rows in ("ATTENTION", "TALL"):
-        monkeypatch.setattr(calls, rows, ())
+    for name in ("ATTENTION", "TALL"):
+        monkeypatch.setattr(rows, name, ())
     family = remembered.Family(ARCH, dtype, head_dim)
     given = (family, forward_pass.answer, Device(ARCH, 0), target.device)
     problem, kernels = target.attend(calls.attention_problem, *given)
