@@ -81,7 +81,7 @@ std::vector<Launch> launches(BwdPath path, const BwdArguments& call, const BwdKe
   const int head_dim = static_cast<int>(call.head_dim);
   const DkDvTile keys = dkdv_tile(ops[1], arch, dtype, head_dim);
   const FwdTile dq = path == BwdPath::fused ? FwdTile{kConvertRows, kConvertThreads}
-                                             : dq_tile(ops[2], arch, dtype, head_dim);
+                                            : dq_tile(ops[2], arch, dtype, head_dim);
   const std::vector<Launch> all = {
       {kernels.delta, {blocks_of_rows(p.seqlen_q, kDeltaRows), p.nheads, call.batch, kDeltaThreads}},
       {kernels.by_keys,

@@ -19,9 +19,8 @@ constexpr const char* kOp = name(op_of(Path::latent));
 void require_parts(const FwdParams& p, const Tabled& kind, int head_dim) {
   const std::int64_t most = most_latent_parts(kind.arch, kind.dtype, head_dim, p.seqlen_k);
   if (p.splits <= most) return;
-  throw Error(FA_INVALID,
-              "flash_attn_rocm::mla cannot use its arguments:\n  - partial_out, partial_lse: " +
-                  too_many_parts(most, p.splits));
+  throw Error(FA_INVALID, "flash_attn_rocm::mla cannot use its arguments:\n  - partial_out, partial_lse: " +
+                              too_many_parts(most, p.splits));
 }
 
 }  // namespace

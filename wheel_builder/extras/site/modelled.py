@@ -115,7 +115,8 @@ def _loads(arch: Arch, flop: int, rows: int) -> float:
 def parts(found: Found) -> str:
     """The time of a head, whole and with its keys in parts, where all parts run at once."""
     workgroups = LENGTH // ROWS[WIDE_OP]
-    rows = [("gfx arch", "modelled as", "whole, µs", f"{PARTS} parts, µs", "storing and reading them, µs")]
+    head = ("gfx arch", "modelled as", "whole, µs", f"{PARTS} parts, µs", "storing and reading them, µs")
+    rows: list[tuple[str, ...]] = [head]
     for name, figures in found.items():
         if (arch := arch_named(name)).compute_units < PARTS * workgroups:
             continue
@@ -128,7 +129,8 @@ def parts(found: Found) -> str:
 
 def latent(found: Found) -> str:
     """The share of the memory's bandwidth that one workgroup of latent attention reaches."""
-    rows = [("gfx arch", *(dtypes := ("fp16", "bf16")))]
+    dtypes = ("fp16", "bf16")
+    rows: list[tuple[str, ...]] = [("gfx arch", *dtypes)]
     for arch, figures in found.items():
         own = {each.kernel: f"{each.value / 100:.2f}" for each in figures if each.what == DECODE}
         shares = [own[kernel] for dtype in dtypes if (kernel := f"{dtype} d{LATENT_DIM}") in own]

@@ -193,7 +193,7 @@ TALL = tuple(
 # the softmax's shift, so numbers far below 0 come apart from other scores: first in a row, before others, or
 # alone. The test whether a boolean mask shows a tile fully or hides it fully covers 32 rows and 4 words at a
 # time: each of these decides somewhere. Kernels look at 4096 keys before any more.
-MASKS = (
+MASKS: tuple[Row, ...] = (
     Row("bool, window", (129,), (97,), (3, 1), (33, 7), mask=Mask(BOOL, "hi")),
     Row("bool, rows that see nothing, infinite scores", (40, 40, 40), (70, 70, 70), (2, 1), CAUSAL,
         infinite=True, mask=Mask(BOOL, "bi", WHOLE)),
