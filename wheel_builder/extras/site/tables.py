@@ -70,7 +70,8 @@ def tables(checkout: Path) -> Mapping[str, str]:
         "python_floor": project["requires-python"].removeprefix(">="),
         "torch_floor": matrix.package.torch_floor,
         "reports": matrix.addresses.reports,
-        "gpus": gpus(catalogue, planned),
+        "gpus": gpus(catalogue),
+        "gpu_names": gpu_names(catalogue),
         "gpus_without_kernels": gpus_without_kernels(catalogue),
         "torch_overrides": torch_overrides(catalogue),
         "rocm_versions": rocm_versions(catalogue, planned),
@@ -83,15 +84,20 @@ def tables(checkout: Path) -> Mapping[str, str]:
     }
 
 
-def gpus(catalogue: Catalogue, planned: Plan) -> str:
+def gpus(catalogue: Catalogue) -> str:
     """The GPUs supported by our wheels."""
-    rows = [("GPU", "also called", "gfx arch", "runs the code of", "wheels for ROCm", "run on hardware")]
+    rows = [("gfx arch", "GPU", "runs the code of", "run on hardware")]
     for gpu in catalogue.gpus:
         if not gpu.reason:
-            versions = [job.name for job in planned.jobs if gpu.code in job.archs]
             runs = [run.words for run in catalogue.hardware if run.arch == gpu.arch]
-            shown = (gpu.code, ", ".join(versions) or "none", "; ".join(runs) or "no report")
-            rows.append((*_names(gpu), *shown))
+            rows.append((gpu.arch, _devices(gpu), gpu.code, "; ".join(runs) or "no report"))
+    return markdown(rows)
+
+
+def gpu_names(catalogue: Catalogue) -> str:
+    """Chips and processors of the GPUs supported by our wheels."""
+    rows = [("gfx arch", "chip, processor, or other name")]
+    rows += [(gpu.arch, _other_names(gpu)) for gpu in catalogue.gpus if not gpu.reason and _other_names(gpu)]
     return markdown(rows)
 
 
@@ -104,13 +110,28 @@ def torch_overrides(catalogue: Catalogue) -> str:
 
 def gpus_without_kernels(catalogue: Catalogue) -> str:
     """Known GPUs without kernels."""
-    rows = [("GPU", "also called", "gfx arch", "why")]
-    rows += [(*_names(gpu), gpu.reason) for gpu in catalogue.gpus if gpu.reason]
+    rows = [("gfx arch", "GPU", "also called", "why")]
+    rows += [
+        (gpu.arch, _devices(gpu), _other_names(gpu), gpu.reason) for gpu in catalogue.gpus if gpu.reason
+    ]
     return markdown(rows)
 
 
-def _names(gpu: Gpu) -> tuple[str, str, str]:
-    return ", ".join(gpu.devices), ", ".join((*gpu.code_names, *gpu.processors)), gpu.arch
+def _devices(gpu: Gpu) -> str:
+    return _brand_once(gpu.devices)
+
+
+def _other_names(gpu: Gpu) -> str:
+    return ", ".join([*gpu.code_names, *([_brand_once(gpu.processors)] if gpu.processors else [])])
+
+
+def _brand_once(names: Sequence[str]) -> str:
+    """The names, joined. The first word stands once: Radeon RX 6800, RX 6900 XT."""
+    brands = [name.partition(" ")[0] for name in names]
+    return ", ".join(
+        name.removeprefix(f"{brand} ") if brand == before else name
+        for name, brand, before in zip(names, brands, ["", *brands], strict=False)
+    )
 
 
 def rocm_versions(catalogue: Catalogue, planned: Plan) -> str:
@@ -125,6 +146,7 @@ def rocm_versions(catalogue: Catalogue, planned: Plan) -> str:
 def kernels(instances: Kernels) -> str:
     """Kinds of kernels with their dtypes, head dims and archs."""
     rows = [("kernels", "dtypes", "head dims", "gfx archs")]
+    every = list(dict.fromkeys(arch for each in instances for arch in each.archs))
     for op, archs in dict.fromkeys((each.op, each.archs) for each in instances):
         own = [each for each in instances if (each.op, each.archs) == (op, archs)]
         dims = sorted({each.head_dim for each in own})
@@ -133,10 +155,18 @@ def kernels(instances: Kernels) -> str:
                 known_kinds()[op].words,
                 ", ".join(dict.fromkeys(each.dtype for each in own)),
                 "any" if dims == [0] else ", ".join(map(str, dims)),
-                ", ".join(archs),
+                _archs(archs, every),
             )
         )
     return markdown(rows)
+
+
+def _archs(archs: Sequence[str], every: Sequence[str]) -> str:
+    """The archs, or the few missing ones."""
+    missing = [arch for arch in every if arch not in archs]
+    if len(missing) < len(archs):
+        return f"all but {', '.join(missing)}" if missing else "all"
+    return ", ".join(archs)
 
 
 def compile_costs(costs: Mapping[str, Costs]) -> str:

@@ -9,6 +9,8 @@ from tests.conftest import CHECKOUT
 from tests.tools.made.catalogues import CATALOGUE
 from wheel_builder.extras.site.markdown import markdown
 from wheel_builder.extras.site.tables import (
+    _archs,
+    _brand_once,
     drop_in_libraries,
     fill,
     gpus_without_kernels,
@@ -25,8 +27,16 @@ def test_a_table_escapes_what_would_end_a_cell():
 
 def test_every_gpu_without_kernels_has_its_reason():
     assert gpus_without_kernels(CATALOGUE).splitlines()[2:] == [
-        "| Radeon VII |  | gfx906 | there is no kernel for it |"
+        "| gfx906 | Radeon VII |  | there is no kernel for it |"
     ]
+
+
+def test_names_have_their_brand_once_and_archs_are_counted_from_the_nearer_end():
+    """Rows of the widest tables had 20 times “Ryzen”, and the same nine archs."""
+    assert _brand_once(["Radeon RX 1", "Radeon 2", "Instinct 3", "Radeon 4"]) == (
+        "Radeon RX 1, 2, Instinct 3, Radeon 4"
+    )
+    assert [_archs(archs, "abc") for archs in ("abc", "ac", "c")] == ["all", "all but b", "c"]
 
 
 def test_places_are_filled_and_each_one_that_is_wrong_is_named():
