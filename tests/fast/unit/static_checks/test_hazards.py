@@ -24,6 +24,20 @@ M950 = "v_mfma_f32_32x32x16_f16 v[16:31], v[0:3], v[4:7], v[16:31]"
 M950_4 = "v_mfma_f32_16x16x32_bf16 v[16:19], v[0:3], v[4:7], v[16:19]"
 SWAP = "v_permlane32_swap_b32_e32 v1, v2"
 F942 = "v_mfma_f32_16x16x4_f32 v[16:19], v0, v2, v[16:19]"
+STORE = "global_store_dwordx4 v[8:9], v[4:7], off"
+CLEAR = "v_mov_b32_e32 v5, 0"
+EXP = "v_exp_f32_e32 v1, v1"
+ADD = "v_add_f32_e32 v2, v1, v1"
+MOVE = "v_mov_b32_e32 v1, v9"
+M908_APART = "v_mfma_f32_32x32x8f16 a[16:31], v[0:1], v[2:3], a[0:15]"
+M90A_APART = "v_mfma_f32_32x32x8f16 v[16:31], v[0:1], v[2:3], v[32:47]"
+M942_APART = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[32:47]"
+M950_APART = "v_mfma_f32_32x32x16_f16 v[16:31], v[0:3], v[4:7], v[32:47]"
+M90A_PART = "v_mfma_f32_16x16x16f16 v[20:23], v[8:9], v[8:9], v[20:23]"
+M942_PART = "v_mfma_f32_16x16x16_f16 v[20:23], v[8:9], v[8:9], v[20:23]"
+M950_PART = "v_mfma_f32_16x16x32_f16 v[20:23], v[8:11], v[8:11], v[20:23]"
+M908_OF_A = "v_mfma_f32_32x32x8f16 a[0:15], a[20:21], v[2:3], a[0:15]"
+M950_LATER = "v_mfma_f32_32x32x16_f16 v[18:33], v[0:3], v[4:7], v[18:33]"
 WMMA = "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]"
 # RDNA 4's, with operands half as large.
 WMMA_SPLIT = "v_wmma_f32_16x16x16_f16 v[0:7], v[8:11], v[16:19], v[0:7]"
@@ -49,35 +63,17 @@ CASES = [
     ("gfx908", M908_8, "v_accvgpr_write_b32 a2, v9", 7, "overwrites the result of"),
     ("gfx908", M908, "v_mfma_f32_32x32x8f16 a[16:31], a[2:3], v[8:9], a[16:31]", 4, "reads as SrcA or SrcB"),
     ("gfx908", M908, "v_mfma_f32_16x16x16f16 a[4:7], v[8:9], v[8:9], a[4:7]", 2, "reads as SrcC a part of"),
-    (
-        "gfx908",
-        "v_mfma_f32_32x32x8f16 a[16:31], v[0:1], v[2:3], a[0:15]",
-        "v_accvgpr_write_b32 a0, v9",
-        13,
-        "overwrites the SrcC of",
-    ),
+    ("gfx908", M908_APART, "v_accvgpr_write_b32 a0, v9", 13, "overwrites the SrcC of"),
     # ... and operands come from
-    ("gfx908", "v_mov_b32_e32 v1, v9", M908, 2, "reads the VGPR of"),
+    ("gfx908", MOVE, M908, 2, "reads the VGPR of"),
     ("gfx908", "v_accvgpr_read_b32 v1, a20", M908, 2, "reads the VGPR of"),
-    ("gfx908", "v_mov_b32_e32 v1, v9", "v_accvgpr_write_b32 a0, v1", 2, "reads the VGPR of"),
+    ("gfx908", MOVE, "v_accvgpr_write_b32 a0, v1", 2, "reads the VGPR of"),
     ("gfx908", "v_accvgpr_write_b32 a1, v9", M908, 1, "reads as SrcC the AccVGPR of"),
-    (
-        "gfx908",
-        "v_accvgpr_write_b32 a20, v9",
-        "v_mfma_f32_32x32x8f16 a[0:15], a[20:21], v[2:3], a[0:15]",
-        3,
-        "reads as SrcA or SrcB the AccVGPR",
-    ),
+    ("gfx908", "v_accvgpr_write_b32 a20, v9", M908_OF_A, 3, "reads as SrcA or SrcB the AccVGPR"),
     ("gfx908", "v_accvgpr_write_b32 a1, v9", "v_accvgpr_read_b32 v1, a1", 3, "reads the AccVGPR of"),
     ("gfx908", "v_accvgpr_read_b32 v1, a1", "ds_write_b32 v8, v1", 2, "reads the VGPR of"),
     ("gfx908", "v_cmpx_gt_f32_e32 vcc, v8, v9", M908, 4, "runs under the EXEC of"),
-    (
-        "gfx908",
-        "global_store_dwordx4 v[8:9], v[4:7], off",
-        "v_mov_b32_e32 v5, 0",
-        1,
-        "overwrites the data of",
-    ),
+    ("gfx908", STORE, CLEAR, 1, "overwrites the data of"),
     (
         "gfx908",
         "v_readlane_b32 s4, v1, 0",
@@ -85,7 +81,7 @@ CASES = [
         5,
         "reads the SGPR of",
     ),
-    ("gfx908", "v_mov_b32_e32 v1, v9", "v_add_f32_dpp v2, v1, v3 row_shr:1", 2, "reads lanes of the VGPR of"),
+    ("gfx908", MOVE, "v_add_f32_dpp v2, v1, v3 row_shr:1", 2, "reads lanes of the VGPR of"),
     ("gfx908", "v_cmp_gt_f32_e32 vcc, v1, v2", "v_div_fmas_f32 v3, v4, v5, v6", 4, "reads the VCC of"),
     # gfx90a
     ("gfx90a", M90A, "v_add_f32_e32 v9, v20, v20", 19, "reads the result of"),
@@ -96,31 +92,13 @@ CASES = [
     ("gfx90a", M90A, "global_store_dword v[8:9], v20, off", 19, "reads the result of"),
     ("gfx90a", M90A, "v_mov_b32_e32 v20, 0", 19, "overwrites the result of"),
     ("gfx90a", M90A, "v_mfma_f32_16x16x16f16 v[48:51], v[20:21], v[8:9], 0", 19, "reads as SrcA or SrcB"),
-    (
-        "gfx90a",
-        M90A,
-        "v_mfma_f32_16x16x16f16 v[20:23], v[8:9], v[8:9], v[20:23]",
-        16,
-        "reads as SrcC a part of",
-    ),
-    (
-        "gfx90a",
-        "v_mfma_f32_32x32x8f16 v[16:31], v[0:1], v[2:3], v[32:47]",
-        "v_mov_b32_e32 v32, 0",
-        15,
-        "overwrites the SrcC of",
-    ),
-    ("gfx90a", "v_mov_b32_e32 v1, v9", M90A, 2, "reads the VGPR of"),
+    ("gfx90a", M90A, M90A_PART, 16, "reads as SrcC a part of"),
+    ("gfx90a", M90A_APART, "v_mov_b32_e32 v32, 0", 15, "overwrites the SrcC of"),
+    ("gfx90a", MOVE, M90A, 2, "reads the VGPR of"),
     ("gfx90a", "v_cmpx_gt_f32_e32 vcc, v8, v9", M90A, 4, "runs under the EXEC of"),
-    ("gfx90a", "v_dot2_f32_f16 v1, v2, v3, v1", "v_add_f32_e32 v2, v1, v1", 3, "reads the dot product of"),
-    (
-        "gfx90a",
-        "global_store_dwordx4 v[8:9], v[4:7], off",
-        "v_mov_b32_e32 v5, 0",
-        1,
-        "overwrites the data of",
-    ),
-    ("gfx90a", "v_mov_b32_e32 v1, v9", "v_add_f32_dpp v2, v1, v3 row_shr:1", 2, "reads lanes of the VGPR of"),
+    ("gfx90a", "v_dot2_f32_f16 v1, v2, v3, v1", ADD, 3, "reads the dot product of"),
+    ("gfx90a", STORE, CLEAR, 1, "overwrites the data of"),
+    ("gfx90a", MOVE, "v_add_f32_dpp v2, v1, v3 row_shr:1", 2, "reads lanes of the VGPR of"),
     # gfx942
     ("gfx942", M942, "v_add_f32_e32 v9, v20, v20", 11, "reads the result of"),
     ("gfx942", M942_4, "v_add_f32_e32 v9, v17, v17", 7, "reads the result of"),
@@ -131,44 +109,20 @@ CASES = [
     ("gfx942", M942, "global_store_dword v[8:9], v20, off", 11, "reads the result of"),
     ("gfx942", M942, "ds_read_b32 v20, v9", 11, "overwrites the result of"),
     ("gfx942", M942, "v_mfma_f32_16x16x16_f16 v[48:51], v[20:21], v[8:9], 0", 11, "reads as SrcA or SrcB"),
-    (
-        "gfx942",
-        M942,
-        "v_mfma_f32_16x16x16_f16 v[20:23], v[8:9], v[8:9], v[20:23]",
-        9,
-        "reads as SrcC a part of",
-    ),
+    ("gfx942", M942, M942_PART, 9, "reads as SrcC a part of"),
     ("gfx942", M942_2, M942_2, 2, "adds to the result of"),
-    ("gfx942", "v_mov_b32_e32 v1, v9", M942, 2, "reads the VGPR of"),
+    ("gfx942", MOVE, M942, 2, "reads the VGPR of"),
     ("gfx942", "v_cmpx_gt_f32_e32 vcc, v8, v9", M942, 4, "runs under the EXEC of"),
-    (
-        "gfx942",
-        "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[32:47]",
-        "v_mov_b32_e32 v32, 0",
-        7,
-        "overwrites the SrcC of",
-    ),
+    ("gfx942", M942_APART, "v_mov_b32_e32 v32, 0", 7, "overwrites the SrcC of"),
     ("gfx942", "v_cmp_gt_f32_e32 vcc, v1, v2", "v_cndmask_b32_e32 v3, v4, v5, vcc", 2, "reads the SGPR of"),
-    ("gfx942", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1", 1, "reads the transcendental result of"),
+    ("gfx942", EXP, ADD, 1, "reads the transcendental result of"),
     ("gfx942", "v_mov_b32_e32 v1, v2", "v_readfirstlane_b32 s0, v1", 1, "reads a lane of the VGPR of"),
-    (
-        "gfx942",
-        "global_store_dwordx4 v[8:9], v[4:7], off",
-        "v_mov_b32_e32 v5, 0",
-        2,
-        "overwrites the data of",
-    ),
-    ("gfx942", HALF, "v_add_f32_e32 v2, v1, v1", 1, "reads or overwrites the half register of"),
+    ("gfx942", STORE, CLEAR, 2, "overwrites the data of"),
+    ("gfx942", HALF, ADD, 1, "reads or overwrites the half register of"),
     ("gfx942", HALF, "v_max_f16 v1, v4, v5 op_sel:[0,0,0]", 1, "reads or overwrites the half register of"),
-    ("gfx942", HALF_BY_SDWA, "v_add_f32_e32 v2, v1, v1", 1, "reads or overwrites the half register of"),
+    ("gfx942", HALF_BY_SDWA, ADD, 1, "reads or overwrites the half register of"),
     # gfx950
-    (
-        "gfx950",
-        "global_store_dwordx4 v[8:9], v[4:7], off",
-        "v_mov_b32_e32 v5, 0",
-        2,
-        "overwrites the data of",
-    ),
+    ("gfx950", STORE, CLEAR, 2, "overwrites the data of"),
     ("gfx950", M950, "v_add_f32_e32 v9, v20, v20", 12, "reads the result of"),
     ("gfx950", M950_4, "v_add_f32_e32 v9, v17, v17", 8, "reads the result of"),
     ("gfx950", M942, "v_add_f32_e32 v9, v20, v20", 12, "reads the result of"),
@@ -179,43 +133,25 @@ CASES = [
     ("gfx950", M950, "global_store_dword v[8:9], v20, off", 12, "reads the result of"),
     ("gfx950", M950, "ds_read_b32 v20, v9", 12, "overwrites the result of"),
     ("gfx950", M950, "v_mfma_f32_16x16x32_f16 v[48:51], v[20:23], v[8:11], 0", 12, "reads as SrcA or SrcB"),
-    (
-        "gfx950",
-        M950,
-        "v_mfma_f32_16x16x32_f16 v[20:23], v[8:11], v[8:11], v[20:23]",
-        10,
-        "reads as SrcC a part of",
-    ),
-    (
-        "gfx950",
-        M942_2,
-        "v_mfma_f32_32x32x16_f16 v[18:33], v[0:3], v[4:7], v[18:33]",
-        4,
-        "reads as SrcC a part of",
-    ),
+    ("gfx950", M950, M950_PART, 10, "reads as SrcC a part of"),
+    ("gfx950", M942_2, M950_LATER, 4, "reads as SrcC a part of"),
     ("gfx950", M942_2, "v_mfma_f32_16x16x4_f32 v[18:21], v0, v2, v[18:21]", 3, "reads as SrcC a part of"),
     ("gfx950", M942_2, M942_2, 2, "adds to the result of"),
-    (
-        "gfx950",
-        "v_mfma_f32_32x32x16_f16 v[16:31], v[0:3], v[4:7], v[32:47]",
-        "v_mov_b32_e32 v32, 0",
-        7,
-        "overwrites the SrcC of",
-    ),
-    ("gfx950", "v_mov_b32_e32 v1, v9", M950, 2, "reads the VGPR of"),
-    ("gfx950", "v_mov_b32_e32 v1, v9", SWAP, 2, "swaps lanes of the VGPR of"),
+    ("gfx950", M950_APART, "v_mov_b32_e32 v32, 0", 7, "overwrites the SrcC of"),
+    ("gfx950", MOVE, M950, 2, "reads the VGPR of"),
+    ("gfx950", MOVE, SWAP, 2, "swaps lanes of the VGPR of"),
     ("gfx950", "v_mov_b32_e32 v2, v9", SWAP, 2, "swaps lanes of the VGPR of"),
     ("gfx950", SWAP, "v_permlane16_swap_b32_e32 v2, v3", 2, "swaps lanes of the VGPR of"),
-    ("gfx950", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1", 1, "reads the transcendental result of"),
-    ("gfx950", HALF, "v_add_f32_e32 v2, v1, v1", 1, "reads or overwrites the half register of"),
+    ("gfx950", EXP, ADD, 1, "reads the transcendental result of"),
+    ("gfx950", HALF, ADD, 1, "reads or overwrites the half register of"),
     ("gfx950", HALF, "v_max_f16 v1, v4, v5 op_sel:[0,0,0]", 1, "reads or overwrites the half register of"),
-    ("gfx950", HALF_BY_SDWA, "v_add_f32_e32 v2, v1, v1", 1, "reads or overwrites the half register of"),
+    ("gfx950", HALF_BY_SDWA, ADD, 1, "reads or overwrites the half register of"),
     ("gfx950", "s_mov_b32 m0, s4", "global_load_lds_dwordx4 v1, s[8:9]", 1, "reads the M0 of"),
     # gfx1100, gfx1151, gfx1201
     ("gfx1100", WMMA, WMMA_OF_ITS_D, 1, "reads as A or B the D of"),
     ("gfx1151", WMMA, WMMA_OF_ITS_D, 1, "reads as A or B the D of"),
     ("gfx1201", WMMA_SPLIT, WMMA_OF_SPLIT, 1, "reads as A or B the D of"),
-    ("gfx1100", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1", 6, "reads the transcendental result of"),
+    ("gfx1100", EXP, ADD, 6, "reads the transcendental result of"),
 ]
 
 
@@ -238,23 +174,23 @@ def test_a_dependency_needs_exactly_this_much(arch, first, second, needed, how):
         ("gfx90a", "v_dot2_f32_f16 v1, v2, v3, v1", "v_dot2_f32_f16 v1, v2, v3, v1"),
         # Required distances of CDNA 3.
         ("gfx90a", "v_cmp_gt_f32_e32 vcc, v1, v2", "v_cndmask_b32_e32 v3, v4, v5, vcc"),
-        ("gfx90a", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1"),
+        ("gfx90a", EXP, ADD),
         ("gfx90a", "v_mov_b32_e32 v1, v2", "v_readfirstlane_b32 s0, v1"),
         ("gfx942", M942, M942),
         ("gfx942", M942, M942.replace("v[16:31]", "v[48:63]")),  # independent
-        ("gfx90a", HALF, "v_add_f32_e32 v2, v1, v1"),
+        ("gfx90a", HALF, ADD),
         # Its op_sel has no bit for the result.
-        ("gfx942", "v_pk_mul_f16 v1, v2, v3 op_sel:[0,1]", "v_add_f32_e32 v2, v1, v1"),
-        ("gfx942", "v_fma_mix_f32 v1, v2, v3, v4 op_sel:[0,0,1]", "v_add_f32_e32 v2, v1, v1"),
+        ("gfx942", "v_pk_mul_f16 v1, v2, v3 op_sel:[0,1]", ADD),
+        ("gfx942", "v_fma_mix_f32 v1, v2, v3, v4 op_sel:[0,0,1]", ADD),
         ("gfx942", HALF, "ds_write_b32 v8, v1"),
-        ("gfx942", HALF.replace("[0,0,1]", "[1,1,0]"), "v_add_f32_e32 v2, v1, v1"),
+        ("gfx942", HALF.replace("[0,0,1]", "[1,1,0]"), ADD),
         ("gfx950", M950, M950),
         ("gfx950", SWAP, "v_add_f32_e32 v3, v1, v2"),
         ("gfx1100", WMMA, WMMA),
-        ("gfx1100", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v3, v3"),
-        ("gfx1030", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1"),
-        ("gfx1151", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1"),
-        ("gfx1201", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1"),
+        ("gfx1100", EXP, "v_add_f32_e32 v2, v3, v3"),
+        ("gfx1030", EXP, ADD),
+        ("gfx1151", EXP, ADD),
+        ("gfx1201", EXP, ADD),
         ("gfx1201", WMMA_SPLIT, WMMA_SPLIT),
     ],
 )
@@ -319,13 +255,13 @@ def test_wait_states_do_not_replace_a_valu_instruction_on_gfx1100():
 def test_what_settles_a_transcendental_on_gfx1100(wait):
     line, _, times = wait.partition("\n")
     between = [line] * int(times or 1)
-    assert texts("gfx1100", "v_exp_f32_e32 v1, v1", *between, "v_add_f32_e32 v2, v1, v1") == []
+    assert texts("gfx1100", EXP, *between, ADD) == []
 
 
 @pytest.mark.parametrize("counters", ["depctr_vm_vsrc(0)", "depctr_va_vdst(1)", "0xffe3", "0x1fff"])
 def test_a_wait_for_something_else_does_not_settle_a_transcendental(counters):
     wait = f"s_waitcnt_depctr {counters}"
-    assert len(texts("gfx1100", "v_exp_f32_e32 v1, v1", wait, "v_add_f32_e32 v2, v1, v1")) == 1
+    assert len(texts("gfx1100", EXP, wait, ADD)) == 1
 
 
 @pytest.mark.parametrize(
