@@ -6,7 +6,6 @@ Standard library only.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +112,7 @@ HEAD = """\
 """
 ROWS_HEAD = f"""\
 {HEAD}\
-// FA_TILE(isa, dtype, head_dim, featured, VGPRs of a SIMD and lane, 0 for any, fields of the config)
+// FA_TILE(isa, dtype, head_dim, loop, VGPRs of a SIMD and lane, 0 for any, fields of the config)
 // A device pass reads the rows of its own ISA only, with FA_SEES_<isa> of archs.inc: a sixth less time.
 """
 WORKGROUPS_HEAD = f"""\
@@ -314,14 +313,11 @@ def _block(isa: str, lines: str) -> str:
 
 def _lines(isa: str, row: Tile, names: Iterable[str]) -> str:
     sets = ", ".join(f".{name} = {_cpp(row, name)}" for name in names if _differs(row, name))
-    keys = product((row.dtype,) if row.dtype else DTYPES, (row.loop,) if row.loop else LOOPS)
-    lines = "".join(
-        f"FA_TILE({isa}, {dtype}, {row.head_dim}, {str(loop == 'featured').lower()}, {row.vgprs}, {sets})\n"
-        for dtype, loop in keys
-    )
+    dtype, loop = row.dtype or "any_dtype", row.loop or "any_loop"
+    line = f"FA_TILE({isa}, {dtype}, {row.head_dim}, {loop}, {row.vgprs}, {sets})\n"
     if not row.before_clang:
-        return lines
-    return f"#if defined(__clang_major__) && __clang_major__ < {row.before_clang}\n{lines}#endif\n"
+        return line
+    return f"#if defined(__clang_major__) && __clang_major__ < {row.before_clang}\n{line}#endif\n"
 
 
 def _differs(row: Tile, name: str) -> bool:

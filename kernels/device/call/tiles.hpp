@@ -8,23 +8,32 @@
 
 namespace fa {
 
-// Key of a row.
+// The dtypes and loops of a row, by their names in the table.
+namespace row_for {
+constexpr bool any_dtype(DType) { return true; }
+constexpr bool fp16(DType dtype) { return dtype == DType::fp16; }
+constexpr bool bf16(DType dtype) { return dtype == DType::bf16; }
+constexpr bool any_loop(bool) { return true; }
+constexpr bool plain(bool featured) { return !featured; }
+constexpr bool featured(bool featured) { return featured; }
+}  // namespace row_for
+
+// The rest of a row's key.
 struct TileKey {
   Isa isa;
-  DType dtype;
   int head_dim;
-  bool featured;
   int vgprs;  // per SIMD and lane; 0: any
 };
 
-constexpr bool is_for(const TileKey& row, Gfx arch, DType dtype, int head_dim, bool featured) {
-  return row.isa == traits(arch).isa && row.dtype == dtype && row.head_dim == head_dim &&
-         row.featured == featured && (row.vgprs == 0 || row.vgprs == traits(arch).vgprs);
+constexpr bool is_for(const TileKey& row, Gfx arch, int head_dim) {
+  return row.isa == traits(arch).isa && row.head_dim == head_dim &&
+         (row.vgprs == 0 || row.vgprs == traits(arch).vgprs);
 }
 
-#define FA_TILE(isa_, dtype_, head_dim_, featured_, vgprs_, ...)                                           \
-  if (is_for({Isa::isa_, DType::dtype_, head_dim_, featured_, vgprs_}, arch, dtype, head_dim, featured)) { \
-    return {__VA_ARGS__};                                                                                  \
+#define FA_TILE(isa_, dtype_, head_dim_, loop_, vgprs_, ...)    \
+  if (row_for::dtype_(dtype) && row_for::loop_(featured) &&     \
+      is_for({Isa::isa_, head_dim_, vgprs_}, arch, head_dim)) { \
+    return {__VA_ARGS__};                                       \
   }
 // Some ISAs lack rows of some kernels.
 #define FA_TILE_OF                                                                 \

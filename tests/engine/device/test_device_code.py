@@ -213,10 +213,16 @@ def test_a_kernel_that_misses_its_occupancy_is_refused(changed):
 
 def row_of(op, arch, loop="plain"):
     """The line of the generated table of tiles for today's compiler and fp16."""
-    isa, featured = known_archs()[arch].isa.name, str(loop == "featured").lower()
+    begin = rf"FA_TILE\({known_archs()[arch].isa.name}, (fp16|any_dtype), 64, ({loop}|any_loop), "
     lines = (CHECKOUT / "kernels" / TILES.format(op, 64)).read_text().splitlines()
-    begin = f"FA_TILE({isa}, fp16, 64, {featured}, "
-    return next(line for line in reversed(lines) if line.startswith(begin))
+    return next(line for line in reversed(lines) if re.match(begin, line))
+
+
+def before(row, loop, old, new):
+    """The row, and before it a changed one for fp16 and a loop, which is used instead."""
+    assert old in row
+    own = re.sub(r"\w+, 64, \w+", f"fp16, 64, {loop}", row, count=1)
+    return f"{own.replace(old, new)}\n{row}"
 
 
 def words_without(changed, op, arch, row, other):
@@ -235,7 +241,7 @@ def words_without(changed, op, arch, row, other):
 )  # fmt: skip
 def test_a_kernel_without_a_tile_says_which_row_is_missing(changed, op, arch, loop):
     row = row_of(op, arch, loop=loop)
-    words = words_without(changed, op, arch, row, row.replace("fp16, 64,", "fp16, 65,"))
+    words = words_without(changed, op, arch, row, row.replace(" 64,", " 65,", 1))
     assert f"fa_{op}_fp16_d64 for {arch} does not compile:" in words
     place = "kernels/tables/tiles.toml"
     assert f"{place}: [{op}] has no row for this ISA, head dim, dtype and loop" in words
@@ -265,8 +271,8 @@ IN_REGISTERS = "column_blocks needs operands that stay in registers"
 )
 def test_a_row_that_the_kernel_cannot_serve_says_why(changed, op, arch, old, new, words):
     row = row_of(op, arch, loop="featured")
-    assert old in row
-    assert f"tiles.toml: {words}" in words_without(changed, op, arch, row, row.replace(old, new))
+    found = words_without(changed, op, arch, row, before(row, "featured", old, new))
+    assert f"tiles.toml: {words}" in found
 
 
 @pytest.mark.parametrize(
@@ -278,8 +284,7 @@ def test_a_row_that_the_kernel_cannot_serve_says_why(changed, op, arch, old, new
 )
 def test_a_masked_row_has_both_of_two_switches_or_none(changed, arch, old, new):
     row = row_of("bwd_dkdv_masked", arch)
-    assert old in row
-    words = words_without(changed, "bwd_dkdv_masked", arch, row, row.replace(old, new))
+    words = words_without(changed, "bwd_dkdv_masked", arch, row, before(row, "plain", old, new))
     assert "tiles.toml: with a mask, ping_pong and early_mask need each other" in words
 
 
@@ -291,7 +296,7 @@ def test_columns_that_are_not_the_matrix_units_are_refused(changed, op):
 
 
 def test_a_head_dim_that_is_no_whole_matrix_steps_is_refused(changed):
-    row = row_of("fwd", "gfx942").replace("fp16, 64,", "fp16, 80,")
+    row = row_of("fwd", "gfx942").replace(" 64,", " 80,", 1)
     others = "#ifdef FA_SEES_rdna3\n"  # this head dim has rows of RDNA only
     toolchain = changed(TILES.format("fwd", 80), others, f"{row}\n{others}")
     words = toolchain.fails(toolchain.build, "gfx942", *table_of(toolchain, ("fwd", "fp16", 80)))
