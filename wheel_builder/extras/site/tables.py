@@ -111,9 +111,7 @@ def torch_overrides(catalogue: Catalogue) -> str:
 def gpus_without_kernels(catalogue: Catalogue) -> str:
     """Known GPUs without kernels."""
     rows = [("gfx arch", "GPU", "also called", "why")]
-    rows += [
-        (gpu.arch, _devices(gpu), _other_names(gpu), gpu.reason) for gpu in catalogue.gpus if gpu.reason
-    ]
+    rows += [(gpu.arch, _devices(gpu), _other_names(gpu), gpu.reason) for gpu in catalogue.gpus if gpu.reason]
     return markdown(rows)
 
 
