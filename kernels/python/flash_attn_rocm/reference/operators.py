@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from flash_attn_rocm.arguments import flops, normal_form
 from flash_attn_rocm.arguments.normal_form import BackwardCall, Inputs, Options, arithmetic
 from flash_attn_rocm.reference import dense, philox
-from flash_attn_rocm.reference.dense import Dropout
+from flash_attn_rocm.reference.blocks import Dropout
 from flash_attn_rocm.reference.sequences import Part, parts
 from flash_attn_rocm.rewrite import key_masks, sinks
 from flash_attn_rocm.values.tracing import constant_when_traced

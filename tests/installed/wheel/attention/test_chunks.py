@@ -63,7 +63,7 @@ def test_output_and_gradients(seed, dtype):
 
 @pytest.mark.parametrize("blocks", [4, 512])
 def test_blocks_of_rows_cut_across_chunks(monkeypatch, blocks):
-    monkeypatch.setattr("flash_attn_rocm.reference.dense.BLOCK_ROWS", blocks)
+    monkeypatch.setattr("flash_attn_rocm.reference.blocks.BLOCK_ROWS", blocks)
     q, k, v = torch.randn(3, 2, 37, 2, 8, dtype=torch.float64)
     for rows in (9, 37):
         out = attention(q[:, :rows], k, v, chunk=7)

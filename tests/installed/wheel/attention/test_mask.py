@@ -17,7 +17,7 @@ from flash_attn_rocm import (
     set_strict,
 )
 from flash_attn_rocm.launch import mask_gradients
-from flash_attn_rocm.reference import dense, philox
+from flash_attn_rocm.reference import blocks, philox
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -65,8 +65,8 @@ def masked(q, k, v, mask, *, causal=False, kept=1.0):
 
 def several_blocks(monkeypatch):
     """Blocks of 16 rows of a pair."""
-    monkeypatch.setattr(dense, "BLOCK_ROWS", 16)
-    monkeypatch.setattr(dense, "BLOCK_SCORES", dense.ON_CPU * 16 * NHEADS // NHEADS_K * KEYS)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(blocks, "BLOCK_SCORES", blocks.ON_CPU * 16 * NHEADS // NHEADS_K * KEYS)
 
 
 def four(mask):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from exact import assert_close_enough, assert_log_sum_exp, check, largest, plain, run, sums
 from flash_attn_rocm import flash_attn_func, flash_attn_with_kvcache
-from flash_attn_rocm.reference import dense
+from flash_attn_rocm.reference import blocks
 from flash_attn_rocm.suite import reference_attention
 from flash_attn_rocm.values.tolerances import GRADIENT_FACTOR, OUT_FACTOR, allowed, lse_allowed
 
@@ -82,8 +82,8 @@ def test_softmax_scale():
 @pytest.mark.parametrize(("scores", "rows"), [(1, 512), (256, 7), (1024, 3), (4096, 16)])
 @pytest.mark.parametrize("options", [{"causal": True, "window_size": (9, -1)}, {"softcap": 2.0}])
 def test_blocks_do_not_change_the_result(monkeypatch, scores, rows, options):
-    monkeypatch.setattr(dense, "BLOCK_SCORES", scores)
-    monkeypatch.setattr(dense, "BLOCK_ROWS", rows)
+    monkeypatch.setattr(blocks, "BLOCK_SCORES", scores)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", rows)
     wanted = {"window" if name == "window_size" else name: value for name, value in options.items()}
     check(
         inputs("ragged_gqa", torch.float16),
@@ -191,8 +191,8 @@ def test_dropout_follows_the_seed():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_dropout_gradients_use_the_mask_of_the_forward_pass(monkeypatch, causal):
-    monkeypatch.setattr(dense, "BLOCK_ROWS", 16)
-    monkeypatch.setattr(dense, "BLOCK_SCORES", dense.ON_CPU * 16 * 64)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(blocks, "BLOCK_SCORES", blocks.ON_CPU * 16 * 64)
     q, k, v = inputs("square", torch.bfloat16)
     out, _, signed = flash_attn_func(q, k, v, dropout_p=0.4, causal=causal, return_attn_probs=True)
     dout = torch.randn_like(out)

@@ -4,21 +4,17 @@ import pytest
 import torch
 from flash_attn_rocm import attention
 from flash_attn_rocm.arguments.normal_form import Options
-from flash_attn_rocm.reference import dense
+from flash_attn_rocm.reference import blocks, dense
 from torch.utils._python_dispatch import TorchDispatchMode
 
 pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
 ROWS, KEYS, NHEADS, NHEADS_K = 45, 70, 6, 2
+MANY = {"BLOCK_SCORES": blocks.ON_CPU * 6 * 8 * 16, "BLOCK_KEYS": 16, "BLOCK_ROWS": 8}
 SETTINGS = {
-    "one block": {},
-    "one block, folded": {"MANY_SCORES": 0},
-    "many blocks": {"BLOCK_SCORES": dense.ON_CPU * 6 * 8 * 16, "BLOCK_KEYS": 16, "BLOCK_ROWS": 8},
-    "many blocks, folded": {
-        "BLOCK_SCORES": dense.ON_CPU * 6 * 8 * 16,
-        "BLOCK_KEYS": 16,
-        "BLOCK_ROWS": 8,
-        "MANY_SCORES": 0,
-    },
+    "one block": ({}, False),
+    "one block, folded": ({}, True),
+    "many blocks": (MANY, False),
+    "many blocks, folded": (MANY, True),
 }
 
 
@@ -59,11 +55,15 @@ def results(given, rules, dtype):
 @pytest.mark.parametrize("name", calls())
 def test_all_ways_agree(monkeypatch, name, settings, on_cpu):
     given = [torch.randn(2, n, h, 24) for n, h in ((ROWS, NHEADS), (KEYS, NHEADS_K), (KEYS, NHEADS_K))]
-    wanted = results(given, calls()[name], torch.float64)
-    monkeypatch.setattr(dense._Problem, "on_cpu", on_cpu)
-    for setting, value in SETTINGS[settings].items():
-        monkeypatch.setattr(dense, setting, value)
-    for found, exact in zip(results(given, calls()[name], torch.float32), wanted, strict=True):
+    rules = calls()[name]
+    wanted = results(given, rules, torch.float64)
+    monkeypatch.setattr(blocks.Problem, "on_cpu", on_cpu)
+    sizes, folded = SETTINGS[settings]
+    for setting, value in sizes.items():
+        monkeypatch.setattr(blocks, setting, value)
+    if folded:
+        monkeypatch.setattr(dense, "MANY_SCORES", 0)
+    for found, exact in zip(results(given, rules, torch.float32), wanted, strict=True):
         assert (found - exact).abs().max() <= 2**-18 * exact.abs().max()
 
 

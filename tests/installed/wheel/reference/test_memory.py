@@ -10,12 +10,12 @@ import weakref
 import pytest
 import torch
 from flash_attn_rocm.arguments.normal_form import Options
-from flash_attn_rocm.reference import dense
+from flash_attn_rocm.reference import blocks, dense
 from torch.utils._python_dispatch import TorchDispatchMode
 
 LONG, REAL_LENGTH = 1 << 16, 1 << 15
 MIB = 1 << 20
-BLOCK = dense.BLOCK_SCORES * 4  # bytes of a block's scores
+BLOCK = blocks.BLOCK_SCORES * 4  # bytes of a block's scores
 
 
 class Allocated(TorchDispatchMode):
@@ -87,8 +87,8 @@ def test_memory_grows_in_neither_length_faster(lengths):
 
 def test_the_count_sees_a_quadratic_implementation(monkeypatch):
     """Tests the check itself: with blocks as long as the lengths, all scores are allocated together."""
-    monkeypatch.setattr(dense, "BLOCK_ROWS", LONG)
-    monkeypatch.setattr(dense, "BLOCK_SCORES", LONG * LONG)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", LONG)
+    monkeypatch.setattr(blocks, "BLOCK_SCORES", LONG * LONG)
     assert peak(LONG, LONG, backward=False) > LONG * LONG * 4
 
 
