@@ -14,7 +14,7 @@ def read_plain(path: Path, most: int = MOST_PAPER) -> bytes:
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is not a plain file", str(path))
     if found.st_size > most:
-        words = f"it has {found.st_size} bytes; the most that is opened is {most}"
+        words = f"it has {found.st_size} bytes, and the limit is {most}"
         raise OSError(errno.EFBIG, words, str(path))
     with path.open("rb") as stream:
         return stream.read(found.st_size)  # of ``most`` Python would take the memory at once

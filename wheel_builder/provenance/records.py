@@ -211,7 +211,7 @@ def _word_problems(record: Verification, demand: Demand) -> Iterator[str]:
         expected = demand.how if shown.passed else demand.not_executed
         if arch not in known:
             expected = ", ".join(known) or "none"
-            yield f"it is about {visible(arch)}, whose code the wheel has not; expected {expected}"
+            yield f"it is about {visible(arch)}, but the wheel lacks its code; expected {expected}"
         elif expected and shown.numerics != expected:  # with no claim, it did not pass
             yield f"{arch}: it says {visible(shown.numerics)!r}, expected {expected!r}"
 

@@ -39,7 +39,7 @@ CALLS = "flash_attn_rocm/suite/corpus.json"
 
 
 class _Like(BaseModel):
-    """The calls of another arch and of kernels that it lacks, minus kernels only it has."""
+    """The corpus of an arch: the calls of the arch ``like``, with the differing kernels in ``kernels``."""
 
     like: str
     kernels: dict[str, list[int]]

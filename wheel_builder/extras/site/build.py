@@ -96,5 +96,5 @@ def _mkdocs(checkout: Path, to: Path, log: Path, run: Runner) -> None:
     if done.returncode != 0:
         found = [" ".join(words.split()) for words in FINDING.findall(done.stdout)]
         found = found or done.stdout.splitlines()[-5:]
-        title, advice = "mkdocs refuses the pages", f"put the pages right; all it said is in {log}"
+        title, advice = "mkdocs refuses the pages", f"mend the pages; its whole output is in {log}"
         raise DocsError(title, found, advice=advice)

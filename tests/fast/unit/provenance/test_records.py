@@ -89,7 +89,7 @@ def test_a_record_is_about_no_arch_that_the_wheel_has_not(wheel):
     for shown_of_it in (shown(passed=False), shown(), shown(numerics="certified by AMD")):
         write_record(wheel, record(gfx1030=shown_of_it))
         write_statement(wheel)
-        said = "it is about gfx1030, whose code the wheel has not; expected gfx908, gfx942"
+        said = "it is about gfx1030, but the wheel lacks its code; expected gfx908, gfx942"
         assert f"{wheel.name}.verification.json: {said}" in words(wheel)
 
 
