@@ -117,6 +117,12 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
                             : (__builtin_amdgcn_logf(sum[column]) - shift[column] * c) * kLn2;
   }
 
+  // log2 of what the exponentials of `sum` are divided by.
+  FA_DEVICE float level(int column) const {
+    if constexpr (kFarBelow) return -(shift[column] + this->below[column]) * c;
+    return -shift[column] * c;
+  }
+
   FA_DEVICE float inverse_sum(int column) const {
     return sum[column] == 0 ? 0 : Unit::kGain * __builtin_amdgcn_rcpf(sum[column]);
   }

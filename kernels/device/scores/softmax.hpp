@@ -139,6 +139,9 @@ struct Softmax {
                             : (__builtin_amdgcn_logf(sum[column] * kOfSum) + top[column] * c) * kLn2;
   }
 
+  // log2 of what the exponentials of `sum` are divided by.
+  FA_DEVICE float level(int column) const { return top[column] * c - gain_log2(); }
+
   FA_DEVICE float inverse_sum(int column) const {
     return sum[column] == 0 ? 0 : Unit::kGain * __builtin_amdgcn_rcpf(sum[column]);
   }
