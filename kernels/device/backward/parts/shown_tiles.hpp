@@ -1,5 +1,5 @@
-// Tiles that a mask hides from a workgroup of gradients, which skips them: by what fa_mask_ranges_* left in dq
-// (masks/shown_range.hpp). Only fa_bwd_dq_masked_*, the last of the kernels, overwrites it.
+// Tiles that a mask hides from a workgroup of gradients, which skips them, by what fa_mask_ranges_* left in
+// dq (masks/shown_range.hpp). Only fa_bwd_dq_masked_*, the last of the kernels, overwrites it.
 #pragma once
 
 #include "device/call/backward_arguments.hpp"
@@ -24,7 +24,8 @@ FA_DEVICE void keep_shown_keys(const B& block, int first_row, typename B::Tiles&
   const MaskedBwdParams& p = ranged_here(block.arguments);
   if (p.has_ranges == 0) return;
   // Each lane reads the keys of one wave's rows. Waves without rows use those of the last rows.
-  const int last = (block.sequence.seqlen_q - 1) / kRows * kRows, row = first_row + block.lane % kWaves * kRows;
+  const int last = (block.sequence.seqlen_q - 1) / kRows * kRows;
+  const int row = first_row + block.lane % kWaves * kRows;
   const u32x4 read = shown_range(p.bwd.dq, block.batch, block.head, row < last ? row : last);
   const auto least = [&](int i) {
     return uniform(least_of_lanes<kWaves - 1>(static_cast<int>(read[i]), block.lane));

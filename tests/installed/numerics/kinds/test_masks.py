@@ -191,21 +191,21 @@ def test_gradients_skip_what_a_mask_hides(target, dtype, head_dim, kind, pattern
     heads = NHEADS if pattern == documents and kind == torch.bool else 1
     of_heads = [pattern(rows, keys, generator).roll(30 * head, 0) for head in range(heads)]
     seen = torch.stack(of_heads)[None]
-    mask = seen if kind == torch.bool else torch.zeros(seen.shape).masked_fill(~seen, -math.inf)
-    given = torch.nn.functional.pad(mask.to(torch.bool if kind == torch.bool else DTYPES[dtype]), (0, wide - keys))
+    bias = torch.zeros(seen.shape, dtype=DTYPES[dtype]).masked_fill(~seen, -math.inf)
+    mask = torch.nn.functional.pad(seen if kind == torch.bool else bias, (0, wide - keys))
+    mask = mask.to(target.device)[..., :keys]
     lengths = ((rows, NHEADS), (keys, NHEADS_K), (keys, NHEADS_K), (rows, NHEADS))
     made = [torch.randn(1, *n, head_dim, generator=generator).to(DTYPES[dtype]) for n in lengths]
     leaves = [x.to(target.device).requires_grad_() for x in made[:3]]
 
     def gradients():
-        out = attention(*leaves, given.to(target.device)[..., :keys])
+        out = attention(*leaves, mask)
         return torch.autograd.grad(out, leaves, made[3].to(out.device))
 
     found, kernels = target.attend(gradients)
-    backward = tuple(f"fa_bwd_{name}" for name in (
-        f"delta_{dtype}", f"dkdv_masked_{dtype}_d{head_dim}", f"dq_masked_{dtype}_d{head_dim}"
-    ))
-    assert kernels in (None, (*launched(mask, dtype, head_dim), "fa_mask_ranges_fp16", *backward))
+    ends = (f"delta_{dtype}", f"dkdv_masked_{dtype}_d{head_dim}", f"dq_masked_{dtype}_d{head_dim}")
+    backward = ("fa_mask_ranges_fp16", *(f"fa_bwd_{end}" for end in ends))
+    assert kernels in (None, (*launched(mask, dtype, head_dim), *backward))
     exact = [x.double().requires_grad_() for x in made[:3]]
     query, key, value = (x.transpose(1, 2) for x in exact)
     key, value = (x.repeat_interleave(NHEADS // NHEADS_K, 1) for x in (key, value))

@@ -91,9 +91,7 @@ def test_a_cache_of_few_queries(target, shown, dtype, head_dim, splits):
         sink=sinks(target), return_softmax_lse=True,
     )  # fmt: skip
     joins = (f"fa_combine_{dtype}",) if splits > 1 else ()
-    found = [
-        with_sink(q[b], k[b, :n], v[b, :n], out[b], lse[b], causal(2, n)) for b, n in enumerate(lengths)
-    ]
+    found = [with_sink(q[b], k[b, :n], v[b, :n], out[b], lse[b], causal(2, n)) for b, n in enumerate(lengths)]
     check(target, shown, (f"fa_decode_{dtype}_d{head_dim}", *joins), found)
 
 
