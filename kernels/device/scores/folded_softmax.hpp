@@ -80,7 +80,9 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
           raise<kOut, false>(s, o, lane);
           exponentiate(s, p, added);
         }
-        if (this->drops()) Dropout<Unit, kSteps * Unit::kM>::apply(p, kept());
+        if constexpr (!kSame<Kept, int>) {
+          if (this->drops()) Dropout<Unit, kSteps * Unit::kM>::apply(p, kept());
+        }
       }
     } else if (any_lane<Unit::kWave>(largest(added) > kHighestSum)) {
       raise<kOut, false>(s, o, lane);

@@ -72,7 +72,7 @@ struct Softmax {
     if (any_lane<Unit::kWave>(rises(highest, s, limit))) {
       if (any_lane<Unit::kWave>(rises(highest, s, slack))) raise<kOut>(highest, o, lane);
       if (is_far()) subtract_top(s);
-      if constexpr (kFarBelow) {
+      if constexpr (kFarBelow && !kSame<Kept, int>) {
         if ((far & kOnlyDropping) != 0) drop(s, kept());
       }
     }

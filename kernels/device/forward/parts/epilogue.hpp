@@ -39,7 +39,7 @@ FA_DEVICE int late_lane(const B& block) {
 // Otherwise 1.
 template <class B>
 FA_DEVICE float late_factor() {
-  if constexpr (B::kMasked) return reloaded(kernel_arguments()).dropout_scale;
+  if constexpr (B::kDropsLate) return reloaded(kernel_arguments()).dropout_scale;
   return 1;
 }
 

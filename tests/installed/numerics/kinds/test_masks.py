@@ -175,9 +175,10 @@ def documents(rows, keys, _generator):
 
 
 def sparse(rows, keys, generator):
-    """Two rows of many, one key each, and a key block without any row."""
+    """Two rows of many, of which one sees the first and one the last keys."""
     mask = torch.zeros(rows, keys, dtype=torch.bool)
-    mask[torch.randint(rows, (2,), generator=generator), torch.tensor([1, keys - 1])] = True
+    first, last = torch.randperm(rows, generator=generator)[:2]
+    mask[first, :5] = mask[last, -5:] = True
     return mask
 
 
