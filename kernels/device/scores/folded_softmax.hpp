@@ -80,9 +80,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
           raise<kOut, false>(s, o, lane);
           exponentiate(s, p, added);
         }
-        if constexpr (!kSame<Kept, int>) {
-          if (this->drops()) Dropout<Unit, kSteps * Unit::kM>::apply(p, kept());
-        }
+        if (this->drops()) Dropout<Unit, kSteps * Unit::kM>::apply(p, kept());
       }
     } else if (any_lane<Unit::kWave>(largest(added) > kHighestSum)) {
       raise<kOut, false>(s, o, lane);
@@ -114,8 +112,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     return sum[column] == 0 ? __builtin_inff() : (__builtin_amdgcn_logf(sum[column]) + level(column)) * kLn2;
   }
 
-  // log2 of what the exponentials of `sum` are divided by.
-  FA_DEVICE float level(int column) const {
+  FA_DEVICE float level(int column) const {  // as Softmax's
     if constexpr (kFarBelow) return -(shift[column] + this->below[column]) * c;
     return -shift[column] * c;
   }

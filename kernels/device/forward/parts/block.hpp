@@ -144,6 +144,7 @@ struct Block {
   static constexpr bool kMaskLoops = kConfig.mask_loops;
   // Dropout in the loop of masks costs calls without it registers.
   static constexpr bool kDropoutLoops = kMasked && kTraits.separate_acc_vgprs && kHeadDim == 64;
+  static_assert(!kDropoutLoops || kTraits.matrix_coexecution, "FoldedSoftmax has dropout in any loop");
   static constexpr Hiding kHiding = kMaskLoops || kDirect ? Hiding::by_opaque_bits
                                     : kShortOfRegisters   ? Hiding::by_select
                                                           : Hiding::by_bits;
