@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/backward/dq/loop.hpp"
+#include "device/backward/parts/shown_tiles.hpp"
 
 namespace fa {
 
@@ -16,7 +17,8 @@ FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes 
   if (first_row >= found.seqlen_q) return;
   const B block(arguments, params, place, found, lds);
   const int wave_row = first_row + block.wave * Unit::kN;
-  const typename B::Tiles tiles = block.tiles_of(first_row, wave_row);
+  typename B::Tiles tiles = block.tiles_of(first_row, wave_row);
+  if constexpr (B::kMasked) keep_shown_keys(block, first_row, tiles);
   typename B::Sums sums = {};
 #pragma unroll
   for (int step = 0; step < B::kSumSteps; ++step) Unit::settle(sums[step]);

@@ -9,6 +9,7 @@
 #include "device/call/params.hpp"
 #include "device/call/sequence.hpp"
 #include "device/mma/unit.hpp"
+#include "device/scores/sink.hpp"
 
 namespace fa {
 
@@ -50,7 +51,8 @@ struct Combine {
     const float highest = highest_lse();
     // If all parts are -inf, exp(-inf - -inf) would be NaN.
     const float shift = highest == kNone ? 0 : highest;
-    const float sum = sum_of_parts(shift);
+    const float sink = sink_of(params.sink, head());
+    const float sum = sum_with_sink(sum_of_parts(shift), shift * kLog2e, sink);
     const int columns = params.head_dim / kWidth, groups = kCombineThreads / columns;
     const int group = thread / columns, column = thread - group * columns;
     f32x4 o = {};
@@ -66,7 +68,8 @@ struct Combine {
     for (int other = 1; other < groups; ++other) o += lds[other * columns + column];
     store(o * (sum == 0 ? 0 : __builtin_amdgcn_rcpf(sum)), column);
     if (column == 0) {
-      params.lse[lse_at] = sum > 0 ? shift + __builtin_amdgcn_logf(sum) * kLn2 : __builtin_inff();
+      const float lse = sum > 0 ? shift + __builtin_amdgcn_logf(sum) * kLn2 : __builtin_inff();
+      params.lse[lse_at] = lse_with_sink(lse, sink);
     }
   }
 

@@ -56,7 +56,8 @@ namespace fa {
 // bwd has no cu_seqlens, alibi_slopes or softcap. The mask is as in MaskedParams. dscores (batch, nheads,
 // seqlen_q, mask_keys(seqlen_k)), fp32, contiguous, or null: dq writes dS there, the gradients of the scores,
 // for the tiles it visits. seqlen_k is then below kMaxRowStride. Rows with an lse of +inf or below kFarBelow
-// have zero gradients.
+// have zero gradients. has_ranges, 0 or 1: fa_mask_ranges_* left the shown keys in dq, and kernels skip tiles
+// hidden by the mask (masks/shown_range.hpp).
 
 // Whether a call takes the loop with all features, or the plain one.
 constexpr bool featured(const BwdParams& p) {

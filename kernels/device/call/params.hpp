@@ -37,6 +37,9 @@ namespace fa {
 // counter (column / 4, row, head, batch) and the key rng_state (2), each below 2^32. The log-sum-exp ignores
 // dropout.
 //
+// sink (nheads), or null: the score, without softmax_scale, of one more key of a head's rows, whose value is
+// 0. It counts in out and lse. Rows without a visible key keep out 0 and lse +inf.
+//
 // Splits (split-KV), fa_decode_* only: each part of the keys gives its own out and log-sum-exp in fp32,
 // partial_out (splits, lse's shape, head_dim) and partial_lse (splits, lse's shape). For a row without a
 // visible key in a part, its log-sum-exp is -inf and its partial_out stays unwritten. fa_combine_* combines

@@ -95,7 +95,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   const Choice<B::kMasked, DenseMask<B, B::kMasks, B::kHiding>, NoMask<B>> given(block, wave_row,
                                                                                  scale * B::kScoreUnit);
   typename B::Softmax softmax(given.softmax_factor((biased ? 1 : scale * Bias::kLog2e) * B::kScoreUnit));
-  if constexpr (B::kMasked) softmax.drop_if(params.dropout_below != 0);
+  if constexpr (B::kDropsLate) softmax.drop_if(params.dropout_below != 0);
   typename B::Convert convert;
   typename B::Out o;
   if (!B::kConfig.short_prologue || tiles.begin >= tiles.end) clear<B>(o);  // else after the first loads
@@ -133,7 +133,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
         direct(block, tiles, moves, query, o, [&](Scores& s, int first) {
           softmax.template update<B::kOutSteps>(
               s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first), [&] { mask(s, first); },
-              [&] { return late_bits(block, first, wave_row); });
+              late_bits_of(block, first, wave_row));
         });
       }
     }
@@ -178,7 +178,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       }
       softmax.template update<B::kOutSteps>(
           s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first), [&] { mask(s, first); },
-          [&] { return late_bits(block, first, wave_row); });
+          late_bits_of(block, first, wave_row));
     };
     const auto scores = [&](Scores& s, int first) {
       if constexpr (B::kMasked) before(first);

@@ -1,12 +1,12 @@
-// Finds the keys shown by a mask, before fa_fwd_masked_* read it. They skip tiles hidden by it, and skip the
-// mask of tiles shown by a boolean one. A workgroup examines the rows of one wave of fa_fwd_masked_*.
+// Finds the keys shown by a mask, before kernels read it. They skip tiles hidden by it. fa_fwd_masked_* also
+// skip the mask of tiles shown by a boolean one. A workgroup examines the rows of one wave.
 #pragma once
 
 #include "device/arch/current.hpp"
 #include "device/call/config.hpp"
 #include "device/call/params.hpp"
 #include "device/call/sequence.hpp"
-#include "device/forward/parts/shown_keys.hpp"
+#include "device/masks/shown_range.hpp"
 #include "device/memory/view.hpp"
 
 namespace fa {

@@ -55,6 +55,17 @@ FA_DEVICE void run_mask_loops(int32_t kind, LdsBytes lds) {
   }
 }
 
+// A loop without dropout, and one with it.
+template <class Without, class With>
+FA_DEVICE void run_dropout_loops(const FwdParams& params, LdsBytes lds) {
+  if (params.dropout_below == 0) {
+    run_masked<Without, Without>(params, lds);
+  } else {
+    run_masked<With, With>(reloaded(kernel_arguments()), lds);
+    asm volatile("; keeps the ends of the two apart, which must not share registers");
+  }
+}
+
 #define FA_MASKED(name, dtype, head_dim)                                                                  \
   FA_KERNEL(forward, fwd_masked, dtype, head_dim)                                                         \
   name(const fa::MaskedParams params) {                                                                   \
@@ -71,6 +82,9 @@ FA_DEVICE void run_mask_loops(int32_t kind, LdsBytes lds) {
       using Boolean = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, kOp, fa::Masks::boolean>;        \
       using Biases = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, kOp, fa::Masks::biases>;          \
       fa::run_mask_loops<Boolean, Biases>(params.mask_kind, (fa::LdsBytes)lds);                           \
+    } else if constexpr (Narrow::kDropoutLoops) {                                                         \
+      using Without = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, kOp, fa::Masks::any, false>;     \
+      fa::run_dropout_loops<Without, Narrow>(params.fwd, (fa::LdsBytes)lds);                              \
     } else {                                                                                              \
       fa::run_masked<Narrow, Wide>(params.fwd, (fa::LdsBytes)lds);                                        \
     }                                                                                                     \

@@ -18,6 +18,7 @@
 #include "device/masks/mask.hpp"
 #include "device/mma/unit.hpp"
 #include "device/scores/philox.hpp"
+#include "device/scores/sink.hpp"
 
 namespace fa {
 
@@ -156,6 +157,7 @@ struct Reference {
       if (state.highest == -__builtin_inff()) state.highest = 0;
     } else if (pass == kSum) {
       state.sum = over_lanes(sum.value, [](float a, float b) { return a + b; });
+      state.sum = sum_with_sink(state.sum, state.highest * kLog2e, sink_of(params.sink, head));
     }
   }
 
@@ -163,7 +165,8 @@ struct Reference {
     if (lane != 0) return;
     const float lse =
         state.sum > 0 ? state.highest + __builtin_amdgcn_logf(state.sum) * kLn2 : __builtin_inff();
-    params.lse[batch_offset_q(params.lse_batch) + head * params.lse_head + sequence.q_first + row] = lse;
+    params.lse[batch_offset_q(params.lse_batch) + head * params.lse_head + sequence.q_first + row] =
+        lse_with_sink(lse, sink_of(params.sink, head));
   }
 
   FA_DEVICE void write_out(const State& state) const {

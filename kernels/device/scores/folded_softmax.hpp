@@ -109,12 +109,12 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
   // Natural logarithm of the sum of exp(softmax_scale * score). +inf for a column without a visible key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
-    if constexpr (kFarBelow) {
-      const float whole = shift[column] + this->below[column];
-      return sum[column] == 0 ? __builtin_inff() : (__builtin_amdgcn_logf(sum[column]) - whole * c) * kLn2;
-    }
-    return sum[column] == 0 ? __builtin_inff()
-                            : (__builtin_amdgcn_logf(sum[column]) - shift[column] * c) * kLn2;
+    return sum[column] == 0 ? __builtin_inff() : (__builtin_amdgcn_logf(sum[column]) + level(column)) * kLn2;
+  }
+
+  FA_DEVICE float level(int column) const {  // as Softmax's
+    if constexpr (kFarBelow) return -(shift[column] + this->below[column]) * c;
+    return -shift[column] * c;
   }
 
   FA_DEVICE float inverse_sum(int column) const {

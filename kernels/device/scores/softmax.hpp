@@ -72,7 +72,7 @@ struct Softmax {
     if (any_lane<Unit::kWave>(rises(highest, s, limit))) {
       if (any_lane<Unit::kWave>(rises(highest, s, slack))) raise<kOut>(highest, o, lane);
       if (is_far()) subtract_top(s);
-      if constexpr (kFarBelow) {
+      if constexpr (kFarBelow && !kSame<Kept, int>) {
         if ((far & kOnlyDropping) != 0) drop(s, kept());
       }
     }
@@ -138,6 +138,9 @@ struct Softmax {
     return sum[column] == 0 ? __builtin_inff()
                             : (__builtin_amdgcn_logf(sum[column] * kOfSum) + top[column] * c) * kLn2;
   }
+
+  // log2 of what the exponentials of `sum` are divided by.
+  FA_DEVICE float level(int column) const { return top[column] * c - gain_log2(); }
 
   FA_DEVICE float inverse_sum(int column) const {
     return sum[column] == 0 ? 0 : Unit::kGain * __builtin_amdgcn_rcpf(sum[column]);

@@ -12,6 +12,7 @@ typedef struct fa_fwd_call {
   fa_tensor block_table;
   fa_tensor cache_batch_idx;
   fa_tensor attn_mask;
+  fa_tensor sink;
   fa_tensor out;
   fa_tensor lse;
   fa_tensor rng_state;

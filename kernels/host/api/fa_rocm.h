@@ -45,8 +45,9 @@ extern "C" {
  *                 may be 1 instead, a stride may be 0, and keys are seqlen_k rounded up to a multiple of 8.
  *                 false hides a key from a query. Numbers are added to the scores, and -infinity hides. Only
  *                 with dense q, k and v of a headdim with masked kernels (fa_plan), and without softcap and
- *                 all other optional tensors except rng_state. The address, in elements, and all strides
- *                 except the last are multiples of 8, and rows less than 2^24 elements apart
+ *                 all other optional tensors except rng_state and sink. The address, in elements, and all
+ *                 strides except the last are multiples of 8, and rows less than 2^24 elements apart
+ *   sink          FA_FP32 (nheads), contiguous: per head, the score of one more key, with value 0
  *   rng_state     FA_INT64 (2), each below 2^32: the key of dropout's generator. Given exactly if
  *                 dropout_p > 0
  *   partial_out, partial_lse  FA_FP32 (splits, lse's shape, headdim) and (splits, lse's shape), contiguous:

@@ -62,6 +62,7 @@ void require_dims(Problems& problems, const fa_fwd_call& call) {
   optional({"block_table", call.block_table}, 2);
   optional({"cache_batch_idx", call.cache_batch_idx}, 1);
   optional({"attn_mask", call.attn_mask}, 4);
+  optional({"sink", call.sink}, 1);
   optional({"partial_out", call.partial_out}, q_dims + 1);
   optional({"partial_lse", call.partial_lse}, q_dims);
 }
@@ -86,7 +87,7 @@ void require_together(Problems& problems, const fa_fwd_call& call) {
                       given(call.partial_lse) || call.softcap != 0;
   problems.add_unless(!given(call.attn_mask) || !others, [] {
     return std::string(
-        "attn_mask: expected none of the other optional tensors but rng_state, and no softcap");
+        "attn_mask: expected none of the other optional tensors but rng_state and sink, and no softcap");
   });
 }
 
@@ -121,6 +122,7 @@ void require_shapes(const fa_fwd_call& call, const Sizes& s) {
   optional({"leftpad_k", call.leftpad_k}, {s.batch});
   optional({"cache_batch_idx", call.cache_batch_idx}, {s.batch});
   optional({"rng_state", call.rng_state}, {2});
+  optional({"sink", call.sink}, {s.nheads});
   Shape partial = lse;
   partial.insert(partial.begin(), call.partial_lse.size[0]);
   optional({"partial_lse", call.partial_lse}, partial);
@@ -176,6 +178,7 @@ void set_tensors(FwdParams& p, const fa_fwd_call& call) {
   p.block_table = data<std::int32_t>(call.block_table);
   p.cache_batch_idx = data<std::int32_t>(call.cache_batch_idx);
   p.rng_state = data<std::int64_t>(call.rng_state);
+  p.sink = data<float>(call.sink);
   p.partial_out = written(call.partial_out);
   p.partial_lse = written(call.partial_lse);
   const Strides q = strides(call.q), k = strides(call.k), v = strides(call.v), o = strides(call.out);

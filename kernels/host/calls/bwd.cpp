@@ -10,6 +10,7 @@
 #include "device/call/sequence.hpp"
 #include "host/arguments/bwd_arguments.hpp"
 #include "host/arguments/problems.hpp"
+#include "host/calls/mask_ranges.hpp"
 #include "host/launch/device.hpp"
 #include "host/launch/launch.hpp"
 #include "host/plan/fwd_plan.hpp"
@@ -121,6 +122,25 @@ Order order(const Launch& launch, const BwdParams& p, int device) {
                    launch.bytes_of_head, hides_keys(p)});
 }
 
+// Whether looking for the keys shown by a mask is worth a launch, and the wait of each workgroup for what it
+// finds.
+bool skips_hidden(const BwdArguments& call) {
+  constexpr std::int32_t kLeastRows = 1024;
+  const MaskedBwdParams& m = call.mask;
+  return call.masked && call.params.seqlen_q >= kLeastRows && call.params.seqlen_k > 0 &&
+         has_ranges(m.mask_kind, m.mask_head, m.mask_row);
+}
+
+// In dq, until its kernel writes it.
+void launch_ranges(const BwdArguments& call, const Selection& reader, const Place& place) {
+  const BwdParams& p = call.params;
+  MaskRangesParams ranges = ranges_of(call.mask);
+  ranges.out = p.dq.data, ranges.o_batch = p.dq.batch, ranges.o_row = p.dq.row, ranges.o_head = p.dq.head;
+  ranges.seqlen_q = p.seqlen_q, ranges.seqlen_k = p.seqlen_k, ranges.nheads = p.nheads;
+  ranges.batch = static_cast<std::int32_t>(call.batch);
+  launch_mask_ranges(ranges, reader, place);
+}
+
 void require_features(BwdPath path, const BwdParams& p, const Selection& fused) {
   if (path != BwdPath::fused || !featured(p)) return;
   const auto [arch, dtype] = tabled(fused.gfx, fused.instance->dtype);
@@ -200,6 +220,8 @@ void bwd(const fa_bwd_call& call) {
   const std::vector<Launch> all = launches(path, arguments, kernels);
   for (const Launch& each : all) require_launchable(each.selection, each.grid);
   MaskedBwdParams masked = arguments.mask;
+  masked.has_ranges = skips_hidden(arguments) ? 1 : 0;
+  if (masked.has_ranges != 0) launch_ranges(arguments, kernels.dq, place);
   for (const Launch& each : all) {
     Grid grid = each.grid;
     masked.bwd = arguments.params;

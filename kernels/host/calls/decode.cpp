@@ -11,7 +11,7 @@ namespace {
 CombineParams combine_params(const FwdParams& p, int head_dim) {
   CombineParams c{};
   c.partial_out = p.partial_out, c.partial_lse = p.partial_lse, c.out = p.out, c.lse = p.lse;
-  c.cu_seqlens_q = p.cu_seqlens_q;
+  c.cu_seqlens_q = p.cu_seqlens_q, c.sink = p.sink;
   c.partial_split = p.partial_split;
   c.o_batch = p.o_batch, c.o_row = p.o_row, c.o_head = p.o_head;
   c.lse_batch = p.lse_batch, c.lse_head = p.lse_head;

@@ -9,6 +9,7 @@
 #include "host/arguments/fwd_arguments.hpp"
 #include "host/arguments/problems.hpp"
 #include "host/calls/decode.hpp"
+#include "host/calls/mask_ranges.hpp"
 #include "host/calls/reference.hpp"
 #include "host/launch/device.hpp"
 #include "host/launch/launch.hpp"
@@ -85,36 +86,6 @@ void require_planned_parts(const Plan& plan, int splits) {
                           plan.reason + "), got " + std::to_string(splits) + " parts"));
 }
 
-// Launch that examines a mask, before the kernel that reads it.
-struct MaskRanges {
-  Selection selection;
-  Grid grid;
-  MaskRangesParams params;
-};
-
-MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, const Kernels& kernels) {
-  const FwdParams& p = call.params;
-  const MaskedParams& m = call.mask;
-  MaskRangesParams r{};
-  r.mask = m.mask, r.mask_batch = m.mask_batch, r.mask_head = m.mask_head, r.mask_row = m.mask_row;
-  r.out = p.out, r.o_batch = p.o_batch, r.o_row = p.o_row, r.o_head = p.o_head;
-  r.seqlen_q = p.seqlen_q, r.seqlen_k = p.seqlen_k, r.nheads = p.nheads;
-  r.batch = static_cast<std::int32_t>(call.batch);
-  if (static_cast<MaskKind>(m.mask_kind) == MaskKind::elements) {
-    r.shift = 1;
-    r.hidden = kernels.dtype == DType::fp16 ? 0xfc00'fc00 : 0xff80'ff80;
-  }
-  const auto many = [](std::int64_t stride, std::int64_t number) { return stride == 0 ? 1 : number; };
-  const std::int64_t blocks = blocks_of_rows(p.seqlen_q, mask_rows(kernels.arch));
-  const Grid grid{many(m.mask_row, blocks), many(m.mask_head, p.nheads), many(m.mask_batch, call.batch),
-                  kMaskRangesThreads};
-  // One kernel serves both dtypes, because it compares bits.
-  const Selection found =
-      served(name(Op::mask_ranges), selection.gfx, std::string(name(DType::fp16)), kAnyHeadDim);
-  require_launchable(found, grid);
-  return {found, grid, r};
-}
-
 // Keys and values of a sequence for one head of q.
 std::int64_t bytes_of_head(const FwdArguments& call) {
   const FwdParams& p = call.params;
@@ -136,8 +107,11 @@ void launch_whole(Path path, const FwdArguments& call, const Selection& selectio
   MaskedParams masked = call.mask;
   masked.fwd = p;
   if (has_ranges(masked.mask_kind, masked.mask_head, masked.mask_row)) {
-    const MaskRanges ranges = mask_ranges(call, selection, kernels);
-    launch(ranges.selection, ranges.grid, ranges.params, place);
+    MaskRangesParams ranges = ranges_of(masked);
+    ranges.out = p.out, ranges.o_batch = p.o_batch, ranges.o_row = p.o_row, ranges.o_head = p.o_head;
+    ranges.seqlen_q = p.seqlen_q, ranges.seqlen_k = p.seqlen_k, ranges.nheads = p.nheads;
+    ranges.batch = static_cast<std::int32_t>(call.batch);
+    launch_mask_ranges(ranges, selection, place);
   }
   launch(selection, grid, masked, place);
 }

@@ -195,6 +195,12 @@ def test_a_mask_that_is_the_same_for_all_has_strides_of_0(taken):
     assert [found[name] for name in strides] == [16, 0, 0]
 
 
+@pytest.mark.parametrize("call", [dense, packed, paged])
+def test_sinks(taken, call):
+    assert taken(call(sink=tensor("fp32", 4, address=4100)))["sink"] == 4100
+    assert taken(call())["sink"] == 0
+
+
 def test_splits(taken):
     found = taken(dense(**partial()))
     assert (found["splits"], found["partial_split"]) == (3, 2 * 4 * 5)
@@ -223,7 +229,7 @@ def test_one_element_has_any_stride(taken):
     assert taken(call)["alibi_batch"] == 3
 
 
-MASK_ALONE = "attn_mask: expected none of the other optional tensors but rng_state, and no softcap"
+MASK_ALONE = "attn_mask: expected none of the other optional tensors but rng_state and sink, and no softcap"
 MASK_STEPS = (
     "attn_mask: expected the address, in elements, and all strides but the last to be multiples of 8, and "
     "rows less than 2^24 elements apart"
@@ -343,6 +349,10 @@ WRONG = [
     (dense(attn_mask=tensor("bool", 1, 1, 1, 8), softcap=1), MASK_ALONE),
     (dense(attn_mask=tensor("bool", 1, 1, 1, 8), alibi_slopes=tensor("fp32", 4)), MASK_ALONE),
     (packed(attn_mask=tensor("bool", 1, 1, 1, 8)), MASK_ALONE),
+    (dense(sink=tensor("fp32", 3)), "sink: expected shape (4), got shape (3)"),
+    (dense(sink=tensor("fp16", 4)), "sink: expected dtype fp32, got fp16"),
+    (dense(sink=tensor("fp32", 1, 4)), "sink: expected 1 dimensions, got shape (1, 4)"),
+    (dense(sink=tensor("fp32", 4, strides=(2,))), "sink: expected a contiguous tensor"),
     (dense(dropout_p=0.5), "rng_state: expected together with dropout_p > 0"),
     (dense(rng_state=tensor("int64", 2)), "rng_state: expected none without dropout_p > 0"),
     (dense(dropout_p=0.5, rng_state=tensor("int32", 2)), "rng_state: expected dtype int64, got int32"),

@@ -794,6 +794,24 @@ def test_launches_of_a_backward_with_a_mask(library, mask):
         assert [launch.grid for launch in launches] == [launch.grid for launch in plain]
 
 
+@pytest.mark.parametrize(
+    ("rows", "mask", "grid"),
+    [
+        (1024, tensor([2, 4, 1024, 8], BOOL), (32, 4, 2)),
+        (1030, tensor([1, 1, 1030, 8], BOOL), (33, 1, 1)),
+        (1024, tensor([2, 1, 1024, 8]), (32, 1, 2)),
+        (1024, tensor([2, 4, 1024, 8]), None),
+        (1024, tensor([1, 1, 1024, 8], FP32), None),
+        (1023, tensor([1, 1, 1023, 8], BOOL), None),
+    ],
+)
+def test_gradients_of_many_rows_skip_what_a_mask_hides(library, rows, mask, grid):
+    status, words, launches = library.call(backward(rows, attn_mask=mask))
+    assert (status, words) == (OK, "")
+    found = [(RANGES, grid, (256, 1, 1))] if grid else []
+    assert launches[: len(launches) - 3] == found
+
+
 MASK_OF_GRADIENTS = (
     "attn_mask: expected none of the other optional tensors but dscores and rng_state, and no softcap"
 )

@@ -1,4 +1,4 @@
-"""Sinks, chunks and masks of keys on kernels without such arguments.
+"""Sinks, and chunks and masks of keys on kernels without such arguments.
 
 Forward, and gradients from the log-sum-exp with the sink.
 """

@@ -36,9 +36,9 @@ HOLE = 1 << 20  # bytes: the limit of holes in tensors of tests, except for test
 # within one launch only, so these count as written. They start as NaN: reading an unwritten element shows in
 # the result.
 BETWEEN = ("partial_out", "partial_lse", "delta")
-# Likewise a forward's out with a boolean mask: before its rows it holds the visible keys of the mask
-# (forward/parts/shown_keys.hpp).
-HOLDS_WHAT_IS_SHOWN = "out"
+# Likewise a forward's out with a boolean mask, and dq from so many queries on: before its rows it holds the
+# visible keys of the mask (masks/shown_range.hpp).
+HOLD_WHAT_IS_SHOWN = {"out": 0, "dq": 1024}
 # Kernels add to the caller's values, or write only parts.
 ADDED_TO = ("dq_sums", "dscores")
 
@@ -157,9 +157,10 @@ class FakeHip:
 
 def _between(tensors: Mapping[str, tuple[Tensor, bool]]) -> tuple[str, ...]:
     """The intermediate tensors among a call's."""
-    mask, (_, reads_out) = tensors.get("attn_mask"), tensors.get(HOLDS_WHAT_IS_SHOWN, (None, READONLY))
-    looked_at = mask is not None and has_ranges(mask[0], tensors["q"][0].dtype)
-    shown = (HOLDS_WHAT_IS_SHOWN,) if looked_at and not reads_out else ()
+    mask, q = tensors.get("attn_mask"), tensors["q"][0]
+    looked_at = mask is not None and has_ranges(mask[0], q.dtype)
+    written = [name for name in HOLD_WHAT_IS_SHOWN if name in tensors and tensors[name][1] == WRITTEN]
+    shown = [name for name in written if looked_at and q.shape[1] >= HOLD_WHAT_IS_SHOWN[name]]
     return (*(name for name in BETWEEN if name in tensors), *shown)
 
 

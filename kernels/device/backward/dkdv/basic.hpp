@@ -22,7 +22,8 @@ struct BasicLoop : Shape {
     if (first_key >= found.seqlen_k) return;
     B block(arguments, params, place, found, lds);
     const int wave_key = first_key + block.pair * B::Unit::kN;
-    const typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
+    typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
+    if constexpr (B::kMasked) keep_shown_rows(block, first_key, tiles);
     typename B::Sums sums = {};
 #pragma unroll
     for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);

@@ -4,6 +4,7 @@
 
 #include "device/backward/dkdv/numbers.hpp"
 #include "device/backward/dkdv/shape.hpp"
+#include "device/backward/parts/shown_tiles.hpp"
 
 namespace fa {
 

@@ -170,7 +170,8 @@ FA_DEVICE void run_column_blocks(BwdArguments arguments, LdsBytes lds) {
   if (first_key >= found.seqlen_k) return;
   B block(arguments, params, place, found, lds);
   const int wave_key = first_key + block.pair * B::kWaveKeys;
-  const typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
+  typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
+  if constexpr (B::kMasked) keep_shown_rows(block, first_key, tiles);
   typename B::Sums sums[B::kColumnBlocks] = {};
 #pragma unroll
   for (int b = 0; b < B::kColumnBlocks; ++b) {

@@ -189,8 +189,9 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
   if (first_key >= found.seqlen_k) return;
   B block(arguments, params, place, found, lds);
   const int wave_key = first_key + block.pair * B::Unit::kN;
-  const typename B::Tiles tiles = {
+  typename B::Tiles tiles = {
       block.visible.tiles_of_keys_by_bounds(first_key, B::kTile.block_n, wave_key, B::Unit::kN, B::kQueries)};
+  if constexpr (B::kMasked) keep_shown_rows(block, first_key, tiles);
   constexpr bool kDirectKeys = Dq::kDirectKeys;
   typename B::Sums sums;
   if constexpr (!kDirectKeys) {

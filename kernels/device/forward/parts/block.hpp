@@ -57,7 +57,9 @@ struct ConvertOf<true> {
 // kWithFeatures: softcap, ALiBi, pages and dropout. Their code would take registers from the plain loop.
 // Decode lacks dropout. kMasksOf: the kernel has a mask or bias (masked.hpp), and none of these features in
 // either loop.
-template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Op kOp, Masks kMasksOf = Masks::none>
+// kWithDropout: a loop with a mask has dropout.
+template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Op kOp, Masks kMasksOf = Masks::none,
+          bool kWithDropout = kMasksOf != Masks::none>
 struct Block {
   static constexpr DType kDType = kElement;
   static constexpr int kHeadDim = kDim;
@@ -70,6 +72,7 @@ struct Block {
   static constexpr Rows kRows = rows_of(kOp);
   static constexpr bool kPacked = kRows == Rows::packed;
   static constexpr bool kDrops = kFeatured && !kPacked;
+  static constexpr bool kDropsLate = kWithDropout;
   static constexpr bool kWide = kRows == Rows::shared_queries;
   static constexpr bool kUneven = kRows == Rows::uneven_queries;
   static_assert(!kUneven || kHeadDim == kUnevenHeadDim, "table.toml: fwd_uneven has one head dim");
@@ -139,6 +142,9 @@ struct Block {
   static constexpr bool kShortOfRegisters =
       kWithFeatures || (kMasked && kTraits.matrix_coexecution && kHeadDim > 64);
   static constexpr bool kMaskLoops = kConfig.mask_loops;
+  // Dropout in the loop of masks costs calls without it registers.
+  static constexpr bool kDropoutLoops = kMasked && kTraits.separate_acc_vgprs && kHeadDim == 64;
+  static_assert(!kDropoutLoops || kTraits.matrix_coexecution, "FoldedSoftmax has dropout in any loop");
   static constexpr Hiding kHiding = kMaskLoops || kDirect ? Hiding::by_opaque_bits
                                     : kShortOfRegisters   ? Hiding::by_select
                                                           : Hiding::by_bits;

@@ -4,11 +4,25 @@
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/source.hpp"
 #include "device/memory/store.hpp"
+#include "device/scores/sink.hpp"
 
 namespace fa {
 
 // Upstream reports +inf also for NaN scores.
 FA_DEVICE float reported_lse(float lse) { return lse == lse ? lse : __builtin_inff(); }
+
+// Adds a sink to the sums of a column, and returns it.
+template <class Softmax>
+FA_DEVICE float add_sink(const float* sinks, int head, Softmax& softmax, int c) {
+  const float sink = sink_of(sinks, head);
+  if (sinks != nullptr) softmax.sum[c] = sum_with_sink(softmax.sum[c], softmax.level(c), sink);
+  return sink;
+}
+
+template <class Softmax>
+FA_DEVICE float whole_lse(const Softmax& softmax, int c, float sink) {
+  return lse_with_sink(reported_lse(softmax.log_sum_exp(c)), sink);
+}
 
 FA_DEVICE uint64_t lse_place(const FwdParams& params, uint32_t batch, uint32_t head, uint32_t row) {
   return batch * static_cast<uint64_t>(params.lse_batch) + head * static_cast<uint64_t>(params.lse_head) +
@@ -25,15 +39,16 @@ FA_DEVICE int late_lane(const B& block) {
 // Otherwise 1.
 template <class B>
 FA_DEVICE float late_factor() {
-  if constexpr (B::kMasked) return reloaded(kernel_arguments()).dropout_scale;
+  if constexpr (B::kDropsLate) return reloaded(kernel_arguments()).dropout_scale;
   return 1;
 }
 
 // Rows of queries with a short prologue, by 32-bit offsets from the wave's first.
 template <class B>
-FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o,
-                              const typename B::Softmax& softmax) {
+FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o, typename B::Softmax& softmax,
+                              const float* sinks) {
   using Unit = typename B::Unit;
+  const float sink = add_sink(sinks, block.head, softmax, 0);
   static_assert(!B::kFeatured && Unit::kColumns == 1);
   // With a mask, loaded here: the loop needs the scalar registers.
   const FwdParams& params = B::kMasked ? reloaded(kernel_arguments()) : block.params;
@@ -58,13 +73,13 @@ FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o,
   store_column<Unit, B::kDType, B::kOutSteps>(
       o, 0, factor, true, [&](int byte, auto words) { out.write(column, held + byte, words); });
   // Lanes without their own row write beyond the last row: such stores are dropped.
-  if (Unit::held_begin(lane, B::kKeys) == 0) lse.write(column, 0, reported_lse(softmax.log_sum_exp(0)));
+  if (Unit::held_begin(lane, B::kKeys) == 0) lse.write(column, 0, whole_lse(softmax, 0, sink));
 }
 
 // Rows of queries, by 32-bit offsets from the wave's first.
 template <class B>
 FA_DEVICE void store_by_buffer(const B& block, int wave_row, const typename B::Out& o,
-                               const typename B::Softmax& softmax) {
+                               typename B::Softmax& softmax, const float* sinks) {
   using Unit = typename B::Unit;
   const FwdParams& params = block.params;
   const Sequence& sequence = block.sequence;
@@ -82,11 +97,12 @@ FA_DEVICE void store_by_buffer(const B& block, int wave_row, const typename B::O
     const int column = Unit::column(block.lane, c);
     if (wave_row + column >= sequence.seqlen_q) continue;
     const int held = held_byte<Unit, B::kValueDim>(block.lane, 0);
+    const float sink = add_sink(sinks, head, softmax, c);
     store_column<Unit, B::kDType, B::kOutSteps>(
         o, c, softmax.inverse_sum(c) * (B::kOutUnit * kept), softmax.sees_a_key(c),
         [&](int byte, auto words) { out.write(column, held + byte, words); });
     if (Unit::held_begin(block.lane, B::kKeys) == 0) {
-      lse.write(column, 0, reported_lse(softmax.log_sum_exp(c)));
+      lse.write(column, 0, whole_lse(softmax, c, sink));
     }
   }
 }
@@ -106,8 +122,8 @@ FA_DEVICE void store_partial(const B& block, const FwdParams& params, int64_t ls
 }
 
 template <class B>
-FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o,
-                         const typename B::Softmax& softmax, int c) {
+FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o, typename B::Softmax& softmax,
+                         int c, const float* sinks) {
   using Unit = typename B::Unit;
   // Loaded here, to keep the loop's scalar registers free.
   const FwdParams& params = B::kPacked || B::kMasked ? reloaded(kernel_arguments()) : block.params;
@@ -125,29 +141,32 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o,
   char* out = static_cast<char*>(params.out) +
               (in_batch * params.o_batch + head_q * params.o_head + at * params.o_row) * 2;
   const float kept = B::kDrops && params.dropout_below != 0 ? params.dropout_scale : late_factor<B>();
+  const float sink = add_sink(sinks, head_q, softmax, c);
   const float factor = softmax.inverse_sum(c) * (B::kOutUnit * kept);
   char* held = out + held_byte<Unit, B::kValueDim>(block.lane, block.first_out_step());
   store_column<Unit, B::kDType, B::kOutSteps>(o, c, factor, softmax.sees_a_key(c), [=](int byte, auto words) {
     *reinterpret_cast<decltype(words)*>(held + byte) = words;
   });
-  if (stores_lse) params.lse[lse_at] = reported_lse(softmax.log_sum_exp(c));
+  if (stores_lse) params.lse[lse_at] = whole_lse(softmax, c, sink);
 }
 
 template <class B>
 FA_DEVICE void store_rows(const B& block, int wave_row, typename B::Out& o, typename B::Softmax& softmax) {
   using Unit = typename B::Unit;
+  // Loaded here, to keep the loop's scalar registers free.
+  const float* const sinks = reloaded(kernel_arguments()).sink;
   softmax.join_sums(late_lane(block));
 #pragma unroll
   for (int step = 0; step < B::kOutSteps; ++step) Unit::settle(o[step]);
   if constexpr (B::kConfig.short_prologue) {
-    store_in_short(block, wave_row, o, softmax);
+    store_in_short(block, wave_row, o, softmax, sinks);
   } else if constexpr (B::kConfig.buffer_stores) {
-    store_by_buffer(block, wave_row, o, softmax);
+    store_by_buffer(block, wave_row, o, softmax, sinks);
   } else {
 #pragma unroll
     for (int c = 0; c < Unit::kColumns; ++c) {
       const int row = wave_row + Unit::column(block.lane, c);
-      if (row < block.rows()) store_row(block, row, o, softmax, c);
+      if (row < block.rows()) store_row(block, row, o, softmax, c, sinks);
     }
   }
 }

@@ -64,4 +64,14 @@ FA_DEVICE uint32_t late_bits(const B& block, int first, int wave_row) {
   });
 }
 
+// For the softmax: the bits, when asked for.
+template <class B>
+FA_DEVICE auto late_bits_of(const B& block, int first, int wave_row) {
+  if constexpr (B::kDropsLate) {
+    return [&block, first, wave_row] { return late_bits(block, first, wave_row); };
+  } else {
+    return 0;
+  }
+}
+
 }  // namespace fa

@@ -57,7 +57,7 @@ class Inputs(NamedTuple):
     attn_mask (batch, nheads, seqlen_q, seqlen_k), any size may be 1, for dense q, k and v: bool, True for
     visible keys, or numbers to add to the scores. -inf hides a key.
 
-    sink (nheads), of any floating dtype, joins the softmax of its heads' rows after the kernels.
+    sink (nheads), of any floating dtype, joins the softmax of its heads' rows. Kernels read it in fp32.
     """
 
     q: Tensor

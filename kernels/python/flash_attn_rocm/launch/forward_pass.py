@@ -13,15 +13,15 @@ from flash_attn_rocm.diagnosis.notice import fall_back
 from flash_attn_rocm.launch import watched
 from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.reference import operators
-from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks, sinks
+from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks
 from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.layouts import Device, choose, readable
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = operators.arguments_of(FWD)
-# In the order of ``launch``: the fields of Inputs except sink, and the options for kernels.
+# In the order of ``launch``: the fields of Inputs, and the options for kernels.
 GIVEN = (
-    *Inputs._fields[:11], "out", "lse", "rng_state", "partial_out", "partial_lse", *Options._fields[:7],
+    *Inputs._fields, "out", "lse", "rng_state", "partial_out", "partial_lse", *Options._fields[:7],
     "path",
 )  # fmt: skip
 assert GIVEN == ARGUMENTS, "calls.toml has the operator's arguments in another order than Inputs and Options"
@@ -69,8 +69,10 @@ def launch(
     if plan.splits > 1:
         partial_out = lse.new_empty((plan.splits, *lse_shape, q.shape[-1]))
         partial_lse = lse.new_empty((plan.splits, *lse_shape))
-    FWD(*inputs[:11], out, lse, rng_state, partial_out, partial_lse, *options[:7], plan.path)
-    return (out, lse) if inputs.sink is None else sinks.joined(out, lse, inputs.sink)
+    if inputs.sink is not None:
+        inputs = inputs._replace(sink=inputs.sink.float().contiguous())
+    FWD(*inputs, out, lse, rng_state, partial_out, partial_lse, *options[:7], plan.path)
+    return out, lse
 
 
 def _forward(*arguments: object) -> Two:

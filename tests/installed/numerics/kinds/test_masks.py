@@ -162,6 +162,62 @@ def test_gradients_and_that_of_a_bias(target, of_mask, dropout):
         torch.testing.assert_close(one.cpu().double(), other, rtol=2**-7, atol=2**-7)
 
 
+def causal_of(rows, keys, _generator):
+    return torch.arange(keys) * rows // keys <= torch.arange(rows)[:, None]
+
+
+def padded(rows, keys, _generator):
+    return (torch.arange(keys) < keys // 3).expand(rows, keys)
+
+
+def documents(rows, keys, _generator):
+    return torch.arange(keys) * 5 // keys == (torch.arange(rows) * 5 // rows)[:, None]
+
+
+def sparse(rows, keys, generator):
+    """Two rows of many, of which one sees the first and one the last keys."""
+    mask = torch.zeros(rows, keys, dtype=torch.bool)
+    first, last = torch.randperm(rows, generator=generator)[:2]
+    mask[first, :5] = mask[last, -5:] = True
+    return mask
+
+
+@pytest.mark.parametrize("pattern", [causal_of, padded, documents, sparse])
+@pytest.mark.parametrize("kind", [torch.bool, torch.float16])
+@instances
+def test_gradients_skip_what_a_mask_hides(target, dtype, head_dim, kind, pattern):
+    """From 1024 queries on. Heads of q share a head of k, and each of them, or all, have a mask."""
+    generator = torch.Generator().manual_seed(head_dim)
+    rows, keys, wide = 1040, 150, 152
+    heads = NHEADS if pattern == documents and kind == torch.bool else 1
+    of_heads = [pattern(rows, keys, generator).roll(30 * head, 0) for head in range(heads)]
+    seen = torch.stack(of_heads)[None]
+    bias = torch.zeros(seen.shape, dtype=DTYPES[dtype]).masked_fill(~seen, -math.inf)
+    mask = torch.nn.functional.pad(seen if kind == torch.bool else bias, (0, wide - keys))
+    mask = mask.to(target.device)[..., :keys]
+    lengths = ((rows, NHEADS), (keys, NHEADS_K), (keys, NHEADS_K), (rows, NHEADS))
+    made = [torch.randn(1, *n, head_dim, generator=generator).to(DTYPES[dtype]) for n in lengths]
+    leaves = [x.to(target.device).requires_grad_() for x in made[:3]]
+
+    def gradients():
+        out = attention(*leaves, mask)
+        return torch.autograd.grad(out, leaves, made[3].to(out.device))
+
+    found, kernels = target.attend(gradients)
+    ends = (f"delta_{dtype}", f"dkdv_masked_{dtype}_d{head_dim}", f"dq_masked_{dtype}_d{head_dim}")
+    backward = ("fa_mask_ranges_fp16", *(f"fa_bwd_{end}" for end in ends))
+    assert kernels in (None, (*launched(mask, dtype, head_dim), *backward))
+    exact = [x.double().requires_grad_() for x in made[:3]]
+    query, key, value = (x.transpose(1, 2) for x in exact)
+    key, value = (x.repeat_interleave(NHEADS // NHEADS_K, 1) for x in (key, value))
+    scores = (query @ key.mT / head_dim**0.5).masked_fill(~seen, -1e30)
+    shares = scores.softmax(-1) * seen.any(-1, keepdim=True)
+    wanted = torch.autograd.grad((shares @ value).transpose(1, 2), exact, made[3].double())
+    for one, other in zip(found, wanted, strict=True):
+        near = other.abs().max().item() * (2**-6 if dtype == "bf16" else 2**-8)
+        torch.testing.assert_close(one.cpu().double(), other, rtol=0, atol=near)
+
+
 @instances
 def test_gradients_where_whole_workgroups_see_no_key(target, dtype, head_dim):
     """Rows with keys get the gradients of a call without the other rows. The others get zeros."""

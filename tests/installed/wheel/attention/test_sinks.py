@@ -8,7 +8,6 @@ import torch
 from archs import ARCH
 from exact import assert_close_enough, run
 from flash_attn_rocm import FlashAttnArgumentError, attention, explain, flash_attn_func
-from flash_attn_rocm.rewrite import sinks as _sinks
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning"),
@@ -197,24 +196,6 @@ def test_drawn_cases(seed):
         for each, dtype in ((ours, q.dtype), (formula, q.dtype), (formula, torch.float64))
     )
     assert_close_enough(found, low, exact, (q, k, v), dout)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_after_kernels_out_and_the_log_sum_exp_are_those_with_the_sink(dtype):
-    """The step after a kernel, packed or dense, in place and in out's dtype."""
-    q, k, v, sinks = tensors()
-    seen = causal(5, 7)
-    none = torch.full((NHEADS,), float("-inf"), dtype=torch.float64)
-    plain, lse = by_formula(q, k, v, none, seen)
-    plain, lse = plain.to(dtype), lse.float()
-    out, total = _sinks.joined(plain, lse, sinks)
-    assert out is plain
-    expected = by_formula(q, k, v, sinks, seen)
-    assert (out - expected[0]).abs().max() <= 4 * torch.finfo(dtype).eps
-    torch.testing.assert_close(total.double(), expected[1], atol=1e-6, rtol=1e-6)
-    plain = by_formula(q, k, v, none, seen)[0].to(dtype)
-    flat, _ = _sinks.joined(plain.flatten(0, 1), lse.transpose(0, 1).flatten(1), sinks)
-    assert torch.equal(flat.view_as(out), out)
 
 
 def test_explain_names_the_kernels(qkv, kernels_on):
