@@ -190,10 +190,9 @@ def _launch(
 
 def _sums(inputs: Inputs) -> Tensor:
     """Where the fused kernels add up dq."""
-    q = inputs.q
-    *_, rows, nheads, head_dim = q.shape
-    elements = fused_sums(inputs.cu_seqlens_q is not None, inputs.batch, rows, nheads, head_dim)
-    return q.new_zeros(elements, dtype=torch.float32)
+    q, ends = inputs.q, inputs.cu_seqlens_q
+    sizes = q.shape if ends is None else (ends.shape[0] - 1, *q.shape)
+    return q.new_zeros(fused_sums(ends is not None, *sizes), dtype=torch.float32)
 
 
 def _place(given: Tensor | None, like: Tensor, ragged: bool) -> Tensor:  # noqa: FBT001
