@@ -263,7 +263,8 @@ def empty_gradients(inputs: Inputs, together: object = 0) -> tuple[Three, list[T
     *rows, heads, head_dim = inputs.k.shape
     one = inputs.k.new_empty((*rows, together, heads, head_dim))
     apart = [torch.empty_like(x, memory_format=contiguous) for x in inputs[: 3 - together]]
-    dq, dk, dv = [*apart, *one.unbind(-3)]
+    places = [*apart, *one.unbind(-3)]
+    dq, dk, dv = places
     return (dq, dk, dv), [*apart, one]
 
 
