@@ -1,6 +1,7 @@
 // The C interface. The core's exceptions end here.
 #include "host/api/fa_rocm.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -22,8 +23,10 @@
 namespace {
 
 void write(fa_message* message, const char* text) {
-  std::strncpy(message->text, text, sizeof message->text - 1);
-  message->text[sizeof message->text - 1] = '\0';
+  // Unlike strncpy, it leaves the rest of 4 KiB as it is, in every call.
+  const std::size_t bytes = std::min(std::strlen(text), sizeof message->text - 1);
+  std::memcpy(message->text, text, bytes);
+  message->text[bytes] = '\0';
 }
 
 template <typename Action>

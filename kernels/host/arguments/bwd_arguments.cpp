@@ -72,13 +72,10 @@ void require_dims_and_types(const fa_bwd_call& call) {
 
 void require_shapes(const fa_bwd_call& call, const Sizes& s) {
   Problems problems;
-  Shape k = shape(call.k), lse{s.batch, s.nheads, s.rows_q};
+  const Shape lse = s.ragged ? Shape{s.nheads, s.rows_q} : Shape{s.batch, s.nheads, s.rows_q};
+  Shape k = shape(call.k);
   k.back() = s.head_dim;
-  if (s.ragged) {
-    lse.erase(lse.begin());
-  } else {
-    k.front() = s.batch;
-  }
+  if (!s.ragged) k.front() = s.batch;
   Shape v = k, out = shape(call.q);
   v.back() = out.back() = s.v_head_dim;
   for (const Named& each : {Named{"k", call.k}, Named{"dk", call.dk}}) problems.expect_shape(each, k);

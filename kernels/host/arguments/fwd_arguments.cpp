@@ -102,10 +102,11 @@ void require_dims_and_types(const fa_fwd_call& call) {
 
 void require_shapes(const fa_fwd_call& call, const Sizes& s) {
   Problems problems;
-  Shape k = shape(call.k), lse{s.batch, s.nheads, s.rows_q};
+  const std::int64_t parts = call.partial_lse.size[0];
+  const Shape lse = s.ragged_q ? Shape{s.nheads, s.rows_q} : Shape{s.batch, s.nheads, s.rows_q};
+  Shape k = shape(call.k);
   k.back() = s.head_dim;
   if (!s.ragged_k && !s.paged && !given(call.cache_batch_idx)) k.front() = s.batch;
-  if (s.ragged_q) lse.erase(lse.begin());
   Shape v = k, out = shape(call.q);
   v.back() = out.back() = s.v_head_dim;
   problems.expect_shape({"k", call.k}, k);
@@ -123,8 +124,7 @@ void require_shapes(const fa_fwd_call& call, const Sizes& s) {
   optional({"cache_batch_idx", call.cache_batch_idx}, {s.batch});
   optional({"rng_state", call.rng_state}, {2});
   optional({"sink", call.sink}, {s.nheads});
-  Shape partial = lse;
-  partial.insert(partial.begin(), call.partial_lse.size[0]);
+  Shape partial = s.ragged_q ? Shape{parts, s.nheads, s.rows_q} : Shape{parts, s.batch, s.nheads, s.rows_q};
   optional({"partial_lse", call.partial_lse}, partial);
   partial.push_back(s.v_head_dim);
   optional({"partial_out", call.partial_out}, partial);

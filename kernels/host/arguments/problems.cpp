@@ -1,6 +1,7 @@
 #include "host/arguments/problems.hpp"
 
 #include <algorithm>
+#include <vector>
 
 #include "device/call/params.hpp"
 #include "host/registry/registry.hpp"
@@ -133,12 +134,13 @@ void Problems::expect_well_formed(const Named& named) {
     });
   }
   const Shape sizes = shape(t);
-  if (std::any_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size < 0; })) {
+  const std::int64_t least = *std::min_element(sizes.begin(), sizes.end());
+  if (least < 0) {
     return add_unless(false, [&] {
       return std::string(named.name) + ": expected sizes of at least 0, got shape " + words(sizes);
     });
   }
-  const bool empty = std::count(sizes.begin(), sizes.end(), 0) > 0;
+  const bool empty = least == 0;
   add_unless(empty || addressable(t), [&] {
     return std::string(named.name) + ": expected elements at most 2^46 apart, got shape " + words(sizes) +
            " with strides " + words(Shape(t.stride, t.stride + t.dims));

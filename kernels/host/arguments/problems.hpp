@@ -1,9 +1,11 @@
 // Collects the problems of a call: each argument by name, expected and given.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
-#include <vector>
 
 #include "host/types/fa_types.h"
 
@@ -21,7 +23,29 @@ struct Named {
   const fa_tensor& tensor;
 };
 
-using Shape = std::vector<std::int64_t>;
+// Sizes of at most FA_MAX_DIMS dimensions, in place: every launch waits for the checks.
+class Shape {
+ public:
+  Shape(std::initializer_list<std::int64_t> sizes) : Shape(sizes.begin(), sizes.end()) {}
+  Shape(const std::int64_t* first, const std::int64_t* last) : dims_(last - first) {
+    std::copy(first, last, sizes_);
+  }
+
+  const std::int64_t* begin() const { return sizes_; }
+  const std::int64_t* end() const { return sizes_ + dims_; }
+  std::int64_t& operator[](int i) { return sizes_[i]; }
+  std::int64_t& front() { return sizes_[0]; }
+  std::int64_t& back() { return sizes_[dims_ - 1]; }
+  void push_back(std::int64_t size) { sizes_[dims_++] = size; }
+
+  friend bool operator==(const Shape& a, const Shape& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+
+ private:
+  std::int64_t sizes_[FA_MAX_DIMS] = {};
+  std::ptrdiff_t dims_;
+};
 
 const char* dtype_name(std::int32_t dtype);
 std::string words(const Shape& sizes);  // "(2, 128)"

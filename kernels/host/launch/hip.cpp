@@ -26,8 +26,7 @@ void require_runtime() {
               "  next: install a ROCm build of PyTorch; python -m flash_attn_rocm doctor says which");
 }
 
-void check(hipError_t error, const std::string& what, const char* next) {
-  if (error == hipSuccess) return;
+void fail(hipError_t error, const std::string& what, const char* next) {
   throw Error(FA_RUNTIME_ERROR, what + " failed: " + hipGetErrorString(error) + " (HIP error " +
                                     std::to_string(static_cast<int>(error)) + ")\n  next: " + next);
 }

@@ -29,8 +29,13 @@ namespace fa {
 // Throws FA_NO_RUNTIME unless every function above is present.
 void require_runtime();
 
-// Throws FA_RUNTIME_ERROR unless hipSuccess. The message has the failed step `what`, the runtime's error text
-// and `next`.
-void check(hipError_t error, const std::string& what, const char* next);
+// Throws FA_RUNTIME_ERROR. The message has the failed step `what`, the runtime's error text and `next`.
+[[noreturn]] void fail(hipError_t error, const std::string& what, const char* next);
+
+// Fails unless hipSuccess.
+template <class What>
+void check(hipError_t error, const What& what, const char* next) {
+  if (error != hipSuccess) fail(error, what, next);
+}
 
 }  // namespace fa

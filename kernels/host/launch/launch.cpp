@@ -30,10 +30,10 @@ void launch_bytes(const Selection& selection, const Grid& grid, void* params, co
       kernel, static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z),
       static_cast<unsigned>(grid.threads), 1, 1, 0, place.stream, &params, nullptr);
   if (error == hipSuccess) return;
-  check(error,
-        "launching " + selection.instance->name + " on device " + std::to_string(place.device) + " (" +
-            shown(place.arch) + ")",
-        "AMD_LOG_LEVEL=3 in the environment makes the HIP runtime say more");
+  fail(error,
+       "launching " + selection.instance->name + " on device " + std::to_string(place.device) + " (" +
+           shown(place.arch) + ")",
+       "AMD_LOG_LEVEL=3 in the environment makes the HIP runtime say more");
 }
 
 }  // namespace fa

@@ -11,7 +11,7 @@ memory: the Python function, the memory for its results, the operator, and the h
 hipModuleLaunchKernel.  Two things differ from a GPU. Memory comes from PyTorch's CPU allocator. The
 operator's GPU implementation is called directly, because PyTorch would look for a host implementation.  The
 figure is the minimum of many short runs, because other work on the machine only adds time.  Fused gradients
-include setting their sums to zero: 128 KiB here, done by the device on a GPU.
+include setting their sums to zero: 32 KiB here, done by the device on a GPU.
 """
 
 import sys

@@ -63,7 +63,7 @@ def call(
             return out, lse, probabilities
         inputs, options = function.prepare(*tensors, *numbers)
         each_time = key is None or (want_probabilities and options.dropout_p)
-        found = None if each_time else recall.decided(key, function.unpack, inputs, options)
+        found = None if each_time else recall.decided(key, function.unpack, tensors, inputs, options)
     try:
         if found is None:
             packed, together = function.packed(tensors), function.together
@@ -72,7 +72,8 @@ def call(
             )
             return answer if want_probabilities else answer[0]
         if found.no_gradients is not None:
-            answer = _Recalled.apply(found, function.together, want_probabilities, *tensors)
+            given = tensors[: len(tensors) - len(found.absent)]
+            answer = APPLY((found, function.together, want_probabilities), *given)
             return (*answer, answer[0].new_empty(0)) if want_probabilities else answer
         out, lse = recall.launched(found, found.unpack(*tensors))
     except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
@@ -225,24 +226,22 @@ class _Attention(torch.autograd.Function):
             fall_back(ctx.no_gradients, stacklevel=2)
         of_mask = ctx.needs_input_grad[MASK]
         gradients = _backward(call, ctx.no_gradients, ctx.together, of_mask=of_mask)
-        return (None,) * 6 + operators.placed(gradients, tensors, of_mask=of_mask)
+        of_sink = call.inputs.sink is not None
+        return (None,) * 6 + operators.placed(gradients, len(tensors), of_mask=of_mask, of_sink=of_sink)
 
 
 class _Recalled(torch.autograd.Function):
     """A call with a stored decision, with minimal overhead around its kernels.
 
-    It is never traced. ``tensors`` are the arguments of the public function.
+    It is never traced. ``tensors`` are the arguments of the public function, without absent ones at the end.
     """
 
     @staticmethod
     def forward(
-        ctx: Given,
-        found: recall.Decision,
-        together: int,
-        want_lse: bool,  # noqa: FBT001
-        *tensors: Tensor | None,
+        ctx: Given, call: tuple[recall.Decision, int, bool], *tensors: Tensor | None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        inputs = found.unpack(*tensors)
+        found, together, want_lse = call
+        inputs = found.unpack(*tensors, *found.absent)
         state = philox.new_state(inputs.q.device) if found.options.dropout_p > 0.0 else None
         out, lse = forward_pass.launch(inputs, found.options, state, found.lse_shape, found.plan)
         ctx.found = found, together
@@ -258,8 +257,9 @@ class _Recalled(torch.autograd.Function):
         _refuse_second_derivative()
         (found, together), (out, lse, state, *tensors) = ctx.found, ctx.saved_tensors
         if dout is None:
-            return (None,) * (3 + len(tensors))
-        call = BackwardCall(dout, out, lse, found.unpack(*tensors), found.options, state)
+            return (None,) * (1 + len(tensors))
+        inputs = found.unpack(*tensors, *found.absent)
+        call = BackwardCall(dout, out, lse, inputs, found.options, state)
         if found.no_gradients:
             fall_back(found.no_gradients, stacklevel=2)
             gradients = operators.backward(call, together)
@@ -267,7 +267,11 @@ class _Recalled(torch.autograd.Function):
             gradients = backward_pass.answered(call, found.arch, together, found.paths)
         else:
             gradients = backward_pass.backward(call, found.arch, together)
-        return (None,) * 3 + operators.placed(gradients, tensors)
+        return None, *operators.placed(gradients, len(tensors), of_sink=inputs.sink is not None)
+
+
+# As Function.apply outside of torch.func, where no argument can be a wrapper left over from it.
+APPLY = super(torch.autograd.Function, _Recalled).apply
 
 
 def _refuse_second_derivative() -> None:

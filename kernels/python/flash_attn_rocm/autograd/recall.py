@@ -6,6 +6,7 @@ call reuses it. Decisions of calls with copies are left out.
 """
 
 from collections.abc import Callable, Hashable
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -39,7 +40,8 @@ class Decision(NamedTuple):
     """``unpack`` turns the given tensors into Inputs. The other fields are the decisions for them.
 
     ``no_gradients``: the reason against gradients by kernels, or "". None for calls in forward only.
-    ``paths`` collects the decisions about gradients. None where gradients need copies.
+    ``paths`` collects the decisions about gradients. None where gradients need copies. ``absent``: what
+    ``unpack`` takes behind the last given tensor.
     """
 
     unpack: Unpack
@@ -49,6 +51,7 @@ class Decision(NamedTuple):
     plan: Plan
     no_gradients: str | None
     paths: Paths | None
+    absent: tuple[None, ...]
 
 
 def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Hashable:
@@ -97,7 +100,9 @@ def is_plain(x: Tensor) -> bool:
     return type(x) is Tensor and not is_watched()
 
 
-def decided(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) -> Decision | None:
+def decided(
+    key: Hashable, unpack: Unpack, tensors: tuple[Any, ...], inputs: Inputs, options: Options
+) -> Decision | None:
     """The decision about calls with this signature, now stored if possible, else None."""
     chunked = options.chunk and chunks.divide(inputs, options)
     if key is None or inputs.attn_mask is not None or chunked or unserved(inputs, options):
@@ -112,7 +117,8 @@ def decided(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) -> 
     no_gradients = gradients_unserved(inputs, options) if inputs.wants_gradients else None
     reads = no_gradients is not None and _gradients_read_them(inputs, options, device.arch)
     paths: Paths | None = {} if reads else None
-    found = Decision(unpack, options, device.arch, inputs.lse_shape, layout.plan, no_gradients, paths)
+    absent = (None,) * sum(1 for _ in takewhile(lambda x: x is None, reversed(tensors)))
+    found = Decision(unpack, options, device.arch, inputs.lse_shape, layout.plan, no_gradients, paths, absent)
     decisions[key] = found
     return found
 

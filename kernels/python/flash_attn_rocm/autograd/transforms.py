@@ -93,7 +93,8 @@ class _Attention(torch.autograd.Function):
             )
             raise RuntimeError(message)
         found = _Gradients.apply(ctx.call, dout, *ctx.saved_tensors)
-        return None, None, *operators.placed(found, ctx.saved_tensors[-FIELDS:])
+        of_sink = ctx.saved_tensors[-1] is not None
+        return None, None, *operators.placed(found, FIELDS, of_sink=of_sink)
 
     @staticmethod
     def jvp(ctx: Given, _call: None, _state: None, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:

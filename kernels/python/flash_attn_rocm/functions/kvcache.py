@@ -170,7 +170,7 @@ def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor,
         served = not unserved(inputs, options)
         if served and tensors[3] is not None and not torch.compiler.is_compiling():
             served = proven(inputs)
-        decided = recall.decided(key, _unpack, inputs, options) if served else None
+        decided = recall.decided(key, _unpack, tensors, inputs, options) if served else None
         try:
             ready = _appended(inputs, options, tensors, numbers, by_kernel=served)
             return recall.launched(decided, ready) if decided else attend(ready, options)[:2]

@@ -3,8 +3,6 @@
 torch.compile takes ``backward`` as one opaque call: the copies are decided at run time.
 """
 
-from operator import itemgetter
-
 import torch
 from torch import Tensor
 
@@ -34,11 +32,13 @@ from flash_attn_rocm.serving.support import PYTORCH, gradients_plan
 from flash_attn_rocm.values.paths import FUSED
 
 BWD = torch.ops.flash_attn_rocm.bwd.default
-# A call's tensors for the operator, in its order.
-WRITTEN = ("dq", "dk", "dv", "delta", "dq_sums", "dscores")
-GIVEN = (*Inputs._fields, *Options._fields, "out", "dout", "lse", *WRITTEN, "rng_state", "path")
 ARGUMENTS = operators.arguments_of(BWD)
-pick = itemgetter(*map(GIVEN.index, ARGUMENTS))
+# In the order of ``_launch``.
+GIVEN = (
+    *Inputs._fields[:3], "out", "dout", "lse", "dq", "dk", "dv", "delta", "dq_sums", *Inputs._fields[3:6],
+    "rng_state", "attn_mask", "dscores", *Options._fields[:7], "path",
+)  # fmt: skip
+assert GIVEN == ARGUMENTS, "calls.toml has the operator's arguments in another order than Inputs and Options"
 if resets.THREATENED:
     BWD = watched.backward(BWD, ARGUMENTS)
 BACKWARD = (
@@ -178,8 +178,10 @@ def _launch(
     """Writes the gradients, and into ``delta`` the sums of dout * out. Kernels use all tensors in place."""
     dout, out, lse, inputs, options, rng_state = call
     dq_sums = _sums(inputs) if path == FUSED else None
-    written = (*gradients, delta, dq_sums, None)
-    arguments = pick((*inputs, *options, out, dout, lse.contiguous(), *written, rng_state, path))
+    arguments = (
+        *inputs[:3], out, dout, lse.contiguous(), *gradients, delta, dq_sums, *inputs[3:6],
+        rng_state, inputs.attn_mask, None, *options[:7], path,
+    )  # fmt: skip
     if of_mask is None:
         BWD(*arguments)
     else:
@@ -188,10 +190,9 @@ def _launch(
 
 def _sums(inputs: Inputs) -> Tensor:
     """Where the fused kernels add up dq."""
-    q = inputs.q
-    *_, rows, nheads, head_dim = q.shape
-    elements = fused_sums(inputs.cu_seqlens_q is not None, inputs.batch, rows, nheads, head_dim)
-    return q.new_zeros(elements, dtype=torch.float32)
+    q, ends = inputs.q, inputs.cu_seqlens_q
+    sizes = q.shape if ends is None else (ends.shape[0] - 1, *q.shape)
+    return q.new_zeros(fused_sums(ends is not None, *sizes), dtype=torch.float32)
 
 
 def _place(given: Tensor | None, like: Tensor, ragged: bool) -> Tensor:  # noqa: FBT001

@@ -16,6 +16,7 @@ from flash_attn_rocm.reference import operators
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks
 from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.layouts import Device, choose, readable
+from flash_attn_rocm.values.paths import UNEVEN
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = operators.arguments_of(FWD)
@@ -58,10 +59,9 @@ def launch(
     q = inputs.q
     if inputs.cu_seqlens_q is None:
         # Every call comes here, so tuples of sizes are made only where needed.
-        even = q.shape[-1] == inputs.v.shape[-1]
-        contiguous = torch.contiguous_format
+        even, contiguous = plan.path != UNEVEN, torch.contiguous_format
         out = torch.empty_like(q, memory_format=contiguous) if even else q.new_empty(inputs.out_shape)
-        lse = q.new_empty(lse_shape, dtype=torch.float32)
+        lse = q.new_empty(*lse_shape, dtype=torch.float32)
     else:
         out = q.new_zeros(inputs.out_shape)
         lse = q.new_full(lse_shape, torch.inf, dtype=torch.float32)

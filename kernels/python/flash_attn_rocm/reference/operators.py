@@ -254,14 +254,18 @@ def empty_gradients(inputs: Inputs, together: object = 0) -> tuple[Three, list[T
     heads.
     """
     assert isinstance(together, int), "the operator's schema says so"
-    found = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs[: 3 - together]]
-    places = found
-    if together:
-        *rows, heads, head_dim = inputs.k.shape
-        one = inputs.k.new_empty((*rows, together, heads, head_dim))
-        places, found = [*found, *one.unbind(-3)], [*found, one]
+    contiguous = torch.contiguous_format
+    if not together:  # in few steps: every backward pass comes here
+        dq = torch.empty_like(inputs.q, memory_format=contiguous)
+        dk = torch.empty_like(inputs.k, memory_format=contiguous)
+        dv = torch.empty_like(inputs.v, memory_format=contiguous)
+        return (dq, dk, dv), [dq, dk, dv]
+    *rows, heads, head_dim = inputs.k.shape
+    one = inputs.k.new_empty((*rows, together, heads, head_dim))
+    apart = [torch.empty_like(x, memory_format=contiguous) for x in inputs[: 3 - together]]
+    places = [*apart, *one.unbind(-3)]
     dq, dk, dv = places
-    return (dq, dk, dv), found
+    return (dq, dk, dv), [*apart, one]
 
 
 def fake_gradients(inputs: Inputs, together: object, of_mask: object = False) -> list[Tensor]:  # noqa: FBT002
@@ -272,18 +276,17 @@ def fake_gradients(inputs: Inputs, together: object, of_mask: object = False) ->
 
 
 def placed(
-    gradients: Sequence[Tensor], tensors: Sequence[Tensor | None], *, of_mask: bool = False
+    gradients: Sequence[Tensor], tensors: int, *, of_mask: bool = False, of_sink: bool = False
 ) -> tuple[Tensor | None, ...]:
     """One gradient per given tensor: q, k and v first, attn_mask's if it has one, and sink last."""
-    missing = len(tensors) - len(gradients)
-    if tensors[-1] is None and not of_mask:
-        return (*gradients, *(None,) * missing)
-    several = len(gradients) - of_mask - (tensors[-1] is not None)
-    first = gradients[:several]
-    ends: list[Tensor | None] = [*gradients[several:]]
-    ends = ends if of_mask else [None, *ends]
-    ends = ends if tensors[-1] is not None else [*ends, None]
-    return (*first, *(None,) * (len(tensors) - several - 2), *ends)
+    missing = (None,) * (tensors - len(gradients))
+    if not of_mask and not of_sink:
+        return *gradients, *missing
+    first = len(gradients) - of_mask - of_sink
+    if not of_mask:
+        return *gradients[:first], *missing, gradients[-1]
+    ends = gradients[first:] if of_sink else (gradients[-1], None)
+    return *gradients[:first], *missing[not of_sink :], *ends
 
 
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")

@@ -39,6 +39,7 @@ CALLS = {
         (some(2, 5, 4), some(2, 7, 2), some(2, 7, 2)),
         {"alibi_slopes": torch.rand(2, 4), "window_size": (3, 1), "return_attn_probs": True},
     ),
+    "sink": lambda: (flash_attn_func, (some(2, 5, 4), some(2, 7, 2), some(2, 7, 2)), {"sink": torch.ones(4)}),
     "qkvpacked": lambda: (flash_attn_qkvpacked_func, (some(2, 5, 3, 4),), {"softcap": 2.0}),
     "kvpacked": lambda: (flash_attn_kvpacked_func, (some(2, 5, 4), some(2, 7, 2, 2)), {}),
     "varlen": lambda: (
@@ -204,7 +205,9 @@ def test_functions_do_not_share_decisions():
     assert len(unpacks) == len(set(unpacks)) == 6
 
 
-@pytest.mark.parametrize("name", ["dense", "slopes", "qkvpacked", "kvpacked", "varlen", "varlen_qkvpacked"])
+@pytest.mark.parametrize(
+    "name", ["dense", "slopes", "sink", "qkvpacked", "kvpacked", "varlen", "varlen_qkvpacked"]
+)
 def test_gradients_of_a_call_that_looks_alike(kernels_on, host_operators, name, monkeypatch):
     """The bits of the first call, with the argument checks skipped."""
     kernels_on(ARCH)
@@ -225,6 +228,27 @@ def test_gradients_of_a_call_that_looks_alike(kernels_on, host_operators, name, 
     assert [len(each) for each in host_operators] == [3, 2]
     with torch.no_grad():
         assert not function(*given, **{**options, "return_attn_probs": False}).requires_grad
+
+
+def test_a_recalled_call_has_the_gradient_of_sink(kernels_on, host_operators):
+    kernels_on(ARCH)
+    leaves = [x.requires_grad_() for x in (some(2, 5, 4), some(2, 7, 2), some(2, 7, 2), torch.ones(4))]
+    first, again = (
+        torch.autograd.grad(flash_attn_func(*leaves[:3], sink=leaves[3]).sum(), leaves) for _ in range(2)
+    )
+    assert again[3].any()
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
+def test_a_tensor_left_over_from_a_transform_is_not_recalled(host_fwd, kernels_on, transform):
+    kernels_on(ARCH)
+    left = []
+    transform(lambda x: (left.append(x), x.sum())[1])(
+        torch.ones(()) if transform is torch.func.grad else some(2)
+    )
+    dense = unpacking.DENSE.unpack
+    assert recall.signature(dense, (*left, None, None), (0.0, None, False, 0.0, False, (-1, -1))) is None
 
 
 def test_a_gradient_of_another_layout_is_copied(kernels_on, host_bwd, host_fwd):
