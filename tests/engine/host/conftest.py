@@ -6,8 +6,8 @@ from tests.engine.host.interface import Library, compile_library
 
 
 @pytest.fixture(scope="session")
-def library_file(builder_image, tmp_path_factory):
-    return compile_library(builder_image, tmp_path_factory.mktemp("interface"))
+def library_file(builder_image, zstd, tmp_path_factory):
+    return compile_library(builder_image, zstd, tmp_path_factory.mktemp("interface"))
 
 
 @pytest.fixture(scope="session")
