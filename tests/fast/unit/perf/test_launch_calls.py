@@ -179,7 +179,7 @@ def test_the_fused_path_has_to_win_every_long_call():
 
 # Defaults that differ from the modelled choice, with the reason.
 UNLIKE = {
-    "gfx908": "its fused kernels lack features, and its L2 has a third of the bandwidth on paper",
+    "gfx908": "as before: its fused kernels have no features, and lose a quarter in the worst case",
     "gfx942": "fused wins if additions stay on a die, which the order of workgroups decides",
 }
 
