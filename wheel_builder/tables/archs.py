@@ -80,6 +80,7 @@ class Timing:
     barrier: int
     lds_bytes: int
     vmem_bytes: int
+    exponential_issue: int = 0  # of the VALU's port, if exponentials have a unit of their own
 
 
 @dataclass(frozen=True)

@@ -896,6 +896,8 @@ BWD = {"arch": "gfx942:sramecc+:xnack-", "dtype": "fp16", "head_dim": 64, "wante
         ({"wanted": "separate"}, "separate", "separate is wanted"),
         ({"arch": "gfx1100", "wanted": "fused"}, "fused", "fused is wanted"),
         ({"arch": "gfx908"}, "separate", "the default of gfx908"),
+        ({"arch": "gfx950"}, "separate", "the default of gfx950"),
+        ({"arch": "gfx950", "wanted": "fused"}, "fused", "fused is wanted"),
         ({"arch": "gfx1100"}, "fused", f"the default of gfx1100: {FUSED_WORDS.format(160)}"),
         ({"arch": "gfx1100", "head_dim": 128}, "fused", "the default of gfx1100: five"),
         ({"arch": "gfx1100", "featured": 1}, "fused", "the default of gfx1100: five"),

@@ -1,11 +1,12 @@
 """Turns a code object and a workload into both models' figures."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from wheel_builder.base.errors import PerfError
 from wheel_builder.extras.perf.model.bound import Bound, busy_bound
+from wheel_builder.extras.perf.model.disputed import disputed
 from wheel_builder.extras.perf.model.lds import orders
 from wheel_builder.extras.perf.model.memory import Decode, Moved, decode, moved
 from wheel_builder.extras.perf.model.residency import resident_workgroups
@@ -16,7 +17,7 @@ from wheel_builder.machine_code.disassembly.kernels import parse_disassembly
 from wheel_builder.machine_code.disassembly.resources import Resources, function_sizes, read_resources
 from wheel_builder.machine_code.emulator.machine import Machine, Options, Result
 from wheel_builder.machine_code.emulator.memory import pack_arguments
-from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.archs import Timing, arch_named
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Charged:
 
     ``port``: the schedule with charges for the way to the LDS, or the plain one if only figures are wanted.
     ``exclusive``: the schedule with exclusive VALU instructions, which never run during a matrix instruction,
-    or the plain one for an ISA without them.
+    or the plain one for an ISA without them. ``disputed``: the plain schedule with rates of
+    ``model/disputed.py``, by name, none if only figures are wanted.
     """
 
     order: str
@@ -43,6 +45,7 @@ class Charged:
     port: Schedule
     exclusive: Schedule
     uses: tuple[LdsUse, ...]
+    disputed: Mapping[str, Schedule] = field(default_factory=dict)
 
     @property
     def ways(self) -> int:
@@ -229,10 +232,10 @@ def _played(
 ) -> Charged:  # fmt: skip
     own, *further = charges
 
-    def played(*, port: bool = False, exclusive: bool = False) -> Schedule:
-        paths = [other.paths(clocks, port=port) for other, clocks in zip(others, further, strict=True)]
-        waves = trace.paths(own, port=port)
-        return play(trace.arch, waves, resident, others=paths, exclusive=exclusive)
+    def played(*, port: bool = False, exclusive: bool = False, machine: Timing | None = None) -> Schedule:
+        first, *rest = (replace(each, machine=machine) for each in (trace, *others))
+        paths = [other.paths(clocks, port=port) for other, clocks in zip(rest, further, strict=True)]
+        return play(trace.arch, first.paths(own, port=port), resident, others=paths, exclusive=exclusive)
 
     costs = [(own[access], count) for access, count in trace.accesses.items()]
     schedule = played()
@@ -243,4 +246,7 @@ def _played(
         port=schedule if only_figures else played(port=True),
         exclusive=played(exclusive=True) if has_exclusive(trace.arch) else schedule,
         uses=trace.uses(own),
+        disputed={}
+        if only_figures
+        else {name: played(machine=timing) for name, timing in disputed(arch_named(trace.arch)).items()},
     )

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from wheel_builder.base.errors import PerfError
 from wheel_builder.base.store import Store
-from wheel_builder.extras.perf.launch.table import Played, launches
+from wheel_builder.extras.perf.launch.kernels import Kernel
 from wheel_builder.extras.perf.launch.table import report as launch_report
 from wheel_builder.extras.perf.measure import Decoded, Modelled, Subject, measure, measure_decode
-from wheel_builder.extras.perf.speed import die_of, forward_speed
+from wheel_builder.extras.perf.speed import speeds
 from wheel_builder.extras.perf.table import report
 from wheel_builder.extras.perf.workloads import gradients, latent, ours
 from wheel_builder.extras.perf.workloads.workload import SUFFIX, Workload, read_workloads
@@ -30,8 +30,6 @@ from wheel_builder.pipeline.images import begin, builder_image
 from wheel_builder.pipeline.progress import Step as Shown
 from wheel_builder.pipeline.release import newest_wheel
 from wheel_builder.pipeline.verification import build_emulator
-from wheel_builder.tables.archs import arch_named
-from wheel_builder.tables.tiles import workgroup_of
 
 CODE_OBJECT = ".hsaco"
 Row = TypeVar("Row")
@@ -66,7 +64,10 @@ def perf_launches(
     paths: Sequence[Path], plan: Plan, context: RunContext, *, archs: Sequence[str], plain: bool | None = None
 ) -> str:
     """As ``perf``, the table of whole launches."""
-    return launch_report(_rows(launched, paths, plan, context, archs=archs, plain=plain))
+    found: dict[str, dict[str, Kernel]] = {}
+    for arch, kernel in _rows(launched, paths, plan, context, archs=archs, plain=plain):
+        found.setdefault(arch, {})[kernel.name] = kernel
+    return "\n".join(launch_report(arch, kernels) for arch, kernels in found.items())
 
 
 def _rows(
@@ -183,19 +184,13 @@ def _bound_by_memory(label: str, subject: Subject, name: str) -> Iterator[Decode
         yield measure_decode(_checked(subject, workload), workload, useful, what)
 
 
-def launched(path: Path, bench: Bench, *, max_mib: float, archs: Sequence[str] = ()) -> Iterator[Played]:
-    """Whole launches of the forwards with two lengths (``ours.lengths``). Raises as ``model``."""
+def launched(
+    path: Path, bench: Bench, *, max_mib: float, archs: Sequence[str] = ()
+) -> Iterator[tuple[str, Kernel]]:
+    """The kernels that the launch model plays, each with its arch. Raises as ``model``."""
     wanted = _wanted(path, _parts(path, max_mib=max_mib), archs)
     for subject in subjects([part.code for part in wanted], bench):
-        arch = subject.machine.arch
-        for name, kernel in subject.machine.kernels.items():
-            if not ours.is_plain_forward(name) or len(ours.lengths(kernel)) == 1:
-                continue
-            op, dtype, head_dim = ours.named(kernel)
-            rows = workgroup_of(arch_named(arch), op, dtype, head_dim).rows
-            title = f"{op} {dtype} d{head_dim}"
-            dies = ours.dies_of(arch) or 1
-            yield from launches(arch, title, forward_speed(subject, kernel), die_of(arch), dies, rows)
+        yield from ((subject.machine.arch, kernel) for kernel in speeds(subject))
 
 
 def subjects(objects: Sequence[CodeObject], bench: Bench) -> tuple[Subject, ...]:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from wheel_builder.base.words import aligned
 from wheel_builder.extras.perf.measure import Charged, Decoded, Modelled, has_exclusive
+from wheel_builder.extras.perf.model.disputed import DISPUTES
 from wheel_builder.extras.perf.model.memory import LATENCIES, demand
 from wheel_builder.extras.perf.model.schedule import Schedule
 from wheel_builder.extras.perf.workloads.gradients import MASKS
@@ -53,6 +54,13 @@ DECODE_HEAD = (
 )  # fmt: skip
 
 
+DISPUTED = "\n".join([
+    "Disputed rates: useful FLOP per clock and compute unit, by the plain schedule and with a rate changed.",
+    *(f"{name}: {dispute.source}" for name, dispute in DISPUTES.items()),
+])  # fmt: skip
+DISPUTED_HEAD = ("arch", "kernel", "of", "phases", "plain", *DISPUTES)
+
+
 class Whole(NamedTuple):
     """All kernels of a backward, in the order of their launches."""
 
@@ -85,7 +93,9 @@ def report(rows: Iterable[Modelled | Decoded]) -> str:
     found = [*rows]
     modelled = [row for row in found if isinstance(row, Modelled)]
     decoded = [row for row in found if isinstance(row, Decoded)]
-    parts = [table(modelled), conflicts(modelled), memory_table(modelled)] if modelled else []
+    parts = [
+        table(modelled), disputed_table(modelled), conflicts(modelled), memory_table(modelled)
+    ] if modelled else []  # fmt: skip
     return "\n".join([*parts, decode_table(decoded)] if decoded else parts)
 
 
@@ -98,6 +108,26 @@ def table(rows: Iterable[Modelled]) -> str:
     lines = [_cells(row, charged) for row in ordered for charged in row.charged]
     cells = [HEAD, *lines, *map(_total, joined(ordered))]
     return "\n".join([TITLE, "", *aligned(cells, left=4), ""])
+
+
+def disputed_table(rows: Iterable[Modelled]) -> str:
+    """A line per kernel and order of phases, with a column for each disputed rate."""
+    cells = [
+        (*_name(row), charged.order, _flop(row, charged.schedule), *_disputed(row, charged))
+        for row in sorted(rows, key=_order)
+        for charged in row.charged
+        if charged.disputed
+    ]
+    return "\n".join([DISPUTED, "", *aligned([DISPUTED_HEAD, *cells], left=4), ""])
+
+
+def _disputed(row: Modelled, charged: Charged) -> Iterator[str]:
+    for name in DISPUTES:
+        yield _flop(row, charged.disputed[name]) if name in charged.disputed else ""
+
+
+def _flop(row: Modelled, schedule: Schedule) -> str:
+    return f"{row.flop / schedule.clocks_per_workgroup:.0f}"
 
 
 def conflicts(rows: Iterable[Modelled]) -> str:

@@ -14,7 +14,14 @@ from typing import Any
 from wheel_builder.base.words import duration
 from wheel_builder.build.budget import COSTS, Costs, load_budgets
 from wheel_builder.extras.perf.golden import COUNTERS, FIGURES, parse_figures
+from wheel_builder.extras.perf.launch.calibration import CALIBRATED, parse_calibrated
+from wheel_builder.extras.perf.launch.kernels import FOLDER as LAUNCHES
+from wheel_builder.extras.perf.launch.kernels import LAUNCHED
+from wheel_builder.extras.perf.launch.table import parse_rows
+from wheel_builder.extras.perf.lines import LINES, parse_lines
+from wheel_builder.extras.perf.power import PAIRS, read_pairs
 from wheel_builder.extras.perf.published import ERRORS, summary
+from wheel_builder.extras.site.launches import disputed_table, launch_errors, launch_tables, power_table
 from wheel_builder.extras.site.markdown import markdown
 from wheel_builder.extras.site.modelled import modelled_tables
 from wheel_builder.extras.upstream.costs import load_costs
@@ -63,6 +70,9 @@ def tables(checkout: Path) -> Mapping[str, str]:
     own = [arch.name for arch in matrix.archs if arch.code == arch.name]
     golden = {arch: checkout / FIGURES / f"{arch}.toml" for arch in own}
     modelled = {arch: parse_figures(file.name, file.read_text("utf-8")) for arch, file in golden.items()}
+    launches = {
+        arch: parse_rows((checkout / LAUNCHES / f"{arch}.csv").read_text("utf-8")) for arch in LAUNCHED
+    }
     counters = (checkout / COUNTERS).read_text(encoding="utf-8")
     assembly = (checkout / ERRORS).read_text(encoding="utf-8")
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -77,6 +87,10 @@ def tables(checkout: Path) -> Mapping[str, str]:
         "rocm_versions": rocm_versions(catalogue, planned),
         "kernels": kernels(kernels_of(checkout)),
         **modelled_tables(modelled),
+        **launch_tables(launches),
+        "launch_errors": launch_errors(parse_calibrated((checkout / CALIBRATED).read_text("utf-8"))),
+        "disputed": disputed_table(parse_lines((checkout / LINES).read_text("utf-8"))),
+        "power": power_table(read_pairs(checkout / PAIRS), modelled),
         "model_errors": f"```text\n{counters.rstrip()}\n\n{summary(assembly)}\n```",
         "compile_costs": compile_costs(costs),
         "why_so_long": why_so_long(matrix, checkout, costs),

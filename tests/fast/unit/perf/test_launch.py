@@ -4,15 +4,34 @@ from dataclasses import replace
 
 import pytest
 
-from wheel_builder.extras.perf.launch.order import as_numbered, heads_in_turn, heads_on_dies
-from wheel_builder.extras.perf.launch.shapes import Shape, Work, backward_works, forward_works, seen_queries
-from wheel_builder.extras.perf.launch.simulate import CHUNK, Die, Speed, simulate
-from wheel_builder.extras.perf.launch.table import SHAPES, is_whole, launches, report
+from wheel_builder.extras.perf.launch.order import (
+    as_numbered,
+    heads_in_turn,
+    heads_on_dies,
+    most_in_turn,
+)
+from wheel_builder.extras.perf.launch.shapes import (
+    Shape,
+    Work,
+    backward_works,
+    decode_works,
+    forward_works,
+    packed,
+    seen_queries,
+)
+from wheel_builder.extras.perf.launch.simulate import CHUNK, IDLE, Die, Speed, simulate
 
 KIB = 1024
 FAST = 1e9  # bytes a clock: no limit
 DIE = Die(units=2, l2_bytes=0, l2=FAST, far_bytes=0, far=FAST, memory=FAST, latency=0, dispatch=0.0)
 ALONE = Speed(clocks=(100.0,), start=0.0, row_bytes=8)
+ADDING = replace(ALONE, added_bytes=8)
+SHAPES = (
+    Shape(1024, 1024, 16, 16),
+    Shape(1024, 1024, 16, 16, causal=True),
+    Shape(1024, 1024, 32, 8, batch=2, causal=True, window=128),
+    packed((1024, 256, 512), 4),
+)
 ORDERS = [as_numbered, heads_on_dies, heads_in_turn(2), heads_in_turn(4)]
 
 
@@ -62,6 +81,12 @@ def test_caches_hold_what_was_read_last(l2, far, memory, last):
     assert (found.memory_bytes, found.far_bytes) == (memory * KIB, last * KIB)
 
 
+def test_parts_of_a_chunk_are_not_taken_for_each_other():
+    parts = (Work(0, 0, 0, 64), Work(1, 0, 64, 128))
+    one = replace(DIE, units=1, l2_bytes=KIB)
+    assert simulate((parts,), ALONE, one).memory_bytes == KIB
+
+
 def test_a_cache_too_small_for_a_head_holds_nothing_of_it():
     one = replace(DIE, units=1, l2_bytes=3 * KIB)
     found = simulate(((Work(0, 0, 0, 4 * CHUNK), Work(1, 0, 0, 4 * CHUNK)),), ALONE, one)
@@ -72,7 +97,7 @@ def test_a_cache_too_small_for_a_head_holds_nothing_of_it():
 @pytest.mark.parametrize("dies", [1, 2, 8])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_an_order_has_every_workgroup_once(order, dies, shape):
-    given = [*forward_works(replace(shape, queries=1024, keys=1024), 128)]
+    given = [*forward_works(shape, 128)]
     queues = order(given, dies)
     assert len(queues) == dies
     assert sorted(map(repr, (work for queue in queues for work in queue))) == sorted(map(repr, given))
@@ -124,15 +149,62 @@ def test_backwards_have_a_workgroup_for_each_block_of_keys():
     ]  # fmt: skip
 
 
-def test_each_die_has_whole_groups():
-    shape = Shape(512, 512, 12, 12, batch=2)
-    assert [n for n in (1, 2, 4, 8) if is_whole(shape, 1, n)] == [1, 2, 4]
-    assert [n for n in (1, 2, 4) if is_whole(shape, 8, n)] == [1]
-    assert [n for n in (1, 2, 4) if is_whole(Shape(512, 512, 32, 32), 8, n)] == [1, 2, 4]
+def test_each_die_has_whole_groups_of_heads_that_fit_into_the_last_cache():
+    assert [most_in_turn(heads, 1, 1, 1) for heads in (1, 6, 12, 64)] == [1, 2, 4, 16]
+    assert [most_in_turn(32, batch, 8, 1) for batch in (1, 2, 4)] == [4, 8, 16]
+    assert [most_in_turn(16, 1, 1, size << 20) for size in (2, 8, 16, 17, 33)] == [16, 4, 2, 1, 1]
 
 
-def test_the_table_has_a_line_for_each_launch():
-    rows = [*launches("gfx1201", "fwd fp16 d64", ALONE, DIE, 1, 128)]
-    lines = report(rows).splitlines()
-    assert sum(line.startswith("gfx1201 ") for line in lines) == len(SHAPES)
-    assert all(row.in_turn[1].busy <= 1 for row in rows)
+def test_packed_sequences_have_idle_workgroups_up_to_the_longest():
+    found = [*forward_works(packed((256, 128), 1), 128)]
+    assert [(work.head, work.begin, work.end, work.idle) for work in found] == [
+        (0, 0, 256, False), (0, 0, 128, False), (1, 0, 128, False), (1, 0, 0, True),
+    ]  # fmt: skip
+    assert [work.idle for work in backward_works(packed((256, 128), 1), 128)] == [False, False, False, True]
+    assert clocks([Work(0, 0, 0, 0, idle=True)] * 4) == 2 * IDLE
+
+
+def test_visible_pairs_are_counted():
+    assert Shape(4, 4, 2, 2).pairs == 32
+    assert Shape(4, 4, 2, 2, batch=3, causal=True).pairs == 60
+    assert packed((4, 2), 1).pairs == 13
+
+
+def test_parts_of_a_decode_have_all_keys_of_each_head_of_keys_once():
+    found = [*decode_works(Shape(1, 1000, 8, 2), 3)]
+    assert [(work.head, work.begin, work.end) for work in found] == [
+        (head, begin, end) for head in (0, 1) for begin, end in ((0, 334), (334, 668), (668, 1000))
+    ]
+
+
+def test_the_l2_adds_beside_its_reads():
+    """Four chunks of 1 KiB on one unit: at 4 bytes a clock 256 clocks to read one, 512 to add to it."""
+    one = replace(DIE, units=1, l2=4.0, adds=2.0, l2_bytes=1 << 20)
+    found = simulate(((Work(0, 0, 0, 4 * CHUNK),),), ADDING, one)
+    assert found.clocks == pytest.approx(4 * (256 + 512), rel=0.01)
+    assert clocks(works(4), die=one) == pytest.approx(4 * 256 + 100, rel=0.01)
+
+
+def test_rows_of_one_die_are_added_to_in_its_l2():
+    """Each head's two workgroups on a die of its own, or its workgroups on both."""
+    slow = replace(DIE, units=2, leave=0.5, l2_bytes=1 << 20)
+    given = [Work(block, head, 0, CHUNK) for head in (0, 1) for block in (0, 1)]
+    near, far = (simulate(order(given, 2), ADDING, slow) for order in (heads_on_dies, as_numbered))
+    assert near.clocks == pytest.approx(100, abs=1)
+    assert far.clocks == pytest.approx(2 * 2 * KIB, rel=0.01)
+    assert simulate(heads_on_dies(given, 2), ADDING, slow, leaves=True).clocks == far.clocks
+    assert simulate(heads_on_dies(given, 2), ALONE, slow, leaves=True).clocks == pytest.approx(100, abs=1)
+
+
+def test_rows_that_leave_a_die_are_read_and_written_beyond_it():
+    given = [Work(block, 0, 0, CHUNK) for block in (0, 1)]
+    found = simulate(as_numbered(given, 2), ADDING, replace(DIE, l2_bytes=1 << 20))
+    assert found.memory_bytes == 2 * (KIB + 2 * KIB)
+
+
+def test_additions_to_the_same_rows_wait_for_each_other():
+    """Two workgroups add to a head's only chunk, or to two heads'."""
+    turning = replace(DIE, l2_bytes=1 << 20, turn=300.0)
+    same, apart = ([Work(0, 0, 0, CHUNK), Work(1, head, 0, CHUNK)] for head in (0, 1))
+    found = [simulate((tuple(each),), ADDING, turning).clocks for each in (same, apart)]
+    assert found == pytest.approx([600, 300], abs=1)

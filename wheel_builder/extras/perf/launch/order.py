@@ -35,6 +35,23 @@ def heads_in_turn(together: int) -> Order:
     return order
 
 
+MOST_IN_TURN = 16
+BYTES_IN_TURN = 32 << 20  # of what all workgroups of a turn's heads read. Beyond, they leave the last caches
+
+
+def most_in_turn(heads: int, batch: int, dies: int, bytes_of_head: int) -> int:
+    """Heads that start their blocks in turn, as the host chooses them: a die has whole groups of them."""
+    found = 1
+    while (
+        found < MOST_IN_TURN
+        and not heads % (2 * found)
+        and not heads * batch % (2 * found * dies)
+        and 2 * found * bytes_of_head <= BYTES_IN_TURN
+    ):
+        found *= 2
+    return found
+
+
 def _interleaved(queue: Sequence[Work], together: int) -> tuple[Work, ...]:
     heads: list[list[Work]] = []
     for work in queue:

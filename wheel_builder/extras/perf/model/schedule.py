@@ -23,6 +23,7 @@ Path = Sequence[Step]
 
 AGES = 1 << 20  # more waves than are ever played
 HIGHEST = 3  # priority
+UNITS = (Port.MATRIX, Port.EXPONENTIAL)  # besides the VALU
 
 
 @dataclass(frozen=True)
@@ -231,16 +232,23 @@ class _Unit:
         return time + step.pause
 
     def _take(self, step: Step, simd: int, time: int) -> None:
-        """Hold the ports needed by the instruction. Matrix instructions also take the VALU's."""
+        """Hold the ports needed by the instruction. Those with a unit of their own also take the VALU's."""
         ports, end = self.ports, time + step.busy
         if step.port is Port.VALU:
-            ports[Port.VALU][simd] = end
-            ports[Port.MATRIX][simd] = max(ports[Port.MATRIX][simd], end)
-        elif step.port is Port.MATRIX:
-            ports[Port.VALU][simd] = time + step.hold
-            ports[Port.MATRIX][simd] = end
+            self._take_valu(simd, end)
+        elif step.port in UNITS:
+            self._take_valu(simd, time + step.hold)
+            ports[step.port][simd] = end
         elif step.port is Port.SALU:
             ports[Port.SALU][simd] = end
+
+    def _take_valu(self, simd: int, end: int) -> None:
+        """Other units' ports become free with the VALU's, or later."""
+        self.ports[Port.VALU][simd] = end
+        for port in UNITS:
+            free = self.ports[port]
+            if free[simd] < end:  # noqa: PLR1730 - as above
+                free[simd] = end
 
     def _turn(self, wave: _Wave, step: Step, time: int) -> int:
         """When the memory path has moved the data. Waves continue past queued instructions."""

@@ -48,6 +48,7 @@ class Port(IntEnum):
     VMEM = 5
     BARRIER = 6
     END = 7
+    EXPONENTIAL = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,8 @@ class Step:
     """One instruction. Registers are numbers. Clocks count from its issue.
 
     - ``busy``: clocks on its port. For an LDS instruction, on the banks.
-    - ``hold``: clocks of a matrix instruction on the VALU's port, of an LDS instruction on the way to the LDS
-      (shared by some SIMDs), and of a load past the registers on the LDS's banks.
+    - ``hold``: clocks of a matrix instruction or exponential on the VALU's port, of an LDS instruction on the
+      way to the LDS (shared by some SIMDs), and of a load past the registers on the LDS's banks.
     - ``pause``: when the wave may issue again.
     - ``result``: when ``writes`` can be read.
     - ``sums``: accumulated registers, forwarded at once from one matrix instruction to the next.
@@ -135,9 +136,11 @@ class _Reader:
             busy, result = machine.transcendental, machine.transcendental_result
         elif cost.SLOW.match(name):
             busy, result = machine.slow, max(machine.slow, machine.valu_result)
+        issue = machine.exponential_issue if TRANSCENDENTAL.match(name) else 0
         return Step(
-            Port.VALU,
+            Port.EXPONENTIAL if issue else Port.VALU,
             busy=busy,
+            hold=issue,
             pause=machine.slot,
             result=result,
             reads=self._numbered(_read(instruction)),

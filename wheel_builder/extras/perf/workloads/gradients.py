@@ -6,10 +6,17 @@ ones.
 
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from wheel_builder.base.errors import PerfError
-from wheel_builder.extras.perf.workloads.ours import LABEL, ONE_DTYPE, SEQLEN, UNTOUCHED, mask_of
+from wheel_builder.extras.perf.workloads.ours import (
+    COMPARED,
+    LABEL,
+    ONE_DTYPE,
+    SEQLEN,
+    UNTOUCHED,
+    mask_of,
+)
 from wheel_builder.extras.perf.workloads.ours import MASKS as KINDS
 from wheel_builder.extras.perf.workloads.workload import Memories, Tensor, Workload, filled
 from wheel_builder.machine_code.emulator.attention import MASK_KINDS
@@ -40,6 +47,20 @@ def has_backward(kernel_name: str) -> bool:
     return NAME.match(kernel_name) is not None
 
 
+def is_compared(kernel_name: str, ops: Sequence[str]) -> bool:
+    """Whether a kernel is one of ``ops``, of the dtype and head dims that are compared."""
+    match = NAME.match(kernel_name)
+    wanted = match is not None and match["op"] in ops and match["dtype"] == ONE_DTYPE
+    return wanted and match is not None and int(match["head_dim"]) in COMPARED
+
+
+def named(kernel: Kernel) -> tuple[str, str, int]:
+    """Op, dtype and head dim of a kernel for one head dim."""
+    match = NAME.match(kernel.name)
+    assert match is not None
+    return match["op"], match["dtype"], int(match["head_dim"])
+
+
 def backwards(arch: str, kernel: Kernel, label: str = LABEL) -> Iterator[Workload]:
     """The workloads of a backward kernel. ``has_backward`` selects the names."""
     match = NAME.match(kernel.name)
@@ -55,20 +76,26 @@ def backwards(arch: str, kernel: Kernel, label: str = LABEL) -> Iterator[Workloa
             yield _workload(arch, kernel, label, op, dtype, head_dim, causal=causal)
 
 
+def backward(arch: str, kernel: Kernel, *, length: int) -> Workload:
+    """A kernel with products, for as many queries and keys, without a mask."""
+    return _workload(arch, kernel, LABEL, *named(kernel), causal=False, length=length)
+
+
 def _head_dim(name: str, op: str, head_dim: int) -> int:
     """The head dim of one of a call's tensors."""
     return OPS[op].of_v(head_dim) if name in LIKE_V else head_dim
 
 
 def _workload(
-    arch: str, kernel: Kernel, label: str, op: str, dtype: str, head_dim: int, *, causal: bool, kind: str = ""
-) -> Workload:
+    arch: str, kernel: Kernel, label: str, op: str, dtype: str, head_dim: int, *,
+    causal: bool, kind: str = "", length: int = SEQLEN,
+) -> Workload:  # fmt: skip
     """The launch's first workgroup, with the most work: if causal, the first keys or the last queries.
 
     A mask of this ``kind`` hides half of the keys from each row at random. FLOP count all keys.
     """
-    memory = _memory(op, dtype, head_dim)
-    arguments = _arguments(memory, op, head_dim, causal=causal)
+    memory = _memory(op, dtype, head_dim, length)
+    arguments = _arguments(memory, op, head_dim, causal=causal, length=length)
     tile, written = OPS[op].tile, WRITTEN[OPS[op].tile or op]
     if kind:
         mask = mask_of(kind, SEQLEN, dtype)
@@ -76,7 +103,7 @@ def _workload(
         given = {"mask": mask.address, "mask_row": SEQLEN, "mask_kind": MASK_KINDS.index(KINDS[kind])}
         arguments += layout(MASKED).pack(given)[len(arguments) :]
     rows = workgroup_of(arch_named(arch), op, dtype, head_dim).rows
-    begin = SEQLEN - rows if causal and tile != BY_KEYS else 0
+    begin = length - rows if causal and tile != BY_KEYS else 0
 
     def flop(after: Memories) -> int:
         size = 4 if written == "delta" else 2 * head_dim
@@ -89,7 +116,7 @@ def _workload(
         masked = rows * (rows - 1) // 2 if causal else 0
         of_q, of_v = OPS[op].products or (0, 0)
         products = of_q * head_dim + of_v * _head_dim("v", op, head_dim)
-        return 2 * (rows * SEQLEN - masked) * products or 2 * rows * head_dim
+        return 2 * (rows * length - masked) * products or 2 * rows * head_dim
 
     return Workload(
         label=label,
@@ -97,17 +124,17 @@ def _workload(
         op=f"{op} causal" if causal else f"{op} {kind}".strip(),
         dtype=dtype,
         head_dim=head_dim,
-        launch=Launch((-(-SEQLEN // rows), 1, 1), (kernel.max_threads, 1, 1)),
+        launch=Launch((-(-length // rows), 1, 1), (kernel.max_threads, 1, 1)),
         arguments=(arguments,),
         memory=memory,
         flop=flop,
     )
 
 
-def _memory(op: str, dtype: str, head_dim: int) -> Mapping[str, Memory]:
+def _memory(op: str, dtype: str, head_dim: int, length: int) -> Mapping[str, Memory]:
     draw = random.Random(0)  # noqa: S311  (test data, repeatable)
-    elements = SEQLEN * head_dim
-    sizes = {name: SEQLEN * _head_dim(name, op, head_dim) for name in (*GIVEN, *FOUND)}
+    elements = length * head_dim
+    sizes = {name: length * _head_dim(name, op, head_dim) for name in (*GIVEN, *FOUND)}
     memory = {
         name: Memory.of(
             encode([draw.gauss(0.0, 1.0) for _ in range(sizes[name])], dtype), name, readonly=True
@@ -115,11 +142,11 @@ def _memory(op: str, dtype: str, head_dim: int) -> Mapping[str, Memory]:
         for name in GIVEN
     }
     memory |= {name: Memory.output(2 * sizes[name], name) for name in FOUND}
-    memory["lse"] = filled(Tensor(name="lse", dtype="fp32", shape=(SEQLEN,), fill=LSE), 0)
+    memory["lse"] = filled(Tensor(name="lse", dtype="fp32", shape=(length,), fill=LSE), 0)
     given = Tensor(
         name="delta",
         dtype="fp32",
-        shape=(SEQLEN,),
+        shape=(length,),
         fill="output" if WRITTEN.get(op) == "delta" else "normal",
     )
     memory["delta"] = filled(given, 0)
@@ -127,22 +154,22 @@ def _memory(op: str, dtype: str, head_dim: int) -> Mapping[str, Memory]:
     return memory
 
 
-def _arguments(memory: Mapping[str, Memory], op: str, head_dim: int, *, causal: bool) -> bytes:
+def _arguments(memory: Mapping[str, Memory], op: str, head_dim: int, *, causal: bool, length: int) -> bytes:
     """``fa::BwdParams``: dense, one sequence and head, no optional tensor."""
     rows = {name: _head_dim(name, op, head_dim) for name in (*GIVEN, *FOUND)}
     tensors = {
         f"{name}.{field}": value
         for name, row in rows.items()
         for field, value in (
-            ("data", memory[name].address), ("batch", SEQLEN * row), ("row", row), ("head", row),
+            ("data", memory[name].address), ("batch", length * row), ("row", row), ("head", row),
         )
     }  # fmt: skip
     return layout("BwdParams").pack(
         {
             **tensors, "lse": memory["lse"].address, "delta": memory["delta"].address,
-            "dq_sums": memory["dq_sums"].address, "dq_blocks": SEQLEN // SUM_ROWS,
-            "lse_batch": SEQLEN, "lse_head": SEQLEN, "seqlen_q": SEQLEN, "seqlen_k": SEQLEN,
-            "rows_q": SEQLEN, "rows_k": SEQLEN, "nheads": 1, "nheads_k": 1, "head_dim": head_dim,
+            "dq_sums": memory["dq_sums"].address, "dq_blocks": length // SUM_ROWS,
+            "lse_batch": length, "lse_head": length, "seqlen_q": length, "seqlen_k": length,
+            "rows_q": length, "rows_k": length, "nheads": 1, "nheads_k": 1, "head_dim": head_dim,
             "window_left": -1, "window_right": 0 if causal else -1, "scale": head_dim**-0.5,
             "dropout_scale": 1.0,
         }

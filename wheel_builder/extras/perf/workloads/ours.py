@@ -169,15 +169,27 @@ def _bits(kind: str, keys: int) -> list[int]:
     return [draw.getrandbits(1) for _ in range(keys * keys)]
 
 
-def decoding(kernel: Kernel, label: str = LABEL) -> Workload:
-    """One query of a head with ``PART`` keys. ``has_decode`` selects the kernels."""
+def decoding(kernel: Kernel, label: str = LABEL, *, keys: int = PART) -> Workload:
+    """One query of a head with ``keys``. ``has_decode`` selects the kernels."""
     match = DECODE.match(kernel.name)
     assert match is not None
-    return _workload(kernel, label, "decode", Case(match["dtype"], int(match["head_dim"]), 1, PART))
+    return _workload(kernel, label, "decode", Case(match["dtype"], int(match["head_dim"]), 1, keys))
 
 
 def has_decode(kernel_name: str) -> bool:
     return DECODE.match(kernel_name) is not None
+
+
+def is_compared_decode(kernel_name: str) -> bool:
+    match = DECODE.match(kernel_name)
+    return match is not None and match["dtype"] == ONE_DTYPE and int(match["head_dim"]) in COMPARED
+
+
+def decoded(kernel: Kernel) -> tuple[str, int]:
+    """Dtype and head dim of a decode."""
+    match = DECODE.match(kernel.name)
+    assert match is not None
+    return match["dtype"], int(match["head_dim"])
 
 
 def finds_ranges(kernel_name: str) -> bool:

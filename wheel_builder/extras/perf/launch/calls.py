@@ -1,0 +1,140 @@
+"""Whole calls: the launches of a forward, a backward or a decode, one after another."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from wheel_builder.extras.perf.launch.kernels import Kernel, Kernels, die_of, dies_of
+from wheel_builder.extras.perf.launch.order import as_numbered, heads_in_turn, most_in_turn
+from wheel_builder.extras.perf.launch.shapes import Shape, Work, backward_works, decode_works, forward_works
+from wheel_builder.extras.perf.launch.simulate import Outcome, Speed, simulate
+from wheel_builder.tables.archs import arch_named
+
+LAUNCH = 3e-6  # seconds between two launches that depend on each other. Assumed
+PLACES, FULL, LEAST_KEYS, MOST_PARTS = 2, 0.9, 64, 128  # of the host's plan (kernels/host/plan)
+FP32, FP16 = 4, 2
+BY_KEYS = ("bwd_dkdv", "bwd_fused")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A call: ``seconds``, and the busy share of its launches with products."""
+
+    seconds: float
+    busy: float
+    memory_bytes: int
+
+
+def head_dim_of(kernel: Kernel) -> int:
+    """Of "fwd fp16 d64": 64."""
+    return int(kernel.name.rpartition(" d")[2])
+
+
+def forward(arch: str, kernel: Kernel, shape: Shape, *, together: bool) -> Cost:
+    """In today's order, heads on dies, or with heads that start their blocks in turn."""
+    if shape.lengths:
+        return _numbered(arch, kernel, shape)  # packed calls have no order of their own
+    return _ordered(arch, kernel, shape, _turn(arch, kernel, shape) if together else 1)
+
+
+def _turn(arch: str, kernel: Kernel, shape: Shape) -> int:
+    """Heads in turn, as the host chooses them. Only calls with unequal blocks need any."""
+    if not shape.causal:
+        return 1
+    of_head = shape.keys * (kernel.speed.row_bytes + kernel.speed.added_bytes) * shape.heads_k // shape.heads
+    return most_in_turn(shape.heads, shape.batch, dies_of(arch_named(arch)), of_head)
+
+
+@cache
+def _numbered(arch: str, kernel: Kernel, shape: Shape) -> Cost:
+    """In the grid's own order."""
+    queues = as_numbered(_works(kernel, shape), dies_of(arch_named(arch)))
+    return _cost(arch, simulate(queues, kernel.speed, die_of(arch)))
+
+
+@cache
+def _ordered(arch: str, kernel: Kernel, shape: Shape, turn: int, *, worst: bool = False) -> Cost:
+    """Heads stay on a die, ``turn`` of them start their blocks in turn."""
+    dies, die = dies_of(arch_named(arch)), die_of(arch)
+    if worst:
+        die = replace(die, adds=die.adds / 2)
+    queues = heads_in_turn(turn)(_works(kernel, shape), dies)
+    return _cost(arch, simulate(queues, kernel.speed, die, leaves=worst and dies > 1))
+
+
+def _works(kernel: Kernel, shape: Shape) -> tuple[Work, ...]:
+    by_keys = kernel.name.startswith(BY_KEYS)
+    return tuple((backward_works if by_keys else forward_works)(shape, kernel.rows))
+
+
+def backward(
+    arch: str, kernels: Kernels, shape: Shape, path: str, what: str, *, together: bool, worst: bool = False
+) -> Cost:
+    """``path``: "separate" or "fused". ``what``: dtype and head dim. Without ``together`` in today's order.
+
+    Today a head's blocks go round robin over the dies. Otherwise they share one, and causal heads take turns.
+    ``worst``: additions leave a die even if all workgroups of a head are on it. With one die they take twice
+    as long as assumed.
+    """
+    ops = ("bwd_fused",) if path == "fused" else ("bwd_dkdv", "bwd_dq")
+    found = [_gradient(arch, kernels[f"{op} {what}"], shape, together=together, worst=worst) for op in ops]
+    elements = (
+        sum(each.queries for each in shape.sequences) * shape.heads * head_dim_of(kernels[f"bwd_dq {what}"])
+    )
+    moved = 2 * FP16 * elements  # out and dout, of delta
+    if path == "fused":
+        moved += (FP32 + FP32 + FP16) * elements  # the sums are cleared, and converted
+    rest = moved / arch_named(arch).model.memory + LAUNCH * (2 if path == "separate" else 3)
+    seconds = sum(each.seconds for each in found)
+    busy = sum(each.seconds * each.busy for each in found) / seconds
+    return Cost(seconds + rest, busy, moved + sum(each.memory_bytes for each in found))
+
+
+def _gradient(arch: str, kernel: Kernel, shape: Shape, *, together: bool, worst: bool) -> Cost:
+    dies = dies_of(arch_named(arch))
+    if (shape.lengths or not together) and (dies > 1 or not worst):
+        return _ordered(arch, kernel, shape, 1) if dies == 1 else _numbered(arch, kernel, shape)
+    turn = 1 if shape.lengths else _turn(arch, kernel, shape)
+    return _ordered(arch, kernel, shape, turn, worst=worst and kernel.speed.added_bytes > 0)
+
+
+def decode(arch: str, kernel: Kernel, shape: Shape, parts: int) -> Cost:
+    """One query a sequence. With several parts their rows are stored and read again by another launch."""
+    hardware = arch_named(arch)
+    queues = as_numbered(tuple(decode_works(shape, parts)), dies_of(hardware))
+    found = _cost(arch, simulate(queues, kernel.speed, die_of(arch)))
+    if parts == 1:
+        return found
+    rows = shape.batch * shape.heads * parts * (head_dim_of(kernel) + 1)
+    joined = 2 * FP32 * rows / hardware.model.memory + LAUNCH
+    return replace(found, seconds=found.seconds + joined)
+
+
+def planned_parts(arch: str, shape: Shape) -> int:
+    """The parts that the host's plan takes: the fewest that fill the device."""
+    places = PLACES * arch_named(arch).compute_units
+    workgroups = shape.batch * shape.heads_k
+    if workgroups >= FULL * places:
+        return 1
+
+    def filled(parts: int) -> float:
+        return workgroups * parts / (-(-workgroups * parts // places) * places)
+
+    most = min(MOST_PARTS, max(1, -(-shape.keys // LEAST_KEYS)))
+    best = max(filled(parts) for parts in range(1, most + 1))
+    return next(parts for parts in range(1, most + 1) if filled(parts) >= min(best, FULL))
+
+
+def taller(kernel: Kernel, times: int) -> Kernel | None:
+    """The kernel with ``times`` the rows, whose workgroup reads as much and takes the place of as many.
+
+    None if so many do not fit on a compute unit.
+    """
+    clocks = kernel.speed.clocks[times - 1 :: times]
+    if not clocks:
+        return None
+    speed = Speed(clocks, kernel.speed.start, kernel.speed.row_bytes)
+    return Kernel(kernel.name, kernel.rows * times, speed)
+
+
+def _cost(arch: str, found: Outcome) -> Cost:
+    return Cost(found.clocks / arch_named(arch).model.clock, found.busy, found.memory_bytes)
