@@ -30,7 +30,7 @@ FA_DEVICE FwdParams loaded_at_once(Arguments arguments) {
   loaded_together(params.seqlen_q, params.seqlen_k, params.rows_q, params.rows_k, params.batch_k,
                   params.nheads, params.nheads_k, params.window_left, params.window_right);
   loaded_together(params.scale, params.softcap, params.dropout_below, params.dies, params.die_each,
-                  params.die_more);
+                  params.die_more, params.together);
   return params;
 }
 

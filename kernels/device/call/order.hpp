@@ -3,7 +3,7 @@
 
 namespace fa {
 
-// A workgroup's place in the grid of a forward: block of rows, head, sequence of the batch.
+// A workgroup's place in a grid: block of rows, head, sequence of the batch.
 struct WorkgroupPlace {
   int block, head, batch;
 };
@@ -44,6 +44,25 @@ constexpr WorkgroupPlace place_at(unsigned position, unsigned blocks, unsigned h
   const unsigned row = quotient(position, blocks), batch = quotient(row, heads);
   return {static_cast<int>(position - row * blocks), static_cast<int>(row - batch * heads),
           static_cast<int>(batch)};
+}
+
+// Undoes a grid whose 1 << together heads start their blocks in turn: block 0 of each of them, then block 1.
+// Block 0 of a causal call has the most work, so the last workgroups of a launch have little.
+constexpr WorkgroupPlace in_turn(WorkgroupPlace place, int together) {
+  return {place.block >> together, (place.head << together) + (place.block & ((1 << together) - 1)), place.batch};
+}
+
+// The work of the workgroup at `own` of a launch of `blocks` workgroups for each of `heads` heads. `Params`
+// have the order, made by host/plan/order.hpp. kDies: of an arch whose GPUs may have several dies.
+template <bool kDies, class Params, class Quotient = decltype(short_quotient)>
+constexpr WorkgroupPlace place_among(WorkgroupPlace own, const Params& params, unsigned blocks,
+                                     unsigned heads, const Quotient& quotient = short_quotient) {
+  if (!kDies || params.dies <= 1) return in_turn(own, params.together);
+  const unsigned row = blocks << params.together, groups = heads >> params.together;
+  const unsigned number = own.block + row * (own.head + groups * own.batch);
+  const unsigned position =
+      neighbours_on_a_die(number, params.dies, params.die_each, params.die_more, quotient);
+  return in_turn(place_at(position, row, groups, quotient), params.together);
 }
 
 }  // namespace fa

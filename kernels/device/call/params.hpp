@@ -44,11 +44,12 @@ namespace fa {
 //
 // Device pointers and strides (in elements) are multiples of 8 elements. The last dimension has stride 1. k
 // and v are not read if there are no keys. Row strides are below kMaxRowStride, lengths at most kMaxLength.
-// Grid: x = ceil(seqlen_q / block_m), y = nheads, z = batch; block x = threads (forward_tile in
-// call/config.hpp). fa_decode_*: x = ceil(seqlen_q * nheads / nheads_k / block_m) * splits, y = nheads_k, z =
-// batch (forward_tile); seqlen_q * nheads / nheads_k is at most kMaxLength.
-// Order of fa_fwd_* for a non-zero die_units: if dies is above 1, order.hpp assigns the workgroups. die_each
-// and die_more are the quotient and remainder of the grid's workgroups divided by dies.
+// Grid: x = ceil(seqlen_q / block_m) << together, y = nheads >> together, z = batch; block x = threads
+// (forward_tile in call/config.hpp). fa_decode_*: x = ceil(seqlen_q * nheads / nheads_k / block_m) * splits,
+// y = nheads_k, z = batch (forward_tile); seqlen_q * nheads / nheads_k is at most kMaxLength.
+// Order of fa_fwd_* (call/order.hpp): 1 << together heads start their blocks in turn. For a non-zero
+// die_units, and dies above 1, dies get whole runs of workgroups. die_each and die_more are the quotient and
+// remainder of the grid's workgroups divided by dies.
 //
 // partial_split: elements of lse between the parts of partial_lse. seqlen_q and seqlen_k: the most queries
 // and keys of a sequence. splits: number of parts of a sequence's keys; 1: no split. scale: softmax_scale. A

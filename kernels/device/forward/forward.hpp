@@ -218,7 +218,7 @@ FA_DEVICE bool run_forward(const FwdParams& params, LdsBytes lds) {
 // As attend_block, with a short prologue. Changes the sequence's fields of `params`.
 template <class Plain>
 FA_DEVICE bool run_in_short(FwdParams& params, LdsBytes lds) {
-  const WorkgroupPlace place = short_place_of<Plain>(params);
+  const WorkgroupPlace place = place_of<Plain>(params);
   const Sequence sequence = settled_sequence(params, place.batch);
   const Plain block(params, sequence, place, lds);
   const int block_row = block.first_row();

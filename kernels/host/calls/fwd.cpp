@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "device/call/every_tile.hpp"
-#include "device/call/order.hpp"
 #include "device/call/sequence.hpp"
 #include "host/arguments/fwd_arguments.hpp"
 #include "host/arguments/problems.hpp"
@@ -14,6 +13,7 @@
 #include "host/launch/device.hpp"
 #include "host/launch/launch.hpp"
 #include "host/plan/fwd_plan.hpp"
+#include "host/plan/order.hpp"
 #include "host/types/error.hpp"
 
 namespace fa {
@@ -115,20 +115,23 @@ MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, con
   return {found, grid, r};
 }
 
+// Keys and values of a sequence for one head of q.
+std::int64_t bytes_of_head(const FwdArguments& call) {
+  const FwdParams& p = call.params;
+  return 2 * (call.head_dim + call.v_head_dim) * p.seqlen_k * p.nheads_k / p.nheads;
+}
+
 void launch_whole(Path path, const FwdArguments& call, const Selection& selection, const Kernels& kernels,
                   const Place& place) {
   const int head_dim = selection.instance->head_dim;
   const FwdTile tile = forward_tile(op_of(path, call.masked), kernels.arch, kernels.dtype, head_dim);
   FwdParams p = call.params;
   const std::int64_t parts = p.splits > 1 ? p.splits : 1;
-  const Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m) * parts, p.nheads, call.batch, tile.threads};
-  require_launchable(selection, grid);  // so the products below fit in 64 bits
-  const std::int64_t workgroups = grid.x * grid.y * grid.z;
-  if (workgroups < kMostReordered) {
-    p.dies = dies_of(kernels.arch, device_compute_units(place.device));
-    p.die_each = static_cast<std::int32_t>(workgroups / p.dies);
-    p.die_more = static_cast<std::int32_t>(workgroups % p.dies);
-  }
+  Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m) * parts, p.nheads, call.batch, tile.threads};
+  require_launchable(selection, grid);  // so its product fits in 64 bits
+  in_order(order_of({kernels.arch, device_compute_units(place.device), grid.x, grid.y, grid.z,
+                     bytes_of_head(call), parts == 1 && has_window(p)}),
+           p, grid);
   if (!call.masked) return launch_parts(call, selection, grid, p, head_dim, place);
   MaskedParams masked = call.mask;
   masked.fwd = p;

@@ -183,12 +183,6 @@ int compute_units_of(std::string_view arch, const Counted& counted) {
   return pairs ? counted.physical * t.cus_of_workgroup : counted.physical;
 }
 
-int dies_of(Gfx arch, std::int64_t compute_units) {
-  const int each = traits(arch).die_units;
-  const bool whole = each > 0 && compute_units > 0 && compute_units % each == 0;
-  return whole ? static_cast<int>(compute_units / each) : 1;
-}
-
 Plan plan(const PlanRequest& r) {
   if (r.kernels.has(Op::fwd_wide)) return wide(r);
   if (!r.kernels.has(Op::fwd)) {

@@ -87,7 +87,4 @@ struct Counted {
 // PhysicalMultiProcessorCount. A count is of pairs if one has room for more threads than a unit.
 int compute_units_of(std::string_view arch, const Counted& counted);
 
-// Dies of a device, each with its own L2, for the order of workgroups. 1 if unknown.
-int dies_of(Gfx arch, std::int64_t compute_units);
-
 }  // namespace fa

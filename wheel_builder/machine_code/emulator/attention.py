@@ -151,6 +151,7 @@ class Call:
     out: Tensor
     lse: Memory
     dies: int = 0
+    together: int = 0
 
     @property
     def memory(self) -> tuple[Memory, ...]:
@@ -183,7 +184,7 @@ class Call:
 
     def _order(self, workgroups: int) -> dict[str, int]:
         each, more = divmod(workgroups, self.dies) if self.dies else (0, 0)
-        return {"dies": self.dies, "die_each": each, "die_more": more}
+        return {"dies": self.dies, "die_each": each, "die_more": more, "together": self.together}
 
 
 def with_mask(kernarg: bytes, mask: Memory, kind: str, strides: Sequence[int]) -> bytes:
@@ -228,10 +229,11 @@ def leave_shown_keys(out: Memory, rows: Sequence[bytes], hides: bytes, *, group:
     out.initialised = True
 
 
-def make_call(case: Case, *, dies: int = 0) -> Call:
+def make_call(case: Case, *, dies: int = 0, together: int = 0) -> Call:
     """Normally distributed q, k, v from the case's seed. out and lse are unwritten.
 
-    ``dies`` of the GPU, for the order of workgroups. 0 is the hardware's own order.
+    The order of workgroups: ``dies`` of the GPU, 0 for the hardware's own order; ``1 << together`` heads
+    start their blocks in turn.
     """
     draw = random.Random(case.seed)  # noqa: S311  (test data, repeatable)
 
@@ -250,13 +252,15 @@ def make_call(case: Case, *, dies: int = 0) -> Call:
         tensor("out", case.seqlen_q, case.nheads, given=False),
         Memory.output(4 * case.batch * case.nheads * case.seqlen_q, "lse"),
         dies,
+        together,
     )
 
 
 def run_call(machine: Machine, call: Call, tile: Workgroup, options: Options) -> Result:
     """Run the whole grid of a case."""
     case = call.case
-    grid = (-(-case.seqlen_q // tile.rows), case.nheads, case.batch)
+    blocks = -(-case.seqlen_q // tile.rows)
+    grid = (blocks << call.together, case.nheads >> call.together, case.batch)
     launch = Launch(grid, (tile.threads, 1, 1))
     return machine.run(case.kernel, launch, call.kernarg(prod(grid)), call.memory, options)
 

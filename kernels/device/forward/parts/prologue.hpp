@@ -1,42 +1,21 @@
 // Before the loop of a forward kernel: places, sequences, zeros, and their versions for a short prologue.
 #pragma once
 
+#include "device/call/places.hpp"
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/products.hpp"
 
 namespace fa {
 
-// The workgroup's place in the grid: its own, or a reordered one for the GPU's XCDs.
+// The workgroup's place. Packed rows have the hardware's order.
 template <class B>
 FA_DEVICE WorkgroupPlace place_of(const FwdParams& params) {
-  const int x = __builtin_amdgcn_workgroup_id_x(), y = __builtin_amdgcn_workgroup_id_y();
-  const int z = __builtin_amdgcn_workgroup_id_z();
-  if (B::kPacked || B::kTraits.die_units == 0 || params.dies <= 1) return {x, y, z};
-  const unsigned blocks = blocks_of_rows(params.seqlen_q, B::kTile.block_m) * (B::kWide ? params.splits : 1);
-  const unsigned heads = params.nheads;
-  const unsigned number = x + blocks * (y + heads * z);
-  const WorkgroupPlace found =
-      place_at(neighbours_on_a_die(number, params.dies, params.die_each, params.die_more), blocks, heads);
-  return {uniform(found.block), uniform(found.head), uniform(found.batch)};
-}
-
-// x / d in scalar registers, for x below kMostReordered.
-FA_DEVICE unsigned quotient(unsigned x, unsigned d) {
-  return uniform(static_cast<int>(quotient_by(x, __builtin_amdgcn_rcpf(static_cast<float>(d)))));
-}
-
-// As place_of, in fewer instructions.
-template <class B>
-FA_DEVICE WorkgroupPlace short_place_of(const FwdParams& params) {
-  const unsigned x = __builtin_amdgcn_workgroup_id_x(), y = __builtin_amdgcn_workgroup_id_y();
-  const unsigned z = __builtin_amdgcn_workgroup_id_z();
-  if (B::kTraits.die_units == 0 || params.dies <= 1) {
-    return {static_cast<int>(x), static_cast<int>(y), static_cast<int>(z)};
+  if constexpr (B::kPacked) {
+    return own_place();
+  } else {
+    const unsigned blocks = short_blocks<B::kTile.block_m>(params.seqlen_q);
+    return place_among(params, blocks * (B::kWide ? params.splits : 1), params.nheads);
   }
-  const unsigned blocks = short_blocks<B::kTile.block_m>(params.seqlen_q), heads = params.nheads;
-  return place_at(neighbours_on_a_die(x + blocks * (y + heads * z), params.dies, params.die_each,
-                                      params.die_more, quotient),
-                  blocks, heads, quotient);
 }
 
 // Call after the first loads of a prioritised wave.

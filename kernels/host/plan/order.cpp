@@ -1,0 +1,44 @@
+#include "host/plan/order.hpp"
+
+#include "device/arch/traits.hpp"
+#include "device/call/order.hpp"
+
+namespace fa {
+
+namespace {
+
+// Dies that get whole runs of neighbouring workgroups. With a few heads of unequal blocks that would give
+// dies unequal work: the hardware then deals workgroups round robin.
+int dies_in_order(const OrderRequest& r) {
+  const int dies = dies_of(r.arch, r.compute_units);
+  const std::int64_t units = r.heads * r.batch;
+  return r.unequal && units % dies != 0 && units < kUnevenHeads * dies ? 1 : dies;
+}
+
+}  // namespace
+
+int dies_of(Gfx arch, std::int64_t compute_units) {
+  const int each = traits(arch).die_units;
+  const bool whole = each > 0 && compute_units > 0 && compute_units % each == 0;
+  return whole ? static_cast<int>(compute_units / each) : 1;
+}
+
+int heads_in_turn(std::int64_t heads, std::int64_t batch, int dies, std::int64_t bytes_of_head) {
+  const auto fits = [&](std::int64_t together) {
+    return heads % together == 0 && (heads * batch) % (together * dies) == 0 &&
+           together * bytes_of_head <= kBytesInTurn;
+  };
+  int found = 0;
+  while (found < kMostInTurn && fits(std::int64_t{2} << found)) ++found;
+  return found;
+}
+
+Order order_of(const OrderRequest& r) {
+  const std::int64_t workgroups = r.blocks * r.heads * r.batch;
+  if (workgroups >= kMostReordered) return {};
+  const int dies = dies_in_order(r);
+  return {dies, static_cast<std::int32_t>(workgroups / dies), static_cast<std::int32_t>(workgroups % dies),
+          r.unequal ? heads_in_turn(r.heads, r.batch, dies, r.bytes_of_head) : 0};
+}
+
+}  // namespace fa

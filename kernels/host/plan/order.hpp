@@ -1,0 +1,58 @@
+// The order of a launch's workgroups. The only place for it. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "device/arch/names.hpp"
+#include "device/call/params.hpp"
+
+namespace fa {
+
+// Dies of a device, each with its own L2. 1 if unknown.
+int dies_of(Gfx arch, std::int64_t compute_units);
+
+// Limits of heads_in_turn. Beyond the bytes their rows leave the last caches; beyond the heads nothing is
+// gained. Modelled: `scripts/wheel-builder perf --launch`.
+inline constexpr std::int64_t kBytesInTurn = std::int64_t{32} << 20;
+inline constexpr int kMostInTurn = 4;
+
+// log2 of the heads that start their blocks in turn, if blocks of a head have unequal work. A die has whole
+// groups of them. `bytes_of_head`: what all workgroups of a head read.
+int heads_in_turn(std::int64_t heads, std::int64_t batch, int dies, std::int64_t bytes_of_head);
+
+// Units of work (heads of a sequence) a die from which whole heads a die pay, although dies then have
+// unequal shares: at most a quarter of a head more than the mean.
+inline constexpr std::int64_t kUnevenHeads = 4;
+
+// A launch of `blocks` workgroups for each head of each sequence. `unequal`: a window gives blocks of a head
+// unequal work.
+struct OrderRequest {
+  Gfx arch;
+  std::int64_t compute_units, blocks, heads, batch, bytes_of_head;
+  bool unequal;
+};
+
+// Whether rows see a part of the keys, which gives blocks of a head unequal work.
+template <class Params>
+bool has_window(const Params& params) {
+  return params.window_left != kNoWindow || params.window_right != kNoWindow;
+}
+
+// Fields of the kernels' arguments. die_each and die_more are the quotient and remainder of all workgroups
+// divided by dies.
+struct Order {
+  std::int32_t dies, die_each, die_more, together;
+};
+
+// The hardware's own order (zeros) for launches that are too long.
+Order order_of(const OrderRequest& request);
+
+// The arguments, and the grid's width and height, of a launch in this order.
+template <class Params, class GridOf>
+void in_order(const Order& order, Params& params, GridOf& grid) {
+  params.dies = order.dies, params.die_each = order.die_each, params.die_more = order.die_more;
+  params.together = order.together;
+  grid.x <<= order.together, grid.y >>= order.together;
+}
+
+}  // namespace fa
