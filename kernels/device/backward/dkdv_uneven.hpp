@@ -140,6 +140,7 @@ template <Gfx kGfx, DType kDType, int kHeadDim>
 struct Uneven : DkDvShape<Op::bwd_dkdv_uneven, kGfx, kDType, kHeadDim> {
   using Shape = DkDvShape<Op::bwd_dkdv_uneven, kGfx, kDType, kHeadDim>;
   static constexpr int kValueDim = kUnevenValueDim;
+  static constexpr bool kShortOfScalars = true;
   using Stage = UnevenStage<typename Shape::Unit, Shape::kQueries, kHeadDim, kValueDim, Shape::kMovers,
                             Shape::kConfig.padded_tiles>;
   using Numbers = LaneNumbers<Shape>;
@@ -147,10 +148,11 @@ struct Uneven : DkDvShape<Op::bwd_dkdv_uneven, kGfx, kDType, kHeadDim> {
   template <class B>
   FA_DEVICE static void run(BwdArguments arguments, LdsBytes lds) {
     const BwdParams& params = loaded_here(arguments);
-    const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
-    const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
+    const WorkgroupPlace place = B::place_of(params);
+    const Sequence found = sequence_of<B>(params, place.batch);
+    const int first_key = place.block * B::kTile.block_n;
     if (first_key >= found.seqlen_k) return;
-    B block(arguments, params, found, lds);
+    B block(arguments, params, place, found, lds);
     const int wave_key = first_key + block.pair * B::Unit::kN;
     const typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
     using Parts = UnevenParts<B>;

@@ -8,13 +8,13 @@ namespace fa {
 template <class B>
 FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes lds) {
   using Unit = typename B::Unit;
-  const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
+  const int blocks = short_blocks<B::kTile.block_m>(params.seqlen_q);
+  const WorkgroupPlace place = place_among(params, blocks, params.nheads);
+  const Sequence found = sequence_of<B>(params, place.batch);
   // The last blocks start first: they see the most keys if the window's right side is limited.
-  const int x = __builtin_amdgcn_workgroup_id_x();
-  const int blocks = blocks_of_rows(params.seqlen_q, B::kTile.block_m);
-  const int first_row = (params.window_right < 0 ? x : blocks - 1 - x) * B::kTile.block_m;
+  const int first_row = (params.window_right < 0 ? place.block : blocks - 1 - place.block) * B::kTile.block_m;
   if (first_row >= found.seqlen_q) return;
-  const B block(arguments, params, found, lds);
+  const B block(arguments, params, place, found, lds);
   const int wave_row = first_row + block.wave * Unit::kN;
   const typename B::Tiles tiles = block.tiles_of(first_row, wave_row);
   typename B::Sums sums = {};

@@ -3,6 +3,7 @@
 
 #include "device/arch/device.hpp"
 #include "device/call/backward_params.hpp"
+#include "device/call/places.hpp"
 #include "device/call/sequence.hpp"
 
 namespace fa {
@@ -30,7 +31,10 @@ FA_DEVICE BwdParams loaded_at_once(BwdArguments arguments) {
   pointers_together(params.lse, params.delta, params.dq_sums, params.cu_seqlens_q, params.cu_seqlens_k);
   loaded_together(params.seqlen_q, params.seqlen_k, params.rows_q, params.rows_k, params.nheads,
                   params.nheads_k);
-  loaded_together(params.window_left, params.window_right);
+  loaded_together(params.window_left, params.window_right, params.together);
+  if constexpr (traits(kCurrentGfx).die_units != 0) {
+    loaded_together(params.dies, params.die_each, params.die_more);
+  }
   return params;
 }
 

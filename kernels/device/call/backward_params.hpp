@@ -42,6 +42,9 @@ namespace fa {
 //   dkdv, fused       x = ceil(seqlen_k / block_n), y = nheads_k  (dkdv_tile)
 //   dq                x = ceil(seqlen_q / block_m), y = nheads    (dq_tile)
 //
+// dkdv, fused and dq have x << together and y >> together, and an order of workgroups as fa_fwd_*: the fields
+// of FwdParams, for each launch.
+//
 // Delta and convert serve any head dim and read head_dim; for delta it is out's and dout's. The other kernels
 // are made for one head dim.
 //

@@ -49,7 +49,8 @@ constexpr WorkgroupPlace place_at(unsigned position, unsigned blocks, unsigned h
 // Undoes a grid whose 1 << together heads start their blocks in turn: block 0 of each of them, then block 1.
 // Block 0 of a causal call has the most work, so the last workgroups of a launch have little.
 constexpr WorkgroupPlace in_turn(WorkgroupPlace place, int together) {
-  return {place.block >> together, (place.head << together) + (place.block & ((1 << together) - 1)), place.batch};
+  return {place.block >> together, (place.head << together) + (place.block & ((1 << together) - 1)),
+          place.batch};
 }
 
 // The work of the workgroup at `own` of a launch of `blocks` workgroups for each of `heads` heads. `Params`

@@ -13,6 +13,7 @@
 #include "host/launch/device.hpp"
 #include "host/launch/launch.hpp"
 #include "host/plan/fwd_plan.hpp"
+#include "host/plan/order.hpp"
 #include "host/types/error.hpp"
 
 namespace fa {
@@ -23,7 +24,21 @@ struct Launch {
   Selection selection;
   Grid grid;
   bool reads_mask = false;
+  std::int64_t bytes_of_head = 0;  // read by all workgroups of a head. 0: all in the hardware's order
 };
+
+// Queries and their gradients, for all heads of q that share a head of k. Fused kernels also add to dq_sums.
+std::int64_t bytes_by_keys(const BwdArguments& call, BwdPath path) {
+  const BwdParams& p = call.params;
+  const std::int64_t sums = path == BwdPath::fused ? 4 * call.head_dim : 0;
+  return (2 * (call.head_dim + p.head_dim) + sums) * p.seqlen_q * p.nheads / p.nheads_k;
+}
+
+// Keys and values for one head of q.
+std::int64_t bytes_by_queries(const BwdArguments& call) {
+  const BwdParams& p = call.params;
+  return 2 * (call.head_dim + p.head_dim) * p.seqlen_k * p.nheads_k / p.nheads;
+}
 
 std::string without_features_words(const std::string& gfx, int head_dim) {
   return "the fused kernels of " + gfx + " have no ALiBi, softcap and dropout at head_dim " +
@@ -86,12 +101,24 @@ std::vector<Launch> launches(BwdPath path, const BwdArguments& call, const BwdKe
       {kernels.delta, {blocks_of_rows(p.seqlen_q, kDeltaRows), p.nheads, call.batch, kDeltaThreads}},
       {kernels.by_keys,
        {blocks_of_rows(p.seqlen_k, keys.block_n), p.nheads_k, call.batch, keys.threads},
-       call.masked},
-      {kernels.dq, {blocks_of_rows(p.seqlen_q, dq.block_m), p.nheads, call.batch, dq.threads}, call.masked}};
+       call.masked,
+       bytes_by_keys(call, path)},
+      {kernels.dq,
+       {blocks_of_rows(p.seqlen_q, dq.block_m), p.nheads, call.batch, dq.threads},
+       call.masked,
+       path == BwdPath::fused ? 0 : bytes_by_queries(call)}};
   std::vector<Launch> some;
   std::copy_if(all.begin(), all.end(), std::back_inserter(some),
                [](const Launch& each) { return each.grid.x > 0; });
   return some;
+}
+
+// Of a launchable grid, so its product fits in 64 bits.
+Order order(const Launch& launch, const BwdParams& p, int device) {
+  if (launch.bytes_of_head == 0) return {};
+  const Gfx arch = tabled(launch.selection.gfx, launch.selection.instance->dtype).arch;
+  return order_of({arch, device_compute_units(device), launch.grid.x, launch.grid.y, launch.grid.z,
+                   launch.bytes_of_head, hides_keys(p)});
 }
 
 void require_features(BwdPath path, const BwdParams& p, const Selection& fused) {
@@ -173,12 +200,14 @@ void bwd(const fa_bwd_call& call) {
   const std::vector<Launch> all = launches(path, arguments, kernels);
   for (const Launch& each : all) require_launchable(each.selection, each.grid);
   MaskedBwdParams masked = arguments.mask;
-  masked.bwd = arguments.params;
   for (const Launch& each : all) {
+    Grid grid = each.grid;
+    masked.bwd = arguments.params;
+    in_order(order(each, masked.bwd, device), masked.bwd, grid);
     if (each.reads_mask) {
-      launch(each.selection, each.grid, masked, place);
+      launch(each.selection, grid, masked, place);
     } else {
-      launch(each.selection, each.grid, arguments.params, place);
+      launch(each.selection, grid, masked.bwd, place);
     }
   }
 }

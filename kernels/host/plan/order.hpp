@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "device/arch/names.hpp"
-#include "device/call/params.hpp"
 
 namespace fa {
 
@@ -24,18 +23,19 @@ int heads_in_turn(std::int64_t heads, std::int64_t batch, int dies, std::int64_t
 // unequal shares: at most a quarter of a head more than the mean.
 inline constexpr std::int64_t kUnevenHeads = 4;
 
-// A launch of `blocks` workgroups for each head of each sequence. `unequal`: a window gives blocks of a head
-// unequal work.
+// A launch of `blocks` workgroups for each head of each sequence. `unequal`: blocks of a head have unequal
+// work.
 struct OrderRequest {
   Gfx arch;
   std::int64_t compute_units, blocks, heads, batch, bytes_of_head;
   bool unequal;
 };
 
-// Whether rows see a part of the keys, which gives blocks of a head unequal work.
+// Whether a window hides keys of the longest sequence, which gives blocks of a head unequal work.
 template <class Params>
-bool has_window(const Params& params) {
-  return params.window_left != kNoWindow || params.window_right != kNoWindow;
+bool hides_keys(const Params& p) {
+  const auto hides = [](std::int32_t window, std::int32_t rows) { return window >= 0 && window < rows - 1; };
+  return hides(p.window_left, p.seqlen_k) || hides(p.window_right, p.seqlen_q);
 }
 
 // Fields of the kernels' arguments. die_each and die_more are the quotient and remainder of all workgroups

@@ -143,6 +143,10 @@ def test_launches_with_a_mask(library, call, grid):
     [
         (attention(17), [("fa_fwd_fp16_d64", (1, 4, 2), (256, 1, 1))]),
         (attention(300), [("fa_fwd_fp16_d64", (3, 4, 2), (256, 1, 1))]),
+        # Heads in turn, of the same die, or of all if there are too few for the 8 dies.
+        (attention(300, heads=(16, 8), window_right=0), [("fa_fwd_fp16_d64", (12, 4, 2), (256, 1, 1))]),
+        (attention(300, heads=(6, 3), window_left=3), [("fa_fwd_fp16_d64", (6, 3, 2), (256, 1, 1))]),
+        (attention(300, window_right=0), [("fa_fwd_fp16_d64", (3, 4, 2), (256, 1, 1))]),
         (attention(5, **DROPS), [("fa_fwd_fp16_d64", (1, 4, 2), (256, 1, 1))]),
         (attention(5), [("fa_decode_fp16_d64", (1, 2, 2), (128, 1, 1))]),
         (attention(16, heads=(8, 2)), [("fa_decode_fp16_d64", (2, 2, 2), (128, 1, 1))]),
@@ -576,6 +580,7 @@ def kernels(delta, dkdv, dq, *, dtype="fp16", head_dim=64, threads=(512, 256)):
     [
         (backward(), kernels((1, 4, 2), (1, 2, 2), (1, 4, 2))),
         (backward(300, 300), kernels((3, 4, 2), (3, 2, 2), (3, 4, 2))),
+        (backward(300, 300, window_right=0), kernels((3, 4, 2), (6, 1, 2), (3, 4, 2))),  # heads in turn
         (
             backward(300, 300, head_dim=128),
             kernels((3, 4, 2), (3, 2, 2), (3, 4, 2), head_dim=128),

@@ -18,9 +18,9 @@ DIES = 8  # of an MI300X
 
 @pytest.fixture(scope="session")
 def orders(builder_image, tmp_path_factory):
-    """``orders("gfx942 304 8 16 1 0 0", ...)``: for each, dies, heads in turn, and the workgroups' work, in order.
+    """``orders("gfx942 304 8 16 1 0 0", ...)``: for each, dies, heads in turn, and all work, in order.
 
-    The numbers are compute units, blocks, heads, sequences, bytes of a head, whether blocks have unequal work.
+    Numbers: compute units, blocks, heads, sequences, bytes of a head, whether blocks have unequal work.
     """
     sources = (Path(__file__).with_name("programs") / "orders.cpp", CHECKOUT / "kernels/host/plan/order.cpp")
     program = compile_program(builder_image, tmp_path_factory.mktemp("orders") / "orders", *sources)
@@ -76,7 +76,14 @@ SHAPES = [
     for batch in (1, 3, 8)
 ]
 # MI300X, its partitions, MI300A, MI250X and GPUs of RDNA.
-DEVICES = [("gfx942", 304), ("gfx942", 228), ("gfx942", 38), ("gfx950", 256), ("gfx90a", 110), ("gfx1100", 96)]
+DEVICES = [
+    ("gfx942", 304),
+    ("gfx942", 228),
+    ("gfx942", 38),
+    ("gfx950", 256),
+    ("gfx90a", 110),
+    ("gfx1100", 96),
+]
 
 
 @pytest.mark.parametrize("size", [0, 1 << 20, 9 << 20], ids=["equal", "1M", "9M"])
@@ -177,7 +184,7 @@ def most_work(places):
 
 @pytest.mark.parametrize(("heads", "batch"), [(12, 1), (4, 1), (7, 1), (20, 1), (2, 3)])
 def test_a_few_heads_of_unequal_blocks_are_dealt_to_the_dies(orders, heads, batch):
-    """Runs of neighbours would give a die the first blocks of a head, with the most work, another the last."""
+    """Runs of neighbours would give a die the first blocks of a head, with the most work."""
     line = f"gfx942 304 64 {heads} {batch} {1 << 20}"
     (dealt, _, places), (dies, _, runs) = orders(f"{line} 1", f"{line} 0")
     assert (dealt, dies) == (1, DIES)

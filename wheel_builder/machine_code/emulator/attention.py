@@ -141,6 +141,28 @@ def head_dim_of(tensor: str, case: Case) -> int:
 
 
 @dataclass(frozen=True)
+class Order:
+    """An order of workgroups (kernels/device/call/order.hpp).
+
+    ``dies`` of the GPU, 0 for the hardware's own order. ``1 << together`` heads start their blocks in turn.
+    """
+
+    dies: int = 0
+    together: int = 0
+
+    def grid(self, blocks: int, heads: int, batch: int) -> tuple[int, int, int]:
+        return blocks << self.together, heads >> self.together, batch
+
+    def fields(self, workgroups: int) -> dict[str, int]:
+        """Of the kernel's argument, for a launch of so many workgroups."""
+        each, more = divmod(workgroups, self.dies) if self.dies else (0, 0)
+        return {"dies": self.dies, "die_each": each, "die_more": more, "together": self.together}
+
+
+HARDWARES = Order()
+
+
+@dataclass(frozen=True)
 class Call:
     """The tensors of a case in device memory."""
 
@@ -150,8 +172,7 @@ class Call:
     v: Tensor
     out: Tensor
     lse: Memory
-    dies: int = 0
-    together: int = 0
+    order: Order = HARDWARES
 
     @property
     def memory(self) -> tuple[Memory, ...]:
@@ -178,13 +199,9 @@ class Call:
                 "rows_q": case.seqlen_q, "rows_k": case.seqlen_k,
                 "batch_k": case.batch, "splits": 1, "nheads": case.nheads, "nheads_k": case.nheads_k,
                 "window_left": NO_WINDOW, "window_right": 0 if case.causal else NO_WINDOW,
-                "scale": case.scale, "dropout_scale": 1.0, **self._order(workgroups),
+                "scale": case.scale, "dropout_scale": 1.0, **self.order.fields(workgroups),
             }
         )  # fmt: skip
-
-    def _order(self, workgroups: int) -> dict[str, int]:
-        each, more = divmod(workgroups, self.dies) if self.dies else (0, 0)
-        return {"dies": self.dies, "die_each": each, "die_more": more, "together": self.together}
 
 
 def with_mask(kernarg: bytes, mask: Memory, kind: str, strides: Sequence[int]) -> bytes:
@@ -229,12 +246,8 @@ def leave_shown_keys(out: Memory, rows: Sequence[bytes], hides: bytes, *, group:
     out.initialised = True
 
 
-def make_call(case: Case, *, dies: int = 0, together: int = 0) -> Call:
-    """Normally distributed q, k, v from the case's seed. out and lse are unwritten.
-
-    The order of workgroups: ``dies`` of the GPU, 0 for the hardware's own order; ``1 << together`` heads
-    start their blocks in turn.
-    """
+def make_call(case: Case, order: Order = HARDWARES) -> Call:
+    """Normally distributed q, k, v from the case's seed. out and lse are unwritten."""
     draw = random.Random(case.seed)  # noqa: S311  (test data, repeatable)
 
     def tensor(name: str, seqlen: int, heads: int, *, given: bool) -> Tensor:
@@ -251,16 +264,14 @@ def make_call(case: Case, *, dies: int = 0, together: int = 0) -> Call:
         tensor("v", case.seqlen_k, case.nheads_k, given=True),
         tensor("out", case.seqlen_q, case.nheads, given=False),
         Memory.output(4 * case.batch * case.nheads * case.seqlen_q, "lse"),
-        dies,
-        together,
+        order,
     )
 
 
 def run_call(machine: Machine, call: Call, tile: Workgroup, options: Options) -> Result:
     """Run the whole grid of a case."""
     case = call.case
-    blocks = -(-case.seqlen_q // tile.rows)
-    grid = (blocks << call.together, case.nheads >> call.together, case.batch)
+    grid = call.order.grid(-(-case.seqlen_q // tile.rows), case.nheads, case.batch)
     launch = Launch(grid, (tile.threads, 1, 1))
     return machine.run(case.kernel, launch, call.kernarg(prod(grid)), call.memory, options)
 

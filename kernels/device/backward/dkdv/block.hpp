@@ -46,11 +46,18 @@ struct DkDvBlock : Kernel {
   const LateDropout<kMasked, RaisedOf<Kernel>> dropout;
   int set = 0;  // of the numbers in use, if early, and of the tiles, if there are two
 
-  FA_DEVICE DkDvBlock(BwdArguments arguments, const BwdParams& params, const Sequence& sequence, LdsBytes lds)
+  // The workgroup's place. The first blocks start first: most queries see their keys if the window's right
+  // side is limited.
+  FA_DEVICE static WorkgroupPlace place_of(const BwdParams& params) {
+    return place_among(params, short_blocks<kTile.block_n>(params.seqlen_k), params.nheads_k);
+  }
+
+  FA_DEVICE DkDvBlock(BwdArguments arguments, const BwdParams& params, const WorkgroupPlace& place,
+                      const Sequence& sequence, LdsBytes lds)
       : arguments(arguments),
         sequence(sequence),
-        batch(__builtin_amdgcn_workgroup_id_z()),
-        head_k(__builtin_amdgcn_workgroup_id_y()),
+        batch(place.batch),
+        head_k(place.head),
         thread(__builtin_amdgcn_workitem_id_x()),
         lane(thread % Unit::kWave),
         wave(uniform(thread / Unit::kWave)),

@@ -164,10 +164,11 @@ FA_DEVICE void run_column_blocks(BwdArguments arguments, LdsBytes lds) {
   static_assert(B::kOwnBytes == 0 && !B::kExchangeInOperand,
                 "tiles.toml: column_blocks needs operands that stay in registers");
   const BwdParams params = loaded_at_once(arguments);
-  const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
-  const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
+  const WorkgroupPlace place = B::place_of(params);
+  const Sequence found = sequence_of<B>(params, place.batch);
+  const int first_key = place.block * B::kTile.block_n;
   if (first_key >= found.seqlen_k) return;
-  B block(arguments, params, found, lds);
+  B block(arguments, params, place, found, lds);
   const int wave_key = first_key + block.pair * B::kWaveKeys;
   const typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
   typename B::Sums sums[B::kColumnBlocks] = {};

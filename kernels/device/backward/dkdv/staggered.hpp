@@ -160,10 +160,11 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
   using Stage = typename B::Stage;
   constexpr int kSets = 3 * Stage::kSetBytes;
   const BwdParams params = loaded_at_once(arguments);
-  const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
-  const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
+  const WorkgroupPlace place = B::place_of(params);
+  const Sequence found = sequence_of<B>(params, place.batch);
+  const int first_key = place.block * B::kTile.block_n;
   if (first_key >= found.seqlen_k) return;
-  B block(arguments, params, found, lds);
+  B block(arguments, params, place, found, lds);
   const int wave_key = first_key + block.pair * Unit::kN;
   const typename B::Tiles tiles = {
       block.visible.tiles_of_keys_by_bounds(first_key, B::kTile.block_n, wave_key, Unit::kN, B::kQueries)};

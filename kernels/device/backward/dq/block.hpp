@@ -110,11 +110,12 @@ struct DqBlock {
     return starts;
   }
 
-  FA_DEVICE DqBlock(BwdArguments arguments, const BwdParams& params, const Sequence& sequence, LdsBytes lds)
+  FA_DEVICE DqBlock(BwdArguments arguments, const BwdParams& params, const WorkgroupPlace& place,
+                    const Sequence& sequence, LdsBytes lds)
       : arguments(arguments),
         sequence(sequence),
-        batch(__builtin_amdgcn_workgroup_id_z()),
-        head(__builtin_amdgcn_workgroup_id_y()),
+        batch(place.batch),
+        head(place.head),
         thread(__builtin_amdgcn_workitem_id_x()),
         lane(thread % Unit::kWave),
         wave(uniform(thread / Unit::kWave)),

@@ -5,10 +5,11 @@ import struct
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from math import prod
 
 from tests.engine.emulator.kernels.gradients import Options as Reference
 from tests.engine.emulator.kernels.gradients import gradients, philox
-from wheel_builder.machine_code.emulator.attention import MASK_KINDS
+from wheel_builder.machine_code.emulator.attention import HARDWARES, MASK_KINDS
 from wheel_builder.machine_code.emulator.formats import decode, encode, rounded
 from wheel_builder.machine_code.emulator.machine import Launch, Options
 from wheel_builder.machine_code.emulator.memory import Memory
@@ -247,7 +248,13 @@ class Call:
         given = {"mask": mask.address, "mask_kind": MASK_KINDS.index("fp32"), "mask_row": width}
         return inner + layout("MaskedBwdParams").pack(given)[len(inner) :]
 
-    def run(self, machine_of, arch, seed=0, ops=SEPARATE, **changes):
+    def renew(self):
+        """Outputs as before any run."""
+        self.tensors |= {name: self._tensor(name) for name in FOUND}
+        self.memory["delta"] = Memory.output(4 * max(self.rows * self.case.nheads, 1), "delta")
+        self.memory["dq_sums"] = Memory.of(bytes(4 * self._sums()), "dq_sums")
+
+    def run(self, machine_of, arch, seed=0, ops=SEPARATE, order=HARDWARES, **changes):
         """Launch all kernels and return their results.  ``machine_of(kernel)`` is the loaded code object."""
         longest_q, longest_k = (max(each) for each in zip(*self.case.lengths, strict=True))
         batch = len(self.case.lengths)
@@ -257,10 +264,11 @@ class Call:
             machine = machine_of(kernel)
             tile = workgroup_of(arch_named(arch), f"bwd_{op}", self.dtype, self.head_dim)
             rows, heads = (longest_k, self.case.nheads_k) if op in BY_KEYS else (longest_q, self.case.nheads)
-            grid = (-(-rows // tile.rows), heads, batch)
             if not rows:
                 continue
-            arguments = self.arguments(op, **changes)
+            given = HARDWARES if op in ANY_HEAD_DIM else order
+            grid = given.grid(-(-rows // tile.rows), heads, batch)
+            arguments = self.arguments(op, **given.fields(prod(grid)), **changes)
             memory = [*(each.memory for each in self.tensors.values()), *self.memory.values(), *self.masks]
             launch = Launch(grid, (tile.threads, 1, 1))
             results.append(machine.run(kernel, launch, arguments, memory, Options(seed=seed)))
@@ -308,9 +316,9 @@ class Call:
         )
 
 
-def run(call, machines, arch, seed=0, ops=SEPARATE, **changes):
+def run(call, machines, arch, seed=0, ops=SEPARATE, order=HARDWARES, **changes):
     """Run a call, and assert that it has no findings."""
-    for result in call.run(machines, arch, seed, ops, **changes):
+    for result in call.run(machines, arch, seed, ops, order, **changes):
         assert not result.error
         assert not result.findings, "\n".join(map(str, result.findings))
 

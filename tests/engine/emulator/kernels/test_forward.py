@@ -29,24 +29,6 @@ def test_without_checks_the_bytes_are_the_same(workshop, device_code, arch):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
-@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-@pytest.mark.parametrize(("heads", "heads_k"), [(6, 2), (12, 3)])
-def test_the_order_of_workgroups_changes_no_bit(workshop, device_code, arch, causal, heads, heads_k):
-    """Dies: none, as many as a device has, and a number with a remainder. With heads in turn, and without."""
-    case = Case("fp16", 64, 300, 97, batch=2, nheads=heads, nheads_k=heads_k, causal=causal)
-    code = (device_code(arch) / f"{case.kernel}.hsaco").read_bytes()
-    machine, tile = open_machine(code, case.kernel, workshop), forward_workgroup(arch, case)
-    found = set()
-    for together in (0, 1, 2) if heads % 4 == 0 else (0, 1):
-        for dies in (0, 8, 5):
-            call = make_call(case, dies=dies, together=together)
-            run_call(machine, call, tile, Options(checks=())).raise_on_findings()
-            found.add((call.out.memory.read(), call.lse.read()))
-    [(out, _)] = found
-    assert b"\xa5" * 64 not in out  # all of it is written
-
-
 def test_a_wrong_number_is_the_first_difference(workshop, device_code):
     """Tests the comparison itself: with a scale unlike the reference's, it fails and names the place."""
 

@@ -11,6 +11,7 @@ from wheel_builder.extras.perf.workloads.workload import SUFFIX, Memories, Workl
 from wheel_builder.machine_code.emulator.attention import (
     HIDES,
     Case,
+    Order,
     has_ranges,
     leave_shown_keys,
     make_call,
@@ -261,7 +262,7 @@ def named(kernel: Kernel) -> tuple[str, str, int]:
 
 
 def _workload(kernel: Kernel, label: str, op: str, case: Case, dies: int = 0) -> Workload:
-    call = make_call(case, dies=dies)
+    call = make_call(case, Order(dies))
 
     def flop(after: Memories) -> int:
         rows = _rows(after)
