@@ -3,6 +3,7 @@
 Hatchling calls both hooks. Their input comes from the environment:
 
     FA_DEVICE_CODE    folder with fatbin.S, registry.inc and the *.hipfb bundles they name
+    FA_ZSTD           folder with zstd's source, the files in zstd.toml
     FA_ROCM_VERSION   the ROCm version of that device code, for example 7.2: the local label of the wheel's
                       version. Or public: a wheel for every ROCm version, without a label
     FA_TORCH_INCLUDE  PyTorch's header folder; PyTorch itself is unnecessary
@@ -58,6 +59,9 @@ ZIG_FLAGS = {
     platform: tuple(Path(__file__).with_name(file).read_text(encoding="ascii").format(glibc=GLIBC).split())
     for platform, file in ((LINUX, "zig_flags.txt"), (WINDOWS, "zig_flags_windows.txt"))
 }
+# sha256 by file.
+ZSTD = tomllib.loads(Path(__file__).with_name("zstd.toml").read_text(encoding="utf-8"))["files"]
+ZSTD_SOURCE, ZSTD_OBJECT = "zstd.c", "zstd.o"
 SCRATCH = ".build"
 PUBLIC = "public"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
@@ -87,6 +91,7 @@ class Inputs:
     torch_include: Path
     hip_include: Path
     sbom: Path
+    zstd: Path
     cache: Path | None = None
     platform: str = LINUX
 
@@ -96,6 +101,7 @@ def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_
     device_code, torch_include = environ.get("FA_DEVICE_CODE", ""), environ.get("FA_TORCH_INCLUDE", "")
     rocm, sbom = environ.get("FA_ROCM_VERSION", ""), environ.get("FA_SBOM", "")
     chosen, platform = environ.get("FA_HIP_INCLUDE", ""), environ.get("FA_PLATFORM", LINUX)
+    zstd = environ.get("FA_ZSTD", "")
     candidates = (Path(chosen),) if chosen else hip_folders
     hip_include = next((folder for folder in candidates if (folder / HIP_HEADER).is_file()), None)
     problems = [
@@ -103,6 +109,7 @@ def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_
         *_rocm_problems(rocm),
         *_folder_problems("FA_TORCH_INCLUDE", torch_include, "PyTorch's headers", (str(TORCH_HEADER),)),
         *_sbom_problems(sbom),
+        *_zstd_problems(zstd),
         *_platform_problems(platform, rocm),
     ]
     if hip_include is None:
@@ -121,6 +128,7 @@ def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_
         Path(torch_include).resolve(),
         hip_include.resolve(),
         Path(sbom).resolve(),
+        Path(zstd).resolve(),
         Path(cache).resolve() if (cache := environ.get("FA_CACHE", "")) else None,
         platform,
     )
@@ -145,6 +153,17 @@ def _sbom_problems(value: str) -> list[str]:
     return [f"FA_SBOM: expected a file *.cdx.json, found {value or 'nothing'}"]
 
 
+def _zstd_problems(folder: str) -> list[str]:
+    if problems := _folder_problems("FA_ZSTD", folder, "zstd's source", tuple(ZSTD)):
+        return problems
+    found = {name: hashlib.sha256((Path(folder) / name).read_bytes()).hexdigest() for name in ZSTD}
+    return [
+        f"FA_ZSTD: expected {name} with sha256 {ZSTD[name]}, found {digest}"
+        for name, digest in found.items()
+        if digest != ZSTD[name]
+    ]
+
+
 def _platform_problems(platform: str, rocm: str) -> list[str]:
     if platform not in LIBRARIES:
         return [f"FA_PLATFORM: expected {' or '.join(LIBRARIES)}, found {platform!r}"]
@@ -166,6 +185,7 @@ def compile_library(root: Path, inputs: Inputs, output: Path) -> None:
             [*compiler, *_compile(inputs, scratch), str(source.relative_to(root)), "-o", str(made)]
             for source, made in zip(sources, objects, strict=True)
         ]
+        commands.append([*zig("cc", platform), *_compile_zstd(inputs), "-o", str(scratch / ZSTD_OBJECT)])
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda command: _run(command, root, env), commands))
         _run([*zig("c++", platform), *_link(objects, scratch, platform), "-o", str(output)], root)
@@ -265,27 +285,41 @@ def device_code_digest(folder: Path) -> str:
 
 def _compile(inputs: Inputs, scratch: Path) -> list[str]:
     # Paths end up in error messages (__FILE__). This machine's must be replaced.
-    prefixes = {inputs.torch_include: "torch-include", inputs.device_code: "device-code", scratch: "scratch"}
+    prefixes = {inputs.torch_include: "torch-include", inputs.device_code: "device-code", inputs.zstd: "zstd", scratch: "scratch"}
     return [
-        *(flag for flag in ZIG_FLAGS[inputs.platform] if flag != "-shared" and not flag.startswith("-Wl,")),
+        *_compiler_flags(inputs.platform),
         *WARNINGS,
         f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}",
         *(f"-ffile-prefix-map={path}={name}" for path, name in prefixes.items()),
         "-Ikernels",
         f"-I{inputs.device_code}",
         *("-isystem", str(scratch / "include"), "-isystem", str(inputs.torch_include)),
+        *("-isystem", str(inputs.zstd)),
         "-c",
     ]
 
 
+def _compile_zstd(inputs: Inputs) -> list[str]:
+    """Each function gets a section of its own, so that the linker keeps the decoder only. Nothing is exported."""
+    flags = (flag for flag in _compiler_flags(inputs.platform) if not flag.startswith("-std="))
+    hidden = [f"-D{name}_VISIBLE=" for name in ("ZSTDLIB", "ZSTDERRORLIB")]
+    return [*flags, "-ffunction-sections", "-fdata-sections", *hidden, "-c", str(inputs.zstd / ZSTD_SOURCE)]
+
+
+def _compiler_flags(platform: str) -> list[str]:
+    return [flag for flag in ZIG_FLAGS[platform] if flag != "-shared" and not flag.startswith("-Wl,")]
+
+
 def _link(objects: list[Path], scratch: Path, platform: str) -> list[str]:
     if platform == WINDOWS:
-        added = (scratch / name for name in ("fatbin.o", "torch.lib", "exports.def"))
-        return [*ZIG_FLAGS[WINDOWS], *map(str, (*objects, *added))]
+        added = (scratch / name for name in (ZSTD_OBJECT, "fatbin.o", "torch.lib", "exports.def"))
+        return [*ZIG_FLAGS[WINDOWS], "-Wl,--gc-sections", *map(str, (*objects, *added))]
     return [
         *ZIG_FLAGS[LINUX],
         *map(str, objects),
+        str(scratch / ZSTD_OBJECT),
         str(scratch / "fatbin.o"),
+        "-Wl,--gc-sections",
         f"-Wl,--version-script={scratch / 'exports.map'}",
         f"-Wl,-T,{scratch / 'layout.ld'}",
         f"-L{scratch}",

@@ -55,7 +55,7 @@ def sbom_problems(
     if product != version:
         yield f"it is about version {product}, but the wheel is {version}"
     versions = sbom.versions(document)
-    for name in ("libc++", "ziglang", "torch"):
+    for name in ("libc++", "ziglang", "torch", "zstd"):
         if not versions.get(name):
             yield f"it does not name {name} and its version"
     if torch != versions.get("torch", torch):

@@ -11,10 +11,12 @@ from typing import Any
 from urllib.parse import quote
 
 from wheel_builder.build.packages import compiler_packages
+from wheel_builder.build.zstd import Zstd
 from wheel_builder.matrix.model import PROJECT
 
 FILE = f"{PROJECT}.cdx.json"
 SPEC_VERSION = "1.6"
+ZSTD_SOURCE = "zstd.c"
 LLVM_LICENCE = "Apache-2.0 WITH LLVM-exception"
 # Prefix of a package's name -> SPDX expression.
 LICENCES = {
@@ -33,7 +35,8 @@ class Materials:
 
     ``sources`` is the sha256 over its sources, ``system`` the image's PRETTY_NAME, ``packages`` its packages
     (name -> version). ``libcxx`` is the release of zig's C++ library, ``torch`` the release of the stable
-    headers, ``torch_sha256`` the sha256 over them.
+    headers, ``torch_sha256`` the sha256 over them. ``zstd`` is the release in the library, None
+    for old commits.
     """
 
     version: str
@@ -44,10 +47,13 @@ class Materials:
     libcxx: str
     torch: str
     torch_sha256: str
+    zstd: Zstd | None
 
 
-def materials_of(version: str, sources: str, image: Mapping[str, Any], torch: str, sha256: str) -> Materials:
-    """The materials, from the builder image's facts."""
+def materials_of(
+    version: str, sources: str, image: Mapping[str, Any], torch: tuple[str, str], zstd: Zstd | None
+) -> Materials:
+    """The materials, from the builder image's facts. ``torch`` are release and sha256 of the headers."""
     return Materials(
         version=version,
         sources=sources,
@@ -55,8 +61,9 @@ def materials_of(version: str, sources: str, image: Mapping[str, Any], torch: st
         packages=image["packages"],
         zig=str(image["python_packages"]["ziglang"]),
         libcxx=str(image["libcxx"]),
-        torch=torch,
-        torch_sha256=sha256,
+        torch=torch[0],
+        torch_sha256=torch[1],
+        zstd=zstd,
     )
 
 
@@ -123,12 +130,24 @@ def _parts(materials: Materials) -> Iterator[dict[str, Any]]:
         "description": "only its stable headers are compiled in; the user brings the library",
         "properties": [{"name": f"{PROJECT}:headers-sha256", "value": materials.torch_sha256}],
     }
+    yield from [_zstd(materials.zstd)] if materials.zstd else []
     zig = _component("application", "ziglang", materials.zig, "MIT", _pypi("ziglang", materials.zig))
     yield {**zig, "scope": "excluded", "description": "compiles and links the host library"}
     for name, version in compiler_packages(materials.packages).items():
         licence = next(text for start, text in LICENCES.items() if name.startswith(start))
         purl = _package_url(materials.system, name, version)
         yield {**_component("application", name, version, licence, purl), "scope": "excluded"}
+
+
+def _zstd(zstd: Zstd) -> dict[str, Any]:
+    purl = f"pkg:github/facebook/zstd@v{zstd.version}"
+    sdist = f"{zstd.sdist.name} {zstd.sdist.version}, sha256 {zstd.sdist.sha256}"
+    return {
+        **_component("library", "zstd", zstd.version, "BSD-3-Clause", purl),
+        "scope": "required",
+        "description": f"its decoder, linked statically, unpacks device code; from the source of {sdist}",
+        "hashes": [{"alg": "SHA-256", "content": zstd.files[ZSTD_SOURCE]}],
+    }
 
 
 def _component(kind: str, name: str, version: str, licence: str, purl: str) -> dict[str, Any]:

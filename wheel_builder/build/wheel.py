@@ -19,12 +19,14 @@ from typing import Any
 
 from wheel_builder.base.errors import WheelError
 from wheel_builder.base.process import Runner, run
-from wheel_builder.base.store import Artifact, Store, sha256_file
+from wheel_builder.base.store import MANIFEST, Artifact, Store, sha256_file
 from wheel_builder.build.compiler_cache import CACHE, cache_mount, cache_settings
 from wheel_builder.build.device_code import code_objects
+from wheel_builder.build.packed_code import SUFFIX, pack_arch
 from wheel_builder.build.sbom import FILE as SBOM
 from wheel_builder.build.sbom import materials_of, sbom_text
 from wheel_builder.build.wheel_inputs import PROJECT, WheelInputs, read_inputs, sources_digest
+from wheel_builder.build.zstd import read_pins
 from wheel_builder.images.docker import NOBODY, Mount, open_to_all, owner_flag, remove_own, run_in
 from wheel_builder.matrix.model import WINDOWS, Job, Package
 
@@ -38,6 +40,7 @@ def build_wheel(
     *,
     image: Artifact,
     device_code: Sequence[Artifact],
+    zstd: Path,
     checkout: Path,
     store: Store,
     log: Path,
@@ -46,7 +49,7 @@ def build_wheel(
 ) -> Artifact:
     """Build and repair the job's wheel. Facts: ``wheel`` (file name), ``sha256``, ``bytes``.
 
-    ``cache`` is ccache's folder, shared with other runs and machines.
+    ``zstd`` is the folder of its source, pinned in the checkout. ``cache`` is ccache's folder, shared with other runs and machines.
 
     Raises ``CommandFailedError`` when cibuildwheel fails, and ``WheelError`` unless it leaves one wheel.
     """
@@ -66,6 +69,10 @@ def build_wheel(
     def make(out: Path) -> Mapping[str, Any]:
         project = out / "project"
         _stage_project(project, checkout, sources, device_code)
+        shutil.copytree(zstd, project / "zstd", ignore=shutil.ignore_patterns(MANIFEST))
+        for packed in (pack_arch(code, store) for code in device_code):
+            name = f"{packed.facts['arch']}{SUFFIX}"
+            shutil.copy2(packed.path / name, project / "bundled" / name)
         (project / SBOM).write_text(bill, encoding="utf-8")
         _bundle(project, image=image, log=log, run=run)
         if job.for_windows:
@@ -88,9 +95,8 @@ def wheel_version(job: Job, checkout: Path) -> str:
 
 def _sbom(job: Job, package: Package, image: Artifact, checkout: Path, sources: WheelInputs) -> str:
     version, digest = wheel_version(job, checkout), sources_digest(checkout, sources)
-    return sbom_text(
-        materials_of(version, digest, image.facts, package.torch_headers, package.torch_headers_sha256)
-    )
+    torch = (package.torch_headers, package.torch_headers_sha256)
+    return sbom_text(materials_of(version, digest, image.facts, torch, read_pins(checkout)))
 
 
 def _stage_project(
@@ -127,6 +133,7 @@ def _settings(job: Job, package: Package, image: Artifact, sources: WheelInputs)
         "FA_DEVICE_CODE": "/project/bundled",
         "FA_ROCM_VERSION": job.name,
         "FA_SBOM": f"/project/{SBOM}",
+        "FA_ZSTD": "/project/zstd",
         "SOURCE_DATE_EPOCH": sources.source_date_epoch,
     }
     if job.for_windows:

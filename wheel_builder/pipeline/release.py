@@ -24,6 +24,7 @@ from wheel_builder.base.words import shown
 from wheel_builder.build import device_code, runtime_image, wheel
 from wheel_builder.build.shim import NAMES, shim_of
 from wheel_builder.build.source import read_source
+from wheel_builder.build.zstd import fetch_zstd
 from wheel_builder.index import first_use, local, publish
 from wheel_builder.matrix.catalogue import Catalogue, catalogue_of
 from wheel_builder.matrix.hardware import read_reports
@@ -314,9 +315,10 @@ def build_wheel(
 
     def work(shown: Shown) -> Artifact:
         compiled = [code.result for code in codes]
+        zstd = fetch_zstd(context.checkout, context.store, log=shown.own_log)
         made = wheel.build_wheel(
-            job, steps.package, image=builder.result, device_code=compiled, checkout=context.checkout,
-            store=context.store, log=shown.own_log, cache=context.cache,
+            job, steps.package, image=builder.result, device_code=compiled, zstd=zstd.path,
+            checkout=context.checkout, store=context.store, log=shown.own_log, cache=context.cache,
         )  # fmt: skip
         if stated:
             provenance = provenance_of(job, steps.package, builder.result, compiled, made, context)

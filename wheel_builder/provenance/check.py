@@ -149,6 +149,7 @@ def _materials(found: Provenance, facts: Facts, sources: str, recipe: Recipe) ->
         libcxx=image.libcxx,
         torch=recipe.torch_headers,
         torch_sha256=recipe.torch_headers_sha256,
+        zstd=recipe.zstd,
     )
 
 

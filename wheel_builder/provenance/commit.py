@@ -21,6 +21,7 @@ from wheel_builder.build.product import Product, read_product
 from wheel_builder.build.shim import SHIMS, Shim, shim_digest
 from wheel_builder.build.source import PATHS, constant, git_of, read_flags
 from wheel_builder.build.wheel_inputs import read_inputs, sources_digest
+from wheel_builder.build.zstd import PINS, Zstd, read_pins
 from wheel_builder.matrix.document import read_document
 from wheel_builder.matrix.model import LINUX, WINDOWS, WINDOWS_TAG
 from wheel_builder.provenance.standing import commit_problem
@@ -61,6 +62,7 @@ class Recipe:
     torch_headers_sha256: str
     requirements: str
     zig: str
+    zstd: Zstd | None
     bases: Mapping[str, Base] = field(default_factory=dict)
     pins: str = ""
     public: str = ""
@@ -189,6 +191,7 @@ def read_recipe(root: Path, source_date_epoch: str, platform: str = LINUX) -> Re
         torch_headers_sha256=package["torch_headers_sha256"],
         requirements=sha256_file(requirements),
         zig=_pinned(pins, "ziglang"),
+        zstd=read_pins(root) if (root / PINS).is_file() else None,
         bases={row["version"]: _base(row) for row in matrix["rocm"]},
         pins=pins,
         public=str(matrix.get("public", {}).get("built_with", "")),

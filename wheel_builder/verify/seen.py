@@ -18,7 +18,8 @@ from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.store import Artifact, key_of, sha256_file, walk_files
 from wheel_builder.files.binaries.elf import section_bytes
 from wheel_builder.files.binaries.pe import read_pe
-from wheel_builder.files.device.fatbin import SECTION, gfx_of, read_bundles
+from wheel_builder.files.device.compressed import read_packed
+from wheel_builder.files.device.fatbin import SECTION, gfx_of
 from wheel_builder.files.device.hostpart import host_part
 from wheel_builder.files.device.library import (
     LIBRARY,
@@ -71,13 +72,9 @@ def subjects_of(wheel: Path, archs: Iterable[str]) -> Mapping[str, Subject]:
 
 
 def code_part(fatbin: bytes, arch: str) -> str:
-    """A digest of the code objects for ``arch``, all of their bytes, with the bundle of each."""
-    rows = [
-        [number, code.arch, hashlib.sha256(code.data).hexdigest()]
-        for number, bundle in enumerate(read_bundles(fatbin))
-        for code in bundle.codes
-        if code.gfx == arch
-    ]
+    """A digest of the code objects for ``arch``, all of their bytes, in the order of their kernels' names."""
+    codes = (code for code in read_packed(fatbin) if code.gfx == arch)
+    rows = [[code.arch, hashlib.sha256(code.data).hexdigest()] for code in codes]
     return key_of({"code": rows}, length=WHOLE)
 
 

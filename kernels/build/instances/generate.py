@@ -163,14 +163,21 @@ def write_sources(instances: Iterable[Instance], out_dir: Path) -> tuple[Path, .
     return tuple(paths)
 
 
-def registry_inc(instances: Iterable[Instance], archs: Sequence[str]) -> str:
-    """The host registry's rows of a build for ``archs``. An instance without any of them has no row."""
+def registry_inc(instances: Sequence[Instance], archs: Sequence[str]) -> str:
+    """The host registry's rows of a build for ``archs``: instances, then archs. Those without code have none."""
     lines = ["// FA_INSTANCE(op, dtype, head_dim, name, archs with device code in this build)"]
     lines += [
         f'FA_INSTANCE({i.op}, {i.dtype}, {i.head_dim}, {i.name}, "{",".join(i.archs)}")'
         for i in served(instances, archs)
     ]
+    lines += ["// FA_ARCH(arch with device code in this build)"]
+    lines += [f"FA_ARCH({arch})" for arch in held_archs(instances, archs)]
     return "\n".join(lines) + "\n"
+
+
+def held_archs(instances: Iterable[Instance], archs: Sequence[str]) -> tuple[str, ...]:
+    """Those of ``archs`` with an instance, in order."""
+    return tuple(arch for arch in archs if any(arch in i.archs for i in instances))
 
 
 # Common to both object file formats, for the assembler's preprocessor.
@@ -188,17 +195,17 @@ FATBIN_SECTIONS = """\
 #endif"""
 
 
-def fatbin_s(instances: Iterable[Instance]) -> str:
-    """Assembler source: the bundles ``<name>.hipfb`` one after the other in .hip_fatbin.
+def fatbin_s(archs: Iterable[str]) -> str:
+    """Assembler source: the compressed bundles ``<arch>.hipfb`` one after the other in .hip_fatbin.
 
-    Each is at a multiple of 4096. The hidden function ``fa_bundle_<name>``, 16 bytes of .fa_bundles, returns
+    Each is at a multiple of 4096. The hidden function ``fa_bundle_<arch>``, 16 bytes of .fa_bundles, returns
     its address and size. So the library's other code and data are independent of the bundles' sizes. On
     Windows section names have 8 characters.
     """
     bundles, functions = [], []
-    for i in instances:
-        symbol, label = f"fa_bundle_{i.name}", f".Lbundle_{i.name}"
-        bundles += [".p2align 12", f"{label}:", f'.incbin "{i.name}.hipfb"', f"{label}_end:"]
+    for arch in archs:
+        symbol, label = f"fa_bundle_{arch}", f".Lbundle_{arch}"
+        bundles += [".p2align 12", f"{label}:", f'.incbin "{arch}.hipfb"', f"{label}_end:"]
         functions += [".p2align 4, 0xcc", f".globl {symbol}", f"HIDDEN_FUNCTION({symbol})", f"{symbol}:"]
         functions += [f"lea {label}(%rip), %rax", f"mov ${label}_end - {label}, %edx", "ret"]
     lines = [FATBIN_SECTIONS, "FATBIN", *bundles, "FUNCTIONS", *functions, ".p2align 4, 0xcc", "END"]

@@ -8,6 +8,7 @@
 
 #include "host/registry/relabel.hpp"
 #include "host/registry/select.hpp"
+#include "host/registry/unpack.hpp"
 #include "host/types/error.hpp"
 
 namespace fa {
@@ -31,11 +32,34 @@ hipModule_t load(const unsigned char* code, const std::string& where) {
   return module;
 }
 
+// An arch's code objects, and the memory that they lie in.
+struct ArchCode {
+  Unpacked unpacked;
+  std::vector<Bytes> codes;
+};
+
+ArchCode unpack_arch(const std::string& gfx) {
+  Unpacked unpacked = unpack(packed_code(gfx));
+  std::vector<Bytes> codes = find_code_objects(unpacked.bytes(), gfx);
+  return {std::move(unpacked), std::move(codes)};
+}
+
+// Unpacked at the arch's first kernel. Never freed: the runtime may read a module's code object for the
+// module's lifetime.
+Bytes code_of(const Instance& instance, const std::string& gfx) {
+  static auto& all = *new std::map<std::string, ArchCode>;
+  auto found = all.find(gfx);
+  if (found == all.end()) found = all.emplace(gfx, unpack_arch(gfx)).first;
+  const std::vector<Bytes>& codes = found->second.codes;
+  const std::size_t place = place_of(instance, gfx);
+  if (place >= codes.size()) damaged("there are fewer code objects for " + gfx + " than kernels");
+  return codes[place];
+}
+
 hipModule_t load_module(const Gpu& gpu, const Instance& instance, const std::string& where) {
   const std::string_view arch = name(gpu.code_object);
-  const Bytes code = find_code_object(instance.bundle, std::string(arch));
+  const Bytes code = code_of(instance, std::string(arch));
   if (gpu.name == arch) return load(code.data, where);
-  // Never freed: the runtime may read a module's code object for the module's lifetime.
   static auto& renamed = *new std::deque<std::vector<unsigned char>>;
   std::vector<unsigned char> bytes = relabelled(code, gpu);
   hipModule_t module = load(bytes.data(), where);

@@ -7,7 +7,8 @@
 namespace fa {
 
 // The kernel of `instance` on `device`, which is current and reports `arch`. Loads its code object on first
-// use, relabelled for the device. Later calls, from any thread, get the same function.
+// use, relabelled for the device; the first kernel of an arch unpacks the arch's code. Later calls, from any
+// thread, get the same function.
 hipFunction_t loaded_kernel(int device, const std::string& arch, const Instance& instance);
 
 }  // namespace fa

@@ -50,6 +50,8 @@ void damaged(const std::string& how) {
                                "with and --force-reinstall");
 }
 
+namespace {
+
 Bytes find_code_object(Bytes bundle, const std::string& gfx) {
   const std::string wanted = std::string(kTarget) + gfx;
   Reader reader(bundle);
@@ -60,6 +62,21 @@ Bytes find_code_object(Bytes bundle, const std::string& gfx) {
     if (reader.take(reader.take_u64()) == wanted) return part(bundle, offset, size);
   }
   damaged("a bundle has no code object for " + gfx + ", which the registry names");
+}
+
+}  // namespace
+
+std::vector<Bytes> find_code_objects(Bytes bundles, const std::string& gfx) {
+  std::vector<Bytes> found;
+  for (std::size_t start = 0; start < bundles.size;) {
+    const Bytes code = find_code_object({bundles.data + start, bundles.size - start}, gfx);
+    found.push_back(code);
+    const std::size_t end = static_cast<std::size_t>(code.data - bundles.data) + code.size;
+    const std::size_t next = (end + kBundleAlignment - 1) / kBundleAlignment * kBundleAlignment;
+    if (next <= start) damaged("a code object lies before its bundle's list");
+    start = next;
+  }
+  return found;
 }
 
 }  // namespace fa

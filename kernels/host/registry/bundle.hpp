@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace fa {
+
+inline constexpr std::size_t kBundleAlignment = 4096;
 
 struct Bytes {
   const unsigned char* data;
@@ -14,8 +17,8 @@ struct Bytes {
 // Throws FA_INTERNAL: the device code is damaged, and `how`.
 [[noreturn]] void damaged(const std::string& how);
 
-// The code object for `gfx` ("gfx942") in an uncompressed bundle, as a view into the bundle. Throws
-// FA_INTERNAL if the bundle is damaged or lacks the code object.
-Bytes find_code_object(Bytes bundle, const std::string& gfx);
+// The code objects for `gfx` ("gfx942") in a row of uncompressed bundles, one in each, as views. A bundle
+// begins at a multiple of kBundleAlignment. Throws FA_INTERNAL if a bundle is damaged or lacks its code object.
+std::vector<Bytes> find_code_objects(Bytes bundles, const std::string& gfx);
 
 }  // namespace fa

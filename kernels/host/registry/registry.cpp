@@ -7,9 +7,11 @@
 
 // kernels/build/instances/bundle.py writes registry.inc, and fatbin.S with these functions. The machine code
 // is the same on every platform.
-#define FA_INSTANCE(op, dtype, head_dim, name, archs) \
-  extern "C" __attribute__((visibility("hidden"), sysv_abi)) fa::Bytes fa_bundle_##name();
+#define FA_INSTANCE(op, dtype, head_dim, name, archs)
+#define FA_ARCH(gfx) \
+  extern "C" __attribute__((visibility("hidden"), sysv_abi)) fa::Bytes fa_bundle_##gfx();
 #include "registry.inc"
+#undef FA_ARCH
 #undef FA_INSTANCE
 
 namespace fa {
@@ -35,11 +37,29 @@ bool Instance::has(const std::string& gfx) const {
 const std::vector<Instance>& registry() {
   static const std::vector<Instance> all = {
 #define FA_INSTANCE(op, dtype, head_dim, name, archs) \
-  {#op, #dtype, head_dim, #name, split(archs), fa_bundle_##name()},
+  {#op, #dtype, head_dim, #name, split(archs)},
+#define FA_ARCH(gfx)
 #include "registry.inc"
+#undef FA_ARCH
 #undef FA_INSTANCE
   };
   return all;
+}
+
+Bytes packed_code(const std::string& gfx) {
+#define FA_INSTANCE(op, dtype, head_dim, name, archs)
+#define FA_ARCH(arch) \
+  if (gfx == #arch) return fa_bundle_##arch();
+#include "registry.inc"
+#undef FA_ARCH
+#undef FA_INSTANCE
+  damaged("it has no bundle for " + gfx + ", which the registry names");
+}
+
+std::size_t place_of(const Instance& instance, const std::string& gfx) {
+  std::size_t place = 0;
+  for (const Instance& each : registry()) place += each.has(gfx) && each.name < instance.name ? 1 : 0;
+  return place;
 }
 
 const std::vector<std::string>& registered_archs() {

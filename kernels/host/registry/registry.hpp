@@ -17,12 +17,17 @@ struct Instance {
   int head_dim;      // kAnyHeadDim: given at run time
   std::string name;  // also the kernel's symbol
   std::vector<std::string> archs;
-  Bytes bundle;
 
   bool has(const std::string& gfx) const;
 };
 
 const std::vector<Instance>& registry();
+
+// The compressed code objects of `gfx`: one for each of its instances, in the order of their names.
+Bytes packed_code(const std::string& gfx);
+
+// The place of an instance's code object among those of `gfx`.
+std::size_t place_of(const Instance& instance, const std::string& gfx);
 
 // The archs of all instances, in the registry's order, each once.
 const std::vector<std::string>& registered_archs();

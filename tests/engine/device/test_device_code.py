@@ -54,13 +54,12 @@ def registry(folder):
 
 
 def held(folder):
-    """{(kernel, arch)} of the code objects in a folder's bundles, from their ELF headers."""
+    """{(kernel, arch)} of the code objects in a folder, from their ELF headers."""
     found = set()
-    for path in folder.glob("*.hipfb"):
-        for code_object in read_fatbin(path.read_bytes()):
-            elf = read_elf(code_object.data)
-            assert machine_arch(elf) == code_object.arch
-            found |= {(kernel, code_object.arch) for kernel in kernels(elf)}
+    for path in folder.glob("*/*.hsaco"):
+        elf = read_elf(path.read_bytes())
+        assert machine_arch(elf) == path.parent.name
+        found |= {(kernel, path.parent.name) for kernel in kernels(elf)}
     return found
 
 
@@ -104,11 +103,11 @@ def test_resources_are_reported_for_every_kernel(device, arch):
 
 def test_the_registry_names_exactly_the_kernels_that_the_code_objects_hold(device):
     folder = device / "bundles"
-    assert registry(folder) == held(folder) == {(name, arch) for arch in ARCHS for name in names_of(arch)}
+    every = {(name, arch) for arch in ARCHS for name in names_of(arch)}
+    assert registry(folder) == held(device / "device") == every
     assembler = (folder / "fatbin.S").read_text()
-    every = names_of(*ARCHS)
-    assert re.findall(r'\.incbin "(\w+)\.hipfb"', assembler) == every
-    assert sorted(p.stem for p in folder.glob("*.hipfb")) == sorted(every)
+    assert re.findall(r'\.incbin "(\w+)\.hipfb"', assembler) == sorted(ARCHS)
+    assert re.findall(r"^FA_ARCH\((\w+)\)$", (folder / "registry.inc").read_text(), re.MULTILINE) == sorted(ARCHS)
 
 
 def compile_directly(toolchain, name, archs):

@@ -18,6 +18,7 @@ from wheel_builder.base.errors import EmulatorBuildError, RebuildError, VerifyEr
 from wheel_builder.base.process import run
 from wheel_builder.build.shim import SHIMS, build_shim
 from wheel_builder.build.wheel import build_wheel
+from wheel_builder.build.zstd import fetch_zstd
 from wheel_builder.cli.selected import read_catalogue
 from wheel_builder.files.binaries.pe import read_pe
 from wheel_builder.files.device.library import WINDOWS_LIBRARY, dll_code_objects, unused_dll_bundles
@@ -113,6 +114,7 @@ def test_two_clean_builds_give_the_same_wheel(windows, builder, package, context
     steps.run()
     again = build_wheel(
         job, package, image=builder, device_code=[code.result for code in codes],
+        zstd=fetch_zstd(CHECKOUT, other.store, log=tmp_path / "log").path,
         checkout=CHECKOUT, store=other.store, log=tmp_path / "log",
         cache=None if full else context.build / "ccache", run=elsewhere,
     )  # fmt: skip

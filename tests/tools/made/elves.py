@@ -186,7 +186,7 @@ class _Linked:
         bundles = self.file.sections.get(".hip_fatbin", b"")
         code = b""
         for start in range(0, len(bundles), PAGE):
-            if bundles.startswith(BUNDLE, start):
+            if bundles.startswith((BUNDLE, b"CCOB"), start):
                 target = places.get(".hip_fatbin", 0) + start
                 code += b"\x48\x8d\x05" + struct.pack("<i", target - places.get(".text", 0) - len(code) - 7)
         return code + self.file.text

@@ -25,9 +25,9 @@ from tests.tools.made.wheels import (
     SBOM,
     VERSION,
     WHEEL,
-    bundle,
     code_object,
     library,
+    of_arch,
     write_statement,
     write_wheel,
 )
@@ -140,16 +140,13 @@ def finished_files(root, commit, rocm="7.2", platform=LINUX):
         {"Metadata-Version": ("2.4",), "Version": (version,)},
     )
     kernels = planned_kernels(root, archs)
-    names = sorted({name for group in kernels.values() for name in group})
-    code = b"".join(
-        bundle({a: code_object(a, [name]) for a in archs if name in kernels[a]}) for name in names
-    )
+    code = b"".join(of_arch(a, *(code_object(a, [name]) for name in sorted(kernels[a]))) for a in archs)
     lines = [f"{name}: {value}" for name, values in (headers | product.fields).items() for value in values]
     packages = packages_of(recipe, planned_job(root, rocm, platform).rocm.version)
     materials = replace(
         MATERIALS, version=version, packages=packages, sources=tree.content, zig=recipe.zig,
         torch=recipe.torch_headers,
-        torch_sha256=recipe.torch_headers_sha256,
+        torch_sha256=recipe.torch_headers_sha256, zstd=recipe.zstd,
     )  # fmt: skip
     files = {name: (package / name).read_bytes() for name in product.files}
     files |= {f"{DIST_INFO}/licenses/{name}": (root / name).read_bytes() for name in product.licenses}

@@ -11,8 +11,11 @@ from pathlib import Path
 from tests.tools.made import elves
 from tests.tools.made.elves import ElfFile, Symbol
 from wheel_builder.audit.rules import Expectation
+from wheel_builder.build.packed_code import packed
 from wheel_builder.build.product import Product
 from wheel_builder.build.sbom import FILE, Materials, sbom_text
+from wheel_builder.build.zstd import Zstd
+from wheel_builder.images.sdist import Sdist
 from wheel_builder.files.device.library import LIBRARY
 from wheel_builder.provenance.attest import write_provenance
 from wheel_builder.provenance.provenance import LOCAL, Provenance, RunDetails
@@ -71,9 +74,24 @@ def padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 4096)
 
 
-def fatbin(archs: Sequence[str] = ARCHS, kernels: Sequence[str] = KERNELS) -> bytes:
-    """One bundle per kernel, each with a code object for every arch."""
+def uncompressed(archs: Sequence[str] = ARCHS, kernels: Sequence[str] = KERNELS) -> bytes:
+    """One bundle per kernel, each with a code object for every arch, as clang alone makes them."""
     return b"".join(bundle({arch: code_object(arch, [kernel]) for arch in archs}) for kernel in kernels)
+
+
+def fatbin(archs: Sequence[str] = ARCHS, kernels: Sequence[str] = KERNELS) -> bytes:
+    """A compressed bundle per arch, each with a code object for every kernel."""
+    return b"".join(of_arch(arch, *(code_object(arch, [kernel]) for kernel in kernels)) for arch in archs)
+
+
+def of_arch(arch: str, *codes: bytes) -> bytes:
+    """A compressed bundle of these code objects."""
+    return padded(packed(arch, {str(number): code for number, code in enumerate(codes)}))
+
+
+def of_each(codes: Mapping[str, bytes]) -> bytes:
+    """A compressed bundle per arch, each with one code object."""
+    return b"".join(of_arch(arch, code) for arch, code in codes.items())
 
 
 GOOD_LIBRARY = ElfFile(
@@ -111,6 +129,7 @@ MATERIALS = Materials(
     libcxx="22.1.8",
     torch=EXPECTATION.torch_headers,
     torch_sha256="7" * 64,
+    zstd=Zstd("1.5.7", Sdist("zstandard", "0.25.0", "3" * 64), {"zstd.c": "4" * 64}),
 )
 # The builder image's facts, as in its manifest.
 BUILDER_FACTS = {

@@ -7,33 +7,107 @@ The header is "CCOB", version (u16), method (u16: 0 zlib, 1 zstd), the packed si
 Input is untrusted: sizes are limited and checked.
 """
 
+import hashlib
 import struct
 import zlib
+from dataclasses import dataclass
 
 import zstandard
 
 from wheel_builder.base.errors import FatbinError
-from wheel_builder.files.device.fatbin import ALIGNMENT, COMPRESSED_MAGIC, SECTION
+from wheel_builder.files.device.fatbin import (
+    ALIGNMENT,
+    COMPRESSED_MAGIC,
+    SECTION,
+    CodeObject,
+    bundle_starts,
+    read_fatbin,
+)
 
+VERSION, ZSTD = 3, 1  # of our own
 HEADERS = {1: "<4sHHIQ", 2: "<4sHHIIQ", 3: "<4sHHQQQ"}
 MAX_MIB = 2048
+MAX_OWN_MIB = 256
+REBUILD = "build the wheel again: wheel_builder/build/packed_code.py writes its bundles"
 
 
-def expand(data: bytes) -> bytes:
-    """A section's bundles, with compressed ones unpacked.
+@dataclass(frozen=True)
+class Compressed:
+    """A compressed bundle: its first byte and end in its section, and its content."""
+
+    start: int
+    end: int
+    content: bytes
+
+
+def expand(data: bytes, max_mib: int = MAX_MIB) -> bytes:
+    """A section's bundles, with compressed ones unpacked, to ``max_mib`` in all.
 
     Raises ``FatbinError`` if a bundle's content contradicts its header.
     """
-    out, start = bytearray(), 0
+    found = compressed_bundles(data, max_mib)
+    contents = (each.content + bytes(-len(each.content) % ALIGNMENT) for each in found)
+    return b"".join(contents) + data[_next(found[-1].end) if found else 0 :]
+
+
+def compressed_bundles(data: bytes, max_mib: int = MAX_MIB) -> tuple[Compressed, ...]:
+    """The compressed bundles at the begin of a section. Raises ``FatbinError`` as ``expand``."""
+    found: list[Compressed] = []
+    start, left = 0, max_mib << 20
     while data[start : start + len(COMPRESSED_MAGIC)] == COMPRESSED_MAGIC:
-        bundle, size = _bundle(data, start)
-        out += bundle + bytes(-len(bundle) % ALIGNMENT)
-        start += size + -size % ALIGNMENT
-    return bytes(out) + data[start:]
+        content, size = _bundle(data, start, left)
+        found.append(Compressed(start, start + size, content))
+        left -= len(content)
+        if data[start + size : (after := _next(start + size))].strip(b"\0"):
+            raise _error(start, f"the bytes {start + size} to {after} after it are not padding")
+        start = after
+    return tuple(found)
 
 
-def _bundle(data: bytes, start: int) -> tuple[bytes, int]:
-    """The content of the compressed bundle at ``start``, and the compressed size."""
+def packed_bundles(data: bytes) -> tuple[Compressed, ...]:
+    """The bundles in a section of our own library: nothing but what its loader unpacks.
+
+    Raises ``FatbinError`` for another form than that of ``wheel_builder/build/packed_code.py``.
+    """
+    found = compressed_bundles(data, MAX_OWN_MIB)
+    end = _next(found[-1].end) if found else 0
+    if data[end:].strip(b"\0"):
+        raise _error(end, "it is not compressed", REBUILD)
+    for each in found:
+        _, version, method, *_, hashed = struct.unpack_from(HEADERS[VERSION], data, each.start)
+        if (version, method) != (VERSION, ZSTD):
+            expected = f"expected {VERSION} and {ZSTD} (zstd)"
+            raise _error(each.start, f"it has version {version} and method {method}, {expected}", REBUILD)
+        if hashed != content_hash(each.content):
+            raise _error(each.start, f"its content has not the hash {hashed:#x} of its header", REBUILD)
+    return found
+
+
+def content_hash(content: bytes) -> int:
+    """The hash in the header, as clang writes it."""
+    return int.from_bytes(hashlib.md5(content, usedforsecurity=False).digest()[:8], "little")
+
+
+def read_packed(data: bytes) -> tuple[CodeObject, ...]:
+    """The code objects in a section of our own library. Raises ``FatbinError`` as ``packed_bundles``."""
+    return tuple(code for each in packed_bundles(data) for code in _of_one_arch(each))
+
+
+def _of_one_arch(bundle: Compressed) -> tuple[CodeObject, ...]:
+    codes = read_fatbin(bundle.content)
+    if len(archs := sorted({code.arch for code in codes})) != 1:
+        raise _error(bundle.start, f"it is for {', '.join(archs) or 'no arch'}, expected one arch", REBUILD)
+    if len(bundle_starts(bundle.content)) != len(codes):
+        raise _error(bundle.start, "a bundle in it has not exactly one code object", REBUILD)
+    return codes
+
+
+def _next(end: int) -> int:
+    return -(-end // ALIGNMENT) * ALIGNMENT
+
+
+def _bundle(data: bytes, start: int, most: int) -> tuple[bytes, int]:
+    """The content, at most ``most`` bytes, of the compressed bundle at ``start``, and the compressed size."""
     version = int.from_bytes(data[start + 4 : start + 6], "little")
     if version not in HEADERS:
         raise _error(start, f"version {version} is not one of {', '.join(map(str, HEADERS))}")
@@ -45,9 +119,11 @@ def _bundle(data: bytes, start: int) -> tuple[bytes, int]:
     total, size = (len(data) - start, *sizes) if version == 1 else sizes
     if not begin - start < total <= len(data) - start:
         raise _error(start, f"it claims {total} bytes of {len(data) - start}")
-    if size > MAX_MIB << 20:
-        raise _error(start, f"it claims to hold {size} bytes, more than {MAX_MIB} MiB")
+    if size > most:
+        raise _error(start, f"it claims to hold {size} bytes, more than the {most} allowed")
     found, rest = _decompress(data[begin : start + total], method, size, start)
+    if rest and version != 1:
+        raise _error(start, f"{rest} bytes follow its content")
     if len(found) != size:
         raise _error(start, f"it holds {len(found)} bytes or more, its header says {size}")
     return found, total - rest if version == 1 else total
@@ -70,6 +146,5 @@ def _decompress(data: bytes, method: int, size: int, start: int) -> tuple[bytes,
     raise _error(start, f"its compression method {method} is neither zlib (0) nor zstd (1)")
 
 
-def _error(start: int, what: str) -> FatbinError:
-    message = f"compressed offload bundle at byte {start} of {SECTION}: {what}"
-    return FatbinError(message, advice="is the file complete? name another one")
+def _error(start: int, what: str, advice: str = "is the file complete? name another one") -> FatbinError:
+    return FatbinError(f"compressed offload bundle at byte {start} of {SECTION}: {what}", advice=advice)

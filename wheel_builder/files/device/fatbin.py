@@ -42,15 +42,6 @@ class CodeObject:
 
 
 @dataclass(frozen=True)
-class Bundle:
-    """A bundle's first byte and end in its section, and its code objects in their order."""
-
-    start: int
-    end: int
-    codes: tuple[CodeObject, ...]
-
-
-@dataclass(frozen=True)
 class _Entry:
     target: str
     begin: int
@@ -69,16 +60,11 @@ def compilers(code_object: bytes) -> frozenset[str]:
 
 
 def read_fatbin(data: bytes) -> tuple[CodeObject, ...]:
-    """The code objects of all bundles in ``data``, in their order. Host entries are left out."""
-    return tuple(code for each in read_bundles(data) for code in each.codes)
+    """The code objects of all bundles in ``data``, in their order. Host entries are left out.
 
-
-def read_bundles(data: bytes) -> tuple[Bundle, ...]:
-    """The bundles in ``data``, in their order. Raises ``FatbinError``."""
-    return tuple(
-        Bundle(start, _end(entries, start), tuple(_code_objects(data, start, entries)))
-        for start, entries in _bundles(data)
-    )
+    Raises ``FatbinError``.
+    """
+    return tuple(code for start, entries in _bundles(data) for code in _code_objects(data, start, entries))
 
 
 def kernels(elf: Elf) -> frozenset[str]:
@@ -106,10 +92,6 @@ def _code_objects(data: bytes, start: int, entries: list[_Entry]) -> Iterator[Co
             yield CodeObject(arch, data[entry.begin : entry.end])
         elif entry.end > entry.begin:
             raise _error(start, f"{entry.target} has {entry.end - entry.begin} bytes, expected none")
-
-
-def _end(entries: list[_Entry], start: int) -> int:
-    return max((entry.end for entry in _filled(entries)), default=start)
 
 
 def _bundles(data: bytes) -> Iterator[tuple[int, list[_Entry]]]:

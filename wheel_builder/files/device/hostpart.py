@@ -10,7 +10,8 @@ from typing import NoReturn
 
 from wheel_builder.base.errors import ElfError
 from wheel_builder.files.binaries.elfimage import PF_R, PF_X, PT_LOAD, Image, Section, read_image
-from wheel_builder.files.device.fatbin import SECTION, read_bundles
+from wheel_builder.files.device.compressed import packed_bundles
+from wheel_builder.files.device.fatbin import SECTION
 
 FUNCTIONS = ".fa_bundles"
 HEADER, SEGMENT_BYTES = 64, 56
@@ -44,7 +45,7 @@ def host_part(library: bytes) -> bytes:
 def functions_of(fatbin: bytes, functions_at: int, fatbin_at: int) -> bytes:
     """The machine code that returns each bundle's address and size, in order, for addresses in memory."""
     code = b""
-    for number, bundle in enumerate(read_bundles(fatbin)):
+    for number, bundle in enumerate(packed_bundles(fatbin)):
         distance = fatbin_at + bundle.start - (functions_at + SLOT * number + 7)
         lea, mov, ret = b"\x48\x8d\x05", b"\xba", b"\xc3"
         size = struct.pack("<I", bundle.end - bundle.start)

@@ -8,14 +8,15 @@ from wheel_builder.base.errors import ElfError, FatbinError
 from wheel_builder.files.binaries.elf import section_bytes
 from wheel_builder.files.binaries.elfimage import PF_X, read_image
 from wheel_builder.files.binaries.pe import EXECUTE, Pe, read_pe
-from wheel_builder.files.device.fatbin import SECTION, CodeObject, bundle_starts, read_fatbin
+from wheel_builder.files.device.compressed import expand, packed_bundles, read_packed
+from wheel_builder.files.device.fatbin import SECTION, CodeObject, read_fatbin
 from wheel_builder.files.wheels.wheelfile import WheelFile
 
 LIBRARY = "flash_attn_rocm/_C/libflash_attn_rocm.so"
 WINDOWS_LIBRARY = "flash_attn_rocm/_C/flash_attn_rocm.dll"
 # The name of .hip_fatbin in a DLL, where names have 8 characters.
 WINDOWS_SECTION = SECTION[:8]
-# lea r64, [rip + disp32]: how x86-64 code takes the address of a hidden symbol such as fa_bundle_<name>.
+# lea r64, [rip + disp32]: how x86-64 code takes the address of a hidden symbol such as fa_bundle_<arch>.
 LEA = re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](?=(.{4}))", re.DOTALL)
 
 
@@ -39,7 +40,8 @@ def device_code(wheel: WheelFile) -> tuple[CodeObject, ...]:
     """
     if for_windows(wheel):
         return dll_code_objects(read_pe(library_of(wheel, WINDOWS_LIBRARY)))
-    if not (found := code_objects(library_of(wheel))):
+    section = section_bytes(library_of(wheel), SECTION)
+    if not (found := read_packed(section or b"")):
         message = f"{LIBRARY} has no section {SECTION} with device code"
         raise FatbinError(message, advice="device code was not linked in: see the wheel stage's log")
     return found
@@ -47,16 +49,16 @@ def device_code(wheel: WheelFile) -> tuple[CodeObject, ...]:
 
 def dll_code_objects(dll: Pe) -> tuple[CodeObject, ...]:
     """The code objects in a library for Windows, at least one. Raises ``FatbinError``."""
-    if not (found := read_fatbin(dll.section_bytes(WINDOWS_SECTION) or b"")):
+    if not (found := read_packed(dll.section_bytes(WINDOWS_SECTION) or b"")):
         message = f"{WINDOWS_LIBRARY} has no section {WINDOWS_SECTION} with device code"
         raise FatbinError(message, advice="device code was not linked in: see the wheel stage's log")
     return found
 
 
 def code_objects(library: bytes) -> tuple[CodeObject, ...]:
-    """The code objects in any ELF file, empty if it has no section for them."""
+    """The code objects in any ELF file, ours or another's, empty if it has no section for them."""
     section = section_bytes(library, SECTION)
-    return () if section is None else read_fatbin(section)
+    return () if section is None else read_fatbin(expand(section))
 
 
 def unused_bundles(library: bytes) -> tuple[int, ...]:
@@ -92,4 +94,5 @@ def _not_taken(address: int, fatbin: bytes, code: Sequence[tuple[int, bytes]]) -
         for match in LEA.finditer(instructions):
             [distance] = struct.unpack("<i", match[1])
             taken.add(begin + match.end() + 4 + distance)
-    return tuple(address + start for start in bundle_starts(fatbin) if address + start not in taken)
+    starts = (address + bundle.start for bundle in packed_bundles(fatbin))
+    return tuple(start for start in starts if start not in taken)

@@ -18,13 +18,14 @@ from tests.tools.made.wheels import (
     SBOM,
     VERSION,
     WHEEL,
-    bundle,
     code_object,
     fatbin,
     good_files,
     library,
     library_with,
+    of_each,
     record_text,
+    uncompressed,
     write_wheel,
 )
 from wheel_builder.audit.rules import RULES
@@ -82,6 +83,11 @@ def test_code_for_a_gpu_that_runs_the_code_of_another(tmp_path):
     assert found.endswith("gfx1031 runs the code of gfx1030: bundle without it")
 
 
+def torn(code):
+    """One byte of the compressed code is another."""
+    return code[:100] + bytes([code[100] ^ 1]) + code[101:]
+
+
 def test_a_foreign_arch(tmp_path):
     found = problems(tmp_path, expectation=replace(EXPECTATION, kernels={"gfx942": frozenset(KERNELS)}))
     assert [line.split(";")[0] for line in found] == [
@@ -90,7 +96,7 @@ def test_a_foreign_arch(tmp_path):
 
 
 def test_a_missing_kernel(tmp_path):
-    data = fatbin(kernels=KERNELS[:1]) + bundle({"gfx908": code_object("gfx908", KERNELS[1:])})
+    data = fatbin(kernels=KERNELS[:1]) + of_each({"gfx908": code_object("gfx908", KERNELS[1:])})
     found = problems(tmp_path, device(data))
     assert [line.split(";")[0] for line in found] == [
         f"code-objects: found {arch} lacks fa_fwd_fp16_d64" for arch in ("gfx1030", "gfx1100", "gfx942")
@@ -98,19 +104,19 @@ def test_a_missing_kernel(tmp_path):
 
 
 def test_an_extra_kernel(tmp_path):
-    data = fatbin() + bundle({"gfx908": code_object("gfx908", ["fa_fwd_fp16_d96"])})
+    data = fatbin() + of_each({"gfx908": code_object("gfx908", ["fa_fwd_fp16_d96"])})
     (found,) = problems(tmp_path, device(data))
     assert found.startswith("code-objects: found gfx908 has fa_fwd_fp16_d96; expected 2 planned kernels")
 
 
 def test_a_kernel_twice(tmp_path):
-    data = fatbin() + bundle({"gfx908": code_object("gfx908", KERNELS[:1])})
+    data = fatbin() + of_each({"gfx908": code_object("gfx908", KERNELS[:1])})
     (found,) = problems(tmp_path, device(data))
     assert found.startswith("code-objects: found fa_fwd_bf16_d64 for gfx908 2 times; expected once")
 
 
 def test_a_code_object_compiled_for_another_arch_than_its_bundle_says(tmp_path):
-    data = bundle({a: code_object("gfx1030" if a == "gfx1100" else a, KERNELS) for a in ARCHS})
+    data = of_each({a: code_object("gfx1030" if a == "gfx1100" else a, KERNELS) for a in ARCHS})
     (found, *others) = problems(tmp_path, device(data))
     assert [other.split(":")[0] for other in others] == ["code-object-contents"] * len(others)
     assert found.startswith(
@@ -119,7 +125,7 @@ def test_a_code_object_compiled_for_another_arch_than_its_bundle_says(tmp_path):
 
 
 def test_a_code_object_without_a_kernel(tmp_path):
-    (found,) = problems(tmp_path, device(fatbin() + bundle({"gfx908": code_object("gfx908", [])})))
+    (found,) = problems(tmp_path, device(fatbin() + of_each({"gfx908": code_object("gfx908", [])})))
     assert found.startswith("code-object-arch: found a code object for gfx908 without a kernel")
 
 
@@ -128,9 +134,20 @@ def test_a_code_object_without_a_kernel(tmp_path):
     [
         ({LIBRARY: b"text"}, "readable: found not a readable ELF file"),
         ({LIBRARY: library(sections={})}, f"readable: found {LIBRARY} has no section .hip_fatbin"),
-        (device(b"CCOB1234"), "readable: found offload bundle at byte 0 of .hip_fatbin: it is compressed"),
         (
-            device(bundle({"gfx908": b"text"})),
+            device(uncompressed()),
+            "readable: found compressed offload bundle at byte 0 of .hip_fatbin: it is not compressed",
+        ),
+        (
+            device(b"CCOB\x09\0"),
+            "readable: found compressed offload bundle at byte 0 of .hip_fatbin: version 9 is not one of 1, 2, 3",
+        ),
+        (
+            device(torn(fatbin())),
+            "readable: found compressed offload bundle at byte 0 of .hip_fatbin: it cannot be decompressed",
+        ),
+        (
+            device(of_each({"gfx908": b"text"})),
             "readable: found the code object for gfx908: not a readable ELF",
         ),
     ],
@@ -211,7 +228,7 @@ def test_a_code_object_that_writes_code(tmp_path):
     codes = {
         arch: code_object(arch, KERNELS, **({"text_flags": 7} if arch == "gfx908" else {})) for arch in ARCHS
     }
-    (found,) = problems(tmp_path, device(bundle(codes)))
+    (found,) = problems(tmp_path, device(of_each(codes)))
     words = "segment 2 is loaded writable and executable"
     assert found.startswith(f"elf-layout: found a code object for gfx908: {words}")
 
@@ -238,7 +255,7 @@ def test_kernels_that_the_library_does_not_use(tmp_path):
 def test_a_code_object_that_says_it_is_for_another_gpu(tmp_path):
     codes = {arch: code_object(arch, KERNELS) for arch in ARCHS}
     codes["gfx908"] = code_object("gfx908", KERNELS, metadata=metadata_of("gfx942", KERNELS))
-    (found,) = problems(tmp_path, device(bundle(codes)))
+    (found,) = problems(tmp_path, device(of_each(codes)))
     words = "its metadata is for 'amdgcn-amd-amdhsa--gfx942', expected amdgcn-amd-amdhsa--gfx908"
     assert found.startswith(f"code-object-contents: found a code object for gfx908: {words}; expected what")
 

@@ -17,9 +17,9 @@ from tests.tools.made.wheels import (
     METADATA,
     MODULE,
     VERSION,
-    bundle,
     code_object,
     fatbin,
+    of_each,
     write_wheel,
 )
 from wheel_builder.audit.rules import RULES, WINDOWS_RULES
@@ -101,7 +101,7 @@ def test_the_rules_of_both_platforms_are_the_same_but_for_those_of_the_file_form
         ),
         (dll(fatbin(ARCHS[:3])), "code-objects: found no code object for gfx1100"),
         (
-            dll(bundle({a: code_object("gfx1030" if a == "gfx1100" else a, KERNELS) for a in ARCHS})),
+            dll(of_each({a: code_object("gfx1030" if a == "gfx1100" else a, KERNELS) for a in ARCHS})),
             "bundled as gfx1100, compiled for gfx1030",
         ),
     ],

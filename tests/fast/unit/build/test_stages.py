@@ -172,6 +172,12 @@ def test_a_kernel_that_does_not_compile_is_shown_with_its_arch(checkout, tmp_pat
     assert "no member named 'mfma'" in str(caught.value)
 
 
+def zstd(checkout):
+    folder = checkout.with_name("zstd")
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def build_wheel(checkout, store, engine, wheels):
     code = compile_gfx908(checkout, store, FakeEngine(compiled))
 
@@ -182,7 +188,8 @@ def build_wheel(checkout, store, engine, wheels):
 
     engine.answer = answer
     return wheel.build_wheel(
-        Job(ROCM, ("gfx908",)), PACKAGE, image=IMAGE, device_code=[code], checkout=checkout, store=store,
+        Job(ROCM, ("gfx908",)), PACKAGE, image=IMAGE, device_code=[code], zstd=zstd(checkout),
+        checkout=checkout, store=store,
         log=checkout / "log", run=engine,
     )  # fmt: skip
 
@@ -224,7 +231,8 @@ def test_the_wheel_for_windows_is_built_without_cibuildwheel(checkout, tmp_path)
 
     built = wheel.build_wheel(
         Job(ROCM, ("gfx908",), PUBLIC, "windows"), PACKAGE, image=IMAGE, device_code=[code],
-        checkout=checkout, store=Store(tmp_path / "build"), log=checkout / "log", cache=tmp_path / "cache",
+        zstd=zstd(checkout), checkout=checkout, store=Store(tmp_path / "build"), log=checkout / "log",
+        cache=tmp_path / "cache",
         run=FakeEngine(answer),
     )  # fmt: skip
     assert built.facts["wheel"] == "a-1-py3-none-win_amd64.whl"
@@ -252,8 +260,8 @@ def test_a_stopped_build_leaves_no_container_of_cibuildwheels(checkout, tmp_path
     code = compile_gfx908(checkout, Store(tmp_path / "build"), FakeEngine(compiled))
     with pytest.raises((KeyboardInterrupt, CommandFailedError)):
         wheel.build_wheel(
-            Job(ROCM, ("gfx908",)), PACKAGE, image=IMAGE, device_code=[code], checkout=checkout,
-            store=Store(tmp_path / "build"), log=checkout / "log", run=run,
+            Job(ROCM, ("gfx908",)), PACKAGE, image=IMAGE, device_code=[code], zstd=zstd(checkout),
+            checkout=checkout, store=Store(tmp_path / "build"), log=checkout / "log", run=run,
         )  # fmt: skip
     assert asked[-1] == ["docker", "rm", "--force", "--volumes", "c0ffee"]
 

@@ -46,6 +46,13 @@ def device_code(folder, code=b"elf", seconds="1.5"):
     return Artifact(folder, {"key": "c", "files": files, "facts": {"arch": "gfx908"}}, reused=True)
 
 
+def zstd(folder):
+    folder.mkdir(exist_ok=True)
+    for name in ("zstd.c", "zstd.h"):
+        (folder / name).touch()
+    return folder
+
+
 def built(checkout, *, package=PACKAGE, cache=None, **code):
     """The stored wheel, and the files given to cibuildwheel."""
     given = []
@@ -58,7 +65,7 @@ def built(checkout, *, package=PACKAGE, cache=None, **code):
 
     stored = wheel.build_wheel(
         JOB, package, image=IMAGE, device_code=[device_code(checkout.parent / "code", **code)],
-        checkout=checkout, store=Store(checkout.parent / "build"), log=checkout.parent / "log", cache=cache,
+        zstd=zstd(checkout.parent / "zstd"), checkout=checkout, store=Store(checkout.parent / "build"), log=checkout.parent / "log", cache=cache,
         run=run,
     )  # fmt: skip
     return stored, given
@@ -148,6 +155,7 @@ def test_the_digest_of_the_sbom_is_the_keys(checkout):
 
 def test_the_builds_container_gets_what_the_list_names(checkout):
     named = {"pyproject.toml", "flash-attn-rocm.cdx.json", "device/gfx908/fa_fwd_fp16_d64.hsaco"}
+    named |= {"bundled/gfx908.hipfb", "zstd/zstd.c", "zstd/zstd.h"}
     named |= {str(file.relative_to(checkout)) for file in listed(checkout)}
     assert set(built(checkout)[1]) == named
 
@@ -227,10 +235,7 @@ def headers_in(names):
 
 def files_of_bundle(checkout, tmp_path):
     """The files below ``checkout`` opened while joining the archs' code objects."""
-    llvm, device = tmp_path / "llvm", tmp_path / "device"
-    llvm.mkdir()
-    (llvm / "clang-offload-bundler").write_text('#!/bin/sh\nfor last; do :; done\ntouch "${last#-output=}"\n')
-    (llvm / "clang-offload-bundler").chmod(0o755)
+    device = tmp_path / "device"
     instances = checkout / "kernels/build/instances"
     code = f"""
 import runpy, sys
@@ -245,7 +250,6 @@ sys.addaudithook(lambda event, args: event == "open" and print(args[0]))
 for name in ("generate", "build"):
     sys.modules.pop(name, None)
 sys.argv = ["bundle.py", "--device", {str(device)!r}, "--out", {str(tmp_path / "out")!r}]
-sys.argv += ["--llvm", {str(llvm)!r}]
 runpy.run_path({str(instances / "bundle.py")!r}, run_name="__main__")
 """
     done = subprocess.run(

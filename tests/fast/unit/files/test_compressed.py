@@ -2,16 +2,17 @@
 
 import struct
 import zlib
+from contextlib import suppress
 
 import pytest
 import zstandard
 
-from tests.tools.made.wheels import fatbin
+from tests.tools.made.wheels import ARCHS, KERNELS, code_object, fatbin, of_each, padded, uncompressed
 from wheel_builder.base.errors import FatbinError
-from wheel_builder.files.device.compressed import HEADERS, MAX_MIB, expand
+from wheel_builder.files.device.compressed import HEADERS, MAX_MIB, expand, packed_bundles, read_packed
 from wheel_builder.files.device.fatbin import read_fatbin
 
-BUNDLE = fatbin()
+BUNDLE = uncompressed()
 METHODS = {0: zlib.compress, 1: zstandard.compress}
 
 
@@ -21,10 +22,6 @@ def compressed(content=BUNDLE, version=3, method=1, size=None, total=None, packe
     whole = struct.calcsize(HEADERS[version]) + len(packed) if total is None else total
     sizes = (size,) if version == 1 else (whole, size)
     return struct.pack(HEADERS[version], b"CCOB", version, method, *sizes, 0) + packed
-
-
-def padded(data):
-    return data + bytes(-len(data) % 4096)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -46,7 +43,9 @@ BAD = {
     "its header is cut off": GOOD[:20],
     f"it claims {len(GOOD) + 1} bytes of {len(GOOD)}": compressed(total=len(GOOD) + 1),
     f"it claims 3 bytes of {len(GOOD)}": compressed(total=3),
-    f"more than {MAX_MIB} MiB": compressed(size=1 << 40),
+    f"more than the {MAX_MIB << 20} allowed": compressed(size=1 << 40),
+    "7 bytes follow its content": compressed(packed=METHODS[1](BUNDLE) + b"garbage"),
+    "after it are not padding": GOOD + b"\1",
     f"it holds {len(BUNDLE)} bytes, its header says 5": compressed(size=5),
     "it holds 6 bytes or more, its header says 5": compressed(method=0, size=5),
     "it holds 3 bytes or more, its header says 5": compressed(b"abc", method=0, size=5),
@@ -62,3 +61,48 @@ def test_a_bundle_that_lies_is_refused_in_words(words):
         expand(BAD[words])
     assert "compressed offload bundle at byte 0 of .hip_fatbin: " in str(caught.value)
     assert words in str(caught.value)
+
+
+def test_many_small_bundles_stay_within_one_limit():
+    one = padded(compressed(bytes(900 << 10)))
+    assert len(expand(one + one, max_mib=2)) >= 2 * (900 << 10)
+    with pytest.raises(FatbinError, match=r"it claims to hold 921600 bytes, more than the 253952 allowed"):
+        expand(3 * one, max_mib=2)
+
+
+OWN = fatbin()
+NOT_OWN = {
+    "at byte 0 of .hip_fatbin: it is not compressed": BUNDLE,
+    f"at byte {len(OWN)} of .hip_fatbin: it is not compressed": OWN + BUNDLE,
+    "it has version 2 and method 1, expected 3 and 1 (zstd)": compressed(version=2),
+    "it has version 3 and method 0, expected 3 and 1 (zstd)": compressed(method=0),
+    "its content has not the hash 0x0 of its header": GOOD,
+}
+
+
+@pytest.mark.parametrize("words", NOT_OWN)
+def test_our_library_has_nothing_but_what_its_loader_unpacks(words):
+    with pytest.raises(FatbinError) as caught:
+        packed_bundles(NOT_OWN[words])
+    assert words in str(caught.value)
+    assert "next: build the wheel again" in str(caught.value)
+
+
+def test_a_bundle_is_for_one_arch():
+    found = read_packed(OWN)
+    assert [code.arch for code in found] == [arch for arch in ARCHS for _ in KERNELS]
+    assert [code.data for code in found] == [code_object(arch, [name]) for arch in ARCHS for name in KERNELS]
+    assert read_packed(b"") == read_packed(bytes(4096)) == ()
+
+
+@pytest.mark.parametrize("bit", [1, 16, 128])
+def test_a_changed_bit_anywhere_is_found_or_changes_nothing_unpacked(bit):
+    """zstd has several ways to write few bytes of content, and one unused bit."""
+    data = of_each({"gfx908": code_object("gfx908", ["one"])})
+    unchanged = 0
+    for at in range(len(data)):
+        changed = data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :]
+        with suppress(FatbinError):
+            assert read_packed(changed) == read_packed(data)
+            unchanged += 1
+    assert unchanged < len(data) / 400

@@ -6,11 +6,10 @@ from tests.tools.made.wheels import (
     ARCHS,
     KERNELS,
     SBOM,
-    bundle,
     code_object,
-    fatbin,
     good_files,
     library,
+    of_arch,
     write_wheel,
 )
 from wheel_builder.files.device.library import LIBRARY
@@ -49,7 +48,7 @@ def test_a_new_member(tmp_path):
 def test_a_kernel_of_an_arch_is_named_with_its_section(tmp_path):
     codes = {arch: code_object(arch, [KERNELS[0]]) for arch in ARCHS}
     codes["gfx942"] = codes["gfx942"].replace(b"clang version 22.1.8", b"clang version 22.1.9")
-    device = bundle(codes) + fatbin(kernels=KERNELS[1:])
+    device = b"".join(of_arch(a, codes[a], code_object(a, KERNELS[1:])) for a in ARCHS)
     found = difference(tmp_path, {LIBRARY: library(sections={".hip_fatbin": device})})
     assert found.startswith(
         f"{LIBRARY}: section .hip_fatbin: {KERNELS[0]} for gfx942: section .comment: byte 19 of"

@@ -240,7 +240,7 @@ SECTIONS = {
     ),
     "beyond the file": (lambda e: e.section(".text", size=1 << 40), "which are not in the file"),
     "over another": (
-        lambda e: e.section(".hip_fatbin", size=1 << 15),
+        lambda e: e.section(".hip_fatbin", size=1 << 13),
         "bytes between section .hip_fatbin and",
     ),
     "over the next": (

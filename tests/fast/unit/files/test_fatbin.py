@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tools.made.elves import E_FLAGS
-from tests.tools.made.wheels import ARCHS, KERNELS, bundle, code_object, fatbin, library, padded
+from tests.tools.made.wheels import ARCHS, KERNELS, bundle, code_object, library, padded, uncompressed
 from wheel_builder.base.errors import FatbinError
 from wheel_builder.files.binaries.elf import read_elf
 from wheel_builder.files.device.fatbin import MAGIC, gfx_of, kernels, machine_arch, read_fatbin
 
 REAL = Path(__file__).parents[3] / "data" / "fatbin" / "two_instances.xz"
-GOOD = fatbin()
+GOOD = uncompressed()
 
 
 def test_a_section_made_by_the_compiler():

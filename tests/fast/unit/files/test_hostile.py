@@ -145,10 +145,11 @@ def test_a_checkouts_path_is_one_word_of_cibuildwheels_settings(tmp_path):
     image = Artifact(tmp_path, {"key": "k", "facts": BUILDER_FACTS}, reused=True)
     rocm = Rocm("7.2", "debian", "debian:sid-slim", "/llvm", ("gfx908",))
     package = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
-    run = Noted()
+    run, zstd = Noted(), tmp_path / "zstd"
+    zstd.mkdir()
     with pytest.raises(WheelError, match="left 0 wheels"):
         wheel.build_wheel(
-            Job(rocm, ("gfx908",)), package, image=image, device_code=[], checkout=checkout,
+            Job(rocm, ("gfx908",)), package, image=image, device_code=[], zstd=zstd, checkout=checkout,
             store=Store(checkout / "build"), log=tmp_path / "log", cache=checkout / "cache", run=run,
         )  # fmt: skip
     settings = {name: value for name, value in run.envs[-1].items() if os.environ.get(name) != value}

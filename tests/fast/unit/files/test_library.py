@@ -23,7 +23,7 @@ def wheel(folder, **changes):
 
 def test_the_device_code_of_a_wheel_is_that_of_its_library(tmp_path):
     found = device_code(good := wheel(tmp_path))
-    assert [code.arch for code in found] == [arch for _ in KERNELS for arch in ARCHS]
+    assert [code.arch for code in found] == [arch for arch in ARCHS for _ in KERNELS]
     assert found == code_objects(library_of(good))
 
 
@@ -37,7 +37,7 @@ def test_the_device_code_of_a_wheel_for_windows_is_that_of_its_dll(tmp_path):
 def test_a_dll_beside_the_library_for_linux_is_not_read_in_its_place(tmp_path):
     both = wheel(tmp_path, **{WINDOWS_LIBRARY: b"no DLL"})
     assert not for_windows(both)
-    assert [code.arch for code in device_code(both)] == [arch for _ in KERNELS for arch in ARCHS]
+    assert [code.arch for code in device_code(both)] == [arch for arch in ARCHS for _ in KERNELS]
 
 
 def test_a_library_that_is_not_there(tmp_path):

@@ -44,18 +44,23 @@ def in_device_code(tmp, run):
     )
 
 
+def zstd(tmp):
+    (tmp / "zstd").mkdir(exist_ok=True)
+    return tmp / "zstd"
+
+
 def in_wheel(tmp, run):
     wheel.build_wheel(
-        Job(ROCM, ("gfx908",)), PACKAGE, image=IMAGE, device_code=[], checkout=CHECKOUT, store=Store(tmp),
-        log=tmp / "log", run=run,
+        Job(ROCM, ("gfx908",)), PACKAGE, image=IMAGE, device_code=[], zstd=zstd(tmp), checkout=CHECKOUT,
+        store=Store(tmp), log=tmp / "log", run=run,
     )  # fmt: skip
 
 
 def in_wheel_for_windows(tmp, run):
     job = Job(ROCM, ("gfx908",), Public("7.2", ("7.2",)), "windows")
     wheel.build_wheel(
-        job, PACKAGE, image=IMAGE, device_code=[], checkout=CHECKOUT, store=Store(tmp), log=tmp / "log",
-        run=run,
+        job, PACKAGE, image=IMAGE, device_code=[], zstd=zstd(tmp), checkout=CHECKOUT, store=Store(tmp),
+        log=tmp / "log", run=run,
     )  # fmt: skip
 
 

@@ -7,10 +7,10 @@ from tests.tools.made.wheels import (
     DIST_INFO,
     LIBRARY,
     SBOM,
-    bundle,
     code_object,
     good_files,
     library,
+    of_each,
     write_wheel,
 )
 from wheel_builder.base.errors import VerifyError
@@ -64,7 +64,7 @@ def of_dll(folder, kernel, **changes):
     codes = {
         arch: code_object(arch, [kernel if arch == "gfx1100" else "other"]) for arch in ("gfx1030", "gfx1100")
     }
-    dll = Dll(extra=((".hip_fat", bundle(codes), DATA | READ),), **changes).data
+    dll = Dll(extra=((".hip_fat", of_each(codes), DATA | READ),), **changes).data
     files = {name: data for name, data in good_files().items() if name != LIBRARY}
     wheel = write_wheel(folder, {**files, WINDOWS_LIBRARY: dll})
     return subjects_of(wheel, ["gfx1100"])["gfx1100"].parts
