@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.engine.host.test_bundle import bundle
 from tests.tools.programs import CHECKOUT, compile_program
+from wheel_builder.build.packed_code import packed
 
 HOST = CHECKOUT / "kernels/host"
 CALLS = CHECKOUT / "kernels/generated/host/fa_calls.h"
@@ -95,22 +95,23 @@ def generate():
 ALONE = ("append_arguments", "bwd_arguments", "mla_arguments", "relabel")
 
 
-def compile_library(builder_image, folder):
-    """The library with the support table's instances, whose code objects are a few bytes each."""
+def compile_library(builder_image, zstd, folder):
+    """The library with the support table's instances, whose code objects are their names."""
     made = generate()
     instances = made.load_table()
-    for each in instances:
-        (folder / f"{each.name}.hipfb").write_bytes(bundle(dict.fromkeys(each.archs, b"code")))
     archs = sorted({arch for each in instances for arch in each.archs})
+    for arch in archs:
+        names = [each.name for each in instances if arch in each.archs]
+        (folder / f"{arch}.hipfb").write_bytes(packed(arch, {name: name.encode() for name in names}))
     (folder / "registry.inc").write_text(made.registry_inc(instances, archs))
-    (folder / "fatbin.S").write_text(made.fatbin_s(instances))
+    (folder / "fatbin.S").write_text(made.fatbin_s(archs))
     include = [f"-I{folder}", f"-I{Path(__file__).with_name('programs') / 'runtime'}"]
     sources = [*sorted(HOST.glob("*/*.cpp")), Path(__file__).with_name("programs") / "runtime.cpp"]
     alone = [file for file in sources if file.stem in ALONE]
     together = folder / "together.cpp"
     together.write_text("".join(f'#include "{file}"\n' for file in sources if file not in alone))
     flags = ("-shared", "-fPIC", "-fsanitize=undefined", "-fsanitize-trap=undefined")
-    given = (*flags, *include, together, *alone, folder / "fatbin.S")
+    given = (*flags, *include, together, *alone, folder / "fatbin.S", *zstd)
     return compile_program(builder_image, folder / "libinterface.so", *given)
 
 

@@ -45,6 +45,10 @@ def bundle(entries):
     return head + body
 
 
+def padded(data):
+    return data + bytes(-len(data) % 4096)
+
+
 @pytest.mark.parametrize(("gfx", "code"), TARGETS.items())
 def test_each_arch_is_found(read, gfx, code):
     data = bundle(TARGETS)
@@ -80,6 +84,22 @@ def test_more_entries_announced_than_there_are(read):
     data = bytearray(bundle(TARGETS))
     struct.pack_into("<Q", data, len(MAGIC), 2**64 - 1)
     assert read(bytes(data), "gfx1100").startswith("error: ")
+
+
+def test_a_row_of_bundles_has_a_code_object_in_each(read):
+    codes = [b"first", b"", b"x" * 5000, b"last"]
+    row = b"".join(padded(bundle({"gfx908": b"other", "gfx942": code})) for code in codes[:-1])
+    row += bundle({"gfx942": codes[-1]})
+    places = [map(int, line.split()) for line in read(row, "gfx942").splitlines()]
+    assert [row[offset : offset + size] for offset, size in places] == codes
+    assert "has no code object for gfx908, which the registry names" in read(row, "gfx908")
+
+
+def test_a_code_object_in_front_of_its_bundle(read):
+    """The next bundle would be this one again."""
+    data = bytearray(bundle({"gfx908": b"code"}))
+    struct.pack_into("<QQ", data, data.index(b"hipv4") - 24, 0, 0)
+    assert "a code object lies before its bundle's list" in read(bytes(data), "gfx908")
 
 
 def test_something_else(read):

@@ -1,4 +1,5 @@
-// find_code_object from the command line: bundles FILE GFX prints "<offset> <size>", or "error: <what>".
+// find_code_objects from the command line: bundles FILE GFX prints "<offset> <size>" for each, or "error:
+// <what>".
 // Unreadable memory follows the file's bytes: reading past the end kills the process.
 #include "host/registry/bundle.hpp"
 
@@ -32,8 +33,9 @@ int main(int, char** arguments) {
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
   const fa::Bytes bundle{before_unreadable_memory(bytes), bytes.size()};
   try {
-    const fa::Bytes found = fa::find_code_object(bundle, arguments[2]);
-    std::printf("%zu %zu\n", static_cast<std::size_t>(found.data - bundle.data), found.size);
+    for (const fa::Bytes& found : fa::find_code_objects(bundle, arguments[2])) {
+      std::printf("%zu %zu\n", static_cast<std::size_t>(found.data - bundle.data), found.size);
+    }
   } catch (const std::exception& error) {
     std::printf("error: %s\n", error.what());
   }

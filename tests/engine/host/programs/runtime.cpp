@@ -55,7 +55,9 @@ hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties, int dev
 
 const char* hipGetErrorString(hipError_t) { return "invalid argument"; }
 
-hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t, const char* name) {
+// A module's code object is the name of its kernel.
+hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t module, const char* name) {
+  if (std::strcmp(reinterpret_cast<const char*>(module), name) != 0) return hipErrorInvalidValue;
   static std::map<std::string, Function> all;
   *function = &all.try_emplace(name, Function{name}).first->second;
   return hipSuccess;
@@ -70,8 +72,8 @@ hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned grid_x, unsign
   return hipSuccess;
 }
 
-hipError_t hipModuleLoadData(hipModule_t* module, const void*) {
-  *module = nullptr;
+hipError_t hipModuleLoadData(hipModule_t* module, const void* image) {
+  *module = reinterpret_cast<hipModule_t>(const_cast<void*>(image));
   return hipSuccess;
 }
 

@@ -1,6 +1,8 @@
 """The wheel's build hook: the variables it reads, and the compiler's options."""
 
+import hashlib
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,19 +14,24 @@ CHECKOUT = Path(__file__).parents[5]
 
 
 @pytest.fixture
-def environ(tmp_path):
-    """A complete environment: device code, PyTorch's and HIP's headers."""
+def environ(tmp_path, monkeypatch):
+    """A complete environment: device code, zstd's source, PyTorch's and HIP's headers."""
     for name in ("code/fatbin.S", "code/registry.inc", "code/a.hipfb", "code/b.hipfb"):
         write(tmp_path / name, name)
     write(tmp_path / "torch" / hatch_build.TORCH_HEADER)
     write(tmp_path / "hip" / hatch_build.HIP_HEADER)
     write(tmp_path / "a.cdx.json")
+    for name in hatch_build.ZSTD:
+        write(tmp_path / "zstd" / name, name)
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in hatch_build.ZSTD}
+    monkeypatch.setattr(hatch_build, "ZSTD", digests)
     return {
         "FA_DEVICE_CODE": str(tmp_path / "code"),
         "FA_ROCM_VERSION": "7.2",
         "FA_TORCH_INCLUDE": str(tmp_path / "torch"),
         "FA_HIP_INCLUDE": str(tmp_path / "hip"),
         "FA_SBOM": str(tmp_path / "a.cdx.json"),
+        "FA_ZSTD": str(tmp_path / "zstd"),
     }
 
 
@@ -41,8 +48,9 @@ def refusal(environ, **options):
 
 def test_a_complete_environment(environ, tmp_path):
     assert read_inputs(environ) == Inputs(
-        tmp_path / "code", "7.2", tmp_path / "torch", tmp_path / "hip", tmp_path / "a.cdx.json"
-    )
+        tmp_path / "code", "7.2", tmp_path / "torch", tmp_path / "hip", tmp_path / "a.cdx.json",
+        tmp_path / "zstd",
+    )  # fmt: skip
 
 
 def test_all_problems_at_once(tmp_path):
@@ -54,6 +62,7 @@ def test_all_problems_at_once(tmp_path):
         "  - FA_ROCM_VERSION: expected a version such as 7.2, or public, found ''",
         "  - FA_TORCH_INCLUDE: expected the folder of PyTorch's headers, found nothing",
         "  - FA_SBOM: expected a file *.cdx.json, found nothing",
+        "  - FA_ZSTD: expected the folder of zstd's source, found nothing",
         f"  - FA_HIP_INCLUDE: expected a folder with {hatch_build.HIP_HEADER}, found none at {listed}",
         "  next: build through the pipeline (scripts/wheel-builder wheel), which sets all of these",
     ]
@@ -65,6 +74,7 @@ def test_all_problems_at_once(tmp_path):
         ("code/registry.inc", "FA_DEVICE_CODE: expected registry.inc in "),
         ("code/fatbin.S", "FA_DEVICE_CODE: expected fatbin.S in "),
         ("a.cdx.json", "FA_SBOM: expected a file *.cdx.json, found /"),
+        ("zstd/zstd.h", "FA_ZSTD: expected zstd.h in "),
         ("torch/torch/csrc/stable/library.h", "FA_TORCH_INCLUDE: expected torch/csrc/stable/library.h in "),
         (
             "hip/hip/hip_runtime_api.h",
@@ -75,6 +85,13 @@ def test_all_problems_at_once(tmp_path):
 def test_a_missing_file(environ, tmp_path, name, words):
     (tmp_path / name).unlink()
     assert words in refusal(environ)
+
+
+def test_another_zstd_than_the_pinned_one(environ, tmp_path):
+    write(tmp_path / "zstd/zstd.c", "int other;")
+    found = hashlib.sha256(b"int other;").hexdigest()
+    expected = hashlib.sha256(b"zstd.c").hexdigest()
+    assert f"FA_ZSTD: expected zstd.c with sha256 {expected}, found {found}" in refusal(environ)
 
 
 @pytest.mark.parametrize("version", ["7", "7.2-rc1", "rocm7.2", "7.2.1.3"])
@@ -130,8 +147,18 @@ def test_a_dll_is_linked_with_an_import_library_of_torch_s_stable_functions(envi
     compiled, link = hatch_build._compile(inputs, tmp_path), hatch_build._link([], tmp_path, inputs.platform)
     assert {"x86_64-windows-gnu", "-std=c++17", "-O2", "-g0", "-Werror"} <= {*compiled}
     assert "-fPIC" not in compiled
-    assert [Path(name).name for name in link[-3:]] == ["fatbin.o", "torch.lib", "exports.def"]
+    assert [Path(name).name for name in link[-4:]] == ["zstd.o", "fatbin.o", "torch.lib", "exports.def"]
     assert not [flag for flag in link if "amdhip" in flag]
+
+
+@pytest.mark.parametrize("platform", hatch_build.LIBRARIES)
+def test_the_library_keeps_of_zstd_what_it_calls_and_exports_none_of_it(environ, tmp_path, platform):
+    inputs = replace(read_inputs(environ), platform=platform)
+    command = hatch_build._compile_zstd(inputs)
+    assert {"-O2", "-g0", "-ffunction-sections", "-DZSTDLIB_VISIBLE=", "-fvisibility=hidden"} <= {*command}
+    assert command[-2:] == ["-c", str(tmp_path / "zstd/zstd.c")]
+    assert not [flag for flag in command if flag.startswith("-std=")]
+    assert "-Wl,--gc-sections" in hatch_build._link([], tmp_path, platform)
 
 
 def test_each_platform_has_its_own_sources_besides_the_shared_ones():

@@ -1,0 +1,96 @@
+"""The host library unpacks device code: what was packed comes back, and damage is an error in words."""
+
+import shutil
+import struct
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.engine.host.interface import OK, Library
+from tests.engine.host.test_interface import attention
+from tests.tools.made.wheels import code_object
+from tests.tools.programs import CHECKOUT, compile_program
+from wheel_builder.build.packed_code import packed
+from wheel_builder.files.device.compressed import packed_bundles, read_packed
+
+KERNELS = ["fa_fwd_bf16_d64", "fa_fwd_fp16_d64"]
+GOOD = packed("gfx942", {name: code_object("gfx942", [name]) for name in KERNELS})
+HEADER = 32
+DAMAGED = "error: the device code in libflash_attn_rocm.so is damaged: "
+NEXT = "\n  next: install the wheel again, with the command that you installed it with and --force-reinstall"
+
+
+@pytest.fixture(scope="session")
+def unpacker(builder_image, zstd, tmp_path_factory):
+    host = [CHECKOUT / "kernels/host/registry" / name for name in ("bundle.cpp", "unpack.cpp")]
+    program = Path(__file__).with_name("programs") / "unpacks.cpp"
+    return compile_program(builder_image, tmp_path_factory.mktemp("unpacks") / "unpacks", program, *host, *zstd)
+
+
+@pytest.fixture
+def unpack(unpacker, tmp_path):
+    """The content, or the words of the error."""
+
+    def run(data):
+        file, out = tmp_path / "packed", tmp_path / "content"
+        file.write_bytes(data)
+        out.unlink(missing_ok=True)
+        done = subprocess.run([unpacker, file, out], capture_output=True, text=True, check=True)
+        return out.read_bytes() if out.exists() else done.stdout.removesuffix("\n")
+
+    return run
+
+
+def test_what_was_packed_comes_back_in_the_order_of_names(unpack):
+    [bundle] = packed_bundles(GOOD)
+    assert unpack(GOOD) == bundle.content
+    assert [code.data for code in read_packed(GOOD)] == [code_object("gfx942", [name]) for name in KERNELS]
+
+
+def test_equal_code_objects_give_equal_bytes():
+    assert packed("gfx942", {name: code_object("gfx942", [name]) for name in reversed(KERNELS)}) == GOOD
+
+
+def changed(at, form, value):
+    data = bytearray(GOOD)
+    struct.pack_into(form, data, at, value)
+    return bytes(data)
+
+
+SIZE = len(packed_bundles(GOOD)[0].content)
+WORDS = {
+    "a compressed bundle ends in its header": GOOD[: HEADER - 1],
+    "a compressed bundle does not start with clang's mark for version 3 and zstd": changed(4, "<H", 2),
+    f"a compressed bundle of {len(GOOD) - 1} bytes says that it has {len(GOOD)}": GOOD[:-1],
+    f"a compressed bundle says that it holds {1 << 40} bytes, more than {64 << 20}": changed(16, "<Q", 1 << 40),
+    "a compressed bundle cannot be unpacked (Destination buffer is too small)": changed(16, "<Q", 5),
+    f"a compressed bundle holds {SIZE} bytes and says that it holds {SIZE + 1}": changed(16, "<Q", SIZE + 1),
+    "a compressed bundle cannot be unpacked (Unknown frame descriptor)": changed(HEADER, "<I", 5),
+    "a compressed bundle cannot be unpacked (Restored data doesn't match checksum)": changed(
+        len(GOOD) - 4, "<I", 5
+    ),
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_damage_is_an_error_in_words(unpack, words):
+    assert unpack(WORDS[words]) == DAMAGED + words + NEXT
+
+
+def test_a_changed_byte_is_found_or_changes_nothing_unpacked(unpack):
+    [bundle] = packed_bundles(GOOD)
+    for at in range(HEADER, len(GOOD), 13):
+        found = unpack(changed(at, "<B", GOOD[at] ^ 32))
+        assert found == bundle.content or found.startswith(DAMAGED)
+
+
+def test_first_calls_of_many_threads_get_their_kernels(library_file, tmp_path):
+    """An arch is unpacked once, by one of them. The fake runtime compares each kernel with its code."""
+    own = shutil.copy(library_file, tmp_path / "libown.so")  # nothing is unpacked yet
+    libraries = [Library(own) for _ in range(8)]
+    calls = [attention(head_dim=head_dim) for head_dim in (32, 64, 96, 128)]
+    with ThreadPoolExecutor(len(libraries)) as pool:
+        found = pool.map(lambda library, call: library.call(call)[:2], libraries, 2 * calls)
+    assert set(found) == {(OK, "")}

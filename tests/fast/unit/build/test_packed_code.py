@@ -1,0 +1,111 @@
+"""Device code in a compressed bundle per arch, and zstd's source for the library that unpacks it."""
+
+import io
+import re
+import tarfile
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from wheel_builder.base.errors import WheelError
+from wheel_builder.base.process import Completed
+from wheel_builder.base.store import Artifact, Store, sha256_file
+from wheel_builder.build import zstd
+from wheel_builder.build.packed_code import pack_arch, packed
+from wheel_builder.files.device.compressed import packed_bundles, read_packed
+
+LOCKS = ("wheel_builder/requirements.txt", "tests/requirements.txt")
+
+
+def code(folder, arch, **objects):
+    """The device code of an arch, as its stage stores it."""
+    folder = folder / arch
+    folder.mkdir(exist_ok=True)
+    files = {f"{name}.hsaco": data for name, data in objects.items()}
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    facts = {"arch": arch}
+    return Artifact(
+        folder, {"files": {n: sha256_file(folder / n) for n in files}, "facts": facts}, reused=True
+    )
+
+
+def test_a_bundle_has_the_code_objects_in_the_order_of_their_names(tmp_path):
+    made = pack_arch(code(tmp_path, "gfx942", b=b"second", a=b"first"), Store(tmp_path / "build"))
+    found = read_packed((made.path / "gfx942.hipfb").read_bytes())
+    assert [(each.arch, each.data) for each in found] == [("gfx942", b"first"), ("gfx942", b"second")]
+
+
+def test_a_changed_kernel_packs_its_own_arch_again(tmp_path):
+    store = Store(tmp_path / "build")
+    for arch in ("gfx942", "gfx1100"):
+        pack_arch(code(tmp_path, arch, a=b"code"), store)
+    assert not pack_arch(code(tmp_path, "gfx942", a=b"changed"), store).reused
+    assert pack_arch(code(tmp_path, "gfx1100", a=b"code"), store).reused
+
+
+def test_padding_and_resemblance_cost_little():
+    """Alone each of these would take its own bytes, and 4096 of padding."""
+    noise = bytes(n * n * 7919 % 251 for n in range(3000))
+    one, many = (packed("gfx942", {f"k{n}": noise + bytes([n]) for n in range(count)}) for count in (1, 50))
+    assert len(many) < len(one) + 50 * 40
+    [bundle] = packed_bundles(many)
+    assert len(bundle.content) == 50 * 8192
+
+
+def test_the_pinned_release_is_that_of_the_pipeline():
+    """It compresses with the release that the library unpacks with."""
+    pins = zstd.read_pins(CHECKOUT)
+    for lock in LOCKS:
+        text = (CHECKOUT / lock).read_text(encoding="utf-8")
+        [block] = re.findall(rf"^{pins.sdist.name}==(\S+)((?: \\\n    --hash=sha256:\S+)+)", text, re.MULTILINE)
+        assert block[0] == pins.sdist.version
+        assert pins.sdist.sha256 in block[1]
+
+
+def archive(files):
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as out:
+        for name, data in files.items():
+            member = tarfile.TarInfo(f"zstandard-0.25.0/zstd/{name}")
+            member.size = len(data)
+            out.addfile(member, io.BytesIO(data))
+    return made.getvalue()
+
+
+def pip(data):
+    def run(argv, **_):
+        (argv[argv.index("--dest") + 1] / "zstandard-0.25.0.tar.gz").write_bytes(data)
+        return Completed("", 0)
+
+    return run
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    (tmp_path / "kernels/build").mkdir(parents=True)
+    (tmp_path / "one").write_bytes(b"int x;")
+    (tmp_path / zstd.PINS).write_text(f"""\
+version = "1.5.7"
+[sdist]
+name = "zstandard"
+version = "0.25.0"
+sha256 = "{"0" * 64}"
+[files]
+"zstd.c" = "{sha256_file(tmp_path / "one")}"
+""")
+    return tmp_path
+
+
+def test_the_source_is_what_the_pins_name(checkout):
+    run = pip(archive({"zstd.c": b"int x;", "zdict.h": b"more"}))
+    found = zstd.fetch_zstd(checkout, Store(checkout / "build"), log=checkout / "log", run=run)
+    assert (found.path / "zstd.c").read_bytes() == b"int x;"
+    assert not (found.path / "zdict.h").exists()
+    assert found.facts == {"version": "1.5.7"}
+
+
+def test_another_source_is_refused(checkout):
+    run = pip(archive({"zstd.c": b"int y;"}))
+    with pytest.raises(WheelError, match=r"zstd.c has sha256 \w+, expected \w+\n  next: compare the release"):
+        zstd.fetch_zstd(checkout, Store(checkout / "build"), log=checkout / "log", run=run)
