@@ -8,10 +8,11 @@ from dataclasses import replace
 from tests.tools.made.elves import Edit, gnu_hash_table
 from tests.tools.made.wheels import write_wheel
 from wheel_builder.base.store import sha256_file
+from wheel_builder.build.packed_code import packed
 from wheel_builder.files.binaries.elf import read_elf
 from wheel_builder.files.binaries.pe import MAGIC as MZ
 from wheel_builder.files.binaries.pe import read_pe
-from wheel_builder.files.device.fatbin import MAGIC, kernels
+from wheel_builder.files.device.fatbin import kernels
 from wheel_builder.files.device.hostpart import FUNCTIONS
 from wheel_builder.files.device.library import (
     LIBRARY,
@@ -25,7 +26,7 @@ from wheel_builder.tables.archs import known_archs
 
 INT3 = b"\xcc"
 CALL = re.compile(rb"\xe8(?=(.{4}))", re.DOTALL)
-SLOT = 4096  # bundles and their entries are padded to this
+SLOT = 4096  # compressed bundles are padded to this
 
 
 def ends_at_once(library, arch, name="fa_fwd_fp16_d64"):
@@ -35,19 +36,19 @@ def ends_at_once(library, arch, name="fa_fwd_fp16_d64"):
     place = edit.of_section(".text")
     entry = symbol(edit, name)["value"] - place["address"]
     end = bytes.fromhex("0000b0bf" if known_archs()[arch].isa.unit.startswith("wmma") else "000081bf")
-    return library.replace(code, edit.content(".text", entry, end).data)
+    return with_codes(library, arch, {name: edit.content(".text", entry, end).data})
 
 
 def under_each_others_names(library, arch, one="fa_fwd_bf16_d64", other="fa_fwd_fp16_d64"):
     """Two kernels swap places and names: each computes the other's function."""
     codes = found(library, arch, one), found(library, arch, other)
     named = renamed(codes[1], other, one), renamed(codes[0], one, other)
-    return with_entries(library, arch, {one: named[0], other: named[1]})
+    return with_codes(library, arch, {one: named[0], other: named[1]})
 
 
 def in_each_others_bundles(library, arch, one="fa_fwd_bf16_d64", other="fa_fwd_fp16_d64"):
     """Two kernels swap places and keep their names."""
-    return with_entries(library, arch, {one: found(library, arch, other), other: found(library, arch, one)})
+    return with_codes(library, arch, {one: found(library, arch, other), other: found(library, arch, one)})
 
 
 def traps(library, _arch):
@@ -102,18 +103,24 @@ def renamed(code, name, wanted):
     return edit.content(".gnu.hash", 0, gnu_hash_table(ends, 1)).data
 
 
-def with_entries(library, arch, changed):
-    """The library with other code objects in the bundles of these kernels, as far as there is room."""
-    data, originals = bytearray(library), {name: found(library, arch, name) for name in changed}
-    for name, code in changed.items():
-        before = originals[name]
-        at = library.index(before)
-        assert len(code) <= -(-len(before) // SLOT) * SLOT
-        data[at : at + max(len(code), len(before))] = code.ljust(len(before), b"\0")
-        bundle = library.rindex(MAGIC, 0, at)
-        entry = library.index((at - bundle).to_bytes(8, "little") + len(before).to_bytes(8, "little"), bundle)
-        data[entry + 8 : entry + 16] = len(code).to_bytes(8, "little")
-    return bytes(data)
+def with_codes(library, arch, changed):
+    """The library with other code objects in the places of these kernels, in a bundle that fits its place."""
+    originals = {found(library, arch, name): code for name, code in changed.items()}
+    codes = [code.data for code in codes_of(library) if code.arch == arch]
+    before, after = (
+        packed(arch, {f"{number:04}": code for number, code in enumerate(each)})
+        for each in (codes, [originals.get(code, code) for code in codes])
+    )
+    room = -(-len(before) // SLOT) * SLOT
+    assert library.count(before) == 1
+    assert len(after) <= room
+    data = library.replace(before.ljust(room, b"\0"), after.ljust(room, b"\0"))
+    return data.replace(returned(before), returned(after))
+
+
+def returned(bundle):
+    """The end of the function that returns a bundle: mov edx, size; ret."""
+    return b"\xba" + len(bundle).to_bytes(4, "little") + b"\xc3"
 
 
 def mutant_wheel(wheel, library, sound, folder, as_text):

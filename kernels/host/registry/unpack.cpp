@@ -22,7 +22,7 @@ struct Header {
 };
 static_assert(sizeof(Header) == 32);
 
-constexpr std::string_view kMagic = "CCOB";
+constexpr std::string_view kCompressed = "CCOB";
 constexpr std::uint16_t kVersion = 3, kZstd = 1;
 constexpr std::uint64_t kMost = 64 << 20;  // an arch's code has 3 MB
 
@@ -31,7 +31,7 @@ Header read_header(Bytes packed) {
   if (packed.size < sizeof header) damaged("a compressed bundle ends in its header");
   std::memcpy(&header, packed.data, sizeof header);
   const std::string_view magic(header.magic, sizeof header.magic);
-  if (magic != kMagic || header.version != kVersion || header.method != kZstd) {
+  if (magic != kCompressed || header.version != kVersion || header.method != kZstd) {
     damaged("a compressed bundle does not start with clang's mark for version 3 and zstd");
   }
   if (header.packed_size != packed.size) {

@@ -7,22 +7,21 @@ reports the contents of memory.
 """
 
 import logging
-import lzma
 import random
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from tests.channel.wheel_rules.headers import Mutator, glibc_verdicts, make_stand_in, model
 from tests.tools.made.elves import Edit
+from tests.tools.made.wheels import real_bundles
 from wheel_builder.files.binaries.elf import read_elf, section_bytes
 from wheel_builder.files.binaries.elflayout import EM_X86_64, elf_layout_problems
-from wheel_builder.files.device.fatbin import SECTION, bundle_starts
+from wheel_builder.files.device.fatbin import SECTION
 from wheel_builder.files.device.library import unused_bundles
 
 LOG = logging.getLogger(__name__)
-FATBIN = Path(__file__).parents[2] / "data" / "fatbin" / "two_instances.xz"
+SEEN = 8192  # bytes of each bundle that the stand-in reads
 SEED = 20261123
 SHORT, FULL = 2000, 40000
 LOAD, TLS, PHDR, EH_FRAME, STACK, RELRO = 1, 7, 6, 0x6474E550, 0x6474E551, 0x6474E552
@@ -38,9 +37,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stand_in(folder):
-    data = lzma.decompress(FATBIN.read_bytes())
-    first, second = bundle_starts(data)
-    return make_stand_in(folder, (data[first:second], data[second:]))
+    first, second, *_ = real_bundles().values()
+    return make_stand_in(folder, (first.ljust(SEEN, b"\0"), second.ljust(SEEN, b"\0")))
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """The host part of the library, on libraries from the product's linker and scripts."""
 
+import random
 import struct
 import subprocess
 import sys
@@ -9,11 +10,12 @@ import pytest
 from kernels.build import hatch_build
 from tests.engine.host.interface import generate
 from tests.tools.made.elves import Edit
-from tests.tools.made.wheels import bundle, code_object
+from tests.tools.made.wheels import code_object
 from wheel_builder.base.errors import ElfError, FatbinError
+from wheel_builder.build.packed_code import packed
 from wheel_builder.files.binaries.elf import section_bytes
 from wheel_builder.files.binaries.elflayout import EM_X86_64, elf_layout_problems
-from wheel_builder.files.device.fatbin import SECTION, read_bundles
+from wheel_builder.files.device.fatbin import SECTION
 from wheel_builder.files.device.hostpart import FUNCTIONS, host_part
 from wheel_builder.files.device.library import code_objects, unused_bundles
 from wheel_builder.verify.seen import code_part
@@ -22,11 +24,11 @@ PHDR_BYTES, HEADER_BYTES = 56, 64
 ARCHS = ("gfx908", "gfx1030")
 HOST = """
 struct bytes { const unsigned char *data; unsigned long size; };
-struct bytes fa_bundle_fa_fwd_fp16_d64(void) __attribute__((visibility("hidden")));
-struct bytes fa_bundle_fa_fwd_bf16_d64(void) __attribute__((visibility("hidden")));
+struct bytes fa_bundle_gfx908(void) __attribute__((visibility("hidden")));
+struct bytes fa_bundle_gfx1030(void) __attribute__((visibility("hidden")));
 static int kept = VALUE, unset[600];
 unsigned long sum(int first) {
-  struct bytes found = first ? fa_bundle_fa_fwd_fp16_d64() : fa_bundle_fa_fwd_bf16_d64();
+  struct bytes found = first ? fa_bundle_gfx908() : fa_bundle_gfx1030();
   return found.size + found.data[8] + (unsigned long)(kept++) + (unsigned long)(unset[first]++);
 }
 """
@@ -38,17 +40,14 @@ def code_of(library, arch):
 
 @pytest.fixture(scope="module")
 def link(tmp_path_factory):
-    """Links a library with two bundles of these code objects."""
+    """Links a library with a bundle per arch: of its code object here, and of ``second``, or another one."""
 
     def linked(codes, second=None, *, layout=hatch_build.LAYOUT, value=5):
-        folder, made = tmp_path_factory.mktemp("linked"), generate()
-        instances = [made.Instance("fwd", dtype, 64, ARCHS) for dtype in ("fp16", "bf16")]
-        other = {arch: code_object(arch, ["fa_fwd_bf16_d64"]) for arch in ARCHS}
-        for instance, each in zip(instances, (codes, second or other), strict=True):
-            data = bundle(each)
-            # The bundler's end with the last code object.
-            (folder / f"{instance.name}.hipfb").write_bytes(data[: read_bundles(data)[0].end])
-        (folder / "fatbin.S").write_text(made.fatbin_s(instances))
+        folder = tmp_path_factory.mktemp("linked")
+        other = second or {arch: code_object(arch, ["fa_fwd_bf16_d64"]) for arch in codes}
+        for arch, code in codes.items():
+            (folder / f"{arch}.hipfb").write_bytes(packed(arch, {"a": code, "b": other[arch]}))
+        (folder / "fatbin.S").write_text(generate().fatbin_s(codes))
         (folder / "host.c").write_text(HOST)
         (folder / "layout.ld").write_text(layout)
         zig = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu.2.28", "-O2", "-g0"]
@@ -70,14 +69,14 @@ def library(link):
 
 
 def larger(data):
-    """A code object with more unused data."""
-    return data.ljust(len(data) + 3 * 4096 + 24, b"\1")
+    """A code object with more unused data, which does not shrink."""
+    return data + random.Random(1).randbytes(3 * 4096 + 24)
 
 
 def test_the_linker_puts_device_code_behind_everything_else(library):
     assert elf_layout_problems(library, EM_X86_64) == ()
     assert unused_bundles(library) == ()
-    assert [code.arch for code in code_objects(library)] == [*ARCHS] * 2
+    assert [code.arch for code in code_objects(library)] == [arch for arch in ARCHS for _ in range(2)]
     loaded = [s["address"] for s in map(Edit(library).of_section, (".text", ".bss", FUNCTIONS, SECTION))]
     assert loaded == sorted(loaded)
 
@@ -94,7 +93,8 @@ def test_a_larger_kernel_changes_its_own_arch_alone(link, library, arch):
 
 
 def test_an_arch_more_changes_no_other_ones_code(link, library):
-    other = link({"gfx942": code_object("gfx942", ["fa_fwd_fp16_d64"]), **codes_of()})
+    """Behind the others, it also changes no other bytes."""
+    other = link({**codes_of(), "gfx942": code_object("gfx942", ["fa_fwd_fp16_d64"])})
     assert host_part(other) == host_part(library)
     assert {code_of(other, arch) == code_of(library, arch) for arch in ARCHS} == {True}
 
@@ -106,9 +106,10 @@ def test_kernels_that_change_places_change_the_code(link):
     assert code_of(here, "gfx1030") == code_of(link(codes), "gfx1030")
 
 
-def test_a_code_object_in_another_bundle_is_another_code(link):
-    codes = codes_of()
-    first, second = (link(codes, {"gfx908": codes["gfx908"]}), link({"gfx908": codes["gfx908"]}, codes))
+def test_code_objects_in_another_order_are_another_code(link):
+    one, other = codes_of(), {arch: code_object(arch, ["fa_fwd_bf16_d64"]) for arch in ARCHS}
+    first = link(one, other)
+    second = link({**one, "gfx1030": other["gfx1030"]}, {**other, "gfx1030": one["gfx1030"]})
     assert code_of(first, "gfx908") == code_of(second, "gfx908")
     assert code_of(first, "gfx1030") != code_of(second, "gfx1030")
 

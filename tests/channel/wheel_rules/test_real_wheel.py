@@ -3,35 +3,41 @@
 Its device code is real compiler output (tests/data/fatbin), which these tests only read.
 """
 
-import lzma
 import os
 import subprocess
 import sys
 import sysconfig
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tests.tools.made.wheels import DIST_INFO, EXPECTATION, PLATFORM, VERSION, WHEEL, good_files, write_wheel
+from tests.tools.made.wheels import (
+    DIST_INFO,
+    EXPECTATION,
+    PLATFORM,
+    VERSION,
+    WHEEL,
+    good_files,
+    real_bundles,
+    write_wheel,
+)
 from wheel_builder.audit.stage import audit_wheel
 from wheel_builder.base.errors import AuditError, RepairError
 from wheel_builder.base.store import sha256_file
 from wheel_builder.build.repair import repair_wheel
-from wheel_builder.files.device.fatbin import bundle_starts
 from wheel_builder.files.device.library import LIBRARY
 
-FATBIN = Path(__file__).parents[2] / "data" / "fatbin" / "two_instances.xz"
 HOST = """
 #include <string.h>
 extern int torch_library_impl(void);
 extern int hipModuleLoadData(void **, const void *) __attribute__((weak));
-extern const char first[], second[];
+extern const char gfx908[], gfx942[], gfx1030[], gfx1100[];
 extern int extra(void);
 static int start(void *to) {
   if (!hipModuleLoadData) return torch_library_impl();
-  return hipModuleLoadData(to, first) + hipModuleLoadData(to, second);
+  return hipModuleLoadData(to, gfx908) + hipModuleLoadData(to, gfx942) + hipModuleLoadData(to, gfx1030) +
+         hipModuleLoadData(to, gfx1100);
 }
 __attribute__((constructor)) static void load(void) { void *to; memset(&to, 0, sizeof to); start(&to); EXTRA }
 #ifdef NEWER  // came with glibc 2.17
@@ -45,10 +51,12 @@ int leaked(void) { return start(0); }
 DEVICE = """
 .section .hip_fatbin, "a", @progbits
 .p2align 12
-.globl first, second
-.hidden first, second
-first: .incbin "first"
-second: .incbin "second"
+.globl gfx908, gfx942, gfx1030, gfx1100
+.hidden gfx908, gfx942, gfx1030, gfx1100
+gfx908: .incbin "gfx908"
+gfx942: .incbin "gfx942"
+gfx1030: .incbin "gfx1030"
+gfx1100: .incbin "gfx1100"
 .section .note.GNU-stack, "", @progbits
 """
 
@@ -72,10 +80,8 @@ def zig(folder, *arguments):
 def workshop(tmp_path_factory):
     """A folder with the sources, a stub libtorch.so, and a fake HIP runtime with its usual SONAME."""
     folder = tmp_path_factory.mktemp("workshop")
-    data = lzma.decompress(FATBIN.read_bytes())
-    _, start = bundle_starts(data)
-    (folder / "first").write_bytes(data[:start])
-    (folder / "second").write_bytes(data[start:])
+    for arch, data in real_bundles().items():
+        (folder / arch).write_bytes(data)
     (folder / "host.c").write_text(HOST)
     (folder / "device.S").write_text(DEVICE)
     (folder / "local.map").write_text("{ local: *; };\n")

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import lzma
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from wheel_builder.build.product import Product
 from wheel_builder.build.sbom import FILE, Materials, sbom_text
 from wheel_builder.build.zstd import Zstd
 from wheel_builder.images.sdist import Sdist
+from wheel_builder.files.device.fatbin import read_fatbin
 from wheel_builder.files.device.library import LIBRARY
 from wheel_builder.provenance.attest import write_provenance
 from wheel_builder.provenance.provenance import LOCAL, Provenance, RunDetails
@@ -92,6 +94,17 @@ def of_arch(arch: str, *codes: bytes) -> bytes:
 def of_each(codes: Mapping[str, bytes]) -> bytes:
     """A compressed bundle per arch, each with one code object."""
     return b"".join(of_arch(arch, code) for arch, code in codes.items())
+
+
+REAL = Path(__file__).parents[2] / "data" / "fatbin" / "two_instances.xz"
+
+
+def real_bundles() -> dict[str, bytes]:
+    """A compressed bundle per arch, of code objects from a real compiler (tests/data/fatbin)."""
+    codes: dict[str, list[bytes]] = {}
+    for code in read_fatbin(lzma.decompress(REAL.read_bytes())):
+        codes.setdefault(code.arch, []).append(code.data)
+    return {arch: of_arch(arch, *each) for arch, each in codes.items()}
 
 
 GOOD_LIBRARY = ElfFile(

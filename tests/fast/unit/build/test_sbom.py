@@ -27,11 +27,16 @@ def test_it_names_what_is_in_the_wheel_with_versions_licences_and_purls():
         "flash-attn-rocm sources": "required",
         "libc++": "required",
         "torch": "required",
+        "zstd": "required",
         "ziglang": "excluded",
         "clang-22": "excluded",
         "hipcc": "excluded",
     }
     assert parts["clang-22"]["purl"] == "pkg:deb/debian/clang-22@1:22.1.8-3?arch=amd64"
+    assert parts["zstd"]["purl"] == "pkg:github/facebook/zstd@v1.5.7"
+    assert parts["zstd"]["licenses"] == [{"expression": "BSD-3-Clause"}]
+    assert parts["zstd"]["hashes"] == [{"alg": "SHA-256", "content": "4" * 64}]
+    assert "zstandard 0.25.0, sha256 " + "3" * 64 in parts["zstd"]["description"]
     assert parts["hipcc"]["licenses"] == [{"expression": "MIT"}]
     for part in parts.values():
         assert PackageURL.from_string(part["purl"]).to_string() == part["purl"]
