@@ -147,6 +147,27 @@ def builder_image(builder):
 
 
 @pytest.fixture(scope="session")
+def zstd(builder_image, context, tmp_path_factory):
+    """The arguments to compile and link with zstd, as the wheel's library has it."""
+    from tests.tools.programs import compile_zstd
+    from wheel_builder.build.zstd import fetch_zstd
+
+    source = fetch_zstd(context.checkout, context.store, log=context.log("zstd")).path
+    return compile_zstd(builder_image, source, tmp_path_factory.mktemp("zstd"))
+
+
+@pytest.fixture(scope="session")
+def unpacker(builder_image, zstd, tmp_path_factory):
+    """A program with the host library's unpack: tests/engine/host/programs/unpacks.cpp."""
+    from tests.tools.programs import compile_program
+
+    host = [CHECKOUT / "kernels/host/registry" / name for name in ("bundle.cpp", "unpack.cpp")]
+    program = CHECKOUT / "tests/engine/host/programs/unpacks.cpp"
+    to = tmp_path_factory.mktemp("unpacks") / "unpacks"
+    return compile_program(builder_image, to, program, *host, *zstd)
+
+
+@pytest.fixture(scope="session")
 def device_code(builder, context):
     """``device_code(arch)``: the folder with this checkout's kernels for an arch."""
     from wheel_builder.build.device_code import compile_arch

@@ -25,7 +25,7 @@ from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.tables.archs import known_archs
 
 INT3 = b"\xcc"
-CALL = re.compile(rb"\xe8(?=(.{4}))", re.DOTALL)
+CALL = re.compile(rb"[\xe8\xe9](?=(.{4}))", re.DOTALL)  # or a jump at the end of a function
 SLOT = 4096  # compressed bundles are padded to this
 
 

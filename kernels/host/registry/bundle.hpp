@@ -1,4 +1,4 @@
-// Reads clang's offload bundles: several archs' code objects in one block of memory.
+// Reads clang's offload bundles: code objects in one block of memory.
 #pragma once
 
 #include <cstddef>

@@ -25,7 +25,7 @@ static unsigned long (*volatile const steps[])(unsigned long) = {one, two};
 static volatile unsigned long counter = 5, unset[600];
 __attribute__((constructor)) static void start(void) {
   unsigned long sum = counter + unset[599];
-  for (size_t i = 0; i < 8192; ++i) sum = steps[i % 2](sum * 31 + first[i] + second[i]);
+  for (size_t i = 0; i < 4096; ++i) sum = steps[i % 2](sum * 31 + first[i] + second[i]);
   char copy[64];
   memset(copy, (int)strlen("word"), sizeof copy);
   if (hipModuleLoadData || a_name) sum += copy[5];

@@ -4,14 +4,12 @@ import shutil
 import struct
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from tests.engine.host.interface import OK, Library
 from tests.engine.host.test_interface import attention
 from tests.tools.made.wheels import code_object
-from tests.tools.programs import CHECKOUT, compile_program
 from wheel_builder.build.packed_code import packed
 from wheel_builder.files.device.compressed import packed_bundles, read_packed
 
@@ -20,13 +18,6 @@ GOOD = packed("gfx942", {name: code_object("gfx942", [name]) for name in KERNELS
 HEADER = 32
 DAMAGED = "error: the device code in libflash_attn_rocm.so is damaged: "
 NEXT = "\n  next: install the wheel again, with the command that you installed it with and --force-reinstall"
-
-
-@pytest.fixture(scope="session")
-def unpacker(builder_image, zstd, tmp_path_factory):
-    host = [CHECKOUT / "kernels/host/registry" / name for name in ("bundle.cpp", "unpack.cpp")]
-    program = Path(__file__).with_name("programs") / "unpacks.cpp"
-    return compile_program(builder_image, tmp_path_factory.mktemp("unpacks") / "unpacks", program, *host, *zstd)
 
 
 @pytest.fixture

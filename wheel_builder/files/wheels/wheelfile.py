@@ -27,7 +27,7 @@ from wheel_builder.files.wheels.ziplayout import METHODS, ends_itself, layout_pr
 
 # The audit checks the budget. This limit only bounds memory.
 MAX_READ_MIB = 64.0
-# Uncompressed offload bundles shrink to a sixth. Our wheels always expand less than this.
+# Uncompressed offload bundles, of early wheels, shrink to a sixth. Our wheels always expand less than this.
 MAX_EXPANSION = 32
 # Each file has this limit too, except files below this size.
 FREE_BYTES = MIB

@@ -1,9 +1,9 @@
-// unpack from the command line: unpacks FILE OUT writes a compressed bundle's content and prints the shortest of
-// five times in microseconds, or "error: <what>".
+// unpack from the command line: unpacks FILE OUT writes a compressed bundle's content and prints the least of five
+// times of the processor in microseconds, or "error: <what>".
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <exception>
 #include <fstream>
 #include <iterator>
@@ -12,20 +12,19 @@
 #include "host/registry/unpack.hpp"
 
 int main(int, char** arguments) {
-  using Clock = std::chrono::steady_clock;
   std::ifstream file(arguments[1], std::ios::binary);
   const std::vector<unsigned char> bytes{std::istreambuf_iterator<char>(file), {}};
   try {
-    Clock::duration shortest = Clock::duration::max();
+    double least = 1e9;
     for (int turn = 0; turn < 5; ++turn) {
-      const auto begin = Clock::now();
+      const std::clock_t begin = std::clock();
       const fa::Unpacked unpacked = fa::unpack({bytes.data(), bytes.size()});
-      shortest = std::min(shortest, Clock::now() - begin);
+      least = std::min(least, double(std::clock() - begin) / CLOCKS_PER_SEC);
       const auto* content = reinterpret_cast<const char*>(unpacked.memory.get());
       if (reinterpret_cast<std::uintptr_t>(content) % fa::kBundleAlignment != 0) return 2;
       std::ofstream(arguments[2], std::ios::binary).write(content, static_cast<std::streamsize>(unpacked.size));
     }
-    std::printf("%lld\n", static_cast<long long>(shortest / std::chrono::microseconds(1)));
+    std::printf("%.0f\n", 1e6 * least);
   } catch (const std::exception& error) {
     std::printf("error: %s\n", error.what());
   }

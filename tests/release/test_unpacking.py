@@ -1,0 +1,26 @@
+"""The first kernel of an arch unpacks the arch's code: on this machine in less than 20 ms."""
+
+import logging
+import subprocess
+
+from wheel_builder.files.binaries.elf import section_bytes
+from wheel_builder.files.device.compressed import packed_bundles
+from wheel_builder.files.device.fatbin import SECTION, read_fatbin
+from wheel_builder.files.device.library import LIBRARY
+from wheel_builder.files.wheels.wheelfile import read_wheel
+
+LOG = logging.getLogger(__name__)
+MOST_MS = 20
+
+
+def test_an_archs_code_is_unpacked_in_few_milliseconds(release, unpacker, tmp_path):
+    section = section_bytes(read_wheel(release.wheel, max_mib=64).files[LIBRARY], SECTION)
+    for bundle in packed_bundles(section):
+        file, out = tmp_path / "packed", tmp_path / "content"
+        file.write_bytes(section[bundle.start : bundle.end])
+        done = subprocess.run([unpacker, file, out], capture_output=True, text=True, check=True)
+        assert out.read_bytes() == bundle.content
+        arch, ms = read_fatbin(bundle.content)[0].arch, int(done.stdout) / 1000
+        sizes = (bundle.end - bundle.start, len(bundle.content))
+        LOG.info("%s: %d bytes to %d in %.1f ms", arch, *sizes, ms)  # shown with --log-cli-level=INFO
+        assert ms < MOST_MS
