@@ -285,7 +285,12 @@ def device_code_digest(folder: Path) -> str:
 
 def _compile(inputs: Inputs, scratch: Path) -> list[str]:
     # Paths end up in error messages (__FILE__). This machine's must be replaced.
-    prefixes = {inputs.torch_include: "torch-include", inputs.device_code: "device-code", inputs.zstd: "zstd", scratch: "scratch"}
+    prefixes = {
+        inputs.torch_include: "torch-include",
+        inputs.device_code: "device-code",
+        inputs.zstd: "zstd",
+        scratch: "scratch",
+    }
     return [
         *_compiler_flags(inputs.platform),
         *WARNINGS,
@@ -300,7 +305,7 @@ def _compile(inputs: Inputs, scratch: Path) -> list[str]:
 
 
 def _compile_zstd(inputs: Inputs) -> list[str]:
-    """Each function gets a section of its own, so that the linker keeps the decoder only. Nothing is exported."""
+    """Each function has a section of its own, so the linker keeps the decoder only. Nothing is exported."""
     flags = (flag for flag in _compiler_flags(inputs.platform) if not flag.startswith("-std="))
     hidden = [f"-D{name}_VISIBLE=" for name in ("ZSTDLIB", "ZSTDERRORLIB")]
     return [*flags, "-ffunction-sections", "-fdata-sections", *hidden, "-c", str(inputs.zstd / ZSTD_SOURCE)]

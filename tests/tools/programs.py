@@ -16,7 +16,10 @@ INCLUDES = (f"-I{CHECKOUT / 'kernels'}",)
 
 
 def compile_zstd(builder_image, source, folder):
-    """Compile zstd in ``folder`` as the wheel's library has it. Returns further arguments of programs with it."""
+    """Compile zstd in ``folder`` as the wheel's library has it.
+
+    Returns further arguments of programs with it.
+    """
     files = {file.name: file.read_bytes() for file in source.glob("zstd*")}
     for name, data in files.items():
         (folder / name).write_bytes(data)

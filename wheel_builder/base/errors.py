@@ -173,7 +173,7 @@ class PeError(WheelBuilderError):
 
 
 class FatbinError(WheelBuilderError):
-    """The bytes are not a sequence of uncompressed offload bundles for AMD GPUs."""
+    """The bytes are not a sequence of offload bundles for AMD GPUs, in the expected form."""
 
     exit_code = 42
 

@@ -49,7 +49,8 @@ def build_wheel(
 ) -> Artifact:
     """Build and repair the job's wheel. Facts: ``wheel`` (file name), ``sha256``, ``bytes``.
 
-    ``zstd`` is the folder of its source, pinned in the checkout. ``cache`` is ccache's folder, shared with other runs and machines.
+    ``zstd`` is the folder of its source, pinned in the checkout. ``cache`` is ccache's folder, shared with
+    other runs and machines.
 
     Raises ``CommandFailedError`` when cibuildwheel fails, and ``WheelError`` unless it leaves one wheel.
     """

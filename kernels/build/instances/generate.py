@@ -164,7 +164,7 @@ def write_sources(instances: Iterable[Instance], out_dir: Path) -> tuple[Path, .
 
 
 def registry_inc(instances: Sequence[Instance], archs: Sequence[str]) -> str:
-    """The host registry's rows of a build for ``archs``: instances, then archs. Those without code have none."""
+    """The host registry's rows of a build for ``archs``: instances, then archs, each with code only."""
     lines = ["// FA_INSTANCE(op, dtype, head_dim, name, archs with device code in this build)"]
     lines += [
         f'FA_INSTANCE({i.op}, {i.dtype}, {i.head_dim}, {i.name}, "{",".join(i.archs)}")'

@@ -18,7 +18,8 @@ struct Bytes {
 [[noreturn]] void damaged(const std::string& how);
 
 // The code objects for `gfx` ("gfx942") in a row of uncompressed bundles, one in each, as views. A bundle
-// begins at a multiple of kBundleAlignment. Throws FA_INTERNAL if a bundle is damaged or lacks its code object.
+// begins at a multiple of kBundleAlignment. Throws FA_INTERNAL if a bundle is damaged or lacks its code
+// object.
 std::vector<Bytes> find_code_objects(Bytes bundles, const std::string& gfx);
 
 }  // namespace fa

@@ -8,8 +8,7 @@
 // kernels/build/instances/bundle.py writes registry.inc, and fatbin.S with these functions. The machine code
 // is the same on every platform.
 #define FA_INSTANCE(op, dtype, head_dim, name, archs)
-#define FA_ARCH(gfx) \
-  extern "C" __attribute__((visibility("hidden"), sysv_abi)) fa::Bytes fa_bundle_##gfx();
+#define FA_ARCH(gfx) extern "C" __attribute__((visibility("hidden"), sysv_abi)) fa::Bytes fa_bundle_##gfx();
 #include "registry.inc"
 #undef FA_ARCH
 #undef FA_INSTANCE
@@ -36,8 +35,7 @@ bool Instance::has(const std::string& gfx) const {
 
 const std::vector<Instance>& registry() {
   static const std::vector<Instance> all = {
-#define FA_INSTANCE(op, dtype, head_dim, name, archs) \
-  {#op, #dtype, head_dim, #name, split(archs)},
+#define FA_INSTANCE(op, dtype, head_dim, name, archs) {#op, #dtype, head_dim, #name, split(archs)},
 #define FA_ARCH(gfx)
 #include "registry.inc"
 #undef FA_ARCH

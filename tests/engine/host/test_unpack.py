@@ -15,7 +15,7 @@ from wheel_builder.files.device.compressed import packed_bundles, read_packed
 
 KERNELS = ["fa_fwd_bf16_d64", "fa_fwd_fp16_d64"]
 GOOD = packed("gfx942", {name: code_object("gfx942", [name]) for name in KERNELS})
-HEADER = 32
+HEADER, HUGE = 32, 1 << 40
 DAMAGED = "error: the device code in libflash_attn_rocm.so is damaged: "
 NEXT = "\n  next: install the wheel again, with the command that you installed it with and --force-reinstall"
 
@@ -55,7 +55,7 @@ WORDS = {
     "a compressed bundle ends in its header": GOOD[: HEADER - 1],
     "a compressed bundle does not start with clang's mark for version 3 and zstd": changed(4, "<H", 2),
     f"a compressed bundle of {len(GOOD) - 1} bytes says that it has {len(GOOD)}": GOOD[:-1],
-    f"a compressed bundle says that it holds {1 << 40} bytes, more than {64 << 20}": changed(16, "<Q", 1 << 40),
+    f"a compressed bundle says that it holds {HUGE} bytes, more than {64 << 20}": changed(16, "<Q", HUGE),
     "a compressed bundle cannot be unpacked (Destination buffer is too small)": changed(16, "<Q", 5),
     f"a compressed bundle holds {SIZE} bytes and says that it holds {SIZE + 1}": changed(16, "<Q", SIZE + 1),
     "a compressed bundle cannot be unpacked (Unknown frame descriptor)": changed(HEADER, "<I", 5),

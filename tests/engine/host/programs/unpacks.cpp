@@ -1,5 +1,5 @@
-// unpack from the command line: unpacks FILE OUT writes a compressed bundle's content and prints the least of five
-// times of the processor in microseconds, or "error: <what>".
+// unpack from the command line: unpacks FILE OUT writes a compressed bundle's content and prints the least of
+// five times of the processor in microseconds, or "error: <what>".
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -22,7 +22,8 @@ int main(int, char** arguments) {
       least = std::min(least, double(std::clock() - begin) / CLOCKS_PER_SEC);
       const auto* content = reinterpret_cast<const char*>(unpacked.memory.get());
       if (reinterpret_cast<std::uintptr_t>(content) % fa::kBundleAlignment != 0) return 2;
-      std::ofstream(arguments[2], std::ios::binary).write(content, static_cast<std::streamsize>(unpacked.size));
+      std::ofstream(arguments[2], std::ios::binary)
+          .write(content, static_cast<std::streamsize>(unpacked.size));
     }
     std::printf("%.0f\n", 1e6 * least);
   } catch (const std::exception& error) {

@@ -58,7 +58,8 @@ def test_the_pinned_release_is_that_of_the_pipeline():
     pins = zstd.read_pins(CHECKOUT)
     for lock in LOCKS:
         text = (CHECKOUT / lock).read_text(encoding="utf-8")
-        [block] = re.findall(rf"^{pins.sdist.name}==(\S+)((?: \\\n    --hash=sha256:\S+)+)", text, re.MULTILINE)
+        rows = rf"^{pins.sdist.name}==(\S+)((?: \\\n    --hash=sha256:\S+)+)"
+        [block] = re.findall(rows, text, re.MULTILINE)
         assert block[0] == pins.sdist.version
         assert pins.sdist.sha256 in block[1]
 

@@ -65,8 +65,8 @@ def built(checkout, *, package=PACKAGE, cache=None, **code):
 
     stored = wheel.build_wheel(
         JOB, package, image=IMAGE, device_code=[device_code(checkout.parent / "code", **code)],
-        zstd=zstd(checkout.parent / "zstd"), checkout=checkout, store=Store(checkout.parent / "build"), log=checkout.parent / "log", cache=cache,
-        run=run,
+        zstd=zstd(checkout.parent / "zstd"), checkout=checkout, store=Store(checkout.parent / "build"),
+        log=checkout.parent / "log", cache=cache, run=run,
     )  # fmt: skip
     return stored, given
 
