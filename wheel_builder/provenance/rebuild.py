@@ -28,7 +28,7 @@ from wheel_builder.provenance.records import provenance_path
 from wheel_builder.provenance.standing import commit_problem
 
 # Stored by content and checked on reading, so they are not fetched again.
-FETCHED = ("torch-headers", "builder-wheels")
+FETCHED = ("torch-headers", "builder-wheels", "zstd")
 NAMED = 6
 # A package in a list of matrix.yaml, with optional quotes and version.
 WORD = re.compile(r"""(?P<quote>["']?)(?P<name>[a-z0-9][a-z0-9+.-]+)(=[^\s,"'\]]+)?(?P=quote)""")
