@@ -8,7 +8,6 @@ from dataclasses import replace
 from tests.tools.made.elves import Edit, gnu_hash_table
 from tests.tools.made.wheels import write_wheel
 from wheel_builder.base.store import sha256_file
-from wheel_builder.build.packed_code import packed
 from wheel_builder.files.binaries.elf import read_elf
 from wheel_builder.files.binaries.pe import MAGIC as MZ
 from wheel_builder.files.binaries.pe import read_pe
@@ -21,6 +20,7 @@ from wheel_builder.files.device.library import (
     dll_code_objects,
     for_windows,
 )
+from wheel_builder.files.device.packing import packed
 from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.tables.archs import known_archs
 

@@ -15,6 +15,7 @@ from wheel_builder.base.store import Artifact, Store, key_of, sha256_tree
 from wheel_builder.build.budget import COSTS, UPDATE, load_budgets, measured, over_budget, was_cached
 from wheel_builder.build.compiler_cache import CACHE, cache_mount, cache_settings
 from wheel_builder.build.packages import compiler_packages
+from wheel_builder.files.device.packing import SETTINGS, SUFFIX, packed
 from wheel_builder.images.docker import NOBODY, Mount, open_to_all, run_in
 
 SOURCES = (
@@ -136,6 +137,18 @@ def code_objects(code: Artifact) -> dict[str, str]:
     """Name -> sha256 of an arch's code objects. The report is left out, as it holds times."""
     files: Mapping[str, str] = code.manifest["files"]
     return {name: digest for name, digest in files.items() if name.endswith(".hsaco")}
+
+
+def pack_arch(code: Artifact, store: Store) -> Artifact:
+    """The code objects as ``<arch>.hipfb``, a compressed bundle. Facts: ``arch``, ``bytes``."""
+    arch, objects = str(code.facts["arch"]), code_objects(code)
+
+    def make(out: Path) -> Mapping[str, Any]:
+        data = packed(arch, {Path(name).stem: (code.path / name).read_bytes() for name in objects})
+        (out / f"{arch}{SUFFIX}").write_bytes(data)
+        return {"arch": arch, "bytes": len(data)}
+
+    return store.get_or_make("packed-code", {"arch": arch, "code": objects, **SETTINGS}, make)
 
 
 def compiler_id(facts: Mapping[str, Any]) -> str:

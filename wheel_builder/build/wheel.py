@@ -21,12 +21,12 @@ from wheel_builder.base.errors import WheelError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import MANIFEST, Artifact, Store, sha256_file
 from wheel_builder.build.compiler_cache import CACHE, cache_mount, cache_settings
-from wheel_builder.build.device_code import code_objects
-from wheel_builder.build.packed_code import SUFFIX, pack_arch
+from wheel_builder.build.device_code import code_objects, pack_arch
 from wheel_builder.build.sbom import FILE as SBOM
 from wheel_builder.build.sbom import materials_of, sbom_text
 from wheel_builder.build.wheel_inputs import PROJECT, WheelInputs, read_inputs, sources_digest
 from wheel_builder.build.zstd import read_pins
+from wheel_builder.files.device.packing import SUFFIX
 from wheel_builder.images.docker import NOBODY, Mount, open_to_all, owner_flag, remove_own, run_in
 from wheel_builder.matrix.model import WINDOWS, Job, Package
 

@@ -4,7 +4,7 @@
 
 The device folder has one subfolder per arch, as written by build.py. The out folder gets registry.inc
 (instances and the archs of their code) and fatbin.S, which puts each arch's bundle <arch>.hipfb into
-.hip_fatbin. wheel_builder/build/packed_code.py writes the bundles.
+.hip_fatbin. wheel_builder/files/device/packing.py writes the bundles.
 """
 
 import argparse

@@ -11,7 +11,7 @@ namespace fa {
 
 namespace {
 
-// wheel_builder/build/packed_code.py writes it.
+// wheel_builder/files/device/packing.py writes it.
 struct Header {
   char magic[4];
   std::uint16_t version;

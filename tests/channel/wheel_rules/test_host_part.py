@@ -12,12 +12,12 @@ from tests.engine.host.interface import generate
 from tests.tools.made.elves import Edit
 from tests.tools.made.wheels import code_object
 from wheel_builder.base.errors import ElfError, FatbinError
-from wheel_builder.build.packed_code import packed
 from wheel_builder.files.binaries.elf import section_bytes
 from wheel_builder.files.binaries.elflayout import EM_X86_64, elf_layout_problems
 from wheel_builder.files.device.fatbin import SECTION
 from wheel_builder.files.device.hostpart import FUNCTIONS, host_part
 from wheel_builder.files.device.library import code_objects, unused_bundles
+from wheel_builder.files.device.packing import packed
 from wheel_builder.verify.seen import code_part
 
 PHDR_BYTES, HEADER_BYTES = 56, 64

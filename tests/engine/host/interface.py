@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.tools.programs import CHECKOUT, compile_program
-from wheel_builder.build.packed_code import packed
+from wheel_builder.files.device.packing import packed
 
 HOST = CHECKOUT / "kernels/host"
 CALLS = CHECKOUT / "kernels/generated/host/fa_calls.h"

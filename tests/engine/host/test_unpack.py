@@ -10,8 +10,8 @@ import pytest
 from tests.engine.host.interface import OK, Library
 from tests.engine.host.test_interface import attention
 from tests.tools.made.wheels import code_object
-from wheel_builder.build.packed_code import packed
 from wheel_builder.files.device.compressed import packed_bundles, read_packed
+from wheel_builder.files.device.packing import packed
 
 KERNELS = ["fa_fwd_bf16_d64", "fa_fwd_fp16_d64"]
 GOOD = packed("gfx942", {name: code_object("gfx942", [name]) for name in KERNELS})

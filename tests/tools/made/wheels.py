@@ -12,12 +12,12 @@ from pathlib import Path
 from tests.tools.made import elves
 from tests.tools.made.elves import ElfFile, Symbol
 from wheel_builder.audit.rules import Expectation
-from wheel_builder.build.packed_code import packed
 from wheel_builder.build.product import Product
 from wheel_builder.build.sbom import FILE, Materials, sbom_text
 from wheel_builder.build.zstd import Zstd
 from wheel_builder.files.device.fatbin import read_fatbin
 from wheel_builder.files.device.library import LIBRARY
+from wheel_builder.files.device.packing import packed
 from wheel_builder.images.sdist import Sdist
 from wheel_builder.provenance.attest import write_provenance
 from wheel_builder.provenance.provenance import LOCAL, Provenance, RunDetails

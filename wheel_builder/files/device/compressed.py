@@ -28,7 +28,7 @@ VERSION, ZSTD = 3, 1  # of our own
 HEADERS = {1: "<4sHHIQ", 2: "<4sHHIIQ", 3: "<4sHHQQQ"}
 MAX_MIB = 2048
 MAX_OWN_MIB = 256
-REBUILD = "build the wheel again: wheel_builder/build/packed_code.py writes its bundles"
+REBUILD = "build the wheel again: wheel_builder/files/device/packing.py writes its bundles"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def compressed_bundles(data: bytes, max_mib: int = MAX_MIB) -> tuple[Compressed,
 def packed_bundles(data: bytes) -> tuple[Compressed, ...]:
     """The bundles in a section of our own library: nothing but what its loader unpacks.
 
-    Raises ``FatbinError`` for another form than that of ``wheel_builder/build/packed_code.py``.
+    Raises ``FatbinError`` for another form than that of ``wheel_builder/files/device/packing.py``.
     """
     found = compressed_bundles(data, MAX_OWN_MIB)
     end = _next(found[-1].end) if found else 0

@@ -11,8 +11,9 @@ from wheel_builder.base.errors import WheelError
 from wheel_builder.base.process import Completed
 from wheel_builder.base.store import Artifact, Store, sha256_file
 from wheel_builder.build import zstd
-from wheel_builder.build.packed_code import pack_arch, packed
+from wheel_builder.build.device_code import pack_arch
 from wheel_builder.files.device.compressed import packed_bundles, read_packed
+from wheel_builder.files.device.packing import packed
 
 LOCKS = ("wheel_builder/requirements.txt", "tests/requirements.txt")
 

@@ -1,4 +1,4 @@
-"""An arch's device code in one compressed bundle: the host library unpacks it at the arch's first kernel.
+"""Writes an arch's device code in one compressed bundle, which the host library unpacks.
 
 The bundle has clang's form for compressed ones (wheel_builder/files/device/compressed.py). It holds an
 uncompressed bundle per code object, in the order of their names. All of an arch are compressed together,
@@ -7,13 +7,9 @@ because kernels resemble each other. Equal code objects give equal bytes.
 
 import struct
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import zstandard
 
-from wheel_builder.base.store import Artifact, Store
-from wheel_builder.build.device_code import code_objects
 from wheel_builder.files.device.compressed import HEADERS, VERSION, ZSTD, content_hash
 from wheel_builder.files.device.fatbin import ALIGNMENT, COMPRESSED_MAGIC, DEVICE_PREFIXES, HOST_PREFIX, MAGIC
 
@@ -21,20 +17,8 @@ SUFFIX = ".hipfb"
 HOST = f"{HOST_PREFIX}x86_64-unknown-linux-gnu-"
 LEVEL = 22
 WINDOW_LOG = 23  # 8 MiB: all code of an arch
-
-
-def pack_arch(code: Artifact, store: Store) -> Artifact:
-    """The arch's code objects as ``<arch>.hipfb``. Facts: ``arch``, ``bytes``."""
-    arch, objects = str(code.facts["arch"]), code_objects(code)
-    zstd = ".".join(map(str, zstandard.ZSTD_VERSION))
-    inputs = {"arch": arch, "code": objects, "zstd": zstd, "level": LEVEL, "window": WINDOW_LOG}
-
-    def make(out: Path) -> Mapping[str, Any]:
-        data = packed(arch, {Path(name).stem: (code.path / name).read_bytes() for name in objects})
-        (out / f"{arch}{SUFFIX}").write_bytes(data)
-        return {"arch": arch, "bytes": len(data)}
-
-    return store.get_or_make("packed-code", inputs, make)
+# All that the bytes depend on besides the code objects.
+SETTINGS = {"zstd": ".".join(map(str, zstandard.ZSTD_VERSION)), "level": LEVEL, "window": WINDOW_LOG}
 
 
 def packed(arch: str, objects: Mapping[str, bytes]) -> bytes:
