@@ -54,7 +54,8 @@ SOURCE = Source(COMMIT, "", (), MATERIALS.sources, {"device": ("-O3",), "host": 
 RECIPE = Recipe(
     flags=SOURCE.flags, llvm={ROCM: "/usr/lib/llvm-22/bin", "6.4": "/usr/lib/llvm-21/bin"},
     platform_tag="manylinux_2_28_x86_64", source_date_epoch=SOURCE.source_date_epoch,
-    torch_headers=MATERIALS.torch, torch_headers_sha256=MATERIALS.torch_sha256, requirements="9" * 64,
+    torch_headers=MATERIALS.torch, torch_headers_sha256=MATERIALS.torch_sha256, zstd=MATERIALS.zstd,
+    requirements="9" * 64,
     zig=MATERIALS.zig, bases={ROCM: Base("debian:sid-slim", "sid", ("clang-22", "hipcc"))},
     pins=f"ziglang=={MATERIALS.zig} \\\n    --hash=sha256:0\n", public="6.4",
 )  # fmt: skip
