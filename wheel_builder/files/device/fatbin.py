@@ -110,9 +110,7 @@ def _bundles(data: bytes) -> Iterator[tuple[int, list[_Entry]]]:
 def _entries(data: bytes, start: int) -> tuple[list[_Entry], int]:
     """The entries of the bundle at ``start``, and where the table of entries ends."""
     if data[start : start + len(COMPRESSED_MAGIC)] == COMPRESSED_MAGIC:
-        raise _error(
-            start, "it is compressed", "bundle without -compress: the wheel is compressed as a whole"
-        )
+        raise _error(start, "it is compressed", "put compressed bundles in front of all others")
     if data[start : start + len(MAGIC)] != MAGIC:
         raise _error(start, f"it begins with {data[start : start + len(MAGIC)]!r}, expected {MAGIC!r}")
     (count,) = _numbers(data, start + len(MAGIC), 1, start)

@@ -81,7 +81,7 @@ BETWEEN = header((200, 20, GFX908), (300, 20, GFX942)).ljust(240, b"\0") + b"hid
     [
         (
             b"CCOB" + bytes(100),
-            r"at byte 0 of \.hip_fatbin: it is compressed\n  next: bundle without -compress",
+            r"at byte 0 of \.hip_fatbin: it is compressed\n  next: put compressed bundles in front",
         ),
         (b"not a bundle at all, really", "it begins with b'not a bundle at all, rea', expected"),
         (MAGIC, "its table of entries is cut off at byte 24"),

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.made.wheels import fatbin
+from tests.tools.made.wheels import uncompressed
 from wheel_builder.base.errors import ElfError
 from wheel_builder.base.process import Completed
 from wheel_builder.base.store import Artifact, Store
@@ -50,7 +50,7 @@ def test_code_objects_become_text(tmp_path):
 
 
 def test_a_code_object_is_disassembled_for_the_arch_that_it_names(tmp_path):
-    run, [code, *_] = FakeTools(), read_fatbin(fatbin())
+    run, [code, *_] = FakeTools(), read_fatbin(uncompressed())
     text = disassemble(code.data, tools=TOOLS, store=Store(tmp_path), log=tmp_path, run=run)
     assert text.startswith("code of ")
     assert run.calls == [[code.gfx]]

@@ -27,7 +27,7 @@ class FakeTools:
         (mount,) = (part for part in self.commands[-1] if part.startswith("type=bind"))
         folder = Path(mount.split("source=")[1].split(",")[0])
         archs = self.commands[-1][self.commands[-1].index("/out") + 1 :]
-        names = [name for name in KERNELS for _ in ARCHS]  # one bundle per kernel, in it one object per arch
+        names = [name for _ in ARCHS for name in KERNELS]  # one bundle per arch, in it one object per kernel
         for number, (arch, name) in enumerate(zip(archs, names, strict=True)):
             assert (folder / f"{number}.hsaco").read_bytes().startswith(b"\x7fELF")
             line = CODE[arch].format(**(BF16 if "bf16" in name else FP16))
