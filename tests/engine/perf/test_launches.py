@@ -6,13 +6,15 @@ from tests.conftest import CHECKOUT
 from tests.engine.perf.conftest import MAX_MIB
 from wheel_builder.extras.perf.launch.calibration import CALIBRATED, calibrated, schedules_of
 from wheel_builder.extras.perf.launch.calibration import to_text as to_csv
-from wheel_builder.extras.perf.launch.kernels import FOLDER, LAUNCHED, SPEEDS, parse_speeds, speeds_text
+from wheel_builder.extras.perf.launch.kernels import FOLDER, SPEEDS, parse_speeds, speeds_text
+from wheel_builder.extras.perf.launch.kernels import launched as accepted
 from wheel_builder.extras.perf.launch.table import rows_of, to_text
 from wheel_builder.extras.perf.power import PAIRS, fitted, read_pairs
 from wheel_builder.extras.perf.published import ERRORS, RATES, read_rates
 from wheel_builder.extras.perf.run import launched
 from wheel_builder.extras.perf.speed import PLAYED
 
+LAUNCHED = accepted(CHECKOUT)
 QUICK = {"gfx942": "fa_bwd_dq_fp16_d64", "gfx1201": "fa_fwd_fp16_d64"}
 
 

@@ -16,7 +16,7 @@ from wheel_builder.build.budget import COSTS, Costs, load_budgets
 from wheel_builder.extras.perf.golden import COUNTERS, FIGURES, parse_figures
 from wheel_builder.extras.perf.launch.calibration import CALIBRATED, parse_calibrated
 from wheel_builder.extras.perf.launch.kernels import FOLDER as LAUNCHES
-from wheel_builder.extras.perf.launch.kernels import LAUNCHED
+from wheel_builder.extras.perf.launch.kernels import launched
 from wheel_builder.extras.perf.launch.table import parse_rows
 from wheel_builder.extras.perf.lines import LINES, parse_lines
 from wheel_builder.extras.perf.power import PAIRS, read_pairs
@@ -71,7 +71,8 @@ def tables(checkout: Path) -> Mapping[str, str]:
     golden = {arch: checkout / FIGURES / f"{arch}.toml" for arch in own}
     modelled = {arch: parse_figures(file.name, file.read_text("utf-8")) for arch, file in golden.items()}
     launches = {
-        arch: parse_rows((checkout / LAUNCHES / f"{arch}.csv").read_text("utf-8")) for arch in LAUNCHED
+        arch: parse_rows((checkout / LAUNCHES / f"{arch}.csv").read_text("utf-8"))
+        for arch in launched(checkout)
     }
     counters = (checkout / COUNTERS).read_text(encoding="utf-8")
     assembly = (checkout / ERRORS).read_text(encoding="utf-8")

@@ -7,11 +7,11 @@ from wheel_builder.base.errors import PerfError
 from wheel_builder.extras.perf.launch.calls import backward, decode, forward, planned_parts, taller
 from wheel_builder.extras.perf.launch.kernels import (
     FOLDER,
-    LAUNCHED,
     SPEEDS,
     Kernel,
     die_of,
     dies_of,
+    launched,
     parse_speeds,
     speeds_text,
 )
@@ -32,6 +32,7 @@ from wheel_builder.extras.perf.launch.table import (
 from wheel_builder.tables.archs import arch_named, known_archs
 from wheel_builder.tables.tiles import known_tiles, tile_of
 
+LAUNCHED = launched(CHECKOUT)
 SHORT = (Shape(512, 512, 8, 8, causal=True), Shape(512, 512, 8, 8))
 
 

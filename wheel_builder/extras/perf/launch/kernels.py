@@ -14,12 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from wheel_builder.base.errors import PerfError
 from wheel_builder.extras.perf.launch.simulate import Die, Speed
-from wheel_builder.tables.archs import Arch, arch_named
+from wheel_builder.tables.archs import Arch, arch_named, known_archs
 
 FOLDER = Path("wheel_builder/extras/perf/figures/launch")
 SPEEDS = FOLDER / "speeds.toml"
-# Archs with accepted launches: one of each matrix unit and memory. gfx1030 and gfx1102 have none yet.
-LAUNCHED = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
 HEADER = """\
 # Modelled, not measured. `scripts/test --full tests/engine/perf/test_launches.py --update` writes this.
 #   rows    of a workgroup
@@ -48,6 +46,11 @@ class Kernel:
 
 
 Kernels = Mapping[str, Kernel]  # of an arch, by name
+
+
+def launched(checkout: Path) -> tuple[str, ...]:
+    """Archs with accepted launches. To add one: an empty file, then the command in ``HEADER``."""
+    return tuple(arch for arch in known_archs() if (checkout / FOLDER / f"{arch}.csv").is_file())
 
 
 def dies_of(arch: Arch) -> int:
