@@ -31,6 +31,7 @@ enum class Schedule {
   two_tiles_in_turn,  // as two_tiles; K and V share registers
   direct,             // as two_tiles; loads write straight into LDS
   direct_slots,       // as direct; a tile's exponentials run between the products of the next one's scores
+  slots_in_turn,      // likewise through registers; two groups of waves take turns at the matrix unit
 };
 
 // Tuning of the forward kernel, and of decode. Changes speed, registers and LDS, never results. The rows are

@@ -17,6 +17,7 @@
 #include "device/forward/parts/prologue.hpp"
 #include "device/forward/parts/schedule.hpp"
 #include "device/forward/parts/shown_keys.hpp"
+#include "device/forward/parts/slots.hpp"
 #include "device/forward/parts/source.hpp"
 #include "device/masks/bias.hpp"
 #include "device/masks/dense_mask.hpp"
@@ -190,6 +191,8 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     };
     if constexpr (B::kConfig.schedule == Schedule::one_stage) {
       one_stage(block, tiles, k, v, o, convert, scores);
+    } else if constexpr (B::kInTurn) {
+      slots_in_turn(block, tiles, k, v, query, o, softmax, convert, mask);
     } else if constexpr (B::kConfig.schedule == Schedule::pipelined) {
       pipelined(block, tiles, k, v, o, convert, before, products, weights);
     } else if constexpr (B::kConfig.schedule == Schedule::two_tiles_in_turn) {

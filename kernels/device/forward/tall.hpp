@@ -12,7 +12,12 @@ namespace fa {
     using Plain = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, fa::Op::fwd_tall>;      \
     static_assert(!Plain::kNarrow, "values that cannot be narrowed need the featured loop"); \
     __attribute__((shared, aligned(16))) static char lds[Plain::kLdsBytes];                  \
-    fa::run_forward<Plain>(params, (fa::LdsBytes)lds);                                       \
+    if constexpr (Plain::kConfig.short_prologue) {                                           \
+      fa::FwdParams own = fa::loaded_at_once(fa::kernel_arguments());                        \
+      fa::run_in_short<Plain>(own, (fa::LdsBytes)lds);                                       \
+    } else {                                                                                 \
+      fa::run_forward<Plain>(params, (fa::LdsBytes)lds);                                     \
+    }                                                                                        \
   }
 
 }  // namespace fa

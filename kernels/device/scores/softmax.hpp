@@ -115,6 +115,27 @@ struct Softmax {
     }
   }
 
+  // Likewise, elements from kFirst on, before kEnd, one by one.
+  template <int kFirst, int kEnd>
+  FA_DEVICE void find_exponents_of(C* exponents, const C* s) const {
+#pragma unroll
+    for (int f = kFirst; f < kEnd; ++f) {
+      float& exponent = reinterpret_cast<float*>(&exponents[f / Unit::kRows])[f % Unit::kRows];
+      exponent = here(__builtin_fmaf(s[f / Unit::kRows][f % Unit::kRows], c, offset[0]));
+    }
+  }
+
+  // As `follow`, with the exponents for the offset before.
+  template <int kOut>
+  FA_DEVICE void follow_exponents(float maximum, C* exponents, C* s, C* o, int lane) {
+    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
+    if (any_lane<Unit::kWave>(!(maximum <= top[0] + limit))) {
+      if (any_lane<Unit::kWave>(!(maximum <= top[0] + slack))) raise<kOut>(&maximum, o, lane);
+      if (far != 0) subtract_top(s);
+      find_exponents_of<0, kElements>(exponents, s);
+    }
+  }
+
   // With a mask: call before the first tile.
   FA_DEVICE void drop_if(bool drops) { far = drops ? kDropping : 0; }
 

@@ -259,6 +259,10 @@ def test_long_sequences_that_fill_the_device_take_tall_workgroups(plans):
         [replace(of_gfx1151, head_dim=dim, nheads=n, nheads_k=1) for dim in (64, 128) for n in (5, 32)]
     )
     assert [plan.path for plan in found] == ["tall"] * 4
+    [of_gfx942] = plans(
+        [replace(LONG, arch="gfx942", head_dim=128, nheads=38, nheads_k=38, compute_units=304)]
+    )
+    assert of_gfx942.path == "tall"
 
 
 @pytest.mark.parametrize(

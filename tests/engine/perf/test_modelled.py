@@ -265,6 +265,15 @@ def test_tall_workgroups_cost_little_where_the_plan_takes_them(arch, head_dim):
         assert figures[f"fwd_tall{name}"] >= 0.98 * figures[f"fwd{name}"]
 
 
+def test_waves_in_turn_are_a_tenth_faster_on_mi300x():
+    """Without a mask. The plan takes these kernels for long sequences (`Schedule::slots_in_turn`)."""
+    figures = {
+        (what, kernel): flop for what, maker, kernel, flop in known("gfx942") if maker == "flash-attn-rocm"
+    }
+    for what in ("flop", "exclusive"):
+        assert figures[what, "fwd_tall 2048 fp16 d128"] >= 1.09 * figures[what, "fwd 2048 fp16 d128"]
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_mask_costs_a_quarter_at_most(arch):
     """Exceptions are gfx950, with short products, and fp32 at head dim 64 of gfx942 and gfx908.

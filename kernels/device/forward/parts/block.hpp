@@ -155,8 +155,10 @@ struct Block {
   static constexpr int kWaveQueryLds = kPacked ? 0 : Q::kLdsBytes;
   static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
   static constexpr int kTilesLds = Keys::Tile::kBytes + Values::Tile::kBytes;
+  static constexpr bool kInTurn = kConfig.schedule == Schedule::slots_in_turn;
+  static constexpr int kTilesAtOnce = kInTurn ? 3 : kTwoTiles || kDirect ? 2 : 1;
   static constexpr int kLdsBytes =
-      (kTwoTiles || kDirect ? 2 : 1) * kTilesLds + Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
+      kTilesAtOnce * kTilesLds + Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
   // Alignment for addresses with a flipped bit (memory/direct.hpp).
   static constexpr int kLdsAlignment = kDirect ? 64 : 16;
   static_assert(kTilesLds % kLdsAlignment == 0, "each of two tiles is aligned");

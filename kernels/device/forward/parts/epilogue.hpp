@@ -55,7 +55,8 @@ FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o, 
   const int lane = late_lane(block);
   const uint32_t batch = block.batch, head = block.head;
   const uint32_t first = block.sequence.q_first + wave_row;
-  const int rows = block.sequence.seqlen_q - wave_row, column = Unit::column(lane, 0);
+  const int left = block.sequence.seqlen_q - wave_row, rows = B::kInTurn ? uniform(left) : left;
+  const int column = Unit::column(lane, 0);
   const HeadRows out_rows{row_at(params.out, params.o_batch, params.o_head, params.o_row, batch, head, first),
                           static_cast<int64_t>(static_cast<uint32_t>(params.o_row) * 2), rows};
   const uint64_t lse_at = lse_place(params, batch, head, first);
