@@ -7,8 +7,8 @@ namespace fa {
 
 namespace {
 
-// Dies that get whole runs of neighbouring workgroups. With a few heads of unequal blocks that would give
-// dies unequal work: the hardware then deals workgroups round robin.
+// Dies that get runs of neighbouring workgroups. 1: the hardware deals workgroups round robin, which balances
+// a few heads of unequal blocks.
 int dies_in_order(const OrderRequest& r) {
   const int dies = dies_of(r.arch, r.compute_units);
   const std::int64_t units = r.heads * r.batch;

@@ -10,17 +10,17 @@ namespace fa {
 // Dies of a device, each with its own L2. 1 if unknown.
 int dies_of(Gfx arch, std::int64_t compute_units);
 
-// Limits of heads_in_turn. Beyond the bytes their rows leave the last caches; beyond the heads nothing is
-// gained. Modelled: `scripts/wheel-builder perf --launch`.
+// Limits of heads_in_turn. More bytes leave the last caches. More heads gain nothing. Modelled:
+// `scripts/wheel-builder perf --launch`, which has the same limits (extras/perf/launch/order.py).
 inline constexpr std::int64_t kBytesInTurn = std::int64_t{32} << 20;
-inline constexpr int kMostInTurn = 4;
+inline constexpr int kMostInTurn = 4;  // log2
 
 // log2 of the heads that start their blocks in turn, if blocks of a head have unequal work. A die has whole
 // groups of them. `bytes_of_head`: what all workgroups of a head read.
 int heads_in_turn(std::int64_t heads, std::int64_t batch, int dies, std::int64_t bytes_of_head);
 
-// Units of work (heads of a sequence) a die from which whole heads a die pay, although dies then have
-// unequal shares: at most a quarter of a head more than the mean.
+// From so many heads (of all sequences) a die on, a die gets whole heads, even if dies then have unequal
+// shares: at most a quarter more than the mean.
 inline constexpr std::int64_t kUnevenHeads = 4;
 
 // A launch of `blocks` workgroups for each head of each sequence. `unequal`: blocks of a head have unequal

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools.programs import CHECKOUT, compile_program
-from wheel_builder.extras.perf.launch.order import heads_in_turn
+from wheel_builder.extras.perf.launch.order import heads_in_turn, most_in_turn
 from wheel_builder.extras.perf.launch.shapes import Shape, forward_works
 from wheel_builder.tables.archs import known_archs
 
@@ -162,6 +162,7 @@ def test_heads_of_causal_calls_start_in_turn(orders, shape, size, of_dies, of_on
     line = f"{' '.join(map(str, shape))} {size} 1"
     (dies, together, places), (_, one, alone) = orders(f"gfx942 304 {line}", f"gfx1100 96 {line}")
     assert (dies, together, one) == (DIES, of_dies, of_one)
+    assert [most_in_turn(*shape[1:], each, size) for each in (DIES, 1)] == [together, one], "the launch model"
     assert [head for _, head, _ in alone[: one * 2]] == ([*range(one)] * 2 if one > 1 else [0, 0])
     for die in range(DIES):
         run = places[die::DIES]

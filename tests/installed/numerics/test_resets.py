@@ -59,13 +59,16 @@ def calls(target):
     pages = [some(target, 9, 16, 3, seed=seed) for seed in (3, 4)]
     table = ints(target, [2, 0, 1, 1], [8, 4, 3, 3], [5, 6, 7, 7])
     slopes = torch.rand(3, 6, generator=torch.Generator().manual_seed(5)).to(target.device)
+    sink = torch.arange(6.0).sub(3).to(target.device)
     lse = {"return_softmax_lse": True}
     return {
         "whole": lambda: flash_attn_func(q, k, v, causal=True, alibi_slopes=slopes, return_attn_probs=True),
-        "whole, window": lambda: flash_attn_func(q, k, v, window_size=(9, 4), return_attn_probs=True),
+        "whole, window": lambda: flash_attn_func(
+            q, k, v, window_size=(9, 4), sink=sink, return_attn_probs=True
+        ),
         "packed": lambda: flash_attn_varlen_func(
             q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), ints(target, 0, 60, 61, 120),
-            ints(target, 0, 50, 100, 150), 60, 50, causal=True, return_attn_probs=True,
+            ints(target, 0, 50, 100, 150), 60, 50, causal=True, sink=sink, return_attn_probs=True,
         ),
         "cache": lambda: flash_attn_with_kvcache(
             q, k, v, cache_seqlens=used, cache_leftpad=ints(target, 3, 0, 1), causal=True, **lse

@@ -123,6 +123,8 @@ def part_of(name: str, x: Given, part: Part, *, packed: bool, pages: bool) -> Gi
         by_sequences = x.shape[0] > 1
     elif name == "alibi_slopes":
         x, by_sequences = _narrow(x, -1, part.heads_q), by_sequences and x.dim() == 2
+    elif name == "sink":
+        return _narrow(x, 0, part.heads_q)
     elif name not in OF_SEQUENCES:
         return x
     return _narrow(x, 0, part.sequences) if by_sequences else x

@@ -25,7 +25,7 @@ WIDE_OP, UNEVEN_OP = (kinds.ATTENDING[each] for each in (paths.WIDE, paths.UNEVE
 BACKWARD, MASKED_BACKWARD = kinds.GRADIENTS[paths.SEPARATE], kinds.GRADIENTS[kinds.MASKED]
 UNEVEN_BACKWARD = kinds.GRADIENTS[kinds.UNEVEN]
 TYPICAL_LENGTH = 128
-BACKWARD_KEY = os.environ.encodekey(BACKWARD_VARIABLE)
+BACKWARD_KEY = BACKWARD_VARIABLE if os.name == "nt" else os.fsencode(BACKWARD_VARIABLE)
 
 
 class Plan(NamedTuple):
@@ -116,9 +116,11 @@ def backward_plan(
 
 def backward_wishes() -> tuple[str, bool]:
     """Settings that users may change between calls: the environment's path, deterministic algorithms."""
-    # For an absent variable os.environ raises two exceptions, and catches them, in every backward pass.
-    there = BACKWARD_KEY in os.environ._data  # type: ignore[attr-defined]  # noqa: SLF001
-    return os.environ[BACKWARD_VARIABLE] if there else "", torch.are_deterministic_algorithms_enabled()
+    # For an absent variable os.environ raises two exceptions, and catches them, in every backward pass. Tests
+    # may replace it by a plain dict.
+    absent = BACKWARD_KEY not in getattr(os.environ, "_data", (BACKWARD_KEY,))
+    wanted = "" if absent else os.environ.get(BACKWARD_VARIABLE, "")
+    return wanted, torch.are_deterministic_algorithms_enabled()
 
 
 @lru_cache(maxsize=1024)

@@ -34,6 +34,14 @@ def test_it_exports_what_the_host_library_declares_weak():
     assert exported == declared
 
 
+def test_it_expects_the_keys_shown_by_a_mask_in_dq_from_as_many_queries_on_as_the_host():
+    """Of HOLD_WHAT_IS_SHOWN, whose module needs PyTorch."""
+    host = (CHECKOUT / "kernels/host/calls/bwd.cpp").read_text()
+    control = (CHECKOUT / "wheel_builder/machine_code/fake_hip/control.py").read_text()
+    [wanted] = re.findall(r"kLeastRows = (\d+);", host)
+    assert re.findall(r'"dq": (\d+)', control) == [wanted]
+
+
 def test_on_windows_each_of_them_is_looked_up_in_the_dll_that_the_doctor_looks_for():
     host, package = CHECKOUT / "kernels/host/launch", CHECKOUT / "kernels/python/flash_attn_rocm"
     declared = WEAK.findall((host / "hip.hpp").read_text())

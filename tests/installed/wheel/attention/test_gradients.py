@@ -95,6 +95,16 @@ def test_a_call_is_explained(leaves, kernels_on):
 
 
 @needs_fused
+def test_the_environment_may_be_a_plain_dict(leaves, kernels_on, monkeypatch):
+    kernels_on(FUSED)
+    for variables in ({}, {"FLASH_ATTN_ROCM_BACKWARD": "separate"}):
+        with monkeypatch.context() as patch:
+            patch.setattr("os.environ", variables)
+            reason = explain(*leaves).backward_reason
+        assert (reason == "separate is wanted") == bool(variables)
+
+
+@needs_fused
 def test_the_environment_chooses_the_path(leaves, kernels_on, monkeypatch):
     kernels_on(FUSED)
     monkeypatch.setenv("FLASH_ATTN_ROCM_BACKWARD", "separate")

@@ -95,14 +95,15 @@ def test_a_call_that_is_short_enough_is_one_launch(watched, host_fwd):
 def test_a_long_one_is_cut_by_sequences_and_then_by_heads(watched, host_fwd, allowed, expected):
     """``allowed`` of its nine heads of k take no longer than a launch may."""
     q, k, v = qkv()
-    slopes = torch.rand(3, 6)
-    whole = flash_attn_func(q, k, v, causal=True, alibi_slopes=slopes, return_attn_probs=True)[:2]
-    watched((allowed + 0.5) / 9 * longest(q, k, v, causal=True, alibi_slopes=slopes))
+    options = {"causal": True, "alibi_slopes": torch.rand(3, 6), "sink": torch.arange(6.0) - 3}
+    whole = flash_attn_func(q, k, v, **options, return_attn_probs=True)[:2]
+    watched((allowed + 0.5) / 9 * longest(q, k, v, **options))
     host_fwd.clear()
-    found = flash_attn_func(q, k, v, causal=True, alibi_slopes=slopes, return_attn_probs=True)[:2]
+    found = flash_attn_func(q, k, v, **options, return_attn_probs=True)[:2]
     assert [shape for (shape,) in shapes(host_fwd, "q")] == expected
     assert all(call["lse"].is_contiguous() for call in host_fwd)
     assert all(call["k"].shape[2] * 2 == call["q"].shape[2] for call in host_fwd)
+    assert all(call["sink"].shape == call["q"].shape[2:3] for call in host_fwd)
     close(found, whole)
 
 
