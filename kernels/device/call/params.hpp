@@ -69,9 +69,9 @@ namespace fa {
 // elements, and the strides are multiples of kAlignedElements, and mask_row is below kMaxRowStride. A window
 // hides more keys. Grid and block as for fa_fwd_*.
 //
-// If has_ranges(), fa_mask_ranges_* come first and leave the shown keys in out (shown_keys.hpp). If products
-// start from the softmax's shift, a finite bias below -1e30 counts as -1e30, and a positive softmax_scale
-// below kLeastScale is refused.
+// If has_ranges(), fa_mask_ranges_* come first and leave the shown keys in out (masks/shown_range.hpp). If
+// products start from the softmax's shift, a finite bias below -1e30 counts as -1e30, and a positive
+// softmax_scale below kLeastScale is refused.
 
 // MaskRangesParams: the only argument of every fa_mask_ranges_* kernel: a mask and out as in MaskedParams,
 // and the number of sequences. An element of the mask has 1 << shift bytes, 1 or 2. An element that hides a

@@ -58,6 +58,7 @@ FA_DEVICE void run_mask_loops(int32_t kind, LdsBytes lds) {
 // A loop without dropout, and one with it.
 template <class Without, class With>
 FA_DEVICE void run_dropout_loops(const FwdParams& params, LdsBytes lds) {
+  static_assert(!Without::kNarrow && !With::kNarrow, "values that cannot be narrowed need another loop");
   if (params.dropout_below == 0) {
     run_masked<Without, Without>(params, lds);
   } else {

@@ -109,6 +109,19 @@ def test_masks(target, shown, dtype, head_dim, kind):
     check(target, shown, kernels, [with_sink(q[0], k[0], v[0], out[0], lse[0], seen)])
 
 
+@pytest.mark.parametrize(("dtype", "head_dim"), MASKED)
+def test_rows_of_the_lowest_bias(target, dtype, head_dim):
+    """Padding of transformers: the mean of v for the head without a sink, and 0 for the others."""
+    q, k, v = tensors(target, dtype, (head_dim, head_dim), 9, 24)
+    mask = torch.zeros(9, 24, device=target.device)
+    mask[:4] = torch.finfo(torch.float32).min
+    out, _ = target.attend(attention, q, k, v, mask, sink=sinks(target))
+    assert out.isfinite().all()
+    mean = v[0, :, 0].float().mean(0).expand(4, head_dim)
+    torch.testing.assert_close(out[0, :4, 0].float(), mean, atol=2**-8, rtol=2**-7)
+    assert (out[0, :4, 1:].abs() < 1e-6).all()
+
+
 @pytest.mark.parametrize("dtype", [dtype for dtype, _ in UNEVEN])
 def test_another_head_dim_of_v(target, shown, dtype):
     q, k, v = tensors(target, dtype, (192, 128), 37, 53)
