@@ -44,13 +44,15 @@ FA_DEVICE void keep_shown_rows(const B& block, int first_key, typename B::Tiles&
   const MaskedBwdParams& p = ranged_here(block.arguments);
   if (p.has_ranges == 0 || tiles.begin >= tiles.end) return;
   const int group = uniform(p.bwd.nheads / p.bwd.nheads_k), heads = p.mask_head == 0 ? 1 : group;
+  // A tile of queries may have more rows than a wave, and the last one rows beyond the last.
+  const int rows = tiles.end < block.sequence.seqlen_q ? tiles.end : block.sequence.seqlen_q;
   int begin = tiles.end, end = 0;
   for (int i = 0; i < heads; ++i) {
     // Each lane reads the keys of some rows.
-    for (int first = tiles.begin / kRows * kRows; first < tiles.end; first += kWave * kRows) {
+    for (int first = tiles.begin / kRows * kRows; first < rows; first += kWave * kRows) {
       const int row = first + block.lane * kRows;
       bool shows = false;
-      if (row < tiles.end) {
+      if (row < rows) {
         const u32x4 read = shown_range(p.bwd.dq, block.batch, block.head_k * group + i, row);
         const int from = static_cast<int>(read[0]), minus_to = static_cast<int>(read[1]);
         shows = from < first_key + B::kTile.block_n && -minus_to > first_key;
