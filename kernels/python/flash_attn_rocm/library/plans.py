@@ -25,7 +25,6 @@ WIDE_OP, UNEVEN_OP = (kinds.ATTENDING[each] for each in (paths.WIDE, paths.UNEVE
 BACKWARD, MASKED_BACKWARD = kinds.GRADIENTS[paths.SEPARATE], kinds.GRADIENTS[kinds.MASKED]
 UNEVEN_BACKWARD = kinds.GRADIENTS[kinds.UNEVEN]
 TYPICAL_LENGTH = 128
-BACKWARD_KEY = BACKWARD_VARIABLE if os.name == "nt" else os.fsencode(BACKWARD_VARIABLE)
 
 
 class Plan(NamedTuple):
@@ -116,10 +115,7 @@ def backward_plan(
 
 def backward_wishes() -> tuple[str, bool]:
     """Settings that users may change between calls: the environment's path, deterministic algorithms."""
-    # For an absent variable os.environ raises two exceptions, and catches them, in every backward pass. Tests
-    # may replace it by a plain dict.
-    absent = BACKWARD_KEY not in getattr(os.environ, "_data", (BACKWARD_KEY,))
-    wanted = "" if absent else os.environ.get(BACKWARD_VARIABLE, "")
+    wanted = os.environ.get(BACKWARD_VARIABLE, "")
     return wanted, torch.are_deterministic_algorithms_enabled()
 
 
