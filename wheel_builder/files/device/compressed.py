@@ -28,6 +28,7 @@ VERSION, ZSTD = 3, 1  # of our own
 HEADERS = {1: "<4sHHIQ", 2: "<4sHHIIQ", 3: "<4sHHQQQ"}
 MAX_MIB = 2048
 MAX_OWN_MIB = 256
+MAX_ARCH = 64 << 20  # bytes that the library unpacks at once: kMost in kernels/host/registry/unpack.cpp
 REBUILD = "build the wheel again: wheel_builder/files/device/packing.py writes its bundles"
 
 
@@ -78,6 +79,8 @@ def packed_bundles(data: bytes) -> tuple[Compressed, ...]:
         if (version, method) != (VERSION, ZSTD):
             expected = f"expected {VERSION} and {ZSTD} (zstd)"
             raise _error(each.start, f"it has version {version} and method {method}, {expected}", REBUILD)
+        if (size := len(each.content)) > MAX_ARCH:
+            raise _error(each.start, f"it holds {size} bytes, the library unpacks {MAX_ARCH}", REBUILD)
         if hashed != content_hash(each.content):
             raise _error(each.start, f"its content has not the hash {hashed:#x} of its header", REBUILD)
     return found
@@ -121,26 +124,31 @@ def _bundle(data: bytes, start: int, most: int) -> tuple[bytes, int]:
         raise _error(start, f"it claims {total} bytes of {len(data) - start}")
     if size > most:
         raise _error(start, f"it claims to hold {size} bytes, more than the {most} allowed")
-    found, rest = _decompress(data[begin : start + total], method, size, start)
+    found, rest, ended = _decompress(data[begin : start + total], method, size, start)
     if rest and version != 1:
         raise _error(start, f"{rest} bytes follow its content")
     if len(found) != size:
         raise _error(start, f"it holds {len(found)} bytes or more, its header says {size}")
+    if not ended:
+        raise _error(start, "its compressed data is cut off behind the content")
     return found, total - rest if version == 1 else total
 
 
-def _decompress(data: bytes, method: int, size: int, start: int) -> tuple[bytes, int]:
-    """The unpacked data, at most ``size`` + 1 bytes, and the number of bytes left after the stream."""
+def _decompress(data: bytes, method: int, size: int, start: int) -> tuple[bytes, int, bool]:
+    """The unpacked data, at most ``size`` + 1 bytes, the bytes left after the stream, and whether it ended.
+
+    A stream that was cut off can have all of its content, without its checksum. Loaders refuse it.
+    """
     try:
         if method == 0:
             inflate = zlib.decompressobj()
-            return inflate.decompress(data, size + 1), len(inflate.unused_data)
+            return inflate.decompress(data, size + 1), len(inflate.unused_data), inflate.eof
         if method == 1:
             frame = zstandard.get_frame_parameters(data)
             if frame.content_size != size:  # once equal, zstd itself stops there
                 raise _error(start, f"it holds {frame.content_size} bytes, its header says {size}")
             unpack = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
-            return unpack.decompress(data), len(unpack.unused_data)
+            return unpack.decompress(data), len(unpack.unused_data), unpack.eof
     except (zlib.error, zstandard.ZstdError) as error:
         raise _error(start, f"it cannot be decompressed: {error}") from error
     raise _error(start, f"its compression method {method} is neither zlib (0) nor zstd (1)")

@@ -7,9 +7,17 @@ from contextlib import suppress
 import pytest
 import zstandard
 
+from tests.conftest import CHECKOUT
 from tests.tools.made.wheels import ARCHS, KERNELS, code_object, fatbin, of_each, padded, uncompressed
 from wheel_builder.base.errors import FatbinError
-from wheel_builder.files.device.compressed import HEADERS, MAX_MIB, expand, packed_bundles, read_packed
+from wheel_builder.files.device.compressed import (
+    HEADERS,
+    MAX_ARCH,
+    MAX_MIB,
+    expand,
+    packed_bundles,
+    read_packed,
+)
 from wheel_builder.files.device.fatbin import read_fatbin
 
 BUNDLE = uncompressed()
@@ -38,6 +46,7 @@ def test_what_is_not_compressed_stays():
 
 
 GOOD = compressed()
+SUMMED = zstandard.ZstdCompressor(write_checksum=True).compress(BUNDLE)
 BAD = {
     "version 9 is not one of 1, 2, 3": b"CCOB\x09\x00" + GOOD[6:],
     "its header is cut off": GOOD[:20],
@@ -51,6 +60,8 @@ BAD = {
     "it holds 3 bytes or more, its header says 5": compressed(b"abc", method=0, size=5),
     "it cannot be decompressed": compressed(packed=b"nonsense"),
     "it cannot be decompressed: Error -3": compressed(method=0, packed=b"nonsense"),
+    "its compressed data is cut off behind the content": compressed(packed=SUMMED[:-4]),
+    "is cut off behind the content": compressed(method=0, packed=zlib.compress(BUNDLE)[:-4]),
     "its compression method 7 is neither zlib (0) nor zstd (1)": GOOD[:6] + b"\x07" + GOOD[7:],
 }
 
@@ -86,6 +97,13 @@ def test_our_library_has_nothing_but_what_its_loader_unpacks(words):
         packed_bundles(NOT_OWN[words])
     assert words in str(caught.value)
     assert "next: build the wheel again" in str(caught.value)
+
+
+def test_the_limits_are_the_librarys():
+    source = (CHECKOUT / "kernels/host/registry/unpack.cpp").read_text(encoding="utf-8")
+    assert f"kMost = {MAX_ARCH >> 20} << 20;" in source
+    with pytest.raises(FatbinError, match=f"it holds {MAX_ARCH + 1} bytes, the library unpacks {MAX_ARCH}"):
+        packed_bundles(compressed(bytes(MAX_ARCH + 1)))
 
 
 def test_a_bundle_is_for_one_arch():
