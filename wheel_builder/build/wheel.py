@@ -26,7 +26,7 @@ from wheel_builder.build.sbom import FILE as SBOM
 from wheel_builder.build.sbom import materials_of, sbom_text
 from wheel_builder.build.wheel_inputs import PROJECT, WheelInputs, read_inputs, sources_digest
 from wheel_builder.build.zstd import read_pins
-from wheel_builder.files.device.packing import SUFFIX
+from wheel_builder.files.device.packing import SETTINGS, SUFFIX
 from wheel_builder.images.docker import NOBODY, Mount, open_to_all, owner_flag, remove_own, run_in
 from wheel_builder.matrix.model import WINDOWS, Job, Package
 
@@ -62,6 +62,7 @@ def build_wheel(
         "archs": list(job.archs),
         "image": image.facts["image_id"],
         "device_code": {str(code.facts["arch"]): code_objects(code) for code in device_code},
+        "packing": dict(SETTINGS),
         "sources": sources_digest(checkout, sources),
         "sbom": hashlib.sha256(bill.encode()).hexdigest(),
         "settings": {**packer, **settings},

@@ -50,7 +50,8 @@ def _extract(archive: Path, zstd: Zstd, out: Path) -> None:
     inside = f"{zstd.sdist.name}-{zstd.sdist.version}/{FOLDER}"
     with tarfile.open(archive) as opened:
         for name, expected in zstd.files.items():
-            stream = opened.extractfile(f"{inside}/{name}")
+            member = next((each for each in opened if each.name == f"{inside}/{name}"), None)
+            stream = opened.extractfile(member) if member else None
             (out / name).write_bytes(stream.read() if stream else b"")
             if (found := sha256_file(out / name)) != expected:
                 message = f"{archive.name}: {name} has sha256 {found}, expected {expected}"

@@ -7,9 +7,11 @@ because kernels resemble each other. Equal code objects give equal bytes.
 
 import struct
 from collections.abc import Mapping
+from pathlib import Path
 
 import zstandard
 
+from wheel_builder.base.store import sha256_file
 from wheel_builder.files.device.compressed import HEADERS, VERSION, ZSTD, content_hash
 from wheel_builder.files.device.fatbin import ALIGNMENT, COMPRESSED_MAGIC, DEVICE_PREFIXES, HOST_PREFIX, MAGIC
 
@@ -17,8 +19,8 @@ SUFFIX = ".hipfb"
 HOST = f"{HOST_PREFIX}x86_64-unknown-linux-gnu-"
 LEVEL = 22
 WINDOW_LOG = 23  # 8 MiB: all code of an arch
-# All that the bytes depend on besides the code objects.
-SETTINGS = {"zstd": ".".join(map(str, zstandard.ZSTD_VERSION)), "level": LEVEL, "window": WINDOW_LOG}
+# All that the bytes depend on besides the code objects: part of the keys of packed code and of wheels.
+SETTINGS = {"zstd": ".".join(map(str, zstandard.ZSTD_VERSION)), "packer": sha256_file(Path(__file__))}
 
 
 def packed(arch: str, objects: Mapping[str, bytes]) -> bytes:

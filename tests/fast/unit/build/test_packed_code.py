@@ -13,7 +13,7 @@ from wheel_builder.base.store import Artifact, Store, sha256_file
 from wheel_builder.build import zstd
 from wheel_builder.build.device_code import pack_arch
 from wheel_builder.files.device.compressed import packed_bundles, read_packed
-from wheel_builder.files.device.packing import packed
+from wheel_builder.files.device.packing import SETTINGS, packed
 
 LOCK = "wheel_builder/requirements.txt"
 
@@ -43,6 +43,14 @@ def test_a_changed_kernel_packs_its_own_arch_again(tmp_path):
         pack_arch(code(tmp_path, arch, a=b"code"), store)
     assert not pack_arch(code(tmp_path, "gfx942", a=b"changed"), store).reused
     assert pack_arch(code(tmp_path, "gfx1100", a=b"code"), store).reused
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_another_packer_packs_again(tmp_path, monkeypatch, setting):
+    store, one = Store(tmp_path / "build"), code(tmp_path, "gfx942", a=b"code")
+    pack_arch(one, store)
+    monkeypatch.setitem(SETTINGS, setting, "another")
+    assert not pack_arch(one, store).reused
 
 
 def test_padding_and_resemblance_cost_little():
@@ -105,7 +113,8 @@ def test_the_source_is_what_the_pins_name(checkout):
     assert found.facts == {"version": "1.5.7"}
 
 
-def test_another_source_is_refused(checkout):
-    run = pip(archive({"zstd.c": b"int y;"}))
+@pytest.mark.parametrize("files", [{"zstd.c": b"int y;"}, {"zdict.h": b"int x;"}])
+def test_another_source_is_refused(checkout, files):
+    run = pip(archive(files))
     with pytest.raises(WheelError, match=r"zstd.c has sha256 \w+, expected \w+\n  next: compare the release"):
         zstd.fetch_zstd(checkout, Store(checkout / "build"), log=checkout / "log", run=run)

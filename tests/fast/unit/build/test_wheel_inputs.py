@@ -17,6 +17,7 @@ from wheel_builder.base.process import Completed
 from wheel_builder.base.store import Artifact, Store
 from wheel_builder.build import wheel
 from wheel_builder.build.wheel_inputs import FILE, read_inputs, sources_digest
+from wheel_builder.files.device.packing import SETTINGS
 from wheel_builder.matrix.model import Job, Package, Rocm
 
 JOB = Job(Rocm("7.2", "debian", "debian:sid-slim", "/usr/lib/llvm-22/bin", ("gfx908",)), ("gfx908",))
@@ -111,6 +112,13 @@ def test_what_is_in_a_wheel_builds_it_again(checkout, name):
     again, given = built(checkout)
     assert again.key != first.key
     assert name in given
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_another_packer_of_device_code_builds_it_again(checkout, monkeypatch, setting):
+    first, _ = built(checkout)
+    monkeypatch.setitem(SETTINGS, setting, "another")
+    assert built(checkout)[0].key != first.key
 
 
 @pytest.mark.parametrize(
