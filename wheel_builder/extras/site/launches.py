@@ -32,7 +32,7 @@ OF_POWER = ("fwd fp16 d64", "fwd fp16 d128", "separate fp16 d128", "fused fp16 d
 
 def launch_tables(found: Launches) -> Mapping[str, str]:
     """Every table, as Markdown."""
-    orders = _both("today, µs (busy)", "in turn, µs (busy)")
+    orders = _both("head after head, µs (busy)", "in turn, µs (busy)")
     return {
         "launch_orders": markdown([("GPU", "launch", *orders), *_orders(found)]),
         "launch_backwards": markdown([OF_BACKWARDS, *_backwards(found)]),
@@ -64,7 +64,7 @@ def _orders(found: Launches) -> Iterator[tuple[str, ...]]:
                 cell
                 for kernel in KERNELS
                 for cell in (
-                    f"{figures[kernel]['today']} ({figures[kernel]['busy']})",
+                    f"{figures[kernel]['head after head']} ({figures[kernel]['busy']})",
                     f"{figures[kernel]['turn']} ({figures[kernel]['turn busy']})",
                 )
             )

@@ -1,23 +1,24 @@
 """Whole calls of the launch model, its files, and the choice that follows from them."""
 
+import re
+
 import pytest
 
 from tests.conftest import CHECKOUT
 from wheel_builder.base.errors import PerfError
+from wheel_builder.extras.perf.launch.atomics import ATOMICS, modelled_ratio, read_atomics
 from wheel_builder.extras.perf.launch.calls import backward, decode, forward, planned_parts, taller
 from wheel_builder.extras.perf.launch.kernels import (
     FOLDER,
     SPEEDS,
     Kernel,
-    die_of,
     dies_of,
     launched,
     parse_speeds,
     speeds_text,
 )
-from wheel_builder.extras.perf.launch.order import as_numbered
-from wheel_builder.extras.perf.launch.shapes import Shape, backward_works, packed
-from wheel_builder.extras.perf.launch.simulate import Speed, simulate
+from wheel_builder.extras.perf.launch.shapes import Shape, packed
+from wheel_builder.extras.perf.launch.simulate import Speed
 from wheel_builder.extras.perf.launch.table import (
     BACKWARD,
     FORWARD,
@@ -67,33 +68,20 @@ def test_a_wrong_file_of_speeds_is_refused(text, problem):
     assert "test_launches.py --update" in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("arch", "rows", "clocks", "published"),
-    [("gfx950", 256, 21481.0, 0.69), ("gfx942", 192, 34126.0, 0.92)],
-)
-def test_additions_cost_amds_backward_what_amd_published(arch, rows, clocks, published):
-    """8,192 keys, 32 heads, bf16 D128 (op_tests/cpp/mha/README.md of ROCm/aiter).
-
-    With 16-bit atomics it reaches 1183 and 524 TFLOP/s, which gives the clocks. One number is fitted to both.
-    In fp32 the sums are cleared before, and converted after.
-    """
-    heads, keys, gpu = 32, 8192, arch_named(arch).model
-    queues = as_numbered([*backward_works(Shape(keys, keys, heads, heads), rows)], dies_of(arch_named(arch)))
-
-    def seconds(size, moved):
-        found = simulate(queues, Speed((clocks,), 5000.0, 520, 128 * size), die_of(arch))
-        return found.clocks / gpu.clock + keys * heads * 128 * (4 + moved) / gpu.memory
-
-    assert seconds(2, 0) / seconds(4, 10) == pytest.approx(published, abs=0.03)
+@pytest.mark.parametrize("row", [*read_atomics(CHECKOUT / ATOMICS)], ids=str)
+def test_additions_cost_amds_backward_what_amd_published(row):
+    """One number is fitted to the rows of 8,192 keys: ``LEAVE``."""
+    assert modelled_ratio(row) == pytest.approx(row.ratio, abs=0.035)
 
 
 def test_heads_in_turn_help_causal_calls_only(known):
     kernel = known["gfx1201"]["fwd fp16 d128"]
+    shapes = (Shape(1024, 1024, 16, 16, causal=True), Shape(1024, 1024, 16, 16))
     causal, whole = (
-        [forward("gfx1201", kernel, shape, together=turn) for turn in (False, True)] for shape in SHORT
+        [forward("gfx1201", kernel, shape, together=turn) for turn in (False, True)] for shape in shapes
     )
     assert whole[0] == whole[1]
-    assert causal[1].seconds <= causal[0].seconds
+    assert causal[1].seconds < causal[0].seconds
 
 
 def test_additions_make_the_fused_backward_slower_only(known):
@@ -140,7 +128,7 @@ def test_a_taller_workgroup_takes_the_place_of_several():
 
 
 def test_rows_survive_their_file():
-    rows = (Row(FORWARD, "fp16 d64", "4096 x 32 causal", {"today": "12", "gain": "+3%"}),)
+    rows = (Row(FORWARD, "fp16 d64", "4096 x 32 causal", {"head after head": "12", "gain": "+3%"}),)
     assert parse_rows(to_text(rows)) == rows
 
 
@@ -149,10 +137,10 @@ def test_every_figure_is_in_the_table(known, monkeypatch):
         monkeypatch.setattr(f"wheel_builder.extras.perf.launch.table.{name}", SHORT)
     monkeypatch.setattr("wheel_builder.extras.perf.launch.table.DECODES", (Shape(1, 512, 8, 8),))
     text = report("gfx942", known["gfx942"])
+    lines = [re.split("  +", line) for line in text.splitlines()]
     for row in rows_of("gfx942", known["gfx942"]):
-        line = next(each for each in text.splitlines() if each.startswith(row.kernel) and row.launch in each)
-        assert line
-        assert all(name in text and value in text for name, value in row.figures.items())
+        assert [row.table, "launch", *row.figures] in lines
+        assert [row.kernel, row.launch, *row.figures.values()] in lines
     assert "MI300X (gfx942), modelled, not measured" in text
 
 
@@ -186,14 +174,13 @@ UNLIKE = {
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])
-@pytest.mark.parametrize("arch", [arch for arch in LAUNCHED if arch not in UNLIKE])
+@pytest.mark.parametrize("arch", LAUNCHED)
 def test_the_default_backward_is_the_modelled_choice(arch, head_dim):
     modelled = fused_wins(arch, accepted(arch), f"fp16 d{head_dim}")
-    if known_archs()[arch].isa.name not in known_tiles().rows["bwd_fused"]:
-        assert not modelled
-    else:
-        tile = tile_of(arch_named(arch), "bwd_fused", "fp16", head_dim)
-        assert ("preferred" in tile.switches) == modelled
+    default = False
+    if known_archs()[arch].isa.name in known_tiles().rows["bwd_fused"]:
+        default = "preferred" in tile_of(arch_named(arch), "bwd_fused", "fp16", head_dim).switches
+    assert (default != modelled) == (arch in UNLIKE)
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])

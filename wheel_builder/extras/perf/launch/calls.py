@@ -30,7 +30,7 @@ def head_dim_of(kernel: Kernel) -> int:
 
 
 def forward(arch: str, kernel: Kernel, shape: Shape, *, together: bool) -> Cost:
-    """In today's order, heads on dies, or with heads that start their blocks in turn."""
+    """Heads on dies, one after another or ``together``: several start their blocks in turn."""
     if shape.lengths:
         return _numbered(arch, kernel, shape)  # packed calls have no order of their own
     return _ordered(arch, kernel, shape, _turn(arch, kernel, shape) if together else 1)
@@ -69,9 +69,10 @@ def _works(kernel: Kernel, shape: Shape) -> tuple[Work, ...]:
 def backward(
     arch: str, kernels: Kernels, shape: Shape, path: str, what: str, *, together: bool, worst: bool = False
 ) -> Cost:
-    """``path``: "separate" or "fused". ``what``: dtype and head dim. Without ``together`` in today's order.
+    """``path``: "separate" or "fused". ``what``: dtype and head dim.
 
-    Today a head's blocks go round robin over the dies. Otherwise they share one, and causal heads take turns.
+    Without ``together`` in the grid's order: heads one after another, blocks round robin over the dies.
+    Otherwise a head stays on a die, and causal heads take turns.
     ``worst``: additions leave a die even if all workgroups of a head are on it. With one die they take twice
     as long as assumed.
     """

@@ -152,13 +152,14 @@ Figures = Mapping[str, str]
 
 
 def _forward(arch: str, kernels: Kernels, what: str, shape: Shape) -> Figures:
-    """Today's order and heads in turn."""
+    """Heads one after another, and in turn."""
     kernel = kernels[f"fwd {what}"]
-    today, turn = (forward(arch, kernel, shape, together=each) for each in (False, True))
+    apart, turn = (forward(arch, kernel, shape, together=each) for each in (False, True))
     return {
-        "today": _us(today.seconds), "busy": f"{today.busy:.2f}", "MiB": str(today.memory_bytes // MIB),
+        "head after head": _us(apart.seconds), "busy": f"{apart.busy:.2f}",
+        "MiB": str(apart.memory_bytes // MIB),
         "turn": _us(turn.seconds), "turn busy": f"{turn.busy:.2f}", "turn MiB": str(turn.memory_bytes // MIB),
-        "gain": f"{today.seconds / turn.seconds - 1:+.0%}",
+        "gain": f"{apart.seconds / turn.seconds - 1:+.0%}",
     }  # fmt: skip
 
 
@@ -167,10 +168,10 @@ def _backward(arch: str, kernels: Kernels, what: str, shape: Shape) -> Figures:
     paths = ("separate", "fused") if f"bwd_fused {what}" in kernels else ("separate",)
     found: dict[str, float] = {}
     for path in paths:
-        today, turn = (
+        apart, turn = (
             backward(arch, kernels, shape, path, what, together=each).seconds for each in (False, True)
         )
-        found |= {path: today, f"{path} turn": turn}
+        found |= {path: apart, f"{path} turn": turn}
     figures = {name: _us(seconds) for name, seconds in found.items()}
     if "fused" not in found:
         return figures
