@@ -59,7 +59,7 @@ def _of(found: Launches, table: str) -> Iterator[tuple[str, str, Mapping[str, Ma
 
 def _orders(found: Launches) -> Iterator[tuple[str, ...]]:
     for product, launch, figures in _of(found, FORWARD):
-        if "causal" in launch and " of " not in launch:
+        if "causal" in launch:
             cells = (
                 cell
                 for kernel in KERNELS

@@ -84,6 +84,13 @@ def test_heads_in_turn_help_causal_calls_only(known):
     assert causal[1].seconds < causal[0].seconds
 
 
+def test_heads_of_packed_calls_stay_on_a_die_too(known):
+    """So keys and values come from memory once."""
+    kernel, shape = known["gfx942"]["fwd fp16 d128"], packed((512, 128), 8)
+    for turn in (False, True):
+        assert forward("gfx942", kernel, shape, together=turn).memory_bytes == 640 * 8 * 512
+
+
 def test_additions_make_the_fused_backward_slower_only(known):
     kernels = known["gfx942"]
     for path, slower in (("separate", False), ("fused", True)):

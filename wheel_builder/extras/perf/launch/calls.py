@@ -31,8 +31,6 @@ def head_dim_of(kernel: Kernel) -> int:
 
 def forward(arch: str, kernel: Kernel, shape: Shape, *, together: bool) -> Cost:
     """Heads on dies, one after another or ``together``: several start their blocks in turn."""
-    if shape.lengths:
-        return _numbered(arch, kernel, shape)  # packed calls have no order of their own
     return _ordered(arch, kernel, shape, _turn(arch, kernel, shape) if together else 1)
 
 
@@ -91,11 +89,10 @@ def backward(
 
 
 def _gradient(arch: str, kernel: Kernel, shape: Shape, *, together: bool, worst: bool) -> Cost:
-    dies = dies_of(arch_named(arch))
-    if (shape.lengths or not together) and (dies > 1 or not worst):
-        return _ordered(arch, kernel, shape, 1) if dies == 1 else _numbered(arch, kernel, shape)
-    turn = 1 if shape.lengths else _turn(arch, kernel, shape)
-    return _ordered(arch, kernel, shape, turn, worst=worst and kernel.speed.added_bytes > 0)
+    if together:
+        worst = worst and kernel.speed.added_bytes > 0
+        return _ordered(arch, kernel, shape, _turn(arch, kernel, shape), worst=worst)
+    return _numbered(arch, kernel, shape)
 
 
 def decode(arch: str, kernel: Kernel, shape: Shape, parts: int) -> Cost:
