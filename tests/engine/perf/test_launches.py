@@ -4,8 +4,8 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.engine.perf.conftest import MAX_MIB
-from wheel_builder.extras.perf.launch.calibration import CALIBRATED, calibrated, schedules_of
-from wheel_builder.extras.perf.launch.calibration import to_text as to_csv
+from wheel_builder.extras.perf.calibration import CALIBRATED, calibrated, schedules_of
+from wheel_builder.extras.perf.calibration import to_text as to_csv
 from wheel_builder.extras.perf.launch.kernels import FOLDER, SPEEDS, parse_speeds, speeds_text
 from wheel_builder.extras.perf.launch.kernels import launched as accepted
 from wheel_builder.extras.perf.launch.table import rows_of, to_text

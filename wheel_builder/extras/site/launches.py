@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from wheel_builder.extras.perf.calibration import Calibrated
 from wheel_builder.extras.perf.golden import FLOP, Figure
-from wheel_builder.extras.perf.launch.calibration import Calibrated
 from wheel_builder.extras.perf.launch.kernels import dies_of
 from wheel_builder.extras.perf.launch.table import (
     BACKWARD,

@@ -13,8 +13,8 @@ from typing import Any
 
 from wheel_builder.base.words import duration
 from wheel_builder.build.budget import COSTS, Costs, load_budgets
+from wheel_builder.extras.perf.calibration import CALIBRATED, parse_calibrated
 from wheel_builder.extras.perf.golden import COUNTERS, FIGURES, parse_figures
-from wheel_builder.extras.perf.launch.calibration import CALIBRATED, parse_calibrated
 from wheel_builder.extras.perf.launch.kernels import FOLDER as LAUNCHES
 from wheel_builder.extras.perf.launch.kernels import launched
 from wheel_builder.extras.perf.launch.table import parse_rows

@@ -31,7 +31,7 @@ DISPATCH = 4.0  # clocks between two workgroups that a die starts. Assumed
 LAST_CACHE_RATE = 3  # bandwidth of the last cache, in memory bandwidths. AMD's figures are 3.2 to 3.9 times
 ADDS = 1 / 4  # of the L2's bandwidth: what it adds to, in fp32. Assumed: it reads and writes half a line
 # Bytes a clock of additions that leave a die. The only fitted number of this model: it gives AMD's backwards
-# the published ratio of their speeds with fp32 and 16-bit atomics (launch/atomics.py).
+# the published ratio of their speeds with fp32 and 16-bit atomics (perf/atomics.py).
 LEAVE = 68
 TURN = 16.0  # clocks between two additions to a line. Assumed
 

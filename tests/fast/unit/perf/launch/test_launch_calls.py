@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from wheel_builder.base.errors import PerfError
-from wheel_builder.extras.perf.launch.atomics import ATOMICS, modelled_ratio, read_atomics
+from wheel_builder.extras.perf.atomics import ATOMICS, modelled_ratio, read_atomics
 from wheel_builder.extras.perf.launch.calls import backward, decode, forward, planned_parts, taller
 from wheel_builder.extras.perf.launch.kernels import (
     FOLDER,

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conftest import CHECKOUT
-from wheel_builder.extras.perf.launch.calibration import (
+from wheel_builder.extras.perf.calibration import (
     CALIBRATED,
     Calibrated,
     calibrated,
