@@ -119,7 +119,7 @@ Order order(const Launch& launch, const BwdParams& p, int device) {
   if (launch.bytes_of_head == 0) return {};
   const Gfx arch = tabled(launch.selection.gfx, launch.selection.instance->dtype).arch;
   return order_of({arch, device_compute_units(device), launch.grid.x, launch.grid.y, launch.grid.z,
-                   launch.bytes_of_head, hides_keys(p)});
+                   launch.bytes_of_head, hides_keys(p), is_packed(p)});
 }
 
 // Whether to look for the keys shown by a mask. Shorter calls lose more time in the launch than they save.

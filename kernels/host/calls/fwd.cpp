@@ -101,7 +101,7 @@ void launch_whole(Path path, const FwdArguments& call, const Selection& selectio
   Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m) * parts, p.nheads, call.batch, tile.threads};
   require_launchable(selection, grid);  // so its product fits in 64 bits
   in_order(order_of({kernels.arch, device_compute_units(place.device), grid.x, grid.y, grid.z,
-                     bytes_of_head(call), parts == 1 && hides_keys(p)}),
+                     bytes_of_head(call), parts == 1 && hides_keys(p), parts == 1 && is_packed(p)}),
            p, grid);
   if (!call.masked) return launch_parts(call, selection, grid, p, head_dim, place);
   MaskedParams masked = call.mask;

@@ -8,11 +8,16 @@ namespace fa {
 namespace {
 
 // Dies that get runs of neighbouring workgroups. 1: the hardware deals workgroups round robin, which balances
-// a few heads of unequal blocks.
+// a few heads of unequal blocks, and sequences of unequal lengths. 16 heads in turn stay on their dies even so.
 int dies_in_order(const OrderRequest& r) {
   const int dies = dies_of(r.arch, r.compute_units);
   const std::int64_t units = r.heads * r.batch;
-  return r.unequal && units % dies != 0 && units < kUnevenHeads * dies ? 1 : dies;
+  const bool few = r.unequal && units % dies != 0 && units < kUnevenHeads * dies;
+  return few || r.packed ? 1 : dies;
+}
+
+bool takes_turns(const OrderRequest& r) {
+  return r.unequal || (r.packed && dies_of(r.arch, r.compute_units) > 1);
 }
 
 }  // namespace
@@ -38,7 +43,7 @@ Order order_of(const OrderRequest& r) {
   if (workgroups >= kMostReordered) return {};
   const int dies = dies_in_order(r);
   return {dies, static_cast<std::int32_t>(workgroups / dies), static_cast<std::int32_t>(workgroups % dies),
-          r.unequal ? heads_in_turn(r.heads, r.batch, dies, r.bytes_of_head) : 0};
+          takes_turns(r) ? heads_in_turn(r.heads, r.batch, dies, r.bytes_of_head) : 0};
 }
 
 }  // namespace fa

@@ -24,11 +24,11 @@ int heads_in_turn(std::int64_t heads, std::int64_t batch, int dies, std::int64_t
 inline constexpr std::int64_t kUnevenHeads = 4;
 
 // A launch of `blocks` workgroups for each head of each sequence. `unequal`: blocks of a head have unequal
-// work.
+// work. `packed`: so have heads, since sequences have lengths of their own.
 struct OrderRequest {
   Gfx arch;
   std::int64_t compute_units, blocks, heads, batch, bytes_of_head;
-  bool unequal;
+  bool unequal, packed;
 };
 
 // Whether a window hides keys of the longest sequence, which gives blocks of a head unequal work.
@@ -36,6 +36,11 @@ template <class Params>
 bool hides_keys(const Params& p) {
   const auto hides = [](std::int32_t window, std::int32_t rows) { return window >= 0 && window < rows - 1; };
   return hides(p.window_left, p.seqlen_k) || hides(p.window_right, p.seqlen_q);
+}
+
+template <class Params>
+bool is_packed(const Params& p) {
+  return p.cu_seqlens_q != nullptr || p.cu_seqlens_k != nullptr;
 }
 
 // Fields of the kernels' arguments. die_each and die_more are the quotient and remainder of all workgroups

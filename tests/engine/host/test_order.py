@@ -18,9 +18,10 @@ DIES = 8  # of an MI300X
 
 @pytest.fixture(scope="session")
 def orders(builder_image, tmp_path_factory):
-    """``orders("gfx942 304 8 16 1 0 0", ...)``: for each, dies, heads in turn, and all work, in order.
+    """``orders("gfx942 304 8 16 1 0 0 0", ...)``: for each, dies, heads in turn, and all work, in order.
 
-    Numbers: compute units, blocks, heads, sequences, bytes of a head, whether blocks have unequal work.
+    Numbers: compute units, blocks, heads, sequences, bytes of a head, whether blocks have unequal work,
+    whether sequences are packed.
     """
     sources = (Path(__file__).with_name("programs") / "orders.cpp", CHECKOUT / "kernels/host/plan/order.cpp")
     program = compile_program(builder_image, tmp_path_factory.mktemp("orders") / "orders", *sources)
@@ -59,12 +60,12 @@ def fetched(places, group):
     ],
 )
 def test_the_dies_of_a_device_follow_from_its_compute_units(orders, arch, units, dies):
-    assert orders(f"{arch} {units} 1 1 1 0 0")[0][0] == dies
+    assert orders(f"{arch} {units} 1 1 1 0 0 0")[0][0] == dies
 
 
 @pytest.mark.parametrize("arch", [name for name, arch in known_archs().items() if not arch.die_units])
 def test_other_archs_have_one_die_and_the_hardwares_order(orders, arch):
-    [(dies, _, places)] = orders(f"{arch} 120 4 3 2 0 0")
+    [(dies, _, places)] = orders(f"{arch} 120 4 3 2 0 0 0")
     assert dies == 1
     assert places == in_the_hardwares_order(4, 3, 2)
 
@@ -91,19 +92,22 @@ DEVICES = [
 def test_everything_is_computed_once(orders, device, size):
     """With the order made by the host, as the kernels read it."""
     head = f"{device[0]} {device[1]}"
-    lines = [f"{head} {' '.join(map(str, shape))} {size} {int(size > 0)}" for shape in SHAPES]
-    for shape, (_, _, places) in zip(SHAPES, orders(*lines), strict=True):
+    works = ("1 0", "0 1", "1 1") if size else ("0 0",)
+    lines = [
+        (shape, f"{head} {' '.join(map(str, shape))} {size} {each}") for shape in SHAPES for each in works
+    ]
+    for (shape, _), (_, _, places) in zip(lines, orders(*(line for _, line in lines)), strict=True):
         assert sorted(places) == sorted(in_the_hardwares_order(*shape)), shape
 
 
 def test_without_a_mask_heads_follow_one_another(orders):
-    [(_, together, places)] = orders(f"gfx1100 96 4 8 2 {1 << 20} 0")
+    [(_, together, places)] = orders(f"gfx1100 96 4 8 2 {1 << 20} 0 0")
     assert together == 1
     assert places == in_the_hardwares_order(4, 8, 2)
 
 
 def test_long_launches_keep_the_hardwares_order(orders):
-    [(dies, together, places)] = orders(f"gfx942 304 {1 << 14} 32 4 {1 << 20} 1")
+    [(dies, together, places)] = orders(f"gfx942 304 {1 << 14} 32 4 {1 << 20} 1 0")
     assert (dies, together) == (0, 1)
     assert places[:: 1 << 14] == [(0, head, batch) for batch in range(4) for head in range(32)]
 
@@ -117,7 +121,7 @@ def test_short_prologues_divide_without_error(builder_image, tmp_path):
 
 @pytest.mark.parametrize("shape", [(8, 16, 1), (16, 12, 3), (7, 5, 1)])
 def test_a_die_has_neighbours(orders, shape):
-    [(_, _, places)] = orders(f"gfx942 304 {' '.join(map(str, shape))} 0 0")
+    [(_, _, places)] = orders(f"gfx942 304 {' '.join(map(str, shape))} 0 0 0")
     plain = {place: at for at, place in enumerate(in_the_hardwares_order(*shape))}
     for die in range(DIES):
         positions = [plain[place] for place in places[die::DIES]]
@@ -139,7 +143,7 @@ SAVED = [
     ("shape", "group", "before", "now"), [row[1:] for row in SAVED], ids=[r[0] for r in SAVED]
 )
 def test_fewer_keys_are_fetched_into_the_l2s(orders, shape, group, before, now):
-    [(_, _, places)] = orders(f"gfx942 304 {' '.join(map(str, shape))} 0 0")
+    [(_, _, places)] = orders(f"gfx942 304 {' '.join(map(str, shape))} 0 0 0")
     assert fetched(in_the_hardwares_order(*shape), group) == before
     assert fetched(places, group) == now
 
@@ -159,7 +163,7 @@ TOGETHER = [
 
 @pytest.mark.parametrize(("shape", "size", "of_dies", "of_one"), TOGETHER)
 def test_heads_of_causal_calls_start_in_turn(orders, shape, size, of_dies, of_one):
-    line = f"{' '.join(map(str, shape))} {size} 1"
+    line = f"{' '.join(map(str, shape))} {size} 1 0"
     (dies, together, places), (_, one, alone) = orders(f"gfx942 304 {line}", f"gfx1100 96 {line}")
     assert (dies, together, one) == (DIES, of_dies, of_one)
     assert [most_in_turn(*shape[1:], each, size) for each in (DIES, 1)] == [together, one], "the launch model"
@@ -187,7 +191,7 @@ def most_work(places):
 def test_a_few_heads_of_unequal_blocks_are_dealt_to_the_dies(orders, heads, batch):
     """Runs of neighbours would give a die the first blocks of a head, with the most work."""
     line = f"gfx942 304 64 {heads} {batch} {1 << 20}"
-    (dealt, _, places), (dies, _, runs) = orders(f"{line} 1", f"{line} 0")
+    (dealt, _, places), (dies, _, runs) = orders(f"{line} 1 0", f"{line} 0 0")
     assert (dealt, dies) == (1, DIES)
     assert most_work(places) < most_work(runs)
     assert most_work(places) < 1.11 * sum(64 - block for block, _, _ in places) / DIES
@@ -195,9 +199,23 @@ def test_a_few_heads_of_unequal_blocks_are_dealt_to_the_dies(orders, heads, batc
 
 @pytest.mark.parametrize(("heads", "batch"), [(33, 1), (7, 5), (28, 3)])
 def test_many_heads_stay_on_dies(orders, heads, batch):
-    [(dies, _, places)] = orders(f"gfx942 304 64 {heads} {batch} {1 << 20} 1")
+    [(dies, _, places)] = orders(f"gfx942 304 64 {heads} {batch} {1 << 20} 1 0")
     assert dies == DIES
     assert max(map(len, dies_by_head(places).values())) <= 2
+
+
+@pytest.mark.parametrize(
+    ("heads", "together", "of_a_head"), [(16, 16, 1), (8, 8, 1), (32, 16, 1), (12, 4, 2)]
+)
+def test_packed_sequences_are_dealt_to_the_dies(orders, heads, together, of_a_head):
+    """Whole heads on a die were 1.9 times as slow where lengths differ, by the launch model."""
+    [(dies, found, places)] = orders(f"gfx942 304 32 {heads} 16 {1 << 20} 0 1")
+    assert (dies, found) == (1, together)
+    assert max(map(len, dies_by_head(places).values())) == of_a_head
+    for die in range(DIES):
+        assert {batch for _, _, batch in places[die::DIES]} == set(range(16))
+    [(_, alone, _)] = orders(f"gfx1100 96 32 {heads} 16 {1 << 20} 0 1")
+    assert alone == 1, "with one die, only a window gives blocks unequal work"
 
 
 @pytest.mark.parametrize("shape", [(16, 32, 1), (7, 24, 2), (64, 8, 8), (5, 32, 3)])
@@ -206,7 +224,7 @@ def test_the_launch_model_has_the_same_order(orders, shape):
     blocks, heads, batch = shape
     call = Shape(128 * blocks, 128 * blocks, heads, heads, batch=batch, causal=True)
     works = tuple(forward_works(call, 128))
-    [(dies, together, places)] = orders(f"gfx942 304 {' '.join(map(str, shape))} {1 << 20} 1")
+    [(dies, together, places)] = orders(f"gfx942 304 {' '.join(map(str, shape))} {1 << 20} 1 0")
     assert dies == DIES
     for die, queue in enumerate(heads_in_turn(together)(works, dies)):
         played = [(work.block, work.head % heads, work.head // heads) for work in queue]

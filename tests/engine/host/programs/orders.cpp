@@ -1,5 +1,5 @@
 // Reads launches, one a line: arch, compute units, blocks, heads, sequences, bytes of a head, whether blocks
-// have unequal work. Prints the order that the host gives, dies and heads in turn. Then prints each
+// have unequal work, and whether sequences are packed. Prints the order that the host gives, dies and heads in turn. Then prints each
 // workgroup's work, by hardware number: "block,head,sequence".
 #include <iostream>
 #include <string>
@@ -33,7 +33,7 @@ int main() {
   std::string arch;
   fa::OrderRequest r{};
   while (std::cin >> arch >> r.compute_units >> r.blocks >> r.heads >> r.batch >> r.bytes_of_head >>
-         r.unequal) {
+         r.unequal >> r.packed) {
     if (!fa::parse_gfx(arch, &r.arch)) return 1;
     Grid grid{static_cast<int>(r.blocks), static_cast<int>(r.heads), static_cast<int>(r.batch)};
     fa::Order order{};

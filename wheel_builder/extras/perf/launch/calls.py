@@ -30,16 +30,19 @@ def head_dim_of(kernel: Kernel) -> int:
 
 
 def forward(arch: str, kernel: Kernel, shape: Shape, *, together: bool) -> Cost:
-    """Heads on dies, one after another or ``together``: several start their blocks in turn."""
-    return _ordered(arch, kernel, shape, _turn(arch, kernel, shape) if together else 1)
+    """In the library's order (``together``), or with whole heads on dies, one after another."""
+    if not together:
+        return _ordered(arch, kernel, shape, 1, dealt=False)
+    return _ordered(arch, kernel, shape, _turn(arch, kernel, shape), dealt=bool(shape.lengths))
 
 
 def _turn(arch: str, kernel: Kernel, shape: Shape) -> int:
     """Heads in turn, as the host chooses them. Only calls with unequal blocks need any."""
-    if not shape.causal:
+    dies = dies_of(arch_named(arch))
+    if not shape.causal and not (shape.lengths and dies > 1):
         return 1
     of_head = shape.keys * (kernel.speed.row_bytes + kernel.speed.added_bytes) * shape.heads_k // shape.heads
-    return most_in_turn(shape.heads, shape.batch, dies_of(arch_named(arch)), of_head)
+    return most_in_turn(shape.heads, len(shape.sequences), 1 if shape.lengths else dies, of_head)
 
 
 @cache
@@ -50,12 +53,19 @@ def _numbered(arch: str, kernel: Kernel, shape: Shape) -> Cost:
 
 
 @cache
-def _ordered(arch: str, kernel: Kernel, shape: Shape, turn: int, *, worst: bool = False) -> Cost:
-    """Heads stay on a die, ``turn`` of them start their blocks in turn."""
+def _ordered(arch: str, kernel: Kernel, shape: Shape, turn: int, *, dealt: bool, worst: bool = False) -> Cost:
+    """``turn`` heads start their blocks in turn. A die gets whole heads, or is ``dealt`` workgroups.
+
+    The library deals those of packed sequences, whose lengths differ.
+    """
     dies, die = dies_of(arch_named(arch)), die_of(arch)
     if worst:
         die = replace(die, adds=die.adds / 2)
-    queues = heads_in_turn(turn)(_works(kernel, shape), dies)
+    works = _works(kernel, shape)
+    if dealt:
+        queues = as_numbered(heads_in_turn(turn)(works, 1)[0], dies)
+    else:
+        queues = heads_in_turn(turn)(works, dies)
     return _cost(arch, simulate(queues, kernel.speed, die, leaves=worst and dies > 1))
 
 
@@ -91,7 +101,9 @@ def backward(
 def _gradient(arch: str, kernel: Kernel, shape: Shape, *, together: bool, worst: bool) -> Cost:
     if together:
         worst = worst and kernel.speed.added_bytes > 0
-        return _ordered(arch, kernel, shape, _turn(arch, kernel, shape), worst=worst)
+        return _ordered(
+            arch, kernel, shape, _turn(arch, kernel, shape), dealt=bool(shape.lengths), worst=worst
+        )
     return _numbered(arch, kernel, shape)
 
 
