@@ -53,7 +53,7 @@ std::string fused_words(const std::string& gfx, const DkDvTile& tile) {
   return "the default of " + gfx +
          ": five products instead of seven, and dq added up by atomics, a byte for " + flop +
          " FLOP, in no fixed order (deterministic=True: the same bits every time). " +
-         "Modelled to be faster, without what atomics cost, and not measured: compare with " +
+         "Modelled to be faster while additions stay in an L2, and not measured: compare with " +
          "FLASH_ATTN_ROCM_BACKWARD=separate";
 }
 

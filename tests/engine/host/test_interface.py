@@ -875,8 +875,8 @@ def test_a_fused_backward_without_a_kernel(library):
 
 FUSED_WORDS = (
     "five products instead of seven, and dq added up by atomics, a byte for {} FLOP, in no fixed order "
-    "(deterministic=True: the same bits every time). Modelled to be faster, without what atomics cost, and "
-    "not measured: compare with FLASH_ATTN_ROCM_BACKWARD=separate"
+    "(deterministic=True: the same bits every time). Modelled to be faster while additions stay in an L2, "
+    "and not measured: compare with FLASH_ATTN_ROCM_BACKWARD=separate"
 )
 BWD = {"arch": "gfx942:sramecc+:xnack-", "dtype": "fp16", "head_dim": 64, "wanted": ""}
 
