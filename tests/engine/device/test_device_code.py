@@ -54,12 +54,13 @@ def registry(folder):
 
 
 def held(folder):
-    """{(kernel, arch)} of the code objects in a folder, from their ELF headers."""
+    """{(kernel, arch)} of the code objects in a folder's bundles, from their ELF headers."""
     found = set()
-    for path in folder.glob("*/*.hsaco"):
-        elf = read_elf(path.read_bytes())
-        assert machine_arch(elf) == path.parent.name
-        found |= {(kernel, path.parent.name) for kernel in kernels(elf)}
+    for path in folder.glob("*.hipfb"):
+        for code_object in read_fatbin(expand(path.read_bytes())):
+            elf = read_elf(code_object.data)
+            assert machine_arch(elf) == code_object.arch
+            found |= {(kernel, code_object.arch) for kernel in kernels(elf)}
     return found
 
 

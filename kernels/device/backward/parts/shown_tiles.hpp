@@ -16,6 +16,15 @@ FA_DEVICE u32x4 shown_range(const BwdGradient& dq, int batch, int head, int row)
   return *shown_place(dq.data, batch * dq.batch + head * dq.head, dq.row, row);
 }
 
+// Also the wave's own tiles: a loop may look at tiles before the first and behind the last, and must see none.
+template <class Tiles>
+FA_DEVICE void keep_between(int begin, int end, Tiles& tiles) {
+  tiles.begin = tiles.begin < begin ? begin : tiles.begin;
+  tiles.end = tiles.end < end ? tiles.end : end;
+  tiles.wave_begin = tiles.wave_begin < begin ? begin : tiles.wave_begin;
+  tiles.wave_end = tiles.wave_end < end ? tiles.wave_end : end;
+}
+
 // Of dq: the tiles of keys that the mask shows to any of the workgroup's rows from `first_row` on.
 template <class B>
 FA_DEVICE void keep_shown_keys(const B& block, int first_row, typename B::Tiles& tiles) {
@@ -31,8 +40,7 @@ FA_DEVICE void keep_shown_keys(const B& block, int first_row, typename B::Tiles&
     return uniform(least_of_lanes<kWaves - 1>(static_cast<int>(read[i]), block.lane));
   };
   const int begin = least(0) / B::kKeys * B::kKeys, end = -least(1);
-  tiles.begin = tiles.begin < begin ? begin : tiles.begin;
-  tiles.end = tiles.end < end ? tiles.end : end;
+  keep_between(begin, end, tiles);
   // Otherwise no barrier comes before a wave writes its rows of dq, and others may still have to read.
   if (tiles.begin >= tiles.end) workgroup_barrier();
 }
@@ -66,8 +74,7 @@ FA_DEVICE void keep_shown_rows(const B& block, int first_key, typename B::Tiles&
     }
   }
   begin = begin / B::kQueries * B::kQueries;
-  tiles.begin = tiles.begin < begin ? begin : tiles.begin;
-  tiles.end = tiles.end < end ? tiles.end : end;
+  keep_between(begin, end, tiles);
 }
 
 }  // namespace fa
