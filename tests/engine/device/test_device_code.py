@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import CHECKOUT
 from wheel_builder.build.budget import COSTS, load_budgets, measured, without_budget
 from wheel_builder.files.binaries.elf import read_elf
-from wheel_builder.files.device.fatbin import kernels, machine_arch
+from wheel_builder.files.device.fatbin import kernels, machine_arch, read_fatbin
 from wheel_builder.machine_code.disassembly.resources import read_resources
 from wheel_builder.machine_code.emulator.params import layout
 from wheel_builder.tables.archs import known_archs
@@ -54,13 +54,12 @@ def registry(folder):
 
 
 def held(folder):
-    """{(kernel, arch)} of the code objects in a folder's bundles, from their ELF headers."""
+    """{(kernel, arch)} of the code objects in a folder for each arch, from their ELF headers."""
     found = set()
-    for path in folder.glob("*.hipfb"):
-        for code_object in read_fatbin(expand(path.read_bytes())):
-            elf = read_elf(code_object.data)
-            assert machine_arch(elf) == code_object.arch
-            found |= {(kernel, code_object.arch) for kernel in kernels(elf)}
+    for path in folder.glob("*/*.hsaco"):
+        elf = read_elf(path.read_bytes())
+        assert machine_arch(elf) == path.parent.name
+        found |= {(kernel, path.parent.name) for kernel in kernels(elf)}
     return found
 
 
@@ -136,7 +135,10 @@ QUICKLY = [pytest.param(name, marks=() if name in TOGETHER else pytest.mark.full
 def test_all_archs_compile_in_one_device_pass(toolchain, name):
     archs = [arch for arch in ARCHS if name in names_of(arch)]
     compile_directly(toolchain, name, archs)
-    assert held(toolchain.scratch) == {(name, arch) for arch in archs}
+    found = read_fatbin((toolchain.scratch / "all.hipfb").read_bytes())
+    assert {(kernel, each.arch) for each in found for kernel in kernels(read_elf(each.data))} == {
+        (name, arch) for arch in archs
+    }
 
 
 ATOMICS = 'needs = ["atomic_fadd_f32"]\n'
@@ -157,7 +159,7 @@ def test_an_instance_that_needs_what_some_archs_lack_leaves_them_as_they_are(too
         toolchain.build(arch, *table)
     folder = toolchain.bundle(*table)
     expected = {("fa_fwd_bf16_d64", has), ("fa_fwd_bf16_d64", lacks), ("fa_bwd_fused_fp16_d64", has)}
-    assert registry(folder) == held(folder) == expected
+    assert registry(folder) == held(toolchain.scratch / "device") == expected
 
 
 def test_an_arch_without_a_row_is_said_to_have_none(toolchain):
@@ -171,7 +173,7 @@ def test_a_bundle_for_some_archs_names_only_them(toolchain):
     toolchain.build("gfx1030", *table)
     folder = toolchain.bundle(*table)
     expected = {("fa_fwd_bf16_d64", "gfx1030"), ("fa_decode_fp16_d32", "gfx1030")}
-    assert registry(folder) == held(folder) == expected
+    assert registry(folder) == held(toolchain.scratch / "device") == expected
 
 
 def test_an_unknown_arch_is_refused_in_words(toolchain):

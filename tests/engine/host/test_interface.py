@@ -183,7 +183,7 @@ def test_launches_with_a_mask(library, call, grid):
         ),
         (
             forward(**PACKED, max_seqlen_q=2**40, max_seqlen_k=2**40),
-            [("fa_fwd_fp16_d64", (3, 4, 2), (256, 1, 1))],
+            [("fa_fwd_fp16_d64", (12, 1, 2), (256, 1, 1))],  # heads in turn
         ),
     ],
 )
@@ -366,7 +366,8 @@ LONG = {
         (plan_call(**LONG), (OK, "tall", 1)),
         (plan_call(**LONG | {"plain": 0}), (OK, "matrix", 1)),
         (plan_call(**LONG | {"head_dim": 64}), (OK, "matrix", 1)),  # the kernel is missing
-        (plan_call(**LONG | {"arch": b"gfx942"}), (OK, "matrix", 1)),
+        (plan_call(**LONG | {"arch": b"gfx950"}), (OK, "matrix", 1)),
+        (plan_call(**LONG | {"arch": b"gfx942"}), (OK, "tall", 1)),
         (plan_call(masked=1), (OK, "matrix", 1)),
         (plan_call(head_dim=192, v_head_dim=128, max_seqlen_q=300), (OK, "uneven", 1)),
         (plan_call(head_dim=192, v_head_dim=192, max_seqlen_q=300), (OK, "matrix", 1)),
@@ -589,10 +590,11 @@ def kernels(delta, dkdv, dq, *, dtype="fp16", head_dim=64, threads=(512, 256)):
         (backward(rows=0), kernels(None, (1, 2, 2), None)),
         (backward(keys=0), kernels((1, 4, 2), None, (1, 4, 2))),
         (backward(heads=(0, 0)), []),
-        (backward(**SEQUENCES, max_seqlen_q=70, max_seqlen_k=70), kernels((1, 4, 2), (1, 2, 2), (1, 4, 2))),
+        # Heads of packed sequences start in turn.
+        (backward(**SEQUENCES, max_seqlen_q=70, max_seqlen_k=70), kernels((1, 4, 2), (2, 1, 2), (4, 1, 2))),
         (
             backward(**SEQUENCES, max_seqlen_q=2**40, max_seqlen_k=2**40),
-            kernels((3, 4, 2), (4, 2, 2), (3, 4, 2)),
+            kernels((3, 4, 2), (8, 1, 2), (12, 1, 2)),
         ),
         (
             # Gradients in one packed tensor (2, 5, 3, 4, 64).
@@ -720,7 +722,7 @@ def fused(elements, head_dim=64):
             ),
             [
                 ("fa_bwd_delta_fp16", (1, 4, 2), (128, 1, 1)),
-                ("fa_bwd_fused_fp16_d64", (1, 2, 2), (512, 1, 1)),
+                ("fa_bwd_fused_fp16_d64", (2, 1, 2), (512, 1, 1)),
                 ("fa_bwd_convert_fp16", (1, 4, 2), (256, 1, 1)),
             ],
         ),
