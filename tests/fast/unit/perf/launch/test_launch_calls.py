@@ -146,7 +146,8 @@ def test_every_figure_is_in_the_table(known, monkeypatch):
     text = report("gfx942", known["gfx942"])
     lines = [re.split("  +", line) for line in text.splitlines()]
     for row in rows_of("gfx942", known["gfx942"]):
-        assert [row.table, "launch", *row.figures] in lines
+        # Head dims without a tall workgroup have no such figure: their lines end before.
+        assert any(line[: 2 + len(row.figures)] == [row.table, "launch", *row.figures] for line in lines)
         assert [row.kernel, row.launch, *row.figures.values()] in lines
     assert "MI300X (gfx942), modelled, not measured" in text
 
