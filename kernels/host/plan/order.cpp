@@ -8,7 +8,8 @@ namespace fa {
 namespace {
 
 // Dies that get runs of neighbouring workgroups. 1: the hardware deals workgroups round robin, which balances
-// a few heads of unequal blocks, and sequences of unequal lengths. 16 heads in turn stay on their dies even so.
+// a few heads of unequal blocks, and sequences of unequal lengths. Even so, 16 heads in turn stay on their
+// dies.
 int dies_in_order(const OrderRequest& r) {
   const int dies = dies_of(r.arch, r.compute_units);
   const std::int64_t units = r.heads * r.batch;

@@ -16,7 +16,7 @@ FA_DEVICE u32x4 shown_range(const BwdGradient& dq, int batch, int head, int row)
   return *shown_place(dq.data, batch * dq.batch + head * dq.head, dq.row, row);
 }
 
-// Also the wave's own tiles: a loop may look at tiles before the first and behind the last, and must see none.
+// Also the wave's own tiles: loops look at tiles before the first and behind the last, and must see none.
 template <class Tiles>
 FA_DEVICE void keep_between(int begin, int end, Tiles& tiles) {
   tiles.begin = tiles.begin < begin ? begin : tiles.begin;

@@ -1,6 +1,6 @@
 // Reads launches, one a line: arch, compute units, blocks, heads, sequences, bytes of a head, whether blocks
-// have unequal work, and whether sequences are packed. Prints the order that the host gives, dies and heads in turn. Then prints each
-// workgroup's work, by hardware number: "block,head,sequence".
+// have unequal work, and whether sequences are packed. Prints the order that the host gives, dies and heads
+// in turn. Then prints each workgroup's work, by hardware number: "block,head,sequence".
 #include <iostream>
 #include <string>
 
