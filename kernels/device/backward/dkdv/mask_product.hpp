@@ -15,7 +15,7 @@ namespace fa {
 template <class B>
 struct NoMaskAhead {
   static constexpr int kSets = 1;
-  static constexpr bool kEarly = true, kPlainNumbers = false;
+  static constexpr bool kEarly = true, kPlainNumbers = false, kMayHaveRanges = false;
   struct Words {};
 
   template <class Loads>
@@ -91,7 +91,7 @@ struct TurnedMask : MaskAhead<B> {
   using Product = MaskProduct<Unit, B::kDType>;
   static constexpr bool kEarly = true;  // the next words are loaded as soon as these are used
   // The mask is added to numbers of the rows, and then the sum is divided by softmax_scale.
-  static constexpr bool kPlainNumbers = true;
+  static constexpr bool kPlainNumbers = true, kMayHaveRanges = true;
   // For bytes the first part is all.
   struct Words {
     A part[2];
@@ -151,7 +151,7 @@ template <class B>
 struct Fp32Mask : MaskAhead<B> {
   using Base = MaskAhead<B>;
   using Unit = typename B::Unit;
-  static constexpr bool kPlainNumbers = false;
+  static constexpr bool kPlainNumbers = false, kMayHaveRanges = false;  // has_ranges()
   static constexpr bool kEarly = Base::kSets > 1;  // or where the exponentials have left registers
   using Words = typename B::Result;
 

@@ -168,7 +168,7 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
   const int wave_key = first_key + block.pair * Unit::kN;
   typename B::Tiles tiles = {
       block.visible.tiles_of_keys_by_bounds(first_key, B::kTile.block_n, wave_key, Unit::kN, B::kQueries)};
-  if constexpr (B::kMasked) keep_shown_rows(block, first_key, tiles);
+  if constexpr (Mask::kMayHaveRanges) keep_shown_rows(block, first_key, tiles);
   typename B::Sums sums;
   if (tiles.begin < tiles.end) {
     const bool of_weights = block.is(Role::weights);
