@@ -35,6 +35,7 @@ FP32 = torch.float32  # for any default dtype
 NO_NUMBERS = (math.nan, -math.inf, math.inf)
 PAGE = 48
 STEEPEST = 0.03  # ALiBi slope small enough that keys at both ends of a window count
+SINKS = 4.0  # sinks lie between half of it and minus half of it, among the scores
 ALONG = 128.0  # value of all queries in the one element that makes the scores of a row
 # Distance in elements between the starts of q, k, v and dout in the random numbers: 16 bytes, the alignment
 # that kernels want, and less than a row, so that the tensors share no row.
@@ -92,6 +93,8 @@ def _made(row: Row, family: Family, pool: Tensor, slopes: Tensor) -> Call:
     )  # fmt: skip
     if row.alibi:
         padded = padded._replace(alibi_slopes=slopes[: len(row.rows) * row.heads[0]].view(-1, row.heads[0]))
+    if row.sink:
+        padded = padded._replace(sink=slopes[: row.heads[0]] / STEEPEST * SINKS - SINKS / 2)
     k, v, where = STORES[row.store](padded.k, padded.v, row.keys)
     q = padded.q if row.store == DENSE else padded.q.contiguous()
     if row.store in {PACKED, IN_USE, PAGED}:

@@ -15,6 +15,7 @@ from torch import Tensor
 from flash_attn_rocm.arguments.normal_form import BackwardCall
 from flash_attn_rocm.canary.making import Call, packed, there
 from flash_attn_rocm.reference import philox
+from flash_attn_rocm.rewrite import sinks
 
 DROPOUT_KEY = (1, 2)
 
@@ -51,7 +52,11 @@ def dropout_state(call: Call) -> Tensor | None:
 def forward(call: Call) -> tuple[Tensor, Tensor]:
     """out and the log-sum-exp in fp32, in the kernels' shapes."""
     found = _attended(call)
-    return _rows(call, _heads_last(call, found.out)), _rows(call, _heads_last(call, found.lse))[..., 0].mT
+    out, lse = _heads_last(call, found.out), _heads_last(call, found.lse)
+    if call.inputs.sink is not None:
+        share, lse = sinks.shares(lse, call.inputs.sink[:, None])
+        out = out * share
+    return _rows(call, out), _rows(call, lse)[..., 0].mT
 
 
 def backward(call: Call) -> tuple[BackwardCall, list[Tensor]]:

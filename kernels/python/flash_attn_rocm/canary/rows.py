@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
     ``narrower`` than the family's head dim: rows are unaligned. ``path``: instead of the plan's. ``tiny``:
     with a number in bf16's range below fp16's, for bf16 only. ``uneven``: v has the head dim of kernels with
-    two head dims.
+    two head dims. ``sink``: each head has one, of forward calls only.
     """
 
     why: str
@@ -72,6 +72,7 @@ class Row(NamedTuple):
     mask: Mask | None = None
     tiny: bool = False
     uneven: bool = False
+    sink: bool = False
 
     def of(self, head_dim: int) -> "Row":
         """With more parts than lanes: a tile per part, and an equal total rise of scores."""
@@ -157,6 +158,12 @@ ATTENTION = (
     Row("unaligned pages", (3, 17, 6), (40, 150, 2), (2, 1), CAUSAL, store=PAGED, narrower=1),
     Row("unaligned pages, scores far apart, some infinite", (7, 0, 70, 9), (60, 30, 200, 4), (2, 2), (20, 0),
         dropout=0.3, store=PAGED, scores=(0.0, 120.0), infinite=True, narrower=1),
+    Row("sinks, causal", (33,), (20,), (3, 1), CAUSAL, sink=True),
+    Row("sinks, softcap", (33,), (65,), (2, 1), softcap=20.0, sink=True),
+    Row("decode, sinks", (3,), (50,), (3, 1), sink=True),
+    Row("decode, softcap, sinks", (3,), (50,), (3, 1), softcap=20.0, sink=True),
+    Row("decode in parts, sinks", (3, 2), (129, 40), (2, 1), store=PACKED, parts=3, sink=True),
+    Row("unaligned, sinks", (5,), (12,), (2, 1), narrower=3, sink=True),
 )  # fmt: skip
 
 # Rows for kernels with fwd's plain loop only.
@@ -219,6 +226,9 @@ MASKS: tuple[Row, ...] = (
     Row("fp32, far below on the left, rows that see nothing", (40, 40), (150, 150), (2, 2), (-1, 7),
         mask=Mask(FP32, "bh", LEFT, FAR_BELOW)),
     Row("fp32, whole rows", (33,), (97,), (2, 1), scores=(1500.0, 1.0), mask=Mask(FP32, "hi", WHOLE)),
+    Row("bool, rows that see nothing, sinks", (40,), (70,), (2, 1), mask=Mask(BOOL, "hi", WHOLE), sink=True),
+    Row("bias, sinks", (33,), (97,), (2, 1), mask=Mask(OWN, "hi"), sink=True),
+    Row("fp32, sinks", (33,), (97,), (2, 1), mask=Mask(FP32, "i"), sink=True),
 )  # fmt: skip
 # gfx1030 computes rows of bf16 with such numbers in another loop.
 MASKS = (*MASKS, *(row._replace(why=f"{row.why}, numbers that fp16 has not", tiny=True) for row in MASKS))
@@ -260,7 +270,7 @@ UNEVEN_GRADIENTS = tuple(
 # separate loop over two tiles of 32 rows at once: rows end in the first and in the second tile, in the first
 # pair and later. Its calls also cover dropout and a block of keys hidden from all rows. One sequence has
 # fewer keys than a tile. Kernels read a bias whose keys are a multiple of 8 without a copy, so NaN is behind
-# its rows.
+# its rows. From 1024 rows on, kernels skip tiles that a mask hides.
 MASKED_GRADIENT_ROWS = (
     Row("bool, causal", (129,), (190,), (3, 1), CAUSAL, mask=Mask(BOOL, "hi")),
     Row("bool, rows that see nothing, window, heads first", (77, 77), (300, 300), (2, 2), (33, 7), scale=-1.0,
@@ -273,6 +283,8 @@ MASKED_GRADIENT_ROWS = (
     Row("fp32, rows that see nothing, causal", (150,), (129,), (3, 1), CAUSAL, mask=Mask(FP32, "i", WHOLE)),
     Row("fp32 of heads, window, dropout, heads first", (60, 60), (210, 210), (3, 1), (20, -1), scale=-2.0,
         dropout=0.3, heads_first=True, mask=Mask(FP32, "h")),
+    Row("bool, later keys, many rows", (1040,), (150,), (2, 1), mask=Mask(BOOL, "i", LATER)),
+    Row("bias of heads, left keys, many rows", (1024,), (150,), (2, 1), mask=Mask(OWN, "h", LEFT)),
 )  # fmt: skip
 
 
