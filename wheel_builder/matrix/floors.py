@@ -4,6 +4,8 @@ Run ``.venv/bin/python -m wheel_builder.matrix.floors`` after a change of matrix
 """
 
 import tomllib
+from collections.abc import Mapping
+from typing import Any
 
 from wheel_builder.matrix.model import Matrix
 from wheel_builder.matrix.reading import load_matrix
@@ -15,7 +17,7 @@ PROJECT = CHECKOUT / "pyproject.toml"
 
 def python_floors(matrix: Matrix, project: str) -> str:
     """The text of the package's module. ``project`` is the text of pyproject.toml."""
-    python = tomllib.loads(project)["project"]["requires-python"].removeprefix(">=")
+    python = oldest_python(tomllib.loads(project)["project"])
     return f'''"""The oldest Python, PyTorch, glibc and ROCm that the wheel supports."""
 
 # Generated from pyproject.toml and matrix.yaml by `python -m wheel_builder.matrix.floors`; do not edit.
@@ -24,6 +26,12 @@ TORCH_FLOOR = {_parts(matrix.package.torch_floor)}
 GLIBC_FLOOR = {_parts(matrix.package.glibc)}
 OLDEST_ROCM = "{matrix.public.oldest}"
 '''
+
+
+def oldest_python(project: Mapping[str, Any]) -> str:
+    """Of pyproject.toml's table ``project``."""
+    oldest: str = project["requires-python"].removeprefix(">=")
+    return oldest
 
 
 def _parts(version: str) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ LAUNCHES = 3  # of a backward call
 PLAIN = "// For calls without softcap, ALiBi, dropout and pages only.\n"
 LACKS = "// Why such kernels refuse a call.\n"
 FEATURES = ("softcap", "ALiBi", "dropout", "pages")
+LACKING = ((), ("dropout",), FEATURES)  # plans ask for no other sets (kernels/host/plan)
 VALUE_DIM = "// v's head dim, of kernels where it differs from that of q and k, else 0.\n"
 LAUNCHED = "// The kernels of a backward call, in the order of their launches.\n"
 MISSING = "has no row for this ISA, head dim, dtype and loop"
@@ -118,6 +119,11 @@ def parse_kinds(text: str) -> Kinds:
         f"{KINDS.name}: {op}: canary is missing, and it answers calls"
         for op, kind in found.items()
         if kind.answers and not kind.canary
+    )
+    problems += (
+        f"{KINDS.name}: {op}: lacks is {', '.join(kind.lacks)}; expected dropout, or {', '.join(FEATURES)}"
+        for op, kind in found.items()
+        if kind.lacks not in LACKING
     )
     if problems:
         title = f"{KINDS} does not describe kinds of kernels"

@@ -60,3 +60,24 @@ def test_no_folder_is_full():
 def test_a_module_imports_no_later_room(path):
     if own := room(dotted(path)):
         assert upward(own, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from wheel_builder.cli.main import main",
+        "import wheel_builder.extras.perf.model.bound",
+        "from wheel_builder import verify",
+        "from wheel_builder.extras import site",
+        "from wheel_builder.machine_code.emulator import binding",
+    ],
+)
+def test_the_rule_would_see_an_upward_import(text):
+    assert len(upward("index", f"def f():\n    {text}\n")) == 1
+    assert upward("cli", text) == []
+
+
+def test_a_stage_imports_no_extra():
+    text = "from wheel_builder.extras.perf import table"
+    assert upward("pipeline", text)
+    assert upward("verify", text)

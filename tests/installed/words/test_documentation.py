@@ -58,6 +58,17 @@ def test_latent_attention_is_explained():
         assert words in text, words
 
 
+def test_a_parameter_without_words_is_found():
+    def unexplained(q, causal=False):
+        """Something.
+
+        Args:
+            q: (batch, seqlen_q, nheads, headdim).
+        """
+
+    assert sorted(arguments(inspect.getdoc(unexplained))) == ["q"]
+
+
 def visible(rows, keys, **options):
     """The visible keys (columns) of each query: equal scores have equal weights."""
     q, k = torch.zeros(1, rows, 1, 8).half(), torch.zeros(1, keys, 1, 8).half()

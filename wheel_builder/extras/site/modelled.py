@@ -7,6 +7,7 @@ from wheel_builder.extras.perf.workloads.ours import RANGES_OP
 from wheel_builder.extras.site.markdown import markdown
 from wheel_builder.tables.archs import Arch, arch_named
 from wheel_builder.tables.kinds import FORWARD, answering, known_kinds
+from wheel_builder.tables.tiles import workgroup_of
 
 Found = Mapping[str, Sequence[Figure]]  # by arch
 OURS = "flash-attn-rocm"
@@ -45,8 +46,6 @@ SHORT, LONG = 512, 2048
 # PyTorch's plain formula writes the scores, adds the mask in place, takes the softmax in place and reads the
 # result: six passes of 16 bits each.
 PASSES = 6
-# Rows of a workgroup. The widest kernel's is alone on a compute unit of CDNA.
-ROWS = {"fwd": 128, TALL_OP: 256, WIDE_OP: 64}
 WIDE_DIM, LATENT_DIM, PARTS = 512, 576, 4
 
 
@@ -95,15 +94,21 @@ def _by_kernel(figures: Sequence[Figure]) -> Mapping[str, int]:
 
 def tall_loads(found: Found) -> str:
     """The loads of q, k and v by all compute units, over the memory's bandwidth."""
-    ops = ("fwd", TALL_OP)
-    rows = [("gfx arch", "head dim", *(f"{ROWS[op]} rows" for op in ops))]
+    ops, table = ("fwd", TALL_OP), []
+    heights: tuple[int, ...] = ()
     for name, figures in found.items():
         arch, own = arch_named(name), _by_kernel(figures)
         for dim in HEAD_DIMS:
             flop = {op: own[kernel] for op in ops if (kernel := f"{op} {LONG} fp16 d{dim}") in own}
             if TALL_OP in flop:
-                rows.append((name, str(dim), *(f"{_loads(arch, flop[op], ROWS[op]):.2f}" for op in ops)))
-    return markdown(rows)
+                heights = tuple(_rows(arch, op, dim) for op in ops)
+                loads = (_loads(arch, flop[op], rows) for op, rows in zip(ops, heights, strict=True))
+                table.append((name, str(dim), *(f"{each:.2f}" for each in loads)))
+    return markdown([("gfx arch", "head dim", *(f"{rows} rows" for rows in heights)), *table])
+
+
+def _rows(arch: Arch, op: str, head_dim: int) -> int:
+    return workgroup_of(arch, op, "fp16", head_dim).rows
 
 
 def _loads(arch: Arch, flop: int, rows: int) -> float:
@@ -114,14 +119,15 @@ def _loads(arch: Arch, flop: int, rows: int) -> float:
 
 def parts(found: Found) -> str:
     """The time of a head, whole and with its keys in parts, where all parts run at once."""
-    workgroups = LENGTH // ROWS[WIDE_OP]
     head = ("gfx arch", "modelled as", "whole, µs", f"{PARTS} parts, µs", "storing and reading them, µs")
     rows: list[tuple[str, ...]] = [head]
     for name, figures in found.items():
-        if (arch := arch_named(name)).compute_units < PARTS * workgroups:
+        arch = arch_named(name)
+        of_one = _rows(arch, WIDE_OP, WIDE_DIM)
+        if arch.compute_units < PARTS * LENGTH // of_one:  # on CDNA a workgroup is alone on its compute unit
             continue
         flop = _by_kernel(figures)[f"{WIDE_OP} fp16 d{WIDE_DIM}"]
-        whole = 4 * ROWS[WIDE_OP] * LENGTH * WIDE_DIM / (flop * arch.model.clock)
+        whole = 4 * of_one * LENGTH * WIDE_DIM / (flop * arch.model.clock)
         moved = 2 * PARTS * LENGTH * WIDE_DIM * 4 / arch.model.memory
         rows.append((name, arch.model.name, *(f"{x * 1e6:.0f}" for x in (whole, whole / PARTS, moved))))
     return markdown(rows)

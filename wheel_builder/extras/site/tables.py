@@ -27,6 +27,7 @@ from wheel_builder.extras.site.modelled import modelled_tables
 from wheel_builder.extras.upstream.costs import load_costs
 from wheel_builder.extras.upstream.why import sections
 from wheel_builder.matrix.catalogue import Catalogue, Gpu, catalogue_of
+from wheel_builder.matrix.floors import oldest_python
 from wheel_builder.matrix.hardware import read_reports
 from wheel_builder.matrix.model import PUBLIC, Matrix, Plan, Selection
 from wheel_builder.matrix.plan import plan
@@ -78,7 +79,7 @@ def tables(checkout: Path) -> Mapping[str, str]:
     assembly = (checkout / ERRORS).read_text(encoding="utf-8")
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return {
-        "python_floor": project["requires-python"].removeprefix(">="),
+        "python_floor": oldest_python(project),
         "torch_floor": matrix.package.torch_floor,
         "reports": matrix.addresses.reports,
         "gpus": gpus(catalogue),

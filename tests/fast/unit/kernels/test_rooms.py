@@ -84,6 +84,19 @@ def test_nothing_of_the_package_is_loaded_by_name(module):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "from flash_attn_rocm.launch import append",
+        "import flash_attn_rocm.tools.plot",
+        "from flash_attn_rocm import raw",
+    ],
+)
+def test_the_rule_would_see_an_upward_import(text):
+    assert len(upward("canary", f"def f():\n    {text}\n")) == 1
+    assert upward("__main__", text) == []
+
+
+@pytest.mark.parametrize(
     "call",
     [
         'importlib.import_module("flash_attn_rocm.raw")', "import_module(f'{__package__}.support')",

@@ -116,6 +116,11 @@ def test_packed_rows_are_no_forward():
             '["dropouts"]',
             "few: lacks is 'dropouts', expected one of softcap, ALiBi, dropout, pages",
         ),
+        (
+            '["dropout"]',
+            '["pages"]',
+            "few: lacks is pages; expected dropout, or softcap, ALiBi, dropout, pages",
+        ),
         ('canary = "FEW"', "", "few: canary is missing, and it answers calls"),
         ("[32, 64]", '["32"]', "one.kernels: head_dims is '32', expected int"),
     ],

@@ -143,7 +143,9 @@ def test_old_python(version):
     assert f"Python {version[0]}.{version[1]} is too old: the wheel needs 3.10 or newer" in words
 
 
-def test_the_oldest_python():
+def test_the_oldest_python_is_the_one_that_pip_is_told():
+    floor = ".".join(map(str, PYTHON_FLOOR))
+    assert importlib.metadata.metadata("flash-attn-rocm")["Requires-Python"] == f">={floor}"
     assert requirements.unmet_python(PYTHON_FLOOR) is None
 
 
