@@ -158,7 +158,7 @@ ATTENTION = (
     Row("unaligned pages", (3, 17, 6), (40, 150, 2), (2, 1), CAUSAL, store=PAGED, narrower=1),
     Row("unaligned pages, scores far apart, some infinite", (7, 0, 70, 9), (60, 30, 200, 4), (2, 2), (20, 0),
         dropout=0.3, store=PAGED, scores=(0.0, 120.0), infinite=True, narrower=1),
-    Row("sinks, causal", (33,), (20,), (3, 1), CAUSAL, sink=True),
+    Row("sinks, workgroups dealt to dies", (150, 150), (40, 40), (3, 1), sink=True),
     Row("sinks, softcap", (33,), (65,), (2, 1), softcap=20.0, sink=True),
     Row("decode, sinks", (3,), (50,), (3, 1), sink=True),
     Row("decode, softcap, sinks", (3,), (50,), (3, 1), softcap=20.0, sink=True),
@@ -228,7 +228,8 @@ MASKS: tuple[Row, ...] = (
     Row("fp32, whole rows", (33,), (97,), (2, 1), scores=(1500.0, 1.0), mask=Mask(FP32, "hi", WHOLE)),
     Row("bool, rows that see nothing, sinks", (40,), (70,), (2, 1), mask=Mask(BOOL, "hi", WHOLE), sink=True),
     Row("bias, sinks", (33,), (97,), (2, 1), mask=Mask(OWN, "hi"), sink=True),
-    Row("fp32, sinks", (33,), (97,), (2, 1), mask=Mask(FP32, "i"), sink=True),
+    Row("fp32, window, dropout, sinks", (33,), (97,), (2, 1), (40, -1), dropout=0.4, mask=Mask(FP32, "i"),
+        sink=True),
 )  # fmt: skip
 # gfx1030 computes rows of bf16 with such numbers in another loop.
 MASKS = (*MASKS, *(row._replace(why=f"{row.why}, numbers that fp16 has not", tiny=True) for row in MASKS))
