@@ -5,7 +5,8 @@ Users send them, so their content is untrusted: it is read strictly, and a maint
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import line_problem
 from wheel_builder.matrix.reported import driver_problem, error_problem, same_run, torch_problems
 from wheel_builder.tables.archs import known_gpus
+from wheel_builder.tables.row_ids import LENGTH
 
 FOLDER = Path("wheel_builder/matrix/reports")
 SCHEMA = 1
@@ -31,12 +33,17 @@ MOST_ALLOWED = 128.0
 MOST_LSE = 1e-5  # rule.py's LSE_RELATIVE
 ROUNDED = 0.001  # seconds, as selftest writes them
 DIGEST = re.compile(r"[0-9a-f]{64}")
+ROW = re.compile(rf"([0-9a-f]{{{LENGTH}}})?")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class KernelShown:
-    """Results of one kernel's calls."""
+    """Results of one kernel's calls.
+
+    ``row``: the id of its rows in the table of tiles. Empty for kernels without rows, and in reports of older
+    wheels.
+    """
 
     calls: int
     failed: int
@@ -45,6 +52,7 @@ class KernelShown:
     allowed: float
     worst_lse_error: float
     median_ms: float
+    row: str = ""
 
 
 @dataclass(frozen=True)
@@ -195,6 +203,14 @@ def signed_reports(checkout: Path) -> Mapping[str, SignedReport]:
     return taken
 
 
+def measured_rows(reports: Iterable[Report]) -> Mapping[str, int]:
+    """How many reports measured a kernel's rows, by their id. A kernel with a failed call is not counted."""
+    found: Counter[str] = Counter()
+    for report in reports:
+        found.update({kernel.row for kernel in report.kernels.values() if kernel.row and not kernel.failed})
+    return dict(sorted(found.items()))
+
+
 def counted_twice(report: Report, taken: Mapping[str, SignedReport]) -> str:
     """Why a report repeats an earlier report's run, "" for a new run."""
     found = [name for name, other in taken.items() if same_run(vars(report), vars(other.report))]
@@ -255,6 +271,8 @@ def _size_problems(report: Report) -> Iterator[str]:
 def _kernel_problems(name: str, kernel: KernelShown) -> Iterator[str]:
     if not re.fullmatch(r"fa_\w{1,77}", name, re.ASCII):
         yield "it is no name of a kernel"
+    if not ROW.fullmatch(kernel.row):
+        yield f"row: expected {LENGTH} hexadecimal digits or nothing"
     if not kernel.calls > 0 or not 0 <= kernel.failed <= kernel.calls:
         yield "expected at least one call, and no more failed ones than calls"
     if len(kernel.failures) > kernel.failed or bool(kernel.failures) != bool(kernel.failed):

@@ -1,6 +1,7 @@
 """Adds a user's report of ``selftest`` to the tree, for its wheel."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -135,6 +136,17 @@ def _against_wheel(report: Report, wheel: WheelFile, torch_floor: str) -> Iterat
         yield problem
 
 
+def _row_problems(report: Report, wheel: WheelFile) -> Iterator[str]:
+    """Row ids that the wheel's registry lacks, or that several kernels claim."""
+    library = library_of(wheel, WINDOWS_LIBRARY if for_windows(wheel) else LIBRARY)
+    rows = Counter(kernel.row for kernel in report.kernels.values() if kernel.row)
+    for name, kernel in sorted(report.kernels.items()):
+        if kernel.row and kernel.row.encode() not in library:
+            yield f"kernels.{visible_name(name)}: the wheel has no rows {kernel.row[:20]!r}"
+        elif rows[kernel.row] > 1:
+            yield f"kernels.{visible_name(name)}: another kernel has its rows {kernel.row[:20]!r}, too"
+
+
 def _against(report: Report, wheel: WheelFile, catalogue: Catalogue) -> Iterator[str]:
     """Contradictions of the report to the wheel, its suite and the table of GPUs."""
     if report.package != str(wheel.version):
@@ -158,6 +170,7 @@ def _against(report: Report, wheel: WheelFile, catalogue: Catalogue) -> Iterator
         yield f"kernels: {len(missing)} of the wheel's were not run, such as {missing[0]}"
     if unknown := sorted(report.kernels.keys() - calls.keys()):
         yield f"kernels: the wheel's suite has no {visible_name(unknown[0])}"
+    yield from _row_problems(report, wheel)
     for name in sorted(calls.keys() & report.kernels.keys()):
         if (found := report.kernels[name].calls) != calls[name]:
             yield f"kernels.{name}: expected the {calls[name]} calls of the wheel's suite, found {found}"

@@ -1,8 +1,8 @@
 """Generates files for C++ and Python from the tables of archs, kinds and tiles and the description of calls.
 
-Run ``python3 -m wheel_builder.tables.generated`` to write them. ``archs.json``, ``kinds.json`` and
-``table.toml`` are for kernels/build/instances, independent of wheel_builder. So a change of an unused fact,
-such as a GPU's name, rebuilds neither kernels nor wheels.
+Run ``python3 -m wheel_builder.tables.generated`` to write them. ``archs.json``, ``kinds.json``,
+``rows.json`` and ``table.toml`` are for kernels/build/instances, independent of wheel_builder. So a change of
+an unused fact, such as a GPU's name, rebuilds neither kernels nor wheels.
 
 Standard library only.
 """
@@ -39,6 +39,7 @@ from wheel_builder.tables.kinds import (
     support_table,
 )
 from wheel_builder.tables.products import PACKAGED, device_names
+from wheel_builder.tables.row_ids import ids_json
 from wheel_builder.tables.signatures import stub
 from wheel_builder.tables.tiles import cpp_tiles, known_tiles
 
@@ -47,6 +48,7 @@ TILES = Path("kernels/generated/device/tiles")
 INSTANCES = Path("kernels/generated/archs.json")
 KINDS = Path("kernels/generated/kinds.json")
 TABLE = Path("kernels/generated/table.toml")
+ROW_IDS = Path("kernels/generated/rows.json")
 OPS = Path("kernels/generated/device/kinds.inc")
 STRUCTS = Path("kernels/generated/device/structs.inc")
 C_CALLS = Path("kernels/generated/host/fa_calls.h")
@@ -71,6 +73,7 @@ def generated() -> Mapping[Path, str]:
         INSTANCES: kernels_archs(known_archs()),
         KINDS: build_json(kinds),
         TABLE: support_table(kinds),
+        ROW_IDS: ids_json(known_tiles(), known_archs()),
         OPS: cpp_kinds(kinds),
         **{TILES / name: text for name, text in cpp_tiles(known_tiles()).items()},
         STRUCTS: cpp_structs(described.structs),

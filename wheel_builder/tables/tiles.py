@@ -147,12 +147,23 @@ def known_tiles() -> Tiles:
 
 def tile_of(arch: Arch, kernel: str, dtype: str, head_dim: int, loop: str = "plain") -> Tile:
     """The row used by today's compiler. Raises ``TileError`` for a missing row."""
-    for row in known_tiles().rows.get(kernel, {}).get(arch.isa.name, ()):
+    row = find_row(known_tiles(), arch, kernel, dtype, head_dim, loop)
+    if row is None:
+        title = f"no tile for {kernel} of {arch.name}, {dtype}, head dim {head_dim}, {loop} loop"
+        raise TileError(title, [], advice=f"add a row to {TILES}")
+    return row
+
+
+def find_row(
+    tiles: Tiles, arch: Arch, kernel: str, dtype: str, head_dim: int, loop: str, clang: int = 0
+) -> Tile | None:
+    """The first matching row, as in C++. ``clang``: the compiler's major version, 0 for today's."""
+    for row in tiles.rows.get(kernel, {}).get(arch.isa.name, ()):
         fits = row.dtype in ("", dtype) and row.loop in ("", loop) and row.vgprs in (0, arch.vgprs)
-        if row.head_dim == head_dim and fits and not row.before_clang:
+        compiled = not row.before_clang or 0 < clang < row.before_clang
+        if row.head_dim == head_dim and fits and compiled:
             return row
-    title = f"no tile for {kernel} of {arch.name}, {dtype}, head dim {head_dim}, {loop} loop"
-    raise TileError(title, [], advice=f"add a row to {TILES}")
+    return None
 
 
 def tall_tiles(arch: Arch) -> tuple[Tile, ...]:

@@ -7,7 +7,7 @@
 
 // kernels/build/instances/bundle.py writes registry.inc, and fatbin.S with these functions. The machine code
 // is the same on every platform.
-#define FA_INSTANCE(op, dtype, head_dim, name, archs)
+#define FA_INSTANCE(op, dtype, head_dim, name, archs, rows)
 #define FA_ARCH(gfx) extern "C" __attribute__((visibility("hidden"), sysv_abi)) fa::Bytes fa_bundle_##gfx();
 #include "registry.inc"
 #undef FA_ARCH
@@ -35,7 +35,8 @@ bool Instance::has(const std::string& gfx) const {
 
 const std::vector<Instance>& registry() {
   static const std::vector<Instance> all = {
-#define FA_INSTANCE(op, dtype, head_dim, name, archs) {#op, #dtype, head_dim, #name, split(archs)},
+#define FA_INSTANCE(op, dtype, head_dim, name, archs, rows) \
+  {#op, #dtype, head_dim, #name, split(archs), split(rows)},
 #define FA_ARCH(gfx)
 #include "registry.inc"
 #undef FA_ARCH
@@ -45,7 +46,7 @@ const std::vector<Instance>& registry() {
 }
 
 Bytes packed_code(const std::string& gfx) {
-#define FA_INSTANCE(op, dtype, head_dim, name, archs)
+#define FA_INSTANCE(op, dtype, head_dim, name, archs, rows)
 #define FA_ARCH(arch) \
   if (gfx == #arch) return fa_bundle_##arch();
 #include "registry.inc"

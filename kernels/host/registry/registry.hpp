@@ -17,6 +17,7 @@ struct Instance {
   int head_dim;      // kAnyHeadDim: given at run time
   std::string name;  // also the kernel's symbol
   std::vector<std::string> archs;
+  std::vector<std::string> rows;  // of the table of tiles, by their id: one for each arch, or none
 
   bool has(const std::string& gfx) const;
 };

@@ -1,5 +1,7 @@
 """selftest on the emulator: the wheel's copy of the suite, without pytest, and a wrong kernel."""
 
+import re
+
 import pytest
 
 PREPARE = """
@@ -30,6 +32,8 @@ shown["passed"] = selftest.passed(report)
     row = report["kernels"]["fa_decode_fp16_d64"]
     assert 0 < row["worst_error"] <= row["allowed"]
     assert row["median_ms"] > 0
+    assert re.fullmatch("[0-9a-f]{8}", row["row"])
+    assert report["kernels"]["fa_append_bf16"]["row"] == ""
     assert "fa_decode_fp16_d64      6       0" in shown["table"]
     assert "every kernel passed" in shown["table"]
 

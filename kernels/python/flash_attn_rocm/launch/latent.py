@@ -18,7 +18,14 @@ from flash_attn_rocm.machine.remembered import LATENT, Family
 from flash_attn_rocm.reference import operators
 from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.layouts import Device, padded
-from flash_attn_rocm.serving.support import FAILURES, NO_GRADIENTS, Support, device_of, unserved_device
+from flash_attn_rocm.serving.support import (
+    FAILURES,
+    NO_GRADIENTS,
+    Support,
+    device_of,
+    row_words,
+    unserved_device,
+)
 from flash_attn_rocm.values.tracing import constant_when_traced
 
 HEAD_DIM, VALUE_DIM = 576, 512  # of K, and of V, the first elements of K
@@ -50,8 +57,13 @@ def support_of(inputs: Inputs, options: Options) -> Support:
     """How checked arguments are served."""
     if reason := unserved(inputs):
         return Support(ok=False, reason=reason, backward_reason=NO_GRADIENTS)
-    found = _planned(inputs.q, inputs.key_capacity, options.num_splits, device_of(inputs.q.device))
-    return Support(True, found.reason, found.path, found.splits, backward_reason=NO_GRADIENTS)  # noqa: FBT003
+    device = device_of(inputs.q.device)
+    found = _planned(inputs.q, inputs.key_capacity, options.num_splits, device)
+    row = row_words(device.arch, found.path, DTYPES[inputs.q.dtype], HEAD_DIM)
+    return Support(
+        ok=True, reason=found.reason, path=found.path, splits=found.splits, backward_reason=NO_GRADIENTS,
+        row=row,
+    )  # fmt: skip
 
 
 def attend(inputs: Inputs, options: Options) -> Two:

@@ -17,13 +17,17 @@ from flash_attn_rocm.machine.requirements import LIBRARY, REINSTALL
 
 @dataclass(frozen=True)
 class Instance:
-    """One kernel of the wheel, and the archs with its machine code."""
+    """One kernel of the wheel, and the archs with its machine code.
+
+    ``rows``: for each arch the id of its rows in the table of tiles. Empty for kernels without rows.
+    """
 
     name: str
     op: str
     dtype: str
     head_dim: int
     archs: tuple[str, ...]
+    rows: tuple[str, ...]
 
 
 class Limits(NamedTuple):
@@ -63,7 +67,19 @@ def load(path: Path) -> None:
 def instances() -> tuple[Instance, ...]:
     """The kernels of this wheel, from the library's registry."""
     rows = json.loads(torch.ops.flash_attn_rocm.instances())
-    return tuple(Instance(**{**row, "archs": tuple(row["archs"])}) for row in rows)
+    lists = ("archs", "rows")
+    return tuple(Instance(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in rows)
+
+
+@cache
+def row_ids() -> Mapping[tuple[str, str], str]:
+    """The id of a kernel's rows, by the arch of its machine code and its name."""
+    return {
+        (arch, each.name): row
+        for each in instances()
+        if each.rows
+        for arch, row in zip(each.archs, each.rows, strict=True)
+    }
 
 
 @cache

@@ -15,6 +15,8 @@ from flash_attn_rocm.machine.remembered import MASKED, MASKED_GRADIENTS
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks
 from flash_attn_rocm.serving import layouts, machine, resets
 from flash_attn_rocm.serving.layouts import Device
+from flash_attn_rocm.values import kinds
+from flash_attn_rocm.values.measured import MEASURED
 from flash_attn_rocm.values.paths import FUSED, REFERENCE, SEPARATE
 from flash_attn_rocm.values.tracing import constant_when_traced
 
@@ -41,6 +43,9 @@ class Support:
     ``backward``: the gradient kernels, ``"separate"`` or ``"fused"``, or ``"pytorch"`` for the PyTorch
     implementation. ``backward_reason`` explains it.
 
+    ``row``: the kernel, the id of its rows in the table of tiles, and the number of hardware reports about
+    them. Empty for the PyTorch implementation and for kernels without rows.
+
     ``launches``: on Windows and WSL2, a cautious estimate of the longest launch, and whether the call is cut
     into several. Windows resets a GPU after two seconds in one launch. Elsewhere it is empty.
     """
@@ -52,6 +57,7 @@ class Support:
     backward: str = PYTORCH
     backward_reason: str = ""
     launches: str = ""
+    row: str = ""
 
     def __bool__(self) -> bool:
         return self.ok
@@ -189,10 +195,22 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
         inputs, options = chunks.cut(inputs, options)
     device = device_of(inputs.q.device)
     layout = layouts.choose(inputs, options, device)
-    found = _support(layout.plan, backward)
+    head_dim = layout.head_dim or inputs.q.shape[-1]
+    row = row_words(device.arch, layout.plan.path, DTYPES[inputs.q.dtype], head_dim)
+    found = replace(_support(layout.plan, backward), row=row)
     if not resets.THREATENED:
         return found
     return replace(found, launches=_launches(inputs, options, device, layout, backward))
+
+
+def row_words(arch: str, path: str, dtype: str, head_dim: int) -> str:
+    """The kernel of a path and how its rows were chosen, or "" for a kernel without rows."""
+    name = f"fa_{kinds.ATTENDING.get(path, path)}_{dtype}_d{head_dim}"
+    row = host.row_ids().get((host.code_of(arch), name))
+    if row is None:
+        return ""
+    count = MEASURED.get(row, 0)
+    return f"{name}: row {row}, modelled; measured by {count} report{'' if count == 1 else 's'}"
 
 
 def _launches(

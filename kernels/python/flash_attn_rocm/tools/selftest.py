@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from flash_attn_rocm.library import host
 from flash_attn_rocm.suite import corpus, fuzz
 from flash_attn_rocm.suite.target import EMULATED, ON_HARDWARE, Shown, Target, arch
 from flash_attn_rocm.tools import terminal, this_machine
@@ -49,7 +50,7 @@ def run(
     if not found["arch"]:
         message = "selftest needs an AMD GPU that PyTorch can use\n  next: python -m flash_attn_rocm doctor"
         raise NoGpuError(message)
-    target = Target(runtime, Shown())
+    target, code = Target(runtime, Shown()), host.code_of(found["arch"])
     begin = time.perf_counter()
     cases = _cases(kernels, calls)
     shown: dict[str, Kernel] = {}
@@ -63,7 +64,10 @@ def run(
         **found,
         "complete": not kernels and not calls,
         "seconds": round(time.perf_counter() - begin, 3),
-        "kernels": {name: _row(name, kernel, target.shown) for name, kernel in sorted(shown.items())},
+        "kernels": {
+            name: _row(name, kernel, target.shown) | {"row": host.row_ids().get((code, name), "")}
+            for name, kernel in sorted(shown.items())
+        },
     }
 
 

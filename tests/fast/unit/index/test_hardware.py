@@ -28,11 +28,20 @@ from wheel_builder.base.errors import MatrixError, PublishError
 from wheel_builder.cli.commands.indexes import report as command
 from wheel_builder.cli.main import main
 from wheel_builder.index.finder.data import make_finder
+from wheel_builder.files.device.library import LIBRARY
 from wheel_builder.index.finder.page import html_page
 from wheel_builder.machine_code.emulator.rule import tolerances
 from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.matrix.gpus import device_problem, units_problem
-from wheel_builder.matrix.hardware import FOLDER, MOST_BYTES, MOST_LSE, read_reports
+from wheel_builder.matrix.hardware import (
+    FOLDER,
+    MOST_BYTES,
+    MOST_LSE,
+    measured_rows,
+    read_reports,
+    signed_reports,
+)
+from wheel_builder.matrix.measured import MEASURED, python_measured, text_of
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.provenance.provenance import LOCAL, RunDetails
 from wheel_builder.provenance.records import provenance_path
@@ -42,6 +51,7 @@ from wheel_builder.tables.products import device_names
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 NAME = "A Maintainer <maintainer@localhost>"
+ROW = "1564a486"
 KERNEL = {
     "calls": 20, "failed": 0, "failures": [], "worst_error": 0.001, "allowed": 0.002,
     "worst_lse_error": 1e-6, "median_ms": 0.5,
@@ -135,6 +145,66 @@ def test_without_a_report_the_column_says_so(tmp_path):
 def test_a_report_of_a_failure_is_shown_as_one(add, tmp_path):
     add(kernel(failed=1, failures=["call 3: out: error 0.5, allowed 0.002"], worst_error=0.5))
     assert ">1 of 2 kernels failed</td>" in page(tmp_path / "tree")
+
+
+def with_rows(tmp_path, *rows):
+    """A wheel whose library has these rows in its registry, and the digest of the library."""
+    library = GOOD_LIBRARY.data + ",".join(rows).encode()
+    folder = tmp_path / "with-rows"
+    folder.mkdir()
+    wheel = stated_wheel(folder, WITH_CALLS | {LIBRARY: library})
+    return (wheel,), hashlib.sha256(library).hexdigest()
+
+
+def test_a_report_that_names_rows_counts_as_their_measurement(add, tmp_path):
+    wheels, digest = with_rows(tmp_path, ROW)
+    add(kernel(row=ROW) | {"library_sha256": digest}, wheels=wheels)
+    tree = tmp_path / "tree"
+    assert text_of(tree) == python_measured({ROW: 1})
+    assert f'    "{ROW}": 1,\n' in text_of(tree)
+    [signed] = signed_reports(tree).values()
+    twice = measured_rows([signed.report] * 2)
+    assert twice == {ROW: 2}
+
+
+def test_a_failed_kernel_does_not_measure_its_rows(add, tmp_path):
+    wheels, digest = with_rows(tmp_path, ROW)
+    failed = kernel(row=ROW, failed=1, failures=["call 3: out: error 0.5, allowed 0.002"], worst_error=0.5)
+    add(failed | {"library_sha256": digest}, wheels=wheels)
+    assert text_of(tmp_path / "tree") == python_measured({})
+
+
+def test_a_report_of_an_older_wheel_measures_no_rows(add, tmp_path):
+    add(REPORT)
+    assert text_of(tmp_path / "tree") == python_measured({})
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("1564a48", "row: expected 8 hexadecimal digits or nothing"),
+        ("1564A486", "row: expected 8 hexadecimal digits or nothing"),
+        ("../../etc", "row: expected 8 hexadecimal digits or nothing"),
+        ("00000000", "the wheel has no rows '00000000'"),
+    ],
+)
+def test_rows_are_those_of_the_wheel(add, tmp_path, row, words):
+    wheels, digest = with_rows(tmp_path, ROW)
+    with pytest.raises(PublishError, match=re.escape(words)):
+        add(kernel(row=row) | {"library_sha256": digest}, wheels=wheels)
+    assert not (tmp_path / "tree").exists()
+
+
+def test_two_kernels_never_have_the_same_rows(add, tmp_path):
+    wheels, digest = with_rows(tmp_path, ROW)
+    rows = changed(library_sha256=digest, kernels=dict.fromkeys(KERNELS, {**KERNEL, "row": ROW}))
+    with pytest.raises(PublishError, match=f"another kernel has its rows '{ROW}', too"):
+        add(rows, wheels=wheels)
+
+
+def test_the_packages_counts_are_those_of_the_reports_in_the_tree():
+    advice = "run .venv/bin/python -m wheel_builder.matrix.measured"
+    assert (CHECKOUT / MEASURED).read_text(encoding="utf-8") == text_of(CHECKOUT), advice
 
 
 def test_the_newest_report_of_an_arch_counts(add, tmp_path):
@@ -503,11 +573,13 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     file = tmp_path / "selftest.json"
     file.write_text(json.dumps(REPORT))
     monkeypatch.setattr(command, "ROOT", tmp_path)
+    (tmp_path / MEASURED).parent.mkdir(parents=True)
     words = ["report", "add", str(file), "--wheel", str(wheel), "--signed-off-by", NAME]
     assert main(words) == 0
     said = capsys.readouterr().out
-    assert "commit it" in said
-    assert Path(said.partition(":")[0]).is_file()
+    assert "commit them" in said
+    assert Path(said.partition(",")[0]).is_file()
+    assert (tmp_path / MEASURED).read_text() == python_measured({})
     file.write_text(json.dumps(changed(complete=False)))
     assert main(words) == PublishError.exit_code
     assert "complete: only some" in capsys.readouterr().err

@@ -280,6 +280,7 @@ def test_explain_says_how_a_kernel_serves(kernels_on):
     found = explain(mla_decode, *given(keys=300), num_splits=2)
     assert (bool(found), found.path, found.splits) == (True, "latent", 2)
     assert found.reason == "all heads packed; 2 parts wanted, 2 used for 300 keys"
+    assert found.row.startswith("fa_mla_fp16_d576: row ")
 
 
 @QUIET

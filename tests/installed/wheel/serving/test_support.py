@@ -4,6 +4,7 @@ One warning each, an error in strict mode.
 """
 
 import json
+import re
 import warnings
 
 import flash_attn_rocm
@@ -20,8 +21,10 @@ from flash_attn_rocm import (
 )
 from flash_attn_rocm.autograd import recall
 from flash_attn_rocm.library import plans
-from flash_attn_rocm.library.host import gpus, instances
+from flash_attn_rocm.library.host import gpus, instances, row_ids
 from flash_attn_rocm.library.plans import Plan
+from flash_attn_rocm.serving import support
+from flash_attn_rocm.values.kinds import ATTENDING, TILED
 
 
 def forward():
@@ -40,6 +43,33 @@ def test_the_registry_is_not_empty():
         head_dim = f"_d{row['head_dim']}" if row["head_dim"] else ""  # 0: any
         assert row["name"] == f"fa_{row['op']}_{row['dtype']}{head_dim}"
     assert all(row["archs"] for row in rows)
+
+
+def test_every_kernel_for_one_head_dim_has_a_row_id_on_each_of_its_archs():
+    ids = [row for each in instances() for row in each.rows]
+    assert len(set(ids)) == len(ids) == len(row_ids()) > 0
+    for each in instances():
+        assert len(each.rows) == (len(each.archs) if each.op in TILED else 0)
+        assert all(re.fullmatch("[0-9a-f]{8}", row) for row in each.rows)
+
+
+def test_explain_names_the_row_and_its_reports(qkv, kernels_on, monkeypatch):
+    arch = arch_with_kernels()
+    kernels_on(arch)
+    found = explain(*qkv)
+    name = f"fa_{ATTENDING[found.path]}_fp16_d64"
+    row = row_ids()[arch, name]
+    monkeypatch.setattr(support, "MEASURED", {})
+    assert explain(*qkv).row == f"{name}: row {row}, modelled; measured by 0 reports"
+    monkeypatch.setitem(support.MEASURED, row, 1)
+    assert explain(*qkv).row == f"{name}: row {row}, modelled; measured by 1 report"
+
+
+def test_what_has_no_row_names_none(qkv, kernels_on):
+    kernels_on("gfx900")
+    assert explain(*qkv).row == ""
+    assert support.row_words(ARCH, "reference", "fp16", 64) == ""
+    assert support.row_words(ARCH, "", "fp16", 64) == ""
 
 
 def test_every_instance_is_served_on_each_of_its_archs_and_elsewhere_padded_or_not_at_all():

@@ -9,6 +9,7 @@ from wheel_builder.base.words import shown
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, index_option
 from wheel_builder.cli.selected import read_matrix
+from wheel_builder.matrix import measured
 from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.provenance.user_report import add_report
 
@@ -18,7 +19,8 @@ def run(args: argparse.Namespace) -> None:
     name = args.signed_off_by or _committer()
     catalogue = catalogue_of(read_matrix())
     path = add_report(args.file, wheels, ROOT, catalogue=catalogue, signed_off_by=name, now=datetime.now(UTC))
-    print(f"{shown(path)}: commit it; pages show it when written again: scripts/wheel-builder index pages")
+    measured.write(ROOT)
+    print(f"{shown(path)}, {measured.MEASURED}: commit them; pages show it when written again: scripts/wheel-builder index pages")
 
 
 def _committer() -> str:
