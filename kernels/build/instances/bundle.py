@@ -3,8 +3,8 @@
     python3 kernels/build/instances/bundle.py --device DIR --out DIR [--table FILE]
 
 The device folder has one subfolder per arch, as written by build.py. The out folder gets registry.inc
-(instances, the archs of their code and the ids of their rows) and fatbin.S, which puts each arch's bundle <arch>.hipfb into
-.hip_fatbin. wheel_builder/files/device/packing.py writes the bundles.
+(instances, the archs of their code and the ids of their rows) and fatbin.S, which puts each arch's bundle
+<arch>.hipfb into .hip_fatbin. wheel_builder/files/device/packing.py writes the bundles.
 """
 
 import argparse

@@ -27,8 +27,8 @@ from tests.tools.made.wheels import (
 from wheel_builder.base.errors import MatrixError, PublishError
 from wheel_builder.cli.commands.indexes import report as command
 from wheel_builder.cli.main import main
-from wheel_builder.index.finder.data import make_finder
 from wheel_builder.files.device.library import LIBRARY
+from wheel_builder.index.finder.data import make_finder
 from wheel_builder.index.finder.page import html_page
 from wheel_builder.machine_code.emulator.rule import tolerances
 from wheel_builder.matrix.catalogue import catalogue_of
@@ -197,7 +197,7 @@ def test_rows_are_those_of_the_wheel(add, tmp_path, row, words):
 
 def test_two_kernels_never_have_the_same_rows(add, tmp_path):
     wheels, digest = with_rows(tmp_path, ROW)
-    rows = changed(library_sha256=digest, kernels=dict.fromkeys(KERNELS, {**KERNEL, "row": ROW}))
+    rows = changed(library_sha256=digest, kernels={name: {**KERNEL, "row": ROW} for name in KERNELS})
     with pytest.raises(PublishError, match=f"another kernel has its rows '{ROW}', too"):
         add(rows, wheels=wheels)
 

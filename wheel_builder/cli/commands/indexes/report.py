@@ -20,7 +20,8 @@ def run(args: argparse.Namespace) -> None:
     catalogue = catalogue_of(read_matrix())
     path = add_report(args.file, wheels, ROOT, catalogue=catalogue, signed_off_by=name, now=datetime.now(UTC))
     measured.write(ROOT)
-    print(f"{shown(path)}, {measured.MEASURED}: commit them; pages show it when written again: scripts/wheel-builder index pages")
+    pages = "pages show it when written again: scripts/wheel-builder index pages"
+    print(f"{shown(path)}, {measured.MEASURED}: commit them; {pages}")
 
 
 def _committer() -> str:
