@@ -272,3 +272,9 @@ class CostError(ProblemsError):
     """Steps of a release, or tests, cost more than was accepted."""
 
     exit_code = 60
+
+
+class TuneError(ProblemsError):
+    """A kernel cannot be tuned, or a candidate's rows gave no figures."""
+
+    exit_code = 61

@@ -286,7 +286,7 @@ def cpp_tiles(tiles: Tiles) -> Mapping[str, str]:
     for kernel, isas in tiles.rows.items():
         for head_dim in sorted({row.head_dim for rows in isas.values() for row in rows}):
             own = {isa: [row for row in rows if row.head_dim == head_dim] for isa, rows in isas.items()}
-            found[f"{kernel}/d{head_dim}.inc"] = ROWS_HEAD + _cpp_rows(kernel, own)
+            found[file_of(kernel, head_dim)] = cpp_head_dim(kernel, own)
     return found
 
 
@@ -296,6 +296,16 @@ def _plain(isas: Mapping[str, Sequence[Tile]]) -> Mapping[str, Sequence[Tile]]:
         isa: [replace(row, loop="plain") for row in rows if row.loop != "featured"]
         for isa, rows in isas.items()
     }
+
+
+def cpp_head_dim(kernel: str, isas: Mapping[str, Sequence[Tile]]) -> str:
+    """The text of a file of rows with one head dim."""
+    return ROWS_HEAD + _cpp_rows(kernel, isas)
+
+
+def file_of(kernel: str, head_dim: int) -> str:
+    """The name of the file of rows that a kernel's translation unit includes."""
+    return f"{kernel}/d{head_dim}.inc"
 
 
 def _cpp_rows(kernel: str, isas: Mapping[str, Sequence[Tile]], *, host: bool = False) -> str:

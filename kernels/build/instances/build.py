@@ -169,20 +169,22 @@ def build(arch: str, out: Path, *, llvm: Path, table: Path, how: How) -> None:
         raise BuildError(message)
     out.mkdir(parents=True, exist_ok=True)
     before = _cpu_seconds()
-    with _scratch(out) as scratch:
+    with scratch_in(out) as scratch:
         ccache = Ccache(how.cache, scratch / "ccache") if how.cache else None
         sources = write_sources(instances, scratch)
         told = Told(arch, len(instances))
         peaks = load_peaks()
         jobs = [Task(pair, peak_mib(peaks, pair[0].op)) for pair in zip(instances, sources, strict=True)]
-        headers = _precompile(llvm, arch, instances, scratch, how)
+        headers = precompile_headers(llvm, arch, instances, scratch, how)
 
         def work(pair: tuple[Instance, Path]) -> Built:
             instance, src = pair
             with told.of(src.stem) as cost:
                 precompiled = headers.get(OPS[instance.op].shared)
                 command = compile_command(llvm, arch, src, src.with_suffix(".hsaco"), precompiled)
-                made = _compile(llvm, arch, instance, src, command, Compiler(ccache, cost, how.phases))
+                made = compile_instance(
+                    llvm, arch, instance, src, command, Compiler(ccache, cost, how.phases)
+                )
             return Built(src.stem, made, cost)
 
         results = run_all(jobs, work, most=how.jobs, mib=how.mib - RESERVED_MIB)
@@ -197,7 +199,7 @@ def build(arch: str, out: Path, *, llvm: Path, table: Path, how: How) -> None:
     _write_report(out, {"arch": arch, "cpu_seconds": seconds, **hit_rate, "kernels": kernels, "costs": costs})
 
 
-def _precompile(
+def precompile_headers(
     llvm: Path, arch: str, instances: Sequence[Instance], scratch: Path, how: How
 ) -> Mapping[str, Path]:
     """The headers shared by enough kernels, precompiled.
@@ -223,7 +225,7 @@ def _precompile(
 
 
 @contextmanager
-def _scratch(out: Path) -> Iterator[Path]:
+def scratch_in(out: Path) -> Iterator[Path]:
     """A folder below ``out`` with a fixed name, because ccache hashes the sources' paths."""
     scratch = out / ".sources"
     shutil.rmtree(scratch, ignore_errors=True)
@@ -284,7 +286,7 @@ class Told:
             sys.stdout.flush()
 
 
-def _compile(
+def compile_instance(
     llvm: Path, arch: str, instance: Instance, src: Path, command: Sequence[str], compiler: Compiler
 ) -> int | str:
     """Compile one instance. Returns the bytes of its machine code, or its errors."""

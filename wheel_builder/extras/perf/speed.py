@@ -39,10 +39,16 @@ def speeds(subject: Subject) -> Iterator[Kernel]:
 
 def _forward(subject: Subject, arch: str, kernel: machine.Kernel) -> Kernel:
     op, dtype, head_dim = ours.named(kernel)
-    dies = ours.dies_of(arch)
+    return _kernel(arch, op, dtype, head_dim, forward_speed(subject, kernel))
+
+
+def forward_speed(subject: Subject, kernel: machine.Kernel) -> Speed:
+    """The speed of an unmasked forward, with whatever rows it was compiled with. Raises as ``measure``."""
+    op, _, head_dim = ours.named(kernel)
+    dies = ours.dies_of(subject.machine.arch)
     found = [_clocks(subject, ours.forward(kernel, dies=dies, keys=keys)) for keys in FORWARD_LENGTHS]
     row_bytes = 2 * (head_dim + ours.value_dim(op, head_dim))
-    return _kernel(arch, op, dtype, head_dim, _speed(found, FORWARD_LENGTHS, row_bytes))
+    return _speed(found, FORWARD_LENGTHS, row_bytes)
 
 
 def _backward(subject: Subject, arch: str, kernel: machine.Kernel) -> Kernel:

@@ -1,0 +1,53 @@
+"""Candidates for a kernel's rows of the table of tiles, under the models."""
+
+import argparse
+
+from wheel_builder.cli.command import Command
+from wheel_builder.cli.options import positive, release_options, run_options
+from wheel_builder.cli.runs import run_context
+from wheel_builder.cli.selected import DEFAULT, read_matrix
+from wheel_builder.extras.tune.run import dry_run, kernel_named, tune
+from wheel_builder.matrix.model import Selection
+from wheel_builder.matrix.plan import plan
+
+MINUTES = 10
+
+
+def run(args: argparse.Namespace) -> None:
+    matrix = read_matrix()
+    rocm = matrix.public.built_with if args.rocm == DEFAULT else args.rocm
+    # Refuses unknown archs, too.
+    found = plan(matrix, Selection(rocm=(rocm,), archs=(args.arch,)))
+    kernel = kernel_named(args.arch, args.kernel)
+    if args.dry_run:
+        print(*dry_run(kernel), sep="\n")
+        return
+    print(tune(kernel, found, run_context(args), minutes=args.budget, plain=args.verbose or None))
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--arch", required=True, metavar="A", help="one gfx arch, for example gfx908")
+    parser.add_argument(
+        "--kernel", required=True, metavar="K", help="a forward without a mask, for example fa_fwd_fp16_d64"
+    )
+    parser.add_argument(
+        "--budget",
+        type=positive,
+        default=MINUTES,
+        metavar="MIN",
+        help=f"minutes of search (default: {MINUTES}); the same command goes on where the last one ended",
+    )
+    parser.add_argument(
+        "--rocm",
+        default=DEFAULT,
+        metavar="V",
+        help="ROCm version of the compiler (default: the public wheel's)",
+    )
+
+
+COMMAND = Command(
+    "tune",
+    "propose rows of kernels/tables/tiles.toml for a kernel, by the models",
+    run,
+    (options, run_options, release_options),
+)

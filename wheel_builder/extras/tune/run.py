@@ -1,0 +1,199 @@
+"""``scripts/wheel-builder tune``: candidates compiled, modelled and executed until the budget is spent."""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from wheel_builder.base.durable import ensure
+from wheel_builder.base.errors import TuneError
+from wheel_builder.extras.perf.measure import Subject
+from wheel_builder.extras.perf.run import Bench, subjects
+from wheel_builder.extras.perf.workloads import ours
+from wheel_builder.extras.tune.compiling import Compiled, Compilers, compile_all
+from wheel_builder.extras.tune.measuring import Results, executed, figures_of, models_of
+from wheel_builder.extras.tune.proposal import Outcome, Search, better, file_name, table, to_text
+from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, Rows, changed, rows_of, words_of
+from wheel_builder.extras.tune.space import Gains, next_candidates
+from wheel_builder.files.device.fatbin import CodeObject
+from wheel_builder.machine_code.disassembly.listing import tools_in
+from wheel_builder.machine_code.emulator.binding import Core
+from wheel_builder.machine_code.fake_hip.container import LIBRARY
+from wheel_builder.matrix.model import Plan
+from wheel_builder.matrix.plan import jobs_to_build
+from wheel_builder.pipeline.context import RunContext
+from wheel_builder.pipeline.images import begin, builder_image
+from wheel_builder.pipeline.progress import Step as Shown
+from wheel_builder.pipeline.verification import build_emulator
+from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.tiles import Workgroup, known_tiles
+
+BATCH = 8  # candidates compiled with one start of the container, and one reading of the headers
+FOLDER = "tune"  # of proposals, in the build folder
+DONE, SPENT, INTERRUPTED = "the neighbourhood is done", "the budget is spent", "interrupted"
+
+
+@dataclass
+class Tuning:
+    """A search that goes on: what its parts need, and the candidates' outcomes."""
+
+    kernel: Kernel
+    rows: Rows
+    compilers: Compilers
+    bench: Bench
+    results: Results
+    outcomes: dict[Changes, Outcome] = field(default_factory=dict)
+    twins: dict[str, Changes] = field(default_factory=dict)  # by the digest of the code
+
+    def search(self, ended: str) -> Search:
+        identity = self.compilers.image.facts["image_id"]
+        return Search(self.kernel, self.rows, dict(self.outcomes), identity, self.results.models, ended)
+
+
+def kernel_named(arch: str, name: str) -> Kernel:
+    """The kernel. Raises ``TuneError`` for a name without models and cases for its execution."""
+    match = ours.NAME.match(name)
+    if match is None or match["op"] == ours.MASKED:
+        title = f"{name} cannot be tuned"
+        known = ", ".join(f"fa_{op}_fp16_d64" for op in ours.FORWARDS if op != ours.MASKED)
+        raise TuneError(title, [f"expected the name of a forward without a mask, such as {known}"])
+    return Kernel(arch, match["op"], match["dtype"], int(match["head_dim"]))
+
+
+def tune(kernel: Kernel, plan: Plan, context: RunContext, *, minutes: float, plain: bool | None) -> Path:
+    """Search for ``minutes`` and write the proposal, whose path it returns. Prints the best candidates.
+
+    An interrupted search writes what it found. The next one goes on from there.
+    """
+    rows = rows_of(known_tiles(), arch_named(kernel.arch), kernel)
+    job = jobs_to_build(plan)[0]
+    steps = begin(context, plan.package)
+    builder = builder_image(steps, job)
+    emulator = build_emulator(steps, job, builder)
+
+    def work(step: Shown) -> Path:
+        store = context.store
+        compilers = Compilers(builder.result, context.checkout, store, context.jobs, step.own_log)
+        core = Core(emulator.result.path / LIBRARY)
+        bench = Bench(core, tools_in(builder.result), store, context.log("listing"))
+        models = hashlib.sha256(f"{models_of(context.checkout)} {emulator.result.key}".encode()).hexdigest()
+        tuning = Tuning(kernel, rows, compilers, bench, Results(store, models[:16]))
+        return _proposed(tuning, context.build / FOLDER, minutes, step.note)
+
+    made = steps.add(f"tune {kernel.arch} {kernel.name}", work, weight=60 * minutes, log="tune")
+    steps.run(plain=plain)
+    return made.result
+
+
+def dry_run(kernel: Kernel) -> list[str]:
+    """The first candidates, in words."""
+    arch = arch_named(kernel.arch)
+    rows = rows_of(known_tiles(), arch, kernel)
+    found = next_candidates(kernel, arch, rows, {}, limit=1000)
+    return [f"{changed(rows, each).id_of(kernel)}  {words_of(each)}" for each in found]
+
+
+def _proposed(tuning: Tuning, folder: Path, minutes: float, say: Callable[[str], None]) -> Path:
+    ended = INTERRUPTED
+    try:
+        ended = _searched(tuning, time.monotonic() + 60 * minutes, say)
+        _execute_best(tuning)
+    finally:
+        path = folder / file_name(tuning.kernel)
+        if NONE in tuning.outcomes:
+            found = tuning.search(ended)
+            ensure(path, to_text(found).encode())
+            say(f"{path}\n{table(found)}")
+    return path
+
+
+def _searched(tuning: Tuning, end: float, say: Callable[[str], None]) -> str:
+    arch = arch_named(tuning.kernel.arch)
+    while True:
+        batch = next_candidates(tuning.kernel, arch, tuning.rows, gains_of(tuning), BATCH)
+        if not batch:
+            return DONE
+        if time.monotonic() > end and NONE in tuning.outcomes:
+            return SPENT
+        _try(tuning, batch)
+        say(progress_words(tuning.search(""), end - time.monotonic()))
+
+
+def gains_of(tuning: Tuning) -> Gains:
+    return _gains(tuning.search("")) if NONE in tuning.outcomes else {}
+
+
+def _gains(search: Search) -> Gains:
+    found = {changes: search.gain(changes) for changes in search.outcomes}
+    return {changes: None if gain is None else math.log1p(gain.mean) for changes, gain in found.items()}
+
+
+def progress_words(search: Search, seconds_left: float) -> str:
+    """A line about a search that goes on."""
+    refused = sum(each.refused != "" for each in search.outcomes.values())
+    best = better(search)
+    gain = search.gain(best[0]) if best else None
+    words = f"best {gain.mean:+.1%}: {words_of(best[0])}" if gain else "none better than today's row yet"
+    left = f"{max(0.0, seconds_left) / 60:.0f} min left"
+    return f"{len(search.outcomes)} candidates, {refused} refused, {words}, {left}"
+
+
+def _try(tuning: Tuning, batch: Sequence[Changes]) -> None:
+    """Compile and model some candidates. Raises ``TuneError`` if today's rows are refused."""
+    rows = [changed(tuning.rows, changes) for changes in batch]
+    compiled = compile_all(tuning.kernel, rows, tuning.compilers)
+    loaded = _loaded(tuning, compiled)
+    for changes, one, made in zip(batch, rows, compiled, strict=True):
+        tuning.outcomes[changes] = _outcome(tuning, changes, one, made, loaded)
+    if refused := tuning.outcomes[NONE].refused:
+        title = f"today's rows of {tuning.kernel.name} cannot be modelled for {tuning.kernel.arch}"
+        raise TuneError(title, [refused])
+
+
+def _loaded(tuning: Tuning, compiled: Sequence[Compiled]) -> Mapping[bytes, Subject]:
+    """The new code objects, disassembled together."""
+    codes = list(dict.fromkeys(each.code for each in compiled if each.code))
+    objects = [CodeObject(tuning.kernel.arch, code) for code in codes]
+    return dict(zip(codes, subjects(objects, tuning.bench), strict=True))
+
+
+def _outcome(
+    tuning: Tuning, changes: Changes, rows: Rows, made: Compiled, loaded: Mapping[bytes, Subject]
+) -> Outcome:
+    if not made.code:
+        return Outcome(refused=reason_of(made.words))
+    digest = hashlib.sha256(made.code).hexdigest()
+    first = tuning.twins.setdefault(digest, changes)
+    found = figures_of(loaded[made.code], tuning.kernel, workgroup(tuning.kernel, rows), tuning.results)
+    if found.problem:
+        return Outcome(refused=found.problem)
+    twin = "" if first == changes else changed(tuning.rows, first).id_of(tuning.kernel)
+    return Outcome(figures=found, twin=twin)
+
+
+def workgroup(kernel: Kernel, rows: Rows) -> Workgroup:
+    """As ``tiles.workgroup_of``, of candidates."""
+    isa, row = arch_named(kernel.arch).isa, rows.plain
+    return Workgroup(row.waves // row.slices * isa.step_columns, row.waves * isa.wave)
+
+
+def reason_of(words: str) -> str:
+    """The compiler's first error, without places in files."""
+    lines = words.splitlines()
+    found = next((line for line in lines if "error:" in line), lines[0] if lines else "no words")
+    return found.partition("error:")[2].strip() or found
+
+
+def _execute_best(tuning: Tuning) -> None:
+    """Execute the better candidates, the best first, until one has right results."""
+    for changes in better(tuning.search("")):
+        rows = changed(tuning.rows, changes)
+        [made] = compile_all(tuning.kernel, [rows], tuning.compilers)
+        subject = _loaded(tuning, [made])[made.code]
+        tile, keys = workgroup(tuning.kernel, rows), rows.plain.keys
+        wrong = executed(subject, tuning.kernel, tile, keys, tuning.results)
+        tuning.outcomes[changes] = replace(tuning.outcomes[changes], wrong=wrong)
+        if not wrong:
+            return
