@@ -1,7 +1,7 @@
 """Compile one instance with candidates for its rows of the table of tiles, beside each other.
 
     PYTHONPATH=. python3 kernels/build/instances/candidates.py --arch gfx908 --kernel fa_fwd_fp16_d64
-                                                      --rows DIR --out DIR [--llvm BIN] [--jobs N] [--memory MiB]
+                                --rows DIR --out DIR [--llvm BIN] [--jobs N] [--memory MiB]
 
 Runs inside the builder image. --rows has a folder per candidate, with the file of rows at its place below
 kernels/. --out gets <candidate>.hsaco, or <candidate>.txt with the compiler's words, each when it is done.

@@ -14,10 +14,10 @@ from wheel_builder.base.store import Artifact, Store, sha256_tree
 from wheel_builder.extras.perf.launch import calls
 from wheel_builder.extras.perf.launch.kernels import Kernel as Launched
 from wheel_builder.extras.perf.launch.table import FORWARDS, shapes_on
-from wheel_builder.extras.perf.measure import Modelled, Subject, measure, resident_of
+from wheel_builder.extras.perf.measure import Modelled, Subject, has_exclusive, measure, resident_of
 from wheel_builder.extras.perf.speed import forward_speed
 from wheel_builder.extras.perf.workloads import ours
-from wheel_builder.extras.tune.ranking import Lines
+from wheel_builder.extras.tune.ranking import LAUNCH, Lines
 from wheel_builder.extras.tune.rows import Kernel
 from wheel_builder.machine_code.emulator.attention import Case, compare, make_call
 from wheel_builder.machine_code.emulator.machine import Launch, Options
@@ -128,7 +128,7 @@ def _lines(row: Modelled) -> Iterator[tuple[str, float]]:
         schedules = {
             "schedule": charged.schedule,
             "port": charged.port,
-            "exclusive": charged.exclusive,
+            **({"exclusive": charged.exclusive} if has_exclusive(row.arch) else {}),
             **charged.disputed,
         }
         for name, schedule in schedules.items():
@@ -140,7 +140,7 @@ def _launches(subject: Subject, kernel: Kernel, tile: Workgroup) -> Iterator[tup
     launched = Launched(f"{kernel.op} {kernel.dtype} d{kernel.head_dim}", tile.rows, speed)
     for shape in shapes_on(kernel.arch, FORWARDS):
         seconds = calls.forward(kernel.arch, launched, shape, together=True).seconds
-        yield f"launch {shape.name}", 1 / seconds
+        yield f"{LAUNCH} {shape.name}", 1 / seconds
 
 
 def cases_of(kernel: Kernel, tile: Workgroup, keys: int) -> tuple[Case, ...]:

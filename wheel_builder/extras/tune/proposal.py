@@ -12,7 +12,7 @@ HEAD = "# Modelled, not measured. Written by `scripts/wheel-builder tune --arch 
 SHOWN = 12  # candidates on a terminal
 ASSUMPTIONS = (
     "one workgroup of an unmasked and of a causal forward of 512 keys, executed on the ISA emulator",
-    "lines: the schedule by orders of LDS phases, with the way to the LDS, exclusive instructions, disputed rates",
+    "lines: the schedule by order of LDS phases, the way to the LDS, exclusive instructions, disputed rates",
     "lines of launches: the launch model, in the library's order",
     "register bank conflicts, instruction fetch, clocks under load and power are left out",
     "the featured loop keeps its row, except for the number of waves; its speed is not modelled",

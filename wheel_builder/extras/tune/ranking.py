@@ -4,15 +4,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Useful work a clock by the name of a line, such as "512 causal, port". Larger is better.
+# Figures by the name of a line, such as "fwd causal, port, measured". Larger is better.
 Lines = Mapping[str, float]
 # A smaller mean gain is not worth a change: the models are further off.
 LEAST_GAIN = 0.01
+LAUNCH = "launch"
 
 
 @dataclass(frozen=True)
 class Gain:
-    """Over today's rows: the mean of all lines, the worst line and its gain. 0.02 is 2 % faster."""
+    """Over today's rows: the mean of the workloads, the worst line and its gain. 0.02 is 2 % faster."""
 
     mean: float
     worst: float
@@ -25,11 +26,22 @@ class Gain:
 
 
 def gain_of(lines: Lines, today: Lines) -> Gain:
-    """The mean is geometric. Raises ``KeyError`` for other lines than today's."""
+    """The mean is geometric, with equal weights of workloads. Raises ``KeyError`` for other lines."""
     ratios = {line: lines[line] / figure for line, figure in today.items()}
     worst = min(ratios, key=lambda line: ratios[line])
-    mean = math.exp(math.fsum(map(math.log, ratios.values())) / len(ratios))
-    return Gain(mean - 1, ratios[worst] - 1, worst)
+    return Gain(_mean(ratios) - 1, ratios[worst] - 1, worst)
+
+
+def _mean(lines: Lines) -> float:
+    groups: dict[str, list[float]] = {}
+    for line, value in lines.items():
+        groups.setdefault(workload_of(line), []).append(math.log(value))
+    return math.exp(math.fsum(math.fsum(logs) / len(logs) for logs in groups.values()) / len(groups))
+
+
+def workload_of(line: str) -> str:
+    """Lines of one workload depend on each other: "fwd causal", or "launch" of all launches."""
+    return LAUNCH if line.startswith(f"{LAUNCH} ") else line.partition(",")[0]
 
 
 def dominates(one: Lines, other: Lines) -> bool:
@@ -46,7 +58,7 @@ def dominated(candidates: Mapping[str, Lines]) -> Mapping[str, str]:
         for name, lines in candidates.items()
         if not any(dominates(other, lines) for other in candidates.values())
     ]
-    by_mean = sorted(front, key=lambda name: -math.fsum(map(math.log, candidates[name].values())))
+    by_mean = sorted(front, key=lambda name: -_mean(candidates[name]))
     return {
         name: next(each for each in by_mean if dominates(candidates[each], lines))
         for name, lines in candidates.items()

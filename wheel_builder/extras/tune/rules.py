@@ -81,9 +81,9 @@ def _of_schedule(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
 def _of_waves(arch: Arch, row: Tile) -> Iterator[str]:
     """A workgroup's waves need places on the SIMDs that it runs on."""
     simds = arch.isa.simds * arch.isa.cus_of_workgroup
-    needed = -(-row.waves // simds)
-    if needed > row.waves_per_simd:
-        yield f"a workgroup needs {needed} waves on a SIMD, and registers are for {row.waves_per_simd}"
+    needed, places = -(-row.waves // simds), max(row.waves_per_simd, arch.vgprs // _addressable(arch))
+    if needed > places:
+        yield f"a workgroup needs {needed} waves on a SIMD, and registers are for {places}"
     if row.waves_per_simd > arch.isa.waves_per_simd:
         yield f"a SIMD has {arch.isa.waves_per_simd} waves at most"
 
@@ -109,11 +109,14 @@ def _of_registers(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
     queries = row.query_steps * unit.held // 2
     # Separate AccVGPRs hold results only.
     needed = max(results, queries) if arch.isa.separate_acc_vgprs else results + queries
-    if needed > arch.vgprs // row.waves_per_simd:
-        yield (
-            f"results and q take {needed} registers at least, and {row.waves_per_simd} waves leave "
-            f"{arch.vgprs // row.waves_per_simd}"
-        )
+    left = min(arch.vgprs // row.waves_per_simd, _addressable(arch))
+    if needed > left:
+        yield f"results and q take {needed} registers at least, and {row.waves_per_simd} waves leave {left}"
+
+
+def _addressable(arch: Arch) -> int:
+    """The most registers of a wave: VGPRs, and AccVGPRs of the same file."""
+    return 512 if arch.isa.family == "cdna" and not arch.isa.separate_acc_vgprs else 256
 
 
 def query_steps(kernel: Kernel, arch: Arch) -> int:

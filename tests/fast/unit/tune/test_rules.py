@@ -1,0 +1,72 @@
+"""Rules: no row of the table is refused, and each rule has a row that breaks it alone."""
+
+import pytest
+
+from wheel_builder.extras.perf.workloads.ours import FORWARDS, MASKED
+from wheel_builder.extras.tune.rows import Change, Kernel, Rows, alone, changed, rows_of
+from wheel_builder.extras.tune.rules import UNITS, refusal
+from wheel_builder.matrix.support_table import kernels_of
+from wheel_builder.tables.archs import CHECKOUT, arch_named, known_archs
+from wheel_builder.tables.tiles import known_tiles
+
+
+def test_no_row_of_a_tuned_kernel_is_refused():
+    kernels = [each for each in kernels_of(CHECKOUT) if each.op in FORWARDS and each.op != MASKED]
+    assert len(kernels) > 15
+    for each in kernels:
+        for name in each.archs:
+            arch, kernel = arch_named(name), Kernel(name, each.op, each.dtype, each.head_dim)
+            assert refusal(kernel, arch, rows_of(known_tiles(), arch, kernel)) == "", kernel
+
+
+def test_every_unit_is_known():
+    assert {arch.isa.unit for arch in known_archs().values()} == set(UNITS)
+
+
+def said(arch, head_dim, *changes, op="fwd"):
+    kernel = Kernel(arch, op, "fp16", head_dim)
+    rows = rows_of(known_tiles(), arch_named(arch), kernel)
+    return refusal(kernel, arch_named(arch), changed(rows, changes))
+
+
+@pytest.mark.parametrize(
+    ("arch", "head_dim", "changes", "words"),
+    [
+        ("gfx908", 64, {"waves": 32}, "a workgroup has 2048 threads, and at most 1024 are possible"),
+        ("gfx908", 64, {"keys": 48}, "48 keys are not whole matrix steps of 32 rows"),
+        ("gfx908", 64, {"schedule": "two_tiles"}, "two_tiles needs reads that transpose, and cdna1 has none"),
+        ("gfx908", 64, {"schedule": "direct"}, "direct needs reads that transpose, and cdna1 has none"),
+        ("gfx950", 64, {"prefetch": 0}, "direct needs prefetch"),
+        ("gfx908", 64, {"schedule": "slots_in_turn"}, "slots_in_turn needs padded_tiles and plain_exponents"),
+        ("gfx908", 64, {"value_lanes": 16}, "16 lanes do not divide 8 groups of keys"),
+        ("gfx908", 64, {"waves": 16}, "a workgroup needs 4 waves on a SIMD, and registers are for 3"),
+        ("gfx908", 64, {"waves_per_simd": 11}, "a SIMD has 10 waves at most"),
+        ("gfx908", 64, {"query_steps": 5}, "q has 4 steps"),
+        ("gfx908", 256, {"keys": 128}, "tiles take 131072 bytes of LDS at least, and there are 65536"),
+        (
+            "gfx908",
+            128,
+            {"waves_per_simd": 4},
+            "results and q take 80 registers at least, and 4 waves leave 64",
+        ),
+        ("gfx908", 64, {"direct": True}, "fwd has no direct"),
+    ],
+)
+def test_each_rule(arch, head_dim, changes, words):
+    assert said(arch, head_dim, *(Change(*each) for each in changes.items())) == words
+
+
+def test_a_kernel_with_one_schedule():
+    assert said("gfx908", 512, Change("schedule", "one_stage"), op="fwd_wide") == "fwd_wide has one schedule"
+
+
+def test_q_in_lds_counts():
+    """Without registers for q, each wave has its rows in LDS."""
+    few = said("gfx908", 256, Change("query_steps", 0), Change("keys", 32))
+    assert few == "tiles take 98304 bytes of LDS at least, and there are 65536"
+
+
+def test_rows_for_all_loops_are_no_conflict():
+    arch, kernel = arch_named("gfx908"), Kernel("gfx908", "fwd", "fp16", 192)
+    [row] = [each for each in known_tiles().rows["fwd"]["cdna1"] if each.head_dim == 192]
+    assert refusal(kernel, arch, Rows(alone(row, "plain"), alone(row, "featured"))) == ""
