@@ -47,6 +47,11 @@ class Tuning:
     outcomes: dict[Changes, Outcome] = field(default_factory=dict)
     twins: dict[str, Changes] = field(default_factory=dict)  # by the digest of the code
 
+    @property
+    def compares(self) -> bool:
+        """Whether today's rows have figures, so others can be compared with them."""
+        return NONE in self.outcomes and self.outcomes[NONE].figures is not None
+
     def search(self, ended: str) -> Search:
         identity = self.compilers.image.facts["image_id"]
         return Search(self.kernel, self.rows, dict(self.outcomes), identity, self.results.models, ended)
@@ -80,7 +85,7 @@ def tune(kernel: Kernel, plan: Plan, context: RunContext, *, minutes: float, pla
         bench = Bench(core, tools_in(builder.result), store, context.log("listing"))
         models = hashlib.sha256(f"{models_of(context.checkout)} {emulator.result.key}".encode()).hexdigest()
         tuning = Tuning(kernel, rows, compilers, bench, Results(store, models[:16]))
-        return _proposed(tuning, context.build / FOLDER, minutes, step.note)
+        return propose(tuning, context.build / FOLDER, minutes, step.note)
 
     made = steps.add(f"tune {kernel.arch} {kernel.name}", work, weight=60 * minutes, log="tune")
     steps.run(plain=plain)
@@ -95,14 +100,15 @@ def dry_run(kernel: Kernel) -> list[str]:
     return [f"{changed(rows, each).id_of(kernel)}  {words_of(each)}" for each in found]
 
 
-def _proposed(tuning: Tuning, folder: Path, minutes: float, say: Callable[[str], None]) -> Path:
+def propose(tuning: Tuning, folder: Path, minutes: float, say: Callable[[str], None]) -> Path:
+    """Search, execute the best candidate, and write the proposal, also when interrupted."""
     ended = INTERRUPTED
     try:
         ended = _searched(tuning, time.monotonic() + 60 * minutes, say)
         _execute_best(tuning)
     finally:
         path = folder / file_name(tuning.kernel)
-        if NONE in tuning.outcomes:
+        if tuning.compares:
             found = tuning.search(ended)
             ensure(path, to_text(found).encode())
             say(f"{path}\n{table(found)}")
@@ -112,20 +118,17 @@ def _proposed(tuning: Tuning, folder: Path, minutes: float, say: Callable[[str],
 def _searched(tuning: Tuning, end: float, say: Callable[[str], None]) -> str:
     arch = arch_named(tuning.kernel.arch)
     while True:
-        batch = next_candidates(tuning.kernel, arch, tuning.rows, gains_of(tuning), BATCH)
+        batch = next_candidates(tuning.kernel, arch, tuning.rows, _gains(tuning), BATCH)
         if not batch:
             return DONE
-        if time.monotonic() > end and NONE in tuning.outcomes:
+        if time.monotonic() > end and tuning.compares:
             return SPENT
         _try(tuning, batch)
         say(progress_words(tuning.search(""), end - time.monotonic()))
 
 
-def gains_of(tuning: Tuning) -> Gains:
-    return _gains(tuning.search("")) if NONE in tuning.outcomes else {}
-
-
-def _gains(search: Search) -> Gains:
+def _gains(tuning: Tuning) -> Gains:
+    search = tuning.search("")
     found = {changes: search.gain(changes) for changes in search.outcomes}
     return {changes: None if gain is None else math.log1p(gain.mean) for changes, gain in found.items()}
 
@@ -187,13 +190,12 @@ def reason_of(words: str) -> str:
 
 
 def _execute_best(tuning: Tuning) -> None:
-    """Execute the better candidates, the best first, until one has right results."""
-    for changes in better(tuning.search("")):
+    """Execute the best candidate. With wrong results it is out, and there is another best one."""
+    while (best := better(tuning.search(""))) and tuning.outcomes[best[0]].wrong is None:
+        [changes, *_] = best
         rows = changed(tuning.rows, changes)
         [made] = compile_all(tuning.kernel, [rows], tuning.compilers)
         subject = _loaded(tuning, [made])[made.code]
         tile, keys = workgroup(tuning.kernel, rows), rows.plain.keys
         wrong = executed(subject, tuning.kernel, tile, keys, tuning.results)
         tuning.outcomes[changes] = replace(tuning.outcomes[changes], wrong=wrong)
-        if not wrong:
-            return
