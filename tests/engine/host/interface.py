@@ -170,6 +170,11 @@ class Library:
         self._library.fa_limits.restype = ctypes.c_char_p
         return json.loads(self._library.fa_limits())
 
+    def instances(self):
+        """The registry."""
+        self._library.fa_instances.restype = ctypes.c_char_p
+        return json.loads(self._library.fa_instances())
+
 
 def tensor(sizes, dtype=FP16, *, data=1 << 20, strides=None, device=0):
     """As ``fa_tensor``, contiguous unless ``strides`` are given. Without dimensions: a missing tensor."""

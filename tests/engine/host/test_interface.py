@@ -15,6 +15,7 @@ from tests.engine.host.interface import (
     INT64,
     INVALID,
     MOST_DIMS,
+    NEWEST_CLANG,
     OK,
     UNSUPPORTED,
     AppendCall,
@@ -465,6 +466,16 @@ def test_the_limits_are_those_of_the_headers(library):
     assert found.pop("least_scale") == 1e-6
     assert found.pop("row_stride") == 1 << 24
     assert found == {name: int(value) for name, value in values.items()}
+
+
+def test_the_registry_names_the_rows_of_each_kernel_on_each_arch(library):
+    made = generate()
+    tiled = {op for op, row in made.OPS.items() if row.per_head_dim}
+    found = library.instances()
+    assert [each["name"] for each in found] == [each.name for each in made.load_table()]
+    for each in found:
+        archs = each["archs"] if each["op"] in tiled else []
+        assert each["rows"] == [made.row_id(arch, each["name"], NEWEST_CLANG) for arch in archs]
 
 
 # 80 is missing from the first, and present on the second
