@@ -1,4 +1,4 @@
-"""``python -m flash_attn_rocm bench``: this package, PyTorch's own attention and the plain formula."""
+"""``python -m flash_attn_rocm bench``: this package, others, PyTorch's attention and the plain formula."""
 
 import csv
 import io
@@ -6,8 +6,8 @@ import json
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from flash_attn_rocm.arguments.normal_form import TORCH_DTYPES
 from flash_attn_rocm.diagnosis import notice
 from flash_attn_rocm.flash_attn_interface import flash_attn_func
 from flash_attn_rocm.functions.explain import explain
-from flash_attn_rocm.tools import plot, terminal, this_machine
+from flash_attn_rocm.library import host
+from flash_attn_rocm.serving.resets import RATES
+from flash_attn_rocm.tools import others, plot, terminal, this_machine
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 TOKENS = 16384  # per call: shorter sequences come in larger batches
@@ -31,6 +33,8 @@ ON_CPU = (
     "This measures the PyTorch implementation on a CPU, not kernels: {reason}.\n"
     "  next: python -m flash_attn_rocm doctor"
 )
+
+Functions = Mapping[str, others.Function]
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,13 @@ class Shape:
         forward = 4.0 * self.batch * self.nheads * self.rows * self.seqlen * self.head_dim
         return forward * (0.5 if self.causal else 1.0) * (3.5 if self.kind == "backward" else 1.0)
 
+    @property
+    def moved(self) -> float:
+        """Bytes of all tensors: each is read or written once, by a forward and by a backward."""
+        forward, gradients = 2, 4 * (self.kind == "backward")  # q and out, k and v; and their gradients
+        elements = self.batch * self.nheads * (self.rows + self.seqlen) * self.head_dim
+        return 2.0 * elements * (forward + gradients)
+
     def __str__(self) -> str:
         return f"{self.kind}{' causal' if self.causal else ''} {self.seqlen}"
 
@@ -67,7 +78,9 @@ class Shape:
 class Row:
     """One implementation's numbers. ``problem`` says why they are missing.
 
-    ``difference`` is the largest from ``plain`` computed in fp32, in ``out`` or a gradient.
+    ``of_peak`` and ``of_memory``: shares of the paper's fp16 FLOP/s and bandwidth of the GPU, 0 if unknown.
+    ``gb_s``: bytes of all tensors a second. ``difference`` is the largest from ``plain`` computed in fp32, in
+    ``out`` or a gradient.
     """
 
     kind: str
@@ -78,6 +91,9 @@ class Row:
     path: str
     median_ms: float = 0.0
     tflops: float = 0.0
+    of_peak: float = 0.0
+    gb_s: float = 0.0
+    of_memory: float = 0.0
     speed_up: float = 0.0
     peak_mib: float = 0.0
     difference: float = 0.0
@@ -106,30 +122,56 @@ def shapes(
 
 def run(wanted: list[Shape], *, runs: int = RUNS) -> Bench:
     """Measures. A row that exceeds the memory says so, and the others follow."""
-    where, rows = this_machine.device(), []
+    where = this_machine.device()
+    machine, served = this_machine.describe(where), where.type == "cuda"
+    found, problems = others.installed() if served else ({}, ())
+    functions: Functions = {OURS: flash_attn_func, SDPA: _sdpa, PLAIN: _plain, **found}
+    rows: list[Row] = []
     for shape in terminal.progress(wanted, "bench"):
-        rows += _compare(shape, where, runs)
+        rows += (_with_shares(row, shape, machine) for row in _compare(shape, functions, where, runs))
     reason = explain(*_tensors(wanted[0], where)).reason if wanted else ""
-    served = where.type == "cuda"
-    return Bench(this_machine.describe(where), "" if served else ON_CPU.format(reason=reason), tuple(rows))
+    note = "\n".join(problems) if served else ON_CPU.format(reason=reason)
+    return Bench(machine, note, tuple(rows))
 
 
-def _compare(shape: Shape, where: torch.device, runs: int) -> list[Row]:
+def _with_shares(row: Row, shape: Shape, machine: dict[str, Any]) -> Row:
+    """The row with the paper's peaks in view. Those of an unknown GPU are unknown."""
+    if not row.median_ms:
+        return row
+    a_second = 1e3 / row.median_ms
+    found = replace(row, gb_s=shape.moved * a_second * 1e-9)
+    rate = RATES.get(host.code_of(machine["arch"])) if machine["arch"] else None
+    if rate is None or machine["compute_units"] < 1:
+        return found
+    units = machine["compute_units"]
+    return replace(
+        found,
+        of_peak=shape.flop * a_second / (rate.flop * rate.clock * units),
+        of_memory=shape.moved * a_second / (rate.memory * units),
+    )
+
+
+def _compare(shape: Shape, functions: Functions, where: torch.device, runs: int) -> list[Row]:
     try:
         wanted = _exact(shape, where)
     except torch.OutOfMemoryError:
         wanted = None
-    rows = [_measured(shape, name, where, runs, wanted) for name in (OURS, SDPA, PLAIN)]
+    rows = [_measured(shape, name, functions[name], where, runs, wanted) for name in functions]
     base = next((row.median_ms for row in rows if row.implementation == SDPA), 0.0)
     return [_with_speed_up(row, base) for row in rows]
 
 
 def _with_speed_up(row: Row, base: float) -> Row:
-    return Row(**{**asdict(row), "speed_up": base / row.median_ms if base and row.median_ms else 0.0})
+    return replace(row, speed_up=base / row.median_ms if base and row.median_ms else 0.0)
 
 
 def _measured(
-    shape: Shape, name: str, where: torch.device, runs: int, wanted: tuple[Tensor, ...] | None
+    shape: Shape,
+    name: str,
+    function: others.Function,
+    where: torch.device,
+    runs: int,
+    wanted: tuple[Tensor, ...] | None,
 ) -> Row:
     named: dict[str, Any] = {
         "kind": shape.kind, "seqlen": shape.seqlen, "causal": shape.causal, "batch": shape.batch,
@@ -137,24 +179,38 @@ def _measured(
     }  # fmt: skip
     try:
         tensors = _tensors(shape, where)
-        named["path"] = explain(*tensors, causal=shape.causal).path if name == OURS else "pytorch"
-        found = _once(shape, name, tensors)
+        named["path"] = _path(name, tensors, causal=shape.causal)
+        found = _once(shape, function, tensors)
         difference = 0.0 if wanted is None else _difference(found, wanted)
         del found
-        median = statistics.median(_seconds(lambda: _once(shape, name, tensors), where, runs))
+        median = statistics.median(_seconds(lambda: _once(shape, function, tensors), where, runs))
         return Row(
             **named, median_ms=median * 1e3, tflops=shape.flop / median * 1e-12, peak_mib=_peak(where),
             difference=difference,
         )  # fmt: skip
     except torch.OutOfMemoryError:
         return Row(**{"path": "", **named}, problem="out of memory")
-    except RuntimeError as error:
-        if "not enough memory" not in str(error) and "can't allocate memory" not in str(error):
+    except Exception as error:
+        words = _problem(name, error)
+        if not words:
             raise
-        return Row(**{"path": "", **named}, problem="out of memory")
+        return Row(**{"path": "", **named}, problem=words)
     finally:
         if where.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def _path(name: str, tensors: tuple[Tensor, ...], *, causal: bool) -> str:
+    if name == OURS:
+        return str(explain(*tensors, causal=causal).path)
+    return "pytorch" if name in {SDPA, PLAIN} else name
+
+
+def _problem(name: str, error: Exception) -> str:
+    """The problem of a row, or "" for an error of ours or PyTorch's that is none of memory."""
+    if any(words in str(error) for words in ("not enough memory", "can't allocate memory")):
+        return "out of memory"
+    return "" if name in {OURS, SDPA, PLAIN} else others.problem_of(error)
 
 
 def _tensors(shape: Shape, where: torch.device) -> tuple[Tensor, Tensor, Tensor]:
@@ -169,9 +225,8 @@ def _tensors(shape: Shape, where: torch.device) -> tuple[Tensor, Tensor, Tensor]
     return tensor(shape.rows), tensor(shape.seqlen), tensor(shape.seqlen)
 
 
-def _once(shape: Shape, name: str, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    functions: dict[str, Callable[..., Tensor]] = {OURS: flash_attn_func, SDPA: _sdpa, PLAIN: _plain}
-    out = functions[name](*tensors, causal=shape.causal)
+def _once(shape: Shape, function: others.Function, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    out = function(*tensors, causal=shape.causal)
     if shape.kind != "backward":
         return (out,)
     return (out.detach(), *torch.autograd.grad(out, tensors, torch.ones_like(out)))
@@ -195,7 +250,7 @@ def _plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
 def _exact(shape: Shape, where: torch.device) -> tuple[Tensor, ...]:
     """The plain formula in fp32 on the first sequence and head, enough to reveal errors."""
     tensors = [x.detach()[:1, :, :1].float() for x in _tensors(shape, where)]
-    return _once(shape, PLAIN, tuple(x.requires_grad_(shape.kind == "backward") for x in tensors))
+    return _once(shape, _plain, tuple(x.requires_grad_(shape.kind == "backward") for x in tensors))
 
 
 def _difference(found: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> float:
@@ -225,14 +280,20 @@ def _peak(where: torch.device) -> float:
 
 def text(bench: Bench) -> str:
     """The table for a terminal."""
-    heads = ("what", "batch", "which", "path", "ms", "TFLOP/s", "speed-up", "MiB", "difference")
+    heads = (
+        *("what", "batch", "which", "path", "ms", "TFLOP/s", "of peak", "GB/s", "of memory"),
+        *("speed-up", "MiB", "difference"),
+    )
     rows = [heads, *(_cells(row) for row in bench.rows)]
     missing = [
         f"{row.kind}{' causal' if row.causal else ''} {row.seqlen}, {row.implementation}: {row.problem}"
         for row in bench.rows
         if row.problem
     ]
-    end = "speed-up: relative to sdpa; difference: largest, from the plain formula in fp32, for one head"
+    end = (
+        "of peak, of memory: the paper's fp16 FLOP/s and bandwidth; GB/s: all tensors once\n"
+        "speed-up: relative to sdpa; difference: largest, from the plain formula in fp32, for one head"
+    )
     return "\n".join(
         [*_title(bench), *bench.note.splitlines()[1:], "", *terminal.table(rows), "", *missing, end]
     )
@@ -247,11 +308,16 @@ def _title(bench: Bench) -> list[str]:
 def _cells(row: Row) -> tuple[str, ...]:
     what = f"{row.kind}{' causal' if row.causal else ''} {row.seqlen}"
     if row.problem:
-        return (what, str(row.batch), row.implementation, row.path, row.problem, "", "", "", "")
+        return (what, str(row.batch), row.implementation, row.path, row.problem, *[""] * 7)
     peak = f"{row.peak_mib:.0f}" if row.peak_mib else "-"
     speed = f"{row.speed_up:.2f}" if row.speed_up else "-"
-    numbers = (f"{row.median_ms:.3f}", f"{row.tflops:.3f}", speed, peak, f"{row.difference:.1e}")
+    shares = (_percent(row.of_peak), f"{row.gb_s:.1f}", _percent(row.of_memory))
+    numbers = (f"{row.median_ms:.3f}", f"{row.tflops:.3f}", *shares, speed, peak, f"{row.difference:.1e}")
     return (what, str(row.batch), row.implementation, row.path, *numbers)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share else "-"
 
 
 def as_csv(bench: Bench) -> str:

@@ -4,13 +4,16 @@ import csv
 import io
 import json
 import sys
+from types import ModuleType
 
 import pytest
 import torch
 from flash_attn_rocm import FlashAttnArgumentError, __main__
 from flash_attn_rocm.diagnosis import wheel
 from flash_attn_rocm.machine import requirements
+from flash_attn_rocm.machine.drop_in import DropIn
 from flash_attn_rocm.tools import bench as _bench
+from flash_attn_rocm.tools import others as _others
 from flash_attn_rocm.tools import plot, terminal
 
 SMALL = ["bench", "--seqlen", "16,32", "--nheads", "2", "--headdim", "32", "--tokens", "64", "--runs", "2"]
@@ -62,6 +65,83 @@ def test_flop_are_counted_as_upstream_counts_them():
     assert shape.flop == 4 * 16 * 1024 * 1024 * 16 * 64
     assert _bench.Shape("backward", 1024, True, 16, 64, "fp16").flop == shape.flop * 3.5 / 2
     assert _bench.Shape("decode", 1024, False, 16, 64, "fp16").flop == 4 * 16 * 1024 * 16 * 64
+
+
+def test_bytes_are_those_of_all_tensors_once():
+    q = 2 * 16 * 16 * 64 * 1024  # bytes of q: batch 16, 16 heads
+    shape = _bench.Shape("forward", 1024, False, 16, 64, "fp16")
+    assert shape.moved == 4 * q  # q, k, v, out
+    assert _bench.Shape("backward", 1024, False, 16, 64, "fp16").moved == 12 * q  # and dout, dq, dk, dv
+    assert _bench.Shape("decode", 1024, False, 16, 64, "fp16").moved == 2 * q * (1 + 1 / 1024)
+
+
+def test_shares_are_of_the_papers_peaks():
+    shape = _bench.Shape("forward", 1024, False, 16, 64, "fp16")
+    row = _bench.Row("forward", 1024, False, 16, "ours", "matrix", median_ms=1.0)
+    found = _bench._with_shares(row, shape, {"arch": "gfx908:sramecc+", "compute_units": 120})
+    rate = _bench.RATES["gfx908"]
+    assert found.of_peak == pytest.approx(shape.flop * 1e3 / (1024 * 1.502e9 * 120), rel=1e-3)
+    assert found.of_memory == pytest.approx(shape.moved * 1e3 / (rate.memory * 120))
+    assert found.gb_s == pytest.approx(shape.moved * 1e-6)
+
+
+@pytest.mark.parametrize(
+    "machine", [{"arch": "", "compute_units": 0}, {"arch": "gfx900", "compute_units": 64}]
+)
+def test_the_peaks_of_an_unknown_gpu_are_unknown(machine):
+    shape = _bench.Shape("forward", 1024, False, 16, 64, "fp16")
+    row = _bench.Row("forward", 1024, False, 16, "ours", "matrix", median_ms=1.0)
+    found = _bench._with_shares(row, shape, machine)
+    assert (found.of_peak, found.of_memory) == (0, 0)
+    assert found.gb_s > 0
+    assert _bench._cells(found)[6:9] == ("-", f"{found.gb_s:.1f}", "-")
+
+
+def other(result):
+    """A module with another package's attention."""
+    made = ModuleType("aiter")
+    made.flash_attn_func = result
+    return made
+
+
+def test_other_packages_are_found_where_they_are_installed(monkeypatch, qkv):
+    monkeypatch.setattr(_others.drop_in, "find", lambda: DropIn("another"))
+    with_lse = other(lambda q, _k, _v, causal: (q + causal, "lse"))
+    alone = other(lambda q, _k, _v, causal: q - int(causal))
+    monkeypatch.setitem(sys.modules, "flash_attn", with_lse)
+    monkeypatch.setitem(sys.modules, "aiter", alone)
+    functions, problems = _others.installed()
+    assert (list(functions), problems) == (["flash_attn", "aiter"], ())
+    assert torch.equal(functions["flash_attn"](*qkv, causal=True), qkv[0] + 1)
+    assert torch.equal(functions["aiter"](*qkv, causal=True), qkv[0] - 1)
+
+
+def test_this_projects_flash_attn_is_not_another(monkeypatch):
+    monkeypatch.setattr(_others.drop_in, "find", lambda: DropIn("ours"))
+    assert "flash_attn" not in _others.installed()[0]
+
+
+def test_another_package_that_fails_to_import_is_left_out_with_its_words(monkeypatch):
+    monkeypatch.setattr(_others.drop_in, "find", lambda: DropIn("another"))
+    monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))
+    functions, [problem] = _others.installed()
+    assert "flash_attn" not in functions
+    assert problem.startswith("flash_attn is left out: AttributeError: module 'flash_attn' has no attribute")
+
+
+def test_another_package_is_measured_too_and_its_errors_are_its_rows(monkeypatch):
+    def fails(*_tensors, causal):
+        message = "this GPU is not supported\nmore"
+        raise NotImplementedError(message)
+
+    functions = {"sdpa": _bench._sdpa, "aiter": _bench._plain, "flash_attn": fails}
+    shape = _bench.Shape("backward", 16, True, 2, 32, "fp16", 16)
+    rows = {row.implementation: row for row in _bench._compare(shape, functions, torch.device("cpu"), 1)}
+    assert rows["aiter"].median_ms > 0
+    assert rows["aiter"].speed_up > 0
+    assert (rows["aiter"].path, rows["sdpa"].path) == ("aiter", "pytorch")
+    assert rows["flash_attn"].problem == "NotImplementedError: this GPU is not supported"
+    assert len({len(_bench._cells(row)) for row in rows.values()}) == 1
 
 
 def test_files(bench, tmp_path):
