@@ -1,7 +1,6 @@
 """Adds a user's report of ``selftest`` to the tree, for its wheel."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -48,6 +47,9 @@ class _Like(BaseModel):
 
 # An arch may have the name of another one, whose calls it shares.
 _CALLS = TypeAdapter(dict[str, _Like | dict[str, list[int]] | str])
+# The ids of kernels' rows, by arch and kernel, with the compilers that have them.
+ROW_IDS = "flash_attn_rocm/values/rows.json"
+_ROW_IDS = TypeAdapter(dict[str, dict[str, list[tuple[int, str]]]])
 ADVICE = "ask its sender to run selftest again, without options, on the wheel as it was published"
 
 
@@ -136,15 +138,15 @@ def _against_wheel(report: Report, wheel: WheelFile, torch_floor: str) -> Iterat
         yield problem
 
 
-def _row_problems(report: Report, wheel: WheelFile) -> Iterator[str]:
-    """Row ids that the wheel's registry lacks, or that several kernels claim."""
-    library = library_of(wheel, WINDOWS_LIBRARY if for_windows(wheel) else LIBRARY)
-    rows = Counter(kernel.row for kernel in report.kernels.values() if kernel.row)
+def _row_problems(report: Report, wheel: WheelFile, code: str) -> Iterator[str]:
+    """Row ids that the wheel lacks for their kernel."""
+    try:
+        ids = _ROW_IDS.validate_json(wheel.files[ROW_IDS])[code]
+    except (KeyError, ValueError):
+        ids = {}
     for name, kernel in sorted(report.kernels.items()):
-        if kernel.row and kernel.row.encode() not in library:
-            yield f"kernels.{visible_name(name)}: the wheel has no rows {kernel.row[:20]!r}"
-        elif rows[kernel.row] > 1:
-            yield f"kernels.{visible_name(name)}: another kernel has its rows {kernel.row[:20]!r}, too"
+        if kernel.row and kernel.row not in [row for _, row in ids.get(name, [])]:
+            yield f"kernels.{visible_name(name)}: its row in the wheel is not {kernel.row[:20]!r}"
 
 
 def _against(report: Report, wheel: WheelFile, catalogue: Catalogue) -> Iterator[str]:
@@ -170,7 +172,7 @@ def _against(report: Report, wheel: WheelFile, catalogue: Catalogue) -> Iterator
         yield f"kernels: {len(missing)} of the wheel's were not run, such as {missing[0]}"
     if unknown := sorted(report.kernels.keys() - calls.keys()):
         yield f"kernels: the wheel's suite has no {visible_name(unknown[0])}"
-    yield from _row_problems(report, wheel)
+    yield from _row_problems(report, wheel, code)
     for name in sorted(calls.keys() & report.kernels.keys()):
         if (found := report.kernels[name].calls) != calls[name]:
             yield f"kernels.{name}: expected the {calls[name]} calls of the wheel's suite, found {found}"

@@ -1,8 +1,8 @@
 """Generates files for C++ and Python from the tables of archs, kinds and tiles and the description of calls.
 
-Run ``python3 -m wheel_builder.tables.generated`` to write them. ``archs.json``, ``kinds.json``,
-``rows.json`` and ``table.toml`` are for kernels/build/instances, independent of wheel_builder. So a change of
-an unused fact, such as a GPU's name, rebuilds neither kernels nor wheels.
+Run ``python3 -m wheel_builder.tables.generated`` to write them. ``archs.json``, ``kinds.json`` and
+``table.toml`` are for kernels/build/instances, independent of wheel_builder. So a change of an unused fact,
+such as a GPU's name, rebuilds neither kernels nor wheels.
 
 Standard library only.
 """
@@ -48,7 +48,7 @@ TILES = Path("kernels/generated/device/tiles")
 INSTANCES = Path("kernels/generated/archs.json")
 KINDS = Path("kernels/generated/kinds.json")
 TABLE = Path("kernels/generated/table.toml")
-ROW_IDS = Path("kernels/generated/rows.json")
+ROW_IDS = Path("kernels/python/flash_attn_rocm/values/rows.json")
 OPS = Path("kernels/generated/device/kinds.inc")
 STRUCTS = Path("kernels/generated/device/structs.inc")
 C_CALLS = Path("kernels/generated/host/fa_calls.h")

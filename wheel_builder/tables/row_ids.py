@@ -3,6 +3,9 @@
 ``explain``, reports from hardware and proposals of ``tune`` name a kernel's rows by them. An id belongs to
 one kernel of one arch. It changes with any field of its rows.
 
+No suite's key has the ids (wheel_builder/verify/seen.py). So a changed row of one arch repeats the suites of
+that arch only.
+
 Standard library only.
 """
 
@@ -45,7 +48,7 @@ def name_of(op: str, dtype: str, head_dim: int) -> str:
 
 
 def ids_json(tiles: Tiles, archs: Mapping[str, Arch]) -> str:
-    """The ids for kernels/build/instances, by arch and kernel.
+    """The ids for the Python package, by arch and kernel.
 
     A kernel has a list of pairs: a major version of clang and the id with older ones, at last 0 and the id
     with today's.

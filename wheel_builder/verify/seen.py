@@ -39,6 +39,8 @@ PACKAGE = "flash_attn_rocm/"
 # Of dist-info: digests of the other files, and words for people and scanners.
 NOT_READ = re.compile(r"RECORD|(sboms|licenses)/.*")
 METADATA = "METADATA"
+# Names of rows in explain and in reports. No result of a kernel depends on them.
+NAMES = ("flash_attn_rocm/values/measured.json", "flash_attn_rocm/values/rows.json")
 
 # Files of a folder by their names in it. A single file has the name "".
 Files = Mapping[str, Path]
@@ -79,14 +81,17 @@ def code_part(fatbin: bytes, arch: str) -> str:
 
 
 def package_part(wheel: WheelFile) -> str:
-    """A digest of all installed files except the library: code of the package, all other files whole."""
+    """A digest of all installed files except the library and row ids.
+
+    Code of the package, all other files whole.
+    """
     return key_of(dict(_package_rows(wheel)), length=WHOLE)
 
 
 def _package_rows(wheel: WheelFile) -> Iterator[tuple[str, str]]:
     for name, data in wheel.files.items():
         own = name.removeprefix(f"{wheel.dist_info}/")
-        if name in (LIBRARY, WINDOWS_LIBRARY) or (own != name and NOT_READ.fullmatch(own)):
+        if name in (LIBRARY, WINDOWS_LIBRARY, *NAMES) or (own != name and NOT_READ.fullmatch(own)):
             continue
         if own != name and own == METADATA:
             # Without the description, a page for people.

@@ -3,18 +3,17 @@
     python3 kernels/build/instances/bundle.py --device DIR --out DIR [--table FILE]
 
 The device folder has one subfolder per arch, as written by build.py. The out folder gets registry.inc
-(instances, the archs of their code and the ids of their rows) and fatbin.S, which puts each arch's bundle
+(instances, the archs of their code, and its compiler) and fatbin.S, which puts each arch's bundle
 <arch>.hipfb into .hip_fatbin. wheel_builder/files/device/packing.py writes the bundles.
 """
 
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from generate import (
-    OPS,
     TABLE,
     Instance,
     TableError,
@@ -23,11 +22,11 @@ from generate import (
     held_archs,
     load_table,
     registry_inc,
-    row_id,
     served,
 )
 from toolchain import BuildError
 
+SHOWN = 5  # code objects in a message
 # clang writes its version into every code object.
 CLANG = re.compile(rb"clang version (\d+)\.")
 
@@ -48,23 +47,21 @@ def bundle(device: Path, out: Path, *, table: Path) -> None:
         raise BuildError("\n".join(lines))
     out.mkdir(parents=True, exist_ok=True)
     (out / "fatbin.S").write_text(fatbin_s(held_archs(instances, archs)), encoding="utf-8")
-    registry = registry_inc(instances, archs, dict(_row_ids(device, instances)))
+    registry = registry_inc(instances, archs, _clang_of(device))
     (out / "registry.inc").write_text(registry, encoding="utf-8")
 
 
-def _row_ids(device: Path, instances: Sequence[Instance]) -> Iterator[tuple[tuple[str, str], str]]:
-    for instance in instances:
-        for arch in instance.archs if OPS[instance.op].per_head_dim else ():
-            clang = _clang_of(device / arch / f"{instance.name}.hsaco")
-            yield (arch, instance.name), row_id(arch, instance.name, clang)
-
-
-def _clang_of(code_object: Path) -> int:
-    found = CLANG.search(code_object.read_bytes())
-    if found is None:
-        message = f"{code_object} does not say which clang compiled it: compile it with build.py"
-        raise BuildError(message)
-    return int(found[1])
+def _clang_of(device: Path) -> int:
+    """The major version of the compiler of all code objects."""
+    said = {file: CLANG.search(file.read_bytes()) for file in device.glob("*/*.hsaco")}
+    found = {int(words[1]) if words else 0 for words in said.values()}
+    if len(found) != 1 or 0 in found:
+        lines = [
+            f"  - {file}: clang {words[1].decode() if words else 'unknown'}" for file, words in said.items()
+        ]
+        title = f"{device}: expected the code of one version of clang: compile it with build.py"
+        raise BuildError("\n".join([title, *lines[:SHOWN]]))
+    return found.pop()
 
 
 def _disagreements(device: Path, archs: Sequence[str], instances: Sequence[Instance]) -> list[str]:

@@ -8,7 +8,6 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,6 @@ KERNELS = Path(__file__).parents[2]
 ARCHS = KERNELS / "generated/archs.json"
 KINDS = KERNELS / "generated/kinds.json"
 TABLE = KERNELS / "generated/table.toml"
-ROW_IDS = KERNELS / "generated/rows.json"
 ROW_KEYS = ("op", "dtypes", "head_dims", "needs")
 OPTIONAL = ("needs",)
 ANY_HEAD_DIM = 0
@@ -165,36 +163,20 @@ def write_sources(instances: Iterable[Instance], out_dir: Path) -> tuple[Path, .
     return tuple(paths)
 
 
-def registry_inc(
-    instances: Sequence[Instance], archs: Sequence[str], row_ids: Mapping[tuple[str, str], str]
-) -> str:
+def registry_inc(instances: Sequence[Instance], archs: Sequence[str], clang: int) -> str:
     """The host registry's rows of a build for ``archs``: instances, then archs, each with code only.
 
-    ``row_ids`` by arch and instance.
+    ``clang``: the major version of the compiler.
     """
-    lines = ["// FA_INSTANCE(op, dtype, head_dim, name, archs with device code in this build, their row ids)"]
-    for i in served(instances, archs):
-        ids = [row_ids[arch, i.name] for arch in i.archs] if OPS[i.op].per_head_dim else []
-        lines.append(
-            f"FA_INSTANCE({i.op}, {i.dtype}, {i.head_dim}, {i.name}, "
-            f'"{",".join(i.archs)}", "{",".join(ids)}")'
-        )
+    lines = ["// FA_INSTANCE(op, dtype, head_dim, name, archs with device code in this build)"]
+    lines += [
+        f'FA_INSTANCE({i.op}, {i.dtype}, {i.head_dim}, {i.name}, "{",".join(i.archs)}")'
+        for i in served(instances, archs)
+    ]
+    lines += ["// FA_CLANG(major version of the compiler of device code)", f"FA_CLANG({clang})"]
     lines += ["// FA_ARCH(arch with device code in this build)"]
     lines += [f"FA_ARCH({arch})" for arch in held_archs(instances, archs)]
     return "\n".join(lines) + "\n"
-
-
-def row_id(arch: str, name: str, clang: int) -> str:
-    """The id of the rows that a major version of clang compiled an instance with."""
-    pairs = _row_ids()[arch][name]
-    return next(found for before, found in pairs if clang < before or not before)
-
-
-@cache
-def _row_ids() -> Mapping[str, Mapping[str, Sequence[tuple[int, str]]]]:
-    found: Mapping[str, Mapping[str, Sequence[tuple[int, str]]]]
-    found = json.loads(ROW_IDS.read_text(encoding="utf-8"))
-    return found
 
 
 def held_archs(instances: Iterable[Instance], archs: Sequence[str]) -> tuple[str, ...]:

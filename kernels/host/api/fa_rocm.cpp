@@ -57,16 +57,12 @@ fa_status planned(fa_plan_result* result, fa_message* message, Action action) no
   });
 }
 
-std::string json(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "\"" : ", \"") + word + "\"";
-  return "[" + text + "]";
-}
-
 std::string json(const fa::Instance& instance) {
+  std::string archs;
+  for (const std::string& arch : instance.archs) archs += (archs.empty() ? "\"" : ", \"") + arch + "\"";
   return R"({"name": ")" + instance.name + R"(", "op": ")" + instance.op + R"(", "dtype": ")" +
-         instance.dtype + R"(", "head_dim": )" + std::to_string(instance.head_dim) + R"(, "archs": )" +
-         json(instance.archs) + R"(, "rows": )" + json(instance.rows) + "}";
+         instance.dtype + R"(", "head_dim": )" + std::to_string(instance.head_dim) + R"(, "archs": [)" +
+         archs + R"(], "clang": )" + std::to_string(fa::clang_major()) + "}";
 }
 
 std::string json_of_registry() {

@@ -174,9 +174,8 @@ fa_status fa_plan_bwd(const fa_plan_bwd_call* call, fa_plan_result* plan, fa_mes
  * one sequence, or of all with cu_seqlens_q. */
 int64_t fa_bwd_sums(int32_t ragged, int64_t batch, int64_t rows_q, int64_t nheads, int64_t head_dim);
 
-/* The kernels in this library as JSON: [{"name", "op", "dtype", "head_dim", "archs": [...], "rows": [...]},
- * ...]. archs are the archs with machine code. rows has the id of the kernel's rows in the table of tiles for
- * each of them, and is empty for kernels without rows.
+/* The kernels in this library as JSON: [{"name", "op", "dtype", "head_dim", "archs": [...], "clang"}, ...].
+ * archs are the archs with machine code, clang is the major version of its compiler.
  * Valid until the process ends. Runs without a HIP runtime. NULL only if memory ran out. */
 const char* fa_instances(void);
 

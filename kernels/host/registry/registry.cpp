@@ -7,10 +7,12 @@
 
 // kernels/build/instances/bundle.py writes registry.inc, and fatbin.S with these functions. The machine code
 // is the same on every platform.
-#define FA_INSTANCE(op, dtype, head_dim, name, archs, rows)
+#define FA_INSTANCE(op, dtype, head_dim, name, archs)
+#define FA_CLANG(major)
 #define FA_ARCH(gfx) extern "C" __attribute__((visibility("hidden"), sysv_abi)) fa::Bytes fa_bundle_##gfx();
 #include "registry.inc"
 #undef FA_ARCH
+#undef FA_CLANG
 #undef FA_INSTANCE
 
 namespace fa {
@@ -35,22 +37,36 @@ bool Instance::has(const std::string& gfx) const {
 
 const std::vector<Instance>& registry() {
   static const std::vector<Instance> all = {
-#define FA_INSTANCE(op, dtype, head_dim, name, archs, rows) \
-  {#op, #dtype, head_dim, #name, split(archs), split(rows)},
+#define FA_INSTANCE(op, dtype, head_dim, name, archs) {#op, #dtype, head_dim, #name, split(archs)},
+#define FA_CLANG(major)
 #define FA_ARCH(gfx)
 #include "registry.inc"
 #undef FA_ARCH
+#undef FA_CLANG
 #undef FA_INSTANCE
   };
   return all;
 }
 
+int clang_major() {
+#define FA_INSTANCE(op, dtype, head_dim, name, archs)
+#define FA_CLANG(major) return major;
+#define FA_ARCH(gfx)
+#include "registry.inc"
+#undef FA_ARCH
+#undef FA_CLANG
+#undef FA_INSTANCE
+  return 0;
+}
+
 Bytes packed_code(const std::string& gfx) {
-#define FA_INSTANCE(op, dtype, head_dim, name, archs, rows)
+#define FA_INSTANCE(op, dtype, head_dim, name, archs)
+#define FA_CLANG(major)
 #define FA_ARCH(arch) \
   if (gfx == #arch) return fa_bundle_##arch();
 #include "registry.inc"
 #undef FA_ARCH
+#undef FA_CLANG
 #undef FA_INSTANCE
   damaged("it has no bundle for " + gfx + ", which the registry names");
 }

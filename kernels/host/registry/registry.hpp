@@ -17,12 +17,14 @@ struct Instance {
   int head_dim;      // kAnyHeadDim: given at run time
   std::string name;  // also the kernel's symbol
   std::vector<std::string> archs;
-  std::vector<std::string> rows;  // of the table of tiles, by their id: one for each arch, or none
 
   bool has(const std::string& gfx) const;
 };
 
 const std::vector<Instance>& registry();
+
+// The major version of the compiler of their machine code. It selects their rows in the table of tiles.
+int clang_major();
 
 // The compressed code objects of `gfx`: one for each of its instances, in the order of their names.
 Bytes packed_code(const std::string& gfx);

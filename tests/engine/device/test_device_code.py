@@ -42,7 +42,7 @@ SOME = [
     for op, kind in KINDS.items()
     if not kind.tile or any(64 in row.head_dims and row.needs in ((), (ADDS,)) for row in kind.kernels)
 ]
-ROW = re.compile(r'^FA_INSTANCE\((\w+), (\w+), (\d+), (\w+), "([\w,-]+)", "[\w,]*"\)$', re.MULTILINE)
+ROW = re.compile(r'^FA_INSTANCE\((\w+), (\w+), (\d+), (\w+), "([\w,-]+)"\)$', re.MULTILINE)
 
 
 def registry(folder):

@@ -93,7 +93,7 @@ def generate():
 # Most sources are compiled as one file. This takes less than half the time, because all read the same
 # headers. These sources are compiled alone: their names clash with others'.
 ALONE = ("append_arguments", "bwd_arguments", "mla_arguments", "relabel")
-NEWEST_CLANG = 99
+CLANG = 22
 
 
 def compile_library(builder_image, zstd, folder):
@@ -104,13 +104,7 @@ def compile_library(builder_image, zstd, folder):
     for arch in archs:
         names = [each.name for each in instances if arch in each.archs]
         (folder / f"{arch}.hipfb").write_bytes(packed(arch, {name: name.encode() for name in names}))
-    ids = {
-        (arch, each.name): made.row_id(arch, each.name, NEWEST_CLANG)
-        for each in instances
-        if made.OPS[each.op].per_head_dim
-        for arch in each.archs
-    }
-    (folder / "registry.inc").write_text(made.registry_inc(instances, archs, ids))
+    (folder / "registry.inc").write_text(made.registry_inc(instances, archs, CLANG))
     (folder / "fatbin.S").write_text(made.fatbin_s(archs))
     include = [f"-I{folder}", f"-I{Path(__file__).with_name('programs') / 'runtime'}"]
     sources = [*sorted(HOST.glob("*/*.cpp")), Path(__file__).with_name("programs") / "runtime.cpp"]

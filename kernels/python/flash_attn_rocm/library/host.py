@@ -14,20 +14,19 @@ import torch
 
 from flash_attn_rocm.machine.requirements import LIBRARY, REINSTALL
 
+ROW_IDS = Path(__file__).parents[1] / "values/rows.json"
+
 
 @dataclass(frozen=True)
 class Instance:
-    """One kernel of the wheel, and the archs with its machine code.
-
-    ``rows``: for each arch the id of its rows in the table of tiles. Empty for kernels without rows.
-    """
+    """One kernel of the wheel, the archs with its machine code, and the major version of its compiler."""
 
     name: str
     op: str
     dtype: str
     head_dim: int
     archs: tuple[str, ...]
-    rows: tuple[str, ...]
+    clang: int
 
 
 class Limits(NamedTuple):
@@ -67,18 +66,21 @@ def load(path: Path) -> None:
 def instances() -> tuple[Instance, ...]:
     """The kernels of this wheel, from the library's registry."""
     rows = json.loads(torch.ops.flash_attn_rocm.instances())
-    lists = ("archs", "rows")
-    return tuple(Instance(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in rows)
+    return tuple(Instance(**{**row, "archs": tuple(row["archs"])}) for row in rows)
 
 
 @cache
 def row_ids() -> Mapping[tuple[str, str], str]:
-    """The id of a kernel's rows, by the arch of its machine code and its name."""
+    """The id of a kernel's rows in the table of tiles, by the arch of its machine code and its name.
+
+    Kernels without rows are left out. Compilers before some version have rows of their own.
+    """
+    pairs = json.loads(ROW_IDS.read_text(encoding="utf-8"))
     return {
-        (arch, each.name): row
+        (arch, each.name): next(row for before, row in found if each.clang < before or not before)
         for each in instances()
-        if each.rows
-        for arch, row in zip(each.archs, each.rows, strict=True)
+        for arch in each.archs
+        if (found := pairs[arch].get(each.name))
     }
 
 

@@ -1,7 +1,10 @@
 """Whether and how a kernel serves a call: used by dispatch, and told to users."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -16,12 +19,12 @@ from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks
 from flash_attn_rocm.serving import layouts, machine, resets
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.values import kinds
-from flash_attn_rocm.values.measured import MEASURED
 from flash_attn_rocm.values.paths import FUSED, REFERENCE, SEPARATE
 from flash_attn_rocm.values.tracing import constant_when_traced
 
 PYTORCH = "pytorch"
 SEPARATE_INSTEAD, PYTORCH_INSTEAD = (FUSED, SEPARATE), (SEPARATE, PYTORCH)
+MEASURED = Path(__file__).parents[1] / "values/measured.json"
 NO_GRADIENTS = "kernels compute no gradients through a cache"
 OPS = {"": plans.FORWARD, MASKED: plans.MASKED, MASKED_GRADIENTS: plans.MASKED_BACKWARD}
 CACHES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx")
@@ -209,8 +212,15 @@ def row_words(arch: str, path: str, dtype: str, head_dim: int) -> str:
     row = host.row_ids().get((host.code_of(arch), name))
     if row is None:
         return ""
-    count = MEASURED.get(row, 0)
+    count = measured().get(row, 0)
     return f"{name}: row {row}, modelled; measured by {count} report{'' if count == 1 else 's'}"
+
+
+@cache
+def measured() -> Mapping[str, int]:
+    """How many reports from hardware measured a kernel, by the id of its rows."""
+    found: dict[str, int] = json.loads(MEASURED.read_text(encoding="utf-8"))
+    return found
 
 
 def _launches(

@@ -27,7 +27,6 @@ from tests.tools.made.wheels import (
 from wheel_builder.base.errors import MatrixError, PublishError
 from wheel_builder.cli.commands.indexes import report as command
 from wheel_builder.cli.main import main
-from wheel_builder.files.device.library import LIBRARY
 from wheel_builder.index.finder.data import make_finder
 from wheel_builder.index.finder.page import html_page
 from wheel_builder.machine_code.emulator.rule import tolerances
@@ -41,7 +40,7 @@ from wheel_builder.matrix.hardware import (
     read_reports,
     signed_reports,
 )
-from wheel_builder.matrix.measured import MEASURED, python_measured, text_of
+from wheel_builder.matrix.measured import MEASURED, text_of
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.provenance.provenance import LOCAL, RunDetails
 from wheel_builder.provenance.records import provenance_path
@@ -147,36 +146,37 @@ def test_a_report_of_a_failure_is_shown_as_one(add, tmp_path):
     assert ">1 of 2 kernels failed</td>" in page(tmp_path / "tree")
 
 
+ROWS = "flash_attn_rocm/values/rows.json"
+
+
 def with_rows(tmp_path, *rows):
-    """A wheel whose library has these rows in its registry, and the digest of the library."""
-    library = GOOD_LIBRARY.data + ",".join(rows).encode()
+    """A wheel with these rows of the first kernel."""
     folder = tmp_path / "with-rows"
     folder.mkdir()
-    wheel = stated_wheel(folder, WITH_CALLS | {LIBRARY: library})
-    return (wheel,), hashlib.sha256(library).hexdigest()
+    ids = {"gfx1030": {KERNELS[0]: [(22, row) for row in rows]}}
+    return (stated_wheel(folder, WITH_CALLS | {ROWS: json.dumps(ids).encode()}),)
 
 
 def test_a_report_that_names_rows_counts_as_their_measurement(add, tmp_path):
-    wheels, digest = with_rows(tmp_path, ROW)
-    add(kernel(row=ROW) | {"library_sha256": digest}, wheels=wheels)
+    wheels = with_rows(tmp_path, "00c0ffee", ROW)
+    add(kernel(row=ROW), wheels=wheels)
     tree = tmp_path / "tree"
-    assert text_of(tree) == python_measured({ROW: 1})
-    assert f'    "{ROW}": 1,\n' in text_of(tree)
+    assert json.loads(text_of(tree)) == {ROW: 1}
     [signed] = signed_reports(tree).values()
     twice = measured_rows([signed.report] * 2)
     assert twice == {ROW: 2}
 
 
 def test_a_failed_kernel_does_not_measure_its_rows(add, tmp_path):
-    wheels, digest = with_rows(tmp_path, ROW)
+    wheels = with_rows(tmp_path, "00c0ffee", ROW)
     failed = kernel(row=ROW, failed=1, failures=["call 3: out: error 0.5, allowed 0.002"], worst_error=0.5)
-    add(failed | {"library_sha256": digest}, wheels=wheels)
-    assert text_of(tmp_path / "tree") == python_measured({})
+    add(failed, wheels=wheels)
+    assert text_of(tmp_path / "tree") == "{}\n"
 
 
 def test_a_report_of_an_older_wheel_measures_no_rows(add, tmp_path):
     add(REPORT)
-    assert text_of(tmp_path / "tree") == python_measured({})
+    assert text_of(tmp_path / "tree") == "{}\n"
 
 
 @pytest.mark.parametrize(
@@ -185,21 +185,26 @@ def test_a_report_of_an_older_wheel_measures_no_rows(add, tmp_path):
         ("1564a48", "row: expected 8 hexadecimal digits or nothing"),
         ("1564A486", "row: expected 8 hexadecimal digits or nothing"),
         ("../../etc", "row: expected 8 hexadecimal digits or nothing"),
-        ("00000000", "the wheel has no rows '00000000'"),
+        ("00000000", f"kernels.{KERNELS[0]}: its row in the wheel is not '00000000'"),
     ],
 )
 def test_rows_are_those_of_the_wheel(add, tmp_path, row, words):
-    wheels, digest = with_rows(tmp_path, ROW)
+    wheels = with_rows(tmp_path, "00c0ffee", ROW)
     with pytest.raises(PublishError, match=re.escape(words)):
-        add(kernel(row=row) | {"library_sha256": digest}, wheels=wheels)
+        add(kernel(row=row), wheels=wheels)
     assert not (tmp_path / "tree").exists()
 
 
-def test_two_kernels_never_have_the_same_rows(add, tmp_path):
-    wheels, digest = with_rows(tmp_path, ROW)
-    rows = changed(library_sha256=digest, kernels={name: {**KERNEL, "row": ROW} for name in KERNELS})
-    with pytest.raises(PublishError, match=f"another kernel has its rows '{ROW}', too"):
+def test_a_row_is_of_its_own_kernel(add, tmp_path):
+    wheels = with_rows(tmp_path, ROW)
+    rows = changed(kernels={name: {**KERNEL, "row": ROW} for name in KERNELS})
+    with pytest.raises(PublishError, match=f"kernels.{KERNELS[1]}: its row in the wheel is not '{ROW}'"):
         add(rows, wheels=wheels)
+
+
+def test_a_wheel_without_row_ids_has_no_rows(add):
+    with pytest.raises(PublishError, match=f"kernels.{KERNELS[0]}: its row in the wheel is not '{ROW}'"):
+        add(kernel(row=ROW))
 
 
 def test_the_packages_counts_are_those_of_the_reports_in_the_tree():
@@ -579,7 +584,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "commit them" in said
     assert Path(said.partition(",")[0]).is_file()
-    assert (tmp_path / MEASURED).read_text() == python_measured({})
+    assert (tmp_path / MEASURED).read_text() == "{}\n"
     file.write_text(json.dumps(changed(complete=False)))
     assert main(words) == PublishError.exit_code
     assert "complete: only some" in capsys.readouterr().err

@@ -29,6 +29,8 @@ FILES = {
 }
 HEADERS = good_files()[METADATA]
 WORDS = {
+    "row ids": {"flash_attn_rocm/values/rows.json": b"{}"},
+    "counts of reports": {"flash_attn_rocm/values/measured.json": b"{}"},
     "a docstring": {MODULE: b'"""Other."""\nVALUE = 42  # why\n'},
     "a comment": {MODULE: b'"""Words."""\n\n# Why so.\nVALUE = 42\n'},
     "the description": {METADATA: HEADERS + b"\nMore words, of commit 0123456789abcdef.\n"},
@@ -37,6 +39,7 @@ WORDS = {
     "the library, a part of its own": {LIBRARY: library(soname="")},
 }
 CHANGES = {
+    "a name like that of row ids": {"flash_attn_rocm/suite/rows.json": b"{}"},
     "code": {MODULE: b'"""Words."""\nVALUE = 43\n'},
     "a docstring gone": {MODULE: b"VALUE = 42\n"},
     "a new module": {"flash_attn_rocm/more.py": b""},

@@ -6,6 +6,7 @@ One warning each, an error in strict mode.
 import json
 import re
 import warnings
+from dataclasses import replace
 
 import flash_attn_rocm
 import pytest
@@ -20,7 +21,7 @@ from flash_attn_rocm import (
     set_strict,
 )
 from flash_attn_rocm.autograd import recall
-from flash_attn_rocm.library import plans
+from flash_attn_rocm.library import host, plans
 from flash_attn_rocm.library.host import gpus, instances, row_ids
 from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.serving import support
@@ -46,11 +47,21 @@ def test_the_registry_is_not_empty():
 
 
 def test_every_kernel_for_one_head_dim_has_a_row_id_on_each_of_its_archs():
-    ids = [row for each in instances() for row in each.rows]
-    assert len(set(ids)) == len(ids) == len(row_ids()) > 0
-    for each in instances():
-        assert len(each.rows) == (len(each.archs) if each.op in TILED else 0)
-        assert all(re.fullmatch("[0-9a-f]{8}", row) for row in each.rows)
+    tiled = {(arch, each.name) for each in instances() if each.op in TILED for arch in each.archs}
+    assert row_ids().keys() == tiled
+    assert len(set(row_ids().values())) == len(tiled) > 0
+    assert all(re.fullmatch("[0-9a-f]{8}", row) for row in row_ids().values())
+
+
+def test_the_compiler_selects_the_rows(monkeypatch):
+    """Of gfx942's forward, which has a row for compilers before clang 22."""
+    [one, *_] = forward()
+    found = []
+    for clang in (21, 22):
+        made = replace(one, name="fa_fwd_fp16_d64", archs=("gfx942",), clang=clang)
+        monkeypatch.setattr(host, "instances", lambda made=made: (made,))
+        found.append(host.row_ids.__wrapped__()["gfx942", "fa_fwd_fp16_d64"])
+    assert len(set(found)) == 2
 
 
 def test_explain_names_the_row_and_its_reports(qkv, kernels_on, monkeypatch):
@@ -59,9 +70,9 @@ def test_explain_names_the_row_and_its_reports(qkv, kernels_on, monkeypatch):
     found = explain(*qkv)
     name = f"fa_{ATTENDING[found.path]}_fp16_d64"
     row = row_ids()[arch, name]
-    monkeypatch.setattr(support, "MEASURED", {})
+    monkeypatch.setattr(support, "measured", dict)
     assert explain(*qkv).row == f"{name}: row {row}, modelled; measured by 0 reports"
-    monkeypatch.setitem(support.MEASURED, row, 1)
+    monkeypatch.setattr(support, "measured", lambda: {row: 1})
     assert explain(*qkv).row == f"{name}: row {row}, modelled; measured by 1 report"
 
 

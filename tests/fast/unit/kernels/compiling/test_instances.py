@@ -1,7 +1,6 @@
 """The support table and the files generated from it."""
 
 import importlib
-import re
 import sys
 from pathlib import Path
 
@@ -95,8 +94,8 @@ def test_kernels_for_any_head_dim_are_one_per_dtype(generate, spread, tmp_path):
     (instance,) = generate.load_table(path)
     assert (instance.name, instance.head_dim) == ("fa_spread_bf16", generate.ANY_HEAD_DIM)
     assert generate.source(instance).endswith("\n\nFA_SPREAD(fa_spread_bf16, fa::DType::bf16)\n")
-    assert 'FA_INSTANCE(spread, bf16, 0, fa_spread_bf16, "gfx942", "")' in generate.registry_inc(
-        [instance], ["gfx942", "gfx1030"], {}
+    assert 'FA_INSTANCE(spread, bf16, 0, fa_spread_bf16, "gfx942")' in generate.registry_inc(
+        [instance], ["gfx942", "gfx1030"], 22
     )
 
 
@@ -197,10 +196,11 @@ def test_the_registry_has_a_row_per_instance_with_the_archs_of_the_build(generat
         generate.Instance("fwd", "fp16", 64, ("gfx942", "gfx1100")),
         generate.Instance("fwd", "bf16", 64, ("gfx1030",)),
     )
-    ids = {("gfx942", "fa_fwd_fp16_d64"): "0123abcd", ("gfx1100", "fa_fwd_fp16_d64"): "4567cdef"}
-    rows = generate.registry_inc(instances, ["gfx908", "gfx942", "gfx1100"], ids).splitlines()[1:]
+    rows = generate.registry_inc(instances, ["gfx908", "gfx942", "gfx1100"], 22).splitlines()[1:]
     assert rows == [
-        'FA_INSTANCE(fwd, fp16, 64, fa_fwd_fp16_d64, "gfx942,gfx1100", "0123abcd,4567cdef")',
+        'FA_INSTANCE(fwd, fp16, 64, fa_fwd_fp16_d64, "gfx942,gfx1100")',
+        "// FA_CLANG(major version of the compiler of device code)",
+        "FA_CLANG(22)",
         "// FA_ARCH(arch with device code in this build)",
         "FA_ARCH(gfx942)",
         "FA_ARCH(gfx1100)",
@@ -356,37 +356,25 @@ def test_every_operation_shares_a_header_that_enough_kernels_have(generate):
         assert all(shared.count(header) > 10 for header in shared)
 
 
-def test_every_instance_with_a_tile_has_a_row_id_on_each_of_its_archs(generate):
-    with_tile = [each for each in generate.load_table() if generate.OPS[each.op].per_head_dim]
-    ids = [generate.row_id(arch, each.name, 22) for each in with_tile for arch in each.archs]
-    assert len(ids) > 500
-    assert len(set(ids)) == len(ids)
-    assert all(re.fullmatch("[0-9a-f]{8}", each) for each in ids)
-
-
-def test_an_older_compiler_has_the_id_of_its_own_rows(generate):
-    older, newest = (generate.row_id("gfx942", "fa_fwd_fp16_d64", clang) for clang in (21, 22))
-    assert older != newest
-    assert generate.row_id("gfx908", "fa_fwd_fp16_d64", 21) == generate.row_id(
-        "gfx908", "fa_fwd_fp16_d64", 22
-    )
-
-
 @pytest.mark.parametrize("clang", ["21", "22"])
-def test_the_registry_has_the_ids_of_the_rows_that_its_compiler_used(modules, generate, tmp_path, clang):
+def test_the_registry_has_the_compiler_of_the_code(modules, tmp_path, clang):
     (tmp_path / "table.toml").write_text(GOOD_ROW)
     file = tmp_path / "device/gfx942/fa_fwd_fp16_d64.hsaco"
     file.parent.mkdir(parents=True)
     file.write_bytes(f"\x7fELF\0Debian clang version {clang}.1.8 (3)\0".encode())
     modules["bundle"].bundle(tmp_path / "device", tmp_path / "out", table=tmp_path / "table.toml")
-    text = (tmp_path / "out/registry.inc").read_text()
-    row = generate.row_id("gfx942", "fa_fwd_fp16_d64", int(clang))
-    assert f'FA_INSTANCE(fwd, fp16, 64, fa_fwd_fp16_d64, "gfx942", "{row}")\n' in text
+    assert f"\nFA_CLANG({clang})\n" in (tmp_path / "out/registry.inc").read_text()
 
 
-def test_bundling_a_code_object_of_an_unknown_compiler_is_an_error(bundling):
-    words = "fa_fwd_fp16_d64.hsaco does not say which clang compiled it: compile it with build.py"
-    assert words in bundling("gfx942/fa_fwd_fp16_d64.hsaco")
+def test_code_of_an_unknown_compiler_or_of_two_is_an_error(bundling):
+    names = [f"{arch}/fa_fwd_fp16_d64.hsaco" for arch in ("gfx942", "gfx1100")]
+    words = "expected the code of one version of clang: compile it with build.py"
+    said = bundling(names[0])
+    assert words in said
+    assert "gfx942/fa_fwd_fp16_d64.hsaco: clang unknown" in said
+    said = bundling(*names, data={name: f"clang version {n}.1".encode() for n, name in enumerate(names, 21)})
+    assert words in said
+    assert "gfx1100/fa_fwd_fp16_d64.hsaco: clang 22" in said
 
 
 @pytest.fixture
@@ -394,10 +382,10 @@ def bundling(modules, tmp_path):
     """A table with one instance for two archs, and the error raised by bundling a folder."""
     (tmp_path / "table.toml").write_text(GOOD_ROW)
 
-    def error(*code_objects):
+    def error(*code_objects, data=None):
         for path in code_objects:
             (tmp_path / "device" / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "device" / path).write_bytes(b"")
+            (tmp_path / "device" / path).write_bytes((data or {}).get(path, b""))
         (tmp_path / "device").mkdir(exist_ok=True)
         bundle = modules["bundle"]
         with pytest.raises((bundle.BuildError, bundle.TableError)) as caught:
