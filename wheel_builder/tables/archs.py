@@ -68,6 +68,7 @@ class Timing:
     valu: int
     transcendental: int
     slow: int
+    conversion: int
     matrix_issue: int
     matrix_result: int
     valu_result: int

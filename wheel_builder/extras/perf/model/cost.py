@@ -18,6 +18,7 @@ COISSUE = {
     "cvt_pk": re.compile(r"v_cvt_pk_"),
 }
 SLOW = re.compile(r"v_(mul_(lo|hi)_[ui]32|mad_(co_)?[ui]64_[ui]32|mul_lo_i32|\w+_f64)$")
+CONVERSION = re.compile(r"v_cvt_((pk_)?f32_(fp8|bf8)|(pk|sr)_(fp8|bf8)_f32)$")
 LDS_LANE = re.compile(r"ds_(swizzle|permute|bpermute)_b32$")
 LDS_WIDTH = re.compile(r"ds_(?P<name>\w+?)_(?P<type>[biuf])(?P<bits>8|16|32|64|96|128)(_|$)")
 LDS_TWO = re.compile(r"(read|write|load|store|wrxchg|storexchg)(2|_2addr)")
@@ -58,7 +59,9 @@ def _wmma_clocks(wmma: re.Match[str], known: Mapping[str, int]) -> int | None:
 
 
 def valu_clocks(machine: Timing, mnemonic: str) -> int:
-    """Clocks of a VALU instruction in the busy bound, where only transcendentals are slower than the rest."""
+    """Clocks in the busy bound, where only transcendentals and conversions of 8 bits are slow."""
+    if CONVERSION.match(mnemonic):
+        return machine.conversion
     return machine.transcendental if TRANSCENDENTAL.match(mnemonic) else machine.valu
 
 

@@ -36,7 +36,9 @@ RDNA4 = Formats(lambda name: f"rdna4:{name}", OCP, infinities=False)
 CODES = Kind("4 codes", 32, tuple(sum((c + 85 * i) % 256 << 8 * i for i in range(4)) for c in range(256)))
 # Exponents of all kinds: of numbers near 1 and far from it, of zero, denormals, infinities and NaN.
 SCALE = Kind(
-    "scale", 32, tuple(e << 23 | m for e in (0, 1, 2, 60, *range(110, 140), 200, 253, 254, 255) for m in (0, 5))
+    "scale",
+    32,
+    tuple(e << 23 | m for e in (0, 1, 2, 60, *range(110, 140), 200, 253, 254, 255) for m in (0, 5)),
 )
 
 
@@ -111,7 +113,7 @@ def scaled_from_codes(s):
 
         yield Op(single, F, (CODES, SCALE), one, f"{{d}}, {{a}}, {{b}} op_sel:[{bits},0]")
     single = of.names(f"v_cvt_scalef32_f16_{s}")
-    yield Op(single, MH, (CODES, SCALE), lambda a, b, d: d & 0xFFFF0000 | widened(small, F16, a, b))
+    yield Op(single, H, (CODES, SCALE), lambda a, b: widened(small, F16, a, b), keeps_high_on_gfx9=True)
     yield Op(
         single,
         MH,
@@ -159,7 +161,9 @@ def rows(small, more=()):
     """Every boundary, in each position."""
     rng, found = random.Random(7), boundaries(small)
     others = [rng.choice(found) for _ in found]
-    return tuple((a, b, *(rng.choice(more) for _ in range(bool(more)))) for a, b in zip(found, others, strict=True))
+    return tuple(
+        (a, b, *(rng.choice(more) for _ in range(bool(more)))) for a, b in zip(found, others, strict=True)
+    )
 
 
 def random_rows(small, more=()):

@@ -1,6 +1,7 @@
 """Floats of 8 bits, from their definitions: 256 numbers each, and rounding by comparison with all of them."""
 
 import functools
+import itertools
 from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
@@ -118,7 +119,7 @@ def family_of(arch):
 def boundaries(small):
     """f32 around each number and each middle of two: exact, and one unit of f32 to both sides."""
     ends = [*small.steps, *(2 * small.steps[-1] * n for n in (1, 2**30, 2**100))]
-    middles = [(a + b) / 2 for a, b in zip(ends, ends[1:], strict=False)]
+    middles = [(a + b) / 2 for a, b in itertools.pairwise(ends)]
     exact = [F32.round(x) for x in (*ends, *middles)]
     around = {x + n for x in exact for n in (-1, 0, 1) if x or n == 0}
     around |= {1, 2, F32.inf, F32.nan, F32.inf | 1, F32.inf - 1, 1 << 23}

@@ -149,7 +149,8 @@ class Narrow(Variant):
         layout, lines = self.op.layout, []
         powers = self.exponents() if self.op.scaled else [{}, {}]
         for matrix, small, power in zip((a, b), (self.op.a, self.op.b), powers, strict=True):
-            numbers = {key: parsed_code(small, x, power.get((key[1], key[2] // 32), 0)) for key, x in matrix.items()}
+            of = {(n, i, k): power.get((i, k // 32), 0) for n, i, k in matrix}
+            numbers = {key: parsed_code(small, x, of[key]) for key, x in matrix.items()}
             lines.append({(n, i): [numbers[n, i, k] for k in range(layout.k)] for n, i, _ in numbers})
         return {(n, i, j): exact_sum(F32, lines[0][n, i], lines[1][n, j], x) for (n, i, j), x in c.items()}
 
@@ -318,6 +319,6 @@ ACCUMULATORS = ("registers", "place", "constant")
 OPS = [
     *(Narrow(op, accumulator) for op in [*MFMA, *WMMA] for accumulator in ACCUMULATORS),
     # Larger: one place each is enough.
-    *(Narrow(op, accumulator) for op, accumulator in zip(wide(), itertools.cycle(ACCUMULATORS), strict=False)),
+    *(Narrow(op, place) for op, place in zip(wide(), itertools.cycle(ACCUMULATORS), strict=False)),
     *(Integers(op, accumulator) for op in INTEGERS for accumulator in ACCUMULATORS),
 ]

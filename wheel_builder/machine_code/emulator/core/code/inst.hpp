@@ -57,8 +57,8 @@ enum OpFlag : u32 {
   kReadsVcc = 1024,   // in addition to its operands
   kReadsScc = 2048,
   kSetsScc = 4096,
-  kSccNonzero = 8192,  // SCC is whether the result is nonzero
-  kToLds = 16384,      // `lds`: a load straight to LDS
+  kSccNonzero = 8192,     // SCC is whether the result is nonzero
+  kToLds = 16384,         // `lds`: a load straight to LDS
   kNotSaturated = 32768,  // its result under FP16_OVFL is not implemented
   kFormats = 65536,       // cbsz and blgp name the formats of A and B
 };

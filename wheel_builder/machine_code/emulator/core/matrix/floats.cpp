@@ -1,6 +1,6 @@
-// MFMA and WMMA of floats. Products and sums are f32 FMAs in ascending k. The hardware's intermediate rounding
-// is unpublished. Products of 16 and 8 bits are exact in f32. With `flushes_denormals`, denormals of A, B, C
-// and D are zeros, unless A and B are f32. Those of 8 bits are kept everywhere.
+// MFMA and WMMA of floats. Products and sums are f32 FMAs in ascending k. The hardware's intermediate
+// rounding is unpublished. Products of 16 and 8 bits are exact in f32. With `flushes_denormals`, denormals of
+// A, B, C and D are zeros, unless A and B are f32. Those of 8 bits are kept everywhere.
 #include "instructions/math.hpp"
 #include "matrix/layout.hpp"
 #include "narrow/formats.hpp"
@@ -117,9 +117,7 @@ template <u32 kM>
 struct Wide {
   static constexpr u32 kK = 2048 / kM, kGroups = 64 / kM;
   static constexpr u32 k(u32 lane, u32 e) { return e / 16 * (kK / 2) + lane / kM * 16 + e % 16; }
-  static constexpr RowStart source(u32 k) {
-    return {k / (kK / 2) * 16 + k % 16, k % (kK / 2) / 16 * kM};
-  }
+  static constexpr RowStart source(u32 k) { return {k / (kK / 2) * 16 + k % 16, k % (kK / 2) / 16 * kM}; }
 };
 u32 scale_byte(const Inst& in, u32 operand) {
   return (in.op_sel_bits >> operand & 1) + 2 * (in.aux >> (kHighSelected + operand) & 1);
@@ -132,8 +130,9 @@ void scale(const Wave& w, const Inst& in, u32 operand, f32 (*x)[kLanes]) {
   for (u32 i = 0; i < kLanes; ++i) {
     const u32 exponent = p[i] >> 8 * scale_byte(in, operand) & 0xff;
     if (exponent - (kScaleOne - kScaleRange) > 2 * kScaleRange)
-      fail(w, in, "the scale 2^" + std::to_string(static_cast<i32>(exponent) - static_cast<i32>(kScaleOne)) +
-                      " is not implemented; those from 2^-64 to 2^64 are");
+      fail(w, in,
+           "the scale 2^" + std::to_string(static_cast<i32>(exponent) - static_cast<i32>(kScaleOne)) +
+               " is not implemented; those from 2^-64 to 2^64 are");
     factor[i] = bits<f32>(exponent << 23);
   }
   for (u32 e = 0; e < 32; ++e)
@@ -185,8 +184,10 @@ void bind_wide(Program&, Inst& in, const std::string& text) {
   if ((in.aux & 7) > 1 || (in.aux >> kFormatOfB & 7) > 1)
     throw Error("FP6, BF6 and FP4 operands (cbsz or blgp above 1) are not implemented: " + text);
   for (u32 k = 0; k < in.nsrc; ++k) {
-    if (in.src[k].flags & (kNeg | kAbs)) throw Error("MFMA with negated operands is not implemented: " + text);
-    if (k > 2 && in.src[k].kind != Kind::vgpr) throw Error("a scale that is no VGPR is not implemented: " + text);
+    if (in.src[k].flags & (kNeg | kAbs))
+      throw Error("MFMA with negated operands is not implemented: " + text);
+    if (k > 2 && in.src[k].kind != Kind::vgpr)
+      throw Error("a scale that is no VGPR is not implemented: " + text);
   }
 }
 

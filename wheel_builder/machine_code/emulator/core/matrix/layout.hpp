@@ -1,5 +1,5 @@
-// Layouts of matrix instructions and the flow of undefined bits through them. Sources: ROCm matrix calculator,
-// CDNA3 ISA 7.1.4, CDNA4 ISA 7.1.5, RDNA3 7.9, RDNA4 7.12.
+// Layouts of matrix instructions and the flow of undefined bits through them. Sources: ROCm matrix
+// calculator, CDNA3 ISA 7.1.4, CDNA4 ISA 7.1.5, RDNA3 7.9, RDNA4 7.12.
 #pragma once
 #include <cstring>
 

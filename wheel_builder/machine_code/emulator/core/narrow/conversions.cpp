@@ -13,8 +13,9 @@ constexpr u32 kScaleBias = 127;
 fa::Fp8 family(const Wave& w) { return fa::traits(w.program->gfx).fp8; }
 SmallFormat format_of(const Wave& w, Small which) { return small_format(family(w), which); }
 Overflow overflow_of(const Wave& w) {
-  return !w.saturates ? Overflow::is_told
-                      : w.program->gfx9() ? Overflow::saturates_infinities : Overflow::saturates;
+  return !w.saturates        ? Overflow::is_told
+         : w.program->gfx9() ? Overflow::saturates_infinities
+                             : Overflow::saturates;
 }
 
 // ---- places in a register
@@ -74,7 +75,8 @@ void written_flow(Wave& s, const Inst& in) {
   alignas(64) u32 t[kLanes], bad[kLanes] = {0};
   for (u32 k = 0; k < in.nsrc; ++k) {
     const u32* p = flow::undefined(s, in.src[k], t);
-    const u32 relevant = source_type(*in.op, k) == Type::f16 || source_type(*in.op, k) == Type::b16 ? kHalf : ~0u;
+    const u32 relevant =
+        source_type(*in.op, k) == Type::f16 || source_type(*in.op, k) == Type::b16 ? kHalf : ~0u;
     lanes(s, [&](u32 i) { bad[i] |= p[i] & relevant ? ~0u : 0; });
   }
   put(s, in, bad, kMask);
@@ -224,7 +226,8 @@ void add_format(Ops& t, const std::string& s) {
   add(t, "v_cvt_f32_" + s, to_floats<kS, false, 1>, one, bind<bind_source_byte>, floats_flow<1>);
   add(t, "v_cvt_pk_f32_" + s, to_floats<kS, false, 2>, one, bind<bind_source_half>, floats_flow<2>);
   add(t, "v_cvt_scalef32_f32_" + s, to_floats<kS, true, 1>, scaled, bind<bind_source_byte>, floats_flow<1>);
-  add(t, "v_cvt_scalef32_pk_f32_" + s, to_floats<kS, true, 2>, scaled, bind<bind_source_half>, floats_flow<2>);
+  add(t, "v_cvt_scalef32_pk_f32_" + s, to_floats<kS, true, 2>, scaled, bind<bind_source_half>,
+      floats_flow<2>);
   add(t, "v_cvt_scalef32_pk_f16_" + s, to_halves<kS, false>, scaled, bind<bind_source_half>, halves_flow,
       kNotSaturated);
   add(t, "v_cvt_scalef32_pk_bf16_" + s, to_halves<kS, true>, scaled, bind<bind_source_half>, halves_flow);

@@ -69,7 +69,8 @@ u32 bytes_of_halves(u32 x) {
 }  // namespace
 
 void add_narrow_dots(Ops& t) {
-  auto dot = [&](const char* name, Handler h, Type c, u32 flags, void (*bind)(Program&, Inst&, const std::string&)) {
+  auto dot = [&](const char* name, Handler h, Type c, u32 flags,
+                 void (*bind)(Program&, Inst&, const std::string&)) {
     t.add({name, h, Class::valu, 1, {Type::b32, Type::b32, c}, flags, bind});
   };
   constexpr u32 packed = kPacked | kIntClamp;

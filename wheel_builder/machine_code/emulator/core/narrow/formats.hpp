@@ -31,9 +31,10 @@ inline f32 small_to_float(u32 code, const SmallFormat& f) {
   if (f.fnuz && code == 0x80) return bits<f32>(kNan);
   if (size > f.largest) return bits<f32>(f.mantissa == 2 && size == f.overflow ? sign | kInf : kNan);
   const i32 exponent = static_cast<i32>(size >> f.mantissa);
-  const u32 fraction = size & ((1u << f.mantissa) - 1), whole = exponent ? fraction | 1u << f.mantissa : fraction;
-  const f32 x = std::ldexp(static_cast<f32>(whole),
-                           (exponent ? exponent : 1) - f.bias - static_cast<i32>(f.mantissa));
+  const u32 fraction = size & ((1u << f.mantissa) - 1),
+            whole = exponent ? fraction | 1u << f.mantissa : fraction;
+  const f32 x =
+      std::ldexp(static_cast<f32>(whole), (exponent ? exponent : 1) - f.bias - static_cast<i32>(f.mantissa));
   return bits<f32>(bits<u32>(x) | sign);
 }
 using SmallTable = std::array<f32, 256>;

@@ -132,8 +132,8 @@ bool has_mode(const Inst& in, u32 mode) {
 }
 bool is_jump(const Inst& in) { return contains(in.op->name, "setpc") || contains(in.op->name, "swappc"); }
 
-// The first instruction of the kernel that `lacks` something, or null. Called functions may be anywhere in the
-// program.
+// The first instruction of the kernel that `lacks` something, or null. Called functions may be anywhere in
+// the program.
 template <class F>
 const Inst* first(const Program& p, const KernelInfo& k, F lacks) {
   u64 begin = 0, end = ~u64{0};

@@ -28,7 +28,7 @@ struct alignas(64) Wave {
   u64 all = 0;   // existing lanes
   u32 n = 64;    // lanes
   bool scc = false, ieee = true, dx10_clamp = true, keep_high = false;
-  bool flushes = false;  // MODE: fp32 denormals are zeros, in sources and results
+  bool flushes = false;    // MODE: fp32 denormals are zeros, in sources and results
   bool saturates = false;  // MODE.FP16_OVFL: a result beyond fp16, FP8 or BF8 is the largest number
   State state = State::running;
   u32 pc = 0, next = 0, index = 0, mode = 0, barrier_pc = 0;
