@@ -1,8 +1,10 @@
 """MODE.FP16_OVFL, forms that are refused in words, and undefined bits beside bytes that were written."""
 
+import re
+
 import pytest
 
-from tests.engine.emulator.semantics.machine import ARCHS, HALVES, expand
+from tests.engine.emulator.semantics.machine import ARCHS, HALVES, Snippet, assembly, expand
 from tests.engine.emulator.semantics.test_launch import run
 from wheel_builder.machine_code.emulator.machine import Options
 from wheel_builder.tables.archs import arch_named
@@ -30,7 +32,7 @@ def first(out, arch):
 def test_a_kernel_that_sets_the_mode_has_only_instructions_that_are_implemented_for_it(arch, assembled):
     code = f"v_mov_b32 v1, 0\n{SATURATE}\nv_exp_f16 v2, v3" + store(1)
     result, _ = run(assembled, arch, code)
-    assert "sets FP16_OVFL; 'v_exp_f16_e32 v2, v3' is not implemented for it" in result.error
+    assert re.search(r"sets FP16_OVFL; 'v_exp_f16_e32 .*' is not implemented for it", result.error)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -60,7 +62,7 @@ def test_a_descriptor_that_sets_it_for_other_instructions_is_refused_before_it_r
     code = "v_mov_b32 v1, 0\nv_rcp_f16 v2, v3" + store(1)
     result, _ = run(assembled, arch, code, described="52\n.amdhsa_fp16_overflow 1")
     assert result.executed == 0
-    assert "FP16_OVFL is set; 'v_rcp_f16_e32 v2, v3' is not implemented for it" in result.error
+    assert re.search(r"FP16_OVFL is set; 'v_rcp_f16_e32 .*' is not implemented for it", result.error)
 
 
 def test_an_infinite_product_under_the_mode_is_refused(assembled):
@@ -72,21 +74,16 @@ def test_an_infinite_product_under_the_mode_is_refused(assembled):
         assert (error in result.error) if error else not result.error
 
 
-def machine_of(assembled, code):
-    result, _ = run(assembled, "gfx950", code + store(1))
-    return result.error
-
-
 def test_operands_of_six_and_four_bits_are_refused(assembled):
     product = "v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[0:3], v[0:5], v[0:3] cbsz:4 blgp:2"
-    error = machine_of(assembled, product)
-    assert "FP6, BF6 and FP4 operands (cbsz or blgp above 1) are not implemented" in error
+    (missing,) = assembled(assembly([Snippet("product", product)], "gfx950"), "gfx950").missing
+    assert "FP6, BF6 and FP4 operands (cbsz or blgp above 1) are not implemented" in missing
 
 
 def test_a_scale_far_from_one_is_refused(assembled):
     product = "v_mfma_scale_f32_16x16x128_f8f6f4 v[0:3], v[0:7], v[0:7], v[0:3], v1, v1 op_sel_hi:[0,0,0]"
-    error = machine_of(assembled, f"v_mov_b32 v1, 200\n{product}")
-    assert "the scale 2^73 is not implemented; those from 2^-64 to 2^64 are" in error
+    result, _ = run(assembled, "gfx950", f"v_mov_b32 v1, 200\n{product}" + store(1))
+    assert "the scale 2^73 is not implemented; those from 2^-64 to 2^64 are" in result.error
 
 
 # v5 is undefined. Each text leaves only a part of v4 defined.
