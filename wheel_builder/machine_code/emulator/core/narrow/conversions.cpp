@@ -94,13 +94,13 @@ f32 power(u32 exponent) {
 }
 template <Small kFrom, bool kScaled>
 void widened(const Wave& w, const Inst& in, u32 number, f32* out) {
-  alignas(64) u32 t[kLanes], te[kLanes];
+  alignas(64) u32 t[kLanes], fields[kLanes];
   const u32* p = read_raw(w, in.src[0], t);
   const f32* table = small_table(family(w), kFrom).data();
   const u32 shift = in.aux + 8 * number;
   lanes(w, [&](u32 i) { out[i] = table[p[i] >> shift & kByte]; });
   if (!kScaled) return;
-  const u32* e = exponents(w, in.src[1], te);
+  const u32* e = exponents(w, in.src[1], fields);
   lanes(w, [&](u32 i) { out[i] *= power(e[i]); });
 }
 template <Small kFrom, bool kScaled, u32 kCount>
@@ -153,8 +153,8 @@ const f32* given(const Wave& w, const Inst& in, u32 r, f32* tmp) {
 }
 // Divided by the scale, which is the last source. A scale of NaN gives NaN.
 void scale_down(const Wave& w, const Inst& in, const f32* x, f32* out) {
-  alignas(64) u32 te[kLanes];
-  const u32* e = exponents(w, in.src[in.nsrc - 1], te);
+  alignas(64) u32 fields[kLanes];
+  const u32* e = exponents(w, in.src[in.nsrc - 1], fields);
   lanes(w, [&](u32 i) { out[i] = x[i] * power(e[i] == 255 ? 255 : 2 * kScaleBias - e[i]); });
 }
 // What decides NaN and infinity: the number before scaling, unless the scale is NaN.

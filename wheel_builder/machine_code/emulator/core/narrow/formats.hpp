@@ -26,10 +26,10 @@ constexpr SmallFormat small_format(fa::Fp8 family, Small which) {
 
 // The number of a code. All NaNs are one.
 inline f32 small_to_float(u32 code, const SmallFormat& f) {
-  constexpr u32 kNan = 0xffc00000u, kInf = 0x7f800000u;
+  constexpr u32 kNan = 0xffc00000u, kInfinity = 0x7f800000u;
   const u32 size = code & 0x7f, sign = (code & 0x80) << 24;
   if (f.fnuz && code == 0x80) return bits<f32>(kNan);
-  if (size > f.largest) return bits<f32>(f.mantissa == 2 && size == f.overflow ? sign | kInf : kNan);
+  if (size > f.largest) return bits<f32>(f.mantissa == 2 && size == f.overflow ? sign | kInfinity : kNan);
   const i32 exponent = static_cast<i32>(size >> f.mantissa);
   const u32 fraction = size & ((1u << f.mantissa) - 1),
             whole = exponent ? fraction | 1u << f.mantissa : fraction;
