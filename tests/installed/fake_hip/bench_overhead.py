@@ -62,7 +62,7 @@ def use_host_memory():
     machine.use(HOST_MEMORY)
     gpu = DispatchKeySet(DispatchKey.CUDA)
     library = torch.library.Library("flash_attn_rocm", "IMPL")
-    for module, name in ((forward_pass, "fwd"), (backward_pass, "bwd")):
+    for module, name in ((forward_pass, "attend"), (backward_pass, "gradients")):
         redispatched = partial(getattr(torch.ops.flash_attn_rocm, name).default.redispatch, gpu)
         setattr(module, name.upper(), redispatched)
         # The first call of each kind takes the long path, through PyTorch's dispatcher.

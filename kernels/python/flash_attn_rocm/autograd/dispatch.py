@@ -243,7 +243,7 @@ class _Recalled(torch.autograd.Function):
         found, together, want_lse = call
         inputs = found.unpack(*tensors, *found.absent)
         state = philox.new_state(inputs.q.device) if found.options.dropout_p > 0.0 else None
-        out, lse = forward_pass.launch(inputs, found.options, state, found.lse_shape, found.plan)
+        out, lse = forward_pass.launch(inputs, found.options, state, found.plan)
         ctx.found = found, together
         ctx.save_for_backward(out, lse, state, *tensors)
         ctx.set_materialize_grads(False)  # otherwise autograd makes a tensor of zeros for lse

@@ -47,7 +47,6 @@ class Decision(NamedTuple):
     unpack: Unpack
     options: Options
     arch: str
-    lse_shape: tuple[int, ...]
     plan: Plan
     no_gradients: str | None
     paths: Paths | None
@@ -118,7 +117,7 @@ def decided(
     reads = no_gradients is not None and _gradients_read_them(inputs, options, device.arch)
     paths: Paths | None = {} if reads else None
     absent = (None,) * sum(1 for _ in takewhile(lambda x: x is None, reversed(tensors)))
-    found = Decision(unpack, options, device.arch, inputs.lse_shape, layout.plan, no_gradients, paths, absent)
+    found = Decision(unpack, options, device.arch, layout.plan, no_gradients, paths, absent)
     decisions[key] = found
     return found
 
@@ -140,4 +139,4 @@ def forget() -> None:
 def launched(found: Decision, inputs: Inputs) -> tuple[Tensor, Tensor]:
     """out and the log-sum-exp of a call, by the decision made for its signature."""
     state = philox.new_state(inputs[0].device) if found.options.dropout_p > 0.0 else None
-    return forward_pass.launch(inputs, found.options, state, found.lse_shape, found.plan)
+    return forward_pass.launch(inputs, found.options, state, found.plan)

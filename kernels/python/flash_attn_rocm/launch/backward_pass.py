@@ -3,6 +3,8 @@
 torch.compile takes ``backward`` as one opaque call: the copies are decided at run time.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -29,18 +31,21 @@ from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.capture import is_capturing
 from flash_attn_rocm.serving.layouts import is_aligned, padded
 from flash_attn_rocm.serving.support import PYTORCH, gradients_plan
+from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.values.paths import FUSED
 
 BWD = torch.ops.flash_attn_rocm.bwd.default
 ARGUMENTS = operators.arguments_of(BWD)
-# In the order of ``_launch``.
+GRADIENTS = torch.ops.flash_attn_rocm.gradients.default  # BWD with memory of its own for the results
+READ, PACKED, NUMBERS = Inputs._fields[:3], Inputs._fields[3:6], (*Options._fields[:7], "path")
+# In the order of ``_launch`` and ``_made``.
 GIVEN = (
-    *Inputs._fields[:3], "out", "dout", "lse", "dq", "dk", "dv", "delta", "dq_sums", *Inputs._fields[3:6],
-    "rng_state", "attn_mask", "dscores", *Options._fields[:7], "path",
+    *READ, "out", "dout", "lse", "dq", "dk", "dv", "delta", "dq_sums", *PACKED, "rng_state", "attn_mask",
+    "dscores", *NUMBERS,
 )  # fmt: skip
-assert GIVEN == ARGUMENTS, "calls.toml has the operator's arguments in another order than Inputs and Options"
-if resets.THREATENED:
-    BWD = watched.backward(BWD, ARGUMENTS)
+GIVEN_TO_MAKER = (*READ, "out", "dout", "lse", *PACKED, "rng_state", *NUMBERS)
+assert GIVEN == ARGUMENTS, operators.ORDER
+assert GIVEN_TO_MAKER == operators.arguments_of(GRADIENTS), operators.ORDER
 BACKWARD = (
     f"backward(Tensor dout, Tensor out, Tensor lse, {operators.INPUTS}, {operators.OPTIONS}, "
     "Tensor? rng_state, str arch, int together, bool of_mask) -> Tensor[]"
@@ -63,7 +68,7 @@ def backward(call: BackwardCall, arch: str, together: int = 0, *, of_mask: bool 
 
 def answered(
     call: BackwardCall, arch: str, together: int, paths: Paths | None = None, *, of_mask: bool = False
-) -> list[Tensor]:
+) -> Sequence[Tensor]:
     """``backward`` without the operator around it.
 
     ``paths`` come with calls whose tensors kernels read in place, except for dout.
@@ -71,11 +76,14 @@ def answered(
     path = _path(call, arch, paths)
     if path == PYTORCH:
         return operators.backward(call, together, of_mask=of_mask)
+    reads = paths is not None and is_aligned(call.dout)
+    if reads and not together and call.inputs.sink is None:
+        return _made(call, path)
     places, found = operators.empty_gradients(call.inputs, together)
     mask, gradient = call.inputs.attn_mask, None
     if mask is not None and of_mask:
         gradient = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
-    if paths is None or not is_aligned(call.dout):
+    if not reads:
         sums = written(call, arch, path, places, gradient)[1]
     else:
         if call.inputs.cu_seqlens_q is not None:
@@ -88,6 +96,32 @@ def answered(
     if call.inputs.sink is None:
         return found
     return [*found, sinks.gradient(call.inputs.sink, call.lse, sums)]
+
+
+def _made(call: BackwardCall, path: str) -> Three:
+    """The gradients of q, k and v, which kernels read in place, without mask and sink."""
+    dout, out, lse, inputs, options, rng_state = call
+    arguments = (*inputs[:3], out, dout, lse, *inputs[3:6], rng_state, *options[:7], path)
+    try:
+        found: Three = GRADIENTS(*arguments)
+    except RuntimeError as error:
+        if operators.NO_MEMORY not in str(error):
+            raise
+        found = _gradients(*arguments)
+    return found
+
+
+def _gradients(*arguments: Given) -> Three:
+    """``GRADIENTS`` with memory from Python's functions, which raise PyTorch's own errors."""
+    q, k, v, out, dout, lse, slopes, cu_q, cu_k, rng_state, *numbers, path = arguments
+    inputs = Inputs(q, k, v, slopes, cu_q, cu_k)
+    call = BackwardCall(dout, out, lse, inputs, Options(*numbers), rng_state)
+    places, found = operators.empty_gradients(inputs)
+    if cu_q is not None:
+        for each in found:
+            each.zero_()
+    _launch(call, path, places, torch.empty_like(lse, memory_format=torch.contiguous_format))
+    return places
 
 
 def _path(call: BackwardCall, arch: str, paths: Paths | None) -> str:
@@ -216,7 +250,7 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> lis
     assert isinstance(together, int), "the operator's schema says so"
     state = rng_state if isinstance(rng_state, Tensor) else None
     call = BackwardCall(dout, out, lse, inputs, options, state)
-    return answered(call, arch, together, of_mask=bool(of_mask))
+    return list(answered(call, arch, together, of_mask=bool(of_mask)))
 
 
 def _answer(call: BackwardCall, arch: str, path: str) -> tuple[Tensor, ...]:
@@ -241,3 +275,13 @@ torch.library.register_fake(f"{operators.NAMESPACE}::backward", _backward_fake, 
 @torch.library.register_fake(f"{operators.NAMESPACE}::bwd")
 def _kernels_fake(*_arguments: object) -> None:
     """Writes into its arguments and returns nothing, so there is no shape to infer."""
+
+
+def _gradients_fake(q: Tensor, k: Tensor, v: Tensor, *_arguments: object) -> Three:
+    return operators.empty_gradients(Inputs(q, k, v))[0]
+
+
+operators.LIBRARY.impl("gradients", _gradients, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{operators.NAMESPACE}::gradients", _gradients_fake, lib=operators.LIBRARY)
+if resets.THREATENED:
+    BWD, GRADIENTS = watched.backward(BWD, ARGUMENTS), _gradients
