@@ -27,11 +27,10 @@ from flash_attn_rocm.library.plans import (
 from flash_attn_rocm.reference import philox
 from flash_attn_rocm.rewrite import chunks
 from flash_attn_rocm.serving import machine
-from flash_attn_rocm.serving.layouts import ADDRESS_ALIGNMENT, choose
+from flash_attn_rocm.serving.layouts import ADDRESS_BITS, choose
 from flash_attn_rocm.serving.support import device_of, gradients_unserved, unserved
 
 MOST = 2048  # decisions of a few hundred bytes each
-ADDRESS_BITS = ADDRESS_ALIGNMENT - 1
 PLAIN = frozenset({bool, float, int, tuple, type(None)})
 Unpack = Callable[..., Inputs]
 

@@ -29,7 +29,7 @@ from flash_attn_rocm.reference import operators
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks, sinks
 from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.capture import is_capturing
-from flash_attn_rocm.serving.layouts import is_aligned, padded
+from flash_attn_rocm.serving.layouts import is_aligned, is_aligned_rows, padded
 from flash_attn_rocm.serving.support import PYTORCH, gradients_plan
 from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.values.paths import FUSED
@@ -76,7 +76,7 @@ def answered(
     path = _path(call, arch, paths)
     if path == PYTORCH:
         return operators.backward(call, together, of_mask=of_mask)
-    reads = paths is not None and is_aligned(call.dout)
+    reads = paths is not None and is_aligned_rows(call.dout)
     if reads and not together and call.inputs.sink is None:
         return _made(call, path)
     places, found = operators.empty_gradients(call.inputs, together)
@@ -99,7 +99,7 @@ def answered(
 
 
 def _made(call: BackwardCall, path: str) -> Three:
-    """The gradients of q, k and v, which kernels read in place, without mask and sink."""
+    """The gradients of q, k and v, without mask and sink. Kernels use all tensors in place."""
     dout, out, lse, inputs, options, rng_state = call
     arguments = (*inputs[:3], out, dout, lse, *inputs[3:6], rng_state, *options[:7], path)
     try:
