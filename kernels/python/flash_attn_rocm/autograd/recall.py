@@ -5,17 +5,20 @@ values in tensors. So each decision is stored under everything it depends on, an
 call reuses it. Decisions of calls with copies are left out.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from itertools import takewhile
+from marshal import dumps, loads
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C import _len_torch_dispatch_stack  # the only way to ask
+from torch.compiler import is_compiling
 
 from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_featured
 from flash_attn_rocm.autograd import transforms
 from flash_attn_rocm.canary import first_use
-from flash_attn_rocm.launch import forward_pass
+from flash_attn_rocm.launch import backward_pass, forward_pass
 from flash_attn_rocm.library.plans import (
     BACKWARD,
     UNEVEN_BACKWARD,
@@ -31,8 +34,10 @@ from flash_attn_rocm.serving.layouts import ADDRESS_BITS, choose
 from flash_attn_rocm.serving.support import device_of, gradients_unserved, unserved
 
 MOST = 2048  # decisions of a few hundred bytes each
-PLAIN = frozenset({bool, float, int, tuple, type(None)})
+PLAIN = frozenset({bool, float, int, type(None)})
+WITHOUT_REFERENCES = 2  # marshal's format. Later ones depend on reference counts
 Unpack = Callable[..., Inputs]
+Signature = tuple[Any, ...]
 
 
 class Decision(NamedTuple):
@@ -41,6 +46,9 @@ class Decision(NamedTuple):
     ``no_gradients``: the reason against gradients by kernels, or "". None for calls in forward only.
     ``paths`` collects the decisions about gradients. None where gradients need copies. ``absent``: what
     ``unpack`` takes behind the last given tensor.
+
+    ``in_place``, for gradients in one step: sorts dout, the saved tensors and None for
+    ``backward_pass.made``. ``without``: the gradients behind those of q, k and v.
     """
 
     unpack: Unpack
@@ -50,23 +58,21 @@ class Decision(NamedTuple):
     no_gradients: str | None
     paths: Paths | None
     absent: tuple[None, ...]
+    in_place: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
+    without: tuple[None, ...] = ()
 
 
-def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Hashable:
+def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Signature | None:
     """Everything a decision depends on, or None for calls of other kinds.
 
-    ``numbers`` are the arguments other than tensors, and end in window_size. The signature includes their
-    types: 1 == 1.0 == True, and only some of these are valid.
+    ``numbers`` are the arguments other than tensors, and end in window_size. Their bytes tell types apart:
+    1 == 1.0 == True, and only some of these are valid.
     """
-    window = numbers[-1]
-    if torch.compiler.is_compiling() or is_watched() or type(window) is not tuple:
-        return None
-    types = tuple(map(type, numbers + window))
-    if not PLAIN.issuperset(types):
+    if is_compiling() or is_watched():
         return None
     differentiable = torch.is_grad_enabled()
-    key: list[Any] = [unpack, numbers, types]
     try:
+        key: list[Any] = [unpack, dumps(numbers, WITHOUT_REFERENCES)]
         for x in tensors:
             if x is None:
                 key.append(None)
@@ -75,12 +81,18 @@ def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]
             else:
                 wanted = differentiable and x.requires_grad
                 key += (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() & ADDRESS_BITS, wanted)
-    except RuntimeError:  # a tensor without memory
+    except (RuntimeError, ValueError):  # a tensor without memory, a number of another library
         return None
     return tuple(key)
 
 
-def known() -> dict[Hashable, Decision]:
+def _has_plain_numbers(key: Signature) -> bool:
+    """Whether the numbers are Python's. Other libraries' may be valid, too, and become bytes."""
+    *numbers, window = loads(key[1])  # noqa: S302 - of ``signature``
+    return type(window) is tuple and PLAIN.issuperset(map(type, (*numbers, *window)))
+
+
+def known() -> dict[Signature, Decision]:
     """Decisions about calls, by signature."""
     return machine.current().decisions
 
@@ -90,7 +102,7 @@ def is_watched() -> bool:
 
     It observes each operator, so every call must then run all of them.
     """
-    return bool(torch._C._len_torch_dispatch_stack()) or transforms.is_active()  # noqa: SLF001 - the only way to ask
+    return bool(_len_torch_dispatch_stack()) or transforms.is_active()
 
 
 def is_plain(x: Tensor) -> bool:
@@ -99,15 +111,25 @@ def is_plain(x: Tensor) -> bool:
 
 
 def decided(
-    key: Hashable, unpack: Unpack, tensors: tuple[Any, ...], inputs: Inputs, options: Options
+    key: Signature | None,
+    unpack: Unpack,
+    tensors: tuple[Any, ...],
+    inputs: Inputs,
+    options: Options,
+    together: int = 0,
 ) -> Decision | None:
-    """The decision about calls with this signature, now stored if possible, else None."""
+    """The decision about calls with this signature, now stored if possible, else None.
+
+    The last ``together`` of q, k and v are one tensor.
+    """
     chunked = options.chunk and chunks.divide(inputs, options)
     if key is None or inputs.attn_mask is not None or chunked or unserved(inputs, options):
         return None
     device = device_of(inputs.q.device)
     layout = choose(inputs, options, device)
     if not layout.as_it_is or first_use.failure(forward_pass.answer, inputs, options, device):
+        return None
+    if not _has_plain_numbers(key):
         return None
     decisions = known()
     if len(decisions) >= MOST:
@@ -117,6 +139,10 @@ def decided(
     paths: Paths | None = {} if reads else None
     absent = (None,) * sum(1 for _ in takewhile(lambda x: x is None, reversed(tensors)))
     found = Decision(unpack, options, device.arch, layout.plan, no_gradients, paths, absent)
+    if reads and not together and inputs.sink is None:
+        given = len(tensors) - len(absent)
+        places = unpack(*range(given), *absent)
+        found = found._replace(in_place=backward_pass.order(places), without=(None,) * (given - 3))
     decisions[key] = found
     return found
 

@@ -3,7 +3,9 @@
 torch.compile takes ``backward`` as one opaque call: the copies are decided at run time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,14 +40,14 @@ BWD = torch.ops.flash_attn_rocm.bwd.default
 ARGUMENTS = operators.arguments_of(BWD)
 GRADIENTS = torch.ops.flash_attn_rocm.gradients.default  # BWD with memory of its own for the results
 READ, PACKED, NUMBERS = Inputs._fields[:3], Inputs._fields[3:6], (*Options._fields[:7], "path")
-# In the order of ``_launch`` and ``_made``.
+TENSORS = (*READ, "out", "dout", "lse", *PACKED, "rng_state")  # of GRADIENTS
+# In the order of ``_launch`` and ``made``.
 GIVEN = (
     *READ, "out", "dout", "lse", "dq", "dk", "dv", "delta", "dq_sums", *PACKED, "rng_state", "attn_mask",
     "dscores", *NUMBERS,
 )  # fmt: skip
-GIVEN_TO_MAKER = (*READ, "out", "dout", "lse", *PACKED, "rng_state", *NUMBERS)
 assert GIVEN == ARGUMENTS, operators.ORDER
-assert GIVEN_TO_MAKER == operators.arguments_of(GRADIENTS), operators.ORDER
+assert (*TENSORS, *NUMBERS) == operators.arguments_of(GRADIENTS), operators.ORDER
 BACKWARD = (
     f"backward(Tensor dout, Tensor out, Tensor lse, {operators.INPUTS}, {operators.OPTIONS}, "
     "Tensor? rng_state, str arch, int together, bool of_mask) -> Tensor[]"
@@ -68,7 +70,7 @@ def backward(call: BackwardCall, arch: str, together: int = 0, *, of_mask: bool 
 
 def answered(
     call: BackwardCall, arch: str, together: int, paths: Paths | None = None, *, of_mask: bool = False
-) -> Sequence[Tensor]:
+) -> list[Tensor]:
     """``backward`` without the operator around it.
 
     ``paths`` come with calls whose tensors kernels read in place, except for dout.
@@ -77,8 +79,6 @@ def answered(
     if path == PYTORCH:
         return operators.backward(call, together, of_mask=of_mask)
     reads = paths is not None and is_aligned_rows(call.dout)
-    if reads and not together and call.inputs.sink is None:
-        return _made(call, path)
     places, found = operators.empty_gradients(call.inputs, together)
     mask, gradient = call.inputs.attn_mask, None
     if mask is not None and of_mask:
@@ -98,16 +98,24 @@ def answered(
     return [*found, sinks.gradient(call.inputs.sink, call.lse, sums)]
 
 
-def _made(call: BackwardCall, path: str) -> Three:
-    """The gradients of q, k and v, without mask and sink. Kernels use all tensors in place."""
-    dout, out, lse, inputs, options, rng_state = call
-    arguments = (*inputs[:3], out, dout, lse, *inputs[3:6], rng_state, *options[:7], path)
+def order(places: Inputs) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """Sorts (dout, out, lse, rng_state, tensors..., None) for ``made``.
+
+    ``places`` has each of the tensors' number instead of the tensor.
+    """
+    first = {"dout": 0, "out": 1, "lse": 2, "rng_state": 3}
+    behind = {name: len(first) + at for name, at in places._asdict().items() if at is not None}
+    return itemgetter(*((first | behind).get(name, -1) for name in TENSORS))
+
+
+def made(tensors: tuple[Tensor | None, ...], options: Options, path: str) -> Three:
+    """The gradients of q, k and v, without mask and sink. Kernels use ``tensors`` in place."""
     try:
-        found: Three = GRADIENTS(*arguments)
+        found: Three = GRADIENTS(*tensors, *options[:7], path)
     except RuntimeError as error:
         if operators.NO_MEMORY not in str(error):
             raise
-        found = _gradients(*arguments)
+        found = _gradients(*tensors, *options[:7], path)
     return found
 
 
@@ -250,7 +258,7 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> lis
     assert isinstance(together, int), "the operator's schema says so"
     state = rng_state if isinstance(rng_state, Tensor) else None
     call = BackwardCall(dout, out, lse, inputs, options, state)
-    return list(answered(call, arch, together, of_mask=bool(of_mask)))
+    return answered(call, arch, together, of_mask=bool(of_mask))
 
 
 def _answer(call: BackwardCall, arch: str, path: str) -> tuple[Tensor, ...]:
