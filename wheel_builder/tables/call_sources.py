@@ -113,13 +113,12 @@ def _operator(name: str, call: Call) -> _Operator:
 
 def _making(name: str, maker: Maker, call: Call) -> _Operator:
     given = ", ".join(["call", "q", *(each.name for each in maker.values)])
-    end = f"const auto memory = {name}_memory({given});", f"run(&fa_{maker.call}, call);", "return memory.results;"
-    results = ", ".join(f"Tensor {each}" for each in maker.makes)
-    returned = f"std::tuple<{', '.join(['Tensor'] * len(maker.makes))}>"
+    memory = f"const auto memory = {name}_memory({given});"
+    end = (memory, f"run(&fa_{maker.call}, call);", "return memory.results;")
     values = (*call.values, *maker.values)
-    return _Operator(
-        name, maker.call, maker.given(call), values, call.values, f"({results})", returned, end
-    )
+    schema = f"({', '.join(f'Tensor {each}' for each in maker.makes)})"
+    returned = f"std::tuple<{', '.join(['Tensor'] * len(maker.makes))}>"
+    return _Operator(name, maker.call, maker.given(call), values, call.values, schema, returned, end)
 
 
 def _schema(operator: _Operator) -> str:

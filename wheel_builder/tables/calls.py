@@ -137,13 +137,19 @@ def _misfits(maker: Maker, calls: Mapping[str, Call]) -> list[str]:
     """What a maker says wrongly of its call."""
     if maker.call not in calls:
         return [f"call is {maker.call!r}, expected one of {', '.join(calls)}"]
-    tensors = {each.name: each for each in calls[maker.call].tensors}
-    written = [name for name, each in tensors.items() if each.written]
-    optional = [name for name, each in tensors.items() if each.optional]
+    tensors = calls[maker.call].tensors
+    written = [each.name for each in tensors if each.written]
+    optional = [each.name for each in tensors if each.optional]
+    fields = (
+        ("makes", maker.makes, written),
+        ("between", maker.between, written),
+        ("absent", maker.absent, optional),
+    )
     return [
-        *(f"makes {name}, expected one of {', '.join(written)}" for name in maker.makes if name not in written),
-        *(f"{name} is between, expected one of {', '.join(written)}" for name in maker.between if name not in written),
-        *(f"{name} is absent, expected one of {', '.join(optional)}" for name in maker.absent if name not in optional),
+        f"{field} has {name!r}, expected {', '.join(expected)}"
+        for field, names, expected in fields
+        for name in names
+        if name not in expected
     ]
 
 

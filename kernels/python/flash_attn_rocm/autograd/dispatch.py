@@ -64,10 +64,8 @@ def call(
             out, lse, probabilities = (inside.like(place, x) for place, x in enumerate(answers))
             return out, lse, probabilities
         inputs, options = function.prepare(*tensors, *numbers)
-        each_time = key is None or (want_probabilities and options.dropout_p)
-        found = None if each_time else recall.decided(
-            key, function.unpack, tensors, inputs, options, function.together
-        )
+        key = None if want_probabilities and options.dropout_p else key  # the decision is for other calls
+        found = recall.decided(key, function.unpack, tensors, inputs, options, function.together)
     try:
         if found is None:
             packed, together = function.packed(tensors), function.together
@@ -262,11 +260,12 @@ class _Recalled(torch.autograd.Function):
         (found, together), saved = ctx.found, ctx.saved_tensors
         if dout is None:
             return (None,) * (len(saved) - 2)
-        is_plain = recall.is_plain(dout)
-        if found.in_place is not None and is_plain and is_aligned_rows(dout):
-            if path := found.paths.get(backward_wishes()):
-                tensors = found.in_place((dout, *saved, None))
-                return None, *backward_pass.made(tensors, found.options, path), *found.without
+        is_plain, path = recall.is_plain(dout), None
+        if is_plain and found.in_place is not None and is_aligned_rows(dout):
+            path = found.paths.get(backward_wishes())
+        if path is not None:
+            tensors = found.in_place((dout, *saved, None))
+            return None, *backward_pass.made(tensors, found.options, path), *found.without
         out, lse, state, *tensors = saved
         inputs = found.unpack(*tensors, *found.absent)
         call = BackwardCall(dout, out, lse, inputs, found.options, state)

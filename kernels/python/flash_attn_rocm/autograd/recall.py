@@ -5,7 +5,7 @@ values in tensors. So each decision is stored under everything it depends on, an
 call reuses it. Decisions of calls with copies are left out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from itertools import takewhile
 from marshal import dumps, loads
 from typing import Any, NamedTuple
@@ -92,7 +92,7 @@ def _has_plain_numbers(key: Signature) -> bool:
     return type(window) is tuple and PLAIN.issuperset(map(type, (*numbers, *window)))
 
 
-def known() -> dict[Signature, Decision]:
+def known() -> dict[Hashable, Decision]:
     """Decisions about calls, by signature."""
     return machine.current().decisions
 

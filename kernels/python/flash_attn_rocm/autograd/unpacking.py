@@ -1,9 +1,5 @@
 """How the functions of ``flash_attn_interface`` read their arguments."""
 
-from collections.abc import Callable
-from operator import itemgetter
-from typing import Any
-
 from torch import Tensor
 
 from flash_attn_rocm.arguments import preparation
@@ -11,42 +7,43 @@ from flash_attn_rocm.arguments.normal_form import Inputs
 from flash_attn_rocm.autograd.dispatch import Function
 
 
-def _order(*names: str) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """Sorts tensors with these names, and a None behind them, into the fields of Inputs."""
-    return itemgetter(*(names.index(each) if each in names else len(names) for each in Inputs._fields))
+def _dense(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, sink: Tensor | None) -> Inputs:
+    return Inputs(q, k, v, slopes, sink=sink)
 
 
-# Every call comes through here, and a named tuple's own constructor takes three times as long as a tuple's.
-NEW = tuple.__new__
-QKV = "q", "k", "v"
-LENGTHS = "cu_seqlens_q", "cu_seqlens_k"
-DENSE_ORDER = _order(*QKV, "alibi_slopes", "sink")
-VARLEN_ORDER = _order(*QKV, *LENGTHS, "block_table", "alibi_slopes", "sink")
-PACKED_ORDER = _order(*QKV, *LENGTHS, "alibi_slopes", "sink")
+def _qkvpacked(qkv: Tensor, slopes: Tensor | None, sink: Tensor | None) -> Inputs:
+    q, k, v = qkv.unbind(2)
+    return Inputs(q, k, v, slopes, sink=sink)
 
 
-def _dense(*tensors: Tensor | None) -> Inputs:
-    return NEW(Inputs, DENSE_ORDER((*tensors, None)))
+def _kvpacked(q: Tensor, kv: Tensor, slopes: Tensor | None, sink: Tensor | None) -> Inputs:
+    k, v = kv.unbind(2)
+    return Inputs(q, k, v, slopes, sink=sink)
 
 
-def _qkvpacked(qkv: Tensor, *rest: Tensor | None) -> Inputs:
-    return NEW(Inputs, DENSE_ORDER((*qkv.unbind(2), *rest, None)))
+def _varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_q: Tensor,
+    cu_k: Tensor,
+    table: Tensor | None,
+    slopes: Tensor | None,
+    sink: Tensor | None,
+) -> Inputs:
+    return Inputs(q, k, v, slopes, cu_q, cu_k, block_table=table, sink=sink)
 
 
-def _kvpacked(q: Tensor, kv: Tensor, *rest: Tensor | None) -> Inputs:
-    return NEW(Inputs, DENSE_ORDER((q, *kv.unbind(2), *rest, None)))
+def _varlen_qkvpacked(qkv: Tensor, cu: Tensor, slopes: Tensor | None, sink: Tensor | None) -> Inputs:
+    q, k, v = qkv.unbind(1)
+    return Inputs(q, k, v, slopes, cu, cu, sink=sink)
 
 
-def _varlen(*tensors: Tensor | None) -> Inputs:
-    return NEW(Inputs, VARLEN_ORDER((*tensors, None)))
-
-
-def _varlen_qkvpacked(qkv: Tensor, cu: Tensor, *rest: Tensor | None) -> Inputs:
-    return NEW(Inputs, PACKED_ORDER((*qkv.unbind(1), cu, cu, *rest, None)))
-
-
-def _varlen_kvpacked(q: Tensor, kv: Tensor, *rest: Tensor | None) -> Inputs:
-    return NEW(Inputs, PACKED_ORDER((q, *kv.unbind(1), *rest, None)))
+def _varlen_kvpacked(
+    q: Tensor, kv: Tensor, cu_q: Tensor, cu_k: Tensor, slopes: Tensor | None, sink: Tensor | None
+) -> Inputs:
+    k, v = kv.unbind(1)
+    return Inputs(q, k, v, slopes, cu_q, cu_k, sink=sink)
 
 
 # Arguments that give the lengths of both queries and keys.

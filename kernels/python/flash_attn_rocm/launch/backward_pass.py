@@ -14,7 +14,7 @@ from flash_attn_rocm.arguments import flops
 from flash_attn_rocm.arguments.normal_form import DTYPES, BackwardCall, Inputs, Options, is_featured
 from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.diagnosis.notice import fall_back, tell_slower
-from flash_attn_rocm.launch import mask_gradients, watched
+from flash_attn_rocm.launch import makers, mask_gradients, watched
 from flash_attn_rocm.library.plans import BACKWARD as OP
 from flash_attn_rocm.library.plans import MASKED_BACKWARD as MASKED_OP
 from flash_attn_rocm.library.plans import (
@@ -46,8 +46,8 @@ GIVEN = (
     *READ, "out", "dout", "lse", "dq", "dk", "dv", "delta", "dq_sums", *PACKED, "rng_state", "attn_mask",
     "dscores", *NUMBERS,
 )  # fmt: skip
-assert GIVEN == ARGUMENTS, operators.ORDER
-assert (*TENSORS, *NUMBERS) == operators.arguments_of(GRADIENTS), operators.ORDER
+assert GIVEN == ARGUMENTS, makers.ORDER
+assert (*TENSORS, *NUMBERS) == operators.arguments_of(GRADIENTS), makers.ORDER
 BACKWARD = (
     f"backward(Tensor dout, Tensor out, Tensor lse, {operators.INPUTS}, {operators.OPTIONS}, "
     "Tensor? rng_state, str arch, int together, bool of_mask) -> Tensor[]"
@@ -86,11 +86,7 @@ def answered(
     if not reads:
         sums = written(call, arch, path, places, gradient)[1]
     else:
-        if call.inputs.cu_seqlens_q is not None:
-            for each in found:
-                each.zero_()
-        sums = torch.empty_like(call.lse, memory_format=torch.contiguous_format)
-        _launch(call, path, places, sums)
+        sums = _in_place(call, path, places, found)
     if mask is not None and gradient is not None:
         found.append(gradient.to(mask.dtype))
     if call.inputs.sink is None:
@@ -110,26 +106,26 @@ def order(places: Inputs) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
 
 def made(tensors: tuple[Tensor | None, ...], options: Options, path: str) -> Three:
     """The gradients of q, k and v, without mask and sink. Kernels use ``tensors`` in place."""
-    try:
-        found: Three = GRADIENTS(*tensors, *options[:7], path)
-    except RuntimeError as error:
-        if operators.NO_MEMORY not in str(error):
-            raise
-        found = _gradients(*tensors, *options[:7], path)
-    return found
+    return makers.made(GRADIENTS, _gradients, *tensors, *options[:7], path)
 
 
 def _gradients(*arguments: Given) -> Three:
-    """``GRADIENTS`` with memory from Python's functions, which raise PyTorch's own errors."""
+    """``GRADIENTS`` in Python."""
     q, k, v, out, dout, lse, slopes, cu_q, cu_k, rng_state, *numbers, path = arguments
     inputs = Inputs(q, k, v, slopes, cu_q, cu_k)
-    call = BackwardCall(dout, out, lse, inputs, Options(*numbers), rng_state)
     places, found = operators.empty_gradients(inputs)
-    if cu_q is not None:
+    _in_place(BackwardCall(dout, out, lse, inputs, Options(*numbers), rng_state), path, places, found)
+    return places
+
+
+def _in_place(call: BackwardCall, path: str, places: Three, found: list[Tensor]) -> Tensor:
+    """Writes into ``places``, parts of the tensors ``found``. Returns the sums of dout * out."""
+    if call.inputs.cu_seqlens_q is not None:
         for each in found:
             each.zero_()
-    _launch(call, path, places, torch.empty_like(lse, memory_format=torch.contiguous_format))
-    return places
+    sums = torch.empty_like(call.lse, memory_format=torch.contiguous_format)
+    _launch(call, path, places, sums)
+    return sums
 
 
 def _path(call: BackwardCall, arch: str, paths: Paths | None) -> str:

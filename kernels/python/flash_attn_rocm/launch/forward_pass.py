@@ -10,7 +10,7 @@ from flash_attn_rocm.arguments import flops
 from flash_attn_rocm.arguments.normal_form import Inputs, Options
 from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.diagnosis.notice import fall_back
-from flash_attn_rocm.launch import watched
+from flash_attn_rocm.launch import makers, watched
 from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.reference import operators
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks
@@ -24,8 +24,11 @@ ATTEND = torch.ops.flash_attn_rocm.attend.default  # FWD with memory of its own 
 RESULTS = ("out", "lse", "partial_out", "partial_lse")
 OPTIONS = Options._fields[:7]  # for kernels
 # In the order of ``launch`` and ``_attend``: the fields of Inputs, and the options for kernels.
-assert (*Inputs._fields, *RESULTS[:2], "rng_state", *RESULTS[2:], *OPTIONS, "path") == ARGUMENTS, operators.ORDER
-assert (*Inputs._fields, "rng_state", *OPTIONS, "path", "splits") == operators.arguments_of(ATTEND), operators.ORDER
+GIVEN = (*Inputs._fields, *RESULTS[:2], "rng_state", *RESULTS[2:], *OPTIONS, "path")
+assert GIVEN == ARGUMENTS, makers.ORDER
+assert (*Inputs._fields, "rng_state", *OPTIONS, "path", "splits") == operators.arguments_of(ATTEND), (
+    makers.ORDER
+)
 FORWARD = (
     f"forward({operators.INPUTS}, {operators.OPTIONS}, Tensor? rng_state, str arch, int compute_units) "
     "-> (Tensor, Tensor)"
@@ -50,17 +53,11 @@ def launch(inputs: Inputs, options: Options, rng_state: Tensor | None, plan: Pla
     """
     if inputs.sink is not None:
         inputs = inputs._replace(sink=inputs.sink.float().contiguous())
-    try:
-        found: Two = ATTEND(*inputs, rng_state, *options[:7], plan.path, plan.splits)
-    except RuntimeError as error:
-        if operators.NO_MEMORY not in str(error):
-            raise
-        found = _attend(*inputs, rng_state, *options[:7], plan.path, plan.splits)
-    return found
+    return makers.made(ATTEND, _attend, *inputs, rng_state, *options[:7], plan.path, plan.splits)
 
 
 def _attend(*arguments: Given) -> Two:
-    """``ATTEND`` with memory from Python's functions, which raise PyTorch's own errors."""
+    """``ATTEND`` in Python."""
     fields = len(Inputs._fields)
     inputs, (rng_state, *numbers, splits) = Inputs(*arguments[:fields]), arguments[fields:]
     q, packed = inputs.q, inputs.cu_seqlens_q is not None
@@ -105,8 +102,8 @@ def answer(inputs: Inputs, options: Options, state: Tensor | None, device: Devic
     return (out if out.shape[-1] == head_dim else out[..., :head_dim].contiguous()), lse
 
 
-def _forward_fake(*arguments: object) -> Two:
-    inputs = Inputs(*arguments[: len(Inputs._fields)])  # type: ignore[arg-type]
+def _forward_fake(*arguments: Given) -> Two:
+    inputs = Inputs(*arguments[: len(Inputs._fields)])
     return inputs.q.new_empty(inputs.out_shape), operators.new_lse(inputs)
 
 

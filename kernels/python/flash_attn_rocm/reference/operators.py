@@ -20,8 +20,6 @@ from flash_attn_rocm.rewrite import key_masks, sinks
 from flash_attn_rocm.values.tracing import constant_when_traced
 
 NAMESPACE = "flash_attn_rocm"
-NO_MEMORY = "PyTorch has no memory for the results"  # the words of bindings/memory.hpp
-ORDER = "calls.toml has the operators' arguments in another order than Inputs and Options"
 # Of the fields of Inputs and Options, as operators declare them.
 TYPES = {float: "float", int: "SymInt", bool: "bool"}
 INPUTS = ", ".join(f"Tensor{'?' * (name in Inputs._field_defaults)} {name}" for name in Inputs._fields)
