@@ -86,12 +86,6 @@ def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]
     return tuple(key)
 
 
-def _has_plain_numbers(key: Signature) -> bool:
-    """Whether the numbers are Python's. Other libraries' may be valid, too, and become bytes."""
-    *numbers, window = loads(key[1])  # noqa: S302 - of ``signature``
-    return type(window) is tuple and PLAIN.issuperset(map(type, (*numbers, *window)))
-
-
 def known() -> dict[Hashable, Decision]:
     """Decisions about calls, by signature."""
     return machine.current().decisions
@@ -129,8 +123,9 @@ def decided(
     layout = choose(inputs, options, device)
     if not layout.as_it_is or first_use.failure(forward_pass.answer, inputs, options, device):
         return None
-    if not _has_plain_numbers(key):
-        return None
+    *numbers, window = loads(key[1])  # noqa: S302 - of ``signature``
+    if type(window) is not tuple or not PLAIN.issuperset(map(type, (*numbers, *window))):
+        return None  # numbers of other libraries became bytes
     decisions = known()
     if len(decisions) >= MOST:
         decisions.clear()
