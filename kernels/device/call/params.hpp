@@ -73,6 +73,26 @@ namespace fa {
 // products start from the softmax's shift, a finite bias below -1e30 counts as -1e30, and a positive
 // softmax_scale below kLeastScale is refused.
 
+// CodedParams: the only argument of every fa_decode_8bit_* kernel.
+//
+// fwd: as for fa_decode_*, but elements of k and v have 8 bits, and their strides count bytes. `format`, a
+// CodeFormat, is how a code is read.
+//
+// k_descale, v_descale: a code times its descale is its value. Null: 1. A descale belongs to a head of k of a
+// sequence, or with per_key to one of its keys; then it has k's batch (or pages), rows and heads. Without
+// per_key, _batch counts sequences of the call, also with block_table or cache_batch_idx, and _row is unused.
+// Strides are in floats and may be 0.
+
+// WidenParams: the only argument of every fa_widen_* kernel. It writes keys [0, seqused_k) of a sequence's
+// cache as elements of 16 bits: code times descale, rounded once. Part 0 of `tensors` is k, part 1 is v. `to`
+// is dense (batch, seqlen_k, nheads_k, head_dim) by its strides. descale_row is 0 for a descale of a head;
+// then descale_batch counts sequences, else rows of the cache or pages. Grid: x = blocks, y = batch, z = 2.
+
+// CodedAppendParams: the only argument of every fa_append_8bit_* kernel. As AppendParams, but the cache has
+// 8 bits an element: the rotated value divided by its descale, rounded to nearest even and saturated. Finite
+// values never become 0x80 of a floating-point format (-0, or NaN), nor NaN. With per_key the kernel computes
+// the descale of a key's head, its largest magnitude divided by the format's, and writes it.
+
 // MaskRangesParams: the only argument of every fa_mask_ranges_* kernel: a mask and out as in MaskedParams,
 // and the number of sequences. An element of the mask has 1 << shift bytes, 1 or 2. An element that hides a
 // key is 0, or -inf of the tensors' type. `hidden` is a word filled with it. Grid: x = ceil(seqlen_q /
@@ -132,6 +152,10 @@ constexpr bool featured(const FwdParams& p) {
 }
 
 inline constexpr int32_t kNoWindow = -1;
+
+// How the 8 bits of a cache's element are read. e4m3fn and e5m2: OCP 8-bit formats. e4m3fnuz: half of e4m3fn's
+// value, 0x80 is NaN. int8: two's complement.
+enum class CodeFormat : int32_t { e4m3fn, e4m3fnuz, e5m2, int8 };
 
 // Element type of a mask: bool, the tensors' type, or fp32.
 enum class MaskKind : int32_t { bytes, elements, fp32 };
