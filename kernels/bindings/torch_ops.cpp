@@ -45,6 +45,10 @@ fa_dtype dtype_of(const Tensor& tensor) {
     case ScalarType::Int: return FA_INT32;
     case ScalarType::Long: return FA_INT64;
     case ScalarType::Bool: return FA_BOOL;
+    case ScalarType::Float8_e4m3fn: return FA_E4M3FN;
+    case ScalarType::Float8_e4m3fnuz: return FA_E4M3FNUZ;
+    case ScalarType::Float8_e5m2: return FA_E5M2;
+    case ScalarType::Char: return FA_INT8;
     default: return FA_OTHER_DTYPE;
   }
 }

@@ -11,7 +11,8 @@ constexpr std::uintptr_t kPartialAlignment = 16;  // bytes
 
 std::int32_t dtype_of(Holds holds, const fa_tensor& q) {
   switch (holds) {
-    case Holds::rows: return q.dtype;
+    case Holds::rows:
+    case Holds::cache: return q.dtype;  // or codes, see require_type
     case Holds::fp32: return FA_FP32;
     case Holds::int32: return FA_INT32;
     case Holds::int64: return FA_INT64;
@@ -45,6 +46,11 @@ void require_type(Problems& problems, const Described& tensor, const fa_tensor& 
     problems.add_unless(dtype == FA_BOOL || dtype == FA_FP32 || dtype == q.dtype, [&] {
       return std::string(tensor.named.name) + ": expected dtype bool, fp32 or q's " + dtype_name(q.dtype) +
              ", got " + dtype_name(dtype);
+    });
+  } else if (tensor.holds == Holds::cache) {
+    problems.add_unless(dtype == q.dtype || is_coded(dtype), [&] {
+      return std::string(tensor.named.name) + ": expected dtype " + dtype_name(q.dtype) +
+             " like q, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2 or int8, got " + dtype_name(dtype);
     });
   } else {
     problems.expect_dtype(tensor.named, dtype_of(tensor.holds, q));

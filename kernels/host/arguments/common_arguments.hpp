@@ -10,6 +10,10 @@ namespace fa {
 
 inline constexpr std::uintptr_t kElementBytes = 2;  // of q, k, v and tensors of their shape
 
+// Whether elements are codes of 8 bits, and how these are read.
+constexpr bool is_coded(std::int32_t dtype) { return dtype >= FA_E4M3FN && dtype <= FA_INT8; }
+constexpr CodeFormat code_format(std::int32_t dtype) { return static_cast<CodeFormat>(dtype - FA_E4M3FN); }
+
 // Throws unless the sizes, strides and addresses of the call's tensors are safe for arithmetic.
 template <class Call>
 void require_well_formed(const Call& call, const char* function) {
@@ -19,6 +23,7 @@ void require_well_formed(const Call& call, const char* function) {
 }
 
 void require_type(Problems& problems, const Described& tensor, const fa_tensor& q);
+
 void require_contiguous(Problems& problems, const Described& tensor);
 
 // Required tensors are present, and all present tensors have their described dtype and are on q's device.

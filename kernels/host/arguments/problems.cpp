@@ -44,6 +44,10 @@ const char* dtype_name(std::int32_t dtype) {
     case FA_INT32: return "int32";
     case FA_INT64: return "int64";
     case FA_BOOL: return "bool";
+    case FA_E4M3FN: return "float8_e4m3fn";
+    case FA_E4M3FNUZ: return "float8_e4m3fnuz";
+    case FA_E5M2: return "float8_e5m2";
+    case FA_INT8: return "int8";
     default: return "another dtype";
   }
 }

@@ -11,7 +11,10 @@ from tests.tools.programs import CHECKOUT, compile_program
 
 ARGUMENTS = ("common_arguments.cpp", "fwd_arguments.cpp", "problems.cpp")
 SOURCES = (*(f"arguments/{name}" for name in ARGUMENTS), "registry/bundle.cpp", "registry/registry.cpp")
-DTYPES = {"fp16": 0, "bf16": 1, "fp32": 2, "another dtype": 3, "int32": 4, "int64": 5, "bool": 6}
+DTYPES = {
+    "fp16": 0, "bf16": 1, "fp32": 2, "another dtype": 3, "int32": 4, "int64": 5, "bool": 6,
+    "float8_e4m3fn": 7, "float8_e4m3fnuz": 8, "float8_e5m2": 9, "int8": 10,
+}  # fmt: skip
 FIRST_LINE = "flash_attn_rocm::fwd cannot use its arguments:"
 LENGTH_END = (1 << 30) - 4096
 
