@@ -50,8 +50,7 @@ struct AppendedUnit {
     return {first, second, has_second, a, b};
   }
 
-  FA_DEVICE void move(const uint16_t* from, uint16_t* to) const {
-    const Moved moved = read(from);
+  FA_DEVICE static void write(const Moved& moved, uint16_t* to) {
     store(to + moved.first, moved.a);
     if (moved.has_second) store(to + moved.second, moved.b);
   }
@@ -189,10 +188,15 @@ struct Append {
     uint16_t* to = rows.to<uint16_t>(place, to_row, head);
     const bool rotates = rows.rotates();
     if (params.vectors) {
-      AppendedUnit<kDType, kAppendWidth>{params, rotates, unit, position}.move(from, to);
+      move(AppendedUnit<kDType, kAppendWidth>{params, rotates, unit, position}, from, to);
     } else {
-      AppendedUnit<kDType, 1>{params, rotates, unit, position}.move(from, to);
+      move(AppendedUnit<kDType, 1>{params, rotates, unit, position}, from, to);
     }
+  }
+
+  template <class Unit>
+  FA_DEVICE static void move(const Unit& unit, const uint16_t* from, uint16_t* to) {
+    unit.write(unit.read(from), to);
   }
 };
 

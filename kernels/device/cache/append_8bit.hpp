@@ -38,21 +38,29 @@ struct CodedAppend {
 
   // `first`: the first thread of the row.
   FA_DEVICE void one(int row, int head, int unit, int first, bool there) const {
+    const bool queries = rows.part == AppendedRows::kQueries;
     const int64_t position = rows.position(row);
     int64_t place = rows.batch, to_row = row;
-    there = there && rows.locate(position, place, to_row);
+    there = there && (queries || rows.locate(position, place, to_row));
     typename Unit::Moved moved{};
     if (there) {
       moved = Unit{params.append, rows.rotates(), unit, position}.read(rows.from(row, head));
+    }
+    if (queries) {
+      if (there) Unit::write(moved, rows.to<uint16_t>(place, to_row, head));
+      return;
     }
     const float descale = params.per_key ? own_descale(moved, first) : given_descale(head);
     if (!there) return;
     if (params.per_key && unit == 0) {
       *descale_at(place * descale_batch() + to_row * descale_row() + head * descale_head()) = descale;
     }
-    uint8_t* to = rows.to<uint8_t>(place, to_row, head);
-    store(to + moved.first, moved.a, descale);
-    if (moved.has_second) store(to + moved.second, moved.b, descale);
+    uint8_t* const to = rows.to<uint8_t>(place, to_row, head);
+#pragma unroll 1  // a division takes many instructions
+    for (int stored = moved.has_second ? 0 : 1, at = moved.first; stored < 2; ++stored) {
+      store(to + at, moved.a, descale);
+      moved.a = moved.b, at = moved.second;
+    }
   }
 
   FA_DEVICE float* descale_at(int64_t offset) const {
@@ -109,9 +117,7 @@ struct CodedAppend {
 
 template <DType kDType>
 FA_DEVICE void append_8bit(const CodedAppendParams& params, __attribute__((address_space(3))) float* lds) {
-  if (__builtin_amdgcn_workgroup_id_z() == AppendedRows::kQueries) {
-    Append<kDType>::run(params.append);
-  } else if (params.append.vectors) {
+  if (params.append.vectors) {
     CodedAppend<kDType, kAppendWidth>::run(params, lds);
   } else {
     CodedAppend<kDType, 1>::run(params, lds);
