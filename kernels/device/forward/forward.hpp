@@ -10,6 +10,7 @@
 
 #include "device/arch/current.hpp"
 #include "device/forward/parts/block.hpp"
+#include "device/forward/parts/coded.hpp"
 #include "device/forward/parts/direct.hpp"
 #include "device/forward/parts/epilogue.hpp"
 #include "device/forward/parts/features.hpp"
@@ -47,8 +48,9 @@ FA_DEVICE HeadRows query_rows(const B& block) {
           static_cast<int64_t>(static_cast<uint32_t>(params.q_row) * 2), block.sequence.seqlen_q};
 }
 
-template <class B>
-FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Convert& convert) {
+template <class B, class Coded>
+FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Convert& convert,
+                                   [[maybe_unused]] Coded& coded) {
   const FwdParams& params = block.params;
   const QuerySign sign =
       B::kConfig.scalar_scale ? QuerySign::from_bits(params.scale) : QuerySign(params.scale);
@@ -59,7 +61,8 @@ FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Con
                           block.group,
                           wave_row,
                           block.sequence.seqlen_q * block.group};
-    return typename B::Q(block.k_tile + B::kTilesLds, view, sign, convert, block.lane, block.wave == 0);
+    return typename B::Q(block.k_tile + B::kTilesLds, coded.queries(view), sign, convert, block.lane,
+                         block.wave == 0);
   } else if constexpr (B::kConfig.short_prologue) {
     const char* const base = row_at(params.q, params.q_batch, params.q_head, params.q_row, block.batch,
                                     block.head, block.sequence.q_first + wave_row);
@@ -98,6 +101,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   typename B::Softmax softmax(given.softmax_factor((biased ? 1 : scale * Bias::kLog2e) * B::kScoreUnit));
   if constexpr (B::kDropsLate) softmax.drop_if(params.dropout_below != 0);
   typename B::Convert convert;
+  Choice<B::kCoded, CodedScores<B>, PlainScores<B>> coded(block, convert);
   typename B::Out o;
   if (!B::kConfig.short_prologue || tiles.begin >= tiles.end) clear<B>(o);  // else after the first loads
   if constexpr (B::kDirect) {
@@ -109,7 +113,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       if (B::kSlots && tiles.begin + B::kKeys < tiles.end) {
         moves.k.load(block, block.k_tile + B::kTilesLds);
       }
-      const typename B::Q query = load_query(block, wave_row, convert);
+      const typename B::Q query = load_query(block, wave_row, convert, coded);
       hasten_no_more<B>();
       clear<B, true>(o);
       [[maybe_unused]] typename decltype(given)::Early early;
@@ -141,9 +145,9 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   } else if (tiles.begin < tiles.end) {
     // Nothing is read beyond the last tile of a part.
     const KeyPlace place = key_place(block, 0, B::kPacked ? tiles.end : block.sequence.seqlen_k);
-    const Source k = source_of(place, params.k, params.k_batch, params.k_head, params.k_row);
-    const Source v = source_of(place, params.v, params.v_batch, params.v_head, params.v_row);
-    const typename B::Q query = load_query(block, wave_row, convert);
+    const auto k = coded.keys(place);
+    const auto v = coded.values(place);
+    const typename B::Q query = load_query(block, wave_row, convert, coded);
     hasten_no_more<B>();
     if constexpr (B::kConfig.short_prologue) clear<B, true>(o);
     typename decltype(given)::Early early;
@@ -169,6 +173,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       if (first + B::kKeys > tiles.unmasked_end) mask_end(block, mask_of(block), s, first, wave_row);
     };
     const auto weights = [&](Scores& s, int first) {
+      coded.scale(s);
       if (biased) {
         bias.template apply<Unit, B::kKeys>(
             s, first, block.lane,
@@ -180,6 +185,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       softmax.template update<B::kOutSteps>(
           s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first), [&] { mask(s, first); },
           late_bits_of(block, first, wave_row));
+      coded.weigh(s, o);
     };
     const auto scores = [&](Scores& s, int first) {
       if constexpr (B::kMasked) before(first);
@@ -202,6 +208,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     } else {
       two_stages(block, tiles, k, v, o, convert, scores);
     }
+    coded.finish(o);
   }
   if (B::kNarrow && !all_threads(block, convert.exact())) return false;
   store_rows(block, wave_row, o, softmax);

@@ -13,6 +13,8 @@ typedef struct fa_fwd_call {
   fa_tensor cache_batch_idx;
   fa_tensor attn_mask;
   fa_tensor sink;
+  fa_tensor k_descale;
+  fa_tensor v_descale;
   fa_tensor out;
   fa_tensor lse;
   fa_tensor rng_state;
@@ -105,6 +107,7 @@ typedef struct fa_plan_call {
   int32_t plain;
   int32_t masked;
   int64_t v_head_dim;
+  int32_t coded;
 } fa_plan_call;
 
 typedef struct fa_plan_mla_call {

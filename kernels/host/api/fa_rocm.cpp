@@ -113,8 +113,8 @@ fa::Plan served_plan(const fa_plan_call& call) {
   const fa::Plan plan =
       fa::plan({kernels.arch, kernels.dtype, call.head_dim, kernels.there, call.batch, call.max_seqlen_q,
                 call.max_seqlen_k, call.nheads, call.nheads_k, call.compute_units, call.num_splits,
-                call.dropout != 0, call.aligned != 0, call.plain != 0, call.masked != 0});
-  fa::served_kernel(plan, kernels, call.head_dim, call.masked != 0);
+                call.dropout != 0, call.aligned != 0, call.plain != 0, call.masked != 0, call.coded != 0});
+  fa::served_kernel(plan, kernels, call.head_dim, {call.masked != 0, call.coded != 0});
   return plan;
 }
 

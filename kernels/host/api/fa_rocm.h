@@ -48,11 +48,19 @@ extern "C" {
  *                 all other optional tensors except rng_state and sink. The address, in elements, and all
  *                 strides except the last are multiples of 8, and rows less than 2^24 elements apart
  *   sink          FA_FP32 (nheads), contiguous: per head, the score of one more key, with value 0
+ *   k_descale, v_descale  FA_FP32, beside k and v of 8 bits: a code times its descale is its value. Both of a
+ *                 head of k of a sequence, (batch, nheads_k), or both of a key: the first three dimensions of
+ *                 k. Any strides, also 0. Without them the descale is 1
  *   rng_state     FA_INT64 (2), each below 2^32: the key of dropout's generator. Given exactly if
  *                 dropout_p > 0
  *   partial_out, partial_lse  FA_FP32 (splits, lse's shape, headdim) and (splits, lse's shape), contiguous:
  *                 the results of the parts of the keys. Given together, if fa_plan asks for them for the
  *                 call with num_splits = splits, and with as many parts
+ *
+ * k and v may both be codes of 8 bits, FA_E4M3FN, FA_E4M3FNUZ, FA_E5M2 or FA_INT8, dense in a batch or with
+ * block_table. fa_plan says whether there is a kernel (coded): for few queries of some head dims, without
+ * attn_mask and dropout, with addresses and strides of k and v in multiples of 16 bytes. For all other calls
+ * fa_widen first makes k and v of q's dtype.
  *
  * Only the kernel reads the values of integers, and clamps them to the tensors.
  *
@@ -148,6 +156,7 @@ fa_status fa_mla(const fa_mla_call* call, fa_message* message);
  *                  the path tall
  *   v_head_dim     v's, if different and the call is without ALiBi, softcap and pages, else 0. On paths other
  *                  than uneven, v has to be padded to head_dim
+ *   coded          k and v are codes of 8 bits. FA_UNSUPPORTED if no kernel reads them in this call
  *
  * fa_plan_mla_call: likewise for fa_mla. seqlen_k is the most keys of a sequence.
  *

@@ -10,8 +10,7 @@ namespace fa {
 
 inline constexpr std::uintptr_t kElementBytes = 2;  // of q, k, v and tensors of their shape
 
-// Whether elements are codes of 8 bits, and how these are read.
-constexpr bool is_coded(std::int32_t dtype) { return dtype >= FA_E4M3FN && dtype <= FA_INT8; }
+// How codes of 8 bits are read.
 constexpr CodeFormat code_format(std::int32_t dtype) { return static_cast<CodeFormat>(dtype - FA_E4M3FN); }
 
 // Throws unless the sizes, strides and addresses of the call's tensors are safe for arithmetic.

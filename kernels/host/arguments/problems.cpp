@@ -11,6 +11,8 @@ namespace fa {
 
 namespace {
 
+constexpr std::int64_t kUnit = 2 * kAlignedElements;  // bytes that kernels read at once
+
 // As in PyTorch: every tensor without elements is contiguous, and a dimension of one may have any stride.
 bool contiguous(const fa_tensor& t) {
   bool dense = true;
@@ -61,10 +63,10 @@ std::string words(const Shape& sizes) {
 Shape shape(const fa_tensor& tensor) { return Shape(tensor.size, tensor.size + tensor.dims); }
 
 bool aligned(const fa_tensor& t) {
-  const std::int64_t row = t.stride[t.dims - 3];  // rows; heads and their elements follow
-  bool good =
-      reinterpret_cast<std::uintptr_t>(t.data) % (2 * kAlignedElements) == 0 && t.stride[t.dims - 1] == 1;
-  for (int i = 0; i < t.dims - 1; ++i) good = good && t.stride[i] % kAlignedElements == 0;
+  const std::int64_t row = t.stride[t.dims - 3];                    // rows; heads and their elements follow
+  const std::int64_t unit = is_coded(t.dtype) ? kUnit : kUnit / 2;  // elements
+  bool good = reinterpret_cast<std::uintptr_t>(t.data) % kUnit == 0 && t.stride[t.dims - 1] == 1;
+  for (int i = 0; i < t.dims - 1; ++i) good = good && t.stride[i] % unit == 0;
   return good && row >= 0 && row < kMaxRowStride;
 }
 

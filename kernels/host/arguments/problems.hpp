@@ -48,6 +48,10 @@ class Shape {
 };
 
 const char* dtype_name(std::int32_t dtype);
+
+// Whether elements are codes of 8 bits.
+constexpr bool is_coded(std::int32_t dtype) { return dtype >= FA_E4M3FN && dtype <= FA_INT8; }
+
 std::string words(const Shape& sizes);  // "(2, 128)"
 Shape shape(const fa_tensor& tensor);
 

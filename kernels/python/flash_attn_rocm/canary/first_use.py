@@ -20,6 +20,7 @@ from flash_attn_rocm.canary.latent import Latent
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.machine import environment, remembered
 from flash_attn_rocm.machine.remembered import (
+    CODED,
     FAILED,
     LATENT,
     MASKED,

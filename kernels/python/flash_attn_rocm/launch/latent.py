@@ -12,10 +12,12 @@ from flash_attn_rocm.arguments import flops
 from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_causal
 from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.diagnosis.notice import fall_back
-from flash_attn_rocm.launch import watched
+from flash_attn_rocm.launch import watched, widening
 from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.machine.remembered import LATENT, Family
 from flash_attn_rocm.reference import operators
+from flash_attn_rocm.reference.codes import is_coded
+from flash_attn_rocm.rewrite import dense_caches
 from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.layouts import Device, padded
 from flash_attn_rocm.serving.support import FAILURES, NO_GRADIENTS, Support, device_of, unserved_device
@@ -27,8 +29,8 @@ PLAN = torch.ops.flash_attn_rocm.plan_mla.default
 if resets.THREATENED:
     MLA = watched.latent(MLA, operators.arguments_of(MLA))
 OPERATOR = (
-    "latent(Tensor q, Tensor kv_cache, Tensor? cache_seqlens, Tensor? block_table, float softmax_scale, "
-    "bool causal, SymInt num_splits, str arch, int compute_units) -> (Tensor, Tensor)"
+    "latent(Tensor q, Tensor kv_cache, Tensor? cache_seqlens, Tensor? block_table, Tensor? kv_descale, "
+    "float softmax_scale, bool causal, SymInt num_splits, str arch, int compute_units) -> (Tensor, Tensor)"
 )
 Two = tuple[Tensor, Tensor]
 
@@ -51,7 +53,8 @@ def support_of(inputs: Inputs, options: Options) -> Support:
     if reason := unserved(inputs):
         return Support(ok=False, reason=reason, backward_reason=NO_GRADIENTS)
     found = _planned(inputs.q, inputs.key_capacity, options.num_splits, device_of(inputs.q.device))
-    return Support(True, found.reason, found.path, found.splits, backward_reason=NO_GRADIENTS)  # noqa: FBT003
+    reason = f"{dense_caches.words(inputs, options, copies=1)}{found.reason}" if inputs.coded else found.reason
+    return Support(True, reason, found.path, found.splits, backward_reason=NO_GRADIENTS)  # noqa: FBT003
 
 
 def attend(inputs: Inputs, options: Options) -> Two:
@@ -59,8 +62,8 @@ def attend(inputs: Inputs, options: Options) -> Two:
     flops.register()
     device = device_of(inputs.q.device)
     found: Two = torch.ops.flash_attn_rocm.latent(
-        inputs.q, inputs.k, inputs.seqused_k, inputs.block_table, options.softmax_scale, is_causal(options),
-        options.num_splits, *device,
+        inputs.q, inputs.k, inputs.seqused_k, inputs.block_table, inputs.k_descale, options.softmax_scale,
+        is_causal(options), options.num_splits, *device,
     )  # fmt: skip
     return found
 
@@ -72,8 +75,13 @@ def answer(
     block_table: Tensor | None,
     options: Options,
     device: Device,
+    kv_descale: Tensor | None = None,
 ) -> Two:
     """out and the log-sum-exp by the kernel, on a device."""
+    if is_coded(kv_cache):
+        inputs = Inputs(q, kv_cache, kv_cache, None, None, None, lengths, None, block_table)
+        kv_cache = widening.widened_latent(inputs, kv_descale)
+        block_table = None
     rows, keys = (padded(x, HEAD_DIM) for x in (q, _one_head(kv_cache)))
     capacity = keys.shape[1] if block_table is None else block_table.shape[1] * keys.shape[1]
     plan = _planned(q, capacity, options.num_splits, device)
@@ -142,6 +150,7 @@ def _latent(
     kv_cache: Tensor,
     lengths: Tensor | None,
     block_table: Tensor | None,
+    kv_descale: Tensor | None,
     softmax_scale: float,
     causal: bool,  # noqa: FBT001 - the operator passes by position
     num_splits: int,
@@ -153,10 +162,13 @@ def _latent(
     if failure := first_use.latent_failure(answer, q, device):
         fall_back(failure, stacklevel=2)
         v = kv_cache[..., :VALUE_DIM]
-        inputs = Inputs(q, kv_cache, v, seqused_k=lengths, block_table=block_table)
+        inputs = Inputs(
+            q, kv_cache, v, seqused_k=lengths, block_table=block_table, k_descale=kv_descale,
+            v_descale=kv_descale,
+        )  # fmt: skip
         sizes = options._replace(max_seqlen_q=q.shape[1], max_seqlen_k=inputs.key_capacity)
         return operators.forward(inputs, sizes, None, want_probabilities=False)[:2]
-    return answer(*tensors, options, device)
+    return answer(*tensors, options, device, kv_descale)
 
 
 def _latent_fake(q: Tensor, *_arguments: object) -> Two:

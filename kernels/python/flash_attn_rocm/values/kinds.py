@@ -30,6 +30,7 @@ TILED = (
     "fwd_uneven",
     "fwd_masked",
     "decode",
+    "decode_8bit",
     "mla",
     "bwd_dkdv",
     "bwd_dq",
