@@ -4,6 +4,7 @@
 //   flash_attn_rocm::fwd          key CUDA, the dispatch key of ROCm's PyTorch
 //   flash_attn_rocm::bwd          key CUDA: the gradients of q, k and v
 //   flash_attn_rocm::append       key CUDA: new keys and values into a cache
+//   flash_attn_rocm::widen        key CUDA: a cache of 8 bits as 16 bits, dense
 //   flash_attn_rocm::mla          key CUDA: few queries of multi-head latent attention
 //   flash_attn_rocm::plan_mla     no tensors: as plan
 //   flash_attn_rocm::plan_bwd     no tensors: as plan
@@ -208,6 +209,7 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
   library.def(kFwdSchema);
   library.def(kBwdSchema);
   library.def(kAppendSchema);
+  library.def(kWidenSchema);
   library.def(kMlaSchema);
   library.def(kPlanSchema);
   library.def(kPlanMlaSchema);
@@ -224,6 +226,7 @@ STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) {
   library.impl("fwd", &boxed<TORCH_BOX(&fwd)>);
   library.impl("bwd", &boxed<TORCH_BOX(&bwd)>);
   library.impl("append", &boxed<TORCH_BOX(&append)>);
+  library.impl("widen", &boxed<TORCH_BOX(&widen)>);
   library.impl("mla", &boxed<TORCH_BOX(&mla)>);
 }
 

@@ -71,7 +71,8 @@ def _c_struct(named: tuple[str, Call]) -> str:
     fields = [f"  fa_tensor {each.name};" for each in call.tensors]
     fields += [f"  {TYPES[each.type][0]} {each.name};" for each in call.values]
     if call.tensors:
-        fields.append("  void* stream; /* hipStream_t of q's device; NULL is the default stream */")
+        where = f"hipStream_t of {call.tensors[0].name}'s device"
+        fields.append(f"  void* stream; /* {where}; NULL is the default stream */")
     return f"typedef struct fa_{name}_call {{\n{_lines(fields)}}} fa_{name}_call;"
 
 
@@ -118,7 +119,7 @@ def _function(name: str, call: Call) -> str:
             for each in call.tensors]  # fmt: skip
     body += [f"  call.{each.name} = {_converted(each)};" for each in call.values]
     if call.tensors:
-        body.append("  call.stream = stream_of(q);")
+        body.append(f"  call.stream = stream_of({call.tensors[0].name});")
     returned, end = (
         ("void", f"  run(&fa_{name}, call);") if call.tensors else ("Planned", "  return answered(call);")
     )

@@ -9,10 +9,10 @@
 
 namespace fa {
 
-// A thread has kWidth neighbours of a head's row: in one access, or with a width of 2 one by one.
-template <DType kDType, int kWidth>
+// A thread has kWidth neighbours of a head's row, in one access or one by one.
+template <DType kDType, bool kVectors>
 struct Widen {
-  static constexpr bool kAtOnce = kWidth == kWidenWidth;
+  static constexpr int kWidth = kVectors ? kWidenWidth : kWidenOdd;
   using Element = typename ElementOf<kDType>::Type;
   typedef uint8_t Codes __attribute__((ext_vector_type(kWidth)));
   typedef Element Elements __attribute__((ext_vector_type(kWidth)));
@@ -32,7 +32,7 @@ struct Widen {
  private:
   FA_DEVICE void all_rows() const {
     const unsigned thread = __builtin_amdgcn_workitem_id_x();
-    const unsigned units = widen_units(params.head_dim, kWidth);
+    const unsigned units = widen_units(params.head_dim, kVectors);
     const unsigned together = kWidenThreads / units;  // rows of heads at once
     if (thread >= together * units) return;
     const unsigned heads = params.nheads_k, count = keys * heads;
@@ -81,7 +81,7 @@ struct Widen {
   // `left`: elements of the row from here on.
   template <class Number>
   FA_DEVICE static void move(const uint8_t* from, Element* to, int left, Number number) {
-    if constexpr (kAtOnce) {
+    if constexpr (kVectors) {
       const Codes codes = *reinterpret_cast<const Codes*>(from);
       Elements elements;
 #pragma unroll
@@ -99,9 +99,9 @@ struct Widen {
 template <DType kDType>
 FA_DEVICE void widen(const WidenParams& params) {
   if (params.vectors) {
-    Widen<kDType, kWidenWidth>::run(params);
+    Widen<kDType, true>::run(params);
   } else {
-    Widen<kDType, 2>::run(params);
+    Widen<kDType, false>::run(params);
   }
 }
 

@@ -159,9 +159,13 @@ constexpr int32_t append_units(int32_t head_dim, int32_t width) {
 
 inline constexpr int32_t kWidenThreads = 256;
 inline constexpr int32_t kWidenWidth = 16;  // elements moved at once with `vectors`
+inline constexpr int32_t kWidenOdd = 2;     // elements of a thread without
 
-// Threads that copy a head's row, each `width` elements.
-constexpr int32_t widen_units(int32_t head_dim, int32_t width) { return (head_dim + width - 1) / width; }
+// Threads that copy a head's row.
+constexpr int32_t widen_units(int32_t head_dim, bool vectors) {
+  const int32_t width = vectors ? kWidenWidth : kWidenOdd;
+  return (head_dim + width - 1) / width;
+}
 
 // ReferenceParams: forward attention, the only argument of every fa_reference_* kernel. Head dims from 1 to
 // kMaxHeadDim. Pointers and strides are multiples of one element, the last dimension has stride 1, and row

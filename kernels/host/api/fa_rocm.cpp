@@ -14,6 +14,7 @@
 #include "host/calls/bwd.hpp"
 #include "host/calls/fwd.hpp"
 #include "host/calls/mla.hpp"
+#include "host/calls/widen.hpp"
 #include "host/launch/device.hpp"
 #include "host/plan/fwd_plan.hpp"
 #include "host/plan/plan.hpp"
@@ -130,6 +131,10 @@ fa_status fa_bwd(const fa_bwd_call* call, fa_message* message) {
 
 fa_status fa_append(const fa_append_call* call, fa_message* message) {
   return guarded(message, [&] { fa::append(*call); });
+}
+
+fa_status fa_widen(const fa_widen_call* call, fa_message* message) {
+  return guarded(message, [&] { fa::widen(*call); });
 }
 
 fa_status fa_mla(const fa_mla_call* call, fa_message* message) {

@@ -63,8 +63,6 @@ void require_dims(Problems& problems, const fa_fwd_call& call) {
   optional({"cache_batch_idx", call.cache_batch_idx}, 1);
   optional({"attn_mask", call.attn_mask}, 4);
   optional({"sink", call.sink}, 1);
-  optional({"k_descale", call.k_descale}, call.k_descale.dims == 3 ? 3 : 2);
-  optional({"v_descale", call.v_descale}, call.v_descale.dims == 3 ? 3 : 2);
   optional({"partial_out", call.partial_out}, q_dims + 1);
   optional({"partial_lse", call.partial_lse}, q_dims);
 }
@@ -107,9 +105,7 @@ void require_codes(Problems& problems, const fa_fwd_call& call) {
   problems.add_unless(coded(call) || !(given(call.k_descale) || given(call.v_descale)), [&] {
     return std::string("k_descale, v_descale: expected none beside k and v of ") + dtype_name(call.k.dtype);
   });
-  problems.add_unless(call.k_descale.dims == call.v_descale.dims, [] {
-    return std::string("k_descale, v_descale: expected both or none, and both of a head or both of a key");
-  });
+  require_descale_dims(problems, call.k_descale, call.v_descale);
 }
 
 void require_dims_and_types(const fa_fwd_call& call) {
@@ -146,11 +142,7 @@ void require_shapes(const fa_fwd_call& call, const Sizes& s) {
   optional({"cache_batch_idx", call.cache_batch_idx}, {s.batch});
   optional({"rng_state", call.rng_state}, {2});
   optional({"sink", call.sink}, {s.nheads});
-  const auto descales = [&](const fa_tensor& t) {
-    return t.dims == 3 ? Shape(k.begin(), k.begin() + 3) : Shape{s.batch, s.nheads_k};
-  };
-  optional({"k_descale", call.k_descale}, descales(call.k_descale));
-  optional({"v_descale", call.v_descale}, descales(call.v_descale));
+  require_descale_shapes(problems, call.k_descale, call.v_descale, {s.batch, s.nheads_k}, call.k);
   Shape partial = s.ragged_q ? Shape{parts, s.nheads, s.rows_q} : Shape{parts, s.batch, s.nheads, s.rows_q};
   optional({"partial_lse", call.partial_lse}, partial);
   partial.push_back(s.v_head_dim);
@@ -232,17 +224,6 @@ void set_sizes(FwdParams& p, const Sizes& s) {
   p.partial_split = (s.ragged_q ? 1 : s.batch) * s.nheads * s.rows_q;
 }
 
-void set_codes(CodedParams& p, const fa_fwd_call& call) {
-  const fa_tensor &k = call.k_descale, &v = call.v_descale;
-  const bool per_key = k.dims == 3;
-  p.k_descale = data<float>(k), p.v_descale = data<float>(v);
-  p.k_descale_batch = k.stride[0], p.v_descale_batch = v.stride[0];
-  if (per_key) p.k_descale_row = k.stride[1], p.v_descale_row = v.stride[1];
-  if (given(k)) p.k_descale_head = k.stride[k.dims - 1], p.v_descale_head = v.stride[v.dims - 1];
-  p.format = static_cast<std::int32_t>(code_format(call.k.dtype));
-  p.per_key = per_key;
-}
-
 }  // namespace
 
 FwdArguments fwd_arguments(const fa_fwd_call& call) {
@@ -264,7 +245,7 @@ FwdArguments fwd_arguments(const fa_fwd_call& call) {
   set_options(params, call);
   arguments.masked = given(call.attn_mask);
   if (arguments.masked) set_mask(arguments.mask, call.attn_mask);
-  if (arguments.coded) set_codes(arguments.codes, call);
+  if (arguments.coded) set_codes(arguments.codes, call.k, call.k_descale, call.v_descale);
   params.splits = given(call.partial_lse) ? static_cast<std::int32_t>(call.partial_lse.size[0]) : 1;
   return arguments;
 }

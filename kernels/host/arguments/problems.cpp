@@ -91,10 +91,10 @@ void Problems::expect_shape(const Named& named, const Shape& sizes) {
   });
 }
 
-void Problems::expect_device(const Named& named, int device) {
-  add_unless(named.tensor.device == device, [&] {
-    return std::string(named.name) + ": expected device " + std::to_string(device) + " like q, got " +
-           std::to_string(named.tensor.device);
+void Problems::expect_device(const Named& named, const Named& like) {
+  add_unless(named.tensor.device == like.tensor.device, [&] {
+    return std::string(named.name) + ": expected device " + std::to_string(like.tensor.device) + " like " +
+           like.name + ", got " + std::to_string(named.tensor.device);
   });
 }
 
@@ -116,7 +116,11 @@ void Problems::expect_elements(const Named& named, std::uintptr_t bytes) {
   // The stride of a dimension of one is never used.
   add_unless(t.size[last] <= 1 || t.stride[last] == 1,
              [&] { return std::string(named.name) + ": expected a contiguous last dimension"; });
-  add_unless(reinterpret_cast<std::uintptr_t>(t.data) % bytes == 0, [&] {
+  expect_address(named, bytes);
+}
+
+void Problems::expect_address(const Named& named, std::uintptr_t bytes) {
+  add_unless(reinterpret_cast<std::uintptr_t>(named.tensor.data) % bytes == 0, [&] {
     return std::string(named.name) + ": expected an address that is a multiple of its elements' " +
            std::to_string(bytes) + " bytes";
   });

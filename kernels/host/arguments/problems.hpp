@@ -70,10 +70,12 @@ class Problems {
   void expect_dims(const Named& named, int dims);
   void expect_dtype(const Named& named, std::int32_t dtype);
   void expect_shape(const Named& named, const Shape& sizes);
-  void expect_device(const Named& named, int device);
+  void expect_device(const Named& named, const Named& like);
   void expect_at_most(const char* what, std::int64_t value, std::int64_t most);
   void expect_contiguous(const Named& named);
-  // Requires a contiguous last dimension, and an address divisible by the elements' bytes.
+  // Requires an address divisible by the elements' bytes.
+  void expect_address(const Named& named, std::uintptr_t bytes);
+  // And a contiguous last dimension.
   void expect_elements(const Named& named, std::uintptr_t bytes);
 
   // For a written tensor: requires distinct memory for all elements, so no stride of 0.
