@@ -83,15 +83,33 @@ namespace fa {
 // per_key, _batch counts sequences of the call, also with block_table or cache_batch_idx, and _row is unused.
 // Strides are in floats and may be 0.
 
-// WidenParams: the only argument of every fa_widen_* kernel. It writes keys [0, seqused_k) of a sequence's
-// cache as elements of 16 bits: code times descale, rounded once. Part 0 of `tensors` is k, part 1 is v. `to`
-// is dense (batch, seqlen_k, nheads_k, head_dim) by its strides. descale_row is 0 for a descale of a head;
-// then descale_batch counts sequences, else rows of the cache or pages. Grid: x = blocks, y = batch, z = 2.
+// WidenTensor: k or v of a cache of 8 bits, and the copy. The cache's strides count bytes.
 
-// CodedAppendParams: the only argument of every fa_append_8bit_* kernel. As AppendParams, but the cache has
-// 8 bits an element: the rotated value divided by its descale, rounded to nearest even and saturated. Finite
-// values never become 0x80 of a floating-point format (-0, or NaN), nor NaN. With per_key the kernel computes
-// the descale of a key's head, its largest magnitude divided by the format's, and writes it.
+// WidenParams: writes the first keys of each sequence's cache as elements of 16 bits, the code times its
+// descale in fp32, rounded to nearest even. The only argument of every fa_widen_* kernel.
+//
+//   from  (batch_cache, rows, nheads_k, head_dim), or pages (batch_cache, page, nheads_k, head_dim)
+//   to    (batch, seqlen_k, nheads_k, head_dim)
+//
+// block_table, cache_batch_idx and seqused_k (all optional), and clamped values, as in FwdParams. Keys from
+// seqused_k on are neither read nor written. Descales as in CodedParams. batch_cache is positive if there are
+// keys.
+//
+// `vectors`: head_dim, pointers and strides of from (in bytes) are multiples of kWidenWidth; pointers of to
+// are multiples of 32 bytes, and its strides of kWidenWidth elements. seqlen_k * nheads_k is at most
+// kMaxLength. Grid: x = blocks, any number from 1 on, y = batch, z = 2 (k, v); block x = kWidenThreads.
+
+// CodedAppendParams: as AppendParams, but a cache's element is a code of 8 bits, and its strides count bytes.
+// The only argument of every fa_append_8bit_* kernel.
+//
+// A code is that of the element that fa_append_* would write, divided by its descale in fp32: rounded to
+// nearest even, and at most the format's largest number (e4m3fn 448, e4m3fnuz 240, e5m2 57344, int8 127).
+// Numbers and infinities never become 0x80 or the code of NaN. NaN becomes 0x7f (e4m3fn, e5m2), 0x80
+// (e4m3fnuz) or 0 (int8).
+//
+// Descales as in CodedParams. With per_key the kernel writes them: the largest magnitude of the key's head,
+// at least kLeastMagnitude, divided by the format's largest number, in fp32. In it, NaN counts as 0 and
+// infinity as the largest number of the tensors' type.
 
 // MaskRangesParams: the only argument of every fa_mask_ranges_* kernel: a mask and out as in MaskedParams,
 // and the number of sequences. An element of the mask has 1 << shift bytes, 1 or 2. An element that hides a
@@ -131,10 +149,19 @@ namespace fa {
 inline constexpr int32_t kAppendThreads = 256;
 inline constexpr int32_t kAppendWidth = 8;  // elements moved at once with `vectors`
 
+// The smallest magnitude that a key's descale is made for.
+inline constexpr float kLeastMagnitude = 0x1p-64f;
+
 // Threads that move a head's row, each twice `width` elements.
 constexpr int32_t append_units(int32_t head_dim, int32_t width) {
   return (head_dim + 2 * width - 1) / (2 * width);
 }
+
+inline constexpr int32_t kWidenThreads = 256;
+inline constexpr int32_t kWidenWidth = 16;  // elements moved at once with `vectors`
+
+// Threads that copy a head's row, each `width` elements.
+constexpr int32_t widen_units(int32_t head_dim, int32_t width) { return (head_dim + width - 1) / width; }
 
 // ReferenceParams: forward attention, the only argument of every fa_reference_* kernel. Head dims from 1 to
 // kMaxHeadDim. Pointers and strides are multiples of one element, the last dimension has stride 1, and row

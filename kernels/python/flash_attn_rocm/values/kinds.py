@@ -61,6 +61,8 @@ CANARY = {
     "mla": "LATENT",
     "reference": "ATTENTION",
     "append": "APPENDS",
+    "append_8bit": "CODED_APPENDS",
+    "widen": "WIDENINGS",
     "bwd_dq": "GRADIENTS",
     "bwd_fused": "GRADIENTS",
     "bwd_dq_uneven": "UNEVEN_GRADIENTS",
