@@ -221,6 +221,7 @@ def cpp_paths(kinds: Kinds) -> str:
             "Launches launches_of",
             "Variant",
             ((key, f"{{{launches[key]}}}") for key in variants if key in launches),
+            "    default: return {};\n",
         ),
     ]
     return "\n\n".join(parts) + "\n"

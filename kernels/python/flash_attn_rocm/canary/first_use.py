@@ -41,6 +41,13 @@ _found: dict[tuple[torch.device, Family], str] = {}
 def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) -> str:
     """Why the kernels for a call are disabled, or "". ``answer`` launches them."""
     dtype = DTYPES[inputs.q.dtype]
+    if inputs.coded:
+        head_dim = plans.padded_head_dim(device.arch, dtype, inputs.head_dim)
+        of_codes = Family(device.arch, dtype, head_dim, CODED)
+        if found := _known(
+            of_codes, inputs.q.device, lambda where: calls.attention_problem(of_codes, answer, device, where)
+        ):
+            return found
     masked = inputs.attn_mask is not None and dense_masks.is_read(inputs, options)
     op, work = (plans.MASKED, MASKED) if masked else (plans.FORWARD, "")
     head_dim = plans.padded_head_dim(device.arch, dtype, inputs.head_dim, op)
