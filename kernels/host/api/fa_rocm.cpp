@@ -10,11 +10,10 @@
 
 #include "device/call/params.hpp"
 #include "host/arguments/bwd_arguments.hpp"
-#include "host/calls/append.hpp"
 #include "host/calls/bwd.hpp"
+#include "host/calls/caches.hpp"
 #include "host/calls/fwd.hpp"
 #include "host/calls/mla.hpp"
-#include "host/calls/widen.hpp"
 #include "host/launch/device.hpp"
 #include "host/plan/fwd_plan.hpp"
 #include "host/plan/plan.hpp"

@@ -123,7 +123,7 @@ def host_append():
         given = dict(zip(ARGUMENTS, arguments, strict=True))
         calls.append({name for name, value in given.items() if value is not None})
         rotated, _ = torch.ops.flash_attn_rocm.pytorch_append(
-            *arguments[:8], None, *arguments[8:10], *arguments[11:]
+            *arguments[:8], None, *arguments[8:12], *arguments[13:]
         )
         if given["q_out"] is not None:
             given["q_out"].copy_(rotated)
