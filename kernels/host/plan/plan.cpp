@@ -148,8 +148,8 @@ Plan wide(const PlanRequest& r) {
 }
 
 Plan split(const PlanRequest& r, std::int64_t splits, const std::string& why) {
-  std::string words = count(r.max_seqlen_q, "row") + " of " + count(r.nheads / r.nheads_k, "head") +
-                      " packed for each head of keys; " + why;
+  std::string words = (r.coded ? "decode over a cache of 8 bits; " : "") + count(r.max_seqlen_q, "row") +
+                      " of " + count(r.nheads / r.nheads_k, "head") + " packed for each head of keys; " + why;
   return {Path::split, static_cast<std::int32_t>(splits), words};
 }
 
