@@ -66,9 +66,10 @@ def gradients_failure(backward: Backward, inputs: Inputs, options: Options, arch
     return _known(family, inputs.q.device, lambda where: calls.gradients_problem(family, backward, where))
 
 
-def append_failure(append: Append, q: Tensor, arch: str) -> str:
-    """Why the kernels that write into caches are disabled, or "". ``append`` launches one."""
-    family = Family(arch, DTYPES[q.dtype], 0)
+def append_failure(append: Append, inputs: Inputs, arch: str) -> str:
+    """Why the kernels that write into such caches are disabled, or "". ``append`` launches one."""
+    q = inputs.q
+    family = Family(arch, DTYPES[q.dtype], 0, CODED if inputs.coded else "")
     return _known(family, q.device, lambda where: caches.append_problem(family, append, where))
 
 

@@ -312,6 +312,7 @@ CODES = (
     Row("8 bits, widened, left padded cache, descales of keys", (17, 17), (40, 12), (3, 1), (0, 3), store=CACHE,
         codes=E4M3FNUZ, per_key=True),
     Row("8 bits, widened, dense, softcap", (17,), (65,), (2, 1), softcap=20.0, codes=E5M2),
+    Row("8 bits, widened, unaligned", (17,), (65,), (2, 1), narrower=3, codes=E4M3FN),
     Row("8 bits, widened, pages, descales of keys", (17, 0), (97, 30), (2, 2), store=PAGED, codes=INT8,
         per_key=True),
 )  # fmt: skip
@@ -320,7 +321,8 @@ CODES = (
 class AppendRow(NamedTuple):
     """New keys of two sequences, written into a cache. ``rotary`` elements of each head dim are rotated.
 
-    A head dim that is no multiple of 8 takes the kernel's code for unaligned rows.
+    A head dim that is no multiple of 8 takes the kernel's code for unaligned rows. ``codes``: the cache has 8
+    bits of this dtype, with a descale ``per_key`` or for each head of a sequence.
     """
 
     why: str
@@ -330,6 +332,8 @@ class AppendRow(NamedTuple):
     interleaved: bool = False
     advances: bool = True
     heads: tuple[int, int] = (4, 2)
+    codes: str = ""
+    per_key: bool = False
 
 
 APPENDS = (
@@ -344,4 +348,21 @@ APPENDS = (
     AppendRow("append, unaligned, interleaved, rows by index", 59, 10, CACHE, interleaved=True,
         advances=False),
     AppendRow("append, unaligned, not rotated", 7, 0, heads=(3, 1)),
+)  # fmt: skip
+
+# Caches of 8 bits: each format with aligned and with unaligned rows, and descales of both kinds. A row of 24 and
+# one of 41 elements leave threads of a workgroup without work, while others wait for all of a row's numbers.
+CODED_APPENDS = (
+    AppendRow("codes", 72, 32, heads=(3, 1), codes=E4M3FN),
+    AppendRow("codes, pages, descales of keys", 80, 80, PAGED, advances=False, codes=E4M3FNUZ, per_key=True),
+    AppendRow("codes, interleaved, descales of keys", 24, 16, interleaved=True, codes=E5M2, per_key=True),
+    AppendRow("codes, interleaved, rows by index, descales of keys", 128, 128, CACHE, interleaved=True,
+        advances=False, codes=INT8, per_key=True),
+    AppendRow("codes, pages, not rotated", 88, 0, PAGED, heads=(1, 1), codes=INT8),
+    AppendRow("codes, unaligned, pages, descales of keys", 41, 32, PAGED, heads=(3, 1), codes=E4M3FN,
+        per_key=True),
+    AppendRow("codes, unaligned", 9, 6, advances=False, heads=(1, 1), codes=E4M3FNUZ),
+    AppendRow("codes, unaligned, interleaved, rows by index", 59, 10, CACHE, interleaved=True, advances=False,
+        codes=E5M2),
+    AppendRow("codes, unaligned, not rotated, descales of keys", 7, 0, heads=(3, 1), codes=INT8, per_key=True),
 )  # fmt: skip

@@ -52,7 +52,7 @@ def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> In
 
 def proven(inputs: Inputs) -> bool:
     """Whether the kernel is right on this device, by a check at its first use (``canary.first_use``)."""
-    failure = first_use.append_failure(_by_kernel, inputs.q, device_of(inputs.q.device).arch)
+    failure = first_use.append_failure(_by_kernel, inputs, device_of(inputs.q.device).arch)
     if failure:
         fall_back(failure, stacklevel=4)
     return not failure

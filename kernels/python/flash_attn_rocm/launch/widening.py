@@ -4,9 +4,15 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.reference.operators import NAMESPACE
 from flash_attn_rocm.rewrite import dense_caches
 
 WIDEN = torch.ops.flash_attn_rocm.widen.default
+
+
+@torch.library.register_fake(f"{NAMESPACE}::widen")
+def _kernel_fake(*_arguments: object) -> None:
+    """Writes into its arguments and returns nothing, so there is no shape to infer."""
 
 
 def widened(inputs: Inputs, options: Options) -> Inputs:

@@ -62,7 +62,7 @@ CANARY = {
     "reference": "ATTENTION",
     "append": "APPENDS",
     "append_8bit": "CODED_APPENDS",
-    "widen": "WIDENINGS",
+    "widen": "CODES",
     "bwd_dq": "GRADIENTS",
     "bwd_fused": "GRADIENTS",
     "bwd_dq_uneven": "UNEVEN_GRADIENTS",
