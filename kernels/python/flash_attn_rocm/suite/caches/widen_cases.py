@@ -153,8 +153,9 @@ class Call:
         copies = [laid_out(self.unwritten().to(device), wide) for _ in range(2)]
         descales = [None if x is None else x.to(device) for x in self.descales]
         places = self.places.to(device)
+        lengths = torch.tensor(case.lengths, dtype=INT32, device=device)
         target.attend(
-            WIDEN, *caches, *descales, torch.tensor(case.lengths, dtype=INT32, device=device) if case.cut else None,
+            WIDEN, *caches, *descales, lengths if case.cut else None,
             places.view(-1, self.blocks) if case.page else None, places if case.by_index else None, *copies,
         )  # fmt: skip
         return [x.cpu() for x in copies]
