@@ -364,5 +364,6 @@ CODED_APPENDS = (
     AppendRow("codes, unaligned", 9, 6, advances=False, heads=(1, 1), codes=E4M3FNUZ),
     AppendRow("codes, unaligned, interleaved, rows by index", 59, 10, CACHE, interleaved=True,
         advances=False, codes=E5M2),
-    AppendRow("codes, unaligned, not rotated, descales of keys", 7, 0, heads=(3, 1), codes=INT8, per_key=True),
+    AppendRow("codes, unaligned, not rotated, descales of keys", 7, 0, heads=(3, 1), codes=INT8,
+        per_key=True),
 )  # fmt: skip
