@@ -19,6 +19,7 @@ from flash_attn_rocm.reference import codes
 from flash_attn_rocm.reference.rotary import rotate
 
 Append = Callable[[Inputs, New, bool], Inputs]
+Widened = Callable[[Inputs, Tensor], Tensor]  # of a cache and its descales
 ROWS, NEW = 3, 17  # more rows than a workgroup has threads, for the longest head
 CAPACITY, PAGE = 80, 16  # a quotient of 5: integer division corrects a wrong start by up to 2 only
 LENGTHS = (0, 17, CAPACITY - 5, -9, 2**31 - 3, 20, 5)  # of the sequences, before
@@ -47,6 +48,30 @@ def append_problem(family: Family, append: Append, where: torch.device) -> str:
         pairs = zip(NAMES, written, wanted, strict=False)  # descales of heads are only read
         if wrong := [name for name, one, other in pairs if not _same(one.cpu(), other)]:
             return f"{row.why}: {', '.join(wrong)} differ from the PyTorch implementation"
+    return ""
+
+
+def widening_problem(family: Family, widened: Widened, where: torch.device) -> str:
+    """The error of a cache of latent attention that is widened, or ""."""
+    lengths = torch.tensor([CAPACITY, 5, 0], dtype=torch.int32)
+    table = torch.arange(len(lengths) * CAPACITY // PAGE, dtype=torch.int32).flip(0).view(len(lengths), -1)
+    sizes = (table.numel(), PAGE, 1, family.head_dim)
+    bits = (torch.arange(math.prod(sizes)) * 7).to(torch.uint8).view(sizes)  # all codes, differently in each row
+    q = torch.empty(len(lengths), 1, 1, family.head_dim, dtype=TORCH_DTYPES[family.dtype])
+    for number, dtype in enumerate(codes.DTYPES):
+        paged, coded = number % 2 == 0, bits.view(dtype)
+        cache = coded if paged else coded.view(len(lengths), CAPACITY, 1, -1)
+        descale = torch.arange(1.0, 1.0 + cache[..., 0].numel()).view(cache.shape[:3]) / 61
+        numbers = codes.dequantised(cache.view(torch.uint8).view(dtype), descale[..., None], q.dtype)
+        wanted = numbers[table.long()].flatten(1, 2) if paged else numbers
+        given = Inputs(q, cache, cache, None, None, None, lengths, None, table if paged else None)
+        given, own = Inputs(*(moved(x, where) for x in given)), moved(descale, where)
+        found = ended(where, lambda: (widened(given, own),))  # noqa: B023
+        if found is None:
+            return endless(f"widening {dtype}")
+        pairs = zip(found[0].cpu(), wanted, lengths.tolist(), strict=True)
+        if any(not _same(one[:length], other[:length]) for one, other, length in pairs):
+            return f"widening {dtype}: keys differ from the PyTorch implementation"
     return ""
 
 

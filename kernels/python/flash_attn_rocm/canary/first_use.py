@@ -14,7 +14,7 @@ from torch import Tensor
 
 from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options
 from flash_attn_rocm.canary import caches, calls, latent
-from flash_attn_rocm.canary.caches import Append
+from flash_attn_rocm.canary.caches import Append, Widened
 from flash_attn_rocm.canary.calls import Answer, Backward
 from flash_attn_rocm.canary.latent import Latent
 from flash_attn_rocm.library import plans
@@ -71,6 +71,12 @@ def append_failure(append: Append, inputs: Inputs, arch: str) -> str:
     q = inputs.q
     family = Family(arch, DTYPES[q.dtype], 0, CODED if inputs.coded else "")
     return _known(family, q.device, lambda where: caches.append_problem(family, append, where))
+
+
+def widening_failure(widened: Widened, q: Tensor, arch: str) -> str:
+    """Why the kernels that widen a cache of latent attention are disabled, or "". ``widened`` launches one."""
+    family = Family(arch, DTYPES[q.dtype], q.shape[-1], CODED)
+    return _known(family, q.device, lambda where: caches.widening_problem(family, widened, where))
 
 
 def latent_failure(answer: Latent, q: Tensor, device: Device) -> str:

@@ -30,8 +30,10 @@ from flash_attn_rocm.canary.rows import (
 )
 from flash_attn_rocm.canary.rows import FP32 as MASK_FP32
 from flash_attn_rocm.library.host import LIMITS
+from flash_attn_rocm.library.plans import has_kernel
 from flash_attn_rocm.machine.remembered import Family
 from flash_attn_rocm.reference import codes
+from flash_attn_rocm.values import kinds
 
 FP32 = torch.float32  # for any default dtype
 NO_NUMBERS = (math.nan, -math.inf, math.inf)
@@ -100,7 +102,7 @@ def _made(row: Row, family: Family, pool: Tensor, slopes: Tensor) -> Call:
         padded = padded._replace(sink=slopes[: row.heads[0]] / STEEPEST * SINKS - SINKS / 2)
     stored = padded
     if row.codes:
-        stored, padded = _coded(row, padded)
+        stored, padded = _coded(row, padded, family)
     k, v, where = STORES[row.store](stored.k, stored.v, row.keys)
     if row.codes:
         k, v = (x.view(getattr(torch, row.codes)) for x in (k, v))
@@ -135,8 +137,9 @@ def _padded(row: Row, family: Family, pool: Tensor) -> tuple[Inputs, Tensor]:
     return Inputs(q, k, v, attn_mask=mask), dout
 
 
-def _coded(row: Row, padded: Inputs) -> tuple[Inputs, Inputs]:
-    """The bits of k and v with descales, and the call with the numbers that they are."""
+def _coded(row: Row, padded: Inputs, family: Family) -> tuple[Inputs, Inputs]:
+    """The bits of k and v with descales, and the call with the numbers that kernels take them for."""
+    widened = row.widened or not has_kernel(*family[:3], kinds.ATTENDING[kinds.CODED])
     dtype, bits, numbers, descales = getattr(torch, row.codes), [], [], []
     for behind, x in enumerate((padded.k.float(), padded.v.float())):
         descale = codes.own_descales(x, dtype)
@@ -145,7 +148,8 @@ def _coded(row: Row, padded: Inputs) -> tuple[Inputs, Inputs]:
         encoded = codes.encode(x, of, dtype)
         wide = pad(encoded.view(torch.uint8), (0, 0, 0, behind), value=NO_CODE)
         bits.append(wide[:, :, : x.shape[2]])
-        numbers.append(codes.decode(encoded) * of)
+        number = codes.decode(encoded) * of
+        numbers.append(number.to(padded.q.dtype) if widened else number)
         descales.append(descale)
     stored = padded._replace(k=bits[0], v=bits[1], k_descale=descales[0], v_descale=descales[1])
     return stored, padded._replace(k=numbers[0], v=numbers[1])

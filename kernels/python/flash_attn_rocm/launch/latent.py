@@ -14,7 +14,7 @@ from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.diagnosis.notice import fall_back
 from flash_attn_rocm.launch import watched, widening
 from flash_attn_rocm.library.plans import Plan
-from flash_attn_rocm.machine.remembered import LATENT, Family
+from flash_attn_rocm.machine.remembered import CODED, LATENT, Family
 from flash_attn_rocm.reference import operators
 from flash_attn_rocm.reference.codes import is_coded
 from flash_attn_rocm.rewrite import dense_caches
@@ -45,7 +45,9 @@ def unserved(inputs: Inputs) -> str:
             f"the head dim is {q.shape[-1]} and that of v {of_v}, and kernels for latent attention have "
             f"{HEAD_DIM} and {VALUE_DIM}"
         )
-    return _reason(q.device, DTYPES[q.dtype])
+    if reason := _reason(q.device, DTYPES[q.dtype]):
+        return reason
+    return _reason_of_codes(q.device, DTYPES[q.dtype]) if is_coded(inputs.k) else ""
 
 
 def support_of(inputs: Inputs, options: Options) -> Support:
@@ -145,6 +147,11 @@ def _reason(device: torch.device, dtype: str) -> str:
     return FAILURES.get(Family(arch, dtype, HEAD_DIM, LATENT), "") if found.path else found.reason
 
 
+@constant_when_traced
+def _reason_of_codes(device: torch.device, dtype: str) -> str:
+    return FAILURES.get(Family(device_of(device).arch, dtype, HEAD_DIM, CODED), "")
+
+
 def _latent(
     q: Tensor,
     kv_cache: Tensor,
@@ -159,7 +166,10 @@ def _latent(
 ) -> Two:
     device, tensors = Device(arch, compute_units), (q, kv_cache, lengths, block_table)
     options = Options(softmax_scale, window_right=0 if causal else -1, num_splits=num_splits)
-    if failure := first_use.latent_failure(answer, q, device):
+    failure = first_use.latent_failure(answer, q, device)
+    if not failure and is_coded(kv_cache):
+        failure = first_use.widening_failure(widening.widened_latent, q, arch)
+    if failure:
         fall_back(failure, stacklevel=2)
         v = kv_cache[..., :VALUE_DIM]
         inputs = Inputs(

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from flash_attn_rocm.arguments.normal_form import CODES
+
 # The smallest magnitude that a key's descale is made for: kLeastMagnitude of device/call/params.hpp.
 LEAST_MAGNITUDE = 2.0**-64
 MANTISSA, BIAS = 23, 127  # of fp32
@@ -39,7 +41,7 @@ FORMATS = {
     torch.float8_e5m2: Format(57344.0, 2, 15, 0x7F),
 }
 INTEGERS = 127.0  # the largest
-DTYPES = (*FORMATS, torch.int8)
+DTYPES = CODES
 
 
 def is_coded(cache: Tensor) -> bool:

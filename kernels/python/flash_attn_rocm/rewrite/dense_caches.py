@@ -14,7 +14,9 @@ from flash_attn_rocm.arguments.normal_form import Inputs, Options
 
 def shape(inputs: Inputs, options: Options) -> tuple[int, ...]:
     """(batch, keys, nheads_k, headdim) of the copy of k, and of v."""
-    keys = min(options.max_seqlen_k, inputs.key_capacity)
+    keys = inputs.key_capacity
+    if inputs.cu_seqlens_q is not None:  # otherwise keys count from a sequence's padding
+        keys = min(options.max_seqlen_k, keys)
     return (inputs.batch, keys, *inputs.k.shape[-2:])
 
 
