@@ -53,7 +53,7 @@ def test_device_arch_without_a_runtime():
     ("name", "change", "words"),
     [
         ("k", lambda t: t[0], "k: expected 4 dimensions, got shape (7, 2, 64)"),
-        ("v", lambda t: t.bfloat16(), "v: expected dtype fp16, got bf16"),
+        ("v", lambda t: t.bfloat16(), "v: expected dtype fp16 like q, float8_e4m3fn,"),
         ("q", lambda t: t.double(), "q: expected dtype fp16 or bf16, got another dtype"),
         ("lse", lambda t: t.half(), "lse: expected dtype fp32, got fp16"),
         ("out", lambda t: t[:, :4], "out: expected shape (2, 5, 4, 64), got shape (2, 4, 4, 64)"),
@@ -213,7 +213,8 @@ def test_opcheck_of_the_gradients(qkv, inputs):
 def test_opcheck_of_appending(qkv, angles):
     q, k, v = qkv
     new = (k[:, :2].clone(), v[:, :2].clone())
-    arguments = (q, k, v, *new, *angles, integers(1, 4), integers(0, 1), None, integers(1, 0), True, True)
+    lengths = (integers(1, 4), integers(0, 1), None, integers(1, 0))
+    arguments = (q, k, v, *new, *angles, *lengths, None, None, True, True)
     found = torch.library.opcheck(torch.ops.flash_attn_rocm.pytorch_append.default, arguments)
     assert set(found.values()) == {"SUCCESS"}
     assert len(found) == 4

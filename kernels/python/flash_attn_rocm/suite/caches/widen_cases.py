@@ -40,6 +40,7 @@ class WidenCase:
     descales: str
     exponent: int
     seed: int
+    values: str = EVERY
 
     @property
     def features(self):
@@ -50,7 +51,7 @@ class WidenCase:
             "lengths outside of the cache": self.cut and any(each in OUTSIDE for each in self.lengths),
             "places that are not there": self.wild,
             "a copy of some keys": self.keys < CAPACITY,
-            f"{self.codes}, {EVERY}": len(self.lengths) * CAPACITY * self.heads * self.head_dim > 4096,
+            f"{self.codes}, {self.values}": len(self.lengths) * CAPACITY * self.heads * self.head_dim > 4096,
             f"{self.codes}, descales {self.descales}": True,
             **{f"layout {each}": True for each in self.layouts},
         }
