@@ -127,9 +127,7 @@ struct AppendedRows {
 
   FA_DEVICE unsigned units() const { return append_units(params.head_dim, width); }
   FA_DEVICE unsigned heads() const { return part == kQueries ? params.nheads : params.nheads_k; }
-  FA_DEVICE unsigned count() const {
-    return (part == kQueries ? params.rows_q : params.rows_new) * heads();
-  }
+  FA_DEVICE unsigned count() const { return (part == kQueries ? params.rows_q : params.rows_new) * heads(); }
   FA_DEVICE bool rotates() const { return part != kValues && params.cos != nullptr; }
 
   FA_DEVICE int64_t position(int row) const {

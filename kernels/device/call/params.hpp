@@ -184,8 +184,8 @@ constexpr bool featured(const FwdParams& p) {
 
 inline constexpr int32_t kNoWindow = -1;
 
-// How the 8 bits of a cache's element are read. e4m3fn and e5m2: OCP 8-bit formats. e4m3fnuz: half of e4m3fn's
-// value, 0x80 is NaN. int8: two's complement.
+// How the 8 bits of a cache's element are read. e4m3fn and e5m2: OCP 8-bit formats. e4m3fnuz: half of
+// e4m3fn's value, 0x80 is NaN. int8: two's complement.
 enum class CodeFormat : int32_t { e4m3fn, e4m3fnuz, e5m2, int8 };
 
 // Element type of a mask: bool, the tensors' type, or fp32.

@@ -114,8 +114,8 @@ fa_status fa_bwd(const fa_bwd_call* call, fa_message* message);
  * cache_seqlens[b]. Without cos and sin, q is not read.
  *
  * All tensors except the integers have one dtype, FA_FP16 or FA_BF16; caches may have 8 bits instead (below).
- * headdim is up to 512 and contiguous, with any other strides; rows at multiples of 8 elements are faster. All
- * written elements need distinct memory.
+ * headdim is up to 512 and contiguous, with any other strides; rows at multiples of 8 elements are faster.
+ * All written elements need distinct memory.
  *
  * Only the kernel reads integers. It drops keys whose position, block or row is outside the cache. Positions
  * outside cos and sin take their nearest row. If two keys have the same place, either may remain.
@@ -125,20 +125,20 @@ fa_status fa_bwd(const fa_bwd_call* call, fa_message* message);
  * nearest even, and at most the format's largest number (448, 240, 57344 and 127). Numbers, also infinite
  * ones, never become NaN or -0. NaN becomes 0x7f (FA_E4M3FN, FA_E5M2), 0x80 (FA_E4M3FNUZ) or 0 (FA_INT8).
  * k_descale and v_descale, FA_FP32 with any strides, are those of heads, (batch, nheads_k), and are read. Or
- * they are those of keys, the first three dimensions of the cache, and are written: the largest magnitude of a
- * key's head, at least 2^-64, divided by the format's largest number. In it, NaN counts as 0, and infinity as
- * the largest number of the dtype. Without them the descale is 1.
+ * they are those of keys, the first three dimensions of the cache, and are written: the largest magnitude of
+ * a key's head, at least 2^-64, divided by the format's largest number. In it, NaN counts as 0, and infinity
+ * as the largest number of the dtype. Without them the descale is 1.
  *
  * q_out, cos, sin, block_table, cache_batch_idx, k_descale and v_descale are absent if dims is 0.
  *
  * Queues what is to be done on `stream` and returns without waiting for it. */
 fa_status fa_append(const fa_append_call* call, fa_message* message);
 
-/* fa_widen_call: writes the keys of a cache of 8 bits as elements of k_out and v_out, FA_FP16 or FA_BF16: code
- * times descale in fp32, rounded to nearest even.
+/* fa_widen_call: writes the keys of k_cache and v_cache, of 8 bits, as elements of k_out and v_out, FA_FP16
+ * or FA_BF16: code times descale in fp32, rounded to nearest even.
  *
- * Caches, block_table, cache_batch_idx, seqused_k and descales are those of fa_fwd, where k is k_cache. k_out
- * and v_out (batch, rows, nheads_k, headdim) get a sequence's keys in order, up to their number of rows. Rows
+ * Caches, block_table, cache_batch_idx, seqused_k, k_descale and v_descale are those of fa_fwd. k_out and
+ * v_out (batch, rows, nheads_k, headdim) get a sequence's keys in order, up to their number of rows. Rows
  * from seqused_k[b] on are neither read nor written. headdim is up to 512 and contiguous, with any other
  * strides; rows at multiples of 16 elements, and k_out and v_out at multiples of 32 bytes, are faster.
  *

@@ -7,8 +7,8 @@
 
 namespace fa {
 
-// rows: of heads, in q's dtype. codes: of 8 bits. cache: rows in q's dtype, or codes. mask: bool, q's dtype or
-// fp32.
+// rows: of heads, in q's dtype. codes: of 8 bits. cache: rows in q's dtype, or codes. mask: bool, q's dtype
+// or fp32.
 enum class Holds { rows, codes, cache, fp32, int32, int64, mask };
 enum class Contiguous { any, last, all };  // contiguous dimensions
 

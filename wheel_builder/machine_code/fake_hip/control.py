@@ -40,8 +40,8 @@ BETWEEN = ("partial_out", "partial_lse", "delta")
 # Likewise a forward's out with a boolean mask, and dq from so many queries on: before its rows it holds the
 # visible keys of the mask (masks/shown_range.hpp).
 HOLD_WHAT_IS_SHOWN = {"out": 0, "dq": 1024}
-# Kernels add to the caller's values, or write only parts.
-ADDED_TO = ("dq_sums", "dscores")
+# Kernels add to the caller's values, write only parts, or read some calls' values.
+ADDED_TO = ("dq_sums", "dscores", "k_descale", "v_descale")
 
 
 @dataclass(frozen=True)

@@ -353,8 +353,8 @@ APPENDS = (
     AppendRow("append, unaligned, not rotated", 7, 0, heads=(3, 1)),
 )  # fmt: skip
 
-# Caches of 8 bits: each format with aligned and with unaligned rows, and descales of both kinds. A row of 24 and
-# one of 41 elements leave threads of a workgroup without work, while others wait for all of a row's numbers.
+# Caches of 8 bits: each format with aligned and with unaligned rows, and descales of both kinds. A row of 24
+# and one of 41 elements leave threads of a workgroup without work, while others wait for a row's numbers.
 CODED_APPENDS = (
     AppendRow("codes", 72, 32, heads=(3, 1), codes=E4M3FN),
     AppendRow("codes, pages, descales of keys", 80, 80, PAGED, advances=False, codes=E4M3FNUZ, per_key=True),
@@ -365,7 +365,8 @@ CODED_APPENDS = (
     AppendRow("codes, unaligned, pages, descales of keys", 41, 32, PAGED, heads=(3, 1), codes=E4M3FN,
         per_key=True),
     AppendRow("codes, unaligned", 9, 6, advances=False, heads=(1, 1), codes=E4M3FNUZ),
-    AppendRow("codes, unaligned, interleaved, rows by index", 59, 10, CACHE, interleaved=True, advances=False,
-        codes=E5M2),
-    AppendRow("codes, unaligned, not rotated, descales of keys", 7, 0, heads=(3, 1), codes=INT8, per_key=True),
+    AppendRow("codes, unaligned, interleaved, rows by index", 59, 10, CACHE, interleaved=True,
+        advances=False, codes=E5M2),
+    AppendRow("codes, unaligned, not rotated, descales of keys", 7, 0, heads=(3, 1), codes=INT8,
+        per_key=True),
 )  # fmt: skip

@@ -40,6 +40,7 @@ def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> In
     any write.
     """
     advances = options.window_left >= 0 or options.window_right >= 0
+    inputs = inputs._replace(k_descale=_apart(inputs.k_descale), v_descale=_apart(inputs.v_descale))
     if by_kernel and _has_rows(inputs.k) and _has_rows(inputs.v):
         return _by_kernel(inputs, new, advances)
     q, lengths = torch.ops.flash_attn_rocm.pytorch_append(
@@ -69,6 +70,16 @@ def _by_kernel(inputs: Inputs, new: New, advances: bool) -> Inputs:  # noqa: FBT
         inputs.v_descale, rotated, bool(new.interleaved), advances,
     )  # fmt: skip
     return inputs._replace(q=q if rotated is None else rotated, seqused_k=lengths + new.k.shape[1])
+
+
+def _apart(descale: Tensor | None) -> Tensor | None:
+    """Descales of heads whose elements may share memory.
+
+    torch.compile refuses such arguments of an operator that may write to them.
+    """
+    if descale is None or not torch.compiler.is_compiling() or 0 not in descale.stride():
+        return descale
+    return descale.contiguous()
 
 
 def _has_rows(tensor: Tensor) -> bool:

@@ -115,7 +115,7 @@ def test_what_is_expected_is_said_alike_in_both_languages(described):
         (
             '"rows" }',
             '"row" }',
-            "calls.fwd.tensors: holds is 'row', expected one of rows, cache, fp32",
+            "calls.fwd.tensors: holds is 'row', expected one of rows, codes, cache, fp32",
         ),
         (
             '"bool"',

@@ -182,6 +182,23 @@ def test_the_kernels_way_gives_what_the_other_gives(request, host_append, argume
     assert len(host_append) == 1
 
 
+def test_descales_that_share_memory_can_be_compiled(coded, host_append):
+    """vLLM expands one number. torch.compile refuses expanded arguments that an operator writes to."""
+
+    def after(given, descale):
+        caches = [given[name].clone() for name in ("k_cache", "v_cache")]
+        inputs = Inputs(
+            given["q"], *caches, seqused_k=given["cache_seqlens"], k_descale=descale, v_descale=descale
+        )
+        new = append.New(given["k"], given["v"], None, None, interleaved=True)
+        return append.append(inputs, Options(1.0), new, by_kernel=True).seqused_k, *caches
+
+    descale = torch.full((1, 1), 0.02).expand(2, 2)
+    found = torch.compile(after, backend="aot_eager", fullgraph=True)(coded, descale)
+    assert all(torch.equal(one, other) for one, other in zip(found, after(coded, descale), strict=True))
+    assert host_append
+
+
 def test_a_cache_without_rows_is_appended_to_by_pytorch(tensors, host_append):
     tensors["v_cache"] = tensors["v_cache"].mT.contiguous().mT
     inputs = Inputs(tensors["q"], tensors["k_cache"], tensors["v_cache"], seqused_k=tensors["cache_seqlens"])

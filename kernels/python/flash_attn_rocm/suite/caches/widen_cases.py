@@ -40,6 +40,7 @@ class WidenCase:
     descales: str
     exponent: int
     seed: int
+    values: str = EVERY
 
     @property
     def features(self):
@@ -50,7 +51,7 @@ class WidenCase:
             "lengths outside of the cache": self.cut and any(each in OUTSIDE for each in self.lengths),
             "places that are not there": self.wild,
             "a copy of some keys": self.keys < CAPACITY,
-            f"{self.codes}, {EVERY}": len(self.lengths) * CAPACITY * self.heads * self.head_dim > 4096,
+            f"{self.codes}, {self.values}": len(self.lengths) * CAPACITY * self.heads * self.head_dim > 4096,
             f"{self.codes}, descales {self.descales}": True,
             **{f"layout {each}": True for each in self.layouts},
         }
@@ -153,8 +154,9 @@ class Call:
         copies = [laid_out(self.unwritten().to(device), wide) for _ in range(2)]
         descales = [None if x is None else x.to(device) for x in self.descales]
         places = self.places.to(device)
+        lengths = torch.tensor(case.lengths, dtype=INT32, device=device)
         target.attend(
-            WIDEN, *caches, *descales, torch.tensor(case.lengths, dtype=INT32, device=device) if case.cut else None,
+            WIDEN, *caches, *descales, lengths if case.cut else None,
             places.view(-1, self.blocks) if case.page else None, places if case.by_index else None, *copies,
         )  # fmt: skip
         return [x.cpu() for x in copies]
