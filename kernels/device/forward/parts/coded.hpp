@@ -71,19 +71,30 @@ FA_DEVICE void load(const B& block, Stage& stage, const CodedSource& source, int
   load(block, stage, source.codes, first);
   if (!source.per_key) return;
   const FwdParams& params = block.params;
-  const int rows = source.codes.rows.rows, thread = block.thread;
-  if (thread >= B::kKeys) return;
-  if (params.block_table == nullptr) {
-    const int row = first + thread < rows ? first + thread : rows - 1;
-    stage.descale = *reinterpret_cast<const float*>(source.descales + row * source.descale_row);
-  } else {
-    const PagedRows pages{source.descales,     source.descale_row,
-                          source.descale_page, params.block_table + block.batch * params.table_batch,
-                          rows,                here_uniform(params.page),
-                          params.num_pages - 1};
-    const PagedView view{pages, first};
-    stage.descale = view.template read<float>(view.group(thread), thread, 0);
+  const int rows = source.codes.rows.rows;
+  const bool paged = B::kFeatured && params.block_table != nullptr;
+#pragma unroll
+  for (int i = 0; i < B::Descales::kHeld; ++i) {
+    const int key = B::Descales::key(i, block.lane);
+    if (!paged) {
+      const int64_t row = first + key < rows ? first + key : rows - 1;
+      stage.descales.held[i] = *reinterpret_cast<const float*>(source.descales + row * source.descale_row);
+    } else {
+      const PagedRows pages{source.descales,     source.descale_row,
+                            source.descale_page, params.block_table + block.batch * params.table_batch,
+                            rows,                here_uniform(params.page),
+                            params.num_pages - 1};
+      const PagedView view{pages, first};
+      stage.descales.held[i] = view.template read<float>(view.group(key), key, 0);
+    }
   }
+}
+
+template <class B>
+FA_DEVICE PackedView packed_queries(const B& block, int wave_row) {
+  const FwdParams& p = block.params;
+  return {query_rows(block).base, p.q_row * 2, p.q_head * 2, block.group, wave_row,
+          block.sequence.seqlen_q * block.group};
 }
 
 // Replaces CodedScores in kernels without codes.
@@ -91,7 +102,8 @@ template <class B>
 struct PlainScores {
   const B& block;
 
-  FA_DEVICE PlainScores(const B& block, typename B::Convert&) : block(block) {}
+  FA_DEVICE PlainScores(const B& block, int, typename B::Convert&) : block(block) {}
+  FA_DEVICE PackedView queries(int wave_row) const { return packed_queries(block, wave_row); }
   FA_DEVICE Source keys(const KeyPlace& place) const {
     const FwdParams& p = block.params;
     return source_of(place, p.k, p.k_batch, p.k_head, p.k_row);
@@ -100,8 +112,11 @@ struct PlainScores {
     const FwdParams& p = block.params;
     return source_of(place, p.v, p.v_batch, p.v_head, p.v_row);
   }
-  FA_DEVICE const PackedView& queries(const PackedView& view) const { return view; }
-  FA_DEVICE void scale(typename B::Scores&) const {}
+  FA_DEVICE float scale() const { return block.params.scale; }
+  FA_DEVICE bool scale_is_zero() const {
+    return B::kConfig.scalar_scale ? is_zero(block.params.scale) : block.params.scale == 0;
+  }
+  FA_DEVICE void descale(typename B::Scores&) const {}
   FA_DEVICE void weigh(typename B::Scores&, typename B::Out&) const {}
   FA_DEVICE void finish(typename B::Out&) const {}
 };
@@ -109,27 +124,30 @@ struct PlainScores {
 template <class B>
 struct CodedScores {
   using Unit = typename B::Unit;
-  static constexpr int kElements = B::kScoreSteps * Unit::kRows;  // per column
+  using Query = CodedQuery<Unit, B::kDType, B::kHeadDim>;
   static_assert(B::kConfig.schedule == Schedule::two_stages, "tiles.toml: V's descales come with K's");
 
   const B& block;
-  float k_unit[Unit::kColumns];  // of a product, without descales of keys
+  const typename B::Convert& codes;
+  Query query;
+  float of_scores;  // softmax_scale of products
   float v_unit;
   float most;  // 2^-100 before the first key
   bool per_key_k, per_key_v;
 
-  FA_DEVICE CodedScores(const B& block, typename B::Convert& convert) : block(block), most(0x1p-100f) {
+  FA_DEVICE CodedScores(const B& block, int wave_row, typename B::Convert& convert)
+      : block(block), codes(convert), query(packed_queries(block, wave_row), block.lane), most(0x1p-100f) {
     const CodedParams& p = coded_params(block);
-    convert.begin(p.format);
-    const bool per_key = p.per_key != 0;
-    per_key_k = per_key && p.k_descale != nullptr;
-    per_key_v = per_key && p.v_descale != nullptr;
-    const float of_k = per_key ? convert.unit : convert.unit * head_descale(block, key_descales(block));
-#pragma unroll
-    for (int c = 0; c < Unit::kColumns; ++c) k_unit[c] = of_k;
-    v_unit = per_key ? convert.unit : convert.unit * head_descale(block, value_descales(block));
+    convert.begin(p.format, p.per_key);
+    per_key_k = convert.per_key && p.k_descale != nullptr;
+    per_key_v = convert.per_key && p.v_descale != nullptr;
+    const float of_k = convert.per_key ? 1 : head_descale(block, key_descales(block));
+    const float of_v = convert.per_key ? 1 : head_descale(block, value_descales(block));
+    of_scores = uniform(p.fwd.scale * of_k * (convert.unit * query.inverse));
+    v_unit = of_v * convert.unit;
   }
 
+  FA_DEVICE const Query& queries(int) const { return query; }
   FA_DEVICE CodedSource keys(const KeyPlace& place) const {
     const FwdParams& p = block.params;
     return coded_source(place, p.k, p.k_batch, p.k_head, p.k_row, key_descales(block), per_key_k);
@@ -139,36 +157,18 @@ struct CodedScores {
     return coded_source(place, p.v, p.v_batch, p.v_head, p.v_row, value_descales(block), per_key_v);
   }
 
-  // The block's rows of Q as operands, whose powers of two are undone in `scale`.
-  FA_DEVICE CodedQuery<Unit, B::kDType, B::kHeadDim> queries(const PackedView& view) {
-    const CodedQuery<Unit, B::kDType, B::kHeadDim> query(view, block.lane);
-    if constexpr (B::kDType == DType::bf16) {
-#pragma unroll
-      for (int c = 0; c < Unit::kColumns; ++c) k_unit[c] *= query.inverse_of(Unit::column(block.lane, c));
-    }
-    return query;
-  }
+  FA_DEVICE float scale() const { return of_scores; }
+  FA_DEVICE bool scale_is_zero() const { return of_scores == 0; }
 
-  FA_DEVICE void scale(typename B::Scores& s) const {
-    if (per_key_k) {
-      float descale[kElements];
-      read<typename B::Keys>(block.k_tile, descale);
-      multiply(s, [&](int c, int f) { return descale[f] * k_unit[c]; });
-    } else {
-      multiply(s, [&](int c, int) { return k_unit[c]; });
-    }
+  FA_DEVICE void descale(typename B::Scores& s) const {
+    if (!per_key_k) return;
+    multiply(s, codes.of_keys);
   }
 
   FA_DEVICE void weigh(typename B::Scores& s, typename B::Out& o) {
     if (!per_key_v) return;
-    float descale[kElements];
-    read<typename B::Values>(block.v_tile, descale);
-    float highest = __builtin_fabsf(descale[0]);
-#pragma unroll
-    for (int f = 1; f < kElements; ++f) highest = __builtin_fmaxf(highest, __builtin_fabsf(descale[f]));
-    if (any_lane<Unit::kWave>(highest > most)) raise(highest, o);
-    const float inverse = inverse_of(most);
-    multiply(s, [&](int, int f) { return descale[f] * inverse; });
+    if (any_lane<Unit::kWave>(codes.of_values.largest() > most)) raise(o);
+    multiply(s, codes.of_values.times(inverse_of(most)));
   }
 
   // Call after the last tile.
@@ -182,32 +182,19 @@ struct CodedScores {
     return __builtin_bit_cast(float, 0x7f000000 - __builtin_bit_cast(uint32_t, power));
   }
 
-  template <class Stage>
-  FA_DEVICE void read(LdsBytes tile, float* descale) const {
-    const int first = Unit::held_begin(block.reader(), B::kKeys);
+  // Each score times the factor of its key.
+  FA_DEVICE static void multiply(typename B::Scores& s, const typename B::Descales& factors) {
+    each<0>(factors, [&](int f, float factor) {
 #pragma unroll
-    for (int f = 0; f < kElements; f += 4) {
-      const f32x4 four = Stage::descales(tile, first + Unit::held_step(f));
-#pragma unroll
-      for (int i = 0; i < 4; ++i) descale[f + i] = four[i];
-    }
-  }
-
-  // Element f of column c times `factor(c, f)`.
-  template <class Factor>
-  FA_DEVICE static void multiply(typename B::Scores& s, const Factor& factor) {
-#pragma unroll
-    for (int step = 0; step < B::kScoreSteps; ++step) {
-      typename Unit::C by;
-#pragma unroll
-      for (int row = 0; row < Unit::kRows; ++row) {
-#pragma unroll
-        for (int c = 0; c < Unit::kColumns; ++c) {
-          by[row * Unit::kColumns + c] = factor(c, step * Unit::kRows + row);
-        }
+      for (int c = 0; c < Unit::kColumns; ++c) {
+        reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows * Unit::kColumns + c] *= factor;
       }
-      s[step] *= by;
-    }
+    });
+  }
+  template <int f, class Action>
+  FA_DEVICE static void each(const typename B::Descales& factors, const Action& action) {
+    action(f, factors.template of<f>());
+    if constexpr (f + 1 < B::Descales::kElements) each<f + 1>(factors, action);
   }
 
   FA_DEVICE static void times(typename B::Out& o, float factor) {
@@ -219,10 +206,10 @@ struct CodedScores {
     }
   }
 
-  // `own`: the largest descale of a lane's keys.
-  FA_DEVICE void raise(float own, typename B::Out& o) {
-    const float highest = across_lanes<Unit::kPeers>(
-        own, block.lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+  FA_DEVICE void raise(typename B::Out& o) {
+    const float highest =
+        across_lanes<Unit::kWave - 1>(codes.of_values.largest(), block.lane,
+                                      [](float a, float b) { return __builtin_fmaxf(a, b); });
     const uint32_t up = __builtin_bit_cast(uint32_t, uniform(highest)) + 0x007fffff;
     const float to = __builtin_bit_cast(float, up & 0x7f800000);
     const float now = to < 0x1p126f ? to : 0x1p126f;
