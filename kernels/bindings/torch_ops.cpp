@@ -6,6 +6,7 @@
 //   flash_attn_rocm::bwd          key CUDA: the gradients of q, k and v
 //   flash_attn_rocm::gradients    key CUDA: bwd, likewise
 //   flash_attn_rocm::append       key CUDA: new keys and values into a cache
+//   flash_attn_rocm::widen        key CUDA: a cache of 8 bits as 16 bits, dense
 //   flash_attn_rocm::mla          key CUDA: few queries of multi-head latent attention
 //   flash_attn_rocm::plan_mla     no tensors: as plan
 //   flash_attn_rocm::plan_bwd     no tensors: as plan
@@ -48,6 +49,10 @@ fa_dtype dtype_of(const Tensor& tensor) {
     case ScalarType::Int: return FA_INT32;
     case ScalarType::Long: return FA_INT64;
     case ScalarType::Bool: return FA_BOOL;
+    case ScalarType::Float8_e4m3fn: return FA_E4M3FN;
+    case ScalarType::Float8_e4m3fnuz: return FA_E4M3FNUZ;
+    case ScalarType::Float8_e5m2: return FA_E5M2;
+    case ScalarType::Char: return FA_INT8;
     default: return FA_OTHER_DTYPE;
   }
 }
@@ -209,6 +214,7 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
   library.def(kBwdSchema);
   library.def(kGradientsSchema);
   library.def(kAppendSchema);
+  library.def(kWidenSchema);
   library.def(kMlaSchema);
   library.def(kPlanSchema);
   library.def(kPlanMlaSchema);
@@ -227,6 +233,7 @@ STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) {
   library.impl("bwd", &boxed<TORCH_BOX(&bwd)>);
   library.impl("gradients", &boxed<TORCH_BOX(&gradients)>);
   library.impl("append", &boxed<TORCH_BOX(&append)>);
+  library.impl("widen", &boxed<TORCH_BOX(&widen)>);
   library.impl("mla", &boxed<TORCH_BOX(&mla)>);
 }
 

@@ -74,7 +74,8 @@ def _c_struct(named: tuple[str, Call]) -> str:
     fields = [f"  fa_tensor {each.name};" for each in call.tensors]
     fields += [f"  {TYPES[each.type][0]} {each.name};" for each in call.values]
     if call.tensors:
-        fields.append("  void* stream; /* hipStream_t of q's device; NULL is the default stream */")
+        where = f"hipStream_t of {call.tensors[0].name}'s device"
+        fields.append(f"  void* stream; /* {where}; NULL is the default stream */")
     return f"typedef struct fa_{name}_call {{\n{_lines(fields)}}} fa_{name}_call;"
 
 
@@ -150,7 +151,7 @@ def _function(operator: _Operator) -> str:
             for each in operator.tensors]  # fmt: skip
     body += [f"  call.{each.name} = {_converted(each)};" for each in operator.of_call]
     if operator.tensors:
-        body.append("  call.stream = stream_of(q);")
+        body.append(f"  call.stream = stream_of({operator.tensors[0].name});")
     body += [f"  {each}" for each in operator.end]
     head = f"{operator.returned} {operator.name}({', '.join(kinds)})"
     return f"{head} {{\n  fa_{operator.call}_call call{{}};\n{_lines(body)}}}"

@@ -15,7 +15,7 @@ from wheel_builder.tables.rows import read_row, read_tables
 CALLS = Path("kernels/tables/calls.toml")
 SCALARS = ("int32_t", "int64_t", "uint32_t", "float")
 CHOICES = {
-    "holds": ("rows", "fp32", "int32", "int64", "mask"),
+    "holds": ("rows", "codes", "cache", "fp32", "int32", "int64", "mask"),
     "contiguous": ("all", "last"),
     "type": ("int64", "float", "double", "bool", "text"),
 }

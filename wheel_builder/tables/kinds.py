@@ -15,7 +15,7 @@ from wheel_builder.tables.rows import read_row, read_tables
 
 KINDS = Path("kernels/tables/kinds.toml")
 HEAD = f"Generated from {KINDS} by `python3 -m wheel_builder.tables.generated`; do not edit."
-FORWARD, BACKWARD, LATENT, APPEND = "forward", "backward", "latent", "append"
+FORWARD, BACKWARD, LATENT, APPEND, WIDEN = "forward", "backward", "latent", "append", "widen"
 QUERIES, MANY_QUERIES, UNEVEN_QUERIES = "queries", "many_queries", "uneven_queries"
 SHARED_QUERIES, PACKED = "shared_queries", "packed"
 LAUNCHES = 3  # of a backward call
@@ -27,7 +27,7 @@ VALUE_DIM = "// v's head dim, of kernels where it differs from that of q and k, 
 LAUNCHED = "// The kernels of a backward call, in the order of their launches.\n"
 MISSING = "has no row for this ISA, head dim, dtype and loop"
 CHOICES = {
-    "call": (FORWARD, BACKWARD, LATENT, APPEND),
+    "call": (FORWARD, BACKWARD, LATENT, APPEND, WIDEN),
     "tile": ("forward", "dkdv", "dq"),
     "lacks": FEATURES,
     "rows": (QUERIES, MANY_QUERIES, UNEVEN_QUERIES, SHARED_QUERIES, PACKED),
@@ -221,6 +221,7 @@ def cpp_paths(kinds: Kinds) -> str:
             "Launches launches_of",
             "Variant",
             ((key, f"{{{launches[key]}}}") for key in variants if key in launches),
+            "    default: return {};\n",
         ),
     ]
     return "\n\n".join(parts) + "\n"

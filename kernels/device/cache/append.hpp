@@ -29,7 +29,15 @@ struct AppendedUnit {
   const int unit;
   const int64_t position;
 
-  FA_DEVICE void move(const uint16_t* from, uint16_t* to) const {
+  // The elements from `first` on are `a`; those from `second` on are `b`, unless the row ends before.
+  struct Moved {
+    int first, second;
+    bool has_second;
+    Chunk a, b;
+  };
+
+  // The unit of a row, rotated.
+  FA_DEVICE Moved read(const uint16_t* from) const {
     const bool turns = rotates && unit * kWidth < params.rotary_half;
     const bool halves = turns && !params.interleaved;
     const int first = halves ? unit * kWidth : unit * 2 * kWidth;
@@ -39,8 +47,16 @@ struct AppendedUnit {
     const bool has_second = second < params.head_dim;
     if (has_second) b = load(from + second);
     if (turns) rotate(a, b);
-    store(to + first, a);
-    if (has_second) store(to + second, b);
+    return {first, second, has_second, a, b};
+  }
+
+  FA_DEVICE static void write(const Moved& moved, uint16_t* to) {
+    store(to + moved.first, moved.a);
+    if (moved.has_second) store(to + moved.second, moved.b);
+  }
+
+  FA_DEVICE static float number(uint16_t bits) {
+    return static_cast<float>(__builtin_bit_cast(Element, bits));
   }
 
  private:
@@ -81,9 +97,6 @@ struct AppendedUnit {
     second = bits(y * c + x * s);
   }
 
-  FA_DEVICE static float number(uint16_t bits) {
-    return static_cast<float>(__builtin_bit_cast(Element, bits));
-  }
   FA_DEVICE static uint16_t bits(float number) {
     return __builtin_bit_cast(uint16_t, static_cast<Element>(number));
   }
@@ -91,55 +104,44 @@ struct AppendedUnit {
   FA_DEVICE static void store(uint16_t* to, Chunk chunk) { *reinterpret_cast<Chunk*>(to) = chunk; }
 };
 
-template <DType kDType>
-struct Append {
+// The rows of a workgroup: new keys or values of a sequence, or its queries.
+struct AppendedRows {
+  static constexpr int kValues = 1, kQueries = 2;  // parts
+
   const AppendParams& params;
   const int batch, part;
   const AppendTensor& tensor;
   const int begin;
   const int width;  // half of the elements of a unit
 
-  FA_DEVICE static void run(const AppendParams& params) {
+  FA_DEVICE static AppendedRows of(const AppendParams& params) {
     const int part = __builtin_amdgcn_workgroup_id_z();
     const int batch = __builtin_amdgcn_workgroup_id_y();
-    Append{params,
-           batch,
-           part,
-           params.tensors[part],
-           params.cache_seqlens[batch],
-           params.vectors ? kAppendWidth : 1}
-        .all_rows();
+    return {params,
+            batch,
+            part,
+            params.tensors[part],
+            params.cache_seqlens[batch],
+            params.vectors ? kAppendWidth : 1};
   }
 
- private:
-  static constexpr int kValues = 1, kQueries = 2;  // parts
+  FA_DEVICE unsigned units() const { return append_units(params.head_dim, width); }
+  FA_DEVICE unsigned heads() const { return part == kQueries ? params.nheads : params.nheads_k; }
+  FA_DEVICE unsigned count() const { return (part == kQueries ? params.rows_q : params.rows_new) * heads(); }
+  FA_DEVICE bool rotates() const { return part != kValues && params.cos != nullptr; }
 
-  FA_DEVICE void all_rows() const {
-    const unsigned thread = __builtin_amdgcn_workitem_id_x();
-    const unsigned units = append_units(params.head_dim, width);
-    const unsigned together = kAppendThreads / units;  // rows of heads at once
-    if (thread >= together * units) return;
-    const unsigned heads = part == kQueries ? params.nheads : params.nheads_k;
-    const unsigned count = (part == kQueries ? params.rows_q : params.rows_new) * heads;
-    const unsigned first = __builtin_amdgcn_workgroup_id_x() * together + thread / units;
-    for (unsigned i = first; i < count; i += params.blocks * together)
-      one(i / heads, i % heads, thread % units);
+  FA_DEVICE int64_t position(int row) const {
+    return int64_t{begin} + (part == kQueries && !params.advances ? 0 : row);
   }
-
-  FA_DEVICE void one(int row, int head, int unit) const {
-    const int64_t position = int64_t{begin} + (part == kQueries && !params.advances ? 0 : row);
-    int64_t place = batch, to_row = row;
-    if (part != kQueries && !locate(position, place, to_row)) return;
-    const uint16_t* from = static_cast<const uint16_t*>(tensor.from) + batch * tensor.from_batch +
-                           row * tensor.from_row + head * tensor.from_head;
-    uint16_t* to = static_cast<uint16_t*>(tensor.to) + place * tensor.to_batch + to_row * tensor.to_row +
-                   head * tensor.to_head;
-    const bool rotates = part != kValues && params.cos != nullptr;
-    if (params.vectors) {
-      AppendedUnit<kDType, kAppendWidth>{params, rotates, unit, position}.move(from, to);
-    } else {
-      AppendedUnit<kDType, 1>{params, rotates, unit, position}.move(from, to);
-    }
+  FA_DEVICE const uint16_t* from(int row, int head) const {
+    return static_cast<const uint16_t*>(tensor.from) + batch * tensor.from_batch + row * tensor.from_row +
+           head * tensor.from_head;
+  }
+  // `Element` has the size of the destination's.
+  template <class Element>
+  FA_DEVICE Element* to(int64_t place, int64_t row, int head) const {
+    return static_cast<Element*>(tensor.to) + place * tensor.to_batch + row * tensor.to_row +
+           head * tensor.to_head;
   }
 
   // The place of a position's key in the cache. False if it is outside.
@@ -154,6 +156,45 @@ struct Append {
       place = params.cache_batch_idx[batch];
     }
     return place >= 0 && place < params.batch_cache;
+  }
+};
+
+template <DType kDType>
+struct Append {
+  const AppendedRows rows;
+
+  FA_DEVICE static void run(const AppendParams& params) { Append{AppendedRows::of(params)}.all_rows(); }
+
+ private:
+  FA_DEVICE void all_rows() const {
+    const unsigned thread = __builtin_amdgcn_workitem_id_x();
+    const unsigned units = rows.units();
+    const unsigned together = kAppendThreads / units;  // rows of heads at once
+    if (thread >= together * units) return;
+    const unsigned heads = rows.heads(), count = rows.count();
+    const unsigned first = __builtin_amdgcn_workgroup_id_x() * together + thread / units;
+    for (unsigned i = first; i < count; i += rows.params.blocks * together)
+      one(i / heads, i % heads, thread % units);
+  }
+
+  FA_DEVICE void one(int row, int head, int unit) const {
+    const AppendParams& params = rows.params;
+    const int64_t position = rows.position(row);
+    int64_t place = rows.batch, to_row = row;
+    if (rows.part != AppendedRows::kQueries && !rows.locate(position, place, to_row)) return;
+    const uint16_t* from = rows.from(row, head);
+    uint16_t* to = rows.to<uint16_t>(place, to_row, head);
+    const bool rotates = rows.rotates();
+    if (params.vectors) {
+      move(AppendedUnit<kDType, kAppendWidth>{params, rotates, unit, position}, from, to);
+    } else {
+      move(AppendedUnit<kDType, 1>{params, rotates, unit, position}, from, to);
+    }
+  }
+
+  template <class Unit>
+  FA_DEVICE static void move(const Unit& unit, const uint16_t* from, uint16_t* to) {
+    unit.write(unit.read(from), to);
   }
 };
 

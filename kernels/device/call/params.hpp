@@ -80,6 +80,44 @@ namespace fa {
 // products start from the softmax's shift, a finite bias below -1e30 counts as -1e30, and a positive
 // softmax_scale below kLeastScale is refused.
 
+// CodedParams: the only argument of every fa_decode_8bit_* kernel.
+//
+// fwd: as for fa_decode_*, but elements of k and v have 8 bits, and their strides count bytes. `format`, a
+// CodeFormat, is how a code is read.
+//
+// k_descale, v_descale: a code times its descale is its value. Null: 1. A descale belongs to a head of k of a
+// sequence, or with per_key to one of its keys; then it has k's batch (or pages), rows and heads. Without
+// per_key, _batch counts sequences of the call, also with block_table or cache_batch_idx, and _row is unused.
+// Strides are in floats and may be 0.
+
+// WidenTensor: k or v of a cache of 8 bits, and the copy. The cache's strides count bytes.
+
+// WidenParams: writes the first keys of each sequence's cache as elements of 16 bits, the code times its
+// descale in fp32, rounded to nearest even. The only argument of every fa_widen_* kernel.
+//
+//   from  (batch_cache, rows, nheads_k, head_dim), or pages (batch_cache, page, nheads_k, head_dim)
+//   to    (batch, seqlen_k, nheads_k, head_dim)
+//
+// block_table, cache_batch_idx and seqused_k (all optional), and clamped values, as in FwdParams. Keys from
+// seqused_k on are neither read nor written. Descales as in CodedParams. batch_cache is positive if there are
+// keys.
+//
+// `vectors`: head_dim, pointers and strides of from (in bytes) are multiples of kWidenWidth; pointers of to
+// are multiples of 32 bytes, and its strides of kWidenWidth elements. seqlen_k * nheads_k is at most
+// kMaxLength. Grid: x = blocks, any number from 1 on, y = batch, z = 2 (k, v); block x = kWidenThreads.
+
+// CodedAppendParams: as AppendParams, but a cache's element is a code of 8 bits, and its strides count bytes.
+// The only argument of every fa_append_8bit_* kernel.
+//
+// A code is that of the element that fa_append_* would write, divided by its descale in fp32: rounded to
+// nearest even, and at most the format's largest number (e4m3fn 448, e4m3fnuz 240, e5m2 57344, int8 127).
+// Numbers and infinities never become 0x80 or the code of NaN. NaN becomes 0x7f (e4m3fn, e5m2), 0x80
+// (e4m3fnuz) or 0 (int8).
+//
+// Descales as in CodedParams. With per_key the kernel writes them: the largest magnitude of the key's head,
+// at least kLeastMagnitude, divided by the format's largest number, in fp32. In it, NaN counts as 0 and
+// infinity as the largest number of the tensors' type.
+
 // MaskRangesParams: the only argument of every fa_mask_ranges_* kernel: a mask and out as in MaskedParams,
 // and the number of sequences. An element of the mask has 1 << shift bytes, 1 or 2. An element that hides a
 // key is 0, or -inf of the tensors' type. `hidden` is a word filled with it. Grid: x = ceil(seqlen_q /
@@ -118,9 +156,22 @@ namespace fa {
 inline constexpr int32_t kAppendThreads = 256;
 inline constexpr int32_t kAppendWidth = 8;  // elements moved at once with `vectors`
 
+// The smallest magnitude that a key's descale is made for.
+inline constexpr float kLeastMagnitude = 0x1p-64f;
+
 // Threads that move a head's row, each twice `width` elements.
 constexpr int32_t append_units(int32_t head_dim, int32_t width) {
   return (head_dim + 2 * width - 1) / (2 * width);
+}
+
+inline constexpr int32_t kWidenThreads = 256;
+inline constexpr int32_t kWidenWidth = 16;  // elements moved at once with `vectors`
+inline constexpr int32_t kWidenOdd = 2;     // elements of a thread without
+
+// Threads that copy a head's row.
+constexpr int32_t widen_units(int32_t head_dim, bool vectors) {
+  const int32_t width = vectors ? kWidenWidth : kWidenOdd;
+  return (head_dim + width - 1) / width;
 }
 
 // ReferenceParams: forward attention, the only argument of every fa_reference_* kernel. Head dims from 1 to
@@ -151,6 +202,10 @@ constexpr uint32_t rare_in(const FwdParams& p) {
 }
 
 inline constexpr int32_t kNoWindow = -1;
+
+// How the 8 bits of a cache's element are read. e4m3fn and e5m2: OCP 8-bit formats. e4m3fnuz: half of
+// e4m3fn's value, 0x80 is NaN. int8: two's complement.
+enum class CodeFormat : int32_t { e4m3fn, e4m3fnuz, e5m2, int8 };
 
 // Element type of a mask: bool, the tensors' type, or fp32.
 enum class MaskKind : int32_t { bytes, elements, fp32 };

@@ -20,9 +20,10 @@ FA_DEVICE void for_pieces(int thread, Action action) {
   }
 }
 
-// K as rows: row `key` of the tile goes to LDS row slot_of_row(key).
+// K as rows: row `key` of the tile goes to LDS row slot_of_row(key). kBytes: of an element in memory; in LDS it
+// has two.
 template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded,
-          class Place = LdsTile<kKeys, kHeadDim * 2, Layout::kM, kPadded>>
+          class Place = LdsTile<kKeys, kHeadDim * 2, Layout::kM, kPadded>, int kBytes = 2>
 struct KeyStage {
   using Tile = Place;
   static constexpr int kPieces = kKeys * Tile::kUnits;
@@ -32,13 +33,15 @@ struct KeyStage {
   static constexpr bool kNear = kPadded && kThreads % Tile::kUnits == 0 && kApart % Layout::kM == 0 &&
                                 Layout::slot_of_row(Layout::kM, kKeys) == Layout::kM;
 
-  u32x4 unit[kLoads];
+  using Piece = Choice<kBytes == 2, u32x4, u32x2>;  // a unit of LDS, in memory
+
+  Piece unit[kLoads];
 
   template <class Source>
   FA_DEVICE void load(const Source& source, int thread) {
     for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
       const int row = kNear ? thread / Tile::kUnits + i * kApart : index / Tile::kUnits;
-      unit[i] = source.template read<u32x4>(source.group(row), row, index % Tile::kUnits * 16);
+      unit[i] = source.template read<Piece>(source.group(row), row, index % Tile::kUnits * (8 * kBytes));
     });
   }
 
@@ -75,22 +78,23 @@ struct KeyStage {
 // keys at once. A thread transposes blocks of 4 keys by kWidth elements. kLanes neighbours have blocks of the
 // same elements, the following lanes the next elements.
 template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded, int kLanes, bool kByHalves,
-          class Place = LdsTile<kHeadDim, kKeys * 2, Layout::kM, kPadded>>
+          class Place = LdsTile<kHeadDim, kKeys * 2, Layout::kM, kPadded>, int kBytes = 2>
 struct ValueStage {
   using Tile = Place;
   // Bytes of a block per key: 4, 8 or 16, small enough for as many threads as possible to have a block.
   static constexpr int kFair = kKeys * kHeadDim / 4 / kThreads;
-  static constexpr int kWidth = kFair <= 2 ? 2 : kFair <= 4 ? 4 : 8;
+  static constexpr int kWidth = kFair <= 2 && kBytes == 2 ? 2 : kFair <= 4 ? 4 : 8;
   static constexpr int kBlocks = kHeadDim / kWidth;
   static constexpr int kPieces = kKeys / 4 * kBlocks;
   static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;
   static_assert(kKeys / 4 % kLanes == 0, "neighbours have keys of their own");
   typedef uint32_t Words __attribute__((ext_vector_type(kWidth / 2)));
+  typedef uint32_t Piece __attribute__((ext_vector_type(kBytes == 2 ? kWidth / 2 : kWidth / 4)));
 
   static constexpr uint32_t kLow = 0x05040100, kHigh = 0x07060302;  // for v_perm: halves of two words
   static_assert(!kByHalves || Layout::kStoresHalves, "the upper half of a register can be stored");
 
-  Words key[kLoads][4];
+  Piece key[kLoads][4];
 
   template <class Source>
   FA_DEVICE void load(const Source& source, int thread) {
@@ -98,16 +102,16 @@ struct ValueStage {
       const int row = key_block(index) * 4;
       const typename Source::Group group = source.group(row);
       if constexpr (Source::kPlaced) {
-        const int first = source.offset_of(row, column(index) * kWidth * 2);
+        const int first = source.offset_of(row, column(index) * kWidth * kBytes);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          key[i][j] = source.template read_at<Words>(first + static_cast<int>(j * source.row_bytes));
+          key[i][j] = source.template read_at<Piece>(first + static_cast<int>(j * source.row_bytes));
         }
         return;
       }
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        key[i][j] = source.template read<Words>(group, row + j, column(index) * kWidth * 2);
+        key[i][j] = source.template read<Piece>(group, row + j, column(index) * kWidth * kBytes);
       }
     });
   }
@@ -118,8 +122,8 @@ struct ValueStage {
       const Words rows[4] = {convert(key[i][0]), convert(key[i][1]), convert(key[i][2]), convert(key[i][3])};
 #pragma unroll
       for (int word = 0; word < kWidth / 2; ++word) {
-        store_element(tile, rows, index, word * 2, kLow);
-        store_element(tile, rows, index, word * 2 + 1, kHigh);
+        store_element(tile, rows, index, word, kLow);
+        store_element(tile, rows, index, word, kHigh);
       }
     });
   }
@@ -129,11 +133,15 @@ struct ValueStage {
   FA_DEVICE static int key_block(int index) { return index / kLanes / kBlocks * kLanes + index % kLanes; }
   FA_DEVICE static int column(int index) { return index / kLanes % kBlocks; }
 
-  FA_DEVICE static void store_element(LdsBytes tile, const Words* key, int index, int element,
-                                      uint32_t half) {
-    const int word = element / 2;
+  // The element in one half of a piece's word. Codes are unpacked out of order (memory/codes.hpp).
+  static constexpr int element_of(int word, uint32_t half) {
+    const int high = half == kHigh ? 1 : 0;
+    return kBytes == 2 ? word * 2 + high : word / 2 * 4 + word % 2 + high * 2;
+  }
+
+  FA_DEVICE static void store_element(LdsBytes tile, const Words* key, int index, int word, uint32_t half) {
     const int block = key_block(index);
-    const int d = column(index) * kWidth + element;
+    const int d = column(index) * kWidth + element_of(word, half);
     const int row = Layout::slot_of_row(d, kHeadDim);
     if constexpr (kByHalves) {
 #pragma unroll

@@ -13,6 +13,8 @@ typedef struct fa_fwd_call {
   fa_tensor cache_batch_idx;
   fa_tensor attn_mask;
   fa_tensor sink;
+  fa_tensor k_descale;
+  fa_tensor v_descale;
   fa_tensor out;
   fa_tensor lse;
   fa_tensor rng_state;
@@ -69,11 +71,26 @@ typedef struct fa_append_call {
   fa_tensor cache_seqlens;
   fa_tensor block_table;
   fa_tensor cache_batch_idx;
+  fa_tensor k_descale;
+  fa_tensor v_descale;
   fa_tensor q_out;
   int32_t interleaved;
   int32_t advances;
   void* stream; /* hipStream_t of q's device; NULL is the default stream */
 } fa_append_call;
+
+typedef struct fa_widen_call {
+  fa_tensor k_cache;
+  fa_tensor v_cache;
+  fa_tensor k_descale;
+  fa_tensor v_descale;
+  fa_tensor seqused_k;
+  fa_tensor block_table;
+  fa_tensor cache_batch_idx;
+  fa_tensor k_out;
+  fa_tensor v_out;
+  void* stream; /* hipStream_t of k_cache's device; NULL is the default stream */
+} fa_widen_call;
 
 typedef struct fa_mla_call {
   fa_tensor q;
@@ -105,6 +122,7 @@ typedef struct fa_plan_call {
   int32_t plain;
   int32_t masked;
   int64_t v_head_dim;
+  int32_t coded;
 } fa_plan_call;
 
 typedef struct fa_plan_mla_call {

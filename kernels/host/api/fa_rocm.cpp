@@ -10,8 +10,8 @@
 
 #include "device/call/params.hpp"
 #include "host/arguments/bwd_arguments.hpp"
-#include "host/calls/append.hpp"
 #include "host/calls/bwd.hpp"
+#include "host/calls/caches.hpp"
 #include "host/calls/fwd.hpp"
 #include "host/calls/mla.hpp"
 #include "host/launch/device.hpp"
@@ -113,8 +113,8 @@ fa::Plan served_plan(const fa_plan_call& call) {
   const fa::Plan plan =
       fa::plan({kernels.arch, kernels.dtype, call.head_dim, kernels.there, call.batch, call.max_seqlen_q,
                 call.max_seqlen_k, call.nheads, call.nheads_k, call.compute_units, call.num_splits,
-                call.dropout != 0, call.aligned != 0, call.plain != 0, call.masked != 0});
-  fa::served_kernel(plan, kernels, call.head_dim, call.masked != 0);
+                call.dropout != 0, call.aligned != 0, call.plain != 0, call.masked != 0, call.coded != 0});
+  fa::served_kernel(plan, kernels, call.head_dim, {call.masked != 0, call.coded != 0});
   return plan;
 }
 
@@ -130,6 +130,10 @@ fa_status fa_bwd(const fa_bwd_call* call, fa_message* message) {
 
 fa_status fa_append(const fa_append_call* call, fa_message* message) {
   return guarded(message, [&] { fa::append(*call); });
+}
+
+fa_status fa_widen(const fa_widen_call* call, fa_message* message) {
+  return guarded(message, [&] { fa::widen(*call); });
 }
 
 fa_status fa_mla(const fa_mla_call* call, fa_message* message) {

@@ -48,11 +48,19 @@ extern "C" {
  *                 all other optional tensors except rng_state and sink. The address, in elements, and all
  *                 strides except the last are multiples of 8, and rows less than 2^24 elements apart
  *   sink          FA_FP32 (nheads), contiguous: per head, the score of one more key, with value 0
+ *   k_descale, v_descale  FA_FP32, beside k and v of 8 bits: a code times its descale is its value. Both of a
+ *                 head of k of a sequence, (batch, nheads_k), or both of a key: the first three dimensions of
+ *                 k. Any strides, also 0. Without them the descale is 1
  *   rng_state     FA_INT64 (2), each below 2^32: the key of dropout's generator. Given exactly if
  *                 dropout_p > 0
  *   partial_out, partial_lse  FA_FP32 (splits, lse's shape, headdim) and (splits, lse's shape), contiguous:
  *                 the results of the parts of the keys. Given together, if fa_plan asks for them for the
  *                 call with num_splits = splits, and with as many parts
+ *
+ * k and v may both be codes of 8 bits, FA_E4M3FN, FA_E4M3FNUZ, FA_E5M2 or FA_INT8, dense in a batch or with
+ * block_table. fa_plan says whether there is a kernel (coded): for few queries of some head dims, without
+ * attn_mask and dropout, with addresses and strides of k and v in multiples of 16 bytes. For all other calls
+ * fa_widen first makes k and v of q's dtype.
  *
  * Only the kernel reads the values of integers, and clamps them to the tensors.
  *
@@ -105,16 +113,37 @@ fa_status fa_bwd(const fa_bwd_call* call, fa_message* message);
  * by the row of the key's position. Row i of q uses row cache_seqlens[b] + i if `advances`, else row
  * cache_seqlens[b]. Without cos and sin, q is not read.
  *
- * All tensors except the integers have one dtype, FA_FP16 or FA_BF16. headdim is up to 512 and contiguous,
- * with any other strides; 16-byte aligned rows are faster. All written elements need distinct memory.
+ * All tensors except the integers have one dtype, FA_FP16 or FA_BF16; caches may have 8 bits instead (below).
+ * headdim is up to 512 and contiguous, with any other strides; rows at multiples of 8 elements are faster.
+ * All written elements need distinct memory.
  *
  * Only the kernel reads integers. It drops keys whose position, block or row is outside the cache. Positions
  * outside cos and sin take their nearest row. If two keys have the same place, either may remain.
  *
- * q_out, cos, sin, block_table and cache_batch_idx are absent if dims is 0.
+ * k_cache and v_cache may both hold codes of 8 bits, FA_E4M3FN, FA_E4M3FNUZ, FA_E5M2 or FA_INT8. A code is
+ * that of the element, after the rotation and rounded to its dtype, divided by a descale in fp32: rounded to
+ * nearest even, and at most the format's largest number (448, 240, 57344 and 127). Numbers, also infinite
+ * ones, never become NaN or -0. NaN becomes 0x7f (FA_E4M3FN, FA_E5M2), 0x80 (FA_E4M3FNUZ) or 0 (FA_INT8).
+ * k_descale and v_descale, FA_FP32 with any strides, are those of heads, (batch, nheads_k), and are read. Or
+ * they are those of keys, the first three dimensions of the cache, and are written: the largest magnitude of
+ * a key's head, at least 2^-64, divided by the format's largest number. In it, NaN counts as 0, and infinity
+ * as the largest number of the dtype. Without them the descale is 1.
+ *
+ * q_out, cos, sin, block_table, cache_batch_idx, k_descale and v_descale are absent if dims is 0.
  *
  * Queues what is to be done on `stream` and returns without waiting for it. */
 fa_status fa_append(const fa_append_call* call, fa_message* message);
+
+/* fa_widen_call: writes the keys of k_cache and v_cache, of 8 bits, as elements of k_out and v_out, FA_FP16
+ * or FA_BF16: code times descale in fp32, rounded to nearest even.
+ *
+ * Caches, block_table, cache_batch_idx, seqused_k, k_descale and v_descale are those of fa_fwd. k_out and
+ * v_out (batch, rows, nheads_k, headdim) get a sequence's keys in order, up to their number of rows. Rows
+ * from seqused_k[b] on are neither read nor written. headdim is up to 512 and contiguous, with any other
+ * strides; rows at multiples of 16 elements, and k_out and v_out at multiples of 32 bytes, are faster.
+ *
+ * Queues what is to be done on `stream` and returns without waiting for it. */
+fa_status fa_widen(const fa_widen_call* call, fa_message* message);
 
 /* fa_mla_call: out = softmax(scores) v of multi-head latent attention, where all heads share one head of k,
  * and v is its first elements.
@@ -148,6 +177,7 @@ fa_status fa_mla(const fa_mla_call* call, fa_message* message);
  *                  the path tall
  *   v_head_dim     v's, if different and the call is without ALiBi, softcap and pages, else 0. On paths other
  *                  than uneven, v has to be padded to head_dim
+ *   coded          k and v are codes of 8 bits. FA_UNSUPPORTED if no kernel reads them in this call
  *
  * fa_plan_mla_call: likewise for fa_mla. seqlen_k is the most keys of a sequence.
  *

@@ -12,7 +12,6 @@ namespace {
 
 constexpr const char* kFunction = "append";
 constexpr std::int64_t kMaxPlaces = INT32_MAX;
-constexpr std::int64_t kMostBlocks = 1 << 16;  // fills every GPU; with more rows, a block does several
 
 // Sizes derived from the shapes of a call.
 struct Sizes {
@@ -21,11 +20,6 @@ struct Sizes {
   std::int64_t places, page, capacity;
   std::int64_t rotary_rows, rotary_half;
 };
-
-// a * b, or `most` + 1 if that is less.
-std::int64_t product(std::int64_t a, std::int64_t b, std::int64_t most) {
-  return a > 0 && b > most / a ? most + 1 : a * b;
-}
 
 Sizes sizes_of(const fa_append_call& call) {
   Sizes s{};
@@ -40,9 +34,25 @@ Sizes sizes_of(const fa_append_call& call) {
   return s;
 }
 
+bool coded(const fa_append_call& call) { return is_coded(call.k_cache.dtype); }
+bool per_key(const fa_append_call& call) { return call.k_descale.dims == 3; }
+
+void require_codes(Problems& problems, const fa_append_call& call) {
+  problems.add_unless(call.v_cache.dtype == call.k_cache.dtype, [&] {
+    return std::string("v_cache: expected dtype ") + dtype_name(call.k_cache.dtype) + " like k_cache, got " +
+           dtype_name(call.v_cache.dtype);
+  });
+  problems.add_unless(coded(call) || !(given(call.k_descale) || given(call.v_descale)), [&] {
+    return std::string("k_descale, v_descale: expected none beside a cache of ") +
+           dtype_name(call.k_cache.dtype);
+  });
+  require_descale_dims(problems, call.k_descale, call.v_descale);
+}
+
 void require_dims_and_types(const fa_append_call& call) {
   Problems problems;
   require_types(problems, call);
+  require_codes(problems, call);
   for (const Named& each : {Named{"q", call.q}, Named{"k_cache", call.k_cache},
                             Named{"v_cache", call.v_cache}, Named{"k", call.k}, Named{"v", call.v}}) {
     problems.expect_dims(each, 4);
@@ -79,6 +89,7 @@ void require_shapes(const fa_append_call& call, const Sizes& s) {
   optional({"q_out", call.q_out}, shape(call.q));
   optional({"block_table", call.block_table}, {s.batch, call.block_table.size[1]});
   optional({"cache_batch_idx", call.cache_batch_idx}, {s.batch});
+  require_descale_shapes(problems, call.k_descale, call.v_descale, {s.batch, s.nheads_k}, call.k_cache);
   problems.add_unless(s.head_dim >= 1 && s.head_dim <= kMaxWideHeadDim, [&] {
     return "k: expected a headdim from 1 to " + std::to_string(kMaxWideHeadDim) + ", got " +
            std::to_string(s.head_dim);
@@ -93,9 +104,6 @@ void require_shapes(const fa_append_call& call, const Sizes& s) {
   problems.raise_if_any(kFunction);
 }
 
-// The stride of a dimension of one is never used.
-bool moves(const fa_tensor& t, int dimension) { return t.size[dimension] > 1; }
-
 void require_limits(const fa_append_call& call, const Sizes& s) {
   Problems problems;
   problems.expect_at_most("batch", s.batch, kMaxGridYZ);
@@ -106,27 +114,30 @@ void require_limits(const fa_append_call& call, const Sizes& s) {
   problems.expect_at_most("rows or blocks of the cache", s.places, kMaxPlaces);
   problems.expect_at_most("rows of cos", s.rotary_rows, kMaxLength);
   for (const Described& each : tensors_of(call)) {
-    const std::uintptr_t bytes = each.holds == Holds::rows ? sizeof(std::uint16_t) : sizeof(std::int32_t);
-    if (given(each.named.tensor)) problems.expect_elements(each.named, bytes);
+    if (given(each.named.tensor) && each.holds != Holds::fp32) {
+      problems.expect_elements(each.named, element_bytes(each.named.tensor.dtype));
+    }
   }
   for (const Named& each :
        {Named{"k_cache", call.k_cache}, Named{"v_cache", call.v_cache}, Named{"q_out", call.q_out}}) {
     problems.expect_own_memory(each);
   }
+  if (per_key(call)) {
+    problems.expect_own_memory({"k_descale", call.k_descale});
+    problems.expect_own_memory({"v_descale", call.v_descale});
+  }
   problems.raise_if_any(kFunction);
-}
-
-bool aligned(const fa_tensor& t) {
-  bool good = reinterpret_cast<std::uintptr_t>(t.data) % (kAppendWidth * sizeof(std::uint16_t)) == 0;
-  for (int i = 0; i < t.dims - 1; ++i) good = good && (!moves(t, i) || t.stride[i] % kAppendWidth == 0);
-  return good;
 }
 
 bool vectors(const fa_append_call& call, const Sizes& s) {
   bool good = s.head_dim % kAppendWidth == 0 && s.rotary_half % kAppendWidth == 0;
-  for (const fa_tensor* each : {&call.k_cache, &call.v_cache, &call.k, &call.v}) good &= aligned(*each);
+  for (const fa_tensor* each : {&call.k_cache, &call.v_cache, &call.k, &call.v}) {
+    good &= in_units(*each, kAppendWidth);
+  }
   if (!given(call.cos)) return good;
-  for (const fa_tensor* each : {&call.q, &call.q_out, &call.cos, &call.sin}) good &= aligned(*each);
+  for (const fa_tensor* each : {&call.q, &call.q_out, &call.cos, &call.sin}) {
+    good &= in_units(*each, kAppendWidth);
+  }
   return good;
 }
 
@@ -164,7 +175,7 @@ std::int32_t blocks(const AppendParams& p, bool rotates) {
   const std::int64_t together = kAppendThreads / append_units(p.head_dim, p.vectors ? kAppendWidth : 1);
   const std::int64_t rows =
       std::max(std::int64_t{p.rows_new} * p.nheads_k, rotates ? std::int64_t{p.rows_q} * p.nheads : 0);
-  return static_cast<std::int32_t>(std::min((rows + together - 1) / together, kMostBlocks));
+  return row_blocks(rows, together);
 }
 
 }  // namespace
@@ -175,8 +186,9 @@ AppendArguments append_arguments(const fa_append_call& call) {
   const Sizes sizes = sizes_of(call);
   require_shapes(call, sizes);
   require_limits(call, sizes);
-  AppendArguments arguments{AppendParams{}, sizes.batch, given(call.cos) ? 3 : 2};
-  AppendParams& params = arguments.params;
+  AppendArguments arguments{{}, sizes.batch, given(call.cos) ? 3 : 2, coded(call)};
+  if (arguments.coded) set_codes(arguments.params, call.k_cache, call.k_descale, call.v_descale);
+  AppendParams& params = arguments.params.append;
   set_tensors(params, call);
   set_sizes(params, sizes);
   params.interleaved = call.interleaved != 0;

@@ -10,9 +10,10 @@ namespace fa {
 
 // A valid call, ready for a launch.
 struct AppendArguments {
-  AppendParams params;
+  CodedAppendParams params;  // `append` alone, unless the cache has 8 bits
   std::int64_t batch;
   int parts;  // 2: k, v; 3: k, v, q
+  bool coded;
 };
 
 // Throws FA_INVALID listing everything wrong with the call.

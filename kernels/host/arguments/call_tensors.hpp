@@ -7,8 +7,9 @@
 
 namespace fa {
 
-// rows: of heads, in q's dtype. mask: bool, q's dtype or fp32.
-enum class Holds { rows, fp32, int32, int64, mask };
+// rows: of heads, in q's dtype. codes: of 8 bits. cache: rows in q's dtype, or codes. mask: bool, q's dtype
+// or fp32.
+enum class Holds { rows, codes, cache, fp32, int32, int64, mask };
 enum class Contiguous { any, last, all };  // contiguous dimensions
 
 struct Described {

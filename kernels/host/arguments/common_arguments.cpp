@@ -1,5 +1,6 @@
 #include "host/arguments/common_arguments.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -8,10 +9,13 @@ namespace fa {
 namespace {
 
 constexpr std::uintptr_t kPartialAlignment = 16;  // bytes
+constexpr const char* kCodes = "float8_e4m3fn, float8_e4m3fnuz, float8_e5m2 or int8";
 
 std::int32_t dtype_of(Holds holds, const fa_tensor& q) {
   switch (holds) {
-    case Holds::rows: return q.dtype;
+    case Holds::rows:
+    case Holds::codes:
+    case Holds::cache: return q.dtype;  // or codes, see require_type
     case Holds::fp32: return FA_FP32;
     case Holds::int32: return FA_INT32;
     case Holds::int64: return FA_INT64;
@@ -33,23 +37,67 @@ std::uintptr_t mask_bytes(std::int32_t dtype) {
 
 }  // namespace
 
-void require_type(Problems& problems, const Described& tensor, const fa_tensor& q) {
+void require_type(Problems& problems, const Described& tensor, const Named& like) {
   if (tensor.optional && !given(tensor.named.tensor)) return;
-  if (&tensor.named.tensor == &q) {
-    return problems.add_unless(q.dtype == FA_FP16 || q.dtype == FA_BF16, [&] {
-      return std::string("q: expected dtype fp16 or bf16, got ") + dtype_name(q.dtype);
+  const std::int32_t wanted = like.tensor.dtype, dtype = tensor.named.tensor.dtype;
+  if (&tensor.named.tensor == &like.tensor) {
+    return problems.add_unless(dtype == FA_FP16 || dtype == FA_BF16, [&] {
+      return std::string(like.name) + ": expected dtype fp16 or bf16, got " + dtype_name(dtype);
     });
   }
-  const std::int32_t dtype = tensor.named.tensor.dtype;
   if (tensor.holds == Holds::mask) {
-    problems.add_unless(dtype == FA_BOOL || dtype == FA_FP32 || dtype == q.dtype, [&] {
-      return std::string(tensor.named.name) + ": expected dtype bool, fp32 or q's " + dtype_name(q.dtype) +
-             ", got " + dtype_name(dtype);
+    problems.add_unless(dtype == FA_BOOL || dtype == FA_FP32 || dtype == wanted, [&] {
+      return std::string(tensor.named.name) + ": expected dtype bool, fp32 or " + like.name + "'s " +
+             dtype_name(wanted) + ", got " + dtype_name(dtype);
+    });
+  } else if (tensor.holds == Holds::codes) {
+    problems.add_unless(is_coded(dtype), [&] {
+      return std::string(tensor.named.name) + ": expected dtype " + kCodes + ", got " + dtype_name(dtype);
+    });
+  } else if (tensor.holds == Holds::cache) {
+    problems.add_unless(dtype == wanted || is_coded(dtype), [&] {
+      return std::string(tensor.named.name) + ": expected dtype " + dtype_name(wanted) + " like " +
+             like.name + ", " + kCodes + ", got " + dtype_name(dtype);
     });
   } else {
-    problems.expect_dtype(tensor.named, dtype_of(tensor.holds, q));
+    problems.expect_dtype(tensor.named, dtype_of(tensor.holds, like.tensor));
   }
-  problems.expect_device(tensor.named, q.device);
+  problems.expect_device(tensor.named, like);
+}
+
+std::uintptr_t element_bytes(std::int32_t dtype) {
+  if (is_coded(dtype)) return 1;
+  return dtype == FA_INT32 || dtype == FA_FP32 ? sizeof(std::int32_t) : kElementBytes;
+}
+
+std::int32_t row_blocks(std::int64_t rows, std::int64_t together) {
+  constexpr std::int64_t kMost = 1 << 16;  // fills every GPU; with more rows, a block does several
+  return static_cast<std::int32_t>(std::min((rows + together - 1) / together, kMost));
+}
+
+bool in_units(const fa_tensor& t, std::int64_t width) {
+  bool good = reinterpret_cast<std::uintptr_t>(t.data) % (width * element_bytes(t.dtype)) == 0;
+  // The stride of a dimension of one is never used.
+  for (int i = 0; i < t.dims - 1; ++i) good = good && (t.size[i] <= 1 || t.stride[i] % width == 0);
+  return good;
+}
+
+void require_descale_dims(Problems& problems, const fa_tensor& k, const fa_tensor& v) {
+  for (const Named& each : {Named{"k_descale", k}, Named{"v_descale", v}}) {
+    if (given(each.tensor)) problems.expect_dims(each, each.tensor.dims == 3 ? 3 : 2);
+  }
+  problems.add_unless(k.dims == v.dims, [] {
+    return std::string("k_descale, v_descale: expected both or none, and both of a head or both of a key");
+  });
+}
+
+void require_descale_shapes(Problems& problems, const fa_tensor& k, const fa_tensor& v, const Shape& of_heads,
+                            const fa_tensor& cache) {
+  for (const Named& each : {Named{"k_descale", k}, Named{"v_descale", v}}) {
+    if (!given(each.tensor)) continue;
+    problems.expect_shape(each, each.tensor.dims == 3 ? Shape(cache.size, cache.size + 3) : of_heads);
+    problems.expect_address(each, sizeof(float));
+  }
 }
 
 void require_contiguous(Problems& problems, const Described& tensor) {

@@ -10,6 +10,9 @@ namespace fa {
 
 inline constexpr std::uintptr_t kElementBytes = 2;  // of q, k, v and tensors of their shape
 
+// How codes of 8 bits are read.
+constexpr CodeFormat code_format(std::int32_t dtype) { return static_cast<CodeFormat>(dtype - FA_E4M3FN); }
+
 // Throws unless the sizes, strides and addresses of the call's tensors are safe for arithmetic.
 template <class Call>
 void require_well_formed(const Call& call, const char* function) {
@@ -18,13 +21,49 @@ void require_well_formed(const Call& call, const char* function) {
   problems.raise_if_any(function);
 }
 
-void require_type(Problems& problems, const Described& tensor, const fa_tensor& q);
+// `like`: the tensor whose dtype rows have.
+void require_type(Problems& problems, const Described& tensor, const Named& like);
+
+// Of rows, codes and integers of 32 bits.
+std::uintptr_t element_bytes(std::int32_t dtype);
+
+// a * b, or `most` + 1 if that is less.
+constexpr std::int64_t product(std::int64_t a, std::int64_t b, std::int64_t most) {
+  return a > 0 && b > most / a ? most + 1 : a * b;
+}
+
+// The blocks of a grid for rows, of which a block does some `together`.
+std::int32_t row_blocks(std::int64_t rows, std::int64_t together);
+
+// Whether rows begin at multiples of `width` elements.
+bool in_units(const fa_tensor& tensor, std::int64_t width);
+
 void require_contiguous(Problems& problems, const Described& tensor);
 
 // Required tensors are present, and all present tensors have their described dtype and are on q's device.
 template <class Call>
 void require_types(Problems& problems, const Call& call) {
-  for (const Described& each : tensors_of(call)) require_type(problems, each, call.q);
+  for (const Described& each : tensors_of(call)) require_type(problems, each, {"q", call.q});
+}
+
+// k_descale and v_descale of a cache: both or none, of heads or of keys, with 2 or 3 dimensions.
+void require_descale_dims(Problems& problems, const fa_tensor& k, const fa_tensor& v);
+
+// Their shapes: (batch, nheads_k), or the first dimensions of the cache.
+void require_descale_shapes(Problems& problems, const fa_tensor& k, const fa_tensor& v, const Shape& of_heads,
+                            const fa_tensor& cache);
+
+// Of a cache of 8 bits, in the fields shared by its kernels.
+template <class Params>
+void set_codes(Params& p, const fa_tensor& cache, const fa_tensor& k, const fa_tensor& v) {
+  p.k_descale = static_cast<decltype(p.k_descale)>(k.data);
+  p.v_descale = static_cast<decltype(p.v_descale)>(v.data);
+  p.per_key = k.dims == 3;
+  const auto row = [&](const fa_tensor& t) { return p.per_key ? t.stride[1] : 0; };
+  const auto head = [](const fa_tensor& t) { return given(t) ? t.stride[t.dims - 1] : 0; };
+  p.k_descale_batch = k.stride[0], p.k_descale_row = row(k), p.k_descale_head = head(k);
+  p.v_descale_batch = v.stride[0], p.v_descale_row = row(v), p.v_descale_head = head(v);
+  p.format = static_cast<std::int32_t>(code_format(cache.dtype));
 }
 
 template <class Call>

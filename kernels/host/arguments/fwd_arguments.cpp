@@ -91,11 +91,29 @@ void require_together(Problems& problems, const fa_fwd_call& call) {
   });
 }
 
+bool coded(const fa_fwd_call& call) { return is_coded(call.k.dtype) || is_coded(call.v.dtype); }
+
+// Codes of 8 bits and their descales.
+void require_codes(Problems& problems, const fa_fwd_call& call) {
+  problems.add_unless(!coded(call) || call.k.dtype == call.v.dtype, [&] {
+    return std::string("v: expected dtype ") + dtype_name(call.k.dtype) + " like k, got " +
+           dtype_name(call.v.dtype);
+  });
+  problems.add_unless(!coded(call) || !given(call.cu_seqlens_k) || given(call.block_table), [] {
+    return std::string("k, v: expected codes of 8 bits only with a batch or with block_table");
+  });
+  problems.add_unless(coded(call) || !(given(call.k_descale) || given(call.v_descale)), [&] {
+    return std::string("k_descale, v_descale: expected none beside k and v of ") + dtype_name(call.k.dtype);
+  });
+  require_descale_dims(problems, call.k_descale, call.v_descale);
+}
+
 void require_dims_and_types(const fa_fwd_call& call) {
   Problems problems;
   require_types(problems, call);
   require_dims(problems, call);
   require_together(problems, call);
+  require_codes(problems, call);
   require_dropout(problems, call.rng_state, call.dropout_p);
   problems.raise_if_any();
 }
@@ -124,6 +142,7 @@ void require_shapes(const fa_fwd_call& call, const Sizes& s) {
   optional({"cache_batch_idx", call.cache_batch_idx}, {s.batch});
   optional({"rng_state", call.rng_state}, {2});
   optional({"sink", call.sink}, {s.nheads});
+  require_descale_shapes(problems, call.k_descale, call.v_descale, {s.batch, s.nheads_k}, call.k);
   Shape partial = s.ragged_q ? Shape{parts, s.nheads, s.rows_q} : Shape{parts, s.batch, s.nheads, s.rows_q};
   optional({"partial_lse", call.partial_lse}, partial);
   partial.push_back(s.v_head_dim);
@@ -159,7 +178,7 @@ void require_limits(const fa_fwd_call& call, const Sizes& s) {
   });
   for (const Named& each :
        {Named{"q", call.q}, Named{"k", call.k}, Named{"v", call.v}, Named{"out", call.out}}) {
-    problems.expect_elements(each, kElementBytes);
+    problems.expect_elements(each, is_coded(each.tensor.dtype) ? 1 : kElementBytes);
   }
   require_contiguous(problems, call);
   problems.raise_if_any();
@@ -218,6 +237,7 @@ FwdArguments fwd_arguments(const fa_fwd_call& call) {
   arguments.head_dim = sizes.head_dim, arguments.v_head_dim = sizes.v_head_dim;
   arguments.max_seqlen_q = sizes.seqlen_q;
   arguments.max_seqlen_k = given(call.cu_seqlens_k) ? call.max_seqlen_k : sizes.seqlen_k;
+  arguments.coded = coded(call);
   arguments.aligned = aligned(call.q) && aligned(call.k) && aligned(call.v) && aligned(call.out);
   FwdParams& params = arguments.params;
   set_tensors(params, call);
@@ -225,6 +245,7 @@ FwdArguments fwd_arguments(const fa_fwd_call& call) {
   set_options(params, call);
   arguments.masked = given(call.attn_mask);
   if (arguments.masked) set_mask(arguments.mask, call.attn_mask);
+  if (arguments.coded) set_codes(arguments.codes, call.k, call.k_descale, call.v_descale);
   params.splits = given(call.partial_lse) ? static_cast<std::int32_t>(call.partial_lse.size[0]) : 1;
   params.rare = rare_in(params);
   return arguments;

@@ -13,6 +13,8 @@ struct FwdArguments {
   FwdParams params;
   bool masked;
   MaskedParams mask;  // of a masked call; without `fwd`
+  bool coded;         // k and v are codes of 8 bits
+  CodedParams codes;  // of a coded call; without `fwd`
   std::int64_t batch, head_dim, v_head_dim;
   std::int64_t max_seqlen_q, max_seqlen_k;  // as given; params has them cut to the tensors
   bool aligned;                             // q, k, v and out fulfil FwdParams' alignment

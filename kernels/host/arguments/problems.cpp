@@ -11,6 +11,8 @@ namespace fa {
 
 namespace {
 
+constexpr std::int64_t kUnit = 2 * kAlignedElements;  // bytes that kernels read at once
+
 // As in PyTorch: every tensor without elements is contiguous, and a dimension of one may have any stride.
 bool contiguous(const fa_tensor& t) {
   bool dense = true;
@@ -44,6 +46,10 @@ const char* dtype_name(std::int32_t dtype) {
     case FA_INT32: return "int32";
     case FA_INT64: return "int64";
     case FA_BOOL: return "bool";
+    case FA_E4M3FN: return "float8_e4m3fn";
+    case FA_E4M3FNUZ: return "float8_e4m3fnuz";
+    case FA_E5M2: return "float8_e5m2";
+    case FA_INT8: return "int8";
     default: return "another dtype";
   }
 }
@@ -57,10 +63,10 @@ std::string words(const Shape& sizes) {
 Shape shape(const fa_tensor& tensor) { return Shape(tensor.size, tensor.size + tensor.dims); }
 
 bool aligned(const fa_tensor& t) {
-  const std::int64_t row = t.stride[t.dims - 3];  // rows; heads and their elements follow
-  bool good =
-      reinterpret_cast<std::uintptr_t>(t.data) % (2 * kAlignedElements) == 0 && t.stride[t.dims - 1] == 1;
-  for (int i = 0; i < t.dims - 1; ++i) good = good && t.stride[i] % kAlignedElements == 0;
+  const std::int64_t row = t.stride[t.dims - 3];                    // rows; heads and their elements follow
+  const std::int64_t unit = is_coded(t.dtype) ? kUnit : kUnit / 2;  // elements
+  bool good = reinterpret_cast<std::uintptr_t>(t.data) % kUnit == 0 && t.stride[t.dims - 1] == 1;
+  for (int i = 0; i < t.dims - 1; ++i) good = good && t.stride[i] % unit == 0;
   return good && row >= 0 && row < kMaxRowStride;
 }
 
@@ -85,10 +91,10 @@ void Problems::expect_shape(const Named& named, const Shape& sizes) {
   });
 }
 
-void Problems::expect_device(const Named& named, int device) {
-  add_unless(named.tensor.device == device, [&] {
-    return std::string(named.name) + ": expected device " + std::to_string(device) + " like q, got " +
-           std::to_string(named.tensor.device);
+void Problems::expect_device(const Named& named, const Named& like) {
+  add_unless(named.tensor.device == like.tensor.device, [&] {
+    return std::string(named.name) + ": expected device " + std::to_string(like.tensor.device) + " like " +
+           like.name + ", got " + std::to_string(named.tensor.device);
   });
 }
 
@@ -110,7 +116,11 @@ void Problems::expect_elements(const Named& named, std::uintptr_t bytes) {
   // The stride of a dimension of one is never used.
   add_unless(t.size[last] <= 1 || t.stride[last] == 1,
              [&] { return std::string(named.name) + ": expected a contiguous last dimension"; });
-  add_unless(reinterpret_cast<std::uintptr_t>(t.data) % bytes == 0, [&] {
+  expect_address(named, bytes);
+}
+
+void Problems::expect_address(const Named& named, std::uintptr_t bytes) {
+  add_unless(reinterpret_cast<std::uintptr_t>(named.tensor.data) % bytes == 0, [&] {
     return std::string(named.name) + ": expected an address that is a multiple of its elements' " +
            std::to_string(bytes) + " bytes";
   });

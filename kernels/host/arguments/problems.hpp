@@ -48,6 +48,10 @@ class Shape {
 };
 
 const char* dtype_name(std::int32_t dtype);
+
+// Whether elements are codes of 8 bits.
+constexpr bool is_coded(std::int32_t dtype) { return dtype >= FA_E4M3FN && dtype <= FA_INT8; }
+
 std::string words(const Shape& sizes);  // "(2, 128)"
 Shape shape(const fa_tensor& tensor);
 
@@ -66,10 +70,12 @@ class Problems {
   void expect_dims(const Named& named, int dims);
   void expect_dtype(const Named& named, std::int32_t dtype);
   void expect_shape(const Named& named, const Shape& sizes);
-  void expect_device(const Named& named, int device);
+  void expect_device(const Named& named, const Named& like);
   void expect_at_most(const char* what, std::int64_t value, std::int64_t most);
   void expect_contiguous(const Named& named);
-  // Requires a contiguous last dimension, and an address divisible by the elements' bytes.
+  // Requires an address divisible by the elements' bytes.
+  void expect_address(const Named& named, std::uintptr_t bytes);
+  // And a contiguous last dimension.
   void expect_elements(const Named& named, std::uintptr_t bytes);
 
   // For a written tensor: requires distinct memory for all elements, so no stride of 0.

@@ -20,6 +20,18 @@ CombineParams combine_params(const FwdParams& p, int head_dim) {
   return c;
 }
 
+// `params` are the kernel's, of which `p` are part.
+template <class Params>
+void launch_and_join(const FwdArguments& call, const Selection& selection, const Grid& grid,
+                     const Params& params, const FwdParams& p, int head_dim, const Place& place) {
+  if (p.splits <= 1) return launch(selection, grid, params, place);
+  const Selection combine = served(name(Op::combine), place.arch, selection.instance->dtype, kAnyHeadDim);
+  const Grid rows{p.seqlen_q, p.nheads, call.batch, kCombineThreads};
+  require_launchable(combine, rows);
+  launch(selection, grid, params, place);
+  launch(combine, rows, combine_params(p, head_dim), place);
+}
+
 }  // namespace
 
 Grid packed_grid(const FwdArguments& call, const FwdTile& tile) {
@@ -31,19 +43,18 @@ Grid packed_grid(const FwdArguments& call, const FwdTile& tile) {
 
 void launch_parts(const FwdArguments& call, const Selection& selection, const Grid& grid, const FwdParams& p,
                   int head_dim, const Place& place) {
-  if (p.splits <= 1) return launch(selection, grid, p, place);
-  const Selection combine = served(name(Op::combine), place.arch, selection.instance->dtype, kAnyHeadDim);
-  const Grid rows{p.seqlen_q, p.nheads, call.batch, kCombineThreads};
-  require_launchable(combine, rows);
-  launch(selection, grid, p, place);
-  launch(combine, rows, combine_params(p, head_dim), place);
+  launch_and_join(call, selection, grid, p, p, head_dim, place);
 }
 
 void decode(const FwdArguments& call, const Selection& selection, const Kernels& kernels,
             const Place& place) {
   const int head_dim = selection.instance->head_dim;
-  const Grid grid = packed_grid(call, forward_tile(Op::decode, kernels.arch, kernels.dtype, head_dim));
-  launch_parts(call, selection, grid, call.params, head_dim, place);
+  const Op op = op_of(Path::split, {false, call.coded});
+  const Grid grid = packed_grid(call, forward_tile(op, kernels.arch, kernels.dtype, head_dim));
+  if (!call.coded) return launch_parts(call, selection, grid, call.params, head_dim, place);
+  CodedParams coded = call.codes;
+  coded.fwd = call.params;
+  launch_and_join(call, selection, grid, coded, call.params, head_dim, place);
 }
 
 }  // namespace fa

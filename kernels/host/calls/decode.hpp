@@ -8,8 +8,8 @@
 
 namespace fa {
 
-// Queues the selected fa_decode_* kernel and, if params.splits > 1, fa_combine_*. Throws as launch does. A
-// grid that is too large is refused before anything is queued.
+// Queues the selected fa_decode_* or fa_decode_8bit_* kernel and, if params.splits > 1, fa_combine_*. Throws
+// as launch does. A grid that is too large is refused before anything is queued.
 void decode(const FwdArguments& call, const Selection& selection, const Kernels& kernels, const Place& place);
 
 // For a kernel whose workgroups have `tile` rows of all heads that share a head of k, and a part of the keys.

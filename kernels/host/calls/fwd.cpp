@@ -28,7 +28,7 @@ PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Ker
   r.batch = a.batch, r.max_seqlen_q = a.max_seqlen_q, r.max_seqlen_k = a.max_seqlen_k;
   r.nheads = p.nheads, r.nheads_k = p.nheads_k;
   r.num_splits = p.splits;  // allocated by the caller
-  r.dropout = call.dropout_p > 0, r.aligned = a.aligned, r.masked = a.masked;
+  r.dropout = call.dropout_p > 0, r.aligned = a.aligned, r.masked = a.masked, r.coded = a.coded;
   r.plain = false;  // tall workgroups need the caller's plan
   return r;
 }
@@ -95,7 +95,8 @@ std::int64_t bytes_of_head(const FwdArguments& call) {
 void launch_whole(Path path, const FwdArguments& call, const Selection& selection, const Kernels& kernels,
                   const Place& place) {
   const int head_dim = selection.instance->head_dim;
-  const FwdTile tile = forward_tile(op_of(path, call.masked), kernels.arch, kernels.dtype, head_dim);
+  const FwdTile tile =
+      forward_tile(op_of(path, {call.masked, call.coded}), kernels.arch, kernels.dtype, head_dim);
   FwdParams p = call.params;
   const std::int64_t parts = p.splits > 1 ? p.splits : 1;
   Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m) * parts, p.nheads, call.batch, tile.threads};
@@ -128,7 +129,8 @@ void fwd(const fa_fwd_call& call) {
   const Kernels kernels =
       forward_kernels(place.arch, dtype_name(call.q.dtype), arguments.head_dim, arguments.v_head_dim);
   const Plan plan = chosen(call, arguments, request_of(call, arguments, kernels));
-  const Selection selection = served_kernel(plan, kernels, arguments.head_dim, arguments.masked);
+  const Selection selection =
+      served_kernel(plan, kernels, arguments.head_dim, {arguments.masked, arguments.coded});
   require_no_features_if_plain(plan, arguments);
   require_planned_parts(plan, arguments.params.splits);
   switch (plan.path) {

@@ -25,6 +25,7 @@ OpSet forwards_there(const std::string& gfx, const std::string& dtype, std::int6
       const bool fits = of_v == 0 || (of_v == v_head_dim && of_v != head_dim);
       if (fits && each.op == name(op)) found.add(op);
     }
+    if (each.op == name(op_of(Variant::coded))) found.add(op_of(Variant::coded));
   }
   return found;
 }
@@ -73,7 +74,10 @@ Kernels forward_kernels(const std::string& arch, const std::string& dtype, std::
                 [&] { return find_forward_kernels(arch, dtype, head_dim, v_head_dim); });
 }
 
-Selection served_kernel(const Plan& plan, const Kernels& kernels, std::int64_t head_dim, bool masked) {
+Selection served_kernel(const Plan& plan, const Kernels& kernels, std::int64_t head_dim, Reads reads) {
+  if (reads.coded && plan.path != Path::split) {
+    throw Error(FA_UNSUPPORTED, "no kernel reads this call's cache of 8 bits: " + plan.reason + ": widen it");
+  }
   const std::string arch(name(kernels.arch)), dtype(name(kernels.dtype));
   const bool wide = kernels.there.has(op_of(Path::wide));
   if (wide && plan.path != Path::wide) {
@@ -85,8 +89,8 @@ Selection served_kernel(const Plan& plan, const Kernels& kernels, std::int64_t h
                                     ", and a reference kernel for any head_dim from 1 to " +
                                     std::to_string(kMaxHeadDim));
   }
-  const Selection selection = served(name(op_of(plan.path, masked)), arch, dtype, static_cast<int>(head_dim));
-  if (masked && plan.path == Path::reference) {
+  const Selection selection = served(name(op_of(plan.path, reads)), arch, dtype, static_cast<int>(head_dim));
+  if (reads.masked && plan.path == Path::reference) {
     throw Error(FA_UNSUPPORTED, "no kernel takes this call's attn_mask: " + plan.reason);
   }
   return selection;

@@ -25,7 +25,7 @@ struct Kernels {
 Kernels forward_kernels(const std::string& arch, const std::string& dtype, std::int64_t head_dim,
                         std::int64_t v_head_dim);
 
-// The kernel of a plan. Throws FA_UNSUPPORTED if there is none for the head dim, or for a mask.
-Selection served_kernel(const Plan& plan, const Kernels& kernels, std::int64_t head_dim, bool masked);
+// The kernel of a plan. Throws FA_UNSUPPORTED if there is none for the head dim, for a mask or for codes.
+Selection served_kernel(const Plan& plan, const Kernels& kernels, std::int64_t head_dim, Reads reads);
 
 }  // namespace fa

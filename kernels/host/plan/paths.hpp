@@ -33,7 +33,15 @@ struct OpSet {
   constexpr void add(Op op) { bits |= std::uint32_t{1} << static_cast<int>(op); }
 };
 
+// What k, v and the mask of a forward are, where its path does not tell the kernels.
+struct Reads {
+  bool masked;  // an attn_mask
+  bool coded;   // k and v of 8 bits
+};
+
 // The kernels of a forward.
-constexpr Op op_of(Path path, bool masked) { return masked ? op_of(Variant::masked) : op_of(path); }
+constexpr Op op_of(Path path, Reads reads) {
+  return reads.masked ? op_of(Variant::masked) : reads.coded ? op_of(Variant::coded) : op_of(path);
+}
 
 }  // namespace fa

@@ -13,6 +13,9 @@ namespace {
 constexpr const char* kUnaligned =
     "an address or a stride is not a multiple of 8 elements, or too large, for the other kernels";
 
+constexpr const char* kUnalignedCodes =
+    "an address or a stride is not a multiple of 16 bytes of codes or of 8 elements, or too large";
+
 constexpr const char* kUnpackable = "more rows than can be packed";
 
 constexpr double kFilled = 0.9;  // share of busy places, over all rounds, that counts as full
@@ -47,9 +50,12 @@ std::int64_t splits_to_fill(std::int64_t workgroups, std::int64_t places, std::i
   return splits;
 }
 
+// The kernels of few queries.
+Op split_op(const PlanRequest& r) { return op_of(Path::split, {false, r.coded}); }
+
 std::int64_t workgroups_of(const PlanRequest& r) {
   const std::int64_t rows = r.max_seqlen_q * (r.nheads / r.nheads_k);
-  const int block = forward_tile(Op::decode, r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m;
+  const int block = forward_tile(split_op(r), r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m;
   return r.batch * r.nheads_k * ceil_div(rows, block);
 }
 
@@ -142,8 +148,8 @@ Plan wide(const PlanRequest& r) {
 }
 
 Plan split(const PlanRequest& r, std::int64_t splits, const std::string& why) {
-  std::string words = count(r.max_seqlen_q, "row") + " of " + count(r.nheads / r.nheads_k, "head") +
-                      " packed for each head of keys; " + why;
+  std::string words = (r.coded ? "decode over a cache of 8 bits; " : "") + count(r.max_seqlen_q, "row") +
+                      " of " + count(r.nheads / r.nheads_k, "head") + " packed for each head of keys; " + why;
   return {Path::split, static_cast<std::int32_t>(splits), words};
 }
 
@@ -157,7 +163,7 @@ Plan automatic(const PlanRequest& r) {
 }
 
 Plan requested(const PlanRequest& r, bool few) {
-  const std::int64_t keys = forward_config(Op::decode, r.arch, r.dtype, static_cast<int>(r.head_dim)).keys;
+  const std::int64_t keys = forward_config(split_op(r), r.arch, r.dtype, static_cast<int>(r.head_dim)).keys;
   const std::int64_t splits = std::min(r.num_splits, most_parts(r.max_seqlen_k, keys));
   if (splits == 1 && !few) return whole(r, count(r.max_seqlen_q, "query row") + ", keys not split");
   return split(r, splits, wanted_words(r.num_splits, splits, r.max_seqlen_k));
@@ -165,10 +171,28 @@ Plan requested(const PlanRequest& r, bool few) {
 
 bool packable(const PlanRequest& r) { return r.max_seqlen_q <= kMaxLength / (r.nheads / r.nheads_k); }
 
+// Codes of 8 bits: only kernels of few queries read them. With another path there is no kernel.
+Plan of_codes(const PlanRequest& r) {
+  const auto none = [](const std::string& why) { return Plan{Path::reference, 1, why}; };
+  if (!r.kernels.has(split_op(r)))
+    return none("its kernels have another head_dim than " + std::to_string(r.head_dim));
+  if (!r.aligned) return none(kUnalignedCodes);
+  if (r.masked) return none("its kernels read no mask");
+  if (r.dropout) return none(refusal_of(split_op(r)));
+  if (r.max_seqlen_q > kFewQueries) {
+    return none(count(r.max_seqlen_q, "query row") + ", and its kernels take up to " +
+                std::to_string(kFewQueries));
+  }
+  if (r.nheads_k == 0) return {Path::split, 1, "nothing to compute"};
+  if (!packable(r)) return none(kUnpackable);
+  return r.num_splits > 0 ? requested(r, true) : automatic(r);
+}
+
 // Parts of the keys that kernels of a path can compute.
 std::int64_t most_parts_of(Path path, const PlanRequest& r) {
   if (path != Path::split && path != Path::wide) return 1;
-  const FwdConfig config = forward_config(op_of(path), r.arch, r.dtype, static_cast<int>(r.head_dim));
+  const FwdConfig config =
+      forward_config(op_of(path, {false, r.coded}), r.arch, r.dtype, static_cast<int>(r.head_dim));
   return config.keys > 0 ? most_parts(r.max_seqlen_k, config.keys) : 1;
 }
 
@@ -184,6 +208,7 @@ int compute_units_of(std::string_view arch, const Counted& counted) {
 }
 
 Plan plan(const PlanRequest& r) {
+  if (r.coded) return of_codes(r);
   if (r.kernels.has(Op::fwd_wide)) return wide(r);
   if (!r.kernels.has(Op::fwd)) {
     return {Path::reference, 1, "no other kernel has head_dim " + std::to_string(r.head_dim)};
@@ -209,9 +234,10 @@ Plan plan(const PlanRequest& r) {
 std::string misfit(Path path, const PlanRequest& r, bool featured) {
   const bool takes_masks = path == Path::matrix || path == Path::tiled;
   if (path == Path::latent) return "it has its own calls";
-  if (path != Path::reference && !r.aligned) return kUnaligned;
+  if (r.coded && path != Path::split) return "its kernels read no codes of 8 bits";
+  if (path != Path::reference && !r.aligned) return r.coded ? kUnalignedCodes : kUnaligned;
   if (r.masked && !takes_masks) return "its kernels read no mask";
-  const Op op = op_of(path);
+  const Op op = op_of(path, {false, r.coded});
   const bool asked = is_plain(op) ? featured : r.dropout;
   if (const std::string refusal = refusal_of(op); asked && !refusal.empty()) return refusal;
   if (path == Path::split && !packable(r)) return kUnpackable;

@@ -20,7 +20,12 @@ typedef enum fa_dtype {
   FA_OTHER_DTYPE = 3,
   FA_INT32 = 4,
   FA_INT64 = 5,
-  FA_BOOL = 6 /* bytes, 0 or 1 */
+  FA_BOOL = 6, /* bytes, 0 or 1 */
+  /* Codes of 8 bits, of caches: OCP's formats, e4m3fnuz with half of e4m3fn's values, and integers. */
+  FA_E4M3FN = 7,
+  FA_E4M3FNUZ = 8,
+  FA_E5M2 = 9,
+  FA_INT8 = 10
 } fa_dtype;
 
 typedef struct fa_message {

@@ -121,6 +121,8 @@ def flash_attn_varlen_func(
     *,
     sink: Tensor | None = None,
     chunk: SupportsIndex = 0,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
 ) -> Answer:
     """Attention with gradients over sequences of different lengths, packed one after another.
 
@@ -133,7 +135,7 @@ def flash_attn_varlen_func(
         k: (total_k, nheads_k, headdim).
         v: (total_k, nheads_k, headdim).
     """
-    tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes, sink)
+    tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes, sink, k_descale, v_descale)
     numbers = (
         max_seqlen_q,
         max_seqlen_k,

@@ -78,7 +78,8 @@ def flash_attn_varlen_func(
     causal: bool = False, window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0,
     alibi_slopes: Tensor | None = None, deterministic: bool = False,
     return_attn_probs: Literal[False] = False, block_table: Tensor | None = None, *,
-    sink: Tensor | None = None, chunk: SupportsIndex = 0,
+    sink: Tensor | None = None, chunk: SupportsIndex = 0, k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
 ) -> Tensor: ...
 @overload
 def flash_attn_varlen_func(
@@ -87,6 +88,7 @@ def flash_attn_varlen_func(
     causal: bool = False, window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0,
     alibi_slopes: Tensor | None = None, deterministic: bool = False, *, return_attn_probs: Literal[True],
     block_table: Tensor | None = None, sink: Tensor | None = None, chunk: SupportsIndex = 0,
+    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> Three: ...
 @overload
 def flash_attn_varlen_func(
@@ -95,6 +97,7 @@ def flash_attn_varlen_func(
     causal: bool = False, window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0,
     alibi_slopes: Tensor | None = None, deterministic: bool = False, return_attn_probs: bool = False,
     block_table: Tensor | None = None, *, sink: Tensor | None = None, chunk: SupportsIndex = 0,
+    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> Answer: ...
 @overload
 def flash_attn_varlen_qkvpacked_func(

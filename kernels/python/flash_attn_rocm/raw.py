@@ -69,10 +69,12 @@ def varlen_fwd(
     gen_: Given = None,
     num_splits: int = 0,
     sink: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
 ) -> list[Tensor]:
     """``fwd`` for packed sequences. Sequences without a row or key are always zeroed.
 
-    ``num_splits`` and ``sink`` are as in ``flash_attn_with_kvcache``.
+    ``num_splits``, ``sink``, ``k_descale`` and ``v_descale`` are as in ``flash_attn_with_kvcache``.
     """
     _refuse_generator(gen_)
     checks.refuse("varlen_fwd", checks.splits(num_splits))
@@ -86,6 +88,8 @@ def varlen_fwd(
         block_table_,
         alibi_slopes_,
         sink,
+        k_descale,
+        v_descale,
         max_seqlen_q,
         max_seqlen_k,
         0,
@@ -155,8 +159,9 @@ def varlen_bwd(
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, deterministic, window)
     prepared = preparation.varlen(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, None, alibi_slopes_, None, max_seqlen_q, max_seqlen_k, 0, *rules
-    )
+        q, k, v, cu_seqlens_q, cu_seqlens_k, None, alibi_slopes_, None, None, None, max_seqlen_q, max_seqlen_k, 0,
+        *rules,
+    )  # fmt: skip
     return _backward(BackwardCall(dout, out, softmax_lse, *prepared, rng_state), (dq_, dk_, dv_))
 
 

@@ -18,7 +18,7 @@ HOST = CHECKOUT / "kernels/host"
 CALLS = CHECKOUT / "kernels/generated/host/fa_calls.h"
 HEADERS = (HOST / "types/fa_types.h", HOST / "api/fa_rocm.h", CALLS)
 OK, INVALID, UNSUPPORTED, NO_RUNTIME, RUNTIME_ERROR, INTERNAL = range(6)
-FP16, BF16, FP32, OTHER, INT32, INT64, BOOL = range(7)
+FP16, BF16, FP32, OTHER, INT32, INT64, BOOL, E4M3FN, E4M3FNUZ, E5M2, INT8 = range(11)
 KINDS = {
     "void*": ctypes.c_void_p,
     "fa_dtype": ctypes.c_int,
@@ -49,6 +49,7 @@ MOST_DIMS = FaTensor.size.size // 8
 KINDS["fa_tensor"] = FaTensor
 FwdCall, AppendCall = structure("fa_fwd_call"), structure("fa_append_call")
 BwdCall, MlaCall = structure("fa_bwd_call"), structure("fa_mla_call")
+WidenCall = structure("fa_widen_call")
 PlanCall, PlanResult = structure("fa_plan_call"), structure("fa_plan_result")
 BwdPlanCall, MlaPlanCall = structure("fa_plan_bwd_call"), structure("fa_plan_mla_call")
 
@@ -92,7 +93,7 @@ def generate():
 
 # Most sources are compiled as one file. This takes less than half the time, because all read the same
 # headers. These sources are compiled alone: their names clash with others'.
-ALONE = ("append_arguments", "bwd_arguments", "mla_arguments", "relabel")
+ALONE = ("append_arguments", "bwd_arguments", "mla_arguments", "relabel", "widen_arguments")
 CLANG = 22
 
 
@@ -127,7 +128,7 @@ class Library:
     def call(self, arguments):
         function = {
             FwdCall: self._library.fa_fwd, AppendCall: self._library.fa_append, BwdCall: self._library.fa_bwd,
-            MlaCall: self._library.fa_mla,
+            MlaCall: self._library.fa_mla, WidenCall: self._library.fa_widen,
         }[type(arguments)]  # fmt: skip
         launches = self._library.fake_launches().contents
         before = launches.count

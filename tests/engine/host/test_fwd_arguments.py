@@ -11,7 +11,11 @@ from tests.tools.programs import CHECKOUT, compile_program
 
 ARGUMENTS = ("common_arguments.cpp", "fwd_arguments.cpp", "problems.cpp")
 SOURCES = (*(f"arguments/{name}" for name in ARGUMENTS), "registry/bundle.cpp", "registry/registry.cpp")
-DTYPES = {"fp16": 0, "bf16": 1, "fp32": 2, "another dtype": 3, "int32": 4, "int64": 5, "bool": 6}
+DTYPES = {
+    "fp16": 0, "bf16": 1, "fp32": 2, "another dtype": 3, "int32": 4, "int64": 5, "bool": 6,
+    "float8_e4m3fn": 7, "float8_e4m3fnuz": 8, "float8_e5m2": 9, "int8": 10,
+}  # fmt: skip
+CODES = "float8_e4m3fn, float8_e4m3fnuz, float8_e5m2 or int8"
 FIRST_LINE = "flash_attn_rocm::fwd cannot use its arguments:"
 LENGTH_END = (1 << 30) - 4096
 
@@ -253,6 +257,66 @@ def test_one_element_has_any_stride(taken):
     assert taken(call)["alibi_batch"] == 3
 
 
+FORMATS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "int8")
+OF_HEADS, OF_KEYS = tensor("fp32", 2, 2), tensor("fp32", 2, 7, 2)
+
+
+def coded(dtype="int8", **changes):
+    """``dense``, over a cache of 8 bits."""
+    kv = tensor(dtype, 2, 7, 2, 64)
+    return dense(**{"k": kv, "v": kv} | changes)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_codes(taken, dtype):
+    found = taken(coded(dtype))
+    assert (found["coded"], found["format"], found["aligned"]) == (True, FORMATS.index(dtype), True)
+    assert (found["k_descale"], found["v_descale"], found["per_key"]) == (0, 0, False)
+    assert found["k_batch"] == 7 * 2 * 64
+
+
+def descales(found, name):
+    return [found[f"{name}_descale_{of}"] for of in ("batch", "row", "head")]
+
+
+def test_descales_of_heads(taken):
+    found = taken(coded(k_descale=OF_HEADS, v_descale=tensor("fp32", 2, 2, strides=(0, 0), address=8192)))
+    assert (found["k_descale"], found["v_descale"], found["per_key"]) == (4096, 8192, False)
+    assert (descales(found, "k"), descales(found, "v")) == ([2, 0, 1], [0, 0, 0])
+
+
+def test_descales_of_keys(taken):
+    found = taken(coded(k_descale=OF_KEYS, v_descale=tensor("fp32", 2, 7, 2, strides=(100, 3, 1))))
+    assert found["per_key"]
+    assert (descales(found, "k"), descales(found, "v")) == ([14, 2, 1], [100, 3, 1])
+
+
+def test_descales_of_pages(taken):
+    pages, of_keys = tensor("int8", 6, 16, 2, 64), tensor("fp32", 6, 16, 2)
+    table = tensor("int32", 2, 3)
+    found = taken(dense(k=pages, v=pages, block_table=table, k_descale=of_keys, v_descale=of_keys))
+    assert descales(found, "v") == [32, 2, 1]
+
+
+def test_without_codes_there_is_nothing_of_them(taken):
+    found = taken(dense())
+    assert not any(found[name] for name in ("coded", "format", "per_key", "k_descale_batch"))
+
+
+@pytest.mark.parametrize(
+    ("change", "aligned"),
+    [
+        ({"strides": (896, 128, 64, 1)}, True),
+        ({"strides": (896, 136, 64, 1)}, False),  # 16 codes are read at once
+        ({"address": 4104}, False),
+        ({"strides": (1 << 28, 1 << 24, 64, 1)}, False),
+    ],
+)
+def test_alignment_of_codes(taken, change, aligned):
+    kv = tensor("float8_e5m2", 2, 7, 2, 64, **change)
+    assert taken(coded("float8_e5m2", k=kv))["aligned"] == aligned
+
+
 MASK_ALONE = "attn_mask: expected none of the other optional tensors but rng_state and sink, and no softcap"
 MASK_STEPS = (
     "attn_mask: expected the address, in elements, and all strides but the last to be multiples of 8, and "
@@ -264,6 +328,7 @@ SMALL_SCALE = (
 )
 SLOPES_STEP = "alibi_slopes: expected a contiguous last dimension"
 INTEGERS = ("seqused_k", "leftpad_k", "cache_batch_idx")
+BOTH_DESCALES = "k_descale, v_descale: expected both or none, and both of a head or both of a key"
 WRONG = [
     (
         dense(
@@ -275,7 +340,29 @@ WRONG = [
     (dense(q=tensor("fp16", 5, 4, 64)), "q: expected 4 dimensions, got shape (5, 4, 64)"),
     (dense(q=tensor("fp16", 1, 2, 5, 4, 64)), "q: expected 4 dimensions, got shape (1, 2, 5, 4, 64)"),
     (packed(k=tensor("fp16", 1, 7, 2, 64)), "k: expected 3 dimensions, got shape (1, 7, 2, 64)"),
-    (dense(v=tensor("bf16", 2, 7, 2, 64)), "v: expected dtype fp16, got bf16"),
+    (dense(v=tensor("bf16", 2, 7, 2, 64)), f"v: expected dtype fp16 like q, {CODES}, got bf16"),
+    (coded(v=tensor("float8_e5m2", 2, 7, 2, 64)), "v: expected dtype int8 like k, got float8_e5m2"),
+    (
+        packed(k=tensor("int8", 7, 2, 64), v=tensor("int8", 7, 2, 64)),
+        "k, v: expected codes of 8 bits only with a batch or with block_table",
+    ),
+    (
+        dense(k_descale=OF_HEADS, v_descale=OF_HEADS),
+        "k_descale, v_descale: expected none beside k and v of fp16",
+    ),
+    *((coded(k_descale=OF_HEADS, **other), BOTH_DESCALES) for other in ({}, {"v_descale": OF_KEYS})),
+    (
+        coded(k_descale=tensor("fp32", 2, 3), v_descale=OF_HEADS),
+        "k_descale: expected shape (2, 2), got shape (2, 3)",
+    ),
+    (
+        coded(k_descale=OF_KEYS, v_descale=tensor("fp32", 2, 2, 7)),
+        "v_descale: expected shape (2, 7, 2), got shape (2, 2, 7)",
+    ),
+    (
+        coded(k_descale=tensor("fp16", 2, 2), v_descale=OF_HEADS),
+        "k_descale: expected dtype fp32, got fp16",
+    ),
     (dense(k=tensor("fp16", 2, 7, 2, 64, device=1)), "k: expected device 0 like q, got 1"),
     (dense(lse=tensor("fp32", 2, 4, 5, device=1)), "lse: expected device 0 like q, got 1"),
     (dense(alibi_slopes=tensor("fp32", 1, 2, 4)), "alibi_slopes: expected 2 dimensions, got shape (1, 2, 4)"),
@@ -484,11 +571,18 @@ def test_lengths_are_those_that_the_caller_plans_with(taken):
     assert taken(paged())["max_seqlen_k"] == 48
 
 
+def test_all_mistakes_of_descales_are_told_at_once(refused):
+    one = tensor("fp32", 4)
+    assert refused(coded(k_descale=one, v_descale=one)) == [
+        f"{name}_descale: expected 2 dimensions, got shape (4)" for name in "kv"
+    ]
+
+
 def test_all_mistakes_are_told_at_once(refused):
     call = dense(lse=tensor("fp16", 2, 4, 5), v=tensor("bf16", 2, 7, 2, 64), dropout_p=2.0, **partial())
     call["partial_lse"] = tensor("int32", 3, 2, 4, 5)
     assert refused(call) == [
-        "v: expected dtype fp16, got bf16",
+        f"v: expected dtype fp16 like q, {CODES}, got bf16",
         "lse: expected dtype fp32, got fp16",
         "partial_lse: expected dtype fp32, got int32",
         "dropout_p: expected 0 <= dropout_p < 1, got 2.000000",

@@ -45,6 +45,7 @@ class Request:
     masked: bool = False
     wide: bool = False
     uneven: bool = False
+    coded: bool = False
 
     def line(self) -> str:
         values = (int(v) if isinstance(v, bool) else v for v in vars(self).values())
@@ -103,6 +104,18 @@ def test_decode_of_one_sequence_with_32k_keys_fills_the_largest_device(plans, ar
         enough = 0.9 if case.nheads_k * MOST >= 0.9 * PLACES * units else share_of_places(MOST, units)
         assert share_of_places(case.nheads_k * plan.splits, units) >= enough, (case, plan)
         assert plan.splits <= MOST
+
+
+@pytest.mark.parametrize("arch", LARGEST)
+def test_codes_are_cut_into_as_many_parts(plans, arch):
+    units = LARGEST[arch]
+    cases = [
+        Request(arch=arch, head_dim=head_dim, nheads=heads, nheads_k=heads, compute_units=units, coded=coded)
+        for head_dim, heads, coded in product((64, 128, 256), (1, 8, 64), (False, True))
+    ]
+    found = plans(cases)
+    for numbers, codes in zip(found[::2], found[1::2], strict=True):
+        assert codes == numbers._replace(reason=f"decode over a cache of 8 bits; {numbers.reason}")
 
 
 @pytest.mark.parametrize("arch", LARGEST)

@@ -28,6 +28,8 @@ from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.machine.remembered import Family
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.suite import backward_cases, forward_cases
+from flash_attn_rocm.suite.caches.coded_append_cases import CODED_APPEND
+from flash_attn_rocm.suite.caches.widen_cases import WIDENING
 from flash_attn_rocm.suite.corpus import kernel_of
 from flash_attn_rocm.suite.fuzz import draw, made
 from flash_attn_rocm.suite.target import BACKWARD_OP, FUSED_OP, MASKED_BACKWARD_OP, UNEVEN_OP, arch
@@ -42,8 +44,9 @@ PATHS = {BACKWARD_OP: paths.SEPARATE, UNEVEN_OP: paths.SEPARATE, FUSED_OP: paths
 # A family's kind of work, by op.
 WORK = {
     **PATHS, plans.MASKED: remembered.MASKED, MASKED_BACKWARD_OP: remembered.MASKED_GRADIENTS,
-    LATENT_OP: remembered.LATENT,
+    LATENT_OP: remembered.LATENT, WIDENING: remembered.CODED, CODED_APPEND: remembered.CODED,
 }  # fmt: skip
+WRITING = ("append", CODED_APPEND)
 GRADIENTS = (*PATHS.values(), remembered.MASKED_GRADIENTS)
 # The launched kernels, by path of the plan.
 OPS = {
@@ -52,8 +55,9 @@ OPS = {
     remembered.MASKED: {"fwd_masked", "mask_ranges"},
 }  # fmt: skip
 TABLES = (
-    *((rows, name) for op, name in kinds.CANARY.items() if op not in (LATENT_OP, "append")),
+    *((rows, name) for op, name in kinds.CANARY.items() if op not in (LATENT_OP, *WRITING)),
     (caches, "APPENDS"),
+    (caches, "CODED_APPENDS"),
     (_canary_latent, "LATENT"),
 )
 AGAINST_EXACT = "against float64"  # marks a failure beyond bits of equal elements
@@ -67,8 +71,8 @@ REPEATS = 3  # of a measurement. The smallest counts
 def family_of(case):
     """The family of kernels whose check comes before a call."""
     kernel, arch = case.kernel, os.environ["FA_FAKE_HIP_ARCH"]
-    if kernel.op == "append":
-        return Family(arch, kernel.dtype, 0)
+    if kernel.op in WRITING:
+        return Family(arch, kernel.dtype, 0, WORK.get(kernel.op, ""))
     if kernel.op == LATENT_OP:
         return Family(arch, kernel.dtype, kernel.head_dim, remembered.LATENT)
     op = plans.BACKWARD if kernel.op in PATHS else plans.FORWARD

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 
 from wheel_builder.base.errors import CaseError
-from wheel_builder.machine_code.emulator.formats import DTYPES, decode, encode
+from wheel_builder.machine_code.emulator.formats import CODES, DTYPES, decode, encode
 from wheel_builder.machine_code.emulator.machine import Launch, Machine, Options, Result
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
@@ -229,6 +229,26 @@ def with_mask(kernarg: bytes, mask: Memory, kind: str, strides: Sequence[int]) -
     named = dict(zip(("mask_batch", "mask_head", "mask_row"), strides, strict=True))
     given = {"mask": mask.address, "mask_kind": MASK_KINDS.index(kind), **named}
     return kernarg + layout("MaskedParams").pack(given)[len(kernarg) :]
+
+
+@dataclass(frozen=True)
+class Descales:
+    """The descales of K or V. Strides of sequences (or the cache's places and pages), rows and heads."""
+
+    memory: Memory
+    strides: tuple[int, int, int]
+
+
+def with_codes(
+    kernarg: bytes, code: str, k: Descales | None = None, v: Descales | None = None, *, per_key: bool = False
+) -> bytes:
+    """``fa::CodedParams`` around ``fa::FwdParams``, whose K and V are codes of the format ``code``."""
+    given: dict[str, int] = {"format": CODES.index(code), "per_key": int(per_key)}
+    for name, descales in (("k_descale", k), ("v_descale", v)):
+        if descales is not None:
+            strides = zip(("batch", "row", "head"), descales.strides, strict=True)
+            given |= {name: descales.memory.address, **{f"{name}_{each}": step for each, step in strides}}
+    return kernarg + layout("CodedParams").pack(given)[len(kernarg) :]
 
 
 def has_ranges(kind: str, strides: Sequence[int]) -> bool:

@@ -4,8 +4,9 @@
 parts are replaced from outside. The rest is shipped code, from the Python function to the machine code:
 
 - the machine that kernels run on is one that reads host memory (``flash_attn_rocm.serving.machine``);
-- the operators ``fwd``, ``bwd``, ``append`` and ``mla`` get an implementation for host memory. It registers
-  the tensors as accessible memory of kernels, and passes the call on to the shipped implementation for GPUs.
+- the operators ``fwd``, ``bwd``, ``append``, ``widen`` and ``mla`` get an implementation for host memory. It
+  registers the tensors as accessible memory of kernels, and passes the call on to the shipped implementation
+  for GPUs.
 """
 
 import ctypes
@@ -39,8 +40,8 @@ BETWEEN = ("partial_out", "partial_lse", "delta")
 # Likewise a forward's out with a boolean mask, and dq from so many queries on: before its rows it holds the
 # visible keys of the mask (masks/shown_range.hpp).
 HOLD_WHAT_IS_SHOWN = {"out": 0, "dq": 1024}
-# Kernels add to the caller's values, or write only parts.
-ADDED_TO = ("dq_sums", "dscores")
+# Kernels add to the caller's values, write only parts, or read some calls' values.
+ADDED_TO = ("dq_sums", "dscores", "k_descale", "v_descale")
 
 
 @dataclass(frozen=True)
@@ -157,11 +158,14 @@ class FakeHip:
 
 def _between(tensors: Mapping[str, tuple[Tensor, bool]]) -> tuple[str, ...]:
     """The intermediate tensors among a call's."""
-    mask, q = tensors.get("attn_mask"), tensors["q"][0]
-    looked_at = mask is not None and has_ranges(mask[0], q.dtype)
+    between = tuple(name for name in BETWEEN if name in tensors)
+    if "attn_mask" not in tensors:
+        return between
+    (mask, _), (q, _) = tensors["attn_mask"], tensors["q"]
+    looked_at = has_ranges(mask, q.dtype)
     written = [name for name in HOLD_WHAT_IS_SHOWN if name in tensors and tensors[name][1] == WRITTEN]
     shown = [name for name in written if looked_at and q.shape[1] >= HOLD_WHAT_IS_SHOWN[name]]
-    return (*(name for name in BETWEEN if name in tensors), *shown)
+    return (*between, *shown)
 
 
 def has_ranges(mask: Tensor, dtype: torch.dtype) -> bool:
@@ -220,6 +224,7 @@ def kernels_on_host_memory(fake_hip: FakeHip) -> Iterator[None]:
     library.impl("fwd", _on(fake_hip, torch.ops.flash_attn_rocm.fwd.default), "CPU")
     library.impl("bwd", _on(fake_hip, torch.ops.flash_attn_rocm.bwd.default), "CPU")
     library.impl("append", _on(fake_hip, torch.ops.flash_attn_rocm.append.default), "CPU")
+    library.impl("widen", _on(fake_hip, torch.ops.flash_attn_rocm.widen.default), "CPU")
     library.impl("mla", _on(fake_hip, torch.ops.flash_attn_rocm.mla.default), "CPU")
     try:
         yield

@@ -15,6 +15,7 @@
 #include "device/forward/parts/heads.hpp"
 #include "device/masks/mask.hpp"
 #include "device/masks/masked_score.hpp"
+#include "device/memory/codes.hpp"
 #include "device/memory/direct.hpp"
 #include "device/memory/prefetch.hpp"
 #include "device/memory/query.hpp"
@@ -45,13 +46,17 @@ struct SoftmaxOf<Unit, kSteps, kStartsShifted, kConfig, kMasked, true> {
   using Type = FoldedSoftmax<Unit, kSteps, kStartsShifted, kConfig.dual_issue, kMasked>;
 };
 
-template <bool kNarrow>
+template <bool kNarrow, bool kCoded = false, bool kWhole = false, class Descales = int>
 struct ConvertOf {
   using Type = Unchanged;
 };
 template <>
 struct ConvertOf<true> {
   using Type = Narrow;
+};
+template <bool kWhole, class Descales>
+struct ConvertOf<false, true, kWhole, Descales> {
+  using Type = Codes<kWhole, Descales>;
 };
 
 // kWithFeatures: softcap, ALiBi, pages and dropout. Their code would take registers from the plain loop.
@@ -75,6 +80,10 @@ struct Block {
   static constexpr bool kDropsLate = kWithDropout;
   static constexpr bool kWide = kRows == Rows::shared_queries;
   static constexpr bool kUneven = kRows == Rows::uneven_queries;
+  // K and V in memory are codes of 8 bits. kWholeCodes: unpacked without subnormals, where a step may lose them.
+  static constexpr bool kCoded = kOp == Op::decode_8bit;
+  static constexpr bool kWholeCodes = kTraits.flushes_denormals || !kTraits.matrix_instructions();
+  static constexpr int kElementBytes = kCoded ? 1 : 2;  // of K and V in memory
   static_assert(!kUneven || kHeadDim == kUnevenHeadDim, "table.toml: fwd_uneven has one head dim");
   static constexpr int kValueDim = kUneven ? kUnevenValueDim : kHeadDim;  // of v and out
   static constexpr FwdConfig kConfig = forward_config(kOp, kGfx, kDType, kHeadDim, kWithFeatures);
@@ -85,16 +94,17 @@ struct Block {
 
   // The unit multiplies fp16 only, and bf16 is narrowed to it. If this is inexact for any loaded value, the
   // featured loop recomputes the rows in fp32.
-  static constexpr bool kNarrow = !kWithFeatures && kDType == DType::bf16 && !kTraits.bf16_products &&
+  static constexpr bool kNarrow = !kWithFeatures && !kCoded && kDType == DType::bf16 && !kTraits.bf16_products &&
                                   !kWide && (!kPacked || kHeadDim <= 128);
-  using Convert = typename ConvertOf<kNarrow>::Type;
   // Undoes the scaling of narrowed values in V, and in the products of Q and K.
   static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
   static constexpr float kScoreUnit = kOutUnit * kOutUnit;
 
   static constexpr bool kPadded = kConfig.padded_tiles;
-  using Unit = UnitOf<kGfx, kNarrow ? DType::fp16 : kDType>;
+  using Unit = UnitOf<kGfx, kNarrow || kCoded ? DType::fp16 : kDType>;
   static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
+  using Descales = KeyDescales<Unit, kKeys>;
+  using Convert = typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
   static constexpr bool kTwoTiles =
@@ -105,12 +115,16 @@ struct Block {
   template <int kWidth, bool kSpread, class Staged>
   using StageOf = Choice<kDirect, DirectStage<Unit, kKeys, kWidth, kTile.threads, kSpread>,
                          Choice<kTwoTiles, TurnedStage<Unit, kKeys, kWidth, kTile.threads>, Staged>>;
-  using Keys = StageOf<kHeadDim, true, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;
+  template <bool kIsValue, class Stage>
+  using CodedOf = Choice<kCoded, CodedStage<Stage, kIsValue, kWholeCodes, Descales>, Stage>;
+  using Keys = CodedOf<false, StageOf<kHeadDim, true,
+                               KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded,
+                                        LdsTile<kKeys, kHeadDim * 2, Unit::kM, kPadded>, kElementBytes>>>;
   using ValueTile = Choice<kWide && Unit::kM == 16, PlacedTile<ShortFragments<kHeadDim, kKeys * 2>>,
                            LdsTile<kValueDim, kKeys * 2, Unit::kM, kPadded>>;
-  using Values = StageOf<kValueDim, false,
-                         ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
-                                    kConfig.half_stores, ValueTile>>;
+  using Values = CodedOf<true, StageOf<kValueDim, false,
+                                 ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
+                                            kConfig.half_stores, ValueTile, kElementBytes>>>;
   static constexpr int kSlices = kConfig.slices;  // slices of head_dim, one per wave
   using Q = Query<Unit, kHeadDim / kSlices, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
@@ -118,7 +132,7 @@ struct Block {
   template <int kRowsOf, int kBytes>
   using View = BufferView<kRowsOf, kBytes, kTraits.buffer_word3, kConfig.short_prologue>;
   template <class Stage>
-  using TileView = View<kKeys, kSame<Stage, Keys> ? kRowBytes : kValueBytes>;
+  using TileView = View<kKeys, (kSame<Stage, Keys> ? kRowBytes : kValueBytes) / 2 * kElementBytes>;
   using QueryView = View<Unit::kN, kRowBytes>;
   using OutView = View<Unit::kN, kValueBytes>;
   using LseView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
@@ -127,7 +141,7 @@ struct Block {
   static constexpr int kOutSteps = kValueDim / Unit::kM / (kPacked ? kConfig.waves : kSlices);
   static_assert(!kPacked || kOutSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
   static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
-  using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured && !kWide, kConfig, kMasked,
+  using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured && !kWide && !kCoded, kConfig, kMasked,
                                      !kTraits.matrix_coexecution>::Type;
   using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
   using Scores = typename Unit::C[kScoreSteps];

@@ -9,8 +9,8 @@ namespace fa {
 
 // `scores(s, first)` computes the probabilities of the tile with first key `first`. The next K and V are
 // loaded meanwhile.
-template <class B, class MakeScores>
-FA_DEVICE void two_stages(const B& block, const typename B::Tiles& tiles, const Source& k, const Source& v,
+template <class B, class From, class MakeScores>
+FA_DEVICE void two_stages(const B& block, const typename B::Tiles& tiles, const From& k, const From& v,
                           typename B::Out& o, typename B::Convert& convert, const MakeScores& scores) {
   const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
   typename B::Keys next_k;

@@ -10,15 +10,18 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm.arguments.normal_form import (
+    CODES,
     DTYPES,
     INT32_MAX,
     INTEGERS,
     WITHOUT_KERNELS,
     FlashAttnArgumentError,
+    Inputs,
     integer,
     pair,
     real,
     requires_gradient,
+    wants_gradients,
 )
 from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.values import expectations
@@ -82,13 +85,92 @@ def placement(q_name: str, q: Tensor, others: Named) -> list[str]:
     found = []
     if q.dtype not in DTYPES and q.dtype not in WITHOUT_KERNELS:
         expected = "torch.float16, torch.bfloat16, or without kernels torch.float32 or torch.float64"
-        found.append(f"{q_name}: expected dtype {expected}, got {q.dtype}")
+        found.append(f"{q_name}: expected dtype {expected}, got {q.dtype}{_way_out(q.dtype)}")
     for name, tensor in others.items():
         if tensor.dtype != q.dtype:
-            found.append(f"{name}: expected dtype {q.dtype} like {q_name}, got {tensor.dtype}")
+            got = f"{tensor.dtype}{_way_out(tensor.dtype)}"
+            found.append(f"{name}: expected dtype {q.dtype} like {q_name}, got {got}")
         if tensor.device != q.device:
             found.append(f"{name}: expected device {q.device} like {q_name}, got {tensor.device}")
     return found
+
+
+def _way_out(dtype: torch.dtype) -> str:
+    """What to do with codes of 8 bits where only numbers are taken."""
+    if dtype not in CODES:
+        return ""
+    return "; only a cache may have 8 bits: pass (x.float() * descale).to(torch.bfloat16)"
+
+
+def caches(
+    inputs: Inputs, batch: int, names: Sequence[str] = ("q", "k", "v"), *, written: bool = False
+) -> list[str]:
+    """Problems of the dtypes and devices of k and v, and of descales.
+
+    A cache has q's dtype, or codes of 8 bits with descales of its heads or of its keys. ``written``: new keys
+    write theirs.
+    """
+    q_name, k_name, v_name = names
+    q, k, v = inputs[:3]
+    descales = {"k_descale": inputs.k_descale, "v_descale": inputs.v_descale}
+    is_cache = inputs.block_table is not None or inputs.cu_seqlens_q is None
+    if not is_cache or k.dtype not in CODES:
+        known = CODES if is_cache else ()
+        return _placement(q_name, q, {k_name: k, v_name: v}, known) + [
+            f"{name}: expected only beside a cache of 8 bits, got one beside {k.dtype}"
+            for name, x in descales.items()
+            if x is not None
+        ]
+    found = placement(q_name, q, {})
+    if v.dtype != k.dtype:
+        found.append(f"{v_name}: expected dtype {k.dtype} like {k_name}, got {v.dtype}")
+    for name, x in ((k_name, k), (v_name, v)):
+        if x.device != q.device:
+            found.append(f"{name}: expected device {q.device} like {q_name}, got {x.device}")
+    if wants_gradients(inputs):
+        found.append(
+            f"{q_name}: expected no gradients beside a cache of 8 bits, which has none: call under "
+            "torch.no_grad(), or pass detached tensors"
+        )
+    for name, other in (("k_descale", "v_descale"), ("v_descale", "k_descale")):
+        if descales[name] is None and descales[other] is not None:
+            found.append(f"{name}: expected beside {other}, got None")
+        found += _descale_problems(name, descales[name], batch, k, written=written)
+    dims = [x.dim() for x in descales.values() if isinstance(x, Tensor)]
+    if len(dims) == 2 and dims[0] != dims[1]:
+        found.append("v_descale: expected one for what k_descale has one, for each head or for each key")
+    return found
+
+
+def dropped(inputs: Inputs, dropout_p: Given) -> list[str]:
+    """Problems: dropout over a cache of 8 bits."""
+    if inputs.k.dtype not in CODES or not (real(dropout_p) or 0.0) > 0.0:
+        return []
+    return [f"dropout_p: expected 0.0 beside a cache of 8 bits, got {dropout_p}"]
+
+
+def _placement(q_name: str, q: Tensor, others: Named, known: Sequence[torch.dtype]) -> list[str]:
+    """``placement``, whose words name dtypes that k and v may have instead of q's."""
+    found = placement(q_name, q, others)
+    if not known or all(x.dtype in (q.dtype, *known) for x in others.values()):
+        return found
+    more = f" like {q_name}, or {', '.join(map(str, known))}, got"
+    return [each.replace(f" like {q_name}, got", more) if "expected dtype" in each else each for each in found]
+
+
+def _descale_problems(name: str, x: Given, batch: int, k: Tensor, *, written: bool) -> list[str]:
+    if x is None:
+        return []
+    heads, keys = (batch, k.shape[-2]), tuple(k.shape[:-1])
+    if not isinstance(x, Tensor):
+        return [f"{name}: expected a torch.float32 tensor {heads} or {keys}, got {type(x).__name__}"]
+    found = []
+    if tuple(x.shape) not in (heads, keys):
+        wanted = f"{heads}, one for each head of a sequence, or {keys}, one for each key"
+        found.append(f"{name}: expected shape {wanted}, got {shape(x)}")
+    elif written and x.dim() == len(keys) and x.numel() > 1 and 0 in x.stride():
+        found.append(f"{name}: expected memory for each key, because new keys write theirs, got a stride of 0")
+    return [*found, *_kind(name, x, torch.float32, k.device)]
 
 
 def pages(name: str, cache: Tensor) -> list[str]:

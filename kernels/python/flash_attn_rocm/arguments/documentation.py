@@ -74,8 +74,15 @@ ARGUMENTS = {
     "block_table": """
         (batch, max_blocks), torch.int32: k and v are then a paged cache, (num_blocks, page, nheads_k,
         headdim) with a page of a multiple of 16 rows. The keys of sequence b are in the blocks
-        block_table[b], and cu_seqlens_k gives only their number. No gradients.
+        block_table[b], and cu_seqlens_k gives only their number. No gradients. The cache may have 8 bits:
+        torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2 or torch.int8.
         """,
+    "k_descale": """
+        of a cache of 8 bits, torch.float32: elements of k times their k_descale are keys. (batch, nheads_k),
+        one for each head of a sequence, with any strides, or (num_blocks, page, nheads_k), one for each key
+        of a head. None is 1. Keyword only, an addition to flash_attn.
+        """,
+    "v_descale": "likewise of v, beside k_descale.",
 }
 TENSORS = """
     q, k and v are on one device and of one dtype, and nheads is a multiple of nheads_k: query head h reads

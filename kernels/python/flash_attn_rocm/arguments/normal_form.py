@@ -14,6 +14,7 @@ INTEGERS = (int, torch.SymInt)
 NUMBERS = (float, int, torch.SymFloat, torch.SymInt, Real)
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # of kernels
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+CODES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.int8)  # of caches, 8 bits
 INT32_MAX = (1 << 31) - 1
 WIDE = torch.float64
 WITHOUT_KERNELS = (torch.float32, WIDE)  # only in the PyTorch implementation
@@ -58,6 +59,10 @@ class Inputs(NamedTuple):
     visible keys, or numbers to add to the scores. -inf hides a key.
 
     sink (nheads), of any floating dtype, joins the softmax of its heads' rows. Kernels read it in fp32.
+
+    k and v of a cache may hold codes of 8 bits (CODES): k_descale and v_descale times the codes are k and v.
+    Both are fp32 (batch, nheads_k), or, for each key, shaped like k without its headdim. By default they are
+    1.
     """
 
     q: Tensor
@@ -72,6 +77,8 @@ class Inputs(NamedTuple):
     cache_batch_idx: Tensor | None = None
     attn_mask: Tensor | None = None
     sink: Tensor | None = None
+    k_descale: Tensor | None = None
+    v_descale: Tensor | None = None
 
     @property
     def integers(self) -> tuple[Tensor | None, ...]:
@@ -82,6 +89,11 @@ class Inputs(NamedTuple):
     def wants_gradients(self) -> bool:
         """Whether autograd will ask for gradients of q, k, v, attn_mask or sink."""
         return wants_gradients(self)
+
+    @property
+    def coded(self) -> bool:
+        """Whether k and v hold codes of 8 bits."""
+        return is_coded(self)
 
     @property
     def batch(self) -> int:
@@ -110,11 +122,20 @@ class Inputs(NamedTuple):
         return (*rows[:-1], nheads, rows[-1])
 
 
+# The fields that autograd sees. A cache of 8 bits has no gradients.
+LEAVES = Inputs._fields.index("sink") + 1
+
+
 # Functions for traced code: torch.compile of 2.10 cannot read properties of a tuple.
 def wants_gradients(inputs: Inputs) -> bool:
     """``Inputs.wants_gradients``."""
     leaves = (inputs.q, inputs.k, inputs.v, inputs.attn_mask, inputs.sink)
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in leaves)
+
+
+def is_coded(inputs: Inputs) -> bool:
+    """``Inputs.coded``."""
+    return inputs.k.dtype in CODES
 
 
 def key_capacity(inputs: Inputs) -> int:

@@ -48,6 +48,14 @@ class _Names(NamedTuple):
     literal: bool = False  # of window_size, as ``resolve`` takes it
 
 
+class _Cache(NamedTuple):
+    """What belongs to a paged cache."""
+
+    block_table: Any = None
+    k_descale: Any = None
+    v_descale: Any = None
+
+
 def dense(q: Given, k: Given, v: Given, alibi_slopes: Given, sink: Given, *rules: Given) -> Prepared:
     """``flash_attn_func``."""
     names = _Names("flash_attn_func")
@@ -113,6 +121,8 @@ def varlen(
     block_table: Given,
     alibi_slopes: Given,
     sink: Given,
+    k_descale: Given,
+    v_descale: Given,
     max_seqlen_q: Given,
     max_seqlen_k: Given,
     chunk: Given,
@@ -123,7 +133,8 @@ def varlen(
     keys = PACKED_K if block_table is None else PAGED_K
     problems = checks.tensors({"q": q, "k": k, "v": v}, {"q": PACKED_Q, "k": keys, "v": keys})
     cut = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    return _varlen(names, problems, q, k, v, cut, alibi_slopes, sink, Rules(*rules), block_table, chunk)
+    cache = _Cache(block_table, k_descale, v_descale)
+    return _varlen(names, problems, q, k, v, cut, alibi_slopes, sink, Rules(*rules), cache, chunk)
 
 
 def with_lengths(inputs: Inputs, seqused_k: Given, leftpad_k: Given) -> Inputs:
@@ -212,7 +223,7 @@ def _varlen(
     alibi_slopes: Given,
     sink: Given,
     rules: Rules,
-    block_table: Given = None,
+    cache: _Cache = _Cache(),
     chunk: Given = 0,
 ) -> Prepared:
     cu_q, cu_k, max_q, max_k = (*cut[:2], _number(cut[2]), _number(cut[3]))
@@ -220,6 +231,10 @@ def _varlen(
     problems += checks.tensors(
         {names.cu_q: cu_q, names.cu_k: cu_k}, dict.fromkeys((names.cu_q, names.cu_k), "(batch + 1)")
     )
+    inputs = Inputs(
+        q, k, v, alibi_slopes, cu_q, cu_k, block_table=cache.block_table, sink=sink,
+        k_descale=cache.k_descale, v_descale=cache.v_descale,
+    )  # fmt: skip
     if not problems:
         batch = cu_q.shape[0] - 1
         problems += [f"{names.cu_q}: expected at least one element, got shape (0,)"] if batch < 0 else []
@@ -227,24 +242,34 @@ def _varlen(
             {
                 names.cu_q: (cu_q, (batch + 1,)),
                 names.cu_k: (cu_k, (batch + 1,)),
-                "block_table": (block_table, (batch, -1)),
+                "block_table": (cache.block_table, (batch, -1)),
             },
             q.device,
         )
-        problems += _common_problems(names, q, k, v, alibi_slopes, sink, batch)
-        if block_table is not None:
+        problems += _common_problems(names, q, k, v, alibi_slopes, sink, batch, inputs)
+        problems += checks.dropped(inputs, rules.dropout_p)
+        if cache.block_table is not None:
             problems += checks.pages(names.k, k)
-    problems += rules.problems() + checks.chunks(chunk, block_table)
+    problems += rules.problems() + checks.chunks(chunk, cache.block_table)
     checks.refuse(names.function, problems)
-    inputs = Inputs(q, k, v, alibi_slopes, cu_q, cu_k, block_table=block_table, sink=sink)
     return inputs, resolve(q, max_seqlen_q=max_q, max_seqlen_k=max_k, chunk=chunk, **rules._asdict())
 
 
 def _common_problems(
-    names: _Names, q: Tensor, k: Tensor, v: Tensor, alibi_slopes: Given, sink: Given, batch: int
+    names: _Names,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    alibi_slopes: Given,
+    sink: Given,
+    batch: int,
+    cache: Inputs | None = None,  # of a function that takes caches
 ) -> list[str]:
     found = checks.heads(q, k, v, names[1:4])
-    found += checks.placement(names.q, q, {names.k: k, names.v: v})
+    if cache is None:
+        found += checks.placement(names.q, q, {names.k: k, names.v: v})
+    else:
+        found += checks.caches(cache, batch, names[1:4])
     found += checks.sinks(sink, q.shape[-2], q.device)
     return found + checks.alibi(alibi_slopes, batch, q.shape[-2], q.device)
 

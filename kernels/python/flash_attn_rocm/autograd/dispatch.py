@@ -10,7 +10,7 @@ from torch import Tensor
 
 from flash_attn_rocm.arguments import normal_form
 from flash_attn_rocm.arguments.checks import refusal
-from flash_attn_rocm.arguments.normal_form import BackwardCall, FlashAttnArgumentError, Inputs, Options
+from flash_attn_rocm.arguments.normal_form import LEAVES, BackwardCall, FlashAttnArgumentError, Inputs, Options
 from flash_attn_rocm.autograd import recall, transforms
 from flash_attn_rocm.diagnosis.notice import FlashAttnUnsupportedError, fall_back
 from flash_attn_rocm.launch import backward_pass, forward_pass
@@ -24,7 +24,7 @@ from flash_attn_rocm.wrapped import unwrapping
 Three = tuple[Tensor, Tensor, Tensor]
 Answer: TypeAlias = Tensor | Three
 SAME_NAMES: Mapping[str, str] = MappingProxyType({})
-MASK = Inputs._fields.index("attn_mask") - len(Inputs._fields)
+MASK = Inputs._fields.index("attn_mask") - LEAVES
 CALLERS = 6  # stack frames from the warning to the line that called the public function
 
 
@@ -155,7 +155,8 @@ def _distinct(inputs: Inputs) -> Inputs:
 
 def _leaves(inputs: Inputs, packed: Tensor | None, together: int) -> tuple[Tensor | None, ...]:
     """The tensors for autograd, with ``packed`` instead of the last ``together`` of q, k and v."""
-    return inputs if packed is None else (*inputs[: 3 - together], packed, *inputs[3:])
+    leaves = inputs[:LEAVES]
+    return leaves if packed is None else (*leaves[: 3 - together], packed, *leaves[3:])
 
 
 def _unpacked(tensors: Sequence[Tensor | None], together: int) -> Inputs:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._C import _are_functorch_transforms_active  # the only way to ask
 from torch.autograd import forward_ad
 
-from flash_attn_rocm.arguments.normal_form import BackwardCall, Inputs, Options
+from flash_attn_rocm.arguments.normal_form import LEAVES, BackwardCall, Inputs, Options
 from flash_attn_rocm.diagnosis.notice import fall_back
 from flash_attn_rocm.reference import operators
 from flash_attn_rocm.values.given import Given
@@ -25,8 +25,11 @@ NO_SECOND = (
     "attention has no second derivative\n"
     "  next: differentiate once: with torch.func.grad, vjp, jacrev, jvp or jacfwd, not one inside another"
 )
-FIELDS = len(Inputs._fields)
-SLOPES, MASK = (Inputs._fields.index(name) - FIELDS for name in ("alibi_slopes", "attn_mask"))
+NO_CODES = (
+    "attention over a cache of 8 bits has no derivative and no vmap\n"
+    "  next: call it outside of torch.func and of forward-mode differentiation"
+)
+SLOPES, MASK = (Inputs._fields.index(name) - LEAVES for name in ("alibi_slopes", "attn_mask"))
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,9 @@ def refuse_tangents(function: str, tensors: Sequence[Any]) -> None:
 
 def attend(call: Call, state: Tensor | None, inputs: Inputs) -> Three:
     """out, the log-sum-exp and the probabilities, differentiable. ``state`` is the key of dropout."""
-    found: Three = _Attention.apply(call, state, *inputs)
+    if inputs.coded:
+        raise RuntimeError(NO_CODES)
+    found: Three = _Attention.apply(call, state, *inputs[:LEAVES])
     return found
 
 
@@ -86,7 +91,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Given, dout: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:
         if dout is None:
-            return (None,) * (2 + FIELDS)
+            return (None,) * (2 + LEAVES)
         if ctx.needs_input_grad[MASK]:
             message = (
                 "attention has no derivative by attn_mask under torch.func\n"
@@ -95,7 +100,7 @@ class _Attention(torch.autograd.Function):
             raise RuntimeError(message)
         found = _Gradients.apply(ctx.call, dout, *ctx.saved_tensors)
         of_sink = ctx.saved_tensors[-1] is not None
-        return None, None, *operators.placed(found, FIELDS, of_sink=of_sink)
+        return None, None, *operators.placed(found, LEAVES, of_sink=of_sink)
 
     @staticmethod
     def jvp(ctx: Given, _call: None, _state: None, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -177,7 +182,7 @@ def _mapped(
 
     ``arguments`` begin with a Call and end in the fields of Inputs. All between are like q or None.
     """
-    inputs = Inputs(*arguments[-FIELDS:])
+    inputs = Inputs(*arguments[-LEAVES:])
     by_entry = (*inputs.integers, inputs.sink)  # sinks have no batch
     if arguments[0].options.dropout_p > 0.0 or any(x is not None for x in by_entry):
         entries = (
@@ -188,7 +193,7 @@ def _mapped(
             return torch.stack(each), 0
         return tuple(torch.stack(some) for some in zip(*each, strict=True)), (0,) * len(each[0])
     folded = [_folded(x, dim, size) for x, dim in zip(arguments, in_dims, strict=True)]
-    batch = folded[-FIELDS].shape[0] // size
+    batch = folded[-LEAVES].shape[0] // size
     folded[SLOPES] = _folded_slopes(inputs.alibi_slopes, in_dims[SLOPES], size, batch)
     folded[MASK] = _folded_mask(inputs.attn_mask, in_dims[MASK], size, batch)
     found = function.apply(*folded)

@@ -30,8 +30,10 @@ def _varlen(
     table: Tensor | None,
     slopes: Tensor | None,
     sink: Tensor | None,
+    k_descale: Tensor | None,
+    v_descale: Tensor | None,
 ) -> Inputs:
-    return Inputs(q, k, v, slopes, cu_q, cu_k, block_table=table, sink=sink)
+    return Inputs(q, k, v, slopes, cu_q, cu_k, None, None, table, None, None, sink, k_descale, v_descale)
 
 
 def _varlen_qkvpacked(qkv: Tensor, cu: Tensor, slopes: Tensor | None, sink: Tensor | None) -> Inputs:

@@ -16,7 +16,7 @@ from flash_attn_rocm.canary import reference, rows
 from flash_attn_rocm.canary.making import Call, made
 from flash_attn_rocm.canary.rows import Row
 from flash_attn_rocm.library import plans
-from flash_attn_rocm.machine.remembered import MASKED, MASKED_GRADIENTS, Family
+from flash_attn_rocm.machine.remembered import CODED, MASKED, MASKED_GRADIENTS, Family
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.values import kinds, paths, tolerances
 
@@ -92,6 +92,8 @@ def gradient_calls(family: Family) -> Iterator[Call]:
 
 def _rows(family: Family) -> list[Row]:
     """Those of all kinds with kernels for the family."""
+    if family.work == CODED:  # without a kernel for the head dim, all are widened
+        return [*rows.CODES]
     there = [op for op in OPS[family.work] if plans.has_kernel(*family[:3], op)]
     found: Iterator[Row] = itertools.chain.from_iterable(
         getattr(rows, name) for name in dict.fromkeys(kinds.CANARY[op] for op in there)

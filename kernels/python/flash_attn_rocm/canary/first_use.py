@@ -14,12 +14,13 @@ from torch import Tensor
 
 from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options
 from flash_attn_rocm.canary import caches, calls, latent
-from flash_attn_rocm.canary.caches import Append
+from flash_attn_rocm.canary.caches import Append, Widened
 from flash_attn_rocm.canary.calls import Answer, Backward
 from flash_attn_rocm.canary.latent import Latent
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.machine import environment, remembered
 from flash_attn_rocm.machine.remembered import (
+    CODED,
     FAILED,
     LATENT,
     MASKED,
@@ -40,6 +41,13 @@ _found: dict[tuple[torch.device, Family], str] = {}
 def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) -> str:
     """Why the kernels for a call are disabled, or "". ``answer`` launches them."""
     dtype = DTYPES[inputs.q.dtype]
+    if inputs.coded:
+        head_dim = plans.padded_head_dim(device.arch, dtype, inputs.head_dim)
+        of_codes = Family(device.arch, dtype, head_dim, CODED)
+        if found := _known(
+            of_codes, inputs.q.device, lambda where: calls.attention_problem(of_codes, answer, device, where)
+        ):
+            return found
     masked = inputs.attn_mask is not None and dense_masks.is_read(inputs, options)
     op, work = (plans.MASKED, MASKED) if masked else (plans.FORWARD, "")
     head_dim = plans.padded_head_dim(device.arch, dtype, inputs.head_dim, op)
@@ -58,10 +66,17 @@ def gradients_failure(backward: Backward, inputs: Inputs, options: Options, arch
     return _known(family, inputs.q.device, lambda where: calls.gradients_problem(family, backward, where))
 
 
-def append_failure(append: Append, q: Tensor, arch: str) -> str:
-    """Why the kernels that write into caches are disabled, or "". ``append`` launches one."""
-    family = Family(arch, DTYPES[q.dtype], 0)
+def append_failure(append: Append, inputs: Inputs, arch: str) -> str:
+    """Why the kernels that write into such caches are disabled, or "". ``append`` launches one."""
+    q = inputs.q
+    family = Family(arch, DTYPES[q.dtype], 0, CODED if inputs.coded else "")
     return _known(family, q.device, lambda where: caches.append_problem(family, append, where))
+
+
+def widening_failure(widened: Widened, q: Tensor, arch: str) -> str:
+    """Why the kernels that widen a cache of latent attention are disabled, or "". ``widened`` launches one."""
+    family = Family(arch, DTYPES[q.dtype], q.shape[-1], CODED)
+    return _known(family, q.device, lambda where: caches.widening_problem(family, widened, where))
 
 
 def latent_failure(answer: Latent, q: Tensor, device: Device) -> str:

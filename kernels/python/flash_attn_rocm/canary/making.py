@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from flash_attn_rocm.arguments.normal_form import TORCH_DTYPES, Inputs, Options
 from flash_attn_rocm.canary.rows import (
@@ -29,7 +30,10 @@ from flash_attn_rocm.canary.rows import (
 )
 from flash_attn_rocm.canary.rows import FP32 as MASK_FP32
 from flash_attn_rocm.library.host import LIMITS
+from flash_attn_rocm.library.plans import has_kernel
 from flash_attn_rocm.machine.remembered import Family
+from flash_attn_rocm.reference import codes
+from flash_attn_rocm.values import kinds
 
 FP32 = torch.float32  # for any default dtype
 NO_NUMBERS = (math.nan, -math.inf, math.inf)
@@ -43,6 +47,7 @@ APART = 8
 # Period of the random numbers: a multiple of 8 and of no head dim, so that rows differ.
 DRAWN = 8 * 4099
 TINY = 2.0**-30  # zero in fp16
+NO_CODE = 0xFF  # NaN of two formats, and a number of the others
 BEYOND = 8  # NaN behind a row of a bias, at most: rows begin at multiples of so many elements
 # Extra heads behind each row of q, k, v and dout, so that dense tensors have distinct strides.
 BEHIND = (3, 0, 1, 2)
@@ -95,7 +100,13 @@ def _made(row: Row, family: Family, pool: Tensor, slopes: Tensor) -> Call:
         padded = padded._replace(alibi_slopes=slopes[: len(row.rows) * row.heads[0]].view(-1, row.heads[0]))
     if row.sink:
         padded = padded._replace(sink=slopes[: row.heads[0]] / STEEPEST * SINKS - SINKS / 2)
-    k, v, where = STORES[row.store](padded.k, padded.v, row.keys)
+    stored = padded
+    if row.codes:
+        stored, padded = _coded(row, padded, family)
+    k, v, where = STORES[row.store](stored.k, stored.v, row.keys)
+    if row.codes:
+        k, v = (x.view(getattr(torch, row.codes)) for x in (k, v))
+        where |= _descales(row, stored)
     q = padded.q if row.store == DENSE else padded.q.contiguous()
     if row.store in {PACKED, IN_USE, PAGED}:
         q, where["cu_seqlens_q"] = packed(q, row.rows), _ends(row.rows)
@@ -124,6 +135,33 @@ def _padded(row: Row, family: Family, pool: Tensor) -> tuple[Inputs, Tensor]:
     if row.mask:
         mask = _mask(row, row.mask, pool)
     return Inputs(q, k, v, attn_mask=mask), dout
+
+
+def _coded(row: Row, padded: Inputs, family: Family) -> tuple[Inputs, Inputs]:
+    """The bits of k and v with descales, and the call with the numbers that kernels take them for."""
+    widened = row.widened or not has_kernel(*family[:3], kinds.ATTENDING[kinds.CODED])
+    dtype, bits, numbers, descales = getattr(torch, row.codes), [], [], []
+    for behind, x in enumerate((padded.k.float(), padded.v.float())):
+        descale = codes.own_descales(x, dtype)
+        descale = descale if row.per_key else descale.amax(1)
+        of = descale[..., None] if row.per_key else descale[:, None, :, None]
+        encoded = codes.encode(x, of, dtype)
+        wide = pad(encoded.view(torch.uint8), (0, 0, 0, behind), value=NO_CODE)
+        bits.append(wide[:, :, : x.shape[2]])
+        number = codes.decode(encoded) * of
+        numbers.append(number.to(padded.q.dtype) if widened else number)
+        descales.append(descale)
+    stored = padded._replace(k=bits[0], v=bits[1], k_descale=descales[0], v_descale=descales[1])
+    return stored, padded._replace(k=numbers[0], v=numbers[1])
+
+
+def _descales(row: Row, stored: Inputs) -> dict[str, Tensor]:
+    """As the call has them: of keys in the places of the keys."""
+    descales = stored.k_descale, stored.v_descale
+    if row.per_key:
+        one, other = (x[..., None] for x in descales if x is not None)
+        descales = tuple(x[..., 0] for x in STORES[row.store](one, other, row.keys)[:2])
+    return dict(zip(("k_descale", "v_descale"), descales, strict=True))
 
 
 def _mask(row: Row, mask: Mask, pool: Tensor) -> Tensor:
@@ -248,11 +286,15 @@ def _paged(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
 
 
 def hollow(tensors: tuple[Tensor, ...], lengths: Lengths, slots: Sequence[int], *sizes: int) -> list[Tensor]:
-    """Caches of (blocks, keys) with rows in ``slots``; NaN in all other rows and behind the elements of v."""
+    """Caches of (blocks, keys) with rows in ``slots``; NaN in all other rows and behind the elements of v.
+
+    Bits of codes get NO_CODE there.
+    """
     caches = []
     for behind, x in enumerate(tensors):
         _, _, heads, head_dim = x.shape
-        wide = x.new_full((math.prod(sizes), heads + behind, head_dim), torch.nan)[:, :heads]
+        fill = torch.nan if x.is_floating_point() else NO_CODE
+        wide = x.new_full((math.prod(sizes), heads + behind, head_dim), fill)[:, :heads]
         wide[torch.tensor(slots)] = packed(x, lengths)
         caches.append(wide.unflatten(0, sizes))
     return caches

@@ -13,6 +13,7 @@ FLAT = (0.0, 0.0)
 TILE, SMALL = 32, 64
 WAVE = 64  # lanes that share parts out
 BOOL, OWN, FP32 = "bool", "own", "fp32"
+E4M3FN, E4M3FNUZ, E5M2, INT8 = "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "int8"
 SOME, LEFT, WHOLE = "some keys", "left keys", "whole rows"
 LATER, ONE, OTHERS = "later keys", "one key of a row", "all but one key of a row"
 UNIT = 16  # keys of a mask that are tested together
@@ -48,7 +49,9 @@ class Row(NamedTuple):
 
     ``narrower`` than the family's head dim: rows are unaligned. ``path``: instead of the plan's. ``tiny``:
     with a number in bf16's range below fp16's, for bf16 only. ``uneven``: v has the head dim of kernels with
-    two head dims. ``sink``: each head has one, of forward calls only.
+    two head dims. ``sink``: each head has one, of forward calls only. ``codes``: the cache has 8 bits of this
+    dtype, with a descale ``per_key`` or for each head of a sequence. ``widened``: no kernel reads it in such a
+    call.
     """
 
     why: str
@@ -73,6 +76,9 @@ class Row(NamedTuple):
     tiny: bool = False
     uneven: bool = False
     sink: bool = False
+    codes: str = ""
+    per_key: bool = False
+    widened: bool = False
 
     def of(self, head_dim: int) -> "Row":
         """With more parts than lanes: a tile per part, and an equal total rise of scores."""
@@ -288,11 +294,39 @@ MASKED_GRADIENT_ROWS = (
     Row("bias of heads, left keys, many rows", (1024,), (150,), (2, 1), mask=Mask(OWN, "h", LEFT)),
 )  # fmt: skip
 
+# Caches of 8 bits: the kernel of few queries, and more queries after widening. Each format, with descales of
+# heads and of keys, and each kind of cache. As in fwd's rows, features come alone, and groups have three heads.
+CODES = (
+    Row("8 bits, decode, causal, pages", (3, 16, 0), (257, 300, 30), (2, 1), CAUSAL, store=PAGED, codes=E4M3FN),
+    Row("8 bits, decode in parts, pages, descales of keys", (2, 11), (161, 209), (6, 2), (55, 60), store=PAGED,
+        parts=3, codes=E4M3FN, per_key=True),
+    Row("8 bits, decode, left padded cache", (11, 11), (129, 97), (3, 1), (0, 60), scale=-1.0, store=CACHE,
+        codes=E4M3FNUZ),
+    Row("8 bits, decode, left padded cache, softcap, descales of keys", (3, 3), (70, 20), (2, 1), softcap=20.0,
+        store=CACHE, codes=E4M3FNUZ, per_key=True),
+    Row("8 bits, decode, scores that rise and fall", (16, 16), (129, 129), (2, 2), (33, 7), scores=(0.0, 0.5),
+        codes=E5M2),
+    Row("8 bits, decode, ALiBi, descales of keys", (5, 5), (50, 50), (3, 1), (20, -1), alibi=True, codes=E5M2,
+        per_key=True),
+    Row("8 bits, decode in parts, sinks", (3, 1), (129, 40), (2, 1), store=PAGED, parts=3, sink=True, codes=INT8),
+    Row("8 bits, decode in parts, dense, descales of keys", (5, 5, 5), (257, 257, 257), (3, 1), parts=3,
+        scores=(0.0, 5.0), codes=INT8, per_key=True),
+    Row("8 bits, widened, causal, pages", (20, 3), (70, 97), (2, 1), CAUSAL, store=PAGED, codes=E4M3FN,
+        widened=True),
+    Row("8 bits, widened, left padded cache, descales of keys", (17, 17), (40, 12), (3, 1), (0, 3), store=CACHE,
+        codes=E4M3FNUZ, per_key=True, widened=True),
+    Row("8 bits, widened, dense, softcap", (17,), (65,), (2, 1), softcap=20.0, codes=E5M2, widened=True),
+    Row("8 bits, widened, unaligned", (17,), (65,), (2, 1), narrower=3, codes=E4M3FN, widened=True),
+    Row("8 bits, widened, pages, descales of keys", (17, 0), (97, 30), (2, 2), store=PAGED, codes=INT8,
+        per_key=True, widened=True),
+)  # fmt: skip
+
 
 class AppendRow(NamedTuple):
     """New keys of two sequences, written into a cache. ``rotary`` elements of each head dim are rotated.
 
-    A head dim that is no multiple of 8 takes the kernel's code for unaligned rows.
+    A head dim that is no multiple of 8 takes the kernel's code for unaligned rows. ``codes``: the cache has 8
+    bits of this dtype, with a descale ``per_key`` or for each head of a sequence.
     """
 
     why: str
@@ -302,6 +336,8 @@ class AppendRow(NamedTuple):
     interleaved: bool = False
     advances: bool = True
     heads: tuple[int, int] = (4, 2)
+    codes: str = ""
+    per_key: bool = False
 
 
 APPENDS = (
@@ -316,4 +352,22 @@ APPENDS = (
     AppendRow("append, unaligned, interleaved, rows by index", 59, 10, CACHE, interleaved=True,
         advances=False),
     AppendRow("append, unaligned, not rotated", 7, 0, heads=(3, 1)),
+)  # fmt: skip
+
+# Caches of 8 bits: each format with aligned and with unaligned rows, and descales of both kinds. A row of 24
+# and one of 41 elements leave threads of a workgroup without work, while others wait for a row's numbers.
+CODED_APPENDS = (
+    AppendRow("codes", 72, 32, heads=(3, 1), codes=E4M3FN),
+    AppendRow("codes, pages, descales of keys", 80, 80, PAGED, advances=False, codes=E4M3FNUZ, per_key=True),
+    AppendRow("codes, interleaved, descales of keys", 24, 16, interleaved=True, codes=E5M2, per_key=True),
+    AppendRow("codes, interleaved, rows by index, descales of keys", 128, 128, CACHE, interleaved=True,
+        advances=False, codes=INT8, per_key=True),
+    AppendRow("codes, pages, not rotated", 88, 0, PAGED, heads=(1, 1), codes=INT8),
+    AppendRow("codes, unaligned, pages, descales of keys", 41, 32, PAGED, heads=(3, 1), codes=E4M3FN,
+        per_key=True),
+    AppendRow("codes, unaligned", 9, 6, advances=False, heads=(1, 1), codes=E4M3FNUZ),
+    AppendRow("codes, unaligned, interleaved, rows by index", 59, 10, CACHE, interleaved=True,
+        advances=False, codes=E5M2),
+    AppendRow("codes, unaligned, not rotated, descales of keys", 7, 0, heads=(3, 1), codes=INT8,
+        per_key=True),
 )  # fmt: skip

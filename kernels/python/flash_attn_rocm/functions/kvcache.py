@@ -31,11 +31,11 @@ ANGLES = "(seqlen_rotary, rotary_dim / 2)"
 ROTARY_STEP = 16
 CACHED = ("q", "k_cache", "v_cache")  # always there
 TENSORS = """
-    All tensors are on q's device, and q, the caches, k and v of one dtype. nheads is a multiple of nheads_k:
-    query head h reads key head h // (nheads / nheads_k). Kernels take torch.float16 and torch.bfloat16 with a
-    headdim of 1 to 256, and up to 512 without pages, softcap and ALiBi. PyTorch computes torch.float32,
-    torch.float64, larger headdims, and caches of different headdims. seqlen_k is the number of keys of a
-    sequence after writing k.
+    All tensors are on q's device, and q, k, v and the caches of one dtype, or both caches of 8 bits. nheads
+    is a multiple of nheads_k: query head h reads key head h // (nheads / nheads_k). Kernels take
+    torch.float16 and torch.bfloat16 with a headdim of 1 to 256, and up to 512 without pages, softcap and
+    ALiBi. PyTorch computes torch.float32, torch.float64, larger headdims, and caches of different headdims.
+    seqlen_k is the number of keys of a sequence after writing k.
     """
 RETURNS = """
     out, in q's shape and dtype, with the headdim of v_cache. A row without a visible key is 0. With
@@ -70,6 +70,7 @@ def flash_attn_with_kvcache(
     softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
     softcap: SupportsFloat = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
     num_splits: int = 0, return_softmax_lse: Literal[False] = False, *, sink: Tensor | None = None,
+    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def flash_attn_with_kvcache(
@@ -80,6 +81,7 @@ def flash_attn_with_kvcache(
     softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
     softcap: SupportsFloat = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
     num_splits: int = 0, *, return_softmax_lse: Literal[True], sink: Tensor | None = None,
+    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 @overload
 def flash_attn_with_kvcache(
@@ -90,6 +92,7 @@ def flash_attn_with_kvcache(
     softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
     softcap: SupportsFloat = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
     num_splits: int = 0, return_softmax_lse: bool = False, *, sink: Tensor | None = None,
+    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
 @_documented
 def flash_attn_with_kvcache(
@@ -114,6 +117,8 @@ def flash_attn_with_kvcache(
     return_softmax_lse: bool = False,
     *,
     sink: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of new queries over a cache of keys and values, for decoding, without gradients.
 
@@ -123,10 +128,12 @@ def flash_attn_with_kvcache(
         q: (batch, seqlen_q, nheads, headdim).
         k_cache: (batch_cache, seqlen_cache, nheads_k, headdim), or with block_table its blocks, (num_blocks,
             page, nheads_k, headdim) with a page of a multiple of 16 rows.
-        v_cache: in the shape of k_cache. Rows hidden by causal or window_size must be finite, too, because 0
-            times NaN is NaN: clear freed pages.
+            Its elements may have 8 bits: torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2 or
+            torch.int8 (docs/caches-8-bit.md).
+        v_cache: in the shape and dtype of k_cache. Rows hidden by causal or window_size must be finite, too,
+            because 0 times NaN is NaN: clear freed pages.
         k: (batch, seqlen_new, nheads_k, headdim): new keys, for the rows from cache_seqlens[b] on of sequence
-            b.
+            b. In q's dtype, also for a cache of 8 bits: they are rounded on the way.
         v: in the shape of k.
         rotary_cos: (seqlen_rotary, rotary_dim / 2), in q's dtype. It rotates k by its position in the cache,
             and q by cache_seqlens + i when causal or windowed, otherwise by cache_seqlens. rotary_dim
@@ -144,10 +151,15 @@ def flash_attn_with_kvcache(
         num_splits: Number of parts of the keys, up to 512. 0: chosen to fill the GPU. The result is the
             same.
         return_softmax_lse: If True, return (out, softmax_lse).
+        k_descale: of a cache of 8 bits, torch.float32: elements of k_cache times their k_descale are keys.
+            (batch, nheads_k), one for each head of a sequence, with any strides, as in FlashAttention 3. Or
+            one for each key of a head, in the shape of k_cache without its headdim: then k, if given, writes
+            its own. None is 1. Keyword only, an addition to flash_attn.
+        v_descale: likewise of v_cache, beside k_descale.
     """
     tensors = (
         q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, _lengths(q, cache_seqlens), cache_batch_idx,
-        cache_leftpad, block_table, alibi_slopes, sink,
+        cache_leftpad, block_table, alibi_slopes, sink, k_descale, v_descale,
     )  # fmt: skip
     numbers = (rotary_interleaved, softmax_scale, causal, softcap, num_splits, window_size)
     out, lse = _answer(tensors, numbers)
@@ -189,8 +201,8 @@ def _appended(
 
 
 def _unpack(q: Given, k_cache: Given, v_cache: Given, *rest: Given) -> Inputs:
-    lengths, batch_idx, leftpad, table, slopes, sink = rest[4:]
-    return Inputs(q, k_cache, v_cache, slopes, None, None, lengths, leftpad, table, batch_idx, sink=sink)
+    lengths, batch_idx, leftpad, table, slopes, *others = rest[4:]
+    return Inputs(q, k_cache, v_cache, slopes, None, None, lengths, leftpad, table, batch_idx, None, *others)
 
 
 def _lengths(q: Given, cache_seqlens: Given) -> Given:
@@ -214,6 +226,8 @@ def prepare(
     block_table: Given,
     alibi_slopes: Given,
     sink: Given,
+    k_descale: Given,
+    v_descale: Given,
     rotary_interleaved: Given,
     softmax_scale: Given,
     causal: Given,
@@ -238,7 +252,8 @@ def prepare(
     lengths = cache_seqlens if isinstance(cache_seqlens, Tensor) else None
     inputs = Inputs(
         q, k_cache, v_cache, alibi_slopes, seqused_k=lengths, leftpad_k=cache_leftpad,
-        block_table=block_table, cache_batch_idx=cache_batch_idx, sink=sink,
+        block_table=block_table, cache_batch_idx=cache_batch_idx, sink=sink, k_descale=k_descale,
+        v_descale=v_descale,
     )  # fmt: skip
     checks.refuse(NAME, _size_problems(inputs, tensors))
     if cache_seqlens is not None and lengths is None:
@@ -285,7 +300,8 @@ def _size_problems(inputs: Inputs, tensors: dict[str, Tensor]) -> list[str]:
     }
     return [
         *checks.heads(q, k_cache, v_cache, CACHED),
-        *checks.placement("q", q, {name: x for name, x in tensors.items() if name != "q"}),
+        *checks.caches(inputs, batch, CACHED, written="k" in tensors),
+        *checks.placement("q", q, {name: x for name, x in tensors.items() if name not in CACHED}),
         *_cache_problems(inputs, tensors),
         *checks.integers(integers, q.device),
         *checks.alibi(inputs.alibi_slopes, batch, nheads, q.device),

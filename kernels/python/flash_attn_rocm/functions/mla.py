@@ -20,7 +20,7 @@ from flash_attn_rocm.wrapped import sharded
 NAME = "mla_decode"
 DENSE, PAGED = "(batch, seqlen_k, 1, headdim)", "(num_blocks, page, 1, headdim)"
 TENSORS = """
-    All tensors are on q's device, and q and kv_cache of one dtype. Kernels take torch.float16 and
+    All tensors are on q's device, and q and kv_cache of one dtype, or kv_cache of 8 bits. Kernels take torch.float16 and
     torch.bfloat16 with a headdim of 576 and a head_dim_v of 512, as in DeepSeek V2 and V3 and Kimi K2, on the
     GPUs listed in docs/features.md. PyTorch computes everything else. The caller writes new keys into the
     cache.
@@ -53,21 +53,21 @@ def mla_decode(
     q: Tensor, kv_cache: Tensor, cache_seqlens: int | Tensor | None = None, *,
     block_table: Tensor | None = None, head_dim_v: SupportsIndex = 512,
     softmax_scale: SupportsFloat | None = None, causal: bool = True, num_splits: int = 0,
-    return_softmax_lse: Literal[False] = False,
+    return_softmax_lse: Literal[False] = False, kv_descale: Tensor | None = None,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def mla_decode(
     q: Tensor, kv_cache: Tensor, cache_seqlens: int | Tensor | None = None, *,
     block_table: Tensor | None = None, head_dim_v: SupportsIndex = 512,
     softmax_scale: SupportsFloat | None = None, causal: bool = True, num_splits: int = 0,
-    return_softmax_lse: Literal[True],
+    return_softmax_lse: Literal[True], kv_descale: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 @overload
 def mla_decode(
     q: Tensor, kv_cache: Tensor, cache_seqlens: int | Tensor | None = None, *,
     block_table: Tensor | None = None, head_dim_v: SupportsIndex = 512,
     softmax_scale: SupportsFloat | None = None, causal: bool = True, num_splits: int = 0,
-    return_softmax_lse: bool = False,
+    return_softmax_lse: bool = False, kv_descale: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
 @_documented
 def mla_decode(
@@ -81,6 +81,7 @@ def mla_decode(
     causal: bool = True,
     num_splits: int = 0,
     return_softmax_lse: bool = False,
+    kv_descale: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of new queries over the cache of multi-head latent attention, outside of autograd.
 
@@ -101,8 +102,12 @@ def mla_decode(
         num_splits: Number of parts of the keys, up to 512. 0: chosen to fill the GPU. The result is the
             same.
         return_softmax_lse: If True, return (out, softmax_lse).
+        kv_descale: of a cache of 8 bits (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2 or
+            torch.int8), torch.float32: elements of kv_cache times it are keys. (batch, 1), or one for each
+            key, in the shape of kv_cache without its headdim. None is 1. Such a cache is widened to q's dtype
+            before each call.
     """
-    tensors = (q, kv_cache, cache_seqlens, block_table)
+    tensors = (q, kv_cache, cache_seqlens, block_table, kv_descale)
     transforms.refuse_tangents(NAME, tensors)
     sharded.refuse(NAME, tensors)
     with torch.no_grad():
@@ -126,6 +131,7 @@ def prepare(
     kv_cache: Given,
     cache_seqlens: Given,
     block_table: Given,
+    kv_descale: Given,
     head_dim_v: Given,
     softmax_scale: Given,
     causal: Given,
@@ -141,8 +147,8 @@ def prepare(
         found += checks.lengths({"cache_seqlens": cache_seqlens})
     checks.refuse(NAME, found)  # The checks below read the tensors.
     found = _shape_problems(q, kv_cache, block_table, head_dim_v)
-    found += checks.placement("q", q, {"kv_cache": kv_cache})
     batch = q.shape[0]
+    found += _dtype_problems(q, kv_cache, block_table, kv_descale)
     found += checks.integers(
         {"cache_seqlens": (lengths, (batch,)), "block_table": (block_table, (batch, -1))}, q.device
     )
@@ -150,12 +156,22 @@ def prepare(
     if cache_seqlens is not None and lengths is None:
         lengths = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)
     v = kv_cache[..., : integer(head_dim_v)]
-    inputs = Inputs(q, kv_cache, v, seqused_k=lengths, block_table=block_table)
+    inputs = Inputs(
+        q, kv_cache, v, seqused_k=lengths, block_table=block_table, k_descale=kv_descale, v_descale=kv_descale
+    )
     return inputs, resolve(
         q, max_seqlen_q=q.shape[1], max_seqlen_k=normal_form.key_capacity(inputs),
         softmax_scale=softmax_scale, causal=bool(causal), window_size=(-1, -1), softcap=0.0,
         num_splits=num_splits,
     )  # fmt: skip
+
+
+def _dtype_problems(q: Tensor, kv_cache: Tensor, block_table: Given, kv_descale: Given) -> list[str]:
+    inputs = Inputs(
+        q, kv_cache, kv_cache, block_table=block_table, k_descale=kv_descale, v_descale=kv_descale
+    )
+    found = checks.caches(inputs, q.shape[0], ("q", "kv_cache", "kv_cache"))
+    return [each.replace("k_descale", "kv_descale", 1) for each in found if not each.startswith("v_descale")]
 
 
 def _shape_problems(q: Tensor, kv_cache: Tensor, block_table: Given, head_dim_v: Given) -> list[str]:

@@ -8,6 +8,7 @@ from flash_attn_rocm.arguments.normal_form import Inputs, New, Options
 from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.diagnosis.notice import fall_back
 from flash_attn_rocm.launch import watched
+from flash_attn_rocm.reference import codes
 from flash_attn_rocm.reference.operators import LIBRARY, NAMESPACE, arguments_of
 from flash_attn_rocm.reference.rotary import rotate
 from flash_attn_rocm.reference.sequences import parts
@@ -18,7 +19,8 @@ from flash_attn_rocm.serving.support import device_of
 APPEND = (
     "pytorch_append(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, "
     "Tensor? rotary_cos, Tensor? rotary_sin, Tensor cache_seqlens, Tensor? cache_leftpad, "
-    "Tensor? block_table, Tensor? cache_batch_idx, bool rotary_interleaved, bool rotary_advances) "
+    "Tensor? block_table, Tensor? cache_batch_idx, Tensor(c!)? k_descale, Tensor(d!)? v_descale, "
+    "bool rotary_interleaved, bool rotary_advances) "
     "-> (Tensor, Tensor)"
 )
 
@@ -31,23 +33,27 @@ if resets.THREATENED:
 def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> Inputs:
     """Writes k and v behind the first seqused_k keys. Returns inputs with q rotated and new lengths.
 
+    A cache of 8 bits gets codes, and each key's descales if keys have some.
+
     ``by_kernel``: the host reads no tensor. Keys with lengths or indices outside of the cache are dropped,
     and positions outside of the angles take the nearest. Otherwise these raise FlashAttnArgumentError before
     any write.
     """
     advances = options.window_left >= 0 or options.window_right >= 0
+    inputs = inputs._replace(k_descale=_apart(inputs.k_descale), v_descale=_apart(inputs.v_descale))
     if by_kernel and _has_rows(inputs.k) and _has_rows(inputs.v):
         return _by_kernel(inputs, new, advances)
     q, lengths = torch.ops.flash_attn_rocm.pytorch_append(
         inputs.q, inputs.k, inputs.v, new.k, new.v, new.cos, new.sin, inputs.seqused_k, inputs.leftpad_k,
-        inputs.block_table, inputs.cache_batch_idx, bool(new.interleaved), advances,
+        inputs.block_table, inputs.cache_batch_idx, inputs.k_descale, inputs.v_descale, bool(new.interleaved),
+        advances,
     )  # fmt: skip
     return inputs._replace(q=inputs.q if new.cos is None else q, seqused_k=lengths)
 
 
 def proven(inputs: Inputs) -> bool:
     """Whether the kernel is right on this device, by a check at its first use (``canary.first_use``)."""
-    failure = first_use.append_failure(_by_kernel, inputs.q, device_of(inputs.q.device).arch)
+    failure = first_use.append_failure(_by_kernel, inputs, device_of(inputs.q.device).arch)
     if failure:
         fall_back(failure, stacklevel=4)
     return not failure
@@ -60,10 +66,20 @@ def _by_kernel(inputs: Inputs, new: New, advances: bool) -> Inputs:  # noqa: FBT
     rotated = None if new.cos is None else torch.empty(q.shape, dtype=q.dtype, device=q.device)
     KERNEL(
         _rows(q), inputs.k, inputs.v, _rows(new.k), _rows(new.v), _rows(new.cos), _rows(new.sin),
-        _rows(lengths), _rows(inputs.block_table), _rows(inputs.cache_batch_idx), rotated,
-        bool(new.interleaved), advances,
+        _rows(lengths), _rows(inputs.block_table), _rows(inputs.cache_batch_idx), inputs.k_descale,
+        inputs.v_descale, rotated, bool(new.interleaved), advances,
     )  # fmt: skip
     return inputs._replace(q=q if rotated is None else rotated, seqused_k=lengths + new.k.shape[1])
+
+
+def _apart(descale: Tensor | None) -> Tensor | None:
+    """Descales of heads whose elements may share memory.
+
+    torch.compile refuses such arguments of an operator that may write to them.
+    """
+    if descale is None or not torch.compiler.is_compiling() or 0 not in descale.stride():
+        return descale
+    return descale.contiguous()
 
 
 def _has_rows(tensor: Tensor) -> bool:
@@ -87,6 +103,8 @@ def _append(
     leftpad: Tensor | None,
     block_table: Tensor | None,
     batch_idx: Tensor | None,
+    k_descale: Tensor | None,
+    v_descale: Tensor | None,
     interleaved: bool,  # noqa: FBT001 - the operator passes by position
     advances: bool,  # noqa: FBT001
 ) -> tuple[Tensor, Tensor]:
@@ -104,9 +122,22 @@ def _append(
         rotated = rotate(q, cos, sin, queries, interleaved=interleaved)
         k = rotate(k, cos, sin, keys, interleaved=interleaved)
     where = _where(inputs, keys)
-    k_cache[where] = k
-    v_cache[where] = v
+    _write(k_cache, where, k, k_descale)
+    _write(v_cache, where, v, v_descale)
     return rotated, ends
+
+
+def _write(cache: Tensor, where: tuple[Tensor, Tensor], x: Tensor, descale: Tensor | None) -> None:
+    if not codes.is_coded(cache):
+        cache[where] = x
+        return
+    of: Tensor | float = 1.0 if descale is None else descale[:, None, :, None]
+    if descale is not None and descale.dim() > 2:
+        own = codes.own_descales(x, cache.dtype)
+        descale[where] = own
+        of = own[..., None]
+    # PyTorch writes few elements of such dtypes by index.
+    cache.view(torch.uint8)[where] = codes.encode(x, of, cache.dtype).view(torch.uint8)
 
 
 def _require(inputs: Inputs, begins: Tensor, rows: int, queries: Tensor, cos: Tensor | None) -> None:

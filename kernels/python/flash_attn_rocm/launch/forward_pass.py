@@ -10,7 +10,7 @@ from flash_attn_rocm.arguments import flops
 from flash_attn_rocm.arguments.normal_form import Inputs, Options
 from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.diagnosis.notice import fall_back
-from flash_attn_rocm.launch import makers, watched
+from flash_attn_rocm.launch import makers, watched, widening
 from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.reference import operators
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks
@@ -86,6 +86,8 @@ def _forward(*arguments: object) -> Two:
 
 def answer(inputs: Inputs, options: Options, state: Tensor | None, device: Device, *, path: str = "") -> Two:
     """``path`` replaces the plan's."""
+    if inputs.coded and not choose(inputs, options, device).plan.path:
+        inputs = widening.widened(inputs, options)
     chosen = key_masks.chooses_keys(inputs, options)
     if chosen or chunks.divide(inputs, options):
         cut = key_masks.cut if chosen else chunks.cut

@@ -12,10 +12,12 @@ from flash_attn_rocm.arguments import flops
 from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_causal
 from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.diagnosis.notice import fall_back
-from flash_attn_rocm.launch import watched
+from flash_attn_rocm.launch import watched, widening
 from flash_attn_rocm.library.plans import Plan
-from flash_attn_rocm.machine.remembered import LATENT, Family
+from flash_attn_rocm.machine.remembered import CODED, LATENT, Family
 from flash_attn_rocm.reference import operators
+from flash_attn_rocm.reference.codes import is_coded
+from flash_attn_rocm.rewrite import dense_caches
 from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.layouts import Device, padded
 from flash_attn_rocm.serving.support import (
@@ -34,8 +36,8 @@ PLAN = torch.ops.flash_attn_rocm.plan_mla.default
 if resets.THREATENED:
     MLA = watched.latent(MLA, operators.arguments_of(MLA))
 OPERATOR = (
-    "latent(Tensor q, Tensor kv_cache, Tensor? cache_seqlens, Tensor? block_table, float softmax_scale, "
-    "bool causal, SymInt num_splits, str arch, int compute_units) -> (Tensor, Tensor)"
+    "latent(Tensor q, Tensor kv_cache, Tensor? cache_seqlens, Tensor? block_table, Tensor? kv_descale, "
+    "float softmax_scale, bool causal, SymInt num_splits, str arch, int compute_units) -> (Tensor, Tensor)"
 )
 Two = tuple[Tensor, Tensor]
 
@@ -50,7 +52,9 @@ def unserved(inputs: Inputs) -> str:
             f"the head dim is {q.shape[-1]} and that of v {of_v}, and kernels for latent attention have "
             f"{HEAD_DIM} and {VALUE_DIM}"
         )
-    return _reason(q.device, DTYPES[q.dtype])
+    if reason := _reason(q.device, DTYPES[q.dtype]):
+        return reason
+    return _reason_of_codes(q.device, DTYPES[q.dtype]) if is_coded(inputs.k) else ""
 
 
 def support_of(inputs: Inputs, options: Options) -> Support:
@@ -60,9 +64,10 @@ def support_of(inputs: Inputs, options: Options) -> Support:
     device = device_of(inputs.q.device)
     found = _planned(inputs.q, inputs.key_capacity, options.num_splits, device)
     row = row_words(device.arch, found.path, DTYPES[inputs.q.dtype], HEAD_DIM)
+    words = dense_caches.words(inputs, options, copies=1) if inputs.coded else ""
     return Support(
-        ok=True, reason=found.reason, path=found.path, splits=found.splits, backward_reason=NO_GRADIENTS,
-        row=row,
+        ok=True, reason=f"{words}{found.reason}", path=found.path, splits=found.splits,
+        backward_reason=NO_GRADIENTS, row=row,
     )  # fmt: skip
 
 
@@ -71,8 +76,8 @@ def attend(inputs: Inputs, options: Options) -> Two:
     flops.register()
     device = device_of(inputs.q.device)
     found: Two = torch.ops.flash_attn_rocm.latent(
-        inputs.q, inputs.k, inputs.seqused_k, inputs.block_table, options.softmax_scale, is_causal(options),
-        options.num_splits, *device,
+        inputs.q, inputs.k, inputs.seqused_k, inputs.block_table, inputs.k_descale, options.softmax_scale,
+        is_causal(options), options.num_splits, *device,
     )  # fmt: skip
     return found
 
@@ -84,8 +89,13 @@ def answer(
     block_table: Tensor | None,
     options: Options,
     device: Device,
+    kv_descale: Tensor | None = None,
 ) -> Two:
     """out and the log-sum-exp by the kernel, on a device."""
+    if is_coded(kv_cache):
+        inputs = Inputs(q, kv_cache, kv_cache, None, None, None, lengths, None, block_table)
+        kv_cache = widening.widened_latent(inputs, kv_descale)
+        block_table = None
     rows, keys = (padded(x, HEAD_DIM) for x in (q, _one_head(kv_cache)))
     capacity = keys.shape[1] if block_table is None else block_table.shape[1] * keys.shape[1]
     plan = _planned(q, capacity, options.num_splits, device)
@@ -149,11 +159,17 @@ def _reason(device: torch.device, dtype: str) -> str:
     return FAILURES.get(Family(arch, dtype, HEAD_DIM, LATENT), "") if found.path else found.reason
 
 
+@constant_when_traced
+def _reason_of_codes(device: torch.device, dtype: str) -> str:
+    return FAILURES.get(Family(device_of(device).arch, dtype, HEAD_DIM, CODED), "")
+
+
 def _latent(
     q: Tensor,
     kv_cache: Tensor,
     lengths: Tensor | None,
     block_table: Tensor | None,
+    kv_descale: Tensor | None,
     softmax_scale: float,
     causal: bool,  # noqa: FBT001 - the operator passes by position
     num_splits: int,
@@ -162,13 +178,19 @@ def _latent(
 ) -> Two:
     device, tensors = Device(arch, compute_units), (q, kv_cache, lengths, block_table)
     options = Options(softmax_scale, window_right=0 if causal else -1, num_splits=num_splits)
-    if failure := first_use.latent_failure(answer, q, device):
+    failure = first_use.latent_failure(answer, q, device)
+    if not failure and is_coded(kv_cache):
+        failure = first_use.widening_failure(widening.widened_latent, q, arch)
+    if failure:
         fall_back(failure, stacklevel=2)
         v = kv_cache[..., :VALUE_DIM]
-        inputs = Inputs(q, kv_cache, v, seqused_k=lengths, block_table=block_table)
+        inputs = Inputs(
+            q, kv_cache, v, seqused_k=lengths, block_table=block_table, k_descale=kv_descale,
+            v_descale=kv_descale,
+        )  # fmt: skip
         sizes = options._replace(max_seqlen_q=q.shape[1], max_seqlen_k=inputs.key_capacity)
         return operators.forward(inputs, sizes, None, want_probabilities=False)[:2]
-    return answer(*tensors, options, device)
+    return answer(*tensors, options, device, kv_descale)
 
 
 def _latent_fake(q: Tensor, *_arguments: object) -> Two:

@@ -27,6 +27,7 @@ OF_Q = ("q", "out", "dout", "dq")
 OF_K = ("k", "v", "dk", "dv", "kv_cache")
 OF_ROWS = ("lse", "delta")
 OF_SCORES = ("attn_mask", "dscores")
+OF_DESCALES, OF_KEYS = ("k_descale", "v_descale"), 3  # dimensions, if each key has one
 OF_SEQUENCES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx", "cache_seqlens")
 
 
@@ -125,6 +126,9 @@ def part_of(name: str, x: Given, part: Part, *, packed: bool, pages: bool) -> Gi
         x, by_sequences = _narrow(x, -1, part.heads_q), by_sequences and x.dim() == 2
     elif name == "sink":
         return _narrow(x, 0, part.heads_q)
+    elif name in OF_DESCALES:
+        x = _narrow(x, -1, part.heads)
+        by_sequences = by_sequences and not (pages and x.dim() == OF_KEYS)
     elif name not in OF_SEQUENCES:
         return x
     return _narrow(x, 0, part.sequences) if by_sequences else x

@@ -57,16 +57,17 @@ def plan(
     plain: bool = False,  # noqa: FBT001, FBT002
     masked: bool = False,  # noqa: FBT001, FBT002
     v_head_dim: int = 0,
+    coded: bool = False,  # noqa: FBT001, FBT002
 ) -> Plan:
     """The library's decision.
 
     ``aligned``: all strides and addresses are multiples of 8 elements. ``plain``: the call may profit from
-    tall workgroups. ``v_head_dim`` is v's where it differs. Paths other than uneven need a padded v.
+    tall workgroups. ``v_head_dim`` is v's where it differs. Paths other than uneven need a padded v. ``coded``: k and v are codes of 8 bits, without a path if no kernel reads them.
     """
     return Plan(
         *PLAN(
             arch, dtype, head_dim, batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units,
-            num_splits, dropout, aligned, plain, masked, v_head_dim,
+            num_splits, dropout, aligned, plain, masked, v_head_dim, coded,
         )
     )  # fmt: skip
 

@@ -116,7 +116,7 @@ def _forward(*arguments: object) -> Three:
         mask=inputs.attn_mask,
         sink=inputs.sink,
     )
-    if _is_whole(inputs) and not want_probabilities:
+    if _is_whole(inputs) and not want_probabilities and not inputs.coded:
         return attended(*inputs[:4], dropout=_dropout(0, inputs, options, rng_state))
     out, lse = inputs.q.new_zeros(inputs.out_shape), new_lse(inputs).fill_(torch.inf)
     signed = _new_probabilities(inputs, options, bool(want_probabilities)).zero_()
@@ -226,7 +226,9 @@ def _is_whole(inputs: Inputs) -> bool:
 
 
 def _tensors_of(part: Part, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    k, v = part.keys_of(inputs.k), part.keys_of(inputs.v)
+    work = arithmetic(inputs.q.dtype)
+    k = part.values_of(inputs.k, inputs.k_descale, work)
+    v = part.values_of(inputs.v, inputs.v_descale, work)
     return part.rows_of(inputs.q), k, v, part.slopes_of(inputs.alibi_slopes)
 
 

@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from flash_attn_rocm.arguments.checks import refuse
 from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.reference.codes import decode, is_coded
 from flash_attn_rocm.serving.capture import refuse_capture
 
 Where = tuple[slice, ...]
@@ -41,6 +43,18 @@ class Part(NamedTuple):
         if self.blocks is None:
             return _four(k[self.keys])
         return k[self.blocks].flatten(0, 1)[self.span][None]
+
+    def values_of(self, k: Tensor, descale: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """``keys_of`` k or v. Codes of 8 bits become numbers of ``dtype``, times their descales."""
+        if not is_coded(k):
+            return self.keys_of(k)
+        # PyTorch indexes few tensors of such dtypes.
+        numbers = decode(self.keys_of(k.view(torch.uint8)).view(k.dtype)).to(dtype)
+        if descale is None:
+            return numbers
+        of_keys = descale.dim() > 2
+        own = self.keys_of(descale[..., None]) if of_keys else descale[self.sequences][:, None, :, None]
+        return numbers.mul_(own)
 
     def slopes_of(self, slopes: Tensor | None) -> Tensor | None:
         """(nheads) or (sequences, nheads) of alibi_slopes."""

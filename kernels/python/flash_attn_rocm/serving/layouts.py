@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_featured
+from flash_attn_rocm.arguments.normal_form import CODES, DTYPES, Inputs, Options, is_featured
 from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.library.plans import FORWARD, MASKED, Plan, padded_head_dim, plan, uneven_head_dims
 from flash_attn_rocm.values.paths import REFERENCE, UNEVEN
@@ -40,9 +40,12 @@ def choose(inputs: Inputs, options: Options, device: Device) -> Layout:
     """How to run the call.
 
     A cache is copied only if no kernel can read it in place. Other tensors are copied if this allows a faster
-    kernel.
+    kernel. The plan has no path for a cache of 8 bits that no kernel reads (``rewrite.dense_caches``).
     """
     head_dim = inputs.q.shape[-1]
+    if inputs.coded:
+        aligned = all(map(is_aligned, inputs[:3]))
+        return Layout(_plan(inputs, options, device, head_dim, aligned=aligned), 0, 0)
     if inputs.v.shape[-1] != head_dim:
         return _choose_for_two(inputs, options, device)
     op = FORWARD if inputs.attn_mask is None else MASKED
@@ -103,7 +106,8 @@ def padded(tensor: Tensor, head_dim: int) -> Tensor:
 
 def is_aligned(tensor: Tensor) -> bool:
     """Whether the kernels for one head dim can read the rows."""
-    return _are_aligned(tensor.stride()) and tensor.data_ptr() % ADDRESS_ALIGNMENT == 0
+    unit = ADDRESS_ALIGNMENT if tensor.dtype in CODES else LIMITS.alignment
+    return _are_aligned(tensor.stride(), unit) and tensor.data_ptr() % ADDRESS_ALIGNMENT == 0
 
 
 def is_aligned_rows(tensor: Tensor) -> bool:
@@ -112,9 +116,9 @@ def is_aligned_rows(tensor: Tensor) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _are_aligned(strides: tuple[int, ...]) -> bool:
+def _are_aligned(strides: tuple[int, ...], unit: int) -> bool:
     *steps, last = strides
-    return last == 1 and all(step % LIMITS.alignment == 0 for step in steps) and steps[-2] < LIMITS.row_stride
+    return last == 1 and all(step % unit == 0 for step in steps) and steps[-2] < LIMITS.row_stride
 
 
 def has_rows(tensor: Tensor) -> bool:
@@ -133,5 +137,5 @@ def _plan(
         device.arch, DTYPES[inputs.q.dtype], head_dim, inputs.batch,
         options.max_seqlen_q, options.max_seqlen_k, inputs.q.shape[-2], inputs.k.shape[-2],
         device.compute_units, options.num_splits, options.dropout_p > 0.0, aligned,
-        plain, inputs.attn_mask is not None, v_head_dim,
+        plain, inputs.attn_mask is not None, v_head_dim, inputs.coded,
     )  # fmt: skip

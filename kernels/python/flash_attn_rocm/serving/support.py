@@ -14,8 +14,8 @@ from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_fe
 from flash_attn_rocm.library import host, plans
 from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.library.plans import Plan
-from flash_attn_rocm.machine.remembered import MASKED, MASKED_GRADIENTS
-from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks
+from flash_attn_rocm.machine.remembered import CODED, MASKED, MASKED_GRADIENTS
+from flash_attn_rocm.rewrite import chunks, dense_caches, dense_masks, key_masks
 from flash_attn_rocm.serving import layouts, machine, resets
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.values import kinds
@@ -26,7 +26,7 @@ PYTORCH = "pytorch"
 SEPARATE_INSTEAD, PYTORCH_INSTEAD = (FUSED, SEPARATE), (SEPARATE, PYTORCH)
 MEASURED = Path(__file__).parents[1] / "values/measured.json"
 NO_GRADIENTS = "kernels compute no gradients through a cache"
-OPS = {"": plans.FORWARD, MASKED: plans.MASKED, MASKED_GRADIENTS: plans.MASKED_BACKWARD}
+OPS = {"": plans.FORWARD, CODED: plans.FORWARD, MASKED: plans.MASKED, MASKED_GRADIENTS: plans.MASKED_BACKWARD}
 CACHES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx")
 
 
@@ -97,6 +97,8 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
         return reason
     if want_probabilities and drops:
         return "kernels do not return the probabilities (return_attn_probs with dropout_p > 0)"
+    if normal_form.is_coded(inputs) and (reason := _reasons_of_codes(q.device, DTYPES[q.dtype])[head_dim]):
+        return reason
     reason = _reasons(q.device, DTYPES[q.dtype], False, False, drops)[head_dim]  # noqa: FBT003
     if reason or inputs.attn_mask is None or not dense_masks.is_read(inputs, options):
         return reason
@@ -112,7 +114,7 @@ def gradients_unserved(inputs: Inputs, options: Options) -> str:
     q = inputs.q
     if reason := _unserved_anyway(inputs, options):
         return reason
-    if any(getattr(inputs, name) is not None for name in CACHES):
+    if normal_form.is_coded(inputs) or any(getattr(inputs, name) is not None for name in CACHES):
         return NO_GRADIENTS
     if normal_form.head_dim(inputs) > LIMITS.head_dim:
         head_dim = normal_form.head_dim(inputs)
@@ -197,17 +199,32 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
     elif chunks.divide(inputs, options):
         inputs, options = chunks.cut(inputs, options)
     device = device_of(inputs.q.device)
-    layout = layouts.choose(inputs, options, device)
+    layout, words = layouts.choose(inputs, options, device), ""
+    if inputs.coded and not layout.plan.path:
+        words = dense_caches.words(inputs, options)
+        inputs = dense_caches.form(inputs, options)
+        layout = layouts.choose(inputs, options, device)
     head_dim = layout.head_dim or inputs.q.shape[-1]
-    row = row_words(device.arch, layout.plan.path, DTYPES[inputs.q.dtype], head_dim)
-    found = replace(_support(layout.plan, backward), row=row)
+    path = _kernels_of(layout.plan.path, inputs, options)
+    row = row_words(device.arch, path, DTYPES[inputs.q.dtype], head_dim)
+    plan = layout.plan._replace(reason=f"{words}{layout.plan.reason}")
+    found = replace(_support(plan, backward), row=row)
     if not resets.THREATENED:
         return found
     return replace(found, launches=_launches(inputs, options, device, layout, backward))
 
 
+def _kernels_of(path: str, inputs: Inputs, options: Options) -> str:
+    """The variant of a path's kernels that answers such a call, or the path."""
+    if path == REFERENCE:
+        return path
+    if inputs.coded:
+        return kinds.CODED
+    return kinds.MASKED if dense_masks.is_read(inputs, options) else path
+
+
 def row_words(arch: str, path: str, dtype: str, head_dim: int) -> str:
-    """The kernel of a path and how its rows were chosen, or "" for a kernel without rows."""
+    """The kernel of a path or variant, and how its rows were chosen, or "" for a kernel without rows."""
     name = f"fa_{kinds.ATTENDING.get(path, path)}_{dtype}_d{head_dim}"
     row = host.row_ids().get((host.code_of(arch), name))
     if row is None:
@@ -266,6 +283,13 @@ def _reasons(
     For all of them, because torch.compile may know head_dim only as a symbol.
     """
     return _reasons_on(device_of(device).arch, dtype, gradients, masked, dropout)
+
+
+@constant_when_traced
+def _reasons_of_codes(device: torch.device, dtype: str) -> tuple[str, ...]:
+    """For each head dim, why the kernels for caches of 8 bits are disabled, or ""."""
+    arch = device_of(device).arch
+    return tuple(_failure(arch, dtype, head_dim, CODED) for head_dim in range(LIMITS.wide_head_dim + 1))
 
 
 @cache

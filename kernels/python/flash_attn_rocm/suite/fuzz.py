@@ -1,12 +1,12 @@
 """The fuzz cases of every kernel.
 
 Attention: forward_cases.py. Gradients: backward_cases.py, alike_cases.py, nan_cases.py. Masks:
-masked_cases.py, masked_backward_cases.py. Latent attention: latent_cases.py. ``append``: append_cases.py.
+masked_cases.py, masked_backward_cases.py. Latent attention: latent_cases.py. Writing and copying caches:
+caches/.
 """
 
 from flash_attn_rocm.suite import (
     alike_cases,
-    append_cases,
     backward_cases,
     forward_cases,
     latent_cases,
@@ -14,6 +14,7 @@ from flash_attn_rocm.suite import (
     masked_cases,
     nan_cases,
 )
+from flash_attn_rocm.suite.caches import append_cases, coded_append_cases, widen_cases
 from flash_attn_rocm.suite.forward_cases import Kernel
 from flash_attn_rocm.suite.rule import DTYPES
 from flash_attn_rocm.suite.target import (
@@ -26,8 +27,11 @@ from flash_attn_rocm.suite.target import (
 )
 from flash_attn_rocm.values import kinds, paths
 
+APPEND = "append"
+CACHE_OPS = (APPEND, coded_append_cases.CODED_APPEND, widen_cases.WIDENING)
 MODULES = {
-    "append": append_cases, **dict.fromkeys((BACKWARD_OP, FUSED_OP, UNEVEN_OP), backward_cases),
+    APPEND: append_cases, coded_append_cases.CODED_APPEND: coded_append_cases,
+    widen_cases.WIDENING: widen_cases, **dict.fromkeys((BACKWARD_OP, FUSED_OP, UNEVEN_OP), backward_cases),
     masked_cases.MASKED: masked_cases, MASKED_BACKWARD_OP: masked_backward_cases,
     latent_cases.LATENT: latent_cases,
 }  # fmt: skip
@@ -44,7 +48,7 @@ def kernels():
         *(Kernel(op, *each) for op in ATTENDING for each in compiled(op)),
         *(Kernel(REFERENCE, dtype) for dtype in DTYPES),
         *(Kernel(op, *each) for op in kinds.GRADIENTS.values() for each in compiled(op)),
-        *(Kernel("append", dtype) for dtype in dtypes_of("append")),
+        *(Kernel(op, dtype) for op in CACHE_OPS for dtype in dtypes_of(op)),
     ]
 
 

@@ -2,6 +2,7 @@
 
 # Generated from kernels/tables/kinds.toml by `python3 -m wheel_builder.tables.generated`; do not edit.
 MASKED = "masked"
+CODED = "coded"
 UNEVEN = "uneven"
 ATTENDING = {
     "matrix": "fwd",
@@ -11,6 +12,7 @@ ATTENDING = {
     "uneven": "fwd_uneven",
     "masked": "fwd_masked",
     "split": "decode",
+    "coded": "decode_8bit",
     "latent": "mla",
     "reference": "reference",
 }
@@ -30,6 +32,7 @@ TILED = (
     "fwd_uneven",
     "fwd_masked",
     "decode",
+    "decode_8bit",
     "mla",
     "bwd_dkdv",
     "bwd_dq",
@@ -54,9 +57,12 @@ CANARY = {
     "fwd_uneven": "UNEVEN",
     "fwd_masked": "MASKS",
     "decode": "ATTENTION",
+    "decode_8bit": "CODES",
     "mla": "LATENT",
     "reference": "ATTENTION",
     "append": "APPENDS",
+    "append_8bit": "CODED_APPENDS",
+    "widen": "CODES",
     "bwd_dq": "GRADIENTS",
     "bwd_fused": "GRADIENTS",
     "bwd_dq_uneven": "UNEVEN_GRADIENTS",

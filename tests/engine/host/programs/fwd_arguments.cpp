@@ -95,6 +95,17 @@ void print(const fa::FwdArguments& arguments) {
       {"mask_head", static_cast<double>(arguments.mask.mask_head)},
       {"mask_row", static_cast<double>(arguments.mask.mask_row)},
       {"mask_kind", arguments.mask.mask_kind},
+      {"coded", arguments.coded},
+      {"format", arguments.codes.format},
+      {"per_key", arguments.codes.per_key},
+      {"k_descale", static_cast<double>(reinterpret_cast<std::uintptr_t>(arguments.codes.k_descale))},
+      {"v_descale", static_cast<double>(reinterpret_cast<std::uintptr_t>(arguments.codes.v_descale))},
+      {"k_descale_batch", static_cast<double>(arguments.codes.k_descale_batch)},
+      {"k_descale_row", static_cast<double>(arguments.codes.k_descale_row)},
+      {"k_descale_head", static_cast<double>(arguments.codes.k_descale_head)},
+      {"v_descale_batch", static_cast<double>(arguments.codes.v_descale_batch)},
+      {"v_descale_row", static_cast<double>(arguments.codes.v_descale_row)},
+      {"v_descale_head", static_cast<double>(arguments.codes.v_descale_head)},
   };
   const char* separator = "{";
   for (const auto& [name, value] : numbers) {

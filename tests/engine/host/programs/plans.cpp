@@ -12,7 +12,7 @@ int main() {
   bool wide, uneven;
   while (std::cin >> arch >> dtype >> r.head_dim >> r.batch >> r.max_seqlen_q >> r.max_seqlen_k >> r.nheads >>
          r.nheads_k >> r.compute_units >> r.num_splits >> r.dropout >> r.aligned >> r.plain >> r.masked >>
-         wide >> uneven) {
+         wide >> uneven >> r.coded) {
     if (!fa::parse_gfx(arch, &r.arch) || !fa::parse_dtype(dtype, &r.dtype)) return 1;
     r.kernels = {};
     const int head_dim = static_cast<int>(r.head_dim);
@@ -20,6 +20,9 @@ int main() {
     if (r.plain) r.kernels.add(fa::Op::fwd_tall);
     if (wide) r.kernels.add(fa::Op::fwd_wide);
     if (uneven) r.kernels.add(fa::Op::fwd_uneven);
+    if (fa::forward_config(fa::Op::decode_8bit, r.arch, r.dtype, head_dim).waves > 0) {
+      r.kernels.add(fa::Op::decode_8bit);
+    }
     const fa::Plan plan = fa::plan(r);
     std::cout << fa::name(plan.path) << " " << plan.splits << " " << plan.reason << "\n";
   }

@@ -22,6 +22,7 @@ softmax_scale = "a number"
 [calls.fwd]
 tensors = [
     { name = "q", holds = "rows" },
+    { name = "k", holds = "cache" },
     { name = "out", holds = "rows", written = true },
     { name = "slopes", holds = "fp32", optional = true, contiguous = "last" },
     { name = "part", holds = "fp32", written = true, optional = true },
@@ -83,7 +84,7 @@ def test_schemas_say_what_is_written_optional_and_traced(described):
     schemas = re.findall(r'Schema =((?:\n    ".*")+);', cpp_bindings(described.calls, described.makers))
     assert ["".join(re.findall('"(.*)"', schema)) for schema in schemas] == [
         (
-            "fwd(Tensor q, Tensor(a!) out, Tensor? slopes, Tensor(b!)? part, SymInt window, float softcap, "
+            "fwd(Tensor q, Tensor k, Tensor(a!) out, Tensor? slopes, Tensor(b!)? part, SymInt window, float softcap, "
             "bool interleaved) -> ()"
         ),
         "plan(str arch, int rows) -> (str path, int splits, str reason)",
@@ -94,7 +95,7 @@ def test_schemas_say_what_is_written_optional_and_traced(described):
 def test_bindings_make_the_c_interfaces_call(described):
     text = cpp_bindings(described.calls, described.makers)
     assert "const std::optional<Tensor>& part, std::int64_t window, double softcap, bool inter" in text
-    assert '  call.q = describe(q, "q");\n  call.out = describe_written(out, "out");\n' in text
+    assert '  call.k = describe(k, "k");\n  call.out = describe_written(out, "out");\n' in text
     assert "  call.softcap = static_cast<float>(softcap);\n" in text
     assert "  call.arch = arch.c_str();\n  call.rows = rows;\n  return answered(call);" in text
 
@@ -119,6 +120,7 @@ def test_the_checks_get_each_tensor(described):
     rows = re.findall(r"^ +\{(\{.*)\},$", cpp_tensors(described.calls), re.MULTILINE)
     assert rows == [
         '{"q", call.q}, Holds::rows, Contiguous::any, false',
+        '{"k", call.k}, Holds::cache, Contiguous::any, false',
         '{"out", call.out}, Holds::rows, Contiguous::any, false',
         '{"slopes", call.slopes}, Holds::fp32, Contiguous::last, true',
         '{"part", call.part}, Holds::fp32, Contiguous::any, true',
@@ -136,7 +138,7 @@ def test_what_is_expected_is_said_alike_in_both_languages(described):
         (
             '"rows" }',
             '"row" }',
-            "calls.fwd.tensors: holds is 'row', expected one of rows, fp32",
+            "calls.fwd.tensors: holds is 'row', expected one of rows, codes, cache, fp32",
         ),
         (
             '"bool"',

@@ -104,7 +104,11 @@ def test_packed_rows_are_no_forward():
     ("old", "new", "problem"),
     [
         ('words = "first"', 'word = "first"', "one: no words"),
-        ('"latent"', '"latest"', "few: call is 'latest', expected one of forward, backward, latent, append"),
+        (
+            '"latent"',
+            '"latest"',
+            "few: call is 'latest', expected one of forward, backward, latent, append, widen",
+        ),
         ('["few"]', '["plain"]', "two kinds answer plain"),
         ('tile = "forward"\nrows = "packed"', 'rows = "packed"', "few: rows without tile"),
         ('launches = ["sums", "back", "sums"]', "", "back: 0 launches, expected 3"),

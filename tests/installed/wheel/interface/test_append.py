@@ -37,7 +37,22 @@ def paged(tensors):
     return {**tensors, "block_table": torch.tensor([[0, 1], [1, 0]], **INT32)}
 
 
-@pytest.mark.parametrize("arguments", ["tensors", "rotary", "paged"])
+@pytest.fixture
+def coded(tensors):
+    """Over a cache of 8 bits, with descales of heads."""
+    caches = {name: tensors[name].to(torch.int8) for name in ("k_cache", "v_cache")}
+    return {**tensors, **caches, **{name: torch.rand(2, 2) for name in ("k_descale", "v_descale")}}
+
+
+@pytest.fixture
+def coded_by_key(coded):
+    return {**coded, **{name: torch.rand(2, 32, 2) for name in ("k_descale", "v_descale")}}
+
+
+EVERY = ["tensors", "rotary", "paged", "coded", "coded_by_key"]
+
+
+@pytest.mark.parametrize("arguments", EVERY)
 def test_right_arguments_get_as_far_as_the_missing_runtime(request, arguments):
     with pytest.raises(RuntimeError, match="no HIP runtime in this process"):
         call(**request.getfixturevalue(arguments))
@@ -123,7 +138,7 @@ def host_append():
         given = dict(zip(ARGUMENTS, arguments, strict=True))
         calls.append({name for name, value in given.items() if value is not None})
         rotated, _ = torch.ops.flash_attn_rocm.pytorch_append(
-            *arguments[:8], None, *arguments[8:10], *arguments[11:]
+            *arguments[:8], None, *arguments[8:12], *arguments[13:]
         )
         if given["q_out"] is not None:
             given["q_out"].copy_(rotated)
@@ -134,7 +149,7 @@ def host_append():
     library._destroy()
 
 
-@pytest.mark.parametrize("arguments", ["tensors", "rotary", "paged"])
+@pytest.mark.parametrize("arguments", EVERY)
 def test_opcheck(request, host_append, arguments):
     """Schema, fake kernel and tracing."""
     given = {"interleaved": False, "advances": True} | request.getfixturevalue(arguments)
@@ -147,14 +162,15 @@ def test_opcheck(request, host_append, arguments):
 def appended(given, *, by_kernel, options):
     caches = given["k_cache"].clone(), given["v_cache"].clone()
     inputs = Inputs(
-        given["q"], *caches, seqused_k=given["cache_seqlens"], block_table=given.get("block_table")
-    )
+        given["q"], *caches, seqused_k=given["cache_seqlens"], block_table=given.get("block_table"),
+        k_descale=given.get("k_descale"), v_descale=given.get("v_descale"),
+    )  # fmt: skip
     new = append.New(given["k"], given["v"], given.get("cos"), given.get("sin"), interleaved=True)
     after = append.append(inputs, options, new, by_kernel=by_kernel)
     return after.q, *caches, after.seqused_k
 
 
-@pytest.mark.parametrize("arguments", ["tensors", "rotary", "paged"])
+@pytest.mark.parametrize("arguments", EVERY)
 @pytest.mark.parametrize("options", [Options(1.0), Options(1.0, window_right=0), Options(1.0, window_left=3)])
 def test_the_kernels_way_gives_what_the_other_gives(request, host_append, arguments, options):
     given = request.getfixturevalue(arguments)
@@ -164,6 +180,23 @@ def test_the_kernels_way_gives_what_the_other_gives(request, host_append, argume
     one, other = (appended(given, by_kernel=each, options=options) for each in (True, False))
     assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(one, other, strict=True))
     assert len(host_append) == 1
+
+
+def test_descales_that_share_memory_can_be_compiled(coded, host_append):
+    """vLLM expands one number. torch.compile refuses expanded arguments that an operator writes to."""
+
+    def after(given, descale):
+        caches = [given[name].clone() for name in ("k_cache", "v_cache")]
+        inputs = Inputs(
+            given["q"], *caches, seqused_k=given["cache_seqlens"], k_descale=descale, v_descale=descale
+        )
+        new = append.New(given["k"], given["v"], None, None, interleaved=True)
+        return append.append(inputs, Options(1.0), new, by_kernel=True).seqused_k, *caches
+
+    descale = torch.full((1, 1), 0.02).expand(2, 2)
+    found = torch.compile(after, backend="aot_eager", fullgraph=True)(coded, descale)
+    assert all(torch.equal(one, other) for one, other in zip(found, after(coded, descale), strict=True))
+    assert host_append
 
 
 def test_a_cache_without_rows_is_appended_to_by_pytorch(tensors, host_append):

@@ -57,7 +57,11 @@ def test_device_arch_without_a_runtime():
     ("name", "change", "words"),
     [
         ("k", lambda t: t[0], "k: expected 4 dimensions, got shape (7, 2, 64)"),
-        ("v", lambda t: t.bfloat16(), "v: expected dtype fp16, got bf16"),
+        (
+            "v",
+            lambda t: t.bfloat16(),
+            "v: expected dtype fp16 like q, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2 or int8, got bf16",
+        ),
         ("q", lambda t: t.double(), "q: expected dtype fp16 or bf16, got another dtype"),
         ("lse", lambda t: t.half(), "lse: expected dtype fp32, got fp16"),
         ("out", lambda t: t[:, :4], "out: expected shape (2, 5, 4, 64), got shape (2, 4, 4, 64)"),
@@ -217,7 +221,8 @@ def test_opcheck_of_the_gradients(qkv, inputs):
 def test_opcheck_of_appending(qkv, angles):
     q, k, v = qkv
     new = (k[:, :2].clone(), v[:, :2].clone())
-    arguments = (q, k, v, *new, *angles, integers(1, 4), integers(0, 1), None, integers(1, 0), True, True)
+    places = (integers(1, 4), integers(0, 1), None, integers(1, 0))
+    arguments = (q, k, v, *new, *angles, *places, None, None, True, True)
     found = torch.library.opcheck(torch.ops.flash_attn_rocm.pytorch_append.default, arguments)
     assert set(found.values()) == {"SUCCESS"}
     assert len(found) == 4
@@ -327,6 +332,15 @@ def test_opcheck_of_gradients(qkv, host_bwd, inputs):
     assert set(found.values()) == {"SUCCESS"}
     assert len(found) == 4
     assert host_bwd
+
+
+def test_opcheck_of_appending_codes(qkv):
+    q, k, v = qkv
+    caches, descales = [torch.zeros(2, 16, 2, 64, dtype=torch.int8) for _ in "kv"], torch.rand(2, 2, 16, 2)
+    arguments = (q, *caches, k, v, None, None, integers(1, 4), None, None, None, *descales, True, True)
+    found = torch.library.opcheck(torch.ops.flash_attn_rocm.pytorch_append.default, arguments)
+    assert set(found.values()) == {"SUCCESS"}
+    assert caches[0].any()
 
 
 def test_opcheck(tensors, host_fwd):

@@ -15,7 +15,10 @@ import pytest
 FUNCTIONS = json.loads(Path(__file__).with_name("signatures.json").read_text())["functions"]
 
 # Missing from flash_attn.
-OURS = {"flash_attn_varlen_func": [("sink", None), ("chunk", 0)]}
+OURS = {
+    "flash_attn_varlen_func": [("sink", None), ("chunk", 0), ("k_descale", None), ("v_descale", None)],
+    "flash_attn_with_kvcache": [("sink", None), ("k_descale", None), ("v_descale", None)],
+}
 
 
 def test_there_are_seven():

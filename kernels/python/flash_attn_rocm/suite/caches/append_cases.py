@@ -1,4 +1,4 @@
-"""Random calls of the operator ``append``, generated like the attention calls of forward_cases.py.
+"""Random calls of the operator ``append``, generated like the attention calls of suite/forward_cases.py.
 
 The answer is exact: each bit equals the result of PyTorch's operators, and the rest of the caches is
 unchanged.
@@ -27,6 +27,8 @@ ODD = "odd"
 WILD = (-1, 2**31 - 1, -(2**31))  # pages and rows outside of the cache
 TURNS = ("not rotated", "halves", "interleaved")
 VALUES = ("random", "ties", "extremes", "no numbers")
+NAMES = ("q", "k_cache", "v_cache", "k_descale", "v_descale")
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 NO_NUMBERS = torch.tensor([torch.inf, -torch.inf, torch.nan])
 
 
@@ -118,12 +120,16 @@ class Call:
         self.blocks = CAPACITY // (case.page or CAPACITY)
         places = batch * self.blocks + (2 if case.page or case.by_index else 0)
         size = (places, case.page or CAPACITY, nheads_k, case.head_dim)
-        self.caches = [self.normal(*size) for _ in range(2)]
+        self.caches = [self.stored(*size) for _ in range(2)]
         self.cos, self.sin = self.angles()
         self.places = torch.randperm(places, generator=self.generator)[: batch * self.blocks].to(INT32)
         if case.wild:
             wrong = (places, *WILD)
             self.places[case.seed % len(self.places)] = wrong[case.seed % len(wrong)]
+
+    def stored(self, *size):
+        """A cache before the call."""
+        return self.normal(*size)
 
     def normal(self, *size):
         return torch.randn(*size, generator=self.generator).to(self.dtype)
@@ -166,13 +172,20 @@ class Call:
         case, begins = self.case, torch.tensor(self.case.lengths)
         positions = begins[:, None] + torch.arange(case.new)
         q = self.rotated(self.q, begins[:, None] + torch.arange(case.rows) * case.advances)
-        caches = [cache.clone() for cache in self.caches]
-        for cache, new in zip(caches, (self.rotated(self.k, positions), self.v), strict=True):
-            for b, row in torch.cartesian_prod(torch.arange(len(begins)), torch.arange(case.new)).tolist():
-                place, at = self.where(b, int(positions[b, row]))
-                if 0 <= place < len(cache):
-                    cache[place, at] = new[b, row]
-        return q, *caches
+        return q, *self.written(positions, self.rotated(self.k, positions), self.v)
+
+    def written(self, positions, k, v):
+        """The caches after new rows at these positions."""
+        return [self.with_rows(*each, positions) for each in zip(self.caches, (k, v), strict=True)]
+
+    def with_rows(self, cache, new, positions):
+        """A copy of a cache with new rows."""
+        cache = cache.clone()
+        for b, row in torch.cartesian_prod(*map(torch.arange, positions.shape)).tolist():
+            place, at = self.where(b, int(positions[b, row]))
+            if 0 <= place < len(cache):
+                cache[place, at] = new[b, row]
+        return cache
 
     def where(self, b, position):
         """The cache's row of a position: its first two indices."""
@@ -184,28 +197,45 @@ class Call:
         return b, position
 
     def run(self, target):
-        """Launch the case. Returns q and both caches."""
+        """Launch the case. Returns what ``expected`` does."""
         case = self.case
         given, stored = case.layouts
         q, k, v = (laid_out(x.to(target.device), given) for x in (self.q, self.k, self.v))
-        caches = [laid_out(x.to(target.device), stored) for x in self.caches]
+        caches = [self.placed(x.to(target.device), stored) for x in self.caches]
+        descales = self.descales_on(target.device)
         cos, sin = (None if x is None else x.to(target.device) for x in (self.cos, self.sin))
         places = self.places.to(target.device)
         rotated = None if cos is None else torch.empty(q.shape, dtype=q.dtype, device=target.device)
         target.attend(
             APPEND, q, *caches, k, v, cos, sin, torch.tensor(case.lengths, dtype=INT32, device=target.device),
-            places.view(-1, self.blocks) if case.page else None, places if case.by_index else None, rotated,
-            case.interleaved, case.advances,
+            places.view(-1, self.blocks) if case.page else None, places if case.by_index else None,
+            *descales, rotated, case.interleaved, case.advances,
         )  # fmt: skip
-        return [x.cpu() for x in (q if rotated is None else rotated, *caches)]
+        return [x.cpu() for x in (q if rotated is None else rotated, *self.results(caches, descales))]
+
+    def placed(self, cache, layout):
+        """A cache in one of LAYOUTS."""
+        return laid_out(cache, layout)
+
+    def descales_on(self, _device):
+        """k_descale and v_descale of the call."""
+        return None, None
+
+    def results(self, caches, _descales):
+        """What a call writes besides q."""
+        return caches
 
     def check(self, target, shown):
         """Launch the case and compare every bit with PyTorch's result."""
         found = self.run(target)
         shown.compared(str(self.case.kernel), repr(self.case), 0.0, 0.0)
-        for name, one, other in zip(("q", "k_cache", "v_cache"), found, self.expected(), strict=True):
-            assert torch.equal(one.isnan(), other.isnan()), f"{name}: NaN elsewhere"
-            wrong = (one.view(torch.int16) != other.view(torch.int16)) & ~other.isnan()
-            assert not wrong.any(), (
-                f"{name}: {int(wrong.sum())} wrong, first at {wrong.nonzero()[0].tolist()}"
-            )
+        for name, one, other in zip(NAMES, found, self.expected(), strict=False):
+            require_bits(name, one, other)
+
+
+def require_bits(name, one, other):
+    """Every bit is equal, but those of NaN of 16 bits."""
+    no_number = other.isnan() if other.dtype in DTYPES.values() else torch.zeros_like(other, dtype=torch.bool)
+    assert torch.equal(one[no_number].isnan(), no_number[no_number]), f"{name}: no NaN there"
+    wrong = (one.view(BITS[one.element_size()]) != other.view(BITS[other.element_size()])) & ~no_number
+    assert not wrong.any(), f"{name}: {int(wrong.sum())} wrong, first at {wrong.nonzero()[0].tolist()}"

@@ -1,0 +1,221 @@
+// Decode over keys and values of 8 bits: what differs from the other forward kernels. Codes become fp16 in LDS
+// (memory/codes.hpp), so products, softmax and epilogue are shared. Scores are multiplied by the descale of K
+// before the softmax, and O by that of V after the last tile.
+//
+// If each key has its own descale, scores are multiplied by K's one by one, and probabilities by V's: divided
+// by `most`, a power of two that no descale so far exceeds, so they stay in fp16's range. O is divided
+// likewise, and corrected when `most` rises.
+#pragma once
+
+#include "device/forward/parts/block.hpp"
+#include "device/forward/parts/source.hpp"
+#include "device/memory/codes.hpp"
+
+namespace fa {
+
+template <class B>
+FA_DEVICE const CodedParams& coded_params(const B& block) {
+  return reinterpret_cast<const CodedParams&>(block.params);
+}
+
+// K or V in global memory. `descales`: of the keys, if each has one.
+struct CodedSource {
+  Source codes;
+  const char* descales;  // of the sequence's first key, or of page 0
+  int64_t descale_row, descale_page;
+  bool per_key;
+};
+
+struct Descales {
+  const float* base;
+  int64_t batch, row, head;
+};
+
+template <class B>
+FA_DEVICE Descales key_descales(const B& block) {
+  const CodedParams& p = coded_params(block);
+  return {p.k_descale, p.k_descale_batch, p.k_descale_row, p.k_descale_head};
+}
+
+template <class B>
+FA_DEVICE Descales value_descales(const B& block) {
+  const CodedParams& p = coded_params(block);
+  return {p.v_descale, p.v_descale_batch, p.v_descale_row, p.v_descale_head};
+}
+
+// The descale of the block's head, or 1.
+template <class B>
+FA_DEVICE float head_descale(const B& block, const Descales& given) {
+  using Uniform = __attribute__((address_space(4))) const float*;
+  return given.base == nullptr ? 1 : ((Uniform)given.base)[block.batch * given.batch + block.head * given.head];
+}
+
+FA_DEVICE CodedSource coded_source(const KeyPlace& place, const void* base, int64_t batch_stride,
+                                   int64_t head_stride, int64_t row_stride, const Descales& given,
+                                   bool per_key) {
+  const uint64_t at = place.batch * static_cast<uint64_t>(batch_stride) +
+                      place.head * static_cast<uint64_t>(head_stride) +
+                      static_cast<uint64_t>(place.first) * static_cast<uint32_t>(row_stride);
+  const int64_t first = place.batch * given.batch + place.first * given.row + place.head * given.head;
+  return {{{static_cast<const char*>(base) + at, static_cast<int64_t>(static_cast<uint32_t>(row_stride)), place.rows},
+           batch_stride},
+          reinterpret_cast<const char*>(given.base + first),
+          given.row * static_cast<int64_t>(sizeof(float)),
+          given.batch * static_cast<int64_t>(sizeof(float)),
+          per_key};
+}
+
+// As the other `load`, with descales.
+template <class B, class Stage>
+FA_DEVICE void load(const B& block, Stage& stage, const CodedSource& source, int first) {
+  load(block, stage, source.codes, first);
+  if (!source.per_key) return;
+  const FwdParams& params = block.params;
+  const int rows = source.codes.rows.rows;
+  const bool paged = B::kFeatured && params.block_table != nullptr;
+#pragma unroll
+  for (int i = 0; i < B::Descales::kHeld; ++i) {
+    const int key = B::Descales::key(i, block.lane);
+    if (!paged) {
+      const int64_t row = first + key < rows ? first + key : rows - 1;
+      stage.descales.held[i] = *reinterpret_cast<const float*>(source.descales + row * source.descale_row);
+    } else {
+      const PagedRows pages{source.descales,     source.descale_row,
+                            source.descale_page, params.block_table + block.batch * params.table_batch,
+                            rows,                here_uniform(params.page),
+                            params.num_pages - 1};
+      const PagedView view{pages, first};
+      stage.descales.held[i] = view.template read<float>(view.group(key), key, 0);
+    }
+  }
+}
+
+template <class B>
+FA_DEVICE PackedView packed_queries(const B& block, int wave_row) {
+  const FwdParams& p = block.params;
+  return {query_rows(block).base, p.q_row * 2, p.q_head * 2, block.group, wave_row,
+          block.sequence.seqlen_q * block.group};
+}
+
+// Replaces CodedScores in kernels without codes.
+template <class B>
+struct PlainScores {
+  const B& block;
+
+  FA_DEVICE PlainScores(const B& block, int, typename B::Convert&) : block(block) {}
+  FA_DEVICE PackedView queries(int wave_row) const { return packed_queries(block, wave_row); }
+  FA_DEVICE Source keys(const KeyPlace& place) const {
+    const FwdParams& p = block.params;
+    return source_of(place, p.k, p.k_batch, p.k_head, p.k_row);
+  }
+  FA_DEVICE Source values(const KeyPlace& place) const {
+    const FwdParams& p = block.params;
+    return source_of(place, p.v, p.v_batch, p.v_head, p.v_row);
+  }
+  FA_DEVICE float scale() const { return block.params.scale; }
+  FA_DEVICE bool scale_is_zero() const {
+    return B::kConfig.scalar_scale ? is_zero(block.params.scale) : block.params.scale == 0;
+  }
+  FA_DEVICE void descale(typename B::Scores&) const {}
+  FA_DEVICE void weigh(typename B::Scores&, typename B::Out&) const {}
+  FA_DEVICE void finish(typename B::Out&) const {}
+};
+
+template <class B>
+struct CodedScores {
+  using Unit = typename B::Unit;
+  using Query = CodedQuery<Unit, B::kDType, B::kHeadDim>;
+  static_assert(B::kConfig.schedule == Schedule::two_stages, "tiles.toml: V's descales come with K's");
+
+  const B& block;
+  const typename B::Convert& codes;
+  Query query;
+  float of_scores;  // softmax_scale of products
+  float v_unit;
+  float most;  // 2^-100 before the first key
+  bool per_key_k, per_key_v;
+
+  FA_DEVICE CodedScores(const B& block, int wave_row, typename B::Convert& convert)
+      : block(block), codes(convert), query(packed_queries(block, wave_row), block.lane), most(0x1p-100f) {
+    const CodedParams& p = coded_params(block);
+    convert.begin(p.format, p.per_key);
+    per_key_k = convert.per_key && p.k_descale != nullptr;
+    per_key_v = convert.per_key && p.v_descale != nullptr;
+    const float of_k = convert.per_key ? 1 : head_descale(block, key_descales(block));
+    const float of_v = convert.per_key ? 1 : head_descale(block, value_descales(block));
+    of_scores = uniform(p.fwd.scale * of_k * (convert.unit * query.inverse));
+    v_unit = of_v * convert.unit;
+  }
+
+  FA_DEVICE const Query& queries(int) const { return query; }
+  FA_DEVICE CodedSource keys(const KeyPlace& place) const {
+    const FwdParams& p = block.params;
+    return coded_source(place, p.k, p.k_batch, p.k_head, p.k_row, key_descales(block), per_key_k);
+  }
+  FA_DEVICE CodedSource values(const KeyPlace& place) const {
+    const FwdParams& p = block.params;
+    return coded_source(place, p.v, p.v_batch, p.v_head, p.v_row, value_descales(block), per_key_v);
+  }
+
+  FA_DEVICE float scale() const { return of_scores; }
+  FA_DEVICE bool scale_is_zero() const { return of_scores == 0; }
+
+  FA_DEVICE void descale(typename B::Scores& s) const {
+    if (!per_key_k) return;
+    multiply(s, codes.of_keys);
+  }
+
+  FA_DEVICE void weigh(typename B::Scores& s, typename B::Out& o) {
+    if (!per_key_v) return;
+    if (any_lane<Unit::kWave>(codes.of_values.largest() > most)) raise(o);
+    multiply(s, codes.of_values.times(inverse_of(most)));
+  }
+
+  // Call after the last tile.
+  FA_DEVICE void finish(typename B::Out& o) const {
+    times(o, per_key_v ? v_unit * most : v_unit);
+  }
+
+ private:
+  // Of a power of two, exactly.
+  FA_DEVICE static float inverse_of(float power) {
+    return __builtin_bit_cast(float, 0x7f000000 - __builtin_bit_cast(uint32_t, power));
+  }
+
+  // Each score times the factor of its key.
+  FA_DEVICE static void multiply(typename B::Scores& s, const typename B::Descales& factors) {
+    each<0>(factors, [&](int f, float factor) {
+#pragma unroll
+      for (int c = 0; c < Unit::kColumns; ++c) {
+        reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows * Unit::kColumns + c] *= factor;
+      }
+    });
+  }
+  template <int f, class Action>
+  FA_DEVICE static void each(const typename B::Descales& factors, const Action& action) {
+    action(f, factors.template of<f>());
+    if constexpr (f + 1 < B::Descales::kElements) each<f + 1>(factors, action);
+  }
+
+  FA_DEVICE static void times(typename B::Out& o, float factor) {
+#pragma unroll
+    for (int step = 0; step < B::kOutSteps; ++step) {
+      Unit::settle(o[step]);
+      o[step] *= typename Unit::C(factor);
+      Unit::settle(o[step]);
+    }
+  }
+
+  FA_DEVICE void raise(typename B::Out& o) {
+    const float highest =
+        across_lanes<Unit::kWave - 1>(codes.of_values.largest(), block.lane,
+                                      [](float a, float b) { return __builtin_fmaxf(a, b); });
+    const uint32_t up = __builtin_bit_cast(uint32_t, uniform(highest)) + 0x007fffff;
+    const float to = __builtin_bit_cast(float, up & 0x7f800000);
+    const float now = to < 0x1p126f ? to : 0x1p126f;
+    times(o, most * inverse_of(now));
+    most = now;
+  }
+};
+
+}  // namespace fa

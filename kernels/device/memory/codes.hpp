@@ -1,0 +1,222 @@
+// Codes of 8 bits (CodeFormat), unpacked to fp16 on their way into LDS. Every finite code is exact.
+//
+// Four codes of a word become two words: elements 0 and 2, then elements 1 and 3. Operand B of the product has
+// the same order (CodedQuery).
+//
+// Floating-point codes: a byte in the top half of 16 bits, moved right by `shift` below its sign, is an fp16
+// number: exponent and mantissa of e4m3 have fp16's places with an exponent of 4 bits, so the number is the
+// code's times 2^-8. Subnormal codes become subnormal fp16, exactly. e5m2 needs no shift: it is the top half
+// of fp16. e4m3fnuz is read as e4m3fn, twice its value. Integers: 1024 + 128 + code is the fp16 number 0x6400 |
+// (code + 128).
+//
+// Where the matrix unit may take fp16 subnormals as zero, e4m3 is multiplied by 2^8 here (kWhole): its least
+// number is then 2^-9. Codes of e5m2 below 2^-14 still count as zero there, as fp16 elements do.
+#pragma once
+
+#include "device/arch/device.hpp"
+#include "device/call/params.hpp"
+#include "device/memory/swizzle.hpp"
+#include "device/memory/view.hpp"
+#include "device/mma/unit.hpp"
+
+namespace fa {
+
+typedef int16_t i16x2 __attribute__((ext_vector_type(2)));
+
+template <class Codes>
+struct Unpacked {
+  typedef uint32_t Type __attribute__((ext_vector_type(sizeof(Codes) / 2)));
+};
+
+template <bool kWhole>
+struct FloatCodes {
+  uint32_t shift, kept, factor;  // twice 16 bits each
+
+  template <class Codes>
+  FA_DEVICE typename Unpacked<Codes>::Type operator()(Codes codes) const {
+    typename Unpacked<Codes>::Type words;
+#pragma unroll
+    for (unsigned i = 0; i < sizeof(Codes) / 4; ++i) {
+      words[i * 2] = pair(codes[i] << 8);
+      words[i * 2 + 1] = pair(codes[i]);
+    }
+    return words;
+  }
+
+ private:
+  FA_DEVICE uint32_t pair(uint32_t bytes) const {
+    const i16x2 moved = __builtin_bit_cast(i16x2, bytes) >> __builtin_bit_cast(i16x2, shift);
+    const uint32_t bits = __builtin_bit_cast(uint32_t, moved) & kept;
+    if constexpr (!kWhole) return bits;
+    return __builtin_bit_cast(uint32_t, __builtin_bit_cast(f16x2, bits) * __builtin_bit_cast(f16x2, factor));
+  }
+};
+
+struct IntegerCodes {
+  template <class Codes>
+  FA_DEVICE typename Unpacked<Codes>::Type operator()(Codes codes) const {
+    constexpr uint32_t kEven = 0x04020400, kOdd = 0x04030401;  // for v_perm: a byte of 0x64 above each code
+    typename Unpacked<Codes>::Type words;
+#pragma unroll
+    for (unsigned i = 0; i < sizeof(Codes) / 4; ++i) {
+      const uint32_t above = codes[i] ^ 0x80808080;
+      words[i * 2] = less(__builtin_amdgcn_perm(0x64646464, above, kEven));
+      words[i * 2 + 1] = less(__builtin_amdgcn_perm(0x64646464, above, kOdd));
+    }
+    return words;
+  }
+
+ private:
+  FA_DEVICE static uint32_t less(uint32_t bits) {
+    const f16x2 all = {static_cast<_Float16>(1152), static_cast<_Float16>(1152)};
+    return __builtin_bit_cast(uint32_t, __builtin_bit_cast(f16x2, bits) - all);
+  }
+};
+
+// A tile's descales, if each key has one: lanes of a wave have them so a lane gets those of its scores from
+// lanes of its own half. `from_lane` swizzles numbers of neighbouring lanes.
+template <class Layout, int kKeys>
+struct KeyDescales {
+  static constexpr int kElements = kKeys / Layout::kM * Layout::kRows;  // keys of a lane's scores
+  static constexpr bool kEight = Layout::kColumns > 1;                  // eight lanes have different keys
+  static constexpr int kHeld = kEight || kElements <= 16 ? 1 : kElements / 16;
+  static_assert(!kEight || kElements * 8 <= Layout::kWave, "each key has a lane");
+
+  float held[kHeld];
+
+  // The key of `held[i]`.
+  FA_DEVICE static int key(int i, int lane) {
+    if constexpr (kEight) return Layout::held_begin(lane, kKeys) + Layout::held_step(lane / 8 % kElements);
+    return Layout::held_begin(lane, kKeys) + Layout::held_step(i * 16 + lane % (kElements < 16 ? kElements : 16));
+  }
+
+  // Of element f of a lane's scores.
+  template <int f>
+  FA_DEVICE float of() const {
+    constexpr int kSwizzle = kEight ? f << 8 | 0x7 : f % 16 << 5 | 0x10;
+    const int bits = __builtin_bit_cast(int, held[kEight ? 0 : f / 16]);
+    return __builtin_bit_cast(float, __builtin_amdgcn_ds_swizzle(bits, kSwizzle));
+  }
+
+  FA_DEVICE float largest() const {
+    float found = __builtin_fabsf(held[0]);
+#pragma unroll
+    for (int i = 1; i < kHeld; ++i) found = __builtin_fmaxf(found, __builtin_fabsf(held[i]));
+    return found;
+  }
+
+  FA_DEVICE KeyDescales times(float factor) const {
+    KeyDescales product;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) product.held[i] = held[i] * factor;
+    return product;
+  }
+
+  // A copy, made before later loads.
+  FA_DEVICE KeyDescales now() const {
+    KeyDescales copy;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) copy.held[i] = here(held[i]);
+    return copy;
+  }
+};
+
+// How a call's codes are read. Wave-uniform, except descales: of the tile in LDS.
+template <bool kWhole, class Descales>
+struct Codes {
+  bool integers, per_key;
+  FloatCodes<kWhole> floats;
+  float unit;  // of an unpacked code
+  Descales of_keys, of_values;
+
+  FA_DEVICE void begin(int32_t format, int32_t per_key_given) {
+    per_key = per_key_given != 0;
+    const auto is = static_cast<CodeFormat>(format);
+    const bool wide = is == CodeFormat::e5m2;
+    integers = is == CodeFormat::int8;
+    floats.shift = wide ? 0 : 0x00010001;
+    floats.kept = wide ? 0xff00ff00 : 0xbf80bf80;
+    floats.factor = wide ? 0x3c003c00 : 0x5c005c00;  // 1 or 2^8
+    constexpr float kOf = kWhole ? 1 : 256;
+    unit = integers || wide ? 1 : is == CodeFormat::e4m3fnuz ? kOf / 2 : kOf;
+  }
+
+  // Queries are converted by CodedQuery.
+  FA_DEVICE u32x4 operator()(u32x4 words) const { return words; }
+  FA_DEVICE bool exact() const { return true; }
+};
+
+// A stage of K or V whose elements are codes.
+template <class Stage, bool kIsValue, bool kWhole, class Descales>
+struct CodedStage : Stage {
+  Descales descales;
+
+  FA_DEVICE void store(LdsBytes tile, Codes<kWhole, Descales>& codes, int thread) const {
+    if (codes.per_key) (kIsValue ? codes.of_values : codes.of_keys) = descales.now();
+    if (codes.integers) {
+      const IntegerCodes unpack;
+      Stage::store(tile, unpack, thread);
+    } else {
+      Stage::store(tile, codes.floats, thread);
+    }
+  }
+};
+
+// Queries of fp16 or bf16 as operand B of a product with codes: fp16, in the order of unpacked codes.
+//
+// bf16 is multiplied by a power of two, so the step's largest finite magnitude is in [2^14, 2^15). This is exact
+// for elements from 2^-31 of it on (2^-21 where subnormals count as zero). Smaller ones lose less than 2^-38 of
+// it (2^-28), so every score errs by less than this share of the largest one possible in the step's rows.
+template <class Unit, DType kDType, int kHeadDim>
+struct CodedQuery {
+  static_assert(Unit::kWave == 2 * Unit::kN, "two lanes read a row");
+
+  PackedView view;
+  float power, inverse;
+
+  FA_DEVICE CodedQuery(const PackedView& view, int lane) : view(view), power(1), inverse(1) {
+    if constexpr (kDType == DType::bf16) {
+      // Magnitudes plus 0x80: those of inf and NaN are negative.
+      i16x2 most = {0x80, 0x80};
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 16; ++i) {
+        const u32x4 words = view.template read<u32x4>(lane % Unit::kN, (i * 2 + lane / Unit::kN) * 16);
+#pragma unroll
+        for (int word = 0; word < 4; ++word) {
+          const uint32_t pair = words[word] & 0x7fff7fff;
+          most = __builtin_elementwise_max(most, __builtin_bit_cast(i16x2, pair) + static_cast<int16_t>(0x80));
+        }
+      }
+      const float own = static_cast<float>(most.x > most.y ? most.x : most.y);
+      const float all =
+          across_lanes<Unit::kWave - 1>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+      const int exponent = (uniform(static_cast<int>(all)) >> 7) - 1;
+      const int biased = exponent < 15 ? 253 : 268 - exponent;  // so both powers are normal
+      power = __builtin_bit_cast(float, biased << 23);
+      inverse = __builtin_bit_cast(float, (254 - biased) << 23);
+    }
+  }
+
+  template <class T>
+  FA_DEVICE T read(int row, int byte) const {
+    T words = view.template read<T>(row, byte);
+    if constexpr (kDType == DType::bf16) {
+#pragma unroll
+      for (unsigned i = 0; i < sizeof(T) / 4; ++i) {
+        const uint32_t pair = words[i];
+        words[i] = __builtin_bit_cast(
+            uint32_t, __builtin_amdgcn_cvt_pkrtz(__builtin_bit_cast(float, pair << 16) * power,
+                                                 __builtin_bit_cast(float, pair & 0xffff0000) * power));
+      }
+    }
+#pragma unroll
+    for (unsigned i = 0; i < sizeof(T) / 4; i += 2) {
+      const uint32_t first = words[i], second = words[i + 1];
+      words[i] = __builtin_amdgcn_perm(second, first, 0x05040100);
+      words[i + 1] = __builtin_amdgcn_perm(second, first, 0x07060302);
+    }
+    return words;
+  }
+};
+
+}  // namespace fa

@@ -1,0 +1,1 @@
+"""Fuzz cases of the kernels that write into caches or copy them."""
