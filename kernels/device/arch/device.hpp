@@ -125,10 +125,6 @@ FA_DEVICE void load_to_lds(const char* base, uint32_t offset, LdsBytes to) {
 // Waits for the wave's loads only: vmcnt(0) of gfx9.
 FA_DEVICE void wait_for_loads() { __builtin_amdgcn_s_waitcnt(0x0f70); }
 
-// Waits until all waves' loads straight into LDS are there. Reads of LDS stay in flight: of what is not
-// replaced before the next barrier.
-FA_DEVICE void barrier_of_loads() { asm volatile("s_waitcnt vmcnt(0)\n\ts_barrier" ::: "memory"); }
-
 // Orders the LDS accesses of the lanes of one wave.
 FA_DEVICE void wave_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront", "local");

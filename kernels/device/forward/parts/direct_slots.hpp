@@ -71,7 +71,7 @@ struct DirectSlots : DirectReadSlots<B> {
   }
 };
 
-// K or V on their way straight into LDS: `next` is the next tile's first row.
+// K or V on their way straight into LDS: `next` is the next tile's first row, `rows` the end of all rows.
 template <class B, class Stage>
 struct SlotMove {
   using Lines = NearLines<Stage>;
@@ -128,9 +128,8 @@ struct SlotMoves {
   }
   // The tile from which on load_any does not load both, and all of their rows.
   FA_DEVICE int end_of_whole() const {
-    const int last =
-        here_uniform(k.rows < end ? k.rows : end) - B::kKeys;  // the last whole one starts here or before
-    return last - 3 * B::kKeys + 1;
+    const int all_end = here_uniform(k.rows < end ? k.rows : end);
+    return all_end - 4 * B::kKeys + 1;
   }
   // Of both, one after the other.
   static constexpr int kLoads = NearLines<typename B::Keys>::kLoads;
@@ -173,12 +172,16 @@ FA_DEVICE void direct_slots(const B& block, const typename B::Tiles& tiles, Slot
     k_at = k_next, k_next = k_last, k_last = before;
     v_at = v_next();
   };
+  const auto meet = [] {
+    wait_for_loads();
+    workgroup_barrier();
+  };
   // V and the K after the next are there, and all waves are done with K and the last V.
   const auto begin_turn = [&](int tile) {
-    barrier_of_loads();
+    meet();
     moves.load_any(block, tile, k_at, v_next());
   };
-  barrier_of_loads();
+  meet();
   int tile = tiles.begin;
   for (; tiles.seen_sign(tile) >= 0 && tile < tiles.end; tile += B::kKeys) {
     begin_turn(tile);
@@ -203,7 +206,7 @@ FA_DEVICE void direct_slots(const B& block, const typename B::Tiles& tiles, Slot
     typename DirectSlots<B>::Weights weights;
     Scores t;
     if constexpr (kWhole) {
-      barrier_of_loads();
+      meet();
     } else {
       begin_turn(tile);
     }
