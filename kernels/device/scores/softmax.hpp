@@ -96,33 +96,37 @@ struct Softmax {
     if (far != 0) subtract_top(s);
   }
 
-  // For the maximum of later scores.
-  template <int kOut>
-  FA_DEVICE void follow(float maximum, C* s, C* o, int lane) {
-    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
-    if (any_lane<Unit::kWave>(!(maximum <= top[0] + limit))) {
-      if (any_lane<Unit::kWave>(!(maximum <= top[0] + slack))) raise<kOut>(&maximum, o, lane);
-      if (far != 0) subtract_top(s);
-    }
+  // Element f of scores, or of exponents. Exponents in registers of their own are floats.
+  FA_DEVICE static float& nth(C* s, int f) {
+    return reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows];
   }
+  FA_DEVICE static float nth(const C* s, int f) { return s[f / Unit::kRows][f % Unit::kRows]; }
+  FA_DEVICE static float& nth(float* s, int f) { return s[f]; }
+  FA_DEVICE static float nth(const float* s, int f) { return s[f]; }
 
-  // The exponents of the scores.
-  FA_DEVICE void find_exponents(C* exponents, const C* s) const {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      exponents[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
-      if constexpr (Unit::kPackedFp32) Unit::settle(exponents[step]);
-    }
-  }
-
-  // Likewise, elements from kFirst on, before kEnd, one by one.
-  template <int kFirst, int kEnd>
-  FA_DEVICE void find_exponents_of(C* exponents, const C* s) const {
+  // The exponents of scores from kFirst on, before kEnd, one by one.
+  template <int kFirst, int kEnd, class Exponents>
+  FA_DEVICE void find_exponents_of(Exponents& exponents, const C* s) const {
 #pragma unroll
     for (int f = kFirst; f < kEnd; ++f) {
-      float& exponent = reinterpret_cast<float*>(&exponents[f / Unit::kRows])[f % Unit::kRows];
-      exponent = here(__builtin_fmaf(s[f / Unit::kRows][f % Unit::kRows], c, offset[0]));
+      nth(exponents, f) = here(__builtin_fmaf(s[f / Unit::kRows][f % Unit::kRows], c, offset[0]));
     }
+  }
+
+  // For the maximum of scores without exponents yet, while products of the scores before still add to O.
+  // Returns whether O has to be scaled by `factor` after them.
+  FA_DEVICE int follow_early(float maximum, C* s, float& factor, int lane) {
+    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
+    int risen = 0;
+    if (any_lane<Unit::kWave>(!(maximum <= top[0] + limit))) {
+      if (any_lane<Unit::kWave>(!(maximum <= top[0] + slack))) {
+        const C factors = raise_columns(&maximum, lane);
+        factor = factors[0];
+        risen = 1;
+      }
+      if (far != 0) subtract_top(s);
+    }
+    return risen;
   }
 
   // As `follow`, with the exponents for the offset before.
@@ -249,6 +253,17 @@ struct Softmax {
 
   template <int kOut>
   FA_DEVICE void raise(const float* highest, C* o, int lane) {
+    const C factors = raise_columns(highest, lane);
+#pragma unroll
+    for (int step = 0; step < kOut; ++step) {
+      Unit::settle(o[step]);
+      o[step] *= factors;
+      Unit::settle(o[step]);
+    }
+  }
+
+  // Returns the factors of O.
+  FA_DEVICE C raise_columns(const float* highest, int lane) {
     C factors;
     bool large = is_far();
 #pragma unroll
@@ -262,12 +277,7 @@ struct Softmax {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column)
       offset[column] = is_far() ? gain_log2() : offset[column];
-#pragma unroll
-    for (int step = 0; step < kOut; ++step) {
-      Unit::settle(o[step]);
-      o[step] *= factors;
-      Unit::settle(o[step]);
-    }
+    return factors;
   }
 
   // Returns the factor for the column's earlier sums.
