@@ -112,7 +112,7 @@ MUTANTS = (
     ("v_cvt_pk_f16_f32", "tmp[31 : 16].f16 = f32_to_f16(S1.f32)", "tmp[31 : 16].f16 = f32_to_f16(S0.f32)"),
     ("v_cvt_pk_bf16_f32", "f32_to_bf16(S0.f32)", "f32_to_bf16(S1.f32)"),
     ("v_cvt_f32_fp8", "[7 : 0].fp8", "[15 : 8].fp8"),
-    ("v_cvt_pk_f32_bf8", "tmp[15 : 8].bf8", "tmp[15 : 8].fp8"),
+    ("v_cvt_pk_f32_bf8", "bf8_to_f32(tmp[15 : 8]", "fp8_to_f32(tmp[15 : 8]"),
     ("v_cvt_pk_fp8_f32", "f32_to_fp8(S1.f32), f32_to_fp8(S0.f32)", "f32_to_fp8(S0.f32), f32_to_fp8(S1.f32)"),
     ("v_cvt_scalef32_pk_f16_fp8", "exponent(S1.f32)", "exponent(S0.f32)"),
     ("v_dot4_i32_iu8", "B[i] = NEG[1]", "B[i] = NEG[0]"),
