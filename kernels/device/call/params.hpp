@@ -131,6 +131,18 @@ constexpr bool featured(const FwdParams& p) {
   return p.alibi_slopes != nullptr || p.softcap != 0 || p.block_table != nullptr || p.dropout_below != 0;
 }
 
+// Whether lengths or places of sequences are in device memory.
+constexpr bool has_lengths(const FwdParams& p) {
+  return p.cu_seqlens_q != nullptr || p.cu_seqlens_k != nullptr || p.seqused_k != nullptr ||
+         p.leftpad_k != nullptr || p.cache_batch_idx != nullptr;
+}
+
+// Bits of `rare`: kernels look at one number, instead of at all of these arguments.
+inline constexpr uint32_t kHasFeatures = 1, kHasLengths = 2;
+constexpr uint32_t rare_in(const FwdParams& p) {
+  return (featured(p) ? kHasFeatures : 0) | (has_lengths(p) ? kHasLengths : 0);
+}
+
 inline constexpr int32_t kNoWindow = -1;
 
 // Element type of a mask: bool, the tensors' type, or fp32.
