@@ -26,10 +26,10 @@ constexpr Divisor divisor_of(unsigned d) {
   return {d, factor_of(d, shift), shift};
 }
 
-// x / d in scalar registers. factor * d is 2^(32 + shift) - e, with e from 1 to d. So the product falls short of
-// (x + 1) / d by (x + 1) * e / d / 2^(32 + shift), which is above 0, and at most 1 / d if (x + 1) * e is at most
-// 2^(32 + shift): for x below 2^31 with a Divisor's shift, for x below kMostReordered without one if d is at
-// most kMostDies.
+// x / d in scalar registers. factor * d is 2^(32 + shift) - e, with e from 1 to d. So the product falls short
+// of (x + 1) / d by (x + 1) * e / d / 2^(32 + shift), which is above 0, and at most 1 / d if (x + 1) * e is
+// at most 2^(32 + shift): for x below 2^31 with a Divisor's shift, for x below kMostReordered without one if
+// d is at most kMostDies.
 constexpr unsigned short_quotient(unsigned x, unsigned factor) {
   return static_cast<unsigned>(uint64_t{x + 1} * factor >> 32);
 }

@@ -234,7 +234,7 @@ template <class Plain>
 FA_DEVICE bool run_plain(Arguments arguments, LdsBytes lds) {
   if constexpr (Plain::kHastens) prioritise<Plain, 3>();
   FwdParams params = loaded_at_once(arguments);
-  static_assert(!Plain::kNarrow, "values that cannot be narrowed need the featured loop");
+  static_assert(!Plain::kConfig.short_prologue || !Plain::kNarrow, "narrowed values need the featured loop");
   // Opaque, or the compiler puts the other loop first, and keeps these arguments in registers through it.
   const int featured = here_uniform(static_cast<int>(params.rare & kHasFeatures));
   if (featured == 0) run_in_short<Plain>(params, lds);

@@ -26,7 +26,7 @@ struct Launch {
   Grid grid;
   bool reads_mask = false;
   std::int64_t bytes_of_head = 0;  // read by all workgroups of a head. 0: all in the hardware's order
-  bool of_queries = false;         // whose last blocks see the most keys if the window's right side is limited
+  bool of_queries = false;  // whose last blocks see the most keys if the window's right side is limited
 };
 
 // Queries and their gradients, for all heads of q that share a head of k. Fused kernels also add to dq_sums.
@@ -121,7 +121,8 @@ LaunchOrder order(const Launch& launch, const BwdParams& p, int device) {
   if (launch.bytes_of_head == 0) return {};
   const Gfx arch = tabled(launch.selection.gfx, launch.selection.instance->dtype).arch;
   return order_of({arch, device_compute_units(device), launch.grid.x, launch.grid.y, launch.grid.z,
-                   launch.bytes_of_head, hides_keys(p), is_packed(p), launch.of_queries && p.window_right >= 0});
+                   launch.bytes_of_head, hides_keys(p), is_packed(p),
+                   launch.of_queries && p.window_right >= 0});
 }
 
 // Whether to look for the keys shown by a mask. Shorter calls lose more time in the launch than they save.

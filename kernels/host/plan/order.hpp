@@ -25,8 +25,8 @@ int heads_in_turn(std::int64_t heads, std::int64_t batch, int dies, std::int64_t
 inline constexpr std::int64_t kUnevenHeads = 4;
 
 // A launch of `blocks` workgroups for each head of each sequence. `unequal`: blocks of a head have unequal
-// work. `packed`: so have heads, since sequences have lengths of their own. `last_first`: the last blocks have
-// the most work, and start first.
+// work. `packed`: so have heads, since sequences have lengths of their own. `last_first`: the last blocks
+// have the most work, and start first.
 struct OrderRequest {
   Gfx arch;
   std::int64_t compute_units, blocks, heads, batch, bytes_of_head;

@@ -147,11 +147,13 @@ Grid = tuple[int, int, int]
 class Order:
     """An order of workgroups (kernels/device/call/order.hpp).
 
-    ``dies`` of the GPU, 0 for the hardware's own order. ``1 << together`` heads start their blocks in turn.
+    ``dies`` of the GPU, 0 for the hardware's own order. ``1 << together`` heads start their blocks in turn,
+    ``last_first`` the last block before the others.
     """
 
     dies: int = 0
     together: int = 0
+    last_first: bool = False
 
     def grid(self, blocks: int, heads: int, batch: int) -> Grid:
         return blocks << self.together, heads >> self.together, batch
@@ -163,6 +165,7 @@ class Order:
         given = {
             "dies": self.dies, "die_factor": factor, "die_each": each, "die_more": more,
             "together": self.together, "in_turn": (1 << self.together) - 1,
+            "flip": -self.last_first, "past": grid[0] >> self.together if self.last_first else 0,
         }  # fmt: skip
         for name, number in zip(("row", "groups"), grid, strict=False):
             factor, shift = divisor(number)

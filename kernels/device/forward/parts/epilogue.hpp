@@ -44,8 +44,8 @@ FA_DEVICE float late_factor() {
   return 1;
 }
 
-// The arguments of a short epilogue. With a mask, they are loaded here with one wait: the loop needs the scalar
-// registers.
+// The arguments of a short epilogue. With a mask, they are loaded here with one wait: the loop needs the
+// scalar registers.
 template <class B>
 FA_DEVICE FwdParams late_params(const B& block) {
   if constexpr (!B::kMasked) return block.params;

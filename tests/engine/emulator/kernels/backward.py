@@ -5,7 +5,6 @@ import struct
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from math import prod
 
 from tests.engine.emulator.kernels.gradients import Options as Reference
 from tests.engine.emulator.kernels.gradients import gradients, philox

@@ -1,6 +1,7 @@
 // Reads launches, one a line: arch, compute units, blocks, heads, sequences, bytes of a head, whether blocks
-// have unequal work, whether sequences are packed, and whether the last blocks start first. Prints the order that the host gives, dies and heads
-// in turn. Then prints each workgroup's work, by hardware number: "block,head,sequence".
+// have unequal work, whether sequences are packed, and whether the last blocks start first. Prints the order
+// that the host gives, dies and heads in turn. Then prints each workgroup's work, by hardware number:
+// "block,head,sequence".
 #include <iostream>
 #include <string>
 
