@@ -88,17 +88,11 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   if constexpr (B::kDirect) {
     if (tiles.begin < tiles.end) {
       const KeyPlace place = key_place(block, tiles.begin, block.sequence.seqlen_k);
-      const HeadRows k = rows_at(place, params.k, params.k_batch, params.k_head, params.k_row);
-      const HeadRows v = rows_at(place, params.v, params.v_batch, params.v_head, params.v_row);
-      auto moves = [&] {
-        if constexpr (B::kSlots) {
-          return SlotMoves<B>(block, k, v, tiles.begin, tiles.end);
-        } else {
-          return DirectMoves<B>(block, k, v);
-        }
-      }();
+      Choice<B::kSlots, SlotMoves<B>, DirectMoves<B>> moves(
+          block, rows_at(place, params.k, params.k_batch, params.k_head, params.k_row),
+          rows_at(place, params.v, params.v_batch, params.v_head, params.v_row));
       if constexpr (B::kSlots) {
-        moves.load_first(block, tiles.begin);
+        moves.load_first(block, tiles.begin, tiles.end);
       } else {
         moves.load(block, 0);
       }

@@ -96,20 +96,15 @@ struct Softmax {
     if (far != 0) subtract_top(s);
   }
 
-  // Element f of scores, or of exponents. Exponents in registers of their own are floats.
-  FA_DEVICE static float& nth(C* s, int f) {
-    return reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows];
-  }
-  FA_DEVICE static float nth(const C* s, int f) { return s[f / Unit::kRows][f % Unit::kRows]; }
-  FA_DEVICE static float& nth(float* s, int f) { return s[f]; }
-  FA_DEVICE static float nth(const float* s, int f) { return s[f]; }
+  FA_DEVICE float exponent_of(float score) const { return here(__builtin_fmaf(score, c, offset[0])); }
 
   // The exponents of scores from kFirst on, before kEnd, one by one.
-  template <int kFirst, int kEnd, class Exponents>
-  FA_DEVICE void find_exponents_of(Exponents& exponents, const C* s) const {
+  template <int kFirst, int kEnd>
+  FA_DEVICE void find_exponents_of(C* exponents, const C* s) const {
 #pragma unroll
     for (int f = kFirst; f < kEnd; ++f) {
-      nth(exponents, f) = here(__builtin_fmaf(s[f / Unit::kRows][f % Unit::kRows], c, offset[0]));
+      float& exponent = reinterpret_cast<float*>(&exponents[f / Unit::kRows])[f % Unit::kRows];
+      exponent = exponent_of(s[f / Unit::kRows][f % Unit::kRows]);
     }
   }
 

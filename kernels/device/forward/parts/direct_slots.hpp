@@ -53,7 +53,7 @@ struct DirectSlots : DirectReadSlots<B> {
         constexpr int first = m * kAll / kShares, end = (m + 1) * kAll / kShares;
         each_slot<end - first>([&](auto one) {
           constexpr int f = (first + decltype(one)::kValue + kAll / 2) % kAll;
-          softmax.template find_exponents_of<f, f + 1>(exponents, next);
+          exponents[f] = softmax.exponent_of(Base::nth(next, f));
         });
       }
     });
@@ -71,19 +71,17 @@ struct DirectSlots : DirectReadSlots<B> {
   }
 };
 
-// K or V on their way straight into LDS: `next` is the next tile's first row, `rows` the end of all rows.
+// K or V on their way straight into LDS: `next` is the next tile's first row.
 template <class B, class Stage>
 struct SlotMove {
   using Lines = NearLines<Stage>;
   const char* next;
-  const int rows;
   const Lines lines;
   const LdsBytes place;  // of the wave's loads of the first tile
 
-  FA_DEVICE SlotMove(const B& block, const HeadRows& all, int first, LdsBytes tile)
-      : next(all.base),
-        rows(first + all.rows),
-        lines(static_cast<uint32_t>(all.row_bytes), block.wave, block.lane),
+  FA_DEVICE SlotMove(const B& block, const HeadRows& rows, LdsBytes tile)
+      : next(rows.base),
+        lines(static_cast<uint32_t>(rows.row_bytes), block.wave, block.lane),
         place(Lines::place(tile, block.wave)) {}
 
   FA_DEVICE void step() { next += B::kKeys * lines.row_bytes; }
@@ -93,10 +91,11 @@ struct SlotMove {
   }
   // Loads the next tile, with first key `first`: all of it, or its existing rows (at least one).
   FA_DEVICE void load_any(const B& block, int first, int at) {
-    if (first + B::kKeys <= rows) {
+    const int rows = block.sequence.seqlen_k - first;
+    if (rows >= B::kKeys) {
       lines.load_all(next, place + at);
     } else {
-      lines.load_end(next, rows - 1 - first, place + at, block.wave, here(block.lane));
+      lines.load_end(next, rows - 1, place + at, block.wave, here(block.lane));
     }
     step();
   }
@@ -106,14 +105,12 @@ template <class B>
 struct SlotMoves {
   SlotMove<B, typename B::Keys> k;
   SlotMove<B, typename B::Values> v;
-  const int end;
 
-  // The tiles from `begin` on, before `end`, of which `k` and `v` are the rows from `begin` on.
-  FA_DEVICE SlotMoves(const B& block, const HeadRows& k, const HeadRows& v, int begin, int end)
-      : k(block, k, begin, block.k_tile), v(block, v, begin, block.v_tile), end(end) {}
+  FA_DEVICE SlotMoves(const B& block, const HeadRows& k, const HeadRows& v)
+      : k(block, k, block.k_tile), v(block, v, block.v_tile) {}
 
-  // Starts to load the first three tiles of K and the first one of V.
-  FA_DEVICE void load_first(const B& block, int begin) {
+  // Starts to load the first three tiles of K and the first one of V, of those before `end`.
+  FA_DEVICE void load_first(const B& block, int begin, int end) {
     k.load_any(block, begin, 0);
     v.load_any(block, begin, 0);
 #pragma unroll
@@ -121,15 +118,15 @@ struct SlotMoves {
       if (begin + n * B::kKeys < end) k.load_any(block, begin + n * B::kKeys, n * B::Keys::Tile::kBytes);
     }
   }
-  // Loads V of the tile after `tile`, and K of the third after it, if these exist.
-  FA_DEVICE void load_any(const B& block, int tile, int k_at, int v_at) {
+  // Loads V of the tile after `tile`, and K of the third after it, if these start before `end`.
+  FA_DEVICE void load_any(const B& block, int tile, int end, int k_at, int v_at) {
     if (tile + B::kKeys < end) v.load_any(block, tile + B::kKeys, v_at);
     if (tile + 3 * B::kKeys < end) k.load_any(block, tile + 3 * B::kKeys, k_at);
   }
   // The tile from which on load_any does not load both, and all of their rows.
-  FA_DEVICE int end_of_whole() const {
-    const int all_end = here_uniform(k.rows < end ? k.rows : end);
-    return all_end - 4 * B::kKeys + 1;
+  FA_DEVICE static int end_of_whole(const B& block, int end) {
+    const int rows = block.sequence.seqlen_k;
+    return here_uniform(rows < end ? rows : end) - 4 * B::kKeys + 1;
   }
   // Of both, one after the other.
   static constexpr int kLoads = NearLines<typename B::Keys>::kLoads;
@@ -179,7 +176,7 @@ FA_DEVICE void direct_slots(const B& block, const typename B::Tiles& tiles, Slot
   // V and the K after the next are there, and all waves are done with K and the last V.
   const auto begin_turn = [&](int tile) {
     meet();
-    moves.load_any(block, tile, k_at, v_next());
+    moves.load_any(block, tile, tiles.end, k_at, v_next());
   };
   meet();
   int tile = tiles.begin;
@@ -196,7 +193,8 @@ FA_DEVICE void direct_slots(const B& block, const typename B::Tiles& tiles, Slot
     if (tiles.hidden(tile) < 0) mask(t, tile);
     const float maximum = B::Softmax::template maximum_of<0, kElements>(softmax.top[0], t);
     softmax.follow_first(maximum, t, block.lane);
-    softmax.template find_exponents_of<0, kElements>(s, t);
+#pragma unroll
+    for (int f = 0; f < kElements; ++f) s[f] = softmax.exponent_of(DirectSlots<B>::nth(t, f));
   }
   slots.fetch_keys(k_next);
   // A turn of a tile whose following tile is seen, too.
@@ -237,7 +235,7 @@ FA_DEVICE void direct_slots(const B& block, const typename B::Tiles& tiles, Slot
     end_turn();
   };
   const int last = tiles.wave_end - B::kKeys;  // turns before it have a following tile
-  const int shown = tiles.unmasked_end - 2 * B::kKeys + 1, loaded = moves.end_of_whole();
+  const int shown = tiles.unmasked_end - 2 * B::kKeys + 1, loaded = moves.end_of_whole(block, tiles.end);
   // In two steps: the compiler would find the least of three in vector registers.
   const int least = here_uniform(last < shown ? last : shown);
   const int whole_end = here_uniform(least < loaded ? least : loaded);

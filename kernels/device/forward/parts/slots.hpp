@@ -83,6 +83,12 @@ struct Slots {
     float p[kHeld], sum[2];  // the last exponentials
   };
 
+  // Exponent f of a tile: element of a vector, or in a register of its own.
+  FA_DEVICE static float nth(const C* exponents, int f) {
+    return exponents[f / Unit::kRows][f % Unit::kRows];
+  }
+  FA_DEVICE static float nth(const float* exponents, int f) { return exponents[f]; }
+
   // Exponentials from kFirst on, as many as in a slot. They are used in the next slot.
   template <int kFirst, class Exponents>
   FA_DEVICE static void make_weights(const Exponents& exponents, typename Unit::B* weights, Sums& sums) {
@@ -90,7 +96,7 @@ struct Slots {
     __builtin_amdgcn_sched_barrier(0);
 #pragma unroll
     for (int f = kFirst; f < kFirst + kEach; ++f) {
-      sums.p[f % kHeld] = here(__builtin_amdgcn_exp2f(B::Softmax::nth(exponents, f)));
+      sums.p[f % kHeld] = here(__builtin_amdgcn_exp2f(nth(exponents, f)));
     }
   }
   template <int kFirst>
