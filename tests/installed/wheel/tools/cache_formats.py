@@ -44,8 +44,8 @@ FORMATS = (
 def inputs(kind: str) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v of one sequence: normal numbers, and what makes caches hard.
 
-    outliers: four channels of k far from 0, and v with a mean. sinks: the first key takes most of each row, and
-    its value is small. spikes: one element in a thousand is ten times as large.
+    outliers: four channels of k far from 0, and v with a mean. sinks: the first key takes most of each row,
+    and its value is small. spikes: one element in a thousand is ten times as large.
     """
     draw = torch.Generator().manual_seed(0)
 
@@ -60,8 +60,7 @@ def inputs(kind: str) -> tuple[Tensor, Tensor, Tensor]:
         k[:, 0] = q.mean(1) * 3 * ROWS**0.5
         v[:, 0] *= 0.05
     if kind == SPIKES:
-        for x in (k, v):
-            x += 10 * normal(*x.shape) * (torch.rand(x.shape, generator=draw) < 0.001)
+        k, v = (x + 10 * normal(*x.shape) * (torch.rand(x.shape, generator=draw) < 0.001) for x in (k, v))
     return q, k, v
 
 
@@ -104,5 +103,5 @@ def table() -> list[str]:
 
 
 if __name__ == "__main__":
-    set_strict(False)  # noqa: FBT003
-    print("\n".join(table()))
+    set_strict(False)
+    print("\n".join(table()))  # noqa: T201

@@ -27,5 +27,7 @@ def test_e5m2_has_twice_the_error():
 
 
 def test_the_memory_of_a_key():
-    sizes = [cache_formats.row_bytes(form) for form in (Format(torch.float16), Format(INT8, OF_KEYS), Format(FP8))]
+    sizes = [
+        cache_formats.row_bytes(form) for form in (Format(torch.float16), Format(INT8, OF_KEYS), Format(FP8))
+    ]
     assert sizes == [512, 264, 256]
