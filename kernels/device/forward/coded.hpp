@@ -14,11 +14,11 @@ namespace fa {
     __attribute__((                                                                                         \
         shared,                                                                                             \
         aligned(Plain::kLdsAlignment))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    if (fa::featured(params.fwd)) {                                                                         \
+    if (!fa::featured(params.fwd)) {                                                                        \
+      fa::run_forward<Plain>(params.fwd, (fa::LdsBytes)lds);                                                \
+    } else {                                                                                                \
       fa::run_forward<Featured>(fa::reloaded(fa::kernel_arguments()), (fa::LdsBytes)lds);                   \
       asm volatile("; keeps the ends of the two apart, which must not share registers");                    \
-    } else {                                                                                                \
-      fa::run_forward<Plain>(params.fwd, (fa::LdsBytes)lds);                                                \
     }                                                                                                       \
   }
 

@@ -121,19 +121,22 @@ struct KeyDescales {
   }
 };
 
-// How a call's codes are read. Wave-uniform, except descales: of the tile in LDS.
+// How a call's codes are read. Wave-uniform, except descales: of the tile in LDS. Conditions are bits of one
+// scalar register, tested where they are used.
 template <bool kWhole, class Descales>
 struct Codes {
-  bool integers, per_key;
+  static constexpr int kIntegers = 1, kPerKey = 2, kPerKeyOfValues = 4;
+
+  int flags;
   FloatCodes<kWhole> floats;
   float unit;  // of an unpacked code
   Descales of_keys, of_values;
 
-  FA_DEVICE void begin(int32_t format, int32_t per_key_given) {
-    per_key = per_key_given != 0;
-    const auto is = static_cast<CodeFormat>(format);
-    const bool wide = is == CodeFormat::e5m2;
-    integers = is == CodeFormat::int8;
+  FA_DEVICE void begin(const CodedParams& p) {
+    const bool k = p.per_key != 0 && p.k_descale != nullptr, v = p.per_key != 0 && p.v_descale != nullptr;
+    const auto is = static_cast<CodeFormat>(p.format);
+    const bool wide = is == CodeFormat::e5m2, integers = is == CodeFormat::int8;
+    flags = uniform((integers ? kIntegers : 0) | (k ? kPerKey : 0) | (v ? kPerKeyOfValues : 0));
     floats.shift = wide ? 0 : 0x00010001;
     floats.kept = wide ? 0xff00ff00 : 0xbf80bf80;
     floats.factor = wide ? 0x3c003c00 : 0x5c005c00;  // 1 or 2^8
@@ -141,9 +144,15 @@ struct Codes {
     unit = integers || wide ? 1 : is == CodeFormat::e4m3fnuz ? kOf / 2 : kOf;
   }
 
+  FA_DEVICE bool integers() const { return has(kIntegers); }
+  FA_DEVICE bool per_key(bool of_values) const { return has(of_values ? kPerKeyOfValues : kPerKey); }
+
   // Queries are converted by CodedQuery.
   FA_DEVICE u32x4 operator()(u32x4 words) const { return words; }
   FA_DEVICE bool exact() const { return true; }
+
+ private:
+  FA_DEVICE bool has(int flag) const { return (here_uniform(flags) & flag) != 0; }
 };
 
 // A stage of K or V whose elements are codes.
@@ -152,8 +161,8 @@ struct CodedStage : Stage {
   Descales descales;
 
   FA_DEVICE void store(LdsBytes tile, Codes<kWhole, Descales>& codes, int thread) const {
-    if (codes.per_key) (kIsValue ? codes.of_values : codes.of_keys) = descales.now();
-    if (codes.integers) {
+    if (codes.per_key(kIsValue)) (kIsValue ? codes.of_values : codes.of_keys) = descales.now();
+    if (codes.integers()) {
       const IntegerCodes unpack;
       Stage::store(tile, unpack, thread);
     } else {

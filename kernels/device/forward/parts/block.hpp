@@ -136,6 +136,7 @@ struct Block {
   using QueryView = View<Unit::kN, kRowBytes>;
   using OutView = View<Unit::kN, kValueBytes>;
   using LseView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
+  using DescaleView = BufferView<kKeys, sizeof(float), kTraits.buffer_word3>;
 
   static constexpr int kScoreSteps = kKeys / Unit::kM;
   static constexpr int kOutSteps = kValueDim / Unit::kM / (kPacked ? kConfig.waves : kSlices);
