@@ -221,8 +221,8 @@ NO_Q = (
 )
 ONE_KIND = "v_descale: expected one for what k_descale has one, for each head or for each key"
 SHAPE = (
-    "{}_descale: expected shape (2, 2), one for each head of a sequence, or (2, 32, 2), one for each key, got "
-    "{}"
+    "{}_descale: expected shape (2, 2), one for each head of a sequence, or (2, 32, 2), one for each key, "
+    "got {}"
 )
 OWN = "{}_descale: expected memory for each key, because new keys write theirs, got a stride of 0"
 ALONE = "{}_descale: expected only beside a cache of 8 bits, got one beside torch.float16"
