@@ -18,9 +18,10 @@ QV = (
 )
 
 
+BEGIN = "flash-attn-3 of flash-attn-rocm does not serve this call:"
 CACHE = (
-    "8 bits, which kernels take dense, or in pages of a multiple of 16 rows, without attention_chunk and wide "
-    "windows; and new keys with cu_seqlens_k_new, or rotated ones, only in q's dtype\n"
+    "8 bits, which kernels take dense, or in pages of a multiple of 16 rows, without attention_chunk and "
+    "wide windows; and new keys with cu_seqlens_k_new, or rotated ones, only in q's dtype\n"
     "  next: pass (cache.float() * descale).to(torch.bfloat16), or flash_attn_rocm.flash_attn_with_kvcache's "
     "arguments"
 )
@@ -33,7 +34,7 @@ def is_coded(cache: object) -> bool:
 
 def refuse_cache() -> None:
     """Raise NotImplementedError for a cache of 8 bits."""
-    raise NotImplementedError(f"flash-attn-3 of flash-attn-rocm does not serve this call:\nk_cache, v_cache: {CACHE}")
+    raise NotImplementedError("\n".join((BEGIN, f"k_cache, v_cache: {CACHE}")))
 
 
 def refuse(
@@ -56,10 +57,8 @@ def refuse(
     given = [name for name, x in zip(DESCALES, descales, strict=False) if x is not None]
     if given:
         found.append(
-            f"{', '.join(given)}: for 8 bits, which kernels take only in a cache; FlashAttention 3 ignores it "
-            "for other dtypes\n  next: pass None, and tensors that are multiplied by it"
+            f"{', '.join(given)}: for 8 bits, which kernels take only in a cache; FlashAttention 3 ignores "
+            "it for other dtypes\n  next: pass None, and tensors that are multiplied by it"
         )
     if found:
-        raise NotImplementedError(
-            "\n".join(("flash-attn-3 of flash-attn-rocm does not serve this call:", *found))
-        )
+        raise NotImplementedError("\n".join((BEGIN, *found)))

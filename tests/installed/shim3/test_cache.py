@@ -245,8 +245,8 @@ def test_a_cache_of_8_bits_beside_queries_of_16(packed, per_key):
     q = torch.randn(2, 3, 4, HEAD_DIM).half()
     cut = {"cu_seqlens_q": int32([0, 3, 6]), "max_seqlen_q": 3} if packed else {}
     found = fa3.flash_attn_with_kvcache(
-        q.flatten(0, 1) if packed else q, *caches, cache_seqlens=int32([30, 5]), page_table=table, causal=True,
-        k_descale=descales[0], v_descale=descales[1], **cut,
+        q.flatten(0, 1) if packed else q, *caches, cache_seqlens=int32([30, 5]), page_table=table,
+        causal=True, k_descale=descales[0], v_descale=descales[1], **cut,
     )  # fmt: skip
     wanted = fa3.flash_attn_with_kvcache(q.double(), *numbers, cache_seqlens=int32([30, 5]), causal=True)
     torch.testing.assert_close(found.view_as(wanted).double(), wanted, rtol=2**-10, atol=2**-10)

@@ -66,7 +66,9 @@ def test_one_tensor_of_fp8():
 
 
 CACHE = torch.zeros(1, 32, 2, 16, dtype=torch.float8_e4m3fn)
-ONE = torch.tensor([3], dtype=torch.int32)
+ONE, NONE = (torch.tensor([n], dtype=torch.int32) for n in (3, 0))
+CODED = torch.zeros(1, 1, 2, 16, dtype=CACHE.dtype)
+ANGLES = torch.ones(40, 8).half()
 
 
 def test_q_descale_beside_a_cache_of_8_bits():
@@ -78,12 +80,9 @@ def test_q_descale_beside_a_cache_of_8_bits():
     "given",
     [
         {"attention_chunk": 8},
-        {"page_table": torch.zeros(1, 1, dtype=torch.int32), "cache_leftpad": torch.zeros(1, dtype=torch.int32)},
+        {"page_table": NONE[None], "cache_leftpad": NONE},
         {"cu_seqlens_q": CUT, "max_seqlen_q": 3, "q": torch.ones(3, 2, 16).half()},
-        {
-            "k": torch.zeros(1, 1, 2, 16, dtype=CACHE.dtype), "v": torch.zeros(1, 1, 2, 16, dtype=CACHE.dtype),
-            "rotary_cos": torch.ones(40, 8).half(), "rotary_sin": torch.ones(40, 8).half(),
-        },
+        {"k": CODED, "v": CODED, "rotary_cos": ANGLES, "rotary_sin": ANGLES},
         {
             "k": torch.zeros(1, 2, 16).half(), "v": torch.zeros(1, 2, 16).half(),
             "cu_seqlens_k_new": torch.tensor([0, 1], dtype=torch.int32),

@@ -84,8 +84,8 @@ def test_schemas_say_what_is_written_optional_and_traced(described):
     schemas = re.findall(r'Schema =((?:\n    ".*")+);', cpp_bindings(described.calls, described.makers))
     assert ["".join(re.findall('"(.*)"', schema)) for schema in schemas] == [
         (
-            "fwd(Tensor q, Tensor k, Tensor(a!) out, Tensor? slopes, Tensor(b!)? part, SymInt window, float softcap, "
-            "bool interleaved) -> ()"
+            "fwd(Tensor q, Tensor k, Tensor(a!) out, Tensor? slopes, Tensor(b!)? part, SymInt window, "
+            "float softcap, bool interleaved) -> ()"
         ),
         "plan(str arch, int rows) -> (str path, int splits, str reason)",
         "attend(Tensor q, SymInt window, float softcap, bool interleaved, int splits) -> (Tensor out)",
