@@ -83,7 +83,8 @@ def test_a_masked_calls_row_is_that_of_the_masked_kernel(qkv, kernels_on):
     q, k, v = qkv
     mask = torch.rand(q.shape[0], 1, q.shape[1], k.shape[1]) > 0.5
     name = f"fa_{ATTENDING[MASKED]}_fp16_d64"
-    assert explain(attention, q, k, v, attn_mask=mask).row.startswith(f"{name}: row {row_ids()[arch, name]}, modelled")
+    found = explain(attention, q, k, v, attn_mask=mask).row
+    assert found.startswith(f"{name}: row {row_ids()[arch, name]}, modelled")
 
 
 def test_what_has_no_row_names_none(qkv, kernels_on):
