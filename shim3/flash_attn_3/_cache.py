@@ -23,6 +23,7 @@ from flash_attn_3._forward import (
     right_beyond_keys,
     with_sides_that_hide,
 )
+from flash_attn_3._refused import is_coded, refuse_cache
 
 PAGE = 16  # kernels take pages of a multiple of so many rows
 
@@ -40,6 +41,8 @@ class Cache(NamedTuple):
     rows: Tensor | None = None
     leftpad: Tensor | None = None
     page_table: Tensor | None = None
+    k_descale: Tensor | None = None
+    v_descale: Tensor | None = None
 
     @property
     def capacity(self) -> int:
@@ -94,7 +97,13 @@ def attend_cache(
         cache = cache._replace(page_table=cache.page_table[cache.rows], rows=None)
     rules = with_sides_that_hide(rules, queries.longest, cache.capacity)
     with torch.no_grad():
+        if is_coded(cache.k) and new and is_coded(new.k):
+            if rotary:
+                refuse_cache()
+            cache, new = _appended(cache, new), None
         at_once = _has_all(queries, cache, new, rules)
+        if is_coded(cache.k) and not at_once and (new or not _is_of_pages(queries, cache, rules)):
+            refuse_cache()
         if new and rotary and (rotary.positions is not None or not at_once):
             (queries, new), rotary = _rotated(queries, cache, new, rotary, rules), None
         if at_once:
@@ -118,16 +127,21 @@ def _at_once(
     return flash_attn_with_kvcache(
         queries.q, cache.k, cache.v, k, v, cos, sin, cache.lengths, cache.rows, cache.leftpad,
         cache.page_table, rules.softmax_scale, rules.causal, rules.window_size, rules.softcap, interleaved,
-        None, num_splits, return_softmax_lse=True, sink=rules.s_aux,
+        None, num_splits, return_softmax_lse=True, sink=rules.s_aux, k_descale=cache.k_descale,
+        v_descale=cache.v_descale,
     )  # fmt: skip
 
 
 def _in_steps(queries: Queries, cache: Cache, rules: Rules, num_splits: int) -> Two:
-    if not rules.attention_chunk and cache.has_pages_of_kernels and queries.cu_seqlens is not None:
+    if _is_of_pages(queries, cache, rules):
         return _of_pages(queries, cache, rules, num_splits)
     k, v = (_by_sequence(x, cache) for x in cache[:2])
     lengths = Lengths(queries.cu_seqlens, None, None, cache.lengths, cache.leftpad, queries.max_seqlen)
     return attend(queries.q, k, v, lengths, rules)
+
+
+def _is_of_pages(queries: Queries, cache: Cache, rules: Rules) -> bool:
+    return not rules.attention_chunk and cache.has_pages_of_kernels and queries.cu_seqlens is not None
 
 
 def _of_pages(queries: Queries, cache: Cache, rules: Rules, num_splits: int) -> Two:
@@ -145,7 +159,8 @@ def _of_pages(queries: Queries, cache: Cache, rules: Rules, num_splits: int) -> 
         queries.q, cache.k, cache.v, None, queries.cu_seqlens, nowhere, used, None, cache.page_table, None,
         queries.max_seqlen, max(cache.capacity, beyond), 0.0, scale, is_causal=rules.causal,
         zero_tensors=False, window_size_left=left, window_size_right=right, softcap=rules.softcap,
-        return_softmax=False, num_splits=num_splits, sink=rules.s_aux,
+        return_softmax=False, num_splits=num_splits, sink=rules.s_aux, k_descale=cache.k_descale,
+        v_descale=cache.v_descale,
     )  # fmt: skip
     return out, lse
 
@@ -211,6 +226,8 @@ def _appended(cache: Cache, new: New) -> Cache:
     else:
         block = sequence if cache.rows is None else cache.rows[sequence]
     for into, x in ((cache.k, new.k), (cache.v, new.v)):
+        if is_coded(into):  # PyTorch indexes few tensors of such dtypes
+            into, x = into.view(torch.uint8), x.view(torch.uint8)  # noqa: PLW2901
         into[block, at] = x[place.counts]
     added = new.k.shape[1] if new.cu_seqlens is None else new.cu_seqlens.diff()
     return cache._replace(lengths=cache.lengths + added)

@@ -57,7 +57,7 @@ def fwd(
     The call is for a cache, and k_new and v_new are appended to it, if any argument only for caches is given,
     or seqused_k without cu_seqlens_k.
     """
-    refuse({"q": q, "k": k, "v": v}, q_v, q_descale, k_descale, v_descale)
+    refuse({"q": q, "k": k, "v": v}, q_v, q_descale, k_descale, v_descale, cached=True)
     window = (window_size_left, window_size_right)
     rules = Rules(softmax_scale, is_causal, window, attention_chunk, softcap)
     of_caches = {
@@ -75,7 +75,7 @@ def fwd(
             raise FlashAttnArgumentError(problem)
     found, lse = attend_cache(
         Queries(q, cu_seqlens_q, max_seqlen_q),
-        Cache(k, v, seqused_k, kv_batch_idx, leftpad_k, page_table),
+        Cache(k, v, seqused_k, kv_batch_idx, leftpad_k, page_table, k_descale, v_descale),
         new_of(k_new, v_new, cu_seqlens_k_new, seqused_k),
         rotary_of(rotary_cos, rotary_sin, k_new, is_rotary_interleaved, seqlens_rotary),
         rules,

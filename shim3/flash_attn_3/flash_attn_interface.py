@@ -1,8 +1,8 @@
 """The public functions of FlashAttention 3, and the lower entry points called by libraries.
 
 These arguments only divide the work of Hopper's kernels and have no effect here: pack_gqa, sm_margin,
-scheduler_metadata, and num_splits of the functions with gradients. fp8, its q_descale, k_descale and
-v_descale, and qv raise NotImplementedError.
+scheduler_metadata, and num_splits of the functions with gradients. fp8 other than in a cache, q_descale,
+and qv raise NotImplementedError.
 """
 # ruff: noqa: ANN401, ARG001, FBT001, FBT002 - the signatures are upstream's, and arguments are yet unchecked
 
@@ -174,7 +174,11 @@ def flash_attn_with_kvcache(
     they are pages of any size, (num_pages, page, nheads_k, headdim). rotary_seqlens (batch,) int32 is the
     position of the first new row for rotary_cos and rotary_sin, by default cache_seqlens. attention_chunk is
     as in ``flash_attn_func``, with positions counted from cache_leftpad on. The other arguments are as in
-    ``flash_attn_rocm.flash_attn_with_kvcache``.
+    ``flash_attn_rocm.flash_attn_with_kvcache``, also k_descale and v_descale.
+
+    Unlike in FlashAttention 3, a cache of 8 bits is beside a q of 16 bits, and may be torch.float8_e4m3fn,
+    torch.float8_e4m3fnuz, torch.float8_e5m2 or torch.int8. New keys in q's dtype are rounded on the way, new
+    keys in the cache's dtype are copied.
 
     No keys are copied for a dense cache without attention_chunk, cu_seqlens_q or cu_seqlens_k_new, and for
     pages of a multiple of 16 rows without attention_chunk and cache_leftpad. For other calls each sequence's
@@ -182,11 +186,13 @@ def flash_attn_with_kvcache(
     Returns out, or with return_softmax_lse (out, softmax_lse, and two empty tensors in place of upstream's
     results of splits).
     """
-    refuse({"q": q, "k_cache": k_cache, "v_cache": v_cache}, qv, q_descale, k_descale, v_descale)
+    tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache}
+    refuse(tensors, qv, q_descale, k_descale, v_descale, cached=True)
     queries = Queries(q, cu_seqlens_q, max_seqlen_q)
     if isinstance(cache_seqlens, int):
         cache_seqlens = torch.full((queries.batch,), cache_seqlens, dtype=torch.int32, device=q.device)
-    cache = Cache(k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, page_table)
+    places = (cache_seqlens, cache_batch_idx, cache_leftpad, page_table)
+    cache = Cache(k_cache, v_cache, *places, k_descale, v_descale)
     new = _operators.new_of(k, v, cu_seqlens_k_new, cache_seqlens)
     rotary = _operators.rotary_of(rotary_cos, rotary_sin, k, rotary_interleaved, rotary_seqlens)
     rules = Rules(softmax_scale, causal, window_size, attention_chunk, softcap, s_aux=s_aux)

@@ -81,7 +81,7 @@ namespace fa {
 // k_descale, v_descale: a code times its descale is its value. Null: 1. A descale belongs to a head of k of a
 // sequence, or with per_key to one of its keys; then it has k's batch (or pages), rows and heads. Without
 // per_key, _batch counts sequences of the call, also with block_table or cache_batch_idx, and _row is unused.
-// Strides are in floats and may be 0.
+// Strides are in floats and may be 0. With per_key, _row is below kMaxRowStride.
 
 // WidenTensor: k or v of a cache of 8 bits, and the copy. The cache's strides count bytes.
 

@@ -39,29 +39,14 @@ FA_DEVICE bool all_threads(const B& block, bool condition) {
   return !any;
 }
 
-// Q of the block's head, or of the first of its packed heads.
-template <class B>
-FA_DEVICE HeadRows query_rows(const B& block) {
-  const FwdParams& params = block.params;
-  const uint32_t batch = batch_of_queries(block, params), head = block.head * block.group;
-  return {row_at(params.q, params.q_batch, params.q_head, params.q_row, batch, head, block.sequence.q_first),
-          static_cast<int64_t>(static_cast<uint32_t>(params.q_row) * 2), block.sequence.seqlen_q};
-}
-
 template <class B, class Coded>
 FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Convert& convert,
                                    [[maybe_unused]] Coded& coded) {
   const FwdParams& params = block.params;
   const QuerySign sign =
-      B::kConfig.scalar_scale ? QuerySign::from_bits(params.scale) : QuerySign(params.scale);
+      B::kConfig.scalar_scale ? QuerySign::from_bits(params.scale) : QuerySign(coded.scale());
   if constexpr (B::kPacked) {
-    const PackedView view{query_rows(block).base,
-                          params.q_row * 2,
-                          params.q_head * 2,
-                          block.group,
-                          wave_row,
-                          block.sequence.seqlen_q * block.group};
-    return typename B::Q(block.k_tile + B::kTilesLds, coded.queries(view), sign, convert, block.lane,
+    return typename B::Q(block.k_tile + B::kTilesLds, coded.queries(wave_row), sign, convert, block.lane,
                          block.wave == 0);
   } else if constexpr (B::kConfig.short_prologue) {
     const char* const base = row_at(params.q, params.q_batch, params.q_head, params.q_row, block.batch,
@@ -76,11 +61,6 @@ FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Con
   }
 }
 
-template <class B>
-FA_DEVICE bool scale_is_zero(const B& block) {
-  return B::kConfig.scalar_scale ? is_zero(block.params.scale) : block.params.scale == 0;
-}
-
 // Computes and stores the rows from block_row on. Returns false and stores nothing if a value cannot be
 // narrowed. The result is the same for all threads.
 template <class B>
@@ -92,16 +72,16 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   const Choice<B::kMasked, MaskedTiles<B>, AllTiles<B>> shown(block, block_row);
   const typename B::Tiles tiles = shown.seen_of(block.tiles(block_row, wave_row));
   const Slopes<B> slopes(block, wave_row);
-  const Bias bias{__builtin_fabsf(params.scale), params.softcap, slopes.any()};
+  typename B::Convert convert;
+  Choice<B::kCoded, CodedScores<B>, PlainScores<B>> coded(block, wave_row, convert);
+  const Bias bias{__builtin_fabsf(coded.scale()), params.softcap, slopes.any()};
   const bool biased = B::kFeatured && uniform(static_cast<int>(bias.any())) != 0;
   const typename B::Drop dropout = dropout_of(block);
-  const float scale = scale_is_zero(block) ? 1 : __builtin_fabsf(params.scale);
+  const float scale = coded.scale_is_zero() ? 1 : __builtin_fabsf(coded.scale());
   const Choice<B::kMasked, DenseMask<B, B::kMasks, B::kHiding>, NoMask<B>> given(block, wave_row,
                                                                                  scale * B::kScoreUnit);
   typename B::Softmax softmax(given.softmax_factor((biased ? 1 : scale * Bias::kLog2e) * B::kScoreUnit));
   if constexpr (B::kDropsLate) softmax.drop_if(params.dropout_below != 0);
-  typename B::Convert convert;
-  Choice<B::kCoded, CodedScores<B>, PlainScores<B>> coded(block, convert);
   typename B::Out o;
   if (!B::kConfig.short_prologue || tiles.begin >= tiles.end) clear<B>(o);  // else after the first loads
   if constexpr (B::kDirect) {
@@ -173,7 +153,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       if (first + B::kKeys > tiles.unmasked_end) mask_end(block, mask_of(block), s, first, wave_row);
     };
     const auto weights = [&](Scores& s, int first) {
-      coded.scale(s);
+      coded.descale(s);
       if (biased) {
         bias.template apply<Unit, B::kKeys>(
             s, first, block.lane,

@@ -73,17 +73,70 @@ struct IntegerCodes {
   }
 };
 
-// How a call's codes are read. Wave-uniform.
-template <bool kWhole>
+// A tile's descales, if each key has one: lanes of a wave have them so a lane gets those of its scores from
+// lanes of its own half. `from_lane` swizzles numbers of neighbouring lanes.
+template <class Layout, int kKeys>
+struct KeyDescales {
+  static constexpr int kElements = kKeys / Layout::kM * Layout::kRows;  // keys of a lane's scores
+  static constexpr bool kEight = Layout::kColumns > 1;                  // eight lanes have different keys
+  static constexpr int kHeld = kEight || kElements <= 16 ? 1 : kElements / 16;
+  static_assert(!kEight || kElements * 8 <= Layout::kWave, "each key has a lane");
+
+  float held[kHeld];
+
+  // The key of `held[i]`.
+  FA_DEVICE static int key(int i, int lane) {
+    if constexpr (kEight) return Layout::held_begin(lane, kKeys) + Layout::held_step(lane / 8 % kElements);
+    return Layout::held_begin(lane, kKeys) + Layout::held_step(i * 16 + lane % (kElements < 16 ? kElements : 16));
+  }
+
+  // Of element f of a lane's scores.
+  template <int f>
+  FA_DEVICE float of() const {
+    constexpr int kSwizzle = kEight ? f << 8 | 0x7 : f % 16 << 5 | 0x10;
+    const int bits = __builtin_bit_cast(int, held[kEight ? 0 : f / 16]);
+    return __builtin_bit_cast(float, __builtin_amdgcn_ds_swizzle(bits, kSwizzle));
+  }
+
+  FA_DEVICE float largest() const {
+    float found = __builtin_fabsf(held[0]);
+#pragma unroll
+    for (int i = 1; i < kHeld; ++i) found = __builtin_fmaxf(found, __builtin_fabsf(held[i]));
+    return found;
+  }
+
+  FA_DEVICE KeyDescales times(float factor) const {
+    KeyDescales product;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) product.held[i] = held[i] * factor;
+    return product;
+  }
+
+  // A copy, made before later loads.
+  FA_DEVICE KeyDescales now() const {
+    KeyDescales copy;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) copy.held[i] = here(held[i]);
+    return copy;
+  }
+};
+
+// How a call's codes are read. Wave-uniform, except descales: of the tile in LDS. Conditions are bits of one
+// scalar register, tested where they are used.
+template <bool kWhole, class Descales>
 struct Codes {
-  bool integers;
+  static constexpr int kIntegers = 1, kPerKey = 2, kPerKeyOfValues = 4;
+
+  int flags;
   FloatCodes<kWhole> floats;
   float unit;  // of an unpacked code
+  Descales of_keys, of_values;
 
-  FA_DEVICE void begin(int32_t format) {
-    const auto is = static_cast<CodeFormat>(format);
-    const bool wide = is == CodeFormat::e5m2;
-    integers = is == CodeFormat::int8;
+  FA_DEVICE void begin(const CodedParams& p) {
+    const bool k = p.per_key != 0 && p.k_descale != nullptr, v = p.per_key != 0 && p.v_descale != nullptr;
+    const auto is = static_cast<CodeFormat>(p.format);
+    const bool wide = is == CodeFormat::e5m2, integers = is == CodeFormat::int8;
+    flags = uniform((integers ? kIntegers : 0) | (k ? kPerKey : 0) | (v ? kPerKeyOfValues : 0));
     floats.shift = wide ? 0 : 0x00010001;
     floats.kept = wide ? 0xff00ff00 : 0xbf80bf80;
     floats.factor = wide ? 0x3c003c00 : 0x5c005c00;  // 1 or 2^8
@@ -91,49 +144,44 @@ struct Codes {
     unit = integers || wide ? 1 : is == CodeFormat::e4m3fnuz ? kOf / 2 : kOf;
   }
 
+  FA_DEVICE bool integers() const { return has(kIntegers); }
+  FA_DEVICE bool per_key(bool of_values) const { return has(of_values ? kPerKeyOfValues : kPerKey); }
+
   // Queries are converted by CodedQuery.
   FA_DEVICE u32x4 operator()(u32x4 words) const { return words; }
   FA_DEVICE bool exact() const { return true; }
+
+ private:
+  FA_DEVICE bool has(int flag) const { return (here_uniform(flags) & flag) != 0; }
 };
 
-// A stage of K or V whose elements are codes. The descales of its keys, if each has one, lie behind the tile.
-template <class Stage, int kKeys, bool kWhole>
+// A stage of K or V whose elements are codes.
+template <class Stage, bool kIsValue, bool kWhole, class Descales>
 struct CodedStage : Stage {
-  static constexpr int kDescales = Stage::Tile::kBytes;  // their place
-  struct Tile : Stage::Tile {
-    static constexpr int kBytes = kDescales + kKeys * static_cast<int>(sizeof(float));
-  };
-  using Lds = __attribute__((address_space(3))) float;
+  Descales descales;
 
-  float descale = 1;  // of key `thread`
-
-  FA_DEVICE void store(LdsBytes tile, const Codes<kWhole>& codes, int thread) const {
-    if (codes.integers) {
+  FA_DEVICE void store(LdsBytes tile, Codes<kWhole, Descales>& codes, int thread) const {
+    if (codes.per_key(kIsValue)) (kIsValue ? codes.of_values : codes.of_keys) = descales.now();
+    if (codes.integers()) {
       const IntegerCodes unpack;
       Stage::store(tile, unpack, thread);
     } else {
       Stage::store(tile, codes.floats, thread);
     }
-    if (thread < kKeys) ((Lds*)(tile + kDescales))[thread] = descale;
-  }
-
-  // Descales of four keys from key `first` on.
-  FA_DEVICE static f32x4 descales(LdsBytes tile, int first) {
-    return *(__attribute__((address_space(3))) f32x4*)(tile + kDescales + first * 4);
   }
 };
 
 // Queries of fp16 or bf16 as operand B of a product with codes: fp16, in the order of unpacked codes.
 //
-// bf16 is multiplied by a power of two of its row, so the row's largest finite magnitude is in [2^14, 2^15).
-// Exact for elements from 2^-31 of it on (2^-28 where subnormals count as zero). Smaller ones are cut to
-// multiples of 2^-39 of it, 2^-30 of what a bf16 next to the largest could lose.
+// bf16 is multiplied by a power of two, so the step's largest finite magnitude is in [2^14, 2^15). This is exact
+// for elements from 2^-31 of it on (2^-21 where subnormals count as zero). Smaller ones lose less than 2^-38 of
+// it (2^-28), so every score errs by less than this share of the largest one possible in the step's rows.
 template <class Unit, DType kDType, int kHeadDim>
 struct CodedQuery {
-  static_assert(Unit::kWave == 2 * Unit::kN, "two lanes find a row's largest magnitude");
+  static_assert(Unit::kWave == 2 * Unit::kN, "two lanes read a row");
 
   PackedView view;
-  float power, inverse;  // of row `lane` % kN
+  float power, inverse;
 
   FA_DEVICE CodedQuery(const PackedView& view, int lane) : view(view), power(1), inverse(1) {
     if constexpr (kDType == DType::bf16) {
@@ -149,28 +197,25 @@ struct CodedQuery {
         }
       }
       const float own = static_cast<float>(most.x > most.y ? most.x : most.y);
-      const float row = across_lanes<Unit::kN>(own, lane, [](float a, float b) { return a > b ? a : b; });
-      const int exponent = (static_cast<int>(row) >> 7) - 1;
+      const float all =
+          across_lanes<Unit::kWave - 1>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+      const int exponent = (uniform(static_cast<int>(all)) >> 7) - 1;
       const int biased = exponent < 15 ? 253 : 268 - exponent;  // so both powers are normal
       power = __builtin_bit_cast(float, biased << 23);
       inverse = __builtin_bit_cast(float, (254 - biased) << 23);
     }
   }
 
-  // 1 / power of any row.
-  FA_DEVICE float inverse_of(int row) const { return from_lane(inverse, row); }
-
   template <class T>
   FA_DEVICE T read(int row, int byte) const {
     T words = view.template read<T>(row, byte);
     if constexpr (kDType == DType::bf16) {
-      const float of_row = from_lane(power, row);
 #pragma unroll
       for (unsigned i = 0; i < sizeof(T) / 4; ++i) {
         const uint32_t pair = words[i];
         words[i] = __builtin_bit_cast(
-            uint32_t, __builtin_amdgcn_cvt_pkrtz(__builtin_bit_cast(float, pair << 16) * of_row,
-                                                 __builtin_bit_cast(float, pair & 0xffff0000) * of_row));
+            uint32_t, __builtin_amdgcn_cvt_pkrtz(__builtin_bit_cast(float, pair << 16) * power,
+                                                 __builtin_bit_cast(float, pair & 0xffff0000) * power));
       }
     }
 #pragma unroll
@@ -180,11 +225,6 @@ struct CodedQuery {
       words[i + 1] = __builtin_amdgcn_perm(second, first, 0x07060302);
     }
     return words;
-  }
-
- private:
-  FA_DEVICE static float from_lane(float value, int lane) {
-    return __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute(lane * 4, __builtin_bit_cast(int, value)));
   }
 };
 

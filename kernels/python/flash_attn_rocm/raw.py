@@ -159,8 +159,8 @@ def varlen_bwd(
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, deterministic, window)
     prepared = preparation.varlen(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, None, alibi_slopes_, None, None, None, max_seqlen_q, max_seqlen_k, 0,
-        *rules,
+        q, k, v, cu_seqlens_q, cu_seqlens_k, None, alibi_slopes_, None, None, None, max_seqlen_q,
+        max_seqlen_k, 0, *rules,
     )  # fmt: skip
     return _backward(BackwardCall(dout, out, softmax_lse, *prepared, rng_state), (dq_, dk_, dv_))
 

@@ -186,3 +186,33 @@ report(found, formula(q, (numbers, numbers))[..., :512])
     assert shown["kernels"] == ["fa_widen_fp16", "fa_mla_fp16_d576"]
     assert shown["findings"] == 0
     assert shown["error"] < STEPS["float16"]
+
+
+# What few queries take the codes of NaN for. Widening gives NaN for all of them.
+NO_NUMBERS = [
+    ("float8_e4m3fn", 0x7F, 480.0), ("float8_e4m3fn", 0xFF, -480.0), ("float8_e4m3fnuz", 0x80, 0.0),
+    ("float8_e5m2", 0x7D, float("nan")), ("float8_e5m2", 0xFF, float("nan")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "code", "number"), NO_NUMBERS)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_codes_of_nan(scenario, arch, dtype, code, number):
+    shown = scenario(
+        f"dtype, code = torch.{dtype}, {code}"
+        """
+from flash_attn_rocm import flash_attn_with_kvcache
+k = torch.zeros(1, 4, 2, 64, dtype=torch.uint8)
+v = k.clone()
+v[:, 2, :, 5] = code
+k, v = k.view(dtype), v.view(dtype)
+with kernels_on_host_memory(fake_hip):
+    few, many = (flash_attn_with_kvcache(torch.zeros(1, rows, 2, 64).half(), k, v) for rows in (1, 20))
+shown["few"], shown["many"] = few[..., 5].flatten().tolist(), many[..., 5].isnan().all().item()
+shown["others"] = (few[..., 6] == 0).all().item() and (many[..., 6] == 0).all().item()
+""",
+        arch=arch,
+    )
+    assert shown["few"] == pytest.approx([number / 4] * 2, nan_ok=True)
+    assert shown["many"]
+    assert shown["others"]

@@ -223,3 +223,43 @@ def test_arguments_that_break_the_rules(given, words):
     q = randn(2, 2, HEAD_DIM) if "cu_seqlens_q" in given else randn(2, 1, 2, HEAD_DIM)
     with pytest.raises(ValueError, match=words):
         fa3.flash_attn_with_kvcache(q, k, v, **given)
+
+
+def coded_cache(per_key):
+    """Two sequences over pages of codes, their descales, and what they are."""
+    found, table = [], int32([[2, 0], [3, 1]])
+    for _ in "kv":
+        codes = torch.randn(2, 32, 2, HEAD_DIM).to(torch.float8_e4m3fn)
+        pages = torch.empty(4, 16, 2, HEAD_DIM, dtype=torch.uint8)
+        pages[table.long()] = codes.view(torch.uint8).unflatten(1, (2, 16))
+        descale = torch.rand(4, 16, 2) + 0.5 if per_key else torch.tensor([[0.5, 2.0]]).expand(2, 2)
+        of = descale[table.long()].flatten(1, 2)[..., None] if per_key else descale[:, None, :, None]
+        found.append((pages.view(torch.float8_e4m3fn), descale, codes.double() * of))
+    return *zip(*found, strict=True), table
+
+
+@pytest.mark.parametrize("per_key", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_cache_of_8_bits_beside_queries_of_16(packed, per_key):
+    caches, descales, numbers, table = coded_cache(per_key)
+    q = torch.randn(2, 3, 4, HEAD_DIM).half()
+    cut = {"cu_seqlens_q": int32([0, 3, 6]), "max_seqlen_q": 3} if packed else {}
+    found = fa3.flash_attn_with_kvcache(
+        q.flatten(0, 1) if packed else q, *caches, cache_seqlens=int32([30, 5]), page_table=table,
+        causal=True, k_descale=descales[0], v_descale=descales[1], **cut,
+    )  # fmt: skip
+    wanted = fa3.flash_attn_with_kvcache(q.double(), *numbers, cache_seqlens=int32([30, 5]), causal=True)
+    torch.testing.assert_close(found.view_as(wanted).double(), wanted, rtol=2**-10, atol=2**-10)
+
+
+def test_new_keys_that_are_codes_are_copied():
+    caches, descales, numbers, table = coded_cache(per_key=False)
+    q, new = torch.randn(2, 1, 4, HEAD_DIM).half(), torch.randn(2, 1, 2, HEAD_DIM).to(torch.float8_e4m3fn)
+    found = fa3.flash_attn_with_kvcache(
+        q, *caches, new, new, cache_seqlens=int32([30, 5]), page_table=table, k_descale=descales[0],
+        v_descale=descales[1],
+    )  # fmt: skip
+    for x, descale in zip(numbers, descales, strict=True):
+        x[[0, 1], [30, 5]] = new[:, 0].double() * descale[..., None]
+    wanted = fa3.flash_attn_with_kvcache(q.double(), *numbers, cache_seqlens=int32([31, 6]))
+    torch.testing.assert_close(found.double(), wanted, rtol=2**-10, atol=2**-10)

@@ -31,16 +31,16 @@ def test_fp8(name):
         CALLS[name](torch.float8_e4m3fn, k_descale=torch.ones(1, 2))
     text = str(caught.value)
     assert text.startswith("flash-attn-3 of flash-attn-rocm does not serve this call:\nq, k")
-    assert "fp8, which no kernel takes" in text
+    assert "fp8, which kernels take only in a cache, beside q of 16 bits" in text
     assert "next: pass torch.bfloat16 or torch.float16: (x.float() * descale).to(torch.bfloat16)" in text
-    assert "k_descale: for fp8, which no kernel takes" in text
+    assert "k_descale: for 8 bits, which kernels take only in a cache" in text
 
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("argument", ["q_descale", "k_descale", "v_descale"])
 def test_descales(name, argument):
     with pytest.raises(
-        NotImplementedError, match=rf"{argument}: for fp8, .*\n  next: pass None, and tensors"
+        NotImplementedError, match=rf"{argument}: for 8 bits, .*\n  next: pass None, and tensors"
     ):
         CALLS[name](torch.float16, **{argument: torch.ones(1, 2)})
 
@@ -61,8 +61,42 @@ def test_what_the_error_of_qv_advises_gives_the_scores():
 
 
 def test_one_tensor_of_fp8():
-    with pytest.raises(NotImplementedError, match="qkv: fp8, which no kernel takes"):
+    with pytest.raises(NotImplementedError, match="qkv: fp8, which kernels take only in a cache"):
         fa3.flash_attn_qkvpacked_func(torch.ones(1, 3, 3, 2, 16).to(torch.float8_e5m2))
+
+
+CACHE = torch.zeros(1, 32, 2, 16, dtype=torch.float8_e4m3fn)
+ONE, NONE = (torch.tensor([n], dtype=torch.int32) for n in (3, 0))
+CODED = torch.zeros(1, 1, 2, 16, dtype=CACHE.dtype)
+ANGLES = torch.ones(40, 8).half()
+
+
+def test_q_descale_beside_a_cache_of_8_bits():
+    with pytest.raises(NotImplementedError, match=r"call:\nq_descale: for 8 bits, .*"):
+        fa3.flash_attn_with_kvcache(tensors()[0], CACHE, CACHE, q_descale=torch.ones(1, 2))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"attention_chunk": 8},
+        {"page_table": NONE[None], "cache_leftpad": NONE},
+        {"cu_seqlens_q": CUT, "max_seqlen_q": 3, "q": torch.ones(3, 2, 16).half()},
+        {"k": CODED, "v": CODED, "rotary_cos": ANGLES, "rotary_sin": ANGLES},
+        {
+            "k": torch.zeros(1, 2, 16).half(), "v": torch.zeros(1, 2, 16).half(),
+            "cu_seqlens_k_new": torch.tensor([0, 1], dtype=torch.int32),
+        },
+    ],
+)  # fmt: skip
+def test_caches_of_8_bits_that_would_be_copied(given):
+    given = {"q": tensors()[0], "cache_seqlens": ONE} | given
+    with pytest.raises(NotImplementedError) as caught:
+        fa3.flash_attn_with_kvcache(k_cache=CACHE, v_cache=CACHE, **given)
+    assert "k_cache, v_cache: 8 bits, which kernels take dense, or in pages of a multiple of 16 rows" in str(
+        caught.value
+    )
+    assert "next: pass (cache.float() * descale).to(torch.bfloat16)" in str(caught.value)
 
 
 def test_gradients_of_fp8():

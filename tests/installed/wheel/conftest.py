@@ -127,6 +127,16 @@ def hidden_as_0(call):
     return [gradient.masked_fill(rows, 0) for gradient, rows in zip(found, hidden, strict=True)]
 
 
+def widen(k_cache, v_cache, k_descale, v_descale, used, table, places, k_out, v_out):
+    q = k_out.new_empty((k_out.shape[0], 1, *k_out.shape[2:]))
+    inputs = Inputs(q, k_cache, v_cache, seqused_k=used, block_table=table, cache_batch_idx=places)
+    for out, codes, descale in ((k_out, k_cache, k_descale), (v_out, v_cache, v_descale)):
+        for b, part in enumerate(parts(inputs, Options(1.0, max_seqlen_q=1, max_seqlen_k=1 << 30))):
+            found = part.values_of(codes, descale, torch.float32)
+            batch = slice(b, b + 1) if len(found) == 1 else slice(None)
+            out[batch, : found.shape[1]] = found.to(out.dtype)[:, : out.shape[1]]
+
+
 @pytest.fixture
 def host_operators():
     """The launching operators for host memory, for tests only.
@@ -169,15 +179,6 @@ def host_operators():
         rotated, _ = torch.ops.flash_attn_rocm.pytorch_append(*before)
         if q_out is not None:
             q_out.copy_(rotated)
-
-    def widen(k_cache, v_cache, k_descale, v_descale, used, table, places, k_out, v_out):
-        q = k_out.new_empty((k_out.shape[0], 1, *k_out.shape[2:]))
-        inputs = Inputs(q, k_cache, v_cache, seqused_k=used, block_table=table, cache_batch_idx=places)
-        for out, codes, descale in ((k_out, k_cache, k_descale), (v_out, v_cache, v_descale)):
-            for b, part in enumerate(parts(inputs, Options(1.0, max_seqlen_q=1, max_seqlen_k=1 << 30))):
-                found = part.values_of(codes, descale, torch.float32)
-                batch = slice(b, b + 1) if len(found) == 1 else slice(None)
-                out[batch, : found.shape[1]] = found.to(out.dtype)[:, : out.shape[1]]
 
     library = torch.library.Library("flash_attn_rocm", "IMPL")
     for each in (fwd, bwd, append, widen):

@@ -46,7 +46,7 @@ struct SoftmaxOf<Unit, kSteps, kStartsShifted, kConfig, kMasked, true> {
   using Type = FoldedSoftmax<Unit, kSteps, kStartsShifted, kConfig.dual_issue, kMasked>;
 };
 
-template <bool kNarrow, bool kCoded = false, bool kWhole = false>
+template <bool kNarrow, bool kCoded = false, bool kWhole = false, class Descales = int>
 struct ConvertOf {
   using Type = Unchanged;
 };
@@ -54,9 +54,9 @@ template <>
 struct ConvertOf<true> {
   using Type = Narrow;
 };
-template <bool kWhole>
-struct ConvertOf<false, true, kWhole> {
-  using Type = Codes<kWhole>;
+template <bool kWhole, class Descales>
+struct ConvertOf<false, true, kWhole, Descales> {
+  using Type = Codes<kWhole, Descales>;
 };
 
 // kWithFeatures: softcap, ALiBi, pages and dropout. Their code would take registers from the plain loop.
@@ -94,9 +94,8 @@ struct Block {
 
   // The unit multiplies fp16 only, and bf16 is narrowed to it. If this is inexact for any loaded value, the
   // featured loop recomputes the rows in fp32.
-  static constexpr bool kNarrow = !kWithFeatures && kDType == DType::bf16 && !kTraits.bf16_products &&
+  static constexpr bool kNarrow = !kWithFeatures && !kCoded && kDType == DType::bf16 && !kTraits.bf16_products &&
                                   !kWide && (!kPacked || kHeadDim <= 128);
-  using Convert = typename ConvertOf<kNarrow, kCoded, kWholeCodes>::Type;
   // Undoes the scaling of narrowed values in V, and in the products of Q and K.
   static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
   static constexpr float kScoreUnit = kOutUnit * kOutUnit;
@@ -104,6 +103,8 @@ struct Block {
   static constexpr bool kPadded = kConfig.padded_tiles;
   using Unit = UnitOf<kGfx, kNarrow || kCoded ? DType::fp16 : kDType>;
   static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
+  using Descales = KeyDescales<Unit, kKeys>;
+  using Convert = typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
   static constexpr bool kTwoTiles =
@@ -114,14 +115,14 @@ struct Block {
   template <int kWidth, bool kSpread, class Staged>
   using StageOf = Choice<kDirect, DirectStage<Unit, kKeys, kWidth, kTile.threads, kSpread>,
                          Choice<kTwoTiles, TurnedStage<Unit, kKeys, kWidth, kTile.threads>, Staged>>;
-  template <class Stage>
-  using CodedOf = Choice<kCoded, CodedStage<Stage, kKeys, kWholeCodes>, Stage>;
-  using Keys = CodedOf<StageOf<kHeadDim, true,
+  template <bool kIsValue, class Stage>
+  using CodedOf = Choice<kCoded, CodedStage<Stage, kIsValue, kWholeCodes, Descales>, Stage>;
+  using Keys = CodedOf<false, StageOf<kHeadDim, true,
                                KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded,
                                         LdsTile<kKeys, kHeadDim * 2, Unit::kM, kPadded>, kElementBytes>>>;
   using ValueTile = Choice<kWide && Unit::kM == 16, PlacedTile<ShortFragments<kHeadDim, kKeys * 2>>,
                            LdsTile<kValueDim, kKeys * 2, Unit::kM, kPadded>>;
-  using Values = CodedOf<StageOf<kValueDim, false,
+  using Values = CodedOf<true, StageOf<kValueDim, false,
                                  ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
                                             kConfig.half_stores, ValueTile, kElementBytes>>>;
   static constexpr int kSlices = kConfig.slices;  // slices of head_dim, one per wave
@@ -135,12 +136,13 @@ struct Block {
   using QueryView = View<Unit::kN, kRowBytes>;
   using OutView = View<Unit::kN, kValueBytes>;
   using LseView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
+  using DescaleView = BufferView<kKeys, sizeof(float), kTraits.buffer_word3>;
 
   static constexpr int kScoreSteps = kKeys / Unit::kM;
   static constexpr int kOutSteps = kValueDim / Unit::kM / (kPacked ? kConfig.waves : kSlices);
   static_assert(!kPacked || kOutSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
   static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
-  using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured && !kWide, kConfig, kMasked,
+  using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured && !kWide && !kCoded, kConfig, kMasked,
                                      !kTraits.matrix_coexecution>::Type;
   using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
   using Scores = typename Unit::C[kScoreSteps];

@@ -13,77 +13,85 @@
 
 namespace fa {
 
-template <class B>
-FA_DEVICE const CodedParams& coded_params(const B& block) {
-  return reinterpret_cast<const CodedParams&>(block.params);
+FA_DEVICE const CodedParams& coded_params(const FwdParams& params) {
+  return reinterpret_cast<const CodedParams&>(params);
 }
 
-// K or V in global memory. `descales`: of the keys, if each has one.
-struct CodedSource {
-  Source codes;
-  const char* descales;  // of the sequence's first key, or of page 0
-  int64_t descale_row, descale_page;
-  bool per_key;
-};
-
-struct Descales {
+// Where the descales of K or V are.
+struct DescalesOf {
   const float* base;
   int64_t batch, row, head;
+
+  FA_DEVICE static DescalesOf keys(const CodedParams& p) {
+    return {p.k_descale, p.k_descale_batch, p.k_descale_row, p.k_descale_head};
+  }
+  FA_DEVICE static DescalesOf values(const CodedParams& p) {
+    return {p.v_descale, p.v_descale_batch, p.v_descale_row, p.v_descale_head};
+  }
+
+  // The descale of the block's head, or 1.
+  template <class B>
+  FA_DEVICE float of_head(const B& block) const {
+    using Uniform = __attribute__((address_space(4))) const float*;
+    return base == nullptr ? 1 : ((Uniform)base)[block.batch * batch + block.head * head];
+  }
 };
 
-template <class B>
-FA_DEVICE Descales key_descales(const B& block) {
-  const CodedParams& p = coded_params(block);
-  return {p.k_descale, p.k_descale_batch, p.k_descale_row, p.k_descale_head};
-}
+// K or V in global memory, and how it is read.
+template <class Codes>
+struct CodedSource {
+  Source codes, descales;
+  KeyPlace place;
+  bool of_values;
+  const Codes& how;
+};
 
-template <class B>
-FA_DEVICE Descales value_descales(const B& block) {
-  const CodedParams& p = coded_params(block);
-  return {p.v_descale, p.v_descale_batch, p.v_descale_row, p.v_descale_head};
-}
-
-// The descale of the block's head, or 1.
-template <class B>
-FA_DEVICE float head_descale(const B& block, const Descales& given) {
-  using Uniform = __attribute__((address_space(4))) const float*;
-  return given.base == nullptr ? 1 : ((Uniform)given.base)[block.batch * given.batch + block.head * given.head];
-}
-
-FA_DEVICE CodedSource coded_source(const KeyPlace& place, const void* base, int64_t batch_stride,
-                                   int64_t head_stride, int64_t row_stride, const Descales& given,
-                                   bool per_key) {
+// Strides in elements of `bytes` bytes.
+FA_DEVICE Source coded_rows(const KeyPlace& place, const void* base, int64_t batch_stride,
+                            int64_t head_stride, int64_t row_stride, int bytes) {
   const uint64_t at = place.batch * static_cast<uint64_t>(batch_stride) +
                       place.head * static_cast<uint64_t>(head_stride) +
                       static_cast<uint64_t>(place.first) * static_cast<uint32_t>(row_stride);
-  const int64_t first = place.batch * given.batch + place.first * given.row + place.head * given.head;
-  return {{{static_cast<const char*>(base) + at, static_cast<int64_t>(static_cast<uint32_t>(row_stride)), place.rows},
-           batch_stride},
-          reinterpret_cast<const char*>(given.base + first),
-          given.row * static_cast<int64_t>(sizeof(float)),
-          given.batch * static_cast<int64_t>(sizeof(float)),
-          per_key};
+  const int64_t row_bytes = static_cast<int64_t>(static_cast<uint32_t>(row_stride) * bytes);
+  return {{static_cast<const char*>(base) + at * bytes, row_bytes, place.rows}, batch_stride * bytes};
+}
+
+FA_DEVICE Source descale_rows(const KeyPlace& place, bool of_values, const CodedParams& p) {
+  const DescalesOf of = of_values ? DescalesOf::values(p) : DescalesOf::keys(p);
+  return coded_rows(place, of.base, of.batch, of.head, of.row, sizeof(float));
 }
 
 // As the other `load`, with descales.
 template <class B, class Stage>
-FA_DEVICE void load(const B& block, Stage& stage, const CodedSource& source, int first) {
+FA_DEVICE void load(const B& block, Stage& stage, const CodedSource<typename B::Convert>& source, int first) {
   load(block, stage, source.codes, first);
-  if (!source.per_key) return;
-  const FwdParams& params = block.params;
-  const int rows = source.codes.rows.rows, thread = block.thread;
-  if (thread >= B::kKeys) return;
-  if (params.block_table == nullptr) {
-    const int row = first + thread < rows ? first + thread : rows - 1;
-    stage.descale = *reinterpret_cast<const float*>(source.descales + row * source.descale_row);
-  } else {
-    const PagedRows pages{source.descales,     source.descale_row,
-                          source.descale_page, params.block_table + block.batch * params.table_batch,
-                          rows,                here_uniform(params.page),
-                          params.num_pages - 1};
-    const PagedView view{pages, first};
-    stage.descale = view.template read<float>(view.group(thread), thread, 0);
+  if (!source.how.per_key(source.of_values)) return;
+  // With features, the loop needs the scalar registers.
+  const CodedParams& p = coded_params(reloaded(kernel_arguments()));
+  const FwdParams& params = p.fwd;
+  const Source descales = B::kFeatured ? descale_rows(source.place, source.of_values, p) : source.descales;
+#pragma unroll
+  for (int i = 0; i < B::Descales::kHeld; ++i) {
+    const int key = B::Descales::key(i, block.lane);
+    if (!B::kFeatured || params.block_table == nullptr) {
+      const typename B::DescaleView view(descales.rows, first);
+      stage.descales.held[i] = view.template read<float>(key, 0);
+    } else {
+      const PagedRows rows{descales.rows.base,  descales.rows.row_bytes,
+                           descales.page_bytes, params.block_table + block.batch * params.table_batch,
+                           descales.rows.rows,  params.page,
+                           params.num_pages - 1};
+      const PagedView view{rows, first};
+      stage.descales.held[i] = view.template read<float>(view.group(key), key, 0);
+    }
   }
+}
+
+template <class B>
+FA_DEVICE PackedView packed_queries(const B& block, int wave_row) {
+  const FwdParams& p = block.params;
+  return {query_rows(block).base, p.q_row * 2, p.q_head * 2, block.group, wave_row,
+          block.sequence.seqlen_q * block.group};
 }
 
 // Replaces CodedScores in kernels without codes.
@@ -91,7 +99,8 @@ template <class B>
 struct PlainScores {
   const B& block;
 
-  FA_DEVICE PlainScores(const B& block, typename B::Convert&) : block(block) {}
+  FA_DEVICE PlainScores(const B& block, int, typename B::Convert&) : block(block) {}
+  FA_DEVICE PackedView queries(int wave_row) const { return packed_queries(block, wave_row); }
   FA_DEVICE Source keys(const KeyPlace& place) const {
     const FwdParams& p = block.params;
     return source_of(place, p.k, p.k_batch, p.k_head, p.k_row);
@@ -100,8 +109,11 @@ struct PlainScores {
     const FwdParams& p = block.params;
     return source_of(place, p.v, p.v_batch, p.v_head, p.v_row);
   }
-  FA_DEVICE const PackedView& queries(const PackedView& view) const { return view; }
-  FA_DEVICE void scale(typename B::Scores&) const {}
+  FA_DEVICE float scale() const { return block.params.scale; }
+  FA_DEVICE bool scale_is_zero() const {
+    return B::kConfig.scalar_scale ? is_zero(block.params.scale) : block.params.scale == 0;
+  }
+  FA_DEVICE void descale(typename B::Scores&) const {}
   FA_DEVICE void weigh(typename B::Scores&, typename B::Out&) const {}
   FA_DEVICE void finish(typename B::Out&) const {}
 };
@@ -109,71 +121,55 @@ struct PlainScores {
 template <class B>
 struct CodedScores {
   using Unit = typename B::Unit;
-  static constexpr int kElements = B::kScoreSteps * Unit::kRows;  // per column
+  using Query = CodedQuery<Unit, B::kDType, B::kHeadDim>;
   static_assert(B::kConfig.schedule == Schedule::two_stages, "tiles.toml: V's descales come with K's");
 
   const B& block;
-  float k_unit[Unit::kColumns];  // of a product, without descales of keys
+  const typename B::Convert& codes;
+  Query query;
+  float of_scores;  // softmax_scale of products
   float v_unit;
   float most;  // 2^-100 before the first key
-  bool per_key_k, per_key_v;
 
-  FA_DEVICE CodedScores(const B& block, typename B::Convert& convert) : block(block), most(0x1p-100f) {
-    const CodedParams& p = coded_params(block);
-    convert.begin(p.format);
-    const bool per_key = p.per_key != 0;
-    per_key_k = per_key && p.k_descale != nullptr;
-    per_key_v = per_key && p.v_descale != nullptr;
-    const float of_k = per_key ? convert.unit : convert.unit * head_descale(block, key_descales(block));
-#pragma unroll
-    for (int c = 0; c < Unit::kColumns; ++c) k_unit[c] = of_k;
-    v_unit = per_key ? convert.unit : convert.unit * head_descale(block, value_descales(block));
+  FA_DEVICE CodedScores(const B& block, int wave_row, typename B::Convert& convert)
+      : block(block), codes(convert), query(packed_queries(block, wave_row), block.lane), most(0x1p-100f) {
+    const CodedParams& p = coded_params(block.params);
+    convert.begin(p);
+    const float of_k = p.per_key != 0 ? 1 : DescalesOf::keys(p).of_head(block);
+    const float of_v = p.per_key != 0 ? 1 : DescalesOf::values(p).of_head(block);
+    of_scores = uniform(p.fwd.scale * of_k * (convert.unit * query.inverse));
+    v_unit = of_v * convert.unit;
   }
 
-  FA_DEVICE CodedSource keys(const KeyPlace& place) const {
-    const FwdParams& p = block.params;
-    return coded_source(place, p.k, p.k_batch, p.k_head, p.k_row, key_descales(block), per_key_k);
+  FA_DEVICE const Query& queries(int) const { return query; }
+  FA_DEVICE CodedSource<typename B::Convert> keys(const KeyPlace& place) const {
+    const CodedParams& p = coded_params(block.params);
+    return {coded_rows(place, p.fwd.k, p.fwd.k_batch, p.fwd.k_head, p.fwd.k_row, 1),
+            descale_rows(place, false, p), place, false, codes};
   }
-  FA_DEVICE CodedSource values(const KeyPlace& place) const {
-    const FwdParams& p = block.params;
-    return coded_source(place, p.v, p.v_batch, p.v_head, p.v_row, value_descales(block), per_key_v);
-  }
-
-  // The block's rows of Q as operands, whose powers of two are undone in `scale`.
-  FA_DEVICE CodedQuery<Unit, B::kDType, B::kHeadDim> queries(const PackedView& view) {
-    const CodedQuery<Unit, B::kDType, B::kHeadDim> query(view, block.lane);
-    if constexpr (B::kDType == DType::bf16) {
-#pragma unroll
-      for (int c = 0; c < Unit::kColumns; ++c) k_unit[c] *= query.inverse_of(Unit::column(block.lane, c));
-    }
-    return query;
+  FA_DEVICE CodedSource<typename B::Convert> values(const KeyPlace& place) const {
+    const CodedParams& p = coded_params(block.params);
+    return {coded_rows(place, p.fwd.v, p.fwd.v_batch, p.fwd.v_head, p.fwd.v_row, 1),
+            descale_rows(place, true, p), place, true, codes};
   }
 
-  FA_DEVICE void scale(typename B::Scores& s) const {
-    if (per_key_k) {
-      float descale[kElements];
-      read<typename B::Keys>(block.k_tile, descale);
-      multiply(s, [&](int c, int f) { return descale[f] * k_unit[c]; });
-    } else {
-      multiply(s, [&](int c, int) { return k_unit[c]; });
-    }
+  FA_DEVICE float scale() const { return of_scores; }
+  FA_DEVICE bool scale_is_zero() const { return of_scores == 0; }
+
+  FA_DEVICE void descale(typename B::Scores& s) const {
+    if (!codes.per_key(false)) return;
+    multiply(s, codes.of_keys);
   }
 
   FA_DEVICE void weigh(typename B::Scores& s, typename B::Out& o) {
-    if (!per_key_v) return;
-    float descale[kElements];
-    read<typename B::Values>(block.v_tile, descale);
-    float highest = __builtin_fabsf(descale[0]);
-#pragma unroll
-    for (int f = 1; f < kElements; ++f) highest = __builtin_fmaxf(highest, __builtin_fabsf(descale[f]));
-    if (any_lane<Unit::kWave>(highest > most)) raise(highest, o);
-    const float inverse = inverse_of(most);
-    multiply(s, [&](int, int f) { return descale[f] * inverse; });
+    if (!codes.per_key(true)) return;
+    if (any_lane<Unit::kWave>(codes.of_values.largest() > most)) raise(o);
+    multiply(s, codes.of_values.times(inverse_of(most)));
   }
 
   // Call after the last tile.
   FA_DEVICE void finish(typename B::Out& o) const {
-    times(o, per_key_v ? v_unit * most : v_unit);
+    times(o, codes.per_key(true) ? v_unit * most : v_unit);
   }
 
  private:
@@ -182,32 +178,19 @@ struct CodedScores {
     return __builtin_bit_cast(float, 0x7f000000 - __builtin_bit_cast(uint32_t, power));
   }
 
-  template <class Stage>
-  FA_DEVICE void read(LdsBytes tile, float* descale) const {
-    const int first = Unit::held_begin(block.reader(), B::kKeys);
+  // Each score times the factor of its key.
+  FA_DEVICE static void multiply(typename B::Scores& s, const typename B::Descales& factors) {
+    each<0>(factors, [&](int f, float factor) {
 #pragma unroll
-    for (int f = 0; f < kElements; f += 4) {
-      const f32x4 four = Stage::descales(tile, first + Unit::held_step(f));
-#pragma unroll
-      for (int i = 0; i < 4; ++i) descale[f + i] = four[i];
-    }
-  }
-
-  // Element f of column c times `factor(c, f)`.
-  template <class Factor>
-  FA_DEVICE static void multiply(typename B::Scores& s, const Factor& factor) {
-#pragma unroll
-    for (int step = 0; step < B::kScoreSteps; ++step) {
-      typename Unit::C by;
-#pragma unroll
-      for (int row = 0; row < Unit::kRows; ++row) {
-#pragma unroll
-        for (int c = 0; c < Unit::kColumns; ++c) {
-          by[row * Unit::kColumns + c] = factor(c, step * Unit::kRows + row);
-        }
+      for (int c = 0; c < Unit::kColumns; ++c) {
+        reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows * Unit::kColumns + c] *= factor;
       }
-      s[step] *= by;
-    }
+    });
+  }
+  template <int f, class Action>
+  FA_DEVICE static void each(const typename B::Descales& factors, const Action& action) {
+    action(f, factors.template of<f>());
+    if constexpr (f + 1 < B::Descales::kElements) each<f + 1>(factors, action);
   }
 
   FA_DEVICE static void times(typename B::Out& o, float factor) {
@@ -219,10 +202,10 @@ struct CodedScores {
     }
   }
 
-  // `own`: the largest descale of a lane's keys.
-  FA_DEVICE void raise(float own, typename B::Out& o) {
-    const float highest = across_lanes<Unit::kPeers>(
-        own, block.lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+  FA_DEVICE void raise(typename B::Out& o) {
+    const float highest =
+        across_lanes<Unit::kWave - 1>(codes.of_values.largest(), block.lane,
+                                      [](float a, float b) { return __builtin_fmaxf(a, b); });
     const uint32_t up = __builtin_bit_cast(uint32_t, uniform(highest)) + 0x007fffff;
     const float to = __builtin_bit_cast(float, up & 0x7f800000);
     const float now = to < 0x1p126f ? to : 0x1p126f;

@@ -58,6 +58,15 @@ FA_DEVICE HeadRows rows_at(const KeyPlace& place, const void* base, int64_t batc
           static_cast<int64_t>(static_cast<uint32_t>(row_stride) * 2), place.rows};
 }
 
+// Q of the block's head, or of the first of its packed heads.
+template <class B>
+FA_DEVICE HeadRows query_rows(const B& block) {
+  const FwdParams& params = block.params;
+  const uint32_t batch = batch_of_queries(block, params), head = block.head * block.group;
+  return {row_at(params.q, params.q_batch, params.q_head, params.q_row, batch, head, block.sequence.q_first),
+          static_cast<int64_t>(static_cast<uint32_t>(params.q_row) * 2), block.sequence.seqlen_q};
+}
+
 FA_DEVICE Source source_of(const KeyPlace& place, const void* base, int64_t batch_stride, int64_t head_stride,
                            int64_t row_stride) {
   return {rows_at(place, base, batch_stride, head_stride, row_stride), batch_stride * 2};

@@ -154,8 +154,8 @@ def _placement(q_name: str, q: Tensor, others: Named, known: Sequence[torch.dtyp
     found = placement(q_name, q, others)
     if not known or all(x.dtype in (q.dtype, *known) for x in others.values()):
         return found
-    more = f" like {q_name}, or {', '.join(map(str, known))}, got"
-    return [each.replace(f" like {q_name}, got", more) if "expected dtype" in each else each for each in found]
+    one, other = f" like {q_name}, got", f" like {q_name}, or {', '.join(map(str, known))}, got"
+    return [each.replace(one, other) if "expected dtype" in each else each for each in found]
 
 
 def _descale_problems(name: str, x: Given, batch: int, k: Tensor, *, written: bool) -> list[str]:
@@ -169,7 +169,8 @@ def _descale_problems(name: str, x: Given, batch: int, k: Tensor, *, written: bo
         wanted = f"{heads}, one for each head of a sequence, or {keys}, one for each key"
         found.append(f"{name}: expected shape {wanted}, got {shape(x)}")
     elif written and x.dim() == len(keys) and x.numel() > 1 and 0 in x.stride():
-        found.append(f"{name}: expected memory for each key, because new keys write theirs, got a stride of 0")
+        why = "because new keys write theirs, got a stride of 0"
+        found.append(f"{name}: expected memory for each key, {why}")
     return [*found, *_kind(name, x, torch.float32, k.device)]
 
 

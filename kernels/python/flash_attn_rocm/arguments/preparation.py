@@ -56,6 +56,9 @@ class _Cache(NamedTuple):
     v_descale: Any = None
 
 
+UNPAGED = _Cache()
+
+
 def dense(q: Given, k: Given, v: Given, alibi_slopes: Given, sink: Given, *rules: Given) -> Prepared:
     """``flash_attn_func``."""
     names = _Names("flash_attn_func")
@@ -223,7 +226,7 @@ def _varlen(
     alibi_slopes: Given,
     sink: Given,
     rules: Rules,
-    cache: _Cache = _Cache(),
+    cache: _Cache = UNPAGED,
     chunk: Given = 0,
 ) -> Prepared:
     cu_q, cu_k, max_q, max_k = (*cut[:2], _number(cut[2]), _number(cut[3]))

@@ -10,7 +10,13 @@ from torch import Tensor
 
 from flash_attn_rocm.arguments import normal_form
 from flash_attn_rocm.arguments.checks import refusal
-from flash_attn_rocm.arguments.normal_form import LEAVES, BackwardCall, FlashAttnArgumentError, Inputs, Options
+from flash_attn_rocm.arguments.normal_form import (
+    LEAVES,
+    BackwardCall,
+    FlashAttnArgumentError,
+    Inputs,
+    Options,
+)
 from flash_attn_rocm.autograd import recall, transforms
 from flash_attn_rocm.diagnosis.notice import FlashAttnUnsupportedError, fall_back
 from flash_attn_rocm.launch import backward_pass, forward_pass

@@ -56,7 +56,9 @@ def widening_problem(family: Family, widened: Widened, where: torch.device) -> s
     lengths = torch.tensor([CAPACITY, 5, 0], dtype=torch.int32)
     table = torch.arange(len(lengths) * CAPACITY // PAGE, dtype=torch.int32).flip(0).view(len(lengths), -1)
     sizes = (table.numel(), PAGE, 1, family.head_dim)
-    bits = (torch.arange(math.prod(sizes)) * 7).to(torch.uint8).view(sizes)  # all codes, differently in each row
+    bits = (
+        (torch.arange(math.prod(sizes)) * 7).to(torch.uint8).view(sizes)
+    )  # all codes, differently in each row
     q = torch.empty(len(lengths), 1, 1, family.head_dim, dtype=TORCH_DTYPES[family.dtype])
     for number, dtype in enumerate(codes.DTYPES):
         paged, coded = number % 2 == 0, bits.view(dtype)

@@ -74,7 +74,7 @@ def append_failure(append: Append, inputs: Inputs, arch: str) -> str:
 
 
 def widening_failure(widened: Widened, q: Tensor, arch: str) -> str:
-    """Why the kernels that widen a cache of latent attention are disabled, or "". ``widened`` launches one."""
+    """Why the kernels that widen caches of latent attention are disabled, or "". ``widened`` launches one."""
     family = Family(arch, DTYPES[q.dtype], q.shape[-1], CODED)
     return _known(family, q.device, lambda where: caches.widening_problem(family, widened, where))
 

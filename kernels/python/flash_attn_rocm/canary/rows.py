@@ -50,8 +50,8 @@ class Row(NamedTuple):
     ``narrower`` than the family's head dim: rows are unaligned. ``path``: instead of the plan's. ``tiny``:
     with a number in bf16's range below fp16's, for bf16 only. ``uneven``: v has the head dim of kernels with
     two head dims. ``sink``: each head has one, of forward calls only. ``codes``: the cache has 8 bits of this
-    dtype, with a descale ``per_key`` or for each head of a sequence. ``widened``: no kernel reads it in such a
-    call.
+    dtype, with a descale ``per_key`` or for each head of a sequence. ``widened``: no kernel reads it in such
+    a call.
     """
 
     why: str
@@ -294,26 +294,29 @@ MASKED_GRADIENT_ROWS = (
 )  # fmt: skip
 
 # Caches of 8 bits: the kernel of few queries, and more queries after widening. Each format, with descales of
-# heads and of keys, and each kind of cache. As in fwd's rows, features come alone, and groups have three heads.
+# heads and of keys, and each kind of cache. As in fwd's rows, features come alone, and groups have three
+# heads.
 CODES = (
-    Row("8 bits, decode, causal, pages", (3, 16, 0), (257, 300, 30), (2, 1), CAUSAL, store=PAGED, codes=E4M3FN),
-    Row("8 bits, decode in parts, pages, descales of keys", (2, 11), (161, 209), (6, 2), (55, 60), store=PAGED,
-        parts=3, codes=E4M3FN, per_key=True),
+    Row("8 bits, decode, causal, pages", (3, 16, 0), (257, 300, 30), (2, 1), CAUSAL, store=PAGED,
+        codes=E4M3FN),
+    Row("8 bits, decode in parts, pages, descales of keys", (2, 11), (161, 209), (6, 2), (55, 60),
+        store=PAGED, parts=3, codes=E4M3FN, per_key=True),
     Row("8 bits, decode, left padded cache", (11, 11), (129, 97), (3, 1), (0, 60), scale=-1.0, store=CACHE,
         codes=E4M3FNUZ),
-    Row("8 bits, decode, left padded cache, softcap, descales of keys", (3, 3), (70, 20), (2, 1), softcap=20.0,
-        store=CACHE, codes=E4M3FNUZ, per_key=True),
+    Row("8 bits, decode, left padded cache, softcap, descales of keys", (3, 3), (70, 20), (2, 1),
+        softcap=20.0, store=CACHE, codes=E4M3FNUZ, per_key=True),
     Row("8 bits, decode, scores that rise and fall", (16, 16), (129, 129), (2, 2), (33, 7), scores=(0.0, 0.5),
         codes=E5M2),
     Row("8 bits, decode, ALiBi, descales of keys", (5, 5), (50, 50), (3, 1), (20, -1), alibi=True, codes=E5M2,
         per_key=True),
-    Row("8 bits, decode in parts, sinks", (3, 1), (129, 40), (2, 1), store=PAGED, parts=3, sink=True, codes=INT8),
+    Row("8 bits, decode in parts, sinks", (3, 1), (129, 40), (2, 1), store=PAGED, parts=3, sink=True,
+        codes=INT8),
     Row("8 bits, decode in parts, dense, descales of keys", (5, 5, 5), (257, 257, 257), (3, 1), parts=3,
         scores=(0.0, 5.0), codes=INT8, per_key=True),
     Row("8 bits, widened, causal, pages", (20, 3), (70, 97), (2, 1), CAUSAL, store=PAGED, codes=E4M3FN,
         widened=True),
-    Row("8 bits, widened, left padded cache, descales of keys", (17, 17), (40, 12), (3, 1), (0, 3), store=CACHE,
-        codes=E4M3FNUZ, per_key=True, widened=True),
+    Row("8 bits, widened, left padded cache, descales of keys", (17, 17), (40, 12), (3, 1), (0, 3),
+        store=CACHE, codes=E4M3FNUZ, per_key=True, widened=True),
     Row("8 bits, widened, dense, softcap", (17,), (65,), (2, 1), softcap=20.0, codes=E5M2, widened=True),
     Row("8 bits, widened, unaligned", (17,), (65,), (2, 1), narrower=3, codes=E4M3FN, widened=True),
     Row("8 bits, widened, pages, descales of keys", (17, 0), (97, 30), (2, 2), store=PAGED, codes=INT8,

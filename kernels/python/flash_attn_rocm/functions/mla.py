@@ -20,10 +20,10 @@ from flash_attn_rocm.wrapped import sharded
 NAME = "mla_decode"
 DENSE, PAGED = "(batch, seqlen_k, 1, headdim)", "(num_blocks, page, 1, headdim)"
 TENSORS = """
-    All tensors are on q's device, and q and kv_cache of one dtype, or kv_cache of 8 bits. Kernels take torch.float16 and
-    torch.bfloat16 with a headdim of 576 and a head_dim_v of 512, as in DeepSeek V2 and V3 and Kimi K2, on the
-    GPUs listed in docs/features.md. PyTorch computes everything else. The caller writes new keys into the
-    cache.
+    All tensors are on q's device, and q and kv_cache of one dtype, or kv_cache of 8 bits. Kernels take
+    torch.float16 and torch.bfloat16 with a headdim of 576 and a head_dim_v of 512, as in DeepSeek V2 and V3
+    and Kimi K2, on the GPUs listed in docs/features.md. PyTorch computes everything else. The caller writes
+    new keys into the cache.
     """
 RETURNS = """
     out, (batch, seqlen_q, nheads, head_dim_v), in q's dtype. A row without a visible key is 0. With

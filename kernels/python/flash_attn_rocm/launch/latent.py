@@ -55,7 +55,9 @@ def support_of(inputs: Inputs, options: Options) -> Support:
     if reason := unserved(inputs):
         return Support(ok=False, reason=reason, backward_reason=NO_GRADIENTS)
     found = _planned(inputs.q, inputs.key_capacity, options.num_splits, device_of(inputs.q.device))
-    reason = f"{dense_caches.words(inputs, options, copies=1)}{found.reason}" if inputs.coded else found.reason
+    reason = (
+        f"{dense_caches.words(inputs, options, copies=1)}{found.reason}" if inputs.coded else found.reason
+    )
     return Support(True, reason, found.path, found.splits, backward_reason=NO_GRADIENTS)  # noqa: FBT003
 
 

@@ -62,7 +62,8 @@ def plan(
     """The library's decision.
 
     ``aligned``: all strides and addresses are multiples of 8 elements. ``plain``: the call may profit from
-    tall workgroups. ``v_head_dim`` is v's where it differs. Paths other than uneven need a padded v. ``coded``: k and v are codes of 8 bits, without a path if no kernel reads them.
+    tall workgroups. ``v_head_dim`` is v's where it differs. Paths other than uneven need a padded v.
+    ``coded``: k and v are codes of 8 bits. Then the path is "" if no kernel reads them.
     """
     return Plan(
         *PLAN(

@@ -78,8 +78,8 @@ def test_schemas_say_what_is_written_optional_and_traced(described):
     schemas = re.findall(r'Schema =((?:\n    ".*")+);', cpp_bindings(described.calls))
     assert ["".join(re.findall('"(.*)"', schema)) for schema in schemas] == [
         (
-            "fwd(Tensor q, Tensor k, Tensor(a!) out, Tensor? slopes, Tensor(b!)? part, SymInt window, float softcap, "
-            "bool interleaved) -> ()"
+            "fwd(Tensor q, Tensor k, Tensor(a!) out, Tensor? slopes, Tensor(b!)? part, SymInt window, "
+            "float softcap, bool interleaved) -> ()"
         ),
         "plan(str arch, int rows) -> (str path, int splits, str reason)",
     ]

@@ -58,7 +58,11 @@ class Cache:
             codes = rounded(x / of, dtype)
             self.codes.append(self.placed(codes.view(torch.uint8), 0x7F).view(dtype))
             self.descales.append(
-                None if kind == NONE else descale if kind == HEADS else self.placed(descale[..., None], 1e6)[..., 0]
+                None
+                if kind == NONE
+                else descale
+                if kind == HEADS
+                else self.placed(descale[..., None], 1e6)[..., 0]
             )
             self.numbers.append(numbers(codes) * of.double())
 
@@ -208,61 +212,59 @@ def kvcache(**change):
 
 ONES, OF_KEYS = torch.ones(2, 2), torch.ones(2, 32, 2)
 EIGHT = "torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.int8"
-NUMBERS = {"k_cache": torch.zeros(2, 32, 2, 64).half(), "v_cache": torch.zeros(2, 32, 2, 64).half()}
+NUMBERS = {name: torch.zeros(2, 32, 2, 64).half() for name in ("k_cache", "v_cache")}
+NEW = {name: torch.zeros(2, 1, 2, 64).half() for name in "kv"} | {"cache_seqlens": 3}
+WAY_OUT = "only a cache may have 8 bits: pass (x.float() * descale).to(torch.bfloat16)"
+NO_Q = (
+    "q: expected dtype torch.float16, torch.bfloat16, or without kernels torch.float32 or torch.float64, got "
+    f"torch.float8_e4m3fn; {WAY_OUT}"
+)
+ONE_KIND = "v_descale: expected one for what k_descale has one, for each head or for each key"
+SHAPE = (
+    "{}_descale: expected shape (2, 2), one for each head of a sequence, or (2, 32, 2), one for each key, "
+    "got {}"
+)
+OWN = "{}_descale: expected memory for each key, because new keys write theirs, got a stride of 0"
+ALONE = "{}_descale: expected only beside a cache of 8 bits, got one beside torch.float16"
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            {"q": torch.zeros(2, 1, 4, 64, dtype=torch.float8_e4m3fn)},
-            ["q: expected dtype torch.float16, torch.bfloat16, or without kernels torch.float32 or torch.float64, "
-             "got torch.float8_e4m3fn; only a cache may have 8 bits: pass (x.float() * "
-             "descale).to(torch.bfloat16)"],
-        ),
+        ({"q": torch.zeros(2, 1, 4, 64, dtype=torch.float8_e4m3fn)}, [NO_Q]),
         (
             {"v_cache": torch.zeros(2, 32, 2, 64, dtype=torch.int8)},
             ["v_cache: expected dtype torch.float8_e4m3fn like k_cache, got torch.int8"],
         ),
         (
-            {"k_cache": torch.zeros(2, 32, 2, 64, dtype=torch.float8_e5m2fnuz)} | {"v_cache": NUMBERS["v_cache"]},
+            NUMBERS | {"k_cache": torch.zeros(2, 32, 2, 64, dtype=torch.float8_e5m2fnuz)},
             [f"k_cache: expected dtype torch.float16 like q, or {EIGHT}, got torch.float8_e5m2fnuz"],
         ),
         ({"k_descale": ONES}, ["v_descale: expected beside k_descale, got None"]),
         ({"v_descale": ONES}, ["k_descale: expected beside v_descale, got None"]),
         (
             {"k_descale": 0.5, "v_descale": torch.ones(2, 2, dtype=torch.float64)},
-            ["k_descale: expected a torch.float32 tensor (2, 2) or (2, 32, 2), got float",
-             "v_descale: expected dtype torch.float32, got torch.float64"],
+            [
+                "k_descale: expected a torch.float32 tensor (2, 2) or (2, 32, 2), got float",
+                "v_descale: expected dtype torch.float32, got torch.float64",
+            ],
         ),
         (
             {"k_descale": torch.ones(1), "v_descale": torch.ones(2, 32, 4)},
-            [f"{name}: expected shape (2, 2), one for each head of a sequence, or (2, 32, 2), one for each key, "
-             f"got {got}" for name, got in (("k_descale", "(1,)"), ("v_descale", "(2, 32, 4)"))]
-            + ["v_descale: expected one for what k_descale has one, for each head or for each key"],
+            [SHAPE.format("k", "(1,)"), SHAPE.format("v", "(2, 32, 4)"), ONE_KIND],
+        ),
+        ({"k_descale": ONES, "v_descale": OF_KEYS}, [ONE_KIND]),
+        (NUMBERS | {"k_descale": ONES, "v_descale": ONES}, [ALONE.format(name) for name in "kv"]),
+        (
+            NEW | {"k": torch.zeros(2, 1, 2, 64, dtype=torch.float8_e4m3fn)},
+            [f"k: expected dtype torch.float16 like q, got torch.float8_e4m3fn; {WAY_OUT}"],
         ),
         (
-            {"k_descale": ONES, "v_descale": OF_KEYS},
-            ["v_descale: expected one for what k_descale has one, for each head or for each key"],
-        ),
-        (
-            NUMBERS | {"k_descale": ONES, "v_descale": ONES},
-            [f"{name}_descale: expected only beside a cache of 8 bits, got one beside torch.float16" for name in "kv"],
-        ),
-        (
-            {"k": torch.zeros(2, 1, 2, 64, dtype=torch.float8_e4m3fn), "v": torch.zeros(2, 1, 2, 64).half()}
-            | {"cache_seqlens": 3},
-            ["k: expected dtype torch.float16 like q, got torch.float8_e4m3fn; only a cache may have 8 bits: pass "
-             "(x.float() * descale).to(torch.bfloat16)"],
-        ),
-        (
-            {name: torch.zeros(2, 1, 2, 64).half() for name in "kv"} | {"cache_seqlens": 3}
-            | {f"{name}_descale": torch.ones(1, 1, 1).expand(2, 32, 2) for name in "kv"},
-            [f"{name}_descale: expected memory for each key, because new keys write theirs, got a stride of 0"
-             for name in "kv"],
+            NEW | {f"{name}_descale": torch.ones(1, 1, 1).expand(2, 32, 2) for name in "kv"},
+            [OWN.format(name) for name in "kv"],
         ),
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments(change, words):
     with pytest.raises(FlashAttnArgumentError) as caught:
         kvcache(**change)
@@ -281,21 +283,24 @@ def test_packed_keys_of_8_bits_are_refused():
         flash_attn_func(q[None], k[None], k[None])
 
 
+NO_GRADIENTS = (
+    "q: expected no gradients beside a cache of 8 bits, which has none: call under torch.no_grad(), or pass "
+    "detached tensors"
+)
+DROPPED = "dropout_p: expected 0.0 beside a cache of 8 bits, got 0.25"
+
+
 def test_gradients_and_dropout_are_refused():
     cache, q = Cache(torch.int8, HEADS, "pages"), torch.zeros(5, 4, 64).half().requires_grad_()
     with pytest.raises(FlashAttnArgumentError) as caught:
         varlen(cache, q, (0, 2, 5), 3, dropout_p=0.25)
-    assert [*caught.value.problems] == [
-        "q: expected no gradients beside a cache of 8 bits, which has none: call under torch.no_grad(), or pass "
-        "detached tensors",
-        "dropout_p: expected 0.0 beside a cache of 8 bits, got 0.25",
-    ]
+    assert [*caught.value.problems] == [NO_GRADIENTS, DROPPED]
 
 
 @QUIET
 def test_transforms_are_refused():
     cache, q = Cache(torch.int8, HEADS, "pages"), torch.zeros(3, 5, 4, 64).half()
-    with pytest.raises(RuntimeError, match="a cache of 8 bits has no derivative and no vmap\n  next: call it"):
+    with pytest.raises(RuntimeError, match="8 bits has no derivative and no vmap\n  next: call it"):
         torch.func.vmap(lambda x: varlen(cache, x, (0, 2, 5), 3))(q)
 
 
@@ -315,7 +320,10 @@ def test_latent_attention(kind):
 @pytest.mark.parametrize(
     ("descale", "words"),
     [
-        (torch.ones(2, 2), "kv_descale: expected shape (2, 1), one for each head of a sequence, or (2, 40, 1), one"),
+        (
+            torch.ones(2, 2),
+            "kv_descale: expected shape (2, 1), one for each head of a sequence, or (2, 40, 1)",
+        ),
         (1.0, "kv_descale: expected a torch.float32 tensor (2, 1) or (2, 40, 1), got float"),
     ],
 )
@@ -350,7 +358,9 @@ def test_few_queries_are_given_codes(host_fwd, kernels_on, kind, store):
         assert call["path"] == "split"
         assert call["k"] is cache.codes[0]
         assert call["v"] is cache.codes[1]
-        assert all(a is b for a, b in zip((call["k_descale"], call["v_descale"]), cache.descales, strict=True))
+        assert all(
+            a is b for a, b in zip((call["k_descale"], call["v_descale"]), cache.descales, strict=True)
+        )
 
 
 @CODED
@@ -405,13 +415,22 @@ def test_no_value_is_read_on_the_host(kernels_on, monkeypatch):
     assert launches == ["widen", "fwd", "append", "fwd", "widen", "fwd"]
 
 
+def copied(head_dim, words):
+    return f"8 bits widened to float16 first, {2 * 2 * CAPACITY * 2 * head_dim * 2} bytes; {words}"
+
+
 @CODED
 @pytest.mark.parametrize(
     ("rows", "head_dim", "path", "words"),
     [
         (1, 64, "split", "decode over a cache of 8 bits; 1 row of 2 heads packed"),
-        (20, 64, "matrix|tiled", f"8 bits widened to float16 first, {2 * 2 * CAPACITY * 2 * 64 * 2} bytes; 20 query"),
-        (1, 40, "split", f"8 bits widened to float16 first, {2 * 2 * CAPACITY * 2 * 40 * 2} bytes; 1 row of"),
+        (
+            20,
+            64,
+            "matrix|tiled",
+            copied(64, "20 query"),
+        ),
+        (1, 40, "split", copied(40, "1 row of")),
     ],
 )
 def test_explain_says_whether_the_cache_is_copied(kernels_on, rows, head_dim, path, words):

@@ -76,7 +76,8 @@ def test_import_registers_the_operators_and_brings_no_hip_runtime():
         "Tensor? cu_seqlens_k, Tensor? seqused_k, Tensor? leftpad_k, Tensor? block_table, "
         "Tensor? cache_batch_idx, Tensor? attn_mask, Tensor? sink, Tensor? k_descale, Tensor? v_descale, "
         "Tensor(a!) out, Tensor(b!) lse, Tensor? rng_state, Tensor(c!)? partial_out, "
-        "Tensor(d!)? partial_lse, float softmax_scale, SymInt window_left, SymInt window_right, float softcap, float dropout_p, SymInt max_seqlen_q, "
+        "Tensor(d!)? partial_lse, float softmax_scale, SymInt window_left, SymInt window_right, "
+        "float softcap, float dropout_p, SymInt max_seqlen_q, "
         "SymInt max_seqlen_k, str path) -> ()"
     )
 

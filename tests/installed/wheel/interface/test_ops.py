@@ -230,7 +230,6 @@ def test_opcheck_of_appending_codes(qkv):
     arguments = (q, *caches, k, v, None, None, integers(1, 4), None, None, None, *descales, True, True)
     found = torch.library.opcheck(torch.ops.flash_attn_rocm.pytorch_append.default, arguments)
     assert set(found.values()) == {"SUCCESS"}
-    assert caches[0].any()
 
 
 def test_opcheck(tensors, host_fwd):
