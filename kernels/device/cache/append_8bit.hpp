@@ -46,15 +46,19 @@ struct CodedAppend {
     if (there) {
       moved = Unit{params.append, rows.rotates(), unit, position}.read(rows.from(row, head));
     }
+    float descale = 1;
     if (queries) {
       if (there) Unit::write(moved, rows.to<uint16_t>(place, to_row, head));
-      return;
+      there = false;
+    } else if (params.per_key) {
+      descale = own_descale(moved, first);
+      if (there && unit == 0) {
+        *descale_at(place * descale_batch() + to_row * descale_row() + head * descale_head()) = descale;
+      }
+    } else if (descale_at(0) != nullptr) {
+      descale = *descale_at(rows.batch * descale_batch() + head * descale_head());
     }
-    const float descale = params.per_key ? own_descale(moved, first) : given_descale(head);
     if (!there) return;
-    if (params.per_key && unit == 0) {
-      *descale_at(place * descale_batch() + to_row * descale_row() + head * descale_head()) = descale;
-    }
     uint8_t* const to = rows.to<uint8_t>(place, to_row, head);
 #pragma unroll 1  // a division takes many instructions
     for (int stored = moved.has_second ? 0 : 1, at = moved.first; stored < 2; ++stored) {
@@ -74,11 +78,6 @@ struct CodedAppend {
   }
   FA_DEVICE int64_t descale_head() const {
     return rows.part == 0 ? params.k_descale_head : params.v_descale_head;
-  }
-
-  FA_DEVICE float given_descale(int head) const {
-    if ((rows.part == 0 ? params.k_descale : params.v_descale) == nullptr) return 1;
-    return *descale_at(rows.batch * descale_batch() + head * descale_head());
   }
 
   // Of a row's largest magnitude. All of its threads find it.

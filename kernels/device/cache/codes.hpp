@@ -20,14 +20,23 @@ struct Encoder {
   uint32_t no_number;
   bool is_integer;  // all numbers are small, and the sign is two's complement
 
+  // Selects, because branches of a switch leave code that never runs.
   FA_DEVICE static Encoder of(int32_t format) {
-    switch (static_cast<CodeFormat>(format)) {
-      case CodeFormat::e4m3fn: return minifloat(448.0f, 3, 7, 0x7f);
-      case CodeFormat::e4m3fnuz: return minifloat(240.0f, 3, 8, 0x80);
-      case CodeFormat::e5m2: return minifloat(57344.0f, 2, 15, 0x7f);
-      case CodeFormat::int8: break;
-    }
-    return {127.0f, kInfinity, power(23), 0, 0, 0, true};
+    const auto is = [&](CodeFormat one) { return format == static_cast<int32_t>(one); };
+    const bool halved = is(CodeFormat::e4m3fnuz), is_e5m2 = is(CodeFormat::e5m2);
+    const bool is_integer = is(CodeFormat::int8);
+    const uint32_t mantissa = is_e5m2 ? 2 : 3, bias = is_e5m2 ? 15 : halved ? 8 : 7;
+    const float largest = is_integer ? 127.0f : is_e5m2 ? 57344.0f : halved ? 240.0f : 448.0f;
+    const uint32_t power = is_integer ? 23 : 24 - bias - mantissa;
+    return {largest,
+            is_integer ? kInfinity : (128 - bias) << 23,
+            __builtin_bit_cast(float, (127 + power) << 23),
+            23 - mantissa,
+            (127 - bias) << mantissa,
+            is_integer ? 0u
+            : halved   ? 0x80u
+                       : 0x7fu,
+            is_integer};
   }
 
   // The code of value / descale.
@@ -46,20 +55,6 @@ struct Encoder {
     const uint32_t found = negative && rounded != 0 ? minus : rounded;
     return (bits & kMagnitude) > kInfinity ? no_number : found;
   }
-
- private:
-  FA_DEVICE static constexpr float power(int exponent) {
-    return __builtin_bit_cast(float, (127 + exponent) << 23);
-  }
-  FA_DEVICE static constexpr Encoder minifloat(float largest, int mantissa, int bias, uint32_t no_number) {
-    return {largest,
-            static_cast<uint32_t>(128 - bias) << 23,
-            power(23 + 1 - bias - mantissa),
-            static_cast<uint32_t>(23 - mantissa),
-            static_cast<uint32_t>((127 - bias) << mantissa),
-            no_number,
-            false};
-  }
 };
 
 // The numbers of codes, exactly. All members are wave-uniform.
@@ -70,11 +65,19 @@ struct Decoder {
   uint32_t no_number;
 
   FA_DEVICE static Decoder of(int32_t format) {
-    switch (static_cast<CodeFormat>(format)) {
-      case CodeFormat::e4m3fn: return {7, 256.0f, 0x7f, 0x7f};
-      case CodeFormat::e4m3fnuz: return {7, 128.0f, 0xff, 0x80};
-      default: return {8, 1.0f, 0, 1};  // e5m2 is the upper half of fp16
-    }
+    const auto is = [&](CodeFormat one) { return format == static_cast<int32_t>(one); };
+    const bool halved = is(CodeFormat::e4m3fnuz), is_e5m2 = is(CodeFormat::e5m2);
+    // e5m2 is the upper half of fp16, whose NaN stays NaN.
+    return {is_e5m2 ? 8u : 7u,
+            is_e5m2  ? 1.0f
+            : halved ? 128.0f
+                     : 256.0f,
+            is_e5m2  ? 0u
+            : halved ? 0xffu
+                     : 0x7fu,
+            is_e5m2  ? 1u
+            : halved ? 0x80u
+                     : 0x7fu};
   }
 
   FA_DEVICE float number(uint32_t code) const {
