@@ -88,7 +88,7 @@ def test_schemas_say_what_is_written_optional_and_traced(described):
             "float softcap, bool interleaved) -> ()"
         ),
         "plan(str arch, int rows) -> (str path, int splits, str reason)",
-        "attend(Tensor q, SymInt window, float softcap, bool interleaved, int splits) -> (Tensor out)",
+        "attend(Tensor q, Tensor k, SymInt window, float softcap, bool interleaved, int splits) -> (Tensor out)",
     ]
 
 
