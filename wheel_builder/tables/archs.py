@@ -68,6 +68,7 @@ class Timing:
     valu: int
     transcendental: int
     slow: int
+    conversion: int
     matrix_issue: int
     matrix_result: int
     valu_result: int
@@ -106,6 +107,7 @@ class Isa:
     matrix_interlock: bool
     short_code: bool
     flushes_denormals: bool
+    fp8: str
     features: tuple[str, ...]
     assembler_features: tuple[str, ...]
     buffer_word3: int
@@ -206,12 +208,12 @@ TRAITS = (
     *("step_columns", "step_clocks", "fp16_k", "bf16_k"),
     *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32"),
     *("transposed_reads", "direct_loads", "bf16_pairs", "bf16_products"),
-    *("matrix_interlock", "lds_counter", "short_code", "flushes_denormals", "buffer_word3"),
+    *("matrix_interlock", "lds_counter", "short_code", "flushes_denormals", "fp8", "buffer_word3"),
     *("wave", "simds", "cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule"),
     *("vgpr_encoding_granule", "sgprs", "sgpr_granule", "lds_bytes", "lds_granule"),
     *("architected_flat_scratch", "packed_work_item_ids", "workgroup_ids_in_ttmps", "nan_modes"),
 )
-ENUMERATORS = {"isa": "Isa", "family": "Family", "unit": "MatrixUnit"}
+ENUMERATORS = {"isa": "Isa", "family": "Family", "unit": "MatrixUnit", "fp8": "Fp8"}
 FEATURES = (
     "atomic_fadd_f32",
     "steps_of_16",
@@ -227,6 +229,7 @@ CHOICES: Choices = {
     "without": FEATURES,
     "family": ("cdna", "rdna"),
     "unit": ("mfma", "wmma", "wmma_split", "dot2"),
+    "fp8": ("none", "fnuz", "ocp"),
     "never_coissued": ("transcendental", "packed", "dot", "cvt_pk"),
     "banks": (32, 64),
     "narrow_banks": (32,),

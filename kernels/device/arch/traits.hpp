@@ -27,6 +27,13 @@ enum class MatrixUnit {
   dot2,        // RDNA2: no matrix instructions; two multiply-adds per lane
 };
 
+// Formats of 8-bit floats in conversions and products.
+enum class Fp8 {
+  none,
+  fnuz,  // CDNA3: a code of NaN in place of -0, a larger bias
+  ocp,   // float8_e4m3fn and float8_e5m2
+};
+
 struct ArchTraits {
   Isa isa;
   int die_units;  // compute units of an XCD, a die with its own L2; 0: the GPU is one die
@@ -50,6 +57,7 @@ struct ArchTraits {
   bool lds_counter;         // LDS operations are counted, and waited for, apart from scalar loads
   bool short_code;          // fewer instructions before speed: the wheel of these GPUs is near its limit
   bool flushes_denormals;   // matrix instructions of fp16 and bf16 take denormals as zero
+  Fp8 fp8;                  // formats of 8-bit floats; none: no such instructions
   uint32_t buffer_word3;    // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
 
   // Resources of a workgroup. Granules are allocation steps.

@@ -12,7 +12,7 @@ from wheel_builder.machine_code.disassembly.kernels import Instruction
 from wheel_builder.machine_code.disassembly.operations import Registers, registers
 from wheel_builder.machine_code.static_checks.pairs import Need, Pair, Rules, factors, result, summand
 
-SHAPE = re.compile(r"v_mfma_[fi]32_(?P<shape>(?P<tile>\d+x\d+)x\d+(?:_\d+b)?)_?[a-z]\w*$")
+SHAPE = re.compile(r"v_mfma_(?:scale_)?[fi]32_(?P<shape>(?P<tile>\d+x\d+)x\d+(?:_\d+b)?)_?[a-z]\w*$")
 CLOCKS_OF_PASS = 4
 REACH_CDNA1 = 18
 REACH_CDNA2 = 19
@@ -30,6 +30,9 @@ LANES = (*READS_LANE, "v_writelane_b32")
 SWAPS_LANES = re.compile(r"v_permlane\d+_swap_")
 HALF_BY_SDWA = re.compile(r"\bdst_sel:(?!DWORD\b)")
 OP_SEL = re.compile(r"\bop_sel:\[(?P<bits>[01,]+)\]")
+# Conversions into a half or a byte of a register. Two bits of op_sel are a byte's number.
+INTO_PART = re.compile(r"v_cvt_(scalef32_)?(pk|sr)_(fp8|bf8)_|v_cvt_sr_b?f16_f32|v_cvt_scalef32_f16_")
+INTO_BYTE = re.compile(r"v_cvt_(scalef32_)?sr_(fp8|bf8)_")
 
 
 def mfma_fault(clocks: Mapping[str, int]) -> Callable[[Instruction], str]:
@@ -237,6 +240,8 @@ def _writes_half(instruction: Instruction) -> bool:
     if not op_sel:
         return False
     bits = op_sel["bits"].split(",")
+    if INTO_BYTE.match(instruction.mnemonic):
+        return "1" in bits[2:]
     # Packed and mixed instructions have bits for their sources only.
     return len(bits) == len(instruction.first.operands) and bits[-1] == "1"
 
@@ -259,6 +264,10 @@ def _cdna3_between_valus(pair: Pair) -> Iterator[Need]:
     # Overwriting counts, too: an instruction keeping the other half reads it.
     if _writes_half(pair.first) and (pair.passed_vectors or pair.overwritten):
         yield Need("reads or overwrites the half register of", 1)
+    # LLVM keeps no distance here: the manuals ask for it (CDNA 3's 7.2, CDNA 4's 7.3).
+    parts = INTO_PART.match(pair.first.mnemonic) and INTO_PART.match(second.mnemonic)
+    if parts and pair.overwritten and not _writes_half(pair.first):
+        yield Need("converts into another part of the register of", 1)
     if pair.first.is_transcendental and not second.is_transcendental and pair.passed_vectors:
         yield Need("reads the transcendental result of", 1)
     if second.mnemonic in READS_LANE and pair.passed_vectors:

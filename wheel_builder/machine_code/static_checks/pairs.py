@@ -189,8 +189,9 @@ def result(instruction: Instruction) -> Registers:
 
 
 def factors(instruction: Instruction) -> Registers:
-    """A and B of a matrix instruction."""
-    return _operand(instruction, 1) | _operand(instruction, 2)
+    """A and B of a matrix instruction, and their scales."""
+    operands = instruction.first.operands
+    return frozenset(name for each in (*operands[1:3], *operands[4:6]) for name in registers(each))
 
 
 def summand(instruction: Instruction) -> Registers:

@@ -3,6 +3,8 @@
 
 namespace emu {
 void add_matrix(Ops&) {}
+void add_narrow_conversions(Ops&) {}
+void add_narrow_dots(Ops&) {}
 void add_packed(Ops&) {}
 void add_valu_double(Ops&) {}
 void add_valu_float(Ops&) {}

@@ -4,6 +4,7 @@ import functools
 import re
 
 from tests.engine.emulator.semantics.machine import EXTENDS
+from tests.engine.emulator.semantics.narrow import byte_ops, conversion_ops, product_ops
 from tests.engine.emulator.semantics.ops import (
     atomic_ops,
     compare_ops,
@@ -41,6 +42,9 @@ TABLES = (
     lds_ops,
     atomic_ops,
     matrix_ops,
+    conversion_ops,
+    byte_ops,
+    product_ops,
 )
 # Encodings of one mnemonic, as the disassembler names them.
 ENCODING = re.compile(r"_(e32|e64|e64_dpp|dpp|sdwa)$")

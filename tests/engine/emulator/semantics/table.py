@@ -54,7 +54,7 @@ class Op:
 
     ``form`` is the text of unusual operands: {a} {b} {c} {d}, {ah} the high half of a register, {sa} a scalar
     register, {m} the written mask and {n} the mask operand (``m`` and ``n`` name their registers).  ``ulp``:
-    the largest distance of a result from the nearest number.
+    the largest distance of a result from the nearest number.  ``before``: instructions before it.
     """
 
     names: str
@@ -68,6 +68,7 @@ class Op:
     ulp: int = 0
     writes_exec: bool = False
     extra: tuple[tuple[int, ...], ...] = ()
+    before: str = ""
 
     @property
     def operands(self):

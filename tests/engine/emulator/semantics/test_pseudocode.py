@@ -23,12 +23,17 @@ ARCHS = tuple(DOCUMENTS)
 THINNED = 16  # one wave of this many runs, unless --full
 # Instructions of the tables left out of the comparison, and the reason.
 ROUNDING = "the text names a rounding function that the document does not define"
+RANDOM = "the text names a stochastic rounding function that the document does not define"
 REVOLUTIONS = "the text multiplies with a rounded 2 pi; the instruction takes revolutions"
 LEFT_OUT = {
     "v_sin_f16": REVOLUTIONS,
     "v_sin_f32": REVOLUTIONS,
     "v_cos_f16": REVOLUTIONS,
     "v_cos_f32": REVOLUTIONS,
+    **{f"v_cvt_{kind}_{s}_f32": RANDOM for kind in ("sr", "scalef32_sr") for s in ("fp8", "bf8")},
+    **{f"v_cvt_scalef32_sr_{s}_{f}": RANDOM for s in ("fp8", "bf8") for f in ("f16", "bf16")},
+    **{f"v_cvt_scalef32_pk_{s}_{f}": ROUNDING for s in ("fp8", "bf8") for f in ("f32", "f16", "bf16")},
+    "v_sat_pk_u8_i16": "RDNA 3's text joins numbers of unknown width",
     "v_cvt_pk_u8_f32": ROUNDING,
     "v_cvt_pk_norm_i16_f32": ROUNDING,
     "v_cvt_pk_norm_u16_f32": ROUNDING,
@@ -106,6 +111,12 @@ MUTANTS = (
     ("v_cvt_f16_f32", "f32_to_f16(S0.f32)", "S0.f16"),
     ("v_cvt_pk_f16_f32", "tmp[31 : 16].f16 = f32_to_f16(S1.f32)", "tmp[31 : 16].f16 = f32_to_f16(S0.f32)"),
     ("v_cvt_pk_bf16_f32", "f32_to_bf16(S0.f32)", "f32_to_bf16(S1.f32)"),
+    ("v_cvt_f32_fp8", "[7 : 0].fp8", "[15 : 8].fp8"),
+    ("v_cvt_pk_f32_bf8", "bf8_to_f32(tmp[15 : 8]", "fp8_to_f32(tmp[15 : 8]"),
+    ("v_cvt_pk_fp8_f32", "f32_to_fp8(S1.f32), f32_to_fp8(S0.f32)", "f32_to_fp8(S0.f32), f32_to_fp8(S1.f32)"),
+    ("v_cvt_scalef32_pk_f16_fp8", "exponent(S1.f32)", "exponent(S0.f32)"),
+    ("v_dot4_i32_iu8", "B[i] = NEG[1]", "B[i] = NEG[0]"),
+    ("v_dot4_f32_fp8_bf8", "S1[7 : 0].bf8", "S1[7 : 0].fp8"),
     ("v_bitop3_b32", "~S0.b32 & ~S1.b32 & S2.b32", "~S0.b32 & S1.b32 & ~S2.b32"),
     ("v_bitop3_b16", "~S0.b16 & ~S1.b16 & S2.b16", "S0.b16 & ~S1.b16 & ~S2.b16"),
     ("v_mul_hi_u32", "64'U(S0.u32)", "64'I(S0.i32)"),

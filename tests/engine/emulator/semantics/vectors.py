@@ -49,7 +49,7 @@ def words_of(key, kind):
 
 def snippet_of(op, arch):
     instruction = expand(f"{spread(op.names)[arch]} " + op.operands.format(**placeholders(op, arch)), arch)
-    text = f"s_mov_b{LANES[arch]} <exec>, <{EXEC_IN}>\n{instruction}"
+    text = f"s_mov_b{LANES[arch]} <exec>, <{EXEC_IN}>\n{op.before}\n{instruction}"
     vectors = [
         word for key, kind in op.kinds.items() if not op.has("s" + key) for word in words_of(key, kind)
     ]
@@ -57,7 +57,8 @@ def snippet_of(op, arch):
     if op.has("n") or uses(op, "n"):
         scalars += mask_registers(op.n, arch)
     outputs = [*(words_of("d", op.result) if op.result else ()), *(r for _, r in written_masks(op, arch))]
-    return Snippet(instruction.splitlines()[0], text, tuple(vectors), tuple(scalars), tuple(outputs))
+    name = instruction.splitlines()[0] + (f" after {op.before}" if op.before else "")
+    return Snippet(name, text, tuple(vectors), tuple(scalars), tuple(outputs))
 
 
 def written_masks(op, arch):

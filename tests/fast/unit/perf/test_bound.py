@@ -35,10 +35,46 @@ def test_matrix_and_valu_add_up_on_gfx1100():
         ("gfx908", "v_mfma_f32_16x16x8bf16", 32),
         ("gfx942", "v_mfma_f32_32x32x8_bf16", 32),
         ("gfx942", "v_mfma_f32_16x16x16_f16", 16),
+        ("gfx908", "v_mfma_i32_32x32x8i8", 64),
+        ("gfx90a", "v_mfma_i32_16x16x16i8", 32),
+        ("gfx942", "v_mfma_i32_32x32x16_i8", 32),
+        ("gfx942", "v_mfma_f32_16x16x32_fp8_bf8", 16),
+        ("gfx950", "v_mfma_i32_32x32x32_i8", 32),
+        ("gfx950", "v_mfma_i32_16x16x64_i8", 16),
+        ("gfx950", "v_mfma_f32_32x32x64_f8f6f4", 64),
+        ("gfx950", "v_mfma_scale_f32_16x16x128_f8f6f4", 32),
     ],
 )
 def test_clocks_of_matrix_instructions(arch, mnemonic, clocks):
     assert busy_bound(arch, counts(**{mnemonic: 4})).matrix == clocks
+
+
+@pytest.mark.parametrize(
+    ("arch", "mnemonic", "clocks"),
+    [
+        ("gfx1100", "v_wmma_i32_16x16x16_iu8", 32),
+        ("gfx1201", "v_wmma_f32_16x16x16_f16", 16),
+        ("gfx1201", "v_wmma_i32_16x16x16_iu8", 8),
+        ("gfx1201", "v_wmma_f32_16x16x16_fp8_bf8", 8),
+    ],
+)
+def test_clocks_of_matrix_instructions_of_two_simds(arch, mnemonic, clocks):
+    assert busy_bound(arch, counts(**{mnemonic: 2})).matrix == clocks
+
+
+@pytest.mark.parametrize(
+    ("arch", "mnemonic", "clocks"),
+    [
+        ("gfx942", "v_cvt_pk_fp8_f32", 16),
+        ("gfx942", "v_cvt_f32_bf8", 16),
+        ("gfx950", "v_cvt_sr_bf8_f32", 16),
+        ("gfx950", "v_cvt_scalef32_pk_f16_fp8", 4),
+        ("gfx942", "v_cvt_pkrtz_f16_f32", 4),
+        ("gfx1201", "v_cvt_pk_f32_fp8", 2),
+    ],
+)
+def test_clocks_of_conversions_of_8_bits(arch, mnemonic, clocks):
+    assert busy_bound(arch, counts(**{mnemonic: 4})).valu == clocks
 
 
 def test_a_dual_issue_pair_counts_once_and_dot2_within_it():

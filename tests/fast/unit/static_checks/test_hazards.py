@@ -20,6 +20,16 @@ M942_16 = "v_mfma_f32_32x32x4_2b_f16 v[16:47], v[0:1], v[2:3], v[16:47]"
 M942_2 = "v_mfma_f32_4x4x4_16b_f16 v[16:19], v[0:1], v[2:3], v[16:19]"
 HALF = "v_max_f16 v1, v2, v3 op_sel:[0,0,1]"
 HALF_BY_SDWA = "v_cvt_f16_f32_sdwa v1, v2 dst_sel:WORD_1 dst_unused:UNUSED_PRESERVE src0_sel:DWORD"
+PACK = "v_cvt_pk_fp8_f32 v1, v2, v3"
+PACK_HIGH = "v_cvt_pk_bf8_f32 v1, v4, v5 op_sel:[0,0,1]"
+BYTE = "v_cvt_sr_fp8_f32 v1, v2, v3"
+BYTE_1 = "v_cvt_sr_fp8_f32 v1, v2, v3 op_sel:[0,0,1,0]"
+BYTE_2 = "v_cvt_sr_fp8_f32 v1, v2, v3 op_sel:[0,0,0,1]"
+SCALED = "v_cvt_scalef32_pk_fp8_f32 v1, v2, v3, v4"
+I942 = "v_mfma_i32_32x32x16_i8 v[16:31], v[0:1], v[2:3], v[16:31]"
+I950 = "v_mfma_i32_16x16x64_i8 v[16:19], v[0:3], v[4:7], v[16:19]"
+WIDE = "v_mfma_f32_32x32x64_f8f6f4 v[16:31], v[0:7], v[8:15], v[16:31]"
+WIDE_SCALED = "v_mfma_scale_f32_16x16x128_f8f6f4 v[48:51], v[0:7], v[8:15], 0, v20, v33 op_sel_hi:[0,0,0]"
 M950 = "v_mfma_f32_32x32x16_f16 v[16:31], v[0:3], v[4:7], v[16:31]"
 M950_4 = "v_mfma_f32_16x16x32_bf16 v[16:19], v[0:3], v[4:7], v[16:19]"
 SWAP = "v_permlane32_swap_b32_e32 v1, v2"
@@ -121,7 +131,19 @@ CASES = [
     ("gfx942", HALF, ADD, 1, "reads or overwrites the half register of"),
     ("gfx942", HALF, "v_max_f16 v1, v4, v5 op_sel:[0,0,0]", 1, "reads or overwrites the half register of"),
     ("gfx942", HALF_BY_SDWA, ADD, 1, "reads or overwrites the half register of"),
+    # two conversions into one register
+    ("gfx942", PACK, PACK_HIGH, 1, "converts into another part of the register of"),
+    ("gfx942", PACK_HIGH, PACK, 1, "reads or overwrites the half register of"),
+    ("gfx942", BYTE, BYTE_1, 1, "converts into another part of the register of"),
+    ("gfx942", BYTE_1, BYTE_2, 1, "reads or overwrites the half register of"),
+    ("gfx942", BYTE_2, ADD, 1, "reads or overwrites the half register of"),
+    ("gfx942", I942, "v_add_u32_e32 v9, v20, v20", 11, "reads the result of"),
     # gfx950
+    ("gfx950", SCALED, SCALED + " op_sel:[0,0,0,1]", 1, "converts into another part of the register of"),
+    ("gfx950", SCALED + " op_sel:[0,0,0,1]", ADD, 1, "reads or overwrites the half register of"),
+    ("gfx950", I950, "v_add_u32_e32 v9, v17, v17", 8, "reads the result of"),
+    ("gfx950", WIDE, "v_add_f32_e32 v9, v20, v20", 20, "reads the result of"),
+    ("gfx950", WIDE, WIDE_SCALED, 20, "reads as SrcA or SrcB"),
     ("gfx950", STORE, CLEAR, 2, "overwrites the data of"),
     ("gfx950", M950, "v_add_f32_e32 v9, v20, v20", 12, "reads the result of"),
     ("gfx950", M950_4, "v_add_f32_e32 v9, v17, v17", 8, "reads the result of"),
@@ -183,6 +205,12 @@ def test_a_dependency_needs_exactly_this_much(arch, first, second, needed, how):
         ("gfx942", "v_pk_mul_f16 v1, v2, v3 op_sel:[0,1]", ADD),
         ("gfx942", "v_fma_mix_f32 v1, v2, v3, v4 op_sel:[0,0,1]", ADD),
         ("gfx942", HALF, "ds_write_b32 v8, v1"),
+        ("gfx942", PACK, "v_cvt_pk_fp8_f32 v6, v4, v5 op_sel:[0,0,1]"),  # of another register
+        ("gfx942", PACK, ADD),
+        ("gfx942", "v_cvt_pk_f32_fp8_e32 v[0:1], v4", "v_cvt_pk_f32_fp8_sdwa v[0:1], v4 src0_sel:WORD_1"),
+        ("gfx950", "v_cvt_scalef32_pk_f16_fp8 v1, v2, v3 op_sel:[1,0,0]", ADD),
+        ("gfx950", "v_cvt_pk_f16_f32 v1, v2, v3", "v_cvt_pk_f16_f32 v1, v2, v3"),
+        ("gfx1201", PACK, PACK_HIGH),
         ("gfx942", HALF.replace("[0,0,1]", "[1,1,0]"), ADD),
         ("gfx950", M950, M950),
         ("gfx950", SWAP, "v_add_f32_e32 v3, v1, v2"),

@@ -1,13 +1,14 @@
 """The cost of one mnemonic, independent of its operands."""
 
 import re
+from collections.abc import Mapping
 
 from wheel_builder.base.errors import PerfError
 from wheel_builder.machine_code.disassembly.operations import MATRIX, TRANSCENDENTAL
 from wheel_builder.machine_code.static_checks import cdna
 from wheel_builder.tables.archs import Isa, Timing, arch_named
 
-WMMA = re.compile(r"v_wmma_\w+?_(?P<shape>\d+x\d+x\d+)_")
+WMMA = re.compile(r"v_wmma_\w+?_(?P<shape>\d+x\d+x\d+)_(?P<bytes>iu8|fp8|bf8)?")
 DOT2 = re.compile(r"v_(dual_)?dot2(c|acc)?_f32_(f16|bf16)")
 # The names in ``never_coissued`` of isas.toml.
 COISSUE = {
@@ -17,6 +18,7 @@ COISSUE = {
     "cvt_pk": re.compile(r"v_cvt_pk_"),
 }
 SLOW = re.compile(r"v_(mul_(lo|hi)_[ui]32|mad_(co_)?[ui]64_[ui]32|mul_lo_i32|\w+_f64)$")
+CONVERSION = re.compile(r"v_cvt_((pk_)?f32_(fp8|bf8)|(pk|sr)_(fp8|bf8)_f32)$")
 LDS_LANE = re.compile(r"ds_(swizzle|permute|bpermute)_b32$")
 LDS_WIDTH = re.compile(r"ds_(?P<name>\w+?)_(?P<type>[biuf])(?P<bits>8|16|32|64|96|128)(_|$)")
 LDS_TWO = re.compile(r"(read|write|load|store|wrxchg|storexchg)(2|_2addr)")
@@ -43,15 +45,23 @@ def matrix_clocks(arch: str, mnemonic: str) -> int:
     """Clocks of a matrix instruction on its SIMD's matrix unit. Raises ``PerfError`` when unknown."""
     known = arch_named(arch).isa.matrix_clocks
     wmma = WMMA.match(mnemonic)
-    clocks = known.get(wmma["shape"]) if wmma else cdna.matrix_clocks(mnemonic, known)
+    clocks = _wmma_clocks(wmma, known) if wmma else cdna.matrix_clocks(mnemonic, known)
     if clocks is None:
         title = f"no clocks are known for a matrix instruction of {arch}"
         raise PerfError(title, [mnemonic], advice="add them to kernels/tables/isas.toml")
     return clocks
 
 
+def _wmma_clocks(wmma: re.Match[str], known: Mapping[str, int]) -> int | None:
+    """Operands of 8 bits take as long as others, unless the table tells otherwise."""
+    shape = wmma["shape"]
+    return known.get(f"{shape} 8 bit" if wmma["bytes"] else shape, known.get(shape))
+
+
 def valu_clocks(machine: Timing, mnemonic: str) -> int:
-    """Clocks of a VALU instruction in the busy bound, where only transcendentals are slower than the rest."""
+    """Clocks in the busy bound, where only transcendentals and conversions of 8 bits are slow."""
+    if CONVERSION.match(mnemonic):
+        return machine.conversion
     return machine.transcendental if TRANSCENDENTAL.match(mnemonic) else machine.valu
 
 

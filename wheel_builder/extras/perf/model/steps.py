@@ -117,7 +117,8 @@ class _Reader:
         clocks = cost.matrix_clocks(self.arch.name, operation.mnemonic)
         target, first, second, start = operation.operands[:4]
         chained = start == target
-        factors = [*registers(first), *registers(second)]
+        scales = [name for each in operation.operands[4:6] for name in registers(each)]
+        factors = [*registers(first), *registers(second), *scales]
         return Step(
             Port.MATRIX,
             busy=clocks,
@@ -136,6 +137,8 @@ class _Reader:
             busy, result = machine.transcendental, machine.transcendental_result
         elif cost.SLOW.match(name):
             busy, result = machine.slow, max(machine.slow, machine.valu_result)
+        elif cost.CONVERSION.match(name):
+            busy, result = machine.conversion, max(machine.conversion, machine.valu_result)
         issue = machine.exponential_issue if TRANSCENDENTAL.match(name) else 0
         return Step(
             Port.EXPONENTIAL if issue else Port.VALU,

@@ -72,11 +72,6 @@ def difference_of_bytes(a, b):
     return sum(abs(x - y) for x, y in zip(a.to_bytes(4, "little"), b.to_bytes(4, "little"), strict=True))
 
 
-def dot4(a, b):
-    pairs = zip(a.to_bytes(4, "little"), b.to_bytes(4, "little"), strict=True)
-    return sum(signed(x, 8) * signed(y, 8) for x, y in pairs)
-
-
 def middle(*xs):
     return sorted(xs)[1]
 
@@ -301,8 +296,6 @@ ARITHMETIC = [
     Op("v_med3_i32", U32, THREE, lambda a, b, c: middle(*map(signed, (a, b, c)))),
     Op("v_sad_u32", U32, THREE, lambda a, b, c: abs(a - b) + c),
     Op("v_sad_u8", U32, THREE, lambda a, b, c: difference_of_bytes(a, b) + c),
-    Op("v_dot4_i32_i8 rdna3:-", U32, THREE, lambda a, b, c: dot4(a, b) + c),
-    Op("v_dot4c_i32_i8 rdna3:-", U32, TWO, lambda a, b, d: dot4(a, b) + d),
 ]
 
 W16 = (U16, U16)

@@ -12,10 +12,13 @@ from importlib import import_module
 from typing import Any
 
 from tests.engine.emulator.semantics import cases
+from tests.engine.emulator.semantics.narrow.formats import family_of
 from tests.engine.emulator.semantics.numbers.exact import Format
 from tests.engine.emulator.semantics.pseudocode.syntax import PseudocodeError
 from tests.engine.emulator.semantics.pseudocode.translate import instruction
-from tests.engine.emulator.semantics.table import ScalarOp, arguments
+from tests.engine.emulator.semantics.pseudocode.values import small_functions
+from tests.engine.emulator.semantics.table import Op, ScalarOp, arguments
+from wheel_builder.tables.archs import arch_named
 
 # tinygrad's cdna was made from CDNA 4's document, a superset of CDNA 3 for these instructions. Its rdna3 is
 # from RDNA 3.5's, a superset of RDNA 3.
@@ -29,7 +32,12 @@ DOCUMENTS = {
 SOURCE = re.compile(r"(?P<minus>-?)(?P<bar>\|?)\{s?(?P<key>[abc])h?\}\|?")
 WRITTEN = re.compile(r"\{[dmn]h?\}|<\w+>|null")  # a mask operand is VCC in the text
 LITERAL = re.compile(r"-?(?:0x[0-9a-f]+|\d+)")
-MODIFIER = re.compile(r" (clamp|mul:|div:|op_sel|neg_lo|neg_hi|dst_sel|src0_sel)|sext\(|\n")
+MODIFIER = re.compile(r" (clamp|mul:|div:|op_sel|neg_lo|neg_hi|dst_sel|src0_sel|byte_sel)|sext\(|\n")
+# Texts of floats of 8 bits name registers by number, and read the modifiers.
+NUMBERED = (("VGPR[laneId][VDST.u32]", "D0"), ("VGPR[laneId][SRC0.u32]", "S0"))
+BITS = re.compile(r" (?P<name>op_sel|neg_lo):\[(?P<bits>[01,]+)\]$")
+NARROW = re.compile(r"fp8|bf8|iu8")
+PLACE = re.compile(r" (src0_sel:(BYTE|WORD)_(?P<part>\d)|byte_sel:(?P<byte>\d))$")
 # The truth table of v_bitop3 is in fields named by its text, and in an assembler modifier. Its result is
 # called D, elsewhere D0.
 RESULT = re.compile(r"\bD\.")
@@ -116,10 +124,15 @@ class Document:
 
     def __init__(self, arch, changed=()):
         self.arch, self.texts, self.made = arch, texts(arch) | dict(changed), {}
+        family = arch_named(arch).isa.fp8
+        self.functions = small_functions(family_of(arch)) if family != "none" else {}
 
     def instruction(self, name):
         if name not in self.made:
-            self.made[name] = instruction(self.texts[name], self.instruction)
+            text = self.texts[name]
+            for numbered, register in NUMBERED:
+                text = text.replace(numbered, register)
+            self.made[name] = instruction(text, self.instruction, self.functions)
         return self.made[name]
 
     def _of(self, op, name):
@@ -137,7 +150,13 @@ class Document:
         if name not in self.texts:
             msg = "not in the document"
             raise PseudocodeError(msg)
-        text, read = self._of(op, name), sources(op, name)
+        if isinstance(op, Op) and op.before:
+            msg = "a mode, which the text leaves out"
+            raise PseudocodeError(msg)
+        modifiers, operands = {}, op.operands
+        if NARROW.search(name):
+            modifiers, operands = read_by_the_text(self.texts[name], operands)
+        text, read = self._of(op, name), sources(op, name, operands) | modifiers
         return replace(op, reference=reference(op, text, read, excuse_of(name), excused))
 
 
@@ -172,13 +191,33 @@ def bit_of(op, text, out):
 
 
 # ---- operands
-def sources(op, name):
+def read_by_the_text(text, operands):
+    """Modifiers as names of the text, and the operands without them."""
+    found = {}
+    if (match := BITS.search(operands)) and {"op_sel": "OPSEL", "neg_lo": "NEG"}[match["name"]] in text:
+        number = sum(int(bit) << i for i, bit in enumerate(match["bits"].split(",")))
+        # op_sel's last bit is the destination's, which the text counts as the fourth.
+        if match["name"] == "op_sel" and len(match["bits"]) == 5 and number & 4:
+            number = number & 3 | 8
+            if "OPSEL[3] controls" in text:  # in a comment
+                return {}, operands
+        found, operands = {match["name"]: number}, operands[: match.start()]
+    elif (match := PLACE.search(operands)) and match["part"] and "SDWA_SRC0_SEL" in text:
+        found, operands = {"sdwa": int(match["part"])}, operands[: match.start()]
+    elif match and match["byte"] and "bits are reversed" in text:
+        byte = int(match["byte"])
+        found, operands = {"op_sel": (byte & 1) * 2 + byte // 2}, operands[: match.start()]
+    names = {"op_sel": "OPSEL", "neg_lo": "NEG", "sdwa": "SDWA_SRC0_SEL"}
+    return {names[name]: lambda _, x=x: x for name, x in found.items()}, operands
+
+
+def sources(op, name, operands):
     """The source of each register of the text among a line's operand values."""
-    if MODIFIER.search(op.operands):
+    if MODIFIER.search(operands):
         msg = "a modifier, which the text leaves out"
         raise PseudocodeError(msg)
     found, positions = {}, iter(("S0", "S1", "S2"))
-    for operand in TABLE.sub("", op.operands).split(", "):
+    for operand in TABLE.sub("", operands).split(", "):
         if match := SOURCE.fullmatch(operand):
             found[next(positions)] = operand_value(op, **match.groupdict())
         elif LITERAL.fullmatch(operand):

@@ -7,18 +7,26 @@ all names set by it.  One lane is computed, with ``laneId`` 0: only bit 0 of mas
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tests.engine.emulator.semantics.numbers.exact import F32, F64
 from tests.engine.emulator.semantics.pseudocode import values
 from tests.engine.emulator.semantics.pseudocode.syntax import PseudocodeError, parse
 
-GIVEN = ("S0", "S1", "S2", "D0", "D1", "VCC", "SCC", "EXEC", "SIMM16", "SIMM32", "OPSEL", "OPSEL_HI")
+GIVEN = (
+    *("S0", "S1", "S2", "D0", "D1", "VCC", "SCC", "EXEC", "SIMM16", "SIMM32"),
+    *("OPSEL", "OPSEL_HI", "SDWA_SRC0_SEL", "NEG"),
+)
 # The state of a wave as HIP kernels run, and the constants of the text.
 CONSTANTS = {
     "laneId": 0,
     "ROUND_MODE": 0,
     "ROUND_TOWARD_ZERO": 1,
     "WAVE_MODE.IEEE": 1,
+    "BYTE1": 1,
+    "BYTE2": 2,
+    "BYTE3": 3,
+    "WORD1": 5,
     "INF": values.Float(F64, F64.inf),
     "NAN": values.Float(F64, F64.nan),
     "OVERFLOW_F32": values.Float(F32, F32.inf),
@@ -39,11 +47,15 @@ class Instruction:
     stored: frozenset[str]
 
 
-def instruction(text, other):
-    """``other(name)``: an instruction called by the text as a function, such as ``v_max_f32``."""
-    writer = Writer(other)
+def instruction(text, other, more=MappingProxyType({})):
+    """``other(name)``: an instruction called by the text as a function, such as ``v_max_f32``.
+
+    ``more``: functions of one arch.
+    """
+    functions = {**values.FUNCTIONS, **more}
+    writer = Writer(other, functions)
     source = "\n".join(writer.definition(parse(text)))
-    scope = {"values": values, "F": values.FUNCTIONS, "C": CONSTANTS, "other": other}
+    scope = {"values": values, "F": functions, "C": CONSTANTS, "other": other}
     exec(compile(source, "<pseudocode>", "exec"), scope)
     return Instruction(scope["run"], frozenset(writer.stored))
 
@@ -51,8 +63,9 @@ def instruction(text, other):
 class Writer:
     """Python lines of statements, Python text of expressions."""
 
-    def __init__(self, other):
-        self.other, self.names, self.lambdas, self.stored = other, set(GIVEN), set(), set()
+    def __init__(self, other, functions):
+        self.other, self.functions = other, functions
+        self.names, self.lambdas, self.stored = set(GIVEN), set(), set()
 
     def definition(self, body):
         lines = list(self.block(body, 1))
@@ -212,7 +225,7 @@ class Writer:
         if another := ANOTHER.fullmatch(name):
             registers = ", ".join(f"'S{i}': values.raw({x})" for i, x in enumerate(given))
             return f"values.typed(other('{name}').run({{{registers}}})['D0'], '{another[1]}', {another[2]})"
-        if name not in values.FUNCTIONS:
+        if name not in self.functions:
             msg = f"{name}() is not defined"
             raise PseudocodeError(msg)
         mode = [f"toward_zero={self.name('ROUND_MODE')}"] if name == ROUNDED else []
@@ -230,6 +243,8 @@ def is_float(target):
 def width_of(x):
     """Bits of a piece of a concatenation."""
     match x:
+        case ("call", str(name), _) if name.endswith(("_fp8", "_bf8")):
+            return 8
         case ("number", _, int(width)) | ("as", _, _, width) | ("cast", _, width, _):
             return width
         case ("slice", _, ("number", high, _), ("number", low, _)):

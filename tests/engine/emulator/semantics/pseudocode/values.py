@@ -8,6 +8,7 @@ import operator
 from dataclasses import dataclass
 from fractions import Fraction
 
+from tests.engine.emulator.semantics.narrow.formats import OCP, Small
 from tests.engine.emulator.semantics.numbers import transcendentals
 from tests.engine.emulator.semantics.numbers.exact import (
     BF16,
@@ -109,6 +110,14 @@ class Power:
         return Float(other.f, other.f.round(other.value * Fraction(2) ** n))
 
 
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A float of 8 bits, "fp8" or "bf8". Its meaning depends on the arch."""
+
+    name: str
+    bits: int
+
+
 def same(x, y):
     """The bits of the second operand. Its format has to be the first one's."""
     if not isinstance(y, Float) or y.f is not x.f:
@@ -128,11 +137,13 @@ def divide(f, a, b):
 
 # ---- reading and writing bits
 def raw(x):
-    return x.bits if isinstance(x, Float) else int(x)
+    return x.bits if isinstance(x, Float | Code) else int(x)
 
 
 def typed(x, kind, width):
     """``x.f32`` and the like: the low bits, with a meaning."""
+    if (kind, width) in (("fp", 8), ("bf", 8)):
+        return Code(f"{kind}8", raw(x) & 255)
     if kind in ("f", "bf"):
         f = FORMATS[kind, width]
         return cast(x, kind, width) if isinstance(x, Float) else Float(f, x & (1 << width) - 1)
@@ -144,6 +155,8 @@ def cast(x, kind, width):
     """``32'F(x)`` and similar: a number converted to another type."""
     if isinstance(x, Power):
         return x
+    if isinstance(x, Code):  # only RDNA 4's text
+        return widened(OCP[x.name], FORMATS[kind, width])(x)
     if kind not in ("f", "bf") or not isinstance(x, Float):
         return typed(x, kind, width)
     f = FORMATS[kind, width]
@@ -253,6 +266,33 @@ def power(_, x):
     return abs(exactly(transcendentals.power_of_two)(x))
 
 
+def widened(small: Small, f: Format):
+    """A code as a float, times a power of two given as its biased exponent."""
+
+    def call(x, scale=127):
+        value = small.values[x.bits]
+        if scale == 255:
+            return Float(f, f.nan)
+        value = value if value != value or abs(value) == INF else value * Fraction(2) ** (raw(scale) - 127)
+        return Float(f, f.round(value, negative_zero=x.bits > 127))
+
+    return call
+
+
+def narrowed(name, small: Small):
+    return lambda x: Code(name, small.rounded(x.value, negative=x.f.negative(x.bits)))
+
+
+def small_functions(family):
+    """Conversions of floats of 8 bits, in an arch's formats."""
+    found = {}
+    for name, small in family.items():
+        found[f"f32_to_{name}"] = narrowed(name, small)
+        for target, f in (("f32", F32), ("f16", F16), ("bf16", BF16)):
+            found[f"{name}_to_{target}"] = found[f"{name}_to_{target}_scale"] = widened(small, f)
+    return found
+
+
 FUNCTIONS = {
     "fma": lambda a, b, c: Float(a.f, a.f.fma(a.bits, same(a, b), same(a, c))),
     "abs": abs,
@@ -286,6 +326,7 @@ FUNCTIONS = {
     "i32_to_f64": from_integer(F64),
     "u32_to_f64": from_integer(F64),
     "i8_to_i32": lambda x: x,
+    "u8_to_u32": lambda x: x,
     # Numbers outside of the range become its ends, as the ISA documents say under each instruction.
     "f16_to_i16": to_integer(-(2**15), 2**15 - 1),
     "f16_to_u16": to_integer(0, 2**16 - 1),

@@ -121,6 +121,10 @@ struct Decoder {
       row_mask = n;
     else if (name == "bank_mask")
       bank_mask = n;
+    else if (in.op->flags & kFormats && (name == "cbsz" || name == "blgp"))
+      flag((static_cast<u32>(n) & 7) << (name == "blgp" ? kFormatOfB : 0));
+    else if (name == "byte_sel")
+      flag(8 * (static_cast<u32>(n) & 3));
     else if (name == "bitop3")
       flag(static_cast<u32>(n) & 0xff);
     else if (name == "bound_ctrl")
@@ -143,7 +147,10 @@ struct Decoder {
   void apply_selections() {
     u32 f = in.op->flags;
     for (size_t i = 0; i < op_sel.size(); ++i) in.op_sel_bits |= static_cast<u8>(op_sel[i] << i);
-    if (f & kOpSelBits) return;
+    if (f & kFormats)
+      for (size_t i = 0; i < 2; ++i)
+        if (i >= op_sel_hi.size() || op_sel_hi[i]) flag(1u << (kHighSelected + i));
+    if (f & (kOpSelBits | kFormats)) return;
     if (f & (kPacked | kMix)) {
       auto get = [](const std::vector<int>& v, size_t i, int other) { return i < v.size() ? v[i] : other; };
       for (size_t i = 0; i < in.nsrc; ++i) {
@@ -345,6 +352,8 @@ const Ops& ops() {
     add_compare(t);
     add_packed(t);
     add_matrix(t);
+    add_narrow_conversions(t);
+    add_narrow_dots(t);
     add_cross(t);
     add_lds(t);
     add_vmem(t);

@@ -57,8 +57,10 @@ enum OpFlag : u32 {
   kReadsVcc = 1024,   // in addition to its operands
   kReadsScc = 2048,
   kSetsScc = 4096,
-  kSccNonzero = 8192,  // SCC is whether the result is nonzero
-  kToLds = 16384,      // `lds`: a load straight to LDS
+  kSccNonzero = 8192,     // SCC is whether the result is nonzero
+  kToLds = 16384,         // `lds`: a load straight to LDS
+  kNotSaturated = 32768,  // its result under FP16_OVFL is not implemented
+  kFormats = 65536,       // cbsz and blgp name the formats of A and B
 };
 
 struct OpInfo {
@@ -125,6 +127,9 @@ enum AuxBits : u32 {
   kVaddr = 64,
   kHasSoff = 128
 };
+
+// `aux` with kFormats: A's format, B's, and op_sel_hi.
+constexpr u32 kFormatOfB = 3, kHighSelected = 6;
 
 struct Argument {
   u32 offset, size;

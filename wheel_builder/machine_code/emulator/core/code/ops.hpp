@@ -55,6 +55,8 @@ void add_valu_double(Ops&);
 void add_compare(Ops&);
 void add_packed(Ops&);
 void add_matrix(Ops&);
+void add_narrow_conversions(Ops&);
+void add_narrow_dots(Ops&);
 void add_cross(Ops&);
 void add_lds(Ops&);
 void add_vmem(Ops&);

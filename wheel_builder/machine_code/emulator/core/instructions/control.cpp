@@ -2,6 +2,7 @@
 #include "code/decode.hpp"
 #include "code/ops.hpp"
 #include "run/launch.hpp"
+#include "run/setup.hpp"
 
 namespace emu {
 namespace {
@@ -23,6 +24,10 @@ void set_mode(Wave& w, const Inst& in, u32 mode) {
         w, in,
         "float mode " + std::to_string(floats) +
             " is not implemented; only round-to-nearest-even with denormals kept, and the kernel's own, are");
+  if (!w.saturates && mode & kOverflowMode)
+    if (const Inst* other = not_saturated(*w.program, *w.launch->kernel))
+      fail(w, in, "sets FP16_OVFL; '" + w.program->lines[other->text] + "' is not implemented for it");
+  w.saturates = mode & kOverflowMode;
 }
 void write_register(Wave& w, const Inst& in, u32 value) {
   u32 spec = in.words[0] & 0xffff, id = spec & 63, offset = spec >> 6 & 31, width = (spec >> 11 & 31) + 1;

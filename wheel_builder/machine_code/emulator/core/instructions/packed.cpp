@@ -31,7 +31,7 @@ void packed_f16(Wave& w, const Inst& in, F f) {
     half_float(w, in.src[1], h, b);
     if (in.nsrc > 2) half_float(w, in.src[2], h, c);
     lanes(w, [&](u32 i) { d[i] = f(a[i], b[i], c[i]); });
-    floats_to_halves(d, out[h], static_cast<int>(w.n));
+    rounded_halves(w, d, out[h]);
     if (in.clamp) {
       halves_to_floats(out[h], d, static_cast<int>(w.n));
       lanes(w, [&](u32 i) { d[i] = modify(d[i], 0, true, w.dx10_clamp); });
@@ -104,6 +104,11 @@ void fma_mix(Wave& w, const Inst& in) {
   alignas(64) f32 ta[kLanes], tb[kLanes], tc[kLanes], d[kLanes];
   const f32 *a = mixed(w, in.src[0], ta), *b = mixed(w, in.src[1], tb), *c = mixed(w, in.src[2], tc);
   lanes(w, [&](u32 i) { d[i] = __builtin_fmaf(a[i], b[i], c[i]); });
+  if (kHalf && w.saturates)  // beyond f32 it is beyond fp16, too
+    lanes(w, [&](u32 i) {
+      const bool finite = std::isfinite(a[i]) && std::isfinite(b[i]) && std::isfinite(c[i]);
+      d[i] = finite && std::isinf(d[i]) ? std::copysign(0x1p100f, d[i]) : d[i];
+    });
   if (kHalf)
     F16::store(w, in, d);
   else

@@ -163,9 +163,10 @@ void add_conversions(Ops& t) {
   V1(v_cvt_f32_ubyte3, F32, U32, static_cast<f32>(a >> 24));
   V1(v_cvt_f32_f16, F32, F16, a);
   V1F(v_cvt_f16_f32, valu, F16, F32, kStore16, a);
+  V1(v_cvt_f32_bf16, F32, U16, bf16_to_float(a));
   V2(v_cvt_pkrtz_f16_f32, U32, F32, F32, float_to_half_rtz(a) | float_to_half_rtz(b) << 16)
       .follows(flow::cvt_pair);
-  V2(v_cvt_pk_f16_f32, U32, F32, F32, float_to_half(a) | float_to_half(b) << 16).follows(flow::cvt_pair);
+  V2(v_cvt_pk_f16_f32, U32, F32, F32, rounded_half(w, a) | rounded_half(w, b) << 16).follows(flow::cvt_pair);
   V2(v_cvt_pk_bf16_f32, U32, F32, F32, float_to_bf16(a) | float_to_bf16(b) << 16).follows(flow::cvt_pair);
   V2(v_cvt_pknorm_i16_f32, U32, F32, F32, norm16(a, true) | norm16(b, true) << 16).follows(flow::cvt_pair);
   V2(v_cvt_pknorm_u16_f32, U32, F32, F32, norm16(a, false) | norm16(b, false) << 16).follows(flow::cvt_pair);

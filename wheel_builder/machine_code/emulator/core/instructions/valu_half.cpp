@@ -44,7 +44,7 @@ u32 satu16(f32 x) { return !(x > 0) ? 0u : x >= 65535.0f ? 65535u : static_cast<
 }  // namespace
 
 void add_valu_half(Ops& t) {
-  constexpr u32 k = kStore16, kk = kStore16 | kKeepHigh;
+  constexpr u32 k = kStore16, kk = kStore16 | kKeepHigh, unsure = kNotSaturated;
   V2F(v_add_f16, valu, F16, F16, F16, k, a + b);
   V2F(v_sub_f16, valu, F16, F16, F16, k, a - b);
   V2F(v_subrev_f16, valu, F16, F16, F16, k, b - a);
@@ -53,8 +53,8 @@ void add_valu_half(Ops& t) {
   V3F(v_fmac_f16, valu, F16, F16, F16, F16, kk | kDstIsSrc, half_fma_odd(a, b, c));
   V3F(v_fmamk_f16, valu, F16, F16, F16, F16, kk, half_fma_odd(a, b, c));
   V3F(v_fmaak_f16, valu, F16, F16, F16, F16, kk, half_fma_odd(a, b, c));
-  V3F(v_mad_f16, valu, F16, F16, F16, F16, kk, half_to_float(float_to_half(a * b)) + c);
-  V3F(v_mac_f16, valu, F16, F16, F16, F16, kk | kDstIsSrc, half_to_float(float_to_half(a * b)) + c);
+  V3F(v_mad_f16, valu, F16, F16, F16, F16, kk | unsure, half_to_float(float_to_half(a * b)) + c);
+  V3F(v_mac_f16, valu, F16, F16, F16, F16, kk | unsure | kDstIsSrc, half_to_float(float_to_half(a * b)) + c);
   V2F(v_max_f16, valu, H16, H16, H16, k, pick_f16(a, b, true, w.ieee));
   V2F(v_min_f16, valu, H16, H16, H16, k, pick_f16(a, b, false, w.ieee));
   V3F(v_max3_f16, valu, H16, H16, H16, H16, kk, minmax3(a, b, c, true, w.ieee));
@@ -74,15 +74,15 @@ void add_valu_half(Ops& t) {
   V1F(v_floor_f16, valu, F16, F16, k, std::floor(a));
   V1F(v_rndne_f16, valu, F16, F16, k, std::nearbyint(a));
   V1F(v_fract_f16, valu, F16, F16, k, fract(a));
-  V2F(v_ldexp_f16, valu, F16, F16, I16, k, ldexp_f32(a, b));
+  V2F(v_ldexp_f16, valu, F16, F16, I16, k | unsure, ldexp_f32(a, b));
   V1F(v_frexp_mant_f16, valu, F16, F16, k, mant(a));
   V1F(v_frexp_exp_i16_f16, valu, I16, F16, k, expo(a));
-  V3F(v_div_fixup_f16, valu, F16, F16, F16, F16, kk, div_fixup_f16(a, b, c));
-  V1F(v_exp_f16, trans, F16, F16, k, static_cast<f32>(std::exp2(static_cast<f64>(a))));
-  V1F(v_log_f16, trans, F16, F16, k, static_cast<f32>(std::log2(static_cast<f64>(a))));
-  V1F(v_rcp_f16, trans, F16, F16, k, 1.0f / a);
-  V1F(v_rsq_f16, trans, F16, F16, k, static_cast<f32>(1.0 / std::sqrt(static_cast<f64>(a))));
-  V1F(v_sqrt_f16, trans, F16, F16, k, std::sqrt(a));
+  V3F(v_div_fixup_f16, valu, F16, F16, F16, F16, kk | unsure, div_fixup_f16(a, b, c));
+  V1F(v_exp_f16, trans, F16, F16, k | unsure, static_cast<f32>(std::exp2(static_cast<f64>(a))));
+  V1F(v_log_f16, trans, F16, F16, k | unsure, static_cast<f32>(std::log2(static_cast<f64>(a))));
+  V1F(v_rcp_f16, trans, F16, F16, k | unsure, 1.0f / a);
+  V1F(v_rsq_f16, trans, F16, F16, k | unsure, static_cast<f32>(1.0 / std::sqrt(static_cast<f64>(a))));
+  V1F(v_sqrt_f16, trans, F16, F16, k | unsure, std::sqrt(a));
   V1F(v_sin_f16, trans, F16, F16, k, sin_rev(a));
   V1F(v_cos_f16, trans, F16, F16, k, cos_rev(a));
   V1F(v_cvt_f16_u16, valu, F16, U16, k, static_cast<f32>(a));

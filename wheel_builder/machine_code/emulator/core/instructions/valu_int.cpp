@@ -45,10 +45,6 @@ u32 sad_u8(u32 a, u32 b, u32 c) {
   }
   return c;
 }
-i32 dot4_i8(u32 a, u32 b, i32 c) {
-  for (int i = 0; i < 32; i += 8) c += static_cast<i8>(a >> i) * static_cast<i8>(b >> i);
-  return c;
-}
 u32 clamp_u32(u64 x, bool clamp) { return clamp && x >> 32 ? (x >> 63 ? 0u : ~0u) : static_cast<u32>(x); }
 u32 clamp_i32(i64 x, bool clamp) {
   if (clamp && x > INT32_MAX) return static_cast<u32>(INT32_MAX);
@@ -219,8 +215,6 @@ void add_vector_arithmetic(Ops& t) {
   V3(v_med3_i32, I32, I32, I32, I32, med3_int(a, b, c));
   V3(v_sad_u32, U32, U32, U32, U32, (a > b ? a - b : b - a) + c);
   V3(v_sad_u8, U32, U32, U32, U32, sad_u8(a, b, c));
-  V3(v_dot4_i32_i8, I32, U32, U32, I32, dot4_i8(a, b, c));
-  V3F(v_dot4c_i32_i8, valu, I32, U32, U32, I32, kDstIsSrc, dot4_i8(a, b, c));
 }
 
 void add_short(Ops& t) {

@@ -9,6 +9,8 @@ namespace emu {
 // MODE: rounding and denormals. Implemented are round-to-nearest-even with all denormals kept, as HIP kernels
 // have it, and the same with those of fp32 flushed.
 constexpr u32 kFloatMode = 0xff, kDenormalsKept = 0xf0, kSingleFlushed = 0xc0;
+// MODE.FP16_OVFL, and its place in a kernel's descriptor.
+constexpr u32 kOverflowMode = 1u << 23, kOverflowOfKernel = 1u << 26;
 
 struct Options {
   u64 seed = 0;

@@ -132,21 +132,28 @@ bool has_mode(const Inst& in, u32 mode) {
 }
 bool is_jump(const Inst& in) { return contains(in.op->name, "setpc") || contains(in.op->name, "swappc"); }
 
-// An instruction of the kernel without its float mode, or null. Called functions may be anywhere in the
-// program.
-const Inst* without_mode(const Program& p, const KernelInfo& k) {
+// The first instruction of the kernel that `lacks` something, or null. Called functions may be anywhere in
+// the program.
+template <class F>
+const Inst* first(const Program& p, const KernelInfo& k, F lacks) {
   u64 begin = 0, end = ~u64{0};
   for (const Symbol& s : p.symbols)
     if (s.address == k.entry && s.size) begin = s.address, end = s.address + s.size;
   const auto inside = [&](const Inst& in) { return in.address >= begin && in.address < end; };
   const auto calls = [&](const Inst& in) { return inside(in) && is_jump(in); };
   const bool leaves = std::any_of(p.code.begin(), p.code.end(), calls);
-  const auto lacks = [&](const Inst& in) { return (leaves || inside(in)) && !has_mode(in, float_mode(k)); };
-  const auto found = std::find_if(p.code.begin(), p.code.end(), lacks);
+  const auto wanted = [&](const Inst& in) { return (leaves || inside(in)) && lacks(in); };
+  const auto found = std::find_if(p.code.begin(), p.code.end(), wanted);
   return found == p.code.end() ? nullptr : &*found;
+}
+const Inst* without_mode(const Program& p, const KernelInfo& k) {
+  return first(p, k, [&](const Inst& in) { return !has_mode(in, float_mode(k)); });
 }
 void check_float_mode(const Launch& l, std::vector<std::string>& wrong) {
   const u32 mode = float_mode(*l.kernel);
+  if (l.kernel->rsrc1 & kOverflowOfKernel)
+    if (const Inst* in = not_saturated(*l.program, *l.kernel))
+      wrong.push_back("FP16_OVFL is set; '" + l.program->lines[in->text] + "' is not implemented for it");
   if (mode == kDenormalsKept) return;
   if (const Inst* in = without_mode(*l.program, *l.kernel))
     wrong.push_back("float mode " + std::to_string(mode) + (mode & 15 ? "" : ", which flushes denormals") +
@@ -257,12 +264,19 @@ u32 registers(Wave& w, const Group& g, u32 first_thread) {
 
 void modes(Wave& w, const KernelInfo& k) {
   const bool chosen = fa::traits(w.program->gfx).nan_modes;
-  w.mode = float_mode(k);
-  w.flushes = w.mode == kSingleFlushed;
+  w.mode = float_mode(k) | (k.rsrc1 & kOverflowOfKernel ? kOverflowMode : 0);
+  w.flushes = float_mode(k) == kSingleFlushed;
+  w.saturates = w.mode & kOverflowMode;
   w.dx10_clamp = !chosen || (k.rsrc1 >> 21 & 1);
   w.ieee = !chosen || (k.rsrc1 >> 23 & 1);
 }
 }  // namespace
+
+const Inst* not_saturated(const Program& p, const KernelInfo& k) {
+  return first(p, k, [](const Inst& in) {
+    return in.op->flags & kNotSaturated || (in.dual && in.dual->op->flags & kNotSaturated);
+  });
+}
 
 u32 vgprs_allocated(const Program& p, const KernelInfo& k) {
   u32 granule = static_cast<u32>(fa::traits(p.gfx).vgpr_encoding_granule);

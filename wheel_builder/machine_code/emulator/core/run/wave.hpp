@@ -28,7 +28,8 @@ struct alignas(64) Wave {
   u64 all = 0;   // existing lanes
   u32 n = 64;    // lanes
   bool scc = false, ieee = true, dx10_clamp = true, keep_high = false;
-  bool flushes = false;  // MODE: fp32 denormals are zeros, in sources and results
+  bool flushes = false;    // MODE: fp32 denormals are zeros, in sources and results
+  bool saturates = false;  // MODE.FP16_OVFL: a result beyond fp16, FP8 or BF8 is the largest number
   State state = State::running;
   u32 pc = 0, next = 0, index = 0, mode = 0, barrier_pc = 0;
   u64 launched = 0;  // lanes with a work item
@@ -161,6 +162,18 @@ inline F modify(F x, u8 omod, bool clamp, bool dx10) {
   return x;
 }
 
+// Halves in the wave's mode. An infinity stays one.
+inline u32 saturated_half(u32 h, f32 of) {
+  return h - ((h & 0x7fffu) == 0x7c00u && std::fabs(of) != HUGE_VALF ? 1 : 0);
+}
+inline u32 rounded_half(const Wave& w, f32 x) {
+  return w.saturates ? saturated_half(float_to_half(x), x) : float_to_half(x);
+}
+inline void rounded_halves(const Wave& w, const f32* x, u32* h) {
+  floats_to_halves(x, h, static_cast<int>(w.n));
+  if (w.saturates) lanes(w, [&](u32 i) { h[i] = saturated_half(h[i], x[i]); });
+}
+
 // ---- lane types: how handlers load and store their value types.
 struct U32 {
   using T = u32;
@@ -242,11 +255,11 @@ struct F16 {  // computed in float, rounded once when stored
   }
   static void store(Wave& w, const Inst& in, f32* x) {
     alignas(64) u32 t[kLanes];
-    floats_to_halves(x, t, static_cast<int>(w.n));
+    rounded_halves(w, x, t);
     if (in.omod | in.clamp) {
       halves_to_floats(t, x, static_cast<int>(w.n));
       lanes(w, [&](u32 i) { x[i] = modify(x[i], in.omod, in.clamp, w.dx10_clamp); });
-      floats_to_halves(x, t, static_cast<int>(w.n));
+      rounded_halves(w, x, t);
     }
     commit16(w, in, t);
   }

@@ -1,16 +1,15 @@
-// MFMA and WMMA. Products and sums are f32 FMAs in ascending k. The hardware's intermediate rounding is
-// unpublished. f16 and bf16 products are exact in f32. With `flushes_denormals`, denormals of A, B, C and D
-// are zeros, unless A and B are f32. Layouts: ROCm matrix calculator, CDNA3 ISA 7.1.4, RDNA3 7.9, RDNA4 7.12.
-#include "code/ops.hpp"
+// MFMA and WMMA of floats. Products and sums are f32 FMAs in ascending k. The hardware's intermediate
+// rounding is unpublished. Products of 16 and 8 bits are exact in f32. With `flushes_denormals`, denormals of
+// A, B, C and D are zeros, unless A and B are f32. Those of 8 bits are kept everywhere.
 #include "instructions/math.hpp"
-#include "run/launch.hpp"
-#include "run/memory.hpp"
+#include "matrix/layout.hpp"
+#include "narrow/formats.hpp"
 
 namespace emu {
 namespace {
-enum class El : u8 { f32_, f16_, bf16_, i8_ };
+enum class El : u8 { f32_, f16_, bf16_, fp8_, bf8_ };
 
-constexpr u32 per_dword(El t) { return t == El::f32_ ? 1 : t == El::i8_ ? 4 : 2; }
+constexpr u32 per_dword(El t) { return t == El::f32_ ? 1 : t == El::fp8_ || t == El::bf8_ ? 4 : 2; }
 
 // Element e of every lane's operand registers, as floats.
 void elements(const Wave& w, const Operand& o, El type, u32 e, f32* out) {
@@ -23,9 +22,13 @@ void elements(const Wave& w, const Operand& o, El type, u32 e, f32* out) {
     case El::bf16_:
       lanes(w, [&](u32 i) { out[i] = bits<f32>(part ? p[i] & 0xffff0000u : p[i] << 16); });
       break;
-    case El::i8_:
-      lanes(w, [&](u32 i) { out[i] = static_cast<f32>(static_cast<i8>(p[i] >> (8 * part))); });
+    case El::fp8_:
+    case El::bf8_: {
+      const Small which = type == El::fp8_ ? Small::fp8_ : Small::bf8_;
+      const f32* table = small_table(fa::traits(w.program->gfx).fp8, which).data();
+      lanes(w, [&](u32 i) { out[i] = table[p[i] >> 8 * part & 0xff]; });
       break;
+    }
   }
 }
 bool flushes(const Wave& w, El type) {
@@ -33,6 +36,14 @@ bool flushes(const Wave& w, El type) {
 }
 void flush_elements(const Wave& w, El type, f32* x) {
   lanes(w, [&](u32 i) { x[i] = type == El::f16_ ? flush_half(x[i]) : flush(x[i]); });
+}
+// CDNA 4's manual has FP16_OVFL clamp products of 8 bits, without telling how.
+void refuse_clamped(const Wave& w, const Inst& in, u32 regs) {
+  if (!w.saturates) return;
+  for (u32 r = 0; r < regs; ++r)
+    for (u32 i = 0; i < w.n; ++i)
+      if ((w.v[in.dst[0].index + r][i] & 0x7fffffffu) == 0x7f800000u)
+        fail(w, in, "an infinite result under FP16_OVFL is not implemented; it may be clamped");
 }
 // kRows rows of the result, from row i on: acc[r][j] += a * b[j] for each k in turn, fused. Several rows at
 // once share the loads of b and hide the latency of the FMAs.
@@ -59,97 +70,20 @@ inline void rows_fma(f32* const* acc, const f32* const* a, const f32* const* b, 
         for (u32 j = 0; j < kN; ++j) acc[r][j] = __builtin_fmaf(a[k][i + r], b[k][j], acc[r][j]);
   }
 }
-constexpr u32 rows_at_once(u32 n) { return n == 32 ? 2 : 4; }
-
-// Where a row of the result starts: its elements are in consecutive lanes of one register.
-struct RowStart {
-  u32 reg, lane;
-};
-template <u32 kM>
-constexpr RowStart mfma_row(u32 block, u32 row) {
-  if (kM == 4) return {row, block * 4};
-  return {block * (kM * kM / 64) + row / (256 / kM) * 4 + row % 4, row / 4 % (64 / kM) * kM};
-}
-constexpr RowStart wmma_row(u32 groups, u32 row) { return {row / groups, row % groups * 16}; }
-// On RDNA 4 each half of the wave holds half of the result's rows, in lanes of its own.
-constexpr RowStart split_row(u32 row) { return {row % 8, row / 8 * 16}; }
-bool is_split(const Inst& in) { return in.src[0].width == 4; }
-constexpr u32 groups_of(u32 m, u32 blocks) { return 64 / m / blocks > 0 ? 64 / m / blocks : 1; }
-
-// ---- undefined bits: one in a row of A taints this row of the result, one in a column of B this column.
-u64 undefined_lanes(const Wave& s, const Operand& o) {
-  alignas(64) u32 t[kLanes];
-  u64 m = 0;
-  for (u32 d = 0; d < o.width; ++d) {
-    const u32* p = flow::undefined(s, o, t, d);
-    for (u32 i = 0; i < s.n; ++i) m |= static_cast<u64>(p[i] != 0) << i;
-  }
-  return m;
-}
-// Rows (or columns) held by any of `groups` runs of m lanes, starting at lane `first`.
-u32 fold(u64 lanes, u32 first, u32 m, u32 groups) {
-  u32 rows = 0;
-  for (u32 g = 0; g < groups; ++g) rows |= static_cast<u32>(lanes >> (first + g * m) & ((1ull << m) - 1));
-  return rows;
-}
-void undefined_accumulator(Wave& s, const Inst& in) {
-  alignas(64) u32 t[32][kLanes];
-  const Operand& c = in.src[2];
-  for (u32 r = 0; r < in.dst[0].width; ++r)
-    std::memcpy(t[r], flow::undefined(s, c, t[r], c.kind == Kind::vgpr ? r : 0), sizeof t[r]);
-  for (u32 r = 0; r < in.dst[0].width; ++r)
-    lanes(s, [&](u32 i) { s.v[in.dst[0].index + r][i] = t[r][i] ? ~0u : 0; });
-}
-void undefined_row(Wave& s, const Inst& in, RowStart at, u32 m, bool row, u32 columns) {
-  u32* out = s.v[in.dst[0].index + at.reg] + at.lane;
-  for (u32 j = 0; j < m; ++j)
-    if (row || columns >> j & 1) out[j] = ~0u;
-}
-template <u32 kM, u32 kBlocks>
-void mfma_flow(Wave& s, const Inst& in) {
-  constexpr u32 kGroups = groups_of(kM, kBlocks);
-  const u64 a = undefined_lanes(s, in.src[0]), b = undefined_lanes(s, in.src[1]);
-  undefined_accumulator(s, in);
-  for (u32 block = 0; block < kBlocks; ++block) {
-    const u32 first = block * kGroups * kM, rows = fold(a, first, kM, kGroups),
-              columns = fold(b, first, kM, kGroups);
-    for (u32 i = 0; i < kM; ++i) undefined_row(s, in, mfma_row<kM>(block, i), kM, rows >> i & 1, columns);
-  }
-}
-void wmma_flow(Wave& s, const Inst& in) {
-  const u32 groups = s.n / 16, rows = fold(undefined_lanes(s, in.src[0]), 0, 16, groups),
-            columns = fold(undefined_lanes(s, in.src[1]), 0, 16, groups);
-  undefined_accumulator(s, in);
-  for (u32 i = 0; i < 16; ++i) {
-    const RowStart at = is_split(in) ? split_row(i) : wmma_row(groups, i);
-    undefined_row(s, in, at, 16, rows >> i & 1, columns);
-  }
-}
-
-// The accumulator is copied to the destination, then updated in place.
-void copy_accumulator(Wave& w, const Inst& in, u32 regs) {
-  u32(*to)[kLanes] = w.v + in.dst[0].index;
-  const Operand& c = in.src[2];
-  if (c.kind == Kind::constant)
-    for (u32 r = 0; r < regs; ++r) std::memcpy(to[r], c.lanes, sizeof to[r]);
-  else if (c.index != in.dst[0].index)
-    std::memmove(to, w.v + c.index, regs * sizeof to[0]);
-}
-
 // kM x kM x kK with kBlocks independent blocks on a wave of 64. Lane l holds row (A) or column (B) l % kM and
 // kPer consecutive k of group l / kM; groups run over k first, then over blocks. So row k of a block's
 // operand is a run of kM lanes of one element, and a row of the result a run of kM lanes of one register.
-template <u32 kM, u32 kK, u32 kBlocks, El kType>
+template <u32 kM, u32 kK, u32 kBlocks, El kA, El kB = kA>
 void mfma(Wave& w, const Inst& in) {
   constexpr u32 kGroups = groups_of(kM, kBlocks), kPer = kK / kGroups;
   constexpr u32 kRegs = kM * kM * kBlocks / 64, kRows = rows_at_once(kM);
   alignas(64) f32 a[kPer][kLanes], b[kPer][kLanes];
-  const bool flushed = flushes(w, kType);
+  const bool flushed = flushes(w, kA);
   for (u32 e = 0; e < kPer; ++e) {
-    elements(w, in.src[0], kType, e, a[e]);
-    elements(w, in.src[1], kType, e, b[e]);
+    elements(w, in.src[0], kA, e, a[e]);
+    elements(w, in.src[1], kB, e, b[e]);
     for (f32* each : {a[e], b[e]})
-      if (flushed) flush_elements(w, kType, each);
+      if (flushed) flush_elements(w, kA, each);
   }
   copy_accumulator(w, in, kRegs);
   f32(*d)[kLanes] = reinterpret_cast<f32(*)[kLanes]>(w.v + in.dst[0].index);
@@ -171,19 +105,92 @@ void mfma(Wave& w, const Inst& in) {
     }
   }
   for (u32 r = 0; flushed && r < kRegs; ++r) flush_elements(w, El::f32_, d[r]);
+  refuse_clamped(w, in, kRegs);
 }
 
-// Lanes l and l+16 (and l+32, l+48 on wave64) must hold the same row of A and column of B.
-void check_replication(Wave& w, const Inst& in) {
-  for (u32 k = 0; k < 2; ++k)
-    for (u32 r = 0; r < 8; ++r) {
-      const u32* p = w.v[in.src[k].index + r];
-      for (u32 l = 16; l < w.n; l += 16)
-        if (std::memcmp(p + l, p, 64) != 0)
-          found({w, in, l}, "wmma-operand", 0,
-                "A or B differ between lane and lane - 16; they have to be replicated");
-    }
+// CDNA 4's products of up to 8 bits. Lane l holds of row (A) or column (B) l % kM the k 16 * (l / kM) + e of
+// the first half, then of the second one. A scale is that of 32 consecutive k: lane l has those of block
+// l / kM. It is a power of two, and the product with it stays exact within a range that is checked.
+constexpr u32 kScaleRange = 64, kScaleOne = 127;
+constexpr El kFormat[] = {El::fp8_, El::bf8_};
+template <u32 kM>
+struct Wide {
+  static constexpr u32 kK = 2048 / kM, kGroups = 64 / kM;
+  static constexpr u32 k(u32 lane, u32 e) { return e / 16 * (kK / 2) + lane / kM * 16 + e % 16; }
+  static constexpr RowStart source(u32 k) { return {k / (kK / 2) * 16 + k % 16, k % (kK / 2) / 16 * kM}; }
+};
+u32 scale_byte(const Inst& in, u32 operand) {
+  return (in.op_sel_bits >> operand & 1) + 2 * (in.aux >> (kHighSelected + operand) & 1);
 }
+template <u32 kM>
+void scale(const Wave& w, const Inst& in, u32 operand, f32 (*x)[kLanes]) {
+  alignas(64) u32 t[kLanes];
+  f32 factor[kLanes];
+  const u32* p = read_raw(w, in.src[3 + operand], t);
+  for (u32 i = 0; i < kLanes; ++i) {
+    const u32 exponent = p[i] >> 8 * scale_byte(in, operand) & 0xff;
+    if (exponent - (kScaleOne - kScaleRange) > 2 * kScaleRange)
+      fail(w, in,
+           "the scale 2^" + std::to_string(static_cast<i32>(exponent) - static_cast<i32>(kScaleOne)) +
+               " is not implemented; those from 2^-64 to 2^64 are");
+    factor[i] = bits<f32>(exponent << 23);
+  }
+  for (u32 e = 0; e < 32; ++e)
+    for (u32 i = 0; i < kLanes; ++i) x[e][i] *= factor[i % kM + Wide<kM>::k(i, e) / 32 * kM];
+}
+template <u32 kM>
+void mfma_wide(Wave& w, const Inst& in) {
+  constexpr u32 kK = Wide<kM>::kK, kRegs = kM * kM / 64, kRows = rows_at_once(kM);
+  alignas(64) f32 a[32][kLanes], b[32][kLanes];
+  for (u32 e = 0; e < 32; ++e) {
+    elements(w, in.src[0], kFormat[in.aux & 7], e, a[e]);
+    elements(w, in.src[1], kFormat[in.aux >> kFormatOfB & 7], e, b[e]);
+  }
+  if (in.nsrc == 5) {
+    scale<kM>(w, in, 0, a);
+    scale<kM>(w, in, 1, b);
+  }
+  copy_accumulator(w, in, kRegs);
+  f32(*d)[kLanes] = reinterpret_cast<f32(*)[kLanes]>(w.v + in.dst[0].index);
+  const f32 *pa[kK], *pb[kK];
+  for (u32 k = 0; k < kK; ++k) {
+    const RowStart at = Wide<kM>::source(k);
+    pa[k] = a[at.reg] + at.lane;
+    pb[k] = b[at.reg] + at.lane;
+  }
+  for (u32 i = 0; i < kM; i += kRows) {
+    f32* acc[kRows];
+    for (u32 r = 0; r < kRows; ++r) {
+      const RowStart at = mfma_row<kM>(0, i + r);
+      acc[r] = d[at.reg] + at.lane;
+    }
+    rows_fma<kM, kK, kRows>(acc, pa, pb, i);
+  }
+  refuse_clamped(w, in, kRegs);
+}
+// A row's undefined scale leaves the row undefined.
+template <u32 kM>
+void wide_flow(Wave& s, const Inst& in) {
+  u64 open[2];
+  for (u32 k = 0; k < 2; ++k) {
+    open[k] = undefined_lanes(s, in.src[k]);
+    if (in.nsrc == 5) open[k] |= undefined_lanes(s, in.src[3 + k], 0xffu << 8 * scale_byte(in, k));
+  }
+  const u32 rows = fold(open[0], 0, kM, 64 / kM), columns = fold(open[1], 0, kM, 64 / kM);
+  undefined_accumulator(s, in);
+  for (u32 i = 0; i < kM; ++i) undefined_row(s, in, mfma_row<kM>(0, i), kM, rows >> i & 1, columns);
+}
+void bind_wide(Program&, Inst& in, const std::string& text) {
+  if ((in.aux & 7) > 1 || (in.aux >> kFormatOfB & 7) > 1)
+    throw Error("FP6, BF6 and FP4 operands (cbsz or blgp above 1) are not implemented: " + text);
+  for (u32 k = 0; k < in.nsrc; ++k) {
+    if (in.src[k].flags & (kNeg | kAbs))
+      throw Error("MFMA with negated operands is not implemented: " + text);
+    if (k > 2 && in.src[k].kind != Kind::vgpr)
+      throw Error("a scale that is no VGPR is not implemented: " + text);
+  }
+}
+
 template <El kType>
 void wmma_elements(const u32 (*regs)[kLanes], f32 (*out)[16]) {
   for (u32 k = 0; k < 16; ++k)
@@ -194,20 +201,19 @@ void wmma_elements(const u32 (*regs)[kLanes], f32 (*out)[16]) {
         out[k][i] = bits<f32>(k % 2 ? regs[k / 2][i] & 0xffff0000u : regs[k / 2][i] << 16);
 }
 
-// RDNA 4's 16x16x16 of a half type into f32, on a wave of 32: of each eight k, lanes 0 to 15 hold the first
-// four.
-template <El kType>
+// RDNA 4's 16x16x16 into f32, on a wave of 32.
+template <El kA, El kB>
 void wmma_split(Wave& w, const Inst& in) {
   alignas(64) f32 a[8][kLanes], b[8][kLanes];
   for (u32 e = 0; e < 8; ++e) {
-    elements(w, in.src[0], kType, e, a[e]);
-    elements(w, in.src[1], kType, e, b[e]);
+    elements(w, in.src[0], kA, e, a[e]);
+    elements(w, in.src[1], kB, e, b[e]);
   }
   const f32 *pa[16], *pb[16];
   for (u32 k = 0; k < 16; ++k) {
-    const u32 e = k / 8 * 4 + k % 4, lane = k / 4 % 2 * 16;
-    pa[k] = a[e] + lane;
-    pb[k] = b[e] + lane;
+    const RowStart at = split_source<32 / per_dword(kA)>(k);
+    pa[k] = a[at.reg] + at.lane;
+    pb[k] = b[at.reg] + at.lane;
   }
   copy_accumulator(w, in, 8);
   f32(*d)[kLanes] = reinterpret_cast<f32(*)[kLanes]>(w.v + in.dst[0].index);
@@ -219,13 +225,14 @@ void wmma_split(Wave& w, const Inst& in) {
     }
     rows_fma<16, 16, 4>(acc, pa, pb, i);
   }
+  refuse_clamped(w, in, 8);
 }
 
 // 16x16x16 of a half type, into f32 or, one element per register, into the half type.
 template <El kType, bool kHalfOut>
 void wmma(Wave& w, const Inst& in) {
   if constexpr (!kHalfOut)
-    if (is_split(in)) return wmma_split<kType>(w, in);
+    if (in.aux & kSplit) return wmma_split<kType, kType>(w, in);
   alignas(64) f32 a[16][16], b[16][16], halves[8][kLanes];
   check_replication(w, in);
   wmma_elements<kType>(w.v + in.src[0].index, a);
@@ -256,6 +263,7 @@ void wmma(Wave& w, const Inst& in) {
     }
     rows_fma<16, 16, 4>(acc, pa, pb, i);
   }
+  if (!kHalfOut) refuse_clamped(w, in, regs);
   for (u32 r = 0; kHalfOut && r < regs; ++r) {
     u32* out = w.v[in.dst[0].index + r];
     lanes(w, [&](u32 l) {
@@ -265,24 +273,31 @@ void wmma(Wave& w, const Inst& in) {
   }
 }
 
+u32 bits_of(const std::string& name) { return name.back() == '8' ? 8 : 16; }
 bool contains_f32(const std::string& name) { return name.find("_f32_") != std::string::npos; }
-void bind_wmma(Program&, Inst& in, const std::string& text) {
+void bind_wmma(Program& p, Inst& in, const std::string& text) {
   for (u32 k = 0; k < in.nsrc; ++k)
     if (in.src[k].flags & (kNeg | kNegHi | kAbs))
       throw Error("WMMA with negated operands is not implemented: " + text);
-  const bool half_out = !contains_f32(in.op->name);
-  if (in.src[0].width != 8 && (!is_split(in) || half_out))
+  const bool half_out = !contains_f32(in.op->name), split = splits(p);
+  if (split) in.aux |= kSplit;
+  if (split && (half_out || in.src[0].width * 32 != 8 * bits_of(in.op->name)))
     throw Error("of RDNA 4's WMMA only sums in f32 on waves of 32 lanes are implemented: " + text);
 }
 
-template <u32 kM, u32 kK, u32 kBlocks, El kType>
+template <u32 kM, u32 kK, u32 kBlocks, El kA, El kB = kA>
 void add(Ops& t, const char* name) {
-  t.add({name, mfma<kM, kK, kBlocks, kType>, Class::matrix, 1, {Type::b32, Type::b32, Type::f32}, 0, nullptr})
-      .follows(mfma_flow<kM, kBlocks>);
+  add_mfma<kM, kBlocks>(t, name, mfma<kM, kK, kBlocks, kA, kB>, Type::f32);
+}
+template <u32 kM>
+void add_wide(Ops& t, const char* name) {
+  t.add({name, mfma_wide<kM>, Class::matrix, 1, {Type::b32, Type::b32, Type::f32}, kFormats, bind_wide})
+      .follows(wide_flow<kM>);
 }
 }  // namespace
 
 void add_matrix(Ops& t) {
+  add_matrix_integers(t);
   add<32, 1, 2, El::f32_>(t, "v_mfma_f32_32x32x1f32");
   add<16, 1, 4, El::f32_>(t, "v_mfma_f32_16x16x1f32");
   add<4, 1, 16, El::f32_>(t, "v_mfma_f32_4x4x1f32");
@@ -307,6 +322,18 @@ void add_matrix(Ops& t) {
   add<16, 32, 1, El::f16_>(t, "v_mfma_f32_16x16x32_f16");
   add<32, 16, 1, El::bf16_>(t, "v_mfma_f32_32x32x16_bf16");
   add<16, 32, 1, El::bf16_>(t, "v_mfma_f32_16x16x32_bf16");
+  add<32, 16, 1, El::fp8_, El::fp8_>(t, "v_mfma_f32_32x32x16_fp8_fp8");
+  add<32, 16, 1, El::fp8_, El::bf8_>(t, "v_mfma_f32_32x32x16_fp8_bf8");
+  add<32, 16, 1, El::bf8_, El::fp8_>(t, "v_mfma_f32_32x32x16_bf8_fp8");
+  add<32, 16, 1, El::bf8_, El::bf8_>(t, "v_mfma_f32_32x32x16_bf8_bf8");
+  add<16, 32, 1, El::fp8_, El::fp8_>(t, "v_mfma_f32_16x16x32_fp8_fp8");
+  add<16, 32, 1, El::fp8_, El::bf8_>(t, "v_mfma_f32_16x16x32_fp8_bf8");
+  add<16, 32, 1, El::bf8_, El::fp8_>(t, "v_mfma_f32_16x16x32_bf8_fp8");
+  add<16, 32, 1, El::bf8_, El::bf8_>(t, "v_mfma_f32_16x16x32_bf8_bf8");
+  add_wide<32>(t, "v_mfma_f32_32x32x64_f8f6f4");
+  add_wide<16>(t, "v_mfma_f32_16x16x128_f8f6f4");
+  add_wide<32>(t, "v_mfma_scale_f32_32x32x64_f8f6f4");
+  add_wide<16>(t, "v_mfma_scale_f32_16x16x128_f8f6f4");
   const char* renamed[][2] = {{"v_mfma_f32_32x32x1_2b_f32", "v_mfma_f32_32x32x1f32"},
                               {"v_mfma_f32_16x16x1_4b_f32", "v_mfma_f32_16x16x1f32"},
                               {"v_mfma_f32_4x4x1_16b_f32", "v_mfma_f32_4x4x1f32"},
@@ -324,11 +351,17 @@ void add_matrix(Ops& t) {
                               {"v_mfma_f32_16x16x16_bf16", "v_mfma_f32_16x16x16bf16_1k"}};
   for (auto& r : renamed) t.alias(r[0], r[1]);
   auto wm = [&](const char* name, Handler h, Type c = Type::f32) {
-    t.add({name, h, Class::matrix, 1, {Type::b32, Type::b32, c}, kOpSelBits, bind_wmma}).follows(wmma_flow);
+    const u32 unsure = contains_f32(name) ? 0 : kNotSaturated;
+    t.add({name, h, Class::matrix, 1, {Type::b32, Type::b32, c}, kOpSelBits | unsure, bind_wmma})
+        .follows(wmma_flow);
   };
   wm("v_wmma_f32_16x16x16_f16", wmma<El::f16_, false>);
   wm("v_wmma_f32_16x16x16_bf16", wmma<El::bf16_, false>);
   wm("v_wmma_f16_16x16x16_f16", wmma<El::f16_, true>, Type::f16);
   wm("v_wmma_bf16_16x16x16_bf16", wmma<El::bf16_, true>);
+  wm("v_wmma_f32_16x16x16_fp8_fp8", wmma_split<El::fp8_, El::fp8_>);
+  wm("v_wmma_f32_16x16x16_fp8_bf8", wmma_split<El::fp8_, El::bf8_>);
+  wm("v_wmma_f32_16x16x16_bf8_fp8", wmma_split<El::bf8_, El::fp8_>);
+  wm("v_wmma_f32_16x16x16_bf8_bf8", wmma_split<El::bf8_, El::bf8_>);
 }
 }  // namespace emu
