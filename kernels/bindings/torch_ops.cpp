@@ -1,8 +1,10 @@
 // PyTorch operators on top of fa_rocm.h, through the stable ABI of the oldest supported PyTorch.
-// Only this file and current_stream.hpp include PyTorch.
+// Only the files in this folder include PyTorch.
 //
 //   flash_attn_rocm::fwd          key CUDA, the dispatch key of ROCm's PyTorch
+//   flash_attn_rocm::attend       key CUDA: fwd, with memory of its own for the results
 //   flash_attn_rocm::bwd          key CUDA: the gradients of q, k and v
+//   flash_attn_rocm::gradients    key CUDA: bwd, likewise
 //   flash_attn_rocm::append       key CUDA: new keys and values into a cache
 //   flash_attn_rocm::mla          key CUDA: few queries of multi-head latent attention
 //   flash_attn_rocm::plan_mla     no tensors: as plan
@@ -29,6 +31,7 @@
 #include <tuple>
 
 #include "bindings/current_stream.hpp"
+#include "bindings/memory.hpp"
 #include "host/api/fa_rocm.h"
 
 namespace {
@@ -202,7 +205,9 @@ void boxed(StableIValue* stack, std::uint64_t inputs, std::uint64_t outputs) {
 
 STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
   library.def(kFwdSchema);
+  library.def(kAttendSchema);
   library.def(kBwdSchema);
+  library.def(kGradientsSchema);
   library.def(kAppendSchema);
   library.def(kMlaSchema);
   library.def(kPlanSchema);
@@ -218,7 +223,9 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
 
 STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) {
   library.impl("fwd", &boxed<TORCH_BOX(&fwd)>);
+  library.impl("attend", &boxed<TORCH_BOX(&attend)>);
   library.impl("bwd", &boxed<TORCH_BOX(&bwd)>);
+  library.impl("gradients", &boxed<TORCH_BOX(&gradients)>);
   library.impl("append", &boxed<TORCH_BOX(&append)>);
   library.impl("mla", &boxed<TORCH_BOX(&mla)>);
 }

@@ -1,9 +1,10 @@
 """What C++ and Python include of the description of calls (``calls``): structs, schemas, bindings."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from string import ascii_lowercase
 
-from wheel_builder.tables.calls import CALLS, Call, FieldType, TensorArgument, ValueArgument
+from wheel_builder.tables.calls import CALLS, Call, FieldType, Maker, TensorArgument, ValueArgument
 
 HEAD = f"Generated from {CALLS} by wheel_builder/tables/generated.py: change it there."
 # Of a value: in C, in the operator's schema, in the function behind the operator.
@@ -12,7 +13,7 @@ TYPES = {
     "float": ("float", "float", "double"),
     "double": ("double", "float", "double"),
     "bool": ("int32_t", "bool", "bool"),
-    "text": ("const char*", "str", "std::string"),
+    "text": ("const char*", "str", "const std::string&"),
 }
 
 
@@ -34,9 +35,11 @@ def cpp_tensors(calls: Mapping[str, Call]) -> str:
     return _file(_tensors(name, call) for name, call in calls.items() if call.tensors)
 
 
-def cpp_bindings(calls: Mapping[str, Call]) -> str:
+def cpp_bindings(calls: Mapping[str, Call], makers: Mapping[str, Maker]) -> str:
     """The operators' schemas, and the functions that make the C interface's calls of their arguments."""
-    return _file(f"{_schema(name, call)}\n\n{_function(name, call)}" for name, call in calls.items())
+    operators = [_operator(name, call) for name, call in calls.items()]
+    operators += [_making(name, maker, calls[maker.call]) for name, maker in makers.items()]
+    return _file(f"{_schema(each)}\n\n{_function(each)}" for each in operators)
 
 
 def cpp_expected(expected: Mapping[str, str]) -> str:
@@ -87,14 +90,44 @@ def _tensors(name: str, call: Call) -> str:
     )
 
 
-def _schema(name: str, call: Call) -> str:
+@dataclass(frozen=True)
+class _Operator:
+    """``end``: the last lines of its function, which has filled the structure of ``call``."""
+
+    name: str
+    call: str
+    tensors: tuple[TensorArgument, ...]
+    values: tuple[ValueArgument, ...]
+    of_call: tuple[ValueArgument, ...]  # those of the values that the structure has
+    schema: str  # of the results
+    returned: str  # the results' type
+    end: tuple[str, ...]
+
+
+def _operator(name: str, call: Call) -> _Operator:
+    schema, returned, end = "()", "void", f"run(&fa_{name}, call);"
+    if not call.tensors:
+        schema, returned, end = "(str path, int splits, str reason)", "Planned", "return answered(call);"
+    return _Operator(name, name, call.tensors, call.values, call.values, schema, returned, (end,))
+
+
+def _making(name: str, maker: Maker, call: Call) -> _Operator:
+    given = ", ".join(["call", "q", *(each.name for each in maker.values)])
+    memory = f"const auto memory = {name}_memory({given});"
+    end = (memory, f"run(&fa_{maker.call}, call);", "return memory.results;")
+    values = (*call.values, *maker.values)
+    schema = f"({', '.join(f'Tensor {each}' for each in maker.makes)})"
+    returned = f"std::tuple<{', '.join(['Tensor'] * len(maker.makes))}>"
+    return _Operator(name, maker.call, maker.given(call), values, call.values, schema, returned, end)
+
+
+def _schema(operator: _Operator) -> str:
     letters = iter(ascii_lowercase)
-    arguments = [_tensor_schema(each, letters) for each in call.tensors]
-    arguments += [f"{_schema_type(each)} {each.name}" for each in call.values]
-    returned = "()" if call.tensors else "(str path, int splits, str reason)"
+    arguments = [_tensor_schema(each, letters) for each in operator.tensors]
+    arguments += [f"{_schema_type(each)} {each.name}" for each in operator.values]
     text = _lines(f'    "{each}, "' for each in arguments[:-1])
-    begin, end = f'    "{name}("\n', f'    "{arguments[-1]}) -> {returned}"'
-    return f"constexpr const char* {_constant(name)} =\n{begin}{text}{end};"
+    begin, end = f'    "{operator.name}("\n', f'    "{arguments[-1]}) -> {operator.schema}"'
+    return f"constexpr const char* {_constant(operator.name)} =\n{begin}{text}{end};"
 
 
 def _constant(name: str) -> str:
@@ -110,24 +143,21 @@ def _schema_type(each: ValueArgument) -> str:
     return "SymInt" if each.traced else TYPES[each.type][1]
 
 
-def _function(name: str, call: Call) -> str:
-    kinds = [f"{_tensor_type(each)} {each.name}" for each in call.tensors]
-    kinds += [f"{TYPES[each.type][2]} {each.name}" for each in call.values]
-    separator = ", "
+def _function(operator: _Operator) -> str:
+    kinds = [f"{_tensor_type(each)} {each.name}" for each in operator.tensors]
+    kinds += [f"{TYPES[each.type][2]} {each.name}" for each in operator.values]
     body = [f'  call.{each.name} = describe{"_written" * each.written}({each.name}, "{each.name}");'
-            for each in call.tensors]  # fmt: skip
-    body += [f"  call.{each.name} = {_converted(each)};" for each in call.values]
-    if call.tensors:
+            for each in operator.tensors]  # fmt: skip
+    body += [f"  call.{each.name} = {_converted(each)};" for each in operator.of_call]
+    if operator.tensors:
         body.append("  call.stream = stream_of(q);")
-    returned, end = (
-        ("void", f"  run(&fa_{name}, call);") if call.tensors else ("Planned", "  return answered(call);")
-    )
-    parameters = separator.join(kinds)
-    return f"{returned} {name}({parameters}) {{\n  fa_{name}_call call{{}};\n{_lines([*body, end])}}}"
+    body += [f"  {each}" for each in operator.end]
+    head = f"{operator.returned} {operator.name}({', '.join(kinds)})"
+    return f"{head} {{\n  fa_{operator.call}_call call{{}};\n{_lines(body)}}}"
 
 
 def _tensor_type(each: TensorArgument) -> str:
-    return "std::optional<Tensor>" if each.optional else "Tensor"
+    return "const std::optional<Tensor>&" if each.optional else "const Tensor&"
 
 
 def _converted(each: ValueArgument) -> str:

@@ -50,6 +50,22 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Maker:
+    """An operator of ``call`` that makes the memory of its results."""
+
+    call: str
+    makes: tuple[str, ...]
+    between: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    values: tuple[ValueArgument, ...] = ()
+
+    def given(self, call: Call) -> tuple[TensorArgument, ...]:
+        """The tensors among its arguments."""
+        others = (*self.makes, *self.between, *self.absent)
+        return tuple(each for each in call.tensors if each.name not in others)
+
+
+@dataclass(frozen=True)
 class FieldType:
     """The type of a struct's field: ``name`` without const, * and [count]. count 0: a scalar."""
 
@@ -65,6 +81,7 @@ class Calls:
 
     expected: Mapping[str, str]
     calls: Mapping[str, Call]
+    makers: Mapping[str, Maker]
     structs: Mapping[str, Mapping[str, FieldType]]
 
 
@@ -72,6 +89,7 @@ class Calls:
 class _File:
     expected: Mapping[str, str]
     calls: Mapping[str, Call]
+    makers: Mapping[str, Maker]
     structs: Mapping[str, Mapping[str, str]]
 
 
@@ -93,6 +111,8 @@ def parse_calls(text: str) -> Calls:
     if found is not None:
         for name, call in found.calls.items():
             problems += [f"{CALLS.name}: calls.{name}: {each} comes twice" for each in _twice(call)]
+        for name, maker in found.makers.items():
+            problems += [f"{CALLS.name}: makers.{name}: {each}" for each in _misfits(maker, found.calls)]
         for name, fields in found.structs.items():
             known = (*SCALARS, *structs)
             structs[name] = {field: _type(type_) for field, type_ in fields.items()}
@@ -105,12 +125,32 @@ def parse_calls(text: str) -> Calls:
     if found is None or problems:
         title = f"{CALLS} does not describe calls"
         raise CallError(title, problems, advice="its head explains the keys")
-    return Calls(found.expected, found.calls, structs)
+    return Calls(found.expected, found.calls, found.makers, structs)
 
 
 def _twice(call: Call) -> list[str]:
     names = [*(each.name for each in call.tensors), *(each.name for each in call.values)]
     return sorted({name for name in names if names.count(name) > 1})
+
+
+def _misfits(maker: Maker, calls: Mapping[str, Call]) -> list[str]:
+    """What a maker says wrongly of its call."""
+    if maker.call not in calls:
+        return [f"call is {maker.call!r}, expected one of {', '.join(calls)}"]
+    tensors = calls[maker.call].tensors
+    written = [each.name for each in tensors if each.written]
+    optional = [each.name for each in tensors if each.optional]
+    fields = (
+        ("makes", maker.makes, written),
+        ("between", maker.between, written),
+        ("absent", maker.absent, optional),
+    )
+    return [
+        f"{field} has {name!r}, expected {', '.join(expected)}"
+        for field, names, expected in fields
+        for name in names
+        if name not in expected
+    ]
 
 
 def _type(text: str) -> FieldType:

@@ -80,7 +80,7 @@ def generated() -> Mapping[Path, str]:
         C_CALLS: c_calls(described.calls),
         TENSORS: cpp_tensors(described.calls),
         PATHS: cpp_paths(kinds),
-        BINDINGS: cpp_bindings(described.calls),
+        BINDINGS: cpp_bindings(described.calls, described.makers),
         EXPECTED: cpp_expected(described.expected),
         PYTHON_EXPECTED: python_expected(described.expected),
         PYTHON_PATHS: python_paths(kinds),

@@ -133,16 +133,15 @@ void Problems::expect_well_formed(const Named& named) {
              " dimensions, got " + std::to_string(t.dims);
     });
   }
-  const Shape sizes = shape(t);
-  const std::int64_t least = *std::min_element(sizes.begin(), sizes.end());
+  const std::int64_t least = *std::min_element(t.size, t.size + t.dims);
   if (least < 0) {
     return add_unless(false, [&] {
-      return std::string(named.name) + ": expected sizes of at least 0, got shape " + words(sizes);
+      return std::string(named.name) + ": expected sizes of at least 0, got shape " + words(shape(t));
     });
   }
   const bool empty = least == 0;
   add_unless(empty || addressable(t), [&] {
-    return std::string(named.name) + ": expected elements at most 2^46 apart, got shape " + words(sizes) +
+    return std::string(named.name) + ": expected elements at most 2^46 apart, got shape " + words(shape(t)) +
            " with strides " + words(Shape(t.stride, t.stride + t.dims));
   });
   add_unless(empty || t.data != nullptr,

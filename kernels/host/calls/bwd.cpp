@@ -4,6 +4,7 @@
 #include <iterator>
 #include <optional>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "device/call/every_tile.hpp"
@@ -15,6 +16,7 @@
 #include "host/launch/launch.hpp"
 #include "host/plan/fwd_plan.hpp"
 #include "host/plan/order.hpp"
+#include "host/registry/remembered.hpp"
 #include "host/types/error.hpp"
 
 namespace fa {
@@ -174,10 +176,8 @@ BwdKernels kernels_of(BwdPath path, const BwdArguments& call, const std::string&
   return bwd_kernels(path, arch, dtype, bounded(call.head_dim), call.masked);
 }
 
-}  // namespace
-
-BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim,
-                       bool masked) {
+BwdKernels find_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim,
+                        bool masked) {
   const auto find = [&](Op op) { return served(name(op), arch, dtype, head_dim); };
   const Launches ops = ops_of(path, false, masked);
   // The kernel for one head dim first, for its error message.
@@ -187,6 +187,16 @@ BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string&
   }
   const Selection dq = find(ops[2]);
   return {find(ops[0]), find(ops[1]), dq};
+}
+
+}  // namespace
+
+BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim,
+                       bool masked) {
+  using Key = std::tuple<BwdPath, bool, int, std::string, std::string>;
+  static auto& all = *new Remembered<Key, BwdKernels>;
+  return all.of({path, masked, head_dim, dtype, arch},
+                [&] { return find_kernels(path, arch, dtype, head_dim, masked); });
 }
 
 BwdPlan bwd_plan(const BwdPlanRequest& r) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 
 #include "device/call/every_tile.hpp"
+#include "host/registry/remembered.hpp"
 #include "host/types/error.hpp"
 
 namespace fa {
@@ -43,14 +45,8 @@ void require_forwards(const std::string& arch, const std::string& dtype, std::in
   if (!known) throw Error(FA_UNSUPPORTED, found.reason);
 }
 
-}  // namespace
-
-int bounded(std::int64_t head_dim) {
-  return static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
-}
-
-Kernels forward_kernels(const std::string& arch, const std::string& dtype, std::int64_t head_dim,
-                        std::int64_t v_head_dim) {
+Kernels find_forward_kernels(const std::string& arch, const std::string& dtype, std::int64_t head_dim,
+                             std::int64_t v_head_dim) {
   const std::string gfx = code_object_of(arch);
   const OpSet there = forwards_there(gfx, dtype, head_dim, v_head_dim);
   if (v_head_dim != head_dim && !takes_another_v(there)) {
@@ -61,6 +57,20 @@ Kernels forward_kernels(const std::string& arch, const std::string& dtype, std::
   if (there.bits == 0) require_forwards(arch, dtype, head_dim);
   const Tabled names = tabled(gfx, dtype);
   return {names.arch, names.dtype, there};
+}
+
+}  // namespace
+
+int bounded(std::int64_t head_dim) {
+  return static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
+}
+
+Kernels forward_kernels(const std::string& arch, const std::string& dtype, std::int64_t head_dim,
+                        std::int64_t v_head_dim) {
+  using Key = std::tuple<std::int64_t, std::int64_t, std::string, std::string>;
+  static auto& all = *new Remembered<Key, Kernels>;
+  return all.of({head_dim, v_head_dim, dtype, arch},
+                [&] { return find_forward_kernels(arch, dtype, head_dim, v_head_dim); });
 }
 
 Selection served_kernel(const Plan& plan, const Kernels& kernels, std::int64_t head_dim, bool masked) {

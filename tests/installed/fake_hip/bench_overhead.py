@@ -29,6 +29,9 @@ from torch.autograd import grad
 from wheel_builder.machine_code.fake_hip.control import HOST_MEMORY
 
 RUNS, CALLS = 1500, 20
+OPERATORS = (
+    (forward_pass, "fwd"), (forward_pass, "attend"), (backward_pass, "bwd"), (backward_pass, "gradients"),
+)  # fmt: skip
 NOTHING = "an autograd function that does nothing"
 # In microseconds, on a machine where NOTHING takes about 17.
 LIMITS = {"flash_attn_func": 20.0, "forward and backward": 60.0, "forward and backward, separate": 60.0}
@@ -62,7 +65,7 @@ def use_host_memory():
     machine.use(HOST_MEMORY)
     gpu = DispatchKeySet(DispatchKey.CUDA)
     library = torch.library.Library("flash_attn_rocm", "IMPL")
-    for module, name in ((forward_pass, "fwd"), (backward_pass, "bwd")):
+    for module, name in OPERATORS:
         redispatched = partial(getattr(torch.ops.flash_attn_rocm, name).default.redispatch, gpu)
         setattr(module, name.upper(), redispatched)
         # The first call of each kind takes the long path, through PyTorch's dispatcher.

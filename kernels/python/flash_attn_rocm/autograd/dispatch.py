@@ -14,7 +14,9 @@ from flash_attn_rocm.arguments.normal_form import BackwardCall, FlashAttnArgumen
 from flash_attn_rocm.autograd import recall, transforms
 from flash_attn_rocm.diagnosis.notice import FlashAttnUnsupportedError, fall_back
 from flash_attn_rocm.launch import backward_pass, forward_pass
+from flash_attn_rocm.library.plans import backward_wishes
 from flash_attn_rocm.reference import operators, philox
+from flash_attn_rocm.serving.layouts import is_aligned_rows
 from flash_attn_rocm.serving.support import device_of, gradients_unserved, unserved
 from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.wrapped import unwrapping
@@ -62,8 +64,8 @@ def call(
             out, lse, probabilities = (inside.like(place, x) for place, x in enumerate(answers))
             return out, lse, probabilities
         inputs, options = function.prepare(*tensors, *numbers)
-        each_time = key is None or (want_probabilities and options.dropout_p)
-        found = None if each_time else recall.decided(key, function.unpack, tensors, inputs, options)
+        key = None if want_probabilities and options.dropout_p else key  # the decision is for other calls
+        found = recall.decided(key, function.unpack, tensors, inputs, options, function.together)
     try:
         if found is None:
             packed, together = function.packed(tensors), function.together
@@ -243,7 +245,7 @@ class _Recalled(torch.autograd.Function):
         found, together, want_lse = call
         inputs = found.unpack(*tensors, *found.absent)
         state = philox.new_state(inputs.q.device) if found.options.dropout_p > 0.0 else None
-        out, lse = forward_pass.launch(inputs, found.options, state, found.lse_shape, found.plan)
+        out, lse = forward_pass.launch(inputs, found.options, state, found.plan)
         ctx.found = found, together
         ctx.save_for_backward(out, lse, state, *tensors)
         ctx.set_materialize_grads(False)  # otherwise autograd makes a tensor of zeros for lse
@@ -255,15 +257,22 @@ class _Recalled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Given, dout: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:
         _refuse_second_derivative()
-        (found, together), (out, lse, state, *tensors) = ctx.found, ctx.saved_tensors
+        (found, together), saved = ctx.found, ctx.saved_tensors
         if dout is None:
-            return (None,) * (1 + len(tensors))
+            return (None,) * (len(saved) - 2)
+        is_plain, path = recall.is_plain(dout), None
+        if is_plain and found.in_place is not None and is_aligned_rows(dout):
+            path = found.paths.get(backward_wishes())
+        if path is not None:
+            tensors = found.in_place((dout, *saved, None))
+            return None, *backward_pass.made(tensors, found.options, path), *found.without
+        out, lse, state, *tensors = saved
         inputs = found.unpack(*tensors, *found.absent)
         call = BackwardCall(dout, out, lse, inputs, found.options, state)
         if found.no_gradients:
             fall_back(found.no_gradients, stacklevel=2)
             gradients = operators.backward(call, together)
-        elif recall.is_plain(dout):
+        elif is_plain:
             gradients = backward_pass.answered(call, found.arch, together, found.paths)
         else:
             gradients = backward_pass.backward(call, found.arch, together)

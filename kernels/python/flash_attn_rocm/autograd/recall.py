@@ -7,15 +7,18 @@ call reuses it. Decisions of calls with copies are left out.
 
 from collections.abc import Callable, Hashable
 from itertools import takewhile
+from marshal import dumps, loads
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C import _len_torch_dispatch_stack  # the only way to ask
+from torch.compiler import is_compiling
 
 from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_featured
 from flash_attn_rocm.autograd import transforms
 from flash_attn_rocm.canary import first_use
-from flash_attn_rocm.launch import forward_pass
+from flash_attn_rocm.launch import backward_pass, forward_pass
 from flash_attn_rocm.library.plans import (
     BACKWARD,
     UNEVEN_BACKWARD,
@@ -27,13 +30,14 @@ from flash_attn_rocm.library.plans import (
 from flash_attn_rocm.reference import philox
 from flash_attn_rocm.rewrite import chunks
 from flash_attn_rocm.serving import machine
-from flash_attn_rocm.serving.layouts import ADDRESS_ALIGNMENT, choose
+from flash_attn_rocm.serving.layouts import ADDRESS_BITS, choose
 from flash_attn_rocm.serving.support import device_of, gradients_unserved, unserved
 
 MOST = 2048  # decisions of a few hundred bytes each
-ADDRESS_BITS = ADDRESS_ALIGNMENT - 1
-PLAIN = frozenset({bool, float, int, tuple, type(None)})
+PLAIN = frozenset({bool, float, int, type(None)})
+WITHOUT_REFERENCES = 2  # marshal's format. Later ones depend on reference counts
 Unpack = Callable[..., Inputs]
+Signature = tuple[Any, ...]
 
 
 class Decision(NamedTuple):
@@ -42,33 +46,33 @@ class Decision(NamedTuple):
     ``no_gradients``: the reason against gradients by kernels, or "". None for calls in forward only.
     ``paths`` collects the decisions about gradients. None where gradients need copies. ``absent``: what
     ``unpack`` takes behind the last given tensor.
+
+    ``in_place``, for gradients in one step: sorts dout, the saved tensors and None for
+    ``backward_pass.made``. ``without``: the gradients behind those of q, k and v.
     """
 
     unpack: Unpack
     options: Options
     arch: str
-    lse_shape: tuple[int, ...]
     plan: Plan
     no_gradients: str | None
     paths: Paths | None
     absent: tuple[None, ...]
+    in_place: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
+    without: tuple[None, ...] = ()
 
 
-def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Hashable:
+def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Signature | None:
     """Everything a decision depends on, or None for calls of other kinds.
 
-    ``numbers`` are the arguments other than tensors, and end in window_size. The signature includes their
-    types: 1 == 1.0 == True, and only some of these are valid.
+    ``numbers`` are the arguments other than tensors, and end in window_size. Their bytes tell types apart:
+    1 == 1.0 == True, and only some of these are valid.
     """
-    window = numbers[-1]
-    if torch.compiler.is_compiling() or is_watched() or type(window) is not tuple:
-        return None
-    types = tuple(map(type, numbers + window))
-    if not PLAIN.issuperset(types):
+    if is_compiling() or is_watched():
         return None
     differentiable = torch.is_grad_enabled()
-    key: list[Any] = [unpack, numbers, types]
     try:
+        key: list[Any] = [unpack, dumps(numbers, WITHOUT_REFERENCES)]
         for x in tensors:
             if x is None:
                 key.append(None)
@@ -77,7 +81,7 @@ def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]
             else:
                 wanted = differentiable and x.requires_grad
                 key += (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() & ADDRESS_BITS, wanted)
-    except RuntimeError:  # a tensor without memory
+    except (RuntimeError, ValueError):  # a tensor without memory, a number of another library
         return None
     return tuple(key)
 
@@ -92,7 +96,7 @@ def is_watched() -> bool:
 
     It observes each operator, so every call must then run all of them.
     """
-    return bool(torch._C._len_torch_dispatch_stack()) or transforms.is_active()  # noqa: SLF001 - the only way to ask
+    return bool(_len_torch_dispatch_stack()) or transforms.is_active()
 
 
 def is_plain(x: Tensor) -> bool:
@@ -101,9 +105,17 @@ def is_plain(x: Tensor) -> bool:
 
 
 def decided(
-    key: Hashable, unpack: Unpack, tensors: tuple[Any, ...], inputs: Inputs, options: Options
+    key: Signature | None,
+    unpack: Unpack,
+    tensors: tuple[Any, ...],
+    inputs: Inputs,
+    options: Options,
+    together: int = 0,
 ) -> Decision | None:
-    """The decision about calls with this signature, now stored if possible, else None."""
+    """The decision about calls with this signature, now stored if possible, else None.
+
+    The last ``together`` of q, k and v are one tensor.
+    """
     chunked = options.chunk and chunks.divide(inputs, options)
     if key is None or inputs.attn_mask is not None or chunked or unserved(inputs, options):
         return None
@@ -111,6 +123,9 @@ def decided(
     layout = choose(inputs, options, device)
     if not layout.as_it_is or first_use.failure(forward_pass.answer, inputs, options, device):
         return None
+    *numbers, window = loads(key[1])  # noqa: S302 - of ``signature``
+    if type(window) is not tuple or not PLAIN.issuperset(map(type, (*numbers, *window))):
+        return None  # numbers of other libraries became bytes
     decisions = known()
     if len(decisions) >= MOST:
         decisions.clear()
@@ -118,7 +133,11 @@ def decided(
     reads = no_gradients is not None and _gradients_read_them(inputs, options, device.arch)
     paths: Paths | None = {} if reads else None
     absent = (None,) * sum(1 for _ in takewhile(lambda x: x is None, reversed(tensors)))
-    found = Decision(unpack, options, device.arch, inputs.lse_shape, layout.plan, no_gradients, paths, absent)
+    found = Decision(unpack, options, device.arch, layout.plan, no_gradients, paths, absent)
+    if reads and not together and inputs.sink is None:
+        given = len(tensors) - len(absent)
+        places = unpack(*range(given), *absent)
+        found = found._replace(in_place=backward_pass.order(places), without=(None,) * (given - 3))
     decisions[key] = found
     return found
 
@@ -140,4 +159,4 @@ def forget() -> None:
 def launched(found: Decision, inputs: Inputs) -> tuple[Tensor, Tensor]:
     """out and the log-sum-exp of a call, by the decision made for its signature."""
     state = philox.new_state(inputs[0].device) if found.options.dropout_p > 0.0 else None
-    return forward_pass.launch(inputs, found.options, state, found.lse_shape, found.plan)
+    return forward_pass.launch(inputs, found.options, state, found.plan)

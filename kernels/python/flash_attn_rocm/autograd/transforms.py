@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active  # the only way to ask
 from torch.autograd import forward_ad
 
 from flash_attn_rocm.arguments.normal_form import BackwardCall, Inputs, Options
@@ -40,7 +41,7 @@ class Call:
 
 def is_active() -> bool:
     """Whether a transform of torch.func or forward-mode differentiation is going on."""
-    return bool(torch._C._are_functorch_transforms_active()) or forward_ad._current_level >= 0  # noqa: SLF001 - the only way to ask
+    return bool(_are_functorch_transforms_active()) or forward_ad._current_level >= 0  # noqa: SLF001 - the only way to ask
 
 
 def leave_graph() -> None:

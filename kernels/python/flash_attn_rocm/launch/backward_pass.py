@@ -3,6 +3,10 @@
 torch.compile takes ``backward`` as one opaque call: the copies are decided at run time.
 """
 
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -10,7 +14,7 @@ from flash_attn_rocm.arguments import flops
 from flash_attn_rocm.arguments.normal_form import DTYPES, BackwardCall, Inputs, Options, is_featured
 from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.diagnosis.notice import fall_back, tell_slower
-from flash_attn_rocm.launch import mask_gradients, watched
+from flash_attn_rocm.launch import makers, mask_gradients, watched
 from flash_attn_rocm.library.plans import BACKWARD as OP
 from flash_attn_rocm.library.plans import MASKED_BACKWARD as MASKED_OP
 from flash_attn_rocm.library.plans import (
@@ -27,20 +31,23 @@ from flash_attn_rocm.reference import operators
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks, sinks
 from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.capture import is_capturing
-from flash_attn_rocm.serving.layouts import is_aligned, padded
+from flash_attn_rocm.serving.layouts import is_aligned, is_aligned_rows, padded
 from flash_attn_rocm.serving.support import PYTORCH, gradients_plan
+from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.values.paths import FUSED
 
 BWD = torch.ops.flash_attn_rocm.bwd.default
 ARGUMENTS = operators.arguments_of(BWD)
-# In the order of ``_launch``.
+GRADIENTS = torch.ops.flash_attn_rocm.gradients.default  # BWD with memory of its own for the results
+READ, PACKED, NUMBERS = Inputs._fields[:3], Inputs._fields[3:6], (*Options._fields[:7], "path")
+TENSORS = (*READ, "out", "dout", "lse", *PACKED, "rng_state")  # of GRADIENTS
+# In the order of ``_launch`` and ``made``.
 GIVEN = (
-    *Inputs._fields[:3], "out", "dout", "lse", "dq", "dk", "dv", "delta", "dq_sums", *Inputs._fields[3:6],
-    "rng_state", "attn_mask", "dscores", *Options._fields[:7], "path",
+    *READ, "out", "dout", "lse", "dq", "dk", "dv", "delta", "dq_sums", *PACKED, "rng_state", "attn_mask",
+    "dscores", *NUMBERS,
 )  # fmt: skip
-assert GIVEN == ARGUMENTS, "calls.toml has the operator's arguments in another order than Inputs and Options"
-if resets.THREATENED:
-    BWD = watched.backward(BWD, ARGUMENTS)
+assert GIVEN == ARGUMENTS, makers.ORDER
+assert (*TENSORS, *NUMBERS) == operators.arguments_of(GRADIENTS), makers.ORDER
 BACKWARD = (
     f"backward(Tensor dout, Tensor out, Tensor lse, {operators.INPUTS}, {operators.OPTIONS}, "
     "Tensor? rng_state, str arch, int together, bool of_mask) -> Tensor[]"
@@ -71,23 +78,54 @@ def answered(
     path = _path(call, arch, paths)
     if path == PYTORCH:
         return operators.backward(call, together, of_mask=of_mask)
+    reads = paths is not None and is_aligned_rows(call.dout)
     places, found = operators.empty_gradients(call.inputs, together)
     mask, gradient = call.inputs.attn_mask, None
     if mask is not None and of_mask:
         gradient = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
-    if paths is None or not is_aligned(call.dout):
+    if not reads:
         sums = written(call, arch, path, places, gradient)[1]
     else:
-        if call.inputs.cu_seqlens_q is not None:
-            for each in found:
-                each.zero_()
-        sums = torch.empty_like(call.lse, memory_format=torch.contiguous_format)
-        _launch(call, path, places, sums)
+        sums = _in_place(call, path, places, found)
     if mask is not None and gradient is not None:
         found.append(gradient.to(mask.dtype))
     if call.inputs.sink is None:
         return found
     return [*found, sinks.gradient(call.inputs.sink, call.lse, sums)]
+
+
+def order(places: Inputs) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """Sorts (dout, out, lse, rng_state, tensors..., None) for ``made``.
+
+    ``places`` has each of the tensors' number instead of the tensor.
+    """
+    first = {"dout": 0, "out": 1, "lse": 2, "rng_state": 3}
+    behind = {name: len(first) + at for name, at in places._asdict().items() if at is not None}
+    return itemgetter(*((first | behind).get(name, -1) for name in TENSORS))
+
+
+def made(tensors: tuple[Tensor | None, ...], options: Options, path: str) -> Three:
+    """The gradients of q, k and v, without mask and sink. Kernels use ``tensors`` in place."""
+    return makers.made(GRADIENTS, _gradients, *tensors, *options[:7], path)
+
+
+def _gradients(*arguments: Given) -> Three:
+    """``GRADIENTS`` in Python."""
+    q, k, v, out, dout, lse, slopes, cu_q, cu_k, rng_state, *numbers, path = arguments
+    inputs = Inputs(q, k, v, slopes, cu_q, cu_k)
+    places, found = operators.empty_gradients(inputs)
+    _in_place(BackwardCall(dout, out, lse, inputs, Options(*numbers), rng_state), path, places, found)
+    return places
+
+
+def _in_place(call: BackwardCall, path: str, places: Three, found: list[Tensor]) -> Tensor:
+    """Writes into ``places``, parts of the tensors ``found``. Returns the sums of dout * out."""
+    if call.inputs.cu_seqlens_q is not None:
+        for each in found:
+            each.zero_()
+    sums = torch.empty_like(call.lse, memory_format=torch.contiguous_format)
+    _launch(call, path, places, sums)
+    return sums
 
 
 def _path(call: BackwardCall, arch: str, paths: Paths | None) -> str:
@@ -241,3 +279,13 @@ torch.library.register_fake(f"{operators.NAMESPACE}::backward", _backward_fake, 
 @torch.library.register_fake(f"{operators.NAMESPACE}::bwd")
 def _kernels_fake(*_arguments: object) -> None:
     """Writes into its arguments and returns nothing, so there is no shape to infer."""
+
+
+def _gradients_fake(q: Tensor, k: Tensor, v: Tensor, *_arguments: object) -> Three:
+    return operators.empty_gradients(Inputs(q, k, v))[0]
+
+
+operators.LIBRARY.impl("gradients", _gradients, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{operators.NAMESPACE}::gradients", _gradients_fake, lib=operators.LIBRARY)
+if resets.THREATENED:
+    BWD, GRADIENTS = watched.backward(BWD, ARGUMENTS), _gradients

@@ -10,24 +10,25 @@ from flash_attn_rocm.arguments import flops
 from flash_attn_rocm.arguments.normal_form import Inputs, Options
 from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.diagnosis.notice import fall_back
-from flash_attn_rocm.launch import watched
+from flash_attn_rocm.launch import makers, watched
 from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.reference import operators
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks
 from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.layouts import Device, choose, readable
-from flash_attn_rocm.values.paths import UNEVEN
+from flash_attn_rocm.values.given import Given
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = operators.arguments_of(FWD)
-# In the order of ``launch``: the fields of Inputs, and the options for kernels.
-GIVEN = (
-    *Inputs._fields, "out", "lse", "rng_state", "partial_out", "partial_lse", *Options._fields[:7],
-    "path",
-)  # fmt: skip
-assert GIVEN == ARGUMENTS, "calls.toml has the operator's arguments in another order than Inputs and Options"
-if resets.THREATENED:
-    FWD = watched.forward(FWD, ARGUMENTS)
+ATTEND = torch.ops.flash_attn_rocm.attend.default  # FWD with memory of its own for the results
+RESULTS = ("out", "lse", "partial_out", "partial_lse")
+OPTIONS = Options._fields[:7]  # for kernels
+# In the order of ``launch`` and ``_attend``: the fields of Inputs, and the options for kernels.
+GIVEN = (*Inputs._fields, *RESULTS[:2], "rng_state", *RESULTS[2:], *OPTIONS, "path")
+assert GIVEN == ARGUMENTS, makers.ORDER
+assert (*Inputs._fields, "rng_state", *OPTIONS, "path", "splits") == operators.arguments_of(ATTEND), (
+    makers.ORDER
+)
 FORWARD = (
     f"forward({operators.INPUTS}, {operators.OPTIONS}, Tensor? rng_state, str arch, int compute_units) "
     "-> (Tensor, Tensor)"
@@ -44,34 +45,31 @@ def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, device: 
     return found
 
 
-def launch(
-    inputs: Inputs,
-    options: Options,
-    rng_state: Tensor | None,
-    lse_shape: tuple[int, ...],
-    plan: Plan,
-) -> Two:
+def launch(inputs: Inputs, options: Options, rng_state: Tensor | None, plan: Plan) -> Two:
     """Attention for inputs that a kernel reads in place.
 
     Packed rows outside of all sequences, or behind a sequence's first max_seqlen_q rows, give out 0 and
     log-sum-exp +inf. Kernels skip them, and only the device knows whether there are any.
     """
-    q = inputs.q
-    if inputs.cu_seqlens_q is None:
-        # Every call comes here, so tuples of sizes are made only where needed.
-        even, contiguous = plan.path != UNEVEN, torch.contiguous_format
-        out = torch.empty_like(q, memory_format=contiguous) if even else q.new_empty(inputs.out_shape)
-        lse = q.new_empty(*lse_shape, dtype=torch.float32)
-    else:
-        out = q.new_zeros(inputs.out_shape)
-        lse = q.new_full(lse_shape, torch.inf, dtype=torch.float32)
-    partial_out = partial_lse = None
-    if plan.splits > 1:
-        partial_out = lse.new_empty((plan.splits, *lse_shape, q.shape[-1]))
-        partial_lse = lse.new_empty((plan.splits, *lse_shape))
     if inputs.sink is not None:
         inputs = inputs._replace(sink=inputs.sink.float().contiguous())
-    FWD(*inputs, out, lse, rng_state, partial_out, partial_lse, *options[:7], plan.path)
+    return makers.made(ATTEND, _attend, *inputs, rng_state, *options[:7], plan.path, plan.splits)
+
+
+def _attend(*arguments: Given) -> Two:
+    """``ATTEND`` in Python."""
+    fields = len(Inputs._fields)
+    inputs, (rng_state, *numbers, splits) = Inputs(*arguments[:fields]), arguments[fields:]
+    q, packed = inputs.q, inputs.cu_seqlens_q is not None
+    out = (q.new_zeros if packed else q.new_empty)(inputs.out_shape)
+    lse = q.new_empty(inputs.lse_shape, dtype=torch.float32)
+    if packed:
+        lse.fill_(torch.inf)
+    partial_out = partial_lse = None
+    if splits > 1:
+        partial_out = lse.new_empty((splits, *lse.shape, q.shape[-1]))
+        partial_lse = lse.new_empty((splits, *lse.shape))
+    FWD(*inputs, out, lse, rng_state, partial_out, partial_lse, *numbers)
     return out, lse
 
 
@@ -99,16 +97,20 @@ def answer(inputs: Inputs, options: Options, state: Tensor | None, device: Devic
     q, k, v = readable(inputs, layout)
     plan = layout.plan._replace(path=path) if path else layout.plan
     read = Inputs(q, k, v, *inputs[3:])._replace(attn_mask=dense_masks.readable(inputs))
-    out, lse = launch(read, options, state, inputs.lse_shape, plan)
+    out, lse = launch(read, options, state, plan)
     head_dim = inputs.v.shape[-1]
     return (out if out.shape[-1] == head_dim else out[..., :head_dim].contiguous()), lse
 
 
-def _forward_fake(*arguments: object) -> Two:
-    inputs = operators.split(arguments)[0]
+def _forward_fake(*arguments: Given) -> Two:
+    inputs = Inputs(*arguments[: len(Inputs._fields)])
     return inputs.q.new_empty(inputs.out_shape), operators.new_lse(inputs)
 
 
 operators.LIBRARY.define(FORWARD)
 operators.LIBRARY.impl("forward", _forward, "CompositeExplicitAutograd")
 torch.library.register_fake(f"{operators.NAMESPACE}::forward", _forward_fake, lib=operators.LIBRARY)
+operators.LIBRARY.impl("attend", _attend, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{operators.NAMESPACE}::attend", _forward_fake, lib=operators.LIBRARY)
+if resets.THREATENED:
+    FWD, ATTEND = watched.forward(FWD, ARGUMENTS), _attend

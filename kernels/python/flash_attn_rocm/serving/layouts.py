@@ -13,6 +13,7 @@ from flash_attn_rocm.library.plans import FORWARD, MASKED, Plan, padded_head_dim
 from flash_attn_rocm.values.paths import REFERENCE, UNEVEN
 
 ADDRESS_ALIGNMENT = LIMITS.alignment * 2  # bytes: kernels' dtypes have 2
+ADDRESS_BITS = ADDRESS_ALIGNMENT - 1  # of an address, 0 if it is aligned
 
 
 class Device(NamedTuple):
@@ -103,6 +104,11 @@ def padded(tensor: Tensor, head_dim: int) -> Tensor:
 def is_aligned(tensor: Tensor) -> bool:
     """Whether the kernels for one head dim can read the rows."""
     return _are_aligned(tensor.stride()) and tensor.data_ptr() % ADDRESS_ALIGNMENT == 0
+
+
+def is_aligned_rows(tensor: Tensor) -> bool:
+    """``is_aligned``, of a tensor with the sizes of one that is contiguous and aligned: in few steps."""
+    return tensor.data_ptr() & ADDRESS_BITS == 0 and (tensor.is_contiguous() or _are_aligned(tensor.stride()))
 
 
 @lru_cache(maxsize=4096)

@@ -33,6 +33,12 @@ values = [
 ]
 [calls.plan]
 values = [{ name = "arch", type = "text" }, { name = "rows", type = "int64" }]
+[makers.attend]
+call = "fwd"
+makes = ["out"]
+between = ["part"]
+absent = ["slopes"]
+values = [{ name = "splits", type = "int64" }]
 [structs.Inner]
 from = "const void*"
 [structs.Outer]
@@ -74,22 +80,39 @@ def test_the_c_interface(described):
 
 
 def test_schemas_say_what_is_written_optional_and_traced(described):
-    schemas = re.findall(r'Schema =((?:\n    ".*")+);', cpp_bindings(described.calls))
+    schemas = re.findall(r'Schema =((?:\n    ".*")+);', cpp_bindings(described.calls, described.makers))
     assert ["".join(re.findall('"(.*)"', schema)) for schema in schemas] == [
         (
             "fwd(Tensor q, Tensor(a!) out, Tensor? slopes, Tensor(b!)? part, SymInt window, float softcap, "
             "bool interleaved) -> ()"
         ),
         "plan(str arch, int rows) -> (str path, int splits, str reason)",
+        "attend(Tensor q, SymInt window, float softcap, bool interleaved, int splits) -> (Tensor out)",
     ]
 
 
 def test_bindings_make_the_c_interfaces_call(described):
-    text = cpp_bindings(described.calls)
-    assert "std::optional<Tensor> part, std::int64_t window, double softcap, bool interleaved) {" in text
+    text = cpp_bindings(described.calls, described.makers)
+    assert "const std::optional<Tensor>& part, std::int64_t window, double softcap, bool inter" in text
     assert '  call.q = describe(q, "q");\n  call.out = describe_written(out, "out");\n' in text
     assert "  call.softcap = static_cast<float>(softcap);\n" in text
     assert "  call.arch = arch.c_str();\n  call.rows = rows;\n  return answered(call);" in text
+
+
+def test_a_maker_fills_the_same_call_and_returns_what_it_makes(described):
+    text = cpp_bindings(described.calls, described.makers).partition("std::tuple<Tensor> attend(")[2]
+    assert text.startswith("const Tensor& q, std::int64_t window, double softcap, bool interleaved, std::int")
+    assert [line.strip() for line in text.splitlines()[1:-1]] == [
+        "fa_fwd_call call{};",
+        'call.q = describe(q, "q");',
+        "call.window = window;",
+        "call.softcap = static_cast<float>(softcap);",
+        "call.interleaved = interleaved;",
+        "call.stream = stream_of(q);",
+        "const auto memory = attend_memory(call, q, splits);",
+        "run(&fa_fwd, call);",
+        "return memory.results;",
+    ]
 
 
 def test_the_checks_get_each_tensor(described):
@@ -141,6 +164,10 @@ def test_what_is_expected_is_said_alike_in_both_languages(described):
         ('scale = "float"', 'scale = "const float"', "structs.Outer: scale is 'const float', expected"),
         ('scale = "float"', 'scale = "double"', "structs.Outer: scale is 'double', expected"),
         ("[expected]", "[expect]", "calls.toml: not a field: expect"),
+        ('call = "fwd"', 'call = "forward"', "makers.attend: call is 'forward', expected one of fwd, plan"),
+        ('makes = ["out"]', 'makes = ["q"]', "makers.attend: makes has 'q', expected out, part"),
+        ('between = ["part"]', 'between = ["q"]', "makers.attend: between has 'q', expected out, part"),
+        ('absent = ["slopes"]', 'absent = ["out"]', "makers.attend: absent has 'out', expected slopes, part"),
     ],
 )
 def test_what_is_no_description(old, new, problem):

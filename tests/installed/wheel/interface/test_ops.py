@@ -1,12 +1,16 @@
 """The operators below the Python functions: their errors arrive in words, and they are well-formed."""
 
 import threading
+from functools import partial
 
 import pytest
 import torch
 from archs import ARCH
 from conftest import FWD_ARGUMENTS
 from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.launch import backward_pass, forward_pass, makers
+from flash_attn_rocm.library.plans import Plan
+from flash_attn_rocm.reference.operators import arguments_of
 from torch._C import DispatchKey, DispatchKeySet
 
 NO_RUNTIME = "no HIP runtime in this process"
@@ -217,6 +221,112 @@ def test_opcheck_of_appending(qkv, angles):
     found = torch.library.opcheck(torch.ops.flash_attn_rocm.pytorch_append.default, arguments)
     assert set(found.values()) == {"SUCCESS"}
     assert len(found) == 4
+
+
+def maker(name, given):
+    """The GPU implementation of an operator that makes the memory of its results."""
+    operator = getattr(torch.ops.flash_attn_rocm, name).default
+    arguments = (given.get(each, NUMBERS.get(each)) for each in arguments_of(operator))
+    return operator.redispatch(DispatchKeySet(DispatchKey.CUDA), *arguments)
+
+
+def for_gradients(tensors):
+    return {**tensors, "dout": tensors["out"].clone()}
+
+
+@pytest.mark.parametrize("name", ["attend", "gradients"])
+@pytest.mark.parametrize("path", ["", "separate", "fused"])
+def test_made_results_are_right_as_far_as_the_missing_runtime(tensors, name, path):
+    given = for_gradients(tensors)
+    with pytest.raises(RuntimeError, match=NO_RUNTIME):
+        maker(name, {**given, "splits": 1} | ({"path": path} if name == "gradients" else {}))
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_results_without_elements_are_made_without_a_runtime(tensors, parts):
+    q = tensors["q"][:, :0]
+    out, lse = maker("attend", {**tensors, "q": q, "splits": parts})
+    assert (out.shape, out.dtype, lse.shape, lse.dtype) == (q.shape, q.dtype, (2, 4, 0), torch.float32)
+
+
+def test_gradients_without_elements_are_made_without_a_runtime(tensors):
+    q, k, v = (tensors[name][:0] for name in ("q", "k", "v"))
+    given = {"q": q, "k": k, "v": v, "out": q, "dout": q, "lse": tensors["lse"][:0]}
+    for path in ("separate", "fused"):
+        found = maker("gradients", {**given, "path": path})
+        assert [x.shape for x in found] == [x.shape for x in (q, k, v)]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("q", lambda t: t.double(), "q: expected dtype fp16 or bf16, got another dtype"),
+        ("q", lambda t: t[0], "q: expected 4 dimensions, got shape (5, 4, 64)"),
+        ("q", lambda t: t[0, 0, 0], "q: expected 4 dimensions, got shape (64)"),
+        ("q", lambda t: t[None], "q: expected 4 dimensions, got shape (1, 2, 5, 4, 64)"),
+        ("v", lambda t: t[0, 0, 0, 0], "v: expected 4 dimensions, got shape ()"),
+        ("k", lambda t: t[:1], "k: expected shape (2, 7, 2, 64), got shape (1, 7, 2, 64)"),
+        ("cu_seqlens_q", lambda _: torch.zeros(0).int(), "cu_seqlens_q"),
+    ],
+)
+@pytest.mark.parametrize("operator", ["attend", "gradients"])
+def test_wrong_arguments_of_makers(tensors, operator, name, change, words):
+    given = for_gradients(tensors)
+    with pytest.raises(RuntimeError) as caught:
+        maker(operator, {**given, name: change(given.get(name)), "splits": 2})
+    assert words in str(caught.value)
+
+
+def endless(tensor):
+    """More elements than any memory has."""
+    return tensor[:1, :1, :1].expand(1 << 20, 1 << 20, *tensor.shape[2:])
+
+
+def test_without_memory_the_error_is_pytorchs(tensors, host_fwd, host_bwd):
+    inputs = Inputs(endless(tensors["q"]), tensors["k"], tensors["v"])
+    results = {"out": inputs.q, "dout": inputs.q, "lse": tensors["lse"]}
+    given = {**inputs._asdict(), **results, "splits": 1}
+    for name in ("attend", "gradients"):
+        with pytest.raises(RuntimeError, match=makers.NO_MEMORY):
+            maker(name, given)
+
+    def of_gpu(name):
+        return getattr(torch.ops.flash_attn_rocm, name).default.redispatch
+
+    with pytest.MonkeyPatch.context() as patch:
+        gpu = DispatchKeySet(DispatchKey.CUDA)
+        patch.setattr(forward_pass, "ATTEND", partial(of_gpu("attend"), gpu))
+        patch.setattr(backward_pass, "GRADIENTS", partial(of_gpu("gradients"), gpu))
+        options = OPTIONS._replace(dropout_p=0.0)
+        with pytest.raises(RuntimeError, match="can't allocate memory"):
+            forward_pass.launch(inputs, options, None, Plan("matrix", 1, ""))
+        rest = (inputs.q, inputs.q, tensors["lse"], None, None, None, None)
+        with pytest.raises(RuntimeError, match="can't allocate memory"):
+            backward_pass.made((*inputs[:3], *rest), options, "separate")
+    assert not host_fwd
+    assert not host_bwd
+
+
+@pytest.mark.parametrize("inputs", [dense, with_sink, packed, paged])
+def test_opcheck_of_attend(qkv, host_fwd, inputs):
+    numbers = (*OPTIONS._replace(dropout_p=0.0)[:7], "", 1)
+    arguments = (*inputs(qkv), None, *numbers)
+    found = torch.library.opcheck(torch.ops.flash_attn_rocm.attend.default, arguments)
+    assert set(found.values()) == {"SUCCESS"}
+    assert len(found) == 4
+    assert host_fwd
+
+
+@pytest.mark.parametrize("inputs", [dense, packed])
+def test_opcheck_of_gradients(qkv, host_bwd, inputs):
+    given = inputs(qkv)
+    out, lse = torch.zeros(given.out_shape).half(), torch.zeros(given.lse_shape)
+    numbers = (*OPTIONS._replace(dropout_p=0.0)[:7], "separate")
+    arguments = (*given[:3], out, out.clone(), lse, *given[3:6], None, *numbers)
+    found = torch.library.opcheck(torch.ops.flash_attn_rocm.gradients.default, arguments)
+    assert set(found.values()) == {"SUCCESS"}
+    assert len(found) == 4
+    assert host_bwd
 
 
 def test_opcheck(tensors, host_fwd):
