@@ -9,11 +9,9 @@ namespace fa {
 template <class B>
 FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes lds) {
   using Unit = typename B::Unit;
-  const int blocks = short_blocks<B::kTile.block_m>(params.seqlen_q);
-  const WorkgroupPlace place = place_among(params, blocks, params.nheads);
+  const WorkgroupPlace place = place_in(params.order);
   const Sequence found = sequence_of<B>(params, place.batch);
-  // The last blocks start first: they see the most keys if the window's right side is limited.
-  const int first_row = (params.window_right < 0 ? place.block : blocks - 1 - place.block) * B::kTile.block_m;
+  const int first_row = place.block * B::kTile.block_m;
   if (first_row >= found.seqlen_q) return;
   const B block(arguments, params, place, found, lds);
   const int wave_row = first_row + block.wave * Unit::kN;

@@ -3,6 +3,7 @@
 
 #include "device/arch/device.hpp"
 #include "device/call/params.hpp"
+#include "device/call/places.hpp"
 
 namespace fa {
 
@@ -21,16 +22,13 @@ FA_DEVICE const FwdParams& reloaded(Arguments arguments) {
 // wait at the first use of each value.
 FA_DEVICE FwdParams loaded_at_once(Arguments arguments) {
   FwdParams params = reloaded(arguments);
-  loaded_together(params.q, params.k, params.v, params.out, params.lse);
-  pointers_together(params.cu_seqlens_q, params.cu_seqlens_k, params.seqused_k, params.leftpad_k,
-                    params.cache_batch_idx, params.block_table, params.alibi_slopes);
+  loaded_together(params.q, params.k, params.v, params.out, params.lse, params.sink);
   loaded_together(params.q_batch, params.q_row, params.q_head, params.k_batch, params.k_row, params.k_head,
                   params.v_batch, params.v_row, params.v_head);
   loaded_together(params.o_batch, params.o_row, params.o_head, params.lse_batch, params.lse_head);
-  loaded_together(params.seqlen_q, params.seqlen_k, params.rows_q, params.rows_k, params.batch_k,
-                  params.nheads, params.nheads_k, params.window_left, params.window_right);
-  loaded_together(params.scale, params.softcap, params.dropout_below, params.dies, params.die_each,
-                  params.die_more, params.together);
+  loaded_together(params.seqlen_q, params.seqlen_k, params.nheads, params.nheads_k, params.window_left,
+                  params.window_right, params.scale, params.rare);
+  order_together(params.order);
   return params;
 }
 

@@ -31,10 +31,8 @@ FA_DEVICE BwdParams loaded_at_once(BwdArguments arguments) {
   pointers_together(params.lse, params.delta, params.dq_sums, params.cu_seqlens_q, params.cu_seqlens_k);
   loaded_together(params.seqlen_q, params.seqlen_k, params.rows_q, params.rows_k, params.nheads,
                   params.nheads_k);
-  loaded_together(params.window_left, params.window_right, params.together);
-  if constexpr (traits(kCurrentGfx).die_units != 0) {
-    loaded_together(params.dies, params.die_each, params.die_more);
-  }
+  loaded_together(params.window_left, params.window_right);
+  order_together(params.order);
   return params;
 }
 

@@ -42,8 +42,7 @@ namespace fa {
 //   dkdv, fused       x = ceil(seqlen_k / block_n), y = nheads_k  (dkdv_tile)
 //   dq                x = ceil(seqlen_q / block_m), y = nheads    (dq_tile)
 //
-// dkdv, fused and dq have x << together and y >> together, and an order of workgroups as fa_fwd_*: the fields
-// of FwdParams, for each launch.
+// dkdv, fused and dq have x << together and y >> together, and an order of their own.
 //
 // Delta and convert serve any head dim and read head_dim; for delta it is out's and dout's. The other kernels
 // are made for one head dim.

@@ -8,6 +8,14 @@ namespace fa {
 // The structures, generated from tables/calls.toml.
 #include "generated/device/structs.inc"
 
+// Divisor: divides by number (call/order.hpp).
+
+// LaunchOrder: the work of a launch's workgroups (call/order.hpp). Zeros: the hardware's own order. 1 <<
+// together heads start their blocks in turn; in_turn is (1 << together) - 1. For a non-zero die_units, and
+// dies above 1, dies get whole runs of workgroups. die_each and die_more are the quotient and remainder of
+// the grid's workgroups divided by dies, row and groups the grid's width and height. flip -1, past the number
+// of blocks: the last block starts first. flip and past 0: the first.
+
 // FwdParams: forward attention, passed by value as the only argument of every fa_fwd_* kernel.
 //
 //   q, out  (batch, seqlen_q, nheads, head_dim);  k, v (batch, seqlen_k, nheads_k, head_dim); out and v with
@@ -50,9 +58,8 @@ namespace fa {
 // Grid: x = ceil(seqlen_q / block_m) << together, y = nheads >> together, z = batch; block x = threads
 // (forward_tile in call/config.hpp). fa_decode_*: x = ceil(seqlen_q * nheads / nheads_k / block_m) * splits,
 // y = nheads_k, z = batch (forward_tile); seqlen_q * nheads / nheads_k is at most kMaxLength.
-// Order of fa_fwd_* (call/order.hpp): 1 << together heads start their blocks in turn. For a non-zero
-// die_units, and dies above 1, dies get whole runs of workgroups. die_each and die_more are the quotient and
-// remainder of the grid's workgroups divided by dies.
+// The first 64 words are what a plain kernel needs before its loop: four loads. rare: rare_in() of the other
+// arguments. order: of fa_fwd_*.
 //
 // partial_split: elements of lse between the parts of partial_lse. seqlen_q and seqlen_k: the most queries
 // and keys of a sequence. splits: number of parts of a sequence's keys; 1: no split. scale: softmax_scale. A
@@ -129,6 +136,18 @@ constexpr int32_t append_units(int32_t head_dim, int32_t width) {
 // Whether a call takes the loop with all features, or the plain one.
 constexpr bool featured(const FwdParams& p) {
   return p.alibi_slopes != nullptr || p.softcap != 0 || p.block_table != nullptr || p.dropout_below != 0;
+}
+
+// Whether lengths or places of sequences are in device memory.
+constexpr bool has_lengths(const FwdParams& p) {
+  return p.cu_seqlens_q != nullptr || p.cu_seqlens_k != nullptr || p.seqused_k != nullptr ||
+         p.leftpad_k != nullptr || p.cache_batch_idx != nullptr;
+}
+
+// Bits of `rare`: kernels look at one number, instead of at all of these arguments.
+inline constexpr uint32_t kHasFeatures = 1, kHasLengths = 2;
+constexpr uint32_t rare_in(const FwdParams& p) {
+  return (featured(p) ? kHasFeatures : 0) | (has_lengths(p) ? kHasLengths : 0);
 }
 
 inline constexpr int32_t kNoWindow = -1;

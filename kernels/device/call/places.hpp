@@ -7,11 +7,6 @@
 
 namespace fa {
 
-// x / d in scalar registers, for x below kMostReordered.
-FA_DEVICE unsigned quotient(unsigned x, unsigned d) {
-  return uniform(static_cast<int>(quotient_by(x, __builtin_amdgcn_rcpf(static_cast<float>(d)))));
-}
-
 // The workgroup's place in the grid.
 FA_DEVICE WorkgroupPlace own_place() {
   return {static_cast<int>(__builtin_amdgcn_workgroup_id_x()),
@@ -19,12 +14,19 @@ FA_DEVICE WorkgroupPlace own_place() {
           static_cast<int>(__builtin_amdgcn_workgroup_id_z())};
 }
 
-// Its work, in a launch of `blocks` workgroups for each of `heads` heads.
-template <class Params>
-FA_DEVICE WorkgroupPlace place_among(const Params& params, unsigned blocks, unsigned heads) {
-  constexpr bool kDies = traits(kCurrentGfx).die_units != 0;
-  const WorkgroupPlace found = place_among<kDies>(own_place(), params, blocks, heads, quotient);
-  return {uniform(found.block), uniform(found.head), uniform(found.batch)};
+// Waits once for the order and what loaded_together() waits for beside it.
+FA_DEVICE void order_together(LaunchOrder& order) {
+  loaded_together(order.together, order.in_turn, order.flip, order.past);
+  if constexpr (traits(kCurrentGfx).die_units != 0) {
+    loaded_together(order.dies, order.die_factor, order.die_each, order.die_more, order.row.number,
+                    order.row.factor, order.row.shift, order.groups.number, order.groups.factor,
+                    order.groups.shift);
+  }
+}
+
+// Its work.
+FA_DEVICE WorkgroupPlace place_in(const LaunchOrder& order) {
+  return place_among<traits(kCurrentGfx).die_units != 0>(own_place(), order);
 }
 
 }  // namespace fa

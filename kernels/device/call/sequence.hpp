@@ -47,12 +47,6 @@ constexpr Sequence sequence(const FwdParams& p, int batch) {
   return s;
 }
 
-// Whether lengths or places of sequences are in device memory.
-constexpr bool has_lengths(const FwdParams& p) {
-  return p.cu_seqlens_q != nullptr || p.cu_seqlens_k != nullptr || p.seqused_k != nullptr ||
-         p.leftpad_k != nullptr || p.cache_batch_idx != nullptr;
-}
-
 // Counts are non-negative. Knowing this, the compiler divides with fewer instructions.
 constexpr int blocks_of_rows(int rows, int block) {
   return static_cast<int>((static_cast<unsigned>(rows) + (block - 1)) / static_cast<unsigned>(block));

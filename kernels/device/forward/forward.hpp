@@ -222,7 +222,8 @@ FA_DEVICE bool run_forward(const FwdParams& params, LdsBytes lds) {
 template <class Plain>
 FA_DEVICE bool run_in_short(FwdParams& params, LdsBytes lds) {
   const WorkgroupPlace place = place_of<Plain>(params);
-  const Sequence sequence = settled_sequence(params, place.batch);
+  const Sequence sequence = Plain::kMasked ? Sequence{0, params.seqlen_q, 0, params.seqlen_k}
+                                           : settled_sequence(params, place.batch);
   const Plain block(params, sequence, place, lds);
   const int block_row = block.first_row();
   return block_row >= block.rows() || attend(block, block_row);
@@ -233,7 +234,11 @@ template <class Plain>
 FA_DEVICE bool run_plain(Arguments arguments, LdsBytes lds) {
   if constexpr (Plain::kHastens) prioritise<Plain, 3>();
   FwdParams params = loaded_at_once(arguments);
-  return !featured(params) && run_in_short<Plain>(params, lds);
+  static_assert(!Plain::kConfig.short_prologue || !Plain::kNarrow, "narrowed values need the featured loop");
+  // Opaque, or the compiler puts the other loop first, and keeps these arguments in registers through it.
+  const int featured = here_uniform(static_cast<int>(params.rare & kHasFeatures));
+  if (featured == 0) run_in_short<Plain>(params, lds);
+  return here_uniform(featured) == 0;
 }
 
 // Defines the kernel `name` of an op with both loops.

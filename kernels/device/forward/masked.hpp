@@ -20,7 +20,6 @@ template <class B>
 FA_DEVICE void run_masked_in_short(LdsBytes lds) {
   static_assert(B::kConfig.short_prologue, "tiles.toml: mask_loops needs short_prologue");
   FwdParams params = loaded_at_once(kernel_arguments());
-  assume_dense(params);
   run_in_short<B>(params, lds);
 }
 

@@ -6,11 +6,13 @@
 
 namespace fa {
 
-// The head's sink, or -inf if the call has none.
+inline constexpr float kNoSink = -__builtin_inff();
+
+// The head's sink, if the call has any.
 FA_DEVICE float sink_of(const float* sinks, int head) {
   // In the constant address space, so a uniform head takes a scalar load.
   using Uniform = __attribute__((address_space(4))) const float*;
-  return __builtin_expect(sinks == nullptr, 1) ? -__builtin_inff() : ((Uniform)sinks)[head];
+  return __builtin_expect(sinks == nullptr, 1) ? kNoSink : ((Uniform)sinks)[head];
 }
 
 // A row's sum of exponentials and its sink's. 0 for a row without a visible key. `level`: log2 of what the

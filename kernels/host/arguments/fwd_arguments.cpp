@@ -226,6 +226,7 @@ FwdArguments fwd_arguments(const fa_fwd_call& call) {
   arguments.masked = given(call.attn_mask);
   if (arguments.masked) set_mask(arguments.mask, call.attn_mask);
   params.splits = given(call.partial_lse) ? static_cast<std::int32_t>(call.partial_lse.size[0]) : 1;
+  params.rare = rare_in(params);
   return arguments;
 }
 

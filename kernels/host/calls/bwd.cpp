@@ -28,6 +28,7 @@ struct Launch {
   Grid grid;
   bool reads_mask = false;
   std::int64_t bytes_of_head = 0;  // read by all workgroups of a head. 0: all in the hardware's order
+  bool of_queries = false;  // whose last blocks see the most keys if the window's right side is limited
 };
 
 // Queries and their gradients, for all heads of q that share a head of k. Fused kernels also add to dq_sums.
@@ -109,7 +110,8 @@ std::vector<Launch> launches(BwdPath path, const BwdArguments& call, const BwdKe
       {kernels.dq,
        {blocks_of_rows(p.seqlen_q, dq.block_m), p.nheads, call.batch, dq.threads},
        call.masked,
-       path == BwdPath::fused ? 0 : bytes_by_queries(call)}};
+       path == BwdPath::fused ? 0 : bytes_by_queries(call),
+       true}};
   std::vector<Launch> some;
   std::copy_if(all.begin(), all.end(), std::back_inserter(some),
                [](const Launch& each) { return each.grid.x > 0; });
@@ -117,11 +119,12 @@ std::vector<Launch> launches(BwdPath path, const BwdArguments& call, const BwdKe
 }
 
 // Of a launchable grid, so its product fits in 64 bits.
-Order order(const Launch& launch, const BwdParams& p, int device) {
+LaunchOrder order(const Launch& launch, const BwdParams& p, int device) {
   if (launch.bytes_of_head == 0) return {};
   const Gfx arch = tabled(launch.selection.gfx, launch.selection.instance->dtype).arch;
   return order_of({arch, device_compute_units(device), launch.grid.x, launch.grid.y, launch.grid.z,
-                   launch.bytes_of_head, hides_keys(p), is_packed(p)});
+                   launch.bytes_of_head, hides_keys(p), is_packed(p),
+                   launch.of_queries && p.window_right >= 0});
 }
 
 // Whether to look for the keys shown by a mask. Shorter calls lose more time in the launch than they save.
@@ -234,7 +237,8 @@ void bwd(const fa_bwd_call& call) {
   for (const Launch& each : all) {
     Grid grid = each.grid;
     masked.bwd = arguments.params;
-    in_order(order(each, masked.bwd, device), masked.bwd, grid);
+    masked.bwd.order = order(each, masked.bwd, device);
+    in_order(masked.bwd.order, grid);
     if (each.reads_mask) {
       launch(each.selection, grid, masked, place);
     } else {

@@ -100,9 +100,10 @@ void launch_whole(Path path, const FwdArguments& call, const Selection& selectio
   const std::int64_t parts = p.splits > 1 ? p.splits : 1;
   Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m) * parts, p.nheads, call.batch, tile.threads};
   require_launchable(selection, grid);  // so its product fits in 64 bits
-  in_order(order_of({kernels.arch, device_compute_units(place.device), grid.x, grid.y, grid.z,
-                     bytes_of_head(call), parts == 1 && hides_keys(p), parts == 1 && is_packed(p)}),
-           p, grid);
+  p.order = order_of({kernels.arch, device_compute_units(place.device), grid.x, grid.y, grid.z,
+                      bytes_of_head(call), parts == 1 && hides_keys(p), parts == 1 && is_packed(p),
+                      path != Path::wide && p.window_right >= 0});
+  in_order(p.order, grid);
   if (!call.masked) return launch_parts(call, selection, grid, p, head_dim, place);
   MaskedParams masked = call.mask;
   masked.fwd = p;

@@ -21,6 +21,11 @@ bool takes_turns(const OrderRequest& r) {
   return r.unequal || (r.packed && dies_of(r.arch, r.compute_units) > 1);
 }
 
+void share(LaunchOrder& order, unsigned dies, unsigned workgroups) {
+  order.dies = dies, order.die_factor = factor_of(dies, 0);
+  order.die_each = workgroups / dies, order.die_more = workgroups % dies;
+}
+
 }  // namespace
 
 int dies_of(Gfx arch, std::int64_t compute_units) {
@@ -39,12 +44,18 @@ int heads_in_turn(std::int64_t heads, std::int64_t batch, int dies, std::int64_t
   return found;
 }
 
-Order order_of(const OrderRequest& r) {
+LaunchOrder order_of(const OrderRequest& r) {
+  LaunchOrder order{};
+  if (r.last_first) order.flip = -1, order.past = static_cast<std::int32_t>(r.blocks);
   const std::int64_t workgroups = r.blocks * r.heads * r.batch;
-  if (workgroups >= kMostReordered) return {};
+  if (workgroups >= kMostReordered) return order;
   const int dies = dies_in_order(r);
-  return {dies, static_cast<std::int32_t>(workgroups / dies), static_cast<std::int32_t>(workgroups % dies),
-          takes_turns(r) ? heads_in_turn(r.heads, r.batch, dies, r.bytes_of_head) : 0};
+  order.together = takes_turns(r) ? heads_in_turn(r.heads, r.batch, dies, r.bytes_of_head) : 0;
+  order.in_turn = (1 << order.together) - 1;
+  share(order, static_cast<unsigned>(dies), static_cast<unsigned>(workgroups));
+  order.row = divisor_of(static_cast<unsigned>(r.blocks << order.together));
+  order.groups = divisor_of(static_cast<unsigned>(r.heads >> order.together));
+  return order;
 }
 
 }  // namespace fa

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "device/arch/names.hpp"
+#include "device/call/params.hpp"
 
 namespace fa {
 
@@ -24,11 +25,12 @@ int heads_in_turn(std::int64_t heads, std::int64_t batch, int dies, std::int64_t
 inline constexpr std::int64_t kUnevenHeads = 4;
 
 // A launch of `blocks` workgroups for each head of each sequence. `unequal`: blocks of a head have unequal
-// work. `packed`: so have heads, since sequences have lengths of their own.
+// work. `packed`: so have heads, since sequences have lengths of their own. `last_first`: the last blocks
+// have the most work, and start first.
 struct OrderRequest {
   Gfx arch;
   std::int64_t compute_units, blocks, heads, batch, bytes_of_head;
-  bool unequal, packed;
+  bool unequal, packed, last_first;
 };
 
 // Whether a window hides keys of the longest sequence, which gives blocks of a head unequal work.
@@ -43,20 +45,12 @@ bool is_packed(const Params& p) {
   return p.cu_seqlens_q != nullptr || p.cu_seqlens_k != nullptr;
 }
 
-// Fields of the kernels' arguments. die_each and die_more are the quotient and remainder of all workgroups
-// divided by dies.
-struct Order {
-  std::int32_t dies, die_each, die_more, together;
-};
+// The hardware's own order of heads and blocks (zeros) for launches that are too long.
+LaunchOrder order_of(const OrderRequest& request);
 
-// The hardware's own order (zeros) for launches that are too long.
-Order order_of(const OrderRequest& request);
-
-// The arguments, and the grid's width and height, of a launch in this order.
-template <class Params, class GridOf>
-void in_order(const Order& order, Params& params, GridOf& grid) {
-  params.dies = order.dies, params.die_each = order.die_each, params.die_more = order.die_more;
-  params.together = order.together;
+// The grid's width and height of a launch in this order.
+template <class GridOf>
+void in_order(const LaunchOrder& order, GridOf& grid) {
   grid.x <<= order.together, grid.y >>= order.together;
 }
 

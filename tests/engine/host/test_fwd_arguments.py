@@ -201,6 +201,30 @@ def test_sinks(taken, call):
     assert taken(call())["sink"] == 0
 
 
+KV = tensor("fp16", 2, 7, 2, 64)
+
+
+@pytest.mark.parametrize(
+    ("call", "rare"),
+    [
+        (dense(), 0),
+        (dense(softcap=30), 1),
+        (dense(alibi_slopes=tensor("fp32", 4)), 1),
+        (dense(dropout_p=0.5, rng_state=tensor("int64", 2)), 1),
+        (paged(), 1),
+        (packed(), 2),
+        (dense(seqused_k=tensor("int32", 2)), 2),
+        (dense(leftpad_k=tensor("int32", 2)), 2),
+        (dense(k=KV, v=KV, cache_batch_idx=tensor("int32", 2)), 2),
+        (packed(softcap=30), 3),
+        (dense(sink=tensor("fp32", 4)), 0),
+    ],
+)
+def test_rare_arguments(taken, call, rare):
+    """Kernels look at them if told by these bits only: features 1, lengths or places in device memory 2."""
+    assert taken(call)["rare"] == rare
+
+
 def test_splits(taken):
     found = taken(dense(**partial()))
     assert (found["splits"], found["partial_split"]) == (3, 2 * 4 * 5)

@@ -14,6 +14,7 @@ from wheel_builder.extras.perf.launch.shapes import Shape, forward_works
 from wheel_builder.tables.archs import known_archs
 
 DIES = 8  # of an MI300X
+NUMBERS = 8  # of a launch, with its arch
 
 
 @pytest.fixture(scope="session")
@@ -21,13 +22,13 @@ def orders(builder_image, tmp_path_factory):
     """``orders("gfx942 304 8 16 1 0 0 0", ...)``: for each, dies, heads in turn, and all work, in order.
 
     Numbers: compute units, blocks, heads, sequences, bytes of a head, whether blocks have unequal work,
-    whether sequences are packed.
+    whether sequences are packed. Another 1: the last blocks start first.
     """
     sources = (Path(__file__).with_name("programs") / "orders.cpp", CHECKOUT / "kernels/host/plan/order.cpp")
     program = compile_program(builder_image, tmp_path_factory.mktemp("orders") / "orders", *sources)
 
     def ask(*launches):
-        text = "\n".join(launches)
+        text = "\n".join(launch if len(launch.split()) > NUMBERS else f"{launch} 0" for launch in launches)
         done = subprocess.run([program], input=text, capture_output=True, text=True, check=True)
         found = [line.split() for line in done.stdout.splitlines()]
         assert len(found) == len(launches)
@@ -112,11 +113,21 @@ def test_long_launches_keep_the_hardwares_order(orders):
     assert places[:: 1 << 14] == [(0, head, batch) for batch in range(4) for head in range(32)]
 
 
-def test_short_prologues_divide_without_error(builder_image, tmp_path):
+@pytest.mark.parametrize("device", DEVICES, ids=lambda device: f"{device[0]}-{device[1]}")
+@pytest.mark.parametrize("blocks", [16, 1 << 14])
+def test_the_last_blocks_start_first(orders, device, blocks):
+    """Under a causal mask they see the most keys. Long launches keep that, too."""
+    line = f"{device[0]} {device[1]} {blocks} 32 4 {1 << 20} 1 0"
+    (*of_first, first), (*of_last, last) = orders(line, f"{line} 1")
+    assert of_last == of_first
+    assert last == [(blocks - 1 - block, head, batch) for block, head, batch in first]
+
+
+def test_orders_divide_without_error(builder_image, tmp_path):
     source = Path(__file__).with_name("programs") / "quotients.cpp"
     program = compile_program(builder_image, tmp_path / "quotients", source)
     done = subprocess.run([program], capture_output=True, text=True, check=True)
-    assert done.stdout == "102003\n"
+    assert done.stdout == "101281\n"
 
 
 @pytest.mark.parametrize("shape", [(8, 16, 1), (16, 12, 3), (7, 5, 1)])

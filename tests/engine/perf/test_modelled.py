@@ -44,11 +44,11 @@ REFERENCE = {
 TARGETS = {
     ("gfx908", "fp16", 64): 765, ("gfx908", "fp16", 128): 800,
     ("gfx908", "bf16", 64): 445, ("gfx908", "bf16", 128): 450,
-    ("gfx90a", "fp16", 64): 920, ("gfx90a", "fp16", 128): 925,
-    ("gfx942", "fp16", 64): 1360, ("gfx942", "fp16", 128): 1500,
-    ("gfx942", "bf16", 64): 1310, ("gfx942", "bf16", 128): 1490,
-    ("gfx950", "fp16", 64): 2250, ("gfx950", "fp16", 128): 2730,
-    ("gfx950", "bf16", 64): 2250, ("gfx950", "bf16", 128): 2730,
+    ("gfx90a", "fp16", 64): 925, ("gfx90a", "fp16", 128): 925,
+    ("gfx942", "fp16", 64): 1380, ("gfx942", "fp16", 128): 1550,
+    ("gfx942", "bf16", 64): 1365, ("gfx942", "bf16", 128): 1550,
+    ("gfx950", "fp16", 64): 2300, ("gfx950", "fp16", 128): 2760,
+    ("gfx950", "bf16", 64): 2265, ("gfx950", "bf16", 128): 2760,
     ("gfx1030", "fp16", 64): 190, ("gfx1030", "fp16", 128): 205,
     ("gfx1030", "bf16", 64): 171, ("gfx1030", "bf16", 128): 185,
     ("gfx1100", "fp16", 64): 412, ("gfx1100", "fp16", 128): 440,
@@ -82,8 +82,8 @@ BACKWARD_TARGETS = {
 }  # fmt: skip
 # The targets of causal forwards, and of whole backwards of bf16, in the same unit.
 OTHER_TARGETS = {
-    ("gfx950", "fwd causal fp16 d64"): 1890, ("gfx950", "fwd causal fp16 d128"): 2330,
-    ("gfx950", "fwd causal bf16 d64"): 1855, ("gfx950", "fwd causal bf16 d128"): 2340,
+    ("gfx950", "fwd causal fp16 d64"): 1930, ("gfx950", "fwd causal fp16 d128"): 2360,
+    ("gfx950", "fwd causal bf16 d64"): 1930, ("gfx950", "fwd causal bf16 d128"): 2370,
     ("gfx950", "separate bf16 d64"): 1455, ("gfx950", "separate bf16 d128"): 1565,
     ("gfx950", "fused bf16 d64"): 1885, ("gfx950", "fused bf16 d128"): 2110,
     ("gfx1102", "fwd causal fp16 d64"): 370, ("gfx1102", "fwd causal fp16 d128"): 400,

@@ -140,23 +140,43 @@ def head_dim_of(tensor: str, case: Case) -> int:
     return case.head_dim if tensor in {"q", "k"} else case.value_dim
 
 
+Grid = tuple[int, int, int]
+
+
 @dataclass(frozen=True)
 class Order:
     """An order of workgroups (kernels/device/call/order.hpp).
 
-    ``dies`` of the GPU, 0 for the hardware's own order. ``1 << together`` heads start their blocks in turn.
+    ``dies`` of the GPU, 0 for the hardware's own order. ``1 << together`` heads start their blocks in turn,
+    ``last_first`` the last block before the others.
     """
 
     dies: int = 0
     together: int = 0
+    last_first: bool = False
 
-    def grid(self, blocks: int, heads: int, batch: int) -> tuple[int, int, int]:
+    def grid(self, blocks: int, heads: int, batch: int) -> Grid:
         return blocks << self.together, heads >> self.together, batch
 
-    def fields(self, workgroups: int) -> dict[str, int]:
-        """Of the kernel's argument, for a launch of so many workgroups."""
-        each, more = divmod(workgroups, self.dies) if self.dies else (0, 0)
-        return {"dies": self.dies, "die_each": each, "die_more": more, "together": self.together}
+    def fields(self, grid: Grid) -> dict[str, int]:
+        """Of the kernel's argument, for a launch of this grid."""
+        each, more = divmod(prod(grid), self.dies or 1)
+        factor, _ = divisor(self.dies or 1, shift=0)
+        given = {
+            "dies": self.dies, "die_factor": factor, "die_each": each, "die_more": more,
+            "together": self.together, "in_turn": (1 << self.together) - 1,
+            "flip": -self.last_first, "past": grid[0] >> self.together if self.last_first else 0,
+        }  # fmt: skip
+        for name, number in zip(("row", "groups"), grid, strict=False):
+            factor, shift = divisor(number)
+            given |= {f"{name}.number": number, f"{name}.factor": factor, f"{name}.shift": shift}
+        return {f"order.{name}": value for name, value in given.items()}
+
+
+def divisor(number: int, shift: int | None = None) -> tuple[int, int]:
+    """Factor and shift of ``Divisor``."""
+    found = number.bit_length() - 1 if shift is None else shift
+    return ((1 << 32 + found) - 1) // number, found
 
 
 HARDWARES = Order()
@@ -178,8 +198,8 @@ class Call:
     def memory(self) -> tuple[Memory, ...]:
         return (*(tensor.memory for tensor in (self.q, self.k, self.v, self.out)), self.lse)
 
-    def kernarg(self, workgroups: int = 0) -> bytes:
-        """``fa::FwdParams``: dense, no optional tensor. ``workgroups`` of the whole launch."""
+    def kernarg(self, grid: Grid = (1, 1, 1)) -> bytes:
+        """``fa::FwdParams``: dense, no optional tensor. ``grid`` of the launch."""
         case = self.case
         tensors = {"q": self.q, "k": self.k, "v": self.v, "o": self.out}
         strides = {
@@ -199,7 +219,7 @@ class Call:
                 "rows_q": case.seqlen_q, "rows_k": case.seqlen_k,
                 "batch_k": case.batch, "splits": 1, "nheads": case.nheads, "nheads_k": case.nheads_k,
                 "window_left": NO_WINDOW, "window_right": 0 if case.causal else NO_WINDOW,
-                "scale": case.scale, "dropout_scale": 1.0, **self.order.fields(workgroups),
+                "scale": case.scale, "dropout_scale": 1.0, **self.order.fields(grid),
             }
         )  # fmt: skip
 
@@ -273,7 +293,7 @@ def run_call(machine: Machine, call: Call, tile: Workgroup, options: Options) ->
     case = call.case
     grid = call.order.grid(-(-case.seqlen_q // tile.rows), case.nheads, case.batch)
     launch = Launch(grid, (tile.threads, 1, 1))
-    return machine.run(case.kernel, launch, call.kernarg(prod(grid)), call.memory, options)
+    return machine.run(case.kernel, launch, call.kernarg(grid), call.memory, options)
 
 
 def compare(call: Call) -> Numbers:

@@ -49,9 +49,7 @@ struct DkDvBlock : Kernel {
 
   // The workgroup's place. The first blocks start first: most queries see their keys if the window's right
   // side is limited.
-  FA_DEVICE static WorkgroupPlace place_of(const BwdParams& params) {
-    return place_among(params, short_blocks<kTile.block_n>(params.seqlen_k), params.nheads_k);
-  }
+  FA_DEVICE static WorkgroupPlace place_of(const BwdParams& params) { return place_in(params.order); }
 
   FA_DEVICE DkDvBlock(BwdArguments arguments, const BwdParams& params, const WorkgroupPlace& place,
                       const Sequence& sequence, LdsBytes lds)

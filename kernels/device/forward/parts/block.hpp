@@ -253,19 +253,14 @@ struct Block {
     return blocks_of_rows(params.seqlen_q * group, kTile.block_m);
   }
 
-  // The last blocks start first: they see the most keys if the window's right side is limited.
+  // The last blocks start first: they see the most keys if the window's right side is limited. Except with
+  // parts, the order of the launch has it.
   FA_DEVICE int row_block() const {
-    if (kPacked) return uniform(place % row_blocks(params));
     if constexpr (kWide) {
       const int blocks = row_blocks(params), own = place - part(params) * blocks;
       return params.window_right < 0 ? own : blocks - 1 - own;
     }
-    if constexpr (kConfig.short_prologue) {
-      // Opaque, or the comparison is kept in registers for later ones like it.
-      if (__builtin_expect(here_uniform(params.window_right) < 0, 1)) return place;
-      return here_uniform(static_cast<int>(short_blocks<kTile.block_m>(params.seqlen_q))) - 1 - place;
-    }
-    return params.window_right < 0 ? place : row_blocks(params) - 1 - place;
+    return kPacked ? uniform(place % row_blocks(params)) : place;
   }
 
   FA_DEVICE Tiles tiles_of_part(int block_row) const {

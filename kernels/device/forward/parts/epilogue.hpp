@@ -14,8 +14,9 @@ FA_DEVICE float reported_lse(float lse) { return lse == lse ? lse : __builtin_in
 // Adds a sink to the sums of a column, and returns it.
 template <class Softmax>
 FA_DEVICE float add_sink(const float* sinks, int head, Softmax& softmax, int c) {
+  if (__builtin_expect(sinks == nullptr, 1)) return kNoSink;
   const float sink = sink_of(sinks, head);
-  if (sinks != nullptr) softmax.sum[c] = sum_with_sink(softmax.sum[c], softmax.level(c), sink);
+  softmax.sum[c] = sum_with_sink(softmax.sum[c], softmax.level(c), sink);
   return sink;
 }
 
@@ -43,15 +44,24 @@ FA_DEVICE float late_factor() {
   return 1;
 }
 
+// The arguments of a short epilogue. With a mask, they are loaded here with one wait: the loop needs the
+// scalar registers.
+template <class B>
+FA_DEVICE FwdParams late_params(const B& block) {
+  if constexpr (!B::kMasked) return block.params;
+  FwdParams params = reloaded(kernel_arguments());
+  loaded_together(params.out, params.lse, params.sink, params.dropout_scale);
+  loaded_together(params.o_batch, params.o_row, params.o_head, params.lse_batch, params.lse_head);
+  return params;
+}
+
 // Rows of queries with a short prologue, by 32-bit offsets from the wave's first.
 template <class B>
-FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o, typename B::Softmax& softmax,
-                              const float* sinks) {
+FA_DEVICE void store_in_short(const B& block, const FwdParams& params, int wave_row, typename B::Out& o,
+                              typename B::Softmax& softmax) {
   using Unit = typename B::Unit;
-  const float sink = add_sink(sinks, block.head, softmax, 0);
+  const float sink = add_sink(params.sink, block.head, softmax, 0);
   static_assert(!B::kFeatured && Unit::kColumns == 1);
-  // With a mask, loaded here: the loop needs the scalar registers.
-  const FwdParams& params = B::kMasked ? reloaded(kernel_arguments()) : block.params;
   const int lane = late_lane(block);
   const uint32_t batch = block.batch, head = block.head;
   const uint32_t first = block.sequence.q_first + wave_row;
@@ -70,7 +80,7 @@ FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o, 
       element = softmax.sees_a_key(0) ? element : 0;
     }
   }
-  const float factor = softmax.inverse_sum(0) * late_factor<B>();
+  const float factor = softmax.inverse_sum(0) * (B::kDropsLate ? params.dropout_scale : 1);
   store_column<Unit, B::kDType, B::kOutSteps>(
       o, 0, factor, true, [&](int byte, auto words) { out.write(column, held + byte, words); });
   // Lanes without their own row write beyond the last row: such stores are dropped.
@@ -130,7 +140,7 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o, type
   const FwdParams& params = B::kPacked || B::kMasked ? reloaded(kernel_arguments()) : block.params;
   const int64_t at = block.sequence.q_first + block.query_of(row);
   const int head_q = block.head_of(row);
-  const int64_t in_batch = params.cu_seqlens_q == nullptr ? block.batch : 0;
+  const int64_t in_batch = B::kMasked || params.cu_seqlens_q == nullptr ? block.batch : 0;  // masked: dense
   const int64_t lse_at = in_batch * params.lse_batch + head_q * params.lse_head + at;
   const bool stores_lse = Unit::held_begin(block.lane, B::kKeys) == 0 && (!B::kPacked || block.wave == 0) &&
                           (!B::kWide || block.slice() == 0);
@@ -154,14 +164,21 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o, type
 template <class B>
 FA_DEVICE void store_rows(const B& block, int wave_row, typename B::Out& o, typename B::Softmax& softmax) {
   using Unit = typename B::Unit;
+  const auto finish = [&] {
+    softmax.join_sums(late_lane(block));
+#pragma unroll
+    for (int step = 0; step < B::kOutSteps; ++step) Unit::settle(o[step]);
+  };
+  if constexpr (B::kConfig.short_prologue) {
+    const FwdParams params = late_params(block);
+    finish();
+    store_in_short(block, params, wave_row, o, softmax);
+    return;
+  }
   // Loaded here, to keep the loop's scalar registers free.
   const float* const sinks = reloaded(kernel_arguments()).sink;
-  softmax.join_sums(late_lane(block));
-#pragma unroll
-  for (int step = 0; step < B::kOutSteps; ++step) Unit::settle(o[step]);
-  if constexpr (B::kConfig.short_prologue) {
-    store_in_short(block, wave_row, o, softmax, sinks);
-  } else if constexpr (B::kConfig.buffer_stores) {
+  finish();
+  if constexpr (B::kConfig.buffer_stores) {
     store_by_buffer(block, wave_row, o, softmax, sinks);
   } else {
 #pragma unroll

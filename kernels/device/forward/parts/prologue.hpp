@@ -10,12 +10,7 @@ namespace fa {
 // The workgroup's place. Packed rows have the hardware's order.
 template <class B>
 FA_DEVICE WorkgroupPlace place_of(const FwdParams& params) {
-  if constexpr (B::kPacked) {
-    return own_place();
-  } else {
-    const unsigned blocks = short_blocks<B::kTile.block_m>(params.seqlen_q);
-    return place_among(params, blocks * (B::kWide ? params.splits : 1), params.nheads);
-  }
+  return B::kPacked ? own_place() : place_in(params.order);
 }
 
 // Call after the first loads of a prioritised wave.
@@ -53,24 +48,17 @@ FA_DEVICE Sequence uniform_sequence(const FwdParams& params, int batch) {
   return {uniform(found.q_first), uniform(found.seqlen_q), uniform(found.k_first), uniform(found.seqlen_k)};
 }
 
-FA_DEVICE uint64_t bits_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
-
 // Likewise. Afterwards `params` describe tensors with every batch entry at its batch stride. A call without
 // lengths and places in device memory takes one branch.
 FA_DEVICE Sequence settled_sequence(FwdParams& params, int batch) {
-  const uint64_t given = bits_of(params.cu_seqlens_q) | bits_of(params.cu_seqlens_k) |
-                         bits_of(params.seqused_k) | bits_of(params.leftpad_k) |
-                         bits_of(params.cache_batch_idx);
-  if (given == 0) return {0, params.seqlen_q, 0, params.seqlen_k};
-  // Otherwise the condition of each would be computed before the branch.
-  pointers_together(params.cu_seqlens_q, params.cu_seqlens_k, params.seqused_k, params.leftpad_k,
-                    params.cache_batch_idx);
-  const Sequence found = uniform_sequence(params, batch);
-  if (params.cu_seqlens_q != nullptr) params.q_batch = params.o_batch = params.lse_batch = 0;
-  if (params.cu_seqlens_k != nullptr) {
+  if (__builtin_expect((params.rare & kHasLengths) == 0, 1)) return {0, params.seqlen_q, 0, params.seqlen_k};
+  const FwdParams& all = reloaded(kernel_arguments());
+  const Sequence found = uniform_sequence(all, batch);
+  if (all.cu_seqlens_q != nullptr) params.q_batch = params.o_batch = params.lse_batch = 0;
+  if (all.cu_seqlens_k != nullptr) {
     params.k_batch = params.v_batch = 0;
-  } else if (params.cache_batch_idx != nullptr) {
-    const int64_t apart = uniform(place_in_cache(params, batch)) - batch;
+  } else if (all.cache_batch_idx != nullptr) {
+    const int64_t apart = uniform(place_in_cache(all, batch)) - batch;
     params.k = static_cast<const char*>(params.k) + apart * params.k_batch * 2;
     params.v = static_cast<const char*>(params.v) + apart * params.v_batch * 2;
   }

@@ -5,7 +5,6 @@ import struct
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from math import prod
 
 from tests.engine.emulator.kernels.gradients import Options as Reference
 from tests.engine.emulator.kernels.gradients import gradients, philox
@@ -268,7 +267,7 @@ class Call:
                 continue
             given = HARDWARES if op in ANY_HEAD_DIM else order
             grid = given.grid(-(-rows // tile.rows), heads, batch)
-            arguments = self.arguments(op, **given.fields(prod(grid)), **changes)
+            arguments = self.arguments(op, **given.fields(grid), **changes)
             memory = [*(each.memory for each in self.tensors.values()), *self.memory.values(), *self.masks]
             launch = Launch(grid, (tile.threads, 1, 1))
             results.append(machine.run(kernel, launch, arguments, memory, Options(seed=seed)))

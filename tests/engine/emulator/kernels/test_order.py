@@ -1,4 +1,4 @@
-"""The order of workgroups changes no result: with the dies of a GPU, and with heads in turn.
+"""The order of workgroups changes no result: with the dies of a GPU, heads in turn, the last block first.
 
 Dies: none, as many as a device has, and a number with a remainder.
 """
@@ -34,7 +34,7 @@ def test_of_a_forward(workshop, device_code, arch, causal, heads, heads_k):
     found = set()
     for together in in_turn(heads):
         for dies in DIES:
-            call = make_call(case, Order(dies, together))
+            call = make_call(case, Order(dies, together, last_first=causal and dies > 0))
             run_call(machine, call, tile, Options(checks=())).raise_on_findings()
             found.add((call.out.memory.read(), call.lse.read()))
     [(out, _)] = found
@@ -53,7 +53,7 @@ def test_of_gradients(machine_of, arch, ops, name):
     for together in in_turn(case.nheads_k):
         for dies in DIES:
             call.renew()
-            run(call, machine_of(arch), arch, ops=ops, order=Order(dies, together))
+            run(call, machine_of(arch), arch, ops=ops, order=Order(dies, together, last_first=dies > 0))
             assert call.problems() == []
             found.add(call.found()[ops == FUSED :])
     assert len(found) == 1

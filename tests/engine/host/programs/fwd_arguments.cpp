@@ -87,6 +87,7 @@ void print(const fa::FwdArguments& arguments) {
       {"window_left", p.window_left},
       {"window_right", p.window_right},
       {"dropout_below", p.dropout_below},
+      {"rare", p.rare},
       {"sink", static_cast<double>(reinterpret_cast<std::uintptr_t>(p.sink))},
       {"dropout_scale", p.dropout_scale},
       {"masked", arguments.masked},

@@ -19,7 +19,7 @@ from wheel_builder.extras.perf.workloads.ours import (
 )
 from wheel_builder.extras.perf.workloads.ours import MASKS as KINDS
 from wheel_builder.extras.perf.workloads.workload import Memories, Tensor, Workload, filled
-from wheel_builder.machine_code.emulator.attention import MASK_KINDS
+from wheel_builder.machine_code.emulator.attention import MASK_KINDS, Order
 from wheel_builder.machine_code.emulator.formats import encode
 from wheel_builder.machine_code.emulator.machine import Kernel, Launch
 from wheel_builder.machine_code.emulator.memory import Memory
@@ -95,15 +95,17 @@ def _workload(
     A mask of this ``kind`` hides half of the keys from each row at random. FLOP count all keys.
     """
     memory = _memory(op, dtype, head_dim, length)
-    arguments = _arguments(memory, op, head_dim, causal=causal, length=length)
     tile, written = OPS[op].tile, WRITTEN[OPS[op].tile or op]
+    rows = workgroup_of(arch_named(arch), op, dtype, head_dim).rows
+    last_first, grid = causal and tile != BY_KEYS, (-(-length // rows), 1, 1)
+    order = Order(last_first=last_first).fields(grid)
+    arguments = _arguments(memory, op, head_dim, order, causal=causal, length=length)
     if kind:
         mask = mask_of(kind, SEQLEN, dtype)
         memory = {**memory, mask.name: mask}
         given = {"mask": mask.address, "mask_row": SEQLEN, "mask_kind": MASK_KINDS.index(KINDS[kind])}
         arguments += layout(MASKED).pack(given)[len(arguments) :]
-    rows = workgroup_of(arch_named(arch), op, dtype, head_dim).rows
-    begin = length - rows if causal and tile != BY_KEYS else 0
+    begin = length - rows if last_first else 0
 
     def flop(after: Memories) -> int:
         size = 4 if written == "delta" else 2 * head_dim
@@ -124,7 +126,7 @@ def _workload(
         op=f"{op} causal" if causal else f"{op} {kind}".strip(),
         dtype=dtype,
         head_dim=head_dim,
-        launch=Launch((-(-length // rows), 1, 1), (kernel.max_threads, 1, 1)),
+        launch=Launch(grid, (kernel.max_threads, 1, 1)),
         arguments=(arguments,),
         memory=memory,
         flop=flop,
@@ -154,7 +156,15 @@ def _memory(op: str, dtype: str, head_dim: int, length: int) -> Mapping[str, Mem
     return memory
 
 
-def _arguments(memory: Mapping[str, Memory], op: str, head_dim: int, *, causal: bool, length: int) -> bytes:
+def _arguments(
+    memory: Mapping[str, Memory],
+    op: str,
+    head_dim: int,
+    order: Mapping[str, int],
+    *,
+    causal: bool,
+    length: int,
+) -> bytes:
     """``fa::BwdParams``: dense, one sequence and head, no optional tensor."""
     rows = {name: _head_dim(name, op, head_dim) for name in (*GIVEN, *FOUND)}
     tensors = {
@@ -166,7 +176,7 @@ def _arguments(memory: Mapping[str, Memory], op: str, head_dim: int, *, causal: 
     }  # fmt: skip
     return layout("BwdParams").pack(
         {
-            **tensors, "lse": memory["lse"].address, "delta": memory["delta"].address,
+            **tensors, **order, "lse": memory["lse"].address, "delta": memory["delta"].address,
             "dq_sums": memory["dq_sums"].address, "dq_blocks": length // SUM_ROWS,
             "lse_batch": length, "lse_head": length, "seqlen_q": length, "seqlen_k": length,
             "rows_q": length, "rows_k": length, "nheads": 1, "nheads_k": 1, "head_dim": head_dim,

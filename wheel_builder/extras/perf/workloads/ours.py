@@ -281,14 +281,15 @@ def _workload(kernel: Kernel, label: str, op: str, case: Case, dies: int = 0) ->
         masked = rows * (rows - 1) // 2 if case.causal else 0
         return 2 * (rows * case.seqlen_k - masked) * (case.head_dim + case.value_dim)
 
+    grid = (1, case.nheads, 1)
     return Workload(
         label=label,
         kernel=kernel.name,
         op=op if case.seqlen_k == SEQLEN else f"{op} {case.seqlen_k}",
         dtype=case.dtype,
         head_dim=case.head_dim,
-        launch=Launch((1, case.nheads, 1), (kernel.max_threads, 1, 1)),
-        arguments=(call.kernarg(workgroups=case.nheads),),
+        launch=Launch(grid, (kernel.max_threads, 1, 1)),
+        arguments=(call.kernarg(grid),),
         memory={memory.name: memory for memory in call.memory},
         flop=flop,
         others=tuple(range(1, case.nheads)),
