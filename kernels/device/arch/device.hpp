@@ -109,6 +109,19 @@ FA_DEVICE void load_to_lds(const char* base, uint32_t offset, LdsBytes to) {
       : "memory");
 }
 
+// Likewise from base + offset + kFrom into to + kTo.
+template <int kFrom, int kTo>
+FA_DEVICE void load_to_lds(const char* base, uint32_t offset, LdsBytes to) {
+  // The instruction adds its constant to both places.
+  asm volatile(
+      "s_add_i32 m0, %2, %3\n\t"
+      "s_nop 0\n\t"
+      "global_load_lds_dwordx4 %0, %1 offset:%4"
+      :
+      : "v"(offset), "s"(base), "s"(to), "n"(kTo - kFrom), "n"(kFrom)
+      : "memory", "scc");
+}
+
 // Waits for the wave's loads only: vmcnt(0) of gfx9.
 FA_DEVICE void wait_for_loads() { __builtin_amdgcn_s_waitcnt(0x0f70); }
 

@@ -11,13 +11,14 @@
 #include "device/arch/current.hpp"
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/direct.hpp"
+#include "device/forward/parts/direct_slots.hpp"
 #include "device/forward/parts/epilogue.hpp"
 #include "device/forward/parts/features.hpp"
+#include "device/forward/parts/in_turn.hpp"
 #include "device/forward/parts/products.hpp"
 #include "device/forward/parts/prologue.hpp"
 #include "device/forward/parts/schedule.hpp"
 #include "device/forward/parts/shown_keys.hpp"
-#include "device/forward/parts/slots.hpp"
 #include "device/forward/parts/source.hpp"
 #include "device/masks/bias.hpp"
 #include "device/masks/dense_mask.hpp"
@@ -103,11 +104,13 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   if constexpr (B::kDirect) {
     if (tiles.begin < tiles.end) {
       const KeyPlace place = key_place(block, tiles.begin, block.sequence.seqlen_k);
-      DirectMoves<B> moves(block, rows_at(place, params.k, params.k_batch, params.k_head, params.k_row),
-                           rows_at(place, params.v, params.v_batch, params.v_head, params.v_row));
-      moves.load(block, 0);
-      if (B::kSlots && tiles.begin + B::kKeys < tiles.end) {
-        moves.k.load(block, block.k_tile + B::kTilesLds);
+      Choice<B::kSlots, SlotMoves<B>, DirectMoves<B>> moves(
+          block, rows_at(place, params.k, params.k_batch, params.k_head, params.k_row),
+          rows_at(place, params.v, params.v_batch, params.v_head, params.v_row));
+      if constexpr (B::kSlots) {
+        moves.load_first(block, tiles.begin, tiles.end);
+      } else {
+        moves.load(block, 0);
       }
       const typename B::Q query = load_query(block, wave_row, convert);
       hasten_no_more<B>();

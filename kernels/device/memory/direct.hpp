@@ -29,6 +29,10 @@ struct DirectStage {
     static constexpr int kBytes = kRows * kHeadDim * 2;
   };
 
+  // Of a lane's load.
+  FA_DEVICE static int slot(int row) { return Unit::slot_of_row(row, kRows); }
+  FA_DEVICE static int unit(int lane) { return lane % 4 ^ (kSpread ? lane / 16 : 0); }
+
   // Addresses of a lane's loads of a tile, relative to the tile's first row.
   struct Lines {
     uint32_t row_bytes, from;
@@ -115,6 +119,49 @@ struct DirectStage {
       return a;
     }
   };
+};
+
+// As Stage::Lines, where a wave's loads of a tile are neighbours in their rows: one place for all of them,
+// and `load<i>` for each.
+template <class Stage>
+struct NearLines {
+  static constexpr int kLoads = Stage::kLoads, kWavesOfRows = Stage::kPieces / kLoads;
+  static_assert(Stage::kPieces % kLoads == 0, "a wave's loads are of the same rows");
+
+  uint32_t row_bytes, from;
+
+  FA_DEVICE NearLines(uint32_t row_bytes, int wave, int lane)
+      : row_bytes(row_bytes),
+        from((row(wave, lane) * (row_bytes / 2 % (1u << 24)) + byte(wave, lane) / 2u) * 2) {}
+
+  FA_DEVICE static LdsBytes place(LdsBytes tile, int wave) {
+    return tile + wave * (kLoads * Stage::kChunkBytes);
+  }
+  template <int i>
+  FA_DEVICE void load(const char* rows, LdsBytes place) const {
+    load_to_lds<i * 64, i * Stage::kChunkBytes>(rows, from, place);
+  }
+  FA_DEVICE void load_all(const char* rows, LdsBytes place) const { all(rows, from, place); }
+  // For a tile with last row `last`. Rows beyond it are copies of it.
+  FA_DEVICE void load_end(const char* rows, int last, LdsBytes place, int wave, int lane) const {
+    const int own = row(wave, lane);
+    all(rows, (own < last ? own : last) * row_bytes + byte(wave, lane), place);
+  }
+
+ private:
+  template <int i = 0>
+  FA_DEVICE static void all(const char* rows, uint32_t offset, LdsBytes place) {
+    if constexpr (i < kLoads) {
+      load_to_lds<i * 64, i * Stage::kChunkBytes>(rows, offset, place);
+      all<i + 1>(rows, offset, place);
+    }
+  }
+  FA_DEVICE static int row(int wave, int lane) {
+    return Stage::slot(lane / 4) + wave / kWavesOfRows * Stage::kChunkRows;
+  }
+  FA_DEVICE static int byte(int wave, int lane) {
+    return wave % kWavesOfRows * (kLoads * 64) + Stage::unit(lane) * 16;
+  }
 };
 
 // Tiles of several tensors, read by all waves of a workgroup. Each loop turn handles kAtOnce of them, one

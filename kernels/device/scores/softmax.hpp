@@ -68,8 +68,7 @@ struct Softmax {
                         [[maybe_unused]] const Kept& kept = 0) {
     float highest[kColumns];
     if (hidden < 0) mask();
-    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
-    if (any_lane<Unit::kWave>(rises(highest, s, limit))) {
+    if (any_lane<Unit::kWave>(rises(highest, s, limit()))) {
       if (any_lane<Unit::kWave>(rises(highest, s, slack))) raise<kOut>(highest, o, lane);
       if (is_far()) subtract_top(s);
       if constexpr (kFarBelow && !kSame<Kept, int>) {
@@ -96,40 +95,35 @@ struct Softmax {
     if (far != 0) subtract_top(s);
   }
 
-  // For the maximum of later scores.
-  template <int kOut>
-  FA_DEVICE void follow(float maximum, C* s, C* o, int lane) {
-    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
-    if (any_lane<Unit::kWave>(!(maximum <= top[0] + limit))) {
-      if (any_lane<Unit::kWave>(!(maximum <= top[0] + slack))) raise<kOut>(&maximum, o, lane);
-      if (far != 0) subtract_top(s);
-    }
-  }
+  FA_DEVICE float exponent_of(float score) const { return here(__builtin_fmaf(score, c, offset[0])); }
 
-  // The exponents of the scores.
-  FA_DEVICE void find_exponents(C* exponents, const C* s) const {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      exponents[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
-      if constexpr (Unit::kPackedFp32) Unit::settle(exponents[step]);
-    }
-  }
-
-  // Likewise, elements from kFirst on, before kEnd, one by one.
+  // Of scores from kFirst on, before kEnd.
   template <int kFirst, int kEnd>
   FA_DEVICE void find_exponents_of(C* exponents, const C* s) const {
 #pragma unroll
     for (int f = kFirst; f < kEnd; ++f) {
-      float& exponent = reinterpret_cast<float*>(&exponents[f / Unit::kRows])[f % Unit::kRows];
-      exponent = here(__builtin_fmaf(s[f / Unit::kRows][f % Unit::kRows], c, offset[0]));
+      float* const row = reinterpret_cast<float*>(&exponents[f / Unit::kRows]);
+      row[f % Unit::kRows] = exponent_of(s[f / Unit::kRows][f % Unit::kRows]);
     }
   }
 
-  // As `follow`, with the exponents for the offset before.
+  // For the maximum of later scores, before their exponents, while the products of the scores before add to
+  // O. Returns whether to scale O by `factor` afterwards.
+  FA_DEVICE int follow(float maximum, C* s, float& factor, int lane) {
+    int risen = 0;
+    if (any_lane<Unit::kWave>(!(maximum <= top[0] + limit()))) {
+      if (any_lane<Unit::kWave>(!(maximum <= top[0] + slack))) {
+        factor = raise_columns(&maximum, lane)[0], risen = 1;
+      }
+      if (far != 0) subtract_top(s);
+    }
+    return risen;
+  }
+
+  // After the products, with the exponents for the offset before.
   template <int kOut>
   FA_DEVICE void follow_exponents(float maximum, C* exponents, C* s, C* o, int lane) {
-    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
-    if (any_lane<Unit::kWave>(!(maximum <= top[0] + limit))) {
+    if (any_lane<Unit::kWave>(!(maximum <= top[0] + limit()))) {
       if (any_lane<Unit::kWave>(!(maximum <= top[0] + slack))) raise<kOut>(&maximum, o, lane);
       if (far != 0) subtract_top(s);
       find_exponents_of<0, kElements>(exponents, s);
@@ -170,6 +164,8 @@ struct Softmax {
  private:
   static constexpr int kElements = kSteps * Unit::kRows;  // per column
 
+  // NaN if each tile takes the branch of a rise.
+  FA_DEVICE float limit() const { return __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far); }
   FA_DEVICE bool is_far() const { return kFarBelow ? far < 0 : far != 0; }
 
   // Scores with dropped probabilities count in the sum, and become -inf.
@@ -249,6 +245,16 @@ struct Softmax {
 
   template <int kOut>
   FA_DEVICE void raise(const float* highest, C* o, int lane) {
+    const C factors = raise_columns(highest, lane);
+#pragma unroll
+    for (int step = 0; step < kOut; ++step) {
+      Unit::settle(o[step]);
+      o[step] *= factors;
+      Unit::settle(o[step]);
+    }
+  }
+
+  FA_DEVICE C raise_columns(const float* highest, int lane) {
     C factors;
     bool large = is_far();
 #pragma unroll
@@ -262,12 +268,7 @@ struct Softmax {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column)
       offset[column] = is_far() ? gain_log2() : offset[column];
-#pragma unroll
-    for (int step = 0; step < kOut; ++step) {
-      Unit::settle(o[step]);
-      o[step] *= factors;
-      Unit::settle(o[step]);
-    }
+    return factors;
   }
 
   // Returns the factor for the column's earlier sums.

@@ -47,8 +47,8 @@ TARGETS = {
     ("gfx90a", "fp16", 64): 925, ("gfx90a", "fp16", 128): 925,
     ("gfx942", "fp16", 64): 1380, ("gfx942", "fp16", 128): 1550,
     ("gfx942", "bf16", 64): 1365, ("gfx942", "bf16", 128): 1550,
-    ("gfx950", "fp16", 64): 2300, ("gfx950", "fp16", 128): 2760,
-    ("gfx950", "bf16", 64): 2265, ("gfx950", "bf16", 128): 2760,
+    ("gfx950", "fp16", 64): 2300, ("gfx950", "fp16", 128): 2950,
+    ("gfx950", "bf16", 64): 2265, ("gfx950", "bf16", 128): 2950,
     ("gfx1030", "fp16", 64): 190, ("gfx1030", "fp16", 128): 205,
     ("gfx1030", "bf16", 64): 171, ("gfx1030", "bf16", 128): 185,
     ("gfx1100", "fp16", 64): 412, ("gfx1100", "fp16", 128): 440,
@@ -82,8 +82,9 @@ BACKWARD_TARGETS = {
 }  # fmt: skip
 # The targets of causal forwards, and of whole backwards of bf16, in the same unit.
 OTHER_TARGETS = {
-    ("gfx950", "fwd causal fp16 d64"): 1930, ("gfx950", "fwd causal fp16 d128"): 2360,
-    ("gfx950", "fwd causal bf16 d64"): 1930, ("gfx950", "fwd causal bf16 d128"): 2370,
+    ("gfx950", "fwd causal fp16 d64"): 1930, ("gfx950", "fwd causal fp16 d128"): 2500,
+    ("gfx950", "fwd causal bf16 d64"): 1930, ("gfx950", "fwd causal bf16 d128"): 2500,
+    ("gfx950", "fwd 2048 fp16 d128"): 3400,
     ("gfx950", "separate bf16 d64"): 1455, ("gfx950", "separate bf16 d128"): 1565,
     ("gfx950", "fused bf16 d64"): 1885, ("gfx950", "fused bf16 d128"): 2110,
     ("gfx1102", "fwd causal fp16 d64"): 370, ("gfx1102", "fwd causal fp16 d128"): 400,

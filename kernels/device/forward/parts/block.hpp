@@ -156,9 +156,10 @@ struct Block {
   static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
   static constexpr int kTilesLds = Keys::Tile::kBytes + Values::Tile::kBytes;
   static constexpr bool kInTurn = kConfig.schedule == Schedule::slots_in_turn;
-  static constexpr int kTilesAtOnce = kInTurn ? 3 : kTwoTiles || kDirect ? 2 : 1;
-  static constexpr int kLdsBytes =
-      kTilesAtOnce * kTilesLds + Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
+  static constexpr int kKeysAtOnce = kInTurn || kSlots ? 3 : kTwoTiles || kDirect ? 2 : 1;
+  static constexpr int kValuesAtOnce = kSlots ? 2 : kKeysAtOnce;
+  static constexpr int kLdsBytes = kKeysAtOnce * Keys::Tile::kBytes + kValuesAtOnce * Values::Tile::kBytes +
+                                   Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
   // Alignment for addresses with a flipped bit (memory/direct.hpp).
   static constexpr int kLdsAlignment = kDirect ? 64 : 16;
   static_assert(kTilesLds % kLdsAlignment == 0, "each of two tiles is aligned");
@@ -201,7 +202,7 @@ struct Block {
         group(kPacked ? heads_of_a_head(params) : 1),
         visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
         k_tile(lds),
-        v_tile(lds + Keys::Tile::kBytes),
+        v_tile(lds + (kSlots ? kKeysAtOnce : 1) * Keys::Tile::kBytes),
         wave_lds(lds + kLdsBytes - (kConfig.waves - wave) * kWaveLds) {}
 
   FA_DEVICE int first_row() const { return row_block() * kTile.block_m; }

@@ -1,31 +1,31 @@
-// The plain loop with exponentials between matrix instructions, and K and V through registers into LDS
-// (Schedule::slots_in_turn).
+// Products with a tile's softmax between matrix instructions, for the loops of direct_slots.hpp and
+// in_turn.hpp.
 #pragma once
 
 #include "device/forward/parts/direct.hpp"
 
 namespace fa {
 
-// A lane's operands of a padded tile: step i of the contraction of result step `step`, `at` bytes further.
-// All are at constant distances from the first.
-template <class B, class Tile>
-struct PaddedOperands {
-  using Unit = typename B::Unit;
-  LdsBytes first;
+// Start of a share of kCount pairs, processed in slot n of kSlots. The first kSkipped slots have none.
+template <int kCount, int kSlots, int kSkipped>
+constexpr int share_begin(int n) {
+  return n <= kSkipped ? 0 : (n - kSkipped) * kCount / (kSlots - kSkipped) * 2;
+}
 
-  FA_DEVICE PaddedOperands(LdsBytes tile, int lane)
-      : first(tile + Tile::offset(Unit::a_row(lane), Unit::run_begin(lane) / 8)) {}
-  FA_DEVICE typename Unit::A read(int at, int i, int step) const {
-    using Words = __attribute__((address_space(3))) typename Unit::A*;
-    return *(Words)(first + at + step * Tile::kPeriodBytes + i * (Unit::kK / 8 * 16));
+// Calls action(n) for n from 0 to kSlots as constants.
+template <int kSlots, int n = 0, class Action>
+FA_DEVICE void each_slot(const Action& action) {
+  if constexpr (n < kSlots) {
+    action(Constant<n>{});
+    each_slot<kSlots, n + 1>(action);
   }
-};
+}
 
 // The products of a tile in slots. Each slot has a matrix instruction, whose operand was read kAhead steps
 // earlier, and a share of the softmax of this tile or of the next one. Instructions that never run beside a
 // matrix instruction come last in their slot, and their results are used in the next one.
-template <class B>
-struct TurnSlots {
+template <class B, class KeysOf, class ValuesOf>
+struct Slots {
   using Unit = typename B::Unit;
   using C = typename Unit::C;
   using A = typename Unit::A;
@@ -37,13 +37,20 @@ struct TurnSlots {
   static constexpr int kEach = larger(kPairs * 2 / (kOfScores * kParts), 1);  // exponentials in a slot
   static constexpr int kHeld = larger(kEach, 2);
   static_assert(kOfScores % kAhead == 0 && kOfOut % kAhead == 0, "operands keep their registers");
-  static_assert(B::kPadded && B::kConfig.plain_exponents, "tiles.toml: slots_in_turn needs these switches");
+  static_assert(B::kConfig.plain_exponents, "tiles.toml: slots need this switch");
   static_assert(B::Q::kLdsBytes + B::P::kLdsBytes == 0, "tiles.toml: Q is in registers");
+
+  // Of slots with scores or O, where waves have no turns: a matrix instruction waits for one instruction of
+  // other waves at most.
+  struct Priorities {
+    int product, rest;
+  };
+  static constexpr Priorities kScores = {2, 1}, kOut = {3, 0};
 
   const typename B::Q& query;
   typename B::Softmax& softmax;
-  const PaddedOperands<B, typename B::Keys::Tile> keys;
-  const PaddedOperands<B, typename B::Values::Tile> values;
+  const KeysOf keys;
+  const ValuesOf values;
   A ahead[kAhead];
 
   FA_DEVICE A key(int at, int n) const { return keys.read(at, n / B::kScoreSteps, n % B::kScoreSteps); }
@@ -62,23 +69,34 @@ struct TurnSlots {
   FA_DEVICE static void multiply(C& c, const A& a, const typename Unit::B& b) {
     if constexpr (kParts == 1) {
       Unit::multiply(c, a, b);
+      asm volatile("" : : "v"(c));  // or the compiler moves it to a later slot
     } else {
       Unit::multiply_half(c, a, b, kPart);
     }
   }
 
+  struct None {
+    template <class Slot>
+    FA_DEVICE void operator()(Slot) const {}
+  };
   struct Sums {
     float p[kHeld], sum[2];  // the last exponentials
   };
 
+  // Exponent f of a tile: element of a vector, or in a register of its own.
+  FA_DEVICE static float nth(const C* exponents, int f) {
+    return exponents[f / Unit::kRows][f % Unit::kRows];
+  }
+  FA_DEVICE static float nth(const float* exponents, int f) { return exponents[f]; }
+
   // Exponentials from kFirst on, as many as in a slot. They are used in the next slot.
-  template <int kFirst>
-  FA_DEVICE static void make_weights(const C* exponents, typename Unit::B* weights, Sums& sums) {
+  template <int kFirst, class Exponents>
+  FA_DEVICE static void make_weights(const Exponents& exponents, typename Unit::B* weights, Sums& sums) {
     if constexpr (kFirst >= kEach) use<kFirst - kEach>(weights, sums);
     __builtin_amdgcn_sched_barrier(0);
 #pragma unroll
     for (int f = kFirst; f < kFirst + kEach; ++f) {
-      sums.p[f % kHeld] = here(__builtin_amdgcn_exp2f(exponents[f / Unit::kRows][f % Unit::kRows]));
+      sums.p[f % kHeld] = here(__builtin_amdgcn_exp2f(nth(exponents, f)));
     }
   }
   template <int kFirst>
@@ -98,7 +116,8 @@ struct TurnSlots {
   }
 
   // All probabilities of the last tile.
-  FA_DEVICE void make_last_weights(const C* exponents, typename Unit::B* weights) {
+  template <class Exponents>
+  FA_DEVICE void make_last_weights(const Exponents& exponents, typename Unit::B* weights) {
     Sums sums{{}, {softmax.sum[0], 0}};
     each_slot<kPairs * 2 / kEach>(
         [&](auto slot) { make_weights<decltype(slot)::kValue * kEach>(exponents, weights, sums); });
@@ -113,9 +132,10 @@ struct TurnSlots {
   }
 
   // Scores of the tile at `k_at`, and meanwhile probabilities from the exponents of the tile before. `v_at`:
-  // of the values that follow.
-  template <bool kWithWeights>
-  FA_DEVICE void find_scores(int k_at, int v_at, C* scores, const C* exponents, typename Unit::B* weights) {
+  // of the values that follow. `beside(slot)` adds work to a slot.
+  template <bool kWithWeights, class Exponents, class Beside = None>
+  FA_DEVICE void find_scores(int k_at, int v_at, C* scores, const Exponents& exponents,
+                             typename Unit::B* weights, const Beside& beside = {}) {
 #pragma unroll
     for (int step = 0; step < B::kScoreSteps; ++step) scores[step] = {};
     [[maybe_unused]] Sums sums{{}, {softmax.sum[0], 0}};
@@ -123,162 +143,26 @@ struct TurnSlots {
     each_slot<kOfScores * kParts>([&](auto slot) {
       constexpr int part = decltype(slot)::kValue, n = part / kParts;
       __builtin_amdgcn_sched_barrier(0);
+      if constexpr (!B::kInTurn) prioritise<B, kScores.product>();
       multiply<part % kParts>(scores[n % B::kScoreSteps], ahead[n % kAhead],
                               query.operand(n / B::kScoreSteps));
+      if constexpr (!B::kInTurn) prioritise<B, kScores.rest>();
       // Nothing is read just before the barrier, which waits for it.
-      if constexpr (part % kParts == kParts - 1 && n != kOfScores - 2) {
-        if constexpr (n == kOfScores - 1) next_operand<kOfScores - 2>(k_at, v_at);
+      if constexpr (part % kParts == kParts - 1 && (!B::kInTurn || n != kOfScores - 2)) {
+        if constexpr (B::kInTurn && n == kOfScores - 1) next_operand<kOfScores - 2>(k_at, v_at);
         next_operand<n>(k_at, v_at);
       }
+      beside(slot);
       if constexpr (kWithWeights && part < kOfScores * kParts - 1) {
         make_weights<part * kEach + kEach>(exponents, weights, sums);
       }
-      if constexpr (kWithWeights && part == kOfScores * kParts - kParts) {
+      if constexpr (B::kInTurn && kWithWeights && part == kOfScores * kParts - kParts) {
         __builtin_amdgcn_sched_barrier(0);
         workgroup_barrier();  // the other group may start: the last products need registers only
       }
     });
     if constexpr (kWithWeights) finish_weights(weights, sums);
   }
-
-  // Adds to O. Meanwhile computes the exponents of the next tile's scores, for the current offset, and their
-  // maximum. `k_at`: of the keys that follow. `hide()` masks the scores: its branch runs beside products.
-  template <class Hide>
-  FA_DEVICE void add_values(int v_at, int k_at, C* o, const typename Unit::B* weights, const C* next,
-                            C* exponents, float& maximum, const Hide& hide) {
-    each_slot<kOfOut * kParts>([&](auto slot) {
-      constexpr int part = decltype(slot)::kValue, n = part / kParts;
-      __builtin_amdgcn_sched_barrier(0);
-      if constexpr (part == kParts) hide();
-      __builtin_amdgcn_sched_barrier(0);
-      multiply<part % kParts>(o[n % B::kOutSteps], ahead[n % kAhead], weights[n / B::kOutSteps]);
-      if constexpr (part % kParts == kParts - 1) {
-        ahead[n % kAhead] = n + kAhead < kOfOut ? value(v_at, n + kAhead) : key(k_at, n + kAhead - kOfOut);
-      }
-      constexpr int first = share_begin<kPairs, kOfOut * kParts, kParts>(part);
-      constexpr int end = share_begin<kPairs, kOfOut * kParts, kParts>(part + 1);
-      if constexpr (first < end) {
-        maximum = here(B::Softmax::template maximum_of<first, end>(maximum, next));
-        softmax.template find_exponents_of<first, end>(exponents, next);
-      }
-    });
-    __builtin_amdgcn_sched_barrier(0);
-  }
 };
-
-// Two groups of waves, one wave of each on a SIMD, take turns at the matrix unit: while one group adds to O,
-// the other moves tiles and then computes scores. Two barriers a tile keep them apart: the late group is one
-// barrier behind. Three of K and of V are in LDS: K of the next tile and of the one after it, whose first
-// operands are read before a barrier, V of this tile, and those being stored while the late group still reads
-// the last ones.
-template <class B, class Mask>
-FA_DEVICE void slots_in_turn(const B& block, const typename B::Tiles& tiles, const Source& k, const Source& v,
-                             const typename B::Q& query, typename B::Out& o, typename B::Softmax& softmax,
-                             typename B::Convert& convert, const Mask& mask) {
-  using Unit = typename B::Unit;
-  using Scores = typename B::Scores;
-  constexpr int kElements = B::kScoreSteps * Unit::kRows;
-  constexpr int kKeyBytes = B::Keys::Tile::kBytes, kValueBytes = B::Values::Tile::kBytes;
-  const LdsBytes v_tiles = block.k_tile + 3 * kKeyBytes;
-  // The first keys are where the third values will be: late waves read them while others store keys.
-  constexpr int kFirstKeys = 3 * kKeyBytes + 2 * kValueBytes;
-  static_assert(kKeyBytes <= kValueBytes, "keys fit there");
-  typename B::Keys next_k;
-  typename B::Values next_v;
-  TurnSlots<B> slots{query, softmax, {block.k_tile, block.lane}, {v_tiles, block.lane}, {}};
-  Scores s;  // exponents
-#pragma unroll
-  for (int step = 0; step < B::kScoreSteps; ++step) s[step] = anything<typename Unit::C>();
-  {
-    typename B::Keys first, second, third;
-    load(block, first, k, tiles.begin);
-    load(block, second, k, tiles.begin + B::kKeys);
-    load(block, next_v, v, tiles.begin);
-    load(block, third, k, tiles.begin + 2 * B::kKeys);
-    first.store(block.k_tile + kFirstKeys, convert, block.thread);
-    second.store(block.k_tile + kKeyBytes, convert, block.thread);
-    load(block, next_k, k, tiles.begin + 3 * B::kKeys);
-    next_v.store(v_tiles, convert, block.thread);
-    load(block, next_v, v, tiles.begin + B::kKeys);
-    workgroup_barrier();
-    third.store(block.k_tile + 2 * kKeyBytes, convert, block.thread);
-  }
-  const auto begin = [&](int k_at, int v_at, int first) {
-    Scores t;
-    slots.fetch_keys(k_at);
-    slots.template find_scores<false>(k_at, v_at, t, s, nullptr);
-    if (tiles.hidden(first) < 0) mask(t, first);
-    const float maximum = B::Softmax::template maximum_of<0, kElements>(softmax.top[0], t);
-    softmax.follow_first(maximum, t, block.lane);
-    softmax.template find_exponents_of<0, kElements>(s, t);
-  };
-  int seen = tiles.seen_sign(tiles.begin);  // by sign
-  int k_at = 0, k_next = kKeyBytes, k_last = 2 * kKeyBytes;
-  int v_at = 0, v_next = kValueBytes, v_last = 2 * kValueBytes;
-  const bool late = uniform(block.wave) >= B::kConfig.waves / 2;  // waves n and n + 4 are on one SIMD
-  if (late) workgroup_barrier();
-  prioritise<B, 2>();
-  if (seen < 0) begin(kFirstKeys, 0, tiles.begin);
-  prioritise<B, 0>();
-  slots.fetch_keys(k_next);
-  workgroup_barrier();
-  int next = tiles.begin;
-  while (true) {
-    next += B::kKeys;
-    next_k.store(block.k_tile + k_at, convert, block.thread);
-    next_v.store(v_tiles + v_next, convert, block.thread);
-    load(block, next_k, k, next + 3 * B::kKeys);
-    load(block, next_v, v, next + B::kKeys);
-    const int sees_next = tiles.seen_sign(next);
-    typename TurnSlots<B>::Weights weights;
-    Scores t;
-#pragma unroll
-    for (int step = 0; step < B::kScoreSteps; ++step) t[step] = anything<typename Unit::C>();
-#pragma unroll
-    for (int i = 0; i < B::P::kSteps; ++i) weights[i].column[0] = anything<typename Unit::A>();
-    const int hidden = here_uniform(tiles.hidden(next) & sees_next);
-    // Wave-uniform paths that meet only at the end: elsewhere the compiler would copy O or the scores.
-    do {
-      if ((seen & sees_next) < 0) {
-        prioritise<B, 1>();
-        slots.template find_scores<true>(k_next, v_at, t, s, weights);
-#pragma unroll
-        for (int step = 0; step < B::kScoreSteps; ++step) s[step] = anything<typename Unit::C>();
-      } else if (seen >= 0) {
-        if (sees_next < 0) {
-          begin(k_next, v_at, next);  // before the barrier: after it, the other group replaces these keys
-          slots.fetch_keys(k_last);
-        }
-        workgroup_barrier();
-        break;
-      } else {
-#pragma unroll
-        for (int step = 0; step < B::kScoreSteps; ++step) Unit::settle(s[step]);
-        slots.make_last_weights(s, weights);
-        slots.fetch_values(v_at);
-        workgroup_barrier();
-      }
-      prioritise<B, 2>();
-      float maximum = softmax.top[0];
-      slots.add_values(v_at, k_last, o, weights, t, s, maximum, [&] {
-        if (hidden < 0) mask(t, next);
-      });
-#pragma unroll
-      for (int step = 0; step < B::kOutSteps; ++step) Unit::settle(o[step]);
-      if (here_uniform(sees_next) < 0) {
-        softmax.template follow_exponents<B::kOutSteps>(maximum, s, t, o, block.lane);
-      }
-    } while (false);
-    seen = sees_next;
-    prioritise<B, 0>();
-    if (next >= tiles.end) break;
-    workgroup_barrier();  // K two tiles on and the next V are there, and all waves are done with the last
-                          // ones
-    const int before = k_at, v_before = v_at;
-    k_at = k_next, k_next = k_last, k_last = before;
-    v_at = v_next, v_next = v_last, v_last = v_before;
-  }
-  if (!late) workgroup_barrier();
-}
 
 }  // namespace fa
