@@ -160,9 +160,8 @@ def _problems(subject: Subject, kernel: Kernel, tile: Workgroup, keys: int) -> I
     for case in cases_of(kernel, tile, keys):
         call = make_call(case)
         grid = call.order.grid(-(-case.seqlen_q // tile.rows), case.nheads, case.batch)
-        workgroups = grid[0] * grid[1] * grid[2]
         launch = Launch(grid, (tile.threads, 1, 1))
-        run = subject.machine.run(kernel.name, launch, call.kernarg(workgroups), call.memory, Options())
+        run = subject.machine.run(kernel.name, launch, call.kernarg(grid), call.memory, Options())
         yield from filter(None, [run.error, *map(str, run.findings)])
         if (first := compare(call).first) is not None:
             yield f"{first.what}{list(first.index)} is {first.found:g}, expected {first.expected:g}"

@@ -199,15 +199,23 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
     device = device_of(inputs.q.device)
     layout = layouts.choose(inputs, options, device)
     head_dim = layout.head_dim or inputs.q.shape[-1]
-    row = row_words(device.arch, layout.plan.path, DTYPES[inputs.q.dtype], head_dim)
+    path = _kernels_of(layout.plan.path, inputs, options)
+    row = row_words(device.arch, path, DTYPES[inputs.q.dtype], head_dim)
     found = replace(_support(layout.plan, backward), row=row)
     if not resets.THREATENED:
         return found
     return replace(found, launches=_launches(inputs, options, device, layout, backward))
 
 
+def _kernels_of(path: str, inputs: Inputs, options: Options) -> str:
+    """The variant of a path's kernels that answers such a call, or the path."""
+    if path == REFERENCE:
+        return path
+    return kinds.MASKED if dense_masks.is_read(inputs, options) else path
+
+
 def row_words(arch: str, path: str, dtype: str, head_dim: int) -> str:
-    """The kernel of a path and how its rows were chosen, or "" for a kernel without rows."""
+    """The kernel of a path or variant, and how its rows were chosen, or "" for a kernel without rows."""
     name = f"fa_{kinds.ATTENDING.get(path, path)}_{dtype}_d{head_dim}"
     row = host.row_ids().get((host.code_of(arch), name))
     if row is None:

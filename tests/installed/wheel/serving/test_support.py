@@ -15,6 +15,7 @@ from archs import ARCH
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
     FlashAttnUnsupportedError,
+    attention,
     explain,
     flash_attn_func,
     is_supported,
@@ -25,7 +26,7 @@ from flash_attn_rocm.library import host, plans
 from flash_attn_rocm.library.host import gpus, instances, row_ids
 from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.serving import support
-from flash_attn_rocm.values.kinds import ATTENDING, TILED
+from flash_attn_rocm.values.kinds import ATTENDING, MASKED, TILED
 
 
 def forward():
@@ -74,6 +75,16 @@ def test_explain_names_the_row_and_its_reports(qkv, kernels_on, monkeypatch):
     assert explain(*qkv).row == f"{name}: row {row}, modelled; measured by 0 reports"
     monkeypatch.setattr(support, "measured", lambda: {row: 1})
     assert explain(*qkv).row == f"{name}: row {row}, modelled; measured by 1 report"
+
+
+def test_a_masked_calls_row_is_that_of_the_masked_kernel(qkv, kernels_on):
+    arch = arch_with_kernels()
+    kernels_on(arch)
+    q, k, v = qkv
+    mask = torch.rand(q.shape[0], 1, q.shape[1], k.shape[1]) > 0.5
+    name = f"fa_{ATTENDING[MASKED]}_fp16_d64"
+    found = explain(attention, q, k, v, attn_mask=mask).row
+    assert found.startswith(f"{name}: row {row_ids()[arch, name]}, modelled")
 
 
 def test_what_has_no_row_names_none(qkv, kernels_on):
