@@ -50,7 +50,14 @@ HIP_HEADER = Path("hip/hip_runtime_api.h")
 HIP_FOLDERS = (Path("/opt/rocm/include"), Path("/usr/include"))
 TORCH_HEADER = Path("torch/csrc/stable/library.h")
 # The headers with the C functions of torch's stable ABI, and the pattern of the functions' names.
-TORCH_FUNCTIONS = (Path("torch/csrc/inductor/aoti_torch/c/shim.h"), Path("torch/csrc/stable/c/shim.h"))
+TORCH_FUNCTIONS = tuple(
+    Path("torch/csrc") / header
+    for header in (
+        "inductor/aoti_torch/c/shim.h",
+        "inductor/aoti_torch/generated/c_shim_aten.h",
+        "stable/c/shim.h",
+    )
+)
 TORCH_FUNCTION = re.compile(r"\b(?:aoti_)?torch_\w+(?=\()")
 TORCH_DLL = "torch_cpu.dll"
 GLIBC = ".".join(map(str, FLOORS["GLIBC_FLOOR"]))

@@ -68,8 +68,7 @@ struct Softmax {
                         [[maybe_unused]] const Kept& kept = 0) {
     float highest[kColumns];
     if (hidden < 0) mask();
-    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
-    if (any_lane<Unit::kWave>(rises(highest, s, limit))) {
+    if (any_lane<Unit::kWave>(rises(highest, s, limit()))) {
       if (any_lane<Unit::kWave>(rises(highest, s, slack))) raise<kOut>(highest, o, lane);
       if (is_far()) subtract_top(s);
       if constexpr (kFarBelow && !kSame<Kept, int>) {
@@ -98,37 +97,33 @@ struct Softmax {
 
   FA_DEVICE float exponent_of(float score) const { return here(__builtin_fmaf(score, c, offset[0])); }
 
-  // The exponents of scores from kFirst on, before kEnd, one by one.
+  // Of scores from kFirst on, before kEnd.
   template <int kFirst, int kEnd>
   FA_DEVICE void find_exponents_of(C* exponents, const C* s) const {
 #pragma unroll
     for (int f = kFirst; f < kEnd; ++f) {
-      float& exponent = reinterpret_cast<float*>(&exponents[f / Unit::kRows])[f % Unit::kRows];
-      exponent = exponent_of(s[f / Unit::kRows][f % Unit::kRows]);
+      float* const row = reinterpret_cast<float*>(&exponents[f / Unit::kRows]);
+      row[f % Unit::kRows] = exponent_of(s[f / Unit::kRows][f % Unit::kRows]);
     }
   }
 
-  // For the maximum of scores without exponents yet, while products of the scores before still add to O.
-  // Returns whether O has to be scaled by `factor` after them.
-  FA_DEVICE int follow_early(float maximum, C* s, float& factor, int lane) {
-    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
+  // For the maximum of later scores, before their exponents, while the products of the scores before add to
+  // O. Returns whether to scale O by `factor` afterwards.
+  FA_DEVICE int follow(float maximum, C* s, float& factor, int lane) {
     int risen = 0;
-    if (any_lane<Unit::kWave>(!(maximum <= top[0] + limit))) {
+    if (any_lane<Unit::kWave>(!(maximum <= top[0] + limit()))) {
       if (any_lane<Unit::kWave>(!(maximum <= top[0] + slack))) {
-        const C factors = raise_columns(&maximum, lane);
-        factor = factors[0];
-        risen = 1;
+        factor = raise_columns(&maximum, lane)[0], risen = 1;
       }
       if (far != 0) subtract_top(s);
     }
     return risen;
   }
 
-  // As `follow`, with the exponents for the offset before.
+  // After the products, with the exponents for the offset before.
   template <int kOut>
   FA_DEVICE void follow_exponents(float maximum, C* exponents, C* s, C* o, int lane) {
-    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
-    if (any_lane<Unit::kWave>(!(maximum <= top[0] + limit))) {
+    if (any_lane<Unit::kWave>(!(maximum <= top[0] + limit()))) {
       if (any_lane<Unit::kWave>(!(maximum <= top[0] + slack))) raise<kOut>(&maximum, o, lane);
       if (far != 0) subtract_top(s);
       find_exponents_of<0, kElements>(exponents, s);
@@ -169,6 +164,8 @@ struct Softmax {
  private:
   static constexpr int kElements = kSteps * Unit::kRows;  // per column
 
+  // NaN if each tile takes the branch of a rise.
+  FA_DEVICE float limit() const { return __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far); }
   FA_DEVICE bool is_far() const { return kFarBelow ? far < 0 : far != 0; }
 
   // Scores with dropped probabilities count in the sum, and become -inf.
@@ -257,7 +254,6 @@ struct Softmax {
     }
   }
 
-  // Returns the factors of O.
   FA_DEVICE C raise_columns(const float* highest, int lane) {
     C factors;
     bool large = is_far();

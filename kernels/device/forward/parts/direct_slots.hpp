@@ -221,7 +221,7 @@ FA_DEVICE void direct_slots(const B& block, const typename B::Tiles& tiles, Slot
             if (tiles.hidden(next) < 0) mask(t, next);
           }
         },
-        [&](float maximum) { risen = softmax.follow_early(maximum, t, factor, here(block.lane)); });
+        [&](float maximum) { risen = softmax.follow(maximum, t, factor, here(block.lane)); });
 #pragma unroll
     for (int step = 0; step < B::kOutSteps; ++step) Unit::settle(o[step]);
     if (here_uniform(risen) != 0) {

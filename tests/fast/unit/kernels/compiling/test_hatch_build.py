@@ -134,7 +134,11 @@ def test_a_dll_is_linked_with_an_import_library_of_torch_s_stable_functions(envi
     torch = Path(environ["FA_TORCH_INCLUDE"])
     for file, text in zip(
         hatch_build.TORCH_FUNCTIONS,
-        ("AOTITorchError aoti_torch_get_sizes(\n", "torch_library_impl(int);\n  torch_library_impl(int);\n"),
+        (
+            "AOTITorchError aoti_torch_get_sizes(\n",
+            "AOTITorchError aoti_torch_aten_fill__Scalar(AtenTensorHandle self, double value);\n",
+            "torch_library_impl(int);\n  torch_library_impl(int);\n",
+        ),
         strict=True,
     ):
         write(torch / file, text)
@@ -142,7 +146,8 @@ def test_a_dll_is_linked_with_an_import_library_of_torch_s_stable_functions(envi
     command = hatch_build._import_library(inputs, tmp_path)
     assert command[-4:] == ["-d", str(tmp_path / "torch.def"), "-l", str(tmp_path / "torch.lib")]
     assert (tmp_path / "torch.def").read_text().split("\n") == [
-        "LIBRARY torch_cpu.dll", "EXPORTS", "aoti_torch_get_sizes", "torch_library_impl", "",
+        "LIBRARY torch_cpu.dll", "EXPORTS", "aoti_torch_aten_fill__Scalar", "aoti_torch_get_sizes",
+        "torch_library_impl", "",
     ]  # fmt: skip
     compiled, link = hatch_build._compile(inputs, tmp_path), hatch_build._link([], tmp_path, inputs.platform)
     assert {"x86_64-windows-gnu", "-std=c++17", "-O2", "-g0", "-Werror"} <= {*compiled}
