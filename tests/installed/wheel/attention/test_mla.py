@@ -114,7 +114,7 @@ def test_other_head_dims_and_dtypes():
         ({"kv_cache": torch.zeros(2, 40, 2, 576).half()}, "kv_cache: expected 1 head, got shape"),
         ({"kv_cache": torch.zeros(3, 40, 1, 576).half()}, "kv_cache: expected batch 2 like q, got shape"),
         ({"kv_cache": torch.zeros(2, 40, 1, 512).half()}, "kv_cache: expected headdim 576 like q, got shape"),
-        ({"kv_cache": torch.zeros(2, 40, 1, 576)}, "kv_cache: expected dtype torch.float16 like q, got"),
+        ({"kv_cache": torch.zeros(2, 40, 1, 576)}, "kv_cache: expected dtype torch.float16 like q, or"),
         ({"q": torch.zeros(2, 3, 0, 576).half()}, "q: expected at least 1 head, got shape (2, 3, 0, 576)"),
         ({"cache_seqlens": -1}, "cache_seqlens: expected an integer from 0 to 2147483647, got -1"),
         (
