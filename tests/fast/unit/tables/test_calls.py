@@ -88,7 +88,10 @@ def test_schemas_say_what_is_written_optional_and_traced(described):
             "float softcap, bool interleaved) -> ()"
         ),
         "plan(str arch, int rows) -> (str path, int splits, str reason)",
-        "attend(Tensor q, Tensor k, SymInt window, float softcap, bool interleaved, int splits) -> (Tensor out)",
+        (
+            "attend(Tensor q, Tensor k, SymInt window, float softcap, bool interleaved, int splits) -> "
+            "(Tensor out)"
+        ),
     ]
 
 
@@ -102,10 +105,11 @@ def test_bindings_make_the_c_interfaces_call(described):
 
 def test_a_maker_fills_the_same_call_and_returns_what_it_makes(described):
     text = cpp_bindings(described.calls, described.makers).partition("std::tuple<Tensor> attend(")[2]
-    assert text.startswith("const Tensor& q, std::int64_t window, double softcap, bool interleaved, std::int")
+    assert text.startswith("const Tensor& q, const Tensor& k, std::int64_t window, double softcap, bool inter")
     assert [line.strip() for line in text.splitlines()[1:-1]] == [
         "fa_fwd_call call{};",
         'call.q = describe(q, "q");',
+        'call.k = describe(k, "k");',
         "call.window = window;",
         "call.softcap = static_cast<float>(softcap);",
         "call.interleaved = interleaved;",
