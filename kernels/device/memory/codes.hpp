@@ -30,7 +30,7 @@ struct Unpacked {
 
 template <bool kWhole>
 struct FloatCodes {
-  uint32_t shift, kept, factor;  // twice 16 bits each
+  uint32_t shift, kept, factor;  // twice 16 bits each; factor is 1 or 2^8
 
   template <class Codes>
   FA_DEVICE typename Unpacked<Codes>::Type operator()(Codes codes) const {
@@ -125,26 +125,32 @@ struct KeyDescales {
 // scalar register, tested where they are used.
 template <bool kWhole, class Descales>
 struct Codes {
-  static constexpr int kIntegers = 1, kPerKey = 2, kPerKeyOfValues = 4;
+  static constexpr int kIntegers = 1, kPerKey = 2, kPerKeyOfValues = 4, kWide = 8, kPaged = 16;
 
   int flags;
-  FloatCodes<kWhole> floats;
-  float unit;  // of an unpacked code
   Descales of_keys, of_values;
 
   FA_DEVICE void begin(const CodedParams& p) {
     const bool k = p.per_key != 0 && p.k_descale != nullptr, v = p.per_key != 0 && p.v_descale != nullptr;
     const auto is = static_cast<CodeFormat>(p.format);
-    const bool wide = is == CodeFormat::e5m2, integers = is == CodeFormat::int8;
-    flags = uniform((integers ? kIntegers : 0) | (k ? kPerKey : 0) | (v ? kPerKeyOfValues : 0));
-    floats.shift = wide ? 0 : 0x00010001;
-    floats.kept = wide ? 0xff00ff00 : 0xbf80bf80;
-    floats.factor = wide ? 0x3c003c00 : 0x5c005c00;  // 1 or 2^8
-    constexpr float kOf = kWhole ? 1 : 256;
-    unit = integers || wide ? 1 : is == CodeFormat::e4m3fnuz ? kOf / 2 : kOf;
+    flags = uniform((is == CodeFormat::int8 ? kIntegers : 0) | (is == CodeFormat::e5m2 ? kWide : 0) |
+                    (k ? kPerKey : 0) | (v ? kPerKeyOfValues : 0) |
+                    (p.fwd.block_table != nullptr ? kPaged : 0));
   }
 
+  // The value of 1 as an unpacked code.
+  FA_DEVICE static float unit(int32_t format) {
+    const auto is = static_cast<CodeFormat>(format);
+    constexpr float kOf = kWhole ? 1 : 256;
+    return is == CodeFormat::e4m3fn ? kOf : is == CodeFormat::e4m3fnuz ? kOf / 2 : 1;
+  }
+
+  FA_DEVICE bool paged() const { return has(kPaged); }
   FA_DEVICE bool integers() const { return has(kIntegers); }
+  FA_DEVICE FloatCodes<kWhole> floats() const {
+    const bool wide = has(kWide);
+    return {wide ? 0 : 0x00010001u, wide ? 0xff00ff00 : 0xbf80bf80, wide ? 0x3c003c00u : 0x5c005c00};
+  }
   FA_DEVICE bool per_key(bool of_values) const { return has(of_values ? kPerKeyOfValues : kPerKey); }
 
   // Queries are converted by CodedQuery.
@@ -166,7 +172,8 @@ struct CodedStage : Stage {
       const IntegerCodes unpack;
       Stage::store(tile, unpack, thread);
     } else {
-      Stage::store(tile, codes.floats, thread);
+      const FloatCodes<kWhole> unpack = codes.floats();
+      Stage::store(tile, unpack, thread);
     }
   }
 };
@@ -187,7 +194,7 @@ struct CodedQuery {
     if constexpr (kDType == DType::bf16) {
       // Magnitudes plus 0x80: those of inf and NaN are negative.
       i16x2 most = {0x80, 0x80};
-#pragma unroll
+#pragma unroll 8
       for (int i = 0; i < kHeadDim / 16; ++i) {
         const u32x4 words = view.template read<u32x4>(lane % Unit::kN, (i * 2 + lane / Unit::kN) * 16);
 #pragma unroll

@@ -46,12 +46,13 @@ struct SoftmaxOf<Unit, kSteps, kStartsShifted, kConfig, kMasked, true> {
   using Type = FoldedSoftmax<Unit, kSteps, kStartsShifted, kConfig.dual_issue, kMasked>;
 };
 
-template <bool kNarrow, bool kCoded = false, bool kWhole = false, class Descales = int>
+// kWhole and Descales: of codes (memory/codes.hpp).
+template <bool kNarrow, bool kCoded, bool kWhole, class Descales>
 struct ConvertOf {
   using Type = Unchanged;
 };
-template <>
-struct ConvertOf<true> {
+template <bool kWhole, class Descales>
+struct ConvertOf<true, false, kWhole, Descales> {
   using Type = Narrow;
 };
 template <bool kWhole, class Descales>
