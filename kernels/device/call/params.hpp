@@ -82,6 +82,9 @@ namespace fa {
 // sequence, or with per_key to one of its keys; then it has k's batch (or pages), rows and heads. Without
 // per_key, _batch counts sequences of the call, also with block_table or cache_batch_idx, and _row is unused.
 // Strides are in floats and may be 0. With per_key, _row is below kMaxRowStride.
+//
+// inf and NaN of e5m2 count as such. The codes of NaN of e4m3fn are read as 480 and -480, that of e4m3fnuz as
+// 0: caches written by fa_append_8bit_* have them for values of NaN only.
 
 // WidenParams: the only argument of every fa_widen_* kernel. It writes keys [0, seqused_k) of a sequence's
 // cache as elements of 16 bits: code times descale, rounded once. Part 0 of `tensors` is k, part 1 is v. `to`
@@ -153,8 +156,8 @@ constexpr bool featured(const FwdParams& p) {
 
 inline constexpr int32_t kNoWindow = -1;
 
-// How the 8 bits of a cache's element are read. e4m3fn and e5m2: OCP 8-bit formats. e4m3fnuz: half of e4m3fn's
-// value, 0x80 is NaN. int8: two's complement.
+// How the 8 bits of a cache's element are read. e4m3fn and e5m2: OCP 8-bit formats. e4m3fnuz: half of
+// e4m3fn's value, 0x80 is NaN. int8: two's complement.
 enum class CodeFormat : int32_t { e4m3fn, e4m3fnuz, e5m2, int8 };
 
 // Element type of a mask: bool, the tensors' type, or fp32.

@@ -1,6 +1,6 @@
-// Decode over keys and values of 8 bits: what differs from the other forward kernels. Codes become fp16 in LDS
-// (memory/codes.hpp), so products, softmax and epilogue are shared. Scores are multiplied by the descale of K
-// before the softmax, and O by that of V after the last tile.
+// Decode over keys and values of 8 bits: what differs from the other forward kernels. Codes become fp16 in
+// LDS (memory/codes.hpp), so products, softmax and epilogue are shared. Scores are multiplied by the descale
+// of K before the softmax, and O by that of V after the last tile.
 //
 // If each key has its own descale, scores are multiplied by K's one by one, and probabilities by V's: divided
 // by `most`, a power of two that no descale so far exceeds, so they stay in fp16's range. O is divided
@@ -62,8 +62,10 @@ FA_DEVICE Source descale_rows(const KeyPlace& place, bool of_values, const Coded
 }
 
 FA_DEVICE PagedRows paged_rows(const Source& source, const FwdParams& params, int batch) {
-  return {source.rows.base, source.rows.row_bytes, source.page_bytes,
-          params.block_table + batch * params.table_batch, source.rows.rows, params.page, params.num_pages - 1};
+  return {source.rows.base,    source.rows.row_bytes,
+          source.page_bytes,   params.block_table + batch * params.table_batch,
+          source.rows.rows,    params.page,
+          params.num_pages - 1};
 }
 
 // As the other `load`, with descales. Arguments for few calls are loaded here: the loop needs the scalar
@@ -85,10 +87,9 @@ FA_DEVICE void load(const B& block, Stage& stage, const CodedSource<typename B::
   } else {
     stage.load(typename B::template TileView<Stage>(source.codes.rows, first), block.mover());
     if (!per_key) return;
-    const Source descales =
-        B::kFeatured
-            ? descale_rows(source.place, source.of_values, coded_params(reloaded(kernel_arguments())))
-            : source.descales;
+    const Source descales = B::kFeatured ? descale_rows(source.place, source.of_values,
+                                                        coded_params(reloaded(kernel_arguments())))
+                                         : source.descales;
     const typename B::DescaleView view(descales.rows, first);
 #pragma unroll
     for (int i = 0; i < B::Descales::kHeld; ++i) {
@@ -100,7 +101,11 @@ FA_DEVICE void load(const B& block, Stage& stage, const CodedSource<typename B::
 template <class B>
 FA_DEVICE PackedView packed_queries(const B& block, int wave_row) {
   const FwdParams& p = block.params;
-  return {query_rows(block).base, p.q_row * 2, p.q_head * 2, block.group, wave_row,
+  return {query_rows(block).base,
+          p.q_row * 2,
+          p.q_head * 2,
+          block.group,
+          wave_row,
           block.sequence.seqlen_q * block.group};
 }
 
@@ -139,7 +144,7 @@ struct CodedScores {
   const typename B::Convert* codes = nullptr;
   Query query;
   float of_scores;  // softmax_scale of products
-  float most;  // 2^-100 before the first key; in a vector register
+  float most;       // 2^-100 before the first key; in a vector register
 
   FA_DEVICE CodedScores(const B& block, int wave_row)
       : block(block), query(packed_queries(block, wave_row), block.lane), most(here(0x1p-100f)) {
@@ -183,7 +188,9 @@ struct CodedScores {
   // Call after the last tile.
   FA_DEVICE void finish(typename B::Out& o) const {
     const CodedParams& p = coded_params(reloaded(kernel_arguments()));
-    const float of_v = p.per_key == 0 ? DescalesOf::values(p).of_head(block) : codes->per_key(true) ? most : 1;
+    const float of_v = p.per_key == 0         ? DescalesOf::values(p).of_head(block)
+                       : codes->per_key(true) ? most
+                                              : 1;
     times(o, of_v * B::Convert::unit(p.format));
   }
 
@@ -218,9 +225,8 @@ struct CodedScores {
   }
 
   FA_DEVICE void raise(typename B::Out& o) {
-    const float highest =
-        across_lanes<Unit::kWave - 1>(codes->of_values.largest(), block.lane,
-                                      [](float a, float b) { return __builtin_fmaxf(a, b); });
+    const float highest = across_lanes<Unit::kWave - 1>(
+        codes->of_values.largest(), block.lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
     const uint32_t up = __builtin_bit_cast(uint32_t, uniform(highest)) + 0x007fffff;
     const float to = __builtin_bit_cast(float, up & 0x7f800000);
     const float now = to < 0x1p126f ? to : 0x1p126f;
