@@ -89,6 +89,9 @@ namespace fa {
 // sequence, or with per_key to one of its keys; then it has k's batch (or pages), rows and heads. Without
 // per_key, _batch counts sequences of the call, also with block_table or cache_batch_idx, and _row is unused.
 // Strides are in floats and may be 0. With per_key, _row is below kMaxRowStride.
+//
+// inf and NaN of e5m2 count as such. The codes of NaN of e4m3fn are read as 480 and -480, that of e4m3fnuz as
+// 0: caches written by fa_append_8bit_* have them for values of NaN only.
 
 // WidenTensor: k or v of a cache of 8 bits, and the copy. The cache's strides count bytes.
 

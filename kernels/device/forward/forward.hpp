@@ -73,8 +73,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   const Choice<B::kMasked, MaskedTiles<B>, AllTiles<B>> shown(block, block_row);
   const typename B::Tiles tiles = shown.seen_of(block.tiles(block_row, wave_row));
   const Slopes<B> slopes(block, wave_row);
-  typename B::Convert convert;
-  Choice<B::kCoded, CodedScores<B>, PlainScores<B>> coded(block, wave_row, convert);
+  Choice<B::kCoded, CodedScores<B>, PlainScores<B>> coded(block, wave_row);
   const Bias bias{__builtin_fabsf(coded.scale()), params.softcap, slopes.any()};
   const bool biased = B::kFeatured && uniform(static_cast<int>(bias.any())) != 0;
   const typename B::Drop dropout = dropout_of(block);
@@ -83,6 +82,8 @@ FA_DEVICE bool attend(const B& block, int block_row) {
                                                                                  scale * B::kScoreUnit);
   typename B::Softmax softmax(given.softmax_factor((biased ? 1 : scale * Bias::kLog2e) * B::kScoreUnit));
   if constexpr (B::kDropsLate) softmax.drop_if(params.dropout_below != 0);
+  typename B::Convert convert;
+  coded.begin(convert);
   typename B::Out o;
   if (!B::kConfig.short_prologue || tiles.begin >= tiles.end) clear<B>(o);  // else after the first loads
   if constexpr (B::kDirect) {

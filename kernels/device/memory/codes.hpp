@@ -1,13 +1,13 @@
 // Codes of 8 bits (CodeFormat), unpacked to fp16 on their way into LDS. Every finite code is exact.
 //
-// Four codes of a word become two words: elements 0 and 2, then elements 1 and 3. Operand B of the product has
-// the same order (CodedQuery).
+// Four codes of a word become two words: elements 0 and 2, then elements 1 and 3. Operand B of the product
+// has the same order (CodedQuery).
 //
 // Floating-point codes: a byte in the top half of 16 bits, moved right by `shift` below its sign, is an fp16
 // number: exponent and mantissa of e4m3 have fp16's places with an exponent of 4 bits, so the number is the
 // code's times 2^-8. Subnormal codes become subnormal fp16, exactly. e5m2 needs no shift: it is the top half
-// of fp16. e4m3fnuz is read as e4m3fn, twice its value. Integers: 1024 + 128 + code is the fp16 number 0x6400 |
-// (code + 128).
+// of fp16. e4m3fnuz is read as e4m3fn, twice its value. Integers: 1024 + 128 + code is the fp16 number 0x6400
+// | (code + 128).
 //
 // Where the matrix unit may take fp16 subnormals as zero, e4m3 is multiplied by 2^8 here (kWhole): its least
 // number is then 2^-9. Codes of e5m2 below 2^-14 still count as zero there, as fp16 elements do.
@@ -30,7 +30,7 @@ struct Unpacked {
 
 template <bool kWhole>
 struct FloatCodes {
-  uint32_t shift, kept, factor;  // twice 16 bits each
+  uint32_t shift, kept, factor;  // twice 16 bits each; factor is 1 or 2^8
 
   template <class Codes>
   FA_DEVICE typename Unpacked<Codes>::Type operator()(Codes codes) const {
@@ -87,7 +87,8 @@ struct KeyDescales {
   // The key of `held[i]`.
   FA_DEVICE static int key(int i, int lane) {
     if constexpr (kEight) return Layout::held_begin(lane, kKeys) + Layout::held_step(lane / 8 % kElements);
-    return Layout::held_begin(lane, kKeys) + Layout::held_step(i * 16 + lane % (kElements < 16 ? kElements : 16));
+    return Layout::held_begin(lane, kKeys) +
+           Layout::held_step(i * 16 + lane % (kElements < 16 ? kElements : 16));
   }
 
   // Of element f of a lane's scores.
@@ -125,26 +126,32 @@ struct KeyDescales {
 // scalar register, tested where they are used.
 template <bool kWhole, class Descales>
 struct Codes {
-  static constexpr int kIntegers = 1, kPerKey = 2, kPerKeyOfValues = 4;
+  static constexpr int kIntegers = 1, kPerKey = 2, kPerKeyOfValues = 4, kWide = 8, kPaged = 16;
 
   int flags;
-  FloatCodes<kWhole> floats;
-  float unit;  // of an unpacked code
   Descales of_keys, of_values;
 
   FA_DEVICE void begin(const CodedParams& p) {
     const bool k = p.per_key != 0 && p.k_descale != nullptr, v = p.per_key != 0 && p.v_descale != nullptr;
     const auto is = static_cast<CodeFormat>(p.format);
-    const bool wide = is == CodeFormat::e5m2, integers = is == CodeFormat::int8;
-    flags = uniform((integers ? kIntegers : 0) | (k ? kPerKey : 0) | (v ? kPerKeyOfValues : 0));
-    floats.shift = wide ? 0 : 0x00010001;
-    floats.kept = wide ? 0xff00ff00 : 0xbf80bf80;
-    floats.factor = wide ? 0x3c003c00 : 0x5c005c00;  // 1 or 2^8
-    constexpr float kOf = kWhole ? 1 : 256;
-    unit = integers || wide ? 1 : is == CodeFormat::e4m3fnuz ? kOf / 2 : kOf;
+    flags =
+        uniform((is == CodeFormat::int8 ? kIntegers : 0) | (is == CodeFormat::e5m2 ? kWide : 0) |
+                (k ? kPerKey : 0) | (v ? kPerKeyOfValues : 0) | (p.fwd.block_table != nullptr ? kPaged : 0));
   }
 
+  // The value of 1 as an unpacked code.
+  FA_DEVICE static float unit(int32_t format) {
+    const auto is = static_cast<CodeFormat>(format);
+    constexpr float kOf = kWhole ? 1 : 256;
+    return is == CodeFormat::e4m3fn ? kOf : is == CodeFormat::e4m3fnuz ? kOf / 2 : 1;
+  }
+
+  FA_DEVICE bool paged() const { return has(kPaged); }
   FA_DEVICE bool integers() const { return has(kIntegers); }
+  FA_DEVICE FloatCodes<kWhole> floats() const {
+    const bool wide = has(kWide);
+    return {wide ? 0 : 0x00010001u, wide ? 0xff00ff00 : 0xbf80bf80, wide ? 0x3c003c00u : 0x5c005c00};
+  }
   FA_DEVICE bool per_key(bool of_values) const { return has(of_values ? kPerKeyOfValues : kPerKey); }
 
   // Queries are converted by CodedQuery.
@@ -166,16 +173,18 @@ struct CodedStage : Stage {
       const IntegerCodes unpack;
       Stage::store(tile, unpack, thread);
     } else {
-      Stage::store(tile, codes.floats, thread);
+      const FloatCodes<kWhole> unpack = codes.floats();
+      Stage::store(tile, unpack, thread);
     }
   }
 };
 
 // Queries of fp16 or bf16 as operand B of a product with codes: fp16, in the order of unpacked codes.
 //
-// bf16 is multiplied by a power of two, so the step's largest finite magnitude is in [2^14, 2^15). This is exact
-// for elements from 2^-31 of it on (2^-21 where subnormals count as zero). Smaller ones lose less than 2^-38 of
-// it (2^-28), so every score errs by less than this share of the largest one possible in the step's rows.
+// bf16 is multiplied by a power of two, so the step's largest finite magnitude is in [2^14, 2^15). This is
+// exact for elements from 2^-31 of it on (2^-21 where subnormals count as zero). Smaller ones lose less than
+// 2^-38 of it (2^-28), so every score errs by less than this share of the largest one possible in the step's
+// rows.
 template <class Unit, DType kDType, int kHeadDim>
 struct CodedQuery {
   static_assert(Unit::kWave == 2 * Unit::kN, "two lanes read a row");
@@ -187,13 +196,14 @@ struct CodedQuery {
     if constexpr (kDType == DType::bf16) {
       // Magnitudes plus 0x80: those of inf and NaN are negative.
       i16x2 most = {0x80, 0x80};
-#pragma unroll
+#pragma unroll 8
       for (int i = 0; i < kHeadDim / 16; ++i) {
         const u32x4 words = view.template read<u32x4>(lane % Unit::kN, (i * 2 + lane / Unit::kN) * 16);
 #pragma unroll
         for (int word = 0; word < 4; ++word) {
           const uint32_t pair = words[word] & 0x7fff7fff;
-          most = __builtin_elementwise_max(most, __builtin_bit_cast(i16x2, pair) + static_cast<int16_t>(0x80));
+          most =
+              __builtin_elementwise_max(most, __builtin_bit_cast(i16x2, pair) + static_cast<int16_t>(0x80));
         }
       }
       const float own = static_cast<float>(most.x > most.y ? most.x : most.y);

@@ -20,8 +20,8 @@ FA_DEVICE void for_pieces(int thread, Action action) {
   }
 }
 
-// K as rows: row `key` of the tile goes to LDS row slot_of_row(key). kBytes: of an element in memory; in LDS it
-// has two.
+// K as rows: row `key` of the tile goes to LDS row slot_of_row(key). kBytes: of an element in memory; in LDS
+// it has two.
 template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded,
           class Place = LdsTile<kKeys, kHeadDim * 2, Layout::kM, kPadded>, int kBytes = 2>
 struct KeyStage {

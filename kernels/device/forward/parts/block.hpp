@@ -12,10 +12,10 @@
 #include "device/call/order.hpp"
 #include "device/call/params.hpp"
 #include "device/call/sequence.hpp"
+#include "device/forward/parts/converts.hpp"
 #include "device/forward/parts/heads.hpp"
 #include "device/masks/mask.hpp"
 #include "device/masks/masked_score.hpp"
-#include "device/memory/codes.hpp"
 #include "device/memory/direct.hpp"
 #include "device/memory/prefetch.hpp"
 #include "device/memory/query.hpp"
@@ -28,7 +28,6 @@
 #include "device/mma/wmma_split.hpp"
 #include "device/scores/dropout.hpp"
 #include "device/scores/folded_softmax.hpp"
-#include "device/scores/narrow.hpp"
 #include "device/scores/probabilities.hpp"
 #include "device/scores/softmax.hpp"
 
@@ -44,19 +43,6 @@ struct SoftmaxOf {
 template <class Unit, int kSteps, bool kStartsShifted, const FwdConfig& kConfig, bool kMasked>
 struct SoftmaxOf<Unit, kSteps, kStartsShifted, kConfig, kMasked, true> {
   using Type = FoldedSoftmax<Unit, kSteps, kStartsShifted, kConfig.dual_issue, kMasked>;
-};
-
-template <bool kNarrow, bool kCoded = false, bool kWhole = false, class Descales = int>
-struct ConvertOf {
-  using Type = Unchanged;
-};
-template <>
-struct ConvertOf<true> {
-  using Type = Narrow;
-};
-template <bool kWhole, class Descales>
-struct ConvertOf<false, true, kWhole, Descales> {
-  using Type = Codes<kWhole, Descales>;
 };
 
 // kWithFeatures: softcap, ALiBi, pages and dropout. Their code would take registers from the plain loop.
@@ -80,7 +66,8 @@ struct Block {
   static constexpr bool kDropsLate = kWithDropout;
   static constexpr bool kWide = kRows == Rows::shared_queries;
   static constexpr bool kUneven = kRows == Rows::uneven_queries;
-  // K and V in memory are codes of 8 bits. kWholeCodes: unpacked without subnormals, where a step may lose them.
+  // K and V in memory are codes of 8 bits. kWholeCodes: unpacked without subnormals, where a step may lose
+  // them.
   static constexpr bool kCoded = kOp == Op::decode_8bit;
   static constexpr bool kWholeCodes = kTraits.flushes_denormals || !kTraits.matrix_instructions();
   static constexpr int kElementBytes = kCoded ? 1 : 2;  // of K and V in memory
@@ -94,8 +81,8 @@ struct Block {
 
   // The unit multiplies fp16 only, and bf16 is narrowed to it. If this is inexact for any loaded value, the
   // featured loop recomputes the rows in fp32.
-  static constexpr bool kNarrow = !kWithFeatures && !kCoded && kDType == DType::bf16 && !kTraits.bf16_products &&
-                                  !kWide && (!kPacked || kHeadDim <= 128);
+  static constexpr bool kNarrow = !kWithFeatures && !kCoded && kDType == DType::bf16 &&
+                                  !kTraits.bf16_products && !kWide && (!kPacked || kHeadDim <= 128);
   // Undoes the scaling of narrowed values in V, and in the products of Q and K.
   static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
   static constexpr float kScoreUnit = kOutUnit * kOutUnit;
@@ -117,14 +104,16 @@ struct Block {
                          Choice<kTwoTiles, TurnedStage<Unit, kKeys, kWidth, kTile.threads>, Staged>>;
   template <bool kIsValue, class Stage>
   using CodedOf = Choice<kCoded, CodedStage<Stage, kIsValue, kWholeCodes, Descales>, Stage>;
-  using Keys = CodedOf<false, StageOf<kHeadDim, true,
-                               KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded,
-                                        LdsTile<kKeys, kHeadDim * 2, Unit::kM, kPadded>, kElementBytes>>>;
+  using Keys =
+      CodedOf<false, StageOf<kHeadDim, true,
+                             KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded,
+                                      LdsTile<kKeys, kHeadDim * 2, Unit::kM, kPadded>, kElementBytes>>>;
   using ValueTile = Choice<kWide && Unit::kM == 16, PlacedTile<ShortFragments<kHeadDim, kKeys * 2>>,
                            LdsTile<kValueDim, kKeys * 2, Unit::kM, kPadded>>;
-  using Values = CodedOf<true, StageOf<kValueDim, false,
-                                 ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
-                                            kConfig.half_stores, ValueTile, kElementBytes>>>;
+  using Values =
+      CodedOf<true, StageOf<kValueDim, false,
+                            ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
+                                       kConfig.half_stores, ValueTile, kElementBytes>>>;
   static constexpr int kSlices = kConfig.slices;  // slices of head_dim, one per wave
   using Q = Query<Unit, kHeadDim / kSlices, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;

@@ -1,6 +1,6 @@
-// Decode over keys and values of 8 bits: what differs from the other forward kernels. Codes become fp16 in LDS
-// (memory/codes.hpp), so products, softmax and epilogue are shared. Scores are multiplied by the descale of K
-// before the softmax, and O by that of V after the last tile.
+// Decode over keys and values of 8 bits: what differs from the other forward kernels. Codes become fp16 in
+// LDS (memory/codes.hpp), so products, softmax and epilogue are shared. Scores are multiplied by the descale
+// of K before the softmax, and O by that of V after the last tile.
 //
 // If each key has its own descale, scores are multiplied by K's one by one, and probabilities by V's: divided
 // by `most`, a power of two that no descale so far exceeds, so they stay in fp16's range. O is divided
@@ -61,28 +61,39 @@ FA_DEVICE Source descale_rows(const KeyPlace& place, bool of_values, const Coded
   return coded_rows(place, of.base, of.batch, of.head, of.row, sizeof(float));
 }
 
-// As the other `load`, with descales.
+FA_DEVICE PagedRows paged_rows(const Source& source, const FwdParams& params, int batch) {
+  return {source.rows.base,    source.rows.row_bytes,
+          source.page_bytes,   params.block_table + batch * params.table_batch,
+          source.rows.rows,    params.page,
+          params.num_pages - 1};
+}
+
+// As the other `load`, with descales. Arguments for few calls are loaded here: the loop needs the scalar
+// registers.
 template <class B, class Stage>
 FA_DEVICE void load(const B& block, Stage& stage, const CodedSource<typename B::Convert>& source, int first) {
-  load(block, stage, source.codes, first);
-  if (!source.how.per_key(source.of_values)) return;
-  // With features, the loop needs the scalar registers.
-  const CodedParams& p = coded_params(reloaded(kernel_arguments()));
-  const FwdParams& params = p.fwd;
-  const Source descales = B::kFeatured ? descale_rows(source.place, source.of_values, p) : source.descales;
+  const bool per_key = source.how.per_key(source.of_values);
+  if (B::kFeatured && source.how.paged()) {
+    const CodedParams& p = coded_params(reloaded(kernel_arguments()));
+    stage.load(PagedView{paged_rows(source.codes, p.fwd, block.batch), first}, block.mover());
+    if (!per_key) return;
+    const Source descales = descale_rows(source.place, source.of_values, p);
+    const PagedView view{paged_rows(descales, p.fwd, block.batch), first};
 #pragma unroll
-  for (int i = 0; i < B::Descales::kHeld; ++i) {
-    const int key = B::Descales::key(i, block.lane);
-    if (!B::kFeatured || params.block_table == nullptr) {
-      const typename B::DescaleView view(descales.rows, first);
-      stage.descales.held[i] = view.template read<float>(key, 0);
-    } else {
-      const PagedRows rows{descales.rows.base,  descales.rows.row_bytes,
-                           descales.page_bytes, params.block_table + block.batch * params.table_batch,
-                           descales.rows.rows,  params.page,
-                           params.num_pages - 1};
-      const PagedView view{rows, first};
+    for (int i = 0; i < B::Descales::kHeld; ++i) {
+      const int key = B::Descales::key(i, block.lane);
       stage.descales.held[i] = view.template read<float>(view.group(key), key, 0);
+    }
+  } else {
+    stage.load(typename B::template TileView<Stage>(source.codes.rows, first), block.mover());
+    if (!per_key) return;
+    const Source descales = B::kFeatured ? descale_rows(source.place, source.of_values,
+                                                        coded_params(reloaded(kernel_arguments())))
+                                         : source.descales;
+    const typename B::DescaleView view(descales.rows, first);
+#pragma unroll
+    for (int i = 0; i < B::Descales::kHeld; ++i) {
+      stage.descales.held[i] = view.template read<float>(B::Descales::key(i, block.lane), 0);
     }
   }
 }
@@ -90,7 +101,11 @@ FA_DEVICE void load(const B& block, Stage& stage, const CodedSource<typename B::
 template <class B>
 FA_DEVICE PackedView packed_queries(const B& block, int wave_row) {
   const FwdParams& p = block.params;
-  return {query_rows(block).base, p.q_row * 2, p.q_head * 2, block.group, wave_row,
+  return {query_rows(block).base,
+          p.q_row * 2,
+          p.q_head * 2,
+          block.group,
+          wave_row,
           block.sequence.seqlen_q * block.group};
 }
 
@@ -99,7 +114,8 @@ template <class B>
 struct PlainScores {
   const B& block;
 
-  FA_DEVICE PlainScores(const B& block, int, typename B::Convert&) : block(block) {}
+  FA_DEVICE PlainScores(const B& block, int) : block(block) {}
+  FA_DEVICE void begin(typename B::Convert&) const {}
   FA_DEVICE PackedView queries(int wave_row) const { return packed_queries(block, wave_row); }
   FA_DEVICE Source keys(const KeyPlace& place) const {
     const FwdParams& p = block.params;
@@ -125,51 +141,57 @@ struct CodedScores {
   static_assert(B::kConfig.schedule == Schedule::two_stages, "tiles.toml: V's descales come with K's");
 
   const B& block;
-  const typename B::Convert& codes;
+  const typename B::Convert* codes = nullptr;
   Query query;
   float of_scores;  // softmax_scale of products
-  float v_unit;
-  float most;  // 2^-100 before the first key
+  float most;       // 2^-100 before the first key; in a vector register
 
-  FA_DEVICE CodedScores(const B& block, int wave_row, typename B::Convert& convert)
-      : block(block), codes(convert), query(packed_queries(block, wave_row), block.lane), most(0x1p-100f) {
+  FA_DEVICE CodedScores(const B& block, int wave_row)
+      : block(block), query(packed_queries(block, wave_row), block.lane), most(here(0x1p-100f)) {
     const CodedParams& p = coded_params(block.params);
-    convert.begin(p);
     const float of_k = p.per_key != 0 ? 1 : DescalesOf::keys(p).of_head(block);
-    const float of_v = p.per_key != 0 ? 1 : DescalesOf::values(p).of_head(block);
-    of_scores = uniform(p.fwd.scale * of_k * (convert.unit * query.inverse));
-    v_unit = of_v * convert.unit;
+    of_scores = uniform(p.fwd.scale * of_k * (B::Convert::unit(p.format) * query.inverse));
+  }
+
+  // Call once before the other functions.
+  FA_DEVICE void begin(typename B::Convert& convert) {
+    convert.begin(coded_params(block.params));
+    codes = &convert;
   }
 
   FA_DEVICE const Query& queries(int) const { return query; }
   FA_DEVICE CodedSource<typename B::Convert> keys(const KeyPlace& place) const {
     const CodedParams& p = coded_params(block.params);
     return {coded_rows(place, p.fwd.k, p.fwd.k_batch, p.fwd.k_head, p.fwd.k_row, 1),
-            descale_rows(place, false, p), place, false, codes};
+            descale_rows(place, false, p), place, false, *codes};
   }
   FA_DEVICE CodedSource<typename B::Convert> values(const KeyPlace& place) const {
     const CodedParams& p = coded_params(block.params);
     return {coded_rows(place, p.fwd.v, p.fwd.v_batch, p.fwd.v_head, p.fwd.v_row, 1),
-            descale_rows(place, true, p), place, true, codes};
+            descale_rows(place, true, p), place, true, *codes};
   }
 
   FA_DEVICE float scale() const { return of_scores; }
   FA_DEVICE bool scale_is_zero() const { return of_scores == 0; }
 
   FA_DEVICE void descale(typename B::Scores& s) const {
-    if (!codes.per_key(false)) return;
-    multiply(s, codes.of_keys);
+    if (!codes->per_key(false)) return;
+    multiply(s, codes->of_keys);
   }
 
   FA_DEVICE void weigh(typename B::Scores& s, typename B::Out& o) {
-    if (!codes.per_key(true)) return;
-    if (any_lane<Unit::kWave>(codes.of_values.largest() > most)) raise(o);
-    multiply(s, codes.of_values.times(inverse_of(most)));
+    if (!codes->per_key(true)) return;
+    if (any_lane<Unit::kWave>(codes->of_values.largest() > most)) raise(o);
+    multiply(s, codes->of_values.times(inverse_of(most)));
   }
 
   // Call after the last tile.
   FA_DEVICE void finish(typename B::Out& o) const {
-    times(o, codes.per_key(true) ? v_unit * most : v_unit);
+    const CodedParams& p = coded_params(reloaded(kernel_arguments()));
+    const float of_v = p.per_key == 0         ? DescalesOf::values(p).of_head(block)
+                       : codes->per_key(true) ? most
+                                              : 1;
+    times(o, of_v * B::Convert::unit(p.format));
   }
 
  private:
@@ -203,14 +225,13 @@ struct CodedScores {
   }
 
   FA_DEVICE void raise(typename B::Out& o) {
-    const float highest =
-        across_lanes<Unit::kWave - 1>(codes.of_values.largest(), block.lane,
-                                      [](float a, float b) { return __builtin_fmaxf(a, b); });
+    const float highest = across_lanes<Unit::kWave - 1>(
+        codes->of_values.largest(), block.lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
     const uint32_t up = __builtin_bit_cast(uint32_t, uniform(highest)) + 0x007fffff;
     const float to = __builtin_bit_cast(float, up & 0x7f800000);
     const float now = to < 0x1p126f ? to : 0x1p126f;
     times(o, most * inverse_of(now));
-    most = now;
+    most = here(now);
   }
 };
 

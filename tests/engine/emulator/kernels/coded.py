@@ -4,10 +4,10 @@ import math
 import random
 import struct
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
-from itertools import product
+from dataclasses import dataclass
+from itertools import chain, product
 
-from wheel_builder.machine_code.emulator.attention import NO_WINDOW, Descales, with_codes
+from wheel_builder.machine_code.emulator.attention import Descales, with_codes
 from wheel_builder.machine_code.emulator.formats import decode, encode, values_of_codes
 from wheel_builder.machine_code.emulator.machine import Launch, Options
 from wheel_builder.machine_code.emulator.memory import Memory
@@ -24,10 +24,10 @@ NOT_GIVEN = "none"
 class Coded:
     """A call. ``keys`` of each sequence.
 
-    ``descales``: "head" (of each sequence), "key", or "none". ``store``: "dense", "used" (a part of the cache),
-    "leftpad", "places" (cache_batch_idx), "ragged" or "paged". ``values``: "normal", "codes" (every finite
-    code), "outliers" (a few channels of K, a few keys of V), or a code in place of some keys' elements.
-    ``spread`` multiplies rows of q by 2^spread, 2^-spread, 1 in turn.
+    ``descales``: "head" (of each sequence), "key", or "none".
+    ``store``: "dense", "used" (a part of it), "leftpad", "places" (cache_batch_idx), "ragged" or "paged".
+    ``values``: "normal", "codes" (every finite code), "outliers" (a few channels of K, a few keys of V), or a
+    code in place of one element. ``spread``: heads of q are multiplied by 2^spread, 2^-spread, 1 in turn.
     """
 
     dtype: str
@@ -48,7 +48,6 @@ class Coded:
     spread: int = 0
     scale: float = 0.0
     seed: int = 0
-    group: int = field(init=False, default=0)
 
     @property
     def kernel(self):
@@ -108,12 +107,17 @@ class Call:
         self.memory["out"] = Memory.output(rows * coded.head_dim * 2, "out")
         self.memory["lse"] = Memory.output(rows * 4, "lse")
         if coded.splits > 1:
-            self.memory["partial_out"] = Memory.output(coded.splits * rows * coded.head_dim * 4, "partial_out")
+            self.memory["partial_out"] = Memory.output(
+                coded.splits * rows * coded.head_dim * 4, "partial_out"
+            )
             self.memory["partial_lse"] = Memory.output(coded.splits * rows * 4, "partial_lse")
         if coded.sinks:
             self.given("sink", struct.pack(f"<{self.nheads}f", *(0.5 - n for n in range(self.nheads))))
         if coded.slopes:
-            self.given("alibi_slopes", struct.pack(f"<{self.nheads}f", *(2.0 ** -(n + 1) for n in range(self.nheads))))
+            self.given(
+                "alibi_slopes",
+                struct.pack(f"<{self.nheads}f", *(2.0 ** -(n + 1) for n in range(self.nheads))),
+            )
 
     def _cache(self):
         coded = self.coded
@@ -134,7 +138,9 @@ class Call:
             scales = {
                 "none": lambda: [1.0] * rows,
                 "key": lambda: [fp32(2.0 ** self.random.uniform(-7, -3)) for _ in range(rows)],
-                "head": lambda: [fp32(2.0 ** self.random.uniform(-6, -4)) for _ in range(self.batch * self.nheads_k)],
+                "head": lambda: [
+                    fp32(2.0 ** self.random.uniform(-6, -4)) for _ in range(self.batch * self.nheads_k)
+                ],
             }[coded.descales]()
             self.descale[name] = scales
             self.codes[name] = self._drawn(name, rows, scales if per_key else None)
@@ -155,7 +161,13 @@ class Call:
             for d in range(width):
                 x = self.random.gauss(0, 1)
                 if coded.values == "outliers":
-                    x = x + 9 if name == "k" and d % 37 == 5 else x * 50 if name == "v" and row % 29 == 3 else x
+                    x = (
+                        x + 9
+                        if name == "k" and d % 37 == 5
+                        else x * 50
+                        if name == "v" and row % 29 == 3
+                        else x
+                    )
                 found.append(find(x / of_key))
         if isinstance(coded.values, int):
             found[5 * width * self.nheads_k + 3] = coded.values
@@ -193,12 +205,17 @@ class Call:
         if coded.store == "leftpad":
             self.given("leftpad_k", struct.pack(f"<{self.batch}i", *map(self.left, range(self.batch))))
         if coded.store == "places":
-            self.given("cache_batch_idx", struct.pack(f"<{self.batch}i", *(self.places - 1 - b for b in range(self.batch))))
+            self.given(
+                "cache_batch_idx",
+                struct.pack(f"<{self.batch}i", *(self.places - 1 - b for b in range(self.batch))),
+            )
         if coded.store == "ragged":
             ends = [sum(coded.keys[:n]) for n in range(self.batch + 1)]
             self.given("cu_seqlens_k", struct.pack(f"<{self.batch + 1}i", *ends))
         if coded.store == "paged":
-            self.given("block_table", struct.pack(f"<{self.batch * len(self.table[0])}i", *sum(self.table, [])))
+            self.given(
+                "block_table", struct.pack(f"<{self.batch * len(self.table[0])}i", *chain(*self.table))
+            )
         optional = ("leftpad_k", "cache_batch_idx", "cu_seqlens_k", "block_table", "sink", "alibi_slopes",
                     "partial_out", "partial_lse")  # fmt: skip
         lengths |= {name: self.memory[name].address for name in optional if name in self.memory}
@@ -237,7 +254,9 @@ def run(machine, arch, coded, **options):
     blocks = -(-coded.queries * (call.nheads // call.nheads_k) // tile.rows) * coded.splits
     launch = Launch((blocks, call.nheads_k, call.batch), (tile.threads, 1, 1))
     kernarg = call.kernarg()
-    result = machine.run(coded.kernel, launch, kernarg, list(call.memory.values()), Options(seed=1, **options))
+    result = machine.run(
+        coded.kernel, launch, kernarg, list(call.memory.values()), Options(seed=1, **options)
+    )
     assert not result.error, result.error
     assert not result.findings, "\n".join(map(str, result.findings))
     call.result = result
@@ -246,7 +265,7 @@ def run(machine, arch, coded, **options):
 
 @dataclass(frozen=True)
 class Row:
-    """An expected row. ``largest``: of the visible values' magnitudes. ``magnitude``: of the scores' terms."""
+    """An expected row. ``largest``: of the visible values. ``magnitude``: of the scores' terms."""
 
     out: list
     lse: float
