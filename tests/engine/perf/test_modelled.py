@@ -108,12 +108,14 @@ AHEAD = {("gfx1151", "fp16", 64): 1.24}
 NEARLY = {"gfx950": 0.81}
 # Upper limits of the time with padding of half the keys, relative to the time without a mask, where above
 # 0.6. On gfx950 finding the keys takes as long as elsewhere, and everything else half of it.  gfx908's masked
-# loop of head dim 64 includes dropout's branch, at a cost of a tenth.
-PADDED = {"gfx908": 0.63, "gfx950": 0.63}
+# loop of head dim 64 includes dropout's branch, at a cost of a tenth. gfx950's forward of head dim 128 without
+# masks has a faster loop of its own.
+PADDED = {("gfx908", 64): 0.63, ("gfx950", 64): 0.63, ("gfx950", 128): 0.69}
 # Upper limits of the time of gradients with a mask, relative to those without one, where above 1.25. At head
 # dim 64 of gfx950 products take half as long, and the work on each score as long as elsewhere. In fp32 each
-# row's address takes an addition: on some GPUs the range check ignores a scalar offset.
-MASKED_GRADIENTS = {"gfx950": 1.42}
+# row's address takes an addition: on some GPUs the range check ignores a scalar offset. On gfx942 that is more
+# than a quarter, in fp32 at head dim 64.
+MASKED_GRADIENTS = {"gfx942": 1.28, "gfx950": 1.42}
 # The normal run's kernels: one kernel of every arch, and both of one.  --full has all kernels of all archs.
 QUICK = {
     "fa_fwd_fp16_d64": ("gfx942", "gfx1030", "gfx1100", "gfx1102", "gfx1201"),
@@ -279,9 +281,10 @@ def test_waves_in_turn_are_a_tenth_faster_on_mi300x():
 def test_a_mask_costs_a_quarter_at_most(arch):
     """Exceptions are gfx950, with short products, and fp32 at head dim 64 of gfx942 and gfx908.
 
-    In the latter two, dropout's branch made the loop a tenth slower.
+    In the latter two, dropout's branch made the loop a tenth slower. gfx950's forward of head dim 128 has a
+    loop for tiles without masks, a seventh faster.
     """
-    least = {("gfx908", 64): 0.72, ("gfx942", 64): 0.73, ("gfx950", 64): 0.49, ("gfx950", 128): 0.67}
+    least = {("gfx908", 64): 0.72, ("gfx942", 64): 0.73, ("gfx950", 64): 0.49, ("gfx950", 128): 0.59}
     figures = {kernel: flop for what, maker, kernel, flop in known(arch) if maker == "flash-attn-rocm"}
     for head_dim in HEAD_DIMS:
         plain = figures[f"fwd fp16 d{head_dim}"]
@@ -314,7 +317,7 @@ def test_gradients_with_a_mask_take_a_quarter_longer_at_most(arch):
 def test_padding_of_half_the_keys_takes_little_more_than_half_of_the_time(arch):
     """The search for the visible keys included."""
     for head_dim in HEAD_DIMS:
-        assert padded_share(arch_named(arch), known(arch), head_dim) <= PADDED.get(arch, 0.6)
+        assert padded_share(arch_named(arch), known(arch), head_dim) <= PADDED.get((arch, head_dim), 0.6)
 
 
 @pytest.mark.full
