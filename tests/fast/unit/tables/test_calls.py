@@ -105,7 +105,7 @@ def test_bindings_make_the_c_interfaces_call(described):
 
 def test_a_maker_fills_the_same_call_and_returns_what_it_makes(described):
     text = cpp_bindings(described.calls, described.makers).partition("std::tuple<Tensor> attend(")[2]
-    assert text.startswith("const Tensor& q, const Tensor& k, std::int64_t window, double softcap, bool inter")
+    assert text.startswith("const Tensor& q, const Tensor& k, std::int64_t window, double softcap, bool i")
     assert [line.strip() for line in text.splitlines()[1:-1]] == [
         "fa_fwd_call call{};",
         'call.q = describe(q, "q");',
