@@ -9,8 +9,8 @@
 #pragma once
 
 #include "device/arch/current.hpp"
+#include "device/forward/coded_scores.hpp"
 #include "device/forward/parts/block.hpp"
-#include "device/forward/parts/coded.hpp"
 #include "device/forward/parts/direct.hpp"
 #include "device/forward/parts/direct_slots.hpp"
 #include "device/forward/parts/epilogue.hpp"

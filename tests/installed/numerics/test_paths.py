@@ -325,8 +325,9 @@ def test_the_plan_is_what_ran(target):
 
     def plan(head_dim, rows, keys, splits=0, *, dropout=False, aligned=True):
         found = torch.ops.flash_attn_rocm.plan(
-            ARCH, "fp16", head_dim, 1, rows, keys, 4, 2, UNITS, splits, dropout, aligned, False, False, 0
-        )
+            ARCH, "fp16", head_dim, 1, rows, keys, 4, 2, UNITS, splits, dropout, aligned,
+            False, False, 0, False,
+        )  # fmt: skip
         return found[:2]
 
     assert plan(64, 33, 70) == plan(64, 33, 70, 1) == plan(64, 3, 70, dropout=True) == (whole, 1)

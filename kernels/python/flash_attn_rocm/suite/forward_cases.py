@@ -263,6 +263,8 @@ def laid_out(x, layout):
 class Call:
     """The tensors of a case: a list entry per sequence, and the operator's arguments."""
 
+    coded = False  # whether k and v are codes of 8 bits
+
     def __init__(self, case, device):
         self.case, self.device = case, device
         self.dtype = DTYPES[case.kernel.dtype]
@@ -413,7 +415,7 @@ class Call:
             return {}
         _, splits, _ = torch.ops.flash_attn_rocm.plan(
             arch(), case.kernel.dtype, case.head_dim, len(case.rows), max(case.rows), keys, *case.heads,
-            UNITS, case.splits, False, True, False, False, 0,
+            UNITS, case.splits, False, True, False, False, 0, self.coded,
         )  # fmt: skip
         if splits == 1:
             return {}

@@ -1,8 +1,8 @@
 """The fuzz cases of every kernel.
 
 Attention: forward_cases.py. Gradients: backward_cases.py, alike_cases.py, nan_cases.py. Masks:
-masked_cases.py, masked_backward_cases.py. Latent attention: latent_cases.py. Writing and copying caches:
-caches/.
+masked_cases.py, masked_backward_cases.py. Latent attention: latent_cases.py. Caches of 8
+bits, and writing and copying caches: caches/.
 """
 
 from flash_attn_rocm.suite import (
@@ -14,7 +14,7 @@ from flash_attn_rocm.suite import (
     masked_cases,
     nan_cases,
 )
-from flash_attn_rocm.suite.caches import append_cases, coded_append_cases, widen_cases
+from flash_attn_rocm.suite.caches import append_cases, coded_append_cases, coded_cases, widen_cases
 from flash_attn_rocm.suite.forward_cases import Kernel
 from flash_attn_rocm.suite.rule import DTYPES
 from flash_attn_rocm.suite.target import (
@@ -33,7 +33,7 @@ MODULES = {
     APPEND: append_cases, coded_append_cases.CODED_APPEND: coded_append_cases,
     widen_cases.WIDENING: widen_cases, **dict.fromkeys((BACKWARD_OP, FUSED_OP, UNEVEN_OP), backward_cases),
     masked_cases.MASKED: masked_cases, MASKED_BACKWARD_OP: masked_backward_cases,
-    latent_cases.LATENT: latent_cases,
+    latent_cases.LATENT: latent_cases, coded_cases.CODED: coded_cases,
 }  # fmt: skip
 
 

@@ -54,7 +54,7 @@ class Sequence:
 
     q, out: (rows, heads, headdim). k, v: (keys, heads_k, headdim). lse: (heads, rows), or None. slopes:
     (heads). kept: (heads, rows, keys), dropout's factors of the probabilities. bias: (heads, rows, keys),
-    fp32, added to the scores.
+    fp32, added to the scores. sink: (heads), a score of each row without a value. k and v may be float64.
     """
 
     q: Tensor
@@ -65,6 +65,7 @@ class Sequence:
     slopes: Tensor | None = None
     kept: Tensor | None = None
     bias: Tensor | None = None
+    sink: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,12 @@ def attention(
     slopes: Tensor | None = None,
     kept: Tensor | None = None,
     bias: Tensor | None = None,
+    sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """out (…, rows, heads, headdim) and the log-sum-exp (…, heads, rows), in q's dtype.
 
     q: (…, rows, heads, headdim). k, v: (…, keys, heads_k, headdim). slopes: (…, heads). kept, bias: (…,
-    heads, rows, keys).
+    heads, rows, keys). sink: (heads).
 
     Rows with only -inf scores, such as rows without a visible key, have an out of 0 and a log-sum-exp of
     +inf. Upstream treats them alike (flash_attn 2.8, csrc/flash_attn/src/softmax.h).
@@ -117,7 +119,12 @@ def attention(
         hidden |= ahead > rules.right
     scores = scores.masked_fill(hidden, -math.inf)
     blind = (scores == -math.inf).all(-1)
-    probabilities = torch.softmax(scores, -1).masked_fill(blind[..., None], 0.0).to(v.dtype)
+    if sink is not None:
+        wide = torch.promote_types(scores.dtype, sink.dtype)
+        scores = torch.cat(
+            [scores.to(wide), sink.to(wide)[..., None, None].expand(*scores.shape[:-1], 1)], -1
+        )
+    probabilities = torch.softmax(scores, -1)[..., : len(keys)].masked_fill(blind[..., None], 0.0).to(v.dtype)
     if kept is not None:
         probabilities = probabilities * kept.to(v.dtype)
     lse = torch.logsumexp(scores, -1).masked_fill(blind, math.inf)
@@ -133,8 +140,9 @@ def judge(sequences: Iterable[Sequence], rules: Rules, *, rounded_once: bool = F
     for each in sequences:
         q, k, v, out = (x.detach().cpu() for x in (each.q, each.k, each.v, each.out))
         slopes = None if each.slopes is None else each.slopes.cpu()
-        exact, exact_lse = attention(*(x.double() for x in (q, k, v)), rules, slopes, each.kept, each.bias)
-        plain, _ = attention(q, k, v, rules, slopes, each.kept, each.bias)
+        more = (rules, slopes, each.kept, each.bias, each.sink)
+        exact, exact_lse = attention(*(x.double() for x in (q, k, v)), *more)
+        plain, _ = attention(*(x.to(q.dtype) for x in (q, k, v)), *more)
         # Where a score is NaN or +inf, upstream's formula gives NaN, and the log-sum-exp +inf.
         nan = exact.isnan()
         if not torch.equal(out.isnan(), nan):
