@@ -30,6 +30,7 @@ CHOICES = {
     "call": (FORWARD, BACKWARD, LATENT, APPEND, WIDEN),
     "tile": ("forward", "dkdv", "dq"),
     "lacks": FEATURES,
+    "multiplies": ("fp16",),
     "rows": (QUERIES, MANY_QUERIES, UNEVEN_QUERIES, SHARED_QUERIES, PACKED),
 }
 # Of paths, in C++, and the calls that have them.
@@ -65,6 +66,7 @@ class Kind:
     lacks: tuple[str, ...] = ()
     value_dim: int = 0
     products: tuple[int, ...] = ()
+    multiplies: str = ""
     launches: tuple[str, ...] = ()
     canary: str = ""
 

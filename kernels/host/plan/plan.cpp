@@ -25,6 +25,11 @@ constexpr double kFilled = 0.9;  // share of busy places, over all rounds, that 
 // them.
 constexpr std::int64_t kPlaces = 2;
 
+// Workgroups over codes of 8 bits have half of the bytes in flight, and smaller tiles: as many places as give
+// them the bytes of 16 bits, if they fit (kPlaces 2 and 4, gfx942, head dim 128, share of bandwidth at 1 us:
+// 0.56 and 0.94).
+constexpr std::int64_t kCodesInFlight = 512;  // elements of rows of a compute unit's workgroups
+
 // The cost of a part of a wide workgroup on an otherwise full device, in keys: its rows of out, in fp32, are
 // stored and read again. The nominal bandwidth of an MI300X or a RX 7900 XTX and the modelled speed give 180.
 constexpr double kKeysOfPart = 256;
@@ -48,6 +53,13 @@ std::int64_t splits_to_fill(std::int64_t workgroups, std::int64_t places, std::i
   std::int64_t splits = 1;
   while (filled(workgroups * splits, places) < std::min(best, kFilled)) ++splits;
   return splits;
+}
+
+// Places of a compute unit, for workgroups of few queries.
+std::int64_t places_of(const PlanRequest& r) {
+  if (!r.coded) return kPlaces;
+  const std::int64_t of_workgroup = r.head_dim * traits(r.arch).cus_of_workgroup;
+  return std::max(kPlaces, kCodesInFlight / of_workgroup);
 }
 
 // The kernels of few queries.
@@ -157,7 +169,7 @@ Plan automatic(const PlanRequest& r) {
   const std::int64_t workgroups = workgroups_of(r);
   const std::int64_t splits = workgroups == 0 || r.compute_units < 1
                                   ? 1
-                                  : splits_to_fill(workgroups, kPlaces * r.compute_units,
+                                  : splits_to_fill(workgroups, places_of(r) * r.compute_units,
                                                    most_parts(r.max_seqlen_k, kMinKeysOfSplit));
   return split(r, splits, filling_words(r.max_seqlen_k, splits, workgroups, r.compute_units));
 }

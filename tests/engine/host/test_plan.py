@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.tools.programs import CHECKOUT, compile_program
-from wheel_builder.tables.archs import known_archs, known_gpus
+from wheel_builder.tables.archs import arch_named, known_archs, known_gpus
 
 LARGEST = {gpu.name: gpu.compute_units for gpu in known_gpus().values()}
 # Packed rows of a workgroup.
@@ -74,9 +74,9 @@ def plans(builder_image, tmp_path_factory):
     return ask
 
 
-def share_of_places(workgroups, units):
+def share_of_places(workgroups, units, places=PLACES):
     """The busy share of the compute units' places, over all rounds of workgroups."""
-    places = PLACES * units
+    places *= units
     return workgroups / (math.ceil(workgroups / places) * places)
 
 
@@ -107,15 +107,18 @@ def test_decode_of_one_sequence_with_32k_keys_fills_the_largest_device(plans, ar
 
 
 @pytest.mark.parametrize("arch", LARGEST)
-def test_codes_are_cut_into_as_many_parts(plans, arch):
-    units = LARGEST[arch]
+def test_codes_are_cut_into_as_many_parts_as_give_the_bytes_in_flight_of_16_bits(plans, arch):
+    """A compute unit has 8 places of head dim 64, 4 of 128, or two units together: pairs have two, at least."""
+    units, pair = LARGEST[arch], arch_named(arch).isa.cus_of_workgroup
     cases = [
-        Request(arch=arch, head_dim=head_dim, nheads=heads, nheads_k=heads, compute_units=units, coded=coded)
-        for head_dim, heads, coded in product((64, 128, 256), (1, 8, 64), (False, True))
+        Request(arch=arch, head_dim=head_dim, nheads=heads, nheads_k=heads, compute_units=units, coded=True)
+        for head_dim, heads in product((64, 128, 256), (1, 8, 64))
     ]
-    found = plans(cases)
-    for numbers, codes in zip(found[::2], found[1::2], strict=True):
-        assert codes == numbers._replace(reason=f"decode over a cache of 8 bits; {numbers.reason}")
+    for case, plan in zip(cases, plans(cases), strict=True):
+        places = {64: 8, 128: 4, 256: 2}[case.head_dim] // pair
+        shares = [share_of_places(case.nheads_k * s, units, max(places, PLACES)) for s in range(1, MOST + 1)]
+        assert plan.splits == next(s for s, share in enumerate(shares, 1) if share >= min(0.9, max(shares)))
+        assert plan.reason.startswith("decode over a cache of 8 bits; ")
 
 
 @pytest.mark.parametrize("arch", LARGEST)

@@ -15,6 +15,7 @@ from tests.conftest import CHECKOUT
 from wheel_builder.base.process import run
 from wheel_builder.base.store import sha256_file
 from wheel_builder.extras.perf.run import Bench, model, subjects
+from wheel_builder.extras.perf.workloads.coded import has_coded
 from wheel_builder.extras.perf.workloads.gradients import has_backward
 from wheel_builder.extras.perf.workloads.latent import has_latent
 from wheel_builder.extras.perf.workloads.ours import finds_ranges, has_decode, has_workload
@@ -133,7 +134,7 @@ def decoded(known_rows):
 
 
 def _is_bound_by_memory(name):
-    return has_decode(name) or has_latent(name) or finds_ranges(name)
+    return has_decode(name) or has_coded(name) or has_latent(name) or finds_ranges(name)
 
 
 @pytest.fixture

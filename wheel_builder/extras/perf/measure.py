@@ -149,16 +149,20 @@ class Decoded:
     resident: int
     decode: Decode
     name: str = ""
+    of: str = ""
 
     @property
     def named(self) -> str:
-        return self.name or f"{self.dtype} d{self.head_dim}"
+        return self.name or f"{self.of} {self.dtype} d{self.head_dim}".lstrip()
 
 
-def measure_decode(subject: Subject, workload: Workload, useful: int, name: str = "") -> Decoded:
+def measure_decode(
+    subject: Subject, workload: Workload, useful: int, name: str = "", of: str = ""
+) -> Decoded:
     """Run one workgroup on the emulator and play it against memory.
 
-    ``useful``: bytes of its keys and values, or of all its necessary loads. Raises as ``measure``.
+    ``useful``: bytes of its keys and values, or of all its necessary loads. ``of``: which decode, before its
+    dtype. Raises as ``measure``.
     """
     result = run(subject.machine, workload)
     resident = resident_of(subject, workload)
@@ -171,6 +175,7 @@ def measure_decode(subject: Subject, workload: Workload, useful: int, name: str 
         resident=resident,
         decode=decode(traced(subject, workload.kernel, result), useful, resident),
         name=name,
+        of=of,
     )
 
 

@@ -46,6 +46,7 @@ MEMORY_HEAD = (
 DECODE = f"""\
 Decode: the share of the GPU's memory bandwidth on paper that workgroups of one query and 512 keys reach, by
 the latency of memory under load, so many of them at a time on a compute unit (RDNA: workgroup processor).
+8-bit: the same over a cache of 8 bits, whose bytes are half.
 d576: the same of latent attention, with a query of as many heads as a workgroup has rows.
 {RANGES_OP}: the same of what finds the keys that a boolean mask of 4096 keys shows to the rows of a wave.
 fit: how many fit.  in flight: KiB that have to be on their way there for the whole bandwidth."""
@@ -176,7 +177,7 @@ def _kib(size: float) -> str:
 
 def decode_table(rows: Iterable[Decoded]) -> str:
     """Shares of bandwidth, a line for each kernel and number of workgroups."""
-    ordered = sorted(rows, key=lambda row: (row.arch, row.dtype, row.head_dim, row.label))
+    ordered = sorted(rows, key=lambda row: (row.arch, row.dtype, row.head_dim, row.of, row.label))
     cells = [
         (
             row.arch,

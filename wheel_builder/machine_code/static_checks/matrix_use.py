@@ -8,6 +8,7 @@ from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.machine_code.disassembly.kernels import Kernel
 from wheel_builder.machine_code.static_checks.findings import Finding
 from wheel_builder.tables.archs import Arch, arch_named
+from wheel_builder.tables.kinds import known_kinds
 
 CHECK = "matrix instructions"
 MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac|dot\d|dual_dot)")
@@ -17,11 +18,11 @@ SPREADING, SPREADS = ("fa_bwd_dkdv_", "fa_bwd_fused_"), r"|v_mfma_f32_32x32x2_?f
 SPREADS_PARTS = r"|v_mfma_f32_32x32x8_bf16"
 STEP = 16  # kK of MFMA's Layout (kernels/device/mma/layout.hpp)
 SHORT = {"fp16": "f16", "bf16": "bf16"}
-INSTANCE = re.compile(r"fa_[a-z0-9]+(?:_[a-z0-9]+)*_(?P<dtype>fp16|bf16)(?P<head_dim>_d\d+)?")
+INSTANCE = re.compile(r"fa_(?P<op>[a-z0-9]+(?:_[a-z0-9]+)*)_(?P<dtype>fp16|bf16)(?P<head_dim>_d\d+)?")
 
 
 def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
-    """Check for the matrix instructions of the instance's dtype, and for the absence of others.
+    """Check for the matrix instructions of the dtype of its products, and for the absence of others.
 
     Kernels for any head dim have none, because the compiler does not know their sizes.
     """
@@ -60,7 +61,10 @@ def _dtype_of_tiles(name: str) -> str:
     if match is None:
         title = f"{name} is not an instance's name"
         raise DeviceCodeError(title, ["expected fa_<op>_<dtype>_d<head dim> or fa_<op>_<dtype>"])
-    return match["dtype"] if match["head_dim"] else ""
+    if not match["head_dim"]:
+        return ""
+    kind = known_kinds().get(match["op"])
+    return kind.multiplies or match["dtype"] if kind else match["dtype"]
 
 
 def _expected(arch: Arch, dtype: str) -> str:

@@ -96,6 +96,14 @@ def test_bf16_may_be_multiplied_as_fp16_where_the_unit_has_no_bf16():
     assert text.startswith("1 of v_dot2_f16_f16, expected ")
 
 
+@pytest.mark.parametrize(("arch", "line"), [("gfx942", MFMA_16), ("gfx1100", WMMA_16), ("gfx1030", DOT2)])
+def test_codes_of_8_bits_are_multiplied_as_fp16_beside_queries_of_bf16(arch, line):
+    assert texts(arch, "fa_decode_8bit_bf16_d64", line) == []
+    assert len(texts(arch, "fa_decode_bf16_d64", line)) == (2 if arch != "gfx1030" else 0)
+    (text,) = texts(arch, "fa_decode_8bit_bf16_d64", "s_nop 0")
+    assert text.startswith("no matrix instruction of its type")
+
+
 def test_half_of_a_dual_issue_pair_counts():
     (text,) = texts("gfx1100", FP16, WMMA_16, "v_dual_dot2acc_f32_f16 v8, v9, v10 :: v_dual_mov_b32 v11, v12")
     assert text.startswith("1 of v_dual_dot2acc_f32_f16, expected v_wmma")

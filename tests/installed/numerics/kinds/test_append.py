@@ -88,7 +88,7 @@ class Cache:
         case, caches = self.case, [self.k_cache.clone(), self.v_cache.clone()]
         rotated, _ = torch.ops.flash_attn_rocm.pytorch_append(
             self.q, *caches, self.k, self.v, *self.angles, self.lengths, None, self.table, self.places,
-            case.interleaved, case.causal,
+            None, None, case.interleaved, case.causal,
         )  # fmt: skip
         return (rotated if case.rotary else self.q), *caches
 

@@ -158,7 +158,8 @@ class Call(forward_cases.Call):
         return numbers * descale.double()
 
     def with_descale(self, coded, descale):
-        own = descale.float().expand(*coded.shape[:-1], 1).contiguous().view(torch.uint8)
+        own = torch.empty(*coded.shape[:-1], DESCALE, dtype=torch.uint8)
+        own.view(torch.float32).copy_(descale)
         return torch.cat([coded, own], dim=-1)
 
     def cache(self, rows, count=None):
@@ -172,7 +173,7 @@ class Call(forward_cases.Call):
         rows, options = getattr(self, f"_{self.case.store.replace(' ', '_')}")()
         self.k, self.v = numbers
         self.given = [self.given_descale(*each) for each in zip(rows, self.descales, strict=True)]
-        caches = [self.laid_out(x[..., :-DESCALE].contiguous()).view(self.format) for x in rows]
+        caches = [self.laid_out(fresh(x[..., :-DESCALE])).view(self.format) for x in rows]
         return caches, options
 
     def given_descale(self, rows, descales):
@@ -180,7 +181,7 @@ class Call(forward_cases.Call):
         if case.descales == NONE:
             return None
         if case.descales == KEYS:
-            every = rows[..., -DESCALE:].contiguous().view(torch.float32)[..., 0].to(self.device)
+            every = fresh(rows[..., -DESCALE:]).view(torch.float32)[..., 0].to(self.device)
             return every.mT.contiguous().mT if case.layout == "heads first" else every
         heads = torch.cat(descales)[..., 0].to(self.device)
         return heads[:1, :1].clone().expand(heads.shape) if case.descales == ONE else heads
@@ -202,3 +203,8 @@ class Call(forward_cases.Call):
 
     def sequences(self, out, lse, weights):
         return [replace(each, sink=self.sink) for each in super().sequences(out, lse, weights)]
+
+
+def fresh(x):
+    """A copy without other strides, also of dimensions of size 1."""
+    return x.clone(memory_format=torch.contiguous_format)
