@@ -110,6 +110,20 @@ class Call(forward_cases.Call):
             numbers.append([self.read(*one) for one in zip(coded, descales, strict=True)])
             self.rows.append([self.with_descale(*one) for one in zip(coded, descales, strict=True)])
         self.k, self.v = numbers
+        self.kept = [None] * len(self.v)
+        if case.descales == KEYS:
+            self.kept, self.v = zip(*map(self.on_weights, self.v, self.descales[1]), strict=True)
+
+    def on_weights(self, v, descales):
+        """Descales of values as factors of the probabilities, as kernels have them, and values without.
+
+        The plain computation rounds their products to q's dtype.
+        """
+        if not len(v):
+            return None, v
+        most = torch.exp2(descales.amax(0, keepdim=True).double().log2().ceil())
+        factors = (descales.double() / most)[..., 0].T.repeat_interleave(self.case.heads[0] // v.shape[1], 0)
+        return factors[:, None], v / descales.double() * most
 
     def descales_of(self, sequences):
         """A factor for each of a sequence's rows and heads, or heads: (rows or 1, heads, 1)."""
@@ -202,7 +216,8 @@ class Call(forward_cases.Call):
         return {"sink": sink, "k_descale": self.given[0], "v_descale": self.given[1]}
 
     def sequences(self, out, lse, weights):
-        return [replace(each, sink=self.sink) for each in super().sequences(out, lse, weights)]
+        found = super().sequences(out, lse, self.kept)
+        return [replace(each, sink=self.sink) for each in found]
 
 
 def fresh(x):
