@@ -11,12 +11,14 @@ import pytest
 from torch_abi_audit import minimum_version
 
 from tests.conftest import CHECKOUT
+from tests.tools.made.device import with_code
 from tests.tools.made.wheels import write_wheel
 from wheel_builder.audit.rules import TORCH_SHIM
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.store import sha256_file
 from wheel_builder.files.binaries.elf import read_elf
 from wheel_builder.files.device.library import LIBRARY as HOST_LIBRARY
+from wheel_builder.files.device.library import code_objects
 from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.machine_code.fake_hip.container import LIBRARY
 from wheel_builder.machine_code.static_checks.stage import disassemble_wheel
@@ -109,8 +111,9 @@ def damaged(wheel, arch, damage, sound, folder, as_text):
     at = int(address, 16) - 0x1000
     assert code[at : at + len(before)] == before
     edited = code[:at] + after + code[at + len(before) :]
-    assert files[HOST_LIBRARY].count(code) == 1
-    files[HOST_LIBRARY] = files[HOST_LIBRARY].replace(code, edited)
+    library = files[HOST_LIBRARY]
+    assert [each.data for each in code_objects(library)].count(code) == 1
+    files[HOST_LIBRARY] = with_code(library, lambda each: edited if each.data == code else each.data)
     del files[f"{read_wheel(wheel, max_mib=64).dist_info}/RECORD"]
     wheel = write_wheel(folder, files, name=wheel.name)
     listings = folder / "disassembly"

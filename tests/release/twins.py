@@ -4,9 +4,9 @@ import ast
 import functools
 import shutil
 
+from tests.tools.made.device import with_code
 from tests.tools.made.wheels import write_wheel
-from wheel_builder.files.device.fatbin import gfx_of
-from wheel_builder.files.device.library import LIBRARY, code_objects
+from wheel_builder.files.device.library import LIBRARY
 from wheel_builder.files.pycode import DEFINITIONS
 from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.machine_code.fake_hip.container import CONTROL, SHARED
@@ -36,22 +36,7 @@ def twin_wheel(wheel, arch, folder):
 
 
 def without_other_archs(library, arch):
-    twin = bytearray(library)
-    for gfx, begin, end in places(library):
-        if gfx != arch:
-            twin[begin:end] = b"\xff" * (end - begin)
-    return bytes(twin)
-
-
-@functools.cache
-def places(library):
-    """(arch, begin, end) of each code object. They are all different. The search takes seconds."""
-    found = []
-    for code in code_objects(library):
-        begin = library.index(code.data)
-        assert library.find(code.data, begin + 1) < 0
-        found.append((gfx_of(code.arch), begin, begin + len(code.data)))
-    return found
+    return with_code(library, lambda code: code.data if code.gfx == arch else b"\xff" * len(code.data))
 
 
 def twin_checkout(checkout, folder):

@@ -153,6 +153,13 @@ def one_of_each(kinds):
 WAITED = {arch: rules for arch, rules in RULES.items() if rules in WAITING}
 
 
+def joins_a_later_block(kernel, number):
+    """Whether a jump from behind leads to the instruction's block, shortly before it."""
+    near = {each.address for each in kernel.instructions[max(number - NEAR, 0) : number + 1]}
+    behind = kernel.instructions[number + 1 :]
+    return any(each.target in near for each in behind)
+
+
 @pytest.mark.parametrize("arch", one_of_each(WAITED))
 @pytest.mark.parametrize(
     "pattern",
@@ -163,13 +170,15 @@ def test_every_wait_of_the_compilers_is_needed(kernels_of, arch, pattern):
     """The compiler inserts the minimum of its rules, so one wait fewer anywhere must be found.
 
     It also inserts a lone ``s_nop 0`` next to inline assembly, even when empty, and between loads repeatable
-    under XNACK. Of those, finding some is enough.
+    under XNACK. Of those, finding some is enough. It visits blocks in their order: where a later block jumps
+    back to, it does not know of that block's waits yet.
     """
     for kernel in kernels_of(arch, pattern):
         places = [n for n in kernel.reached if kernel.instructions[n].mnemonic == WAITING[RULES[arch]]]
         missed = [n for group in far_apart(places) for n in missed_waits(arch, kernel, group)]
         assert len(missed) < len(places)
-        assert [n for n in missed if kernel.instructions[n].text != "s_nop 0"] == []
+        unknown = [n for n in missed if not joins_a_later_block(kernel, n)]
+        assert [n for n in unknown if kernel.instructions[n].text != "s_nop 0"] == []
 
 
 # Share of waits without a dependency: the data has already arrived, another wait precedes its use, or the

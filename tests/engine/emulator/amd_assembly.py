@@ -17,13 +17,13 @@ WHEEL = Wheel(
 FOLDERS = {"gfx942": "gfx942/fmha_v3_fwd/MI300", "gfx950": "gfx950/fmha_v3_fwd"}
 # How a kernel rounds probabilities to bf16. gfx950 has an instruction for it.
 ROUNDINGS = {"gfx942": ("rtne", "rtna", "rtz"), "gfx950": ("",)}
-HEAD_DIM, ROWS, THREADS = 128, 256, 512  # ROWS of queries of a workgroup, a causal one takes two such tiles
-ROW = 2 * HEAD_DIM  # bytes
+OF_V, UNEVEN = 128, 192  # head dims: of v always, of q and k in the kernels with two
+ROWS, THREADS = {128: 256, UNEVEN: 128}, {128: 512, UNEVEN: 256}  # a causal workgroup has two such tiles
 
 
 @dataclass(frozen=True)
 class Forward:
-    """A forward of bf16 tensors [heads, seqlen, 128]."""
+    """A forward of bf16 tensors [heads, seqlen, head dim]."""
 
     arch: str
     rounding: str
@@ -31,10 +31,16 @@ class Forward:
     seqlen: int
     heads: int
     heads_k: int
+    head_dim: int = 128
 
     @property
     def name(self):
-        return "_".join(["fwd_hd128_bf16", *["causal"] * self.causal, *filter(None, [self.rounding])])
+        dims = head_dims(self.head_dim)
+        return "_".join(["fwd", dims, "bf16", *["causal"] * self.causal, *filter(None, [self.rounding])])
+
+    @property
+    def file(self):
+        return f"{FOLDERS[self.arch]}/{self.name}.co"
 
     @property
     def kernel(self):
@@ -42,37 +48,58 @@ class Forward:
         return f"_ZN5aiter{len(name)}{name}E"
 
     @property
+    def rows(self):
+        return ROWS[self.head_dim]
+
+    @property
     def launch(self):
-        tiles = -(-self.seqlen // ROWS)
-        return Launch((-(-tiles // 2) if self.causal else tiles, self.heads, 1), (THREADS, 1, 1))
+        tiles = -(-self.seqlen // self.rows)
+        groups = -(-tiles // 2) if self.causal else tiles
+        return Launch((groups, self.heads, 1), (THREADS[self.head_dim], 1, 1))
 
     def numbers(self):
         """The arguments between the pointers of tensors and those of lengths."""
-        head, rows = self.seqlen * ROW, (ROW, self.seqlen * ROW)
+        row, row_v = 2 * self.head_dim, 2 * OF_V
+        of_q, of_k = strides(self.seqlen, self.heads, row), strides(self.seqlen, self.heads_k, row)
+        of_v, of_out = strides(self.seqlen, self.heads_k, row_v), strides(self.seqlen, self.heads, row_v)
         return [
-            self.seqlen, ROW, ROWS * ROW, head, self.heads * head, self.heads // self.heads_k,
-            *rows, self.heads_k * head, 3 if self.causal and self.heads % 8 else 5, 1,
-            self.seqlen, HEAD_DIM, HEAD_DIM, self.heads,
-            *rows, self.heads_k * head, *rows, self.heads * head,
+            self.seqlen, row, self.rows * row, *of_q[1:], self.heads // self.heads_k, *of_k,
+            3 if self.causal and self.heads % 8 else 5, 1,
+            self.seqlen, self.head_dim, OF_V, self.heads, *of_v, *of_out,
         ]  # fmt: skip
 
     def arguments(self):
         """(format character, value) of each argument. A pointer is None."""
         yield from (("Q", None) for _ in range(5))
-        yield "f", HEAD_DIM**-0.5
+        yield "f", self.head_dim**-0.5
         yield from (("I", number) for number in self.numbers())
         yield from (("Q", 0), ("Q", 0), ("I", 4 * self.seqlen), ("Q", 0), ("Q", 0))
 
     def packed(self, pointers):
-        """The argument segment. Every argument has 16 bytes."""
-        pointers = iter(pointers)
-        values = ((kind, next(pointers) if value is None else value) for kind, value in self.arguments())
-        return b"".join(struct.pack(f"<{kind}", value).ljust(16, b"\0") for kind, value in values)
+        return packed(self.arguments(), pointers)
 
 
-def code_object(file, forward):
+def head_dims(head_dim):
+    """As the kernels' names have them."""
+    return f"hd{head_dim}_hd{OF_V}" if head_dim == UNEVEN else f"hd{head_dim}"
+
+
+def strides(seqlen, heads, row):
+    """Bytes from row to row, from head to head, from sequence to sequence."""
+    return row, seqlen * row, heads * seqlen * row
+
+
+def packed(arguments, pointers):
+    """The argument segment. Every argument has 16 bytes."""
+    pointers = iter(pointers)
+    values = ((kind, next(pointers) if value is None else value) for kind, value in arguments)
+    return b"".join(struct.pack(f"<{kind}", value).ljust(16, b"\0") for kind, value in values)
+
+
+def code_object(file, kernel):
+    """Of a kernel of the wheel, by its ``file``."""
     with zipfile.ZipFile(file) as archive:
-        return archive.read(f"aiter_meta/hsa/{FOLDERS[forward.arch]}/{forward.name}.co")
+        return archive.read(f"aiter_meta/hsa/{kernel.file}")
 
 
 def fetched(folder):

@@ -27,25 +27,25 @@ def wheel(tmp_path_factory):
 
 
 @functools.cache
-def tensors():
+def tensors(head_dim):
     """q, k and v by head, as rows of bf16 numbers."""
     draw = random.Random(11)
 
-    def heads(count):
+    def heads(count, head_dim):
         rows = range(SEQLEN)
-        return [[rounded([draw.gauss(0, 1) for _ in range(amd_assembly.HEAD_DIM)], "bf16") for _ in rows]
+        return [[rounded([draw.gauss(0, 1) for _ in range(head_dim)], "bf16") for _ in rows]
                 for _ in range(count)]  # fmt: skip
 
-    return heads(HEADS), heads(HEADS_K), heads(HEADS_K)
+    return heads(HEADS, head_dim), heads(HEADS_K, head_dim), heads(HEADS_K, amd_assembly.OF_V)
 
 
 @functools.cache
-def reference(head, row, causal, low):
-    q, k, v = tensors()
+def reference(head, row, causal, head_dim, low):
+    q, k, v = tensors(head_dim)
     shared = head * HEADS_K // HEADS
     seen = visible(row, SEQLEN, SEQLEN, causal=causal)
     keys, values = k[shared][:seen], v[shared][:seen]
-    return attend(q[head][row], keys, columns(values), amd_assembly.HEAD_DIM**-0.5, "bf16" if low else "")
+    return attend(q[head][row], keys, columns(values), head_dim**-0.5, "bf16" if low else "")
 
 
 def memory(heads, name):
@@ -60,8 +60,8 @@ def test_forward(forward, wheel, core, disassembled, tmp_path):
     file.write_bytes(amd_assembly.code_object(wheel(), forward))
     machine = Machine(core, file.read_bytes(), disassembled(file))
     assert not machine.missing, "\n".join(machine.missing)
-    q, k, v = (memory(heads, name) for heads, name in zip(tensors(), "qkv", strict=True))
-    out = Memory.output(q.size, "out")
+    q, k, v = (memory(heads, name) for heads, name in zip(tensors(forward.head_dim), "qkv", strict=True))
+    out = Memory.output(2 * HEADS * SEQLEN * amd_assembly.OF_V, "out")
     lse = Memory.output(4 * HEADS * SEQLEN, "lse")
     packed = forward.packed(each.address for each in (out, q, k, v, lse))
     races = RACES.get((forward.arch, forward.causal), ())
@@ -71,13 +71,15 @@ def test_forward(forward, wheel, core, disassembled, tmp_path):
     assert result.kinds() == races, "\n".join(map(str, result.findings))
 
     found, sums = decode(out.read(), "bf16"), lse.values("f")
-    largest = max(abs(x) for rows in tensors()[2] for row in rows for x in row)
+    largest = max(abs(x) for rows in tensors(forward.head_dim)[2] for row in rows for x in row)
     worst, plain, off = 0.0, 0.0, 0.0
     for head, rows in CHECKED.items():
         for row in rows:
-            exact, low = (reference(head, row, forward.causal, which) for which in (False, True))
+            exact, low = (
+                reference(head, row, forward.causal, forward.head_dim, which) for which in (False, True)
+            )
             at = head * SEQLEN + row
-            got = found[at * amd_assembly.HEAD_DIM : (at + 1) * amd_assembly.HEAD_DIM]
+            got = found[at * amd_assembly.OF_V : (at + 1) * amd_assembly.OF_V]
             worst = max(worst, *(abs(x - y) for x, y in zip(exact.out, got, strict=True)))
             plain = max(plain, *(abs(x - y) for x, y in zip(exact.out, low.out, strict=True)))
             off = max(off, abs(sums[at] - exact.lse))

@@ -18,7 +18,7 @@ CAUSAL_HEADS = 8  # the order of work needs a multiple of 8
 
 
 def tensor(name, heads, seqlen, fill="normal"):
-    return {"name": name, "dtype": "bf16", "shape": [heads, seqlen, amd_assembly.HEAD_DIM], "fill": fill}
+    return {"name": name, "dtype": "bf16", "shape": [heads, seqlen, amd_assembly.OF_V], "fill": fill}
 
 
 def padded(argument, kind):
@@ -44,8 +44,8 @@ def described(forward):
     op = "fwd causal" if forward.causal else "fwd"
     return {
         "label": f"aiter {forward.rounding}", "kernel": forward.kernel, "op": op, "dtype": "bf16",
-        "head_dim": amd_assembly.HEAD_DIM, "grid": launch.grid, "block": launch.block,
-        "flop": 4 * amd_assembly.HEAD_DIM * pairs // launch.grid[0], "arguments": arguments,
+        "head_dim": amd_assembly.OF_V, "grid": launch.grid, "block": launch.block,
+        "flop": 4 * amd_assembly.OF_V * pairs // launch.grid[0], "arguments": arguments,
     }  # fmt: skip
 
 

@@ -63,13 +63,13 @@ TARGETS = {
 # The targets of whole backwards, in the same unit.
 BACKWARD_TARGETS = {
     ("gfx908", "separate fp16 d64"): 540, ("gfx908", "separate fp16 d128"): 570,
-    ("gfx908", "fused fp16 d64"): 725, ("gfx908", "fused fp16 d128"): 750,
+    ("gfx908", "fused fp16 d64"): 720, ("gfx908", "fused fp16 d128"): 750,
     ("gfx90a", "separate fp16 d64"): 650, ("gfx90a", "separate fp16 d128"): 640,
     ("gfx90a", "fused fp16 d64"): 890, ("gfx90a", "fused fp16 d128"): 865,
     ("gfx942", "separate fp16 d64"): 940, ("gfx942", "separate fp16 d128"): 980,
-    ("gfx942", "fused fp16 d64"): 1300, ("gfx942", "fused fp16 d128"): 1350,
+    ("gfx942", "fused fp16 d64"): 1300, ("gfx942", "fused fp16 d128"): 1340,
     ("gfx950", "separate fp16 d64"): 1465, ("gfx950", "separate fp16 d128"): 1565,
-    ("gfx950", "fused fp16 d64"): 1940, ("gfx950", "fused fp16 d128"): 2120,
+    ("gfx950", "fused fp16 d64"): 1930, ("gfx950", "fused fp16 d128"): 2120,
     ("gfx1030", "separate fp16 d64"): 128, ("gfx1030", "separate fp16 d128"): 128,
     ("gfx1100", "separate fp16 d64"): 295, ("gfx1100", "separate fp16 d128"): 305,
     ("gfx1100", "fused fp16 d64"): 400, ("gfx1100", "fused fp16 d128"): 400,

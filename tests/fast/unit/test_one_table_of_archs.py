@@ -34,6 +34,7 @@ LISTS_OF_THEIR_OWN = (
 EXAMPLES = {
     "wheel_builder/tables/products.py": "an error that says what a gfx name is",
     "wheel_builder/cli/commands/checks/emulate.py": "an option's help",
+    "wheel_builder/cli/commands/extras/tune.py": "an option's help",
     "wheel_builder/cli/commands/extras/upstream.py": "an option's help",
     "wheel_builder/cli/options.py": "an option's help",
     "wheel_builder/files/device/fatbin.py": "what an error advises",

@@ -92,6 +92,13 @@ def test_windows(setting, rows):
     dense(setting, Rules(left, right), rows=rows)
 
 
+@instances
+@pytest.mark.parametrize("rows", [(100, 110), (300, 300)])
+def test_waves_that_see_the_last_keys_only(setting, rows):
+    """They load the keys that earlier waves of their workgroup see: also the last ones, and few of a tile."""
+    dense(setting, Rules(5, 0), rows=rows)
+
+
 @two_instances
 def test_softcap(setting):
     softcap, right = setting.choice(((5.0, -1), (30.0, 0), (1.0, 9)))

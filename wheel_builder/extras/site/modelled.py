@@ -95,16 +95,18 @@ def _by_kernel(figures: Sequence[Figure]) -> Mapping[str, int]:
 def tall_loads(found: Found) -> str:
     """The loads of q, k and v by all compute units, over the memory's bandwidth."""
     ops, table = ("fwd", TALL_OP), []
-    heights: tuple[int, ...] = ()
+    heads: set[tuple[str, ...]] = set()
     for name, figures in found.items():
         arch, own = arch_named(name), _by_kernel(figures)
         for dim in HEAD_DIMS:
             flop = {op: own[kernel] for op in ops if (kernel := f"{op} {LONG} fp16 d{dim}") in own}
             if TALL_OP in flop:
-                heights = tuple(_rows(arch, op, dim) for op in ops)
+                heights = [_rows(arch, op, dim) for op in ops]
+                heads.add(("gfx arch", "head dim", *(f"{rows} rows" for rows in heights)))
                 loads = (_loads(arch, flop[op], rows) for op, rows in zip(ops, heights, strict=True))
                 table.append((name, str(dim), *(f"{each:.2f}" for each in loads)))
-    return markdown([("gfx arch", "head dim", *(f"{rows} rows" for rows in heights)), *table])
+    (head,) = heads  # true of every row
+    return markdown([head, *table])
 
 
 def _rows(arch: Arch, op: str, head_dim: int) -> int:

@@ -29,14 +29,33 @@ template <class B>
 struct TurnSlots : PaddedSlots<B> {
   using Base = PaddedSlots<B>;
   using C = typename Base::C;
-  using Base::ahead, Base::kAhead, Base::kOfOut, Base::kPairs, Base::kParts, Base::softmax;
+  using Base::ahead, Base::kAhead, Base::kAll, Base::kEarly, Base::kLate, Base::kOfOut, Base::kPairs,
+      Base::kParts, Base::softmax;
+  using Sums = typename Base::Sums;
+  // Slots of O with late exponentials. Their probabilities are there one slot later.
+  static constexpr int kLateSlots = kLate > 0 ? kOfOut * kParts * 3 / 8 : 0;
+  static_assert(kLateSlots < kEarly / Base::Unit::kRun * B::kOutSteps * kParts || kLate == 0,
+                "late probabilities are there in time");
   static_assert(B::kPadded, "tiles.toml: slots_in_turn needs padded_tiles");
+
+  // The late exponentials of slot `part` of O.
+  template <int part>
+  FA_DEVICE void make_late(const C* exponents, typename Base::Unit::B* weights, Sums& sums) {
+    if constexpr (part < kLateSlots) {
+      Base::template make_share<part, kLateSlots, kEarly, kAll>(exponents, weights, sums);
+    } else if constexpr (kLate > 0 && part == kLateSlots) {
+      Base::template finish_weights<kLateSlots, kEarly, kAll>(weights, sums);
+    }
+  }
 
   // Adds to O. Meanwhile computes the exponents of the next tile's scores, for the current offset, and their
   // maximum. `k_at`: of the keys that follow. `hide()` masks the scores: its branch runs beside products.
   template <class Hide>
-  FA_DEVICE void add_values(int v_at, int k_at, C* o, const typename Base::Unit::B* weights, const C* next,
+  FA_DEVICE void add_values(int v_at, int k_at, C* o, typename Base::Unit::B* weights, const C* next,
                             C* exponents, float& maximum, const Hide& hide) {
+    // The first slots without exponents.
+    constexpr int kSkipped = larger(kLateSlots - 1, kParts);
+    [[maybe_unused]] Sums sums{{}, {softmax.sum[0], 0}};
     each_slot<kOfOut * kParts>([&](auto slot) {
       constexpr int part = decltype(slot)::kValue, n = part / kParts;
       __builtin_amdgcn_sched_barrier(0);
@@ -48,11 +67,28 @@ struct TurnSlots : PaddedSlots<B> {
         ahead[n % kAhead] =
             n + kAhead < kOfOut ? Base::value(v_at, n + kAhead) : Base::key(k_at, n + kAhead - kOfOut);
       }
-      constexpr int first = share_begin<kPairs, kOfOut * kParts, kParts>(part);
-      constexpr int end = share_begin<kPairs, kOfOut * kParts, kParts>(part + 1);
+      make_late<part>(exponents, weights, sums);
+      constexpr int first = share_begin<kPairs, kOfOut * kParts, kSkipped>(part);
+      constexpr int end = share_begin<kPairs, kOfOut * kParts, kSkipped>(part + 1);
       if constexpr (first < end) {
         maximum = here(B::Softmax::template maximum_of<first, end>(maximum, next));
         softmax.template find_exponents_of<first, end>(exponents, next);
+      }
+    });
+    __builtin_amdgcn_sched_barrier(0);
+  }
+
+  // Adds to O after the last scores, with their exponents.
+  FA_DEVICE void add_last_values(int v_at, C* o, typename Base::Unit::B* weights, const C* exponents) {
+    [[maybe_unused]] Sums sums{{}, {softmax.sum[0], 0}};
+    each_slot<kOfOut * kParts>([&](auto slot) {
+      constexpr int part = decltype(slot)::kValue, n = part / kParts;
+      __builtin_amdgcn_sched_barrier(0);
+      Base::template multiply<part % kParts>(o[n % B::kOutSteps], ahead[n % kAhead],
+                                             weights[n / B::kOutSteps]);
+      make_late<part>(exponents, weights, sums);
+      if constexpr (part % kParts == kParts - 1 && n + kAhead < kOfOut) {
+        ahead[n % kAhead] = Base::value(v_at, n + kAhead);
       }
     });
     __builtin_amdgcn_sched_barrier(0);
@@ -115,61 +151,76 @@ FA_DEVICE void slots_in_turn(const B& block, const typename B::Tiles& tiles, con
   prioritise<B, 0>();
   slots.fetch_keys(k_next);
   workgroup_barrier();
-  int next = tiles.begin;
-  while (true) {
-    next += B::kKeys;
+  int tile = tiles.begin, next = tile;
+  const auto move = [&] {
+    next = tile + B::kKeys;
     next_k.store(block.k_tile + k_at, convert, block.thread);
     next_v.store(v_tiles + v_next, convert, block.thread);
     load(block, next_k, k, next + 3 * B::kKeys);
     load(block, next_v, v, next + B::kKeys);
-    const int sees_next = tiles.seen_sign(next);
-    typename TurnSlots<B>::Weights weights;
-    Scores t;
+  };
+  // K two tiles on and the next V are there, and all waves are done with the last ones.
+  const auto end_turn = [&] {
+    workgroup_barrier();
+    const int before = k_at, v_before = v_at;
+    k_at = k_next, k_next = k_last, k_last = before;
+    v_at = v_next, v_next = v_last, v_last = v_before;
+    tile = next;
+  };
+  const auto settle = [&] {
 #pragma unroll
-    for (int step = 0; step < B::kScoreSteps; ++step) t[step] = anything<typename Unit::C>();
-#pragma unroll
-    for (int i = 0; i < B::P::kSteps; ++i) weights[i].column[0] = anything<typename Unit::A>();
-    const int hidden = here_uniform(tiles.hidden(next) & sees_next);
-    // Wave-uniform paths that meet only at the end: elsewhere the compiler would copy O or the scores.
-    do {
-      if ((seen & sees_next) < 0) {
-        prioritise<B, 1>();
-        slots.template find_scores<true>(k_next, v_at, t, s, weights);
+    for (int step = 0; step < B::kOutSteps; ++step) Unit::settle(o[step]);
+  };
+  bool more = true;
+  while (seen >= 0) {
+    move();
+    seen = tiles.seen_sign(next);
+    if (seen < 0) {
+      begin(k_next, v_at, next);  // before the barrier: after it, the other group replaces these keys
+      slots.fetch_keys(k_last);
+    }
+    workgroup_barrier();
+    more = next < tiles.end;
+    if (!more) break;
+    end_turn();
+  }
+  if (more) {
+    const int last = here_uniform(tiles.wave_end) - B::kKeys;  // turns before it have a following tile
+    while (tile < last) {
+      move();
+      typename TurnSlots<B>::Weights weights;
+      Scores t;
+      const int hidden = here_uniform(tiles.hidden(next));
+      prioritise<B, 1>();
+      slots.template find_scores<true>(k_next, v_at, t, s, weights);
+      if constexpr (TurnSlots<B>::kLate == 0) {
 #pragma unroll
         for (int step = 0; step < B::kScoreSteps; ++step) s[step] = anything<typename Unit::C>();
-      } else if (seen >= 0) {
-        if (sees_next < 0) {
-          begin(k_next, v_at, next);  // before the barrier: after it, the other group replaces these keys
-          slots.fetch_keys(k_last);
-        }
-        workgroup_barrier();
-        break;
-      } else {
-#pragma unroll
-        for (int step = 0; step < B::kScoreSteps; ++step) Unit::settle(s[step]);
-        slots.make_last_weights(s, weights);
-        slots.fetch_values(v_at);
-        workgroup_barrier();
       }
       prioritise<B, 2>();
       float maximum = softmax.top[0];
       slots.add_values(v_at, k_last, o, weights, t, s, maximum, [&] {
         if (hidden < 0) mask(t, next);
       });
-#pragma unroll
-      for (int step = 0; step < B::kOutSteps; ++step) Unit::settle(o[step]);
-      if (here_uniform(sees_next) < 0) {
-        softmax.template follow_exponents<B::kOutSteps>(maximum, s, t, o, block.lane);
-      }
-    } while (false);
-    seen = sees_next;
+      settle();
+      softmax.template follow_exponents<B::kOutSteps>(maximum, s, t, o, block.lane);
+      prioritise<B, 0>();
+      end_turn();
+    }
+    move();
+    typename TurnSlots<B>::Weights weights;
+    slots.make_last_weights(s, weights);
+    slots.fetch_values(v_at);
+    workgroup_barrier();
+    prioritise<B, 2>();
+    slots.add_last_values(v_at, o, weights, s);
+    settle();
     prioritise<B, 0>();
-    if (next >= tiles.end) break;
-    workgroup_barrier();  // K two tiles on and the next V are there, and all waves are done with the last
-                          // ones
-    const int before = k_at, v_before = v_at;
-    k_at = k_next, k_next = k_last, k_last = before;
-    v_at = v_next, v_next = v_last, v_last = v_before;
+    while (next < tiles.end) {
+      end_turn();
+      move();
+      workgroup_barrier();
+    }
   }
   if (!late) workgroup_barrier();
 }

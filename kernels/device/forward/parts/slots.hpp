@@ -34,8 +34,12 @@ struct Slots {
   static constexpr int kOfScores = B::Q::kSteps * B::kScoreSteps, kOfOut = B::P::kSteps * B::kOutSteps;
   static constexpr int kAhead = B::kConfig.prefetch;
   static constexpr int kPairs = B::kScoreSteps * Unit::kRows / 2;
-  static constexpr int kEach = larger(kPairs * 2 / (kOfScores * kParts), 1);  // exponentials in a slot
-  static constexpr int kHeld = larger(kEach, 2);
+  static constexpr int kAll = kPairs * 2;
+  // Exponentials beside scores. If these had two in a slot of half a matrix step, some are late: they run
+  // beside the first products of O.
+  static constexpr int kLate = kParts > 1 && kAll > kOfScores* kParts ? kAll * 3 / 8 : 0;
+  static constexpr int kEarly = kAll - kLate;
+  static constexpr int kHeld = 4;
   static_assert(kOfScores % kAhead == 0 && kOfOut % kAhead == 0, "operands keep their registers");
   static_assert(B::kConfig.plain_exponents, "tiles.toml: slots need this switch");
   static_assert(B::Q::kLdsBytes + B::P::kLdsBytes == 0, "tiles.toml: Q is in registers");
@@ -89,20 +93,25 @@ struct Slots {
   }
   FA_DEVICE static float nth(const float* exponents, int f) { return exponents[f]; }
 
-  // Exponentials from kFirst on, as many as in a slot. They are used in the next slot.
-  template <int kFirst, class Exponents>
+  // The first exponential of share n of kSlots, of those from kFirst on.
+  template <int kSlots, int kFirst, int kEnd>
+  static constexpr int first_of(int n) {
+    return kFirst + n * (kEnd - kFirst) / kSlots;
+  }
+  // Exponentials [kFirst, kEnd), and use of the ones from kUsed on. Those are used in the next slot.
+  template <int kUsed, int kFirst, int kEnd, class Exponents>
   FA_DEVICE static void make_weights(const Exponents& exponents, typename Unit::B* weights, Sums& sums) {
-    if constexpr (kFirst >= kEach) use<kFirst - kEach>(weights, sums);
+    use<kUsed, kFirst>(weights, sums);
     __builtin_amdgcn_sched_barrier(0);
 #pragma unroll
-    for (int f = kFirst; f < kFirst + kEach; ++f) {
+    for (int f = kFirst; f < kEnd; ++f) {
       sums.p[f % kHeld] = here(__builtin_amdgcn_exp2f(nth(exponents, f)));
     }
   }
-  template <int kFirst>
+  template <int kFirst, int kEnd>
   FA_DEVICE static void use(typename Unit::B* weights, Sums& sums) {
 #pragma unroll
-    for (int f = kFirst; f < kFirst + kEach; ++f) {
+    for (int f = kFirst; f < kEnd; ++f) {
       sums.sum[f % 2] = here(f == 1 ? sums.p[1] : sums.sum[f % 2] + sums.p[f % kHeld]);
       if (f % 2 != 0) {
         weights[f / Unit::kRun].column[0][f % Unit::kRun / 2] =
@@ -110,18 +119,26 @@ struct Slots {
       }
     }
   }
+  // Share n of kSlots of the exponentials [kBegin, kEnd).
+  template <int n, int kSlots, int kBegin, int kEnd, class Exponents>
+  FA_DEVICE static void make_share(const Exponents& exponents, typename Unit::B* weights, Sums& sums) {
+    constexpr auto at = first_of<kSlots, kBegin, kEnd>;
+    make_weights<n == 0 ? kBegin : at(n - 1), at(n), at(n + 1)>(exponents, weights, sums);
+  }
+  template <int kSlots, int kBegin, int kEnd>
   FA_DEVICE void finish_weights(typename Unit::B* weights, Sums& sums) {
-    use<kPairs * 2 - kEach>(weights, sums);
+    use<first_of<kSlots, kBegin, kEnd>(kSlots - 1), kEnd>(weights, sums);
     softmax.sum[0] = sums.sum[0] + sums.sum[1];
   }
 
-  // All probabilities of the last tile.
+  // Early probabilities of the last tile.
   template <class Exponents>
   FA_DEVICE void make_last_weights(const Exponents& exponents, typename Unit::B* weights) {
+    constexpr int kShares = kOfScores * kParts;
     Sums sums{{}, {softmax.sum[0], 0}};
-    each_slot<kPairs * 2 / kEach>(
-        [&](auto slot) { make_weights<decltype(slot)::kValue * kEach>(exponents, weights, sums); });
-    finish_weights(weights, sums);
+    each_slot<kShares>(
+        [&](auto slot) { make_share<decltype(slot)::kValue, kShares, 0, kEarly>(exponents, weights, sums); });
+    finish_weights<kShares, 0, kEarly>(weights, sums);
   }
 
   // Operand n + kAhead of the scores, or of O after them, in the place of operand n.
@@ -139,7 +156,7 @@ struct Slots {
 #pragma unroll
     for (int step = 0; step < B::kScoreSteps; ++step) scores[step] = {};
     [[maybe_unused]] Sums sums{{}, {softmax.sum[0], 0}};
-    if constexpr (kWithWeights) make_weights<0>(exponents, weights, sums);
+    if constexpr (kWithWeights) make_share<0, kOfScores * kParts, 0, kEarly>(exponents, weights, sums);
     each_slot<kOfScores * kParts>([&](auto slot) {
       constexpr int part = decltype(slot)::kValue, n = part / kParts;
       __builtin_amdgcn_sched_barrier(0);
@@ -154,14 +171,14 @@ struct Slots {
       }
       beside(slot);
       if constexpr (kWithWeights && part < kOfScores * kParts - 1) {
-        make_weights<part * kEach + kEach>(exponents, weights, sums);
+        make_share<part + 1, kOfScores * kParts, 0, kEarly>(exponents, weights, sums);
       }
       if constexpr (B::kInTurn && kWithWeights && part == kOfScores * kParts - kParts) {
         __builtin_amdgcn_sched_barrier(0);
         workgroup_barrier();  // the other group may start: the last products need registers only
       }
     });
-    if constexpr (kWithWeights) finish_weights(weights, sums);
+    if constexpr (kWithWeights) finish_weights<kOfScores * kParts, 0, kEarly>(weights, sums);
   }
 };
 

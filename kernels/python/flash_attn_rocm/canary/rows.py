@@ -164,6 +164,8 @@ ATTENTION = (
     Row("unaligned pages", (3, 17, 6), (40, 150, 2), (2, 1), CAUSAL, store=PAGED, narrower=1),
     Row("unaligned pages, scores far apart, some infinite", (7, 0, 70, 9), (60, 30, 200, 4), (2, 2), (20, 0),
         dropout=0.3, store=PAGED, scores=(0.0, 120.0), infinite=True, narrower=1),
+    Row("many keys, scores that rise and fall", (33,), (300,), (2, 1), scores=(0.0, 5.0)),
+    Row("a narrow window, few keys", (100,), (100,), (2, 1), (20, 0)),
     Row("sinks, workgroups dealt to dies", (150, 150), (40, 40), (3, 1), sink=True),
     Row("sinks, softcap", (33,), (65,), (2, 1), softcap=20.0, sink=True),
     Row("decode, sinks", (3,), (50,), (3, 1), sink=True),

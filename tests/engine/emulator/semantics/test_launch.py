@@ -127,6 +127,24 @@ def test_a_kernel_that_flushes_denormals_somewhere_unknown_is_refused_before_it_
     assert "is implemented for round-to-nearest-even with denormals kept (240) only" in result.error
 
 
+# Each thread stores 1.5, and memory adds 2 to it.
+ADDED = """v_mov_b32 v1, 1.5
+v_mov_b32 v2, 2.0
+v_lshlrev_b32 v0, 2, v0
+s_waitcnt lgkmcnt(0)
+global_store_dword v0, v1, s[4:5]
+global_atomic_add_f32 v0, v2, s[4:5]"""
+WITH_SUMS = [arch for arch in ARCHS if "global_atomic_add_f32" in cases.tested(arch)]
+
+
+@pytest.mark.parametrize("arch", WITH_SUMS)
+def test_atomics_of_memory_ignore_the_float_mode(arch, assembled):
+    assert "gfx942" in WITH_SUMS
+    result, out = run(assembled, arch, ADDED, denormals=0)
+    assert not result.error
+    assert out.values("f")[: LANES[arch]] == (3.5,) * LANES[arch]
+
+
 # The sum of a denormal and zero, in the launch's mode and in the mode after an instruction has changed it.
 MODES = """v_mov_b32 v1, 5
 v_add_f32 v2, 0, v1

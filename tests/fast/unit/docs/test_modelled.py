@@ -3,6 +3,7 @@
 import pytest
 
 from wheel_builder.extras.perf.golden import CLOCKS, DECODE, EXCLUSIVE, FLOP, Figure
+from wheel_builder.extras.site import modelled
 from wheel_builder.extras.site.markdown import markdown
 from wheel_builder.extras.site.modelled import (
     by_head_dim,
@@ -107,6 +108,18 @@ def test_tall_workgroups_load_keys_half_as_often():
     assert tall_loads({"gfx1151": found, "gfx942": found[:1]}).splitlines()[2:] == [
         f"| gfx1151 | 64 | {' | '.join(f'{share:.2f}' for share in shares)} |"
     ]
+
+
+def test_one_heading_is_true_of_all_tall_workgroups(monkeypatch):
+    found = [
+        flop("flash-attn-rocm", f"{op} 2048 fp16 d{dim}", 500)
+        for op in ("fwd", "fwd_tall")
+        for dim in (64, 128)
+    ]
+    assert "| 128 rows | 256 rows |" in tall_loads({"gfx1151": found})
+    monkeypatch.setattr(modelled, "_rows", lambda _arch, _op, head_dim: head_dim)
+    with pytest.raises(ValueError, match="too many values"):
+        tall_loads({"gfx1151": found})
 
 
 def test_parts_take_a_quarter_of_the_time_where_all_run_at_once():

@@ -11,6 +11,7 @@ from wheel_builder.tables.calls import parse_calls
 TEXT = """
 expected = {}
 calls = {}
+makers = {}
 [structs.Inner]
 from = "const void*"
 count = "int32_t"

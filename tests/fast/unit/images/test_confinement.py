@@ -15,6 +15,8 @@ from tests.tools.noted import Noted
 from wheel_builder.base.errors import WheelBuilderError
 from wheel_builder.base.store import Artifact, Store
 from wheel_builder.build import device_code, runtime_image, shim, wheel
+from wheel_builder.extras.tune.compiling import Compilers, compile_all
+from wheel_builder.extras.tune.rows import Kernel, rows_of
 from wheel_builder.extras.upstream import stages
 from wheel_builder.extras.upstream.extension import make_host_sources
 from wheel_builder.extras.upstream.torch import build_extension_image
@@ -28,6 +30,8 @@ from wheel_builder.index import first_use
 from wheel_builder.machine_code.disassembly.listing import Tools, list_code
 from wheel_builder.machine_code.fake_hip import stage as fake_hip
 from wheel_builder.matrix.model import Job, Package, Public, Rocm
+from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.tiles import known_tiles
 from wheel_builder.verify import runtimes
 
 ROCM = Rocm("7.2", "vendor", "vendor/rocm:7.2", "/llvm", ("gfx908",))
@@ -129,6 +133,13 @@ def in_upstream(tmp, run):
     stages.make_object("fmha_fwd_d128", "gfx942", IMAGE, shop)
 
 
+def in_tune(tmp, run):
+    kernel = Kernel("gfx908", "fwd", "fp16", 64)
+    rows = rows_of(known_tiles(), arch_named(kernel.arch), kernel)
+    with suppress(OSError):  # the code object is missing
+        compile_all(kernel, [rows], Compilers(IMAGE, CHECKOUT, Store(tmp), 1, tmp / "log", run))
+
+
 def in_extension(tmp, run):
     image = build_extension_image(Job(ROCM, ARCHS), IMAGE, Store(tmp), log=tmp / "log", run=run)
     shop = stages.Workshop(image, "/llvm", Store(tmp), tmp / "log", run)
@@ -146,6 +157,7 @@ NAMED_USER = {
     "machine_code/fake_hip/stage.py": in_fake_hip,
     "machine_code/disassembly/listing.py": in_listing,
     "images/build.py": in_check,
+    "extras/tune/compiling.py": in_tune,
     "extras/upstream/stages.py": in_upstream,
     "extras/upstream/torch.py": in_extension,
 }

@@ -139,6 +139,8 @@ def test_a_load_past_the_registers_holds_the_banks_too():
     assert clocks("gfx950", read) == 80  # 4 + 69, and the wait itself, in slots
     assert clocks("gfx950", ["global_load_dwordx4 v[8:11], v[4:5], off", *read]) == 84
     assert clocks("gfx950", ["global_load_lds_dwordx4 v[4:5], off", *read]) == 88  # banks are busy until 8
+    assert clocks("gfx950", ["buffer_load_dwordx4 v4, s[4:7], 0 offen lds", *read]) == 88
+    assert clocks("gfx950", ["buffer_load_dwordx4 v[8:11], v4, s[4:7], 0 offen", *read]) == 84
 
 
 def charged_path(arch, count, charge, *, port):

@@ -45,6 +45,11 @@ def check(target, shown, kernels, sequences):
     judge(shown, target.answering(answering), "sinks", sequences, Rules())
 
 
+def flat(target):
+    """Slopes of ALiBi that change no score, and take the loop with features."""
+    return torch.zeros(HEADS, device=target.device)
+
+
 def sinks(target):
     return torch.tensor(SINKS, device=target.device)
 
@@ -60,45 +65,50 @@ def test_forward(target, shown, dtype, head_dim):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [dtype for dtype, _ in FORWARD if _ == 64])
-def test_packed_sequences_with_features(target, shown, dtype):
+@pytest.mark.parametrize(("dtype", "head_dim"), FORWARD)
+def test_packed_sequences_with_features(target, shown, dtype, head_dim):
     """The loop with features, and sinks in the tensors' type."""
     rows, keys = (5, 0, 30), (20, 7, 33)
-    q, k, v = (x[0] for x in tensors(target, dtype, (64, 64), sum(rows), sum(keys)))
+    q, k, v = (x[0] for x in tensors(target, dtype, (head_dim, head_dim), sum(rows), sum(keys)))
     ends = [
         torch.tensor([0, *torch.tensor(n).cumsum(0)], dtype=torch.int32, device=target.device)
         for n in (rows, keys)
     ]
-    slopes = torch.zeros(HEADS, device=target.device)
     (out, lse, _), _ = target.attend(
-        flash_attn_varlen_func, q, k, v, *ends, 30, 33, causal=True, alibi_slopes=slopes,
+        flash_attn_varlen_func, q, k, v, *ends, 30, 33, causal=True, alibi_slopes=flat(target),
         sink=sinks(target).to(q.dtype), return_attn_probs=True,
     )  # fmt: skip
     cut = zip(q.split(rows), k.split(keys), v.split(keys), out.split(rows), lse.split(rows, 1), strict=True)
     found = [with_sink(*each, causal(len(each[0]), len(each[1]))) for each in cut]
-    check(target, shown, (f"fa_fwd_{dtype}_d64",), found)
+    check(target, shown, (f"fa_fwd_{dtype}_d{head_dim}",), found)
 
 
+@pytest.mark.parametrize("features", [False, True])
 @pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize(("dtype", "head_dim"), DECODE)
-def test_a_cache_of_few_queries(target, shown, dtype, head_dim, splits):
+def test_a_cache_of_few_queries(target, shown, dtype, head_dim, splits, features):
     """In parts of the keys, their results are joined with the sink once."""
     lengths = (150, 20)
     q, k, v = tensors(target, dtype, (head_dim, head_dim), 2, 160, batch=2)
     used = torch.tensor(lengths, dtype=torch.int32, device=target.device)
     (out, lse), _ = target.attend(
         flash_attn_with_kvcache, q, k, v, cache_seqlens=used, causal=True, num_splits=splits,
-        sink=sinks(target), return_softmax_lse=True,
+        alibi_slopes=flat(target) if features else None, sink=sinks(target), return_softmax_lse=True,
     )  # fmt: skip
     joins = (f"fa_combine_{dtype}",) if splits > 1 else ()
     found = [with_sink(q[b], k[b, :n], v[b, :n], out[b], lse[b], causal(2, n)) for b, n in enumerate(lengths)]
     check(target, shown, (f"fa_decode_{dtype}_d{head_dim}", *joins), found)
 
 
+# Values of bf16 beyond fp16's take another loop.
+MASKED_VALUES = [(*each, size) for each in MASKED for size in (1, 2.0**40) if size == 1 or each[0] == "bf16"]
+
+
 @pytest.mark.parametrize("kind", [torch.bool, torch.float32])
-@pytest.mark.parametrize(("dtype", "head_dim"), MASKED)
-def test_masks(target, shown, dtype, head_dim, kind):
+@pytest.mark.parametrize(("dtype", "head_dim", "size"), MASKED_VALUES)
+def test_masks(target, shown, dtype, head_dim, size, kind):
     q, k, v = tensors(target, dtype, (head_dim, head_dim), 37, 53)
+    v = v * size
     seen = torch.rand(37, 53, generator=torch.Generator().manual_seed(1)) < 0.5
     mask = seen if kind == torch.bool else torch.zeros(37, 53).masked_fill(~seen, -math.inf)
     (out, lse, _), _ = target.attend(

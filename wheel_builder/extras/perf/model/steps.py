@@ -166,7 +166,8 @@ class _Reader:
         stores = re.search("_(store|atomic)_", name) and not instruction.writes
         counter = STORES if stores and self.arch.isa.counters.stores_apart else LOADS
         # Loads past the registers are stored at the banks, as wide as reads of 32 banks are.
-        stored = cost.vmem_bytes(name) * self.arch.isa.wave // BYTES_STORED if "_lds_" in name else 0
+        past = instruction.first.loads_into_lds
+        stored = cost.vmem_bytes(name) * self.arch.isa.wave // BYTES_STORED if past else 0
         return step(Port.VMEM, busy=busy, hold=stored, counter=counter, latency=machine.vmem)
 
     def _scalar(self, instruction: Instruction) -> Step:

@@ -112,15 +112,17 @@ bool is_float(const Inst& in) {
     if (contains(in.op->name, type)) return true;
   return in.dual && is_float(*in.dual);
 }
-// fp32 instructions that flush denormals here, or have the same results with them. Matrix instructions ignore
-// MODE. Taken for granted: a conversion to bf16 flushes its sources, too.
+// fp32 instructions that flush denormals here, or have the same results with them. Matrix instructions and
+// atomics of memory ignore MODE (LLVM's D87864: the latter have a mode of their own). Taken for granted: a
+// conversion to bf16 flushes its sources, too.
 bool flushes(const Inst& in) {
   const char* names[] = {
       "v_add_f32",     "v_sub_f32",     "v_subrev_f32",  "v_mul_f32",     "v_fma_f32",        "v_fmac_f32",
       "v_max_f32",     "v_min_f32",     "v_max3_f32",    "v_min3_f32",    "v_pk_add_f32",     "v_pk_mul_f32",
       "v_pk_fma_f32",  "v_exp_f32",     "v_log_f32",     "v_rcp_f32",     "v_rcp_iflag_f32",  "v_rsq_f32",
       "v_sqrt_f32",    "v_mfma_",       "v_cmp_",        "v_cmpx_",       "v_cvt_f32_i32",    "v_cvt_f32_u32",
-      "v_cvt_i32_f32", "v_cvt_u32_f32", "v_cvt_f32_f16", "v_cvt_f16_f32", "v_cvt_pk_bf16_f32"};
+      "v_cvt_i32_f32", "v_cvt_u32_f32", "v_cvt_f32_f16", "v_cvt_f16_f32", "v_cvt_pk_bf16_f32",
+      "buffer_atomic_", "global_atomic_"};
   const auto begins = [&](const char* name) {
     return std::strncmp(in.op->name, name, std::strlen(name)) == 0;
   };
