@@ -117,12 +117,13 @@ bool is_float(const Inst& in) {
 // conversion to bf16 flushes its sources, too.
 bool flushes(const Inst& in) {
   const char* names[] = {
-      "v_add_f32",     "v_sub_f32",     "v_subrev_f32",  "v_mul_f32",     "v_fma_f32",        "v_fmac_f32",
-      "v_max_f32",     "v_min_f32",     "v_max3_f32",    "v_min3_f32",    "v_pk_add_f32",     "v_pk_mul_f32",
-      "v_pk_fma_f32",  "v_exp_f32",     "v_log_f32",     "v_rcp_f32",     "v_rcp_iflag_f32",  "v_rsq_f32",
-      "v_sqrt_f32",    "v_mfma_",       "v_cmp_",        "v_cmpx_",       "v_cvt_f32_i32",    "v_cvt_f32_u32",
-      "v_cvt_i32_f32", "v_cvt_u32_f32", "v_cvt_f32_f16", "v_cvt_f16_f32", "v_cvt_pk_bf16_f32",
-      "buffer_atomic_", "global_atomic_"};
+      "v_add_f32",     "v_sub_f32",       "v_subrev_f32",  "v_mul_f32",         "v_fma_f32",
+      "v_fmac_f32",    "v_max_f32",       "v_min_f32",     "v_max3_f32",        "v_min3_f32",
+      "v_pk_add_f32",  "v_pk_mul_f32",    "v_pk_fma_f32",  "v_exp_f32",         "v_log_f32",
+      "v_rcp_f32",     "v_rcp_iflag_f32", "v_rsq_f32",     "v_sqrt_f32",        "v_mfma_",
+      "v_cmp_",        "v_cmpx_",         "v_cvt_f32_i32", "v_cvt_f32_u32",     "v_cvt_i32_f32",
+      "v_cvt_u32_f32", "v_cvt_f32_f16",   "v_cvt_f16_f32", "v_cvt_pk_bf16_f32", "buffer_atomic_",
+      "global_atomic_"};
   const auto begins = [&](const char* name) {
     return std::strncmp(in.op->name, name, std::strlen(name)) == 0;
   };
