@@ -14,6 +14,7 @@ struct MlaBlock {
   static constexpr int kKeyDim = kDim, kValueDim = mla_value_dim(kDim), kHeadDim = kValueDim;
   static constexpr ArchTraits kTraits = traits(kGfx);
   static constexpr bool kPacked = true, kWide = false, kMasked = false, kDrops = false, kDropsLate = false;
+  static constexpr bool kHasSinks = false;
   static constexpr bool kFeatured = true;  // pages only
   static constexpr FwdConfig kConfig = forward_config(Op::mla, kGfx, kDType, kKeyDim);
   FA_REQUIRE_ROW(Op::mla, kConfig.waves > 0);

@@ -64,6 +64,7 @@ struct Block {
   static constexpr bool kPacked = kRows == Rows::packed;
   static constexpr bool kDrops = kFeatured && !kPacked;
   static constexpr bool kDropsLate = kWithDropout;
+  static constexpr bool kHasSinks = true;
   static constexpr bool kWide = kRows == Rows::shared_queries;
   static constexpr bool kUneven = kRows == Rows::uneven_queries;
   // K and V in memory are codes of 8 bits. kWholeCodes: unpacked without subnormals, where a step may lose

@@ -118,9 +118,13 @@ struct SlotMoves {
       if (begin + n * B::kKeys < end) k.load_any(block, begin + n * B::kKeys, n * B::Keys::Tile::kBytes);
     }
   }
-  // Loads V of the tile after `tile`, and K of the third after it, if these start before `end`.
-  FA_DEVICE void load_any(const B& block, int tile, int end, int k_at, int v_at) {
+  // Loads V of the tile after `tile`, if it starts before `end`.
+  FA_DEVICE void load_values(const B& block, int tile, int end, int v_at) {
     if (tile + B::kKeys < end) v.load_any(block, tile + B::kKeys, v_at);
+  }
+  // Likewise, and K of the third tile after it.
+  FA_DEVICE void load_any(const B& block, int tile, int end, int k_at, int v_at) {
+    load_values(block, tile, end, v_at);
     if (tile + 3 * B::kKeys < end) k.load_any(block, tile + 3 * B::kKeys, k_at);
   }
   // The tile from which on load_any does not load both, and all of their rows.
@@ -254,8 +258,10 @@ FA_DEVICE void direct_slots(const B& block, const typename B::Tiles& tiles, Slot
     slots.add_last_values(v_at, o, weights);
   }
   end_turn();
+  static_assert((B::kConfig.waves - 1) * Unit::kN <= 3 * B::kKeys, "no K is left to load after a wave's end");
   for (tile += B::kKeys; tile < tiles.end; tile += B::kKeys) {
-    begin_turn(tile);
+    meet();
+    moves.load_values(block, tile, tiles.end, v_next());
     end_turn();
   }
 }

@@ -152,7 +152,7 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o, type
   char* out = static_cast<char*>(params.out) +
               (in_batch * params.o_batch + head_q * params.o_head + at * params.o_row) * 2;
   const float kept = B::kDrops && params.dropout_below != 0 ? params.dropout_scale : late_factor<B>();
-  const float sink = add_sink(sinks, head_q, softmax, c);
+  const float sink = B::kHasSinks ? add_sink(sinks, head_q, softmax, c) : kNoSink;
   const float factor = softmax.inverse_sum(c) * (B::kOutUnit * kept);
   char* held = out + held_byte<Unit, B::kValueDim>(block.lane, block.first_out_step());
   store_column<Unit, B::kDType, B::kOutSteps>(o, c, factor, softmax.sees_a_key(c), [=](int byte, auto words) {

@@ -120,6 +120,19 @@ def test_masks(target, shown, dtype, head_dim, size, kind):
 
 
 @pytest.mark.parametrize(("dtype", "head_dim"), MASKED)
+def test_masks_and_dropout(target, shown, dtype, head_dim):
+    """Dropout has a loop of its own. With so small a probability it drops nothing here. It returns no lse."""
+    q, k, v = tensors(target, dtype, (head_dim, head_dim), 37, 53)
+    seen = torch.rand(37, 53, generator=torch.Generator().manual_seed(1)) < 0.5
+    given, sink = (q, k, v, seen.to(target.device)), sinks(target)
+    (_, lse, _), _ = target.attend(attention, *given, sink=sink, return_attn_probs=True)
+    torch.manual_seed(0)
+    out, _ = target.attend(attention, *given, dropout_p=2.0**-30, sink=sink)
+    kernels = ("fa_mask_ranges_fp16", f"fa_fwd_masked_{dtype}_d{head_dim}")
+    check(target, shown, kernels, [with_sink(q[0], k[0], v[0], out[0], lse[0], seen)])
+
+
+@pytest.mark.parametrize(("dtype", "head_dim"), MASKED)
 def test_rows_of_the_lowest_bias(target, dtype, head_dim):
     """Padding of transformers: the mean of v for the head without a sink, and 0 for the others."""
     q, k, v = tensors(target, dtype, (head_dim, head_dim), 9, 24)
