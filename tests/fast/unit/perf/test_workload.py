@@ -10,7 +10,7 @@ import pytest
 
 from wheel_builder.base.errors import PerfError
 from wheel_builder.extras.perf.table import WHOLES
-from wheel_builder.extras.perf.workloads import gradients, latent, ours
+from wheel_builder.extras.perf.workloads import coded, gradients, latent, ours
 from wheel_builder.extras.perf.workloads.workload import SUFFIX, Tensor, encoded, filled, read_workloads
 from wheel_builder.machine_code.emulator.machine import Kernel
 from wheel_builder.machine_code.emulator.memory import pack_arguments
@@ -118,6 +118,22 @@ def test_causal_rows_see_one_key_more_each_and_the_last_all():
     write_rows(workload, 3)
     assert workload.op == "fwd causal"
     assert workload.flop(workload.memory) == 4 * (510 + 511 + 512) * 64
+
+
+def test_decode_over_codes_has_finite_codes_of_half_the_bytes():
+    name = "fa_decode_8bit_bf16_d128"
+    assert coded.has_coded(name)
+    assert not coded.has_coded("fa_decode_bf16_d128")
+    assert not ours.has_decode(name)
+    workload = coded.decoding(kernel(name))
+    assert (workload.op, workload.dtype, workload.head_dim) == ("decode_8bit", "bf16", 128)
+    assert coded.bytes_of(workload) * 2 == ours.bytes_of_decode(128)
+    for x in ("k", "v"):
+        codes = workload.memory[x].read()
+        assert len(codes) == ours.PART * 128
+        assert not {0x7F, 0xFF}.intersection(codes), "the codes of NaN"
+        assert struct.unpack("<f", workload.memory[f"{x}_descale"].read()) == (coded.DESCALE,)
+    assert workload.memory["k"].read() != workload.memory["v"].read()
 
 
 def test_where_there_are_tall_workgroups_both_kernels_have_long_workloads():
