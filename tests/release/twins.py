@@ -35,8 +35,9 @@ def twin_wheel(wheel, arch, folder):
     return write_wheel(folder, files, name=wheel.name)
 
 
-def without_other_archs(library, arch):
-    return with_code(library, lambda code: code.data if code.gfx == arch else b"\xff" * len(code.data))
+def without_other_archs(library, arch, edit=lambda code: code.data):
+    """The library with ``edit(code)`` for the arch's code objects, and 0xff in those of all others."""
+    return with_code(library, lambda code: edit(code) if code.gfx == arch else b"\xff" * len(code.data))
 
 
 def twin_checkout(checkout, folder):

@@ -20,6 +20,9 @@ ROUNDINGS = {"gfx942": ("rtne", "rtna", "rtz"), "gfx950": ("",)}
 OF_V, UNEVEN = 128, 192  # head dims: of v always, of q and k in the kernels with two
 ROWS, THREADS = {128: 256, UNEVEN: 128}, {128: 512, UNEVEN: 256}  # a causal workgroup has two such tiles
 
+ADDITION = (0x807C7CFF, 0x1040)  # s_add_u32 m0, 0x1040, m0
+BARRIER = (0xBF8A0000, 0xBF800000)  # s_barrier, s_nop 0
+
 
 @dataclass(frozen=True)
 class Forward:
@@ -102,6 +105,30 @@ def code_object(file, kernel):
         return archive.read(f"aiter_meta/hsa/{kernel.file}")
 
 
+def with_barriers(code):
+    """The forward of two head dims, with a barrier before it loads the third and the fourth 64 rows of K.
+
+    A barrier takes the place of an addition to M0 that nothing uses.
+    """
+    third = only_place(code, words(*ADDITION, 0xD3B70030, 0x1A020160, 0x8138383A))
+    fourth = only_place(code, words(0xBEFC0022, 0xD3B70040, 0x1A020130))
+    unused = only_place(code, words(*ADDITION, 0xD3B70050, 0x1A020160, 0xBEFC0023))
+    size = len(words(*BARRIER))
+    return b"".join([
+        code[:third], words(*BARRIER), code[third + size : fourth],
+        words(*BARRIER), code[fourth:unused], code[unused + size :],
+    ])  # fmt: skip
+
+
+def words(*numbers):
+    return struct.pack(f"<{len(numbers)}I", *numbers)
+
+
+def only_place(code, of):
+    assert code.count(of) == 1
+    return code.index(of)
+
+
 def fetched(folder):
     return fetch(WHEEL, folder)
 
@@ -112,3 +139,5 @@ def forwards(seqlen, heads, heads_k):
         for rounding in roundings:
             for causal in (False, True):
                 yield Forward(arch, rounding, causal, seqlen, heads, heads_k)
+    for causal in (False, True):
+        yield Forward("gfx950", "", causal, seqlen, heads, heads_k, UNEVEN)

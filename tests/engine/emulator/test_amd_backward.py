@@ -19,9 +19,9 @@ pytestmark = pytest.mark.full
 TILES, HEADS = 2, 2
 # Two waves load the same rows of lse and delta to the same place of the LDS. A causal workgroup of gfx950 has
 # two tiles of keys. The second one's first stores to LDS follow the first one's last reads without a barrier:
-# in turns of one instruction no wave is that late.
+# in step no wave is that late.
 RACES = ("lds-race",)
-QUANTUM = 1
+IN_STEP = 1  # quantum
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +98,7 @@ def test_backward(backward, loaded):
     sums = Memory.of(bytes(q.size // 2 * size), "dq")
     dk, dv = Memory.output(k.size, "dk"), Memory.output(v.size, "dv")
     memory = (sums, dk, dv, q, k, v, dout, *saved_rows(*shape, backward.causal))
-    result = executed(loaded(backward), backward, memory, quantum=QUANTUM)
+    result = executed(loaded(backward), backward, memory, quantum=IN_STEP)
     assert result.kinds() == RACES, "\n".join(map(str, result.findings))
 
     dq = decode(sums.read(), "bf16") if size == 2 else sums.values("f")

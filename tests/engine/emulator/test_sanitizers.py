@@ -327,6 +327,14 @@ def test_another_seed_gives_another_order(machine):
     assert len({order(seed) for seed in range(8)}) > 1
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_in_step_no_wave_is_late_and_races_are_found(machine, seed):
+    given, out = floats(256), Memory.output(4 * 256, "out")
+    result = run(machine, "lds_race", threads=256, lds=1024, given=given, out=out, seed=seed, quantum=1)
+    assert result.kinds() == ("lds-race",)
+    assert list(out.values("f")) == [(i + 64) % 256 for i in range(256)]
+
+
 def test_another_seed_gives_another_order_of_workgroups(machine):
     def last(seed):
         how, _, _ = RACES["last_group_in_haste"]

@@ -20,10 +20,11 @@ from wheel_builder.extras.perf.launch.order import as_numbered
 from wheel_builder.extras.perf.launch.shapes import Shape, Work, forward_works
 from wheel_builder.extras.perf.launch.simulate import CHUNK, Speed, simulate
 from wheel_builder.extras.perf.power import Line, clock
-from wheel_builder.extras.perf.published import Rate
+from wheel_builder.extras.perf.published import OPS, Rate, rows_of
 from wheel_builder.tables.archs import Arch, arch_named
 
 CALIBRATED = FIGURES / "launch" / "published.csv"
+FORWARD = OPS[0]
 ROWS, HEAD_DIM = 256, 128
 LENGTHS = (1024, 2048)  # of the rates that give a speed
 LONGEST, BATCH = 8192, 1  # of the launches that are played
@@ -47,12 +48,10 @@ Schedules = Mapping[tuple[str, bool, int], float]  # TFLOP/s by product, causal 
 
 
 def schedules_of(text: str) -> Schedules:
-    """The exclusive schedule's rates in an accepted report of ``published.py``."""
-    found = {}
-    for line in text.partition("\n\n")[2].splitlines()[1:]:
-        product, causal, _, _, _, seqlen, _, _, _, exclusive, _ = line.split()
-        found[product, causal == "yes", int(seqlen)] = float(exclusive)
-    return found
+    """The exclusive schedule's rates of forwards in an accepted report of ``published.py``."""
+    return {
+        (row.product, row.causal, row.seqlen): row.exclusive for row in rows_of(text) if row.op == FORWARD
+    }
 
 
 def speed_of(gpu: Arch, product: str, schedules: Schedules, *, causal: bool) -> Speed:
@@ -78,9 +77,9 @@ def works_of(shape: Shape) -> tuple[Work, ...]:
 def calibrated(
     rates: Iterable[Rate], schedules: Schedules, lines: Mapping[str, Line]
 ) -> Iterator[Calibrated]:
-    """The launches of one sequence. ``lines``: of power, by product."""
+    """The forwards' launches of one sequence. ``lines``: of power, by product."""
     for rate in rates:
-        if rate.batch == BATCH and rate.seqlen <= LONGEST:
+        if (rate.op, rate.batch) == (FORWARD, BATCH) and rate.seqlen <= LONGEST:
             yield _calibrated(rate, schedules, lines)
 
 

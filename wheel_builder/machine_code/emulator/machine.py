@@ -121,7 +121,8 @@ class Options:
     ``max_instructions`` per wave: beyond it a loop counts as endless. ``max_seconds`` of processor time for
     the whole launch, over all threads, 0 for unlimited: beyond it the run stops with the finding
     ``time-limit``. ``only_group``: the index of the one workgroup to run, or -1. ``record`` records its
-    waves. ``quantum``: the most instructions before another wave gets its turn.
+    waves. ``quantum``: the most instructions before another wave gets its turn. With 1 the waves go in step,
+    with more in random order.
     """
 
     checks: tuple[str, ...] = ALL_CHECKS

@@ -57,7 +57,7 @@ def test_rows_survive_their_file():
 def test_short_launches_are_what_the_model_says(schedules):
     """All of them: tests/engine/perf/test_launches.py --full."""
     lines = {product: fitted(pairs) for product, pairs in read_pairs(CHECKOUT / PAIRS).items()}
-    short = [rate for rate in read_rates(CHECKOUT / RATES) if rate.seqlen == 1024 and rate.heads == 32]
+    short = [rate for rate in read_rates(CHECKOUT / RATES) if (rate.seqlen, rate.heads) == (1024, 32)]
     found = [*calibrated(short, schedules, lines)]
     known = parse_calibrated((CHECKOUT / CALIBRATED).read_text())
     assert len(found) == 4

@@ -18,7 +18,7 @@ struct Options {
   f64 max_seconds = 0;                // processor time of a launch, over all its threads. 0: unlimited
   u32 threads = 1;
   u32 checks = 0;       // Check bits
-  u32 quantum = 256;    // most instructions before another wave gets its turn
+  u32 quantum = 256;    // most instructions before another wave gets its turn. 1: in step
   i64 only_group = -1;  // linear index of the only workgroup to run, or all
   bool trace = false;
   bool record = false;    // record the execution of each wave of only_group

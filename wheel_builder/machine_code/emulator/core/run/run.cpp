@@ -183,6 +183,13 @@ void refuse_deadlock(const Group& g) {
       fail(*w, w->program->code[w->pc], "waits for waves that do not come; those of other workgroups cannot");
 }
 
+// In step: the next running wave after the last one.
+Wave& next_in_step(const std::vector<Wave*>& ready, u32 last) {
+  const auto behind = [=](const Wave* w) { return w->index > last; };
+  const auto next = std::find_if(ready.begin(), ready.end(), behind);
+  return **(next == ready.end() ? ready.begin() : next);
+}
+
 void run_group(Group& g, u64 seed, Meter& meter) {
   Launch& l = *g.launch;
   start_group(g, seed);
@@ -190,6 +197,7 @@ void run_group(Group& g, u64 seed, Meter& meter) {
   bool checked = l.options.checks & static_cast<u32>(Check::uninit) || l.options.trace || l.options.record ||
                  l.options.outcomes;
   std::vector<Wave*> ready;
+  u32 last = 0;
   for (;;) {
     ready.clear();
     bool waiting = false;
@@ -203,7 +211,8 @@ void run_group(Group& g, u64 seed, Meter& meter) {
       release_barrier(g);
       continue;
     }
-    Wave& w = *ready[rng() % ready.size()];
+    Wave& w = l.options.quantum == 1 ? next_in_step(ready, last) : *ready[rng() % ready.size()];
+    last = w.index;
     if (meter.over_limit())
       stop(w, w.pc, "time-limit", "more than " + seconds(l.options.max_seconds) + " of processor time");
     u64 quantum = 1 + rng() % l.options.quantum;
