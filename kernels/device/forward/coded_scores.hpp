@@ -182,7 +182,7 @@ struct CodedScores {
   FA_DEVICE void weigh(typename B::Scores& s, typename B::Out& o) {
     if (!codes->per_key(true)) return;
     if (any_lane<Unit::kWave>(codes->of_values.largest() > most)) raise(o);
-    multiply(s, codes->of_values.times(inverse_of(most)));
+    multiply(s, codes->of_values.factors(inverse_of(most)));
   }
 
   // Call after the last tile.

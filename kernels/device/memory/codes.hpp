@@ -106,10 +106,14 @@ struct KeyDescales {
     return found;
   }
 
-  FA_DEVICE KeyDescales times(float factor) const {
+  // Times `factor`, rounded to fp16: the probability of a row's only key keeps it, although probabilities are
+  // truncated to fp16.
+  FA_DEVICE KeyDescales factors(float factor) const {
     KeyDescales product;
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) product.held[i] = held[i] * factor;
+    for (int i = 0; i < kHeld; ++i) {
+      product.held[i] = static_cast<float>(static_cast<_Float16>(held[i] * factor));
+    }
     return product;
   }
 
