@@ -112,7 +112,8 @@ def is_aligned(tensor: Tensor) -> bool:
 
 def is_aligned_rows(tensor: Tensor) -> bool:
     """``is_aligned``, of a tensor with the sizes of one that is contiguous and aligned: in few steps."""
-    return tensor.data_ptr() & ADDRESS_BITS == 0 and (tensor.is_contiguous() or _are_aligned(tensor.stride()))
+    in_rows = tensor.is_contiguous() or _are_aligned(tensor.stride(), LIMITS.alignment)
+    return tensor.data_ptr() & ADDRESS_BITS == 0 and in_rows
 
 
 @lru_cache(maxsize=4096)
