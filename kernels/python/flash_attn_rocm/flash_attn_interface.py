@@ -37,6 +37,9 @@ def flash_attn_func(
     return_attn_probs: bool = False,
     *,
     sink: Tensor | None = None,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
 ) -> Answer:
     """Attention with gradients: softmax(softmax_scale * q k^T + mask) v.
 
@@ -45,7 +48,7 @@ def flash_attn_func(
         k: (batch, seqlen_k, nheads_k, headdim).
         v: (batch, seqlen_k, nheads_k, headdim).
     """
-    tensors = (q, k, v, alibi_slopes, sink)
+    tensors = (q, k, v, alibi_slopes, sink, q_descale, k_descale, v_descale)
     numbers = (dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(DENSE, tensors, numbers, return_attn_probs)
 
@@ -121,6 +124,7 @@ def flash_attn_varlen_func(
     *,
     sink: Tensor | None = None,
     chunk: SupportsIndex = 0,
+    q_descale: Tensor | None = None,
     k_descale: Tensor | None = None,
     v_descale: Tensor | None = None,
 ) -> Answer:
@@ -134,8 +138,12 @@ def flash_attn_varlen_func(
         q: (total_q, nheads, headdim), the rows of all sequences.
         k: (total_k, nheads_k, headdim).
         v: (total_k, nheads_k, headdim).
+        k_descale: of k of 8 bits, likewise. Of a paged cache of 8 bits also (num_blocks, page, nheads_k), one
+            for each key of a head.
     """
-    tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes, sink, k_descale, v_descale)
+    tensors = (
+        q, k, v, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes, sink, q_descale, k_descale, v_descale,
+    )  # fmt: skip
     numbers = (
         max_seqlen_q,
         max_seqlen_k,

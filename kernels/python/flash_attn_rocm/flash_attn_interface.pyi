@@ -13,21 +13,24 @@ def flash_attn_func(
     q: Tensor, k: Tensor, v: Tensor, dropout_p: SupportsFloat = 0.0,
     softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
     softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
-    return_attn_probs: Literal[False] = False, *, sink: Tensor | None = None,
+    return_attn_probs: Literal[False] = False, *, sink: Tensor | None = None, q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> Tensor: ...
 @overload
 def flash_attn_func(
     q: Tensor, k: Tensor, v: Tensor, dropout_p: SupportsFloat = 0.0,
     softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
     softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False, *,
-    return_attn_probs: Literal[True], sink: Tensor | None = None,
+    return_attn_probs: Literal[True], sink: Tensor | None = None, q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> Three: ...
 @overload
 def flash_attn_func(
     q: Tensor, k: Tensor, v: Tensor, dropout_p: SupportsFloat = 0.0,
     softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
     softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
-    return_attn_probs: bool = False, *, sink: Tensor | None = None,
+    return_attn_probs: bool = False, *, sink: Tensor | None = None, q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> Answer: ...
 @overload
 def flash_attn_qkvpacked_func(
@@ -78,8 +81,8 @@ def flash_attn_varlen_func(
     causal: bool = False, window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0,
     alibi_slopes: Tensor | None = None, deterministic: bool = False,
     return_attn_probs: Literal[False] = False, block_table: Tensor | None = None, *,
-    sink: Tensor | None = None, chunk: SupportsIndex = 0, k_descale: Tensor | None = None,
-    v_descale: Tensor | None = None,
+    sink: Tensor | None = None, chunk: SupportsIndex = 0, q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> Tensor: ...
 @overload
 def flash_attn_varlen_func(
@@ -88,7 +91,7 @@ def flash_attn_varlen_func(
     causal: bool = False, window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0,
     alibi_slopes: Tensor | None = None, deterministic: bool = False, *, return_attn_probs: Literal[True],
     block_table: Tensor | None = None, sink: Tensor | None = None, chunk: SupportsIndex = 0,
-    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
+    q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> Three: ...
 @overload
 def flash_attn_varlen_func(
@@ -97,7 +100,7 @@ def flash_attn_varlen_func(
     causal: bool = False, window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0,
     alibi_slopes: Tensor | None = None, deterministic: bool = False, return_attn_probs: bool = False,
     block_table: Tensor | None = None, *, sink: Tensor | None = None, chunk: SupportsIndex = 0,
-    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
+    q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> Answer: ...
 @overload
 def flash_attn_varlen_qkvpacked_func(

@@ -11,16 +11,19 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm.arguments import checks, preparation
-from flash_attn_rocm.arguments.normal_form import BackwardCall, Inputs, Options, arithmetic
+from flash_attn_rocm.arguments.normal_form import BackwardCall, Inputs, Options, arithmetic, is_quantised
 from flash_attn_rocm.autograd.dispatch import forward
 from flash_attn_rocm.autograd.transforms import refuse_tangents
 from flash_attn_rocm.diagnosis.notice import fall_back
 from flash_attn_rocm.functions.kvcache import flash_attn_with_kvcache
 from flash_attn_rocm.launch import backward_pass
 from flash_attn_rocm.launch.backward_pass import Places
+from flash_attn_rocm.launch.dequantising import dequantised
 from flash_attn_rocm.reference import operators, philox
 from flash_attn_rocm.serving.support import PYTORCH, device_of, gradients_unserved
 from flash_attn_rocm.values.given import Given
+
+NO_DESCALES = (None, None, None)
 
 
 def fwd(
@@ -42,7 +45,8 @@ def fwd(
     _refuse_generator(gen_)
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, False, window)
-    return _forward(preparation.dense(q, k, v, alibi_slopes_, None, *rules), out_, want=return_softmax)
+    prepared = preparation.dense(q, k, v, alibi_slopes_, None, *NO_DESCALES, *rules)
+    return _forward(prepared, out_, want=return_softmax)
 
 
 def varlen_fwd(
@@ -71,10 +75,11 @@ def varlen_fwd(
     sink: Tensor | None = None,
     k_descale: Tensor | None = None,
     v_descale: Tensor | None = None,
+    q_descale: Tensor | None = None,
 ) -> list[Tensor]:
     """``fwd`` for packed sequences. Sequences without a row or key are always zeroed.
 
-    ``num_splits``, ``sink``, ``k_descale`` and ``v_descale`` are as in ``flash_attn_with_kvcache``.
+    ``num_splits``, ``sink`` and the descales are as in ``flash_attn_with_kvcache``.
     """
     _refuse_generator(gen_)
     checks.refuse("varlen_fwd", checks.splits(num_splits))
@@ -88,6 +93,7 @@ def varlen_fwd(
         block_table_,
         alibi_slopes_,
         sink,
+        q_descale,
         k_descale,
         v_descale,
         max_seqlen_q,
@@ -96,7 +102,8 @@ def varlen_fwd(
         *rules,
     )
     inputs = preparation.with_lengths(inputs, seqused_k, leftpad_k_)
-    return _forward((inputs, options._replace(num_splits=num_splits)), out_, want=return_softmax)
+    prepared = inputs, options._replace(num_splits=num_splits)
+    return _forward(prepared, out_, want=return_softmax, q_descale=q_descale)
 
 
 def bwd(
@@ -124,7 +131,7 @@ def bwd(
     _refuse_generator(gen_)
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, deterministic, window)
-    prepared = preparation.dense(q, k, v, alibi_slopes_, None, *rules)
+    prepared = preparation.dense(q, k, v, alibi_slopes_, None, *NO_DESCALES, *rules)
     return _backward(BackwardCall(dout, out, softmax_lse, *prepared, rng_state), (dq_, dk_, dv_))
 
 
@@ -159,7 +166,7 @@ def varlen_bwd(
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, deterministic, window)
     prepared = preparation.varlen(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, None, alibi_slopes_, None, None, None, max_seqlen_q,
+        q, k, v, cu_seqlens_q, cu_seqlens_k, None, alibi_slopes_, None, *NO_DESCALES, max_seqlen_q,
         max_seqlen_k, 0, *rules,
     )  # fmt: skip
     return _backward(BackwardCall(dout, out, softmax_lse, *prepared, rng_state), (dq_, dk_, dv_))
@@ -205,10 +212,14 @@ def _refuse_generator(generator: Given) -> None:
         raise RuntimeError(message)
 
 
-def _forward(prepared: tuple[Inputs, Options], given: Tensor | None, *, want: bool) -> list[Tensor]:
+def _forward(
+    prepared: tuple[Inputs, Options], given: Tensor | None, *, want: bool, q_descale: Tensor | None = None
+) -> list[Tensor]:
     inputs, options = prepared
     refuse_tangents("the extension's fwd", inputs[:3])
     with torch.no_grad():
+        if is_quantised(inputs):
+            inputs = dequantised(inputs, q_descale)
         state = philox.new_state(inputs.q.device) if options.dropout_p > 0.0 else None
         out, lse, signed = forward(inputs, options, state, want_probabilities=want and state is not None)
         seed = inputs.q.new_zeros(2, dtype=torch.int64) if state is None else state
@@ -218,6 +229,9 @@ def _forward(prepared: tuple[Inputs, Options], given: Tensor | None, *, want: bo
 def _backward(call: BackwardCall, given: Places) -> list[Tensor]:
     inputs, options = call.inputs, call.options
     refuse_tangents("the extension's bwd", (call.dout, *inputs[:3]))
+    if is_quantised(inputs):
+        problem = f"q, k, v: expected no 8 bits, which have no gradients, got {inputs.q.dtype}"
+        checks.refuse("the extension's bwd", [problem])
     if options.dropout_p > 0.0 and call.rng_state is None:
         message = (
             "rng_state: expected that of the forward pass, because dropout_p > 0, got None\n"

@@ -4,13 +4,14 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from flash_attn_rocm.arguments.normal_form import (
     CODES,
+    DEQUANTISED,
     DTYPES,
     INT32_MAX,
     INTEGERS,
@@ -18,6 +19,7 @@ from flash_attn_rocm.arguments.normal_form import (
     FlashAttnArgumentError,
     Inputs,
     integer,
+    is_quantised,
     pair,
     real,
     requires_gradient,
@@ -28,7 +30,9 @@ from flash_attn_rocm.values import expectations
 from flash_attn_rocm.values.given import Given
 
 FLOAT_MAX = torch.finfo(torch.float32).max
+A_CACHE = "a cache"
 Named = dict[str, Any]
+Size = tuple[tuple[int, ...], str]  # of a tensor, in words too
 
 
 def refuse(function: str, problems: Sequence[str]) -> None:
@@ -80,98 +84,161 @@ def heads(q: Tensor, k: Tensor, v: Tensor, names: Sequence[str] = ("q", "k", "v"
     return found
 
 
-def placement(q_name: str, q: Tensor, others: Named) -> list[str]:
-    """Problems: a dtype of q that is unsupported, and tensors of other dtypes or devices than q's."""
+def placement(q_name: str, q: Tensor, others: Named, *, codes: Sequence[torch.dtype] = ()) -> list[str]:
+    """Problems: a dtype of q that is unsupported, and tensors of other dtypes or devices than q's.
+
+    q may have one of ``codes`` of 8 bits. Then the others have the dtype of its numbers.
+    """
     found = []
-    if q.dtype not in DTYPES and q.dtype not in WITHOUT_KERNELS:
-        expected = "torch.float16, torch.bfloat16, or without kernels torch.float32 or torch.float64"
+    if q.dtype not in (*DTYPES, *WITHOUT_KERNELS, *codes):
+        kernels = ", ".join(map(str, (*DTYPES, *codes)))
+        expected = f"{kernels}, or without kernels torch.float32 or torch.float64"
         found.append(f"{q_name}: expected dtype {expected}, got {q.dtype}{_way_out(q.dtype)}")
+    wanted = f"{DEQUANTISED} beside {q_name} of 8 bits" if q.dtype in codes else f"{q.dtype} like {q_name}"
+    dtype = DEQUANTISED if q.dtype in codes else q.dtype
     for name, tensor in others.items():
-        if tensor.dtype != q.dtype:
-            got = f"{tensor.dtype}{_way_out(tensor.dtype)}"
-            found.append(f"{name}: expected dtype {q.dtype} like {q_name}, got {got}")
-        if tensor.device != q.device:
-            found.append(f"{name}: expected device {q.device} like {q_name}, got {tensor.device}")
+        if tensor.dtype != dtype:
+            found.append(f"{name}: expected dtype {wanted}, got {tensor.dtype}{_way_out(tensor.dtype)}")
+        found += _devices(q_name, q, {name: tensor})
     return found
+
+
+def _devices(q_name: str, q: Tensor, others: Named) -> list[str]:
+    return [
+        f"{name}: expected device {q.device} like {q_name}, got {tensor.device}"
+        for name, tensor in others.items()
+        if tensor.device != q.device
+    ]
 
 
 def _way_out(dtype: torch.dtype) -> str:
     """What to do with codes of 8 bits where only numbers are taken."""
-    if dtype not in CODES:
-        return ""
-    return "; only a cache may have 8 bits: pass (x.float() * descale).to(torch.bfloat16)"
+    return "; pass (x.float() * descale).to(torch.bfloat16)" if dtype in CODES else ""
 
 
-def caches(
-    inputs: Inputs, batch: int, names: Sequence[str] = ("q", "k", "v"), *, written: bool = False
-) -> list[str]:
-    """Problems of the dtypes and devices of k and v, and of descales.
+class Eight(NamedTuple):
+    """How a function takes 8 bits: the dtypes of ``codes`` that q may have, and q's descale.
 
-    A cache has q's dtype, or codes of 8 bits with descales of its heads or of its keys. ``written``: new keys
-    write theirs.
+    ``cached``: k and v are a cache, which may have CODES beside any q. ``written``: new keys write theirs.
+    """
+
+    codes: Sequence[torch.dtype] = ()
+    q_descale: Any = None
+    cached: bool = False
+    written: bool = False
+
+
+def dtypes(inputs: Inputs, batch: int, eight: Eight, names: Sequence[str] = ("q", "k", "v")) -> list[str]:
+    """Problems of the dtypes and devices of q, k and v, and of descales.
+
+    All three have one dtype, or k and v are a cache with codes of 8 bits beside any q.
     """
     q_name, k_name, v_name = names
     q, k, v = inputs[:3]
-    descales = {"k_descale": inputs.k_descale, "v_descale": inputs.v_descale}
-    is_cache = inputs.block_table is not None or inputs.cu_seqlens_q is None
-    if not is_cache or k.dtype not in CODES:
-        known = CODES if is_cache else ()
-        return _placement(q_name, q, {k_name: k, v_name: v}, known) + [
-            f"{name}: expected only beside a cache of 8 bits, got one beside {k.dtype}"
-            for name, x in descales.items()
-            if x is not None
-        ]
-    found = placement(q_name, q, {})
-    if v.dtype != k.dtype:
-        found.append(f"{v_name}: expected dtype {k.dtype} like {k_name}, got {v.dtype}")
-    for name, x in ((k_name, k), (v_name, v)):
-        if x.device != q.device:
-            found.append(f"{name}: expected device {q.device} like {q_name}, got {x.device}")
-    if wants_gradients(inputs):
-        found.append(
-            f"{q_name}: expected no gradients beside a cache of 8 bits, which has none: call under "
-            "torch.no_grad(), or pass detached tensors"
-        )
-    for name, other in (("k_descale", "v_descale"), ("v_descale", "k_descale")):
-        if descales[name] is None and descales[other] is not None:
-            found.append(f"{name}: expected beside {other}, got None")
-        found += _descale_problems(name, descales[name], batch, k, written=written)
-    dims = [x.dim() for x in descales.values() if isinstance(x, Tensor)]
-    if len(dims) == 2 and dims[0] != dims[1]:
-        found.append("v_descale: expected one for what k_descale has one, for each head or for each key")
-    return found
+    two, written = {k_name: k, v_name: v}, eight.written
+    q_descale = {"q_descale": eight.q_descale}
+    others = {"k_descale": inputs.k_descale, "v_descale": inputs.v_descale}
+    heads = ((batch, k.shape[-2]), "one for each head of a sequence")
+    if q.dtype in eight.codes:
+        found = _alike(q_name, q, two) + _devices(q_name, q, two)
+        found += _differentiable(inputs, q_name, "of 8 bits, which have none")
+        found += _descales(q_descale, [heads], k)
+        if eight.cached:
+            return found + _cache_descales(others, heads, k, written=written)
+        return found + _descales(others, [heads], k)
+    if eight.cached and k.dtype in CODES:
+        found = placement(q_name, q, {}, codes=eight.codes) + _alike(k_name, k, {v_name: v})
+        found += _devices(q_name, q, two)
+        found += _differentiable(inputs, q_name, f"beside {A_CACHE} of 8 bits, which has none")
+        return found + _alone(q_descale, q_name, q) + _cache_descales(others, heads, k, written=written)
+    found = _placement(q_name, q, two, CODES if eight.cached else (), eight.codes)
+    beside = (A_CACHE, k) if eight.cached else (q_name, q)
+    return found + _alone(q_descale, q_name, q) + _alone(others, *beside)
 
 
 def dropped(inputs: Inputs, dropout_p: Given) -> list[str]:
-    """Problems: dropout over a cache of 8 bits."""
-    if inputs.k.dtype not in CODES or not (real(dropout_p) or 0.0) > 0.0:
+    """Problems: dropout beside 8 bits."""
+    quantised = is_quantised(inputs)
+    if not quantised and (inputs.block_table is None or inputs.k.dtype not in CODES):
         return []
-    return [f"dropout_p: expected 0.0 beside a cache of 8 bits, got {dropout_p}"]
+    if not (real(dropout_p) or 0.0) > 0.0:
+        return []
+    what = "q" if quantised else A_CACHE
+    return [f"dropout_p: expected 0.0 beside {what} of 8 bits, got {dropout_p}"]
 
 
-def _placement(q_name: str, q: Tensor, others: Named, known: Sequence[torch.dtype]) -> list[str]:
+def _placement(
+    q_name: str, q: Tensor, others: Named, known: Sequence[torch.dtype], codes: Sequence[torch.dtype]
+) -> list[str]:
     """``placement``, whose words name dtypes that k and v may have instead of q's."""
-    found = placement(q_name, q, others)
+    found = placement(q_name, q, others, codes=codes)
     if not known or all(x.dtype in (q.dtype, *known) for x in others.values()):
         return found
     one, other = f" like {q_name}, got", f" like {q_name}, or {', '.join(map(str, known))}, got"
     return [each.replace(one, other) if "expected dtype" in each else each for each in found]
 
 
-def _descale_problems(name: str, x: Given, batch: int, k: Tensor, *, written: bool) -> list[str]:
-    if x is None:
+def _alike(name: str, like: Tensor, others: Named) -> list[str]:
+    """Problems: tensors of another dtype of 8 bits."""
+    return [
+        f"{other}: expected dtype {like.dtype} like {name}, got {x.dtype}"
+        for other, x in others.items()
+        if x.dtype != like.dtype
+    ]
+
+
+def _differentiable(inputs: Inputs, q_name: str, what: str) -> list[str]:
+    if not wants_gradients(inputs):
         return []
-    heads, keys = (batch, k.shape[-2]), tuple(k.shape[:-1])
-    if not isinstance(x, Tensor):
-        return [f"{name}: expected a torch.float32 tensor {heads} or {keys}, got {type(x).__name__}"]
+    way_out = "call under torch.no_grad(), or pass detached tensors"
+    return [f"{q_name}: expected no gradients {what}: {way_out}"]
+
+
+def _alone(descales: Named, what: str, numbers: Tensor) -> list[str]:
+    """Problems: descales of tensors that are numbers already. Other codes are refused themselves."""
+    if numbers.dtype in CODES:
+        return []
+    return [
+        f"{name}: expected only beside {what} of 8 bits, got one beside {numbers.dtype}"
+        for name, x in descales.items()
+        if x is not None
+    ]
+
+
+def _cache_descales(descales: Named, heads: Size, k: Tensor, *, written: bool) -> list[str]:
+    found = [
+        f"{name}: expected beside {other}, got None"
+        for name, other in (("k_descale", "v_descale"), ("v_descale", "k_descale"))
+        if descales[name] is None and descales[other] is not None
+    ]
+    keys = tuple(k.shape[:-1])
+    found += _descales(descales, [heads, (keys, "one for each key")], k)
+    there = {name: x for name, x in descales.items() if isinstance(x, Tensor)}
+    for name, x in there.items():
+        if written and tuple(x.shape) == keys and x.numel() > 1 and 0 in x.stride():
+            why = "because new keys write theirs, got a stride of 0"
+            found.append(f"{name}: expected memory for each key, {why}")
+    dims = [x.dim() for x in there.values()]
+    if len(dims) == 2 and dims[0] != dims[1]:
+        found.append("v_descale: expected one for what k_descale has one, for each head or for each key")
+    return found
+
+
+def _descales(descales: Named, sizes: Sequence[Size], k: Tensor) -> list[str]:
+    """Problems of optional descales, given with the shapes that they may have."""
     found = []
-    if tuple(x.shape) not in (heads, keys):
-        wanted = f"{heads}, one for each head of a sequence, or {keys}, one for each key"
-        found.append(f"{name}: expected shape {wanted}, got {shape(x)}")
-    elif written and x.dim() == len(keys) and x.numel() > 1 and 0 in x.stride():
-        why = "because new keys write theirs, got a stride of 0"
-        found.append(f"{name}: expected memory for each key, {why}")
-    return [*found, *_kind(name, x, torch.float32, k.device)]
+    for name, x in descales.items():
+        if x is None:
+            continue
+        if not isinstance(x, Tensor):
+            wanted = " or ".join(str(size) for size, _ in sizes)
+            found.append(f"{name}: expected a torch.float32 tensor {wanted}, got {type(x).__name__}")
+            continue
+        if tuple(x.shape) not in [size for size, _ in sizes]:
+            wanted = ", or ".join(f"{size}, {words}" for size, words in sizes)
+            found.append(f"{name}: expected shape {wanted}, got {shape(x)}")
+        found += _kind(name, x, torch.float32, k.device)
+    return found
 
 
 def pages(name: str, cache: Tensor) -> list[str]:
@@ -232,7 +299,8 @@ def mask(attn_mask: Given, q: Tensor, k: Tensor) -> list[str]:
         *most, last = map(str, layouts.values())
         wanted = f"{', '.join(most)} or {last}, any size may be 1"
         found.append(f"attn_mask: expected shape {wanted}, got {shape(attn_mask)}")
-    if attn_mask.dtype not in (torch.bool, *DTYPES, torch.float32, q.dtype):
+    own = () if q.dtype in CODES else (q.dtype,)
+    if attn_mask.dtype not in (torch.bool, *DTYPES, torch.float32, *own):
         expected = "torch.bool, torch.float16, torch.bfloat16, torch.float32 or that of q"
         found.append(f"attn_mask: expected dtype {expected}, got {attn_mask.dtype}")
     if attn_mask.device != q.device:

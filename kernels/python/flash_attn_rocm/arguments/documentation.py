@@ -77,12 +77,15 @@ ARGUMENTS = {
         block_table[b], and cu_seqlens_k gives only their number. No gradients. The cache may have 8 bits:
         torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2 or torch.int8.
         """,
-    "k_descale": """
-        of a cache of 8 bits, torch.float32: elements of k times their k_descale are keys. (batch, nheads_k),
-        one for each head of a sequence, with any strides, or (num_blocks, page, nheads_k), one for each key
-        of a head. None is 1. Keyword only, an addition to flash_attn.
+    "q_descale": """
+        of q, k and v of 8 bits, all torch.float8_e4m3fn or all torch.float8_e4m3fnuz: torch.float32, (batch,
+        nheads_k), with any strides, as in FlashAttention 3. Elements of q times it are queries, for all heads
+        that read a head of k. None is 1. q, k and v are dequantised to torch.bfloat16, the dtype of out,
+        before each call, so it takes longer than with torch.bfloat16. No gradients, no dropout. Keyword only,
+        an addition to flash_attn.
         """,
-    "v_descale": "likewise of v, beside k_descale.",
+    "k_descale": "likewise of k.",
+    "v_descale": "likewise of v, in the form of k_descale.",
 }
 TENSORS = """
     q, k and v are on one device and of one dtype, and nheads is a multiple of nheads_k: query head h reads

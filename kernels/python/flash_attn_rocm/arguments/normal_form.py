@@ -15,6 +15,8 @@ NUMBERS = (float, int, torch.SymFloat, torch.SymInt, Real)
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # of kernels
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 CODES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.int8)  # of caches, 8 bits
+QUERY_CODES = CODES[:2]  # of q, k and v
+DEQUANTISED = torch.bfloat16  # what q, k and v of 8 bits become, as in FlashAttention 3
 INT32_MAX = (1 << 31) - 1
 WIDE = torch.float64
 WITHOUT_KERNELS = (torch.float32, WIDE)  # only in the PyTorch implementation
@@ -136,6 +138,11 @@ def wants_gradients(inputs: Inputs) -> bool:
 def is_coded(inputs: Inputs) -> bool:
     """``Inputs.coded``."""
     return inputs.k.dtype in CODES
+
+
+def is_quantised(inputs: Inputs) -> bool:
+    """Whether q has 8 bits, too."""
+    return inputs.q.dtype in QUERY_CODES
 
 
 def key_capacity(inputs: Inputs) -> int:

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from flash_attn_rocm.arguments import checks
-from flash_attn_rocm.arguments.normal_form import Inputs, Options, integer, resolve
+from flash_attn_rocm.arguments.checks import Eight
+from flash_attn_rocm.arguments.normal_form import QUERY_CODES, Inputs, Options, integer, resolve
 from flash_attn_rocm.values.given import Given
 
 DENSE_Q, DENSE_K = "(batch, seqlen_q, nheads, headdim)", "(batch, seqlen_k, nheads_k, headdim)"
@@ -48,22 +49,29 @@ class _Names(NamedTuple):
     literal: bool = False  # of window_size, as ``resolve`` takes it
 
 
-class _Cache(NamedTuple):
-    """What belongs to a paged cache."""
+class _Descales(NamedTuple):
+    """Those of 8 bits. Only functions for such tensors have them."""
 
-    block_table: Any = None
-    k_descale: Any = None
-    v_descale: Any = None
-
-
-UNPAGED = _Cache()
+    of_q: Any = None
+    of_k: Any = None
+    of_v: Any = None
 
 
-def dense(q: Given, k: Given, v: Given, alibi_slopes: Given, sink: Given, *rules: Given) -> Prepared:
+def dense(
+    q: Given,
+    k: Given,
+    v: Given,
+    alibi_slopes: Given,
+    sink: Given,
+    q_descale: Given,
+    k_descale: Given,
+    v_descale: Given,
+    *rules: Given,
+) -> Prepared:
     """``flash_attn_func``."""
-    names = _Names("flash_attn_func")
+    names, descales = _Names("flash_attn_func"), _Descales(q_descale, k_descale, v_descale)
     problems = checks.tensors({"q": q, "k": k, "v": v}, {"q": DENSE_Q, "k": DENSE_K, "v": DENSE_K})
-    return _dense(names, problems, q, k, v, alibi_slopes, sink, Rules(*rules))
+    return _dense(names, problems, q, k, v, alibi_slopes, sink, Rules(*rules), descales)
 
 
 def masked(
@@ -73,15 +81,20 @@ def masked(
     alibi_slopes: Given,
     attn_mask: Given,
     sink: Given,
+    q_descale: Given,
+    k_descale: Given,
+    v_descale: Given,
     chunk: Given,
     *rules: Given,
 ) -> Prepared:
     """``attention``."""
-    names = _Names("attention", literal=True)
+    names, descales = _Names("attention", literal=True), _Descales(q_descale, k_descale, v_descale)
     problems = checks.tensors({"q": q, "k": k, "v": v}, {"q": DENSE_Q, "k": DENSE_K, "v": DENSE_K})
     if not problems:
         problems += checks.mask(attn_mask, q, k)
-    inputs, options = _dense(names, problems, q, k, v, alibi_slopes, sink, Rules(*rules), chunk)
+    inputs, options = _dense(
+        names, problems, q, k, v, alibi_slopes, sink, Rules(*rules), descales, chunk, attn_mask
+    )
     return inputs._replace(attn_mask=four_dimensions(attn_mask)), options
 
 
@@ -124,6 +137,7 @@ def varlen(
     block_table: Given,
     alibi_slopes: Given,
     sink: Given,
+    q_descale: Given,
     k_descale: Given,
     v_descale: Given,
     max_seqlen_q: Given,
@@ -136,8 +150,10 @@ def varlen(
     keys = PACKED_K if block_table is None else PAGED_K
     problems = checks.tensors({"q": q, "k": k, "v": v}, {"q": PACKED_Q, "k": keys, "v": keys})
     cut = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    cache = _Cache(block_table, k_descale, v_descale)
-    return _varlen(names, problems, q, k, v, cut, alibi_slopes, sink, Rules(*rules), cache, chunk)
+    descales = _Descales(q_descale, k_descale, v_descale)
+    return _varlen(
+        names, problems, q, k, v, cut, alibi_slopes, sink, Rules(*rules), descales, block_table, chunk
+    )
 
 
 def with_lengths(inputs: Inputs, seqused_k: Given, leftpad_k: Given) -> Inputs:
@@ -199,14 +215,17 @@ def _dense(
     alibi_slopes: Given,
     sink: Given,
     rules: Rules,
+    descales: _Descales | None = None,
     chunk: Given = 0,
+    attn_mask: Given = None,
 ) -> Prepared:
+    inputs = _inputs(descales, q, k, v, alibi_slopes, attn_mask=attn_mask, sink=sink)
     if not problems:
         problems += checks.batches(names.q, q, {names.k: k})
-        problems += _common_problems(names, q, k, v, alibi_slopes, sink, q.shape[0])
+        problems += _common_problems(names, inputs, q.shape[0], descales, rules.dropout_p)
     problems += rules.problems() + checks.chunks(chunk)
     checks.refuse(names.function, problems)
-    return Inputs(q, k, v, alibi_slopes, sink=sink), resolve(
+    return inputs, resolve(
         q,
         max_seqlen_q=q.shape[1],
         max_seqlen_k=k.shape[1],
@@ -226,7 +245,8 @@ def _varlen(
     alibi_slopes: Given,
     sink: Given,
     rules: Rules,
-    cache: _Cache = UNPAGED,
+    descales: _Descales | None = None,
+    block_table: Given = None,
     chunk: Given = 0,
 ) -> Prepared:
     cu_q, cu_k, max_q, max_k = (*cut[:2], _number(cut[2]), _number(cut[3]))
@@ -234,10 +254,7 @@ def _varlen(
     problems += checks.tensors(
         {names.cu_q: cu_q, names.cu_k: cu_k}, dict.fromkeys((names.cu_q, names.cu_k), "(batch + 1)")
     )
-    inputs = Inputs(
-        q, k, v, alibi_slopes, cu_q, cu_k, block_table=cache.block_table, sink=sink,
-        k_descale=cache.k_descale, v_descale=cache.v_descale,
-    )  # fmt: skip
+    inputs = _inputs(descales, q, k, v, alibi_slopes, cu_q, cu_k, block_table=block_table, sink=sink)
     if not problems:
         batch = cu_q.shape[0] - 1
         problems += [f"{names.cu_q}: expected at least one element, got shape (0,)"] if batch < 0 else []
@@ -245,35 +262,33 @@ def _varlen(
             {
                 names.cu_q: (cu_q, (batch + 1,)),
                 names.cu_k: (cu_k, (batch + 1,)),
-                "block_table": (cache.block_table, (batch, -1)),
+                "block_table": (block_table, (batch, -1)),
             },
             q.device,
         )
-        problems += _common_problems(names, q, k, v, alibi_slopes, sink, batch, inputs)
-        problems += checks.dropped(inputs, rules.dropout_p)
-        if cache.block_table is not None:
+        problems += _common_problems(names, inputs, batch, descales, rules.dropout_p)
+        if block_table is not None:
             problems += checks.pages(names.k, k)
-    problems += rules.problems() + checks.chunks(chunk, cache.block_table)
+    problems += rules.problems() + checks.chunks(chunk, block_table)
     checks.refuse(names.function, problems)
     return inputs, resolve(q, max_seqlen_q=max_q, max_seqlen_k=max_k, chunk=chunk, **rules._asdict())
 
 
+def _inputs(descales: _Descales | None, *tensors: Given, **named: Given) -> Inputs:
+    _, of_k, of_v = descales or _Descales()
+    return Inputs(*tensors, **named)._replace(k_descale=of_k, v_descale=of_v)
+
+
 def _common_problems(
-    names: _Names,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    alibi_slopes: Given,
-    sink: Given,
-    batch: int,
-    cache: Inputs | None = None,  # of a function that takes caches
+    names: _Names, inputs: Inputs, batch: int, descales: _Descales | None, dropout_p: Given
 ) -> list[str]:
+    """``descales`` are None of functions without 8 bits."""
+    q, k, v, alibi_slopes = inputs[:4]
     found = checks.heads(q, k, v, names[1:4])
-    if cache is None:
-        found += checks.placement(names.q, q, {names.k: k, names.v: v})
-    else:
-        found += checks.caches(cache, batch, names[1:4])
-    found += checks.sinks(sink, q.shape[-2], q.device)
+    cached = inputs.block_table is not None
+    eight = Eight() if descales is None else Eight(QUERY_CODES, descales.of_q, cached)
+    found += checks.dtypes(inputs, batch, eight, names[1:4]) + checks.dropped(inputs, dropout_p)
+    found += checks.sinks(inputs.sink, q.shape[-2], q.device)
     return found + checks.alibi(alibi_slopes, batch, q.shape[-2], q.device)
 
 

@@ -19,7 +19,7 @@ from flash_attn_rocm.arguments.normal_form import (
 )
 from flash_attn_rocm.autograd import recall, transforms
 from flash_attn_rocm.diagnosis.notice import FlashAttnUnsupportedError, fall_back
-from flash_attn_rocm.launch import backward_pass, forward_pass
+from flash_attn_rocm.launch import backward_pass, dequantising, forward_pass
 from flash_attn_rocm.library.plans import backward_wishes
 from flash_attn_rocm.reference import operators, philox
 from flash_attn_rocm.serving.layouts import is_aligned_rows
@@ -36,6 +36,8 @@ CALLERS = 6  # stack frames from the warning to the line that called the public 
 
 class Function(NamedTuple):
     """How a public function reads its arguments: tensors first, then numbers.
+
+    The last tensors of functions that take 8 bits are q_descale, k_descale and v_descale.
 
     ``prepare`` checks everything. ``unpack`` only sorts the tensors, for calls with a known signature. The
     last ``together`` (0, 2 or 3) of q, k and v come in one tensor. ``arguments`` maps the common argument
@@ -74,6 +76,8 @@ def call(
         found = recall.decided(key, function.unpack, tensors, inputs, options, function.together)
     try:
         if found is None:
+            if normal_form.is_quantised(inputs):
+                inputs = numbers_of(inputs, tensors[-3])
             packed, together = function.packed(tensors), function.together
             answer = attend(
                 inputs, options, want_probabilities=want_probabilities, packed=packed, together=together
@@ -87,6 +91,14 @@ def call(
     except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
         raise named(error, function.name, function.arguments) from None
     return (out, lse, out.new_empty(0)) if want_probabilities else out
+
+
+def numbers_of(inputs: Inputs, q_descale: Tensor | None) -> Inputs:
+    """The call over numbers of 16 bits, of checked arguments of 8 bits."""
+    if torch.compiler.is_compiling():
+        transforms.leave_graph()
+    transforms.refuse_codes()
+    return dequantising.dequantised(inputs, q_descale)
 
 
 def named(

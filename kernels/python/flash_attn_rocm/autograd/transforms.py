@@ -26,7 +26,7 @@ NO_SECOND = (
     "  next: differentiate once: with torch.func.grad, vjp, jacrev, jvp or jacfwd, not one inside another"
 )
 NO_CODES = (
-    "attention over a cache of 8 bits has no derivative and no vmap\n"
+    "attention with 8 bits has no derivative and no vmap\n"
     "  next: call it outside of torch.func and of forward-mode differentiation"
 )
 SLOPES, MASK = (Inputs._fields.index(name) - LEAVES for name in ("alibi_slopes", "attn_mask"))
@@ -65,10 +65,16 @@ def refuse_tangents(function: str, tensors: Sequence[Any]) -> None:
         raise RuntimeError(message)
 
 
+def refuse_codes() -> None:
+    """Raises RuntimeError if a transform of a call with 8 bits is going on."""
+    if is_active():
+        raise RuntimeError(NO_CODES)
+
+
 def attend(call: Call, state: Tensor | None, inputs: Inputs) -> Three:
     """out, the log-sum-exp and the probabilities, differentiable. ``state`` is the key of dropout."""
     if inputs.coded:
-        raise RuntimeError(NO_CODES)
+        refuse_codes()
     found: Three = _Attention.apply(call, state, *inputs[:LEAVES])
     return found
 

@@ -7,7 +7,9 @@ from flash_attn_rocm.arguments.normal_form import Inputs
 from flash_attn_rocm.autograd.dispatch import Function
 
 
-def _dense(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, sink: Tensor | None) -> Inputs:
+def _dense(
+    q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, sink: Tensor | None, *_descales: Tensor | None
+) -> Inputs:
     return Inputs(q, k, v, slopes, sink=sink)
 
 
@@ -30,6 +32,7 @@ def _varlen(
     table: Tensor | None,
     slopes: Tensor | None,
     sink: Tensor | None,
+    _q_descale: Tensor | None,
     k_descale: Tensor | None,
     v_descale: Tensor | None,
 ) -> Inputs:

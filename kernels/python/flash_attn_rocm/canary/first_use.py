@@ -41,13 +41,8 @@ _found: dict[tuple[torch.device, Family], str] = {}
 def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) -> str:
     """Why the kernels for a call are disabled, or "". ``answer`` launches them."""
     dtype = DTYPES[inputs.q.dtype]
-    if inputs.coded:
-        head_dim = plans.padded_head_dim(device.arch, dtype, inputs.head_dim)
-        of_codes = Family(device.arch, dtype, head_dim, CODED)
-        if found := _known(
-            of_codes, inputs.q.device, lambda where: calls.attention_problem(of_codes, answer, device, where)
-        ):
-            return found
+    if inputs.coded and (found := codes_failure(answer, inputs.q.device, dtype, inputs.head_dim, device)):
+        return found
     masked = inputs.attn_mask is not None and dense_masks.is_read(inputs, options)
     op, work = (plans.MASKED, MASKED) if masked else (plans.FORWARD, "")
     head_dim = plans.padded_head_dim(device.arch, dtype, inputs.head_dim, op)
@@ -55,6 +50,12 @@ def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) ->
     return _known(
         family, inputs.q.device, lambda where: calls.attention_problem(family, answer, device, where)
     )
+
+
+def codes_failure(answer: Answer, where: torch.device, dtype: str, head_dim: int, device: Device) -> str:
+    """Why the kernels that read codes of 8 bits are disabled, or "". ``answer`` launches them."""
+    family = Family(device.arch, dtype, plans.padded_head_dim(device.arch, dtype, head_dim), CODED)
+    return _known(family, where, lambda where: calls.attention_problem(family, answer, device, where))
 
 
 def gradients_failure(backward: Backward, inputs: Inputs, options: Options, arch: str, path: str) -> str:

@@ -18,6 +18,7 @@ def _masked(
     slopes: Tensor | None,
     attn_mask: Tensor | None,
     sink: Tensor | None,
+    *_descales: Tensor | None,
 ) -> Inputs:
     return Inputs(q, k, v, slopes, attn_mask=preparation.four_dimensions(attn_mask), sink=sink)
 
@@ -31,7 +32,8 @@ def attention(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     return_attn_probs: Literal[False] = False, deterministic: bool = False,
-    *, sink: Tensor | None = None, chunk: SupportsIndex = 0,
+    *, sink: Tensor | None = None, chunk: SupportsIndex = 0, q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def attention(
@@ -39,7 +41,8 @@ def attention(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     *, return_attn_probs: Literal[True], deterministic: bool = False,
-    sink: Tensor | None = None, chunk: SupportsIndex = 0,
+    sink: Tensor | None = None, chunk: SupportsIndex = 0, q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> Three: ...  # fmt: skip
 @overload
 def attention(
@@ -47,7 +50,8 @@ def attention(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     return_attn_probs: bool = False, deterministic: bool = False,
-    *, sink: Tensor | None = None, chunk: SupportsIndex = 0,
+    *, sink: Tensor | None = None, chunk: SupportsIndex = 0, q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> Answer: ...  # fmt: skip
 @documented
 def attention(
@@ -66,6 +70,9 @@ def attention(
     *,
     sink: Tensor | None = None,
     chunk: SupportsIndex = 0,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
 ) -> Answer:
     """``flash_attn_func`` with chunks, and with a mask of any form.
 
@@ -89,6 +96,6 @@ def attention(
             a mask of each sequence's keys, (batch, seqlen_k), as mask[:, None]. It applies together with
             causal and window_size.
     """
-    tensors = (q, k, v, alibi_slopes, attn_mask, sink)
+    tensors = (q, k, v, alibi_slopes, attn_mask, sink, q_descale, k_descale, v_descale)
     numbers = (chunk, dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(MASKED, tensors, numbers, return_attn_probs)

@@ -2,15 +2,17 @@
 
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from flash_attn_rocm import flash_attn_interface as interface
 from flash_attn_rocm.arguments import preparation
-from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.arguments.normal_form import Inputs, Options, is_quantised
 from flash_attn_rocm.arguments.preparation import Rules
 from flash_attn_rocm.functions import attention, kvcache, mla
 from flash_attn_rocm.launch import latent
-from flash_attn_rocm.serving.support import Support, support_of
+from flash_attn_rocm.rewrite import dequantised
+from flash_attn_rocm.serving.support import NO_GRADIENTS_OF_CODES, PYTORCH, Support, support_of
 from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.wrapped import sharded, unwrapping
 
@@ -54,7 +56,14 @@ def explain(*arguments: Given, **options: Given) -> Support:  # the arguments of
     if function is mla.mla_decode:
         return latent.support_of(inputs, found)
     want_probabilities = bool(bound.arguments.get("return_attn_probs"))
-    return support_of(inputs, found, want_probabilities=want_probabilities)
+    if not is_quantised(inputs):
+        return support_of(inputs, found, want_probabilities=want_probabilities)
+    cached = function is kvcache.flash_attn_with_kvcache
+    served = support_of(dequantised.form(inputs, cached=cached), found, want_probabilities=want_probabilities)
+    words = dequantised.words(inputs, cached=cached) if served else ""
+    return replace(
+        served, reason=f"{words}{served.reason}", backward=PYTORCH, backward_reason=NO_GRADIENTS_OF_CODES
+    )
 
 
 def _plain(function: Callable[..., Any], arguments: list[Any]) -> list[Any]:

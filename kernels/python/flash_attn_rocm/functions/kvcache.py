@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm.arguments import checks, normal_form
+from flash_attn_rocm.arguments.checks import Eight
 from flash_attn_rocm.arguments.documentation import ARGUMENTS, Function, complete
 from flash_attn_rocm.arguments.normal_form import (
     INT32_MAX,
+    QUERY_CODES,
     FlashAttnArgumentError,
     Inputs,
     New,
@@ -22,6 +24,7 @@ from flash_attn_rocm.autograd import recall, transforms
 from flash_attn_rocm.autograd.dispatch import attend, named
 from flash_attn_rocm.diagnosis.notice import FlashAttnUnsupportedError
 from flash_attn_rocm.launch.append import NAME, append, proven
+from flash_attn_rocm.launch.dequantising import dequantised
 from flash_attn_rocm.serving.support import unserved
 from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.wrapped import sharded
@@ -70,7 +73,7 @@ def flash_attn_with_kvcache(
     softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
     softcap: SupportsFloat = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
     num_splits: int = 0, return_softmax_lse: Literal[False] = False, *, sink: Tensor | None = None,
-    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
+    q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def flash_attn_with_kvcache(
@@ -81,7 +84,7 @@ def flash_attn_with_kvcache(
     softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
     softcap: SupportsFloat = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
     num_splits: int = 0, *, return_softmax_lse: Literal[True], sink: Tensor | None = None,
-    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
+    q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 @overload
 def flash_attn_with_kvcache(
@@ -92,7 +95,7 @@ def flash_attn_with_kvcache(
     softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
     softcap: SupportsFloat = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
     num_splits: int = 0, return_softmax_lse: bool = False, *, sink: Tensor | None = None,
-    k_descale: Tensor | None = None, v_descale: Tensor | None = None,
+    q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
 @_documented
 def flash_attn_with_kvcache(
@@ -117,6 +120,7 @@ def flash_attn_with_kvcache(
     return_softmax_lse: bool = False,
     *,
     sink: Tensor | None = None,
+    q_descale: Tensor | None = None,
     k_descale: Tensor | None = None,
     v_descale: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -125,7 +129,8 @@ def flash_attn_with_kvcache(
     k and v, if given, are first written into the cache, in place, behind its keys.
 
     Args:
-        q: (batch, seqlen_q, nheads, headdim).
+        q: (batch, seqlen_q, nheads, headdim). Beside a cache of torch.float8_e4m3fn or torch.float8_e4m3fnuz
+            also of that dtype: it is dequantised to torch.bfloat16, the dtype of out and of new keys.
         k_cache: (batch_cache, seqlen_cache, nheads_k, headdim), or with block_table its blocks, (num_blocks,
             page, nheads_k, headdim) with a page of a multiple of 16 rows.
             Its elements may have 8 bits: torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2 or
@@ -151,6 +156,9 @@ def flash_attn_with_kvcache(
         num_splits: Number of parts of the keys, up to 512. 0: chosen to fill the GPU. The result is the
             same.
         return_softmax_lse: If True, return (out, softmax_lse).
+        q_descale: of q of 8 bits, torch.float32, (batch, nheads_k), with any strides, as in FlashAttention 3:
+            elements of q times it are queries, for all heads that read a head of k. None is 1. Keyword only,
+            an addition to flash_attn.
         k_descale: of a cache of 8 bits, torch.float32: elements of k_cache times their k_descale are keys.
             (batch, nheads_k), one for each head of a sequence, with any strides, as in FlashAttention 3. Or
             one for each key of a head, in the shape of k_cache without its headdim: then k, if given, writes
@@ -159,7 +167,7 @@ def flash_attn_with_kvcache(
     """
     tensors = (
         q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, _lengths(q, cache_seqlens), cache_batch_idx,
-        cache_leftpad, block_table, alibi_slopes, sink, k_descale, v_descale,
+        cache_leftpad, block_table, alibi_slopes, sink, q_descale, k_descale, v_descale,
     )  # fmt: skip
     numbers = (rotary_interleaved, softmax_scale, causal, softcap, num_splits, window_size)
     out, lse = _answer(tensors, numbers)
@@ -179,11 +187,13 @@ def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor,
     sharded.refuse(NAME, tensors)
     with torch.no_grad():
         inputs, options = prepare(*tensors, *numbers)
-        served = not unserved(inputs, options)
-        if served and tensors[3] is not None and not torch.compiler.is_compiling():
-            served = proven(inputs)
-        decided = recall.decided(key, _unpack, tensors, inputs, options) if served else None
         try:
+            if normal_form.is_quantised(inputs):
+                inputs, key = dequantised(inputs, tensors[-3], cached=True), None
+            served = not unserved(inputs, options)
+            if served and tensors[3] is not None and not torch.compiler.is_compiling():
+                served = proven(inputs)
+            decided = recall.decided(key, _unpack, tensors, inputs, options) if served else None
             ready = _appended(inputs, options, tensors, numbers, by_kernel=served)
             return recall.launched(decided, ready) if decided else attend(ready, options)[:2]
         except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
@@ -201,8 +211,9 @@ def _appended(
 
 
 def _unpack(q: Given, k_cache: Given, v_cache: Given, *rest: Given) -> Inputs:
-    lengths, batch_idx, leftpad, table, slopes, *others = rest[4:]
-    return Inputs(q, k_cache, v_cache, slopes, None, None, lengths, leftpad, table, batch_idx, None, *others)
+    lengths, batch_idx, leftpad, table, slopes, sink, _, *others = rest[4:]
+    places = (lengths, leftpad, table, batch_idx)
+    return Inputs(q, k_cache, v_cache, slopes, None, None, *places, None, sink, *others)
 
 
 def _lengths(q: Given, cache_seqlens: Given) -> Given:
@@ -226,6 +237,7 @@ def prepare(
     block_table: Given,
     alibi_slopes: Given,
     sink: Given,
+    q_descale: Given,
     k_descale: Given,
     v_descale: Given,
     rotary_interleaved: Given,
@@ -255,7 +267,8 @@ def prepare(
         block_table=block_table, cache_batch_idx=cache_batch_idx, sink=sink, k_descale=k_descale,
         v_descale=v_descale,
     )  # fmt: skip
-    checks.refuse(NAME, _size_problems(inputs, tensors))
+    eight = Eight(QUERY_CODES, q_descale, cached=True, written=k is not None)
+    checks.refuse(NAME, _size_problems(inputs, tensors, eight))
     if cache_seqlens is not None and lengths is None:
         lengths = torch.full(q.shape[:1], cache_seqlens, dtype=torch.int32, device=q.device)
         inputs = inputs._replace(seqused_k=lengths)
@@ -289,7 +302,8 @@ def _presence_problems(
     return found
 
 
-def _size_problems(inputs: Inputs, tensors: dict[str, Tensor]) -> list[str]:
+def _size_problems(inputs: Inputs, tensors: dict[str, Tensor], eight: Eight) -> list[str]:
+    others = {name: x for name, x in tensors.items() if name not in CACHED}
     q, k_cache, v_cache = inputs[:3]
     batch, _, nheads, _ = q.shape
     integers = {
@@ -300,8 +314,8 @@ def _size_problems(inputs: Inputs, tensors: dict[str, Tensor]) -> list[str]:
     }
     return [
         *checks.heads(q, k_cache, v_cache, CACHED),
-        *checks.caches(inputs, batch, CACHED, written="k" in tensors),
-        *checks.placement("q", q, {name: x for name, x in tensors.items() if name not in CACHED}),
+        *checks.dtypes(inputs, batch, eight, CACHED),
+        *checks.placement("q", q, others, codes=eight.codes),
         *_cache_problems(inputs, tensors),
         *checks.integers(integers, q.device),
         *checks.alibi(inputs.alibi_slopes, batch, nheads, q.device),

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm.arguments import checks, normal_form
+from flash_attn_rocm.arguments.checks import Eight
 from flash_attn_rocm.arguments.documentation import Function, complete
 from flash_attn_rocm.arguments.normal_form import FlashAttnArgumentError, Inputs, Options, integer, resolve
 from flash_attn_rocm.arguments.preparation import DENSE_Q
@@ -170,7 +171,7 @@ def _dtype_problems(q: Tensor, kv_cache: Tensor, block_table: Given, kv_descale:
     inputs = Inputs(
         q, kv_cache, kv_cache, block_table=block_table, k_descale=kv_descale, v_descale=kv_descale
     )
-    found = checks.caches(inputs, q.shape[0], ("q", "kv_cache", "kv_cache"))
+    found = checks.dtypes(inputs, q.shape[0], Eight(cached=True), ("q", "kv_cache", "kv_cache"))
     return [each.replace("k_descale", "kv_descale", 1) for each in found if not each.startswith("v_descale")]
 
 

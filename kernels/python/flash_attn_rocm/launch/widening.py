@@ -1,4 +1,4 @@
-"""The operator ``widen``: a dense copy of a cache of 8 bits, in q's dtype."""
+"""The operator ``widen``: a dense copy of a cache of 8 bits, or of q, k or v, in 16 bits."""
 
 import torch
 from torch import Tensor
@@ -6,7 +6,10 @@ from torch import Tensor
 from flash_attn_rocm.arguments.normal_form import Inputs, Options
 from flash_attn_rocm.reference.operators import NAMESPACE
 from flash_attn_rocm.rewrite import dense_caches
+from flash_attn_rocm.serving.layouts import ADDRESS_ALIGNMENT, has_rows
 
+ALIGNMENT = ADDRESS_ALIGNMENT  # codes of an access
+OP = "widen"  # of kernels
 WIDEN = torch.ops.flash_attn_rocm.widen.default
 
 
@@ -33,9 +36,24 @@ def widened_latent(inputs: Inputs, descale: Tensor | None) -> Tensor:
     """(batch, keys, 1, headdim) of a cache of latent attention, likewise."""
     q, cache = inputs.q, inputs.k
     copy = q.new_empty((q.shape[0], inputs.key_capacity, *cache.shape[2:]))
-    halves = (x.chunk(2, dim=-1) for x in (cache, copy))  # the operator takes two tensors
-    (of_cache, others), (of_copy, other_copies) = halves
-    WIDEN(
-        of_cache, others, descale, descale, inputs.seqused_k, inputs.block_table, None, of_copy, other_copies
-    )
+    _widen_one(cache, descale, inputs.seqused_k, inputs.block_table, copy)
     return copy
+
+
+def widened_rows(codes: Tensor, descale: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """(batch, rows, heads, headdim) of codes times their descales, each rounded once to ``dtype``."""
+    codes = codes if has_rows(codes) else codes.contiguous()
+    copy = codes.new_empty(codes.shape, dtype=dtype)
+    _widen_one(codes, descale, None, None, copy)
+    return copy
+
+
+def _widen_one(
+    codes: Tensor, descale: Tensor | None, used: Tensor | None, table: Tensor | None, copy: Tensor
+) -> None:
+    """The operator takes two tensors: the halves of one. Where they overlap, both write the same."""
+    head_dim = codes.shape[-1]
+    step = 1 if head_dim % ALIGNMENT else ALIGNMENT
+    width = -(-head_dim // (2 * step)) * step
+    (first, last), (to, to_last) = ((x[..., :width], x[..., head_dim - width :]) for x in (codes, copy))
+    WIDEN(first, last, descale, descale, used, table, None, to, to_last)

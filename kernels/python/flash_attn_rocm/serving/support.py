@@ -26,6 +26,7 @@ PYTORCH = "pytorch"
 SEPARATE_INSTEAD, PYTORCH_INSTEAD = (FUSED, SEPARATE), (SEPARATE, PYTORCH)
 MEASURED = Path(__file__).parents[1] / "values/measured.json"
 NO_GRADIENTS = "kernels compute no gradients through a cache"
+NO_GRADIENTS_OF_CODES = "8 bits have no gradients"
 OPS = {"": plans.FORWARD, CODED: plans.FORWARD, MASKED: plans.MASKED, MASKED_GRADIENTS: plans.MASKED_BACKWARD}
 CACHES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx")
 

@@ -56,9 +56,10 @@ def test_all_problems_at_once(qkv):
 
 
 def test_dtype(qkv):
-    text = message(*(x.to(torch.float8_e4m3fn) for x in qkv))
-    served = "torch.float16, torch.bfloat16, or without kernels torch.float32 or torch.float64"
-    assert f"q: expected dtype {served}, got torch.float8_e4m3fn" in text
+    text = message(*(x.to(torch.float8_e5m2) for x in qkv))
+    eight = "torch.float8_e4m3fn, torch.float8_e4m3fnuz"
+    served = f"torch.float16, torch.bfloat16, {eight}, or without kernels torch.float32 or torch.float64"
+    assert f"q: expected dtype {served}, got torch.float8_e5m2; pass (x.float() * descale)" in text
 
 
 def test_head_dim():

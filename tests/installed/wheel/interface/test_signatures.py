@@ -15,9 +15,11 @@ import pytest
 FUNCTIONS = json.loads(Path(__file__).with_name("signatures.json").read_text())["functions"]
 
 # Missing from flash_attn.
+DESCALES = [(f"{name}_descale", None) for name in "qkv"]
 OURS = {
-    "flash_attn_varlen_func": [("sink", None), ("chunk", 0), ("k_descale", None), ("v_descale", None)],
-    "flash_attn_with_kvcache": [("sink", None), ("k_descale", None), ("v_descale", None)],
+    "flash_attn_func": [("sink", None), *DESCALES],
+    "flash_attn_varlen_func": [("sink", None), ("chunk", 0), *DESCALES],
+    "flash_attn_with_kvcache": [("sink", None), *DESCALES],
 }
 
 

@@ -1,4 +1,4 @@
-"""The operator that widens caches of 8 bits: its errors arrive in words, and it is well-formed."""
+"""The operators that widen caches of 8 bits, and q, k and v: errors in words, and well-formed."""
 
 import pytest
 import torch
@@ -100,3 +100,21 @@ def test_a_call_over_copies(paged):
     assert found.k.shape == (2, 32, 2, 64)
     assert torch.equal(found.k[1, :16], wanted[3])
     assert (found.block_table, found.k_descale) == (None, None)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_opcheck_of_rows(packed):
+    """In int8, as above."""
+    sizes, batch = ((9, 4, 64), 3) if packed else ((2, 9, 4, 64), 2)
+    rows = torch.randint(-128, 128, sizes, dtype=torch.int8)
+    ends = torch.tensor([0, 4, 4, 8], **INT32) if packed else None
+    given = (rows, torch.rand(batch, 2), ends, "", 0)
+    found = torch.library.opcheck(torch.ops.flash_attn_rocm.dequantise.default, given)
+    assert set(found.values()) == {"SUCCESS"}
+
+
+@pytest.mark.usefixtures("host_widen")
+def test_rows_of_any_strides():
+    rows = torch.randint(-128, 128, (2, 64, 4, 9), dtype=torch.int8).transpose(1, 3)
+    found = widening.widened_rows(rows, None, torch.bfloat16)
+    assert torch.equal(found, rows.to(torch.bfloat16))
