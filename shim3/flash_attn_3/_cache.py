@@ -15,6 +15,7 @@ from flash_attn_rocm.interfaces import rotate
 from torch import Tensor
 
 from flash_attn_3._forward import (
+    Descales,
     Lengths,
     Rules,
     Two,
@@ -23,7 +24,7 @@ from flash_attn_3._forward import (
     right_beyond_keys,
     with_sides_that_hide,
 )
-from flash_attn_3._refused import is_coded, refuse_cache
+from flash_attn_3._refused import is_coded, is_fp8, refuse_cache
 
 PAGE = 16  # kernels take pages of a multiple of so many rows
 
@@ -78,6 +79,7 @@ class Queries(NamedTuple):
     q: Tensor
     cu_seqlens: Tensor | None = None
     max_seqlen: Any = None
+    descale: Tensor | None = None
 
     @property
     def batch(self) -> int:
@@ -102,9 +104,12 @@ def attend_cache(
                 refuse_cache()
             cache, new = _appended(cache, new), None
         at_once = _has_all(queries, cache, new, rules)
-        if is_coded(cache.k) and not at_once and (new or not _is_of_pages(queries, cache, rules)):
+        copied = not at_once and (new or not _is_of_pages(queries, cache, rules))
+        if is_coded(cache.k) and copied and (new or not is_fp8(queries.q)):
             refuse_cache()
         if new and rotary and (rotary.positions is not None or not at_once):
+            if is_fp8(queries.q):
+                refuse_cache()
             (queries, new), rotary = _rotated(queries, cache, new, rotary, rules), None
         if at_once:
             return _at_once(queries, cache, new, rotary, rules, num_splits)
@@ -127,8 +132,8 @@ def _at_once(
     return flash_attn_with_kvcache(
         queries.q, cache.k, cache.v, k, v, cos, sin, cache.lengths, cache.rows, cache.leftpad,
         cache.page_table, rules.softmax_scale, rules.causal, rules.window_size, rules.softcap, interleaved,
-        None, num_splits, return_softmax_lse=True, sink=rules.s_aux, k_descale=cache.k_descale,
-        v_descale=cache.v_descale,
+        None, num_splits, return_softmax_lse=True, sink=rules.s_aux, q_descale=queries.descale,
+        k_descale=cache.k_descale, v_descale=cache.v_descale,
     )  # fmt: skip
 
 
@@ -137,7 +142,8 @@ def _in_steps(queries: Queries, cache: Cache, rules: Rules, num_splits: int) -> 
         return _of_pages(queries, cache, rules, num_splits)
     k, v = (_by_sequence(x, cache) for x in cache[:2])
     lengths = Lengths(queries.cu_seqlens, None, None, cache.lengths, cache.leftpad, queries.max_seqlen)
-    return attend(queries.q, k, v, lengths, rules)
+    descales = Descales(queries.descale, cache.k_descale, cache.v_descale)
+    return attend(queries.q, k, v, lengths, rules, descales)
 
 
 def _is_of_pages(queries: Queries, cache: Cache, rules: Rules) -> bool:
@@ -159,14 +165,16 @@ def _of_pages(queries: Queries, cache: Cache, rules: Rules, num_splits: int) -> 
         queries.q, cache.k, cache.v, None, queries.cu_seqlens, nowhere, used, None, cache.page_table, None,
         queries.max_seqlen, max(cache.capacity, beyond), 0.0, scale, is_causal=rules.causal,
         zero_tensors=False, window_size_left=left, window_size_right=right, softcap=rules.softcap,
-        return_softmax=False, num_splits=num_splits, sink=rules.s_aux, k_descale=cache.k_descale,
-        v_descale=cache.v_descale,
+        return_softmax=False, num_splits=num_splits, sink=rules.s_aux, q_descale=queries.descale,
+        k_descale=cache.k_descale, v_descale=cache.v_descale,
     )  # fmt: skip
     return out, lse
 
 
 def _by_sequence(x: Tensor, cache: Cache) -> Tensor:
     """(batch, capacity, nheads_k, headdim)."""
+    if is_coded(x):  # PyTorch indexes few tensors of such dtypes
+        return _by_sequence(x.view(torch.uint8), cache).view(x.dtype)
     if cache.page_table is not None:
         return x[cache.page_table].flatten(1, 2)
     return x if cache.rows is None else x[cache.rows]

@@ -9,6 +9,8 @@ from flash_attn_rocm.interfaces import integer, pair
 from flash_attn_rocm.pieces import Pieces, Span, cut, dense, flat, packed
 from torch import Tensor
 
+from flash_attn_3._refused import is_fp8
+
 Two = tuple[Tensor, Tensor]
 
 
@@ -31,6 +33,35 @@ class Rules(NamedTuple):
             "window_size": self.window_size, "deterministic": self.deterministic, "return_attn_probs": True,
             "sink": self.s_aux,
         }  # fmt: skip
+
+
+class Descales(NamedTuple):
+    """Of q, k and v of 8 bits, (batch, nheads_k) fp32. None is 1."""
+
+    q: Tensor | None = None
+    k: Tensor | None = None
+    v: Tensor | None = None
+
+    @property
+    def of_flash_attn(self) -> dict[str, Any]:
+        """The arguments of flash_attn_rocm's functions."""
+        return {f"{name}_descale": x for name, x in self._asdict().items()}
+
+    def problems(self, size: tuple[int, int]) -> list[str]:
+        """Those with another shape."""
+        given = {name: x for name, x in self.of_flash_attn.items() if x is not None}
+        return [
+            f"{name}: expected shape {size}, got {tuple(x.shape)}"
+            for name, x in given.items()
+            if tuple(x.shape) != size
+        ]
+
+    def of_pieces(self, count: int) -> "Descales":
+        """Of sequences in so many pieces each."""
+        return Descales(*(None if x is None else x.repeat_interleave(count, 0) for x in self))
+
+
+NUMBERS = Descales()  # of tensors of 16 bits
 
 
 class Lengths(NamedTuple):
@@ -56,7 +87,9 @@ class Lengths(NamedTuple):
         return most_q, _length(k) if self.cu_seqlens_k is None else self.max_seqlen_k
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, lengths: Lengths, rules: Rules) -> Two:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Lengths, rules: Rules, descales: Descales = NUMBERS
+) -> Two:
     """out, shaped like q with the headdim of v, and the log-sum-exp: (batch, nheads, seqlen_q), or (nheads,
     total_q) for packed q; +inf for a row that sees no key, as in flash_attn 2."""
     check_chunk(rules.attention_chunk)
@@ -64,10 +97,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, lengths: Lengths, rules: Rules) -> T
     beyond = right_beyond_keys(rules, *most)
     if not beyond and not rules.attention_chunk and _all_none(lengths[2:5]):
         if _all_none(lengths[:2]):
-            return flash_attn_func(q, k, v, **rules.of_flash_attn)[:2]
+            return flash_attn_func(q, k, v, **rules.of_flash_attn, **descales.of_flash_attn)[:2]
         if lengths.cu_seqlens_q is not None and lengths.cu_seqlens_k is not None:
-            return flash_attn_varlen_func(q, k, v, *lengths[:2], *lengths[5:], **rules.of_flash_attn)[:2]
-    return _in_pieces(q, k, v, lengths, rules, beyond)
+            given = {**rules.of_flash_attn, **descales.of_flash_attn}
+            return flash_attn_varlen_func(q, k, v, *lengths[:2], *lengths[5:], **given)[:2]
+    return _in_pieces(q, k, v, lengths, rules, beyond, descales)
 
 
 def pieces_of(q: Tensor, k: Tensor, lengths: Lengths, chunk: int) -> Pieces:
@@ -89,13 +123,20 @@ def as_2(lse: Tensor) -> Tensor:
     return torch.where(lse.isneginf(), torch.inf, lse)
 
 
-def _in_pieces(q: Tensor, k: Tensor, v: Tensor, lengths: Lengths, rules: Rules, beyond: int) -> Two:
-    _check(q, k, v, lengths)
-    if not lengths.batch(q):
-        return q.new_empty(*q.shape[:-1], v.shape[-1]), q.new_empty(_lse_shape(q), dtype=torch.float32)
+def _in_pieces(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Lengths, rules: Rules, beyond: int, descales: Descales
+) -> Two:
+    _check(q, k, v, lengths, descales)
+    batch = lengths.batch(q)
+    if not batch:
+        dtype = torch.bfloat16 if is_fp8(q) else q.dtype
+        out = q.new_empty(*q.shape[:-1], v.shape[-1], dtype=dtype)
+        return out, q.new_empty(_lse_shape(q), dtype=torch.float32)
     made = pieces_of(q, k, lengths, rules.attention_chunk)
     made = made._replace(max_seqlen_k=max(made.max_seqlen_k, beyond))
-    out, lse, _ = flash_attn_varlen_func(flat(q), flat(k), flat(v), *made, **rules.of_flash_attn)
+    own = descales.of_pieces((len(made.cu_seqlens_q) - 1) // batch)
+    given = {**rules.of_flash_attn, **own.of_flash_attn}
+    out, lse, _ = flash_attn_varlen_func(flat(q), flat(k), flat(v), *made, **given)
     if q.dim() == 3:
         return out, lse
     return out.unflatten(0, q.shape[:2]), lse.unflatten(-1, q.shape[:2]).transpose(0, 1).contiguous()
@@ -160,7 +201,7 @@ def _all_none(found: Iterable[object]) -> bool:
     return all(each is None for each in found)
 
 
-def _check(q: Tensor, k: Tensor, v: Tensor, lengths: Lengths) -> None:
+def _check(q: Tensor, k: Tensor, v: Tensor, lengths: Lengths, descales: Descales) -> None:
     """Raise FlashAttnArgumentError for arguments unfit for cutting. Then flash_attn_varlen_func checks the
     rest."""
     batch = lengths.batch(q)
@@ -179,5 +220,6 @@ def _check(q: Tensor, k: Tensor, v: Tensor, lengths: Lengths) -> None:
         if x is not None and (tuple(x.shape) != size or x.dtype != torch.int32 or x.device != q.device):
             got = f"{x.dtype} {tuple(x.shape)} on {x.device}"
             found.append(f"{name}: expected torch.int32 {size} on {q.device}, got {got}")
+    found += descales.problems((batch, k.shape[-2]))
     if found:
         raise FlashAttnArgumentError("\n".join(["flash-attn-3 cannot use its arguments:", *found]))

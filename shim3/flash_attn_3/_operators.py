@@ -9,8 +9,8 @@ from flash_attn_rocm.pieces import flat
 from torch import Tensor
 
 from flash_attn_3._cache import Cache, New, Queries, Rotary, attend_cache
-from flash_attn_3._forward import Lengths, Rules, as_2, as_3, attend, pieces_of
-from flash_attn_3._refused import refuse
+from flash_attn_3._forward import Descales, Lengths, Rules, as_2, as_3, attend, pieces_of
+from flash_attn_3._refused import refuse, refuse_gradients
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
 Gradients = tuple[Tensor, ...]  # eight
@@ -57,7 +57,7 @@ def fwd(
     The call is for a cache, and k_new and v_new are appended to it, if any argument only for caches is given,
     or seqused_k without cu_seqlens_k.
     """
-    refuse({"q": q, "k": k, "v": v}, q_v, q_descale, k_descale, v_descale, cached=True)
+    refuse(q, q_v, q_descale, k_descale, v_descale, caches=(k, v))
     window = (window_size_left, window_size_right)
     rules = Rules(softmax_scale, is_causal, window, attention_chunk, softcap)
     of_caches = {
@@ -67,14 +67,14 @@ def fwd(
     given = [name for name, x in of_caches.items() if x is not None]
     if not given and (cu_seqlens_k is not None or seqused_k is None or seqused_q is not None):
         lengths = Lengths(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, None, max_seqlen_q, max_seqlen_k)
-        found, lse = attend(q, k, v, lengths, rules)
+        found, lse = attend(q, k, v, lengths, rules, Descales(q_descale, k_descale, v_descale))
         return four(found, lse, out)
     for name, x in (("cu_seqlens_k", cu_seqlens_k), ("seqused_q", seqused_q)):
         if x is not None:
             problem = f"{name}: cannot be combined with {', '.join(given)}"
             raise FlashAttnArgumentError(problem)
     found, lse = attend_cache(
-        Queries(q, cu_seqlens_q, max_seqlen_q),
+        Queries(q, cu_seqlens_q, max_seqlen_q, q_descale),
         Cache(k, v, seqused_k, kv_batch_idx, leftpad_k, page_table, k_descale, v_descale),
         new_of(k_new, v_new, cu_seqlens_k_new, seqused_k),
         rotary_of(rotary_cos, rotary_sin, k_new, is_rotary_interleaved, seqlens_rotary),
@@ -135,7 +135,7 @@ def bwd(
     sm_margin: int = 0,
 ) -> Gradients:
     """dq, dk, dv, the sums of dout * out, and four empty tensors in place of upstream's sums."""
-    refuse({"q": q, "k": k, "v": v, "dout": dout}, None)
+    refuse_gradients({"q": q, "k": k, "v": v, "dout": dout})
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     window = (window_size_left, window_size_right)
     lengths = Lengths(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, None, max_seqlen_q, max_seqlen_k)

@@ -1,8 +1,8 @@
 """The public functions of FlashAttention 3, and the lower entry points called by libraries.
 
 These arguments only divide the work of Hopper's kernels and have no effect here: pack_gqa, sm_margin,
-scheduler_metadata, and num_splits of the functions with gradients. fp8 other than in a cache, q_descale,
-and qv raise NotImplementedError.
+scheduler_metadata, and num_splits of the functions with gradients. qv, and a descale beside 16 bits, raise
+NotImplementedError.
 """
 # ruff: noqa: ANN401, ARG001, FBT001, FBT002 - the signatures are upstream's, and arguments are yet unchecked
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from flash_attn_3 import _C, _operators  # noqa: F401 - _C registers the operators
 from flash_attn_3._cache import Cache, Queries, attend_cache
-from flash_attn_3._forward import Lengths, Rules, as_3, attend
+from flash_attn_3._forward import Descales, Lengths, Rules, as_3, attend
 from flash_attn_3._refused import refuse
 
 Answer: TypeAlias = Tensor | tuple[Tensor, Tensor]
@@ -52,13 +52,17 @@ def flash_attn_func(
     positions.
     s_aux (nheads,), a name from forks of upstream, are sinks with gradients: ``sink`` of
     ``flash_attn_rocm.flash_attn_func``. The other arguments are as in that function.
+    q, k and v of torch.float8_e4m3fn or torch.float8_e4m3fnuz, times q_descale, k_descale and v_descale
+    (batch, nheads_k) fp32, are dequantised to torch.bfloat16, the dtype of out, first. No gradients.
     Returns out, or (out, softmax_lse) with return_attn_probs: (batch, nheads, seqlen_q) fp32, -inf for a row
     that sees no key, as in FlashAttention 3.
-    Raises FlashAttnArgumentError for invalid arguments, and NotImplementedError for fp8, its descales and qv.
+    Raises FlashAttnArgumentError for invalid arguments, and NotImplementedError for qv, and for descales
+    beside 16 bits.
     """
-    refuse({"q": q, "k": k, "v": v}, qv, q_descale, k_descale, v_descale)
+    refuse(q, qv, q_descale, k_descale, v_descale)
     rules = Rules(softmax_scale, causal, window_size, attention_chunk, softcap, deterministic, s_aux)
-    return _answer(attend(q, k, v, Lengths(), rules), want_lse=return_attn_probs)
+    descales = Descales(q_descale, k_descale, v_descale)
+    return _answer(attend(q, k, v, Lengths(), rules, descales), want_lse=return_attn_probs)
 
 
 def flash_attn_qkvpacked_func(
@@ -83,9 +87,11 @@ def flash_attn_qkvpacked_func(
     qkv is (batch, seqlen, 3, nheads, headdim), or with num_heads_q (batch, seqlen, nheads + 2 * nheads_k,
     headdim).
     """
-    refuse({"qkv": qkv}, None, q_descale, k_descale, v_descale)
+    refuse(qkv, None, q_descale, k_descale, v_descale)
     rules = Rules(softmax_scale, causal, window_size, attention_chunk, softcap, deterministic, s_aux)
-    return _answer(attend(*_unpacked(qkv, num_heads_q), Lengths(), rules), want_lse=return_attn_probs)
+    descales = Descales(q_descale, k_descale, v_descale)
+    found = attend(*_unpacked(qkv, num_heads_q), Lengths(), rules, descales)
+    return _answer(found, want_lse=return_attn_probs)
 
 
 def flash_attn_varlen_func(
@@ -123,10 +129,11 @@ def flash_attn_varlen_func(
     ``flash_attn_rocm.flash_attn_varlen_func``.
     softmax_lse is (nheads, total_q).
     """
-    refuse({"q": q, "k": k, "v": v}, qv, q_descale, k_descale, v_descale)
+    refuse(q, qv, q_descale, k_descale, v_descale)
     rules = Rules(softmax_scale, causal, window_size, attention_chunk, softcap, deterministic, s_aux)
+    descales = Descales(q_descale, k_descale, v_descale)
     lengths = Lengths(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, None, max_seqlen_q, max_seqlen_k)
-    return _answer(attend(q, k, v, lengths, rules), want_lse=return_attn_probs)
+    return _answer(attend(q, k, v, lengths, rules, descales), want_lse=return_attn_probs)
 
 
 def flash_attn_with_kvcache(
@@ -174,11 +181,11 @@ def flash_attn_with_kvcache(
     they are pages of any size, (num_pages, page, nheads_k, headdim). rotary_seqlens (batch,) int32 is the
     position of the first new row for rotary_cos and rotary_sin, by default cache_seqlens. attention_chunk is
     as in ``flash_attn_func``, with positions counted from cache_leftpad on. The other arguments are as in
-    ``flash_attn_rocm.flash_attn_with_kvcache``, also k_descale and v_descale.
+    ``flash_attn_rocm.flash_attn_with_kvcache``, also q_descale, k_descale and v_descale.
 
-    Unlike in FlashAttention 3, a cache of 8 bits is beside a q of 16 bits, and may be torch.float8_e4m3fn,
-    torch.float8_e4m3fnuz, torch.float8_e5m2 or torch.int8. New keys in q's dtype are rounded on the way, new
-    keys in the cache's dtype are copied.
+    q has the dtype of a cache of torch.float8_e4m3fn or torch.float8_e4m3fnuz, and is dequantised to
+    torch.bfloat16. Unlike in FlashAttention 3, q may also have 16 bits, beside these, torch.float8_e5m2 or
+    torch.int8. New keys of 16 bits are rounded on the way, new keys in the cache's dtype are copied.
 
     No keys are copied for a dense cache without attention_chunk, cu_seqlens_q or cu_seqlens_k_new, and for
     pages of a multiple of 16 rows without attention_chunk and cache_leftpad. For other calls each sequence's
@@ -186,9 +193,8 @@ def flash_attn_with_kvcache(
     Returns out, or with return_softmax_lse (out, softmax_lse, and two empty tensors in place of upstream's
     results of splits).
     """
-    tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache}
-    refuse(tensors, qv, q_descale, k_descale, v_descale, cached=True)
-    queries = Queries(q, cu_seqlens_q, max_seqlen_q)
+    refuse(q, qv, q_descale, k_descale, v_descale, caches=(k_cache, v_cache))
+    queries = Queries(q, cu_seqlens_q, max_seqlen_q, q_descale)
     if isinstance(cache_seqlens, int):
         cache_seqlens = torch.full((queries.batch,), cache_seqlens, dtype=torch.int32, device=q.device)
     places = (cache_seqlens, cache_batch_idx, cache_leftpad, page_table)
