@@ -94,11 +94,13 @@ def placement(q_name: str, q: Tensor, others: Named, *, codes: Sequence[torch.dt
         kernels = ", ".join(map(str, (*DTYPES, *codes)))
         expected = f"{kernels}, or without kernels torch.float32 or torch.float64"
         found.append(f"{q_name}: expected dtype {expected}, got {q.dtype}{_way_out(q.dtype)}")
-    wanted = f"{DEQUANTISED} beside {q_name} of 8 bits" if q.dtype in codes else f"{q.dtype} like {q_name}"
-    dtype = DEQUANTISED if q.dtype in codes else q.dtype
+    dtype, how = q.dtype, f"like {q_name}"
+    if q.dtype in codes:
+        dtype, how = DEQUANTISED, f"beside {q_name} of 8 bits"
     for name, tensor in others.items():
         if tensor.dtype != dtype:
-            found.append(f"{name}: expected dtype {wanted}, got {tensor.dtype}{_way_out(tensor.dtype)}")
+            got = f"{tensor.dtype}{_way_out(tensor.dtype)}"
+            found.append(f"{name}: expected dtype {dtype} {how}, got {got}")
         found += _devices(q_name, q, {name: tensor})
     return found
 

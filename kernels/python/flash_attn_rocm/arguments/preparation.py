@@ -275,8 +275,10 @@ def _varlen(
 
 
 def _inputs(descales: _Descales | None, *tensors: Given, **named: Given) -> Inputs:
-    _, of_k, of_v = descales or _Descales()
-    return Inputs(*tensors, **named)._replace(k_descale=of_k, v_descale=of_v)
+    inputs = Inputs(*tensors, **named)
+    if descales is None:
+        return inputs
+    return inputs._replace(k_descale=descales.of_k, v_descale=descales.of_v)
 
 
 def _common_problems(
