@@ -1,5 +1,7 @@
 """q, k and v of 8 bits from the public functions to the kernels: copies in bf16, then bf16's kernels."""
 
+import re
+
 import pytest
 
 ARCHS = ("gfx942", "gfx1100")
@@ -33,8 +35,8 @@ def formula(numbers, rows=None, keys=None):
         outs.append(torch.einsum("hij,jhd->ihd", scores.softmax(-1), v))
     return torch.cat(outs)
 
-def report(found, expected):
-    launches = fake_hip.report().launches
+def report(found, expected, launches=None):
+    launches = fake_hip.report().launches if launches is None else launches
     shown["kernels"] = [launch.kernel for launch in launches]
     shown["findings"] = sum(len(launch.findings) for launch in launches)
     shown["dtype"] = str(found.dtype)
@@ -137,3 +139,41 @@ shown["findings"] = sum(len(launch.findings) for launch in fake_hip.report().lau
         arch=arch,
     )
     assert shown == {"same": True, "findings": 0}
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_check_at_first_use(scenario, tmp_path, monkeypatch, arch, wrong):
+    """A wrong copy is found before the first call. Then PyTorch makes the copies."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    shown = scenario(
+        f"wrong = {wrong}\n{CODES}"
+        """
+import warnings
+from wheel_builder.machine_code.fake_hip.control import HOST_MEMORY
+HOST_MEMORY.checks_kernels = True
+flash_attn_rocm.set_strict(None)
+operator = widening.WIDEN
+def widen(*given):
+    operator(*given)
+    given[-1].mul_(1.0 + wrong / 2)
+widening.WIDEN = widen
+given = [quantised(1, *sizes, 64, dtype=torch.float8_e4m3fn) for sizes in ((20, 4), (40, 2), (40, 2))]
+tensors, descales, numbers = zip(*given)
+descales = dict(zip(("q_descale", "k_descale", "v_descale"), descales))
+launches = []
+with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        found = flash_attn_func(*tensors, causal=True, **descales)
+        launches.append(fake_hip.report().launches)
+shown["warned"] = [str(each.message) for each in caught]
+report(found, formula(numbers), launches[1])
+shown["checked"] = len(launches[0]) - len(launches[1])
+""",
+        arch=arch,
+    )
+    assert shown["checked"] > 30
+    right(shown, ["fa_fwd_bf16_d64"] if wrong else [*COPIES, "fa_fwd_bf16_d64"])
+    words = r"bf16, head_dim 64 with a cache of 8 bits are disabled on gfx.* found: 8 bits, widened"
+    assert [re.search(words, each) is not None for each in shown["warned"]] == [True] * wrong

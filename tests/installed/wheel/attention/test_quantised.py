@@ -513,6 +513,7 @@ def copied(what, elements):
 
 
 @KERNELS
+@pytest.mark.needs_kernels("decode_8bit")
 def test_explain_says_what_is_copied(kernels_on):
     dense, packed, cache = Call(), Call(packed=True), Cache(paged=True)
     kernels_on(archs_with("decode_8bit")[0])

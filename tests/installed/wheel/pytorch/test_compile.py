@@ -91,6 +91,15 @@ def test_ragged_sequences():
         same(compiled(*leaves, cu, 6), attend(*leaves, cu, 6), leaves)
 
 
+def test_tensors_of_8_bits(qkv):
+    codes = [x.to(torch.float8_e4m3fn) for x in qkv]
+    descales = {f"{name}_descale": torch.rand(2, 2) + 0.5 for name in "qkv"}
+    compiled = torch.compile(flash_attn_func, backend="aot_eager", fullgraph=True)
+    assert torch.equal(
+        compiled(*codes, causal=True, **descales), flash_attn_func(*codes, causal=True, **descales)
+    )
+
+
 def test_one_tensor_may_be_several_arguments():
     x = torch.randn(2, 5, 2, 32).half().requires_grad_()
     compiled = torch.compile(lambda x: flash_attn_func(x, x, x), fullgraph=True, backend="aot_eager")
