@@ -48,7 +48,7 @@ def _dequantise(
         return widening.widened_rows(rows, own, DEQUANTISED).view(codes.shape)
     if own is not None:
         own = own[..., None] if own.dim() > 2 else own[:, None, :, None]
-    return reference.dequantised(rows, own, DEQUANTISED).view(codes.shape)
+    return reference.dequantised(rows, own, DEQUANTISED).contiguous().view(codes.shape)
 
 
 def _of_heads(descale: Tensor, cu_seqlens: Tensor | None, rows: Tensor) -> Tensor:

@@ -104,9 +104,9 @@ def test_a_call_over_copies(paged):
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_opcheck_of_rows(packed):
-    """In int8, as above."""
+    """In int8, as above. The copy is contiguous."""
     sizes, batch = ((9, 4, 64), 3) if packed else ((2, 9, 4, 64), 2)
-    rows = torch.randint(-128, 128, sizes, dtype=torch.int8)
+    rows = torch.randint(-128, 128, sizes, dtype=torch.int8).transpose(-1, -2).contiguous().transpose(-1, -2)
     ends = torch.tensor([0, 4, 4, 8], **INT32) if packed else None
     given = (rows, torch.rand(batch, 2), ends, "", 0)
     found = torch.library.opcheck(torch.ops.flash_attn_rocm.dequantise.default, given)
