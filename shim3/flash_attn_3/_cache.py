@@ -99,14 +99,16 @@ def attend_cache(
         cache = cache._replace(page_table=cache.page_table[cache.rows], rows=None)
     rules = with_sides_that_hide(rules, queries.longest, cache.capacity)
     with torch.no_grad():
-        if is_coded(cache.k) and new and is_coded(new.k):
-            if rotary:
-                refuse_cache()
-            cache, new = _appended(cache, new), None
+        codes = new if is_coded(cache.k) and new and is_coded(new.k) else None
+        new = None if codes else new
         at_once = _has_all(queries, cache, new, rules)
         copied = not at_once and (new or not _is_of_pages(queries, cache, rules))
-        if is_coded(cache.k) and copied and (new or not is_fp8(queries.q)):
-            refuse_cache()
+        refused = (codes and rotary) or (copied and (new or not is_fp8(queries.q)))
+        if is_coded(cache.k) and refused:
+            refuse_cache()  # before anything is written
+        if codes:
+            _check_codes(cache, codes)
+            cache = _appended(cache, codes)
         if new and rotary and (rotary.positions is not None or not at_once):
             if is_fp8(queries.q):
                 refuse_cache()
@@ -216,6 +218,18 @@ def _rotated(queries: Queries, cache: Cache, new: New, rotary: Rotary, rules: Ru
 
     q = turned(queries.q, queries.cu_seqlens, by_row=local)
     return queries._replace(q=q), new._replace(k=turned(new.k, new.cu_seqlens, by_row=True))
+
+
+def _check_codes(cache: Cache, new: New) -> None:
+    """Raises FlashAttnArgumentError unless codes are of one format: their bytes are copied."""
+    wanted = cache.k.dtype
+    found = [
+        f"{name}: expected dtype {wanted} like k_cache, got {x.dtype}"
+        for name, x in (("v_cache", cache.v), ("k", new.k), ("v", new.v))
+        if x.dtype != wanted
+    ]
+    if found:
+        raise FlashAttnArgumentError("\n".join(found))
 
 
 def _appended(cache: Cache, new: New) -> Cache:

@@ -70,6 +70,23 @@ def test_q_descale_beside_a_cache_of_8_bits():
         fa3.flash_attn_with_kvcache(tensors()[0], CACHE, CACHE, q_descale=torch.ones(1, 2))
 
 
+def test_new_codes_of_another_format():
+    new, words = torch.zeros(1, 1, 2, 16, dtype=torch.int8), "{}: expected dtype {} like k_cache, got {}"
+    with pytest.raises(FlashAttnArgumentError) as caught:
+        fa3.flash_attn_with_kvcache(tensors()[0], CACHE, CACHE, new, new.half(), cache_seqlens=ONE)
+    found = words.format("k", CACHE.dtype, torch.int8), words.format("v", CACHE.dtype, torch.float16)
+    assert "\n".join(found) in str(caught.value)
+
+
+def test_a_refused_call_writes_no_codes():
+    cache, new = CACHE.clone(), torch.ones(1, 1, 2, 16).to(CACHE.dtype)
+    with pytest.raises(NotImplementedError, match="k_cache, v_cache: 8 bits"):
+        fa3.flash_attn_with_kvcache(
+            tensors()[0], cache, cache, new, new, cache_seqlens=ONE, attention_chunk=8
+        )
+    assert not cache.view(torch.uint8).any()
+
+
 @pytest.mark.parametrize(
     "given",
     [
