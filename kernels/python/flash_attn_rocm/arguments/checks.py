@@ -15,6 +15,7 @@ from flash_attn_rocm.arguments.normal_form import (
     DTYPES,
     INT32_MAX,
     INTEGERS,
+    OF_KEYS,
     WITHOUT_KERNELS,
     FlashAttnArgumentError,
     Inputs,
@@ -158,6 +159,11 @@ def dtypes(inputs: Inputs, batch: int, eight: Eight, names: Sequence[str] = ("q"
     return found + _alone(q_descale, q_name, q) + _alone(others, *beside)
 
 
+def shared(inputs: Inputs) -> list[str]:
+    """Problems: one tensor as the descales of keys and of values, where new keys write theirs."""
+    return _shared({"k_descale": inputs.k_descale, "v_descale": inputs.v_descale})
+
+
 def dropped(inputs: Inputs, dropout_p: Given) -> list[str]:
     """Problems: dropout beside 8 bits."""
     quantised = is_quantised(inputs)
@@ -217,13 +223,27 @@ def _cache_descales(descales: Named, heads: Size, k: Tensor, *, written: bool) -
     found += _descales(descales, [heads, (keys, "one for each key")], k)
     there = {name: x for name, x in descales.items() if isinstance(x, Tensor)}
     for name, x in there.items():
-        if written and tuple(x.shape) == keys and x.numel() > 1 and 0 in x.stride():
+        if written and tuple(x.shape) == keys and _repeats(x):
             why = "because new keys write theirs, got a stride of 0"
             found.append(f"{name}: expected memory for each key, {why}")
+    if written:
+        found += _shared(descales)
     dims = [x.dim() for x in there.values()]
     if len(dims) == 2 and dims[0] != dims[1]:
         found.append("v_descale: expected one for what k_descale has one, for each head or for each key")
     return found
+
+
+def _shared(descales: Named) -> list[str]:
+    own, other = descales["v_descale"], descales["k_descale"]
+    if own is not other or not isinstance(own, Tensor) or own.dim() != OF_KEYS:
+        return []
+    return ["v_descale: expected memory of its own, because new keys write theirs, got k_descale"]
+
+
+def _repeats(x: Tensor) -> bool:
+    """Whether elements share memory by a stride of 0."""
+    return any(step == 0 and size > 1 for step, size in zip(x.stride(), x.shape, strict=True))
 
 
 def _descales(descales: Named, sizes: Sequence[Size], k: Tensor) -> list[str]:

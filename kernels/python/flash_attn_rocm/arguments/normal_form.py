@@ -17,6 +17,7 @@ TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 CODES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.int8)  # of caches, 8 bits
 QUERY_CODES = CODES[:2]  # of q, k and v
 DEQUANTISED = torch.bfloat16  # what q, k and v of 8 bits become, as in FlashAttention 3
+OF_KEYS = 3  # dimensions of descales, if each key has one
 INT32_MAX = (1 << 31) - 1
 WIDE = torch.float64
 WITHOUT_KERNELS = (torch.float32, WIDE)  # only in the PyTorch implementation

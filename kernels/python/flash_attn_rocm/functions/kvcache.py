@@ -207,6 +207,8 @@ def _appended(
     k, v, cos, sin = tensors[3:7]
     if k is None:
         return inputs
+    if problems := checks.shared(inputs):  # here too: a recalled call skips the checks
+        checks.refuse(NAME, problems)
     return append(inputs, options, New(k, v, cos, sin, bool(numbers[0])), by_kernel=by_kernel)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from flash_attn_rocm.arguments.normal_form import OF_KEYS
 from flash_attn_rocm.diagnosis import notice
 from flash_attn_rocm.library import host
 from flash_attn_rocm.serving import resets
@@ -27,7 +28,7 @@ OF_Q = ("q", "out", "dout", "dq")
 OF_K = ("k", "v", "dk", "dv", "kv_cache")
 OF_ROWS = ("lse", "delta")
 OF_SCORES = ("attn_mask", "dscores")
-OF_DESCALES, OF_KEYS = ("k_descale", "v_descale"), 3  # dimensions, if each key has one
+OF_DESCALES = ("k_descale", "v_descale")
 OF_SEQUENCES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx", "cache_seqlens")
 
 

@@ -271,6 +271,35 @@ def test_wrong_arguments(change, words):
     assert [*caught.value.problems] == words
 
 
+SHARED = "v_descale: expected memory of its own, because new keys write theirs, got k_descale"
+
+
+def test_one_tensor_for_descales_that_are_written():
+    with pytest.raises(FlashAttnArgumentError) as caught:
+        kvcache(**NEW, k_descale=OF_KEYS, v_descale=OF_KEYS)
+    assert [*caught.value.problems] == [SHARED]
+
+
+@CODED
+def test_one_tensor_for_descales_that_are_written_in_a_recalled_call(host_fwd, kernels_on):
+    kernels_on(archs_with("decode_8bit")[0])
+    for _ in range(2):
+        kvcache(**NEW, k_descale=OF_KEYS.clone(), v_descale=OF_KEYS.clone())
+    with pytest.raises(FlashAttnArgumentError, match=SHARED):
+        kvcache(**NEW, k_descale=OF_KEYS, v_descale=OF_KEYS)
+
+
+@QUIET
+def test_a_step_of_0_along_one_head_shares_no_memory():
+    cache, new = torch.zeros(2, 32, 1, 64, dtype=torch.int8), torch.ones(2, 1, 1, 64).half()
+    descales = [torch.zeros(2, 32, 1).as_strided((2, 32, 1), (32, 1, 0)) for _ in "kv"]
+    kvcache(
+        k_cache=cache, v_cache=cache.clone(), k=new, v=new, cache_seqlens=3, k_descale=descales[0],
+        v_descale=descales[1],
+    )  # fmt: skip
+    assert [x[0, 3].item() for x in descales] == pytest.approx([1 / 127] * 2)
+
+
 def test_packed_keys_of_8_bits_are_refused():
     q, k = torch.zeros(5, 4, 64).half(), torch.zeros(7, 2, 64, dtype=torch.int8)
     ends = torch.tensor([0, 5], **INT), torch.tensor([0, 7], **INT)
