@@ -12,6 +12,7 @@ from flash_attn_rocm.arguments.normal_form import CODES
 
 # The smallest magnitude that a key's descale is made for: kLeastMagnitude of device/call/params.hpp.
 LEAST_MAGNITUDE = 2.0**-64
+MOST_MAGNITUDE = torch.finfo(torch.float32).max  # of float64, whose descale would be infinite
 MANTISSA, BIAS = 23, 127  # of fp32
 SIGN, MAGNITUDE = 0x80, 0x7F
 
@@ -95,7 +96,7 @@ def own_descales(x: Tensor, dtype: torch.dtype) -> Tensor:
     NaN counts as 0, and infinity as the largest number of x's dtype.
     """
     finite = x.nan_to_num(nan=0.0).abs()
-    return finite.amax(dim=-1).float().clamp(min=LEAST_MAGNITUDE) / largest(dtype)
+    return finite.amax(dim=-1).float().clamp(LEAST_MAGNITUDE, MOST_MAGNITUDE) / largest(dtype)
 
 
 def dequantised(codes: Tensor, descale: Tensor | None, dtype: torch.dtype) -> Tensor:

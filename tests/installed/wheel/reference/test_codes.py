@@ -154,3 +154,13 @@ def test_numbers_are_multiplied_in_fp32_and_rounded_once_more():
     third = torch.tensor([1 / 3])
     found = codes.dequantised(coded, third, torch.bfloat16)
     assert found.item() == (torch.tensor([448.0]) * third).bfloat16().item()
+
+
+@pytest.mark.parametrize("dtype", codes.DTYPES)
+@pytest.mark.parametrize("large", [1e300, float("inf")])
+def test_descales_of_float64_are_finite(dtype, large):
+    x = torch.tensor([[large, 0.0]], dtype=torch.float64)
+    descale = codes.own_descales(x, dtype)
+    assert descale.isfinite().all()
+    found = codes.decode(codes.encode(x, descale[..., None], dtype))
+    assert found.tolist() == [[codes.largest(dtype), 0.0]]
