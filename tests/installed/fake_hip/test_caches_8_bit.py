@@ -59,6 +59,7 @@ def report(found, expected):
 """
 ATTEND = """
 (k, k_descale, k_numbers), (v, v_descale, v_numbers) = cache(torch.{dtype}, {per_key}, {head_dim})
+k, v = {layout}(k), {layout}(v)
 q = random(2, {rows}, 4, {head_dim}, dtype=torch.{kept})
 with kernels_on_host_memory(fake_hip):
     found = flash_attn_with_kvcache(
@@ -72,7 +73,7 @@ STEPS = {"float16": 2**-9, "bfloat16": 2**-6}
 
 
 def attended(scenario, arch, **call):
-    call = {"rows": 1, "head_dim": 64, "kept": "float16", "parts": 1} | call
+    call = {"rows": 1, "head_dim": 64, "kept": "float16", "parts": 1, "layout": ""} | call
     shown = scenario(CACHE + ATTEND.format(**call), arch=arch)
     assert shown["findings"] == 0
     assert shown["error"] < STEPS[call["kept"]]
@@ -106,6 +107,32 @@ def test_more_queries_are_widened(scenario, arch, dtype):
 def test_another_head_dim_is_widened(scenario, arch):
     kernels = attended(scenario, arch, dtype="float8_e5m2", per_key=False, head_dim=32)
     assert kernels == ["fa_widen_fp16", "fa_decode_fp16_d32"]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_rows_that_are_not_contiguous_are_copied_and_widened(scenario, arch):
+    turned = "(lambda x: x.transpose(-1, -2).contiguous().transpose(-1, -2))"
+    kernels = attended(scenario, arch, dtype="int8", per_key=True, layout=turned)
+    assert kernels == ["fa_widen_fp16", "fa_decode_fp16_d64"]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_rows_of_latent_attention_that_are_not_contiguous(scenario, arch):
+    shown = scenario(
+        CACHE
+        + """
+codes = rounded(random(1, 576, 1, 40).float(), torch.int8).transpose(1, 3)
+q = random(1, 1, 4, 576)
+with kernels_on_host_memory(fake_hip):
+    found = mla_decode(q, codes, num_splits=1)
+numbers = codes.double().expand(-1, -1, 2, -1)
+report(found, formula(q, (numbers, numbers), [40])[..., :512])
+""",
+        arch=arch,
+    )
+    assert shown["kernels"] == ["fa_widen_fp16", "fa_mla_fp16_d576"]
+    assert shown["findings"] == 0
+    assert shown["error"] < STEPS["float16"]
 
 
 @pytest.mark.parametrize("rows", [(1, 1), (20, 5)])
