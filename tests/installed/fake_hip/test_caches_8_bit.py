@@ -135,6 +135,29 @@ report(found, formula(q, (numbers, numbers), [40])[..., :512])
     assert shown["error"] < STEPS["float16"]
 
 
+def test_caches_without_rows_or_pages(scenario):
+    shown = scenario(
+        """
+from flash_attn_rocm import flash_attn_with_kvcache, mla_decode
+
+def attended(batch, pages, heads, head_dim, attend):
+    places = {"block_table": torch.zeros(batch, 3, dtype=torch.int32)} if pages else {}
+    q, cache = torch.zeros(batch, 20, heads, head_dim).half(), torch.zeros(0, 16, 1, head_dim, dtype=torch.int8)
+    caches = (cache,) if attend is mla_decode else (cache, cache)
+    with kernels_on_host_memory(fake_hip):
+        found = attend(q, *caches, cache_seqlens=torch.full((batch,), 5, dtype=torch.int32), **places)
+    return found.shape[0] == batch and not found.any().item()
+
+shown["zeros"] = [
+    attended(batch, pages, 4, head_dim, attend)
+    for batch, pages in ((0, False), (0, True), (2, True))
+    for attend, head_dim in ((flash_attn_with_kvcache, 64), (mla_decode, 576))
+]
+"""
+    )
+    assert shown["zeros"] == [True] * 6
+
+
 @pytest.mark.parametrize("rows", [(1, 1), (20, 5)])
 @pytest.mark.parametrize("arch", ARCHS)
 def test_packed_queries_with_one_scale_of_all_as_vllm_calls(scenario, arch, rows):

@@ -35,7 +35,7 @@ def widened(inputs: Inputs, options: Options) -> Inputs:
 def widened_latent(inputs: Inputs, descale: Tensor | None) -> Tensor:
     """(batch, keys, 1, headdim) of a cache of latent attention, likewise."""
     q, cache = inputs.q, _rows(inputs.k)
-    copy = q.new_empty((q.shape[0], inputs.key_capacity, *cache.shape[2:]))
+    copy = q.new_empty((q.shape[0], dense_caches.capacity(inputs), *cache.shape[2:]))
     _widen_one(cache, descale, inputs.seqused_k, inputs.block_table, copy)
     return copy
 

@@ -14,10 +14,15 @@ from flash_attn_rocm.arguments.normal_form import Inputs, Options
 
 def shape(inputs: Inputs, options: Options) -> tuple[int, ...]:
     """(batch, keys, nheads_k, headdim) of the copy of k, and of v."""
-    keys = inputs.key_capacity
+    keys = capacity(inputs)
     if inputs.cu_seqlens_q is not None:  # otherwise keys count from a sequence's padding
         keys = min(options.max_seqlen_k, keys)
     return (inputs.batch, keys, *inputs.k.shape[-2:])
+
+
+def capacity(inputs: Inputs) -> int:
+    """How many keys a sequence of a cache can have: none without rows or pages, whatever their size."""
+    return inputs.key_capacity if inputs.k.shape[0] else 0
 
 
 def lengths(inputs: Inputs) -> Tensor | None:

@@ -162,7 +162,8 @@ def _unserved_anyway(inputs: Inputs, options: Options) -> str:
     if reason := unserved_device(inputs.q):
         return reason
     head_dim, of_v = inputs.q.shape[-1], inputs.v.shape[-1]
-    if of_v != head_dim and any(getattr(inputs, name) is not None for name in CACHES):
+    cached = normal_form.is_coded(inputs) or any(getattr(inputs, name) is not None for name in CACHES)
+    if of_v != head_dim and cached:
         return f"the head dim of v is {of_v} and that of q and k {head_dim}, and caches have one for both"
     head_dim = normal_form.head_dim(inputs)
     if head_dim > LIMITS.wide_head_dim:

@@ -12,6 +12,7 @@ from archs import archs_with
 from exact import largest, plain
 from flash_attn_rocm import (
     FlashAttnArgumentError,
+    FlashAttnFallbackWarning,
     explain,
     flash_attn_func,
     flash_attn_varlen_func,
@@ -403,6 +404,20 @@ def test_other_calls_are_given_a_dense_copy(host_fwd, kernels_on, rows, head_dim
     assert call["k"].dtype == call["v"].dtype == torch.float16
     assert call["k"].shape[:2] == (2, CAPACITY)
     assert all(call[name] is None for name in ("block_table", "cache_batch_idx", "k_descale", "v_descale"))
+
+
+@CODED
+@pytest.mark.parametrize("rows", [1, 20])
+def test_another_head_dim_of_v_is_left_to_pytorch(host_fwd, kernels_on, rows):
+    (k, _), q = Cache(torch.int8, NONE, "dense").codes, torch.randn(2, rows, 4, 64).half()
+    kernels_on(archs_with("decode_8bit")[0])
+    reason = "the head dim of v is 32 and that of q and k 64, and caches have one for both"
+    assert explain(flash_attn_with_kvcache, q, k, k[..., :32]).reason == reason
+    with pytest.warns(FlashAttnFallbackWarning, match=reason):
+        found = flash_attn_with_kvcache(q, k, k[..., :32])
+    exact, _ = plain(q.double(), k.double(), k[..., :32].double())
+    assert largest(found, exact) <= 2**-9 * exact.abs().max()
+    assert not host_fwd
 
 
 @CODED
