@@ -142,7 +142,8 @@ from flash_attn_rocm import flash_attn_with_kvcache, mla_decode
 
 def attended(batch, pages, heads, head_dim, attend):
     places = {"block_table": torch.zeros(batch, 3, dtype=torch.int32)} if pages else {}
-    q, cache = torch.zeros(batch, 20, heads, head_dim).half(), torch.zeros(0, 16, 1, head_dim, dtype=torch.int8)
+    q = torch.zeros(batch, 20, heads, head_dim).half()
+    cache = torch.zeros(0, 16, 1, head_dim, dtype=torch.int8)
     caches = (cache,) if attend is mla_decode else (cache, cache)
     with kernels_on_host_memory(fake_hip):
         found = attend(q, *caches, cache_seqlens=torch.full((batch,), 5, dtype=torch.int32), **places)
