@@ -135,6 +135,18 @@ report(found, formula(q, (numbers, numbers), [40])[..., :512])
     assert shown["error"] < STEPS["float16"]
 
 
+def test_no_sequences_of_fp8(scenario):
+    shown = scenario(
+        """
+from flash_attn_rocm import flash_attn_with_kvcache
+x = torch.zeros(0, 20, 2, 64).to(torch.float8_e4m3fn)
+with kernels_on_host_memory(fake_hip):
+    shown["sizes"] = [(*attend(x, x, x).shape,) for attend in (flash_attn_func, flash_attn_with_kvcache)]
+"""
+    )
+    assert shown["sizes"] == [(0, 20, 2, 64)] * 2
+
+
 def test_caches_without_rows_or_pages(scenario):
     shown = scenario(
         """

@@ -44,7 +44,8 @@ def widened_rows(codes: Tensor, descale: Tensor | None, dtype: torch.dtype) -> T
     """(batch, rows, heads, headdim) of codes times their descales, each rounded once to ``dtype``."""
     codes = _rows(codes)
     copy = codes.new_empty(codes.shape, dtype=dtype)
-    _widen_one(codes, descale, None, None, copy)
+    if codes.shape[0]:  # the operator takes no rows of sequences that are not there
+        _widen_one(codes, descale, None, None, copy)
     return copy
 
 
