@@ -48,7 +48,9 @@ def trained(rows=17, **options):
     pairs = [(a.float().nan_to_num(10.0), b.float()) for a, b in zip(found, wanted)]
     return max((a - b).abs().max().item() for a, b in pairs)
 """
-ATTENTION = ["fa_combine_fp16", "fa_decode_fp16_d64", "fa_fwd_fp16_d64", "fa_reference_fp16"]
+ATTENTION = [
+    "fa_combine_fp16", "fa_decode_fp16_d64", "fa_fwd_fp16_d64", "fa_fwd_tall_fp16_d64", "fa_reference_fp16",
+]  # fmt: skip
 FORWARD, MASKED, RANGES = "fa_fwd_fp16_d64", "fa_fwd_masked_fp16_d64", "fa_mask_ranges_fp16"
 SPLIT = ["fa_bwd_delta_fp16", "fa_bwd_dkdv_fp16_d64", "fa_bwd_dq_fp16_d64"]
 MASKED_SPLIT = ["fa_bwd_dkdv_masked_fp16_d64", "fa_bwd_dq_masked_fp16_d64"]
