@@ -236,6 +236,7 @@ def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
     shown = {"passed": True, "launches": {"a": 170, "b": 171}, "instances": {
         "a": {"nearest_to_its_bound": {"error": 5e-4, "allowed": 1e-3}},
         "b": {"nearest_to_its_bound": {"error": 0.006, "allowed": 0.01}},
+        "compared bit for bit": {"nearest_to_its_bound": {"error": 0.0, "allowed": 0.0}},
     }}  # fmt: skip
     one = Released(
         job=job, wheel=tmp_path / NAME, bytes=300_000, sha256="ab" * 32,
