@@ -87,9 +87,11 @@ FA_DEVICE void load(const B& block, Stage& stage, const CodedSource<typename B::
   } else {
     stage.load(typename B::template TileView<Stage>(source.codes.rows, first), block.mover());
     if (!per_key) return;
-    const Source descales = B::kFeatured ? descale_rows(source.place, source.of_values,
-                                                        coded_params(reloaded(kernel_arguments())))
-                                         : source.descales;
+    // Also where the plain loop has no scalar registers left.
+    constexpr bool kReloads = B::kFeatured || B::kHeadDim > 128;
+    const Source descales =
+        kReloads ? descale_rows(source.place, source.of_values, coded_params(reloaded(kernel_arguments())))
+                 : source.descales;
     const typename B::DescaleView view(descales.rows, first);
 #pragma unroll
     for (int i = 0; i < B::Descales::kHeld; ++i) {

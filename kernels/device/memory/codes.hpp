@@ -200,7 +200,9 @@ struct CodedQuery {
     if constexpr (kDType == DType::bf16) {
       // Magnitudes plus 0x80: those of inf and NaN are negative.
       i16x2 most = {0x80, 0x80};
-#pragma unroll 8
+      // The two loops of a kernel without matrix instructions come close to 64 KiB.
+      constexpr int kTogether = Unit::kColumns > 1 ? 2 : 8;
+#pragma unroll kTogether
       for (int i = 0; i < kHeadDim / 16; ++i) {
         const u32x4 words = view.template read<u32x4>(lane % Unit::kN, (i * 2 + lane / Unit::kN) * 16);
 #pragma unroll
