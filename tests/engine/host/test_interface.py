@@ -256,7 +256,10 @@ def test_a_path_that_does_not_take_the_call(library, call, words):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (attention(path=b"tall"), "no fwd_tall kernel for fp16 with head_dim 64 on gfx942: this wheel has"),
+        (
+            attention(head_dim=96, path=b"tall"),
+            "no fwd_tall kernel for fp16 with head_dim 96 on gfx942: this wheel has",
+        ),
         (attention(head_dim=80, path=b"matrix"), "no fwd kernel for fp16 with head_dim 80 on gfx942"),
         (attention(head_dim=512, path=b"matrix"), "no kernel takes this call with head_dim 512"),
     ],
