@@ -134,8 +134,8 @@ def the(rows, op, dtype, head_dim):
 def test_figures_of_one_kernel(bench, device_code, arch, kernel):
     rows = model(device_code(arch) / f"{kernel}.hsaco", bench, max_mib=MAX_MIB, only_figures=True)
     found = [*figures_of(rows)]
-    # For each schedule, with and without a mask. Forwards also with more keys, beside tall workgroups with and
-    # without a mask.
+    # For each schedule, with and without a mask. Forwards also with more keys. Beside tall workgroups, these
+    # have a mask, too.
     more = kernel.startswith("fa_fwd") * (1 + ((arch, 64) in tall_kernels()))
     assert len(found) == (2 + more) * (1 + has_exclusive(arch))
     assert [figure for figure in found if figure not in known(arch)] == []
