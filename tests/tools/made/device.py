@@ -1,5 +1,7 @@
 """The device code of a library, edited: unpacked, changed, and packed again."""
 
+import functools
+
 from wheel_builder.files.binaries.elfimage import read_image
 from wheel_builder.files.device.compressed import packed_bundles
 from wheel_builder.files.device.fatbin import ALIGNMENT, SECTION, read_fatbin
@@ -21,13 +23,18 @@ def with_code(library, edit):
         assert list(map(len, edited)) == [len(code.data) for code in codes]
         own = data[bundle.start : bundle.end]
         if edited != [code.data for code in codes]:
-            own = packed(codes[0].gfx, {f"{n:06}": code for n, code in enumerate(edited)})
+            own = _packed(codes[0].gfx, *edited)
         found += bytes(-len(found) % ALIGNMENT) + own
     assert len(found) <= len(data), "the bundles do not fit into their section"
     found = found.ljust(len(data), b"\0")
     pointing = functions_of(found, functions.address, section.address)
     assert len(pointing) == functions.size
     return _replaced(_replaced(library, section, found), functions, pointing)
+
+
+@functools.cache  # an arch's code is left out of every other arch's twin
+def _packed(arch, *codes):
+    return packed(arch, {f"{n:06}": code for n, code in enumerate(codes)})
 
 
 def _replaced(library, section, content):
