@@ -25,6 +25,7 @@ from wheel_builder.build.shim import (
     wheel_name,
 )
 from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.tables.package import package_module
 
 SHIM = CHECKOUT / FLASH_ATTN.folder
 NAME = "flash_attn-2.8.3-3-py3-none-any.whl"
@@ -103,6 +104,11 @@ def test_its_version_and_licence_are_those_of_other_files(shim):
     version = read_product(sources).version
     assert f'__version__ = "{version}"' in (sources / shim.package / "__init__.py").read_text()
     assert (sources / "LICENSE").read_bytes() == (CHECKOUT / "LICENSE").read_bytes()
+
+
+def test_the_doctor_knows_each():
+    known = package_module("machine.drop_in").DISTRIBUTIONS
+    assert {name: row.module for name, row in known.items()} == {shim.name: shim.modules for shim in SHIMS}
 
 
 def test_the_version_of_flash_attn_is_that_of_upstreams_release():
