@@ -1,7 +1,6 @@
 """What SageAttention's functions cannot use here: each problem with the expected and the given value."""
 # ruff: noqa: ANN401 - arguments are yet unchecked
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ PACKED: Names = ("total", "heads", "headdim")
 DTYPES = (torch.float16, torch.bfloat16)
 OF_MASKS = (torch.bool, *DTYPES, torch.float32)
 PLACES = (torch.int32, torch.int64)
+FLOAT_MAX = torch.finfo(torch.float32).max
 # Of quantising, and of k and v with fewer heads, which need no permission.
 WITHOUT_EFFECT = (
     "smooth_k", "smooth_v", "qk_quant_gran", "pv_accum_dtype", "quantization_backend", "enable_gqa",
@@ -75,8 +75,9 @@ def packed(
     wrong = _places(places, named["q"])
     found += wrong
     for name, value in longest.items():
-        if integer(value) is None:
-            found.append(f"{name}: expected an integer, got {value}")
+        number = integer(value)
+        if number is None or number < 0:
+            found.append(f"{name}: expected an integer of 0 or more, got {value}")
     if is_causal and not wrong and _differ(*places.values()):
         what = "sequences of as many queries as keys, got other cu_seqlens_q than cu_seqlens_k"
         found.append(
@@ -92,8 +93,8 @@ def others(given: Mapping[str, Any], sm_scale: Any) -> list[str]:
     scales = {"sm_scale": sm_scale, "scale": given.get("scale")}
     for name, value in scales.items():
         number = real(value)
-        if value is not None and (number is None or not math.isfinite(number)):
-            found.append(f"{name}: expected a finite number or None, got {value}")
+        if value is not None and (number is None or not abs(number) <= FLOAT_MAX):
+            found.append(f"{name}: expected a number of fp32 or None, got {value}")
     if None not in scales.values():
         found.append("scale: expected only one of sm_scale and scale, got both")
     dropout_p = given.get("dropout_p")
