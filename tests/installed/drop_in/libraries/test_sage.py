@@ -70,7 +70,7 @@ CALLS = {
 
 @pytest.mark.parametrize("mask", masks())
 @pytest.mark.parametrize("call", CALLS)
-def test_a_block(call, mask, calls, launched):
+def test_a_block(call, mask, calls, ran):
     assert "attn_mask" in inspect.signature(sageattention.sageattn).parameters  # ComfyUI asks this first
     name, layout, options = CALLS[call]
     torch.manual_seed(0)
@@ -88,4 +88,5 @@ def test_a_block(call, mask, calls, launched):
         wanted = exact(x.float(), context.float(), given, plain)
     agree([found], [eager], [wanted])
     assert calls[f"sage.{name}"] == calls.total() == 2
-    assert launched() in (None, 2)
+    if (kernels := ran()) is not None:  # a bias has one more, for the keys that it hides
+        assert [name.startswith("fa_fwd_") for name in kernels].count(True) == 2, kernels
