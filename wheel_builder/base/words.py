@@ -47,6 +47,12 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}: {guess}known: {', '.join(names) or 'none'}"
 
 
+def listed(names: Iterable[str], last: str) -> str:
+    """ "a, b and c" for ``last`` "and"."""
+    *some, one = names
+    return f"{', '.join(some)} {last} {one}" if some else one
+
+
 def shown(path: Path) -> str:
     """The path as a user would type it: relative when it is below the working directory."""
     here = Path.cwd()

@@ -1,4 +1,4 @@
-"""The distributions flash-attn and flash-attn-3: pure Python wheels for every ROCm version.
+"""The drop-ins, such as flash-attn: pure Python wheels for every ROCm version, each a row of ``SHIMS``.
 
 Input: a builder image, for its Python and build back end. Output: one wheel each, with no repair step.
 """
@@ -21,10 +21,12 @@ TAG = "py3-none-any"
 @dataclass(frozen=True)
 class Shim:
     """A distribution with another one's name and modules: ``name`` is its own, ``modules`` are imported by
-    libraries, ``folder`` has its sources, and ``tests`` run against the installed one."""
+    libraries, ``users`` are examples of these, ``folder`` has its sources, and ``tests`` run against the
+    installed one."""
 
     name: str
     modules: str
+    users: str
     folder: str
     tests: str
 
@@ -35,10 +37,16 @@ class Shim:
 
 
 # The folder of this one has the build back end.
-FLASH_ATTN = Shim("flash-attn", "flash_attn", "shim", "tests/installed/shim")
-FLASH_ATTN_3 = Shim("flash-attn-3", "flash_attn_interface", "shim3", "tests/installed/shim3")
-SHIMS = (FLASH_ATTN, FLASH_ATTN_3)
+FLASH_ATTN = Shim("flash-attn", "flash_attn", "transformers and diffusers", "shim", "tests/installed/shim")
+FLASH_ATTN_3 = Shim(
+    "flash-attn-3", "flash_attn_interface", "transformers and diffusers", "shim3", "tests/installed/shim3"
+)
+SAGEATTENTION = Shim(
+    "sageattention", "sageattention", "ComfyUI and diffusers", "shim_sage", "tests/installed/shim_sage"
+)
+SHIMS = (FLASH_ATTN, FLASH_ATTN_3, SAGEATTENTION)
 NAMES = frozenset(shim.name for shim in SHIMS)
+FOLDERS = tuple(shim.folder for shim in SHIMS)
 
 
 def shim_of(wheel: Path) -> Shim | None:

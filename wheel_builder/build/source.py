@@ -9,12 +9,13 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from wheel_builder.base.process import Runner, run
+from wheel_builder.build.shim import FOLDERS
 from wheel_builder.build.wheel_inputs import read_inputs, sources_digest
 from wheel_builder.matrix.model import LINUX, WINDOWS
 
 # Everything that affects wheels and their builder images, including the pipeline.
 PATHS = (
-    "pyproject.toml", "LICENSE", "kernels", "shim", "shim3", "wheel_builder", "dockerfiles", "matrix.yaml",
+    "pyproject.toml", "LICENSE", "kernels", *FOLDERS, "wheel_builder", "dockerfiles", "matrix.yaml",
 )  # fmt: skip
 ZIG_FLAGS = {LINUX: "zig_flags.txt", WINDOWS: "zig_flags_windows.txt"}
 FLOORS = "kernels/python/flash_attn_rocm/values/floors.py"

@@ -121,7 +121,7 @@ def runtimes(contents: Contents) -> set[str]:
 def offered(contents: Contents, rocm: str) -> Projects:
     """The index of ``rocm``: its own files, and files of other versions that serve it.
 
-    The distributions flash-attn and flash-attn-3 serve every ROCm version, in all their builds. Other files
+    The drop-ins, such as flash-attn, serve every ROCm version, in all their builds. Other files
     of another version are left out if ``rocm`` has an unyanked file of the same public version: installers
     would take the higher local label.
     """

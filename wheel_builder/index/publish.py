@@ -13,6 +13,8 @@ from packaging.version import Version
 from wheel_builder.base.durable import remove_parts
 from wheel_builder.base.errors import CommandFailedError, PublishError, WheelFileError
 from wheel_builder.base.process import Runner, run
+from wheel_builder.base.words import listed
+from wheel_builder.build.shim import FOLDERS
 from wheel_builder.build.shim import NAMES as SHIM_NAMES
 from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, read_wheel
 from wheel_builder.index import folder, local, mates
@@ -24,7 +26,8 @@ from wheel_builder.matrix.catalogue import Catalogue
 from wheel_builder.matrix.model import wheel_words
 
 NEW_VERSION = (
-    "raise the version in pyproject.toml, or the build number in that of shim or shim3, and build again"
+    f"raise the version in pyproject.toml, or the build number in that of {listed(FOLDERS, 'or')}, and build "
+    "again"
 )
 ONE_VERSION = (
     "build all platforms' wheels of a version from one commit, or raise the version in pyproject.toml"

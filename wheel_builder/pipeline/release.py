@@ -20,7 +20,7 @@ from wheel_builder.audit.stage import AuditReport
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import PublishError, WheelBuilderError, WheelError
 from wheel_builder.base.store import Artifact
-from wheel_builder.base.words import shown
+from wheel_builder.base.words import listed, shown
 from wheel_builder.build import device_code, runtime_image, wheel
 from wheel_builder.build.shim import NAMES, shim_of
 from wheel_builder.build.source import read_source
@@ -190,12 +190,12 @@ def publish_files(
 ) -> list[Path]:
     """Check finished wheels and their attached files, then publish all or none. Returns their indexes.
 
-    A wheel of flash-attn or flash-attn-3 goes to each index with a wheel of flash-attn-rocm. With
+    A wheel of a drop-in, such as flash-attn, goes to each index with a wheel of flash-attn-rocm. With
     ``variants``, wheels with kernels have variants for installers that choose by GPU.
     """
     shims, kernels = _parted(files)
     if not kernels:
-        title = f"nothing was published: a wheel of {' or '.join(sorted(NAMES))} alone belongs to no index"
+        title = f"nothing was published: a wheel of {listed(sorted(NAMES), 'or')} alone belongs to no index"
         problems = [f"{file.name} is for every ROCm version" for file in shims]
         raise PublishError(title, problems, advice="name wheels of flash-attn-rocm with it")
     jobs = _fit_for_others(files, matrix, checkout)
@@ -239,7 +239,7 @@ def _fit_for_others(files: Sequence[Path], matrix: Matrix, checkout: Path) -> li
 
 
 def _parted(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Wheels of flash-attn and flash-attn-3, and wheels of flash-attn-rocm."""
+    """Wheels of drop-ins, and wheels of flash-attn-rocm."""
     return [file for file in files if shim_of(file)], [file for file in files if not shim_of(file)]
 
 

@@ -1,4 +1,4 @@
-"""The distributions flash-attn and flash-attn-3, from sources to wheels with record and statement.
+"""The drop-ins, such as flash-attn, from sources to wheels with record and statement.
 
     build -> audit -> tests with a wheel of flash-attn-rocm -> record, statement
 

@@ -94,8 +94,7 @@ class Tree:
     Both are empty if unreadable. ``recipe`` is then the reason, also for a recipe in another form than
     today's.
     ``product`` is the reason if the sources' part of a wheel is unknown. ``shims`` has the commit's
-    distributions flash-attn and flash-attn-3 by name. ``writes_same_sbom``: its SBOM modules equal this
-    pipeline's.
+    drop-ins, such as flash-attn, by name. ``writes_same_sbom``: its SBOM modules equal this pipeline's.
     """
 
     content: str

@@ -151,7 +151,7 @@ def make_provenance(
 def make_shim_provenance(
     source: Source, *, version: str, image: Artifact, wheel: Artifact, run: RunDetails
 ) -> Provenance:
-    """The statement about a wheel of flash-attn or flash-attn-3, for every ROCm version and arch."""
+    """The statement about a wheel of a drop-in, such as flash-attn, for every ROCm version and arch."""
     sources = str(wheel.manifest["inputs"]["sources"])
     return Provenance(
         wheel=str(wheel.facts["wheel"]),

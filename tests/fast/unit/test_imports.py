@@ -35,6 +35,7 @@ def ours():
         ("if a:\n  import b as c\nelse:\n  import flash_attn_2_cuda as c\nc.bwd", "flash_attn_2_cuda.bwd"),
         ("from flash_attn.cute import flash_attn_func", "flash_attn.cute.flash_attn_func"),
         ("import flash_attn_interface as three\nthree.f", "flash_attn_interface.f"),
+        ("from sageattention.core import sageattn", "sageattention.core.sageattn"),
     ],
 )  # fmt: skip
 def test_imports_and_uses_are_found(text, found):
@@ -49,6 +50,7 @@ def test_imports_and_uses_are_found(text, found):
         "import flash_attn_rocm",
         "import flash_attn_3x\nname = 'flash_attn.layers'",
         "# import flash_attn",
+        "import sageattn3",
     ],
 )
 def test_what_is_no_use_of_flash_attn(text):

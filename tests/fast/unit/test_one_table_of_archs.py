@@ -6,6 +6,7 @@ import re
 import pytest
 
 from tests.fast.lint.test_lint import tracked
+from wheel_builder.build.shim import FOLDERS
 from wheel_builder.extras.perf.golden import FIGURES
 from wheel_builder.machine_code.static_checks.golden import GOLDEN, parse_golden
 from wheel_builder.matrix.reading import load_matrix
@@ -45,7 +46,7 @@ EXAMPLES = {
     "wheel_builder/verify/runtime_load/probe.py": "a pattern of the names in a runtime's table",
 }
 PREFIX = re.compile(r"gfx\W*\d")
-PRODUCT = ("wheel_builder/", "kernels/", "scripts/", "shim/", "shim3/")
+PRODUCT = ("wheel_builder/", "kernels/", "scripts/", *(f"{folder}/" for folder in FOLDERS))
 
 
 def texts(*patterns):

@@ -30,7 +30,7 @@ MODULES = ("flash_attn", "flash_attn_2_cuda")
 OPERATORS = "torch.ops.flash_attn"
 OURS = (*MODULES, OPERATORS)
 # Modules of other distributions: FlashAttention 3 is a separate module, 4 lies below flash_attn.
-OTHERS = ("flash_attn_interface", "flash_attn_3", "flash_attn_3_cuda", "flash_attn.cute")
+OTHERS = ("flash_attn_interface", "flash_attn_3", "flash_attn_3_cuda", "flash_attn.cute", "sageattention")
 REGISTERED = re.compile(r"flash_attn::(\w+)")
 # From upstream's compiled module: it has no Python source.
 COMPILED = {f"flash_attn_2_cuda.{name}" for name in ("fwd", "varlen_fwd", "bwd", "varlen_bwd", "fwd_kvcache")}
@@ -115,7 +115,7 @@ def sources(file):
 
 def uses_of(text):
     """The dotted names taken from flash_attn by a Python file, in imports and as attributes of these."""
-    if b"flash_attn" not in text:
+    if b"flash_attn" not in text and b"sageattention" not in text:
         return set()
     nodes = list(ast.walk(ast.parse(text)))
     uses, bound = set(), {"torch": {"torch"}}

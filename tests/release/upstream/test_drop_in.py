@@ -1,4 +1,4 @@
-"""flash-attn and flash-attn-3 in use: upstream's own test files, unmodified, and released libraries."""
+"""The drop-ins, such as flash-attn, in use: upstream's own test files, unmodified, and released libraries."""
 
 import json
 import re
@@ -78,7 +78,7 @@ def upstream(context, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shims(release):
-    """The released wheels of flash-attn and flash-attn-3."""
+    """The released wheels of all drop-ins."""
     return {shim: next(release.wheel.parent.glob(f"{shim.package}-*.whl")) for shim in SHIMS}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from wheel_builder.base.words import duration
 from wheel_builder.build.budget import COSTS, Costs, load_budgets
+from wheel_builder.build.shim import SAGEATTENTION
 from wheel_builder.extras.perf.calibration import CALIBRATED, parse_calibrated
 from wheel_builder.extras.perf.golden import COUNTERS, FIGURES, parse_figures
 from wheel_builder.extras.perf.launch.kernels import FOLDER as LAUNCHES
@@ -78,6 +79,7 @@ def tables(checkout: Path) -> Mapping[str, str]:
     counters = (checkout / COUNTERS).read_text(encoding="utf-8")
     assembly = (checkout / ERRORS).read_text(encoding="utf-8")
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    imports = json.loads((checkout / DROP_IN).read_text("utf-8"))
     return {
         "python_floor": oldest_python(project),
         "torch_floor": matrix.package.torch_floor,
@@ -96,7 +98,8 @@ def tables(checkout: Path) -> Mapping[str, str]:
         "model_errors": f"```text\n{counters.rstrip()}\n\n{summary(assembly)}\n```",
         "compile_costs": compile_costs(costs),
         "why_so_long": why_so_long(matrix, checkout, costs),
-        "drop_in_libraries": drop_in_libraries(json.loads((checkout / DROP_IN).read_text("utf-8"))),
+        "drop_in_libraries": drop_in_libraries(imports),
+        "sageattention_libraries": sageattention_libraries(imports),
     }
 
 
@@ -208,6 +211,16 @@ def drop_in_libraries(found: Sequence[Mapping[str, Any]]) -> str:
         library = f"{each['library']} {each['version']}"
         rows.append((library, _by_module(each["uses"]), "; ".join(lacking) or "nothing"))
     return markdown(rows)
+
+
+def sageattention_libraries(found: Sequence[Mapping[str, Any]]) -> str:
+    """Uses of sageattention by released libraries."""
+    uses = {f"{each['library']} {each['version']}": _of_sageattention(each["others"]) for each in found}
+    return markdown([("library", "takes"), *((name, _by_module(own)) for name, own in uses.items() if own)])
+
+
+def _of_sageattention(uses: Sequence[str]) -> list[str]:
+    return [use for use in uses if use.partition(".")[0] == SAGEATTENTION.modules]
 
 
 def _by_module(uses: Sequence[str]) -> str:

@@ -90,7 +90,7 @@ def steps(rocm: str, wheel: Wheel, *, drop_ins: Collection[str], torch_floor: st
 
 
 def _for_libraries(shim: Shim) -> str:
-    users = f"code that imports {shim.modules}, for example transformers and diffusers"
+    users = f"code that imports {shim.modules}, for example {shim.users}"
     return f"Only for {users}: {shim.name}, pure Python"
 
 

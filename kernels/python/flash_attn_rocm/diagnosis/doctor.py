@@ -72,7 +72,7 @@ def diagnose(facts: Facts) -> Report:
     running = tuple(gpu.index for gpu in facts.gpus if usable and runs(gpu, facts))
     idle = tuple(gpu.index for gpu in facts.gpus if gpu.index not in running)
     ready = bool(running) and not idle and not facts.canary
-    last = (_fused_step(facts), _drop_in_step(facts.drop_in), _drop_in_step(facts.drop_in_3))
+    last = (_fused_step(facts), *map(_drop_in_step, facts.drop_ins))
     advice = dict.fromkeys((*mismatches(facts), *_gpu_steps(facts), *filter(None, last)))
     return Report(_headline(facts), _findings(facts), tuple(advice), usable, ready, running, idle)
 
@@ -137,8 +137,7 @@ def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
         ("system", _system(facts)),
         ("Python", facts.python),
         ("PyTorch", f"{torch.version} ({torch.build} build)" if torch.version else "none that imports"),
-        ("flash-attn", _in_words(facts.drop_in)),
-        *_flash_attn_3(facts.drop_in_3),
+        *_drop_ins(facts.drop_ins),
         ("HIP runtime", ", ".join(facts.hip_libraries) or "none in this process"),
         ("driver", facts.driver or ("that of Windows, not shown here" if facts.wsl else "none loaded")),
         *((("librocdxg", facts.rocdxg or "not found in the usual folders"),) if facts.wsl else ()),
@@ -188,16 +187,19 @@ def _system(facts: Facts) -> str:
     return f"{name}, {facts.system} {facts.machine}, glibc {facts.glibc or 'unknown'}"
 
 
-def _flash_attn_3(found: DropIn) -> tuple[tuple[str, str], ...]:
-    """The drop-in of FlashAttention 3, or nothing if absent: few need it."""
-    return () if found.kind == "none" else ((found.distribution, _in_words(found)),)
+def _drop_ins(found: tuple[DropIn, ...]) -> tuple[tuple[str, str], ...]:
+    """The first, flash-attn, and the others if they are there: few need these."""
+    told = (each for each in found if each is found[0] or each.kind != "none")
+    return tuple((each.distribution, _in_words(each)) for each in told)
 
 
 def _in_words(found: DropIn) -> str:
     version = found.version or "of unknown version"
     return {
         "none": f"not installed; libraries that import {found.module} do not find these kernels",
-        "ours": f"{version}, of this project: libraries that import {found.module} get these kernels",
+        "ours": (
+            f"{version}, of this project: libraries that import {found.module} get these kernels{found.note}"
+        ),
         "another": f"{version}, not of this project, in {found.folder}",
         "damaged": f"{version}, without its module {found.module}",
     }[found.kind]

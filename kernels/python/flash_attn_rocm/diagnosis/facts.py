@@ -1,12 +1,11 @@
 """Facts about a machine, as values for the doctor's report."""
 
 import re
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Literal
 
-from flash_attn_rocm.machine import requirements
-from flash_attn_rocm.machine.drop_in import FLASH_ATTN_3, DropIn
+from flash_attn_rocm.machine import drop_in, requirements
+from flash_attn_rocm.machine.drop_in import DropIn
 from flash_attn_rocm.machine.requirements import WINDOWS, Step
 
 State = Literal["absent", "denied", "open"]
@@ -79,8 +78,8 @@ class Facts:
     remembering it.
 
     ``kfd`` is the device file for compute: /dev/kfd, on WSL2 /dev/dxg, on Windows none. Its state is absent
-    without a driver. ``drop_in`` is the module found by ``import flash_attn``, ``drop_in_3`` the one of
-    ``import flash_attn_interface``. ``fused`` has the state of PyTorch's own attention on the first GPU.
+    without a driver. ``drop_ins`` are the modules found by ``import flash_attn`` and the like. ``fused`` has
+    the state of PyTorch's own attention on the first GPU.
 
     ``archs`` are the archs of the wheel's machine code, ``served`` the GPUs running it, each with its arch.
     ``torch_archs`` are the archs of PyTorch's own kernels, ``torch_devices`` those in separate packages of
@@ -108,8 +107,7 @@ class Facts:
     driver_gpus: tuple[Gpu, ...]
     canary: tuple[tuple[str, str], ...] = ()
     wsl: bool = False
-    drop_in: DropIn = field(default_factory=DropIn)
-    drop_in_3: DropIn = field(default_factory=partial(DropIn, distribution=FLASH_ATTN_3))
+    drop_ins: tuple[DropIn, ...] = drop_in.NONE
     fused: tuple[Fused, ...] = ()
     served: tuple[tuple[str, str], ...] = ()
     torch_archs: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from flash_attn_rocm.arguments import preparation
 from flash_attn_rocm.arguments.normal_form import Inputs, Options, is_quantised
 from flash_attn_rocm.arguments.preparation import Rules
 from flash_attn_rocm.functions import attention, kvcache, mla
+from flash_attn_rocm.interfaces import EXPLAINED
 from flash_attn_rocm.launch import latent
 from flash_attn_rocm.rewrite import dequantised
 from flash_attn_rocm.serving.support import NO_GRADIENTS_OF_CODES, PYTORCH, Support, support_of
@@ -33,7 +34,8 @@ WITHOUT_WRAPPERS = (kvcache.flash_attn_with_kvcache, mla.mla_decode)  # nested t
 def explain(*arguments: Given, **options: Given) -> Support:  # the arguments of any public function
     """The path of a call on this machine, and the reason: ``explain(flash_attn_varlen_func, q, k, v, …)``.
 
-    Takes the arguments of the function in front, by default of ``flash_attn_func``, and only checks them.
+    Takes the arguments of the function in front, by default of ``flash_attn_func``, and only checks them. The
+    function may also be one of sageattention's, the distribution on top of this one.
     Raises FlashAttnArgumentError as the function does, except for lengths and indices in tensors: these stay
     unread. Raises TypeError for unknown arguments.
     """
@@ -42,8 +44,11 @@ def explain(*arguments: Given, **options: Given) -> Support:  # the arguments of
         if arguments and inspect.isfunction(arguments[0])
         else (interface.flash_attn_func, arguments)
     )
+    if own := EXPLAINED.get(function):
+        support: Support = own(*arguments, **options)
+        return support
     if function not in PREPARE:
-        names = ", ".join(each.__name__ for each in PREPARE)
+        names = ", ".join(each.__name__ for each in (*PREPARE, *EXPLAINED))
         message = f"explain: expected one of {names} first, got {function.__name__}"
         raise TypeError(message)
     try:

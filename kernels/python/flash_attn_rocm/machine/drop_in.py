@@ -1,13 +1,31 @@
-"""The ``flash_attn`` or ``flash_attn_interface`` found by an import, before importing it."""
+"""The ``flash_attn`` or another drop-in's module found by an import, before importing it."""
 
 import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
-FLASH_ATTN, FLASH_ATTN_3 = "flash-attn", "flash-attn-3"
-MODULES = {FLASH_ATTN: "flash_attn", FLASH_ATTN_3: "flash_attn_interface"}  # by distribution
+
+class Distribution(NamedTuple):
+    """``module`` is imported by libraries. ``file`` in its folder tells whose it is, "" for one file.
+
+    ``note``: more words about this project's.
+    """
+
+    module: str
+    file: str = ""
+    note: str = ""
+
+
+FLASH_ATTN, FLASH_ATTN_3, SAGEATTENTION = "flash-attn", "flash-attn-3", "sageattention"
+DISTRIBUTIONS = {
+    FLASH_ATTN: Distribution("flash_attn", "flash_attn_interface.py"),
+    FLASH_ATTN_3: Distribution("flash_attn_interface"),
+    SAGEATTENTION: Distribution(
+        "sageattention", "core.py", ", which compute in 16 bits and quantise nothing"
+    ),
+}
 OURS = "flash_attn_rocm"
 Kind = Literal["none", "ours", "another", "damaged"]
 
@@ -28,14 +46,27 @@ class DropIn:
     @property
     def module(self) -> str:
         """The module imported by libraries."""
-        return MODULES[self.distribution]
+        return DISTRIBUTIONS[self.distribution].module
+
+    @property
+    def note(self) -> str:
+        """More words about this project's."""
+        return DISTRIBUTIONS[self.distribution].note
+
+
+NONE = tuple(DropIn(distribution=each) for each in DISTRIBUTIONS)
+
+
+def find_all() -> tuple[DropIn, ...]:
+    """All of them, the usual first."""
+    return tuple(map(find, DISTRIBUTIONS))
 
 
 def find(distribution: str = FLASH_ATTN) -> DropIn:
     """Decides by the module's content: this project's and another may have equal versions."""
-    version = _version(distribution)
+    version, row = _version(distribution), DISTRIBUTIONS[distribution]
     try:
-        spec = importlib.util.find_spec(MODULES[distribution])
+        spec = importlib.util.find_spec(row.module)
     except ValueError:  # a module inserted into sys.modules by hand
         spec = None
     # A folder lacking __init__.py belongs to another distribution: flash_attn.cute of flash-attn-4.
@@ -44,7 +75,7 @@ def find(distribution: str = FLASH_ATTN) -> DropIn:
     place, text = Path(spec.origin), Path(spec.origin)
     if place.name == "__init__.py":
         place = place.parent
-        text = place / "flash_attn_interface.py"
+        text = place / row.file
     return DropIn("ours" if _is_ours(text) else "another", version, str(place), distribution)
 
 

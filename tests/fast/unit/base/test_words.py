@@ -8,11 +8,17 @@ from wheel_builder.base.words import (
     aligned,
     duration,
     line_problem,
+    listed,
     shown,
     time_left,
     unknown,
     visible,
 )
+
+
+@pytest.mark.parametrize(("names", "text"), [("a", "a"), ("ab", "a and b"), ("abc", "a, b and c")])
+def test_a_list_in_words(names, text):
+    assert listed(names, "and") == text
 
 
 def test_unknown_guesses_and_lists_what_there_is():

@@ -1,4 +1,4 @@
-"""flash-attn and flash-attn-3: everything libraries look for to detect them."""
+"""The drop-ins, such as flash-attn: everything libraries look for to detect them."""
 
 import shutil
 import subprocess
@@ -16,8 +16,16 @@ from wheel_builder.audit.rules import PureExpectation
 from wheel_builder.audit.stage import audit_pure_wheel
 from wheel_builder.base.errors import AuditError
 from wheel_builder.build.product import read_product
-from wheel_builder.build.shim import FLASH_ATTN, FLASH_ATTN_3, SHIMS, shim_of, wheel_name
+from wheel_builder.build.shim import (
+    FLASH_ATTN,
+    FLASH_ATTN_3,
+    SAGEATTENTION,
+    SHIMS,
+    shim_of,
+    wheel_name,
+)
 from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.tables.package import package_module
 
 SHIM = CHECKOUT / FLASH_ATTN.folder
 NAME = "flash_attn-2.8.3-3-py3-none-any.whl"
@@ -26,8 +34,9 @@ DIST_INFO = "flash_attn-2.8.3.dist-info"
 EXPECTED = {
     FLASH_ATTN: (NAME, {"flash_attn/bert_padding.py", "flash_attn_2_cuda/__init__.py"}),
     FLASH_ATTN_3: (
-        "flash_attn_3-3.0.0-3-py3-none-any.whl", {"flash_attn_interface.py", "flash_attn_3/_C.py"},
+        "flash_attn_3-3.0.0-4-py3-none-any.whl", {"flash_attn_interface.py", "flash_attn_3/_C.py"},
     ),
+    SAGEATTENTION: ("sageattention-2.2.0-1-py3-none-any.whl", {"sageattention/core.py"}),
 }  # fmt: skip
 each_shim = pytest.mark.parametrize("shim", SHIMS, ids=[shim.name for shim in SHIMS])
 
@@ -70,9 +79,9 @@ def test_the_wheel_has_upstreams_name_and_modules(wheels, shim):
         [metadata] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
         metadata = message_from_bytes(wheel.read(metadata))
     assert metadata["Name"] == shim.name  # transformers and diffusers compare this very name
-    wanted = (f for f in sources.glob("flash_attn*/**/*") if f.is_file() and "__pycache__" not in f.parts)
-    wanted = {f.relative_to(sources).as_posix() for f in (*wanted, *sources.glob("flash_attn*.py"))}
-    assert sorted(names) == sorted(wanted)
+    wanted = (f for f in sources.glob("*/**/*") if f.is_file() and "__pycache__" not in f.parts)
+    wanted = {f.relative_to(sources).as_posix() for f in (*wanted, *sources.glob("*.py"))}
+    assert sorted(names) == sorted(wanted - {"numbered.py"})
     assert some < set(names)
 
 
@@ -97,6 +106,11 @@ def test_its_version_and_licence_are_those_of_other_files(shim):
     assert (sources / "LICENSE").read_bytes() == (CHECKOUT / "LICENSE").read_bytes()
 
 
+def test_the_doctor_knows_each():
+    known = package_module("machine.drop_in").DISTRIBUTIONS
+    assert {name: row.module for name, row in known.items()} == {shim.name: shim.modules for shim in SHIMS}
+
+
 def test_the_version_of_flash_attn_is_that_of_upstreams_release():
     assert read_product(SHIM).version == load_matrix(CHECKOUT / "matrix.yaml").upstream.version
 
@@ -114,7 +128,9 @@ def test_the_wheel_passes_its_audit(wheels, shim):
     [
         ("flash_attn-2.8.3-3-py3-none-any.whl", FLASH_ATTN),
         ("flash_attn-2.8.3+rocm1-py3-none-any.whl", FLASH_ATTN),
-        ("flash_attn_3-3.0.0-3-py3-none-any.whl", FLASH_ATTN_3),
+        ("flash_attn_3-3.0.0-4-py3-none-any.whl", FLASH_ATTN_3),
+        ("sageattention-2.2.0-1-py3-none-any.whl", SAGEATTENTION),
+        ("sageattention_other-1-py3-none-any.whl", None),
         ("flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl", None),
         ("flash_attn_30-1-py3-none-any.whl", None),
     ],

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
-CHECKOUT = Path(__file__).parents[4]
-FILES = sorted([*CHECKOUT.glob("shim/flash_attn*/**/*.py"), *CHECKOUT.glob("shim3/**/*.py")])
+from wheel_builder.build.shim import FOLDERS
 
+CHECKOUT = Path(__file__).parents[4]
+FILES = sorted(
+    file for folder in FOLDERS for file in (CHECKOUT / folder).rglob("*.py") if file.name != "numbered.py"
+)
 
 PACKAGE = CHECKOUT / "kernels/python/flash_attn_rocm"
 MODULES = {"flash_attn_interface", "interfaces", "pieces", "raw", "sdpa", "transformers"}
@@ -39,7 +42,7 @@ def private_names(source):
 
 
 def test_there_are_files():
-    assert {"_forward.py", "_entry_points.py"} <= {file.name for file in FILES}
+    assert {"_forward.py", "_entry_points.py", "_calls.py"} <= {file.name for file in FILES}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(CHECKOUT)))

@@ -8,9 +8,10 @@ import pytest
 from pip._internal.resolution.resolvelib import factory
 
 from tests.conftest import CHECKOUT
+from wheel_builder.build.shim import FOLDERS
 
 PAGE = CHECKOUT / "docs/troubleshooting.md"
-PYTHON = ("kernels/python/flash_attn_rocm", "shim3", "wheel_builder")
+PYTHON = ("kernels/python/flash_attn_rocm", *FOLDERS, "wheel_builder")
 CPP = ("kernels/host", "kernels/bindings")
 VARIES = "…"
 LITERAL = r'"((?:[^"\\\n]|\\.)*)"'

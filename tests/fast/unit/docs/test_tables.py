@@ -7,6 +7,7 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.tools.made.catalogues import CATALOGUE
+from wheel_builder.build.shim import FOLDERS
 from wheel_builder.extras.site.markdown import markdown
 from wheel_builder.extras.site.tables import (
     _archs,
@@ -15,6 +16,7 @@ from wheel_builder.extras.site.tables import (
     fill,
     gpus_without_kernels,
     problems,
+    sageattention_libraries,
     tables,
 )
 from wheel_builder.matrix.reading import load_matrix
@@ -90,6 +92,13 @@ def test_libraries_and_what_they_lack():
     ]
 
 
+def test_libraries_that_take_sageattention():
+    """Others of imports.json, such as FlashAttention 3's, are left out."""
+    row = {"library": "a", "version": "1", "others": ["flash_attn_3.f", "sageattention", "sageattention.f"]}
+    other = row | {"library": "b", "others": ["flash_attn_interface.f"]}
+    assert sageattention_libraries([row, other]).splitlines()[2:] == ["| a 1 | `sageattention`: `f` |"]
+
+
 def test_the_address_of_the_index_is_in_the_pages_where_it_is_public():
     page = "pip install a --index-url <index>/public/simple"
     assert fill(page, {}) == page
@@ -103,6 +112,6 @@ def test_metadata_has_the_addresses_of_the_matrix():
     labels = {"Repository": "repository", "Issues": "issues", "Index": "index", "Security": "security"}
     addresses = load_matrix(CHECKOUT / "matrix.yaml").addresses
     expected = {label: getattr(addresses, name) for label, name in labels.items() if getattr(addresses, name)}
-    for folder in ("", "shim", "shim3"):
+    for folder in ("", *FOLDERS):
         project = tomllib.loads((CHECKOUT / folder / "pyproject.toml").read_text())["project"]
         assert project.get("urls", {}) == expected, f"{folder or '.'}/pyproject.toml"

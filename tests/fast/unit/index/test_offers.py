@@ -17,7 +17,10 @@ from wheel_builder.index.offers import everything, finder_pages_of, offered, sim
 from wheel_builder.index.simple.pages import Entry
 from wheel_builder.matrix.model import PROJECT
 
-SHIMS = (demo("2.8.3+rocm1", (), "flash-attn"), demo("3.0.0", (), "flash-attn-3", "1"))
+SHIMS = (
+    demo("2.8.3+rocm1", (), "flash-attn"), demo("3.0.0", (), "flash-attn-3", "1"),
+    demo("2.2.0", (), "sageattention", "1"),
+)  # fmt: skip
 
 
 def hrefs(root, page):

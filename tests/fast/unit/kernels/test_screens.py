@@ -63,7 +63,7 @@ def broken(package):
     words = "float16: HIP error: invalid argument"
     fused = (facts.Fused("flash", "fails", words), facts.Fused("memory-efficient", "works"))
     ours = package("machine.drop_in").DropIn("ours", "2.8.3", "/venv/flash_attn")
-    found = replace(fitting(facts), fused=fused, drop_in=ours)
+    found = replace(fitting(facts), fused=fused, drop_ins=(ours,))
     return package("diagnosis.doctor").text(package("diagnosis.doctor").diagnose(found))
 
 

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CHECKOUT
+from wheel_builder.build.shim import FOLDERS
 
 HERE = CHECKOUT / "tests/fast/unit/kernels/types"
 SAMPLE = HERE / "sample.py"
-ROOTS = [
-    str(CHECKOUT / name) for name in ("kernels/python", "shim", "shim3", "tests/fast/unit/kernels/types")
-]
+ROOTS = [str(CHECKOUT / name) for name in ("kernels/python", *FOLDERS, "tests/fast/unit/kernels/types")]
 IGNORED = "  # type: ignore\n"
 WRONG = '    flash_attn_func(x, x, x, window_size="12")'
 RIGHT = "    flash_attn_func(x, x, x, window_size=[3, 0])"

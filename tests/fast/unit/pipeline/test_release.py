@@ -110,6 +110,7 @@ def test_the_steps_of_a_release_are_in_the_flows_order(job, steps_of):
         "rocm7.2 verify",
         "rocm7.2 distribution flash-attn",
         "rocm7.2 distribution flash-attn-3",
+        "rocm7.2 distribution sageattention",
         "rocm7.2 publish",
         "rocm7.2 install from the index",
     ]
@@ -317,7 +318,7 @@ def test_a_second_release_after_an_edit_replaces_its_wheel(tmp_path, matrix, che
     found = [released(tmp_path, wheel, shims, job, matrix) for wheel in (first, second)]
     assert [each.replaced for each in found] == [(), (NAME,)]
     contents = read_contents(tmp_path / "index")["7.2"]
-    assert set(contents) == {"flash-attn", "flash-attn-3", "flash-attn-rocm"}
+    assert set(contents) == {*NAMES, "flash-attn-rocm"}
     [entry] = contents["flash-attn-rocm"]
     assert entry.record.sha256 == sha256_file(second)
     assert check_index(tmp_path / "index") == Found(())
@@ -380,7 +381,7 @@ def test_flash_attn_goes_to_every_index_that_has_the_kernels(tmp_path, matrix, c
 
 def test_flash_attn_alone_belongs_to_no_index(tmp_path, matrix, checkout):
     with pytest.raises(
-        PublishError, match="a wheel of flash-attn or flash-attn-3 alone belongs to no index"
+        PublishError, match="a wheel of flash-attn, flash-attn-3 or sageattention alone belongs to no index"
     ) as caught:
         publish_files([finished_shim(tmp_path, *checkout)], matrix, tmp_path / "index", checkout[0])
     assert caught.value.problems == (f"{wheel_name(FLASH_ATTN, CHECKOUT)} is for every ROCm version",)

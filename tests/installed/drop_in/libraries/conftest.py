@@ -1,4 +1,4 @@
-"""Released libraries on the installed flash-attn and flash-attn-3: tiny models with random weights.
+"""Released libraries on the installed drop-ins, such as flash-attn: tiny models with random weights.
 
 Tensors are on the CPU.  If FA_FAKE_HIP_ARCH names an arch, its kernels answer supported calls, executed on an
 ISA emulator (machine_code/fake_hip). Calls with gradients go to the PyTorch implementation. Without an arch
@@ -14,6 +14,7 @@ import flash_attn
 import flash_attn_interface
 import flash_attn_rocm
 import pytest
+import sageattention
 import torch
 from flash_attn_rocm.transformers import calls as _transformers_calls
 
@@ -39,6 +40,8 @@ def pytest_configure():
     for name in ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"):
         for module, label in ((flash_attn, name), (flash_attn_interface, f"3.{name}")):
             setattr(module, name, counted(getattr(module, name), label))
+    for name in sageattention.__all__:
+        setattr(sageattention, name, counted(getattr(sageattention, name), f"sage.{name}"))
     # Both libraries look for a GPU before they import flash_attn. transformers also reads its name.
     torch.cuda.is_available = lambda: True
     torch.cuda.get_device_capability = lambda _=None: (11, 0)  # of gfx1100
@@ -59,7 +62,8 @@ def kernels():
 
 @pytest.fixture
 def calls():
-    """Calls in this test: flash_attn's functions by name, those of flash_attn_interface as 3.NAME."""
+    """Calls in this test: flash_attn's functions by name, those of flash_attn_interface as 3.NAME, of
+    sageattention as sage.NAME."""
     CALLS.clear()
     return CALLS
 

@@ -1,4 +1,4 @@
-"""diffusers on flash-attn and flash-attn-3: a small Flux transformer, and the functions below it."""
+"""diffusers on flash-attn, flash-attn-3, sageattention: a small Flux transformer, and functions below it."""
 
 from types import SimpleNamespace
 
@@ -54,6 +54,12 @@ def on_cpu():
         ("flash", "flash_attn_func", True),
         ("_flash_3", "3.flash_attn_func", False),  # diffusers' operator lacks gradients
         ("_flash_varlen_3", "3.flash_attn_varlen_func", True),
+        ("sage", "sage.sageattn", False),  # no gradients
+        ("sage_varlen", "sage.sageattn_varlen", False),
+        ("_sage_qk_int8_pv_fp16_triton", "sage.sageattn_qk_int8_pv_fp16_triton", False),
+        ("_sage_qk_int8_pv_fp16_cuda", "sage.sageattn_qk_int8_pv_fp16_cuda", False),
+        ("_sage_qk_int8_pv_fp8_cuda", "sage.sageattn_qk_int8_pv_fp8_cuda", False),
+        ("_sage_qk_int8_pv_fp8_cuda_sm90", "sage.sageattn_qk_int8_pv_fp8_cuda_sm90", False),
     ],
 )
 def test_a_transformer_forward_and_backward(backend, function, trains, on_cpu, calls, launched):
@@ -79,3 +85,13 @@ def test_the_functions_of_context_parallel_attention():
     assert torch.equal(out, wanted)
     found = attention_dispatch._flash_attention_backward_op(context, dout)
     assert all(torch.equal(a, b) for a, b in zip(found, gradients, strict=True))
+
+
+def test_the_log_sum_exp_of_context_parallel_sage_attention():
+    """It comes as (batch, length, heads), and is natural, as that of flash attention."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 9, 2, 32, generator=generator).half() for _ in range(3))
+    out, lse = attention_dispatch._sage_attention_forward_op(None, q, k, v, return_lse=True)
+    wanted, sums, _ = flash_attn_func(q, k, v, return_attn_probs=True)
+    assert torch.equal(out, wanted)
+    assert torch.equal(lse, sums.permute(0, 2, 1))

@@ -26,7 +26,7 @@ from flash_attn_rocm.diagnosis import facts as of_machine
 from flash_attn_rocm.diagnosis import survey, wheel
 from flash_attn_rocm.diagnosis.facts import DXG_VARIABLE, OVERRIDE, DeviceFile, Fused, Gpu, Torch
 from flash_attn_rocm.machine import driver, drop_in, override, remembered, requirements
-from flash_attn_rocm.machine.drop_in import MODULES, DropIn
+from flash_attn_rocm.machine.drop_in import DISTRIBUTIONS, DropIn
 from flash_attn_rocm.machine.requirements import Step
 
 HEALTHY = machines.healthy(of_machine)
@@ -39,6 +39,11 @@ def denied(path="/dev/kfd", group="render", mode="crw-rw----"):
 
 def changed(**values):
     return dataclasses.replace(HEALTHY, **values)
+
+
+def beside(found):
+    """The drop-ins of a machine with this one only."""
+    return tuple(found if each.distribution == found.distribution else each for each in drop_in.NONE)
 
 
 def advice(facts):
@@ -91,7 +96,8 @@ def test_this_machine_as_json():
     assert report["usable"] is True
     assert report["ready"] is False
     assert all(set(step) == {"words", "commands"} for step in report["advice"])
-    assert report["facts"]["drop_in"]["kind"] == "ours"
+    assert [each["distribution"] for each in report["facts"]["drop_ins"]] == [*DISTRIBUTIONS]
+    assert report["facts"]["drop_ins"][0]["kind"] == "ours"
     assert (report["facts"]["fused"], report["facts"]["wsl"]) == ([], False)
     assert report["advice"][0]["words"].startswith("this PyTorch is a CPU build")
 
@@ -554,11 +560,11 @@ def flash_attn(folder, text):
 
 
 def only_here(monkeypatch, folder):
-    """flash_attn is found in this folder only, and is not yet imported."""
-    names = "flash_attn", "flash_attn_interface.py"
+    """Drop-ins are found in this folder only, and are not yet imported."""
+    names = "flash_attn", "flash_attn_interface.py", "sageattention"
     path = [entry for entry in sys.path if not any((Path(entry) / name).exists() for name in names)]
     monkeypatch.setattr(sys, "path", [str(folder), *path])
-    for name in [name for name in sys.modules if name.partition(".")[0] in MODULES.values()]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in names]:
         monkeypatch.delitem(sys.modules, name)
     importlib.invalidate_caches()
 
@@ -642,7 +648,7 @@ def test_which_flash_attn_3_is_told_by_what_its_one_file_holds(tmp_path, monkeyp
     ],
 )  # fmt: skip
 def test_what_is_said_of_flash_attn_3(found, finding, step):
-    report = _doctor.diagnose(changed(drop_in_3=found))
+    report = _doctor.diagnose(changed(drop_ins=beside(found)))
     assert dict(report.findings).get(THREE) == finding
     assert dict(report.findings)["flash-attn"].startswith(
         "not installed; libraries that import flash_attn do"
@@ -652,6 +658,62 @@ def test_what_is_said_of_flash_attn_3(found, finding, step):
         assert step in report.advice[0].words
         assert "then install flash-attn-3 from this wheel's index" in report.advice[0].words
         assert report.advice[0].commands == ("python -m pip uninstall --yes flash-attn-3",)
+
+
+SAGE = "sageattention"
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "kind"),
+    [
+        ("from flash_attn_rocm.interfaces import EXPLAINED\n", "2.2.0", "ours"),
+        ("from .triton.quant_per_block import per_block_int8\n", "2.2.0", "another"),
+        ("from .triton.quant_per_block import per_block_int8\n", "2.2.0+cu128torch2.7.1", "another"),
+        (None, "2.2.0", "damaged"),
+        (None, "", "none"),
+    ],
+)
+def test_which_sageattention_is_told_by_its_core(tmp_path, monkeypatch, text, version, kind):
+    folder = tmp_path / SAGE
+    if text:
+        folder.mkdir()
+        (folder / "__init__.py").write_text("from .core import sageattn\n")
+        (folder / "core.py").write_text(text)
+    only_here(monkeypatch, tmp_path)
+    monkeypatch.setattr(drop_in, "_version", lambda name: version if name == SAGE else "2.8.3")
+    assert drop_in.find(SAGE) == DropIn(kind, version, str(folder) if text else "", SAGE)
+    assert SAGE not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("found", "finding", "step"),
+    [
+        (DropIn(distribution=SAGE), None, ""),
+        (
+            DropIn("ours", "2.2.0", "/v/sageattention", SAGE),
+            (
+                "2.2.0, of this project: libraries that import sageattention get these kernels, which "
+                "compute in 16 bits and quantise nothing"
+            ), "",
+        ),
+        (
+            DropIn("another", "2.2.0+cu128", "/v/sageattention", SAGE),
+            "2.2.0+cu128, not of this project, in /v/sageattention",
+            "do not get these kernels: /v/sageattention is sageattention 2.2.0+cu128 of another project",
+        ),
+        (
+            DropIn("damaged", "2.2.0", "", SAGE), "2.2.0, without its module sageattention",
+            "sageattention 2.2.0 is installed without its module sageattention",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_sageattention(found, finding, step):
+    report = _doctor.diagnose(changed(drop_ins=beside(found)))
+    assert dict(report.findings).get(SAGE) == finding
+    assert bool(report.advice) == bool(step)
+    if step:
+        assert step in report.advice[0].words
+        assert report.advice[0].commands == ("python -m pip uninstall --yes sageattention",)
 
 
 DROP_INS = {
@@ -674,7 +736,7 @@ DROP_INS = {
 @pytest.mark.parametrize("name", DROP_INS)
 def test_what_is_said_of_flash_attn(name):
     found, finding, step = DROP_INS[name]
-    report = _doctor.diagnose(changed(drop_in=found))
+    report = _doctor.diagnose(changed(drop_ins=beside(found)))
     assert finding in dict(report.findings)["flash-attn"]
     assert report.ready
     assert bool(report.advice) == bool(step)
@@ -839,9 +901,10 @@ EVERY_ADVICE = {
     "canary": {"canary": (("fp16, head_dim 64, gfx942: out differs", "/home/a b/x.json"),)},
     "two runtimes": {"hip_libraries": ("/a/libamdhip64.so", "/b/libamdhip64.so")},
     "another ROCm": {"torch": Torch(version="2.11.0+rocm6.4", rocm="6.4.1")},
-    "upstream's flash-attn": {"drop_in": DropIn("another", "2.8.3", "/v/flash_attn")},
-    "no module": {"drop_in": DropIn("damaged", "2.8.3")},
-    "upstream's flash-attn-3": {"drop_in_3": DropIn("another", "3.0.0", "/v/a.py", "flash-attn-3")},
+    "upstream's flash-attn": {"drop_ins": beside(DropIn("another", "2.8.3", "/v/flash_attn"))},
+    "no module": {"drop_ins": beside(DropIn("damaged", "2.8.3"))},
+    "upstream's flash-attn-3": {"drop_ins": beside(DropIn("another", "3.0.0", "/v/a.py", "flash-attn-3"))},
+    "upstream's sageattention": {"drop_ins": beside(DropIn("another", "1.0.6", "/v/sage", "sageattention"))},
     "broken SDPA": {"fused": BROKEN_FLASH},
     "broken SDPA, no kernel": {"fused": BROKEN_FLASH, "gpus": ()},
     "WSL2 without GPU": {**ON_WSL, "kfd": DeviceFile("/dev/dxg", "absent")},
@@ -888,7 +951,10 @@ def test_every_advice_was_asked_for():
         for name in makers:
             if name == "_unseen_step" and facts.gpus:
                 continue
-            found = getattr(_doctor, name)(facts.drop_in if name == "_drop_in_step" else facts)
+            if name == "_drop_in_step":
+                said[name] |= set(filter(None, map(_doctor._drop_in_step, facts.drop_ins)))
+                continue
+            found = getattr(_doctor, name)(facts)
             said[name] |= set(found if isinstance(found, list) else filter(None, [found]))
     assert all(said.values()), said
 

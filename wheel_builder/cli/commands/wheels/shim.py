@@ -1,8 +1,10 @@
-"""The distributions flash-attn and flash-attn-3, finished and tested with wheels of flash-attn-rocm."""
+"""The drop-ins, such as flash-attn, finished and tested with wheels of flash-attn-rocm."""
 
 import argparse
 from pathlib import Path
 
+from wheel_builder.base.words import listed
+from wheel_builder.build.shim import SHIMS
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, handover_options, release_options, run_options, wheel_arguments
 from wheel_builder.cli.runs import handing_over, ran, run_context
@@ -28,7 +30,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     "shim",
-    "build and test the pure Python wheels flash-attn and flash-attn-3",
+    f"build and test the pure Python wheels {listed((shim.name for shim in SHIMS), 'and')}",
     run,
     (wheel_arguments, options, run_options, release_options, handover_options),
 )

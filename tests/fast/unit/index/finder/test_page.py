@@ -14,6 +14,7 @@ from tests.conftest import CHECKOUT
 from tests.fast.unit.index.finder.test_data import EMULATED, UNDER_WINE, wheel, windows_wheel
 from tests.fast.unit.index.finder.test_html import Parsed
 from tests.tools.made.catalogues import CATALOGUE
+from wheel_builder.build.shim import NAMES
 from wheel_builder.cli.commands import commands_for
 from wheel_builder.cli.commands.wheels.runtime_image import image_jobs
 from wheel_builder.cli.main import _parser
@@ -44,7 +45,7 @@ def html(*wheels, **changes):
     return pages(*wheels, **changes)["index.html"].decode()
 
 
-def commands(rocm, served, system="Linux", tool="pip", *, drop_ins=("flash-attn", "flash-attn-3")):
+def commands(rocm, served, system="Linux", tool="pip", *, drop_ins=NAMES):
     """The commands of one answer, in order."""
     found = steps(rocm, served, drop_ins=drop_ins, torch_floor="2.10")
     return [step.command for step in found if step.command and system in step.systems and tool in step.tools]
@@ -241,6 +242,7 @@ def test_the_steps_on_linux_are_in_order(system, tool, install):
         "python -m flash_attn_rocm doctor",
         f"{install} flash-attn --index-url INDEX/rocm7.2/simple/",
         f"{install} flash-attn-3 --index-url INDEX/rocm7.2/simple/",
+        f"{install} sageattention --index-url INDEX/rocm7.2/simple/",
     ]
 
 
@@ -278,6 +280,8 @@ def test_an_index_without_the_drop_in_does_not_name_it():
     text = html(wheel(), drop_ins=["flash-attn-3"])
     assert "pip install flash-attn-3 --index-url INDEX/rocm7.2/simple/" in text
     assert "imports flash_attn_interface, for example" in text
+    text = html(wheel(), drop_ins=["sageattention"])
+    assert "Only for code that imports sageattention, for example ComfyUI and diffusers: sage" in text
     assert len(commands("7.2", wheel(), drop_ins=[])) == 6
 
 

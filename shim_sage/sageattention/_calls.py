@@ -1,0 +1,120 @@
+"""From SageAttention's arguments to a call of flash_attn_rocm, its answer, and the words of ``explain``."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from flash_attn_rocm import Support, attention, explain, flash_attn_varlen_func
+from torch import Tensor
+
+from sageattention import _checks
+
+# Begins the reason of every call.
+IN_16_BITS = (
+    "sageattention of flash-attn-rocm: products of {} with sums in fp32 on every GPU, nothing is "
+    "quantised to 8 bits; "
+)
+HND = "HND"
+
+
+class Dense(NamedTuple):
+    """Arguments with an effect of the functions for tensors of four dimensions."""
+
+    q: Any
+    k: Any
+    v: Any
+    tensor_layout: Any
+    is_causal: Any
+    sm_scale: Any
+    return_lse: Any
+    attn_mask: Any
+
+
+class Packed(NamedTuple):
+    """Arguments with an effect of ``sageattn_varlen``."""
+
+    q: Any
+    k: Any
+    v: Any
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
+    max_seqlen_q: Any
+    max_seqlen_k: Any
+    is_causal: Any
+    sm_scale: Any
+
+
+class Call(NamedTuple):
+    """A call of flash_attn_rocm. Its out goes to the caller in ``layout``, "" if it is packed."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    options: Mapping[str, Any]
+    layout: str = ""
+    return_lse: bool = False
+
+
+def dense(name: str, given: Dense, others: Mapping[str, Any]) -> Call:
+    """The call for checked arguments. Raises FlashAttnArgumentError with all problems."""
+    causal, layout = bool(given.is_causal), given.tensor_layout
+    named = {"q": given.q, "k": given.k, "v": given.v}
+    found = _checks.dense(named, layout, given.attn_mask, is_causal=causal)
+    found += _checks.others(others, given.sm_scale)
+    found += _checks.gradients({**named, "attn_mask": given.attn_mask})
+    _checks.refuse(name, found)
+    q, k, v = (x.transpose(1, 2) if layout == HND else x for x in named.values())
+    options = {**_rules(given, others), "return_attn_probs": bool(given.return_lse)}
+    return Call(attention, (q, k, v, given.attn_mask), options, layout, bool(given.return_lse))
+
+
+def packed(name: str, given: Packed, others: Mapping[str, Any]) -> Call:
+    """The call for checked arguments. Raises FlashAttnArgumentError with all problems."""
+    q, k, v, of_q, of_k, most_q, most_k, causal, scale = given
+    named, places = {"q": q, "k": k, "v": v}, {"cu_seqlens_q": of_q, "cu_seqlens_k": of_k}
+    longest = {"max_seqlen_q": most_q, "max_seqlen_k": most_k}
+    found = _checks.packed(named, places, longest, is_causal=bool(causal))
+    found += _checks.others(others, scale) + _checks.gradients(named)
+    _checks.refuse(name, found)
+    cut = (x.to(torch.int32) for x in places.values())
+    return Call(flash_attn_varlen_func, (q, k, v, *cut, most_q, most_k), _rules(given, others))
+
+
+def attend(call: Call) -> Any:  # noqa: ANN401 - out, or out and the log-sum-exp
+    """The answer, in the caller's layout."""
+    found = call.function(*call.arguments, **call.options)
+    out = found[0] if call.return_lse else found
+    out = out.transpose(1, 2) if call.layout == HND else out
+    return (out, _of_sums(found[1])) if call.return_lse else out
+
+
+def explains(
+    function: Callable[..., Any],
+    kind: Callable[..., Any],
+    prepare: Callable[[str, Any, Mapping[str, Any]], Call],
+) -> Callable[..., Support]:
+    """What ``flash_attn_rocm.explain`` calls for a function, with the function's arguments."""
+
+    def explained(*arguments: Any, **options: Any) -> Support:  # noqa: ANN401 - as given
+        bound = inspect.signature(function).bind(*arguments, **options)
+        bound.apply_defaults()
+        others = bound.arguments.pop("kwargs")
+        fields = inspect.signature(kind).parameters
+        own = kind(**{name: value for name, value in bound.arguments.items() if name in fields})
+        call = prepare(function.__name__, own, others)
+        support: Support = explain(call.function, *call.arguments, **call.options)
+        dtype = str(own.q.dtype).removeprefix("torch.")
+        return replace(support, reason=f"{IN_16_BITS.format(dtype)}{support.reason}")
+
+    return explained
+
+
+def _rules(given: Dense | Packed, others: Mapping[str, Any]) -> dict[str, Any]:
+    scale = others.get("scale") if given.sm_scale is None else given.sm_scale
+    return {"softmax_scale": scale, "causal": bool(given.is_causal)}
+
+
+def _of_sums(lse: Tensor) -> Tensor:
+    """The log-sum-exp, -inf for a row that sees no key, where flash_attn has +inf."""
+    return torch.where(lse.isposinf(), -torch.inf, lse)
