@@ -3,8 +3,6 @@
 import argparse
 from pathlib import Path
 
-from wheel_builder.base.words import listed
-from wheel_builder.build.shim import SHIMS
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, handover_options, release_options, run_options, wheel_arguments
 from wheel_builder.cli.runs import handing_over, ran, run_context
@@ -30,7 +28,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     "shim",
-    f"build and test the pure Python wheels {listed((shim.name for shim in SHIMS), 'and')}",
+    "build and test the pure Python wheels named after other projects",
     run,
     (wheel_arguments, options, run_options, release_options, handover_options),
 )
