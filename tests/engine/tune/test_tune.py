@@ -90,13 +90,27 @@ def test_todays_row_gives_the_bytes_of_the_build(tuning, builder, tmp_path):
     assert hashlib.sha256(made.code).hexdigest() == hashlib.sha256(built).hexdigest()
 
 
-def test_execution_accepts_right_results_and_finds_wrong_ones(tuning):
-    [made] = compile_all(KERNEL, [ROWS], tuning.compilers)
-    [subject] = subjects([CodeObject(KERNEL.arch, made.code)], tuning.bench)
-    tile, keys = workgroup(KERNEL, ROWS), ROWS.plain.keys
-    assert executed(subject, KERNEL, tile, keys, tuning.results) == ""
+@pytest.mark.parametrize(
+    ("arch", "op", "dtype", "head_dim"),
+    [
+        (KERNEL.arch, KERNEL.op, KERNEL.dtype, KERNEL.head_dim),
+        ("gfx1201", "fwd_masked", "bf16", 64),
+        ("gfx908", "bwd_dkdv", "bf16", 32),
+        ("gfx1100", "bwd_dq", "fp16", 32),
+        ("gfx908", "bwd_fused", "fp16", 64),
+        ("gfx1030", "bwd_dkdv_masked", "fp16", 64),
+        ("gfx942", "bwd_dq_masked", "bf16", 64),
+    ],
+)
+def test_execution_accepts_right_results_and_finds_wrong_ones(tuning, arch, op, dtype, head_dim):
+    kernel = Kernel(arch, op, dtype, head_dim)
+    rows = rows_of(known_tiles(), arch_named(arch), kernel)
+    [made] = compile_all(kernel, [rows], tuning.compilers)
+    [subject] = subjects([CodeObject(arch, made.code)], tuning.bench)
+    tile, step = workgroup(kernel, rows), rows.plain.keys or rows.plain.queries
+    assert executed(subject, kernel, tile, step, tuning.results) == ""
     # Launched as if a workgroup had twice the rows, half of them stay unwritten.
-    wrong = executed(subject, KERNEL, Workgroup(2 * tile.rows, tile.threads), keys, tuning.results)
+    wrong = executed(subject, kernel, Workgroup(2 * tile.rows, tile.threads), step, tuning.results)
     assert "expected" in wrong
 
 

@@ -179,8 +179,10 @@ def test_a_kernel_that_the_models_refuse_is_a_refused_candidate(tuned, machinery
 def test_names_of_kernels():
     assert kernel_named("gfx908", "fa_fwd_bf16_d32") == Kernel("gfx908", "fwd", "bf16", 32)
     assert kernel_named("gfx942", "fa_fwd_tall_fp16_d128").op == "fwd_tall"
-    for name in ("fa_fwd_masked_fp16_d64", "fa_bwd_dq_fp16_d64", "fwd", ""):
-        with pytest.raises(TuneError, match="expected the name of a forward without a mask"):
+    assert kernel_named("gfx908", "fa_fwd_masked_bf16_d64").op == "fwd_masked"
+    assert kernel_named("gfx908", "fa_bwd_dkdv_masked_fp16_d64").op == "bwd_dkdv_masked"
+    for name in ("fa_decode_fp16_d64", "fa_bwd_delta_fp16", "fa_bwd_delta_fp16_d64", "fwd", ""):
+        with pytest.raises(TuneError, match="expected the name of a forward or of a backward's kernel"):
             kernel_named("gfx908", name)
 
 
@@ -198,7 +200,15 @@ def test_the_reason_in_a_compilers_words(words, reason):
 
 @pytest.mark.parametrize(
     ("arch", "op", "head_dim"),
-    [("gfx908", "fwd", 64), ("gfx908", "fwd_wide", 512), ("gfx942", "fwd_tall", 128)],
+    [
+        ("gfx908", "fwd", 64),
+        ("gfx908", "fwd_wide", 512),
+        ("gfx942", "fwd_tall", 128),
+        ("gfx908", "fwd_masked", 64),
+        ("gfx908", "bwd_dkdv", 32),
+        ("gfx1201", "bwd_fused", 64),
+        ("gfx908", "bwd_dq", 64),
+    ],
 )
 def test_a_candidates_workgroup_is_the_hosts(arch, op, head_dim):
     kernel = Kernel(arch, op, "fp16", head_dim)
