@@ -14,7 +14,7 @@ from wheel_builder.extras.tune import run, space
 from wheel_builder.extras.tune.compiling import Compilers, compile_all
 from wheel_builder.extras.tune.measuring import Results, executed, models_of
 from wheel_builder.extras.tune.rows import NONE, Change, Kernel, changed, joined, rows_of
-from wheel_builder.extras.tune.run import Tuning, propose, workgroup
+from wheel_builder.extras.tune.run import Tuning, Wishes, propose, workgroup
 from wheel_builder.files.device.fatbin import CodeObject
 from wheel_builder.images.docker import Mount, caller, run_in
 from wheel_builder.machine_code.disassembly.listing import tools_in
@@ -47,7 +47,7 @@ def tuning(builder, emulator, context, tmp_path_factory):
     compilers = Compilers(builder, CHECKOUT, store, context.jobs, context.log("tune"))
     compilers = replace(compilers, run=Counted(compilers))
     bench = Bench(Core(emulator.path / LIBRARY), tools_in(builder), store, context.log("listing"))
-    return Tuning(KERNEL, ROWS, compilers, bench, Results(store, models_of(CHECKOUT)))
+    return Tuning(KERNEL, ROWS, compilers, bench, Results(store, models_of(CHECKOUT)), Wishes(1))
 
 
 def searched(tuning, folder, monkeypatch):
@@ -56,7 +56,7 @@ def searched(tuning, folder, monkeypatch):
     monkeypatch.setattr(space, "MOST_CHANGES", 1)
     said = []
     again = replace(tuning, outcomes={}, twins={})
-    return tomllib.loads(propose(again, folder, 1, said.append).read_text()), said
+    return tomllib.loads(propose(again, folder, said.append).read_text()), said
 
 
 def test_a_search_compiles_models_and_proposes_and_goes_on_without_compiling(tuning, tmp_path, monkeypatch):

@@ -37,6 +37,20 @@ NAME = re.compile(r"fa_(?P<op>\w+)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 BATCH = 8  # candidates compiled with one start of the container, and one reading of the headers
 FOLDER = "tune"  # of proposals, in the build folder
 DONE, SPENT, INTERRUPTED = "the neighbourhood is done", "the budget is spent", "interrupted"
+ENOUGH = "as many candidates as asked for"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """The search ends after ``minutes``, or ``most`` candidates.
+
+    ``asked``: the only candidate to propose, tried first. ``record``: whether to keep the figures.
+    """
+
+    minutes: float
+    most: float = math.inf
+    asked: Changes | None = None
+    record: bool = False
 
 
 @dataclass
@@ -48,7 +62,7 @@ class Tuning:
     compilers: Compilers
     bench: Bench
     results: Results
-    asked: Changes | None = None
+    wishes: Wishes
     outcomes: dict[Changes, Outcome] = field(default_factory=dict)
     twins: dict[str, Changes] = field(default_factory=dict)  # by the digest of the code
 
@@ -60,7 +74,7 @@ class Tuning:
     def search(self, ended: str) -> Search:
         identity = self.compilers.image.facts["image_id"]
         found = dict(self.outcomes)
-        return Search(self.kernel, self.rows, found, identity, self.results.models, ended, self.asked)
+        return Search(self.kernel, self.rows, found, identity, self.results.models, ended, self.wishes.asked)
 
 
 def kernel_named(arch: str, name: str) -> Kernel:
@@ -71,16 +85,6 @@ def kernel_named(arch: str, name: str) -> Kernel:
         known = ", ".join(f"fa_{op}_fp16_d64" for op in works())
         raise TuneError(title, [f"expected the name of a forward or of a backward's kernel, such as {known}"])
     return Kernel(arch, match["op"], match["dtype"], int(match["head_dim"]))
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """``asked``: the only candidate to propose, tried first. ``record``: whether to keep the figures in
-    ``record.SEARCHES``."""
-
-    minutes: float
-    asked: Changes | None = None
-    record: bool = False
 
 
 def tune(kernel: Kernel, plan: Plan, context: RunContext, wishes: Wishes, *, plain: bool | None) -> Path:
@@ -101,8 +105,8 @@ def tune(kernel: Kernel, plan: Plan, context: RunContext, wishes: Wishes, *, pla
         bench = Bench(core, tools_in(builder.result), store, context.log("listing"))
         models = hashlib.sha256(f"{models_of(context.checkout)} {emulator.result.key}".encode()).hexdigest()
         results = Results(store, models[:16])
-        tuning = Tuning(kernel, rows, compilers, bench, results, asked=wishes.asked)
-        path = propose(tuning, context.build / FOLDER, wishes.minutes, step.note)
+        tuning = Tuning(kernel, rows, compilers, bench, results, wishes)
+        path = propose(tuning, context.build / FOLDER, step.note)
         if wishes.record:
             keep(tuning.search(""), context.checkout / SEARCHES)
         return path
@@ -126,11 +130,11 @@ def dry_run(kernel: Kernel) -> list[str]:
     return [f"{changed(rows, each).id_of(kernel)}  {words_of(each)}" for each in found]
 
 
-def propose(tuning: Tuning, folder: Path, minutes: float, say: Callable[[str], None]) -> Path:
+def propose(tuning: Tuning, folder: Path, say: Callable[[str], None]) -> Path:
     """Search, execute the best candidate, and write the proposal, also when interrupted."""
     ended = INTERRUPTED
     try:
-        ended = _searched(tuning, time.monotonic() + 60 * minutes, say)
+        ended = _searched(tuning, time.monotonic() + 60 * tuning.wishes.minutes, say)
         _execute_best(tuning)
     finally:
         path = folder / file_name(tuning.kernel)
@@ -142,13 +146,15 @@ def propose(tuning: Tuning, folder: Path, minutes: float, say: Callable[[str], N
 
 
 def _searched(tuning: Tuning, end: float, say: Callable[[str], None]) -> str:
-    arch = arch_named(tuning.kernel.arch)
-    if tuning.asked:
-        _try(tuning, [NONE, tuning.asked])
+    arch, wishes = arch_named(tuning.kernel.arch), tuning.wishes
+    if wishes.asked:
+        _try(tuning, [NONE, wishes.asked])
     while True:
         batch = next_candidates(tuning.kernel, arch, tuning.rows, _gains(tuning), BATCH)
         if not batch:
             return DONE
+        if len(tuning.outcomes) > wishes.most:
+            return ENOUGH
         if time.monotonic() > end and tuning.compares:
             return SPENT
         _try(tuning, batch)

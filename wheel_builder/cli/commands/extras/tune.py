@@ -1,6 +1,7 @@
 """Candidates for a kernel's rows of the table of tiles, under the models."""
 
 import argparse
+import math
 
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import positive, release_options, run_options
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> None:
         print(*dry_run(kernel), sep="\n")
         return
     asked = changes_named(kernel.op, args.keep) if args.keep else None
-    wishes = Wishes(args.budget, asked, args.record)
+    wishes = Wishes(args.budget, args.most or math.inf, asked, args.record)
     print(tune(kernel, found, run_context(args), wishes, plain=args.verbose or None))
 
 
@@ -36,6 +37,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="K",
         help="a forward or a backward's kernel, for example fa_fwd_fp16_d64",
+    )
+    parser.add_argument(
+        "--most",
+        type=positive,
+        metavar="N",
+        help="end after about as many candidates (default: the budget ends)",
     )
     parser.add_argument(
         "--keep",
