@@ -14,7 +14,7 @@ from wheel_builder.extras.tune import run, space
 from wheel_builder.extras.tune.compiling import Compilers, compile_all
 from wheel_builder.extras.tune.measuring import Results, executed, models_of
 from wheel_builder.extras.tune.rows import NONE, Change, Kernel, changed, joined, rows_of
-from wheel_builder.extras.tune.run import Tuning, propose, workgroup
+from wheel_builder.extras.tune.run import Tuning, Wishes, propose, workgroup
 from wheel_builder.files.device.fatbin import CodeObject
 from wheel_builder.images.docker import Mount, caller, run_in
 from wheel_builder.machine_code.disassembly.listing import tools_in
@@ -47,7 +47,7 @@ def tuning(builder, emulator, context, tmp_path_factory):
     compilers = Compilers(builder, CHECKOUT, store, context.jobs, context.log("tune"))
     compilers = replace(compilers, run=Counted(compilers))
     bench = Bench(Core(emulator.path / LIBRARY), tools_in(builder), store, context.log("listing"))
-    return Tuning(KERNEL, ROWS, compilers, bench, Results(store, models_of(CHECKOUT)))
+    return Tuning(KERNEL, ROWS, compilers, bench, Results(store, models_of(CHECKOUT)), Wishes(1))
 
 
 def searched(tuning, folder, monkeypatch):
@@ -56,7 +56,7 @@ def searched(tuning, folder, monkeypatch):
     monkeypatch.setattr(space, "MOST_CHANGES", 1)
     said = []
     again = replace(tuning, outcomes={}, twins={})
-    return tomllib.loads(propose(again, folder, 1, said.append).read_text()), said
+    return tomllib.loads(propose(again, folder, said.append).read_text()), said
 
 
 def test_a_search_compiles_models_and_proposes_and_goes_on_without_compiling(tuning, tmp_path, monkeypatch):
@@ -90,13 +90,27 @@ def test_todays_row_gives_the_bytes_of_the_build(tuning, builder, tmp_path):
     assert hashlib.sha256(made.code).hexdigest() == hashlib.sha256(built).hexdigest()
 
 
-def test_execution_accepts_right_results_and_finds_wrong_ones(tuning):
-    [made] = compile_all(KERNEL, [ROWS], tuning.compilers)
-    [subject] = subjects([CodeObject(KERNEL.arch, made.code)], tuning.bench)
-    tile, keys = workgroup(KERNEL, ROWS), ROWS.plain.keys
-    assert executed(subject, KERNEL, tile, keys, tuning.results) == ""
+@pytest.mark.parametrize(
+    ("arch", "op", "dtype", "head_dim"),
+    [
+        (KERNEL.arch, KERNEL.op, KERNEL.dtype, KERNEL.head_dim),
+        ("gfx1201", "fwd_masked", "bf16", 64),
+        ("gfx908", "bwd_dkdv", "bf16", 32),
+        ("gfx1100", "bwd_dq", "fp16", 32),
+        ("gfx908", "bwd_fused", "fp16", 64),
+        ("gfx1030", "bwd_dkdv_masked", "fp16", 64),
+        ("gfx942", "bwd_dq_masked", "bf16", 64),
+    ],
+)
+def test_execution_accepts_right_results_and_finds_wrong_ones(tuning, arch, op, dtype, head_dim):
+    kernel = Kernel(arch, op, dtype, head_dim)
+    rows = rows_of(known_tiles(), arch_named(arch), kernel)
+    [made] = compile_all(kernel, [rows], tuning.compilers)
+    [subject] = subjects([CodeObject(arch, made.code)], tuning.bench)
+    tile, step = workgroup(kernel, rows), rows.plain.keys or rows.plain.queries
+    assert executed(subject, kernel, tile, step, tuning.results) == ""
     # Launched as if a workgroup had twice the rows, half of them stay unwritten.
-    wrong = executed(subject, KERNEL, Workgroup(2 * tile.rows, tile.threads), keys, tuning.results)
+    wrong = executed(subject, kernel, Workgroup(2 * tile.rows, tile.threads), step, tuning.results)
     assert "expected" in wrong
 
 

@@ -51,13 +51,31 @@ def forward_speed(subject: Subject, kernel: machine.Kernel) -> Speed:
     return _speed(found, FORWARD_LENGTHS, row_bytes)
 
 
+def masked_speed(subject: Subject, kernel: machine.Kernel, kind: str) -> Speed:
+    """As ``forward_speed``, with a mask, whose bytes are left out."""
+    _, _, head_dim = ours.named(kernel)
+    dies = ours.dies_of(subject.machine.arch)
+    found = [
+        _clocks(subject, ours.masked_forward(kernel, kind, dies=dies, keys=keys)) for keys in FORWARD_LENGTHS
+    ]
+    return _speed(found, FORWARD_LENGTHS, 2 * 2 * head_dim)
+
+
 def _backward(subject: Subject, arch: str, kernel: machine.Kernel) -> Kernel:
     op, dtype, head_dim = gradients.named(kernel)
-    found = [_clocks(subject, gradients.backward(arch, kernel, length=length)) for length in LENGTHS]
-    by_keys = known_kinds()[op].tile == gradients.BY_KEYS
-    row_bytes = 2 * 2 * head_dim + 2 * FP32 * by_keys  # q and dout with lse and delta, or k and v
-    added = FP32 * head_dim * (op == "bwd_fused")
-    return _kernel(arch, op, dtype, head_dim, _speed(found, LENGTHS, row_bytes, added))
+    return _kernel(arch, op, dtype, head_dim, backward_speed(subject, kernel))
+
+
+def backward_speed(subject: Subject, kernel: machine.Kernel, rows: int = 0) -> Speed:
+    """The speed of a backward's kernel. ``rows`` of its workgroups, if others than the table's."""
+    op, _, head_dim = gradients.named(kernel)
+    arch, kind = subject.machine.arch, known_kinds()[op]
+    found = [
+        _clocks(subject, gradients.backward(arch, kernel, length=length, rows=rows)) for length in LENGTHS
+    ]
+    # Of q and dout with lse and delta, or of k and v.
+    row_bytes = 2 * (head_dim + kind.of_v(head_dim)) + 2 * FP32 * (kind.tile == gradients.BY_KEYS)
+    return _speed(found, LENGTHS, row_bytes, FP32 * head_dim * (op == "bwd_fused"))
 
 
 def _decode(subject: Subject, arch: str, kernel: machine.Kernel) -> Kernel:

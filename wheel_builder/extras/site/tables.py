@@ -25,6 +25,7 @@ from wheel_builder.extras.perf.published import ERRORS, summary
 from wheel_builder.extras.site.launches import disputed_table, launch_errors, launch_tables, power_table
 from wheel_builder.extras.site.markdown import markdown
 from wheel_builder.extras.site.modelled import modelled_tables
+from wheel_builder.extras.tune.record import SEARCHES, Line, parse_searches
 from wheel_builder.extras.upstream.costs import load_costs
 from wheel_builder.extras.upstream.why import sections
 from wheel_builder.matrix.catalogue import Catalogue, Gpu, catalogue_of
@@ -96,11 +97,26 @@ def tables(checkout: Path) -> Mapping[str, str]:
         "disputed": disputed_table(parse_lines((checkout / LINES).read_text("utf-8"))),
         "power": power_table(read_pairs(checkout / PAIRS), modelled),
         "model_errors": f"```text\n{counters.rstrip()}\n\n{summary(assembly)}\n```",
+        "searches": searches(parse_searches((checkout / SEARCHES).read_text("utf-8"))),
         "compile_costs": compile_costs(costs),
         "why_so_long": why_so_long(matrix, checkout, costs),
         "drop_in_libraries": drop_in_libraries(imports),
         "sageattention_libraries": sageattention_libraries(imports),
     }
+
+
+def searches(lines: Sequence[Line]) -> str:
+    """Searches for better rows, and their results."""
+    rows = [("gfx arch", "kernel", "candidates", "accepted", "gain", "FLOP before and after")]
+    for arch, kernel in dict.fromkeys((line.arch, line.kernel) for line in lines):
+        own = [line for line in lines if (line.arch, line.kernel) == (arch, kernel)]
+        first, figures = own[0], [f"{line.workload} {line.before}" for line in own]
+        gain = f"{first.gain:.1%}" if first.changes else ""
+        if first.changes:
+            figures = [f"{line.workload} {line.before} → {line.after}" for line in own]
+        tried = f"{first.candidates}, {first.refused} refused"
+        rows.append((arch, kernel, tried, first.changes or "none", gain, ", ".join(figures)))
+    return markdown(rows)
 
 
 def gpus(catalogue: Catalogue) -> str:

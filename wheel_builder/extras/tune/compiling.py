@@ -60,7 +60,7 @@ class Compilers:
         return {
             "arch": kernel.arch,
             "kernel": kernel.name,
-            "rows": [settings(rows.plain), settings(rows.featured)],
+            "rows": [*map(settings, rows.used)],
             "image": self.image.facts["image_id"],
             "sources": sha256_tree(self.checkout, [self.checkout / source for source in SOURCES]),
         }
@@ -118,4 +118,4 @@ def _run(kernel: Kernel, candidates: Mapping[str, Rows], folder: Path, by: Compi
 
 def text_of(kernel: Kernel, rows: Rows) -> str:
     """The file of rows that a candidate's translation unit includes."""
-    return cpp_head_dim(kernel.op, {arch_named(kernel.arch).isa.name: [rows.plain, rows.featured]})
+    return cpp_head_dim(kernel.op, {arch_named(kernel.arch).isa.name: [*rows.used]})

@@ -11,16 +11,10 @@ from typing import Any
 
 from wheel_builder.base.errors import PerfError
 from wheel_builder.base.store import Artifact, Store, sha256_tree
-from wheel_builder.extras.perf.launch import calls
-from wheel_builder.extras.perf.launch.kernels import Kernel as Launched
-from wheel_builder.extras.perf.launch.table import FORWARDS, shapes_on
 from wheel_builder.extras.perf.measure import Modelled, Subject, has_exclusive, measure, resident_of
-from wheel_builder.extras.perf.speed import forward_speed
-from wheel_builder.extras.perf.workloads import ours
-from wheel_builder.extras.tune.ranking import LAUNCH, Lines
+from wheel_builder.extras.tune.ranking import Lines
 from wheel_builder.extras.tune.rows import Kernel
-from wheel_builder.machine_code.emulator.attention import Case, compare, make_call
-from wheel_builder.machine_code.emulator.machine import Launch, Options
+from wheel_builder.extras.tune.works import works
 from wheel_builder.tables.tiles import Workgroup
 
 FIGURES, EXECUTED = "tuned-figures", "tuned-runs"
@@ -33,7 +27,10 @@ MODELS = (
     "wheel_builder/extras/perf/model",
     "wheel_builder/extras/perf/speed.py",
     "wheel_builder/extras/perf/workloads",
+    "wheel_builder/extras/tune/checks.py",
+    "wheel_builder/extras/tune/exact.py",
     "wheel_builder/extras/tune/measuring.py",
+    "wheel_builder/extras/tune/works.py",
     "wheel_builder/machine_code/disassembly",
     "wheel_builder/machine_code/emulator",
 )
@@ -83,11 +80,11 @@ def figures_of(subject: Subject, kernel: Kernel, tile: Workgroup, results: Resul
     return Figures(**_stored(FIGURES, subject, kernel, tile, results, make).facts)
 
 
-def executed(subject: Subject, kernel: Kernel, tile: Workgroup, keys: int, results: Results) -> str:
-    """What is wrong with a candidate's results on the emulator, or "". Stored."""
+def executed(subject: Subject, kernel: Kernel, tile: Workgroup, step: int, results: Results) -> str:
+    """What is wrong with a candidate's results on the emulator, or "". Stored. ``step``: rows of a tile."""
 
     def make(_out: Path) -> Mapping[str, Any]:
-        return {"problem": next(_problems(subject, kernel, tile, keys), "")}
+        return {"problem": next(works()[kernel.op].problems(subject, kernel, tile, step), "")}
 
     made = _stored(EXECUTED, subject, kernel, tile, results, make)
     return str(made.facts["problem"])
@@ -106,19 +103,18 @@ def _stored(
 
 
 def _figures(subject: Subject, kernel: Kernel, tile: Workgroup) -> Figures:
-    of_machine = subject.machine.kernels[kernel.name]
-    dies, heads = ours.dies_of(kernel.arch), ours.heads_of(kernel.arch, of_machine)
-    whole = measure(subject, ours.forward(of_machine, dies=dies))
-    causal = ours.causal_forward(of_machine, rows=tile.rows, heads=heads, dies=dies)
-    lines = {**dict(_lines(whole)), **dict(_lines(measure(subject, causal)))}
-    taken = whole.taken
+    work = works()[kernel.op]
+    workloads = [*work.workloads(subject, kernel, tile)]
+    rows = [measure(subject, each) for each in workloads]
+    lines = {name: value for row in rows for name, value in _lines(row)}
+    taken = rows[0].taken
     return Figures(
-        lines={**lines, **dict(_launches(subject, kernel, tile))},
+        lines=lines | dict(work.launches(subject, kernel, tile)),
         vgpr=taken.vgpr,
         agpr=taken.agpr,
         lds_bytes=taken.lds_bytes,
         code_bytes=taken.code_bytes,
-        resident=resident_of(subject, ours.forward(of_machine, dies=dies)),
+        resident=resident_of(subject, workloads[0]),
     )
 
 
@@ -133,35 +129,3 @@ def _lines(row: Modelled) -> Iterator[tuple[str, float]]:
         }
         for name, schedule in schedules.items():
             yield f"{row.op}, {name}, {charged.order}", row.flop / schedule.clocks_per_workgroup
-
-
-def _launches(subject: Subject, kernel: Kernel, tile: Workgroup) -> Iterator[tuple[str, float]]:
-    speed = forward_speed(subject, subject.machine.kernels[kernel.name])
-    launched = Launched(f"{kernel.op} {kernel.dtype} d{kernel.head_dim}", tile.rows, speed)
-    for shape in shapes_on(kernel.arch, FORWARDS):
-        seconds = calls.forward(kernel.arch, launched, shape, together=True).seconds
-        yield f"{LAUNCH} {shape.name}", 1 / seconds
-
-
-def cases_of(kernel: Kernel, tile: Workgroup, keys: int) -> tuple[Case, ...]:
-    """Calls that use all waves, whole tiles and parts of tiles, a mask, and heads sharing keys."""
-    of_v = ours.value_dim(kernel.op, kernel.head_dim)
-
-    def case(rows: int, keys: int, **more: Any) -> Case:  # noqa: ANN401 - fields of Case
-        return Case(kernel.dtype, kernel.head_dim, rows, keys, v_head_dim=of_v, **more)
-
-    return (
-        case(tile.rows + 5, 2 * keys + 9),
-        case(37, 3 * keys + 1, nheads=2, causal=True, pad=8, seed=1),
-    )
-
-
-def _problems(subject: Subject, kernel: Kernel, tile: Workgroup, keys: int) -> Iterator[str]:
-    for case in cases_of(kernel, tile, keys):
-        call = make_call(case)
-        grid = call.order.grid(-(-case.seqlen_q // tile.rows), case.nheads, case.batch)
-        launch = Launch(grid, (tile.threads, 1, 1))
-        run = subject.machine.run(kernel.name, launch, call.kernarg(grid), call.memory, Options())
-        yield from filter(None, [run.error, *map(str, run.findings)])
-        if (first := compare(call).first) is not None:
-            yield f"{first.what}{list(first.index)} is {first.found:g}, expected {first.expected:g}"

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from wheel_builder.extras.tune.measuring import Figures
 from wheel_builder.extras.tune.ranking import Gain, dominated, gain_of, ranked
 from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, Rows, changed, toml_row, words_of
+from wheel_builder.extras.tune.works import works
 
 HEAD = "# Modelled, not measured. Written by `scripts/wheel-builder tune --arch {arch} --kernel {kernel}`.\n"
 SHOWN = 12  # candidates on a terminal
 ASSUMPTIONS = (
-    "one workgroup of an unmasked and of a causal forward of 512 keys, executed on the ISA emulator",
     "lines: the schedule by order of LDS phases, the way to the LDS, exclusive instructions, disputed rates",
     "lines of launches: the launch model, in the library's order",
     "register bank conflicts, instruction fetch, clocks under load and power are left out",
-    "the featured loop keeps its row, except for the number of waves; its speed is not modelled",
-    "executed against float64: unmasked and causal calls. A release executes all features",
+    "a featured loop keeps its row, except for the size of workgroups; its speed is not modelled",
 )
 
 
@@ -35,7 +34,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Search:
-    """All that a search found. ``compiler`` and ``models`` identify what figures depend on."""
+    """All that a search found. ``compiler`` and ``models`` identify what figures depend on.
+
+    ``asked``: the only candidate to choose, if any.
+    """
 
     kernel: Kernel
     rows: Rows
@@ -43,18 +45,25 @@ class Search:
     compiler: str
     models: str
     ended: str
+    asked: Changes | None = None
 
     def id_of(self, changes: Changes) -> str:
         return changed(self.rows, changes).id_of(self.kernel)
 
     def gain(self, changes: Changes) -> Gain | None:
-        """Over today's rows, None for refused candidates."""
-        found, today = self.outcomes[changes].figures, self.outcomes[NONE].figures
+        """Over today's rows, None for refused and untried candidates."""
+        found, today = (self.outcomes.get(each, Outcome()).figures for each in (changes, NONE))
         return gain_of(found.lines, today.lines) if found and today else None
 
 
 def better(search: Search) -> list[Changes]:
-    """The candidates that are better than today's rows, the best first, without those found to be wrong."""
+    """The candidates that are better than today's rows, the best first, without those found to be wrong.
+
+    One that was asked for stands alone, even if it is dominated.
+    """
+    if search.asked is not None:
+        gain = search.gain(search.asked)
+        return [search.asked] if gain and gain.better and not search.outcomes[search.asked].wrong else []
     lines = {
         changes: outcome.figures.lines
         for changes, outcome in search.outcomes.items()
@@ -120,7 +129,7 @@ def to_text(search: Search) -> str:
         f"today = {_text(search.id_of(NONE))}",
         f"proposed = {_text(search.id_of(choice))}",
         "assumptions = [",
-        *(f"    {_text(each)}," for each in ASSUMPTIONS),
+        *(f"    {_text(each)}," for each in (*works()[kernel.op].said, *ASSUMPTIONS)),
         "]",
     ]
     said = verdicts(search)
@@ -156,8 +165,7 @@ def _candidate(search: Search, changes: Changes, verdict: str) -> Iterator[str]:
         f"code_bytes = {figures.code_bytes}, resident = {figures.resident} }}"
     )
     if not outcome.twin:
-        plain, featured = (toml_row(search.kernel.op, row) for row in (rows.plain, rows.featured))
-        yield f"rows = [{plain}, {featured}]"
+        yield f"rows = [{', '.join(toml_row(search.kernel.op, row) for row in rows.used)}]"
         yield "[candidates.lines]"
         yield from (f"{_text(name)} = {value:.4g}" for name, value in figures.lines.items())
 

@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 
 from wheel_builder.base.errors import TuneError
 from wheel_builder.tables.archs import Arch
+from wheel_builder.tables.kinds import known_kinds
 from wheel_builder.tables.row_ids import name_of, row_id
-from wheel_builder.tables.tiles import FOR, LOOPS, NEEDED, SETS, SWITCHES, Tile, Tiles, find_row
+from wheel_builder.tables.tiles import CHOICES, FOR, LOOPS, NEEDED, SETS, SWITCHES, Tile, Tiles, find_row
 
 # Fields that the featured loop shares with the plain one (kernels/device/call/config.hpp).
-SHARED = ("waves",)
+SHARED = ("waves", "pairs", "column_blocks")
+EXAMPLE = "waves = 2, without identity_shortcuts"
+MASKED = ("MaskedParams", "MaskedBwdParams")
 
 
 class Change(NamedTuple):
@@ -46,13 +49,21 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of both loops of a kernel."""
+    """The rows of both loops of a kernel, as far as the table has them.
+
+    ``together``: the kernel has one loop, and both rows are the same.
+    """
 
     plain: Tile
-    featured: Tile
+    featured: Tile | None
+    together: bool = False
+
+    @property
+    def used(self) -> tuple[Tile, ...]:
+        return (self.plain, self.featured) if self.featured else (self.plain,)
 
     def id_of(self, kernel: Kernel) -> str:
-        return row_id(kernel.arch, kernel.name, (self.plain, self.featured))
+        return row_id(kernel.arch, kernel.name, self.used)
 
 
 def rows_of(tiles: Tiles, arch: Arch, kernel: Kernel) -> Rows:
@@ -62,7 +73,16 @@ def rows_of(tiles: Tiles, arch: Arch, kernel: Kernel) -> Rows:
     if plain is None:
         title = f"{kernel.name} of {kernel.arch} has no row"
         raise TuneError(title, [f"expected one in kernels/tables/tiles.toml for {arch.isa.name}"])
-    return Rows(alone(plain, "plain"), alone(featured or plain, "featured"))
+    together = featured == plain and has_one_loop(kernel.op, plain)
+    return Rows(alone(plain, "plain"), featured and alone(featured, "featured"), together)
+
+
+def has_one_loop(op: str, row: Tile) -> bool:
+    """Whether no loop of a kernel is for features only."""
+    kind = known_kinds()[op]
+    if "features" in SETS[op]:
+        return "features" not in row.switches
+    return kind.plain or kind.params in MASKED
 
 
 def alone(row: Tile, loop: str) -> Tile:
@@ -75,8 +95,9 @@ def changed(rows: Rows, changes: Iterable[Change]) -> Rows:
     plain, featured = rows.plain, rows.featured
     for change in changes:
         plain = _with(plain, change)
-        featured = _with(featured, change) if change.field in SHARED else featured
-    return Rows(plain, featured)
+        if featured and (rows.together or change.field in SHARED):
+            featured = _with(featured, change)
+    return replace(rows, plain=plain, featured=featured)
 
 
 def _with(row: Tile, change: Change) -> Tile:
@@ -93,6 +114,27 @@ def joined(changes: Iterable[Change]) -> Changes:
 
 def words_of(changes: Changes) -> str:
     return ", ".join(change.words for change in changes) or "today's row"
+
+
+def changes_named(op: str, words: str) -> Changes:
+    """The changes of ``words_of``. Raises ``TuneError`` for other words."""
+    if words == words_of(NONE):
+        return NONE
+    try:
+        return joined(_change_named(op, each.strip()) for each in words.split(","))
+    except ValueError as error:
+        title = f"no change of {op}: {error}"
+        raise TuneError(title, [f"expected words such as {EXAMPLE!r}"]) from error
+
+
+def _change_named(op: str, words: str) -> Change:
+    on, _, switch = words.partition(" ")
+    if on in ("with", "without") and switch in SETS[op]:
+        return Change(switch, on == "with")
+    field, equals, value = (each.strip() for each in words.partition("="))
+    if not equals or field not in SETS[op] or field in SWITCHES:
+        raise ValueError(words)
+    return Change(field, value if field in CHOICES else int(value))
 
 
 def toml_row(op: str, row: Tile) -> str:

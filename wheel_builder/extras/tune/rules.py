@@ -4,7 +4,7 @@ The rules are the static assertions of ``kernels/device`` that cost nothing here
 registers and LDS. All other refusals are the compiler's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -12,9 +12,11 @@ from wheel_builder.base.errors import TileError
 from wheel_builder.extras.tune.rows import Kernel, Rows, toml_row
 from wheel_builder.tables.archs import Arch
 from wheel_builder.tables.kinds import known_kinds
-from wheel_builder.tables.tiles import Tile, parse_tiles
+from wheel_builder.tables.tiles import FUSED, Tile, parse_tiles
 
 MOST_THREADS = 1024  # of a workgroup, on every GPU
+# Fields with steps of a second operand in registers.
+STEPS = ("query_steps", "own_steps", "q_steps", "dout_steps")
 TWO_TILES = ("two_tiles", "two_tiles_in_turn")
 DIRECT = ("direct", "direct_slots")
 TILES_AT_ONCE = dict.fromkeys((*TWO_TILES, *DIRECT), 2) | {"slots_in_turn": 3}
@@ -33,15 +35,28 @@ class Unit:
 
 UNITS = {"mfma": Unit(32, 8), "wmma": Unit(16, 16), "wmma_split": Unit(16, 8), "dot2": Unit(8, 32)}
 
+# Switches, and what they need of an ISA.
+NEEDS: Mapping[str, tuple[Callable[[Arch], bool], str]] = {
+    "ping_pong": (lambda arch: arch.isa.unit == "mfma", "fp32 matrix instructions"),
+    "row_major": (lambda arch: arch.isa.transposed_reads, "reads that transpose"),
+    "direct": (lambda arch: arch.isa.direct_loads, "loads straight into LDS"),
+}
+
 
 def refusal(kernel: Kernel, arch: Arch, rows: Rows) -> str:
     """Why the rows cannot work, or "" if the compiler decides."""
-    return next(chain(_of_table(kernel, arch, rows), _of_kernel(kernel, arch, rows.plain)), "")
+    own = OF_TILE[known_kinds()[kernel.op].tile](kernel, arch, rows.plain)
+    return next(chain(_of_table(kernel, arch, rows), _of_kernel(kernel, arch, rows.plain), own), "")
+
+
+def waves_of(row: Tile) -> int:
+    """Waves of a workgroup."""
+    return 2 * row.pairs or row.waves
 
 
 def _of_table(kernel: Kernel, arch: Arch, rows: Rows) -> Iterator[str]:
     """The table's own rules, by its own reader."""
-    lines = (toml_row(kernel.op, row) for row in (rows.plain, rows.featured))
+    lines = (toml_row(kernel.op, row) for row in rows.used)
     text = f"[{kernel.op}]\n{arch.isa.name} = [\n{''.join(f'{line},{chr(10)}' for line in lines)}]\n"
     try:
         parse_tiles(text, {arch.isa.name})
@@ -50,16 +65,60 @@ def _of_table(kernel: Kernel, arch: Arch, rows: Rows) -> Iterator[str]:
 
 
 def _of_kernel(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
-    unit = UNITS[arch.isa.unit]
-    threads = row.waves * arch.isa.wave
+    """Of kernels with any tile."""
+    unit, tile = UNITS[arch.isa.unit], "queries" if row.pairs else "keys"
+    threads = waves_of(row) * arch.isa.wave
     if threads > MOST_THREADS:
         yield f"a workgroup has {threads} threads, and at most {MOST_THREADS} are possible"
-    if row.keys % unit.rows or row.keys % 16:
-        yield f"{row.keys} keys are not whole matrix steps of {unit.rows} rows"
-    yield from _of_schedule(kernel, arch, row)
+    if (rows := getattr(row, tile)) % unit.rows or rows % 16:
+        yield f"{rows} {tile} are not whole matrix steps of {unit.rows} rows"
     yield from _of_waves(arch, row)
+    for name, most in steps_of(kernel, arch).items():
+        if (steps := getattr(row, name)) > most // row.slices:
+            yield f"{name} is {steps} of {most // row.slices}"
+    yield from (
+        f"{name} needs {what}, and {arch.isa.name} has none"
+        for name, (has, what) in NEEDS.items()
+        if name in row.switches and not has(arch)
+    )
+
+
+def _of_forward(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
+    yield from _of_schedule(kernel, arch, row)
     yield from _of_lds(kernel, arch, row)
     yield from _of_registers(kernel, arch, row)
+
+
+def _of_dkdv(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
+    """Of the loops of backward/dkdv."""
+    if row.column_blocks and "ping_pong" in row.switches:
+        yield "ping_pong has no column_blocks"
+    if row.column_blocks and not ("early_rows" in row.switches and row.prefetch):
+        yield "column_blocks needs early_rows and prefetch"
+    if kernel.op == FUSED and not {"ping_pong", "early_rows"} & {*row.switches}:
+        yield f"{kernel.op} needs ping_pong or early_rows"
+    value_dim, blocks = known_kinds()[kernel.op].of_v(kernel.head_dim), max(row.column_blocks, 1)
+    yield from _over_lds(arch, row.queries * (kernel.head_dim + value_dim) * 2)
+    # The sums of a wave are those of dk or dv.
+    results = blocks * (min(value_dim, kernel.head_dim) + row.queries)
+    yield from _over_registers(arch, row, results, blocks * row.own_steps)
+
+
+def _of_dq(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
+    """Of the loops of backward/dq."""
+    value_dim = known_kinds()[kernel.op].of_v(kernel.head_dim)
+    yield from _over_lds(arch, row.keys * (kernel.head_dim + value_dim) * 2)
+    # S and dP at once.
+    results = kernel.head_dim + 2 * row.keys
+    yield from _over_registers(arch, row, results, row.q_steps + row.dout_steps)
+
+
+OF_TILE = {"forward": _of_forward, "dkdv": _of_dkdv, "dq": _of_dq}
+
+
+def _over_lds(arch: Arch, tiles: int) -> Iterator[str]:
+    if tiles > arch.lds_bytes:
+        yield f"tiles take {tiles} bytes of LDS at least, and there are {arch.lds_bytes}"
 
 
 def _of_schedule(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
@@ -81,7 +140,7 @@ def _of_schedule(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
 def _of_waves(arch: Arch, row: Tile) -> Iterator[str]:
     """A workgroup's waves need places on the SIMDs that it runs on."""
     simds = arch.isa.simds * arch.isa.cus_of_workgroup
-    needed, places = -(-row.waves // simds), max(row.waves_per_simd, arch.vgprs // _addressable(arch))
+    needed, places = -(-waves_of(row) // simds), max(row.waves_per_simd, arch.vgprs // _addressable(arch))
     if needed > places:
         yield f"a workgroup needs {needed} waves on a SIMD, and registers are for {places}"
     if row.waves_per_simd > arch.isa.waves_per_simd:
@@ -92,26 +151,29 @@ def _of_lds(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
     """A lower bound, without padding and probabilities."""
     value_dim = known_kinds()[kernel.op].of_v(kernel.head_dim)
     tiles = TILES_AT_ONCE.get(row.schedule, 1) * row.keys * (kernel.head_dim + value_dim) * 2
-    steps = query_steps(kernel, arch) // row.slices - row.query_steps
-    if steps < 0:
-        yield f"q has {query_steps(kernel, arch) // row.slices} steps"
+    steps = steps_of(kernel, arch)["query_steps"] // row.slices - row.query_steps
     queries = row.waves * steps * arch.isa.step_columns * _step_of(arch) * 2
-    if tiles + queries > arch.lds_bytes:
-        yield f"tiles take {tiles + queries} bytes of LDS at least, and there are {arch.lds_bytes}"
+    yield from _over_lds(arch, tiles + queries)
 
 
 def _of_registers(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
     """A lower bound: results of both products, and q."""
-    unit = UNITS[arch.isa.unit]
     value_dim = known_kinds()[kernel.op].of_v(kernel.head_dim)
-    of_step = unit.rows * arch.isa.step_columns // arch.isa.wave
-    results = (value_dim // row.slices + row.keys) // unit.rows * of_step
-    queries = row.query_steps * unit.held // 2
+    yield from _over_registers(arch, row, value_dim // row.slices + row.keys, row.query_steps)
+
+
+def _over_registers(arch: Arch, row: Tile, results: int, steps: int) -> Iterator[str]:
+    """``results``: rows of results. ``steps`` of second operands."""
+    unit = UNITS[arch.isa.unit]
+    of_results = results // unit.rows * (unit.rows * arch.isa.step_columns // arch.isa.wave)
+    of_operands = steps * unit.held // 2
     # Separate AccVGPRs hold results only.
-    needed = max(results, queries) if arch.isa.separate_acc_vgprs else results + queries
+    separate = arch.isa.separate_acc_vgprs
+    needed = max(of_results, of_operands) if separate else of_results + of_operands
     left = min(arch.vgprs // row.waves_per_simd, _addressable(arch))
     if needed > left:
-        yield f"results and q take {needed} registers at least, and {row.waves_per_simd} waves leave {left}"
+        words = f"results and operands take {needed} registers at least"
+        yield f"{words}, and {row.waves_per_simd} waves leave {left}"
 
 
 def _addressable(arch: Arch) -> int:
@@ -119,9 +181,11 @@ def _addressable(arch: Arch) -> int:
     return 512 if arch.isa.family == "cdna" and not arch.isa.separate_acc_vgprs else 256
 
 
-def query_steps(kernel: Kernel, arch: Arch) -> int:
-    """Matrix steps of a row of q."""
-    return kernel.head_dim // _step_of(arch)
+def steps_of(kernel: Kernel, arch: Arch) -> Mapping[str, int]:
+    """Matrix steps of the rows of each of a wave's second operands, by field."""
+    value_dim = known_kinds()[kernel.op].of_v(kernel.head_dim)
+    dims = {"dout_steps": value_dim}
+    return {name: dims.get(name, kernel.head_dim) // _step_of(arch) for name in STEPS}
 
 
 def _step_of(arch: Arch) -> int:

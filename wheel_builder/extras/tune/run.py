@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,12 +12,14 @@ from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import TuneError
 from wheel_builder.extras.perf.measure import Subject
 from wheel_builder.extras.perf.run import Bench, subjects
-from wheel_builder.extras.perf.workloads import ours
 from wheel_builder.extras.tune.compiling import Compiled, Compilers, compile_all
 from wheel_builder.extras.tune.measuring import Results, executed, figures_of, models_of
 from wheel_builder.extras.tune.proposal import Outcome, Search, better, file_name, table, to_text
+from wheel_builder.extras.tune.record import SEARCHES, lines_of, recorded
 from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, Rows, changed, rows_of, words_of
+from wheel_builder.extras.tune.rules import waves_of
 from wheel_builder.extras.tune.space import Gains, next_candidates
+from wheel_builder.extras.tune.works import works
 from wheel_builder.files.device.fatbin import CodeObject
 from wheel_builder.machine_code.disassembly.listing import tools_in
 from wheel_builder.machine_code.emulator.binding import Core
@@ -30,9 +33,24 @@ from wheel_builder.pipeline.verification import build_emulator
 from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.tiles import Workgroup, known_tiles
 
+NAME = re.compile(r"fa_(?P<op>\w+)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 BATCH = 8  # candidates compiled with one start of the container, and one reading of the headers
 FOLDER = "tune"  # of proposals, in the build folder
 DONE, SPENT, INTERRUPTED = "the neighbourhood is done", "the budget is spent", "interrupted"
+ENOUGH = "as many candidates as asked for"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """The search ends after ``minutes``, or ``most`` candidates.
+
+    ``asked``: the only candidate to propose, tried first. ``record``: whether to keep the figures.
+    """
+
+    minutes: float
+    most: float = math.inf
+    asked: Changes | None = None
+    record: bool = False
 
 
 @dataclass
@@ -44,6 +62,7 @@ class Tuning:
     compilers: Compilers
     bench: Bench
     results: Results
+    wishes: Wishes
     outcomes: dict[Changes, Outcome] = field(default_factory=dict)
     twins: dict[str, Changes] = field(default_factory=dict)  # by the digest of the code
 
@@ -54,21 +73,22 @@ class Tuning:
 
     def search(self, ended: str) -> Search:
         identity = self.compilers.image.facts["image_id"]
-        return Search(self.kernel, self.rows, dict(self.outcomes), identity, self.results.models, ended)
+        found = dict(self.outcomes)
+        return Search(self.kernel, self.rows, found, identity, self.results.models, ended, self.wishes.asked)
 
 
 def kernel_named(arch: str, name: str) -> Kernel:
     """The kernel. Raises ``TuneError`` for a name without models and cases for its execution."""
-    match = ours.NAME.match(name)
-    if match is None or match["op"] == ours.MASKED:
+    match = NAME.match(name)
+    if match is None or match["op"] not in works():
         title = f"{name} cannot be tuned"
-        known = ", ".join(f"fa_{op}_fp16_d64" for op in ours.FORWARDS if op != ours.MASKED)
-        raise TuneError(title, [f"expected the name of a forward without a mask, such as {known}"])
+        known = ", ".join(f"fa_{op}_fp16_d64" for op in works())
+        raise TuneError(title, [f"expected the name of a forward or of a backward's kernel, such as {known}"])
     return Kernel(arch, match["op"], match["dtype"], int(match["head_dim"]))
 
 
-def tune(kernel: Kernel, plan: Plan, context: RunContext, *, minutes: float, plain: bool | None) -> Path:
-    """Search for ``minutes`` and write the proposal, whose path it returns. Prints the best candidates.
+def tune(kernel: Kernel, plan: Plan, context: RunContext, wishes: Wishes, *, plain: bool | None) -> Path:
+    """Search and write the proposal, whose path it returns. Prints the best candidates.
 
     An interrupted search writes what it found. The next one goes on from there.
     """
@@ -84,12 +104,22 @@ def tune(kernel: Kernel, plan: Plan, context: RunContext, *, minutes: float, pla
         core = Core(emulator.result.path / LIBRARY)
         bench = Bench(core, tools_in(builder.result), store, context.log("listing"))
         models = hashlib.sha256(f"{models_of(context.checkout)} {emulator.result.key}".encode()).hexdigest()
-        tuning = Tuning(kernel, rows, compilers, bench, Results(store, models[:16]))
-        return propose(tuning, context.build / FOLDER, minutes, step.note)
+        results = Results(store, models[:16])
+        tuning = Tuning(kernel, rows, compilers, bench, results, wishes)
+        path = propose(tuning, context.build / FOLDER, step.note)
+        if wishes.record:
+            keep(tuning.search(""), context.checkout / SEARCHES)
+        return path
 
-    made = steps.add(f"tune {kernel.arch} {kernel.name}", work, weight=60 * minutes, log="tune")
+    made = steps.add(f"tune {kernel.arch} {kernel.name}", work, weight=60 * wishes.minutes, log="tune")
     steps.run(plain=plain)
     return made.result
+
+
+def keep(search: Search, file: Path) -> None:
+    """The figures of a search in a file of the repository."""
+    before = file.read_text(encoding="utf-8") if file.exists() else ""
+    ensure(file, recorded(before, lines_of(search)).encode())
 
 
 def dry_run(kernel: Kernel) -> list[str]:
@@ -100,11 +130,11 @@ def dry_run(kernel: Kernel) -> list[str]:
     return [f"{changed(rows, each).id_of(kernel)}  {words_of(each)}" for each in found]
 
 
-def propose(tuning: Tuning, folder: Path, minutes: float, say: Callable[[str], None]) -> Path:
+def propose(tuning: Tuning, folder: Path, say: Callable[[str], None]) -> Path:
     """Search, execute the best candidate, and write the proposal, also when interrupted."""
     ended = INTERRUPTED
     try:
-        ended = _searched(tuning, time.monotonic() + 60 * minutes, say)
+        ended = _searched(tuning, time.monotonic() + 60 * tuning.wishes.minutes, say)
         _execute_best(tuning)
     finally:
         path = folder / file_name(tuning.kernel)
@@ -116,11 +146,15 @@ def propose(tuning: Tuning, folder: Path, minutes: float, say: Callable[[str], N
 
 
 def _searched(tuning: Tuning, end: float, say: Callable[[str], None]) -> str:
-    arch = arch_named(tuning.kernel.arch)
+    arch, wishes = arch_named(tuning.kernel.arch), tuning.wishes
+    if wishes.asked:
+        _try(tuning, [NONE, wishes.asked])
     while True:
         batch = next_candidates(tuning.kernel, arch, tuning.rows, _gains(tuning), BATCH)
         if not batch:
             return DONE
+        if len(tuning.outcomes) > wishes.most:
+            return ENOUGH
         if time.monotonic() > end and tuning.compares:
             return SPENT
         _try(tuning, batch)
@@ -179,7 +213,8 @@ def _outcome(
 def workgroup(kernel: Kernel, rows: Rows) -> Workgroup:
     """As ``tiles.workgroup_of``, of candidates."""
     isa, row = arch_named(kernel.arch).isa, rows.plain
-    return Workgroup(row.waves // row.slices * isa.step_columns, row.waves * isa.wave)
+    columns = row.pairs * max(row.column_blocks, 1) or row.waves // row.slices
+    return Workgroup(columns * isa.step_columns, waves_of(row) * isa.wave)
 
 
 def reason_of(words: str) -> str:
@@ -196,6 +231,6 @@ def _execute_best(tuning: Tuning) -> None:
         rows = changed(tuning.rows, changes)
         [made] = compile_all(tuning.kernel, [rows], tuning.compilers)
         subject = _loaded(tuning, [made])[made.code]
-        tile, keys = workgroup(tuning.kernel, rows), rows.plain.keys
-        wrong = executed(subject, tuning.kernel, tile, keys, tuning.results)
+        tile, step = workgroup(tuning.kernel, rows), rows.plain.keys or rows.plain.queries
+        wrong = executed(subject, tuning.kernel, tile, step, tuning.results)
         tuning.outcomes[changes] = replace(tuning.outcomes[changes], wrong=wrong)

@@ -4,25 +4,29 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from wheel_builder.extras.tune.rows import NONE, Change, Changes, Kernel, Rows, changed, joined
-from wheel_builder.extras.tune.rules import UNITS, query_steps, refusal
+from wheel_builder.extras.tune.rules import STEPS, UNITS, refusal, steps_of
 from wheel_builder.tables.archs import Arch
 from wheel_builder.tables.tiles import CHOICES, SETS, SWITCHES
 
 MOST_CHANGES = 3
-MOST_KEYS = 128
+MOST_ROWS = 128  # of a tile
+ROWS = ("keys", "queries")
 # How far from today's value.
-NEAR = {"waves_per_simd": 2, "query_steps": 2}
+NEAR = {"waves_per_simd": 2, **dict.fromkeys(STEPS, 2)}
 VALUES = {
     "waves": (1, 2, 4, 8, 16),
+    "pairs": (1, 2, 4, 8),
+    "column_blocks": (0, 1, 2),
+    "tiles_at_once": (1, 2),
     "steps_at_once": (0, 1, 2, 4),
     "prefetch": (0, 1, 2, 3),
     "value_lanes": (1, 2, 4, 8),
     "compares_at_once": (1, 2, 4, 8),
 }
 # These fields change most, so they are tried first.
-EARLY = ("waves_per_simd", "schedule", "keys", "prefetch", "waves", "query_steps")
-# Choices of a loop of its own, which kernels of any kind have (``mask_loops``), or of the host's plan.
-NEVER = ("slices", "column_blocks", "features", "preferred")
+EARLY = ("waves_per_simd", "schedule", *ROWS, "prefetch", "waves", "pairs", *STEPS)
+# Choices of the kernel's features, or of the host's plan.
+NEVER = ("slices", "features", "preferred")
 # A change without figures: refused alone, and maybe possible with another. Below those that gain.
 UNKNOWN_GAIN = -0.02
 # Changes that cost more than this share alone are not tried with others.
@@ -46,13 +50,13 @@ def single_changes(kernel: Kernel, arch: Arch, rows: Rows) -> Iterator[Change]:
 def _values(name: str, kernel: Kernel, arch: Arch, today: int) -> tuple[int | str, ...]:
     if name == "schedule":
         return CHOICES["schedule"]
-    if name == "keys":
+    if name in ROWS:
         step = max(UNITS[arch.isa.unit].rows, 16)
-        return tuple(range(step, MOST_KEYS + 1, step))
-    most = {"waves_per_simd": arch.isa.waves_per_simd, "query_steps": query_steps(kernel, arch)}
+        return tuple(range(step, MOST_ROWS + 1, step))
+    most = {"waves_per_simd": arch.isa.waves_per_simd, **steps_of(kernel, arch)}
     if name in most:
         near = {*range(today - NEAR[name], today + NEAR[name] + 1)}
-        ends = {0, most[name]} if name == "query_steps" else set()
+        ends = {0, most[name]} if name in STEPS else set()
         least = name == "waves_per_simd"
         return tuple(sorted(each for each in near | ends if least <= each <= most[name]))
     return VALUES.get(name, ())

@@ -1,13 +1,11 @@
-"""Figures by line, from results of the models; and the calls of an execution."""
+"""Figures by line, from results of the models."""
 
 from types import SimpleNamespace
 
 import pytest
 
 from tests.conftest import CHECKOUT
-from wheel_builder.extras.tune.measuring import MODELS, _lines, cases_of
-from wheel_builder.extras.tune.rows import Kernel
-from wheel_builder.tables.tiles import Workgroup
+from wheel_builder.extras.tune.measuring import MODELS, _lines
 
 
 def schedule(clocks):
@@ -30,20 +28,6 @@ def test_a_line_for_every_order_and_rate(arch, more):
 def test_orders_have_lines_of_their_own():
     row = SimpleNamespace(arch="gfx908", op="fwd", flop=100, charged=[charged("a"), charged("b")])
     assert {line.rpartition(", ")[2] for line, _ in _lines(row)} == {"a", "b"}
-
-
-def test_the_calls_use_all_waves_parts_of_tiles_a_mask_and_shared_keys():
-    whole, causal = cases_of(Kernel("gfx908", "fwd", "fp16", 64), Workgroup(128, 256), keys=32)
-    assert whole.seqlen_q > 128
-    assert whole.seqlen_k % 32
-    assert causal.causal
-    assert causal.nheads > causal.nheads_k
-    assert causal.pad
-
-
-def test_a_kernel_with_another_head_dim_of_v():
-    for case in cases_of(Kernel("gfx942", "fwd_uneven", "fp16", 192), Workgroup(128, 256), keys=32):
-        assert (case.head_dim, case.value_dim, case.op) == (192, 128, "fwd_uneven")
 
 
 def test_all_sources_of_the_models_exist():

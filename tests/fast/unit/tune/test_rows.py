@@ -11,6 +11,7 @@ from wheel_builder.extras.tune.rows import (
     Kernel,
     alone,
     changed,
+    changes_named,
     joined,
     rows_of,
     toml_row,
@@ -47,6 +48,40 @@ def test_both_loops_have_the_same_waves():
     assert (found.plain.waves, found.featured.waves) == (8, 8)
 
 
+def rows_for(op, arch="gfx908", head_dim=64):
+    return rows_of(known_tiles(), arch_named(arch), Kernel(arch, op, "fp16", head_dim))
+
+
+@pytest.mark.parametrize("op", ["fwd_masked", "bwd_fused", "bwd_dkdv_masked", "bwd_dq_masked"])
+def test_kernels_with_one_loop_have_one_row(op):
+    rows = rows_for(op)
+    found = changed(rows, [Change("prefetch", 1)])
+    assert found.plain.prefetch == found.featured.prefetch == 1
+    both = rows_used(known_tiles(), ARCH, op, "fp16", 64)
+    assert rows.id_of(Kernel("gfx908", op, "fp16", 64)) == row_id("gfx908", f"fa_{op}_fp16_d64", both)
+
+
+def test_a_row_of_two_loops_is_changed_for_one():
+    found = changed(rows_for("bwd_dkdv", head_dim=32), [Change("prefetch", 1), Change("pairs", 2)])
+    assert (found.plain.prefetch, found.featured.prefetch) == (1, 3)
+    assert (found.plain.pairs, found.featured.pairs) == (2, 2)
+
+
+def test_a_fused_kernel_with_features_has_two_loops():
+    rows = rows_for("bwd_fused", "gfx942", 96)
+    assert "features" in rows.plain.switches
+    assert not rows.together
+
+
+def test_a_kernel_whose_table_has_no_featured_row():
+    rows = rows_for("fwd_tall", "gfx942", 128)
+    assert rows.featured is None
+    assert rows.used == (rows.plain,)
+    used = rows_used(known_tiles(), arch_named("gfx942"), "fwd_tall", "fp16", 128)
+    kernel = Kernel("gfx942", "fwd_tall", "fp16", 128)
+    assert rows.id_of(kernel) == row_id("gfx942", kernel.name, used)
+
+
 def test_a_switch_is_turned_off_and_on_once():
     off = changed(ROWS, [Change("identity_shortcuts", False)])
     assert "identity_shortcuts" not in off.plain.switches
@@ -60,6 +95,24 @@ def test_words_and_order_of_changes():
     assert joined(both) == joined(reversed(both))
     assert words_of(joined(both)) == "without identity_shortcuts, prefetch = 2"
     assert words_of(NONE) == "today's row"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [NONE, [Change("waves", 2)], [Change("two_sums", True), Change("schedule", "one_stage")],
+     [Change("identity_shortcuts", False), Change("prefetch", 2), Change("keys", 64)]],
+)  # fmt: skip
+def test_changes_are_named_by_their_words(changes):
+    assert changes_named("fwd", words_of(joined(changes))) == joined(changes)
+
+
+@pytest.mark.parametrize(
+    "words", ["", "waves", "waves = two", "with nothing", "pairs = 2", "two_sums = 1", "keys 2"]
+)
+def test_other_words_are_refused(words):
+    with pytest.raises(TuneError, match="no change of fwd: ") as caught:
+        changes_named("fwd", words)
+    assert caught.value.problems == ("expected words such as 'waves = 2, without identity_shortcuts'",)
 
 
 def test_every_row_of_the_table_is_written_as_it_is_read():

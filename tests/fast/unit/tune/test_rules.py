@@ -2,17 +2,17 @@
 
 import pytest
 
-from wheel_builder.extras.perf.workloads.ours import FORWARDS, MASKED
 from wheel_builder.extras.tune.rows import Change, Kernel, Rows, alone, changed, rows_of
 from wheel_builder.extras.tune.rules import UNITS, refusal
+from wheel_builder.extras.tune.works import works
 from wheel_builder.matrix.support_table import kernels_of
 from wheel_builder.tables.archs import CHECKOUT, arch_named, known_archs
 from wheel_builder.tables.tiles import known_tiles
 
 
 def test_no_row_of_a_tuned_kernel_is_refused():
-    kernels = [each for each in kernels_of(CHECKOUT) if each.op in FORWARDS and each.op != MASKED]
-    assert len(kernels) > 15
+    kernels = [each for each in kernels_of(CHECKOUT) if each.op in works()]
+    assert len(kernels) > 50
     for each in kernels:
         for name in each.archs:
             arch, kernel = arch_named(name), Kernel(name, each.op, each.dtype, each.head_dim)
@@ -41,19 +41,44 @@ def said(arch, head_dim, *changes, op="fwd"):
         ("gfx908", 64, {"value_lanes": 16}, "16 lanes do not divide 8 groups of keys"),
         ("gfx908", 64, {"waves": 16}, "a workgroup needs 4 waves on a SIMD, and registers are for 3"),
         ("gfx908", 64, {"waves_per_simd": 11}, "a SIMD has 10 waves at most"),
-        ("gfx908", 64, {"query_steps": 5}, "q has 4 steps"),
+        ("gfx908", 64, {"query_steps": 5}, "query_steps is 5 of 4"),
         ("gfx908", 256, {"keys": 128}, "tiles take 131072 bytes of LDS at least, and there are 65536"),
         (
             "gfx908",
             128,
             {"waves_per_simd": 4},
-            "results and q take 80 registers at least, and 4 waves leave 64",
+            "results and operands take 80 registers at least, and 4 waves leave 64",
         ),
         ("gfx908", 64, {"direct": True}, "fwd has no direct"),
     ],
 )
 def test_each_rule(arch, head_dim, changes, words):
     assert said(arch, head_dim, *(Change(*each) for each in changes.items())) == words
+
+
+@pytest.mark.parametrize(
+    ("arch", "op", "changes", "words"),
+    [
+        ("gfx908", "bwd_dkdv", {"pairs": 8}, "a workgroup needs 4 waves on a SIMD, and registers are for 2"),
+        ("gfx908", "bwd_dkdv", {"pairs": 16}, "a workgroup has 2048 threads, and at most 1024 are possible"),
+        ("gfx908", "bwd_dkdv", {"queries": 48}, "48 queries are not whole matrix steps of 32 rows"),
+        ("gfx908", "bwd_dkdv", {"own_steps": 5}, "own_steps is 5 of 4"),
+        ("gfx908", "bwd_dkdv", {"column_blocks": 1}, "ping_pong has no column_blocks"),
+        ("gfx908", "bwd_dkdv", {"early_rows": True}, "ping_pong and early_rows: choose one loop"),
+        ("gfx908", "bwd_dkdv", {"row_major": True},
+         "row_major needs reads that transpose, and cdna1 has none"),
+        ("gfx1100", "bwd_dkdv", {"ping_pong": True}, "ping_pong and early_rows: choose one loop"),
+        ("gfx908", "bwd_fused", {"early_operands": False, "kept_zeros": False, "ping_pong": False},
+         "bwd_fused needs ping_pong or early_rows"),
+        ("gfx908", "bwd_dq", {"dout_steps": 5}, "dout_steps is 5 of 4"),
+        ("gfx908", "bwd_dq", {"keys": 512}, "tiles take 131072 bytes of LDS at least, and there are 65536"),
+        ("gfx908", "bwd_dq", {"direct": True}, "direct without row_major"),
+        ("gfx908", "bwd_dq", {"waves_per_simd": 7},
+         "results and operands take 64 registers at least, and 7 waves leave 36"),
+    ],
+)  # fmt: skip
+def test_each_rule_of_gradients(arch, op, changes, words):
+    assert said(arch, 64, *(Change(*each) for each in changes.items()), op=op) == words
 
 
 def test_a_kernel_with_one_schedule():

@@ -10,7 +10,7 @@ from wheel_builder.extras.tune import run, space
 from wheel_builder.extras.tune.compiling import Compiled
 from wheel_builder.extras.tune.measuring import Figures
 from wheel_builder.extras.tune.rows import NONE, Change, Kernel, joined, rows_of
-from wheel_builder.extras.tune.run import Tuning, kernel_named, propose, reason_of, workgroup
+from wheel_builder.extras.tune.run import Tuning, Wishes, kernel_named, propose, reason_of, workgroup
 from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.tiles import known_tiles, workgroup_of
 
@@ -67,12 +67,13 @@ def machinery(monkeypatch):
 def tuned(machinery, tmp_path):
     """Runs a search. Returns the proposal and the lines of progress."""
 
-    def search(minutes=1.0):
+    def search(minutes=1.0, **wishes):
         compilers = SimpleNamespace(image=SimpleNamespace(facts={"image_id": "clang"}))
-        tuning = Tuning(KERNEL, ROWS, compilers, None, SimpleNamespace(models="0123"))
+        results = SimpleNamespace(models="0123")
+        tuning = Tuning(KERNEL, ROWS, compilers, None, results, Wishes(minutes, **wishes))
         said = []
         try:
-            propose(tuning, tmp_path, minutes, said.append)
+            propose(tuning, tmp_path, said.append)
         finally:
             file = tmp_path / "gfx908-fa_fwd_fp16_d64.toml"
             search.proposal = tomllib.loads(file.read_text()) if file.exists() else None
@@ -124,6 +125,25 @@ def test_a_spent_budget_ends_after_the_batch_with_todays_rows(tuned, machinery):
     assert found["ended"] == "the budget is spent"
     assert len(found["candidates"]) == run.BATCH
     assert machinery.compiled[0][0] == found["today"]
+
+
+def test_a_search_ends_after_as_many_candidates(tuned):
+    found = tuned(most=run.BATCH + 1)
+    assert found["ended"] == "as many candidates as asked for"
+    assert len(found["candidates"]) == 2 * run.BATCH
+
+
+def test_a_candidate_that_is_asked_for_is_tried_first_and_the_only_one_proposed(tuned, machinery):
+    found = tuned(asked=SECOND)
+    assert machinery.compiled[0] == [id_of(NONE), id_of(SECOND)]
+    assert machinery.executed == [id_of(SECOND)]
+    assert found["proposed"] == id_of(SECOND)
+
+
+def test_an_asked_candidate_with_wrong_results_leaves_todays_rows(tuned, machinery):
+    machinery.wrong = {id_of(SECOND)}
+    found = tuned(asked=SECOND)
+    assert found["proposed"] == found["today"]
 
 
 def test_an_interrupted_search_writes_what_it_found(tuned, machinery):
@@ -179,8 +199,10 @@ def test_a_kernel_that_the_models_refuse_is_a_refused_candidate(tuned, machinery
 def test_names_of_kernels():
     assert kernel_named("gfx908", "fa_fwd_bf16_d32") == Kernel("gfx908", "fwd", "bf16", 32)
     assert kernel_named("gfx942", "fa_fwd_tall_fp16_d128").op == "fwd_tall"
-    for name in ("fa_fwd_masked_fp16_d64", "fa_bwd_dq_fp16_d64", "fwd", ""):
-        with pytest.raises(TuneError, match="expected the name of a forward without a mask"):
+    assert kernel_named("gfx908", "fa_fwd_masked_bf16_d64").op == "fwd_masked"
+    assert kernel_named("gfx908", "fa_bwd_dkdv_masked_fp16_d64").op == "bwd_dkdv_masked"
+    for name in ("fa_decode_fp16_d64", "fa_bwd_delta_fp16", "fa_bwd_delta_fp16_d64", "fwd", ""):
+        with pytest.raises(TuneError, match="expected the name of a forward or of a backward's kernel"):
             kernel_named("gfx908", name)
 
 
@@ -198,7 +220,15 @@ def test_the_reason_in_a_compilers_words(words, reason):
 
 @pytest.mark.parametrize(
     ("arch", "op", "head_dim"),
-    [("gfx908", "fwd", 64), ("gfx908", "fwd_wide", 512), ("gfx942", "fwd_tall", 128)],
+    [
+        ("gfx908", "fwd", 64),
+        ("gfx908", "fwd_wide", 512),
+        ("gfx942", "fwd_tall", 128),
+        ("gfx908", "fwd_masked", 64),
+        ("gfx908", "bwd_dkdv", 32),
+        ("gfx1201", "bwd_fused", 64),
+        ("gfx908", "bwd_dq", 64),
+    ],
 )
 def test_a_candidates_workgroup_is_the_hosts(arch, op, head_dim):
     kernel = Kernel(arch, op, "fp16", head_dim)

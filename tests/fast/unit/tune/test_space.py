@@ -45,6 +45,26 @@ def test_every_switch_is_tried_and_fields_of_the_host_never():
     assert not fields & {*space.NEVER}
 
 
+@pytest.mark.parametrize(
+    ("op", "fields"),
+    [
+        ("fwd_masked", {"early_mask", "query_steps", "schedule", "keys"}),
+        ("bwd_dkdv", {"pairs", "queries", "own_steps", "column_blocks", "ping_pong"}),
+        ("bwd_fused", {"pairs", "queries", "own_steps", "early_numbers", "tight_registers"}),
+        ("bwd_dq_masked", {"waves", "keys", "q_steps", "dout_steps", "early_mask"}),
+    ],
+)
+def test_kernels_of_every_kind_have_their_fields(op, fields):
+    kernel = Kernel("gfx908", op, "fp16", 64)
+    rows = rows_of(known_tiles(), ARCH, kernel)
+    found = {change.field for change in single_changes(kernel, ARCH, rows)}
+    assert fields <= found
+    assert not found & {*space.NEVER}
+    tried = next_candidates(kernel, ARCH, rows, {}, ALL)
+    assert len(tried) > 10
+    assert not any(refusal(kernel, ARCH, changed(rows, each)) for each in tried)
+
+
 def test_a_limit_cuts_the_same_order():
     assert following({}, 5) == following({})[:5]
 

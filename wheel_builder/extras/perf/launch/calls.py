@@ -12,7 +12,7 @@ from wheel_builder.tables.archs import arch_named
 LAUNCH = 3e-6  # seconds between two launches that depend on each other. Assumed
 PLACES, FULL, LEAST_KEYS, MOST_PARTS = 2, 0.9, 64, 128  # of the host's plan (kernels/host/plan)
 FP32, FP16 = 4, 2
-BY_KEYS = ("bwd_dkdv", "bwd_fused")
+BY_KEYS = ("bwd_dkdv", "bwd_fused")  # how names begin
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def backward(
     as long as assumed.
     """
     ops = ("bwd_fused",) if path == "fused" else ("bwd_dkdv", "bwd_dq")
-    found = [_gradient(arch, kernels[f"{op} {what}"], shape, together=together, worst=worst) for op in ops]
+    found = [gradient(arch, kernels[f"{op} {what}"], shape, together=together, worst=worst) for op in ops]
     elements = (
         sum(each.queries for each in shape.sequences) * shape.heads * head_dim_of(kernels[f"bwd_dq {what}"])
     )
@@ -98,7 +98,8 @@ def backward(
     return Cost(seconds + rest, busy, moved + sum(each.memory_bytes for each in found))
 
 
-def _gradient(arch: str, kernel: Kernel, shape: Shape, *, together: bool, worst: bool) -> Cost:
+def gradient(arch: str, kernel: Kernel, shape: Shape, *, together: bool, worst: bool) -> Cost:
+    """One kernel of a backward."""
     if together:
         worst = worst and kernel.speed.added_bytes > 0
         return _ordered(

@@ -67,18 +67,37 @@ def backwards(arch: str, kernel: Kernel, label: str = LABEL) -> Iterator[Workloa
     assert match is not None
     dims = [int(match["head_dim"])] if match["head_dim"] else HEAD_DIMS
     op, dtype = match["op"], match["dtype"]
-    if OPS[op].params == MASKED:
-        for kind in MASKS if dtype == ONE_DTYPE else ():
-            yield _workload(arch, kernel, label, op, dtype, dims[0], causal=False, kind=kind)
+    if OPS[op].params == MASKED and dtype != ONE_DTYPE:
         return
     for head_dim in dims:
-        for causal in (False, True) if OPS[op].products else (False,):
-            yield _workload(arch, kernel, label, op, dtype, head_dim, causal=causal)
+        for causal, kind in calls_of(op):
+            yield _workload(arch, kernel, label, op, dtype, head_dim, causal=causal, kind=kind)
 
 
-def backward(arch: str, kernel: Kernel, *, length: int) -> Workload:
-    """A kernel with products, for as many queries and keys, without a mask."""
-    return _workload(arch, kernel, LABEL, *named(kernel), causal=False, length=length)
+def calls_of(op: str) -> tuple[tuple[bool, str], ...]:
+    """Of a kernel's workloads: whether causal, and the mask."""
+    if OPS[op].params == MASKED:
+        return tuple((False, kind) for kind in MASKS)
+    return ((False, ""), (True, "")) if OPS[op].products else ((False, ""),)
+
+
+def tuned(arch: str, kernel: Kernel, rows: int) -> Iterator[Workload]:
+    """As ``backwards``, of a kernel with products, any dtype, and this number of rows of a workgroup."""
+    op, dtype, head_dim = named(kernel)
+    for causal, kind in calls_of(op):
+        yield _workload(arch, kernel, LABEL, op, dtype, head_dim, causal=causal, kind=kind, rows=rows)
+
+
+def backward(arch: str, kernel: Kernel, *, length: int, rows: int = 0) -> Workload:
+    """A kernel with products, for as many queries and keys, causal for none. ``rows``: of a workgroup.
+
+    Masked kernels take the first of ``MASKS``.
+    """
+    op, dtype, head_dim = named(kernel)
+    _, kind = calls_of(op)[0]
+    return _workload(
+        arch, kernel, LABEL, op, dtype, head_dim, causal=False, kind=kind, length=length, rows=rows
+    )
 
 
 def _head_dim(name: str, op: str, head_dim: int) -> int:
@@ -88,22 +107,23 @@ def _head_dim(name: str, op: str, head_dim: int) -> int:
 
 def _workload(
     arch: str, kernel: Kernel, label: str, op: str, dtype: str, head_dim: int, *,
-    causal: bool, kind: str = "", length: int = SEQLEN,
+    causal: bool, kind: str = "", length: int = SEQLEN, rows: int = 0,
 ) -> Workload:  # fmt: skip
     """The launch's first workgroup, with the most work: if causal, the first keys or the last queries.
 
-    A mask of this ``kind`` hides half of the keys from each row at random. FLOP count all keys.
+    A mask of this ``kind`` hides half of the keys from each row at random. FLOP count all keys. ``rows`` of a
+    workgroup, if others than the table's.
     """
     memory = _memory(op, dtype, head_dim, length)
     tile, written = OPS[op].tile, WRITTEN[OPS[op].tile or op]
-    rows = workgroup_of(arch_named(arch), op, dtype, head_dim).rows
+    rows = rows or workgroup_of(arch_named(arch), op, dtype, head_dim).rows
     last_first, grid = causal and tile != BY_KEYS, (-(-length // rows), 1, 1)
     order = Order(last_first=last_first).fields(grid)
     arguments = _arguments(memory, op, head_dim, order, causal=causal, length=length)
     if kind:
-        mask = mask_of(kind, SEQLEN, dtype)
+        mask = mask_of(kind, length, dtype)
         memory = {**memory, mask.name: mask}
-        given = {"mask": mask.address, "mask_row": SEQLEN, "mask_kind": MASK_KINDS.index(KINDS[kind])}
+        given = {"mask": mask.address, "mask_row": length, "mask_kind": MASK_KINDS.index(KINDS[kind])}
         arguments += layout(MASKED).pack(given)[len(arguments) :]
     begin = length - rows if last_first else 0
 

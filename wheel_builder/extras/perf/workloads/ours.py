@@ -39,6 +39,8 @@ MASKS = {
     "bool": "bytes", "bias": "elements", "fp32 bias": "fp32", "padding": "bytes", "all shown": "bytes",
     "padding bias": "elements",
 }  # fmt: skip
+# The masks of workloads, and their keys.
+MASKED_CALLS = (*((kind, SEQLEN) for kind in MASKS), ("padding", LONG))
 COMPARED = (64, 128)  # the head dims of masked kernels and of kernels with tall workgroups
 # Share of visible keys for each row. Other masks show half of them at random.
 SHOWN = {"padding": 0.5, "padding bias": 0.5, "all shown": 1.0}
@@ -124,8 +126,7 @@ def reads_mask(kernel_name: str) -> bool:
 
 def masks(kernel: Kernel) -> tuple[tuple[str, int], ...]:
     """The masks of its workloads and their keys, of one dtype: the other costs the same."""
-    all_masks = (*((kind, SEQLEN) for kind in MASKS), ("padding", LONG))
-    return all_masks if named(kernel)[1] == ONE_DTYPE else ()
+    return MASKED_CALLS if named(kernel)[1] == ONE_DTYPE else ()
 
 
 def masked_forward(

@@ -1,0 +1,122 @@
+"""What the models and the emulator run of a candidate, by the kind of its kernel."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from wheel_builder.extras.perf.launch import calls
+from wheel_builder.extras.perf.launch.kernels import Kernel as Launched
+from wheel_builder.extras.perf.launch.simulate import Speed
+from wheel_builder.extras.perf.launch.table import BACKWARDS, FORWARDS, shapes_on
+from wheel_builder.extras.perf.measure import Subject
+from wheel_builder.extras.perf.speed import backward_speed, forward_speed, masked_speed
+from wheel_builder.extras.perf.workloads import gradients, ours
+from wheel_builder.extras.perf.workloads.workload import Workload
+from wheel_builder.extras.tune import checks
+from wheel_builder.extras.tune.ranking import LAUNCH
+from wheel_builder.extras.tune.rows import Kernel
+from wheel_builder.tables.tiles import FUSED, SETS, Workgroup
+
+SHOWN = "all shown"  # the mask of launches
+
+Figures = Iterator[tuple[str, float]]  # by the name of a line
+
+
+@dataclass(frozen=True)
+class Work:
+    """``words``: its kernels. ``said``: its workloads and calls, in words.
+
+    ``launches``: launches a second by shape. ``problems``: what is wrong with results, the keys or queries of
+    a tile given.
+    """
+
+    words: str
+    said: tuple[str, ...]
+    workloads: Callable[[Subject, Kernel, Workgroup], Iterator[Workload]]
+    launches: Callable[[Subject, Kernel, Workgroup], Figures]
+    problems: Callable[[Subject, Kernel, Workgroup, int], Iterator[str]]
+
+
+def _forwards(subject: Subject, kernel: Kernel, tile: Workgroup) -> Iterator[Workload]:
+    of_machine = subject.machine.kernels[kernel.name]
+    dies, heads = ours.dies_of(kernel.arch), ours.heads_of(kernel.arch, of_machine)
+    yield ours.forward(of_machine, dies=dies)
+    yield ours.causal_forward(of_machine, rows=tile.rows, heads=heads, dies=dies)
+
+
+def _masked_forwards(subject: Subject, kernel: Kernel, _tile: Workgroup) -> Iterator[Workload]:
+    of_machine, dies = subject.machine.kernels[kernel.name], ours.dies_of(kernel.arch)
+    for kind, keys in ours.MASKED_CALLS:
+        yield ours.masked_forward(of_machine, kind, dies=dies, keys=keys)
+
+
+def _gradients(subject: Subject, kernel: Kernel, tile: Workgroup) -> Iterator[Workload]:
+    yield from gradients.tuned(kernel.arch, subject.machine.kernels[kernel.name], tile.rows)
+
+
+def _of_forward(subject: Subject, kernel: Kernel, tile: Workgroup) -> Figures:
+    yield from _launched(kernel, tile, forward_speed(subject, subject.machine.kernels[kernel.name]))
+
+
+def _of_masked(subject: Subject, kernel: Kernel, tile: Workgroup) -> Figures:
+    yield from _launched(kernel, tile, masked_speed(subject, subject.machine.kernels[kernel.name], SHOWN))
+
+
+def _launched(kernel: Kernel, tile: Workgroup, speed: Speed) -> Figures:
+    launched = _named(kernel, tile, speed)
+    for shape in shapes_on(kernel.arch, FORWARDS):
+        seconds = calls.forward(kernel.arch, launched, shape, together=True).seconds
+        yield f"{LAUNCH} {shape.name}", 1 / seconds
+
+
+def _of_gradients(subject: Subject, kernel: Kernel, tile: Workgroup) -> Figures:
+    """Of a fused kernel also with additions that take longer."""
+    speed = backward_speed(subject, subject.machine.kernels[kernel.name], tile.rows)
+    launched = _named(kernel, tile, speed)
+    for worst in (False, True) if kernel.op == FUSED else (False,):
+        for shape in shapes_on(kernel.arch, BACKWARDS):
+            found = calls.gradient(kernel.arch, launched, shape, together=True, worst=worst)
+            yield f"{LAUNCH} {shape.name}{' worst' * worst}", 1 / found.seconds
+
+
+def _named(kernel: Kernel, tile: Workgroup, speed: Speed) -> Launched:
+    return Launched(f"{kernel.op} {kernel.dtype} d{kernel.head_dim}", tile.rows, speed)
+
+
+UNMASKED = Work(
+    "forwards without a mask",
+    (
+        "one workgroup of an unmasked and of a causal forward of 512 keys, executed on the ISA emulator",
+        "executed against float64: unmasked and causal calls. A release executes all features",
+    ),
+    _forwards,
+    _of_forward,
+    checks.forward_problems,
+)
+MASKED = Work(
+    "forwards with a mask",
+    (
+        f"one workgroup with each mask ({', '.join(ours.MASKS)}), of 512 keys, executed on the ISA emulator",
+        "launches have a mask that hides nothing, and its bytes are left out",
+        "executed against float64: boolean masks and biases. A release executes all features",
+    ),
+    _masked_forwards,
+    _of_masked,
+    checks.masked_problems,
+)
+GRADIENTS = Work(
+    "kernels of gradients",
+    (
+        "one workgroup of an unmasked and of a causal backward, or with each mask, of 512 queries and keys",
+        "launches are those of this kernel alone, with masks without their bytes",
+        "executed against float64: unmasked and causal calls, or masks. A release executes all features",
+    ),
+    _gradients,
+    _of_gradients,
+    checks.gradient_problems,
+)
+
+
+def works() -> dict[str, Work]:
+    """By op: the kernels that can be tuned."""
+    forwards = {op: MASKED if op == ours.MASKED else UNMASKED for op in ours.FORWARDS}
+    return forwards | {op: GRADIENTS for op in gradients.OPS if op in SETS}
