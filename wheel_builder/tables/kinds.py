@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from wheel_builder.base.errors import KindError
+from wheel_builder.base.words import listed
 from wheel_builder.tables.archs import CHECKOUT
 from wheel_builder.tables.rows import read_row, read_tables
 
@@ -267,7 +268,7 @@ def _refusal(lacks: Sequence[str]) -> str:
     first, *others = lacks
     if not others:
         return f"its kernels have no {first}"
-    return f"its kernels have neither {first} nor {' or '.join([', '.join(others[:-1]), others[-1]])}"
+    return f"its kernels have neither {first} nor {listed(others, 'or')}"
 
 
 def _paths(kinds: Kinds, calls: Iterable[str]) -> tuple[str, ...]:
