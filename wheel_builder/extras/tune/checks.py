@@ -16,7 +16,6 @@ from wheel_builder.extras.tune.rules import UNITS
 from wheel_builder.machine_code.emulator.attention import (
     HIDES,
     MASK_KINDS,
-    NO_WINDOW,
     Call,
     Case,
     Grid,
@@ -28,6 +27,7 @@ from wheel_builder.machine_code.emulator.attention import (
     with_mask,
 )
 from wheel_builder.machine_code.emulator.formats import decode, encode, rounded
+from wheel_builder.machine_code.emulator.gradients import SUM_ROWS, gradient_arguments, sum_blocks
 from wheel_builder.machine_code.emulator.machine import Launch, Options
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
@@ -214,10 +214,10 @@ def _gradient_problems(
     numbers = {
         "lse": Memory.of(_floats(each.lse for each in want.exact), "lse", readonly=True),
         "delta": Memory.of(_floats(each.delta for each in want.exact), "delta", readonly=True),
-        "dq_sums": Memory.of(bytes(4 * case.nheads * _blocks(case) * _block(case)), "dq_sums"),
+        "dq_sums": Memory.of(bytes(4 * case.nheads * sum_blocks(case) * _block(case)), "dq_sums"),
     }
     grid = _grid(tile, case.seqlen_k if by_keys else case.seqlen_q, 1 if by_keys else case.nheads)
-    kernarg = _kernarg(call, tensors, numbers, grid)
+    kernarg = gradient_arguments(case, tensors, numbers, call.order, grid)
     memories = [*(each.memory for each in tensors.values()), *numbers.values()]
     if mask:
         ranges = mask.leave_ranges(tensors["dq"], arch_named(kernel.arch).isa.step_columns)
@@ -268,37 +268,9 @@ def _floats(rows: Iterable[Sequence[float]]) -> bytes:
     return struct.pack(f"<{len(values)}f", *values)
 
 
-def _blocks(case: Case) -> int:
-    """Of a head's sums of dq."""
-    return -(-case.seqlen_q // gradients.SUM_ROWS)
-
-
 def _block(case: Case) -> int:
     """Sums of a block."""
-    return gradients.SUM_ROWS * case.head_dim
-
-
-def _kernarg(call: Call, tensors: Mapping[str, Tensor], numbers: Mapping[str, Memory], grid: Grid) -> bytes:
-    """``fa::BwdParams``: dense, one sequence."""
-    case = call.case
-    fields = {
-        f"{name}.{field}": value
-        for name, each in tensors.items()
-        for field, value in (
-            ("data", each.memory.address), ("batch", each.batch), ("row", each.row), ("head", each.head),
-        )
-    }  # fmt: skip
-    return layout("BwdParams").pack(
-        {
-            **fields, **{name: memory.address for name, memory in numbers.items()},
-            **call.order.fields(grid), "dq_blocks": _blocks(case),
-            "lse_batch": case.nheads * case.seqlen_q, "lse_head": case.seqlen_q,
-            "seqlen_q": case.seqlen_q, "seqlen_k": case.seqlen_k, "rows_q": case.seqlen_q,
-            "rows_k": case.seqlen_k, "nheads": case.nheads, "nheads_k": case.nheads_k,
-            "head_dim": case.head_dim, "window_left": NO_WINDOW,
-            "window_right": 0 if case.causal else NO_WINDOW, "scale": case.scale, "dropout_scale": 1.0,
-        }
-    )  # fmt: skip
+    return SUM_ROWS * case.head_dim
 
 
 def _wrong_sums(kernel: Kernel, sums: Sequence[float], want: Expected) -> Iterator[str]:
@@ -311,8 +283,8 @@ def _wrong_sums(kernel: Kernel, sums: Sequence[float], want: Expected) -> Iterat
     rows, columns = UNITS[isa.unit].rows, isa.step_columns
     exact, found = [], []
     for head, dq in enumerate(want.of("dq")):
-        padded = [*dq, *([[0.0] * case.head_dim] * (-len(dq) % gradients.SUM_ROWS))]
-        at = head * _blocks(case) * _block(case)
+        padded = [*dq, *([[0.0] * case.head_dim] * (-len(dq) % SUM_ROWS))]
+        at = head * sum_blocks(case) * _block(case)
         for row in range(0, len(padded), rows):
             for column in range(0, case.head_dim, columns):
                 tile = [x for each in padded[row : row + rows] for x in each[column : column + columns]]

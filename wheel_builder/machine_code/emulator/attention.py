@@ -137,7 +137,7 @@ class Tensor:
 
 
 def head_dim_of(tensor: str, case: Case) -> int:
-    return case.head_dim if tensor in {"q", "k"} else case.value_dim
+    return case.head_dim if tensor in {"q", "k", "dq", "dk"} else case.value_dim
 
 
 Grid = tuple[int, int, int]

@@ -19,8 +19,10 @@ from wheel_builder.extras.perf.workloads.ours import (
 )
 from wheel_builder.extras.perf.workloads.ours import MASKS as KINDS
 from wheel_builder.extras.perf.workloads.workload import Memories, Tensor, Workload, filled
-from wheel_builder.machine_code.emulator.attention import MASK_KINDS, Order
+from wheel_builder.machine_code.emulator.attention import MASK_KINDS, Case, Order, head_dim_of
+from wheel_builder.machine_code.emulator.attention import Tensor as Strided
 from wheel_builder.machine_code.emulator.formats import encode
+from wheel_builder.machine_code.emulator.gradients import gradient_arguments
 from wheel_builder.machine_code.emulator.machine import Kernel, Launch
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
@@ -36,8 +38,7 @@ BY_KEYS = "dkdv"  # the tile of kernels whose workgroups have keys
 # The tensor with one written row for each row of a workgroup: by the tile, or by the op without one.
 WRITTEN = {BY_KEYS: "dk", "dq": "dq", "bwd_delta": "delta", "bwd_convert": "dq"}
 GIVEN, FOUND = ("q", "k", "v", "out", "dout"), ("dq", "dk", "dv")
-LIKE_V = frozenset({"v", "out", "dout", "dv"})
-SUM_ROWS = 32  # kSumRows
+NUMBERS = ("lse", "delta", "dq_sums")
 # Kernels for any head dim are modelled for the head dims with kernels of their own.
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 LSE = 6.7  # typical of 512 keys
@@ -100,11 +101,6 @@ def backward(arch: str, kernel: Kernel, *, length: int, rows: int = 0) -> Worklo
     )
 
 
-def _head_dim(name: str, op: str, head_dim: int) -> int:
-    """The head dim of one of a call's tensors."""
-    return OPS[op].of_v(head_dim) if name in LIKE_V else head_dim
-
-
 def _workload(
     arch: str, kernel: Kernel, label: str, op: str, dtype: str, head_dim: int, *,
     causal: bool, kind: str = "", length: int = SEQLEN, rows: int = 0,
@@ -114,12 +110,14 @@ def _workload(
     A mask of this ``kind`` hides half of the keys from each row at random. FLOP count all keys. ``rows`` of a
     workgroup, if others than the table's.
     """
-    memory = _memory(op, dtype, head_dim, length)
+    case = Case(dtype, head_dim, length, length, causal=causal, v_head_dim=OPS[op].of_v(head_dim))
+    memory = _memory(op, case)
     tile, written = OPS[op].tile, WRITTEN[OPS[op].tile or op]
     rows = rows or workgroup_of(arch_named(arch), op, dtype, head_dim).rows
     last_first, grid = causal and tile != BY_KEYS, (-(-length // rows), 1, 1)
-    order = Order(last_first=last_first).fields(grid)
-    arguments = _arguments(memory, op, head_dim, order, causal=causal, length=length)
+    tensors = {name: Strided(name, case, length, 1, memory[name]) for name in (*GIVEN, *FOUND)}
+    numbers = {name: memory[name] for name in NUMBERS}
+    arguments = gradient_arguments(case, tensors, numbers, Order(last_first=last_first), grid)
     if kind:
         mask = mask_of(kind, length, dtype)
         memory = {**memory, mask.name: mask}
@@ -137,7 +135,7 @@ def _workload(
             raise PerfError(title, [f"{problem}: see kernels/tables/tiles.toml"])
         masked = rows * (rows - 1) // 2 if causal else 0
         of_q, of_v = OPS[op].products or (0, 0)
-        products = of_q * head_dim + of_v * _head_dim("v", op, head_dim)
+        products = of_q * head_dim + of_v * case.value_dim
         return 2 * (rows * length - masked) * products or 2 * rows * head_dim
 
     return Workload(
@@ -153,13 +151,13 @@ def _workload(
     )
 
 
-def _memory(op: str, dtype: str, head_dim: int, length: int) -> Mapping[str, Memory]:
+def _memory(op: str, case: Case) -> Mapping[str, Memory]:
     draw = random.Random(0)  # noqa: S311  (test data, repeatable)
-    elements = length * head_dim
-    sizes = {name: length * _head_dim(name, op, head_dim) for name in (*GIVEN, *FOUND)}
+    length = case.seqlen_q
+    sizes = {name: length * head_dim_of(name, case) for name in (*GIVEN, *FOUND)}
     memory = {
         name: Memory.of(
-            encode([draw.gauss(0.0, 1.0) for _ in range(sizes[name])], dtype), name, readonly=True
+            encode([draw.gauss(0.0, 1.0) for _ in range(sizes[name])], case.dtype), name, readonly=True
         )
         for name in GIVEN
     }
@@ -172,35 +170,5 @@ def _memory(op: str, dtype: str, head_dim: int, length: int) -> Mapping[str, Mem
         fill="output" if WRITTEN.get(op) == "delta" else "normal",
     )
     memory["delta"] = filled(given, 0)
-    memory["dq_sums"] = Memory.of(bytes(4 * elements), "dq_sums")
+    memory["dq_sums"] = Memory.of(bytes(4 * length * case.head_dim), "dq_sums")
     return memory
-
-
-def _arguments(
-    memory: Mapping[str, Memory],
-    op: str,
-    head_dim: int,
-    order: Mapping[str, int],
-    *,
-    causal: bool,
-    length: int,
-) -> bytes:
-    """``fa::BwdParams``: dense, one sequence and head, no optional tensor."""
-    rows = {name: _head_dim(name, op, head_dim) for name in (*GIVEN, *FOUND)}
-    tensors = {
-        f"{name}.{field}": value
-        for name, row in rows.items()
-        for field, value in (
-            ("data", memory[name].address), ("batch", length * row), ("row", row), ("head", row),
-        )
-    }  # fmt: skip
-    return layout("BwdParams").pack(
-        {
-            **tensors, **order, "lse": memory["lse"].address, "delta": memory["delta"].address,
-            "dq_sums": memory["dq_sums"].address, "dq_blocks": length // SUM_ROWS,
-            "lse_batch": length, "lse_head": length, "seqlen_q": length, "seqlen_k": length,
-            "rows_q": length, "rows_k": length, "nheads": 1, "nheads_k": 1, "head_dim": head_dim,
-            "window_left": -1, "window_right": 0 if causal else -1, "scale": head_dim**-0.5,
-            "dropout_scale": 1.0,
-        }
-    )  # fmt: skip
