@@ -5,6 +5,7 @@ import shutil
 import struct
 from dataclasses import replace
 
+from tests.tools.made.device import of_archs, repacked
 from tests.tools.made.elves import Edit, gnu_hash_table
 from tests.tools.made.wheels import write_wheel
 from wheel_builder.base.store import sha256_file
@@ -20,7 +21,6 @@ from wheel_builder.files.device.library import (
     dll_code_objects,
     for_windows,
 )
-from wheel_builder.files.device.packing import packed
 from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.tables.archs import known_archs
 
@@ -106,16 +106,20 @@ def renamed(code, name, wanted):
 def with_codes(library, arch, changed):
     """The library with other code objects in the places of these kernels, in a bundle that fits its place."""
     originals = {found(library, arch, name): code for name, code in changed.items()}
-    codes = [code.data for code in codes_of(library) if code.arch == arch]
-    before, after = (
-        packed(arch, {f"{number:04}": code for number, code in enumerate(each)})
-        for each in (codes, [originals.get(code, code) for code in codes])
-    )
-    room = -(-len(before) // SLOT) * SLOT
-    assert library.count(before) == 1
-    assert len(after) <= room
-    data = library.replace(before.ljust(room, b"\0"), after.ljust(room, b"\0"))
-    return data.replace(returned(before), returned(after))
+    before = of_archs(codes_of(library))
+    after = {**before, arch: tuple(originals.get(code, code) for code in before[arch])}
+    for old, new in zip(repacked({**after, arch: ()}, before), repacked(before, after), strict=True):
+        library = in_place_of(old, new, library) if new else library
+    return library
+
+
+def in_place_of(old, new, library):
+    """The library with another bundle, which fits the old one's place."""
+    room = -(-len(old) // SLOT) * SLOT
+    assert library.count(old) == 1
+    assert len(new) <= room
+    data = library.replace(old.ljust(room, b"\0"), new.ljust(room, b"\0"))
+    return data.replace(returned(old), returned(new))
 
 
 def returned(bundle):

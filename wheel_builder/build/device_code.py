@@ -15,7 +15,7 @@ from wheel_builder.base.store import Artifact, Store, key_of, sha256_tree
 from wheel_builder.build.budget import COSTS, UPDATE, load_budgets, measured, over_budget, was_cached
 from wheel_builder.build.compiler_cache import CACHE, cache_mount, cache_settings
 from wheel_builder.build.packages import compiler_packages
-from wheel_builder.files.device.packing import SETTINGS, SUFFIX, packed
+from wheel_builder.files.device.packing import SETTINGS, SUFFIX, base_of, content_of, packed
 from wheel_builder.images.docker import NOBODY, Mount, open_to_all, run_in
 
 SOURCES = (
@@ -139,16 +139,30 @@ def code_objects(code: Artifact) -> dict[str, str]:
     return {name: digest for name, digest in files.items() if name.endswith(".hsaco")}
 
 
-def pack_arch(code: Artifact, store: Store) -> Artifact:
-    """The code objects as ``<arch>.hipfb``, a compressed bundle. Facts: ``arch``, ``bytes``."""
-    arch, objects = str(code.facts["arch"]), code_objects(code)
+def pack_archs(device_code: Sequence[Artifact], store: Store) -> tuple[Artifact, ...]:
+    """Each arch's code objects as ``<arch>.hipfb``, a compressed bundle. Facts: ``arch``, ``bytes``."""
+    by_arch = {str(code.facts["arch"]): code for code in device_code}
+    kernels = {arch: len(code_objects(code)) for arch, code in by_arch.items()}
+    bases = {arch: base_of(arch, kernels) for arch in by_arch}
+    return tuple(_pack(code, by_arch.get(bases[arch] or ""), store) for arch, code in by_arch.items())
+
+
+def _pack(code: Artifact, base: Artifact | None, store: Store) -> Artifact:
+    arch, needed = str(code.facts["arch"]), [base] if base else []
 
     def make(out: Path) -> Mapping[str, Any]:
-        data = packed(arch, {Path(name).stem: (code.path / name).read_bytes() for name in objects})
+        before = b"".join(content_of(str(each.facts["arch"]), _read(each)) for each in needed)
+        data = packed(arch, _read(code), before)
         (out / f"{arch}{SUFFIX}").write_bytes(data)
         return {"arch": arch, "bytes": len(data)}
 
-    return store.get_or_make("packed-code", {"arch": arch, "code": objects, **SETTINGS}, make)
+    codes = {str(each.facts["arch"]): code_objects(each) for each in (code, *needed)}
+    inputs = {"arch": arch, "code": codes, **SETTINGS}
+    return store.get_or_make("packed-code", inputs, make)
+
+
+def _read(code: Artifact) -> Mapping[str, bytes]:
+    return {Path(name).stem: (code.path / name).read_bytes() for name in code_objects(code)}
 
 
 def compiler_id(facts: Mapping[str, Any]) -> str:

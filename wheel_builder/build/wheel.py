@@ -21,7 +21,7 @@ from wheel_builder.base.errors import WheelError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import MANIFEST, Artifact, Store, sha256_file
 from wheel_builder.build.compiler_cache import CACHE, cache_mount, cache_settings
-from wheel_builder.build.device_code import code_objects, pack_arch
+from wheel_builder.build.device_code import code_objects, pack_archs
 from wheel_builder.build.sbom import FILE as SBOM
 from wheel_builder.build.sbom import materials_of, sbom_text
 from wheel_builder.build.wheel_inputs import PROJECT, WheelInputs, read_inputs, sources_digest
@@ -72,7 +72,7 @@ def build_wheel(
         project = out / "project"
         _stage_project(project, checkout, sources, device_code)
         shutil.copytree(zstd, project / "zstd", ignore=shutil.ignore_patterns(MANIFEST))
-        for packed in (pack_arch(code, store) for code in device_code):
+        for packed in pack_archs(device_code, store):
             name = f"{packed.facts['arch']}{SUFFIX}"
             shutil.copy2(packed.path / name, project / "bundled" / name)
         (project / SBOM).write_text(bill, encoding="utf-8")

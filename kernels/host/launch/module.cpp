@@ -39,7 +39,7 @@ struct ArchCode {
 };
 
 ArchCode unpack_arch(const std::string& gfx) {
-  Unpacked unpacked = unpack(packed_code(gfx));
+  Unpacked unpacked = unpack(packed_code(gfx), packed_codes());
   std::vector<Bytes> codes = find_code_objects(unpacked.bytes(), gfx);
   return {std::move(unpacked), std::move(codes)};
 }

@@ -71,6 +71,18 @@ Bytes packed_code(const std::string& gfx) {
   damaged("it has no bundle for " + gfx + ", which the registry names");
 }
 
+std::vector<Bytes> packed_codes() {
+  return {
+#define FA_INSTANCE(op, dtype, head_dim, name, archs)
+#define FA_CLANG(major)
+#define FA_ARCH(arch) fa_bundle_##arch(),
+#include "registry.inc"
+#undef FA_ARCH
+#undef FA_CLANG
+#undef FA_INSTANCE
+  };
+}
+
 std::size_t place_of(const Instance& instance, const std::string& gfx) {
   std::size_t place = 0;
   for (const Instance& each : registry()) place += each.has(gfx) && each.name < instance.name ? 1 : 0;

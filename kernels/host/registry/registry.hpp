@@ -29,6 +29,9 @@ int clang_major();
 // The compressed code objects of `gfx`: one for each of its instances, in the order of their names.
 Bytes packed_code(const std::string& gfx);
 
+// Those of all archs.
+std::vector<Bytes> packed_codes();
+
 // The place of an instance's code object among those of `gfx`.
 std::size_t place_of(const Instance& instance, const std::string& gfx);
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <new>
+#include <vector>
 
 #include "host/registry/bundle.hpp"
 
@@ -22,8 +23,9 @@ struct Unpacked {
   Bytes bytes() const { return {memory.get(), size}; }
 };
 
-// The content of a bundle compressed by zstd, in the form of clang's version 3 (CCOB). zstd compares its own
-// checksum of the content. Throws FA_INTERNAL if the bundle is damaged.
-Unpacked unpack(Bytes packed);
+// The content of a bundle compressed by zstd, in the form of clang's version 3 (CCOB). Some refer to the
+// content of another bundle, their base, which is unpacked first: one of `others`. zstd compares its own
+// checksum of the content. Throws FA_INTERNAL if a bundle is damaged or its base is missing.
+Unpacked unpack(Bytes packed, const std::vector<Bytes>& others);
 
 }  // namespace fa

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.tools.programs import CHECKOUT, compile_program
-from wheel_builder.files.device.packing import packed
+from wheel_builder.files.device.packing import base_of, content_of, packed
 
 HOST = CHECKOUT / "kernels/host"
 CALLS = CHECKOUT / "kernels/generated/host/fa_calls.h"
@@ -102,9 +102,12 @@ def compile_library(builder_image, zstd, folder):
     made = generate()
     instances = made.load_table()
     archs = sorted({arch for each in instances for arch in each.archs})
-    for arch in archs:
-        names = [each.name for each in instances if arch in each.archs]
-        (folder / f"{arch}.hipfb").write_bytes(packed(arch, {name: name.encode() for name in names}))
+    codes = {arch: {i.name: i.name.encode() for i in instances if arch in i.archs} for arch in archs}
+    kernels = {arch: len(each) for arch, each in codes.items()}
+    for arch, each in codes.items():
+        base = base_of(arch, kernels)
+        content = content_of(base, codes[base]) if base else b""
+        (folder / f"{arch}.hipfb").write_bytes(packed(arch, each, content))
     (folder / "registry.inc").write_text(made.registry_inc(instances, archs, CLANG))
     (folder / "fatbin.S").write_text(made.fatbin_s(archs))
     include = [f"-I{folder}", f"-I{Path(__file__).with_name('programs') / 'runtime'}"]

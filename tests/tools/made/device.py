@@ -1,12 +1,13 @@
 """The device code of a library, edited: unpacked, changed, and packed again."""
 
 import functools
+from itertools import groupby
 
 from wheel_builder.files.binaries.elfimage import read_image
-from wheel_builder.files.device.compressed import packed_bundles
-from wheel_builder.files.device.fatbin import ALIGNMENT, SECTION, read_fatbin
+from wheel_builder.files.device.compressed import packed_bundles, read_packed
+from wheel_builder.files.device.fatbin import ALIGNMENT, SECTION
 from wheel_builder.files.device.hostpart import FUNCTIONS, functions_of
-from wheel_builder.files.device.packing import packed
+from wheel_builder.files.device.packing import base_of, content_of, packed
 
 
 def with_code(library, edit):
@@ -17,14 +18,11 @@ def with_code(library, edit):
     image = read_image(library)
     [section], [functions] = image.named(SECTION), image.named(FUNCTIONS)
     data, found = image.content(section), b""
-    for bundle in packed_bundles(data):
-        codes = read_fatbin(bundle.content)
-        edited = [edit(code) for code in codes]
-        assert list(map(len, edited)) == [len(code.data) for code in codes]
-        own = data[bundle.start : bundle.end]
-        if edited != [code.data for code in codes]:
-            own = _packed(codes[0].gfx, *edited)
-        found += bytes(-len(found) % ALIGNMENT) + own
+    codes = read_packed(data)
+    before, after = of_archs(codes), of_archs(codes, edit)
+    assert all(len(edit(code)) == len(code.data) for code in codes)
+    for bundle, changed in zip(packed_bundles(data), repacked(before, after), strict=True):
+        found += bytes(-len(found) % ALIGNMENT) + (changed or data[bundle.start : bundle.end])
     assert len(found) <= len(data), "the bundles do not fit into their section"
     found = found.ljust(len(data), b"\0")
     pointing = functions_of(found, functions.address, section.address)
@@ -32,9 +30,27 @@ def with_code(library, edit):
     return _replaced(_replaced(library, section, found), functions, pointing)
 
 
+def of_archs(codes, edit=lambda code: code.data):
+    """The bytes of each arch's code objects, edited."""
+    return {arch: tuple(map(edit, each)) for arch, each in groupby(codes, lambda code: code.gfx)}
+
+
+def repacked(before, after):
+    """For each arch its bundle of ``after``, or None if that is the one of ``before``."""
+    for arch, codes in after.items():
+        base = base_of(arch, {each: len(codes) for each, codes in after.items()})
+        same = all(before[each] == after[each] for each in (arch, base or arch))
+        yield None if same else repack(arch, codes, base, after.get(base, ()))
+
+
 @functools.cache  # an arch's code is left out of every other arch's twin
-def _packed(arch, *codes):
-    return packed(arch, {f"{n:06}": code for n, code in enumerate(codes)})
+def repack(arch, codes, base, before):
+    """The bundle of an arch's code objects, with those of ``base`` unless that is None."""
+    return packed(arch, _named(codes), content_of(base, _named(before)) if base else b"")
+
+
+def _named(codes):
+    return {f"{number:06}": code for number, code in enumerate(codes)}
 
 
 def _replaced(library, section, content):

@@ -4,13 +4,17 @@ The header is "CCOB", version (u16), method (u16: 0 zlib, 1 zstd), the packed si
 (absent in version 1), the unpacked size, and a hash of the unpacked bytes (u64). Sizes are u32, from version
 3 on u64. All numbers are little endian.
 
+A method of our own, 2, is for archs that resemble each other: the hash (u64) of another bundle's content, the
+base, then zstd's frame, which refers to the base as if it stood before its own content. A base has none.
+
 Input is untrusted: sizes are limited and checked.
 """
 
 import hashlib
 import struct
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import zstandard
 
@@ -24,7 +28,8 @@ from wheel_builder.files.device.fatbin import (
     read_fatbin,
 )
 
-VERSION, ZSTD = 3, 1  # of our own
+VERSION, ZSTD, ZSTD_WITH_BASE = 3, 1, 2  # of our own
+BASE_HASH = struct.Struct("<Q")
 HEADERS = {1: "<4sHHIQ", 2: "<4sHHIIQ", 3: "<4sHHQQQ"}
 MAX_MIB = 2048
 MAX_OWN_MIB = 256
@@ -41,6 +46,22 @@ class Compressed:
     content: bytes
 
 
+@dataclass(frozen=True)
+class _Header:
+    """Where a bundle starts, and what is compressed begins and ends, at most. The size of the content."""
+
+    version: int
+    method: int
+    start: int
+    begin: int
+    end: int
+    size: int
+
+    @property
+    def has_base(self) -> bool:
+        return (self.version, self.method) == (VERSION, ZSTD_WITH_BASE)
+
+
 def expand(data: bytes, max_mib: int = MAX_MIB) -> bytes:
     """A section's bundles, with compressed ones unpacked, to ``max_mib`` in all.
 
@@ -54,14 +75,20 @@ def expand(data: bytes, max_mib: int = MAX_MIB) -> bytes:
 def compressed_bundles(data: bytes, max_mib: int = MAX_MIB) -> tuple[Compressed, ...]:
     """The compressed bundles at the begin of a section. Raises ``FatbinError`` as ``expand``."""
     found: list[Compressed] = []
+    waiting: list[tuple[int, _Header]] = []
     start, left = 0, max_mib << 20
     while data[start : start + len(COMPRESSED_MAGIC)] == COMPRESSED_MAGIC:
-        content, size = _bundle(data, start, left)
-        found.append(Compressed(start, start + size, content))
-        left -= len(content)
-        if data[start + size : (after := _next(start + size))].strip(b"\0"):
-            raise _error(start, f"the bytes {start + size} to {after} after it are not padding")
+        header = _header(data, start, left)
+        content, end = (b"", header.end) if header.has_base else _unpacked(data, header)
+        waiting += [(len(found), header)] if header.has_base else []
+        found.append(Compressed(start, end, content))
+        left -= header.size
+        if data[end : (after := _next(end))].strip(b"\0"):
+            raise _error(start, f"the bytes {end} to {after} after it are not padding")
         start = after
+    bases = {content_hash(each.content): each.content for each in found if each.content} if waiting else {}
+    for number, header in waiting:
+        found[number] = replace(found[number], content=_unpacked_with_base(data, header, bases))
     return tuple(found)
 
 
@@ -76,7 +103,7 @@ def packed_bundles(data: bytes) -> tuple[Compressed, ...]:
         raise _error(end, "it is not compressed", REBUILD)
     for each in found:
         _, version, method, *_, hashed = struct.unpack_from(HEADERS[VERSION], data, each.start)
-        if (version, method) != (VERSION, ZSTD):
+        if version != VERSION or method not in (ZSTD, ZSTD_WITH_BASE):
             expected = f"expected {VERSION} and {ZSTD} (zstd)"
             raise _error(each.start, f"it has version {version} and method {method}, {expected}", REBUILD)
         if (size := len(each.content)) > MAX_ARCH:
@@ -84,6 +111,11 @@ def packed_bundles(data: bytes) -> tuple[Compressed, ...]:
         if hashed != content_hash(each.content):
             raise _error(each.start, f"its content has not the hash {hashed:#x} of its header", REBUILD)
     return found
+
+
+def zstd_prefix(base: bytes) -> zstandard.ZstdCompressionDict | None:
+    """What zstd takes as standing before a content."""
+    return zstandard.ZstdCompressionDict(base, dict_type=zstandard.DICT_TYPE_RAWCONTENT) if base else None
 
 
 def content_hash(content: bytes) -> int:
@@ -109,32 +141,50 @@ def _next(end: int) -> int:
     return -(-end // ALIGNMENT) * ALIGNMENT
 
 
-def _bundle(data: bytes, start: int, most: int) -> tuple[bytes, int]:
-    """The content, at most ``most`` bytes, of the compressed bundle at ``start``, and the compressed size."""
+def _header(data: bytes, start: int, most: int) -> _Header:
+    """The header of the compressed bundle at ``start``, whose content has at most ``most`` bytes."""
     version = int.from_bytes(data[start + 4 : start + 6], "little")
     if version not in HEADERS:
         raise _error(start, f"version {version} is not one of {', '.join(map(str, HEADERS))}")
-    header = HEADERS[version]
-    begin = start + struct.calcsize(header)
+    form = HEADERS[version]
+    begin = start + struct.calcsize(form)
     if begin > len(data):
         raise _error(start, "its header is cut off")
-    _, _, method, *sizes, _ = struct.unpack_from(header, data, start)
+    _, _, method, *sizes, _ = struct.unpack_from(form, data, start)
     total, size = (len(data) - start, *sizes) if version == 1 else sizes
     if not begin - start < total <= len(data) - start:
         raise _error(start, f"it claims {total} bytes of {len(data) - start}")
     if size > most:
         raise _error(start, f"it claims to hold {size} bytes, more than the {most} allowed")
-    found, rest, ended = _decompress(data[begin : start + total], method, size, start)
-    if rest and version != 1:
+    return _Header(version, method, start, begin, start + total, size)
+
+
+def _unpacked(data: bytes, header: _Header, base: bytes = b"") -> tuple[bytes, int]:
+    """A bundle's content, and the bundle's end."""
+    start, size = header.start, header.size
+    found, rest, ended = _decompress(data[header.begin : header.end], header.method, size, start, base)
+    if rest and header.version != 1:
         raise _error(start, f"{rest} bytes follow its content")
     if len(found) != size:
         raise _error(start, f"it holds {len(found)} bytes or more, its header says {size}")
     if not ended:
         raise _error(start, "its compressed data is cut off behind the content")
-    return found, total - rest if version == 1 else total
+    return found, header.end - rest
 
 
-def _decompress(data: bytes, method: int, size: int, start: int) -> tuple[bytes, int, bool]:
+def _unpacked_with_base(data: bytes, header: _Header, bases: Mapping[int, bytes]) -> bytes:
+    """The content of a bundle with one of ``bases``, by their hash."""
+    frame = header.begin + BASE_HASH.size
+    if frame > header.end:
+        raise _error(header.start, "its header is cut off")
+    [wanted] = BASE_HASH.unpack_from(data, header.begin)
+    if wanted not in bases:
+        what = f"its base, the content with hash {wanted:#x}, is missing"
+        raise _error(header.start, what, "name the library or the wheel with both")
+    return _unpacked(data, replace(header, begin=frame), bases[wanted])[0]
+
+
+def _decompress(data: bytes, method: int, size: int, start: int, base: bytes) -> tuple[bytes, int, bool]:
     """The unpacked data, at most ``size`` + 1 bytes, the bytes left after the stream, and whether it ended.
 
     A stream that was cut off can have all of its content, without its checksum. Loaders refuse it.
@@ -143,11 +193,12 @@ def _decompress(data: bytes, method: int, size: int, start: int) -> tuple[bytes,
         if method == 0:
             inflate = zlib.decompressobj()
             return inflate.decompress(data, size + 1), len(inflate.unused_data), inflate.eof
-        if method == 1:
+        if method == ZSTD or base:
             frame = zstandard.get_frame_parameters(data)
             if frame.content_size != size:  # once equal, zstd itself stops there
                 raise _error(start, f"it holds {frame.content_size} bytes, its header says {size}")
-            unpack = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+            unpacker = zstandard.ZstdDecompressor(zstd_prefix(base), max_window_size=1 << 27)
+            unpack = unpacker.decompressobj()
             return unpack.decompress(data), len(unpack.unused_data), unpack.eof
     except (zlib.error, zstandard.ZstdError) as error:
         raise _error(start, f"it cannot be decompressed: {error}") from error

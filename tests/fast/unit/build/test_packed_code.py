@@ -1,5 +1,6 @@
 """Device code in a compressed bundle per arch, and zstd's source for the library that unpacks it."""
 
+import hashlib
 import io
 import re
 import tarfile
@@ -7,13 +8,14 @@ import tarfile
 import pytest
 
 from tests.conftest import CHECKOUT
+from tests.tools.made.wheels import padded
 from wheel_builder.base.errors import WheelError
 from wheel_builder.base.process import Completed
 from wheel_builder.base.store import Artifact, Store, sha256_file
 from wheel_builder.build import zstd
-from wheel_builder.build.device_code import pack_arch
-from wheel_builder.files.device.compressed import packed_bundles, read_packed
-from wheel_builder.files.device.packing import SETTINGS, packed
+from wheel_builder.build.device_code import pack_archs
+from wheel_builder.files.device.compressed import ZSTD, ZSTD_WITH_BASE, packed_bundles, read_packed
+from wheel_builder.files.device.packing import SETTINGS, base_of, packed
 
 LOCK = "wheel_builder/requirements.txt"
 
@@ -32,25 +34,63 @@ def code(folder, arch, **objects):
 
 
 def test_a_bundle_has_the_code_objects_in_the_order_of_their_names(tmp_path):
-    made = pack_arch(code(tmp_path, "gfx942", b=b"second", a=b"first"), Store(tmp_path / "build"))
+    [made] = pack_archs([code(tmp_path, "gfx942", b=b"second", a=b"first")], Store(tmp_path / "build"))
     found = read_packed((made.path / "gfx942.hipfb").read_bytes())
     assert [(each.arch, each.data) for each in found] == [("gfx942", b"first"), ("gfx942", b"second")]
 
 
 def test_a_changed_kernel_packs_its_own_arch_again(tmp_path):
     store = Store(tmp_path / "build")
-    for arch in ("gfx942", "gfx1100"):
-        pack_arch(code(tmp_path, arch, a=b"code"), store)
-    assert not pack_arch(code(tmp_path, "gfx942", a=b"changed"), store).reused
-    assert pack_arch(code(tmp_path, "gfx1100", a=b"code"), store).reused
+    pack_archs([code(tmp_path, arch, a=b"code") for arch in ("gfx1030", "gfx942")], store)
+    for arch, reused in (("gfx942", False), ("gfx1030", True)):
+        [made] = pack_archs([code(tmp_path, arch, a=b"changed" if arch == "gfx942" else b"code")], store)
+        assert made.reused == reused
+
+
+def test_a_changed_base_packs_other_archs_again(tmp_path):
+    store = Store(tmp_path / "build")
+    first, second = (code(tmp_path, arch, a=b"code") for arch in ("gfx1100", "gfx1102"))
+    pack_archs([first, second], store)
+    assert [made.reused for made in pack_archs([first, second], store)] == [True, True]
+    changed = code(tmp_path, "gfx1102", a=b"changed")
+    assert [made.reused for made in pack_archs([first, changed], store)] == [True, False]
+    changed = code(tmp_path, "gfx1100", a=b"changed")
+    assert [made.reused for made in pack_archs([changed, second], store)] == [False, False]
+    assert [made.reused for made in pack_archs([second], store)] == [False]
+
+
+def test_archs_with_one_matrix_unit_have_one_base(tmp_path):
+    noise = hashlib.sha512(b"noise").digest() * 4
+    codes = [code(tmp_path, arch, a=noise) for arch in ("gfx1102", "gfx1030", "gfx1100", "gfx1151")]
+    made = pack_archs(codes, Store(tmp_path / "build"))
+    data = {each.facts["arch"]: (each.path / f"{each.facts['arch']}.hipfb").read_bytes() for each in made}
+    assert [*data] == ["gfx1102", "gfx1030", "gfx1100", "gfx1151"]
+    section = b"".join(padded(data[arch]) for arch in sorted(data))
+    assert [(each.arch, each.data) for each in read_packed(section)] == [(a, noise) for a in sorted(data)]
+    methods = [section[bundle.start + 6] for bundle in packed_bundles(section)]
+    assert methods == [ZSTD, ZSTD, ZSTD_WITH_BASE, ZSTD_WITH_BASE]
+
+
+@pytest.mark.parametrize(
+    ("arch", "kernels", "base"),
+    [
+        ("gfx1102", {"gfx1100": 3, "gfx1102": 3, "gfx1151": 3}, "gfx1100"),
+        ("gfx1102", {"gfx1100": 2, "gfx1102": 2, "gfx1151": 3}, "gfx1151"),
+        ("gfx1151", {"gfx1100": 2, "gfx1102": 2, "gfx1151": 3}, None),
+        ("gfx1151", {"gfx1151": 1}, None),
+        ("gfx1201", {"gfx1100": 2, "gfx1201": 1}, None),
+    ],
+)
+def test_the_base_has_the_same_matrix_unit_and_most_kernels(arch, kernels, base):
+    assert base_of(arch, kernels) == base
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_another_packer_packs_again(tmp_path, monkeypatch, setting):
     store, one = Store(tmp_path / "build"), code(tmp_path, "gfx942", a=b"code")
-    pack_arch(one, store)
+    pack_archs([one], store)
     monkeypatch.setitem(SETTINGS, setting, "another")
-    assert not pack_arch(one, store).reused
+    assert not pack_archs([one], store)[0].reused
 
 
 def test_padding_and_resemblance_cost_little():

@@ -19,6 +19,7 @@ from wheel_builder.files.device.compressed import (
     read_packed,
 )
 from wheel_builder.files.device.fatbin import read_fatbin
+from wheel_builder.files.device.packing import packed as packed_by_name
 
 BUNDLE = uncompressed()
 METHODS = {0: zlib.compress, 1: zstandard.compress}
@@ -97,6 +98,62 @@ def test_our_library_has_nothing_but_what_its_loader_unpacks(words):
         packed_bundles(NOT_OWN[words])
     assert words in str(caught.value)
     assert "next: build the wheel again" in str(caught.value)
+
+
+FIRST = padded(packed_by_name("gfx942", {name: code_object("gfx942", [name]) for name in KERNELS}))
+
+
+def based_on(first):
+    """A bundle whose base is the last one of ``first``."""
+    codes = {name: code_object("gfx942", [name]) for name in KERNELS}
+    return padded(packed_by_name("gfx950", codes, packed_bundles(first)[-1].content))
+
+
+SECOND = based_on(FIRST)
+
+
+def test_a_bundle_is_read_with_the_one_that_it_is_packed_based_on():
+    one, other = packed_bundles(FIRST + SECOND)
+    assert other.end - other.start < (one.end - one.start) / 4
+    assert [code.arch for code in read_packed(FIRST + SECOND)] == ["gfx942"] * 2 + ["gfx950"] * 2
+    assert [code.data for code in read_packed(FIRST + SECOND)] == 2 * [c.data for c in read_packed(FIRST)]
+    assert packed_bundles(SECOND + FIRST)[0].content == other.content
+
+
+REFUSED = {
+    "alone": SECOND,
+    "itself": SECOND + SECOND,
+    "another one": fatbin(["gfx908"]) + SECOND,
+    "a base with a base": FIRST + SECOND + based_on(FIRST + SECOND),
+}
+
+
+def test_a_bundle_cut_off_in_the_hash_of_its_base_is_refused():
+    cut = SECOND[:8] + struct.pack("<Q", 39) + SECOND[16:39]
+    with pytest.raises(FatbinError, match="its header is cut off"):
+        packed_bundles(FIRST + cut)
+
+
+def test_a_base_is_of_our_own_bundles_only():
+    with pytest.raises(FatbinError, match=r"its compression method 2 is neither zlib \(0\) nor zstd \(1\)"):
+        expand(compressed(version=2, packed=SECOND[32:], method=1).replace(b"\2\0\1\0", b"\2\0\2\0", 1))
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_bundle_without_its_base_is_refused(case):
+    words = (
+        r"its base, the content with hash 0x\w+, is missing\n  next: name the library or the wheel with both"
+    )
+    with pytest.raises(FatbinError, match=words):
+        packed_bundles(REFUSED[case])
+
+
+def test_a_changed_bit_of_both_bundles_is_found_or_changes_nothing_unpacked():
+    data = FIRST + SECOND
+    for at in range(0, len(data), 7):
+        changed = data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
+        with suppress(FatbinError):
+            assert read_packed(changed) == read_packed(data)
 
 
 def test_the_limits_are_the_librarys():
