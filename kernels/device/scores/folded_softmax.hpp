@@ -17,14 +17,15 @@
 
 namespace fa {
 
-// kStartsShifted: S starts from the shift. Otherwise from 0, for scores that change before the softmax.
+// kStartsShifted: S starts from the shift. Otherwise from 0, for scores that change before the softmax, and
+// stays without it: after a rise, scores keep no rounding of the shift before.
 // kDualIssue: some values are kept twice or in neighbouring registers, because instructions issued in pairs
 // take their operands from different register banks.
 //
 // kFarBelow: scores may be so far below 0 (a bias of the least finite number) that a product starting from
-// their shift would be lost. A column with only such scores keeps its shift in `below`, its products start
-// from 0, and it computes its maximum in each tile. kTogether: all columns of a wave see their first key in
-// the same tile, or only one has keys.
+// their shift would be lost, or rounded so coarsely that later, higher scores are off. A column with only
+// such scores keeps its shift in `below`, its products start from 0, and it computes its maximum in each
+// tile. kTogether: all columns of a wave see their first key in the same tile, or only one has keys.
 template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFarBelow = false,
           bool kTogether = false>
 struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
@@ -33,6 +34,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
   static constexpr int kElements = kSteps * Unit::kRows;  // per column
   static constexpr float kNone = -__builtin_inff();
   static constexpr float kFar = 1024;  // with larger shifts, truncated P are summed; error below it: 2^-13
+  static constexpr float kBelow = 64;  // larger shifts are apart with kFarBelow; error below it: 2^-17
 
   float c;
   float gain;             // log2(Unit::kGain) in units of scores
@@ -66,10 +68,6 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
   FA_DEVICE void update(C* s, C* o, int lane, int /* hidden */, const Mask& mask,
                         [[maybe_unused]] const Kept& kept = 0) {
     mask();
-    if constexpr (!kStartsShifted) {
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) s[step] += shift;
-    }
     C p[kSteps];
     float added[kColumns];
     if (unseen != 0) raise<kOut, kDualIssue || kFarBelow || kTogether>(s, o, lane);
@@ -152,7 +150,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     static_assert(kElements % kChains == 0, "chains are equally long");
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      p[step] = s[step] * c;
+      p[step] = (kStartsShifted ? s[step] : s[step] + shift) * c;
       if constexpr (kDualIssue) Unit::settle(p[step]);
     }
     __builtin_amdgcn_sched_barrier(0);
@@ -192,7 +190,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     }
   }
 
-  // Applies a new shift: adds `moved` to s, and multiplies a non-empty O by `factors`.
+  // Applies a new shift: adds `moved` to shifted s, and multiplies a non-empty O by `factors`.
   template <int kOut, bool kHasOut>
   FA_DEVICE void move(C* s, C* o, const C& moved, const C& factors, uint32_t blind, bool correct) {
     Unit::settle(shift);
@@ -200,7 +198,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       Unit::settle(s[step]);
-      s[step] += moved;
+      if constexpr (kStartsShifted) s[step] += moved;
       Unit::settle(s[step]);
     }
     if (kHasOut && any_lane<Unit::kWave>(correct)) {
@@ -244,9 +242,11 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       const float highest = highest_of(s, column, lane);
-      const bool first = floor[column] == kNone, above = highest > floor[column];
+      const bool first = floor[column] == kNone;
+      const bool above = (kStartsShifted ? highest : highest + shift[column]) > floor[column];
       const bool rises = kFirst ? first && above : above;
-      const float to = rises ? shift[column] + (gain - highest) : shift[column];
+      const float next = kStartsShifted ? shift[column] + (gain - highest) : gain - highest;
+      const float to = rises ? next : shift[column];
       const float by = to - shift[column];
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
       const float factor = !kFirst && rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
@@ -281,7 +281,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
       const float factor = rises && !first ? __builtin_amdgcn_exp2f(moves * c) : 1;
       correct |= rises && !first;
-      const bool is_below = whole * c > kFar;
+      const bool is_below = whole * c > kBelow;
       blind |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
       blind |= __builtin_amdgcn_ballot_w32(is_below);
       const bool was_far = is_far(column), is_now = is_far_at(whole);

@@ -102,6 +102,41 @@ def test_a_row_beside_one_of_large_scores(target, shown, dtype, head_dim):
     attend(target, shown, dtype, head_dim, "beside large scores", Rules(scale=0.125), (q, k, v))
 
 
+# Keys of the first tiles are so far below the last ones that fp32 rounds their scores coarsely. RDNA's
+# kernels kept this rounding when the maximum rose: log-sum-exps were off by 1.7 and 470 times the limit.
+STEEP = pytest.mark.parametrize("slope", [16.0, 4096.0])
+
+
+def steep(target, function, slope, inputs, **options):
+    """The sequence of a call with ALiBi."""
+    q, k, v = (x.to(target.device) for x in inputs)
+    slopes = torch.tensor([slope], device=target.device)
+    (out, lse, *_), _ = target.attend(function, q[None], k[None], v[None], alibi_slopes=slopes, **options)
+    return Sequence(q, k, v, out[0], lse[0], slopes)
+
+
+@pytest.mark.divided
+@instances
+@STEEP
+def test_slopes_with_early_keys_far_below_the_last(target, shown, dtype, head_dim, slope):
+    inputs = [normal(rows, head_dim, rows).to(DTYPES[dtype]) for rows in (ROWS, KEYS, KEYS)]
+    found = steep(target, flash_attn_func, slope, inputs, return_attn_probs=True)
+    instance = target.answering(f"fa_fwd_{dtype}_d{head_dim}")
+    judge(shown, instance, f"slope {slope}", [found], Rules())
+
+
+@pytest.mark.divided
+@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize(("dtype", "head_dim"), DECODE)
+@STEEP
+def test_slopes_with_early_keys_far_below_the_last_in_parts(target, shown, dtype, head_dim, splits, slope):
+    inputs = [normal(rows, head_dim, rows).to(DTYPES[dtype]) for rows in (5, KEYS, KEYS)]
+    options = {"num_splits": splits, "return_softmax_lse": True}
+    found = steep(target, flash_attn_with_kvcache, slope, inputs, **options)
+    instance = target.answering(f"fa_decode_{dtype}_d{head_dim}")
+    judge(shown, instance, f"slope {slope}, {splits} parts", [found], Rules())
+
+
 @instances
 def test_nan_in_v_is_in_its_column_only(target, dtype, head_dim):
     """With every NaN pattern at risk in rounding."""

@@ -37,6 +37,7 @@ class Case:
     dropout_p: float = 0.0
     rules: Rules = ALL
     dout: float = 1.0  # its size
+    steep: float = 1.0  # the largest slope of ALiBi
 
     @property
     def featured(self):
@@ -51,6 +52,7 @@ CASES = {
         rules=Rules(left=30, right=9),
     ),
     "softcap": Case(((50, 45),), alibi=True, rules=Rules(left=30, right=9, softcap=3.0, scale=-0.2)),
+    "steep slopes": Case(((50, 145),), alibi=True, steep=8192.0),
     "ragged": Case(
         ((5, 9), (0, 12), (33, 0), (17, 65), (1, 1)), ragged=True, rules=Rules(right=0, scale=-0.2)
     ),
@@ -91,7 +93,7 @@ def drawn(case, dtype, head_dim, device):
         )
         for rows, keys in case.lengths
     ]
-    slopes = torch.rand(len(case.lengths), nheads, generator=generator) if case.alibi else None
+    slopes = case.steep * torch.rand(len(case.lengths), nheads, generator=generator) if case.alibi else None
     return sequences, slopes
 
 

@@ -30,8 +30,11 @@ CASES = {
     "bias of keys, rows that see nothing": (-math.inf, None, (BATCH, 1, ROWS, KEYS), Rules(), ROWS_OF),
     "bias, left keys far below": ("least", None, (BATCH, 1, 1, KEYS), Rules(), LEFT),
     "bias, left keys": (-10000.0, None, (BATCH, 1, ROWS, KEYS), Rules(), LEFT),
+    # Later scores must not keep the rounding of these.
+    "bias, left keys below": (-700.0, None, (BATCH, 1, ROWS, KEYS), Rules(), LEFT),
     "fp32": (-math.inf, torch.float32, WHOLE, Rules(left=50, right=-1), ALL),
     "fp32, zero scale": (-math.inf, torch.float32, (1, 1, ROWS, KEYS), Rules(scale=0.0), ALL),
+    "fp32, left keys below": (-700.0, torch.float32, WHOLE, Rules(), LEFT),
     "fp32, left keys far below": ("least", torch.float32, (BATCH, NHEADS, 1, KEYS), Rules(), LEFT),
     "fp32, rows that see nothing": (-math.inf, torch.float32, (1, 1, ROWS, KEYS), Rules(), ROWS_OF),
     "fp32, scores far above": (3000.0, torch.float32, (BATCH, 1, ROWS, KEYS), Rules(), ALL),
