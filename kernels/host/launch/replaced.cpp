@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "host/launch/device.hpp"
 #include "host/launch/module.hpp"
 #include "host/plan/paths.hpp"
 #include "host/registry/select.hpp"
@@ -82,6 +83,7 @@ Workgroups load_row(int device, const std::string& arch, const Instance& instanc
   const int threads = within("threads", candidate.threads, kMostOfWorkgroup);
   Unpacked unpacked = unpacked_code(candidate);
   const Bytes code = code_object(unpacked, candidate, code_object_of(arch));
+  const DeviceGuard guard(device);
   const hipFunction_t kernel = load_candidate(device, arch, instance, candidate.row, code);
   replaced().code.push_back(std::move(unpacked));
   return {rows, threads, kernel};

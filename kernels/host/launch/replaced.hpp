@@ -18,7 +18,7 @@ struct Candidate {
   std::int64_t place, rows, threads;
 };
 
-// Later launches of the kernel on `device`, which is current and reports `arch`, use the candidate. A row
+// Later launches of the kernel on `device`, which reports `arch`, use the candidate. A row
 // that was loaded before is not loaded again. Throws FA_INVALID and FA_RUNTIME_ERROR, and changes nothing
 // then.
 void replace(int device, const std::string& arch, const Candidate& candidate);
