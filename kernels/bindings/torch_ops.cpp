@@ -17,6 +17,7 @@
 //   flash_attn_rocm::limits       no tensors: the limits of kernels, as JSON
 //   flash_attn_rocm::compute_units  no tensors: number of a device's compute units
 //   flash_attn_rocm::device_arch  no tensors: a device's arch as the HIP runtime reports it
+//   flash_attn_rocm::replace      code in a tensor on the CPU: a kernel with another row of tiles
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/DeviceType.h>
@@ -174,6 +175,22 @@ std::string device_arch(std::int64_t device) {
   return message.text;
 }
 
+// `code` lies in host memory: the HIP runtime copies it.
+void replace(std::int64_t device, const std::string& kernel, const std::string& row, const Tensor& code,
+             std::int64_t place, std::int64_t rows, std::int64_t threads) {
+  const bool on_cpu = code.device().type() == DeviceType::CPU;
+  if (!on_cpu || code.scalar_type() != ScalarType::Byte || !code.is_contiguous()) {
+    throw std::runtime_error(
+        "flash_attn_rocm::replace: code: expected a contiguous tensor of uint8 on the CPU");
+  }
+  fa_candidate candidate{};
+  candidate.kernel = kernel.c_str(), candidate.row = row.c_str();
+  candidate.code = code.const_data_ptr(), candidate.bytes = code.numel();
+  candidate.device = static_cast<std::int32_t>(device), candidate.place = static_cast<std::int32_t>(place);
+  candidate.rows = rows, candidate.threads = threads;
+  run(&fa_replace, candidate);
+}
+
 using Boxed = void (*)(StableIValue*, std::uint64_t, std::uint64_t);
 
 // A plain array: nothing to destroy at thread exit or while an exception passes.
@@ -225,6 +242,8 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
   library.def("gpus() -> str");
   library.def("limits() -> str");
   library.def("device_arch(int device) -> str");
+  library.def(
+      "replace(int device, str kernel, str row, Tensor code, int place, int rows, int threads) -> ()");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) {
@@ -247,4 +266,5 @@ STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CompositeExplicitAutograd, library) {
   library.impl("gpus", &boxed<TORCH_BOX(&gpus)>);
   library.impl("limits", &boxed<TORCH_BOX(&limits)>);
   library.impl("device_arch", &boxed<TORCH_BOX(&device_arch)>);
+  library.impl("replace", &boxed<TORCH_BOX(&replace)>);
 }

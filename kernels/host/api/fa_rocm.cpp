@@ -15,6 +15,7 @@
 #include "host/calls/fwd.hpp"
 #include "host/calls/mla.hpp"
 #include "host/launch/device.hpp"
+#include "host/launch/replaced.hpp"
 #include "host/plan/fwd_plan.hpp"
 #include "host/plan/plan.hpp"
 #include "host/registry/registry.hpp"
@@ -138,6 +139,14 @@ fa_status fa_widen(const fa_widen_call* call, fa_message* message) {
 
 fa_status fa_mla(const fa_mla_call* call, fa_message* message) {
   return guarded(message, [&] { fa::mla(*call); });
+}
+
+fa_status fa_replace(const fa_candidate* c, fa_message* message) {
+  return guarded(message, [&] {
+    const int device = fa::resolve_device(c->device);
+    const fa::Bytes code{static_cast<const unsigned char*>(c->code), static_cast<std::size_t>(c->bytes)};
+    fa::replace(device, fa::device_arch(device), {c->kernel, c->row, code, c->place, c->rows, c->threads});
+  });
 }
 
 fa_status fa_plan_bwd(const fa_plan_bwd_call* call, fa_plan_result* result, fa_message* message) {

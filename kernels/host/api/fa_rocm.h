@@ -226,6 +226,25 @@ const char* fa_gpus(void);
  * Valid until the process ends. Runs without a HIP runtime. NULL only if memory ran out. */
 const char* fa_limits(void);
 
+/* A kernel with another row of the table of tiles: its machine code, and how it divides work.
+ *   kernel   a name of fa_instances, of one with a head dim, except latent attention's
+ *   row      the row's id. A row that was loaded before is not loaded again. "": the library's own kernel
+ *   code     `bytes` of code objects, in the form of the library's own. The kernel's is number `place`
+ *   rows     of a workgroup, which has `threads`: as the kernel was compiled. 1 to 1024 each
+ * Wrong rows or threads, or code of another version, give wrong results or faults. */
+typedef struct fa_candidate {
+  const char* kernel;
+  const char* row;
+  const void* code;
+  int64_t bytes;
+  int32_t device; /* -1: the current one */
+  int32_t place;
+  int64_t rows, threads;
+} fa_candidate;
+
+/* Later launches of this kernel on this device use the candidate. After an error nothing has changed. */
+fa_status fa_replace(const fa_candidate* candidate, fa_message* message);
+
 /* The number of the device's compute units. */
 fa_status fa_device_compute_units(int32_t device, int32_t* units, fa_message* message);
 

@@ -14,6 +14,7 @@
 #include "host/calls/mask_ranges.hpp"
 #include "host/launch/device.hpp"
 #include "host/launch/launch.hpp"
+#include "host/launch/replaced.hpp"
 #include "host/plan/fwd_plan.hpp"
 #include "host/plan/order.hpp"
 #include "host/registry/remembered.hpp"
@@ -93,22 +94,24 @@ Launches ops_of(BwdPath path, bool uneven, bool masked) {
 Op fused_op() { return launches_of(BwdPath::fused)[1]; }
 
 // Every launch of a call, except empty ones. Without queries, dk and dv are written with 0.
-std::vector<Launch> launches(BwdPath path, const BwdArguments& call, const BwdKernels& kernels) {
+std::vector<Launch> launches(BwdPath path, const BwdArguments& call, const BwdKernels& kernels, int device) {
   const BwdParams& p = call.params;
   const auto [arch, dtype] = tabled(kernels.dq.gfx, kernels.dq.instance->dtype);
   const Launches ops = ops_of(path, is_uneven(call), call.masked);
   const int head_dim = static_cast<int>(call.head_dim);
-  const DkDvTile keys = dkdv_tile(ops[1], arch, dtype, head_dim);
-  const FwdTile dq = path == BwdPath::fused ? FwdTile{kConvertRows, kConvertThreads}
-                                            : dq_tile(ops[2], arch, dtype, head_dim);
+  const DkDvTile of_keys = dkdv_tile(ops[1], arch, dtype, head_dim);
+  const FwdTile of_dq = path == BwdPath::fused ? FwdTile{kConvertRows, kConvertThreads}
+                                               : dq_tile(ops[2], arch, dtype, head_dim);
+  const Workgroups keys = in_use(device, *kernels.by_keys.instance, {of_keys.block_n, of_keys.threads});
+  const Workgroups dq = in_use(device, *kernels.dq.instance, {of_dq.block_m, of_dq.threads});
   const std::vector<Launch> all = {
       {kernels.delta, {blocks_of_rows(p.seqlen_q, kDeltaRows), p.nheads, call.batch, kDeltaThreads}},
       {kernels.by_keys,
-       {blocks_of_rows(p.seqlen_k, keys.block_n), p.nheads_k, call.batch, keys.threads},
+       {blocks_of_rows(p.seqlen_k, keys.rows), p.nheads_k, call.batch, keys.threads, keys.kernel},
        call.masked,
        bytes_by_keys(call, path)},
       {kernels.dq,
-       {blocks_of_rows(p.seqlen_q, dq.block_m), p.nheads, call.batch, dq.threads},
+       {blocks_of_rows(p.seqlen_q, dq.rows), p.nheads, call.batch, dq.threads, dq.kernel},
        call.masked,
        path == BwdPath::fused ? 0 : bytes_by_queries(call),
        true}};
@@ -229,7 +232,7 @@ void bwd(const fa_bwd_call& call) {
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
   const BwdKernels kernels = kernels_of(path, arguments, place.arch, dtype_name(call.q.dtype));
   require_features(path, arguments.params, kernels.by_keys);
-  const std::vector<Launch> all = launches(path, arguments, kernels);
+  const std::vector<Launch> all = launches(path, arguments, kernels, device);
   for (const Launch& each : all) require_launchable(each.selection, each.grid);
   MaskedBwdParams masked = arguments.mask;
   masked.has_ranges = skips_hidden(arguments) ? 1 : 0;

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "device/call/every_tile.hpp"
+#include "host/launch/replaced.hpp"
 
 namespace fa {
 
@@ -34,11 +35,11 @@ void launch_and_join(const FwdArguments& call, const Selection& selection, const
 
 }  // namespace
 
-Grid packed_grid(const FwdArguments& call, const FwdTile& tile) {
+Grid packed_grid(const FwdArguments& call, const Workgroups& used) {
   const FwdParams& p = call.params;
   const std::int64_t rows = static_cast<std::int64_t>(p.seqlen_q) * (p.nheads / p.nheads_k);
-  const std::int64_t blocks = (rows + tile.block_m - 1) / tile.block_m;
-  return {blocks * (p.splits > 1 ? p.splits : 1), p.nheads_k, call.batch, tile.threads};
+  const std::int64_t blocks = (rows + used.rows - 1) / used.rows;
+  return {blocks * (p.splits > 1 ? p.splits : 1), p.nheads_k, call.batch, used.threads, used.kernel};
 }
 
 void launch_parts(const FwdArguments& call, const Selection& selection, const Grid& grid, const FwdParams& p,
@@ -50,7 +51,9 @@ void decode(const FwdArguments& call, const Selection& selection, const Kernels&
             const Place& place) {
   const int head_dim = selection.instance->head_dim;
   const Op op = op_of(Path::split, {false, call.coded});
-  const Grid grid = packed_grid(call, forward_tile(op, kernels.arch, kernels.dtype, head_dim));
+  const FwdTile tile = forward_tile(op, kernels.arch, kernels.dtype, head_dim);
+  const Grid grid =
+      packed_grid(call, in_use(place.device, *selection.instance, {tile.block_m, tile.threads}));
   if (!call.coded) return launch_parts(call, selection, grid, call.params, head_dim, place);
   CodedParams coded = call.codes;
   coded.fwd = call.params;

@@ -12,8 +12,8 @@ namespace fa {
 // as launch does. A grid that is too large is refused before anything is queued.
 void decode(const FwdArguments& call, const Selection& selection, const Kernels& kernels, const Place& place);
 
-// For a kernel whose workgroups have `tile` rows of all heads that share a head of k, and a part of the keys.
-Grid packed_grid(const FwdArguments& call, const FwdTile& tile);
+// For a kernel whose workgroups have rows of all heads that share a head of k, and a part of the keys.
+Grid packed_grid(const FwdArguments& call, const Workgroups& used);
 
 // As `decode`, for a kernel with its own grid and arguments, and head_dim elements per row of out.
 void launch_parts(const FwdArguments& call, const Selection& selection, const Grid& grid, const FwdParams& p,

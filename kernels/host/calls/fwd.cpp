@@ -13,6 +13,7 @@
 #include "host/calls/reference.hpp"
 #include "host/launch/device.hpp"
 #include "host/launch/launch.hpp"
+#include "host/launch/replaced.hpp"
 #include "host/plan/fwd_plan.hpp"
 #include "host/plan/order.hpp"
 #include "host/types/error.hpp"
@@ -97,9 +98,10 @@ void launch_whole(Path path, const FwdArguments& call, const Selection& selectio
   const int head_dim = selection.instance->head_dim;
   const FwdTile tile =
       forward_tile(op_of(path, {call.masked, call.coded}), kernels.arch, kernels.dtype, head_dim);
+  const Workgroups used = in_use(place.device, *selection.instance, {tile.block_m, tile.threads});
   FwdParams p = call.params;
   const std::int64_t parts = p.splits > 1 ? p.splits : 1;
-  Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m) * parts, p.nheads, call.batch, tile.threads};
+  Grid grid{blocks_of_rows(p.seqlen_q, used.rows) * parts, p.nheads, call.batch, used.threads, used.kernel};
   require_launchable(selection, grid);  // so its product fits in 64 bits
   p.order = order_of({kernels.arch, device_compute_units(place.device), grid.x, grid.y, grid.z,
                       bytes_of_head(call), parts == 1 && hides_keys(p), parts == 1 && is_packed(p),

@@ -35,8 +35,8 @@ void mla(const fa_mla_call& call) {
   const Selection selection = served(kOp, place.arch, dtype_name(call.q.dtype), head_dim);
   const Tabled kind = tabled(selection.gfx, selection.instance->dtype);
   require_parts(arguments.params, kind, head_dim);
-  const Grid grid =
-      packed_grid(arguments, forward_tile(op_of(Path::latent), kind.arch, kind.dtype, head_dim));
+  const FwdTile tile = forward_tile(op_of(Path::latent), kind.arch, kind.dtype, head_dim);
+  const Grid grid = packed_grid(arguments, {tile.block_m, tile.threads});
   launch_parts(arguments, selection, grid, arguments.params, mla_value_dim(head_dim), place);
 }
 

@@ -25,7 +25,8 @@ void require_launchable(const Selection& selection, const Grid& grid) {
 
 void launch_bytes(const Selection& selection, const Grid& grid, void* params, const Place& place) {
   require_launchable(selection, grid);
-  const hipFunction_t kernel = loaded_kernel(place.device, place.arch, *selection.instance);
+  const hipFunction_t kernel =
+      grid.kernel != nullptr ? grid.kernel : loaded_kernel(place.device, place.arch, *selection.instance);
   const hipError_t error = hipModuleLaunchKernel(
       kernel, static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z),
       static_cast<unsigned>(grid.threads), 1, 1, 0, place.stream, &params, nullptr);

@@ -16,10 +16,18 @@ struct Place {
   hipStream_t stream;
 };
 
-// Workgroups in each direction, and the threads of one, all in x.
+// How a kernel divides its work: rows and threads of a workgroup. `kernel`: other code than the shipped.
+struct Workgroups {
+  int rows;
+  int threads;
+  hipFunction_t kernel = nullptr;
+};
+
+// Workgroups in each direction, and the threads of one, all in x. `kernel`: as above.
 struct Grid {
   std::int64_t x, y, z;
   int threads;
+  hipFunction_t kernel = nullptr;
 };
 
 // Throws FA_UNSUPPORTED if the grid exceeds the limits of a launch.

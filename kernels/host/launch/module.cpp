@@ -56,10 +56,8 @@ Bytes code_of(const Instance& instance, const std::string& gfx) {
   return codes[place];
 }
 
-hipModule_t load_module(const Gpu& gpu, const Instance& instance, const std::string& where) {
-  const std::string_view arch = name(gpu.code_object);
-  const Bytes code = code_of(instance, std::string(arch));
-  if (gpu.name == arch) return load(code.data, where);
+hipModule_t load_module(const Gpu& gpu, Bytes code, const std::string& where) {
+  if (gpu.name == name(gpu.code_object)) return load(code.data, where);
   static auto& renamed = *new std::deque<std::vector<unsigned char>>;
   std::vector<unsigned char> bytes = relabelled(code, gpu);
   hipModule_t module = load(bytes.data(), where);
@@ -75,7 +73,24 @@ hipFunction_t find_function(hipModule_t module, const Instance& instance, const 
   return function;
 }
 
+const Gpu& known_gpu(const std::string& arch) {
+  const Gpu* gpu = find_gpu(arch);
+  if (gpu == nullptr) throw Error(FA_INTERNAL, "kernels were chosen for " + arch + ", which is not known");
+  return *gpu;
+}
+
+std::string place_in_words(const std::string& kernel, int device, const std::string& arch) {
+  return kernel + " on device " + std::to_string(device) + " (" + shown(arch) + ")";
+}
+
 }  // namespace
+
+hipFunction_t load_candidate(int device, const std::string& arch, const Instance& instance,
+                             const std::string& row, Bytes code) {
+  const Gpu& gpu = known_gpu(arch);
+  const std::string where = place_in_words(instance.name + " with row " + row, device, arch);
+  return find_function(load_module(gpu, code, where), instance, where);
+}
 
 hipFunction_t loaded_kernel(int device, const std::string& arch, const Instance& instance) {
   static std::mutex mutex;
@@ -85,12 +100,12 @@ hipFunction_t loaded_kernel(int device, const std::string& arch, const Instance&
   const std::lock_guard<std::mutex> lock(mutex);
   const Key key{device, &instance};
   return kept(functions, key, [&] {
-    const Gpu* gpu = find_gpu(arch);
-    if (gpu == nullptr) throw Error(FA_INTERNAL, "kernels were chosen for " + arch + ", which is not known");
-    const std::string where =
-        instance.name + " on device " + std::to_string(device) + " (" + shown(arch) + ")";
+    const Gpu& gpu = known_gpu(arch);
+    const std::string where = place_in_words(instance.name, device, arch);
     // Kept even if the function is missing, so the next failing call does not load it again.
-    hipModule_t module = kept(modules, key, [&] { return load_module(*gpu, instance, where); });
+    hipModule_t module = kept(modules, key, [&] {
+      return load_module(gpu, code_of(instance, std::string(name(gpu.code_object))), where);
+    });
     return find_function(module, instance, where);
   });
 }

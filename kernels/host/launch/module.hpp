@@ -11,4 +11,9 @@ namespace fa {
 // thread, get the same function.
 hipFunction_t loaded_kernel(int device, const std::string& arch, const Instance& instance);
 
+// The same kernel with another row of the table of tiles, from a code object for the arch of its machine
+// code. The caller keeps `code` for the process's lifetime.
+hipFunction_t load_candidate(int device, const std::string& arch, const Instance& instance,
+                             const std::string& row, Bytes code);
+
 }  // namespace fa

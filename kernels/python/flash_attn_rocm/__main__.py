@@ -1,4 +1,4 @@
-"""``python -m flash_attn_rocm doctor | selftest | bench``."""
+"""``python -m flash_attn_rocm doctor | selftest | bench | tune``."""
 
 import argparse
 import dataclasses
@@ -15,6 +15,7 @@ from flash_attn_rocm.tools import plot
 if not wheel.PROBLEMS:
     from flash_attn_rocm.arguments.normal_form import FlashAttnArgumentError
     from flash_attn_rocm.tools import bench, selftest
+    from flash_attn_rocm.tuning import command as tuning
 
 RESULTS = (".csv", ".json", *plot.SUFFIXES)
 
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _measure_options(
         commands.add_parser("bench", help="measure attention, PyTorch's own and the plain formula")
     )
+    _tune_options(commands.add_parser("tune", help="time other rows of the kernels on this machine's GPU"))
     given = parser.parse_args(arguments)
     status: int = given.run(given)
     return status
@@ -61,6 +63,23 @@ def _measure_options(measure: argparse.ArgumentParser) -> None:
         help="a .csv, .json, .svg or .png file; may be repeated; pictures need matplotlib",
     )  # fmt: skip
     measure.set_defaults(run=_run_bench)
+
+
+def _tune_options(tune: argparse.ArgumentParser) -> None:
+    report = Path("flash_attn_rocm_tuning.json")
+    tune.add_argument("--report", type=Path, default=report, help=f"output file (default: {report})")
+    tune.add_argument("--kernel", action="append", default=[], help="tune only this kernel; may be repeated")
+    tune.add_argument("--seqlen", type=_lengths, help="lengths of calls (default: 512,2048,8192)")
+    tune.add_argument("--runs", type=_count, default=8, help="samples of each row and call (default: 8)")
+    tune.add_argument("--apply", action="store_true", help="use the winners on this machine from now on")
+    tune.add_argument("--forget", action="store_true", help="use the wheel's rows again, and tune anew")
+    tune.set_defaults(run=_run_tune)
+
+
+def _run_tune(given: argparse.Namespace) -> int:
+    if problem := _unusable():
+        return _fail(problem)
+    return tuning.main(given, _say)
 
 
 def _lengths(text: str) -> tuple[int, ...]:

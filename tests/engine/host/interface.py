@@ -49,7 +49,7 @@ MOST_DIMS = FaTensor.size.size // 8
 KINDS["fa_tensor"] = FaTensor
 FwdCall, AppendCall = structure("fa_fwd_call"), structure("fa_append_call")
 BwdCall, MlaCall = structure("fa_bwd_call"), structure("fa_mla_call")
-WidenCall = structure("fa_widen_call")
+WidenCall, Candidate = structure("fa_widen_call"), structure("fa_candidate")
 PlanCall, PlanResult = structure("fa_plan_call"), structure("fa_plan_result")
 BwdPlanCall, MlaPlanCall = structure("fa_plan_bwd_call"), structure("fa_plan_mla_call")
 
@@ -139,6 +139,14 @@ class Library:
         made = [launches.newest[i % 4] for i in range(before, launches.count)]
         found = [Launch(each.kernel.decode(), tuple(each.grid), tuple(each.block)) for each in made]
         return status, self._message.text.decode(), found
+
+    def replace(self, *, code, **given):
+        """Status and words of ``fa_replace``."""
+        held = ctypes.create_string_buffer(code, len(code))
+        fields = {name: _encoded(value) for name, value in given.items()}
+        candidate = Candidate(code=ctypes.cast(held, ctypes.c_void_p), bytes=len(code), **fields)
+        status = self._library.fa_replace(ctypes.byref(candidate), ctypes.byref(self._message))
+        return status, self._message.text.decode()
 
     def plan(self, arguments):
         """Status, path, splits, and the words."""

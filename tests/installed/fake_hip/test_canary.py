@@ -672,7 +672,7 @@ def problem(family):
     if family.work == remembered.LATENT:
         return _canary_latent.latent_problem(family, _latent.answer, device, cpu)
     if family.work in (paths.SEPARATE, paths.FUSED, remembered.MASKED_GRADIENTS):
-        return calls.gradients_problem(family, backward_pass._answer, cpu)
+        return calls.gradients_problem(family, backward_pass.checked, cpu)
     return calls.attention_problem(family, forward_pass.answer, device, cpu)
 with kernels_on_host_memory(fake_hip):
     for family in there:

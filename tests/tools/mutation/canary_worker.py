@@ -98,7 +98,7 @@ def problem(family, launching=lambda launch: launch):
     if family.head_dim == 0:
         return caches.append_problem(family, launching(append._by_kernel), CPU)
     if family.work in GRADIENTS:
-        return _canary_calls.gradients_problem(family, launching(backward_pass._answer), CPU)
+        return _canary_calls.gradients_problem(family, launching(backward_pass.checked), CPU)
     device = Device(family.arch, 0)
     if family.work == remembered.LATENT:
         return _canary_latent.latent_problem(family, launching(_latent.answer), device, CPU)

@@ -8,6 +8,7 @@ implementation answers. Later calls skip this module (``autograd.recall``) or co
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from flash_attn_rocm.canary import caches, calls, latent
 from flash_attn_rocm.canary.caches import Append, Widened
 from flash_attn_rocm.canary.calls import Answer, Backward
 from flash_attn_rocm.canary.latent import Latent
-from flash_attn_rocm.library import plans
+from flash_attn_rocm.library import candidates, host, plans, tuned
 from flash_attn_rocm.machine import environment, remembered
 from flash_attn_rocm.machine.remembered import (
     CODED,
@@ -36,6 +37,8 @@ from flash_attn_rocm.serving.support import FAILURES, forget_reasons
 
 _lock = threading.RLock()
 _found: dict[tuple[torch.device, Family], str] = {}
+# Where a kept row failed in this process: the wheel's kernels may fail after it, and are not to blame.
+_shaken: set[torch.device] = set()
 
 
 def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) -> str:
@@ -89,6 +92,8 @@ def latent_failure(answer: Latent, q: Tensor, device: Device) -> str:
 def forget() -> None:
     """Check again."""
     _found.clear()
+    _shaken.clear()
+    tuned.REFUSED.clear()
     FAILURES.clear()
     forget_reasons()
 
@@ -124,11 +129,59 @@ def _wanted(where: torch.device) -> bool:
 
 def _checked(family: Family, where: torch.device, problem: Callable[[torch.device], str]) -> str | None:
     """The words of a failure, "" for a pass, None if the check could not decide."""
+    if _kept_rows_pass(family, where, problem):
+        return ""
     path = remembered.file_of(family, torch.version.hip or "")
+    found = _judged(path, family, where, problem, keeps_failure=where not in _shaken)
+    return remembered.in_words(family, found, path) if found else found
+
+
+def _kept_rows_pass(family: Family, where: torch.device, problem: Callable[[torch.device], str]) -> bool:
+    """Whether the rows kept by ``tune --apply`` are in use from now on. Else the wheel's are."""
+    rows = tuned.rows_of(family)
+    if not rows:
+        return False
+    path = remembered.file_of(family, torch.version.hip or "", (each.row for each in rows))
+    passed = False
+    try:
+        found = _judged(path, family, where, lambda where: _use(rows, where) or problem(where))
+        passed = found == "" and not (found := _use(rows, where))
+    finally:
+        if not passed:
+            for each in rows:
+                candidates.give_back(each.kernel, candidates.index_of(where))
+    if not passed:
+        _shaken.add(where)
+        why = f"a check at first use found: {found}" if found else "too little memory to check it"
+        tuned.refuse(family.arch, (each.kernel for each in rows), f"{why} (kept in {path})")
+    return passed
+
+
+def _use(rows: tuple[candidates.Candidate, ...], where: torch.device) -> str:
+    """Puts rows in the place of the wheel's. Why that failed, or ""."""
+    try:
+        found = candidates.find(host.code_of(machine.current().device(where).arch))
+        for each in rows:
+            candidates.use(found, each, candidates.index_of(where))
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
+def _judged(
+    path: Path,
+    family: Family,
+    where: torch.device,
+    problem: Callable[[torch.device], str],
+    *,
+    keeps_failure: bool = True,
+) -> str | None:
+    """The problem kept in ``path``, or found by the check and kept there. None if it could not decide."""
     kept = remembered.read(path)
     if kept is not None:
-        return remembered.in_words(family, kept.words, path) if kept.state == FAILED else ""
-    remembered.write(path, family, RUNNING)
+        return kept.words if kept.state == FAILED else ""
+    if keeps_failure:
+        remembered.write(path, family, RUNNING)
     try:
         with torch.no_grad(), torch.device("cpu"):  # for any default device
             found = problem(where)
@@ -140,5 +193,6 @@ def _checked(family: Family, where: torch.device, problem: Callable[[torch.devic
     except BaseException:
         remembered.forget(path)
         raise
-    remembered.write(path, family, FAILED if found else PASSED, found)
-    return remembered.in_words(family, found, path) if found else ""
+    if keeps_failure or not found:
+        remembered.write(path, family, FAILED if found else PASSED, found)
+    return found

@@ -146,7 +146,7 @@ def proven(inputs: Inputs, options: Options, arch: str) -> Plan:
     Warns about disabled kernels.
     """
     plan = gradients_plan(inputs, options, arch)
-    while plan.path != PYTORCH and first_use.gradients_failure(_answer, inputs, options, arch, plan.path):
+    while plan.path != PYTORCH and first_use.gradients_failure(checked, inputs, options, arch, plan.path):
         plan = gradients_plan(inputs, options, arch)
     if plan.path == PYTORCH:
         fall_back(plan.reason, stacklevel=2)
@@ -257,7 +257,7 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> lis
     return answered(call, arch, together, of_mask=bool(of_mask))
 
 
-def _answer(call: BackwardCall, arch: str, path: str) -> tuple[Tensor, ...]:
+def checked(call: BackwardCall, arch: str, path: str) -> tuple[Tensor, ...]:
     """For the check at first use, with the gradient of an additive attn_mask."""
     mask = call.inputs.attn_mask
     if mask is None or mask.dtype == torch.bool:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -72,10 +72,20 @@ def folder() -> Path:
     return Path(base) / "flash_attn_rocm" / "canary"
 
 
-def file_of(family: Family, hip: str) -> Path:
-    """The file of a family on this machine."""
-    what = "\n".join((_wheel(), _driver(), hip, *map(str, family)))
-    return folder() / f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.json"
+def file_of(family: Family, hip: str, rows: Iterable[str] = ()) -> Path:
+    """The file of a family on this machine. ``rows`` are the ids of rows in place of the wheel's.
+
+    Findings about these are apart: they say nothing about the wheel's kernels.
+    """
+    own = tuple(rows)
+    what = "\n".join((*identity(), hip, *map(str, family), *own))
+    place = folder().parent / "tuned" if own else folder()
+    return place / f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.json"
+
+
+def identity() -> tuple[str, str]:
+    """The wheel and the driver of this machine."""
+    return _wheel(), _driver()
 
 
 def read(path: Path) -> Finding | None:
@@ -86,7 +96,7 @@ def read(path: Path) -> Finding | None:
         return None
     if found.state != RUNNING:
         return found
-    return None if _alive(found.pid) else Finding(**{**asdict(found), "state": FAILED, "words": DIED})
+    return None if alive(found.pid) else Finding(**{**asdict(found), "state": FAILED, "words": DIED})
 
 
 def write(path: Path, family: Family, state: str, words: str = "") -> None:
@@ -94,10 +104,20 @@ def write(path: Path, family: Family, state: str, words: str = "") -> None:
     time = datetime.now(UTC).isoformat(timespec="seconds")
     found = Finding(state, words, str(family), family.arch, _wheel(), _driver(), time, os.getpid())
     with suppress(OSError, RuntimeError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(f".{os.getpid()}")
-        aside.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(asdict(found), indent=1))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file whole, or leaves the former one. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(f".{os.getpid()}")
+    try:
+        aside.write_text(text + "\n", encoding="utf-8")
         aside.replace(path)
+    except OSError:
+        with suppress(OSError):
+            aside.unlink()
+        raise
 
 
 def forget(path: Path) -> None:
@@ -142,7 +162,8 @@ def _driver() -> str:
     return _Known.driver
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
+    """Whether a process runs."""
     if sys.platform == "win32":
         return windows.process_runs(pid)
     try:

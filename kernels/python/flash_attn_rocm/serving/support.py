@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flash_attn_rocm.arguments import normal_form
 from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_featured
-from flash_attn_rocm.library import host, plans
+from flash_attn_rocm.library import host, plans, tuned
 from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.machine.remembered import CODED, MASKED, MASKED_GRADIENTS
@@ -232,7 +232,8 @@ def row_words(arch: str, path: str, dtype: str, head_dim: int) -> str:
     if row is None:
         return ""
     count = measured().get(row, 0)
-    return f"{name}: row {row}, modelled; measured by {count} report{'' if count == 1 else 's'}"
+    own = tuned.words(arch, name, row)
+    return f"{name}: row {row}, modelled; measured by {count} report{'' if count == 1 else 's'}{own}"
 
 
 @cache

@@ -11,7 +11,7 @@ COMMANDS = [line.split()[3:] for line in shown() if line.startswith("python -m f
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_the_package_takes_the_options_of_a_command(package, words, monkeypatch):  # noqa: F811
     main = package("__main__")
-    for name in ("_run_doctor", "_run_selftest", "_run_bench"):
+    for name in ("_run_doctor", "_run_selftest", "_run_bench", "_run_tune"):
         monkeypatch.setattr(main, name, lambda given: 0)
     assert main.main(words) == 0
     with pytest.raises(SystemExit):

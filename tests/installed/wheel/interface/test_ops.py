@@ -53,6 +53,22 @@ def test_device_arch_without_a_runtime():
         torch.ops.flash_attn_rocm.device_arch(0)
 
 
+CODE = torch.zeros(64, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (CODE, NO_RUNTIME),
+        (CODE.int(), "replace: code: expected a contiguous tensor of uint8 on the CPU"),
+        (CODE[::2], "replace: code: expected a contiguous tensor of uint8 on the CPU"),
+    ],
+)
+def test_another_row_of_a_kernel_needs_code_and_a_runtime(code, words):
+    with pytest.raises(RuntimeError, match=words):
+        torch.ops.flash_attn_rocm.replace(0, "fa_fwd_fp16_d64", "aaaaaaaa", code, 0, 128, 256)
+
+
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [

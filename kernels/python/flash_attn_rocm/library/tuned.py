@@ -1,0 +1,129 @@
+"""The rows that ``python -m flash_attn_rocm tune --apply`` kept for this machine.
+
+One file per arch of machine code. Its name covers the wheel, the driver and HIP: with another one, the
+wheel's own rows are used again.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from flash_attn_rocm.library import candidates, host
+from flash_attn_rocm.library.candidates import Candidate, Candidates, CandidatesError
+from flash_attn_rocm.machine import remembered
+from flash_attn_rocm.machine.remembered import CODED, MASKED, MASKED_GRADIENTS, Family
+from flash_attn_rocm.values import kinds, paths
+
+FORMAT = 1
+COMMAND = "python -m flash_attn_rocm tune --apply"
+# The family whose check at first use launches a kernel, by its op.
+WORK = {
+    **{kinds.ATTENDING[path]: "" for path in paths.FORWARD if path not in (paths.LATENT, paths.REFERENCE)},
+    kinds.ATTENDING[kinds.MASKED]: MASKED,
+    kinds.ATTENDING[kinds.CODED]: CODED,
+    **dict.fromkeys(kinds.LAUNCHES[kinds.GRADIENTS[kinds.UNEVEN]], paths.SEPARATE),
+    **dict.fromkeys(kinds.LAUNCHES[kinds.GRADIENTS[paths.SEPARATE]], paths.SEPARATE),
+    **dict.fromkeys(kinds.LAUNCHES[kinds.GRADIENTS[kinds.MASKED]][1:], MASKED_GRADIENTS),
+    kinds.GRADIENTS[paths.FUSED]: paths.FUSED,
+}
+# Why a kept row is not in use, by arch of the device and kernel.
+REFUSED: dict[tuple[str, str], str] = {}
+
+
+class Winner(NamedTuple):
+    """A kept row. ``gain``: the shipped row's time divided by its own, geometric mean over calls."""
+
+    row: str
+    shipped: str
+    gain: float
+
+
+def folder() -> Path:
+    """Where kept rows and the progress of ``tune`` are."""
+    return remembered.folder().parent / "tuned"
+
+
+def file_of(arch: str) -> Path:
+    """The file of kept rows for the machine code of ``arch``."""
+    return folder() / f"rows-{key_of(arch)}.json"
+
+
+def key_of(arch: str) -> str:
+    """A digest of everything that times depend on, besides the GPU itself."""
+    what = "\n".join((*remembered.identity(), torch.version.hip or "", arch))
+    return hashlib.sha256(what.encode()).hexdigest()[:32]
+
+
+def keep(arch: str, digest: str, winners: Mapping[str, Winner]) -> Path:
+    """Writes the rows to keep for this machine. Raises OSError. Without winners the file is removed."""
+    path = file_of(arch)
+    if winners:
+        kernels = {name: winner._asdict() for name, winner in winners.items()}
+        remembered.write_text(
+            path, json.dumps({"format": FORMAT, "candidates": digest, "kernels": kernels}, indent=1)
+        )
+    else:
+        path.unlink(missing_ok=True)
+    kept.cache_clear()
+    return path
+
+
+@cache
+def kept(arch: str) -> tuple[str, Mapping[str, Winner]]:
+    """The digest of the candidates' list, and the kept rows by kernel. Empty without a readable file."""
+    try:
+        found = json.loads(file_of(arch).read_text(encoding="utf-8"))
+        winners = {str(name): Winner(**value) for name, value in found["kernels"].items()}
+        return (str(found["candidates"]), winners) if found["format"] == FORMAT else ("", {})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return "", {}
+
+
+def rows_of(family: Family) -> tuple[Candidate, ...]:
+    """The kept rows of a family's kernels. A row without its distribution is refused, in words."""
+    code = host.code_of(family.arch)
+    digest, winners = kept(code)
+    mine = {each.name for each in host.instances() if _belongs(each, family, code)} & winners.keys()
+    if not mine:
+        return ()
+    try:
+        found = the_same(candidates.find(code), digest)
+        return tuple(found.kernels[name].candidates[winners[name].row] for name in sorted(mine))
+    except CandidatesError as error:
+        refuse(family.arch, mine, str(error).splitlines()[0])
+    except KeyError:
+        refuse(family.arch, mine, f"{candidates.distribution(code)} does not have it")
+    return ()
+
+
+def _belongs(instance: host.Instance, family: Family, code: str) -> bool:
+    own = (instance.dtype, instance.head_dim, WORK.get(instance.op))
+    return code in instance.archs and own == (family.dtype, family.head_dim, family.work)
+
+
+def the_same(found: Candidates, digest: str) -> Candidates:
+    """``found``, if rows were kept from it. Raises CandidatesError."""
+    if found.digest == digest:
+        return found
+    message = f"the installed candidates are others than those that {COMMAND} measured"
+    raise CandidatesError(message)
+
+
+def refuse(arch: str, kernels: Iterable[str], why: str) -> None:
+    """The wheel's rows of these kernels are used instead, and ``explain`` says why."""
+    REFUSED.update({(arch, kernel): why for kernel in kernels})
+
+
+def words(arch: str, kernel: str, shipped: str) -> str:
+    """The kept row of a kernel, for ``explain``. "" without one."""
+    winner = kept(host.code_of(arch))[1].get(kernel)
+    if winner is None:
+        return ""
+    if why := REFUSED.get((arch, kernel)):
+        return f"; row {winner.row}, kept by {COMMAND}, is not used: {why}"
+    return f"; row {winner.row} is used instead of {shipped}, kept by {COMMAND}"

@@ -1,0 +1,159 @@
+"""The calls that ``tune`` times: bins by length, causal, GQA width, mask and dtype."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from flash_attn_rocm.arguments.normal_form import TORCH_DTYPES, BackwardCall, Inputs, Options
+from flash_attn_rocm.launch import backward_pass, forward_pass
+from flash_attn_rocm.library import plans
+from flash_attn_rocm.library.host import LIMITS, Instance
+from flash_attn_rocm.serving.layouts import Device
+from flash_attn_rocm.values import kinds, paths
+
+LENGTHS, TOKENS, HEADS = (512, 2048, 8192), 16384, 16
+WIDTHS, DECODE_BATCH = (1, 4), 16
+FORWARD, BACKWARD, DECODE = "forward", "backward", "decode"
+NO_MASK, BOOL, BIAS = "", "bool", "bias"
+# The path that a kernel of an op is timed on, where a plan might choose another one.
+GRADIENTS = {op: path for path, last in kinds.GRADIENTS.items() for op in kinds.LAUNCHES[last][1:]}
+FORWARDS = {
+    kinds.ATTENDING[path]: path for path in (paths.TILED, paths.TALL, paths.WIDE, paths.UNEVEN, paths.SPLIT)
+}
+MASKED_FORWARD = kinds.ATTENDING[kinds.MASKED]
+Call = Callable[[], object]
+
+
+class Bin(NamedTuple):
+    """One call. ``width``: heads of q for a head of k. ``length``: keys, and queries except for decode."""
+
+    kind: str
+    length: int
+    causal: bool
+    width: int
+    mask: str
+    dtype: str
+    head_dim: int
+    batch: int
+    heads: int
+
+    def __str__(self) -> str:
+        words = [self.kind, str(self.length), "causal" * self.causal, self.mask]
+        return " ".join(filter(None, [*words, f"GQA {self.width}" if self.width > 1 else ""]))
+
+
+class Sizes(NamedTuple):
+    """Lengths, tokens of a call, and heads of q."""
+
+    lengths: tuple[int, ...] = LENGTHS
+    tokens: int = TOKENS
+    heads: int = HEADS
+
+
+def bins_of(kernel: Instance, sizes: Sizes) -> tuple[Bin, ...]:
+    """The bins of a kernel. Empty for kernels that are not timed."""
+    return tuple(_bins(kernel, sizes))
+
+
+def _bins(kernel: Instance, sizes: Sizes) -> Iterator[Bin]:
+    op, own = kernel.op, (kernel.dtype, kernel.head_dim)
+    if op not in GRADIENTS and op not in FORWARDS and op != MASKED_FORWARD:
+        return
+    masked = op == MASKED_FORWARD or GRADIENTS.get(op) == kinds.MASKED
+    kind = BACKWARD if op in GRADIENTS else DECODE if FORWARDS.get(op) == paths.SPLIT else FORWARD
+    for length in sizes.lengths:
+        batch = DECODE_BATCH if kind == DECODE else max(1, sizes.tokens // length)
+        for width in WIDTHS:
+            for mask in (BOOL, BIAS) if masked else (NO_MASK,):
+                for causal in (False,) if masked or kind == DECODE else (False, True):
+                    yield Bin(kind, length, causal, width, mask, *own, batch, sizes.heads)
+
+
+def call_of(each: Bin, kernel: Instance, where: torch.device, device: Device) -> Call:
+    """The call, which launches the kernel."""
+    inputs, options = _made(each, kernel, where)
+    if each.kind != BACKWARD:
+        path = _path(kernel, device)
+        return lambda: forward_pass.answer(inputs, options, None, device, path=path)
+    out, lse = forward_pass.answer(inputs, options, None, device)
+    given = BackwardCall(torch.ones_like(out), out, lse, inputs, options, None)
+    path = GRADIENTS[kernel.op]
+    path = path if path in paths.BACKWARD else paths.SEPARATE
+    return lambda: backward_pass.written(given, device.arch, path)
+
+
+def sdpa_of(each: Bin, kernel: Instance, where: torch.device) -> Call:
+    """The same call of PyTorch's attention: its gradients alone for a backward."""
+    inputs, options = _made(each, kernel, where)
+    leaves = [x.transpose(1, 2).requires_grad_(each.kind == BACKWARD) for x in inputs[:3]]
+
+    def attend() -> Tensor:
+        return scaled_dot_product_attention(
+            *leaves, attn_mask=inputs.attn_mask, is_causal=each.causal, scale=options.softmax_scale,
+            enable_gqa=each.width > 1,
+        )  # fmt: skip
+
+    if each.kind != BACKWARD:
+        return attend
+    with torch.enable_grad():
+        out = attend()
+    dout = torch.ones_like(out)
+    return lambda: torch.autograd.grad(out, leaves, dout, retain_graph=True)
+
+
+def flop_of(each: Bin) -> float:
+    """As ``bench`` counts: 4 per score and head dim, half if causal, and 2.5 times with gradients."""
+    rows = 1 if each.kind == DECODE else each.length
+    forward = 4.0 * each.batch * each.heads * rows * each.length * each.head_dim
+    return forward * (0.5 if each.causal else 1.0) * (2.5 if each.kind == BACKWARD else 1.0)
+
+
+def _path(kernel: Instance, device: Device) -> str:
+    """The path to force, or "": only plain forwards have two."""
+    if kernel.op == kinds.ATTENDING[paths.TALL]:
+        return paths.TALL
+    return plans.typical(device.arch, *_own(kernel)).path if kernel.op == plans.FORWARD else ""
+
+
+def _own(kernel: Instance) -> tuple[str, int]:
+    return kernel.dtype, kernel.head_dim
+
+
+def _made(each: Bin, kernel: Instance, where: torch.device) -> tuple[Inputs, Options]:
+    generator, dtype = torch.Generator().manual_seed(0), TORCH_DTYPES[each.dtype]
+
+    def drawn(rows: int, heads: int, head_dim: int) -> Tensor:
+        sizes = (each.batch, rows, heads, head_dim)
+        return torch.randn(sizes, generator=generator, device="cpu").to(dtype).to(where)
+
+    rows, heads_k = 1 if each.kind == DECODE else each.length, max(1, each.heads // each.width)
+    of_v = LIMITS.uneven_head_dim if kernel.op in UNEVEN else each.head_dim
+    inputs = Inputs(
+        drawn(rows, each.heads, each.head_dim),
+        drawn(each.length, heads_k, each.head_dim),
+        drawn(each.length, heads_k, of_v),
+        attn_mask=_mask(each, dtype, where),
+    )
+    scale = each.head_dim**-0.5
+    options = Options(
+        scale, window_right=0 if each.causal else -1, max_seqlen_q=rows, max_seqlen_k=each.length
+    )
+    return inputs, options
+
+
+UNEVEN = (kinds.ATTENDING[kinds.UNEVEN], *kinds.LAUNCHES[kinds.GRADIENTS[kinds.UNEVEN]][1:])
+
+
+def _mask(each: Bin, dtype: torch.dtype, where: torch.device) -> Tensor | None:
+    """A mask that hides the later half of the first half of the keys, or a bias of each head."""
+    if not each.mask:
+        return None
+    size = each.length
+    if each.mask == BOOL:
+        mask = torch.ones((1, 1, size, size), dtype=torch.bool, device=where)
+        mask[..., size // 4 : size // 2] = False
+        return mask
+    return torch.linspace(-1.0, 1.0, size, device=where).to(dtype).expand(1, 1, size, size).contiguous()

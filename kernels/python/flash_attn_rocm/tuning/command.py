@@ -1,0 +1,74 @@
+"""The command ``tune``, and what it prints."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from flash_attn_rocm.library import host, tuned
+from flash_attn_rocm.library.candidates import CandidatesError
+from flash_attn_rocm.tools import this_machine
+from flash_attn_rocm.tuning import choice, report, run, session, timing
+from flash_attn_rocm.tuning.bins import LENGTHS, Sizes
+from flash_attn_rocm.tuning.session import SessionError
+
+INTERRUPTED = 130
+Say = Callable[[str], None]
+
+
+def main(given: argparse.Namespace, say: Say, *, clock: timing.Clock = timing.sample, tokens: int = 0) -> int:
+    """Runs the command. ``tokens`` of a call replace the usual number."""
+    try:
+        if given.forget:
+            return _forget(say)
+        sizes = Sizes(given.seqlen or LENGTHS)
+        sizes = sizes._replace(tokens=tokens) if tokens else sizes
+        wishes = run.Wishes(tuple(given.kernel), sizes, given.runs)
+        found = run.run(wishes, _told, clock=clock)
+    except (run.TuneError, SessionError, CandidatesError) as error:
+        say(str(error))
+        return 1
+    say(report.table(found))
+    say(report.plot(found))
+    status = _written(found, given.report, say)
+    if given.apply:
+        status = _applied(found, say) or status
+    return status or (0 if found["complete"] or given.kernel else INTERRUPTED)
+
+
+def _told(words: str) -> None:
+    print(words, file=sys.stderr)  # noqa: T201
+
+
+def _forget(say: Say) -> int:
+    arch = this_machine.describe(this_machine.device())["arch"]
+    session.forget(host.code_of(arch))
+    say("the wheel's own rows are used, and nothing is kept")
+    return 0
+
+
+def _written(found: report.Report, file: Path, say: Say) -> int:
+    """On a full disk the report goes to the terminal."""
+    if problem := report.write(found, file):
+        say(
+            f"{problem}\n  next: make room and run the same command again, or keep this:\n"
+            f"{report.to_text(found)}"
+        )
+        return 1
+    say(f"\nThe report is in {file}. Nothing was sent: the project accepts it as a report about tuning.")
+    return 0
+
+
+def _applied(found: report.Report, say: Say) -> int:
+    arch, winners = host.code_of(found["arch"]), report.winners(found)
+    try:
+        path = tuned.keep(arch, found["candidates"], winners)
+    except OSError as error:
+        say(f"{tuned.file_of(arch)} cannot be written: {error.strerror}\n  next: make room and run it again")
+        return 1
+    if not winners:
+        say(f"No candidate is faster by {choice.LEAST_GAIN:.0%}: the wheel's own rows are used.")
+    else:
+        names = ", ".join(f"{name} ({winner.row})" for name, winner in winners.items())
+        say(f"Used from now on, after a check at first use: {names}. Remove {path} to undo it.")
+    return 0

@@ -1,0 +1,297 @@
+"""``tune`` on the emulator: candidates that are right, wrong, that fail and that end the process."""
+
+import json
+import os
+
+import pytest
+from candidates_made import ARCH, Made, clock_of, path_text
+
+FORWARD, SMALL = "fa_fwd_fp16_d64", "fa_fwd_fp16_d32"
+FAST, SLOW, WRONG, BROKEN = "aaaaaaaa", "bbbbbbbb", "cccccccc", "dddddddd"
+EXP = (r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, ")
+ROWS = {FAST: "", SLOW: "", WRONG: EXP, BROKEN: None}
+TOLD = {"": 2.0, FAST: 1.0, SLOW: 3.0}
+BEGIN = """
+import argparse, json, os, errno, warnings
+from flash_attn_rocm import explain
+from flash_attn_rocm.canary import first_use
+from flash_attn_rocm.library import tuned
+from flash_attn_rocm.machine import remembered
+from flash_attn_rocm.tuning import command, run, session
+from wheel_builder.machine_code.fake_hip.control import HOST_MEMORY, kernels_on_host_memory
+flash_attn_rocm.set_strict(None)
+said = []
+def tune(*kernels, apply=False, forget=False):
+    given = argparse.Namespace(
+        report=Path(os.environ["REPORT"]), kernel=list(kernels), seqlen=(40,), runs=2, apply=apply,
+        forget=forget,
+    )
+    with kernels_on_host_memory(fake_hip):
+        shown["status"] = command.main(given, said.append, clock=clock, tokens=40)
+    shown["said"] = "\\n".join(said)
+def kernels():
+    return [launch.kernel for launch in fake_hip.report().launches]
+def called():
+    HOST_MEMORY.checks_kernels = True
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        attend()
+        shown["fallbacks"] = [str(each.message) for each in caught]
+        with kernels_on_host_memory(fake_hip):
+            shown["row"] = explain(*qkv(), causal=True).row
+    shown["launched"] = kernels()[-1:]
+"""
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("REPORT", str(tmp_path / "report.json"))
+    return Made(tmp_path)
+
+
+@pytest.fixture
+def play(scenario, made):
+    def run(text, told=TOLD):
+        whole = "\n".join((path_text(made.site), clock_of(told), BEGIN, text))
+        return scenario(whole, disassembly=str(made.disassembly))
+
+    return run
+
+
+def report_of(tmp_path):
+    return json.loads((tmp_path / "report.json").read_text())
+
+
+def cached(tmp_path, folder):
+    return {
+        file.name: json.loads(file.read_text()) for file in (tmp_path / "cache").rglob(f"{folder}/*.json")
+    }
+
+
+def test_the_faster_row_wins_and_wrong_ones_are_out(play, made, tmp_path):
+    shipped = made.add(FORWARD, ROWS)
+    shown = play("tune(); shown['timed'] = timed; kernels(); called()")
+    report = report_of(tmp_path)
+    assert shown["status"] == 0, shown["said"]
+    assert (report["format"], report["report"], report["complete"]) == (1, "tuning", True)
+    assert report["how"] == "executed on an ISA emulator, not run on hardware"
+    assert set(report["clocks"]["before"].values()) == {None}
+    found = report["kernels"][FORWARD]
+    assert (found["shipped"], found["winner"]) == (shipped, FAST)
+    states = {row: each["state"] for row, each in found["candidates"].items()}
+    assert states == {FAST: "timed", SLOW: "timed", WRONG: "wrong", BROKEN: "failed"}
+    assert "differs by" in found["candidates"][WRONG]["words"]
+    assert f"{FORWARD} with row {BROKEN} on device" in found["candidates"][BROKEN]["words"]
+    assert [(each["causal"], each["width"]) for each in found["bins"]] == [
+        (False, 1), (True, 1), (False, 4), (True, 4),
+    ]  # fmt: skip
+    for each in found["bins"]:
+        assert {row: times["ms"] for row, times in each["times"].items()} == {
+            shipped: 2.0,
+            FAST: 1.0,
+            SLOW: 3.0,
+        }
+        assert each["sdpa_ms"] == 2.0
+        assert each["winner"] == FAST
+    assert [*shown["timed"][:6]] == ["", FAST, SLOW, SLOW, FAST, ""], "A B B A"
+    assert f"{FORWARD}  {shipped}  {FAST}  +100.0%" in " ".join(shown["said"].split(" "))
+    assert "forward 40 causal GQA 4" in shown["said"]
+    assert "Nothing was sent" in shown["said"]
+    assert shown["fallbacks"] == []
+    assert f"row {shipped}, modelled; measured by 0 reports" in shown["row"]
+    assert "used instead" not in shown["row"], "nothing was applied"
+
+
+def test_without_a_faster_row_the_wheels_stays(play, made, tmp_path):
+    shipped = made.add(FORWARD, {FAST: ""})
+    shown = play("tune(apply=True)", told={"": 2.0, FAST: 1.97})
+    assert report_of(tmp_path)["kernels"][FORWARD]["winner"] == shipped
+    assert "No candidate is faster by 2%: the wheel's own rows are used." in shown["said"]
+
+
+def test_applied_rows_are_checked_at_first_use_and_used(play, made, tmp_path):
+    made.add(FORWARD, ROWS)
+    shown = play("tune(apply=True)")
+    assert f"Used from now on, after a check at first use: {FORWARD} ({FAST})" in shown["said"]
+    text = """
+called()
+shown["in_use"] = in_use[0]
+"""
+    shown = play(text)
+    assert (shown["in_use"], shown["launched"], shown["fallbacks"]) == (FAST, [FORWARD], [])
+    assert f"; row {FAST} is used instead of " in shown["row"]
+    assert cached(tmp_path, "canary") == {}, "nothing is said about the wheel's rows"
+    assert play(text)["in_use"] == FAST
+    shown = play("tune(forget=True); called(); shown['in_use'] = in_use[0]")
+    assert (shown["in_use"], "instead" in shown["row"]) == ("", False)
+
+
+FAILURES = {
+    "wrong": "made.change(FAST, *EXP)",
+    "does not load": "made.forget_disassembly(FAST)",
+    "gone": "made.package.rename(made.site / 'gone')",
+    "another list": "made.listed['kernels'].pop(SMALL); made.write()",
+}
+
+
+@pytest.mark.parametrize("why", FAILURES)
+def test_a_kept_row_that_fails_later_leaves_the_wheels_kernels(play, made, tmp_path, why):
+    """Also in the next process: its failure is no finding about the wheel's kernels."""
+    for kernel in (FORWARD, SMALL):
+        made.add(kernel, {FAST: ""})
+    play(f"tune({FORWARD!r}, apply=True)")
+    exec(FAILURES[why])
+    for _ in range(2):
+        shown = play("called(); shown['in_use'] = in_use[0]")
+        assert (shown["in_use"], shown["launched"], shown["fallbacks"]) == ("", [FORWARD], [])
+        assert f"; row {FAST}, kept by python -m flash_attn_rocm tune --apply, is not used: " in shown["row"]
+    assert {each["state"] for each in cached(tmp_path, "canary").values()} == {"passed"}
+
+
+def test_after_a_row_that_broke_the_gpu_nothing_is_kept_about_the_wheels(play, made, tmp_path):
+    """The runtime fails every launch after the candidate's, as after a fault."""
+    made.add(FORWARD, {FAST: ""})
+    play("tune(apply=True)")
+    shown = play('fake_hip.fail("hipModuleLaunchKernel=719"); called()')
+    assert shown["launched"] == []
+    assert "the PyTorch implementation answers" in shown["fallbacks"][0]
+    assert cached(tmp_path, "canary") == {}
+    shown = play("called(); shown['in_use'] = in_use[0]")
+    assert (shown["in_use"], shown["launched"], shown["fallbacks"]) == ("", [FORWARD], [])
+
+
+def test_a_candidate_that_ends_the_process_is_left_out_by_the_next(play, made, tmp_path):
+    made.add(FORWARD, {FAST: "", SLOW: ""})
+    with pytest.raises(AssertionError, match="its process died"):
+        play("run._judged = lambda *_: os._exit(1)\ntune()")
+    shown = play("tune()")
+    states = report_of(tmp_path)["kernels"][FORWARD]["candidates"]
+    assert {row: each["state"] for row, each in states.items()} == {FAST: "endless", SLOW: "timed"}
+    assert "an earlier process did not end with it" in states[FAST]["words"]
+    assert shown["status"] == 0
+
+
+def test_after_a_lost_gpu_the_same_command_goes_on(play, made, tmp_path):
+    made.add(FORWARD, {FAST: "", SLOW: ""})
+    text = """
+checked = run._checked
+def lost(*given):
+    if in_use[0]:
+        fake_hip.fail("hipModuleLaunchKernel=719")
+    return checked(*given)
+run._checked = lost
+tune()
+"""
+    shown = play(text)
+    assert shown["status"] == 1
+    assert f"after {FORWARD} row {FAST} the GPU does not run the wheel's own kernel" in shown["said"]
+    assert "next: run the same command again" in shown["said"]
+    assert play("tune()")["status"] == 0
+    states = report_of(tmp_path)["kernels"][FORWARD]["candidates"]
+    assert {row: each["state"] for row, each in states.items()} == {FAST: "failed", SLOW: "timed"}
+
+
+def test_ctrl_c_keeps_what_is_done(play, made, tmp_path):
+    for kernel in (FORWARD, SMALL):
+        made.add(kernel, {FAST: ""})
+    text = """
+plain = clock
+def clock(call, where):
+    if len(timed) == 4 * 6:
+        raise KeyboardInterrupt
+    return plain(call, where)
+tune()
+"""
+    assert play(text)["status"] == 130
+    assert [*report_of(tmp_path)["kernels"]] == [FORWARD]
+    assert not report_of(tmp_path)["complete"]
+    shown = play("tune(); shown['timed'] = len(timed)")
+    assert (shown["status"], shown["timed"]) == (0, 4 * 6), "the second kernel alone"
+    assert [*report_of(tmp_path)["kernels"]] == [FORWARD, SMALL]
+
+
+def test_a_second_process_is_refused(play, made, tmp_path):
+    made.add(FORWARD, {FAST: ""})
+    play("tune()")
+    [progress] = (tmp_path / "cache").rglob("tune-*.json")
+    lock = progress.with_suffix(".pid")
+    lock.write_text(str(os.getpid()))
+    shown = play("tune()")
+    assert shown["status"] == 1
+    assert f"process {os.getpid()} tunes this GPU already" in shown["said"]
+    assert str(lock) in shown["said"]
+    lock.write_text(str(2**22 + 1))  # no process has it
+    assert play("tune()")["status"] == 0
+    assert not lock.exists()
+
+
+def test_a_full_disk_loses_nothing(play, made, tmp_path):
+    made.add(FORWARD, {FAST: ""})
+    text = """
+def full(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
+Path.write_text = full
+tune(apply=True)
+"""
+    shown = play(text)
+    assert shown["status"] == 1
+    assert not (tmp_path / "report.json").exists()
+    assert "report.json cannot be written: No space left on device" in shown["said"]
+    report = json.loads(shown["said"][shown["said"].index('{\n "format"') :].rpartition("\n}\n")[0] + "\n}")
+    assert report["kernels"][FORWARD]["winner"] == FAST
+    assert "rows-" in shown["said"]
+
+
+def test_what_is_missing_is_said(play, made):
+    shown = play("tune()")
+    assert shown["status"] == 1
+    assert f"flash-attn-rocm-tuning-{ARCH} is damaged" in shown["said"]
+    made.package.rename(made.site / "elsewhere")
+    shown = play("tune()")
+    assert f"flash-attn-rocm-tuning-{ARCH} is not installed" in shown["said"]
+    assert f"next: python -m pip install flash-attn-rocm-tuning-{ARCH}==" in shown["said"]
+
+
+LISTS = {
+    "another wheel": (
+        lambda every: every["wheel"].update(libraries=["0" * 64], version="0.0.1"),
+        "belongs to another wheel, flash-attn-rocm 0.0.1: ",
+    ),
+    "format": (lambda every: every.update(format=2), "format: expected 1, got 2"),
+    "arch": (lambda every: every.update(arch="gfx90a"), "arch: expected gfx942, got gfx90a"),
+    "a key more": (
+        lambda every: every.update(more=1),
+        "the list: expected exactly format, arch, wheel, kernels",
+    ),
+    "no kernels": (lambda every: every.update(kernels={}), "kernels: expected 1 to 128"),
+    "file": (
+        lambda every: every["kernels"][FORWARD]["code"].update(file="../x"),
+        "file: expected fa_fwd_fp16_d64.hipfb, got ../x",
+    ),
+    "threads": (
+        lambda every: every["kernels"][FORWARD]["candidates"][FAST].update(threads=True),
+        "threads: expected a number from 1 to 1024, got True",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_a_wrong_list_is_refused(play, made, what):
+    made.add(FORWARD, {FAST: ""})
+    change, words = LISTS[what]
+    change(made.listed)
+    made.write()
+    shown = play("tune()")
+    assert shown["status"] == 1
+    assert words in shown["said"]
+
+
+def test_changed_code_is_refused_and_the_wheels_kernel_stays(play, made, tmp_path):
+    made.add(FORWARD, {FAST: ""})
+    file = made.package / f"{FORWARD}.hipfb"
+    file.write_bytes(file.read_bytes() + b" ")
+    assert play("tune(); called()")["fallbacks"] == []
+    state = report_of(tmp_path)["kernels"][FORWARD]["candidates"][FAST]
+    assert state["state"] == "failed"
+    assert "the candidates' code is damaged: " in state["words"]
