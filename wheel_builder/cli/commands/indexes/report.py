@@ -10,6 +10,7 @@ from wheel_builder.base.words import shown
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, index_option
 from wheel_builder.cli.selected import read_matrix
+from wheel_builder.extras.timings.evidence import EVIDENCE, merge
 from wheel_builder.matrix import measured
 from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.provenance.tuning_report import add_tuning, is_tuning
@@ -46,11 +47,20 @@ def _committer() -> str:
     return f"{name} <{email}>"
 
 
-ACTIONS = {"add": _add}
+def _merge(_args: argparse.Namespace) -> None:
+    print(f"{merge(ROOT)}\n{EVIDENCE}: commit it")
+
+
+ACTIONS = {"add": _add, "merge": _merge}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=tuple(ACTIONS), help="add: check a report and add it to the tree")
+    parser.add_argument(
+        "action",
+        choices=tuple(ACTIONS),
+        help="add: check a report and add it to the tree; "
+        f"merge: write rows that were better on several GPUs to {EVIDENCE}",
+    )
     parser.add_argument(
         "file", type=Path, nargs="?", metavar="FILE",
         help="of add: the file written by python -m flash_attn_rocm selftest or tune",
@@ -63,4 +73,6 @@ def options(parser: argparse.ArgumentParser) -> None:
     index_option(parser)
 
 
-COMMAND = Command("report", "add a user's hardware report to the tree", run, (options,))
+COMMAND = Command(
+    "report", "users' reports from hardware: add them, and merge what they show", run, (options,)
+)
