@@ -10,31 +10,33 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from wheel_builder.base.errors import MatrixError
 from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import line_problem
-from wheel_builder.matrix.reported import driver_problem, error_problem, same_run, torch_problems
-from wheel_builder.tables.archs import known_gpus
+from wheel_builder.matrix.machine_run import (
+    MOST_SECONDS,
+    MachineRun,
+    refuse,
+    run_problems,
+    signer_problem,
+    strictly,
+    visible_name,
+)
+from wheel_builder.matrix.reported import error_problem, same_run
 from wheel_builder.tables.row_ids import LENGTH
 
 FOLDER = Path("wheel_builder/matrix/reports")
 SCHEMA = 1
-ON_HARDWARE = "run on hardware"
 MOST_BYTES = 1 << 20
-# The project's first week, and more seconds than any suite takes.
-FIRST_TIME, MOST_SECONDS = datetime(2026, 11, 16, tzinfo=UTC), 86_400.0
 # More than any call of the suite is allowed by rule.py: 84 on gfx950, of gradients of like bf16 values
 # (tests/release/test_verify.py compares).
 MOST_ALLOWED = 128.0
 MOST_LSE = 1e-5  # rule.py's LSE_RELATIVE
 ROUNDED = 0.001  # seconds, as selftest writes them
-DIGEST = re.compile(r"[0-9a-f]{64}")
 ROW = re.compile(rf"([0-9a-f]{{{LENGTH}}})?")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -56,31 +58,11 @@ class KernelShown:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(MachineRun):
     """A report as ``selftest`` writes it."""
 
     schema: int
-    how: str
-    time: str
-    device: str
-    arch: str
-    compute_units: int
-    driver: str
-    os: str
-    python: str
-    torch: str
-    torch_build: str
-    package: str
-    library_sha256: str
-    library_as_installed: bool
-    complete: bool
-    seconds: float
     kernels: Mapping[str, KernelShown]
-
-    @property
-    def gfx(self) -> str:
-        """The arch without its target features."""
-        return self.arch.partition(":")[0]
 
 
 @dataclass(frozen=True)
@@ -125,8 +107,8 @@ def parse_report(data: bytes, now: datetime) -> Report:
         message = f"it has {len(data)} bytes, expected at most {MOST_BYTES}"
         raise ValueError(message)
     read_json(data)
-    found = _strictly(_REPORT, data)
-    _refuse(problems_of(found, now))
+    found = strictly(_REPORT, data)
+    refuse(problems_of(found, now))
     return found
 
 
@@ -134,38 +116,17 @@ def problems_of(report: Report, now: datetime) -> Iterator[str]:
     """Reasons against showing a report."""
     if report.schema != SCHEMA:
         yield f"schema: expected {SCHEMA}, found {report.schema}"
-    if report.how != ON_HARDWARE:
-        yield f"how: expected {ON_HARDWARE!r}, found {report.how!r}"
-    if not report.complete:
-        yield "complete: only some kernels or calls were asked for; run selftest without options"
-    if not report.library_as_installed:
-        yield "library_as_installed: the library is not the one that the wheel brought"
-    if not DIGEST.fullmatch(report.library_sha256):
-        yield "library_sha256: expected 64 hexadecimal digits"
-    yield from _time_problems(report.time, now)
-    yield from _size_problems(report)
-    lines = ("how", "device", "arch", "os", "python", "torch", "torch_build", "package")
-    for name in (*lines, *(["driver"] if report.driver else [])):
-        if problem := line_problem(getattr(report, name)):
-            yield f"{name}: {problem}"
-    yield from filter(None, [driver_problem(report.driver)])
-    yield from torch_problems(report.torch, report.torch_build)
+    yield from run_problems(report, now, "selftest")
+    yield from _length_problems(report)
     if problem := error_problem(k.worst_error for k in report.kernels.values() if k.failed < k.calls):
         yield problem
     for name, kernel in report.kernels.items():
         yield from (f"kernels.{visible_name(name)}: {problem}" for problem in _kernel_problems(name, kernel))
 
 
-def visible_name(name: str) -> str:
-    """A printable form of a kernel's name, which is untrusted."""
-    return name if re.fullmatch(r"\w{1,80}", name, re.ASCII) else repr(name)[:80]
-
-
 def signed(report: Report, wheel: str, wheel_sha256: str, signed_off_by: str) -> SignedReport:
     """A report about a wheel. Raises ``ValueError`` unless the name is one line with an address."""
-    if line_problem(signed_off_by) or not re.fullmatch(r"[^<>]+ <[^<>@\s]+@[^<>@\s]+>", signed_off_by):
-        message = f"--signed-off-by: expected 'Name <name@host>', found {signed_off_by!r}"
-        raise ValueError(message)
+    refuse(filter(None, [signer_problem(signed_off_by)]))
     return SignedReport(wheel, wheel_sha256, signed_off_by, report)
 
 
@@ -188,10 +149,10 @@ def signed_reports(checkout: Path) -> Mapping[str, SignedReport]:
         try:
             data = path.read_bytes()
             read_json(data)
-            found = _strictly(_SIGNED, data)
+            found = strictly(_SIGNED, data)
             again = signed(found.report, found.wheel, found.wheel_sha256, found.signed_off_by)
-            _refuse(problems_of(again.report, datetime.now(UTC)))
-            _refuse(filter(None, [counted_twice(found.report, taken)]))
+            refuse(problems_of(again.report, datetime.now(UTC)))
+            refuse(filter(None, [counted_twice(found.report, taken)]))
             taken[path.name] = found
         except (OSError, ValueError) as error:
             problems.append(f"{path.name}: {error}")
@@ -217,11 +178,6 @@ def counted_twice(report: Report, taken: Mapping[str, SignedReport]) -> str:
     return f"its run is in the tree already: {found[0]}" if found else ""
 
 
-def _refuse(problems: Iterator[str]) -> None:
-    if found := list(problems):
-        raise ValueError("; ".join(found))
-
-
 def _run(found: SignedReport) -> HardwareRun:
     report = found.report
     return HardwareRun(
@@ -232,39 +188,11 @@ def _run(found: SignedReport) -> HardwareRun:
     )  # fmt: skip
 
 
-def _strictly(form: TypeAdapter[T], data: bytes) -> T:
-    try:
-        return form.validate_json(data, strict=True, extra="forbid")
-    except ValidationError as error:
-        shown = error.errors(include_url=False, include_input=False)
-        message = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in shown)
-        raise ValueError(message) from error
-
-
-def _time_problems(time: str, now: datetime) -> Iterator[str]:
-    try:
-        when = datetime.fromisoformat(time)
-    except ValueError:
-        yield f"time: expected ISO 8601, found {time[:40]!r}"
-        return
-    if when.tzinfo is None or when > now:
-        yield "time: expected one in the past with its zone"
-    elif when < FIRST_TIME:
-        yield f"time: expected one since {FIRST_TIME:%Y-%m-%d}, when the project began, found {time[:40]!r}"
-
-
-def _size_problems(report: Report) -> Iterator[str]:
-    """Numbers outside the range of any run of the suite on a GPU of that arch."""
-    if gpu := known_gpus().get(report.gfx):
-        most, found = gpu.compute_units, report.compute_units
-        if not 0 < found <= most:
-            yield f"compute_units: expected 1 to {most}, as GPUs of {gpu.name} have, found {found}"
-    if not 0 < report.seconds <= MOST_SECONDS:
-        yield f"seconds: expected more than 0 and at most {MOST_SECONDS:.0f}, found {report.seconds:g}"
-        return
+def _length_problems(report: Report) -> Iterator[str]:
+    """Medians that the run has no time for."""
     # Half of a kernel's calls take at least its median.
     least = sum(kernel.median_ms * kernel.calls / 2 for kernel in report.kernels.values()) / 1e3
-    if not least <= report.seconds + ROUNDED:
+    if 0 < report.seconds <= MOST_SECONDS and not least <= report.seconds + ROUNDED:
         yield f"seconds: the kernels' medians add up to {least:.3g} at least, found {report.seconds:g}"
 
 

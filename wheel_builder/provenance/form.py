@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from wheel_builder.base.words import line_problem, visible
 from wheel_builder.images.bases import made_ref
-from wheel_builder.matrix.hardware import FIRST_TIME
+from wheel_builder.matrix.machine_run import FIRST_TIME
 from wheel_builder.provenance import provenance as p
 from wheel_builder.provenance.commit import Recipe
 from wheel_builder.provenance.provenance import Provenance, RunDetails

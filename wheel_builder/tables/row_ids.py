@@ -23,7 +23,12 @@ DEFAULTS = {each.name: each.default for each in fields(Tile) if each.name not in
 
 def row_id(arch: str, kernel: str, rows: Iterable[Tile]) -> str:
     """The id of a kernel, ``fa_fwd_fp16_d64``, with the rows of its plain and featured loop."""
-    value = [arch, kernel, *map(settings, rows)]
+    return settings_id(arch, kernel, map(settings, rows))
+
+
+def settings_id(arch: str, kernel: str, rows: Iterable[Mapping[str, object]]) -> str:
+    """``row_id`` of rows that are given by their settings."""
+    value = [arch, kernel, *rows]
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
 

@@ -12,8 +12,8 @@ LAYERS = [
     "base", "tables", "matrix", "files", "images", "build", "audit", "provenance", "index",
     "machine_code.disassembly", "machine_code.emulator", "machine_code.static_checks",
     "machine_code.fake_hip", "verify", "pipeline",
-    "extras.perf", "extras.tune", "extras.build_log", "extras.upstream", "extras.cost", "extras.site",
-    "cli",
+    "extras.perf", "extras.tune", "extras.timings", "extras.build_log", "extras.upstream", "extras.cost",
+    "extras.site", "cli",
 ]  # fmt: skip
 MODULES = sorted((CHECKOUT / "wheel_builder").rglob("*.py"))
 MOST = 15  # files in one folder

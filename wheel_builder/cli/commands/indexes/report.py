@@ -1,24 +1,38 @@
-"""A user's report from hardware, taken into the tree."""
+"""Users' reports from hardware: taken into the tree, and what follows from all of them."""
 
 import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
+from wheel_builder.base.errors import SelectionError
 from wheel_builder.base.process import run as run_process
 from wheel_builder.base.words import shown
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, index_option
 from wheel_builder.cli.selected import read_matrix
+from wheel_builder.extras.timings.evidence import EVIDENCE, merge
 from wheel_builder.matrix import measured
 from wheel_builder.matrix.catalogue import catalogue_of
+from wheel_builder.provenance.tuning_report import add_tuning, is_tuning
 from wheel_builder.provenance.user_report import add_report
 
 
 def run(args: argparse.Namespace) -> None:
+    ACTIONS[args.action](args)
+
+
+def _add(args: argparse.Namespace) -> None:
+    if args.file is None:
+        title = "report add needs a FILE"
+        raise SelectionError(title, ["name the file written by python -m flash_attn_rocm selftest or tune"])
     wheels = args.wheel or [*(ROOT / "dist").glob("*.whl"), *args.index.rglob("*.whl")]
     name = args.signed_off_by or _committer()
+    add = add_tuning if is_tuning(args.file) else add_report
     catalogue = catalogue_of(read_matrix())
-    path = add_report(args.file, wheels, ROOT, catalogue=catalogue, signed_off_by=name, now=datetime.now(UTC))
+    path = add(args.file, wheels, ROOT, catalogue=catalogue, signed_off_by=name, now=datetime.now(UTC))
+    if add is add_tuning:
+        print(f"{shown(path)}: commit it")
+        return
     measured.write(ROOT)
     pages = "pages show it when written again: scripts/wheel-builder index pages"
     print(f"{shown(path)}, {measured.MEASURED}: commit them; {pages}")
@@ -33,17 +47,32 @@ def _committer() -> str:
     return f"{name} <{email}>"
 
 
+def _merge(_args: argparse.Namespace) -> None:
+    print(f"{merge(ROOT)}\n{EVIDENCE}: commit it")
+
+
+ACTIONS = {"add": _add, "merge": _merge}
+
+
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("add",), help="add: check a report and add it to the tree")
     parser.add_argument(
-        "file", type=Path, metavar="FILE", help="the file written by python -m flash_attn_rocm selftest"
+        "action",
+        choices=tuple(ACTIONS),
+        help="add: check a report and add it to the tree; "
+        f"merge: write rows that were better on several GPUs to {EVIDENCE}",
     )
     parser.add_argument(
+        "file", type=Path, nargs="?", metavar="FILE",
+        help="of add: the file written by python -m flash_attn_rocm selftest or tune",
+    )  # fmt: skip
+    parser.add_argument(
         "--wheel", type=Path, action="append", default=[], metavar="WHEEL",
-        help="a wheel that the report may be about (default: all in dist and in the index)",
+        help="a wheel or candidates that the report may be about (default: all in dist and in the index)",
     )  # fmt: skip
     parser.add_argument("--signed-off-by", metavar="NAME", help="'Name <name@host>' (default: git's user)")
     index_option(parser)
 
 
-COMMAND = Command("report", "add a user's hardware report to the tree", run, (options,))
+COMMAND = Command(
+    "report", "users' reports from hardware: add them, and merge what they show", run, (options,)
+)

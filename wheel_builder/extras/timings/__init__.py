@@ -1,0 +1,1 @@
+"""What follows from users' tuning reports: better rows, and how far off the models are."""
