@@ -57,7 +57,7 @@ int within(const char* what, std::int64_t value, std::int64_t most) {
 // The words of a damaged library would lead to a new installation of the wrong package.
 Unpacked unpacked_code(const Candidate& candidate) {
   try {
-    return unpack(candidate.packed);
+    return unpack(candidate.packed, {});
   } catch (const Error&) {
     refuse_candidate("code: it is no compressed bundle of code objects");
   }
