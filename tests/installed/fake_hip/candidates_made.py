@@ -87,9 +87,9 @@ class Made:
         for file in self.disassembly.glob(f"{row}*"):
             file.unlink()
 
-    def change(self, row, pattern, becomes):
+    def change(self, kernel, row, pattern, becomes):
         """Another instruction for the row."""
-        file = self.disassembly / f"{row}.s"
+        file = self.disassembly / f"{row}-{kernel}.s"
         text, count = re.subn(pattern, becomes, file.read_text(), count=1)
         assert count == 1, f"{row} has no {pattern}"
         file.write_text(text)
@@ -99,10 +99,10 @@ class Made:
         at = code.rindex(b"clang version")
         copy = code[:at] + row[:5].encode() + code[at + 5 :]
         if change is not None:
-            (self.disassembly / f"{row}.co").write_bytes(copy)
-            shutil.copyfile(own, self.disassembly / f"{row}.s")
+            (self.disassembly / f"{row}-{kernel}.co").write_bytes(copy)
+            shutil.copyfile(own, self.disassembly / f"{row}-{kernel}.s")
             if change:
-                self.change(row, *change)
+                self.change(kernel, row, *change)
         return copy
 
 

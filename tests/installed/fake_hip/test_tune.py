@@ -95,7 +95,7 @@ def test_the_faster_row_wins_and_wrong_ones_are_out(play, made, tmp_path):
         assert each["sdpa_ms"] == 2.0
         assert each["winner"] == FAST
     assert [*shown["timed"][:6]] == ["", FAST, SLOW, SLOW, FAST, ""], "A B B A"
-    assert f"{FORWARD}  {shipped}  {FAST}  +100.0%" in " ".join(shown["said"].split(" "))
+    assert f"{FORWARD} {shipped} {FAST} +100.0%" in " ".join(shown["said"].split())
     assert "forward 40 causal GQA 4" in shown["said"]
     assert "Nothing was sent" in shown["said"]
     assert shown["fallbacks"] == []
@@ -128,7 +128,7 @@ shown["in_use"] = in_use[0]
 
 
 FAILURES = {
-    "wrong": "made.change(FAST, *EXP)",
+    "wrong": "made.change(FORWARD, FAST, *EXP)",
     "does not load": "made.forget_disassembly(FAST)",
     "gone": "made.package.rename(made.site / 'gone')",
     "another list": "made.listed['kernels'].pop(SMALL); made.write()",

@@ -89,7 +89,7 @@ def find(arch: str) -> Candidates:
                 f"{package_version()} is installed, or another build\n  next: {install}"
             )
             raise CandidatesError(message)
-        kernels = {kernel: _kernel(kernel, value) for kernel, value in listed["kernels"].items()}
+        kernels = {kernel: _kernel(arch, kernel, value) for kernel, value in listed["kernels"].items()}
     except (OSError, ValueError, RecursionError) as error:
         message = f"{name} is damaged: {folder / LIST}: {error}\n  next: {install} --force-reinstall"
         raise CandidatesError(message) from error
@@ -102,7 +102,8 @@ def use(found: Candidates, candidate: Candidate, device: int) -> None:
     Raises CandidatesError for a damaged file, and RuntimeError if the code does not load. Then nothing has
     changed.
     """
-    code = _code(found.folder, found.kernels[candidate.kernel])
+    kernel = found.kernels[candidate.kernel]
+    code = _code(found.folder / kernel.file, kernel.size, kernel.sha256)
     REPLACE(device, candidate.kernel, candidate.row, code, candidate.place, candidate.rows, candidate.threads)
 
 
@@ -117,15 +118,14 @@ def index_of(where: torch.device) -> int:
 
 
 @cache
-def _code(folder: Path, kernel: Kernel) -> torch.Tensor:
-    path = folder / kernel.file
+def _code(path: Path, size: int, sha256: str) -> torch.Tensor:
     try:
         data = _bounded(path, MOST_CODE)
     except (OSError, ValueError) as error:
         message = f"the candidates' code cannot be read: {path}: {error}"
         raise CandidatesError(message) from error
-    if (len(data), hashlib.sha256(data).hexdigest()) != (kernel.size, kernel.sha256):
-        message = f"the candidates' code is damaged: {path}: expected the sha256 {kernel.sha256}"
+    if (len(data), hashlib.sha256(data).hexdigest()) != (size, sha256):
+        message = f"the candidates' code is damaged: {path}: expected the sha256 {sha256}"
         raise CandidatesError(message)
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
@@ -193,7 +193,7 @@ def _wheel(listed: Given, arch: str) -> Mapping[str, Any]:
     return wheel
 
 
-def _kernel(name: str, value: Given) -> Kernel:
+def _kernel(arch: str, name: str, value: Given) -> Kernel:
     _text("a kernel", name, 64, KERNEL)
     fields = _fields(name, value, "shipped", "code", "candidates")
     code = _fields(f"{name}: code", fields["code"], "file", "bytes", "sha256")
@@ -202,7 +202,8 @@ def _kernel(name: str, value: Given) -> Kernel:
     fits = isinstance(rows, dict) and 0 < len(rows) <= MOST_ROWS
     _expect(f"{name}: candidates", rows, fits=fits, expected=f"1 to {MOST_ROWS}")
     found = {row: _candidate(name, row, rows[row], place) for place, row in enumerate(sorted(rows))}
-    shipped = _text(f"{name}: shipped", fields["shipped"], 8, ROW)
+    shipped, own = fields["shipped"], host.row_ids().get((arch, name), "none")
+    _expect(f"{name}: shipped", shipped, fits=shipped == own, expected=own)
     _expect(f"{name}: candidates", shipped, fits=shipped not in found, expected="other rows than the wheel's")
     size = _number(f"{name}: bytes", code["bytes"], 1, MOST_CODE)
     return Kernel(shipped, code["file"], size, _text(f"{name}: sha256", code["sha256"], 64, DIGEST), found)
@@ -220,8 +221,3 @@ def _candidate(kernel: str, row: str, value: Given, place: int) -> Candidate:
     return Candidate(
         kernel, row, changes, rows, _number(f"{what}: threads", fields["threads"], 1, MOST_WIDTH), place
     )
-
-
-def shipped_row(arch: str, kernel: str) -> str:
-    """The id of the wheel's row of a kernel, "" without one. ``arch`` is that of the machine code."""
-    return host.row_ids().get((arch, kernel), "")

@@ -15,7 +15,7 @@ import torch
 
 from flash_attn_rocm.library import candidates, host
 from flash_attn_rocm.library.candidates import Candidate, Candidates, CandidatesError
-from flash_attn_rocm.machine import remembered
+from flash_attn_rocm.machine import environment, remembered
 from flash_attn_rocm.machine.remembered import CODED, MASKED, MASKED_GRADIENTS, Family
 from flash_attn_rocm.values import kinds, paths
 
@@ -59,9 +59,11 @@ def key_of(arch: str) -> str:
     return hashlib.sha256(what.encode()).hexdigest()[:32]
 
 
-def keep(arch: str, digest: str, winners: Mapping[str, Winner]) -> Path:
-    """Writes the rows to keep for this machine. Raises OSError. Without winners the file is removed."""
-    path = file_of(arch)
+def keep(arch: str, digest: str, found: Mapping[str, Winner | None]) -> Path:
+    """Keeps the winners of kernels, None for the wheel's row. Other kernels keep theirs. Raises OSError."""
+    path, (before, former) = file_of(arch), kept(arch)
+    every = {**(former if before == digest else {}), **found}
+    winners = {name: winner for name, winner in every.items() if winner}
     if winners:
         kernels = {name: winner._asdict() for name, winner in winners.items()}
         remembered.write_text(
@@ -124,6 +126,7 @@ def words(arch: str, kernel: str, shipped: str) -> str:
     winner = kept(host.code_of(arch))[1].get(kernel)
     if winner is None:
         return ""
-    if why := REFUSED.get((arch, kernel)):
+    off = "" if environment.switch(environment.CANARY, default=True) else f"{environment.CANARY}=0"
+    if why := off or REFUSED.get((arch, kernel)):
         return f"; row {winner.row}, kept by {COMMAND}, is not used: {why}"
     return f"; row {winner.row} is used instead of {shipped}, kept by {COMMAND}"

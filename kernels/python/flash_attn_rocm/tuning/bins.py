@@ -19,7 +19,9 @@ WIDTHS, DECODE_BATCH = (1, 4), 16
 FORWARD, BACKWARD, DECODE = "forward", "backward", "decode"
 NO_MASK, BOOL, BIAS = "", "bool", "bias"
 # The path that a kernel of an op is timed on, where a plan might choose another one.
-GRADIENTS = {op: path for path, last in kinds.GRADIENTS.items() for op in kinds.LAUNCHES[last][1:]}
+GRADIENTS = {
+    op: path for path, last in kinds.GRADIENTS.items() for op in kinds.LAUNCHES[last] if op in kinds.TILED
+}
 FORWARDS = {
     kinds.ATTENDING[path]: path for path in (paths.TILED, paths.TALL, paths.WIDE, paths.UNEVEN, paths.SPLIT)
 }

@@ -60,12 +60,13 @@ def _written(found: report.Report, file: Path, say: Say) -> int:
 
 
 def _applied(found: report.Report, say: Say) -> int:
-    arch, winners = host.code_of(found["arch"]), report.winners(found)
+    arch, every = host.code_of(found["arch"]), report.winners(found)
     try:
-        path = tuned.keep(arch, found["candidates"], winners)
+        path = tuned.keep(arch, found["candidates"], every)
     except OSError as error:
         say(f"{tuned.file_of(arch)} cannot be written: {error.strerror}\n  next: make room and run it again")
         return 1
+    winners = {name: winner for name, winner in every.items() if winner}
     if not winners:
         say(f"No candidate is faster by {choice.LEAST_GAIN:.0%}: the wheel's own rows are used.")
     else:

@@ -65,15 +65,14 @@ def _bars(name: str, found: Mapping[str, Any]) -> Iterator[str]:
             yield f"{str(what) if number == 0 else '':28}  {which:6} {rate:10.3f}  {bar}"
 
 
-def winners(report: Report) -> dict[str, Winner]:
-    """The rows to keep."""
-    return {
-        name: Winner(
-            found["winner"], found["shipped"], choice.gain(found["shipped"], found["winner"], found["bins"])
-        )
-        for name, found in report["kernels"].items()
-        if found["winner"] != found["shipped"]
-    }
+def winners(report: Report) -> dict[str, Winner | None]:
+    """The rows to keep, by kernel. None: the wheel's."""
+    return {name: _winner(found) for name, found in report["kernels"].items()}
+
+
+def _winner(found: Mapping[str, Any]) -> Winner | None:
+    shipped, won = found["shipped"], found["winner"]
+    return None if won == shipped else Winner(won, shipped, choice.gain(shipped, won, found["bins"]))
 
 
 def write(report: Report, file: Path) -> str:

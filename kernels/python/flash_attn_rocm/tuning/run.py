@@ -167,7 +167,11 @@ def _right(tuning: Tuning, kernel: host.Instance, of: candidates.Kernel) -> list
         if row in refused:
             continue
         session.begin(kernel.name, row)
-        state, words = _judged(tuning, kernel, candidate)
+        try:
+            state, words = _judged(tuning, kernel, candidate)
+        except KeyboardInterrupt:
+            session.end()  # it is not to blame
+            raise
         if not state:
             good.append(candidate)
             session.end()

@@ -1,0 +1,104 @@
+"""``tune`` without a GPU: the choice of a row, the driver's values, and words."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from flash_attn_rocm.__main__ import main
+from flash_attn_rocm.library.host import instances
+from flash_attn_rocm.library.tuned import WORK
+from flash_attn_rocm.tuning import bins, choice, clocks, timing
+from flash_attn_rocm.tuning.bins import Sizes
+
+SHIPPED, ONE, TWO = "11111111", "22222222", "33333333"
+
+
+def found(*bins):
+    """Bins with the milliseconds of the shipped row and others."""
+    return [{"times": {row: {"ms": ms} for row, ms in each.items()}} for each in bins]
+
+
+@pytest.mark.parametrize(
+    ("times", "winner"),
+    [
+        ([], SHIPPED),
+        ([{SHIPPED: 1.0}], SHIPPED),
+        ([{SHIPPED: 1.0, ONE: 0.9, TWO: 0.95}], ONE),
+        ([{SHIPPED: 1.0, ONE: 0.985}], SHIPPED),
+        ([{SHIPPED: 1.0, ONE: 0.97}, {SHIPPED: 1.0, ONE: 1.009}], SHIPPED),
+        ([{SHIPPED: 1.0, ONE: 0.9}, {SHIPPED: 1.0, ONE: 1.009}], ONE),
+        ([{SHIPPED: 1.0, ONE: 0.5}, {SHIPPED: 1.0, ONE: 1.011}], SHIPPED),
+        ([{SHIPPED: 1.0, ONE: 0.5, TWO: 0.9}, {SHIPPED: 1.0, ONE: 1.011, TWO: 0.9}], TWO),
+        ([{SHIPPED: 1.0, ONE: 0.5}, {SHIPPED: 1.0}], SHIPPED),
+    ],
+)
+def test_a_winner_gains_2_percent_and_loses_1_nowhere(times, winner):
+    assert choice.winner(SHIPPED, found(*times)) == winner
+
+
+def test_rows_are_timed_in_turn_after_warm_up():
+    used, called = [], []
+
+    def clock(call, where):
+        call()
+        return len(called) * 1e-3
+
+    times = timing.compared(
+        [SHIPPED, ONE], used.append, lambda: called.append(used[-1]), torch.device("cpu"), runs=4, clock=clock
+    )
+    assert used == [SHIPPED, ONE, ONE, SHIPPED] * 2
+    assert called == [row for row in used for _ in range(timing.WARM + 1)]
+    assert times[SHIPPED] == timing.Times(13.5, 3.0, 24.0, 4)
+
+
+def test_a_sample_is_long_enough():
+    called = []
+    assert timing.sample(lambda: called.append(1), torch.device("cpu")) > 0
+    assert len(called) == 1 + timing.MOST_CALLS
+
+
+def test_what_fails_beside_the_kernels_has_no_time():
+    def fails():
+        message = "no memory"
+        raise RuntimeError(message)
+
+    assert timing.timed(fails, torch.device("cpu"), runs=1) is None
+
+
+def test_values_of_the_driver(tmp_path, monkeypatch):
+    place = tmp_path / "sys/bus/pci/devices/0000:c3:00.0/hwmon/hwmon4"
+    place.mkdir(parents=True)
+    for name, text in {
+        "freq1_input": "2500000000\n",
+        "power1_input": "251000000\n",
+        "temp1_input": "x",
+    }.items():
+        (place / name).write_text(text)
+    properties = SimpleNamespace(pci_domain_id=0, pci_bus_id=0xC3, pci_device_id=0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    told = clocks.told(torch.device("cuda", 0), tmp_path)
+    assert told == {"gpu_mhz": 2500.0, "memory_mhz": None, "watts": 251.0, "celsius": None}
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace())
+    assert set(clocks.told(torch.device("cuda", 0), tmp_path).values()) == {None}
+    assert set(clocks.told(torch.device("cpu"), tmp_path).values()) == {None}
+
+
+def test_kernels_with_bins_have_a_check():
+    timed = {each.op for each in instances() if bins.bins_of(each, Sizes())}
+    assert {"fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq"} <= timed <= WORK.keys()
+    assert not timed & {"append", "combine", "bwd_delta", "mla", "reference"}
+
+
+def test_without_a_gpu_it_says_so(capsys, tmp_path):
+    assert main(["tune", "--report", str(tmp_path / "report.json")]) == 1
+    assert "tune needs an AMD GPU that PyTorch can use\n  next: python -m flash_attn_rocm doctor" in "".join(
+        capsys.readouterr()
+    )
+    assert not [*Path(tmp_path).iterdir()]
+
+
+def test_a_length_is_a_number(capsys):
+    with pytest.raises(SystemExit):
+        main(["tune", "--seqlen", "long"])
+    assert "expected positive integers such as 512,1024, got long" in capsys.readouterr().err
