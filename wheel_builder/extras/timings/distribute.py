@@ -66,7 +66,7 @@ def distribute(
             tuning = begun(kernel, context, builder.result, emulator.result, Wishes(0), step.own_log)
             shipped = tuning.rows.id_of(kernel)
             refuse_other_rows(kernel, shipped, read)
-            if chosen := choose(tuning, candidates_in(kernel, proposal), step.note):
+            if chosen := choose(tuning, candidates_in(kernel, shipped, proposal), step.note):
                 found[kernel] = OfKernel(shipped, chosen)
         if not found:
             raise TuneError(TITLE, ["no candidate of the proposals is right and not dominated"])
@@ -100,8 +100,12 @@ def refuse_other_rows(kernel: Kernel, shipped: str, wheels: Sequence[WheelFile])
             raise TuneError(title, [f"expected {shipped}"], advice="build the wheel from this commit")
 
 
-def candidates_in(kernel: Kernel, proposal: dict[str, object]) -> list[Changes]:
-    """The candidates of a proposal that are worth another look."""
+def candidates_in(kernel: Kernel, shipped: str, proposal: dict[str, object]) -> list[Changes]:
+    """The candidates worth another look. Raises ``TuneError`` for a proposal that changes other rows."""
+    if proposal.get("today") != shipped:
+        title = f"the proposal for {kernel.name} of {kernel.arch} changes other rows than today's"
+        advice = f"scripts/wheel-builder tune --arch {kernel.arch} --kernel {kernel.name}"
+        raise TuneError(title, [f"expected {shipped}, found {proposal.get('today')}"], advice=advice)
     listed = proposal.get("candidates", [])
     return [
         changes_named(kernel.op, each["changes"])

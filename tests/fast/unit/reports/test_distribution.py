@@ -100,13 +100,22 @@ def test_equal_candidates_give_equal_bytes():
 def test_candidates_of_a_proposal_are_those_worth_another_look():
     verdicts = ("today's", "proposed", "better", "worse under 'fwd'", "dominated by 1234", "refused: x")
     proposal = {
+        "today": "0123abcd",
         "candidates": [
             {"verdict": verdict, "changes": f"prefetch = {number}"} for number, verdict in enumerate(verdicts)
-        ]
+        ],
     }
-    assert distribute.candidates_in(KERNEL, proposal) == [
+    assert distribute.candidates_in(KERNEL, "0123abcd", proposal) == [
         (Change("prefetch", number),) for number in (1, 2, 3)
     ]
+
+
+def test_a_proposal_about_older_rows_is_refused():
+    with pytest.raises(
+        TuneError, match="fa_fwd_fp16_d64 of gfx1100 changes other rows than today's"
+    ) as caught:
+        distribute.candidates_in(KERNEL, "0123abcd", {"today": "00000000", "candidates": []})
+    assert "expected 0123abcd, found 00000000" in str(caught.value)
 
 
 @pytest.fixture
