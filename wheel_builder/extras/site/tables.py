@@ -25,6 +25,9 @@ from wheel_builder.extras.perf.published import ERRORS, summary
 from wheel_builder.extras.site.launches import disputed_table, launch_errors, launch_tables, power_table
 from wheel_builder.extras.site.markdown import markdown
 from wheel_builder.extras.site.modelled import modelled_tables
+from wheel_builder.extras.timings.calibrate import ERRORS as MEASURED_ERRORS
+from wheel_builder.extras.timings.calibrate import NONE, Error, parse_errors
+from wheel_builder.extras.timings.calibrate import table as errors_table
 from wheel_builder.extras.tune.record import SEARCHES, Line, parse_searches
 from wheel_builder.extras.upstream.costs import load_costs
 from wheel_builder.extras.upstream.why import sections
@@ -97,12 +100,18 @@ def tables(checkout: Path) -> Mapping[str, str]:
         "disputed": disputed_table(parse_lines((checkout / LINES).read_text("utf-8"))),
         "power": power_table(read_pairs(checkout / PAIRS), modelled),
         "model_errors": f"```text\n{counters.rstrip()}\n\n{summary(assembly)}\n```",
+        "measured_errors": measured_errors(parse_errors((checkout / MEASURED_ERRORS).read_text("utf-8"))),
         "searches": searches(parse_searches((checkout / SEARCHES).read_text("utf-8"))),
         "compile_costs": compile_costs(costs),
         "why_so_long": why_so_long(matrix, checkout, costs),
         "drop_in_libraries": drop_in_libraries(imports),
         "sageattention_libraries": sageattention_libraries(imports),
     }
+
+
+def measured_errors(found: Sequence[Error]) -> str:
+    """Errors of the models on users' GPUs."""
+    return markdown(errors_table(found)) if found else NONE
 
 
 def searches(lines: Sequence[Line]) -> str:

@@ -1,1 +1,1 @@
-"""What follows from users' tuning reports: better rows, and how far off the models are."""
+"""Candidates for users' GPUs, and what follows from reports about them: better rows, errors of the models."""

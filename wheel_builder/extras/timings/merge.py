@@ -129,7 +129,7 @@ def _lacking(timings: tuple[Timing, ...], faults: Iterable[Fault]) -> Iterator[s
         said = ", ".join(f"{each.gain:+.1%} on {each.device}" for each in timings) or "no times"
         yield f"{len(enough)} of {LEAST_MACHINES} machines gain {LEAST_GAIN:.0%} or more: {said}"
     for each in timings:
-        if each.worst < -MOST_LOSS:
+        if 1 + each.worst < 1 / (1 + MOST_LOSS):
             yield f"{each.worst:+.1%} on {each.device}: {each.worst_bin}"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import TuneError
+from wheel_builder.base.store import Artifact
 from wheel_builder.extras.perf.measure import Subject
 from wheel_builder.extras.perf.run import Bench, subjects
 from wheel_builder.extras.tune.compiling import Compiled, Compilers, compile_all
@@ -92,20 +93,14 @@ def tune(kernel: Kernel, plan: Plan, context: RunContext, wishes: Wishes, *, pla
 
     An interrupted search writes what it found. The next one goes on from there.
     """
-    rows = rows_of(known_tiles(), arch_named(kernel.arch), kernel)
+    rows_of(known_tiles(), arch_named(kernel.arch), kernel)  # refuses a kernel without any
     job = jobs_to_build(plan)[0]
     steps = begin(context, plan.package)
     builder = builder_image(steps, job)
     emulator = build_emulator(steps, job, builder)
 
     def work(step: Shown) -> Path:
-        store = context.store
-        compilers = Compilers(builder.result, context.checkout, store, context.jobs, step.own_log)
-        core = Core(emulator.result.path / LIBRARY)
-        bench = Bench(core, tools_in(builder.result), store, context.log("listing"))
-        models = hashlib.sha256(f"{models_of(context.checkout)} {emulator.result.key}".encode()).hexdigest()
-        results = Results(store, models[:16])
-        tuning = Tuning(kernel, rows, compilers, bench, results, wishes)
+        tuning = begun(kernel, context, builder.result, emulator.result, wishes, step.own_log)
         path = propose(tuning, context.build / FOLDER, step.note)
         if wishes.record:
             keep(tuning.search(""), context.checkout / SEARCHES)
@@ -114,6 +109,17 @@ def tune(kernel: Kernel, plan: Plan, context: RunContext, wishes: Wishes, *, pla
     made = steps.add(f"tune {kernel.arch} {kernel.name}", work, weight=60 * wishes.minutes, log="tune")
     steps.run(plain=plain)
     return made.result
+
+
+def begun(
+    kernel: Kernel, context: RunContext, builder: Artifact, emulator: Artifact, wishes: Wishes, log: Path
+) -> Tuning:
+    """A search that has tried nothing."""
+    rows, store = rows_of(known_tiles(), arch_named(kernel.arch), kernel), context.store
+    compilers = Compilers(builder, context.checkout, store, context.jobs, log)
+    bench = Bench(Core(emulator.path / LIBRARY), tools_in(builder), store, context.log("listing"))
+    models = hashlib.sha256(f"{models_of(context.checkout)} {emulator.key}".encode()).hexdigest()
+    return Tuning(kernel, rows, compilers, bench, Results(store, models[:16]), wishes)
 
 
 def keep(search: Search, file: Path) -> None:
@@ -148,7 +154,7 @@ def propose(tuning: Tuning, folder: Path, say: Callable[[str], None]) -> Path:
 def _searched(tuning: Tuning, end: float, say: Callable[[str], None]) -> str:
     arch, wishes = arch_named(tuning.kernel.arch), tuning.wishes
     if wishes.asked:
-        _try(tuning, [NONE, wishes.asked])
+        attempt(tuning, [NONE, wishes.asked])
     while True:
         batch = next_candidates(tuning.kernel, arch, tuning.rows, _gains(tuning), BATCH)
         if not batch:
@@ -157,7 +163,7 @@ def _searched(tuning: Tuning, end: float, say: Callable[[str], None]) -> str:
             return ENOUGH
         if time.monotonic() > end and tuning.compares:
             return SPENT
-        _try(tuning, batch)
+        attempt(tuning, batch)
         say(progress_words(tuning.search(""), end - time.monotonic()))
 
 
@@ -177,7 +183,7 @@ def progress_words(search: Search, seconds_left: float) -> str:
     return f"{len(search.outcomes)} candidates, {refused} refused, {words}, {left}"
 
 
-def _try(tuning: Tuning, batch: Sequence[Changes]) -> None:
+def attempt(tuning: Tuning, batch: Sequence[Changes]) -> None:
     """Compile and model some candidates. Raises ``TuneError`` if today's rows are refused."""
     rows = [changed(tuning.rows, changes) for changes in batch]
     compiled = compile_all(tuning.kernel, rows, tuning.compilers)
@@ -227,10 +233,15 @@ def reason_of(words: str) -> str:
 def _execute_best(tuning: Tuning) -> None:
     """Execute the best candidate. With wrong results it is out, and there is another best one."""
     while (best := better(tuning.search(""))) and tuning.outcomes[best[0]].wrong is None:
-        [changes, *_] = best
-        rows = changed(tuning.rows, changes)
-        [made] = compile_all(tuning.kernel, [rows], tuning.compilers)
-        subject = _loaded(tuning, [made])[made.code]
-        tile, step = workgroup(tuning.kernel, rows), rows.plain.keys or rows.plain.queries
-        wrong = executed(subject, tuning.kernel, tile, step, tuning.results)
-        tuning.outcomes[changes] = replace(tuning.outcomes[changes], wrong=wrong)
+        execute(tuning, best[0])
+
+
+def execute(tuning: Tuning, changes: Changes) -> bytes:
+    """Execute a candidate. Returns its code object, and the outcome has what was wrong."""
+    rows = changed(tuning.rows, changes)
+    [made] = compile_all(tuning.kernel, [rows], tuning.compilers)
+    subject = _loaded(tuning, [made])[made.code]
+    tile, step = workgroup(tuning.kernel, rows), rows.plain.keys or rows.plain.queries
+    wrong = executed(subject, tuning.kernel, tile, step, tuning.results)
+    tuning.outcomes[changes] = replace(tuning.outcomes[changes], wrong=wrong)
+    return made.code

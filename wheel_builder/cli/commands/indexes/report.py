@@ -10,6 +10,7 @@ from wheel_builder.base.words import shown
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, index_option
 from wheel_builder.cli.selected import read_matrix
+from wheel_builder.extras.timings.calibrate import ERRORS, calibrate
 from wheel_builder.extras.timings.evidence import EVIDENCE, merge
 from wheel_builder.matrix import measured
 from wheel_builder.matrix.catalogue import catalogue_of
@@ -51,7 +52,11 @@ def _merge(_args: argparse.Namespace) -> None:
     print(f"{merge(ROOT)}\n{EVIDENCE}: commit it")
 
 
-ACTIONS = {"add": _add, "merge": _merge}
+def _calibrate(_args: argparse.Namespace) -> None:
+    print(f"{calibrate(ROOT)}\n{ERRORS}: commit it, with the tables of the documents that show it")
+
+
+ACTIONS = {"add": _add, "merge": _merge, "calibrate": _calibrate}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +64,8 @@ def options(parser: argparse.ArgumentParser) -> None:
         "action",
         choices=tuple(ACTIONS),
         help="add: check a report and add it to the tree; "
-        f"merge: write rows that were better on several GPUs to {EVIDENCE}",
+        f"merge: write rows that were better on several GPUs to {EVIDENCE}; "
+        f"calibrate: write how far off the models are to {ERRORS}",
     )
     parser.add_argument(
         "file", type=Path, nargs="?", metavar="FILE",
@@ -74,5 +80,5 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    "report", "users' reports from hardware: add them, and merge what they show", run, (options,)
+    "report", "users' reports from hardware: add them, merge better rows, calibrate models", run, (options,)
 )

@@ -1,0 +1,42 @@
+"""A wheel of candidates for kernels' rows, which users time on their GPUs."""
+
+import argparse
+from pathlib import Path
+
+from wheel_builder.cli.command import Command
+from wheel_builder.cli.options import ROOT, existing_file, release_options, run_options
+from wheel_builder.cli.runs import run_context
+from wheel_builder.cli.selected import DEFAULT, read_matrix
+from wheel_builder.extras.timings.distribute import distribute
+from wheel_builder.matrix.model import Selection
+from wheel_builder.matrix.plan import plan
+
+
+def run(args: argparse.Namespace) -> None:
+    matrix = read_matrix()
+    rocm = matrix.public.built_with if args.rocm == DEFAULT else args.rocm
+    found = plan(matrix, Selection(rocm=(rocm,), archs=(args.arch,)))
+    print(distribute(args.arch, args.wheel, found, run_context(args), args.to, plain=args.verbose or None))
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--arch", required=True, metavar="A", help="one gfx arch, for example gfx1100")
+    parser.add_argument(
+        "--wheel", type=existing_file, action="append", required=True, metavar="WHEEL",
+        help="the wheel that the candidates belong to; again for its twin for Windows",
+    )  # fmt: skip
+    parser.add_argument(
+        "--to", type=Path, default=ROOT / "dist", metavar="DIR", help="output folder (default: dist)"
+    )
+    parser.add_argument(
+        "--rocm", default=DEFAULT, metavar="V",
+        help="ROCm version of the compiler (default: the public wheel's)",
+    )  # fmt: skip
+
+
+COMMAND = Command(
+    "tuning-wheel",
+    "a wheel with the best candidates of all proposals of tune for an arch",
+    run,
+    (options, run_options, release_options),
+)
