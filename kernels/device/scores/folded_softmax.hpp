@@ -197,9 +197,13 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     unseen = static_cast<int>(blind);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      Unit::settle(s[step]);
-      if constexpr (kStartsShifted) s[step] += moved;
-      Unit::settle(s[step]);
+      if constexpr (kStartsShifted) {
+        Unit::settle(s[step]);
+        s[step] += moved;
+        Unit::settle(s[step]);
+      } else {
+        Unit::pin(s[step]);  // or the compiler keeps copies, and spills registers
+      }
     }
     if (kHasOut && any_lane<Unit::kWave>(correct)) {
 #pragma unroll
