@@ -1,8 +1,9 @@
 """Results of bf16 exactly between two numbers: they round to the even one.
 
-Each row sees four keys with equal scores. Their sum is four times a tie, plus a few steps of fp32: the factor
-of a kernel may differ from a quarter by some steps. So one of the sums becomes the tie, and all larger ones
-round up. The tie itself rounds up if the number below it is odd.
+Each row sees four keys with equal scores: the first one, and three of its own. The sum of their values is
+four times a tie, plus a few steps of fp32: the factor of a kernel may differ from a quarter by some steps. So
+one of the sums becomes the tie, and all larger ones round up. The tie itself rounds up if the number below it
+is odd. The first key makes the maximum of the first tile that of the row: later changes would round scores.
 """
 
 import pytest
@@ -12,7 +13,7 @@ from flash_attn_rocm.suite.rule import judge
 from flash_attn_rocm.values import kinds, paths
 
 FAR = 20.0  # its square is the distance of other rows' keys
-EACH = 4  # keys of a row
+EACH, OWN = 4, 3  # keys of a row
 STEPS = torch.arange(-4, 4) * 2.0**-21  # of fp32, for a sum near 4
 HALF = 2.0**-8  # of the distance of two bf16 above 1
 KINDS = 2  # rows with an even number below the tie, and rows with an odd one
@@ -30,8 +31,8 @@ def test_ties_of_bf16(target, shown, kernel, splits):
     q, k, v = call.q[0], call.k[0], call.v[0]
     q.zero_(), k.zero_()
     q[:ROWS, 0, :ROWS] = -FAR * (row[:, None] != row)
-    k[:, 0, :ROWS] = FAR * (key[:, None] // EACH == row)
-    k[ROWS * EACH :, 0, :ROWS] = FAR
+    k[1:, 0, :ROWS] = FAR * (key[:-1, None] // OWN == row)
+    k[1 + ROWS * OWN :, 0, :ROWS] = FAR
     v[:] = terms()[:, None, None]
     found = call.launched(target)
     assert ran(kernel, target)
@@ -46,7 +47,7 @@ def test_ties_of_bf16(target, shown, kernel, splits):
 def terms():
     """(keys,) numbers. Those of a row add up to the tie between two neighbours, times EACH, plus a step."""
     found = torch.zeros(KEYS)
-    sums = found[: ROWS * EACH].view(KINDS, len(STEPS), EACH)
+    sums = found[1 : 1 + ROWS * OWN].view(KINDS, len(STEPS), OWN)
     sums[..., 0] = EACH
     sums[..., 1] = EACH * HALF * torch.tensor([1.0, 3.0])[:, None]
     sums[..., 2] = STEPS
