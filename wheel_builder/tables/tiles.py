@@ -91,7 +91,7 @@ CHOICES = {
     "dtype": DTYPES,
     "schedule": (
         *("two_stages", "one_stage", "pipelined", "two_tiles", "two_tiles_in_turn"),
-        *("direct", "direct_slots", "slots_in_turn"),
+        *("direct", "direct_slots", "slots_in_turn", "own_keys"),
     ),
     "switches": SWITCHES,
 }

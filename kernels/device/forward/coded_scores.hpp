@@ -139,8 +139,9 @@ struct PlainScores {
 template <class B>
 struct CodedScores {
   using Unit = typename B::Unit;
-  using Query = CodedQuery<Unit, B::kDType, B::kHeadDim>;
-  static_assert(B::kConfig.schedule == Schedule::two_stages, "tiles.toml: V's descales come with K's");
+  using Query = CodedQuery<Unit, B::kDType, B::kHeadDim, B::kOwnKeys && Unit::kRun == 8>;
+  static_assert(B::kConfig.schedule == Schedule::two_stages || B::kOwnKeys,
+                "tiles.toml: V's descales come with K's");
 
   const B& block;
   const typename B::Convert* codes = nullptr;
@@ -177,29 +178,44 @@ struct CodedScores {
   FA_DEVICE bool scale_is_zero() const { return of_scores == 0; }
 
   FA_DEVICE void descale(typename B::Scores& s) const {
+    in_place(s);
     if (!codes->per_key(false)) return;
     multiply(s, codes->of_keys);
+    in_place(s);
   }
 
   FA_DEVICE void weigh(typename B::Scores& s, typename B::Out& o) {
+    in_place(s);
     if (!codes->per_key(true)) return;
     if (any_lane<Unit::kWave>(codes->of_values.largest() > most)) raise(o);
     multiply(s, codes->of_values.factors(inverse_of(most)));
+    in_place(s);
   }
 
-  // Call after the last tile.
+  // Call after the last tile. With keys of their own, waves multiply O when they join it.
   FA_DEVICE void finish(typename B::Out& o) const {
+    if constexpr (!B::kOwnKeys) times(o, factor_of_out());
+  }
+
+  FA_DEVICE float factor_of_out() const {
     const CodedParams& p = coded_params(reloaded(kernel_arguments()));
     const float of_v = p.per_key == 0         ? DescalesOf::values(p).of_head(block)
                        : codes->per_key(true) ? most
                                               : 1;
-    times(o, of_v * B::Convert::unit(p.format));
+    return of_v * B::Convert::unit(p.format);
   }
 
  private:
   // Of a power of two, exactly.
   FA_DEVICE static float inverse_of(float power) {
     return __builtin_bit_cast(float, 0x7f000000 - __builtin_bit_cast(uint32_t, power));
+  }
+
+  // Before and after arithmetic for some calls only: the others need no copies then.
+  FA_DEVICE static void in_place(typename B::Scores& s) {
+    if constexpr (!B::kOwnKeys) return;
+#pragma unroll
+    for (int step = 0; step < B::kScoreSteps; ++step) Unit::settle(s[step]);
   }
 
   // Each score times the factor of its key.
@@ -227,8 +243,9 @@ struct CodedScores {
   }
 
   FA_DEVICE void raise(typename B::Out& o) {
-    const float highest = across_lanes<Unit::kWave - 1>(
-        codes->of_values.largest(), block.lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+    const float highest =
+        across_lanes<Unit::kWave - 1>(codes->of_values.largest(), B::kOwnKeys ? here(block.lane) : block.lane,
+                                      [](float a, float b) { return __builtin_fmaxf(a, b); });
     const uint32_t up = __builtin_bit_cast(uint32_t, uniform(highest)) + 0x007fffff;
     const float to = __builtin_bit_cast(float, up & 0x7f800000);
     const float now = to < 0x1p126f ? to : 0x1p126f;

@@ -10,6 +10,7 @@
 
 #include "device/arch/current.hpp"
 #include "device/forward/coded_scores.hpp"
+#include "device/forward/own_keys.hpp"
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/direct.hpp"
 #include "device/forward/parts/direct_slots.hpp"
@@ -145,7 +146,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     };
     const auto products = [&](Scores& s, const typename B::Operands& prefetched, int at = 0) {
       softmax.begin(s);
-      add_scores(block, s, query, prefetched, at);
+      if constexpr (!B::kOwnKeys) add_scores(block, s, query, prefetched, at);
     };
     const auto mask = [&](Scores& s, int first) {
       if constexpr (decltype(given)::kInTurn) {
@@ -175,11 +176,13 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       if constexpr (B::kMasked) before(first);
       const bool dropping = B::kDrops && dropout.any();
       const uint32_t kept = dropping ? kept_bits(block, dropout, first, wave_row) : 0;
-      products(s, prefetch_keys(block, 0));
+      if constexpr (!B::kOwnKeys) products(s, prefetch_keys(block, 0));
       weights(s, first);
       if (dropping) B::Drop::apply(s, kept);
     };
-    if constexpr (B::kConfig.schedule == Schedule::one_stage) {
+    if constexpr (B::kOwnKeys) {
+      own_keys(block, tiles, k, v, query, o, softmax, convert, weights);
+    } else if constexpr (B::kConfig.schedule == Schedule::one_stage) {
       one_stage(block, tiles, k, v, o, convert, scores);
     } else if constexpr (B::kInTurn) {
       slots_in_turn(block, tiles, k, v, query, o, softmax, convert, mask);
@@ -195,7 +198,13 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     coded.finish(o);
   }
   if (B::kNarrow && !all_threads(block, convert.exact())) return false;
-  store_rows(block, wave_row, o, softmax);
+  if constexpr (B::kOwnKeys) {
+    typename B::Stored stored;
+    join_waves(block, o, softmax, coded.factor_of_out(), stored);
+    store_rows(block, wave_row, stored, softmax);
+  } else {
+    store_rows(block, wave_row, o, softmax);
+  }
   return true;
 }
 

@@ -117,6 +117,12 @@ struct KeyDescales {
     return product;
   }
 
+  // Replaces them by anything: a load for some calls only then needs no copy of earlier ones.
+  FA_DEVICE void forget() {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) held[i] = anything<float>();
+  }
+
   // A copy, made before later loads.
   FA_DEVICE KeyDescales now() const {
     KeyDescales copy;
@@ -156,6 +162,15 @@ struct Codes {
     const bool wide = has(kWide);
     return {wide ? 0 : 0x00010001u, wide ? 0xff00ff00 : 0xbf80bf80, wide ? 0x3c003c00u : 0x5c005c00};
   }
+  // Calls `action` with what unpacks codes of the call's format.
+  template <class Action>
+  FA_DEVICE void unpacking(const Action& action) const {
+    if (integers()) {
+      action(IntegerCodes{});
+    } else {
+      action(floats());
+    }
+  }
   FA_DEVICE bool per_key(bool of_values) const { return has(of_values ? kPerKeyOfValues : kPerKey); }
 
   // Queries are converted by CodedQuery.
@@ -189,7 +204,9 @@ struct CodedStage : Stage {
 // exact for elements from 2^-31 of it on (2^-21 where subnormals count as zero). Smaller ones lose less than
 // 2^-38 of it (2^-28), so every score errs by less than this share of the largest one possible in the step's
 // rows.
-template <class Unit, DType kDType, int kHeadDim>
+//
+// kPairs: steps 2i and 2i + 1 have the two halves of a lane's 16 neighbours (memory/own_codes.hpp).
+template <class Unit, DType kDType, int kHeadDim, bool kPairs>
 struct CodedQuery {
   static_assert(Unit::kWave == 2 * Unit::kN, "two lanes read a row");
 
@@ -224,7 +241,7 @@ struct CodedQuery {
 
   template <class T>
   FA_DEVICE T read(int row, int byte) const {
-    T words = view.template read<T>(row, byte);
+    T words = view.template read<T>(row, kPairs ? (byte & ~48) | (byte & 16) << 1 | (byte & 32) >> 1 : byte);
     if constexpr (kDType == DType::bf16) {
 #pragma unroll
       for (unsigned i = 0; i < sizeof(T) / 4; ++i) {

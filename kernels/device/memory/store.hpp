@@ -23,7 +23,8 @@ FA_DEVICE int held_byte(int lane, int first) {
 template <class Unit, DType kDType, int kSteps, class Write>
 FA_DEVICE void store_column(const typename Unit::C* o, int column, float factor, bool seen, Write write) {
   constexpr int kHeld = kSteps * Unit::kRows;
-  constexpr int kChunk = kHeld % 8 == 0 ? 8 : 4;  // consecutive elements, written at once
+  // Consecutive elements, written at once.
+  constexpr int kChunk = kHeld % 8 == 0 && Unit::held_step(7) == 7 ? 8 : 4;
   static_assert(kHeld % kChunk == 0, "each lane holds whole chunks of a row");
   typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));
   // NaN survives `pack_numbers` here: it comes from the hardware or a 16-bit input, so it has no low bits to

@@ -9,9 +9,9 @@
 //     c_place(row), kN elements each.
 //
 // A tile of `rows` rows is a stack of the A of several steps. The place of a row in the tile (its "slot") is
-// free as long as both sides agree. slot_of_row gives each lane runs of consecutive rows as C elements: flat
-// element f = step * kRows + r holds row held_begin(l, rows) + held_step(f). In this order, the C of one
-// product is read, run by run, as the B of the next.
+// free as long as both sides agree. slot_of_row (its inverse: row_of_slot) gives each lane runs of
+// consecutive rows as C elements: flat element f = step * kRows + r holds row held_begin(l, rows) +
+// held_step(f). In this order, the C of one product is read, run by run, as the B of the next.
 //
 // All functions are constexpr. tests/engine/layout proves these statements on the CPU.
 #pragma once
@@ -37,6 +37,7 @@ struct Layout<MatrixUnit::mfma> {
   static constexpr int c_place(int row) { return (row / 8 * 4 + row % 4) * 2 + row / 4 % 2; }
 
   static constexpr int slot_of_row(int row, int) { return (row & ~12) | (row & 4) << 1 | (row & 8) >> 1; }
+  static constexpr int row_of_slot(int slot, int rows) { return slot_of_row(slot, rows); }
   static constexpr int held_begin(int lane, int) { return lane / 32 * 8; }
   static constexpr int held_step(int f) { return f / 8 * 16 + f % 8; }
 };
@@ -55,6 +56,9 @@ struct Layout<MatrixUnit::wmma> {
   static constexpr int c_place(int row) { return row; }
 
   static constexpr int slot_of_row(int row, int) { return (row & ~15) | (row & 7) << 1 | (row & 8) >> 3; }
+  static constexpr int row_of_slot(int slot, int) {
+    return (slot & ~15) | (slot & 14) >> 1 | (slot & 1) << 3;
+  }
   static constexpr int held_begin(int lane, int) { return lane / 16 * 8; }
   static constexpr int held_step(int f) { return f / 8 * 16 + f % 8; }
 };
@@ -74,6 +78,7 @@ struct Layout<MatrixUnit::wmma_split> {
   static constexpr int c_place(int row) { return row % 8 * 2 + row / 8; }
 
   static constexpr int slot_of_row(int row, int) { return row; }
+  static constexpr int row_of_slot(int slot, int) { return slot; }
   static constexpr int held_begin(int lane, int) { return lane / 16 * 8; }
   static constexpr int held_step(int f) { return f / 8 * 16 + f % 8; }
 };
@@ -92,6 +97,7 @@ struct Layout<MatrixUnit::dot2> {
   static constexpr int c_row(int lane, int) { return lane % 8; }
 
   static constexpr int slot_of_row(int row, int rows) { return row % (rows / 8) * 8 + row / (rows / 8); }
+  static constexpr int row_of_slot(int slot, int rows) { return slot % 8 * (rows / 8) + slot / 8; }
   static constexpr int held_begin(int lane, int rows) { return lane % 8 * (rows / 8); }
   static constexpr int held_step(int f) { return f; }
 };

@@ -27,7 +27,7 @@ constexpr std::int64_t kPlaces = 2;
 
 // Workgroups over codes of 8 bits have half of the bytes in flight, and smaller tiles: as many places as give
 // them the bytes of 16 bits, if they fit (kPlaces 2 and 4, gfx942, head dim 128, share of bandwidth at 1 us:
-// 0.56 and 0.94).
+// 0.86 and 1).
 constexpr std::int64_t kCodesInFlight = 512;  // elements of rows of a compute unit's workgroups
 
 // The cost of a part of a wide workgroup on an otherwise full device, in keys: its rows of out, in fp32, are

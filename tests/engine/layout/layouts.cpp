@@ -39,6 +39,8 @@ void tile(int rows) {
   printf("\"%d\":{", rows);
   array("slot_of_row", rows, [=](int row) { return L::slot_of_row(row, rows); });
   printf(",");
+  array("row_of_slot", rows, [=](int slot) { return L::row_of_slot(slot, rows); });
+  printf(",");
   table("held", L::kWave, rows / L::kM * L::kRows,
         [=](int lane, int f) { return L::held_begin(lane, rows) + L::held_step(f); });
   printf("}");

@@ -193,6 +193,7 @@ def test_the_slots_of_a_tile_are_a_permutation_that_gives_lanes_consecutive_rows
     slots = tile["slot_of_row"]
     assert sorted(slots) == list(range(rows))
     row_of_slot = {slot: row for row, slot in enumerate(slots)}
+    assert tile["row_of_slot"] == [row_of_slot[slot] for slot in range(rows)]
     for lane in range(u["wave"]):
         steps = product(range(rows // u["m"]), range(u["rows"]))
         assert tile["held"][lane] == [row_of_slot[s * u["m"] + u["c_row"][lane][r]] for s, r in steps]

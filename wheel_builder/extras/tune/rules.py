@@ -11,7 +11,7 @@ from itertools import chain
 from wheel_builder.base.errors import TileError
 from wheel_builder.extras.tune.rows import Kernel, Rows, toml_row
 from wheel_builder.tables.archs import Arch
-from wheel_builder.tables.kinds import known_kinds
+from wheel_builder.tables.kinds import FORWARD, answering, known_kinds
 from wheel_builder.tables.tiles import FUSED, Tile, parse_tiles
 
 MOST_THREADS = 1024  # of a workgroup, on every GPU
@@ -19,7 +19,9 @@ MOST_THREADS = 1024  # of a workgroup, on every GPU
 STEPS = ("query_steps", "own_steps", "q_steps", "dout_steps")
 TWO_TILES = ("two_tiles", "two_tiles_in_turn")
 DIRECT = ("direct", "direct_slots")
-TILES_AT_ONCE = dict.fromkeys((*TWO_TILES, *DIRECT), 2) | {"slots_in_turn": 3}
+OWN_KEYS = "own_keys"
+CODED = answering(known_kinds(), FORWARD)["coded"]
+TILES_AT_ONCE = dict.fromkeys((*TWO_TILES, *DIRECT), 2) | {"slots_in_turn": 3, OWN_KEYS: 0}
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,10 @@ def _of_schedule(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
         yield "slots_in_turn needs padded_tiles and plain_exponents"
     if known_kinds()[kernel.op].rows == "shared_queries" and row.schedule != "two_stages":
         yield f"{kernel.op} has one schedule"
+    if row.schedule == OWN_KEYS and kernel.op != CODED:
+        yield f"{OWN_KEYS} needs codes of 8 bits"
+    if row.schedule == OWN_KEYS and row.query_steps < steps_of(kernel, arch)["query_steps"]:
+        yield f"{OWN_KEYS} needs all of q in registers"
     if not turned and row.keys // 4 % row.value_lanes:
         yield f"{row.value_lanes} lanes do not divide {row.keys // 4} groups of keys"
 

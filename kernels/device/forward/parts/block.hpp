@@ -3,7 +3,7 @@
 //
 // With Rows::packed (decode: split-KV with PackGQA), a workgroup has one step's rows of a head of k and v,
 // and a part of the keys. All its waves compute the same scores, and each computes its own part of head_dim
-// of the output.
+// of the output. Or each has keys of its own (forward/own_keys.hpp).
 #pragma once
 
 #include "device/arch/device.hpp"
@@ -17,6 +17,7 @@
 #include "device/masks/mask.hpp"
 #include "device/masks/masked_score.hpp"
 #include "device/memory/direct.hpp"
+#include "device/memory/own_codes.hpp"
 #include "device/memory/prefetch.hpp"
 #include "device/memory/query.hpp"
 #include "device/memory/stage.hpp"
@@ -93,6 +94,7 @@ struct Block {
   static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
   using Descales = KeyDescales<Unit, kKeys>;
   using Convert = typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type;
+  static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
   static constexpr bool kTwoTiles =
@@ -103,20 +105,23 @@ struct Block {
   template <int kWidth, bool kSpread, class Staged>
   using StageOf = Choice<kDirect, DirectStage<Unit, kKeys, kWidth, kTile.threads, kSpread>,
                          Choice<kTwoTiles, TurnedStage<Unit, kKeys, kWidth, kTile.threads>, Staged>>;
-  template <bool kIsValue, class Stage>
-  using CodedOf = Choice<kCoded, CodedStage<Stage, kIsValue, kWholeCodes, Descales>, Stage>;
-  using Keys =
-      CodedOf<false, StageOf<kHeadDim, true,
-                             KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded,
-                                      LdsTile<kKeys, kHeadDim * 2, Unit::kM, kPadded>, kElementBytes>>>;
+  template <bool kIsValue, class Own, class Stage>
+  using CodedOf =
+      Choice<kCoded, CodedStage<Choice<kOwnKeys, Own, Stage>, kIsValue, kWholeCodes, Descales>, Stage>;
+  using Keys = CodedOf<false, OwnKeys<Unit, kKeys, kHeadDim>,
+                       StageOf<kHeadDim, true,
+                               KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded,
+                                        LdsTile<kKeys, kHeadDim * 2, Unit::kM, kPadded>, kElementBytes>>>;
   using ValueTile = Choice<kWide && Unit::kM == 16, PlacedTile<ShortFragments<kHeadDim, kKeys * 2>>,
                            LdsTile<kValueDim, kKeys * 2, Unit::kM, kPadded>>;
   using Values =
-      CodedOf<true, StageOf<kValueDim, false,
-                            ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
-                                       kConfig.half_stores, ValueTile, kElementBytes>>>;
+      CodedOf<true, OwnValues<Unit, kKeys, kHeadDim>,
+              StageOf<kValueDim, false,
+                      ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
+                                 kConfig.half_stores, ValueTile, kElementBytes>>>;
   static constexpr int kSlices = kConfig.slices;  // slices of head_dim, one per wave
   using Q = Query<Unit, kHeadDim / kSlices, kConfig.query_steps, kPadded>;
+  static_assert(!kOwnKeys || Q::kLdsBytes == 0, "tiles.toml: own_keys has Q in registers");
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kKeys>;
   template <int kRowsOf, int kBytes>
@@ -129,14 +134,17 @@ struct Block {
   using DescaleView = BufferView<kKeys, sizeof(float), kTraits.buffer_word3>;
 
   static constexpr int kScoreSteps = kKeys / Unit::kM;
-  static constexpr int kOutSteps = kValueDim / Unit::kM / (kPacked ? kConfig.waves : kSlices);
-  static_assert(!kPacked || kOutSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
+  static constexpr int kStoredSteps = kValueDim / Unit::kM / (kPacked ? kConfig.waves : kSlices);
+  static constexpr int kOutSteps = kOwnKeys ? kValueDim / Unit::kM : kStoredSteps;  // computed
+  static_assert(!kPacked || kStoredSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
   static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
   using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured && !kWide && !kCoded, kConfig, kMasked,
                                      !kTraits.matrix_coexecution>::Type;
   using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];
+  using Stored = typename Unit::C[kStoredSteps];
+  using StoredRows = Choice<kOwnKeys, OwnRows<Unit, kOutSteps>, Unit>;
   // A wave gets priority over computing waves until its first loads are in flight. With fewer waves per SIMD
   // this gains nothing.
   static constexpr bool kHastens = kConfig.short_prologue && kConfig.waves_per_simd > 3;
@@ -164,7 +172,8 @@ struct Block {
   static constexpr int kKeysAtOnce = kInTurn || kSlots ? 3 : kTwoTiles || kDirect ? 2 : 1;
   static constexpr int kValuesAtOnce = kSlots ? 2 : kKeysAtOnce;
   static constexpr int kLdsBytes = kKeysAtOnce * Keys::Tile::kBytes + kValuesAtOnce * Values::Tile::kBytes +
-                                   Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
+                                   Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds +
+                                   (kOwnKeys ? join_bytes<Unit>(kHeadDim, kConfig.waves) : 0);
   // Alignment for addresses with a flipped bit (memory/direct.hpp).
   static constexpr int kLdsAlignment = kDirect ? 64 : 16;
   static_assert(kTilesLds % kLdsAlignment == 0, "each of two tiles is aligned");
@@ -237,7 +246,7 @@ struct Block {
 
   // The first of the wave's steps of head_dim.
   FA_DEVICE int first_out_step() const {
-    return kPacked ? wave * kOutSteps : kWide ? slice() * kOutSteps : 0;
+    return kPacked ? wave * kStoredSteps : kWide ? slice() * kStoredSteps : 0;
   }
 
   // The wave's slice of head_dim. Neighbouring waves have the other slices of the same rows.

@@ -57,7 +57,7 @@ FA_DEVICE FwdParams late_params(const B& block) {
 
 // Rows of queries with a short prologue, by 32-bit offsets from the wave's first.
 template <class B>
-FA_DEVICE void store_in_short(const B& block, const FwdParams& params, int wave_row, typename B::Out& o,
+FA_DEVICE void store_in_short(const B& block, const FwdParams& params, int wave_row, typename B::Stored& o,
                               typename B::Softmax& softmax) {
   using Unit = typename B::Unit;
   const float sink = add_sink(params.sink, block.head, softmax, 0);
@@ -75,13 +75,13 @@ FA_DEVICE void store_in_short(const B& block, const FwdParams& params, int wave_
   const int held = held_byte<Unit, B::kValueDim>(lane, 0);
   if (any_lane<Unit::kWave>(!softmax.sees_a_key(0))) {  // few calls have such rows
 #pragma unroll
-    for (int f = 0; f < B::kOutSteps * Unit::kRows; ++f) {
+    for (int f = 0; f < B::kStoredSteps * Unit::kRows; ++f) {
       float& element = reinterpret_cast<float*>(&o[f / Unit::kRows])[f % Unit::kRows];
       element = softmax.sees_a_key(0) ? element : 0;
     }
   }
   const float factor = softmax.inverse_sum(0) * (B::kDropsLate ? params.dropout_scale : 1);
-  store_column<Unit, B::kDType, B::kOutSteps>(
+  store_column<Unit, B::kDType, B::kStoredSteps>(
       o, 0, factor, true, [&](int byte, auto words) { out.write(column, held + byte, words); });
   // Lanes without their own row write beyond the last row: such stores are dropped.
   if (Unit::held_begin(lane, B::kKeys) == 0) lse.write(column, 0, whole_lse(softmax, 0, sink));
@@ -89,7 +89,7 @@ FA_DEVICE void store_in_short(const B& block, const FwdParams& params, int wave_
 
 // Rows of queries, by 32-bit offsets from the wave's first.
 template <class B>
-FA_DEVICE void store_by_buffer(const B& block, int wave_row, const typename B::Out& o,
+FA_DEVICE void store_by_buffer(const B& block, int wave_row, const typename B::Stored& o,
                                typename B::Softmax& softmax, const float* sinks) {
   using Unit = typename B::Unit;
   const FwdParams& params = block.params;
@@ -109,7 +109,7 @@ FA_DEVICE void store_by_buffer(const B& block, int wave_row, const typename B::O
     if (wave_row + column >= sequence.seqlen_q) continue;
     const int held = held_byte<Unit, B::kValueDim>(block.lane, 0);
     const float sink = add_sink(sinks, head, softmax, c);
-    store_column<Unit, B::kDType, B::kOutSteps>(
+    store_column<Unit, B::kDType, B::kStoredSteps>(
         o, c, softmax.inverse_sum(c) * (B::kOutUnit * kept), softmax.sees_a_key(c),
         [&](int byte, auto words) { out.write(column, held + byte, words); });
     if (Unit::held_begin(block.lane, B::kKeys) == 0) {
@@ -121,19 +121,19 @@ FA_DEVICE void store_by_buffer(const B& block, int wave_row, const typename B::O
 // A row of one part of the keys, in fp32. fa_combine_* combines the parts.
 template <class B>
 FA_DEVICE void store_partial(const B& block, const FwdParams& params, int64_t lse_at, bool stores_lse,
-                             const typename B::Out& o, const typename B::Softmax& softmax, int c) {
+                             const typename B::Stored& o, const typename B::Softmax& softmax, int c) {
   const int64_t partial = block.part(params) * params.partial_split + lse_at;
   if (stores_lse) {
     params.partial_lse[partial] = softmax.sees_a_key(c) ? softmax.log_sum_exp(c) : -__builtin_inff();
   }
   if (!softmax.sees_a_key(c)) return;
   float* out = params.partial_out + partial * B::kValueDim;
-  store_column_fp32<typename B::Unit, B::kValueDim, B::kOutSteps>(o, c, softmax.inverse_sum(c) * B::kOutUnit,
-                                                                  out, block.lane, block.first_out_step());
+  store_column_fp32<typename B::StoredRows, B::kValueDim, B::kStoredSteps>(
+      o, c, softmax.inverse_sum(c) * B::kOutUnit, out, block.lane, block.first_out_step());
 }
 
 template <class B>
-FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o, typename B::Softmax& softmax,
+FA_DEVICE void store_row(const B& block, int row, const typename B::Stored& o, typename B::Softmax& softmax,
                          int c, const float* sinks) {
   using Unit = typename B::Unit;
   // Loaded here, to keep the loop's scalar registers free.
@@ -154,20 +154,20 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o, type
   const float kept = B::kDrops && params.dropout_below != 0 ? params.dropout_scale : late_factor<B>();
   const float sink = B::kHasSinks ? add_sink(sinks, head_q, softmax, c) : kNoSink;
   const float factor = softmax.inverse_sum(c) * (B::kOutUnit * kept);
-  char* held = out + held_byte<Unit, B::kValueDim>(block.lane, block.first_out_step());
-  store_column<Unit, B::kDType, B::kOutSteps>(o, c, factor, softmax.sees_a_key(c), [=](int byte, auto words) {
-    *reinterpret_cast<decltype(words)*>(held + byte) = words;
-  });
+  char* held = out + held_byte<typename B::StoredRows, B::kValueDim>(block.lane, block.first_out_step());
+  store_column<typename B::StoredRows, B::kDType, B::kStoredSteps>(
+      o, c, factor, softmax.sees_a_key(c),
+      [=](int byte, auto words) { *reinterpret_cast<decltype(words)*>(held + byte) = words; });
   if (stores_lse) params.lse[lse_at] = whole_lse(softmax, c, sink);
 }
 
 template <class B>
-FA_DEVICE void store_rows(const B& block, int wave_row, typename B::Out& o, typename B::Softmax& softmax) {
+FA_DEVICE void store_rows(const B& block, int wave_row, typename B::Stored& o, typename B::Softmax& softmax) {
   using Unit = typename B::Unit;
   const auto finish = [&] {
-    softmax.join_sums(late_lane(block));
+    if constexpr (!B::kOwnKeys) softmax.join_sums(late_lane(block));  // else join_waves has
 #pragma unroll
-    for (int step = 0; step < B::kOutSteps; ++step) Unit::settle(o[step]);
+    for (int step = 0; step < B::kStoredSteps; ++step) Unit::settle(o[step]);
   };
   if constexpr (B::kConfig.short_prologue) {
     const FwdParams params = late_params(block);

@@ -1,0 +1,164 @@
+// Decode in which each wave has tiles of keys of its own: their codes go straight into its registers, and no
+// wave waits for another in the loop. Afterwards the waves' sums are joined through LDS, as those of parts of
+// the keys are in memory.
+#pragma once
+
+#include "device/forward/parts/block.hpp"
+#include "device/forward/parts/source.hpp"
+
+namespace fa {
+
+// `weights(s, first)` makes probabilities of the scores of the tile with first key `first`. The next K and V
+// are loaded as soon as their registers are free.
+template <class B, class From, class Weights>
+FA_DEVICE void own_keys(const B& block, const typename B::Tiles& tiles, const From& k, const From& v,
+                        const typename B::Q& query, typename B::Out& o, typename B::Softmax& softmax,
+                        typename B::Convert& codes, const Weights& weights) {
+  // LLVM 22 counts wait states after v_mfma short on the way from one branch into the other.
+  constexpr bool kLate = B::kTraits.matrix_coexecution;
+  constexpr int kApart = B::kKeys * B::kConfig.waves;
+  const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
+  typename B::Keys own_k;
+  typename B::Values own_v;
+  int first = tiles.begin + block.wave * B::kKeys;
+  load(block, own_k, k, first);
+  load(block, own_v, v, first);
+  for (; first < tiles.end; first += kApart) {
+    typename B::Scores s;
+    softmax.begin(s);
+    typename B::Keys::Operands keys;
+    codes.unpacking([&](const auto& unpack) {
+      own_k.unpack(unpack, keys);
+      if constexpr (!kLate) keys.multiply(s, query);
+    });
+    if (codes.per_key(false)) codes.of_keys = own_k.descales.now();
+    own_k.descales.forget();
+    load(block, own_k, k, first + kApart);
+    if constexpr (kLate) keys.multiply(s, query);
+    if (codes.per_key(true)) codes.of_values = own_v.descales.now();
+    weights(s, first);
+    const typename B::P p(place, s);
+    const typename B::Values::Turned turned = own_v.turned();
+    typename B::Values::Operands values;
+    codes.unpacking([&](const auto& unpack) { turned.unpack(unpack, values); });
+    own_v.descales.forget();
+    load(block, own_v, v, first + kApart);
+    __builtin_amdgcn_sched_barrier(0);  // the loads come before the product
+    values.multiply(o, p);
+  }
+}
+
+// The score that a column's exponentials are relative to.
+template <class B>
+FA_DEVICE float reached(const typename B::Softmax& softmax) {
+  if constexpr (B::kTraits.matrix_coexecution) {
+    return softmax.top[0];
+  } else {
+    return -softmax.shift[0];
+  }
+}
+template <class B>
+FA_DEVICE void reach(typename B::Softmax& softmax, float score) {
+  if constexpr (B::kTraits.matrix_coexecution) {
+    softmax.top[0] = score;
+  } else {
+    softmax.shift[0] = -score;
+  }
+}
+
+// Joins the sums of all waves, and returns this wave's share: the factor of its O. Each column's exponentials
+// become relative to the highest score that they are relative to in a wave.
+template <class B>
+FA_DEVICE float join_sums_of_waves(const B& block, typename B::Softmax& softmax) {
+  using Unit = typename B::Unit;
+  static_assert(Unit::kColumns == 1, "a lane has one column");
+  using State = __attribute__((address_space(3))) f32x2*;
+  const State states = (State)block.k_tile + Unit::column(block.lane, 0);
+  const float own = reached<B>(softmax), sum = softmax.sum[0];
+  states[block.wave * Unit::kN] = f32x2{own, sum};
+  workgroup_barrier();
+  float most = -__builtin_inff(), all = 0;
+#pragma unroll
+  for (int wave = 0; wave < B::kConfig.waves; ++wave) {
+    const f32x2 other = states[wave * Unit::kN];
+    most = __builtin_fmaxf(most, other[1] == 0 ? most : other[0]);
+  }
+  const auto factor = [&](float score) { return __builtin_amdgcn_exp2f((score - most) * softmax.c); };
+#pragma unroll
+  for (int wave = 0; wave < B::kConfig.waves; ++wave) {
+    const f32x2 other = states[wave * Unit::kN];
+    all += other[1] == 0 ? 0 : other[1] * factor(other[0]);
+  }
+  workgroup_barrier();  // before O takes the place
+  reach<B>(softmax, most);
+  softmax.sum[0] = all;
+  return sum == 0 ? 0 : factor(own);
+}
+
+// A wave's O in as many parts as there are waves. Each wave stores one, the sum of all waves' parts.
+template <class B>
+struct PartsOfOut {
+  using Four = __attribute__((address_space(3))) f32x4*;
+  static constexpr int kWaves = B::kConfig.waves, kFours = B::kStoredSteps * B::Unit::kRows / 4;
+
+  const B& block;
+  const typename B::Out& o;
+  float share, factor;
+
+  FA_DEVICE f32x4 own(int part, int i) const {
+    f32x4 four;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int f = (part * kFours + i) * 4 + j;
+      // Without a visible key O may be NaN.
+      four[j] = share == 0 ? 0 : o[f % B::kOutSteps][f / B::kOutSteps] * factor;
+    }
+    return four;
+  }
+
+  // In LDS, for the same lane of another wave.
+  FA_DEVICE Four place(int part, int of_wave, int i) const {
+    const int slot = part * (kWaves - 1) + of_wave - (of_wave > part ? 1 : 0);
+    return (Four)block.k_tile + (slot * kFours + i) * B::Unit::kWave + block.lane;
+  }
+
+  FA_DEVICE void give(int part) const {
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) *place(part, block.wave, i) = own(part, i);
+  }
+
+  FA_DEVICE void take(int part, typename B::Stored& stored) const {
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      f32x4 all = own(part, i);
+#pragma unroll
+      for (int wave = 0; wave < kWaves; ++wave) {
+        if (wave != part) all += *place(part, wave, i);
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) stored[i * 4 / B::Unit::kRows][(i * 4 + j) % B::Unit::kRows] = all[j];
+    }
+  }
+};
+
+// `stored`: the wave's part of head_dim of O, of all keys. `factor`: of this wave's O.
+template <class B>
+FA_DEVICE void join_waves(const B& block, typename B::Out& o, typename B::Softmax& softmax, float factor,
+                          typename B::Stored& stored) {
+  softmax.join_sums(block.lane);
+#pragma unroll
+  for (int step = 0; step < B::kOutSteps; ++step) B::Unit::settle(o[step]);
+  const float share = join_sums_of_waves(block, softmax);
+  const PartsOfOut<B> parts{block, o, share, share * factor};
+#pragma unroll
+  for (int part = 0; part < B::kConfig.waves; ++part) {
+    if (part != block.wave) parts.give(part);
+  }
+  workgroup_barrier();
+#pragma unroll
+  for (int part = 0; part < B::kConfig.waves; ++part) {
+    if (part == block.wave) parts.take(part, stored);
+  }
+}
+
+}  // namespace fa

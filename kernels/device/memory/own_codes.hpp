@@ -1,0 +1,191 @@
+// Codes of K and V (memory/codes.hpp) from global memory into registers of the wave that multiplies them,
+// and there into operands. No other wave reads them, so nothing passes through LDS.
+#pragma once
+
+#include "device/arch/device.hpp"
+#include "device/mma/unit.hpp"
+
+namespace fa {
+
+typedef uint32_t u32x1 __attribute__((ext_vector_type(1)));
+
+// K as operands A of S^T. A lane has all steps' parts of its row, 16 codes in one load. kPairs: these are
+// two of its runs, which Q must have in the same order (CodedQuery).
+template <class Unit, int kKeys, int kHeadDim>
+struct OwnKeys {
+  struct Tile {
+    static constexpr int kBytes = 0;  // of LDS
+  };
+  static constexpr int kRuns = 16 / Unit::kRun;
+  static constexpr bool kPairs = kRuns == 2;
+  static constexpr int kSteps = kKeys / Unit::kM, kLoads = kHeadDim / Unit::kK / kRuns;
+
+  u32x4 codes[kSteps][kLoads];
+
+  template <class Source>
+  FA_DEVICE void load(const Source& source, int thread) {
+    const int lane = static_cast<unsigned>(thread) % Unit::kWave;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      // Opaque: places are found anew for each tile.
+      const int row = here(Unit::row_of_slot(step * Unit::kM + Unit::a_row(lane), kKeys));
+      const typename Source::Group group = source.group(row);
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) {
+        const int byte = (i * Unit::kK + Unit::run_begin(lane)) * kRuns;
+        codes[step][i] = source.template read<u32x4>(group, row, byte);
+      }
+    }
+  }
+
+  struct Operands {
+    typename Unit::A of[kLoads * kRuns][kSteps];
+
+    // S^T += K * Q^T.
+    template <class Query>
+    FA_DEVICE void multiply(typename Unit::C* s, const Query& query) const {
+#pragma unroll
+      for (int i = 0; i < kLoads * kRuns; ++i) {
+        const typename Unit::B q = query.operand(i);
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          if (i == 0) {
+            Unit::multiply_first(s[step], of[i][step], q);
+          } else {
+            Unit::multiply(s[step], of[i][step], q);
+          }
+        }
+      }
+    }
+  };
+
+  template <class Unpack>
+  FA_DEVICE void unpack(const Unpack& unpack, Operands& k) const {
+#pragma unroll
+    for (int i = 0; i < kLoads * kRuns; ++i) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        k.of[i][step] = operand(unpack, codes[step][i / kRuns], i % kRuns);
+      }
+    }
+  }
+
+ private:
+  template <class Unpack>
+  FA_DEVICE static typename Unit::A operand(const Unpack& unpack, u32x4 loaded, int run) {
+    if constexpr (kPairs) {
+      return __builtin_bit_cast(typename Unit::A, unpack(u32x2{loaded[run * 2], loaded[run * 2 + 1]}));
+    } else {
+      return __builtin_bit_cast(typename Unit::A, unpack(loaded));
+    }
+  }
+};
+
+// V as operands A of O^T, which `turned` and `unpack` make. A lane loads kWidth neighbouring codes of each of
+// its keys: row r of step s of O^T is element r * kWidth + s of head_dim.
+template <class Unit, int kKeys, int kHeadDim>
+struct OwnValues {
+  struct Tile {
+    static constexpr int kBytes = 0;
+  };
+  static constexpr int kSteps = kKeys / Unit::kK, kWidth = kHeadDim / Unit::kM;
+  static_assert(kWidth == 2 || kWidth == 4 || kWidth == 8, "one load a key");
+  using Piece = Choice<kWidth == 8, u32x2, Choice<kWidth == 4, uint32_t, uint16_t>>;
+
+  Piece key[kSteps][Unit::kRun];
+
+  template <class Source>
+  FA_DEVICE void load(const Source& source, int thread) {
+    const int lane = static_cast<unsigned>(thread) % Unit::kWave;
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int row = here(i * Unit::kK + Unit::run_begin(lane));
+      const typename Source::Group group = source.group(row);
+#pragma unroll
+      for (int j = 0; j < Unit::kRun; ++j) {
+        key[i][j] = source.template read<Piece>(group, row + j, Unit::a_row(lane) * kWidth);
+      }
+    }
+  }
+
+  struct Operands {
+    typename Unit::A of[kSteps][kWidth];
+
+    // O^T += V^T * P^T.
+    template <class P>
+    FA_DEVICE void multiply(typename Unit::C* o, const P& p) const {
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        const typename Unit::B b = p.operand(i);
+#pragma unroll
+        for (int step = 0; step < kWidth; ++step) Unit::multiply(o[step], of[i][step], b);
+      }
+    }
+  };
+
+  // Two elements of two keys in a word: those of the first key, then those of the second.
+  struct Turned {
+    uint32_t of[kSteps][Unit::kRun / 2][kWidth / 2];
+
+    template <class Unpack>
+    FA_DEVICE void unpack(const Unpack& unpack, Operands& v) const {
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+#pragma unroll
+        for (int pair = 0; pair < Unit::kRun / 2; ++pair) {
+#pragma unroll
+          for (int word = 0; word < kWidth / 2; ++word) {
+            const u32x2 keys = unpack(u32x1{of[i][pair][word]});
+            v.of[i][word * 2][pair] = keys[0];
+            v.of[i][word * 2 + 1][pair] = keys[1];
+          }
+        }
+      }
+    }
+  };
+
+  // The wave waits for the loads here, and not before: the words are opaque.
+  FA_DEVICE Turned turned() const {
+    Turned t;
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+#pragma unroll
+      for (int pair = 0; pair < Unit::kRun / 2; ++pair) {
+#pragma unroll
+        for (int word = 0; word < kWidth / 2; ++word) {
+          t.of[i][pair][word] = here(halves(key[i][pair * 2], key[i][pair * 2 + 1], word));
+        }
+      }
+    }
+    return t;
+  }
+
+ private:
+  // The halves `half` of two keys' pieces.
+  FA_DEVICE static uint32_t halves(uint16_t first, uint16_t second, int) {
+    typedef uint16_t u16x2 __attribute__((ext_vector_type(2)));
+    return __builtin_bit_cast(uint32_t, u16x2{first, second});
+  }
+  FA_DEVICE static uint32_t halves(uint32_t first, uint32_t second, int half) {
+    return __builtin_amdgcn_perm(second, first, half % 2 == 0 ? 0x05040100 : 0x07060302);
+  }
+  FA_DEVICE static uint32_t halves(u32x2 first, u32x2 second, int half) {
+    return halves(first[half / 2], second[half / 2], half);
+  }
+};
+
+// A lane's elements of O^T: element r * kWidth + s of its steps is row r of step s, element c_row(r) * kWidth
+// + s of head_dim.
+template <class Unit, int kWidth>
+struct OwnRows : Unit {
+  static constexpr int held_begin(int lane, int) { return Unit::c_row(lane, 0) * kWidth; }
+  static constexpr int held_step(int f) { return Unit::c_row(0, f / kWidth) * kWidth + f % kWidth; }
+};
+
+// LDS through which `waves` waves give each other all parts of O^T but their own.
+template <class Unit>
+constexpr int join_bytes(int head_dim, int waves) {
+  return (waves - 1) * Unit::kN * head_dim * static_cast<int>(sizeof(float));
+}
+
+}  // namespace fa
