@@ -251,6 +251,7 @@ def test_what_is_missing_is_said(play, made):
     shown = play("tune()")
     assert f"flash-attn-rocm-tuning-{ARCH} is not installed" in shown["said"]
     assert f"next: python -m pip install flash-attn-rocm-tuning-{ARCH}==" in shown["said"]
+    assert f"its maintainer runs scripts/wheel-builder tuning-wheel --arch {ARCH}" in shown["said"]
 
 
 LISTS = {

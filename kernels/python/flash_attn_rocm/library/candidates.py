@@ -76,7 +76,10 @@ def find(arch: str) -> Candidates:
     install = f"python -m pip install {name}=={package_version()} --index-url <the index of this wheel>"
     spec = importlib.util.find_spec(name.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations:
-        message = f"{name} is not installed: it has the candidates for {arch}\n  next: {install}"
+        message = (
+            f"{name} is not installed: it has the candidates for {arch}\n  next: {install}\n"
+            f"  An index without it: its maintainer runs scripts/wheel-builder tuning-wheel --arch {arch}"
+        )
         raise CandidatesError(message)
     folder = Path(next(iter(spec.submodule_search_locations)))
     try:
