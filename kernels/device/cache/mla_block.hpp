@@ -47,6 +47,11 @@ struct MlaBlock {
   using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];
+  // What is stored is what a wave computes.
+  static constexpr bool kOwnKeys = false;
+  static constexpr int kStoredSteps = kOutSteps;
+  using Stored = Out;
+  using StoredRows = Unit;
   using Convert = Unchanged;
 
   // LDS: each wave's rows of K, V^T, the parts of scores of two tiles (so a tile needs one barrier), and each
