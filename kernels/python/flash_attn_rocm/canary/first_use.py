@@ -37,6 +37,7 @@ from flash_attn_rocm.serving.support import FAILURES, forget_reasons
 
 _lock = threading.RLock()
 _found: dict[tuple[torch.device, Family], str] = {}
+_running: set[tuple[torch.device, Family]] = set()  # under the lock
 # Where a kept row failed in this process: the wheel's kernels may fail after it, and are not to blame.
 _shaken: set[torch.device] = set()
 
@@ -104,11 +105,16 @@ def _known(family: Family, where: torch.device, problem: Callable[[torch.device]
         return found
     if not _wanted(where):
         return ""
-    with _lock:
+    with _lock:  # other threads wait: a kept row may be in place that is not checked yet
+        if key in _running:
+            return ""  # the check's own launches come here too
         if key not in _found:
-            _found[key] = ""  # the check's own launches come here too
-            if (checked := _checked(family, where, problem)) is None:
-                del _found[key]
+            _running.add(key)
+            try:
+                checked = _checked(family, where, problem)
+            finally:
+                _running.discard(key)
+            if checked is None:
                 return ""
             _found[key] = checked
             if checked:

@@ -1,5 +1,6 @@
 """The guard of the check at first use against hangs. The check itself is tested on the emulator."""
 
+import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -67,6 +68,33 @@ def test_a_hang_switches_the_family_off_in_words(stream, monkeypatch, tmp_path):
     assert "causal: it did not end within 0 s" in words
     [(_, found)] = remembered.failures()
     assert found.words == "causal: it did not end within 0 s"
+
+
+def test_other_threads_wait_for_a_check(monkeypatch, tmp_path):
+    """Their calls would run a kept row that is not checked yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(first_use, "_wanted", lambda _where: True)
+    family, begun, said = remembered.Family(ARCH, "fp16", 64), threading.Event(), []
+
+    def problem(_where):
+        begun.set()
+        other.join(0.2)
+        assert first_use._known(family, GPU, problem) == "", "the check's own launches"
+        return "wrong"
+
+    def ask():
+        begun.wait()
+        said.append(first_use._known(family, GPU, problem))
+
+    other = threading.Thread(target=ask)
+    other.start()
+    try:
+        own = first_use._known(family, GPU, problem)
+        other.join()
+        assert said == [own]
+        assert "wrong" in own
+    finally:
+        first_use.forget()
 
 
 def test_without_memory_nothing_is_said_of_the_kernels(monkeypatch, tmp_path):
