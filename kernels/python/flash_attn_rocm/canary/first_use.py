@@ -148,7 +148,7 @@ def _kept_rows_pass(family: Family, where: torch.device, problem: Callable[[torc
     if not rows:
         return False
     path = remembered.file_of(family, torch.version.hip or "", (each.row for each in rows))
-    passed = False
+    passed, ran = False, remembered.read(path) is None
     try:
         found = _judged(path, family, where, lambda where: _use(rows, where) or problem(where))
         passed = found == "" and not (found := _use(rows, where))
@@ -156,8 +156,11 @@ def _kept_rows_pass(family: Family, where: torch.device, problem: Callable[[torc
         if not passed:
             for each in rows:
                 candidates.give_back(each.kernel, candidates.index_of(where))
-    if not passed:
-        _shaken.add(where)
+    if passed:
+        tuned.accept(family.arch, (each.kernel for each in rows))
+    else:
+        if ran and found:
+            _shaken.add(where)
         why = f"a check at first use found: {found}" if found else "too little memory to check it"
         tuned.refuse(family.arch, (each.kernel for each in rows), f"{why} (kept in {path})")
     return passed

@@ -82,8 +82,8 @@ def kept(arch: str) -> tuple[str, Mapping[str, Winner]]:
         found = json.loads(file_of(arch).read_text(encoding="utf-8"))
         winners = {str(name): Winner(**value) for name, value in found["kernels"].items()}
         return (str(found["candidates"]), winners) if found["format"] == FORMAT else ("", {})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return "", {}
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError):
+        return "", {}  # RuntimeError: the user has no home folder
 
 
 def rows_of(family: Family) -> tuple[Candidate, ...]:
@@ -119,6 +119,12 @@ def the_same(found: Candidates, digest: str) -> Candidates:
 def refuse(arch: str, kernels: Iterable[str], why: str) -> None:
     """The wheel's rows of these kernels are used instead, and ``explain`` says why."""
     REFUSED.update({(arch, kernel): why for kernel in kernels})
+
+
+def accept(arch: str, kernels: Iterable[str]) -> None:
+    """The kept rows of these kernels are in use, also if an earlier check refused them."""
+    for kernel in kernels:
+        REFUSED.pop((arch, kernel), None)
 
 
 def words(arch: str, kernel: str, shipped: str) -> str:
