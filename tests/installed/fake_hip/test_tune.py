@@ -192,6 +192,46 @@ tune()
     assert {row: each["state"] for row, each in states.items()} == {FAST: "failed", SLOW: "timed"}
 
 
+TIMING = """
+plain = clock
+def clock(call, where):
+    if in_use[0] == FAST:
+        END
+    return plain(call, where)
+tune()
+"""
+ENDS = {
+    "os._exit(1)": "endless",
+    "raise RuntimeError('HIP error: an illegal memory access')": "failed",
+    "os.kill(os.getpid(), 15)": "timed",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_candidate_that_ends_a_longer_call_is_left_out_by_the_next(play, made, tmp_path, end):
+    """The check's calls are small. A process that is ended from outside says nothing about the row."""
+    made.add(FORWARD, {FAST: "", SLOW: ""})
+    text = TIMING.replace("FAST", repr(FAST)).replace("END", end)
+    if "_exit" in end:
+        with pytest.raises(AssertionError, match="its process died"):
+            play(text)
+    else:
+        shown = play(text)
+        assert shown["status"] == (1 if "raise" in end else 130)
+        assert ("failed while it was timed: HIP error" in shown["said"]) == ("raise" in end)
+    assert play("tune()")["status"] == 0
+    states = report_of(tmp_path)["kernels"][FORWARD]["candidates"]
+    assert {row: each["state"] for row, each in states.items()} == {FAST: ENDS[end], SLOW: "timed"}
+
+
+def test_a_candidate_that_hangs_ends_the_run(play, made, tmp_path):
+    """It may run still, and times would wait for it."""
+    made.add(FORWARD, {FAST: "", SLOW: ""})
+    shown = play("run._judged = lambda *_: (session.ENDLESS, 'it did not end')\ntune()")
+    assert shown["status"] == 1
+    assert f"{FORWARD} row {FAST} did not end\n  next: run the same command again" in shown["said"]
+
+
 def test_ctrl_c_keeps_what_is_done(play, made, tmp_path):
     for kernel in (FORWARD, SMALL):
         made.add(kernel, {FAST: ""})

@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +21,16 @@ from flash_attn_rocm.suite.target import EMULATED, ON_HARDWARE
 from flash_attn_rocm.tools import this_machine
 from flash_attn_rocm.tuning import bins, choice, clocks, timing
 from flash_attn_rocm.tuning.bins import Bin, Sizes
-from flash_attn_rocm.tuning.session import ENDLESS, FAILED, TIMED, WRONG, Session, alone, opened
+from flash_attn_rocm.tuning.session import (
+    ENDLESS,
+    FAILED,
+    TIMED,
+    WRONG,
+    Session,
+    alone,
+    ended_as_by_ctrl_c,
+    opened,
+)
 
 FORMAT, REPORT = 1, "tuning"
 SIZES = Sizes()
@@ -69,7 +79,7 @@ def run(wishes: Wishes, say: Callable[[str], None], *, clock: timing.Clock = tim
     arch = host.code_of(facts["arch"])
     found = candidates.find(arch)
     names = _named(found, wishes)
-    with alone(arch):
+    with alone(arch), ended_as_by_ctrl_c():
         key = {
             "candidates": found.digest,
             "runs": wishes.runs,
@@ -179,13 +189,16 @@ def _right(tuning: Tuning, kernel: host.Instance, of: candidates.Kernel) -> list
         session.refuse(kernel.name, row, state, words)
         tuning.say(f"{kernel.name} row {row} is out, {state}: {words}")
         candidates.give_back(kernel.name, tuning.number)
+        if state == ENDLESS:  # it may run still, and be waited for by every time
+            raise TuneError(_again(f"{kernel.name} row {row} did not end"))
         if state != WRONG and (words := _problem(tuning, kernel)):
-            message = (
-                f"after {kernel.name} row {row} the GPU does not run the wheel's own kernel: {words}\n"
-                "  next: run the same command again: it leaves this row out and goes on"
-            )
-            raise TuneError(message)
+            what = f"after {kernel.name} row {row} the GPU does not run the wheel's own kernel: {words}"
+            raise TuneError(_again(what))
     return good
+
+
+def _again(what: str) -> str:
+    return f"{what}\n  next: run the same command again: it leaves this row out and goes on"
 
 
 def _judged(tuning: Tuning, kernel: host.Instance, candidate: Candidate) -> tuple[str, str]:
@@ -224,20 +237,11 @@ def _bin(
     tuning: Tuning, kernel: host.Instance, of: candidates.Kernel, each: Bin, good: Sequence[Candidate]
 ) -> Mapping[str, Any] | None:
     """Times of a bin. None if it does not fit into memory."""
-    rows: dict[str, Candidate] = {candidate.row: candidate for candidate in good}
-
-    def use(row: str) -> None:
-        if row in rows:
-            candidates.use(tuning.found, rows[row], tuning.number)
-        else:
-            candidates.give_back(kernel.name, tuning.number)
-
     runs, clock = tuning.wishes.runs, tuning.clock
     try:
-        use(of.shipped)
+        candidates.give_back(kernel.name, tuning.number)
         call = bins.call_of(each, kernel, tuning.where, tuning.device)
-        with torch.no_grad():
-            times = timing.compared([of.shipped, *rows], use, call, tuning.where, runs=runs, clock=clock)
+        times = _times(tuning, kernel, of, call, good)
         del call
         other = bins.sdpa_of(each, kernel, tuning.where)
     except torch.OutOfMemoryError:
@@ -245,8 +249,43 @@ def _bin(
         return None
     finally:
         if tuning.where.type == "cuda":
-            torch.cuda.empty_cache()
+            with suppress(RuntimeError):  # of a lost GPU, about which the first error says more
+                torch.cuda.empty_cache()
     sdpa = timing.timed(other, tuning.where, runs=runs, clock=clock)
     found = {row: each._asdict() for row, each in times.items()}
     best = min(times, key=lambda row: times[row].ms)
     return {**each._asdict(), "times": found, "sdpa_ms": sdpa, "winner": best}
+
+
+def _times(
+    tuning: Tuning, kernel: host.Instance, of: candidates.Kernel, call: bins.Call, good: Sequence[Candidate]
+) -> dict[str, timing.Times]:
+    """Times of all rows. A candidate that fails or hangs in these longer calls is out, too.
+
+    Raises TuneError for one that fails: the GPU may be lost.
+    """
+    rows, session = {candidate.row: candidate for candidate in good}, tuning.session
+
+    def use(row: str) -> None:
+        if row in rows:
+            session.begin(kernel.name, row)
+            candidates.use(tuning.found, rows[row], tuning.number)
+        else:
+            session.end()
+            candidates.give_back(kernel.name, tuning.number)
+
+    runs, clock = tuning.wishes.runs, tuning.clock
+    try:
+        with torch.no_grad():
+            times = timing.compared([of.shipped, *rows], use, call, tuning.where, runs=runs, clock=clock)
+    except (torch.OutOfMemoryError, KeyboardInterrupt):
+        session.end()  # no row is to blame
+        raise
+    except RuntimeError as error:
+        if not session.running:
+            raise
+        row, words = session.running[1], str(error).splitlines()[0]
+        session.refuse(kernel.name, row, FAILED, words)
+        raise TuneError(_again(f"{kernel.name} row {row} failed while it was timed: {words}")) from error
+    session.end()
+    return times

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -85,6 +86,21 @@ def forget(arch: str) -> None:
     for path in (tuned.file_of(arch), tuned.folder() / f"tune-{tuned.key_of(arch)}.json"):
         path.unlink(missing_ok=True)
     tuned.kept.cache_clear()
+
+
+@contextmanager
+def ended_as_by_ctrl_c() -> Iterator[None]:
+    """Inside, a closed terminal or a kill raises KeyboardInterrupt: the row that runs is not to blame.
+
+    A launch that hangs does not let Python raise it.
+    """
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
