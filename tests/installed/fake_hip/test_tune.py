@@ -149,6 +149,37 @@ def test_a_kept_row_that_fails_later_leaves_the_wheels_kernels(play, made, tmp_p
     assert {each["state"] for each in cached(tmp_path, "canary").values()} == {"passed"}
 
 
+def test_a_failure_of_an_earlier_process_excuses_no_kernel_of_the_wheel(play, made, tmp_path):
+    made.add(FORWARD, {FAST: ""})
+    play("tune(apply=True)")
+    made.change(FORWARD, FAST, *EXP)
+    play("called()")
+    for file in (tmp_path / "cache").rglob("canary/*.json"):
+        file.unlink()
+    play('fake_hip.fail("hipModuleLaunchKernel=719"); called()')
+    assert {each["state"] for each in cached(tmp_path, "canary").values()} == {"failed"}
+
+
+@pytest.mark.parametrize("how", ["forget=True", "apply=True"])
+def test_findings_about_kept_rows_end_with_them(play, made, tmp_path, how):
+    made.add(FORWARD, {FAST: ""})
+    play("tune(apply=True)")
+    failing = """
+tuned.candidates.use = lambda *_: (_ for _ in ()).throw(RuntimeError("busy"))
+called()
+"""
+    assert "is not used: a check at first use found: busy" in play(failing)["row"]
+    play(f"tune({how})")
+    shown = play("tune(apply=True); called(); shown['in_use'] = in_use[0]")
+    assert shown["in_use"] == FAST
+
+
+def test_rows_are_kept_for_the_measured_gpu_alone(play, made):
+    """gfx1101 runs the machine code of gfx1100, and was not measured."""
+    text = "shown['files'] = [tuned.file_of(arch).name for arch in ('gfx1100', 'gfx1101')]"
+    assert len(set(play(text)["files"])) == 2
+
+
 def test_after_a_row_that_broke_the_gpu_nothing_is_kept_about_the_wheels(play, made, tmp_path):
     """The runtime fails every launch after the candidate's, as after a fault."""
     made.add(FORWARD, {FAST: ""})

@@ -1,7 +1,7 @@
 """The rows that ``python -m flash_attn_rocm tune --apply`` kept for this machine.
 
-One file per arch of machine code. Its name covers the wheel, the driver and HIP: with another one, the
-wheel's own rows are used again.
+One file per arch of GPUs: others that run the same machine code were not measured. Its name covers the
+wheel, the driver and HIP: with another one, the wheel's own rows are used again.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ def folder() -> Path:
 
 
 def file_of(arch: str) -> Path:
-    """The file of kept rows for the machine code of ``arch``."""
+    """The file of kept rows for GPUs of ``arch``, which has no features in its name."""
     return folder() / f"rows-{key_of(arch)}.json"
 
 
@@ -62,6 +62,7 @@ def key_of(arch: str) -> str:
 def keep(arch: str, digest: str, found: Mapping[str, Winner | None]) -> Path:
     """Keeps the winners of kernels, None for the wheel's row. Other kernels keep theirs. Raises OSError."""
     path, (before, former) = file_of(arch), kept(arch)
+    forget_findings(arch)  # the rows were checked just now
     every = {**(former if before == digest else {}), **found}
     winners = {name: winner for name, winner in every.items() if winner}
     if winners:
@@ -73,6 +74,14 @@ def keep(arch: str, digest: str, found: Mapping[str, Winner | None]) -> Path:
         path.unlink(missing_ok=True)
     kept.cache_clear()
     return path
+
+
+def forget_findings(arch: str) -> None:
+    """Kept rows are checked again. Raises OSError."""
+    for path in folder().glob("*.json"):
+        found = remembered.read(path)
+        if found and host.gfx_of(found.arch) == arch:
+            path.unlink(missing_ok=True)
 
 
 @cache
@@ -89,7 +98,7 @@ def kept(arch: str) -> tuple[str, Mapping[str, Winner]]:
 def rows_of(family: Family) -> tuple[Candidate, ...]:
     """The kept rows of a family's kernels. A row without its distribution is refused, in words."""
     code = host.code_of(family.arch)
-    digest, winners = kept(code)
+    digest, winners = kept(host.gfx_of(family.arch))
     mine = {each.name for each in host.instances() if _belongs(each, family, code)} & winners.keys()
     if not mine:
         return ()
@@ -129,7 +138,7 @@ def accept(arch: str, kernels: Iterable[str]) -> None:
 
 def words(arch: str, kernel: str, shipped: str) -> str:
     """The kept row of a kernel, for ``explain``. "" without one."""
-    winner = kept(host.code_of(arch))[1].get(kernel)
+    winner = kept(host.gfx_of(arch))[1].get(kernel)
     if winner is None:
         return ""
     off = "" if environment.switch(environment.CANARY, default=True) else f"{environment.CANARY}=0"

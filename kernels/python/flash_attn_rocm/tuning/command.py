@@ -41,8 +41,12 @@ def _told(words: str) -> None:
 
 
 def _forget(say: Say) -> int:
-    arch = this_machine.describe(this_machine.device())["arch"]
-    session.forget(host.code_of(arch))
+    arch = run.arch_of(this_machine.describe(this_machine.device()))
+    try:
+        session.forget(arch)
+    except OSError as error:
+        say(f"{error.filename} cannot be removed: {error.strerror}\n  next: remove it, and run this again")
+        return 1
     say("the wheel's own rows are used, and nothing is kept")
     return 0
 
@@ -60,7 +64,7 @@ def _written(found: report.Report, file: Path, say: Say) -> int:
 
 
 def _applied(found: report.Report, say: Say) -> int:
-    arch, every = host.code_of(found["arch"]), report.winners(found)
+    arch, every = host.gfx_of(found["arch"]), report.winners(found)
     try:
         path = tuned.keep(arch, found["candidates"], every)
     except OSError as error:

@@ -73,11 +73,8 @@ def run(wishes: Wishes, say: Callable[[str], None], *, clock: timing.Clock = tim
     """
     where = this_machine.device()
     facts = this_machine.describe(where)
-    if not facts["arch"]:
-        message = "tune needs an AMD GPU that PyTorch can use\n  next: python -m flash_attn_rocm doctor"
-        raise TuneError(message)
-    arch = host.code_of(facts["arch"])
-    found = candidates.find(arch)
+    arch = arch_of(facts)
+    found = candidates.find(host.code_of(arch))
     names = _named(found, wishes)
     with alone(arch), ended_as_by_ctrl_c():
         key = {
@@ -104,6 +101,14 @@ def run(wishes: Wishes, say: Callable[[str], None], *, clock: timing.Clock = tim
             "clocks": {"before": before, "after": clocks.told(where)},
             "kernels": {name: session.kernels[name] for name in names if name in session.kernels},
         }
+
+
+def arch_of(facts: Mapping[str, Any]) -> str:
+    """The GPU's arch, without features. Raises TuneError without one."""
+    if not facts["arch"]:
+        message = "tune needs an AMD GPU that PyTorch can use\n  next: python -m flash_attn_rocm doctor"
+        raise TuneError(message)
+    return host.gfx_of(facts["arch"])
 
 
 def _named(found: Candidates, wishes: Wishes) -> tuple[str, ...]:

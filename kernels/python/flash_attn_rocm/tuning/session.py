@@ -82,7 +82,8 @@ def opened(arch: str, key: Mapping[str, Any]) -> Session:
 
 
 def forget(arch: str) -> None:
-    """Start again: without kept rows and progress."""
+    """Start again: without kept rows, findings about them, and progress. Raises OSError."""
+    tuned.forget_findings(arch)
     for path in (tuned.file_of(arch), tuned.folder() / f"tune-{tuned.key_of(arch)}.json"):
         path.unlink(missing_ok=True)
     tuned.kept.cache_clear()
