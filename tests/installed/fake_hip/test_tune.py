@@ -294,6 +294,8 @@ def test_a_second_process_is_refused(play, made, tmp_path):
     assert str(lock) in shown["said"]
     lock.write_text(str(2**22 + 1))  # no process has it
     assert play("tune()")["status"] == 0
+    text = f"Path({str(lock)!r}).write_text(str(os.getpid())); tune()"
+    assert play(text)["status"] == 0, "a new container may have the number of the last one"
     assert not lock.exists()
 
 

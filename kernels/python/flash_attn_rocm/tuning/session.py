@@ -139,9 +139,9 @@ def _locked(path: Path) -> bool:
 
 
 def _other(path: Path) -> int:
-    """The process that holds the lock, 0 if it has ended."""
+    """The process that holds the lock, 0 if it has ended. In a new container this one may have its number."""
     try:
         pid = int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return 0
-    return pid if pid > 0 and remembered.alive(pid) else 0
+    return pid if pid > 0 and pid != os.getpid() and remembered.alive(pid) else 0
