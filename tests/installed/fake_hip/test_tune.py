@@ -343,6 +343,13 @@ LISTS = {
         lambda every: every["kernels"][FORWARD]["code"].update(file="../x"),
         "file: expected fa_fwd_fp16_d64.hipfb, got ../x",
     ),
+    "a kernel without rows": (
+        lambda every: every["kernels"].update(
+            fa_more=every["kernels"][FORWARD]
+            | {"shipped": "none", "code": every["kernels"][FORWARD]["code"] | {"file": "fa_more.hipfb"}}
+        ),
+        "fa_more: shipped: expected a kernel with rows, got none",
+    ),
     "threads": (
         lambda every: every["kernels"][FORWARD]["candidates"][FAST].update(threads=True),
         "threads: expected a number from 1 to 1024, got True",

@@ -205,8 +205,9 @@ def _kernel(arch: str, name: str, value: Given) -> Kernel:
     fits = isinstance(rows, dict) and 0 < len(rows) <= MOST_ROWS
     _expect(f"{name}: candidates", rows, fits=fits, expected=f"1 to {MOST_ROWS}")
     found = {row: _candidate(name, row, rows[row], place) for place, row in enumerate(sorted(rows))}
-    shipped, own = fields["shipped"], host.row_ids().get((arch, name), "none")
-    _expect(f"{name}: shipped", shipped, fits=shipped == own, expected=own)
+    shipped, own = fields["shipped"], host.row_ids().get((arch, name))
+    fits = own is not None and shipped == own
+    _expect(f"{name}: shipped", shipped, fits=fits, expected=own or "a kernel with rows")
     _expect(f"{name}: candidates", shipped, fits=shipped not in found, expected="other rows than the wheel's")
     size = _number(f"{name}: bytes", code["bytes"], 1, MOST_CODE)
     return Kernel(shipped, code["file"], size, _text(f"{name}: sha256", code["sha256"], 64, DIGEST), found)
