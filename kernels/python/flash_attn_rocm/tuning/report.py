@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flash_attn_rocm.library.tuned import Winner
+from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.tools import terminal
 from flash_attn_rocm.tuning import bins, choice
 from flash_attn_rocm.tuning.bins import Bin
@@ -77,15 +78,12 @@ def _winner(found: Mapping[str, Any]) -> Winner | None:
 
 def write(report: Report, file: Path) -> str:
     """Writes the report. The problem, or "". A problem leaves a former file as it is."""
-    aside = file.with_name(f".{file.name}.part")
     try:
-        aside.write_text(to_text(report), encoding="utf-8")
-        aside.replace(file)
+        remembered.write_text(file, to_text(report))
     except OSError as error:
-        aside.unlink(missing_ok=True)
         return f"{file} cannot be written: {error.strerror}"
     return ""
 
 
 def to_text(report: Report) -> str:
-    return json.dumps(report, indent=1) + "\n"
+    return json.dumps(report, indent=1)

@@ -8,7 +8,7 @@ import torch
 from flash_attn_rocm.__main__ import main
 from flash_attn_rocm.library.host import instances
 from flash_attn_rocm.library.tuned import WORK
-from flash_attn_rocm.tuning import bins, choice, clocks, timing
+from flash_attn_rocm.tuning import bins, choice, clocks, report, timing
 from flash_attn_rocm.tuning.bins import Sizes
 
 SHIPPED, ONE, TWO = "11111111", "22222222", "33333333"
@@ -96,6 +96,16 @@ def test_without_a_gpu_it_says_so(capsys, tmp_path):
         capsys.readouterr()
     )
     assert not [*Path(tmp_path).iterdir()]
+
+
+def test_nothing_is_forgotten_without_a_gpu(capsys):
+    assert main(["tune", "--forget"]) == 1
+    assert "tune needs an AMD GPU that PyTorch can use" in "".join(capsys.readouterr())
+
+
+def test_a_report_without_a_folder_is_said(tmp_path):
+    (tmp_path / "file").touch()
+    assert "cannot be written: " in report.write({}, tmp_path / "file" / "report.json")
 
 
 def test_a_length_is_a_number(capsys):
