@@ -63,7 +63,7 @@ def _report(timing: Timing) -> str:
 
 
 def _toml(text: str) -> str:
-    return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False)  # TOML has no surrogates
 
 
 def tile_rows(key: Key, settings: Sequence[Settings]) -> list[str]:

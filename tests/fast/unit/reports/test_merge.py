@@ -124,6 +124,15 @@ def test_the_evidence_is_toml_with_rows_for_the_table():
     assert (table.rows["fwd"]["wmma"][0].waves, table.rows["fwd"]["wmma"][0].dtype) == (2, "fp16")
 
 
+def test_any_name_of_a_device_is_toml():
+    def named(**values):
+        return report(device='AMD "Radeon" \U0001f600', **values)
+
+    found = verdicts({"a.json": of_machine(named, GOOD), "b.json": of_machine(another, GOOD)})
+    [row] = tomllib.loads(text_of(found))["rows"]
+    assert row["reports"][0]["device"] == 'AMD "Radeon" \U0001f600'
+
+
 def test_rows_of_two_loops_are_two_rows():
     key = Key("gfx1100", KERNEL, SHIPPED, FIRST)
     assert len(tile_rows(key, [SETTINGS[0], SETTINGS[0]])) == 1
