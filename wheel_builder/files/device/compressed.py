@@ -13,8 +13,9 @@ Input is untrusted: sizes are limited and checked.
 import hashlib
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import zstandard
 
@@ -86,9 +87,8 @@ def compressed_bundles(data: bytes, max_mib: int = MAX_MIB) -> tuple[Compressed,
         if data[end : (after := _next(end))].strip(b"\0"):
             raise _error(start, f"the bytes {end} to {after} after it are not padding")
         start = after
-    bases = {content_hash(each.content): each.content for each in found if each.content} if waiting else {}
-    for number, header in waiting:
-        found[number] = replace(found[number], content=_unpacked_with_base(data, header, bases))
+    for number, content in _unpacked_with_bases(data, waiting, tuple(found)):
+        found[number] = replace(found[number], content=content)
     return tuple(found)
 
 
@@ -104,7 +104,7 @@ def packed_bundles(data: bytes) -> tuple[Compressed, ...]:
     for each in found:
         _, version, method, *_, hashed = struct.unpack_from(HEADERS[VERSION], data, each.start)
         if version != VERSION or method not in (ZSTD, ZSTD_WITH_BASE):
-            expected = f"expected {VERSION} and {ZSTD} (zstd)"
+            expected = f"expected {VERSION} and {ZSTD} or {ZSTD_WITH_BASE} (zstd)"
             raise _error(each.start, f"it has version {version} and method {method}, {expected}", REBUILD)
         if (size := len(each.content)) > MAX_ARCH:
             raise _error(each.start, f"it holds {size} bytes, the library unpacks {MAX_ARCH}", REBUILD)
@@ -159,10 +159,12 @@ def _header(data: bytes, start: int, most: int) -> _Header:
     return _Header(version, method, start, begin, start + total, size)
 
 
-def _unpacked(data: bytes, header: _Header, base: bytes = b"") -> tuple[bytes, int]:
+def _unpacked(
+    data: bytes, header: _Header, prefix: zstandard.ZstdCompressionDict | None = None
+) -> tuple[bytes, int]:
     """A bundle's content, and the bundle's end."""
     start, size = header.start, header.size
-    found, rest, ended = _decompress(data[header.begin : header.end], header.method, size, start, base)
+    found, rest, ended = _decompress(data[header.begin : header.end], header.method, size, start, prefix)
     if rest and header.version != 1:
         raise _error(start, f"{rest} bytes follow its content")
     if len(found) != size:
@@ -172,19 +174,41 @@ def _unpacked(data: bytes, header: _Header, base: bytes = b"") -> tuple[bytes, i
     return found, header.end - rest
 
 
-def _unpacked_with_base(data: bytes, header: _Header, bases: Mapping[int, bytes]) -> bytes:
-    """The content of a bundle with one of ``bases``, by their hash."""
-    frame = header.begin + BASE_HASH.size
-    if frame > header.end:
+def _unpacked_with_bases(
+    data: bytes, waiting: Sequence[tuple[int, _Header]], found: Sequence[Compressed]
+) -> Iterator[tuple[int, bytes]]:
+    """The contents of ``waiting``, numbered bundles with a base: one of ``found``.
+
+    zstd copies a base, so its bundles are unpacked together. Of contents with one hash the first is the base,
+    as for the library.
+    """
+    if not waiting:
+        return
+    bases = {content_hash(each.content): each.content for each in reversed(found) if each.content}
+
+    def wanted(numbered: tuple[int, _Header]) -> int:
+        return _hash_of_base(data, numbered[1])
+
+    for hashed, group in groupby(sorted(waiting, key=wanted), wanted):
+        bundles = tuple(group)
+        if hashed not in bases:
+            what = f"its base, the content with hash {hashed:#x}, is missing"
+            raise _error(bundles[0][1].start, what, "name the library or the wheel with both")
+        prefix = zstd_prefix(bases[hashed])
+        for number, header in bundles:
+            frame = replace(header, begin=header.begin + BASE_HASH.size)
+            yield number, _unpacked(data, frame, prefix)[0]
+
+
+def _hash_of_base(data: bytes, header: _Header) -> int:
+    if header.begin + BASE_HASH.size > header.end:
         raise _error(header.start, "its header is cut off")
-    [wanted] = BASE_HASH.unpack_from(data, header.begin)
-    if wanted not in bases:
-        what = f"its base, the content with hash {wanted:#x}, is missing"
-        raise _error(header.start, what, "name the library or the wheel with both")
-    return _unpacked(data, replace(header, begin=frame), bases[wanted])[0]
+    return int(BASE_HASH.unpack_from(data, header.begin)[0])
 
 
-def _decompress(data: bytes, method: int, size: int, start: int, base: bytes) -> tuple[bytes, int, bool]:
+def _decompress(
+    data: bytes, method: int, size: int, start: int, prefix: zstandard.ZstdCompressionDict | None
+) -> tuple[bytes, int, bool]:
     """The unpacked data, at most ``size`` + 1 bytes, the bytes left after the stream, and whether it ended.
 
     A stream that was cut off can have all of its content, without its checksum. Loaders refuse it.
@@ -193,11 +217,11 @@ def _decompress(data: bytes, method: int, size: int, start: int, base: bytes) ->
         if method == 0:
             inflate = zlib.decompressobj()
             return inflate.decompress(data, size + 1), len(inflate.unused_data), inflate.eof
-        if method == ZSTD or base:
+        if method == ZSTD or prefix:
             frame = zstandard.get_frame_parameters(data)
             if frame.content_size != size:  # once equal, zstd itself stops there
                 raise _error(start, f"it holds {frame.content_size} bytes, its header says {size}")
-            unpacker = zstandard.ZstdDecompressor(zstd_prefix(base), max_window_size=1 << 27)
+            unpacker = zstandard.ZstdDecompressor(prefix, max_window_size=1 << 27)
             unpack = unpacker.decompressobj()
             return unpack.decompress(data), len(unpack.unused_data), unpack.eof
     except (zlib.error, zstandard.ZstdError) as error:

@@ -10,7 +10,7 @@ from wheel_builder.extras.perf.launch.simulate import Outcome, Speed, simulate
 from wheel_builder.tables.archs import arch_named
 
 LAUNCH = 3e-6  # seconds between two launches that depend on each other. Assumed
-PLACES, FULL, LEAST_KEYS, MOST_PARTS = 2, 0.9, 64, 128  # of the host's plan (kernels/host/plan)
+PLACES, FULL, LEAST_KEYS, MOST_PARTS = 2, 0.9, 64, 512  # of the host's plan (kernels/host/plan)
 FP32, FP16 = 4, 2
 BY_KEYS = ("bwd_dkdv", "bwd_fused")  # how names begin
 

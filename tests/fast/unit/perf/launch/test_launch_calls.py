@@ -116,6 +116,8 @@ def test_a_backward_counts_its_other_launches(known):
 
 def test_parts_are_those_of_the_host():
     assert planned_parts("gfx942", Shape(1, 8192, 32, 8)) == 69
+    most = re.search(r"kMaxSplits = (\d+);", (CHECKOUT / "kernels/device/call/params.hpp").read_text())
+    assert planned_parts("gfx942", Shape(1, 1 << 17, 8, 1)) == int(most[1])
     assert planned_parts("gfx942", Shape(1, 128, 32, 8)) == 2
     assert planned_parts("gfx942", Shape(1, 8192, 32, 8, batch=128)) == 1
 
