@@ -186,8 +186,8 @@ void replace(std::int64_t device, const std::string& kernel, const std::string& 
   fa_candidate candidate{};
   candidate.kernel = kernel.c_str(), candidate.row = row.c_str();
   candidate.code = code.const_data_ptr(), candidate.bytes = code.numel();
-  candidate.device = static_cast<std::int32_t>(device), candidate.place = static_cast<std::int32_t>(place);
-  candidate.rows = rows, candidate.threads = threads;
+  candidate.device = static_cast<std::int32_t>(device);
+  candidate.place = place, candidate.rows = rows, candidate.threads = threads;
   run(&fa_replace, candidate);
 }
 

@@ -66,16 +66,16 @@ FA_DEVICE void reach(typename B::Softmax& softmax, float score) {
   }
 }
 
-// Joins the sums of all waves, and returns this wave's share: the factor of its O. Each column's exponentials
-// become relative to the highest score that they are relative to in a wave.
+// Joins the sums of all waves, and returns the factor of this wave's O. Each column's exponentials become
+// relative to the highest score that they are relative to in a wave.
 template <class B>
 FA_DEVICE float join_sums_of_waves(const B& block, typename B::Softmax& softmax) {
   using Unit = typename B::Unit;
   static_assert(Unit::kColumns == 1, "a lane has one column");
   using State = __attribute__((address_space(3))) f32x2*;
   const State states = (State)block.k_tile + Unit::column(block.lane, 0);
-  const float own = reached<B>(softmax), sum = softmax.sum[0];
-  states[block.wave * Unit::kN] = f32x2{own, sum};
+  const float own = reached<B>(softmax);
+  states[block.wave * Unit::kN] = f32x2{own, softmax.sum[0]};
   workgroup_barrier();
   float most = -__builtin_inff(), all = 0;
 #pragma unroll
@@ -92,7 +92,7 @@ FA_DEVICE float join_sums_of_waves(const B& block, typename B::Softmax& softmax)
   workgroup_barrier();  // before O takes the place
   reach<B>(softmax, most);
   softmax.sum[0] = all;
-  return sum == 0 ? 0 : factor(own);
+  return factor(own);
 }
 
 // A wave's O in as many parts as there are waves. Each wave stores one, the sum of all waves' parts.
@@ -101,17 +101,20 @@ struct PartsOfOut {
   using Four = __attribute__((address_space(3))) f32x4*;
   static constexpr int kWaves = B::kConfig.waves, kFours = B::kStoredSteps * B::Unit::kRows / 4;
 
+  static_assert(kWaves > 1, "tiles.toml: a wave alone has no other one to join");
+
   const B& block;
   const typename B::Out& o;
-  float share, factor;
+  bool sees_a_key;  // in its own tiles
+  float factor;
 
   FA_DEVICE f32x4 own(int part, int i) const {
     f32x4 four;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const int f = (part * kFours + i) * 4 + j;
-      // Without a visible key O may be NaN.
-      four[j] = share == 0 ? 0 : o[f % B::kOutSteps][f / B::kOutSteps] * factor;
+      // Without a visible key O may be NaN. With one, NaN of V stays, whatever its weight.
+      four[j] = sees_a_key ? o[f % B::kOutSteps][f / B::kOutSteps] * factor : 0;
     }
     return four;
   }
@@ -148,8 +151,8 @@ FA_DEVICE void join_waves(const B& block, typename B::Out& o, typename B::Softma
   softmax.join_sums(block.lane);
 #pragma unroll
   for (int step = 0; step < B::kOutSteps; ++step) B::Unit::settle(o[step]);
-  const float share = join_sums_of_waves(block, softmax);
-  const PartsOfOut<B> parts{block, o, share, share * factor};
+  const bool sees_a_key = softmax.sum[0] != 0;
+  const PartsOfOut<B> parts{block, o, sees_a_key, join_sums_of_waves(block, softmax) * factor};
 #pragma unroll
   for (int part = 0; part < B::kConfig.waves; ++part) {
     if (part != block.wave) parts.give(part);

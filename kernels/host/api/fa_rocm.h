@@ -238,8 +238,7 @@ typedef struct fa_candidate {
   const void* code;
   int64_t bytes;
   int32_t device; /* -1: the current one */
-  int32_t place;
-  int64_t rows, threads;
+  int64_t place, rows, threads;
 } fa_candidate;
 
 /* Later launches of this kernel on this device use the candidate. After an error nothing has changed. */

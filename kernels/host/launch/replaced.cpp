@@ -81,12 +81,11 @@ Workgroups load_row(int device, const std::string& arch, const Instance& instanc
                     const Candidate& candidate) {
   const int rows = within("rows", candidate.rows, kMostOfWorkgroup);
   const int threads = within("threads", candidate.threads, kMostOfWorkgroup);
-  Unpacked unpacked = unpacked_code(candidate);
+  // Kept also after an error: the module may be loaded by then.
+  const Unpacked& unpacked = replaced().code.emplace_back(unpacked_code(candidate));
   const Bytes code = code_object(unpacked, candidate, code_object_of(arch));
   const DeviceGuard guard(device);
-  const hipFunction_t kernel = load_candidate(device, arch, instance, candidate.row, code);
-  replaced().code.push_back(std::move(unpacked));
-  return {rows, threads, kernel};
+  return {rows, threads, load_candidate(device, arch, instance, candidate.row, code)};
 }
 
 }  // namespace

@@ -25,9 +25,8 @@ constexpr double kFilled = 0.9;  // share of busy places, over all rounds, that 
 // them.
 constexpr std::int64_t kPlaces = 2;
 
-// Workgroups over codes of 8 bits have half of the bytes in flight, and smaller tiles: as many places as give
-// them the bytes of 16 bits, if they fit (kPlaces 2 and 4, gfx942, head dim 128, share of bandwidth at 1 us:
-// 0.86 and 1).
+// Workgroups over codes of 8 bits have half of the bytes in flight: as many places as give them the bytes of
+// 16 bits, if they fit (kPlaces 2 and 4, gfx942, head dim 128, share of bandwidth at 1 us: 0.86 and 1).
 constexpr std::int64_t kCodesInFlight = 512;  // elements of rows of a compute unit's workgroups
 
 // The cost of a part of a wide workgroup on an otherwise full device, in keys: its rows of out, in fp32, are
@@ -55,15 +54,21 @@ std::int64_t splits_to_fill(std::int64_t workgroups, std::int64_t places, std::i
   return splits;
 }
 
+// The kernels of few queries.
+Op split_op(const PlanRequest& r) { return op_of(Path::split, {false, r.coded}); }
+
+// Workgroups of this kernel that a compute unit surely holds.
+std::int64_t held_by_unit(Op op, const PlanRequest& r) {
+  const FwdConfig config = forward_config(op, r.arch, r.dtype, static_cast<int>(r.head_dim));
+  return std::max(config.waves_per_simd * traits(r.arch).simds / config.waves, 1);
+}
+
 // Places of a compute unit, for workgroups of few queries.
 std::int64_t places_of(const PlanRequest& r) {
   if (!r.coded) return kPlaces;
   const std::int64_t of_workgroup = r.head_dim * traits(r.arch).cus_of_workgroup;
-  return std::max(kPlaces, kCodesInFlight / of_workgroup);
+  return std::max(kPlaces, std::min(kCodesInFlight / of_workgroup, held_by_unit(split_op(r), r)));
 }
-
-// The kernels of few queries.
-Op split_op(const PlanRequest& r) { return op_of(Path::split, {false, r.coded}); }
 
 std::int64_t workgroups_of(const PlanRequest& r) {
   const std::int64_t rows = r.max_seqlen_q * (r.nheads / r.nheads_k);
