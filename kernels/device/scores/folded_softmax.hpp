@@ -3,13 +3,13 @@
 //
 // Most tiles need no maximum. The sum of a tile's exponentials is needed anyway, and shows scores too far
 // above the shift (an overflowing P makes it inf). Only then, and at a column's first visible key, the
-// maximum is computed, the shift moves to it, O and the sum are corrected, and the tile's exponentials are
-// recomputed. P stays below kHighestSum, which is lossless in fp32 and the 16-bit types. All lanes of a
-// column have the same shift and floor. Each lane sums its own keys, and the sums are joined at the end.
+// maximum is computed, the shift moves to it, O and the sum are corrected, and exponentials are recomputed. P
+// stays below kHighestSum, which is lossless in fp32 and the 16-bit types. All lanes of a column have the
+// same shift and floor. Each lane sums its own keys, and the sums are joined at the end.
 //
-// A large shift (`is_far`) is rounded so coarsely that the P of the maximum is off. P is truncated on its way
-// to O but exact in the sum, so this could change a 16-bit output. Therefore the truncated P are summed then.
-// With a small shift this would make the log-sum-exp too inaccurate.
+// A large shift (`is_far`) is so coarse that the P of the maximum is off. P is truncated on its way to O but
+// exact in the sum, so this could change a 16-bit output. Therefore the truncated P are summed then. With a
+// small shift this would make the log-sum-exp too inaccurate.
 #pragma once
 
 #include "device/scores/dropout.hpp"
@@ -18,14 +18,12 @@
 namespace fa {
 
 // kStartsShifted: S starts from the shift. Otherwise from 0, for scores that change before the softmax, and
-// stays without it: after a rise, scores keep no rounding of the shift before.
-// kDualIssue: some values are kept twice or in neighbouring registers, because instructions issued in pairs
-// take their operands from different register banks.
-//
+// stays without it, so a rise leaves no rounding.
+// kDualIssue: values are kept twice or in neighbouring registers, in different banks for paired instructions.
 // kFarBelow: scores may be so far below 0 (a bias of the least finite number) that a product starting from
-// their shift would be lost, or rounded so coarsely that later, higher scores are off. A column with only
-// such scores keeps its shift in `below`, its products start from 0, and it computes its maximum in each
-// tile. kTogether: all columns of a wave see their first key in the same tile, or only one has keys.
+// their shift would be lost, or so coarse that later, higher scores are off. A column of such scores keeps
+// its shift in `below`, its products start from 0, and it computes its maximum in each tile.
+// kTogether: all columns of a wave see their first key in the same tile, or only one has keys.
 template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFarBelow = false,
           bool kTogether = false>
 struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
@@ -265,8 +263,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     move<kOut, !kFirst>(s, o, moved, factors, blind, correct);
   }
 
-  // As above with kFarBelow. kFirst: s lacks `below`. In columns with a non-zero `below`, O and the sum move
-  // too.
+  // As above with kFarBelow. kFirst: s lacks `below`. With a non-zero `below`, O and the sum move, too.
   template <int kOut, bool kFirst>
   FA_DEVICE void raise_from_below(C* s, C* o, int lane) {
     C moved, factors;
@@ -293,8 +290,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
       if (rises) floor[column] = 0;
       far[column] = __builtin_amdgcn_ballot_w32(is_now);
       this->below[column] = is_below ? whole : 0;
-      const float to = is_below ? 0 : whole;
-      set_column(column, by, to, factor, moved, factors);
+      set_column(column, by, is_below ? 0 : whole, factor, moved, factors);
     }
     move<kOut, true>(s, o, moved, factors, blind, correct);
   }

@@ -108,7 +108,7 @@ def test_decode_of_one_sequence_with_32k_keys_fills_the_largest_device(plans, ar
 
 @pytest.mark.parametrize("arch", LARGEST)
 def test_codes_are_cut_into_as_many_parts_as_give_the_bytes_in_flight_of_16_bits(plans, arch):
-    """A compute unit has 4 places, as many as registers allow, or two that share workgroups 8 or 4 of them."""
+    """A compute unit has at most 4 places, two that share workgroups at most 8: registers have no more."""
     units, pair = LARGEST[arch], arch_named(known_gpus()[arch].code_object).isa.cus_of_workgroup
     cases = [
         Request(arch=arch, head_dim=head_dim, nheads=heads, nheads_k=heads, compute_units=units, coded=True)

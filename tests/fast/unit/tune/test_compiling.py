@@ -86,8 +86,8 @@ def test_every_other_generated_header_is_in_the_key():
 
 
 def test_the_file_of_todays_rows_has_the_lines_of_the_generated_one():
-    generated = cpp_tiles(known_tiles())["fwd/d64.inc"]
+    kernel = Kernel("gfx908", "fwd", "fp16", 96)  # both dtypes have its rows
+    generated = cpp_tiles(known_tiles())["fwd/d96.inc"]
     block = generated.partition("#ifdef FA_SEES_cdna1\n")[2].partition("#endif")[0]
-    assert sorted(block.splitlines()) == sorted(
-        re.findall("^FA_TILE.*$", text_of(KERNEL, ROWS), re.MULTILINE)
-    )
+    text = text_of(kernel, rows_of(known_tiles(), arch_named("gfx908"), kernel))
+    assert sorted(block.splitlines()) == sorted(re.findall("^FA_TILE.*$", text, re.MULTILINE))
