@@ -11,14 +11,13 @@ from flash_attn_rocm.values import kinds, paths
 
 KEYS = 64
 CUTS = 1.0  # scores are larger
-DECODES = {DECODE, kinds.ATTENDING[kinds.CODED]}
-ONE_HEAD = kinds.ATTENDING[paths.LATENT]
-KERNELS = [kernel for kernel in ATTENDING if kernel.op != ONE_HEAD and "softcap" in served(kernel)]
+OTHER = {kinds.ATTENDING[each] for each in (paths.LATENT, kinds.CODED)}
+KERNELS = [kernel for kernel in ATTENDING if kernel.op not in OTHER and "softcap" in served(kernel)]
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
 def test_a_call(target, shown, kernel):
-    rows = FEW if kernel.op in DECODES else MORE
+    rows = FEW if kernel.op == DECODE else MORE
     call = small(kernel, target.device, rows, KEYS, heads=(2, 2), softcap=CUTS, values=8.0)
     call.check(target, shown)
     assert ran(kernel, target)
