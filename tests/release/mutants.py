@@ -114,11 +114,13 @@ def with_codes(library, arch, changed):
 
 
 def in_place_of(old, new, library):
-    """The library with another bundle, which fits the old one's place."""
-    room = -(-len(old) // SLOT) * SLOT
+    """The library with another bundle, which fits the old one's place. Behind the last one is no padding."""
     assert library.count(old) == 1
-    assert len(new) <= room
-    data = library.replace(old.ljust(room, b"\0"), new.ljust(room, b"\0"))
+    assert len(new) <= -(-len(old) // SLOT) * SLOT
+    size = max(len(old), len(new))
+    place = old.ljust(size, b"\0")
+    assert place in library
+    data = library.replace(place, new.ljust(size, b"\0"))
     return data.replace(returned(old), returned(new))
 
 
