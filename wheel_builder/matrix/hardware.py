@@ -14,11 +14,12 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from wheel_builder.base.errors import MatrixError
-from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import line_problem
+from wheel_builder.matrix.kept_reports import read_kept
 from wheel_builder.matrix.machine_run import (
     MOST_SECONDS,
     MachineRun,
+    bounded,
     refuse,
     run_problems,
     signer_problem,
@@ -103,11 +104,7 @@ _SIGNED = TypeAdapter(SignedReport)
 
 def parse_report(data: bytes, now: datetime) -> Report:
     """A report sent by a user. Raises ``ValueError`` with all of its problems."""
-    if len(data) > MOST_BYTES:
-        message = f"it has {len(data)} bytes, expected at most {MOST_BYTES}"
-        raise ValueError(message)
-    read_json(data)
-    found = strictly(_REPORT, data)
+    found = bounded(_REPORT, data, MOST_BYTES)
     refuse(problems_of(found, now))
     return found
 
@@ -143,25 +140,21 @@ def read_reports(checkout: Path) -> tuple[HardwareRun, ...]:
 
 def signed_reports(checkout: Path) -> Mapping[str, SignedReport]:
     """The reports in the tree by file name. Raises ``MatrixError`` with all problems."""
-    taken: dict[str, SignedReport] = {}
-    problems = []
-    for path in sorted((checkout / FOLDER).glob("*.json")):
-        try:
-            data = path.read_bytes()
-            read_json(data)
-            found = strictly(_SIGNED, data)
-            again = signed(found.report, found.wheel, found.wheel_sha256, found.signed_off_by)
-            refuse(problems_of(again.report, datetime.now(UTC)))
-            refuse(filter(None, [counted_twice(found.report, taken)]))
-            taken[path.name] = found
-        except (OSError, ValueError) as error:
-            problems.append(f"{path.name}: {error}")
+    taken, problems = read_kept(checkout / FOLDER, _taken)
     if problems:
         message = "reports from hardware cannot be read"
         raise MatrixError(
             message, problems, advice="take them in again: scripts/wheel-builder report add FILE"
         )
     return taken
+
+
+def _taken(data: bytes, before: Mapping[str, SignedReport]) -> SignedReport:
+    found = strictly(_SIGNED, data)
+    again = signed(found.report, found.wheel, found.wheel_sha256, found.signed_off_by)
+    refuse(problems_of(again.report, datetime.now(UTC)))
+    refuse(filter(None, [counted_twice(found.report, before)]))
+    return found
 
 
 def measured_rows(reports: Iterable[Report]) -> Mapping[str, int]:

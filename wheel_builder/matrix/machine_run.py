@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import line_problem
 from wheel_builder.matrix.reported import driver_problem, torch_problems
 from wheel_builder.tables.archs import known_gpus
@@ -110,8 +111,17 @@ def few(problems: list[str]) -> list[str]:
     return [*problems[:MOST_PROBLEMS], *([f"{left} more problems"] if left > 0 else [])]
 
 
+def bounded(form: TypeAdapter[T], data: bytes, most: int, what: str = "it") -> T:
+    """As ``strictly``, of at most so many bytes."""
+    if len(data) > most:
+        message = f"{what} has {len(data)} bytes, expected at most {most}"
+        raise ValueError(message)
+    return strictly(form, data)
+
+
 def strictly(form: TypeAdapter[T], data: bytes) -> T:
     """The value of a JSON text. Raises ``ValueError`` with all problems."""
+    read_json(data)  # refuses what the form's parser takes, such as repeated keys
     try:
         return form.validate_json(data, strict=True, extra="forbid")
     except ValidationError as error:

@@ -6,9 +6,8 @@ from dataclasses import MISSING, dataclass
 
 from pydantic import TypeAdapter
 
-from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import line_problem
-from wheel_builder.matrix.machine_run import DIGEST, refuse, strictly, visible_name
+from wheel_builder.matrix.machine_run import DIGEST, bounded, refuse, visible_name
 from wheel_builder.tables.row_ids import DEFAULTS, LENGTH, settings_id
 from wheel_builder.tables.tiles import SWITCHES
 
@@ -78,11 +77,7 @@ _FORM = TypeAdapter(Candidates)
 
 def parse_candidates(data: bytes) -> Candidates:
     """Raises ``ValueError`` with all problems."""
-    if len(data) > MOST_BYTES:
-        message = f"{FILE} has {len(data)} bytes, expected at most {MOST_BYTES}"
-        raise ValueError(message)
-    read_json(data)
-    found = strictly(_FORM, data)
+    found = bounded(_FORM, data, MOST_BYTES, FILE)
     refuse(problems_of(found))
     return found
 

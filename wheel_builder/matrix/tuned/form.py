@@ -14,15 +14,14 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import line_problem
 from wheel_builder.matrix.machine_run import (
     DIGEST,
     MOST_SECONDS,
     MachineRun,
+    bounded,
     refuse,
     run_problems,
-    strictly,
     visible_name,
 )
 from wheel_builder.matrix.tuned.candidates import KERNEL, MOST_CANDIDATES, MOST_KERNELS, ROW
@@ -147,11 +146,7 @@ _FORM = TypeAdapter(TuningReport)
 
 def parse_tuning(data: bytes, now: datetime) -> TuningReport:
     """A report sent by a user. Raises ``ValueError`` with all of its problems."""
-    if len(data) > MOST_BYTES:
-        message = f"it has {len(data)} bytes, expected at most {MOST_BYTES}"
-        raise ValueError(message)
-    read_json(data)
-    found = strictly(_FORM, data)
+    found = bounded(_FORM, data, MOST_BYTES)
     refuse(problems_of(found, now))
     return found
 

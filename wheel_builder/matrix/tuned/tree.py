@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from wheel_builder.base.errors import MatrixError
-from wheel_builder.base.strict_json import read_json
+from wheel_builder.matrix.kept_reports import read_kept
 from wheel_builder.matrix.machine_run import few, refuse, signer_problem, strictly
 from wheel_builder.matrix.tuned.candidates import Settings, settings_problems
 from wheel_builder.matrix.tuned.form import TuningReport, problems_of
@@ -48,24 +48,20 @@ def to_json(found: SignedTuning) -> bytes:
 
 def signed_tunings(checkout: Path) -> Mapping[str, SignedTuning]:
     """The reports in the tree by file name. Raises ``MatrixError`` with all problems."""
-    taken: dict[str, SignedTuning] = {}
-    problems = []
-    for path in sorted((checkout / FOLDER).glob("*.json")):
-        try:
-            data = path.read_bytes()
-            read_json(data)
-            found = strictly(_SIGNED, data)
-            refuse([*_signed_problems(found), *problems_of(found.report, datetime.now(UTC))])
-            refuse(filter(None, [repeated(found.report, taken)]))
-            taken[path.name] = found
-        except (OSError, ValueError) as error:
-            problems.append(f"{path.name}: {error}")
+    taken, problems = read_kept(checkout / FOLDER, _taken)
     if problems:
         message = "tuning reports cannot be read"
         raise MatrixError(
             message, few(problems), advice="take them in again: scripts/wheel-builder report add FILE"
         )
     return taken
+
+
+def _taken(data: bytes, before: Mapping[str, SignedTuning]) -> SignedTuning:
+    found = strictly(_SIGNED, data)
+    refuse([*_signed_problems(found), *problems_of(found.report, datetime.now(UTC))])
+    refuse(filter(None, [repeated(found.report, before)]))
+    return found
 
 
 def _signed_problems(found: SignedTuning) -> Iterator[str]:
