@@ -16,7 +16,7 @@ from wheel_builder.extras.tune.proposal import Outcome, Search
 from wheel_builder.extras.tune.rows import NONE, Change, Kernel, changed, joined, rows_of
 from wheel_builder.files.device.compressed import expand
 from wheel_builder.files.wheels.wheelfile import read_wheel
-from wheel_builder.matrix.tuned.candidates import parse_candidates
+from wheel_builder.matrix.tuned.candidates import MOST_BYTES, parse_candidates
 from wheel_builder.matrix.tuned.form import parse_tuning
 from wheel_builder.provenance.tuning_report import candidates_of
 from wheel_builder.tables.archs import arch_named
@@ -174,3 +174,8 @@ def test_wheels_of_two_versions_have_no_candidates_in_common():
     with pytest.raises(TuneError, match="candidates belong to one version") as caught:
         distribute.owner_of([Wheel("0.1.0"), Wheel("0.2.0")])
     assert "found 0.1.0, 0.2.0" in str(caught.value)
+
+
+def test_a_list_of_too_many_bytes_is_not_read():
+    with pytest.raises(ValueError, match=f"candidates.json has {MOST_BYTES + 1} bytes, expected at most"):
+        parse_candidates(b" " * (MOST_BYTES + 1))
