@@ -21,6 +21,7 @@ from flash_attn_rocm.suite.target import (
     arch,
 )
 
+from mutation.launches import answered
 from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 
 # Random calls have numbers outside those of tests.tools.corpus.
@@ -72,13 +73,12 @@ def random_for(kernel, seed, count):
 
 def digest(target, case):
     """A hash of a call's bits and sanitizer findings, with all NaN alike."""
-    try:
-        found = [(x.shape, bytes_of(x)) for x in made(case, target.device).run(target)]
-    except RuntimeError as error:
-        found = [str(error)]
-        target.shown.launched(target.runtime.report().launches)  # not left for the next call
-    findings, target.shown.findings = target.shown.findings, []
+    found, findings = answered(target, lambda: [*map(hashed, made(case, target.device).run(target))])
     return hashlib.sha256(repr((found, findings)).encode()).hexdigest()[:16]
+
+
+def hashed(x):
+    return x.shape, bytes_of(x)
 
 
 def bytes_of(tensor):

@@ -1,6 +1,9 @@
-"""The worker in the verify container excludes the suite's tests that it runs itself."""
+"""The worker in the verify container: the tests that it excludes, and what belongs to one call."""
+
+from types import SimpleNamespace
 
 from tests.conftest import CHECKOUT
+from tests.tools.mutation.launches import answered
 from wheel_builder.build.source import constant
 from wheel_builder.verify.numerics import TESTS
 
@@ -8,3 +11,34 @@ from wheel_builder.verify.numerics import TESTS
 def test_the_file_that_a_worker_leaves_out_is_there():
     """After its renaming, each mutant's baseline would have run the corpus twice."""
     assert (CHECKOUT / TESTS / constant(CHECKOUT / "tests/tools/mutation/worker.py", "CORPUS")).is_file()
+
+
+class Target:
+    """A runtime with a finding in each launch's report, and a record that takes them from reports."""
+
+    def __init__(self):
+        self.waiting, self.runtime, self.shown = [], self, self
+        self.findings = []
+
+    def report(self):
+        launches, self.waiting = self.waiting, []
+        return SimpleNamespace(launches=launches)
+
+    def launched(self, launches):
+        self.findings += launches
+
+    def call(self, name, error=None):
+        """As ``suite.target.Target.attend``: a launch that fails leaves its report."""
+        self.waiting.append(f"finding of {name}")
+        if error:
+            raise RuntimeError(error)
+        self.launched(self.report().launches)
+        return [name]
+
+
+def test_a_failed_launch_leaves_its_report_to_no_other_call():
+    """The next call's hash held it: a mutant then differed from the original in calls that it leaves equal."""
+    target = Target()
+    failed = answered(target, lambda: target.call("one", "a launch ended"))
+    assert failed == (["a launch ended"], ["finding of one"])
+    assert answered(target, lambda: target.call("two")) == (["two"], ["finding of two"])
