@@ -6,7 +6,7 @@
 Each mutant runs in a process forked from one that has imported torch and the package, under a time limit.  A
 task names a folder with the mutant's disassembly, for the emulator, and the unchanged code objects.  First
 come the kernel's cases of the corpus, then the other tests that launch it.  Mutants that pass are compared
-with the original on random calls.
+with the original on random calls, and with float64 on those that differ.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import os
 import select
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -23,7 +24,7 @@ import pytest
 import torch
 from flash_attn_rocm.suite.fuzz import made
 
-from mutation import calls
+from mutation import calls, measured
 
 QUIET = ["-p", "no:cacheprovider", "--strict-markers", "-W", "error", "-q", "--no-header", "--tb=line"]
 CORPUS = "test_corpus.py"  # these calls are made directly, without pytest
@@ -107,15 +108,31 @@ class Worker:
         self.original, self.digests = original, {}
 
     def judge(self, task):
-        """``killed`` with check and words, or ``same`` and ``calls``, the number of random calls."""
+        """``killed`` with check and words, or ``same`` and ``calls``, the number of random calls.
+
+        If some differ, ``worse`` says why the mutant is less exact, without words if it is not.
+        """
         found = forked(killer, task)
         if "ended" in found:
             return {"killed": ["time limit" if "time" in found["ended"] else "crash", found["ended"]]}
         if found["answer"]:
             return {"killed": found["answer"]}
         theirs, mine = self.of_original(task), forked(digests, task).get("answer", [])
-        same = sum(one == other for one, other in zip(mine, theirs, strict=False))
-        return {"same": same, "calls": len(theirs)}
+        if len(mine) < len(theirs):
+            return {"same": 0, "calls": len(theirs), "worse": "the random calls do not end"}
+        numbers = [n for n, (one, other) in enumerate(zip(mine, theirs, strict=True)) if one != other]
+        answer = {"same": len(theirs) - len(numbers), "calls": len(theirs)}
+        return {**answer, "worse": self.worse({**task, "numbers": numbers})} if numbers else answer
+
+    def worse(self, task):
+        """Why the calls in ``numbers`` are less exact than the original's, or no words."""
+        with tempfile.TemporaryDirectory() as folder:
+            task = {**task, "original": f"{folder}/results"}
+            for work, code in ((measured.kept, self.original), (measured.compared, task["folder"])):
+                found = forked(work, {**task, "folder": code})
+                if "ended" in found:
+                    return f"not compared with float64: {found['ended']}"
+        return found["answer"]
 
     def of_original(self, task):
         kernel = task["kernel"]

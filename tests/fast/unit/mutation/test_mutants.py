@@ -6,7 +6,7 @@ from datetime import date, timedelta
 import pytest
 
 from tests.tools.made.assembly import disassembly
-from tests.tools.mutation.__main__ import those_launching
+from tests.tools.mutation.__main__ import passed, those_launching
 from tests.tools.mutation.mutants import KINDS, NOTHING, assembled, changes, drawn, mutated_listing, places_of
 from tests.tools.mutation.options import of_the_day
 from tests.tools.mutation.table import as_text, below, score
@@ -111,12 +111,30 @@ def test_the_table_counts_by_kind_and_lists_what_nothing_killed():
         row("killed", by="numerics"),
         row("survived"),
         row("not judged"),
+        row("as exact"),
+        row("as exact"),
     ]
     text = as_text([*rows, row("killed", "barrier", "sanitizer")])
     every = text.splitlines()[3].split()
-    assert every[:7] == ["gfx942", "all", "5", "3", "1", "1", "75.0%"]
-    assert text.endswith("survived: it (why)\nnot judged: it (why)")
-    assert score([row("not judged")]) == 1.0
+    assert every[:8] == ["gfx942", "all", "7", "3", "1", "1", "2", "75.0%"]
+    assert text.endswith("survived: it (why)\nnot judged: it (why)\nas exact: it (why)\nas exact: it (why)")
+    assert score([row("not judged"), row("as exact")]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "words"),
+    [
+        ({"same": 60, "calls": 60}, "not judged", "60 of 60 random calls give the same"),
+        ({"same": 58, "calls": 60, "worse": ""}, "as exact", "58 of 60 random calls give the same"),
+        (
+            {"same": 58, "calls": 60, "worse": "dq: why"},
+            "survived",
+            "58 of 60 random calls give the same; dq: why",
+        ),
+    ],
+)
+def test_a_mutant_that_passes_all_tests_survived_if_it_is_less_exact(answer, verdict, words):
+    assert passed(answer) == {"verdict": verdict, "words": words}
 
 
 def test_an_arch_below_the_least_score_is_named():

@@ -37,7 +37,7 @@ class Target:
 
 
 def test_a_failed_launch_leaves_its_report_to_no_other_call():
-    """The next call's hash held it: a mutant then differed from the original in calls that it leaves equal."""
+    """The next call's hash held it: a mutant then differed where its results are equal."""
     target = Target()
     failed = answered(target, lambda: target.call("one", "a launch ended"))
     assert failed == (["a launch ended"], ["finding of one"])
