@@ -1,7 +1,7 @@
 """Caches of more than 2^32 bytes: writing into them, and copying them.
 
-Places, rows and heads are so far apart that each product with a stride passes 32 bits, and that sums of them
-carry into the upper half. All tensors of a call have other strides.
+Places, rows and heads are so far apart that products with strides pass 32 bits, also products with the lower
+half of a stride. Sums carry into the upper half. All tensors of a call have other strides.
 """
 
 import itertools
@@ -16,6 +16,7 @@ from flash_attn_rocm.suite.fuzz import CACHE_OPS, draw, kernels, made
 KERNELS = [kernel for kernel in kernels() if kernel.op in CACHE_OPS]
 PAGE = 48
 ROW, ALIGNED = 1 << 26, 16  # elements. CAPACITY rows of one byte pass 2^32
+HALF, MOST_OF_HALF = 1 << 32, 3 << 30  # of which the double passes it
 # The wide accesses of 64 elements, and those of single ones.
 CALLS = {
     "pages": {"head_dim": 64, "page": PAGE, "by_index": False},
@@ -24,7 +25,7 @@ CALLS = {
 PLAIN = {
     "new": 3, "rows": 2, "rotary": 16, "interleaved": False, "advances": True, "angles": CAPACITY,
     "values": "random", "keys": CAPACITY, "cut": True, "wild": False, "exponent": 0, "seed": 7,
-    "layouts": ("contiguous",) * 2, "lengths": (PAGE - 1, CAPACITY - 3),
+    "layouts": ("contiguous",) * 2, "lengths": (PAGE - 1, 5, CAPACITY - 3),
     "codes": "float8_e4m3fn", "descales": coded_append_cases.KEYS,
 }  # fmt: skip
 
@@ -48,5 +49,10 @@ def far(x, number):
     if x.device.type != "cpu":
         return x
     row = ROW + number * ALIGNED
-    head = CAPACITY * row + ALIGNED
-    return far_apart(x, (x.shape[2] * head, row, head, 1))
+    head = beyond(CAPACITY * row)
+    return far_apart(x, (beyond(x.shape[2] * head), row, head, 1))
+
+
+def beyond(least):
+    """A larger number whose lower half is large. Other numbers for other ``least``."""
+    return (least // HALF + 1) * HALF + MOST_OF_HALF + least % MOST_OF_HALF // ALIGNED * ALIGNED % (1 << 20)
