@@ -108,7 +108,8 @@ def beside(original, mutant):
     kind = torch.finfo(one.dtype)
     one, other, exact = (x.detach().double().flatten() for x in (one, other, exact))
     differ = (one != other) & ~(one.isnan() & other.isnan())
-    step = kind.eps * exact.abs().clamp(min=kind.tiny)
+    size = torch.maximum(one.abs(), other.abs()).clamp(min=kind.tiny)
+    step = kind.eps * torch.ldexp(torch.ones_like(size), torch.frexp(size).exponent - 1)
     columns = ((one - exact).abs(), (other - exact).abs(), (one - other).abs(), step)
     errors = columns[0][columns[0].isfinite()]
     elements = torch.stack(columns, 1)[differ].tolist()
