@@ -13,6 +13,7 @@ GRADIENTS = [kernel for kernel in CALLED if kernel.op in kinds.GRADIENTS.values(
 ATTENDING = [kernel for kernel in CALLED if kernel not in GRADIENTS]
 FEW, MORE = 16, 17  # queries: the most of decode, and the least of other forwards
 REFERENCE, DECODE = (kinds.ATTENDING[each] for each in (paths.REFERENCE, paths.SPLIT))
+NEGATIVE = -0.1  # a scale
 NO_MULTIPLE = 59  # a head dim that only the reference kernels take
 PLAIN = {
     "heads": (1, 1), "store": "dense", "page": 0, "layout": "contiguous", "window": (-1, -1), "softcap": 0.0,

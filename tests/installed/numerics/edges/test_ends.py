@@ -1,7 +1,10 @@
-"""Packed sequences that end exactly with a tile, and tensors that end with the last of them."""
+"""Packed sequences that end exactly with a tile, and tensors that end with the last of them.
+
+The scale is negative: kernels change the sign of each element of a query.
+"""
 
 import pytest
-from edge_calls import CALLED, DECODE, REFERENCE, ran, small
+from edge_calls import CALLED, DECODE, NEGATIVE, REFERENCE, ran, small
 from flash_attn_rocm.values import kinds, paths
 
 # Without sequences, or without tiles.
@@ -15,5 +18,5 @@ PACKED = [kernel for kernel in CALLED if kernel.op not in OTHER]
 @pytest.mark.parametrize("kernel", PACKED, ids=str)
 def test_lengths_of_whole_tiles(target, shown, kernel):
     rows = (16, 16) if kernel.op == DECODE else (64, 32)
-    small(kernel, target.device, rows, (64, 128), store="packed").check(target, shown)
+    small(kernel, target.device, rows, (64, 128), store="packed", scale=NEGATIVE).check(target, shown)
     assert ran(kernel, target)
