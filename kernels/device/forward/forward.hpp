@@ -121,9 +121,14 @@ FA_DEVICE bool attend(const B& block, int block_row) {
         direct_slots(block, tiles, moves, query, o, softmax, mask);
       } else {
         direct(block, tiles, moves, query, o, [&](Scores& s, int first) {
-          softmax.template update<B::kOutSteps>(
-              s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first), [&] { mask(s, first); },
-              late_bits_of(block, first, wave_row));
+          const auto hide = [&] { mask(s, first); };
+          if constexpr (B::Softmax::kIsEager) {
+            return softmax.template update<B::kOutSteps>(s, o, block.reader(), tiles.hidden(first), hide);
+          } else {
+            softmax.template update<B::kOutSteps>(s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first),
+                                                  hide, late_bits_of(block, first, wave_row));
+            return true;
+          }
         });
       }
     }

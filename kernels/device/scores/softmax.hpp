@@ -17,20 +17,19 @@
 namespace fa {
 
 // kFarBelow: scores, in natural units, may be the least finite number, whose product with log2(e) is
-// infinite. kPlain: scores are scaled one by one, because packed instructions may not run beside a matrix
-// instruction. kTwoSums: exponentials are added in two chains, so additions do not wait for the previous one.
-template <class Unit, int kSteps, bool kFarBelow = false, bool kPlain = false, bool kTwoSums = false>
+// infinite. kPlainSteps: scores of so many steps are scaled one by one, because packed instructions may not
+// run beside a matrix instruction. kTwoSums: exponentials are added in two chains, so additions do not wait
+// for the previous one. kSlack: log2 of the rise of a maximum that `top` waits for.
+template <class Unit, int kSteps, bool kFarBelow = false, int kPlainSteps = 0, bool kTwoSums = false,
+          int kSlack = 8>
 struct Softmax {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
   static constexpr float kNone = -__builtin_inff();
-
-  static constexpr float kSlack = 8;  // log2 of the largest P
-
+  static constexpr bool kIsEager = false;  // eager_softmax.hpp
   // Any number with all bits of one of these is NaN.
   static constexpr int kIsFar = kFarBelow ? static_cast<int>(0xffe00000) : -1;
   static constexpr int kDropping = 0x7fd00000, kOnlyDropping = 0x00100000;
-
   static constexpr float kFar = 1024;  // larger offsets subtract top first; error below it: 2^-15
 
   FA_DEVICE static float gain_log2() { return __builtin_log2f(Unit::kGain) + Unit::kRaise; }
@@ -161,7 +160,7 @@ struct Softmax {
     return sum[column] == 0 ? 0 : Unit::kGain * __builtin_amdgcn_rcpf(sum[column]);
   }
 
- private:
+ protected:
   static constexpr int kElements = kSteps * Unit::kRows;  // per column
 
   // NaN if each tile takes the branch of a rise.
@@ -184,15 +183,16 @@ struct Softmax {
 
   FA_DEVICE void exponentiate(C* s) {
     static_assert(kColumns == 1, "neighbours belong to one column");
-    if constexpr (kPlain) {
+    if constexpr (kPlainSteps == kSteps) {
 #pragma unroll
       for (int f = 0; f < kElements; ++f) {
         float& score = reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows];
         score = __builtin_fmaf(score, c, offset[0]);
       }
     } else {
+      if constexpr (kPlainSteps > 0) find_exponents_of<0, kPlainSteps * Unit::kRows>(s, s);
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step)
+      for (int step = kPlainSteps; step < kSteps; ++step)
         s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
       // Near a matrix instruction the compiler would split pairs again.
       if constexpr (Unit::kPackedFp32) {

@@ -10,6 +10,7 @@ from here import DECODE, FORWARD
 
 ROWS, KEYS = 33, 200
 SPIKE = KEYS // 3
+TILE = 64  # keys, the most of any kernel
 instances = pytest.mark.parametrize(("dtype", "head_dim"), FORWARD)
 
 
@@ -37,6 +38,7 @@ FAR = torch.arange(KEYS)
 # The keys' scores by name.  Exponentials and rescaling are in powers of two: a rescale waits for 8.
 SCORES = {
     "every key rises by less than a rescale waits for": FAR * 0.08,
+    "the later ones rise by less than a rescale waits for": 4.0 * (FAR >= TILE),
     "every second key calls for a rescale": FAR * 5.0,
     "every key falls": FAR * -5.0,
     "all are equal": torch.zeros(KEYS),
@@ -66,6 +68,13 @@ def attend(target, shown, dtype, head_dim, name, rules, inputs):
 def test_scores(target, shown, dtype, head_dim, name, right):
     inputs = *along(SCORES[name], head_dim), normal(KEYS, head_dim, 2)
     attend(target, shown, dtype, head_dim, name, Rules(scale=1.0, right=right), inputs)
+
+
+@instances
+def test_rows_that_see_their_first_key_after_others(target, shown, dtype, head_dim):
+    """Some rows of a wave see nothing of a tile, and the first keys of all are far below zero."""
+    inputs = *along(SCORES["all are far below zero"], head_dim), normal(KEYS, head_dim, 2)
+    attend(target, shown, dtype, head_dim, "late", Rules(scale=1.0, left=5, right=0), inputs)
 
 
 @instances

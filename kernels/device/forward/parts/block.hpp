@@ -28,23 +28,10 @@
 #include "device/mma/wmma.hpp"
 #include "device/mma/wmma_split.hpp"
 #include "device/scores/dropout.hpp"
-#include "device/scores/folded_softmax.hpp"
 #include "device/scores/probabilities.hpp"
-#include "device/scores/softmax.hpp"
+#include "device/scores/softmax_of.hpp"
 
 namespace fa {
-
-// kFolded: products start from minus the maximum, which saves the VALU a subtraction per score. If matrix
-// instructions overlap with VALU work, this gains nothing. kStartsShifted: scores are unchanged before the
-// softmax. kMasked: a mask may bring scores far below 0.
-template <class Unit, int kSteps, bool kStartsShifted, const FwdConfig& kConfig, bool kMasked, bool kFolded>
-struct SoftmaxOf {
-  using Type = Softmax<Unit, kSteps, kMasked, kConfig.plain_exponents, kConfig.two_sums>;
-};
-template <class Unit, int kSteps, bool kStartsShifted, const FwdConfig& kConfig, bool kMasked>
-struct SoftmaxOf<Unit, kSteps, kStartsShifted, kConfig, kMasked, true> {
-  using Type = FoldedSoftmax<Unit, kSteps, kStartsShifted, kConfig.dual_issue, kMasked>;
-};
 
 // kWithFeatures: softcap, ALiBi, pages and dropout. Their code would take registers from the plain loop.
 // Decode lacks dropout. kMasksOf: the kernel has a mask or bias (masked.hpp), and none of these features in

@@ -74,7 +74,8 @@ struct DirectOperands {
         turned(here(block.v_tile + B::Values::Turned::offset(block.lane))) {}
 };
 
-// `weights(s, first)` turns scores into probabilities. The first tile is already in flight.
+// `weights(s, first)` turns scores into probabilities, or returns false: then it is called once more with the
+// same scores. The first tile is already in flight.
 template <class B, class Weights>
 FA_DEVICE void direct(const B& block, const typename B::Tiles& tiles, DirectMoves<B>& moves,
                       const typename B::Q& query, typename B::Out& o, const Weights& weights) {
@@ -96,24 +97,28 @@ FA_DEVICE void direct(const B& block, const typename B::Tiles& tiles, DirectMove
       const auto read_key = [&](int n) { return rows.read(n / B::kScoreSteps, n % B::kScoreSteps); };
       const auto read_value = [&](int n) { return turned.read(n / B::kOutSteps, n % B::kOutSteps); };
       typename B::Scores s;
+      for (bool again = true; again;) {
 #pragma unroll
-      for (int step = 0; step < B::kScoreSteps; ++step) s[step] = {};
-      const typename B::Operands first_keys(read_key);
-      prioritise<B, 2>();
-      first_keys.template run<B::Q::kSteps * B::kScoreSteps>(read_key, [&](int n, const typename Unit::A& k) {
-        Unit::multiply(s[n % B::kScoreSteps], k, query.operand(n / B::kScoreSteps));
-      });
-      prioritise<B, 0>();
-      const typename B::Operands first_values(read_value);  // before the exponentials
-      __builtin_amdgcn_sched_barrier(0);
-      weights(s, first);
-      const typename B::P p(place, s);
-      prioritise<B, 1>();
-      first_values.template run<B::P::kSteps * B::kOutSteps>(
-          read_value, [&](int n, const typename Unit::A& v) {
-            Unit::multiply(o[n % B::kOutSteps], v, p.operand(n / B::kOutSteps));
-          });
-      prioritise<B, 0>();
+        for (int step = 0; step < B::kScoreSteps; ++step) s[step] = {};
+        const typename B::Operands first_keys(read_key);
+        prioritise<B, 2>();
+        first_keys.template run<B::Q::kSteps * B::kScoreSteps>(
+            read_key, [&](int n, const typename Unit::A& k) {
+              Unit::multiply(s[n % B::kScoreSteps], k, query.operand(n / B::kScoreSteps));
+            });
+        prioritise<B, 0>();
+        const typename B::Operands first_values(read_value);  // before the exponentials
+        __builtin_amdgcn_sched_barrier(0);
+        if (!weights(s, first)) continue;
+        const typename B::P p(place, s);
+        prioritise<B, 1>();
+        first_values.template run<B::P::kSteps * B::kOutSteps>(
+            read_value, [&](int n, const typename Unit::A& v) {
+              Unit::multiply(o[n % B::kOutSteps], v, p.operand(n / B::kOutSteps));
+            });
+        prioritise<B, 0>();
+        again = false;
+      }
     }
   }
 }

@@ -1,0 +1,57 @@
+// Softmax whose exponentials do not wait for the maximum of their scores, for loops short of VALU time. If
+// the sum of a lane's exponentials is large, one of them may be. Then the scores are computed again, this
+// time with their maximum.
+#pragma once
+
+#include "device/scores/softmax.hpp"
+
+namespace fa {
+
+inline constexpr int kLargestSum = 8;  // log2
+// A large sum means a larger rise than this. With a larger slack, `top` might stay, and each tile be tried in
+// vain.
+inline constexpr int kEagerSlack = 2;
+
+template <class Unit, int kSteps, bool kFarBelow, int kPlainSteps, bool kTwoSums>
+struct EagerSoftmax : Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums, kEagerSlack> {
+  using Base = Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums, kEagerSlack>;
+  using C = typename Base::C;
+  using Base::sum, Base::top;
+  static constexpr bool kIsEager = true;
+  static_assert(Base::kElements << kEagerSlack < 1 << kLargestSum, "a large sum is a rise");
+
+  // In scalar registers. able: each lane has a top, and none is far. tries: the next tile does not wait.
+  int able = 0, tries = 0;
+
+  using Base::Base;
+
+  // As Softmax::update. Returns false, with the scores lost, if they have to be computed and given again.
+  template <int kOut, class Mask>
+  FA_DEVICE bool update(C* s, C* o, int lane, int hidden, const Mask& mask) {
+    if (hidden < 0) mask();
+    if (tries == 0) find_top<kOut>(s, o, lane);
+    const float before = sum[0];
+    sum[0] = 0;
+    Base::exponentiate(s);
+    const bool large = any_lane<Unit::kWave>(!(sum[0] <= 1 << kLargestSum));
+    const bool again = large && tries != 0;
+    sum[0] = again ? before : before + sum[0];
+    tries = again ? 0 : able;
+    return !again;
+  }
+
+ private:
+  template <int kOut>
+  FA_DEVICE void find_top(C* s, C* o, int lane) {
+    float highest[Base::kColumns];
+    if (any_lane<Unit::kWave>(Base::rises(highest, s, Base::limit()))) {
+      if (any_lane<Unit::kWave>(Base::rises(highest, s, Base::slack))) {
+        Base::template raise<kOut>(highest, o, lane);
+        able = Base::is_far() || any_lane<Unit::kWave>(top[0] == Base::kNone) ? 0 : 1;
+      }
+      if (Base::is_far()) Base::subtract_top(s);
+    }
+  }
+};
+
+}  // namespace fa
