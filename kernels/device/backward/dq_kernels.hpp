@@ -6,7 +6,8 @@
 
 namespace fa {
 
-template <class B>
+// kMasks: the masks handled by the loop, if the kernel has one.
+template <class B, Masks kMasks>
 FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes lds) {
   using Unit = typename B::Unit;
   const WorkgroupPlace place = place_in(params.order);
@@ -31,7 +32,7 @@ FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes 
     const auto dout = block.template load_own<typename B::Dout, Sign>(loaded(), own.dout, 1, wave_row,
                                                                       block.own_area() + B::Q::kLdsBytes);
     if constexpr (B::kDirect) {
-      add_keys_direct(block, loaded(), wave_row, tiles, q, dout, sums);
+      add_keys_direct<kMasks>(block, loaded(), wave_row, tiles, q, dout, sums);
     } else if constexpr (B::kRowMajor) {
       add_keys_row_major(block, loaded(), wave_row, tiles, q, dout, sums);
     } else if constexpr (B::kConfig.early_rows) {
@@ -44,12 +45,25 @@ FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes 
   store(block, wave_row, sums);
 }
 
-template <class B>
+template <class B, Masks kMasks = Masks::any>
 FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
   if constexpr (B::kConfig.short_prologue) {
-    run_dq<B>(loaded_at_once(arguments), arguments, lds);
+    run_dq<B, kMasks>(loaded_at_once(arguments), arguments, lds);
   } else {
-    run_dq<B>(loaded_here(arguments), arguments, lds);
+    run_dq<B, kMasks>(loaded_here(arguments), arguments, lds);
+  }
+}
+
+// A loop for boolean masks and one for biases, or one for both.
+template <class B>
+FA_DEVICE void run_dq_masked(BwdArguments arguments, LdsBytes lds) {
+  if constexpr (!B::kMaskSooner) {
+    run_dq<B>(arguments, lds);
+  } else if (static_cast<MaskKind>(uniform(ranged_here(arguments).mask_kind)) == MaskKind::bytes) {
+    run_dq<B, Masks::boolean>(arguments, lds);
+    asm volatile("; keeps the ends of the two apart, which must not share registers");
+  } else {
+    run_dq<B, Masks::biases>(arguments, lds);
   }
 }
 
@@ -88,7 +102,7 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
     using Masked =                                                                                   \
         fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, fa::Op::bwd_dq_masked, false, head_dim, true>; \
     __attribute__((shared, aligned(Masked::kLdsAlignment))) static char lds[Masked::kLdsBytes];      \
-    fa::run_dq<Masked>(fa::backward_arguments(), (fa::LdsBytes)lds);                                 \
+    fa::run_dq_masked<Masked>(fa::backward_arguments(), (fa::LdsBytes)lds);                          \
   }
 
 }  // namespace fa

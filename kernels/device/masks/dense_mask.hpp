@@ -17,7 +17,7 @@ namespace fa {
 // Replaces DenseMask in kernels without a mask.
 template <class B>
 struct NoMask {
-  static constexpr bool kInTurn = false;
+  static constexpr bool kInTurn = false, kHidesLast = false;
   struct Early {};
 
   FA_DEVICE NoMask(const B&, int, float) {}
@@ -86,24 +86,21 @@ struct DenseMask {
   static_assert(!kEarly || (kRun == 8 && Unit::kColumns == 1), "tiles.toml: early_mask needs runs of 8 keys");
   static constexpr bool kInTurn = kEarly && kMasks != Masks::any;  // loops per kind of mask
   using Words = Choice<kMasks == Masks::boolean, u32x2, u32x4>;
+  // Whether hidden elements are cleared when dS is rounded, two at once. Until then they may be infinite or
+  // NaN.
+  static constexpr bool kHidesLast = kAll && kMasks == Masks::boolean;
   struct Early {
     Words words[kEarly ? kHeld / kRun : 1];
-    u32x4 more[kAll ? kHeld / kRun : 1];
+    u32x4 more[kAll && !kHidesLast ? kHeld / kRun : 1];
   };
 
   FA_DEVICE void begin(Early& early, int first, Flag needed) const {
     if constexpr (kAll) {
       // One kind of load for all masks, so the compiler waits for none of them.
       const int shift = early_shift();
-      const auto load = [&](u32x4* to, int byte) {
-#pragma unroll
-        for (int f = 0; f < kHeld; f += kRun) {
-          to[f / kRun] =
-              view.template read_at<u32x4>(early_at + ((first + Unit::held_step(f)) << shift) + byte);
-        }
-      };
-      load(early.words, 0);
-      if (kind == MaskKind::fp32) load(early.more, 16);
+      load_runs(early.words, first, shift, 0);
+      // The known shift, where the other would spill registers.
+      if (kind == MaskKind::fp32) load_runs(early.more, first, kMasks == Masks::any ? shift : 2, 16);
     } else if constexpr (kInTurn) {
       // Without a branch. Behind one the compiler would wait for the loads just started. A tile that needs no
       // mask reads beyond its end.
@@ -157,8 +154,33 @@ struct DenseMask {
       start_of<2>(s, early,
                   [&](const uint32_t* words, int i) { return here(score.with_element(lse[0], words, i)); });
     } else {
-      start_of<4>(s, early, [&](const uint32_t* words, int i) { return score.with_fp32(lse[0], words, i); });
+      // Opaque if registers are short: sums of two at once would need copies of the number.
+      start_of<4>(s, early, [&](const uint32_t* words, int i) {
+        const float start = score.with_fp32(lse[0], words, i);
+        return B::kLateNumbers ? here(start) : start;
+      });
     }
+  }
+
+  // With kHidesLast: clears hidden elements of dS, also infinities and NaN.
+  template <class P>
+  FA_DEVICE void hide_packed(P& packed, const Early& early) const {
+#pragma unroll
+    for (int f = 0; f < kHeld; f += 4) {
+      const uint32_t word = early.words[f / kRun][f % kRun / 4];
+      // A key's bit becomes the sign of a half, which perm repeats: instructions that run beside a product.
+      const uint32_t even = word << 15, odd = word << 7;
+      uint32_t* const both = reinterpret_cast<uint32_t*>(&packed.chunk[0][f / kRun]) + f % kRun / 2;
+      both[0] &= __builtin_amdgcn_perm(odd, even, 0x0a0a0808);
+      both[1] &= __builtin_amdgcn_perm(odd, even, 0x0b0b0909);
+    }
+  }
+  template <class Result>
+  FA_DEVICE void hide(Result& ds, const Early& early) const {
+    B::in_order(ds, [&](float x, int, int f) {
+      const uint32_t word = early.words[f / kRun][f % kRun / 4];
+      return (word & 1u << f % 4 * 8) != 0 ? x : 0;
+    });
   }
 
   // Hides or changes the scores of the tile with first key `first`. `apart`: addend of each column's scores.
@@ -185,6 +207,16 @@ struct DenseMask {
   }
 
  private:
+  // Loads a part of each run, from byte `byte` on.
+  template <class Part>
+  FA_DEVICE void load_runs(Part* parts, int first, int shift, int byte) const {
+#pragma unroll
+    for (int f = 0; f < kHeld; f += kRun) {
+      const int at = early_at + ((first + Unit::held_step(f)) << shift) + byte;
+      parts[f / kRun] = view.template read_at<Part>(at);
+    }
+  }
+
   // `action(words, i)`: the score of key i of a run. `words` holds its mask.
   template <int kSize, class Action>
   FA_DEVICE static void start_of(typename Unit::C* s, const Early& early, const Action& action) {

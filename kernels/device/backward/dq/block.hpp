@@ -97,7 +97,11 @@ struct DqBlock {
   // copies. With a mask, scores have another start value in each tile. With late numbers, zero.
   static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured && !kConfig.late_numbers;
   static constexpr bool kLateNumbers = kConfig.late_numbers && !kFeatured;
-  static_assert(!kLateNumbers || !kMasked, "tiles.toml: with a mask, scores start from their log-sum-exp");
+  static_assert(!kLateNumbers || !kMasked || kMaskSooner,
+                "tiles.toml: with a mask, late_numbers needs direct");
+  // Whether products with this mask start from zero, and the log-sum-exp is subtracted from exponents.
+  template <class Mask>
+  static constexpr bool kLateLse = (kLateNumbers && !kMasked) || Mask::kHidesLast;
   struct Starts {
     Result s, dp;
   };
@@ -164,6 +168,7 @@ struct DqBlock {
     return Own(place, view, Sign(sign_of), convert, lane);
   }
 
+  template <bool kLate = kLateNumbers && !kMasked>
   FA_DEVICE Numbers load_numbers(const BwdParams& params, int wave_row) const {
     const bool ragged = is_ragged<DqBlock>(params.cu_seqlens_q);
     const int64_t at = (ragged ? 0 : batch) * params.lse_batch + head * params.lse_head + sequence.q_first;
@@ -185,7 +190,7 @@ struct DqBlock {
         delta = inside ? params.delta[at + row] : 0;
       }
       lse = Scoring::shift(kMasked ? Scoring::masked_lse(lse) : lse, Raised<kGfx, kDType>::kLogPOfDq);
-      numbers.lse[c] = kFeatured ? lse : kLateNumbers ? -lse : -lse / factor;
+      numbers.lse[c] = kFeatured ? lse : kLate ? -lse : -lse / factor;
       numbers.delta[c] = kFeatured ? delta : dropout.minus_delta(delta);
     }
     return numbers;
@@ -199,12 +204,18 @@ struct DqBlock {
                       const Mask& given, const typename Mask::Early& ahead) const {
     const uint32_t bits = kFeatured ? kept_of(*this, wave_row, first) : 0;
     const auto hide = [&] {
-      if constexpr (kMasked) given.apply(s, first, ahead, Flag{-1}, kMaskLate ? numbers.lse : nullptr);
+      if constexpr (kMasked && !Mask::kHidesLast) {
+        given.apply(s, first, ahead, Flag{-1}, kMaskLate ? numbers.lse : nullptr);
+      }
     };
     const auto hide_later = [&] {
       if constexpr (!kMaskAhead) hide();
     };
-    if constexpr (kKeepsStarts) {
+    if constexpr (kLateLse<Mask>) {
+      s[0] = {};
+      dp[0] = kLateNumbers ? typename Unit::C{} : starts.dp[0];
+      multiply_both<true>(*this, at, s, dp, q, dout, hide_later, numbers.lse[0]);
+    } else if constexpr (kKeepsStarts) {
       if constexpr (kMaskFirst) given.start(s, numbers.lse, ahead);
       if constexpr (kMasked && !kMaskSooner && !kMaskFirst) begin<kMaskLate>(s, numbers.lse);
       if constexpr (kMaskAhead && !kMaskSooner && !kMaskFirst) hide();
@@ -212,8 +223,8 @@ struct DqBlock {
       dp[0] = starts.dp[0];
       multiply_both(*this, at, s, dp, q, dout, hide_later);
     } else if constexpr (kLateNumbers) {
-      s[0] = {}, dp[0] = {};
-      multiply_both(*this, at, s, dp, q, dout, hide_later, numbers.lse[0]);
+      dp[0] = {};
+      multiply_both(*this, at, s, dp, q, dout, hide_later);
     } else if constexpr (!kConfig.interleaved) {
       begin<kMaskLate>(s, numbers.lse);
       multiply_rows<Unit, typename Keys::RowTile, kSteps, kConfig.steps_at_once, kAhead>(
@@ -227,7 +238,7 @@ struct DqBlock {
       begin(dp, numbers.delta);
       multiply_both(*this, at, s, dp, q, dout, hide_later);
     }
-    finish(*this, dp, s, wave_row, first, tiles, numbers, starts, bits);
+    finish(*this, dp, s, wave_row, first, tiles, numbers, starts, given, ahead, bits);
   }
 
   FA_DEVICE void add(LdsBytes at, const P& packed, Sums& sums) const {
@@ -267,21 +278,6 @@ struct DqBlock {
     if constexpr (!kFeatured && kFragments) return;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) Unit::settle(result[step]);
-  }
-
-  // Hides keys that a query does not see.
-  FA_DEVICE void mask(Result& result, int wave_row, int first) const {
-    int begin[kColumns], end[kColumns];
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const int row = wave_row + here(Unit::column(lane, c)), from = first + Unit::held_begin(lane, kKeys);
-      begin[c] = visible.begin(row) - from;
-      end[c] = visible.end(row) - from;
-    }
-    in_order(result, [&](float value, int c, int f) {
-      const int key = Unit::held_step(f);
-      return key >= begin[c] && key < end[c] ? value : 0;
-    });
   }
 
   template <class Action>

@@ -6,9 +6,16 @@
 
 namespace fa {
 
+// An exponential. With a mask the compiler would move all of them behind the branch of dropout, and so behind
+// the products that they are interleaved with. With two waves of a SIMD, loops for biases are faster so.
+template <class B, bool kLateLse>
+FA_DEVICE float in_place(float x) {
+  return B::kMasked && (B::kLateNumbers || kLateLse) ? here(x) : x;
+}
+
 // S and dP and, in the plain loop, the probabilities in the place of S, computed during the product of dP.
-// `hide` is for complete scores. `exponent` is added to exponents of products starting from zero.
-template <class B, class Hide>
+// `hide` is for complete scores. kLateLse: `exponent` is added to exponents.
+template <bool kLateLse = false, class B, class Hide>
 FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result& s, typename B::Result& dp,
                              const typename B::Q& q, const typename B::Dout& dout, const Hide& hide,
                              [[maybe_unused]] float exponent = 0) {
@@ -42,13 +49,13 @@ FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result&
     for (int pair = part * kPairs / kParts; pair < (part + 1) * kPairs / kParts; ++pair) {
       const f32x2 scores = {s[0][pair * 2], s[0][pair * 2 + 1]};
       f32x2 exponents;
-      if constexpr (B::kLateNumbers) {
+      if constexpr (kLateLse) {
         exponents = scores * block.factor + exponent;
       } else {
         exponents = scores * block.factor;
       }
-      p[0][pair * 2] = __builtin_amdgcn_exp2f(exponents.x);
-      p[0][pair * 2 + 1] = __builtin_amdgcn_exp2f(exponents.y);
+      p[0][pair * 2] = in_place<B, kLateLse>(__builtin_amdgcn_exp2f(exponents.x));
+      p[0][pair * 2 + 1] = in_place<B, kLateLse>(__builtin_amdgcn_exp2f(exponents.y));
     }
   };
   if constexpr (Unit::kParts == 1) {

@@ -150,18 +150,43 @@ FA_DEVICE void store_dscores(const B& block, typename B::Result& ds, int wave_ro
   }
 }
 
-// dS in the place of dP, with the values of hidden and dropped elements. Stored if `dscores` is given.
+// Hides keys that a query does not see.
 template <class B>
+FA_DEVICE void hide_unseen(const B& block, typename B::Result& ds, int wave_row, int first) {
+  using Unit = typename B::Unit;
+  int begin[B::kColumns], end[B::kColumns];
+#pragma unroll
+  for (int c = 0; c < B::kColumns; ++c) {
+    const int row = wave_row + here(Unit::column(block.lane, c)),
+              from = first + Unit::held_begin(block.lane, B::kKeys);
+    begin[c] = block.visible.begin(row) - from;
+    end[c] = block.visible.end(row) - from;
+  }
+  B::in_order(ds, [&](float value, int c, int f) {
+    const int key = Unit::held_step(f);
+    return key >= begin[c] && key < end[c] ? value : 0;
+  });
+}
+
+// dS in the place of dP, with the values of hidden and dropped elements. Stored if `dscores` is given.
+template <class B, class Mask>
 FA_DEVICE void finish(const B& block, typename B::Result& dp, typename B::Result& s, int wave_row, int first,
                       const typename B::Tiles& tiles, const typename B::Numbers& numbers,
-                      const typename B::Starts& starts, uint32_t bits) {
+                      const typename B::Starts& starts, const Mask& given, const typename Mask::Early& words,
+                      uint32_t bits) {
   // Dropout with a mask: if registers hold P, as part of an existing branch.
   constexpr bool kDropsLast =
       B::kMasked && B::kConfig.interleaved && !B::kDirect && B::kConfig.waves_per_simd <= 2;
   if constexpr (B::kMasked && !kDropsLast) {
-    if (block.dropout.drops())
-      drop_products(block, dp, wave_row, first,
-                    B::kKeepsStarts ? reinterpret_cast<const float*>(&starts.dp) : numbers.delta);
+    if (block.dropout.drops()) {
+      if constexpr (B::kLateNumbers) {
+        const float none[B::kColumns] = {};
+        drop_products(block, dp, wave_row, first, none);
+      } else {
+        drop_products(block, dp, wave_row, first,
+                      B::kKeepsStarts ? reinterpret_cast<const float*>(&starts.dp) : numbers.delta);
+      }
+    }
   }
   gradients_in_place(block, s, dp, wave_row, first, numbers, bits);
   if constexpr (!kDropsLast) {
@@ -170,13 +195,16 @@ FA_DEVICE void finish(const B& block, typename B::Result& dp, typename B::Result
         B::each(dp, [&](float x, int c, int f) { return element<typename B::Unit>(s, c, f) * x; });
         B::each(s, [](float, int, int) { return 1.0f; });
       }
-      block.mask(dp, wave_row, first);
+      hide_unseen(block, dp, wave_row, first);
     }
   } else if (uniform(tiles.masked_flag(first).sign | block.dropout.sign) < 0) {
     if (block.dropout.drops()) drop_gradients(block, dp, s, wave_row, first, numbers.delta);
-    if (tiles.masked(first)) block.mask(dp, wave_row, first);
+    if (tiles.masked(first)) hide_unseen(block, dp, wave_row, first);
   }
-  if (B::kMasked && block.stores_dscores != 0) store_dscores(block, dp, wave_row, first);
+  if (B::kMasked && block.stores_dscores != 0) {
+    if constexpr (Mask::kHidesLast) given.hide(dp, words);
+    store_dscores(block, dp, wave_row, first);
+  }
 }
 
 }  // namespace fa

@@ -14,12 +14,12 @@
 namespace fa {
 
 // The mask of a wave's rows, if the kernel has one.
-template <class B>
+template <Masks kMasks = Masks::any, class B>
 FA_DEVICE auto mask_of_rows(const B& block, int wave_row) {
   const float scale = Scoring::kLog2e / block.factor;
   if constexpr (B::kMasked) {
     const BwdParams& params = loaded_here(block.arguments);
-    return DenseMask<B>(block, wave_row, 1 / scale, reinterpret_cast<const MaskedBwdParams&>(params));
+    return DenseMask<B, kMasks>(block, wave_row, 1 / scale, reinterpret_cast<const MaskedBwdParams&>(params));
   } else {
     return NoMask<B>(block, wave_row, scale);
   }
@@ -132,7 +132,7 @@ FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int w
 }
 
 // As above with loads straight into LDS.
-template <class B>
+template <Masks kMasks, class B>
 FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave_row,
                                const typename B::Tiles& tiles, const typename B::Q& q,
                                const typename B::Dout& dout, typename B::Sums& sums) {
@@ -158,10 +158,12 @@ FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave
   };
   int at = 0;
   load(at);
-  const typename B::Numbers numbers = block.load_numbers(params, wave_row);
+  const auto given = mask_of_rows<kMasks>(block, wave_row);
+  using Mask = decltype(given);
+  const typename B::Numbers numbers =
+      block.template load_numbers<B::template kLateLse<Mask>>(params, wave_row);
   const typename B::Starts starts = block.starts(numbers);
-  const auto given = mask_of_rows(block, wave_row);
-  typename decltype(given)::Early ahead;
+  typename Mask::Early ahead;
   if constexpr (B::kMaskSooner) given.begin(ahead, tiles.begin, Flag{-1});
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     wait_for_loads();
@@ -171,15 +173,17 @@ FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave
     if (first + B::kKeys < tiles.end) load(at);
     // Also for hidden tiles: with a branch around the loads, the compiler would copy the loaded values.
     typename B::Result scores;
+    [[maybe_unused]] const typename Mask::Early own_words = ahead;
     if constexpr (B::kMaskSooner) {
-      given.start(scores, numbers.lse, ahead);
+      if constexpr (!Mask::kHidesLast) given.start(scores, numbers.lse, ahead);
       given.begin(ahead, first + B::kKeys, Flag{-1});
     }
     if (tiles.seen(first)) {
       typename B::Result gradients;
       B::template prioritise<1>();
-      block.find(gradients, scores, own, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
-      const typename B::P packed = packed_gradients<B>(gradients, scores);
+      block.find(gradients, scores, own, wave_row, first, tiles, q, dout, numbers, starts, given, own_words);
+      typename B::P packed = packed_gradients<B>(gradients, scores);
+      if constexpr (Mask::kHidesLast) given.hide_packed(packed, own_words);
       B::template prioritise<3>();
       block.add(own, packed, sums);
       B::template prioritise<0>();
