@@ -33,13 +33,12 @@ from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.support_table import TABLE, planned_kernels
 from wheel_builder.pipeline.context import RunContext
 from wheel_builder.pipeline.images import begin
+from wheel_builder.pipeline.publication import publish_files, upload_files
 from wheel_builder.pipeline.release import (
     Released,
     newest_wheel,
-    publish_files,
     publish_wheel,
     release,
-    upload_files,
 )
 from wheel_builder.pipeline.summary import DIRTY, release_text
 from wheel_builder.pipeline.summary import WINDOWS as NOT_ON_WINDOWS
