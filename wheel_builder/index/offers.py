@@ -107,7 +107,8 @@ def finder_pages_of(
             catalogue.public_built_with if rocm == PUBLIC else "",
         )
         for rocm, projects in contents.items()
-        for entry in projects.get(PROJECT, ())
+        for project in (PROJECT, *distributions())
+        for entry in projects.get(project, ())
     ]
     drop_ins = {project for projects in contents.values() for project in projects} & SHIM_NAMES
     return finder_pages(make_finder(catalogue, wheels, drop_ins=drop_ins), documented=documented)

@@ -7,7 +7,7 @@ This module passes the results between stages and shows each stage as a step. Th
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ from wheel_builder.pipeline.context import RunContext
 from wheel_builder.pipeline.images import begin, builder_image, hip_image, testers
 from wheel_builder.pipeline.progress import Progress
 from wheel_builder.pipeline.progress import Step as Shown
-from wheel_builder.pipeline.shim import finish_shims
+from wheel_builder.pipeline.shim import Wheels, finish_shims
 from wheel_builder.pipeline.step_costs import RELEASE, STEP_COSTS, write_section
 from wheel_builder.pipeline.steps import Part, Step, Steps
 from wheel_builder.pipeline.verification import (
@@ -106,6 +106,15 @@ class Building:
         return self.wheel.result.path / str(self.wheel.result.facts["wheel"])
 
 
+# Plans distributions of candidates for a job's finished wheels, in the given folder.
+Distributions = Callable[[Steps, Wheels, Job, Step[Artifact], Path], list[Step[Path]]]
+
+
+def no_candidates(*_: object) -> list[Step[Path]]:
+    """A release without distributions of candidates."""
+    return []
+
+
 @dataclass(frozen=True)
 class Finishing:
     """The steps of a job from the audit on."""
@@ -146,18 +155,29 @@ def _attempt(building: Building, finishing: Finishing, passed: tuple[str, ...]) 
     )
 
 
-def release(plan: Plan, context: RunContext, catalogue: Catalogue) -> Release:
+def release(
+    plan: Plan, context: RunContext, catalogue: Catalogue, candidates: Distributions = no_candidates
+) -> Release:
     """Plan all jobs: every wheel is built before the first is verified, because each is loaded under every
-    runtime."""
+    runtime, and candidates belong to the wheels of all platforms."""
     steps, jobs = begin(context, plan.package), jobs_to_build(plan)
     images_of_tests = testers(steps, jobs)
     building = [_build(steps, job, plan) for job in jobs]
     images = {one.job: one.builder for one in building if not one.job.for_windows}
     finishing = [
-        _finish(steps.of(one.part), one, images_of_tests[one.job.platform], images, catalogue)
+        _finish(
+            steps.of(one.part), one, images_of_tests[one.job.platform], images, catalogue,
+            partial(candidates, steps.of(one.part), partial(_twins, one, building)),
+        )
         for one in building
-    ]
+    ]  # fmt: skip
     return Release(steps, list(zip(building, finishing, strict=True)))
+
+
+def _twins(one: Building, building: Sequence[Building]) -> list[Path]:
+    """The wheels of a version, for all platforms: those that were built."""
+    mine = (each for each in building if each.job.name == one.job.name)
+    return [each.file() for each in mine if each.wheel.made]
 
 
 @contextmanager
@@ -309,17 +329,17 @@ def _finish(
     tester: Step[Artifact],
     images: Mapping[Job, Step[Artifact]],
     catalogue: Catalogue,
+    candidates: Callable[[Job, Step[Artifact], Path], list[Step[Path]]],
 ) -> Finishing:
     """Verify, publish and install the wheel of a job."""
     job, context = one.job, steps.context
     others = {other: image for other, image in {**images, **one.runtimes}.items() if other != job}
     record = verify_one(steps, Candidate(one.file, job, one.builder, tester), others=others)
     # Pure Python: tested together with a wheel for Linux.
-    shims = (
-        []
-        if job.for_windows
-        else finish_shims(steps, lambda: [one.file()], job, one.builder, tester, context.dist)
-    )
+    shims: list[Step[Path]] = []
+    if not job.for_windows:
+        shims = finish_shims(steps, lambda: [one.file()], job, one.builder, tester, context.dist)
+        shims += candidates(job, one.builder, context.dist)
 
     def published(shown: Shown) -> tuple[publish.Published, Provenance]:
         codes = [code.result for code in one.codes]

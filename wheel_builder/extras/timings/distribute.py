@@ -71,6 +71,14 @@ def distribute(
     return made.result
 
 
+def of_release(
+    archs: Sequence[str], steps: Steps, wheels: Wheels, job: Job, builder: Step[Artifact], to: Path
+) -> list[Step[Path]]:
+    """Plan the distributions for a job's wheels: those of ``archs`` that they have code for."""
+    mine = [arch for arch in archs if arch in job.archs]
+    return [finish_candidates(steps, arch, wheels, job, builder, to) for arch in mine]
+
+
 def finish_candidates(
     steps: Steps, arch: str, wheels: Wheels, job: Job, builder: Step[Artifact], to: Path
 ) -> Step[Path]:
