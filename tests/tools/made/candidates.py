@@ -33,6 +33,12 @@ def kernels(arch=ARCH):
     return [Kernel(arch, OP, dtype, HEAD_DIM) for dtype in DTYPES]
 
 
+def row_ids(arch=ARCH):
+    """The ids of today's rows, as a wheel's rows.json has them."""
+    found = {kernel.name: rows_of(known_tiles(), arch_named(arch), kernel) for kernel in kernels(arch)}
+    return {arch: {kernel.name: [(0, found[kernel.name].id_of(kernel))] for kernel in kernels(arch)}}
+
+
 def code_of(arch, kernel, number, size=512):
     """A code object as dense as machine code."""
     text = f"{arch} {kernel} {number}"
