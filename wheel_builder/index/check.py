@@ -19,7 +19,7 @@ from wheel_builder.files.wheels.sidecars import (
     YANK_SUFFIX,
 )
 from wheel_builder.files.wheels.variant import variant_name, wheel_of
-from wheel_builder.index import folder, local, manual, variants
+from wheel_builder.index import folder, local, manual, owners, variants
 from wheel_builder.index.computed import contradictions
 from wheel_builder.index.entries import YANK_AGAIN
 from wheel_builder.index.finder import DATA_FILE
@@ -103,6 +103,7 @@ def _faults(
     if damaged:
         # The content of pages is unknown if records are unreadable.
         return
+    yield from (f"{fault}; {RESTORE}" for fault in owners.faults(root))
     pages = simple_pages(contents)
     try:
         pages |= finder_pages_of(contents, _catalogue(root), documented=manual.is_there(root))

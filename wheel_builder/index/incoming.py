@@ -8,7 +8,10 @@ from datetime import UTC, datetime
 
 from packaging.utils import canonicalize_name
 
+from wheel_builder.audit.candidates import audited
+from wheel_builder.base.errors import AuditError
 from wheel_builder.build.shim import NAMES as SHIM_NAMES
+from wheel_builder.files.wheels.candidates import has_candidates
 from wheel_builder.files.wheels.wheelfile import (
     WheelFile,
     read_metadata,
@@ -18,7 +21,13 @@ from wheel_builder.files.wheels.wheelfile import (
 from wheel_builder.index.entries import served_problems, text_problems
 from wheel_builder.index.folder import NewFile, sha256
 from wheel_builder.matrix.model import PROJECT, PUBLIC
-from wheel_builder.provenance.records import provenance_path, record_path, statement_problems
+from wheel_builder.provenance.records import (
+    Demand,
+    candidate_problems,
+    provenance_path,
+    record_path,
+    statement_problems,
+)
 from wheel_builder.provenance.verification import read_verification
 
 
@@ -29,6 +38,8 @@ def described(wheel: WheelFile) -> tuple[NewFile, list[str]]:
     if (canonicalize_name(metadata.name), metadata.version) != (wheel.name, wheel.version):
         problems.append(f"METADATA is about {metadata.name} {metadata.version}")
     attachments = dict(_attachments(wheel))
+    if has_candidates(wheel.path):
+        problems += _of_candidates(wheel, attachments.get("verification", b"{}"))
     serves: tuple[str, ...] = ()
     verified: dict[str, str] = {}
     if "verification" in attachments:
@@ -55,13 +66,25 @@ def described(wheel: WheelFile) -> tuple[NewFile, list[str]]:
 def misplaced(wheel: WheelFile, rocm: str) -> list[str]:
     """Why a wheel belongs to another index than that of ``rocm``. Only our wheels' versions show this."""
     label = wheel.version.local or ""
-    public = wheel.name == PROJECT and not label
+    public = (wheel.name == PROJECT or has_candidates(wheel.path)) and not label
     if wheel.name in SHIM_NAMES or not (public or label.startswith("rocm")):
         return []
     if rocm == (PUBLIC if public else label.removeprefix("rocm")):
         return []
     here = rocm if rocm == PUBLIC else f"rocm{rocm}"
     return [f"it is for {label or 'every ROCm version'}, but this is the index of {here}"]
+
+
+def _of_candidates(wheel: WheelFile, record: bytes) -> list[str]:
+    """Problems of a distribution of candidates, and of its record: each of them was executed."""
+    try:
+        found = audited(wheel)
+        verified = read_verification(record)
+    except AuditError as error:
+        return [*error.problems]
+    except ValueError:
+        return [f"there is no readable {record_path(wheel.path).name} beside it: no candidate was verified"]
+    return [*candidate_problems(verified, Demand((), candidates=found.digests))]
 
 
 def _attachments(wheel: WheelFile) -> Iterator[tuple[str, bytes]]:

@@ -1,6 +1,6 @@
 """The offer of each folder of the index, and every page that follows from the published files. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -23,6 +23,7 @@ from wheel_builder.matrix.model import (
     simple_below,
     variants_below,
 )
+from wheel_builder.matrix.tuned.candidates import distributions
 
 Projects = Mapping[str, tuple[Entry, ...]]  # by project; oldest version first
 Contents = Mapping[str, Projects]  # by ROCm version, or PUBLIC; only the files in its own folder
@@ -106,7 +107,8 @@ def finder_pages_of(
             catalogue.public_built_with if rocm == PUBLIC else "",
         )
         for rocm, projects in contents.items()
-        for entry in projects.get(PROJECT, ())
+        for project in (PROJECT, *distributions())
+        for entry in projects.get(project, ())
     ]
     drop_ins = {project for projects in contents.values() for project in projects} & SHIM_NAMES
     return finder_pages(make_finder(catalogue, wheels, drop_ins=drop_ins), documented=documented)
@@ -121,9 +123,9 @@ def runtimes(contents: Contents) -> set[str]:
 def offered(contents: Contents, rocm: str) -> Projects:
     """The index of ``rocm``: its own files, and files of other versions that serve it.
 
-    The drop-ins, such as flash-attn, serve every ROCm version, in all their builds. Other files
-    of another version are left out if ``rocm`` has an unyanked file of the same public version: installers
-    would take the higher local label.
+    The drop-ins, such as flash-attn, serve every ROCm version, in all their builds, and candidates those of
+    their wheel. Other files of another version are left out if ``rocm`` has an unyanked file of the same
+    public version: installers would take the higher local label.
     """
     own = contents.get(rocm, {})
     mine = {
@@ -135,12 +137,26 @@ def offered(contents: Contents, rocm: str) -> Projects:
     found = {project: list(entries) for project, entries in own.items()}
     for home, projects in contents.items():
         for project, entries in projects.items() if home != rocm else ():
-            for entry in entries:
+            for entry in entries if project not in distributions() else ():
                 known = {each.record.filename for each in found.get(project, ())}
                 taken = project not in SHIM_NAMES and (project, Version(entry.record.version).public) in mine
                 if _serves(entry.record, rocm) and not taken and entry.record.filename not in known:
                     found.setdefault(project, []).append(_seen_from(entry, f"../../../{simple_below(home)}/"))
+    for project, beside in _candidates_beside(contents, rocm, found.get(PROJECT, ())):
+        found.setdefault(project, []).extend(beside)
     return in_order(found)
+
+
+def _candidates_beside(
+    contents: Contents, rocm: str, wheels: Sequence[Entry]
+) -> Iterator[tuple[str, list[Entry]]]:
+    """Distributions of candidates from other folders: they are where their wheel is offered."""
+    offered_versions = {entry.record.version for entry in wheels}
+    for home, projects in contents.items():
+        for project in (projects.keys() & distributions().keys()) if home != rocm else ():
+            mine = [each for each in projects[project] if each.record.version in offered_versions]
+            if mine:
+                yield project, [_seen_from(each, f"../../../{simple_below(home)}/") for each in mine]
 
 
 def _serves(record: Record, rocm: str) -> bool:

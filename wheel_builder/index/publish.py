@@ -17,7 +17,7 @@ from wheel_builder.base.words import listed
 from wheel_builder.build.shim import FOLDERS
 from wheel_builder.build.shim import NAMES as SHIM_NAMES
 from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, read_wheel
-from wheel_builder.index import folder, local, mates
+from wheel_builder.index import folder, local, mates, owners
 from wheel_builder.index.entries import HOME
 from wheel_builder.index.folder import NewFile
 from wheel_builder.index.incoming import described, misplaced
@@ -96,11 +96,13 @@ def publish_all(
         new = [mates.of_file(file) for file in every]
         kept = [one for one in mates.in_index(index_root, new) if one.filename not in replaced]
         unlike = mates.conflicts(new, kept)
-        if not to_others:  # there an older wheel of another platform goes, too
+        if not to_others:  # older wheels of other platforms go, too, and the candidates of what goes
             replaced, unlike = replaced | unlike.keys(), {}
+            replaced |= owners.strangers(index_root, every, replaced)
         _refuse_conflicts({**unlike, **mates.conflicts(new, new)})
         _refuse_other_content(index_root, [file for file in every if file.filename not in replaced])
         _refuse_what_installers_pass_over(index_root, every)
+        owners.refuse_strangers(index_root, every, replaced)
         if variants:
             files = with_variants(files, folder.read_contents(index_root), replaced)
         remove_parts(index_root)

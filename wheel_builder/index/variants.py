@@ -25,6 +25,7 @@ from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, open_wheel, read_
 from wheel_builder.index.folder import NewFile, sha256
 from wheel_builder.index.offers import Contents, variants_of
 from wheel_builder.index.simple.pages import Entry, Record
+from wheel_builder.matrix.tuned.candidates import distributions
 
 TITLE = "no variants can be made of these wheels; nothing was published"
 ADVICE = "publish them without --variants, or follow each line and publish again"
@@ -84,8 +85,8 @@ def faults(path: Path, entry: Entry) -> Iterator[str]:
 
 
 def _made(file: NewFile, published: Entry | None, problems: list[str]) -> NewFile:
-    if file.project in SHIM_NAMES:
-        return file  # pure Python, for every GPU
+    if file.project in SHIM_NAMES or file.project in distributions():
+        return file  # no library: they need the wheel of a GPU's variant
     record = published.record if published else file.to_record(datetime.now(UTC))
     wheel = open_wheel(Path(file.filename), file.data, max_mib=MAX_READ_MIB)
     mine = list(value_problems(sorted(record.verified)))

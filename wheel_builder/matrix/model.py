@@ -161,7 +161,8 @@ class Addresses:
 class Matrix:
     """matrix.yaml, checked, with the products of its GPUs from kernels/tables/gpus.toml.
 
-    ``archs`` and ``other_archs`` are GPUs, in that table's order. ``rocm`` has names of code objects.
+    ``archs`` and ``other_archs`` are GPUs, in that table's order. ``rocm`` has names of code objects, as does
+    ``tuning``: releases make the distributions of candidates of these.
     """
 
     default_rocm: str
@@ -173,6 +174,7 @@ class Matrix:
     public: Public
     other_archs: tuple[OtherArch, ...] = ()
     addresses: Addresses = Addresses()
+    tuning: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

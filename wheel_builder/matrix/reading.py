@@ -40,6 +40,13 @@ from wheel_builder.tables.archs import GPUS, known_products
 from wheel_builder.tables.products import GFX, Product
 
 MAX_WHEEL_MIB = 1024
+# Where the matrix names archs with machine code of their own.
+NAMING_CODE = (
+    ("rocm", "*", "archs", "*"),
+    ("exclude", "*", "arch"),
+    ("public", "windows", "*"),
+    ("tuning", "*"),
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,7 @@ class File:
     public: Public
     not_built: tuple[NotBuilt, ...] = ()
     addresses: Addresses = field(default_factory=Addresses)
+    tuning: tuple[str, ...] = ()
 
 
 _KEYS: Mapping[Key, type] = {
@@ -138,6 +146,7 @@ _FORMATS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("public", "runtimes", "*"): _VERSION,
     ("public", "like", "*", "*"): _VERSION,
     ("public", "windows", "*"): _ARCH,
+    ("tuning", "*"): _ARCH,
     ("upstream", "version"): _RELEASE,
     ("upstream", "sha256"): _SHA256,
     ("upstream", "archs", "*"): _ARCH,
@@ -161,6 +170,7 @@ _UNIQUE = (
     ("rocm", "*", "packages", "*", "*"),
     ("public", "runtimes", "*"),
     ("public", "windows", "*"),
+    ("tuning", "*"),
     ("upstream", "archs", "*"),
 )
 
@@ -204,7 +214,7 @@ def _with_products(file: File, gpus: Gpus) -> Matrix:
     )
     return Matrix(
         file.default_rocm, file.package, tuple(archs), file.rocm, file.exclude, file.upstream, file.public,
-        tuple(others), file.addresses,
+        tuple(others), file.addresses, file.tuning,
     )  # fmt: skip
 
 
@@ -339,7 +349,7 @@ def _arch_problems(document: Document, gpus: Gpus) -> list[Problem]:
     own = [name for name, code in gpus.codes.items() if name == code]
     found = [
         Problem(key, _no_code(text, own, gpus))
-        for pattern in (("rocm", "*", "archs", "*"), ("exclude", "*", "arch"), ("public", "windows", "*"))
+        for pattern in NAMING_CODE
         for key, text in document.texts(*pattern)
         if text not in own
     ]

@@ -7,9 +7,9 @@ This module passes the results between stages and shows each stage as a step. Th
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,37 +18,32 @@ from typing import Any
 from wheel_builder.audit import stage as audit
 from wheel_builder.audit.stage import AuditReport
 from wheel_builder.base.durable import ensure
-from wheel_builder.base.errors import PublishError, WheelBuilderError, WheelError
+from wheel_builder.base.errors import WheelBuilderError, WheelError
 from wheel_builder.base.store import Artifact
-from wheel_builder.base.words import listed, shown
+from wheel_builder.base.words import shown
 from wheel_builder.build import device_code, runtime_image, wheel
-from wheel_builder.build.shim import NAMES, shim_of
 from wheel_builder.build.source import read_source
 from wheel_builder.build.zstd import fetch_zstd
 from wheel_builder.index import first_use, local, publish
-from wheel_builder.matrix.catalogue import Catalogue, catalogue_of
-from wheel_builder.matrix.hardware import read_reports
-from wheel_builder.matrix.model import PROJECT, Job, Matrix, Package, Plan, platform_of
+from wheel_builder.matrix.catalogue import Catalogue
+from wheel_builder.matrix.model import PROJECT, Job, Package, Plan, platform_of
 from wheel_builder.matrix.plan import jobs_to_build
-from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.pipeline.context import RunContext
 from wheel_builder.pipeline.images import begin, builder_image, hip_image, testers
 from wheel_builder.pipeline.progress import Progress
 from wheel_builder.pipeline.progress import Step as Shown
-from wheel_builder.pipeline.shim import audit_shim, finish_shims
+from wheel_builder.pipeline.shim import Wheels, finish_shims
 from wheel_builder.pipeline.step_costs import RELEASE, STEP_COSTS, write_section
 from wheel_builder.pipeline.steps import Part, Step, Steps
 from wheel_builder.pipeline.verification import (
     Candidate,
-    audit_of_job,
     demand_of,
     expectation,
-    job_of,
     verify_one,
 )
-from wheel_builder.provenance.attest import finished_at, require_provenance, write_provenance
+from wheel_builder.provenance.attest import finished_at, write_provenance
 from wheel_builder.provenance.provenance import SOURCE, Provenance, make_provenance, run_details
-from wheel_builder.provenance.records import Demand, require_attachments, require_served, write_record
+from wheel_builder.provenance.records import require_attachments, write_record
 
 
 @dataclass(frozen=True)
@@ -111,6 +106,15 @@ class Building:
         return self.wheel.result.path / str(self.wheel.result.facts["wheel"])
 
 
+# Plans distributions of candidates for a job's finished wheels, in the given folder.
+Distributions = Callable[[Steps, Wheels, Job, Step[Artifact], Path], list[Step[Path]]]
+
+
+def no_candidates(*_: object) -> list[Step[Path]]:
+    """A release without distributions of candidates."""
+    return []
+
+
 @dataclass(frozen=True)
 class Finishing:
     """The steps of a job from the audit on."""
@@ -151,18 +155,29 @@ def _attempt(building: Building, finishing: Finishing, passed: tuple[str, ...]) 
     )
 
 
-def release(plan: Plan, context: RunContext, catalogue: Catalogue) -> Release:
+def release(
+    plan: Plan, context: RunContext, catalogue: Catalogue, candidates: Distributions = no_candidates
+) -> Release:
     """Plan all jobs: every wheel is built before the first is verified, because each is loaded under every
-    runtime."""
+    runtime, and candidates belong to the wheels of all platforms."""
     steps, jobs = begin(context, plan.package), jobs_to_build(plan)
     images_of_tests = testers(steps, jobs)
     building = [_build(steps, job, plan) for job in jobs]
     images = {one.job: one.builder for one in building if not one.job.for_windows}
     finishing = [
-        _finish(steps.of(one.part), one, images_of_tests[one.job.platform], images, catalogue)
+        _finish(
+            steps.of(one.part), one, images_of_tests[one.job.platform], images, catalogue,
+            partial(candidates, steps.of(one.part), partial(_twins, one, building)),
+        )
         for one in building
-    ]
+    ]  # fmt: skip
     return Release(steps, list(zip(building, finishing, strict=True)))
+
+
+def _twins(one: Building, building: Sequence[Building]) -> list[Path]:
+    """The wheels of a version, for all platforms: those that were built."""
+    mine = (each for each in building if each.job.name == one.job.name)
+    return [each.file() for each in mine if each.wheel.made]
 
 
 @contextmanager
@@ -183,64 +198,6 @@ def until(stage: str, plan: Plan, context: RunContext) -> tuple[Steps, list[Step
         codes = compile_device_code(steps, job, builder) if stage != "image" else [builder]
         made += [build_wheel(steps, job, builder, codes, stated=True)] if stage == "wheel" else codes
     return steps, made
-
-
-def publish_files(
-    files: Sequence[Path], matrix: Matrix, index: Path, checkout: Path, *, variants: bool = False
-) -> list[Path]:
-    """Check finished wheels and their attached files, then publish all or none. Returns their indexes.
-
-    A wheel of a drop-in, such as flash-attn, goes to each index with a wheel of flash-attn-rocm. With
-    ``variants``, wheels with kernels have variants for installers that choose by GPU.
-    """
-    shims, kernels = _parted(files)
-    if not kernels:
-        title = f"nothing was published: a wheel of {listed(sorted(NAMES), 'or')} alone belongs to no index"
-        problems = [f"{file.name} is for every ROCm version" for file in shims]
-        raise PublishError(title, problems, advice="name wheels of flash-attn-rocm with it")
-    jobs = _fit_for_others(files, matrix, checkout)
-    wheels: dict[str, list[Path]] = {job.name: [*shims] for job in jobs}
-    for file, job in zip(kernels, jobs, strict=True):
-        wheels[job.name].append(file)
-    catalogue = catalogue_of(matrix, read_reports(checkout))
-    now = datetime.now(UTC)
-    published = publish.publish_all(wheels, index, catalogue=catalogue, now=now, variants=variants)
-    return [published[job.name].simple for job in jobs]
-
-
-def upload_files(files: Sequence[Path], matrix: Matrix, url: str, checkout: Path, *, log: Path) -> None:
-    """Check finished wheels as ``publish_files`` does, then upload them to ``url``."""
-    _fit_for_others(files, matrix, checkout)
-    publish.upload(files, url, log=log)
-
-
-def _fit_for_others(files: Sequence[Path], matrix: Matrix, checkout: Path) -> list[Job]:
-    """Audit wheels, and check each against its record, its statement and its commit.
-
-    Returns the jobs of wheels with kernels.
-    """
-    shims, kernels = _parted(files)
-    jobs = [job_of(file, matrix) for file in kernels]
-    for file, job in zip(kernels, jobs, strict=True):
-        audit_of_job(file, job, matrix.package, checkout)
-    for file in shims:
-        if shim := shim_of(file):
-            audit_shim(shim, file, checkout)
-    versions = tuple(dict.fromkeys((*(row.version for row in matrix.rocm), *matrix.public.fits)))
-    demands = {
-        file: replace(demand_of(job, versions), kernels=planned_kernels(checkout, job.archs))
-        for file, job in zip(kernels, jobs, strict=True)
-    }
-    require_attachments(demands | dict.fromkeys(shims, Demand(())))
-    public = [file for file, job in zip(kernels, jobs, strict=True) if job.under_every_runtime]
-    require_served(public, matrix.public)
-    require_provenance(files, checkout)
-    return jobs
-
-
-def _parted(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Wheels of drop-ins, and wheels of flash-attn-rocm."""
-    return [file for file in files if shim_of(file)], [file for file in files if not shim_of(file)]
 
 
 def runtime_images(
@@ -372,17 +329,17 @@ def _finish(
     tester: Step[Artifact],
     images: Mapping[Job, Step[Artifact]],
     catalogue: Catalogue,
+    candidates: Callable[[Job, Step[Artifact], Path], list[Step[Path]]],
 ) -> Finishing:
     """Verify, publish and install the wheel of a job."""
     job, context = one.job, steps.context
     others = {other: image for other, image in {**images, **one.runtimes}.items() if other != job}
     record = verify_one(steps, Candidate(one.file, job, one.builder, tester), others=others)
     # Pure Python: tested together with a wheel for Linux.
-    shims = (
-        []
-        if job.for_windows
-        else finish_shims(steps, lambda: [one.file()], job, one.builder, tester, context.dist)
-    )
+    shims: list[Step[Path]] = []
+    if not job.for_windows:
+        shims = finish_shims(steps, lambda: [one.file()], job, one.builder, tester, context.dist)
+        shims += candidates(job, one.builder, context.dist)
 
     def published(shown: Shown) -> tuple[publish.Published, Provenance]:
         codes = [code.result for code in one.codes]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from wheel_builder.audit import sbom as sbom_check
+from wheel_builder.audit.candidates import audited
 from wheel_builder.audit.rules import Device
 from wheel_builder.audit.stage import open_subject, open_windows
 from wheel_builder.base.durable import ensure
@@ -18,12 +19,13 @@ from wheel_builder.build.shim import shim_of
 from wheel_builder.build.source import read_remotes
 from wheel_builder.files.device import fatbin
 from wheel_builder.files.device.library import for_windows
+from wheel_builder.files.wheels.candidates import has_candidates
 from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 from wheel_builder.matrix.model import LINUX, WINDOWS
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.provenance.check import ALL_IN_WORDS, Facts, provenance_problems, signature_words
 from wheel_builder.provenance.commit import NO_SOURCES, read_tree
-from wheel_builder.provenance.provenance import SOURCE, Provenance, read_provenance
+from wheel_builder.provenance.provenance import SOURCE, Provenance, candidates_digest, read_provenance
 from wheel_builder.provenance.records import provenance_path, record_path, refuse_published
 from wheel_builder.provenance.standing import commit_problem, standing_of
 from wheel_builder.provenance.statement import Resource
@@ -84,6 +86,8 @@ def verify_provenance(wheel: Path, checkout: Path) -> str:
 
 
 def _again(wheel: Path) -> str:
+    if has_candidates(wheel):
+        return "tuning-wheel --arch A --wheel WHEEL, at that commit"
     return "shim --to DIR WHEEL, at that commit" if shim_of(wheel) else f"rebuild {wheel}"
 
 
@@ -137,22 +141,29 @@ def product_of(wheel: Path, checkout: Path) -> Product:
 def facts_of(wheel: WheelFile, found: Provenance, checkout: Path) -> Facts:
     """Collect the facts from the wheel, its files and the checkout."""
     record = record_path(wheel.path)
-    opened, platform = (open_windows, WINDOWS) if for_windows(wheel) else (open_subject, LINUX)
-    tree = read_tree(checkout, found.commit, platform=platform)
-    devices = opened(wheel).devices
+    tree = read_tree(checkout, found.commit, platform=WINDOWS if for_windows(wheel) else LINUX)
+    code = code_in(wheel)
     return Facts(
         wheel=wheel,
-        archs=frozenset(device.code.arch for device in devices),
+        archs=frozenset(code),
         sbom=sbom_check.find(wheel.files, wheel.dist_info).get(sbom.FILE, b""),
         record_name=record.name,
         record_sha256=sha256_file(record) if record.is_file() else "",
         record=_subject_of(record),
         tree=tree,
-        code=code_digests(devices),
+        code=code,
         remotes=read_remotes(checkout),
         now=datetime.now(UTC),
         of_commit="" if tree else commit_problem(checkout, found.commit),
     )
+
+
+def code_in(wheel: WheelFile) -> Mapping[str, str]:
+    """For each arch one sha256 over its code objects in a wheel. Raises ``AuditError`` for bad candidates."""
+    if has_candidates(wheel.path):
+        found = audited(wheel)
+        return {found.listed.arch: candidates_digest(found.digests)}
+    return code_digests((open_windows if for_windows(wheel) else open_subject)(wheel).devices)
 
 
 def code_digests(devices: Sequence[Device]) -> Mapping[str, str]:

@@ -1,6 +1,6 @@
 """Whether a wheel, its statement, its verification record, its SBOM and the sources agree. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,6 +11,7 @@ from wheel_builder.build.product import Product
 from wheel_builder.build.sbom import Materials, sbom_text
 from wheel_builder.build.shim import Shim, shim_of
 from wheel_builder.files.device.library import for_windows
+from wheel_builder.files.wheels.candidates import has_candidates
 from wheel_builder.files.wheels.wheelfile import WheelFile
 from wheel_builder.matrix.model import PUBLIC
 from wheel_builder.provenance import provenance as p
@@ -32,6 +33,8 @@ UNCHECKED = (
 )
 NAMED = 5
 THERE = "verify it with the commit's own pipeline"
+Parameters = Mapping[str, str | Sequence[str]]
+Planned = Callable[[Provenance, Recipe], Parameters]
 SIGNATURES = (".sigstore.json", ".sigstore", ".intoto.jsonl")
 
 
@@ -71,9 +74,15 @@ class Facts:
 
 def provenance_problems(found: Provenance, facts: Facts) -> Iterator[str]:
     """Every disagreement, in words."""
-    yield from form_problems(found, facts.code, facts.record_name, facts.now)
+    candidates = has_candidates(facts.wheel.path)
+    yield from form_problems(found, facts.code, facts.record_name, facts.now, candidates=candidates)
     yield from _file_problems(found, facts)
     yield from _record_problems(found, facts)
+    if candidates:
+        yield from _source_problems(found, facts)
+        if facts.tree is not None:
+            yield from _tree_problems(found, facts.tree, _of_candidates)
+        return
     if shim := shim_of(facts.wheel.path):
         yield from _source_problems(found, facts)
         if facts.tree is not None:
@@ -156,7 +165,7 @@ def _materials(found: Provenance, facts: Facts, sources: str, recipe: Recipe) ->
 def _recipe_problems(found: Provenance, facts: Facts) -> Iterator[str]:
     yield from _source_problems(found, facts)
     if facts.tree is not None:
-        yield from _tree_problems(found, facts.tree)
+        yield from _tree_problems(found, facts.tree, _of_kernels)
         built = BUILT_FOR_WINDOWS if for_windows(facts.wheel) else BUILT
         yield from _content_problems(facts.wheel, facts.tree.product, built)
     yield from _image_problems(found)
@@ -189,13 +198,13 @@ def _source_problems(found: Provenance, facts: Facts) -> Iterator[str]:
         yield from image_problems(found, facts.tree.recipe)
 
 
-def _tree_problems(found: Provenance, tree: Tree) -> Iterator[str]:
+def _tree_problems(found: Provenance, tree: Tree, planned: Planned) -> Iterator[str]:
     if tree.sources:
         yield from _digest_problems(found, tree)
     if isinstance(tree.recipe, str):
         yield f"recipe: that of its commit cannot be read by this version ({tree.recipe}); {THERE}"
     else:
-        yield from _parameter_problems(found, tree.recipe)
+        yield from _parameter_problems(found, planned(found, tree.recipe))
 
 
 def _content_problems(wheel: WheelFile, product: Product | str, built: Collection[str]) -> Iterator[str]:
@@ -224,7 +233,7 @@ def _digest_problems(found: Provenance, tree: Tree) -> Iterator[str]:
         yield f"recipe: it says kernels with sha256 {content}, but those of its commit have {tree.content}"
 
 
-def _parameter_problems(found: Provenance, recipe: Recipe) -> Iterator[str]:
+def _parameter_problems(found: Provenance, planned: Parameters) -> Iterator[str]:
     """Disagreements about the build's parameters, as far as the commit's sources determine them."""
     headers, tools = found.dependency(p.HEADERS), found.dependency(p.TOOLS)
     flags = {f"{kind} flags": list(words) for kind, words in found.parameters.get("flags", {}).items()}
@@ -236,7 +245,14 @@ def _parameter_problems(found: Provenance, recipe: Recipe) -> Iterator[str]:
         p.TOOLS: tools.digest.get("sha256", ""),
         p.ZIG: found.dependency(p.ZIG).uri,
     }
-    planned = {
+    for name in [*planned, *sorted(said.keys() - planned.keys())]:
+        if (was := said.get(name)) != (expected := planned.get(name)):
+            yield f"recipe: it says {name} {_text(was)}, but those of its commit are {_text(expected)}"
+
+
+def _of_kernels(found: Provenance, recipe: Recipe) -> Parameters:
+    """Of a wheel of flash-attn-rocm."""
+    return {
         **{f"{kind} flags": list(words) for kind, words in recipe.flags.items()},
         "llvm": recipe.llvm.get(found.rocm, ""),
         "platform_tag": recipe.platform_tag,
@@ -245,9 +261,18 @@ def _parameter_problems(found: Provenance, recipe: Recipe) -> Iterator[str]:
         p.TOOLS: recipe.requirements,
         p.ZIG: p.zig_uri(recipe.zig),
     }
-    for name in [*planned, *sorted(said.keys() - planned.keys())]:
-        if (was := said.get(name)) != (expected := planned.get(name)):
-            yield f"recipe: it says {name} {_text(was)}, but those of its commit are {_text(expected)}"
+
+
+def _of_candidates(found: Provenance, recipe: Recipe) -> Parameters:
+    """Of a distribution of candidates, which has no host code."""
+    return {
+        "device flags": list(recipe.flags["device"]),
+        "llvm": recipe.llvm.get(found.rocm, ""),
+        "source_date_epoch": recipe.source_date_epoch,
+        p.HEADERS: ["", ""],
+        p.TOOLS: recipe.requirements,
+        p.ZIG: "",
+    }
 
 
 def signature_words(beside: Iterator[str], repository: str = "OWNER/REPOSITORY") -> str:

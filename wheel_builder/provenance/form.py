@@ -50,17 +50,31 @@ OF_SHIM = {
     p.BASE: Shape(SHA256, annotations=frozenset({"ref", "origin"})),
     p.TOOLS: Shape(SHA256),
 }
+OF_CANDIDATES = {**OF_SHIM, **{name: Shape(SHA256) for name in p.OWNERS.values()}}
 DEPENDENCIES = {**OF_SHIM, p.HEADERS: Shape(SHA256, uri=True), p.ZIG: Shape({}, uri=True)}
 
 
-def form_problems(found: Provenance, code: Mapping[str, str], record: str, now: datetime) -> Iterator[str]:
+def form_problems(
+    found: Provenance,
+    code: Mapping[str, str],
+    record: str,
+    now: datetime,
+    *,
+    candidates: bool = False,
+) -> Iterator[str]:
     """Extra and missing parts of a statement, compared with those written by builds.
 
     ``code`` has the digest of each arch's code objects in the wheel. ``record`` is the name of its record.
+    ``candidates``: it is about a distribution of candidates.
     """
     if len(set(found.archs)) != len(found.archs):
         yield f"file: the statement names an arch twice: {_listed(found.archs)}"
-    yield from _resources("dependency", found.dependencies, DEPENDENCIES if found.rocm else OF_SHIM)
+    if candidates:
+        yield from _resources("dependency", found.dependencies, OF_CANDIDATES, p.OWNERS.values())
+        if not any(one.name in p.OWNERS.values() for one in found.dependencies):
+            yield f"recipe: it names no wheel that it belongs to; expected {_listed(p.OWNERS.values())}"
+    else:
+        yield from _resources("dependency", found.dependencies, DEPENDENCIES if found.rocm else OF_SHIM)
     made = [*(f"{DEVICE_CODE}{arch}" for arch in code), p.WHEEL_MANIFEST, record]
     yield from _resources("byproduct", found.byproducts, dict.fromkeys(made, Shape(SHA256)), (record,))
     for arch, digest in code.items():

@@ -20,7 +20,7 @@ from wheel_builder.base.strict_json import read_json
 from wheel_builder.build.device_code import code_objects
 from wheel_builder.build.packages import compiler_packages
 from wheel_builder.build.source import Source
-from wheel_builder.matrix.model import PUBLIC, Job, Package, platform_of
+from wheel_builder.matrix.model import PLATFORMS, PUBLIC, Job, Package, platform_of
 from wheel_builder.provenance.statement import (
     Builder,
     Definition,
@@ -44,6 +44,8 @@ SOURCE, SOURCE_TREE, IMAGE, BASE, HEADERS, ZIG, TOOLS = (
     "builder-requirements",
 )  # fmt: skip
 WHEEL_MANIFEST = "wheel-manifest"
+# The wheels that candidates belong to, by platform.
+OWNERS = {platform: f"wheel-{platform}" for platform in PLATFORMS}
 REQUIREMENTS = "builder-requirements.txt"
 WRITE_AGAIN = "write it again: scripts/wheel-builder release; or fetch the file once more"
 
@@ -164,6 +166,53 @@ def make_shim_provenance(
         byproducts=(_resource(WHEEL_MANIFEST, {"sha256": sha256_file(wheel.path / "manifest.json")}),),
         run=run,
     )
+
+
+def make_candidates_provenance(
+    job: Job,
+    arch: str,
+    source: Source,
+    *,
+    version: str,
+    image: Artifact,
+    wheel: Artifact,
+    owners: Mapping[str, str],
+    codes: Mapping[str, Mapping[str, str]],
+    run: RunDetails,
+) -> Provenance:
+    """The statement about a distribution of candidates for ``arch``.
+
+    ``owners``: the sha256 of the wheels that they belong to, by file name. ``codes``: of code objects, by
+    kernel and row.
+    """
+    return Provenance(
+        wheel=str(wheel.facts["wheel"]),
+        sha256=str(wheel.facts["sha256"]),
+        rocm=job.rocm.version,
+        archs=(arch,),
+        version=version,
+        parameters={
+            "flags": {"device": list(source.flags["device"])},
+            "llvm": job.rocm.llvm,
+            "source_date_epoch": source.source_date_epoch,
+        },
+        dependencies=(
+            *_sources(source, wheel),
+            *_image_resources(image),
+            *(_resource(OWNERS[platform_of(name)], {"sha256": owners[name]}) for name in sorted(owners)),
+        ),
+        byproducts=(
+            _resource(f"device-code-{arch}", {"sha256": candidates_digest(codes)}),
+            _resource(WHEEL_MANIFEST, {"sha256": sha256_file(wheel.path / "manifest.json")}),
+        ),
+        run=run,
+    )
+
+
+def candidates_digest(codes: Mapping[str, Mapping[str, str]]) -> str:
+    """One sha256 over the code objects of candidates, given by kernel and row."""
+    files = {f"{name}-{row}.hsaco": sha for name, rows in codes.items() for row, sha in rows.items()}
+    return key_of(files, length=64)
 
 
 def headers_uri(release: str) -> str:

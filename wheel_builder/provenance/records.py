@@ -44,6 +44,7 @@ class Demand:
     It must pass for each of ``archs``. ``others`` of the wheel's archs may be unexecuted. Further archs are
     refused. ``how`` are the only words allowed for executed archs, ``not_executed`` for the others. It must
     count launches of exactly ``kernels``, the wheel's own by arch. ``serves`` are the allowed ROCm versions.
+    ``candidates``: the digests of code objects, by kernel and row, that it must have executed, and no others.
     """
 
     archs: Collection[str]
@@ -52,6 +53,7 @@ class Demand:
     how: str = EMULATED
     not_executed: str = ""
     kernels: Mapping[str, Collection[str]] = field(default_factory=dict)
+    candidates: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def record_path(wheel: Path) -> Path:
@@ -174,6 +176,7 @@ def record_problems(wheel: Path, demand: Demand) -> Iterator[str]:
     yield from (f"{wheel.name}: {one}" for one in _tier_problems(record))
     yield from (f"{path.name}: {problem}" for problem in _word_problems(record, demand))
     yield from (f"{path.name}: {problem}" for problem in _launch_problems(record, demand))
+    yield from (f"{path.name}: {problem}" for problem in candidate_problems(record, demand))
 
 
 def arch_problems(arch: str, record: Verification) -> list[str]:
@@ -227,3 +230,19 @@ def _launch_problems(record: Verification, demand: Demand) -> Iterator[str]:
                 yield f"{arch}: {what} has {visible(strange[0])}, which the wheel has not for that arch"
         if missing := sorted(name for name in own if not shown.launches.get(name)):
             yield f"{arch}: {missing[0]} was never launched; expected all {len(own)} kernels of the wheel"
+
+
+def candidate_problems(record: Verification, demand: Demand) -> Iterator[str]:
+    """Candidates that were not executed with right results, or that are not in the wheel."""
+    said = {(name, row): each for name, rows in record.candidates.items() for row, each in rows.items()}
+    held = {(name, row): sha for name, rows in demand.candidates.items() for row, sha in rows.items()}
+    for name, row in sorted(said.keys() - held.keys()):
+        yield f"{visible(name)}, row {visible(row)}: the wheel has no such candidate"
+    for (name, row), sha256 in held.items():
+        if (each := said.get((name, row))) is None:
+            yield f"{name}, row {row}: it was not executed"
+        elif each.sha256 != sha256:
+            found = f"code with sha256 {visible(each.sha256)} was executed, but the wheel's has {sha256}"
+            yield f"{name}, row {row}: {found}"
+        else:
+            yield from (f"{name}, row {row}: {visible(problem)}" for problem in each.problems())

@@ -63,16 +63,42 @@ class Shown(_Strict):
         )
 
 
+class Executed(_Strict):
+    """Results of one candidate's code object, with ``sha256``. ``calls``: what was executed, in words.
+
+    ``checked``: its machine code passed the static checks.
+    """
+
+    sha256: str
+    numerics: str
+    calls: list[str] = []
+    checked: bool = False
+    findings: list[str] = []
+
+    def problems(self) -> list[str]:
+        """Reasons why it does not vouch for the candidate."""
+        if self.findings:
+            return self.findings
+        said = (
+            []
+            if self.numerics == EMULATED
+            else [f"it says {visible(self.numerics)!r}, expected {EMULATED!r}"]
+        )
+        said += [] if self.calls else ["no call was executed"]
+        return said if self.checked else [*said, "its machine code did not pass the static checks"]
+
+
 class Verification(_Strict):
     """A record about the wheel with ``sha256``. ``serves`` are further ROCm versions.
 
-    ``wheel`` is its file name.
+    ``wheel`` is its file name. ``candidates``: of a distribution of candidates, by kernel and row.
     """
 
     sha256: str
     wheel: str = ""
     archs: dict[str, Shown]
     serves: list[str] = []
+    candidates: dict[str, dict[str, Executed]] = {}
 
     @property
     def gpus(self) -> dict[str, str]:

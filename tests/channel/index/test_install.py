@@ -12,13 +12,17 @@ import pytest
 import uv
 
 from tests.channel.index.conftest import serving
+from tests.tools.made import candidates as made
 from tests.tools.made.catalogues import CATALOGUE
+from tests.tools.made.tunings import tuned_wheel
 from tests.tools.made.wheels import project_wheel, write_wheel
 from wheel_builder.base.store import sha256_file
+from wheel_builder.files.wheels.candidates import file_name, written
 from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.index.folder import yank
 from wheel_builder.index.publish import publish
 from wheel_builder.index.simple.pages import JSON_TYPE
+from wheel_builder.matrix.tuned.candidates import parse_candidates
 from wheel_builder.provenance.records import write_record
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -292,3 +296,24 @@ def test_our_server_shows_no_listings_and_nothing_hidden_or_outside(root, path):
     (root.parent / "secret").write_text("secret")
     with serving(root) as (url, _), pytest.raises(urllib.error.HTTPError, match="404"):
         get(url + path)
+
+
+@INSTALLERS
+def test_candidates_come_with_exactly_their_wheel(any_handler, installer, clean_env, tmp_path):
+    """Not with a newer wheel, which the index has as well."""
+    wheel = tuned_wheel(tmp_path, made.row_ids())
+    listed, bundles = made.listed_and_bundles([wheel])
+    file = tmp_path / file_name(listed)
+    file.write_bytes(written(listed, bundles, 315619200))
+    write_record(file, made.record_of(file, listed))
+    newer = project_wheel(tmp_path, "flash-attn-rocm", "0.2.0+rocm7.2")
+    root, target = tmp_path / "with-candidates", tmp_path / "target"
+    publish([wheel, file, newer], root, "7.2", catalogue=CATALOGUE, now=NOW)
+    with serving(root, any_handler) as (url, _):
+        done = install(installer, url, clean_env, target, f"flash-attn-rocm-tuning-{made.ARCH}")
+    assert done.returncode == 0, done.stderr
+    assert (target / "flash_attn_rocm-0.1.0+rocm7.2.dist-info").is_dir()
+    package = target / f"flash_attn_rocm_tuning_{made.ARCH}"
+    assert parse_candidates((package / "candidates.json").read_bytes()) == listed
+    for name, kernel in listed.kernels.items():
+        assert (package / kernel.code.file).read_bytes() == bundles[name]

@@ -33,7 +33,7 @@ from wheel_builder.files.device.library import LIBRARY, WINDOWS_LIBRARY
 from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.matrix.model import PUBLIC, WINDOWS
 from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.pipeline.release import publish_files
+from wheel_builder.pipeline.publication import publish_files
 from wheel_builder.provenance import attest
 from wheel_builder.provenance.records import provenance_path, record_path
 

@@ -22,7 +22,8 @@ from wheel_builder.images.docker import OWNER_LABEL
 from wheel_builder.index.check import verify_index
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import planned_kernels
-from wheel_builder.pipeline.release import build_wheel, compile_device_code, publish_files
+from wheel_builder.pipeline.publication import publish_files
+from wheel_builder.pipeline.release import build_wheel, compile_device_code
 from wheel_builder.pipeline.steps import Steps
 from wheel_builder.pipeline.verification import audit_file
 from wheel_builder.provenance.records import record_path

@@ -117,9 +117,15 @@ def begun(
     """A search that has tried nothing."""
     rows, store = rows_of(known_tiles(), arch_named(kernel.arch), kernel), context.store
     compilers = Compilers(builder, context.checkout, store, context.jobs, log)
-    bench = Bench(Core(emulator.path / LIBRARY), tools_in(builder), store, context.log("listing"))
+    bench, results = tools_of(context, builder, emulator)
+    return Tuning(kernel, rows, compilers, bench, results, wishes)
+
+
+def tools_of(context: RunContext, builder: Artifact, emulator: Artifact) -> tuple[Bench, Results]:
+    """The emulator with LLVM's tools, and the place of results."""
+    bench = Bench(Core(emulator.path / LIBRARY), tools_in(builder), context.store, context.log("listing"))
     models = hashlib.sha256(f"{models_of(context.checkout)} {emulator.key}".encode()).hexdigest()
-    return Tuning(kernel, rows, compilers, bench, Results(store, models[:16]), wishes)
+    return bench, Results(context.store, models[:16])
 
 
 def keep(search: Search, file: Path) -> None:

@@ -10,6 +10,7 @@ from packaging.version import Version
 from wheel_builder.index.simple.pages import Entry
 from wheel_builder.matrix.catalogue import Catalogue, Gpu
 from wheel_builder.matrix.model import PROJECT, PUBLIC, WINDOWS, platform_of
+from wheel_builder.matrix.tuned.candidates import distributions
 
 SCHEMA = 2
 
@@ -61,11 +62,20 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Finder:
-    """The page's content. ``drop_ins`` are the distributions like flash-attn in the index."""
+    """The page's content. ``drop_ins`` are the distributions like flash-attn in the index.
+
+    ``candidates`` are the distributions of candidates for kernels, which ``tune`` times.
+    """
 
     catalogue: Catalogue
     wheels: tuple[Wheel, ...]
     drop_ins: tuple[str, ...] = ()
+    candidates: tuple[Wheel, ...] = ()
+
+    def candidates_of(self, wheel: Wheel) -> tuple[Wheel, ...]:
+        """Those that belong to a wheel, except withdrawn ones."""
+        mine = (each for each in self.candidates if each.version == wheel.version)
+        return tuple(each for each in mine if each.yanked is None)
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **asdict(self)}
@@ -88,10 +98,11 @@ class Offer:
 
 
 def make_finder(catalogue: Catalogue, wheels: Iterable[Wheel], *, drop_ins: Iterable[str] = ()) -> Finder:
-    """The product's wheels, oldest first. An index may hold other projects too."""
-    ours = (wheel for wheel in wheels if wheel.project == PROJECT)
-    in_order = sorted(ours, key=lambda w: (Version(w.version), w.filename))
-    return Finder(catalogue, tuple(in_order), tuple(sorted(drop_ins)))
+    """The product's wheels and their candidates, oldest first. An index may hold other projects too."""
+    in_order = sorted(wheels, key=lambda w: (Version(w.version), w.filename))
+    ours = tuple(wheel for wheel in in_order if wheel.project == PROJECT)
+    candidates = tuple(wheel for wheel in in_order if wheel.project in distributions())
+    return Finder(catalogue, ours, tuple(sorted(drop_ins)), candidates)
 
 
 def offers(finder: Finder) -> tuple[Offer, ...]:

@@ -58,8 +58,9 @@ function steps(row) {
   }
   const copy = offer.cloneNode(true);
   for (const step of copy.querySelectorAll("li")) {
-    const { systems, tools, packaged } = step.dataset;
-    const fits = systems.split(" ").includes(system.value) && tools.split(" ").includes(tool.value);
+    const { systems, tools, packaged, gpus } = step.dataset;
+    const mine = systems.split(" ").includes(system.value) && tools.split(" ").includes(tool.value);
+    const fits = mine && (!gpus || gpus.split(" ").includes(row.dataset.arch));
     if (!fits || (packaged && packaged !== row.dataset.packaged)) {
       step.remove();
     }

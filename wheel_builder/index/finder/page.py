@@ -289,7 +289,8 @@ def _commands(finder: Finder, found: tuple[Offer, ...]) -> Html:
 
 def _steps(finder: Finder, offer: Offer, wheel: Wheel) -> tuple[Step, ...]:
     floor = finder.catalogue.torch.floor
-    return steps(offer.rocm, wheel, drop_ins=finder.drop_ins, torch_floor=floor)
+    candidates = finder.candidates_of(wheel)
+    return steps(offer.rocm, wheel, drop_ins=finder.drop_ins, torch_floor=floor, candidates=candidates)
 
 
 def _offer(finder: Finder, offer: Offer, wheel: Wheel) -> Html:
@@ -308,18 +309,18 @@ def _offer(finder: Finder, offer: Offer, wheel: Wheel) -> Html:
             "details",
             element("summary", "The file, its hash and its record"),
             *_built_with(offer.rocm, wheel),
-            element(
-                "p",
-                element("a", wheel.filename, href=wheel.url),
-                f", {wheel.size} bytes, sha256 ",
-                element("code", wheel.sha256),
-            ),
-            element("p", *_links(wheel)),
+            *(part for each in (wheel, *finder.candidates_of(wheel)) for part in _file(each)),
             class_="record",
         ),
         class_="offer",
         data_rocm=offer.rocm,
     )
+
+
+def _file(wheel: Wheel) -> Iterator[Html]:
+    link, digest = element("a", wheel.filename, href=wheel.url), element("code", wheel.sha256)
+    yield element("p", link, f", {wheel.size} bytes, sha256 ", digest)
+    yield element("p", *_links(wheel))
 
 
 def _step(step: Step) -> Html:
@@ -336,6 +337,7 @@ def _step(step: Step) -> Html:
         data_systems=" ".join(step.systems),
         data_tools=" ".join(step.tools),
         data_packaged={True: "yes", False: "no", None: ""}[step.packaged],
+        data_gpus=" ".join(step.gpus),
         data_optional=step.optional,
     )
 

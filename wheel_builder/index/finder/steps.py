@@ -9,6 +9,8 @@ from wheel_builder.build.shim import SHIMS, Shim
 from wheel_builder.index.finder.data import Wheel
 from wheel_builder.matrix import model
 from wheel_builder.matrix.model import PROJECT, simple_below
+from wheel_builder.matrix.tuned.candidates import distributions
+from wheel_builder.tables.archs import served_by
 from wheel_builder.tables.package import package_module
 
 INDEX = "INDEX"  # in commands; the script puts the page's address there
@@ -48,6 +50,11 @@ DEVICES = (
 MAKE_IMAGE = 'scripts/wheel-builder runtime-image --for-gpu --torch-index "$TORCH_INDEX"'
 VERSION = 'python -c "import torch; print(torch.version.hip)"'
 DOCTOR = f"python -m {PROJECT.replace('-', '_')} doctor"
+TUNE = f"python -m {PROJECT.replace('-', '_')} tune --apply"
+TUNED = (
+    "Optional: time other divisions of the work of kernels on your GPU, and use faster ones. Each was "
+    "executed on an ISA emulator, none on hardware"
+)
 NOTHING_COMPILED = (
     "Make the image once, in a checkout of the project. It contains the published wheel, without compiling, "
     "and PyTorch for ROCm from TORCH_INDEX. The last command refuses any PyTorch without GPU access"
@@ -63,7 +70,7 @@ class Step:
     """An instruction with an optional command. ``link`` is an address with its words.
 
     ``systems`` and ``tools`` limit the step to some users. ``packaged`` limits it to GPUs with a package in
-    AMD's builds of PyTorch (True), or to the others (False). None means all.
+    AMD's builds of PyTorch (True), or to the others (False). None means all. ``gpus`` limits it to these.
     """
 
     words: str
@@ -73,6 +80,7 @@ class Step:
     tools: tuple[str, ...] = TOOLS
     packaged: bool | None = None
     optional: bool = False
+    gpus: tuple[str, ...] = ()
 
 
 @cache
@@ -81,12 +89,32 @@ def amds_index() -> str:
     return str(package_module("machine.torch_devices").AMD_INDEX)
 
 
-def steps(rocm: str, wheel: Wheel, *, drop_ins: Collection[str], torch_floor: str) -> tuple[Step, ...]:
-    """All steps, for all systems and tools. ``drop_ins`` are the SHIMS in the index."""
+def steps(
+    rocm: str,
+    wheel: Wheel,
+    *,
+    drop_ins: Collection[str],
+    torch_floor: str,
+    candidates: Sequence[Wheel] = (),
+) -> tuple[Step, ...]:
+    """All steps, for all systems and tools. ``drop_ins`` are the SHIMS in the index.
+
+    ``candidates`` are the distributions that belong to the wheel.
+    """
     shims = [shim for shim in SHIMS if shim.name in drop_ins]
     if wheel.platform == model.WINDOWS:
-        return tuple(_on_windows(wheel, shims, torch_floor))
-    return (*_on_linux(rocm, wheel, shims, torch_floor), *_in_docker(rocm, wheel, shims))
+        return (*_on_windows(wheel, shims, torch_floor), *_tuned(model.PUBLIC, candidates, WINDOWS))
+    here = (*_on_linux(rocm, wheel, shims, torch_floor), *_tuned(rocm, candidates, LINUX, WSL2))
+    return (*here, *_in_docker(rocm, wheel, shims))
+
+
+def _tuned(rocm: str, candidates: Sequence[Wheel], *systems: str) -> Iterator[Step]:
+    """The distributions of candidates, each for the GPUs that run the code of its arch."""
+    for each in candidates:
+        gpus = served_by(distributions()[each.project])
+        for tool, install in INSTALL.items():
+            line = f"{install} {each.project}=={each.version} --index-url {_simple(rocm)}\n{TUNE}"
+            yield Step(TUNED, line, systems=systems, tools=(tool,), optional=True, gpus=gpus)
 
 
 def _for_libraries(shim: Shim) -> str:

@@ -3,15 +3,18 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
+from functools import cache
 
 from pydantic import TypeAdapter
 
 from wheel_builder.base.words import line_problem
 from wheel_builder.matrix.machine_run import DIGEST, bounded, refuse, visible_name
+from wheel_builder.tables.archs import known_archs
 from wheel_builder.tables.row_ids import DEFAULTS, LENGTH, settings_id
 from wheel_builder.tables.tiles import SWITCHES
 
 FORMAT, FILE = 1, "candidates.json"
+PREFIX = "flash-attn-rocm-tuning-"  # and the arch: the name of a distribution
 MOST_BYTES, MOST_KERNELS, MOST_CANDIDATES, MOST_WORDS, MOST_LIBRARIES = 1 << 20, 128, 16, 200, 8
 MOST_CODE, MOST_VERSION = 4 << 20, 64
 MOST_ROWS, MOST_LDS, MOST_VGPRS = 1024, 163_840, 512
@@ -73,6 +76,12 @@ class Candidates:
 
 
 _FORM = TypeAdapter(Candidates)
+
+
+@cache
+def distributions() -> Mapping[str, str]:
+    """The names of distributions, with their archs: each arch with machine code of its own can have one."""
+    return {f"{PREFIX}{arch}": arch for arch in known_archs()}
 
 
 def parse_candidates(data: bytes) -> Candidates:

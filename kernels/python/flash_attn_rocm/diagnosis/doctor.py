@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from flash_attn_rocm.diagnosis import tuned
 from flash_attn_rocm.diagnosis.each_gpu import (
     code_of,
     hiding_step,
@@ -72,7 +73,7 @@ def diagnose(facts: Facts) -> Report:
     running = tuple(gpu.index for gpu in facts.gpus if usable and runs(gpu, facts))
     idle = tuple(gpu.index for gpu in facts.gpus if gpu.index not in running)
     ready = bool(running) and not idle and not facts.canary
-    last = (_fused_step(facts), *map(_drop_in_step, facts.drop_ins))
+    last = (_fused_step(facts), *map(_drop_in_step, facts.drop_ins), *tuned.steps(facts))
     advice = dict.fromkeys((*mismatches(facts), *_gpu_steps(facts), *filter(None, last)))
     return Report(_headline(facts), _findings(facts), tuple(advice), usable, ready, running, idle)
 
@@ -155,7 +156,7 @@ def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
         found.append(("GPUs", "no AMD GPU found"))
     if facts.fused:
         found.append(("PyTorch's SDPA", "; ".join(map(_of_fused, facts.fused))))
-    return tuple(found)
+    return (*found, *tuned.findings(facts))
 
 
 def _why_unseen(facts: Facts) -> str:

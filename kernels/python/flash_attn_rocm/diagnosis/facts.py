@@ -7,6 +7,7 @@ from typing import Literal
 from flash_attn_rocm.machine import drop_in, requirements
 from flash_attn_rocm.machine.drop_in import DropIn
 from flash_attn_rocm.machine.requirements import WINDOWS, Step
+from flash_attn_rocm.machine.tuning import Tuning
 
 State = Literal["absent", "denied", "open"]
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
@@ -78,8 +79,9 @@ class Facts:
     remembering it.
 
     ``kfd`` is the device file for compute: /dev/kfd, on WSL2 /dev/dxg, on Windows none. Its state is absent
-    without a driver. ``drop_ins`` are the modules found by ``import flash_attn`` and the like. ``fused`` has
-    the state of PyTorch's own attention on the first GPU.
+    without a driver. ``drop_ins`` are the modules found by ``import flash_attn`` and the like, ``tuning`` the
+    distributions of candidates for the GPUs. ``fused`` has the state of PyTorch's own attention on the first
+    GPU.
 
     ``archs`` are the archs of the wheel's machine code, ``served`` the GPUs running it, each with its arch.
     ``torch_archs`` are the archs of PyTorch's own kernels, ``torch_devices`` those in separate packages of
@@ -108,6 +110,7 @@ class Facts:
     canary: tuple[tuple[str, str], ...] = ()
     wsl: bool = False
     drop_ins: tuple[DropIn, ...] = drop_in.NONE
+    tuning: tuple[Tuning, ...] = ()
     fused: tuple[Fused, ...] = ()
     served: tuple[tuple[str, str], ...] = ()
     torch_archs: tuple[str, ...] = ()

@@ -20,7 +20,15 @@ from flash_attn_rocm.diagnosis.facts import (
     State,
     Torch,
 )
-from flash_attn_rocm.machine import driver, drop_in, environment, requirements, torch_devices, windows
+from flash_attn_rocm.machine import (
+    driver,
+    drop_in,
+    environment,
+    requirements,
+    torch_devices,
+    tuning,
+    windows,
+)
 
 if sys.platform != "win32":
     import grp
@@ -60,6 +68,7 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
         canary=tuple(wheel.failures()),
         wsl=wsl,
         drop_ins=drop_in.find_all(),
+        tuning=_tuning(gpus),
         fused=fused.look() if gpus else (),
         served=wheel.served(),
         torch_archs=_torch_archs(module) if gpus and module is not None else (),
@@ -141,6 +150,13 @@ def _torch_gpus(torch: ModuleType) -> tuple[Gpu, ...]:
     if not torch.version.hip:
         return ()
     return tuple(_torch_gpu(torch, index) for index in range(torch.cuda.device_count()))
+
+
+def _tuning(gpus: tuple[Gpu, ...]) -> tuple[tuning.Tuning, ...]:
+    """The distributions of candidates for the code that these GPUs run."""
+    served = dict(wheel.served()) if gpus else {}
+    names = (gpu.arch.partition(":")[0] for gpu in gpus)
+    return tuning.installed(served[name] for name in names if name in served)
 
 
 def _torch_archs(torch: ModuleType) -> tuple[str, ...]:

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import torch
 
 from flash_attn_rocm.library import host
+from flash_attn_rocm.machine import tuning
 from flash_attn_rocm.machine.requirements import LIBRARY, package_version
+from flash_attn_rocm.machine.tuning import distribution
 from flash_attn_rocm.values.given import Given
 
 FORMAT, LIST = 1, "candidates.json"
@@ -64,16 +66,11 @@ class Candidates(NamedTuple):
     kernels: Mapping[str, Kernel]
 
 
-def distribution(arch: str) -> str:
-    """The distribution with candidates for the machine code of an arch."""
-    return f"flash-attn-rocm-tuning-{arch}"
-
-
 @cache
 def find(arch: str) -> Candidates:
     """The installed candidates for the machine code of ``arch``. Raises CandidatesError."""
     name = distribution(arch)
-    install = f"python -m pip install {name}=={package_version()} --index-url <the index of this wheel>"
+    install = tuning.install(name)
     spec = importlib.util.find_spec(name.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations:
         message = (

@@ -153,7 +153,7 @@ NO_PACKAGE = "expected a Debian package such as clang-22 or hipcc=7.0.2-1"
 NO_TEXT = "without quotes is not text to YAML (7.10 would become 7.1)"
 ROW_KEYS = "version, provider, base, llvm, archs, suite, packages, built_in_ci, note"
 KNOWN = ", ".join(GPUS_OF_TESTS.products)
-TOP_KEYS = "default_rocm, package, rocm, exclude, upstream, public, not_built, addresses"
+TOP_KEYS = "default_rocm, package, rocm, exclude, upstream, public, not_built, addresses, tuning"
 
 ONE_CHANGE = {
     "an unknown key": (
@@ -641,3 +641,12 @@ def test_an_address_is_plain(name, value, refused):
     text = GOOD + re.sub(rf'{name}: ".*"', lambda _: f'{name}: "{value}"', ADDRESSES)
     [problem] = refused(text=text)
     assert f": addresses.{name}: " in problem
+
+
+def test_the_archs_whose_candidates_a_release_makes_are_those_of_code(tmp_path):
+    assert load(tmp_path, GOOD).tuning == ()
+    assert load(tmp_path, f"{GOOD}tuning: [gfx908]\n").tuning == ("gfx908",)
+    with pytest.raises(MatrixError, match="'gfx1031' runs the code of gfx1100; name that"):
+        load(tmp_path, f"{GOOD}tuning: [gfx1031]\n")
+    with pytest.raises(MatrixError, match="gfx908"):
+        load(tmp_path, f"{GOOD}tuning: [gfx908, gfx908]\n")

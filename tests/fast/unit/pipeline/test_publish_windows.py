@@ -20,7 +20,8 @@ from wheel_builder.index.publish import publish
 from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.matrix.model import LINUX, WINDOWS
 from wheel_builder.pipeline.context import RunContext
-from wheel_builder.pipeline.release import provenance_of, publish_files, upload_files
+from wheel_builder.pipeline.publication import publish_files, upload_files
+from wheel_builder.pipeline.release import provenance_of
 from wheel_builder.pipeline.shim import shims_beside
 from wheel_builder.pipeline.verification import job_of
 from wheel_builder.provenance.attest import verify_provenance, write_provenance

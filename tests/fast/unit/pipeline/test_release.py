@@ -3,6 +3,7 @@ import os
 import re
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -24,6 +25,7 @@ from wheel_builder.base.errors import (
 from wheel_builder.base.store import Artifact, sha256_file
 from wheel_builder.base.words import shown as shown_path
 from wheel_builder.build.shim import FLASH_ATTN, SHIMS, wheel_name
+from wheel_builder.extras.timings.distribute import of_release
 from wheel_builder.index.check import Found, check_index, verify_index
 from wheel_builder.index.folder import read_contents
 from wheel_builder.index.local import RELEASE_ELSEWHERE
@@ -33,13 +35,12 @@ from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.support_table import TABLE, planned_kernels
 from wheel_builder.pipeline.context import RunContext
 from wheel_builder.pipeline.images import begin
+from wheel_builder.pipeline.publication import publish_files, upload_files
 from wheel_builder.pipeline.release import (
     Released,
     newest_wheel,
-    publish_files,
     publish_wheel,
     release,
-    upload_files,
 )
 from wheel_builder.pipeline.summary import DIRTY, release_text
 from wheel_builder.pipeline.summary import WINDOWS as NOT_ON_WINDOWS
@@ -114,6 +115,20 @@ def test_the_steps_of_a_release_are_in_the_flows_order(job, steps_of):
         "rocm7.2 publish",
         "rocm7.2 install from the index",
     ]
+
+
+def test_candidates_are_made_before_anything_is_published(matrix, context):
+    """For the archs that matrix.yaml lists and the wheel has, once for the wheels of all platforms."""
+    made = plan(matrix, Selection(rocm=("public",), platforms=("linux", "windows")))
+    candidates = partial(of_release, ("gfx908", "gfx1100", "gfx906"))
+    steps = [step.title for step in release(made, context, None, candidates).steps.planned]
+    at = steps.index("public distribution sageattention")
+    assert steps[at + 1 : at + 4] == [
+        "public candidates gfx908",
+        "public candidates gfx1100",
+        "public publish",
+    ]
+    assert sum("candidates" in step for step in steps) == 2
 
 
 def test_the_public_wheel_needs_the_image_of_every_runtime_that_it_is_for(matrix, steps_of):

@@ -20,7 +20,7 @@ from wheel_builder.index.check import Found, check_index
 from wheel_builder.index.folder import add_file, sha256, write_pages
 from wheel_builder.index.incoming import described
 from wheel_builder.matrix.catalogue import catalogue_of
-from wheel_builder.pipeline.release import publish_files
+from wheel_builder.pipeline.publication import publish_files
 from wheel_builder.provenance.verification import read_verification
 
 SEED = 20261128

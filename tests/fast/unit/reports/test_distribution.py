@@ -154,7 +154,7 @@ def tuning(monkeypatch):
 def test_only_candidates_with_right_results_and_safe_code_are_in(tuning):
     tuning.wrong, tuning.unsafe = {FIRST: "out: error 0.5"}, {SECOND: "a wait is missing"}
     said = []
-    found = distribute.choose(tuning, [FIRST, SECOND, BEHIND], said.append)
+    found = distribute.choose(tuning, distribute.Named([], [FIRST, SECOND, BEHIND]), said.append)
     assert [each.changes for each in found.values()] == [BEHIND]
     assert sorted(words.rpartition("left out: ")[2] for words in said) == [
         "a wait is missing", "out: error 0.5",
@@ -163,7 +163,13 @@ def test_only_candidates_with_right_results_and_safe_code_are_in(tuning):
 
 def test_a_kernel_has_at_most_eight(tuning):
     named = [joined([Change("prefetch", number)]) for number in range(20, 30)]
-    assert len(distribute.choose(tuning, named, print)) == MOST
+    assert len(distribute.choose(tuning, distribute.Named([], named), print)) == MOST
+
+
+def test_what_the_repository_names_is_in_even_if_a_model_finds_it_worse(tuning, monkeypatch):
+    monkeypatch.setattr(distribute, "worth_timing", lambda _: [FIRST])
+    found = distribute.choose(tuning, distribute.Named([BEHIND], [FIRST]), print)
+    assert [each.changes for each in found.values()] == [BEHIND, FIRST]
 
 
 def test_wheels_of_two_versions_have_no_candidates_in_common():

@@ -13,18 +13,25 @@ from wheel_builder.cli.options import (
 )
 from wheel_builder.cli.runs import handing_over, ran, run_context
 from wheel_builder.cli.selected import read_matrix, wanted_archs
+from wheel_builder.extras.timings import verify
+from wheel_builder.files.wheels.candidates import has_candidates
 from wheel_builder.pipeline.images import begin
 from wheel_builder.pipeline.verification import audit_files, verification
-from wheel_builder.provenance.records import record_path
+from wheel_builder.provenance.records import record_path, refuse_published
 
 
 def run(args: argparse.Namespace) -> None:
     archs, context, matrix = wanted_archs(args), run_context(args), read_matrix()
     steps = begin(context, matrix.package)
-    verification(steps, args.wheels, matrix, archs=archs, update=args.update, others=args.runtimes)
+    candidates = list(filter(has_candidates, args.wheels))
+    wheels = [wheel for wheel in args.wheels if wheel not in candidates]
+    if wheels:
+        verification(steps, wheels, matrix, archs=archs, update=args.update, others=args.runtimes)
+    verify.verification(steps, candidates, matrix)
     with handing_over(args, context):
         if not args.dry_run:
-            audit_files(args.wheels, matrix, context.checkout, archs)
+            audit_files(wheels, matrix, context.checkout, archs)
+            refuse_published(candidates)
         if not ran(steps, args):
             return
     for wheel in args.wheels:

@@ -36,7 +36,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     "tuning-wheel",
-    "a wheel with the best candidates of all proposals of tune for an arch",
+    "a distribution of the best candidates for an arch, with record and statement",
     run,
     (options, run_options, release_options),
 )

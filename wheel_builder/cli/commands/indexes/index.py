@@ -15,9 +15,10 @@ from wheel_builder.extras.site.publish import put_documents
 from wheel_builder.index.check import check_index
 from wheel_builder.index.folder import changing, write_pages
 from wheel_builder.matrix.model import PROJECT
+from wheel_builder.matrix.tuned.candidates import distributions
 from wheel_builder.pipeline.progress import Planned
 
-OURS = frozenset({PROJECT, *SHIM_NAMES})
+OURS = frozenset({PROJECT, *SHIM_NAMES, *distributions()})
 
 
 def run(args: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from wheel_builder.cli.runs import step_shown
 from wheel_builder.cli.selected import read_matrix
 from wheel_builder.index.check import not_public
 from wheel_builder.pipeline.progress import Planned
-from wheel_builder.pipeline.release import publish_files
+from wheel_builder.pipeline.publication import publish_files
 
 
 def run(args: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ from wheel_builder.cli.options import ROOT, wheel_arguments
 from wheel_builder.cli.runs import step_shown
 from wheel_builder.cli.selected import read_matrix
 from wheel_builder.pipeline.progress import Planned
-from wheel_builder.pipeline.release import upload_files
+from wheel_builder.pipeline.publication import upload_files
 
 
 def run(args: argparse.Namespace) -> None:

@@ -1,15 +1,17 @@
 """The main job: from nothing to wheels in a local index."""
 
 import argparse
+from functools import partial
 
 from wheel_builder.base.machine import cpu_seconds
 from wheel_builder.base.words import shown
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import BUILD, SERVE, platforms_option
 from wheel_builder.cli.runs import numbered, run_context, step_shown
-from wheel_builder.cli.selected import plan_of, read_catalogue
+from wheel_builder.cli.selected import plan_of, read_catalogue, read_matrix
 from wheel_builder.extras.site.build import require_tools
 from wheel_builder.extras.site.publish import publish_documents
+from wheel_builder.extras.timings.distribute import of_release
 from wheel_builder.matrix.plan import to_table
 from wheel_builder.pipeline.coverage import coverage_of, raise_failures, write_coverage
 from wheel_builder.pipeline.coverage import to_table as coverage_table
@@ -23,7 +25,7 @@ from wheel_builder.pipeline.summary import release_text
 def run(args: argparse.Namespace) -> None:
     plan = plan_of(args)
     catalogue, context = read_catalogue(), run_context(args)
-    planned = release(plan, context, catalogue)
+    planned = release(plan, context, catalogue, partial(of_release, read_matrix().tuning))
     if args.dry_run:
         print(to_table(plan), *numbered(planned.steps), sep="\n")
         return

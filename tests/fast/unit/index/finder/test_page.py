@@ -339,3 +339,31 @@ def test_the_page_names_the_project_or_says_that_it_has_no_address_yet():
         '<a href="https://host/r">Repository</a>, <a href="https://host/i">reports</a>, '
         '<a href="mailto:a@host">security</a>.'
     )
+
+
+TUNING = "flash-attn-rocm-tuning-gfx1100"
+
+
+def of_candidates(version="0.1.0+rocm7.2", **changes):
+    """A distribution of candidates in the index."""
+    name = f"{TUNING.replace('-', '_')}-{version}-py3-none-any.whl"
+    return replace(wheel(version), project=TUNING, filename=name, url=f"there/{name}", **changes)
+
+
+def test_candidates_are_offered_to_the_gpus_that_run_their_code():
+    """For gfx1101, too, which runs the code of gfx1100. The file is listed with its record."""
+    page = html(wheel(), of_candidates())
+    found = re.findall(r'<li[^>]*data-gpus="gfx1100 gfx1101"[^>]*>.*?</li>', page, re.DOTALL)
+    index = "--index-url INDEX/rocm7.2/simple/"
+    assert any(f"pip install {TUNING}==0.1.0+rocm7.2 {index}" in each for each in found)
+    assert any(f"uv pip install {TUNING}==0.1.0+rocm7.2" in each for each in found)
+    assert all("python -m flash_attn_rocm tune --apply" in each for each in found)
+    assert all("executed on an ISA emulator, none on hardware" in each for each in found)
+    assert f'href="there/{of_candidates().filename}"' in page
+    document = json.loads(pages(wheel(), of_candidates())["wheels.json"])
+    assert [each["project"] for each in document["candidates"]] == [TUNING]
+
+
+@pytest.mark.parametrize("changes", [{"version": "0.2.0+rocm7.2"}, {"yanked": "wrong"}])
+def test_candidates_of_another_version_or_withdrawn_ones_are_not_offered(changes):
+    assert f"install {TUNING}" not in html(wheel(), of_candidates(**changes))

@@ -1,0 +1,158 @@
+"""Distributions of candidates in an index: each belongs to the wheel of its version that is beside it.
+
+Candidates replace kernels of one library. So they are published with this library, and never without it.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheel_builder.base.errors import PublishError, WheelBuilderError
+from wheel_builder.files.device.library import LIBRARY, WINDOWS_LIBRARY, device_code, for_windows, library_of
+from wheel_builder.files.wheels.candidates import package_of
+from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, WheelFile, open_wheel, read_wheel
+from wheel_builder.index.folder import NewFile, read_contents, simple_of
+from wheel_builder.matrix.model import PROJECT
+from wheel_builder.matrix.tuned.candidates import FILE, Candidates, distributions, parse_candidates
+from wheel_builder.provenance.reported_wheel import row_ids
+
+TITLE = "candidates belong to one wheel; nothing was published"
+ADVICE = (
+    "publish them with their wheel, or after it; make them for a published one: "
+    "scripts/wheel-builder tuning-wheel --arch A --wheel WHEEL"
+)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A wheel that candidates may belong to: the digest of its library, and the archs of its code."""
+
+    wheel: WheelFile
+    library: str
+    archs: frozenset[str]
+
+
+def refuse_strangers(root: Path, files: Sequence[NewFile], without: Collection[str] = ()) -> None:
+    """Raise ``PublishError`` for candidates whose wheel is neither in ``files`` nor in the index.
+
+    ``without`` names files of the index that ``files`` replace.
+    """
+    new = {file.filename: _candidates(_opened(file)) for file in files if file.project in distributions()}
+    if not new:
+        return
+    versions = {listed.wheel.version for listed in new.values()}
+    owners = [*_owners_of(_opened(file) for file in files if _is_owner(file.project, file.version, versions))]
+    known = {owner.wheel.path.name for owner in owners}
+    owners += _owners_of(_published(root, versions, {*known, *without}))
+    problems = [
+        f"{name}: {problem}" for name, listed in new.items() for problem in problems_of(listed, owners)
+    ]
+    if problems:
+        raise PublishError(TITLE, problems, advice=ADVICE)
+
+
+def strangers(root: Path, files: Sequence[NewFile], without: Collection[str]) -> frozenset[str]:
+    """The candidates of a local index whose wheel goes: one of ``files`` replaces it."""
+    replaced = {file.version for file in files if file.project == PROJECT and file.filename in without}
+    found = set()
+    for wheel in _published_candidates(root, replaced):
+        version = str(wheel.version)
+        new = (file for file in files if _is_owner(file.project, file.version, {version}))
+        owners = [*_owners_of(map(_opened, new))]
+        owners += _owners_of(_published(root, {version}, without))
+        libraries = {owner.library for owner in owners}
+        if wheel.path.name not in without and not libraries & {*_candidates(wheel).wheel.libraries}:
+            found.add(wheel.path.name)
+    return frozenset(found)
+
+
+def faults(root: Path) -> Iterator[str]:
+    """Published candidates that do not belong to their wheel, in words."""
+    for wheel in _published_candidates(root):
+        try:
+            listed = _candidates(wheel)
+        except ValueError:
+            continue  # the audit says why
+        owners = [*_owners_of(_published(root, {listed.wheel.version}, (), yanked=True))]
+        yield from (f"{wheel.path}: {problem}" for problem in problems_of(listed, owners))
+
+
+def problems_of(listed: Candidates, owners: Iterable[Owner]) -> Iterator[str]:
+    """Why candidates belong to none of their version's wheels, or contradict one of them."""
+    of = [owner for owner in owners if str(owner.wheel.version) == listed.wheel.version]
+    mine = [owner for owner in of if owner.library in listed.wheel.libraries]
+    if not of:
+        yield f"they are for {PROJECT} {listed.wheel.version}, which is neither named nor in the index"
+    for owner in of:
+        if owner not in mine and listed.arch in owner.archs:
+            expected = " or ".join(listed.wheel.libraries)
+            said = f"its library has sha256 {owner.library}, they are for {expected}"
+            yield f"they do not belong to {owner.wheel.path.name}: {said}"
+    for owner in mine:
+        yield from (f"{owner.wheel.path.name} {problem}" for problem in _row_problems(listed, owner))
+
+
+def _row_problems(listed: Candidates, owner: Owner) -> Iterator[str]:
+    if listed.arch not in owner.archs:
+        yield f"has no code for {listed.arch}"
+        return
+    ids = row_ids(owner.wheel, listed.arch)
+    for name, kernel in sorted(listed.kernels.items()):
+        if kernel.shipped not in ids.get(name, ()):
+            rows = ", ".join(ids.get(name, ())) or "none"
+            yield f"has the rows {rows} of {name}; they are compared with {kernel.shipped}"
+
+
+def _is_owner(project: str, version: str, versions: Collection[str]) -> bool:
+    return project == PROJECT and version in versions
+
+
+def _owners_of(wheels: Iterable[WheelFile]) -> Iterator[Owner]:
+    for wheel in wheels:
+        try:
+            library = library_of(wheel, WINDOWS_LIBRARY if for_windows(wheel) else LIBRARY)
+            archs = frozenset(code.gfx for code in device_code(wheel))
+        except WheelBuilderError:
+            continue  # no wheel of ours
+        yield Owner(wheel, hashlib.sha256(library).hexdigest(), archs)
+
+
+def _published(
+    root: Path, versions: Collection[str], without: Collection[str], *, yanked: bool = False
+) -> Iterator[WheelFile]:
+    """This project's published wheels of these versions."""
+    for path, version, mark in _entries(root, PROJECT):
+        if version in versions and path.name not in without and (yanked or mark is None):
+            yield from _readable(path)
+
+
+def _published_candidates(root: Path, versions: Collection[str] | None = None) -> Iterator[WheelFile]:
+    for name in distributions():
+        for path, version, _ in _entries(root, name):
+            if versions is None or version in versions:
+                yield from _readable(path)
+
+
+def _readable(path: Path) -> Iterator[WheelFile]:
+    """A published wheel, unless it is damaged: ``index verify`` reports it."""
+    with suppress(WheelBuilderError):
+        yield read_wheel(path, max_mib=MAX_READ_MIB)
+
+
+def _entries(root: Path, project: str) -> Iterator[tuple[Path, str, str | None]]:
+    """Path, version and reason of withdrawal of a project's published files."""
+    for home, projects in read_contents(root).items():
+        for entry in projects.get(project, ()):
+            path = simple_of(root, home) / project / entry.record.filename
+            yield path, entry.record.version, entry.yanked
+
+
+def _opened(file: NewFile) -> WheelFile:
+    return open_wheel(Path(file.filename), file.data, max_mib=MAX_READ_MIB)
+
+
+def _candidates(wheel: WheelFile) -> Candidates:
+    """Raises ``ValueError``."""
+    return parse_candidates(wheel.files.get(f"{package_of(distributions()[wheel.name])}/{FILE}", b""))
