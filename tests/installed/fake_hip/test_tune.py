@@ -11,6 +11,8 @@ FAST, SLOW, WRONG, BROKEN = "aaaaaaaa", "bbbbbbbb", "cccccccc", "dddddddd"
 EXP = (r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, ")
 ROWS = {FAST: "", SLOW: "", WRONG: EXP, BROKEN: None}
 TOLD = {"": 2.0, FAST: 1.0, SLOW: 3.0}
+TIME = '{"ms": 2.0, "words": ""}'
+PEER = ("sh", "-c", f"while read -r line; do echo '{TIME}'; done")
 BEGIN = """
 import argparse, json, os, errno, warnings
 from flash_attn_rocm import explain
@@ -18,17 +20,20 @@ from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.library import tuned
 from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.tuning import command, run, session
+from flash_attn_rocm.tuning.peer import Peer
 from wheel_builder.machine_code.fake_hip.control import HOST_MEMORY, kernels_on_host_memory
 flash_attn_rocm.set_strict(None)
-said = []
-def tune(*kernels, apply=False, forget=False):
+said, told = [], []
+command._told = told.append
+def tune(*kernels, apply=False, forget=False, peer=None):
     given = argparse.Namespace(
         report=Path(os.environ["REPORT"]), kernel=list(kernels), seqlen=(40,), runs=2, apply=apply,
         forget=forget,
     )
     with kernels_on_host_memory(fake_hip):
-        shown["status"] = command.main(given, said.append, clock=clock, tokens=40)
-    shown["said"] = "\\n".join(said)
+        peer = peer or Peer(PEER)
+        shown["status"] = command.main(given, said.append, clock=clock, peer=peer, tokens=40)
+    shown["said"], shown["told"] = "\\n".join(said), told
 def kernels():
     return [launch.kernel for launch in fake_hip.report().launches]
 def called():
@@ -53,7 +58,7 @@ def made(tmp_path, monkeypatch):
 @pytest.fixture
 def play(scenario, made):
     def run(text, told=TOLD):
-        whole = "\n".join((path_text(made.site), clock_of(told), BEGIN, text))
+        whole = "\n".join((path_text(made.site), clock_of(told), f"PEER = {PEER!r}", BEGIN, text))
         return scenario(whole, disassembly=str(made.disassembly))
 
     return run
@@ -101,6 +106,39 @@ def test_the_faster_row_wins_and_wrong_ones_are_out(play, made, tmp_path):
     assert shown["fallbacks"] == []
     assert f"row {shipped}, modelled; measured by 0 reports" in shown["row"]
     assert "used instead" not in shown["row"], "nothing was applied"
+
+
+def test_pytorchs_attention_is_timed_in_a_process_of_its_own(play, made, tmp_path):
+    made.add(FORWARD, {FAST: ""})
+    shown = play("tune(peer=Peer())")
+    assert (shown["status"], [words for words in shown["told"] if "PyTorch" in words]) == (0, [])
+    times = [each["sdpa_ms"] for each in report_of(tmp_path)["kernels"][FORWARD]["bins"]]
+    assert len(times) == 4
+    assert all(0 < ms < 1e3 for ms in times)
+    assert 2.0 not in times, "the clock of this process"
+
+
+BREAKS = {
+    "kill -SEGV $$": "its process was ended by SIGSEGV",
+    "exec sleep 600": "it did not end within 0.5 s",
+}
+
+
+@pytest.mark.parametrize("ends", BREAKS)
+def test_an_attention_of_pytorch_that_breaks_is_told_and_the_run_goes_on(play, made, tmp_path, ends):
+    made.add(FORWARD, {FAST: ""})
+    command = (
+        f"""while read -r line; do case $line in *'"causal": true'*) {ends};; esac; echo '{TIME}'; done"""
+    )
+    shown = play(f"tune(peer=Peer(('sh', '-c', {command!r}), longest=0.5))")
+    assert shown["status"] == 0, shown["said"]
+    found = report_of(tmp_path)["kernels"][FORWARD]
+    assert found["winner"] == FAST
+    assert [each["sdpa_ms"] for each in found["bins"]] == [2.0, None, 2.0, None]
+    assert [words for words in shown["told"] if "PyTorch" in words] == [
+        f"{FORWARD}, forward 40 causal{width}: PyTorch's attention has no time: {BREAKS[ends]}"
+        for width in ("", " GQA 4")
+    ]
 
 
 def test_without_a_faster_row_the_wheels_stays(play, made, tmp_path):
@@ -269,7 +307,7 @@ def test_ctrl_c_keeps_what_is_done(play, made, tmp_path):
     text = """
 plain = clock
 def clock(call, where):
-    if len(timed) == 4 * 6:
+    if len(timed) == 4 * 4:
         raise KeyboardInterrupt
     return plain(call, where)
 tune()
@@ -278,7 +316,7 @@ tune()
     assert [*report_of(tmp_path)["kernels"]] == [FORWARD]
     assert not report_of(tmp_path)["complete"]
     shown = play("tune(); shown['timed'] = len(timed)")
-    assert (shown["status"], shown["timed"]) == (0, 4 * 6), "the second kernel alone"
+    assert (shown["status"], shown["timed"]) == (0, 4 * 4), "the second kernel alone"
     assert [*report_of(tmp_path)["kernels"]] == [FORWARD, SMALL]
 
 

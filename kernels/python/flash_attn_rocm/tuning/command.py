@@ -10,13 +10,21 @@ from flash_attn_rocm.library.candidates import CandidatesError
 from flash_attn_rocm.tools import this_machine
 from flash_attn_rocm.tuning import choice, report, run, session, timing
 from flash_attn_rocm.tuning.bins import LENGTHS, Sizes
+from flash_attn_rocm.tuning.peer import Peer
 from flash_attn_rocm.tuning.session import SessionError
 
 INTERRUPTED = 130
 Say = Callable[[str], None]
 
 
-def main(given: argparse.Namespace, say: Say, *, clock: timing.Clock = timing.sample, tokens: int = 0) -> int:
+def main(
+    given: argparse.Namespace,
+    say: Say,
+    *,
+    clock: timing.Clock = timing.sample,
+    peer: Peer | None = None,
+    tokens: int = 0,
+) -> int:
     """Runs the command. ``tokens`` of a call replace the usual number."""
     try:
         if given.forget:
@@ -24,7 +32,7 @@ def main(given: argparse.Namespace, say: Say, *, clock: timing.Clock = timing.sa
         sizes = Sizes(given.seqlen or LENGTHS)
         sizes = sizes._replace(tokens=tokens) if tokens else sizes
         wishes = run.Wishes(tuple(given.kernel), sizes, given.runs)
-        found = run.run(wishes, _told, clock=clock)
+        found = run.run(wishes, _told, clock=clock, peer=peer or Peer())
     except (run.TuneError, SessionError, CandidatesError) as error:
         say(str(error))
         return 1

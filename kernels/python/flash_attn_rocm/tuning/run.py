@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +21,7 @@ from flash_attn_rocm.suite.target import EMULATED, ON_HARDWARE
 from flash_attn_rocm.tools import this_machine
 from flash_attn_rocm.tuning import bins, choice, clocks, timing
 from flash_attn_rocm.tuning.bins import Bin, Sizes
+from flash_attn_rocm.tuning.peer import Peer
 from flash_attn_rocm.tuning.session import (
     ENDLESS,
     FAILED,
@@ -59,6 +60,7 @@ class Tuning:
     session: Session
     wishes: Wishes
     clock: timing.Clock
+    peer: Peer
     say: Callable[[str], None]
 
     @property
@@ -66,7 +68,9 @@ class Tuning:
         return candidates.index_of(self.where)
 
 
-def run(wishes: Wishes, say: Callable[[str], None], *, clock: timing.Clock = timing.sample) -> dict[str, Any]:
+def run(
+    wishes: Wishes, say: Callable[[str], None], *, peer: Peer, clock: timing.Clock = timing.sample
+) -> dict[str, Any]:
     """The report of all candidates. After Ctrl-C, that of the finished kernels.
 
     Raises TuneError, SessionError and CandidatesError.
@@ -76,7 +80,7 @@ def run(wishes: Wishes, say: Callable[[str], None], *, clock: timing.Clock = tim
     arch = arch_of(facts)
     found = candidates.find(host.code_of(arch))
     names = _named(found, wishes)
-    with alone(arch), ended_as_by_ctrl_c():
+    with alone(arch), ended_as_by_ctrl_c(), closing(peer):
         key = {
             "candidates": found.digest,
             "runs": wishes.runs,
@@ -85,7 +89,7 @@ def run(wishes: Wishes, say: Callable[[str], None], *, clock: timing.Clock = tim
         }
         session = opened(arch, key)
         device = machine.current().device(where)
-        tuning = Tuning(where, device, found, session, wishes, clock, say)
+        tuning = Tuning(where, device, found, session, wishes, clock, peer, say)
         begin, before = time.perf_counter(), clocks.told(where)
         complete = _all(tuning, names)
         return {
@@ -242,13 +246,11 @@ def _bin(
     tuning: Tuning, kernel: host.Instance, of: candidates.Kernel, each: Bin, good: Sequence[Candidate]
 ) -> Mapping[str, Any] | None:
     """Times of a bin. None if it does not fit into memory."""
-    runs, clock = tuning.wishes.runs, tuning.clock
     try:
         candidates.give_back(kernel.name, tuning.number)
         call = bins.call_of(each, kernel, tuning.where, tuning.device)
         times = _times(tuning, kernel, of, call, good)
         del call
-        other = bins.sdpa_of(each, kernel, tuning.where)
     except torch.OutOfMemoryError:
         tuning.say(f"{kernel.name}, {each}: out of memory")
         return None
@@ -256,10 +258,12 @@ def _bin(
         if tuning.where.type == "cuda":
             with suppress(RuntimeError):  # of a lost GPU, about which the first error says more
                 torch.cuda.empty_cache()
-    sdpa = timing.timed(other, tuning.where, runs=runs, clock=clock)
+    sdpa = tuning.peer.timed(each, kernel.op, tuning.where, tuning.wishes.runs)
+    if sdpa.ms is None:
+        tuning.say(f"{kernel.name}, {each}: PyTorch's attention has no time: {sdpa.words}")
     found = {row: each._asdict() for row, each in times.items()}
     best = min(times, key=lambda row: times[row].ms)
-    return {**each._asdict(), "times": found, "sdpa_ms": sdpa, "winner": best}
+    return {**each._asdict(), "times": found, "sdpa_ms": sdpa.ms, "winner": best}
 
 
 def _times(
