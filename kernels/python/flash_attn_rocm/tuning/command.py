@@ -8,10 +8,11 @@ from pathlib import Path
 from flash_attn_rocm.library import host, tuned
 from flash_attn_rocm.library.candidates import CandidatesError
 from flash_attn_rocm.tools import this_machine
-from flash_attn_rocm.tuning import choice, report, run, session, timing
+from flash_attn_rocm.tuning import report, run, session, timing
 from flash_attn_rocm.tuning.bins import LENGTHS, Sizes
 from flash_attn_rocm.tuning.peer import Peer
 from flash_attn_rocm.tuning.session import SessionError
+from flash_attn_rocm.values.tuning import LEAST_GAIN
 
 INTERRUPTED = 130
 Say = Callable[[str], None]
@@ -80,7 +81,7 @@ def _applied(found: report.Report, say: Say) -> int:
         return 1
     winners = {name: winner for name, winner in every.items() if winner}
     if not winners:
-        say(f"No candidate is faster by {choice.LEAST_GAIN:.0%}: the wheel's own rows are used.")
+        say(f"No candidate is faster by {LEAST_GAIN:.0%}: the wheel's own rows are used.")
     else:
         names = ", ".join(f"{name} ({winner.row})" for name, winner in winners.items())
         say(f"Used from now on, after a check at first use: {names}. Remove {path} to undo it.")
