@@ -159,6 +159,9 @@ shown["in_use"] = in_use[0]
     shown = play(text)
     assert (shown["in_use"], shown["launched"], shown["fallbacks"]) == (FAST, [FORWARD], [])
     assert f"; row {FAST} is used instead of " in shown["row"]
+    assert shown["row"].endswith(
+        f", kept by python -m flash_attn_rocm tune --apply on {ARCH} with 0 compute units"
+    )
     assert cached(tmp_path, "canary") == {}, "nothing is said about the wheel's rows"
     assert play(text)["in_use"] == FAST
     shown = play("tune(forget=True); called(); shown['in_use'] = in_use[0]")
@@ -212,10 +215,45 @@ called()
     assert shown["in_use"] == FAST
 
 
-def test_rows_are_kept_for_the_measured_gpu_alone(play, made):
-    """gfx1101 runs the machine code of gfx1100, and was not measured."""
-    text = "shown['files'] = [tuned.file_of(arch).name for arch in ('gfx1100', 'gfx1101')]"
-    assert len(set(play(text)["files"])) == 2
+GPU = """
+def gpu(where, name="MI300X", units=304, arch="gfx942"):
+    return tuned.Gpu(arch, name, units)
+HOST_MEMORY.gpu = gpu
+"""
+OTHERS = {
+    "": True,
+    'name="MI325X"': False,
+    "units=38": False,  # a part of the GPU
+    'arch="gfx950"': False,
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_rows_are_kept_for_the_measured_gpu_alone(play, made, other):
+    """Other GPUs run the same machine code, and were not measured."""
+    made.add(FORWARD, {FAST: ""})
+    play(f"{GPU}\ntune(apply=True)")
+    changed = f"HOST_MEMORY.gpu = lambda where: gpu(where, {other})"
+    shown = play(f"{GPU}\n{changed}\ncalled(); shown['in_use'] = in_use[0]")
+    assert (shown["in_use"] == FAST) == OTHERS[other]
+    assert ("on MI300X with 304 compute units" in shown["row"]) == OTHERS[other]
+
+
+def test_rows_that_an_earlier_version_kept_for_an_arch_are_not_used_and_said(play, made):
+    made.add(FORWARD, {FAST: ""})
+    text = f"{GPU}\ntune(apply=True)\nhere = gpu(None)\n"
+    play(text + "tuned.file_of(here).rename(tuned.former_of(here))")
+    shown = play(GPU + "\ncalled(); shown['in_use'] = in_use[0]")
+    assert (shown["in_use"], shown["fallbacks"]) == ("", [])
+    assert shown["row"].endswith(
+        "; rows kept by an earlier version for all GPUs of gfx942 are not used: "
+        "python -m flash_attn_rocm tune --apply keeps them for MI300X with 304 compute units"
+    )
+    shown = play(
+        GPU + "\ntune(forget=True); called(); shown['files'] = [*map(str, tuned.folder().glob('rows*'))]"
+    )
+    assert "earlier version" not in shown["row"]
+    assert shown["files"] == []
 
 
 def test_after_a_row_that_broke_the_gpu_nothing_is_kept_about_the_wheels(play, made, tmp_path):

@@ -208,7 +208,7 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
         layout = layouts.choose(inputs, options, device)
     head_dim = layout.head_dim or inputs.q.shape[-1]
     path = _kernels_of(layout.plan.path, inputs, options)
-    row = row_words(device.arch, path, DTYPES[inputs.q.dtype], head_dim)
+    row = row_words(inputs.q.device, path, DTYPES[inputs.q.dtype], head_dim)
     plan = layout.plan._replace(reason=f"{words}{layout.plan.reason}")
     found = replace(_support(plan, backward), row=row)
     if not resets.THREATENED:
@@ -225,14 +225,15 @@ def _kernels_of(path: str, inputs: Inputs, options: Options) -> str:
     return kinds.MASKED if dense_masks.is_read(inputs, options) else path
 
 
-def row_words(arch: str, path: str, dtype: str, head_dim: int) -> str:
+def row_words(where: torch.device, path: str, dtype: str, head_dim: int) -> str:
     """The kernel of a path or variant, and how its rows were chosen, or "" for a kernel without rows."""
     name = f"fa_{kinds.ATTENDING.get(path, path)}_{dtype}_d{head_dim}"
-    row = host.row_ids().get((host.code_of(arch), name))
+    gpu = machine.current().gpu(where)
+    row = host.row_ids().get((host.code_of(gpu.arch), name))
     if row is None:
         return ""
     count = measured().get(row, 0)
-    own = tuned.words(arch, name, row)
+    own = tuned.words(gpu, name, row)
     return f"{name}: row {row}, modelled; measured by {count} report{'' if count == 1 else 's'}{own}"
 
 

@@ -5,9 +5,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from flash_attn_rocm.library import host, tuned
+from flash_attn_rocm.library import tuned
 from flash_attn_rocm.library.candidates import CandidatesError
-from flash_attn_rocm.tools import this_machine
 from flash_attn_rocm.tuning import report, run, session, timing
 from flash_attn_rocm.tuning.bins import LENGTHS, Sizes
 from flash_attn_rocm.tuning.peer import Peer
@@ -50,9 +49,9 @@ def _told(words: str) -> None:
 
 
 def _forget(say: Say) -> int:
-    arch = run.arch_of(this_machine.describe(this_machine.device()))
+    gpu = run.gpu()
     try:
-        session.forget(arch)
+        session.forget(gpu)
     except OSError as error:
         say(f"{error.filename} cannot be removed: {error.strerror}\n  next: remove it, and run this again")
         return 1
@@ -73,11 +72,11 @@ def _written(found: report.Report, file: Path, say: Say) -> int:
 
 
 def _applied(found: report.Report, say: Say) -> int:
-    arch, every = host.gfx_of(found["arch"]), report.winners(found)
+    gpu, every = run.gpu(), report.winners(found)
     try:
-        path = tuned.keep(arch, found["candidates"], every)
+        path = tuned.keep(gpu, found["candidates"], every)
     except OSError as error:
-        say(f"{tuned.file_of(arch)} cannot be written: {error.strerror}\n  next: make room and run it again")
+        say(f"{tuned.file_of(gpu)} cannot be written: {error.strerror}\n  next: make room and run it again")
         return 1
     winners = {name: winner for name, winner in every.items() if winner}
     if not winners:

@@ -14,6 +14,7 @@ from flash_attn_rocm.canary import calls
 from flash_attn_rocm.launch import backward_pass, forward_pass
 from flash_attn_rocm.library import candidates, host, tuned
 from flash_attn_rocm.library.candidates import Candidate, Candidates
+from flash_attn_rocm.library.tuned import Gpu
 from flash_attn_rocm.machine.remembered import CODED, MASKED, Family
 from flash_attn_rocm.serving import machine
 from flash_attn_rocm.serving.layouts import Device
@@ -75,20 +76,13 @@ def run(
 
     Raises TuneError, SessionError and CandidatesError.
     """
-    where = this_machine.device()
-    facts = this_machine.describe(where)
-    arch = arch_of(facts)
-    found = candidates.find(host.code_of(arch))
+    where, facts = here()
+    found = candidates.find(host.code_of(facts["arch"]))
     names = _named(found, wishes)
-    with alone(arch), ended_as_by_ctrl_c(), closing(peer):
-        key = {
-            "candidates": found.digest,
-            "runs": wishes.runs,
-            "sizes": wishes.sizes,
-            "device": facts["device"],
-        }
-        session = opened(arch, key)
-        device = machine.current().device(where)
+    device, mine = machine.current().device(where), machine.current().gpu(where)
+    with alone(mine), ended_as_by_ctrl_c(), closing(peer):
+        key = {"candidates": found.digest, "runs": wishes.runs, "sizes": wishes.sizes}
+        session = opened(mine, key)
         tuning = Tuning(where, device, found, session, wishes, clock, peer, say)
         begin, before = time.perf_counter(), clocks.told(where)
         complete = _all(tuning, names)
@@ -107,12 +101,20 @@ def run(
         }
 
 
-def arch_of(facts: Mapping[str, Any]) -> str:
-    """The GPU's arch, without features. Raises TuneError without one."""
+def here() -> tuple[torch.device, Mapping[str, Any]]:
+    """The GPU, and its description. Raises TuneError without one."""
+    where = this_machine.device()
+    facts = this_machine.describe(where)
     if not facts["arch"]:
         message = "tune needs an AMD GPU that PyTorch can use\n  next: python -m flash_attn_rocm doctor"
         raise TuneError(message)
-    return host.gfx_of(facts["arch"])
+    return where, facts
+
+
+def gpu() -> Gpu:
+    """The GPU that rows are kept for. Raises TuneError without one."""
+    where, _ = here()
+    return machine.current().gpu(where)
 
 
 def _named(found: Candidates, wishes: Wishes) -> tuple[str, ...]:
