@@ -144,6 +144,8 @@ def _checked(family: Family, where: torch.device, problem: Callable[[torch.devic
 
 def _kept_rows_pass(family: Family, where: torch.device, problem: Callable[[torch.device], str]) -> bool:
     """Whether the rows kept by ``tune --apply`` are in use from now on. Else the wheel's are."""
+    if not tuned.any_kept():
+        return False
     gpu = machine.current().gpu(where)
     rows = tuned.rows_of(family, gpu)
     if not rows:

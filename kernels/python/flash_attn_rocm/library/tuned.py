@@ -65,6 +65,13 @@ def file_of(gpu: Gpu) -> Path:
     return folder() / f"rows-{key_of(gpu)}.json"
 
 
+def any_kept() -> bool:
+    """Whether this machine may have kept rows, of any GPU and wheel."""
+    with suppress(OSError, RuntimeError):  # RuntimeError: the user has no home folder
+        return any(folder().glob("rows-*.json"))
+    return False
+
+
 def former_of(gpu: Gpu) -> Path:
     """The file of rows kept by an earlier version, for all GPUs of the arch. Nothing uses them."""
     return folder() / f"rows-{_digest(gpu.arch)}.json"
