@@ -79,6 +79,32 @@ def parse_tuning(text: str) -> Tuning:
     return found
 
 
+def regime_of(rules: Tuning, queries: int, keys: int, width: int) -> str:
+    """The regime of a call: as kernels/host/plan/regimes.hpp."""
+    sizes = (queries, keys, width)
+    return next(
+        name
+        for name, regime in rules.regimes.items()
+        if all(
+            low <= n and (not high or n <= high)
+            for (low, high), n in zip(vars(regime).values(), sizes, strict=True)
+        )
+    )
+
+
+def choice_of(rules: Tuning, regime: str, arch: str, dtype: str, head_dim: int) -> Choice:
+    """The first choice that fits."""
+    for each in rules.choices:
+        fits = zip(
+            (each.regimes, each.archs, each.dtypes, each.head_dims),
+            (regime, arch, dtype, head_dim),
+            strict=True,
+        )
+        if all(not some or value in some for some, value in fits):
+            break
+    return each
+
+
 def decode_rules() -> Choice:
     """The checkout's choice for few queries."""
     return next(each for each in known_tuning().choices if each.kernels == "split")
