@@ -82,6 +82,12 @@ class KindError(ProblemsError):
     exit_code = 16
 
 
+class TuningError(ProblemsError):
+    """The rules of tuning cannot be read."""
+
+    exit_code = 17
+
+
 class CallError(ProblemsError):
     """The description of calls cannot be read."""
 

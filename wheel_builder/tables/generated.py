@@ -42,6 +42,7 @@ from wheel_builder.tables.products import PACKAGED, device_names
 from wheel_builder.tables.row_ids import ids_json
 from wheel_builder.tables.signatures import stub
 from wheel_builder.tables.tiles import cpp_tiles, known_tiles
+from wheel_builder.tables.tuning import cpp_tuning, known_tuning, python_tuning
 
 ARCHS = Path("kernels/generated/device/archs.inc")
 TILES = Path("kernels/generated/device/tiles")
@@ -54,17 +55,21 @@ STRUCTS = Path("kernels/generated/device/structs.inc")
 C_CALLS = Path("kernels/generated/host/fa_calls.h")
 TENSORS = Path("kernels/generated/host/call_tensors.inc")
 PATHS = Path("kernels/generated/host/paths.inc")
+REGIMES = Path("kernels/generated/host/regimes.inc")
 BINDINGS = Path("kernels/generated/host/operators.inc")
 EXPECTED = Path("kernels/generated/host/expected.inc")
 PYTHON_EXPECTED = Path("kernels/python/flash_attn_rocm/values/expectations.py")
 PYTHON_PATHS = Path("kernels/python/flash_attn_rocm/values/paths.py")
 INTERFACE = Path("kernels/python/flash_attn_rocm/flash_attn_interface.py")
 PYTHON_KINDS = Path("kernels/python/flash_attn_rocm/values/kinds.py")
+PYTHON_TUNING = Path("kernels/python/flash_attn_rocm/values/tuning.py")
 PYTHON_RATES = Path("kernels/python/flash_attn_rocm/values/rates.py")
 
 
 def generated() -> Mapping[Path, str]:
-    """The texts of the generated files. Raises ``ArchError``, ``TileError``, ``CallError``, ``KindError``."""
+    """The texts of the generated files. Raises ``ArchError``, ``TileError``, ``CallError``, ``KindError``,
+    ``TuningError``.
+    """
     described, kinds = known_calls(), known_kinds()
     products = known_products().values()
     packaged = [each.name for each in products if PACKAGED in device_names(each.elsewhere)]
@@ -85,6 +90,8 @@ def generated() -> Mapping[Path, str]:
         PYTHON_EXPECTED: python_expected(described.expected),
         PYTHON_PATHS: python_paths(kinds),
         PYTHON_KINDS: python_kinds(kinds),
+        REGIMES: cpp_tuning(known_tuning()),
+        PYTHON_TUNING: python_tuning(known_tuning()),
         PYTHON_RATES: python_rates(known_gpus(), packaged),
         INTERFACE.with_suffix(".pyi"): stub((CHECKOUT / INTERFACE).read_text(encoding="utf-8")),
     }

@@ -5,6 +5,7 @@
 #include "device/arch/traits.hpp"
 #include "device/call/every_tile.hpp"
 #include "device/call/params.hpp"
+#include "host/plan/regimes.hpp"
 
 namespace fa {
 
@@ -18,20 +19,15 @@ constexpr const char* kUnalignedCodes =
 
 constexpr const char* kUnpackable = "more rows than can be packed";
 
-constexpr double kFilled = 0.9;  // share of busy places, over all rounds, that counts as full
-
-// Places of a compute unit, for workgroups of decode: one alone has too few bytes in flight from memory
-// (`python -m wheel_builder perf` models it). Archs that run a workgroup on two units have four places on
-// them.
-constexpr std::int64_t kPlaces = 2;
-
-// Workgroups over codes of 8 bits have half of the bytes in flight: as many places as give them the bytes of
-// 16 bits, if they fit (kPlaces 2 and 4, gfx942, head dim 128, share of bandwidth at 1 us: 0.86 and 1).
-constexpr std::int64_t kCodesInFlight = 512;  // elements of rows of a compute unit's workgroups
-
 // The cost of a part of a wide workgroup on an otherwise full device, in keys: its rows of out, in fp32, are
 // stored and read again. The nominal bandwidth of an MI300X or a RX 7900 XTX and the modelled speed give 180.
 constexpr double kKeysOfPart = 256;
+
+// The rules for a call, by its regime.
+const Choice& choice_of(const PlanRequest& r) {
+  const std::int64_t width = r.nheads_k == 0 ? 0 : r.nheads / r.nheads_k;
+  return choice_of(regime_of(r.max_seqlen_q, r.max_seqlen_k, width), r.arch, r.dtype, r.head_dim);
+}
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
 
@@ -45,12 +41,12 @@ double filled(std::int64_t workgroups, std::int64_t places) {
 }
 
 // The fewest parts that fill the device, or fill it best if none does.
-std::int64_t splits_to_fill(std::int64_t workgroups, std::int64_t places, std::int64_t most) {
-  if (static_cast<double>(workgroups) >= kFilled * static_cast<double>(places)) return 1;
+std::int64_t splits_to_fill(std::int64_t workgroups, std::int64_t places, std::int64_t most, double full) {
+  if (static_cast<double>(workgroups) >= full * static_cast<double>(places)) return 1;
   double best = 0;
   for (std::int64_t s = 1; s <= most; ++s) best = std::max(best, filled(workgroups * s, places));
   std::int64_t splits = 1;
-  while (filled(workgroups * splits, places) < std::min(best, kFilled)) ++splits;
+  while (filled(workgroups * splits, places) < std::min(best, full)) ++splits;
   return splits;
 }
 
@@ -65,9 +61,10 @@ std::int64_t held_by_unit(Op op, const PlanRequest& r) {
 
 // Places of a compute unit, for workgroups of few queries.
 std::int64_t places_of(const PlanRequest& r) {
-  if (!r.coded) return kPlaces;
+  const Choice& choice = choice_of(r);
+  if (!r.coded) return choice.places;
   const std::int64_t of_workgroup = r.head_dim * traits(r.arch).cus_of_workgroup;
-  return std::max(kPlaces, std::min(kCodesInFlight / of_workgroup, held_by_unit(split_op(r), r)));
+  return std::max(choice.places, std::min(choice.in_flight / of_workgroup, held_by_unit(split_op(r), r)));
 }
 
 std::int64_t workgroups_of(const PlanRequest& r) {
@@ -104,8 +101,8 @@ std::int64_t tall_workgroups(const PlanRequest& r) {
 // compute unit has room for one (two units sharing workgroups: for two).
 bool tall_pays(const PlanRequest& r) {
   return r.plain && r.kernels.has(Op::fwd_tall) && r.compute_units > 0 &&
-         std::min(r.max_seqlen_q, r.max_seqlen_k) >= kLongSequence &&
-         filled(tall_workgroups(r), r.compute_units) >= kFilled;
+         choice_of(r).kernels == Kernels::tall &&
+         filled(tall_workgroups(r), r.compute_units) >= choice_of(r).filled;
 }
 
 Plan tall(const PlanRequest& r) {
@@ -135,11 +132,12 @@ std::int64_t wide_parts(const PlanRequest& r) {
     const double stored = parts == 1 ? 0 : kKeysOfPart * static_cast<double>(workgroups * parts) / places;
     return static_cast<double>(ceil_div(workgroups * parts, places) * ceil_div(keys, parts)) + stored;
   };
+  const Choice& choice = choice_of(r);
   std::int64_t best = 1;
-  for (std::int64_t s = 2; s <= most_parts(keys, kMinKeysOfSplit); ++s) {
+  for (std::int64_t s = 2; s <= most_parts(keys, choice.keys); ++s) {
     if (time(s) < time(best)) best = s;
   }
-  return time(best) < kFilled * time(1) ? best : 1;  // the precision of the estimate
+  return time(best) < choice.filled * time(1) ? best : 1;  // the precision of the estimate
 }
 
 // If these kernels cannot serve a call, none can, including the reference kernel.
@@ -171,11 +169,12 @@ Plan split(const PlanRequest& r, std::int64_t splits, const std::string& why) {
 }
 
 Plan automatic(const PlanRequest& r) {
+  const Choice& choice = choice_of(r);
   const std::int64_t workgroups = workgroups_of(r);
   const std::int64_t splits = workgroups == 0 || r.compute_units < 1
                                   ? 1
                                   : splits_to_fill(workgroups, places_of(r) * r.compute_units,
-                                                   most_parts(r.max_seqlen_k, kMinKeysOfSplit));
+                                                   most_parts(r.max_seqlen_k, choice.keys), choice.filled);
   return split(r, splits, filling_words(r.max_seqlen_k, splits, workgroups, r.compute_units));
 }
 
@@ -242,10 +241,11 @@ Plan plan(const PlanRequest& r) {
   const bool few = r.max_seqlen_q <= kFewQueries;
   if (!packable(r)) return whole(r, kUnpackable);
   if (r.num_splits > 0) return requested(r, few);
-  if (few) return automatic(r);
+  if (choice_of(r).kernels == Kernels::split) return automatic(r);
   if (tall_pays(r)) return tall(r);
-  return whole(r, count(r.max_seqlen_q, "query row") + ": more than " + std::to_string(kFewQueries) +
-                      " fill the waves of a workgroup");
+  const std::string rows = count(r.max_seqlen_q, "query row");
+  if (few) return whole(r, rows + ", heads not packed");
+  return whole(r, rows + ": more than " + std::to_string(kFewQueries) + " fill the waves of a workgroup");
 }
 
 std::string misfit(Path path, const PlanRequest& r, bool featured) {
@@ -283,11 +283,11 @@ Plan latent_plan(const LatentRequest& r) {
   }
   const std::int64_t rows = forward_tile(Op::mla, r.arch, r.dtype, head_dim).block_m;
   const std::int64_t workgroups = r.batch * ceil_div(std::min(r.seqlen_q * r.nheads, kMaxLength), rows);
-  // A compute unit has LDS for one of them.
-  const std::int64_t splits =
-      workgroups == 0 || r.compute_units < 1
-          ? 1
-          : splits_to_fill(workgroups, r.compute_units, most_parts(r.seqlen_k, kMinKeysOfSplit));
+  const Choice& choice = choice_of(regime_of(r.seqlen_q, r.seqlen_k, r.nheads), r.arch, r.dtype, r.head_dim);
+  const std::int64_t splits = workgroups == 0 || r.compute_units < 1
+                                  ? 1
+                                  : splits_to_fill(workgroups, choice.places * r.compute_units,
+                                                   most_parts(r.seqlen_k, choice.keys), choice.filled);
   return with(splits, filling_words(r.seqlen_k, splits, workgroups, r.compute_units));
 }
 

@@ -41,18 +41,6 @@ using BwdPlan = PlanOf<BwdPath>;
 
 // Only the path uneven reads v as it is. On any other path, a v of another head dim is padded.
 
-// Up to this many queries of a sequence count as few. More of them fill the waves of a workgroup by
-// themselves.
-inline constexpr std::int64_t kFewQueries = 16;
-
-// Keys per part in an automatic choice. Shorter parts save less time than joining them takes.
-inline constexpr std::int64_t kMinKeysOfSplit = 64;
-
-// Queries and keys of a sequence from which tall workgroups are used. Under a causal mask each of them has
-// twice the hidden keys on its diagonal, and a sequence's last one has more rows without a query. As
-// modelled, they are as fast as others at this length, and slower at 512 (docs/modelled.md).
-inline constexpr std::int64_t kLongSequence = 2048;
-
 Plan plan(const PlanRequest& request);
 
 // Why kernels of a path cannot compute a call in num_splits parts, or "". `featured`: with softcap, ALiBi,

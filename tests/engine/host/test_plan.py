@@ -12,6 +12,7 @@ import pytest
 
 from tests.tools.programs import CHECKOUT, compile_program
 from wheel_builder.tables.archs import arch_named, known_archs, known_gpus
+from wheel_builder.tables.tuning import TUNING, cpp_tuning, decode_rules, parse_tuning
 
 LARGEST = {gpu.name: gpu.compute_units for gpu in known_gpus().values()}
 # Packed rows of a workgroup.
@@ -19,8 +20,7 @@ ROWS = {
     arch.name: {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16}[arch.isa.unit]
     for arch in known_archs().values()
 }
-PLAN = (CHECKOUT / "kernels/host/plan/plan.cpp").read_text()
-PLACES = int(re.search(r"int64_t kPlaces = (\d+);", PLAN)[1])
+PLACES = decode_rules().places
 MAX_SPLITS = re.compile(r"int64_t kMaxSplits = (\d+);")
 MOST = int(MAX_SPLITS.search((CHECKOUT / "kernels/device/call/params.hpp").read_text())[1])
 
@@ -58,12 +58,16 @@ class Plan(NamedTuple):
     reason: str
 
 
+SOURCES = (Path(__file__).with_name("programs") / "plans.cpp", CHECKOUT / "kernels/host/plan/plan.cpp")
+
+
 @pytest.fixture(scope="session")
 def plans(builder_image, tmp_path_factory):
     """The plans of a list of requests."""
-    sources = (Path(__file__).with_name("programs") / "plans.cpp", CHECKOUT / "kernels/host/plan/plan.cpp")
-    program = compile_program(builder_image, tmp_path_factory.mktemp("plans") / "plans", *sources)
+    return asked(compile_program(builder_image, tmp_path_factory.mktemp("plans") / "plans", *SOURCES))
 
+
+def asked(program):
     def ask(requests):
         lines = "\n".join(request.line() for request in requests)
         done = subprocess.run([program], input=lines, capture_output=True, text=True, check=True)
@@ -377,3 +381,58 @@ def test_another_head_dim_of_v(plans, changes, path, reason):
 def test_tall_workgroups_are_taken_by_few_queries_and_unaligned_rows_never(plans):
     found = plans([replace(LONG, max_seqlen_q=16), replace(LONG, aligned=False)])
     assert [plan.path for plan in found] == ["split", "reference"]
+
+
+OTHER_RULES = """
+[[choices]]
+kernels = "tall"
+regimes = ["short"]
+archs = ["gfx942"]
+dtypes = ["bf16"]
+head_dims = [128]
+evidence = "of this test"
+[[choices]]
+kernels = "split"
+regimes = ["shared"]
+evidence = "of this test"
+places = 4
+[[choices]]
+kernels = "whole"
+regimes = ["decode"]
+archs = ["gfx90a"]
+evidence = "of this test"
+[regimes.shared]
+queries = [17, 64]
+width = [8, 0]
+"""
+
+
+def test_the_table_of_regimes_decides(plans, builder_image, tmp_path):
+    """Each call in a row has another path or number of parts by the other table, and no other call has."""
+    text = (CHECKOUT / TUNING).read_text()
+    regimes, last = text.index("[regimes.long]"), text.index("[[choices]]")
+    choices, shared = OTHER_RULES.split("[regimes.shared]")
+    other = text[:regimes] + "[regimes.shared]" + shared + text[regimes:last] + choices + text[last:]
+    (tmp_path / "generated/host").mkdir(parents=True)
+    (tmp_path / "generated/host/regimes.inc").write_text(cpp_tuning(parse_tuning(other)))
+    ask = asked(compile_program(builder_image, tmp_path / "plans", f"-iquote{tmp_path}", *SOURCES))
+    many = Request(dtype="bf16", batch=64, max_seqlen_q=1024, max_seqlen_k=1024, tall=True)
+    few = Request(max_seqlen_q=32, nheads=64, nheads_k=8)
+    one = Request(arch="gfx90a", compute_units=104)
+    calls = [
+        one, many, replace(many, dtype="fp16"), replace(many, head_dim=64), replace(many, max_seqlen_q=16),
+        few, replace(few, nheads_k=16), replace(few, max_seqlen_q=65), replace(few, max_seqlen_q=1),
+    ]  # fmt: skip
+    before, after = plans(calls), ask(calls)
+    assert [call for call, one, two in zip(calls, before, after, strict=True) if one != two] == [
+        one,
+        many,
+        few,
+    ]
+    assert (before[0].path, after[0][::2]) == ("split", ("matrix", "1 query row, heads not packed"))
+    assert (before[1].path, after[1].path) == ("matrix", "tall")
+    assert (before[5].path, after[5].path, after[5].splits) == (
+        "matrix",
+        "split",
+        math.ceil(0.9 * 4 * 304 / 64),
+    )

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from candidates_made import ARCH, Made, clock_of, path_text
@@ -11,6 +12,8 @@ FAST, SLOW, WRONG, BROKEN = "aaaaaaaa", "bbbbbbbb", "cccccccc", "dddddddd"
 EXP = (r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, ")
 ROWS = {FAST: "", SLOW: "", WRONG: EXP, BROKEN: None}
 TOLD = {"": 2.0, FAST: 1.0, SLOW: 3.0}
+TIME = '{"ms": 2.0, "words": ""}'
+PEER = ("sh", "-c", f"while read -r line; do echo '{TIME}'; done")
 BEGIN = """
 import argparse, json, os, errno, warnings
 from flash_attn_rocm import explain
@@ -18,17 +21,20 @@ from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.library import tuned
 from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.tuning import command, run, session
+from flash_attn_rocm.tuning.peer import Peer
 from wheel_builder.machine_code.fake_hip.control import HOST_MEMORY, kernels_on_host_memory
 flash_attn_rocm.set_strict(None)
-said = []
-def tune(*kernels, apply=False, forget=False):
+said, told, LENGTHS = [], [], [40]
+command._told = told.append
+def tune(*kernels, apply=False, forget=False, peer=None):
     given = argparse.Namespace(
-        report=Path(os.environ["REPORT"]), kernel=list(kernels), seqlen=(40,), runs=2, apply=apply,
+        report=Path(os.environ["REPORT"]), kernel=list(kernels), seqlen=tuple(LENGTHS), runs=2, apply=apply,
         forget=forget,
     )
     with kernels_on_host_memory(fake_hip):
-        shown["status"] = command.main(given, said.append, clock=clock, tokens=40)
-    shown["said"] = "\\n".join(said)
+        peer = peer or Peer(PEER)
+        shown["status"] = command.main(given, said.append, clock=clock, peer=peer, tokens=40)
+    shown["said"], shown["told"] = "\\n".join(said), told
 def kernels():
     return [launch.kernel for launch in fake_hip.report().launches]
 def called():
@@ -53,7 +59,7 @@ def made(tmp_path, monkeypatch):
 @pytest.fixture
 def play(scenario, made):
     def run(text, told=TOLD):
-        whole = "\n".join((path_text(made.site), clock_of(told), BEGIN, text))
+        whole = "\n".join((path_text(made.site), clock_of(told), f"PEER = {PEER!r}", BEGIN, text))
         return scenario(whole, disassembly=str(made.disassembly))
 
     return run
@@ -103,6 +109,73 @@ def test_the_faster_row_wins_and_wrong_ones_are_out(play, made, tmp_path):
     assert "used instead" not in shown["row"], "nothing was applied"
 
 
+# Milliseconds by the launch model, written by tests/fast/unit/tune/test_modelled_clock.py. The emulator's
+# short calls stand for long ones.
+MODELLED = json.loads(Path(__file__).with_name("modelled.json").read_text())
+STANDS_FOR = {40: 512, 48: 2048}
+MODELS_CLOCK = """
+from flash_attn_rocm.tuning import bins
+bins.WIDTHS = (1,)
+call_of, current = bins.call_of, []
+def remembered_call(each, *rest):
+    current[:] = [f"{STANDS_FOR[each.length]} {each.causal}"]
+    return call_of(each, *rest)
+bins.call_of = remembered_call
+def clock(call, where):
+    call()
+    return 1e-3 * MODEL[in_use[0]][current[0]]
+LENGTHS[:] = STANDS_FOR
+tune()
+"""
+PLAYED = {  # the rows of the model that are the wheel's, FAST and SLOW
+    ("twice", "plain", "tall"): FAST,
+    ("twice", "tall", "plain"): SLOW,
+    ("plain", "twice", "tall"): "",
+    ("tall", "twice", "plain"): "",  # plain is slower in the longer causal calls
+}
+
+
+@pytest.mark.parametrize("roles", PLAYED, ids="-".join)
+def test_the_row_that_the_launch_model_favours_is_found(play, made, tmp_path, roles):
+    shipped = made.add(FORWARD, {FAST: "", SLOW: ""})
+    model = {row: MODELLED[role] for row, role in zip(("", FAST, SLOW), roles, strict=True)}
+    play(f"MODEL, STANDS_FOR = {model!r}, {STANDS_FOR!r}\n{MODELS_CLOCK}")
+    assert report_of(tmp_path)["kernels"][FORWARD]["winner"] == (PLAYED[roles] or shipped)
+
+
+def test_pytorchs_attention_is_timed_in_a_process_of_its_own(play, made, tmp_path):
+    made.add(FORWARD, {FAST: ""})
+    shown = play("tune(peer=Peer())")
+    assert (shown["status"], [words for words in shown["told"] if "PyTorch" in words]) == (0, [])
+    times = [each["sdpa_ms"] for each in report_of(tmp_path)["kernels"][FORWARD]["bins"]]
+    assert len(times) == 4
+    assert all(0 < ms < 1e3 for ms in times)
+    assert 2.0 not in times, "the clock of this process"
+
+
+BREAKS = {
+    "kill -SEGV $$": "its process was ended by SIGSEGV",
+    "exec sleep 600": "it did not end within 3 s",
+}
+
+
+@pytest.mark.parametrize("ends", BREAKS)
+def test_an_attention_of_pytorch_that_breaks_is_told_and_the_run_goes_on(play, made, tmp_path, ends):
+    made.add(FORWARD, {FAST: ""})
+    command = (
+        f"""while read -r line; do case $line in *'"causal": true'*) {ends};; esac; echo '{TIME}'; done"""
+    )
+    shown = play(f"tune(peer=Peer(('sh', '-c', {command!r}), longest=3))")
+    assert shown["status"] == 0, shown["said"]
+    found = report_of(tmp_path)["kernels"][FORWARD]
+    assert found["winner"] == FAST
+    assert [each["sdpa_ms"] for each in found["bins"]] == [2.0, None, 2.0, None]
+    assert [words for words in shown["told"] if "PyTorch" in words] == [
+        f"{FORWARD}, forward 40 causal{width}: PyTorch's attention has no time: {BREAKS[ends]}"
+        for width in ("", " GQA 4")
+    ]
+
+
 def test_without_a_faster_row_the_wheels_stays(play, made, tmp_path):
     shipped = made.add(FORWARD, {FAST: ""})
     shown = play("tune(apply=True)", told={"": 2.0, FAST: 1.97})
@@ -121,6 +194,9 @@ shown["in_use"] = in_use[0]
     shown = play(text)
     assert (shown["in_use"], shown["launched"], shown["fallbacks"]) == (FAST, [FORWARD], [])
     assert f"; row {FAST} is used instead of " in shown["row"]
+    assert shown["row"].endswith(
+        f", kept by python -m flash_attn_rocm tune --apply on {ARCH} with 0 compute units"
+    )
     assert cached(tmp_path, "canary") == {}, "nothing is said about the wheel's rows"
     assert play(text)["in_use"] == FAST
     shown = play("tune(forget=True); called(); shown['in_use'] = in_use[0]")
@@ -174,10 +250,45 @@ called()
     assert shown["in_use"] == FAST
 
 
-def test_rows_are_kept_for_the_measured_gpu_alone(play, made):
-    """gfx1101 runs the machine code of gfx1100, and was not measured."""
-    text = "shown['files'] = [tuned.file_of(arch).name for arch in ('gfx1100', 'gfx1101')]"
-    assert len(set(play(text)["files"])) == 2
+GPU = """
+def gpu(where, name="MI300X", units=304, arch="gfx942"):
+    return tuned.Gpu(arch, name, units)
+HOST_MEMORY.gpu = gpu
+"""
+OTHERS = {
+    "": True,
+    'name="MI325X"': False,
+    "units=38": False,  # a part of the GPU
+    'arch="gfx950"': False,
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_rows_are_kept_for_the_measured_gpu_alone(play, made, other):
+    """Other GPUs run the same machine code, and were not measured."""
+    made.add(FORWARD, {FAST: ""})
+    play(f"{GPU}\ntune(apply=True)")
+    changed = f"HOST_MEMORY.gpu = lambda where: gpu(where, {other})"
+    shown = play(f"{GPU}\n{changed}\ncalled(); shown['in_use'] = in_use[0]")
+    assert (shown["in_use"] == FAST) == OTHERS[other]
+    assert ("on MI300X with 304 compute units" in shown["row"]) == OTHERS[other]
+
+
+def test_rows_that_an_earlier_version_kept_for_an_arch_are_not_used_and_said(play, made):
+    made.add(FORWARD, {FAST: ""})
+    text = f"{GPU}\ntune(apply=True)\nhere = gpu(None)\n"
+    play(text + "tuned.file_of(here).rename(tuned.former_of(here))")
+    shown = play(GPU + "\ncalled(); shown['in_use'] = in_use[0]")
+    assert (shown["in_use"], shown["fallbacks"]) == ("", [])
+    assert shown["row"].endswith(
+        "; rows kept by an earlier version for all GPUs of gfx942 are not used: "
+        "python -m flash_attn_rocm tune --apply keeps them for MI300X with 304 compute units"
+    )
+    shown = play(
+        GPU + "\ntune(forget=True); called(); shown['files'] = [*map(str, tuned.folder().glob('rows*'))]"
+    )
+    assert "earlier version" not in shown["row"]
+    assert shown["files"] == []
 
 
 def test_after_a_row_that_broke_the_gpu_nothing_is_kept_about_the_wheels(play, made, tmp_path):
@@ -255,6 +366,28 @@ def test_a_candidate_that_ends_a_longer_call_is_left_out_by_the_next(play, made,
     assert {row: each["state"] for row, each in states.items()} == {FAST: ENDS[end], SLOW: "timed"}
 
 
+HANG = (r"s_endpgm", "s_branch 65535")  # to itself
+KILLED = r"""
+import subprocess
+running = "$XDG_CACHE_HOME/flash_attn_rocm/tuned/tune-*.json"
+wait = f"until grep -qs '\"running\": .\"' {running}; do sleep 0.1; done; sleep 2; kill -9 {os.getpid()}"
+subprocess.Popen(["sh", "-c", wait])
+tune()
+"""
+
+
+def test_a_kernel_that_hangs_until_the_process_is_killed_is_left_out_by_the_next(play, made, tmp_path):
+    """The emulator computes in the calling thread: as a launch that never returns."""
+    made.add(FORWARD, {FAST: HANG, SLOW: ""})
+    with pytest.raises(AssertionError, match="its process died"):
+        play(KILLED)
+    shown = play("tune()")
+    states = report_of(tmp_path)["kernels"][FORWARD]["candidates"]
+    assert {row: each["state"] for row, each in states.items()} == {FAST: "endless", SLOW: "timed"}
+    assert "an earlier process did not end with it" in states[FAST]["words"]
+    assert shown["status"] == 0
+
+
 def test_a_candidate_that_hangs_ends_the_run(play, made, tmp_path):
     """It may run still, and times would wait for it."""
     made.add(FORWARD, {FAST: "", SLOW: ""})
@@ -269,7 +402,7 @@ def test_ctrl_c_keeps_what_is_done(play, made, tmp_path):
     text = """
 plain = clock
 def clock(call, where):
-    if len(timed) == 4 * 6:
+    if len(timed) == 4 * 4:
         raise KeyboardInterrupt
     return plain(call, where)
 tune()
@@ -278,7 +411,7 @@ tune()
     assert [*report_of(tmp_path)["kernels"]] == [FORWARD]
     assert not report_of(tmp_path)["complete"]
     shown = play("tune(); shown['timed'] = len(timed)")
-    assert (shown["status"], shown["timed"]) == (0, 4 * 6), "the second kernel alone"
+    assert (shown["status"], shown["timed"]) == (0, 4 * 4), "the second kernel alone"
     assert [*report_of(tmp_path)["kernels"]] == [FORWARD, SMALL]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from wheel_builder.base.durable import ensure
+from wheel_builder.extras.timings import regimes
 from wheel_builder.extras.timings.merge import LEAST_MACHINES, Key, Timing, Verdict, verdicts
 from wheel_builder.extras.tune.rows import toml_row
 from wheel_builder.matrix.tuned.candidates import KERNEL, Settings
@@ -29,9 +30,11 @@ Ids = Mapping[tuple[str, str], str]  # today's rows, by arch and kernel
 
 def merge(checkout: Path) -> str:
     """Write the evidence of all reports in the tree. Returns what to do, in words."""
-    found = verdicts(signed_tunings(checkout))
+    reports = signed_tunings(checkout)
+    found = verdicts(reports)
     ensure(checkout / EVIDENCE, text_of(found).encode())
-    return words_of(found, ids_of(each.key for each in found))
+    proposed = regimes.words_of(regimes.proposals(reports.values()))
+    return "\n".join(filter(None, [words_of(found, ids_of(each.key for each in found)), proposed]))
 
 
 def text_of(found: Iterable[Verdict]) -> str:

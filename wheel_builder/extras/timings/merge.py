@@ -8,8 +8,9 @@ from wheel_builder.matrix.tuned.candidates import Settings
 from wheel_builder.matrix.tuned.form import Bin, KernelTuned, TuningReport
 from wheel_builder.matrix.tuned.tree import SignedTuning
 from wheel_builder.tables.archs import code_of
+from wheel_builder.tables.tuning import known_tuning
 
-LEAST_MACHINES, LEAST_GAIN, MOST_LOSS = 2, 0.02, 0.01
+LEAST_MACHINES = 2
 MERGED, BEATEN = "merged", "another one gains more"
 
 
@@ -122,14 +123,15 @@ def _last_of_each_machine(timings: Iterable[Timing]) -> Iterable[Timing]:
 
 
 def _lacking(timings: tuple[Timing, ...], faults: Iterable[Fault]) -> Iterator[str]:
-    """The rule: two machines with 2 % or more, no bin of any machine worse by 1 %, and no fault anywhere."""
+    """The rule: two machines gain enough, no bin of any machine loses too much, no fault anywhere."""
+    better = known_tuning().better
     yield from (f"{each.device}: {each.words}" for each in faults)
-    enough = [each for each in timings if each.gain >= LEAST_GAIN]
+    enough = [each for each in timings if each.gain >= better.least_gain]
     if len(enough) < LEAST_MACHINES:
         said = ", ".join(f"{each.gain:+.1%} on {each.device}" for each in timings) or "no times"
-        yield f"{len(enough)} of {LEAST_MACHINES} machines gain {LEAST_GAIN:.0%} or more: {said}"
+        yield f"{len(enough)} of {LEAST_MACHINES} machines gain {better.least_gain:.0%} or more: {said}"
     for each in timings:
-        if 1 + each.worst < 1 / (1 + MOST_LOSS):
+        if 1 + each.worst < 1 / (1 + better.most_loss):
             yield f"{each.worst:+.1%} on {each.device}: {each.worst_bin}"
 
 

@@ -144,7 +144,10 @@ def _checked(family: Family, where: torch.device, problem: Callable[[torch.devic
 
 def _kept_rows_pass(family: Family, where: torch.device, problem: Callable[[torch.device], str]) -> bool:
     """Whether the rows kept by ``tune --apply`` are in use from now on. Else the wheel's are."""
-    rows = tuned.rows_of(family)
+    if not tuned.any_kept():
+        return False
+    gpu = machine.current().gpu(where)
+    rows = tuned.rows_of(family, gpu)
     if not rows:
         return False
     path = remembered.file_of(family, torch.version.hip or "", (each.row for each in rows))
@@ -157,12 +160,12 @@ def _kept_rows_pass(family: Family, where: torch.device, problem: Callable[[torc
             for each in rows:
                 candidates.give_back(each.kernel, candidates.index_of(where))
     if passed:
-        tuned.accept(family.arch, (each.kernel for each in rows))
+        tuned.accept(gpu, (each.kernel for each in rows))
     else:
         if ran and found:
             _shaken.add(where)
         why = f"a check at first use found: {found}" if found else "too little memory to check it"
-        tuned.refuse(family.arch, (each.kernel for each in rows), f"{why} (kept in {path})")
+        tuned.refuse(gpu, (each.kernel for each in rows), f"{why} (kept in {path})")
     return passed
 
 

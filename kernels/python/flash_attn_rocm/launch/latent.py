@@ -63,7 +63,7 @@ def support_of(inputs: Inputs, options: Options) -> Support:
         return Support(ok=False, reason=reason, backward_reason=NO_GRADIENTS)
     device = device_of(inputs.q.device)
     found = _planned(inputs.q, inputs.key_capacity, options.num_splits, device)
-    row = row_words(device.arch, found.path, DTYPES[inputs.q.dtype], HEAD_DIM)
+    row = row_words(inputs.q.device, found.path, DTYPES[inputs.q.dtype], HEAD_DIM)
     words = dense_caches.words(inputs, options, copies=1) if inputs.coded else ""
     return Support(
         ok=True, reason=f"{words}{found.reason}", path=found.path, splits=found.splits,

@@ -1,12 +1,14 @@
 """The rows that ``python -m flash_attn_rocm tune --apply`` kept for this machine.
 
-One file per arch of GPUs: others that run the same machine code were not measured. Its name covers the
-wheel, the driver and HIP: with another one, the wheel's own rows are used again.
+One file per GPU, known by arch, name and compute units: others that run the same machine code were not
+measured. Its name covers the wheel, the driver and HIP, too: with another one, the wheel's own rows are used
+again.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +21,7 @@ from flash_attn_rocm.machine import environment, remembered
 from flash_attn_rocm.machine.remembered import CODED, MASKED, MASKED_GRADIENTS, Family
 from flash_attn_rocm.values import kinds, paths
 
-FORMAT = 1
+FORMAT = 2
 COMMAND = "python -m flash_attn_rocm tune --apply"
 # The family whose check at first use launches a kernel, by its op.
 WORK = {
@@ -31,8 +33,18 @@ WORK = {
     **dict.fromkeys(kinds.LAUNCHES[kinds.GRADIENTS[kinds.MASKED]][1:], MASKED_GRADIENTS),
     kinds.GRADIENTS[paths.FUSED]: paths.FUSED,
 }
-# Why a kept row is not in use, by arch of the device and kernel.
-REFUSED: dict[tuple[str, str], str] = {}
+
+
+class Gpu(NamedTuple):
+    """A GPU as times know it. ``arch`` has no features in its name."""
+
+    arch: str
+    name: str
+    compute_units: int
+
+
+# Why a kept row is not in use, by GPU and kernel.
+REFUSED: dict[tuple[Gpu, str], str] = {}
 
 
 class Winner(NamedTuple):
@@ -48,28 +60,44 @@ def folder() -> Path:
     return remembered.folder().parent / "tuned"
 
 
-def file_of(arch: str) -> Path:
-    """The file of kept rows for GPUs of ``arch``, which has no features in its name."""
-    return folder() / f"rows-{key_of(arch)}.json"
+def file_of(gpu: Gpu) -> Path:
+    """The file of kept rows."""
+    return folder() / f"rows-{key_of(gpu)}.json"
 
 
-def key_of(arch: str) -> str:
-    """A digest of everything that times depend on, besides the GPU itself."""
-    what = "\n".join((*remembered.identity(), torch.version.hip or "", arch))
+def any_kept() -> bool:
+    """Whether this machine may have kept rows, of any GPU and wheel."""
+    with suppress(OSError, RuntimeError):  # RuntimeError: the user has no home folder
+        return any(folder().glob("rows-*.json"))
+    return False
+
+
+def former_of(gpu: Gpu) -> Path:
+    """The file of rows kept by an earlier version, for all GPUs of the arch. Nothing uses them."""
+    return folder() / f"rows-{_digest(gpu.arch)}.json"
+
+
+def key_of(gpu: Gpu) -> str:
+    """A digest of everything that times depend on."""
+    return _digest(*map(str, gpu))
+
+
+def _digest(*own: str) -> str:
+    what = "\n".join((*remembered.identity(), torch.version.hip or "", *own))
     return hashlib.sha256(what.encode()).hexdigest()[:32]
 
 
-def keep(arch: str, digest: str, found: Mapping[str, Winner | None]) -> Path:
+def keep(gpu: Gpu, digest: str, found: Mapping[str, Winner | None]) -> Path:
     """Keeps the winners of kernels, None for the wheel's row. Other kernels keep theirs. Raises OSError."""
-    path, (before, former) = file_of(arch), kept(arch)
-    forget_findings(arch)  # the rows were checked just now
+    path, (before, former) = file_of(gpu), kept(gpu)
+    forget_findings(gpu.arch)  # the rows were checked just now
+    former_of(gpu).unlink(missing_ok=True)
     every = {**(former if before == digest else {}), **found}
     winners = {name: winner for name, winner in every.items() if winner}
     if winners:
         kernels = {name: winner._asdict() for name, winner in winners.items()}
-        remembered.write_text(
-            path, json.dumps({"format": FORMAT, "candidates": digest, "kernels": kernels}, indent=1)
-        )
+        values = {"format": FORMAT, "gpu": gpu._asdict(), "candidates": digest, "kernels": kernels}
+        remembered.write_text(path, json.dumps(values, indent=1))
     else:
         path.unlink(missing_ok=True)
     kept.cache_clear()
@@ -85,20 +113,20 @@ def forget_findings(arch: str) -> None:
 
 
 @cache
-def kept(arch: str) -> tuple[str, Mapping[str, Winner]]:
+def kept(gpu: Gpu) -> tuple[str, Mapping[str, Winner]]:
     """The digest of the candidates' list, and the kept rows by kernel. Empty without a readable file."""
     try:
-        found = json.loads(file_of(arch).read_text(encoding="utf-8"))
+        found = json.loads(file_of(gpu).read_text(encoding="utf-8"))
         winners = {str(name): Winner(**value) for name, value in found["kernels"].items()}
         return (str(found["candidates"]), winners) if found["format"] == FORMAT else ("", {})
     except (OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError):
         return "", {}  # RuntimeError: the user has no home folder
 
 
-def rows_of(family: Family) -> tuple[Candidate, ...]:
+def rows_of(family: Family, gpu: Gpu) -> tuple[Candidate, ...]:
     """The kept rows of a family's kernels. A row without its distribution is refused, in words."""
     code = host.code_of(family.arch)
-    digest, winners = kept(host.gfx_of(family.arch))
+    digest, winners = kept(gpu)
     mine = {each.name for each in host.instances() if _belongs(each, family, code)} & winners.keys()
     if not mine:
         return ()
@@ -106,9 +134,9 @@ def rows_of(family: Family) -> tuple[Candidate, ...]:
         found = the_same(candidates.find(code), digest)
         return tuple(found.kernels[name].candidates[winners[name].row] for name in sorted(mine))
     except CandidatesError as error:
-        refuse(family.arch, mine, str(error).splitlines()[0])
+        refuse(gpu, mine, str(error).splitlines()[0])
     except KeyError:
-        refuse(family.arch, mine, f"{candidates.distribution(code)} does not have it")
+        refuse(gpu, mine, f"{candidates.distribution(code)} does not have it")
     return ()
 
 
@@ -125,23 +153,37 @@ def the_same(found: Candidates, digest: str) -> Candidates:
     raise CandidatesError(message)
 
 
-def refuse(arch: str, kernels: Iterable[str], why: str) -> None:
+def refuse(gpu: Gpu, kernels: Iterable[str], why: str) -> None:
     """The wheel's rows of these kernels are used instead, and ``explain`` says why."""
-    REFUSED.update({(arch, kernel): why for kernel in kernels})
+    REFUSED.update({(gpu, kernel): why for kernel in kernels})
 
 
-def accept(arch: str, kernels: Iterable[str]) -> None:
+def accept(gpu: Gpu, kernels: Iterable[str]) -> None:
     """The kept rows of these kernels are in use, also if an earlier check refused them."""
     for kernel in kernels:
-        REFUSED.pop((arch, kernel), None)
+        REFUSED.pop((gpu, kernel), None)
 
 
-def words(arch: str, kernel: str, shipped: str) -> str:
+def words(gpu: Gpu, kernel: str, shipped: str) -> str:
     """The kept row of a kernel, for ``explain``. "" without one."""
-    winner = kept(host.gfx_of(arch))[1].get(kernel)
+    winner = kept(gpu)[1].get(kernel)
     if winner is None:
-        return ""
+        return _former_words(gpu)
     off = "" if environment.switch(environment.CANARY, default=True) else f"{environment.CANARY}=0"
-    if why := off or REFUSED.get((arch, kernel)):
+    if why := off or REFUSED.get((gpu, kernel)):
         return f"; row {winner.row}, kept by {COMMAND}, is not used: {why}"
-    return f"; row {winner.row} is used instead of {shipped}, kept by {COMMAND}"
+    return f"; row {winner.row} is used instead of {shipped}, kept by {COMMAND} on {_words(gpu)}"
+
+
+def _words(gpu: Gpu) -> str:
+    return f"{gpu.name or gpu.arch} with {gpu.compute_units} compute units"
+
+
+def _former_words(gpu: Gpu) -> str:
+    with suppress(OSError, RuntimeError):  # RuntimeError: the user has no home folder
+        if former_of(gpu).exists():
+            return (
+                f"; rows kept by an earlier version for all GPUs of {gpu.arch} are not used: "
+                f"{COMMAND} keeps them for {_words(gpu)}"
+            )
+    return ""

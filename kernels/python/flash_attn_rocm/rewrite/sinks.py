@@ -20,9 +20,11 @@ def shares(lse: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
 def gradient(sink: Tensor, lse: Tensor, sums: Tensor) -> Tensor:
     """The gradient of sink (nheads,), from the log-sum-exp with it and the sums of dout * out.
 
-    Both are (…, nheads, rows). Rows without visible keys may have unwritten sums, and count 0.
+    Both are (…, nheads, rows). Rows without visible keys may have unwritten sums, and count 0. Kernels write
+    the log-sum-exp +inf for a sink of NaN, too.
     """
-    of_rows = (sink.to(lse.dtype).unsqueeze(-1) - lse).exp() * sums
-    of_rows = torch.where(lse.isposinf(), 0.0, of_rows)
+    score = sink.to(lse.dtype).unsqueeze(-1)
+    of_rows = (score - lse).exp() * sums
+    of_rows = torch.where(lse.isposinf() & ~score.isnan(), 0.0, of_rows)
     others = [axis for axis in range(lse.dim()) if axis != lse.dim() - 2]
     return -of_rows.sum(others).to(sink.dtype)

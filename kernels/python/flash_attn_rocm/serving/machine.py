@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from flash_attn_rocm.library.host import gfx_of
+from flash_attn_rocm.library.tuned import Gpu
 from flash_attn_rocm.machine.requirements import build_name, wrong_build
 from flash_attn_rocm.serving.layouts import Device
 
@@ -36,6 +38,11 @@ class Machine:
     def device(self, device: torch.device) -> Device:
         """The device facts for a plan. Raises RuntimeError if the device lacks an arch."""
         return _device(device)
+
+    def gpu(self, device: torch.device) -> Gpu:
+        """What rows are kept for. Without a name if nothing tells it."""
+        found, name = self.device(device), torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+        return Gpu(gfx_of(found.arch), str(name), found.compute_units)
 
 
 class _Current:

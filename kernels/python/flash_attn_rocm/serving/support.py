@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flash_attn_rocm.arguments import normal_form
 from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_featured
-from flash_attn_rocm.library import host, plans, tuned
+from flash_attn_rocm.library import host, plans, regimes, tuned
 from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.machine.remembered import CODED, MASKED, MASKED_GRADIENTS
@@ -50,6 +50,9 @@ class Support:
     ``row``: the kernel, the id of its rows in the table of tiles, and the number of hardware reports about
     them. Empty for the PyTorch implementation and for kernels without rows.
 
+    ``regime``: that of the call's sizes, by which kernels and parts are chosen, and the evidence for the
+    choice. Empty for the PyTorch implementation and latent attention.
+
     ``launches``: on Windows and WSL2, a cautious estimate of the longest launch, and whether the call is cut
     into several. Windows resets a GPU after two seconds in one launch. Elsewhere it is empty.
     """
@@ -62,6 +65,7 @@ class Support:
     backward_reason: str = ""
     launches: str = ""
     row: str = ""
+    regime: str = ""
 
     def __bool__(self) -> bool:
         return self.ok
@@ -208,9 +212,11 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
         layout = layouts.choose(inputs, options, device)
     head_dim = layout.head_dim or inputs.q.shape[-1]
     path = _kernels_of(layout.plan.path, inputs, options)
-    row = row_words(device.arch, path, DTYPES[inputs.q.dtype], head_dim)
+    row = row_words(inputs.q.device, path, DTYPES[inputs.q.dtype], head_dim)
     plan = layout.plan._replace(reason=f"{words}{layout.plan.reason}")
-    found = replace(_support(plan, backward), row=row)
+    found = replace(
+        _support(plan, backward), row=row, regime=_regime_words(inputs, options, device, head_dim)
+    )
     if not resets.THREATENED:
         return found
     return replace(found, launches=_launches(inputs, options, device, layout, backward))
@@ -225,14 +231,22 @@ def _kernels_of(path: str, inputs: Inputs, options: Options) -> str:
     return kinds.MASKED if dense_masks.is_read(inputs, options) else path
 
 
-def row_words(arch: str, path: str, dtype: str, head_dim: int) -> str:
+def _regime_words(inputs: Inputs, options: Options, device: Device, head_dim: int) -> str:
+    width = inputs.q.shape[-2] // max(1, inputs.k.shape[-2])
+    regime = regimes.regime_of(options.max_seqlen_q, options.max_seqlen_k, width)
+    evidence = regimes.evidence_of(regime, device.arch, DTYPES[inputs.q.dtype], head_dim)
+    return f"{regime}: {evidence}"
+
+
+def row_words(where: torch.device, path: str, dtype: str, head_dim: int) -> str:
     """The kernel of a path or variant, and how its rows were chosen, or "" for a kernel without rows."""
     name = f"fa_{kinds.ATTENDING.get(path, path)}_{dtype}_d{head_dim}"
-    row = host.row_ids().get((host.code_of(arch), name))
+    gpu = machine.current().gpu(where)
+    row = host.row_ids().get((host.code_of(gpu.arch), name))
     if row is None:
         return ""
     count = measured().get(row, 0)
-    own = tuned.words(arch, name, row)
+    own = tuned.words(gpu, name, row)
     return f"{name}: row {row}, modelled; measured by {count} report{'' if count == 1 else 's'}{own}"
 
 

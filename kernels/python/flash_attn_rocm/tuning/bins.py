@@ -76,7 +76,7 @@ def _bins(kernel: Instance, sizes: Sizes) -> Iterator[Bin]:
 
 def call_of(each: Bin, kernel: Instance, where: torch.device, device: Device) -> Call:
     """The call, which launches the kernel."""
-    inputs, options = _made(each, kernel, where)
+    inputs, options = _made(each, kernel.op, where)
     if each.kind != BACKWARD:
         path = _path(kernel, device)
         return lambda: forward_pass.answer(inputs, options, None, device, path=path)
@@ -87,9 +87,9 @@ def call_of(each: Bin, kernel: Instance, where: torch.device, device: Device) ->
     return lambda: backward_pass.written(given, device.arch, path)
 
 
-def sdpa_of(each: Bin, kernel: Instance, where: torch.device) -> Call:
+def sdpa_of(each: Bin, op: str, where: torch.device) -> Call:
     """The same call of PyTorch's attention: its gradients alone for a backward."""
-    inputs, options = _made(each, kernel, where)
+    inputs, options = _made(each, op, where)
     leaves = [x.transpose(1, 2).requires_grad_(each.kind == BACKWARD) for x in inputs[:3]]
 
     def attend() -> Tensor:
@@ -124,7 +124,7 @@ def _own(kernel: Instance) -> tuple[str, int]:
     return kernel.dtype, kernel.head_dim
 
 
-def _made(each: Bin, kernel: Instance, where: torch.device) -> tuple[Inputs, Options]:
+def _made(each: Bin, op: str, where: torch.device) -> tuple[Inputs, Options]:
     generator, dtype = torch.Generator().manual_seed(0), TORCH_DTYPES[each.dtype]
 
     def drawn(rows: int, heads: int, head_dim: int) -> Tensor:
@@ -132,7 +132,7 @@ def _made(each: Bin, kernel: Instance, where: torch.device) -> tuple[Inputs, Opt
         return torch.randn(sizes, generator=generator, device="cpu").to(dtype).to(where)
 
     rows, heads_k = 1 if each.kind == DECODE else each.length, max(1, each.heads // each.width)
-    of_v = LIMITS.uneven_head_dim if kernel.op in UNEVEN else each.head_dim
+    of_v = LIMITS.uneven_head_dim if op in UNEVEN else each.head_dim
     inputs = Inputs(
         drawn(rows, each.heads, each.head_dim),
         drawn(each.length, heads_k, each.head_dim),

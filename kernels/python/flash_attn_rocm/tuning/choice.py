@@ -4,12 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-LEAST_GAIN, MOST_LOSS = 0.02, 0.01  # in the geometric mean, and in any bin
+from flash_attn_rocm.values.tuning import LEAST_GAIN, MOST_LOSS
+
 Bins = Sequence[Mapping[str, Any]]
 
 
 def winner(shipped: str, bins: Bins) -> str:
-    """The fastest row by the geometric mean: 2 % or more, and in no bin worse by 1 %. Else the shipped."""
+    """The fastest row by the geometric mean, within the limits of ``values.tuning``. Else the shipped."""
     rows = set.intersection(*(set(each["times"]) for each in bins)) - {shipped} if bins else set()
     good = {row: gain(shipped, row, bins) for row in sorted(rows) if not _loses(shipped, row, bins)}
     best = max(good, key=lambda row: good[row], default=shipped)

@@ -5,18 +5,26 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from flash_attn_rocm.library import host, tuned
+from flash_attn_rocm.library import tuned
 from flash_attn_rocm.library.candidates import CandidatesError
-from flash_attn_rocm.tools import this_machine
-from flash_attn_rocm.tuning import choice, report, run, session, timing
+from flash_attn_rocm.tuning import report, run, session, timing
 from flash_attn_rocm.tuning.bins import LENGTHS, Sizes
+from flash_attn_rocm.tuning.peer import Peer
 from flash_attn_rocm.tuning.session import SessionError
+from flash_attn_rocm.values.tuning import LEAST_GAIN
 
 INTERRUPTED = 130
 Say = Callable[[str], None]
 
 
-def main(given: argparse.Namespace, say: Say, *, clock: timing.Clock = timing.sample, tokens: int = 0) -> int:
+def main(
+    given: argparse.Namespace,
+    say: Say,
+    *,
+    clock: timing.Clock = timing.sample,
+    peer: Peer | None = None,
+    tokens: int = 0,
+) -> int:
     """Runs the command. ``tokens`` of a call replace the usual number."""
     try:
         if given.forget:
@@ -24,7 +32,7 @@ def main(given: argparse.Namespace, say: Say, *, clock: timing.Clock = timing.sa
         sizes = Sizes(given.seqlen or LENGTHS)
         sizes = sizes._replace(tokens=tokens) if tokens else sizes
         wishes = run.Wishes(tuple(given.kernel), sizes, given.runs)
-        found = run.run(wishes, _told, clock=clock)
+        found = run.run(wishes, _told, clock=clock, peer=peer or Peer())
     except (run.TuneError, SessionError, CandidatesError) as error:
         say(str(error))
         return 1
@@ -41,9 +49,9 @@ def _told(words: str) -> None:
 
 
 def _forget(say: Say) -> int:
-    arch = run.arch_of(this_machine.describe(this_machine.device()))
+    gpu = run.gpu()
     try:
-        session.forget(arch)
+        session.forget(gpu)
     except OSError as error:
         say(f"{error.filename} cannot be removed: {error.strerror}\n  next: remove it, and run this again")
         return 1
@@ -64,15 +72,15 @@ def _written(found: report.Report, file: Path, say: Say) -> int:
 
 
 def _applied(found: report.Report, say: Say) -> int:
-    arch, every = host.gfx_of(found["arch"]), report.winners(found)
+    gpu, every = run.gpu(), report.winners(found)
     try:
-        path = tuned.keep(arch, found["candidates"], every)
+        path = tuned.keep(gpu, found["candidates"], every)
     except OSError as error:
-        say(f"{tuned.file_of(arch)} cannot be written: {error.strerror}\n  next: make room and run it again")
+        say(f"{tuned.file_of(gpu)} cannot be written: {error.strerror}\n  next: make room and run it again")
         return 1
     winners = {name: winner for name, winner in every.items() if winner}
     if not winners:
-        say(f"No candidate is faster by {choice.LEAST_GAIN:.0%}: the wheel's own rows are used.")
+        say(f"No candidate is faster by {LEAST_GAIN:.0%}: the wheel's own rows are used.")
     else:
         names = ", ".join(f"{name} ({winner.row})" for name, winner in winners.items())
         say(f"Used from now on, after a check at first use: {names}. Remove {path} to undo it.")

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +14,7 @@ from flash_attn_rocm.canary import calls
 from flash_attn_rocm.launch import backward_pass, forward_pass
 from flash_attn_rocm.library import candidates, host, tuned
 from flash_attn_rocm.library.candidates import Candidate, Candidates
+from flash_attn_rocm.library.tuned import Gpu
 from flash_attn_rocm.machine.remembered import CODED, MASKED, Family
 from flash_attn_rocm.serving import machine
 from flash_attn_rocm.serving.layouts import Device
@@ -21,6 +22,7 @@ from flash_attn_rocm.suite.target import EMULATED, ON_HARDWARE
 from flash_attn_rocm.tools import this_machine
 from flash_attn_rocm.tuning import bins, choice, clocks, timing
 from flash_attn_rocm.tuning.bins import Bin, Sizes
+from flash_attn_rocm.tuning.peer import Peer
 from flash_attn_rocm.tuning.session import (
     ENDLESS,
     FAILED,
@@ -59,6 +61,7 @@ class Tuning:
     session: Session
     wishes: Wishes
     clock: timing.Clock
+    peer: Peer
     say: Callable[[str], None]
 
     @property
@@ -66,26 +69,21 @@ class Tuning:
         return candidates.index_of(self.where)
 
 
-def run(wishes: Wishes, say: Callable[[str], None], *, clock: timing.Clock = timing.sample) -> dict[str, Any]:
+def run(
+    wishes: Wishes, say: Callable[[str], None], *, peer: Peer, clock: timing.Clock = timing.sample
+) -> dict[str, Any]:
     """The report of all candidates. After Ctrl-C, that of the finished kernels.
 
     Raises TuneError, SessionError and CandidatesError.
     """
-    where = this_machine.device()
-    facts = this_machine.describe(where)
-    arch = arch_of(facts)
-    found = candidates.find(host.code_of(arch))
+    where, facts = here()
+    found = candidates.find(host.code_of(facts["arch"]))
     names = _named(found, wishes)
-    with alone(arch), ended_as_by_ctrl_c():
-        key = {
-            "candidates": found.digest,
-            "runs": wishes.runs,
-            "sizes": wishes.sizes,
-            "device": facts["device"],
-        }
-        session = opened(arch, key)
-        device = machine.current().device(where)
-        tuning = Tuning(where, device, found, session, wishes, clock, say)
+    device, mine = machine.current().device(where), machine.current().gpu(where)
+    with alone(mine), ended_as_by_ctrl_c(), closing(peer):
+        key = {"candidates": found.digest, "runs": wishes.runs, "sizes": wishes.sizes}
+        session = opened(mine, key)
+        tuning = Tuning(where, device, found, session, wishes, clock, peer, say)
         begin, before = time.perf_counter(), clocks.told(where)
         complete = _all(tuning, names)
         return {
@@ -103,12 +101,20 @@ def run(wishes: Wishes, say: Callable[[str], None], *, clock: timing.Clock = tim
         }
 
 
-def arch_of(facts: Mapping[str, Any]) -> str:
-    """The GPU's arch, without features. Raises TuneError without one."""
+def here() -> tuple[torch.device, Mapping[str, Any]]:
+    """The GPU, and its description. Raises TuneError without one."""
+    where = this_machine.device()
+    facts = this_machine.describe(where)
     if not facts["arch"]:
         message = "tune needs an AMD GPU that PyTorch can use\n  next: python -m flash_attn_rocm doctor"
         raise TuneError(message)
-    return host.gfx_of(facts["arch"])
+    return where, facts
+
+
+def gpu() -> Gpu:
+    """The GPU that rows are kept for. Raises TuneError without one."""
+    where, _ = here()
+    return machine.current().gpu(where)
 
 
 def _named(found: Candidates, wishes: Wishes) -> tuple[str, ...]:
@@ -242,13 +248,11 @@ def _bin(
     tuning: Tuning, kernel: host.Instance, of: candidates.Kernel, each: Bin, good: Sequence[Candidate]
 ) -> Mapping[str, Any] | None:
     """Times of a bin. None if it does not fit into memory."""
-    runs, clock = tuning.wishes.runs, tuning.clock
     try:
         candidates.give_back(kernel.name, tuning.number)
         call = bins.call_of(each, kernel, tuning.where, tuning.device)
         times = _times(tuning, kernel, of, call, good)
         del call
-        other = bins.sdpa_of(each, kernel, tuning.where)
     except torch.OutOfMemoryError:
         tuning.say(f"{kernel.name}, {each}: out of memory")
         return None
@@ -256,10 +260,12 @@ def _bin(
         if tuning.where.type == "cuda":
             with suppress(RuntimeError):  # of a lost GPU, about which the first error says more
                 torch.cuda.empty_cache()
-    sdpa = timing.timed(other, tuning.where, runs=runs, clock=clock)
+    sdpa = tuning.peer.timed(each, kernel.op, tuning.where, tuning.wishes.runs)
+    if sdpa.ms is None:
+        tuning.say(f"{kernel.name}, {each}: PyTorch's attention has no time: {sdpa.words}")
     found = {row: each._asdict() for row, each in times.items()}
     best = min(times, key=lambda row: times[row].ms)
-    return {**each._asdict(), "times": found, "sdpa_ms": sdpa, "winner": best}
+    return {**each._asdict(), "times": found, "sdpa_ms": sdpa.ms, "winner": best}
 
 
 def _times(

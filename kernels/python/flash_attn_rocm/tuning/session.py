@@ -1,4 +1,4 @@
-"""What a run of ``tune`` found so far, in the cache folder, and that only one process tunes a GPU's arch."""
+"""What a run of ``tune`` found so far, in the cache folder, and that only one process tunes a GPU."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flash_attn_rocm.library import tuned
+from flash_attn_rocm.library.tuned import Gpu
 from flash_attn_rocm.machine import remembered
 
 FORMAT = 1
@@ -67,9 +68,9 @@ class Session:
             self.problem = f"{self.path} cannot be written: {error.strerror}"
 
 
-def opened(arch: str, key: Mapping[str, Any]) -> Session:
+def opened(gpu: Gpu, key: Mapping[str, Any]) -> Session:
     """The session of this machine and these settings, with what an earlier process found."""
-    path = tuned.folder() / f"tune-{tuned.key_of(arch)}.json"
+    path = tuned.folder() / f"tune-{tuned.key_of(gpu)}.json"
     session = Session(path, json.loads(json.dumps(key)))
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -81,10 +82,11 @@ def opened(arch: str, key: Mapping[str, Any]) -> Session:
     return session
 
 
-def forget(arch: str) -> None:
+def forget(gpu: Gpu) -> None:
     """Start again: without kept rows, findings about them, and progress. Raises OSError."""
-    tuned.forget_findings(arch)
-    for path in (tuned.file_of(arch), tuned.folder() / f"tune-{tuned.key_of(arch)}.json"):
+    tuned.forget_findings(gpu.arch)
+    progress = tuned.folder() / f"tune-{tuned.key_of(gpu)}.json"
+    for path in (tuned.file_of(gpu), tuned.former_of(gpu), progress):
         path.unlink(missing_ok=True)
     tuned.kept.cache_clear()
 
@@ -105,9 +107,9 @@ def ended_as_by_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def alone(arch: str) -> Iterator[None]:
-    """Inside, no other process tunes this arch on this machine. Raises SessionError if one does."""
-    path = tuned.folder() / f"tune-{tuned.key_of(arch)}.pid"
+def alone(gpu: Gpu) -> Iterator[None]:
+    """Inside, no other process tunes such a GPU of this machine. Raises SessionError if one does."""
+    path = tuned.folder() / f"tune-{tuned.key_of(gpu)}.pid"
     held = _locked(path)
     try:
         yield

@@ -66,11 +66,8 @@ def times_of(samples: Sequence[float]) -> Times:
     return Times(statistics.median(samples), min(samples), max(samples), len(samples))
 
 
-def timed(call: Call, where: torch.device, *, runs: int, clock: Clock = sample) -> float | None:
-    """The median milliseconds of a call that is not ours. None if it fails."""
-    try:
-        for _ in range(WARM):
-            call()
-        return statistics.median(1e3 * clock(call, where) for _ in range(runs))
-    except RuntimeError:  # also no memory
-        return None
+def median_of(call: Call, where: torch.device, *, runs: int) -> float:
+    """The median milliseconds of a call, after warm-up."""
+    for _ in range(WARM):
+        call()
+    return statistics.median(1e3 * sample(call, where) for _ in range(runs))

@@ -8,6 +8,7 @@ import torch
 from archs import ARCH
 from exact import assert_close_enough, run
 from flash_attn_rocm import FlashAttnArgumentError, attention, explain, flash_attn_func
+from flash_attn_rocm.rewrite import sinks as rewritten
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning"),
@@ -139,6 +140,24 @@ def test_minus_infinity_is_no_sink():
     out = flash_attn_func(q, k, v, sink=sinks)
     assert torch.equal(out, flash_attn_func(q, k, v))
     assert (torch.autograd.grad(out.sum(), sinks)[0] == 0).all()
+
+
+def test_nan_gives_nan_as_the_formula_does():
+    leaves = [x.requires_grad_() for x in tensors()]
+    with torch.no_grad():
+        leaves[3][1] = float("nan")
+    found = torch.autograd.grad(flash_attn_func(*leaves[:3], sink=leaves[3]).sum(), leaves)
+    expected = torch.autograd.grad(by_formula(*leaves, torch.ones(5, 7).bool())[0].sum(), leaves)
+    for one, other in zip(found, expected, strict=True):
+        assert other.isnan().any()
+        torch.testing.assert_close(one, other, equal_nan=True)
+
+
+def test_the_gradient_of_nan_is_nan_where_kernels_write_infinity():
+    lse = torch.tensor([[float("inf"), 1.0], [float("inf"), float("inf")]])
+    sums = torch.tensor([[float("nan"), 2.0], [1.0, 1.0]])
+    found = rewritten.gradient(torch.tensor([1.0, float("nan")]), lse, sums)
+    torch.testing.assert_close(found, torch.tensor([-2.0, float("nan")]), equal_nan=True)
 
 
 def test_dropout_is_that_of_the_call():

@@ -22,7 +22,7 @@ from flash_attn_rocm import (
     set_strict,
 )
 from flash_attn_rocm.autograd import recall
-from flash_attn_rocm.library import host, plans
+from flash_attn_rocm.library import host, plans, regimes
 from flash_attn_rocm.library.host import gpus, instances, row_ids
 from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.serving import support
@@ -77,6 +77,47 @@ def test_explain_names_the_row_and_its_reports(qkv, kernels_on, monkeypatch):
     assert explain(*qkv).row == f"{name}: row {row}, modelled; measured by 1 report"
 
 
+# Queries, keys, heads of q and of k.
+REGIMES = {
+    (1, 4096, 8, 8): "decode",
+    (16, 4096, 8, 1): "decode",
+    (17, 4096, 8, 1): "short",
+    (4096, 2047, 1, 1): "short",
+    (2048, 2048, 1, 1): "long",
+}
+
+
+@pytest.mark.parametrize("sizes", REGIMES)
+def test_explain_names_the_regime_and_its_evidence(kernels_on, sizes):
+    kernels_on(arch_with_kernels())
+    queries, keys, heads, heads_k = sizes
+    q, k = (torch.zeros(1, rows, n, 64).half() for rows, n in ((queries, heads), (keys, heads_k)))
+    found = explain(q, k, k)
+    assert found.regime == f"{REGIMES[sizes]}: modelled"
+    assert (found.path == "split") == (REGIMES[sizes] == "decode")
+
+
+def test_evidence_is_that_of_the_first_row_that_fits(monkeypatch):
+    rows = (
+        ("two reports", ("long",), ("gfx942",), ("fp16",), (64, 128)),
+        ("one report", (), ("gfx942",), (), ()),
+        ("modelled", (), (), (), ()),
+    )
+    monkeypatch.setattr(regimes, "EVIDENCE", rows)
+    call = ("long", "gfx942:sramecc+:xnack-", "fp16", 128)
+    assert regimes.evidence_of(*call) == "two reports"
+    for place, other in enumerate(("short", "gfx90a", "bf16", 256)):
+        words = "modelled" if other == "gfx90a" else "one report"
+        assert regimes.evidence_of(*call[:place], other, *call[place + 1 :]) == words
+
+
+def test_a_regime_holds_both_ends_of_its_bounds(monkeypatch):
+    bounds = {"shared": ((2, 4), (0, 0), (8, 0)), "rest": ((0, 0), (0, 0), (0, 0))}
+    monkeypatch.setattr(regimes, "REGIMES", bounds)
+    found = [regimes.regime_of(queries, 1, width) for queries in (1, 2, 4, 5) for width in (7, 8)]
+    assert found == ["rest", "rest", "rest", "shared", "rest", "shared", "rest", "rest"]
+
+
 def test_a_masked_calls_row_is_that_of_the_masked_kernel(qkv, kernels_on):
     arch = arch_with_kernels()
     kernels_on(arch)
@@ -90,8 +131,8 @@ def test_a_masked_calls_row_is_that_of_the_masked_kernel(qkv, kernels_on):
 def test_what_has_no_row_names_none(qkv, kernels_on):
     kernels_on("gfx900")
     assert explain(*qkv).row == ""
-    assert support.row_words(ARCH, "reference", "fp16", 64) == ""
-    assert support.row_words(ARCH, "", "fp16", 64) == ""
+    assert support.row_words(torch.device("cpu"), "reference", "fp16", 64) == ""
+    assert support.row_words(torch.device("cpu"), "", "fp16", 64) == ""
 
 
 def test_every_instance_is_served_on_each_of_its_archs_and_elsewhere_padded_or_not_at_all():

@@ -1,5 +1,7 @@
 """``tune`` without a GPU: the choice of a row, the driver's values, and words."""
 
+import sys
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +12,7 @@ from flash_attn_rocm.library.host import instances
 from flash_attn_rocm.library.tuned import WORK
 from flash_attn_rocm.tuning import bins, choice, clocks, report, timing
 from flash_attn_rocm.tuning.bins import Sizes
+from flash_attn_rocm.tuning.peer import Peer
 
 SHIPPED, ONE, TWO = "11111111", "22222222", "33333333"
 
@@ -58,12 +61,51 @@ def test_a_sample_is_long_enough():
     assert len(called) == 1 + timing.MOST_CALLS
 
 
-def test_what_fails_beside_the_kernels_has_no_time():
-    def fails():
-        message = "no memory"
-        raise RuntimeError(message)
+CALL = bins.Bin("forward", 64, causal=False, width=4, mask="", dtype="fp16", head_dim=64, batch=1, heads=4)
+ONCE = "import os, sys; sys.stdin.readline(); "
+BREAKS = {
+    'print(\'words of a library\'); print(\'{"ms": 1.5, "words": ""}\')': (1.5, ""),
+    'print(\'{"ms": null, "words": "no memory"}\')': (None, "no memory"),
+    "os.kill(os.getpid(), 11)": (None, "its process was ended by SIGSEGV"),
+    "os._exit(3)": (None, "its process ended with status 3"),
+    "import time; time.sleep(600)": (None, "it did not end within 2 s"),
+    "print('{')": (None, "its process said '{'"),
+}
 
-    assert timing.timed(fails, torch.device("cpu"), runs=1) is None
+
+@pytest.mark.parametrize("text", BREAKS)
+def test_a_time_of_pytorchs_attention_or_why_there_is_none(text):
+    peer = Peer((sys.executable, "-c", ONCE + text), longest=2)
+    with closing(peer):
+        assert peer.timed(CALL, "fwd", torch.device("cpu"), 1) == BREAKS[text]
+    assert peer.process is None
+
+
+def test_after_three_lost_processes_no_other_one_is_started(tmp_path):
+    file = tmp_path / "started"
+    peer = Peer((sys.executable, "-c", f"open({str(file)!r}, 'a').write('x')"))
+    words = [peer.timed(CALL, "fwd", torch.device("cpu"), 1).words for _ in range(5)]
+    assert words == [
+        *["its process ended with status 0"] * 3,
+        *["it ended 3 processes, and no other one is started"] * 2,
+    ]
+    assert file.read_text() == "xxx"
+
+
+def test_a_process_that_cannot_be_started_is_said(tmp_path):
+    peer = Peer((str(tmp_path / "none"),))
+    words = peer.timed(CALL, "fwd", torch.device("cpu"), 1).words
+    assert words == "its process cannot be started: No such file or directory"
+
+
+def test_the_process_times_gradients_and_says_what_fails():
+    with closing(Peer()) as peer:
+        backward = peer.timed(CALL._replace(kind="backward"), "bwd_dq", torch.device("cpu"), 1)
+        broken = peer.timed(CALL._replace(heads=7, width=2), "fwd", torch.device("cpu"), 1)
+        again = peer.timed(CALL, "fwd", torch.device("cpu"), 1)
+    assert (backward.words, broken.ms, again.words, peer.lost) == ("", None, "", 0)
+    assert backward.ms > 0
+    assert broken.words
 
 
 def test_values_of_the_driver(tmp_path, monkeypatch):

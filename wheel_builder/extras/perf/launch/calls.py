@@ -8,9 +8,10 @@ from wheel_builder.extras.perf.launch.order import as_numbered, heads_in_turn, m
 from wheel_builder.extras.perf.launch.shapes import Shape, Work, backward_works, decode_works, forward_works
 from wheel_builder.extras.perf.launch.simulate import Outcome, Speed, simulate
 from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.tuning import decode_rules
 
 LAUNCH = 3e-6  # seconds between two launches that depend on each other. Assumed
-PLACES, FULL, LEAST_KEYS, MOST_PARTS = 2, 0.9, 64, 512  # of the host's plan (kernels/host/plan)
+MOST_PARTS = 512  # of the host's plan (kernels/host/plan)
 FP32, FP16 = 4, 2
 BY_KEYS = ("bwd_dkdv", "bwd_fused")  # how names begin
 
@@ -122,17 +123,18 @@ def decode(arch: str, kernel: Kernel, shape: Shape, parts: int) -> Cost:
 
 def planned_parts(arch: str, shape: Shape) -> int:
     """The parts that the host's plan takes: the fewest that fill the device."""
-    places = PLACES * arch_named(arch).compute_units
+    rules = decode_rules()
+    places = rules.places * arch_named(arch).compute_units
     workgroups = shape.batch * shape.heads_k
-    if workgroups >= FULL * places:
+    if workgroups >= rules.filled * places:
         return 1
 
     def filled(parts: int) -> float:
         return workgroups * parts / (-(-workgroups * parts // places) * places)
 
-    most = min(MOST_PARTS, max(1, -(-shape.keys // LEAST_KEYS)))
+    most = min(MOST_PARTS, max(1, -(-shape.keys // rules.keys)))
     best = max(filled(parts) for parts in range(1, most + 1))
-    return next(parts for parts in range(1, most + 1) if filled(parts) >= min(best, FULL))
+    return next(parts for parts in range(1, most + 1) if filled(parts) >= min(best, rules.filled))
 
 
 def taller(kernel: Kernel, times: int) -> Kernel | None:

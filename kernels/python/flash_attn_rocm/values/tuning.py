@@ -1,0 +1,18 @@
+"""When a row replaces another one, and the regimes of forward calls with their evidence."""
+
+# Generated from kernels/tables/tuning.toml by `python3 -m wheel_builder.tables.generated`; do not edit.
+# The mean gain over bins, and the loss in any of them.
+LEAST_GAIN, MOST_LOSS = 0.02, 0.01
+# Bounds of queries, keys and heads of q for a head of k. No end if the second is 0.
+REGIMES = {
+    "decode": ((0, 16), (0, 0), (0, 0)),
+    "long": ((2048, 0), (2048, 0), (0, 0)),
+    "short": ((0, 0), (0, 0), (0, 0)),
+}
+# Evidence by regimes, archs, dtypes and head dims. Empty ones fit all calls; the first row holds.
+EVIDENCE = (
+    ("modelled", (), (), (), (576,)),
+    ("modelled", ("decode",), (), (), ()),
+    ("modelled", ("long",), (), (), ()),
+    ("modelled", (), (), (), ()),
+)

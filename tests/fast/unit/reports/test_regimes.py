@@ -1,0 +1,102 @@
+"""Other kernels for a regime of calls: two machines, 2 % or more, no call worse by 1 %."""
+
+import tomllib
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from tests.tools.made.tunings import ARCH, NOW, another, as_bytes, call, report, signed, tuned
+from wheel_builder.extras.timings import evidence
+from wheel_builder.extras.timings.regimes import proposals, words_of
+from wheel_builder.matrix.tuned.form import parse_tuning as parse_report
+from wheel_builder.tables.tuning import TUNING, choice_of, parse_tuning, regime_of
+
+USUAL, TALL = "fa_fwd_fp16_d64", "fa_fwd_tall_fp16_d64"
+RULES = (CHECKOUT / TUNING).read_text()
+
+
+def of_machine(make, times, **values):
+    """A report of both kernels: by length, their milliseconds."""
+    kernels = {
+        name: tuned(
+            name, *(call(name, (both[n],), length=length, dtype="fp16") for length, both in times.items())
+        )
+        for n, name in enumerate((USUAL, TALL))
+    }
+    for kernel in kernels.values():
+        kernel["candidates"] = {row: {"state": "wrong", "words": "x"} for row in kernel["candidates"]}
+    return signed(parse_report(as_bytes(make(**{"kernels": kernels, **values})), NOW))
+
+
+BOTH = (report, another)
+
+
+def both(times):
+    return [of_machine(make, times) for make in BOTH]
+
+
+def test_better_kernels_of_a_regime_are_proposed_with_their_row():
+    found = proposals(both({512: (1.06, 1.0), 1024: (2.0, 2.0), 4096: (8.0, 8.0)}))
+    [each] = found
+    assert (each.place.arch, each.place.regime, each.kernels) == (ARCH, "short", "tall")
+    assert [gain for _, gain in each.gains] == pytest.approx([1.06**0.5 - 1] * 2)
+    first, second, *row = words_of(found).splitlines()
+    assert first == (
+        f"{ARCH} fp16 d64, regime short: tall is better: +3.0% on AMD Radeon RX 7900 XTX, "
+        "+3.0% on AMD Radeon RX 7900 XTX"
+    )
+    assert second == "  put this before the other choices of kernels/tables/tuning.toml:"
+    [choice] = tomllib.loads("\n".join(row))["choices"]
+    assert choice == {
+        "kernels": "tall", "regimes": ["short"], "archs": [ARCH], "dtypes": ["fp16"], "head_dims": [64],
+        "evidence": "2 reports",
+    }  # fmt: skip
+
+
+def test_with_that_row_in_the_table_nothing_is_proposed_any_more():
+    reports = both({512: (1.06, 1.0), 4096: (8.0, 8.0)})
+    found = proposals(reports)
+    row = "\n".join(words_of(found).splitlines()[2:])
+    rules = parse_tuning(RULES.replace("[[choices]]", f"{row}\n[[choices]]", 1))
+    assert choice_of(rules, "short", ARCH, "fp16", 64).kernels == "tall"
+    assert choice_of(rules, "short", ARCH, "bf16", 64).kernels == "whole"
+    assert proposals(reports, rules) == ()
+
+
+def test_the_usual_kernels_are_proposed_where_tall_ones_are_slower():
+    [each] = proposals(both({512: (1.0, 1.0), 4096: (8.0, 8.4)}))
+    assert (each.place.regime, each.kernels) == ("long", "whole")
+
+
+def test_report_merge_prints_them(tmp_path, monkeypatch):
+    found = {f"{n}.json": each for n, each in enumerate(both({512: (1.06, 1.0)}))}
+    monkeypatch.setattr(evidence, "signed_tunings", lambda _checkout: found)
+    (tmp_path / evidence.EVIDENCE).parent.mkdir(parents=True)
+    assert f"{ARCH} fp16 d64, regime short: tall is better: " in evidence.merge(tmp_path)
+
+
+LACKING = {
+    "too little": {512: (1.019, 1.0)},
+    "a call is worse": {512: (1.2, 1.0), 1024: (2.0, 2.03)},
+    "the table has it": {4096: (9.0, 8.0)},
+}
+
+
+@pytest.mark.parametrize("why", LACKING)
+def test_nothing_is_proposed(why):
+    assert proposals(both(LACKING[why])) == ()
+
+
+def test_one_machine_is_not_enough():
+    times = {512: (1.06, 1.0)}
+    assert proposals([of_machine(report, times)]) == ()
+    assert proposals([of_machine(report, times), of_machine(report, times, seconds=41.0)]) == ()
+    assert len(proposals(both(times))) == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "regime"),
+    [((16, 9, 1), "decode"), ((17, 9, 8), "short"), ((2048, 2048, 1), "long"), ((2048, 2047, 1), "short")],
+)
+def test_regimes_are_those_of_the_table(sizes, regime):
+    assert regime_of(parse_tuning(RULES), *sizes) == regime
