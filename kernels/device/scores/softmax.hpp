@@ -3,7 +3,7 @@
 //
 // P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = log2(gain) - c * top. `top` is a
 // score that was the column's maximum. The gain (Unit::kGain) is the mean loss of truncating P to 16 bits,
-// times 2^kRaise (Unit). top follows the maximum only after a rise of more than kSlack. So P is at most
+// times 2^kRaise (Unit). top follows the maximum only after a rise of more than kSlack (Unit). So P is at most
 // 2^(kSlack + kRaise), which is lossless in fp32 and the 16-bit types, and most tiles need no correction and
 // no exchange between lanes. All lanes of a column have the same top and offset. Each lane sums its own keys,
 // and the sums are joined at the end.
@@ -25,7 +25,7 @@ struct Softmax {
   static constexpr int kColumns = Unit::kColumns;
   static constexpr float kNone = -__builtin_inff();
 
-  static constexpr float kSlack = 8;  // log2 of the largest P
+  static constexpr float kSlack = Unit::kSlack;
 
   // Any number with all bits of one of these is NaN.
   static constexpr int kIsFar = kFarBelow ? static_cast<int>(0xffe00000) : -1;
