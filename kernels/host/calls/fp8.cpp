@@ -105,9 +105,8 @@ void require_limits(const fa_fwd_fp8_call& call, const Sizes& s) {
   problems.expect_at_most("nheads", s.nheads, kMaxGridYZ);
   problems.expect_at_most("rows of q", s.rows_q, kMaxLength);
   problems.expect_at_most("rows of k", s.rows_k, kMaxLength);
-  problems.add_unless(!s.ragged || (call.max_seqlen_q >= 0 && call.max_seqlen_k >= 0), [] {
-    return std::string("max_seqlen_q, max_seqlen_k: expected at least 0");
-  });
+  problems.add_unless(!s.ragged || (call.max_seqlen_q >= 0 && call.max_seqlen_k >= 0),
+                      [] { return std::string("max_seqlen_q, max_seqlen_k: expected at least 0"); });
   require_scores(problems, call.softmax_scale, 0);
   for (const Named& each : {Named{"q", call.q}, Named{"k", call.k}, Named{"v", call.v}}) {
     problems.add_unless(aligned(each.tensor), [&] {

@@ -124,8 +124,7 @@ struct Block {
       Choice<kFp8, ByteValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes>,
              ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
                         kConfig.half_stores, ValueTile, kElementBytes>>;
-  using Values =
-      CodedOf<true, OwnValues<Unit, kKeys, kHeadDim>, StageOf<kValueDim, false, StagedValues>>;
+  using Values = CodedOf<true, OwnValues<Unit, kKeys, kHeadDim>, StageOf<kValueDim, false, StagedValues>>;
   static constexpr int kSlices = kConfig.slices;  // slices of head_dim, one per wave
   using Q = Query<Unit, kHeadDim / kSlices, kConfig.query_steps, kPadded>;
   static_assert(!kOwnKeys || Q::kLdsBytes == 0, "tiles.toml: own_keys has Q in registers");
