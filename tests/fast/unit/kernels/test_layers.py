@@ -12,8 +12,8 @@ GENERATED = ("generated/", "registry.inc")
 # A folder's files include only files of their own folder and of earlier ones.
 LAYERS = [
     "device/arch", "device/mma", "device/call", "device/memory", "device/memory/codes", "device/masks",
-    "device/scores", "device/forward/parts", "device/forward", "device/cache", "device/backward/parts", "device/backward/dq",
-    "device/backward/dkdv", "device/backward",
+    "device/scores", "device/forward/parts", "device/forward", "device/cache", "device/backward/parts",
+    "device/backward/dq", "device/backward/dkdv", "device/backward",
     "host/types", "host/registry", "host/arguments", "host/plan", "host/launch", "host/calls", "host/api",
     "bindings",
 ]  # fmt: skip
