@@ -8,6 +8,7 @@
 //   flash_attn_rocm::append       key CUDA: new keys and values into a cache
 //   flash_attn_rocm::widen        key CUDA: a cache of 8 bits as 16 bits, dense
 //   flash_attn_rocm::mla          key CUDA: few queries of multi-head latent attention
+//   flash_attn_rocm::fwd_fp8      key CUDA: out and the log-sum-exp of q, k and v in fp8
 //   flash_attn_rocm::plan_mla     no tensors: as plan
 //   flash_attn_rocm::plan_bwd     no tensors: as plan
 //   flash_attn_rocm::bwd_sums     no tensors: the elements of dq_sums
@@ -233,6 +234,7 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
   library.def(kAppendSchema);
   library.def(kWidenSchema);
   library.def(kMlaSchema);
+  library.def(kFwdFp8Schema);
   library.def(kPlanSchema);
   library.def(kPlanMlaSchema);
   library.def(kPlanBwdSchema);
@@ -254,6 +256,7 @@ STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) {
   library.impl("append", &boxed<TORCH_BOX(&append)>);
   library.impl("widen", &boxed<TORCH_BOX(&widen)>);
   library.impl("mla", &boxed<TORCH_BOX(&mla)>);
+  library.impl("fwd_fp8", &boxed<TORCH_BOX(&fwd_fp8)>);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CompositeExplicitAutograd, library) {

@@ -17,6 +17,7 @@ from wheel_builder.tables.rows import read_row, read_tables
 KINDS = Path("kernels/tables/kinds.toml")
 HEAD = f"Generated from {KINDS} by `python3 -m wheel_builder.tables.generated`; do not edit."
 FORWARD, BACKWARD, LATENT, APPEND, WIDEN = "forward", "backward", "latent", "append", "widen"
+FP8 = "fp8"
 QUERIES, MANY_QUERIES, UNEVEN_QUERIES = "queries", "many_queries", "uneven_queries"
 SHARED_QUERIES, PACKED = "shared_queries", "packed"
 LAUNCHES = 3  # of a backward call
@@ -28,14 +29,14 @@ VALUE_DIM = "// v's head dim, of kernels where it differs from that of q and k, 
 LAUNCHED = "// The kernels of a backward call, in the order of their launches.\n"
 MISSING = "has no row for this ISA, head dim, dtype and loop"
 CHOICES = {
-    "call": (FORWARD, BACKWARD, LATENT, APPEND, WIDEN),
+    "call": (FORWARD, BACKWARD, LATENT, FP8, APPEND, WIDEN),
     "tile": ("forward", "dkdv", "dq"),
     "lacks": FEATURES,
-    "multiplies": ("fp16",),
+    "multiplies": ("fp16", FP8),
     "rows": (QUERIES, MANY_QUERIES, UNEVEN_QUERIES, SHARED_QUERIES, PACKED),
 }
 # Of paths, in C++, and the calls that have them.
-ENUMERATIONS = {"Path": (FORWARD, LATENT), "BwdPath": (BACKWARD,)}
+ENUMERATIONS = {"Path": (FORWARD, LATENT, FP8), "BwdPath": (BACKWARD,)}
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ def cpp_kinds(kinds: Kinds) -> str:
 
 def cpp_paths(kinds: Kinds) -> str:
     """The names of paths, variants and ops in C++, and what the table says of them."""
-    forward, backward = answering(kinds, FORWARD, LATENT), answering(kinds, BACKWARD)
+    forward, backward = answering(kinds, *ENUMERATIONS["Path"]), answering(kinds, BACKWARD)
     (path, paths), (bwd_path, bwd_paths) = (
         (name, _paths(kinds, calls)) for name, calls in ENUMERATIONS.items()
     )
@@ -242,7 +243,7 @@ def python_paths(kinds: Kinds) -> str:
 
 def python_kinds(kinds: Kinds) -> str:
     """The text of the package's ``values/kinds.py``: which kernels answer calls."""
-    tables = {"ATTENDING": answering(kinds, FORWARD, LATENT), "GRADIENTS": answering(kinds, BACKWARD)}
+    tables = {"ATTENDING": answering(kinds, *ENUMERATIONS["Path"]), "GRADIENTS": answering(kinds, BACKWARD)}
     lines = ['"""The op of the kernels that answer a call, by its path or variant."""', "", f"# {HEAD}"]
     lines += [f'{variant.upper()} = "{variant}"' for variant in _variants(kinds)]
     for name, answers in tables.items():

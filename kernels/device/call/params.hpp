@@ -93,6 +93,17 @@ namespace fa {
 // inf and NaN of e5m2 count as such. The codes of NaN of e4m3fn are read as 480 and -480, that of e4m3fnuz as
 // 0: caches written by fa_append_8bit_* have them for values of NaN only.
 
+// Fp8Params: the only argument of every fa_fwd_fp8_* kernel.
+//
+// fwd: as for fa_fwd_*, without softcap, ALiBi, dropout, pages, lengths in use and places in a cache. q, k
+// and v are codes, e4m3fn or e4m3fnuz (`format`, a CodeFormat), and their strides count pairs of bytes,
+// multiples of
+// 8. dropout_scale is unused.
+//
+// q_descale, k_descale, v_descale: a code times its descale is its value. Null: 1. They belong to a head of k
+// of a sequence of the call. Strides are in floats and may be 0. Codes of NaN of e4m3fn are read as 480 and
+// -480.
+
 // WidenTensor: k or v of a cache of 8 bits, and the copy. The cache's strides count bytes.
 
 // WidenParams: writes the first keys of each sequence's cache as elements of 16 bits, the code times its

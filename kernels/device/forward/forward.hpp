@@ -10,6 +10,7 @@
 
 #include "device/arch/current.hpp"
 #include "device/forward/coded_scores.hpp"
+#include "device/forward/fp8_scores.hpp"
 #include "device/forward/own_keys.hpp"
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/direct.hpp"
@@ -55,8 +56,14 @@ FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Con
                                     block.head, block.sequence.q_first + wave_row);
     const HeadRows rows{base, static_cast<int64_t>(static_cast<uint32_t>(params.q_row) * 2),
                         block.sequence.seqlen_q - wave_row};
-    return typename B::Q(block.wave_lds, typename B::QueryView(rows, 0), ShortSign{params.scale}, convert,
-                         block.lane);
+    const auto applied = [&] {
+      if constexpr (B::kFp8) {
+        return CodeSign{params.scale, convert};
+      } else {
+        return ShortSign{params.scale};
+      }
+    };
+    return typename B::Q(block.wave_lds, typename B::QueryView(rows, 0), applied(), convert, block.lane);
   } else {
     return typename B::Q(block.wave_lds, typename B::QueryView(query_rows(block), wave_row), sign, convert,
                          block.lane);
@@ -74,7 +81,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   const Choice<B::kMasked, MaskedTiles<B>, AllTiles<B>> shown(block, block_row);
   const typename B::Tiles tiles = shown.seen_of(block.tiles(block_row, wave_row));
   const Slopes<B> slopes(block, wave_row);
-  Choice<B::kCoded, CodedScores<B>, PlainScores<B>> coded(block, wave_row);
+  Choice<B::kFp8, Fp8Scores<B>, Choice<B::kCoded, CodedScores<B>, PlainScores<B>>> coded(block, wave_row);
   const Bias bias{__builtin_fabsf(coded.scale()), params.softcap, slopes.any()};
   const bool biased = B::kFeatured && uniform(static_cast<int>(bias.any())) != 0;
   const typename B::Drop dropout = dropout_of(block);
@@ -227,8 +234,9 @@ FA_DEVICE bool run_forward(const FwdParams& params, LdsBytes lds) {
 template <class Plain>
 FA_DEVICE bool run_in_short(FwdParams& params, LdsBytes lds) {
   const WorkgroupPlace place = place_of<Plain>(params);
+  if constexpr (Plain::kFp8) descale(params, place);
   const Sequence sequence = Plain::kMasked ? Sequence{0, params.seqlen_q, 0, params.seqlen_k}
-                                           : settled_sequence(params, place.batch);
+                                           : settled_sequence<!Plain::kFp8>(params, place.batch);
   const Plain block(params, sequence, place, lds);
   const int block_row = block.first_row();
   return block_row >= block.rows() || attend(block, block_row);

@@ -58,7 +58,7 @@ struct QueryInRegisters {
   FA_DEVICE void load(const View& view, Sign sign, int lane) {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
-      const int byte = ((kFirst + i) * Unit::kK + Unit::run_begin(lane)) * 2;
+      const int byte = ((kFirst + i) * Unit::kK + Unit::run_begin(lane)) * kOperandBytes<Unit>;
       step[i].column[0] = read<typename Unit::A>(view, Unit::column(lane, 0), byte);
     }
     if (sign.none()) return;

@@ -62,8 +62,9 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   }
 
   static constexpr float kGain = kCutGain<kDType>;
-  // log2 of P's enlargement. With Softmax::kSlack, P is at most 2^15.
+  // log2 of P's enlargement, and of a further rise. P is at most 2^15.
   static constexpr int kRaise = kFlushes<kGfx, kDType> ? 7 : 0;
+  static constexpr float kSlack = 8;
   FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }
 
   // Keeps `c` in the registers of matrix results. Emits no code. With separate AccVGPRs and ordinary

@@ -23,6 +23,10 @@ typedef __bf16 bf16x2 __attribute__((ext_vector_type(2)));
 template <MatrixUnit kUnit, Gfx kGfx, DType kDType>
 struct Unit;
 
+// Bytes of an element of an operand.
+template <class Unit>
+inline constexpr int kOperandBytes = sizeof(typename Unit::A) / Unit::kRun;
+
 template <Gfx kGfx, DType kDType>
 using UnitOf = Unit<traits(kGfx).unit, kGfx, kDType>;
 

@@ -13,8 +13,8 @@ inline constexpr int kLargestSum = 8;  // log2
 inline constexpr int kEagerSlack = 2;
 
 template <class Unit, int kSteps, bool kFarBelow, int kPlainSteps, bool kTwoSums>
-struct EagerSoftmax : Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums, kEagerSlack> {
-  using Base = Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums, kEagerSlack>;
+struct EagerSoftmax : Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums> {
+  using Base = Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums>;
   using C = typename Base::C;
   using Base::sum, Base::top;
   static constexpr bool kIsEager = true;
@@ -23,7 +23,7 @@ struct EagerSoftmax : Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums, kE
   // In scalar registers. able: each lane has a top, and none is far. tries: the next tile does not wait.
   int able = 0, tries = 0;
 
-  using Base::Base;
+  FA_DEVICE explicit EagerSoftmax(float c) : Base(c, kEagerSlack) {}
 
   // As Softmax::update. Returns false, with the scores lost, if they have to be computed and given again.
   template <int kOut, class Mask>

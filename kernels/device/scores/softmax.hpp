@@ -3,10 +3,10 @@
 //
 // P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = log2(gain) - c * top. `top` is a
 // score that was the column's maximum. The gain (Unit::kGain) is the mean loss of truncating P to 16 bits,
-// times 2^kRaise (Unit). top follows the maximum only after a rise of more than kSlack. So P is at most
-// 2^(kSlack + kRaise), which is lossless in fp32 and the 16-bit types, and most tiles need no correction and
-// no exchange between lanes. All lanes of a column have the same top and offset. Each lane sums its own keys,
-// and the sums are joined at the end.
+// times 2^kRaise (Unit). top follows the maximum only after a rise of more than kSlack (Unit). So P is at
+// most 2^(kSlack + kRaise), which is lossless in fp32 and the 16-bit types, and most tiles need no correction
+// and no exchange between lanes. All lanes of a column have the same top and offset. Each lane sums its own
+// keys, and the sums are joined at the end.
 //
 // A large offset is rounded so coarsely that the P of the maximum is off. P is truncated on its way to O but
 // exact in the sum. Where this could change a 16-bit output (`far`), P = exp2((S - top) * c + log2(gain)).
@@ -19,9 +19,8 @@ namespace fa {
 // kFarBelow: scores, in natural units, may be the least finite number, whose product with log2(e) is
 // infinite. kPlainSteps: scores of so many steps are scaled one by one, because packed instructions may not
 // run beside a matrix instruction. kTwoSums: exponentials are added in two chains, so additions do not wait
-// for the previous one. kSlack: log2 of the rise of a maximum that `top` waits for.
-template <class Unit, int kSteps, bool kFarBelow = false, int kPlainSteps = 0, bool kTwoSums = false,
-          int kSlack = 8>
+// for the previous one.
+template <class Unit, int kSteps, bool kFarBelow = false, int kPlainSteps = 0, bool kTwoSums = false>
 struct Softmax {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
@@ -36,13 +35,14 @@ struct Softmax {
   static constexpr float kOfSum = 1 / (Unit::kGain * (1 << Unit::kRaise));
 
   float c;
-  float slack;          // kSlack in units of scores; in a scalar register
+  float slack;          // log2 of the rise that `top` waits for, in units of scores; in a scalar register
   int far = 0;          // kIsFar: yes; with a mask also kDropping; in a scalar register
   float top[kColumns];  // -inf before the first visible key
   float offset[kColumns];
   float sum[kColumns];
 
-  FA_DEVICE explicit Softmax(float c) : c(c), slack(uniform(kSlack * __builtin_amdgcn_rcpf(c))) {
+  FA_DEVICE explicit Softmax(float c, float rise = Unit::kSlack)
+      : c(c), slack(uniform(rise * __builtin_amdgcn_rcpf(c))) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       top[column] = kNone;

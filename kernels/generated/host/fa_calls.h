@@ -106,6 +106,26 @@ typedef struct fa_mla_call {
   void* stream; /* hipStream_t of q's device; NULL is the default stream */
 } fa_mla_call;
 
+typedef struct fa_fwd_fp8_call {
+  fa_tensor q;
+  fa_tensor k;
+  fa_tensor v;
+  fa_tensor cu_seqlens_q;
+  fa_tensor cu_seqlens_k;
+  fa_tensor sink;
+  fa_tensor q_descale;
+  fa_tensor k_descale;
+  fa_tensor v_descale;
+  fa_tensor out;
+  fa_tensor lse;
+  float softmax_scale;
+  int64_t window_left;
+  int64_t window_right;
+  int64_t max_seqlen_q;
+  int64_t max_seqlen_k;
+  void* stream; /* hipStream_t of q's device; NULL is the default stream */
+} fa_fwd_fp8_call;
+
 typedef struct fa_plan_call {
   const char* arch;
   const char* dtype;

@@ -138,7 +138,8 @@ void fwd(const fa_fwd_call& call) {
   switch (plan.path) {
     case Path::split: return decode(arguments, selection, kernels, place);
     case Path::reference: return launch_reference(arguments, selection, kernels, place);
-    case Path::latent: return;  // has its own calls
+    case Path::latent:
+    case Path::fp8: return;  // have their own calls
     default: return launch_whole(plan.path, arguments, selection, kernels, place);
   }
 }

@@ -8,4 +8,7 @@ namespace fa {
 // See fa_fwd in fa_rocm.h. Throws Error instead of returning a status.
 void fwd(const fa_fwd_call& call);
 
+// Likewise, of q, k and v in fp8, with products of fp8.
+void fwd_fp8(const fa_fwd_fp8_call& call);
+
 }  // namespace fa

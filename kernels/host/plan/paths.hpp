@@ -8,6 +8,7 @@
 //   wide       head dims above 256, which waves divide; without features
 //   uneven     v of another head dim than q and k; without features
 //   latent     multi-head latent attention
+//   fp8        products of fp8, of q, k and v in fp8; without features
 //
 // Of gradients:
 //

@@ -26,7 +26,7 @@ from tests.engine.host.interface import (
     MlaCall,
     tensor,
 )
-from wheel_builder.tables.kinds import BACKWARD, FORWARD, LATENT, answering, known_kinds
+from wheel_builder.tables.kinds import BACKWARD, FORWARD, FP8, LATENT, answering, known_kinds
 
 SOME = settings(
     max_examples=1500, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
@@ -34,7 +34,7 @@ SOME = settings(
 MOST_GRID_YZ, MOST_THREADS_X, MOST_BLOCK = 65535, 2**32 - 1, 1024
 EDGES = [0, 1, 2, 3, 8, 16, 64, 2**16, 2**24, 2**30, 2**31 - 1, 2**31, 2**32, 2**40, 2**46, 2**62, 2**63 - 1]
 integers = st.one_of(st.sampled_from(EDGES + [-each for each in EDGES] + [-(2**63)]), st.integers(-9, 300))
-NAMED = {**answering(known_kinds(), FORWARD, LATENT), **answering(known_kinds(), BACKWARD)}
+NAMED = {**answering(known_kinds(), FORWARD, LATENT, FP8), **answering(known_kinds(), BACKWARD)}
 PATHS = [None, b"", b"other", *map(str.encode, NAMED)]
 LIBRARY = Library(sys.argv[1])
 

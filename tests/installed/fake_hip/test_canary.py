@@ -635,7 +635,7 @@ def test_the_calls_that_close_a_hole_are_needed(play, wrong, hole):
 
 ARCHS = json.loads(os.environ["FA_FEATURES"])
 # The number of families of all archs, and of additional ones for a feature.
-FAMILIES, MORE = 36, {"atomic_fadd_f32": 6, "latent_d576": 2, "steps_of_16": 2}
+FAMILIES, MORE = 36, {"atomic_fadd_f32": 6, "latent_d576": 2, "steps_of_16": 2, "fp8_d128": 1}
 # Every family stays below this share of the tolerance: a narrow pass would become a false alarm one day.
 MARGIN = 0.7
 # The minimum share of a kernel's instructions executed by the check.  Kernels for all head dims are left out.
@@ -643,8 +643,8 @@ EXECUTED = 0.98
 OWN_HEAD_DIM = re.compile(r"_d\d+$")
 # Sanitizers are off: they change nothing here, and tests/installed/numerics has them.
 FAMILIES_OF = """
-from flash_attn_rocm.canary import latent as _canary_latent
-from flash_attn_rocm.launch import append, backward_pass, latent as _latent
+from flash_attn_rocm.canary import fp8 as _canary_fp8, latent as _canary_latent
+from flash_attn_rocm.launch import append, backward_pass, fp8 as _fp8, latent as _latent
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.values import paths
@@ -662,7 +662,7 @@ calls._difference = noted
 WORK = {
     plans.FORWARD: "", plans.WIDE_OP: "", plans.MASKED: remembered.MASKED, "mla": remembered.LATENT,
     plans.BACKWARD: paths.SEPARATE, "bwd_fused": paths.FUSED,
-    plans.MASKED_BACKWARD: remembered.MASKED_GRADIENTS, "append": "",
+    plans.MASKED_BACKWARD: remembered.MASKED_GRADIENTS, "append": "", "fwd_fp8": remembered.FP8,
 }
 there = [remembered.Family(arch, each.dtype, each.head_dim, WORK[each.op])
     for each in instances() if each.op in WORK and gfx_of(arch) in each.archs]
@@ -671,6 +671,8 @@ def problem(family):
         return caches.append_problem(family, append._by_kernel, cpu)
     if family.work == remembered.LATENT:
         return _canary_latent.latent_problem(family, _latent.answer, device, cpu)
+    if family.work == remembered.FP8:
+        return _canary_fp8.fp8_problem(family, _fp8.answer, device, cpu)
     if family.work in (paths.SEPARATE, paths.FUSED, remembered.MASKED_GRADIENTS):
         return calls.gradients_problem(family, backward_pass.checked, cpu)
     return calls.attention_problem(family, forward_pass.answer, device, cpu)

@@ -4,9 +4,10 @@ import ctypes
 import math
 import random
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 
 from wheel_builder.base.errors import CaseError
 from wheel_builder.machine_code.emulator.formats import CODES, DTYPES, decode, encode
@@ -239,6 +240,9 @@ class Descales:
     strides: tuple[int, int, int]
 
 
+NO_DESCALES: Mapping[str, Descales] = MappingProxyType({})
+
+
 def with_codes(
     kernarg: bytes, code: str, k: Descales | None = None, v: Descales | None = None, *, per_key: bool = False
 ) -> bytes:
@@ -249,6 +253,15 @@ def with_codes(
             strides = zip(("batch", "row", "head"), descales.strides, strict=True)
             given |= {name: descales.memory.address, **{f"{name}_{each}": step for each, step in strides}}
     return kernarg + layout("CodedParams").pack(given)[len(kernarg) :]
+
+
+def with_fp8(kernarg: bytes, code: str, descales: Mapping[str, Descales] = NO_DESCALES) -> bytes:
+    """``fa::Fp8Params`` around ``fa::FwdParams``, whose q, k and v are codes of the format ``code``."""
+    given: dict[str, int] = {"format": CODES.index(code)}
+    for name, each in descales.items():
+        batch, _, head = each.strides
+        given |= {name: each.memory.address, f"{name}_batch": batch, f"{name}_head": head}
+    return kernarg + layout("Fp8Params").pack(given)[len(kernarg) :]
 
 
 def has_ranges(kind: str, strides: Sequence[int]) -> bool:

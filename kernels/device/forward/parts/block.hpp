@@ -16,6 +16,7 @@
 #include "device/forward/parts/heads.hpp"
 #include "device/masks/mask.hpp"
 #include "device/masks/masked_score.hpp"
+#include "device/memory/codes/bytes.hpp"
 #include "device/memory/direct.hpp"
 #include "device/memory/own_codes.hpp"
 #include "device/memory/prefetch.hpp"
@@ -23,10 +24,7 @@
 #include "device/memory/stage.hpp"
 #include "device/memory/turned.hpp"
 #include "device/memory/view.hpp"
-#include "device/mma/dot2.hpp"
-#include "device/mma/mfma.hpp"
-#include "device/mma/wmma.hpp"
-#include "device/mma/wmma_split.hpp"
+#include "device/mma/units.hpp"
 #include "device/scores/dropout.hpp"
 #include "device/scores/probabilities.hpp"
 #include "device/scores/softmax_of.hpp"
@@ -55,18 +53,21 @@ struct Block {
   static constexpr bool kHasSinks = true;
   static constexpr bool kWide = kRows == Rows::shared_queries;
   static constexpr bool kUneven = kRows == Rows::uneven_queries;
-  // K and V in memory are codes of 8 bits. kWholeCodes: unpacked without subnormals, where a step may lose
-  // them.
+  // K and V in memory are codes of 8 bits. kWholeCodes: unpacked without subnormals, which a step may lose.
   static constexpr bool kCoded = kOp == Op::decode_8bit;
   static constexpr bool kWholeCodes = kTraits.flushes_denormals || !kTraits.matrix_instructions();
   static constexpr int kElementBytes = kCoded ? 1 : 2;  // of K and V in memory
+  // Q, K and V are fp8, in memory and in products. Rows of Q and K are those of half as many 16-bit elements.
+  static constexpr bool kFp8 = kOp == Op::fwd_fp8;
   static_assert(!kUneven || kHeadDim == kUnevenHeadDim, "table.toml: fwd_uneven has one head dim");
   static constexpr int kValueDim = kUneven ? kUnevenValueDim : kHeadDim;  // of v and out
   static constexpr FwdConfig kConfig = forward_config(kOp, kGfx, kDType, kHeadDim, kWithFeatures);
   FA_REQUIRE_ROW(kOp, kConfig.waves > 0);
   static constexpr FwdTile kTile = forward_tile(kOp, kGfx, kDType, kHeadDim);
   static constexpr int kKeys = kConfig.keys;
-  static constexpr int kRowBytes = kHeadDim * 2, kValueBytes = kValueDim * 2;
+  static constexpr int kRowBytes = kHeadDim * (kFp8 ? 1 : 2), kValueBytes = kValueDim * 2;  // of Q, of out
+  static constexpr int kKeyRow = kRowBytes / 2 * kElementBytes;
+  static constexpr int kValueRow = kFp8 ? kValueDim : kValueDim * kElementBytes;  // of V in memory
 
   // The unit multiplies fp16 only, and bf16 is narrowed to it. If this is inexact for any loaded value, the
   // featured loop recomputes the rows in fp32.
@@ -77,10 +78,10 @@ struct Block {
   static constexpr float kScoreUnit = kOutUnit * kOutUnit;
 
   static constexpr bool kPadded = kConfig.padded_tiles;
-  using Unit = UnitOf<kGfx, kNarrow || kCoded ? DType::fp16 : kDType>;
+  using Unit = typename UnitFor<kGfx, kNarrow || kCoded ? DType::fp16 : kDType, kFp8>::Type;
   static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
   using Descales = KeyDescales<Unit, kKeys>;
-  using Convert = typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type;
+  using Convert = Choice<kFp8, CleanCodes, typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type>;
   static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
@@ -97,15 +98,15 @@ struct Block {
       Choice<kCoded, CodedStage<Choice<kOwnKeys, Own, Stage>, kIsValue, kWholeCodes, Descales>, Stage>;
   using Keys = CodedOf<false, OwnKeys<Unit, kKeys, kHeadDim>,
                        StageOf<kHeadDim, true,
-                               KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded,
-                                        LdsTile<kKeys, kHeadDim * 2, Unit::kM, kPadded>, kElementBytes>>>;
+                               KeyStage<Unit, kKeys, kRowBytes / 2, kTile.threads, kPadded,
+                                        LdsTile<kKeys, kRowBytes, Unit::kM, kPadded>, kElementBytes>>>;
   using ValueTile = Choice<kWide && Unit::kM == 16, PlacedTile<ShortFragments<kHeadDim, kKeys * 2>>,
                            LdsTile<kValueDim, kKeys * 2, Unit::kM, kPadded>>;
-  using Values =
-      CodedOf<true, OwnValues<Unit, kKeys, kHeadDim>,
-              StageOf<kValueDim, false,
-                      ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
-                                 kConfig.half_stores, ValueTile, kElementBytes>>>;
+  using StagedValues =
+      Choice<kFp8, ByteValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes>,
+             ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
+                        kConfig.half_stores, ValueTile, kElementBytes>>;
+  using Values = CodedOf<true, OwnValues<Unit, kKeys, kHeadDim>, StageOf<kValueDim, false, StagedValues>>;
   static constexpr int kSlices = kConfig.slices;  // slices of head_dim, one per wave
   using Q = Query<Unit, kHeadDim / kSlices, kConfig.query_steps, kPadded>;
   static_assert(!kOwnKeys || Q::kLdsBytes == 0, "tiles.toml: own_keys has Q in registers");
@@ -114,7 +115,7 @@ struct Block {
   template <int kRowsOf, int kBytes>
   using View = BufferView<kRowsOf, kBytes, kTraits.buffer_word3, kConfig.short_prologue>;
   template <class Stage>
-  using TileView = View<kKeys, (kSame<Stage, Keys> ? kRowBytes : kValueBytes) / 2 * kElementBytes>;
+  using TileView = View<kKeys, kSame<Stage, Keys> ? kKeyRow : kValueRow>;
   using QueryView = View<Unit::kN, kRowBytes>;
   using OutView = View<Unit::kN, kValueBytes>;
   using LseView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
@@ -132,8 +133,7 @@ struct Block {
   using Out = typename Unit::C[kOutSteps];
   using Stored = typename Unit::C[kStoredSteps];
   using StoredRows = Choice<kOwnKeys, OwnRows<Unit, kOutSteps>, Unit>;
-  // A wave gets priority over computing waves until its first loads are in flight. With fewer waves per SIMD
-  // this gains nothing.
+  // A wave has priority until its first loads are in flight. With fewer waves per SIMD this gains nothing.
   static constexpr bool kHastens = kConfig.short_prologue && kConfig.waves_per_simd > 3;
   // Priorities of waves that multiply. Waves in the softmax have 0.
   static constexpr int kScorePriority = kConfig.out_first ? 1 : 2, kOutPriority = 3 - kScorePriority;

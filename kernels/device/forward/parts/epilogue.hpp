@@ -80,7 +80,7 @@ FA_DEVICE void store_in_short(const B& block, const FwdParams& params, int wave_
       element = softmax.sees_a_key(0) ? element : 0;
     }
   }
-  const float factor = softmax.inverse_sum(0) * (B::kDropsLate ? params.dropout_scale : 1);
+  const float factor = softmax.inverse_sum(0) * (B::kDropsLate || B::kFp8 ? params.dropout_scale : 1);
   store_column<Unit, B::kDType, B::kStoredSteps>(
       o, 0, factor, true, [&](int byte, auto words) { out.write(column, held + byte, words); });
   // Lanes without their own row write beyond the last row: such stores are dropped.

@@ -14,10 +14,10 @@ struct PaddedOperands {
   LdsBytes first;
 
   FA_DEVICE PaddedOperands(LdsBytes tile, int lane)
-      : first(tile + Tile::offset(Unit::a_row(lane), Unit::run_begin(lane) / 8)) {}
+      : first(tile + Tile::offset(Unit::a_row(lane), Unit::run_begin(lane) * kOperandBytes<Unit> / 16)) {}
   FA_DEVICE typename Unit::A read(int at, int i, int step) const {
     using Words = __attribute__((address_space(3))) typename Unit::A*;
-    return *(Words)(first + at + step * Tile::kPeriodBytes + i * (Unit::kK / 8 * 16));
+    return *(Words)(first + at + step * Tile::kPeriodBytes + i * (Unit::kK * kOperandBytes<Unit>));
   }
 };
 

@@ -114,8 +114,14 @@ struct Slots {
     for (int f = kFirst; f < kEnd; ++f) {
       sums.sum[f % 2] = here(f == 1 ? sums.p[1] : sums.sum[f % 2] + sums.p[f % kHeld]);
       if (f % 2 != 0) {
-        weights[f / Unit::kRun].column[0][f % Unit::kRun / 2] =
-            here(Unit::pack_p(sums.p[(f - 1) % kHeld], sums.p[f % kHeld]));
+        const uint32_t pair = here(Unit::pack_p(sums.p[(f - 1) % kHeld], sums.p[f % kHeld]));
+        A& run = weights[f / Unit::kRun].column[0];
+        if constexpr (kOperandBytes<Unit> == 2) {
+          run[f % Unit::kRun / 2] = pair;
+        } else {
+          const int word = f % Unit::kRun / 4;
+          run[word] = f % 4 == 1 ? pair : here(Unit::join_p(run[word], pair));
+        }
       }
     }
   }

@@ -76,7 +76,9 @@ FA_DEVICE Source source_of(const KeyPlace& place, const void* base, int64_t batc
 template <class B, class Stage>
 FA_DEVICE void load(const B& block, Stage& stage, const Source& source, int first) {
   const FwdParams& params = block.params;
-  if (!B::kFeatured || params.block_table == nullptr) {
+  if constexpr (!B::kFeatured) {
+    stage.load(typename B::template TileView<Stage>(source.rows, first), block.mover());
+  } else if (params.block_table == nullptr) {
     stage.load(typename B::template TileView<Stage>(source.rows, first), block.mover());
   } else {
     const PagedRows rows{source.rows.base,    source.rows.row_bytes,

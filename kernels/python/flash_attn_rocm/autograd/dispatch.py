@@ -19,7 +19,7 @@ from flash_attn_rocm.arguments.normal_form import (
 )
 from flash_attn_rocm.autograd import recall, transforms
 from flash_attn_rocm.diagnosis.notice import FlashAttnUnsupportedError, fall_back
-from flash_attn_rocm.launch import backward_pass, dequantising, forward_pass
+from flash_attn_rocm.launch import backward_pass, dequantising, forward_pass, fp8
 from flash_attn_rocm.library.plans import backward_wishes
 from flash_attn_rocm.reference import operators, philox
 from flash_attn_rocm.serving.layouts import is_aligned_rows
@@ -77,6 +77,8 @@ def call(
     try:
         if found is None:
             if normal_form.is_quantised(inputs):
+                if (answer := of_codes(inputs, options, tensors[-3])) is not None:
+                    return answer if want_probabilities else answer[0]
                 inputs = numbers_of(inputs, tensors[-3])
             packed, together = function.packed(tensors), function.together
             answer = attend(
@@ -91,6 +93,14 @@ def call(
     except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
         raise named(error, function.name, function.arguments) from None
     return (out, lse, out.new_empty(0)) if want_probabilities else out
+
+
+def of_codes(inputs: Inputs, options: Options, q_descale: Tensor | None) -> Three | None:
+    """Attention by products of codes, of checked arguments of 8 bits. None: no kernel has them."""
+    if torch.compiler.is_compiling():
+        transforms.leave_graph()
+    transforms.refuse_codes()
+    return fp8.attend(inputs, options, q_descale)
 
 
 def numbers_of(inputs: Inputs, q_descale: Tensor | None) -> Inputs:

@@ -13,16 +13,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options
-from flash_attn_rocm.canary import caches, calls, latent
+from flash_attn_rocm.arguments.normal_form import DEQUANTISED, DTYPES, Inputs, Options
+from flash_attn_rocm.canary import caches, calls, fp8, latent
 from flash_attn_rocm.canary.caches import Append, Widened
 from flash_attn_rocm.canary.calls import Answer, Backward
+from flash_attn_rocm.canary.fp8 import Fp8
 from flash_attn_rocm.canary.latent import Latent
 from flash_attn_rocm.library import candidates, host, plans, tuned
 from flash_attn_rocm.machine import environment, remembered
 from flash_attn_rocm.machine.remembered import (
     CODED,
     FAILED,
+    FP8,
     LATENT,
     MASKED,
     MASKED_GRADIENTS,
@@ -88,6 +90,12 @@ def latent_failure(answer: Latent, q: Tensor, device: Device) -> str:
     """Why the kernels of latent attention are disabled, or "". ``answer`` launches them."""
     family = Family(device.arch, DTYPES[q.dtype], q.shape[-1], LATENT)
     return _known(family, q.device, lambda where: latent.latent_problem(family, answer, device, where))
+
+
+def fp8_failure(answer: Fp8, q: Tensor, device: Device) -> str:
+    """Why the kernels with products of fp8 are disabled, or "". ``answer`` launches one."""
+    family = Family(device.arch, DTYPES[DEQUANTISED], q.shape[-1], FP8)
+    return _known(family, q.device, lambda where: fp8.fp8_problem(family, answer, device, where))
 
 
 def forget() -> None:

@@ -327,6 +327,21 @@ CODES = (
 )  # fmt: skip
 
 
+# q, k and v in fp8, with products of fp8. A workgroup has 256 rows in waves of 32, and tiles of 64 keys. Rows
+# that rise move the maximum, and rows far apart take another way of scaling.
+CODED_PRODUCTS = (
+    Row("fp8, causal", (300, 300), (257, 257), (3, 1), CAUSAL, codes=E4M3FN),
+    Row("fp8, window, negative scale", (100, 100), (300, 300), (2, 2), (33, 7), scale=-1.0, codes=E4M3FN),
+    Row("fp8, packed sequences, sinks", (17, 0, 270, 5), (33, 20, 150, 0), (6, 2), CAUSAL, store=PACKED,
+        sink=True, codes=E4M3FN),
+    Row("fp8, scores that rise and fall", (40,), (300,), (2, 1), scores=(0.0, 0.5), codes=E4M3FN),
+    Row("fp8, window, scores far apart", (200,), (200,), (2, 1), (40, 7), scores=(0.0, 120.0), mixed=True,
+        codes=E4M3FN),
+    Row("fp8, scale of 0", (20,), (70,), (2, 1), scale=0.0, codes=E4M3FN),
+    Row("fp8, e4m3fnuz", (70,), (97,), (3, 1), codes=E4M3FNUZ),
+)  # fmt: skip
+
+
 class AppendRow(NamedTuple):
     """New keys of two sequences, written into a cache. ``rotary`` elements of each head dim are rotated.
 

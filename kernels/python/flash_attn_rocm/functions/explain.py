@@ -11,7 +11,7 @@ from flash_attn_rocm.arguments.normal_form import Inputs, Options, is_quantised
 from flash_attn_rocm.arguments.preparation import Rules
 from flash_attn_rocm.functions import attention, kvcache, mla
 from flash_attn_rocm.interfaces import EXPLAINED
-from flash_attn_rocm.launch import latent
+from flash_attn_rocm.launch import fp8, latent
 from flash_attn_rocm.rewrite import dequantised
 from flash_attn_rocm.serving.support import NO_GRADIENTS_OF_CODES, PYTORCH, Support, support_of
 from flash_attn_rocm.values.given import Given
@@ -64,10 +64,14 @@ def explain(*arguments: Given, **options: Given) -> Support:  # the arguments of
     if not is_quantised(inputs):
         return support_of(inputs, found, want_probabilities=want_probabilities)
     cached = function is kvcache.flash_attn_with_kvcache
+    why_not = "" if cached else fp8.unserved(inputs, found)
+    if not cached and not why_not:
+        return fp8.support_of(inputs)
     served = support_of(dequantised.form(inputs, cached=cached), found, want_probabilities=want_probabilities)
     words = dequantised.words(inputs, cached=cached) if served else ""
+    end = f"; {why_not}" if served and why_not else ""
     return replace(
-        served, reason=f"{words}{served.reason}", backward=PYTORCH, backward_reason=NO_GRADIENTS_OF_CODES
+        served, reason=f"{words}{served.reason}{end}", backward=PYTORCH, backward_reason=NO_GRADIENTS_OF_CODES
     )
 
 

@@ -41,8 +41,8 @@ class Support:
 
     ``path``: ``"matrix"``, ``"tiled"``, ``"tall"`` (as matrix, with more rows per workgroup), ``"wide"``
     (head dims above 256), ``"uneven"`` (v with another head dim than q and k), ``"split"``, ``"latent"``
-    (``mla_decode``), ``"reference"``, or ``"pytorch"`` for the PyTorch implementation. ``splits``: the number
-    of parts of the keys.
+    (``mla_decode``), ``"fp8"`` (products of fp8), ``"reference"``, or ``"pytorch"`` for the PyTorch
+    implementation. ``splits``: the number of parts of the keys.
 
     ``backward``: the gradient kernels, ``"separate"`` or ``"fused"``, or ``"pytorch"`` for the PyTorch
     implementation. ``backward_reason`` explains it.

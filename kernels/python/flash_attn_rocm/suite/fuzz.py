@@ -1,14 +1,15 @@
 """The fuzz cases of every kernel.
 
 Attention: forward_cases.py. Gradients: backward_cases.py, alike_cases.py, nan_cases.py. Masks:
-masked_cases.py, masked_backward_cases.py. Latent attention: latent_cases.py. Caches of 8
-bits, and writing and copying caches: caches/.
+masked_cases.py, masked_backward_cases.py. Latent attention: latent_cases.py. Products of fp8: fp8_cases.py.
+Caches of 8 bits, and writing and copying caches: caches/.
 """
 
 from flash_attn_rocm.suite import (
     alike_cases,
     backward_cases,
     forward_cases,
+    fp8_cases,
     latent_cases,
     masked_backward_cases,
     masked_cases,
@@ -33,7 +34,7 @@ MODULES = {
     APPEND: append_cases, coded_append_cases.CODED_APPEND: coded_append_cases,
     widen_cases.WIDENING: widen_cases, **dict.fromkeys((BACKWARD_OP, FUSED_OP, UNEVEN_OP), backward_cases),
     masked_cases.MASKED: masked_cases, MASKED_BACKWARD_OP: masked_backward_cases,
-    latent_cases.LATENT: latent_cases, coded_cases.CODED: coded_cases,
+    latent_cases.LATENT: latent_cases, fp8_cases.FP8: fp8_cases, coded_cases.CODED: coded_cases,
 }  # fmt: skip
 
 

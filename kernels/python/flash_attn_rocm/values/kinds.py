@@ -8,6 +8,7 @@ ATTENDING = {
     "matrix": "fwd",
     "tiled": "fwd",
     "tall": "fwd_tall",
+    "fp8": "fwd_fp8",
     "wide": "fwd_wide",
     "uneven": "fwd_uneven",
     "masked": "fwd_masked",
@@ -23,11 +24,12 @@ GRADIENTS = {
     "masked": "bwd_dq_masked",
 }
 # Ops for calls without softcap, ALiBi, dropout and pages.
-PLAIN = ("fwd_tall", "fwd_wide", "fwd_uneven", "bwd_dq_uneven")
+PLAIN = ("fwd_tall", "fwd_fp8", "fwd_wide", "fwd_uneven", "bwd_dq_uneven")
 # Ops with a kernel for each head dim.
 TILED = (
     "fwd",
     "fwd_tall",
+    "fwd_fp8",
     "fwd_wide",
     "fwd_uneven",
     "fwd_masked",
@@ -53,6 +55,7 @@ LAUNCHES = {
 CANARY = {
     "fwd": "ATTENTION",
     "fwd_tall": "TALL",
+    "fwd_fp8": "CODED_PRODUCTS",
     "fwd_wide": "WIDE",
     "fwd_uneven": "UNEVEN",
     "fwd_masked": "MASKS",

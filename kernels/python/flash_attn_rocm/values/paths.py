@@ -4,6 +4,7 @@
 MATRIX = "matrix"
 TILED = "tiled"
 TALL = "tall"
+FP8 = "fp8"
 WIDE = "wide"
 UNEVEN = "uneven"
 SPLIT = "split"
@@ -11,5 +12,5 @@ LATENT = "latent"
 REFERENCE = "reference"
 SEPARATE = "separate"
 FUSED = "fused"
-FORWARD = (MATRIX, TILED, TALL, WIDE, UNEVEN, SPLIT, LATENT, REFERENCE)
+FORWARD = (MATRIX, TILED, TALL, FP8, WIDE, UNEVEN, SPLIT, LATENT, REFERENCE)
 BACKWARD = (SEPARATE, FUSED)

@@ -7,6 +7,7 @@ from array import array
 from dataclasses import replace
 
 from wheel_builder.base.errors import PerfError
+from wheel_builder.extras.perf.workloads import fp8
 from wheel_builder.extras.perf.workloads.workload import SUFFIX, Memories, Workload
 from wheel_builder.machine_code.emulator.attention import (
     HIDES,
@@ -22,13 +23,13 @@ from wheel_builder.machine_code.emulator.machine import Kernel, Launch
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
 from wheel_builder.tables.archs import arch_named
-from wheel_builder.tables.kinds import FORWARD, MANY_QUERIES, QUERIES, answering, forwards, known_kinds
+from wheel_builder.tables.kinds import FORWARD, FP8, MANY_QUERIES, QUERIES, answering, forwards, known_kinds
 from wheel_builder.tables.tiles import tall_tiles
 
 LABEL = "flash-attn-rocm"
 SEQLEN = 512  # keys. In unmasked calls also rows of queries, and one workgroup has a part of them
 LONG = 2048  # keys, for kernels with a choice between workgroup sizes, or with padding
-FORWARDS = forwards(known_kinds())
+FORWARDS = (*forwards(known_kinds()), *answering(known_kinds(), FP8).values())
 NAME = re.compile(rf"fa_(?P<op>{'|'.join(FORWARDS)})_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 ONE_DTYPE = "fp16"
 DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
@@ -76,8 +77,9 @@ def heads_of(arch: str, kernel: Kernel) -> int:
 
 def lengths(kernel: Kernel) -> tuple[int, ...]:
     """The keys of a forward's workloads: long ones where there are others with a mask or tall workgroups."""
-    _, dtype, head_dim = named(kernel)
-    return (SEQLEN, LONG) if dtype == ONE_DTYPE and head_dim in COMPARED else (SEQLEN,)
+    op, dtype, head_dim = named(kernel)
+    compared = dtype == ONE_DTYPE or fp8.multiplies_fp8(op)
+    return (SEQLEN, LONG) if compared and head_dim in COMPARED else (SEQLEN,)
 
 
 def causal_lengths(arch: str, kernel: Kernel) -> tuple[int, ...]:
@@ -276,6 +278,9 @@ def named(kernel: Kernel) -> tuple[str, str, int]:
 
 def _workload(kernel: Kernel, label: str, op: str, case: Case, dies: int = 0) -> Workload:
     call = make_call(case, Order(dies))
+    is_fp8 = fp8.multiplies_fp8(op.partition(" ")[0])
+    if is_fp8:
+        call = fp8.coded(call)
 
     def flop(after: Memories) -> int:
         rows = _rows(after)
@@ -283,6 +288,7 @@ def _workload(kernel: Kernel, label: str, op: str, case: Case, dies: int = 0) ->
         return 2 * (rows * case.seqlen_k - masked) * (case.head_dim + case.value_dim)
 
     grid = (1, case.nheads, 1)
+    kernarg = call.kernarg(grid)
     return Workload(
         label=label,
         kernel=kernel.name,
@@ -290,7 +296,7 @@ def _workload(kernel: Kernel, label: str, op: str, case: Case, dies: int = 0) ->
         dtype=case.dtype,
         head_dim=case.head_dim,
         launch=Launch(grid, (kernel.max_threads, 1, 1)),
-        arguments=(call.kernarg(grid),),
+        arguments=(fp8.argument(kernarg) if is_fp8 else kernarg,),
         memory={memory.name: memory for memory in call.memory},
         flop=flop,
         others=tuple(range(1, case.nheads)),

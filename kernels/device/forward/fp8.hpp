@@ -1,0 +1,20 @@
+// The forward kernel of q, k and v in fp8, with products in fp8: the plain loop with tall workgroups. Strides
+// of q, k and v count pairs of bytes, so rows are placed as those of 16-bit elements.
+#pragma once
+
+#include "device/forward/forward.hpp"
+
+namespace fa {
+
+// Defines the kernel. The host selects it for calls without features.
+#define FA_FORWARD_FP8(name, dtype, head_dim)                                          \
+  FA_KERNEL(forward, fwd_fp8, dtype, head_dim)                                         \
+  name(const fa::Fp8Params) {                                                          \
+    using Plain = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, fa::Op::fwd_fp8>; \
+    static_assert(Plain::kConfig.short_prologue, "tiles.toml: fwd_fp8 needs this");    \
+    __attribute__((shared, aligned(16))) static char lds[Plain::kLdsBytes];            \
+    fa::FwdParams own = fa::loaded_at_once(fa::kernel_arguments());                    \
+    fa::run_in_short<Plain>(own, (fa::LdsBytes)lds);                                   \
+  }
+
+}  // namespace fa

@@ -1,0 +1,79 @@
+"""fa_fwd_fp8_*, with products of fp8, against float64 on the numbers of the codes."""
+
+import math
+
+import pytest
+
+from tests.engine.emulator.kernels.fp8 import KERNEL, Fp8, exact, results, run
+from wheel_builder.extras.perf.workloads.fp8 import PARAMS
+from wheel_builder.machine_code.emulator.machine import load_machine
+from wheel_builder.tables.archs import known_archs
+from wheel_builder.tables.kinds import known_kinds
+
+OP = next(op for op, kind in known_kinds().items() if kind.params == PARAMS)
+ARCHS = [
+    arch.name
+    for arch in known_archs().values()
+    if all({*row.needs} <= {*arch.isa.features} for row in known_kinds()[OP].kernels)
+]
+# A probability's mantissa has 3 bits, and it is subnormal from 2^-7 beside a largest of 64 in its row: then
+# it errs by 2^-11. out is rounded to bf16.
+HALF_ULP, HALF_STEP, LEAST_TOP, HALF_BF16 = 2.0**-4, 2.0**-11, 64.0, 2.0**-8
+FP32 = 2.0**-24
+
+CALLS = {
+    "one tile": Fp8(queries=(40,), keys=(70,)),
+    "one key": Fp8(queries=(3,), keys=(1,)),
+    "e4m3fnuz": Fp8(code="e4m3fnuz", queries=(33,), keys=(130,)),
+    "every code": Fp8(values="codes", queries=(33,), keys=(130,), descales=False, scale=1e-5),
+    "every code, e4m3fnuz": Fp8(
+        code="e4m3fnuz", values="codes", queries=(33,), keys=(130,), descales=False, scale=4e-5
+    ),
+    "causal, groups, two workgroups": Fp8(queries=(290,), keys=(200,), heads=(4, 2), window=(-1, 0)),
+    "window": Fp8(queries=(100,), keys=(300,), heads=(2, 1), window=(50, 3)),
+    "ragged": Fp8(
+        queries=(5, 130, 0, 64), keys=(64, 70, 3, 0), heads=(2, 1), ragged=True, window=(-1, 0)
+    ),
+    "a first key with most of each row": Fp8(queries=(20,), keys=(1000,), values="sinks"),
+    "outliers": Fp8(queries=(20,), keys=(500,), values="outliers"),
+    "sinks": Fp8(queries=(20,), keys=(100,), sinks=True),
+    "0 and -0": Fp8(queries=(20,), keys=(100,), values="zeros"),
+    "negative scale": Fp8(queries=(20,), keys=(100,), scale=-0.07),
+    "negative scale, e4m3fnuz": Fp8(code="e4m3fnuz", queries=(20,), keys=(100,), scale=-0.07),
+    "scale of 0": Fp8(queries=(20,), keys=(100,), scale=0.0),
+    "without descales": Fp8(queries=(20,), keys=(100,), descales=False),
+}  # fmt: skip
+
+
+@pytest.fixture
+def machine(request, core, device_code, disassembled):
+    code = device_code(request.param) / f"{KERNEL}.hsaco"
+    return load_machine(core, code, disassembled(code)), request.param
+
+
+@pytest.mark.parametrize("machine", ARCHS, indirect=True)
+@pytest.mark.parametrize("name", CALLS)
+def test_out_and_lse(machine, name):
+    case = CALLS[name]
+    call = run(*machine, case)
+    for (b, h, i), out, lse in results(call, step=7):
+        wanted, sums, sizes = exact(call, b, h, i)
+        largest = max((abs(x) for x in call.values if math.isfinite(x)), default=0.0)
+        subnormal = case.keys[b] * HALF_STEP / LEAST_TOP * largest * max(call.descale["v"])
+        for x, y, size in zip(out, wanted, sizes, strict=True):
+            assert abs(x - y) <= size * (HALF_ULP + HALF_BF16) + subnormal
+        assert lse == sums or abs(lse - sums) <= 1e-5 * max(1.0, abs(sums))
+        assert math.isfinite(sums) or out == (0.0,) * len(out)
+
+
+@pytest.mark.parametrize("machine", ARCHS, indirect=True)
+@pytest.mark.parametrize("name", ["e4m3fnuz", "window", "negative scale", "without descales"])
+def test_errors_of_many_keys(machine, name):
+    """Simulated: 24 thousandths of the root mean square, from rounding probabilities alone."""
+    call = run(*machine, CALLS[name])
+    errors = squares = 0.0
+    for place, out, _ in results(call, step=7):
+        wanted, _, _ = exact(call, *place)
+        errors += sum((x - y) ** 2 for x, y in zip(out, wanted, strict=True))
+        squares += sum(y * y for y in wanted)
+    assert math.sqrt(errors / squares) <= 0.03

@@ -1,0 +1,148 @@
+"""q, k and v of 8 bits with head dim 128: one kernel with products of fp8, where there is one."""
+
+import pytest
+from test_quantised import CODES, COPIES, FORMATS
+
+KERNEL = "fa_fwd_fp8_bf16_d128"
+FP8_ARCH, OTHER = "gfx942", "gfx950"
+# Probabilities have mantissas of 3 bits. Simulated: 24 thousandths of the root mean square. The largest of a
+# few thousand errors is below four of these, of a largest element of four root mean squares.
+MOST = 0.04
+CALL = """
+given = [quantised(2, *sizes, 128, dtype=dtype) for sizes in ((20, 4), (70, 2), (70, 2))]
+tensors, descales, numbers = zip(*given)
+names = ("q_descale", "k_descale", "v_descale")
+"""
+DENSE = f"""{CALL}
+with kernels_on_host_memory(fake_hip):
+    found = flash_attn_func(*tensors, causal=True, **dict(zip(names, descales)))
+report(found, formula(numbers))
+"""
+
+
+def right(shown, kernels, most=MOST):
+    assert shown["kernels"] == kernels
+    assert shown["findings"] == 0
+    assert shown["dtype"] == "torch.bfloat16"
+    assert shown["error"] < most
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_dense(scenario, dtype):
+    right(scenario(f"dtype = torch.{dtype}\n{CODES}{DENSE}", arch=FP8_ARCH), [KERNEL])
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_packed(scenario, dtype):
+    shown = scenario(
+        f"dtype = torch.{dtype}\n{CODES}{CALL}"
+        """
+bits = [x.view(torch.uint8) for x in tensors]
+packed = [
+    torch.cat([one[:length] for one, length in zip(x, lengths)]).view(dtype)
+    for x, lengths in zip(bits, (ROWS, KEYS, KEYS))
+]
+ends = [torch.tensor([0, lengths[0], sum(lengths)], dtype=torch.int32) for lengths in (ROWS, KEYS)]
+with kernels_on_host_memory(fake_hip):
+    found = flash_attn_varlen_func(
+        *packed, *ends, max(ROWS), max(KEYS), causal=True, **dict(zip(names, descales))
+    )
+report(found, formula(numbers, ROWS, KEYS))
+""",
+        arch=FP8_ARCH,
+    )
+    right(shown, [KERNEL])
+
+
+@pytest.mark.needs_archs(OTHER)
+def test_other_archs_dequantise(scenario):
+    shown = scenario(f"dtype = torch.float8_e4m3fn\n{CODES}{DENSE}", arch=OTHER)
+    right(shown, [*COPIES, "fa_fwd_bf16_d128"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("", "products are of fp8"),
+        ("softcap=2.0", "take no softcap, ALiBi or dropout"),
+        ("alibi_slopes=torch.ones(4)", "take no softcap, ALiBi or dropout"),
+    ],
+)
+def test_explain(scenario, options, words):
+    shown = scenario(
+        f"dtype = torch.float8_e4m3fn\n{CODES}{CALL}"
+        f"""
+from flash_attn_rocm import explain
+with kernels_on_host_memory(fake_hip):
+    found = explain(*tensors, {options})
+shown["path"], shown["reason"] = found.path, found.reason
+""",
+        arch=FP8_ARCH,
+    )
+    assert words in shown["reason"]
+    assert (shown["path"] == "fp8") == (not options)
+
+
+def test_with_features_it_is_dequantised(scenario):
+    shown = scenario(
+        f"dtype = torch.float8_e4m3fn\n{CODES}{CALL}"
+        """
+with kernels_on_host_memory(fake_hip):
+    found = flash_attn_func(*tensors, causal=True, softcap=1e4, **dict(zip(names, descales)))
+report(found, formula(numbers))
+""",
+        arch=FP8_ARCH,
+    )
+    right(shown, [*COPIES, "fa_fwd_bf16_d128"])
+
+
+def test_rows_that_the_kernel_cannot_read_are_copied(scenario):
+    shown = scenario(
+        f"dtype = torch.float8_e4m3fn\n{CODES}{CALL}"
+        """
+tensors = [
+    torch.nn.functional.pad(x.view(torch.uint8), (1, 4))[..., 1:-4].view(dtype) for x in tensors
+]
+with kernels_on_host_memory(fake_hip):
+    found = flash_attn_func(*tensors, causal=True, **dict(zip(names, descales)))
+report(found, formula(numbers))
+""",
+        arch=FP8_ARCH,
+    )
+    right(shown, [KERNEL])
+
+
+# docs/caches-8-bit.md has these: thousandths of out's root mean square, of path fp8 and of bf16's kernels.
+ROOT_MEAN_SQUARES = {"normal": (25.8, 3.9), "outliers": (4.3, 2.1), "sinks": (26.1, 7.3)}
+
+
+@pytest.mark.parametrize("values", ROOT_MEAN_SQUARES)
+def test_root_mean_squares_of_errors(scenario, values):
+    """Against float64 on the numbers of the codes. 33 queries, 1024 keys."""
+    shown = scenario(
+        f"values = {values!r}"
+        """
+from flash_attn_rocm.suite import fp8_cases
+from flash_attn_rocm.suite.forward_cases import Kernel
+case = fp8_cases.Case(
+    Kernel("fwd_fp8", "bf16", 128), (33,), (1024,), (2, 1), False, "float8_e4m3fn", True, (-1, -1), False,
+    values, 128**-0.5, "contiguous", 5)
+call = fp8_cases.Call(case, None)
+wanted = call.exact(0)[0]
+codes = [call.given(name).view(torch.float8_e4m3fn) for name in "qkv"]
+names = ("q_descale", "k_descale", "v_descale")
+numbers = [
+    (x.float() * y.repeat_interleave(x.shape[2] // y.shape[1], 1)[:, None, :, None]).bfloat16()
+    for x, y in zip(codes, call.descales)
+]
+def thousandths(out):
+    return 1000 * ((out[0].double() - wanted).square().sum() / wanted.square().sum()).sqrt().item()
+with kernels_on_host_memory(fake_hip), torch.no_grad():
+    found = [flash_attn_func(*codes, **dict(zip(names, call.descales))), flash_attn_func(*numbers)]
+shown["errors"] = [thousandths(out) for out in found]
+shown["kernels"] = [launch.kernel for launch in fake_hip.report().launches]
+""",
+        arch=FP8_ARCH,
+    )
+    assert [KERNEL in shown["kernels"], "fa_fwd_bf16_d128" in shown["kernels"]] == [True, True]
+    assert shown["errors"] == pytest.approx(ROOT_MEAN_SQUARES[values], abs=0.06)
