@@ -222,6 +222,7 @@ FEATURES = (
     "uneven_d192",
     "uneven_bwd_d192",
     "latent_d576",
+    "fp8_d64",
     "fp8_d128",
 )
 # Field -> its allowed words or numbers.

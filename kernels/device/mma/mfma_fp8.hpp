@@ -19,8 +19,7 @@ struct Fp8Layout : Layout<MatrixUnit::mfma> {
 };
 
 template <Gfx kGfx>
-struct Fp8Unit : Fp8Layout {
-  static_assert(traits(kGfx).fp8 != Fp8::none, "table.toml: the ISA has no products of fp8");
+struct Fp8Unit<MatrixUnit::mfma, kGfx> : Fp8Layout {
   using Wide = Unit<MatrixUnit::mfma, kGfx, DType::bf16>;
   using A = u32x4;
   using B = typename Wide::B;
@@ -28,6 +27,7 @@ struct Fp8Unit : Fp8Layout {
   static constexpr bool kFewInstructions = true, kMultipliesFp32 = true;
   static constexpr bool kPackedFp32 = Wide::kPackedFp32;
   static constexpr int kParts = 2;
+  static constexpr float kOutUnit = 1.0f / 64;  // of P as below
 
   // A row's largest P is 0.5 to 1.87, and 2^7 times that in e4m3fnuz, whose numbers end at 240: so P in fp16 has
   // its exponent and the upper bits of its mantissa in the bits of the code, also where both are subnormal.
@@ -60,16 +60,6 @@ struct Fp8Unit : Fp8Layout {
     return __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(__builtin_bit_cast(long, a), __builtin_bit_cast(long, b),
                                                       c, 0, 0, 0);
   }
-};
-
-// The matrix unit of a kernel.
-template <Gfx kGfx, DType kDType, bool kFp8>
-struct UnitFor {
-  using Type = UnitOf<kGfx, kDType>;
-};
-template <Gfx kGfx, DType kDType>
-struct UnitFor<kGfx, kDType, true> {
-  using Type = Fp8Unit<kGfx>;
 };
 
 }  // namespace fa

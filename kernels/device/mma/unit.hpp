@@ -30,6 +30,21 @@ inline constexpr int kOperandBytes = sizeof(typename Unit::A) / Unit::kRun;
 template <Gfx kGfx, DType kDType>
 using UnitOf = Unit<traits(kGfx).unit, kGfx, kDType>;
 
+// Likewise with operands of fp8.
+template <MatrixUnit kUnit, Gfx kGfx>
+struct Fp8Unit;
+
+// The matrix unit of a kernel.
+template <Gfx kGfx, DType kDType, bool kFp8>
+struct UnitFor {
+  using Type = UnitOf<kGfx, kDType>;
+};
+template <Gfx kGfx, DType kDType>
+struct UnitFor<kGfx, kDType, true> {
+  static_assert(traits(kGfx).fp8 != Fp8::none, "table.toml: the ISA has no products of fp8");
+  using Type = Fp8Unit<traits(kGfx).unit, kGfx>;
+};
+
 // Rounds two fp32 to two 16-bit elements, to nearest even. `low` is first in memory.
 template <DType kDType>
 FA_DEVICE uint32_t pack(float low, float high) {

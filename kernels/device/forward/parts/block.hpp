@@ -28,6 +28,7 @@
 #include "device/mma/mfma.hpp"
 #include "device/mma/mfma_fp8.hpp"
 #include "device/mma/wmma.hpp"
+#include "device/mma/wmma_fp8.hpp"
 #include "device/mma/wmma_split.hpp"
 #include "device/scores/dropout.hpp"
 #include "device/scores/folded_softmax.hpp"
@@ -99,7 +100,7 @@ struct Block {
   using Unit = typename UnitFor<kGfx, kNarrow || kCoded ? DType::fp16 : kDType, kFp8>::Type;
   static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
   using Descales = KeyDescales<Unit, kKeys>;
-  using Convert = Choice<kFp8, CleanCodes, typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type>;
+  using Convert = Choice<kFp8, CodesOf<kTraits.fp8>, typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type>;
   static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
