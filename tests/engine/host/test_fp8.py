@@ -20,12 +20,12 @@ from tests.engine.host.interface import (
 KERNEL = "fa_fwd_fp8_bf16_d128"
 
 
-def call(rows=300, keys=200, *, batch=2, heads=(4, 2), dtype=E4M3FN, out=BF16, head_dim=128, **changes):
+def call(rows=300, keys=200, *, batch=2, heads=(4, 2), dtype=E4M3FN, answers=BF16, head_dim=128, **changes):
     given = {
         "q": tensor([batch, rows, heads[0], head_dim], dtype),
         "k": tensor([batch, keys, heads[1], head_dim], dtype),
         "v": tensor([batch, keys, heads[1], head_dim], dtype),
-        "out": tensor([batch, rows, heads[0], head_dim], out),
+        "out": tensor([batch, rows, heads[0], head_dim], answers),
         "lse": tensor([batch, heads[0], rows], FP32),
         "softmax_scale": 0.1, "window_left": -1, "window_right": -1,
     }  # fmt: skip
@@ -67,7 +67,7 @@ def test_launches(library, given, grids):
     [
         (call(dtype=E5M2), "q: expected dtype float8_e4m3fn or float8_e4m3fnuz, got"),
         (call(k=tensor([2, 200, 2, 128], E4M3FNUZ)), "k: expected dtype"),
-        (call(out=FP32), "out: expected dtype fp16 or bf16"),
+        (call(answers=FP32), "out: expected dtype fp16 or bf16"),
         (call(v=tensor([2, 100, 2, 128], E4M3FN)), "v: expected shape (2, 200, 2, 128), got shape"),
         (call(heads=(3, 2)), "q: expected a positive number of heads that is a multiple of k's 2, got 3"),
         (call(k_descale=tensor([2, 4], FP32)), "k_descale: expected shape (2, 2), got shape (2, 4)"),
@@ -87,7 +87,7 @@ def test_wrong_arguments(library, given, words):
     assert words in found
 
 
-@pytest.mark.parametrize("given", [call(head_dim=64), call(out=FP16)])
+@pytest.mark.parametrize("given", [call(head_dim=64), call(answers=FP16)])
 def test_without_a_kernel(library, given):
     status, found, launches = library.call(given)
     assert (status, launches) == (UNSUPPORTED, [])
