@@ -45,7 +45,7 @@ struct Fp8Unit<MatrixUnit::wmma_split, kGfx> : SplitFp8Layout {
 
   // The codes of four elements, rounded.
   FA_DEVICE static uint32_t pack_four(float first, float second, float third, float fourth) {
-    const int low = __builtin_amdgcn_cvt_pk_fp8_f32(first, second, 0, false);
+    const int low = __builtin_amdgcn_cvt_pk_fp8_f32(first, second, anything<int>(), false);
     return static_cast<uint32_t>(__builtin_amdgcn_cvt_pk_fp8_f32(third, fourth, low, true));
   }
 

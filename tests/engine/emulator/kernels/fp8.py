@@ -6,9 +6,9 @@ import struct
 from dataclasses import dataclass
 from itertools import product
 
-from tests.engine.emulator.kernels.coded import fp32, nearest
+from tests.engine.emulator.kernels.coded import fp32
 from wheel_builder.machine_code.emulator.attention import HARDWARES, Descales, with_fp8
-from wheel_builder.machine_code.emulator.formats import decode, values_of_codes
+from wheel_builder.machine_code.emulator.formats import decode, nearest, values_of_codes
 from wheel_builder.machine_code.emulator.machine import Launch, Options
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
