@@ -398,7 +398,8 @@ def kernels_archs(archs: Mapping[str, Arch]) -> str:
 def python_rates(gpus: Mapping[str, Gpu], packaged: Iterable[str]) -> str:
     """The text of the package's ``values/rates.py``: the rate of a compute unit, and the number of units.
 
-    And archs that flush denormals or have OCP's floats, and ``packaged``: the GPUs with a package of AMD's builds of PyTorch.
+    And archs that flush denormals or have OCP's floats, and ``packaged``: the GPUs with a package of AMD's
+    builds of PyTorch.
     """
     rows = (
         f'    "{arch.name}": ({arch.isa.peak_flop}, {round(arch.model.clock)}, '

@@ -6,20 +6,8 @@
 
 namespace fa {
 
-// As Layout<mfma>, with runs of 16 elements: a lane's C of one step is its whole run of the next product.
-struct Fp8Layout : Layout<MatrixUnit::mfma> {
-  static constexpr int kK = 32, kRun = 16;
-
-  static constexpr int run_begin(int lane) { return lane / 32 * 16; }
-  static constexpr int slot_of_row(int row, int) {
-    return (row & ~31) | (row & 12) << 1 | (row & 16) >> 2 | (row & 3);
-  }
-  static constexpr int held_begin(int lane, int) { return lane / 32 * 16; }
-  static constexpr int held_step(int f) { return f / 16 * 32 + f % 16; }
-};
-
 template <Gfx kGfx>
-struct Fp8Unit<MatrixUnit::mfma, kGfx> : Fp8Layout {
+struct Fp8Unit<MatrixUnit::mfma, kGfx> : Fp8Layout<MatrixUnit::mfma> {
   using Wide = Unit<MatrixUnit::mfma, kGfx, DType::bf16>;
   using A = u32x4;
   using B = typename Wide::B;

@@ -6,19 +6,8 @@
 
 namespace fa {
 
-// As Layout<wmma_split>, with runs of 16 elements: a lane's C of two steps is its run of the next product.
-struct SplitFp8Layout : Layout<MatrixUnit::wmma_split> {
-  static constexpr int kK = 32, kRun = 16;
-
-  static constexpr int run_begin(int lane) { return lane / 16 * 16; }
-  static constexpr int slot_of_row(int row, int) { return (row & ~24) | (row & 8) << 1 | (row & 16) >> 1; }
-  static constexpr int row_of_slot(int slot, int rows) { return slot_of_row(slot, rows); }
-  static constexpr int held_begin(int lane, int) { return lane / 16 * 16; }
-  static constexpr int held_step(int f) { return f / 16 * 32 + f % 16; }
-};
-
 template <Gfx kGfx>
-struct Fp8Unit<MatrixUnit::wmma_split, kGfx> : SplitFp8Layout {
+struct Fp8Unit<MatrixUnit::wmma_split, kGfx> : Fp8Layout<MatrixUnit::wmma_split> {
   using Wide = Unit<MatrixUnit::wmma_split, kGfx, DType::bf16>;
   using A = u32x4;
   using B = typename Wide::B;

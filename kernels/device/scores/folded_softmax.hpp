@@ -4,7 +4,7 @@
 // Most tiles need no maximum. The sum of a tile's exponentials is needed anyway, and shows scores too far
 // above the shift (an overflowing P makes it inf). Only then, and at a column's first visible key, the
 // maximum is computed, the shift moves to it, O and the sum are corrected, and exponentials are recomputed. P
-// stays below kHighestSum, which is lossless in fp32 and the 16-bit types. All lanes of a column have the
+// stays below Unit::kHighest, which is lossless in fp32 and the 16-bit types. All lanes of a column have the
 // same shift and floor. Each lane sums its own keys, and the sums are joined at the end.
 //
 // A large shift (`is_far`) is so coarse that the P of the maximum is off. P is truncated on its way to O but
@@ -26,7 +26,7 @@ namespace fa {
 // kTogether: all columns of a wave see their first key in the same tile, or only one has keys.
 template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFarBelow = false,
           bool kTogether = false>
-struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
+struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
   static constexpr int kElements = kSteps * Unit::kRows;  // per column
@@ -74,13 +74,13 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     const float highest = exponentiate(s, p, added);
     if constexpr (kFarBelow) {
       if (any_lane<Unit::kWave>(!(highest <= uniform(this->highest)))) {
-        if (any_lane<Unit::kWave>(highest > kHighestSum)) {
+        if (any_lane<Unit::kWave>(highest > Unit::kHighest)) {
           raise<kOut, false>(s, o, lane);
           exponentiate(s, p, added);
         }
         if (this->drops()) Dropout<Unit, kSteps * Unit::kM>::apply(p, kept());
       }
-    } else if (any_lane<Unit::kWave>(highest > (kChecks ? Unit::kHighest : kHighestSum))) {
+    } else if (any_lane<Unit::kWave>(highest > Unit::kHighest)) {
       raise<kOut, false>(s, o, lane);
       exponentiate(s, p, added);
     }

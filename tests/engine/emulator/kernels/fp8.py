@@ -24,7 +24,8 @@ class Fp8:
     """A call. ``queries`` and ``keys`` of each sequence.
 
     ``values``: "normal", "codes" (every finite code), "outliers" (a few channels of k, an offset of v),
-    "sinks" (the first key takes most of each row, and its value is small) or "zeros" (codes of 0 and -0).
+    "sinks" (the first key takes most of each row, and its value is small), "rising" (scores) or "zeros"
+    (codes of 0 and -0).
     """
 
     code: str = "e4m3fn"
@@ -85,6 +86,8 @@ class Call:
             return x + 9
         if values == "outliers" and name == "v":
             return x + 2
+        if values == "rising" and name != "v":
+            return x / 4 + (1 if name == "q" else n // (heads * self.width) / 512)
         if values == "sinks":
             if name == "q":
                 return x + 1
