@@ -13,6 +13,7 @@ FA_DEVICE void run_fp8(LdsBytes lds) {
     run_in_short<Plain>(own, lds);
   } else {
     FwdParams own = fp8_params().fwd;
+    own.block_table = nullptr, own.seqused_k = nullptr, own.leftpad_k = nullptr, own.cache_batch_idx = nullptr;
     descale<Plain>(own, place_of<Plain>(own));
     run_forward<Plain>(own, lds);
   }
