@@ -29,7 +29,16 @@ struct Probabilities<Unit, kKeys, kDType, kPadded, kKept, true> {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
-      for (int word = 0; word < kWords; ++word) step[i].column[0][word] = packed(p, i * kWords + word);
+      for (int word = 0; word < kWords; ++word) {
+        const int f = i * Unit::kRun + word * kElements;
+        const typename Unit::C& c = p[f / Unit::kRows];
+        if constexpr (kElements == 4) {
+          step[i].column[0][word] = Unit::pack_four(c[f % Unit::kRows], c[f % Unit::kRows + 1],
+                                                    c[f % Unit::kRows + 2], c[f % Unit::kRows + 3]);
+        } else {
+          step[i].column[0][word] = Unit::pack_p(c[f % Unit::kRows], c[f % Unit::kRows + 1]);
+        }
+      }
     }
   }
 
@@ -37,16 +46,6 @@ struct Probabilities<Unit, kKeys, kDType, kPadded, kKept, true> {
 
  private:
   static constexpr int kWords = sizeof(typename Unit::A) / 4, kElements = Unit::kRun / kWords;  // of a word
-
-  FA_DEVICE static uint32_t packed(const typename Unit::C* p, int word) {
-    const int f = word * kElements, first = f % Unit::kRows;
-    const typename Unit::C& c = p[f / Unit::kRows];
-    if constexpr (kElements == 4) {
-      return Unit::pack_four(c[first], c[first + 1], c[first + 2], c[first + 3]);
-    } else {
-      return Unit::pack_p(c[first], c[first + 1]);
-    }
-  }
 };
 
 template <class Unit, int kKeys, DType kDType, bool kPadded, bool kKept>

@@ -11,6 +11,7 @@
 #include "host/launch/launch.hpp"
 #include "host/plan/fwd_plan.hpp"
 #include "host/plan/order.hpp"
+#include "host/types/error.hpp"
 
 namespace fa {
 
