@@ -95,8 +95,9 @@ namespace fa {
 
 // Fp8Params: the only argument of every fa_fwd_fp8_* kernel.
 //
-// fwd: as for fa_fwd_*, without softcap, ALiBi, dropout, pages, lengths in use and places in a cache. q, k and v
-// are codes, e4m3fn or e4m3fnuz (`format`, a CodeFormat), and their strides count pairs of bytes, multiples of
+// fwd: as for fa_fwd_*, without softcap, ALiBi, dropout, pages, lengths in use and places in a cache. q, k
+// and v are codes, e4m3fn or e4m3fnuz (`format`, a CodeFormat), and their strides count pairs of bytes,
+// multiples of
 // 8. dropout_scale is unused.
 //
 // q_descale, k_descale, v_descale: a code times its descale is its value. Null: 1. They belong to a head of k

@@ -232,7 +232,7 @@ FA_DEVICE bool run_in_short(FwdParams& params, LdsBytes lds) {
   const WorkgroupPlace place = place_of<Plain>(params);
   if constexpr (Plain::kFp8) descale<Plain>(params, place);
   const Sequence sequence = Plain::kMasked ? Sequence{0, params.seqlen_q, 0, params.seqlen_k}
-                                           : settled_sequence(params, place.batch);
+                                           : settled_sequence<!Plain::kFp8>(params, place.batch);
   const Plain block(params, sequence, place, lds);
   const int block_row = block.first_row();
   return block_row >= block.rows() || attend(block, block_row);

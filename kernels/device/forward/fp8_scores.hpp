@@ -1,5 +1,5 @@
-// What differs in a forward of q, k and v in fp8: descales, in place of a part of the arguments, and how codes
-// are read.
+// What differs in a forward of q, k and v in fp8: descales, in place of a part of the arguments, and how
+// codes are read.
 #pragma once
 
 #include "device/forward/coded_scores.hpp"
@@ -15,7 +15,8 @@ FA_DEVICE bool reads_fnuz(const Fp8Params& p) {
 }
 
 // The descale of a sequence's head of keys, or 1.
-FA_DEVICE float fp8_descale(const float* base, int64_t batch_stride, int64_t head_stride, int batch, int head) {
+FA_DEVICE float fp8_descale(const float* base, int64_t batch_stride, int64_t head_stride, int batch,
+                            int head) {
   using Uniform = __attribute__((address_space(4))) const float*;
   return base == nullptr ? 1 : ((Uniform)base)[batch * batch_stride + head * head_stride];
 }

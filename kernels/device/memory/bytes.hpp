@@ -55,7 +55,8 @@ struct CodeSign {
   FA_DEVICE T apply(T words) const {
     const QuerySign sign = QuerySign::from_bits(scale);
     const T kept = words & sign.keep;
-    return clean(kept ^ (CleanCodes::no_zeros(kept) & (sign.flip | sign.flip >> 8)));  // -0 of e4m3fnuz is NaN
+    return clean(kept ^
+                 (CleanCodes::no_zeros(kept) & (sign.flip | sign.flip >> 8)));  // -0 of e4m3fnuz is NaN
   }
 };
 

@@ -102,8 +102,8 @@ struct Layout<MatrixUnit::dot2> {
   static constexpr int held_step(int f) { return f; }
 };
 
-// With operands of fp8: runs of 16 elements. In units that chain, a lane's C of one step of 32 rows, or of two
-// of 16, is its whole run of the next product.
+// With operands of fp8: runs of 16 elements. In units that chain, a lane's C of one step of 32 rows, or of
+// two of 16, is its whole run of the next product.
 template <MatrixUnit>
 struct Fp8Layout;
 

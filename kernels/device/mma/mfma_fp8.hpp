@@ -1,5 +1,5 @@
-// The matrix unit of CDNA with operands of fp8: v_mfma_f32_32x32x16_fp8_fp8. A lane's run of 16 elements takes
-// two instructions of 8 elements. Both operands use the same order of k, so any order is correct.
+// The matrix unit of CDNA with operands of fp8: v_mfma_f32_32x32x16_fp8_fp8. A lane's run of 16 elements
+// takes two instructions of 8 elements. Both operands use the same order of k, so any order is correct.
 #pragma once
 
 #include "device/mma/mfma.hpp"
@@ -17,8 +17,9 @@ struct Fp8Unit<MatrixUnit::mfma, kGfx> : Fp8Layout<MatrixUnit::mfma> {
   static constexpr int kParts = 2;
   static constexpr float kOutUnit = 1.0f / 64;  // of P as below
 
-  // A row's largest P is 0.5 to 1.87, and 2^7 times that in e4m3fnuz, whose numbers end at 240: so P in fp16 has
-  // its exponent and the upper bits of its mantissa in the bits of the code, also where both are subnormal.
+  // A row's largest P is 0.5 to 1.87, and 2^7 times that in e4m3fnuz, whose numbers end at 240: so P in fp16
+  // has its exponent and the upper bits of its mantissa in the bits of the code, also where both are
+  // subnormal.
   static constexpr float kGain = 0.5f;
   static constexpr int kRaise = 0;
   static constexpr float kSlack = 1.9f;
@@ -31,8 +32,8 @@ struct Fp8Unit<MatrixUnit::mfma, kGfx> : Fp8Layout<MatrixUnit::mfma> {
     c = half == 0 ? eight(c, a.lo, b.column[0].lo) : eight(c, a.hi, b.column[0].hi);
   }
 
-  // Four elements in two steps: two in fp16, then the codes of these and of two more, rounded. Two conversions
-  // to fp8 take more time, and no matrix instruction runs beside them.
+  // Four elements in two steps: two in fp16, then the codes of these and of two more, rounded. Two
+  // conversions to fp8 take more time, and no matrix instruction runs beside them.
   FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<DType::fp16>(low, high); }
   FA_DEVICE static uint32_t join_p(uint32_t first, uint32_t second) {
     constexpr uint32_t kHalf = 0x00400040, kUpper = 0x07050301;
@@ -45,8 +46,8 @@ struct Fp8Unit<MatrixUnit::mfma, kGfx> : Fp8Layout<MatrixUnit::mfma> {
 
  private:
   FA_DEVICE static C eight(C c, u32x2 a, u32x2 b) {
-    return __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(__builtin_bit_cast(long, a), __builtin_bit_cast(long, b),
-                                                      c, 0, 0, 0);
+    return __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(__builtin_bit_cast(long, a),
+                                                      __builtin_bit_cast(long, b), c, 0, 0, 0);
   }
 };
 

@@ -19,7 +19,8 @@ typedef __bf16 bf16x2 __attribute__((ext_vector_type(2)));
 //    settle(c)         call before and after ordinary arithmetic on a C that lives through a loop
 //    pin(c)            keeps the compiler from moving the product to the use of its result
 //    kFewInstructions  a step is short enough to unroll loops of steps
-//    kTop, kHighest    FoldedSoftmax's: a row's largest P after a rise, before truncation, and the limit of a lane's
+//    kTop, kHighest    FoldedSoftmax's: a row's largest P after a rise, before truncation, and the limit of a
+//    lane's
 //                      sum of P over a tile, or, with kChecked, of kChecked of them
 //    kMultipliesFp32   has an fp32 matrix instruction, and so broadcast_rows and broadcast_sums
 template <MatrixUnit kUnit, Gfx kGfx, DType kDType>

@@ -1,5 +1,5 @@
-// The matrix unit of RDNA4 with operands of fp8: v_wmma_f32_16x16x16_fp8_fp8. A lane's run of 16 elements takes
-// two instructions of 8 elements. Both operands use the same order of k, so any order is correct.
+// The matrix unit of RDNA4 with operands of fp8: v_wmma_f32_16x16x16_fp8_fp8. A lane's run of 16 elements
+// takes two instructions of 8 elements. Both operands use the same order of k, so any order is correct.
 #pragma once
 
 #include "device/mma/wmma_split.hpp"

@@ -120,9 +120,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   }
 
  private:
-  FA_DEVICE bool is_far_at(float shift) const {
-    return !kChecks && !(__builtin_fabsf(shift * c) <= kFar);
-  }
+  FA_DEVICE bool is_far_at(float shift) const { return !kChecks && !(__builtin_fabsf(shift * c) <= kFar); }
 
   FA_DEVICE bool is_far(int column) const {
     const unsigned lane = __builtin_amdgcn_mbcnt_lo(here_uniform(-1), 0);

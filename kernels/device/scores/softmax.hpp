@@ -3,10 +3,10 @@
 //
 // P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = log2(gain) - c * top. `top` is a
 // score that was the column's maximum. The gain (Unit::kGain) is the mean loss of truncating P to 16 bits,
-// times 2^kRaise (Unit). top follows the maximum only after a rise of more than kSlack (Unit). So P is at most
-// 2^(kSlack + kRaise), which is lossless in fp32 and the 16-bit types, and most tiles need no correction and
-// no exchange between lanes. All lanes of a column have the same top and offset. Each lane sums its own keys,
-// and the sums are joined at the end.
+// times 2^kRaise (Unit). top follows the maximum only after a rise of more than kSlack (Unit). So P is at
+// most 2^(kSlack + kRaise), which is lossless in fp32 and the 16-bit types, and most tiles need no correction
+// and no exchange between lanes. All lanes of a column have the same top and offset. Each lane sums its own
+// keys, and the sums are joined at the end.
 //
 // A large offset is rounded so coarsely that the P of the maximum is off. P is truncated on its way to O but
 // exact in the sum. Where this could change a 16-bit output (`far`), P = exp2((S - top) * c + log2(gain)).

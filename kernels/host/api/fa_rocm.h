@@ -170,12 +170,13 @@ fa_status fa_mla(const fa_mla_call* call, fa_message* message);
 
 /* fa_fwd_fp8_call: out = softmax(scores) v of q, k and v in fp8, with products of fp8.
  *
- * q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim), or with cu_seqlens_q and
- * cu_seqlens_k as in fa_fwd; all FA_E4M3FN or all FA_E4M3FNUZ. q_descale, k_descale, v_descale FA_FP32 (batch,
- * nheads_k), any strides: a code times its descale is its number. Default: 1. q's heads share the descale of
- * the head of k that they read. out like q, FA_BF16; lse as in fa_fwd, of these numbers. There must be a kernel
- * (fa_instances: op fwd_fp8). Addresses and strides of q, k and v except the last are multiples of 16 bytes,
- * those of out of 8 elements, and rows less than 2^24 apart. Windows and sink as in fa_fwd.
+ * q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim), or with cu_seqlens_q
+ * and cu_seqlens_k as in fa_fwd; all FA_E4M3FN or all FA_E4M3FNUZ. q_descale, k_descale, v_descale FA_FP32
+ * (batch, nheads_k), any strides: a code times its descale is its number. Default: 1. q's heads share the
+ * descale of the head of k that they read. out like q, FA_BF16; lse as in fa_fwd, of these numbers. There
+ * must be a kernel (fa_instances: op fwd_fp8). Addresses and strides of q, k and v except the last are
+ * multiples of 16 bytes, those of out of 8 elements, and rows less than 2^24 apart. Windows and sink as in
+ * fa_fwd.
  *
  * Codes of NaN: of FA_E4M3FN they count as 480 and -480, that of FA_E4M3FNUZ is NaN.
  *

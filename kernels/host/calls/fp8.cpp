@@ -106,9 +106,8 @@ void require_limits(const fa_fwd_fp8_call& call, const Sizes& s) {
   problems.expect_at_most("nheads", s.nheads, kMaxGridYZ);
   problems.expect_at_most("rows of q", s.rows_q, kMaxLength);
   problems.expect_at_most("rows of k", s.rows_k, kMaxLength);
-  problems.add_unless(!s.ragged || (call.max_seqlen_q >= 0 && call.max_seqlen_k >= 0), [] {
-    return std::string("max_seqlen_q, max_seqlen_k: expected at least 0");
-  });
+  problems.add_unless(!s.ragged || (call.max_seqlen_q >= 0 && call.max_seqlen_k >= 0),
+                      [] { return std::string("max_seqlen_q, max_seqlen_k: expected at least 0"); });
   require_scores(problems, call.softmax_scale, 0);
   for (const Named& each : {Named{"q", call.q}, Named{"k", call.k}, Named{"v", call.v}}) {
     problems.add_unless(aligned(each.tensor), [&] {
@@ -190,8 +189,8 @@ void fwd_fp8(const fa_fwd_fp8_call& call) {
   const Selection selection = served(name(op), place.arch, dtype_name(call.out.dtype), head_dim);
   const Tabled kind = tabled(selection.gfx, selection.instance->dtype);
   if (call.q.dtype == FA_E4M3FNUZ && traits(kind.arch).fp8 == Fp8::ocp) {
-    throw Error(FA_UNSUPPORTED, "no kernel for " + place.arch + " has products of float8_e4m3fnuz: expected " +
-                                    "float8_e4m3fn");
+    throw Error(FA_UNSUPPORTED, "no kernel for " + place.arch +
+                                    " has products of float8_e4m3fnuz: expected " + "float8_e4m3fn");
   }
   const FwdTile tile = forward_tile(op, kind.arch, kind.dtype, head_dim);
   Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m), p.nheads, arguments.batch, tile.threads};

@@ -8,7 +8,7 @@ from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.machine_code.disassembly.kernels import Kernel
 from wheel_builder.machine_code.static_checks.findings import Finding
 from wheel_builder.tables.archs import Arch, arch_named
-from wheel_builder.tables.kinds import known_kinds
+from wheel_builder.tables.kinds import FP8, known_kinds
 
 CHECK = "matrix instructions"
 MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac|dot\d|dual_dot)")
@@ -17,7 +17,7 @@ MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac|dot\d|dual_dot)")
 SPREADING, SPREADS = ("fa_bwd_dkdv_", "fa_bwd_fused_"), r"|v_mfma_f32_32x32x2_?f32"
 SPREADS_PARTS = r"|v_mfma_f32_32x32x8_bf16"
 STEP = 16  # kK of MFMA's Layout (kernels/device/mma/layout.hpp)
-SHORT = {"fp16": "f16", "bf16": "bf16"}
+SHORT = {"fp16": "f16", "bf16": "bf16", FP8: "fp8_fp8"}
 INSTANCE = re.compile(r"fa_(?P<op>[a-z0-9]+(?:_[a-z0-9]+)*)_(?P<dtype>fp16|bf16)(?P<head_dim>_d\d+)?")
 
 
@@ -81,11 +81,11 @@ def _expected(arch: Arch, dtype: str) -> str:
 
 
 def _longest(arch: Arch, dtype: str) -> int:
-    return {"fp16": arch.isa.fp16_k, "bf16": arch.isa.bf16_k}[dtype]
+    return {"fp16": arch.isa.fp16_k, "bf16": arch.isa.bf16_k, FP8: STEP}[dtype]
 
 
 def _halves(arch: Arch, dtype: str) -> str:
     """A pattern for other instructions on half of a matrix step, if the whole step is one instruction."""
-    if not dtype or arch.isa.unit != "mfma" or _longest(arch, dtype) != STEP:
+    if dtype not in ("fp16", "bf16") or arch.isa.unit != "mfma" or _longest(arch, dtype) != STEP:
         return ""
     return f"|v_mfma_f32_32x32x{STEP // 2}_{SHORT[dtype]}"

@@ -100,7 +100,8 @@ struct Block {
   using Unit = typename UnitFor<kGfx, kNarrow || kCoded ? DType::fp16 : kDType, kFp8>::Type;
   static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
   using Descales = KeyDescales<Unit, kKeys>;
-  using Convert = Choice<kFp8, CodesOf<kTraits.fp8>, typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type>;
+  using Convert =
+      Choice<kFp8, CodesOf<kTraits.fp8>, typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type>;
   static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
@@ -125,8 +126,7 @@ struct Block {
       Choice<kFp8, ByteValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes>,
              ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
                         kConfig.half_stores, ValueTile, kElementBytes>>;
-  using Values =
-      CodedOf<true, OwnValues<Unit, kKeys, kHeadDim>, StageOf<kValueDim, false, StagedValues>>;
+  using Values = CodedOf<true, OwnValues<Unit, kKeys, kHeadDim>, StageOf<kValueDim, false, StagedValues>>;
   static constexpr int kSlices = kConfig.slices;  // slices of head_dim, one per wave
   using Q = Query<Unit, kHeadDim / kSlices, kConfig.query_steps, kPadded>;
   static_assert(!kOwnKeys || Q::kLdsBytes == 0, "tiles.toml: own_keys has Q in registers");

@@ -48,11 +48,9 @@ FA_DEVICE Sequence uniform_sequence(const FwdParams& params, int batch) {
   return {uniform(found.q_first), uniform(found.seqlen_q), uniform(found.k_first), uniform(found.seqlen_k)};
 }
 
-// Likewise. Afterwards `params` describe tensors with every batch entry at its batch stride. A call without
-// lengths and places in device memory takes one branch.
-FA_DEVICE Sequence settled_sequence(FwdParams& params, int batch) {
-  if (__builtin_expect((params.rare & kHasLengths) == 0, 1)) return {0, params.seqlen_q, 0, params.seqlen_k};
-  const FwdParams& all = reloaded(kernel_arguments());
+// Likewise, from the kernel's own arguments `all`. Afterwards `params` describe tensors with every batch
+// entry at its batch stride.
+FA_DEVICE Sequence settle(FwdParams& params, const FwdParams& all, int batch) {
   const Sequence found = uniform_sequence(all, batch);
   if (all.cu_seqlens_q != nullptr) params.q_batch = params.o_batch = params.lse_batch = 0;
   if (all.cu_seqlens_k != nullptr) {
@@ -63,6 +61,21 @@ FA_DEVICE Sequence settled_sequence(FwdParams& params, int batch) {
     params.v = static_cast<const char*>(params.v) + apart * params.v_batch * 2;
   }
   return found;
+}
+
+// Likewise. A call without lengths and places in device memory takes one branch. kCached: k and v may be a
+// cache, with pages, lengths in use, left padding and places.
+template <bool kCached>
+FA_DEVICE Sequence settled_sequence(FwdParams& params, int batch) {
+  if (__builtin_expect((params.rare & kHasLengths) == 0, 1)) return {0, params.seqlen_q, 0, params.seqlen_k};
+  if constexpr (kCached) {
+    return settle(params, reloaded(kernel_arguments()), batch);
+  } else {
+    FwdParams all = reloaded(kernel_arguments());
+    all.block_table = nullptr, all.seqused_k = nullptr, all.leftpad_k = nullptr,
+    all.cache_batch_idx = nullptr;
+    return settle(params, all, batch);
+  }
 }
 
 }  // namespace fa

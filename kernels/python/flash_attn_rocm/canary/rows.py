@@ -335,7 +335,8 @@ CODED_PRODUCTS = (
     Row("fp8, packed sequences, sinks", (17, 0, 270, 5), (33, 20, 150, 0), (6, 2), CAUSAL, store=PACKED,
         sink=True, codes=E4M3FN),
     Row("fp8, scores that rise and fall", (40,), (300,), (2, 1), scores=(0.0, 0.5), codes=E4M3FN),
-    Row("fp8, scores far apart", (33,), (200,), (2, 1), scores=(0.0, 120.0), mixed=True, codes=E4M3FN),
+    Row("fp8, window, scores far apart", (200,), (200,), (2, 1), (40, 7), scores=(0.0, 120.0), mixed=True,
+        codes=E4M3FN),
     Row("fp8, scale of 0", (20,), (70,), (2, 1), scale=0.0, codes=E4M3FN),
     Row("fp8, e4m3fnuz", (70,), (97,), (3, 1), codes=E4M3FNUZ),
 )  # fmt: skip

@@ -14,6 +14,7 @@ WMMA_16 = "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]"
 WMMA_BF = "v_wmma_f32_16x16x16_bf16 v[0:7], v[8:15], v[16:23], v[0:7]"
 DOT2 = "v_dot2c_f32_f16 v0, v1, v2"
 FP16, BF16 = "fa_fwd_fp16_d64", "fa_fwd_bf16_d128"
+FP8, MFMA_FP8 = "fa_fwd_fp8_bf16_d128", "v_mfma_f32_32x32x16_fp8_fp8 v[0:15], v[16:17], v[18:19], v[0:15]"
 
 
 def texts(arch, name, *lines):
@@ -32,6 +33,7 @@ def test_an_arch_that_the_table_does_not_have_is_refused():
         ("gfx908", BF16, MFMA_BF_GFX908),
         ("gfx942", FP16, MFMA_16),
         ("gfx942", BF16, MFMA_BF),
+        ("gfx942", FP8, MFMA_FP8),
         ("gfx950", FP16, MFMA_16_GFX950),
         ("gfx950", BF16, MFMA_BF_GFX950),
         ("gfx1030", FP16, DOT2),
@@ -70,6 +72,9 @@ def test_a_kernel_for_any_head_dim_has_no_tiles_to_multiply():
     [
         ("gfx942", FP16, MFMA_BF, "v_mfma_f32_32x32x8_bf16"),
         ("gfx942", BF16, MFMA_16, "v_mfma_f32_32x32x8_f16"),
+        ("gfx942", BF16, MFMA_FP8, "v_mfma_f32_32x32x16_fp8_fp8"),
+        ("gfx942", FP8, MFMA_BF, "v_mfma_f32_32x32x8_bf16"),
+        ("gfx942", FP8, MFMA_FP8.replace("fp8_fp8", "bf8_bf8"), "v_mfma_f32_32x32x16_bf8_bf8"),
         ("gfx942", FP16, "v_mfma_f32_32x32x2_f32 v[0:15], v16, v17, v[0:15]", "v_mfma_f32_32x32x2_f32"),
         ("gfx950", FP16, MFMA_BF_GFX950, "v_mfma_f32_32x32x16_bf16"),
         ("gfx950", BF16, MFMA_16, "v_mfma_f32_32x32x8_f16"),
