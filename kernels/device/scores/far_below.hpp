@@ -1,9 +1,17 @@
-// Additions to the softmax of scores/folded_softmax.hpp for kernels with a mask.
+// Additions to the softmax of scores/folded_softmax.hpp, most for kernels with a mask.
 #pragma once
 
 #include "device/arch/device.hpp"
 
 namespace fa {
+
+template <int kCount>
+FA_DEVICE float largest_of(const float* values) {
+  float found = values[0];
+#pragma unroll
+  for (int i = 1; i < kCount; ++i) found = __builtin_fmaxf(found, values[i]);
+  return found;
+}
 
 template <bool kThere, class Unit>
 struct FarBelow {};

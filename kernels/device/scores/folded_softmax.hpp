@@ -31,15 +31,15 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   static constexpr int kColumns = Unit::kColumns;
   static constexpr int kElements = kSteps * Unit::kRows;  // per column
   static constexpr float kNone = -__builtin_inff();
-  // P is limited by sums of few elements, and rounded more coarsely than by any shift.
-  static constexpr bool kChecks = Unit::kChecked != 0;
+  static constexpr bool kChecks = Unit::kChecked != 0;  // P is rounded more coarsely than by any shift
   static constexpr float kFar = 1024;  // with larger shifts, truncated P are summed; error below it: 2^-13
   static constexpr float kBelow = 64;  // larger shifts are apart with kFarBelow; error below it: 2^-17
 
   float c;
-  float gain;             // log2(Unit::kGain) in units of scores
-  C shift;                // minus the score with exponential Unit::kGain
-  float floor[kColumns];  // a higher maximum moves the shift: 0, or -inf before the first visible key
+  float gain;             // log2(Unit::kGain * kTop) in units of scores
+  C shift;                // minus the score with exponential Unit::kGain * kTop
+  float floor[kColumns];  // a higher maximum moves the shift: 0, with kChecks gain, or -inf before the first
+                          // key
   float sum[kColumns];
   int unseen;                   // non-zero before the first visible key of any column; wave-uniform
   uint32_t far[kColumns] = {};  // a bit per lane, so the loop compares nothing
@@ -137,31 +137,21 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
 
   FA_DEVICE static int element(int f, int column) { return f % Unit::kRows * kColumns + column; }
 
-  template <int kCount>
-  FA_DEVICE static float largest(const float* values) {
-    float found = values[0];
-#pragma unroll
-    for (int i = 1; i < kCount; ++i) found = __builtin_fmaxf(found, values[i]);
-    return found;
-  }
-
   FA_DEVICE void cut_where_far(C* p) const {
     if (!any_is_far()) return;
     bool cuts[kColumns];
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) cuts[column] = is_far(column);
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kSteps; ++step)
 #pragma unroll
       for (int i = 0; i < Unit::kRows * kColumns; ++i) {
         const float cut = cut_one<Unit::kCut>(here(p[step][i]));
         p[step][i] = cuts[i % kColumns] ? cut : p[step][i];
       }
-    }
   }
 
-  // Products, then exponentials, then sums: neighbours of one kind can be issued in pairs. Returns the sum
-  // that must not be too high.
+  // Products, then exponentials, then sums: in pairs of one kind. Returns the sum that must not be too high.
   FA_DEVICE float exponentiate(const C* s, C* p, float* added) const {
     constexpr int kChains = kChecks ? kElements / Unit::kChecked : kColumns == 1 ? 2 : 1;
     static_assert(kElements % kChains == 0, "chains are equally long");
@@ -187,7 +177,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
         const float one = p[f / Unit::kRows][element(f, column)];
         chain[f % kChains] = f < kChains ? one : chain[f % kChains] + one;
       }
-      if constexpr (kChecks) highest = largest<kChains>(chain);
+      if constexpr (kChecks) highest = largest_of<kChains>(chain);
 #pragma unroll
       for (int half = kChains / 2; half > 0; half /= 2) {
 #pragma unroll
@@ -195,7 +185,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
       }
       added[column] = chain[0];
     }
-    return kChecks ? highest : largest<kColumns>(added);
+    return kChecks ? highest : largest_of<kColumns>(added);
   }
 
   // Applies a new shift: adds `moved` to shifted s, and multiplies a non-empty O by `factors`.
