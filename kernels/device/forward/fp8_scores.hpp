@@ -3,7 +3,7 @@
 #pragma once
 
 #include "device/forward/coded_scores.hpp"
-#include "device/memory/bytes.hpp"
+#include "device/memory/codes/bytes.hpp"
 
 namespace fa {
 

@@ -130,3 +130,40 @@ report(found, formula(numbers))
         arch=arch,
     )
     right(shown, [KERNEL.format(head_dim)])
+
+
+# docs/caches-8-bit.md has these: thousandths of out's root mean square, of path fp8 and of bf16's kernels.
+ROOT_MEAN_SQUARES = {"normal": (25.8, 3.9), "outliers": (4.3, 2.1), "sinks": (26.1, 7.3)}
+
+
+@pytest.mark.parametrize("arch", ["gfx942"])
+@pytest.mark.parametrize("values", ROOT_MEAN_SQUARES)
+def test_root_mean_squares_of_errors(scenario, arch, values):
+    """Against float64 on the numbers of the codes. 33 queries, 1024 keys."""
+    shown = scenario(
+        f"values = {values!r}"
+        """
+from flash_attn_rocm.suite import fp8_cases
+from flash_attn_rocm.suite.forward_cases import Kernel
+case = fp8_cases.Case(
+    Kernel("fwd_fp8", "bf16", 128), (33,), (1024,), (2, 1), False, "float8_e4m3fn", True, (-1, -1), False,
+    values, 128**-0.5, "contiguous", 5)
+call = fp8_cases.Call(case, None)
+wanted = call.exact(0)[0]
+codes = [call.given(name).view(torch.float8_e4m3fn) for name in "qkv"]
+names = ("q_descale", "k_descale", "v_descale")
+numbers = [
+    (x.float() * y.repeat_interleave(x.shape[2] // y.shape[1], 1)[:, None, :, None]).bfloat16()
+    for x, y in zip(codes, call.descales)
+]
+def thousandths(out):
+    return 1000 * ((out[0].double() - wanted).square().sum() / wanted.square().sum()).sqrt().item()
+with kernels_on_host_memory(fake_hip), torch.no_grad():
+    found = [flash_attn_func(*codes, **dict(zip(names, call.descales))), flash_attn_func(*numbers)]
+shown["errors"] = [thousandths(out) for out in found]
+shown["kernels"] = [launch.kernel for launch in fake_hip.report().launches]
+""",
+        arch=arch,
+    )
+    assert [KERNEL.format(128) in shown["kernels"], "fa_fwd_bf16_d128" in shown["kernels"]] == [True, True]
+    assert shown["errors"] == pytest.approx(ROOT_MEAN_SQUARES[values], abs=0.06)

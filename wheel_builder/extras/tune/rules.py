@@ -11,7 +11,7 @@ from itertools import chain
 from wheel_builder.base.errors import TileError
 from wheel_builder.extras.tune.rows import Kernel, Rows, toml_row
 from wheel_builder.tables.archs import Arch
-from wheel_builder.tables.kinds import FORWARD, answering, known_kinds
+from wheel_builder.tables.kinds import FORWARD, FP8, answering, known_kinds
 from wheel_builder.tables.tiles import FUSED, Tile, parse_tiles
 
 MOST_THREADS = 1024  # of a workgroup, on every GPU
@@ -35,6 +35,8 @@ class Unit:
     held: int
 
 
+# Of a row of q in one step: the kernel's unit (mma/layout.hpp), not its instructions.
+STEP_BYTES = {"mfma": 32, "wmma": 32, "wmma_split": 32, "dot2": 16}
 UNITS = {"mfma": Unit(32, 8), "wmma": Unit(16, 16), "wmma_split": Unit(16, 8), "dot2": Unit(8, 32)}
 
 # Switches, and what they need of an ISA.
@@ -156,9 +158,10 @@ def _of_waves(arch: Arch, row: Tile) -> Iterator[str]:
 def _of_lds(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
     """A lower bound, without padding and probabilities."""
     value_dim = known_kinds()[kernel.op].of_v(kernel.head_dim)
-    tiles = TILES_AT_ONCE.get(row.schedule, 1) * row.keys * (kernel.head_dim + value_dim) * 2
+    elements = TILES_AT_ONCE.get(row.schedule, 1) * row.keys * (kernel.head_dim + value_dim)
+    tiles = elements * _element_bytes(kernel)
     steps = steps_of(kernel, arch)["query_steps"] // row.slices - row.query_steps
-    queries = row.waves * steps * arch.isa.step_columns * _step_of(arch) * 2
+    queries = row.waves * steps * arch.isa.step_columns * STEP_BYTES[arch.isa.unit]
     yield from _over_lds(arch, tiles + queries)
 
 
@@ -191,9 +194,10 @@ def steps_of(kernel: Kernel, arch: Arch) -> Mapping[str, int]:
     """Matrix steps of the rows of each of a wave's second operands, by field."""
     value_dim = known_kinds()[kernel.op].of_v(kernel.head_dim)
     dims = {"dout_steps": value_dim}
-    return {name: dims.get(name, kernel.head_dim) // _step_of(arch) for name in STEPS}
+    step = STEP_BYTES[arch.isa.unit] // _element_bytes(kernel)
+    return {name: dims.get(name, kernel.head_dim) // step for name in STEPS}
 
 
-def _step_of(arch: Arch) -> int:
-    """Elements of a row of q in one step: the kernel's unit (mma/layout.hpp), not its instructions."""
-    return 8 if arch.isa.unit == "dot2" else 16
+def _element_bytes(kernel: Kernel) -> int:
+    """Of q, k and v in products."""
+    return 1 if known_kinds()[kernel.op].multiplies == FP8 else 2

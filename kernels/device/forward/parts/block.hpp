@@ -16,7 +16,7 @@
 #include "device/forward/parts/heads.hpp"
 #include "device/masks/mask.hpp"
 #include "device/masks/masked_score.hpp"
-#include "device/memory/bytes.hpp"
+#include "device/memory/codes/bytes.hpp"
 #include "device/memory/direct.hpp"
 #include "device/memory/own_codes.hpp"
 #include "device/memory/prefetch.hpp"
@@ -24,12 +24,7 @@
 #include "device/memory/stage.hpp"
 #include "device/memory/turned.hpp"
 #include "device/memory/view.hpp"
-#include "device/mma/dot2.hpp"
-#include "device/mma/mfma.hpp"
-#include "device/mma/mfma_fp8.hpp"
-#include "device/mma/wmma.hpp"
-#include "device/mma/wmma_fp8.hpp"
-#include "device/mma/wmma_split.hpp"
+#include "device/mma/units.hpp"
 #include "device/scores/dropout.hpp"
 #include "device/scores/folded_softmax.hpp"
 #include "device/scores/probabilities.hpp"
@@ -71,8 +66,7 @@ struct Block {
   static constexpr bool kHasSinks = true;
   static constexpr bool kWide = kRows == Rows::shared_queries;
   static constexpr bool kUneven = kRows == Rows::uneven_queries;
-  // K and V in memory are codes of 8 bits. kWholeCodes: unpacked without subnormals, where a step may lose
-  // them.
+  // K and V in memory are codes of 8 bits. kWholeCodes: unpacked without subnormals, which a step may lose.
   static constexpr bool kCoded = kOp == Op::decode_8bit;
   static constexpr bool kWholeCodes = kTraits.flushes_denormals || !kTraits.matrix_instructions();
   static constexpr int kElementBytes = kCoded ? 1 : 2;  // of K and V in memory
@@ -153,8 +147,7 @@ struct Block {
   using Out = typename Unit::C[kOutSteps];
   using Stored = typename Unit::C[kStoredSteps];
   using StoredRows = Choice<kOwnKeys, OwnRows<Unit, kOutSteps>, Unit>;
-  // A wave gets priority over computing waves until its first loads are in flight. With fewer waves per SIMD
-  // this gains nothing.
+  // A wave has priority until its first loads are in flight. With fewer waves per SIMD this gains nothing.
   static constexpr bool kHastens = kConfig.short_prologue && kConfig.waves_per_simd > 3;
   // Priorities of waves that multiply. Waves in the softmax have 0.
   static constexpr int kScorePriority = kConfig.out_first ? 1 : 2, kOutPriority = 3 - kScorePriority;

@@ -153,7 +153,7 @@ class Call:
             x += 1
         if kind == "sinks" and place > 0 and size[0]:
             x[0] = 0.7 if place == 1 else x[0] / 64
-        return x * 8 if kind == "large" and place < 2 else x
+        return x * 32 if kind == "large" and place < 2 else x
 
     def given(self, name):
         """A tensor of codes in the case's layout."""

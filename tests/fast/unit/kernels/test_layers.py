@@ -11,9 +11,9 @@ KERNELS = Path(__file__).parents[4] / "kernels"
 GENERATED = ("generated/", "registry.inc")
 # A folder's files include only files of their own folder and of earlier ones.
 LAYERS = [
-    "device/arch", "device/mma", "device/call", "device/memory", "device/masks", "device/scores",
-    "device/forward/parts", "device/forward", "device/cache", "device/backward/parts", "device/backward/dq",
-    "device/backward/dkdv", "device/backward",
+    "device/arch", "device/mma", "device/call", "device/memory", "device/memory/codes", "device/masks",
+    "device/scores", "device/forward/parts", "device/forward", "device/cache", "device/backward/parts",
+    "device/backward/dq", "device/backward/dkdv", "device/backward",
     "host/types", "host/registry", "host/arguments", "host/plan", "host/launch", "host/calls", "host/api",
     "bindings",
 ]  # fmt: skip

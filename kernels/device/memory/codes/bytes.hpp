@@ -19,7 +19,8 @@ struct CleanCodes {
   }
   template <class Words>
   FA_DEVICE Words operator()(Words words) const {
-    return words & (no_zeros(words) | kept);
+    const Words bits = here(words & kept);  // or the compiler takes one instruction more
+    return (words & (bits + kMagnitudes)) | bits;
   }
   // The sign bit of each code: it is not 0.
   template <class Words>
@@ -68,6 +69,8 @@ struct ByteValueStage {
   static constexpr int kPieces = kKeys / 4 * kBlocks;
   static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;
   static_assert(kKeys / 4 % kLanes == 0, "neighbours have keys of their own");
+  // Rows 4 apart are in the same banks, or in those of half a wave: neighbours write them in other orders.
+  static constexpr bool kSwaps = Layout::kM == 32;
 
   u32x4 key[kLoads];  // a word of each of 4 keys
 
@@ -85,12 +88,12 @@ struct ByteValueStage {
   template <class Convert>
   FA_DEVICE void store(LdsBytes tile, Convert& convert, int thread) const {
     for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
-      const u32x4 turned = transposed(convert(key[i]));
-      const int block = key_block(index);
+      const int block = key_block(index), first = Layout::slot_of_row(column(index) * 4, kHeadDim);
+      const int swap = kSwaps ? column(index) % 4 : 0;
+      const u32x4 turned = transposed(convert(key[i]), swap);
 #pragma unroll
       for (int d = 0; d < 4; ++d) {
-        const int row = Layout::slot_of_row(column(index) * 4, kHeadDim) + d;
-        Tile::write(tile, row, block / 4, block % 4 * 4, static_cast<uint32_t>(turned[d]));
+        Tile::write(tile, first + (d ^ swap), block / 4, block % 4 * 4, static_cast<uint32_t>(turned[d]));
       }
     });
   }
@@ -100,13 +103,16 @@ struct ByteValueStage {
   FA_DEVICE static int key_block(int index) { return index / kLanes / kBlocks * kLanes + index % kLanes; }
   FA_DEVICE static int column(int index) { return index / kLanes % kBlocks; }
 
-  FA_DEVICE static u32x4 transposed(u32x4 rows) {
-    constexpr uint32_t kLowPairs = 0x05010400, kHighPairs = 0x07030602;  // for v_perm: bytes of two words
-    constexpr uint32_t kLow = 0x05040100, kHigh = 0x07060302;
-    const uint32_t first = perm(rows[1], rows[0], kLowPairs), second = perm(rows[3], rows[2], kLowPairs);
-    const uint32_t third = perm(rows[1], rows[0], kHighPairs), fourth = perm(rows[3], rows[2], kHighPairs);
-    return {perm(second, first, kLow), perm(second, first, kHigh), perm(fourth, third, kLow),
-            perm(fourth, third, kHigh)};
+  // Element d is column d ^ swap.
+  FA_DEVICE static u32x4 transposed(u32x4 rows, uint32_t swap) {
+    const uint32_t pairs = swap & 2 ? 0x02020202 : 0, halves = swap & 1 ? 0x02020202 : 0;
+    // For v_perm: bytes of two words.
+    const uint32_t low_pairs = 0x05010400 ^ pairs, high_pairs = 0x07030602 ^ pairs;
+    const uint32_t low = 0x05040100 ^ halves, high = 0x07060302 ^ halves;
+    const uint32_t first = perm(rows[1], rows[0], low_pairs), second = perm(rows[3], rows[2], low_pairs);
+    const uint32_t third = perm(rows[1], rows[0], high_pairs), fourth = perm(rows[3], rows[2], high_pairs);
+    return {perm(second, first, low), perm(second, first, high), perm(fourth, third, low),
+            perm(fourth, third, high)};
   }
   FA_DEVICE static uint32_t perm(uint32_t high, uint32_t low, uint32_t bytes) {
     return __builtin_amdgcn_perm(high, low, bytes);
