@@ -222,6 +222,7 @@ FEATURES = (
     "uneven_d192",
     "uneven_bwd_d192",
     "latent_d576",
+    "fp8_d64",
     "fp8_d128",
 )
 # Field -> its allowed words or numbers.
@@ -257,6 +258,10 @@ LARGEST = {
 FLUSHING_HEAD = """\
 # The archs whose matrix unit takes denormals of fp16 and bf16 as zero.
 FLUSHING = """
+
+OCP_HEAD = """\
+# The archs whose instructions read 8-bit floats in OCP's formats only: e4m3fn and e5m2.
+OCP = """
 
 TORCH_HEAD = """\
 # The GPUs that AMD's builds of PyTorch have a package for.
@@ -393,7 +398,8 @@ def kernels_archs(archs: Mapping[str, Arch]) -> str:
 def python_rates(gpus: Mapping[str, Gpu], packaged: Iterable[str]) -> str:
     """The text of the package's ``values/rates.py``: the rate of a compute unit, and the number of units.
 
-    And archs that flush denormals, and ``packaged``: the GPUs with a package of AMD's builds of PyTorch.
+    And archs that flush denormals or have OCP's floats, and ``packaged``: the GPUs with a package of AMD's
+    builds of PyTorch.
     """
     rows = (
         f'    "{arch.name}": ({arch.isa.peak_flop}, {round(arch.model.clock)}, '
@@ -402,10 +408,11 @@ def python_rates(gpus: Mapping[str, Gpu], packaged: Iterable[str]) -> str:
     )
     largest = (f'    "{gpu.name}": {gpu.compute_units},\n' for gpu in gpus.values())
     flushing = json.dumps([arch.name for arch in archs_of(gpus).values() if arch.isa.flushes_denormals])
+    ocp = json.dumps([arch.name for arch in archs_of(gpus).values() if arch.isa.fp8 == "ocp"])
     names = (f'    "{name}",\n' for name in packaged)
     return (
         f"{RATES_HEAD}{''.join(rows)}}}\n{LARGEST_HEAD}{''.join(largest)}}}\n"
-        f"{FLUSHING_HEAD}{flushing}\n{TORCH_HEAD}{''.join(names)})\n"
+        f"{FLUSHING_HEAD}{flushing}\n{OCP_HEAD}{ocp}\n{TORCH_HEAD}{''.join(names)})\n"
     )
 
 

@@ -97,12 +97,11 @@ namespace fa {
 //
 // fwd: as for fa_fwd_*, without softcap, ALiBi, dropout, pages, lengths in use and places in a cache. q, k
 // and v are codes, e4m3fn or e4m3fnuz (`format`, a CodeFormat), and their strides count pairs of bytes,
-// multiples of
-// 8. dropout_scale is unused.
+// multiples of 8. dropout_scale is unused.
 //
 // q_descale, k_descale, v_descale: a code times its descale is its value. Null: 1. They belong to a head of k
 // of a sequence of the call. Strides are in floats and may be 0. Codes of NaN of e4m3fn are read as 480 and
-// -480.
+// -480 by products of e4m3fnuz, and as NaN by those of e4m3fn, which take no e4m3fnuz.
 
 // WidenTensor: k or v of a cache of 8 bits, and the copy. The cache's strides count bytes.
 

@@ -65,7 +65,8 @@ FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Con
     };
     return typename B::Q(block.wave_lds, typename B::QueryView(rows, 0), applied(), convert, block.lane);
   } else {
-    return typename B::Q(block.wave_lds, typename B::QueryView(query_rows(block), wave_row), sign, convert,
+    const Choice<B::kFp8, ByteSign, QuerySign> applied(sign);
+    return typename B::Q(block.wave_lds, typename B::QueryView(query_rows(block), wave_row), applied, convert,
                          block.lane);
   }
 }
@@ -234,7 +235,7 @@ FA_DEVICE bool run_forward(const FwdParams& params, LdsBytes lds) {
 template <class Plain>
 FA_DEVICE bool run_in_short(FwdParams& params, LdsBytes lds) {
   const WorkgroupPlace place = place_of<Plain>(params);
-  if constexpr (Plain::kFp8) descale(params, place);
+  if constexpr (Plain::kFp8) descale<Plain>(params, place);
   const Sequence sequence = Plain::kMasked ? Sequence{0, params.seqlen_q, 0, params.seqlen_k}
                                            : settled_sequence<!Plain::kFp8>(params, place.batch);
   const Plain block(params, sequence, place, lds);

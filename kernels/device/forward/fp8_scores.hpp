@@ -22,22 +22,25 @@ FA_DEVICE float fp8_descale(const float* base, int64_t batch_stride, int64_t hea
 }
 
 // Multiplies the scale of scores by the descales of q and k. That of v becomes the factor of out.
+template <class B>
 FA_DEVICE void descale(FwdParams& params, const WorkgroupPlace& place) {
   const Fp8Params& p = fp8_params();
   const int batch = place.batch, head = head_of_keys(params, place.head);
-  const float unit = reads_fnuz(p) ? 1 : 2;  // of e4m3fn in e4m3fnuz
+  const float unit = B::kTraits.fp8 == Fp8::ocp || reads_fnuz(p) ? 1 : 2;  // of e4m3fn in e4m3fnuz
   const float q = fp8_descale(p.q_descale, p.q_descale_batch, p.q_descale_head, batch, head);
   const float k = fp8_descale(p.k_descale, p.k_descale_batch, p.k_descale_head, batch, head);
   const float v = fp8_descale(p.v_descale, p.v_descale_batch, p.v_descale_head, batch, head);
   params.scale = uniform(params.scale * (q * unit) * (k * unit));
-  params.dropout_scale = uniform(v * (unit / 64));
+  params.dropout_scale = uniform(v * (unit * B::Unit::kOutUnit));
 }
 
 template <class B>
 struct Fp8Scores : PlainScores<B> {
   using PlainScores<B>::PlainScores;
 
-  FA_DEVICE static void begin(CleanCodes& clean) { clean.begin(reads_fnuz(fp8_params())); }
+  FA_DEVICE static void begin(typename B::Convert& convert) {
+    if constexpr (B::kTraits.fp8 == Fp8::fnuz) convert.begin(reads_fnuz(fp8_params()));
+  }
 };
 
 }  // namespace fa

@@ -31,7 +31,7 @@ struct KeyStage {
   // A thread's pieces are the same unit of rows whole periods apart, so one address serves all.
   static constexpr int kApart = kThreads / Tile::kUnits;
   static constexpr bool kNear = kPadded && kThreads % Tile::kUnits == 0 && kApart % Layout::kM == 0 &&
-                                Layout::slot_of_row(Layout::kM, kKeys) == Layout::kM;
+                                Layout::slot_of_row(kApart, kKeys) == kApart;
 
   using Piece = Choice<kBytes == 2, u32x4, u32x2>;  // a unit of LDS, in memory
 

@@ -46,7 +46,8 @@ struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
   FA_DEVICE static void hold(C&) {}
   FA_DEVICE static void pin(C& c) { c = here(c); }
 
-  static constexpr float kGain = kCutGain<kDType>;
+  static constexpr float kGain = kCutGain<kDType>, kTop = 1, kHighest = 1024;
+  static constexpr int kChecked = 0;
   static constexpr DType kCut = kDType;
   FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }
 

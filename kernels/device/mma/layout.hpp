@@ -102,4 +102,35 @@ struct Layout<MatrixUnit::dot2> {
   static constexpr int held_step(int f) { return f; }
 };
 
+// With operands of fp8: runs of 16 elements. In units that chain, a lane's C of one step of 32 rows, or of
+// two of 16, is its whole run of the next product.
+template <MatrixUnit>
+struct Fp8Layout;
+
+template <>
+struct Fp8Layout<MatrixUnit::mfma> : Layout<MatrixUnit::mfma> {
+  static constexpr int kK = 32, kRun = 16;
+
+  static constexpr int run_begin(int lane) { return lane / 32 * 16; }
+  static constexpr int slot_of_row(int row, int) {
+    return (row & ~31) | (row & 12) << 1 | (row & 16) >> 2 | (row & 3);
+  }
+  static constexpr int row_of_slot(int slot, int) {
+    return (slot & ~31) | (slot & 24) >> 1 | (slot & 4) << 2 | (slot & 3);
+  }
+  static constexpr int held_begin(int lane, int) { return lane / 32 * 16; }
+  static constexpr int held_step(int f) { return f / 16 * 32 + f % 16; }
+};
+
+template <>
+struct Fp8Layout<MatrixUnit::wmma_split> : Layout<MatrixUnit::wmma_split> {
+  static constexpr int kK = 32, kRun = 16;
+
+  static constexpr int run_begin(int lane) { return lane / 16 * 16; }
+  static constexpr int slot_of_row(int row, int) { return (row & ~24) | (row & 8) << 1 | (row & 16) >> 1; }
+  static constexpr int row_of_slot(int slot, int rows) { return slot_of_row(slot, rows); }
+  static constexpr int held_begin(int lane, int) { return lane / 16 * 16; }
+  static constexpr int held_step(int f) { return f / 16 * 32 + f % 16; }
+};
+
 }  // namespace fa

@@ -6,21 +6,8 @@
 
 namespace fa {
 
-// As Layout<mfma>, with runs of 16 elements: a lane's C of one step is its whole run of the next product.
-struct Fp8Layout : Layout<MatrixUnit::mfma> {
-  static constexpr int kK = 32, kRun = 16;
-
-  static constexpr int run_begin(int lane) { return lane / 32 * 16; }
-  static constexpr int slot_of_row(int row, int) {
-    return (row & ~31) | (row & 12) << 1 | (row & 16) >> 2 | (row & 3);
-  }
-  static constexpr int held_begin(int lane, int) { return lane / 32 * 16; }
-  static constexpr int held_step(int f) { return f / 16 * 32 + f % 16; }
-};
-
 template <Gfx kGfx>
-struct Fp8Unit : Fp8Layout {
-  static_assert(traits(kGfx).fp8 != Fp8::none, "table.toml: the ISA has no products of fp8");
+struct Fp8Unit<MatrixUnit::mfma, kGfx> : Fp8Layout<MatrixUnit::mfma> {
   using Wide = Unit<MatrixUnit::mfma, kGfx, DType::bf16>;
   using A = u32x4;
   using B = typename Wide::B;
@@ -28,6 +15,7 @@ struct Fp8Unit : Fp8Layout {
   static constexpr bool kFewInstructions = true, kMultipliesFp32 = true;
   static constexpr bool kPackedFp32 = Wide::kPackedFp32;
   static constexpr int kParts = 2;
+  static constexpr float kOutUnit = 1.0f / 64;  // of P as below
 
   // A row's largest P is 0.5 to 1.87, and 2^7 times that in e4m3fnuz, whose numbers end at 240: so P in fp16
   // has its exponent and the upper bits of its mantissa in the bits of the code, also where both are
@@ -61,16 +49,6 @@ struct Fp8Unit : Fp8Layout {
     return __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(__builtin_bit_cast(long, a),
                                                       __builtin_bit_cast(long, b), c, 0, 0, 0);
   }
-};
-
-// The matrix unit of a kernel.
-template <Gfx kGfx, DType kDType, bool kFp8>
-struct UnitFor {
-  using Type = UnitOf<kGfx, kDType>;
-};
-template <Gfx kGfx, DType kDType>
-struct UnitFor<kGfx, kDType, true> {
-  using Type = Fp8Unit<kGfx>;
 };
 
 }  // namespace fa

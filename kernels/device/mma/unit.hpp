@@ -19,6 +19,9 @@ typedef __bf16 bf16x2 __attribute__((ext_vector_type(2)));
 //    settle(c)         call before and after ordinary arithmetic on a C that lives through a loop
 //    pin(c)            keeps the compiler from moving the product to the use of its result
 //    kFewInstructions  a step is short enough to unroll loops of steps
+//    kTop, kHighest    FoldedSoftmax's: a row's largest P after a rise, before truncation, and the limit of a
+//    lane's
+//                      sum of P over a tile, or, with kChecked, of kChecked of them
 //    kMultipliesFp32   has an fp32 matrix instruction, and so broadcast_rows and broadcast_sums
 template <MatrixUnit kUnit, Gfx kGfx, DType kDType>
 struct Unit;
@@ -29,6 +32,21 @@ inline constexpr int kOperandBytes = sizeof(typename Unit::A) / Unit::kRun;
 
 template <Gfx kGfx, DType kDType>
 using UnitOf = Unit<traits(kGfx).unit, kGfx, kDType>;
+
+// Likewise with operands of fp8.
+template <MatrixUnit kUnit, Gfx kGfx>
+struct Fp8Unit;
+
+// The matrix unit of a kernel.
+template <Gfx kGfx, DType kDType, bool kFp8>
+struct UnitFor {
+  using Type = UnitOf<kGfx, kDType>;
+};
+template <Gfx kGfx, DType kDType>
+struct UnitFor<kGfx, kDType, true> {
+  static_assert(traits(kGfx).fp8 != Fp8::none, "table.toml: the ISA has no products of fp8");
+  using Type = Fp8Unit<traits(kGfx).unit, kGfx>;
+};
 
 // Rounds two fp32 to two 16-bit elements, to nearest even. `low` is first in memory.
 template <DType kDType>

@@ -5,4 +5,5 @@
 #include "device/mma/mfma.hpp"
 #include "device/mma/mfma_fp8.hpp"
 #include "device/mma/wmma.hpp"
+#include "device/mma/wmma_fp8.hpp"
 #include "device/mma/wmma_split.hpp"

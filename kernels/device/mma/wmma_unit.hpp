@@ -32,7 +32,8 @@ struct WmmaUnit : Layout<kUnit> {
   FA_DEVICE static void hold(C& c) { c = here(c); }
   FA_DEVICE static void pin(C& c) { c = here(c); }
 
-  static constexpr float kGain = kCutGain<kDType>;
+  static constexpr float kGain = kCutGain<kDType>, kTop = 1, kHighest = 1024;
+  static constexpr int kChecked = 0;
   static constexpr DType kCut = kDType;
   FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }
 };

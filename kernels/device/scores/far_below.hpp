@@ -1,21 +1,27 @@
-// Additions to the softmax of scores/folded_softmax.hpp for kernels with a mask.
+// Additions to the softmax of scores/folded_softmax.hpp, most for kernels with a mask.
 #pragma once
 
 #include "device/arch/device.hpp"
 
 namespace fa {
 
-constexpr float kHighestSum = 1024;  // limit of a lane's sum of P over one tile
+template <int kCount>
+FA_DEVICE float largest_of(const float* values) {
+  float found = values[0];
+#pragma unroll
+  for (int i = 1; i < kCount; ++i) found = __builtin_fmaxf(found, values[i]);
+  return found;
+}
 
-template <bool kThere, int kColumns>
+template <bool kThere, class Unit>
 struct FarBelow {};
 
-template <int kColumns>
-struct FarBelow<true, kColumns> {
-  float below[kColumns] = {};   // part of the shift missing from the start of products
-  float highest = kHighestSum;  // NaN: dropout changes every tile
+template <class Unit>
+struct FarBelow<true, Unit> {
+  float below[Unit::kColumns] = {};  // part of the shift missing from the start of products
+  float highest = Unit::kHighest;    // NaN: dropout changes every tile
 
-  FA_DEVICE void drop_if(bool drops) { highest = drops ? __builtin_nanf("") : kHighestSum; }
+  FA_DEVICE void drop_if(bool drops) { highest = drops ? __builtin_nanf("") : Unit::kHighest; }
   FA_DEVICE bool drops() const { return highest != highest; }
 };
 

@@ -4,7 +4,7 @@
 // Most tiles need no maximum. The sum of a tile's exponentials is needed anyway, and shows scores too far
 // above the shift (an overflowing P makes it inf). Only then, and at a column's first visible key, the
 // maximum is computed, the shift moves to it, O and the sum are corrected, and exponentials are recomputed. P
-// stays below kHighestSum, which is lossless in fp32 and the 16-bit types. All lanes of a column have the
+// stays below Unit::kHighest, which is lossless in fp32 and the 16-bit types. All lanes of a column have the
 // same shift and floor. Each lane sums its own keys, and the sums are joined at the end.
 //
 // A large shift (`is_far`) is so coarse that the P of the maximum is off. P is truncated on its way to O but
@@ -26,26 +26,28 @@ namespace fa {
 // kTogether: all columns of a wave see their first key in the same tile, or only one has keys.
 template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFarBelow = false,
           bool kTogether = false>
-struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
+struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
   static constexpr int kElements = kSteps * Unit::kRows;  // per column
   static constexpr float kNone = -__builtin_inff();
+  static constexpr bool kChecks = Unit::kChecked != 0;  // P is rounded more coarsely than by any shift
   static constexpr float kFar = 1024;  // with larger shifts, truncated P are summed; error below it: 2^-13
   static constexpr float kBelow = 64;  // larger shifts are apart with kFarBelow; error below it: 2^-17
 
   float c;
-  float gain;             // log2(Unit::kGain) in units of scores
-  C shift;                // minus the score with exponential Unit::kGain
-  float floor[kColumns];  // a higher maximum moves the shift: 0, or -inf before the first visible key
+  float gain;             // log2(Unit::kGain * kTop) in units of scores
+  C shift;                // minus the score with exponential Unit::kGain * kTop
+  float floor[kColumns];  // a higher maximum moves the shift: 0, with kChecks gain, or -inf before the first
+                          // key
   float sum[kColumns];
   int unseen;                   // non-zero before the first visible key of any column; wave-uniform
   uint32_t far[kColumns] = {};  // a bit per lane, so the loop compares nothing
 
   FA_DEVICE explicit FoldedSoftmax(float c) : c(uniform(c)), gain(0), shift{}, unseen(1) {
     // The bound only matters with a scale so small that all P are equal.
-    if constexpr (Unit::kGain != 1) {
-      gain = __builtin_fminf(__builtin_log2f(Unit::kGain) * __builtin_amdgcn_rcpf(c), 1e30f);
+    if constexpr (Unit::kGain * Unit::kTop != 1) {
+      gain = __builtin_fminf(__builtin_log2f(Unit::kGain * Unit::kTop) * __builtin_amdgcn_rcpf(c), 1e30f);
     }
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
@@ -69,16 +71,16 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     C p[kSteps];
     float added[kColumns];
     if (unseen != 0) raise<kOut, kDualIssue || kFarBelow || kTogether>(s, o, lane);
-    exponentiate(s, p, added);
+    const float highest = exponentiate(s, p, added);
     if constexpr (kFarBelow) {
-      if (any_lane<Unit::kWave>(!(largest(added) <= uniform(this->highest)))) {
-        if (any_lane<Unit::kWave>(largest(added) > kHighestSum)) {
+      if (any_lane<Unit::kWave>(!(highest <= uniform(this->highest)))) {
+        if (any_lane<Unit::kWave>(highest > Unit::kHighest)) {
           raise<kOut, false>(s, o, lane);
           exponentiate(s, p, added);
         }
         if (this->drops()) Dropout<Unit, kSteps * Unit::kM>::apply(p, kept());
       }
-    } else if (any_lane<Unit::kWave>(largest(added) > kHighestSum)) {
+    } else if (any_lane<Unit::kWave>(highest > Unit::kHighest)) {
       raise<kOut, false>(s, o, lane);
       exponentiate(s, p, added);
     }
@@ -118,7 +120,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
   }
 
  private:
-  FA_DEVICE bool is_far_at(float shift) const { return !(__builtin_fabsf(shift * c) <= kFar); }
+  FA_DEVICE bool is_far_at(float shift) const { return !kChecks && !(__builtin_fabsf(shift * c) <= kFar); }
 
   FA_DEVICE bool is_far(int column) const {
     const unsigned lane = __builtin_amdgcn_mbcnt_lo(here_uniform(-1), 0);
@@ -135,16 +137,23 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
 
   FA_DEVICE static int element(int f, int column) { return f % Unit::kRows * kColumns + column; }
 
-  FA_DEVICE static float largest(const float* values) {
-    float found = values[0];
+  FA_DEVICE void cut_where_far(C* p) const {
+    if (!any_is_far()) return;
+    bool cuts[kColumns];
 #pragma unroll
-    for (int column = 1; column < kColumns; ++column) found = __builtin_fmaxf(found, values[column]);
-    return found;
+    for (int column = 0; column < kColumns; ++column) cuts[column] = is_far(column);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+      for (int i = 0; i < Unit::kRows * kColumns; ++i) {
+        const float cut = cut_one<Unit::kCut>(here(p[step][i]));
+        p[step][i] = cuts[i % kColumns] ? cut : p[step][i];
+      }
   }
 
-  // Products, then exponentials, then sums: neighbours of one kind can be issued in pairs.
-  FA_DEVICE void exponentiate(const C* s, C* p, float* added) const {
-    constexpr int kChains = kColumns == 1 ? 2 : 1;
+  // Products, then exponentials, then sums: in pairs of one kind. Returns the sum that must not be too high.
+  FA_DEVICE float exponentiate(const C* s, C* p, float* added) const {
+    constexpr int kChains = kChecks ? kElements / Unit::kChecked : kColumns == 1 ? 2 : 1;
     static_assert(kElements % kChains == 0, "chains are equally long");
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -157,20 +166,9 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
 #pragma unroll
       for (int i = 0; i < Unit::kRows * kColumns; ++i) p[step][i] = __builtin_amdgcn_exp2f(p[step][i]);
     }
-    if (any_is_far()) {
-      bool cuts[kColumns];
-#pragma unroll
-      for (int column = 0; column < kColumns; ++column) cuts[column] = is_far(column);
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-        for (int i = 0; i < Unit::kRows * kColumns; ++i) {
-          const float cut = cut_one<Unit::kCut>(here(p[step][i]));
-          p[step][i] = cuts[i % kColumns] ? cut : p[step][i];
-        }
-      }
-    }
+    if constexpr (!kChecks) cut_where_far(p);
     __builtin_amdgcn_sched_barrier(0);
+    float highest = 0;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       float chain[kChains];
@@ -179,6 +177,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
         const float one = p[f / Unit::kRows][element(f, column)];
         chain[f % kChains] = f < kChains ? one : chain[f % kChains] + one;
       }
+      if constexpr (kChecks) highest = largest_of<kChains>(chain);
 #pragma unroll
       for (int half = kChains / 2; half > 0; half /= 2) {
 #pragma unroll
@@ -186,6 +185,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
       }
       added[column] = chain[0];
     }
+    return kChecks ? highest : largest_of<kColumns>(added);
   }
 
   // Applies a new shift: adds `moved` to shifted s, and multiplies a non-empty O by `factors`.
@@ -256,7 +256,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
       blind |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
       const bool was_far = is_far(column), is_now = is_far_at(to);
       if (!kFirst) sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
-      if (rises) floor[column] = 0;
+      if (rises) floor[column] = kChecks ? gain : 0;
       far[column] = __builtin_amdgcn_ballot_w32(is_now);
       set_column(column, by, to, factor, moved, factors);
     }

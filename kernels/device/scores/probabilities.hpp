@@ -29,15 +29,23 @@ struct Probabilities<Unit, kKeys, kDType, kPadded, kKept, true> {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
-      for (int word = 0; word < Unit::kRun / 2; ++word) {
-        const int f = i * Unit::kRun + word * 2;
-        step[i].column[0][word] =
-            Unit::pack_p(p[f / Unit::kRows][f % Unit::kRows], p[f / Unit::kRows][f % Unit::kRows + 1]);
+      for (int word = 0; word < kWords; ++word) {
+        const int f = i * Unit::kRun + word * kElements;
+        const typename Unit::C& c = p[f / Unit::kRows];
+        if constexpr (kElements == 4) {
+          step[i].column[0][word] = Unit::pack_four(c[f % Unit::kRows], c[f % Unit::kRows + 1],
+                                                    c[f % Unit::kRows + 2], c[f % Unit::kRows + 3]);
+        } else {
+          step[i].column[0][word] = Unit::pack_p(c[f % Unit::kRows], c[f % Unit::kRows + 1]);
+        }
       }
     }
   }
 
   FA_DEVICE typename Unit::B operand(int i) const { return step[i]; }
+
+ private:
+  static constexpr int kWords = sizeof(typename Unit::A) / 4, kElements = Unit::kRun / kWords;  // of a word
 };
 
 template <class Unit, int kKeys, DType kDType, bool kPadded, bool kKept>

@@ -178,7 +178,8 @@ fa_status fa_mla(const fa_mla_call* call, fa_message* message);
  * multiples of 16 bytes, those of out of 8 elements, and rows less than 2^24 apart. Windows and sink as in
  * fa_fwd.
  *
- * Codes of NaN: of FA_E4M3FN they count as 480 and -480, that of FA_E4M3FNUZ is NaN.
+ * Codes of NaN: of FA_E4M3FN they count as 480 and -480 on gfx942, elsewhere they are NaN. That of
+ * FA_E4M3FNUZ is NaN; only gfx942 has products of this format.
  *
  * Queues what is to be done on `stream` and returns without waiting for it. */
 fa_status fa_fwd_fp8(const fa_fwd_fp8_call* call, fa_message* message);

@@ -11,6 +11,7 @@
 #include "host/launch/launch.hpp"
 #include "host/plan/fwd_plan.hpp"
 #include "host/plan/order.hpp"
+#include "host/types/error.hpp"
 
 namespace fa {
 
@@ -187,6 +188,10 @@ void fwd_fp8(const fa_fwd_fp8_call& call) {
   const Op op = op_of(Path::fp8);
   const Selection selection = served(name(op), place.arch, dtype_name(call.out.dtype), head_dim);
   const Tabled kind = tabled(selection.gfx, selection.instance->dtype);
+  if (call.q.dtype == FA_E4M3FNUZ && traits(kind.arch).fp8 == Fp8::ocp) {
+    throw Error(FA_UNSUPPORTED, "no kernel for " + place.arch +
+                                    " has products of float8_e4m3fnuz: expected " + "float8_e4m3fn");
+  }
   const FwdTile tile = forward_tile(op, kind.arch, kind.dtype, head_dim);
   Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m), p.nheads, arguments.batch, tile.threads};
   require_launchable(selection, grid);  // so its product fits in 64 bits

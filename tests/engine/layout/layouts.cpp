@@ -283,6 +283,10 @@ int main() {
   layout<fa::Layout<fa::MatrixUnit::wmma_split>>("wmma_split");
   printf(",");
   layout<fa::Layout<fa::MatrixUnit::dot2>>("dot2");
+  printf(",");
+  layout<fa::Fp8Layout<fa::MatrixUnit::mfma>>("mfma_fp8");
+  printf(",");
+  layout<fa::Fp8Layout<fa::MatrixUnit::wmma_split>>("wmma_split_fp8");
   printf("},\"swizzles\":[");
   swizzle<64, 64, 32>("");
   swizzle<64, 192, 32>(",");

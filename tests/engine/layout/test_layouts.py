@@ -18,7 +18,7 @@ from wheel_builder.machine_code.emulator.params import known_layouts, layouts
 from wheel_builder.tables.archs import known_archs
 from wheel_builder.tables.calls import CALLS, parse_calls
 
-UNITS = ["mfma", "wmma", "wmma_split", "dot2"]
+UNITS = ["mfma", "wmma", "wmma_split", "dot2", "mfma_fp8", "wmma_split_fp8"]
 
 
 @pytest.fixture(scope="session")
@@ -79,7 +79,16 @@ def wmma_16x16x16_of_rdna4():
     return {"lanes": 32, "m": 16, "n": 16, "k": 16, "elements": 8, "registers": 8, "a": a, "d": d}
 
 
-INSTRUCTIONS = {"wmma": wmma_16x16x16, "wmma_split": wmma_16x16x16_of_rdna4}
+def wmma_16x16x16_of_bytes():
+    def a(lane, e):
+        return lane % 16, 8 * (lane // 16) + e
+
+    return wmma_16x16x16_of_rdna4() | {"a": a}
+
+
+INSTRUCTIONS = {
+    "wmma": wmma_16x16x16, "wmma_split": wmma_16x16x16_of_rdna4, "wmma_split_fp8": wmma_16x16x16_of_bytes,
+}  # fmt: skip
 
 
 def run_instruction(instruction, a, b, c):
@@ -137,7 +146,8 @@ def load_b(unit, columns):
 
 
 def widths(name):
-    return [4, 2] if name == "mfma" else [0]  # elements per lane in one MFMA: fp16 and 1k bf16, short bf16
+    """Elements per lane in one MFMA: fp16 and 1k bf16, short bf16, fp8."""
+    return {"mfma": [4, 2], "mfma_fp8": [8]}.get(name, [0])
 
 
 def test_every_result_element_is_held_exactly_once(unit):
@@ -264,7 +274,7 @@ def test_a_result_of_another_unit_is_not_taken_for_an_operand(said):
     Claimed of other units, it fails the test above.
     """
     chaining = [name for name in UNITS if said["layouts"][name]["chains_in_registers"]]
-    assert chaining == ["mfma", "wmma_split"]
+    assert chaining == ["mfma", "wmma_split", "mfma_fp8", "wmma_split_fp8"]
     for name in ("wmma", "dot2"):
         u = said["layouts"][name]
         held = u["tiles"]["64"]["held"]

@@ -1,15 +1,22 @@
-"""q, k and v of 8 bits with head dim 128: one kernel with products of fp8, where there is one."""
+"""q, k and v of 8 bits: one kernel with products of fp8, where there is one."""
 
 import pytest
 from test_quantised import CODES, COPIES, FORMATS
 
-KERNEL = "fa_fwd_fp8_bf16_d128"
-FP8_ARCH, OTHER = "gfx942", "gfx950"
+KERNEL = "fa_fwd_fp8_bf16_d{}"
+OTHER = "gfx950"
+# Archs and head dims with a kernel. gfx1201 reads e4m3fn only.
+KERNELS = [("gfx942", 128), ("gfx1201", 64), ("gfx1201", 128)]
+CODES_OF = {"gfx942": FORMATS, "gfx1201": FORMATS[:1]}
+with_kernels = pytest.mark.parametrize(("arch", "head_dim"), KERNELS)
+with_formats = pytest.mark.parametrize(
+    ("arch", "head_dim", "dtype"), [(*each, dtype) for each in KERNELS for dtype in CODES_OF[each[0]]]
+)
 # Probabilities have mantissas of 3 bits. Simulated: 24 thousandths of the root mean square. The largest of a
 # few thousand errors is below four of these, of a largest element of four root mean squares.
 MOST = 0.04
 CALL = """
-given = [quantised(2, *sizes, 128, dtype=dtype) for sizes in ((20, 4), (70, 2), (70, 2))]
+given = [quantised(2, *sizes, head_dim, dtype=dtype) for sizes in ((20, 4), (70, 2), (70, 2))]
 tensors, descales, numbers = zip(*given)
 names = ("q_descale", "k_descale", "v_descale")
 """
@@ -27,15 +34,25 @@ def right(shown, kernels, most=MOST):
     assert shown["error"] < most
 
 
-@pytest.mark.parametrize("dtype", FORMATS)
-def test_dense(scenario, dtype):
-    right(scenario(f"dtype = torch.{dtype}\n{CODES}{DENSE}", arch=FP8_ARCH), [KERNEL])
+def begin(head_dim, dtype=FORMATS[0]):
+    return f"dtype, head_dim = torch.{dtype}, {head_dim}\n{CODES}"
 
 
-@pytest.mark.parametrize("dtype", FORMATS)
-def test_packed(scenario, dtype):
+@with_formats
+def test_dense(scenario, arch, head_dim, dtype):
+    right(scenario(f"{begin(head_dim, dtype)}{DENSE}", arch=arch), [KERNEL.format(head_dim)])
+
+
+@pytest.mark.parametrize("arch", ["gfx1201"])
+def test_a_format_that_the_kernel_does_not_read_is_dequantised(scenario, arch):
+    shown = scenario(f"{begin(128, FORMATS[1])}{DENSE}", arch=arch)
+    right(shown, [*COPIES, "fa_fwd_bf16_d128"])
+
+
+@with_formats
+def test_packed(scenario, arch, head_dim, dtype):
     shown = scenario(
-        f"dtype = torch.{dtype}\n{CODES}{CALL}"
+        f"{begin(head_dim, dtype)}{CALL}"
         """
 bits = [x.view(torch.uint8) for x in tensors]
 packed = [
@@ -49,17 +66,18 @@ with kernels_on_host_memory(fake_hip):
     )
 report(found, formula(numbers, ROWS, KEYS))
 """,
-        arch=FP8_ARCH,
+        arch=arch,
     )
-    right(shown, [KERNEL])
+    right(shown, [KERNEL.format(head_dim)])
 
 
 @pytest.mark.needs_archs(OTHER)
 def test_other_archs_dequantise(scenario):
-    shown = scenario(f"dtype = torch.float8_e4m3fn\n{CODES}{DENSE}", arch=OTHER)
+    shown = scenario(f"{begin(128)}{DENSE}", arch=OTHER)
     right(shown, [*COPIES, "fa_fwd_bf16_d128"])
 
 
+@with_kernels
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -68,37 +86,39 @@ def test_other_archs_dequantise(scenario):
         ("alibi_slopes=torch.ones(4)", "take no softcap, ALiBi or dropout"),
     ],
 )
-def test_explain(scenario, options, words):
+def test_explain(scenario, arch, head_dim, options, words):
     shown = scenario(
-        f"dtype = torch.float8_e4m3fn\n{CODES}{CALL}"
+        f"{begin(head_dim)}{CALL}"
         f"""
 from flash_attn_rocm import explain
 with kernels_on_host_memory(fake_hip):
     found = explain(*tensors, {options})
 shown["path"], shown["reason"] = found.path, found.reason
 """,
-        arch=FP8_ARCH,
+        arch=arch,
     )
     assert words in shown["reason"]
     assert (shown["path"] == "fp8") == (not options)
 
 
-def test_with_features_it_is_dequantised(scenario):
+@with_kernels
+def test_with_features_it_is_dequantised(scenario, arch, head_dim):
     shown = scenario(
-        f"dtype = torch.float8_e4m3fn\n{CODES}{CALL}"
+        f"{begin(head_dim)}{CALL}"
         """
 with kernels_on_host_memory(fake_hip):
     found = flash_attn_func(*tensors, causal=True, softcap=1e4, **dict(zip(names, descales)))
 report(found, formula(numbers))
 """,
-        arch=FP8_ARCH,
+        arch=arch,
     )
-    right(shown, [*COPIES, "fa_fwd_bf16_d128"])
+    right(shown, [*COPIES, f"fa_fwd_bf16_d{head_dim}"])
 
 
-def test_rows_that_the_kernel_cannot_read_are_copied(scenario):
+@with_kernels
+def test_rows_that_the_kernel_cannot_read_are_copied(scenario, arch, head_dim):
     shown = scenario(
-        f"dtype = torch.float8_e4m3fn\n{CODES}{CALL}"
+        f"{begin(head_dim)}{CALL}"
         """
 tensors = [
     torch.nn.functional.pad(x.view(torch.uint8), (1, 4))[..., 1:-4].view(dtype) for x in tensors
@@ -107,26 +127,31 @@ with kernels_on_host_memory(fake_hip):
     found = flash_attn_func(*tensors, causal=True, **dict(zip(names, descales)))
 report(found, formula(numbers))
 """,
-        arch=FP8_ARCH,
+        arch=arch,
     )
-    right(shown, [KERNEL])
+    right(shown, [KERNEL.format(head_dim)])
 
 
 # docs/caches-8-bit.md has these: thousandths of out's root mean square, of path fp8 and of bf16's kernels.
-ROOT_MEAN_SQUARES = {"normal": (25.8, 3.9), "outliers": (4.3, 2.1), "sinks": (26.1, 7.3)}
+ROOT_MEAN_SQUARES = {
+    ("gfx942", 128): {"normal": (25.8, 3.9), "outliers": (4.3, 2.1), "sinks": (26.1, 7.3)},
+    ("gfx1201", 64): {"normal": (25.6, 4.3), "outliers": (4.2, 2.0), "sinks": (25.2, 4.4)},
+    ("gfx1201", 128): {"normal": (25.1, 3.9), "outliers": (4.4, 2.1), "sinks": (26.0, 7.3)},
+}
 
 
-@pytest.mark.parametrize("values", ROOT_MEAN_SQUARES)
-def test_root_mean_squares_of_errors(scenario, values):
+@with_kernels
+@pytest.mark.parametrize("values", ["normal", "outliers", "sinks"])
+def test_root_mean_squares_of_errors(scenario, arch, head_dim, values):
     """Against float64 on the numbers of the codes. 33 queries, 1024 keys."""
     shown = scenario(
-        f"values = {values!r}"
+        f"values, head_dim = {values!r}, {head_dim}"
         """
 from flash_attn_rocm.suite import fp8_cases
 from flash_attn_rocm.suite.forward_cases import Kernel
 case = fp8_cases.Case(
-    Kernel("fwd_fp8", "bf16", 128), (33,), (1024,), (2, 1), False, "float8_e4m3fn", True, (-1, -1), False,
-    values, 128**-0.5, "contiguous", 5)
+    Kernel("fwd_fp8", "bf16", head_dim), (33,), (1024,), (2, 1), False, "float8_e4m3fn", True, (-1, -1), False,
+    values, head_dim**-0.5, "contiguous", 5)
 call = fp8_cases.Call(case, None)
 wanted = call.exact(0)[0]
 codes = [call.given(name).view(torch.float8_e4m3fn) for name in "qkv"]
@@ -142,7 +167,7 @@ with kernels_on_host_memory(fake_hip), torch.no_grad():
 shown["errors"] = [thousandths(out) for out in found]
 shown["kernels"] = [launch.kernel for launch in fake_hip.report().launches]
 """,
-        arch=FP8_ARCH,
+        arch=arch,
     )
-    assert [KERNEL in shown["kernels"], "fa_fwd_bf16_d128" in shown["kernels"]] == [True, True]
-    assert shown["errors"] == pytest.approx(ROOT_MEAN_SQUARES[values], abs=0.06)
+    assert set(shown["kernels"]) == {KERNEL.format(head_dim), f"fa_fwd_bf16_d{head_dim}"}
+    assert shown["errors"] == pytest.approx(ROOT_MEAN_SQUARES[arch, head_dim][values], abs=0.06)

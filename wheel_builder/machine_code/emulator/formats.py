@@ -2,7 +2,8 @@
 
 import math
 import struct
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from functools import cache
 
 DTYPES = ("fp16", "bf16")
@@ -45,6 +46,19 @@ def values_of_codes(name: str) -> tuple[float, ...]:
     if name == "e4m3fnuz":
         values[0x80] = math.nan
     return tuple(values)
+
+
+def nearest(name: str) -> Callable[[float], int]:
+    """A function to the nearest finite code."""
+    table = sorted((value, code) for code, value in enumerate(values_of_codes(name)) if math.isfinite(value))
+    values = [value for value, _ in table]
+
+    def find(x: float) -> int:
+        at = bisect_left(values, x)
+        near = table[max(at - 1, 0) : at + 1]
+        return min(near, key=lambda each: abs(each[0] - x))[1]
+
+    return find
 
 
 def _value(name: str, code: int) -> float:

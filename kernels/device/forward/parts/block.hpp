@@ -81,7 +81,8 @@ struct Block {
   using Unit = typename UnitFor<kGfx, kNarrow || kCoded ? DType::fp16 : kDType, kFp8>::Type;
   static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
   using Descales = KeyDescales<Unit, kKeys>;
-  using Convert = Choice<kFp8, CleanCodes, typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type>;
+  using Convert =
+      Choice<kFp8, CodesOf<kTraits.fp8>, typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type>;
   static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;

@@ -102,7 +102,8 @@ FA_DEVICE void store_by_buffer(const B& block, int wave_row, const typename B::S
   const int64_t row_bytes = static_cast<int64_t>(static_cast<uint32_t>(params.o_row) * 2);
   const typename B::OutView out({out_base, row_bytes, sequence.seqlen_q}, wave_row);
   const typename B::LseView lse({lse_base, sizeof(float), sequence.seqlen_q}, wave_row);
-  const float kept = B::kDrops && params.dropout_below != 0 ? params.dropout_scale : late_factor<B>();
+  const bool scaled = B::kFp8 || (B::kDrops && params.dropout_below != 0);
+  const float kept = scaled ? params.dropout_scale : late_factor<B>();
 #pragma unroll
   for (int c = 0; c < Unit::kColumns; ++c) {
     const int column = Unit::column(block.lane, c);

@@ -8,7 +8,7 @@ namespace fa {
 // Start of a lane's part of step i of the contraction, in units of 16 bytes.
 template <class Unit>
 FA_DEVICE int contraction_unit(int i, int lane) {
-  return (i * Unit::kK + Unit::run_begin(lane)) / 8;
+  return (i * Unit::kK + Unit::run_begin(lane)) / (16 / kOperandBytes<Unit>);
 }
 
 // Operand A of step `step` of S^T, at step i of the contraction, for the tile `at` bytes beyond the first.

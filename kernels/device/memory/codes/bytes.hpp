@@ -30,7 +30,23 @@ struct CleanCodes {
   FA_DEVICE bool exact() const { return true; }
 };
 
-// As ShortSign, for codes.
+template <Fp8>
+struct CodesOfFormat {
+  using Type = CleanCodes;
+};
+template <>
+struct CodesOfFormat<Fp8::ocp> {  // e4m3fn only
+  using Type = Unchanged;
+};
+template <Fp8 kFormat>
+using CodesOf = typename CodesOfFormat<kFormat>::Type;
+
+// As QuerySign, for codes of e4m3fn.
+struct ByteSign : QuerySign {
+  FA_DEVICE explicit ByteSign(const QuerySign& sign) : QuerySign(sign) { flip |= flip >> 8; }
+};
+
+// As ShortSign, for codes of e4m3fnuz.
 struct CodeSign {
   float scale;
   const CleanCodes& clean;

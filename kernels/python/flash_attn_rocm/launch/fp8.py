@@ -38,6 +38,8 @@ def unserved(inputs: Inputs, options: Options) -> str:
     arch, head_dim = device_of(inputs.q.device).arch, inputs.q.shape[-1]
     if not plans.has_kernel(arch, NAME, head_dim, OP):
         return f"no kernel for {arch} has products of fp8 with head dim {head_dim}"
+    if inputs.q.dtype == torch.float8_e4m3fnuz and not plans.multiplies_fnuz(arch):
+        return f"products of fp8 take no float8_e4m3fnuz on {arch}"
     beside = {
         "another head dim of v": inputs.v.shape[-1] != head_dim,
         "softcap, ALiBi or dropout": is_featured(inputs, options),

@@ -15,6 +15,7 @@ from flash_attn_rocm.machine.environment import BACKWARD as BACKWARD_VARIABLE
 from flash_attn_rocm.machine.environment import FORMER, refuse
 from flash_attn_rocm.values import kinds, paths
 from flash_attn_rocm.values.paths import FUSED
+from flash_attn_rocm.values.rates import OCP
 
 PLAN = torch.ops.flash_attn_rocm.plan.default
 PLAN_BWD = torch.ops.flash_attn_rocm.plan_bwd.default
@@ -159,6 +160,11 @@ def padded_head_dim(arch: str, dtype: str, head_dim: int, op: str = FORWARD) -> 
 def has_kernel(arch: str, dtype: str, head_dim: int, op: str) -> bool:
     """Whether there is a kernel of an operation for exactly this head dim."""
     return head_dim in _head_dims(arch, dtype, op)
+
+
+def multiplies_fnuz(arch: str) -> bool:
+    """Whether products of fp8 read e4m3fnuz. Those of OCP's formats read its largest number as NaN."""
+    return host.code_of(arch) not in OCP
 
 
 @lru_cache(maxsize=1024)

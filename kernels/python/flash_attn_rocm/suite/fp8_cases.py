@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
+from flash_attn_rocm.library import plans
 from flash_attn_rocm.reference import codes
 from flash_attn_rocm.suite.forward_cases import Kernel, laid_out
+from flash_attn_rocm.suite.target import arch
 from flash_attn_rocm.values import kinds, paths, tolerances
 
 FWD_FP8 = torch.ops.flash_attn_rocm.fwd_fp8.default
@@ -106,7 +108,9 @@ class Call:
     """The tensors of a case: a list entry per sequence."""
 
     def __init__(self, case, _device):
-        self.case, self.format = case, getattr(torch, case.codes)
+        # Where kernels read e4m3fn only, cases of e4m3fnuz have its codes.
+        name = case.codes if plans.multiplies_fnuz(arch()) else FORMATS[0]
+        self.case, self.format = case, getattr(torch, name)
         self.generator = torch.Generator().manual_seed(case.seed)
         batch, (heads, heads_k) = len(case.rows), case.heads
         self.descales = 2.0 ** -(self.uniform(3, batch, heads_k) * 2 + 4) if case.descales else None

@@ -39,6 +39,8 @@ LARGEST = {
 }
 # The archs whose matrix unit takes denormals of fp16 and bf16 as zero.
 FLUSHING = ["gfx90a"]
+# The archs whose instructions read 8-bit floats in OCP's formats only: e4m3fn and e5m2.
+OCP = ["gfx950", "gfx1201"]
 # The GPUs that AMD's builds of PyTorch have a package for.
 AMD_TORCH = (
     "gfx908",

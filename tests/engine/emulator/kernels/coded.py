@@ -3,12 +3,11 @@
 import math
 import random
 import struct
-from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import chain, product
 
 from wheel_builder.machine_code.emulator.attention import Descales, with_codes
-from wheel_builder.machine_code.emulator.formats import decode, encode, values_of_codes
+from wheel_builder.machine_code.emulator.formats import decode, encode, nearest, values_of_codes
 from wheel_builder.machine_code.emulator.machine import Launch, Options
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
@@ -65,19 +64,6 @@ class Coded:
 
 def fp32(value):
     return struct.unpack("<f", struct.pack("<f", value))[0]
-
-
-def nearest(code):
-    """A function to the nearest finite code."""
-    table = sorted((value, n) for n, value in enumerate(values_of_codes(code)) if math.isfinite(value))
-    values = [value for value, _ in table]
-
-    def find(x):
-        at = bisect_left(values, x)
-        near = table[max(at - 1, 0) : at + 1]
-        return min(near, key=lambda each: abs(each[0] - x))[1]
-
-    return find
 
 
 class Call:

@@ -6,9 +6,9 @@ import struct
 from dataclasses import dataclass
 from itertools import product
 
-from tests.engine.emulator.kernels.coded import fp32, nearest
+from tests.engine.emulator.kernels.coded import fp32
 from wheel_builder.machine_code.emulator.attention import HARDWARES, Descales, with_fp8
-from wheel_builder.machine_code.emulator.formats import decode, values_of_codes
+from wheel_builder.machine_code.emulator.formats import decode, nearest, values_of_codes
 from wheel_builder.machine_code.emulator.machine import Launch, Options
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
@@ -16,8 +16,7 @@ from wheel_builder.machine_code.emulator.reference import dot
 from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.tiles import workgroup_of
 
-WIDTH = 128
-KERNEL = f"fa_fwd_fp8_bf16_d{WIDTH}"
+KERNEL = "fa_fwd_fp8_bf16_d{}"
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,8 @@ class Fp8:
     """A call. ``queries`` and ``keys`` of each sequence.
 
     ``values``: "normal", "codes" (every finite code), "outliers" (a few channels of k, an offset of v),
-    "sinks" (the first key takes most of each row, and its value is small) or "zeros" (codes of 0 and -0).
+    "sinks" (the first key takes most of each row, and its value is small), "rising" (scores) or "zeros"
+    (codes of 0 and -0).
     """
 
     code: str = "e4m3fn"
@@ -37,15 +37,16 @@ class Fp8:
     window: tuple = (-1, -1)
     sinks: bool = False
     values: str = "normal"
-    scale: float = WIDTH**-0.5
+    scale: float = 128**-0.5
     seed: int = 0
+    width: int = 128  # the head dim
 
 
 class Call:
     """The memory of a call before its run."""
 
     def __init__(self, case):
-        self.case, self.random = case, random.Random(case.seed)
+        self.case, self.random, self.width = case, random.Random(case.seed), case.width
         self.batch, (self.nheads, self.nheads_k) = len(case.keys), case.heads
         self.values = values_of_codes(case.code)
         self.memory, self.codes, self.descale = {}, {}, {}
@@ -60,7 +61,7 @@ class Call:
             self.codes[name] = self._drawn(name, count, heads)
             self.given(name, bytes(self.codes[name]))
         rows = (sum(case.queries) if case.ragged else self.batch * max(case.queries)) * self.nheads
-        self.memory["out"] = Memory.output(rows * WIDTH * 2, "out")
+        self.memory["out"] = Memory.output(rows * self.width * 2, "out")
         self.memory["lse"] = Memory.output(rows * 4, "lse")
         if case.sinks:
             self.given("sink", struct.pack(f"<{self.nheads}f", *(0.5 - n for n in range(self.nheads))))
@@ -69,7 +70,7 @@ class Call:
         self.memory[name] = Memory.of(data, name, readonly=True)
 
     def _drawn(self, name, rows, heads):
-        case, count = self.case, rows * heads * WIDTH
+        case, count = self.case, rows * heads * self.width
         if case.values == "zeros":
             return [0x80 * (case.code == "e4m3fn" and self.random.random() < 0.5) for _ in range(count)]
         if case.values == "codes":
@@ -80,11 +81,13 @@ class Call:
         return [find(self._number(name, n, heads) / size) for n in range(count)]
 
     def _number(self, name, n, heads):
-        x, values, first = self.random.gauss(0, 1), self.case.values, n // (heads * WIDTH) == 0
-        if values == "outliers" and name == "k" and n % WIDTH in {3, 40, 77, 111}:
+        x, values, first = self.random.gauss(0, 1), self.case.values, n // (heads * self.width) == 0
+        if values == "outliers" and name == "k" and n % self.width in {3, 40, 77, 111}:
             return x + 9
         if values == "outliers" and name == "v":
             return x + 2
+        if values == "rising" and name != "v":
+            return x / 4 + (1 if name == "q" else n // (heads * self.width) / 512)
         if values == "sinks":
             if name == "q":
                 return x + 1
@@ -99,9 +102,9 @@ class Call:
         """A row's numbers, times their descale."""
         lengths = self.case.queries if name == "q" else self.case.keys
         heads = self.nheads if name == "q" else self.nheads_k
-        at = ((self.begins(lengths)[b] + row) * heads + head) * WIDTH
+        at = ((self.begins(lengths)[b] + row) * heads + head) * self.width
         scale = self.descale[name][b * self.nheads_k + head // (heads // self.nheads_k)]
-        return [self.values[code] * scale for code in self.codes[name][at : at + WIDTH]]
+        return [self.values[code] * scale for code in self.codes[name][at : at + self.width]]
 
     def kernarg(self, grid):
         case = self.case
@@ -114,15 +117,15 @@ class Call:
                 lengths[f"cu_seqlens_{name}"] = self.memory[f"cu_seqlens_{name}"].address
         if case.sinks:
             lengths["sink"] = self.memory["sink"].address
-        words = WIDTH // 2
-        q_row, k_row, o_row = self.nheads * words, self.nheads_k * words, self.nheads * WIDTH
+        words = self.width // 2
+        q_row, k_row, o_row = self.nheads * words, self.nheads_k * words, self.nheads * self.width
         all_rows = sum(case.queries) if case.ragged else rows
         fields = {
             **{name: self.memory[name].address for name in ("q", "k", "v", "out", "lse")}, **lengths,
             "q_batch": rows * q_row, "q_row": q_row, "q_head": words,
             "k_batch": keys * k_row, "k_row": k_row, "k_head": words,
             "v_batch": keys * k_row, "v_row": k_row, "v_head": words,
-            "o_batch": rows * o_row, "o_row": o_row, "o_head": WIDTH,
+            "o_batch": rows * o_row, "o_row": o_row, "o_head": self.width,
             "lse_batch": 0 if case.ragged else self.nheads * rows, "lse_head": all_rows,
             "seqlen_q": rows, "seqlen_k": keys, "rows_q": all_rows,
             "rows_k": sum(case.keys) if case.ragged else keys, "batch_k": self.batch,
@@ -140,11 +143,11 @@ class Call:
 def run(machine, arch, case, **options):
     """The finished call."""
     call = Call(case)
-    tile = workgroup_of(arch_named(arch), "fwd_fp8", "bf16", WIDTH)
+    tile = workgroup_of(arch_named(arch), "fwd_fp8", "bf16", case.width)
     grid = (-(-max(case.queries) // tile.rows), call.nheads, call.batch)
     kernarg = call.kernarg(grid)
     result = machine.run(
-        KERNEL, Launch(grid, (tile.threads, 1, 1)), kernarg, list(call.memory.values()),
+        KERNEL.format(case.width), Launch(grid, (tile.threads, 1, 1)), kernarg, list(call.memory.values()),
         Options(seed=1, **options),
     )  # fmt: skip
     assert not result.error, result.error
@@ -163,7 +166,7 @@ def exact(call, b, head, query):
         j for j in range(keys) if (left < 0 or j >= diagonal - left) and (right < 0 or j <= diagonal + right)
     ]
     if not shown:
-        return [0.0] * WIDTH, math.inf, [0.0] * WIDTH
+        return [0.0] * case.width, math.inf, [0.0] * case.width
     q = call.row("q", b, query, head)
     scores = [dot(q, call.row("k", b, j, head_k)) * case.scale for j in shown]
     top = max(scores)
@@ -185,7 +188,7 @@ def results(call, step=1):
     for b, h in product(range(call.batch), range(call.nheads)):
         for i in range(0, case.queries[b], step):
             row = call.begins(case.queries)[b] + i
-            at = (row * call.nheads + h) * WIDTH
+            at = (row * call.nheads + h) * case.width
             of_batch = 0 if case.ragged else b * call.nheads * all_rows
             place = of_batch + h * all_rows + (row if case.ragged else i)
-            yield (b, h, i), out[at : at + WIDTH], lse[place]
+            yield (b, h, i), out[at : at + case.width], lse[place]

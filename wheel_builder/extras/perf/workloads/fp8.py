@@ -1,11 +1,9 @@
 """Calls of kernels with products of fp8, from calls of 16 bits: codes as q, k and v, without descales."""
 
-import math
-import random
 from dataclasses import replace
 
 from wheel_builder.machine_code.emulator.attention import Call, Tensor, with_fp8
-from wheel_builder.machine_code.emulator.formats import values_of_codes
+from wheel_builder.machine_code.emulator.formats import nearest
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.tables.kinds import known_kinds
 
@@ -18,20 +16,19 @@ def multiplies_fp8(op: str) -> bool:
 
 
 def coded(call: Call) -> Call:
-    """The call with random codes. Kernels place rows as those of half as many elements of 16 bits."""
+    """The call with the nearest codes. Kernels place rows as those of half as many elements of 16 bits."""
     case = replace(call.case, head_dim=call.case.head_dim // 2, v_head_dim=0)
-    draw = random.Random(0)  # noqa: S311  (test data, repeatable)
-    finite = [code for code, value in enumerate(values_of_codes(FORMAT)) if math.isfinite(value)]
+    find = nearest(FORMAT)
 
-    def drawn(name: str, rows: int, heads: int) -> Tensor:
-        codes = bytes(draw.choices(finite, k=case.batch * rows * heads * call.case.head_dim))
+    def coded_as(given: Tensor, rows: int, heads: int) -> Tensor:
+        name, codes = given.name, bytes(find(value) for value in given.values())
         return Tensor(name, case, rows, heads, Memory.of(codes, name, readonly=True))
 
     return replace(
         call,
-        q=drawn("q", case.seqlen_q, case.nheads),
-        k=drawn("k", case.seqlen_k, case.nheads_k),
-        v=drawn("v", case.seqlen_k, case.nheads_k),
+        q=coded_as(call.q, case.seqlen_q, case.nheads),
+        k=coded_as(call.k, case.seqlen_k, case.nheads_k),
+        v=coded_as(call.v, case.seqlen_k, case.nheads_k),
     )
 
 
