@@ -127,7 +127,7 @@ struct Staggered {
                                     int odd, int tile) const {
     const typename B::P given = B::Exchange::read(block.exchange(0) + exchange_at(odd, tile), block.lane);
     // If dS is also passed on, the other wave waits for it.
-    __builtin_amdgcn_s_setprio(B::kWithDq ? 2 : 1);
+    __builtin_amdgcn_s_setprio(B::kWithDq || B::kConfig.kept_priority ? 2 : 1);
     Worked<B> copy(result);
     const Flag masked{tiles.masked_flag(first).sign | block.dropout.sign};
     HeadRows deltas{};
