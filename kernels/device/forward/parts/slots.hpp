@@ -113,18 +113,16 @@ struct Slots {
 #pragma unroll
     for (int f = kFirst; f < kEnd; ++f) {
       sums.sum[f % 2] = here(f == 1 ? sums.p[1] : sums.sum[f % 2] + sums.p[f % kHeld]);
-      if (f % 2 != 0) put(weights, f, sums.p[(f - 1) % kHeld], sums.p[f % kHeld]);
-    }
-  }
-  // Elements f - 1 and f of a lane's operands.
-  FA_DEVICE static void put(typename Unit::B* weights, int f, float low, float high) {
-    A& run = weights[f / Unit::kRun].column[0];
-    const int word = f % Unit::kRun * kOperandBytes<Unit> / 4;
-    const uint32_t pair = here(Unit::pack_p(low, high));
-    if constexpr (kOperandBytes<Unit> == 2) {
-      run[word] = pair;
-    } else {
-      run[word] = f % 4 == 1 ? pair : here(Unit::join_p(run[word], pair));
+      if (f % 2 != 0) {
+        const uint32_t pair = here(Unit::pack_p(sums.p[(f - 1) % kHeld], sums.p[f % kHeld]));
+        A& run = weights[f / Unit::kRun].column[0];
+        if constexpr (kOperandBytes<Unit> == 2) {
+          run[f % Unit::kRun / 2] = pair;
+        } else {
+          const int word = f % Unit::kRun / 4;
+          run[word] = f % 4 == 1 ? pair : here(Unit::join_p(run[word], pair));
+        }
+      }
     }
   }
   // Share n of kSlots of the exponentials [kBegin, kEnd).
