@@ -150,8 +150,8 @@ def test_root_mean_squares_of_errors(scenario, arch, head_dim, values):
 from flash_attn_rocm.suite import fp8_cases
 from flash_attn_rocm.suite.forward_cases import Kernel
 case = fp8_cases.Case(
-    Kernel("fwd_fp8", "bf16", head_dim), (33,), (1024,), (2, 1), False, "float8_e4m3fn", True, (-1, -1), False,
-    values, head_dim**-0.5, "contiguous", 5)
+    Kernel("fwd_fp8", "bf16", head_dim), (33,), (1024,), (2, 1), False, "float8_e4m3fn", True, (-1, -1),
+    False, values, head_dim**-0.5, "contiguous", 5)
 call = fp8_cases.Call(case, None)
 wanted = call.exact(0)[0]
 codes = [call.given(name).view(torch.float8_e4m3fn) for name in "qkv"]

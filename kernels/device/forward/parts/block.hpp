@@ -81,8 +81,8 @@ struct Block {
   using Unit = typename UnitFor<kGfx, kNarrow || kCoded ? DType::fp16 : kDType, kFp8>::Type;
   static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
   using Descales = KeyDescales<Unit, kKeys>;
-  using Convert =
-      Choice<kFp8, CodesOf<kTraits.fp8>, typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type>;
+  using Wide = typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type;
+  using Convert = Choice<kFp8, CodesOf<kTraits.fp8>, Wide>;
   static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
@@ -162,8 +162,7 @@ struct Block {
   static constexpr int kLdsBytes = kKeysAtOnce * Keys::Tile::kBytes + kValuesAtOnce * Values::Tile::kBytes +
                                    Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds +
                                    (kOwnKeys ? join_bytes<Unit>(kHeadDim, kConfig.waves) : 0);
-  // Alignment for addresses with a flipped bit (memory/direct.hpp).
-  static constexpr int kLdsAlignment = kDirect ? 64 : 16;
+  static constexpr int kLdsAlignment = kDirect ? 64 : 16;  // for addresses with a flipped bit
   static_assert(kTilesLds % kLdsAlignment == 0, "each of two tiles is aligned");
   static_assert(kTile.threads == kConfig.waves * kTraits.wave, "tiles.toml: both loops need the same waves");
   static_assert(Unit::kN == kTraits.step_columns, "tables/isas.toml has another number of columns");
