@@ -164,7 +164,7 @@ struct DenseMask {
 
   // With kHidesLast: clears hidden elements of dS, also infinities and NaN.
   template <class P>
-  FA_DEVICE void hide_packed(P& packed, const Early& early) const {
+  FA_DEVICE void hide(P& packed, const Early& early) const {
 #pragma unroll
     for (int f = 0; f < kHeld; f += 4) {
       const uint32_t word = early.words[f / kRun][f % kRun / 4];
@@ -174,13 +174,6 @@ struct DenseMask {
       both[0] &= __builtin_amdgcn_perm(odd, even, 0x0a0a0808);
       both[1] &= __builtin_amdgcn_perm(odd, even, 0x0b0b0909);
     }
-  }
-  template <class Result>
-  FA_DEVICE void hide(Result& ds, const Early& early) const {
-    B::in_order(ds, [&](float x, int, int f) {
-      const uint32_t word = early.words[f / kRun][f % kRun / 4];
-      return (word & 1u << f % 4 * 8) != 0 ? x : 0;
-    });
   }
 
   // Hides or changes the scores of the tile with first key `first`. `apart`: addend of each column's scores.

@@ -87,7 +87,7 @@ fa_status fa_fwd(const fa_fwd_call* call, fa_message* message);
  * (fa_plan_bwd). Rows with a log-sum-exp below -131072 get zero gradients, like rows without a key: fp32
  * has too little precision left for the scores' differences. dscores, FA_FP32 (batch, nheads, seqlen_q, keys)
  * with the mask's number of keys, contiguous and zero, gets the gradients of the scores, which equal the
- * gradients of an added mask.
+ * gradients of an added mask. A boolean mask has none, so it is refused then.
  *
  * Without dq_sums, kernels add in a fixed order, so the same call gives the same bits. With dq_sums (FA_FP32,
  * zero, fa_bwd_sums elements), one pass computes everything and adds dq up there, in any order. fa_plan_bwd

@@ -64,6 +64,9 @@ void require_dims_and_types(const fa_bwd_call& call) {
   });
   problems.add_unless(given(call.attn_mask) || !given(call.dscores),
                       [] { return std::string("dscores: expected together with attn_mask"); });
+  problems.add_unless(!given(call.dscores) || call.attn_mask.dtype != FA_BOOL || !given(call.attn_mask), [] {
+    return std::string("dscores: expected with a bias, got a boolean attn_mask, which has no gradient");
+  });
   problems.add_unless(given(call.cu_seqlens_q) == given(call.cu_seqlens_k),
                       [] { return std::string("cu_seqlens_q, cu_seqlens_k: expected both or none"); });
   require_dropout(problems, call.rng_state, call.dropout_p);

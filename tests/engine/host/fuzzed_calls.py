@@ -121,7 +121,7 @@ def backward(*, ragged=False):
 
 def masked_gradients():
     call = backward()
-    call.attn_mask, call.dscores = tensor([2, 4, 5, 8], BOOL), tensor([2, 4, 5, 8], FP32)
+    call.attn_mask, call.dscores = tensor([2, 4, 5, 8]), tensor([2, 4, 5, 8], FP32)
     return call
 
 

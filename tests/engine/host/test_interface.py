@@ -792,14 +792,15 @@ def test_what_has_no_backward_with_another_head_dim_of_v(library, call, words):
 
 
 MASK = tensor([2, 4, 5, 8], BOOL)
-SCORES = tensor([2, 4, 5, 8], FP32)
+BIAS, SCORES = tensor([2, 4, 5, 8]), tensor([2, 4, 5, 8], FP32)
 
 
 @pytest.mark.parametrize("mask", [MASK, tensor([1, 1, 5, 8]), tensor([2, 1, 1, 8], FP32)])
 def test_launches_of_a_backward_with_a_mask(library, mask):
     plain = library.call(backward())[2]
+    scores = {} if mask is MASK else {"dscores": SCORES}
     for more in ({}, DROPS):
-        status, words, launches = library.call(backward(attn_mask=mask, dscores=SCORES, **more))
+        status, words, launches = library.call(backward(attn_mask=mask, **scores, **more))
         assert (status, words) == (OK, "")
         names = ["fa_bwd_delta_fp16", "fa_bwd_dkdv_masked_fp16_d64", "fa_bwd_dq_masked_fp16_d64"]
         assert [launch.kernel for launch in launches] == names
@@ -846,10 +847,14 @@ SMALL_SCALE = (
         ({"attn_mask": MASK, "dq_sums": tensor([16384], FP32)}, MASK_OF_GRADIENTS),
         ({"dscores": SCORES}, "dscores: expected together with attn_mask"),
         (
-            {"attn_mask": MASK, "dscores": tensor([2, 4, 5, 7], FP32)},
+            {"attn_mask": MASK, "dscores": SCORES},
+            "dscores: expected with a bias, got a boolean attn_mask, which has no gradient",
+        ),
+        (
+            {"attn_mask": BIAS, "dscores": tensor([2, 4, 5, 7], FP32)},
             "dscores: expected shape (2, 4, 5, 8), got shape (2, 4, 5, 7)",
         ),
-        ({"attn_mask": MASK, "dscores": MASK}, "dscores: expected dtype fp32, got bool"),
+        ({"attn_mask": BIAS, "dscores": MASK}, "dscores: expected dtype fp32, got bool"),
         (
             {"attn_mask": tensor([1, 1, 1, 8], FP32), "softmax_scale": 1e-7},
             f"{SMALL_SCALE}0.000000",

@@ -238,7 +238,7 @@ struct DqBlock {
       begin(dp, numbers.delta);
       multiply_both(*this, at, s, dp, q, dout, hide_later);
     }
-    finish(*this, dp, s, wave_row, first, tiles, numbers, starts, given, ahead, bits);
+    finish<Mask>(*this, dp, s, wave_row, first, tiles, numbers, starts, bits);
   }
 
   FA_DEVICE void add(LdsBytes at, const P& packed, Sums& sums) const {

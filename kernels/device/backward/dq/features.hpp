@@ -169,11 +169,10 @@ FA_DEVICE void hide_unseen(const B& block, typename B::Result& ds, int wave_row,
 }
 
 // dS in the place of dP, with the values of hidden and dropped elements. Stored if `dscores` is given.
-template <class B, class Mask>
+template <class Mask, class B>
 FA_DEVICE void finish(const B& block, typename B::Result& dp, typename B::Result& s, int wave_row, int first,
                       const typename B::Tiles& tiles, const typename B::Numbers& numbers,
-                      const typename B::Starts& starts, const Mask& given, const typename Mask::Early& words,
-                      uint32_t bits) {
+                      const typename B::Starts& starts, uint32_t bits) {
   // Dropout with a mask: if registers hold P, as part of an existing branch.
   constexpr bool kDropsLast =
       B::kMasked && B::kConfig.interleaved && !B::kDirect && B::kConfig.waves_per_simd <= 2;
@@ -201,10 +200,8 @@ FA_DEVICE void finish(const B& block, typename B::Result& dp, typename B::Result
     if (block.dropout.drops()) drop_gradients(block, dp, s, wave_row, first, numbers.delta);
     if (tiles.masked(first)) hide_unseen(block, dp, wave_row, first);
   }
-  if (B::kMasked && block.stores_dscores != 0) {
-    if constexpr (Mask::kHidesLast) given.hide(dp, words);
-    store_dscores(block, dp, wave_row, first);
-  }
+  // A boolean mask has no gradient.
+  if (!Mask::kHidesLast && B::kMasked && block.stores_dscores != 0) store_dscores(block, dp, wave_row, first);
 }
 
 }  // namespace fa

@@ -183,7 +183,7 @@ FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave
       B::template prioritise<1>();
       block.find(gradients, scores, own, wave_row, first, tiles, q, dout, numbers, starts, given, own_words);
       typename B::P packed = packed_gradients<B>(gradients, scores);
-      if constexpr (Mask::kHidesLast) given.hide_packed(packed, own_words);
+      if constexpr (Mask::kHidesLast) given.hide(packed, own_words);
       B::template prioritise<3>();
       block.add(own, packed, sums);
       B::template prioritise<0>();
