@@ -15,7 +15,7 @@ import torch
 
 from flash_attn_rocm.library import candidates, host
 from flash_attn_rocm.library.candidates import Candidate, Candidates, CandidatesError
-from flash_attn_rocm.machine import environment, remembered
+from flash_attn_rocm.machine import environment, remembered, tuning
 from flash_attn_rocm.machine.remembered import CODED, MASKED, MASKED_GRADIENTS, Family
 from flash_attn_rocm.values import kinds, paths
 
@@ -108,7 +108,7 @@ def rows_of(family: Family) -> tuple[Candidate, ...]:
     except CandidatesError as error:
         refuse(family.arch, mine, str(error).splitlines()[0])
     except KeyError:
-        refuse(family.arch, mine, f"{candidates.distribution(code)} does not have it")
+        refuse(family.arch, mine, f"{tuning.distribution(code)} does not have it")
     return ()
 
 
