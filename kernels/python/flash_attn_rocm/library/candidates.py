@@ -17,7 +17,6 @@ import torch
 from flash_attn_rocm.library import host
 from flash_attn_rocm.machine import tuning
 from flash_attn_rocm.machine.requirements import LIBRARY, package_version
-from flash_attn_rocm.machine.tuning import distribution
 from flash_attn_rocm.values.given import Given
 
 FORMAT, LIST = 1, "candidates.json"
@@ -69,7 +68,7 @@ class Candidates(NamedTuple):
 @cache
 def find(arch: str) -> Candidates:
     """The installed candidates for the machine code of ``arch``. Raises CandidatesError."""
-    name = distribution(arch)
+    name = tuning.distribution(arch)
     install = tuning.install(name)
     spec = importlib.util.find_spec(name.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations:

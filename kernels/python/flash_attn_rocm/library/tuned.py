@@ -17,7 +17,7 @@ import torch
 
 from flash_attn_rocm.library import candidates, host
 from flash_attn_rocm.library.candidates import Candidate, Candidates, CandidatesError
-from flash_attn_rocm.machine import environment, remembered
+from flash_attn_rocm.machine import environment, remembered, tuning
 from flash_attn_rocm.machine.remembered import CODED, MASKED, MASKED_GRADIENTS, Family
 from flash_attn_rocm.values import kinds, paths
 
@@ -136,7 +136,7 @@ def rows_of(family: Family, gpu: Gpu) -> tuple[Candidate, ...]:
     except CandidatesError as error:
         refuse(gpu, mine, str(error).splitlines()[0])
     except KeyError:
-        refuse(gpu, mine, f"{candidates.distribution(code)} does not have it")
+        refuse(gpu, mine, f"{tuning.distribution(code)} does not have it")
     return ()
 
 
