@@ -2,71 +2,23 @@
 
 import json
 import os
-from pathlib import Path
 
 import pytest
-from candidates_made import ARCH, Made, clock_of, path_text
+from candidates_made import ARCH
+from tune_made import BROKEN, FAST, FORWARD, SLOW, SMALL, WRONG, made_in, player, report_of
 
-FORWARD, SMALL = "fa_fwd_fp16_d64", "fa_fwd_fp16_d32"
-FAST, SLOW, WRONG, BROKEN = "aaaaaaaa", "bbbbbbbb", "cccccccc", "dddddddd"
 EXP = (r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, ")
 ROWS = {FAST: "", SLOW: "", WRONG: EXP, BROKEN: None}
-TOLD = {"": 2.0, FAST: 1.0, SLOW: 3.0}
-TIME = '{"ms": 2.0, "words": ""}'
-PEER = ("sh", "-c", f"while read -r line; do echo '{TIME}'; done")
-BEGIN = """
-import argparse, json, os, errno, warnings
-from flash_attn_rocm import explain
-from flash_attn_rocm.canary import first_use
-from flash_attn_rocm.library import tuned
-from flash_attn_rocm.machine import remembered
-from flash_attn_rocm.tuning import command, run, session
-from flash_attn_rocm.tuning.peer import Peer
-from wheel_builder.machine_code.fake_hip.control import HOST_MEMORY, kernels_on_host_memory
-flash_attn_rocm.set_strict(None)
-said, told, LENGTHS = [], [], [40]
-command._told = told.append
-def tune(*kernels, apply=False, forget=False, peer=None):
-    given = argparse.Namespace(
-        report=Path(os.environ["REPORT"]), kernel=list(kernels), seqlen=tuple(LENGTHS), runs=2, apply=apply,
-        forget=forget,
-    )
-    with kernels_on_host_memory(fake_hip):
-        peer = peer or Peer(PEER)
-        shown["status"] = command.main(given, said.append, clock=clock, peer=peer, tokens=40)
-    shown["said"], shown["told"] = "\\n".join(said), told
-def kernels():
-    return [launch.kernel for launch in fake_hip.report().launches]
-def called():
-    HOST_MEMORY.checks_kernels = True
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        attend()
-        shown["fallbacks"] = [str(each.message) for each in caught]
-        with kernels_on_host_memory(fake_hip):
-            shown["row"] = explain(*qkv(), causal=True).row
-    shown["launched"] = kernels()[-1:]
-"""
 
 
 @pytest.fixture
 def made(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("REPORT", str(tmp_path / "report.json"))
-    return Made(tmp_path)
+    return made_in(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def play(scenario, made):
-    def run(text, told=TOLD):
-        whole = "\n".join((path_text(made.site), clock_of(told), f"PEER = {PEER!r}", BEGIN, text))
-        return scenario(whole, disassembly=str(made.disassembly))
-
-    return run
-
-
-def report_of(tmp_path):
-    return json.loads((tmp_path / "report.json").read_text())
+    return player(scenario, made)
 
 
 def cached(tmp_path, folder):
@@ -107,73 +59,6 @@ def test_the_faster_row_wins_and_wrong_ones_are_out(play, made, tmp_path):
     assert shown["fallbacks"] == []
     assert f"row {shipped}, modelled; measured by 0 reports" in shown["row"]
     assert "used instead" not in shown["row"], "nothing was applied"
-
-
-# Milliseconds by the launch model, written by tests/fast/unit/tune/test_modelled_clock.py. The emulator's
-# short calls stand for long ones.
-MODELLED = json.loads(Path(__file__).with_name("modelled.json").read_text())
-STANDS_FOR = {40: 512, 48: 2048}
-MODELS_CLOCK = """
-from flash_attn_rocm.tuning import bins
-bins.WIDTHS = (1,)
-call_of, current = bins.call_of, []
-def remembered_call(each, *rest):
-    current[:] = [f"{STANDS_FOR[each.length]} {each.causal}"]
-    return call_of(each, *rest)
-bins.call_of = remembered_call
-def clock(call, where):
-    call()
-    return 1e-3 * MODEL[in_use[0]][current[0]]
-LENGTHS[:] = STANDS_FOR
-tune()
-"""
-PLAYED = {  # the rows of the model that are the wheel's, FAST and SLOW
-    ("twice", "plain", "tall"): FAST,
-    ("twice", "tall", "plain"): SLOW,
-    ("plain", "twice", "tall"): "",
-    ("tall", "twice", "plain"): "",  # plain is slower in the longer causal calls
-}
-
-
-@pytest.mark.parametrize("roles", PLAYED, ids="-".join)
-def test_the_row_that_the_launch_model_favours_is_found(play, made, tmp_path, roles):
-    shipped = made.add(FORWARD, {FAST: "", SLOW: ""})
-    model = {row: MODELLED[role] for row, role in zip(("", FAST, SLOW), roles, strict=True)}
-    play(f"MODEL, STANDS_FOR = {model!r}, {STANDS_FOR!r}\n{MODELS_CLOCK}")
-    assert report_of(tmp_path)["kernels"][FORWARD]["winner"] == (PLAYED[roles] or shipped)
-
-
-def test_pytorchs_attention_is_timed_in_a_process_of_its_own(play, made, tmp_path):
-    made.add(FORWARD, {FAST: ""})
-    shown = play("tune(peer=Peer())")
-    assert (shown["status"], [words for words in shown["told"] if "PyTorch" in words]) == (0, [])
-    times = [each["sdpa_ms"] for each in report_of(tmp_path)["kernels"][FORWARD]["bins"]]
-    assert len(times) == 4
-    assert all(0 < ms < 1e3 for ms in times)
-    assert 2.0 not in times, "the clock of this process"
-
-
-BREAKS = {
-    "kill -SEGV $$": "its process was ended by SIGSEGV",
-    "exec sleep 600": "it did not end within 3 s",
-}
-
-
-@pytest.mark.parametrize("ends", BREAKS)
-def test_an_attention_of_pytorch_that_breaks_is_told_and_the_run_goes_on(play, made, tmp_path, ends):
-    made.add(FORWARD, {FAST: ""})
-    command = (
-        f"""while read -r line; do case $line in *'"causal": true'*) {ends};; esac; echo '{TIME}'; done"""
-    )
-    shown = play(f"tune(peer=Peer(('sh', '-c', {command!r}), longest=3))")
-    assert shown["status"] == 0, shown["said"]
-    found = report_of(tmp_path)["kernels"][FORWARD]
-    assert found["winner"] == FAST
-    assert [each["sdpa_ms"] for each in found["bins"]] == [2.0, None, 2.0, None]
-    assert [words for words in shown["told"] if "PyTorch" in words] == [
-        f"{FORWARD}, forward 40 causal{width}: PyTorch's attention has no time: {BREAKS[ends]}"
-        for width in ("", " GQA 4")
-    ]
 
 
 def test_without_a_faster_row_the_wheels_stays(play, made, tmp_path):

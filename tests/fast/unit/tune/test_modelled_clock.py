@@ -1,4 +1,4 @@
-"""The clock of tests/installed/fake_hip/test_tune.py is the launch model's."""
+"""The clock of tests/installed/fake_hip/test_tune_times.py is the launch model's."""
 
 import json
 
