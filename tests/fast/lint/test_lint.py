@@ -4,12 +4,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 CHECKOUT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
+INSTALLED = ("kernels/python", "shim/flash", "shim3/flash", "shim_sage/sage")  # what users install
 SCRIPTS = [
     *(f"scripts/{name}" for name in ("lock", "release", "test", "test-on-gpu", "venv")),
     ".ci/run",
@@ -42,6 +44,14 @@ def test_ruff_format():
 
 def test_mypy():
     lint("mypy")
+
+
+def test_installed_packages_use_nothing_newer_than_their_python():
+    """datetime.UTC of 3.11 made the import fail with Python 3.10, which the wheel promises."""
+    settings = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))
+    oldest = settings["project"]["requires-python"].removeprefix(">=")
+    installed = [name for name in settings["tool"]["mypy"]["files"] if name.startswith(INSTALLED)]
+    lint("mypy", "--python-version", oldest, *installed)
 
 
 def test_codespell():

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,7 +104,7 @@ def read(path: Path) -> Finding | None:
 
 def write(path: Path, family: Family, state: str, words: str = "") -> None:
     """Stores a finding. With a read-only folder it holds for this process only."""
-    time = datetime.now(UTC).isoformat(timespec="seconds")
+    time = datetime.now(timezone.utc).isoformat(timespec="seconds")
     found = Finding(state, words, str(family), family.arch, _wheel(), _driver(), time, os.getpid())
     with suppress(OSError, RuntimeError):
         write_text(path, json.dumps(asdict(found), indent=1))

@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def run(
     return {
         "schema": SCHEMA,
         "how": ON_HARDWARE if where.type == "cuda" else EMULATED,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **found,
         "complete": not kernels and not calls,
         "seconds": round(time.perf_counter() - begin, 3),

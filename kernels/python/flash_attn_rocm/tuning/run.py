@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import torch
@@ -90,7 +90,7 @@ def run(
             "format": FORMAT,
             "report": REPORT,
             "how": ON_HARDWARE if where.type == "cuda" else EMULATED,
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "machine": _machine(where),
             **facts,
             "candidates": found.digest,
