@@ -272,7 +272,7 @@ def test_the_wheel_of_another_arch_under_this_name_is_refused(wheel, matrix, tmp
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("flash_attn_rocm_tuning_gfx9999", "no arch has the distribution flash-attn-rocm-tuning-gfx9999"),
+        ("flash_attn_rocm_tuning_gfx99999", "no arch has the distribution flash-attn-rocm-tuning-gfx99999"),
         ("flash_attn_rocm_tuning_gfx1101", "no arch has the distribution flash-attn-rocm-tuning-gfx1101"),
         ("flash_attn_rocm_tunlng_gfx1100", "file-name"),
     ],
