@@ -58,9 +58,10 @@ function steps(row) {
   }
   const copy = offer.cloneNode(true);
   for (const step of copy.querySelectorAll("li")) {
-    const { systems, tools, packaged } = step.dataset;
+    const { systems, tools, packaged, own } = step.dataset;
     const fits = systems.split(" ").includes(system.value) && tools.split(" ").includes(tool.value);
-    if (!fits || (packaged && packaged !== row.dataset.packaged)) {
+    const served = (!packaged || packaged === row.dataset.packaged) && (!own || own === row.dataset.own);
+    if (!fits || !served) {
       step.remove();
     }
   }
