@@ -105,6 +105,7 @@ class Isa:
     bf16_pairs: bool
     bf16_products: bool
     matrix_interlock: bool
+    late_operands: bool
     short_code: bool
     flushes_denormals: bool
     fp8: str
@@ -208,13 +209,16 @@ TRAITS = (
     *("step_columns", "step_clocks", "fp16_k", "bf16_k"),
     *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32"),
     *("transposed_reads", "direct_loads", "bf16_pairs", "bf16_products"),
-    *("matrix_interlock", "lds_counter", "short_code", "flushes_denormals", "fp8", "buffer_word3"),
+    *("matrix_interlock", "lds_counter", "late_operands", "short_code"),
+    *("flushes_denormals", "fp8", "buffer_word3"),
     *("wave", "simds", "cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule"),
     *("vgpr_encoding_granule", "sgprs", "sgpr_granule", "lds_bytes", "lds_granule"),
     *("architected_flat_scratch", "packed_work_item_ids", "workgroup_ids_in_ttmps", "nan_modes"),
 )
 ENUMERATORS = {"isa": "Isa", "family": "Family", "unit": "MatrixUnit", "fp8": "Fp8"}
 FEATURES = (
+    "trains",
+    "large_head_dims",
     "atomic_fadd_f32",
     "steps_of_16",
     "tall_d64",

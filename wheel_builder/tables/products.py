@@ -13,8 +13,8 @@ from wheel_builder.base.words import line_problem
 from wheel_builder.tables.rows import read_row, read_tables
 
 FAMILIES = ("Radeon", "Instinct", "Ryzen")
-ELSEWHERE = PACKAGED, ON_WSL, NOT_WINDOWS, NO_TORCH_6_4 = (
-    "torch package", "WSL2", "not Windows", "no torch for 6.4",
+ELSEWHERE = PACKAGED, ON_WSL, NOT_WINDOWS, NO_TORCH_6_4, NO_TORCH = (
+    "torch package", "WSL2", "not Windows", "no torch for 6.4", "no torch",
 )  # fmt: skip
 # The gfx name of a GPU, or of several at once: "gfx90a", "gfx10-3-generic".
 GFX = r"gfx[1-9][0-9a-f]{2,3}|gfx[1-9][0-9]?(-[0-9]+)*-generic"

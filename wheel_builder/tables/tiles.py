@@ -3,6 +3,7 @@
 Standard library only.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -218,16 +219,18 @@ def parse_tiles(text: str, isas: set[str]) -> Tiles:
 
 
 def _own_and_taken(tables: Mapping[str, Any], rows: Any, where: str, problems: list[str]) -> Any:  # noqa: ANN401
-    """The rows of an ISA derived from another: its own rows first, then those of the other."""
+    """The rows of an ISA derived from another: its own rows, then the other's up to a head dim."""
     if isinstance(rows, str):
         rows = {"like": rows, "rows": []}
     if not isinstance(rows, dict):
         return rows
     own, taken = rows.get("rows"), tables.get(str(rows.get("like")))
-    if rows.keys() != {"like", "rows"} or not isinstance(own, list) or not isinstance(taken, list):
+    most = rows.get("up_to", math.inf)
+    if {*rows} - {"up_to"} != {"like", "rows"} or not isinstance(own, list) or not isinstance(taken, list):
         problems.append(f"{where}: expected a list, or the ISA of a list to take: like, rows")
         return []
     replaced = [_place(row) for row in own]
+    taken = [row for row in taken if not isinstance(row, dict) or row.get("head_dim", 0) <= most]
     return [*own, *(row for row in taken if _place(row) not in replaced)]
 
 

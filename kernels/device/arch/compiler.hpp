@@ -29,4 +29,11 @@ FA_DEVICE void missed_lds_wait() {
   }
 }
 
+// Waits until earlier LDS and vector memory instructions have read EXEC. LLVM misses s_and_saveexec after
+// them.
+template <Gfx kGfx>
+FA_DEVICE void missed_operand_wait() {
+  if constexpr (traits(kGfx).late_operands) asm volatile("s_waitcnt_depctr 0xffe3" ::: "memory");
+}
+
 }  // namespace fa

@@ -55,6 +55,7 @@ struct ArchTraits {
   bool bf16_products;       // a matrix step multiplies bf16; false: fp16 only
   bool matrix_interlock;    // the hardware waits for matrix results; false: the compiler keeps a distance
   bool lds_counter;         // LDS operations are counted, and waited for, apart from scalar loads
+  bool late_operands;       // memory instructions read EXEC later; the compiler ignores s_and_saveexec
   bool short_code;          // fewer instructions before speed: the wheel of these GPUs is near its limit
   bool flushes_denormals;   // matrix instructions of fp16 and bf16 take denormals as zero
   Fp8 fp8;                  // formats of 8-bit floats; none: no such instructions

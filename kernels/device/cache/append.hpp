@@ -1,6 +1,7 @@
 // Writes new keys and values into a cache, in place. Rotates keys and queries on the way.
 #pragma once
 
+#include "device/arch/compiler.hpp"
 #include "device/arch/current.hpp"
 #include "device/arch/device.hpp"
 #include "device/arch/dtype.hpp"
@@ -52,6 +53,7 @@ struct AppendedUnit {
 
   FA_DEVICE static void write(const Moved& moved, uint16_t* to) {
     store(to + moved.first, moved.a);
+    missed_operand_wait<kCurrentGfx>();
     if (moved.has_second) store(to + moved.second, moved.b);
   }
 

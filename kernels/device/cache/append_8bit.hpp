@@ -57,6 +57,7 @@ struct CodedAppend {
       }
     } else if (descale_at(0) != nullptr) {
       descale = *descale_at(rows.batch * descale_batch() + head * descale_head());
+      missed_operand_wait<kCurrentGfx>();
     }
     if (!there) return;
     uint8_t* const to = rows.to<uint8_t>(place, to_row, head);

@@ -161,6 +161,21 @@ def test_a_gpu_that_runs_the_code_of_another_gets_what_pytorch_needs(open_page):
     assert "HSA_OVERRIDE" not in choose(page, gpu="gfx1030")
 
 
+@pytest.mark.parametrize("gpu", ["Radeon RX 5500 XT", "gfx1011"])
+def test_a_gpu_without_kernels_in_pytorchs_own_builds(open_page, gpu):
+    """As gfx1030 it hangs, so no override."""
+    page = open_page()
+    text = choose(page, gpu=gpu, system="Linux")
+    assert "your steps" in text
+    assert "Install a PyTorch that was built for this GPU, 2.10 or newer" in text
+    assert "download.pytorch.org" not in text
+    assert "HSA_OVERRIDE" not in text
+    text = choose(page, gpu=gpu, system="Docker")
+    assert "which have no kernels for this GPU. Choose Linux" in text
+    assert "docker run" not in text
+    assert "download.pytorch.org" in choose(page, gpu="gfx1030", system="Linux")
+
+
 def test_a_name_that_fits_several_asks_which_one(open_page):
     page = open_page()
     text = choose(page, gpu="strix")

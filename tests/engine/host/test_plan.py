@@ -15,6 +15,10 @@ from wheel_builder.tables.archs import arch_named, known_archs, known_gpus
 from wheel_builder.tables.tuning import TUNING, cpp_tuning, decode_rules, parse_tuning
 
 LARGEST = {gpu.name: gpu.compute_units for gpu in known_gpus().values()}
+# The GPUs with kernels of large head dims.
+LARGE = {
+    gpu.name for gpu in known_gpus().values() if "large_head_dims" in arch_named(gpu.code_object).features
+}
 # Packed rows of a workgroup.
 ROWS = {
     arch.name: {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16}[arch.isa.unit]
@@ -84,6 +88,11 @@ def share_of_places(workgroups, units, places=PLACES):
     return workgroups / (math.ceil(workgroups / places) * places)
 
 
+def dims(arch, *every):
+    """Those with kernels."""
+    return [each for each in every if arch in LARGE or each <= 128]
+
+
 @pytest.mark.parametrize("arch", LARGEST)
 def test_decode_of_one_sequence_with_32k_keys_fills_the_largest_device(plans, arch):
     units = LARGEST[arch]
@@ -97,7 +106,7 @@ def test_decode_of_one_sequence_with_32k_keys_fills_the_largest_device(plans, ar
             compute_units=units,
         )
         for dtype, head_dim, nheads_k, group in product(
-            ("fp16", "bf16"), (32, 64, 96, 128, 192, 256), range(1, 33), (1, 2, 8)
+            ("fp16", "bf16"), dims(arch, 32, 64, 96, 128, 192, 256), range(1, 33), (1, 2, 8)
         )
     ]
     for case, plan in zip(cases, plans(cases), strict=True):
@@ -116,7 +125,7 @@ def test_codes_are_cut_into_as_many_parts_as_give_the_bytes_in_flight_of_16_bits
     units, pair = LARGEST[arch], arch_named(known_gpus()[arch].code_object).isa.cus_of_workgroup
     cases = [
         Request(arch=arch, head_dim=head_dim, nheads=heads, nheads_k=heads, compute_units=units, coded=True)
-        for head_dim, heads in product((64, 128, 256), (1, 8, 64))
+        for head_dim, heads in product(dims(arch, 64, 128, 256), (1, 8, 64))
     ]
     for case, plan in zip(cases, plans(cases), strict=True):
         places = min({64: 8, 128: 4, 256: 2}[case.head_dim] // pair, 4)
@@ -346,6 +355,7 @@ def test_what_was_planned_of_large_head_dims_is_planned_again_when_it_is_wanted(
     cases = [
         replace(WIDE, arch=arch, max_seqlen_q=rows, nheads=heads, nheads_k=heads, compute_units=units)
         for arch, units in LARGEST.items()
+        if arch in LARGE
         for rows in (1, 100, 4096)
         for heads in (1, 3)
     ]

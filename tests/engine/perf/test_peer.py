@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from tests.engine.perf.conftest import ARCHS
+from tests.engine.perf.conftest import PEERED
 from tests.engine.perf.gradients import columns, gradients, product
 from wheel_builder.machine_code.emulator.formats import decode, encode, rounded
 from wheel_builder.machine_code.emulator.machine import Options
@@ -96,7 +96,7 @@ def forward(kernel, dtype, head_dim, *mask):
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", PEERED)
 def test_forward(peer_kernel, arch, causal, dtype, head_dim):
     name = "fwd_causal" if causal else "fwd"
     out, lse = forward(peer_kernel(arch, f"{name}_{dtype}_d{head_dim}"), dtype, head_dim)
@@ -127,7 +127,7 @@ def seen_of(row, rows):
 @pytest.mark.full
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("kind", ["bool", "bias"])
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", PEERED)
 def test_masked(peer_kernel, arch, kind, head_dim):
     shown = [shows(row, key) for row in range(SEQLEN) for key in range(SEQLEN)]
     data = bytes(shown) if kind == "bool" else encode([0.0 if each else -math.inf for each in shown], "fp16")
@@ -146,7 +146,7 @@ def test_masked(peer_kernel, arch, kind, head_dim):
 
 @pytest.mark.full
 @pytest.mark.parametrize("head_dim", [64, 128])
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", PEERED)
 def test_backward(peer_kernel, arch, head_dim):
     dtype, scale = "fp16", head_dim**-0.5
     out, lse = forward(peer_kernel(arch, f"fwd_{dtype}_d{head_dim}"), dtype, head_dim)

@@ -20,7 +20,7 @@ import pytest
 import torch
 from flash_attn_rocm.library.host import instances
 from flash_attn_rocm.suite.corpus import archs_with_cases_of
-from flash_attn_rocm.suite.target import Target
+from flash_attn_rocm.suite.target import BACKWARD_OP, Target
 from here import ARCH, ON_GPU
 from record import Record
 from shares import FULL, without_others
@@ -28,14 +28,23 @@ from shares import FULL, without_others
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "divided: archs that share fuzz cases divide these tests")
+    config.addinivalue_line("markers", "needs(kernels): left out on archs without any of these kernels")
+
+
+def has_kernels(item):
+    """Whether the wheel has some of the kernels that the test needs."""
+    return all(mark.args[0] for mark in item.iter_markers("needs"))
 
 
 def pytest_collection_modifyitems(items):
     # Left out instead of skipped: a skipped test verifies nothing.  Pytest marks tests parametrized with the
     # kernels of an op missing from the arch.
-    items[:] = [item for item in items if not item.get_closest_marker("skip")]
+    items[:] = [item for item in items if not item.get_closest_marker("skip") and has_kernels(item)]
     here = {arch for instance in instances() for arch in instance.archs}
-    archs = [arch for arch in archs_with_cases_of(ARCH) if arch in here]
+    trained = {arch for instance in instances() if instance.op == BACKWARD_OP for arch in instance.archs}
+    # An arch without gradients leaves tests of gradients to no other.
+    there = here & trained if ARCH in trained else here
+    archs = [arch for arch in archs_with_cases_of(ARCH) if arch in there]
     if not (FULL or ON_GPU):
         items[:] = without_others(items, archs.index(ARCH), len(archs))
 

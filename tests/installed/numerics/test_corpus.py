@@ -22,11 +22,13 @@ def test_scores_of_6000_from_128_terms_that_are_alike(target, shown):
     test_case(target, shown, Kernel("reference", "fp16"), 154)
 
 
+@pytest.mark.needs(BACKWARD)
 def test_258_queries_of_which_each_sees_one_key(target, shown):
     """Call 62's limit was the fp32 rounding of one query's dk (rule.weights_together)."""
     test_case(target, shown, Kernel("bwd_dq", "fp16", 192), 62)
 
 
+@pytest.mark.needs(BACKWARD)
 @pytest.mark.parametrize(
     ("dtype", "head_dim", "number"), [("bf16", 192, 35), ("fp16", 256, 47), ("bf16", 64, 62)]
 )
@@ -39,6 +41,7 @@ OF_QUERY, OF_KEY, OF_ROW = range(3)  # the element unique to query, key or row 9
 DQ, DK, DV = range(3)
 
 
+@pytest.mark.needs(BACKWARD)
 @pytest.mark.parametrize(
     ("gradient", "own"), [(DQ, OF_KEY), (DQ, OF_QUERY), (DK, OF_QUERY), (DK, OF_KEY), (DV, OF_ROW)]
 )
@@ -61,6 +64,7 @@ def owned(call, own):
     return call.turned(call.own_of_dout(10) if own == OF_ROW else call.own(10, firsts[own]))[9]
 
 
+@pytest.mark.needs(BACKWARD)
 def test_a_gradient_that_is_not_three_times_another_is_seen(target):
     """Also if all equal elements are equally wrong, as after wrong rounding of ties."""
     call = made(draw(Kernel(BACKWARD_OP, *BACKWARD[0]), ALIKE), target.device)

@@ -21,6 +21,8 @@ from flash_attn_rocm.values import paths
 from here import ARCH, BACKWARD, FUSED, FUSED_FEATURES
 from shares import FULL
 
+pytestmark = pytest.mark.needs(BACKWARD)
+
 SEED = 5
 ALL = Rules()
 

@@ -10,6 +10,7 @@ from flash_attn_rocm.autograd import recall
 from flash_attn_rocm.launch import backward_pass, forward_pass, watched
 from flash_attn_rocm.reference.operators import arguments_of
 from flash_attn_rocm.serving import resets
+from here import BACKWARD
 
 pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnResetWarning")
 FWD, BWD = torch.ops.flash_attn_rocm.fwd.default, torch.ops.flash_attn_rocm.bwd.default
@@ -106,6 +107,7 @@ def test_launches_give_the_bits_of_one(target, cut, name):
         assert len(more) > len(launched) or (name, heads) == ("packed", 3)
 
 
+@pytest.mark.needs(BACKWARD)
 @pytest.mark.divided
 @pytest.mark.parametrize("path", ["separate", "fused"])
 def test_gradients_of_launches_are_those_of_one(target, cut, path, monkeypatch):

@@ -113,6 +113,7 @@ def with_dropout(dropout_p):
     return lambda q, k, v: flash_attn_func(q, k, v, causal=True, dropout_p=dropout_p)
 
 
+@pytest.mark.needs(BACKWARD)
 @pytest.mark.divided
 @pytest.mark.usefixtures("lenient")
 @pytest.mark.parametrize("dropout_p", [0.0, 0.1])

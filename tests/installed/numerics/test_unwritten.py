@@ -11,7 +11,7 @@ from flash_attn_rocm.autograd import recall
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.serving import machine
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
-from here import FORWARD, FUSED
+from here import BACKWARD, FORWARD, FUSED
 
 HEADS, KEYS = (2, 1), (40, 300, 4)
 WAYS = ["separate", "fused"] if ("fp16", 64) in FUSED else ["separate"]
@@ -89,6 +89,7 @@ def test_keys_in_parts(target, monkeypatch, units):
     assert lse[:, rows].isfinite().all()
 
 
+@pytest.mark.needs(BACKWARD)
 @pytest.mark.parametrize("most", [(0, 0), (0, 300), (20, 0)], ids=str)
 def test_lengths_of_nothing(target, most):
     leaves, cuts = made(target, "fp16", 64)
@@ -101,6 +102,7 @@ def test_lengths_of_nothing(target, most):
     assert all(x.isfinite().all() for x in found)
 
 
+@pytest.mark.needs(BACKWARD)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("most_keys", [100, max(KEYS)])
 @pytest.mark.parametrize("known", [False, True], ids=["first call", "known call"])

@@ -12,12 +12,18 @@ from flash_attn_rocm.suite.forward_cases import Kernel
 from flash_attn_rocm.suite.rule import found_gradients
 from flash_attn_rocm.suite.target import BACKWARD_OP, FUSED_OP
 from flash_attn_rocm.values import paths
-from here import ARCH, FORWARD, FUSED, FUSED_FEATURES
+from here import ARCH, BACKWARD, FORWARD, FUSED, FUSED_FEATURES, LARGE
 from shares import FULL
 
 
+def forward_cases():
+    """Those with kernels for their head dim: all, or without LARGE those up to the largest one."""
+    most = max(head_dim for _, head_dim in FORWARD)
+    return [case for case in upstream.cases(full=FULL) if LARGE or case.head_dim <= most]
+
+
 @pytest.mark.divided
-@pytest.mark.parametrize("case", upstream.cases(full=FULL), ids=str)
+@pytest.mark.parametrize("case", forward_cases(), ids=str)
 def test_upstreams_cases(target, shown, case):
     verdict = upstream.run(
         case, target.device, lambda function, *given, **options: target.attend(function, *given, **options)[0]
@@ -31,7 +37,7 @@ def test_upstreams_cases(target, shown, case):
 
 def gradient_cases():
     """Each case with its kernels, separate or fused: with FA_FULL with both, where there are."""
-    for number, case in enumerate(upstream.gradient_cases(full=FULL)):
+    for number, case in enumerate(upstream.gradient_cases(full=FULL) if BACKWARD else ()):
         padded = plans.padded_head_dim(ARCH, case.dtype, case.head_dim, plans.BACKWARD)
         featured = case.alibi or case.softcap or case.dropout_p
         fused = (case.dtype, padded) in (FUSED_FEATURES if featured else FUSED)

@@ -41,4 +41,4 @@ class HostMemory(Machine):
         return Device(self.arch, self.units)
 
 
-ARCH = archs_with("fwd")[0]
+ARCH = (archs_with("bwd_dq") or archs_with("fwd"))[0]

@@ -12,8 +12,9 @@ from functools import cached_property
 from wheel_builder.tables.archs import arch_named, code_of, known_gpus
 
 EM_X86_64, EM_AMDGPU = 62, 224
-# With the flags "any" for sramecc and xnack on archs with these features.
-E_FLAGS = {g.name: g.elf_machine | (0x500 if ":" in g.device_name else 0) for g in known_gpus().values()}
+# By a device's features, the flags "any" for them.
+ANY = {"": 0, "xnack-": 0x100, "sramecc+:xnack-": 0x500}
+E_FLAGS = {g.name: g.elf_machine | ANY[g.device_name.partition(":")[2]] for g in known_gpus().values()}
 PAGE = 4096
 BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 S_ENDPGM = bytes.fromhex("000081bf")

@@ -124,11 +124,12 @@ def parts(found: Found) -> str:
     head = ("gfx arch", "modelled as", "whole, µs", f"{PARTS} parts, µs", "storing and reading them, µs")
     rows: list[tuple[str, ...]] = [head]
     for name, figures in found.items():
-        arch = arch_named(name)
+        arch, flop = arch_named(name), _by_kernel(figures).get(f"{WIDE_OP} fp16 d{WIDE_DIM}")
+        if flop is None:
+            continue
         of_one = _rows(arch, WIDE_OP, WIDE_DIM)
         if arch.compute_units < PARTS * LENGTH // of_one:  # on CDNA a workgroup is alone on its compute unit
             continue
-        flop = _by_kernel(figures)[f"{WIDE_OP} fp16 d{WIDE_DIM}"]
         whole = 4 * of_one * LENGTH * WIDE_DIM / (flop * arch.model.clock)
         moved = 2 * PARTS * LENGTH * WIDE_DIM * 4 / arch.model.memory
         rows.append((name, arch.model.name, *(f"{x * 1e6:.0f}" for x in (whole, whole / PARTS, moved))))

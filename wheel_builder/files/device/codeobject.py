@@ -28,14 +28,15 @@ KERNEL_KEYS = frozenset({
     ".vgpr_count", ".vgpr_spill_count", ".wavefront_size", ".workgroup_processor_mode",
 })  # fmt: skip
 VERSION = [1, 2]  # of code object versions 5 and 6
-EF_FEATURES_ANY = 0x500  # sramecc and xnack: any setting, the meaning of an arch's name without features
+# Any setting of a feature, the meaning of an arch's name without features.
+EF_FEATURES_ANY = {":xnack": 0x100, ":sramecc": 0x400}
 DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
 WAVE32 = 1 << 10  # of a descriptor's properties
 
 
 def header_flags(gpu: Gpu) -> int:
     """``e_flags`` of code for any setting of the GPU's features."""
-    return gpu.elf_machine | (EF_FEATURES_ANY if ":" in gpu.device_name else 0)
+    return gpu.elf_machine | sum(bits for name, bits in EF_FEATURES_ANY.items() if name in gpu.device_name)
 
 
 def code_object_problems(code: CodeObject) -> tuple[str, ...]:

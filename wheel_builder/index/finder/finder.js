@@ -58,10 +58,11 @@ function steps(row) {
   }
   const copy = offer.cloneNode(true);
   for (const step of copy.querySelectorAll("li")) {
-    const { systems, tools, packaged, gpus } = step.dataset;
+    const { systems, tools, packaged, own, gpus } = step.dataset;
     const mine = systems.split(" ").includes(system.value) && tools.split(" ").includes(tool.value);
     const fits = mine && (!gpus || gpus.split(" ").includes(row.dataset.arch));
-    if (!fits || (packaged && packaged !== row.dataset.packaged)) {
+    const served = (!packaged || packaged === row.dataset.packaged) && (!own || own === row.dataset.own);
+    if (!fits || !served) {
       step.remove();
     }
   }

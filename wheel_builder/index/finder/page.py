@@ -23,7 +23,7 @@ from wheel_builder.index.finder.steps import (
 from wheel_builder.matrix.catalogue import Gpu
 from wheel_builder.matrix.hardware import HardwareRun
 from wheel_builder.matrix.model import PROJECT, PUBLIC
-from wheel_builder.tables.products import NO_TORCH_6_4, ON_WSL, PACKAGED
+from wheel_builder.tables.products import NO_TORCH, NO_TORCH_6_4, ON_WSL, PACKAGED
 
 DOCUMENTATION = "docs/index.html"  # from the page
 TITLE = f"Find your {PROJECT} wheel"
@@ -62,6 +62,7 @@ OLDER_TORCH = (
     "(error 209, “no kernel image is available”). HIP's runtime and this wheel support it. Choose a newer "
     "ROCm version."
 )
+YES_OR_NO = {True: "yes", False: "no", None: ""}
 NOT_ON_WSL = (
     "AMD's ROCm for WSL2 does not support this GPU, so expect it to fail there. Choose Windows or Linux for "
     "their steps. The supported GPUs:"
@@ -244,6 +245,7 @@ def _row(gpu: Gpu, found: tuple[Offer, ...], hardware: tuple[HardwareRun, ...]) 
         "data_lacks": json.dumps({offer.rocm: lack(gpu, offer) for offer in found if lack(gpu, offer)}),
         "data_packaged": "yes" if PACKAGED in gpu.elsewhere else "no",
         "data_wsl": "yes" if ON_WSL in gpu.elsewhere else "no",
+        "data_own": "no" if NO_TORCH in gpu.elsewhere else "yes",
         "data_without_torch": "6.4" if NO_TORCH_6_4 in gpu.elsewhere else "",
     }  # fmt: skip
     return element("tr", *head, *cells, **data)
@@ -336,7 +338,8 @@ def _step(step: Step) -> Html:
         *([element("pre", element("code", step.command))] if step.command else []),
         data_systems=" ".join(step.systems),
         data_tools=" ".join(step.tools),
-        data_packaged={True: "yes", False: "no", None: ""}[step.packaged],
+        data_packaged=YES_OR_NO[step.packaged],
+        data_own=YES_OR_NO[step.own],
         data_gpus=" ".join(step.gpus),
         data_optional=step.optional,
     )

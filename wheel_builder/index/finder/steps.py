@@ -65,11 +65,22 @@ FOR_WSL = (
 )
 
 
+NOT_OWN = (
+    "Install a PyTorch that was built for this GPU, {} or newer. PyTorch's own builds for ROCm have no "
+    "kernels for it, and no setting gives it those of another GPU. AMD's page lists previews"
+)
+NO_IMAGE = (
+    "This image takes PyTorch's own builds for ROCm, which have no kernels for this GPU. Choose Linux for "
+    "its steps"
+)
+
+
 @dataclass(frozen=True)
 class Step:
     """An instruction with an optional command. ``link`` is an address with its words.
 
-    ``systems`` and ``tools`` limit the step to some users. ``packaged`` limits it to GPUs with a package in
+    ``systems`` and ``tools`` limit the step to some users. ``own`` limits it to GPUs with kernels in
+    PyTorch's own builds (True), or to the others (False). ``packaged`` limits it to GPUs with a package in
     AMD's builds of PyTorch (True), or to the others (False). None means all. ``gpus`` limits it to these.
     """
 
@@ -79,6 +90,7 @@ class Step:
     systems: tuple[str, ...] = (LINUX, WSL2)
     tools: tuple[str, ...] = TOOLS
     packaged: bool | None = None
+    own: bool | None = None
     optional: bool = False
     gpus: tuple[str, ...] = ()
 
@@ -130,7 +142,8 @@ def _on_linux(rocm: str, wheel: Wheel, shims: Sequence[Shim], torch_floor: str) 
         words = f"Install PyTorch {torch_floor} or newer for ROCm {rocm}; its page has other builds"
         for tool, install in INSTALL.items():
             line = f'{install} "torch>={torch_floor}" --index-url {PYTORCH_INDEX}{rocm}'
-            yield Step(words, line, SELECTOR, here, (tool,))
+            yield Step(words, line, SELECTOR, here, (tool,), own=True)
+        yield Step(NOT_OWN.format(torch_floor), link=AMD_BUILDS, systems=here, own=False)
     else:
         yield from _amds_torch(f"for ROCm {rocm}", torch_floor, here)
     begins = f"{rocm}…" if rocm in OF_PYTORCH else "7… (HIP's own)"
@@ -183,10 +196,13 @@ def _in_docker(rocm: str, wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]
         f"pip download --no-deps {_requirement(rocm, wheel)}",
         f"{MAKE_IMAGE} {shlex.quote(wheel.filename)}",
     )
-    yield Step(NOTHING_COMPILED, "\n".join(make), systems=(DOCKER,))
+    yield Step(NO_IMAGE, systems=(DOCKER,), own=False)
+    yield Step(NOTHING_COMPILED, "\n".join(make), systems=(DOCKER,), own=True)
     run = f"docker run {DEVICES} {image}"
-    yield Step("Print the ROCm version of its PyTorch", f"{run} {VERSION}", systems=(DOCKER,))
-    yield Step("Check whether attention runs on your GPU; the image has the wheel", run, systems=(DOCKER,))
+    yield Step("Print the ROCm version of its PyTorch", f"{run} {VERSION}", systems=(DOCKER,), own=True)
+    yield Step(
+        "Check whether attention runs on your GPU; the image has the wheel", run, systems=(DOCKER,), own=True
+    )
     for shim in shims:
         install = f"RUN python -m pip install {shim.name} --index-url {_simple(rocm)}"
         lines = (f"FROM {image}", "USER 0", install, "USER 10001")

@@ -12,6 +12,7 @@ from wheel_builder.machine_code.disassembly.kernels import Instruction, Kernel
 from wheel_builder.machine_code.static_checks import cdna, rdna
 from wheel_builder.machine_code.static_checks.findings import Finding
 from wheel_builder.machine_code.static_checks.pairs import Need, Pair, Reach, Rules, pairs_after, steps_of
+from wheel_builder.machine_code.static_checks.rdna1 import unsafe_on_rdna1
 from wheel_builder.machine_code.static_checks.scalar_reads import stale_scalar_reads
 from wheel_builder.tables.archs import arch_named
 
@@ -22,13 +23,13 @@ CHECK = "hazards"
 class Target:
     """The rules of an ISA and their reach, and two checks without distances.
 
-    The checks are of a single matrix instruction, and of scalar registers.
+    The checks are of a single matrix instruction, and of paths.
     """
 
     rules: Rules
     reach: Reach
     fault: Callable[[Instruction], str]
-    scalar_reads: Callable[[Kernel], Iterator[str]] = lambda _: iter(())
+    along_paths: Callable[[Kernel], Iterator[str]] = lambda _: iter(())
 
 
 # Makers of the rules named in isas.toml, from the clocks of the ISA's matrix instructions.
@@ -45,6 +46,7 @@ RULES: Mapping[str, Callable[[Mapping[str, int]], Target]] = {
     "cdna4": lambda clocks: Target(
         cdna.cdna4(clocks), Reach(cdna.REACH_CDNA4, others=cdna.REACH_OTHERS), cdna.mfma_fault(clocks)
     ),
+    "rdna1": lambda _: Target(rdna.rdna2, Reach(0), rdna.no_matrix, unsafe_on_rdna1),
     "rdna2": lambda _: Target(rdna.rdna2, Reach(0), rdna.no_matrix),
     "rdna3": lambda _: Target(
         rdna.rdna3, Reach(valus=rdna.REACH_RDNA3, others=rdna.REACH_OTHERS), rdna.wmma_fault
@@ -74,7 +76,7 @@ def check_hazards(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     Raises ``ArchError`` for an unknown arch, and ``DeviceCodeError`` for paths it cannot follow.
     """
     target = target_of(arch)
-    texts = [*_faults(target, kernel), *_too_close(target, kernel), *target.scalar_reads(kernel)]
+    texts = [*_faults(target, kernel), *_too_close(target, kernel), *target.along_paths(kernel)]
     return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)
 
 

@@ -1,4 +1,4 @@
-"""Required distances of dependent instructions on RDNA 3 and later. RDNA 2's hardware waits for everything.
+"""Required distances of dependent instructions on RDNA 3 and later. RDNA 1 and 2 need none.
 
 WMMA: RDNA3 and RDNA4 instruction set manuals, WMMA scheduling. Transcendentals: LLVM's hazard recogniser,
 with a rule for RDNA 3 only.
@@ -23,12 +23,12 @@ def wmma_fault(instruction: Instruction) -> str:
 
 
 def no_matrix(_: Instruction) -> str:
-    """A matrix instruction is always wrong on RDNA 2."""
+    """A matrix instruction is always wrong on RDNA 1 and 2."""
     return "this arch has no matrix instructions"
 
 
 def rdna2(_: Pair) -> Iterator[Need]:
-    """RDNA 2 needs no distance."""
+    """RDNA 1 and 2 need no distance."""
     return iter(())
 
 

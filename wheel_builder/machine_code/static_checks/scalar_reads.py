@@ -14,12 +14,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, reduce
-from heapq import heappop, heappush
 from operator import or_
 from typing import NamedTuple
 
 from wheel_builder.machine_code.disassembly.kernels import Instruction, Kernel
-from wheel_builder.machine_code.static_checks.waits import Blocks
+from wheel_builder.machine_code.static_checks.waits import Blocks, states_before
 
 VCC = 106
 VCC_BITS, EVEN = 0b11 << VCC, int("01" * 64, 2)
@@ -64,7 +63,7 @@ def stale_scalar_reads(kernel: Kernel) -> Iterator[str]:
     Raises ``DeviceCodeError`` for paths it cannot follow.
     """
     effects = {number: _effect(kernel.instructions[number]) for number in kernel.reached}
-    before = _before(effects, Blocks.of(kernel))
+    before = states_before(Blocks.of(kernel), State(), lambda state, number: _after(state, effects[number]))
     for number, effect in effects.items():
         for field, stale in _stale(before[number], effect).items():
             if stale:
@@ -73,26 +72,6 @@ def stale_scalar_reads(kernel: Kernel) -> Iterator[str]:
                     f"{instruction} reads {_names(stale)}, written since the vector unit has read it: "
                     f"needs s_wait_alu with {field}(0) before it"
                 )
-
-
-def _before(effects: Mapping[int, Effect], blocks: Blocks) -> Mapping[int, State]:
-    """The state before each instruction on any path."""
-    entry: dict[int, State] = {0: State()}
-    found: dict[int, State] = {}
-    todo = [0]
-    while todo:
-        block = blocks.by_first[heappop(todo)]
-        state = entry[block[0]]
-        for number in block:
-            found[number] = state
-            state = _after(state, effects[number])
-        for successor in blocks.after[block[-1]]:
-            met = entry[successor].met(state) if successor in entry else state
-            if met != entry.get(successor):
-                entry[successor] = met
-                if successor not in todo:
-                    heappush(todo, successor)
-    return found
 
 
 def _stale(state: State, effect: Effect) -> Mapping[str, int]:

@@ -7,10 +7,10 @@ arrived. At joins of paths, the smaller count holds.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 from wheel_builder.machine_code.disassembly.counters import (
     HIGH,
@@ -36,6 +36,7 @@ ARRIVES = re.compile(r"s_barrier(_signal\w*)?$")
 # Above the range of every counter: counting stops here, so numbers around a loop repeat.
 ENOUGH = 64
 HALVES = (LOW, HIGH)
+S = TypeVar("S", bound="State")
 
 
 class Flown(NamedTuple):
@@ -121,6 +122,32 @@ def _runs(kernel: Kernel) -> Iterator[Sequence[int]]:
             run = []
         run.append(number)
     yield run
+
+
+class State(Protocol):
+    """What is known on a path. ``met``: where it joins another."""
+
+    def met(self, other: Self) -> Self: ...
+
+
+def states_before(blocks: Blocks, begin: S, after: Callable[[S, int], S]) -> Mapping[int, S]:
+    """The state before each instruction on any path, by its number. ``after``: the state behind it."""
+    entry: dict[int, S] = {0: begin}
+    found: dict[int, S] = {}
+    todo = [0]
+    while todo:
+        block = blocks.by_first[heappop(todo)]
+        state = entry[block[0]]
+        for number in block:
+            found[number] = state
+            state = after(state, number)
+        for successor in blocks.after[block[-1]]:
+            met = entry[successor].met(state) if successor in entry else state
+            if met != entry.get(successor):
+                entry[successor] = met
+                if successor not in todo:
+                    heappush(todo, successor)
+    return found
 
 
 def early_uses(

@@ -1,6 +1,8 @@
 // The end of a block: O divided by the sums of P becomes rows of out, and the log-sum-exp is written.
 #pragma once
 
+#include "device/arch/compiler.hpp"
+#include "device/arch/current.hpp"
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/source.hpp"
 #include "device/memory/store.hpp"
@@ -159,6 +161,7 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Stored& o, t
   store_column<typename B::StoredRows, B::kDType, B::kStoredSteps>(
       o, c, factor, softmax.sees_a_key(c),
       [=](int byte, auto words) { *reinterpret_cast<decltype(words)*>(held + byte) = words; });
+  if constexpr (B::kPacked) missed_operand_wait<kCurrentGfx>();
   if (stores_lse) params.lse[lse_at] = whole_lse(softmax, c, sink);
 }
 

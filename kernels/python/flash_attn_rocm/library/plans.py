@@ -26,6 +26,10 @@ WIDE_OP, UNEVEN_OP = (kinds.ATTENDING[each] for each in (paths.WIDE, paths.UNEVE
 BACKWARD, MASKED_BACKWARD = kinds.GRADIENTS[paths.SEPARATE], kinds.GRADIENTS[kinds.MASKED]
 UNEVEN_BACKWARD = kinds.GRADIENTS[kinds.UNEVEN]
 TYPICAL_LENGTH = 128
+NO_TRAINING = (
+    "{} has kernels for inference only, because its GPUs have little memory: call under torch.no_grad(), or "
+    "train on another GPU"
+)
 
 
 class Plan(NamedTuple):
@@ -133,8 +137,18 @@ def _backward_plan(
     masked: bool = False,
     wanted: str = "",
 ) -> Plan:
+    if not trains(arch):
+        return Plan("", 1, NO_TRAINING.format(host.code_of(arch)))
     padded = padded_head_dim(arch, dtype, head_dim, MASKED_BACKWARD if masked else BACKWARD)
     return Plan(*PLAN_BWD(arch, dtype, padded, featured, deterministic, masked, wanted))
+
+
+@lru_cache(maxsize=256)
+def trains(arch: str) -> bool:
+    """Whether there are gradient kernels where there are others (``trains`` of kernels/tables/isas.toml)."""
+    name = host.code_of(arch)
+    ops = {each.op for each in host.instances() if name in each.archs}
+    return not ops or BACKWARD in ops
 
 
 def fused_takes_features(arch: str, dtype: str, head_dim: int) -> bool:

@@ -71,6 +71,20 @@ def test_with_the_override_of_its_node_the_apu_is_ready(machine):
     assert not [name for name in found.findings if name.startswith("node")]
 
 
+@pytest.mark.parametrize("arch", ["gfx1011", "gfx1012"])
+def test_rdna_1_gets_no_override(machine, arch):
+    """As gfx1030 these GPUs hang."""
+    served = (("gfx1011", "gfx1012"), ("gfx1012", "gfx1012"), ("gfx1030", "gfx1030"))
+    found = machine(arch, served=served)
+    assert "without kernels for " + arch in found.words
+    assert found.commands == ["python -m webbrowser https://github.com/ROCm/TheRock/blob/main/RELEASES.md"]
+    assert "HSA_OVERRIDE" not in found.words
+    given = (("HSA_OVERRIDE_GFX_VERSION", "10.3.0"),)
+    found = machine("gfx1030", listed=(arch,), served=served, environment=given)
+    assert f"makes every GPU report this arch, and they are {arch}" in found.words
+    assert "unset HSA_OVERRIDE_GFX_VERSION" in found.commands
+
+
 def test_an_override_of_all_is_wrong_for_one_of_two(machine):
     found = machine(
         "gfx1030", "gfx1030", listed=("gfx1036", "gfx1201"),

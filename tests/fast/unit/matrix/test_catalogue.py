@@ -53,6 +53,13 @@ def test_the_override_of_a_gpu_is_the_arch_whose_code_it_runs():
         assert override.arch_of(gpu.torch_override) in ("", gpu.code_object)
 
 
+def test_rdna_1_has_no_override():
+    """As gfx1030 these GPUs hang, and PyTorch's own builds have kernels for none of them."""
+    gpus = [gpu for gpu in catalogue_of(MATRIX).gpus if gpu.code == "gfx1012"]
+    assert [gpu.arch for gpu in gpus] == ["gfx1011", "gfx1012"]
+    assert {(gpu.override, gpu.elsewhere) for gpu in gpus} == {("", ("no torch",))}
+
+
 def test_no_device_has_two_archs():
     gpus = catalogue_of(MATRIX).gpus
     names = [name for gpu in gpus for name in (*gpu.devices, *gpu.code_names, *gpu.processors)]

@@ -116,6 +116,11 @@ def test_rows_of_its_own_come_before_those_of_the_other_isa():
     assert [(row.head_dim, row.waves) for row in found["rdna3"]] == [(64, 4), (96, 4)]
 
 
+def test_an_isa_can_have_the_rows_of_another_up_to_a_head_dim():
+    text = one(f" }},\n{WHOLE.replace('64', '96')}") + 'cdna1 = { like = "rdna3", up_to = 64, rows = [] }\n'
+    assert [row.head_dim for row in parse_tiles(text, ISAS).rows["fwd"]["cdna1"]] == [64]
+
+
 @pytest.mark.parametrize(
     "rows",
     [

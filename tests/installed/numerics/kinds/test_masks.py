@@ -10,7 +10,7 @@ from flash_attn_rocm.suite import masked_backward_cases
 from flash_attn_rocm.suite.forward_cases import Kernel
 from flash_attn_rocm.suite.masked_cases import OWN, SOME
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
-from here import MASKED
+from here import MASKED, MASKED_BACKWARD
 
 BATCH, ROWS, KEYS, NHEADS, NHEADS_K = 2, 70, 203, 4, 2
 instances = pytest.mark.parametrize(("dtype", "head_dim"), MASKED)
@@ -130,6 +130,7 @@ def test_whole_rows_of_the_least_number_are_as_in_pytorch(target, dtype, head_di
     torch.testing.assert_close(found, expected, rtol=2**-7, atol=near)
 
 
+@pytest.mark.needs(MASKED_BACKWARD)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("of_mask", [torch.bool, torch.float16, torch.float32])
 def test_gradients_and_that_of_a_bias(target, of_mask, dropout):
@@ -185,6 +186,7 @@ def sparse(rows, keys, generator):
     return mask
 
 
+@pytest.mark.needs(MASKED_BACKWARD)
 @pytest.mark.parametrize("pattern", [causal_of, padded, documents, sparse])
 @pytest.mark.parametrize("kind", [torch.bool, torch.float16])
 @instances
@@ -225,6 +227,7 @@ def test_gradients_skip_what_a_mask_hides(target, dtype, head_dim, kind, pattern
         torch.testing.assert_close(one.cpu().double(), other, rtol=0, atol=near)
 
 
+@pytest.mark.needs(MASKED_BACKWARD)
 @instances
 def test_gradients_where_whole_workgroups_see_no_key(target, dtype, head_dim):
     """Rows with keys get the gradients of a call without the other rows. The others get zeros."""
@@ -253,6 +256,7 @@ def test_gradients_where_whole_workgroups_see_no_key(target, dtype, head_dim):
         torch.testing.assert_close(one.cpu().double(), other.transpose(1, 2), rtol=near, atol=near)
 
 
+@pytest.mark.needs(MASKED_BACKWARD)
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_gradients_are_exact_where_a_row_sees_only_keys_far_below(target, shown, head_dim):
     """Products that start from log-sum-exps of -8000 would be rounded at each step to 2^-11 and more."""

@@ -10,7 +10,7 @@ from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.suite.forward_cases import Kernel
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge, judge_gradients
 from flash_attn_rocm.suite.target import UNEVEN_OP
-from here import ARCH, UNEVEN, UNEVEN_BACKWARD
+from here import ARCH, LARGE, UNEVEN, UNEVEN_BACKWARD
 
 CAUSAL = Rules(right=0)
 FAMILIES = {"own kernels": (192, 128), "padded to them": (160, 120)}
@@ -45,6 +45,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.needs(LARGE)
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_padded_to_one_head_dim(target, shown, name):
     rows, options, rules = OTHERS[name]

@@ -117,6 +117,7 @@ def test_gradients_come_from_the_pytorch_implementation(target, dtype):
         assert (one.double() - other).abs().max() <= 8 * torch.finfo(one.dtype).eps * other.abs().max()
 
 
+@pytest.mark.needs(WIDE)
 def test_the_check_at_first_use_launches_nothing_else(target):
     """It finds a fault."""
     for dtype, head_dim in WIDE:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import flash_attn_rocm
 import pytest
 import torch
-from archs import ARCH
+from archs import ARCH, archs_with
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
     FlashAttnUnsupportedError,
@@ -135,13 +135,14 @@ def test_what_has_no_row_names_none(qkv, kernels_on):
     assert support.row_words(torch.device("cpu"), "", "fp16", 64) == ""
 
 
-def test_every_instance_is_served_on_each_of_its_archs_and_elsewhere_padded_or_not_at_all():
+def test_every_instance_is_served_on_each_of_its_archs_and_elsewhere_padded_or_by_the_reference_kernel():
     for each in forward():
         larger = [one for one in forward() if one.dtype == each.dtype and one.head_dim >= each.head_dim]
         for arch in archs():
             served = any(arch in one.archs for one in larger)
-            assert is_supported(arch, each.dtype, each.head_dim).ok == served
-            assert is_supported(f"{arch}:sramecc+:xnack-", each.dtype, each.head_dim).ok == served
+            for name in (arch, f"{arch}:sramecc+:xnack-"):
+                found = is_supported(name, each.dtype, each.head_dim)
+                assert (found.ok, found.path != "reference") == (True, served)
 
 
 def test_dtype_may_be_torchs():
@@ -402,3 +403,18 @@ def test_explain_takes_only_what_the_function_takes(qkv):
         explain(*qkv, cache_seqlens=3)
     with pytest.raises(TypeError, match=r"expected one of flash_attn_func, .*, got explain"):
         explain(explain, *qkv)
+
+
+FOR_INFERENCE = sorted({*archs_with("fwd")} - {*archs_with("bwd_dq")})
+
+
+def test_an_arch_without_gradient_kernels_says_so():
+    for arch in FOR_INFERENCE:
+        found = is_supported(arch, "fp16", 64)
+        assert (found.path, found.backward) == ("tiled", "pytorch")
+        assert found.backward_reason == (
+            f"{arch} has kernels for inference only, because its GPUs have little memory: call under "
+            "torch.no_grad(), or train on another GPU"
+        )
+    assert not any(plans.trains(arch) for arch in FOR_INFERENCE)
+    assert all(map(plans.trains, archs_with("bwd_dq")))

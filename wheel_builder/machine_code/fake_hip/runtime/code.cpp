@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #ifdef _WIN32
 #define WIN32_LEAN_AND_MEAN
@@ -110,25 +111,31 @@ std::string content(const fs::path& file) {
 }
 
 constexpr std::size_t kMachineAt = offsetof(Elf64_Ehdr, e_flags);  // its low byte
-constexpr std::uint32_t kFeaturesAny = 0x500;                      // sramecc and xnack: either
+constexpr std::uint32_t kXnackAny = 0x100, kSrameccAny = 0x400;    // either setting
 constexpr const char* kTarget = "amdgcn-amd-amdhsa--";
+
+// The flags of code for any setting of the features in a device's name.
+std::uint32_t features_any(std::string_view arch) {
+  const auto named = [arch](const char* feature) { return arch.find(feature) != std::string_view::npos; };
+  return (named(":xnack") ? kXnackAny : 0) | (named(":sramecc") ? kSrameccAny : 0);
+}
 
 // The comparison made by a loader for a device named `arch`. A bare name leaves the GPU's sramecc and xnack
 // open.
 void require_for(const std::string& arch, const emu::Program& program) {
   const fa::Gpu* gpu = fa::find_gpu(arch);
   const bool bare = arch.find(':') == std::string::npos;
-  const std::uint32_t features = bare ? program.flags & kFeaturesAny : kFeaturesAny;
-  const bool any_or_none = features == 0 || features == kFeaturesAny;
+  const std::uint32_t features = bare ? program.flags & (kXnackAny | kSrameccAny) : features_any(arch);
+  const bool possible = features != kSrameccAny;  // no GPU has it alone
   const std::string target = kTarget + std::string(fa::without_features(arch));
-  if (gpu != nullptr && any_or_none && program.target == target &&
+  if (gpu != nullptr && possible && program.target == target &&
       program.flags == (static_cast<std::uint32_t>(gpu->elf_machine) | features)) {
     return;
   }
   std::ostringstream words;
   words << "the code object has flags 0x" << std::hex << program.flags << " and is for '" << program.target
         << "'; the device is " << arch;
-  if (gpu != nullptr) words << ", flags 0x" << (gpu->elf_machine | (bare ? 0 : kFeaturesAny));
+  if (gpu != nullptr) words << ", flags 0x" << (gpu->elf_machine | features_any(arch));
   throw Failure(hipErrorNoBinaryForGpu, words.str());
 }
 

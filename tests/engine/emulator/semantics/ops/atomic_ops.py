@@ -158,17 +158,17 @@ def ordinary(kind):
 
 PAIRS_F16 = (0x3C003C00, 0xBC003C01, 0x4248C248, 0x64007BFE, 0x2E663555)
 PAIRS_BF16 = (0x3F803F80, 0xBF803F81, 0x4049C049, 0x47804000, 0x3DCD3E99)
-MINMAX = "rdna2:global_atomic_f{0} rdna3:global_atomic_{0}_f32 rdna4:global_atomic_{0}_num_f32"
+MINMAX = "rdna1:global_atomic_f{0} rdna3:global_atomic_{0}_f32 rdna4:global_atomic_{0}_num_f32"
 FLOATS = [
     ("cdna:global_atomic_add_f32 rdna3:global_atomic_add_f32", 32, F32.add, ordinary(F)),
     (
-        "rdna2:global_atomic_fmin rdna3:global_atomic_min_f32 rdna4:global_atomic_min_num_f32",
+        "rdna1:global_atomic_fmin rdna3:global_atomic_min_f32 rdna4:global_atomic_min_num_f32",
         32,
         F32.min,
         ordinary(F),
     ),
     (
-        "rdna2:global_atomic_fmax rdna3:global_atomic_max_f32 rdna4:global_atomic_max_num_f32",
+        "rdna1:global_atomic_fmax rdna3:global_atomic_max_f32 rdna4:global_atomic_max_num_f32",
         32,
         F32.max,
         ordinary(F),

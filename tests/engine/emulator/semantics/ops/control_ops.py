@@ -124,11 +124,11 @@ CONTROL = [
             ("s_setprio", "{x} 2"),
             ("v_nop", "{x}"),
             ("rdna:s_clause", "{x} 0x1\nv_mov_b32 v20, v16\nv_mov_b32 v21, v16"),
-            ("rdna2:s_inst_prefetch rdna3:s_set_inst_prefetch_distance rdna4:-", "{x} 0x1"),
+            ("rdna1:s_inst_prefetch rdna3:s_set_inst_prefetch_distance rdna4:-", "{x} 0x1"),
             ("rdna3:s_delay_alu", "{x} instid0(VALU_DEP_1)\nv_mov_b32 v20, v16"),
             ("rdna:s_waitcnt_vscnt rdna4:-", "{x} null, 0x0"),
             ("rdna3:s_waitcnt_depctr rdna4:s_wait_alu", "{x} 0xfff"),
-            ("rdna2:s_waitcnt_depctr rdna3:-", "{x} 0xffe3"),
+            ("rdna1:s_waitcnt_depctr rdna3:-", "{x} 0xffe3"),
             *((f"rdna4:s_wait_{counter}", "{x} 0x0") for counter in COUNTERS),
             ("rdna4:s_wait_idle", "{x}"),
         )

@@ -161,7 +161,7 @@ BITS = [
         "{d}, {a}, {b} dst_sel:DWORD src0_sel:DWORD src1_sel:WORD_0",
     ),
     Op(
-        "cdna:v_add_u32_sdwa rdna2:v_add_nc_u32_sdwa rdna3:-",
+        "cdna:v_add_u32_sdwa rdna1:v_add_nc_u32_sdwa rdna3:-",
         U32,
         TWO,
         lambda a, b: (a >> 24) + signed(b >> 16, 16),

@@ -45,7 +45,7 @@ SAVE = {
 def exec_names(op, suffix):
     """gfx9 has the 64-bit form, wave32 code the 32-bit one. RDNA 3 spells the negations differently."""
     old, new = (op.split("/") * 2)[:2]
-    return f"cdna:s_{old}_{suffix}_b64 rdna2:s_{old}_{suffix}_b32 rdna3:s_{new}_{suffix}_b32"
+    return f"cdna:s_{old}_{suffix}_b64 rdna1:s_{old}_{suffix}_b32 rdna3:s_{new}_{suffix}_b32"
 
 
 MASKS = [

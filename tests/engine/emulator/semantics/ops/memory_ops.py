@@ -204,7 +204,7 @@ def load_to_lds(called, count, access, setup=(), limit=SIZE):
 def loads_to_lds():
     for count, size in ((1, ""), (4, "x4")):
         yield load_to_lds(f"cdna4:global_load_lds_dword{size}", count, "{x} v4, s[8:9] offset:16")
-        archs = "cdna:{} rdna2:{} rdna3:-" if count == 1 else "cdna4:{}"
+        archs = "cdna:{} rdna1:{} rdna3:-" if count == 1 else "cdna4:{}"
         called = archs.replace("{}", f"buffer_load_dword{size}")
         setup = [*frame.resource(256), "s_mov_b32 s20, 0"]
         access = "{x} v4, s[12:15], s20 offen offset:16 lds"
