@@ -93,12 +93,13 @@ def test_explain(scenario, arch, head_dim, options, words):
 from flash_attn_rocm import explain
 with kernels_on_host_memory(fake_hip):
     found = explain(*tensors, {options})
-shown["path"], shown["reason"] = found.path, found.reason
+shown["path"], shown["reason"], shown["row"] = found.path, found.reason, found.row
 """,
         arch=arch,
     )
     assert words in shown["reason"]
     assert (shown["path"] == "fp8") == (not options)
+    assert shown["row"].startswith((KERNEL if not options else "fa_fwd_bf16_d{}").format(head_dim))
 
 
 @with_kernels

@@ -58,10 +58,10 @@ def unserved(inputs: Inputs, options: Options) -> str:
 
 def support_of(inputs: Inputs) -> Support:
     """How a call that is served is computed."""
-    arch, head_dim = device_of(inputs.q.device).arch, inputs.q.shape[-1]
     return Support(
         ok=True, reason="q, k and v are read as they are, and products are of fp8", path=paths.FP8,
-        backward_reason=NO_GRADIENTS_OF_CODES, row=row_words(arch, paths.FP8, NAME, head_dim),
+        backward_reason=NO_GRADIENTS_OF_CODES,
+        row=row_words(inputs.q.device, paths.FP8, NAME, inputs.q.shape[-1]),
     )  # fmt: skip
 
 
