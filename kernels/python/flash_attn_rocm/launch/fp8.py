@@ -1,4 +1,10 @@
-"""Attention of q, k and v in fp8 by kernels with products of fp8: the rule, and the operator ``fwd_fp8``."""
+"""Attention of q, k and v in fp8 by kernels with products of fp8: the rule, and the operator ``fwd_fp8``.
+
+torch.compile takes the operator ``attend_fp8`` as one opaque call: copies and the check at first use are
+decided at run time.
+"""
+
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -6,9 +12,11 @@ from torch import Tensor
 from flash_attn_rocm.arguments.normal_form import DEQUANTISED, DTYPES, Inputs, Options, is_featured
 from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.diagnosis.notice import fall_back
+from flash_attn_rocm.launch import dequantising, forward_pass
 from flash_attn_rocm.library import plans
+from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.machine.remembered import FP8, Family
-from flash_attn_rocm.reference.operators import NAMESPACE
+from flash_attn_rocm.reference import operators
 from flash_attn_rocm.serving import machine
 from flash_attn_rocm.serving.layouts import Device, is_aligned
 from flash_attn_rocm.serving.support import (
@@ -18,15 +26,25 @@ from flash_attn_rocm.serving.support import (
     device_of,
     row_words,
 )
+from flash_attn_rocm.serving.support import unserved as unserved_numbers
 from flash_attn_rocm.values import kinds, paths
+from flash_attn_rocm.values.tracing import constant_when_traced
+from flash_attn_rocm.values.tuning import REGIMES
 
 OP, NAME = kinds.ATTENDING[paths.FP8], DTYPES[DEQUANTISED]
 FWD_FP8 = torch.ops.flash_attn_rocm.fwd_fp8.default
-FEW = 16  # queries of a sequence: then split keys fill a GPU (kernels/host/plan)
+FEW = next(iter(REGIMES.values()))[0][1]  # queries of a sequence: then split keys fill a GPU
+OPERATOR = (
+    "attend_fp8(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? sink, "
+    "Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, float softmax_scale, SymInt window_left, "
+    "SymInt window_right, SymInt max_seqlen_q, SymInt max_seqlen_k, str arch, int compute_units) "
+    "-> (Tensor, Tensor)"
+)
+Two = tuple[Tensor, Tensor]
 Three = tuple[Tensor, Tensor, Tensor]
 
 
-@torch.library.register_fake(f"{NAMESPACE}::fwd_fp8")
+@torch.library.register_fake(f"{operators.NAMESPACE}::fwd_fp8")
 def _fwd_fp8_fake(*_arguments: object) -> None:
     """Writes into its arguments and returns nothing, so there is no shape to infer."""
 
@@ -35,11 +53,10 @@ def unserved(inputs: Inputs, options: Options) -> str:
     """Why no kernel multiplies the codes of checked arguments, or "". Independent of addresses."""
     if reason := machine.current().unserved(inputs.q.device):
         return reason
-    arch, head_dim = device_of(inputs.q.device).arch, inputs.q.shape[-1]
-    if not plans.has_kernel(arch, NAME, head_dim, OP):
-        return f"no kernel for {arch} has products of fp8 with head dim {head_dim}"
-    if inputs.q.dtype == torch.float8_e4m3fnuz and not plans.multiplies_fnuz(arch):
-        return f"products of fp8 take no float8_e4m3fnuz on {arch}"
+    head_dim = inputs.q.shape[-1]
+    reasons = _reasons(inputs.q.device, inputs.q.dtype == torch.float8_e4m3fnuz)
+    if reason := reasons[min(head_dim, len(reasons) - 1)]:
+        return reason
     beside = {
         "another head dim of v": inputs.v.shape[-1] != head_dim,
         "softcap, ALiBi or dropout": is_featured(inputs, options),
@@ -53,7 +70,25 @@ def unserved(inputs: Inputs, options: Options) -> str:
     for what, there in beside.items():
         if there:
             return f"kernels with products of fp8 take no {what}"
-    return FAILURES.get(Family(arch, NAME, head_dim, FP8), "")
+    if torch.compiler.is_compiling():
+        return ""  # a graph learns of failures when it runs
+    return FAILURES.get(Family(device_of(inputs.q.device).arch, NAME, head_dim, FP8), "")
+
+
+@constant_when_traced
+def _reasons(device: torch.device, fnuz: bool) -> tuple[str, ...]:  # noqa: FBT001 - passed by position
+    """For each head dim, and last for larger ones, why no kernel multiplies codes, or ""."""
+    return _reasons_on(device_of(device).arch, fnuz)
+
+
+@cache
+def _reasons_on(arch: str, fnuz: bool) -> tuple[str, ...]:  # noqa: FBT001
+    refused = fnuz and not plans.multiplies_fnuz(arch)
+    there = f"products of fp8 take no float8_e4m3fnuz on {arch}" if refused else ""
+    none = f"no kernel for {arch} has products of fp8 with head dim"
+    dims = range(LIMITS.head_dim + 1)
+    found = (there if plans.has_kernel(arch, NAME, at, OP) else f"{none} {at}" for at in dims)
+    return (*found, f"{none}s above {LIMITS.head_dim}")
 
 
 def support_of(inputs: Inputs) -> Support:
@@ -69,12 +104,12 @@ def attend(inputs: Inputs, options: Options, q_descale: Tensor | None) -> Three 
     """out, the log-sum-exp and no probabilities. None: no kernel multiplies the codes of the call."""
     if unserved(inputs, options):
         return None
-    device = device_of(inputs.q.device)
-    if failure := first_use.fp8_failure(answer, inputs.q, device):
-        fall_back(failure, stacklevel=4)
-        return None
-    out, lse = answer(inputs, options, q_descale, device)
-    return out, lse, out.new_empty(0)
+    found: Two = torch.ops.flash_attn_rocm.attend_fp8(
+        *inputs[:3], inputs.cu_seqlens_q, inputs.cu_seqlens_k, inputs.sink, q_descale, inputs.k_descale,
+        inputs.v_descale, options.softmax_scale, options.window_left, options.window_right,
+        options.max_seqlen_q, options.max_seqlen_k, *device_of(inputs.q.device),
+    )  # fmt: skip
+    return *found, found[0].new_empty(0)
 
 
 def answer(
@@ -94,6 +129,51 @@ def answer(
         options.max_seqlen_q, options.max_seqlen_k,
     )  # fmt: skip
     return out, lse
+
+
+def _attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor | None,
+    cu_seqlens_k: Tensor | None,
+    sink: Tensor | None,
+    q_descale: Tensor | None,
+    k_descale: Tensor | None,
+    v_descale: Tensor | None,
+    softmax_scale: float,
+    window_left: int,
+    window_right: int,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    arch: str,
+    compute_units: int,
+) -> Two:
+    inputs = Inputs(
+        q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, sink=sink, k_descale=k_descale,
+        v_descale=v_descale,
+    )  # fmt: skip
+    options = Options(
+        softmax_scale, window_left, window_right, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k
+    )
+    device = Device(arch, compute_units)
+    if failure := first_use.fp8_failure(answer, q, device):
+        fall_back(failure, stacklevel=2)
+        numbers = dequantising.dequantised(inputs, q_descale)
+        if unserved_numbers(numbers, options):
+            return operators.forward(numbers, options, None, want_probabilities=False)[:2]
+        return forward_pass.forward(numbers, options, None, device)
+    return answer(inputs, options, q_descale, device)
+
+
+def _attend_fake(q: Tensor, k: Tensor, v: Tensor, *_arguments: object) -> Two:
+    inputs = Inputs(q, k, v)
+    return q.new_empty(inputs.out_shape, dtype=DEQUANTISED), operators.new_lse(inputs)
+
+
+operators.LIBRARY.define(OPERATOR)
+operators.LIBRARY.impl("attend_fp8", _attend, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{operators.NAMESPACE}::attend_fp8", _attend_fake, lib=operators.LIBRARY)
 
 
 def _copied(x: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from flash_attn_rocm import (
     set_strict,
 )
 from flash_attn_rocm.canary import first_use
-from flash_attn_rocm.launch import widening
+from flash_attn_rocm.launch import fp8, widening
 from flash_attn_rocm.values import tolerances
 
 FORMATS = [torch.float8_e4m3fn, torch.float8_e4m3fnuz]
@@ -405,6 +405,40 @@ def test_torch_compile_of_a_cache():
     compiled = torch.compile(flash_attn_with_kvcache, fullgraph=True, backend="aot_eager")
     found = compiled(cache.q, cache.k, cache.v, q_descale=cache.q_descale, **given)
     alike(found, flash_attn_with_kvcache(cache.rounded, cache.k, cache.v, **given))
+
+
+@pytest.mark.needs_kernels("fwd_fp8")
+def test_torch_compile_of_products_of_fp8(kernels_on, monkeypatch):
+    """One graph. Its kernel is checked when it runs, as in other calls."""
+    call, seen = Call(head_dim=128), []
+    kernels_on(archs_with("fwd_fp8")[0])
+    monkeypatch.setattr(fp8, "FWD_FP8", lambda *_given: seen.append("launched"))
+    monkeypatch.setattr(first_use, "fp8_failure", lambda *_given: seen.append("checked"))
+    torch.compiler.reset()
+    compiled = torch.compile(flash_attn_func, fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        assert compiled(*call.tensors, **call.descales).dtype == BF16
+    assert seen == ["checked", "launched"] * 2
+
+
+@KERNELS
+@pytest.mark.usefixtures("host_fwd")
+def test_torch_compile_without_products_of_fp8(kernels_on):
+    call = Call(head_dim=32)
+    kernels_on(archs_with("widen")[0])
+    torch.compiler.reset()
+    compiled = torch.compile(flash_attn_func, fullgraph=True, backend="aot_eager")
+    alike(compiled(*call.tensors, **call.descales), flash_attn_func(*call.rounded))
+
+
+@pytest.mark.needs_kernels("fwd_fp8")
+def test_the_other_kernels_answer_if_products_of_fp8_fail_the_check(host_fwd, kernels_on, monkeypatch):
+    call = Call(head_dim=128)
+    kernels_on(archs_with("fwd_fp8")[0])
+    monkeypatch.setattr(first_use, "fp8_failure", lambda *_given: "wrong")
+    with pytest.warns(FlashAttnFallbackWarning, match="wrong"):
+        alike(flash_attn_func(*call.tensors, **call.descales), flash_attn_func(*call.rounded))
+    assert len(host_fwd) == 2
 
 
 def quietly(function, *given, **more):
