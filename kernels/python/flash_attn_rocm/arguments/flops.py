@@ -49,6 +49,7 @@ def _formulas() -> dict[Any, Any]:
         **dict.fromkeys(backward, _of_backward),
         ours.pytorch_tangent: _of_tangent,
         ours.latent: _of_latent,
+        ours.attend_fp8: _of_fp8,
     }
 
 
@@ -77,6 +78,15 @@ def _of_latent(
     inputs = Inputs(q, kv_cache, out_val[0], seqused_k=lengths, block_table=block_table)
     options = Options(1.0, max_seqlen_q=q.shape[1], max_seqlen_k=inputs.key_capacity)
     return _flops((*inputs, *options), 1, 1)
+
+
+def _of_fp8(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor | None, cu_seqlens_k: Tensor | None, *others: Given,
+    **_out: Given,
+) -> int:  # fmt: skip
+    inputs = Inputs(q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+    max_seqlen_q, max_seqlen_k = others[-4:-2]
+    return _flops((*inputs, *Options(1.0, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)), 1, 1)
 
 
 def _flops(arguments: tuple[Any, ...], with_q_or_k: int, with_v: int) -> int:

@@ -66,7 +66,7 @@ def explain(*arguments: Given, **options: Given) -> Support:  # the arguments of
     cached = function is kvcache.flash_attn_with_kvcache
     why_not = "" if cached else fp8.unserved(inputs, found)
     if not cached and not why_not:
-        return fp8.support_of(inputs)
+        return fp8.support_of(inputs, found)
     served = support_of(dequantised.form(inputs, cached=cached), found, want_probabilities=want_probabilities)
     words = dequantised.words(inputs, cached=cached) if served else ""
     end = f"; {why_not}" if served and why_not else ""

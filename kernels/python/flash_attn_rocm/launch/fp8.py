@@ -9,21 +9,23 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from flash_attn_rocm.arguments import flops
 from flash_attn_rocm.arguments.normal_form import DEQUANTISED, DTYPES, Inputs, Options, is_featured
 from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.diagnosis.notice import fall_back
-from flash_attn_rocm.launch import dequantising, forward_pass
+from flash_attn_rocm.launch import dequantising, forward_pass, watched
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.machine.remembered import FP8, Family
 from flash_attn_rocm.reference import operators
-from flash_attn_rocm.serving import machine
+from flash_attn_rocm.serving import machine, resets
 from flash_attn_rocm.serving.layouts import Device, is_aligned
 from flash_attn_rocm.serving.support import (
     FAILURES,
     NO_GRADIENTS_OF_CODES,
     Support,
     device_of,
+    launch_words,
     row_words,
 )
 from flash_attn_rocm.serving.support import unserved as unserved_numbers
@@ -33,6 +35,8 @@ from flash_attn_rocm.values.tuning import REGIMES
 
 OP, NAME = kinds.ATTENDING[paths.FP8], DTYPES[DEQUANTISED]
 FWD_FP8 = torch.ops.flash_attn_rocm.fwd_fp8.default
+if resets.THREATENED:
+    FWD_FP8 = watched.fp8(FWD_FP8, operators.arguments_of(FWD_FP8))
 FEW = next(iter(REGIMES.values()))[0][1]  # queries of a sequence: then split keys fill a GPU
 OPERATOR = (
     "attend_fp8(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? sink, "
@@ -91,11 +95,12 @@ def _reasons_on(arch: str, fnuz: bool) -> tuple[str, ...]:  # noqa: FBT001
     return (*found, f"{none}s above {LIMITS.head_dim}")
 
 
-def support_of(inputs: Inputs) -> Support:
+def support_of(inputs: Inputs, options: Options) -> Support:
     """How a call that is served is computed."""
+    launches = launch_words(inputs, options, inputs.q.shape[-1]) if resets.THREATENED else ""
     return Support(
         ok=True, reason="q, k and v are read as they are, and products are of fp8", path=paths.FP8,
-        backward_reason=NO_GRADIENTS_OF_CODES,
+        backward_reason=NO_GRADIENTS_OF_CODES, launches=launches,
         row=row_words(inputs.q.device, paths.FP8, NAME, inputs.q.shape[-1]),
     )  # fmt: skip
 
@@ -104,6 +109,7 @@ def attend(inputs: Inputs, options: Options, q_descale: Tensor | None) -> Three 
     """out, the log-sum-exp and no probabilities. None: no kernel multiplies the codes of the call."""
     if unserved(inputs, options):
         return None
+    flops.register()
     found: Two = torch.ops.flash_attn_rocm.attend_fp8(
         *inputs[:3], inputs.cu_seqlens_q, inputs.cu_seqlens_k, inputs.sink, q_descale, inputs.k_descale,
         inputs.v_descale, options.softmax_scale, options.window_left, options.window_right,

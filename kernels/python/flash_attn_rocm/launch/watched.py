@@ -28,7 +28,7 @@ OF_Q = ("q", "out", "dout", "dq")
 OF_K = ("k", "v", "dk", "dv", "kv_cache")
 OF_ROWS = ("lse", "delta")
 OF_SCORES = ("attn_mask", "dscores")
-OF_DESCALES = ("k_descale", "v_descale")
+OF_DESCALES = ("q_descale", "k_descale", "v_descale")
 OF_SEQUENCES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx", "cache_seqlens")
 
 
@@ -56,6 +56,16 @@ def forward(launch: Launch, names: Sequence[str]) -> Launch:
             _sizes(call), reference=call["path"] == REFERENCE, splits=splits, dropout=call["dropout_p"] > 0.0
         )
         _cut(launch, call, work)
+
+    return launched
+
+
+def fp8(launch: Launch, names: Sequence[str]) -> Launch:
+    """The operator ``fwd_fp8``, likewise."""
+
+    def launched(*arguments: Given) -> None:
+        call = dict(zip(names, arguments, strict=True))
+        _cut(launch, call, resets.forward(_sizes(call), reference=False, splits=1, dropout=False))
 
     return launched
 

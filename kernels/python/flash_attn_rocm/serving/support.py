@@ -23,6 +23,7 @@ from flash_attn_rocm.values.paths import FUSED, REFERENCE, SEPARATE
 from flash_attn_rocm.values.tracing import constant_when_traced
 
 PYTORCH = "pytorch"
+WHOLE, NONE = Plan("", 1, ""), Plan(PYTORCH, 1, "")  # a launch with all keys, and no gradients
 SEPARATE_INSTEAD, PYTORCH_INSTEAD = (FUSED, SEPARATE), (SEPARATE, PYTORCH)
 MEASURED = Path(__file__).parents[1] / "values/measured.json"
 NO_GRADIENTS = "kernels compute no gradients through a cache"
@@ -51,7 +52,7 @@ class Support:
     them. Empty for the PyTorch implementation and for kernels without rows.
 
     ``regime``: that of the call's sizes, by which kernels and parts are chosen, and the evidence for the
-    choice. Empty for the PyTorch implementation and latent attention.
+    choice. Empty for the PyTorch implementation, latent attention and products of fp8.
 
     ``launches``: on Windows and WSL2, a cautious estimate of the longest launch, and whether the call is cut
     into several. Windows resets a GPU after two seconds in one launch. Elsewhere it is empty.
@@ -219,7 +220,8 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
     )
     if not resets.THREATENED:
         return found
-    return replace(found, launches=_launches(inputs, options, device, layout, backward))
+    head_dim = layout.head_dim or normal_form.head_dim(inputs)
+    return replace(found, launches=launch_words(inputs, options, head_dim, layout.plan, backward))
 
 
 def _kernels_of(path: str, inputs: Inputs, options: Options) -> str:
@@ -257,10 +259,12 @@ def measured() -> Mapping[str, int]:
     return found
 
 
-def _launches(
-    inputs: Inputs, options: Options, device: Device, layout: layouts.Layout, backward: Plan
+def launch_words(
+    inputs: Inputs, options: Options, head_dim: int, found: Plan = WHOLE, backward: Plan = NONE
 ) -> str:
-    q, code = inputs.q, host.code_of(device.arch)
+    """Of the kernels of a plan for ``head_dim``, and of those for gradients: the longest launches."""
+    q, device = inputs.q, device_of(inputs.q.device)
+    code = host.code_of(device.arch)
     sizes = resets.Sizes(
         batch=inputs.batch,
         rows=q.shape[-3],
@@ -268,14 +272,14 @@ def _launches(
         max_seqlen_k=options.max_seqlen_k,
         nheads=q.shape[-2],
         nheads_k=inputs.k.shape[-2],
-        head_dim=layout.head_dim or normal_form.head_dim(inputs),
+        head_dim=head_dim,
         window_left=options.window_left,
         window_right=options.window_right,
         packed=inputs.cu_seqlens_q is not None,
     )
     dropout = options.dropout_p > 0.0
-    slow = layout.plan.path == REFERENCE
-    works = [resets.forward(sizes, reference=slow, splits=layout.plan.splits, dropout=dropout)]
+    slow = found.path == REFERENCE
+    works = [resets.forward(sizes, reference=slow, splits=found.splits, dropout=dropout)]
     if normal_form.wants_gradients(inputs) and backward.path != PYTORCH:
         works.append(resets.backward(sizes, dropout=dropout))
     return "; ".join(f"{work.kind}: {resets.words(work, code, device.compute_units)}" for work in works)

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from archs import ARCH
+from archs import ARCH, archs_with
 from flash_attn_rocm import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 from flash_attn_rocm.arguments import flops
+from flash_attn_rocm.launch import fp8
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
@@ -106,3 +107,15 @@ def test_a_graph_of_the_compiler():
     compiled = torch.compile(flash_attn_func, backend="aot_eager")
     compiled(*tensors())
     assert counted(trained(compiled), *tensors()) == 7 * PRODUCT
+
+
+@pytest.mark.needs_kernels("fwd_fp8")
+def test_products_of_fp8(kernels_on, monkeypatch):
+    kernels_on(archs_with("fwd_fp8")[0])
+    monkeypatch.setattr(fp8, "FWD_FP8", lambda *_given: None)
+    codes = [torch.randn(BATCH, 20, HEADS, 128).to(torch.float8_e4m3fn) for _ in range(3)]
+    product = 2 * BATCH * HEADS * 20 * 20 * 128
+    assert counted(flash_attn_func, *codes) == 2 * product
+    ends = torch.tensor([0, 20, 40], dtype=torch.int32)
+    packed = [x.flatten(0, 1) for x in codes]
+    assert counted(flash_attn_varlen_func, *packed, ends, ends, 20, 20) == 2 * product

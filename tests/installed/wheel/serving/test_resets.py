@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 import torch
-from archs import ARCH
+from archs import ARCH, archs_with
 from flash_attn_rocm import (
     FlashAttnResetWarning,
     explain,
@@ -18,7 +18,7 @@ from flash_attn_rocm import (
     set_strict,
 )
 from flash_attn_rocm.autograd import recall
-from flash_attn_rocm.launch import append, backward_pass, forward_pass
+from flash_attn_rocm.launch import append, backward_pass, forward_pass, fp8
 from flash_attn_rocm.launch import watched as _watched
 from flash_attn_rocm.reference.operators import arguments_of
 from flash_attn_rocm.serving import machine, resets
@@ -265,3 +265,26 @@ def test_nothing_is_asked_of_a_stream_that_is_captured(monkeypatch, capturing, e
     assert asked == expected
     _watched._submit(torch.device("cpu"))
     assert asked == expected
+
+
+@pytest.mark.needs_kernels("fwd_fp8")
+@pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnResetWarning")
+def test_products_of_fp8_are_cut_with_their_descales(watched, kernels_on, monkeypatch):
+    kernels_on(archs_with("fwd_fp8")[0])
+    monkeypatch.setattr(machine.current(), "units", 32)
+    names, seen = arguments_of(fp8.FWD_FP8), []
+    kernel = _watched.fp8(lambda *given: seen.append(dict(zip(names, given, strict=True))), names)
+    monkeypatch.setattr(fp8, "FWD_FP8", kernel)
+    codes = [x.to(torch.float8_e4m3fn) for x in qkv(head_dim=128)]
+    descales = {name: torch.rand(3, 3) for name in ("q_descale", "k_descale", "v_descale")}
+    assert explain(*codes, **descales).launches.startswith("forward: one launch of at most")
+    watched(0)
+    flash_attn_func(*codes, **descales)
+    assert (
+        shapes(seen, "q", "k", "lse", "q_descale", "v_descale")
+        == [((1, 40, 2, 128), (1, 40, 1, 128), (1, 2, 40), (1, 1), (1, 1))] * 9
+    )
+    starts = [(call["q_descale"].item(), call["v_descale"].item()) for call in seen]
+    assert starts == [
+        *zip(*(descales[name].flatten().tolist() for name in ("q_descale", "v_descale")), strict=True)
+    ]
