@@ -53,7 +53,8 @@ def flash_attn_func(
     s_aux (nheads,), a name from forks of upstream, are sinks with gradients: ``sink`` of
     ``flash_attn_rocm.flash_attn_func``. The other arguments are as in that function.
     q, k and v of torch.float8_e4m3fn or torch.float8_e4m3fnuz, times q_descale, k_descale and v_descale
-    (batch, nheads_k) fp32, are dequantised to torch.bfloat16, the dtype of out, first. No gradients.
+    (batch, nheads_k) fp32, give out in torch.bfloat16, and are dequantised to it first unless a kernel
+    multiplies fp8. No gradients.
     Returns out, or (out, softmax_lse) with return_attn_probs: (batch, nheads, seqlen_q) fp32, -inf for a row
     that sees no key, as in FlashAttention 3.
     Raises FlashAttnArgumentError for invalid arguments, and NotImplementedError for qv, and for descales
