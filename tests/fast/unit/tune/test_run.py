@@ -201,7 +201,7 @@ def test_names_of_kernels():
     assert kernel_named("gfx942", "fa_fwd_tall_fp16_d128").op == "fwd_tall"
     assert kernel_named("gfx908", "fa_fwd_masked_bf16_d64").op == "fwd_masked"
     assert kernel_named("gfx908", "fa_bwd_dkdv_masked_fp16_d64").op == "bwd_dkdv_masked"
-    for name in ("fa_decode_fp16_d64", "fa_bwd_delta_fp16", "fa_bwd_delta_fp16_d64", "fwd", ""):
+    for name in ("fa_decode_fp16_d64", "fa_fwd_fp8_bf16_d128", "fa_bwd_delta_fp16_d64", "fwd", ""):
         with pytest.raises(TuneError, match="expected the name of a forward or of a backward's kernel"):
             kernel_named("gfx908", name)
 
