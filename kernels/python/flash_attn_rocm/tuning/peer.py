@@ -111,5 +111,6 @@ def _status(process: "subprocess.Popen[str]") -> int | None:
 
 def _end_words(status: int | None) -> str:
     if status is not None and status < 0:
-        return f"its process was ended by {signal.Signals(-status).name}"
+        names = {each.value: each.name for each in signal.Signals}  # others have none
+        return f"its process was ended by {names.get(-status, f'signal {-status}')}"
     return f"its process ended with status {status}"

@@ -16,7 +16,7 @@ def answer(given: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"ms": _median(given, where), "words": ""}
     except RuntimeError as error:  # also no memory
-        return {"ms": None, "words": str(error).strip().splitlines()[0]}
+        return {"ms": None, "words": str(error).strip().partition("\n")[0] or type(error).__name__}
     finally:
         if where.type == "cuda":
             torch.cuda.empty_cache()

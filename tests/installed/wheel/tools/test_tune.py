@@ -10,7 +10,8 @@ import torch
 from flash_attn_rocm.__main__ import main
 from flash_attn_rocm.library.host import instances
 from flash_attn_rocm.library.tuned import WORK
-from flash_attn_rocm.tuning import bins, choice, clocks, report, timing
+from flash_attn_rocm.machine.remembered import FP8
+from flash_attn_rocm.tuning import bins, choice, clocks, peer_process, report, timing
 from flash_attn_rocm.tuning.bins import Sizes
 from flash_attn_rocm.tuning.peer import Peer
 
@@ -67,6 +68,7 @@ BREAKS = {
     'print(\'words of a library\'); print(\'{"ms": 1.5, "words": ""}\')': (1.5, ""),
     'print(\'{"ms": null, "words": "no memory"}\')': (None, "no memory"),
     "os.kill(os.getpid(), 11)": (None, "its process was ended by SIGSEGV"),
+    "os.kill(os.getpid(), 40)": (None, "its process was ended by signal 40"),
     "os._exit(3)": (None, "its process ended with status 3"),
     "import time; time.sleep(600)": (None, "it did not end within 2 s"),
     "print('{')": (None, "its process said '{'"),
@@ -79,6 +81,15 @@ def test_a_time_of_pytorchs_attention_or_why_there_is_none(text):
     with closing(peer):
         assert peer.timed(CALL, "fwd", torch.device("cpu"), 1) == BREAKS[text]
     assert peer.process is None
+
+
+def test_an_error_of_pytorchs_attention_without_words(monkeypatch):
+    def fail(*_given):
+        raise RuntimeError
+
+    monkeypatch.setattr(bins, "sdpa_of", fail)
+    given = {"bin": CALL._asdict(), "op": "fwd", "where": "cpu", "runs": 1}
+    assert peer_process.answer(given) == {"ms": None, "words": "RuntimeError"}
 
 
 def test_after_three_lost_processes_no_other_one_is_started(tmp_path):
@@ -129,6 +140,7 @@ def test_values_of_the_driver(tmp_path, monkeypatch):
 def test_kernels_with_bins_have_a_check():
     timed = {each.op for each in instances() if bins.bins_of(each, Sizes())}
     assert {"fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq"} <= timed <= WORK.keys()
+    assert WORK["fwd_fp8"] == FP8  # the check of other forwards does not launch it
     assert not timed & {"append", "combine", "bwd_delta", "mla", "reference"}
 
 
