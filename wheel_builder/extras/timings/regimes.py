@@ -78,7 +78,7 @@ def _same_calls(usual: KernelTuned, tall: KernelTuned) -> Iterator[tuple[Bin, Bi
 
 def _proposed(place: Place, machines: Mapping[str, Compared], rules: Tuning) -> Iterator[Proposal]:
     today = choice_of(rules, place.regime, place.arch, place.dtype, place.head_dim).kernels
-    for kernels, power in ((TALL, 1), (WHOLE, -1)):
+    for kernels, power in ((TALL, 1), (WHOLE, -1)) if today in OPS else ():  # no report has the others
         gains = [[ratio**power for ratio in each.ratios] for each in machines.values()]
         if kernels != today and _better(gains, rules.better):
             devices = (each.device for each in machines.values())
