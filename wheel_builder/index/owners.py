@@ -37,35 +37,48 @@ class Owner:
 def refuse_strangers(root: Path, files: Sequence[NewFile], without: Collection[str] = ()) -> None:
     """Raise ``PublishError`` for candidates whose wheel is neither in ``files`` nor in the index.
 
-    ``without`` names files of the index that ``files`` replace.
+    Also for published ones that a wheel of ``files`` contradicts. ``without`` names files of the index that
+    ``files`` replace.
     """
-    new = {file.filename: _candidates(_opened(file)) for file in files if file.project in distributions()}
-    if not new:
-        return
-    versions = {listed.wheel.version for listed in new.values()}
-    owners = [*_owners_of(_opened(file) for file in files if _is_owner(file.project, file.version, versions))]
-    known = {owner.wheel.path.name for owner in owners}
-    owners += _owners_of(_published(root, versions, {*known, *without}))
+    listed = {file.filename: _candidates(_opened(file)) for file in files if file.project in distributions()}
+    for wheel in _published_candidates(root, {file.version for file in files if file.project == PROJECT}):
+        if wheel.path.name not in (*listed, *without):
+            with suppress(ValueError):  # the audit says why
+                listed[wheel.path.name] = _candidates(wheel)
+    versions = {each.wheel.version for each in listed.values()}
+    owners = _owners_with(root, files, versions, without) if versions else []
     problems = [
-        f"{name}: {problem}" for name, listed in new.items() for problem in problems_of(listed, owners)
+        f"{name}: {problem}" for name, each in listed.items() for problem in problems_of(each, owners)
     ]
     if problems:
         raise PublishError(TITLE, problems, advice=ADVICE)
 
 
 def strangers(root: Path, files: Sequence[NewFile], without: Collection[str]) -> frozenset[str]:
-    """The candidates of a local index whose wheel goes: one of ``files`` replaces it."""
-    replaced = {file.version for file in files if file.project == PROJECT and file.filename in without}
+    """The candidates of a local index that do not belong to the wheels there with ``files``."""
     found = set()
-    for wheel in _published_candidates(root, replaced):
-        version = str(wheel.version)
-        new = (file for file in files if _is_owner(file.project, file.version, {version}))
-        owners = [*_owners_of(map(_opened, new))]
-        owners += _owners_of(_published(root, {version}, without))
-        libraries = {owner.library for owner in owners}
-        if wheel.path.name not in without and not libraries & {*_candidates(wheel).wheel.libraries}:
+    for wheel in _published_candidates(root, {file.version for file in files if file.project == PROJECT}):
+        if wheel.path.name in without:
+            continue
+        try:
+            listed = _candidates(wheel)
+        except ValueError:
+            found.add(wheel.path.name)
+            continue
+        owners = _owners_with(root, files, {listed.wheel.version}, without)
+        if any(problems_of(listed, owners)):
             found.add(wheel.path.name)
     return frozenset(found)
+
+
+def _owners_with(
+    root: Path, files: Sequence[NewFile], versions: Collection[str], without: Collection[str]
+) -> list[Owner]:
+    """The owners of these versions in ``files``, and in the index without those that go."""
+    own = (file for file in files if file.project == PROJECT and file.version in versions)
+    found = [*_owners_of(map(_opened, own))]
+    known = {owner.wheel.path.name for owner in found}
+    return [*found, *_owners_of(_published(root, versions, {*known, *without}))]
 
 
 def faults(root: Path) -> Iterator[str]:
@@ -103,10 +116,6 @@ def _row_problems(listed: Candidates, owner: Owner) -> Iterator[str]:
         if kernel.shipped not in ids.get(name, ()):
             rows = ", ".join(ids.get(name, ())) or "none"
             yield f"has the rows {rows} of {name}; they are compared with {kernel.shipped}"
-
-
-def _is_owner(project: str, version: str, versions: Collection[str]) -> bool:
-    return project == PROJECT and version in versions
 
 
 def _owners_of(wheels: Iterable[WheelFile]) -> Iterator[Owner]:

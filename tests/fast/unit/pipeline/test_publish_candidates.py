@@ -27,6 +27,7 @@ from wheel_builder.index.check import Found, check_index
 from wheel_builder.index.folder import read_contents
 from wheel_builder.index.publish import publish
 from wheel_builder.matrix.catalogue import catalogue_of
+from wheel_builder.matrix.model import LINUX, WINDOWS
 from wheel_builder.pipeline.context import RunContext
 from wheel_builder.pipeline.publication import publish_files
 from wheel_builder.pipeline.release import publish_wheel
@@ -106,6 +107,19 @@ def test_those_of_another_build_of_the_version_are_refused(wheel, matrix, tmp_pa
         f"{FILE}: they do not belong to {wheel.name}: its library has sha256 {library}, "
         f"they are for {'5' * 64}"
     )
+
+
+def test_a_later_wheel_that_contradicts_published_ones_is_refused(
+    wheel, candidates, matrix, tmp_path, checkout
+):
+    """They do not name the twin's library: nothing is published that ``index verify`` would refuse."""
+    twin, root = finished_wheel(tmp_path, *checkout, "public", platform=WINDOWS), tmp_path / "index"
+    publish_files([wheel, candidates], matrix, root, checkout[0])
+    with pytest.raises(PublishError) as caught:
+        publish_files([twin], matrix, root, checkout[0])
+    [problem] = caught.value.problems
+    assert problem.startswith(f"{FILE}: they do not belong to {twin.name}: its library has sha256 ")
+    assert check_index(root, ours=OURS) == Found(())
 
 
 def test_those_of_other_rows_are_refused(wheel, matrix, tmp_path, checkout):
@@ -348,4 +362,18 @@ def test_a_release_replaces_a_wheel_together_with_its_candidates(
         publish_wheel([one, *more], record, statement, job, context, catalogue_of(matrix))
         expected = {one.name, *(each.name for each in more)}
         assert names_in(tmp_path / "index") == expected
+    assert check_index(tmp_path / "index", ours=OURS) == Found(())
+
+
+def test_a_local_index_keeps_no_candidates_that_a_twin_contradicts(
+    wheel, candidates, matrix, tmp_path, checkout
+):
+    context = RunContext(tmp_path, tmp_path / "build", tmp_path / "dist", tmp_path / "index", jobs=1)
+    twin = finished_wheel(tmp_path, *checkout, "public", platform=WINDOWS)
+    for platform, files in ((LINUX, [wheel, candidates]), (WINDOWS, [twin])):
+        record = Artifact(tmp_path, {"facts": json.loads(record_path(files[0]).read_text())}, reused=False)
+        statement = read_provenance(provenance_path(files[0]))
+        job = planned_job(checkout[0], "public", platform)
+        publish_wheel(files, record, statement, job, context, catalogue_of(matrix))
+    assert names_in(tmp_path / "index") == {wheel.name, twin.name}
     assert check_index(tmp_path / "index", ours=OURS) == Found(())
