@@ -200,10 +200,10 @@ struct CodedStage : Stage {
 
 // Queries of fp16 or bf16 as operand B of a product with codes: fp16, in the order of unpacked codes.
 //
-// bf16 is multiplied by a power of two, at most 2^77, so the step's largest finite magnitude is in
-// [2^14, 2^15) if it was above 2^-63. This is exact for elements from 2^-31 of it on (2^-21 where subnormals
-// count as zero). Smaller ones lose less than 2^-38 of it (2^-28), so every score errs by less than this
-// share of the largest one possible in the step's rows. Below 2^-63, elements lose less than 2^-101 (2^-91).
+// bf16 is multiplied by a power of two, so the step's largest finite magnitude is in [2^14, 2^15) if it was
+// at least 2^-63. This is exact for elements from 2^-31 of it on (2^-21 where subnormals count as zero).
+// Smaller ones lose less than 2^-38 of it (2^-28), so every score errs by less than this share of the largest
+// one possible in the step's rows. If all are below 2^-63, they lose less than 2^-71 (2^-61).
 //
 // kPairs: steps 2i and 2i + 1 have the two halves of a lane's 16 neighbours (memory/own_codes.hpp).
 template <class Unit, DType kDType, int kHeadDim, bool kPairs>
@@ -233,8 +233,9 @@ struct CodedQuery {
       const float all =
           across_lanes<Unit::kWave - 1>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
       const int exponent = (uniform(static_cast<int>(all)) >> 7) - 1;
-      // At most 2^77: with 2^126 the softmax's reciprocal of the scale was inf if all elements are 0.
-      const int biased = exponent < 64 ? 204 : 268 - exponent;
+      // 2^47 if all elements are next to 0: with a higher power and a small descale of K, the softmax's
+      // reciprocal of the scale was inf.
+      const int biased = exponent < 64 ? 174 : 268 - exponent;
       power = __builtin_bit_cast(float, biased << 23);
       inverse = __builtin_bit_cast(float, (254 - biased) << 23);
     }

@@ -27,6 +27,7 @@ class Coded:
     ``store``: "dense", "used" (a part of it), "leftpad", "places" (cache_batch_idx), "ragged" or "paged".
     ``values``: "normal", "codes" (every finite code), "outliers" (a few channels of K, a few keys of V), or a
     code in place of one element. ``spread``: heads of q are multiplied by 2^spread, 2^-spread, 1 in turn.
+    ``of_k``: each descale of K, unless 0. ``zeros``: q is 0.
     """
 
     dtype: str
@@ -45,6 +46,8 @@ class Coded:
     splits: int = 1
     values: object = "normal"
     spread: int = 0
+    of_k: float = 0.0
+    zeros: bool = False
     scale: float = 0.0
     seed: int = 0
 
@@ -87,7 +90,7 @@ class Call:
         if coded.spread:
             powers = (2.0**coded.spread, 2.0**-coded.spread, 1.0)
             numbers = [x * powers[n // coded.head_dim % 3] for n, x in enumerate(numbers)]
-        self.given("q", encode(numbers, coded.dtype))
+        self.given("q", encode([0.0] * count if coded.zeros else numbers, coded.dtype))
         self.q = decode(self.memory["q"].read(), coded.dtype)
         rows = self.batch * coded.queries * self.nheads
         self.memory["out"] = Memory.output(rows * coded.head_dim * 2, "out")
@@ -130,6 +133,8 @@ class Call:
             }[coded.descales]()
             self.descale[name] = scales
             self.codes[name] = self._drawn(name, rows, scales if per_key else None)
+            if coded.of_k and name == "k":
+                scales[:] = [fp32(coded.of_k)] * len(scales)
             self.given(name, bytes(self.codes[name]))
             if coded.descales != NOT_GIVEN:
                 self.given(f"{name}_descale", struct.pack(f"<{len(scales)}f", *scales))

@@ -135,6 +135,15 @@ CALLS = {
     },
     "rows of many magnitudes": {"code": "e4m3fn", "queries": 3, "heads": (3, 1), "spread": 12, "keys": (50,)},
     "negative scale": {"code": "int8", "scale": -0.07, "queries": 2, "keys": (50,), **GROUPED},
+    # As in a warm-up over zeros, of which the largest, at least 1e-12, has the code 127.
+    "queries of 0, a small descale": {"code": "int8", "of_k": 1e-12 / 127, "zeros": True},
+    "queries of 0, a small descale, parts": {
+        "code": "int8",
+        "of_k": 1e-12 / 127,
+        "zeros": True,
+        "keys": (130,),
+        "splits": 2,
+    },
 }
 
 
