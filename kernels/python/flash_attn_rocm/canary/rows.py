@@ -275,18 +275,22 @@ UNEVEN_GRADIENTS = tuple(
 )
 
 # The gradient kernels with a mask or a bias, including the bias's gradient: each kind of mask, with and
-# without each stride, and with windows. Rows that see no key have zero gradients. gfx950 reads fp32 in a
-# separate loop over two tiles of 32 rows at once: rows end in the first and in the second tile, in the first
-# pair and later. Its calls also cover dropout and a block of keys hidden from all rows. One sequence has
-# fewer keys than a tile. Kernels read a bias whose keys are a multiple of 8 without a copy, so NaN is behind
-# its rows. From 1024 rows on, kernels skip tiles that a mask hides.
+# without each stride, and with windows. Rows that see no key have zero gradients. gfx950 has a loop for
+# masks of bool, and one for numbers. It reads fp32 in a separate loop over two tiles of 32 rows at once:
+# rows end in the first and in the second tile, in the first pair and later. Its calls also cover dropout
+# and a block of keys hidden from all rows. One sequence has fewer keys than a tile. Kernels read a bias
+# whose keys are a multiple of 8 without a copy, so NaN is behind its rows. From 1024 rows on, kernels skip
+# tiles that a mask hides.
 MASKED_GRADIENT_ROWS = (
     Row("bool, causal", (129,), (190,), (3, 1), CAUSAL, mask=Mask(BOOL, "hi")),
     Row("bool, rows that see nothing, window, heads first", (77, 77), (300, 300), (2, 2), (33, 7), scale=-1.0,
         heads_first=True, mask=Mask(BOOL, "bi", WHOLE)),
     Row("bool, later keys, window, few keys", (20,), (20,), (2, 1), (5, -1), mask=Mask(BOOL, "i", LATER)),
+    Row("bool, window, dropout", (77,), (150,), (3, 1), (20, -1), dropout=0.3, mask=Mask(BOOL, "hi")),
     Row("bias, window, NaN behind its rows", (70, 70), (104, 104), (4, 2), (40, 8), mask=Mask(OWN, "bhi")),
     Row("bias, causal, dropout", (77, 77), (150, 150), (3, 1), CAUSAL, dropout=0.4, mask=Mask(OWN, "hi")),
+    Row("bias, rows that see nothing, window, heads first", (77, 77), (300, 300), (2, 2), (33, 7), scale=-1.0,
+        heads_first=True, mask=Mask(OWN, "bi", WHOLE)),
     Row("bias of keys, far below on the left", (40, 40), (150, 150), (2, 1),
         mask=Mask(OWN, "b", LEFT, FAR_BELOW)),
     Row("fp32, rows that see nothing, causal", (150,), (129,), (3, 1), CAUSAL, mask=Mask(FP32, "i", WHOLE)),
