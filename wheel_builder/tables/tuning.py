@@ -179,7 +179,7 @@ def cpp_tuning(tuning: Tuning) -> str:
             "",
             f"inline constexpr std::int64_t kFewQueries = {few};  // of the first regime",
             "",
-            "enum class Kernels { " + ", ".join(KERNELS) + " };",
+            "enum class Chosen { " + ", ".join(KERNELS) + " };",
             "",
             "inline constexpr Regime kRegimes[] = {",
             *(f'    {{"{name}", {_bounds(each)}}},' for name, each in tuning.regimes.items()),
@@ -210,4 +210,4 @@ def _cpp_choices(choice: Choice, regimes: tuple[str, ...]) -> Iterator[str]:
         [f"DType::{each}" for each in choice.dtypes] or ["std::nullopt"],
         choice.head_dims or (0,),
     ):
-        yield f"{{{regime}, {arch}, {dtype}, {head_dim}, Kernels::{choice.kernels},{numbers}}}"
+        yield f"{{{regime}, {arch}, {dtype}, {head_dim}, Chosen::{choice.kernels},{numbers}}}"

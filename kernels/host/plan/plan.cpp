@@ -101,7 +101,7 @@ std::int64_t tall_workgroups(const PlanRequest& r) {
 // compute unit has room for one (two units sharing workgroups: for two).
 bool tall_pays(const PlanRequest& r) {
   return r.plain && r.kernels.has(Op::fwd_tall) && r.compute_units > 0 &&
-         choice_of(r).kernels == Kernels::tall &&
+         choice_of(r).kernels == Chosen::tall &&
          filled(tall_workgroups(r), r.compute_units) >= choice_of(r).filled;
 }
 
@@ -241,7 +241,7 @@ Plan plan(const PlanRequest& r) {
   const bool few = r.max_seqlen_q <= kFewQueries;
   if (!packable(r)) return whole(r, kUnpackable);
   if (r.num_splits > 0) return requested(r, few);
-  if (choice_of(r).kernels == Kernels::split) return automatic(r);
+  if (choice_of(r).kernels == Chosen::split) return automatic(r);
   if (tall_pays(r)) return tall(r);
   const std::string rows = count(r.max_seqlen_q, "query row");
   if (few) return whole(r, rows + ", heads not packed");

@@ -23,7 +23,7 @@ struct Regime {
   Bounds queries, keys, width;
 };
 
-enum class Kernels;
+enum class Chosen;
 
 // Without a value, and with 0 for head_dim or -1 for regime, all calls fit.
 struct Choice {
@@ -31,7 +31,7 @@ struct Choice {
   std::optional<Gfx> arch;
   std::optional<DType> dtype;
   std::int64_t head_dim;
-  Kernels kernels;
+  Chosen kernels;
   double filled;
   std::int64_t places, in_flight, keys;
 };

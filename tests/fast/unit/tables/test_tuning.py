@@ -38,10 +38,10 @@ def test_a_choice_is_a_row_for_each_of_its_calls():
     text = cpp_tuning(parse_tuning(GOOD))
     assert "kFewQueries = 4;" in text
     assert '    {"shared", {0, 64}, {512, kNoEnd}, {8, kNoEnd}},\n' in text
-    row = "    {%d, Gfx::gfx942, DType::bf16, %d, Kernels::split, 0.9, 3, 512, 64},\n"
-    assert text.count("Kernels::split") == 4
+    row = "    {%d, Gfx::gfx942, DType::bf16, %d, Chosen::split, 0.9, 3, 512, 64},\n"
+    assert text.count("Chosen::split") == 4
     assert all(row % each in text for each in product((0, 1), (64, 128)))
-    assert "    {-1, std::nullopt, std::nullopt, 0, Kernels::whole, 0.9, 2, 512, 64},\n};\n" in text
+    assert "    {-1, std::nullopt, std::nullopt, 0, Chosen::whole, 0.9, 2, 512, 64},\n};\n" in text
 
 
 def test_the_package_has_the_limits(tmp_path):
