@@ -109,13 +109,14 @@ NEARLY = {"gfx950": 0.81}
 # Upper limits of the time with padding of half the keys, relative to the time without a mask, where above
 # 0.6. On gfx950 finding the keys takes as long as elsewhere, and everything else half of it.  gfx908's masked
 # loop of head dim 64 includes dropout's branch, at a cost of a tenth. gfx950's forward of head dim 128 has a
-# faster loop for tiles without masks: padding takes 40.1 µs beside 62.2 µs.
-PADDED = {("gfx908", 64): 0.63, ("gfx950", 64): 0.63, ("gfx950", 128): 0.7}
+# faster loop for tiles without masks: padding takes 40.1 µs beside 62.2 µs. Its forward of head dim 64 does not
+# wait for maxima, with a mask it does.
+PADDED = {("gfx908", 64): 0.63, ("gfx950", 64): 0.65, ("gfx950", 128): 0.7}
 # Upper limits of the time of gradients with a mask, relative to those without one, where above 1.25. At head
 # dim 64 of gfx950 products take half as long, and the work on each score as long as elsewhere. In fp32 each
 # row's address takes an addition: on some GPUs the range check ignores a scalar offset. So gradients of
 # gfx942 with such a bias take over a quarter longer at head dim 64.
-MASKED_GRADIENTS = {"gfx942": 1.28, "gfx950": 1.42}
+MASKED_GRADIENTS = {"gfx942": 1.28, "gfx950": 1.4}
 # The normal run's kernels: one kernel of every arch, and both of one.  --full has all kernels of all archs.
 QUICK = {
     "fa_fwd_fp16_d64": ("gfx942", "gfx1030", "gfx1100", "gfx1102", "gfx1201"),
@@ -285,9 +286,9 @@ def test_a_mask_costs_a_quarter_at_most(arch):
     """Exceptions are gfx950, with short products, and fp32 at head dim 64 of gfx942 and gfx908.
 
     In the latter two, dropout's branch made the loop a tenth slower. gfx950's forward of head dim 128 has a
-    loop for tiles without masks, a seventh faster.
+    loop for tiles without masks, a seventh faster. Its exponentials of head dim 64 do not wait for maxima.
     """
-    least = {("gfx908", 64): 0.72, ("gfx942", 64): 0.73, ("gfx950", 64): 0.49, ("gfx950", 128): 0.59}
+    least = {("gfx908", 64): 0.72, ("gfx942", 64): 0.73, ("gfx950", 64): 0.48, ("gfx950", 128): 0.59}
     figures = {kernel: flop for what, maker, kernel, flop in known(arch) if maker == "flash-attn-rocm"}
     for head_dim in HEAD_DIMS:
         plain = figures[f"fwd fp16 d{head_dim}"]
