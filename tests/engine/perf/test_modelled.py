@@ -109,8 +109,8 @@ NEARLY = {"gfx950": 0.81}
 # Upper limits of the time with padding of half the keys, relative to the time without a mask, where above
 # 0.6. On gfx950 finding the keys takes as long as elsewhere, and everything else half of it.  gfx908's masked
 # loop of head dim 64 includes dropout's branch, at a cost of a tenth. gfx950's forward of head dim 128 has a
-# faster loop for tiles without masks: padding takes 40.1 µs beside 62.2 µs. Its forward of head dim 64 does not
-# wait for maxima, with a mask it does.
+# faster loop for tiles without masks: padding takes 40.1 µs beside 62.2 µs. That of head dim 64 does not wait
+# for maxima. With a mask it does.
 PADDED = {("gfx908", 64): 0.63, ("gfx950", 64): 0.65, ("gfx950", 128): 0.7}
 # Upper limits of the time of gradients with a mask, relative to those without one, where above 1.25. At head
 # dim 64 of gfx950 products take half as long, and the work on each score as long as elsewhere. In fp32 each
