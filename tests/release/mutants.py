@@ -31,7 +31,7 @@ SLOT = 4096  # compressed bundles are padded to this
 
 
 class NoPlaceError(Exception):
-    """A changed bundle is larger than the old one's place."""
+    """A changed bundle is larger than the old one's place: bytes of both."""
 
 
 def ends_at_once(library, arch, name="fa_fwd_fp16_d64"):
@@ -129,7 +129,7 @@ def in_place_of(old, new, library):
     size = max(len(old), len(new))
     place = old.ljust(size, b"\0")
     if len(new) > -(-len(old) // SLOT) * SLOT or place not in library:
-        raise NoPlaceError(f"{len(new)} bytes in the place of {len(old)}")
+        raise NoPlaceError(len(new), len(old))
     data = library.replace(place, new.ljust(size, b"\0"))
     return data.replace(returned(old), returned(new))
 
