@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 # Field -> its allowed words or numbers.
@@ -78,4 +79,5 @@ def _is_a(kind: Any, value: Any) -> bool:  # noqa: ANN401
 
     None is absent from TOML. It stands for a row with problems noted before.
     """
-    return value is None or type(value) is kind or (kind is float and type(value) is int)
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    return value is None or type(value) in kinds or (kind is float and type(value) is int)

@@ -28,11 +28,17 @@ class Better:
 
 @dataclass(frozen=True)
 class Regime:
-    """Bounds of calls."""
+    """Bounds of calls. ``causal``: only such calls, or only others. None: both."""
 
     queries: Bounds = (0, 0)
     keys: Bounds = (0, 0)
     width: Bounds = (0, 0)
+    causal: bool | None = None
+
+    @property
+    def bounds(self) -> tuple[Bounds, Bounds, Bounds]:
+        """Those of sizes, in the order of all tables."""
+        return self.queries, self.keys, self.width
 
 
 @dataclass(frozen=True)
@@ -79,15 +85,15 @@ def parse_tuning(text: str) -> Tuning:
     return found
 
 
-def regime_of(rules: Tuning, queries: int, keys: int, width: int) -> str:
+def regime_of(rules: Tuning, queries: int, keys: int, width: int, *, causal: bool) -> str:
     """The regime of a call: as kernels/host/plan/regimes.hpp."""
     sizes = (queries, keys, width)
     return next(
         name
         for name, regime in rules.regimes.items()
-        if all(
-            low <= n and (not high or n <= high)
-            for (low, high), n in zip(vars(regime).values(), sizes, strict=True)
+        if regime.causal in (None, causal)
+        and all(
+            low <= n and (not high or n <= high) for (low, high), n in zip(regime.bounds, sizes, strict=True)
         )
     )
 
@@ -154,9 +160,9 @@ def python_tuning(tuning: Tuning) -> str:
         f"# {HEAD}",
         "# The mean gain over bins, and the loss in any of them.",
         f"LEAST_GAIN, MOST_LOSS = {better.least_gain}, {better.most_loss}",
-        "# Bounds of queries, keys and heads of q for a head of k. No end if the second is 0.",
+        "# Bounds of queries, keys and heads of q for a head of k, no end if the second is 0; causal or not.",
         "REGIMES = {",
-        *(f'    "{name}": {tuple(vars(each).values())},' for name, each in tuning.regimes.items()),
+        *(f'    "{name}": {(*each.bounds, each.causal)},' for name, each in tuning.regimes.items()),
         "}",
         "# Evidence by regimes, archs, dtypes and head dims. Empty ones fit all calls; the first row holds.",
         "EVIDENCE = (",
@@ -198,7 +204,8 @@ def cpp_tuning(tuning: Tuning) -> str:
 
 
 def _bounds(regime: Regime) -> str:
-    return ", ".join(f"{{{least}, {most or 'kNoEnd'}}}" for least, most in vars(regime).values())
+    causal = {None: "std::nullopt", True: "true", False: "false"}[regime.causal]
+    return ", ".join([*(f"{{{least}, {most or 'kNoEnd'}}}" for least, most in regime.bounds), causal])
 
 
 def _cpp_choices(choice: Choice, regimes: tuple[str, ...]) -> Iterator[str]:

@@ -143,6 +143,7 @@ typedef struct fa_plan_call {
   int32_t masked;
   int64_t v_head_dim;
   int32_t coded;
+  int32_t causal;
 } fa_plan_call;
 
 typedef struct fa_plan_mla_call {

@@ -111,10 +111,10 @@ fa::Plan served_plan(const fa_plan_call& call) {
   require_plannable(call);
   const std::int64_t v_head_dim = call.v_head_dim == 0 ? call.head_dim : call.v_head_dim;
   const fa::Kernels kernels = fa::forward_kernels(call.arch, call.dtype, call.head_dim, v_head_dim);
-  const fa::Plan plan =
-      fa::plan({kernels.arch, kernels.dtype, call.head_dim, kernels.there, call.batch, call.max_seqlen_q,
-                call.max_seqlen_k, call.nheads, call.nheads_k, call.compute_units, call.num_splits,
-                call.dropout != 0, call.aligned != 0, call.plain != 0, call.masked != 0, call.coded != 0});
+  const fa::Plan plan = fa::plan({kernels.arch, kernels.dtype, call.head_dim, kernels.there, call.batch,
+                                  call.max_seqlen_q, call.max_seqlen_k, call.nheads, call.nheads_k,
+                                  call.compute_units, call.num_splits, call.dropout != 0, call.aligned != 0,
+                                  call.plain != 0, call.masked != 0, call.coded != 0, call.causal != 0});
   fa::served_kernel(plan, kernels, call.head_dim, {call.masked != 0, call.coded != 0});
   return plan;
 }

@@ -31,6 +31,7 @@ PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Ker
   r.num_splits = p.splits;  // allocated by the caller
   r.dropout = call.dropout_p > 0, r.aligned = a.aligned, r.masked = a.masked, r.coded = a.coded;
   r.plain = false;  // tall workgroups need the caller's plan
+  r.causal = p.window_right >= 0;
   return r;
 }
 

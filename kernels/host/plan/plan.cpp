@@ -26,7 +26,7 @@ constexpr double kKeysOfPart = 256;
 // The rules for a call, by its regime.
 const Choice& choice_of(const PlanRequest& r) {
   const std::int64_t width = r.nheads_k == 0 ? 0 : r.nheads / r.nheads_k;
-  return choice_of(regime_of(r.max_seqlen_q, r.max_seqlen_k, width), r.arch, r.dtype, r.head_dim);
+  return choice_of(regime_of({r.max_seqlen_q, r.max_seqlen_k, width, r.causal}), r.arch, r.dtype, r.head_dim);
 }
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
@@ -283,7 +283,8 @@ Plan latent_plan(const LatentRequest& r) {
   }
   const std::int64_t rows = forward_tile(Op::mla, r.arch, r.dtype, head_dim).block_m;
   const std::int64_t workgroups = r.batch * ceil_div(std::min(r.seqlen_q * r.nheads, kMaxLength), rows);
-  const Choice& choice = choice_of(regime_of(r.seqlen_q, r.seqlen_k, r.nheads), r.arch, r.dtype, r.head_dim);
+  const int regime = regime_of({r.seqlen_q, r.seqlen_k, r.nheads, false});  // not told of causal ones
+  const Choice& choice = choice_of(regime, r.arch, r.dtype, r.head_dim);
   const std::int64_t splits = workgroups == 0 || r.compute_units < 1
                                   ? 1
                                   : splits_to_fill(workgroups, choice.places * r.compute_units,

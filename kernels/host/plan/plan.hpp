@@ -26,6 +26,7 @@ struct PlanRequest {
   bool plain;    // may profit from tall workgroups, which have no features
   bool masked;   // with an attn_mask
   bool coded;    // k and v are codes of 8 bits
+  bool causal;   // rows do not see later keys
 };
 
 // How a call is computed. Crosses the C interface as fa_plan_result, and is flash_attn_rocm's Plan in Python.

@@ -21,6 +21,13 @@ struct Bounds {
 struct Regime {
   const char* name;
   Bounds queries, keys, width;
+  std::optional<bool> causal;
+};
+
+// What tells regimes apart. `width`: heads of q for a head of k. `causal`: with hidden later keys.
+struct CallSizes {
+  std::int64_t queries, keys, width;
+  bool causal;
 };
 
 enum class Chosen;
@@ -39,10 +46,13 @@ struct Choice {
 #include "generated/host/regimes.inc"
 
 // The number of a call's regime.
-constexpr int regime_of(std::int64_t queries, std::int64_t keys, std::int64_t width) {
+constexpr int regime_of(const CallSizes& call) {
   int found = 0;
   for (const Regime& each : kRegimes) {
-    if (each.queries.hold(queries) && each.keys.hold(keys) && each.width.hold(width)) break;
+    if (each.queries.hold(call.queries) && each.keys.hold(call.keys) && each.width.hold(call.width) &&
+        each.causal.value_or(call.causal) == call.causal) {
+      break;
+    }
     ++found;
   }
   return found;

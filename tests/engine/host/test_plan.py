@@ -50,6 +50,7 @@ class Request:
     wide: bool = False
     uneven: bool = False
     coded: bool = False
+    causal: bool = False
 
     def line(self) -> str:
         values = (int(v) if isinstance(v, bool) else v for v in vars(self).values())
@@ -411,6 +412,16 @@ kernels = "whole"
 regimes = ["decode"]
 archs = ["gfx90a"]
 evidence = "of this test"
+[[choices]]
+kernels = "whole"
+regimes = ["long-causal"]
+archs = ["gfx1201"]
+evidence = "of this test"
+[[choices]]
+kernels = "whole"
+regimes = ["long-gqa"]
+archs = ["gfx1151"]
+evidence = "of this test"
 [regimes.shared]
 queries = [17, 64]
 width = [8, 0]
@@ -420,7 +431,7 @@ width = [8, 0]
 def test_the_table_of_regimes_decides(plans, builder_image, tmp_path):
     """Each call in a row has another path or number of parts by the other table, and no other call has."""
     text = (CHECKOUT / TUNING).read_text()
-    regimes, last = text.index("[regimes.long]"), text.index("[[choices]]")
+    regimes, last = text.index("[regimes.long-causal]"), text.index("[[choices]]")
     choices, shared = OTHER_RULES.split("[regimes.shared]")
     other = text[:regimes] + "[regimes.shared]" + shared + text[regimes:last] + choices + text[last:]
     (tmp_path / "generated/host").mkdir(parents=True)
@@ -429,16 +440,23 @@ def test_the_table_of_regimes_decides(plans, builder_image, tmp_path):
     many = Request(dtype="bf16", batch=64, max_seqlen_q=1024, max_seqlen_k=1024, tall=True)
     few = Request(max_seqlen_q=32, nheads=64, nheads_k=8)
     one = Request(arch="gfx90a", compute_units=104)
+    of_heads = replace(LONG, arch="gfx1151", compute_units=40, nheads=5, nheads_k=1)
     calls = [
         one, many, replace(many, dtype="fp16"), replace(many, head_dim=64), replace(many, max_seqlen_q=16),
         few, replace(few, nheads_k=16), replace(few, max_seqlen_q=65), replace(few, max_seqlen_q=1),
+        replace(LONG, causal=True), LONG, replace(LONG, causal=True, max_seqlen_q=2047),
+        of_heads, replace(of_heads, nheads_k=5), replace(of_heads, causal=True),
     ]  # fmt: skip
     before, after = plans(calls), ask(calls)
     assert [call for call, one, two in zip(calls, before, after, strict=True) if one != two] == [
         one,
         many,
         few,
+        replace(LONG, causal=True),
+        of_heads,
     ]
+    assert {before[at].path for at in (9, 10, 12, 13, 14)} == {"tall"}
+    assert {after[at].path for at in (9, 12)} == {"matrix"}
     assert (before[0].path, after[0][::2]) == ("split", ("matrix", "1 query row, heads not packed"))
     assert (before[1].path, after[1].path) == ("matrix", "tall")
     assert (before[5].path, after[5].path, after[5].splits) == (

@@ -326,7 +326,7 @@ def test_the_plan_is_what_ran(target):
     def plan(head_dim, rows, keys, splits=0, *, dropout=False, aligned=True):
         found = torch.ops.flash_attn_rocm.plan(
             ARCH, "fp16", head_dim, 1, rows, keys, 4, 2, UNITS, splits, dropout, aligned,
-            False, False, 0, False,
+            False, False, 0, False, False,
         )  # fmt: skip
         return found[:2]
 

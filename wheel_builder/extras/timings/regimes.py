@@ -62,7 +62,7 @@ def _compared(signed: SignedTuning, rules: Tuning) -> Iterator[tuple[Place, Comp
             continue
         ratios: dict[Place, list[float]] = {}
         for each, other in _same_calls(usual, tall):
-            regime = regime_of(rules, each.length, each.length, each.width)
+            regime = regime_of(rules, each.length, each.length, each.width, causal=each.causal)
             ids = (usual.shipped, tall.shipped)
             place = Place(code_of(report.gfx), regime, each.dtype, each.head_dim, ids)
             ratio = each.times[usual.shipped].ms / other.times[tall.shipped].ms

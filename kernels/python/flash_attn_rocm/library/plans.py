@@ -63,17 +63,19 @@ def plan(
     masked: bool = False,  # noqa: FBT001, FBT002
     v_head_dim: int = 0,
     coded: bool = False,  # noqa: FBT001, FBT002
+    causal: bool = False,  # noqa: FBT001, FBT002
 ) -> Plan:
     """The library's decision.
 
     ``aligned``: all strides and addresses are multiples of 8 elements. ``plain``: the call may profit from
     tall workgroups. ``v_head_dim`` is v's where it differs. Paths other than uneven need a padded v.
-    ``coded``: k and v are codes of 8 bits. Then the path is "" if no kernel reads them.
+    ``coded``: k and v are codes of 8 bits. Then the path is "" if no kernel reads them. ``causal``: rows do
+    not see later keys.
     """
     return Plan(
         *PLAN(
             arch, dtype, head_dim, batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units,
-            num_splits, dropout, aligned, plain, masked, v_head_dim, coded,
+            num_splits, dropout, aligned, plain, masked, v_head_dim, coded, causal,
         )
     )  # fmt: skip
 

@@ -4,10 +4,14 @@ from flash_attn_rocm.library import host
 from flash_attn_rocm.values.tuning import EVIDENCE, REGIMES
 
 
-def regime_of(queries: int, keys: int, width: int) -> str:
-    """The regime of a call by the longest sequence, and the heads of q for a head of k."""
+def regime_of(queries: int, keys: int, width: int, *, causal: bool) -> str:
+    """The regime of a call by the longest sequence, the heads of q for a head of k, and hidden later keys."""
     sizes = (queries, keys, width)
-    return next(name for name, bounds in REGIMES.items() if all(map(_hold, bounds, sizes)))
+    return next(
+        name
+        for name, (*bounds, only) in REGIMES.items()
+        if only in (None, causal) and all(map(_hold, bounds, sizes))
+    )
 
 
 def evidence_of(regime: str, arch: str, dtype: str, head_dim: int) -> str:

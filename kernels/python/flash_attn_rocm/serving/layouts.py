@@ -138,5 +138,5 @@ def _plan(
         device.arch, DTYPES[inputs.q.dtype], head_dim, inputs.batch,
         options.max_seqlen_q, options.max_seqlen_k, inputs.q.shape[-2], inputs.k.shape[-2],
         device.compute_units, options.num_splits, options.dropout_p > 0.0, aligned,
-        plain, inputs.attn_mask is not None, v_head_dim, inputs.coded,
+        plain, inputs.attn_mask is not None, v_head_dim, inputs.coded, options.window_right >= 0,
     )  # fmt: skip

@@ -235,7 +235,8 @@ def _kernels_of(path: str, inputs: Inputs, options: Options) -> str:
 
 def _regime_words(inputs: Inputs, options: Options, device: Device, head_dim: int) -> str:
     width = inputs.q.shape[-2] // max(1, inputs.k.shape[-2])
-    regime = regimes.regime_of(options.max_seqlen_q, options.max_seqlen_k, width)
+    sizes, causal = (options.max_seqlen_q, options.max_seqlen_k, width), options.window_right >= 0
+    regime = regimes.regime_of(*sizes, causal=causal)
     evidence = regimes.evidence_of(regime, device.arch, DTYPES[inputs.q.dtype], head_dim)
     return f"{regime}: {evidence}"
 

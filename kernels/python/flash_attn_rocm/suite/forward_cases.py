@@ -415,7 +415,7 @@ class Call:
             return {}
         _, splits, _ = torch.ops.flash_attn_rocm.plan(
             arch(), case.kernel.dtype, case.head_dim, len(case.rows), max(case.rows), keys, *case.heads,
-            UNITS, case.splits, False, True, False, False, 0, self.coded,
+            UNITS, case.splits, False, True, False, False, 0, self.coded, case.window[1] >= 0,
         )  # fmt: skip
         if splits == 1:
             return {}

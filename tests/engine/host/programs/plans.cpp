@@ -12,7 +12,7 @@ int main() {
   bool wide, uneven;
   while (std::cin >> arch >> dtype >> r.head_dim >> r.batch >> r.max_seqlen_q >> r.max_seqlen_k >> r.nheads >>
          r.nheads_k >> r.compute_units >> r.num_splits >> r.dropout >> r.aligned >> r.plain >> r.masked >>
-         wide >> uneven >> r.coded) {
+         wide >> uneven >> r.coded >> r.causal) {
     if (!fa::parse_gfx(arch, &r.arch) || !fa::parse_dtype(dtype, &r.dtype)) return 1;
     r.kernels = {};
     const int head_dim = static_cast<int>(r.head_dim);

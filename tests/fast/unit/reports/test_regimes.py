@@ -15,12 +15,11 @@ USUAL, TALL = "fa_fwd_fp16_d64", "fa_fwd_tall_fp16_d64"
 RULES = (CHECKOUT / TUNING).read_text()
 
 
-def of_machine(make, times, **values):
-    """A report of both kernels: by length, their milliseconds."""
+def of_machine(make, times, more=(), **values):
+    """A report of both kernels: by length, their milliseconds. ``more``: other facts of all calls."""
+    own = {"dtype": "fp16", **dict(more)}
     kernels = {
-        name: tuned(
-            name, *(call(name, (both[n],), length=length, dtype="fp16") for length, both in times.items())
-        )
+        name: tuned(name, *(call(name, (both[n],), length=length, **own) for length, both in times.items()))
         for n, name in enumerate((USUAL, TALL))
     }
     for kernel in kernels.values():
@@ -31,8 +30,8 @@ def of_machine(make, times, **values):
 BOTH = (report, another)
 
 
-def both(times):
-    return [of_machine(make, times) for make in BOTH]
+def both(times, more=()):
+    return [of_machine(make, times, more) for make in BOTH]
 
 
 def test_better_kernels_of_a_regime_are_proposed_with_their_row():
@@ -51,6 +50,28 @@ def test_better_kernels_of_a_regime_are_proposed_with_their_row():
         "kernels": "tall", "regimes": ["short"], "archs": [ARCH], "dtypes": ["fp16"], "head_dims": [64],
         "evidence": "2 reports",
     }  # fmt: skip
+
+
+OF = {
+    "causal": ({"causal": True}, "causal"),
+    "GQA": ({"width": 4}, "gqa"),
+    "both": ({"causal": True, "width": 4}, "causal"),
+}
+
+
+@pytest.mark.parametrize("which", OF)
+@pytest.mark.parametrize("length", [512, 4096])
+def test_causal_masks_and_shared_heads_have_regimes_of_their_own(which, length):
+    more, regime = OF[which]
+    regime = f"long-{regime}" if length == 4096 else regime
+    better = (1.06, 1.0) if length == 512 else (8.0, 8.4)
+    [each] = proposals(both({length: better}, more))
+    assert (each.place.regime, each.kernels) == (regime, "tall" if length == 512 else "whole")
+    row = "\n".join(words_of([each]).splitlines()[2:])
+    rules = parse_tuning(RULES.replace("[[choices]]", f"{row}\n[[choices]]", 1))
+    assert choice_of(rules, regime, ARCH, "fp16", 64).kernels == each.kernels
+    plain = "long" if length == 4096 else "short"
+    assert choice_of(rules, plain, ARCH, "fp16", 64).kernels == ("tall" if plain == "long" else "whole")
 
 
 def test_with_that_row_in_the_table_nothing_is_proposed_any_more():
@@ -97,7 +118,19 @@ def test_one_machine_is_not_enough():
 
 @pytest.mark.parametrize(
     ("sizes", "regime"),
-    [((16, 9, 1), "decode"), ((17, 9, 8), "short"), ((2048, 2048, 1), "long"), ((2048, 2047, 1), "short")],
+    [
+        ((16, 9, 1, False), "decode"),
+        ((16, 9, 8, True), "decode"),
+        ((17, 9, 1, False), "short"),
+        ((17, 9, 1, True), "causal"),
+        ((17, 9, 2, False), "gqa"),
+        ((17, 9, 2, True), "causal"),
+        ((2048, 2048, 1, False), "long"),
+        ((2048, 2048, 2, False), "long-gqa"),
+        ((2048, 2048, 2, True), "long-causal"),
+        ((2048, 2047, 1, False), "short"),
+    ],
 )
 def test_regimes_are_those_of_the_table(sizes, regime):
-    assert regime_of(parse_tuning(RULES), *sizes) == regime
+    *sizes, causal = sizes
+    assert regime_of(parse_tuning(RULES), *sizes, causal=causal) == regime

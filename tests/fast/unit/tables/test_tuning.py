@@ -19,6 +19,8 @@ queries = [0, 4]
 queries = [0, 64]
 keys = [512, 0]
 width = [8, 0]
+[regimes.later]
+causal = true
 [regimes.rest]
 [[choices]]
 kernels = "split"
@@ -37,7 +39,8 @@ evidence = "modelled"
 def test_a_choice_is_a_row_for_each_of_its_calls():
     text = cpp_tuning(parse_tuning(GOOD))
     assert "kFewQueries = 4;" in text
-    assert '    {"shared", {0, 64}, {512, kNoEnd}, {8, kNoEnd}},\n' in text
+    assert '    {"shared", {0, 64}, {512, kNoEnd}, {8, kNoEnd}, std::nullopt},\n' in text
+    assert '    {"later", {0, kNoEnd}, {0, kNoEnd}, {0, kNoEnd}, true},\n' in text
     row = "    {%d, Gfx::gfx942, DType::bf16, %d, Chosen::split, 0.9, 3, 512, 64},\n"
     assert text.count("Chosen::split") == 4
     assert all(row % each in text for each in product((0, 1), (64, 128)))
@@ -49,6 +52,8 @@ def test_the_package_has_the_limits(tmp_path):
     file.write_text(python_tuning(parse_tuning(GOOD)))
     found = runpy.run_path(str(file))
     assert (found["LEAST_GAIN"], found["MOST_LOSS"]) == (0.25, 0.125)
+    assert found["REGIMES"]["shared"] == ((0, 64), (512, 0), (8, 0), None)
+    assert found["REGIMES"]["later"] == ((0, 0), (0, 0), (0, 0), True)
 
 
 def test_the_documents_say_todays_limits():
@@ -79,6 +84,7 @@ def test_the_documents_say_todays_limits():
         (GOOD.replace("[0, 4]", "[4, 0]"), "the first regime has no most queries, or other bounds, too"),
         (GOOD.replace("[0, 4]", "[0, 4, 5]"), "queries is [0, 4, 5], expected "),
         (GOOD.replace("[regimes.rest]", ""), "the last regime has bounds"),
+        (GOOD.replace("= true", "= 'yes'"), "causal is 'yes', expected bool | None"),
         (GOOD + "head_dims = [64]\n", "the last choice does not fit all calls"),
     ],
 )

@@ -77,22 +77,25 @@ def test_explain_names_the_row_and_its_reports(qkv, kernels_on, monkeypatch):
     assert explain(*qkv).row == f"{name}: row {row}, modelled; measured by 1 report"
 
 
-# Queries, keys, heads of q and of k.
+# Queries, keys, heads of q and of k, and a causal mask.
 REGIMES = {
-    (1, 4096, 8, 8): "decode",
-    (16, 4096, 8, 1): "decode",
-    (17, 4096, 8, 1): "short",
-    (4096, 2047, 1, 1): "short",
-    (2048, 2048, 1, 1): "long",
+    (1, 4096, 8, 8, False): "decode",
+    (16, 4096, 8, 1, True): "decode",
+    (17, 4096, 8, 1, False): "gqa",
+    (17, 4096, 8, 1, True): "causal",
+    (4096, 2047, 1, 1, False): "short",
+    (2048, 2048, 1, 1, False): "long",
+    (2048, 2048, 1, 1, True): "long-causal",
+    (2048, 2048, 2, 1, False): "long-gqa",
 }
 
 
 @pytest.mark.parametrize("sizes", REGIMES)
 def test_explain_names_the_regime_and_its_evidence(kernels_on, sizes):
     kernels_on(arch_with_kernels())
-    queries, keys, heads, heads_k = sizes
+    queries, keys, heads, heads_k, causal = sizes
     q, k = (torch.zeros(1, rows, n, 64).half() for rows, n in ((queries, heads), (keys, heads_k)))
-    found = explain(q, k, k)
+    found = explain(q, k, k, causal=causal)
     assert found.regime == f"{REGIMES[sizes]}: modelled"
     assert (found.path == "split") == (REGIMES[sizes] == "decode")
 
@@ -112,10 +115,13 @@ def test_evidence_is_that_of_the_first_row_that_fits(monkeypatch):
 
 
 def test_a_regime_holds_both_ends_of_its_bounds(monkeypatch):
-    bounds = {"shared": ((2, 4), (0, 0), (8, 0)), "rest": ((0, 0), (0, 0), (0, 0))}
+    every = ((0, 0), (0, 0), (0, 0))
+    bounds = {"shared": ((2, 4), (0, 0), (8, 0), False), "rest": (*every, None)}
     monkeypatch.setattr(regimes, "REGIMES", bounds)
-    found = [regimes.regime_of(queries, 1, width) for queries in (1, 2, 4, 5) for width in (7, 8)]
+    of, sizes = regimes.regime_of, [(queries, 1, width) for queries in (1, 2, 4, 5) for width in (7, 8)]
+    found = [of(*each, causal=False) for each in sizes]
     assert found == ["rest", "rest", "rest", "shared", "rest", "shared", "rest", "rest"]
+    assert {of(*each, causal=True) for each in sizes} == {"rest"}
 
 
 def test_a_masked_calls_row_is_that_of_the_masked_kernel(qkv, kernels_on):
