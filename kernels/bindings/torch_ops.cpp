@@ -178,7 +178,7 @@ std::string device_arch(std::int64_t device) {
 
 // `code` lies in host memory: the HIP runtime copies it.
 void replace(std::int64_t device, const std::string& kernel, const std::string& row, const Tensor& code,
-             std::int64_t place, std::int64_t rows, std::int64_t threads) {
+             std::int64_t place, std::int64_t rows, std::int64_t threads, const std::string& regime) {
   const bool on_cpu = code.device().type() == DeviceType::CPU;
   if (!on_cpu || code.scalar_type() != ScalarType::Byte || !code.is_contiguous()) {
     throw std::runtime_error(
@@ -189,6 +189,7 @@ void replace(std::int64_t device, const std::string& kernel, const std::string& 
   candidate.code = code.const_data_ptr(), candidate.bytes = code.numel();
   candidate.device = static_cast<std::int32_t>(device);
   candidate.place = place, candidate.rows = rows, candidate.threads = threads;
+  candidate.regime = regime.c_str();
   run(&fa_replace, candidate);
 }
 
@@ -245,7 +246,8 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
   library.def("limits() -> str");
   library.def("device_arch(int device) -> str");
   library.def(
-      "replace(int device, str kernel, str row, Tensor code, int place, int rows, int threads) -> ()");
+      "replace(int device, str kernel, str row, Tensor code, int place, int rows, int threads, str regime) "
+      "-> ()");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) {

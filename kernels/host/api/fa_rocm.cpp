@@ -145,7 +145,8 @@ fa_status fa_replace(const fa_candidate* c, fa_message* message) {
   return guarded(message, [&] {
     const int device = fa::resolve_device(c->device);
     const fa::Bytes code{static_cast<const unsigned char*>(c->code), static_cast<std::size_t>(c->bytes)};
-    fa::replace(device, fa::device_arch(device), {c->kernel, c->row, code, c->place, c->rows, c->threads});
+    fa::replace(device, fa::device_arch(device),
+                {c->kernel, c->row, c->regime, code, c->place, c->rows, c->threads});
   });
 }
 

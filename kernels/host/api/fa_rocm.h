@@ -247,6 +247,7 @@ const char* fa_limits(void);
  *   row      the row's id. A row that was loaded before is not loaded again. "": the library's own kernel
  *   code     `bytes` of code objects, in the form of the library's own. The kernel's is number `place`
  *   rows     of a workgroup, which has `threads`: as the kernel was compiled. 1 to 1024 each
+ *   regime   only for calls of this regime of kernels/tables/tuning.toml. "": for all
  * Wrong rows or threads, or code of another version, give wrong results or faults. */
 typedef struct fa_candidate {
   const char* kernel;
@@ -255,9 +256,11 @@ typedef struct fa_candidate {
   int64_t bytes;
   int32_t device; /* -1: the current one */
   int64_t place, rows, threads;
+  const char* regime;
 } fa_candidate;
 
-/* Later launches of this kernel on this device use the candidate. After an error nothing has changed. */
+/* Later launches of this kernel on this device use the candidate, in its regime. After an error nothing has
+ * changed. */
 fa_status fa_replace(const fa_candidate* candidate, fa_message* message);
 
 /* The number of the device's compute units. */

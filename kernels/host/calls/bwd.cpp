@@ -102,8 +102,10 @@ std::vector<Launch> launches(BwdPath path, const BwdArguments& call, const BwdKe
   const DkDvTile of_keys = dkdv_tile(ops[1], arch, dtype, head_dim);
   const FwdTile of_dq = path == BwdPath::fused ? FwdTile{kConvertRows, kConvertThreads}
                                                : dq_tile(ops[2], arch, dtype, head_dim);
-  const Workgroups keys = in_use(device, *kernels.by_keys.instance, {of_keys.block_n, of_keys.threads});
-  const Workgroups dq = in_use(device, *kernels.dq.instance, {of_dq.block_m, of_dq.threads});
+  const CallSizes sizes = sizes_of(p.seqlen_q, p.seqlen_k, p);
+  const Workgroups keys =
+      in_use(device, *kernels.by_keys.instance, sizes, {of_keys.block_n, of_keys.threads});
+  const Workgroups dq = in_use(device, *kernels.dq.instance, sizes, {of_dq.block_m, of_dq.threads});
   const std::vector<Launch> all = {
       {kernels.delta, {blocks_of_rows(p.seqlen_q, kDeltaRows), p.nheads, call.batch, kDeltaThreads}},
       {kernels.by_keys,

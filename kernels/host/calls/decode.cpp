@@ -52,8 +52,9 @@ void decode(const FwdArguments& call, const Selection& selection, const Kernels&
   const int head_dim = selection.instance->head_dim;
   const Op op = op_of(Path::split, {false, call.coded});
   const FwdTile tile = forward_tile(op, kernels.arch, kernels.dtype, head_dim);
+  const CallSizes sizes = sizes_of(call.max_seqlen_q, call.max_seqlen_k, call.params);
   const Grid grid =
-      packed_grid(call, in_use(place.device, *selection.instance, {tile.block_m, tile.threads}));
+      packed_grid(call, in_use(place.device, *selection.instance, sizes, {tile.block_m, tile.threads}));
   if (!call.coded) return launch_parts(call, selection, grid, call.params, head_dim, place);
   CodedParams coded = call.codes;
   coded.fwd = call.params;

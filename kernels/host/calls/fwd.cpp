@@ -99,7 +99,8 @@ void launch_whole(Path path, const FwdArguments& call, const Selection& selectio
   const int head_dim = selection.instance->head_dim;
   const FwdTile tile =
       forward_tile(op_of(path, {call.masked, call.coded}), kernels.arch, kernels.dtype, head_dim);
-  const Workgroups used = in_use(place.device, *selection.instance, {tile.block_m, tile.threads});
+  const CallSizes sizes = sizes_of(call.max_seqlen_q, call.max_seqlen_k, call.params);
+  const Workgroups used = in_use(place.device, *selection.instance, sizes, {tile.block_m, tile.threads});
   FwdParams p = call.params;
   const std::int64_t parts = p.splits > 1 ? p.splits : 1;
   Grid grid{blocks_of_rows(p.seqlen_q, used.rows) * parts, p.nheads, call.batch, used.threads, used.kernel};

@@ -2,10 +2,10 @@
 
 #include <atomic>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "host/launch/device.hpp"
@@ -23,7 +23,7 @@ constexpr std::int64_t kMostOfWorkgroup = 1024;  // rows, and threads
 
 struct Replaced {
   std::mutex mutex;
-  std::map<std::pair<int, const Instance*>, Workgroups> used;
+  std::map<std::tuple<int, const Instance*, int>, Workgroups> used;  // by regime
   std::map<std::tuple<int, const Instance*, std::string>, Workgroups> loaded;
   std::deque<Unpacked> code;
   std::atomic<bool> any{false};  // read without the lock by every launch
@@ -46,6 +46,18 @@ const Instance& replaceable(const std::string& kernel, const std::string& gfx) {
     if (each.name == kernel && each.has(gfx) && has_rows) return each;
   }
   refuse_candidate("kernel: expected one with rows of its own on " + gfx + ", got " + kernel);
+}
+
+// The numbers of the regime of this name, or of all.
+std::vector<int> regimes_named(const std::string& wanted) {
+  std::vector<int> found;
+  std::string names;
+  for (int n = 0; n < static_cast<int>(std::size(kRegimes)); ++n) {
+    if (wanted.empty() || wanted == kRegimes[n].name) found.push_back(n);
+    names += (names.empty() ? "" : ", ") + std::string(kRegimes[n].name);
+  }
+  if (found.empty()) refuse_candidate("regime: expected one of " + names + ", got " + wanted);
+  return found;
 }
 
 int within(const char* what, std::int64_t value, std::int64_t most) {
@@ -92,10 +104,11 @@ Workgroups load_row(int device, const std::string& arch, const Instance& instanc
 
 void replace(int device, const std::string& arch, const Candidate& candidate) {
   const Instance& instance = replaceable(candidate.kernel, code_object_of(arch));
+  const std::vector<int> regimes = regimes_named(candidate.regime);
   Replaced& all = replaced();
   const std::lock_guard<std::mutex> lock(all.mutex);
   if (candidate.row.empty()) {
-    all.used.erase({device, &instance});
+    for (const int each : regimes) all.used.erase({device, &instance, each});
     return;
   }
   const std::tuple<int, const Instance*, std::string> key{device, &instance, candidate.row};
@@ -103,15 +116,15 @@ void replace(int device, const std::string& arch, const Candidate& candidate) {
   if (found == all.loaded.end()) {
     found = all.loaded.emplace(key, load_row(device, arch, instance, candidate)).first;
   }
-  all.used.insert_or_assign({device, &instance}, found->second);
+  for (const int each : regimes) all.used.insert_or_assign({device, &instance, each}, found->second);
   all.any = true;
 }
 
-Workgroups in_use(int device, const Instance& instance, const Workgroups& shipped) {
+Workgroups in_use(int device, const Instance& instance, const CallSizes& call, const Workgroups& shipped) {
   Replaced& all = replaced();
   if (!all.any) return shipped;
   const std::lock_guard<std::mutex> lock(all.mutex);
-  const auto found = all.used.find({device, &instance});
+  const auto found = all.used.find({device, &instance, regime_of(call)});
   return found != all.used.end() ? found->second : shipped;
 }
 

@@ -58,6 +58,11 @@ constexpr int regime_of(const CallSizes& call) {
   return found;
 }
 
+template <class Params>
+constexpr CallSizes sizes_of(std::int64_t queries, std::int64_t keys, const Params& p) {
+  return {queries, keys, p.nheads_k == 0 ? 0 : p.nheads / p.nheads_k, p.window_right >= 0};
+}
+
 constexpr const Choice& choice_of(int regime, Gfx arch, DType dtype, std::int64_t head_dim) {
   const Choice* found = kChoices;
   while ((found->regime != -1 && found->regime != regime) || found->arch.value_or(arch) != arch ||

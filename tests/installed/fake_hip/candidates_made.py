@@ -113,8 +113,8 @@ import sys
 from flash_attn_rocm.library import candidates
 TOLD, in_use, timed = {milliseconds!r}, [""], []
 _use, _back = candidates.use, candidates.give_back
-def use(found, candidate, device):
-    _use(found, candidate, device)
+def use(found, candidate, device, regime=""):
+    _use(found, candidate, device, regime)
     in_use[0] = candidate.row
 def give_back(kernel, device):
     _back(kernel, device)

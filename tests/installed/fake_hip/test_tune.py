@@ -65,13 +65,14 @@ def test_without_a_faster_row_the_wheels_stays(play, made, tmp_path):
     shipped = made.add(FORWARD, {FAST: ""})
     shown = play("tune(apply=True)", told={"": 2.0, FAST: 1.97})
     assert report_of(tmp_path)["kernels"][FORWARD]["winner"] == shipped
-    assert "No candidate is faster by 2%: the wheel's own rows are used." in shown["said"]
+    assert "No candidate is faster by 2% in a regime: the wheel's own rows are used." in shown["said"]
 
 
 def test_applied_rows_are_checked_at_first_use_and_used(play, made, tmp_path):
     made.add(FORWARD, ROWS)
     shown = play("tune(apply=True)")
-    assert f"Used from now on, after a check at first use: {FORWARD} ({FAST})" in shown["said"]
+    kept = f"{FORWARD} row {FAST}: short +100.0%, causal +100.0%, gqa +100.0%"
+    assert f"Used from now on, after a check at first use:\n  {kept}\nRemove " in shown["said"]
     text = """
 called()
 shown["in_use"] = in_use[0]
@@ -80,12 +81,69 @@ shown["in_use"] = in_use[0]
     assert (shown["in_use"], shown["launched"], shown["fallbacks"]) == (FAST, [FORWARD], [])
     assert f"; row {FAST} is used instead of " in shown["row"]
     assert shown["row"].endswith(
-        f", kept by python -m flash_attn_rocm tune --apply on {ARCH} with 0 compute units"
+        f", kept by python -m flash_attn_rocm tune --apply for causal calls on {ARCH} with 0 compute units"
     )
     assert cached(tmp_path, "canary") == {}, "nothing is said about the wheel's rows"
     assert play(text)["in_use"] == FAST
     shown = play("tune(forget=True); called(); shown['in_use'] = in_use[0]")
     assert (shown["in_use"], "instead" in shown["row"]) == ("", False)
+
+
+# FAST is faster in causal calls, SLOW in those with shared heads. The others keep the wheel's row.
+BY_REGIME = """
+from flash_attn_rocm.tuning import bins
+call_of, current = bins.call_of, []
+def remembered_call(each, *rest):
+    current[:] = [bins.regime_of(each)]
+    return call_of(each, *rest)
+bins.call_of = remembered_call
+def clock(call, where):
+    call()
+    return 1e-3 if (current[0], in_use[0]) in (("causal", FAST), ("gqa", SLOW)) else 2e-3
+tune(apply=True)
+"""
+# The row that serves each kind of call: a launch takes code and rows of its regime.
+SERVED = """
+placed = {}
+_replace = candidates.REPLACE
+def replaced(device, kernel, row, code, place, rows, threads, regime):
+    _replace(device, kernel, row, code, place, rows, threads, regime)
+    placed[regime] = row
+candidates.REPLACE = replaced
+called()
+with kernels_on_host_memory(fake_hip):
+    shown["rows"] = {}
+    for name, heads_k, causal in (("causal", 4, True), ("gqa", 2, False), ("short", 4, False)):
+        q, k = (torch.randn(1, 17, heads, 64).half() for heads in (4, heads_k))
+        shown["rows"][name] = explain(q, k, k, causal=causal).row
+shown["placed"] = placed
+"""
+
+
+def test_each_regime_keeps_its_own_row(play, made, tmp_path):
+    made.add(FORWARD, {FAST: "", SLOW: ""})
+    names = f"FAST, SLOW = {FAST!r}, {SLOW!r}\n"
+    shown = play(names + BY_REGIME)
+    assert f"{FORWARD} row {FAST}: causal +100.0%\n  {FORWARD} row {SLOW}: gqa +100.0%\n" in shown["said"]
+    [file] = (tmp_path / "cache").rglob("rows-*.json")
+    kept = json.loads(file.read_text())["kernels"][FORWARD]
+    assert {regime: each["row"] for regime, each in kept.items()} == {"causal": FAST, "gqa": SLOW}
+    shown = play(SERVED)
+    assert shown["placed"] == {"": "", "causal": FAST, "gqa": SLOW}, "checked in all calls, then placed"
+    assert f"; row {FAST} is used instead of " in shown["rows"]["causal"]
+    assert f"; row {SLOW} is used instead of " in shown["rows"]["gqa"]
+    assert "used instead" not in shown["rows"]["short"]
+
+
+def test_each_regimes_row_is_checked_at_first_use(play, made):
+    """The check has no call of many regimes, and has all kept rows in all of its calls."""
+    made.add(FORWARD, {FAST: "", SLOW: ""})
+    play(f"FAST, SLOW = {FAST!r}, {SLOW!r}\n" + BY_REGIME)
+    made.change(FORWARD, SLOW, *EXP)
+    shown = play(SERVED)
+    assert shown["placed"] == {"": ""}
+    assert "is not used: a check at first use found: " in shown["rows"]["causal"]
+    assert shown["fallbacks"] == []
 
 
 FAILURES = {
@@ -157,23 +215,6 @@ def test_rows_are_kept_for_the_measured_gpu_alone(play, made, other):
     shown = play(f"{GPU}\n{changed}\ncalled(); shown['in_use'] = in_use[0]")
     assert (shown["in_use"] == FAST) == OTHERS[other]
     assert ("on MI300X with 304 compute units" in shown["row"]) == OTHERS[other]
-
-
-def test_rows_that_an_earlier_version_kept_for_an_arch_are_not_used_and_said(play, made):
-    made.add(FORWARD, {FAST: ""})
-    text = f"{GPU}\ntune(apply=True)\nhere = gpu(None)\n"
-    play(text + "tuned.file_of(here).rename(tuned.former_of(here))")
-    shown = play(GPU + "\ncalled(); shown['in_use'] = in_use[0]")
-    assert (shown["in_use"], shown["fallbacks"]) == ("", [])
-    assert shown["row"].endswith(
-        "; rows kept by an earlier version for all GPUs of gfx942 are not used: "
-        "python -m flash_attn_rocm tune --apply keeps them for MI300X with 304 compute units"
-    )
-    shown = play(
-        GPU + "\ntune(forget=True); called(); shown['files'] = [*map(str, tuned.folder().glob('rows*'))]"
-    )
-    assert "earlier version" not in shown["row"]
-    assert shown["files"] == []
 
 
 def test_after_a_row_that_broke_the_gpu_nothing_is_kept_about_the_wheels(play, made, tmp_path):

@@ -7,7 +7,8 @@ implementation answers. Later calls skip this module (``autograd.recall``) or co
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import zip_longest
 from pathlib import Path
 
 import torch
@@ -158,34 +159,53 @@ def _kept_rows_pass(family: Family, where: torch.device, problem: Callable[[torc
     rows = tuned.rows_of(family, gpu)
     if not rows:
         return False
-    path = remembered.file_of(family, torch.version.hip or "", (each.row for each in rows))
+    kernels = dict.fromkeys(each.candidate.kernel for each in rows)
+    path = remembered.file_of(family, torch.version.hip or "", sorted({each.candidate.row for each in rows}))
     passed, ran = False, remembered.read(path) is None
     try:
-        found = _judged(path, family, where, lambda where: _use(rows, where) or problem(where))
+        found = _judged(path, family, where, lambda where: _problem_of(rows, where, problem))
+        _give_back(kernels, where)
         passed = found == "" and not (found := _use(rows, where))
     finally:
         if not passed:
-            for each in rows:
-                candidates.give_back(each.kernel, candidates.index_of(where))
+            _give_back(kernels, where)
     if passed:
-        tuned.accept(gpu, (each.kernel for each in rows))
+        tuned.accept(gpu, kernels)
     else:
         if ran and found:
             _shaken.add(where)
         why = f"a check at first use found: {found}" if found else "too little memory to check it"
-        tuned.refuse(gpu, (each.kernel for each in rows), f"{why} (kept in {path})")
+        tuned.refuse(gpu, kernels, f"{why} (kept in {path})")
     return passed
 
 
-def _use(rows: tuple[candidates.Candidate, ...], where: torch.device) -> str:
-    """Puts rows in the place of the wheel's. Why that failed, or ""."""
+def _problem_of(
+    rows: Iterable[tuned.Kept], where: torch.device, problem: Callable[[torch.device], str]
+) -> str:
+    """What is wrong with kept rows, in all calls: the check has calls of some regimes only."""
+    own: dict[str, dict[str, tuned.Kept]] = {}
+    for each in rows:
+        own.setdefault(each.candidate.kernel, {})[each.candidate.row] = each._replace(regime="")
+    for together in zip_longest(*(of.values() for of in own.values())):
+        if found := _use(filter(None, together), where) or problem(where):
+            return found
+    return ""
+
+
+def _use(rows: Iterable[tuned.Kept], where: torch.device) -> str:
+    """Puts rows in the place of the wheel's, in their regimes. Why that failed, or ""."""
     try:
         found = candidates.find(host.code_of(machine.current().device(where).arch))
         for each in rows:
-            candidates.use(found, each, candidates.index_of(where))
+            candidates.use(found, each.candidate, candidates.index_of(where), each.regime)
     except RuntimeError as error:
         return str(error).splitlines()[0]
     return ""
+
+
+def _give_back(kernels: Iterable[str], where: torch.device) -> None:
+    for kernel in kernels:
+        candidates.give_back(kernel, candidates.index_of(where))
 
 
 def _judged(

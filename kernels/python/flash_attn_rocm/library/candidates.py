@@ -95,20 +95,21 @@ def find(arch: str) -> Candidates:
     return Candidates(folder, hashlib.sha256(data).hexdigest(), kernels)
 
 
-def use(found: Candidates, candidate: Candidate, device: int) -> None:
-    """Launches of the kernel on ``device`` run the candidate from now on.
+def use(found: Candidates, candidate: Candidate, device: int, regime: str = "") -> None:
+    """Launches of the kernel on ``device`` run the candidate from now on. ``regime``: only such calls.
 
     Raises CandidatesError for a damaged file, and RuntimeError if the code does not load. Then nothing has
     changed.
     """
     kernel = found.kernels[candidate.kernel]
     code = _code(found.folder / kernel.file, kernel.size, kernel.sha256)
-    REPLACE(device, candidate.kernel, candidate.row, code, candidate.place, candidate.rows, candidate.threads)
+    sizes = (candidate.place, candidate.rows, candidate.threads)
+    REPLACE(device, candidate.kernel, candidate.row, code, *sizes, regime)
 
 
 def give_back(kernel: str, device: int) -> None:
     """Launches of the kernel on ``device`` run the wheel's own code again."""
-    REPLACE(device, kernel, "", torch.empty(0, dtype=torch.uint8, device="cpu"), 0, 0, 0)
+    REPLACE(device, kernel, "", torch.empty(0, dtype=torch.uint8, device="cpu"), 0, 0, 0, "")
 
 
 def index_of(where: torch.device) -> int:

@@ -1,4 +1,4 @@
-"""The rows that ``python -m flash_attn_rocm tune --apply`` kept for this machine.
+"""The rows that ``python -m flash_attn_rocm tune --apply`` kept for this machine, by regime of calls.
 
 One file per GPU, known by arch, name and compute units: others that run the same machine code were not
 measured. Its name covers the wheel, the driver and HIP, too: with another one, the wheel's own rows are used
@@ -20,8 +20,9 @@ from flash_attn_rocm.library.candidates import Candidate, Candidates, Candidates
 from flash_attn_rocm.machine import environment, remembered, tuning
 from flash_attn_rocm.machine.remembered import CODED, FP8, MASKED, MASKED_GRADIENTS, Family
 from flash_attn_rocm.values import kinds, paths
+from flash_attn_rocm.values.tuning import REGIMES
 
-FORMAT = 2
+FORMAT = 3
 COMMAND = "python -m flash_attn_rocm tune --apply"
 # The family whose check at first use launches a kernel, by its op.
 WORK = {
@@ -56,6 +57,16 @@ class Winner(NamedTuple):
     gain: float
 
 
+class Kept(NamedTuple):
+    """A kept row's code, and the regime of the calls that it serves."""
+
+    candidate: Candidate
+    regime: str
+
+
+Winners = Mapping[str, Mapping[str, Winner]]  # by kernel and regime
+
+
 def folder() -> Path:
     """Where kept rows and the progress of ``tune`` are."""
     return remembered.folder().parent / "tuned"
@@ -73,30 +84,23 @@ def any_kept() -> bool:
     return False
 
 
-def former_of(gpu: Gpu) -> Path:
-    """The file of rows kept by an earlier version, for all GPUs of the arch. Nothing uses them."""
-    return folder() / f"rows-{_digest(gpu.arch)}.json"
-
-
 def key_of(gpu: Gpu) -> str:
     """A digest of everything that times depend on."""
-    return _digest(*map(str, gpu))
-
-
-def _digest(*own: str) -> str:
-    what = "\n".join((*remembered.identity(), torch.version.hip or "", *own))
+    what = "\n".join((*remembered.identity(), torch.version.hip or "", *map(str, gpu)))
     return hashlib.sha256(what.encode()).hexdigest()[:32]
 
 
-def keep(gpu: Gpu, digest: str, found: Mapping[str, Winner | None]) -> Path:
-    """Keeps the winners of kernels, None for the wheel's row. Other kernels keep theirs. Raises OSError."""
+def keep(gpu: Gpu, digest: str, found: Winners) -> Path:
+    """Keeps the winners of kernels. Other kernels keep theirs. Raises OSError."""
     path, (before, former) = file_of(gpu), kept(gpu)
     forget_findings(gpu.arch)  # the rows were checked just now
-    former_of(gpu).unlink(missing_ok=True)
     every = {**(former if before == digest else {}), **found}
-    winners = {name: winner for name, winner in every.items() if winner}
+    winners = {name: own for name, own in every.items() if own}
     if winners:
-        kernels = {name: winner._asdict() for name, winner in winners.items()}
+        kernels = {
+            name: {regime: winner._asdict() for regime, winner in own.items()}
+            for name, own in winners.items()
+        }
         values = {"format": FORMAT, "gpu": gpu._asdict(), "candidates": digest, "kernels": kernels}
         remembered.write_text(path, json.dumps(values, indent=1))
     else:
@@ -114,17 +118,22 @@ def forget_findings(arch: str) -> None:
 
 
 @cache
-def kept(gpu: Gpu) -> tuple[str, Mapping[str, Winner]]:
-    """The digest of the candidates' list, and the kept rows by kernel. Empty without a readable file."""
+def kept(gpu: Gpu) -> tuple[str, Winners]:
+    """The digest of the candidates' list, and the kept rows. Empty without a readable file."""
     try:
         found = json.loads(file_of(gpu).read_text(encoding="utf-8"))
-        winners = {str(name): Winner(**value) for name, value in found["kernels"].items()}
-        return (str(found["candidates"]), winners) if found["format"] == FORMAT else ("", {})
+        if found["format"] != FORMAT:
+            return "", {}
+        winners = {
+            str(name): {regime: Winner(**value) for regime, value in own.items() if regime in REGIMES}
+            for name, own in found["kernels"].items()
+        }
+        return str(found["candidates"]), winners
     except (OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError):
         return "", {}  # RuntimeError: the user has no home folder
 
 
-def rows_of(family: Family, gpu: Gpu) -> tuple[Candidate, ...]:
+def rows_of(family: Family, gpu: Gpu) -> tuple[Kept, ...]:
     """The kept rows of a family's kernels. A row without its distribution is refused, in words."""
     code = host.code_of(family.arch)
     digest, winners = kept(gpu)
@@ -133,7 +142,11 @@ def rows_of(family: Family, gpu: Gpu) -> tuple[Candidate, ...]:
         return ()
     try:
         found = the_same(candidates.find(code), digest)
-        return tuple(found.kernels[name].candidates[winners[name].row] for name in sorted(mine))
+        return tuple(
+            Kept(found.kernels[name].candidates[winner.row], regime)
+            for name in sorted(mine)
+            for regime, winner in winners[name].items()
+        )
     except CandidatesError as error:
         refuse(gpu, mine, str(error).splitlines()[0])
     except KeyError:
@@ -165,26 +178,13 @@ def accept(gpu: Gpu, kernels: Iterable[str]) -> None:
         REFUSED.pop((gpu, kernel), None)
 
 
-def words(gpu: Gpu, kernel: str, shipped: str) -> str:
-    """The kept row of a kernel, for ``explain``. "" without one."""
-    winner = kept(gpu)[1].get(kernel)
+def words(gpu: Gpu, kernel: str, shipped: str, regime: str) -> str:
+    """The kept row of a kernel for calls of a regime, for ``explain``. "" without one."""
+    winner = kept(gpu)[1].get(kernel, {}).get(regime)
     if winner is None:
-        return _former_words(gpu)
+        return ""
     off = "" if environment.switch(environment.CANARY, default=True) else f"{environment.CANARY}=0"
     if why := off or REFUSED.get((gpu, kernel)):
         return f"; row {winner.row}, kept by {COMMAND}, is not used: {why}"
-    return f"; row {winner.row} is used instead of {shipped}, kept by {COMMAND} on {_words(gpu)}"
-
-
-def _words(gpu: Gpu) -> str:
-    return f"{gpu.name or gpu.arch} with {gpu.compute_units} compute units"
-
-
-def _former_words(gpu: Gpu) -> str:
-    with suppress(OSError, RuntimeError):  # RuntimeError: the user has no home folder
-        if former_of(gpu).exists():
-            return (
-                f"; rows kept by an earlier version for all GPUs of {gpu.arch} are not used: "
-                f"{COMMAND} keeps them for {_words(gpu)}"
-            )
-    return ""
+    where = f"{gpu.name or gpu.arch} with {gpu.compute_units} compute units"
+    return f"; row {winner.row} is used instead of {shipped}, kept by {COMMAND} for {regime} calls on {where}"

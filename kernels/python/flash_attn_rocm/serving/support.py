@@ -213,11 +213,11 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
         layout = layouts.choose(inputs, options, device)
     head_dim = layout.head_dim or inputs.q.shape[-1]
     path = _kernels_of(layout.plan.path, inputs, options)
-    row = row_words(inputs.q.device, path, DTYPES[inputs.q.dtype], head_dim)
+    regime = _regime(inputs, options)
+    row = row_words(inputs.q.device, path, DTYPES[inputs.q.dtype], head_dim, regime)
     plan = layout.plan._replace(reason=f"{words}{layout.plan.reason}")
-    found = replace(
-        _support(plan, backward), row=row, regime=_regime_words(inputs, options, device, head_dim)
-    )
+    evidence = regimes.evidence_of(regime, device.arch, DTYPES[inputs.q.dtype], head_dim)
+    found = replace(_support(plan, backward), row=row, regime=f"{regime}: {evidence}")
     if not resets.THREATENED:
         return found
     head_dim = layout.head_dim or normal_form.head_dim(inputs)
@@ -233,23 +233,24 @@ def _kernels_of(path: str, inputs: Inputs, options: Options) -> str:
     return kinds.MASKED if dense_masks.is_read(inputs, options) else path
 
 
-def _regime_words(inputs: Inputs, options: Options, device: Device, head_dim: int) -> str:
+def _regime(inputs: Inputs, options: Options) -> str:
     width = inputs.q.shape[-2] // max(1, inputs.k.shape[-2])
     sizes, causal = (options.max_seqlen_q, options.max_seqlen_k, width), options.window_right >= 0
-    regime = regimes.regime_of(*sizes, causal=causal)
-    evidence = regimes.evidence_of(regime, device.arch, DTYPES[inputs.q.dtype], head_dim)
-    return f"{regime}: {evidence}"
+    return regimes.regime_of(*sizes, causal=causal)
 
 
-def row_words(where: torch.device, path: str, dtype: str, head_dim: int) -> str:
-    """The kernel of a path or variant, and how its rows were chosen, or "" for a kernel without rows."""
+def row_words(where: torch.device, path: str, dtype: str, head_dim: int, regime: str = "") -> str:
+    """The kernel of a path or variant, and how its rows were chosen, or "" for a kernel without rows.
+
+    ``regime``: of a call that may have a kept row.
+    """
     name = f"fa_{kinds.ATTENDING.get(path, path)}_{dtype}_d{head_dim}"
     gpu = machine.current().gpu(where)
     row = host.row_ids().get((host.code_of(gpu.arch), name))
     if row is None:
         return ""
     count = measured().get(row, 0)
-    own = tuned.words(gpu, name, row)
+    own = tuned.words(gpu, name, row, regime)
     return f"{name}: row {row}, modelled; measured by {count} report{'' if count == 1 else 's'}{own}"
 
 

@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from flash_attn_rocm.arguments.normal_form import TORCH_DTYPES, BackwardCall, Inputs, Options
 from flash_attn_rocm.launch import backward_pass, forward_pass
-from flash_attn_rocm.library import plans
+from flash_attn_rocm.library import plans, regimes
 from flash_attn_rocm.library.host import LIMITS, Instance
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.values import kinds, paths
@@ -104,6 +104,12 @@ def sdpa_of(each: Bin, op: str, where: torch.device) -> Call:
         out = attend()
     dout = torch.ones_like(out)
     return lambda: torch.autograd.grad(out, leaves, dout, retain_graph=True)
+
+
+def regime_of(each: Bin) -> str:
+    """The regime of its call."""
+    queries = 1 if each.kind == DECODE else each.length
+    return regimes.regime_of(queries, each.length, each.width, causal=each.causal)
 
 
 def flop_of(each: Bin) -> float:

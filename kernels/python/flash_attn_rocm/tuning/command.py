@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from flash_attn_rocm.library import tuned
@@ -78,10 +78,19 @@ def _applied(found: report.Report, say: Say) -> int:
     except OSError as error:
         say(f"{tuned.file_of(gpu)} cannot be written: {error.strerror}\n  next: make room and run it again")
         return 1
-    winners = {name: winner for name, winner in every.items() if winner}
-    if not winners:
-        say(f"No candidate is faster by {LEAST_GAIN:.0%}: the wheel's own rows are used.")
+    if not any(every.values()):
+        say(f"No candidate is faster by {LEAST_GAIN:.0%} in a regime: the wheel's own rows are used.")
     else:
-        names = ", ".join(f"{name} ({winner.row})" for name, winner in winners.items())
-        say(f"Used from now on, after a check at first use: {names}. Remove {path} to undo it.")
+        say("\n".join(["Used from now on, after a check at first use:", *_kept(every)]))
+        say(f"Remove {path} to undo it.")
     return 0
+
+
+def _kept(every: Mapping[str, Mapping[str, tuned.Winner]]) -> Iterator[str]:
+    """A line for each kept row, with its regimes."""
+    for name, winners in every.items():
+        for row in dict.fromkeys(winner.row for winner in winners.values()):
+            gains = (
+                f"{regime} {winner.gain - 1:+.1%}" for regime, winner in winners.items() if winner.row == row
+            )
+            yield f"  {name} row {row}: {', '.join(gains)}"

@@ -66,14 +66,20 @@ def _bars(name: str, found: Mapping[str, Any]) -> Iterator[str]:
             yield f"{str(what) if number == 0 else '':28}  {which:6} {rate:10.3f}  {bar}"
 
 
-def winners(report: Report) -> dict[str, Winner | None]:
-    """The rows to keep, by kernel. None: the wheel's."""
-    return {name: _winner(found) for name, found in report["kernels"].items()}
+def winners(report: Report) -> dict[str, dict[str, Winner]]:
+    """The rows to keep, by kernel and regime. The wheel's stays where none is."""
+    return {name: dict(_winners(found)) for name, found in report["kernels"].items()}
 
 
-def _winner(found: Mapping[str, Any]) -> Winner | None:
-    shipped, won = found["shipped"], found["winner"]
-    return None if won == shipped else Winner(won, shipped, choice.gain(shipped, won, found["bins"]))
+def _winners(found: Mapping[str, Any]) -> Iterator[tuple[str, Winner]]:
+    shipped = found["shipped"]
+    regimes: dict[str, list[Mapping[str, Any]]] = {}
+    for each in found["bins"]:
+        regimes.setdefault(bins.regime_of(Bin(*(each[field] for field in Bin._fields))), []).append(each)
+    for regime, own in regimes.items():
+        won = choice.winner(shipped, own)
+        if won != shipped:
+            yield regime, Winner(won, shipped, choice.gain(shipped, won, own))
 
 
 def write(report: Report, file: Path) -> str:

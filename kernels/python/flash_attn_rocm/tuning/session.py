@@ -86,7 +86,7 @@ def forget(gpu: Gpu) -> None:
     """Start again: without kept rows, findings about them, and progress. Raises OSError."""
     tuned.forget_findings(gpu.arch)
     progress = tuned.folder() / f"tune-{tuned.key_of(gpu)}.json"
-    for path in (tuned.file_of(gpu), tuned.former_of(gpu), progress):
+    for path in (tuned.file_of(gpu), progress):
         path.unlink(missing_ok=True)
     tuned.kept.cache_clear()
 

@@ -66,7 +66,7 @@ CODE = torch.zeros(64, dtype=torch.uint8)
 )
 def test_another_row_of_a_kernel_needs_code_and_a_runtime(code, words):
     with pytest.raises(RuntimeError, match=words):
-        torch.ops.flash_attn_rocm.replace(0, "fa_fwd_fp16_d64", "aaaaaaaa", code, 0, 128, 256)
+        torch.ops.flash_attn_rocm.replace(0, "fa_fwd_fp16_d64", "aaaaaaaa", code, 0, 128, 256, "")
 
 
 @pytest.mark.parametrize(
