@@ -41,10 +41,9 @@ def refuse_strangers(root: Path, files: Sequence[NewFile], without: Collection[s
     ``files`` replace.
     """
     listed = {file.filename: _candidates(_opened(file)) for file in files if file.project in distributions()}
-    for wheel in _published_candidates(root, {file.version for file in files if file.project == PROJECT}):
-        if wheel.path.name not in (*listed, *without):
-            with suppress(ValueError):  # the audit says why
-                listed[wheel.path.name] = _candidates(wheel)
+    for wheel, found in _published_candidates(root, _versions(files)):
+        if found and wheel.path.name not in (*listed, *without):
+            listed[wheel.path.name] = found
     versions = {each.wheel.version for each in listed.values()}
     owners = _owners_with(root, files, versions, without) if versions else []
     problems = [
@@ -56,19 +55,18 @@ def refuse_strangers(root: Path, files: Sequence[NewFile], without: Collection[s
 
 def strangers(root: Path, files: Sequence[NewFile], without: Collection[str]) -> frozenset[str]:
     """The candidates of a local index that do not belong to the wheels there with ``files``."""
-    found = set()
-    for wheel in _published_candidates(root, {file.version for file in files if file.project == PROJECT}):
-        if wheel.path.name in without:
-            continue
-        try:
-            listed = _candidates(wheel)
-        except ValueError:
-            found.add(wheel.path.name)
-            continue
-        owners = _owners_with(root, files, {listed.wheel.version}, without)
-        if any(problems_of(listed, owners)):
-            found.add(wheel.path.name)
-    return frozenset(found)
+    every = {
+        wheel.path.name: found
+        for wheel, found in _published_candidates(root, _versions(files))
+        if wheel.path.name not in without
+    }
+    versions = {each.wheel.version for each in every.values() if each}
+    owners = _owners_with(root, files, versions, without) if versions else []
+    return frozenset(name for name, each in every.items() if each is None or any(problems_of(each, owners)))
+
+
+def _versions(files: Sequence[NewFile]) -> frozenset[str]:
+    return frozenset(file.version for file in files if file.project == PROJECT)
 
 
 def _owners_with(
@@ -83,13 +81,12 @@ def _owners_with(
 
 def faults(root: Path) -> Iterator[str]:
     """Published candidates that do not belong to their wheel, in words."""
-    for wheel in _published_candidates(root):
-        try:
-            listed = _candidates(wheel)
-        except ValueError:
-            continue  # the audit says why
-        owners = [*_owners_of(_published(root, {listed.wheel.version}, (), yanked=True))]
-        yield from (f"{wheel.path}: {problem}" for problem in problems_of(listed, owners))
+    every = [(wheel.path, found) for wheel, found in _published_candidates(root) if found]
+    for version in dict.fromkeys(listed.wheel.version for _, listed in every):
+        owners = [*_owners_of(_published(root, {version}, (), yanked=True))]
+        for path, listed in every:
+            if listed.wheel.version == version:
+                yield from (f"{path}: {problem}" for problem in problems_of(listed, owners))
 
 
 def problems_of(listed: Candidates, owners: Iterable[Owner]) -> Iterator[str]:
@@ -137,11 +134,17 @@ def _published(
             yield from _readable(path)
 
 
-def _published_candidates(root: Path, versions: Collection[str] | None = None) -> Iterator[WheelFile]:
+def _published_candidates(
+    root: Path, versions: Collection[str] | None = None
+) -> Iterator[tuple[WheelFile, Candidates | None]]:
+    """Those of these versions. None: no list. The audit says why."""
     for name in distributions():
         for path, version, _ in _entries(root, name):
-            if versions is None or version in versions:
-                yield from _readable(path)
+            for wheel in _readable(path) if versions is None or version in versions else ():
+                try:
+                    yield wheel, _candidates(wheel)
+                except ValueError:
+                    yield wheel, None
 
 
 def _readable(path: Path) -> Iterator[WheelFile]:

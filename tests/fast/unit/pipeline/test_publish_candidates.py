@@ -21,13 +21,16 @@ from tests.tools.made.wheels import LIBRARY, write_wheel
 from wheel_builder.base.errors import AuditError, PublishError, WheelBuilderError
 from wheel_builder.base.store import Artifact, sha256_file
 from wheel_builder.cli.commands.indexes.index import OURS
+from wheel_builder.files.device.library import device_code
 from wheel_builder.files.device.packing import packed
 from wheel_builder.files.wheels.wheelfile import read_wheel
+from wheel_builder.index import owners
 from wheel_builder.index.check import Found, check_index
 from wheel_builder.index.folder import read_contents
 from wheel_builder.index.publish import publish
 from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.matrix.model import LINUX, WINDOWS
+from wheel_builder.matrix.tuned.candidates import parse_candidates
 from wheel_builder.pipeline.context import RunContext
 from wheel_builder.pipeline.publication import publish_files
 from wheel_builder.pipeline.release import publish_wheel
@@ -377,3 +380,21 @@ def test_a_local_index_keeps_no_candidates_that_a_twin_contradicts(
         publish_wheel(files, record, statement, job, context, catalogue_of(matrix))
     assert names_in(tmp_path / "index") == {wheel.name, twin.name}
     assert check_index(tmp_path / "index", ours=OURS) == Found(())
+
+
+def test_a_published_wheel_is_opened_once_for_all_of_its_candidates(wheel, candidates, tmp_path, monkeypatch):
+    """Those of several archs. Opening it decompresses all of its code."""
+    seen, published = [], read_wheel(candidates, max_mib=4)
+    listed = parse_candidates(published.files[f"flash_attn_rocm_tuning_{ARCH}/candidates.json"])
+    others = replace(listed, wheel=replace(listed.wheel, libraries=("5" * 64,)))
+    mine = [
+        (replace(published, path=tmp_path / f"{n}.whl"), each)
+        for n, each in enumerate((listed, others, None))
+    ]
+    monkeypatch.setattr(owners, "_published_candidates", lambda *_: mine)
+    monkeypatch.setattr(owners, "_published", lambda *_, **__: [read_wheel(wheel, max_mib=64)])
+    monkeypatch.setattr(owners, "device_code", lambda one: (seen.append(one.path.name), device_code(one))[1])
+    assert owners.strangers(tmp_path, [], ()) == {"1.whl", "2.whl"}
+    assert seen == [wheel.name]
+    assert [fault.partition(":")[0] for fault in owners.faults(tmp_path)] == [str(tmp_path / "1.whl")]
+    assert seen == [wheel.name] * 2
