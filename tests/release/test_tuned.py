@@ -2,8 +2,11 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -11,33 +14,52 @@ from tests.conftest import CHECKOUT
 from tests.tools.built import newest_built, verify_image
 from tests.tools.made import candidates as made
 from tests.tools.made.catalogues import CATALOGUE
+from wheel_builder.extras.tune.rows import rows_of
+from wheel_builder.extras.tune.run import workgroup
 from wheel_builder.files.device.library import device_code
 from wheel_builder.files.wheels.candidates import file_name, written
 from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, read_wheel
 from wheel_builder.images.docker import Mount, run_in
 from wheel_builder.index.publish import publish
-from wheel_builder.machine_code.fake_hip.container import CONTROL, DISASSEMBLY, LIBRARY_INSIDE, PYTHON
+from wheel_builder.machine_code.fake_hip.container import (
+    CONTROL,
+    DISASSEMBLY,
+    LIBRARY_INSIDE,
+    PYTHON,
+    WINDOWS_LIBRARY_INSIDE,
+)
 from wheel_builder.provenance.records import write_record
+from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.tiles import known_tiles
 
-ARCH, NAME = "gfx942", "fa_fwd_fp16_d64"
-ROWS, THREADS = 128, 256  # of a workgroup of the wheel's own kernel, of which candidates are copies
+NAME = "fa_fwd_fp16_d64"
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 PROGRAM = CHECKOUT / "tests/tools/tune_from_index.py"
-INSTALL_AND_TUNE = f"""
+INSTALL_AND_TUNE = """
 set -eu
-python -m pip install --quiet --index-url file:///index/public/simple flash-attn-rocm-tuning-{ARCH}
 cd /out
-LD_PRELOAD={LIBRARY_INSIDE} python /program.py "$FASTER" /out
+"$PROGRAM" -m pip install --quiet --index-url file:///index/public/simple "$DISTRIBUTION"
+LD_PRELOAD="${LIBRARY:-}" "$PROGRAM" /program.py "$FASTER" /out
 """
 ROW = re.compile(rb"clang version [0-9.]{5}")
 
 
-def copies(wheel, disassembly, folder):
+class Place(NamedTuple):
+    """Where ``tune`` runs: the container's Python, and what is preloaded into it."""
+
+    arch: str
+    image: str
+    runtime: Path
+    program: str = "python"
+    under_wine: bool = False
+
+
+def copies(wheel, arch, disassembly, folder):
     """``codes`` for candidates: the wheel's own code with another comment, its text in ``folder``."""
-    codes = [each.data for each in device_code(read_wheel(wheel, max_mib=MAX_READ_MIB)) if each.gfx == ARCH]
-    texts = {file.with_suffix(".co").read_bytes(): file for file in disassembly.glob(f"{ARCH}*.s")}
-    for file in disassembly.iterdir():
-        (folder / file.name).symlink_to(f"/original/{file.name}")
+    codes = [each.data for each in device_code(read_wheel(wheel, max_mib=MAX_READ_MIB)) if each.gfx == arch]
+    texts = {file.with_suffix(".co").read_bytes(): file for file in disassembly.glob(f"{arch}*.s")}
+    for file in disassembly.glob(f"{arch}*"):
+        shutil.copyfile(file, folder / file.name)
 
     def copy(_arch, kernel, number):
         own = next(each for each in codes if f"<{kernel}>:\n" in texts[each].read_text())
@@ -52,43 +74,43 @@ def copies(wheel, disassembly, folder):
 
 def with_sizes(listed):
     """The list, with the rows and threads of the wheel's own kernels."""
-    return replace(
-        listed,
-        kernels={
-            name: replace(
-                kernel,
-                candidates={
-                    row: replace(each, rows=ROWS, threads=THREADS) for row, each in kernel.candidates.items()
-                },
-            )
-            for name, kernel in listed.kernels.items()
-        },
-    )
+    kernels = {}
+    for kernel in made.kernels(listed.arch):
+        of, own = listed.kernels[kernel.name], rows_of(known_tiles(), arch_named(listed.arch), kernel)
+        sizes = vars(workgroup(kernel, own))
+        kernels[kernel.name] = replace(
+            of, candidates={row: replace(each, **sizes) for row, each in of.candidates.items()}
+        )
+    return replace(listed, kernels=kernels)
 
 
-def tuned_from_index(wheel, disassembly, runtime, image, folder):
+def tuned_from_index(wheel, disassembly, place, folder):
     """The faster row of each kernel, the report, and what a call said afterwards."""
     for name in ("texts", "files", "out"):
         (folder / name).mkdir()
     (folder / "out").chmod(0o777)
-    listed, bundles = made.listed_and_bundles([wheel], ARCH, copies(wheel, disassembly, folder / "texts"))
+    codes = copies(wheel, place.arch, disassembly, folder / "texts")
+    listed, bundles = made.listed_and_bundles([wheel], place.arch, codes)
     listed = with_sizes(listed)
     file = folder / "files" / file_name(listed)
     file.write_bytes(written(listed, bundles, 315619200))
     write_record(file, made.record_of(file, listed))
     publish([wheel, file], folder / "index", "public", catalogue=CATALOGUE, now=NOW)
+    inside = WINDOWS_LIBRARY_INSIDE if place.under_wine else LIBRARY_INSIDE
+    faster = max(listed.kernels[NAME].candidates)
     mounts = [
         Mount(folder / "index", "/index"), Mount(folder / "texts", DISASSEMBLY),
-        Mount(disassembly, "/original"),
-        Mount(runtime / "libamdhip64.so.7", LIBRARY_INSIDE), Mount(PROGRAM, "/program.py"),
+        Mount(PROGRAM, "/program.py"), Mount(place.runtime / Path(inside).name, inside),
         Mount(CHECKOUT / CONTROL, f"{PYTHON}/{CONTROL}"), Mount(folder / "out", "/out", writable=True),
     ]  # fmt: skip
-    faster = max(listed.kernels[NAME].candidates)
     env = {
         "FA_FAKE_HIP_DISASSEMBLY": DISASSEMBLY, "PYTHONPATH": PYTHON, "PYTHONDONTWRITEBYTECODE": "1",
-        "FASTER": faster, "XDG_CACHE_HOME": "/out/cache", "FA_FAKE_HIP_ARCH": "gfx942:sramecc+:xnack-",
+        "FASTER": faster, "XDG_CACHE_HOME": "/out/cache", "PROGRAM": place.program,
+        "FA_FAKE_HIP_ARCH": arch_named(place.arch).device_name,
+        "DISTRIBUTION": f"flash-attn-rocm-tuning-{place.arch}",
+        "FA_FAKE_HIP_DLL" if place.under_wine else "LIBRARY": inside,
     }  # fmt: skip
-    run_in(image, ["sh", "-c", INSTALL_AND_TUNE], mounts=mounts, env=env)
+    run_in(place.image, ["sh", "-c", INSTALL_AND_TUNE], mounts=mounts, env=env)
     report, shown = (
         json.loads((folder / "out" / f"{name}.json").read_text()) for name in ("report", "shown")
     )
@@ -97,10 +119,8 @@ def tuned_from_index(wheel, disassembly, runtime, image, folder):
 
 @pytest.fixture(scope="module")
 def tuned(release, tmp_path_factory):
-    disassembly, runtime = newest_built("wheel-disassembly"), newest_built("fake_hip")
-    return tuned_from_index(
-        release.wheel, disassembly, runtime, verify_image(), tmp_path_factory.mktemp("tune")
-    )
+    place, folder = Place("gfx942", verify_image(), newest_built("fake_hip")), tmp_path_factory.mktemp("tune")
+    return tuned_from_index(release.wheel, newest_built("wheel-disassembly"), place, folder)
 
 
 def test_published_candidates_are_tuned_applied_and_explained(tuned):
