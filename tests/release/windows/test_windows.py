@@ -12,6 +12,7 @@ from tests.conftest import CHECKOUT
 from tests.release.conftest import Release
 from tests.release.mutants import ends_at_once, mutant_wheel
 from tests.release.test_provenance import is_clean
+from tests.release.tuned import Place, require_tuned
 from tests.tools.made.wheels import write_wheel
 from wheel_builder.audit.loading import bundle_problems, content_problems
 from wheel_builder.base.errors import EmulatorBuildError, RebuildError, VerifyError
@@ -195,6 +196,13 @@ def test_a_kernel_that_ends_at_once_fails_under_wine(
             **kept,
         )  # fmt: skip
     assert "against float64, allowed" in (tmp_path / "log").read_text()
+
+
+def test_published_candidates_are_tuned_under_wine(windows, builder, fake_dll, context, tmp_path):
+    image = build_wine_image(context.store, logs=context.log("").parent)
+    texts = disassemble_wheel(windows.wheel, builder, store=context.store, log=tmp_path / "log")
+    place = Place("gfx1100", image.facts["ref"], fake_dll.path, "windows-python", under_wine=True)
+    require_tuned(windows.wheel, texts.path, place, tmp_path)
 
 
 def test_a_runtime_that_lacks_a_function_is_not_built(fake_dll):
