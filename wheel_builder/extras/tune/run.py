@@ -37,6 +37,7 @@ from wheel_builder.tables.tiles import Workgroup, known_tiles
 NAME = re.compile(r"fa_(?P<op>\w+)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 BATCH = 8  # candidates compiled with one start of the container, and one reading of the headers
 FOLDER = "tune"  # of proposals, in the build folder
+BAR = 20  # places
 DONE, SPENT, INTERRUPTED = "the neighbourhood is done", "the budget is spent", "interrupted"
 ENOUGH = "as many candidates as asked for"
 
@@ -170,13 +171,22 @@ def _searched(tuning: Tuning, end: float, say: Callable[[str], None]) -> str:
         if time.monotonic() > end and tuning.compares:
             return SPENT
         attempt(tuning, batch)
-        say(progress_words(tuning.search(""), end - time.monotonic()))
+        left = end - time.monotonic()
+        spent = 1 - left / (60 * wishes.minutes) if wishes.minutes else 1.0
+        done = max(spent, len(tuning.outcomes) / wishes.most)
+        say(f"{bar(done)} {progress_words(tuning.search(''), left)}")
 
 
 def _gains(tuning: Tuning) -> Gains:
     search = tuning.search("")
     found = {changes: search.gain(changes) for changes in search.outcomes}
     return {changes: None if gain is None else math.log1p(gain.mean) for changes, gain in found.items()}
+
+
+def bar(done: float) -> str:
+    """The part of the budget that is spent."""
+    full = round(BAR * min(max(done, 0.0), 1.0))
+    return f"[{'#' * full}{'-' * (BAR - full)}]"
 
 
 def progress_words(search: Search, seconds_left: float) -> str:

@@ -176,6 +176,15 @@ def test_progress_is_a_line_for_each_batch(tuned, machinery):
     batches = [each for each in tuned.said if "min left" in each]
     assert len(batches) == len(machinery.compiled) - 1
     assert "best +30.0%: prefetch = 1" in batches[-1]
+    assert all(each.startswith("[--------------------] ") for each in batches)
+
+
+def test_the_bar_has_the_spent_part_of_the_budget(tuned):
+    tuned(minutes=0.0)
+    assert tuned.said[0].startswith("[####################] 8 candidates, ")
+    tuned(most=16)
+    assert tuned.said[0].startswith("[##########----------] 8 candidates, ")
+    assert tuned.said[1].startswith("[####################] 16 candidates, ")
 
 
 def test_rows_that_make_the_same_code_are_twins(tuned, machinery, monkeypatch):
