@@ -21,7 +21,7 @@ from flash_attn_rocm.suite.target import (
     arch,
 )
 
-from mutation.launches import answered
+from mutation.launches import answered, flat
 from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host_memory
 
 # Random calls have numbers outside those of tests.tools.corpus.
@@ -73,7 +73,7 @@ def random_for(kernel, seed, count):
 
 def digest(target, case):
     """A hash of a call's bits and sanitizer findings, with all NaN alike."""
-    found, findings = answered(target, lambda: [*map(hashed, made(case, target.device).run(target))])
+    found, findings = answered(target, lambda: [*map(hashed, flat(made(case, target.device).run(target)))])
     return hashlib.sha256(repr((found, findings)).encode()).hexdigest()[:16]
 
 

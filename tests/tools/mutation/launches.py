@@ -17,3 +17,9 @@ def answered(target, run):
         target.shown.launched(target.runtime.report().launches)
     findings, target.shown.findings = target.shown.findings, []
     return found, findings
+
+
+def flat(results):
+    """The results one after the other. Calls of fp8 return out and log-sum-exp of each sequence as a pair."""
+    for each in results:
+        yield from each if isinstance(each, tuple) else (each,)

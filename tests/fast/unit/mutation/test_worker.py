@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from tests.conftest import CHECKOUT
-from tests.tools.mutation.launches import answered
+from tests.tools.mutation.launches import answered, flat
 from wheel_builder.build.source import constant
 from wheel_builder.verify.numerics import TESTS
 
@@ -42,3 +42,8 @@ def test_a_failed_launch_leaves_its_report_to_no_other_call():
     failed = answered(target, lambda: target.call("one", "a launch ended"))
     assert failed == (["a launch ended"], ["finding of one"])
     assert answered(target, lambda: target.call("two")) == (["two"], ["finding of two"])
+
+
+def test_a_pair_of_results_counts_as_two():
+    """Calls of fp8 have one for each sequence. No mutant of their kernels was judged."""
+    assert [*flat([(1, 2), (3, 4)])] == [*flat([1, 2, 3, 4])] == [1, 2, 3, 4]
