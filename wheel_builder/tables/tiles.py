@@ -85,7 +85,7 @@ SWITCHES = (
         "short_prologue",
     ),
     *("row_major", "early_mask", "out_first", "plain_exponents", "two_sums", "staggered"),
-    *("late_numbers", "direct", "mask_loops"),
+    *("late_numbers", "direct", "mask_loops", "late_mask"),
 )
 CHOICES = {
     "loop": LOOPS,

@@ -59,6 +59,7 @@ struct FwdConfig {
   bool two_sums = false;
   bool early_mask = false;
   bool mask_loops = false;
+  bool late_mask = false;
   int slices = 1;
   int column_blocks = 0;
 };

@@ -180,9 +180,15 @@ FA_DEVICE bool attend(const B& block, int block_row) {
             },
             [&](int c) { return slopes.of(c); });
       }
-      softmax.template update<B::kOutSteps>(
-          s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first), [&] { mask(s, first); },
-          late_bits_of(block, first, wave_row));
+      const auto hide = [&] { mask(s, first); };
+      if constexpr (B::kLateMask) {
+        softmax.template update<B::kOutSteps>(s, o, block.reader(), -1, hide,
+                                              late_bits_of(block, first, wave_row),
+                                              given.late(first, early, needs_mask));
+      } else {
+        softmax.template update<B::kOutSteps>(s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first),
+                                              hide, late_bits_of(block, first, wave_row));
+      }
       coded.weigh(s, o);
     };
     const auto scores = [&](Scores& s, int first) {

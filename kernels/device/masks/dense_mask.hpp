@@ -8,6 +8,7 @@
 #include "device/call/arguments.hpp"
 #include "device/call/config.hpp"
 #include "device/call/params.hpp"
+#include "device/masks/late_mask.hpp"
 #include "device/masks/masked_score.hpp"
 #include "device/masks/tile_range.hpp"
 #include "device/memory/view.hpp"
@@ -56,7 +57,7 @@ struct DenseMask {
   Score score;
   typename View::Part rows;
   View view;
-  int early_at;  // with kEarly: place of the lane's part of a tile
+  int early_at;  // with kPlaced: place of the lane's part of a tile
 
   // For a forward kernel: its block has the first of the masked kernel's arguments.
   FA_DEVICE DenseMask(const B& block, int wave_row, float scale)
@@ -73,7 +74,7 @@ struct DenseMask {
                             p.mask_row * bytes_of(kind), block.sequence.seqlen_q},
                            wave_row, mask_keys(keys_of(p)) * static_cast<int>(bytes_of(kind)))),
         view(rows),
-        early_at(kEarly ? early_place(block.lane) : 0) {}
+        early_at(kPlaced ? early_place(block.lane) : 0) {}
 
   // In the units of the scores after `apply`.
   FA_DEVICE float softmax_factor(float factor) const {
@@ -83,6 +84,10 @@ struct DenseMask {
   // Loads of a tile's mask before its first product: 16 bytes of each run, which covers all except fp32. With
   // kMaskAhead, everything. With kInTurn, they start while the previous tile is in use, and fp32 is excluded.
   static constexpr bool kEarly = B::kConfig.early_mask, kAll = B::kMaskAhead;
+  // Boolean masks hide keys from exponents, and a register is free for the lane's place.
+  static constexpr bool kLate = B::kLateMask, kPlaced = kEarly || kLate;
+  static_assert(!kLate || (kUnscaled && Unit::kColumns == 1),
+                "tiles.toml: late_mask needs products that start from the shift");
   static_assert(!kEarly || (kRun == 8 && Unit::kColumns == 1), "tiles.toml: early_mask needs runs of 8 keys");
   static constexpr bool kInTurn = kEarly && kMasks != Masks::any;  // loops per kind of mask
   using Words = Choice<kMasks == Masks::boolean, u32x2, u32x4>;
@@ -181,7 +186,7 @@ struct DenseMask {
   FA_DEVICE void apply(typename Unit::C* s, int first, const Early& early, Flag needed,
                        const float* apart = nullptr) const {
     // One after the other: as branches of one decision they would spill.
-    if (kind == MaskKind::bytes && needed) {
+    if (!kLate && kind == MaskKind::bytes && needed) {
       each_run<1>(s, first, early, [&](float x, const uint32_t* words, int i, int c) {
         return Score::shown(apart != nullptr ? x + apart[c] : x, words, i);
       });
@@ -199,7 +204,14 @@ struct DenseMask {
     }
   }
 
+  // With kLate: the boolean mask of the tile with first key `first`.
+  FA_DEVICE LateMask<DenseMask> late(int first, const Early& early, Flag needed) const {
+    return {*this, first, early, {kind == MaskKind::bytes ? needed.sign : 0}};
+  }
+
  private:
+  friend LateMask<DenseMask>;
+
   // Loads a part of each run, from byte `byte` on.
   template <class Part>
   FA_DEVICE void load_runs(Part* parts, int first, int shift, int byte) const {
@@ -226,11 +238,12 @@ struct DenseMask {
   template <int kSize, class Action>
   FA_DEVICE void each_run(typename Unit::C* s, int first, const Early& early, Action action) const {
     // Opaque: values derived from these would occupy registers through the loop.
-    const int lane = here(block.lane);
+    const int lane = kLate ? 0 : here(block.lane);
     const int begin = (here_uniform(first) + Unit::held_begin(lane, B::kKeys)) * kSize;
 #pragma unroll
     for (int c = 0; c < Unit::kColumns; ++c) {
-      const int at = Unit::column(lane, c) * static_cast<int>(view.row_bytes) + begin;
+      const int at = kLate ? early_at + here_uniform(first) * kSize
+                           : Unit::column(lane, c) * static_cast<int>(view.row_bytes) + begin;
 #pragma unroll
       for (int f = 0; f < kHeld; f += kRun) {
         uint32_t words[(kRun * kSize + 3) / 4];
@@ -279,7 +292,7 @@ struct DenseMask {
   }
 
   FA_DEVICE int early_shift() const {
-    return kind == MaskKind::bytes ? 0 : kAll && kind == MaskKind::fp32 ? 2 : 1;
+    return kind == MaskKind::bytes ? 0 : (kAll || kLate) && kind == MaskKind::fp32 ? 2 : 1;
   }
 };
 

@@ -32,6 +32,14 @@ struct MaskedScore {
     return __builtin_bit_cast(float, (__builtin_bit_cast(int, score) & shown) | (none & ~shown));
   }
 
+  // What hides a key from its exponent, with byte i of `words`: below -4e37, or below 3e-38 for a visible
+  // one. The byte becomes the highest of the number. The bytes below it do not matter.
+  FA_DEVICE static float addend(const uint32_t* words, int i) {
+    constexpr uint32_t kBytes = 0x00fe00fe;  // by bit 0: 0xfe or 0
+    const uint32_t highest = __builtin_amdgcn_perm(kBytes, kBytes, words[i / 4]);
+    return __builtin_bit_cast(float, highest << (24 - i % 4 * 8));
+  }
+
   // With element i of `words`, in the tensors' type.
   FA_DEVICE float with_element(float score, const uint32_t* words, int i) const {
     const uint32_t pair = words[i / 2];

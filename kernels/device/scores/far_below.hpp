@@ -13,6 +13,22 @@ FA_DEVICE float largest_of(const float* values) {
   return found;
 }
 
+template <class Unit>
+FA_DEVICE int element_of(int f, int column) {
+  return f % Unit::kRows * Unit::kColumns + column;
+}
+
+// Maximum of a column of kElements per lane, in all its lanes.
+template <class Unit, int kElements>
+FA_DEVICE float highest_of(const typename Unit::C* s, int column, int lane) {
+  float own = s[0][column];
+#pragma unroll
+  for (int f = 1; f < kElements; ++f) {
+    own = __builtin_fmaxf(own, s[f / Unit::kRows][element_of<Unit>(f, column)]);
+  }
+  return across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+}
+
 template <bool kThere, class Unit>
 struct FarBelow {};
 

@@ -12,6 +12,7 @@
 // small shift this would make the log-sum-exp too inaccurate.
 #pragma once
 
+#include "device/masks/late_mask.hpp"
 #include "device/scores/dropout.hpp"
 #include "device/scores/far_below.hpp"
 
@@ -63,26 +64,26 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   }
 
   // Replaces the scores of kSteps * kM keys by their exponentials and rescales kOut steps of O. `kept()`:
-  // dropout's bits, with kFarBelow.
-  template <int kOut, class Mask, class Kept = int>
+  // dropout's bits, with kFarBelow. `late`: a mask of exponents, and of scores before a maximum.
+  template <int kOut, class Mask, class Kept = int, class Late = NoLateMask<Unit>>
   FA_DEVICE void update(C* s, C* o, int lane, int /* hidden */, const Mask& mask,
-                        [[maybe_unused]] const Kept& kept = 0) {
+                        [[maybe_unused]] const Kept& kept = 0, const Late& late = {}) {
     mask();
     C p[kSteps];
     float added[kColumns];
-    if (unseen != 0) raise<kOut, kDualIssue || kFarBelow || kTogether>(s, o, lane);
-    const float highest = exponentiate(s, p, added);
+    if (unseen != 0) raise<kOut, kDualIssue || kFarBelow || kTogether>(s, o, lane, late);
+    const float highest = exponentiate(s, p, added, late);
     if constexpr (kFarBelow) {
       if (any_lane<Unit::kWave>(!(highest <= uniform(this->highest)))) {
-        if (any_lane<Unit::kWave>(highest > Unit::kHighest)) {
-          raise<kOut, false>(s, o, lane);
-          exponentiate(s, p, added);
+        if (any_lane<Unit::kWave>(highest > Unit::kHighest || (late.any() && highest != highest))) {
+          raise<kOut, false>(s, o, lane, late);
+          exponentiate(s, p, added, NoLateMask<Unit>{});
         }
         if (this->drops()) Dropout<Unit, kSteps * Unit::kM>::apply(p, kept());
       }
     } else if (any_lane<Unit::kWave>(highest > Unit::kHighest)) {
       raise<kOut, false>(s, o, lane);
-      exponentiate(s, p, added);
+      exponentiate(s, p, added, late);
     }
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) sum[column] += added[column];
@@ -135,7 +136,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
     return any != 0;
   }
 
-  FA_DEVICE static int element(int f, int column) { return f % Unit::kRows * kColumns + column; }
+  FA_DEVICE static int element(int f, int column) { return element_of<Unit>(f, column); }
 
   FA_DEVICE void cut_where_far(C* p) const {
     if (!any_is_far()) return;
@@ -152,13 +153,18 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   }
 
   // Products, then exponentials, then sums: in pairs of one kind. Returns the sum that must not be too high.
-  FA_DEVICE float exponentiate(const C* s, C* p, float* added) const {
+  template <class Late>
+  FA_DEVICE float exponentiate(const C* s, C* p, float* added, const Late& late) const {
     constexpr int kChains = kChecks ? kElements / Unit::kChecked : kColumns == 1 ? 2 : 1;
     static_assert(kElements % kChains == 0, "chains are equally long");
+    if (late.any()) {
+      late.scale(s, p, c);
+    } else {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      p[step] = (kStartsShifted ? s[step] : s[step] + shift) * c;
-      if constexpr (kDualIssue) Unit::settle(p[step]);
+      for (int step = 0; step < kSteps; ++step) {
+        p[step] = (kStartsShifted ? s[step] : s[step] + shift) * c;
+        if constexpr (kDualIssue) late.settle(p[step], step);
+      }
     }
     __builtin_amdgcn_sched_barrier(0);
 #pragma unroll
@@ -213,14 +219,6 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
     }
   }
 
-  // Maximum of a column, in all its lanes.
-  FA_DEVICE static float highest_of(const C* s, int column, int lane) {
-    float own = s[0][column];
-#pragma unroll
-    for (int f = 1; f < kElements; ++f) own = __builtin_fmaxf(own, s[f / Unit::kRows][element(f, column)]);
-    return across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
-  }
-
   // Moves a column's shift to `to`, adds `by` to its elements and multiplies its sums by `factor`.
   FA_DEVICE void set_column(int column, float by, float to, float factor, C& moved, C& factors) {
     const float by_again = kDualIssue ? here(by) : by, to_again = kDualIssue ? here(to) : to;
@@ -235,15 +233,16 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
 
   // Moves the shift to the maximum if this is above the floor, and corrects s, O and the sum. kFirst: only
   // columns without a key so far, with O and sum still 0.
-  template <int kOut, bool kFirst>
-  FA_DEVICE void raise(C* s, C* o, int lane) {
+  template <int kOut, bool kFirst, class Late = NoLateMask<Unit>>
+  FA_DEVICE void raise(C* s, C* o, int lane, const Late& late = {}) {
+    late.hide(s);
     if constexpr (kFarBelow) return raise_from_below<kOut, kFirst>(s, o, lane);
     C moved, factors;
     bool correct = false;
     uint32_t blind = 0;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
-      const float highest = highest_of(s, column, lane);
+      const float highest = highest_of<Unit, kElements>(s, column, lane);
       const bool first = floor[column] == kNone;
       const bool above = (kStartsShifted ? highest : highest + shift[column]) > floor[column];
       const bool rises = kFirst ? first && above : above;
@@ -271,7 +270,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
     uint32_t blind = 0;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
-      const float highest = highest_of(s, column, lane);
+      const float highest = highest_of<Unit, kElements>(s, column, lane);
       const float was = shift[column] + this->below[column], had = kFirst ? shift[column] : was;
       const bool first = floor[column] == kNone, was_below = this->below[column] != 0;
       const bool above = (kFirst ? highest + this->below[column] : highest) > floor[column];

@@ -61,7 +61,7 @@ struct DqBlock {
   // For DenseMask: scores start from minus the log-sum-exp, and are finite.
   static constexpr int kScoreSteps = kSteps;
   static constexpr bool kUnscaledScores = true, kGuardsBias = false, kMaskAhead = kConfig.early_mask,
-                        kMaskLate = kMasked && !kMaskAhead;
+                        kMaskLate = kMasked && !kMaskAhead, kLateMask = false;
   // The next tile's mask is loaded when this one's is in its scores: the loop waits for all loads at its
   // head.
   static constexpr bool kMaskSooner = kMaskAhead && kDirect;

@@ -142,7 +142,7 @@ struct Block {
   static constexpr bool kLoadsAfterBarrier = !kTraits.back_off_barrier;
   static constexpr bool kShortOfRegisters =
       kWithFeatures || (kMasked && kTraits.matrix_coexecution && kHeadDim > 64);
-  static constexpr bool kMaskLoops = kConfig.mask_loops;
+  static constexpr bool kMaskLoops = kConfig.mask_loops, kLateMask = kConfig.late_mask;
   // Dropout in the loop of masks costs calls without it registers.
   static constexpr bool kDropoutLoops = kMasked && kTraits.separate_acc_vgprs && kHeadDim == 64;
   static_assert(!kDropoutLoops || kTraits.matrix_coexecution, "FoldedSoftmax has dropout in any loop");
