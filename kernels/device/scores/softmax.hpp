@@ -265,6 +265,8 @@ struct Softmax {
       for (int row = 0; row < Unit::kRows; ++row) factors[row * kColumns + column] = factor;
     }
     far = any_lane<Unit::kWave>(large) ? far | kIsFar : kFarBelow ? far : 0;
+    // `top` plus a slack is rounded up by as much as codes of 8 bits have room for.
+    if constexpr (sizeof(typename Unit::A) == Unit::kRun) slack = is_far() ? 0 : slack;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column)
       offset[column] = is_far() ? gain_log2() : offset[column];

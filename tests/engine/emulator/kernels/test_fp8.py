@@ -39,6 +39,8 @@ CALLS = {
     ),
     "a first key with most of each row": Fp8(queries=(20,), keys=(1000,), values="sinks"),
     "scores that rise": Fp8(queries=(20,), keys=(500,), values="rising", descales=False),
+    "scores of 9 million": Fp8(queries=(20,), keys=(300,), values="large", descales=False, scale=0.35),
+    "scores of 100 million": Fp8(queries=(20,), keys=(300,), values="large", descales=False, scale=4.0),
     "outliers": Fp8(queries=(20,), keys=(500,), values="outliers"),
     "sinks": Fp8(queries=(20,), keys=(100,), sinks=True),
     "0 and -0": Fp8(queries=(20,), keys=(100,), values="zeros"),
