@@ -14,6 +14,7 @@
 
 #include "device/scores/dropout.hpp"
 #include "device/scores/far_below.hpp"
+#include "device/scores/raised_shift.hpp"
 
 namespace fa {
 
@@ -127,7 +128,6 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
     return (far[column] >> lane & 1) != 0;
   }
 
-  // Wave-uniform.
   FA_DEVICE bool any_is_far() const {
     uint32_t any = 0;
 #pragma unroll
@@ -213,15 +213,6 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
     }
   }
 
-  // The gain for a shift near `top`, whose rounding could make P of the maximum too large for its code. A
-  // coarse shift has none: then that P is 1.
-  FA_DEVICE float gain_at(float top) const {
-    constexpr float kAtMost = 1.14f;  // times kTop's log2: P is at most 2 * kTop
-    static_assert(!kChecks || Unit::kTop <= 128, "2^(1.14 * 7) is below 2 * 128");
-    const float lifted = (top + gain) - top;
-    return lifted > gain * kAtMost ? 0 : lifted;
-  }
-
   // Maximum of a column, in all its lanes.
   FA_DEVICE static float highest_of(const C* s, int column, int lane) {
     float own = s[0][column];
@@ -259,12 +250,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
       const float next = kStartsShifted ? shift[column] + (gain - highest) : gain - highest;
       float to = rises ? next : shift[column];
       float by = to - shift[column];
-      if constexpr (kChecks) {
-        static_assert(kStartsShifted, "fp8 has no features");
-        const float top = shift[column] - highest, own_gain = gain_at(top);
-        to = rises ? top + own_gain : shift[column];
-        by = rises ? own_gain - highest : 0;  // exact, also where `to` is rounded
-      }
+      if constexpr (kChecks) raise_exactly<Unit>(shift[column], highest, gain, rises, to, by);
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
       const float factor = !kFirst && rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
       correct |= rises && !first;
@@ -294,7 +280,6 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
       const float whole = rises ? had + (gain - highest) : was;
       const float by = rises && !kFirst ? gain - highest : whole - had;
       const float moves = kFirst ? whole - was : by;
-      // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
       const float factor = rises && !first ? __builtin_amdgcn_exp2f(moves * c) : 1;
       correct |= rises && !first;
       const bool is_below = whole * c > kBelow;
