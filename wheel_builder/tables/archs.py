@@ -94,6 +94,7 @@ class Isa:
     step_columns: int
     fp16_k: int
     bf16_k: int
+    fp8_k: int
     matrix_clocks: Mapping[str, int]
     matrix_coexecution: bool
     never_coissued: tuple[str, ...]
@@ -206,7 +207,7 @@ class Arch(Gpu):
 # The fields of C++'s ArchTraits, in its order, and how an enumerator is written there.
 TRAITS = (
     *("isa", "die_units", "family", "unit"),
-    *("step_columns", "step_clocks", "fp16_k", "bf16_k"),
+    *("step_columns", "step_clocks", "fp16_k", "bf16_k", "fp8_k"),
     *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32"),
     *("transposed_reads", "direct_loads", "bf16_pairs", "bf16_products"),
     *("matrix_interlock", "lds_counter", "late_operands", "short_code"),

@@ -45,6 +45,7 @@ struct ArchTraits {
   int step_clocks;          // cycles of a matrix step's instruction; 0 without matrix instructions
   int fp16_k;               // contraction length of the longest 32x32 fp16 matrix instruction; 0: none
   int bf16_k;               // likewise for bf16
+  int fp8_k;                // likewise for fp8, of the unit's largest shape
   bool matrix_coexecution;  // matrix instructions overlap with VALU work of the SIMD's other waves
   bool separate_acc_vgprs;  // matrix results live in AccVGPRs only, a separate register file
   bool back_off_barrier;    // false: the compiler waits for all loads before a barrier

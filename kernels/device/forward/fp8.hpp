@@ -21,12 +21,12 @@ FA_DEVICE void run_fp8(LdsBytes lds) {
 }
 
 // Defines the kernel. The host selects it for calls without features.
-#define FA_FORWARD_FP8(name, dtype, head_dim)                                          \
-  FA_KERNEL(forward, fwd_fp8, dtype, head_dim)                                         \
-  name(const fa::Fp8Params) {                                                          \
-    using Plain = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, fa::Op::fwd_fp8>; \
-    __attribute__((shared, aligned(16))) static char lds[Plain::kLdsBytes];            \
-    fa::run_fp8<Plain>((fa::LdsBytes)lds);                                             \
+#define FA_FORWARD_FP8(name, dtype, head_dim)                                                 \
+  FA_KERNEL(forward, fwd_fp8, dtype, head_dim)                                                \
+  name(const fa::Fp8Params) {                                                                 \
+    using Plain = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, fa::Op::fwd_fp8>;        \
+    __attribute__((shared, aligned(Plain::kLdsAlignment))) static char lds[Plain::kLdsBytes]; \
+    fa::run_fp8<Plain>((fa::LdsBytes)lds);                                                    \
   }
 
 }  // namespace fa

@@ -37,17 +37,19 @@ struct QuerySign {
   }
 };
 
-// As QuerySign, for Q in registers: only a comparison if the scale is positive.
-struct ShortSign {
+// As Sign, for Q in registers: only a comparison if the scale is positive.
+template <class Sign>
+struct ShortSignOf {
   float scale;
 
   FA_DEVICE bool none() const { return here_uniform(__builtin_bit_cast(int, scale)) > 0; }
 
   template <class T>
   FA_DEVICE T apply(T words) const {
-    return QuerySign::from_bits(scale).apply(words);
+    return Sign(QuerySign::from_bits(scale)).apply(words);
   }
 };
+using ShortSign = ShortSignOf<QuerySign>;
 
 // Steps kFirst to kFirst + kSteps of the contraction.
 template <class Unit, int kFirst, int kSteps>

@@ -122,6 +122,21 @@ struct Fp8Layout<MatrixUnit::mfma> : Layout<MatrixUnit::mfma> {
   static constexpr int held_step(int f) { return f / 16 * 32 + f % 16; }
 };
 
+// With instructions of 64 elements: runs of 32, a lane's C of two steps.
+struct WideFp8Layout : Layout<MatrixUnit::mfma> {
+  static constexpr int kK = 64, kRun = 32;
+
+  static constexpr int run_begin(int lane) { return lane / 32 * 32; }
+  static constexpr int slot_of_row(int row, int) {
+    return (row & ~63) | (row & 28) << 1 | (row & 32) >> 3 | (row & 3);
+  }
+  static constexpr int row_of_slot(int slot, int) {
+    return (slot & ~63) | (slot & 56) >> 1 | (slot & 4) << 3 | (slot & 3);
+  }
+  static constexpr int held_begin(int lane, int) { return lane / 32 * 32; }
+  static constexpr int held_step(int f) { return f / 32 * 64 + f % 32; }
+};
+
 template <>
 struct Fp8Layout<MatrixUnit::wmma_split> : Layout<MatrixUnit::wmma_split> {
   static constexpr int kK = 32, kRun = 16;

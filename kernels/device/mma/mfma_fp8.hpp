@@ -1,13 +1,14 @@
-// The matrix unit of CDNA with operands of fp8: v_mfma_f32_32x32x16_fp8_fp8. A lane's run of 16 elements
-// takes two instructions of 8 elements. Both operands use the same order of k, so any order is correct.
+// The matrix unit of CDNA with operands of fp8. Both operands use the same order of k, so any order is
+// correct.
 #pragma once
 
 #include "device/mma/mfma.hpp"
 
 namespace fa {
 
+// A lane's run of 16 elements takes two v_mfma_f32_32x32x16_fp8_fp8 of 8 elements.
 template <Gfx kGfx>
-struct Fp8Unit<MatrixUnit::mfma, kGfx> : Fp8Layout<MatrixUnit::mfma> {
+struct ShortFp8Unit : Fp8Layout<MatrixUnit::mfma> {
   using Wide = Unit<MatrixUnit::mfma, kGfx, DType::bf16>;
   using A = u32x4;
   using B = typename Wide::B;
@@ -24,10 +25,7 @@ struct Fp8Unit<MatrixUnit::mfma, kGfx> : Fp8Layout<MatrixUnit::mfma> {
   static constexpr int kRaise = 0;
   static constexpr float kSlack = 1.9f;
 
-  FA_DEVICE static void multiply(C& c, A a, const B& b) {
-    c = eight(c, a.lo, b.column[0].lo);
-    c = eight(c, a.hi, b.column[0].hi);
-  }
+  FA_DEVICE static void multiply(C& c, A a, const B& b) { multiply_halves(c, a, b, eight); }
   FA_DEVICE static void multiply_half(C& c, A a, const B& b, int half) {
     c = half == 0 ? eight(c, a.lo, b.column[0].lo) : eight(c, a.hi, b.column[0].hi);
   }
@@ -50,5 +48,48 @@ struct Fp8Unit<MatrixUnit::mfma, kGfx> : Fp8Layout<MatrixUnit::mfma> {
                                                       __builtin_bit_cast(long, b), c, 0, 0, 0);
   }
 };
+
+// A lane's run of 32 elements takes one instruction, v_mfma_f32_32x32x64_f8f6f4.
+template <Gfx kGfx>
+struct WideFp8Unit : WideFp8Layout {
+  using Wide = Unit<MatrixUnit::mfma, kGfx, DType::bf16>;
+  using A = u32x8;
+  struct B {
+    A column[1];
+  };
+  using C = f32x16;
+  static constexpr bool kFewInstructions = true, kMultipliesFp32 = true;
+  static constexpr bool kPackedFp32 = Wide::kPackedFp32;
+  static constexpr int kParts = 1;
+
+  static constexpr float kOutUnit = 1;
+
+  // A row's largest P is 32 to 448, the largest number of e4m3fn, and eight of them add up to no more after a
+  // rise of the maximum (EagerSoftmax). With four and 64, too many tiles are computed again.
+  static constexpr float kGain = 1, kSlack = 0.8f, kHighest = 448;
+  static constexpr int kRaise = 5, kChecked = 8;
+
+  FA_DEVICE static void multiply(C& c, A a, const B& b) {
+    typedef int i32x8 __attribute__((ext_vector_type(8)));
+    c = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(
+        __builtin_bit_cast(i32x8, a), __builtin_bit_cast(i32x8, b.column[0]), c, 0, 0, 0, 0, 0, 0);
+  }
+  FA_DEVICE static void multiply_first(C& c, A a, const B& b) { multiply(c, a, b); }
+
+  // The codes of four elements, rounded.
+  FA_DEVICE static uint32_t pack_four(float first, float second, float third, float fourth) {
+    typedef short u16x2 __attribute__((ext_vector_type(2)));
+    const u16x2 low = __builtin_amdgcn_cvt_scalef32_pk_fp8_f32(anything<u16x2>(), first, second, 1.0f, false);
+    return __builtin_bit_cast(uint32_t,
+                              __builtin_amdgcn_cvt_scalef32_pk_fp8_f32(low, third, fourth, 1.0f, true));
+  }
+
+  FA_DEVICE static void settle(C& c) { Wide::settle(c); }
+  FA_DEVICE static void hold(C&) {}
+};
+
+template <Gfx kGfx>
+struct Fp8Unit<MatrixUnit::mfma, kGfx>
+    : Choice<traits(kGfx).fp8_k == WideFp8Layout::kK, WideFp8Unit<kGfx>, ShortFp8Unit<kGfx>> {};
 
 }  // namespace fa

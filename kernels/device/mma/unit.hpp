@@ -37,6 +37,13 @@ using UnitOf = Unit<traits(kGfx).unit, kGfx, kDType>;
 template <MatrixUnit kUnit, Gfx kGfx>
 struct Fp8Unit;
 
+// c + a * b by two products, of the halves of a lane's run.
+template <class C, class A, class B, class Product>
+FA_DEVICE void multiply_halves(C& c, A a, const B& b, Product product) {
+  c = product(c, a.lo, b.column[0].lo);
+  c = product(c, a.hi, b.column[0].hi);
+}
+
 // The matrix unit of a kernel.
 template <Gfx kGfx, DType kDType, bool kFp8>
 struct UnitFor {

@@ -26,10 +26,7 @@ struct Fp8Unit<MatrixUnit::wmma_split, kGfx> : Fp8Layout<MatrixUnit::wmma_split>
   FA_DEVICE static void hold(C& c) { Wide::hold(c); }
   FA_DEVICE static void pin(C& c) { Wide::pin(c); }
 
-  FA_DEVICE static void multiply(C& c, A a, const B& b) {
-    c = eight(c, a.lo, b.column[0].lo);
-    c = eight(c, a.hi, b.column[0].hi);
-  }
+  FA_DEVICE static void multiply(C& c, A a, const B& b) { multiply_halves(c, a, b, eight); }
   FA_DEVICE static void multiply_first(C& c, A a, const B& b) { multiply(c, a, b); }
 
   // The codes of four elements, rounded.

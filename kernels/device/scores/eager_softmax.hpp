@@ -18,12 +18,12 @@ struct EagerSoftmax : Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums> {
   using C = typename Base::C;
   using Base::sum, Base::top;
   static constexpr bool kIsEager = true;
-  static_assert(Base::kElements << kEagerSlack < 1 << kLargestSum, "a large sum is a rise");
+  static_assert(Base::kCodes || Base::kElements << kEagerSlack < 1 << kLargestSum, "a large sum is a rise");
 
   // In scalar registers. able: each lane has a top, and none is far. tries: the next tile does not wait.
   int able = 0, tries = 0;
 
-  FA_DEVICE explicit EagerSoftmax(float c) : Base(c, kEagerSlack) {}
+  FA_DEVICE explicit EagerSoftmax(float c) : Base(c, Base::kCodes ? Unit::kSlack : kEagerSlack) {}
 
   // As Softmax::update. Returns false, with the scores lost, if they have to be computed and given again.
   template <int kOut, class Mask>
@@ -32,8 +32,13 @@ struct EagerSoftmax : Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums> {
     if (tries == 0) find_top<kOut>(s, o, lane);
     const float before = sum[0];
     sum[0] = 0;
-    Base::exponentiate(s);
-    const bool large = any_lane<Unit::kWave>(!(sum[0] <= 1 << kLargestSum));
+    bool large;
+    if constexpr (Base::kCodes) {
+      large = any_lane<Unit::kWave>(!(exponentiate_codes(s) <= Unit::kHighest));
+    } else {
+      Base::exponentiate(s);
+      large = any_lane<Unit::kWave>(!(sum[0] <= 1 << kLargestSum));
+    }
     const bool again = large && tries != 0;
     sum[0] = again ? before : before + sum[0];
     tries = again ? 0 : able;
@@ -41,6 +46,29 @@ struct EagerSoftmax : Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums> {
   }
 
  private:
+  // As exponentiate: scaled one by one, summed in pairs. Returns the largest sum of kChecked exponentials.
+  FA_DEVICE float exponentiate_codes(C* s) {
+    constexpr int kPairs = Base::kElements / Unit::kChecked / 2;  // chains of pairs
+    Base::template find_exponents_of<0, Base::kElements>(s, s);
+    f32x2 chain[kPairs];
+#pragma unroll
+    for (int f = 0; f < Base::kElements; f += 2) {
+      float* const row = reinterpret_cast<float*>(&s[f / Unit::kRows]) + f % Unit::kRows;
+      row[0] = __builtin_amdgcn_exp2f(row[0]);
+      row[1] = __builtin_amdgcn_exp2f(row[1]);
+      f32x2& own = chain[f / 2 % kPairs];
+      own = f < 2 * kPairs ? f32x2{row[0], row[1]} : own + f32x2{row[0], row[1]};
+    }
+    float highest = 0;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      highest = __builtin_fmaxf(__builtin_fmaxf(highest, chain[i][0]), chain[i][1]);
+      sum[0] += chain[i][0];
+      sum[0] += chain[i][1];
+    }
+    return highest;
+  }
+
   template <int kOut>
   FA_DEVICE void find_top(C* s, C* o, int lane) {
     float highest[Base::kColumns];

@@ -15,6 +15,7 @@
 #include "device/masks/late_mask.hpp"
 #include "device/scores/dropout.hpp"
 #include "device/scores/far_below.hpp"
+#include "device/scores/raised_shift.hpp"
 
 namespace fa {
 
@@ -128,7 +129,6 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
     return (far[column] >> lane & 1) != 0;
   }
 
-  // Wave-uniform.
   FA_DEVICE bool any_is_far() const {
     uint32_t any = 0;
 #pragma unroll
@@ -247,8 +247,9 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
       const bool above = (kStartsShifted ? highest : highest + shift[column]) > floor[column];
       const bool rises = kFirst ? first && above : above;
       const float next = kStartsShifted ? shift[column] + (gain - highest) : gain - highest;
-      const float to = rises ? next : shift[column];
-      const float by = to - shift[column];
+      float to = rises ? next : shift[column];
+      float by = to - shift[column];
+      if constexpr (kChecks) raise_exactly<Unit>(shift[column], highest, gain, rises, to, by);
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
       const float factor = !kFirst && rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
       correct |= rises && !first;
@@ -278,7 +279,6 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
       const float whole = rises ? had + (gain - highest) : was;
       const float by = rises && !kFirst ? gain - highest : whole - had;
       const float moves = kFirst ? whole - was : by;
-      // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
       const float factor = rises && !first ? __builtin_amdgcn_exp2f(moves * c) : 1;
       correct |= rises && !first;
       const bool is_below = whole * c > kBelow;

@@ -25,7 +25,8 @@ struct Softmax {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
   static constexpr float kNone = -__builtin_inff();
-  static constexpr bool kIsEager = false;  // eager_softmax.hpp
+  static constexpr bool kIsEager = false;                                 // eager_softmax.hpp
+  static constexpr bool kCodes = sizeof(typename Unit::A) == Unit::kRun;  // P becomes codes of 8 bits
   // Any number with all bits of one of these is NaN.
   static constexpr int kIsFar = kFarBelow ? static_cast<int>(0xffe00000) : -1;
   static constexpr int kDropping = 0x7fd00000, kOnlyDropping = 0x00100000;
@@ -265,6 +266,8 @@ struct Softmax {
       for (int row = 0; row < Unit::kRows; ++row) factors[row * kColumns + column] = factor;
     }
     far = any_lane<Unit::kWave>(large) ? far | kIsFar : kFarBelow ? far : 0;
+    // `top` plus a slack is rounded up by as much as codes of 8 bits have room for.
+    if constexpr (kCodes) slack = is_far() ? 0 : slack;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column)
       offset[column] = is_far() ? gain_log2() : offset[column];

@@ -286,6 +286,8 @@ int main() {
   printf(",");
   layout<fa::Fp8Layout<fa::MatrixUnit::mfma>>("mfma_fp8");
   printf(",");
+  layout<fa::WideFp8Layout>("mfma_wide_fp8");
+  printf(",");
   layout<fa::Fp8Layout<fa::MatrixUnit::wmma_split>>("wmma_split_fp8");
   printf("},\"swizzles\":[");
   swizzle<64, 64, 32>("");

@@ -43,6 +43,29 @@ def report(found, expected, launches=None):
     error = (found.double().view(expected.shape) - expected).abs().max()
     shown["error"] = (error / expected.abs().max()).item()
 """
+CALL = """
+given = [quantised(2, *sizes, head_dim, dtype=dtype) for sizes in ((20, 4), (70, 2), (70, 2))]
+tensors, descales, numbers = zip(*given)
+names = ("q_descale", "k_descale", "v_descale")
+"""
+DENSE = f"""{CALL}
+with kernels_on_host_memory(fake_hip):
+    found = flash_attn_func(*tensors, causal=True, **dict(zip(names, descales)))
+report(found, formula(numbers))
+"""
+PACKED = f"""{CALL}
+bits = [x.view(torch.uint8) for x in tensors]
+packed = [
+    torch.cat([one[:length] for one, length in zip(x, lengths)]).view(dtype)
+    for x, lengths in zip(bits, (ROWS, KEYS, KEYS))
+]
+ends = [torch.tensor([0, lengths[0], sum(lengths)], dtype=torch.int32) for lengths in (ROWS, KEYS)]
+with kernels_on_host_memory(fake_hip):
+    found = flash_attn_varlen_func(
+        *packed, *ends, max(ROWS), max(KEYS), causal=True, **dict(zip(names, descales))
+    )
+report(found, formula(numbers, ROWS, KEYS))
+"""
 # q, k, v, P and out are rounded to bf16: half a step each.
 MOST = 5 * 2**-9
 COPIES = ["fa_widen_bf16"] * 3
@@ -59,44 +82,14 @@ def right(shown, kernels):
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_dense(scenario, arch, dtype, head_dim):
-    shown = scenario(
-        f"dtype, head_dim = torch.{dtype}, {head_dim}\n{CODES}"
-        """
-given = [quantised(2, *sizes, head_dim, dtype=dtype) for sizes in ((20, 4), (70, 2), (70, 2))]
-tensors, descales, numbers = zip(*given)
-names = ("q_descale", "k_descale", "v_descale")
-with kernels_on_host_memory(fake_hip):
-    found = flash_attn_func(*tensors, causal=True, **dict(zip(names, descales)))
-report(found, formula(numbers))
-""",
-        arch=arch,
-    )
+    shown = scenario(f"dtype, head_dim = torch.{dtype}, {head_dim}\n{CODES}{DENSE}", arch=arch)
     right(shown, [*COPIES, f"fa_fwd_bf16_d{head_dim}"])
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_packed(scenario, arch, dtype):
-    shown = scenario(
-        f"dtype = torch.{dtype}\n{CODES}"
-        """
-given = [quantised(2, *sizes, 64, dtype=dtype) for sizes in ((20, 4), (70, 2), (70, 2))]
-tensors, descales, numbers = zip(*given)
-names = ("q_descale", "k_descale", "v_descale")
-bits = [x.view(torch.uint8) for x in tensors]
-packed = [
-    torch.cat([one[:length] for one, length in zip(x, lengths)]).view(dtype)
-    for x, lengths in zip(bits, (ROWS, KEYS, KEYS))
-]
-ends = [torch.tensor([0, lengths[0], sum(lengths)], dtype=torch.int32) for lengths in (ROWS, KEYS)]
-with kernels_on_host_memory(fake_hip):
-    found = flash_attn_varlen_func(
-        *packed, *ends, max(ROWS), max(KEYS), causal=True, **dict(zip(names, descales))
-    )
-report(found, formula(numbers, ROWS, KEYS))
-""",
-        arch=arch,
-    )
+    shown = scenario(f"dtype, head_dim = torch.{dtype}, 64\n{CODES}{PACKED}", arch=arch)
     right(shown, [*COPIES, "fa_fwd_bf16_d64"])
 
 

@@ -71,7 +71,7 @@ def _expected(arch: Arch, dtype: str) -> str:
     """A pattern for the names. Empty if the arch lacks such an instruction. All accumulate in fp32."""
     if not dtype:
         return ""
-    short = SHORT[dtype]
+    short = _short(arch, dtype)
     if arch.isa.unit == "mfma":
         longest = _longest(arch, dtype)
         return f"v_mfma_f32_(32x32x{longest}|16x16x{2 * longest})_?{short}(_1k)?"
@@ -81,7 +81,12 @@ def _expected(arch: Arch, dtype: str) -> str:
 
 
 def _longest(arch: Arch, dtype: str) -> int:
-    return {"fp16": arch.isa.fp16_k, "bf16": arch.isa.bf16_k, FP8: STEP}[dtype]
+    return {"fp16": arch.isa.fp16_k, "bf16": arch.isa.bf16_k, FP8: arch.isa.fp8_k}[dtype]
+
+
+def _short(arch: Arch, dtype: str) -> str:
+    wide = dtype == FP8 and arch.isa.fp8_k > STEP  # one instruction for several formats
+    return "f8f6f4" if wide else SHORT[dtype]
 
 
 def _halves(arch: Arch, dtype: str) -> str:

@@ -17,6 +17,7 @@
 #include "device/masks/mask.hpp"
 #include "device/masks/masked_score.hpp"
 #include "device/memory/codes/bytes.hpp"
+#include "device/memory/codes/direct_bytes.hpp"
 #include "device/memory/direct.hpp"
 #include "device/memory/own_codes.hpp"
 #include "device/memory/prefetch.hpp"
@@ -91,8 +92,11 @@ struct Block {
   static_assert(!(kTwoTiles || kDirect) || kTraits.transposed_reads,
                 "tiles.toml: the ISA has no reads that transpose");
   static_assert(!kDirect || kTraits.direct_loads, "tiles.toml: the ISA has no loads straight into LDS");
+  template <int kWidth, bool kSpread>
+  using DirectOf = Choice<kFp8, DirectByteStage<Unit, kKeys, kWidth, kTile.threads>,
+                          DirectStage<Unit, kKeys, kWidth, kTile.threads, kSpread>>;
   template <int kWidth, bool kSpread, class Staged>
-  using StageOf = Choice<kDirect, DirectStage<Unit, kKeys, kWidth, kTile.threads, kSpread>,
+  using StageOf = Choice<kDirect, DirectOf<kWidth, kSpread>,
                          Choice<kTwoTiles, TurnedStage<Unit, kKeys, kWidth, kTile.threads>, Staged>>;
   template <bool kIsValue, class Own, class Stage>
   using CodedOf =
@@ -133,7 +137,8 @@ struct Block {
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];
   using Stored = typename Unit::C[kStoredSteps];
-  using StoredRows = Choice<kOwnKeys, OwnRows<Unit, kOutSteps>, Unit>;
+  using StoredRows =
+      Choice<kOwnKeys, OwnRows<Unit, kOutSteps>, Choice<kFp8 && kDirect, OrderedRows<Unit>, Unit>>;
   // A wave has priority until its first loads are in flight. With fewer waves per SIMD this gains nothing.
   static constexpr bool kHastens = kConfig.short_prologue && kConfig.waves_per_simd > 3;
   // Priorities of waves that multiply. Waves in the softmax have 0.

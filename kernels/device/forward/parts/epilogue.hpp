@@ -74,7 +74,7 @@ FA_DEVICE void store_in_short(const B& block, const FwdParams& params, int wave_
   const uint64_t lse_at = lse_place(params, batch, head, first);
   const typename B::OutView out(out_rows, 0);
   const typename B::LseView lse({reinterpret_cast<const char*>(params.lse + lse_at), sizeof(float), rows}, 0);
-  const int held = held_byte<Unit, B::kValueDim>(lane, 0);
+  const int held = held_byte<typename B::StoredRows, B::kValueDim>(lane, 0);
   if (any_lane<Unit::kWave>(!softmax.sees_a_key(0))) {  // few calls have such rows
 #pragma unroll
     for (int f = 0; f < B::kStoredSteps * Unit::kRows; ++f) {
@@ -83,7 +83,7 @@ FA_DEVICE void store_in_short(const B& block, const FwdParams& params, int wave_
     }
   }
   const float factor = softmax.inverse_sum(0) * (B::kDropsLate || B::kFp8 ? params.dropout_scale : 1);
-  store_column<Unit, B::kDType, B::kStoredSteps>(
+  store_column<typename B::StoredRows, B::kDType, B::kStoredSteps>(
       o, 0, factor, true, [&](int byte, auto words) { out.write(column, held + byte, words); });
   // Lanes without their own row write beyond the last row: such stores are dropped.
   if (Unit::held_begin(lane, B::kKeys) == 0) lse.write(column, 0, whole_lse(softmax, 0, sink));

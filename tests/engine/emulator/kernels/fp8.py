@@ -24,8 +24,9 @@ class Fp8:
     """A call. ``queries`` and ``keys`` of each sequence.
 
     ``values``: "normal", "codes" (every finite code), "outliers" (a few channels of k, an offset of v),
-    "sinks" (the first key takes most of each row, and its value is small), "rising" (scores) or "zeros"
-    (codes of 0 and -0).
+    "sinks" (the first key takes most of each row, and its value is small), "rising" (scores), "large"
+    (scores of millions, which rise by a unit or two of fp32 from a tile to the next) or "zeros" (codes of 0
+    and -0).
     """
 
     code: str = "e4m3fn"
@@ -81,13 +82,16 @@ class Call:
         return [find(self._number(name, n, heads) / size) for n in range(count)]
 
     def _number(self, name, n, heads):
-        x, values, first = self.random.gauss(0, 1), self.case.values, n // (heads * self.width) == 0
+        x, values, row = self.random.gauss(0, 1), self.case.values, n // (heads * self.width)
+        first = row == 0
         if values == "outliers" and name == "k" and n % self.width in {3, 40, 77, 111}:
             return x + 9
         if values == "outliers" and name == "v":
             return x + 2
         if values == "rising" and name != "v":
-            return x / 4 + (1 if name == "q" else n // (heads * self.width) / 512)
+            return x / 4 + (1 if name == "q" else row / 512)
+        if values == "large" and name != "v":
+            return 448 if n % self.width else 1 if name == "q" else row // 64 * 4
         if values == "sinks":
             if name == "q":
                 return x + 1

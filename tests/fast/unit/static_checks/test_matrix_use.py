@@ -75,6 +75,7 @@ def test_a_kernel_for_any_head_dim_has_no_tiles_to_multiply():
         ("gfx942", BF16, MFMA_FP8, "v_mfma_f32_32x32x16_fp8_fp8"),
         ("gfx942", FP8, MFMA_BF, "v_mfma_f32_32x32x8_bf16"),
         ("gfx942", FP8, MFMA_FP8.replace("fp8_fp8", "bf8_bf8"), "v_mfma_f32_32x32x16_bf8_bf8"),
+        ("gfx950", FP8, MFMA_FP8, "v_mfma_f32_32x32x16_fp8_fp8"),
         ("gfx942", FP16, "v_mfma_f32_32x32x2_f32 v[0:15], v16, v17, v[0:15]", "v_mfma_f32_32x32x2_f32"),
         ("gfx950", FP16, MFMA_BF_GFX950, "v_mfma_f32_32x32x16_bf16"),
         ("gfx950", BF16, MFMA_16, "v_mfma_f32_32x32x8_f16"),

@@ -19,7 +19,9 @@ from wheel_builder.tables.archs import arch_named
 
 MEMORY_CLASSES = ("vmem", "scratch", "smem", "lds")
 # Their data crosses lanes, so one lane shows nothing. Their own lines in the tables check the width.
-ACROSS_LANES = {"ds_permute_b32", "ds_bpermute_b32", "ds_swizzle_b32", "ds_read_b64_tr_b16"}
+ACROSS_LANES = {
+    "ds_permute_b32", "ds_bpermute_b32", "ds_swizzle_b32", "ds_read_b64_tr_b16", "ds_read_b64_tr_b8"
+}  # fmt: skip
 PARTS = {"byte": 1, "ubyte": 1, "sbyte": 1, "short": 2, "ushort": 2, "sshort": 2, "dword": 4, "x2": 8}
 LANE, AT, STRIDE, M0, WORDS = 5, 16, 16, 1024, 16
 RUNS = {"load": 4, "store": 4, "to lds": 4, "update": 6}

@@ -99,7 +99,19 @@ def transposed(wave):
     return {f"v{16 + d}": [each[2 * d] | each[2 * d + 1] << 16 for each in found] for d in range(2)}
 
 
-def load_transposed():
+def transposed_bytes(wave):
+    """In each group of 16, lane l gets byte l % 8 of the loads of lanes l / 8, l / 8 + 2, ..."""
+    cells = [
+        [wave[f"v{21 + at // 4}"][cell] >> 8 * (at % 4) & 0xFF for at in range(8)] for cell in wave["v6"]
+    ]
+    found = [
+        bytes(cells[lane // 16 * 16 + lane // 8 % 2 + 2 * n][lane % 8] for n in range(8))
+        for lane in range(64)
+    ]
+    return {f"v{16 + d}": [int.from_bytes(x[4 * d : 4 * d + 4], "little") for x in found] for d in range(2)}
+
+
+def load_transposed(bits, reference):
     text = script(
         CELLS,
         [f"ds_write_b32 v4, {name} offset:{4 * k}" for k, name in enumerate(BACKGROUND)],
@@ -110,9 +122,9 @@ def load_transposed():
         WAIT,
     )
     return Code(
-        "cdna4:ds_read_b64_tr_b16",
+        f"cdna4:ds_read_b64_tr_b{bits}",
         text,
-        transposed,
+        reference,
         (*BACKGROUND, "v6", "v16", "v17"),
         values=lambda rng, register: rng.randrange(64) if register == "v6" else rng.getrandbits(32),
         lds=LDS,
@@ -178,7 +190,8 @@ TWOS = [Two(bits, stride64=stride64) for bits in (32, 64) for stride64 in (False
 OPS = [
     *(load(row) for row in LOADS),
     *(store(row) for row in STORES),
-    load_transposed(),
+    load_transposed(16, transposed),
+    load_transposed(8, transposed_bytes),
     *(two.write() for two in TWOS),
     *(two.read() for two in TWOS),
 ]

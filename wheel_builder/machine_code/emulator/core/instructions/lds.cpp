@@ -65,12 +65,26 @@ void transpose_halves(u32 (*v)[kLanes], u32 n) {
     for (u32 d = 0; d < 2; ++d) v[d][l] = half(from + 8 * d, l % 4) | half(from + 8 * d + 4, l % 4) << 16;
   }
 }
+// Of each 16 lanes, lane l gets byte l % 8 of the values loaded by lanes l / 8, l / 8 + 2, ...
+void transpose_bytes(u32 (*v)[kLanes], u32 n) {
+  u32 loaded[2][kLanes];
+  std::memcpy(loaded, v, sizeof loaded);
+  for (u32 l = 0; l < n; ++l) {
+    const u32 from = (l & ~15u) + l / 8 % 2, at = l % 8;
+    for (u32 d = 0; d < 2; ++d) {
+      v[d][l] = 0;
+      for (u32 k = 0; k < 4; ++k)
+        v[d][l] |= (loaded[at / 4][from + 8 * d + 2 * k] >> (8 * (at % 4)) & 0xffu) << (8 * k);
+    }
+  }
+}
+template <void (*kTranspose)(u32 (*)[kLanes], u32)>
 void ds_load_transposed(Wave& w, const Inst& in) {
   if (w.exec != w.all) fail(w, in, "a transposed load needs all lanes");
   ds_load<Load::dwords, 2>(w, in);
-  transpose_halves(w.v + in.dst[0].index, w.n);
+  kTranspose(w.v + in.dst[0].index, w.n);
   if (!w.shadow) return;
-  transpose_halves(w.shadow->v + in.dst[0].index, w.n);
+  kTranspose(w.shadow->v + in.dst[0].index, w.n);
   update_dirty(*w.shadow, in.dst[0], 2);
 }
 // Whether the data of all active lanes is defined.
@@ -176,7 +190,8 @@ void add_lds(Ops& t) {
   add(t, "ds_read2_b64", ds_load2<2, 1>, 1);
   add(t, "ds_read2st64_b32", ds_load2<1, 64>, 1);
   add(t, "ds_read2st64_b64", ds_load2<2, 64>, 1);
-  add(t, "ds_read_b64_tr_b16", ds_load_transposed, 1);
+  add(t, "ds_read_b64_tr_b16", ds_load_transposed<transpose_halves>, 1);
+  add(t, "ds_read_b64_tr_b8", ds_load_transposed<transpose_bytes>, 1);
   add(t, "ds_read_addtid_b32", ds_load_addtid, 1);
   add(t, "ds_write_b8", ds_store<1, false>, 0);
   add(t, "ds_write_b16", ds_store<2, false>, 0);
