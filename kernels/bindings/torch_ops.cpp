@@ -9,6 +9,7 @@
 //   flash_attn_rocm::widen        key CUDA: a cache of 8 bits as 16 bits, dense
 //   flash_attn_rocm::mla          key CUDA: few queries of multi-head latent attention
 //   flash_attn_rocm::fwd_fp8      key CUDA: out and the log-sum-exp of q, k and v in fp8
+//   flash_attn_rocm::fwd_int8     key CUDA: likewise of q, k and v that it quantises to 8 bits
 //   flash_attn_rocm::plan_mla     no tensors: as plan
 //   flash_attn_rocm::plan_bwd     no tensors: as plan
 //   flash_attn_rocm::bwd_sums     no tensors: the elements of dq_sums
@@ -236,6 +237,7 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
   library.def(kWidenSchema);
   library.def(kMlaSchema);
   library.def(kFwdFp8Schema);
+  library.def(kFwdInt8Schema);
   library.def(kPlanSchema);
   library.def(kPlanMlaSchema);
   library.def(kPlanBwdSchema);
@@ -259,6 +261,7 @@ STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) {
   library.impl("widen", &boxed<TORCH_BOX(&widen)>);
   library.impl("mla", &boxed<TORCH_BOX(&mla)>);
   library.impl("fwd_fp8", &boxed<TORCH_BOX(&fwd_fp8)>);
+  library.impl("fwd_int8", &boxed<TORCH_BOX(&fwd_int8)>);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CompositeExplicitAutograd, library) {

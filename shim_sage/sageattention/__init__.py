@@ -1,4 +1,4 @@
-"""SageAttention 2.2's interface on top of flash_attn_rocm, in 16 bits: nothing is quantised."""
+"""SageAttention 2.2's interface on top of flash_attn_rocm, in 8 bits where kernels are faster so."""
 
 from sageattention.core import (
     sageattn,

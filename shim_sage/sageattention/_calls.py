@@ -6,16 +6,19 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from flash_attn_rocm import Support, attention, explain, flash_attn_varlen_func
+from flash_attn_rocm import Support, attention, explain, flash_attn_varlen_func, quantised
 from torch import Tensor
 
 from sageattention import _checks
 
-# Begins the reason of every call.
+# How the reason of every call begins.
 IN_16_BITS = (
-    "sageattention of flash-attn-rocm: products of {} with sums in fp32 on every GPU, nothing is "
-    "quantised to 8 bits; "
+    "sageattention of flash-attn-rocm: products of {} with sums in fp32, more exact than 8 bits, because {}; "
 )
+IN_8_BITS = (
+    "sageattention of flash-attn-rocm: q and k are rotated and quantised to int8, v to float8_e4m3fn; "
+)
+VARLEN = "kernels with products of int8 take no packed sequences"
 HND = "HND"
 
 
@@ -55,6 +58,11 @@ class Call(NamedTuple):
     layout: str = ""
     return_lse: bool = False
 
+    @property
+    def rules(self) -> Mapping[str, Any]:
+        """The options of ``quantised``."""
+        return {name: self.options[name] for name in ("softmax_scale", "causal")}
+
 
 def dense(name: str, given: Dense, others: Mapping[str, Any]) -> Call:
     """The call for checked arguments. Raises FlashAttnArgumentError with all problems."""
@@ -83,7 +91,11 @@ def packed(name: str, given: Packed, others: Mapping[str, Any]) -> Call:
 
 def attend(call: Call) -> Any:  # noqa: ANN401 - out, or out and the log-sum-exp
     """The answer, in the caller's layout."""
-    found = call.function(*call.arguments, **call.options)
+    found = quantised.attend(*call.arguments, **call.rules) if call.layout else None
+    if found is None:
+        found = call.function(*call.arguments, **call.options)
+    elif not call.return_lse:
+        found = found[0]
     out = found[0] if call.return_lse else found
     out = out.transpose(1, 2) if call.layout == HND else out
     return (out, _of_sums(found[1])) if call.return_lse else out
@@ -103,9 +115,12 @@ def explains(
         fields = inspect.signature(kind).parameters
         own = kind(**{name: value for name, value in bound.arguments.items() if name in fields})
         call = prepare(function.__name__, own, others)
+        found = quantised.explain(*call.arguments, **call.rules) if call.layout else VARLEN
+        if not isinstance(found, str):
+            return replace(found, reason=f"{IN_8_BITS}{found.reason}")
         support: Support = explain(call.function, *call.arguments, **call.options)
         dtype = str(own.q.dtype).removeprefix("torch.")
-        return replace(support, reason=f"{IN_16_BITS.format(dtype)}{support.reason}")
+        return replace(support, reason=f"{IN_16_BITS.format(dtype, found)}{support.reason}")
 
     return explained
 

@@ -1,7 +1,7 @@
-"""SageAttention 2.2's functions, answered by flash_attn_rocm's kernels of 16 bits.
+"""SageAttention 2.2's functions, answered by flash_attn_rocm's kernels.
 
-Nothing is quantised on any GPU, so results are more exact than SageAttention's, and as fast as
-``flash_attn_rocm.attention``. ``flash_attn_rocm.explain(sageattn, q, k, v, …)`` says so for a call.
+Long calls on GPUs with kernels for it are computed in 8 bits. All others are as exact and as fast as
+``flash_attn_rocm.attention``. ``flash_attn_rocm.explain(sageattn, q, k, v, …)`` says which, and why.
 
 All functions take these arguments by name:
 
@@ -10,7 +10,7 @@ All functions take these arguments by name:
 * ``scale``: another name of ``sm_scale``, from ``scaled_dot_product_attention``
 * ``dropout_p``: 0.0
 * ``smooth_k``, ``smooth_v``, ``qk_quant_gran``, ``pv_accum_dtype``, ``quantization_backend``: of quantising,
-  without effect
+  without effect: all calls in 8 bits quantise alike
 * ``enable_gqa``: without effect, k and v may always have fewer heads
 
 Other names raise an error. SageAttention ignores them. There are no gradients.

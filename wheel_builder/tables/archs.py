@@ -229,6 +229,7 @@ FEATURES = (
     "latent_d576",
     "fp8_d64",
     "fp8_d128",
+    "int8",
 )
 # Field -> its allowed words or numbers.
 CHOICES: Choices = {

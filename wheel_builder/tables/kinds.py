@@ -17,7 +17,7 @@ from wheel_builder.tables.rows import read_row, read_tables
 KINDS = Path("kernels/tables/kinds.toml")
 HEAD = f"Generated from {KINDS} by `python3 -m wheel_builder.tables.generated`; do not edit."
 FORWARD, BACKWARD, LATENT, APPEND, WIDEN = "forward", "backward", "latent", "append", "widen"
-FP8 = "fp8"
+FP8, INT8 = "fp8", "int8"
 QUERIES, MANY_QUERIES, UNEVEN_QUERIES = "queries", "many_queries", "uneven_queries"
 SHARED_QUERIES, PACKED = "shared_queries", "packed"
 LAUNCHES = 3  # of a backward call
@@ -29,14 +29,14 @@ VALUE_DIM = "// v's head dim, of kernels where it differs from that of q and k, 
 LAUNCHED = "// The kernels of a backward call, in the order of their launches.\n"
 MISSING = "has no row for this ISA, head dim, dtype and loop"
 CHOICES = {
-    "call": (FORWARD, BACKWARD, LATENT, FP8, APPEND, WIDEN),
+    "call": (FORWARD, BACKWARD, LATENT, FP8, INT8, APPEND, WIDEN),
     "tile": ("forward", "dkdv", "dq"),
     "lacks": FEATURES,
     "multiplies": ("fp16", FP8),
     "rows": (QUERIES, MANY_QUERIES, UNEVEN_QUERIES, SHARED_QUERIES, PACKED),
 }
 # Of paths, in C++, and the calls that have them.
-ENUMERATIONS = {"Path": (FORWARD, LATENT, FP8), "BwdPath": (BACKWARD,)}
+ENUMERATIONS = {"Path": (FORWARD, LATENT, FP8, INT8), "BwdPath": (BACKWARD,)}
 
 
 @dataclass(frozen=True)

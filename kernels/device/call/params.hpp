@@ -103,6 +103,20 @@ namespace fa {
 // of a sequence of the call. Strides are in floats and may be 0. Codes of NaN of e4m3fn are read as 480 and
 // -480 by products of e4m3fnuz, and as NaN by those of e4m3fn, which take no e4m3fnuz.
 
+// fa_fwd_int8_* have the same argument. q and k are then int8, and v is e4m3fn. q_descale: (batch, nheads,
+// rows) fp32, a scale of each row, and k_descale: (batch, nheads_k, scales) of kKeysOfScale keys each, an
+// even number of scales. Rows are contiguous.
+
+// QuantiseTensor: q, k or v (batch, rows, heads, head_dim), its codes, dense, and their scales as for
+// fa_fwd_int8_*, dense, too. Strides in elements, multiples of 16.
+
+// QuantiseParams: the only argument of every fa_quantise_* kernel: q, k and v. head_dim is 64 or 128. Phase 0
+// leaves the largest magnitudes of v in `largest` (batch, heads, ceil(rows / kQuantisedRows)), and phase 1
+// writes codes and scales. Grid: x = ceil(the most rows / kQuantisedRows), y = the most heads, z = batch in
+// phase 0, 3 * batch in phase 1; block x = kQuantiseThreads. A code times its scale is the value of v, or an
+// element of a row of q or k after the rotation, which keeps lengths. NaN and infinities of q and k make
+// their scales NaN or infinite, and those of v the code of NaN.
+
 // WidenTensor: k or v of a cache of 8 bits, and the copy. The cache's strides count bytes.
 
 // WidenParams: writes the first keys of each sequence's cache as elements of 16 bits, the code times its
@@ -165,6 +179,11 @@ namespace fa {
 // kAppendThreads.
 //
 // tensors: k, v and q. page 0: dense. interleaved, advances and vectors are 0 or 1.
+
+// Keys with one scale, of the kernels with products of int8.
+inline constexpr int32_t kKeysOfScale = 32;
+// Threads of a workgroup that quantises, and its rows of a head.
+inline constexpr int32_t kQuantiseThreads = 256, kQuantisedRows = 256;
 
 inline constexpr int32_t kAppendThreads = 256;
 inline constexpr int32_t kAppendWidth = 8;  // elements moved at once with `vectors`

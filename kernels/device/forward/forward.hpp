@@ -11,6 +11,7 @@
 #include "device/arch/current.hpp"
 #include "device/forward/coded_scores.hpp"
 #include "device/forward/fp8_scores.hpp"
+#include "device/forward/int8_scores.hpp"
 #include "device/forward/own_keys.hpp"
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/direct.hpp"
@@ -46,8 +47,10 @@ template <class B, class Coded>
 FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Convert& convert,
                                    [[maybe_unused]] Coded& coded) {
   const FwdParams& params = block.params;
-  const QuerySign sign =
-      B::kConfig.scalar_scale ? QuerySign::from_bits(params.scale) : QuerySign(coded.scale());
+  // Scales of int8 keep their sign.
+  const QuerySign sign = B::kCounts                ? QuerySign(1)
+                         : B::kConfig.scalar_scale ? QuerySign::from_bits(params.scale)
+                                                   : QuerySign(coded.scale());
   if constexpr (B::kPacked) {
     return typename B::Q(block.k_tile + B::kTilesLds, coded.queries(wave_row), sign, convert, block.lane,
                          block.wave == 0);
@@ -84,14 +87,16 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   const Choice<B::kMasked, MaskedTiles<B>, AllTiles<B>> shown(block, block_row);
   const typename B::Tiles tiles = shown.seen_of(block.tiles(block_row, wave_row));
   const Slopes<B> slopes(block, wave_row);
-  Choice<B::kFp8, Fp8Scores<B>, Choice<B::kCoded, CodedScores<B>, PlainScores<B>>> coded(block, wave_row);
+  using Unscaled = Choice<B::kFp8, Fp8Scores<B>, Choice<B::kCoded, CodedScores<B>, PlainScores<B>>>;
+  Choice<B::kCounts, Int8Scores<B>, Unscaled> coded(block, wave_row);
   const Bias bias{__builtin_fabsf(coded.scale()), params.softcap, slopes.any()};
   const bool biased = B::kFeatured && uniform(static_cast<int>(bias.any())) != 0;
   const typename B::Drop dropout = dropout_of(block);
-  const float scale = coded.scale_is_zero() ? 1 : __builtin_fabsf(coded.scale());
+  const float scale = B::kCounts || coded.scale_is_zero() ? 1 : __builtin_fabsf(coded.scale());
   const Choice<B::kMasked, DenseMask<B, B::kMasks, B::kHiding>, NoMask<B>> given(block, wave_row,
                                                                                  scale * B::kScoreUnit);
-  typename B::Softmax softmax(given.softmax_factor((biased ? 1 : scale * Bias::kLog2e) * B::kScoreUnit));
+  typename B::Softmax softmax(
+      given.softmax_factor((biased || B::kCounts ? 1 : scale * Bias::kLog2e) * B::kScoreUnit));
   if constexpr (B::kDropsLate) softmax.drop_if(params.dropout_below != 0);
   typename B::Convert convert;
   coded.begin(convert);
@@ -154,13 +159,18 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     [[maybe_unused]] Flag needs_mask{0};  // for a tile
     if constexpr (decltype(given)::kInTurn) given.begin_first(early, tiles, shown);
     const auto before = [&]([[maybe_unused]] int first) {
+      if constexpr (B::kCounts) coded.load_scales(first);
       if constexpr (B::kMasked && !decltype(given)::kInTurn) {
         needs_mask = shown.needs_mask(first);
         given.begin(early, first, needs_mask);
       }
     };
     const auto products = [&](Scores& s, const typename B::Operands& prefetched, int at = 0) {
-      softmax.begin(s);
+      if constexpr (B::kCounts) {
+        coded.begin_counts(s);
+      } else {
+        softmax.begin(s);
+      }
       if constexpr (!B::kOwnKeys) add_scores(block, s, query, prefetched, at);
     };
     const auto mask = [&](Scores& s, int first) {
@@ -173,7 +183,11 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       if (first + B::kKeys > tiles.unmasked_end) mask_end(block, mask_of(block), s, first, wave_row);
     };
     const auto weights = [&](Scores& s, int first) {
-      coded.descale(s);
+      if constexpr (B::kCounts) {
+        coded.count(s, softmax);
+      } else {
+        coded.descale(s);
+      }
       if (biased) {
         bias.template apply<Unit, B::kKeys>(
             s, first, block.lane,

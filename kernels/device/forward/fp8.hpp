@@ -21,10 +21,13 @@ FA_DEVICE void run_fp8(LdsBytes lds) {
 }
 
 // Defines the kernel. The host selects it for calls without features.
-#define FA_FORWARD_FP8(name, dtype, head_dim)                                                 \
-  FA_KERNEL(forward, fwd_fp8, dtype, head_dim)                                                \
+#define FA_FORWARD_FP8(name, dtype, head_dim) FA_FORWARD_CODES(name, dtype, head_dim, fwd_fp8)
+// Likewise of q and k in int8.
+#define FA_FORWARD_INT8(name, dtype, head_dim) FA_FORWARD_CODES(name, dtype, head_dim, fwd_int8)
+#define FA_FORWARD_CODES(name, dtype, head_dim, op)                                           \
+  FA_KERNEL(forward, op, dtype, head_dim)                                                     \
   name(const fa::Fp8Params) {                                                                 \
-    using Plain = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, fa::Op::fwd_fp8>;        \
+    using Plain = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, fa::Op::op>;             \
     __attribute__((shared, aligned(Plain::kLdsAlignment))) static char lds[Plain::kLdsBytes]; \
     fa::run_fp8<Plain>((fa::LdsBytes)lds);                                                    \
   }

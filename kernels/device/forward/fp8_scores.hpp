@@ -30,7 +30,7 @@ FA_DEVICE void descale(FwdParams& params, const WorkgroupPlace& place) {
   const float q = fp8_descale(p.q_descale, p.q_descale_batch, p.q_descale_head, batch, head);
   const float k = fp8_descale(p.k_descale, p.k_descale_batch, p.k_descale_head, batch, head);
   const float v = fp8_descale(p.v_descale, p.v_descale_batch, p.v_descale_head, batch, head);
-  params.scale = uniform(params.scale * (q * unit) * (k * unit));
+  if constexpr (!B::kCounts) params.scale = uniform(params.scale * (q * unit) * (k * unit));
   params.dropout_scale = uniform(v * (unit * B::Unit::kOutUnit));
 }
 

@@ -29,6 +29,12 @@ struct Fp8Unit<MatrixUnit::wmma_split, kGfx> : Fp8Layout<MatrixUnit::wmma_split>
   FA_DEVICE static void multiply(C& c, A a, const B& b) { multiply_halves(c, a, b, eight); }
   FA_DEVICE static void multiply_first(C& c, A a, const B& b) { multiply(c, a, b); }
 
+  // Of int8. The bits of c are sums in int32.
+  FA_DEVICE static void multiply_int8(C& c, A a, const B& b) {
+    c = eight_int8(c, a.lo, b.column[0].lo);
+    c = eight_int8(c, a.hi, b.column[0].hi);
+  }
+
   // The codes of four elements, rounded.
   FA_DEVICE static uint32_t pack_four(float first, float second, float third, float fourth) {
     const int low = __builtin_amdgcn_cvt_pk_fp8_f32(first, second, anything<int>(), false);
@@ -36,8 +42,15 @@ struct Fp8Unit<MatrixUnit::wmma_split, kGfx> : Fp8Layout<MatrixUnit::wmma_split>
   }
 
  private:
+  typedef int i32x2 __attribute__((ext_vector_type(2)));
+  typedef int i32x8 __attribute__((ext_vector_type(8)));
+
+  FA_DEVICE static C eight_int8(C c, u32x2 a, u32x2 b) {
+    return __builtin_bit_cast(C, __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(
+                                     true, __builtin_bit_cast(i32x2, a), true, __builtin_bit_cast(i32x2, b),
+                                     __builtin_bit_cast(i32x8, c), false));
+  }
   FA_DEVICE static C eight(C c, u32x2 a, u32x2 b) {
-    typedef int i32x2 __attribute__((ext_vector_type(2)));
     return __builtin_amdgcn_wmma_f32_16x16x16_fp8_fp8_w32_gfx12(__builtin_bit_cast(i32x2, a),
                                                                 __builtin_bit_cast(i32x2, b), c);
   }

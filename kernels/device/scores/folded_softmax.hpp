@@ -20,14 +20,14 @@
 namespace fa {
 
 // kStartsShifted: S starts from the shift. Otherwise from 0, for scores that change before the softmax, and
-// stays without it, so a rise leaves no rounding.
+// stays without it, so a rise leaves no rounding. kCounts: S gets both after its product, and c is 1.
 // kDualIssue: values are kept twice or in neighbouring registers, in different banks for paired instructions.
 // kFarBelow: scores may be so far below 0 (a bias of the least finite number) that a product starting from
 // their shift would be lost, or so coarse that later, higher scores are off. A column of such scores keeps
 // its shift in `below`, its products start from 0, and it computes its maximum in each tile.
 // kTogether: all columns of a wave see their first key in the same tile, or only one has keys.
 template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFarBelow = false,
-          bool kTogether = false>
+          bool kTogether = false, bool kCounts = false>
 struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
@@ -162,8 +162,8 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
     } else {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        p[step] = (kStartsShifted ? s[step] : s[step] + shift) * c;
-        if constexpr (kDualIssue) late.settle(p[step], step);
+        p[step] = kCounts ? s[step] : (kStartsShifted ? s[step] : s[step] + shift) * c;
+        if constexpr (kDualIssue && !kCounts) late.settle(p[step], step);
       }
     }
     __builtin_amdgcn_sched_barrier(0);

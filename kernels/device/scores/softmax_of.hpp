@@ -10,7 +10,9 @@ namespace fa {
 // kFolded: products start from minus the maximum, which saves the VALU a subtraction per score. If matrix
 // instructions overlap with VALU work, this gains nothing. kStartsShifted: scores are unchanged before the
 // softmax. kMasked: a mask may bring scores far below 0.
-template <class Unit, int kSteps, bool kStartsShifted, const FwdConfig& kConfig, bool kMasked, bool kFolded>
+// kCounts: scores are numbers of int8 products until they get their scale and the shift.
+template <class Unit, int kSteps, bool kStartsShifted, const FwdConfig& kConfig, bool kMasked, bool kFolded,
+          bool kCounts = false>
 struct SoftmaxOf {
   // This loop has a tile's K in LDS until the tile is done, and the VALU has time for half of the steps.
   static constexpr bool kIsEager = kConfig.schedule == Schedule::direct && !kMasked;
@@ -18,9 +20,9 @@ struct SoftmaxOf {
   using Type = Choice<kIsEager, EagerSoftmax<Unit, kSteps, kMasked, kPlainSteps, kConfig.two_sums>,
                       Softmax<Unit, kSteps, kMasked, kPlainSteps, kConfig.two_sums>>;
 };
-template <class Unit, int kSteps, bool kStartsShifted, const FwdConfig& kConfig, bool kMasked>
-struct SoftmaxOf<Unit, kSteps, kStartsShifted, kConfig, kMasked, true> {
-  using Type = FoldedSoftmax<Unit, kSteps, kStartsShifted, kConfig.dual_issue, kMasked>;
+template <class Unit, int kSteps, bool kStartsShifted, const FwdConfig& kConfig, bool kMasked, bool kCounts>
+struct SoftmaxOf<Unit, kSteps, kStartsShifted, kConfig, kMasked, true, kCounts> {
+  using Type = FoldedSoftmax<Unit, kSteps, kStartsShifted, kConfig.dual_issue, kMasked, false, kCounts>;
 };
 
 }  // namespace fa

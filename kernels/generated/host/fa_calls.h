@@ -126,6 +126,19 @@ typedef struct fa_fwd_fp8_call {
   void* stream; /* hipStream_t of q's device; NULL is the default stream */
 } fa_fwd_fp8_call;
 
+typedef struct fa_fwd_int8_call {
+  fa_tensor q;
+  fa_tensor k;
+  fa_tensor v;
+  fa_tensor workspace;
+  fa_tensor out;
+  fa_tensor lse;
+  float softmax_scale;
+  int64_t window_left;
+  int64_t window_right;
+  void* stream; /* hipStream_t of q's device; NULL is the default stream */
+} fa_fwd_int8_call;
+
 typedef struct fa_plan_call {
   const char* arch;
   const char* dtype;

@@ -154,6 +154,10 @@ fa_status fa_fwd_fp8(const fa_fwd_fp8_call* call, fa_message* message) {
   return guarded(message, [&] { fa::fwd_fp8(*call); });
 }
 
+fa_status fa_fwd_int8(const fa_fwd_int8_call* call, fa_message* message) {
+  return guarded(message, [&] { fa::fwd_int8(*call); });
+}
+
 fa_status fa_plan_bwd(const fa_plan_bwd_call* call, fa_plan_result* result, fa_message* message) {
   return planned(result, message, [&] {
     return fa::bwd_plan({call->arch, call->dtype, fa::bounded(call->head_dim), call->featured != 0,

@@ -10,7 +10,6 @@
 #include "host/arguments/problems.hpp"
 #include "host/calls/decode.hpp"
 #include "host/calls/mask_ranges.hpp"
-#include "host/calls/reference.hpp"
 #include "host/launch/device.hpp"
 #include "host/launch/launch.hpp"
 #include "host/launch/replaced.hpp"
@@ -122,6 +121,15 @@ void launch_whole(Path path, const FwdArguments& call, const Selection& selectio
   launch(selection, grid, masked, place);
 }
 
+// For any head dim up to kMaxHeadDim and any strides. Keys are not split.
+void launch_reference(const FwdArguments& call, const Selection& selection, const Kernels& kernels,
+                      const Place& place) {
+  const FwdParams& p = call.params;
+  const ReferenceParams params{p, static_cast<std::int32_t>(call.head_dim), reference_blocks(p.seqlen_q)};
+  launch(selection, {params.blocks, p.nheads, call.batch, reference_tile(kernels.arch).threads}, params,
+         place);
+}
+
 }  // namespace
 
 void fwd(const fa_fwd_call& call) {
@@ -141,7 +149,8 @@ void fwd(const fa_fwd_call& call) {
     case Path::split: return decode(arguments, selection, kernels, place);
     case Path::reference: return launch_reference(arguments, selection, kernels, place);
     case Path::latent:
-    case Path::fp8: return;  // have their own calls
+    case Path::fp8:
+    case Path::int8: return;  // have their own calls
     default: return launch_whole(plan.path, arguments, selection, kernels, place);
   }
 }

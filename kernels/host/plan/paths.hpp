@@ -9,6 +9,7 @@
 //   uneven     v of another head dim than q and k; without features
 //   latent     multi-head latent attention
 //   fp8        products of fp8, of q, k and v in fp8; without features
+//   int8       products of int8 and fp8, after quantising q, k and v; without features
 //
 // Of gradients:
 //

@@ -250,7 +250,7 @@ Plan plan(const PlanRequest& r) {
 
 std::string misfit(Path path, const PlanRequest& r, bool featured) {
   const bool takes_masks = path == Path::matrix || path == Path::tiled;
-  if (path == Path::latent || path == Path::fp8) return "it has its own calls";
+  if (path == Path::latent || path == Path::fp8 || path == Path::int8) return "it has its own calls";
   if (r.coded && path != Path::split) return "its kernels read no codes of 8 bits";
   if (path != Path::reference && !r.aligned) return r.coded ? kUnalignedCodes : kUnaligned;
   if (r.masked && !takes_masks) return "its kernels read no mask";

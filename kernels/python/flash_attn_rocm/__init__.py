@@ -5,8 +5,8 @@ implementation with equal semantics answers, after one warning. Strict mode rais
 ``explain`` names the path of a call and the reason. ``python -m flash_attn_rocm doctor`` reports on the
 machine.
 
-Public modules: this one, ``flash_attn_interface``, ``interfaces``, ``pieces``, ``raw``, ``sdpa`` and
-``transformers``. The other folders may change with any release.
+Public modules: this one, ``flash_attn_interface``, ``interfaces``, ``pieces``, ``quantised``, ``raw``,
+``sdpa`` and ``transformers``. The other folders may change with any release.
 """
 
 from flash_attn_rocm.machine import requirements

@@ -51,6 +51,7 @@ FwdCall, AppendCall = structure("fa_fwd_call"), structure("fa_append_call")
 BwdCall, MlaCall = structure("fa_bwd_call"), structure("fa_mla_call")
 WidenCall, Candidate = structure("fa_widen_call"), structure("fa_candidate")
 Fp8Call = structure("fa_fwd_fp8_call")
+Int8Call = structure("fa_fwd_int8_call")
 PlanCall, PlanResult = structure("fa_plan_call"), structure("fa_plan_result")
 BwdPlanCall, MlaPlanCall = structure("fa_plan_bwd_call"), structure("fa_plan_mla_call")
 
@@ -95,7 +96,7 @@ def generate():
 # Most sources are compiled as one file. This takes less than half the time, because all read the same
 # headers. These sources are compiled alone: their names clash with others'.
 ALONE = (
-    "append_arguments", "bwd_arguments", "fp8", "mla_arguments", "relabel", "widen_arguments",
+    "append_arguments", "bwd_arguments", "fp8", "int8", "mla_arguments", "relabel", "widen_arguments",
 )  # fmt: skip
 CLANG = 22
 
@@ -135,7 +136,7 @@ class Library:
         function = {
             FwdCall: self._library.fa_fwd, AppendCall: self._library.fa_append, BwdCall: self._library.fa_bwd,
             MlaCall: self._library.fa_mla, WidenCall: self._library.fa_widen,
-            Fp8Call: self._library.fa_fwd_fp8,
+            Fp8Call: self._library.fa_fwd_fp8, Int8Call: self._library.fa_fwd_int8,
         }[type(arguments)]  # fmt: skip
         launches = self._library.fake_launches().contents
         before = launches.count

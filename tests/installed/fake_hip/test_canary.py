@@ -638,7 +638,7 @@ ARCHS = json.loads(os.environ["FA_FEATURES"])
 FAMILIES = 14
 MORE = {
     "trains": 16, "large_head_dims": 6, "atomic_fadd_f32": 6, "latent_d576": 2, "steps_of_16": 2,
-    "fp8_d64": 1, "fp8_d128": 1,
+    "fp8_d64": 1, "fp8_d128": 1, "int8": 4,
 }  # fmt: skip
 # Every family stays below this share of the tolerance: a narrow pass would become a false alarm one day.
 MARGIN = 0.7
@@ -647,8 +647,8 @@ EXECUTED = 0.98
 OWN_HEAD_DIM = re.compile(r"_d\d+$")
 # Sanitizers are off: they change nothing here, and tests/installed/numerics has them.
 FAMILIES_OF = """
-from flash_attn_rocm.canary import fp8 as _canary_fp8, latent as _canary_latent
-from flash_attn_rocm.launch import append, backward_pass, fp8 as _fp8, latent as _latent
+from flash_attn_rocm.canary import fp8 as _canary_fp8, int8 as _canary_int8, latent as _canary_latent
+from flash_attn_rocm.launch import append, backward_pass, fp8 as _fp8, int8 as _int8, latent as _latent
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.values import paths
@@ -667,6 +667,7 @@ WORK = {
     plans.FORWARD: "", plans.WIDE_OP: "", plans.MASKED: remembered.MASKED, "mla": remembered.LATENT,
     plans.BACKWARD: paths.SEPARATE, "bwd_fused": paths.FUSED,
     plans.MASKED_BACKWARD: remembered.MASKED_GRADIENTS, "append": "", "fwd_fp8": remembered.FP8,
+    "fwd_int8": remembered.INT8,
 }
 there = [remembered.Family(arch, each.dtype, each.head_dim, WORK[each.op])
     for each in instances() if each.op in WORK and gfx_of(arch) in each.archs]
@@ -677,6 +678,8 @@ def problem(family):
         return _canary_latent.latent_problem(family, _latent.answer, device, cpu)
     if family.work == remembered.FP8:
         return _canary_fp8.fp8_problem(family, _fp8.answer, device, cpu)
+    if family.work == remembered.INT8:
+        return _canary_int8.int8_problem(family, _int8.answer, device, cpu)
     if family.work in (paths.SEPARATE, paths.FUSED, remembered.MASKED_GRADIENTS):
         return calls.gradients_problem(family, backward_pass.checked, cpu)
     return calls.attention_problem(family, forward_pass.answer, device, cpu)

@@ -21,9 +21,11 @@ import torch
 from flash_attn_rocm.canary import caches, reference, rows
 from flash_attn_rocm.canary import calls as _canary_calls
 from flash_attn_rocm.canary import fp8 as _canary_fp8
+from flash_attn_rocm.canary import int8 as _canary_int8
 from flash_attn_rocm.canary import latent as _canary_latent
 from flash_attn_rocm.launch import append, backward_pass, forward_pass
 from flash_attn_rocm.launch import fp8 as _fp8
+from flash_attn_rocm.launch import int8 as _int8
 from flash_attn_rocm.launch import latent as _latent
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.machine import remembered
@@ -41,13 +43,13 @@ from mutation import calls
 from mutation.worker import SHOWN, forked, warm_up
 
 CPU = torch.device("cpu")
-LATENT_OP, FP8_OP = "mla", "fwd_fp8"
+LATENT_OP, FP8_OP, INT8_OP = "mla", "fwd_fp8", "fwd_int8"
 PATHS = {BACKWARD_OP: paths.SEPARATE, UNEVEN_OP: paths.SEPARATE, FUSED_OP: paths.FUSED}
 # A family's kind of work, by op.
 WORK = {
     **PATHS, plans.MASKED: remembered.MASKED, MASKED_BACKWARD_OP: remembered.MASKED_GRADIENTS,
     LATENT_OP: remembered.LATENT, WIDENING: remembered.CODED, CODED_APPEND: remembered.CODED,
-    FP8_OP: remembered.FP8,
+    FP8_OP: remembered.FP8, INT8_OP: remembered.INT8,
 }  # fmt: skip
 WRITING = ("append", CODED_APPEND)
 GRADIENTS = (*PATHS.values(), remembered.MASKED_GRADIENTS)
@@ -76,7 +78,7 @@ def family_of(case):
     kernel, arch = case.kernel, os.environ["FA_FAKE_HIP_ARCH"]
     if kernel.op in WRITING:
         return Family(arch, kernel.dtype, 0, WORK.get(kernel.op, ""))
-    if kernel.op in (LATENT_OP, FP8_OP):
+    if kernel.op in (LATENT_OP, FP8_OP, INT8_OP):
         return Family(arch, kernel.dtype, kernel.head_dim, WORK[kernel.op])
     op = plans.BACKWARD if kernel.op in PATHS else plans.FORWARD
     head_dim = plans.padded_head_dim(arch, kernel.dtype, case.head_dim, op)
@@ -107,6 +109,8 @@ def problem(family, launching=lambda launch: launch):
         return _canary_latent.latent_problem(family, launching(_latent.answer), device, CPU)
     if family.work == remembered.FP8:
         return _canary_fp8.fp8_problem(family, launching(_fp8.answer), device, CPU)
+    if family.work == remembered.INT8:
+        return _canary_int8.int8_problem(family, launching(_int8.answer), device, CPU)
     return _canary_calls.attention_problem(family, launching(forward_pass.answer), device, CPU)
 
 

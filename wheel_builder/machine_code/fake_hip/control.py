@@ -4,9 +4,9 @@
 parts are replaced from outside. The rest is shipped code, from the Python function to the machine code:
 
 - the machine that kernels run on is one that reads host memory (``flash_attn_rocm.serving.machine``);
-- the operators ``fwd``, ``bwd``, ``append``, ``widen``, ``fwd_fp8`` and ``mla`` get an implementation for
-  host memory. It registers the tensors as accessible memory of kernels, and passes the call on to the shipped
-  implementation for GPUs.
+- the operators ``fwd``, ``bwd``, ``append``, ``widen``, ``fwd_fp8``, ``fwd_int8`` and ``mla`` get an
+  implementation for host memory. It registers the tensors as accessible memory of kernels, and passes the
+  call on to the shipped implementation for GPUs.
 """
 
 import ctypes
@@ -226,6 +226,7 @@ def kernels_on_host_memory(fake_hip: FakeHip) -> Iterator[None]:
     library.impl("append", _on(fake_hip, torch.ops.flash_attn_rocm.append.default), "CPU")
     library.impl("widen", _on(fake_hip, torch.ops.flash_attn_rocm.widen.default), "CPU")
     library.impl("fwd_fp8", _on(fake_hip, torch.ops.flash_attn_rocm.fwd_fp8.default), "CPU")
+    library.impl("fwd_int8", _on(fake_hip, torch.ops.flash_attn_rocm.fwd_int8.default), "CPU")
     library.impl("mla", _on(fake_hip, torch.ops.flash_attn_rocm.mla.default), "CPU")
     try:
         yield

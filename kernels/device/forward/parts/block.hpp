@@ -58,8 +58,11 @@ struct Block {
   static constexpr bool kCoded = kOp == Op::decode_8bit;
   static constexpr bool kWholeCodes = kTraits.flushes_denormals || !kTraits.matrix_instructions();
   static constexpr int kElementBytes = kCoded ? 1 : 2;  // of K and V in memory
-  // Q, K and V are fp8, in memory and in products. Rows of Q and K are those of half as many 16-bit elements.
-  static constexpr bool kFp8 = kOp == Op::fwd_fp8;
+  // Q, K and V are codes of 8 bits, in memory and in products. Rows of Q and K are those of half as many
+  // 16-bit elements.
+  static constexpr bool kFp8 = kOp == Op::fwd_fp8 || kOp == Op::fwd_int8;
+  // Q and K are int8, with scales of their own (forward/int8_scores.hpp).
+  static constexpr bool kCounts = kOp == Op::fwd_int8;
   static_assert(!kUneven || kHeadDim == kUnevenHeadDim, "table.toml: fwd_uneven has one head dim");
   static constexpr int kValueDim = kUneven ? kUnevenValueDim : kHeadDim;  // of v and out
   static constexpr FwdConfig kConfig = forward_config(kOp, kGfx, kDType, kHeadDim, kWithFeatures);
@@ -132,7 +135,7 @@ struct Block {
   static_assert(!kPacked || kStoredSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
   static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
   using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured && !kWide && !kCoded, kConfig, kMasked,
-                                     !kTraits.matrix_coexecution>::Type;
+                                     !kTraits.matrix_coexecution, kCounts>::Type;
   using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];

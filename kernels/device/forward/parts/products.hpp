@@ -60,6 +60,15 @@ FA_DEVICE void prioritise() {
   if constexpr (B::kTraits.matrix_coexecution && !B::kPacked) __builtin_amdgcn_s_setprio(kPriority);
 }
 
+template <class B>
+FA_DEVICE void multiply_score(typename B::Unit::C& c, typename B::Unit::A k, const typename B::Unit::B& q) {
+  if constexpr (B::kCounts) {
+    B::Unit::multiply_int8(c, k, q);
+  } else {
+    B::Unit::multiply(c, k, q);
+  }
+}
+
 // S^T += K * Q^T. Comes before the second product, during which a wave also computes its exponentials.
 template <class B>
 FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename B::Q& query,
@@ -70,8 +79,8 @@ FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename 
     prioritise<B, B::kScorePriority>();
     prefetched.template run<kSteps * B::kScoreSteps>([&](int n) { return nth_key_operand(block, n, at); },
                                                      [&](int n, typename Unit::A k) {
-                                                       Unit::multiply(s[n % B::kScoreSteps], k,
-                                                                      query.operand(n / B::kScoreSteps));
+                                                       multiply_score<B>(s[n % B::kScoreSteps], k,
+                                                                         query.operand(n / B::kScoreSteps));
                                                      });
     prioritise<B, 0>();
     return;

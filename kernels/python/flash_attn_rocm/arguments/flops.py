@@ -50,6 +50,7 @@ def _formulas() -> dict[Any, Any]:
         ours.pytorch_tangent: _of_tangent,
         ours.latent: _of_latent,
         ours.attend_fp8: _of_fp8,
+        ours.attend_int8: _of_int8,
     }
 
 
@@ -87,6 +88,11 @@ def _of_fp8(
     inputs = Inputs(q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
     max_seqlen_q, max_seqlen_k = others[-4:-2]
     return _flops((*inputs, *Options(1.0, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)), 1, 1)
+
+
+def _of_int8(q: Tensor, k: Tensor, v: Tensor, *_others: Given, **_out: Given) -> int:
+    options = Options(1.0, max_seqlen_q=q.shape[1], max_seqlen_k=k.shape[1])
+    return _flops((*Inputs(q, k, v), *options), 1, 1)
 
 
 def _flops(arguments: tuple[Any, ...], with_q_or_k: int, with_v: int) -> int:

@@ -26,7 +26,9 @@ Backward = Callable[[BackwardCall, str, str], tuple[Tensor, ...]]  # of a call, 
 Some = TypeVar("Some", Tensor, Tensor | None)
 # The ops with a kernel for each head dim, by the work of their family.
 OPS = {
-    "": tuple(kinds.ATTENDING[path] for path in paths.FORWARD if path not in (paths.LATENT, paths.FP8)),
+    "": tuple(
+        kinds.ATTENDING[path] for path in paths.FORWARD if path not in (paths.LATENT, paths.FP8, paths.INT8)
+    ),
     MASKED: (plans.MASKED,),
     paths.SEPARATE: (plans.BACKWARD, plans.UNEVEN_BACKWARD),
     paths.FUSED: (kinds.GRADIENTS[paths.FUSED],),

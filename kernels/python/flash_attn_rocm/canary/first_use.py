@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm.arguments.normal_form import DEQUANTISED, DTYPES, Inputs, Options
-from flash_attn_rocm.canary import caches, calls, fp8, latent
+from flash_attn_rocm.canary import caches, calls, fp8, int8, latent
 from flash_attn_rocm.canary.caches import Append, Widened
 from flash_attn_rocm.canary.calls import Answer, Backward
 from flash_attn_rocm.canary.fp8 import Fp8
+from flash_attn_rocm.canary.int8 import Int8
 from flash_attn_rocm.canary.latent import Latent
 from flash_attn_rocm.library import candidates, host, plans, tuned
 from flash_attn_rocm.machine import environment, remembered
@@ -26,6 +27,7 @@ from flash_attn_rocm.machine.remembered import (
     CODED,
     FAILED,
     FP8,
+    INT8,
     LATENT,
     MASKED,
     MASKED_GRADIENTS,
@@ -97,6 +99,12 @@ def fp8_failure(answer: Fp8, q: Tensor, device: Device) -> str:
     """Why the kernels with products of fp8 are disabled, or "". ``answer`` launches one."""
     family = Family(device.arch, DTYPES[DEQUANTISED], q.shape[-1], FP8)
     return _known(family, q.device, lambda where: fp8.fp8_problem(family, answer, device, where))
+
+
+def int8_failure(answer: Int8, q: Tensor, device: Device) -> str:
+    """Why the kernels with products of int8 are disabled, or "". ``answer`` launches them."""
+    family = Family(device.arch, DTYPES[q.dtype], q.shape[-1], INT8)
+    return _known(family, q.device, lambda where: int8.int8_problem(family, answer, device, where))
 
 
 def forget() -> None:

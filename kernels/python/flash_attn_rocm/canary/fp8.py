@@ -24,7 +24,7 @@ def fp8_problem(family: Family, answer: Fp8, device: Device, where: torch.device
     for call, q_descale in fp8_calls(family):
         inputs, own = Inputs(*(moved(x, where) for x in call.inputs)), moved(q_descale, where)
         found = ended(where, lambda: answer(inputs, call.options, own, device))  # noqa: B023
-        if problem := _problem(call, found):
+        if problem := problem_of(call, found):
             return f"{call.name}: {problem}"
     return ""
 
@@ -50,7 +50,8 @@ def _quantised(call: Call) -> tuple[Call, Tensor]:
     return call._replace(inputs=call.inputs._replace(q=given), padded=padded), descale
 
 
-def _problem(call: Call, found: tuple[Tensor, ...] | None) -> str:
+def problem_of(call: Call, found: tuple[Tensor, ...] | None) -> str:
+    """The error in out and the log-sum-exp, where probabilities are rounded to fp8, or ""."""
     if found is None:
         return endless("it")
     out, lse = reference.forward(call)

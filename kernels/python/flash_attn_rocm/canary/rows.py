@@ -344,6 +344,16 @@ CODED_PRODUCTS = (
     Row("fp8, e4m3fnuz", (70,), (97,), (3, 1), codes=E4M3FNUZ),
 )  # fmt: skip
 
+# q, k and v that kernels quantise, 256 rows of a head in a workgroup, 32 or 64 at once.
+QUANTISED = (
+    Row("int8, causal, groups", (300, 300), (300, 300), (4, 2), CAUSAL),
+    Row("int8, window, negative scale", (100, 100), (300, 300), (2, 2), (33, 7), scale=-1.0),
+    Row("int8, heads first", (257,), (97,), (3, 1), heads_first=True),
+    Row("int8, scores that rise and fall", (40,), (300,), (2, 1), scores=(0.0, 0.5)),
+    Row("int8, window, scores far apart", (200,), (200,), (2, 1), (40, 7), scores=(0.0, 120.0), mixed=True),
+    Row("int8, scale of 0", (20,), (70,), (2, 1), scale=0.0),
+)  # fmt: skip
+
 
 class AppendRow(NamedTuple):
     """New keys of two sequences, written into a cache. ``rotary`` elements of each head dim are rotated.

@@ -16,6 +16,7 @@ from torch import Tensor
 from flash_attn_rocm.arguments.normal_form import OF_KEYS
 from flash_attn_rocm.diagnosis import notice
 from flash_attn_rocm.library import host
+from flash_attn_rocm.reference import quantising
 from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.capture import is_capturing
 from flash_attn_rocm.serving.resets import Sizes, Work
@@ -66,6 +67,23 @@ def fp8(launch: Launch, names: Sequence[str]) -> Launch:
     def launched(*arguments: Given) -> None:
         call = dict(zip(names, arguments, strict=True))
         _cut(launch, call, resets.forward(_sizes(call), reference=False, splits=1, dropout=False))
+
+    return launched
+
+
+def int8(launch: Launch, names: Sequence[str]) -> Launch:
+    """The operator ``fwd_int8``, likewise. Its parts use the beginning of the same workspace."""
+
+    def whole(*arguments: Given) -> None:
+        call = dict(zip(names, arguments, strict=True))
+        used = quantising.floats(call["q"].shape, call["k"].shape)
+        launch(*(call | {"workspace": call["workspace"][:used]}).values())
+
+    def launched(*arguments: Given) -> None:
+        call = dict(zip(names, arguments, strict=True))
+        rows = {"max_seqlen_q": call["q"].shape[1], "max_seqlen_k": call["k"].shape[1], "cu_seqlens_q": None}
+        work = resets.forward(_sizes(call | rows), reference=False, splits=1, dropout=False)
+        _cut(whole, call, work)
 
     return launched
 

@@ -18,7 +18,7 @@ import torch
 from flash_attn_rocm.library import candidates, host
 from flash_attn_rocm.library.candidates import Candidate, Candidates, CandidatesError
 from flash_attn_rocm.machine import environment, remembered, tuning
-from flash_attn_rocm.machine.remembered import CODED, FP8, MASKED, MASKED_GRADIENTS, Family
+from flash_attn_rocm.machine.remembered import CODED, FP8, INT8, MASKED, MASKED_GRADIENTS, Family
 from flash_attn_rocm.values import kinds, paths
 from flash_attn_rocm.values.tuning import REGIMES
 
@@ -28,6 +28,7 @@ COMMAND = "python -m flash_attn_rocm tune --apply"
 WORK = {
     **{kinds.ATTENDING[path]: "" for path in paths.FORWARD if path not in (paths.LATENT, paths.REFERENCE)},
     kinds.ATTENDING[paths.FP8]: FP8,
+    kinds.ATTENDING[paths.INT8]: INT8,
     kinds.ATTENDING[kinds.MASKED]: MASKED,
     kinds.ATTENDING[kinds.CODED]: CODED,
     **dict.fromkeys(kinds.LAUNCHES[kinds.GRADIENTS[kinds.UNEVEN]], paths.SEPARATE),

@@ -20,7 +20,7 @@ from flash_attn_rocm.machine.requirements import LIBRARY
 
 PASSED, FAILED, RUNNING = "passed", "failed", "running"
 MASKED, MASKED_GRADIENTS, LATENT, CODED = "masked", "masked gradients", "latent", "coded"
-FP8 = "fp8"
+FP8, INT8 = "fp8", "int8"
 DIED = (
     "an earlier process did not finish their check: they hang or crash, or the process was ended from outside"
 )
@@ -31,7 +31,7 @@ class Family(NamedTuple):
 
     ``work`` is separate or fused (the path) for gradients, ``MASKED`` with an attn_mask, ``MASKED_GRADIENTS``
     for gradients with an attn_mask, ``LATENT`` for latent attention, ``CODED`` with a cache of 8 bits,
-    ``FP8`` with products of fp8, and "" for all other kernels.
+    ``FP8`` with products of fp8, ``INT8`` with those of int8, and "" for all other kernels.
     """
 
     arch: str
@@ -49,8 +49,8 @@ class Family(NamedTuple):
             return f"latent attention of {what}"
         if self.work == CODED:
             return f"{what} with a cache of 8 bits"
-        if self.work == FP8:
-            return f"{what} with products of fp8"
+        if self.work in (FP8, INT8):
+            return f"{what} with products of {self.work}"
         return f"{self.work} gradients of {what}" if self.work else what
 
 

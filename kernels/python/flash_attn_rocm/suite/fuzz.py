@@ -1,8 +1,8 @@
 """The fuzz cases of every kernel.
 
 Attention: forward_cases.py. Gradients: backward_cases.py, alike_cases.py, nan_cases.py. Masks:
-masked_cases.py, masked_backward_cases.py. Latent attention: latent_cases.py. Products of fp8: fp8_cases.py.
-Caches of 8 bits, and writing and copying caches: caches/.
+masked_cases.py, masked_backward_cases.py. Latent attention: latent_cases.py. Products of fp8: fp8_cases.py,
+of int8: int8_cases.py. Caches of 8 bits, and writing and copying caches: caches/.
 """
 
 from flash_attn_rocm.suite import (
@@ -10,6 +10,7 @@ from flash_attn_rocm.suite import (
     backward_cases,
     forward_cases,
     fp8_cases,
+    int8_cases,
     latent_cases,
     masked_backward_cases,
     masked_cases,
@@ -34,7 +35,8 @@ MODULES = {
     APPEND: append_cases, coded_append_cases.CODED_APPEND: coded_append_cases,
     widen_cases.WIDENING: widen_cases, **dict.fromkeys((BACKWARD_OP, FUSED_OP, UNEVEN_OP), backward_cases),
     masked_cases.MASKED: masked_cases, MASKED_BACKWARD_OP: masked_backward_cases,
-    latent_cases.LATENT: latent_cases, fp8_cases.FP8: fp8_cases, coded_cases.CODED: coded_cases,
+    latent_cases.LATENT: latent_cases, fp8_cases.FP8: fp8_cases, int8_cases.INT8: int8_cases,
+    coded_cases.CODED: coded_cases,
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ ATTENDING = {
     "tiled": "fwd",
     "tall": "fwd_tall",
     "fp8": "fwd_fp8",
+    "int8": "fwd_int8",
     "wide": "fwd_wide",
     "uneven": "fwd_uneven",
     "masked": "fwd_masked",
@@ -24,12 +25,13 @@ GRADIENTS = {
     "masked": "bwd_dq_masked",
 }
 # Ops for calls without softcap, ALiBi, dropout and pages.
-PLAIN = ("fwd_tall", "fwd_fp8", "fwd_wide", "fwd_uneven", "bwd_dq_uneven")
+PLAIN = ("fwd_tall", "fwd_fp8", "fwd_int8", "fwd_wide", "fwd_uneven", "bwd_dq_uneven")
 # Ops with a kernel for each head dim.
 TILED = (
     "fwd",
     "fwd_tall",
     "fwd_fp8",
+    "fwd_int8",
     "fwd_wide",
     "fwd_uneven",
     "fwd_masked",
@@ -56,6 +58,8 @@ CANARY = {
     "fwd": "ATTENTION",
     "fwd_tall": "TALL",
     "fwd_fp8": "CODED_PRODUCTS",
+    "fwd_int8": "QUANTISED",
+    "quantise": "QUANTISED",
     "fwd_wide": "WIDE",
     "fwd_uneven": "UNEVEN",
     "fwd_masked": "MASKS",

@@ -46,6 +46,9 @@ FP8_HALF_ULP, FP8_HALF_STEP, FP8_LEAST_TOP = 2.0**-4, 2.0**-10, 32.0
 # Of a score, relative to the magnitudes of its terms: fp32 sums of products of codes, which are exact, and
 # two descales.
 FP8_SCORE = 2 * FP32_ROUNDING
+# Of a score of int8 codes: exact sums, two scales and softmax_scale with log2(e). And in units of the score
+# of two codes of 1: the product of its scale and 1.5 * 2^23, rounded, which the kernel subtracts.
+INT8_SCORE, INT8_QUANTUM = 4 * FP32_ROUNDING, 12582912 * FP32_ROUNDING
 # Roundings of a weight, exp(score - maximum) / sum, after its score: the difference, the exponential's
 # argument, the exponential (1 ulp, so 2), the reciprocal (1 ulp), and the products of these and of v. A
 # gradient's weight, weight * (dP - sum of weight * dP), has as many. It is 0 for a row with one visible key,

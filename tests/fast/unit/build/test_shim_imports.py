@@ -13,7 +13,7 @@ FILES = sorted(
 )
 
 PACKAGE = CHECKOUT / "kernels/python/flash_attn_rocm"
-MODULES = {"flash_attn_interface", "interfaces", "pieces", "raw", "sdpa", "transformers"}
+MODULES = {"flash_attn_interface", "interfaces", "pieces", "quantised", "raw", "sdpa", "transformers"}
 
 
 def public_names():

@@ -14,7 +14,7 @@ PACKAGE = CHECKOUT / "kernels/python/flash_attn_rocm"
 ROOMS = [
     "values", "machine", "library", "diagnosis", "arguments", "pieces", "rewrite", "serving", "reference",
     "interfaces", "canary", "launch", "wrapped", "autograd", "flash_attn_interface", "functions", "raw",
-    "sdpa", "transformers", "suite", "tools", "tuning", "__init__", "__main__",
+    "quantised", "sdpa", "transformers", "suite", "tools", "tuning", "__init__", "__main__",
 ]  # fmt: skip
 MOST_FILES = 15
 WITH_CASES = "suite"

@@ -107,7 +107,7 @@ def test_packed_rows_are_no_forward():
         (
             '"latent"',
             '"latest"',
-            "few: call is 'latest', expected one of forward, backward, latent, fp8, append, widen",
+            "few: call is 'latest', expected one of forward, backward, latent, fp8, int8, append, widen",
         ),
         ('["few"]', '["plain"]', "two kinds answer plain"),
         ('tile = "forward"\nrows = "packed"', 'rows = "packed"', "few: rows without tile"),

@@ -23,13 +23,22 @@ from wheel_builder.machine_code.emulator.machine import Kernel, Launch
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
 from wheel_builder.tables.archs import arch_named
-from wheel_builder.tables.kinds import FORWARD, FP8, MANY_QUERIES, QUERIES, answering, forwards, known_kinds
+from wheel_builder.tables.kinds import (
+    FORWARD,
+    FP8,
+    INT8,
+    MANY_QUERIES,
+    QUERIES,
+    answering,
+    forwards,
+    known_kinds,
+)
 from wheel_builder.tables.tiles import tall_tiles
 
 LABEL = "flash-attn-rocm"
 SEQLEN = 512  # keys. In unmasked calls also rows of queries, and one workgroup has a part of them
 LONG = 2048  # keys, for kernels with a choice between workgroup sizes, or with padding
-FORWARDS = (*forwards(known_kinds()), *answering(known_kinds(), FP8).values())
+FORWARDS = (*forwards(known_kinds()), *answering(known_kinds(), FP8, INT8).values())
 NAME = re.compile(rf"fa_(?P<op>{'|'.join(FORWARDS)})_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 ONE_DTYPE = "fp16"
 DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
@@ -278,9 +287,10 @@ def named(kernel: Kernel) -> tuple[str, str, int]:
 
 def _workload(kernel: Kernel, label: str, op: str, case: Case, dies: int = 0) -> Workload:
     call = make_call(case, Order(dies))
-    is_fp8 = fp8.multiplies_fp8(op.partition(" ")[0])
+    kind = op.partition(" ")[0]
+    is_fp8, descales = fp8.multiplies_fp8(kind), fp8.scales(call, kind)
     if is_fp8:
-        call = fp8.coded(call)
+        call = fp8.coded(call, kind)
 
     def flop(after: Memories) -> int:
         rows = _rows(after)
@@ -296,8 +306,8 @@ def _workload(kernel: Kernel, label: str, op: str, case: Case, dies: int = 0) ->
         dtype=case.dtype,
         head_dim=case.head_dim,
         launch=Launch(grid, (kernel.max_threads, 1, 1)),
-        arguments=(fp8.argument(kernarg) if is_fp8 else kernarg,),
-        memory={memory.name: memory for memory in call.memory},
+        arguments=(fp8.argument(kernarg, descales) if is_fp8 else kernarg,),
+        memory={memory.name: memory for memory in (*call.memory, *(x.memory for x in descales.values()))},
         flop=flop,
         others=tuple(range(1, case.nheads)),
     )

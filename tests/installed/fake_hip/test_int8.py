@@ -1,0 +1,79 @@
+"""Attention in 8 bits as SageAttention computes it: kernels that quantise, then products of int8."""
+
+import pytest
+
+ARCH = "gfx1201"
+QUANTISE, FORWARD = "fa_quantise_{}", "fa_fwd_int8_{}_d{}"
+KERNELS = [(dtype, head_dim) for dtype in ("fp16", "bf16") for head_dim in (64, 128)]
+# Simulated: 37 thousandths of the root mean square of normal numbers. The largest of a few thousand errors is
+# below four and a half of these, of a largest element of four root mean squares.
+MOST = 0.045
+BEGIN = """
+import torch
+from flash_attn_rocm import attention, explain, quantised
+from flash_attn_rocm.launch import int8
+int8.LEAST_PAIRS = {least}
+dtype, head_dim = getattr(torch, {dtype!r}), {head_dim}
+draw = torch.Generator().manual_seed(3)
+q, k, v = (
+    torch.randn(2, heads, rows, head_dim, generator=draw).to(dtype).transpose(1, 2)
+    for heads, rows in ((4, 70), (2, 70), (2, 70))
+)
+rules = {{"softmax_scale": None, "causal": {causal}}}
+"""
+CALL = """
+with kernels_on_host_memory(fake_hip), torch.no_grad():
+    found = quantised.attend(q, k, v, {mask}, **rules)
+    words = quantised.explain(q, k, v, {mask}, **rules)
+shown["kernels"] = [launch.kernel for launch in fake_hip.report().launches]
+shown["findings"] = len(fake_hip.report().findings)
+shown["none"], shown["words"] = found is None, words if isinstance(words, str) else words.reason
+if found is not None:
+    exact = attention(*(x.double().float() for x in (q, k, v)), causal=rules["causal"])
+    shown["error"] = ((found[0].float() - exact).abs().max() / exact.abs().max()).item()
+    shown["dtype"], shown["shape"] = str(found[0].dtype), tuple(found[0].shape)
+    shown["lse"] = tuple(found[1].shape)
+"""
+NAMES = {"fp16": "float16", "bf16": "bfloat16"}
+
+
+def begin(dtype="fp16", head_dim=128, *, causal=False, least=1):
+    return BEGIN.format(dtype=NAMES[dtype], head_dim=head_dim, causal=causal, least=least)
+
+
+@pytest.mark.needs_archs(ARCH)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("dtype", "head_dim"), KERNELS)
+def test_it_quantises_and_multiplies_codes(scenario, dtype, head_dim, causal):
+    shown = scenario(begin(dtype, head_dim, causal=causal) + CALL.format(mask=None), arch=ARCH)
+    own = [QUANTISE.format(dtype)] * 2 + [FORWARD.format(dtype, head_dim)]
+    assert shown["kernels"][-3:] == own  # after those of the check at first use
+    assert set(shown["kernels"]) == set(own)
+    assert (shown["findings"], shown["none"]) == (0, False)
+    assert shown["error"] < MOST
+    assert (shown["dtype"], shown["shape"]) == (f"torch.{NAMES[dtype]}", (2, 70, 4, head_dim))
+    assert shown["lse"] == (2, 4, 70)
+    assert shown["words"] == "products are of int8 and float8_e4m3fn"
+
+
+@pytest.mark.needs_archs(ARCH)
+@pytest.mark.parametrize(
+    ("least", "head_dim", "mask", "words"),
+    [
+        (2048, 128, "None", "8 bits pay from 4096 queries"),
+        (1, 96, "None", "no kernel for gfx1201 has products of int8 with head dim 96"),
+        (1, 128, "torch.ones(70, 70, dtype=torch.bool)", "take no mask"),
+    ],
+)
+def test_other_calls_stay_in_16_bits(scenario, least, head_dim, mask, words):
+    shown = scenario(begin("fp16", head_dim, least=least) + CALL.format(mask=mask), arch=ARCH)
+    assert shown["none"]
+    assert words in shown["words"]
+    assert shown["kernels"] == []
+
+
+@pytest.mark.needs_archs("gfx1100")
+def test_other_archs_have_no_such_kernels(scenario):
+    shown = scenario(begin() + CALL.format(mask=None), arch="gfx1100")
+    assert shown["none"]
+    assert "no kernel for gfx1100 has products of int8" in shown["words"]
