@@ -140,15 +140,30 @@ FA_DEVICE void add_float(float* to, int index, float value) {
   }
 }
 
+template <int kWave>
+struct LaneMaskOf {
+  using Type = uint32_t;
+};
+template <>
+struct LaneMaskOf<64> {
+  using Type = uint64_t;
+};
+template <int kWave>
+using LaneMask = typename LaneMaskOf<kWave>::Type;
+
 // One bit per lane: the condition.
 template <int kWave>
-FA_DEVICE uint64_t lanes_with(bool condition) {
+FA_DEVICE LaneMask<kWave> lanes_with(bool condition) {
   if constexpr (kWave == 64) {
     return __builtin_amdgcn_ballot_w64(condition);
   } else {
     return __builtin_amdgcn_ballot_w32(condition);
   }
 }
+
+// Non-zero if a bit is set.
+FA_DEVICE int any_bit(uint32_t lanes) { return static_cast<int>(lanes); }
+FA_DEVICE int any_bit(uint64_t lanes) { return static_cast<int>(lanes | lanes >> 32); }
 
 template <int kWave>
 FA_DEVICE bool any_lane(bool condition) {

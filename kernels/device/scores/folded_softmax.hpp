@@ -7,14 +7,15 @@
 // stays below Unit::kHighest, which is lossless in fp32 and the 16-bit types. All lanes of a column have the
 // same shift and floor. Each lane sums its own keys, and the sums are joined at the end.
 //
-// A large shift (`is_far`) is so coarse that the P of the maximum is off. P is truncated on its way to O but
-// exact in the sum, so this could change a 16-bit output. Therefore the truncated P are summed then. With a
-// small shift this would make the log-sum-exp too inaccurate.
+// A large shift (`is_far_at`) is so coarse that the P of the maximum is off. P is truncated on its way to O
+// but exact in the sum, so this could change a 16-bit output. Therefore the truncated P are summed then. With
+// a small shift this would make the log-sum-exp too inaccurate.
 #pragma once
 
 #include "device/masks/late_mask.hpp"
 #include "device/scores/dropout.hpp"
 #include "device/scores/far_below.hpp"
+#include "device/scores/lane_flags.hpp"
 #include "device/scores/raised_shift.hpp"
 
 namespace fa {
@@ -30,6 +31,7 @@ template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFa
           bool kTogether = false, bool kCounts = false>
 struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   using C = typename Unit::C;
+  using Flags = LaneFlags<Unit::kWave, Unit::kColumns>;
   static constexpr int kColumns = Unit::kColumns;
   static constexpr int kElements = kSteps * Unit::kRows;  // per column
   static constexpr float kNone = -__builtin_inff();
@@ -43,8 +45,8 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   float floor[kColumns];  // a higher maximum moves the shift: 0, with kChecks gain, or -inf before the first
                           // key
   float sum[kColumns];
-  int unseen;                   // non-zero before the first visible key of any column; wave-uniform
-  uint32_t far[kColumns] = {};  // a bit per lane, so the loop compares nothing
+  int unseen;  // non-zero before the first visible key of any column; wave-uniform
+  typename Flags::Held far = {};
 
   FA_DEVICE explicit FoldedSoftmax(float c) : c(uniform(c)), gain(0), shift{}, unseen(1) {
     // The bound only matters with a scale so small that all P are equal.
@@ -98,9 +100,10 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
     for (int column = 0; column < kColumns; ++column) {
       sum[column] = across_lanes<Unit::kPeers>(sum[column], lane, [](float a, float b) { return a + b; });
     }
-    if (any_is_far()) {
+    if (Flags::any(far)) {
 #pragma unroll
-      for (int column = 0; column < kColumns; ++column) sum[column] *= is_far(column) ? Unit::kGain : 1;
+      for (int column = 0; column < kColumns; ++column)
+        sum[column] *= Flags::at(far, column) ? Unit::kGain : 1;
     }
   }
 
@@ -124,25 +127,13 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
  private:
   FA_DEVICE bool is_far_at(float shift) const { return !kChecks && !(__builtin_fabsf(shift * c) <= kFar); }
 
-  FA_DEVICE bool is_far(int column) const {
-    const unsigned lane = __builtin_amdgcn_mbcnt_lo(here_uniform(-1), 0);
-    return (far[column] >> lane & 1) != 0;
-  }
-
-  FA_DEVICE bool any_is_far() const {
-    uint32_t any = 0;
-#pragma unroll
-    for (int column = 0; column < kColumns; ++column) any |= far[column];
-    return any != 0;
-  }
-
   FA_DEVICE static int element(int f, int column) { return element_of<Unit>(f, column); }
 
   FA_DEVICE void cut_where_far(C* p) const {
-    if (!any_is_far()) return;
+    if (!Flags::any(far)) return;
     bool cuts[kColumns];
 #pragma unroll
-    for (int column = 0; column < kColumns; ++column) cuts[column] = is_far(column);
+    for (int column = 0; column < kColumns; ++column) cuts[column] = Flags::at(far, column);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
@@ -196,9 +187,10 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
 
   // Applies a new shift: adds `moved` to shifted s, and multiplies a non-empty O by `factors`.
   template <int kOut, bool kHasOut>
-  FA_DEVICE void move(C* s, C* o, const C& moved, const C& factors, uint32_t blind, bool correct) {
+  FA_DEVICE void move(C* s, C* o, const C& moved, const C& factors, LaneMask<Unit::kWave> blind,
+                      bool correct) {
     Unit::settle(shift);
-    unseen = static_cast<int>(blind);
+    unseen = any_bit(blind);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       if constexpr (kStartsShifted) {
@@ -239,7 +231,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
     if constexpr (kFarBelow) return raise_from_below<kOut, kFirst>(s, o, lane);
     C moved, factors;
     bool correct = false;
-    uint32_t blind = 0;
+    LaneMask<Unit::kWave> blind = 0;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       const float highest = highest_of<Unit, kElements>(s, column, lane);
@@ -253,11 +245,11 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
       const float factor = !kFirst && rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
       correct |= rises && !first;
-      blind |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
-      const bool was_far = is_far(column), is_now = is_far_at(to);
+      blind |= lanes_with<Unit::kWave>(first) & ~lanes_with<Unit::kWave>(above);
+      const bool was_far = Flags::at(far, column), is_now = is_far_at(to);
       if (!kFirst) sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
       if (rises) floor[column] = kChecks ? gain : 0;
-      far[column] = __builtin_amdgcn_ballot_w32(is_now);
+      Flags::set(far, column, is_now);
       set_column(column, by, to, factor, moved, factors);
     }
     move<kOut, !kFirst>(s, o, moved, factors, blind, correct);
@@ -268,7 +260,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   FA_DEVICE void raise_from_below(C* s, C* o, int lane) {
     C moved, factors;
     bool correct = false;
-    uint32_t blind = 0;
+    LaneMask<Unit::kWave> blind = 0;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       const float highest = highest_of<Unit, kElements>(s, column, lane);
@@ -282,12 +274,12 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
       const float factor = rises && !first ? __builtin_amdgcn_exp2f(moves * c) : 1;
       correct |= rises && !first;
       const bool is_below = whole * c > kBelow;
-      blind |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
-      blind |= __builtin_amdgcn_ballot_w32(is_below);
-      const bool was_far = is_far(column), is_now = is_far_at(whole);
+      blind |= lanes_with<Unit::kWave>(first) & ~lanes_with<Unit::kWave>(above);
+      blind |= lanes_with<Unit::kWave>(is_below);
+      const bool was_far = Flags::at(far, column), is_now = is_far_at(whole);
       sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
       if (rises) floor[column] = 0;
-      far[column] = __builtin_amdgcn_ballot_w32(is_now);
+      Flags::set(far, column, is_now);
       this->below[column] = is_below ? whole : 0;
       set_column(column, by, is_below ? 0 : whole, factor, moved, factors);
     }

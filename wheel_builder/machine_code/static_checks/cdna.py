@@ -27,6 +27,8 @@ MFMA_C_TO_ACC_WRITE = {2: 0, 8: 5, 16: 13}
 ACC_READ, ACC_WRITE = "v_accvgpr_read_b32", "v_accvgpr_write_b32"
 READS_LANE = ("v_readlane_b32", "v_readfirstlane_b32")
 LANES = (*READS_LANE, "v_writelane_b32")
+# The last operand is the lane.
+SELECTS_LANE = ("v_readlane_b32", "v_writelane_b32")
 SWAPS_LANES = re.compile(r"v_permlane\d+_swap_")
 HALF_BY_SDWA = re.compile(r"\bdst_sel:(?!DWORD\b)")
 OP_SEL = re.compile(r"\bop_sel:\[(?P<bits>[01,]+)\]")
@@ -122,7 +124,7 @@ def _gfx9_after_valu(pair: Pair) -> Iterator[Need]:
         yield Need("reads the SGPR of", 5)
     if second.mnemonic.startswith("v_div_fmas_") and "vcc" in pair.passed:
         yield Need("reads the VCC of", 4)
-    if second.mnemonic in LANES and pair.passed_scalars:
+    if second.mnemonic in SELECTS_LANE and pair.passed_scalars & {*registers(second.first.operands[-1])}:
         yield Need("selects a lane by the SGPR of", 4)
     if "_dpp" in second.text and pair.passed_vectors:
         yield Need("reads lanes of the VGPR of", 2)

@@ -39,6 +39,7 @@ CLEAR = "v_mov_b32_e32 v5, 0"
 EXP = "v_exp_f32_e32 v1, v1"
 ADD = "v_add_f32_e32 v2, v1, v1"
 MOVE = "v_mov_b32_e32 v1, v9"
+TO_SCALAR = "v_readlane_b32 s4, v1, 0"
 M908_APART = "v_mfma_f32_32x32x8f16 a[16:31], v[0:1], v[2:3], a[0:15]"
 M90A_APART = "v_mfma_f32_32x32x8f16 v[16:31], v[0:1], v[2:3], v[32:47]"
 M942_APART = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[32:47]"
@@ -86,11 +87,13 @@ CASES = [
     ("gfx908", STORE, CLEAR, 1, "overwrites the data of"),
     (
         "gfx908",
-        "v_readlane_b32 s4, v1, 0",
+        TO_SCALAR,
         "buffer_load_dword v1, v2, s[4:7], 0 offen",
         5,
         "reads the SGPR of",
     ),
+    ("gfx908", TO_SCALAR, "v_writelane_b32 v2, s5, s4", 4, "selects a lane by the SGPR of"),
+    ("gfx908", TO_SCALAR, "v_readlane_b32 s6, v2, s4", 4, "selects a lane by the SGPR of"),
     ("gfx908", MOVE, "v_add_f32_dpp v2, v1, v3 row_shr:1", 2, "reads lanes of the VGPR of"),
     ("gfx908", "v_cmp_gt_f32_e32 vcc, v1, v2", "v_div_fmas_f32 v3, v4, v5, v6", 4, "reads the VCC of"),
     # gfx90a
@@ -191,6 +194,7 @@ def test_a_dependency_needs_exactly_this_much(arch, first, second, needed, how):
     ("arch", "first", "second"),
     [
         ("gfx908", M908, M908),  # SrcC in the same registers: the hardware waits
+        ("gfx908", TO_SCALAR, "v_writelane_b32 v2, s4, 0"),  # its value
         ("gfx90a", M90A, M90A),
         ("gfx90a", M90A_2, M90A_2),
         ("gfx90a", "v_dot2_f32_f16 v1, v2, v3, v1", "v_dot2_f32_f16 v1, v2, v3, v1"),
