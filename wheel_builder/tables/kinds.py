@@ -32,7 +32,7 @@ CHOICES = {
     "call": (FORWARD, BACKWARD, LATENT, FP8, INT8, APPEND, WIDEN),
     "tile": ("forward", "dkdv", "dq"),
     "lacks": FEATURES,
-    "multiplies": ("fp16", FP8),
+    "multiplies": ("fp16", FP8, INT8),
     "rows": (QUERIES, MANY_QUERIES, UNEVEN_QUERIES, SHARED_QUERIES, PACKED),
 }
 # Of paths, in C++, and the calls that have them.

@@ -189,10 +189,11 @@ fa_status fa_fwd_fp8(const fa_fwd_fp8_call* call, fa_message* message);
  *
  * q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim), out like q; one dtype,
  * FA_FP16 or FA_BF16; headdim 64 or 128. There must be a kernel (fa_instances: op fwd_int8). Addresses and
- * strides except the last are multiples of 8 elements, and rows less than 2^24 elements apart. lse and windows
- * as in fa_fwd, of the codes' numbers. workspace FA_FP32, contiguous, an address that is a multiple of 16
- * bytes, of so many numbers: headdim / 4 for each row of a head of q, k and v, one for each of q's, one for
- * each 32 rows of k's, an even number for each head, one for each head of v and one for each 256 of its rows.
+ * strides except the last are multiples of 8 elements, and rows less than 2^24 elements apart. lse and
+ * windows as in fa_fwd, of the codes' numbers. workspace FA_FP32, contiguous, an address that is a multiple
+ * of 16 bytes, of so many numbers: headdim / 4 for each row of a head of q, k and v, one for each of q's, one
+ * for each 32 rows of k's, an even number for each head, one for each head of v and one for each 256 of its
+ * rows.
  *
  * A row of q, or the 32 keys of k with a common scale, whose numbers are NaN or infinite, make scores NaN.
  * Such numbers of v make out NaN, also where they are infinite.

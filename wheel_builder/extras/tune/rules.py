@@ -11,7 +11,7 @@ from itertools import chain
 from wheel_builder.base.errors import TileError
 from wheel_builder.extras.tune.rows import Kernel, Rows, toml_row
 from wheel_builder.tables.archs import Arch
-from wheel_builder.tables.kinds import FORWARD, FP8, answering, known_kinds
+from wheel_builder.tables.kinds import FORWARD, FP8, INT8, answering, known_kinds
 from wheel_builder.tables.tiles import FUSED, Tile, parse_tiles
 
 MOST_THREADS = 1024  # of a workgroup, on every GPU
@@ -200,4 +200,4 @@ def steps_of(kernel: Kernel, arch: Arch) -> Mapping[str, int]:
 
 def _element_bytes(kernel: Kernel) -> int:
     """Of q, k and v in products."""
-    return 1 if known_kinds()[kernel.op].multiplies == FP8 else 2
+    return 1 if known_kinds()[kernel.op].multiplies in (FP8, INT8) else 2

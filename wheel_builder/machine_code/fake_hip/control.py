@@ -36,7 +36,7 @@ HOLE = 1 << 20  # bytes: the limit of holes in tensors of tests, except for test
 # Intermediate tensors, written by one kernel of a call for the next. The fake HIP runtime tracks writes
 # within one launch only, so these count as written. They start as NaN: reading an unwritten element shows in
 # the result.
-BETWEEN = ("partial_out", "partial_lse", "delta")
+BETWEEN = ("partial_out", "partial_lse", "delta", "workspace")
 # Likewise a forward's out with a boolean mask, and dq from so many queries on: before its rows it holds the
 # visible keys of the mask (masks/shown_range.hpp).
 HOLD_WHAT_IS_SHOWN = {"out": 0, "dq": 1024}

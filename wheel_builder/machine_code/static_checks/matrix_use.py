@@ -8,7 +8,7 @@ from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.machine_code.disassembly.kernels import Kernel
 from wheel_builder.machine_code.static_checks.findings import Finding
 from wheel_builder.tables.archs import Arch, arch_named
-from wheel_builder.tables.kinds import FP8, known_kinds
+from wheel_builder.tables.kinds import FP8, INT8, known_kinds
 
 CHECK = "matrix instructions"
 MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac|dot\d|dual_dot)")
@@ -17,7 +17,8 @@ MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac|dot\d|dual_dot)")
 SPREADING, SPREADS = ("fa_bwd_dkdv_", "fa_bwd_fused_"), r"|v_mfma_f32_32x32x2_?f32"
 SPREADS_PARTS = r"|v_mfma_f32_32x32x8_bf16"
 STEP = 16  # kK of MFMA's Layout (kernels/device/mma/layout.hpp)
-SHORT = {"fp16": "f16", "bf16": "bf16", FP8: "fp8_fp8"}
+SHORT = {"fp16": "f16", "bf16": "bf16", FP8: "fp8_fp8", INT8: "fp8_fp8"}
+COUNTS = "v_wmma_i32_16x16x16_iu8"  # of scores in int8, whose probabilities are fp8
 INSTANCE = re.compile(r"fa_(?P<op>[a-z0-9]+(?:_[a-z0-9]+)*)_(?P<dtype>fp16|bf16)(?P<head_dim>_d\d+)?")
 
 
@@ -34,8 +35,12 @@ def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     spreads = ""
     if kernel.name.startswith(SPREADING) and hardware.isa.unit == "mfma":
         spreads = SPREADS + (SPREADS_PARTS if hardware.isa.direct_loads else "")
-    more = spreads + _halves(hardware, dtype)
-    texts = _problems(matrix_instructions(kernel), _expected(hardware, dtype), more, needed=needed)
+    found, more = matrix_instructions(kernel), spreads + _halves(hardware, dtype)
+    if dtype == INT8:
+        more += f"|{COUNTS}"
+    texts = [*_problems(found, _expected(hardware, dtype), more, needed=needed)]
+    if dtype == INT8 and COUNTS not in found:
+        texts.append(f"no matrix instruction of int8, expected {COUNTS}")
     return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)
 
 

@@ -96,7 +96,7 @@ def _reasons(device: torch.device, dtype: str) -> tuple[str, ...]:
 
 @cache
 def _reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
-    none = f"no kernel for {arch} has products of int8 with head dim"
+    none = f"no kernel for {arch} has products of int8 for {dtype} with head dim"
     dims = range(LIMITS.head_dim + 1)
     found = ("" if plans.has_kernel(arch, dtype, at, OP) else f"{none} {at}" for at in dims)
     return (*found, f"{none}s above {LIMITS.head_dim}")

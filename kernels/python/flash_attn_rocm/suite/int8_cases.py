@@ -31,12 +31,11 @@ MOST_RMS, MANY = 0.03, 4096
 
 @dataclass(frozen=True)
 class Case:
-    """``batch`` sequences of ``rows`` and ``keys``."""
+    """Sequences of ``rows`` and ``keys``, equally long: one length for each."""
 
     kernel: Kernel
-    batch: int
-    rows: int
-    keys: int
+    rows: tuple
+    keys: tuple
     heads: tuple
     window: tuple
     values: str
@@ -48,13 +47,13 @@ class Case:
     def features(self):
         left, right = self.window
         seen = {
-            "several sequences": self.batch > 1,
+            "several sequences": len(self.rows) > 1,
             "causal": self.window == (-1, 0),
             "window on the left": left >= 0,
             "window on the right": right > 0,
             "grouped heads": self.heads[0] != self.heads[1],
-            "several workgroups of rows": self.rows > 256,
-            "several workgroups of keys": self.keys > 256,
+            "several workgroups of rows": max(self.rows) > 256,
+            "several workgroups of keys": max(self.keys) > 256,
             "a negative scale": self.scale < 0,
             "a scale of 0": self.scale == 0,
             f"layout {self.layout}": True,
@@ -64,7 +63,8 @@ class Case:
 
     @property
     def work(self):
-        return 4 * self.batch * self.rows * self.keys * self.heads[0] * self.kernel.head_dim
+        pairs = len(self.rows) * max(self.rows) * max(self.keys)
+        return 4 * pairs * self.heads[0] * self.kernel.head_dim
 
 
 def served(_kernel):
@@ -81,8 +81,9 @@ def draw(kernel, number):
     chance = random.Random(f"{kernel} {number}")
     some = chance.choice
     scale = some((1.0, 1.0, 1.0, 1.0, 0.3, -0.7, 0.0)) * kernel.head_dim**-0.5
+    batch, rows, keys = some((1, 1, 2, 3)), some(ROWS), some(KEYS)
     return Case(
-        kernel, some((1, 1, 2, 3)), some(ROWS), some(KEYS), some(HEADS), some(WINDOWS), some(VALUES), scale,
+        kernel, (rows,) * batch, (keys,) * batch, some(HEADS), some(WINDOWS), some(VALUES), scale,
         some(LAYOUTS), chance.randrange(2**31),
     )  # fmt: skip
 
@@ -92,14 +93,15 @@ class Call:
 
     def __init__(self, case, _device):
         self.case = case
+        self.batch, self.rows, self.keys = len(case.rows), max(case.rows), max(case.keys)
         self.generator = torch.Generator().manual_seed(case.seed)
-        sizes = ((case.rows, case.heads[0]), (case.keys, case.heads[1]), (case.keys, case.heads[1]))
+        sizes = ((self.rows, case.heads[0]), (self.keys, case.heads[1]), (self.keys, case.heads[1]))
         self.given = [self.drawn(place, *each) for place, each in enumerate(sizes)]
         self.numbers = quantising.numbers(*self.given)
 
     def drawn(self, place, length, heads):
         case = self.case
-        x = torch.randn(case.batch, length, heads, case.kernel.head_dim, generator=self.generator)
+        x = torch.randn(self.batch, length, heads, case.kernel.head_dim, generator=self.generator)
         if case.values == "outliers" and place > 0:
             x[..., 5::32] += 9 if place == 1 else 2
         if case.values == "sinks" and place == 0:
@@ -123,7 +125,7 @@ class Call:
         q, k, v = (self.laid(place).to(device) for place in range(3))
         workspace = torch.empty(quantising.floats(q.shape, k.shape), device=device)
         out = torch.empty(q.shape, dtype=q.dtype, device=device)
-        lse = torch.empty((case.batch, case.heads[0], case.rows), device=device)
+        lse = torch.empty((self.batch, case.heads[0], self.rows), device=device)
         target.attend(FWD_INT8, q, k, v, workspace, out, lse, case.scale, *case.window)
         return out.double().cpu(), lse.double().cpu()
 
@@ -133,7 +135,7 @@ class Call:
         q, k, v = (x.transpose(1, 2) for x in self.numbers)
         k, v = (x.repeat_interleave(group, 1) for x in (k, v))
         scores = q @ k.mT * case.scale
-        at = torch.arange(case.keys) - (torch.arange(case.rows)[:, None] + case.keys - case.rows)
+        at = torch.arange(self.keys) - (torch.arange(self.rows)[:, None] + self.keys - self.rows)
         left, right = case.window
         hidden = torch.zeros_like(at, dtype=torch.bool)
         hidden |= (at > right) if right >= 0 else False
@@ -153,7 +155,7 @@ class Call:
         most = self.numbers.v.abs().max().item()
         # Scores are sums of int8 products plus a constant of 1.5 * 2^23 quanta, rounded once each.
         of_scores = tolerances.INT8_SCORE * magnitude + tolerances.INT8_QUANTUM * self.quantum()
-        allowed = tolerances.fp8_allowed(sizes, case.keys, most) * (1 + of_scores) + of_scores * most
+        allowed = tolerances.fp8_allowed(sizes, self.keys, most) * (1 + of_scores) + of_scores * most
         difference = (out - wanted).abs()
         worst = (difference - allowed).argmax()
         shown.compared(

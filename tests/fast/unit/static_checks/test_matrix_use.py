@@ -96,6 +96,17 @@ def test_a_foreign_instruction_beside_the_right_one():
     assert len(texts("gfx942", FP16, MFMA_16, "s_nop 15", MFMA_BF)) == 1
 
 
+def test_int8_needs_both_kinds_of_products():
+    int8 = "fa_fwd_int8_fp16_d128"
+    fp8 = "v_wmma_f32_16x16x16_fp8_fp8 v[0:7], v[8:9], v[10:11], v[0:7]"
+    counts = "v_wmma_i32_16x16x16_iu8 v[0:7], v[8:9], v[10:11], v[0:7]"
+    assert texts("gfx1201", int8, fp8, counts) == []
+    (missing,) = texts("gfx1201", int8, fp8)
+    assert missing == "no matrix instruction of int8, expected v_wmma_i32_16x16x16_iu8"
+    (missing,) = texts("gfx1201", int8, counts)
+    assert missing.startswith("no matrix instruction of its type, expected ")
+
+
 def test_bf16_may_be_multiplied_as_fp16_where_the_unit_has_no_bf16():
     assert texts("gfx1030", BF16, DOT2) == []
     (text,) = texts("gfx1030", BF16, "v_dot2_f16_f16 v0, v1, v2, v3")

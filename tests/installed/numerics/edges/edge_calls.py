@@ -12,7 +12,8 @@ CALLED = [kernel for kernel in kernels() if kernel.op not in CACHE_OPS]
 GRADIENTS = [kernel for kernel in CALLED if kernel.op in kinds.GRADIENTS.values()]
 ATTENDING = [kernel for kernel in CALLED if kernel not in GRADIENTS]
 FEW, MORE = 16, 17  # queries: the most of decode, and the least of other forwards
-REFERENCE, DECODE, FP8 = (kinds.ATTENDING[each] for each in (paths.REFERENCE, paths.SPLIT, paths.FP8))
+REFERENCE, DECODE = (kinds.ATTENDING[each] for each in (paths.REFERENCE, paths.SPLIT))
+OF_CODES = [kinds.ATTENDING[each] for each in (paths.FP8, paths.INT8)]
 NEGATIVE = -0.1  # a scale
 NO_MULTIPLE = 59  # a head dim that only the reference kernels take
 PLAIN = {
@@ -30,13 +31,13 @@ def small(kernel, device, rows, keys, **given):
         case = replace(case, head_dim=NO_MULTIPLE)
     lengths = {"rows": several(rows), "keys": several(keys)}
     there = {each.name for each in fields(case)}
-    own = of_codes(kernel, **given) if kernel.op == FP8 else {}
+    own = of_codes(kernel, **given) if kernel.op in OF_CODES else {}
     options = {name: value for name, value in {**PLAIN, **given, **own}.items() if name in there}
     return made(replace(case, **lengths, **options), device)
 
 
 def of_codes(kernel, store="dense", **_given):
-    """The fields whose words differ in cases of fp8."""
+    """The fields whose words differ in cases of fp8 and int8."""
     scale = kernel.head_dim**-0.5
     return {"packed": store == "packed", "values": "normal", "scale": scale, "sink": False, "descales": True}
 
