@@ -42,6 +42,8 @@ struct EagerSoftmax : Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums> {
     const bool again = large && tries != 0;
     sum[0] = again ? before : before + sum[0];
     tries = again ? 0 : able;
+    // Or the compiler copies all of the code for the second time.
+    if constexpr (Base::kCodes) tries = uniform(tries);
     return !again;
   }
 

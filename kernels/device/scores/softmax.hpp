@@ -18,8 +18,7 @@ namespace fa {
 
 // kFarBelow: scores, in natural units, may be the least finite number, whose product with log2(e) is
 // infinite. kPlainSteps: scores of so many steps are scaled one by one, because packed instructions may not
-// run beside a matrix instruction. kTwoSums: exponentials are added in two chains, so additions do not wait
-// for the previous one.
+// run beside a matrix instruction. kTwoSums: two chains of additions, which do not wait for each other.
 template <class Unit, int kSteps, bool kFarBelow = false, int kPlainSteps = 0, bool kTwoSums = false>
 struct Softmax {
   using C = typename Unit::C;
@@ -79,7 +78,6 @@ struct Softmax {
   }
 
   // The parts of `update` for one column, for loops that place them between matrix instructions.
-
   // Adds elements from kFirst on, before kEnd, to the maximum.
   template <int kFirst, int kEnd>
   FA_DEVICE static float maximum_of(float highest, const C* s) {
@@ -266,8 +264,7 @@ struct Softmax {
       for (int row = 0; row < Unit::kRows; ++row) factors[row * kColumns + column] = factor;
     }
     far = any_lane<Unit::kWave>(large) ? far | kIsFar : kFarBelow ? far : 0;
-    // `top` plus a slack is rounded up by as much as codes of 8 bits have room for.
-    if constexpr (kCodes) slack = is_far() ? 0 : slack;
+    if constexpr (kCodes) slack = is_far() ? 0 : slack;  // top + slack may be rounded up too far
 #pragma unroll
     for (int column = 0; column < kColumns; ++column)
       offset[column] = is_far() ? gain_log2() : offset[column];
