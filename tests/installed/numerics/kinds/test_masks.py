@@ -105,6 +105,24 @@ def test_other_head_dims_are_padded(target, head_dim, served):
     torch.testing.assert_close(out.float().cpu().transpose(1, 2), expected, rtol=2**-9, atol=2**-9)
 
 
+@instances
+@pytest.mark.parametrize("value", [math.nan, math.inf, 30000.0])
+def test_keys_hidden_from_all_rows_change_nothing(target, dtype, head_dim, value):
+    rows, keys, hidden = 37, 137, [70, 71, 75, 90, 130]  # after a tile with a maximum, between visible keys
+    generator = torch.Generator().manual_seed(head_dim)
+    lengths = ((rows, 2), (keys, 2), (keys, 2))
+    q, k, v = (torch.randn(1, *n, head_dim, generator=generator).to(DTYPES[dtype]) for n in lengths)
+    mask = torch.rand(rows, keys, generator=generator) < 0.5
+    mask[:, hidden], mask[:, 0] = False, True
+    heads = (x.float().transpose(1, 2) for x in (q, k, v))
+    expected = torch.nn.functional.scaled_dot_product_attention(*heads, attn_mask=mask)
+    k[:, hidden] = value
+    out, kernels = target.attend(attention, *(x.to(target.device) for x in (q, k, v, mask)))
+    assert kernels in (None, launched(mask, dtype, head_dim))
+    epsilon = 2**-9 if dtype == "fp16" else 2**-6
+    torch.testing.assert_close(out.float().cpu().transpose(1, 2), expected, rtol=epsilon, atol=epsilon)
+
+
 @pytest.mark.parametrize("head_dim", sorted({head_dim for _, head_dim in MASKED}))
 @pytest.mark.parametrize("name", CASES)
 def test_values_that_are_not_exact_in_fp16(target, shown, head_dim, name):
