@@ -16,6 +16,8 @@ FA_DEVICE void own_keys(const B& block, const typename B::Tiles& tiles, const Fr
                         typename B::Convert& codes, const Weights& weights) {
   // LLVM 22 counts wait states after v_mfma short on the way from one branch into the other.
   constexpr bool kLate = B::kTraits.matrix_coexecution;
+  // For want of registers. Then V is unpacked in parts, after the next V's loads.
+  constexpr bool kQueryInLds = B::Q::kLdsBytes != 0;
   constexpr int kApart = B::kKeys * B::kConfig.waves;
   const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
   typename B::Keys own_k;
@@ -23,6 +25,7 @@ FA_DEVICE void own_keys(const B& block, const typename B::Tiles& tiles, const Fr
   int first = tiles.begin + block.wave * B::kKeys;
   load(block, own_k, k, first);
   load(block, own_v, v, first);
+  if constexpr (kQueryInLds) workgroup_barrier();  // one wave has filled it
   for (; first < tiles.end; first += kApart) {
     typename B::Scores s;
     softmax.begin(s);
@@ -40,12 +43,22 @@ FA_DEVICE void own_keys(const B& block, const typename B::Tiles& tiles, const Fr
     const typename B::P p(place, s);
     const typename B::Values::Turned turned = own_v.turned();
     typename B::Values::Operands values;
-    codes.unpacking([&](const auto& unpack) { turned.unpack(unpack, values); });
+    if constexpr (!kQueryInLds) codes.unpacking([&](const auto& unpack) { turned.unpack(unpack, values); });
     own_v.descales.forget();
     load(block, own_v, v, first + kApart);
     __builtin_amdgcn_sched_barrier(0);  // the loads come before the product
-    values.multiply(o, p);
+    if constexpr (kQueryInLds) {
+      turned.multiply(codes, o, p);
+    } else {
+      values.multiply(o, p);
+    }
   }
+}
+
+// In LDS, beyond Q, which other waves may still read.
+template <class B>
+FA_DEVICE LdsBytes join_place(const B& block) {
+  return block.k_tile + B::Q::kLdsBytes;
 }
 
 // The score that a column's exponentials are relative to.
@@ -73,7 +86,7 @@ FA_DEVICE float join_sums_of_waves(const B& block, typename B::Softmax& softmax)
   using Unit = typename B::Unit;
   static_assert(Unit::kColumns == 1, "a lane has one column");
   using State = __attribute__((address_space(3))) f32x2*;
-  const State states = (State)block.k_tile + Unit::column(block.lane, 0);
+  const State states = (State)join_place(block) + Unit::column(block.lane, 0);
   const float own = reached<B>(softmax);
   states[block.wave * Unit::kN] = f32x2{own, softmax.sum[0]};
   workgroup_barrier();
@@ -122,7 +135,7 @@ struct PartsOfOut {
   // In LDS, for the same lane of another wave.
   FA_DEVICE Four place(int part, int of_wave, int i) const {
     const int slot = part * (kWaves - 1) + of_wave - (of_wave > part ? 1 : 0);
-    return (Four)block.k_tile + (slot * kFours + i) * B::Unit::kWave + block.lane;
+    return (Four)join_place(block) + (slot * kFours + i) * B::Unit::kWave + block.lane;
   }
 
   FA_DEVICE void give(int part) const {

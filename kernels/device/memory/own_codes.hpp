@@ -142,6 +142,30 @@ struct OwnValues {
         }
       }
     }
+
+    // O^T += V^T * P^T, two elements at a time. Products in a branch by format would take other registers for
+    // O.
+    template <class Codes, class P>
+    FA_DEVICE void multiply(const Codes& codes, typename Unit::C* o, const P& p) const {
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        const typename Unit::B b = p.operand(i);
+#pragma unroll
+        for (int word = 0; word < kWidth / 2; ++word) {
+          typename Unit::A first, second;
+          codes.unpacking([&](const auto& unpack) {
+#pragma unroll
+            for (int pair = 0; pair < Unit::kRun / 2; ++pair) {
+              const u32x2 keys = unpack(u32x1{of[i][pair][word]});
+              first[pair] = keys[0];
+              second[pair] = keys[1];
+            }
+          });
+          Unit::multiply(o[word * 2], first, b);
+          Unit::multiply(o[word * 2 + 1], second, b);
+        }
+      }
+    }
   };
 
   // The wave waits for the loads here, and not before: the words are opaque.

@@ -139,8 +139,6 @@ def _of_schedule(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
         yield f"{kernel.op} has one schedule"
     if row.schedule == OWN_KEYS and kernel.op != CODED:
         yield f"{OWN_KEYS} needs codes of 8 bits"
-    if row.schedule == OWN_KEYS and row.query_steps < steps_of(kernel, arch)["query_steps"]:
-        yield f"{OWN_KEYS} needs all of q in registers"
     if not turned and row.keys // 4 % row.value_lanes:
         yield f"{row.value_lanes} lanes do not divide {row.keys // 4} groups of keys"
 

@@ -117,7 +117,6 @@ struct Block {
   using Values = CodedOf<true, OwnValues<Unit, kKeys, kHeadDim>, StageOf<kValueDim, false, StagedValues>>;
   static constexpr int kSlices = kConfig.slices;  // slices of head_dim, one per wave
   using Q = Query<Unit, kHeadDim / kSlices, kConfig.query_steps, kPadded>;
-  static_assert(!kOwnKeys || Q::kLdsBytes == 0, "tiles.toml: own_keys has Q in registers");
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kKeys>;
   template <int kRowsOf, int kBytes>
