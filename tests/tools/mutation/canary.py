@@ -29,9 +29,11 @@ LEAST = 0.98
 LIMIT = 300  # seconds for one mutant
 WORKER = "mutation.canary_worker"
 VERDICTS = ("seen", "missed", "far", "last bits", "set aside", "same")
-SEEN, MISSED, FAR, BITS, *_ = VERDICTS
+SEEN, MISSED, FAR, BITS, _, SAME = VERDICTS
 ALL = "all"
 ENOUGH = 50  # of an op: with fewer, one missed mutant is more than 2 %
+# About a fifth of all mutants changes nothing. More of an arch run the original's code.
+MOST_SAME, OF_AT_LEAST = 0.75, 20
 # On the emulator loads arrive at once, so missing waits change nothing.
 CHANGING = [kind for kind in KINDS if kind != "wait"]
 SCORES = "{:<8} {:<12} {:>7} {:>6} {:>6} {:>4} {:>9} {:>9} {:>5} {:>7} {:>7}"
@@ -47,6 +49,7 @@ def main():
         with bench.alone(arch):
             own = run_arch(bench, arch, options)
             costs += costs_of(bench, arch, sorted({row["family"] for row in own}))
+        refuse_blind(arch, own)
         rows += own
         options.json.parent.mkdir(parents=True, exist_ok=True)
         found = {"seed": options.seed, "mutants": rows, "costs": costs}
@@ -90,6 +93,14 @@ def run_arch(bench, arch, options):
         }
         for number, mutant in enumerate(mutants)
     ]
+
+
+def refuse_blind(arch, rows):
+    """Whether mutants ran at all: one without an effect looks like one that was not loaded."""
+    same = counts(rows)[SAME]
+    if len(rows) >= OF_AT_LEAST and same > MOST_SAME * len(rows):
+        message = f"{arch}: {same} of {len(rows)} mutants change no result: did the worker load their code?"
+        raise SystemExit(message)
 
 
 def by_op(listings):

@@ -6,7 +6,7 @@ Runs in the verify container, in the folder of the numerics suite.
 import os
 
 import torch
-from flash_attn_rocm.suite import alike_cases, backward_cases, nan_cases
+from flash_attn_rocm.suite import alike_cases, backward_cases, fp8_cases, nan_cases
 from flash_attn_rocm.suite.fuzz import made
 from flash_attn_rocm.suite.rule import as_taken, attention, dscores_allowed
 
@@ -66,6 +66,8 @@ def results_of(call, target):
         return []
     if isinstance(call, backward_cases.Call):
         return [*_gradients(call, target)]
+    if isinstance(call, fp8_cases.Call):
+        return [*_fp8(call, target)]
     return [*_attention(call, target)] if hasattr(call, "launched") else []
 
 
@@ -77,6 +79,14 @@ def _attention(call, target):
         yield "out", each.out.detach(), out
         if each.lse is not None:
             yield "log-sum-exp", each.lse, lse
+
+
+def _fp8(call, target):
+    """The results, which are float64 of bf16 and fp32."""
+    for b, (out, lse) in enumerate(call.run(target)):
+        exact, sums, *_ = call.exact(b)
+        yield "out", out.bfloat16(), exact
+        yield "log-sum-exp", lse.float(), sums
 
 
 def _gradients(call, target):

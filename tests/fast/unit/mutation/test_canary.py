@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.tools.mutation.canary import as_text, below, costs_as_text, op_of, score
+from tests.tools.mutation.canary import as_text, below, costs_as_text, op_of, refuse_blind, score
 
 
 def rows(verdict, count, op="fwd", arch="gfx942"):
@@ -23,6 +23,14 @@ def test_the_score_counts_what_a_small_call_can_show():
     assert score(found) == 0.9
     assert score(found, "far", "last bits") == 0.75
     assert score(rows("same", 3)) == 1.0
+
+
+def test_mutants_that_were_not_loaded_are_no_score():
+    """All but the first of a process ran the original's code: they changed nothing, which was 100 %."""
+    refuse_blind("gfx942", [*rows("seen", 5), *rows("same", 15)])
+    refuse_blind("gfx942", rows("same", 19))
+    with pytest.raises(SystemExit, match="gfx942: 19 of 20 mutants change no result: did the worker load"):
+        refuse_blind("gfx942", [*rows("seen", 1), *rows("same", 19)])
 
 
 def test_an_arch_below_98_percent_fails_and_an_op_of_which_enough_was_judged():
