@@ -5,12 +5,12 @@ import pytest
 ARCH = "gfx1201"
 QUANTISE, FORWARD = "fa_quantise_{}", "fa_fwd_int8_{}_d{}"
 KERNELS = [("fp16", 64), ("fp16", 128), ("bf16", 128)]
-# Simulated: 37 thousandths of the root mean square of normal numbers. The largest of a few thousand errors is
-# below four and a half of these, of a largest element of four root mean squares.
-MOST = 0.045
+# Simulated: 37 thousandths of the root mean square of normal numbers. A tenth more for other draws.
+MOST = 0.041
 BEGIN = """
 import torch
-from flash_attn_rocm import attention, explain, quantised
+from flash_attn_rocm import quantised
+from torch.nn.functional import scaled_dot_product_attention
 from flash_attn_rocm.launch import int8
 int8.LEAST_PAIRS = {least}
 dtype, head_dim = getattr(torch, {dtype!r}), {head_dim}
@@ -26,11 +26,12 @@ with kernels_on_host_memory(fake_hip), torch.no_grad():
     found = quantised.attend(q, k, v, {mask}, **rules)
     words = quantised.explain(q, k, v, {mask}, **rules)
 shown["kernels"] = [launch.kernel for launch in fake_hip.report().launches]
-shown["findings"] = len(fake_hip.report().findings)
+shown["findings"] = sum(len(launch.findings) for launch in fake_hip.report().launches)
 shown["none"], shown["words"] = found is None, words if isinstance(words, str) else words.reason
 if found is not None:
-    exact = attention(*(x.double().float() for x in (q, k, v)), causal=rules["causal"])
-    shown["error"] = ((found[0].float() - exact).abs().max() / exact.abs().max()).item()
+    own = (x.double().repeat_interleave(4 // x.shape[2], 2).transpose(1, 2) for x in (q, k, v))
+    exact = scaled_dot_product_attention(*own, is_causal=rules["causal"]).transpose(1, 2)
+    shown["error"] = ((found[0] - exact).square().mean() / exact.square().mean()).sqrt().item()
     shown["dtype"], shown["shape"] = str(found[0].dtype), tuple(found[0].shape)
     shown["lse"] = tuple(found[1].shape)
 """

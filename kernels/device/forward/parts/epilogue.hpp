@@ -180,7 +180,7 @@ FA_DEVICE void store_rows(const B& block, int wave_row, typename B::Stored& o, t
     return;
   }
   // Loaded here, to keep the loop's scalar registers free.
-  const float* const sinks = reloaded(kernel_arguments()).sink;
+  const float* const sinks = B::kCounts ? nullptr : reloaded(kernel_arguments()).sink;
   finish();
   if constexpr (B::kConfig.buffer_stores) {
     store_by_buffer(block, wave_row, o, softmax, sinks);

@@ -47,14 +47,19 @@ def rotated(x: Tensor) -> Tensor:
 
 def _counted(x: Tensor, largest: Tensor) -> Tensor:
     most = largest.clamp(min=LEAST)[..., None]
-    counts = (x.double() * (INT8_MOST / most).double()).round()
+    counts = (x.double() * _divided(INT8_MOST, most).double()).round()
     return counts * (most / INT8_MOST * INVERSE_ROOTS[x.shape[-1]]).double()
 
 
 def _rounded(v: Tensor) -> Tensor:
     most = v.float().abs().amax((1, 3), keepdim=True).clamp(min=LEAST)
-    codes = (v.float() * (E4M3_MOST / most)).to(torch.float8_e4m3fn)
+    codes = (v.float() * _divided(E4M3_MOST, most)).to(torch.float8_e4m3fn)
     return codes.double() * (most / E4M3_MOST).double()
+
+
+def _divided(number: float, by: Tensor) -> Tensor:
+    """Rounded once. PyTorch multiplies a number by the reciprocal of a tensor."""
+    return torch.full_like(by, number) / by
 
 
 def floats(q: tuple[int, ...], k: tuple[int, ...]) -> int:
