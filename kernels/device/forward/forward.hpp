@@ -43,39 +43,6 @@ FA_DEVICE bool all_threads(const B& block, bool condition) {
   return !any;
 }
 
-template <class B, class Coded>
-FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Convert& convert,
-                                   [[maybe_unused]] Coded& coded) {
-  const FwdParams& params = block.params;
-  // Scales of int8 keep their sign.
-  const QuerySign sign = B::kCounts                ? QuerySign(1)
-                         : B::kConfig.scalar_scale ? QuerySign::from_bits(params.scale)
-                                                   : QuerySign(coded.scale());
-  if constexpr (B::kPacked) {
-    return typename B::Q(block.k_tile + B::kTilesLds, coded.queries(wave_row), sign, convert, block.lane,
-                         block.wave == 0);
-  } else if constexpr (B::kConfig.short_prologue) {
-    const char* const base = row_at(params.q, params.q_batch, params.q_head, params.q_row, block.batch,
-                                    block.head, block.sequence.q_first + wave_row);
-    const HeadRows rows{base, static_cast<int64_t>(static_cast<uint32_t>(params.q_row) * 2),
-                        block.sequence.seqlen_q - wave_row};
-    const auto applied = [&] {
-      if constexpr (B::kFp8 && B::kTraits.fp8 == Fp8::fnuz) {
-        return CodeSign{params.scale, convert};
-      } else if constexpr (B::kFp8) {
-        return ShortSignOf<ByteSign>{params.scale};
-      } else {
-        return ShortSign{params.scale};
-      }
-    };
-    return typename B::Q(block.wave_lds, typename B::QueryView(rows, 0), applied(), convert, block.lane);
-  } else {
-    const Choice<B::kFp8, ByteSign, QuerySign> applied(sign);
-    return typename B::Q(block.wave_lds, typename B::QueryView(query_rows(block), wave_row), applied, convert,
-                         block.lane);
-  }
-}
-
 // Computes and stores the rows from block_row on. Returns false and stores nothing if a value cannot be
 // narrowed. The result is the same for all threads.
 template <class B>
