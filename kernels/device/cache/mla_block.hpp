@@ -13,7 +13,8 @@ struct MlaBlock {
   static constexpr DType kDType = kElement;
   static constexpr int kKeyDim = kDim, kValueDim = mla_value_dim(kDim), kHeadDim = kValueDim;
   static constexpr ArchTraits kTraits = traits(kGfx);
-  static constexpr bool kPacked = true, kWide = false, kMasked = false, kDrops = false, kDropsLate = false;
+  static constexpr bool kPacked = true, kWide = false, kMasked = false, kDrops = false, kDropsLate = false,
+                        kCounts = false;
   static constexpr bool kHasSinks = false;
   static constexpr bool kFeatured = true;  // pages only
   static constexpr FwdConfig kConfig = forward_config(Op::mla, kGfx, kDType, kKeyDim);
