@@ -35,6 +35,11 @@ if found is not None:
     shown["dtype"], shown["shape"] = str(found[0].dtype), tuple(found[0].shape)
     shown["lse"] = tuple(found[1].shape)
 """
+# Contiguous, and an element behind a multiple of 16 bytes.
+UNALIGNED = """
+q, k, v = (torch.cat((x.new_zeros(1), x.flatten()))[1:].view(x.shape) for x in (q, k, v))
+shown["given"] = {(x.is_contiguous(), x.data_ptr() % 16) for x in (q, k, v)}
+"""
 NAMES = {"fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -55,6 +60,15 @@ def test_it_quantises_and_multiplies_codes(scenario, dtype, head_dim, causal):
     assert (shown["dtype"], shown["shape"]) == (f"torch.{NAMES[dtype]}", (2, 70, 4, head_dim))
     assert shown["lse"] == (2, 4, 70)
     assert shown["words"] == "products are of int8 and float8_e4m3fn"
+
+
+@pytest.mark.needs_archs(ARCH)
+def test_contiguous_tensors_may_begin_anywhere(scenario):
+    """Such a tensor is its own ``contiguous()``, so the kernels got the address and refused it."""
+    shown = scenario(begin() + UNALIGNED + CALL.format(mask=None), arch=ARCH)
+    assert shown["given"] == {(True, 2)}
+    assert (shown["findings"], shown["none"]) == (0, False)
+    assert shown["error"] < MOST
 
 
 @pytest.mark.needs_archs(ARCH)
