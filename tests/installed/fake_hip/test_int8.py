@@ -62,6 +62,22 @@ with kernels_on_host_memory(fake_hip), torch.no_grad():
     found = torch.compile(call, fullgraph=True, backend="aot_eager")(q, k, v)
 shown["same"] = [torch.equal(a, b) for a, b in zip(found, wanted)]
 """
+# As where Windows resets GPUs that are busy for long: each head of k of each sequence has its launches.
+CUT = """
+import warnings
+from flash_attn_rocm.launch import watched
+from flash_attn_rocm.reference.operators import arguments_of
+from flash_attn_rocm.serving import resets
+with kernels_on_host_memory(fake_hip), torch.no_grad(), warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # even a head takes too long
+    whole = quantised.attend(q, k, v, None, **rules)
+    fake_hip.report()  # the next one begins here
+    int8.FWD_INT8 = watched.int8(int8.FWD_INT8, arguments_of(int8.FWD_INT8))
+    resets.seconds = lambda *_work: 1e9 * resets.LONGEST
+    parts = quantised.attend(q, k, v, None, **rules)
+shown["launches"] = len(fake_hip.report().launches)
+shown["same"] = [torch.equal(a, b) for a, b in zip(whole, parts)]
+"""
 # Thousandths of the root mean square of out, in 8 bits and in 16.
 ERRORS = """
 from flash_attn_rocm import flash_attn_func
@@ -135,6 +151,14 @@ def test_nan_and_infinities_become_nan(scenario, name, first, last, columns, val
 @pytest.mark.needs_archs(ARCH)
 def test_torch_compile_takes_it_as_one_call(scenario):
     assert scenario(begin() + COMPILED, arch=ARCH)["same"] == [True, True]
+
+
+@pytest.mark.needs_archs(ARCH)
+@pytest.mark.parametrize("causal", [False, True])
+def test_parts_of_a_call_have_the_bits_of_the_whole(scenario, causal):
+    shown = scenario(begin(causal=causal) + CUT, arch=ARCH)
+    assert shown["same"] == [True, True]
+    assert shown["launches"] == 3 * 2 * 2
 
 
 # docs/sageattention.md. Other draws differ by 3 %, and by 6 % where the first key takes most.
