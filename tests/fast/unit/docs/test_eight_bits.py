@@ -1,0 +1,61 @@
+"""What products of int8 gain, and the rule of which calls take them."""
+
+import re
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from wheel_builder.extras.perf.golden import FIGURES, FLOP, Figure, parse_figures
+from wheel_builder.extras.site.eight_bits import LENGTHS, OP, gain, gains
+from wheel_builder.extras.site.markdown import markdown
+from wheel_builder.extras.site.modelled import OURS
+from wheel_builder.tables.archs import arch_named
+
+ARCH = "gfx1201"
+RULE = CHECKOUT / "kernels/python/flash_attn_rocm/launch/int8.py"
+[LEAST] = re.findall(r"^LEAST_PAIRS = (\d+)$", RULE.read_text("utf-8"), re.MULTILINE)
+# With 2 FLOP a clock, a call of 4096 rows and head dim 64 takes 271 ms. Quantising takes 0.15 ms.
+SLOW = {f"{op} 2048 fp16 d{dim}": flop for op, flop in (("fwd", 1), (OP, 2)) for dim in (64, 128)}
+
+
+def test_with_slow_kernels_the_rates_alone_count():
+    found = gain(arch_named(ARCH), SLOW, 4096, 64, causal=False)
+    assert found == pytest.approx(2, abs=2e-3)
+
+
+def test_quantising_counts_more_in_causal_calls_and_in_short_ones():
+    flop = {kernel: 500 * each for kernel, each in SLOW.items()}
+    long, causal, short = (
+        gain(arch_named(ARCH), flop, length, 64, causal=masked)
+        for length, masked in ((8192, False), (8192, True), (2048, False))
+    )
+    assert 2 > long > causal > short
+
+
+def test_a_taller_kernel_is_the_one_of_16_bits_if_it_is_faster():
+    tall = SLOW | {"fwd_tall 2048 fp16 d64": 2}
+    assert gain(arch_named(ARCH), tall, 4096, 64, causal=False) == pytest.approx(1, abs=1e-3)
+
+
+def test_archs_without_such_kernels_have_no_row():
+    own = [Figure(FLOP, OURS, kernel, each) for kernel, each in SLOW.items()]
+    assert gains({"gfx942": own[:2], ARCH: own}) == markdown(
+        [
+            ("GPU", "queries and keys", "head dim 64", "head dim 128", "64, causal", "128, causal"),
+            *(("RX 9070 XT", str(length), *["2.00"] * 4) for length in LENGTHS),
+        ]
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_the_rule_takes_calls_that_gain_and_leaves_those_that_lose(head_dim, causal):
+    """``LEAST_PAIRS`` pairs for each row of q and k: calls of half as many lose."""
+    figures = parse_figures(ARCH, (CHECKOUT / FIGURES / f"{ARCH}.toml").read_text("utf-8"))
+    flop = {each.kernel: each.value for each in figures if (each.what, each.maker) == (FLOP, OURS)}
+    least = int(LEAST) * (4 if causal else 2)
+    with_it, below = (
+        gain(arch_named(ARCH), flop, length, head_dim, causal=causal) for length in (least, least // 2)
+    )
+    assert with_it > 1.05  # for what the model leaves out
+    assert below < 1
