@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from edge_calls import CALLED, FP8, ran, small
+from edge_calls import CALLED, ran, small
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.reference import codes
-from flash_attn_rocm.suite.fp8_cases import FORMATS
+from flash_attn_rocm.suite.fp8_cases import FORMATS, FP8
 from flash_attn_rocm.suite.target import arch
 
 KERNELS = [kernel for kernel in CALLED if kernel.op == FP8]
