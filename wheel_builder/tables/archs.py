@@ -110,6 +110,7 @@ class Isa:
     short_code: bool
     flushes_denormals: bool
     fp8: str
+    fp8_top: int
     features: tuple[str, ...]
     assembler_features: tuple[str, ...]
     buffer_word3: int
@@ -269,6 +270,10 @@ OCP_HEAD = """\
 # The archs whose instructions read 8-bit floats in OCP's formats only: e4m3fn and e5m2.
 OCP = """
 
+TOPS_HEAD = """\
+# The least that kernels with products of fp8 make a row's largest probability.
+FP8_TOPS = """
+
 TORCH_HEAD = """\
 # The GPUs that AMD's builds of PyTorch have a package for.
 AMD_TORCH = (
@@ -404,8 +409,8 @@ def kernels_archs(archs: Mapping[str, Arch]) -> str:
 def python_rates(gpus: Mapping[str, Gpu], packaged: Iterable[str]) -> str:
     """The text of the package's ``values/rates.py``: the rate of a compute unit, and the number of units.
 
-    And archs that flush denormals or have OCP's floats, and ``packaged``: the GPUs with a package of AMD's
-    builds of PyTorch.
+    And archs that flush denormals or have OCP's floats, their probabilities in fp8, and ``packaged``: GPUs
+    with a package of AMD's builds of PyTorch.
     """
     rows = (
         f'    "{arch.name}": ({arch.isa.peak_flop}, {round(arch.model.clock)}, '
@@ -415,10 +420,12 @@ def python_rates(gpus: Mapping[str, Gpu], packaged: Iterable[str]) -> str:
     largest = (f'    "{gpu.name}": {gpu.compute_units},\n' for gpu in gpus.values())
     flushing = json.dumps([arch.name for arch in archs_of(gpus).values() if arch.isa.flushes_denormals])
     ocp = json.dumps([arch.name for arch in archs_of(gpus).values() if arch.isa.fp8 == "ocp"])
+    tops = json.dumps({arch.name: arch.isa.fp8_top for arch in archs_of(gpus).values() if arch.isa.fp8_top})
     names = (f'    "{name}",\n' for name in packaged)
     return (
         f"{RATES_HEAD}{''.join(rows)}}}\n{LARGEST_HEAD}{''.join(largest)}}}\n"
-        f"{FLUSHING_HEAD}{flushing}\n{OCP_HEAD}{ocp}\n{TORCH_HEAD}{''.join(names)})\n"
+        f"{FLUSHING_HEAD}{flushing}\n{OCP_HEAD}{ocp}\n{TOPS_HEAD}{tops}\n"
+        f"{TORCH_HEAD}{''.join(names)})\n"
     )
 
 

@@ -24,7 +24,7 @@ def fp8_problem(family: Family, answer: Fp8, device: Device, where: torch.device
     for call, q_descale in fp8_calls(family):
         inputs, own = Inputs(*(moved(x, where) for x in call.inputs)), moved(q_descale, where)
         found = ended(where, lambda: answer(inputs, call.options, own, device))  # noqa: B023
-        if problem := problem_of(call, found):
+        if problem := problem_of(call, found, family.arch):
             return f"{call.name}: {problem}"
     return ""
 
@@ -50,13 +50,14 @@ def _quantised(call: Call) -> tuple[Call, Tensor]:
     return call._replace(inputs=call.inputs._replace(q=given), padded=padded), descale
 
 
-def problem_of(call: Call, found: tuple[Tensor, ...] | None) -> str:
+def problem_of(call: Call, found: tuple[Tensor, ...] | None, arch: str) -> str:
     """The error in out and the log-sum-exp, where probabilities are rounded to fp8, or ""."""
     if found is None:
         return endless("it")
     out, lse = reference.forward(call)
     sizes, _ = reference.forward(call._replace(padded=call.padded._replace(v=call.padded.v.abs())))
-    allowed = tolerances.fp8_allowed(sizes, max(call.keys), sizes.max().item())
+    subnormal = plans.fp8_subnormal(arch)
+    allowed = tolerances.fp8_allowed(sizes, max(call.keys), sizes.max().item(), subnormal)
     if not bool(((found[0].cpu().float() - out).abs() <= allowed).all()):  # False for NaN
         return "out differs from the reference implementation by more than the rounding of probabilities"
     most = tolerances.canary_lse_allowed(lse[lse.isfinite()].abs().max().item())

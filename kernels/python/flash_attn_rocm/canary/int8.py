@@ -22,7 +22,7 @@ def int8_problem(family: Family, answer: Int8, device: Device, where: torch.devi
     for call in int8_calls(family):
         inputs = Inputs(*(moved(x, where) for x in call.inputs))
         found = ended(where, lambda: answer(inputs, call.options, device))  # noqa: B023
-        if problem := fp8.problem_of(call, found):
+        if problem := fp8.problem_of(call, found, family.arch):
             return f"{call.name}: {problem}"
     return ""
 

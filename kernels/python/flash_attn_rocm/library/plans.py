@@ -13,9 +13,9 @@ from flash_attn_rocm.library import host
 from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.machine.environment import BACKWARD as BACKWARD_VARIABLE
 from flash_attn_rocm.machine.environment import FORMER, refuse
-from flash_attn_rocm.values import kinds, paths
+from flash_attn_rocm.values import kinds, paths, tolerances
 from flash_attn_rocm.values.paths import FUSED
-from flash_attn_rocm.values.rates import OCP
+from flash_attn_rocm.values.rates import FP8_TOPS, OCP
 
 PLAN = torch.ops.flash_attn_rocm.plan.default
 PLAN_BWD = torch.ops.flash_attn_rocm.plan_bwd.default
@@ -181,6 +181,11 @@ def has_kernel(arch: str, dtype: str, head_dim: int, op: str) -> bool:
 def multiplies_fnuz(arch: str) -> bool:
     """Whether products of fp8 read e4m3fnuz. Those of OCP's formats read its largest number as NaN."""
     return host.code_of(arch) not in OCP
+
+
+def fp8_subnormal(arch: str) -> float:
+    """The error of a subnormal probability in fp8 beside its row's largest."""
+    return tolerances.fp8_subnormal(FP8_TOPS[host.code_of(arch)], fnuz=multiplies_fnuz(arch))
 
 
 @lru_cache(maxsize=1024)

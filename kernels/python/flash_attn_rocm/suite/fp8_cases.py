@@ -217,7 +217,7 @@ class Call:
         for b, (out, lse) in enumerate(self.run(target)):
             wanted, sums, sizes, magnitude = self.exact(b)
             most = self.numbers[2][b].abs().max().item() if case.keys[b] else 0.0
-            allowed = tolerances.fp8_allowed(sizes, case.keys[b], most)
+            allowed = tolerances.fp8_allowed(sizes, case.keys[b], most, plans.fp8_subnormal(arch()))
             allowed = (
                 allowed * (1 + magnitude * tolerances.FP8_SCORE) + tolerances.FP8_SCORE * magnitude * most
             )

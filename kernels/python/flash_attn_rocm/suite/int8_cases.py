@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import torch
 
 from flash_attn_rocm.arguments.normal_form import TORCH_DTYPES
+from flash_attn_rocm.library import plans
 from flash_attn_rocm.reference import quantising
 from flash_attn_rocm.suite.forward_cases import Kernel, laid_out
+from flash_attn_rocm.suite.target import arch
 from flash_attn_rocm.values import kinds, paths, tolerances
 
 FWD_INT8 = torch.ops.flash_attn_rocm.fwd_int8.default
@@ -155,7 +157,8 @@ class Call:
         most = self.numbers.v.abs().max().item()
         # Scores are sums of int8 products plus a constant of 1.5 * 2^23 quanta, rounded once each.
         of_scores = tolerances.INT8_SCORE * magnitude + tolerances.INT8_QUANTUM * self.quantum()
-        allowed = tolerances.fp8_allowed(sizes, self.keys, most) * (1 + of_scores) + of_scores * most
+        allowed = tolerances.fp8_allowed(sizes, self.keys, most, plans.fp8_subnormal(arch()))
+        allowed = allowed * (1 + of_scores) + of_scores * most
         difference = (out - wanted).abs()
         worst = (difference - allowed).argmax()
         shown.compared(

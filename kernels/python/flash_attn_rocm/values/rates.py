@@ -44,6 +44,8 @@ LARGEST = {
 FLUSHING = ["gfx90a"]
 # The archs whose instructions read 8-bit floats in OCP's formats only: e4m3fn and e5m2.
 OCP = ["gfx950", "gfx1201"]
+# The least that kernels with products of fp8 make a row's largest probability.
+FP8_TOPS = {"gfx942": 64, "gfx950": 32, "gfx1201": 112}
 # The GPUs that AMD's builds of PyTorch have a package for.
 AMD_TORCH = (
     "gfx908",

@@ -40,9 +40,9 @@ LSE_RELATIVE = 1e-5
 # their spacing.
 HALF_ULP = {"fp16": 2.0**-11, "bf16": 2.0**-8}
 HALF_SUBNORMAL = {"fp16": 2.0**-25, "bf16": 0.0}
-# Of probabilities in fp8. The kernels multiply those of a row by a factor, so its largest is 112 to 448 in
-# e4m3fn, on CDNA 4 from 32 on, or 64 to 239 in e4m3fnuz, with half the step (kernels/device/mma, *_fp8.hpp).
-FP8_HALF_ULP, FP8_HALF_STEP, FP8_LEAST_TOP = 2.0**-4, 2.0**-10, 32.0
+# Of probabilities in e4m3fn: of normal numbers, relatively, and of subnormal ones. In e4m3fnuz these have
+# half the step.
+FP8_HALF_ULP, FP8_HALF_STEP = 2.0**-4, 2.0**-10
 # Of a score, relative to the magnitudes of its terms: fp32 sums of products of codes, which are exact, and
 # two descales.
 FP8_SCORE = 2 * FP32_ROUNDING
@@ -178,14 +178,19 @@ def canary_allowed(dtype: str, largest: float) -> float:
     return CANARY_ROUNDINGS * HALF_ULP[dtype] * largest
 
 
-def fp8_allowed(weighted: Numbers, keys: int, largest: float) -> Numbers:
+def fp8_allowed(weighted: Numbers, keys: int, largest: float, subnormal: float) -> Numbers:
     """The largest difference of out from that of exact probabilities, where they are rounded to fp8.
 
     ``weighted``: out of the magnitudes of v, of which ``largest`` is the largest. A probability's mantissa
-    has 3 bits. Where it is subnormal, it errs by half a step of 2^-9, beside a row's largest of at least
-    32. Then out is rounded to bf16.
+    has 3 bits. Where it is subnormal, it errs by ``subnormal`` beside its row's largest. Then out is rounded
+    to bf16.
     """
-    return weighted * (FP8_HALF_ULP + HALF_ULP["bf16"]) + keys * FP8_HALF_STEP / FP8_LEAST_TOP * largest
+    return weighted * (FP8_HALF_ULP + HALF_ULP["bf16"]) + keys * subnormal * largest
+
+
+def fp8_subnormal(top: float, *, fnuz: bool) -> float:
+    """The error of a subnormal probability beside its row's largest, which is at least ``top`` as a code."""
+    return (FP8_HALF_STEP / 2 if fnuz else FP8_HALF_STEP) / top
 
 
 def canary_cancelled(terms: int, *largest: float) -> float:

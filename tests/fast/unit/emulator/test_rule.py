@@ -5,6 +5,7 @@ import math
 import pytest
 
 from wheel_builder.machine_code.emulator.rule import tolerances
+from wheel_builder.tables.archs import known_archs
 
 
 def test_outputs_may_err_twice_and_gradients_three_times_what_the_dtype_costs():
@@ -47,3 +48,14 @@ def test_a_score_of_many_terms_may_lose_more_roundings_than_one_of_few():
 def test_not_a_number_meets_no_bound():
     assert math.isnan(tolerances.allowed(math.nan, terms=1, largest=1.0))
     assert math.isnan(tolerances.lse_allowed(0.0, math.nan))
+
+
+def test_a_subnormal_probability_in_fp8_errs_by_half_a_step_beside_the_least_top_of_its_arch():
+    """By the factors in kernels/device/mma, *_fp8.hpp, and the least numbers of both formats."""
+    found = {
+        name: tolerances.fp8_subnormal(arch.isa.fp8_top, fnuz=arch.isa.fp8 == "fnuz")
+        for name, arch in known_archs().items()
+        if arch.isa.fp8_top
+    }
+    assert found == {"gfx942": 2.0**-10 / 2 / 64, "gfx950": 2.0**-9 / 2 / 32, "gfx1201": 2.0**-9 / 2 / 112}
+    assert tolerances.fp8_allowed(0.0, 10, 3.0, found["gfx950"]) == 10 * 3 * 2.0**-15

@@ -11,7 +11,7 @@ import torch
 from edge_calls import CALLED, ran, small
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.reference import codes
-from flash_attn_rocm.suite.fp8_cases import FORMATS
+from flash_attn_rocm.suite.fp8_cases import FORMATS, FP8
 from flash_attn_rocm.suite.target import arch
 from flash_attn_rocm.values import kinds, paths
 

@@ -100,7 +100,10 @@ def transposed(wave):
 
 
 def transposed_bytes(wave):
-    """In each group of 16, lane l gets byte l % 8 of the loads of lanes l / 8, l / 8 + 2, ..."""
+    """In each group of 16, lane l gets byte l % 8 of the loads of lanes l / 8, l / 8 + 2, ...
+
+    By public code: Composable Kernel's Quad8 and HipKittens' loads of fp8. Not seen on hardware.
+    """
     cells = [
         [wave[f"v{21 + at // 4}"][cell] >> 8 * (at % 4) & 0xFF for at in range(8)] for cell in wave["v6"]
     ]

@@ -65,7 +65,8 @@ void transpose_halves(u32 (*v)[kLanes], u32 n) {
     for (u32 d = 0; d < 2; ++d) v[d][l] = half(from + 8 * d, l % 4) | half(from + 8 * d + 4, l % 4) << 16;
   }
 }
-// Of each 16 lanes, lane l gets byte l % 8 of the values loaded by lanes l / 8, l / 8 + 2, ...
+// Of each 16 lanes, lane l gets byte l % 8 of the values loaded by lanes l / 8, l / 8 + 2, ... By public code
+// (Composable Kernel's Quad8, HipKittens); no document and no hardware says so.
 void transpose_bytes(u32 (*v)[kLanes], u32 n) {
   u32 loaded[2][kLanes];
   std::memcpy(loaded, v, sizeof loaded);
