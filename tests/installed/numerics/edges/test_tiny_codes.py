@@ -13,9 +13,8 @@ from flash_attn_rocm.library import plans
 from flash_attn_rocm.reference import codes
 from flash_attn_rocm.suite.fp8_cases import FORMATS, FP8
 from flash_attn_rocm.suite.target import arch
-from flash_attn_rocm.values import kinds, paths
 
-KERNELS = [kernel for kernel in CALLED if kernel.op == kinds.ATTENDING[paths.FP8]]
+KERNELS = [kernel for kernel in CALLED if kernel.op == FP8]
 ZERO, LEAST, SIGN = 0x00, 0x01, 0x80
 KEYS = 320  # five tiles. Several places of the code load them
 SHAPES = [(33, (-1, -1)), (256, (-1, 30))]  # rows and window
