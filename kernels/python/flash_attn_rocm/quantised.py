@@ -18,7 +18,8 @@ def attend(
 ) -> tuple[Tensor, Tensor] | None:
     """out and the log-sum-exp of ``attention``'s arguments. None: not computed in 8 bits.
 
-    Raises FlashAttnArgumentError as ``attention`` does.
+    q, k and v have four dimensions. Raises FlashAttnArgumentError as ``attention`` does, for calls of lengths
+    that pay.
     """
     pays = int8.pays(q.shape[1], k.shape[1], causal=causal)
     if attn_mask is not None or not pays or transforms.is_active():

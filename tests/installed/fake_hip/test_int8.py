@@ -62,6 +62,28 @@ with kernels_on_host_memory(fake_hip), torch.no_grad():
     found = torch.compile(call, fullgraph=True, backend="aot_eager")(q, k, v)
 shown["same"] = [torch.equal(a, b) for a, b in zip(found, wanted)]
 """
+CHECKED = """
+import warnings
+from wheel_builder.machine_code.fake_hip.control import HOST_MEMORY
+HOST_MEMORY.checks_kernels = True
+flash_attn_rocm.set_strict(None)
+operator = int8.FWD_INT8
+def launch(*given):
+    operator(*given)
+    given[4].mul_({factor})  # out
+int8.FWD_INT8 = launch
+kernels = []
+with kernels_on_host_memory(fake_hip), torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        found = quantised.attend(q, k, v, None, **rules)
+        kernels.append([launch.kernel for launch in fake_hip.report().launches])
+        if found is None:
+            kernels[-1] = None
+    words = quantised.explain(q, k, v, None, **rules)
+shown["kernels"], shown["warned"] = kernels, [str(each.message) for each in caught]
+shown["words"] = words if isinstance(words, str) else words.reason
+"""
 # As where Windows resets GPUs that are busy for long: each head of k of each sequence has its launches.
 CUT = """
 import warnings
@@ -151,6 +173,24 @@ def test_nan_and_infinities_become_nan(scenario, name, first, last, columns, val
 @pytest.mark.needs_archs(ARCH)
 def test_torch_compile_takes_it_as_one_call(scenario):
     assert scenario(begin() + COMPILED, arch=ARCH)["same"] == [True, True]
+
+
+@pytest.mark.needs_archs(ARCH)
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_check_at_first_use(scenario, tmp_path, monkeypatch, wrong):
+    """After a wrong result the first call is computed in 16 bits, and later calls are not taken."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    shown = scenario(begin() + CHECKED.format(factor=1.5 if wrong else 1.0), arch=ARCH)
+    first, second = shown["kernels"]
+    own = ["fa_quantise_fp16"] * 2 + ["fa_fwd_int8_fp16_d128"]
+    if wrong:
+        assert "fa_fwd_fp16_d128" in first[3:]
+        assert second is None
+        assert "fp16, head_dim 128 with products of int8 are disabled on gfx1201" in shown["warned"][0]
+        assert "int8, causal, groups: out differs" in shown["words"]
+    else:
+        assert first[:3] == first[-3:] == own
+        assert (second, shown["warned"]) == (own, [])
 
 
 @pytest.mark.needs_archs(ARCH)
