@@ -18,7 +18,9 @@ IN_16_BITS = (
 IN_8_BITS = (
     "sageattention of flash-attn-rocm: q and k are rotated and quantised to int8, v to float8_e4m3fn; "
 )
+# Why a function stays in 16 bits.
 VARLEN = "kernels with products of int8 take no packed sequences"
+NAMED = "this function promises fp16 for v, and kernels with products of int8 have fp8"
 HND = "HND"
 
 
@@ -50,13 +52,17 @@ class Packed(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of flash_attn_rocm. Its out goes to the caller in ``layout``, "" if it is packed."""
+    """A call of flash_attn_rocm. Its out goes to the caller in ``layout``, "" if it is packed.
+
+    ``in_16_bits``: why kernels of 8 bits are not asked, or "".
+    """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     options: Mapping[str, Any]
     layout: str = ""
     return_lse: bool = False
+    in_16_bits: str = ""
 
     @property
     def rules(self) -> Mapping[str, Any]:
@@ -74,7 +80,8 @@ def dense(name: str, given: Dense, others: Mapping[str, Any]) -> Call:
     _checks.refuse(name, found)
     q, k, v = (x.transpose(1, 2) if layout == HND else x for x in named.values())
     options = {**_rules(given, others), "return_attn_probs": bool(given.return_lse)}
-    return Call(attention, (q, k, v, given.attn_mask), options, layout, bool(given.return_lse))
+    in_16_bits = NAMED if "pv_fp16" in name else ""
+    return Call(attention, (q, k, v, given.attn_mask), options, layout, bool(given.return_lse), in_16_bits)
 
 
 def packed(name: str, given: Packed, others: Mapping[str, Any]) -> Call:
@@ -86,7 +93,8 @@ def packed(name: str, given: Packed, others: Mapping[str, Any]) -> Call:
     found += _checks.others(others, scale) + _checks.gradients(named)
     _checks.refuse(name, found)
     cut = (x.to(torch.int32) for x in places.values())
-    return Call(flash_attn_varlen_func, (q, k, v, *cut, most_q, most_k), _rules(given, others))
+    arguments = (q, k, v, *cut, most_q, most_k)
+    return Call(flash_attn_varlen_func, arguments, _rules(given, others), in_16_bits=VARLEN)
 
 
 def attend(call: Call) -> Any:  # noqa: ANN401 - out, or out and the log-sum-exp
@@ -115,7 +123,7 @@ def explains(
         fields = inspect.signature(kind).parameters
         own = kind(**{name: value for name, value in bound.arguments.items() if name in fields})
         call = prepare(function.__name__, own, others)
-        found = quantised.explain(*call.arguments, **call.rules) if call.layout else VARLEN
+        found = call.in_16_bits or quantised.explain(*call.arguments, **call.rules)
         if not isinstance(found, str):
             return replace(found, reason=f"{IN_8_BITS}{found.reason}")
         support: Support = explain(call.function, *call.arguments, **call.options)
