@@ -13,7 +13,7 @@ from flash_attn_rocm.machine import requirements
 
 try:
     requirements.check()
-    from flash_attn_rocm import sdpa, transformers
+    from flash_attn_rocm import quantised, sdpa, transformers
     from flash_attn_rocm.arguments.normal_form import FlashAttnArgumentError
     from flash_attn_rocm.diagnosis.notice import (
         FlashAttnFallbackWarning,
@@ -61,6 +61,7 @@ __all__ = [
     "is_strict",
     "is_supported",
     "mla_decode",
+    "quantised",
     "sdpa",
     "set_strict",
     "transformers",
