@@ -353,7 +353,7 @@ def test_splits_get_memory_for_their_parts(host_fwd, kernels_on, monkeypatch):
     q, cache = torch.randn(2, 1, 4, 64).half(), torch.randn(2, 48, 2, 64).half()
     for _ in range(2):
         flash_attn_with_kvcache(q, cache, cache, num_splits=3)
-    wanted = (ARCH, "fp16", 64, 2, 1, 48, 4, 2, 0, 3, False, True, True, False, 0, False)
+    wanted = (ARCH, "fp16", 64, 2, 1, 48, 4, 2, 0, 3, False, True, True, False, 0, False, False)
     assert asked == [wanted] * len(asked)
     for call in host_fwd:
         assert call["partial_out"].shape == (3, 2, 4, 1, 64)

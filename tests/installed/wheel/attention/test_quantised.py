@@ -34,6 +34,7 @@ QUIET = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWar
 KERNELS = pytest.mark.needs_kernels("widen")
 INT = {"dtype": torch.int32}
 NAMES = ("q_descale", "k_descale", "v_descale")
+UNPADDED = 32  # a head dim that kernels have, and none with products of fp8
 ENDS = (0, 9, 9, 20), (0, 3, 17, 17)
 SHORT = {"cu_seqlens_q": torch.tensor(ENDS[0], **INT), "cu_seqlens_k": torch.tensor(ENDS[1], **INT)}
 LENGTHS = {**SHORT, "max_seqlen_q": 11, "max_seqlen_k": 14}
@@ -424,7 +425,7 @@ def test_torch_compile_of_products_of_fp8(kernels_on, monkeypatch):
 @KERNELS
 @pytest.mark.usefixtures("host_fwd")
 def test_torch_compile_without_products_of_fp8(kernels_on):
-    call = Call(head_dim=32)
+    call = Call(head_dim=UNPADDED)
     kernels_on(archs_with("widen")[0])
     torch.compiler.reset()
     compiled = torch.compile(flash_attn_func, fullgraph=True, backend="aot_eager")
@@ -447,7 +448,7 @@ def quietly(function, *given, **more):
 
 
 @KERNELS
-@pytest.mark.parametrize("head_dim", [64, 80, 5])
+@pytest.mark.parametrize("head_dim", [UNPADDED, 80, 5])
 @pytest.mark.parametrize("packed", [False, True])
 def test_kernels_are_given_numbers(host_fwd, kernels_on, monkeypatch, packed, head_dim):
     call, copied = Call(packed=packed, head_dim=head_dim), []
@@ -461,7 +462,7 @@ def test_kernels_are_given_numbers(host_fwd, kernels_on, monkeypatch, packed, he
     assert len(copied) == 6  # each of three once, in halves
     assert all(one.data_ptr() == x.data_ptr() for (one, *_), x in zip(copied, call.tensors * 2, strict=True))
     assert all(given["q"].dtype == given["k"].dtype == given["v"].dtype == BF16 for given in host_fwd)
-    for given in host_fwd if head_dim == 64 else ():
+    for given in host_fwd if head_dim == UNPADDED else ():
         assert all(torch.equal(given[name], x) for name, x in zip("qkv", call.rounded, strict=True))
 
 
@@ -492,7 +493,7 @@ def test_a_cache_keeps_its_codes(host_fwd, kernels_on):
 @KERNELS
 def test_no_value_is_read_on_the_host(kernels_on, monkeypatch):
     """So that calls can be captured in a graph."""
-    dense, packed, cache = Call(), Call(packed=True), Cache(paged=True)
+    dense, packed, cache = Call(head_dim=UNPADDED), Call(packed=True), Cache(paged=True)
     kernels_on(archs_with("widen")[0])
     launches = []
     monkeypatch.setattr("flash_attn_rocm.launch.widening.WIDEN", lambda *given: launches.append("widen"))
@@ -523,7 +524,7 @@ def test_without_a_kernel_pytorch_copies(host_fwd, kernels_on, monkeypatch, head
 
 @KERNELS
 def test_a_kernel_that_failed_its_check(host_fwd, kernels_on, monkeypatch):
-    call = Call()
+    call = Call(head_dim=UNPADDED)
     kernels_on(archs_with("widen")[0])
     monkeypatch.setattr(widening, "WIDEN", None)
     monkeypatch.setattr(first_use, "codes_failure", lambda *_: "widening differs")
@@ -549,7 +550,7 @@ def copied(what, elements):
 @KERNELS
 @pytest.mark.needs_kernels("decode_8bit")
 def test_explain_says_what_is_copied(kernels_on):
-    dense, packed, cache = Call(), Call(packed=True), Cache(paged=True)
+    dense, packed, cache = Call(head_dim=UNPADDED), Call(packed=True), Cache(paged=True)
     kernels_on(archs_with("decode_8bit")[0])
     for function, call, more in (
         (flash_attn_func, dense, {}),
@@ -569,7 +570,7 @@ def test_explain_says_what_is_copied(kernels_on):
     found = explain(flash_attn_with_kvcache, many, cache.k, cache.v, **cache.places, **cache.descales)
     words = copied("q", many.numel()) + r"8 bits widened to bfloat16 first, \d+ bytes; "
     assert re.match(words, found.reason)
-    assert explain(*dense.tensors).reason.startswith(copied("q, k and v", 2 * (80 + 66 + 66) * 64))
+    assert explain(*dense.tensors).reason.startswith(copied("q, k and v", 2 * (80 + 66 + 66) * UNPADDED))
 
 
 def test_explain_without_kernels(kernels_on):
