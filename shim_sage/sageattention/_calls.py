@@ -99,7 +99,7 @@ def packed(name: str, given: Packed, others: Mapping[str, Any]) -> Call:
 
 def attend(call: Call) -> Any:  # noqa: ANN401 - out, or out and the log-sum-exp
     """The answer, in the caller's layout."""
-    found: Any = quantised.attend(*call.arguments, **call.rules) if call.layout else None
+    found: Any = None if call.in_16_bits else quantised.attend(*call.arguments, **call.rules)
     if found is None:
         found = call.function(*call.arguments, **call.options)
     elif not call.return_lse:
