@@ -222,7 +222,10 @@ HIDING = {"attn_mask": tensor([1, 1, 300, 8], dtype=BOOL)}
     [
         (
             attention(path=b"fast"),
-            "expected one of matrix, tiled, tall, fp8, wide, uneven, split, latent, reference, got fast",
+            (
+                "expected one of matrix, tiled, tall, fp8, int8, wide, uneven, split, latent, reference, "
+                "got fast"
+            ),
         ),
         (attention(path=b"latent"), "latent does not take this call: it has its own calls"),
         (attention(path=b"uneven"), "uneven does not take this call: v has the head dim of q and k"),
