@@ -8,13 +8,13 @@ import pytest
 
 # The accepted counts.  Two microseconds of a forward call are about 13,000.
 ACCEPTED = {
-    "flash_attn_func": 91_000,
-    "flash_attn_varlen_func": 113_000,
+    "flash_attn_func": 95_000,
+    "flash_attn_varlen_func": 117_000,
     "flash_attn_with_kvcache": 109_000,
-    "forward and backward": 394_000,
-    "forward and backward, separate": 394_000,
+    "forward and backward": 398_000,
+    "forward and backward, separate": 398_000,
 }
-BAND = 0.05  # runs differ by half a percent, C libraries choose their functions by processor
+BAND = 0.05  # runs differ by up to 3 %, most on a busy machine, and C libraries choose functions by processor
 SECONDS = 600  # half a million stops take 10 on a quiet machine
 COUNT = """
 import bench_overhead
