@@ -16,6 +16,7 @@ from flash_attn_rocm.reference import operators
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks
 from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.layouts import Device, choose, readable
+from flash_attn_rocm.serving.support import unserved
 from flash_attn_rocm.values.given import Given
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
@@ -43,6 +44,13 @@ def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, device: 
         *inputs, *options, rng_state, device.arch, device.compute_units
     )
     return found
+
+
+def in_16_bits(inputs: Inputs, options: Options, device: Device) -> Two:
+    """``forward`` in place of disabled kernels that multiply codes: by kernels, or by PyTorch."""
+    if unserved(inputs, options):
+        return operators.forward(inputs, options, None, want_probabilities=False)[:2]
+    return forward(inputs, options, None, device)
 
 
 def launch(inputs: Inputs, options: Options, rng_state: Tensor | None, plan: Plan) -> Two:

@@ -28,7 +28,6 @@ from flash_attn_rocm.serving.support import (
     launch_words,
     row_words,
 )
-from flash_attn_rocm.serving.support import unserved as unserved_numbers
 from flash_attn_rocm.values import kinds, paths
 from flash_attn_rocm.values.tracing import constant_when_traced
 from flash_attn_rocm.values.tuning import REGIMES
@@ -165,10 +164,7 @@ def _attend(
     device = Device(arch, compute_units)
     if failure := first_use.fp8_failure(answer, q, device):
         fall_back(failure, stacklevel=2)
-        numbers = dequantising.dequantised(inputs, q_descale)
-        if unserved_numbers(numbers, options):
-            return operators.forward(numbers, options, None, want_probabilities=False)[:2]
-        return forward_pass.forward(numbers, options, None, device)
+        return forward_pass.in_16_bits(dequantising.dequantised(inputs, q_descale), options, device)
     return answer(inputs, options, q_descale, device)
 
 

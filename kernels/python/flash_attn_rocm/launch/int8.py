@@ -29,7 +29,6 @@ from flash_attn_rocm.serving.support import (
     launch_words,
     row_words,
 )
-from flash_attn_rocm.serving.support import unserved as unserved_numbers
 from flash_attn_rocm.values import kinds, paths
 from flash_attn_rocm.values.tracing import constant_when_traced
 
@@ -155,9 +154,7 @@ def _attend(
     device = Device(arch, compute_units)
     if failure := first_use.int8_failure(answer, q, device):
         fall_back(failure, stacklevel=2)
-        if unserved_numbers(inputs, options):
-            return operators.forward(inputs, options, None, want_probabilities=False)[:2]
-        return forward_pass.forward(inputs, options, None, device)[:2]
+        return forward_pass.in_16_bits(inputs, options, device)
     return answer(inputs, options, device)
 
 
