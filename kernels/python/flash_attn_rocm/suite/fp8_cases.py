@@ -12,23 +12,17 @@ import torch
 
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.reference import codes
-from flash_attn_rocm.suite.forward_cases import Kernel, laid_out
+from flash_attn_rocm.suite.eight_bits import HEADS, LAYOUTS, MANY, MOST_RMS, ROWS, WINDOWS, hidden, placed
+from flash_attn_rocm.suite.forward_cases import Kernel
 from flash_attn_rocm.suite.target import arch
 from flash_attn_rocm.values import kinds, paths, tolerances
 
 FWD_FP8 = torch.ops.flash_attn_rocm.fwd_fp8.default
 FP8 = kinds.ATTENDING[paths.FP8]
 FORMATS = ("float8_e4m3fn", "float8_e4m3fnuz")
-# A workgroup has 256 rows, in waves of 32, and tiles of 64 keys.
-ROWS = (1, 17, 32, 33, 64, 100, 255, 256, 257, 300)
-KEYS = (1, 2, 31, 63, 64, 65, 128, 129, 200, 257, 320)
-HEADS = ((1, 1), (2, 1), (3, 3), (4, 2))
-WINDOWS = ((-1, -1), (-1, 0), (-1, 0), (40, 7), (0, 0), (-1, 30), (70, -1))
+KEYS = (1, 2, 31, 63, 64, 65, 128, 129, 200, 257, 320)  # in tiles of 64
 VALUES = ("normal", "normal", "codes", "sinks", "outliers", "large", "zeros")
-LAYOUTS = ("contiguous", "heads first", "padded")
 PADDING = 16  # codes behind each row of the layout "padded"
-# Simulated, of normal numbers with up to 1,024 keys: 24 thousandths, of few keys less.
-MOST_RMS, MANY = 0.03, 4096
 
 
 @dataclass(frozen=True)
@@ -160,10 +154,7 @@ class Call:
         sequences = self.codes["qkv".index(name)]
         if self.case.packed:
             return torch.cat(sequences)
-        x = torch.stack(sequences)
-        if self.case.layout == "padded":
-            return torch.nn.functional.pad(x, (0, PADDING))[..., : x.shape[-1]]
-        return laid_out(x, self.case.layout)
+        return placed(torch.stack(sequences), self.case.layout, PADDING)
 
     def ends(self, lengths):
         return torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0).int()
@@ -193,12 +184,7 @@ class Call:
         q, k, v = (each[b].transpose(0, 1) for each in self.numbers)
         k, v = (x.repeat_interleave(group, 0) for x in (k, v))
         scores = q @ k.mT * case.scale
-        at = torch.arange(k.shape[1]) - (torch.arange(q.shape[1])[:, None] + k.shape[1] - q.shape[1])
-        left, right = case.window
-        hidden = torch.zeros_like(at, dtype=torch.bool)
-        hidden |= (at > right) if right >= 0 else False
-        hidden |= (at < -left) if left >= 0 else False
-        scores = scores.masked_fill(hidden, -math.inf)
+        scores = scores.masked_fill(hidden(q.shape[1], k.shape[1], case.window), -math.inf)
         lse = scores.logsumexp(-1) if k.shape[1] else torch.full(scores.shape[:2], -math.inf).double()
         blind = lse == -math.inf
         total = lse if self.sink is None else torch.logaddexp(lse, self.sink[:, None].double())

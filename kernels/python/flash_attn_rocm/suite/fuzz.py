@@ -2,7 +2,8 @@
 
 Attention: forward_cases.py. Gradients: backward_cases.py, alike_cases.py, nan_cases.py. Masks:
 masked_cases.py, masked_backward_cases.py. Latent attention: latent_cases.py. Products of fp8: fp8_cases.py,
-of int8: int8_cases.py. Caches of 8 bits, and writing and copying caches: caches/.
+of int8: int8_cases.py, shared by both: eight_bits.py. Caches of 8 bits, and writing and copying caches:
+caches/.
 """
 
 from flash_attn_rocm.suite import (

@@ -13,22 +13,16 @@ import torch
 from flash_attn_rocm.arguments.normal_form import TORCH_DTYPES
 from flash_attn_rocm.library import plans
 from flash_attn_rocm.reference import quantising
-from flash_attn_rocm.suite.forward_cases import Kernel, laid_out
+from flash_attn_rocm.suite.eight_bits import HEADS, LAYOUTS, MANY, MOST_RMS, ROWS, WINDOWS, hidden, placed
+from flash_attn_rocm.suite.forward_cases import Kernel
 from flash_attn_rocm.suite.target import arch
 from flash_attn_rocm.values import kinds, paths, tolerances
 
 FWD_INT8 = torch.ops.flash_attn_rocm.fwd_int8.default
 INT8 = kinds.ATTENDING[paths.INT8]
-# A workgroup has 128 or 256 rows, in waves of 16, and tiles of 64 keys. One that quantises has 256 rows.
-ROWS = (1, 17, 32, 33, 64, 100, 255, 256, 257, 300)
-KEYS = (1, 2, 31, 63, 64, 65, 129, 200, 257, 320)
-HEADS = ((1, 1), (2, 1), (3, 3), (4, 2))
-WINDOWS = ((-1, -1), (-1, 0), (-1, 0), (40, 7), (0, 0), (-1, 30), (70, -1))
+KEYS = (1, 2, 31, 63, 64, 65, 129, 200, 257, 320)  # in tiles of 64; a workgroup that quantises has 256
 VALUES = ("normal", "normal", "sinks", "outliers", "large", "zeros", "rising")
-LAYOUTS = ("contiguous", "heads first", "padded")
 PADDING = 8  # elements behind each row of the layout "padded"
-# Simulated of normal numbers, of probabilities alone: 24 thousandths.
-MOST_RMS, MANY = 0.03, 4096
 
 
 @dataclass(frozen=True)
@@ -116,10 +110,7 @@ class Call:
         return x.to(TORCH_DTYPES[case.kernel.dtype])
 
     def laid(self, place):
-        x = self.given[place]
-        if self.case.layout == "padded":
-            return torch.nn.functional.pad(x, (0, PADDING))[..., : x.shape[-1]]
-        return laid_out(x, self.case.layout)
+        return placed(self.given[place], self.case.layout, PADDING)
 
     def run(self, target):
         """Launch the case. Returns out and the log-sum-exp in float64."""
@@ -137,12 +128,7 @@ class Call:
         q, k, v = (x.transpose(1, 2) for x in self.numbers)
         k, v = (x.repeat_interleave(group, 1) for x in (k, v))
         scores = q @ k.mT * case.scale
-        at = torch.arange(self.keys) - (torch.arange(self.rows)[:, None] + self.keys - self.rows)
-        left, right = case.window
-        hidden = torch.zeros_like(at, dtype=torch.bool)
-        hidden |= (at > right) if right >= 0 else False
-        hidden |= (at < -left) if left >= 0 else False
-        scores = scores.masked_fill(hidden, -math.inf)
+        scores = scores.masked_fill(hidden(self.rows, self.keys, case.window), -math.inf)
         lse = scores.logsumexp(-1)
         blind = lse == -math.inf
         weights = (scores - lse.masked_fill(blind, 0.0)[..., None]).exp()
