@@ -258,7 +258,7 @@ def test_without_a_cache_folder_it_holds_for_the_process(play, monkeypatch):
     assert shown["launches"][1] == 1
 
 
-def test_never_during_a_capture_or_a_trace(play):
+def test_never_during_a_capture_and_at_the_same_call_after_it(play):
     shown = play(
         """
 from flash_attn_rocm.serving import capture
@@ -267,16 +267,20 @@ real, first_use.capture.is_capturing = capture.is_capturing, lambda device: True
 called()
 shown["captured"] = len(kernels())
 first_use.capture.is_capturing = real
-compiling, torch.compiler.is_compiling = torch.compiler.is_compiling, lambda: True
 called()
-shown["traced"] = len(kernels())
-torch.compiler.is_compiling = compiling
-called(*qkv(rows=18))
 shown["later"] = len(kernels())
+called()
+shown["then"] = len(kernels())
 """
     )
-    assert (shown["captured"], shown["traced"]) == (1, 1)
+    assert shown["captured"] == shown["then"] == 1
     assert shown["later"] > 1
+
+
+def test_also_while_another_thread_compiles(play):
+    """PyTorch's flag is one for all threads, and another thread's check may have a kept row in place."""
+    shown = play("torch.compiler.is_compiling = lambda: True; called(); shown['kernels'] = len(kernels())")
+    assert shown["kernels"] > 1
 
 
 def looked_at(mask):

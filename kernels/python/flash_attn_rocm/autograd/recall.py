@@ -121,8 +121,8 @@ def decided(
         return None
     device = device_of(inputs.q.device)
     layout = choose(inputs, options, device)
-    if not layout.as_it_is or first_use.failure(forward_pass.answer, inputs, options, device):
-        return None
+    if not layout.as_it_is or first_use.failure(forward_pass.answer, inputs, options, device) != "":
+        return None  # also without a finding about the kernels: the next call asks again
     *numbers, window = loads(key[1])  # noqa: S302 - of ``signature``
     if type(window) is not tuple or not PLAIN.issuperset(map(type, (*numbers, *window))):
         return None  # numbers of other libraries became bytes

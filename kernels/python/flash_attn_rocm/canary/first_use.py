@@ -47,27 +47,32 @@ _running: set[tuple[torch.device, Family]] = set()  # under the lock
 _shaken: set[torch.device] = set()
 
 
-def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) -> str:
-    """Why the kernels for a call are disabled, or "". ``answer`` launches them."""
-    dtype = DTYPES[inputs.q.dtype]
-    if inputs.coded and (found := codes_failure(answer, inputs.q.device, dtype, inputs.head_dim, device)):
+def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) -> str | None:
+    """Why the kernels for a call are disabled, or "". ``answer`` launches them.
+
+    None, as of the functions below: not known yet, while a graph is captured or with too little memory.
+    """
+    dtype, where = DTYPES[inputs.q.dtype], inputs.q.device
+    if inputs.coded and (found := codes_failure(answer, where, dtype, inputs.head_dim, device)) != "":
         return found
     masked = inputs.attn_mask is not None and dense_masks.is_read(inputs, options)
     op, work = (plans.MASKED, MASKED) if masked else (plans.FORWARD, "")
     head_dim = plans.padded_head_dim(device.arch, dtype, inputs.head_dim, op)
     family = Family(device.arch, dtype, head_dim, work)
-    return _known(
-        family, inputs.q.device, lambda where: calls.attention_problem(family, answer, device, where)
-    )
+    return _known(family, where, lambda where: calls.attention_problem(family, answer, device, where))
 
 
-def codes_failure(answer: Answer, where: torch.device, dtype: str, head_dim: int, device: Device) -> str:
+def codes_failure(
+    answer: Answer, where: torch.device, dtype: str, head_dim: int, device: Device
+) -> str | None:
     """Why the kernels that read codes of 8 bits are disabled, or "". ``answer`` launches them."""
     family = Family(device.arch, dtype, plans.padded_head_dim(device.arch, dtype, head_dim), CODED)
     return _known(family, where, lambda where: calls.attention_problem(family, answer, device, where))
 
 
-def gradients_failure(backward: Backward, inputs: Inputs, options: Options, arch: str, path: str) -> str:
+def gradients_failure(
+    backward: Backward, inputs: Inputs, options: Options, arch: str, path: str
+) -> str | None:
     """Why the gradient kernels of a path are disabled, or "". ``backward`` launches them."""
     dtype, masked = DTYPES[inputs.q.dtype], dense_masks.is_read(inputs, options)
     op = plans.MASKED_BACKWARD if masked else plans.BACKWARD
@@ -76,32 +81,32 @@ def gradients_failure(backward: Backward, inputs: Inputs, options: Options, arch
     return _known(family, inputs.q.device, lambda where: calls.gradients_problem(family, backward, where))
 
 
-def append_failure(append: Append, inputs: Inputs, arch: str) -> str:
+def append_failure(append: Append, inputs: Inputs, arch: str) -> str | None:
     """Why the kernels that write into such caches are disabled, or "". ``append`` launches one."""
     q = inputs.q
     family = Family(arch, DTYPES[q.dtype], 0, CODED if inputs.coded else "")
     return _known(family, q.device, lambda where: caches.append_problem(family, append, where))
 
 
-def widening_failure(widened: Widened, q: Tensor, arch: str) -> str:
+def widening_failure(widened: Widened, q: Tensor, arch: str) -> str | None:
     """Why the kernels that widen caches of latent attention are disabled, or "". ``widened`` launches one."""
     family = Family(arch, DTYPES[q.dtype], q.shape[-1], CODED)
     return _known(family, q.device, lambda where: caches.widening_problem(family, widened, where))
 
 
-def latent_failure(answer: Latent, q: Tensor, device: Device) -> str:
+def latent_failure(answer: Latent, q: Tensor, device: Device) -> str | None:
     """Why the kernels of latent attention are disabled, or "". ``answer`` launches them."""
     family = Family(device.arch, DTYPES[q.dtype], q.shape[-1], LATENT)
     return _known(family, q.device, lambda where: latent.latent_problem(family, answer, device, where))
 
 
-def fp8_failure(answer: Fp8, q: Tensor, device: Device) -> str:
+def fp8_failure(answer: Fp8, q: Tensor, device: Device) -> str | None:
     """Why the kernels with products of fp8 are disabled, or "". ``answer`` launches one."""
     family = Family(device.arch, DTYPES[DEQUANTISED], q.shape[-1], FP8)
     return _known(family, q.device, lambda where: fp8.fp8_problem(family, answer, device, where))
 
 
-def int8_failure(answer: Int8, q: Tensor, device: Device) -> str:
+def int8_failure(answer: Int8, q: Tensor, device: Device) -> str | None:
     """Why the kernels with products of int8 are disabled, or "". ``answer`` launches them."""
     family = Family(device.arch, DTYPES[q.dtype], q.shape[-1], INT8)
     return _known(family, q.device, lambda where: int8.int8_problem(family, answer, device, where))
@@ -116,12 +121,16 @@ def forget() -> None:
     forget_reasons()
 
 
-def _known(family: Family, where: torch.device, problem: Callable[[torch.device], str]) -> str:
+def _known(family: Family, where: torch.device, problem: Callable[[torch.device], str]) -> str | None:
+    """The words of a failure, "" for none, None if that is not known yet."""
+    # Other threads may be compiling: torch.compiler.is_compiling() says so in all of them, and is not asked.
     key = (where, family)
     if (found := _found.get(key)) is not None:
         return found
-    if not _wanted(where):
+    if not _wanted():
         return ""
+    if capture.is_capturing(where):
+        return None
     with _lock:  # other threads wait: a kept row may be in place that is not checked yet
         if key in _running:
             return ""  # the check's own launches come here too
@@ -132,7 +141,7 @@ def _known(family: Family, where: torch.device, problem: Callable[[torch.device]
             finally:
                 _running.discard(key)
             if checked is None:
-                return ""
+                return None
             _found[key] = checked
             if checked:
                 FAILURES[family] = checked
@@ -140,14 +149,8 @@ def _known(family: Family, where: torch.device, problem: Callable[[torch.device]
         return _found[key]
 
 
-def _wanted(where: torch.device) -> bool:
-    if (
-        not environment.switch(environment.CANARY, default=True)
-        or torch.compiler.is_compiling()
-        or capture.is_capturing(where)
-    ):
-        return False
-    return machine.current().checks_kernels
+def _wanted() -> bool:
+    return environment.switch(environment.CANARY, default=True) and machine.current().checks_kernels
 
 
 def _checked(family: Family, where: torch.device, problem: Callable[[torch.device], str]) -> str | None:

@@ -73,7 +73,7 @@ def test_a_hang_switches_the_family_off_in_words(stream, monkeypatch, tmp_path):
 def test_other_threads_wait_for_a_check(monkeypatch, tmp_path):
     """Their calls would run a kept row that is not checked yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(first_use, "_wanted", lambda _where: True)
+    monkeypatch.setattr(first_use, "_wanted", lambda: True)
     family, begun, said = remembered.Family(ARCH, "fp16", 64), threading.Event(), []
 
     def problem(_where):
@@ -99,7 +99,7 @@ def test_other_threads_wait_for_a_check(monkeypatch, tmp_path):
 
 def test_without_memory_nothing_is_said_of_the_kernels(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(first_use, "_wanted", lambda _where: True)
+    monkeypatch.setattr(first_use, "_wanted", lambda: True)
 
     def answer(*_arguments):
         message = "out of memory"
@@ -107,7 +107,7 @@ def test_without_memory_nothing_is_said_of_the_kernels(monkeypatch, tmp_path):
 
     q = torch.zeros(1, 1, 1, 64, dtype=torch.float16)
     try:
-        assert first_use.failure(answer, Inputs(q, q, q), Options(0.125), Device(ARCH, 8)) == ""
+        assert first_use.failure(answer, Inputs(q, q, q), Options(0.125), Device(ARCH, 8)) is None
         assert not first_use._found
     finally:
         first_use.forget()
@@ -117,7 +117,7 @@ def test_without_memory_nothing_is_said_of_the_kernels(monkeypatch, tmp_path):
 def test_what_is_set_as_default_changes_nothing(monkeypatch, tmp_path):
     """Tensors of another dtype or device ended the check, and so switched right kernels off."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(first_use, "_wanted", lambda _where: True)
+    monkeypatch.setattr(first_use, "_wanted", lambda: True)
 
     def answer(inputs, options, state, _device, **_tall):
         return operators.forward(inputs, options, state, want_probabilities=False)[:2]
