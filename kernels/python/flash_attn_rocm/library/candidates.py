@@ -5,8 +5,6 @@ The distribution is data: a list and machine code. It belongs to one wheel. Ever
 
 import hashlib
 import importlib.util
-import json
-import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -14,18 +12,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from flash_attn_rocm.library import host
+from flash_attn_rocm.library import checked, host
+from flash_attn_rocm.library.checked import DIGEST, KERNEL, MOST_KERNELS, MOST_ROWS, ROW
 from flash_attn_rocm.machine import tuning
 from flash_attn_rocm.machine.requirements import LIBRARY, package_version
 from flash_attn_rocm.values.given import Given
 
 FORMAT, LIST = 1, "candidates.json"
-MOST_BYTES, MOST_CODE, MOST_KERNELS, MOST_ROWS, MOST_WIDTH = 1 << 20, 4 << 20, 128, 16, 1024
-ROW, DIGEST, KERNEL = (
-    re.compile(r"[0-9a-f]{8}"),
-    re.compile(r"[0-9a-f]{64}"),
-    re.compile(r"fa_[a-z0-9_]{1,60}"),
-)
+MOST_BYTES, MOST_CODE, MOST_WIDTH = 1 << 20, 4 << 20, 1024
 REPLACE = torch.ops.flash_attn_rocm.replace.default
 
 
@@ -79,8 +73,8 @@ def find(arch: str) -> Candidates:
         raise CandidatesError(message)
     folder = Path(next(iter(spec.submodule_search_locations)))
     try:
-        data = _bounded(folder / LIST, MOST_BYTES)
-        listed = json.loads(data, object_pairs_hook=_once, parse_constant=_no_constant)
+        data = checked.bounded(folder / LIST, MOST_BYTES)
+        listed = checked.parsed(data)
         wheel = _wheel(listed, arch)
         if hashlib.sha256(LIBRARY.read_bytes()).hexdigest() not in wheel["libraries"]:
             message = (
@@ -89,7 +83,7 @@ def find(arch: str) -> Candidates:
             )
             raise CandidatesError(message)
         kernels = {kernel: _kernel(arch, kernel, value) for kernel, value in listed["kernels"].items()}
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         message = f"{name} is damaged: {folder / LIST}: {error}\n  next: {install} --force-reinstall"
         raise CandidatesError(message) from error
     return Candidates(folder, hashlib.sha256(data).hexdigest(), kernels)
@@ -120,7 +114,7 @@ def index_of(where: torch.device) -> int:
 @cache
 def _code(path: Path, size: int, sha256: str) -> torch.Tensor:
     try:
-        data = _bounded(path, MOST_CODE)
+        data = checked.bounded(path, MOST_CODE)
     except (OSError, ValueError) as error:
         message = f"the candidates' code cannot be read: {path}: {error}"
         raise CandidatesError(message) from error
@@ -130,95 +124,52 @@ def _code(path: Path, size: int, sha256: str) -> torch.Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
-def _bounded(path: Path, most: int) -> bytes:
-    with path.open("rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        message = f"expected at most {most} bytes"
-        raise ValueError(message)
-    return data
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        message = "a key is there twice"
-        raise ValueError(message)
-    return found
-
-
-def _no_constant(name: str) -> None:
-    message = f"expected numbers, got {name}"
-    raise ValueError(message)
-
-
-def _expect(what: str, value: Given, *, fits: bool, expected: str) -> Given:
-    if not fits:
-        message = f"{what}: expected {expected}, got {str(value)[:80]}"
-        raise ValueError(message)
-    return value
-
-
-def _fields(what: str, value: Given, *names: str) -> Mapping[str, Any]:
-    fits = isinstance(value, dict) and sorted(value) == sorted(names)
-    return _expect(what, value, fits=fits, expected=f"exactly {', '.join(names)}")
-
-
-def _text(what: str, value: Given, most: int, pattern: re.Pattern[str] | None = None) -> str:
-    fits = (
-        isinstance(value, str) and 0 < len(value) <= most and (not pattern or bool(pattern.fullmatch(value)))
-    )
-    expected = pattern.pattern if pattern else f"1 to {most} characters"
-    return str(_expect(what, value, fits=fits, expected=expected))
-
-
-def _number(what: str, value: Given, least: int, most: int) -> int:
-    fits = type(value) is int and least <= value <= most
-    return int(_expect(what, value, fits=fits, expected=f"a number from {least} to {most}"))
-
-
 def _wheel(listed: Given, arch: str) -> Mapping[str, Any]:
-    fields = _fields("the list", listed, "format", "arch", "wheel", "kernels")
-    _expect("format", fields["format"], fits=fields["format"] == FORMAT, expected=str(FORMAT))
-    _expect("arch", fields["arch"], fits=fields["arch"] == arch, expected=arch)
-    kernels = fields["kernels"]
-    fits = isinstance(kernels, dict) and 0 < len(kernels) <= MOST_KERNELS
-    _expect("kernels", kernels, fits=fits, expected=f"1 to {MOST_KERNELS}")
-    wheel = _fields("wheel", fields["wheel"], "version", "libraries")
-    _text("version", wheel["version"], 64)
+    fields = checked.fields("the list", listed, "format", "arch", "wheel", "kernels")
+    checked.equal("format", fields["format"], FORMAT)
+    checked.equal("arch", fields["arch"], arch)
+    checked.entries("kernels", fields["kernels"], MOST_KERNELS)
+    wheel = checked.fields("wheel", fields["wheel"], "version", "libraries")
+    checked.text("version", wheel["version"], 64)
     libraries = wheel["libraries"]
-    _expect("libraries", libraries, fits=isinstance(libraries, list), expected="a list")
+    checked.expect("libraries", libraries, fits=isinstance(libraries, list), expected="a list")
     for each in libraries[:MOST_ROWS]:
-        _text("libraries", each, 64, DIGEST)
+        checked.text("libraries", each, 64, DIGEST)
     return wheel
 
 
 def _kernel(arch: str, name: str, value: Given) -> Kernel:
-    _text("a kernel", name, 64, KERNEL)
-    fields = _fields(name, value, "shipped", "code", "candidates")
-    code = _fields(f"{name}: code", fields["code"], "file", "bytes", "sha256")
-    _expect(f"{name}: file", code["file"], fits=code["file"] == f"{name}.hipfb", expected=f"{name}.hipfb")
-    rows = fields["candidates"]
-    fits = isinstance(rows, dict) and 0 < len(rows) <= MOST_ROWS
-    _expect(f"{name}: candidates", rows, fits=fits, expected=f"1 to {MOST_ROWS}")
+    checked.text("a kernel", name, 64, KERNEL)
+    fields = checked.fields(name, value, "shipped", "code", "candidates")
+    code = checked.fields(f"{name}: code", fields["code"], "file", "bytes", "sha256")
+    checked.equal(f"{name}: file", code["file"], f"{name}.hipfb")
+    rows = checked.entries(f"{name}: candidates", fields["candidates"], MOST_ROWS)
     found = {row: _candidate(name, row, rows[row], place) for place, row in enumerate(sorted(rows))}
     shipped, own = fields["shipped"], host.row_ids().get((arch, name))
     fits = own is not None and shipped == own
-    _expect(f"{name}: shipped", shipped, fits=fits, expected=own or "a kernel with rows")
-    _expect(f"{name}: candidates", shipped, fits=shipped not in found, expected="other rows than the wheel's")
-    size = _number(f"{name}: bytes", code["bytes"], 1, MOST_CODE)
-    return Kernel(shipped, code["file"], size, _text(f"{name}: sha256", code["sha256"], 64, DIGEST), found)
+    checked.expect(f"{name}: shipped", shipped, fits=fits, expected=own or "a kernel with rows")
+    others = shipped not in found
+    checked.expect(f"{name}: candidates", shipped, fits=others, expected="other rows than the wheel's")
+    size = checked.number(f"{name}: bytes", code["bytes"], 1, MOST_CODE)
+    return Kernel(
+        shipped, code["file"], size, checked.text(f"{name}: sha256", code["sha256"], 64, DIGEST), found
+    )
 
 
 def _candidate(kernel: str, row: str, value: Given, place: int) -> Candidate:
-    what = f"{kernel}: {_text(f'{kernel}: a row', row, 8, ROW)}"
+    what = f"{kernel}: {checked.text(f'{kernel}: a row', row, 8, ROW)}"
     names = ("changes", "settings", "rows", "threads", "lds_bytes", "vgprs", "sha256")
-    fields = _fields(what, value, *names)
-    _text(f"{what}: sha256", fields["sha256"], 64, DIGEST)
-    _number(f"{what}: lds_bytes", fields["lds_bytes"], 0, 160 << 10)
-    _number(f"{what}: vgprs", fields["vgprs"], 0, 512)
-    changes = _text(f"{what}: changes", fields["changes"], 200)
-    rows = _number(f"{what}: rows", fields["rows"], 1, MOST_WIDTH)
+    fields = checked.fields(what, value, *names)
+    checked.text(f"{what}: sha256", fields["sha256"], 64, DIGEST)
+    checked.number(f"{what}: lds_bytes", fields["lds_bytes"], 0, 160 << 10)
+    checked.number(f"{what}: vgprs", fields["vgprs"], 0, 512)
+    changes = checked.text(f"{what}: changes", fields["changes"], 200)
+    rows = checked.number(f"{what}: rows", fields["rows"], 1, MOST_WIDTH)
     return Candidate(
-        kernel, row, changes, rows, _number(f"{what}: threads", fields["threads"], 1, MOST_WIDTH), place
+        kernel,
+        row,
+        changes,
+        rows,
+        checked.number(f"{what}: threads", fields["threads"], 1, MOST_WIDTH),
+        place,
     )

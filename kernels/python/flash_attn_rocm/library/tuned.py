@@ -11,18 +11,20 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
 
-from flash_attn_rocm.library import candidates, host
+from flash_attn_rocm.library import candidates, checked, host
 from flash_attn_rocm.library.candidates import Candidate, Candidates, CandidatesError
 from flash_attn_rocm.machine import environment, remembered, tuning
 from flash_attn_rocm.machine.remembered import CODED, FP8, INT8, MASKED, MASKED_GRADIENTS, Family
 from flash_attn_rocm.values import kinds, paths
+from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.values.tuning import REGIMES
 
-FORMAT = 3
+FORMAT, MOST_BYTES = 3, 1 << 20
 COMMAND = "python -m flash_attn_rocm tune --apply"
 # The family whose check at first use launches a kernel, by its op.
 WORK = {
@@ -68,6 +70,14 @@ class Kept(NamedTuple):
 Winners = Mapping[str, Mapping[str, Winner]]  # by kernel and regime
 
 
+class Rows(NamedTuple):
+    """Kept rows, and the digest of their list of candidates. ``problem``: why the file is not used."""
+
+    digest: str = ""
+    winners: Winners = MappingProxyType({})
+    problem: str = ""
+
+
 def folder() -> Path:
     """Where kept rows and the progress of ``tune`` are."""
     return remembered.folder().parent / "tuned"
@@ -93,9 +103,9 @@ def key_of(gpu: Gpu) -> str:
 
 def keep(gpu: Gpu, digest: str, found: Winners) -> Path:
     """Keeps the winners of kernels. Other kernels keep theirs. Raises OSError."""
-    path, (before, former) = file_of(gpu), kept(gpu)
+    path, former = file_of(gpu), kept(gpu)
     forget_findings(gpu.arch)  # the rows were checked just now
-    every = {**(former if before == digest else {}), **found}
+    every = {**(former.winners if former.digest == digest else {}), **found}
     winners = {name: own for name, own in every.items() if own}
     if winners:
         kernels = {
@@ -119,25 +129,46 @@ def forget_findings(arch: str) -> None:
 
 
 @cache
-def kept(gpu: Gpu) -> tuple[str, Winners]:
-    """The digest of the candidates' list, and the kept rows. Empty without a readable file."""
+def kept(gpu: Gpu) -> Rows:
+    """The kept rows in this GPU's file. None without a file, or of one that is not as ``keep`` writes it."""
     try:
-        found = json.loads(file_of(gpu).read_text(encoding="utf-8"))
-        if found["format"] != FORMAT:
-            return "", {}
-        winners = {
-            str(name): {regime: Winner(**value) for regime, value in own.items() if regime in REGIMES}
-            for name, own in found["kernels"].items()
-        }
-        return str(found["candidates"]), winners
-    except (OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError):
-        return "", {}  # RuntimeError: the user has no home folder
+        return _rows(checked.parsed(checked.bounded(file_of(gpu), MOST_BYTES)), gpu)
+    except (FileNotFoundError, NotADirectoryError, RuntimeError):  # the last: the user has no home folder
+        return Rows()
+    except OSError as error:
+        return Rows(problem=error.strerror or str(error))
+    except ValueError as error:
+        return Rows(problem=str(error))
+
+
+def _rows(value: Given, gpu: Gpu) -> Rows:
+    found = checked.fields("the file", value, "format", "gpu", "candidates", "kernels")
+    checked.equal("format", found["format"], FORMAT)
+    checked.equal("gpu", found["gpu"], gpu._asdict())
+    digest = checked.text("candidates", found["candidates"], 64, checked.DIGEST)
+    kernels = checked.entries("kernels", found["kernels"], checked.MOST_KERNELS)
+    return Rows(digest, {name: _winners(name, own) for name, own in kernels.items()})
+
+
+def _winners(kernel: str, value: Given) -> Mapping[str, Winner]:
+    checked.text("a kernel", kernel, 64, checked.KERNEL)
+    own = checked.entries(kernel, value, len(REGIMES))
+    return {regime: _winner(f"{kernel}: {regime[:20]}", regime, winner) for regime, winner in own.items()}
+
+
+def _winner(what: str, regime: str, value: Given) -> Winner:
+    checked.expect(what, regime, fits=regime in REGIMES, expected=f"one of {', '.join(REGIMES)}")
+    fields = checked.fields(what, value, *Winner._fields)
+    row, shipped = (
+        checked.text(f"{what}: {name}", fields[name], 8, checked.ROW) for name in ("row", "shipped")
+    )
+    return Winner(row, shipped, checked.positive(f"{what}: gain", fields["gain"]))
 
 
 def rows_of(family: Family, gpu: Gpu) -> tuple[Kept, ...]:
     """The kept rows of a family's kernels. A row without its distribution is refused, in words."""
     code = host.code_of(family.arch)
-    digest, winners = kept(gpu)
+    digest, winners, _ = kept(gpu)
     mine = {each.name for each in host.instances() if _belongs(each, family, code)} & winners.keys()
     if not mine:
         return ()
@@ -180,8 +211,11 @@ def accept(gpu: Gpu, kernels: Iterable[str]) -> None:
 
 
 def words(gpu: Gpu, kernel: str, shipped: str, regime: str) -> str:
-    """The kept row of a kernel for calls of a regime, for ``explain``. "" without one."""
-    winner = kept(gpu)[1].get(kernel, {}).get(regime)
+    """For ``explain``: a kernel's kept row for calls of a regime, or what is wrong with the file, or ""."""
+    found = kept(gpu)
+    if found.problem:
+        return f"; the rows kept by {COMMAND} are not used: {file_of(gpu)}: {found.problem}; next: {COMMAND}"
+    winner = found.winners.get(kernel, {}).get(regime)
     if winner is None:
         return ""
     off = "" if environment.switch(environment.CANARY, default=True) else f"{environment.CANARY}=0"
