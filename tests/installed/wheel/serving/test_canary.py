@@ -74,6 +74,7 @@ def test_other_threads_wait_for_a_check(monkeypatch, tmp_path):
     """Their calls would run a kept row that is not checked yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(first_use, "_wanted", lambda: True)
+    monkeypatch.setattr(first_use.capture, "is_capturing", lambda _where: False)
     family, begun, said = remembered.Family(ARCH, "fp16", 64), threading.Event(), []
 
     def problem(_where):
@@ -100,6 +101,7 @@ def test_other_threads_wait_for_a_check(monkeypatch, tmp_path):
 def test_without_memory_nothing_is_said_of_the_kernels(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(first_use, "_wanted", lambda: True)
+    monkeypatch.setattr(first_use.capture, "is_capturing", lambda _where: False)
 
     def answer(*_arguments):
         message = "out of memory"
@@ -118,6 +120,7 @@ def test_what_is_set_as_default_changes_nothing(monkeypatch, tmp_path):
     """Tensors of another dtype or device ended the check, and so switched right kernels off."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(first_use, "_wanted", lambda: True)
+    monkeypatch.setattr(first_use.capture, "is_capturing", lambda _where: False)
 
     def answer(inputs, options, state, _device, **_tall):
         return operators.forward(inputs, options, state, want_probabilities=False)[:2]
