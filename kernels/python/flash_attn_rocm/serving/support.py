@@ -49,7 +49,8 @@ class Support:
     implementation. ``backward_reason`` explains it.
 
     ``row``: the kernel, the id of its rows in the table of tiles, and the number of hardware reports about
-    them. Empty for the PyTorch implementation and for kernels without rows.
+    them. Empty for the PyTorch implementation and for kernels without rows. ``backward_row``: likewise, of
+    each kernel of the gradients.
 
     ``regime``: that of the call's sizes, by which kernels and parts are chosen, and the evidence for the
     choice. Empty for the PyTorch implementation, latent attention and products of fp8.
@@ -67,6 +68,7 @@ class Support:
     launches: str = ""
     row: str = ""
     regime: str = ""
+    backward_row: str = ""
 
     def __bool__(self) -> bool:
         return self.ok
@@ -217,7 +219,10 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
     row = row_words(inputs.q.device, path, DTYPES[inputs.q.dtype], head_dim, regime)
     plan = layout.plan._replace(reason=f"{words}{layout.plan.reason}")
     evidence = regimes.evidence_of(regime, device.arch, DTYPES[inputs.q.dtype], head_dim)
-    found = replace(_support(plan, backward), row=row, regime=f"{regime}: {evidence}")
+    found = replace(
+        _support(plan, backward), row=row, regime=f"{regime}: {evidence}",
+        backward_row=_gradient_rows(inputs, options, backward.path, regime),
+    )  # fmt: skip
     if not resets.THREATENED:
         return found
     head_dim = layout.head_dim or normal_form.head_dim(inputs)
@@ -231,6 +236,28 @@ def _kernels_of(path: str, inputs: Inputs, options: Options) -> str:
     if inputs.coded:
         return kinds.CODED
     return kinds.MASKED if dense_masks.is_read(inputs, options) else path
+
+
+def _gradient_rows(inputs: Inputs, options: Options, path: str, regime: str) -> str:
+    """The kernels of the gradients, each as in ``row_words``."""
+    if path == PYTORCH:
+        return ""
+    where, dtype = inputs.q.device, DTYPES[inputs.q.dtype]
+    variant, head_dim = _gradient_kernels(inputs, options, path, device_of(where).arch)
+    ops = kinds.LAUNCHES[kinds.GRADIENTS[variant]]
+    return "; ".join(filter(None, (row_words(where, op, dtype, head_dim, regime) for op in ops)))
+
+
+def _gradient_kernels(inputs: Inputs, options: Options, path: str, arch: str) -> tuple[str, int]:
+    """The variant of a path's gradient kernels, or the path, and their head dim."""
+    dtype, head_dim, of_v = DTYPES[inputs.q.dtype], inputs.q.shape[-1], inputs.v.shape[-1]
+    masked = dense_masks.is_read(inputs, options)
+    uneven = plans.uneven_head_dims(arch, dtype, head_dim, of_v, plans.UNEVEN_BACKWARD)
+    if uneven and not masked and not is_featured(inputs, options):
+        return kinds.UNEVEN, uneven[0]
+    op = plans.MASKED_BACKWARD if masked else plans.BACKWARD
+    padded = plans.padded_head_dim(arch, dtype, normal_form.head_dim(inputs), op)
+    return kinds.MASKED if masked else path, padded
 
 
 def _regime(inputs: Inputs, options: Options) -> str:

@@ -22,10 +22,10 @@ from flash_attn_rocm import (
     set_strict,
 )
 from flash_attn_rocm.autograd import recall
-from flash_attn_rocm.library import host, plans, regimes
+from flash_attn_rocm.library import host, plans, regimes, tuned
 from flash_attn_rocm.library.host import gpus, instances, row_ids
 from flash_attn_rocm.library.plans import Plan
-from flash_attn_rocm.serving import support
+from flash_attn_rocm.serving import machine, support
 from flash_attn_rocm.values.kinds import ATTENDING, MASKED, TILED
 
 
@@ -134,9 +134,56 @@ def test_a_masked_calls_row_is_that_of_the_masked_kernel(qkv, kernels_on):
     assert found.startswith(f"{name}: row {row_ids()[arch, name]}, modelled")
 
 
+# Options, head dims of q and v, the path, and what launches.
+GRADIENTS_OF = {
+    "separate": ({"deterministic": True}, (64, 64), ("bwd_dkdv", "bwd_dq"), 64),
+    "fused": ({}, (64, 64), ("bwd_fused",), 64),
+    "padded": ({"deterministic": True}, (40, 40), ("bwd_dkdv", "bwd_dq"), 64),
+    "uneven": ({}, (192, 128), ("bwd_dkdv_uneven", "bwd_dq_uneven"), 192),
+}
+
+
+@pytest.mark.parametrize("what", GRADIENTS_OF)
+def test_the_rows_of_gradients_are_those_of_their_kernels(kernels_on, what):
+    """Also that a kept row takes a place: ``tune --apply`` keeps some of gradients."""
+    kernels_on("gfx942")
+    options, (head_dim, of_v), ops, padded = GRADIENTS_OF[what]
+    q, k, v = (torch.zeros(1, 33, 4, size, dtype=torch.float16) for size in (head_dim, head_dim, of_v))
+    found = explain(q, k, v, **options).backward_row
+    names = [f"fa_{op}_fp16_d{padded}" for op in ops]
+    rows = [f"{name}: row {row_ids()['gfx942', name]}, modelled; measured by 0 reports" for name in names]
+    assert found == "; ".join(rows)
+
+
+def test_the_rows_of_masked_gradients(qkv, kernels_on):
+    kernels_on("gfx942")
+    q, k, v = qkv
+    mask = torch.rand(q.shape[0], 1, q.shape[1], k.shape[1]) > 0.5
+    names = [f"fa_{op}_fp16_d64" for op in ("bwd_dkdv_masked", "bwd_dq_masked")]
+    found = explain(attention, q, k, v, attn_mask=mask).backward_row
+    assert [each.partition(": ")[0] for each in found.split("; ") if each.startswith("fa_")] == names
+
+
+def test_a_kept_row_of_gradients_is_named(qkv, kernels_on, monkeypatch, tmp_path):
+    kernels_on("gfx942")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    name = "fa_bwd_dq_fp16_d64"
+    winner = tuned.Winner("aaaaaaaa", row_ids()["gfx942", name], 1.1)
+    gpu = machine.current().gpu(qkv[0].device)
+    tuned.keep(gpu, "c" * 64, {name: {"decode": winner}})
+    words = (
+        f"; row aaaaaaaa is used instead of {winner.shipped}, kept by {tuned.COMMAND} for decode calls on "
+    )
+    found = explain(*qkv, causal=True, deterministic=True)
+    assert f"{name}: row {winner.shipped}, modelled; measured by 0 reports{words}" in found.backward_row
+    assert "aaaaaaaa" not in found.row
+    tuned.kept.cache_clear()
+
+
 def test_what_has_no_row_names_none(qkv, kernels_on):
     kernels_on("gfx900")
     assert explain(*qkv).row == ""
+    assert explain(*qkv).backward_row == ""
     assert support.row_words(torch.device("cpu"), "reference", "fp16", 64) == ""
     assert support.row_words(torch.device("cpu"), "", "fp16", 64) == ""
 
