@@ -17,9 +17,14 @@ RULES = (CHECKOUT / TUNING).read_text()
 
 def of_machine(make, times, more=(), **values):
     """A report of both kernels: by length, their milliseconds. ``more``: other facts of all calls."""
-    own = {"dtype": "fp16", **dict(more)}
+    calls = [({"length": length, **dict(more)}, both) for length, both in times.items()]
+    return of_calls(make, calls, **values)
+
+
+def of_calls(make, calls, **values):
+    """A report of both kernels: facts of each call, and the kernels' milliseconds."""
     kernels = {
-        name: tuned(name, *(call(name, (both[n],), length=length, **own) for length, both in times.items()))
+        name: tuned(name, *(call(name, (both[n],), dtype="fp16", **facts) for facts, both in calls))
         for n, name in enumerate((USUAL, TALL))
     }
     for kernel in kernels.values():
@@ -72,6 +77,22 @@ def test_causal_masks_and_shared_heads_have_regimes_of_their_own(which, length):
     assert choice_of(rules, regime, ARCH, "fp16", 64).kernels == each.kernels
     plain = "long" if length == 4096 else "short"
     assert choice_of(rules, plain, ARCH, "fp16", 64).kernels == ("tall" if plain == "long" else "whole")
+
+
+KINDS = {"causal": {"causal": True}, "gqa": {"width": 4}, "short": {}}
+
+
+@pytest.mark.parametrize("better", KINDS)
+@pytest.mark.parametrize("others", [1.0, 1.2])
+def test_kinds_of_calls_of_one_report_are_judged_apart(better, others):
+    """``tune`` times all of them. Tall workgroups gain in one kind, and are equal or lose in the others."""
+    calls = [
+        ({"length": 512, **facts}, (1.06, 1.0) if kind == better else (1.0, others))
+        for kind, facts in KINDS.items()
+    ]
+    [each] = proposals(of_calls(make, calls) for make in BOTH)
+    assert (each.place.regime, each.kernels) == (better, "tall")
+    assert [gain for _, gain in each.gains] == pytest.approx([0.06] * 2)
 
 
 def test_with_that_row_in_the_table_nothing_is_proposed_any_more():
