@@ -16,8 +16,8 @@ from flash_attn_rocm.machine.requirements import LIBRARY, package_version
 
 ARCH = "gfx942"
 ALIGNMENT, BLOCK = 4096, 1 << 16
-# A workgroup of gfx942's forwards here: four waves of 32 rows, of 64 threads.
-ROWS, THREADS = 128, 256
+# A workgroup of gfx942's forwards here: so many waves, of 32 rows and 64 threads.
+WAVES, ROWS, THREADS = 4, 32, 64
 
 
 def stored(content):
@@ -56,7 +56,7 @@ class Made:
         wheel = {"version": package_version(), "libraries": ["0" * 64, library]}
         self.listed = {"format": 1, "arch": ARCH, "wheel": wheel, "kernels": {}}
 
-    def add(self, kernel, rows):
+    def add(self, kernel, rows, *, waves=WAVES):
         """Candidates: for each row id, a pattern and its replacement, "" for a copy, None without any."""
         own = next(
             file
@@ -69,8 +69,9 @@ class Made:
         code = {"file": f"{kernel}.hipfb", "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         candidates = {
             row: {
-                "changes": "a copy", "settings": [{"waves": 4}], "rows": ROWS, "threads": THREADS,
-                "lds_bytes": 0, "vgprs": 0, "sha256": hashlib.sha256(copy).hexdigest(),
+                "changes": "a copy", "settings": [{"waves": waves}], "rows": ROWS * waves,
+                "threads": THREADS * waves, "lds_bytes": 0, "vgprs": 0,
+                "sha256": hashlib.sha256(copy).hexdigest(),
             }
             for row, copy in codes.items()
         }  # fmt: skip

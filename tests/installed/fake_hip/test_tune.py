@@ -5,7 +5,7 @@ import os
 
 import pytest
 from candidates_made import ARCH
-from tune_made import BROKEN, FAST, FORWARD, SLOW, SMALL, WRONG, made_in, player, report_of
+from tune_made import BROKEN, FAST, FORWARD, SLOW, SMALL, TALL, WRONG, made_in, player, report_of
 
 EXP = (r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, ")
 ROWS = {FAST: "", SLOW: "", WRONG: EXP, BROKEN: None}
@@ -165,6 +165,42 @@ def test_a_kept_row_that_fails_later_leaves_the_wheels_kernels(play, made, tmp_p
         shown = play("called(); shown['in_use'] = in_use[0]")
         assert (shown["in_use"], shown["launched"], shown["fallbacks"]) == ("", [FORWARD], [])
         assert f"; row {FAST}, kept by python -m flash_attn_rocm tune --apply, is not used: " in shown["row"]
+    assert {each["state"] for each in cached(tmp_path, "canary").values()} == {"passed"}
+
+
+# Both kernels of a family, what is in the place of each, and what explain says of each.
+FAMILY = """
+placed = {}
+_replace = candidates.REPLACE
+def replaced(device, kernel, row, *rest):
+    _replace(device, kernel, row, *rest)
+    placed[kernel] = row
+candidates.REPLACE = replaced
+called()
+with kernels_on_host_memory(fake_hip):
+    where = torch.device("cpu")
+    shown["rows"] = [support.row_words(where, path, "fp16", 64, "causal") for path in ("tiled", "tall")]
+shown["placed"] = placed
+"""
+
+
+@pytest.mark.parametrize("wrong", [FORWARD, TALL])
+def test_one_kept_row_that_fails_takes_all_of_its_family_out(play, made, tmp_path, wrong):
+    made.add(FORWARD, {FAST: ""})
+    made.add(TALL, {FAST: ""}, waves=8)
+    play(f"tune({FORWARD!r}, {TALL!r}, apply=True)")
+    shown = play(FAMILY)
+    assert shown["placed"] == {FORWARD: FAST, TALL: FAST}
+    assert all(f"; row {FAST} is used instead of " in each for each in shown["rows"])
+    made.change(wrong, FAST, *EXP)
+    for file in (tmp_path / "cache").rglob("tuned/*.json"):
+        if not file.name.startswith("rows-"):
+            file.unlink()  # what was found about the right rows
+    for _ in range(2):
+        shown = play(FAMILY)
+        assert set(shown["placed"].values()) == {""}
+        assert all("is not used: a check at first use found: " in each for each in shown["rows"])
+        assert (shown["launched"], shown["fallbacks"]) == ([FORWARD], [])
     assert {each["state"] for each in cached(tmp_path, "canary").values()} == {"passed"}
 
 

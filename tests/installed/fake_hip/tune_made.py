@@ -4,7 +4,7 @@ import json
 
 from candidates_made import Made, clock_of, path_text
 
-FORWARD, SMALL = "fa_fwd_fp16_d64", "fa_fwd_fp16_d32"
+FORWARD, SMALL, TALL = "fa_fwd_fp16_d64", "fa_fwd_fp16_d32", "fa_fwd_tall_fp16_d64"
 FAST, SLOW, WRONG, BROKEN = "aaaaaaaa", "bbbbbbbb", "cccccccc", "dddddddd"
 TOLD = {"": 2.0, FAST: 1.0, SLOW: 3.0}
 TIME = '{"ms": 2.0, "words": ""}'
@@ -15,6 +15,7 @@ from flash_attn_rocm import explain
 from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.library import tuned
 from flash_attn_rocm.machine import remembered
+from flash_attn_rocm.serving import support
 from flash_attn_rocm.tuning import command, run, session
 from flash_attn_rocm.tuning.peer import Peer
 from wheel_builder.machine_code.fake_hip.control import HOST_MEMORY, kernels_on_host_memory
