@@ -67,6 +67,11 @@ def ids_json(tiles: Tiles, archs: Mapping[str, Arch]) -> str:
     return "{\n" + ",\n".join(blocks) + "\n}\n"
 
 
+def todays_ids(tiles: Tiles, arch: Arch) -> Mapping[str, str]:
+    """The ids of an arch's kernels, with today's compiler."""
+    return {kernel: pairs[-1][1] for kernel, pairs in _ids(tiles, arch)}
+
+
 def _ids(tiles: Tiles, arch: Arch) -> Iterator[tuple[str, list[tuple[int, str]]]]:
     for op, isas in tiles.rows.items():
         rows = isas.get(arch.isa.name, ())

@@ -24,7 +24,18 @@ ROOMS = {
     ),
     "checks": ("audit", "verify", "verify-provenance", "emulate", "drift", "digests", "step-costs"),
     "indexes": ("publish", "upload", "serve", "index", "yank", "report"),
-    "extras": ("perf", "tune", "tuning-wheel", "explain-log", "cost", "gate", "upstream", "why", "docs"),
+    "extras": (
+        "perf",
+        "tune",
+        "candidates",
+        "tuning-wheel",
+        "explain-log",
+        "cost",
+        "gate",
+        "upstream",
+        "why",
+        "docs",
+    ),
 }
 PLACES = {name: f"{room}.{name.replace('-', '_')}" for room, names in ROOMS.items() for name in names}
 NAMES = tuple(PLACES)

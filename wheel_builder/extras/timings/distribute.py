@@ -1,13 +1,13 @@
-"""``scripts/wheel-builder tuning-wheel``: from the proposals of ``tune`` to a distribution of candidates.
+"""``scripts/wheel-builder tuning-wheel``: from an arch's candidates in the repository to their distribution.
 
-Each candidate is compiled and executed as in a search. Then the finished file is verified by itself.
+Nothing is searched or modelled. Each candidate is compiled, checked and executed. Then the finished file is
+verified by itself.
 """
 
 import hashlib
 import os
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,28 +18,28 @@ from wheel_builder.base.errors import TuneError
 from wheel_builder.base.store import Artifact
 from wheel_builder.build.source import read_source
 from wheel_builder.build.wheel_inputs import read_inputs
-from wheel_builder.extras.timings.distribution import MOST, Chosen, For, OfKernel, wheel_of, worth_timing
+from wheel_builder.extras.perf.measure import Subject
+from wheel_builder.extras.timings.distribution import Chosen, For, OfKernel, wheel_of
 from wheel_builder.extras.timings.verify import record_of
-from wheel_builder.extras.timings.wanted import FILE, read_wanted, wanted_for
-from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, changed, changes_named, rows_of, words_of
+from wheel_builder.extras.timings.wanted import changes_of, file_of, is_current, read_wanted
+from wheel_builder.extras.tune.compiling import Compiled, compile_all
+from wheel_builder.extras.tune.measuring import executed
+from wheel_builder.extras.tune.rows import Changes, Kernel, Rows, changed, rows_of, words_of
 from wheel_builder.extras.tune.run import (
-    BATCH,
-    FOLDER,
     Tuning,
     Wishes,
-    attempt,
+    bar,
     begun,
-    execute,
     kernel_named,
+    loaded,
+    reason_of,
     tools_of,
     workgroup,
 )
-from wheel_builder.files.device.fatbin import CodeObject
-from wheel_builder.files.device.library import LIBRARY, WINDOWS_LIBRARY, for_windows, library_of
+from wheel_builder.files.device.library import LIBRARY, WINDOWS_LIBRARY, device_code, for_windows, library_of
 from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
-from wheel_builder.machine_code.disassembly.listing import list_code
+from wheel_builder.machine_code.disassembly.resources import read_resources
 from wheel_builder.machine_code.fake_hip.stage import build_fake_hip
-from wheel_builder.machine_code.static_checks.check import check_listing
 from wheel_builder.matrix.model import Job, Plan
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.pipeline.context import RunContext
@@ -55,14 +55,13 @@ from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.tiles import known_tiles
 
 TITLE = "there are no candidates to distribute"
-# Verdicts of a proposal on candidates that are worth no more time.
-PASSED_OVER = ("today's", "refused", "the same code", "wrong results", "dominated")
+Own = AbstractSet[str]  # digests of code
 
 
 def distribute(
     arch: str, wheels: Sequence[Path], plan: Plan, context: RunContext, to: Path, *, plain: bool | None
 ) -> Path:
-    """The finished distribution in ``to``, of all proposals and of the repository. Raises ``TuneError``."""
+    """The finished distribution in ``to``, of all current candidates. Raises ``TuneError``."""
     job = jobs_to_build(plan)[0]
     steps = begin(context, plan.package)
     builder = builder_image(steps, job)
@@ -97,18 +96,21 @@ def _finish(
     shown: Shown,
 ) -> Path:
     read = [read_wheel(wheel, max_mib=MAX_READ_MIB) for wheel in wheels()]
-    belongs, named = owner_of(read), named_for(arch, context)
+    belongs, wanted = owner_of(read), current_for(arch, context.checkout, shown.note)
+    for kernel in wanted:
+        refuse_other_rows(kernel, read)
     emulator = build_fake_hip(
         builder.result, checkout=context.checkout, store=context.store, log=shown.own_log, cache=context.cache
     )
+    own = {hashlib.sha256(code.data).hexdigest() for each in read for code in device_code(each)}
     found = {}
-    for kernel, each in named.items():
+    for number, (kernel, changes) in enumerate(wanted.items(), 1):
         tuning = begun(kernel, context, builder.result, emulator, Wishes(0), shown.own_log)
-        refuse_other_rows(kernel, tuning.rows.id_of(kernel), read)
-        if chosen := choose(tuning, each, shown.note):
+        if chosen := choose(tuning, changes, own, shown.note):
             found[kernel] = OfKernel(tuning.rows.id_of(kernel), chosen)
+        shown.note(f"{bar(number / len(wanted))} {kernel.name}: {len(chosen)} candidates")
     if not found:
-        raise TuneError(TITLE, ["no candidate of the proposals is right and not dominated"])
+        raise TuneError(TITLE, ["none of them compiles with right results"])
     name, data = wheel_of(arch, belongs, found, int(read_inputs(context.checkout).source_date_epoch))
     built = _stored(name, data, builder.result, context)
     finished = to / name
@@ -142,28 +144,21 @@ def _stored(name: str, data: bytes, image: Artifact, context: RunContext) -> Art
     return context.store.get_or_make("candidates", inputs, make)
 
 
-@dataclass
-class Named:
-    """Candidates of a kernel: those of the repository, and the others that a proposal has."""
+def current_for(arch: str, checkout: Path, say: Callable[[str], None]) -> dict[Kernel, list[Changes]]:
+    """The changes of the arch's file by kernel. Those of older rows are left out.
 
-    wanted: list[Changes] = field(default_factory=list)
-    proposed: list[Changes] = field(default_factory=list)
-
-
-def named_for(arch: str, context: RunContext) -> dict[Kernel, Named]:
-    """An arch's candidates by kernel. Raises ``TuneError`` without any."""
-    found = {
-        kernel: Named(changes) for kernel, changes in wanted_for(arch, read_wanted(context.checkout)).items()
-    }
-    for file in sorted((context.build / FOLDER).glob(f"{arch}-*.toml")):
-        kernel = kernel_named(arch, file.stem.partition("-")[2])
-        shipped = rows_of(known_tiles(), arch_named(arch), kernel).id_of(kernel)
-        proposal = tomllib.loads(file.read_text("utf-8"))
-        of = found.setdefault(kernel, Named())
-        of.proposed = [each for each in candidates_in(kernel, shipped, proposal) if each not in of.wanted]
+    Raises ``TuneError`` without any.
+    """
+    advice = f"scripts/wheel-builder candidates --arch {arch} proposes some"
+    found = {}
+    for name, listed in read_wanted(checkout, arch).items():
+        kernel = kernel_named(arch, name)
+        if not is_current(kernel, listed):
+            say(f"{name}: left out: its candidates change older rows than today's; {advice}")
+        elif listed.candidates:
+            found[kernel] = changes_of(kernel, listed)
     if not found:
-        advice = f"scripts/wheel-builder tune --arch {arch} --kernel K, or name some in {FILE}"
-        raise TuneError(TITLE, [f"no proposal for {arch} in {context.build / FOLDER}"], advice=advice)
+        raise TuneError(TITLE, [f"{file_of(arch)} has none for today's rows of {arch}"], advice=advice)
     return found
 
 
@@ -179,63 +174,40 @@ def owner_of(wheels: Sequence[WheelFile]) -> For:
     return For(versions[0], tuple(sorted(hashlib.sha256(data).hexdigest() for data in libraries)))
 
 
-def refuse_other_rows(kernel: Kernel, shipped: str, wheels: Sequence[WheelFile]) -> None:
+def refuse_other_rows(kernel: Kernel, wheels: Sequence[WheelFile]) -> None:
     """Candidates are compared with today's rows, which the wheel has to have."""
+    shipped = rows_of(known_tiles(), arch_named(kernel.arch), kernel).id_of(kernel)
     for wheel in wheels:
         if shipped not in row_ids(wheel, kernel.arch).get(kernel.name, ()):
             title = f"{wheel.path.name} has other rows of {kernel.name} than this checkout"
             raise TuneError(title, [f"expected {shipped}"], advice="build the wheel from this commit")
 
 
-def candidates_in(kernel: Kernel, shipped: str, proposal: dict[str, object]) -> list[Changes]:
-    """The candidates worth another look. Raises ``TuneError`` for a proposal that changes other rows."""
-    if proposal.get("today") != shipped:
-        title = f"the proposal for {kernel.name} of {kernel.arch} changes other rows than today's"
-        advice = f"scripts/wheel-builder tune --arch {kernel.arch} --kernel {kernel.name}"
-        raise TuneError(title, [f"expected {shipped}, found {proposal.get('today')}"], advice=advice)
-    listed = proposal.get("candidates", [])
-    return [
-        changes_named(kernel.op, each["changes"])
-        for each in (listed if isinstance(listed, list) else [])
-        if not each["verdict"].startswith(PASSED_OVER)
-    ]
-
-
-def choose(tuning: Tuning, named: Named, say: Callable[[str], None]) -> dict[str, Chosen]:
-    """The candidates that are right, by their row ids: those of the repository, then the best others."""
-    every = [*named.wanted, *named.proposed]
-    for at in range(0, max(1, len(every)), BATCH):
-        attempt(tuning, [NONE, *every[at : at + BATCH]])
-    best = [each for each in worth_timing(tuning.search("")) if each not in named.wanted]
+def choose(
+    tuning: Tuning, wanted: Sequence[Changes], own: Own, say: Callable[[str], None]
+) -> dict[str, Chosen]:
+    """The candidates that compile and are right, by their row ids. ``own``: code of the wheel's kernels."""
+    kernel, seen = tuning.kernel, set(own)
     found: dict[str, Chosen] = {}
-    for changes in (*named.wanted, *best):
-        if len(found) == MOST:
-            break
-        if words := _problem(tuning, changes, found):
-            say(f"{tuning.kernel.name}, {words_of(changes)}: left out: {words}")
+    rows = [changed(tuning.rows, changes) for changes in wanted]
+    made = compile_all(kernel, rows, tuning.compilers)
+    subjects = loaded(tuning, made)
+    for changes, each, code in zip(wanted, rows, made, strict=True):
+        digest = hashlib.sha256(code.code).hexdigest()
+        words = "the same code as other rows" if digest in seen else _problem(tuning, each, code, subjects)
+        seen |= {digest} if code.code else set()
+        if words:
+            say(f"{kernel.name}, {words_of(changes)}: left out: {words}")
+            continue
+        taken = read_resources(code.code, assembled=True)[kernel.name]
+        tile = workgroup(kernel, each)
+        found[each.id_of(kernel)] = Chosen(changes, each, tile, taken, code.code)
     return found
 
 
-def _problem(tuning: Tuning, changes: Changes, found: dict[str, Chosen]) -> str:
-    """What is wrong with a candidate, or "" after taking it into ``found``."""
-    if refused := tuning.outcomes[changes].refused or tuning.outcomes[changes].twin:
-        return refused
-    code = execute(tuning, changes)
-    outcome = tuning.outcomes[changes]
-    if words := outcome.wrong or unsafe(tuning, code):
-        return words
-    if outcome.figures:
-        rows = changed(tuning.rows, changes)
-        tile = workgroup(tuning.kernel, rows)
-        found[rows.id_of(tuning.kernel)] = Chosen(changes, rows, tile, outcome.figures, code)
-    return ""
-
-
-def unsafe(tuning: Tuning, code: bytes) -> str:
-    """The first failed static check of a code object, or ""."""
-    bench = tuning.bench
-    [listing] = list_code(
-        [CodeObject(tuning.kernel.arch, code)], tools=bench.tools, store=bench.store, log=bench.log
-    )
-    findings = (finding for kernel in check_listing(listing) for finding in kernel.findings)
-    return next((finding.text for finding in findings if finding.fails), "")
+def _problem(tuning: Tuning, rows: Rows, made: Compiled, subjects: Mapping[bytes, Subject]) -> str:
+    """What is wrong with a candidate, or ""."""
+    if not made.code:
+        return reason_of(made.words)
+    kernel, step = tuning.kernel, rows.plain.keys or rows.plain.queries
+    return executed(subjects[made.code], kernel, workgroup(kernel, rows), step, tuning.results)

@@ -4,17 +4,15 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wheel_builder.extras.tune.measuring import Figures
-from wheel_builder.extras.tune.proposal import Search, verdicts
-from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, Rows, words_of
+from wheel_builder.extras.tune.rows import Changes, Kernel, Rows, words_of
 from wheel_builder.files.device.packing import SUFFIX, packed
 from wheel_builder.files.wheels.candidates import file_name, written
+from wheel_builder.machine_code.disassembly.resources import Resources
 from wheel_builder.matrix.tuned import candidates as form
 from wheel_builder.tables.row_ids import settings
 from wheel_builder.tables.tiles import Workgroup
 
 MOST = 8  # candidates of a kernel
-DOMINATED, WRONG = "dominated by", "wrong results"
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Chosen:
     changes: Changes
     rows: Rows
     tile: Workgroup
-    figures: Figures
+    taken: Resources
     code: bytes
 
 
@@ -42,18 +40,6 @@ class For:
 
     version: str
     libraries: tuple[str, ...]
-
-
-def worth_timing(search: Search) -> list[Changes]:
-    """Candidates that no other one dominates, the best first: a model's loser may win on a GPU."""
-    said = verdicts(search)
-    gains = {
-        changes: gain.mean
-        for changes, outcome in search.outcomes.items()
-        if changes != NONE and not outcome.twin and (gain := search.gain(changes))
-    }
-    good = [each for each in gains if not said[each].startswith((DOMINATED, WRONG))]
-    return sorted(good, key=lambda changes: (-gains[changes], words_of(changes)))
 
 
 def wheel_of(arch: str, wheel: For, kernels: Mapping[Kernel, OfKernel], epoch: int) -> tuple[str, bytes]:
@@ -80,14 +66,13 @@ def _listed(kernel: Kernel, of: OfKernel, code: bytes) -> form.KernelCandidates:
 
 
 def _candidate(each: Chosen) -> form.Candidate:
-    figures = each.figures
     return form.Candidate(
         changes=words_of(each.changes),
         settings=tuple(map(_plain, each.rows.used)),
         rows=each.tile.rows,
         threads=each.tile.threads,
-        lds_bytes=figures.lds_bytes,
-        vgprs=figures.vgpr + figures.agpr,
+        lds_bytes=each.taken.lds_bytes,
+        vgprs=each.taken.vgpr + each.taken.agpr,
         sha256=hashlib.sha256(each.code).hexdigest(),
     )
 

@@ -15,8 +15,6 @@ from wheel_builder.extras.tune.rows import Kernel
 from wheel_builder.extras.tune.run import kernel_named, tools_of
 from wheel_builder.extras.tune.works import works
 from wheel_builder.files.device.fatbin import CodeObject
-from wheel_builder.machine_code.disassembly.listing import Listing
-from wheel_builder.machine_code.static_checks.check import check_listing
 from wheel_builder.matrix.model import Matrix
 from wheel_builder.matrix.tuned.candidates import Candidate
 from wheel_builder.pipeline.context import RunContext
@@ -102,15 +100,12 @@ def _executed(
 def findings_of(
     kernel: Kernel, candidate: Candidate, code: bytes, bench: Bench, results: Results
 ) -> list[str]:
-    """Failed static checks, or else what is wrong with its results."""
+    """What is wrong with it: a failed static check, or its results."""
     plain = candidate.settings[0]
     step = plain.get("keys") or plain.get("queries")
     if not isinstance(step, int) or not 0 < step <= MOST_STEP:
         return [f"its tile has {step} rows, expected 1 to {MOST_STEP}"]
     [subject] = subjects([CodeObject(kernel.arch, code)], bench)
-    checked = check_listing(Listing(kernel.arch, subject.disassembly, code))
-    if failed := [finding.text for each in checked for finding in each.findings if finding.fails]:
-        return failed
     wrong = executed(subject, kernel, Workgroup(candidate.rows, candidate.threads), step, results)
     return [wrong] if wrong else []
 

@@ -1,7 +1,11 @@
-"""Candidates as data in the repository, ``candidates.toml``: what a maintainer wants timed on users' GPUs."""
+"""Candidates as data in the repository, a file for each arch: what is timed on users' GPUs.
 
+``scripts/wheel-builder candidates`` writes the files, and maintainers review and extend them.
+"""
+
+import json
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,87 +18,110 @@ from wheel_builder.extras.timings.distribution import MOST
 from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, changed, changes_named, rows_of
 from wheel_builder.extras.tune.run import kernel_named
 from wheel_builder.index.entries import in_words
-from wheel_builder.tables.archs import arch_named, known_archs
+from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.tiles import known_tiles
 
-FILE = Path("wheel_builder/extras/timings/candidates.toml")
+FOLDER = Path("wheel_builder/extras/timings/candidates")
 MOST_BYTES, MOST_WORDS = 1 << 18, 200
-ADVICE = "its head explains the keys; take a stale candidate out, or write its changes for today's row"
+MODELLED = "modelled"  # how the reason of a candidate begins that no maintainer wrote
+ADVICE = "its head explains the keys"
+HEAD = """\
+# Candidates for {arch}'s rows, timed on users' GPUs. `scripts/wheel-builder candidates` writes it.
+#   today    the id of the rows that `changes` refer to (kernels/python/flash_attn_rocm/values/rows.json).
+#            A kernel with other rows by now is left out until the command ran again
+#   changes  of these rows, as `tune --dry-run` prints them
+#   why      one line. "modelled 1.020": speed by the model, today's rows have 1. The command replaces those,
+#            and keeps all others
+"""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A candidate. ``today``: the id of the rows that its ``changes`` refer to."""
+    """A candidate."""
 
-    arch: str
-    kernel: str
-    today: str
     changes: str
     why: str
 
 
 @dataclass(frozen=True)
-class Table:
-    """The file."""
+class OfKernel:
+    """A kernel's candidates. ``today``: the id of the rows that their changes refer to."""
 
-    candidate: tuple[Wanted, ...] = ()
-
-
-_TABLE = TypeAdapter(Table)
+    today: str
+    candidates: tuple[Wanted, ...]
 
 
-def read_wanted(checkout: Path) -> tuple[Wanted, ...]:
-    """All of the checkout. Raises ``TuneError`` with all problems."""
-    title = f"{FILE} cannot be used"
+Listed = Mapping[str, OfKernel]  # by the kernel's name
+_TABLE = TypeAdapter(dict[str, OfKernel])
+
+
+def file_of(arch: str) -> Path:
+    return FOLDER / f"{arch}.toml"
+
+
+def read_wanted(checkout: Path, arch: str) -> Listed:
+    """Those of an arch, none without a file. Raises ``TuneError`` with all problems."""
+    file, title = checkout / file_of(arch), f"{file_of(arch)} cannot be used"
+    if not file.exists():
+        return {}
     try:
-        text = read_plain(checkout / FILE, MOST_BYTES).decode("utf-8")
-        found = _TABLE.validate_python(tomllib.loads(text), strict=False, extra="forbid").candidate
+        text = read_plain(file, MOST_BYTES).decode("utf-8")
+        found = _TABLE.validate_python(tomllib.loads(text), strict=False, extra="forbid")
     except (OSError, ValueError) as error:
         words = in_words(error) if isinstance(error, ValidationError) else str(error)
         raise TuneError(title, [words], advice=ADVICE) from error
-    if problems := [*_problems(found)]:
+    if problems := [*_problems(arch, found)]:
         raise TuneError(title, problems, advice=ADVICE)
     return found
 
 
-def wanted_for(arch: str, wanted: Sequence[Wanted]) -> dict[Kernel, list[Changes]]:
-    """The changes of an arch's candidates, by kernel."""
-    found: dict[Kernel, list[Changes]] = {}
-    for each in (one for one in wanted if one.arch == arch):
-        kernel = kernel_named(arch, each.kernel)
-        found.setdefault(kernel, []).append(changes_named(kernel.op, each.changes))
-    return found
+def changes_of(kernel: Kernel, listed: OfKernel) -> list[Changes]:
+    return [changes_named(kernel.op, each.changes) for each in listed.candidates]
 
 
-def _problems(found: Sequence[Wanted]) -> Iterator[str]:
-    for number, each in enumerate(found, 1):
-        where = f"candidate {number}"
+def is_current(kernel: Kernel, listed: OfKernel) -> bool:
+    """Whether they change today's rows."""
+    return listed.today == rows_of(known_tiles(), arch_named(kernel.arch), kernel).id_of(kernel)
+
+
+def to_text(arch: str, found: Listed) -> str:
+    """The file."""
+    return "\n".join([HEAD.format(arch=arch), *(f"{each}\n" for each in _tables(found))])
+
+
+def _tables(found: Listed) -> Iterator[str]:
+    for name, kernel in sorted(found.items()):
+        rows = [
+            f"    {{ changes = {json.dumps(each.changes)}, why = {json.dumps(each.why)} }},"
+            for each in kernel.candidates
+        ]
+        candidates = ["candidates = [", *rows, "]"] if rows else ["candidates = []"]
+        yield "\n".join([f"[{name}]", f'today = "{kernel.today}"', *candidates])
+
+
+def _problems(arch: str, found: Listed) -> Iterator[str]:
+    for name, listed in found.items():
         try:
-            yield from (f"{where}: {problem}" for problem in _problems_of(each))
+            yield from (f"{name}: {problem}" for problem in _problems_of(kernel_named(arch, name), listed))
         except TuneError as error:
-            yield f"{where}: {'; '.join((error.message.splitlines()[0], *error.problems))}"
-    names = [(each.arch, each.kernel, each.changes) for each in found]
-    yield from (
-        f"{' '.join(name)}: it is there twice" for name in sorted({n for n in names if names.count(n) > 1})
-    )
-    kernels = [name[:2] for name in names]
-    for name in sorted(set(kernels)):
-        if (count := kernels.count(name)) > MOST:
-            yield f"{' '.join(name)}: it has {count} candidates, expected at most {MOST}"
+            yield f"{name}: {'; '.join((error.message.splitlines()[0], *error.problems))}"
 
 
-def _problems_of(each: Wanted) -> Iterator[str]:
-    """Raises ``TuneError`` for a kernel or a change that is none."""
-    if each.arch not in known_archs():
-        yield f"arch is {each.arch[:40]!r}, expected one of {', '.join(known_archs())}"
-        return
-    if line_problem(each.why) or len(each.why) > MOST_WORDS:
-        yield f"why: expected one line of at most {MOST_WORDS} characters"
-    kernel = kernel_named(each.arch, each.kernel)
-    rows = rows_of(known_tiles(), arch_named(each.arch), kernel)
-    changes = changes_named(kernel.op, each.changes)
-    today, other = rows.id_of(kernel), changed(rows, changes).id_of(kernel)
-    if each.today != today:
-        yield f"{each.kernel} of {each.arch} has the rows {today} today, and it refers to {each.today[:40]}"
-    elif changes == NONE or other == today:
-        yield f"{each.changes[:80]!r} changes nothing of {each.kernel}"
+def _problems_of(kernel: Kernel, listed: OfKernel) -> Iterator[str]:
+    """Raises ``TuneError`` for a kernel without rows, or a change that is none."""
+    rows = rows_of(known_tiles(), arch_named(kernel.arch), kernel)
+    yield from _repeated(listed.candidates)
+    if len(listed.candidates) > MOST:
+        yield f"it has {len(listed.candidates)} candidates, expected at most {MOST}"
+    for each in listed.candidates:
+        if line_problem(each.why) or len(each.why) > MOST_WORDS:
+            yield f"why: expected one line of at most {MOST_WORDS} characters"
+        changes = changes_named(kernel.op, each.changes)
+        same = changed(rows, changes).id_of(kernel) == rows.id_of(kernel)
+        if changes == NONE or (same and is_current(kernel, listed)):
+            yield f"{each.changes[:80]!r} changes nothing"
+
+
+def _repeated(candidates: Sequence[Wanted]) -> Iterator[str]:
+    every = [each.changes for each in candidates]
+    yield from (f"{each}: it is there twice" for each in sorted({e for e in every if every.count(e) > 1}))

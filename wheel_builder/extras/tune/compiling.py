@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,11 @@ class Compilers:
     log: Path
     run: Runner = run
 
+    @cached_property
+    def sources(self) -> str:
+        """The digest of ``SOURCES``."""
+        return sha256_tree(self.checkout, [self.checkout / source for source in SOURCES])
+
     def inputs(self, kernel: Kernel, rows: Rows) -> Mapping[str, Any]:
         """What a stored candidate depends on."""
         return {
@@ -62,7 +67,7 @@ class Compilers:
             "kernel": kernel.name,
             "rows": [*map(settings, rows.used)],
             "image": self.image.facts["image_id"],
-            "sources": sha256_tree(self.checkout, [self.checkout / source for source in SOURCES]),
+            "sources": self.sources,
         }
 
 

@@ -6,6 +6,7 @@ Both are stored by the code object: rows that make the same code have the same f
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from wheel_builder.extras.perf.measure import Modelled, Subject, has_exclusive, 
 from wheel_builder.extras.tune.ranking import Lines
 from wheel_builder.extras.tune.rows import Kernel
 from wheel_builder.extras.tune.works import works
+from wheel_builder.machine_code.disassembly.listing import Listing
+from wheel_builder.machine_code.static_checks.check import check_listing
 from wheel_builder.tables.tiles import Workgroup
 
-FIGURES, EXECUTED = "tuned-figures", "tuned-runs"
+FIGURES, QUICK, EXECUTED = "tuned-figures", "tuned-quick", "tuned-runs"
 # What figures depend on, besides the code object: the models, the emulator and the tables of hardware.
 MODELS = (
     "kernels/tables/gpus.toml",
@@ -33,6 +36,7 @@ MODELS = (
     "wheel_builder/extras/tune/works.py",
     "wheel_builder/machine_code/disassembly",
     "wheel_builder/machine_code/emulator",
+    "wheel_builder/machine_code/static_checks",
 )
 
 
@@ -80,11 +84,28 @@ def figures_of(subject: Subject, kernel: Kernel, tile: Workgroup, results: Resul
     return Figures(**_stored(FIGURES, subject, kernel, tile, results, make).facts)
 
 
-def executed(subject: Subject, kernel: Kernel, tile: Workgroup, step: int, results: Results) -> str:
-    """What is wrong with a candidate's results on the emulator, or "". Stored. ``step``: rows of a tile."""
+def quick_figures_of(subject: Subject, kernel: Kernel, tile: Workgroup, results: Results) -> Figures:
+    """As ``figures_of``, with the schedule of the first workload alone: a tenth of its time."""
 
     def make(_out: Path) -> Mapping[str, Any]:
-        return {"problem": next(works()[kernel.op].problems(subject, kernel, tile, step), "")}
+        try:
+            return asdict(_quick(subject, kernel, tile))
+        except PerfError as error:
+            return asdict(Figures({}, problem=error.message))
+
+    return Figures(**_stored(QUICK, subject, kernel, tile, results, make).facts)
+
+
+def executed(subject: Subject, kernel: Kernel, tile: Workgroup, step: int, results: Results) -> str:
+    """What is wrong with a candidate, or "". Stored. ``step``: rows of a tile.
+
+    Failed static checks, then results on the emulator.
+    """
+
+    def make(_out: Path) -> Mapping[str, Any]:
+        checked = check_listing(Listing(kernel.arch, subject.disassembly, subject.code))
+        failed = (finding.text for each in checked for finding in each.findings if finding.fails)
+        return {"problem": next(chain(failed, works()[kernel.op].problems(subject, kernel, tile, step)), "")}
 
     made = _stored(EXECUTED, subject, kernel, tile, results, make)
     return str(made.facts["problem"])
@@ -115,6 +136,14 @@ def _figures(subject: Subject, kernel: Kernel, tile: Workgroup) -> Figures:
         lds_bytes=taken.lds_bytes,
         code_bytes=taken.code_bytes,
         resident=resident_of(subject, workloads[0]),
+    )
+
+
+def _quick(subject: Subject, kernel: Kernel, tile: Workgroup) -> Figures:
+    workload = next(iter(works()[kernel.op].workloads(subject, kernel, tile)))
+    row = measure(subject, workload, only_figures=True)
+    return Figures(
+        {f"{row.op}, schedule": min(row.flop / each.schedule.clocks_per_workgroup for each in row.charged)}
     )
 
 

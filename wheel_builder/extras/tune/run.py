@@ -14,7 +14,7 @@ from wheel_builder.base.store import Artifact
 from wheel_builder.extras.perf.measure import Subject
 from wheel_builder.extras.perf.run import Bench, subjects
 from wheel_builder.extras.tune.compiling import Compiled, Compilers, compile_all
-from wheel_builder.extras.tune.measuring import Results, executed, figures_of, models_of
+from wheel_builder.extras.tune.measuring import Figures, Results, executed, figures_of, models_of
 from wheel_builder.extras.tune.proposal import Outcome, Search, better, file_name, table, to_text
 from wheel_builder.extras.tune.record import SEARCHES, lines_of, recorded
 from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, Rows, changed, rows_of, words_of
@@ -40,6 +40,7 @@ FOLDER = "tune"  # of proposals, in the build folder
 BAR = 20  # places
 DONE, SPENT, INTERRUPTED = "the neighbourhood is done", "the budget is spent", "interrupted"
 ENOUGH = "as many candidates as asked for"
+Model = Callable[[Subject, Kernel, Workgroup, Results], Figures]
 
 
 @dataclass(frozen=True)
@@ -199,19 +200,19 @@ def progress_words(search: Search, seconds_left: float) -> str:
     return f"{len(search.outcomes)} candidates, {refused} refused, {words}, {left}"
 
 
-def attempt(tuning: Tuning, batch: Sequence[Changes]) -> None:
+def attempt(tuning: Tuning, batch: Sequence[Changes], model: Model | None = None) -> None:
     """Compile and model some candidates. Raises ``TuneError`` if today's rows are refused."""
     rows = [changed(tuning.rows, changes) for changes in batch]
     compiled = compile_all(tuning.kernel, rows, tuning.compilers)
-    loaded = _loaded(tuning, compiled)
+    of_code = loaded(tuning, compiled)
     for changes, one, made in zip(batch, rows, compiled, strict=True):
-        tuning.outcomes[changes] = _outcome(tuning, changes, one, made, loaded)
+        tuning.outcomes[changes] = _outcome(tuning, changes, one, made, of_code, model or figures_of)
     if refused := tuning.outcomes[NONE].refused:
         title = f"today's rows of {tuning.kernel.name} cannot be modelled for {tuning.kernel.arch}"
         raise TuneError(title, [refused])
 
 
-def _loaded(tuning: Tuning, compiled: Sequence[Compiled]) -> Mapping[bytes, Subject]:
+def loaded(tuning: Tuning, compiled: Sequence[Compiled]) -> Mapping[bytes, Subject]:
     """The new code objects, disassembled together."""
     codes = list(dict.fromkeys(each.code for each in compiled if each.code))
     objects = [CodeObject(tuning.kernel.arch, code) for code in codes]
@@ -219,13 +220,18 @@ def _loaded(tuning: Tuning, compiled: Sequence[Compiled]) -> Mapping[bytes, Subj
 
 
 def _outcome(
-    tuning: Tuning, changes: Changes, rows: Rows, made: Compiled, loaded: Mapping[bytes, Subject]
+    tuning: Tuning,
+    changes: Changes,
+    rows: Rows,
+    made: Compiled,
+    of_code: Mapping[bytes, Subject],
+    model: Model,
 ) -> Outcome:
     if not made.code:
         return Outcome(refused=reason_of(made.words))
     digest = hashlib.sha256(made.code).hexdigest()
     first = tuning.twins.setdefault(digest, changes)
-    found = figures_of(loaded[made.code], tuning.kernel, workgroup(tuning.kernel, rows), tuning.results)
+    found = model(of_code[made.code], tuning.kernel, workgroup(tuning.kernel, rows), tuning.results)
     if found.problem:
         return Outcome(refused=found.problem)
     twin = "" if first == changes else changed(tuning.rows, first).id_of(tuning.kernel)
@@ -256,7 +262,7 @@ def execute(tuning: Tuning, changes: Changes) -> bytes:
     """Execute a candidate. Returns its code object, and the outcome has what was wrong."""
     rows = changed(tuning.rows, changes)
     [made] = compile_all(tuning.kernel, [rows], tuning.compilers)
-    subject = _loaded(tuning, [made])[made.code]
+    subject = loaded(tuning, [made])[made.code]
     tile, step = workgroup(tuning.kernel, rows), rows.plain.keys or rows.plain.queries
     wrong = executed(subject, tuning.kernel, tile, step, tuning.results)
     tuning.outcomes[changes] = replace(tuning.outcomes[changes], wrong=wrong)

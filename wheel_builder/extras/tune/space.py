@@ -1,7 +1,7 @@
 """Candidates: today's rows with one, two or three fields changed, the most promising first."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, zip_longest
 
 from wheel_builder.extras.tune.rows import NONE, Change, Changes, Kernel, Rows, changed, joined
 from wheel_builder.extras.tune.rules import STEPS, UNITS, refusal, steps_of
@@ -76,11 +76,33 @@ def next_candidates(kernel: Kernel, arch: Arch, rows: Rows, gains: Gains, limit:
     return untried([NONE, *singles]) or untried(_by_promise(singles, gains))
 
 
+def spread(kernel: Kernel, arch: Arch, rows: Rows) -> list[Changes]:
+    """All possible single changes: of each field the one nearest to today's value, then their second ones."""
+    by_field: dict[str, list[tuple[Change]]] = {}
+    for each in single_changes(kernel, arch, rows):
+        if _possible(kernel, arch, rows, (each,)):
+            by_field.setdefault(each.field, []).append((each,))
+    fields = (sorted(every, key=lambda each: _distance(rows, *each)) for every in by_field.values())
+    return [each for each in chain(*zip_longest(*fields)) if each is not None]
+
+
+def _distance(rows: Rows, change: Change) -> int:
+    today = getattr(rows.plain, change.field, 0)
+    return abs(change.value - today) if isinstance(change.value, int) and isinstance(today, int) else 0
+
+
+def combined(kernel: Kernel, arch: Arch, rows: Rows, gains: Gains, limit: int) -> list[Changes]:
+    """Up to ``limit`` candidates that join those with gains, by the sums of these."""
+    singles: list[Changes] = [each for each in gains if len(each) == 1 and gains[each] is not None]
+    new = (each for each in _by_promise(singles, gains) if each not in gains)
+    return [*islice((each for each in new if _possible(kernel, arch, rows, each)), limit)]
+
+
 def _possible(kernel: Kernel, arch: Arch, rows: Rows, changes: Changes) -> bool:
     return not refusal(kernel, arch, changed(rows, changes))
 
 
-def _by_promise(singles: list[Changes], gains: Gains) -> list[Changes]:
+def _by_promise(singles: Sequence[Changes], gains: Gains) -> list[Changes]:
     """Known candidates with one more change, by the sum of their gains, the largest first."""
 
     def gain(changes: Changes) -> float:

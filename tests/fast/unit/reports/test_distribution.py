@@ -3,19 +3,21 @@
 import hashlib
 import io
 import zipfile
-from dataclasses import replace
 
 import pytest
 
 from tests.tools.made.tunings import NOW, REPORT, as_bytes
 from wheel_builder.base.errors import TuneError
 from wheel_builder.extras.timings import distribute
-from wheel_builder.extras.timings.distribution import MOST, Chosen, For, OfKernel, wheel_of, worth_timing
-from wheel_builder.extras.tune.measuring import Figures
-from wheel_builder.extras.tune.proposal import Outcome, Search
-from wheel_builder.extras.tune.rows import NONE, Change, Kernel, changed, joined, rows_of
+from wheel_builder.extras.timings.distribution import Chosen, For, OfKernel, wheel_of
+from wheel_builder.extras.timings.wanted import OfKernel as Listed
+from wheel_builder.extras.timings.wanted import Wanted, file_of, to_text
+from wheel_builder.extras.tune import run
+from wheel_builder.extras.tune.compiling import Compiled
+from wheel_builder.extras.tune.rows import Change, Kernel, changed, joined, rows_of
 from wheel_builder.files.device.compressed import expand
 from wheel_builder.files.wheels.wheelfile import read_wheel
+from wheel_builder.machine_code.disassembly.resources import Resources
 from wheel_builder.matrix.tuned.candidates import MOST_BYTES, parse_candidates
 from wheel_builder.matrix.tuned.form import parse_tuning
 from wheel_builder.provenance.tuning_report import candidates_of
@@ -24,47 +26,21 @@ from wheel_builder.tables.tiles import Workgroup, known_tiles
 
 KERNEL = Kernel("gfx1100", "fwd", "fp16", 64)
 ROWS = rows_of(known_tiles(), arch_named("gfx1100"), KERNEL)
-LINES = {"fwd, schedule, measured": 100.0, "launch 4096 x 24": 10.0}
-FIRST, SECOND, BEHIND, TWIN, REFUSED = (
-    joined([Change("prefetch", value)]) for value in (ROWS.plain.prefetch + n for n in range(1, 6))
+TAKEN = Resources(84, 0, 40, 0, 0, 0, 8192, 128, 128, 64, workgroup_processor=False, code_bytes=100)
+FIRST, SECOND, BEHIND, TWIN = (
+    joined([Change("prefetch", value)]) for value in (ROWS.plain.prefetch + n for n in range(1, 5))
 )
 WHEEL = For("0.1.0+rocm7.2", ("1" * 64,))
 
 
-def made(schedule, launch, **values):
-    lines = dict(zip(LINES, (schedule, launch), strict=True))
-    return Outcome(figures=Figures(lines, vgpr=84, lds_bytes=8192, code_bytes=100, resident=3), **values)
-
-
-OUTCOMES = {
-    NONE: made(100, 10),
-    FIRST: made(130, 9),  # better here, worse there: a GPU decides
-    SECOND: made(90, 12),
-    BEHIND: made(80, 8),
-    TWIN: made(100, 10, twin="00000000"),
-    REFUSED: Outcome(refused="vgpr_spill_count = 14"),
-}
-
-
-def search(**outcomes):
-    found = OUTCOMES | {{"first": FIRST, "second": SECOND}[name]: each for name, each in outcomes.items()}
-    return Search(KERNEL, ROWS, found, "clang 22", "0123", "done")
-
-
 def chosen(changes, code):
     rows = changed(ROWS, changes)
-    return rows.id_of(KERNEL), Chosen(changes, rows, Workgroup(64, 128), OUTCOMES[FIRST].figures, code)
+    return rows.id_of(KERNEL), Chosen(changes, rows, Workgroup(64, 128), TAKEN, code)
 
 
 def distributed():
     found = dict([chosen(FIRST, b"one" * 100), chosen(SECOND, b"two" * 100)])
     return wheel_of("gfx1100", WHEEL, {KERNEL: OfKernel(ROWS.id_of(KERNEL), found)}, 1_700_000_000)
-
-
-def test_what_no_row_dominates_is_worth_timing():
-    """Today's row, one it dominates, one with the same code and a refused one are not."""
-    assert worth_timing(search()) == [FIRST, SECOND]
-    assert worth_timing(search(first=replace(OUTCOMES[FIRST], wrong="out: error 0.5"))) == [SECOND]
 
 
 def test_the_wheel_is_data_that_report_add_reads(tmp_path):
@@ -97,79 +73,84 @@ def test_equal_candidates_give_equal_bytes():
     assert b"Requires-Dist: flash-attn-rocm==0.1.0+rocm7.2\n" in requires
 
 
-def test_candidates_of_a_proposal_are_those_worth_another_look():
-    verdicts = ("today's", "proposed", "better", "worse under 'fwd'", "dominated by 1234", "refused: x")
-    proposal = {
-        "today": "0123abcd",
-        "candidates": [
-            {"verdict": verdict, "changes": f"prefetch = {number}"} for number, verdict in enumerate(verdicts)
-        ],
-    }
-    assert distribute.candidates_in(KERNEL, "0123abcd", proposal) == [
-        (Change("prefetch", number),) for number in (1, 2, 3)
-    ]
-
-
-def test_a_proposal_about_older_rows_is_refused():
-    with pytest.raises(
-        TuneError, match="fa_fwd_fp16_d64 of gfx1100 changes other rows than today's"
-    ) as caught:
-        distribute.candidates_in(KERNEL, "0123abcd", {"today": "00000000", "candidates": []})
-    assert "expected 0123abcd, found 00000000" in str(caught.value)
-
-
 @pytest.fixture
 def tuning(monkeypatch):
-    """A search whose compiler and emulator are replaced: ``wrong`` and ``unsafe`` by changes."""
+    """What compilers and emulator are replaced by. ``refused`` and ``wrong``: words by changes."""
 
-    class Tuning:
-        kernel, rows, outcomes = KERNEL, ROWS, {}
-        wrong, unsafe = {}, {}
+    class Replaced:
+        kernel, rows, compilers, results = KERNEL, ROWS, None, None
+        refused, wrong = {}, {}
 
-        def search(self, _ended):
-            return Search(KERNEL, ROWS, self.outcomes, "", "", "")
+        def id_of(self, changes):
+            return changed(ROWS, changes).id_of(KERNEL)
 
-    found = Tuning()
-    found.outcomes, found.wrong, found.unsafe = {}, {}, {}
+    found = Replaced()
+    found.refused, found.wrong = {}, {}
 
-    def execute(tuning, changes):
-        tuning.outcomes[changes] = replace(tuning.outcomes[changes], wrong=found.wrong.get(changes, ""))
-        return str(changes).encode()
+    def compile_all(_kernel, candidates, _by):
+        refused = {found.id_of(each): words for each, words in found.refused.items()}
+        ids = [rows.id_of(KERNEL) for rows in candidates]
+        return tuple(
+            Compiled(words=refused[row]) if row in refused else Compiled(row.encode()) for row in ids
+        )
 
-    def attempt(tuning, batch):
-        for changes in batch:
-            number = len(tuning.outcomes) if changes != NONE else 0
-            tuning.outcomes.setdefault(changes, made(100 + number, 10 - number / 100))
+    def executed(subject, _kernel, tile, step, _results):
+        assert (tile, step) == (run.workgroup(KERNEL, ROWS), ROWS.plain.keys)
+        return {found.id_of(each): words for each, words in found.wrong.items()}.get(subject, "")
 
-    monkeypatch.setattr(distribute, "execute", execute)
-    monkeypatch.setattr(distribute, "attempt", attempt)
+    monkeypatch.setattr(distribute, "compile_all", compile_all)
     monkeypatch.setattr(
-        distribute,
-        "unsafe",
-        lambda _, code: {str(k).encode(): v for k, v in found.unsafe.items()}.get(code, ""),
+        distribute, "loaded", lambda _, made: {each.code: each.code.decode() for each in made}
     )
+    monkeypatch.setattr(distribute, "executed", executed)
+    monkeypatch.setattr(distribute, "read_resources", lambda *_, **__: {KERNEL.name: TAKEN})
     return found
 
 
-def test_only_candidates_with_right_results_and_safe_code_are_in(tuning):
-    tuning.wrong, tuning.unsafe = {FIRST: "out: error 0.5"}, {SECOND: "a wait is missing"}
+def chosen_of(tuning, *wanted, own=frozenset()):
+    """The changes that are in, and words about the others."""
     said = []
-    found = distribute.choose(tuning, distribute.Named([], [FIRST, SECOND, BEHIND]), said.append)
-    assert [each.changes for each in found.values()] == [BEHIND]
-    assert sorted(words.rpartition("left out: ")[2] for words in said) == [
-        "a wait is missing", "out: error 0.5",
-    ]  # fmt: skip
+    found = distribute.choose(tuning, wanted, own, said.append)
+    assert {*found} == {tuning.id_of(each.changes) for each in found.values()}
+    return [each.changes for each in found.values()], [words.rpartition("left out: ")[2] for words in said]
 
 
-def test_a_kernel_has_at_most_eight(tuning):
-    named = [joined([Change("prefetch", number)]) for number in range(20, 30)]
-    assert len(distribute.choose(tuning, distribute.Named([], named), print)) == MOST
+def test_only_candidates_that_compile_and_are_right_are_in(tuning):
+    tuning.wrong = {FIRST: "out: error 0.5"}
+    tuning.refused = {SECOND: "kernel.hpp:3:7: error: no room", TWIN: "kernel.hpp:3:7: error: no room"}
+    found = chosen_of(tuning, FIRST, SECOND, BEHIND, TWIN)
+    assert found == ([BEHIND], ["out: error 0.5", "no room", "no room"])
 
 
-def test_what_the_repository_names_is_in_even_if_a_model_finds_it_worse(tuning, monkeypatch):
-    monkeypatch.setattr(distribute, "worth_timing", lambda _: [FIRST])
-    found = distribute.choose(tuning, distribute.Named([BEHIND], [FIRST]), print)
-    assert [each.changes for each in found.values()] == [BEHIND, FIRST]
+def test_code_of_the_wheel_is_no_candidate(tuning):
+    own = {hashlib.sha256(tuning.id_of(FIRST).encode()).hexdigest()}
+    assert chosen_of(tuning, FIRST, SECOND, own=own) == ([SECOND], ["the same code as other rows"])
+
+
+def repository(folder, today, *changes):
+    file = folder / file_of("gfx1100")
+    file.parent.mkdir(parents=True)
+    candidates = tuple(Wanted(each, "modelled 1.020") for each in changes)
+    file.write_text(to_text("gfx1100", {KERNEL.name: Listed(today, candidates)}))
+    return folder
+
+
+def test_candidates_of_the_repository_are_built(tmp_path):
+    root = repository(tmp_path, ROWS.id_of(KERNEL), "prefetch = 8", "prefetch = 9")
+    found = distribute.current_for("gfx1100", root, print)
+    assert found == {KERNEL: [(Change("prefetch", 8),), (Change("prefetch", 9),)]}
+
+
+@pytest.mark.parametrize(("today", "changes"), [("00000000", ["prefetch = 9"]), (None, [])])
+def test_candidates_of_older_rows_are_left_out_and_none_are_no_distribution(today, changes, tmp_path):
+    said = []
+    root = repository(tmp_path, today or ROWS.id_of(KERNEL), *changes)
+    with pytest.raises(TuneError, match="there are no candidates to distribute") as caught:
+        distribute.current_for("gfx1100", root, said.append)
+    assert "candidates/gfx1100.toml has none for today's rows of gfx1100" in str(caught.value)
+    assert caught.value.advice == "scripts/wheel-builder candidates --arch gfx1100 proposes some"
+    left_out = "fa_fwd_fp16_d64: left out: its candidates change older rows than today's"
+    assert [words.partition(";")[0] for words in said] == [left_out] * bool(changes)
 
 
 def test_wheels_of_two_versions_have_no_candidates_in_common():

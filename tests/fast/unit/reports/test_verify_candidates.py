@@ -9,7 +9,6 @@ from wheel_builder.base.errors import VerifyError
 from wheel_builder.extras.timings import verify
 from wheel_builder.extras.tune.rows import Kernel
 from wheel_builder.files.wheels.candidates import file_name, written
-from wheel_builder.machine_code.static_checks.findings import Finding
 from wheel_builder.provenance.records import Demand, candidate_problems
 from wheel_builder.provenance.verification import EMULATED, Verification
 
@@ -22,24 +21,19 @@ def opened(tmp_path):
     return audit_candidates(file)
 
 
-class Checked:
-    def __init__(self, *findings):
-        self.findings = findings
-
-
 class Loaded:
     disassembly = ""
 
 
 @pytest.fixture
 def ran(monkeypatch):
-    """What the emulator executed. Results and static checks: ``wrong`` and ``unsafe``, by code."""
+    """What was checked and executed. ``wrong``: words by code."""
 
     class Ran(list):
-        wrong, unsafe = {}, {}
+        wrong: dict[bytes, str]
 
     found = Ran()
-    found.wrong, found.unsafe = {}, {}
+    found.wrong = {}
 
     def loaded(objects, _bench):
         subject = Loaded()
@@ -51,9 +45,6 @@ def ran(monkeypatch):
         return found.wrong.get(subject.code, "")
 
     monkeypatch.setattr(verify, "subjects", loaded)
-    monkeypatch.setattr(
-        verify, "check_listing", lambda listing: [Checked(*found.unsafe.get(listing.code, ()))]
-    )
     monkeypatch.setattr(verify, "executed", execute)
     return found
 
@@ -72,15 +63,10 @@ def test_every_candidate_of_the_file_is_executed_as_its_list_says(opened, ran):
     assert one.calls == ["executed against float64: unmasked and causal calls"]
 
 
-@pytest.mark.parametrize("what", ["results", "static checks"])
-def test_with_one_wrong_candidate_there_is_no_record(what, opened, ran):
+@pytest.mark.parametrize("words", ["out[3] is 5, expected 1", "a wait is missing"])
+def test_with_one_wrong_candidate_there_is_no_record(words, opened, ran):
     [(row, code), *_] = opened.codes["fa_fwd_fp16_d64"].items()
-    if what == "results":
-        ran.wrong[code] = "out[3] is 5, expected 1"
-        words = "out[3] is 5, expected 1"
-    else:
-        ran.unsafe[code] = [Finding("waits", ARCH, "fa_fwd_fp16_d64", "a wait is missing")]
-        words = "a wait is missing"
+    ran.wrong[code] = words
     with pytest.raises(VerifyError) as caught:
         verify.record_of(opened, None, None)
     assert "has wrong candidates; no record was written" in str(caught.value)

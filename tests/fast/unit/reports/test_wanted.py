@@ -1,82 +1,109 @@
-"""Candidates as data in the repository: the committed ones are for today's rows, others are refused."""
+"""Candidates as data in the repository, a file for each arch: their form, and those of older rows."""
 
 import pytest
 
 from tests.conftest import CHECKOUT
 from wheel_builder.base.errors import TuneError
-from wheel_builder.extras.timings.wanted import FILE, MOST_BYTES, read_wanted, wanted_for
-from wheel_builder.extras.tune.rows import Kernel, changed, rows_of
-from wheel_builder.tables.archs import arch_named
+from wheel_builder.extras.timings.wanted import (
+    FOLDER,
+    MOST_BYTES,
+    OfKernel,
+    Wanted,
+    changes_of,
+    file_of,
+    is_current,
+    read_wanted,
+    to_text,
+)
+from wheel_builder.extras.tune.rows import Change, Kernel, changed, rows_of
+from wheel_builder.extras.tune.run import kernel_named
+from wheel_builder.tables.archs import arch_named, known_archs
 from wheel_builder.tables.tiles import known_tiles
 
 KERNEL = Kernel("gfx1100", "fwd", "fp16", 64)
 TODAY = rows_of(known_tiles(), arch_named(KERNEL.arch), KERNEL).id_of(KERNEL)
-GOOD = {
-    "arch": KERNEL.arch,
-    "kernel": KERNEL.name,
-    "today": TODAY,
-    "changes": "prefetch = 9",
-    "why": "to try",
-}
+FILE = file_of(KERNEL.arch)
+GOOD = Wanted("prefetch = 9", "to try")
+COMMITTED = sorted(file.stem for file in (CHECKOUT / FOLDER).glob("*.toml"))
+STALE = 1 / 4  # of a file's kernels, at most
+SMALL = 100_000  # bytes of a file that maintainers review
 
 
-def written(root, *candidates, text=""):
+def written(root, *candidates, kernel=KERNEL.name, today=TODAY, text=""):
     (root / FILE).parent.mkdir(parents=True, exist_ok=True)
-    rows = ("\n".join(f'{key} = "{value}"' for key, value in each.items()) for each in candidates)
-    (root / FILE).write_text(text + "".join(f"[[candidate]]\n{row}\n" for row in rows))
+    (root / FILE).write_text(text or to_text(KERNEL.arch, {kernel: OfKernel(today, candidates)}))
     return root
 
 
-def test_those_of_the_repository_are_for_todays_rows():
-    """A changed row of tiles.toml makes them stale: take them out, or write their changes again."""
-    wanted = read_wanted(CHECKOUT)
-    for arch in {each.arch for each in wanted}:
-        for kernel, every in wanted_for(arch, wanted).items():
-            rows = rows_of(known_tiles(), arch_named(arch), kernel)
-            ids = {changed(rows, changes).id_of(kernel) for changes in every}
-            assert len(ids) == len(every)
-            assert rows.id_of(kernel) not in ids
+@pytest.mark.parametrize("arch", COMMITTED)
+def test_those_of_the_repository_are_other_rows_than_todays(arch):
+    assert arch in known_archs()
+    assert (CHECKOUT / file_of(arch)).stat().st_size < SMALL
+    listed = read_wanted(CHECKOUT, arch)
+    assert listed
+    stale = []
+    for name, own in listed.items():
+        kernel = kernel_named(arch, name)
+        if not is_current(kernel, own):
+            stale.append(name)
+            continue
+        rows = rows_of(known_tiles(), arch_named(arch), kernel)
+        ids = {changed(rows, changes).id_of(kernel) for changes in changes_of(kernel, own)}
+        assert len(ids) == len(own.candidates)
+        assert rows.id_of(kernel) not in ids
+    assert len(stale) <= STALE * len(listed), f"scripts/wheel-builder candidates --arch {arch}: {stale}"
 
 
-def test_one_is_read(tmp_path):
-    wanted = read_wanted(written(tmp_path, GOOD))
-    assert [each.changes for each in wanted] == ["prefetch = 9"]
-    assert [*wanted_for("gfx1100", wanted)] == [KERNEL]
-    assert wanted_for("gfx942", wanted) == {}
+def test_what_is_written_is_read(tmp_path):
+    found = {
+        KERNEL.name: OfKernel(TODAY, (GOOD, Wanted("waves = 2", 'said "maybe"'))),
+        "fa_bwd_dq_bf16_d64": OfKernel("0123abcd", ()),
+    }
+    (tmp_path / FILE).parent.mkdir(parents=True)
+    (tmp_path / FILE).write_text(to_text(KERNEL.arch, found))
+    assert read_wanted(tmp_path, KERNEL.arch) == found
+    assert changes_of(KERNEL, found[KERNEL.name]) == [(Change("prefetch", 9),), (Change("waves", 2),)]
+
+
+def test_an_arch_without_a_file_has_none(tmp_path):
+    assert read_wanted(written(tmp_path, GOOD), "gfx942") == {}
+
+
+@pytest.mark.parametrize(("today", "current"), [(TODAY, True), ("01234567", False)])
+def test_those_of_older_rows_are_told_apart(today, current, tmp_path):
+    [own] = read_wanted(written(tmp_path, GOOD, today=today), KERNEL.arch).values()
+    assert is_current(KERNEL, own) == current
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("kernel", "candidate", "words"),
     [
-        ({"arch": "gfx1101"}, "candidate 1: arch is 'gfx1101', expected one of gfx908"),
-        ({"kernel": "fa_append_fp16_d64"}, "candidate 1: fa_append_fp16_d64 cannot be tuned"),
-        (
-            {"today": "01234567"},
-            f"fa_fwd_fp16_d64 of gfx1100 has the rows {TODAY} today, and it refers to 01234567",
-        ),
-        ({"changes": "speed = 9"}, "candidate 1: no change of fwd: speed = 9"),
-        ({"changes": "today's row"}, "changes nothing of fa_fwd_fp16_d64"),
-        ({"why": ""}, "why: expected one line"),
-        ({"more": "x"}, "Unexpected keyword argument"),
+        ("fa_append_fp16_d64", GOOD, "fa_append_fp16_d64: fa_append_fp16_d64 cannot be tuned"),
+        ("fa_fwd_fp16_d48", GOOD, "fa_fwd_fp16_d48: fa_fwd_fp16_d48 of gfx1100 has no row"),
+        (KERNEL.name, Wanted("speed = 9", "x"), f"{KERNEL.name}: no change of fwd: speed = 9"),
+        (KERNEL.name, Wanted("today's row", "x"), '"today\'s row" changes nothing'),
+        (KERNEL.name, Wanted("prefetch = 9", ""), f"{KERNEL.name}: why: expected one line"),
     ],
 )
-def test_another_form_is_refused(changes, words, tmp_path):
+def test_another_form_is_refused(kernel, candidate, words, tmp_path):
     with pytest.raises(TuneError, match=f"{FILE} cannot be used") as caught:
-        read_wanted(written(tmp_path, {**GOOD, **changes}))
+        read_wanted(written(tmp_path, candidate, kernel=kernel), KERNEL.arch)
     assert words in str(caught.value)
 
 
 def test_a_candidate_twice_or_one_too_many_is_refused(tmp_path):
-    several = [{**GOOD, "changes": f"prefetch = {number}"} for number in range(20, 28)]
+    several = [Wanted(f"prefetch = {number}", "to try") for number in range(20, 28)]
     with pytest.raises(TuneError) as caught:
-        read_wanted(written(tmp_path, GOOD, *several, several[0]))
+        read_wanted(written(tmp_path, GOOD, *several, several[0]), KERNEL.arch)
     assert caught.value.problems == (
-        "gfx1100 fa_fwd_fp16_d64 prefetch = 20: it is there twice",
-        "gfx1100 fa_fwd_fp16_d64: it has 10 candidates, expected at most 8",
+        "fa_fwd_fp16_d64: prefetch = 20: it is there twice",
+        "fa_fwd_fp16_d64: it has 10 candidates, expected at most 8",
     )
 
 
-@pytest.mark.parametrize("text", ["#" * (MOST_BYTES + 1), "candidate = 3\n", "[[candidate\n"])
+@pytest.mark.parametrize(
+    "text", ["#" * (MOST_BYTES + 1), "candidate = 3\n", "[fa_fwd\n", "[fa_fwd]\nx = 1\n"]
+)
 def test_what_is_no_table_is_refused(text, tmp_path):
     with pytest.raises(TuneError, match="cannot be used"):
-        read_wanted(written(tmp_path, text=text))
+        read_wanted(written(tmp_path, text=text), KERNEL.arch)

@@ -36,7 +36,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     "tuning-wheel",
-    "a distribution of the best candidates for an arch, with record and statement",
+    "a distribution of an arch's candidates, with record and statement",
     run,
     (options, run_options, release_options),
 )

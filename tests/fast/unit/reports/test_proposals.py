@@ -1,0 +1,175 @@
+"""Candidates of all kernels of an arch, with stand-ins for compilers, models and emulator."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from wheel_builder.base.errors import TuneError
+from wheel_builder.extras.timings import proposals
+from wheel_builder.extras.timings.distribution import MOST
+from wheel_builder.extras.timings.proposals import Budget, tunable, wanted_kernels, write_proposals
+from wheel_builder.extras.timings.wanted import OfKernel, Wanted, file_of, read_wanted, to_text
+from wheel_builder.extras.tune import run
+from wheel_builder.extras.tune.compiling import Compiled
+from wheel_builder.extras.tune.measuring import Figures
+from wheel_builder.extras.tune.rows import Kernel, changed, changes_named, rows_of
+from wheel_builder.extras.tune.run import Tuning, Wishes
+from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.tiles import known_tiles
+
+ARCH = "gfx908"
+FP16, BF16 = (Kernel(ARCH, "fwd", dtype, 64) for dtype in ("fp16", "bf16"))
+ALL = Budget()
+MAINTAINERS = Wanted("keys = 64, waves = 2", "seen on a GPU")
+
+
+class Machinery:
+    """Code is the row's id, and its speed a number of the id. ``slow`` and ``wrong`` rows by id."""
+
+    def __init__(self, monkeypatch):
+        self.compiled, self.executed, self.slow, self.wrong, self.stop_at = [], [], set(), set(), ""
+        monkeypatch.setattr(run, "compile_all", self.compile_all)
+        monkeypatch.setattr(run, "subjects", lambda objects, _: [each.data.decode() for each in objects])
+        monkeypatch.setattr(run, "executed", self.execute)
+        monkeypatch.setattr(proposals, "quick_figures_of", self.figures)
+
+    def compile_all(self, kernel, rows, _by):
+        if kernel.name == self.stop_at:
+            raise KeyboardInterrupt
+        if len(rows) > 1:  # one alone was compiled before: it is executed
+            self.compiled.append((kernel.name, len(rows)))
+        return tuple(Compiled(each.id_of(kernel).encode()) for each in rows)
+
+    def figures(self, subject, kernel, *_):
+        if subject == today(kernel):
+            return Figures({"fwd, schedule": 100.0})
+        return Figures({"fwd, schedule": 50.0 if subject in self.slow else 95 + int(subject, 16) % 10})
+
+    def execute(self, subject, *_):
+        self.executed.append(subject)
+        return "out[0] is nan" if subject in self.wrong else ""
+
+
+def rows(kernel):
+    return rows_of(known_tiles(), arch_named(ARCH), kernel)
+
+
+def today(kernel):
+    return rows(kernel).id_of(kernel)
+
+
+def id_of(kernel, words):
+    return changed(rows(kernel), changes_named(kernel.op, words)).id_of(kernel)
+
+
+@pytest.fixture
+def machinery(monkeypatch):
+    return Machinery(monkeypatch)
+
+
+def started(kernel):
+    results = SimpleNamespace(models="0123")
+    return Tuning(kernel, rows(kernel), None, None, results, Wishes(0))
+
+
+def proposed(root, *kernels, budget=ALL):
+    said = []
+    write_proposals(ARCH, kernels or (FP16,), started, root, budget, said.append)
+    return read_wanted(root, ARCH), said
+
+
+def committed(root, kernel, *candidates, of=""):
+    (root / file_of(ARCH)).parent.mkdir(parents=True)
+    (root / file_of(ARCH)).write_text(to_text(ARCH, {kernel.name: OfKernel(of or today(kernel), candidates)}))
+
+
+def test_the_best_eight_that_are_right_are_written(machinery, tmp_path):
+    found, said = proposed(tmp_path)
+    own = found[FP16.name]
+    assert own.today == today(FP16)
+    assert len(own.candidates) == MOST == len(machinery.executed)
+    speeds = [float(each.why.removeprefix("modelled ")) for each in own.candidates]
+    assert speeds == sorted(speeds, reverse=True)
+    assert speeds[0] > 1
+    [first, more] = machinery.compiled
+    assert (first, more) == ((FP16.name, 1 + proposals.SINGLE), (FP16.name, proposals.COMBINED))
+    assert said == [f"[{'#' * run.BAR}] {FP16.name}: {MOST} candidates"]
+
+
+def test_wrong_and_hopeless_ones_are_left_out(machinery, tmp_path):
+    best, slow = (each.changes for each in proposed(tmp_path)[0][FP16.name].candidates[:2])
+    machinery.wrong, machinery.slow = {id_of(FP16, best)}, {id_of(FP16, slow)}
+    again = {each.changes for each in proposed(tmp_path)[0][FP16.name].candidates}
+    assert not again & {best, slow}
+
+
+def test_another_dtype_with_the_same_rows_takes_the_same_changes(machinery, tmp_path):
+    both = [Kernel(ARCH, "bwd_dq", dtype, 128) for dtype in ("fp16", "bf16")]
+    assert rows(both[0]) == rows(both[1])
+    found, _ = proposed(tmp_path, *both)
+    one, other = ({each.changes for each in found[kernel.name].candidates} for kernel in both)
+    assert one == other
+    assert machinery.compiled[-1] == (both[1].name, 1 + MOST)
+
+
+def test_another_dtype_with_other_rows_has_its_own(machinery, tmp_path):
+    assert rows(FP16) != rows(BF16)
+    proposed(tmp_path, FP16, BF16)
+    assert (BF16.name, 1 + proposals.SINGLE) in machinery.compiled
+
+
+def test_a_maintainers_candidates_stay_and_modelled_ones_are_replaced(machinery, tmp_path):
+    committed(tmp_path, FP16, Wanted("prefetch = 9", "modelled 1.000"), MAINTAINERS)
+    first, *others = proposed(tmp_path)[0][FP16.name].candidates
+    assert first == MAINTAINERS
+    assert len(others) == MOST - 1
+    assert "prefetch = 9" not in {each.changes for each in others}
+
+
+def test_candidates_of_older_rows_are_replaced(machinery, tmp_path):
+    committed(tmp_path, FP16, MAINTAINERS, of="01234567")
+    own = proposed(tmp_path)[0][FP16.name]
+    assert own.today == today(FP16)
+    assert MAINTAINERS not in own.candidates
+
+
+def test_an_interrupted_run_keeps_finished_kernels_and_the_next_one_goes_on(machinery, tmp_path):
+    machinery.stop_at = BF16.name
+    with pytest.raises(KeyboardInterrupt):
+        proposed(tmp_path, FP16, BF16)
+    listed = read_wanted(tmp_path, ARCH)
+    assert [*listed] == [FP16.name]
+    left = wanted_kernels(ARCH, Budget(), listed)
+    assert BF16 in left
+    assert FP16 not in left
+    assert FP16 in wanted_kernels(ARCH, Budget(again=True), listed)
+
+
+def test_kernels_with_a_maintainers_or_older_candidates_only_are_wanted():
+    for own, done in (
+        (OfKernel(today(FP16), (MAINTAINERS,)), False),
+        (OfKernel("01234567", (Wanted("prefetch = 9", "modelled 1.000"),)), False),
+        (OfKernel(today(FP16), (MAINTAINERS, Wanted("prefetch = 9", "modelled 1.000"))), True),
+        (OfKernel(today(FP16), ()), True),
+    ):
+        assert (FP16 not in wanted_kernels(ARCH, Budget(), {FP16.name: own})) == done
+
+
+def test_after_the_budget_no_kernel_begins(machinery, tmp_path):
+    found, said = proposed(tmp_path, FP16, BF16, budget=Budget(minutes=-1))
+    assert found == {}
+    assert said == ["the budget is spent: 2 kernels are left, the same command goes on"]
+
+
+def test_all_kernels_with_models_are_tunable():
+    found = tunable(ARCH)
+    assert {FP16, BF16, Kernel(ARCH, "bwd_fused", "fp16", 64)} <= {*found}
+    assert [each.head_dim for each in found] == sorted(each.head_dim for each in found)
+    assert found[0].dtype == "fp16"
+
+
+def test_an_unknown_kernel_is_refused():
+    with pytest.raises(TuneError, match="fa_append_fp16_d64 of gfx908 cannot be tuned") as caught:
+        wanted_kernels(ARCH, Budget(kernels=("fa_append_fp16_d64",)), read_wanted(CHECKOUT, ARCH))
+    assert "expected some of fa_" in str(caught.value)

@@ -1,0 +1,177 @@
+"""``scripts/wheel-builder candidates``: candidates for all kernels of an arch, chosen with a small budget.
+
+A kernel's single changes, the nearest of each field, and their best combinations are compiled, and ranked by
+the schedule of one workload. The best ones that are right go to the arch's file. Kernels of the other dtype
+with the same rows take the same changes.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from wheel_builder.base.durable import ensure
+from wheel_builder.base.errors import TuneError
+from wheel_builder.extras.timings.distribution import MOST
+from wheel_builder.extras.timings.wanted import (
+    MODELLED,
+    Listed,
+    OfKernel,
+    Wanted,
+    changes_of,
+    file_of,
+    is_current,
+    read_wanted,
+    to_text,
+)
+from wheel_builder.extras.tune.measuring import quick_figures_of
+from wheel_builder.extras.tune.ranking import gain_of
+from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, words_of
+from wheel_builder.extras.tune.run import NAME, Tuning, Wishes, attempt, bar, begun, execute, kernel_named
+from wheel_builder.extras.tune.space import HOPELESS, combined, spread
+from wheel_builder.extras.tune.works import works
+from wheel_builder.matrix.model import Plan
+from wheel_builder.matrix.plan import jobs_to_build
+from wheel_builder.pipeline.context import RunContext
+from wheel_builder.pipeline.images import begin, builder_image
+from wheel_builder.pipeline.progress import Step as Shown
+from wheel_builder.pipeline.verification import build_emulator
+from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.row_ids import todays_ids
+from wheel_builder.tables.tiles import known_tiles
+
+SINGLE, COMBINED = 10, 2  # candidates compiled for a kernel
+
+
+@dataclass(frozen=True)
+class Budget:
+    """``kernels``: names, all without any. ``again``: also kernels that have current candidates."""
+
+    minutes: float = math.inf
+    kernels: Sequence[str] = ()
+    again: bool = False
+
+
+@dataclass
+class Sharing:
+    """What dtypes with equal rows share: the changes found for the first one."""
+
+    found: dict[object, list[Changes]] = field(default_factory=dict)
+
+
+def propose_all(arch: str, plan: Plan, context: RunContext, budget: Budget, *, plain: bool | None) -> Path:
+    """Write the arch's file, after each kernel. Raises ``TuneError`` for kernels that cannot be tuned."""
+    kernels = wanted_kernels(arch, budget, read_wanted(context.checkout, arch))
+    job = jobs_to_build(plan)[0]
+    steps = begin(context, plan.package)
+    builder = builder_image(steps, job)
+    emulator = build_emulator(steps, job, builder)
+
+    def work(step: Shown) -> Path:
+        def started(kernel: Kernel) -> Tuning:
+            return begun(kernel, context, builder.result, emulator.result, Wishes(0), step.own_log)
+
+        return write_proposals(arch, kernels, started, context.checkout, budget, step.note)
+
+    made = steps.add(f"candidates {arch}", work, weight=30 * len(kernels), log="candidates")
+    steps.run(plain=plain)
+    return made.result
+
+
+def tunable(arch: str) -> list[Kernel]:
+    """The kernels with rows, models and cases: small head dims first, and dtypes beside each other."""
+    matches = (NAME.match(name) for name in todays_ids(known_tiles(), arch_named(arch)))
+    names = [each[0] for each in matches if each and each["op"] in works()]
+    return sorted(
+        (kernel_named(arch, name) for name in names), key=lambda k: (k.head_dim, k.op, k.dtype != "fp16")
+    )
+
+
+def wanted_kernels(arch: str, budget: Budget, listed: Listed) -> list[Kernel]:
+    """Those without current candidates."""
+    every = tunable(arch)
+    if unknown := {*budget.kernels} - {each.name for each in every}:
+        title = f"{', '.join(sorted(unknown))} of {arch} cannot be tuned"
+        raise TuneError(title, [f"expected some of {', '.join(each.name for each in every)}"])
+    return [
+        each
+        for each in every
+        if (not budget.kernels or each.name in budget.kernels)
+        and (budget.again or not _is_done(each, listed))
+    ]
+
+
+def _is_done(kernel: Kernel, listed: Listed) -> bool:
+    """Whether the command ran for today's rows, also if it found nothing."""
+    if (own := listed.get(kernel.name)) is None or not is_current(kernel, own):
+        return False
+    return not own.candidates or any(each.why.startswith(MODELLED) for each in own.candidates)
+
+
+def write_proposals(
+    arch: str,
+    kernels: Sequence[Kernel],
+    started: Callable[[Kernel], Tuning],
+    checkout: Path,
+    budget: Budget,
+    say: Callable[[str], None],
+) -> Path:
+    """Until the budget is spent. The file has each finished kernel at once."""
+    end, shared, file = time.monotonic() + 60 * budget.minutes, Sharing(), checkout / file_of(arch)
+    for number, kernel in enumerate(kernels):
+        if time.monotonic() > end:
+            say(f"the budget is spent: {len(kernels) - number} kernels are left, the same command goes on")
+            break
+        listed = read_wanted(checkout, arch)
+        before = listed.get(kernel.name)
+        kept = [each for each in before.candidates if not each.why.startswith(MODELLED)] if before else []
+        if before and not is_current(kernel, before):
+            kept = []
+        tuning = started(kernel)
+        found = OfKernel(tuning.rows.id_of(kernel), tuple(propose(tuning, kept, shared)))
+        ensure(file, to_text(arch, {**listed, kernel.name: found}).encode())
+        say(f"{bar((number + 1) / len(kernels))} {kernel.name}: {len(found.candidates)} candidates")
+    return file
+
+
+def propose(tuning: Tuning, kept: Sequence[Wanted], shared: Sharing) -> Iterator[Wanted]:
+    """A maintainer's candidates, and the best others that are right."""
+    yield from kept
+    of_maintainers = changes_of(tuning.kernel, OfKernel("", tuple(kept)))
+    rows = tuning.kernel.op, tuning.kernel.head_dim, tuning.rows
+    given = shared.found.get(rows)
+    ranked = [each for each in _ranked(tuning, given) if each not in of_maintainers]
+    right = [*islice(_right(tuning, ranked), MOST - len(kept))]
+    shared.found.setdefault(rows, right)
+    gains = _gains(tuning)
+    yield from (Wanted(words_of(each), f"{MODELLED} {math.exp(gains[each] or 0.0):.3f}") for each in right)
+
+
+def _ranked(tuning: Tuning, given: Sequence[Changes] | None) -> list[Changes]:
+    """Those that are compiled, differ in code, and are not hopeless, the best first."""
+    kernel, arch = tuning.kernel, arch_named(tuning.kernel.arch)
+    singles = spread(kernel, arch, tuning.rows)[:SINGLE] if given is None else given
+    attempt(tuning, [NONE, *singles], quick_figures_of)
+    if given is None and (more := combined(kernel, arch, tuning.rows, _gains(tuning), COMBINED)):
+        attempt(tuning, more, quick_figures_of)
+    gains = {each: gain for each, gain in _gains(tuning).items() if gain is not None and each != NONE}
+    good = [each for each in gains if gains[each] > HOPELESS and not tuning.outcomes[each].twin]
+    return sorted(good, key=lambda each: (-gains[each], words_of(each)))
+
+
+def _gains(tuning: Tuning) -> Mapping[Changes, float | None]:
+    """Logs of gains, None for refused ones."""
+    today = tuning.outcomes[NONE].figures
+    return {
+        changes: math.log1p(gain_of(each.figures.lines, today.lines).mean) if each.figures and today else None
+        for changes, each in tuning.outcomes.items()
+    }
+
+
+def _right(tuning: Tuning, ranked: Sequence[Changes]) -> Iterator[Changes]:
+    for each in ranked:
+        execute(tuning, each)
+        if not tuning.outcomes[each].wrong:
+            yield each
