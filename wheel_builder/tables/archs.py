@@ -109,6 +109,7 @@ class Isa:
     late_operands: bool
     short_code: bool
     flushes_denormals: bool
+    flushes_sums: bool
     fp8: str
     fp8_top: int
     features: tuple[str, ...]
@@ -145,10 +146,10 @@ class Isa:
     def peak_flop(self) -> int:
         """Peak fp16 FLOP per clock and compute unit: back-to-back matrix steps on every SIMD.
 
-        Without matrix instructions: instructions with two multiply-adds per lane, one wave of them per clock.
+        Without matrix instructions: instructions with two multiply-adds per lane, at the VALU's rate.
         """
         if not self.step_clocks:
-            return self.simds * self.wave * 2 * 2
+            return self.simds * self.wave * 2 * 2 // self.timing.valu
         step = 32 * 32 * self.fp16_k if self.unit == "mfma" else 16 * 16 * 16
         return self.simds * 2 * step // self.step_clocks
 
@@ -212,7 +213,7 @@ TRAITS = (
     *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32"),
     *("transposed_reads", "direct_loads", "bf16_pairs", "bf16_products"),
     *("matrix_interlock", "lds_counter", "late_operands", "short_code"),
-    *("flushes_denormals", "fp8", "buffer_word3"),
+    *("flushes_denormals", "flushes_sums", "fp8", "buffer_word3"),
     *("wave", "simds", "cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule"),
     *("vgpr_encoding_granule", "sgprs", "sgpr_granule", "lds_bytes", "lds_granule"),
     *("architected_flat_scratch", "packed_work_item_ids", "workgroup_ids_in_ttmps", "nan_modes"),
@@ -237,7 +238,7 @@ CHOICES: Choices = {
     "features": FEATURES,
     "without": FEATURES,
     "family": ("cdna", "rdna"),
-    "unit": ("mfma", "wmma", "wmma_split", "dot2"),
+    "unit": ("mfma", "wmma", "wmma_split", "dot2", "dot2_64"),
     "fp8": ("none", "fnuz", "ocp"),
     "never_coissued": ("transcendental", "packed", "dot", "cvt_pk"),
     "banks": (32, 64),

@@ -24,7 +24,7 @@ NOT_EXECUTED = (
     "not executed under wine, where one arch of each matrix unit is, with FA_FULL=1 every arch; its code "
     "objects passed the audit and the static checks"
 )
-NO_MATRIX_UNIT = "dot2"
+NO_MATRIX_UNIT = ("dot2", "dot2_64")
 
 
 def archs_under_wine(archs: Sequence[str], *, full: bool) -> tuple[str, ...]:
@@ -35,7 +35,8 @@ def archs_under_wine(archs: Sequence[str], *, full: bool) -> tuple[str, ...]:
     first: dict[str, str] = {}
     for arch in archs:
         first.setdefault(arch_named(arch).isa.unit, arch)
-    first.pop(NO_MATRIX_UNIT, None)
+    for unit in NO_MATRIX_UNIT:
+        first.pop(unit, None)
     return tuple(first.values()) if first and not full else tuple(archs)
 
 

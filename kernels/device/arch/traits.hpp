@@ -24,7 +24,8 @@ enum class MatrixUnit {
   mfma,        // CDNA: matrix instructions over 64 lanes
   wmma,        // RDNA3: matrix instructions over 32 lanes; both halves hold a whole operand
   wmma_split,  // RDNA4: each half of the wave holds half of an operand
-  dot2,        // RDNA2: no matrix instructions; two multiply-adds per lane
+  dot2,        // RDNA1 and RDNA2: no matrix instructions; two multiply-adds per lane
+  dot2_64,     // Vega 20: the same with waves of 64 lanes
 };
 
 // Formats of 8-bit floats in conversions and products.
@@ -59,6 +60,7 @@ struct ArchTraits {
   bool late_operands;       // memory instructions read EXEC later; the compiler ignores s_and_saveexec
   bool short_code;          // fewer instructions before speed: the wheel of these GPUs is near its limit
   bool flushes_denormals;   // matrix instructions of fp16 and bf16 take denormals as zero
+  bool flushes_sums;        // v_dot2 takes denormal sums as zero
   Fp8 fp8;                  // formats of 8-bit floats; none: no such instructions
   uint32_t buffer_word3;    // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
 

@@ -6,8 +6,9 @@
 
 namespace fa {
 
-template <Gfx kGfx, DType kDType>
-struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
+template <MatrixUnit kUnit, Gfx kGfx, DType kDType>
+struct Dot2Unit : Layout<kUnit> {
+  static constexpr int kColumns = Layout<kUnit>::kColumns;
   using A = u32x4;
   struct B {
     A column[kColumns];
@@ -71,5 +72,10 @@ struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
   FA_DEVICE static float low(uint32_t pair) { return __builtin_bit_cast(float, pair << 16); }
   FA_DEVICE static float high(uint32_t pair) { return __builtin_bit_cast(float, pair & 0xffff0000u); }
 };
+
+template <Gfx kGfx, DType kDType>
+struct Unit<MatrixUnit::dot2, kGfx, kDType> : Dot2Unit<MatrixUnit::dot2, kGfx, kDType> {};
+template <Gfx kGfx, DType kDType>
+struct Unit<MatrixUnit::dot2_64, kGfx, kDType> : Dot2Unit<MatrixUnit::dot2_64, kGfx, kDType> {};
 
 }  // namespace fa

@@ -102,6 +102,12 @@ struct Layout<MatrixUnit::dot2> {
   static constexpr int held_step(int f) { return f; }
 };
 
+// Likewise with 64 lanes: twice the column groups.
+template <>
+struct Layout<MatrixUnit::dot2_64> : Layout<MatrixUnit::dot2> {
+  static constexpr int kWave = 64, kN = 32;
+};
+
 // With operands of fp8: runs of 16 elements. In units that chain, a lane's C of one step of 32 rows, or of
 // two of 16, is its whole run of the next product.
 template <MatrixUnit>

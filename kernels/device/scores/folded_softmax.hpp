@@ -59,6 +59,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
       sum[column] = 0;
     }
     if constexpr (kDualIssue) Unit::settle(shift);
+    if constexpr (Unit::kWave == 64) this->c = here(this->c), gain = here(gain);  // out of scalar registers
   }
 
   FA_DEVICE void begin(C* s) const {
@@ -251,6 +252,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
       if (rises) floor[column] = kChecks ? gain : 0;
       Flags::set(far, column, is_now);
       set_column(column, by, to, factor, moved, factors);
+      Flags::settle(far, blind, floor[column], sum[column]);
     }
     move<kOut, !kFirst>(s, o, moved, factors, blind, correct);
   }
@@ -282,6 +284,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
       Flags::set(far, column, is_now);
       this->below[column] = is_below ? whole : 0;
       set_column(column, by, is_below ? 0 : whole, factor, moved, factors);
+      Flags::settle(far, blind, floor[column], sum[column]);
     }
     move<kOut, true>(s, o, moved, factors, blind, correct);
   }

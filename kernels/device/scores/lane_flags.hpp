@@ -24,6 +24,8 @@ struct LaneFlags {
     for (int column = 0; column < kColumns; ++column) found |= held[column];
     return found != 0;
   }
+
+  FA_DEVICE static void settle(Held&, LaneMask<kWave>&, float&, float&) {}
 };
 
 // Waves of 64 lanes: their masks would take two scalar registers a column, so a lane has its own bits.
@@ -36,6 +38,14 @@ struct LaneFlags<64, kColumns> {
   }
   FA_DEVICE static bool at(const Held& held, int column) { return (held[0] >> column & 1) != 0; }
   FA_DEVICE static bool any(const Held& held) { return any_lane<64>(held[0] != 0); }
+
+  // After each column of a softmax whose maximum rises: its conditions take two scalar registers each, and
+  // the compiler would keep those of all columns for the end.
+  FA_DEVICE static void settle(Held& held, LaneMask<64>& blind, float& floor, float& sum) {
+    asm volatile("" : "+s"(blind));
+    held[0] = here(held[0]), floor = here(floor), sum = here(sum);
+    __builtin_amdgcn_sched_barrier(0);
+  }
 };
 
 }  // namespace fa

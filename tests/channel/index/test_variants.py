@@ -234,8 +234,8 @@ def judged(document, env, gpus=""):
         ("gfx942", ["amd_linux", "null"]),
         ("gfx1031", ["amd_linux", "null"]),  # it runs the code of gfx1030
         ("gfx1101", ["amd_linux", "null"]),
-        ("gfx906", ["null"]),  # the wheel has no kernels for it
-        ("gfx906,gfx1201", ["amd_linux", "null"]),
+        ("gfx900", ["null"]),  # the wheel has no kernels for it
+        ("gfx900,gfx1201", ["amd_linux", "null"]),
         ("", ["null"]),
     ],
 )

@@ -126,7 +126,8 @@ def test_a_marketing_name_gives_the_command(open_page, address):
         ("AMD Radeon(TM) 8060S Graphics", "Radeon 8060S (gfx1151): your steps"),
         ("Radeon RX 9070 XT", "Radeon RX 9070 XT (gfx1201): your steps"),
         ("rx 9060 xt", "Radeon RX 9060 XT (gfx1200): your steps"),
-        ("Radeon VII", "Radeon VII (gfx906): what works without kernels"),
+        ("Radeon VII", "Radeon VII (gfx906): your steps"),
+        ("RX Vega 64", "Radeon RX Vega 64 (gfx900): what works without kernels"),
         ("AMD Radeon RX 5700 XT", "Radeon RX 5700 XT (gfx1010): what works without kernels"),
         ("RX 6700 XT", "Radeon RX 6700 XT (gfx1031): your steps"),
         ("rx6700xt", "Radeon RX 6700 XT (gfx1031): your steps"),
@@ -161,7 +162,7 @@ def test_a_gpu_that_runs_the_code_of_another_gets_what_pytorch_needs(open_page):
     assert "HSA_OVERRIDE" not in choose(page, gpu="gfx1030")
 
 
-@pytest.mark.parametrize("gpu", ["Radeon RX 5500 XT", "gfx1011"])
+@pytest.mark.parametrize("gpu", ["Radeon RX 5500 XT", "gfx1011", "Radeon VII"])
 def test_a_gpu_without_kernels_in_pytorchs_own_builds(open_page, gpu):
     """As gfx1030 it hangs, so no override."""
     page = open_page()
@@ -217,12 +218,12 @@ def test_on_windows_nobody_is_told_to_use_programs_of_linux(open_page, system):
 
 
 def test_who_is_not_served_reads_first_what_works_and_then_why(open_page, address):
-    text = choose(open_page(), gpu="Radeon VII")
+    text = choose(open_page(), gpu="RX Vega 64")
     title, works, why, *_ = filter(None, text.splitlines())
-    assert title == "Radeon VII (gfx906): what works without kernels"
+    assert title == "Radeon RX Vega 64 (gfx900): what works without kernels"
     assert works.startswith("If your PyTorch supports this GPU, two things work: PyTorch's own attention")
     assert "its PyTorch implementation gives the same results" in works
-    assert why.startswith("Why it has no kernels: no kernel exists for its 64-lane waves")
+    assert why.startswith("Why it has no kernels: it lacks packed dot products")
     assert f"pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url {address}/rocm7.2/simple/" in text
     assert "Verified for" not in text
 
@@ -243,14 +244,14 @@ STEPS = {
 STEPS["WSL2"] = ("On Windows install AMD's driver with WSL support", *STEPS["Linux"])
 
 
-@pytest.mark.parametrize("gpu", ["gfx1100", "gfx906"])
+@pytest.mark.parametrize("gpu", ["gfx1100", "gfx900"])
 @pytest.mark.parametrize("system", STEPS)
 @pytest.mark.parametrize("tool", ["pip", "uv"])
 def test_an_answer_has_the_steps_in_order_and_nothing_of_other_systems(open_page, gpu, system, tool):
     page = open_page()
     text = choose(page, gpu=gpu, tool=tool)
     text = choose(page, system=system)
-    if system == "WSL2" and gpu == "gfx906":
+    if system == "WSL2" and gpu == "gfx900":
         system = "Linux"  # also without kernels, with AMD's list for WSL2 after it
         text = choose(page, system=system)
     words = page.locator("#answer ol > li:visible").all_inner_texts()
@@ -352,8 +353,8 @@ def test_what_is_not_served_has_its_reason_and_no_command(open_page, choices, re
 
 
 def test_the_reason_of_the_gpu_comes_first(open_page):
-    text = choose(open_page(), gpu="gfx906", rocm="5.7, no wheel")
-    assert "Why it has no kernels: no kernel exists for its 64-lane waves" in text
+    text = choose(open_page(), gpu="gfx900", rocm="5.7, no wheel")
+    assert "Why it has no kernels: it lacks packed dot products" in text
     assert "ROCm 5.7" not in text
 
 
@@ -485,7 +486,7 @@ def test_docker_sets_its_variable(open_page):
     assert "export TORCH_INDEX=https://download.pytorch.org/whl/rocm7.2" in text
 
 
-@pytest.mark.parametrize("gpu", ["gfx942", "RX 9070 XT", "7950X", "Radeon VII", "strix", "???"])
+@pytest.mark.parametrize("gpu", ["gfx942", "RX 9070 XT", "7950X", "RX Vega 64", "strix", "???"])
 def test_a_phones_page_is_short_and_copy_stands_below_its_command(open_page, gpu):
     """It was once 9,000 pixels long."""
     page = open_page(viewport={"width": 390, "height": 844})
@@ -548,7 +549,7 @@ def test_screen_readers_are_told(open_page):
 def test_contrast_is_enough(open_page, scheme):
     """WCAG 2 AA: 4.5 for text, 3 for the borders of controls."""
     page = open_page(color_scheme=scheme)
-    for gpu in ("", "gfx942", "gfx906", "strix"):
+    for gpu in ("", "gfx942", "gfx900", "strix"):
         choose(page, gpu=gpu)
         page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
         found = page.evaluate(CONTRAST)
@@ -584,7 +585,7 @@ def test_nothing_is_cut_off(open_page, width):
 
 SHOTS = {
     "served-light": ("light", (900, 600), "RX 7900 XTX"),
-    "not-served-dark": ("dark", (900, 600), "Radeon VII"),
+    "not-served-dark": ("dark", (900, 600), "Radeon RX Vega 64"),
     "phone": ("light", (360, 900), "Strix Halo"),
     "pasted-lspci": ("light", (900, 600), lspci("Navi 31 [Radeon RX 7900 XT/7900 XTX]")),
     "pasted-processor": ("dark", (800, 600), "AMD Ryzen 7 7840U w/ Radeon 780M Graphics"),

@@ -138,7 +138,7 @@ def missed_waits(arch, kernel, numbers):
 
 # The compiler's wait instructions, by rule set. On other archs the hardware waits for all dependencies of
 # these kernels.
-WAITING = {**dict.fromkeys(("cdna1", "cdna2", "cdna3", "cdna4"), ("s_nop",))}
+WAITING = {**dict.fromkeys(("cdna0", "cdna1", "cdna2", "cdna3", "cdna4"), ("s_nop",))}
 WAITING |= {"rdna1": ("s_waitcnt_depctr", "s_waitcnt_vscnt")}
 WAITING |= {"rdna3": ("s_waitcnt_depctr",), "rdna4": ("s_wait_alu",)}
 RULES = {name: arch.isa.hazards.rules for name, arch in known_archs().items()}

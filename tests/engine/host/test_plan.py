@@ -21,10 +21,11 @@ LARGE = {
 }
 # Packed rows of a workgroup.
 ROWS = {
-    arch.name: {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16}[arch.isa.unit]
+    arch.name: {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16, "dot2_64": 32}[arch.isa.unit]
     for arch in known_archs().values()
 }
 PLACES = decode_rules().places
+HELD = {"gfx906": {64: 2, 128: 1}}  # decode over 8 bits: a wave takes the registers of a SIMD
 MAX_SPLITS = re.compile(r"int64_t kMaxSplits = (\d+);")
 MOST = int(MAX_SPLITS.search((CHECKOUT / "kernels/device/call/params.hpp").read_text())[1])
 
@@ -129,7 +130,8 @@ def test_codes_are_cut_into_as_many_parts_as_give_the_bytes_in_flight_of_16_bits
         for head_dim, heads in product(dims(arch, 64, 128, 256), (1, 8, 64))
     ]
     for case, plan in zip(cases, plans(cases), strict=True):
-        places = min({64: 8, 128: 4, 256: 2}[case.head_dim] // pair, 4)
+        held = HELD.get(arch, {}).get(case.head_dim, 4)
+        places = min({64: 8, 128: 4, 256: 2}[case.head_dim] // pair, held)
         shares = [share_of_places(case.nheads_k * s, units, max(places, PLACES)) for s in range(1, MOST + 1)]
         full = case.nheads_k >= 0.9 * max(places, PLACES) * units
         enough = 0.0 if full else min(0.9, max(shares))
@@ -188,7 +190,7 @@ def test_short_keys_are_cut_into_parts_of_64_at_most(plans):
 
 def test_short_queries_are_packed_and_long_ones_are_not(plans):
     for arch, hardware in known_archs().items():
-        whole = "tiled" if hardware.isa.unit == "dot2" else "matrix"
+        whole = "tiled" if hardware.isa.unit.startswith("dot2") else "matrix"
         asked = [Request(arch=arch, max_seqlen_q=n) for n in (1, 2, 3, 15, 16, 17, 4096)]
         assert [plan.path for plan in plans(asked)] == ["split"] * 5 + [whole] * 2
 

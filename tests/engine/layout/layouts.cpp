@@ -284,6 +284,8 @@ int main() {
   printf(",");
   layout<fa::Layout<fa::MatrixUnit::dot2>>("dot2");
   printf(",");
+  layout<fa::Layout<fa::MatrixUnit::dot2_64>>("dot2_64");
+  printf(",");
   layout<fa::Fp8Layout<fa::MatrixUnit::mfma>>("mfma_fp8");
   printf(",");
   layout<fa::WideFp8Layout>("mfma_wide_fp8");

@@ -18,7 +18,7 @@ from wheel_builder.machine_code.emulator.params import known_layouts, layouts
 from wheel_builder.tables.archs import known_archs
 from wheel_builder.tables.calls import CALLS, parse_calls
 
-UNITS = ["mfma", "wmma", "wmma_split", "dot2", "mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"]
+UNITS = ["mfma", "wmma", "wmma_split", "dot2", "dot2_64", "mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"]
 
 
 @pytest.fixture(scope="session")
@@ -114,7 +114,7 @@ def run_instruction(instruction, a, b, c):
 
 def multiply(name, unit, a, b, c, width):
     """One step like the headers' ``multiply``: a [lane][run], b [lane][column][run], c [lane][flat]."""
-    if name == "dot2":
+    if name in ("dot2", "dot2_64"):
         columns = range(unit["columns"])
         return [
             [c[lane][j] + sum(x * y for x, y in zip(a[lane], b[lane][j], strict=True)) for j in columns]
@@ -279,7 +279,7 @@ def test_a_result_of_another_unit_is_not_taken_for_an_operand(said):
     """
     chaining = [name for name in UNITS if said["layouts"][name]["chains_in_registers"]]
     assert chaining == ["mfma", "wmma_split", "mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"]
-    for name in ("wmma", "dot2"):
+    for name in ("wmma", "dot2", "dot2_64"):
         u = said["layouts"][name]
         held = u["tiles"]["64"]["held"]
         assert any(held[lane][0] != u["run_begin"][lane] for lane in range(u["wave"]))
@@ -465,7 +465,7 @@ def test_sequences_of_a_ragged_batch_never_leave_the_tensors(said):
 
 def test_decode_blocks_are_one_step_of_columns(said):
     blocks = {tile["arch"]: tile["block_m"] for tile in said["tiles"] if tile["decode"]}
-    columns = {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16}
+    columns = {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16, "dot2_64": 32}
     assert blocks == {arch.name: columns[arch.isa.unit] for arch in known_archs().values()}
 
 

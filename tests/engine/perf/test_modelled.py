@@ -42,6 +42,8 @@ REFERENCE = {
 }  # fmt: skip
 # Forwards have to reach this: FLOP per clock and compute unit by the schedule, under every order of phases.
 TARGETS = {
+    ("gfx906", "fp16", 64): 165, ("gfx906", "fp16", 128): 175,
+    ("gfx906", "bf16", 64): 156, ("gfx906", "bf16", 128): 166,
     ("gfx908", "fp16", 64): 765, ("gfx908", "fp16", 128): 800,
     ("gfx908", "bf16", 64): 445, ("gfx908", "bf16", 128): 450,
     ("gfx90a", "fp16", 64): 925, ("gfx90a", "fp16", 128): 925,
@@ -62,6 +64,8 @@ TARGETS = {
 }  # fmt: skip
 # The targets of whole backwards, in the same unit.
 BACKWARD_TARGETS = {
+    ("gfx906", "fp16", 64): 165, ("gfx906", "fp16", 128): 175,
+    ("gfx906", "bf16", 64): 156, ("gfx906", "bf16", 128): 166,
     ("gfx908", "separate fp16 d64"): 540, ("gfx908", "separate fp16 d128"): 570,
     ("gfx908", "fused fp16 d64"): 720, ("gfx908", "fused fp16 d128"): 750,
     ("gfx90a", "separate fp16 d64"): 650, ("gfx90a", "separate fp16 d128"): 640,
@@ -82,6 +86,8 @@ BACKWARD_TARGETS = {
 }  # fmt: skip
 # The targets of causal forwards, and of whole backwards of bf16, in the same unit.
 OTHER_TARGETS = {
+    ("gfx906", "fp16", 64): 165, ("gfx906", "fp16", 128): 175,
+    ("gfx906", "bf16", 64): 156, ("gfx906", "bf16", 128): 166,
     ("gfx950", "fwd causal fp16 d64"): 1930, ("gfx950", "fwd causal fp16 d128"): 2500,
     ("gfx950", "fwd causal bf16 d64"): 1930, ("gfx950", "fwd causal bf16 d128"): 2500,
     ("gfx950", "fwd 2048 fp16 d128"): 3400,
@@ -292,12 +298,19 @@ def test_waves_in_turn_are_a_tenth_faster_on_mi300x():
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_mask_costs_a_quarter_at_most(arch):
-    """Exceptions are gfx950, with short products, and fp32 at head dim 64 of gfx942 and gfx908.
+    """Exceptions are gfx950, with short products, and fp32 at head dim 64 of gfx942, gfx908 and gfx906.
 
-    In the latter two, dropout's branch made the loop a tenth slower. gfx950's forward of head dim 128 has a
-    loop for tiles without masks, a seventh faster. Its exponentials of head dim 64 do not wait for maxima.
+    In gfx942 and gfx908 dropout's branch made the loop a tenth slower, and gfx906 has tiles of 32 keys, not
+    64. gfx950's forward of head dim 128 has a loop for tiles without masks, a seventh faster. Its
+    exponentials of head dim 64 do not wait for maxima.
     """
-    least = {("gfx908", 64): 0.72, ("gfx942", 64): 0.73, ("gfx950", 64): 0.48, ("gfx950", 128): 0.59}
+    least = {
+        ("gfx906", 64): 0.72,
+        ("gfx908", 64): 0.72,
+        ("gfx942", 64): 0.73,
+        ("gfx950", 64): 0.48,
+        ("gfx950", 128): 0.59,
+    }
     figures = {kernel: flop for what, maker, kernel, flop in known(arch) if maker == "flash-attn-rocm"}
     for head_dim in HEAD_DIMS:
         plain = figures[f"fwd fp16 d{head_dim}"]

@@ -36,8 +36,13 @@ class Unit:
 
 
 # Of a row of q in one step: the kernel's unit (mma/layout.hpp), not its instructions.
-STEP_BYTES = {"mfma": 32, "wmma": 32, "wmma_split": 32, "dot2": 16}
-UNITS = {"mfma": Unit(32, 8), "wmma": Unit(16, 16), "wmma_split": Unit(16, 8), "dot2": Unit(8, 32)}
+STEP_BYTES = {"mfma": 32, "wmma": 32, "wmma_split": 32, "dot2": 16, "dot2_64": 16}
+UNITS = {
+    "mfma": Unit(32, 8),
+    "wmma": Unit(16, 16),
+    "wmma_split": Unit(16, 8),
+    **dict.fromkeys(("dot2", "dot2_64"), Unit(8, 32)),
+}
 
 # Switches, and what they need of an ISA.
 NEEDS: Mapping[str, tuple[Callable[[Arch], bool], str]] = {

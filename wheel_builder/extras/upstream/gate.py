@@ -26,7 +26,7 @@ UNITS: Mapping[str, tuple[str, str]] = {
     "mfma": ("MFMA", r"v_s?mfma\w+|v_smfmac\w+"),
     "wmma": ("WMMA", r"v_s?wmma\w+"),
     "wmma_split": ("WMMA", r"v_s?wmma\w+"),
-    "dot2": ("dot product", r"v_dot2c?_f32_\w+"),
+    **dict.fromkeys(("dot2", "dot2_64"), ("dot product", r"v_dot2c?_f32_\w+")),
 }
 KIND = re.compile(r"\d(Fmha[A-Za-z]+Kernel)I")
 FUNCTION = re.compile(r"^[0-9a-f]+ <([^>]+)>:$")

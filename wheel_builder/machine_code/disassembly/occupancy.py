@@ -17,7 +17,8 @@ def occupancy(arch: str, resources: Resources) -> int:
         raise DeviceCodeError(title, ["its occupancy is not known here"], advice="compile without -mcumode")
     group = -(-resources.workgroup // resources.wave)
     groups = workgroups(hardware, resources, waves=group, lds_bytes=resources.lds_bytes)
-    return groups * group // (hardware.isa.simds * hardware.isa.cus_of_workgroup)
+    each = groups * group // (hardware.isa.simds * hardware.isa.cus_of_workgroup)
+    return max(each, min(groups, 1))  # three waves on four SIMDs: one on each but the last
 
 
 def workgroups(hardware: Arch, taken: Resources, *, waves: int, lds_bytes: int) -> int:

@@ -54,6 +54,11 @@ def mfma_fault(clocks: Mapping[str, int]) -> Callable[[Instruction], str]:
     return fault
 
 
+def cdna0(pair: Pair) -> Iterator[Need]:
+    """The wait states required by Vega 20 within a pair: those of CDNA 1 without matrix instructions."""
+    yield from _rules({}, lambda *_: iter(()), lambda _: iter(()), after_store=1)(pair)
+
+
 def cdna1(clocks: Mapping[str, int]) -> Rules:
     """The wait states required by CDNA 1 within a pair."""
     return _rules(clocks, _cdna1_after_mfma, _cdna1_after_valu, after_store=1)

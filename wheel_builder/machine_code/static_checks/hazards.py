@@ -34,6 +34,7 @@ class Target:
 
 # Makers of the rules named in isas.toml, from the clocks of the ISA's matrix instructions.
 RULES: Mapping[str, Callable[[Mapping[str, int]], Target]] = {
+    "cdna0": lambda _: Target(cdna.cdna0, Reach(cdna.REACH_OTHERS, others=cdna.REACH_OTHERS), rdna.no_matrix),
     "cdna1": lambda clocks: Target(
         cdna.cdna1(clocks), Reach(cdna.REACH_CDNA1, others=cdna.REACH_OTHERS), cdna.mfma_fault(clocks)
     ),

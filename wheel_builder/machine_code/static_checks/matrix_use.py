@@ -31,7 +31,7 @@ def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     hardware = arch_named(arch)
     # RDNA2's two-term products lack a bf16 form. Kernels may turn bf16 into fp16 if exact
     # (kernels/device/scores/narrow.hpp).
-    needed = dtype != "bf16" or hardware.isa.unit != "dot2"
+    needed = dtype != "bf16" or not hardware.isa.unit.startswith("dot2")
     spreads = ""
     if kernel.name.startswith(SPREADING) and hardware.isa.unit == "mfma":
         spreads = SPREADS + (SPREADS_PARTS if hardware.isa.direct_loads else "")

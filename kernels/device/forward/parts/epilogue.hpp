@@ -140,7 +140,8 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Stored& o, t
                          int c, const float* sinks) {
   using Unit = typename B::Unit;
   // Loaded here, to keep the loop's scalar registers free.
-  const FwdParams& params = B::kPacked || B::kMasked ? reloaded(kernel_arguments()) : block.params;
+  constexpr bool kReloads = B::kPacked || B::kMasked || B::kShortOfScalars;
+  const FwdParams& params = kReloads ? reloaded(kernel_arguments()) : block.params;
   const int64_t at = block.sequence.q_first + block.query_of(row);
   const int head_q = block.head_of(row);
   const int64_t in_batch = B::kMasked || params.cu_seqlens_q == nullptr ? block.batch : 0;  // masked: dense

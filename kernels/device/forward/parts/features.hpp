@@ -25,7 +25,7 @@ struct Slopes {
       }
     } else {
       slope[0] = uniform(slopes[block.head]);
-      given = slope[0] != 0;
+      given = B::kShortOfScalars ? !is_zero(slope[0]) : slope[0] != 0;
     }
   }
   FA_DEVICE bool any() const { return given; }
@@ -42,15 +42,7 @@ FA_DEVICE typename B::Drop dropout_of(const B& block) {
   return {params.dropout_below, {word(0), word(1)}};
 }
 
-template <class B>
-FA_DEVICE uint32_t kept_bits(const B& block, const typename B::Drop& dropout, int first, int wave_row) {
-  return dropout.kept(first, block.reader(), [&](int c, unsigned group) {
-    const int row = wave_row + B::Unit::column(block.reader(), c);
-    return dropout_words(dropout.key, block.batch, block.head, row, group);
-  });
-}
-
-// Dropout with a mask, for loops without registers for it.
+// Dropout for loops without registers for it, such as those with a mask.
 template <class B>
 FA_DEVICE uint32_t late_bits(const B& block, int first, int wave_row) {
   const FwdParams& params = reloaded(kernel_arguments());
@@ -61,6 +53,15 @@ FA_DEVICE uint32_t late_bits(const B& block, int first, int wave_row) {
   const int lane = here(block.lane);
   return dropout.kept_in_turn(here_uniform(first), lane, [&](int c, unsigned group) {
     return dropout_words(dropout.key, block.batch, block.head, wave_row + B::Unit::column(lane, c), group);
+  });
+}
+
+template <class B>
+FA_DEVICE uint32_t kept_bits(const B& block, const typename B::Drop& dropout, int first, int wave_row) {
+  if constexpr (B::kShortOfScalars) return late_bits(block, first, wave_row);
+  return dropout.kept(first, block.reader(), [&](int c, unsigned group) {
+    const int row = wave_row + B::Unit::column(block.reader(), c);
+    return dropout_words(dropout.key, block.batch, block.head, row, group);
   });
 }
 

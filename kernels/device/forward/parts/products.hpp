@@ -77,11 +77,24 @@ FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename 
   constexpr int kSteps = B::Q::kSteps;
   if constexpr (B::kConfig.prefetch != 0) {
     prioritise<B, B::kScorePriority>();
-    prefetched.template run<kSteps * B::kScoreSteps>([&](int n) { return nth_key_operand(block, n, at); },
-                                                     [&](int n, typename Unit::A k) {
-                                                       multiply_score<B>(s[n % B::kScoreSteps], k,
-                                                                         query.operand(n / B::kScoreSteps));
-                                                     });
+    if constexpr (Unit::kColumns > 1) {
+      typename Unit::B q[kSteps];  // read with the first K of its step
+#pragma unroll
+      for (int i = 0; i * B::kScoreSteps < B::kConfig.prefetch; ++i) q[i] = query.operand(i);
+      const auto read = [&](int n) {
+        if (n % B::kScoreSteps == 0) q[n / B::kScoreSteps] = query.operand(n / B::kScoreSteps);
+        return nth_key_operand(block, n, at);
+      };
+      prefetched.template run<kSteps * B::kScoreSteps>(read, [&](int n, typename Unit::A k) {
+        multiply_score<B>(s[n % B::kScoreSteps], k, q[n / B::kScoreSteps]);
+      });
+    } else {
+      prefetched.template run<kSteps * B::kScoreSteps>([&](int n) { return nth_key_operand(block, n, at); },
+                                                       [&](int n, typename Unit::A k) {
+                                                         multiply_score<B>(s[n % B::kScoreSteps], k,
+                                                                           query.operand(n / B::kScoreSteps));
+                                                       });
+    }
     prioritise<B, 0>();
     return;
   }

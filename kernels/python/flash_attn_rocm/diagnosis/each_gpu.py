@@ -100,7 +100,8 @@ def _lacking_step(name: str, gpus: Sequence[Gpu], facts: Facts) -> Step:
     numbers = ", ".join(str(gpu.index) for gpu in gpus)
     begin = (
         f"this PyTorch was built without kernels for {name} (GPU {numbers}), so its own operations fail "
-        "there, usually with “invalid device function” or “device kernel image is invalid”. "
+        "there, usually with “invalid device function”, “device kernel image is invalid” or “Cannot read "
+        "TensileLibrary”. "
     )
     if name in facts.torch_devices:
         words = "They are in a separate package, which is not installed; this installs it:"

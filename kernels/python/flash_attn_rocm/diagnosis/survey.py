@@ -160,8 +160,9 @@ def _tuning(gpus: tuple[Gpu, ...]) -> tuple[tuning.Tuning, ...]:
 
 
 def _torch_archs(torch: ModuleType) -> tuple[str, ...]:
-    built_for = (arch.partition(":")[0] for arch in torch.cuda.get_arch_list())
-    return torch_devices.installed(tuple(built_for))
+    built_for = tuple(arch.partition(":")[0] for arch in torch.cuda.get_arch_list())
+    library = Path(torch.__file__ or "").parent / "lib" / "rocblas" / "library"
+    return torch_devices.installed(torch_devices.with_products(built_for, library))
 
 
 def _torch_gpu(torch: ModuleType, index: int) -> Gpu:

@@ -1,10 +1,12 @@
-"""AMD's PyTorch builds with kernels in separate packages, one per arch: torch[device-gfx1151].
+"""The archs that a build of PyTorch has kernels for, out of those that it names.
 
-Such a build names every arch that it was built for, and has the kernels of installed packages only.
+AMD's builds have kernels in separate packages, one per arch: torch[device-gfx1151]. Builds with a rocBLAS of
+their own name gfx906, whose matrix products this rocBLAS has no longer.
 """
 
 import importlib.metadata
 import re
+from pathlib import Path
 
 # Matches amd-torch-device-gfx1151==2.12.0+rocm7.14.0 under the condition extra == "device-gfx1151".
 _REQUIREMENT = re.compile(r"""([A-Za-z0-9._-]+).*;.*\bextra\s*==\s*["']device-(gfx\w+)["']""")
@@ -20,6 +22,12 @@ def installed(archs: tuple[str, ...]) -> tuple[str, ...]:
     """The subset of PyTorch's archs with installed kernels."""
     packages = _packages()
     return tuple(arch for arch in archs if all(map(_is_there, packages.get(arch, ()))))
+
+
+def with_products(archs: tuple[str, ...], library: Path) -> tuple[str, ...]:
+    """The subset of archs with matrix products in this folder of rocBLAS, all if there is no such folder."""
+    names = " ".join(file.name for file in library.iterdir()) if library.is_dir() else ""
+    return tuple(arch for arch in archs if not names or re.search(rf"{arch}\b", names))
 
 
 def _packages() -> dict[str, list[str]]:

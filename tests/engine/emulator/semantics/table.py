@@ -2,7 +2,7 @@
 
 A mnemonic with one name everywhere is written alone.  ``"cdna:v_add_u32 rdna:v_add_nc_u32"`` has a name for
 each family. ``"s_ff1_i32_b32 rdna3:s_ctz_i32_b32"`` has one for all, and another from that ISA on.
-``"cdna1:v_mad_f32 cdna3:-"`` exists only before CDNA 3.  A family's ISAs are ordered by name.
+``"cdna:v_mad_f32 cdna3:-"`` exists only before CDNA 3.  A family's ISAs are ordered by name.
 
 A reference takes operands by name: a, b, c are the sources, d the old destination, n this lane's bit of the
 mask operand, scc the flag before.  It returns the result. If a mask or SCC is written too, it returns

@@ -22,6 +22,7 @@ EXTERNAL = {
     "https://pytorch.org/get-started/locally/",
     "https://github.com/ROCm/librocdxg",
     "https://github.com/ROCm/TheRock/blob/main/RELEASES.md",
+    "https://github.com/mixa3607/ML-gfx906",
     "https://peps.python.org/pep-0668/",
     "https://peps.python.org/pep-0825/",
 }

@@ -232,3 +232,20 @@ def test_packages_of_devices(package, monkeypatch):  # noqa: F811
     monkeypatch.setattr(importlib.metadata, "version", version)
     assert devices.offered() == ("gfx1151", "gfx1201")
     assert devices.installed(("gfx942", "gfx1151", "gfx1201")) == ("gfx942", "gfx1201")
+
+
+def test_an_arch_that_pytorchs_rocblas_has_no_files_for_is_one_without_kernels(package, tmp_path):  # noqa: F811
+    """Builds for ROCm 6.4 and newer name gfx906, and their matrix products end the program there."""
+    devices = package("machine.torch_devices")
+    archs = ("gfx906", "gfx90a", "gfx1100")
+    assert devices.with_products(archs, tmp_path / "absent") == archs
+    (tmp_path / "TensileLibrary_lazy_gfx1100.dat").touch()
+    (tmp_path / "Kernels.so-000-gfx90a-xnack-.hsaco").touch()
+    assert devices.with_products(archs, tmp_path) == ("gfx90a", "gfx1100")
+
+
+def test_an_mi50_is_sent_to_builds_with_its_kernels(machine):
+    found = machine("gfx906", served=(("gfx906", "gfx906"),))
+    assert "without kernels for gfx906 (GPU 0)" in found.words
+    assert "“Cannot read TensileLibrary”" in found.words
+    assert found.commands == ["python -m webbrowser https://github.com/ROCm/TheRock/blob/main/RELEASES.md"]

@@ -27,7 +27,7 @@ RDNA = ("gfx1012", "gfx1030", "gfx1100", "gfx1102", "gfx1151", "gfx1201")
 
 def test_each_arch_has_the_lines_of_its_isa():
     assert {arch: [*disputed(each)] for arch, each in known_archs().items()} == {
-        "gfx908": [], "gfx90a": [],
+        "gfx906": [], "gfx908": [], "gfx90a": [],
         "gfx942": ["two passes"], "gfx950": ["two passes", "VALU pairs"],
         **{arch: ["own exponentials"] for arch in RDNA},
     }  # fmt: skip

@@ -96,6 +96,13 @@ CASES = [
     ("gfx908", TO_SCALAR, "v_readlane_b32 s6, v2, s4", 4, "selects a lane by the SGPR of"),
     ("gfx908", MOVE, "v_add_f32_dpp v2, v1, v3 row_shr:1", 2, "reads lanes of the VGPR of"),
     ("gfx908", "v_cmp_gt_f32_e32 vcc, v1, v2", "v_div_fmas_f32 v3, v4, v5, v6", 4, "reads the VCC of"),
+    # gfx906: gfx908's without its matrix unit
+    ("gfx906", STORE, CLEAR, 1, "overwrites the data of"),
+    ("gfx906", TO_SCALAR, "buffer_load_dword v1, v2, s[4:7], 0 offen", 5, "reads the SGPR of"),
+    ("gfx906", TO_SCALAR, "v_writelane_b32 v2, s5, s4", 4, "selects a lane by the SGPR of"),
+    ("gfx906", TO_SCALAR, "v_readlane_b32 s6, v2, s4", 4, "selects a lane by the SGPR of"),
+    ("gfx906", MOVE, "v_add_f32_dpp v2, v1, v3 row_shr:1", 2, "reads lanes of the VGPR of"),
+    ("gfx906", "v_cmp_gt_f32_e32 vcc, v1, v2", "v_div_fmas_f32 v3, v4, v5, v6", 4, "reads the VCC of"),
     # gfx90a
     ("gfx90a", M90A, "v_add_f32_e32 v9, v20, v20", 19, "reads the result of"),
     ("gfx90a", M90A_8, "v_add_f32_e32 v9, v17, v17", 11, "reads the result of"),
@@ -195,6 +202,8 @@ def test_a_dependency_needs_exactly_this_much(arch, first, second, needed, how):
     [
         ("gfx908", M908, M908),  # SrcC in the same registers: the hardware waits
         ("gfx908", TO_SCALAR, "v_writelane_b32 v2, s4, 0"),  # its value
+        ("gfx906", TO_SCALAR, "v_writelane_b32 v2, s4, 0"),
+        ("gfx906", "v_dot2_f32_f16 v1, v2, v3, v1", ADD),
         ("gfx90a", M90A, M90A),
         ("gfx90a", M90A_2, M90A_2),
         ("gfx90a", "v_dot2_f32_f16 v1, v2, v3, v1", "v_dot2_f32_f16 v1, v2, v3, v1"),
@@ -307,6 +316,7 @@ def test_a_wait_for_something_else_does_not_settle_a_transcendental(counters):
         ("gfx1151", WMMA.replace("v[8:15]", "v[4:11]"), "its A or B overlaps its D"),
         ("gfx1201", WMMA_SPLIT.replace("v[8:11]", "v[4:7]"), "its A or B overlaps its D"),
         ("gfx1030", WMMA, "this arch has no matrix instructions"),
+        ("gfx906", M908, "this arch has no matrix instructions"),
     ],
 )
 def test_a_matrix_instruction_that_is_wrong_by_itself(arch, line, words):

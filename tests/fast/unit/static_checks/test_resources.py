@@ -75,6 +75,7 @@ def test_what_is_no_code_object_is_refused_in_words():
         ("gfx908", taken(vgpr=84, lds_bytes=8192), 3),
         ("gfx908", taken(vgpr=85, lds_bytes=8192), 2),
         ("gfx908", taken(vgpr=24, lds_bytes=0, sgpr=80), 10),
+        ("gfx906", taken(vgpr=129, workgroup=192), 1),  # three waves on four SIMDs
         ("gfx908", taken(vgpr=24, lds_bytes=0, sgpr=102), 7),
         ("gfx942", taken(vgpr=168), 3),
         ("gfx942", taken(vgpr=169), 2),

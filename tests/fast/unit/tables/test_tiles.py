@@ -202,7 +202,7 @@ def test_cpp_gets_what_kernels_without_rows_need():
             one(kernel="fwdd"),
             f"no kernel fwdd; known: {', '.join(SETS)}",
         ),
-        (one(isa="rdna9"), "fwd.rdna9: no such ISA; known: cdna1,"),
+        (one(isa="rdna9"), "fwd.rdna9: no such ISA; known: cdna0,"),
         (one(", wave = 4"), "fwd.rdna3: row 1: not a field: wave"),
         (one(", pairs = 4"), "fwd.rdna3: row 1: fwd has no pairs"),
         (one(', switches = ["ping_pong"]'), "fwd.rdna3: row 1: fwd has no ping_pong"),

@@ -76,7 +76,7 @@ def test_the_documents_say_todays_limits():
         (GOOD.replace("0.25", "'2 %'"), "least_gain is '2 %', expected float"),
         (GOOD.replace("0.25", "2"), "better.least_gain is 2, expected a share between 0 and 1"),
         (GOOD.replace("0.125", "0"), "better.most_loss is 0, expected a share between 0 and 1"),
-        (GOOD.replace('["gfx942"]', '["gfx1"]'), "archs is 'gfx1', expected one of gfx908, "),
+        (GOOD.replace('["gfx942"]', '["gfx1"]'), "archs is 'gfx1', expected one of gfx906, "),
         (GOOD.replace('"bf16"', '"fp8"'), "dtypes is 'fp8', expected one of fp16, bf16"),
         (GOOD.replace('"whole"', '"all"'), "kernels is 'all', expected one of latent, split, tall, whole"),
         (GOOD.replace('"shared"]', '"other"]'), "choices 0: regimes has other, expected one of decode, "),

@@ -25,6 +25,7 @@ def test_by_default_one_arch_of_each_matrix_unit_is_executed():
 def test_in_full_every_arch_is_and_so_is_a_wheel_without_matrix_units():
     assert archs_under_wine(ARCHS, full=True) == ARCHS
     assert archs_under_wine(("gfx1030",), full=False) == ("gfx1030",)
+    assert archs_under_wine(("gfx906", "gfx1030", "gfx1100"), full=False) == ("gfx1100",)
 
 
 def emulated(arch):

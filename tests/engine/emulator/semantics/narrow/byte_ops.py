@@ -74,7 +74,12 @@ DOTS = [
         lambda a, b, c: saturated(signed(c) + products(a, b), I32),
         "{d}, {a}, {b}, {c} clamp",
     ),
-    Op("v_dot4c_i32_i8 rdna3:-", U32, (U32, U32), lambda a, b, d: signed(d) + products(a, b)),
+    Op(
+        "v_dot4c_i32_i8 cdna0:- cdna1:v_dot4c_i32_i8 rdna3:-",
+        U32,
+        (U32, U32),
+        lambda a, b, d: signed(d) + products(a, b),
+    ),
     Op("v_dot4_u32_u8", U32, THREE, lambda a, b, c: c + products(a, b, signs=(False, False))),
     Op(
         "v_dot4_u32_u8",

@@ -160,7 +160,7 @@ PAIRS_F16 = (0x3C003C00, 0xBC003C01, 0x4248C248, 0x64007BFE, 0x2E663555)
 PAIRS_BF16 = (0x3F803F80, 0xBF803F81, 0x4049C049, 0x47804000, 0x3DCD3E99)
 MINMAX = "rdna1:global_atomic_f{0} rdna3:global_atomic_{0}_f32 rdna4:global_atomic_{0}_num_f32"
 FLOATS = [
-    ("cdna:global_atomic_add_f32 rdna3:global_atomic_add_f32", 32, F32.add, ordinary(F)),
+    ("cdna1:global_atomic_add_f32 rdna3:global_atomic_add_f32", 32, F32.add, ordinary(F)),
     (
         "rdna1:global_atomic_fmin rdna3:global_atomic_min_f32 rdna4:global_atomic_min_num_f32",
         32,
@@ -173,7 +173,7 @@ FLOATS = [
         F32.max,
         ordinary(F),
     ),
-    ("cdna:global_atomic_pk_add_f16", 32, halves(F16), PAIRS_F16),
+    ("cdna1:global_atomic_pk_add_f16", 32, halves(F16), PAIRS_F16),
     ("cdna3:global_atomic_pk_add_bf16", 32, halves(BF16), PAIRS_BF16),
     ("cdna3:global_atomic_add_f64", 64, F64.add, ordinary(D)),
     ("cdna3:global_atomic_min_f64", 64, F64.min, ordinary(D)),

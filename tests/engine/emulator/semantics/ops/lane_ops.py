@@ -108,10 +108,10 @@ CROSS = [
     Code("cdna4:v_permlane32_swap_b32", "{x} v4, v16", swapped_halves(32), V, full_exec=True),
     Code("v_mbcnt_lo_u32_b32", "{x} v16, v4, v8", mbcnt(high=False), (*V, "v8")),
     Code("v_mbcnt_hi_u32_b32", "{x} v16, v4, v8", mbcnt(high=True), (*V, "v8")),
-    Code("cdna:v_accvgpr_write_b32", "{x} a3, v4\nv_accvgpr_read_b32 v16, a3", moved(lambda w, i: i), V),
-    Code("cdna:v_accvgpr_read_b32", "v_accvgpr_write_b32 a3, v4\n{x} v16, a3", moved(lambda w, i: i), V),
+    Code("cdna1:v_accvgpr_write_b32", "{x} a3, v4\nv_accvgpr_read_b32 v16, a3", moved(lambda w, i: i), V),
+    Code("cdna1:v_accvgpr_read_b32", "v_accvgpr_write_b32 a3, v4\n{x} v16, a3", moved(lambda w, i: i), V),
     Code(
-        "cdna:v_accvgpr_write_b32",
+        "cdna1:v_accvgpr_write_b32",
         "{x} a3, 7\nv_accvgpr_read_b32 v16, a3",
         lambda w: {"v16": merged(w, w["v16"], [7] * w.lanes)},
         V,

@@ -219,15 +219,24 @@ def dot2(a, b, c, f=E16):
     return E32.fma(a1, b1, E32.fma(a0, b0, c))
 
 
-def dot2_flushed(a, b, c):
-    """CDNA 2's: denormals are zeros."""
-    a, b = (E16.flushed(x & 0xFFFF) | E16.flushed(x >> 16) << 16 for x in (a, b))
+def dot2_flushed_sums(a, b, c):
+    """Vega 20's: denormal sums are zeros."""
     return E32.flushed(dot2(a, b, E32.flushed(c)))
 
 
-DOT2C = "v_dot2c_f32_f16 cdna2:- cdna3:v_dot2c_f32_f16 rdna3:v_dot2acc_f32_f16 rdna4:-"
+def dot2_flushed(a, b, c):
+    """CDNA 2's: denormals are zeros."""
+    a, b = (E16.flushed(x & 0xFFFF) | E16.flushed(x >> 16) << 16 for x in (a, b))
+    return dot2_flushed_sums(a, b, c)
+
+
+DOT2C = (
+    "v_dot2c_f32_f16 cdna0:- cdna1:v_dot2c_f32_f16 cdna2:- cdna3:v_dot2c_f32_f16 "
+    "rdna3:v_dot2acc_f32_f16 rdna4:-"
+)
 DOT = [
-    Op("v_dot2_f32_f16 cdna2:- cdna3:v_dot2_f32_f16", F, (P, P, F), dot2),
+    Op("v_dot2_f32_f16 cdna0:- cdna1:v_dot2_f32_f16 cdna2:- cdna3:v_dot2_f32_f16", F, (P, P, F), dot2),
+    Op("cdna0:v_dot2_f32_f16 cdna1:-", F, (P, P, F), dot2_flushed_sums),
     Op("cdna2:v_dot2_f32_f16 cdna3:-", F, (P, P, F), dot2_flushed),
     Op(DOT2C, F, (P, P), on_top(dot2)),
     Op("cdna2:v_dot2c_f32_f16 cdna3:-", F, (P, P), on_top(dot2_flushed)),

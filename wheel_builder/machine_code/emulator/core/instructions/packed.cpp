@@ -178,8 +178,9 @@ void dot2_f16(Wave& w, const Inst& in) {
   const u32 *a = read_raw(w, in.src[0], ta), *b = read_raw(w, in.src[1], tb);
   const f32* c = F32::load(w, in.src[2], tc);
   // The least that counts, of halves and floats.
-  const bool flushes = fa::traits(w.program->gfx).flushes_denormals;
-  const f32 half = flushes ? 0x1p-14f : 0, whole = flushes ? 0x1p-126f : 0;
+  const auto& traits = fa::traits(w.program->gfx);
+  const f32 half = traits.flushes_denormals ? 0x1p-14f : 0;
+  const f32 whole = traits.flushes_denormals || traits.flushes_sums ? 0x1p-126f : 0;
   int shift[2][2];
   u32 flip[2][2];
   for (u32 k = 0; k < 2; ++k) {
