@@ -231,7 +231,9 @@ FEATURES = (
     "latent_d576",
     "fp8_d64",
     "fp8_d128",
-    "int8",
+    "int8_d64",
+    "int8_fp16",
+    "int8_bf16",
 )
 # Field -> its allowed words or numbers.
 CHOICES: Choices = {
