@@ -15,9 +15,7 @@ from sageattention import _checks
 IN_16_BITS = (
     "sageattention of flash-attn-rocm: products of {} with sums in fp32, more exact than 8 bits, because {}; "
 )
-IN_8_BITS = (
-    "sageattention of flash-attn-rocm: q and k are rotated and quantised to int8, v to float8_e4m3fn; "
-)
+IN_8_BITS = "sageattention of flash-attn-rocm: q and k are rotated and quantised to int8; "
 # Why a function stays in 16 bits.
 VARLEN = "kernels with products of int8 take no packed sequences"
 NAMED = "this function promises fp16 for v, and kernels with products of int8 have fp8"

@@ -1,7 +1,7 @@
 // Codes of q, k and v for products of 8 bits. q and k are rotated, which their products do not see: elements
 // change signs (kSigns), then a Hadamard matrix shares a large one among all. Then a code of int8 for each
 // element, with a scale for each row of q, and for kKeysOfScale rows of k. v: e4m3fn, with a scale for each
-// head.
+// head, where the ISA has products of fp8. Elsewhere v stays as it is.
 #pragma once
 
 #include "device/cache/append.hpp"
@@ -9,7 +9,7 @@
 namespace fa {
 
 // A workgroup has kQuantisedRows rows of a head. A thread has 16 neighbours of a row at a time.
-template <DType kDType>
+template <DType kDType, bool kOfValues = traits(kCurrentGfx).fp8 != Fp8::none>
 struct Quantise {
   using Element = typename ElementOf<kDType>::Type;
   using Lds = __attribute__((address_space(3))) uint32_t*;
@@ -31,9 +31,10 @@ struct Quantise {
 
   FA_DEVICE static void run(const QuantiseParams& params, Lds lds) {
     // q, k and v of a sequence are neighbours. v alone has a first phase.
+    constexpr unsigned kTensors = kOfValues ? 3 : 2;
     const unsigned z = __builtin_amdgcn_workgroup_id_z();
-    const bool finds = params.phase == 0;
-    const unsigned which = finds ? 2 : z % 3;
+    const bool finds = kOfValues && params.phase == 0;
+    const unsigned which = finds ? 2 : z % kTensors;
     const QuantiseTensor& tensor = params.tensors[which];
     const int part = __builtin_amdgcn_workgroup_id_x(), head = __builtin_amdgcn_workgroup_id_y();
     if (head >= tensor.heads || part * kQuantisedRows >= tensor.rows) return;
@@ -41,7 +42,7 @@ struct Quantise {
     const int shift = params.head_dim == 128 ? 3 : 2;  // of the threads of a row
     const Quantise q{params,
                      tensor,
-                     static_cast<int>(finds ? z : z / 3),
+                     static_cast<int>(finds ? z : z / kTensors),
                      head,
                      part,
                      thread,
@@ -50,13 +51,11 @@ struct Quantise {
                      kQuantiseThreads >> shift,
                      1 << shift,
                      lds};
-    if (finds) {
-      q.find_largest();
-    } else if (which == 2) {
-      q.values();
-    } else {
-      q.rotated(which == 1);
+    if constexpr (kOfValues) {
+      if (finds) return q.find_largest();
+      if (which == 2) return q.values();
     }
+    q.rotated(which == 1);
   }
 
  private:

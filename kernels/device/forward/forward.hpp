@@ -175,7 +175,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       coded.weigh(s, o);
     };
     const auto scores = [&](Scores& s, int first) {
-      if constexpr (B::kMasked) before(first);
+      if constexpr (B::kMasked || B::kCounts) before(first);
       const bool dropping = B::kDrops && dropout.any();
       const uint32_t kept = dropping ? kept_bits(block, dropout, first, wave_row) : 0;
       if constexpr (!B::kOwnKeys) products(s, prefetch_keys(block, 0));
@@ -224,7 +224,7 @@ FA_DEVICE bool run_forward(const FwdParams& params, LdsBytes lds) {
 template <class Plain>
 FA_DEVICE bool run_in_short(FwdParams& params, LdsBytes lds) {
   const WorkgroupPlace place = place_of<Plain>(params);
-  if constexpr (Plain::kFp8) descale<Plain>(params, place);
+  if constexpr (Plain::kFp8Values) descale<Plain>(params, place);
   const Sequence sequence = Plain::kMasked ? Sequence{0, params.seqlen_q, 0, params.seqlen_k}
                                            : settled_sequence<!Plain::kFp8>(params, place.batch);
   const Plain block(params, sequence, place, lds);

@@ -16,7 +16,7 @@ FA_DEVICE void run_fp8(LdsBytes lds) {
     own.block_table = nullptr, own.seqused_k = nullptr, own.leftpad_k = nullptr,
     own.cache_batch_idx = nullptr;
     if constexpr (Plain::kCounts) own.cu_seqlens_q = nullptr, own.cu_seqlens_k = nullptr;
-    descale<Plain>(own, place_of<Plain>(own));
+    if constexpr (Plain::kFp8Values) descale<Plain>(own, place_of<Plain>(own));
     run_forward<Plain>(own, lds);
   }
 }

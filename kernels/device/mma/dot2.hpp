@@ -1,5 +1,5 @@
 // Matrix steps on the VALU: each lane multiplies its own row and columns. fp16 uses v_dot2_f32_f16. bf16
-// lacks a dot instruction: a pair is unpacked to fp32 (exactly) and takes two FMAs.
+// lacks a dot instruction: a pair is unpacked to fp32 (exactly) and takes two FMAs. int8 uses v_dot4_i32_i8.
 #pragma once
 
 #include "device/mma/unit.hpp"
@@ -43,6 +43,21 @@ struct Dot2Unit : Layout<kUnit> {
     }
   }
 
+  // Of int8, twice as many. The bits of c are sums in int32.
+  FA_DEVICE static void multiply_int8(C& c, A a, const B& b) { multiply_words_int8<0>(c, a, b); }
+
+  // Likewise. All of c is the same number, in a scalar register.
+  FA_DEVICE static void multiply_first_int8(C& c, A a, const B& b) {
+    const float start = c[0];
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      float sum;
+      asm("v_dot4_i32_i8 %0, %1, %2, %3" : "=v"(sum) : "v"(a[0]), "v"(b.column[column][0]), "s"(start));
+      c[column] = sum;
+    }
+    multiply_words_int8<1>(c, a, b);
+  }
+
   FA_DEVICE static void settle(C&) {}
   FA_DEVICE static void hold(C&) {}
   FA_DEVICE static void pin(C& c) { c = here(c); }
@@ -53,6 +68,19 @@ struct Dot2Unit : Layout<kUnit> {
   FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }
 
  private:
+  template <int kFirst>
+  FA_DEVICE static void multiply_words_int8(C& c, A a, const B& b) {
+#pragma unroll
+    for (int word = kFirst; word < 4; ++word) {
+#pragma unroll
+      for (int column = 0; column < kColumns; ++column) {
+        const auto k = static_cast<int>(a[word]), q = static_cast<int>(b.column[column][word]);
+        const float sum = c[column];
+        c[column] =
+            __builtin_bit_cast(float, __builtin_amdgcn_sdot4(k, q, __builtin_bit_cast(int, sum), false));
+      }
+    }
+  }
   FA_DEVICE static float dot(uint32_t a, uint32_t b, float sum) {
     if constexpr (kDType == DType::fp16) {
       return __builtin_amdgcn_fdot2(__builtin_bit_cast(f16x2, a), __builtin_bit_cast(f16x2, b), sum, false);

@@ -185,7 +185,7 @@ fa_status fa_mla(const fa_mla_call* call, fa_message* message);
 fa_status fa_fwd_fp8(const fa_fwd_fp8_call* call, fa_message* message);
 
 /* fa_fwd_int8_call: out = softmax(scores) v as SageAttention computes it: q and k become codes of int8, and v
- * of float8_e4m3fn, in launches of their own.
+ * of float8_e4m3fn, in launches of their own. Without products of fp8 (RDNA 2) v stays as it is.
  *
  * q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim), out like q; one dtype,
  * FA_FP16 or FA_BF16; headdim 64 or 128. There must be a kernel (fa_instances: op fwd_int8). Addresses and
@@ -196,7 +196,7 @@ fa_status fa_fwd_fp8(const fa_fwd_fp8_call* call, fa_message* message);
  * rows.
  *
  * A row of q, or the 32 keys of k with a common scale, whose numbers are NaN or infinite, make scores NaN.
- * Such numbers of v make out NaN, also where they are infinite.
+ * Such numbers of v make out NaN, also where they are infinite and v becomes codes.
  *
  * Queues what is to be done on `stream` and returns without waiting for it. */
 fa_status fa_fwd_int8(const fa_fwd_int8_call* call, fa_message* message);

@@ -1,9 +1,11 @@
-// Attention as SageAttention: q and k become codes of int8, v of e4m3fn, in three launches.
+// Attention as SageAttention: q and k become codes of int8, v of e4m3fn, in three launches. Without products
+// of fp8 v stays as it is, and there are two.
 
 #include <algorithm>
 #include <cstdint>
 #include <string>
 
+#include "device/arch/traits.hpp"
 #include "device/call/every_tile.hpp"
 #include "device/call/params.hpp"
 #include "device/call/sequence.hpp"
@@ -170,11 +172,20 @@ Int8Arguments int8_arguments(const fa_fwd_int8_call& call) {
   return arguments;
 }
 
-void quantise(QuantiseParams p, const Sizes& s, const Selection& selection, const Place& place) {
+// The forward reads v as given.
+void keep_values(Fp8Params& p, const fa_tensor& v) {
+  const Strides s = strides(v);
+  p.fwd.v = v.data, p.v_descale = nullptr;
+  p.fwd.v_batch = s.batch, p.fwd.v_row = s.row, p.fwd.v_head = s.head;
+}
+
+// `tensors`: q and k, or also v.
+void quantise(QuantiseParams p, const Sizes& s, std::int64_t tensors, const Selection& selection,
+              const Place& place) {
   const auto blocks = [](std::int64_t rows) { return (rows + kQuantisedRows - 1) / kQuantisedRows; };
   const Grid largest{blocks(s.seqlen_k), s.nheads_k, s.batch, kQuantiseThreads};
-  const Grid codes{blocks(std::max(s.seqlen_q, s.seqlen_k)), s.nheads, 3 * s.batch, kQuantiseThreads};
-  if (s.seqlen_k > 0) launch(selection, largest, p, place);
+  const Grid codes{blocks(std::max(s.seqlen_q, s.seqlen_k)), s.nheads, tensors * s.batch, kQuantiseThreads};
+  if (tensors == 3 && s.seqlen_k > 0) launch(selection, largest, p, place);
   p.phase = 1;
   launch(selection, codes, p, place);
 }
@@ -198,11 +209,14 @@ void fwd_int8(const fa_fwd_int8_call& call) {
   const FwdTile tile = forward_tile(op, kind.arch, kind.dtype, head_dim);
   Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m), p.nheads, s.batch, tile.threads};
   require_launchable(selection, grid);  // so its product fits in 64 bits
-  const std::int64_t bytes_of_head = std::int64_t{2} * head_dim * p.seqlen_k * p.nheads_k / p.nheads;
+  const bool keeps = traits(kind.arch).fp8 == Fp8::none;
+  if (keeps) keep_values(arguments.params, call.v);
+  const std::int64_t row = keeps ? 3 * head_dim : 2 * head_dim;  // bytes of k and v
+  const std::int64_t bytes_of_head = row * p.seqlen_k * p.nheads_k / p.nheads;
   p.order = order_of({kind.arch, device_compute_units(place.device), grid.x, grid.y, grid.z, bytes_of_head,
                       hides_keys(p), is_packed(p), p.window_right >= 0});
   in_order(p.order, grid);
-  quantise(arguments.codes, s, quantiser, place);
+  quantise(arguments.codes, s, keeps ? 2 : 3, quantiser, place);
   launch(selection, grid, arguments.params, place);
 }
 

@@ -30,6 +30,7 @@ from wheel_builder.pipeline.images import begin, builder_image
 from wheel_builder.pipeline.progress import Step as Shown
 from wheel_builder.pipeline.release import newest_wheel
 from wheel_builder.pipeline.verification import build_emulator
+from wheel_builder.tables.archs import arch_named
 
 CODE_OBJECT = ".hsaco"
 Row = TypeVar("Row")
@@ -160,13 +161,16 @@ def _ours(
                 yield measured(ours.masked_forward(kernel, kind, label, dies=dies, keys=keys))
             continue
         heads = ours.heads_of(subject.machine.arch, kernel)
+        fp8_values = arch_named(subject.machine.arch).isa.fp8 != "none"
         for keys in ours.lengths(kernel):
-            whole = measured(ours.forward(kernel, label, dies=dies, keys=keys))
+            whole = measured(ours.forward(kernel, label, dies=dies, keys=keys, fp8_values=fp8_values))
             yield whole
             if keys not in ours.causal_lengths(subject.machine.arch, kernel):
                 continue
             rows = ours.rows_of(whole.flop, whole.head_dim, keys, whole.op)
-            causal = ours.causal_forward(kernel, label, rows=rows, heads=heads, dies=dies, keys=keys)
+            causal = ours.causal_forward(
+                kernel, label, rows=rows, heads=heads, dies=dies, keys=keys, fp8_values=fp8_values
+            )
             yield measured(causal)
 
 

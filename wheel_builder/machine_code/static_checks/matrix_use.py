@@ -18,7 +18,8 @@ SPREADING, SPREADS = ("fa_bwd_dkdv_", "fa_bwd_fused_"), r"|v_mfma_f32_32x32x2_?f
 SPREADS_PARTS = r"|v_mfma_f32_32x32x8_bf16"
 STEP = 16  # kK of MFMA's Layout (kernels/device/mma/layout.hpp)
 SHORT = {"fp16": "f16", "bf16": "bf16", FP8: "fp8_fp8", INT8: "fp8_fp8"}
-COUNTS = "v_wmma_i32_16x16x16_iu8"  # of scores in int8, whose probabilities are fp8
+# Of scores in int8, by unit. Probabilities are fp8, or fp16 without such instructions.
+COUNTS = {"wmma_split": "v_wmma_i32_16x16x16_iu8", "dot2": "v_dot4c?_i32_i8"}
 INSTANCE = re.compile(r"fa_(?P<op>[a-z0-9]+(?:_[a-z0-9]+)*)_(?P<dtype>fp16|bf16)(?P<head_dim>_d\d+)?")
 
 
@@ -36,11 +37,12 @@ def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     if kernel.name.startswith(SPREADING) and hardware.isa.unit == "mfma":
         spreads = SPREADS + (SPREADS_PARTS if hardware.isa.direct_loads else "")
     found, more = matrix_instructions(kernel), spreads + _halves(hardware, dtype)
-    if dtype == INT8:
-        more += f"|{COUNTS}"
+    counts = COUNTS[hardware.isa.unit] if dtype == INT8 else ""
+    if counts:
+        more += f"|{counts}"
     texts = [*_problems(found, _expected(hardware, dtype), more, needed=needed)]
-    if dtype == INT8 and COUNTS not in found:
-        texts.append(f"no matrix instruction of int8, expected {COUNTS}")
+    if counts and not any(re.fullmatch(counts, name) for name in found):
+        texts.append(f"no matrix instruction of int8, expected {counts}")
     return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)
 
 

@@ -61,8 +61,10 @@ struct Block {
   // Q, K and V are codes of 8 bits, in memory and in products. Rows of Q and K are those of half as many
   // 16-bit elements.
   static constexpr bool kFp8 = kOp == Op::fwd_fp8 || kOp == Op::fwd_int8;
-  // Q and K are int8, with scales of their own (forward/int8_scores.hpp).
+  // Q and K are int8, with scales of their own (forward/int8_scores.hpp). Without products of fp8, V has
+  // elements of 16 bits.
   static constexpr bool kCounts = kOp == Op::fwd_int8;
+  static constexpr bool kFp8Values = kFp8 && !(kCounts && kTraits.fp8 == Fp8::none);
   static_assert(!kUneven || kHeadDim == kUnevenHeadDim, "table.toml: fwd_uneven has one head dim");
   static constexpr int kValueDim = kUneven ? kUnevenValueDim : kHeadDim;  // of v and out
   static constexpr FwdConfig kConfig = forward_config(kOp, kGfx, kDType, kHeadDim, kWithFeatures);
@@ -71,7 +73,7 @@ struct Block {
   static constexpr int kKeys = kConfig.keys;
   static constexpr int kRowBytes = kHeadDim * (kFp8 ? 1 : 2), kValueBytes = kValueDim * 2;  // of Q, of out
   static constexpr int kKeyRow = kRowBytes / 2 * kElementBytes;
-  static constexpr int kValueRow = kFp8 ? kValueDim : kValueDim * kElementBytes;  // of V in memory
+  static constexpr int kValueRow = kFp8Values ? kValueDim : kValueDim * kElementBytes;  // of V in memory
 
   // The unit multiplies fp16 only, and bf16 is narrowed to it. If this is inexact for any loaded value, the
   // featured loop recomputes the rows in fp32.
@@ -82,11 +84,11 @@ struct Block {
   static constexpr float kScoreUnit = kOutUnit * kOutUnit;
 
   static constexpr bool kPadded = kConfig.padded_tiles;
-  using Unit = typename UnitFor<kGfx, kNarrow || kCoded ? DType::fp16 : kDType, kFp8>::Type;
+  using Unit = typename UnitFor<kGfx, kNarrow || kCoded ? DType::fp16 : kDType, kFp8Values>::Type;
   static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
   using Descales = KeyDescales<Unit, kKeys>;
   using Wide = typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type;
-  using Convert = Choice<kFp8, CodesOf<kTraits.fp8>, Wide>;
+  using Convert = Choice<kFp8Values, CodesOf<kTraits.fp8>, Wide>;
   static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
@@ -111,12 +113,12 @@ struct Block {
   using ValueTile = Choice<kWide && Unit::kM == 16, PlacedTile<ShortFragments<kHeadDim, kKeys * 2>>,
                            LdsTile<kValueDim, kKeys * 2, Unit::kM, kPadded>>;
   using StagedValues =
-      Choice<kFp8, ByteValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes>,
+      Choice<kFp8Values, ByteValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes>,
              ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
                         kConfig.half_stores, ValueTile, kElementBytes>>;
   using Values = CodedOf<true, OwnValues<Unit, kKeys, kHeadDim>, StageOf<kValueDim, false, StagedValues>>;
   static constexpr int kSlices = kConfig.slices;  // slices of head_dim, one per wave
-  using Q = Query<Unit, kHeadDim / kSlices, kConfig.query_steps, kPadded>;
+  using Q = Query<Unit, kRowBytes / kOperandBytes<Unit> / kSlices, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kKeys>;
   template <int kRowsOf, int kBytes>

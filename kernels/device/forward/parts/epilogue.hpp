@@ -82,7 +82,7 @@ FA_DEVICE void store_in_short(const B& block, const FwdParams& params, int wave_
       element = softmax.sees_a_key(0) ? element : 0;
     }
   }
-  const float factor = softmax.inverse_sum(0) * (B::kDropsLate || B::kFp8 ? params.dropout_scale : 1);
+  const float factor = softmax.inverse_sum(0) * (B::kDropsLate || B::kFp8Values ? params.dropout_scale : 1);
   store_column<typename B::StoredRows, B::kDType, B::kStoredSteps>(
       o, 0, factor, true, [&](int byte, auto words) { out.write(column, held + byte, words); });
   // Lanes without their own row write beyond the last row: such stores are dropped.
@@ -104,7 +104,7 @@ FA_DEVICE void store_by_buffer(const B& block, int wave_row, const typename B::S
   const int64_t row_bytes = static_cast<int64_t>(static_cast<uint32_t>(params.o_row) * 2);
   const typename B::OutView out({out_base, row_bytes, sequence.seqlen_q}, wave_row);
   const typename B::LseView lse({lse_base, sizeof(float), sequence.seqlen_q}, wave_row);
-  const bool scaled = B::kFp8 || (B::kDrops && params.dropout_below != 0);
+  const bool scaled = B::kFp8Values || (B::kDrops && params.dropout_below != 0);
   const float kept = scaled ? params.dropout_scale : late_factor<B>();
 #pragma unroll
   for (int c = 0; c < Unit::kColumns; ++c) {

@@ -60,10 +60,15 @@ FA_DEVICE void prioritise() {
   if constexpr (B::kTraits.matrix_coexecution && !B::kPacked) __builtin_amdgcn_s_setprio(kPriority);
 }
 
-template <class B>
+// kFirst: `c` may be shared by the starts of several products.
+template <class B, bool kFirst = false>
 FA_DEVICE void multiply_score(typename B::Unit::C& c, typename B::Unit::A k, const typename B::Unit::B& q) {
-  if constexpr (B::kCounts) {
+  if constexpr (B::kCounts && kFirst) {
+    B::Unit::multiply_first_int8(c, k, q);
+  } else if constexpr (B::kCounts) {
     B::Unit::multiply_int8(c, k, q);
+  } else if constexpr (kFirst) {
+    B::Unit::multiply_first(c, k, q);
   } else {
     B::Unit::multiply(c, k, q);
   }
@@ -107,9 +112,9 @@ FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename 
     for (int step = 0; step < B::kScoreSteps; ++step) {
       const auto k = key_operand(block, row, i, step, at);
       if (i == 0) {
-        Unit::multiply_first(s[step], k, q);
+        multiply_score<B, true>(s[step], k, q);
       } else {
-        Unit::multiply(s[step], k, q);
+        multiply_score<B>(s[step], k, q);
       }
       end_of_step<B>(i * B::kScoreSteps + step);
     }

@@ -51,13 +51,12 @@ def _quantised(call: Call) -> tuple[Call, Tensor]:
 
 
 def problem_of(call: Call, found: tuple[Tensor, ...] | None, arch: str) -> str:
-    """The error in out and the log-sum-exp, where probabilities are rounded to fp8, or ""."""
+    """The error in out and the log-sum-exp, where probabilities are rounded as codes' are, or ""."""
     if found is None:
         return endless("it")
     out, lse = reference.forward(call)
     sizes, _ = reference.forward(call._replace(padded=call.padded._replace(v=call.padded.v.abs())))
-    subnormal = plans.fp8_subnormal(arch)
-    allowed = tolerances.fp8_allowed(sizes, max(call.keys), sizes.max().item(), subnormal)
+    allowed = plans.coded_allowed(arch, sizes, max(call.keys), sizes.max().item())
     if not bool(((found[0].cpu().float() - out).abs() <= allowed).all()):  # False for NaN
         return "out differs from the reference implementation by more than the rounding of probabilities"
     most = tolerances.canary_lse_allowed(lse[lse.isfinite()].abs().max().item())

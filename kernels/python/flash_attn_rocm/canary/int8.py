@@ -9,6 +9,7 @@ from flash_attn_rocm.arguments.normal_form import Inputs, Options
 from flash_attn_rocm.canary import fp8, rows
 from flash_attn_rocm.canary.calls import ended, moved
 from flash_attn_rocm.canary.making import Call, made
+from flash_attn_rocm.library import plans
 from flash_attn_rocm.machine.remembered import Family
 from flash_attn_rocm.reference import quantising
 from flash_attn_rocm.serving.layouts import Device
@@ -29,10 +30,10 @@ def int8_problem(family: Family, answer: Int8, device: Device, where: torch.devi
 
 def int8_calls(family: Family) -> Iterator[Call]:
     """Small calls that execute all code of the kernels. On the CPU."""
-    return map(_quantised, made(rows.QUANTISED, family))
+    return (_quantised(call, family.arch) for call in made(rows.QUANTISED, family))
 
 
-def _quantised(call: Call) -> Call:
+def _quantised(call: Call, arch: str) -> Call:
     """The call, compared with attention of the codes' numbers."""
-    q, k, v = quantising.numbers(*call.padded[:3])
+    q, k, v = quantising.numbers(*call.padded[:3], of_v=plans.multiplies_fp8(arch))
     return call._replace(padded=call.padded._replace(q=q, k=k, v=v))

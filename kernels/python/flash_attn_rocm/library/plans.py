@@ -183,6 +183,18 @@ def multiplies_fnuz(arch: str) -> bool:
     return host.code_of(arch) not in OCP
 
 
+def multiplies_fp8(arch: str) -> bool:
+    """Whether kernels have products of fp8. Elsewhere those with products of int8 leave v in 16 bits."""
+    return host.code_of(arch) in FP8_TOPS
+
+
+def coded_allowed(arch: str, weighted: tolerances.Numbers, keys: int, largest: float) -> tolerances.Numbers:
+    """The largest difference of out from attention of the codes' numbers (``values.tolerances``)."""
+    if multiplies_fp8(arch):
+        return tolerances.fp8_allowed(weighted, keys, largest, fp8_subnormal(arch))
+    return tolerances.fp16_allowed(weighted, keys, largest)
+
+
 def fp8_subnormal(arch: str) -> float:
     """The error of a subnormal probability in fp8 beside its row's largest."""
     return tolerances.fp8_subnormal(FP8_TOPS[host.code_of(arch)], fnuz=multiplies_fnuz(arch))

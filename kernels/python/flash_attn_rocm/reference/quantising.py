@@ -21,15 +21,16 @@ class Numbers(NamedTuple):
     v: Tensor
 
 
-def numbers(q: Tensor, k: Tensor, v: Tensor) -> Numbers:
-    """Of (batch, rows, heads, head_dim)."""
+def numbers(q: Tensor, k: Tensor, v: Tensor, *, of_v: bool) -> Numbers:
+    """Of (batch, rows, heads, head_dim). ``of_v``: v has codes, too."""
     rows = k.shape[1]
     blocks = -(-rows // KEYS_OF_SCALE)
     turned_q, turned_k = (rotated(x.float()) for x in (q, k))
     behind = torch.nn.functional.pad(turned_k, (0, 0, 0, 0, 0, blocks * KEYS_OF_SCALE - rows))
     of_keys = behind.unflatten(1, (blocks, KEYS_OF_SCALE)).abs().amax((2, 4))
     of_keys = of_keys.repeat_interleave(KEYS_OF_SCALE, 1)[:, :rows]
-    return Numbers(_counted(turned_q, turned_q.abs().amax(-1)), _counted(turned_k, of_keys), _rounded(v))
+    values = _rounded(v) if of_v else v.double()
+    return Numbers(_counted(turned_q, turned_q.abs().amax(-1)), _counted(turned_k, of_keys), values)
 
 
 def rotated(x: Tensor) -> Tensor:

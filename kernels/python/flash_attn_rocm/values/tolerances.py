@@ -134,6 +134,7 @@ def rounded_once_allowed(exact: float, dtype: str, *, magnitude: float, terms: i
 # dtype at most twice (P, and its later product), each time by less than two halves of a unit in the last
 # place, and the sum is rounded once. Together 5 halves, and less than 0.1 from their products.
 ROUNDED_WEIGHTS = 5.1
+ROUNDED_WEIGHT = 3.1  # likewise of an element of out, whose weights are truncated once
 
 
 def allowed_of_rounded_weights(dtype: str, sizes: Numbers, magnitude: float, terms: int) -> Numbers:
@@ -186,6 +187,16 @@ def fp8_allowed(weighted: Numbers, keys: int, largest: float, subnormal: float) 
     to bf16.
     """
     return weighted * (FP8_HALF_ULP + HALF_ULP["bf16"]) + keys * subnormal * largest
+
+
+def fp16_allowed(weighted: Numbers, keys: int, largest: float) -> Numbers:
+    """Likewise, where probabilities are truncated to fp16.
+
+    A truncated one errs by less than two halves of a unit in the last place. Beside its row's largest, which
+    is at least 1, a subnormal one errs by less than two halves of its unit.
+    """
+    subnormal = 2 * HALF_SUBNORMAL["fp16"]
+    return weighted * (ROUNDED_WEIGHT * HALF_ULP["fp16"]) + (keys * largest + 1) * subnormal
 
 
 def fp8_subnormal(top: float, *, fnuz: bool) -> float:

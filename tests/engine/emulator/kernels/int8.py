@@ -41,6 +41,7 @@ class Int8:
     dtype: str = "fp16"
     width: int = 128  # the head dim
     seed: int = 0
+    v_codes: bool = True  # v is e4m3fn in products, else fp16 as given
 
 
 class Call:
@@ -70,6 +71,10 @@ class Call:
         rows = case.batch * case.heads[0] * case.queries
         self.memory["out"] = Memory.output(2 * rows * case.width, "out")
         self.memory["lse"] = Memory.output(4 * rows, "lse")
+
+    @property
+    def coded_tensors(self):
+        return "qkv" if self.case.v_codes else "qk"
 
     @property
     def blocks(self):
@@ -109,7 +114,7 @@ class Call:
         case = self.case
         fields = {"head_dim": case.width, "phase": phase}
         fields["largest"] = self.memory["largest"].address
-        for place, name in enumerate("qkv"):
+        for place, name in enumerate(self.coded_tensors):
             rows, heads = self.rows[name], self.heads[name]
             fields |= {
                 f"tensors[{place}].from": self.memory[name].address,
@@ -120,19 +125,27 @@ class Call:
                 f"tensors[{place}].from_head": rows * case.width,
                 f"tensors[{place}].rows": rows, f"tensors[{place}].heads": heads,
             }  # fmt: skip
-        grid = (-(-max(self.rows.values()) // ROWS), max(case.heads), case.batch * (3 if phase else 1))
+        grid = (
+            -(-max(self.rows.values()) // ROWS),
+            max(case.heads),
+            case.batch * (len(self.coded_tensors) if phase else 1),
+        )
         return layout("QuantiseParams").pack(fields), grid
 
     def forward(self, grid):
         """The argument of fa_fwd_int8_*. Codes are (batch, rows, heads, width), strides count pairs."""
         case, words = self.case, self.case.width // 2
         q_row, k_row, o_row = case.heads[0] * words, case.heads[1] * words, case.width
+        v_batch, v_row, v_head = case.keys * k_row, k_row, words
+        if not case.v_codes:
+            v_batch, v_row, v_head = case.heads[1] * case.keys * o_row, o_row, case.keys * o_row
+        coded = {name: f"{name}_codes" if name in self.coded_tensors else name for name in "qkv"}
         fields = {
-            **{f"fwd.{name}": self.memory[f"{name}_codes"].address for name in "qkv"},
+            **{f"fwd.{name}": self.memory[coded[name]].address for name in "qkv"},
             **{f"fwd.{name}": self.memory[name].address for name in ("out", "lse")},
             "fwd.q_batch": case.queries * q_row, "fwd.q_row": q_row, "fwd.q_head": words,
             "fwd.k_batch": case.keys * k_row, "fwd.k_row": k_row, "fwd.k_head": words,
-            "fwd.v_batch": case.keys * k_row, "fwd.v_row": k_row, "fwd.v_head": words,
+            "fwd.v_batch": v_batch, "fwd.v_row": v_row, "fwd.v_head": v_head,
             "fwd.o_batch": case.heads[0] * case.queries * o_row, "fwd.o_row": o_row,
             "fwd.o_head": case.queries * o_row,
             "fwd.lse_batch": case.heads[0] * case.queries, "fwd.lse_head": case.queries,
@@ -142,7 +155,7 @@ class Call:
             "fwd.window_left": case.window[0], "fwd.window_right": case.window[1],
             "fwd.scale": case.scale, "fwd.dropout_scale": 1.0,
             **{f"fwd.{name}": value for name, value in HARDWARES.fields(grid).items()},
-            **{f"{name}_descale": self.memory[f"{name}_scales"].address for name in "qkv"},
+            **{f"{name}_descale": self.memory[f"{name}_scales"].address for name in self.coded_tensors},
             "q_descale_batch": case.heads[0] * case.queries, "q_descale_head": case.queries,
             "k_descale_batch": case.heads[1] * self.blocks, "k_descale_head": self.blocks,
             "v_descale_batch": case.heads[1], "v_descale_head": 1,
@@ -151,6 +164,8 @@ class Call:
 
     def coded(self, name, b, head, row):
         """A row's numbers: its codes times their scales."""
+        if name not in self.coded_tensors:
+            return self.given(name, b, head, row)
         case, heads, rows = self.case, self.heads[name], self.rows[name]
         at = ((b * rows + row) * heads + head) * case.width
         codes = self.memory[f"{name}_codes"].read()[at : at + case.width]
@@ -162,11 +177,13 @@ class Call:
 def quantise(machine, case, **options):
     """The call after fa_quantise_*."""
     call = Call(case)
-    for phase in (0, 1):
+    for phase in (0, 1) if case.v_codes else (1,):
         kernarg, grid = call.quantised(phase)
         _ran(machine, QUANTISE.format(case.dtype), grid, THREADS, kernarg, call, options)
         written = (
-            ["largest"] if phase == 0 else [f"{name}_{of}" for name in "qkv" for of in ("codes", "scales")]
+            ["largest"]
+            if phase == 0
+            else [f"{name}_{of}" for name in call.coded_tensors for of in ("codes", "scales")]
         )
         for name in written:
             call.memory[name].initialised = True

@@ -107,6 +107,15 @@ def test_int8_needs_both_kinds_of_products():
     assert missing.startswith("no matrix instruction of its type, expected ")
 
 
+def test_int8_counts_by_dots_without_matrix_instructions():
+    int8, counts = "fa_fwd_int8_fp16_d128", "v_dot4c_i32_i8 v0, v1, v2"
+    assert texts("gfx1030", int8, DOT2, counts, "v_dot4_i32_i8 v0, v1, v2, v3") == []
+    (missing,) = texts("gfx1030", int8, DOT2)
+    assert missing == "no matrix instruction of int8, expected v_dot4c?_i32_i8"
+    (text,) = texts("gfx1030", "fa_fwd_fp16_d128", DOT2, counts)
+    assert text.startswith("1 of v_dot4c_i32_i8, expected ")
+
+
 def test_bf16_may_be_multiplied_as_fp16_where_the_unit_has_no_bf16():
     assert texts("gfx1030", BF16, DOT2) == []
     (text,) = texts("gfx1030", BF16, "v_dot2_f16_f16 v0, v1, v2, v3")

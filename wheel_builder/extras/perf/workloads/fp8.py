@@ -24,8 +24,11 @@ def has_scales(op: str) -> bool:
     return op in answering(known_kinds(), INT8).values()
 
 
-def coded(call: Call, op: str) -> Call:
-    """The call with the nearest codes. Kernels place rows as those of half as many elements of 16 bits."""
+def coded(call: Call, op: str, *, values: bool) -> Call:
+    """The call with the nearest codes. Kernels place rows as those of half as many elements of 16 bits.
+
+    ``values``: also of v.
+    """
     case = replace(call.case, head_dim=call.case.head_dim // 2, v_head_dim=0)
     find = {"e4m3fn": nearest(FORMAT), "int8": nearest("int8")}
 
@@ -39,7 +42,7 @@ def coded(call: Call, op: str) -> Call:
         call,
         q=coded_as(call.q, case.seqlen_q, case.nheads),
         k=coded_as(call.k, case.seqlen_k, case.nheads_k),
-        v=coded_as(call.v, case.seqlen_k, case.nheads_k),
+        v=coded_as(call.v, case.seqlen_k, case.nheads_k) if values else call.v,
     )
 
 

@@ -98,18 +98,28 @@ def causal_lengths(arch: str, kernel: Kernel) -> tuple[int, ...]:
     return lengths(kernel) if has_tall else (SEQLEN,)
 
 
-def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0, keys: int = SEQLEN) -> Workload:
+def forward(
+    kernel: Kernel, label: str = LABEL, *, dies: int = 0, keys: int = SEQLEN, fp8_values: bool = True
+) -> Workload:
     """The unmasked forward of one head. Raises ``PerfError`` for another kernel.
 
-    The number of a workgroup's rows follows from its writes to ``lse``.
+    The number of a workgroup's rows follows from its writes to ``lse``. ``fp8_values``: v of kernels with
+    products of int8 is fp8.
     """
     op, dtype, head_dim = named(kernel)
     case = Case(dtype, head_dim, keys, keys, v_head_dim=value_dim(op, head_dim))
-    return _workload(kernel, label, op, case, dies)
+    return _workload(kernel, label, op, case, dies, fp8_values=fp8_values)
 
 
 def causal_forward(
-    kernel: Kernel, label: str = LABEL, *, rows: int, heads: int = 1, dies: int = 0, keys: int = SEQLEN
+    kernel: Kernel,
+    label: str = LABEL,
+    *,
+    rows: int,
+    heads: int = 1,
+    dies: int = 0,
+    keys: int = SEQLEN,
+    fp8_values: bool = True,
 ) -> Workload:
     """The last workgroup of a causal forward with ``keys`` queries. ``rows``: of a workgroup.
 
@@ -120,7 +130,7 @@ def causal_forward(
     # launch.
     of_v = value_dim(op, head_dim)
     case = Case(dtype, head_dim, rows, keys, nheads=heads, nheads_k=heads, causal=True, v_head_dim=of_v)
-    return _workload(kernel, label, f"{op} causal", case, dies)
+    return _workload(kernel, label, f"{op} causal", case, dies, fp8_values=fp8_values)
 
 
 def is_plain_forward(kernel_name: str) -> bool:
@@ -285,12 +295,14 @@ def named(kernel: Kernel) -> tuple[str, str, int]:
     return match["op"], match["dtype"], int(match["head_dim"])
 
 
-def _workload(kernel: Kernel, label: str, op: str, case: Case, dies: int = 0) -> Workload:
+def _workload(
+    kernel: Kernel, label: str, op: str, case: Case, dies: int = 0, *, fp8_values: bool = True
+) -> Workload:
     call = make_call(case, Order(dies))
     kind = op.partition(" ")[0]
     is_fp8, descales = fp8.multiplies_fp8(kind), fp8.scales(call, kind)
     if is_fp8:
-        call = fp8.coded(call, kind)
+        call = fp8.coded(call, kind, values=fp8_values or not fp8.has_scales(kind))
 
     def flop(after: Memories) -> int:
         rows = _rows(after)
