@@ -31,7 +31,10 @@ from wheel_builder.tables.tiles import known_tiles
 
 NAME = "fa_fwd_fp16_d64"
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-PROGRAM = CHECKOUT / "tests/tools/tune_from_index.py"
+PROGRAM, CLOCK = (
+    CHECKOUT / "tests/tools/tune_from_index.py",
+    CHECKOUT / "tests/installed/fake_hip/row_clock.py",
+)
 INSTALL_AND_TUNE = """
 set -eu
 cd /out
@@ -103,8 +106,9 @@ def tuned_from_index(wheel, disassembly, place, folder):
     rows = tuple(listed.kernels[NAME].candidates)
     mounts = [
         Mount(folder / "index", "/index"), Mount(folder / "texts", DISASSEMBLY),
-        Mount(PROGRAM, "/program.py"), Mount(place.runtime / Path(inside).name, inside),
-        Mount(CHECKOUT / CONTROL, f"{PYTHON}/{CONTROL}"), Mount(folder / "out", "/out", writable=True),
+        Mount(PROGRAM, "/program.py"), Mount(CLOCK, f"{PYTHON}/{CLOCK.name}"),
+        Mount(place.runtime / Path(inside).name, inside), Mount(CHECKOUT / CONTROL, f"{PYTHON}/{CONTROL}"),
+        Mount(folder / "out", "/out", writable=True),
     ]  # fmt: skip
     env = {
         "FA_FAKE_HIP_DISASSEMBLY": DISASSEMBLY, "PYTHONPATH": PYTHON, "PYTHONDONTWRITEBYTECODE": "1",

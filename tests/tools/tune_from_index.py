@@ -10,34 +10,14 @@ from pathlib import Path
 import torch
 from flash_attn_rocm import explain, flash_attn_func
 from flash_attn_rocm.__main__ import main
-from flash_attn_rocm.library import candidates
 from flash_attn_rocm.tuning import command
 from flash_attn_rocm.tuning.bins import Sizes
+from row_clock import clock_of, in_use
 
 from wheel_builder.machine_code.fake_hip.control import HOST_MEMORY, FakeHip, kernels_on_host_memory
 
 FASTER, OUT = sys.argv[1], Path(sys.argv[2])
-in_use = [""]
-_use, _back = candidates.use, candidates.give_back
-
-
-def use(found, candidate, device, regime=""):
-    _use(found, candidate, device, regime)
-    in_use[0] = candidate.row
-
-
-def give_back(kernel, device):
-    _back(kernel, device)
-    in_use[0] = ""
-
-
-def clock(call, _where):
-    call()
-    return 1e-3 if in_use[0] == FASTER else 2e-3
-
-
-candidates.use, candidates.give_back = use, give_back
-command.main.__kwdefaults__["clock"] = clock
+command.main.__kwdefaults__["clock"] = clock_of({"": 2.0, FASTER: 1.0})
 command.Sizes = lambda lengths: Sizes(lengths, tokens=40, heads=4)
 fake_hip = FakeHip()
 with kernels_on_host_memory(fake_hip):

@@ -107,27 +107,6 @@ class Made:
         return copy
 
 
-def clock_of(milliseconds):
-    """Python text: a clock that runs a call once and tells a row's time from a table, whatever the call."""
-    return f"""
-import sys
-from flash_attn_rocm.library import candidates
-TOLD, in_use, timed = {milliseconds!r}, [""], []
-_use, _back = candidates.use, candidates.give_back
-def use(found, candidate, device, regime=""):
-    _use(found, candidate, device, regime)
-    in_use[0] = candidate.row
-def give_back(kernel, device):
-    _back(kernel, device)
-    in_use[0] = ""
-candidates.use, candidates.give_back = use, give_back
-def clock(call, where):
-    call()
-    timed.append(in_use[0])
-    return 1e-3 * TOLD.get(in_use[0], TOLD[""])
-"""
-
-
 def path_text(site):
     """Python text: the distribution is installed."""
     return f"import sys; sys.path.insert(0, {str(Path(site))!r})"

@@ -2,7 +2,7 @@
 
 import json
 
-from candidates_made import Made, clock_of, path_text
+from candidates_made import Made, path_text
 
 FORWARD, SMALL, TALL = "fa_fwd_fp16_d64", "fa_fwd_fp16_d32", "fa_fwd_tall_fp16_d64"
 FAST, SLOW, WRONG, BROKEN = "aaaaaaaa", "bbbbbbbb", "cccccccc", "dddddddd"
@@ -11,6 +11,7 @@ TIME = '{"ms": 2.0, "words": ""}'
 PEER = ("sh", "-c", f"while read -r line; do echo '{TIME}'; done")
 BEGIN = """
 import argparse, json, os, errno, warnings
+from row_clock import candidates, clock_of, in_use, timed
 from flash_attn_rocm import explain
 from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.library import tuned
@@ -20,6 +21,7 @@ from flash_attn_rocm.tuning import command, run, session
 from flash_attn_rocm.tuning.peer import Peer
 from wheel_builder.machine_code.fake_hip.control import HOST_MEMORY, kernels_on_host_memory
 flash_attn_rocm.set_strict(None)
+clock = clock_of(TOLD)
 said, told, LENGTHS = [], [], [40]
 command._told = told.append
 def tune(*kernels, apply=False, forget=False, peer=None):
@@ -56,7 +58,7 @@ def player(scenario, made):
     """Runs a scenario's text. ``told``: the clock's milliseconds by row."""
 
     def run(text, told=TOLD):
-        whole = "\n".join((path_text(made.site), clock_of(told), f"PEER = {PEER!r}", BEGIN, text))
+        whole = "\n".join((path_text(made.site), f"TOLD, PEER = {told!r}, {PEER!r}", BEGIN, text))
         return scenario(whole, disassembly=str(made.disassembly))
 
     return run

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import zipfile
 from dataclasses import replace
@@ -48,7 +49,7 @@ def test_the_printed_line_installs_the_wheel(release, tmp_path):
     pip, verb, *rest = release.says("install").split()
     assert (pip, verb) == ("pip", "install")
     subprocess.run(
-        [CHECKOUT / ".venv/bin/python", "-m", "pip", verb, "--target", tmp_path, *rest],
+        [sys.executable, "-m", "pip", verb, "--target", tmp_path, *rest],
         check=True, capture_output=True,
     )  # fmt: skip
     assert (tmp_path / "flash_attn_rocm/_C/libflash_attn_rocm.so").is_file()
@@ -144,11 +145,11 @@ def test_an_interrupted_build_leaves_nothing_half_done(builder, tmp_path, number
     """The compiler is stopped in its container. Afterwards the stage's folder and the container are gone."""
     build = tmp_path / "build"
     code = "from tests.release.first import interrupted; interrupted.main()"
-    child = subprocess.Popen(
-        [CHECKOUT / ".venv/bin/python", "-c", code, str(build), builder.facts["ref"]],
+    child = subprocess.Popen(  # this Python: another clone's tests may run here
+        [sys.executable, "-c", code, str(build), builder.facts["ref"]],
         cwd=CHECKOUT, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    wait_until(lambda: running_containers(child.pid))
+    wait_for_container(child)
     os.kill(child.pid, number)
     _, err = child.communicate(timeout=60)
     assert child.returncode == 130, err
@@ -165,10 +166,16 @@ def running_containers(pid):
     return [line for line in listed.stdout.split() if line.startswith(f"{pid}-")]
 
 
-def wait_until(condition, seconds=60):
+def wait_for_container(child, seconds=60):
     deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
+    while not running_containers(child.pid):
+        if child.poll() is not None:
+            pytest.fail(
+                f"the build ended with status {child.returncode} before it compiled:\n{child.stderr.read()}"
+            )
+        if time.monotonic() > deadline:
+            child.kill()
+            pytest.fail(f"the build started no container within {seconds} s:\n{child.communicate()[1]}")
         time.sleep(0.05)
 
 
