@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/arch/device.hpp"
+#include "device/mma/layout.hpp"
 
 namespace fa {
 
@@ -34,9 +35,7 @@ struct Bias {
   // `slope(column)` the loss of a score per key of distance.
   template <class Unit, int kKeys, class Diagonal, class Slope>
   FA_DEVICE void apply(typename Unit::C* s, int first, int lane, Diagonal diagonal, Slope slope) const {
-    // Conditions kept through a loop would be masks of 64 lanes in two scalar registers.
-    constexpr bool kTestsBits = Unit::kWave == 64 && Unit::kColumns > 1;
-    if (kTestsBits ? !is_zero(softcap) : softcap != 0) {
+    if (kManyConditions<Unit> ? !is_zero(softcap) : softcap != 0) {
       const float inner = scale / softcap, outer = softcap * kLog2e;
       each<Unit, kKeys>(s, [&](float x, int, int) { return tanh_of(x * inner) * outer; });
     } else {

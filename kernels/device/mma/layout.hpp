@@ -108,6 +108,10 @@ struct Layout<MatrixUnit::dot2_64> : Layout<MatrixUnit::dot2> {
   static constexpr int kWave = 64, kN = 32;
 };
 
+// Scalar registers are short: a condition of 64 lanes takes two, and each column has some.
+template <class Unit>
+inline constexpr bool kManyConditions = Unit::kWave == 64 && Unit::kColumns > 1;
+
 // With operands of fp8: runs of 16 elements. In units that chain, a lane's C of one step of 32 rows, or of
 // two of 16, is its whole run of the next product.
 template <MatrixUnit>

@@ -151,8 +151,6 @@ struct Block {
   static constexpr bool kLoadsAfterBarrier = !kTraits.back_off_barrier;
   static constexpr bool kShortOfRegisters =
       kWithFeatures || (kMasked && kTraits.matrix_coexecution && kHeadDim > 64);
-  // Conditions of waves of 64 take two scalar registers, and the softmax of units without products has many.
-  static constexpr bool kShortOfScalars = kTraits.wave == 64 && !kTraits.matrix_instructions();
   static constexpr bool kMaskLoops = kConfig.mask_loops, kLateMask = kConfig.late_mask;
   // Dropout in the loop of masks costs calls without it registers.
   static constexpr bool kDropoutLoops = kMasked && kTraits.separate_acc_vgprs && kHeadDim == 64;

@@ -140,7 +140,7 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Stored& o, t
                          int c, const float* sinks) {
   using Unit = typename B::Unit;
   // Loaded here, to keep the loop's scalar registers free.
-  constexpr bool kReloads = B::kPacked || B::kMasked || B::kShortOfScalars;
+  constexpr bool kReloads = B::kPacked || B::kMasked || kManyConditions<Unit>;
   const FwdParams& params = kReloads ? reloaded(kernel_arguments()) : block.params;
   const int64_t at = block.sequence.q_first + block.query_of(row);
   const int head_q = block.head_of(row);

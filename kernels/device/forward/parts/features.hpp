@@ -25,7 +25,7 @@ struct Slopes {
       }
     } else {
       slope[0] = uniform(slopes[block.head]);
-      given = B::kShortOfScalars ? !is_zero(slope[0]) : slope[0] != 0;
+      given = kManyConditions<typename B::Unit> ? !is_zero(slope[0]) : slope[0] != 0;
     }
   }
   FA_DEVICE bool any() const { return given; }
@@ -58,7 +58,7 @@ FA_DEVICE uint32_t late_bits(const B& block, int first, int wave_row) {
 
 template <class B>
 FA_DEVICE uint32_t kept_bits(const B& block, const typename B::Drop& dropout, int first, int wave_row) {
-  if constexpr (B::kShortOfScalars) return late_bits(block, first, wave_row);
+  if constexpr (kManyConditions<typename B::Unit>) return late_bits(block, first, wave_row);
   return dropout.kept(first, block.reader(), [&](int c, unsigned group) {
     const int row = wave_row + B::Unit::column(block.reader(), c);
     return dropout_words(dropout.key, block.batch, block.head, row, group);
