@@ -14,12 +14,12 @@ struct Int8Scores : PlainScores<B> {
   static constexpr float kFrom = 12582912;  // 1.5 * 2^23
   static constexpr int kColumns = B::Unit::kColumns;
   // With several columns, a lane's keys are neighbours: they share a scale.
-  static constexpr int kOwn = kColumns > 1 ? 1 : kScales;
+  static constexpr int kOfKeys = kColumns > 1 ? 1 : kScales;
   static_assert(B::kKeys % kKeysOfScale == 0, "tiles.toml: keys of whole scales");
 
   Uniform of_keys;
   float of_row[kColumns];        // q's scales of the lane's rows, softmax_scale and log2(e)
-  float scales[kOwn][kColumns];  // of a tile
+  float scales[kOfKeys][kColumns];  // of a tile
   const int lane;
 
   FA_DEVICE Int8Scores(const B& block, int wave_row) : PlainScores<B>(block, wave_row), lane(block.lane) {
@@ -37,7 +37,7 @@ struct Int8Scores : PlainScores<B> {
   // Before the products of the tile with first key `first`.
   FA_DEVICE void load_scales(int first) {
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
+    for (int i = 0; i < kOfKeys; ++i) {
       const float own = of_own_keys(static_cast<unsigned>(first) / kKeysOfScale + i);
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) scales[i][c] = of_row[c] * own;
@@ -57,7 +57,7 @@ struct Int8Scores : PlainScores<B> {
     for (int step = 0; step < B::kScoreSteps; ++step) {
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
-        const float scale = scales[step * kOwn / B::kScoreSteps][c];
+        const float scale = scales[step * kOfKeys / B::kScoreSteps][c];
         const float from = __builtin_fmaf(-kFrom, scale, softmax.shift[c]);
 #pragma unroll
         for (int row = 0; row < B::Unit::kRows; ++row) {

@@ -17,7 +17,7 @@ from wheel_builder.extras.perf.measure import Decoded, Modelled, has_exclusive
 from wheel_builder.extras.perf.table import joined, maker_of
 
 FIGURES = Path("wheel_builder/extras/perf/figures")
-COUNTERS = FIGURES / "counters.txt"
+COUNTERS = FIGURES / "published/counters.txt"
 # Under load, and a single workgroup: with more of them most kernels reach the whole bandwidth.
 LATENCY, WORKGROUPS = 1000, 1
 HEADER = f"""\

@@ -143,20 +143,25 @@ GRADIENTS_OF = {
 }
 
 
-@pytest.mark.parametrize("what", GRADIENTS_OF)
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(what, marks=pytest.mark.needs_kernels(GRADIENTS_OF[what][2][0])) for what in GRADIENTS_OF],
+)
 def test_the_rows_of_gradients_are_those_of_their_kernels(kernels_on, what):
     """Also that a kept row takes a place: ``tune --apply`` keeps some of gradients."""
-    kernels_on("gfx942")
     options, (head_dim, of_v), ops, padded = GRADIENTS_OF[what]
+    arch = archs_with(ops[0])[0]
+    kernels_on(arch)
     q, k, v = (torch.zeros(1, 33, 4, size, dtype=torch.float16) for size in (head_dim, head_dim, of_v))
     found = explain(q, k, v, **options).backward_row
     names = [f"fa_{op}_fp16_d{padded}" for op in ops]
-    rows = [f"{name}: row {row_ids()['gfx942', name]}, modelled; measured by 0 reports" for name in names]
+    rows = [f"{name}: row {row_ids()[arch, name]}, modelled; measured by 0 reports" for name in names]
     assert found == "; ".join(rows)
 
 
+@pytest.mark.needs_kernels("bwd_dq_masked")
 def test_the_rows_of_masked_gradients(qkv, kernels_on):
-    kernels_on("gfx942")
+    kernels_on(archs_with("bwd_dq_masked")[0])
     q, k, v = qkv
     mask = torch.rand(q.shape[0], 1, q.shape[1], k.shape[1]) > 0.5
     names = [f"fa_{op}_fp16_d64" for op in ("bwd_dkdv_masked", "bwd_dq_masked")]
@@ -164,11 +169,13 @@ def test_the_rows_of_masked_gradients(qkv, kernels_on):
     assert [each.partition(": ")[0] for each in found.split("; ") if each.startswith("fa_")] == names
 
 
+@pytest.mark.needs_kernels("bwd_dq")
 def test_a_kept_row_of_gradients_is_named(qkv, kernels_on, monkeypatch, tmp_path):
-    kernels_on("gfx942")
+    arch = archs_with("bwd_dq")[0]
+    kernels_on(arch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     name = "fa_bwd_dq_fp16_d64"
-    winner = tuned.Winner("aaaaaaaa", row_ids()["gfx942", name], 1.1)
+    winner = tuned.Winner("aaaaaaaa", row_ids()[arch, name], 1.1)
     gpu = machine.current().gpu(qkv[0].device)
     tuned.keep(gpu, "c" * 64, {name: {"decode": winner}})
     words = (
