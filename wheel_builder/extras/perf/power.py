@@ -1,8 +1,8 @@
 """Power: the clock of a GPU whose matrix units are busy for some share of their time. Modelled.
 
 ``figures/published/power.csv`` has published pairs of busy share and TFLOP/s, of 16-bit forwards on one GPU
-(AMD's note on FlashAttention-3 for gfx950). Rates grow as a power of the busy share below 1, because the clock
-falls. Other GPUs lack such pairs.
+(AMD's note on FlashAttention-3 for gfx950). Rates grow as a power of the busy share below 1, because the
+clock falls. Other GPUs lack such pairs.
 """
 
 import csv
