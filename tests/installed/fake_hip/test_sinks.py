@@ -126,3 +126,44 @@ shown["errors"] = [((a - b).abs().max() / b.abs().max()).item() for a, b in zip(
     assert shown["kernels"] == ["fa_fwd_fp16_d64", *(GRADIENTS["gfx1030"] if dropout else GRADIENTS[arch])]
     assert shown["findings"] == 0
     assert max(shown["errors"]) < 2**-9
+
+
+MASKS = {"none": "None", "bias": "torch.zeros(70, 70).half()"}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("arch", GRADIENTS)
+def test_gradients_of_a_nan_sink_are_nan_as_in_pytorch(scenario, arch, deterministic, mask):
+    """Zeros would hide it: an optimizer would go on, and a GradScaler see nothing."""
+    shown = scenario(
+        f"mask, deterministic = {MASKS[mask]}, {deterministic}"
+        """
+import warnings
+from flash_attn_rocm import attention
+sinks = torch.tensor([-2.0, float("nan"), 1.0, 3.0])
+
+def results():
+    given = [x.requires_grad_() for x in (*qkv(rows=70), sinks.clone())]
+    out = attention(*given[:3], mask, causal=mask is None, sink=given[3], deterministic=deterministic)
+    return [out, *torch.autograd.grad(out.sum(), given)]
+
+with kernels_on_host_memory(fake_hip):
+    found = results()
+flash_attn_rocm.set_strict(None)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    expected = results()
+shown["kernels"] = [launch.kernel for launch in fake_hip.report().launches]
+def share(x):
+    x = x.isnan().float()
+    return (x if x.dim() == 1 else x.mean((0, 1, 3))).tolist()
+
+# The share of NaN in each head of out, dq, dk and dv, and in dsink.
+shown["nan"] = [[share(x) for x in of] for of in (found, expected)]
+""",
+        arch=arch,
+    )
+    assert len(shown["kernels"]) > 1
+    heads, heads_k = [0.0, 1.0, 0.0, 0.0], [1.0, 0.0]
+    assert shown["nan"] == [[heads, heads, heads_k, heads_k, heads]] * 2

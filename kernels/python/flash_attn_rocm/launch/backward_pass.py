@@ -216,6 +216,8 @@ def _launch(
     """Writes the gradients, and into ``delta`` the sums of dout * out. Kernels use all tensors in place."""
     dout, out, lse, inputs, options, rng_state = call
     dq_sums = _sums(inputs) if path == FUSED else None
+    if inputs.sink is not None:
+        lse = sinks.for_kernels(lse, inputs.sink)
     arguments = (
         *inputs[:3], out, dout, lse.contiguous(), *gradients, delta, dq_sums, *inputs[3:6],
         rng_state, inputs.attn_mask, None, *options[:7], path,
@@ -224,6 +226,8 @@ def _launch(
         BWD(*arguments)
     else:
         mask_gradients.launch(BWD, dict(zip(ARGUMENTS, arguments, strict=True)), of_mask)
+    if inputs.sink is not None and inputs.attn_mask is not None:
+        sinks.mark(gradients[2], inputs.sink)
 
 
 def _sums(inputs: Inputs) -> Tensor:

@@ -17,6 +17,23 @@ def shares(lse: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
     return torch.sigmoid(lse - sink), torch.logaddexp(lse, sink)
 
 
+def for_kernels(lse: Tensor, sink: Tensor) -> Tensor:
+    """The log-sum-exp that gradient kernels read: NaN for a sink of NaN, and so are its head's gradients.
+
+    For +inf, which forward kernels write then, they are 0 as in rows without visible keys.
+    """
+    return lse.masked_fill(sink.isnan().unsqueeze(-1), torch.nan)
+
+
+def mark(dv: Tensor, sink: Tensor) -> None:
+    """Writes NaN into heads of v whose queries have a sink of NaN.
+
+    Kernels with a mask read every log-sum-exp as a number: dq and dk are NaN by the sums of dout * out.
+    """
+    of_heads = sink.isnan().view(dv.shape[-2], -1).any(-1)
+    dv.masked_fill_(of_heads.unsqueeze(-1), torch.nan)
+
+
 def gradient(sink: Tensor, lse: Tensor, sums: Tensor) -> Tensor:
     """The gradient of sink (nheads,), from the log-sum-exp with it and the sums of dout * out.
 
