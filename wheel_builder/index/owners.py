@@ -9,12 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.version import Version
+
 from wheel_builder.base.errors import PublishError, WheelBuilderError
 from wheel_builder.files.device.library import LIBRARY, WINDOWS_LIBRARY, device_code, for_windows, library_of
 from wheel_builder.files.wheels.candidates import package_of
 from wheel_builder.files.wheels.wheelfile import MAX_READ_MIB, WheelFile, open_wheel, read_wheel
 from wheel_builder.index.folder import NewFile, read_contents, simple_of
-from wheel_builder.matrix.model import PROJECT
+from wheel_builder.matrix.model import PROJECT, PUBLIC
 from wheel_builder.matrix.tuned.candidates import FILE, Candidates, distributions, parse_candidates
 from wheel_builder.provenance.reported_wheel import row_ids
 
@@ -63,6 +65,18 @@ def strangers(root: Path, files: Sequence[NewFile], without: Collection[str]) ->
     versions = {each.wheel.version for each in every.values() if each}
     owners = _owners_with(root, files, versions, without) if versions else []
     return frozenset(name for name, each in every.items() if each is None or any(problems_of(each, owners)))
+
+
+def newest_wheels(root: Path) -> tuple[Path, ...]:
+    """The wheels of the newest public version for all systems. Raises ``PublishError`` without any."""
+    entries = read_contents(root).get(PUBLIC, {}).get(PROJECT, ())
+    good = [entry.record for entry in entries if entry.yanked is None]
+    if not good:
+        title = f"{root} has no public wheel of {PROJECT}"
+        raise PublishError(title, ["expected one that is not yanked"], advice="publish one, or name its file")
+    newest = max(Version(record.version) for record in good)
+    folder = simple_of(root, PUBLIC) / PROJECT
+    return tuple(folder / each.filename for each in good if Version(each.version) == newest)
 
 
 def _versions(files: Sequence[NewFile]) -> frozenset[str]:

@@ -147,6 +147,16 @@ def image_rows(plan: Plan, keys: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"job": job, "rocm": rocm, "image": keys[job]} for job, rocm in names]
 
 
+def tuning_rows(plan: Plan) -> list[dict[str, str]]:
+    """Rows of the workflow matrix that makes candidates: the archs of the public wheel, and their builder."""
+    return [
+        {"arch": arch, "builder": job.builder}
+        for job in plan.jobs
+        if job.public and job.platform == LINUX
+        for arch in job.archs
+    ]
+
+
 def to_github(plan: Plan, keys: Mapping[str, str]) -> str:
     """Lines for ``$GITHUB_OUTPUT``. Each value is input for ``strategy.matrix`` through ``fromJSON``.
 
@@ -160,6 +170,7 @@ def to_github(plan: Plan, keys: Mapping[str, str]) -> str:
         "wheel": wheel_rows(plan),
         "gpu": gpu_rows(plan),
         "runtime": runtime_image_rows(plan),
+        "tuning": tuning_rows(plan),
     }
     return output_lines(rows)
 

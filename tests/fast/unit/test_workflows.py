@@ -29,6 +29,7 @@ from wheel_builder.extras.upstream.recipe import rows
 from wheel_builder.matrix.model import PLATFORMS, PUBLIC, Selection
 from wheel_builder.matrix.plan import plan, to_github
 from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.tables.archs import known_archs
 
 JOBS = all_jobs()
 FILES = sorted(file.name for file in FOLDER.glob("*.yml"))
@@ -57,6 +58,8 @@ WRITERS = {
     "release.yml:pages": {"pages", "id-token"},
     "release.yml:upload": {"id-token"},
     "release.yml:runtime-image": {"attestations", "id-token", "packages"},
+    "tuning.yml:publish": {"attestations", "contents", "id-token"},
+    "tuning.yml:pages": {"pages", "id-token"},
 }
 # Programs of this repository besides the command line, with all arguments from workflows.
 OTHERS = (
@@ -81,6 +84,7 @@ def values_for(job):
         "github.token": "token",
         "github.actor": "somebody",
         "toJSON(needs.verify.outputs)": "{}",
+        "toJSON(needs.candidates.outputs)": "{}",
         "needs.shim.outputs.files": "{}",
         "needs.docs.outputs.sums": "{}",
         "vars.FA_GPU_PYTHON": "python3",
@@ -316,6 +320,41 @@ def test_the_rehearsal_publishes_by_the_same_commands():
     assert lines("publish") == [*lines("rehearse"), ".ci/index-branch keep index"]
 
 
+def runs(workflow, name):
+    return [step["run"] for step in job_of(workflow, name).steps if "run" in step]
+
+
+def test_candidates_are_published_as_releases_are():
+    """By approval, what was compared with its digests, by the commands of the rehearsal."""
+    one, other = (job_of(workflow, "publish").body for workflow in ("release.yml", "tuning.yml"))
+    assert (other["environment"], other["if"], other["permissions"]) == (
+        one["environment"], one["if"], one["permissions"],
+    )  # fmt: skip
+    assert runs("tuning.yml", "publish") == [*runs("tuning.yml", "rehearse"), ".ci/index-branch keep index"]
+    left_out = ("index docs", "digests")
+    of_release = [line for line in runs("release.yml", "publish") if not any(w in line for w in left_out)]
+    assert [line for line in runs("tuning.yml", "publish") if "digests" not in line] == of_release
+    for name in ("rehearse", "publish"):
+        [told] = [step for step in job_of("tuning.yml", name).steps if "digests" in step.get("run", "")]
+        assert told["run"] == '.venv/bin/python -m wheel_builder digests finished/* --told "$MADE"'
+        assert told["env"] == {"MADE": "${{ toJSON(needs.candidates.outputs) }}"}
+    assert load("tuning.yml")["concurrency"] == load("release.yml")["concurrency"], "both write the index"
+
+
+def test_candidates_of_each_arch_have_an_output_of_their_own():
+    outputs = job_of("tuning.yml", "candidates").body["outputs"]
+    assert outputs == {arch: f"${{{{ steps.digests.outputs.{arch} }}}}" for arch in known_archs()}
+    assert {row["arch"] for row in ROWS["tuning"]} <= {*outputs}
+
+
+def test_candidates_are_searched_by_no_workflow():
+    lines = [step["run"] for _, step in RUNS]
+    assert not [line for line in lines if re.search(r"wheel_builder (tune|candidates) ", line)]
+    [made] = [line for line in lines if "tuning-wheel" in line]
+    assert "tuning-wheel" in " ".join(runs("tuning.yml", "candidates"))
+    assert "--take handed" in made
+
+
 def test_the_gpu_machine_takes_the_wheel_and_builds_nothing():
     [job] = [job for job in JOBS if job.workflow == "gpu.yml"]
     assert [step["run"] for step in job.steps if "run" in step] == ["scripts/test-on-gpu"]
@@ -323,11 +362,11 @@ def test_the_gpu_machine_takes_the_wheel_and_builds_nothing():
     assert [str(j) for j in JOBS if "self-hosted" in str(j.body.get("runs-on"))] == ["gpu.yml:numerics"]
 
 
-@each([job for job in JOBS if job.workflow in ("release.yml", "gpu.yml", "upstream.yml")])
+@each([job for job in JOBS if job.workflow in ("release.yml", "gpu.yml", "upstream.yml", "tuning.yml")])
 def test_what_is_downloaded_was_uploaded_by_a_job_before(job):
     uploads = {
         EXPRESSION.sub("*", step["with"]["name"]): other.name
-        for other in JOBS if other.workflow in ("release.yml", "upstream.yml")
+        for other in JOBS if other.workflow in ("release.yml", "upstream.yml", "tuning.yml")
         for step in other.steps if "upload-artifact@" in step.get("uses", "")
     }  # fmt: skip
     for step in job.steps:

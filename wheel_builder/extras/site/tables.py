@@ -27,7 +27,7 @@ from wheel_builder.extras.site.launches import disputed_table, launch_errors, la
 from wheel_builder.extras.site.markdown import markdown
 from wheel_builder.extras.site.modelled import modelled_tables
 from wheel_builder.extras.timings.calibrate import ERRORS as MEASURED_ERRORS
-from wheel_builder.extras.timings.calibrate import NONE, Error, parse_errors
+from wheel_builder.extras.timings.calibrate import Error, parse_errors, words_without
 from wheel_builder.extras.timings.calibrate import table as errors_table
 from wheel_builder.extras.tune.record import SEARCHES, Line, parse_searches
 from wheel_builder.extras.upstream.costs import load_costs
@@ -39,6 +39,7 @@ from wheel_builder.matrix.model import PUBLIC, Matrix, Plan, Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import Kernels, kernels_of
+from wheel_builder.matrix.tuned.tree import signed_tunings
 from wheel_builder.tables.kinds import known_kinds
 
 PLACE = re.compile(r"(<!-- table: (\w+) -->)(.*?)(<!-- end: \2 -->)", re.DOTALL)
@@ -101,7 +102,9 @@ def tables(checkout: Path) -> Mapping[str, str]:
         "disputed": disputed_table(parse_lines((checkout / LINES).read_text("utf-8"))),
         "power": power_table(read_pairs(checkout / PAIRS), modelled),
         "model_errors": f"```text\n{counters.rstrip()}\n\n{summary(assembly)}\n```",
-        "measured_errors": measured_errors(parse_errors((checkout / MEASURED_ERRORS).read_text("utf-8"))),
+        "measured_errors": measured_errors(
+            parse_errors((checkout / MEASURED_ERRORS).read_text("utf-8")), len(signed_tunings(checkout))
+        ),
         "searches": searches(parse_searches((checkout / SEARCHES).read_text("utf-8"))),
         "compile_costs": compile_costs(costs),
         "why_so_long": why_so_long(matrix, checkout, costs),
@@ -111,9 +114,9 @@ def tables(checkout: Path) -> Mapping[str, str]:
     }
 
 
-def measured_errors(found: Sequence[Error]) -> str:
-    """Errors of the models on users' GPUs."""
-    return markdown(errors_table(found)) if found else NONE
+def measured_errors(found: Sequence[Error], reports: int) -> str:
+    """Errors of the models on users' GPUs, by as many reports."""
+    return markdown(errors_table(found)) if found else words_without(reports)
 
 
 def searches(lines: Sequence[Line]) -> str:

@@ -28,6 +28,13 @@ MOST_BLOCKS = 1 << 18  # of a modelled launch: more take minutes
 LEAST_ROWS = 16  # of a workgroup, for that limit
 PATHS = {"bwd_dkdv": "separate", "bwd_dq": "separate", "bwd_fused": "fused"}
 NONE = "No tuning report exists yet: errors on users' GPUs are unknown."
+UNUSED = (
+    "None of {reports} tuning reports has a time to compare: expected one of the wheel's row, in a call of "
+    "the launch model, on a GPU with the compute units of the modelled one."
+)
+NEXT = (
+    "  python -m flash_attn_rocm tune writes one on a GPU, scripts/wheel-builder report add FILE takes it in"
+)
 HEADS = (
     "gfx arch", "calls", "GPUs", "bins", "measured / modelled", "least to most", "scale (range of GPUs)",
     "start, µs (range of GPUs)",
@@ -70,7 +77,14 @@ def calibrate(checkout: Path) -> str:
     """Write the errors of all reports in the tree. Returns them as a table."""
     found = errors_of(checkout)
     ensure(checkout / ERRORS, to_text(found).encode())
-    return "\n".join(aligned(table(found), left=2)) if found else NONE
+    if found:
+        return "\n".join(aligned(table(found), left=2))
+    return f"{words_without(len(signed_tunings(checkout)))}\n{NEXT}"
+
+
+def words_without(reports: int) -> str:
+    """Why there are no errors."""
+    return UNUSED.format(reports=reports) if reports else NONE
 
 
 def errors_of(checkout: Path) -> tuple[Error, ...]:

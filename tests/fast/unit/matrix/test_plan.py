@@ -10,6 +10,8 @@ from tests.conftest import CHECKOUT
 from tests.tools.made.matrices import with_examples
 from wheel_builder.base.errors import SelectionError
 from wheel_builder.matrix.model import (
+    PLATFORMS,
+    PUBLIC,
     Arch,
     Exclude,
     Matrix,
@@ -33,6 +35,7 @@ from wheel_builder.matrix.plan import (
     to_github,
     to_json,
     to_table,
+    tuning_rows,
     wheel_rows,
 )
 from wheel_builder.matrix.reading import load_matrix
@@ -275,7 +278,16 @@ def test_github_lines_are_one_line_of_json_each():
         "wheel": {"include": wheel_rows(made)},
         "gpu": {"include": gpu_rows(made)},
         "runtime": {"include": runtime_image_rows(made)},
+        "tuning": {"include": tuning_rows(made)},
     }
+
+
+def test_candidates_are_made_for_the_public_wheels_archs_once():
+    every = Selection(all_rocm=True, platforms=PLATFORMS)
+    expected = [{"arch": arch, "builder": "rocm7.2"} for arch in ("gfx908", "gfx942", "gfx1100")]
+    assert tuning_rows(plan(MATRIX, every)) == expected
+    assert tuning_rows(plan(MATRIX, Selection(rocm=(PUBLIC,), archs=("gfx942",)))) == [expected[1]]
+    assert tuning_rows(plan(MATRIX, Selection())) == []
 
 
 def test_github_refuses_an_empty_matrix():

@@ -26,7 +26,8 @@ from wheel_builder.files.device.packing import packed
 from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.index import owners
 from wheel_builder.index.check import Found, check_index
-from wheel_builder.index.folder import read_contents
+from wheel_builder.index.folder import read_contents, yank
+from wheel_builder.index.owners import newest_wheels
 from wheel_builder.index.publish import publish
 from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.matrix.model import LINUX, WINDOWS
@@ -89,6 +90,19 @@ def test_their_statement_and_record_say_what_was_executed(candidates, wheel, che
     assert found.byproduct(record_path(candidates).name).digest == {
         "sha256": sha256_file(record_path(candidates))
     }
+
+
+def test_they_are_made_for_the_newest_public_wheel_of_an_index(wheel, matrix, tmp_path, checkout):
+    root = tmp_path / "index"
+    with pytest.raises(PublishError, match="has no public wheel of flash-attn-rocm") as caught:
+        newest_wheels(root)
+    assert caught.value.advice == "publish one, or name its file"
+    publish_files([wheel], matrix, root, checkout[0])
+    [found] = newest_wheels(root)
+    assert (found.name, found.read_bytes()) == (wheel.name, wheel.read_bytes())
+    yank(root, "public", wheel.name, "it is wrong", catalogue=catalogue_of(matrix), now=NOW)
+    with pytest.raises(PublishError, match="has no public wheel"):
+        newest_wheels(root)
 
 
 def test_without_their_wheel_they_are_refused(candidates, matrix, tmp_path, checkout):

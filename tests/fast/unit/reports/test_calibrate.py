@@ -23,7 +23,8 @@ from wheel_builder.extras.timings.calibrate import (
     parse_errors,
     to_text,
 )
-from wheel_builder.matrix.tuned.form import parse_tuning
+from wheel_builder.matrix.tuned.form import Times, parse_tuning
+from wheel_builder.matrix.tuned.tree import FOLDER, to_json
 
 KERNELS = parse_speeds(SPEEDS.name, (CHECKOUT / SPEEDS).read_text("utf-8"))
 TODAY = {(ARCH, KERNEL): ids(KERNEL)[0]}
@@ -44,8 +45,8 @@ def on_a_gpu(make, start, scale):
     for length in LENGTHS:
         one = replace(kernel.bins[0], length=length)
         ms = 1e3 * (start + scale * modelled_seconds(ARCH, KERNEL, one, KERNELS[ARCH]))
-        shipped = replace(one.times[kernel.shipped], ms=ms)
-        bins.append(replace(one, times={**one.times, kernel.shipped: shipped}))
+        times = {row: Times(ms, ms * 0.98, ms * 1.05, 12) for row in one.times}
+        bins.append(replace(one, times=times, winner=kernel.shipped))
     return signed(replace(found, kernels={KERNEL: replace(kernel, bins=tuple(bins))}))
 
 
@@ -109,7 +110,7 @@ def test_a_start_is_never_negative():
 def test_the_file_is_read_as_it_was_written():
     found = (*errors(pairs([on_a_gpu(report, 4e-6, 1.2)], KERNELS, TODAY)),)
     assert parse_errors(to_text(found)) == found
-    [row] = measured_errors(found).splitlines()[2:]
+    [row] = measured_errors(found, 1).splitlines()[2:]
     assert row.startswith("| gfx1100 | forward | 1 | 3 | 1.")
     assert "1.20 (1.20 to 1.20) | 4.0 (4.0 to 4.0)" in row
 
@@ -119,8 +120,43 @@ def test_without_reports_the_documents_say_so(tmp_path, monkeypatch, capsys):
     (tmp_path / SPEEDS).parent.mkdir(parents=True)
     (tmp_path / SPEEDS).write_bytes((CHECKOUT / SPEEDS).read_bytes())
     assert main(["report", "calibrate"]) == 0
-    assert NONE in capsys.readouterr().out
-    assert measured_errors(parse_errors((tmp_path / ERRORS).read_text())) == NONE
+    said = capsys.readouterr().out
+    assert NONE in said
+    assert "python -m flash_attn_rocm tune writes one on a GPU" in said
+    assert measured_errors(parse_errors((tmp_path / ERRORS).read_text()), 0) == NONE
+    assert main(["report", "calibrate"]) == 0
+    assert "commit it" not in capsys.readouterr().out, "the second time nothing changed"
+
+
+def test_reports_without_a_modelled_time_are_not_said_to_be_missing(tmp_path, monkeypatch, capsys):
+    """That of a GPU with other compute units than the modelled one."""
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    (tmp_path / SPEEDS).parent.mkdir(parents=True)
+    (tmp_path / SPEEDS).write_bytes((CHECKOUT / SPEEDS).read_bytes())
+    (tmp_path / FOLDER).mkdir(parents=True)
+    found = signed(parsed(lambda: report(compute_units=84)))
+    (tmp_path / FOLDER / "one.json").write_bytes(to_json(found))
+    assert main(["report", "calibrate"]) == 0
+    said = capsys.readouterr().out
+    assert "None of 1 tuning reports has a time to compare" in said
+    assert NONE not in said
+    assert measured_errors((), 1) in said
+
+
+def test_reports_in_the_tree_give_errors_and_the_advice_to_commit_them(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "ids_of", lambda _: TODAY)
+    (tmp_path / SPEEDS).parent.mkdir(parents=True)
+    (tmp_path / SPEEDS).write_bytes((CHECKOUT / SPEEDS).read_bytes())
+    (tmp_path / FOLDER).mkdir(parents=True)
+    for number, make in enumerate((report, another)):
+        (tmp_path / FOLDER / f"{number}.json").write_bytes(to_json(on_a_gpu(make, 5e-6 + number * 1e-6, 1.3)))
+    assert main(["report", "calibrate"]) == 0
+    said = capsys.readouterr().out
+    assert "1.30 (1.30 to 1.30) 5.5 (5.0 to 6.0)" in " ".join(said.split())
+    assert f"{ERRORS}: commit it, with the tables of the documents that show it" in said
+    [found] = parse_errors((tmp_path / ERRORS).read_text())
+    assert (found.machines, found.bins) == (2, 2 * len(LENGTHS))
 
 
 def test_the_file_in_the_tree_is_that_of_its_reports():

@@ -4,10 +4,17 @@ import argparse
 from pathlib import Path
 
 from wheel_builder.cli.command import Command
-from wheel_builder.cli.options import ROOT, existing_file, release_options, run_options
-from wheel_builder.cli.runs import run_context
+from wheel_builder.cli.options import (
+    ROOT,
+    existing_file,
+    handover_options,
+    release_options,
+    run_options,
+)
+from wheel_builder.cli.runs import handing_over, run_context
 from wheel_builder.cli.selected import DEFAULT, read_matrix
 from wheel_builder.extras.timings.distribute import distribute
+from wheel_builder.index.owners import newest_wheels
 from wheel_builder.matrix.model import Selection
 from wheel_builder.matrix.plan import plan
 
@@ -16,14 +23,18 @@ def run(args: argparse.Namespace) -> None:
     matrix = read_matrix()
     rocm = matrix.public.built_with if args.rocm == DEFAULT else args.rocm
     found = plan(matrix, Selection(rocm=(rocm,), archs=(args.arch,)))
-    print(distribute(args.arch, args.wheel, found, run_context(args), args.to, plain=args.verbose or None))
+    context = run_context(args)
+    wheels = args.wheel or newest_wheels(context.index)
+    with handing_over(args, context):
+        print(distribute(args.arch, wheels, found, context, args.to, plain=args.verbose or None))
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", required=True, metavar="A", help="one gfx arch, for example gfx1100")
     parser.add_argument(
-        "--wheel", type=existing_file, action="append", required=True, metavar="WHEEL",
-        help="the wheel that the candidates belong to; again for its twin for Windows",
+        "--wheel", type=existing_file, action="append", metavar="WHEEL",
+        help="the wheel that the candidates belong to; again for its twin for Windows (default: the newest "
+        "public ones of --index)",
     )  # fmt: skip
     parser.add_argument(
         "--to", type=Path, default=ROOT / "dist", metavar="DIR", help="output folder (default: dist)"
@@ -38,5 +49,5 @@ COMMAND = Command(
     "tuning-wheel",
     "a distribution of an arch's candidates, with record and statement",
     run,
-    (options, run_options, release_options),
+    (options, run_options, release_options, handover_options),
 )

@@ -1,6 +1,7 @@
 """Users' reports from hardware: taken into the tree, and what follows from all of them."""
 
 import argparse
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -49,11 +50,24 @@ def _committer() -> str:
 
 
 def _merge(_args: argparse.Namespace) -> None:
-    print(f"{merge(ROOT)}\n{EVIDENCE}: commit it")
+    print(*_with_advice(EVIDENCE, merge, "commit it"), sep="\n")
 
 
 def _calibrate(_args: argparse.Namespace) -> None:
-    print(f"{calibrate(ROOT)}\n{ERRORS}: commit it, with the tables of the documents that show it")
+    advice = "commit it, with the tables of the documents that show it"
+    print(*_with_advice(ERRORS, calibrate, advice), sep="\n")
+
+
+def _with_advice(file: Path, write: Callable[[Path], str], advice: str) -> Iterator[str]:
+    """What ``write`` says, and what to do with its file if that is another one than before."""
+    before = _content(ROOT / file)
+    yield write(ROOT)
+    if _content(ROOT / file) != before:
+        yield f"{file}: {advice}"
+
+
+def _content(file: Path) -> bytes:
+    return file.read_bytes() if file.exists() else b""
 
 
 ACTIONS = {"add": _add, "merge": _merge, "calibrate": _calibrate}
