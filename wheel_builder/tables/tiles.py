@@ -71,7 +71,10 @@ SETS: Mapping[str, tuple[str, ...]] = {
     op: (*(kind.only or FIELDS[kind.tile]), *kind.also) for op, kind in known_kinds().items() if kind.tile
 }
 # The fields that kernels/host reads, itself or by a tile function of kernels/device/call.
-HOST = ("waves", "keys", "waves_per_simd", "slices", "column_blocks", "pairs", "features", "preferred")
+HOST = (
+    *("waves", "keys", "waves_per_simd", "slices", "column_blocks", "pairs", "features", "preferred"),
+    "narrow_steps",
+)
 SWITCHES = (
     *("padded_tiles", "dual_issue", "scalar_scale", "identity_shortcuts", "buffer_stores", "half_stores"),
     *("overlaid", "early_rows", "ping_pong", "early_operands", "early_numbers", "kept_zeros", "bit_masks"),
@@ -85,7 +88,7 @@ SWITCHES = (
         "short_prologue",
     ),
     *("row_major", "early_mask", "out_first", "plain_exponents", "two_sums", "staggered"),
-    *("late_numbers", "direct", "mask_loops", "late_mask"),
+    *("late_numbers", "direct", "mask_loops", "late_mask", "narrow_steps"),
 )
 CHOICES = {
     "loop": LOOPS,
@@ -107,6 +110,7 @@ WITH = {
 }
 # Fields required in every row.
 NEEDED = ("waves", "pairs", "keys", "queries", "schedule", "slices")
+NARROW_COLUMNS = 16  # of a step with narrow_steps: NarrowLayout of mma/layout.hpp
 FUSED = answering(known_kinds(), BACKWARD)["fused"]
 HEAD = """\
 // Generated from kernels/tables/tiles.toml by `python3 -m wheel_builder.tables.generated`; do not edit.
@@ -186,7 +190,8 @@ def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgrou
     columns = tile.pairs * max(tile.column_blocks, 1) or shared
     if known_kinds()[kernel].rows == PACKED:
         columns = max(tile.column_blocks, 1)
-    return Workgroup(columns * isa.step_columns, (2 * tile.pairs or tile.waves) * isa.wave)
+    of_step = NARROW_COLUMNS if "narrow_steps" in tile.switches else isa.step_columns
+    return Workgroup(columns * of_step, (2 * tile.pairs or tile.waves) * isa.wave)
 
 
 def parse_tiles(text: str, isas: set[str]) -> Tiles:

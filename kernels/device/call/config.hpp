@@ -62,6 +62,7 @@ struct FwdConfig {
   bool late_mask = false;
   int slices = 1;
   int column_blocks = 0;
+  bool narrow_steps = false;
 };
 
 // The first matching row of the table of tiles, or one without waves. A translation unit has only the rows it
@@ -100,7 +101,8 @@ constexpr FwdTile forward_tile(Op op, Gfx arch, DType dtype, int head_dim) {
   const FwdConfig config = forward_config(op, arch, dtype, head_dim);
   const int steps =
       rows_of(op) == Rows::packed ? larger(config.column_blocks, 1) : config.waves / config.slices;
-  return {steps * traits(arch).step_columns, config.waves * traits(arch).wave};
+  const int columns = config.narrow_steps ? NarrowLayout::kN : traits(arch).step_columns;
+  return {steps * columns, config.waves * traits(arch).wave};
 }
 
 // The reference kernel, fa_reference_*: a wave computes a row.

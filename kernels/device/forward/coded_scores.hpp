@@ -147,6 +147,7 @@ struct CodedScores {
   const typename B::Convert* codes = nullptr;
   Query query;
   float of_scores;  // softmax_scale of products
+  float of_values;  // of O with descales of heads; with kEarlyLoads. Others load them after the loop
   float most;       // 2^-100 before the first key; in a vector register
 
   FA_DEVICE CodedScores(const B& block, int wave_row)
@@ -154,6 +155,10 @@ struct CodedScores {
     const CodedParams& p = coded_params(block.params);
     const float of_k = p.per_key != 0 ? 1 : DescalesOf::keys(p).of_head(block);
     of_scores = uniform(p.fwd.scale * of_k * (B::Convert::unit(p.format) * query.inverse));
+    if constexpr (B::kEarlyLoads) {
+      const float of_v = p.per_key != 0 ? 1 : DescalesOf::values(p).of_head(block);
+      of_values = uniform(of_v * B::Convert::unit(p.format));
+    }
   }
 
   // Call once before the other functions.
@@ -198,6 +203,7 @@ struct CodedScores {
   }
 
   FA_DEVICE float factor_of_out() const {
+    if constexpr (B::kEarlyLoads) return codes->per_key(true) ? most * of_values : of_values;
     const CodedParams& p = coded_params(reloaded(kernel_arguments()));
     const float of_v = p.per_key == 0         ? DescalesOf::values(p).of_head(block)
                        : codes->per_key(true) ? most

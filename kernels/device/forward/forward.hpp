@@ -119,6 +119,8 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     const KeyPlace place = key_place(block, 0, B::kPacked ? tiles.end : block.sequence.seqlen_k);
     const auto k = coded.keys(place);
     const auto v = coded.values(place);
+    [[maybe_unused]] Choice<B::kEarlyLoads, EarlyCodes<B>, Nothing> early_codes;
+    if constexpr (B::kEarlyLoads) early_codes.load(block, k, v, tiles.begin + block.wave * B::kKeys);
     const typename B::Q query = load_query(block, wave_row, convert, coded);
     hasten_no_more<B>();
     if constexpr (B::kConfig.short_prologue) clear<B, true>(o);
@@ -182,7 +184,9 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       weights(s, first);
       if (dropping) B::Drop::apply(s, kept);
     };
-    if constexpr (B::kOwnKeys) {
+    if constexpr (B::kEarlyLoads) {
+      own_keys_early(block, tiles, k, v, early_codes, query, o, softmax, convert, weights);
+    } else if constexpr (B::kOwnKeys) {
       own_keys(block, tiles, k, v, query, o, softmax, convert, weights);
     } else if constexpr (B::kConfig.schedule == Schedule::one_stage) {
       one_stage(block, tiles, k, v, o, convert, scores);

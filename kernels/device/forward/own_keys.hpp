@@ -55,6 +55,54 @@ FA_DEVICE void own_keys(const B& block, const typename B::Tiles& tiles, const Fr
   }
 }
 
+struct Nothing {};
+
+// Codes of a wave's next tile of K and V.
+template <class B>
+struct EarlyCodes {
+  typename B::Keys k;
+  typename B::Values v;
+
+  template <class From>
+  FA_DEVICE void load(const B& block, const From& of_k, const From& of_v, int first) {
+    fa::load(block, k, of_k, first);
+    fa::load(block, v, of_v, first);
+  }
+};
+
+// As own_keys, where registers suffice: codes move to other registers as soon as they are there, so the next
+// K and V are in flight for most of a tile. `own`: the first codes, loaded before Q. One wait is for all.
+template <class B, class From, class Weights>
+FA_DEVICE void own_keys_early(const B& block, const typename B::Tiles& tiles, const From& k, const From& v,
+                              EarlyCodes<B>& own, const typename B::Q& query, typename B::Out& o,
+                              typename B::Softmax& softmax, typename B::Convert& codes,
+                              const Weights& weights) {
+  constexpr int kApart = B::kKeys * B::kConfig.waves;
+  const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
+  for (int first = tiles.begin + block.wave * B::kKeys; first < tiles.end; first += kApart) {
+    const auto moved = own.k.moved();
+    if (codes.per_key(false)) codes.of_keys = own.k.descales.now();
+    own.k.descales.forget();
+    load(block, own.k, k, first + kApart);
+    __builtin_amdgcn_sched_barrier(0);
+    typename B::Scores s;
+    softmax.begin(s);
+    typename B::Keys::Operands keys;
+    codes.unpacking([&](const auto& unpack) { moved.unpack(unpack, keys); });
+    keys.multiply(s, query);
+    if (codes.per_key(true)) codes.of_values = own.v.descales.now();
+    weights(s, first);
+    const typename B::P p(place, s);
+    const typename B::Values::Turned turned = own.v.turned();
+    own.v.descales.forget();
+    load(block, own.v, v, first + kApart);
+    __builtin_amdgcn_sched_barrier(0);
+    typename B::Values::Operands values;
+    codes.unpacking([&](const auto& unpack) { turned.unpack(unpack, values); });
+    values.multiply(o, p);
+  }
+}
+
 // In LDS, beyond Q, which other waves may still read.
 template <class B>
 FA_DEVICE LdsBytes join_place(const B& block) {

@@ -208,7 +208,11 @@ struct CodedStage : Stage {
 // kPairs: steps 2i and 2i + 1 have the two halves of a lane's 16 neighbours (memory/own_codes.hpp).
 template <class Unit, DType kDType, int kHeadDim, bool kPairs>
 struct CodedQuery {
-  static_assert(Unit::kWave == 2 * Unit::kN, "two lanes read a row");
+  static constexpr int kSharers = Unit::kWave / Unit::kN;  // lanes that read a row
+  static_assert(kSharers == 2 || kSharers == 4);
+  static constexpr int kLanes = (kSharers - 1) * 16,
+                       kStep = kSharers * 16;  // bits of a byte's place in a row
+  static constexpr int kShift = kSharers / 2;
 
   PackedView view;
   float power, inverse;
@@ -220,8 +224,8 @@ struct CodedQuery {
       // The two loops of a kernel without matrix instructions come close to 64 KiB.
       constexpr int kTogether = Unit::kColumns > 1 ? 2 : 8;
 #pragma unroll kTogether
-      for (int i = 0; i < kHeadDim / 16; ++i) {
-        const u32x4 words = view.template read<u32x4>(lane % Unit::kN, (i * 2 + lane / Unit::kN) * 16);
+      for (int i = 0; i < kHeadDim / (8 * kSharers); ++i) {
+        const u32x4 words = view.template read<u32x4>(lane % Unit::kN, (i * kSharers + lane / Unit::kN) * 16);
 #pragma unroll
         for (int word = 0; word < 4; ++word) {
           const uint32_t pair = words[word] & 0x7fff7fff;
@@ -243,7 +247,8 @@ struct CodedQuery {
 
   template <class T>
   FA_DEVICE T read(int row, int byte) const {
-    T words = view.template read<T>(row, kPairs ? (byte & ~48) | (byte & 16) << 1 | (byte & 32) >> 1 : byte);
+    const int in_pair = (byte & ~(kLanes | kStep)) | (byte & kLanes) << 1 | (byte & kStep) >> kShift;
+    T words = view.template read<T>(row, kPairs ? in_pair : byte);
     if constexpr (kDType == DType::bf16) {
 #pragma unroll
       for (unsigned i = 0; i < sizeof(T) / 4; ++i) {

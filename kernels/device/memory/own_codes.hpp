@@ -38,6 +38,21 @@ struct OwnKeys {
     }
   }
 
+  // A copy in other registers, made before later loads.
+  FA_DEVICE OwnKeys moved() const {
+    OwnKeys copy;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < kLoads * 4; ++i) {
+        uint32_t word;
+        asm volatile("v_mov_b32 %0, %1" : "=v"(word) : "v"(codes[step][i / 4][i % 4]));
+        copy.codes[step][i / 4][i % 4] = word;
+      }
+    }
+    return copy;
+  }
+
   struct Operands {
     typename Unit::A of[kLoads * kRuns][kSteps];
 

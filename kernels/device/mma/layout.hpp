@@ -42,6 +42,29 @@ struct Layout<MatrixUnit::mfma> {
   static constexpr int held_step(int f) { return f / 8 * 16 + f % 8; }
 };
 
+// Half as many columns and rows, of instructions of 16x16: for few queries. Two steps of C are a lane's run
+// of the next product.
+struct NarrowLayout {
+  static constexpr int kWave = 64, kM = 16, kN = 16, kK = 32;
+  static constexpr int kRun = 8, kColumns = 1, kRows = 4, kPeers = 48;
+  static constexpr bool kChainsInRegisters = true, kStoresHalves = false;
+
+  static constexpr int a_row(int lane) { return lane % 16; }
+  static constexpr int run_begin(int lane) { return lane / 16 * 8; }
+  static constexpr int column(int lane, int) { return lane % 16; }
+  static constexpr int c_row(int lane, int r) { return lane / 16 * 4 + r; }
+  static constexpr int c_place(int row) { return row % 4 * 4 + row / 4; }
+
+  static constexpr int slot_of_row(int row, int) {
+    return (row & ~31) | (row & 24) >> 1 | (row & 4) << 2 | (row & 3);
+  }
+  static constexpr int row_of_slot(int slot, int) {
+    return (slot & ~31) | (slot & 12) << 1 | (slot & 16) >> 2 | (slot & 3);
+  }
+  static constexpr int held_begin(int lane, int) { return lane / 16 * 8; }
+  static constexpr int held_step(int f) { return f / 8 * 32 + f % 8; }
+};
+
 template <>
 struct Layout<MatrixUnit::wmma> {
   static constexpr int kWave = 32, kM = 16, kN = 16, kK = 16;

@@ -44,10 +44,19 @@ FA_DEVICE void multiply_halves(C& c, A a, const B& b, Product product) {
   c = product(c, a.hi, b.column[0].hi);
 }
 
+// Likewise with steps of fewer columns.
+template <Gfx kGfx>
+struct NarrowUnit;
+
 // The matrix unit of a kernel.
-template <Gfx kGfx, DType kDType, bool kFp8>
+template <Gfx kGfx, DType kDType, bool kFp8, bool kNarrowSteps = false>
 struct UnitFor {
   using Type = UnitOf<kGfx, kDType>;
+};
+template <Gfx kGfx>
+struct UnitFor<kGfx, DType::fp16, false, true> {
+  static_assert(traits(kGfx).unit == MatrixUnit::mfma, "tiles.toml: narrow_steps are of MFMA");
+  using Type = NarrowUnit<kGfx>;
 };
 template <Gfx kGfx, DType kDType>
 struct UnitFor<kGfx, kDType, true> {

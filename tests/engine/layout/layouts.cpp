@@ -278,6 +278,8 @@ int main() {
   printf("{\"layouts\":{");
   layout<fa::Layout<fa::MatrixUnit::mfma>>("mfma");
   printf(",");
+  layout<fa::NarrowLayout>("mfma_narrow");
+  printf(",");
   layout<fa::Layout<fa::MatrixUnit::wmma>>("wmma");
   printf(",");
   layout<fa::Layout<fa::MatrixUnit::wmma_split>>("wmma_split");

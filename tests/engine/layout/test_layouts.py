@@ -18,7 +18,10 @@ from wheel_builder.machine_code.emulator.params import known_layouts, layouts
 from wheel_builder.tables.archs import known_archs
 from wheel_builder.tables.calls import CALLS, parse_calls
 
-UNITS = ["mfma", "wmma", "wmma_split", "dot2", "dot2_64", "mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"]
+UNITS = [
+    *("mfma", "mfma_narrow", "wmma", "wmma_split", "dot2", "dot2_64"),
+    *("mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"),
+]
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +60,16 @@ def mfma_32x32(width):
         return 8 * (g // 4) + 4 * (lane // 32) + g % 4, lane % 32
 
     return {"lanes": 64, "m": 32, "n": 32, "k": 2 * width, "elements": width, "registers": 16, "a": a, "d": d}
+
+
+def mfma_16x16(width):
+    def a(lane, e):
+        return lane % 16, width * (lane // 16) + e
+
+    def d(lane, g):
+        return 4 * (lane // 16) + g, lane % 16
+
+    return {"lanes": 64, "m": 16, "n": 16, "k": 4 * width, "elements": width, "registers": 4, "a": a, "d": d}
 
 
 def wmma_16x16x16():
@@ -120,7 +133,8 @@ def multiply(name, unit, a, b, c, width):
             [c[lane][j] + sum(x * y for x, y in zip(a[lane], b[lane][j], strict=True)) for j in columns]
             for lane in range(unit["wave"])
         ]
-    instruction = INSTRUCTIONS[name]() if name in INSTRUCTIONS else mfma_32x32(width)
+    mfma = mfma_16x16 if name == "mfma_narrow" else mfma_32x32
+    instruction = INSTRUCTIONS[name]() if name in INSTRUCTIONS else mfma(width)
     for first in range(0, unit["run"], instruction["elements"]):
         part = slice(first, first + instruction["elements"])
         c = run_instruction(instruction, [x[part] for x in a], [x[0][part] for x in b], c)
@@ -146,8 +160,9 @@ def load_b(unit, columns):
 
 
 def widths(name):
-    """Elements per lane in one MFMA: fp16 and 1k bf16, short bf16, fp8."""
-    return {"mfma": [4, 2], "mfma_fp8": [8], "mfma_wide_fp8": [32]}.get(name, [0])
+    """Elements per lane in one MFMA: fp16 and 1k bf16, short bf16, fp16 of gfx950, fp8."""
+    known = {"mfma": [4, 2], "mfma_narrow": [4, 8], "mfma_fp8": [8], "mfma_wide_fp8": [32]}
+    return known.get(name, [0])
 
 
 def test_every_result_element_is_held_exactly_once(unit):
@@ -278,7 +293,9 @@ def test_a_result_of_another_unit_is_not_taken_for_an_operand(said):
     Claimed of other units, it fails the test above.
     """
     chaining = [name for name in UNITS if said["layouts"][name]["chains_in_registers"]]
-    assert chaining == ["mfma", "wmma_split", "mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"]
+    assert chaining == [
+        *("mfma", "mfma_narrow", "wmma_split", "mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"),
+    ]
     for name in ("wmma", "dot2", "dot2_64"):
         u = said["layouts"][name]
         held = u["tiles"]["64"]["held"]

@@ -123,12 +123,10 @@ PADDED = {("gfx908", 64): 0.63, ("gfx950", 64): 0.65, ("gfx950", 128): 0.7}
 # row's address takes an addition: on some GPUs the range check ignores a scalar offset. So gradients of
 # gfx942 with such a bias take over a quarter longer at head dim 64.
 MASKED_GRADIENTS = {"gfx942": 1.28, "gfx950": 1.4}
-# Upper limits of the time of a decode over 8 bits, relative to 16, where above 0.55. With head dim 64, gfx90a
-# and gfx908 lack time of the matrix unit, and gfx950 waits for its loads. gfx1030 lacks time of the VALU.
+# Upper limits of the time of a decode over 8 bits, relative to 16, where above 0.55. With head dim 64, gfx950
+# waits for its loads, and its waves for the VALU. gfx1030 lacks time of the VALU.
 OVER_CODES = {
-    ("gfx908", 64): 0.61,
-    ("gfx90a", 64): 0.67,
-    ("gfx950", 64): 0.76,
+    ("gfx950", 64): 0.58,
     ("gfx1030", 64): 0.64,
     ("gfx1030", 128): 0.67,
 }

@@ -2,7 +2,8 @@
 
 ``figures/published/aiter.csv`` has the rates in TFLOP/s, from op_tests/cpp/mha/README.md of ROCm/aiter: bf16,
 head dim 128, equal numbers of queries and keys. A backward's include its two small kernels, and it adds up
-dq by atomics of bf16 (``a16``) or fp32 (``a32``). ``tests/engine/perf/test_amd_assembly.py`` models the kernels.
+dq by atomics of bf16 (``a16``) or fp32 (``a32``). ``tests/engine/perf/test_amd_assembly.py`` models the
+kernels.
 """
 
 import csv

@@ -84,12 +84,15 @@ struct Block {
   static constexpr float kScoreUnit = kOutUnit * kOutUnit;
 
   static constexpr bool kPadded = kConfig.padded_tiles;
-  using Unit = typename UnitFor<kGfx, kNarrow || kCoded ? DType::fp16 : kDType, kFp8Values>::Type;
+  using Unit = typename UnitFor<kGfx, kNarrow || kCoded ? DType::fp16 : kDType, kFp8Values,
+                                kConfig.narrow_steps>::Type;
   static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
   using Descales = KeyDescales<Unit, kKeys>;
   using Wide = typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type;
   using Convert = Choice<kFp8Values, CodesOf<kTraits.fp8>, Wide>;
   static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys;
+  // Codes leave their registers early, for the next ones. Beside AccVGPRs, ordinary registers are too few.
+  static constexpr bool kEarlyLoads = kConfig.narrow_steps && !kTraits.separate_acc_vgprs;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
   static constexpr bool kTwoTiles =
@@ -174,7 +177,8 @@ struct Block {
   static constexpr int kLdsAlignment = kDirect ? 64 : 16;  // for addresses with a flipped bit
   static_assert(kTilesLds % kLdsAlignment == 0, "each of two tiles is aligned");
   static_assert(kTile.threads == kConfig.waves * kTraits.wave, "tiles.toml: both loops need the same waves");
-  static_assert(Unit::kN == kTraits.step_columns, "tables/isas.toml has another number of columns");
+  static_assert(kConfig.narrow_steps || Unit::kN == kTraits.step_columns,
+                "tables/isas.toml has another number of columns");
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
 
   // Keys [begin, end) of the block's tiles, those seen by the wave, and those seen by all its rows.

@@ -67,6 +67,8 @@ def test_every_row_is_some_kernels():
         ("gfx942", "fwd_wide", 512, 64, 512),
         ("gfx1030", "fwd_wide", 512, 16, 128),
         ("gfx942", "decode", 64, 32, 128),
+        ("gfx942", "decode_8bit", 64, 16, 128),
+        ("gfx942", "decode_8bit", 128, 32, 128),
         ("gfx942", "mla", 576, 64, 256),
         ("gfx1201", "mla", 576, 16, 128),
         ("gfx1100", "fwd", 64, 128, 256),
