@@ -45,7 +45,7 @@ from torch import Tensor
 
 from flash_attn_rocm.arguments import preparation
 from flash_attn_rocm.arguments.checks import FLOAT_MAX
-from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options
+from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, scale_of
 from flash_attn_rocm.autograd.dispatch import attend
 from flash_attn_rocm.diagnosis.notice import (
     FlashAttnFallbackWarning,
@@ -385,7 +385,7 @@ def _prepared(call: _Call) -> Prepared | str:
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
     inputs = Inputs(q, k, v, attn_mask=mask)
     options = Options(
-        softmax_scale=query.shape[3] ** -0.5 if call.scale is None else call.scale,
+        softmax_scale=scale_of(call.scale, query.shape[3]),
         window_right=0 if call.is_causal else -1,
         dropout_p=call.dropout_p,
         max_seqlen_q=rows,
@@ -409,7 +409,7 @@ def _prepared_nested(call: _Call) -> Prepared | str:
         return reason
     (q, k, v, ends_q, ends_k), (rows, keys) = nested.packed(tensors)
     options = Options(
-        softmax_scale=q.shape[-1] ** -0.5 if call.scale is None else call.scale,
+        softmax_scale=scale_of(call.scale, q.shape[-1]),
         window_right=0 if call.is_causal else -1,
         dropout_p=call.dropout_p,
         max_seqlen_q=rows,

@@ -19,6 +19,7 @@ QUERY_CODES = CODES[:2]  # of q, k and v
 DEQUANTISED = torch.bfloat16  # what q, k and v of 8 bits become, as in FlashAttention 3
 OF_KEYS = 3  # dimensions of descales, if each key has one
 INT32_MAX = (1 << 31) - 1
+LEAST_NORMAL = torch.finfo(torch.float32).tiny
 WIDE = torch.float64
 WITHOUT_KERNELS = (torch.float32, WIDE)  # only in the PyTorch implementation
 
@@ -279,6 +280,16 @@ def _bounds(
     return left, right
 
 
+def scale_of(given: Given, head_dim: int) -> Given:
+    """The factor of scores. ``given``: an argument of ``real``, or None.
+
+    Subnormal numbers of fp32 become 0, whose results are the same: parts of kernels flush them, and parts
+    divide by them.
+    """
+    scale = head_dim**-0.5 if given is None else real(given)
+    return 0.0 if abs(scale) < LEAST_NORMAL else scale
+
+
 def resolve(
     q: Tensor,
     *,
@@ -303,7 +314,7 @@ def resolve(
     width = integer(chunk)
     assert width is not None, "checked before"
     return Options(
-        softmax_scale=q.shape[-1] ** -0.5 if softmax_scale is None else real(softmax_scale),
+        softmax_scale=scale_of(softmax_scale, q.shape[-1]),
         window_left=left,
         window_right=0 if causal else right,
         softcap=real(softcap),
