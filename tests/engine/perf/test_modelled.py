@@ -101,6 +101,7 @@ OTHER_TARGETS = {
     ("gfx1151", "fwd causal bf16 d64"): 372, ("gfx1151", "fwd causal bf16 d128"): 402,
     ("gfx1151", "separate bf16 d64"): 291, ("gfx1151", "separate bf16 d128"): 306,
     ("gfx1151", "fused bf16 d64"): 397, ("gfx1151", "fused bf16 d128"): 415,
+    ("gfx1030", "fwd_int8 fp16 d64"): 245, ("gfx1030", "fwd_int8 fp16 d128"): 260,
     ("gfx1100", "fwd fp16 d80"): 400,
     ("gfx1201", "fwd causal fp16 d64"): 635, ("gfx1201", "fwd causal fp16 d128"): 740,
     ("gfx1201", "separate bf16 d64"): 529, ("gfx1201", "separate bf16 d128"): 556,

@@ -12,9 +12,10 @@ from wheel_builder.tables.kinds import INT8, answering, known_kinds
 PLAIN, DTYPE = ("fwd", TALL_OP), "fp16"
 KEYS = 2048  # of the figures. Their FLOP count for longer calls too
 LENGTHS, HEADS = (4096, 8192, 16384), 24
-# Quantising: bytes that move for each element of q. q and k are read once and v twice, and a code is written
-# of each. The memory gives this share of its bandwidth, and each of the two launches takes so long: assumed.
-BYTES, SHARE, LAUNCH, LAUNCHES = 3 + 3 + 5, 0.75, 3e-6, 2
+# Quantising: bytes that move for each element of q and k, which are read once, and of v, which is read twice
+# in a launch more. A code is written of each. Without products of fp8 v stays as it is. The memory gives this
+# share of its bandwidth, and each launch takes so long: assumed.
+BYTES, OF_V, SHARE, LAUNCH = 3 + 3, 5, 0.75, 3e-6
 Flop = Mapping[str, int]  # by kernel
 
 
@@ -34,8 +35,9 @@ def gain(arch: Arch, flop: Flop, length: int, head_dim: int, *, causal: bool) ->
     work = 4 * length * length * head_dim * HEADS / (2 if causal else 1)
     rate = arch.compute_units * arch.model.clock
     plain = work / (max(flop.get(_named(op, head_dim), 0) for op in PLAIN) * rate)
-    moved = HEADS * length * head_dim * BYTES / (arch.model.memory * SHARE)
-    return plain / (work / (flop[_named(OP, head_dim)] * rate) + moved + LAUNCHES * LAUNCH)
+    of_v = arch.isa.fp8 != "none"
+    moved = HEADS * length * head_dim * (BYTES + of_v * OF_V) / (arch.model.memory * SHARE)
+    return plain / (work / (flop[_named(OP, head_dim)] * rate) + moved + (1 + of_v) * LAUNCH)
 
 
 def _cells(arch: Arch, flop: Flop, length: int) -> Iterator[str]:

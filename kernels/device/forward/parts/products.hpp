@@ -63,7 +63,7 @@ FA_DEVICE void prioritise() {
 // kFirst: `c` may be shared by the starts of several products.
 template <class B, bool kFirst = false>
 FA_DEVICE void multiply_score(typename B::Unit::C& c, typename B::Unit::A k, const typename B::Unit::B& q) {
-  if constexpr (B::kCounts && kFirst) {
+  if constexpr (B::kCounts && kFirst && !B::kFp8Values) {
     B::Unit::multiply_first_int8(c, k, q);
   } else if constexpr (B::kCounts) {
     B::Unit::multiply_int8(c, k, q);

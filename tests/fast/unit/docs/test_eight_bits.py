@@ -23,6 +23,16 @@ def test_with_slow_kernels_the_rates_alone_count():
     assert found == pytest.approx(2, abs=2e-3)
 
 
+def test_v_in_16_bits_costs_no_quantising():
+    """Per element 6 bytes instead of 11, and a launch less."""
+    flop = {kernel: 500 * each for kernel, each in SLOW.items()}
+    arch = arch_named("gfx1030")
+    found = gain(arch, flop, 1024, 64, causal=False)
+    work = 4 * 1024 * 1024 * 64 * 24 / (1000 * arch.compute_units * arch.model.clock)
+    moved = 24 * 1024 * 64 * 6 / (arch.model.memory * 0.75)
+    assert found == pytest.approx(2 * work / (work + moved + 3e-6))
+
+
 def test_quantising_counts_more_in_causal_calls_and_in_short_ones():
     flop = {kernel: 500 * each for kernel, each in SLOW.items()}
     long, causal, short = (
