@@ -19,6 +19,7 @@ from wheel_builder.extras.perf.workloads.coded import has_coded
 from wheel_builder.extras.perf.workloads.gradients import has_backward
 from wheel_builder.extras.perf.workloads.latent import has_latent
 from wheel_builder.extras.perf.workloads.ours import finds_ranges, has_decode, has_workload
+from wheel_builder.extras.perf.workloads.widening import widens
 from wheel_builder.files.device.fatbin import CodeObject
 from wheel_builder.machine_code.disassembly.listing import tools_in
 from wheel_builder.machine_code.emulator.binding import Core
@@ -42,7 +43,7 @@ ONLY = 512  # of fa_fwd_wide_*
 LATENT = 576  # of fa_mla_*
 OURS = (*HEAD_DIMS, 80, ONLY, LATENT)
 UNEVEN = 192  # the only head dim of kernels with another head dim of v
-OF_ALL = ("fa_bwd_delta", "fa_bwd_convert", "fa_mask_ranges")  # one kernel for all of them
+OF_ALL = ("fa_bwd_delta", "fa_bwd_convert", "fa_mask_ranges", "fa_widen")  # one kernel for all of them
 
 
 @pytest.fixture(scope="session")
@@ -137,7 +138,7 @@ def decoded(known_rows):
 
 
 def _is_bound_by_memory(name):
-    return has_decode(name) or has_coded(name) or has_latent(name) or finds_ranges(name)
+    return has_decode(name) or has_coded(name) or widens(name) or has_latent(name) or finds_ranges(name)
 
 
 @pytest.fixture

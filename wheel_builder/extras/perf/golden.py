@@ -15,30 +15,34 @@ from pydantic import Field, TypeAdapter, ValidationError
 from wheel_builder.base.errors import PerfError
 from wheel_builder.extras.perf.measure import Decoded, Modelled, has_exclusive
 from wheel_builder.extras.perf.table import joined, maker_of
+from wheel_builder.tables.archs import known_archs
 
 FIGURES = Path("wheel_builder/extras/perf/figures")
 COUNTERS = FIGURES / "published/counters.txt"
 # Under load, and a single workgroup: with more of them most kernels reach the whole bandwidth.
 LATENCY, WORKGROUPS = 1000, 1
+# What calls with many sequences and heads have, where caches of 8 bits are compared with 16.
+MANY, MANY_DTYPE, MANY_DIMS = 4, "fp16", (64, 128)
 HEADER = f"""\
 # Modelled, not measured. `scripts/test --full tests/engine/perf --update` writes this: review the difference.
 #   flop    useful FLOP per clock and compute unit, by the schedule, under the worst order of LDS phases
 #   decode  percent of the memory's bandwidth for {WORKGROUPS} workgroup, at a latency of {LATENCY} ns
+#   many    likewise for {MANY} workgroups, those that widen caches of 8 bits: up to 8
 #   clocks  of the workgroup that finds the visible keys of a mask of so many keys, alone and at this latency
 """
 HEADER_EXCLUSIVE = """\
 #   exclusive  as flop, by the schedule where some VALU instructions never run during a matrix instruction
 """
-FLOP, EXCLUSIVE, DECODE, CLOCKS = "flop", "exclusive", "decode", "clocks"
+FLOP, EXCLUSIVE, DECODE, MANY_DECODE, CLOCKS = "flop", "exclusive", "decode", "many", "clocks"
 _Count = Annotated[int, Field(strict=True, ge=0)]
 # figure name -> maker -> kernel without its head dim -> head dim -> figure
 _FILE = TypeAdapter(
-    dict[Literal["flop", "exclusive", "decode", "clocks"], dict[str, dict[str, dict[str, _Count]]]]
+    dict[Literal["flop", "exclusive", "decode", "many", "clocks"], dict[str, dict[str, dict[str, _Count]]]]
 )
 
 
 class Figure(NamedTuple):
-    """``what`` is ``FLOP``, ``EXCLUSIVE``, ``DECODE`` or ``CLOCKS``.
+    """``what`` is ``FLOP``, ``EXCLUSIVE``, ``DECODE``, ``MANY_DECODE`` or ``CLOCKS``.
 
     ``kernel``: "fwd fp16 d64". ``maker`` without its tile.
     """
@@ -66,6 +70,12 @@ def parse_figures(name: str, text: str) -> tuple[Figure, ...]:
         for kernel, values in kernels.items()
         for dim, value in values.items()
     )
+
+
+def accepted_figures(checkout: Path, archs: Sequence[str] = ()) -> Mapping[str, tuple[Figure, ...]]:
+    """Those of ``archs``, by default of all, by arch."""
+    files = {name: checkout / FIGURES / f"{name}.toml" for name in archs or known_archs()}
+    return {name: parse_figures(file.name, file.read_text("utf-8")) for name, file in files.items()}
 
 
 def to_text(figures: Iterable[Figure]) -> str:
@@ -106,7 +116,15 @@ def figures_of(rows: Iterable[Modelled | Decoded]) -> Iterator[Figure]:
                 yield Figure(CLOCKS, row.label, row.name, found.clocks)
             else:
                 yield Figure(DECODE, row.label, row.named, round(100 * found.share))
+                yield from _of_many(row)
     yield from _of_wholes(modelled)
+
+
+def _of_many(row: Decoded) -> Iterator[Figure]:
+    """With fewer workgroups where no more fit."""
+    if row.dtype == MANY_DTYPE and row.head_dim in MANY_DIMS:
+        (*_, most) = (each for each in row.decode.shares if each.latency == LATENCY)
+        yield Figure(MANY_DECODE, row.label, row.named, round(100 * most.share))
 
 
 def _of_kernel(row: Modelled) -> Iterator[Figure]:

@@ -8,7 +8,7 @@ from wheel_builder.base.errors import PerfError
 from wheel_builder.extras.perf.model.bound import Bound, busy_bound
 from wheel_builder.extras.perf.model.disputed import disputed
 from wheel_builder.extras.perf.model.lds import orders
-from wheel_builder.extras.perf.model.memory import Decode, Moved, decode, moved
+from wheel_builder.extras.perf.model.memory import WORKGROUPS, Decode, Moved, decode, moved
 from wheel_builder.extras.perf.model.residency import resident_workgroups
 from wheel_builder.extras.perf.model.schedule import Schedule, play
 from wheel_builder.extras.perf.model.trace import Charges, LdsUse, Trace, trace_of
@@ -157,12 +157,13 @@ class Decoded:
 
 
 def measure_decode(
-    subject: Subject, workload: Workload, useful: int, name: str = "", of: str = ""
-) -> Decoded:
+    subject: Subject, workload: Workload, useful: int, name: str = "", of: str = "",
+    counts: Sequence[int] = WORKGROUPS,
+) -> Decoded:  # fmt: skip
     """Run one workgroup on the emulator and play it against memory.
 
     ``useful``: bytes of its keys and values, or of all its necessary loads. ``of``: which decode, before its
-    dtype. Raises as ``measure``.
+    dtype. ``counts``: workgroups at a time. Raises as ``measure``.
     """
     result = run(subject.machine, workload)
     resident = resident_of(subject, workload)
@@ -173,7 +174,7 @@ def measure_decode(
         head_dim=workload.head_dim,
         loaded=moved(result.counts).loaded,
         resident=resident,
-        decode=decode(traced(subject, workload.kernel, result), useful, resident),
+        decode=decode(traced(subject, workload.kernel, result), useful, resident, counts),
         name=name,
         of=of,
     )

@@ -13,7 +13,7 @@ from wheel_builder.extras.perf.launch.table import report as launch_report
 from wheel_builder.extras.perf.measure import Decoded, Modelled, Subject, measure, measure_decode
 from wheel_builder.extras.perf.speed import speeds
 from wheel_builder.extras.perf.table import report
-from wheel_builder.extras.perf.workloads import coded, gradients, latent, ours
+from wheel_builder.extras.perf.workloads import coded, gradients, latent, ours, widening
 from wheel_builder.extras.perf.workloads.workload import SUFFIX, Workload, read_workloads
 from wheel_builder.files.binaries.elf import read_elf
 from wheel_builder.files.device.fatbin import CodeObject, machine_arch
@@ -183,6 +183,10 @@ def _bound_by_memory(label: str, subject: Subject, name: str) -> Iterator[Decode
         workload = coded.decoding(kernel, label)
         useful = coded.bytes_of(workload)
         yield measure_decode(_checked(subject, workload), workload, useful, of=coded.SHOWN)
+    if widening.widens(name):
+        workload = widening.widening(kernel, label)
+        useful, counts = widening.bytes_of(), widening.WORKGROUPS
+        yield measure_decode(_checked(subject, workload), workload, useful, of=widening.OP, counts=counts)
     if latent.has_latent(name):
         workload = latent.decoding(kernel, label)
         yield measure_decode(_checked(subject, workload), workload, latent.bytes_of(workload))

@@ -10,7 +10,7 @@ Sources of the figures of the modelled GPUs (``model`` in kernels/tables/gpus.to
 - Latencies of memory under load: we found no measurement, so decode is modelled over a range of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wheel_builder.extras.perf.model import cost
@@ -101,8 +101,8 @@ class Decode:
     shares: tuple[Share, ...]
 
 
-def decode(trace: Trace, useful: int, resident: int) -> Decode:
-    """Shares over ``LATENCIES`` and ``WORKGROUPS`` up to ``resident``.
+def decode(trace: Trace, useful: int, resident: int, counts: Sequence[int] = WORKGROUPS) -> Decode:
+    """Shares over ``LATENCIES`` and ``counts`` of workgroups up to ``resident``.
 
     Every load comes from the GPU's memory. The latency is one under load: it includes other loads' turns.
     ``useful``: the keys and values of the traced workgroup in bytes.
@@ -117,7 +117,7 @@ def decode(trace: Trace, useful: int, resident: int) -> Decode:
         needed[latency] = width * clocks
         far = replace(trace, machine=replace(isa.timing, vmem=clocks))
         paths = far.paths(charges, port=False)
-        for workgroups in (n for n in WORKGROUPS if n <= resident):
+        for workgroups in (n for n in counts if n <= resident):
             played = play(trace.arch, paths, workgroups)
             share = min(1, useful * played.workgroups / (played.clocks * width))
             each = round(played.clocks * workgroups / played.workgroups)

@@ -4,6 +4,7 @@ import math
 import random
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 
 from wheel_builder.extras.perf.workloads.ours import LABEL, PART
@@ -25,16 +26,19 @@ def has_coded(kernel_name: str) -> bool:
     return NAME.match(kernel_name) is not None
 
 
+def finite_codes() -> Sequence[int]:
+    return [code for code, value in enumerate(values_of_codes(FORMAT)) if math.isfinite(value)]
+
+
 def decoding(kernel: Kernel, label: str = LABEL, *, keys: int = PART) -> Workload:
     """One query of a head with ``keys``. ``has_coded`` selects the kernels."""
     match = NAME.match(kernel.name)
     assert match is not None, "has_coded says so"
     case = Case(match["dtype"], int(match["head_dim"]), 1, keys)
     draw = random.Random(0)  # noqa: S311  (test data, repeatable)
-    finite = [code for code, value in enumerate(values_of_codes(FORMAT)) if math.isfinite(value)]
 
     def drawn(name: str) -> Tensor:
-        codes = bytes(draw.choices(finite, k=keys * case.head_dim))
+        codes = bytes(draw.choices(finite_codes(), k=keys * case.head_dim))
         return Tensor(name, case, keys, 1, Memory.of(codes, name, readonly=True))
 
     call = replace(make_call(case), k=drawn("k"), v=drawn("v"))

@@ -1,0 +1,88 @@
+"""Calls over caches of 8 bits beside 16, from the accepted figures of kernels.
+
+The table of docs/caches-8-bit.md, and of ``scripts/wheel-builder perf --caches``.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+from wheel_builder.base.words import aligned
+from wheel_builder.extras.perf.golden import DECODE, FLOP, MANY_DECODE, Figure
+from wheel_builder.extras.perf.workloads import widening
+from wheel_builder.extras.site.markdown import markdown
+from wheel_builder.extras.site.modelled import HEAD_DIMS, LATENT_DIM, OURS, TALL_OP
+from wheel_builder.tables.archs import Arch, arch_named
+
+KEYS = 2048  # of the forwards' figures. Their FLOP count for longer calls too
+LENGTH, HEADS, HEADS_K = 4096, 32, 8  # of the prefill, a causal call
+LAUNCH = 3e-6  # seconds that the launch of the copy takes: assumed
+DECODE_TARGET, LATENT_TARGET, PREFILL_TARGET = 0.55, 0.60, 0.95
+TITLE = """\
+Modelled, not measured: caches of 8 bits beside 16, from the accepted figures (perf/figures), in fp16.
+decode: time, with four workgroups of 512 keys on a compute unit, then with one. latent: time of mla_decode.
+prefill: speed of a causal call. *: beyond the target, 0.55, 0.60 and 0.95. Nothing was run on a GPU."""
+
+
+class Beside(NamedTuple):
+    """A call over 8 bits: its time over that of 16 bits, with ``speed`` its speed. None: no kernel."""
+
+    name: str
+    found: float | None
+    target: float
+    speed: bool = False
+
+    @property
+    def reached(self) -> bool:
+        """As shown, in hundredths."""
+        if self.found is None:
+            return True
+        shown = round(self.found, 2)
+        return shown >= self.target if self.speed else shown <= self.target
+
+    def cell(self, mark: str) -> str:
+        if self.found is None:
+            return "-"
+        around = "" if self.reached else mark
+        return f"{around}{self.found:.2f}{around}"
+
+
+def coded_caches(found: Mapping[str, Sequence[Figure]]) -> str:
+    """A row for each arch, as Markdown. What misses its target is bold."""
+    return markdown(_rows(found, "**"))
+
+
+def report(found: Mapping[str, Sequence[Figure]]) -> str:
+    """The printed table."""
+    return "\n".join([TITLE, "", *aligned(_rows(found, "*"), left=2), ""])
+
+
+def _rows(found: Mapping[str, Sequence[Figure]], mark: str) -> list[tuple[str, ...]]:
+    columns = {name: [*beside_16_bits(arch_named(name), figures)] for name, figures in found.items()}
+    head = ("gfx arch", "modelled as", *(each.name for each in next(iter(columns.values()))))
+    return [
+        head,
+        *(
+            (name, arch_named(name).model.name, *(each.cell(mark) for each in cells))
+            for name, cells in columns.items()
+        ),
+    ]
+
+
+def beside_16_bits(arch: Arch, figures: Sequence[Figure]) -> Iterator[Beside]:
+    """The columns of the table."""
+    of = {(each.what, each.kernel): each.value for each in figures if each.maker == OURS}
+    for what, target, words in ((MANY_DECODE, DECODE_TARGET, ""), (DECODE, inf, ", one")):
+        for dim in HEAD_DIMS:
+            time = of[what, f"fp16 d{dim}"] / (2 * of[what, f"8-bit fp16 d{dim}"])
+            yield Beside(f"decode d{dim}{words}", time, target)
+    copying = arch.model.memory * of[MANY_DECODE, f"{widening.OP} fp16 d{widening.HEAD_DIM}"] / 100
+    share = of.get((DECODE, f"fp16 d{LATENT_DIM}"))
+    reading = arch.model.memory * share / 100 if share else None
+    latent = 1 + widening.BYTES / copying / (2 / reading) if reading else None
+    yield Beside("latent", latent, LATENT_TARGET)
+    for dim in HEAD_DIMS:
+        flop = max(of.get((FLOP, f"{op} {KEYS} fp16 d{dim}"), 0) for op in ("fwd", TALL_OP))
+        plain = 2 * LENGTH * LENGTH * dim * HEADS / (flop * arch.compute_units * arch.model.clock)
+        copied = 2 * LENGTH * HEADS_K * dim * widening.BYTES / copying + LAUNCH
+        yield Beside(f"prefill d{dim}", plain / (plain + copied), PREFILL_TARGET, speed=True)
