@@ -1,8 +1,8 @@
 """Power: the clock of a GPU whose matrix units are busy for some share of their time. Modelled.
 
-``figures/power.csv`` has published pairs of busy share and TFLOP/s, of 16-bit forwards on one GPU (AMD's
-note on FlashAttention-3 for gfx950). Rates grow as a power of the busy share below 1, because the clock
-falls. Other GPUs lack such pairs.
+``figures/published/power.csv`` has published pairs of busy share and TFLOP/s, of 16-bit forwards on one GPU
+(AMD's note on FlashAttention-3 for gfx950). Rates grow as a power of the busy share below 1, because the
+clock falls. Other GPUs lack such pairs.
 """
 
 import csv
@@ -14,7 +14,7 @@ from pathlib import Path
 from wheel_builder.extras.perf.golden import FIGURES
 from wheel_builder.tables.archs import Arch
 
-PAIRS = FIGURES / "power.csv"
+PAIRS = FIGURES / "published" / "power.csv"
 CLOCKS_FOR = "32x32x{k}"  # the matrix instruction with the most products a clock
 
 
