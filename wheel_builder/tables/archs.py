@@ -105,6 +105,7 @@ class Isa:
     direct_loads: bool
     bf16_pairs: bool
     bf16_products: bool
+    packed_dots: bool
     matrix_interlock: bool
     late_operands: bool
     short_code: bool
@@ -146,10 +147,11 @@ class Isa:
     def peak_flop(self) -> int:
         """Peak fp16 FLOP per clock and compute unit: back-to-back matrix steps on every SIMD.
 
-        Without matrix instructions: instructions with two multiply-adds per lane, at the VALU's rate.
+        Without matrix instructions: instructions with one or two multiply-adds per lane, at the VALU's rate.
         """
         if not self.step_clocks:
-            return self.simds * self.wave * 2 * 2 // self.timing.valu
+            pairs = 2 if self.packed_dots else 1
+            return self.simds * self.wave * 2 * pairs // self.timing.valu
         step = 32 * 32 * self.fp16_k if self.unit == "mfma" else 16 * 16 * 16
         return self.simds * 2 * step // self.step_clocks
 
@@ -212,7 +214,7 @@ TRAITS = (
     *("step_columns", "step_clocks", "fp16_k", "bf16_k", "fp8_k"),
     *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32"),
     *("transposed_reads", "direct_loads", "bf16_pairs", "bf16_products"),
-    *("matrix_interlock", "lds_counter", "late_operands", "short_code"),
+    *("packed_dots", "matrix_interlock", "lds_counter", "late_operands", "short_code"),
     *("flushes_denormals", "flushes_sums", "fp8", "buffer_word3"),
     *("wave", "simds", "cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule"),
     *("vgpr_encoding_granule", "sgprs", "sgpr_granule", "lds_bytes", "lds_granule"),

@@ -24,7 +24,7 @@ enum class MatrixUnit {
   mfma,        // CDNA: matrix instructions over 64 lanes
   wmma,        // RDNA3: matrix instructions over 32 lanes; both halves hold a whole operand
   wmma_split,  // RDNA4: each half of the wave holds half of an operand
-  dot2,        // RDNA1 and RDNA2: no matrix instructions; two multiply-adds per lane
+  dot2,        // RDNA1 and RDNA2: no matrix instructions; a lane multiplies pairs
   dot2_64,     // Vega 20: the same with waves of 64 lanes
 };
 
@@ -55,6 +55,7 @@ struct ArchTraits {
   bool direct_loads;        // loads of 16 bytes per lane write straight into LDS
   bool bf16_pairs;          // one instruction rounds two fp32 to two bf16
   bool bf16_products;       // a matrix step multiplies bf16; false: fp16 only
+  bool packed_dots;         // the VALU adds two products of fp16 to fp32 at once; false: one
   bool matrix_interlock;    // the hardware waits for matrix results; false: the compiler keeps a distance
   bool lds_counter;         // LDS operations are counted, and waited for, apart from scalar loads
   bool late_operands;       // memory instructions read EXEC later; the compiler ignores s_and_saveexec

@@ -1,5 +1,6 @@
-// Matrix steps on the VALU: each lane multiplies its own row and columns. fp16 uses v_dot2_f32_f16. bf16
-// lacks a dot instruction: a pair is unpacked to fp32 (exactly) and takes two FMAs. int8 uses v_dot4_i32_i8.
+// Matrix steps on the VALU: each lane multiplies its own row and columns. fp16 uses v_dot2_f32_f16, or two
+// v_fma_mix_f32. bf16 lacks such instructions: a pair is unpacked to fp32 (exactly) and takes two FMAs. int8
+// uses v_dot4_i32_i8.
 #pragma once
 
 #include "device/mma/unit.hpp"
@@ -16,7 +17,8 @@ struct Dot2Unit : Layout<kUnit> {
   using C = f32x4;
 
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
-  static constexpr bool kFewInstructions = kDType == DType::fp16, kMultipliesFp32 = false;
+  static constexpr bool kPackedDots = kDType == DType::fp16 && traits(kGfx).packed_dots;
+  static constexpr bool kFewInstructions = kPackedDots, kMultipliesFp32 = false;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
 #pragma unroll
@@ -82,14 +84,14 @@ struct Dot2Unit : Layout<kUnit> {
     }
   }
   FA_DEVICE static float dot(uint32_t a, uint32_t b, float sum) {
-    if constexpr (kDType == DType::fp16) {
+    if constexpr (kPackedDots) {
       return __builtin_amdgcn_fdot2(__builtin_bit_cast(f16x2, a), __builtin_bit_cast(f16x2, b), sum, false);
     } else {
       return __builtin_fmaf(high(a), high(b), __builtin_fmaf(low(a), low(b), sum));
     }
   }
   FA_DEVICE static float dot_apart(uint32_t a, uint32_t b, float sum) {
-    if constexpr (kDType == DType::fp16) {
+    if constexpr (kPackedDots) {
       float result;
       asm("v_dot2_f32_f16 %0, %1, %2, %3" : "=v"(result) : "v"(a), "v"(b), "v"(sum));
       return result;
@@ -97,8 +99,14 @@ struct Dot2Unit : Layout<kUnit> {
       return dot(a, b, sum);
     }
   }
-  FA_DEVICE static float low(uint32_t pair) { return __builtin_bit_cast(float, pair << 16); }
-  FA_DEVICE static float high(uint32_t pair) { return __builtin_bit_cast(float, pair & 0xffff0000u); }
+  FA_DEVICE static float low(uint32_t pair) {
+    if constexpr (kDType == DType::fp16) return float(__builtin_bit_cast(f16x2, pair)[0]);
+    return __builtin_bit_cast(float, pair << 16);
+  }
+  FA_DEVICE static float high(uint32_t pair) {
+    if constexpr (kDType == DType::fp16) return float(__builtin_bit_cast(f16x2, pair)[1]);
+    return __builtin_bit_cast(float, pair & 0xffff0000u);
+  }
 };
 
 template <Gfx kGfx, DType kDType>

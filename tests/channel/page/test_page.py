@@ -128,7 +128,7 @@ def test_a_marketing_name_gives_the_command(open_page, address):
         ("rx 9060 xt", "Radeon RX 9060 XT (gfx1200): your steps"),
         ("Radeon VII", "Radeon VII (gfx906): your steps"),
         ("RX Vega 64", "Radeon RX Vega 64 (gfx900): what works without kernels"),
-        ("AMD Radeon RX 5700 XT", "Radeon RX 5700 XT (gfx1010): what works without kernels"),
+        ("AMD Radeon RX 5700 XT", "Radeon RX 5700 XT (gfx1010): your steps"),
         ("RX 6700 XT", "Radeon RX 6700 XT (gfx1031): your steps"),
         ("rx6700xt", "Radeon RX 6700 XT (gfx1031): your steps"),
         ("7900 XT / 7900 XTX", "7900 XT / 7900 XTX (gfx1100): your steps"),
@@ -162,7 +162,7 @@ def test_a_gpu_that_runs_the_code_of_another_gets_what_pytorch_needs(open_page):
     assert "HSA_OVERRIDE" not in choose(page, gpu="gfx1030")
 
 
-@pytest.mark.parametrize("gpu", ["Radeon RX 5500 XT", "gfx1011", "Radeon VII"])
+@pytest.mark.parametrize("gpu", ["Radeon RX 5700 XT", "Radeon RX 5500 XT", "gfx1011", "Radeon VII"])
 def test_a_gpu_without_kernels_in_pytorchs_own_builds(open_page, gpu):
     """As gfx1030 it hangs, so no override."""
     page = open_page()

@@ -321,7 +321,7 @@ def test_the_check_at_first_use_has_calls_of_tall_workgroups(target, monkeypatch
 
 def test_the_plan_is_what_ran(target):
     """The plan operator, called by Python and users, agrees for the calls above."""
-    whole = "tiled" if ARCH in ("gfx906", "gfx1012", "gfx1030") else "matrix"
+    whole = "tiled" if ARCH in ("gfx906", "gfx1010", "gfx1012", "gfx1030") else "matrix"
 
     def plan(head_dim, rows, keys, splits=0, *, dropout=False, aligned=True):
         found = torch.ops.flash_attn_rocm.plan(

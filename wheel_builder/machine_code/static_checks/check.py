@@ -74,7 +74,7 @@ class _Subject:
             lds_bytes=taken.lds_bytes,
             code_bytes=taken.code_bytes,
             occupancy=occupancy(self.arch, taken),
-            matrix=matrix_instructions(self.kernel).total(),
+            matrix=matrix_instructions(self.arch, self.kernel).total(),
         )
 
 

@@ -16,6 +16,8 @@ MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac|dot\d|dual_dot)")
 # With loads straight into LDS, the number is a sum of three bf16, and the product is of bf16.
 SPREADING, SPREADS = ("fa_bwd_dkdv_", "fa_bwd_fused_"), r"|v_mfma_f32_32x32x2_?f32"
 SPREADS_PARTS = r"|v_mfma_f32_32x32x8_bf16"
+# On ISAs without dot products, two of these are one. Conversions use it, too.
+MIXED = "v_fma_mix_f32"
 STEP = 16  # kK of MFMA's Layout (kernels/device/mma/layout.hpp)
 SHORT = {"fp16": "f16", "bf16": "bf16", FP8: "fp8_fp8", INT8: "fp8_fp8"}
 # Of scores in int8, by unit. Probabilities are fp8, or fp16 without such instructions.
@@ -36,7 +38,9 @@ def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     spreads = ""
     if kernel.name.startswith(SPREADING) and hardware.isa.unit == "mfma":
         spreads = SPREADS + (SPREADS_PARTS if hardware.isa.direct_loads else "")
-    found, more = matrix_instructions(kernel), spreads + _halves(hardware, dtype)
+    found, more = matrix_instructions(arch, kernel), spreads + _halves(hardware, dtype)
+    if not hardware.isa.packed_dots:
+        more += f"|{MIXED}"
     counts = COUNTS[hardware.isa.unit] if dtype == INT8 else ""
     if counts:
         more += f"|{counts}"
@@ -46,11 +50,12 @@ def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)
 
 
-def matrix_instructions(kernel: Kernel) -> Counter[str]:
+def matrix_instructions(arch: str, kernel: Kernel) -> Counter[str]:
     """Each matrix instruction in the kernel's code, with its count."""
+    mixed = () if arch_named(arch).isa.packed_dots else (MIXED,)
     reached = [kernel.instructions[number].operations for number in kernel.reached]
     names = Counter([operation.mnemonic for operations in reached for operation in operations])
-    return Counter({name: count for name, count in names.items() if MATRIX.match(name)})
+    return Counter({name: count for name, count in names.items() if MATRIX.match(name) or name in mixed})
 
 
 def _problems(found: Counter[str], expected: str, more: str, *, needed: bool) -> Iterator[str]:
@@ -84,6 +89,8 @@ def _expected(arch: Arch, dtype: str) -> str:
         return f"v_mfma_f32_(32x32x{longest}|16x16x{2 * longest})_?{short}(_1k)?"
     if arch.isa.unit in ("wmma", "wmma_split"):
         return f"v_wmma_f32_16x16x16_{short}"
+    if not arch.isa.packed_dots:
+        return MIXED
     return "v_(dot2c?_f32_f16|dual_dot2acc_f32_f16)"
 
 

@@ -63,7 +63,7 @@ def test_a_missing_barrier_is_a_race(core, shipped, workshop, arch):
 LEFT_OUT = {
     "exponentials": r"v_exp_f32",
     "stores to LDS": r"(ds_(write|store)|global_load_lds)",
-    "products": r"v_(mfma|wmma|dot2)",
+    "products": r"v_(mfma|wmma|dot2|fma_mix)",
 }
 
 

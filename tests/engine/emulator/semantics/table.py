@@ -21,6 +21,7 @@ from tests.engine.emulator.semantics.machine import ARCHS, ISAS, Data, Snippet
 from tests.engine.emulator.semantics.numbers.operands import Kind
 from wheel_builder.tables.archs import arch_named
 
+DOTS = "v_dot"
 # Rows of operand values.
 PAIRS, PAIRS_COMPARED, TRIPLES, RANDOM, CANCELLING = 1200, 400, 1000, 160, 300
 
@@ -39,13 +40,14 @@ def by_isa(names):
 
 
 def mnemonic(given, isa):
-    """The name on an ISA, from ``by_isa``. "-" means absent."""
+    """The name on an ISA, from ``by_isa``. "-" means absent, as are dot products on one without them."""
     if wrong := given.keys() - {"", *(name for each in ISAS.values() for name in (each.name, each.family))}:
         message = f"{sorted(wrong)}: no family or ISA of kernels/tables/isas.toml"
         raise ValueError(message)
     before = [each.name for each in ISAS.values() if each.family == isa.family and each.name <= isa.name]
     found = [given[name] for name in ("", isa.family, *sorted(before)) if name in given]
-    return found[-1] if found else "-"
+    name = found[-1] if found else "-"
+    return "-" if name.startswith(DOTS) and not isa.packed_dots else name
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,6 +44,12 @@ def test_an_isa_that_is_not_there_is_an_error():
         spread("cdna9:a gfx908:b v_mov_b32")
 
 
+def test_an_isa_without_dot_products_has_none_of_their_names():
+    given = table.by_isa("v_dot2_f32_f16")
+    assert table.mnemonic(given, ISAS["rdna1_0"]) == "-"
+    assert table.mnemonic(given, ISAS["rdna1"]) == "v_dot2_f32_f16"
+
+
 def test_every_isa_has_its_arch():
     assert set(spread("v_mov_b32")) == set(ARCHS)
     assert len(ARCHS) == len(ISAS)

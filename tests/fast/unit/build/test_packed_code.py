@@ -78,6 +78,7 @@ def test_archs_with_one_matrix_unit_have_one_base(tmp_path):
         ("gfx1102", {"gfx1100": 2, "gfx1102": 2, "gfx1151": 3}, "gfx1151"),
         ("gfx1151", {"gfx1100": 2, "gfx1102": 2, "gfx1151": 3}, None),
         ("gfx1151", {"gfx1151": 1}, None),
+        ("gfx1010", {"gfx1010": 1, "gfx1012": 1, "gfx1030": 2}, "gfx1030"),
         ("gfx1201", {"gfx1100": 2, "gfx1201": 1}, None),
     ],
 )

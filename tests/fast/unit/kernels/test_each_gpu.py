@@ -71,10 +71,10 @@ def test_with_the_override_of_its_node_the_apu_is_ready(machine):
     assert not [name for name in found.findings if name.startswith("node")]
 
 
-@pytest.mark.parametrize("arch", ["gfx1011", "gfx1012"])
+@pytest.mark.parametrize("arch", ["gfx1010", "gfx1011", "gfx1012"])
 def test_rdna_1_gets_no_override(machine, arch):
     """As gfx1030 these GPUs hang."""
-    served = (("gfx1011", "gfx1012"), ("gfx1012", "gfx1012"), ("gfx1030", "gfx1030"))
+    served = (("gfx1011", "gfx1012"), *((each, each) for each in ("gfx1010", "gfx1012", "gfx1030")))
     found = machine(arch, served=served)
     assert "without kernels for " + arch in found.words
     assert found.commands == ["python -m webbrowser https://github.com/ROCm/TheRock/blob/main/RELEASES.md"]

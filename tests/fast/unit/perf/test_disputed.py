@@ -22,7 +22,7 @@ def clocks(arch, name, *waves):
     return play(arch, paths, 1, 1).clocks
 
 
-RDNA = ("gfx1012", "gfx1030", "gfx1100", "gfx1102", "gfx1151", "gfx1201")
+RDNA = ("gfx1010", "gfx1012", "gfx1030", "gfx1100", "gfx1102", "gfx1151", "gfx1201")
 
 
 def test_each_arch_has_the_lines_of_its_isa():

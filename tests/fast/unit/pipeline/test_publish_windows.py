@@ -149,7 +149,7 @@ def test_a_full_run_is_told_as_such(windows, matrix, root, checkout):
     assert all(words.startswith(HOW) for words in entries(root)[NAME].verified.values())
 
 
-EXPECTED = "gfx1100, gfx1201, gfx1012, gfx1030, gfx1102, gfx1151"
+EXPECTED = "gfx1100, gfx1201, gfx1010, gfx1012, gfx1030, gfx1102, gfx1151"
 # False content of a record, and the message.
 WRONG = {
     "an arch that has to be executed was not": (

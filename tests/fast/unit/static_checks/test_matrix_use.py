@@ -13,6 +13,7 @@ MFMA_BF_GFX950 = MFMA_16_GFX950.replace("_f16", "_bf16")
 WMMA_16 = "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]"
 WMMA_BF = "v_wmma_f32_16x16x16_bf16 v[0:7], v[8:15], v[16:23], v[0:7]"
 DOT2 = "v_dot2c_f32_f16 v0, v1, v2"
+MIXED = "v_fma_mix_f32 v0, v1, v2, v0 op_sel_hi:[1,1,0]"
 FP16, BF16 = "fa_fwd_fp16_d64", "fa_fwd_bf16_d128"
 FP8, MFMA_FP8 = "fa_fwd_fp8_bf16_d128", "v_mfma_f32_32x32x16_fp8_fp8 v[0:15], v[16:17], v[18:19], v[0:15]"
 
@@ -36,6 +37,8 @@ def test_an_arch_that_the_table_does_not_have_is_refused():
         ("gfx942", FP8, MFMA_FP8),
         ("gfx950", FP16, MFMA_16_GFX950),
         ("gfx950", BF16, MFMA_BF_GFX950),
+        ("gfx1010", FP16, MIXED),
+        ("gfx1010", BF16, MIXED),
         ("gfx1030", FP16, DOT2),
         ("gfx1030", BF16, "v_fmac_f32_e32 v0, v1, v2"),
         ("gfx1100", FP16, WMMA_16),
@@ -44,6 +47,17 @@ def test_an_arch_that_the_table_does_not_have_is_refused():
 )
 def test_the_right_instruction(arch, name, line):
     assert texts(arch, name, line) == []
+
+
+def test_mixed_multiply_adds_are_products_where_dot_products_are_missing():
+    (missing,) = texts("gfx1010", FP16, "v_fmac_f32_e32 v0, v1, v2")
+    assert missing == "no matrix instruction of its type, expected v_fma_mix_f32"
+    (foreign,) = texts("gfx1010", FP16, MIXED, DOT2)
+    assert foreign == "1 of v_dot2c_f32_f16, expected v_fma_mix_f32"
+    assert texts("gfx1010", "fa_reference_fp16", MIXED) == []
+    (missing,) = texts("gfx1030", FP16, MIXED)
+    assert missing.startswith("no matrix instruction of its type")
+    assert texts("gfx942", FP16, MFMA_16, MIXED) == []
 
 
 def test_half_a_step_may_be_a_shorter_instruction_on_gfx950_but_not_every_step():

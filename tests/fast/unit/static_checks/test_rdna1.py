@@ -5,7 +5,7 @@ import pytest
 from tests.tools.made.assembly import kernel
 from wheel_builder.machine_code.static_checks.hazards import check_hazards
 
-ARCH = "gfx1012"
+ARCH, FIRST = "gfx1012", "gfx1010"  # the first RDNA 1, without dot products, has the same rules
 LOAD = "global_load_dword v1, v2, s[4:5]"
 STORE = "buffer_store_dword v1, v2, s[8:11], 0 offen"
 LDS = "ds_write_b32 v1, v2"
@@ -43,6 +43,7 @@ def test_the_scalar_unit_overwrites_what_memory_operations_read(memory, write, r
         assert texts(memory, wait, write) == []
     for other in ("s_nop 7", "s_mov_b32 s30, 0", "s_waitcnt_depctr 0xffff"):
         assert len(texts(memory, other, write)) == 1
+    assert len(texts(memory, write, arch=FIRST)) == 1
     assert texts(memory, write, arch="gfx1030") == []
 
 

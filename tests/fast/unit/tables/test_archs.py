@@ -78,6 +78,8 @@ def test_the_tables_are_read_with_their_types():
     assert (arch.isa.bf16_pairs, arch_named("gfx950").isa.bf16_pairs) == (False, True)
     assert (arch.isa.matrix_interlock, arch_named("gfx1100").isa.matrix_interlock) == (False, True)
     assert (arch.isa.bf16_products, arch_named("gfx1030").isa.bf16_products) == (True, False)
+    assert (arch.isa.packed_dots, arch_named("gfx1010").isa.packed_dots) == (True, False)
+    assert (arch_named("gfx1010").isa.peak_flop, arch_named("gfx1012").isa.peak_flop) == (128, 256)
     assert (arch.isa.lds_counter, arch_named("gfx1201").isa.lds_counter) == (False, True)
     assert (arch.isa.short_code, arch_named("gfx1201").isa.short_code) == (False, True)
     assert (arch.isa.counters.depth, arch.isa.lds.phases) == ((63, 15, 63, 15), ("measured",))
@@ -219,6 +221,8 @@ def test_all_problems_are_reported_at_once():
         "isas.toml: rdna2: not a field: units",
         "isas.toml: rdna1: no unit",
         "isas.toml: rdna1: not a field: units",
+        "isas.toml: rdna1_0: no unit",
+        "isas.toml: rdna1_0: not a field: units",
         "gpus.toml: gfx1030: no elf_machine",
     )
 

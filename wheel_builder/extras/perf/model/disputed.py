@@ -28,7 +28,7 @@ DISPUTES = {
         ("cdna4",), {"valu": 2}, "two VALU instructions in four clocks (counter SQ_ACTIVE_INST_VALU2)"
     ),
     "own exponentials": Dispute(
-        ("rdna1", "rdna2", "rdna3", "rdna3_5", "rdna4"),
+        ("rdna1", "rdna1_0", "rdna2", "rdna3", "rdna3_5", "rdna4"),
         {"exponential_issue": 1},
         "exponentials have a unit of their own (Mesa's ACO, LLVM's GFX10 model)",
     ),
