@@ -646,7 +646,8 @@ MORE = {
 }  # fmt: skip
 # Every family stays below this share of the tolerance: a narrow pass would become a false alarm one day.
 MARGIN = 0.7
-# With products of 8 bits the tolerance is a bound for any numbers, half a step of each probability: 0.77 is used.
+# With products of 8 bits the tolerance is a bound for any numbers, half a step of each probability: 0.77 is
+# used.
 OF_8_BITS, MARGIN_OF_8_BITS = "with products of", 0.8
 # The minimum share of a kernel's instructions executed by the check.  Kernels for all head dims are left out.
 EXECUTED = 0.98
