@@ -112,8 +112,8 @@ def choice_of(rules: Tuning, regime: str, arch: str, dtype: str, head_dim: int) 
 
 
 def decode_rules() -> Choice:
-    """The checkout's choice for few queries."""
-    return next(each for each in known_tuning().choices if each.kernels == "split")
+    """The checkout's choice for few queries, of all archs."""
+    return next(each for each in known_tuning().choices if each.kernels == "split" and not each.archs)
 
 
 def _read(text: str, problems: list[str]) -> Tuning | None:

@@ -333,5 +333,6 @@ def test_the_plan_is_what_ran(target):
     assert plan(64, 33, 70) == plan(64, 33, 70, 1) == plan(64, 3, 70, dropout=True) == (whole, 1)
     assert plan(64, 3, 64) == ("split", 1)
     assert plan(64, 3, 300, 2) == plan(64, 33, 300, 2) == ("split", 2)
-    assert plan(64, 3, 1 << 15) == ("split", 87)
+    more = ARCH == "gfx906"  # four places of a compute unit, not two
+    assert plan(64, 3, 1 << 15) == ("split", 173 if more else 87)
     assert plan(40, 3, 70) == plan(64, 3, 70, aligned=False) == ("reference", 1)
