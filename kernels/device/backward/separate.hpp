@@ -6,6 +6,26 @@
 
 namespace fa {
 
+// Runs the loop of dkdv/staggered.hpp for the kind of the mask, if any.
+template <class Shape>
+struct StaggeredLoop : StaggeredTiles<Shape> {
+  template <class B>
+  FA_DEVICE static void run(BwdArguments arguments, const BwdParams& params, LdsBytes lds) {
+    run_staggered<B, NoMaskAhead<B>>(arguments, params, lds);
+  }
+  template <class B>
+  FA_DEVICE static void run(BwdArguments arguments, LdsBytes lds) {
+    if constexpr (!B::kMasked) {
+      run<B>(arguments, loaded_at_once(arguments), lds);
+    } else if (static_cast<MaskKind>(uniform(masked_here(arguments).mask_kind)) == MaskKind::fp32) {
+      run_staggered<B, Fp32Mask<B>>(arguments, loaded_at_once(arguments), lds);
+      asm volatile("; keeps the ends of the two apart, which must not share registers");
+    } else {
+      run_staggered<B, TurnedMask<B>>(arguments, loaded_at_once(arguments), lds);
+    }
+  }
+};
+
 template <class Shape>
 using LoopOf =
     Choice<Shape::kConfig.staggered && !Shape::kFeatured, StaggeredLoop<Shape>,
@@ -14,6 +34,27 @@ using LoopOf =
 
 template <Gfx kGfx, DType kDType, int kHeadDim, bool kFeatured>
 using SeparateBlock = DkDvBlock<LoopOf<DkDvShape<Op::bwd_dkdv, kGfx, kDType, kHeadDim, kFeatured>>>;
+
+// The launch's loop.
+template <class Plain, class Featured>
+FA_DEVICE void run_either(BwdArguments arguments, LdsBytes lds) {
+  [[maybe_unused]] BwdParams params;
+  bool is_other;
+  if constexpr (Plain::kAsksAtOnce) {
+    params = loaded_at_once<true>(arguments);
+    is_other = featured(params);
+  } else {
+    is_other = is_featured<false>(arguments);
+  }
+  if (is_other) {
+    Featured::template run<Featured>(arguments, lds);
+    asm volatile("; keeps the ends of the two apart, which must not share registers");
+  } else if constexpr (Plain::kAsksAtOnce) {
+    Plain::template run<Plain>(arguments, params, lds);
+  } else {
+    Plain::template run<Plain>(arguments, lds);
+  }
+}
 
 // Defines the kernel `name`.
 #define FA_DKDV(name, dtype, head_dim)                                                                      \
@@ -24,13 +65,7 @@ using SeparateBlock = DkDvBlock<LoopOf<DkDvShape<Op::bwd_dkdv, kGfx, kDType, kHe
     __attribute__((                                                                                         \
         shared,                                                                                             \
         aligned(Plain::kLdsAlignment))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    const fa::BwdArguments arguments = fa::backward_arguments();                                            \
-    if (fa::is_featured<Plain::kAsksAtOnce>(arguments)) {                                                   \
-      Featured::template run<Featured>(arguments, (fa::LdsBytes)lds);                                       \
-      asm volatile("; keeps the ends of the two apart, which must not share registers");                    \
-    } else {                                                                                                \
-      Plain::template run<Plain>(arguments, (fa::LdsBytes)lds);                                             \
-    }                                                                                                       \
+    fa::run_either<Plain, Featured>(fa::backward_arguments(), (fa::LdsBytes)lds);                           \
   }
 
 }  // namespace fa

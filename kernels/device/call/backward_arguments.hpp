@@ -20,7 +20,8 @@ FA_DEVICE const BwdParams& loaded_here(BwdArguments arguments) {
 }
 
 // The arguments needed by a kernel before its loop, loaded with one wait. The compiler would wait at the
-// first use of each value.
+// first use of each value. kFeatured: with those of featured().
+template <bool kFeatured = false>
 FA_DEVICE BwdParams loaded_at_once(BwdArguments arguments) {
   BwdParams params = loaded_here(arguments);
   const auto wait_for = [](BwdInput& tensor) {
@@ -33,6 +34,7 @@ FA_DEVICE BwdParams loaded_at_once(BwdArguments arguments) {
                   params.nheads_k);
   loaded_together(params.window_left, params.window_right);
   order_together(params.order);
+  if constexpr (kFeatured) loaded_together(params.alibi_slopes, params.softcap, params.dropout_below);
   return params;
 }
 

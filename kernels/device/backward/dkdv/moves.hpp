@@ -37,9 +37,12 @@ FA_DEVICE typename B::Own own_keys(const B& block, const BwdParams& params, int 
   const typename B::OwnView view(keys_from(block, params, of_weights ? params.k : params.v, wave_key), 0);
   // As a number of scalar registers.
   const int scale = of_weights ? __builtin_bit_cast(int, params.scale) : __builtin_bit_cast(int, 1.0f);
-  const QuerySign sign = QuerySign::from_bits(__builtin_bit_cast(float, scale));
+  const float signed_by = __builtin_bit_cast(float, scale);
   Unchanged convert;
-  return typename B::Own(block.own_area(), view, sign, convert, block.lane);
+  if constexpr (B::kConfig.row_major) {
+    return typename B::Own(block.own_area(), view, ShortSign{signed_by}, convert, block.lane);
+  }
+  return typename B::Own(block.own_area(), view, QuerySign::from_bits(signed_by), convert, block.lane);
 }
 
 // Moves a wave's part of a head's tiles from memory into LDS.
@@ -83,8 +86,11 @@ struct Moves {
     if constexpr (!B::Numbers::kByWave) source = block.source(params, head_q);
     const Sequence& sequence = block.sequence;
     const uint32_t batch = is_ragged<B>(params.cu_seqlens_q) ? 0 : block.batch;
-    const BwdInput tensor = Stage::tensor_of_wave(B::moving(block.thread)) == 0 ? params.q : params.dout;
-    rows = {row_of(tensor, batch, head_q, sequence.q_first), row_bytes_of(tensor), sequence.seqlen_q};
+    // Waves without loads skip the address.
+    if (moves || !B::kConfig.row_major) {
+      const BwdInput tensor = Stage::tensor_of_wave(B::moving(block.thread)) == 0 ? params.q : params.dout;
+      rows = {row_of(tensor, batch, head_q, sequence.q_first), row_bytes_of(tensor), sequence.seqlen_q};
+    }
     const float* const all = block.is(Role::weights) ? params.lse : params.delta;
     const uint64_t at = batch * static_cast<uint64_t>(params.lse_batch) +
                         static_cast<uint32_t>(head_q) * static_cast<uint64_t>(params.lse_head) +

@@ -6,6 +6,9 @@
 
 namespace fa {
 
+// Operands are read by begin().
+struct Later {};
+
 // A product whose first operands are prefetched before other work: behind a barrier, where all waves would
 // wait for them at once, or while the product's other operand is computed. Operand A of steps 0 to kCount *
 // kSteps of a tile: for each step of the contraction, the operands of kSteps periods.
@@ -18,7 +21,9 @@ struct EarlyOperands {
   A ahead[kAhead];
 
   FA_DEVICE EarlyOperands(LdsBytes tile, int lane) : EarlyOperands(Reader(tile, lane)) {}
-  FA_DEVICE explicit EarlyOperands(const Reader& reader) : operands(reader) {
+  FA_DEVICE explicit EarlyOperands(const Reader& reader) : operands(reader) { begin(); }
+  FA_DEVICE EarlyOperands(const Reader& reader, Later) : operands(reader) {}
+  FA_DEVICE void begin() {
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) ahead[j] = read(j);
     __builtin_amdgcn_sched_barrier(0);

@@ -22,6 +22,9 @@ struct Staggered {
   using Rows = typename Stage::Rows;
   using Turned = typename Stage::Turned;
   using RowOperands = EarlyOperands<Unit, void, B::kSteps, kAhead, Rows>;
+  // Whether start values are also made for tiles that no key sees. With registers for two tiles' masks, their
+  // loads are then free of branches.
+  static constexpr bool kSooner = B::kMasked && B::kConfig.waves_per_simd <= 2;
   using TurnedOperands = EarlyOperands<Unit, void, B::kSumSteps, kAhead, Turned>;
 
   const B& block;
@@ -38,13 +41,12 @@ struct Staggered {
     return (odd * B::kAtOnce + tile) * B::kExchangeBytes;
   }
   FA_DEVICE static int scores_at(int odd, int tile) { return (odd * B::kAtOnce + tile) * B::Scores::kBytes; }
-  // A wave's work on a tile. `at` is its set. `meanwhile()` runs behind the first product, or, with dQ,
-  // before everything. With a mask, `start` has the start values of scores, and `load_mask()` runs when they
-  // are used up.
+  // A wave's work on a tile. `at` is its set. `term()` makes the start values of the first product, while its
+  // operands are read. `meanwhile()` runs behind that product, or, with dQ, before everything.
+  // `load_mask(early)` runs twice: when start values are made, and when exponentials are.
   template <class Numbers, class Term, class Meanwhile, class LoadMask>
   FA_DEVICE void find(int first, const Numbers& numbers, const Term& term, int at, int odd, int tile,
-                      const Meanwhile& meanwhile, typename B::Result& start,
-                      const LoadMask& load_mask) const {
+                      const Meanwhile& meanwhile, const LoadMask& load_mask) const {
     const bool of_weights = block.is(Role::weights);
     if constexpr (B::kWithDq) {
       // First: the loads that this turn waits for at its end, and the additions, which this wait would
@@ -52,11 +54,19 @@ struct Staggered {
       meanwhile();
       if (of_weights && dq_sums.adds(tiles, tile)) add_to_dq(odd, tile);
     }
+    typename B::Result result;
+    RowOperands operands(Rows(rows + at).beyond(tile * Stage::kTilesBytes), Later());
+    if constexpr (kSooner) {
+      operands.begin();
+      term(result);
+      load_mask(true);
+    }
     if (tiles.seen_flag(first)) {
-      typename B::Result of_tile;
-      typename B::Result& result = B::kMasked ? start : of_tile;
-      RowOperands operands(Rows(rows + at).beyond(tile * Stage::kTilesBytes));
-      if constexpr (!B::kMasked) term(result);
+      if constexpr (!kSooner) {
+        operands.begin();
+        term(result);
+        load_mask(true);
+      }
       __builtin_amdgcn_s_setprio(3);
       operands.template multiply<B::Own::kSteps>(result, own);
       Unit::pin(result[0]);
@@ -68,7 +78,7 @@ struct Staggered {
       } else {
         packed = gradients(result, first, numbers, odd ^ 1, tile);
       }
-      load_mask();
+      load_mask(false);
       __builtin_amdgcn_s_setprio(2);
       const typename B::Operand operand(block.operand_area(), block.lane, packed);
       turned_operands.template multiply<B::Operand::kSteps>(sums, operand);
@@ -76,7 +86,8 @@ struct Staggered {
     } else {
       if constexpr (B::kMasked) __builtin_amdgcn_s_setprio(0);
       if constexpr (!B::kWithDq) meanwhile();
-      load_mask();
+      if constexpr (!kSooner) load_mask(true);
+      load_mask(false);
       if constexpr (B::kWithDq) {
         if (!of_weights) leave_nothing(odd ^ 1, tile);
       }
@@ -154,12 +165,11 @@ struct Staggered {
 
 // `Mask`: of mask_product.hpp.
 template <class B, class Mask>
-FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
+FA_DEVICE void run_staggered(BwdArguments arguments, const BwdParams& params, LdsBytes lds) {
   using Dq = DqOf<B>;
   using Unit = typename B::Unit;
   using Stage = typename B::Stage;
   constexpr int kSets = 3 * Stage::kSetBytes;
-  const BwdParams params = loaded_at_once(arguments);
   const WorkgroupPlace place = B::place_of(params);
   const Sequence found = sequence_of<B>(params, place.batch);
   const int first_key = place.block * B::kTile.block_n;
@@ -220,7 +230,6 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
       const float term = numbers.first_term(of_weights);
 #pragma unroll
       for (int tile = 0; tile < B::kAtOnce; ++tile) {
-        typename B::Result start;
         typename Mask::Words& own_words = words[tile % Mask::kSets];
         // The tile whose mask comes into the same registers.
         const int next = tile + Mask::kSets;
@@ -228,20 +237,17 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
                          : tile == 0       ? numbers.cursor.next(tiles)
                                            : numbers.cursor.first;
         const int next_first = turn + next % B::kAtOnce * B::kQueries;
-        if constexpr (B::kMasked) {
-          __builtin_amdgcn_s_setprio(2);  // products will follow
-          if (of_weights) {
-            given.begin(block, start, own_words, term, tile);
-          } else {
-            start[0] = Unit::broadcast_half(term, block.lane, tile);
-          }
-          if (next == B::kAtOnce && turn != first + Cursor<B>::kRows) given.next_head(block);
-          if constexpr (Mask::kEarly) given.load(own_words, next_first);
-        }
+        if constexpr (B::kMasked) __builtin_amdgcn_s_setprio(2);  // products will follow
         work.find(
             first + tile * B::kQueries, numbers,
-            [&](typename B::Result& result) { result[0] = Unit::broadcast_half(term, block.lane, tile); }, at,
-            odd, tile,
+            [&](typename B::Result& result) {
+              if (B::kMasked && of_weights) {
+                given.begin(block, result, own_words, term, tile);
+              } else {
+                result[0] = Unit::broadcast_half(term, block.lane, tile);
+              }
+            },
+            at, odd, tile,
             [&] {
               if (tile != 0) return;
               numbers.proceed(tiles, arguments);
@@ -251,9 +257,10 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
                 at_next = following(at_next);
               }
             },
-            start,
-            [&] {
-              if constexpr (!Mask::kEarly) given.load(own_words, next_first);
+            [&](bool early) {
+              if (!B::kMasked || early != Mask::kEarly) return;
+              if (next == B::kAtOnce && turn != first + Cursor<B>::kRows) given.next_head(block);
+              given.load(own_words, next_first);
             });
       }
       if (B::kWithDq && of_weights) dq_sums.proceed(tiles, arguments);
@@ -279,21 +286,5 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
   }
   store(block, wave_key, sums);
 }
-
-// This loop.
-template <class Shape>
-struct StaggeredLoop : StaggeredTiles<Shape> {
-  template <class B>
-  FA_DEVICE static void run(BwdArguments arguments, LdsBytes lds) {
-    if constexpr (!B::kMasked) {
-      run_staggered<B, NoMaskAhead<B>>(arguments, lds);
-    } else if (static_cast<MaskKind>(uniform(masked_here(arguments).mask_kind)) == MaskKind::fp32) {
-      run_staggered<B, Fp32Mask<B>>(arguments, lds);
-      asm volatile("; keeps the ends of the two apart, which must not share registers");
-    } else {
-      run_staggered<B, TurnedMask<B>>(arguments, lds);
-    }
-  }
-};
 
 }  // namespace fa

@@ -55,7 +55,7 @@ struct StaggeredLoads {
   using Stage = typename B::Stage;
 
   Cursor<B> cursor;
-  const char *q, *dout;  // start of the turn's rows
+  const char *q = nullptr, *dout = nullptr;  // start of the turn's rows, in waves that load them
   uint32_t q_bytes, dout_bytes;
   Lines of_q, of_dout;
 
@@ -63,9 +63,11 @@ struct StaggeredLoads {
       : cursor(tiles, group, 0),
         of_q(static_cast<uint32_t>(row_bytes_of(params.q)), block.pair, block.lane),
         of_dout(static_cast<uint32_t>(row_bytes_of(params.dout)), block.pair, block.lane) {
-    const uint32_t batch = is_ragged<B>(params.cu_seqlens_q) ? 0 : block.batch;
-    const uint32_t head = block.head_k * group, row = block.sequence.q_first + tiles.begin;
-    q = row_of(params.q, batch, head, row), dout = row_of(params.dout, batch, head, row);
+    if (!block.is(Role::weights)) {
+      const uint32_t batch = is_ragged<B>(params.cu_seqlens_q) ? 0 : block.batch;
+      const uint32_t head = block.head_k * group, row = block.sequence.q_first + tiles.begin;
+      q = row_of(params.q, batch, head, row), dout = row_of(params.dout, batch, head, row);
+    }
     q_bytes = static_cast<uint32_t>(row_bytes_of(params.q));
     dout_bytes = static_cast<uint32_t>(row_bytes_of(params.dout));
   }
