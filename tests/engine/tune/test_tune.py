@@ -95,6 +95,8 @@ def test_todays_row_gives_the_bytes_of_the_build(tuning, builder, tmp_path):
     [
         (KERNEL.arch, KERNEL.op, KERNEL.dtype, KERNEL.head_dim),
         ("gfx1201", "fwd_masked", "bf16", 64),
+        ("gfx908", "decode", "fp16", 64),
+        ("gfx1100", "decode", "bf16", 32),
         ("gfx908", "bwd_dkdv", "bf16", 32),
         ("gfx1100", "bwd_dq", "fp16", 32),
         ("gfx908", "bwd_fused", "fp16", 64),

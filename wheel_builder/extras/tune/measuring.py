@@ -31,6 +31,7 @@ MODELS = (
     "wheel_builder/extras/perf/speed.py",
     "wheel_builder/extras/perf/workloads",
     "wheel_builder/extras/tune/checks.py",
+    "wheel_builder/extras/tune/decodes.py",
     "wheel_builder/extras/tune/exact.py",
     "wheel_builder/extras/tune/measuring.py",
     "wheel_builder/extras/tune/works.py",
@@ -85,7 +86,10 @@ def figures_of(subject: Subject, kernel: Kernel, tile: Workgroup, results: Resul
 
 
 def quick_figures_of(subject: Subject, kernel: Kernel, tile: Workgroup, results: Results) -> Figures:
-    """As ``figures_of``, with the schedule of the first workload alone: a tenth of its time."""
+    """As ``figures_of``, with the schedule of the first workload alone: a tenth of its time.
+
+    Of kernels bound by memory: their launches.
+    """
 
     def make(_out: Path) -> Mapping[str, Any]:
         try:
@@ -140,7 +144,10 @@ def _figures(subject: Subject, kernel: Kernel, tile: Workgroup) -> Figures:
 
 
 def _quick(subject: Subject, kernel: Kernel, tile: Workgroup) -> Figures:
-    workload = next(iter(works()[kernel.op].workloads(subject, kernel, tile)))
+    work = works()[kernel.op]
+    if work.bound_by_memory:
+        return Figures(dict(work.launches(subject, kernel, tile)))
+    workload = next(iter(work.workloads(subject, kernel, tile)))
     row = measure(subject, workload, only_figures=True)
     return Figures(
         {f"{row.op}, schedule": min(row.flop / each.schedule.clocks_per_workgroup for each in row.charged)}

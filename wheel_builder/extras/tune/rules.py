@@ -11,7 +11,7 @@ from itertools import chain
 from wheel_builder.base.errors import TileError
 from wheel_builder.extras.tune.rows import Kernel, Rows, toml_row
 from wheel_builder.tables.archs import Arch
-from wheel_builder.tables.kinds import FORWARD, FP8, INT8, answering, known_kinds
+from wheel_builder.tables.kinds import FORWARD, FP8, INT8, PACKED, answering, known_kinds
 from wheel_builder.tables.tiles import FUSED, Tile, parse_tiles
 
 MOST_THREADS = 1024  # of a workgroup, on every GPU
@@ -94,7 +94,8 @@ def _of_kernel(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
 
 def _of_forward(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
     yield from _of_schedule(kernel, arch, row)
-    yield from _of_lds(kernel, arch, row)
+    if known_kinds()[kernel.op].rows != PACKED:  # a decode's tiles of k and v may share their place
+        yield from _of_lds(kernel, arch, row)
     yield from _of_registers(kernel, arch, row)
 
 

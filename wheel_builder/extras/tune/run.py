@@ -32,6 +32,7 @@ from wheel_builder.pipeline.images import begin, builder_image
 from wheel_builder.pipeline.progress import Step as Shown
 from wheel_builder.pipeline.verification import build_emulator
 from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.kinds import PACKED, known_kinds
 from wheel_builder.tables.tiles import Workgroup, known_tiles
 
 NAME = re.compile(r"fa_(?P<op>\w+)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
@@ -242,6 +243,8 @@ def workgroup(kernel: Kernel, rows: Rows) -> Workgroup:
     """As ``tiles.workgroup_of``, of candidates."""
     isa, row = arch_named(kernel.arch).isa, rows.plain
     columns = row.pairs * max(row.column_blocks, 1) or row.waves // row.slices
+    if known_kinds()[kernel.op].rows == PACKED:
+        columns = max(row.column_blocks, 1)
     return Workgroup(columns * isa.step_columns, waves_of(row) * isa.wave)
 
 

@@ -7,15 +7,16 @@ from wheel_builder.extras.perf.launch import calls
 from wheel_builder.extras.perf.launch.kernels import Kernel as Launched
 from wheel_builder.extras.perf.launch.simulate import Speed
 from wheel_builder.extras.perf.launch.table import BACKWARDS, FORWARDS, shapes_on
-from wheel_builder.extras.perf.measure import Subject
+from wheel_builder.extras.perf.measure import Subject, measure_decode
 from wheel_builder.extras.perf.speed import backward_speed, forward_speed, masked_speed
 from wheel_builder.extras.perf.workloads import fp8, gradients, ours
 from wheel_builder.extras.perf.workloads.workload import Workload
-from wheel_builder.extras.tune import checks
+from wheel_builder.extras.tune import checks, decodes
 from wheel_builder.extras.tune.ranking import LAUNCH
 from wheel_builder.extras.tune.rows import Kernel
 from wheel_builder.tables.tiles import FUSED, SETS, Workgroup
 
+DECODE = "decode"
 SHOWN = "all shown"  # the mask of launches
 
 Figures = Iterator[tuple[str, float]]  # by the name of a line
@@ -26,7 +27,7 @@ class Work:
     """``words``: its kernels. ``said``: its workloads and calls, in words.
 
     ``launches``: launches a second by shape. ``problems``: what is wrong with results, the keys or queries of
-    a tile given.
+    a tile given. Kernels that are ``bound_by_memory`` are ranked by their launches.
     """
 
     words: str
@@ -34,6 +35,7 @@ class Work:
     workloads: Callable[[Subject, Kernel, Workgroup], Iterator[Workload]]
     launches: Callable[[Subject, Kernel, Workgroup], Figures]
     problems: Callable[[Subject, Kernel, Workgroup, int], Iterator[str]]
+    bound_by_memory: bool = False
 
 
 def _forwards(subject: Subject, kernel: Kernel, tile: Workgroup) -> Iterator[Workload]:
@@ -51,6 +53,18 @@ def _masked_forwards(subject: Subject, kernel: Kernel, _tile: Workgroup) -> Iter
 
 def _gradients(subject: Subject, kernel: Kernel, tile: Workgroup) -> Iterator[Workload]:
     yield from gradients.tuned(kernel.arch, subject.machine.kernels[kernel.name], tile.rows)
+
+
+def _decodes(subject: Subject, kernel: Kernel, _tile: Workgroup) -> Iterator[Workload]:
+    yield ours.decoding(subject.machine.kernels[kernel.name])
+
+
+def _of_decode(subject: Subject, kernel: Kernel, _tile: Workgroup) -> Figures:
+    """Shares of memory bandwidth, with the best number of workgroups on a compute unit."""
+    workload = ours.decoding(subject.machine.kernels[kernel.name])
+    shares = measure_decode(subject, workload, ours.bytes_of_decode(kernel.head_dim)).decode.shares
+    for latency in dict.fromkeys(each.latency for each in shares):
+        yield f"{LAUNCH} {latency} ns", max(each.share for each in shares if each.latency == latency)
 
 
 def _of_forward(subject: Subject, kernel: Kernel, tile: Workgroup) -> Figures:
@@ -116,8 +130,23 @@ GRADIENTS = Work(
 )
 
 
+DECODES = Work(
+    "forwards of few queries",
+    (
+        "one query of a head with 512 keys, executed on the ISA emulator",
+        "launches are shares of memory bandwidth, by latency, with the best number of workgroups",
+        "executed against float64: all keys, two parts of them, a causal mask. A release executes all",
+    ),
+    _decodes,
+    _of_decode,
+    decodes.problems,
+    bound_by_memory=True,
+)
+
+
 def works() -> dict[str, Work]:
-    """By op: the kernels that can be tuned. ``checks`` has no calls for products of fp8."""
+    """By op: the kernels that can be tuned. Those of 8 bits and ``mla`` have no calls here."""
     numbers = (op for op in ours.FORWARDS if not fp8.multiplies_fp8(op))
     forwards = {op: MASKED if op == ours.MASKED else UNMASKED for op in numbers}
+    forwards[DECODE] = DECODES
     return forwards | {op: GRADIENTS for op in gradients.OPS if op in SETS}

@@ -55,9 +55,17 @@ def test_quick_figures_are_those_of_the_first_workload(monkeypatch, tmp_path):
         orders = [SimpleNamespace(schedule=SimpleNamespace(clocks_per_workgroup=c)) for c in (10, 20)]
         return SimpleNamespace(op="fwd", flop=400, charged=orders)
 
-    work = SimpleNamespace(workloads=lambda *_: iter(["first", "second"]))
+    work = SimpleNamespace(workloads=lambda *_: iter(["first", "second"]), bound_by_memory=False)
     monkeypatch.setattr(measuring, "works", lambda: {"fwd": work})
     monkeypatch.setattr(measuring, "measure", measure)
     found = quick_figures_of(SUBJECT, KERNEL, TILE, Results(Store(tmp_path), "0123"))
     assert found.lines == {"fwd, schedule": 20}, "under the worst order of LDS phases"
     assert measured == ["first"]
+
+
+def test_quick_figures_of_a_decode_are_its_shares_of_bandwidth(monkeypatch, tmp_path):
+    work = SimpleNamespace(launches=lambda *_: iter([("launch 1000 ns", 0.5)]), bound_by_memory=True)
+    monkeypatch.setattr(measuring, "works", lambda: {"decode": work})
+    kernel = Kernel("gfx908", "decode", "fp16", 64)
+    found = quick_figures_of(SUBJECT, kernel, TILE, Results(Store(tmp_path), "0123"))
+    assert found.lines == {"launch 1000 ns": 0.5}
