@@ -51,7 +51,7 @@ def test_launches(golden, arch):
 
 @pytest.mark.full
 def test_published_launches(golden):
-    """From figures/aiter.txt, so after test_amd_assembly.py."""
+    """From figures/published/aiter.txt, so after test_amd_assembly.py."""
     lines = {product: fitted(pairs) for product, pairs in read_pairs(CHECKOUT / PAIRS).items()}
     schedules = schedules_of((CHECKOUT / ERRORS).read_text())
     golden(to_csv(calibrated(read_rates(CHECKOUT / RATES), schedules, lines)), CALIBRATED)

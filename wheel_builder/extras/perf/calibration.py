@@ -1,8 +1,8 @@
 """The launch model on AMD's assembly forwards, beside AMD's published rates of the same launches.
 
 The speeds of the kernels follow from the accepted rates of one workgroup at two lengths
-(``figures/aiter.txt``, by the schedule with exclusive instructions). One workgroup of 256 rows fits on a
-compute unit. A causal one has a block from the end and one from the beginning, so all have equal work.
+(``figures/published/aiter.txt``, by the schedule with exclusive instructions). One workgroup of 256 rows fits
+on a compute unit. A causal one has a block from the end and one from the beginning, so all have equal work.
 """
 
 import csv

@@ -1,8 +1,8 @@
 """AMD's assembly kernels: published rates of whole launches beside the schedule's rates of a workgroup.
 
-``figures/aiter.csv`` has the rates in TFLOP/s, from op_tests/cpp/mha/README.md of ROCm/aiter: bf16, head dim
-128, equal numbers of queries and keys. A backward's include its two small kernels, and it adds up dq by
-atomics of bf16 (``a16``) or fp32 (``a32``). ``tests/engine/perf/test_amd_assembly.py`` models the kernels.
+``figures/published/aiter.csv`` has the rates in TFLOP/s, from op_tests/cpp/mha/README.md of ROCm/aiter: bf16,
+head dim 128, equal numbers of queries and keys. A backward's include its two small kernels, and it adds up dq
+by atomics of bf16 (``a16``) or fp32 (``a32``). ``tests/engine/perf/test_amd_assembly.py`` models the kernels.
 """
 
 import csv
@@ -15,7 +15,7 @@ from wheel_builder.extras.perf.counters import Line, modelled_as, tflops
 from wheel_builder.extras.perf.golden import FIGURES
 from wheel_builder.tables.archs import known_archs
 
-RATES, ERRORS = FIGURES / "aiter.csv", FIGURES / "aiter.txt"
+RATES, ERRORS = FIGURES / "published" / "aiter.csv", FIGURES / "published" / "aiter.txt"
 GPUS = ("MI300X", "MI355X")
 PRODUCTS = {arch.model.name: name for name, arch in known_archs().items() if arch.model.name in GPUS}
 OPS = ("fwd", "bwd_a16", "bwd_a32")

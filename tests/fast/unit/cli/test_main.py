@@ -190,7 +190,7 @@ def test_a_dry_run_of_verify_says_the_steps_and_does_nothing(capsys, tmp_path):
     lines = capsys.readouterr().out.splitlines()
     steps = 7 + len(known_archs())
     assert lines[0] == f"[1/{steps}] container engine"
-    assert f"[6/{steps}] rocm7.2 emulate gfx908" in lines
+    assert f"[6/{steps}] rocm7.2 emulate gfx906" in lines
     assert lines[-1] == f"[{steps}/{steps}] rocm7.2 verify"
     assert list(tmp_path.iterdir()) == []
 
