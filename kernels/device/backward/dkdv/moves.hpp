@@ -39,7 +39,7 @@ FA_DEVICE typename B::Own own_keys(const B& block, const BwdParams& params, int 
   const int scale = of_weights ? __builtin_bit_cast(int, params.scale) : __builtin_bit_cast(int, 1.0f);
   const float signed_by = __builtin_bit_cast(float, scale);
   Unchanged convert;
-  if constexpr (B::kConfig.row_major) {
+  if constexpr (B::kConfig.row_major && !B::kMasked) {
     return typename B::Own(block.own_area(), view, ShortSign{signed_by}, convert, block.lane);
   }
   return typename B::Own(block.own_area(), view, QuerySign::from_bits(signed_by), convert, block.lane);

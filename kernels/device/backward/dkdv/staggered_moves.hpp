@@ -63,7 +63,8 @@ struct StaggeredLoads {
       : cursor(tiles, group, 0),
         of_q(static_cast<uint32_t>(row_bytes_of(params.q)), block.pair, block.lane),
         of_dout(static_cast<uint32_t>(row_bytes_of(params.dout)), block.pair, block.lane) {
-    if (!block.is(Role::weights)) {
+    // With a mask all waves find the address: schedules were worse without (docs/dev/kernels-masks.md).
+    if (B::kMasked || !block.is(Role::weights)) {
       const uint32_t batch = is_ragged<B>(params.cu_seqlens_q) ? 0 : block.batch;
       const uint32_t head = block.head_k * group, row = block.sequence.q_first + tiles.begin;
       q = row_of(params.q, batch, head, row), dout = row_of(params.dout, batch, head, row);
