@@ -48,7 +48,7 @@ def test_one_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"arch": "gfx1101"}, "candidate 1: arch is 'gfx1101', expected one of gfx908"),
+        ({"arch": "gfx1101"}, "candidate 1: arch is 'gfx1101', expected one of gfx906"),
         ({"kernel": "fa_append_fp16_d64"}, "candidate 1: fa_append_fp16_d64 cannot be tuned"),
         (
             {"today": "01234567"},
