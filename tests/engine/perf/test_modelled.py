@@ -65,8 +65,6 @@ TARGETS = {
 }  # fmt: skip
 # The targets of whole backwards, in the same unit.
 BACKWARD_TARGETS = {
-    ("gfx906", "fp16", 64): 165, ("gfx906", "fp16", 128): 175,
-    ("gfx906", "bf16", 64): 156, ("gfx906", "bf16", 128): 166,
     ("gfx908", "separate fp16 d64"): 540, ("gfx908", "separate fp16 d128"): 570,
     ("gfx908", "fused fp16 d64"): 720, ("gfx908", "fused fp16 d128"): 750,
     ("gfx90a", "separate fp16 d64"): 650, ("gfx90a", "separate fp16 d128"): 640,
@@ -87,8 +85,6 @@ BACKWARD_TARGETS = {
 }  # fmt: skip
 # The targets of causal forwards, and of whole backwards of bf16, in the same unit.
 OTHER_TARGETS = {
-    ("gfx906", "fp16", 64): 165, ("gfx906", "fp16", 128): 175,
-    ("gfx906", "bf16", 64): 156, ("gfx906", "bf16", 128): 166,
     ("gfx950", "fwd causal fp16 d64"): 1930, ("gfx950", "fwd causal fp16 d128"): 2500,
     ("gfx950", "fwd causal bf16 d64"): 1930, ("gfx950", "fwd causal bf16 d128"): 2500,
     ("gfx950", "fwd 2048 fp16 d128"): 3400,
