@@ -37,7 +37,6 @@ EXAMPLES = {
     "wheel_builder/cli/commands/checks/emulate.py": "an option's help",
     "wheel_builder/cli/commands/extras/candidates.py": "an option's help",
     "wheel_builder/cli/commands/extras/tune.py": "an option's help",
-    "wheel_builder/cli/commands/extras/candidates.py": "an option's help",
     "wheel_builder/cli/commands/extras/tuning_wheel.py": "an option's help",
     "wheel_builder/cli/commands/extras/upstream.py": "an option's help",
     "wheel_builder/cli/options.py": "an option's help",
