@@ -18,7 +18,7 @@ struct Int8Scores : PlainScores<B> {
   static_assert(B::kKeys % kKeysOfScale == 0, "tiles.toml: keys of whole scales");
 
   Uniform of_keys;
-  float of_row[kColumns];        // q's scales of the lane's rows, softmax_scale and log2(e)
+  float of_row[kColumns];           // q's scales of the lane's rows, softmax_scale and log2(e)
   float scales[kOfKeys][kColumns];  // of a tile
   const int lane;
 
