@@ -116,11 +116,10 @@ NEARLY = {"gfx950": 0.81}
 # faster loop for tiles without masks: padding takes 40.1 µs beside 62.2 µs. That of head dim 64 does not wait
 # for maxima. With a mask it does.
 PADDED = {("gfx908", 64): 0.63, ("gfx950", 64): 0.65, ("gfx950", 128): 0.7}
-# Upper limits of the time of gradients with a mask, relative to those without one, where above 1.25. At head
-# dim 64 of gfx950 products take half as long, and the work on each score as long as elsewhere. In fp32 each
-# row's address takes an addition: on some GPUs the range check ignores a scalar offset. So gradients of
-# gfx942 with such a bias take over a quarter longer at head dim 64.
-MASKED_GRADIENTS = {"gfx942": 1.28, "gfx950": 1.4}
+# Upper limits of the time of gradients with a mask, relative to those without one, where above 1.25. With an
+# fp32 bias each row's address takes an addition: on some GPUs the range check ignores a scalar offset. On
+# gfx950 products take half as long, and reading such a bias as long as elsewhere.
+MASKED_GRADIENTS = {("gfx942", "fp32 bias"): 1.28, ("gfx950", "fp32 bias"): 1.41}
 # The normal run's kernels: one kernel of every arch, and both of one.  --full has all kernels of all archs.
 QUICK = {
     "fa_fwd_fp16_d64": ("gfx942", "gfx1030", "gfx1100", "gfx1102", "gfx1201"),
@@ -324,8 +323,9 @@ def test_gradients_with_a_mask_take_a_quarter_longer_at_most(arch):
     figures = {kernel: flop for what, maker, kernel, flop in known(arch) if maker == "flash-attn-rocm"}
     for head_dim in HEAD_DIMS:
         plain = figures[f"separate fp16 d{head_dim}"]
-        masked = [figures[f"separate {kind} fp16 d{head_dim}"] for kind in gradients.MASKS]
-        assert min(masked) * MASKED_GRADIENTS.get(arch, 1.25) >= plain
+        for kind in gradients.MASKS:
+            masked = figures[f"separate {kind} fp16 d{head_dim}"]
+            assert masked * MASKED_GRADIENTS.get((arch, kind), 1.25) >= plain, kind
 
 
 @pytest.mark.parametrize("arch", ARCHS)
