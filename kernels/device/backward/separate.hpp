@@ -9,6 +9,8 @@ namespace fa {
 // Runs the loop of dkdv/staggered.hpp for the kind of the mask, if any.
 template <class Shape>
 struct StaggeredLoop : StaggeredTiles<Shape> {
+  static constexpr bool kTakesParams = true;
+
   template <class B>
   FA_DEVICE static void run(BwdArguments arguments, const BwdParams& params, LdsBytes lds) {
     run_staggered<B, NoMaskAhead<B>>(arguments, params, lds);
@@ -40,16 +42,16 @@ template <class Plain, class Featured>
 FA_DEVICE void run_either(BwdArguments arguments, LdsBytes lds) {
   [[maybe_unused]] BwdParams params;
   bool is_other;
-  if constexpr (Plain::kAsksAtOnce) {
+  if constexpr (Plain::kTakesParams) {
     params = loaded_at_once<true>(arguments);
     is_other = featured(params);
   } else {
-    is_other = is_featured<false>(arguments);
+    is_other = is_featured<Plain::kAsksAtOnce>(arguments);
   }
   if (is_other) {
     Featured::template run<Featured>(arguments, lds);
     asm volatile("; keeps the ends of the two apart, which must not share registers");
-  } else if constexpr (Plain::kAsksAtOnce) {
+  } else if constexpr (Plain::kTakesParams) {
     Plain::template run<Plain>(arguments, params, lds);
   } else {
     Plain::template run<Plain>(arguments, lds);
