@@ -69,8 +69,8 @@ struct DkDvShape {
   static constexpr int kMovers = kTile.threads;  // threads that move tiles
   static constexpr int kCopies = 1;              // of the data passed between the waves of a pair
   static constexpr int kLdsAlignment = 16;
-  // Whether arguments are loaded with one wait: those that choose the loop, those of the kernel's end, and all
-  // (run takes them).
+  // Whether arguments are loaded with one wait: those that choose the loop, those of the kernel's end, and
+  // all (run takes them).
   static constexpr bool kAsksAtOnce = false, kEndsAtOnce = false, kTakesParams = false;
   static constexpr bool kShortOfScalars = kKeepsRareValues;  // all scalar registers are in use
   // For each product of P and dP.
