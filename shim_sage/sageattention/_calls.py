@@ -18,7 +18,7 @@ IN_16_BITS = (
 IN_8_BITS = "sageattention of flash-attn-rocm: q and k are rotated and quantised to int8; "
 # Why a function stays in 16 bits.
 VARLEN = "kernels with products of int8 take no packed sequences"
-NAMED = "this function promises fp16 for v, and kernels with products of int8 have fp8"
+NAMED = "this function promises fp16 for v, and not all kernels with products of int8 have it"
 HND = "HND"
 
 

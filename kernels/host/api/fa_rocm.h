@@ -196,7 +196,7 @@ fa_status fa_fwd_fp8(const fa_fwd_fp8_call* call, fa_message* message);
  * rows.
  *
  * A row of q, or the 32 keys of k with a common scale, whose numbers are NaN or infinite, make scores NaN.
- * Such numbers of v make out NaN, also where they are infinite and v becomes codes.
+ * Such numbers of v make out NaN where v becomes codes. Elsewhere they act as in fa_fwd.
  *
  * Queues what is to be done on `stream` and returns without waiting for it. */
 fa_status fa_fwd_int8(const fa_fwd_int8_call* call, fa_message* message);

@@ -277,6 +277,28 @@ shown["then"] = len(kernels())
     assert shown["later"] > 1
 
 
+def test_a_write_into_a_cache_in_a_capture_is_checked_at_the_same_call_after_it(play):
+    """Also if attention's own kernels passed before."""
+    shown = play(
+        """
+called()
+q, k, v = qkv(rows=1)
+cache, lengths = torch.zeros(2, 1, 40, 2, 64).half(), torch.tensor([3], dtype=torch.int32)
+def appended():
+    kernels()
+    with kernels_on_host_memory(fake_hip):
+        flash_attn_with_kvcache(q, *cache, k, v, cache_seqlens=lengths)
+    return kernels().count("fa_append_fp16")
+real, first_use.capture.is_capturing = first_use.capture.is_capturing, lambda device: True
+shown["captured"] = appended()
+first_use.capture.is_capturing = real
+shown["then"] = [appended(), appended()]
+"""
+    )
+    assert shown["captured"] == 1
+    assert shown["then"] == [len(APPENDS) + 1, 1]
+
+
 def test_also_while_another_thread_compiles(play):
     """PyTorch's flag is one for all threads, and another thread's check may have a kept row in place."""
     shown = play("torch.compiler.is_compiling = lambda: True; called(); shown['kernels'] = len(kernels())")

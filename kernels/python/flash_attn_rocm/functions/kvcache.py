@@ -191,9 +191,12 @@ def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor,
             if normal_form.is_quantised(inputs):
                 inputs, key = dequantised(inputs, tensors[-3], cached=True), None
             served = not unserved(inputs, options)
+            known: bool | None = True
             if served and tensors[3] is not None and not torch.compiler.is_compiling():
-                served = proven(inputs)
-            decided = recall.decided(key, _unpack, tensors, inputs, options) if served else None
+                known = proven(inputs)
+                served = known is not False
+            decides = served and known is not None
+            decided = recall.decided(key, _unpack, tensors, inputs, options) if decides else None
             ready = _appended(inputs, options, tensors, numbers, by_kernel=served)
             return recall.launched(decided, ready) if decided else attend(ready, options)[:2]
         except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:

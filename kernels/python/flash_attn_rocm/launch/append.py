@@ -51,12 +51,15 @@ def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> In
     return inputs._replace(q=inputs.q if new.cos is None else q, seqused_k=lengths)
 
 
-def proven(inputs: Inputs) -> bool:
-    """Whether the kernel is right on this device, by a check at its first use (``canary.first_use``)."""
+def proven(inputs: Inputs) -> bool | None:
+    """Whether the kernel is right on this device, by a check at its first use (``canary.first_use``).
+
+    None: not known yet, so the kernel answers, and the next call asks again.
+    """
     failure = first_use.append_failure(_by_kernel, inputs, device_of(inputs.q.device).arch)
     if failure:
         fall_back(failure, stacklevel=4)
-    return not failure
+    return None if failure is None else not failure
 
 
 def _by_kernel(inputs: Inputs, new: New, advances: bool) -> Inputs:  # noqa: FBT001

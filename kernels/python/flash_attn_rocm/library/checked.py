@@ -4,8 +4,8 @@ Every function raises ValueError, in words, for what does not fit.
 """
 
 import json
-import math
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def number(what: str, value: Given, least: int, most: int) -> int:
 
 def positive(what: str, value: Given) -> float:
     """A finite number above 0."""
-    fits = type(value) in (int, float) and 0 < value < math.inf
+    fits = type(value) in (int, float) and 0 < value <= sys.float_info.max
     return float(expect(what, value, fits=fits, expected="a number above 0"))
 
 

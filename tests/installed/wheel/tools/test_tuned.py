@@ -45,6 +45,7 @@ WRONG = {
     "a path as row": (winner(row="../../x"), f"{KERNEL}: causal: row: expected [0-9a-f]{{8}}, got ../../x"),
     "a number as shipped": (winner(shipped=1), f"{KERNEL}: causal: shipped: expected [0-9a-f]{{8}}, got 1"),
     "a gain of 0": (winner(gain=0), f"{KERNEL}: causal: gain: expected a number above 0, got 0"),
+    "an endless gain": (winner(gain=10**400), f"{KERNEL}: causal: gain: expected a number above 0, got 10"),
     "a gain of text": (winner(gain="1.1"), f"{KERNEL}: causal: gain: expected a number above 0, got 1.1"),
     "a field more": (winner(more=1), f"{KERNEL}: causal: expected exactly row, shipped, gain, got "),
     "an unknown regime": (
