@@ -206,6 +206,8 @@ def test_the_form_does_nothing_lasting_unless_told():
         "rocm": "default", "platforms": "linux", "archs": "all",
         "gpu": False, "publish": False, "upload": False,
     }  # fmt: skip
+    inputs = load("tuning.yml")["on"]["workflow_dispatch"]["inputs"]
+    assert {name: given.get("default") for name, given in inputs.items()} == {"archs": None, "publish": False}
 
 
 def test_publishing_needs_the_form_the_default_branch_the_rehearsal_and_an_approval():
@@ -285,11 +287,14 @@ def test_the_self_hosted_machine_begins_when_no_artefact_is_taken_unseen_any_mor
     assert takers <= waited
 
 
-def test_wheels_are_attested_before_they_are_published():
-    steps = [step.get("uses", step.get("run", "")) for step in job_of("release.yml", "publish").steps]
+@pytest.mark.parametrize("workflow", ["release.yml", "tuning.yml"])
+def test_files_are_compared_and_attested_before_they_are_published(workflow):
+    steps = [step.get("uses", step.get("run", "")) for step in job_of(workflow, "publish").steps]
+    compared = next(n for n, step in enumerate(steps) if "digests finished/*" in step)
     attested = next(n for n, step in enumerate(steps) if "attest-build-provenance" in step)
     published = next(n for n, step in enumerate(steps) if "wheel_builder publish" in step)
-    assert attested < published < next(n for n, step in enumerate(steps) if "index-branch keep" in step)
+    kept = next(n for n, step in enumerate(steps) if "index-branch keep" in step)
+    assert compared < attested < published < kept
 
 
 def test_images_follow_what_was_published_and_are_attested_by_their_digest():

@@ -59,15 +59,13 @@ Own = AbstractSet[str]  # digests of code
 
 
 def distribute(
-    arch: str, wheels: Sequence[Path], plan: Plan, context: RunContext, to: Path, *, plain: bool | None
-) -> Path:
-    """The finished distribution in ``to``, of all current candidates. Raises ``TuneError``."""
+    arch: str, wheels: Sequence[Path], plan: Plan, context: RunContext, to: Path
+) -> tuple[Steps, Step[Path]]:
+    """The steps to the finished distribution in ``to``, of all current candidates, and the last of them."""
     job = jobs_to_build(plan)[0]
     steps = begin(context, plan.package)
     builder = builder_image(steps, job)
-    made = finish_candidates(steps, arch, lambda: wheels, job, builder, to)
-    steps.run(plain=plain)
-    return made.result
+    return steps, finish_candidates(steps, arch, lambda: wheels, job, builder, to)
 
 
 def of_release(

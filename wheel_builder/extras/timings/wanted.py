@@ -18,6 +18,7 @@ from wheel_builder.extras.timings.distribution import MOST
 from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, changed, changes_named, rows_of
 from wheel_builder.extras.tune.run import kernel_named
 from wheel_builder.index.entries import in_words
+from wheel_builder.matrix.tuned.candidates import ROW
 from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.tiles import known_tiles
 
@@ -67,7 +68,7 @@ def read_wanted(checkout: Path, arch: str) -> Listed:
     try:
         text = read_plain(file, MOST_BYTES).decode("utf-8")
         found = _TABLE.validate_python(tomllib.loads(text), strict=False, extra="forbid")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # nested tables take the stack of tomllib
         words = in_words(error) if isinstance(error, ValidationError) else str(error)
         raise TuneError(title, [words], advice=ADVICE) from error
     if problems := [*_problems(arch, found)]:
@@ -110,6 +111,8 @@ def _problems(arch: str, found: Listed) -> Iterator[str]:
 def _problems_of(kernel: Kernel, listed: OfKernel) -> Iterator[str]:
     """Raises ``TuneError`` for a kernel without rows, or a change that is none."""
     rows = rows_of(known_tiles(), arch_named(kernel.arch), kernel)
+    if not ROW.fullmatch(listed.today):
+        yield f"today is {listed.today[:MOST_WORDS]!r}, expected a row id"
     yield from _repeated(listed.candidates)
     if len(listed.candidates) > MOST:
         yield f"it has {len(listed.candidates)} candidates, expected at most {MOST}"
@@ -124,4 +127,5 @@ def _problems_of(kernel: Kernel, listed: OfKernel) -> Iterator[str]:
 
 def _repeated(candidates: Sequence[Wanted]) -> Iterator[str]:
     every = [each.changes for each in candidates]
-    yield from (f"{each}: it is there twice" for each in sorted({e for e in every if every.count(e) > 1}))
+    twice = sorted({each for each in every if every.count(each) > 1})
+    yield from (f"{each[:MOST_WORDS]}: it is there twice" for each in twice)

@@ -121,10 +121,17 @@ def changes_named(op: str, words: str) -> Changes:
     if words == words_of(NONE):
         return NONE
     try:
-        return joined(_change_named(op, each.strip()) for each in words.split(","))
+        return _changes_named(op, words)
     except ValueError as error:
         title = f"no change of {op}: {error}"
         raise TuneError(title, [f"expected words such as {EXAMPLE!r}"]) from error
+
+
+def _changes_named(op: str, words: str) -> Changes:
+    found = joined(_change_named(op, each.strip()) for each in words.split(","))
+    if len({each.field for each in found}) < len(found):
+        raise ValueError(words)
+    return found
 
 
 def _change_named(op: str, words: str) -> Change:
@@ -134,7 +141,11 @@ def _change_named(op: str, words: str) -> Change:
     field, equals, value = (each.strip() for each in words.partition("="))
     if not equals or field not in SETS[op] or field in SWITCHES:
         raise ValueError(words)
-    return Change(field, value if field in CHOICES else int(value))
+    if field not in CHOICES:
+        return Change(field, int(value))
+    if value not in CHOICES[field]:  # the compiler reads it
+        raise ValueError(words)
+    return Change(field, value)
 
 
 def toml_row(op: str, row: Tile) -> str:

@@ -195,6 +195,18 @@ def test_a_dry_run_of_verify_says_the_steps_and_does_nothing(capsys, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_of_tuning_wheel_says_the_steps_and_makes_nothing(capsys, tmp_path):
+    wheel = tmp_path / "flash_attn_rocm-0.1.0-py3-none-manylinux_2_28_x86_64.whl"
+    wheel.touch()
+    to = tmp_path / "made"
+    command = ["tuning-wheel", "--arch", "gfx1100", "--wheel", str(wheel), "--to", str(to)]
+    assert main([*command, "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"[1/{len(lines)}] container engine"
+    assert lines[-1] == f"[{len(lines)}/{len(lines)}] rocm7.2 candidates gfx1100"
+    assert not to.exists()
+
+
 def test_a_failure_is_words_and_its_exit_code(capsys):
     error = EngineError("no container engine answers", advice="start dockerd")
     assert main(["work"], fail(error)) == EngineError.exit_code

@@ -24,7 +24,7 @@ FOUND = (
 COPIES = "the rows are copied to 16 bits first"
 VALU = "the VALU has the products"
 SHORT = "the launch of the copy takes 3 of about 50 microseconds"
-NO_LATENT = ("gfx908", "gfx1012", "gfx1030")
+NO_LATENT = ("gfx906", "gfx908", "gfx1010", "gfx1012", "gfx1030")
 # What misses its target, and why.
 MISSES = {
     ("gfx950", "decode d64"): "loads are waited for, and the VALU is busy",

@@ -1,5 +1,7 @@
 """Candidates as data in the repository, a file for each arch: their form, and those of older rows."""
 
+import json
+
 import pytest
 
 from tests.conftest import CHECKOUT
@@ -82,6 +84,12 @@ def test_those_of_older_rows_are_told_apart(today, current, tmp_path):
         ("fa_fwd_fp16_d48", GOOD, "fa_fwd_fp16_d48: fa_fwd_fp16_d48 of gfx1100 has no row"),
         (KERNEL.name, Wanted("speed = 9", "x"), f"{KERNEL.name}: no change of fwd: speed = 9"),
         (KERNEL.name, Wanted("today's row", "x"), '"today\'s row" changes nothing'),
+        (KERNEL.name, Wanted("schedule = fast", "x"), f"{KERNEL.name}: no change of fwd: schedule = fast"),
+        (
+            KERNEL.name,
+            Wanted("prefetch = 9, prefetch = 8", "x"),
+            "no change of fwd: prefetch = 9, prefetch = 8",
+        ),
         (KERNEL.name, Wanted("prefetch = 9", ""), f"{KERNEL.name}: why: expected one line"),
     ],
 )
@@ -101,8 +109,17 @@ def test_a_candidate_twice_or_one_too_many_is_refused(tmp_path):
     )
 
 
+@pytest.mark.parametrize("today", ["", "0123ABCD", "01234567\n"])
+def test_what_is_no_row_id_is_refused(today, tmp_path):
+    text = f"[{KERNEL.name}]\ntoday = {json.dumps(today)}\ncandidates = []\n"
+    with pytest.raises(TuneError) as caught:
+        read_wanted(written(tmp_path, text=text), KERNEL.arch)
+    assert caught.value.problems == (f"{KERNEL.name}: today is {today!r}, expected a row id",)
+
+
 @pytest.mark.parametrize(
-    "text", ["#" * (MOST_BYTES + 1), "candidate = 3\n", "[fa_fwd\n", "[fa_fwd]\nx = 1\n"]
+    "text",
+    ["#" * (MOST_BYTES + 1), "candidate = 3\n", "[fa_fwd\n", "[fa_fwd]\nx = 1\n", f"x = {'[' * 9999}\n"],
 )
 def test_what_is_no_table_is_refused(text, tmp_path):
     with pytest.raises(TuneError, match="cannot be used"):

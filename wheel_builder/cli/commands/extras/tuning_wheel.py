@@ -11,7 +11,7 @@ from wheel_builder.cli.options import (
     release_options,
     run_options,
 )
-from wheel_builder.cli.runs import handing_over, run_context
+from wheel_builder.cli.runs import handing_over, ran, run_context
 from wheel_builder.cli.selected import DEFAULT, read_matrix
 from wheel_builder.extras.timings.distribute import distribute
 from wheel_builder.index.owners import newest_wheels
@@ -26,7 +26,9 @@ def run(args: argparse.Namespace) -> None:
     context = run_context(args)
     wheels = args.wheel or newest_wheels(context.index)
     with handing_over(args, context):
-        print(distribute(args.arch, wheels, found, context, args.to, plain=args.verbose or None))
+        steps, made = distribute(args.arch, wheels, found, context, args.to)
+        if ran(steps, args):
+            print(made.result)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
