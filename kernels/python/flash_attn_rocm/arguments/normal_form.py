@@ -19,7 +19,7 @@ QUERY_CODES = CODES[:2]  # of q, k and v
 DEQUANTISED = torch.bfloat16  # what q, k and v of 8 bits become, as in FlashAttention 3
 OF_KEYS = 3  # dimensions of descales, if each key has one
 INT32_MAX = (1 << 31) - 1
-LEAST_NORMAL = torch.finfo(torch.float32).tiny
+LEAST_SCALE = 2.0**-120  # a log-sum-exp up to 177, divided by it, is a number of fp32
 WIDE = torch.float64
 WITHOUT_KERNELS = (torch.float32, WIDE)  # only in the PyTorch implementation
 
@@ -283,11 +283,11 @@ def _bounds(
 def scale_of(given: Given, head_dim: int) -> Given:
     """The factor of scores. ``given``: an argument of ``real``, or None.
 
-    Subnormal numbers of fp32 become 0, whose results are the same: parts of kernels flush them, and parts
-    divide by them.
+    Numbers below LEAST_SCALE become 0, whose results are the same while q k^T is below 2^96: parts of kernels
+    divide by them, and parts flush subnormal ones.
     """
     scale = head_dim**-0.5 if given is None else real(given)
-    return 0.0 if abs(scale) < LEAST_NORMAL else scale
+    return 0.0 if abs(scale) < LEAST_SCALE else scale
 
 
 def resolve(
