@@ -3,7 +3,7 @@
 # Generated from kernels/tables/*.toml by wheel_builder/tables/generated.py: change it there.
 # By arch with machine code of its own, the fields of ``Rate``.
 RATES = {
-    "gfx906": (256, 1725000000, 16000000000),
+    "gfx906": (256, 1800000000, 16000000000),
     "gfx908": (1024, 1502000000, 10240000000),
     "gfx90a": (1024, 1700000000, 14894545455),
     "gfx942": (2048, 2100000000, 17434210526),
