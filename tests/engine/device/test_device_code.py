@@ -96,9 +96,18 @@ def test_resources_are_reported_for_every_kernel(device, arch):
         assert taken.kernarg_bytes == layout(KINDS[op].params).size, "a struct, and no hidden argument"
         assert taken.wave == known_archs()[arch].isa.wave
         assert taken.code_bytes == made["code_bytes"]
-        # A kernel has two loops, and a launch runs one of them. The instruction cache has 32 KiB. gfx1030
-        # unpacks bf16: dq of head dim 256 takes 268 bytes more.
-        assert 0 < taken.code_bytes < (65 if name == "fa_bwd_dq_bf16_d256" else 64) * 1024
+        assert 0 < taken.code_bytes < most_kib(name, arch) * 1024
+
+
+def most_kib(name, arch):
+    """Of code: two loops of the 32 KiB of an instruction cache. A launch runs one of them.
+
+    gfx1030 unpacks bf16: dq of head dim 256 takes 268 bytes more. gfx906 has four columns a lane. Some loops
+    are longer than its cache (docs/dev/new-gpu.md).
+    """
+    if arch == "gfx906":
+        return 77
+    return 65 if name == "fa_bwd_dq_bf16_d256" else 64
 
 
 def test_the_registry_names_exactly_the_kernels_that_the_code_objects_hold(device):
