@@ -813,7 +813,7 @@ def test_the_facts_of_a_made_up_machine(tmp_path, monkeypatch):
     node = tmp_path / "sys/class/kfd/kfd/topology/nodes/1"
     for folder in (node, tmp_path / "dev/dri", tmp_path / "proc/self"):
         folder.mkdir(parents=True)
-    (node / "properties").write_text("gfx_target_version 90006\n")
+    (node / "properties").write_text("gfx_target_version 90000\n")
     (tmp_path / "dev/kfd").touch()
     (tmp_path / "dev/dri/renderD128").touch()
     two = "1-2 r-xp 0 08:01 1 /a/libamdhip64.so.7\n1-2 r-xp 0 08:01 1 /b/libamdhip64.so.6\n"
@@ -821,7 +821,7 @@ def test_the_facts_of_a_made_up_machine(tmp_path, monkeypatch):
     monkeypatch.setenv(OVERRIDE, "10.3.0")
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
     facts = survey.collect(tmp_path)
-    assert [gpu.arch for gpu in facts.driver_gpus] == ["gfx906"]
+    assert [gpu.arch for gpu in facts.driver_gpus] == ["gfx900"]
     assert (facts.kfd.state, [file.state for file in facts.renders]) == ("open", ["open"])
     said = advice(facts)
     for words in (
