@@ -26,10 +26,7 @@ WIDE_OP, UNEVEN_OP = (kinds.ATTENDING[each] for each in (paths.WIDE, paths.UNEVE
 BACKWARD, MASKED_BACKWARD = kinds.GRADIENTS[paths.SEPARATE], kinds.GRADIENTS[kinds.MASKED]
 UNEVEN_BACKWARD = kinds.GRADIENTS[kinds.UNEVEN]
 TYPICAL_LENGTH = 128
-NO_TRAINING = (
-    "{} has kernels for inference only, because its GPUs have little memory: call under torch.no_grad(), or "
-    "train on another GPU"
-)
+NO_TRAINING = "{} has kernels for inference only: call under torch.no_grad(), or train on another GPU"
 
 
 class Plan(NamedTuple):
