@@ -247,13 +247,13 @@ MENDED = {
     "barrier_skipped_by_wave": ("lds_sound", TWO_WAVES),
     "endless": ("loop_that_ends", {}),
 }
-ONLY_ON_GFX9 = {"agpr_unwritten"}
+ONLY_BESIDE_MFMA = {"agpr_unwritten"}
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("planted", MENDED)
 def test_the_mended_twin_of_each_planted_error_has_no_findings(machine, planted, seed):
-    if planted in ONLY_ON_GFX9 and planted not in machine.kernels:
+    if planted in ONLY_BESIDE_MFMA and planted not in machine.kernels:
         planted = "vgpr_unwritten"
     kernel, how = MENDED[planted]
     result = run(machine, kernel, **how, seed=seed)

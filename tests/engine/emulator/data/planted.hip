@@ -206,7 +206,7 @@ KERNEL void vgpr_wholly_written(const float* in, float* out, int n) {
   asm volatile("v_mov_b32 %0, v78" : "=v"(x) : : "v78");
   if (i < n) out[i] = x;
 }
-#if defined(__GFX9__)
+#if defined(__GFX9__) && !defined(__gfx906__)
 KERNEL void agpr_written(const float* in, float* out, int n) {
   int i = threadIdx.x;
   float x;
