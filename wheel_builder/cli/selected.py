@@ -33,3 +33,19 @@ def plan_of(args: argparse.Namespace) -> Plan:
 def wanted_archs(args: argparse.Namespace) -> tuple[str, ...]:
     """The archs named on the command line, empty for all."""
     return () if ALL in args.archs else tuple(args.archs)
+
+
+def compiler_option(parser: argparse.ArgumentParser) -> None:
+    """``--rocm``, of commands that compile with one version. ``compiler_of`` reads it."""
+    parser.add_argument(
+        "--rocm",
+        default=DEFAULT,
+        metavar="V",
+        help="ROCm version of the compiler (default: the public wheel's)",
+    )
+
+
+def compiler_of(args: argparse.Namespace, matrix: Matrix) -> str:
+    """The ROCm version whose compiler is wanted."""
+    wanted: str = args.rocm
+    return matrix.public.built_with if wanted == DEFAULT else wanted

@@ -75,14 +75,7 @@ def models_of(checkout: Path) -> str:
 
 def figures_of(subject: Subject, kernel: Kernel, tile: Workgroup, results: Results) -> Figures:
     """The figures of a candidate, stored."""
-
-    def make(_out: Path) -> Mapping[str, Any]:
-        try:
-            return asdict(_figures(subject, kernel, tile))
-        except PerfError as error:
-            return asdict(Figures({}, problem=error.message))
-
-    return Figures(**_stored(FIGURES, subject, kernel, tile, results, make).facts)
+    return _kept(FIGURES, _figures, subject, kernel, tile, results)
 
 
 def quick_figures_of(subject: Subject, kernel: Kernel, tile: Workgroup, results: Results) -> Figures:
@@ -90,14 +83,22 @@ def quick_figures_of(subject: Subject, kernel: Kernel, tile: Workgroup, results:
 
     Of kernels bound by memory: their launches.
     """
+    return _kept(QUICK, _quick, subject, kernel, tile, results)
+
+
+def _kept(
+    name: str, find: Callable[[Subject, Kernel, Workgroup], Figures],
+    subject: Subject, kernel: Kernel, tile: Workgroup, results: Results,
+) -> Figures:  # fmt: skip
+    """What ``find`` finds, or its problem, stored under ``name``."""
 
     def make(_out: Path) -> Mapping[str, Any]:
         try:
-            return asdict(_quick(subject, kernel, tile))
+            return asdict(find(subject, kernel, tile))
         except PerfError as error:
             return asdict(Figures({}, problem=error.message))
 
-    return Figures(**_stored(QUICK, subject, kernel, tile, results, make).facts)
+    return Figures(**_stored(name, subject, kernel, tile, results, make).facts)
 
 
 def executed(subject: Subject, kernel: Kernel, tile: Workgroup, step: int, results: Results) -> str:

@@ -6,7 +6,7 @@ import math
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import positive, release_options, run_options
 from wheel_builder.cli.runs import run_context
-from wheel_builder.cli.selected import DEFAULT, read_matrix
+from wheel_builder.cli.selected import compiler_of, compiler_option, read_matrix
 from wheel_builder.extras.timings.proposals import Budget, propose_all, wanted_kernels
 from wheel_builder.extras.timings.wanted import read_wanted
 from wheel_builder.matrix.model import Selection
@@ -15,7 +15,7 @@ from wheel_builder.matrix.plan import plan
 
 def run(args: argparse.Namespace) -> None:
     matrix = read_matrix()
-    rocm = matrix.public.built_with if args.rocm == DEFAULT else args.rocm
+    rocm = compiler_of(args, matrix)
     found = plan(matrix, Selection(rocm=(rocm,), archs=(args.arch,)))
     context = run_context(args)
     budget = Budget(args.budget or math.inf, tuple(args.kernel), args.again)
@@ -37,10 +37,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--budget", type=positive, metavar="MIN",
         help="begin no kernel after these minutes; the same command goes on",
     )  # fmt: skip
-    parser.add_argument(
-        "--rocm", default=DEFAULT, metavar="V",
-        help="ROCm version of the compiler (default: the public wheel's)",
-    )  # fmt: skip
+    compiler_option(parser)
 
 
 COMMAND = Command(

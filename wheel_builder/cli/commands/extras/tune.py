@@ -6,7 +6,7 @@ import math
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import positive, release_options, run_options
 from wheel_builder.cli.runs import run_context
-from wheel_builder.cli.selected import DEFAULT, read_matrix
+from wheel_builder.cli.selected import compiler_of, compiler_option, read_matrix
 from wheel_builder.extras.tune.record import SEARCHES
 from wheel_builder.extras.tune.rows import EXAMPLE, changes_named
 from wheel_builder.extras.tune.run import Wishes, dry_run, kernel_named, tune
@@ -18,7 +18,7 @@ MINUTES = 10
 
 def run(args: argparse.Namespace) -> None:
     matrix = read_matrix()
-    rocm = matrix.public.built_with if args.rocm == DEFAULT else args.rocm
+    rocm = compiler_of(args, matrix)
     # Refuses unknown archs, too.
     found = plan(matrix, Selection(rocm=(rocm,), archs=(args.arch,)))
     kernel = kernel_named(args.arch, args.kernel)
@@ -58,12 +58,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="MIN",
         help=f"minutes of search (default: {MINUTES}); the same command goes on where the last one ended",
     )
-    parser.add_argument(
-        "--rocm",
-        default=DEFAULT,
-        metavar="V",
-        help="ROCm version of the compiler (default: the public wheel's)",
-    )
+    compiler_option(parser)
 
 
 COMMAND = Command(

@@ -12,7 +12,7 @@ from wheel_builder.cli.options import (
     run_options,
 )
 from wheel_builder.cli.runs import handing_over, ran, run_context
-from wheel_builder.cli.selected import DEFAULT, read_matrix
+from wheel_builder.cli.selected import compiler_of, compiler_option, read_matrix
 from wheel_builder.extras.timings.distribute import distribute
 from wheel_builder.index.owners import newest_wheels
 from wheel_builder.matrix.model import Selection
@@ -21,7 +21,7 @@ from wheel_builder.matrix.plan import plan
 
 def run(args: argparse.Namespace) -> None:
     matrix = read_matrix()
-    rocm = matrix.public.built_with if args.rocm == DEFAULT else args.rocm
+    rocm = compiler_of(args, matrix)
     found = plan(matrix, Selection(rocm=(rocm,), archs=(args.arch,)))
     context = run_context(args)
     wheels = args.wheel or newest_wheels(context.index)
@@ -41,10 +41,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", type=Path, default=ROOT / "dist", metavar="DIR", help="output folder (default: dist)"
     )
-    parser.add_argument(
-        "--rocm", default=DEFAULT, metavar="V",
-        help="ROCm version of the compiler (default: the public wheel's)",
-    )  # fmt: skip
+    compiler_option(parser)
 
 
 COMMAND = Command(

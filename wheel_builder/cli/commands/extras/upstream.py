@@ -9,7 +9,7 @@ from pathlib import Path
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, handover_options, release_options, run_options
 from wheel_builder.cli.runs import handing_over, ran, run_context
-from wheel_builder.cli.selected import DEFAULT, read_matrix
+from wheel_builder.cli.selected import compiler_of, compiler_option, read_matrix
 from wheel_builder.extras.upstream.costs import COSTS
 from wheel_builder.extras.upstream.run import (
     ALL,
@@ -52,7 +52,7 @@ def copied(file: Path, folder: Path) -> Path:
 def _wanted(args: argparse.Namespace) -> Wanted:
     matrix = read_matrix()
     check_arch(matrix.upstream, args.arch)
-    selection = Selection(rocm=(matrix.public.built_with if args.rocm == DEFAULT else args.rocm,))
+    selection = Selection(rocm=(compiler_of(args, matrix),))
     job = jobs_to_build(plan(matrix, selection))[0]
     torch = Torch(args.torch or matrix.package.torch_headers, args.torch_index)
     return Wanted(job, matrix.package, matrix.upstream, args.arch, args.shard, args.kernels, torch)
@@ -77,12 +77,7 @@ def release(text: str) -> str:
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", required=True, metavar="A", help="one gfx arch, for example gfx942")
-    parser.add_argument(
-        "--rocm",
-        default=DEFAULT,
-        metavar="V",
-        help="ROCm version of the compiler (default: the public wheel's)",
-    )
+    compiler_option(parser)
     parser.add_argument(
         "--shard", type=shard, default=ALL, metavar="K/N",
         help="compile every N-th object from the K-th; without this option: link all objects",
