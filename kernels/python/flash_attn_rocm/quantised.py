@@ -21,7 +21,8 @@ def attend(
     q, k and v have four dimensions. Raises FlashAttnArgumentError as ``attention`` does, for calls of lengths
     that pay.
     """
-    pays = int8.pays(q.shape[1], k.shape[1], causal=causal)
+    least = int8.least_pairs(q.device)
+    pays = int8.pays(q.shape[1], k.shape[1], least, causal=causal)
     if attn_mask is not None or not pays or transforms.is_active():
         return None
     return int8.attend(*_prepared(q, k, v, attn_mask, softmax_scale, causal=causal))

@@ -22,7 +22,8 @@ import torch
 from flash_attn_rocm import quantised
 from torch.nn.functional import scaled_dot_product_attention
 from flash_attn_rocm.launch import int8
-int8.LEAST_PAIRS = {least}
+if {least}:
+    int8.LEAST_PAIRS = dict.fromkeys(int8.LEAST_PAIRS, {least})
 dtype, head_dim = getattr(torch, {dtype!r}), {head_dim}
 draw = torch.Generator().manual_seed(3)
 q, k, v = (
@@ -129,10 +130,14 @@ size = exact.square().mean()
 shown["errors"] = [((out - exact).square().mean() / size).sqrt().item() * 1e3 for out in outs]
 """
 RULE = """
-shown["pays"] = [
-    int8.pays(rows, keys, causal=causal)
+with kernels_on_host_memory(fake_hip):
+    least = int8.least_pairs(q.device)
+    shown["elsewhere"] = int8.least_pairs(torch.device("meta"))
+n = 2 * least
+shown["least"], shown["pays"] = least, [
+    int8.pays(rows, keys, least, causal=causal)
     for causal in (False, True)
-    for rows, keys in ((4096, 4096), (4095, 4096), (4096, 4095), (8192, 8192), (8191, 8192), (2048, 1 << 30))
+    for rows, keys in ((n, n), (n - 1, n), (n, n - 1), (2 * n, 2 * n), (2 * n - 1, 2 * n), (least, 1 << 30))
 ]
 """
 NAMES = {"fp16": "float16", "bf16": "bfloat16"}
@@ -243,18 +248,19 @@ def test_errors_are_those_of_the_page(scenario, arch, dtype, values, in_8_bits, 
     assert shown["errors"] == [pytest.approx(each, rel=0.08) for each in (in_8_bits, in_16_bits)]
 
 
-@pytest.mark.needs_archs(ARCH)
-def test_the_rule_of_lengths(scenario):
-    shown = scenario(begin(least=2048) + RULE, arch=ARCH)["pays"]
-    assert shown[:6] == [True, False, False, True, True, False]
-    assert shown[6:] == [False, False, False, True, False, False]
+@pytest.mark.parametrize("arch", BOTH)
+def test_the_rule_of_lengths(scenario, arch):
+    shown = scenario(begin(least=0) + RULE, arch=arch)
+    assert (shown["least"], shown["elsewhere"]) == ({ARCH: 2048, KEEPS: 1024}[arch], 0)
+    assert shown["pays"][:6] == [True, False, False, True, True, False]
+    assert shown["pays"][6:] == [False, False, False, True, False, False]
 
 
 @pytest.mark.needs_archs(ARCH)
 @pytest.mark.parametrize(
     ("least", "head_dim", "mask", "words"),
     [
-        (2048, 128, "None", "8 bits pay from 4096 queries"),
+        (0, 128, "None", "8 bits pay from 4096 queries with as many keys on, or 8192 in causal calls"),
         (1, 96, "None", "no kernel for gfx1201 has products of int8 for fp16 with head dim 96"),
         (1, 128, "torch.ones(70, 70, dtype=torch.bool)", "take no mask"),
     ],
