@@ -53,7 +53,6 @@ struct CountSoftmax : Softmax<Unit, kSteps, false, kSteps, false> {
     find_from();
   }
 
-  FA_DEVICE static Highest lowest() { return anything<Highest>(); }
   template <int kFirst, int kEnd>
   FA_DEVICE static Highest maximum_of(Highest highest, const C* s) {
 #pragma unroll
@@ -67,8 +66,6 @@ struct CountSoftmax : Softmax<Unit, kSteps, false, kSteps, false> {
       highest.of[i] = here(highest.of[i]);
     return highest;
   }
-
-  FA_DEVICE static Highest kept(Highest highest) { return highest; }
 
   template <int kFirst, int kEnd>
   FA_DEVICE void find_exponents_of(C* exponents, const C* s) const {
@@ -141,5 +138,20 @@ struct CountSoftmax : Softmax<Unit, kSteps, false, kSteps, false> {
     }
   }
 };
+
+// What a maximum starts from, and the maximum between two of its parts.
+template <class Softmax>
+FA_DEVICE float lowest_of(const Softmax& softmax) {
+  return softmax.top[0];
+}
+template <class Unit, int kSteps>
+FA_DEVICE auto lowest_of(const CountSoftmax<Unit, kSteps>&) {
+  return anything<typename CountSoftmax<Unit, kSteps>::Highest>();
+}
+template <class Highest>
+FA_DEVICE Highest kept(Highest highest) {
+  return highest;
+}
+FA_DEVICE float kept(float highest) { return here(highest); }
 
 }  // namespace fa

@@ -24,7 +24,6 @@ struct Softmax {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
   static constexpr float kNone = -__builtin_inff();
-  using Highest = float;
   static constexpr bool kIsEager = false;                                 // eager_softmax.hpp
   static constexpr bool kCodes = sizeof(typename Unit::A) == Unit::kRun;  // P becomes codes of 8 bits
   // Any number with all bits of one of these is NaN.
@@ -87,9 +86,6 @@ struct Softmax {
       highest = __builtin_fmaxf(highest, s[f / Unit::kRows][f % Unit::kRows]);
     return highest;
   }
-  FA_DEVICE static float kept(float highest) { return here(highest); }  // between parts of a maximum
-  static constexpr C start = {};
-  FA_DEVICE float lowest() const { return top[0]; }  // to start from
 
   // For the maximum of a lane's first scores. O is zero.
   FA_DEVICE void follow_first(float maximum, C* s, int lane) {

@@ -32,7 +32,6 @@ struct TurnSlots : PaddedSlots<B> {
   using Base::ahead, Base::kAhead, Base::kAll, Base::kEarly, Base::kLate, Base::kOfOut, Base::kPairs,
       Base::kParts, Base::softmax;
   using Sums = typename Base::Sums;
-  using Highest = typename B::Softmax::Highest;
   // Slots of O with late exponentials. Their probabilities are there one slot later.
   static constexpr int kLateSlots = kLate > 0 ? kOfOut * kParts * 3 / 8 : 0;
   static_assert(kLateSlots < kEarly / Base::Unit::kRun * B::kOutSteps * kParts || kLate == 0,
@@ -51,7 +50,7 @@ struct TurnSlots : PaddedSlots<B> {
 
   // Adds to O. Meanwhile computes the exponents of the next tile's scores, for the current offset, and their
   // maximum. `k_at`: of the keys that follow. `hide()` masks the scores: its branch runs beside products.
-  template <class Hide>
+  template <class Highest, class Hide>
   FA_DEVICE void add_values(int v_at, int k_at, C* o, typename Base::Unit::B* weights, const C* next,
                             C* exponents, Highest& maximum, const Hide& hide) {
     // The first slots without exponents.
@@ -72,7 +71,7 @@ struct TurnSlots : PaddedSlots<B> {
       constexpr int first = share_begin<kPairs, kOfOut * kParts, kSkipped>(part);
       constexpr int end = share_begin<kPairs, kOfOut * kParts, kSkipped>(part + 1);
       if constexpr (first < end) {
-        maximum = B::Softmax::kept(B::Softmax::template maximum_of<first, end>(maximum, next));
+        maximum = kept(B::Softmax::template maximum_of<first, end>(maximum, next));
         softmax.template find_exponents_of<first, end>(exponents, next);
       }
     });
@@ -148,7 +147,7 @@ FA_DEVICE void slots_in_turn(const B& block, const typename B::Tiles& tiles, con
     slots.template find_scores<false>(k_at, v_at, t, s, nullptr);
     if (tiles.hidden(first) < 0) mask(t, first);
     scales_of(first);
-    const auto maximum = B::Softmax::template maximum_of<0, kElements>(softmax.lowest(), t);
+    const auto maximum = B::Softmax::template maximum_of<0, kElements>(lowest_of(softmax), t);
     softmax.follow_first(maximum, t, block.lane);
     softmax.template find_exponents_of<0, kElements>(s, t);
   };
@@ -211,7 +210,7 @@ FA_DEVICE void slots_in_turn(const B& block, const typename B::Tiles& tiles, con
       }
       prioritise<B, 2>();
       scales_of(next);
-      auto maximum = softmax.lowest();
+      auto maximum = lowest_of(softmax);
       slots.add_values(v_at, k_last, o, weights, t, s, maximum, [&] {
         if (hidden < 0) mask(t, next);
       });

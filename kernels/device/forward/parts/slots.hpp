@@ -79,6 +79,14 @@ struct Slots {
     }
   }
 
+  FA_DEVICE C start() const {
+    if constexpr (B::kCounts) {
+      return softmax.start;
+    } else {
+      return {};
+    }
+  }
+
   template <int kPart>
   FA_DEVICE static void multiply_score(C& c, const A& k, const typename Unit::B& q) {
     if constexpr (B::kCounts) {
@@ -169,7 +177,7 @@ struct Slots {
   FA_DEVICE void find_scores(int k_at, int v_at, C* scores, const Exponents& exponents,
                              typename Unit::B* weights, const Beside& beside = {}) {
 #pragma unroll
-    for (int step = 0; step < B::kScoreSteps; ++step) scores[step] = softmax.start;
+    for (int step = 0; step < B::kScoreSteps; ++step) scores[step] = start();
     [[maybe_unused]] Sums sums{{}, {softmax.sum[0], 0}};
     if constexpr (kWithWeights) make_share<0, kOfScores * kParts, 0, kEarly>(exponents, weights, sums);
     each_slot<kOfScores * kParts>([&](auto slot) {
