@@ -42,6 +42,10 @@ from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.row_ids import todays_ids
 from wheel_builder.tables.tiles import known_tiles
 
+DROPPED = (
+    "{kernel}: these candidates of maintainers were dropped, because they change older rows than today's. "
+    "`git diff {file}` shows them: to keep one, write it into that file again"
+)
 SINGLE, COMBINED = 10, 2  # candidates compiled for a kernel
 
 
@@ -105,9 +109,14 @@ def wanted_kernels(arch: str, budget: Budget, listed: Listed) -> list[Kernel]:
 
 def _is_done(kernel: Kernel, listed: Listed) -> bool:
     """Whether the command ran for today's rows, also if it found nothing."""
-    if (own := listed.get(kernel.name)) is None or not is_current(kernel, own):
+    if not _is_of_today(kernel, listed):
         return False
-    return not own.candidates or any(each.why.startswith(MODELLED) for each in own.candidates)
+    own = listed[kernel.name].candidates
+    return not own or any(each.why.startswith(MODELLED) for each in own)
+
+
+def _is_of_today(kernel: Kernel, listed: Listed) -> bool:
+    return kernel.name in listed and is_current(kernel, listed[kernel.name])
 
 
 def write_proposals(
@@ -125,15 +134,23 @@ def write_proposals(
             say(f"the budget is spent: {len(kernels) - number} kernels are left, the same command goes on")
             break
         listed = read_wanted(checkout, arch)
-        before = listed.get(kernel.name)
-        kept = [each for each in before.candidates if not each.why.startswith(MODELLED)] if before else []
-        if before and not is_current(kernel, before):
-            kept = []
+        own, current = _maintainers(listed.get(kernel.name)), _is_of_today(kernel, listed)
         tuning = started(kernel)
-        found = OfKernel(tuning.rows.id_of(kernel), tuple(propose(tuning, kept, shared)))
+        found = OfKernel(tuning.rows.id_of(kernel), tuple(propose(tuning, own if current else (), shared)))
         ensure(file, to_text(arch, {**listed, kernel.name: found}).encode())
         say(f"{bar((number + 1) / len(kernels))} {kernel.name}: {len(found.candidates)} candidates")
+        if own and not current:
+            say(_dropped(kernel, own))
     return file
+
+
+def _maintainers(before: OfKernel | None) -> list[Wanted]:
+    return [each for each in before.candidates if not each.why.startswith(MODELLED)] if before else []
+
+
+def _dropped(kernel: Kernel, own: Sequence[Wanted]) -> str:
+    lines = (f"  {each.changes}  # {each.why}" for each in own)
+    return "\n".join([DROPPED.format(kernel=kernel.name, file=file_of(kernel.arch)), *lines])
 
 
 def propose(tuning: Tuning, kept: Sequence[Wanted], shared: Sharing) -> Iterator[Wanted]:

@@ -129,9 +129,19 @@ def test_a_maintainers_candidates_stay_and_modelled_ones_are_replaced(machinery,
 
 def test_candidates_of_older_rows_are_replaced(machinery, tmp_path):
     committed(tmp_path, FP16, MAINTAINERS, of="01234567")
-    own = proposed(tmp_path)[0][FP16.name]
+    found, said = proposed(tmp_path)
+    own = found[FP16.name]
     assert own.today == today(FP16)
     assert MAINTAINERS not in own.candidates
+    words, *dropped = said[-1].splitlines()
+    assert words.startswith("fa_fwd_fp16_d64: these candidates of maintainers were dropped")
+    assert "`git diff wheel_builder/extras/timings/candidates/gfx908.toml` shows them" in words
+    assert dropped == ["  keys = 64, waves = 2  # seen on a GPU"]
+
+
+def test_modelled_candidates_of_older_rows_are_no_loss(machinery, tmp_path):
+    committed(tmp_path, FP16, Wanted("prefetch = 9", "modelled 1.000"), of="01234567")
+    assert [line for line in proposed(tmp_path)[1] if "dropped" in line] == []
 
 
 def test_an_interrupted_run_keeps_finished_kernels_and_the_next_one_goes_on(machinery, tmp_path):
