@@ -31,7 +31,7 @@ from wheel_builder.extras.tune.ranking import gain_of
 from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, words_of
 from wheel_builder.extras.tune.run import NAME, Tuning, Wishes, attempt, bar, begun, execute, kernel_named
 from wheel_builder.extras.tune.space import HOPELESS, combined, spread
-from wheel_builder.extras.tune.works import works
+from wheel_builder.extras.tune.works import untuned, works
 from wheel_builder.matrix.model import Plan
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.pipeline.context import RunContext
@@ -77,7 +77,10 @@ def propose_all(arch: str, plan: Plan, context: RunContext, budget: Budget, *, p
         def started(kernel: Kernel) -> Tuning:
             return begun(kernel, context, builder.result, emulator.result, Wishes(0), step.own_log)
 
-        return write_proposals(arch, kernels, started, context.checkout, budget, step.note)
+        made = write_proposals(arch, kernels, started, context.checkout, budget, step.note)
+        for line in without_candidates(arch):
+            step.note(line)
+        return made
 
     made = steps.add(f"candidates {arch}", work, weight=30 * len(kernels), log="candidates")
     steps.run(plain=plain)
@@ -93,12 +96,20 @@ def tunable(arch: str) -> list[Kernel]:
     )
 
 
+def without_candidates(arch: str) -> list[str]:
+    """The arch's kernels that have rows and no candidates, and why."""
+    matches = (NAME.match(name) for name in todays_ids(known_tiles(), arch_named(arch)))
+    ops = dict.fromkeys(each["op"] for each in matches if each and each["op"] in untuned())
+    return [f"no candidates of fa_{op}: {untuned()[op]}" for op in ops]
+
+
 def wanted_kernels(arch: str, budget: Budget, listed: Listed) -> list[Kernel]:
     """Those without current candidates."""
     every = tunable(arch)
     if unknown := {*budget.kernels} - {each.name for each in every}:
         title = f"{', '.join(sorted(unknown))} of {arch} cannot be tuned"
-        raise TuneError(title, [f"expected some of {', '.join(each.name for each in every)}"])
+        expected = f"expected some of {', '.join(each.name for each in every)}"
+        raise TuneError(title, [expected, *without_candidates(arch)])
     return [
         each
         for each in every

@@ -20,7 +20,7 @@ from wheel_builder.extras.tune.record import SEARCHES, lines_of, recorded
 from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, Rows, changed, rows_of, words_of
 from wheel_builder.extras.tune.rules import waves_of
 from wheel_builder.extras.tune.space import Gains, next_candidates
-from wheel_builder.extras.tune.works import works
+from wheel_builder.extras.tune.works import untuned, works
 from wheel_builder.files.device.fatbin import CodeObject
 from wheel_builder.machine_code.disassembly.listing import tools_in
 from wheel_builder.machine_code.emulator.binding import Core
@@ -87,7 +87,8 @@ def kernel_named(arch: str, name: str) -> Kernel:
     if match is None or match["op"] not in works():
         title = f"{name} cannot be tuned"
         known = ", ".join(f"fa_{op}_fp16_d64" for op in works())
-        raise TuneError(title, [f"expected the name of a forward or of a backward's kernel, such as {known}"])
+        expected = f"expected the name of a forward or of a backward's kernel, such as {known}"
+        raise TuneError(title, [untuned().get(match["op"] if match else "", expected)])
     return Kernel(arch, match["op"], match["dtype"], int(match["head_dim"]))
 
 

@@ -14,6 +14,7 @@ from wheel_builder.extras.perf.workloads.workload import Workload
 from wheel_builder.extras.tune import checks, decodes
 from wheel_builder.extras.tune.ranking import LAUNCH
 from wheel_builder.extras.tune.rows import Kernel
+from wheel_builder.tables.kinds import LATENT, known_kinds
 from wheel_builder.tables.tiles import FUSED, SETS, Workgroup
 
 DECODE = "decode"
@@ -146,8 +147,22 @@ DECODES = Work(
 
 
 def works() -> dict[str, Work]:
-    """By op: the kernels that can be tuned. Those of 8 bits and ``mla`` have no calls here."""
+    """By op: the kernels that can be tuned."""
     numbers = (op for op in ours.FORWARDS if not fp8.multiplies_fp8(op))
     forwards = {op: MASKED if op == ours.MASKED else UNMASKED for op in numbers}
     forwards[DECODE] = DECODES
     return forwards | {op: GRADIENTS for op in gradients.OPS if op in SETS}
+
+
+NOT_TIMED = "`python -m flash_attn_rocm tune` times none of its calls, so no GPU could choose a candidate"
+NOT_REPLACED = "the library replaces no kernel of latent attention, whose launches have sizes of their own"
+
+
+def untuned() -> dict[str, str]:
+    """By op: why kernels with rows cannot be tuned."""
+    every = known_kinds()
+    return {
+        op: f"{NOT_TIMED}; {NOT_REPLACED}" if every[op].call == LATENT else NOT_TIMED
+        for op in SETS
+        if op not in works()
+    }

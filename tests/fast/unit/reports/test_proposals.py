@@ -8,14 +8,21 @@ from tests.conftest import CHECKOUT
 from wheel_builder.base.errors import TuneError
 from wheel_builder.extras.timings import proposals
 from wheel_builder.extras.timings.distribution import MOST
-from wheel_builder.extras.timings.proposals import Budget, tunable, wanted_kernels, write_proposals
+from wheel_builder.extras.timings.proposals import (
+    Budget,
+    tunable,
+    wanted_kernels,
+    without_candidates,
+    write_proposals,
+)
 from wheel_builder.extras.timings.wanted import OfKernel, Wanted, file_of, read_wanted, to_text
 from wheel_builder.extras.tune import run
 from wheel_builder.extras.tune.compiling import Compiled
 from wheel_builder.extras.tune.measuring import Figures
 from wheel_builder.extras.tune.rows import Kernel, changed, changes_named, rows_of
 from wheel_builder.extras.tune.run import Tuning, Wishes
-from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.archs import arch_named, known_archs
+from wheel_builder.tables.row_ids import todays_ids
 from wheel_builder.tables.tiles import known_tiles
 
 ARCH = "gfx908"
@@ -183,3 +190,23 @@ def test_an_unknown_kernel_is_refused():
     with pytest.raises(TuneError, match="fa_append_fp16_d64 of gfx908 cannot be tuned") as caught:
         wanted_kernels(ARCH, Budget(kernels=("fa_append_fp16_d64",)), read_wanted(CHECKOUT, ARCH))
     assert "expected some of fa_" in str(caught.value)
+
+
+@pytest.mark.parametrize("arch", known_archs())
+def test_every_kernel_with_rows_has_candidates_or_a_reason(arch):
+    words = [line.partition(":")[0].removeprefix("no candidates of fa_") for line in without_candidates(arch)]
+    ops = {run.NAME.match(name)["op"] for name in todays_ids(known_tiles(), arch_named(arch))}
+    assert {each.op for each in tunable(arch)} | {*words} == ops
+    assert not {each.op for each in tunable(arch)} & {*words}
+
+
+def test_reasons_are_told_by_both_commands():
+    with pytest.raises(TuneError, match="fa_mla_fp16_d576 of gfx942 cannot be tuned") as caught:
+        wanted_kernels("gfx942", Budget(kernels=("fa_mla_fp16_d576",)), {})
+    [_, *reasons] = caught.value.problems
+    assert reasons == without_candidates("gfx942")
+    [latent] = [line for line in reasons if line.startswith("no candidates of fa_mla: ")]
+    with pytest.raises(TuneError) as caught:
+        run.kernel_named("gfx942", "fa_mla_fp16_d576")
+    assert caught.value.problems == (latent.removeprefix("no candidates of fa_mla: "),)
+    assert "the library replaces no kernel of latent attention" in latent
