@@ -242,7 +242,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
       const float next = kStartsShifted ? shift[column] + (gain - highest) : gain - highest;
       float to = rises ? next : shift[column];
       float by = to - shift[column];
-      if constexpr (kChecks) raise_exactly<Unit>(shift[column], highest, gain, rises, to, by);
+      if constexpr (kChecks || kCounts) raise_exactly<Unit>(shift[column], highest, gain, rises, to, by);
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
       const float factor = !kFirst && rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
       correct |= rises && !first;

@@ -19,6 +19,12 @@ from wheel_builder.tables.tiles import workgroup_of
 QUANTISE, FORWARD = "fa_quantise_{}", "fa_fwd_int8_{}_d{}"
 KEYS_OF_SCALE, ROWS = 32, 256  # kKeysOfScale, kQuantisedRows
 THREADS = 256
+# Elements of q and k, and of k's row 37 if it has others: scores up to 10^10 times softmax_scale. A step of
+# int8 is then far more than the exponents of fp32.
+HUGE = {
+    "huge": (30000, 30000, 30000), "far below": (30000, -30000, -30000), "alternating": (30000, None, None),
+    "one huge key": (30000, 0, 30000), "one far below": (30000, 0, -30000),
+}  # fmt: skip
 SIGNS = 0x13198A2E03707344243F6A8885A308D3  # kSigns of quantise.hpp
 INT8, E4M3 = values_of_codes("int8"), values_of_codes("e4m3fn")
 
@@ -28,7 +34,7 @@ class Int8:
     """A call, as many queries and keys in each sequence.
 
     ``values``: "normal", "outliers" (a few channels of k, an offset of v), "sinks" (the first key takes most
-    of each row, and its value is small), "rising" (scores), "zeros" or "large" (elements near 10^4).
+    of each row, and its value is small), "rising" (scores), "zeros", "large" (elements near 10^4), or HUGE.
     """
 
     queries: int = 70
@@ -86,6 +92,10 @@ class Call:
         row = n // width % self.rows[name]
         if values == "zeros":
             return 0.0
+        if values in HUGE and name != "v":
+            of_q, of_k, of_one = HUGE[values]
+            found = of_q if name == "q" else of_one if row == 37 else of_k
+            return float(30000 * (-1) ** row if found is None else found)
         if values == "large":
             return x * 4096
         if values == "outliers" and name == "k" and n % 32 == 5:

@@ -9,6 +9,7 @@ from tests.engine.emulator.kernels.coded import fp32
 from tests.engine.emulator.kernels.int8 import (
     E4M3,
     FORWARD,
+    HUGE,
     INT8,
     KEYS_OF_SCALE,
     QUANTISE,
@@ -106,6 +107,30 @@ def test_out_and_lse(machines, name):
             assert abs(x - y) <= size * relative + case.keys * least
         assert lse == sums or abs(lse - sums) <= 1e-5 * max(1.0, abs(sums)) + HALF_START * quantum
         assert math.isfinite(sums) or out == (0.0,) * len(out)
+
+
+@pytest.mark.parametrize("window", [(-1, -1), (-1, 0)])
+@of_kernels(HUGE)
+def test_rows_of_huge_scores_are_averages_of_v(machines, name, window):
+    """Each start is off by up to HALF_START codes, so of equal scores some count alone. Rows were NaN."""
+    _, arch, dtype, head_dim = machines
+    v_codes = known_archs()[arch].isa.fp8 != "none"
+    relative = HALF_ULP + HALF_BF16 if v_codes else HALF_ULP_16 + HALF_FP16
+    case = Int8(
+        queries=200, keys=200, values=name, window=window, dtype=dtype, width=head_dim, v_codes=v_codes
+    )
+    call = run(machines[0], arch, case)
+    quantum = math.prod(max(call.memory[f"{x}_scales"].values("f")) for x in "qk") * case.scale
+    for (b, h, i), out, lse in results(call, step=13):
+        _, sums, _ = exact(call, b, h, i)
+        seen = range(i + 1 if window[1] == 0 else case.keys)
+        if name == "one huge key" and 37 in seen:
+            seen = [37]
+        columns = zip(*(call.coded("v", b, h, j) for j in seen), strict=True)
+        for x, column in zip(out, columns, strict=True):
+            slack = relative * max(map(abs, column))
+            assert min(column) - slack <= x <= max(column) + slack
+        assert abs(lse - sums) <= HALF_START * quantum + 2.0**-22 * abs(sums)
 
 
 def scale_of(numbers, most):

@@ -1,19 +1,22 @@
 """What products of int8 gain, and the rule of which calls take them."""
 
+import ast
 import re
 
 import pytest
 
 from tests.conftest import CHECKOUT
 from wheel_builder.extras.perf.golden import FIGURES, FLOP, Figure, parse_figures
-from wheel_builder.extras.site.eight_bits import LENGTHS, OP, gain, gains
+from wheel_builder.extras.site.eight_bits import LENGTHS, OP, PAYS, gain, gains
 from wheel_builder.extras.site.markdown import markdown
-from wheel_builder.extras.site.modelled import OURS
-from wheel_builder.tables.archs import arch_named
+from wheel_builder.extras.site.modelled import HEAD_DIMS, OURS
+from wheel_builder.tables.archs import arch_named, known_archs
+from wheel_builder.tables.kinds import known_kinds
 
 ARCH = "gfx1201"
 RULE = CHECKOUT / "kernels/python/flash_attn_rocm/launch/int8.py"
-[LEAST] = re.findall(r"^LEAST_PAIRS = (\d+)$", RULE.read_text("utf-8"), re.MULTILINE)
+[LEAST_PAIRS] = re.findall(r"^LEAST_PAIRS = (\{.*?\})$", RULE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+LEAST = ast.literal_eval(LEAST_PAIRS)
 # With 2 FLOP a clock, a call of 4096 rows and head dim 64 takes 271 ms. Quantising takes 0.15 ms.
 SLOW = {f"{op} 2048 fp16 d{dim}": flop for op, flop in (("fwd", 1), (OP, 2)) for dim in (64, 128)}
 
@@ -57,15 +60,33 @@ def test_archs_without_such_kernels_have_no_row():
     )
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("head_dim", [64, 128])
-def test_the_rule_takes_calls_that_gain_and_leaves_those_that_lose(head_dim, causal):
-    """``LEAST_PAIRS`` pairs for each row of q and k: calls of half as many lose."""
-    figures = parse_figures(ARCH, (CHECKOUT / FIGURES / f"{ARCH}.toml").read_text("utf-8"))
-    flop = {each.kernel: each.value for each in figures if (each.what, each.maker) == (FLOP, OURS)}
-    least = int(LEAST) * (4 if causal else 2)
-    with_it, below = (
-        gain(arch_named(ARCH), flop, length, head_dim, causal=causal) for length in (least, least // 2)
+def flop_of(arch):
+    figures = parse_figures(arch, (CHECKOUT / FIGURES / f"{arch}.toml").read_text("utf-8"))
+    return {each.kernel: each.value for each in figures if (each.what, each.maker) == (FLOP, OURS)}
+
+
+def all_pay(arch, least):
+    """Whether calls with so many pairs for each row gain enough, at each head dim with kernels."""
+    flop = flop_of(arch)
+    head_dims = [dim for dim in HEAD_DIMS if f"{OP} 2048 fp16 d{dim}" in flop]
+    assert head_dims
+    return all(
+        gain(arch_named(arch), flop, least * (4 if causal else 2), head_dim, causal=causal) > PAYS
+        for head_dim in head_dims
+        for causal in (False, True)
     )
-    assert with_it > 1.05  # for what the model leaves out
-    assert below < 1
+
+
+@pytest.mark.parametrize("arch", LEAST)
+def test_the_rule_takes_calls_that_gain_and_leaves_others(arch):
+    """``LEAST_PAIRS`` is the least power of two: calls of half as many pairs gain too little."""
+    least = LEAST[arch]
+    assert least & (least - 1) == 0
+    assert (all_pay(arch, least), all_pay(arch, least // 2)) == (True, False)
+
+
+def test_each_arch_with_products_of_int8_has_its_rule():
+    needs = [{*row.needs} for row in known_kinds()[OP].kernels]
+    assert {*LEAST} == {
+        name for name, arch in known_archs().items() if any(each <= {*arch.isa.features} for each in needs)
+    }
