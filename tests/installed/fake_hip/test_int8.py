@@ -23,7 +23,7 @@ from flash_attn_rocm import quantised
 from torch.nn.functional import scaled_dot_product_attention
 from flash_attn_rocm.launch import int8
 if {least}:
-    int8.LEAST_PAIRS = dict.fromkeys(int8.LEAST_PAIRS, {least})
+    int8.INT8_PAIRS = dict.fromkeys(int8.INT8_PAIRS, {least})
 dtype, head_dim = getattr(torch, {dtype!r}), {head_dim}
 draw = torch.Generator().manual_seed(3)
 q, k, v = (
