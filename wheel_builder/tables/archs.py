@@ -216,7 +216,7 @@ TRAITS = (
     *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32"),
     *("transposed_reads", "direct_loads", "bf16_pairs", "bf16_products"),
     *("packed_dots", "matrix_interlock", "lds_counter", "late_operands", "short_code"),
-    *("flushes_denormals", "flushes_sums", "fp8", "buffer_word3"),
+    *("flushes_denormals", "flushes_sums", "fp8", "int8_d64", "buffer_word3"),
     *("wave", "simds", "cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule"),
     *("vgpr_encoding_granule", "sgprs", "sgpr_granule", "lds_bytes", "lds_granule"),
     *("architected_flat_scratch", "packed_work_item_ids", "workgroup_ids_in_ttmps", "nan_modes"),
@@ -460,6 +460,8 @@ def _word(name: str) -> str:
 def _of(arch: Arch, name: str) -> int | bool | str:
     if name == "isa":
         return arch.isa.name
+    if name in FEATURES:
+        return name in arch.isa.features
     found: int | bool | str = getattr(arch if hasattr(arch, name) else arch.isa, name)
     return found
 

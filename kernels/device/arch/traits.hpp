@@ -63,6 +63,7 @@ struct ArchTraits {
   bool flushes_denormals;   // matrix instructions of fp16 and bf16 take denormals as zero
   bool flushes_sums;        // v_dot2 takes denormal sums as zero
   Fp8 fp8;                  // formats of 8-bit floats; none: no such instructions
+  bool int8_d64;            // products of int8 at head dim 64, too
   uint32_t buffer_word3;    // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
 
   // Resources of a workgroup. Granules are allocation steps.

@@ -15,8 +15,9 @@ struct Quantise {
   using Lds = __attribute__((address_space(3))) uint32_t*;
   typedef Element Elements __attribute__((ext_vector_type(16), aligned(16)));
   typedef uint32_t Words __attribute__((ext_vector_type(4)));
-  static constexpr int kWidth = 16, kWave = 32, kWaves = kQuantiseThreads / kWave;
-  static constexpr float kInt8 = 127, kE4m3 = 448;
+  static constexpr int kWidth = 16, kWave = traits(kCurrentGfx).wave, kWaves = kQuantiseThreads / kWave;
+  static constexpr float kInt8 = 127;
+  static constexpr float kE4m3 = traits(kCurrentGfx).fp8 == Fp8::fnuz ? 240 : 448;  // of the unit's codes
   static constexpr uint32_t kMagnitude = 0x7fffffff;
   // A bit for each element whose sign changes: digits of pi. Without it, a row of equal elements would become
   // one element.
@@ -39,7 +40,8 @@ struct Quantise {
     const int part = __builtin_amdgcn_workgroup_id_x(), head = __builtin_amdgcn_workgroup_id_y();
     if (head >= tensor.heads || part * kQuantisedRows >= tensor.rows) return;
     const int thread = __builtin_amdgcn_workitem_id_x();
-    const int shift = params.head_dim == 128 ? 3 : 2;  // of the threads of a row
+    const int shift =
+        !traits(kCurrentGfx).int8_d64 || params.head_dim == 128 ? 3 : 2;  // of the threads of a row
     const Quantise q{params,
                      tensor,
                      static_cast<int>(finds ? z : z / kTensors),
@@ -98,6 +100,7 @@ struct Quantise {
     lds[thread / kWave] = own;
     workgroup_barrier();
     uint32_t most = 0;
+#pragma clang loop unroll(disable) vectorize(disable)
     for (int i = first; i < first + count; ++i) most = most > lds[i] ? most : lds[i];
     return most;
   }
@@ -124,6 +127,7 @@ struct Quantise {
 
   FA_DEVICE void values() const {
     uint32_t most = 0;
+#pragma clang loop unroll(disable) vectorize(disable)
     for (int i = thread; i < parts(); i += kQuantiseThreads) {
       const uint32_t one = __builtin_bit_cast(uint32_t, params.largest[of_head() * parts() + i]);
       most = most > one ? most : one;
@@ -147,7 +151,7 @@ struct Quantise {
   }
 
   FA_DEVICE void rotated(bool of_keys) const {
-    const float unit_of_rotation = params.head_dim == 128 ? 0x1.6a09e6p-4f : 0x1p-3f;  // head_dim ** -0.5
+    const float unit_of_rotation = units == 8 ? 0x1.6a09e6p-4f : 0x1p-3f;  // head_dim ** -0.5
     const uint64_t half = unit < 4 ? kSigns[0] : kSigns[1];
     const uint32_t signs = static_cast<uint32_t>(half >> unit % 4 * kWidth);
     const int rows = (tensor.rows + 2 * kKeysOfScale - 1) / (2 * kKeysOfScale) * (2 * kKeysOfScale);
@@ -172,7 +176,8 @@ struct Quantise {
         const int waves = kKeysOfScale * units / kWave;
         most = largest_of_waves(most, thread / kWave / waves * waves, waves);
       } else {
-        most = units == 8 ? largest_of<7>(most) : largest_of<3>(most);
+        most = largest_of<3>(most);
+        if (units == 8) most = largest_of<4>(most);
       }
       const float largest = at_least(most), factor = kInt8 / largest;
       const float scale = largest / kInt8 * unit_of_rotation;

@@ -67,8 +67,10 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   if constexpr (B::kDropsLate) softmax.drop_if(params.dropout_below != 0);
   typename B::Convert convert;
   coded.begin(convert);
+  if constexpr (B::kCounts && B::kInTurn) softmax.begin_scales(coded);
   typename B::Out o;
-  if (!B::kConfig.short_prologue || tiles.begin >= tiles.end) clear<B>(o);  // else after the first loads
+  if (!B::kConfig.short_prologue || tiles.begin >= tiles.end)
+    clear<B, B::kCounts && B::kInTurn>(o);  // else after the first loads
   if constexpr (B::kDirect) {
     if (tiles.begin < tiles.end) {
       const KeyPlace place = key_place(block, tiles.begin, block.sequence.seqlen_k);
@@ -128,19 +130,19 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     [[maybe_unused]] Flag needs_mask{0};  // for a tile
     if constexpr (decltype(given)::kInTurn) given.begin_first(early, tiles, shown);
     const auto before = [&]([[maybe_unused]] int first) {
-      if constexpr (B::kCounts) coded.load_scales(first);
+      if constexpr (B::kCounts && !B::kInTurn) coded.load_scales(first);
       if constexpr (B::kMasked && !decltype(given)::kInTurn) {
         needs_mask = shown.needs_mask(first);
         given.begin(early, first, needs_mask);
       }
     };
     const auto products = [&](Scores& s, const typename B::Operands& prefetched, int at = 0) {
-      if constexpr (B::kCounts) {
+      if constexpr (B::kCounts && !B::kInTurn) {
         coded.begin_counts(s);
       } else {
         softmax.begin(s);
       }
-      if constexpr (!B::kOwnKeys) add_scores(block, s, query, prefetched, at);
+      if constexpr (!B::kOwnKeys && !B::kInTurn) add_scores(block, s, query, prefetched, at);
     };
     const auto mask = [&](Scores& s, int first) {
       if constexpr (decltype(given)::kInTurn) {
@@ -152,7 +154,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       if (first + B::kKeys > tiles.unmasked_end) mask_end(block, mask_of(block), s, first, wave_row);
     };
     const auto weights = [&](Scores& s, int first) {
-      if constexpr (B::kCounts) {
+      if constexpr (B::kCounts && !B::kInTurn) {
         coded.count(s, softmax);
       } else {
         coded.descale(s);
@@ -229,8 +231,9 @@ template <class Plain>
 FA_DEVICE bool run_in_short(FwdParams& params, LdsBytes lds) {
   const WorkgroupPlace place = place_of<Plain>(params);
   if constexpr (Plain::kFp8Values) descale<Plain>(params, place);
-  const Sequence sequence = Plain::kMasked ? Sequence{0, params.seqlen_q, 0, params.seqlen_k}
-                                           : settled_sequence<!Plain::kFp8>(params, place.batch);
+  const Sequence sequence = Plain::kMasked || Plain::kCounts
+                                ? Sequence{0, params.seqlen_q, 0, params.seqlen_k}
+                                : settled_sequence<!Plain::kFp8>(params, place.batch);
   const Plain block(params, sequence, place, lds);
   const int block_row = block.first_row();
   return block_row >= block.rows() || attend(block, block_row);

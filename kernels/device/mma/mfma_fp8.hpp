@@ -30,6 +30,11 @@ struct ShortFp8Unit : Fp8Layout<MatrixUnit::mfma> {
     c = half == 0 ? eight(c, a.lo, b.column[0].lo) : eight(c, a.hi, b.column[0].hi);
   }
 
+  // Of int8. The bits of c are sums in int32, from kCountFrom on.
+  FA_DEVICE static void multiply_int8_half(C& c, A a, const B& b, int half) {
+    c = half == 0 ? eight_int8(c, a.lo, b.column[0].lo) : eight_int8(c, a.hi, b.column[0].hi);
+  }
+
   // Four elements in two steps: two in fp16, then the codes of these and of two more, rounded. Two
   // conversions to fp8 take more time, and no matrix instruction runs beside them.
   FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<DType::fp16>(low, high); }
@@ -46,6 +51,12 @@ struct ShortFp8Unit : Fp8Layout<MatrixUnit::mfma> {
   FA_DEVICE static C eight(C c, u32x2 a, u32x2 b) {
     return __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(__builtin_bit_cast(long, a),
                                                       __builtin_bit_cast(long, b), c, 0, 0, 0);
+  }
+  FA_DEVICE static C eight_int8(C c, u32x2 a, u32x2 b) {
+    typedef int i32x16 __attribute__((ext_vector_type(16)));
+    return __builtin_bit_cast(
+        C, __builtin_amdgcn_mfma_i32_32x32x16_i8(__builtin_bit_cast(long, a), __builtin_bit_cast(long, b),
+                                                 __builtin_bit_cast(i32x16, c), 0, 0, 0));
   }
 };
 

@@ -16,7 +16,6 @@
 #include "device/scores/dropout.hpp"
 #include "device/scores/far_below.hpp"
 #include "device/scores/lane_flags.hpp"
-#include "device/scores/raised_shift.hpp"
 
 namespace fa {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/call/config.hpp"
+#include "device/scores/count_softmax.hpp"
 #include "device/scores/eager_softmax.hpp"
 #include "device/scores/folded_softmax.hpp"
 
@@ -17,8 +18,9 @@ struct SoftmaxOf {
   // This loop has a tile's K in LDS until the tile is done, and the VALU has time for half of the steps.
   static constexpr bool kIsEager = kConfig.schedule == Schedule::direct && !kMasked;
   static constexpr int kPlainSteps = kConfig.plain_exponents ? kSteps : kIsEager ? kSteps / 2 : 0;
-  using Type = Choice<kIsEager, EagerSoftmax<Unit, kSteps, kMasked, kPlainSteps, kConfig.two_sums>,
-                      Softmax<Unit, kSteps, kMasked, kPlainSteps, kConfig.two_sums>>;
+  using Of16Bits = Choice<kIsEager, EagerSoftmax<Unit, kSteps, kMasked, kPlainSteps, kConfig.two_sums>,
+                          Softmax<Unit, kSteps, kMasked, kPlainSteps, kConfig.two_sums>>;
+  using Type = Choice<kCounts, CountSoftmax<Unit, kSteps>, Of16Bits>;
 };
 template <class Unit, int kSteps, bool kStartsShifted, const FwdConfig& kConfig, bool kMasked, bool kCounts>
 struct SoftmaxOf<Unit, kSteps, kStartsShifted, kConfig, kMasked, true, kCounts> {

@@ -85,6 +85,7 @@ BACKWARD_TARGETS = {
 }  # fmt: skip
 # The targets of causal forwards, and of whole backwards of bf16, in the same unit.
 OTHER_TARGETS = {
+    ("gfx942", "fwd_int8 2048 bf16 d128"): 2240,
     ("gfx950", "fwd causal fp16 d64"): 1930, ("gfx950", "fwd causal fp16 d128"): 2500,
     ("gfx950", "fwd causal bf16 d64"): 1930, ("gfx950", "fwd causal bf16 d128"): 2500,
     ("gfx950", "fwd 2048 fp16 d128"): 3400,

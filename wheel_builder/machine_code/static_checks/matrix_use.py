@@ -21,7 +21,9 @@ MIXED = "v_fma_mix_f32"
 STEP = 16  # kK of MFMA's Layout (kernels/device/mma/layout.hpp)
 SHORT = {"fp16": "f16", "bf16": "bf16", FP8: "fp8_fp8", INT8: "fp8_fp8"}
 # Of scores in int8, by unit. Probabilities are fp8, or fp16 without such instructions.
-COUNTS = {"wmma_split": "v_wmma_i32_16x16x16_iu8", "dot2": "v_dot4c?_i32_i8"}
+COUNTS = {
+    "mfma": "v_mfma_i32_32x32x16_i8", "wmma_split": "v_wmma_i32_16x16x16_iu8", "dot2": "v_dot4c?_i32_i8",
+}  # fmt: skip
 INSTANCE = re.compile(r"fa_(?P<op>[a-z0-9]+(?:_[a-z0-9]+)*)_(?P<dtype>fp16|bf16)(?P<head_dim>_d\d+)?")
 
 
@@ -95,11 +97,12 @@ def _expected(arch: Arch, dtype: str) -> str:
 
 
 def _longest(arch: Arch, dtype: str) -> int:
-    return {"fp16": arch.isa.fp16_k, "bf16": arch.isa.bf16_k, FP8: arch.isa.fp8_k}[dtype]
+    of_codes = arch.isa.fp8_k
+    return {"fp16": arch.isa.fp16_k, "bf16": arch.isa.bf16_k, FP8: of_codes, INT8: of_codes}[dtype]
 
 
 def _short(arch: Arch, dtype: str) -> str:
-    wide = dtype == FP8 and arch.isa.fp8_k > STEP  # one instruction for several formats
+    wide = dtype in (FP8, INT8) and arch.isa.fp8_k > STEP  # one instruction for several formats
     return "f8f6f4" if wide else SHORT[dtype]
 
 

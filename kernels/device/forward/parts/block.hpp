@@ -89,7 +89,7 @@ struct Block {
   static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
   using Descales = KeyDescales<Unit, kKeys>;
   using Wide = typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type;
-  using Convert = Choice<kFp8Values, CodesOf<kTraits.fp8>, Wide>;
+  using Convert = Choice<!kFp8Values, Wide, Choice<kCounts, Unchanged, CodesOf<kTraits.fp8>>>;
   static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys;
   // Codes leave their registers early, for the next ones. Beside AccVGPRs, ordinary registers are too few.
   static constexpr bool kEarlyLoads = kConfig.narrow_steps && !kTraits.separate_acc_vgprs;

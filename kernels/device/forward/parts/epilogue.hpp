@@ -62,7 +62,7 @@ template <class B>
 FA_DEVICE void store_in_short(const B& block, const FwdParams& params, int wave_row, typename B::Stored& o,
                               typename B::Softmax& softmax) {
   using Unit = typename B::Unit;
-  const float sink = add_sink(params.sink, block.head, softmax, 0);
+  const float sink = B::kCounts ? kNoSink : add_sink(params.sink, block.head, softmax, 0);
   static_assert(!B::kFeatured && Unit::kColumns == 1);
   const int lane = late_lane(block);
   const uint32_t batch = block.batch, head = block.head;

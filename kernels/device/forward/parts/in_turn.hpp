@@ -50,9 +50,9 @@ struct TurnSlots : PaddedSlots<B> {
 
   // Adds to O. Meanwhile computes the exponents of the next tile's scores, for the current offset, and their
   // maximum. `k_at`: of the keys that follow. `hide()` masks the scores: its branch runs beside products.
-  template <class Hide>
+  template <class Highest, class Hide>
   FA_DEVICE void add_values(int v_at, int k_at, C* o, typename Base::Unit::B* weights, const C* next,
-                            C* exponents, float& maximum, const Hide& hide) {
+                            C* exponents, Highest& maximum, const Hide& hide) {
     // The first slots without exponents.
     constexpr int kSkipped = larger(kLateSlots - 1, kParts);
     [[maybe_unused]] Sums sums{{}, {softmax.sum[0], 0}};
@@ -71,7 +71,7 @@ struct TurnSlots : PaddedSlots<B> {
       constexpr int first = share_begin<kPairs, kOfOut * kParts, kSkipped>(part);
       constexpr int end = share_begin<kPairs, kOfOut * kParts, kSkipped>(part + 1);
       if constexpr (first < end) {
-        maximum = here(B::Softmax::template maximum_of<first, end>(maximum, next));
+        maximum = kept(B::Softmax::template maximum_of<first, end>(maximum, next));
         softmax.template find_exponents_of<first, end>(exponents, next);
       }
     });
@@ -132,16 +132,27 @@ FA_DEVICE void slots_in_turn(const B& block, const typename B::Tiles& tiles, con
     workgroup_barrier();
     third.store(block.k_tile + 2 * kKeyBytes, convert, block.thread);
   }
+  // Of scores in int8, which are loaded a tile before.
+  const auto scales_of = [&]([[maybe_unused]] int first) {
+    if constexpr (B::kCounts) {
+      softmax.begin_tile();
+      const int following = first + B::kKeys;
+      softmax.load_scales(following < tiles.wave_end ? following : first);
+    }
+  };
   const auto begin = [&](int k_at, int v_at, int first) {
     Scores t;
+    if constexpr (B::kCounts) softmax.load_scales(first);
     slots.fetch_keys(k_at);
     slots.template find_scores<false>(k_at, v_at, t, s, nullptr);
     if (tiles.hidden(first) < 0) mask(t, first);
-    const float maximum = B::Softmax::template maximum_of<0, kElements>(softmax.top[0], t);
+    scales_of(first);
+    const auto maximum = B::Softmax::template maximum_of<0, kElements>(lowest_of(softmax), t);
     softmax.follow_first(maximum, t, block.lane);
     softmax.template find_exponents_of<0, kElements>(s, t);
   };
-  int seen = tiles.seen_sign(tiles.begin);  // by sign
+  // By sign. Without code for waves that see later tiles only: they hide the first ones.
+  int seen = B::kCounts ? -1 : tiles.seen_sign(tiles.begin);
   int k_at = 0, k_next = kKeyBytes, k_last = 2 * kKeyBytes;
   int v_at = 0, v_next = kValueBytes, v_last = 2 * kValueBytes;
   const bool late = uniform(block.wave) >= B::kConfig.waves / 2;  // waves n and n + 4 are on one SIMD
@@ -198,7 +209,8 @@ FA_DEVICE void slots_in_turn(const B& block, const typename B::Tiles& tiles, con
         for (int step = 0; step < B::kScoreSteps; ++step) s[step] = anything<typename Unit::C>();
       }
       prioritise<B, 2>();
-      float maximum = softmax.top[0];
+      scales_of(next);
+      auto maximum = lowest_of(softmax);
       slots.add_values(v_at, k_last, o, weights, t, s, maximum, [&] {
         if (hidden < 0) mask(t, next);
       });

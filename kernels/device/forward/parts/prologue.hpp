@@ -97,7 +97,9 @@ FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Con
     const HeadRows rows{base, static_cast<int64_t>(static_cast<uint32_t>(params.q_row) * 2),
                         block.sequence.seqlen_q - wave_row};
     const auto applied = [&] {
-      if constexpr (B::kFp8 && B::kTraits.fp8 == Fp8::fnuz) {
+      if constexpr (B::kCounts) {
+        return CountSign{params.scale};
+      } else if constexpr (B::kFp8 && B::kTraits.fp8 == Fp8::fnuz) {
         return CodeSign{params.scale, convert};
       } else if constexpr (B::kFp8) {
         return ShortSignOf<ByteSign>{params.scale};

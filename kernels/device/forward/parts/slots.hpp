@@ -79,6 +79,23 @@ struct Slots {
     }
   }
 
+  FA_DEVICE C start() const {
+    if constexpr (B::kCounts) {
+      return softmax.start;
+    } else {
+      return {};
+    }
+  }
+
+  template <int kPart>
+  FA_DEVICE static void multiply_score(C& c, const A& k, const typename Unit::B& q) {
+    if constexpr (B::kCounts) {
+      Unit::multiply_int8_half(c, k, q, kPart);
+    } else {
+      multiply<kPart>(c, k, q);
+    }
+  }
+
   struct None {
     template <class Slot>
     FA_DEVICE void operator()(Slot) const {}
@@ -160,15 +177,15 @@ struct Slots {
   FA_DEVICE void find_scores(int k_at, int v_at, C* scores, const Exponents& exponents,
                              typename Unit::B* weights, const Beside& beside = {}) {
 #pragma unroll
-    for (int step = 0; step < B::kScoreSteps; ++step) scores[step] = {};
+    for (int step = 0; step < B::kScoreSteps; ++step) scores[step] = start();
     [[maybe_unused]] Sums sums{{}, {softmax.sum[0], 0}};
     if constexpr (kWithWeights) make_share<0, kOfScores * kParts, 0, kEarly>(exponents, weights, sums);
     each_slot<kOfScores * kParts>([&](auto slot) {
       constexpr int part = decltype(slot)::kValue, n = part / kParts;
       __builtin_amdgcn_sched_barrier(0);
       if constexpr (!B::kInTurn) prioritise<B, kScores.product>();
-      multiply<part % kParts>(scores[n % B::kScoreSteps], ahead[n % kAhead],
-                              query.operand(n / B::kScoreSteps));
+      multiply_score<part % kParts>(scores[n % B::kScoreSteps], ahead[n % kAhead],
+                                    query.operand(n / B::kScoreSteps));
       if constexpr (!B::kInTurn) prioritise<B, kScores.rest>();
       // Nothing is read just before the barrier, which waits for it.
       if constexpr (part % kParts == kParts - 1 && (!B::kInTurn || n != kOfScores - 2)) {

@@ -61,6 +61,17 @@ struct CodeSign {
   }
 };
 
+// As ShortSign, for int8 from -127 on. Zero changes nothing.
+struct CountSign {
+  float scale;
+
+  FA_DEVICE bool none() const { return here_uniform(__builtin_bit_cast(int, scale)) >= 0; }
+  template <class T>
+  FA_DEVICE T apply(T words) const {
+    return (0x80808080u - (words & 0x7f7f7f7fu)) ^ (~words & 0x80808080u);
+  }
+};
+
 // As ValueStage, of elements of 8 bits: a thread transposes blocks of 4 keys by 4 elements.
 template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded, int kLanes>
 struct ByteValueStage {

@@ -35,5 +35,5 @@ def int8_calls(family: Family) -> Iterator[Call]:
 
 def _quantised(call: Call, arch: str) -> Call:
     """The call, compared with attention of the codes' numbers."""
-    q, k, v = quantising.numbers(*call.padded[:3], of_v=plans.multiplies_fp8(arch))
+    q, k, v = quantising.numbers(*call.padded[:3], of_v=plans.codes_of_values(arch))
     return call._replace(padded=call.padded._replace(q=q, k=k, v=v))

@@ -1,8 +1,8 @@
 """Attention as SageAttention: kernels that quantise q, k and v, and multiply codes. The rule, the operators.
 
 q and k are rotated and become int8, with a scale for each row of q and for 32 keys. v becomes float8_e4m3fn
-with a scale for each head, or stays in 16 bits on GPUs without products of fp8. torch.compile takes the
-operator ``attend_int8`` as one opaque call.
+(float8_e4m3fnuz on MI300) with a scale for each head, or stays in 16 bits on GPUs without products of fp8.
+torch.compile takes the operator ``attend_int8`` as one opaque call.
 """
 
 from functools import cache
@@ -116,7 +116,8 @@ def support_of(inputs: Inputs, options: Options) -> Support:
     """How a call that is served is computed."""
     q = inputs.q
     launches = launch_words(inputs, options, q.shape[-1]) if resets.THREATENED else ""
-    of_values = "float8_e4m3fn" if plans.multiplies_fp8(device_of(q.device).arch) else DTYPES[q.dtype]
+    codes = plans.codes_of_values(device_of(q.device).arch)
+    of_values = str(codes).removeprefix("torch.") if codes else DTYPES[q.dtype]
     return Support(
         ok=True, reason=f"products are of int8 and {of_values}", path=paths.INT8,
         backward_reason=NO_GRADIENTS_OF_CODES, launches=launches,

@@ -181,8 +181,15 @@ def multiplies_fnuz(arch: str) -> bool:
 
 
 def multiplies_fp8(arch: str) -> bool:
-    """Whether kernels have products of fp8. Elsewhere those with products of int8 leave v in 16 bits."""
+    """Whether kernels have products of fp8."""
     return host.code_of(arch) in FP8_TOPS
+
+
+def codes_of_values(arch: str) -> torch.dtype | None:
+    """What v becomes for products of int8. None: it stays in 16 bits, as there are no products of fp8."""
+    if not multiplies_fp8(arch):
+        return None
+    return torch.float8_e4m3fnuz if multiplies_fnuz(arch) else torch.float8_e4m3fn
 
 
 def coded_allowed(arch: str, weighted: tolerances.Numbers, keys: int, largest: float) -> tolerances.Numbers:

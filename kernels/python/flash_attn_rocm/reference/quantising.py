@@ -5,9 +5,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from flash_attn_rocm.reference import codes
+
 KEYS_OF_SCALE = 32  # kKeysOfScale of params.hpp
 QUANTISED_ROWS = 256
-INT8_MOST, E4M3_MOST, LEAST = 127.0, 448.0, 2.0**-100
+INT8_MOST, LEAST = 127.0, 2.0**-100
 FP32_BYTES = 4
 SIGNS = 0x13198A2E03707344243F6A8885A308D3  # kSigns of quantise.hpp
 INVERSE_ROOTS = {64: 2.0**-3, 128: float.fromhex("0x1.6a09e6p-4")}  # of head dims, in fp32
@@ -21,15 +23,15 @@ class Numbers(NamedTuple):
     v: Tensor
 
 
-def numbers(q: Tensor, k: Tensor, v: Tensor, *, of_v: bool) -> Numbers:
-    """Of (batch, rows, heads, head_dim). ``of_v``: v has codes, too."""
+def numbers(q: Tensor, k: Tensor, v: Tensor, *, of_v: torch.dtype | None) -> Numbers:
+    """Of (batch, rows, heads, head_dim). ``of_v``: v has these codes, or none."""
     rows = k.shape[1]
     blocks = -(-rows // KEYS_OF_SCALE)
     turned_q, turned_k = (rotated(x.float()) for x in (q, k))
     behind = torch.nn.functional.pad(turned_k, (0, 0, 0, 0, 0, blocks * KEYS_OF_SCALE - rows))
     of_keys = behind.unflatten(1, (blocks, KEYS_OF_SCALE)).abs().amax((2, 4))
     of_keys = of_keys.repeat_interleave(KEYS_OF_SCALE, 1)[:, :rows]
-    values = _rounded(v) if of_v else v.double()
+    values = _rounded(v, of_v) if of_v else v.double()
     return Numbers(_counted(turned_q, turned_q.abs().amax(-1)), _counted(turned_k, of_keys), values)
 
 
@@ -52,10 +54,11 @@ def _counted(x: Tensor, largest: Tensor) -> Tensor:
     return counts * (most / INT8_MOST * INVERSE_ROOTS[x.shape[-1]]).double()
 
 
-def _rounded(v: Tensor) -> Tensor:
+def _rounded(v: Tensor, dtype: torch.dtype) -> Tensor:
+    largest = codes.largest(dtype)
     most = v.float().abs().amax((1, 3), keepdim=True).clamp(min=LEAST)
-    codes = (v.float() * _divided(E4M3_MOST, most)).to(torch.float8_e4m3fn)
-    return codes.double() * (most / E4M3_MOST).double()
+    coded = codes.encode(v.float() * _divided(largest, most), 1.0, dtype)
+    return codes.decode(coded).double() * (most / largest).double()
 
 
 def _divided(number: float, by: Tensor) -> Tensor:
@@ -68,6 +71,6 @@ def floats(q: tuple[int, ...], k: tuple[int, ...]) -> int:
     batch, rows, heads, head_dim = q
     keys, heads_k = k[1], k[2]
     of_q, of_k = batch * heads * rows, batch * heads_k * keys
-    codes = (of_q + 2 * of_k) * head_dim // FP32_BYTES
+    of_codes = (of_q + 2 * of_k) * head_dim // FP32_BYTES
     scales = -(-keys // (2 * KEYS_OF_SCALE)) * 2
-    return codes + of_q + batch * heads_k * (scales + 1 + -(-keys // QUANTISED_ROWS))
+    return of_codes + of_q + batch * heads_k * (scales + 1 + -(-keys // QUANTISED_ROWS))

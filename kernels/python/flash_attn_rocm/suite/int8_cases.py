@@ -95,7 +95,7 @@ class Call:
         self.generator = torch.Generator().manual_seed(case.seed)
         sizes = ((self.rows, case.heads[0]), (self.keys, case.heads[1]), (self.keys, case.heads[1]))
         self.given = [self.drawn(place, *each) for place, each in enumerate(sizes)]
-        self.numbers = quantising.numbers(*self.given, of_v=plans.multiplies_fp8(arch()))
+        self.numbers = quantising.numbers(*self.given, of_v=plans.codes_of_values(arch()))
 
     def drawn(self, place, length, heads):
         case = self.case

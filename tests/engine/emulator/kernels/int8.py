@@ -26,7 +26,7 @@ HUGE = {
     "one huge key": (30000, 0, 30000), "one far below": (30000, 0, -30000),
 }  # fmt: skip
 SIGNS = 0x13198A2E03707344243F6A8885A308D3  # kSigns of quantise.hpp
-INT8, E4M3 = values_of_codes("int8"), values_of_codes("e4m3fn")
+VALUES = {name: values_of_codes(name) for name in ("int8", "e4m3fn", "e4m3fnuz")}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Int8:
     dtype: str = "fp16"
     width: int = 128  # the head dim
     seed: int = 0
-    v_codes: bool = True  # v is e4m3fn in products, else fp16 as given
+    of_v: str = "e4m3fn"  # its codes in products. "": fp16 as given
 
 
 class Call:
@@ -80,7 +80,7 @@ class Call:
 
     @property
     def coded_tensors(self):
-        return "qkv" if self.case.v_codes else "qk"
+        return "qkv" if self.case.of_v else "qk"
 
     @property
     def blocks(self):
@@ -147,7 +147,7 @@ class Call:
         case, words = self.case, self.case.width // 2
         q_row, k_row, o_row = case.heads[0] * words, case.heads[1] * words, case.width
         v_batch, v_row, v_head = case.keys * k_row, k_row, words
-        if not case.v_codes:
+        if not case.of_v:
             v_batch, v_row, v_head = case.heads[1] * case.keys * o_row, o_row, case.keys * o_row
         coded = {name: f"{name}_codes" if name in self.coded_tensors else name for name in "qkv"}
         fields = {
@@ -181,13 +181,14 @@ class Call:
         codes = self.memory[f"{name}_codes"].read()[at : at + case.width]
         scales, of_head = self.memory[f"{name}_scales"].values("f"), b * heads + head
         place = {"q": of_head * rows + row, "k": of_head * self.blocks + row // KEYS_OF_SCALE, "v": of_head}
-        return [(E4M3 if name == "v" else INT8)[code] * scales[place[name]] for code in codes]
+        values = VALUES[case.of_v if name == "v" else "int8"]
+        return [values[code] * scales[place[name]] for code in codes]
 
 
 def quantise(machine, case, **options):
     """The call after fa_quantise_*."""
     call = Call(case)
-    for phase in (0, 1) if case.v_codes else (1,):
+    for phase in (0, 1) if case.of_v else (1,):
         kernarg, grid = call.quantised(phase)
         _ran(machine, QUANTISE.format(case.dtype), grid, THREADS, kernarg, call, options)
         written = (

@@ -7,12 +7,11 @@ import pytest
 
 from tests.engine.emulator.kernels.coded import fp32
 from tests.engine.emulator.kernels.int8 import (
-    E4M3,
     FORWARD,
     HUGE,
-    INT8,
     KEYS_OF_SCALE,
     QUANTISE,
+    VALUES,
     Int8,
     exact,
     quantise,
@@ -35,8 +34,10 @@ KERNELS = [
     for dtype in row.dtypes
     for head_dim in row.head_dims
 ]
-# As in test_fp8.py: of probabilities in e4m3fn. out is rounded to bf16, or more exactly to fp16.
-HALF_ULP, HALF_STEP, LEAST_TOP, HALF_BF16 = 2.0**-4, 2.0**-10, 112.0, 2.0**-8
+# As in test_fp8.py: of probabilities. out is rounded to bf16, or more exactly to fp16.
+HALF_ULP, HALF_STEPS, HALF_BF16 = 2.0**-4, {"e4m3fn": 2.0**-10, "e4m3fnuz": 2.0**-11}, 2.0**-8
+LARGEST = {"e4m3fn": 448.0, "e4m3fnuz": 240.0}
+OF_V = {"ocp": "e4m3fn", "fnuz": "e4m3fnuz", "none": ""}  # of an ISA's format of fp8
 # Of probabilities in fp16, towards zero and below 2^-14 in steps of 2^-24. The largest of a row is 1 at
 # least. 2^-16: exponentials and sums of fp32. out is rounded to fp16.
 HALF_ULP_16, HALF_FP16, STEP_16 = 2.0**-10 + 2.0**-16, 2.0**-11, 2.0**-24
@@ -86,8 +87,7 @@ def machines(request, core, device_code, disassembled):
 
 def case_of(machines, name):
     _, arch, dtype, head_dim = machines
-    v_codes = known_archs()[arch].isa.fp8 != "none"
-    return replace(CALLS[name], dtype=dtype, width=head_dim, v_codes=v_codes)
+    return replace(CALLS[name], dtype=dtype, width=head_dim, of_v=OF_V[known_archs()[arch].isa.fp8])
 
 
 @of_kernels(CALLS)
@@ -96,8 +96,9 @@ def test_out_and_lse(machines, name):
     call = run(machines[0], machines[1], case)
     scales = {x: max(call.memory[f"{x}_scales"].values("f")) for x in call.coded_tensors}
     quantum = scales["q"] * scales["k"] * abs(case.scale)
-    if case.v_codes:
-        relative, least = HALF_ULP + HALF_BF16, HALF_STEP / LEAST_TOP * 448 * scales["v"]
+    if case.of_v:
+        relative, top = HALF_ULP + HALF_BF16, known_archs()[machines[1]].isa.fp8_top
+        least = HALF_STEPS[case.of_v] / top * LARGEST[case.of_v] * scales["v"]
     else:
         relative = HALF_ULP_16 + HALF_FP16 + 2 * HALF_START * quantum
         least = STEP_16 * max(map(abs, call.numbers["v"]))
@@ -113,13 +114,9 @@ def test_out_and_lse(machines, name):
 @of_kernels(HUGE)
 def test_rows_of_huge_scores_are_averages_of_v(machines, name, window):
     """Each start is off by up to HALF_START codes, so of equal scores some count alone. Rows were NaN."""
-    _, arch, dtype, head_dim = machines
-    v_codes = known_archs()[arch].isa.fp8 != "none"
-    relative = HALF_ULP + HALF_BF16 if v_codes else HALF_ULP_16 + HALF_FP16
-    case = Int8(
-        queries=200, keys=200, values=name, window=window, dtype=dtype, width=head_dim, v_codes=v_codes
-    )
-    call = run(machines[0], arch, case)
+    case = replace(case_of(machines, "one tile"), queries=200, keys=200, values=name, window=window)
+    relative = HALF_ULP + HALF_BF16 if case.of_v else HALF_ULP_16 + HALF_FP16
+    call = run(machines[0], machines[1], case)
     quantum = math.prod(max(call.memory[f"{x}_scales"].values("f")) for x in "qk") * case.scale
     for (b, h, i), out, lse in results(call, step=13):
         _, sums, _ = exact(call, b, h, i)
@@ -167,20 +164,20 @@ def test_codes_bit_for_bit(machines, name):
         wanted, scale = expected_counts([call.given("k", 0, 0, j) for j in keys], width)
         assert [shown("k", j, 0) for j in keys] == wanted
         assert scales["k"][block] == scale
-    if not case.v_codes:
+    if not case.of_v:
         return
     numbers = [call.given("v", 0, 0, j) for j in range(case.keys)]
-    scale, factor = scale_of([x for row in numbers for x in row], 448.0)
+    scale, factor = scale_of([x for row in numbers for x in row], LARGEST[case.of_v])
     assert scales["v"][0] == scale
-    find = nearest("e4m3fn")
+    values, find = VALUES[case.of_v], nearest(case.of_v)
     for j in range(0, case.keys, 9):
         for x, code in zip(numbers[j], shown("v", j, 0), strict=True):
             exactly = fp32(x * factor)  # of two nearest codes either
-            assert abs(E4M3[code] - exactly) == abs(E4M3[find(exactly)] - exactly)
+            assert abs(values[code] - exactly) == abs(values[find(exactly)] - exactly)
 
 
 def test_a_value_is_its_code_times_its_scale():
-    assert (INT8[0xFF], E4M3[0x7E]) == (-1.0, 448.0)
+    assert (VALUES["int8"][0xFF], VALUES["e4m3fn"][0x7E], VALUES["e4m3fnuz"][0x7F]) == (-1.0, 448.0, 240.0)
 
 
 # Simulated, for 1,024 keys and four heads of dim 128, rotated, q a row, k 32 keys, v and P in e4m3fn:
@@ -202,5 +199,5 @@ def test_errors_against_attention_of_the_given_numbers(machines, name, values):
         wanted, _, _ = exact(call, *place, coded=False)
         errors += sum((x - y) ** 2 for x, y in zip(out, wanted, strict=True))
         squares += sum(y * y for y in wanted)
-    most = MOST_RMS if case.v_codes else OF_SCORES
+    most = MOST_RMS if case.of_v else OF_SCORES
     assert math.sqrt(errors / squares) <= most[values]

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.conftest import CHECKOUT
-from wheel_builder.extras.perf.golden import FIGURES, FLOP, Figure, parse_figures
-from wheel_builder.extras.site.eight_bits import LENGTHS, OP, PAYS, gain, gains
+from wheel_builder.extras.perf.golden import EXCLUSIVE, FIGURES, FLOP, Figure, parse_figures
+from wheel_builder.extras.site.eight_bits import LENGTHS, NONE, OP, PAYS, estimates, gain, gains, head_dims
 from wheel_builder.extras.site.markdown import markdown
-from wheel_builder.extras.site.modelled import HEAD_DIMS, OURS
+from wheel_builder.extras.site.modelled import OURS
 from wheel_builder.tables.archs import arch_named, known_archs
 from wheel_builder.tables.kinds import known_kinds
 
@@ -55,6 +55,22 @@ def test_archs_without_such_kernels_have_no_row():
     )
 
 
+def test_a_kernel_of_bf16_counts_beside_fp16_in_16_bits_from_where_it_gains():
+    own = [Figure(FLOP, OURS, "fwd 2048 fp16 d128", 1900), Figure(FLOP, OURS, f"{OP} 2048 bf16 d128", 2280)]
+    *_, last = table = gains({"gfx942": own}).splitlines()
+    assert last == f"| MI300X | 32768 | {NONE} | 1.16 | {NONE} | 1.13 |"
+    assert len(table) == 2 + 2  # 16384 and 32768: below, quantising takes the gain away
+    assert estimates({"gfx942": own}).splitlines()[2:] == []
+
+
+def test_an_estimate_takes_the_speed_of_fp8():
+    flop = {"fwd 2048 fp16 d128": 1, "fwd_fp8 2048 bf16 d128": 2}
+    own = [Figure(FLOP, OURS, kernel, each) for kernel, each in flop.items()]
+    own += [Figure(EXCLUSIVE, OURS, kernel, each**2) for kernel, each in flop.items()]
+    (row,) = estimates({"gfx950": own}).splitlines()[2:]
+    assert row == "| MI355X | " + " | ".join(["2.00, 4.00"] * (len(LENGTHS) + 1)) + " |"
+
+
 def flop_of(arch):
     figures = parse_figures(arch, (CHECKOUT / FIGURES / f"{arch}.toml").read_text("utf-8"))
     return {each.kernel: each.value for each in figures if (each.what, each.maker) == (FLOP, OURS)}
@@ -63,11 +79,10 @@ def flop_of(arch):
 def all_pay(arch, least):
     """Whether calls with so many pairs for each row gain enough, at each head dim with kernels."""
     flop = flop_of(arch)
-    head_dims = [dim for dim in HEAD_DIMS if f"{OP} 2048 fp16 d{dim}" in flop]
-    assert head_dims
+    assert head_dims(flop)
     return all(
         gain(arch_named(arch), flop, least * (4 if causal else 2), head_dim, causal=causal) > PAYS
-        for head_dim in head_dims
+        for head_dim in head_dims(flop)
         for causal in (False, True)
     )
 
