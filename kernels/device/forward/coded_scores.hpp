@@ -139,7 +139,7 @@ struct PlainScores {
 template <class B>
 struct CodedScores {
   using Unit = typename B::Unit;
-  using Query = CodedQuery<Unit, B::kDType, B::kHeadDim, B::kOwnKeys && Unit::kRun == 8>;
+  using Query = CodedQuery<Unit, B::kDType, B::kQueryDim, B::kOwnKeys && Unit::kRun == 8>;
   static_assert(B::kConfig.schedule == Schedule::two_stages || B::kOwnKeys,
                 "tiles.toml: V's descales come with K's");
 
@@ -217,9 +217,10 @@ struct CodedScores {
     return __builtin_bit_cast(float, 0x7f000000 - __builtin_bit_cast(uint32_t, power));
   }
 
-  // Before and after arithmetic for some calls only: the others need no copies then.
+  // Before and after arithmetic for some calls only: the others need no copies then, if scores stay in their
+  // registers.
   FA_DEVICE static void in_place(typename B::Scores& s) {
-    if constexpr (!B::kOwnKeys) return;
+    if constexpr (!B::kInPlace) return;
 #pragma unroll
     for (int step = 0; step < B::kScoreSteps; ++step) Unit::settle(s[step]);
   }

@@ -11,7 +11,7 @@ from flash_attn_rocm.values import kinds, paths
 
 KEYS = 64
 CUTS = 1.0  # scores are larger
-OTHER = {kinds.ATTENDING[each] for each in (paths.LATENT, kinds.CODED)}
+OTHER = {kinds.ATTENDING[each] for each in (paths.LATENT, kinds.CODED, kinds.CODED_LATENT)}
 KERNELS = [kernel for kernel in ATTENDING if kernel.op not in OTHER and "softcap" in served(kernel)]
 
 
