@@ -24,8 +24,7 @@ struct SliceOf<true, Unit, kKeys, kValues, kRest, kSlices, ValueTile> {
 template <Gfx kGfx, DType kElement, int kDim, Op kOp>
 struct MlaBlock {
   static constexpr DType kDType = kElement;
-  static constexpr int kKeyDim = kDim, kQueryDim = kDim, kValueDim = mla_value_dim(kDim),
-                       kHeadDim = kValueDim;
+  static constexpr int kKeyDim = kDim, kValueDim = mla_value_dim(kDim), kHeadDim = kValueDim;
   static constexpr ArchTraits kTraits = traits(kGfx);
   static constexpr bool kPacked = true, kWide = false, kMasked = false, kDrops = false, kDropsLate = false,
                         kCounts = false;
@@ -123,6 +122,12 @@ struct MlaBlock {
         wave_lds(lds + kLdsBytes - (kSlices - wave) * kWaveLds) {}
 
   FA_DEVICE int slice() const { return wave; }
+  // Where a byte of the wave's slice of Q is in the row.
+  FA_DEVICE int query_byte(int byte) const {
+    constexpr int kValueBytes = kSliceValues * 2;
+    return byte < kValueBytes ? slice() * kValueBytes + byte
+                              : (kHeadDim + slice() * kSliceRest) * 2 + byte - kValueBytes;
+  }
   FA_DEVICE int first_out_step() const { return wave * kOutSteps; }
   FA_DEVICE int reader() const { return lane; }
   // The first wave's part. Those of other waves are kPartsApart bytes further each.

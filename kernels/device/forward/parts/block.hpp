@@ -40,7 +40,7 @@ template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Op kOp, Masks 
           bool kWithDropout = kMasksOf != Masks::none>
 struct Block {
   static constexpr DType kDType = kElement;
-  static constexpr int kHeadDim = kDim, kQueryDim = kDim;
+  static constexpr int kHeadDim = kDim, kKeyDim = kDim;
   static constexpr Masks kMasks = kMasksOf;
   static constexpr bool kMasked = kMasks != Masks::none;
   static constexpr bool kFeatured = kWithFeatures && !kMasked;
