@@ -232,6 +232,7 @@ FEATURES = (
     "uneven_d192",
     "uneven_bwd_d192",
     "latent_d576",
+    "latent_codes",
     "fp8_d64",
     "fp8_d128",
     "int8_d64",

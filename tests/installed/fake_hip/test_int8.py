@@ -336,13 +336,13 @@ def test_other_calls_stay_in_16_bits(scenario, least, head_dim, mask, words):
     assert shown["kernels"] == []
 
 
-@pytest.mark.parametrize("arch", BOTH)
+@pytest.mark.parametrize("arch", ALL)
 def test_callers_who_keep_v_get_kernels_that_have_it_as_given(scenario, arch):
     keep = 'rules["keeps_v"] = True\n'
-    shown = scenario(begin() + keep + CALL.format(mask=None), arch=arch)
-    words = f"promises 16 bits for v, and kernels for {ARCH} with products of int8 round v to fp8"
-    assert shown["none"] == (arch == ARCH)
-    assert (words if arch == ARCH else "products are of int8 and fp16") in shown["words"]
+    shown = scenario(begin(DTYPES[arch]) + keep + CALL.format(mask=None), arch=arch)
+    words = f"promises 16 bits for v, and kernels for {arch} with products of int8 round v to fp8"
+    assert shown["none"] == (arch != KEEPS)
+    assert ("products are of int8 and fp16" if arch == KEEPS else words) in shown["words"]
 
 
 @pytest.mark.needs_archs("gfx1100")

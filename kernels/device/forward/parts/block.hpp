@@ -40,7 +40,7 @@ template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Op kOp, Masks 
           bool kWithDropout = kMasksOf != Masks::none>
 struct Block {
   static constexpr DType kDType = kElement;
-  static constexpr int kHeadDim = kDim;
+  static constexpr int kHeadDim = kDim, kKeyDim = kDim;
   static constexpr Masks kMasks = kMasksOf;
   static constexpr bool kMasked = kMasks != Masks::none;
   static constexpr bool kFeatured = kWithFeatures && !kMasked;
@@ -90,7 +90,7 @@ struct Block {
   using Descales = KeyDescales<Unit, kKeys>;
   using Wide = typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type;
   using Convert = Choice<!kFp8Values, Wide, Choice<kCounts, Unchanged, CodesOf<kTraits.fp8>>>;
-  static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys;
+  static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys, kInPlace = kOwnKeys;
   // Codes leave their registers early, for the next ones. Beside AccVGPRs, ordinary registers are too few.
   static constexpr bool kEarlyLoads = kConfig.narrow_steps && !kTraits.separate_acc_vgprs;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
