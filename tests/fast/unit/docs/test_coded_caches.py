@@ -24,12 +24,11 @@ FOUND = (
 COPIES = "the rows are copied to 16 bits first"
 VALU = "the VALU has the products"
 SHORT = "the launch of the copy takes 3 of about 50 microseconds"
-WITHOUT_MATRIX_UNIT = ("gfx906", "gfx1010", "gfx1012", "gfx1030")
-NO_LATENT = ("gfx908", *WITHOUT_MATRIX_UNIT)
+NO_LATENT = ("gfx908", "gfx906", "gfx1010", "gfx1012", "gfx1030")
 # What misses its target, and why.
 MISSES = {
     ("gfx950", "decode d64"): "loads are waited for, and the VALU is busy",
-    **{(arch, f"decode d{dim}"): VALU for arch in WITHOUT_MATRIX_UNIT for dim in (64, 128)},
+    **{("gfx906", f"decode d{dim}"): VALU for dim in (64, 128)},
     **{(arch, "latent"): COPIES for arch in known_archs() if arch not in NO_LATENT},
     **{(arch, f"prefill d{dim}"): SHORT for arch in ("gfx942", "gfx950") for dim in (64, 128)},
 }
