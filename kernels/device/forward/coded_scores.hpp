@@ -143,7 +143,8 @@ inline constexpr bool kSliced = B::kKeyDim != B::kHeadDim;
 template <class B>
 struct CodedScores {
   using Unit = typename B::Unit;
-  using Query = CodedQuery<Unit, B::kDType, B::kKeyDim / B::kSlices, B::kOwnKeys && Unit::kRun == 8>;
+  static constexpr bool kRowInOneLane = Unit::run_begin(Unit::kWave - 1) == 0;
+  using Query = CodedQuery<Unit, B::kDType, B::kKeyDim / B::kSlices, B::kOwnKeys && Unit::kRun == 8 && !kRowInOneLane>;
   static_assert(B::kConfig.schedule == Schedule::two_stages || B::kOwnKeys,
                 "tiles.toml: V's descales come with K's");
 
