@@ -110,7 +110,7 @@ WITH = {
 }
 # Fields required in every row.
 NEEDED = ("waves", "pairs", "keys", "queries", "schedule", "slices")
-NARROW_COLUMNS = 16  # of a step with narrow_steps: NarrowLayout of mma/layout.hpp
+NARROW_COLUMNS = {"mfma": 16, "dot2_64": 8}  # of a step with narrow_steps: NarrowLayout of mma/layout.hpp
 FUSED = answering(known_kinds(), BACKWARD)["fused"]
 HEAD = """\
 // Generated from kernels/tables/tiles.toml by `python3 -m wheel_builder.tables.generated`; do not edit.
@@ -190,7 +190,7 @@ def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgrou
     columns = tile.pairs * max(tile.column_blocks, 1) or shared
     if known_kinds()[kernel].rows == PACKED:
         columns = max(tile.column_blocks, 1)
-    of_step = NARROW_COLUMNS if "narrow_steps" in tile.switches else isa.step_columns
+    of_step = NARROW_COLUMNS[isa.unit] if "narrow_steps" in tile.switches else isa.step_columns
     return Workgroup(columns * of_step, (2 * tile.pairs or tile.waves) * isa.wave)
 
 

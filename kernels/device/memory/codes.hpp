@@ -78,15 +78,17 @@ struct IntegerCodes {
 template <class Layout, int kKeys>
 struct KeyDescales {
   static constexpr int kElements = kKeys / Layout::kM * Layout::kRows;  // keys of a lane's scores
-  static constexpr bool kEight = Layout::kColumns > 1;                  // eight lanes have different keys
-  static constexpr int kHeld = kEight || kElements <= 16 ? 1 : kElements / 16;
-  static_assert(!kEight || kElements * 8 <= Layout::kWave, "each key has a lane");
+  static constexpr bool kNear = Layout::kColumns > 1;                   // kM neighbours have different keys
+  static constexpr int kHeld = kNear || kElements <= 16 ? 1 : kElements / 16;
+  static_assert(!kNear || kElements * Layout::kM <= 32, "each key has a lane, which a swizzle reaches");
 
   float held[kHeld];
 
   // The key of `held[i]`.
   FA_DEVICE static int key(int i, int lane) {
-    if constexpr (kEight) return Layout::held_begin(lane, kKeys) + Layout::held_step(lane / 8 % kElements);
+    if constexpr (kNear) {
+      return Layout::held_begin(lane, kKeys) + Layout::held_step(lane / Layout::kM % kElements);
+    }
     return Layout::held_begin(lane, kKeys) +
            Layout::held_step(i * 16 + lane % (kElements < 16 ? kElements : 16));
   }
@@ -94,8 +96,8 @@ struct KeyDescales {
   // Of element f of a lane's scores.
   template <int f>
   FA_DEVICE float of() const {
-    constexpr int kSwizzle = kEight ? f << 8 | 0x7 : f % 16 << 5 | 0x10;
-    const int bits = __builtin_bit_cast(int, held[kEight ? 0 : f / 16]);
+    constexpr int kSwizzle = kNear ? f * Layout::kM << 5 | (Layout::kM - 1) : f % 16 << 5 | 0x10;
+    const int bits = __builtin_bit_cast(int, held[kNear ? 0 : f / 16]);
     return __builtin_bit_cast(float, __builtin_amdgcn_ds_swizzle(bits, kSwizzle));
   }
 
@@ -209,7 +211,7 @@ struct CodedStage : Stage {
 template <class Unit, DType kDType, int kHeadDim, bool kPairs>
 struct CodedQuery {
   static constexpr int kSharers = Unit::kWave / Unit::kN;  // lanes that read a row
-  static_assert(kSharers == 2 || kSharers == 4);
+  static_assert(kSharers == 2 || kSharers == 4 || (kSharers == 8 && !kPairs));
   static constexpr int kLanes = (kSharers - 1) * 16,
                        kStep = kSharers * 16;  // bits of a byte's place in a row
   static constexpr int kShift = kSharers / 2;

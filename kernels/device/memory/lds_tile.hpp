@@ -87,7 +87,7 @@ FA_DEVICE typename Unit::B read_columns(LdsBytes tile, int lane, int unit) {
     if constexpr (Unit::kColumns == 1) {
       b.column[c] = Tile::template read<typename Unit::A>(tile, Unit::column(lane, c), unit);
     } else {
-      static_assert(Unit::kColumns == 4 && Unit::column(0, 0) % 4 == 0 && Unit::column(0, 3) == 3);
+      static_assert(4 % Unit::kColumns == 0 && Unit::column(0, Unit::kColumns - 1) == Unit::kColumns - 1);
       b.column[c] = Tile::template read_next<typename Unit::A>(tile, Unit::column(lane, 0), c, unit);
     }
   }

@@ -92,7 +92,7 @@ struct Block {
   using Convert = Choice<kFp8Values, CodesOf<kTraits.fp8>, Wide>;
   static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys;
   // Codes leave their registers early, for the next ones. Beside AccVGPRs, ordinary registers are too few.
-  static constexpr bool kEarlyLoads = kConfig.narrow_steps && !kTraits.separate_acc_vgprs;
+  static constexpr bool kEarlyLoads = kOwnKeys && kConfig.narrow_steps && !kTraits.separate_acc_vgprs;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
   static constexpr bool kTwoTiles =
