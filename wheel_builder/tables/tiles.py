@@ -110,7 +110,8 @@ WITH = {
 }
 # Fields required in every row.
 NEEDED = ("waves", "pairs", "keys", "queries", "schedule", "slices")
-NARROW_COLUMNS = {"mfma": 16, "dot2": 4}  # of a step with narrow_steps: NarrowLayout of mma/layout.hpp
+# Of a step with narrow_steps: NarrowLayout of mma/layout.hpp.
+NARROW_COLUMNS = {"mfma": 16, "dot2": 4, "dot2_64": 8}
 FUSED = answering(known_kinds(), BACKWARD)["fused"]
 HEAD = """\
 // Generated from kernels/tables/tiles.toml by `python3 -m wheel_builder.tables.generated`; do not edit.

@@ -154,8 +154,15 @@ struct NarrowLayout<MatrixUnit::dot2> {
   static constexpr int held_step(int f) { return f; }
 };
 
+template <>
+struct NarrowLayout<MatrixUnit::dot2_64> : NarrowLayout<MatrixUnit::dot2> {
+  static constexpr int kWave = 64, kN = 8;
+};
+
 constexpr int narrow_columns(MatrixUnit unit) {
-  return unit == MatrixUnit::mfma ? NarrowLayout<MatrixUnit::mfma>::kN : NarrowLayout<MatrixUnit::dot2>::kN;
+  if (unit == MatrixUnit::mfma) return NarrowLayout<MatrixUnit::mfma>::kN;
+  return unit == MatrixUnit::dot2_64 ? NarrowLayout<MatrixUnit::dot2_64>::kN
+                                     : NarrowLayout<MatrixUnit::dot2>::kN;
 }
 
 // Scalar registers are short: a condition of 64 lanes takes two, and each column has some.

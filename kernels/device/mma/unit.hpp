@@ -55,8 +55,9 @@ struct UnitFor {
 };
 template <Gfx kGfx, DType kDType>
 struct UnitFor<kGfx, kDType, false, true> {
-  static_assert(traits(kGfx).unit == MatrixUnit::mfma || traits(kGfx).unit == MatrixUnit::dot2,
-                "tiles.toml: narrow_steps are of MFMA and dot2");
+  static_assert(traits(kGfx).unit == MatrixUnit::mfma || traits(kGfx).unit == MatrixUnit::dot2 ||
+                    traits(kGfx).unit == MatrixUnit::dot2_64,
+                "tiles.toml: narrow_steps are of MFMA and the dot products");
   using Type = NarrowUnit<traits(kGfx).unit, kGfx, kDType>;
 };
 template <Gfx kGfx, DType kDType>

@@ -293,6 +293,8 @@ int main() {
   printf(",");
   layout<fa::NarrowLayout<fa::MatrixUnit::dot2>>("dot2_narrow");
   printf(",");
+  layout<fa::NarrowLayout<fa::MatrixUnit::dot2_64>>("dot2_64_narrow");
+  printf(",");
   layout<fa::Fp8Layout<fa::MatrixUnit::mfma>>("mfma_fp8");
   printf(",");
   layout<fa::WideFp8Layout>("mfma_wide_fp8");

@@ -19,7 +19,7 @@ from wheel_builder.tables.archs import known_archs
 from wheel_builder.tables.calls import CALLS, parse_calls
 
 UNITS = [
-    *("mfma", "mfma_narrow", "wmma", "wmma_split", "dot2", "dot2_64", "dot2_narrow"),
+    *("mfma", "mfma_narrow", "wmma", "wmma_split", "dot2", "dot2_64", "dot2_narrow", "dot2_64_narrow"),
     *("mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"),
 ]
 
@@ -296,7 +296,7 @@ def test_a_result_of_another_unit_is_not_taken_for_an_operand(said):
     assert chaining == [
         *("mfma", "mfma_narrow", "wmma_split", "mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"),
     ]
-    for name in ("wmma", "dot2", "dot2_64", "dot2_narrow"):
+    for name in ("wmma", "dot2", "dot2_64", "dot2_narrow", "dot2_64_narrow"):
         u = said["layouts"][name]
         held = u["tiles"]["64"]["held"]
         assert any(held[lane][0] != u["run_begin"][lane] for lane in range(u["wave"]))
@@ -482,7 +482,7 @@ def test_sequences_of_a_ragged_batch_never_leave_the_tensors(said):
 
 def test_decode_blocks_are_one_step_of_columns(said):
     blocks = {tile["arch"]: tile["block_m"] for tile in said["tiles"] if tile["decode"]}
-    columns = {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16, "dot2_64": 32}
+    columns = {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16, "dot2_64": 8}  # narrow steps
     assert blocks == {arch.name: columns[arch.isa.unit] for arch in known_archs().values()}
 
 
