@@ -22,6 +22,6 @@ FORWARD, TALL, WIDE, UNEVEN = map(compiled, ("fwd", "fwd_tall", "fwd_wide", "fwd
 MASKED, LATENT, CODED_LATENT, DECODE = map(compiled, ("fwd_masked", "mla", "mla_8bit", "decode"))
 BACKWARD, UNEVEN_BACKWARD = compiled(BACKWARD_OP), compiled(UNEVEN_OP)
 FUSED, MASKED_BACKWARD = compiled(FUSED_OP), compiled(MASKED_BACKWARD_OP)
-LARGE = [each for each in FORWARD if each[1] > 128]
+LARGE, LARGE_BACKWARD = ([each for each in made if each[1] > 128] for made in (FORWARD, BACKWARD))
 FUSED_FEATURES = fused_with_features()
 APPEND = dtypes_of("append")
