@@ -148,7 +148,8 @@ def write_proposals(
         own, current = _maintainers(listed.get(kernel.name)), _is_of_today(kernel, listed)
         tuning = started(kernel)
         found = OfKernel(tuning.rows.id_of(kernel), tuple(propose(tuning, own if current else (), shared)))
-        ensure(file, to_text(arch, {**listed, kernel.name: found}).encode())
+        # Read again: maintainers edit the file, or another run writes it, during a search.
+        ensure(file, to_text(arch, {**read_wanted(checkout, arch), kernel.name: found}).encode())
         say(f"{bar((number + 1) / len(kernels))} {kernel.name}: {len(found.candidates)} candidates")
         if own and not current:
             say(_dropped(kernel, own))

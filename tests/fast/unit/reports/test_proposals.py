@@ -163,6 +163,15 @@ def test_an_interrupted_run_keeps_finished_kernels_and_the_next_one_goes_on(mach
     assert FP16 in wanted_kernels(ARCH, Budget(again=True), listed)
 
 
+def test_what_was_written_for_another_kernel_during_a_search_stays(machinery, tmp_path):
+    def begun(kernel):
+        committed(tmp_path, BF16, MAINTAINERS)
+        return started(kernel)
+
+    write_proposals(ARCH, (FP16,), begun, tmp_path, ALL, print)
+    assert {*read_wanted(tmp_path, ARCH)} == {FP16.name, BF16.name}
+
+
 def test_kernels_with_a_maintainers_or_older_candidates_only_are_wanted():
     for own, done in (
         (OfKernel(today(FP16), (MAINTAINERS,)), False),
