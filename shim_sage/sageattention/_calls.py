@@ -18,7 +18,6 @@ IN_16_BITS = (
 IN_8_BITS = "sageattention of flash-attn-rocm: q and k are rotated and quantised to int8; "
 # Why a function stays in 16 bits.
 VARLEN = "kernels with products of int8 take no packed sequences"
-NAMED = "this function promises fp16 for v, and not all kernels with products of int8 have it"
 HND = "HND"
 
 
@@ -52,7 +51,7 @@ class Packed(NamedTuple):
 class Call(NamedTuple):
     """A call of flash_attn_rocm. Its out goes to the caller in ``layout``, "" if it is packed.
 
-    ``in_16_bits``: why kernels of 8 bits are not asked, or "".
+    ``in_16_bits``: why kernels of 8 bits are not asked, or "". ``keeps_v``: only those that have v as given.
     """
 
     function: Callable[..., Any]
@@ -61,11 +60,13 @@ class Call(NamedTuple):
     layout: str = ""
     return_lse: bool = False
     in_16_bits: str = ""
+    keeps_v: bool = False
 
     @property
     def rules(self) -> Mapping[str, Any]:
         """The options of ``quantised``."""
-        return {name: self.options[name] for name in ("softmax_scale", "causal")}
+        given = {name: self.options[name] for name in ("softmax_scale", "causal")}
+        return {**given, "keeps_v": self.keeps_v}
 
 
 def dense(name: str, given: Dense, others: Mapping[str, Any]) -> Call:
@@ -78,8 +79,8 @@ def dense(name: str, given: Dense, others: Mapping[str, Any]) -> Call:
     _checks.refuse(name, found)
     q, k, v = (x.transpose(1, 2) if layout == HND else x for x in named.values())
     options = {**_rules(given, others), "return_attn_probs": bool(given.return_lse)}
-    in_16_bits = NAMED if "pv_fp16" in name else ""
-    return Call(attention, (q, k, v, given.attn_mask), options, layout, bool(given.return_lse), in_16_bits)
+    arguments, of_sums = (q, k, v, given.attn_mask), bool(given.return_lse)
+    return Call(attention, arguments, options, layout, of_sums, keeps_v="pv_fp16" in name)
 
 
 def packed(name: str, given: Packed, others: Mapping[str, Any]) -> Call:

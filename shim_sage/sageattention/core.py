@@ -69,7 +69,7 @@ def sageattn_qk_int8_pv_fp16_triton(
     return_lse: bool = False,
     **kwargs: Any,
 ) -> Answer:
-    """``sageattn`` in 16 bits, under the name of one of upstream's kernels."""
+    """``sageattn`` with v in 16 bits, under the name of one of upstream's kernels."""
     given = Dense(q, k, v, tensor_layout, is_causal, sm_scale, return_lse, attn_mask)
     return attend(dense("sageattn_qk_int8_pv_fp16_triton", given, kwargs))
 
@@ -89,7 +89,7 @@ def sageattn_qk_int8_pv_fp16_cuda(
     attn_mask: Tensor | None = None,
     **kwargs: Any,
 ) -> Answer:
-    """``sageattn`` in 16 bits, under the name of one of upstream's kernels."""
+    """``sageattn`` with v in 16 bits, under the name of one of upstream's kernels."""
     given = Dense(q, k, v, tensor_layout, is_causal, sm_scale, return_lse, attn_mask)
     return attend(dense("sageattn_qk_int8_pv_fp16_cuda", given, kwargs))
 

@@ -147,6 +147,12 @@ def image_rows(plan: Plan, keys: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"job": job, "rocm": rocm, "image": keys[job]} for job, rocm in names]
 
 
+def tuning_image_rows(plan: Plan, keys: Mapping[str, str]) -> list[dict[str, str]]:
+    """Those of candidates: the image that compiles the public wheel, and none to run it."""
+    builders = {row["builder"] for row in tuning_rows(plan)}
+    return [row for row in image_rows(plan, keys) if row["job"] in builders]
+
+
 def tuning_rows(plan: Plan) -> list[dict[str, str]]:
     """Rows of the workflow matrix that makes candidates: the archs of the public wheel, and their builder."""
     return [
@@ -171,6 +177,7 @@ def to_github(plan: Plan, keys: Mapping[str, str]) -> str:
         "gpu": gpu_rows(plan),
         "runtime": runtime_image_rows(plan),
         "tuning": tuning_rows(plan),
+        "tuning_image": tuning_image_rows(plan, keys),
     }
     return output_lines(rows)
 

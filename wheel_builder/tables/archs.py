@@ -113,6 +113,7 @@ class Isa:
     flushes_sums: bool
     fp8: str
     fp8_top: int
+    int8_pairs: int
     features: tuple[str, ...]
     assembler_features: tuple[str, ...]
     buffer_word3: int
@@ -231,6 +232,7 @@ FEATURES = (
     "uneven_d192",
     "uneven_bwd_d192",
     "latent_d576",
+    "latent_codes",
     "fp8_d64",
     "fp8_d128",
     "int8_d64",
@@ -278,6 +280,10 @@ OCP = """
 TOPS_HEAD = """\
 # The least that kernels with products of fp8 make a row's largest probability.
 FP8_TOPS = """
+
+PAIRS_HEAD = """\
+# Visible pairs of a query and a key, for each row of q and k, from which on products of int8 pay.
+INT8_PAIRS = """
 
 TORCH_HEAD = """\
 # The GPUs that AMD's builds of PyTorch have a package for.
@@ -414,8 +420,8 @@ def kernels_archs(archs: Mapping[str, Arch]) -> str:
 def python_rates(gpus: Mapping[str, Gpu], packaged: Iterable[str]) -> str:
     """The text of the package's ``values/rates.py``: the rate of a compute unit, and the number of units.
 
-    And archs that flush denormals or have OCP's floats, their probabilities in fp8, and ``packaged``: GPUs
-    with a package of AMD's builds of PyTorch.
+    And archs that flush denormals or have OCP's floats, their probabilities in fp8, the lengths from which
+    int8 pays, and ``packaged``: GPUs with a package of AMD's builds of PyTorch.
     """
     rows = (
         f'    "{arch.name}": ({arch.isa.peak_flop}, {round(arch.model.clock)}, '
@@ -426,10 +432,13 @@ def python_rates(gpus: Mapping[str, Gpu], packaged: Iterable[str]) -> str:
     flushing = json.dumps([arch.name for arch in archs_of(gpus).values() if arch.isa.flushes_denormals])
     ocp = json.dumps([arch.name for arch in archs_of(gpus).values() if arch.isa.fp8 == "ocp"])
     tops = json.dumps({arch.name: arch.isa.fp8_top for arch in archs_of(gpus).values() if arch.isa.fp8_top})
+    pairs = json.dumps(
+        {arch.name: arch.isa.int8_pairs for arch in archs_of(gpus).values() if arch.isa.int8_pairs}
+    )
     names = (f'    "{name}",\n' for name in packaged)
     return (
         f"{RATES_HEAD}{''.join(rows)}}}\n{LARGEST_HEAD}{''.join(largest)}}}\n"
-        f"{FLUSHING_HEAD}{flushing}\n{OCP_HEAD}{ocp}\n{TOPS_HEAD}{tops}\n"
+        f"{FLUSHING_HEAD}{flushing}\n{OCP_HEAD}{ocp}\n{TOPS_HEAD}{tops}\n{PAIRS_HEAD}{pairs}\n"
         f"{TORCH_HEAD}{''.join(names)})\n"
     )
 

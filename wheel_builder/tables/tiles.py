@@ -110,8 +110,10 @@ WITH = {
 }
 # Fields required in every row.
 NEEDED = ("waves", "pairs", "keys", "queries", "schedule", "slices")
-NARROW_COLUMNS = 16  # of a step with narrow_steps: NarrowLayout of mma/layout.hpp
-FUSED = answering(known_kinds(), BACKWARD)["fused"]
+# Of a step with narrow_steps: NarrowLayout of mma/layout.hpp.
+NARROW_COLUMNS = {"mfma": 16, "dot2": 4, "dot2_64": 8}
+BACKWARDS = answering(known_kinds(), BACKWARD)  # the kernel of each path
+FUSED = BACKWARDS["fused"]
 HEAD = """\
 // Generated from kernels/tables/tiles.toml by `python3 -m wheel_builder.tables.generated`; do not edit.
 """
@@ -123,7 +125,7 @@ ROWS_HEAD = f"""\
 WORKGROUPS_HEAD = f"""\
 {HEAD}\
 // FA_WORKGROUP(kernel, rows, threads): of kernels that are the same for every ISA and head dim
-// FA_FUSED_HEAD_DIM(head_dim): of {FUSED}, by ISA
+// FA_FUSED_HEAD_DIM(head_dim): of {FUSED}, by ISA. Likewise FA_SEPARATE_HEAD_DIM
 """
 
 
@@ -190,7 +192,7 @@ def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgrou
     columns = tile.pairs * max(tile.column_blocks, 1) or shared
     if known_kinds()[kernel].rows == PACKED:
         columns = max(tile.column_blocks, 1)
-    of_step = NARROW_COLUMNS if "narrow_steps" in tile.switches else isa.step_columns
+    of_step = NARROW_COLUMNS[isa.unit] if "narrow_steps" in tile.switches else isa.step_columns
     return Workgroup(columns * of_step, (2 * tile.pairs or tile.waves) * isa.wave)
 
 
@@ -327,13 +329,19 @@ def _cpp_workgroups(tiles: Tiles) -> str:
         f"FA_WORKGROUP({kernel.removeprefix('bwd_').capitalize()}, {each.rows}, {each.threads})\n"
         for kernel, each in tiles.workgroups.items()
     )
-    fused = tiles.rows.get(FUSED, {})
-    head_dims = {isa: dict.fromkeys(row.head_dim for row in rows) for isa, rows in fused.items()}
-    blocks = "".join(
-        _block(isa, "".join(f"FA_FUSED_HEAD_DIM({head_dim})\n" for head_dim in found))
-        for isa, found in head_dims.items()
+    head_dims = "".join(
+        _cpp_head_dims(f"FA_{path.upper()}_HEAD_DIM", tiles.rows.get(BACKWARDS[path], {}))
+        for path in ("fused", "separate")
     )
-    return f"{WORKGROUPS_HEAD}#ifdef FA_WORKGROUP\n{fixed}#endif\n#ifdef FA_FUSED_HEAD_DIM\n{blocks}#endif\n"
+    return f"{WORKGROUPS_HEAD}#ifdef FA_WORKGROUP\n{fixed}#endif\n{head_dims}"
+
+
+def _cpp_head_dims(macro: str, isas: Mapping[str, Sequence[Tile]]) -> str:
+    blocks = (
+        _block(isa, "".join(f"{macro}({each})\n" for each in dict.fromkeys(row.head_dim for row in rows)))
+        for isa, rows in isas.items()
+    )
+    return f"#ifdef {macro}\n{''.join(blocks)}#endif\n"
 
 
 def _block(isa: str, lines: str) -> str:

@@ -10,7 +10,8 @@ struct Delta {
   static constexpr int kWidth = 8;  // elements of a row per thread
   static constexpr int kUnitBytes = kWidth * 2, kNumberBytes = sizeof(float);
   static constexpr int kMostAtOnce = 4;  // rows per thread; fewer loads wait for each other
-  static constexpr int kLeastLanes = 4, kMostLanes = kMaxHeadDim / kWidth;
+  static constexpr int kLeastLanes = separate_head_dims().least / kWidth,
+                       kMostLanes = separate_head_dims().most / kWidth;
   static_assert(kMostLanes <= traits(kGfx).wave, "a row's lanes are of one wave");
   template <int kBytes>
   using View = BufferView<kDeltaRows, kBytes, traits(kGfx).buffer_word3>;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "device/cache/mla_block.hpp"
+#include "device/forward/coded_scores.hpp"
 #include "device/forward/parts/epilogue.hpp"
 #include "device/forward/parts/products.hpp"
 #include "device/forward/parts/prologue.hpp"
@@ -17,26 +18,53 @@
 namespace fa {
 
 // The elements of the slice of Q: V's part, then the rest.
-template <class B>
+template <class B, class Rows>
 struct SlicedRows {
-  PackedView rows;
+  Rows rows;
   int values, rest;  // start of each
 
   template <class T>
   FA_DEVICE T read(int row, int byte) const {
     constexpr int kValueBytes = B::kSliceValues * 2;
-    return rows.template read<T>(row, byte < kValueBytes ? values + byte : rest + byte - kValueBytes);
+    // Over codes, pairs of runs are neighbours (memory/codes/own_slice.hpp).
+    const int place = B::kCoded ? (byte & ~48) | (byte & 16) << 1 | (byte & 32) >> 1 : byte;
+    return rows.template read<T>(row, byte < kValueBytes ? values + place : rest + byte - kValueBytes);
   }
 };
 
+// Replaces CodedScores in kernels without codes.
 template <class B>
-FA_DEVICE typename B::Q load_latent_query(const B& block, int block_row, typename B::Convert& convert) {
-  const FwdParams& params = block.params;
-  const char* const base = static_cast<const char*>(params.q) + block.batch * params.q_batch * 2;
-  const PackedView rows{base, params.q_row * 2, params.q_head * 2, block.group, block_row, block.rows()};
-  const SlicedRows<B> slice{rows, block.slice() * B::kSliceValues * 2,
-                            (B::kHeadDim + block.slice() * (B::kSliceKeys - B::kSliceValues)) * 2};
-  return typename B::Q(block.wave_lds, slice, QuerySign(params.scale), convert, block.lane);
+struct PlainLatentScores {
+  FA_DEVICE PlainLatentScores(const B&, int) {}
+  FA_DEVICE void begin(typename B::Convert&) const {}
+};
+
+template <class B>
+using LatentScores = Choice<B::kCoded, CodedScores<B>, PlainLatentScores<B>>;
+
+template <class B>
+FA_DEVICE typename B::Q load_latent_query(const B& block, const LatentScores<B>& scores, int block_row,
+                                          typename B::Convert& convert) {
+  if constexpr (B::kCoded) {
+    const SlicedRows<B, typename LatentScores<B>::Query> slice{
+        scores.queries(block_row), block.slice() * B::kSliceValues * 2,
+        (B::kHeadDim + block.slice() * B::kSliceRest) * 2};
+    return typename B::Q(block.wave_lds, slice, QuerySign(scores.scale()), convert, block.lane);
+  } else {
+    const FwdParams& params = block.params;
+    const char* const base = static_cast<const char*>(params.q) + block.batch * params.q_batch * 2;
+    const PackedView rows{base, params.q_row * 2, params.q_head * 2, block.group, block_row, block.rows()};
+    const SlicedRows<B, PackedView> slice{rows, block.slice() * B::kSliceValues * 2,
+                                          (B::kHeadDim + block.slice() * B::kSliceRest) * 2};
+    return typename B::Q(block.wave_lds, slice, QuerySign(params.scale), convert, block.lane);
+  }
+}
+
+// softmax_scale of products. `scale`: of the call.
+template <class B>
+FA_DEVICE float latent_scale(float scale, [[maybe_unused]] const LatentScores<B>& scores) {
+  if constexpr (B::kCoded) return scores.scale();
+  return scale;
 }
 
 // K of one sequence in memory. A thread loads its pieces, one tile after another. Pages are looked up a tile
@@ -46,15 +74,17 @@ struct LatentKeys {
   using Stage = typename B::Keys;
 
   const B& block;
+  const typename B::Convert& how;
   HeadRows rows;
   uint32_t page = 0;  // of the next tile, as in the table
 
-  FA_DEVICE LatentKeys(const B& block, int first, int end)
+  FA_DEVICE LatentKeys(const B& block, const typename B::Convert& how, int first, int end)
       : block(block),
+        how(how),
         // clang 21 would place the stride in vector registers, where pages want it, and cannot move it back.
-        rows{
-            static_cast<const char*>(block.params.k) + (paged() ? 0 : block.batch * block.params.k_batch * 2),
-            uniform(static_cast<int>(block.params.k_row * 2)), end} {
+        rows{static_cast<const char*>(block.params.k) +
+                 (paged() ? 0 : block.batch * block.params.k_batch * B::kElementBytes),
+             uniform(static_cast<int>(block.params.k_row * B::kElementBytes)), end} {
     if (paged()) page = view(first).look_up(Stage::row_of(block.thread));
   }
 
@@ -68,14 +98,34 @@ struct LatentKeys {
       stage.load(view(first), view(first).group(row, page), block.thread);
       page = view(first + B::kKeys).look_up(row);
     }
+    if constexpr (B::kCoded) {
+      if (how.per_key(false)) load_descales(stage, first);
+    }
   }
 
  private:
+  // Few calls have them: their arguments are loaded here.
+  FA_DEVICE void load_descales(Stage& stage, int first) const {
+    const CodedParams& p = coded_params(reloaded(kernel_arguments()));
+    const uint32_t batch = paged() ? 0 : block.batch;
+    const Source source = descale_rows(KeyPlace{batch, 0, 0, rows.rows}, false, p);
+#pragma unroll
+    for (int i = 0; i < B::Descales::kHeld; ++i) {
+      const int key = B::Descales::key(i, block.lane);
+      if (paged()) {
+        const PagedView view{paged_rows(source, p.fwd, block.batch), first};
+        stage.descales.held[i] = view.template read<float>(view.group(key), key, 0);
+      } else {
+        stage.descales.held[i] = typename B::DescaleView(source.rows, first).template read<float>(key, 0);
+      }
+    }
+  }
+
   FA_DEVICE PagedView view(int first) const {
     const FwdParams& params = block.params;
     const int32_t* const table = params.block_table + block.batch * params.table_batch;
-    return {{rows.base, rows.row_bytes, params.k_batch * 2, table, rows.rows, here_uniform(params.page),
-             params.num_pages - 1},
+    return {{rows.base, rows.row_bytes, params.k_batch * B::kElementBytes, table, rows.rows,
+             here_uniform(params.page), params.num_pages - 1},
             first};
   }
 };
@@ -84,15 +134,22 @@ struct LatentKeys {
 template <class B>
 struct LatentRows {
   int first;
+  LatentScores<B> scores;
   typename B::Q query;
   typename B::Softmax softmax;
   typename B::Out o;
 
   FA_DEVICE LatentRows(const B& block, int first, float scale, typename B::Convert& convert)
       : first(first),
-        query(load_latent_query(block, first, convert)),
-        softmax((scale == 0 ? 1 : __builtin_fabsf(scale)) * Bias::kLog2e) {
+        scores(block, first),
+        query(load_latent_query(block, scores, first, convert)),
+        softmax(factor_of(latent_scale<B>(scale, scores))) {
+    scores.begin(convert);
     clear<B>(o);
+  }
+
+  FA_DEVICE static float factor_of(float scale) {
+    return (scale == 0 ? 1 : __builtin_fabsf(scale)) * Bias::kLog2e;
   }
 };
 
@@ -134,7 +191,7 @@ FA_DEVICE void attend_latent(const B& block, int block_row) {
   Few<LatentRows<B>, kUsed> rows(
       [&](int c) { return LatentRows<B>(block, block_row + c * Unit::kN, block.params.scale, convert); });
   if (tiles.begin < tiles.end) {
-    LatentKeys<B> k(block, tiles.begin, tiles.end);
+    LatentKeys<B> k(block, convert, tiles.begin, tiles.end);
     typename B::Keys next;
     k.load(next, tiles.begin);
 #pragma unroll
@@ -223,12 +280,12 @@ FA_DEVICE void run_mla(const FwdParams& params, LdsBytes lds) {
 }
 
 // Defines the kernel `name`. head_dim is K's.
-#define FA_MLA(name, dtype, head_dim)                                   \
-  FA_KERNEL(forward, mla, dtype, head_dim)                              \
-  name(const fa::FwdParams params) {                                    \
-    using B = fa::MlaBlock<fa::kCurrentGfx, dtype, head_dim>;           \
-    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes]; \
-    fa::run_mla<B>(params, (fa::LdsBytes)lds);                          \
+#define FA_MLA(name, dtype, head_dim)                                      \
+  FA_KERNEL(forward, mla, dtype, head_dim)                                 \
+  name(const fa::FwdParams params) {                                       \
+    using B = fa::MlaBlock<fa::kCurrentGfx, dtype, head_dim, fa::Op::mla>; \
+    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];    \
+    fa::run_mla<B>(params, (fa::LdsBytes)lds);                             \
   }
 
 }  // namespace fa

@@ -3,12 +3,25 @@
 #pragma once
 
 #include "device/forward/parts/block.hpp"
+#include "device/memory/codes/own_slice.hpp"
 #include "device/memory/slice_stage.hpp"
 
 namespace fa {
 
+// A wave's slice of a tile on its way to products.
+template <bool kCoded, class Unit, int kKeys, int kValues, int kRest, int kSlices, class ValueTile>
+struct SliceOf {
+  using Type = SliceStage<Unit, kKeys, kValues, kRest, kSlices, ValueTile>;
+  static constexpr int kRowsLds = Type::Tile::kBytes, kValuesLds = ValueTile::kBytes;
+};
+template <class Unit, int kKeys, int kValues, int kRest, int kSlices, class ValueTile>
+struct SliceOf<true, Unit, kKeys, kValues, kRest, kSlices, ValueTile> {
+  using Type = OwnSlice<Unit, kKeys, kValues, kRest, kSlices>;
+  static constexpr int kRowsLds = 0, kValuesLds = kSlices * Type::kLdsBytes;
+};
+
 // Uses the names of Block, because Block's functions also accept this type.
-template <Gfx kGfx, DType kElement, int kDim>
+template <Gfx kGfx, DType kElement, int kDim, Op kOp>
 struct MlaBlock {
   static constexpr DType kDType = kElement;
   static constexpr int kKeyDim = kDim, kValueDim = mla_value_dim(kDim), kHeadDim = kValueDim;
@@ -17,23 +30,30 @@ struct MlaBlock {
                         kCounts = false;
   static constexpr bool kHasSinks = false;
   static constexpr bool kFeatured = true;  // pages only
-  static constexpr FwdConfig kConfig = forward_config(Op::mla, kGfx, kDType, kKeyDim);
-  FA_REQUIRE_ROW(Op::mla, kConfig.waves > 0);
+  // As in Block.
+  static constexpr bool kCoded = kOp == Op::mla_8bit, kEarlyLoads = false;
+  static constexpr bool kWholeCodes = kTraits.flushes_denormals || !kTraits.matrix_instructions();
+  static constexpr int kElementBytes = kCoded ? 1 : 2;
+  static constexpr FwdConfig kConfig = forward_config(kOp, kGfx, kDType, kKeyDim);
+  FA_REQUIRE_ROW(kOp, kConfig.waves > 0);
   static constexpr int kKeys = kConfig.keys, kSlices = kConfig.waves;
   static constexpr float kOutUnit = 1;
 
-  using Unit = UnitOf<kGfx, kDType>;
+  using Unit = UnitOf<kGfx, kCoded ? DType::fp16 : kDType>;
   static constexpr int kSliceValues = kHeadDim / kSlices, kSliceKeys = kKeyDim / kSlices;
   struct Values {
     using Tile = PlacedTile<Choice<Unit::kM == 16, ShortFragments<kHeadDim, kKeys * 2>,
                                    Swizzle<kHeadDim, kKeys * 2, Unit::kM, true>>>;
   };
   static constexpr int kBlocks = larger(kConfig.column_blocks, 1);  // per step's rows
-  using Keys =
-      SliceStage<Unit, kKeys, kSliceValues, kSliceKeys - kSliceValues, kSlices, typename Values::Tile>;
+  static constexpr int kSliceRest = kSliceKeys - kSliceValues;
+  using Slice = SliceOf<kCoded, Unit, kKeys, kSliceValues, kSliceRest, kSlices, typename Values::Tile>;
+  using Keys = typename Slice::Type;
+  using Descales = KeyDescales<Unit, kKeys>;
   using Q = Query<Unit, kSliceKeys, kConfig.query_steps, true>;
   using P = Probabilities<Unit, kKeys, kDType, true, false>;
-  using TileView = BufferView<kKeys, kKeyDim * 2, kTraits.buffer_word3>;
+  using TileView = BufferView<kKeys, kKeyDim * kElementBytes, kTraits.buffer_word3>;
+  using DescaleView = BufferView<kKeys, sizeof(float), kTraits.buffer_word3>;
   static constexpr bool kTwoTiles = false, kUnrolls = true;
   static constexpr int kScorePriority = 0, kOutPriority = 0;
 
@@ -49,26 +69,27 @@ struct MlaBlock {
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];
   // What is stored is what a wave computes.
-  static constexpr bool kOwnKeys = false;
+  static constexpr bool kOwnKeys = false, kInPlace = true;
   static constexpr int kStoredSteps = kOutSteps;
   using Stored = Out;
-  using StoredRows = Unit;
-  using Convert = Unchanged;
+  using StoredRows = Choice<kCoded, OwnRows<Unit, kOutSteps>, Unit>;
+  using Convert = typename ConvertOf<false, kCoded, kWholeCodes, Descales>::Type;
 
   // LDS: each wave's rows of K, V^T, the parts of scores of two tiles (so a tile needs one barrier), and each
   // wave's Q and P. If this is too much, a wave has one place for its rows of K, then its parts of scores,
   // then its rows of V^T.
-  static constexpr int kWaveValuesLds = Values::Tile::kBytes / kSlices;
+  static constexpr int kWaveValuesLds = Slice::kValuesLds / kSlices;
   static constexpr int kWaveQueryLds = Q::kLdsBytes;
   static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
   static constexpr int kPartBytes = sizeof(Scores) * Unit::kWave;  // per wave and block
   static constexpr int kPartsLds = kSlices * kBlocks * kPartBytes;
-  static constexpr int kApartLds = kSlices * Keys::Tile::kBytes + Values::Tile::kBytes;
-  static constexpr bool kOverlaid = kApartLds + 2 * kPartsLds + kSlices * kWaveLds > kTraits.lds_bytes;
-  static constexpr int kKeyLds = kOverlaid ? kWaveValuesLds : Keys::Tile::kBytes;  // per wave
+  static constexpr int kApartLds = kSlices * Slice::kRowsLds + Slice::kValuesLds;
+  static constexpr bool kOverlaid =
+      kCoded || kApartLds + 2 * kPartsLds + kSlices * kWaveLds > kTraits.lds_bytes;
+  static constexpr int kKeyLds = kOverlaid ? kWaveValuesLds : Slice::kRowsLds;  // per wave
   static constexpr int kTilesLds = kOverlaid ? kSlices * kKeyLds : kApartLds;
   static constexpr int kLdsBytes = kTilesLds + (kOverlaid ? 0 : 2 * kPartsLds) + kSlices * kWaveLds;
-  static_assert(larger(Keys::Tile::kBytes, kBlocks* kPartBytes) <= kWaveValuesLds || !kOverlaid,
+  static_assert(larger(Slice::kRowsLds, kBlocks* kPartBytes) <= kWaveValuesLds || !kOverlaid,
                 "what comes before V^T has room in its place");
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
   static_assert(Unit::kN == kTraits.step_columns, "tables/isas.toml has another number of columns");
@@ -97,10 +118,16 @@ struct MlaBlock {
         group(params.nheads),
         visible{sequence.seqlen_q, sequence.seqlen_k, kNoWindow, params.window_right},
         k_tile(lds + wave * kKeyLds),
-        v_tile(lds + (kOverlaid ? 0 : kSlices * Keys::Tile::kBytes)),
+        v_tile(lds + (kOverlaid ? 0 : kSlices * Slice::kRowsLds)),
         wave_lds(lds + kLdsBytes - (kSlices - wave) * kWaveLds) {}
 
   FA_DEVICE int slice() const { return wave; }
+  // Where a byte of the wave's slice of Q is in the row.
+  FA_DEVICE int query_byte(int byte) const {
+    constexpr int kValueBytes = kSliceValues * 2;
+    return byte < kValueBytes ? slice() * kValueBytes + byte
+                              : (kHeadDim + slice() * kSliceRest) * 2 + byte - kValueBytes;
+  }
   FA_DEVICE int first_out_step() const { return wave * kOutSteps; }
   FA_DEVICE int reader() const { return lane; }
   // The first wave's part. Those of other waves are kPartsApart bytes further each.

@@ -61,17 +61,28 @@ constexpr DkDvConfig dkdv_config(Op op, Gfx arch, DType dtype, int head_dim, boo
 constexpr DqConfig dq_config(Op op, Gfx arch, DType dtype, int head_dim, bool featured = false);
 #pragma clang diagnostic pop
 
-// The fused kernel's head dims with rows: for the device pass's ISA, on the host for any.
+// The head dims with rows of the fused kernel, and of the separate ones: for the device pass's ISA, on the
+// host for any.
 struct HeadDims {
-  int least, most;
+  int least = kMaxHeadDim, most = 0;
+
+  constexpr void add(int head_dim) {
+    if (head_dim < least) least = head_dim;
+    if (head_dim > most) most = head_dim;
+  }
 };
 constexpr HeadDims fused_head_dims() {
-  HeadDims found{kMaxHeadDim, 0};
-#define FA_FUSED_HEAD_DIM(head_dim)                   \
-  if (head_dim < found.least) found.least = head_dim; \
-  if (head_dim > found.most) found.most = head_dim;
+  HeadDims found;
+#define FA_FUSED_HEAD_DIM(head_dim) found.add(head_dim);
 #include "generated/device/tiles/workgroups.inc"
 #undef FA_FUSED_HEAD_DIM
+  return found;
+}
+constexpr HeadDims separate_head_dims() {
+  HeadDims found;
+#define FA_SEPARATE_HEAD_DIM(head_dim) found.add(head_dim);
+#include "generated/device/tiles/workgroups.inc"
+#undef FA_SEPARATE_HEAD_DIM
   return found;
 }
 

@@ -18,6 +18,8 @@ FA_DEVICE void own_keys(const B& block, const typename B::Tiles& tiles, const Fr
   constexpr bool kLate = B::kTraits.matrix_coexecution;
   // For want of registers. Then V is unpacked in parts, after the next V's loads.
   constexpr bool kQueryInLds = B::Q::kLdsBytes != 0;
+  // Products take more code than unpacking, so they are in no branch by format.
+  constexpr bool kOnVector = !B::kTraits.matrix_instructions();
   constexpr int kApart = B::kKeys * B::kConfig.waves;
   const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
   typename B::Keys own_k;
@@ -29,11 +31,15 @@ FA_DEVICE void own_keys(const B& block, const typename B::Tiles& tiles, const Fr
   for (; first < tiles.end; first += kApart) {
     typename B::Scores s;
     softmax.begin(s);
-    typename B::Keys::Operands keys;
-    codes.unpacking([&](const auto& unpack) {
-      own_k.unpack(unpack, keys);
-      if constexpr (!kLate) keys.multiply(s, query);
-    });
+    [[maybe_unused]] typename B::Keys::Operands keys;
+    if constexpr (kOnVector) {
+      own_k.multiply(codes, s, query);
+    } else {
+      codes.unpacking([&](const auto& unpack) {
+        own_k.unpack(unpack, keys);
+        if constexpr (!kLate) keys.multiply(s, query);
+      });
+    }
     if (codes.per_key(false)) codes.of_keys = own_k.descales.now();
     own_k.descales.forget();
     load(block, own_k, k, first + kApart);
@@ -41,6 +47,12 @@ FA_DEVICE void own_keys(const B& block, const typename B::Tiles& tiles, const Fr
     if (codes.per_key(true)) codes.of_values = own_v.descales.now();
     weights(s, first);
     const typename B::P p(place, s);
+    if constexpr (kOnVector) {
+      own_v.multiply(codes, o, p);
+      own_v.descales.forget();
+      load(block, own_v, v, first + kApart);
+      continue;
+    }
     const typename B::Values::Turned turned = own_v.turned();
     typename B::Values::Operands values;
     if constexpr (!kQueryInLds) codes.unpacking([&](const auto& unpack) { turned.unpack(unpack, values); });
@@ -77,8 +89,10 @@ FA_DEVICE void own_keys_early(const B& block, const typename B::Tiles& tiles, co
                               EarlyCodes<B>& own, const typename B::Q& query, typename B::Out& o,
                               typename B::Softmax& softmax, typename B::Convert& codes,
                               const Weights& weights) {
+  constexpr bool kOnVector = !B::kTraits.matrix_instructions();  // as above
   constexpr int kApart = B::kKeys * B::kConfig.waves;
   const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
+  if constexpr (B::Q::kLdsBytes != 0) workgroup_barrier();
   for (int first = tiles.begin + block.wave * B::kKeys; first < tiles.end; first += kApart) {
     const auto moved = own.k.moved();
     if (codes.per_key(false)) codes.of_keys = own.k.descales.now();
@@ -87,9 +101,13 @@ FA_DEVICE void own_keys_early(const B& block, const typename B::Tiles& tiles, co
     __builtin_amdgcn_sched_barrier(0);
     typename B::Scores s;
     softmax.begin(s);
-    typename B::Keys::Operands keys;
-    codes.unpacking([&](const auto& unpack) { moved.unpack(unpack, keys); });
-    keys.multiply(s, query);
+    if constexpr (kOnVector) {
+      moved.multiply(codes, s, query);
+    } else {
+      typename B::Keys::Operands keys;
+      codes.unpacking([&](const auto& unpack) { moved.unpack(unpack, keys); });
+      keys.multiply(s, query);
+    }
     if (codes.per_key(true)) codes.of_values = own.v.descales.now();
     weights(s, first);
     const typename B::P p(place, s);
@@ -97,9 +115,13 @@ FA_DEVICE void own_keys_early(const B& block, const typename B::Tiles& tiles, co
     own.v.descales.forget();
     load(block, own.v, v, first + kApart);
     __builtin_amdgcn_sched_barrier(0);
-    typename B::Values::Operands values;
-    codes.unpacking([&](const auto& unpack) { turned.unpack(unpack, values); });
-    values.multiply(o, p);
+    if constexpr (kOnVector) {
+      turned.multiply(codes, o, p);
+    } else {
+      typename B::Values::Operands values;
+      codes.unpacking([&](const auto& unpack) { turned.unpack(unpack, values); });
+      values.multiply(o, p);
+    }
   }
 }
 
@@ -111,71 +133,91 @@ FA_DEVICE LdsBytes join_place(const B& block) {
 
 // The score that a column's exponentials are relative to.
 template <class B>
-FA_DEVICE float reached(const typename B::Softmax& softmax) {
+FA_DEVICE float reached(const typename B::Softmax& softmax, int column) {
   if constexpr (B::kTraits.matrix_coexecution) {
-    return softmax.top[0];
+    return softmax.top[column];
   } else {
-    return -softmax.shift[0];
+    return -softmax.shift[column];
   }
 }
 template <class B>
-FA_DEVICE void reach(typename B::Softmax& softmax, float score) {
+FA_DEVICE void reach(typename B::Softmax& softmax, int column, float score) {
   if constexpr (B::kTraits.matrix_coexecution) {
-    softmax.top[0] = score;
+    softmax.top[column] = score;
   } else {
-    softmax.shift[0] = -score;
+    softmax.shift[column] = -score;
   }
 }
 
-// Joins the sums of all waves, and returns the factor of this wave's O. Each column's exponentials become
+// How a wave's O counts, for each of a lane's columns.
+template <class B>
+struct Shares {
+  struct {
+    float score;      // that its exponentials are relative to
+    bool sees_a_key;  // in its own tiles
+    float factor;
+  } of[B::Unit::kColumns];
+};
+
+// Joins the sums of all waves, and returns the shares of this wave's O. Each column's exponentials become
 // relative to the highest score that they are relative to in a wave.
 template <class B>
-FA_DEVICE float join_sums_of_waves(const B& block, typename B::Softmax& softmax) {
+FA_DEVICE Shares<B> join_sums_of_waves(const B& block, typename B::Softmax& softmax, float of_out) {
   using Unit = typename B::Unit;
-  static_assert(Unit::kColumns == 1, "a lane has one column");
+  static_assert(Unit::kColumns == 1 || Unit::kRows == 1, "the softmax has a shift for each column");
   using State = __attribute__((address_space(3))) f32x2*;
   const State states = (State)join_place(block) + Unit::column(block.lane, 0);
-  const float own = reached<B>(softmax);
-  states[block.wave * Unit::kN] = f32x2{own, softmax.sum[0]};
+  Shares<B> own;
+#pragma unroll
+  for (int c = 0; c < Unit::kColumns; ++c) {
+    own.of[c].sees_a_key = softmax.sum[c] != 0;
+    own.of[c].score = reached<B>(softmax, c);
+    states[block.wave * Unit::kN + c] = f32x2{own.of[c].score, softmax.sum[c]};
+  }
   workgroup_barrier();
-  float most = -__builtin_inff(), all = 0;
 #pragma unroll
-  for (int wave = 0; wave < B::kConfig.waves; ++wave) {
-    const f32x2 other = states[wave * Unit::kN];
-    most = __builtin_fmaxf(most, other[1] == 0 ? most : other[0]);
-  }
-  const auto factor = [&](float score) { return __builtin_amdgcn_exp2f((score - most) * softmax.c); };
+  for (int c = 0; c < Unit::kColumns; ++c) {
+    float most = -__builtin_inff(), all = 0;
 #pragma unroll
-  for (int wave = 0; wave < B::kConfig.waves; ++wave) {
-    const f32x2 other = states[wave * Unit::kN];
-    all += other[1] == 0 ? 0 : other[1] * factor(other[0]);
+    for (int wave = 0; wave < B::kConfig.waves; ++wave) {
+      const f32x2 other = states[wave * Unit::kN + c];
+      most = __builtin_fmaxf(most, other[1] == 0 ? most : other[0]);
+    }
+    const auto factor = [&](float score) { return __builtin_amdgcn_exp2f((score - most) * softmax.c); };
+#pragma unroll
+    for (int wave = 0; wave < B::kConfig.waves; ++wave) {
+      const f32x2 other = states[wave * Unit::kN + c];
+      all += other[1] == 0 ? 0 : other[1] * factor(other[0]);
+    }
+    if (c == Unit::kColumns - 1) workgroup_barrier();  // before O takes the place
+    reach<B>(softmax, c, most);
+    softmax.sum[c] = all;
+    own.of[c].factor = factor(own.of[c].score) * of_out;
   }
-  workgroup_barrier();  // before O takes the place
-  reach<B>(softmax, most);
-  softmax.sum[0] = all;
-  return factor(own);
+  return own;
 }
 
 // A wave's O in as many parts as there are waves. Each wave stores one, the sum of all waves' parts.
 template <class B>
 struct PartsOfOut {
   using Four = __attribute__((address_space(3))) f32x4*;
-  static constexpr int kWaves = B::kConfig.waves, kFours = B::kStoredSteps * B::Unit::kRows / 4;
+  static constexpr int kColumns = B::Unit::kColumns, kOfStep = B::Unit::kRows * kColumns;
+  static constexpr int kWaves = B::kConfig.waves, kFours = B::kStoredSteps * kOfStep / 4;
 
   static_assert(kWaves > 1, "tiles.toml: a wave alone has no other one to join");
 
   const B& block;
   const typename B::Out& o;
-  bool sees_a_key;  // in its own tiles
-  float factor;
+  Shares<B> shares;
 
   FA_DEVICE f32x4 own(int part, int i) const {
     f32x4 four;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int f = (part * kFours + i) * 4 + j;
+      const int f = ((part * kFours + i) * 4 + j) / kColumns, c = j % kColumns;
       // Without a visible key O may be NaN. With one, NaN of V stays, whatever its weight.
-      four[j] = sees_a_key ? o[f % B::kOutSteps][f / B::kOutSteps] * factor : 0;
+      const float element = o[f % B::kOutSteps][f / B::kOutSteps * kColumns + c];
+      four[j] = shares.of[c].sees_a_key ? element * shares.of[c].factor : 0;
     }
     return four;
   }
@@ -200,7 +242,7 @@ struct PartsOfOut {
         if (wave != part) all += *place(part, wave, i);
       }
 #pragma unroll
-      for (int j = 0; j < 4; ++j) stored[i * 4 / B::Unit::kRows][(i * 4 + j) % B::Unit::kRows] = all[j];
+      for (int j = 0; j < 4; ++j) stored[(i * 4 + j) / kOfStep][(i * 4 + j) % kOfStep] = all[j];
     }
   }
 };
@@ -212,8 +254,7 @@ FA_DEVICE void join_waves(const B& block, typename B::Out& o, typename B::Softma
   softmax.join_sums(block.lane);
 #pragma unroll
   for (int step = 0; step < B::kOutSteps; ++step) B::Unit::settle(o[step]);
-  const bool sees_a_key = softmax.sum[0] != 0;
-  const PartsOfOut<B> parts{block, o, sees_a_key, join_sums_of_waves(block, softmax) * factor};
+  const PartsOfOut<B> parts{block, o, join_sums_of_waves(block, softmax, factor)};
 #pragma unroll
   for (int part = 0; part < B::kConfig.waves; ++part) {
     if (part != block.wave) parts.give(part);

@@ -78,15 +78,17 @@ struct IntegerCodes {
 template <class Layout, int kKeys>
 struct KeyDescales {
   static constexpr int kElements = kKeys / Layout::kM * Layout::kRows;  // keys of a lane's scores
-  static constexpr bool kEight = Layout::kColumns > 1;                  // eight lanes have different keys
-  static constexpr int kHeld = kEight || kElements <= 16 ? 1 : kElements / 16;
-  static_assert(!kEight || kElements * 8 <= Layout::kWave, "each key has a lane");
+  static constexpr bool kNear = Layout::kColumns > 1;                   // kM neighbours have different keys
+  static constexpr int kHeld = kNear || kElements <= 16 ? 1 : kElements / 16;
+  static_assert(!kNear || kElements * Layout::kM <= 32, "each key has a lane, which a swizzle reaches");
 
   float held[kHeld];
 
   // The key of `held[i]`.
   FA_DEVICE static int key(int i, int lane) {
-    if constexpr (kEight) return Layout::held_begin(lane, kKeys) + Layout::held_step(lane / 8 % kElements);
+    if constexpr (kNear) {
+      return Layout::held_begin(lane, kKeys) + Layout::held_step(lane / Layout::kM % kElements);
+    }
     return Layout::held_begin(lane, kKeys) +
            Layout::held_step(i * 16 + lane % (kElements < 16 ? kElements : 16));
   }
@@ -94,8 +96,8 @@ struct KeyDescales {
   // Of element f of a lane's scores.
   template <int f>
   FA_DEVICE float of() const {
-    constexpr int kSwizzle = kEight ? f << 8 | 0x7 : f % 16 << 5 | 0x10;
-    const int bits = __builtin_bit_cast(int, held[kEight ? 0 : f / 16]);
+    constexpr int kSwizzle = kNear ? f * Layout::kM << 5 | (Layout::kM - 1) : f % 16 << 5 | 0x10;
+    const int bits = __builtin_bit_cast(int, held[kNear ? 0 : f / 16]);
     return __builtin_bit_cast(float, __builtin_amdgcn_ds_swizzle(bits, kSwizzle));
   }
 
@@ -205,11 +207,13 @@ struct CodedStage : Stage {
 // Smaller ones lose less than 2^-38 of it (2^-28), so every score errs by less than this share of the largest
 // one possible in the step's rows. If all are below 2^-63, they lose less than 2^-71 (2^-61).
 //
-// kPairs: steps 2i and 2i + 1 have the two halves of a lane's 16 neighbours (memory/own_codes.hpp).
+// kPairs: steps 2i and 2i + 1 have the two halves of a lane's 16 neighbours (memory/own_codes.hpp). kHeadDim:
+// elements of a row that a wave looks at, 8 at `place(i)` in bytes. `join` makes all waves' largest of
+// theirs.
 template <class Unit, DType kDType, int kHeadDim, bool kPairs>
 struct CodedQuery {
   static constexpr int kSharers = Unit::kWave / Unit::kN;  // lanes that read a row
-  static_assert(kSharers == 2 || kSharers == 4);
+  static_assert(kSharers == 2 || kSharers == 4 || (kSharers == 8 && !kPairs));
   static constexpr int kLanes = (kSharers - 1) * 16,
                        kStep = kSharers * 16;  // bits of a byte's place in a row
   static constexpr int kShift = kSharers / 2;
@@ -217,7 +221,9 @@ struct CodedQuery {
   PackedView view;
   float power, inverse;
 
-  FA_DEVICE CodedQuery(const PackedView& view, int lane) : view(view), power(1), inverse(1) {
+  template <class Place, class Join>
+  FA_DEVICE CodedQuery(const PackedView& view, int lane, const Place& place, const Join& join)
+      : view(view), power(1), inverse(1) {
     if constexpr (kDType == DType::bf16) {
       // Magnitudes plus 0x80: those of inf and NaN are negative.
       i16x2 most = {0x80, 0x80};
@@ -225,7 +231,7 @@ struct CodedQuery {
       constexpr int kTogether = Unit::kColumns > 1 ? 2 : 8;
 #pragma unroll kTogether
       for (int i = 0; i < kHeadDim / (8 * kSharers); ++i) {
-        const u32x4 words = view.template read<u32x4>(lane % Unit::kN, (i * kSharers + lane / Unit::kN) * 16);
+        const u32x4 words = view.template read<u32x4>(lane % Unit::kN, place(i * kSharers + lane / Unit::kN));
 #pragma unroll
         for (int word = 0; word < 4; ++word) {
           const uint32_t pair = words[word] & 0x7fff7fff;
@@ -236,7 +242,7 @@ struct CodedQuery {
       const float own = static_cast<float>(most.x > most.y ? most.x : most.y);
       const float all =
           across_lanes<Unit::kWave - 1>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
-      const int exponent = (uniform(static_cast<int>(all)) >> 7) - 1;
+      const int exponent = (uniform(static_cast<int>(join(all))) >> 7) - 1;
       // 2^47 if all elements are next to 0: with a higher power and a small descale of K, the softmax's
       // reciprocal of the scale was inf.
       const int biased = exponent < 64 ? 174 : 268 - exponent;

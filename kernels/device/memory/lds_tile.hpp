@@ -73,10 +73,15 @@ struct PlacedTile : Places {
 template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false, int kBlock = kPeriod>
 using LdsTile = PlacedTile<Swizzle<kRows, kRowBytes, kPeriod, kPadded, kBlock>>;
 
+// Rows of a tile of columns. A permutation takes 8.
+template <class Unit>
+inline constexpr int kTileRows = Unit::kN < 8 ? 8 : Unit::kN;
+
 // A tile whose rows are the columns of a step. With several columns per lane, lanes 16 apart read rows 8
 // apart, and the LDS may serve them together.
 template <class Unit, int kRowBytes, bool kPadded>
-using ColumnTile = LdsTile<Unit::kN, kRowBytes, Unit::kN, kPadded, Unit::kColumns == 1 ? Unit::kN : 8>;
+using ColumnTile =
+    LdsTile<kTileRows<Unit>, kRowBytes, kTileRows<Unit>, kPadded, Unit::kColumns == 1 ? kTileRows<Unit> : 8>;
 
 // One unit of each of a lane's columns, which are rows of the tile.
 template <class Unit, class Tile>
@@ -87,7 +92,7 @@ FA_DEVICE typename Unit::B read_columns(LdsBytes tile, int lane, int unit) {
     if constexpr (Unit::kColumns == 1) {
       b.column[c] = Tile::template read<typename Unit::A>(tile, Unit::column(lane, c), unit);
     } else {
-      static_assert(Unit::kColumns == 4 && Unit::column(0, 0) % 4 == 0 && Unit::column(0, 3) == 3);
+      static_assert(4 % Unit::kColumns == 0 && Unit::column(0, Unit::kColumns - 1) == Unit::kColumns - 1);
       b.column[c] = Tile::template read_next<typename Unit::A>(tile, Unit::column(lane, 0), c, unit);
     }
   }

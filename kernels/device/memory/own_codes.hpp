@@ -74,6 +74,36 @@ struct OwnKeys {
     }
   };
 
+  // S^T += K * Q^T, a load at a time: the products are in no branch by format.
+  template <class Codes, class Query>
+  FA_DEVICE void multiply(const Codes& how, typename Unit::C* s, const Query& query) const {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      typename Unit::A of[kRuns][kSteps];
+      how.unpacking([&](const auto& unpack) {
+#pragma unroll
+        for (int run = 0; run < kRuns; ++run) {
+#pragma unroll
+          for (int step = 0; step < kSteps; ++step) of[run][step] = operand(unpack, codes[step][i], run);
+        }
+      });
+#pragma unroll
+      for (int run = 0; run < kRuns; ++run) {
+        const typename Unit::B q = query.operand(i * kRuns + run);
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          if (i + run == 0) {
+            Unit::multiply_first(s[step], of[run][step], q);
+          } else {
+            Unit::multiply(s[step], of[run][step], q);
+          }
+        }
+      }
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) Unit::pin(s[step]);  // or operands stay for later products
+    }
+  }
+
   template <class Unpack>
   FA_DEVICE void unpack(const Unpack& unpack, Operands& k) const {
 #pragma unroll
@@ -158,28 +188,10 @@ struct OwnValues {
       }
     }
 
-    // O^T += V^T * P^T, two elements at a time. Products in a branch by format would take other registers for
-    // O.
+    // O^T += V^T * P^T.
     template <class Codes, class P>
     FA_DEVICE void multiply(const Codes& codes, typename Unit::C* o, const P& p) const {
-#pragma unroll
-      for (int i = 0; i < kSteps; ++i) {
-        const typename Unit::B b = p.operand(i);
-#pragma unroll
-        for (int word = 0; word < kWidth / 2; ++word) {
-          typename Unit::A first, second;
-          codes.unpacking([&](const auto& unpack) {
-#pragma unroll
-            for (int pair = 0; pair < Unit::kRun / 2; ++pair) {
-              const u32x2 keys = unpack(u32x1{of[i][pair][word]});
-              first[pair] = keys[0];
-              second[pair] = keys[1];
-            }
-          });
-          Unit::multiply(o[word * 2], first, b);
-          Unit::multiply(o[word * 2 + 1], second, b);
-        }
-      }
+      multiply_words(codes, o, p, [&](int i, int pair, int word) { return of[i][pair][word]; });
     }
   };
 
@@ -191,15 +203,51 @@ struct OwnValues {
 #pragma unroll
       for (int pair = 0; pair < Unit::kRun / 2; ++pair) {
 #pragma unroll
-        for (int word = 0; word < kWidth / 2; ++word) {
-          t.of[i][pair][word] = here(halves(key[i][pair * 2], key[i][pair * 2 + 1], word));
-        }
+        for (int word = 0; word < kWidth / 2; ++word) t.of[i][pair][word] = turned(i, pair, word);
       }
     }
     return t;
   }
 
+  // O^T += V^T * P^T, without a copy of V.
+  template <class Codes, class P>
+  FA_DEVICE void multiply(const Codes& codes, typename Unit::C* o, const P& p) const {
+    multiply_words(codes, o, p, [&](int i, int pair, int word) { return turned(i, pair, word); });
+  }
+
  private:
+  // Two elements at a time. Products in a branch by format would take other registers for O.
+  template <class Codes, class P, class Turn>
+  FA_DEVICE static void multiply_words(const Codes& codes, typename Unit::C* o, const P& p,
+                                       const Turn& turn) {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const typename Unit::B b = p.operand(i);
+#pragma unroll
+      for (int word = 0; word < kWidth / 2; ++word) {
+        uint32_t both[Unit::kRun / 2];
+#pragma unroll
+        for (int pair = 0; pair < Unit::kRun / 2; ++pair) both[pair] = turn(i, pair, word);
+        typename Unit::A first, second;
+        codes.unpacking([&](const auto& unpack) {
+#pragma unroll
+          for (int pair = 0; pair < Unit::kRun / 2; ++pair) {
+            const u32x2 keys = unpack(u32x1{both[pair]});
+            first[pair] = keys[0];
+            second[pair] = keys[1];
+          }
+        });
+        Unit::multiply(o[word * 2], first, b);
+        Unit::multiply(o[word * 2 + 1], second, b);
+        // On the VALU, or operands stay for later products.
+        if constexpr (Unit::kColumns > 1) Unit::pin(o[word * 2]), Unit::pin(o[word * 2 + 1]);
+      }
+    }
+  }
+
+  FA_DEVICE uint32_t turned(int i, int pair, int word) const {
+    return here(halves(key[i][pair * 2], key[i][pair * 2 + 1], word));
+  }
   // The halves `half` of two keys' pieces.
   FA_DEVICE static uint32_t halves(uint16_t first, uint16_t second, int) {
     typedef uint16_t u16x2 __attribute__((ext_vector_type(2)));

@@ -98,12 +98,12 @@ struct QueryInLds {
   template <class View, class Sign, class Convert>
   FA_DEVICE static void load(LdsBytes tile, const View& view, Sign sign, Convert& convert, int lane) {
     constexpr int kPieces = Unit::kN * Tile::kUnits;
-    static_assert(kPieces % Unit::kWave == 0, "every lane moves the same number of units");
+    constexpr bool kWhole = kPieces % Unit::kWave == 0;  // or some units are moved twice
 #pragma unroll
-    for (int i = 0; i < kPieces / Unit::kWave; ++i) {
+    for (int i = 0; i < (kPieces + Unit::kWave - 1) / Unit::kWave; ++i) {
       // Opaque before a division. The compiler would otherwise divide 16-bit halves of registers.
       const int own = (Tile::kUnits & (Tile::kUnits - 1)) == 0 ? lane : here(lane);
-      const int index = own + i * Unit::kWave;
+      const int index = kWhole ? own + i * Unit::kWave : (own + i * Unit::kWave) % kPieces;
       const int row = kFragments ? index % Unit::kN : index / Tile::kUnits;
       const int unit = kFragments ? index / Unit::kN : index % Tile::kUnits;
       const int byte = kFirst * Unit::kK * 2 + unit * 16;

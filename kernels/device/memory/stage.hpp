@@ -83,7 +83,8 @@ struct ValueStage {
   using Tile = Place;
   // Bytes of a block per key: 4, 8 or 16, small enough for as many threads as possible to have a block.
   static constexpr int kFair = kKeys * kHeadDim / 4 / kThreads;
-  static constexpr int kWidth = kFair <= 2 && kBytes == 2 ? 2 : kFair <= 4 ? 4 : 8;
+  static constexpr bool kWholeWaves = kKeys / 4 * (kHeadDim / 8) % Layout::kWave == 0;  // of 8 elements a key
+  static constexpr int kWidth = kFair <= 2 && kBytes == 2 ? 2 : kFair <= 4 || !kWholeWaves ? 4 : 8;
   static constexpr int kBlocks = kHeadDim / kWidth;
   static constexpr int kPieces = kKeys / 4 * kBlocks;
   static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;

@@ -24,7 +24,7 @@ template <class Unit, DType kDType, int kSteps, class Write>
 FA_DEVICE void store_column(const typename Unit::C* o, int column, float factor, bool seen, Write write) {
   constexpr int kHeld = kSteps * Unit::kRows;
   // Consecutive elements, written at once.
-  constexpr int kChunk = kHeld % 8 == 0 && Unit::held_step(7) == 7 ? 8 : 4;
+  constexpr int kChunk = kHeld % 8 == 0 && Unit::held_step(7) == 7 ? 8 : kHeld % 4 == 0 ? 4 : 2;
   static_assert(kHeld % kChunk == 0, "each lane holds whole chunks of a row");
   typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));
   // NaN survives `pack_numbers` here: it comes from the hardware or a 16-bit input, so it has no low bits to
@@ -46,15 +46,16 @@ FA_DEVICE void store_column(const typename Unit::C* o, int column, float factor,
 template <class Unit, int kHeadDim, int kSteps>
 FA_DEVICE void store_column_fp32(const typename Unit::C* o, int column, float factor, float* row, int lane,
                                  int first) {
-  constexpr int kHeld = kSteps * Unit::kRows;
-  static_assert(kHeld % 4 == 0, "each lane holds whole chunks of a row");
+  constexpr int kHeld = kSteps * Unit::kRows, kChunk = kHeld % 4 == 0 ? 4 : 2;
+  static_assert(kHeld % kChunk == 0, "each lane holds whole chunks of a row");
+  typedef float Chunk __attribute__((ext_vector_type(kChunk)));
   float* held = row + Unit::held_begin(lane, kHeadDim) + Unit::held_step(first * Unit::kRows);
 #pragma unroll
-  for (int f = 0; f < kHeld; f += 4) {
-    f32x4 four;
+  for (int f = 0; f < kHeld; f += kChunk) {
+    Chunk chunk;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) four[i] = held_element<Unit>(o, column, f + i) * factor;
-    *reinterpret_cast<f32x4*>(held + Unit::held_step(f)) = four;
+    for (int i = 0; i < kChunk; ++i) chunk[i] = held_element<Unit>(o, column, f + i) * factor;
+    *reinterpret_cast<Chunk*>(held + Unit::held_step(f)) = chunk;
   }
 }
 

@@ -7,14 +7,14 @@
 
 namespace fa {
 
-template <MatrixUnit kUnit, Gfx kGfx, DType kDType>
-struct Dot2Unit : Layout<kUnit> {
-  static constexpr int kColumns = Layout<kUnit>::kColumns;
+template <class Places, Gfx kGfx, DType kDType>
+struct Dot2Unit : Places {
+  static constexpr int kColumns = Places::kColumns;
   using A = u32x4;
   struct B {
     A column[kColumns];
   };
-  using C = f32x4;
+  typedef float C __attribute__((ext_vector_type(kColumns)));
 
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
   static constexpr bool kPackedDots = kDType == DType::fp16 && traits(kGfx).packed_dots;
@@ -110,8 +110,12 @@ struct Dot2Unit : Layout<kUnit> {
 };
 
 template <Gfx kGfx, DType kDType>
-struct Unit<MatrixUnit::dot2, kGfx, kDType> : Dot2Unit<MatrixUnit::dot2, kGfx, kDType> {};
+struct Unit<MatrixUnit::dot2, kGfx, kDType> : Dot2Unit<Layout<MatrixUnit::dot2>, kGfx, kDType> {};
 template <Gfx kGfx, DType kDType>
-struct Unit<MatrixUnit::dot2_64, kGfx, kDType> : Dot2Unit<MatrixUnit::dot2_64, kGfx, kDType> {};
+struct Unit<MatrixUnit::dot2_64, kGfx, kDType> : Dot2Unit<Layout<MatrixUnit::dot2_64>, kGfx, kDType> {};
+template <Gfx kGfx, DType kDType>
+struct NarrowUnit<MatrixUnit::dot2, kGfx, kDType> : Dot2Unit<NarrowLayout<MatrixUnit::dot2>, kGfx, kDType> {};
+struct NarrowUnit<MatrixUnit::dot2_64, kGfx, kDType>
+    : Dot2Unit<NarrowLayout<MatrixUnit::dot2_64>, kGfx, kDType> {};
 
 }  // namespace fa

@@ -42,9 +42,14 @@ struct Layout<MatrixUnit::mfma> {
   static constexpr int held_step(int f) { return f / 8 * 16 + f % 8; }
 };
 
-// Half as many columns and rows, of instructions of 16x16: for few queries. Two steps of C are a lane's run
-// of the next product.
-struct NarrowLayout {
+// Steps of fewer columns, for few queries.
+template <MatrixUnit>
+struct NarrowLayout;
+
+// Half as many columns and rows, of instructions of 16x16. Two steps of C are a lane's run of the next
+// product.
+template <>
+struct NarrowLayout<MatrixUnit::mfma> {
   static constexpr int kWave = 64, kM = 16, kN = 16, kK = 32;
   static constexpr int kRun = 8, kColumns = 1, kRows = 4, kPeers = 48;
   static constexpr bool kChainsInRegisters = true, kStoresHalves = false;
@@ -130,6 +135,35 @@ template <>
 struct Layout<MatrixUnit::dot2_64> : Layout<MatrixUnit::dot2> {
   static constexpr int kWave = 64, kN = 32;
 };
+
+// A quarter of the columns, and twice the rows: 16 lanes share two columns, each with a row of its own.
+template <>
+struct NarrowLayout<MatrixUnit::dot2> {
+  static constexpr int kWave = 32, kM = 16, kN = 4, kK = 8;
+  static constexpr int kRun = 8, kColumns = 2, kRows = 1, kPeers = 15;
+  static constexpr bool kChainsInRegisters = false, kStoresHalves = false;
+
+  static constexpr int a_row(int lane) { return lane % 16; }
+  static constexpr int run_begin(int) { return 0; }
+  static constexpr int column(int lane, int c) { return lane / 16 * 2 + c; }
+  static constexpr int c_row(int lane, int) { return lane % 16; }
+
+  static constexpr int slot_of_row(int row, int rows) { return row % (rows / 16) * 16 + row / (rows / 16); }
+  static constexpr int row_of_slot(int slot, int rows) { return slot % 16 * (rows / 16) + slot / 16; }
+  static constexpr int held_begin(int lane, int rows) { return lane % 16 * (rows / 16); }
+  static constexpr int held_step(int f) { return f; }
+};
+
+template <>
+struct NarrowLayout<MatrixUnit::dot2_64> : NarrowLayout<MatrixUnit::dot2> {
+  static constexpr int kWave = 64, kN = 8;
+};
+
+constexpr int narrow_columns(MatrixUnit unit) {
+  if (unit == MatrixUnit::mfma) return NarrowLayout<MatrixUnit::mfma>::kN;
+  return unit == MatrixUnit::dot2_64 ? NarrowLayout<MatrixUnit::dot2_64>::kN
+                                     : NarrowLayout<MatrixUnit::dot2>::kN;
+}
 
 // Scalar registers are short: a condition of 64 lanes takes two, and each column has some.
 template <class Unit>

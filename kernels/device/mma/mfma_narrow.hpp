@@ -7,7 +7,7 @@
 namespace fa {
 
 template <Gfx kGfx>
-struct NarrowUnit : NarrowLayout {
+struct NarrowUnit<MatrixUnit::mfma, kGfx, DType::fp16> : NarrowLayout<MatrixUnit::mfma> {
   using Wide = Unit<MatrixUnit::mfma, kGfx, DType::fp16>;
   using A = u32x4;
   struct B {

@@ -45,7 +45,7 @@ FA_DEVICE void multiply_halves(C& c, A a, const B& b, Product product) {
 }
 
 // Likewise with steps of fewer columns.
-template <Gfx kGfx>
+template <MatrixUnit kUnit, Gfx kGfx, DType kDType>
 struct NarrowUnit;
 
 // The matrix unit of a kernel.
@@ -53,10 +53,12 @@ template <Gfx kGfx, DType kDType, bool kFp8, bool kNarrowSteps = false>
 struct UnitFor {
   using Type = UnitOf<kGfx, kDType>;
 };
-template <Gfx kGfx>
-struct UnitFor<kGfx, DType::fp16, false, true> {
-  static_assert(traits(kGfx).unit == MatrixUnit::mfma, "tiles.toml: narrow_steps are of MFMA");
-  using Type = NarrowUnit<kGfx>;
+template <Gfx kGfx, DType kDType>
+struct UnitFor<kGfx, kDType, false, true> {
+  static_assert(traits(kGfx).unit == MatrixUnit::mfma || traits(kGfx).unit == MatrixUnit::dot2 ||
+                    traits(kGfx).unit == MatrixUnit::dot2_64,
+                "tiles.toml: narrow_steps are of MFMA and the dot products");
+  using Type = NarrowUnit<traits(kGfx).unit, kGfx, kDType>;
 };
 template <Gfx kGfx, DType kDType>
 struct UnitFor<kGfx, kDType, true> {

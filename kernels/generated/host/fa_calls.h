@@ -97,6 +97,7 @@ typedef struct fa_mla_call {
   fa_tensor kv_cache;
   fa_tensor cache_seqlens;
   fa_tensor block_table;
+  fa_tensor kv_descale;
   fa_tensor out;
   fa_tensor lse;
   fa_tensor partial_out;
@@ -169,6 +170,7 @@ typedef struct fa_plan_mla_call {
   int64_t nheads;
   int64_t compute_units;
   int64_t num_splits;
+  int32_t coded;
 } fa_plan_mla_call;
 
 typedef struct fa_plan_bwd_call {

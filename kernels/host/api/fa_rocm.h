@@ -151,9 +151,12 @@ fa_status fa_widen(const fa_widen_call* call, fa_message* message);
  * q (batch, seqlen_q, nheads, headdim); kv_cache (batch, seqlen_cache, 1, headdim), or with block_table,
  * FA_INT32 (batch, blocks), (num_blocks, page, 1, headdim), page a multiple of 16: key j of a sequence is
  * then row j % page of block table[j / page]. out (batch, seqlen_q, nheads, headdim - 64). All have one
- * dtype, FA_FP16 or FA_BF16. There must be a kernel for headdim (fa_plan_mla). Addresses and strides except
- * the last are multiples of 8 elements, and rows less than 2^24 elements apart. lse (batch, nheads, seqlen_q)
- * FA_FP32, contiguous.
+ * dtype, FA_FP16 or FA_BF16, or kv_cache has codes of 8 bits, as for fa_fwd. There must be a kernel for
+ * headdim (fa_plan_mla). Addresses and strides except the last are multiples of 8 elements, of codes 16, and
+ * rows less than 2^24 elements apart. lse (batch, nheads, seqlen_q) FA_FP32, contiguous.
+ *
+ * kv_descale: FA_FP32 (batch, 1), or one for each key, the first three dimensions of kv_cache. Codes times it
+ * are keys. Absent: 1.
  *
  * cache_seqlens, FA_INT32 (batch): keys of a sequence; default: all. `causal`: row i sees key j only if
  * j <= i + keys - seqlen_q. Rows without a key: out 0, lse +infinity. Only the kernel reads integers, and
@@ -163,7 +166,7 @@ fa_status fa_widen(const fa_widen_call* call, fa_message* message);
  * nheads, seqlen_q), contiguous, given together if keys are split. fa_plan_mla says the best number of parts.
  * More are possible, as many as it says for a larger num_splits.
  *
- * cache_seqlens, block_table, partial_out and partial_lse are absent if dims is 0.
+ * cache_seqlens, block_table, kv_descale, partial_out and partial_lse are absent if dims is 0.
  *
  * Queues what is to be done on `stream` and returns without waiting for it. */
 fa_status fa_mla(const fa_mla_call* call, fa_message* message);
@@ -212,7 +215,8 @@ fa_status fa_fwd_int8(const fa_fwd_int8_call* call, fa_message* message);
  *                  than uneven, v has to be padded to head_dim
  *   coded          k and v are codes of 8 bits. FA_UNSUPPORTED if no kernel reads them in this call
  *
- * fa_plan_mla_call: likewise for fa_mla. seqlen_k is the most keys of a sequence.
+ * fa_plan_mla_call: likewise for fa_mla. seqlen_k is the most keys of a sequence. coded: kv_cache has codes
+ * of 8 bits.
  *
  * fa_plan_bwd_call: likewise for fa_bwd, and
  *   featured       with ALiBi, softcap or dropout

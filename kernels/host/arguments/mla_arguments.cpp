@@ -45,6 +45,10 @@ void require_dims_and_types(const fa_mla_call& call) {
   };
   optional({"cache_seqlens", call.cache_seqlens}, 1);
   optional({"block_table", call.block_table}, 2);
+  optional({"kv_descale", call.kv_descale}, call.kv_descale.dims == 3 ? 3 : 2);
+  problems.add_unless(is_coded(call.kv_cache.dtype) || !given(call.kv_descale), [&] {
+    return std::string("kv_descale: expected none beside kv_cache of ") + dtype_name(call.kv_cache.dtype);
+  });
   optional({"partial_out", call.partial_out}, 5);
   optional({"partial_lse", call.partial_lse}, 4);
   problems.add_unless(given(call.partial_out) == given(call.partial_lse),
@@ -68,6 +72,9 @@ void require_shapes(const fa_mla_call& call, const Sizes& s) {
   const std::int64_t splits = call.partial_lse.size[0];
   optional({"cache_seqlens", call.cache_seqlens}, {s.batch});
   optional({"block_table", call.block_table}, {s.batch, call.block_table.size[1]});
+  const bool per_key = call.kv_descale.dims == 3;
+  optional({"kv_descale", call.kv_descale}, per_key ? Shape{s.places, s.rows, 1} : Shape{s.batch, 1});
+  if (given(call.kv_descale)) problems.expect_address({"kv_descale", call.kv_descale}, sizeof(float));
   optional({"partial_lse", call.partial_lse}, {splits, s.batch, s.nheads, s.seqlen_q});
   optional({"partial_out", call.partial_out}, {splits, s.batch, s.nheads, s.seqlen_q, s.value_dim});
   if (s.paged) require_pages(problems, "kv_cache", s.rows);
@@ -141,6 +148,8 @@ FwdArguments mla_arguments(const fa_mla_call& call) {
   params.scale = call.softmax_scale, params.dropout_scale = 1;
   params.window_left = kNoWindow, params.window_right = call.causal != 0 ? 0 : kNoWindow;
   params.splits = given(call.partial_lse) ? static_cast<std::int32_t>(call.partial_lse.size[0]) : 1;
+  arguments.coded = is_coded(call.kv_cache.dtype);
+  if (arguments.coded) set_codes(arguments.codes, call.kv_cache, call.kv_descale, call.kv_descale);
   return arguments;
 }
 

@@ -44,7 +44,10 @@ Grid packed_grid(const FwdArguments& call, const Workgroups& used) {
 
 void launch_parts(const FwdArguments& call, const Selection& selection, const Grid& grid, const FwdParams& p,
                   int head_dim, const Place& place) {
-  launch_and_join(call, selection, grid, p, p, head_dim, place);
+  if (!call.coded) return launch_and_join(call, selection, grid, p, p, head_dim, place);
+  CodedParams coded = call.codes;
+  coded.fwd = p;
+  launch_and_join(call, selection, grid, coded, p, head_dim, place);
 }
 
 void decode(const FwdArguments& call, const Selection& selection, const Kernels& kernels,
@@ -55,10 +58,7 @@ void decode(const FwdArguments& call, const Selection& selection, const Kernels&
   const CallSizes sizes = sizes_of(call.max_seqlen_q, call.max_seqlen_k, call.params);
   const Grid grid =
       packed_grid(call, in_use(place.device, *selection.instance, sizes, {tile.block_m, tile.threads}));
-  if (!call.coded) return launch_parts(call, selection, grid, call.params, head_dim, place);
-  CodedParams coded = call.codes;
-  coded.fwd = call.params;
-  launch_and_join(call, selection, grid, coded, call.params, head_dim, place);
+  launch_parts(call, selection, grid, call.params, head_dim, place);
 }
 
 }  // namespace fa

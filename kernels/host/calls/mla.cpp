@@ -13,11 +13,9 @@ namespace fa {
 
 namespace {
 
-constexpr const char* kOp = name(op_of(Path::latent));
-
 // The parts are the caller's plan.
-void require_parts(const FwdParams& p, const Tabled& kind, int head_dim) {
-  const std::int64_t most = most_latent_parts(kind.arch, kind.dtype, head_dim, p.seqlen_k);
+void require_parts(const FwdParams& p, Op op, const Tabled& kind, int head_dim) {
+  const std::int64_t most = most_latent_parts(op, kind.arch, kind.dtype, head_dim, p.seqlen_k);
   if (p.splits <= most) return;
   throw Error(FA_INVALID, "flash_attn_rocm::mla cannot use its arguments:\n  - partial_out, partial_lse: " +
                               too_many_parts(most, p.splits));
@@ -32,19 +30,21 @@ void mla(const fa_mla_call& call) {
   const DeviceGuard guard(device);
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
   const int head_dim = bounded(arguments.head_dim);
-  const Selection selection = served(kOp, place.arch, dtype_name(call.q.dtype), head_dim);
+  const Op op = latent_op(arguments.coded);
+  const Selection selection = served(name(op), place.arch, dtype_name(call.q.dtype), head_dim);
   const Tabled kind = tabled(selection.gfx, selection.instance->dtype);
-  require_parts(arguments.params, kind, head_dim);
-  const FwdTile tile = forward_tile(op_of(Path::latent), kind.arch, kind.dtype, head_dim);
+  require_parts(arguments.params, op, kind, head_dim);
+  const FwdTile tile = forward_tile(op, kind.arch, kind.dtype, head_dim);
   const Grid grid = packed_grid(arguments, {tile.block_m, tile.threads});
   launch_parts(arguments, selection, grid, arguments.params, mla_value_dim(head_dim), place);
 }
 
 Plan served_latent_plan(const fa_plan_mla_call& call) {
-  const Selection selection = served(kOp, call.arch, call.dtype, bounded(call.head_dim));
+  const bool coded = call.coded != 0;
+  const Selection selection = served(name(latent_op(coded)), call.arch, call.dtype, bounded(call.head_dim));
   const Tabled kind = tabled(selection.gfx, selection.instance->dtype);
   return latent_plan({kind.arch, kind.dtype, call.head_dim, call.batch, call.seqlen_q, call.seqlen_k,
-                      call.nheads, call.compute_units, call.num_splits});
+                      call.nheads, call.compute_units, call.num_splits, coded});
 }
 
 }  // namespace fa

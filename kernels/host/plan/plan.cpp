@@ -54,7 +54,8 @@ std::int64_t splits_to_fill(std::int64_t workgroups, std::int64_t places, std::i
 Op split_op(const PlanRequest& r) { return op_of(Path::split, {false, r.coded}); }
 
 // Workgroups of this kernel that a compute unit surely holds.
-std::int64_t held_by_unit(Op op, const PlanRequest& r) {
+template <class Request>
+std::int64_t held_by_unit(Op op, const Request& r) {
   const FwdConfig config = forward_config(op, r.arch, r.dtype, static_cast<int>(r.head_dim));
   return std::max(config.waves_per_simd * traits(r.arch).simds / config.waves, 1);
 }
@@ -267,27 +268,30 @@ std::string too_many_parts(std::int64_t most, std::int64_t given) {
   return "expected at most " + count(most, "part") + " of its keys, got " + std::to_string(given);
 }
 
-std::int64_t most_latent_parts(Gfx arch, DType dtype, int head_dim, std::int64_t seqlen_k) {
-  return most_parts(seqlen_k, forward_config(Op::mla, arch, dtype, head_dim).keys);
+std::int64_t most_latent_parts(Op op, Gfx arch, DType dtype, int head_dim, std::int64_t seqlen_k) {
+  return most_parts(seqlen_k, forward_config(op, arch, dtype, head_dim).keys);
 }
 
 Plan latent_plan(const LatentRequest& r) {
   const int head_dim = static_cast<int>(r.head_dim);
-  const auto with = [](std::int64_t splits, const std::string& why) {
-    return Plan{Path::latent, static_cast<std::int32_t>(splits), "all heads packed; " + why};
+  const Op op = latent_op(r.coded);
+  const char* const how = r.coded ? "over a cache of 8 bits; all heads packed; " : "all heads packed; ";
+  const auto with = [how](std::int64_t splits, const std::string& why) {
+    return Plan{Path::latent, static_cast<std::int32_t>(splits), how + why};
   };
   if (r.num_splits > 0) {
     const std::int64_t splits =
-        std::min(r.num_splits, most_latent_parts(r.arch, r.dtype, head_dim, r.seqlen_k));
+        std::min(r.num_splits, most_latent_parts(op, r.arch, r.dtype, head_dim, r.seqlen_k));
     return with(splits, wanted_words(r.num_splits, splits, r.seqlen_k));
   }
-  const std::int64_t rows = forward_tile(Op::mla, r.arch, r.dtype, head_dim).block_m;
+  const std::int64_t rows = forward_tile(op, r.arch, r.dtype, head_dim).block_m;
   const std::int64_t workgroups = r.batch * ceil_div(std::min(r.seqlen_q * r.nheads, kMaxLength), rows);
   const int regime = regime_of({r.seqlen_q, r.seqlen_k, r.nheads, false});  // not told of causal ones
   const Choice& choice = choice_of(regime, r.arch, r.dtype, r.head_dim);
+  const std::int64_t places = r.coded ? held_by_unit(op, r) : choice.places;
   const std::int64_t splits = workgroups == 0 || r.compute_units < 1
                                   ? 1
-                                  : splits_to_fill(workgroups, choice.places * r.compute_units,
+                                  : splits_to_fill(workgroups, places * r.compute_units,
                                                    most_parts(r.seqlen_k, choice.keys), choice.filled);
   return with(splits, filling_words(r.seqlen_k, splits, workgroups, r.compute_units));
 }

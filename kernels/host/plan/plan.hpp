@@ -54,13 +54,14 @@ struct LatentRequest {
   DType dtype;
   std::int64_t head_dim, batch, seqlen_q, seqlen_k, nheads;
   std::int64_t compute_units, num_splits;  // as above
+  bool coded;                              // the cache has 8 bits
 };
 
 // Its path is latent.
 Plan latent_plan(const LatentRequest& request);
 
-// Parts of the keys that kernels of this path can compute.
-std::int64_t most_latent_parts(Gfx arch, DType dtype, int head_dim, std::int64_t seqlen_k);
+// Parts of the keys that such kernels can compute.
+std::int64_t most_latent_parts(Op op, Gfx arch, DType dtype, int head_dim, std::int64_t seqlen_k);
 
 // Why so many parts do not fit.
 std::string too_many_parts(std::int64_t most, std::int64_t given);

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.engine.host.interface import (
     BOOL,
     FP32,
+    INT8,
     INT32,
     INT64,
     INTERNAL,
@@ -106,6 +107,11 @@ def latent_in_parts():
     return latent(**parts, cache_seqlens=tensor([2], INT32))
 
 
+def latent_codes():
+    cache = {"kv_cache": tensor([9, 16, 1, 576], INT8), "block_table": tensor([2, 3], INT32)}
+    return latent(**cache, kv_descale=tensor([9, 16, 1], FP32), causal=1)
+
+
 def latent_pages():
     return latent(kv_cache=tensor([9, 16, 1, 576]), block_table=tensor([2, 3], INT32), causal=1)
 
@@ -168,7 +174,7 @@ def change(draw, field):
 
 CALLS = [
     forward, long, in_parts, any_head_dim, masked, packed, paged, append, rotary, append_to_pages, backward,
-    ragged_backward, fused_gradients, masked_gradients, latent, latent_in_parts, latent_pages,
+    ragged_backward, fused_gradients, masked_gradients, latent, latent_in_parts, latent_codes, latent_pages,
 ]  # fmt: skip
 calls = st.sampled_from(CALLS).flatmap(lambda make: changed(make()))
 

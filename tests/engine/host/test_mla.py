@@ -4,8 +4,10 @@ import pytest
 
 from tests.engine.host.interface import (
     BF16,
+    E4M3FN,
     FP16,
     FP32,
+    INT8,
     INT32,
     INVALID,
     OK,
@@ -33,8 +35,16 @@ def parts(splits, rows=1, heads=16, batch=2):
     return {"partial_out": tensor([*lse, 512], FP32), "partial_lse": tensor(lse, FP32)}
 
 
+def coded(rows=1, heads=16, keys=200, *, batch=2, codes=INT8, **changes):
+    """Over a cache of 8 bits."""
+    return call(
+        rows, heads, keys, batch=batch, **{"kv_cache": tensor([batch, keys, 1, 576], codes)} | changes
+    )
+
+
 PAGES = {"kv_cache": tensor([9, 16, 1, 576]), "block_table": tensor([2, 3], INT32)}
-KERNEL, COMBINE = "fa_mla_fp16_d576", "fa_combine_fp16"
+KERNEL, CODED, COMBINE = "fa_mla_fp16_d576", "fa_mla_8bit_fp16_d576", "fa_combine_fp16"
+CODED_PAGES = PAGES | {"kv_cache": tensor([9, 16, 1, 576], E4M3FN)}
 
 
 @pytest.mark.parametrize(
@@ -48,6 +58,11 @@ KERNEL, COMBINE = "fa_mla_fp16_d576", "fa_combine_fp16"
         (call(5, **parts(3, 5)), [(KERNEL, (6, 1, 2), (256, 1, 1)), (COMBINE, (5, 16, 2), (256, 1, 1))]),
         (call(**parts(1)), [(KERNEL, (1, 1, 2), (256, 1, 1))]),
         (call(keys=0), [(KERNEL, (1, 1, 2), (256, 1, 1))]),
+        (coded(2), [(CODED, (1, 1, 2), (256, 1, 1))]),
+        (coded(3, codes=E4M3FN, kv_descale=tensor([2, 1], FP32)), [(CODED, (2, 1, 2), (256, 1, 1))]),
+        (coded(dtype=BF16), [("fa_mla_8bit_bf16_d576", (1, 1, 2), (256, 1, 1))]),
+        (coded(**CODED_PAGES, kv_descale=tensor([9, 16, 1], FP32)), [(CODED, (1, 1, 2), (256, 1, 1))]),
+        (coded(3, **parts(3, 3)), [(CODED, (6, 1, 2), (256, 1, 1)), (COMBINE, (3, 16, 2), (256, 1, 1))]),
         (call(batch=0), []),
         (call(0), []),
     ],
@@ -63,7 +78,20 @@ def test_launches(library, given, launches):
         (call(kv_cache=tensor([3, 200, 1, 576])), "kv_cache: expected shape (2, 200, 1, 576), got shape"),
         (call(kv_cache=tensor([2, 200, 1, 512])), "kv_cache: expected shape (2, 200, 1, 576), got shape"),
         (call(kv_cache=tensor([2, 200, 576])), "kv_cache: expected 4 dimensions, got shape (2, 200, 576)"),
-        (call(kv_cache=tensor([2, 200, 1, 576], BF16)), "kv_cache: expected dtype fp16, got bf16"),
+        (
+            call(kv_cache=tensor([2, 200, 1, 576], BF16)),
+            "kv_cache: expected dtype fp16 like q, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2 or int8, got",
+        ),
+        (call(kv_descale=tensor([2, 1], FP32)), "kv_descale: expected none beside kv_cache of fp16"),
+        (coded(kv_descale=tensor([2, 2], FP32)), "kv_descale: expected shape (2, 1), got shape (2, 2)"),
+        (coded(kv_descale=tensor([2, 9, 1], FP32)), "kv_descale: expected shape (2, 200, 1), got shape"),
+        (coded(kv_descale=tensor([2, 1, 1, 1], FP32)), "kv_descale: expected 2 dimensions, got shape"),
+        (coded(kv_descale=tensor([2, 1])), "kv_descale: expected dtype fp32, got fp16"),
+        (
+            coded(kv_cache=tensor([2, 200, 1, 576], INT8, strides=(116800, 584, 576, 1))),
+            "kv_cache: expected",
+        ),
+        (coded(**parts(8)), "partial_out, partial_lse: expected at most 7 parts of its keys, got 8"),
         (call(kv_cache=tensor([2, 200, 1, 576], data=8)), "kv_cache: expected a contiguous last dimension"),
         (call(out=tensor([2, 1, 16, 576])), "out: expected shape (2, 1, 16, 512), got shape"),
         (
@@ -126,6 +154,9 @@ def plan(**changes):
         (plan(num_splits=5), 5, "all heads packed; 5 parts wanted, 5 used for 32768 keys"),
         (plan(num_splits=5, seqlen_k=40), 2, "5 parts wanted, 2 used for 40 keys"),
         (plan(nheads=0), 1, "give 0 workgroups"),
+        (plan(coded=1), 512, "over a cache of 8 bits; all heads packed; 32768 keys in 512 parts give 512"),
+        (plan(coded=1, nheads=128), 137, "32768 keys in 137 parts give 548 workgroups for 304 compute units"),
+        (plan(coded=1, num_splits=5), 5, "over a cache of 8 bits; all heads packed; 5 parts wanted, 5 used"),
         (plan(batch=2**31 - 1, seqlen_q=2**31 - 1, nheads=2**31 - 1), 1, "workgroups for 304 compute units"),
     ],
 )
@@ -144,6 +175,11 @@ def test_plans(library, given, splits, words):
             "no mla kernel for fp16 with head_dim 576 on gfx1030: this wheel has none",
         ),
         (plan(head_dim=512), UNSUPPORTED, "no mla kernel for fp16 with head_dim 512 on gfx942: this wheel"),
+        (
+            plan(arch=b"gfx1100", coded=1),
+            UNSUPPORTED,
+            "no mla_8bit kernel for fp16 with head_dim 576 on gfx1100",
+        ),
         (plan(dtype=b"fp32"), UNSUPPORTED, "no mla kernel for fp32 with head_dim 576 on gfx942"),
         (plan(batch=-1), INVALID, "plan: expected counts from 0 to 2^31 - 1, got -1"),
     ],

@@ -21,11 +21,11 @@ LARGE = {
 }
 # Packed rows of a workgroup.
 ROWS = {
-    arch.name: {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16, "dot2_64": 32}[arch.isa.unit]
+    arch.name: {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16, "dot2_64": 8}[arch.isa.unit]
     for arch in known_archs().values()
 }
 PLACES = decode_rules().places
-HELD = {("gfx906", 128): 2}  # decode over 8 bits: a wave takes the registers of a SIMD
+HELD = {("gfx906", 128): 2}  # decode over 8 bits: a wave has the registers of a SIMD, a workgroup two waves
 MAX_SPLITS = re.compile(r"int64_t kMaxSplits = (\d+);")
 MOST = int(MAX_SPLITS.search((CHECKOUT / "kernels/device/call/params.hpp").read_text())[1])
 
@@ -92,7 +92,7 @@ def share_of_places(workgroups, units, places=PLACES):
 
 def places_of(case):
     """Of a compute unit, for parts of the keys."""
-    return 4 if case.arch == "gfx906" and case.head_dim <= 64 else PLACES
+    return 4 if case.arch == "gfx906" and case.head_dim <= 96 else PLACES
 
 
 def dims(arch, *every):

@@ -86,6 +86,9 @@ void swizzle(const char* comma) {
   printf(",");
   table("offset_next", kRows, S::kUnits,
         [](int row, int unit) { return S::offset_next(row & ~3, row & 3, unit); });
+  printf(",");
+  table("offset_second", kRows, S::kUnits,
+        [](int row, int unit) { return S::offset_next(row & ~1, row & 1, unit); });
   printf("}");
 }
 
@@ -278,7 +281,7 @@ int main() {
   printf("{\"layouts\":{");
   layout<fa::Layout<fa::MatrixUnit::mfma>>("mfma");
   printf(",");
-  layout<fa::NarrowLayout>("mfma_narrow");
+  layout<fa::NarrowLayout<fa::MatrixUnit::mfma>>("mfma_narrow");
   printf(",");
   layout<fa::Layout<fa::MatrixUnit::wmma>>("wmma");
   printf(",");
@@ -287,6 +290,10 @@ int main() {
   layout<fa::Layout<fa::MatrixUnit::dot2>>("dot2");
   printf(",");
   layout<fa::Layout<fa::MatrixUnit::dot2_64>>("dot2_64");
+  printf(",");
+  layout<fa::NarrowLayout<fa::MatrixUnit::dot2>>("dot2_narrow");
+  printf(",");
+  layout<fa::NarrowLayout<fa::MatrixUnit::dot2_64>>("dot2_64_narrow");
   printf(",");
   layout<fa::Fp8Layout<fa::MatrixUnit::mfma>>("mfma_fp8");
   printf(",");
@@ -313,6 +320,9 @@ int main() {
   swizzle<64, 64, 8>(",");
   swizzle<64, 128, 8>(",");
   swizzle<64, 256, 8>(",");
+  swizzle<8, 64, 8>(",");
+  swizzle<8, 192, 8>(",");
+  swizzle<8, 256, 8>(",");
   swizzle<64, 128, 16, true>(",");
   swizzle<32, 256, 8, true>(",");
   swizzle<128, 64, 16, true>(",");

@@ -19,7 +19,7 @@ from wheel_builder.tables.archs import known_archs
 from wheel_builder.tables.calls import CALLS, parse_calls
 
 UNITS = [
-    *("mfma", "mfma_narrow", "wmma", "wmma_split", "dot2", "dot2_64"),
+    *("mfma", "mfma_narrow", "wmma", "wmma_split", "dot2", "dot2_64", "dot2_narrow", "dot2_64_narrow"),
     *("mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"),
 ]
 
@@ -127,7 +127,7 @@ def run_instruction(instruction, a, b, c):
 
 def multiply(name, unit, a, b, c, width):
     """One step like the headers' ``multiply``: a [lane][run], b [lane][column][run], c [lane][flat]."""
-    if name in ("dot2", "dot2_64"):
+    if name.startswith("dot2"):
         columns = range(unit["columns"])
         return [
             [c[lane][j] + sum(x * y for x, y in zip(a[lane], b[lane][j], strict=True)) for j in columns]
@@ -224,7 +224,7 @@ def test_the_slots_of_a_tile_are_a_permutation_that_gives_lanes_consecutive_rows
     for lane in range(u["wave"]):
         steps = product(range(rows // u["m"]), range(u["rows"]))
         assert tile["held"][lane] == [row_of_slot[s * u["m"] + u["c_row"][lane][r]] for s, r in steps]
-        chunk = 8 if len(tile["held"][lane]) % 8 == 0 else 4
+        chunk = next(n for n in (8, 4, 2) if len(tile["held"][lane]) % n == 0)
         for first in range(0, len(tile["held"][lane]), chunk):
             begin = tile["held"][lane][first]
             assert tile["held"][lane][first : first + chunk] == list(range(begin, begin + chunk))
@@ -296,7 +296,7 @@ def test_a_result_of_another_unit_is_not_taken_for_an_operand(said):
     assert chaining == [
         *("mfma", "mfma_narrow", "wmma_split", "mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"),
     ]
-    for name in ("wmma", "dot2", "dot2_64"):
+    for name in ("wmma", "dot2", "dot2_64", "dot2_narrow", "dot2_64_narrow"):
         u = said["layouts"][name]
         held = u["tiles"]["64"]["held"]
         assert any(held[lane][0] != u["run_begin"][lane] for lane in range(u["wave"]))
@@ -337,9 +337,9 @@ def test_a_swizzle_repeats_with_its_period(said):
             assert tile["offset"][row + period] == moved
 
 
-def test_a_row_next_to_a_multiple_of_four_is_found_from_that_one(said):
+def test_a_row_next_to_a_multiple_of_two_or_four_is_found_from_that_one(said):
     for tile in said["swizzles"]:
-        assert tile["offset_next"] == tile["offset"], tile
+        assert tile["offset_next"] == tile["offset_second"] == tile["offset"], tile
 
 
 # The lanes served together by an LDS of 64 banks in a read of 16 bytes each, as measured on an MI350X.
@@ -482,7 +482,7 @@ def test_sequences_of_a_ragged_batch_never_leave_the_tensors(said):
 
 def test_decode_blocks_are_one_step_of_columns(said):
     blocks = {tile["arch"]: tile["block_m"] for tile in said["tiles"] if tile["decode"]}
-    columns = {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16, "dot2_64": 32}
+    columns = {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16, "dot2_64": 8}  # narrow steps
     assert blocks == {arch.name: columns[arch.isa.unit] for arch in known_archs().values()}
 
 

@@ -56,8 +56,11 @@ class Made:
         wheel = {"version": package_version(), "libraries": ["0" * 64, library]}
         self.listed = {"format": 1, "arch": ARCH, "wheel": wheel, "kernels": {}}
 
-    def add(self, kernel, rows, *, waves=WAVES):
-        """Candidates: for each row id, a pattern and its replacement, "" for a copy, None without any."""
+    def add(self, kernel, rows, *, waves=WAVES, queries=0):
+        """Candidates: for each row id, a pattern and its replacement, "" for a copy, None without any.
+
+        ``queries``: rows of a workgroup, if not those of its waves.
+        """
         own = next(
             file
             for file in sorted(self.disassembly.glob(f"{ARCH}*.s"))
@@ -69,7 +72,7 @@ class Made:
         code = {"file": f"{kernel}.hipfb", "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         candidates = {
             row: {
-                "changes": "a copy", "settings": [{"waves": waves}], "rows": ROWS * waves,
+                "changes": "a copy", "settings": [{"waves": waves}], "rows": queries or ROWS * waves,
                 "threads": THREADS * waves, "lds_bytes": 0, "vgprs": 0,
                 "sha256": hashlib.sha256(copy).hexdigest(),
             }

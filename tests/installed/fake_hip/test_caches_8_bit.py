@@ -3,6 +3,8 @@
 import pytest
 
 ARCHS = ("gfx942", "gfx1100")
+# What mla_decode launches over a cache of 8 bits.
+LATENT = {"gfx942": ["fa_mla_8bit_fp16_d576"], "gfx1100": ["fa_widen_fp16", "fa_mla_fp16_d576"]}
 FORMATS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "int8")
 CACHE = """
 from flash_attn_rocm import flash_attn_varlen_func, flash_attn_with_kvcache, mla_decode
@@ -130,7 +132,7 @@ report(found, formula(q, (numbers, numbers), [40])[..., :512])
 """,
         arch=arch,
     )
-    assert shown["kernels"] == ["fa_widen_fp16", "fa_mla_fp16_d576"]
+    assert shown["kernels"] == LATENT[arch]
     assert shown["findings"] == 0
     assert shown["error"] < STEPS["float16"]
 
@@ -231,7 +233,8 @@ shown["negative zeros"] = sum(int((x == 0x80).sum()) for x in codes) if dtype !=
     assert shown["negative zeros"] == 0
 
 
-def test_latent_attention_is_widened(scenario):
+@pytest.mark.parametrize("arch", ARCHS)
+def test_latent_attention(scenario, arch):
     shown = scenario(
         CACHE
         + """
@@ -244,9 +247,10 @@ with kernels_on_host_memory(fake_hip):
     found = mla_decode(q, codes, torch.tensor(LENGTHS, dtype=torch.int32), num_splits=1, kv_descale=descale)
 numbers = numbers.expand(-1, -1, 2, -1)
 report(found, formula(q, (numbers, numbers))[..., :512])
-"""
+""",
+        arch=arch,
     )
-    assert shown["kernels"] == ["fa_widen_fp16", "fa_mla_fp16_d576"]
+    assert shown["kernels"] == LATENT[arch]
     assert shown["findings"] == 0
     assert shown["error"] < STEPS["float16"]
 

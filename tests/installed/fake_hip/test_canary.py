@@ -663,8 +663,8 @@ ARCHS = json.loads(os.environ["FA_FEATURES"])
 # The number of families of all archs, and of additional ones for a feature.
 FAMILIES = 14
 MORE = {
-    "trains": 16, "large_head_dims": 6, "atomic_fadd_f32": 6, "latent_d576": 2, "steps_of_16": 2,
-    "fp8_d64": 1, "fp8_d128": 1, "int8_d64": 1, "int8_fp16": 1, "int8_bf16": 1,
+    "trains": 12, "large_head_dims": 10, "atomic_fadd_f32": 6, "latent_d576": 2, "latent_codes": 2,
+    "steps_of_16": 2, "fp8_d64": 1, "fp8_d128": 1, "int8_d64": 1, "int8_fp16": 1, "int8_bf16": 1,
 }  # fmt: skip
 # Every family stays below this share of the tolerance: a narrow pass would become a false alarm one day.
 MARGIN = 0.7
@@ -699,7 +699,7 @@ def shared(*given):  # also of int8: an error and its tolerance for each element
 _canary_fp8.share_of = shared
 WORK = {
     plans.FORWARD: "", plans.WIDE_OP: "", plans.MASKED: remembered.MASKED, "mla": remembered.LATENT,
-    plans.BACKWARD: paths.SEPARATE, "bwd_fused": paths.FUSED,
+    "mla_8bit": remembered.CODED, plans.BACKWARD: paths.SEPARATE, "bwd_fused": paths.FUSED,
     plans.MASKED_BACKWARD: remembered.MASKED_GRADIENTS, "append": "", "fwd_fp8": remembered.FP8,
     "fwd_int8": remembered.INT8,
 }
@@ -710,6 +710,8 @@ def problem(family):
         return caches.append_problem(family, append._by_kernel, cpu)
     if family.work == remembered.LATENT:
         return _canary_latent.latent_problem(family, _latent.answer, device, cpu)
+    if family.work == remembered.CODED:
+        return _canary_latent.coded_latent_problem(family, _latent.answer, device, cpu)
     if family.work == remembered.FP8:
         return _canary_fp8.fp8_problem(family, _fp8.answer, device, cpu)
     if family.work == remembered.INT8:

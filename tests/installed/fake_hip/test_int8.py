@@ -24,7 +24,7 @@ from flash_attn_rocm import quantised
 from torch.nn.functional import scaled_dot_product_attention
 from flash_attn_rocm.launch import int8
 if {least}:
-    int8.LEAST_PAIRS = dict.fromkeys(int8.LEAST_PAIRS, {least})
+    int8.INT8_PAIRS = dict.fromkeys(int8.INT8_PAIRS, {least})
 dtype, head_dim = getattr(torch, {dtype!r}), {head_dim}
 draw = torch.Generator().manual_seed(3)
 q, k, v = (
@@ -334,6 +334,15 @@ def test_other_calls_stay_in_16_bits(scenario, least, head_dim, mask, words):
     assert shown["none"]
     assert words in shown["words"]
     assert shown["kernels"] == []
+
+
+@pytest.mark.parametrize("arch", ALL)
+def test_callers_who_keep_v_get_kernels_that_have_it_as_given(scenario, arch):
+    keep = 'rules["keeps_v"] = True\n'
+    shown = scenario(begin(DTYPES[arch]) + keep + CALL.format(mask=None), arch=arch)
+    words = f"promises 16 bits for v, and kernels for {arch} with products of int8 round v to fp8"
+    assert shown["none"] == (arch != KEEPS)
+    assert ("products are of int8 and fp16" if arch == KEEPS else words) in shown["words"]
 
 
 @pytest.mark.needs_archs("gfx1100")

@@ -4,11 +4,11 @@ import json
 import os
 
 import pytest
-from candidates_made import ARCH
-from tune_made import BROKEN, FAST, FORWARD, SLOW, SMALL, TALL, WRONG, made_in, player, report_of
+from candidates_made import ARCH, ROWS
+from tune_made import BROKEN, CODED, FAST, FORWARD, SLOW, SMALL, TALL, WRONG, made_in, player, report_of
 
 EXP = (r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, ")
-ROWS = {FAST: "", SLOW: "", WRONG: EXP, BROKEN: None}
+EVERY = {FAST: "", SLOW: "", WRONG: EXP, BROKEN: None}
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def cached(tmp_path, folder):
 
 
 def test_the_faster_row_wins_and_wrong_ones_are_out(play, made, tmp_path):
-    shipped = made.add(FORWARD, ROWS)
+    shipped = made.add(FORWARD, EVERY)
     shown = play("tune(); shown['timed'] = timed; kernels(); called()")
     report = report_of(tmp_path)
     assert shown["status"] == 0, shown["said"]
@@ -61,6 +61,21 @@ def test_the_faster_row_wins_and_wrong_ones_are_out(play, made, tmp_path):
     assert "used instead" not in shown["row"], "nothing was applied"
 
 
+def test_a_decode_over_8_bits_is_timed_on_its_own_kernel(play, made, tmp_path):
+    shipped = made.add(CODED, {FAST: "", WRONG: EXP}, waves=2, queries=ROWS)
+    small = "from flash_attn_rocm.tuning import bins; bins.DECODE_BATCH = 1"
+    shown = play(f"{small}; tune(); shown['launched'] = kernels()")
+    found = report_of(tmp_path)["kernels"][CODED]
+    assert shown["status"] == 0, shown["said"]
+    assert {row: each["state"] for row, each in found["candidates"].items()} == {
+        FAST: "timed",
+        WRONG: "wrong",
+    }
+    assert (found["shipped"], found["winner"]) == (shipped, FAST)
+    assert [(each["kind"], each["width"]) for each in found["bins"]] == [("decode", 1), ("decode", 4)]
+    assert {name for name in shown["launched"] if "decode" in name} == {CODED}
+
+
 def test_without_a_faster_row_the_wheels_stays(play, made, tmp_path):
     shipped = made.add(FORWARD, {FAST: ""})
     shown = play("tune(apply=True)", told={"": 2.0, FAST: 1.97})
@@ -69,7 +84,7 @@ def test_without_a_faster_row_the_wheels_stays(play, made, tmp_path):
 
 
 def test_applied_rows_are_checked_at_first_use_and_used(play, made, tmp_path):
-    made.add(FORWARD, ROWS)
+    made.add(FORWARD, EVERY)
     shown = play("tune(apply=True)")
     kept = f"{FORWARD} row {FAST}: short +100.0%, causal +100.0%, gqa +100.0%"
     assert f"Used from now on, after a check at first use:\n  {kept}\nRemove " in shown["said"]

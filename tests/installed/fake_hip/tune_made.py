@@ -5,6 +5,7 @@ import json
 from candidates_made import Made, path_text
 
 FORWARD, SMALL, TALL = "fa_fwd_fp16_d64", "fa_fwd_fp16_d32", "fa_fwd_tall_fp16_d64"
+CODED = "fa_decode_8bit_fp16_d128"
 FAST, SLOW, WRONG, BROKEN = "aaaaaaaa", "bbbbbbbb", "cccccccc", "dddddddd"
 TOLD = {"": 2.0, FAST: 1.0, SLOW: 3.0}
 TIME = '{"ms": 2.0, "words": ""}'

@@ -8,7 +8,7 @@ from flash_attn_rocm.suite.corpus import corpus_of
 from flash_attn_rocm.suite.forward_cases import Kernel
 from flash_attn_rocm.suite.fuzz import draw, kernels, made, served
 from flash_attn_rocm.suite.target import BACKWARD_OP, Shown
-from here import ARCH, BACKWARD
+from here import ARCH, BACKWARD, LARGE_BACKWARD
 
 
 @pytest.mark.parametrize(("kernel", "number"), corpus_of(ARCH), ids=str)
@@ -22,7 +22,7 @@ def test_scores_of_6000_from_128_terms_that_are_alike(target, shown):
     test_case(target, shown, Kernel("reference", "fp16"), 154)
 
 
-@pytest.mark.needs(BACKWARD)
+@pytest.mark.needs(LARGE_BACKWARD)
 def test_258_queries_of_which_each_sees_one_key(target, shown):
     """Call 62's limit was the fp32 rounding of one query's dk (rule.weights_together)."""
     test_case(target, shown, Kernel("bwd_dq", "fp16", 192), 62)
@@ -30,7 +30,12 @@ def test_258_queries_of_which_each_sees_one_key(target, shown):
 
 @pytest.mark.needs(BACKWARD)
 @pytest.mark.parametrize(
-    ("dtype", "head_dim", "number"), [("bf16", 192, 35), ("fp16", 256, 47), ("bf16", 64, 62)]
+    ("dtype", "head_dim", "number"),
+    [
+        pytest.param("bf16", 192, 35, marks=pytest.mark.needs(LARGE_BACKWARD)),
+        pytest.param("fp16", 256, 47, marks=pytest.mark.needs(LARGE_BACKWARD)),
+        ("bf16", 64, 62),
+    ],
 )
 def test_dk_whose_terms_are_truncated_twice(target, shown, dtype, head_dim, number):
     """Kernels corrected one of the two truncations only: errors were 1.02 to 1.07 times the limit."""

@@ -36,9 +36,11 @@ def test_upstreams_cases(target, shown, case):
 
 
 def gradient_cases():
-    """Each case with its kernels, separate or fused: with FA_FULL with both, where there are."""
+    """Each case with kernels, separate or fused: with FA_FULL with both, where there are."""
     for number, case in enumerate(upstream.gradient_cases(full=FULL) if BACKWARD else ()):
         padded = plans.padded_head_dim(ARCH, case.dtype, case.head_dim, plans.BACKWARD)
+        if (case.dtype, padded) not in BACKWARD:
+            continue
         featured = case.alibi or case.softcap or case.dropout_p
         fused = (case.dtype, padded) in (FUSED_FEATURES if featured else FUSED)
         ops = [BACKWARD_OP, FUSED_OP] if fused else [BACKWARD_OP]

@@ -8,8 +8,7 @@ from flash_attn_rocm import attention, explain, quantised
 from flash_attn_rocm.serving.support import Support
 from sageattention import sageattn
 
-DENSE = [name for name in sageattention.__all__ if name != "sageattn_varlen" and "pv_fp16" not in name]
-IN_16_BITS = [name for name in sageattention.__all__ if "pv_fp16" in name]
+DENSE = [name for name in sageattention.__all__ if name != "sageattn_varlen"]
 WORDS = "sageattention of flash-attn-rocm: q and k are rotated and quantised to int8; "
 
 
@@ -18,8 +17,8 @@ def calls(monkeypatch):
     """Those that ``quantised`` gets. Its answer is the exact one, doubled, with a row that sees no key."""
     found = []
 
-    def attend(*given, **rules):
-        found.append((given, rules))
+    def attend(*given, keeps_v, **rules):
+        found.append((given, {**rules, "keeps_v": keeps_v}))
         out, lse, _ = attention(*given, **rules, return_attn_probs=True)
         lse[:, :, 3] = torch.inf
         return 2 * out, lse
@@ -42,19 +41,9 @@ def test_every_function_hands_it_out_in_its_layout(calls, name, causal, layout):
     assert torch.equal(out, wanted)
     assert lse[:, :, 3].isneginf().all()
     assert torch.equal(lse[:, :, 4:], sums[:, :, 4:])
-    assert [rules for _, rules in calls] == [{"softmax_scale": -0.3, "causal": causal}] * 2
-
-
-@pytest.mark.parametrize("name", IN_16_BITS)
-def test_functions_that_promise_fp16_for_v_keep_it(calls, name):
-    tensors, function = draw(), getattr(sageattention, name)
-    q, k, v = (x.transpose(1, 2) for x in tensors)
-    assert torch.equal(function(*tensors), attention(q, k, v).transpose(1, 2))
-    assert not calls
-    assert (
-        "more exact than 8 bits, because this function promises fp16 for v"
-        in explain(function, *tensors).reason
-    )
+    assert [rules for _, rules in calls] == [
+        {"softmax_scale": -0.3, "causal": causal, "keeps_v": "pv_fp16" in name}
+    ] * 2
 
 
 def test_a_mask_is_told(calls):

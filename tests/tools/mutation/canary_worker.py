@@ -43,15 +43,16 @@ from mutation import calls
 from mutation.worker import SHOWN, forked, warm_up
 
 CPU = torch.device("cpu")
-LATENT_OP, FP8_OP, INT8_OP = "mla", "fwd_fp8", "fwd_int8"
+LATENT_OP, CODED_LATENT_OP, FP8_OP, INT8_OP = "mla", "mla_8bit", "fwd_fp8", "fwd_int8"
 PATHS = {BACKWARD_OP: paths.SEPARATE, UNEVEN_OP: paths.SEPARATE, FUSED_OP: paths.FUSED}
 # A family's kind of work, by op.
 WORK = {
     **PATHS, plans.MASKED: remembered.MASKED, MASKED_BACKWARD_OP: remembered.MASKED_GRADIENTS,
     LATENT_OP: remembered.LATENT, WIDENING: remembered.CODED, CODED_APPEND: remembered.CODED,
-    FP8_OP: remembered.FP8, INT8_OP: remembered.INT8,
+    FP8_OP: remembered.FP8, INT8_OP: remembered.INT8, CODED_LATENT_OP: remembered.CODED,
 }  # fmt: skip
 WRITING = ("append", CODED_APPEND)
+LATENT_OPS = (LATENT_OP, CODED_LATENT_OP)
 GRADIENTS = (*PATHS.values(), remembered.MASKED_GRADIENTS)
 # The launched kernels, by path of the plan.
 OPS = {
@@ -60,10 +61,11 @@ OPS = {
     remembered.MASKED: {"fwd_masked", "mask_ranges"},
 }  # fmt: skip
 TABLES = (
-    *((rows, name) for op, name in kinds.CANARY.items() if op not in (LATENT_OP, *WRITING)),
+    *((rows, name) for op, name in kinds.CANARY.items() if op not in (*LATENT_OPS, *WRITING)),
     (caches, "APPENDS"),
     (caches, "CODED_APPENDS"),
     (_canary_latent, "LATENT"),
+    (_canary_latent, "CODED_LATENT"),
 )
 AGAINST_EXACT = "against float64"  # marks a failure beyond bits of equal elements
 BOUNDS = ("out-of-bounds", "write-to-readonly")
@@ -78,7 +80,7 @@ def family_of(case):
     kernel, arch = case.kernel, os.environ["FA_FAKE_HIP_ARCH"]
     if kernel.op in WRITING:
         return Family(arch, kernel.dtype, 0, WORK.get(kernel.op, ""))
-    if kernel.op in (LATENT_OP, FP8_OP, INT8_OP):
+    if kernel.op in (*LATENT_OPS, FP8_OP, INT8_OP):
         return Family(arch, kernel.dtype, kernel.head_dim, WORK[kernel.op])
     op = plans.BACKWARD if kernel.op in PATHS else plans.FORWARD
     head_dim = plans.padded_head_dim(arch, kernel.dtype, case.head_dim, op)
@@ -111,6 +113,8 @@ def problem(family, launching=lambda launch: launch):
     device = Device(family.arch, 0)
     if family.work == remembered.LATENT:
         return _canary_latent.latent_problem(family, launching(_latent.answer), device, CPU)
+    if family.work == remembered.CODED and family.head_dim == _latent.HEAD_DIM:
+        return _canary_latent.coded_latent_problem(family, launching(_latent.answer), device, CPU)
     if family.work == remembered.FP8:
         return _canary_fp8.fp8_problem(family, launching(_fp8.answer), device, CPU)
     if family.work == remembered.INT8:

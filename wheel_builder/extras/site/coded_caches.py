@@ -20,8 +20,9 @@ LAUNCH = 3e-6  # seconds that the launch of the copy takes: assumed
 DECODE_TARGET, LATENT_TARGET, PREFILL_TARGET = 0.55, 0.60, 0.95
 TITLE = """\
 Modelled, not measured: caches of 8 bits beside 16, from the accepted figures (perf/figures), in fp16.
-decode: time, with four workgroups of 512 keys on a compute unit, then with one. latent: time of mla_decode.
-prefill: speed of a causal call. *: beyond the target, 0.55, 0.60 and 0.95. Nothing was run on a GPU."""
+decode: time, with four workgroups of 512 keys on a compute unit, then with one. latent: time of mla_decode,
+with as many workgroups as fit. prefill: speed of a causal call. *: beyond the target, 0.55, 0.60 and 0.95.
+Nothing was run on a GPU."""
 
 
 class Beside(NamedTuple):
@@ -77,12 +78,20 @@ def beside_16_bits(arch: Arch, figures: Sequence[Figure]) -> Iterator[Beside]:
             time = of[what, f"fp16 d{dim}"] / (2 * of[what, f"8-bit fp16 d{dim}"])
             yield Beside(f"decode d{dim}{words}", time, target)
     copying = arch.model.memory * of[MANY_DECODE, f"{widening.OP} fp16 d{widening.HEAD_DIM}"] / 100
-    share = of.get((DECODE, f"fp16 d{LATENT_DIM}"))
-    reading = arch.model.memory * share / 100 if share else None
-    latent = 1 + widening.BYTES / copying / (2 / reading) if reading else None
-    yield Beside("latent", latent, LATENT_TARGET)
+    yield Beside("latent", _latent(arch, of, copying), LATENT_TARGET)
     for dim in HEAD_DIMS:
         flop = max(of.get((FLOP, f"{op} {KEYS} fp16 d{dim}"), 0) for op in ("fwd", TALL_OP))
         plain = 2 * LENGTH * LENGTH * dim * HEADS / (flop * arch.compute_units * arch.model.clock)
         copied = 2 * LENGTH * HEADS_K * dim * widening.BYTES / copying + LAUNCH
         yield Beside(f"prefill d{dim}", plain / (plain + copied), PREFILL_TARGET, speed=True)
+
+
+def _latent(arch: Arch, of: Mapping[tuple[str, str], int], copying: float) -> float | None:
+    """By the kernel that reads codes, or after a copy. ``copying``: bytes of a copy in a second."""
+    share, own = of.get((DECODE, f"fp16 d{LATENT_DIM}")), of.get((MANY_DECODE, f"8-bit fp16 d{LATENT_DIM}"))
+    if not share:
+        return None
+    if own:
+        return share / (2 * own)
+    reading = arch.model.memory * share / 100
+    return 1 + widening.BYTES / copying / (2 / reading)

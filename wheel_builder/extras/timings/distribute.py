@@ -55,6 +55,10 @@ from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.tiles import known_tiles
 
 TITLE = "there are no candidates to distribute"
+OTHER_CODE = (
+    "check out the commit of the wheel: `scripts/wheel-builder verify-provenance WHEEL` names it; "
+    "or build the wheel from this one: scripts/wheel-builder wheel --to dist"
+)
 Own = AbstractSet[str]  # digests of code
 
 
@@ -181,14 +185,28 @@ def refuse_other_rows(kernel: Kernel, wheels: Sequence[WheelFile]) -> None:
             raise TuneError(title, [f"expected {shipped}"], advice="build the wheel from this commit")
 
 
+def refuse_other_code(tuning: Tuning, today: Compiled, own: Own) -> None:
+    """Today's rows have to give code of the wheel: other sources may take other arguments, or more time."""
+    kernel = tuning.kernel
+    found = hashlib.sha256(today.code).hexdigest() if today.code else reason_of(today.words)
+    if found not in own:
+        title = f"the wheel has other code of {kernel.name} than this checkout compiles for {kernel.arch}"
+        expected = f"expected one of its code objects from today's rows {tuning.rows.id_of(kernel)}"
+        raise TuneError(title, [f"{expected}, found {found}"], advice=OTHER_CODE)
+
+
 def choose(
     tuning: Tuning, wanted: Sequence[Changes], own: Own, say: Callable[[str], None]
 ) -> dict[str, Chosen]:
-    """The candidates that compile and are right, by their row ids. ``own``: code of the wheel's kernels."""
+    """The candidates that compile and are right, by their row ids. ``own``: code of the wheel's kernels.
+
+    Raises ``TuneError`` if today's rows give other code.
+    """
     kernel, seen = tuning.kernel, set(own)
     found: dict[str, Chosen] = {}
     rows = [changed(tuning.rows, changes) for changes in wanted]
-    made = compile_all(kernel, rows, tuning.compilers)
+    today, *made = compile_all(kernel, [tuning.rows, *rows], tuning.compilers)
+    refuse_other_code(tuning, today, own)
     subjects = loaded(tuning, made)
     for changes, each, code in zip(wanted, rows, made, strict=True):
         digest = hashlib.sha256(code.code).hexdigest()

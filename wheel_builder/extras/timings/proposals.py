@@ -31,7 +31,7 @@ from wheel_builder.extras.tune.ranking import gain_of
 from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, words_of
 from wheel_builder.extras.tune.run import NAME, Tuning, Wishes, attempt, bar, begun, execute, kernel_named
 from wheel_builder.extras.tune.space import HOPELESS, combined, spread
-from wheel_builder.extras.tune.works import works
+from wheel_builder.extras.tune.works import untuned, works
 from wheel_builder.matrix.model import Plan
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.pipeline.context import RunContext
@@ -42,6 +42,10 @@ from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.row_ids import todays_ids
 from wheel_builder.tables.tiles import known_tiles
 
+DROPPED = (
+    "{kernel}: these candidates of maintainers were dropped, because they change older rows than today's. "
+    "`git diff {file}` shows them: to keep one, write it into that file again"
+)
 SINGLE, COMBINED = 10, 2  # candidates compiled for a kernel
 
 
@@ -73,7 +77,10 @@ def propose_all(arch: str, plan: Plan, context: RunContext, budget: Budget, *, p
         def started(kernel: Kernel) -> Tuning:
             return begun(kernel, context, builder.result, emulator.result, Wishes(0), step.own_log)
 
-        return write_proposals(arch, kernels, started, context.checkout, budget, step.note)
+        made = write_proposals(arch, kernels, started, context.checkout, budget, step.note)
+        for line in without_candidates(arch):
+            step.note(line)
+        return made
 
     made = steps.add(f"candidates {arch}", work, weight=30 * len(kernels), log="candidates")
     steps.run(plain=plain)
@@ -89,12 +96,20 @@ def tunable(arch: str) -> list[Kernel]:
     )
 
 
+def without_candidates(arch: str) -> list[str]:
+    """The arch's kernels that have rows and no candidates, and why."""
+    matches = (NAME.match(name) for name in todays_ids(known_tiles(), arch_named(arch)))
+    ops = dict.fromkeys(each["op"] for each in matches if each and each["op"] in untuned())
+    return [f"no candidates of fa_{op}: {untuned()[op]}" for op in ops]
+
+
 def wanted_kernels(arch: str, budget: Budget, listed: Listed) -> list[Kernel]:
     """Those without current candidates."""
     every = tunable(arch)
     if unknown := {*budget.kernels} - {each.name for each in every}:
         title = f"{', '.join(sorted(unknown))} of {arch} cannot be tuned"
-        raise TuneError(title, [f"expected some of {', '.join(each.name for each in every)}"])
+        expected = f"expected some of {', '.join(each.name for each in every)}"
+        raise TuneError(title, [expected, *without_candidates(arch)])
     return [
         each
         for each in every
@@ -105,9 +120,14 @@ def wanted_kernels(arch: str, budget: Budget, listed: Listed) -> list[Kernel]:
 
 def _is_done(kernel: Kernel, listed: Listed) -> bool:
     """Whether the command ran for today's rows, also if it found nothing."""
-    if (own := listed.get(kernel.name)) is None or not is_current(kernel, own):
+    if not _is_of_today(kernel, listed):
         return False
-    return not own.candidates or any(each.why.startswith(MODELLED) for each in own.candidates)
+    own = listed[kernel.name].candidates
+    return not own or any(each.why.startswith(MODELLED) for each in own)
+
+
+def _is_of_today(kernel: Kernel, listed: Listed) -> bool:
+    return kernel.name in listed and is_current(kernel, listed[kernel.name])
 
 
 def write_proposals(
@@ -125,15 +145,24 @@ def write_proposals(
             say(f"the budget is spent: {len(kernels) - number} kernels are left, the same command goes on")
             break
         listed = read_wanted(checkout, arch)
-        before = listed.get(kernel.name)
-        kept = [each for each in before.candidates if not each.why.startswith(MODELLED)] if before else []
-        if before and not is_current(kernel, before):
-            kept = []
+        own, current = _maintainers(listed.get(kernel.name)), _is_of_today(kernel, listed)
         tuning = started(kernel)
-        found = OfKernel(tuning.rows.id_of(kernel), tuple(propose(tuning, kept, shared)))
-        ensure(file, to_text(arch, {**listed, kernel.name: found}).encode())
+        found = OfKernel(tuning.rows.id_of(kernel), tuple(propose(tuning, own if current else (), shared)))
+        # Read again: maintainers edit the file, or another run writes it, during a search.
+        ensure(file, to_text(arch, {**read_wanted(checkout, arch), kernel.name: found}).encode())
         say(f"{bar((number + 1) / len(kernels))} {kernel.name}: {len(found.candidates)} candidates")
+        if own and not current:
+            say(_dropped(kernel, own))
     return file
+
+
+def _maintainers(before: OfKernel | None) -> list[Wanted]:
+    return [each for each in before.candidates if not each.why.startswith(MODELLED)] if before else []
+
+
+def _dropped(kernel: Kernel, own: Sequence[Wanted]) -> str:
+    lines = (f"  {each.changes}  # {each.why}" for each in own)
+    return "\n".join([DROPPED.format(kernel=kernel.name, file=file_of(kernel.arch)), *lines])
 
 
 def propose(tuning: Tuning, kept: Sequence[Wanted], shared: Sharing) -> Iterator[Wanted]:

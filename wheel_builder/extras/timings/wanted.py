@@ -15,7 +15,8 @@ from wheel_builder.base.errors import TuneError
 from wheel_builder.base.plain import read_plain
 from wheel_builder.base.words import line_problem
 from wheel_builder.extras.timings.distribution import MOST
-from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, changed, changes_named, rows_of
+from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, Rows, changed, changes_named, rows_of
+from wheel_builder.extras.tune.rules import refusals
 from wheel_builder.extras.tune.run import kernel_named
 from wheel_builder.index.entries import in_words
 from wheel_builder.matrix.tuned.candidates import ROW
@@ -105,11 +106,11 @@ def _problems(arch: str, found: Listed) -> Iterator[str]:
         try:
             yield from (f"{name}: {problem}" for problem in _problems_of(kernel_named(arch, name), listed))
         except TuneError as error:
-            yield f"{name}: {'; '.join((error.message.splitlines()[0], *error.problems))}"
+            yield f"{name}: {_words_of(error)}"
 
 
 def _problems_of(kernel: Kernel, listed: OfKernel) -> Iterator[str]:
-    """Raises ``TuneError`` for a kernel without rows, or a change that is none."""
+    """Raises ``TuneError`` for a kernel without rows."""
     rows = rows_of(known_tiles(), arch_named(kernel.arch), kernel)
     if not ROW.fullmatch(listed.today):
         yield f"today is {listed.today[:MOST_WORDS]!r}, expected a row id"
@@ -117,12 +118,28 @@ def _problems_of(kernel: Kernel, listed: OfKernel) -> Iterator[str]:
     if len(listed.candidates) > MOST:
         yield f"it has {len(listed.candidates)} candidates, expected at most {MOST}"
     for each in listed.candidates:
-        if line_problem(each.why) or len(each.why) > MOST_WORDS:
-            yield f"why: expected one line of at most {MOST_WORDS} characters"
+        yield from _of_candidate(kernel, rows, each, listed)
+
+
+def _of_candidate(kernel: Kernel, rows: Rows, each: Wanted, listed: OfKernel) -> Iterator[str]:
+    """Rules for rows are those of today's: candidates of older ones are left out anyway."""
+    if line_problem(each.why) or len(each.why) > MOST_WORDS:
+        yield f"why: expected one line of at most {MOST_WORDS} characters"
+    try:
         changes = changes_named(kernel.op, each.changes)
-        same = changed(rows, changes).id_of(kernel) == rows.id_of(kernel)
-        if changes == NONE or (same and is_current(kernel, listed)):
-            yield f"{each.changes[:80]!r} changes nothing"
+    except TuneError as error:
+        yield _words_of(error)
+        return
+    taken, current = changed(rows, changes), is_current(kernel, listed)
+    said = repr(each.changes[:MOST_WORDS])
+    if changes == NONE or (current and taken.id_of(kernel) == rows.id_of(kernel)):
+        yield f"{said} changes nothing"
+    elif current:
+        yield from (f"{said}: {words}" for words in refusals(kernel, arch_named(kernel.arch), taken))
+
+
+def _words_of(error: TuneError) -> str:
+    return "; ".join((error.message.splitlines()[0], *error.problems))
 
 
 def _repeated(candidates: Sequence[Wanted]) -> Iterator[str]:

@@ -5,13 +5,26 @@ The kernel answers with all keys, or with parts of them, which are joined here a
 
 import ctypes
 import math
+import random
+import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from wheel_builder.extras.perf.measure import Subject
+from wheel_builder.extras.perf.workloads.coded import DESCALE, FORMAT, finite_codes
 from wheel_builder.extras.tune.rows import Kernel
-from wheel_builder.machine_code.emulator.attention import Call, Case, compare, make_call
-from wheel_builder.machine_code.emulator.formats import encode
+from wheel_builder.machine_code.emulator.attention import (
+    Call,
+    Case,
+    Descales,
+    Grid,
+    Tensor,
+    compare,
+    make_call,
+    with_codes,
+)
+from wheel_builder.machine_code.emulator.formats import encode, values_of_codes
 from wheel_builder.machine_code.emulator.machine import Launch, Options
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
@@ -20,6 +33,7 @@ from wheel_builder.tables.tiles import Workgroup
 
 PARTS, HEADS = 2, 2
 PARAMS = "FwdParams"
+ROW_BYTES = 16  # rows of codes begin at multiples of it
 
 
 class Parts(NamedTuple):
@@ -40,21 +54,72 @@ def cases_of(kernel: Kernel, tile: Workgroup, step: int) -> tuple[tuple[Case, in
     )
 
 
+class Given(NamedTuple):
+    """What a kernel is given. ``call``: the numbers of its tensors, and where its results are.
+
+    ``coded``: the same call with codes as k and v, and the descales of both.
+    """
+
+    call: Call
+    coded: Call
+    descales: tuple[Descales, ...] = ()
+
+    def kernarg(self, grid: Grid, parts: Parts, splits: int) -> bytes:
+        plain = _with_parts(self.coded.kernarg(grid), parts, splits, self.call.case)
+        return with_codes(plain, FORMAT, *self.descales) if self.descales else plain
+
+    @property
+    def memory(self) -> tuple[Memory, ...]:
+        return (*self.coded.memory, *(each.memory for each in self.descales))
+
+
 def problems(subject: Subject, kernel: Kernel, tile: Workgroup, step: int) -> Iterator[str]:
     for case, splits in cases_of(kernel, tile, step):
         call = make_call(case)
-        grid = (-(-case.seqlen_q * HEADS // tile.rows) * splits, case.nheads_k, 1)
-        parts = _parts(case, splits)
-        kernarg = _with_parts(call.kernarg(grid), parts, splits, case)
-        memory = [*call.memory, *(parts if splits > 1 else ())]
-        launch = Launch(grid, (tile.threads, 1, 1))
-        run = subject.machine.run(kernel.name, launch, kernarg, memory, Options())
-        yield from filter(None, [run.error, *map(str, run.findings)])
-        if splits > 1:
-            _join(call, parts, splits)
-        if (first := compare(call).first) is not None:
-            where = f"{first.what}{list(first.index)} of {splits} parts"
-            yield f"{where} is {first.found:g}, expected {first.expected:g}"
+        yield from _problems(subject, kernel, tile, Given(call, call), splits)
+
+
+def coded_problems(subject: Subject, kernel: Kernel, tile: Workgroup, step: int) -> Iterator[str]:
+    """Over a cache of 8 bits."""
+    for case, splits in cases_of(kernel, tile, step):
+        given = with_coded_cache(make_call(replace(case, pad=ROW_BYTES * bool(case.pad))))
+        yield from _problems(subject, kernel, tile, given, splits)
+
+
+def with_coded_cache(call: Call) -> Given:
+    """Random codes, with a descale of all keys. Their products are numbers of the call's dtype."""
+    case, values = call.case, values_of_codes(FORMAT)
+    draw = random.Random(case.seed)  # noqa: S311  (test data, repeatable)
+
+    def both(name: str) -> tuple[Tensor, Tensor]:
+        size = len(call.k.memory.read()) // 2
+        codes = draw.choices(finite_codes(), k=size)
+        numbers = encode([values[code] * DESCALE for code in codes], case.dtype)
+        memories = (Memory.of(data, name, readonly=True) for data in (numbers, bytes(codes)))
+        one, other = (Tensor(name, case, case.seqlen_k, case.nheads_k, memory) for memory in memories)
+        return one, other
+
+    (k, k_codes), (v, v_codes) = both("k"), both("v")
+    descales = (
+        Descales(Memory.of(struct.pack("<f", DESCALE), f"{name}_descale", readonly=True), (1, 0, 1))
+        for name in ("k", "v")
+    )
+    return Given(replace(call, k=k, v=v), replace(call, k=k_codes, v=v_codes), tuple(descales))
+
+
+def _problems(subject: Subject, kernel: Kernel, tile: Workgroup, given: Given, splits: int) -> Iterator[str]:
+    call, case = given.call, given.call.case
+    grid = (-(-case.seqlen_q * HEADS // tile.rows) * splits, case.nheads_k, 1)
+    parts = _parts(case, splits)
+    memory = [*given.memory, *(parts if splits > 1 else ())]
+    launch = Launch(grid, (tile.threads, 1, 1))
+    run = subject.machine.run(kernel.name, launch, given.kernarg(grid, parts, splits), memory, Options())
+    yield from filter(None, [run.error, *map(str, run.findings)])
+    if splits > 1:
+        _join(call, parts, splits)
+    if (first := compare(call).first) is not None:
+        where = f"{first.what}{list(first.index)} of {splits} parts"
+        yield f"{where} is {first.found:g}, expected {first.expected:g}"
 
 
 def _parts(case: Case, splits: int) -> Parts:

@@ -6,15 +6,20 @@ registers and LDS. All other refusals are the compiler's.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 
 from wheel_builder.base.errors import TileError
 from wheel_builder.extras.tune.rows import Kernel, Rows, toml_row
 from wheel_builder.tables.archs import Arch
 from wheel_builder.tables.kinds import FORWARD, FP8, INT8, PACKED, answering, known_kinds
-from wheel_builder.tables.tiles import FUSED, Tile, parse_tiles
+from wheel_builder.tables.tiles import FUSED, SETS, Tile, parse_tiles
 
 MOST_THREADS = 1024  # of a workgroup, on every GPU
+MOST_NUMBER = 1024  # of any field
+# Fields of which there is one at least. Others are none at least.
+COUNTS = (
+    *("waves", "pairs", "keys", "queries", "waves_per_simd", "slices", "value_lanes"),
+    *("tiles_at_once", "compares_at_once"),
+)
 # Fields with steps of a second operand in registers.
 STEPS = ("query_steps", "own_steps", "q_steps", "dout_steps")
 TWO_TILES = ("two_tiles", "two_tiles_in_turn")
@@ -54,8 +59,24 @@ NEEDS: Mapping[str, tuple[Callable[[Arch], bool], str]] = {
 
 def refusal(kernel: Kernel, arch: Arch, rows: Rows) -> str:
     """Why the rows cannot work, or "" if the compiler decides."""
-    own = OF_TILE[known_kinds()[kernel.op].tile](kernel, arch, rows.plain)
-    return next(chain(_of_table(kernel, arch, rows), _of_kernel(kernel, arch, rows.plain), own), "")
+    return next(refusals(kernel, arch, rows), "")
+
+
+def refusals(kernel: Kernel, arch: Arch, rows: Rows) -> Iterator[str]:
+    """Every reason. Without numbers that no row has, which other rules divide by."""
+    if impossible := [*_of_numbers(kernel, rows.plain)]:
+        yield from impossible
+        return
+    yield from _of_table(kernel, arch, rows)
+    yield from _of_kernel(kernel, arch, rows.plain)
+    yield from OF_TILE[known_kinds()[kernel.op].tile](kernel, arch, rows.plain)
+
+
+def _of_numbers(kernel: Kernel, row: Tile) -> Iterator[str]:
+    for name in SETS[kernel.op]:
+        value, least = getattr(row, name, None), int(name in COUNTS)
+        if isinstance(value, int) and not least <= value <= MOST_NUMBER:
+            yield f"{name} is {value}, expected {least} to {MOST_NUMBER}"
 
 
 def waves_of(row: Tile) -> int:

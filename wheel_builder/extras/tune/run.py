@@ -20,7 +20,7 @@ from wheel_builder.extras.tune.record import SEARCHES, lines_of, recorded
 from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, Rows, changed, rows_of, words_of
 from wheel_builder.extras.tune.rules import waves_of
 from wheel_builder.extras.tune.space import Gains, next_candidates
-from wheel_builder.extras.tune.works import works
+from wheel_builder.extras.tune.works import untuned, works
 from wheel_builder.files.device.fatbin import CodeObject
 from wheel_builder.machine_code.disassembly.listing import tools_in
 from wheel_builder.machine_code.emulator.binding import Core
@@ -33,7 +33,7 @@ from wheel_builder.pipeline.progress import Step as Shown
 from wheel_builder.pipeline.verification import build_emulator
 from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.kinds import PACKED, known_kinds
-from wheel_builder.tables.tiles import Workgroup, known_tiles
+from wheel_builder.tables.tiles import NARROW_COLUMNS, Workgroup, known_tiles
 
 NAME = re.compile(r"fa_(?P<op>\w+)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 BATCH = 8  # candidates compiled with one start of the container, and one reading of the headers
@@ -87,7 +87,8 @@ def kernel_named(arch: str, name: str) -> Kernel:
     if match is None or match["op"] not in works():
         title = f"{name} cannot be tuned"
         known = ", ".join(f"fa_{op}_fp16_d64" for op in works())
-        raise TuneError(title, [f"expected the name of a forward or of a backward's kernel, such as {known}"])
+        expected = f"expected the name of a forward or of a backward's kernel, such as {known}"
+        raise TuneError(title, [untuned().get(match["op"] if match else "", expected)])
     return Kernel(arch, match["op"], match["dtype"], int(match["head_dim"]))
 
 
@@ -245,7 +246,8 @@ def workgroup(kernel: Kernel, rows: Rows) -> Workgroup:
     columns = row.pairs * max(row.column_blocks, 1) or row.waves // row.slices
     if known_kinds()[kernel.op].rows == PACKED:
         columns = max(row.column_blocks, 1)
-    return Workgroup(columns * isa.step_columns, waves_of(row) * isa.wave)
+    of_step = NARROW_COLUMNS if "narrow_steps" in row.switches else isa.step_columns
+    return Workgroup(columns * of_step, waves_of(row) * isa.wave)
 
 
 def reason_of(words: str) -> str:

@@ -9,11 +9,12 @@ from wheel_builder.extras.perf.launch.simulate import Speed
 from wheel_builder.extras.perf.launch.table import BACKWARDS, FORWARDS, shapes_on
 from wheel_builder.extras.perf.measure import Subject, measure_decode
 from wheel_builder.extras.perf.speed import backward_speed, forward_speed, masked_speed
-from wheel_builder.extras.perf.workloads import fp8, gradients, ours
+from wheel_builder.extras.perf.workloads import coded, fp8, gradients, ours
 from wheel_builder.extras.perf.workloads.workload import Workload
 from wheel_builder.extras.tune import checks, decodes
 from wheel_builder.extras.tune.ranking import LAUNCH
 from wheel_builder.extras.tune.rows import Kernel
+from wheel_builder.tables.kinds import LATENT, known_kinds
 from wheel_builder.tables.tiles import FUSED, SETS, Workgroup
 
 DECODE = "decode"
@@ -59,10 +60,23 @@ def _decodes(subject: Subject, kernel: Kernel, _tile: Workgroup) -> Iterator[Wor
     yield ours.decoding(subject.machine.kernels[kernel.name])
 
 
+def _coded_decodes(subject: Subject, kernel: Kernel, _tile: Workgroup) -> Iterator[Workload]:
+    yield coded.decoding(subject.machine.kernels[kernel.name])
+
+
 def _of_decode(subject: Subject, kernel: Kernel, _tile: Workgroup) -> Figures:
-    """Shares of memory bandwidth, with one workgroup on a compute unit: more of them reach all of it."""
     workload = ours.decoding(subject.machine.kernels[kernel.name])
-    shares = measure_decode(subject, workload, ours.bytes_of_decode(kernel.head_dim)).decode.shares
+    yield from _shares(subject, workload, ours.bytes_of_decode(kernel.head_dim))
+
+
+def _of_coded_decode(subject: Subject, kernel: Kernel, _tile: Workgroup) -> Figures:
+    workload = coded.decoding(subject.machine.kernels[kernel.name])
+    yield from _shares(subject, workload, coded.bytes_of(workload))
+
+
+def _shares(subject: Subject, workload: Workload, useful: int) -> Figures:
+    """Shares of memory bandwidth, with one workgroup on a compute unit: more of them reach all of it."""
+    shares = measure_decode(subject, workload, useful).decode.shares
     for each in shares:
         if each.workgroups == 1:
             yield f"{LAUNCH} {each.latency} ns", each.share
@@ -145,9 +159,37 @@ DECODES = Work(
 )
 
 
+CODED_DECODES = Work(
+    "forwards of few queries over 8 bits",
+    (
+        "one query of a head with 512 keys of e4m3fn, executed on the ISA emulator",
+        "launches are shares of memory bandwidth, by latency, with one workgroup on a compute unit",
+        "executed against float64: all keys, two parts, a causal mask. A release executes all formats",
+    ),
+    _coded_decodes,
+    _of_coded_decode,
+    decodes.coded_problems,
+    bound_by_memory=True,
+)
+
+
 def works() -> dict[str, Work]:
-    """By op: the kernels that can be tuned. Those of 8 bits and ``mla`` have no calls here."""
+    """By op: the kernels that can be tuned."""
     numbers = (op for op in ours.FORWARDS if not fp8.multiplies_fp8(op))
     forwards = {op: MASKED if op == ours.MASKED else UNMASKED for op in numbers}
-    forwards[DECODE] = DECODES
+    forwards |= {DECODE: DECODES, coded.OP: CODED_DECODES}
     return forwards | {op: GRADIENTS for op in gradients.OPS if op in SETS}
+
+
+NOT_TIMED = "`python -m flash_attn_rocm tune` times none of its calls, so no GPU could choose a candidate"
+NOT_REPLACED = "the library replaces no kernel of latent attention, whose launches have sizes of their own"
+
+
+def untuned() -> dict[str, str]:
+    """By op: why kernels with rows cannot be tuned."""
+    every = known_kinds()
+    return {
+        op: f"{NOT_TIMED}; {NOT_REPLACED}" if every[op].call == LATENT else NOT_TIMED
+        for op in SETS
+        if op not in works()
+    }

@@ -20,6 +20,7 @@ from wheel_builder.base.store import Store, key_of, sha256_tree
 from wheel_builder.files.device.library import device_code
 from wheel_builder.files.pycode import code_digest
 from wheel_builder.files.wheels.wheelfile import read_wheel
+from wheel_builder.machine_code.disassembly.blocks import longest_loop
 from wheel_builder.machine_code.disassembly.kernels import Kernel, parse_disassembly
 from wheel_builder.machine_code.disassembly.listing import Listing, Tools, list_code
 from wheel_builder.machine_code.disassembly.occupancy import occupancy
@@ -32,9 +33,10 @@ from wheel_builder.machine_code.static_checks.matrix_use import check_matrix_use
 from wheel_builder.machine_code.static_checks.scratch import CHECK as SCRATCH
 from wheel_builder.machine_code.static_checks.scratch import check_scratch
 from wheel_builder.machine_code.static_checks.waits import check_waits
-from wheel_builder.tables.archs import TABLES
+from wheel_builder.tables.archs import TABLES, arch_named
 
 STAGE = "checked-code"
+LOOPS = "loops"
 MACHINE_CODE = Path(__file__).parents[1]
 PROGRAMS = ("disassembly", "static_checks")
 
@@ -123,10 +125,20 @@ def check_listing(listing: Listing) -> list[Checked]:
     with _without_collector():
         for subject in _subjects(listing):
             arch, kernel = subject.arch, subject.kernel
-            checks = (check_hazards, check_waits, check_matrix_use, check_scratch)
+            checks = (check_hazards, check_waits, check_matrix_use, check_scratch, check_loops)
             findings = (finding for check in checks for finding in check(arch, kernel))
             checked.append(Checked(arch, kernel.name, subject.entry, tuple(findings)))
     return checked
+
+
+def check_loops(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
+    """A finding if the longest loop exceeds the instruction cache: it would be fetched anew in each round."""
+    found, cache = longest_loop(kernel), arch_named(arch).model.instruction_cache
+    if found <= cache:
+        return ()
+    return (
+        Finding(LOOPS, arch, kernel.name, f"a loop has {found} bytes; the instruction cache has {cache}"),
+    )
 
 
 @contextmanager

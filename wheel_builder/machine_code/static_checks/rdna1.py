@@ -18,9 +18,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from wheel_builder.machine_code.disassembly.blocks import Blocks
 from wheel_builder.machine_code.disassembly.kernels import Instruction, Kernel
 from wheel_builder.machine_code.disassembly.operations import Registers
-from wheel_builder.machine_code.static_checks.waits import Blocks, states_before
+from wheel_builder.machine_code.static_checks.waits import states_before
 
 NEVER = re.compile(r"(?P<cmpx>v_cmpx_)|(?P<prefetch>s_inst_prefetch )|(?P<flat>flat_.* offset:)")
 WHY_NEVER = {

@@ -17,8 +17,9 @@ from functools import cache, reduce
 from operator import or_
 from typing import NamedTuple
 
+from wheel_builder.machine_code.disassembly.blocks import Blocks
 from wheel_builder.machine_code.disassembly.kernels import Instruction, Kernel
-from wheel_builder.machine_code.static_checks.waits import Blocks, states_before
+from wheel_builder.machine_code.static_checks.waits import states_before
 
 VCC = 106
 VCC_BITS, EVEN = 0b11 << VCC, int("01" * 64, 2)

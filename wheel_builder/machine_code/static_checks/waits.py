@@ -7,11 +7,11 @@ arrived. At joins of paths, the smaller count holds.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol, Self, TypeVar
 
+from wheel_builder.machine_code.disassembly.blocks import Blocks
 from wheel_builder.machine_code.disassembly.counters import (
     HIGH,
     LDS_BYTES,
@@ -97,31 +97,6 @@ def _step(arch: str, instruction: Instruction) -> Step:
     if instruction.mnemonic.startswith("s_cbranch_vcc"):
         uses |= {"vcc"}
     return Step(instruction, tuple(waited_for(instruction.first).items()), uses, flying)
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """Basic blocks: runs of instructions entered only at the first and left only after the last.
-
-    ``by_first`` has the blocks, ``after`` the possible successors of each instruction, all as numbers.
-    """
-
-    by_first: Mapping[int, Sequence[int]]
-    after: Sequence[Sequence[int]]
-
-    @classmethod
-    def of(cls, kernel: Kernel) -> "Blocks":
-        return cls({block[0]: block for block in _runs(kernel)}, kernel.successors)
-
-
-def _runs(kernel: Kernel) -> Iterator[Sequence[int]]:
-    run: list[int] = []
-    for number in kernel.reached:
-        if run and (kernel.predecessors[number] != (run[-1],) or len(kernel.successors[run[-1]]) > 1):
-            yield run
-            run = []
-        run.append(number)
-    yield run
 
 
 class State(Protocol):

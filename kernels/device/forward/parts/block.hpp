@@ -40,7 +40,7 @@ template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Op kOp, Masks 
           bool kWithDropout = kMasksOf != Masks::none>
 struct Block {
   static constexpr DType kDType = kElement;
-  static constexpr int kHeadDim = kDim;
+  static constexpr int kHeadDim = kDim, kKeyDim = kDim;
   static constexpr Masks kMasks = kMasksOf;
   static constexpr bool kMasked = kMasks != Masks::none;
   static constexpr bool kFeatured = kWithFeatures && !kMasked;
@@ -50,8 +50,7 @@ struct Block {
   static constexpr Rows kRows = rows_of(kOp);
   static constexpr bool kPacked = kRows == Rows::packed;
   static constexpr bool kDrops = kFeatured && !kPacked;
-  static constexpr bool kDropsLate = kWithDropout;
-  static constexpr bool kHasSinks = true;
+  static constexpr bool kDropsLate = kWithDropout, kHasSinks = true;
   static constexpr bool kWide = kRows == Rows::shared_queries;
   static constexpr bool kUneven = kRows == Rows::uneven_queries;
   // K and V in memory are codes of 8 bits. kWholeCodes: unpacked without subnormals, which a step may lose.
@@ -90,9 +89,10 @@ struct Block {
   using Descales = KeyDescales<Unit, kKeys>;
   using Wide = typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type;
   using Convert = Choice<!kFp8Values, Wide, Choice<kCounts, Unchanged, CodesOf<kTraits.fp8>>>;
-  static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys;
+  static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys, kInPlace = kOwnKeys;
   // Codes leave their registers early, for the next ones. Beside AccVGPRs, ordinary registers are too few.
-  static constexpr bool kEarlyLoads = kConfig.narrow_steps && !kTraits.separate_acc_vgprs;
+  static constexpr bool kEarlyLoads =
+      kOwnKeys && kConfig.narrow_steps && kHeadDim <= 64 && !kTraits.separate_acc_vgprs;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
   static constexpr bool kTwoTiles =

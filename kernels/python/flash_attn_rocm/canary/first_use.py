@@ -100,6 +100,12 @@ def latent_failure(answer: Latent, q: Tensor, device: Device) -> str | None:
     return _known(family, q.device, lambda where: latent.latent_problem(family, answer, device, where))
 
 
+def coded_latent_failure(answer: Latent, q: Tensor, device: Device) -> str | None:
+    """Why those over caches of 8 bits are disabled, or "". ``answer`` launches them."""
+    family = Family(device.arch, DTYPES[q.dtype], q.shape[-1], CODED)
+    return _known(family, q.device, lambda where: latent.coded_latent_problem(family, answer, device, where))
+
+
 def fp8_failure(answer: Fp8, q: Tensor, device: Device) -> str | None:
     """Why the kernels with products of fp8 are disabled, or "". ``answer`` launches one."""
     family = Family(device.arch, DTYPES[DEQUANTISED], q.shape[-1], FP8)

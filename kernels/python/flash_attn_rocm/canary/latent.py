@@ -1,6 +1,6 @@
 """The check at first use of the kernels of latent attention."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -9,13 +9,27 @@ from torch import Tensor
 from flash_attn_rocm.arguments.normal_form import Inputs, Options
 from flash_attn_rocm.canary.calls import answer_problem, ended, moved
 from flash_attn_rocm.canary.making import Call, hollow, made
-from flash_attn_rocm.canary.rows import CAUSAL, DENSE, FLAT, IN_USE, NONE, PAGED, TILE, Row
+from flash_attn_rocm.canary.rows import (
+    CAUSAL,
+    DENSE,
+    E4M3FN,
+    E4M3FNUZ,
+    E5M2,
+    FLAT,
+    IN_USE,
+    INT8,
+    NONE,
+    PAGED,
+    TILE,
+    Row,
+)
 from flash_attn_rocm.machine.remembered import Family
+from flash_attn_rocm.reference import codes
 from flash_attn_rocm.serving.layouts import Device
 
 Latent = Callable[
-    [Tensor, Tensor, Tensor | None, Tensor | None, Options, Device], tuple[Tensor, Tensor]
-]  # of q, the cache, its lengths, its blocks
+    [Tensor, Tensor, Tensor | None, Tensor | None, Options, Device, Tensor | None], tuple[Tensor, Tensor]
+]  # of q, the cache, its lengths, its blocks, and at the end its descales
 REST = 64  # elements of K after the elements of V
 PAGE = 48
 
@@ -23,7 +37,7 @@ PAGE = 48
 class LatentRow(NamedTuple):
     """One call with ``rows`` queries per sequence, like ``canary.rows.Row`` with other stores.
 
-    DENSE has all keys in use, IN_USE has lengths, PAGED has pages.
+    DENSE has all keys in use, IN_USE has lengths, PAGED has pages. ``codes``: the dtype of a cache of 8 bits.
     """
 
     why: str
@@ -37,6 +51,8 @@ class LatentRow(NamedTuple):
     scores: tuple[float, float] = FLAT
     mixed: bool = False
     infinite: bool = False
+    codes: str = ""
+    per_key: bool = False
 
 
 # A workgroup has 16 rows of all heads and queries (CDNA: 64), in one or two blocks with separate loops. Most
@@ -57,50 +73,94 @@ LATENT = (
 )  # fmt: skip
 
 
+# Over caches of 8 bits: a workgroup has 32 rows. Each format, with descales of sequences and of keys.
+CODED_LATENT = (
+    LatentRow("8 bits, causal, descales of keys", 3, (97,), 22, codes=E4M3FN, per_key=True),
+    LatentRow("8 bits, all keys, in parts, scores that rise and fall", 2, (161, 161), 17, NONE, parts=3,
+        scores=(0.0, 0.5), codes=E4M3FN),
+    LatentRow("8 bits, lengths, negative scale", 1, (129, 40, 1), 33, scale=-1.0, store=IN_USE, codes=INT8),
+    LatentRow("8 bits, pages, in parts, descales of keys", 3, (161, 209, 97, 2), 11, store=PAGED, parts=3,
+        codes=INT8, per_key=True),
+    LatentRow("8 bits, pages, scores far apart", 5, (200, 70), 7, store=PAGED, scores=(0.0, 120.0),
+        mixed=True, codes=E5M2),
+    LatentRow("8 bits, lengths, scale of 0", 2, (50, 0, 7), 3, NONE, scale=0.0, store=IN_USE, codes=E4M3FNUZ),
+    LatentRow("8 bits, in many parts, descales of keys", 1, (67 * TILE,), 2, parts=67, scores=(0.0, 1.1),
+        codes=E4M3FNUZ, per_key=True),
+)  # fmt: skip
+
+
 def latent_problem(family: Family, answer: Latent, device: Device, where: torch.device) -> str:
     """The error in out and the log-sum-exp, or ""."""
-    for call in latent_calls(family):
-        q, k, _, *rest = (moved(x, where) for x in call.inputs)
-        lengths, table = rest[3], rest[5]
-        assert q is not None, "each call has it"
-        assert k is not None, "each call has it"
-        given = (q, k, lengths, table, call.options, device)
+    return _problem(LATENT, family, answer, device, where)
+
+
+def coded_latent_problem(family: Family, answer: Latent, device: Device, where: torch.device) -> str:
+    """Likewise, over caches of 8 bits."""
+    return _problem(CODED_LATENT, family, answer, device, where)
+
+
+def _problem(
+    rows: Sequence[LatentRow], family: Family, answer: Latent, device: Device, where: torch.device
+) -> str:
+    for call in latent_calls(family, rows):
+        inputs = Inputs(*(moved(x, where) for x in call.inputs))
+        places = (inputs.seqused_k, inputs.block_table)
+        given = (inputs.q, inputs.k, *places, call.options, device, inputs.k_descale)
         if problem := answer_problem(call, family, ended(where, lambda: answer(*given))):  # noqa: B023
             return problem
     return ""
 
 
-def latent_calls(family: Family) -> Iterator[Call]:
+def latent_calls(family: Family, latent: Sequence[LatentRow] | None = None) -> Iterator[Call]:
     """Small calls that execute all code of the kernels, on the CPU."""
+    latent = LATENT if latent is None else latent
     rows = [
         Row(row.why, (row.rows,) * len(row.keys), row.keys, (row.heads, 1), row.window, row.scale,
             parts=row.parts, scores=row.scores, mixed=row.mixed, infinite=row.infinite)
-        for row in LATENT
+        for row in latent
     ]  # fmt: skip
-    return (_stored(call, row) for call, row in zip(made(rows, family), LATENT, strict=True))
+    return (_stored(call, row) for call, row in zip(made(rows, family), latent, strict=True))
 
 
 def _stored(call: Call, row: LatentRow) -> Call:
     """The call with keys in the row's store. Their first elements are the values."""
-    k, where = STORES[row.store](call)
+    numbers = call.padded.k
+    if row.codes:
+        k, numbers, where = _coded(call, row)
+    else:
+        k, where = STORES[row.store](call, numbers)
     width = k.shape[-1] - REST
     inputs = Inputs(call.padded.q.contiguous(), k, k[..., :width], **where)
-    return call._replace(inputs=inputs, padded=call.padded._replace(v=call.padded.k[..., :width]))
+    padded = call.padded._replace(k=numbers, v=numbers[..., :width])
+    return call._replace(inputs=inputs, padded=padded)
 
 
-def _dense(call: Call) -> tuple[Tensor, dict[str, Tensor]]:
-    return call.padded.k, {}
+def _coded(call: Call, row: LatentRow) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """The cache of codes, the numbers that kernels take them for, and other tensors of the call."""
+    x, dtype = call.padded.k.float(), getattr(torch, row.codes)
+    of_keys = codes.own_descales(x, dtype)
+    descale = of_keys if row.per_key else of_keys.amax(1)
+    of = of_keys[..., None] if row.per_key else descale[:, None, :, None]
+    encoded = codes.encode(x, of, dtype)
+    bits, where = STORES[row.store](call, encoded.view(torch.uint8))
+    if row.per_key:
+        descale = STORES[row.store](call, of)[0][..., 0]
+    return bits.view(dtype), codes.decode(encoded) * of, where | {"k_descale": descale}
 
 
-def _in_use(call: Call) -> tuple[Tensor, dict[str, Tensor]]:
+def _dense(_call: Call, k: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    return k, {}
+
+
+def _in_use(call: Call, k: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """Dense keys of a larger capacity, with NaN behind those in use."""
     lengths, capacity = call.keys, max(call.keys) + len(call.keys)
     slots = [b * capacity + at for b, length in enumerate(lengths) for at in range(length)]
-    (k,) = hollow((call.padded.k,), lengths, slots, len(lengths), capacity)
+    (k,) = hollow((k,), lengths, slots, len(lengths), capacity)
     return k, {"seqused_k": torch.tensor(lengths, dtype=torch.int32)}
 
 
-def _paged(call: Call) -> tuple[Tensor, dict[str, Tensor]]:
+def _paged(call: Call, k: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """Pages in the reverse order."""
     lengths = call.keys
     blocks = [-(-length // PAGE) for length in lengths]
@@ -110,7 +170,7 @@ def _paged(call: Call) -> tuple[Tensor, dict[str, Tensor]]:
     for b, (first, length) in enumerate(zip(firsts, lengths, strict=True)):
         table[b, : blocks[b]] = torch.arange(first, first - blocks[b], -1)
         slots += [(first - at // PAGE) * PAGE + at % PAGE for at in range(length)]
-    (k,) = hollow((call.padded.k,), lengths, slots, sum(blocks) + 1, PAGE)
+    (k,) = hollow((k,), lengths, slots, sum(blocks) + 1, PAGE)
     return k, {"block_table": table, "seqused_k": torch.tensor(lengths, dtype=torch.int32)}
 
 

@@ -31,16 +31,13 @@ from flash_attn_rocm.serving.support import (
     row_words,
 )
 from flash_attn_rocm.values import kinds, paths
+from flash_attn_rocm.values.rates import INT8_PAIRS
 from flash_attn_rocm.values.tracing import constant_when_traced
 
 OP = kinds.ATTENDING[paths.INT8]
 FWD_INT8 = torch.ops.flash_attn_rocm.fwd_int8.default
 if resets.THREATENED:
     FWD_INT8 = watched.int8(FWD_INT8, operators.arguments_of(FWD_INT8))
-# Visible pairs of a query and a key, for each row of q and k: from these on, calls are 8 % faster than in 16
-# bits at each head dim with kernels, quantising included. Powers of two, from the accepted figures
-# (tests/fast/unit/docs/test_eight_bits.py). The forwards are modelled, and the time of quantising is assumed.
-LEAST_PAIRS = {"gfx942": 8192, "gfx1030": 1024, "gfx1201": 2048}
 OPERATOR = (
     "attend_int8(Tensor q, Tensor k, Tensor v, float softmax_scale, SymInt window_left, SymInt window_right, "
     "str arch, int compute_units) -> (Tensor, Tensor)"
@@ -91,10 +88,14 @@ def pays(rows: int, keys: int, least: int, *, causal: bool) -> bool:
 
 @constant_when_traced
 def least_pairs(device: torch.device) -> int:
-    """Of LEAST_PAIRS, or 0: no kernel on the device multiplies in int8."""
+    """Of each row of q and k: from these pairs on, calls are 8 % faster than in 16 bits at each head dim.
+
+    0: no kernel on the device multiplies in int8. The forwards are modelled, and the time of quantising is
+    assumed.
+    """
     if machine.current().unserved(device):
         return 0
-    return LEAST_PAIRS.get(code_of(device_of(device).arch), 0)
+    return INT8_PAIRS.get(code_of(device_of(device).arch), 0)
 
 
 @constant_when_traced

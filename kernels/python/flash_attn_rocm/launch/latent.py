@@ -13,6 +13,7 @@ from flash_attn_rocm.arguments.normal_form import DTYPES, Inputs, Options, is_ca
 from flash_attn_rocm.canary import first_use
 from flash_attn_rocm.diagnosis.notice import fall_back
 from flash_attn_rocm.launch import watched, widening
+from flash_attn_rocm.library import plans
 from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.machine.remembered import CODED, LATENT, Family
 from flash_attn_rocm.reference import operators
@@ -28,6 +29,7 @@ from flash_attn_rocm.serving.support import (
     row_words,
     unserved_device,
 )
+from flash_attn_rocm.values import kinds
 from flash_attn_rocm.values.tracing import constant_when_traced
 
 HEAD_DIM, VALUE_DIM = 576, 512  # of K, and of V, the first elements of K
@@ -61,10 +63,11 @@ def support_of(inputs: Inputs, options: Options) -> Support:
     """How checked arguments are served."""
     if reason := unserved(inputs):
         return Support(ok=False, reason=reason, backward_reason=NO_GRADIENTS)
-    device = device_of(inputs.q.device)
-    found = _planned(inputs.q, inputs.key_capacity, options.num_splits, device)
-    row = row_words(inputs.q.device, found.path, DTYPES[inputs.q.dtype], HEAD_DIM)
-    words = dense_caches.words(inputs, options, copies=1) if inputs.coded else ""
+    device, dtype = device_of(inputs.q.device), DTYPES[inputs.q.dtype]
+    coded = inputs.coded and reads_codes(device.arch, dtype)
+    found = _planned(inputs.q, inputs.key_capacity, options.num_splits, device, coded=coded)
+    row = row_words(inputs.q.device, kinds.CODED_LATENT if coded else found.path, dtype, HEAD_DIM)
+    words = dense_caches.words(inputs, options, copies=1) if inputs.coded and not coded else ""
     return Support(
         ok=True, reason=f"{words}{found.reason}", path=found.path, splits=found.splits,
         backward_reason=NO_GRADIENTS, row=row,
@@ -82,6 +85,11 @@ def attend(inputs: Inputs, options: Options) -> Two:
     return found
 
 
+def reads_codes(arch: str, dtype: str) -> bool:
+    """Whether kernels read caches of 8 bits. Others read a copy."""
+    return plans.has_kernel(arch, dtype, HEAD_DIM, kinds.ATTENDING[kinds.CODED_LATENT])
+
+
 def answer(
     q: Tensor,
     kv_cache: Tensor,
@@ -92,13 +100,14 @@ def answer(
     kv_descale: Tensor | None = None,
 ) -> Two:
     """out and the log-sum-exp by the kernel, on a device."""
-    if is_coded(kv_cache):
+    coded = is_coded(kv_cache)
+    if coded and not reads_codes(device.arch, DTYPES[q.dtype]):
         inputs = Inputs(q, kv_cache, kv_cache, None, None, None, lengths, None, block_table)
         kv_cache = widening.widened_latent(inputs, kv_descale)
-        block_table = None
+        block_table, kv_descale, coded = None, None, False
     rows, keys = (padded(x, HEAD_DIM) for x in (q, _one_head(kv_cache)))
     capacity = keys.shape[1] if block_table is None else block_table.shape[1] * keys.shape[1]
-    plan = _planned(q, capacity, options.num_splits, device)
+    plan = _planned(q, capacity, options.num_splits, device, coded=coded)
     if not plan.path:
         raise RuntimeError(plan.reason)
     out, lse = _new(q)
@@ -107,8 +116,8 @@ def answer(
         partial_out = lse.new_empty((plan.splits, *lse.shape, VALUE_DIM))
         partial_lse = lse.new_empty((plan.splits, *lse.shape))
     MLA(
-        rows, keys, lengths, _rows(block_table), out, lse, partial_out, partial_lse, options.softmax_scale,
-        is_causal(options),
+        rows, keys, lengths, _rows(block_table), kv_descale, out, lse, partial_out, partial_lse,
+        options.softmax_scale, is_causal(options),
     )  # fmt: skip
     return out, lse
 
@@ -123,15 +132,17 @@ def plan(
     nheads: int,
     compute_units: int,
     num_splits: int,
+    coded: bool = False,  # noqa: FBT001, FBT002 - the operator passes by position
 ) -> Plan:
-    """The library's decision."""
+    """The library's decision. ``coded``: the kernel reads a cache of 8 bits."""
     sizes = (batch, seqlen_q, seqlen_k, nheads, compute_units, num_splits)
-    return Plan(*PLAN(arch, dtype, HEAD_DIM, *sizes))
+    return Plan(*PLAN(arch, dtype, HEAD_DIM, *sizes, coded))
 
 
-def _planned(q: Tensor, capacity: int, num_splits: int, device: Device) -> Plan:
+def _planned(q: Tensor, capacity: int, num_splits: int, device: Device, *, coded: bool) -> Plan:
     batch, rows, heads, _ = q.shape
-    return plan(device.arch, DTYPES[q.dtype], batch, rows, capacity, heads, device.compute_units, num_splits)
+    sizes = (batch, rows, capacity, heads, device.compute_units, num_splits)
+    return plan(device.arch, DTYPES[q.dtype], *sizes, coded)
 
 
 def _one_head(kv_cache: Tensor) -> Tensor:
@@ -178,9 +189,7 @@ def _latent(
 ) -> Two:
     device, tensors = Device(arch, compute_units), (q, kv_cache, lengths, block_table)
     options = Options(softmax_scale, window_right=0 if causal else -1, num_splits=num_splits)
-    failure = first_use.latent_failure(answer, q, device)
-    if not failure and is_coded(kv_cache):
-        failure = first_use.widening_failure(widening.widened_latent, q, arch)
+    failure = _failure(q, device, coded=is_coded(kv_cache))
     if failure:
         fall_back(failure, stacklevel=2)
         v = kv_cache[..., :VALUE_DIM]
@@ -191,6 +200,16 @@ def _latent(
         sizes = options._replace(max_seqlen_q=q.shape[1], max_seqlen_k=inputs.key_capacity)
         return operators.forward(inputs, sizes, None, want_probabilities=False)[:2]
     return answer(*tensors, options, device, kv_descale)
+
+
+def _failure(q: Tensor, device: Device, *, coded: bool) -> str | None:
+    """Why the kernels of a call are disabled, or ""."""
+    if coded and reads_codes(device.arch, DTYPES[q.dtype]):
+        return first_use.coded_latent_failure(answer, q, device)
+    failure = first_use.latent_failure(answer, q, device)
+    if failure or not coded:
+        return failure
+    return first_use.widening_failure(widening.widened_latent, q, device.arch)
 
 
 def _latent_fake(q: Tensor, *_arguments: object) -> Two:

@@ -17,7 +17,13 @@ from flash_attn_rocm.suite import (
     masked_cases,
     nan_cases,
 )
-from flash_attn_rocm.suite.caches import append_cases, coded_append_cases, coded_cases, widen_cases
+from flash_attn_rocm.suite.caches import (
+    append_cases,
+    coded_append_cases,
+    coded_cases,
+    coded_latent_cases,
+    widen_cases,
+)
 from flash_attn_rocm.suite.forward_cases import Kernel
 from flash_attn_rocm.suite.rule import DTYPES
 from flash_attn_rocm.suite.target import (
@@ -37,7 +43,7 @@ MODULES = {
     widen_cases.WIDENING: widen_cases, **dict.fromkeys((BACKWARD_OP, FUSED_OP, UNEVEN_OP), backward_cases),
     masked_cases.MASKED: masked_cases, MASKED_BACKWARD_OP: masked_backward_cases,
     latent_cases.LATENT: latent_cases, fp8_cases.FP8: fp8_cases, int8_cases.INT8: int8_cases,
-    coded_cases.CODED: coded_cases,
+    coded_cases.CODED: coded_cases, coded_latent_cases.CODED_LATENT: coded_latent_cases,
 }  # fmt: skip
 
 

@@ -93,7 +93,8 @@ class Call(forward_cases.Call):
         """Buffers for the parts of the keys. The plan decides their number."""
         case = self.case
         sizes = (len(case.rows), case.rows[0], keys, case.heads[0], UNITS, case.splits)
-        _, splits, _ = torch.ops.flash_attn_rocm.plan_mla(arch(), case.kernel.dtype, case.head_dim, *sizes)
+        plan = torch.ops.flash_attn_rocm.plan_mla
+        _, splits, _ = plan(arch(), case.kernel.dtype, case.head_dim, *sizes, self.coded)
         if splits == 1:
             return {}
         return {
@@ -112,7 +113,7 @@ class Call(forward_cases.Call):
         longest = cache.shape[1] if table is None else table.shape[1] * cache.shape[1]
         given = {
             "q": q, "kv_cache": cache, "cache_seqlens": stored.get("seqused_k"), "block_table": table,
-            "out": out, "lse": lse, **self.parts(lse, longest),
+            "kv_descale": self.more().get("k_descale"), "out": out, "lse": lse, **self.parts(lse, longest),
             "softmax_scale": case.head_dim**-0.5 if case.scale is None else case.scale,
             "causal": case.window[1] == 0,
         }  # fmt: skip

@@ -25,6 +25,9 @@ GRADIENTS = {
 FORWARDS = {
     kinds.ATTENDING[path]: path for path in (paths.TILED, paths.TALL, paths.WIDE, paths.UNEVEN, paths.SPLIT)
 }
+CODED = kinds.ATTENDING[kinds.CODED]
+FORWARDS[CODED] = paths.SPLIT
+CODES = torch.float8_e4m3fn  # of a cache of 8 bits, as vLLM's
 MASKED_FORWARD = kinds.ATTENDING[kinds.MASKED]
 Call = Callable[[], object]
 
@@ -88,9 +91,10 @@ def call_of(each: Bin, kernel: Instance, where: torch.device, device: Device) ->
 
 
 def sdpa_of(each: Bin, op: str, where: torch.device) -> Call:
-    """The same call of PyTorch's attention: its gradients alone for a backward."""
+    """The same call of PyTorch's attention: its gradients alone for a backward, 16 bits for a cache of 8."""
     inputs, options = _made(each, op, where)
-    leaves = [x.transpose(1, 2).requires_grad_(each.kind == BACKWARD) for x in inputs[:3]]
+    numbers = (x.to(inputs.q.dtype).transpose(1, 2) for x in inputs[:3])
+    leaves = [x.requires_grad_(each.kind == BACKWARD) for x in numbers]
 
     def attend() -> Tensor:
         return scaled_dot_product_attention(
@@ -139,10 +143,11 @@ def _made(each: Bin, op: str, where: torch.device) -> tuple[Inputs, Options]:
 
     rows, heads_k = 1 if each.kind == DECODE else each.length, max(1, each.heads // each.width)
     of_v = LIMITS.uneven_head_dim if op in UNEVEN else each.head_dim
+    of_cache = CODES if op == CODED else dtype
     inputs = Inputs(
         drawn(rows, each.heads, each.head_dim),
-        drawn(each.length, heads_k, each.head_dim),
-        drawn(each.length, heads_k, of_v),
+        drawn(each.length, heads_k, each.head_dim).to(of_cache),
+        drawn(each.length, heads_k, of_v).to(of_cache),
         attn_mask=_mask(each, dtype, where),
     )
     scale = each.head_dim**-0.5

@@ -3,6 +3,7 @@
 # Generated from kernels/tables/kinds.toml by `python3 -m wheel_builder.tables.generated`; do not edit.
 MASKED = "masked"
 CODED = "coded"
+CODED_LATENT = "coded_latent"
 UNEVEN = "uneven"
 ATTENDING = {
     "matrix": "fwd",
@@ -16,6 +17,7 @@ ATTENDING = {
     "split": "decode",
     "coded": "decode_8bit",
     "latent": "mla",
+    "coded_latent": "mla_8bit",
     "reference": "reference",
 }
 GRADIENTS = {
@@ -38,6 +40,7 @@ TILED = (
     "decode",
     "decode_8bit",
     "mla",
+    "mla_8bit",
     "bwd_dkdv",
     "bwd_dq",
     "bwd_fused",
@@ -66,6 +69,7 @@ CANARY = {
     "decode": "ATTENTION",
     "decode_8bit": "CODES",
     "mla": "LATENT",
+    "mla_8bit": "CODED_LATENT",
     "reference": "ATTENTION",
     "append": "APPENDS",
     "append_8bit": "CODED_APPENDS",

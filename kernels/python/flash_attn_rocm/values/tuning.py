@@ -16,7 +16,7 @@ REGIMES = {
 # Evidence by regimes, archs, dtypes and head dims. Empty ones fit all calls; the first row holds.
 EVIDENCE = (
     ("modelled", (), (), (), (576,)),
-    ("modelled", ("decode",), ("gfx906",), (), (32, 64)),
+    ("modelled", ("decode",), ("gfx906",), (), (32, 64, 96)),
     ("modelled", ("decode",), (), (), ()),
     ("modelled", ("long-causal", "long-gqa", "long"), (), (), ()),
     ("modelled", (), (), (), ()),

@@ -1,4 +1,4 @@
-"""fa_decode_8bit_* on the emulator: calls over caches of 8 bits, and float64 references."""
+"""fa_decode_8bit_* and fa_mla_8bit_* on the emulator: calls over caches of 8 bits, and float64 references."""
 
 import math
 import random
@@ -16,6 +16,7 @@ from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.tiles import workgroup_of
 
 PLACES = 3  # of a dense cache, one more than sequences
+REST = 64  # elements of a key of latent attention beyond its value
 NOT_GIVEN = "none"
 
 
@@ -26,8 +27,9 @@ class Coded:
     ``descales``: "head" (of each sequence), "key", or "none".
     ``store``: "dense", "used" (a part of it), "leftpad", "places" (cache_batch_idx), "ragged" or "paged".
     ``values``: "normal", "codes" (every finite code), "outliers" (a few channels of K, a few keys of V), or a
-    code in place of one element. ``spread``: heads of q are multiplied by 2^spread, 2^-spread, 1 in turn.
-    ``of_k``: each descale of K, unless 0. ``zeros``: q is 0.
+    code in place of one element. ``latent``: values are the first elements of keys. ``spread``: heads of q
+    are multiplied by 2^spread, 2^-spread, 1 in turn. ``of_k``: each descale of K, unless 0. ``zeros``: q is
+    0.
     """
 
     dtype: str
@@ -50,10 +52,19 @@ class Coded:
     zeros: bool = False
     scale: float = 0.0
     seed: int = 0
+    latent: bool = False
+
+    @property
+    def op(self):
+        return "mla_8bit" if self.latent else "decode_8bit"
 
     @property
     def kernel(self):
-        return f"fa_decode_8bit_{self.dtype}_d{self.head_dim}"
+        return f"fa_{self.op}_{self.dtype}_d{self.head_dim}"
+
+    @property
+    def value_dim(self):
+        return self.head_dim - REST if self.latent else self.head_dim
 
     @property
     def capacity(self):
@@ -93,11 +104,11 @@ class Call:
         self.given("q", encode([0.0] * count if coded.zeros else numbers, coded.dtype))
         self.q = decode(self.memory["q"].read(), coded.dtype)
         rows = self.batch * coded.queries * self.nheads
-        self.memory["out"] = Memory.output(rows * coded.head_dim * 2, "out")
+        self.memory["out"] = Memory.output(rows * coded.value_dim * 2, "out")
         self.memory["lse"] = Memory.output(rows * 4, "lse")
         if coded.splits > 1:
             self.memory["partial_out"] = Memory.output(
-                coded.splits * rows * coded.head_dim * 4, "partial_out"
+                coded.splits * rows * coded.value_dim * 4, "partial_out"
             )
             self.memory["partial_lse"] = Memory.output(coded.splits * rows * 4, "partial_lse")
         if coded.sinks:
@@ -122,7 +133,7 @@ class Call:
             self.places, self.rows = (PLACES if coded.store == "places" else self.batch), coded.capacity
         rows = self.places * self.rows * self.nheads_k
         self.codes, self.descale = {}, {}
-        for name in "kv":
+        for name in "k" if coded.latent else "kv":
             per_key = coded.descales == "key"
             scales = {
                 "none": lambda: [1.0] * rows,
@@ -138,6 +149,8 @@ class Call:
             self.given(name, bytes(self.codes[name]))
             if coded.descales != NOT_GIVEN:
                 self.given(f"{name}_descale", struct.pack(f"<{len(scales)}f", *scales))
+        if coded.latent:
+            self.codes["v"], self.descale["v"] = self.codes["k"], self.descale["k"]
 
     def _drawn(self, name, rows, scales):
         coded, width = self.coded, self.coded.head_dim
@@ -183,7 +196,8 @@ class Call:
         at = (place * self.rows + row) * self.nheads_k + head
         by = {"none": 0, "key": at, "head": b * self.nheads_k + head}[coded.descales]
         scale = self.descale[name][by]
-        return [self.values[code] * scale for code in self.codes[name][at * width : (at + 1) * width]]
+        used = coded.value_dim if name == "v" else width
+        return [self.values[code] * scale for code in self.codes[name][at * width : at * width + used]]
 
     def kernarg(self):
         coded, width = self.coded, self.coded.head_dim
@@ -211,13 +225,15 @@ class Call:
                     "partial_out", "partial_lse")  # fmt: skip
         lengths |= {name: self.memory[name].address for name in optional if name in self.memory}
         longest = len(self.table[0]) * coded.page if coded.store == "paged" else coded.capacity
-        place = self.rows * k_row
+        place, o_row = self.rows * k_row, self.nheads * coded.value_dim
+        v = "k" if coded.latent else "v"
         fields = {
-            **{name: self.memory[name].address for name in ("q", "k", "v", "out", "lse")}, **lengths,
+            **{name: self.memory[name].address for name in ("q", "k", "out", "lse")},
+            "v": self.memory[v].address, **lengths,
             "q_batch": coded.queries * q_row, "q_row": q_row, "q_head": width,
             "k_batch": place, "k_row": k_row, "k_head": width,
             "v_batch": place, "v_row": k_row, "v_head": width,
-            "o_batch": coded.queries * q_row, "o_row": q_row, "o_head": width,
+            "o_batch": coded.queries * o_row, "o_row": o_row, "o_head": coded.value_dim,
             "lse_batch": self.nheads * coded.queries, "lse_head": coded.queries,
             "seqlen_q": coded.queries, "seqlen_k": max(coded.keys) if coded.store == "ragged" else longest,
             "rows_q": coded.queries, "rows_k": self.rows, "batch_k": self.places,
@@ -232,8 +248,8 @@ class Call:
         row, width = (self.nheads_k, 1)
         steps = (self.rows * row, row, width) if per_key else (self.nheads_k, 0, 1)
         of = {
-            name: Descales(self.memory[f"{name}_descale"], steps) if coded.descales != NOT_GIVEN else None
-            for name in "kv"
+            name: Descales(self.memory[f"{given}_descale"], steps) if coded.descales != NOT_GIVEN else None
+            for name, given in {"k": "k", "v": v}.items()
         }
         return with_codes(layout("FwdParams").pack(fields), coded.code, of["k"], of["v"], per_key=per_key)
 
@@ -241,7 +257,7 @@ class Call:
 def run(machine, arch, coded, **options):
     """The finished call."""
     call = Call(coded)
-    tile = workgroup_of(arch_named(arch), "decode_8bit", coded.dtype, coded.head_dim)
+    tile = workgroup_of(arch_named(arch), coded.op, coded.dtype, coded.head_dim)
     blocks = -(-coded.queries * (call.nheads // call.nheads_k) // tile.rows) * coded.splits
     launch = Launch((blocks, call.nheads_k, call.batch), (tile.threads, 1, 1))
     kernarg = call.kernarg()
@@ -287,7 +303,7 @@ def exact(call, b, head, query):
             score -= 2.0 ** -(head + 1) * abs(diagonal - j)
         scores.append(score)
     if not shown:
-        return Row([0.0] * width, math.inf, 0.0, 0.0)
+        return Row([0.0] * coded.value_dim, math.inf, 0.0, 0.0)
     top = max(scores)
     powers = [math.exp(score - top) for score in scores]
     total = math.fsum(powers)
@@ -301,7 +317,7 @@ def exact(call, b, head, query):
 
 def joined(call):
     """out and lse, the parts joined as fa_combine_* does, but in float64."""
-    coded, width = call.coded, call.coded.head_dim
+    coded, width = call.coded, call.coded.value_dim
     if coded.splits == 1:
         return decode(call.memory["out"].read(), coded.dtype), call.memory["lse"].values("f")
     rows = call.batch * call.nheads * coded.queries
@@ -325,7 +341,7 @@ def joined(call):
 
 def results(call):
     """(place, row of out, log-sum-exp) of each row."""
-    coded, width = call.coded, call.coded.head_dim
+    coded, width = call.coded, call.coded.value_dim
     out, lse = joined(call)
     for b, h, i in product(range(call.batch), range(call.nheads), range(coded.queries)):
         at = ((b * coded.queries + i) * call.nheads + h) * width

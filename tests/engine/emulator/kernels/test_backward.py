@@ -15,7 +15,11 @@ from wheel_builder.tables.archs import known_archs
 pytestmark = pytest.mark.full
 ARCHS = tuple(name for name, arch in known_archs().items() if "trains" in arch.features)
 DTYPES = ("fp16", "bf16")
-HEAD_DIMS = (32, 64, 96, 128, 192, 256)
+LARGE = tuple(name for name in ARCHS if "large_head_dims" in known_archs()[name].features)
+HEAD_DIMS = (
+    *((arch, head_dim) for arch in ARCHS for head_dim in (32, 64, 96, 128)),
+    *((arch, head_dim) for arch in LARGE for head_dim in (192, 256)),
+)
 
 CASES = {
     "full": Case(),
@@ -43,9 +47,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize(("arch", "head_dim"), HEAD_DIMS)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("arch", ARCHS)
 def test_gradients(machine_of, arch, dtype, head_dim, name):
     call = Call(CASES[name], dtype, head_dim)
     run(call, machine_of(arch), arch)

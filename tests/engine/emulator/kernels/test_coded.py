@@ -1,4 +1,5 @@
-"""fa_decode_8bit_*, over caches of every format and form, against float64 on the numbers of the codes."""
+"""fa_decode_8bit_* and fa_mla_8bit_*, over caches of every format and form, against float64 on the numbers of
+the codes."""
 
 import math
 from itertools import cycle
@@ -16,6 +17,7 @@ from wheel_builder.tables.archs import known_archs
 ARCHS = tuple(known_archs())
 # P is truncated to fp16, each with an error below 2^-10 of itself, and out is rounded. Of the largest value.
 OUT = {"fp16": 2.0**-10 + 2.0**-11, "bf16": 2.0**-10 + 2.0**-8}
+LEAST = {"fp16": 2.0**-25, "bf16": 0.0}  # half of the least number
 GROUPED = {"heads": (4, 2)}
 
 CALLS = {
@@ -146,6 +148,34 @@ CALLS = {
     },
 }
 
+LATENT_CALLS = {
+    "every code": {"code": "e4m3fn", "values": "codes", "queries": 2, "heads": (17, 1)},
+    "every code, part in use": {"code": "e5m2", "values": "codes", "keys": (37, 64), "store": "used"},
+    "descales of keys, outliers, causal": {
+        "code": "int8",
+        "descales": "key",
+        "values": "outliers",
+        "keys": (33, 70),
+        "window": (-1, 0),
+        "queries": 3,
+        "heads": (5, 1),
+        "store": "used",
+    },
+    "descales of keys, pages, parts": {
+        "code": "e4m3fn",
+        "descales": "key",
+        "store": "paged",
+        "page": 48,
+        "keys": (100, 17, 3),
+        "splits": 2,
+    },
+    "without descales, pages": {"code": "e4m3fnuz", "descales": "none", "store": "paged", "keys": (70, 1)},
+    "rows of many magnitudes": {"code": "e4m3fn", "queries": 3, "heads": (3, 1), "spread": 12},
+    "negative scale": {"code": "int8", "scale": -0.07, "queries": 2},
+    "queries of 0, a small descale": {"code": "int8", "of_k": 1e-12 / 127, "zeros": True},
+}
+LATENT_ARCHS = tuple(arch for arch, known in known_archs().items() if "latent_codes" in known.features)
+
 
 def archs_kernels_and_calls():
     """Each call on each kernel of each arch. Without --full on two of the six, in turn."""
@@ -171,8 +201,19 @@ def machine_for(core, device_code, disassembled):
 
 @pytest.mark.parametrize(("arch", "dtype", "head_dim", "call"), list(archs_kernels_and_calls()))
 def test_out_and_log_sum_exp(machine_for, arch, dtype, head_dim, call):
-    coded = Coded(dtype, head_dim, **CALLS[call])
-    done = run(machine_for(arch, coded), arch, coded)
+    compare(machine_for, arch, Coded(dtype, head_dim, **CALLS[call]))
+
+
+@pytest.mark.parametrize("call", LATENT_CALLS)
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("arch", LATENT_ARCHS)
+def test_latent_attention(machine_for, arch, dtype, call):
+    compare(machine_for, arch, Coded(dtype, 576, latent=True, **LATENT_CALLS[call]))
+
+
+def compare(machine_for, arch, coded):
+    """Every row of a call with float64."""
+    dtype, done = coded.dtype, run(machine_for(arch, coded), arch, coded)
     for place, out, lse in results(done):
         wanted = exact(done, *place)
         if wanted.lse == math.inf:
@@ -180,7 +221,7 @@ def test_out_and_log_sum_exp(machine_for, arch, dtype, head_dim, call):
             assert lse == math.inf
             continue
         worst = max(abs(found - want) for found, want in zip(out, wanted.out, strict=True))
-        assert worst <= OUT[dtype] * wanted.largest, place
+        assert worst <= OUT[dtype] * wanted.largest + LEAST[dtype], place
         assert abs(lse - wanted.lse) <= tolerances.lse_allowed(wanted.lse, wanted.magnitude), place
 
 

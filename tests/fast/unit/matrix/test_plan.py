@@ -35,6 +35,7 @@ from wheel_builder.matrix.plan import (
     to_github,
     to_json,
     to_table,
+    tuning_image_rows,
     tuning_rows,
     wheel_rows,
 )
@@ -279,6 +280,7 @@ def test_github_lines_are_one_line_of_json_each():
         "gpu": {"include": gpu_rows(made)},
         "runtime": {"include": runtime_image_rows(made)},
         "tuning": {"include": tuning_rows(made)},
+        "tuning_image": {"include": tuning_image_rows(made, KEYS)},
     }
 
 
@@ -288,6 +290,14 @@ def test_candidates_are_made_for_the_public_wheels_archs_once():
     assert tuning_rows(plan(MATRIX, every)) == expected
     assert tuning_rows(plan(MATRIX, Selection(rocm=(PUBLIC,), archs=("gfx942",)))) == [expected[1]]
     assert tuning_rows(plan(MATRIX, Selection())) == []
+
+
+def test_candidates_take_the_image_that_compiles_the_public_wheel_and_no_other():
+    made = plan(MATRIX, Selection(rocm=(PUBLIC,)))
+    of_release = ["7.2", "6.4"]  # it runs the wheel with both
+    assert [row["rocm"] for row in image_rows(made, KEYS)] == of_release
+    assert tuning_image_rows(made, KEYS) == [{"job": "rocm7.2", "rocm": "7.2", "image": "7.2-key"}]
+    assert tuning_image_rows(plan(MATRIX, Selection()), KEYS) == []
 
 
 def test_github_refuses_an_empty_matrix():

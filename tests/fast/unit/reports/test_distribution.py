@@ -14,7 +14,7 @@ from wheel_builder.extras.timings.wanted import OfKernel as Listed
 from wheel_builder.extras.timings.wanted import Wanted, file_of, to_text
 from wheel_builder.extras.tune import run
 from wheel_builder.extras.tune.compiling import Compiled
-from wheel_builder.extras.tune.rows import Change, Kernel, changed, joined, rows_of
+from wheel_builder.extras.tune.rows import NONE, Change, Kernel, changed, joined, rows_of
 from wheel_builder.files.device.compressed import expand
 from wheel_builder.files.wheels.wheelfile import read_wheel
 from wheel_builder.machine_code.disassembly.resources import Resources
@@ -30,6 +30,7 @@ TAKEN = Resources(84, 0, 40, 0, 0, 0, 8192, 128, 128, 64, workgroup_processor=Fa
 FIRST, SECOND, BEHIND, TWIN = (
     joined([Change("prefetch", value)]) for value in (ROWS.plain.prefetch + n for n in range(1, 5))
 )
+TODAY = hashlib.sha256(ROWS.id_of(KERNEL).encode()).hexdigest()  # of the stand-in's code
 WHEEL = For("0.1.0+rocm7.2", ("1" * 64,))
 
 
@@ -110,7 +111,7 @@ def tuning(monkeypatch):
 def chosen_of(tuning, *wanted, own=frozenset()):
     """The changes that are in, and words about the others."""
     said = []
-    found = distribute.choose(tuning, wanted, own, said.append)
+    found = distribute.choose(tuning, wanted, {TODAY, *own}, said.append)
     assert {*found} == {tuning.id_of(each.changes) for each in found.values()}
     return [each.changes for each in found.values()], [words.rpartition("left out: ")[2] for words in said]
 
@@ -120,6 +121,21 @@ def test_only_candidates_that_compile_and_are_right_are_in(tuning):
     tuning.refused = {SECOND: "kernel.hpp:3:7: error: no room", TWIN: "kernel.hpp:3:7: error: no room"}
     found = chosen_of(tuning, FIRST, SECOND, BEHIND, TWIN)
     assert found == ([BEHIND], ["out: error 0.5", "no room", "no room"])
+
+
+def test_todays_rows_have_to_give_code_of_the_wheel(tuning):
+    """Else other sources or another compiler made the wheel: its library may pass other arguments."""
+    with pytest.raises(TuneError, match="the wheel has other code of fa_fwd_fp16_d64 than this") as caught:
+        distribute.choose(tuning, [FIRST], {"1" * 64}, print)
+    expected = f"expected one of its code objects from today's rows {ROWS.id_of(KERNEL)}"
+    assert caught.value.problems == (f"{expected}, found {TODAY}",)
+    assert "verify-provenance WHEEL` names it" in str(caught.value)
+
+
+def test_todays_rows_that_do_not_compile_give_none(tuning):
+    tuning.refused = {NONE: "kernel.hpp:3:7: error: no room"}
+    with pytest.raises(TuneError, match="found no room"):
+        distribute.choose(tuning, [FIRST], {"1" * 64}, print)
 
 
 def test_code_of_the_wheel_is_no_candidate(tuning):

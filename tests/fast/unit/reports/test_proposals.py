@@ -8,14 +8,21 @@ from tests.conftest import CHECKOUT
 from wheel_builder.base.errors import TuneError
 from wheel_builder.extras.timings import proposals
 from wheel_builder.extras.timings.distribution import MOST
-from wheel_builder.extras.timings.proposals import Budget, tunable, wanted_kernels, write_proposals
+from wheel_builder.extras.timings.proposals import (
+    Budget,
+    tunable,
+    wanted_kernels,
+    without_candidates,
+    write_proposals,
+)
 from wheel_builder.extras.timings.wanted import OfKernel, Wanted, file_of, read_wanted, to_text
 from wheel_builder.extras.tune import run
 from wheel_builder.extras.tune.compiling import Compiled
 from wheel_builder.extras.tune.measuring import Figures
 from wheel_builder.extras.tune.rows import Kernel, changed, changes_named, rows_of
 from wheel_builder.extras.tune.run import Tuning, Wishes
-from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.archs import arch_named, known_archs
+from wheel_builder.tables.row_ids import todays_ids
 from wheel_builder.tables.tiles import known_tiles
 
 ARCH = "gfx908"
@@ -129,9 +136,19 @@ def test_a_maintainers_candidates_stay_and_modelled_ones_are_replaced(machinery,
 
 def test_candidates_of_older_rows_are_replaced(machinery, tmp_path):
     committed(tmp_path, FP16, MAINTAINERS, of="01234567")
-    own = proposed(tmp_path)[0][FP16.name]
+    found, said = proposed(tmp_path)
+    own = found[FP16.name]
     assert own.today == today(FP16)
     assert MAINTAINERS not in own.candidates
+    words, *dropped = said[-1].splitlines()
+    assert words.startswith("fa_fwd_fp16_d64: these candidates of maintainers were dropped")
+    assert "`git diff wheel_builder/extras/timings/candidates/gfx908.toml` shows them" in words
+    assert dropped == ["  keys = 64, waves = 2  # seen on a GPU"]
+
+
+def test_modelled_candidates_of_older_rows_are_no_loss(machinery, tmp_path):
+    committed(tmp_path, FP16, Wanted("prefetch = 9", "modelled 1.000"), of="01234567")
+    assert [line for line in proposed(tmp_path)[1] if "dropped" in line] == []
 
 
 def test_an_interrupted_run_keeps_finished_kernels_and_the_next_one_goes_on(machinery, tmp_path):
@@ -144,6 +161,15 @@ def test_an_interrupted_run_keeps_finished_kernels_and_the_next_one_goes_on(mach
     assert BF16 in left
     assert FP16 not in left
     assert FP16 in wanted_kernels(ARCH, Budget(again=True), listed)
+
+
+def test_what_was_written_for_another_kernel_during_a_search_stays(machinery, tmp_path):
+    def begun(kernel):
+        committed(tmp_path, BF16, MAINTAINERS)
+        return started(kernel)
+
+    write_proposals(ARCH, (FP16,), begun, tmp_path, ALL, print)
+    assert {*read_wanted(tmp_path, ARCH)} == {FP16.name, BF16.name}
 
 
 def test_kernels_with_a_maintainers_or_older_candidates_only_are_wanted():
@@ -173,3 +199,23 @@ def test_an_unknown_kernel_is_refused():
     with pytest.raises(TuneError, match="fa_append_fp16_d64 of gfx908 cannot be tuned") as caught:
         wanted_kernels(ARCH, Budget(kernels=("fa_append_fp16_d64",)), read_wanted(CHECKOUT, ARCH))
     assert "expected some of fa_" in str(caught.value)
+
+
+@pytest.mark.parametrize("arch", known_archs())
+def test_every_kernel_with_rows_has_candidates_or_a_reason(arch):
+    words = [line.partition(":")[0].removeprefix("no candidates of fa_") for line in without_candidates(arch)]
+    ops = {run.NAME.match(name)["op"] for name in todays_ids(known_tiles(), arch_named(arch))}
+    assert {each.op for each in tunable(arch)} | {*words} == ops
+    assert not {each.op for each in tunable(arch)} & {*words}
+
+
+def test_reasons_are_told_by_both_commands():
+    with pytest.raises(TuneError, match="fa_mla_fp16_d576 of gfx942 cannot be tuned") as caught:
+        wanted_kernels("gfx942", Budget(kernels=("fa_mla_fp16_d576",)), {})
+    [_, *reasons] = caught.value.problems
+    assert reasons == without_candidates("gfx942")
+    [latent] = [line for line in reasons if line.startswith("no candidates of fa_mla: ")]
+    with pytest.raises(TuneError) as caught:
+        run.kernel_named("gfx942", "fa_mla_fp16_d576")
+    assert caught.value.problems == (latent.removeprefix("no candidates of fa_mla: "),)
+    assert "the library replaces no kernel of latent attention" in latent

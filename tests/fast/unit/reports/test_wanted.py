@@ -109,6 +109,36 @@ def test_a_candidate_twice_or_one_too_many_is_refused(tmp_path):
     )
 
 
+def test_numbers_that_no_row_has_are_refused_all_at_once(tmp_path):
+    wrong = "waves = 0", "waves_per_simd = 0, keys = -16", "value_lanes = 0", "prefetch = 99999", "keys = 17"
+    with pytest.raises(TuneError) as caught:
+        read_wanted(written(tmp_path, GOOD, *(Wanted(each, "to try") for each in wrong)), KERNEL.arch)
+    assert caught.value.problems == (
+        "fa_fwd_fp16_d64: 'waves = 0': waves is 0, expected 1 to 1024",
+        "fa_fwd_fp16_d64: 'waves_per_simd = 0, keys = -16': keys is -16, expected 1 to 1024",
+        "fa_fwd_fp16_d64: 'waves_per_simd = 0, keys = -16': waves_per_simd is 0, expected 1 to 1024",
+        "fa_fwd_fp16_d64: 'value_lanes = 0': value_lanes is 0, expected 1 to 1024",
+        "fa_fwd_fp16_d64: 'prefetch = 99999': prefetch is 99999, expected 0 to 1024",
+        "fa_fwd_fp16_d64: 'keys = 17': 17 keys are not whole matrix steps of 16 rows",
+        "fa_fwd_fp16_d64: 'keys = 17': 8 lanes do not divide 4 groups of keys",
+    )
+
+
+def test_a_change_that_is_none_hides_no_other_problem(tmp_path):
+    with pytest.raises(TuneError) as caught:
+        read_wanted(
+            written(tmp_path, Wanted("speed = 9", "x"), Wanted("waves = 0", "x"), Wanted("keys = 64", "")),
+            KERNEL.arch,
+        )
+    assert [each.partition(": ")[2][:24] for each in caught.value.problems] == [
+        "no change of fwd: speed ", "'waves = 0': waves is 0,", "why: expected one line o",
+    ]  # fmt: skip
+
+
+def test_candidates_of_older_rows_meet_no_rule_of_todays(tmp_path):
+    assert read_wanted(written(tmp_path, Wanted("keys = 17", "x"), today="01234567"), KERNEL.arch)
+
+
 @pytest.mark.parametrize("today", ["", "0123ABCD", "01234567\n"])
 def test_what_is_no_row_id_is_refused(today, tmp_path):
     text = f"[{KERNEL.name}]\ntoday = {json.dumps(today)}\ncandidates = []\n"

@@ -65,6 +65,12 @@ def test_scratch_that_was_reviewed_is_allowed():
     assert check(spilled, reviewed=reviewed(scratch_bytes=16)).findings == ()
 
 
+def test_a_loop_longer_than_the_instruction_cache_refuses_a_wheel():
+    jump = f"s_cbranch_scc0 {2**16 - 2**14 - 1}"  # 64 KiB back
+    report = check(listing(*[MFMA] * 2**14, jump))
+    assert "loops" in {finding.check for finding in report.failures}
+
+
 def test_code_that_is_no_kernel_is_refused_in_words():
     both = Listing("gfx942", disassembly("s_endpgm") + disassembly("s_endpgm", name="helper"), code())
     with pytest.raises(DeviceCodeError, match=r"found fa_fwd_fp16_d64, helper; expected fa_fwd_fp16_d64"):

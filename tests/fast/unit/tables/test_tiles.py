@@ -194,7 +194,19 @@ def test_cpp_gets_what_kernels_without_rows_need():
         "FA_FUSED_HEAD_DIM(96)",
         "#endif",
         "#endif",
+        "#ifdef FA_SEPARATE_HEAD_DIM",
+        "#endif",
     ]
+
+
+def test_rows_of_dq_are_the_head_dims_of_the_separate_kernels():
+    """gfx906 has none above 128: delta's code for these would never run."""
+    lines = cpp_tiles(known_tiles())["workgroups.inc"].splitlines()
+    of_separate = lines[lines.index("#ifdef FA_SEPARATE_HEAD_DIM") :]
+    for isa, most in (("cdna0", 128), ("cdna1", 256)):
+        first = of_separate.index(f"#ifdef FA_SEES_{isa}") + 1
+        end = of_separate.index("#endif", first)
+        assert of_separate[end - 1] == f"FA_SEPARATE_HEAD_DIM({most})"
 
 
 @pytest.mark.parametrize(

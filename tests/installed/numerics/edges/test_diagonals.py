@@ -9,7 +9,8 @@ from edge_calls import CALLED, ran, small
 from flash_attn_rocm.values import kinds, paths
 
 # At most 16 rows. The reference kernels have no tiles of rows, and are slow.
-FEW = {kinds.ATTENDING[each] for each in (paths.SPLIT, paths.LATENT, paths.REFERENCE, kinds.CODED)}
+LATENT = {kinds.ATTENDING[each] for each in (paths.LATENT, kinds.CODED_LATENT)}
+FEW = {*LATENT, *(kinds.ATTENDING[each] for each in (paths.SPLIT, paths.REFERENCE, kinds.CODED))}
 # Rows, keys and window. With n = keys - rows, row r sees the keys from r + n - left up to r + n + right.
 # Modulo a tile, corners are alone at n - left = -1 and n + right = 1. They are hidden alone at n - left = 2
 # and n + right = -2.
@@ -28,6 +29,6 @@ def calls():
 @pytest.mark.parametrize(("kernel", "call"), tuple(calls()))
 def test_a_corner(target, shown, kernel, call):
     rows, keys, (left, right) = call
-    window = (-1, right) if kernel.op == kinds.ATTENDING[paths.LATENT] else (left, right)
+    window = (-1, right) if kernel.op in LATENT else (left, right)
     small(kernel, target.device, rows, keys, window=window).check(target, shown)
     assert ran(kernel, target)

@@ -10,7 +10,7 @@ from flash_attn_rocm.values import kinds, paths
 # Without sequences, or without tiles.
 OTHER = {
     REFERENCE, kinds.GRADIENTS[kinds.MASKED],
-    *(kinds.ATTENDING[each] for each in (kinds.MASKED, kinds.CODED, paths.LATENT)),
+    *(kinds.ATTENDING[each] for each in (kinds.MASKED, kinds.CODED, kinds.CODED_LATENT, paths.LATENT)),
 }  # fmt: skip
 PACKED = [kernel for kernel in CALLED if kernel.op not in OTHER]
 

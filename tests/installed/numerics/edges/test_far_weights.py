@@ -12,7 +12,8 @@ from flash_attn_rocm.values import kinds, paths
 
 FAR = 32.0  # its square is the distance
 KEYS = 96
-OTHER = {REFERENCE, *(kinds.ATTENDING[each] for each in (paths.LATENT, paths.FP8, paths.INT8, kinds.CODED))}
+WITHOUT = (paths.LATENT, paths.FP8, paths.INT8, kinds.CODED, kinds.CODED_LATENT)
+OTHER = {REFERENCE, *(kinds.ATTENDING[each] for each in WITHOUT)}
 KERNELS = [kernel for kernel in ATTENDING if kernel.op not in OTHER]
 
 

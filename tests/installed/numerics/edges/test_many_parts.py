@@ -11,7 +11,7 @@ from flash_attn_rocm.values import kinds, paths
 
 PARTS, TILE, ROWS = 4, 64, 1
 WIDE = kinds.ATTENDING[paths.WIDE]  # without pages
-OPS = {DECODE, WIDE, *(kinds.ATTENDING[each] for each in (kinds.CODED, paths.LATENT))}
+OPS = {DECODE, WIDE, *(kinds.ATTENDING[each] for each in (kinds.CODED, kinds.CODED_LATENT, paths.LATENT))}
 STORES = ("dense", "paged")
 CALLS = [
     (kernel, store)

@@ -6,9 +6,10 @@ from flash_attn_rocm import explain, mla_decode
 from flash_attn_rocm.canary import latent as _canary_latent
 from flash_attn_rocm.launch import latent as _latent
 from flash_attn_rocm.machine import remembered
+from flash_attn_rocm.reference import codes as reference
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
-from here import ARCH, LATENT
+from here import ARCH, CODED_LATENT, LATENT
 
 SCALE = 192**-0.5
 SEQUENCES = 2
@@ -67,6 +68,46 @@ def test_rows_that_kernels_cannot_read_are_copied(target, shown, dtype, head_dim
     (out, lse), _ = target.attend(mla_decode, q, narrow, causal=False, return_softmax_lse=True)
     sequences = [Sequence(q[b], cache[b], cache[b, ..., :512], out[b], lse[b]) for b in range(SEQUENCES)]
     check(shown, target, "copied", f"fa_mla_{dtype}_d{head_dim}", sequences, Rules())
+
+
+# Descales: of sequences, or of keys.
+@pytest.mark.parametrize("per_key", [False, True])
+@pytest.mark.parametrize("codes", ["int8", "float8_e4m3fn"])
+@pytest.mark.parametrize(("dtype", "head_dim"), CODED_LATENT)
+def test_codes(target, shown, dtype, head_dim, codes, per_key):
+    """With as many heads as one rank of eight has, and with more than a workgroup has rows."""
+    q, x = tensors(target, dtype, 3, 16, 100)
+    x = x.float()
+    descale = reference.own_descales(x, getattr(torch, codes))
+    of = descale[..., None] if per_key else descale.amax(1)[:, None, :, None]
+    cache = reference.encode(x, of, getattr(torch, codes))
+    numbers = reference.decode(cache) * of
+    options = {
+        "num_splits": 2,
+        "return_softmax_lse": True,
+        "kv_descale": descale if per_key else descale.amax(1),
+    }
+    (out, lse), _ = target.attend(mla_decode, q, cache, **options)
+    kernel = f"fa_mla_8bit_{dtype}_d{head_dim}"
+    sequences = [Sequence(q[b], numbers[b], numbers[b, ..., :512], out[b], lse[b]) for b in range(SEQUENCES)]
+    check(shown, target, f"{codes}, per key {per_key}", kernel, sequences, Rules(right=0))
+
+
+@pytest.mark.divided
+@pytest.mark.parametrize(("dtype", "head_dim"), CODED_LATENT)
+def test_the_check_at_first_use_of_codes(target, dtype, head_dim):
+    """It launches these kernels only, and finds a fault."""
+    family = remembered.Family(ARCH, dtype, head_dim, remembered.CODED)
+    given = (family, _latent.answer, Device(ARCH, 0), target.device)
+    problem, kernels = target.attend(_canary_latent.coded_latent_problem, *given)
+    assert problem == ""
+    assert kernels is None or {*kernels} == {f"fa_mla_8bit_{dtype}_d{head_dim}", f"fa_combine_{dtype}"}
+
+    def zeros(*arguments):
+        return tuple(torch.zeros_like(x) for x in _latent.answer(*arguments))
+
+    wrong, _ = target.attend(_canary_latent.coded_latent_problem, family, zeros, *given[2:])
+    assert wrong.startswith("8 bits, causal, descales of keys: out differs by")
 
 
 @pytest.mark.parametrize(("dtype", "_head_dim"), LATENT[:1])

@@ -490,8 +490,12 @@ def test_explain_says_whether_the_cache_is_copied(kernels_on, rows, head_dim, pa
 
 
 @pytest.mark.needs_kernels("mla")
-def test_explain_of_latent_attention(kernels_on):
-    kernels_on(archs_with("mla")[0])
+@pytest.mark.parametrize("arch", archs_with("mla"))
+def test_explain_of_latent_attention(kernels_on, arch):
+    kernels_on(arch)
     q, cache = torch.zeros(2, 3, 4, 576).half(), torch.zeros(2, 40, 1, 576, dtype=torch.int8)
-    reason = explain(mla_decode, q, cache).reason
-    assert reason.startswith(f"8 bits widened to float16 first, {2 * 40 * 576 * 2} bytes; all heads packed")
+    found = explain(mla_decode, q, cache)
+    reads_codes = arch in archs_with("mla_8bit")
+    copied = f"8 bits widened to float16 first, {2 * 40 * 576 * 2} bytes"
+    assert found.reason.startswith(f"{'over a cache of 8 bits' if reads_codes else copied}; all heads packed")
+    assert found.row.startswith(f"fa_mla{'_8bit' if reads_codes else ''}_fp16_d576: row ")

@@ -214,7 +214,7 @@ def launched(monkeypatch, kernels_on):
     def mla(*arguments):
         call = dict(zip(names, arguments, strict=True))
         calls.append(call)
-        q, cache, used, table, out, lse = arguments[:6]
+        q, cache, used, table, _, out, lse = arguments[:7]
         inputs = Inputs(q, cache, cache[..., :512], seqused_k=used, block_table=table)
         options = Options(
             call["softmax_scale"], window_right=0 if call["causal"] else -1, max_seqlen_q=q.shape[1],

@@ -4,16 +4,13 @@ import csv
 import io
 import json
 import sys
-from types import ModuleType
 
 import pytest
 import torch
 from flash_attn_rocm import FlashAttnArgumentError, __main__
 from flash_attn_rocm.diagnosis import wheel
 from flash_attn_rocm.machine import requirements
-from flash_attn_rocm.machine.drop_in import DropIn
 from flash_attn_rocm.tools import bench as _bench
-from flash_attn_rocm.tools import others as _others
 from flash_attn_rocm.tools import plot, terminal
 
 SMALL = ["bench", "--seqlen", "16,32", "--nheads", "2", "--headdim", "32", "--tokens", "64", "--runs", "2"]
@@ -95,38 +92,6 @@ def test_the_peaks_of_an_unknown_gpu_are_unknown(machine):
     assert (found.of_peak, found.of_memory) == (0, 0)
     assert found.gb_s > 0
     assert _bench._cells(found)[6:9] == ("-", f"{found.gb_s:.1f}", "-")
-
-
-def other(result):
-    """A module with another package's attention."""
-    made = ModuleType("aiter")
-    made.flash_attn_func = result
-    return made
-
-
-def test_other_packages_are_found_where_they_are_installed(monkeypatch, qkv):
-    monkeypatch.setattr(_others.drop_in, "find", lambda: DropIn("another"))
-    with_lse = other(lambda q, _k, _v, causal: (q + causal, "lse"))
-    alone = other(lambda q, _k, _v, causal: q - int(causal))
-    monkeypatch.setitem(sys.modules, "flash_attn", with_lse)
-    monkeypatch.setitem(sys.modules, "aiter", alone)
-    functions, problems = _others.installed()
-    assert (list(functions), problems) == (["flash_attn", "aiter"], ())
-    assert torch.equal(functions["flash_attn"](*qkv, causal=True), qkv[0] + 1)
-    assert torch.equal(functions["aiter"](*qkv, causal=True), qkv[0] - 1)
-
-
-def test_this_projects_flash_attn_is_not_another(monkeypatch):
-    monkeypatch.setattr(_others.drop_in, "find", lambda: DropIn("ours"))
-    assert "flash_attn" not in _others.installed()[0]
-
-
-def test_another_package_that_fails_to_import_is_left_out_with_its_words(monkeypatch):
-    monkeypatch.setattr(_others.drop_in, "find", lambda: DropIn("another"))
-    monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))
-    functions, [problem] = _others.installed()
-    assert "flash_attn" not in functions
-    assert problem.startswith("flash_attn is left out: AttributeError: module 'flash_attn' has no attribute")
 
 
 def test_another_package_is_measured_too_and_its_errors_are_its_rows(monkeypatch):

@@ -139,9 +139,26 @@ def test_values_of_the_driver(tmp_path, monkeypatch):
 
 def test_kernels_with_bins_have_a_check():
     timed = {each.op for each in instances() if bins.bins_of(each, Sizes())}
-    assert {"fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq"} <= timed <= WORK.keys()
+    assert {"fwd", "fwd_masked", "decode", "decode_8bit", "bwd_dkdv", "bwd_dq"} <= timed <= WORK.keys()
     assert WORK["fwd_fp8"] == FP8  # the check of other forwards does not launch it
     assert not timed & {"append", "combine", "bwd_delta", "mla", "reference"}
+
+
+def test_a_decode_over_8_bits_is_timed_with_codes_and_pytorchs_with_their_numbers(monkeypatch):
+    kernel = next(each for each in instances() if each.op == "decode_8bit" and each.dtype == "bf16")
+    several = bins.bins_of(kernel, Sizes((64,), 64, 4))
+    assert [(each.kind, each.width, each.causal) for each in several] == [
+        ("decode", 1, False), ("decode", 4, False),
+    ]  # fmt: skip
+    inputs, _ = bins._made(several[0], kernel.op, torch.device("cpu"))
+    assert [x.dtype for x in inputs[:3]] == [torch.bfloat16, bins.CODES, bins.CODES]
+    given = []
+    monkeypatch.setattr(
+        bins, "scaled_dot_product_attention", lambda *leaves, **_: given.extend(leaves) or leaves[0]
+    )
+    bins.sdpa_of(several[0], kernel.op, torch.device("cpu"))()
+    assert [x.dtype for x in given] == [torch.bfloat16] * 3
+    assert torch.equal(given[1], inputs.k.to(torch.bfloat16).transpose(1, 2))
 
 
 def test_without_a_gpu_it_says_so(capsys, tmp_path):

@@ -2,23 +2,31 @@
 
 import random
 import re
+import struct
 
+from wheel_builder.extras.perf.workloads import coded
 from wheel_builder.extras.perf.workloads.ours import LABEL, PART, rows_of_wave
 from wheel_builder.extras.perf.workloads.workload import Workload
-from wheel_builder.machine_code.emulator.attention import NO_WINDOW
+from wheel_builder.machine_code.emulator.attention import NO_WINDOW, Descales, with_codes
 from wheel_builder.machine_code.emulator.formats import encode
 from wheel_builder.machine_code.emulator.machine import Kernel, Launch
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
-from wheel_builder.tables.kinds import LATENT, known_kinds
+from wheel_builder.tables.kinds import LATENT, answering, known_kinds
 
-[OP] = (op for op, kind in known_kinds().items() if kind.call == LATENT)
-NAME = re.compile(rf"fa_{OP}_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
+OPS = answering(known_kinds(), LATENT)
+OP, CODED_OP = OPS["latent"], OPS["coded_latent"]
+NAME = re.compile(rf"fa_(?P<op>{OP}|{CODED_OP})_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 REST = 64  # elements of K beyond those of V
 
 
 def has_latent(kernel_name: str) -> bool:
     return NAME.match(kernel_name) is not None
+
+
+def has_coded_latent(kernel_name: str) -> bool:
+    match = NAME.match(kernel_name)
+    return match is not None and match["op"] == CODED_OP
 
 
 def decoding(kernel: Kernel, label: str = LABEL) -> Workload:
@@ -35,7 +43,9 @@ def decoding(kernel: Kernel, label: str = LABEL) -> Workload:
         values = [draw.gauss(0.0, 1.0) for _ in range(rows * head_dim)]
         return Memory.of(encode(values, dtype), name, readonly=True)
 
-    q, cache, width = drawn("q", heads), drawn("kv_cache", PART), head_dim - REST
+    reads_codes = has_coded_latent(kernel.name)
+    q, width = drawn("q", heads), head_dim - REST
+    cache = _codes(draw, head_dim) if reads_codes else drawn("kv_cache", PART)
     out, lse = Memory.output(2 * heads * width, "out"), Memory.output(4 * heads, "lse")
     whole = PART * head_dim
     packed = layout("FwdParams").pack(
@@ -50,19 +60,29 @@ def decoding(kernel: Kernel, label: str = LABEL) -> Workload:
             "window_right": 0, "scale": head_dim**-0.5, "dropout_scale": 1.0,
         }
     )  # fmt: skip
+    memories = [q, cache, out, lse]
+    if reads_codes:
+        one = Descales(Memory.of(struct.pack("<f", coded.DESCALE), "kv_descale", readonly=True), (1, 0, 1))
+        packed = with_codes(packed, coded.FORMAT, one, one)
+        memories.append(one.memory)
     return Workload(
         label=label,
         kernel=kernel.name,
-        op=OP,
+        op=match["op"],
         dtype=dtype,
         head_dim=head_dim,
         launch=Launch((1, 1, 1), (kernel.max_threads, 1, 1)),
         arguments=(packed,),
-        memory={memory.name: memory for memory in (q, cache, out, lse)},
+        memory={memory.name: memory for memory in memories},
         flop=lambda _: 2 * heads * PART * (head_dim + width),
     )
 
 
 def bytes_of(workload: Workload) -> int:
     """The keys of ``decoding``, whose first elements are the values."""
-    return PART * workload.head_dim * 2
+    return PART * workload.head_dim * (1 if workload.op == CODED_OP else 2)
+
+
+def _codes(draw: random.Random, head_dim: int) -> Memory:
+    codes = draw.choices(coded.finite_codes(), k=PART * head_dim)
+    return Memory.of(bytes(codes), "kv_cache", readonly=True)

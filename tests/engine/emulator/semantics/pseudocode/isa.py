@@ -28,7 +28,12 @@ DOCUMENTS = {
     "gfx1100": "rdna3",
     "gfx1151": "rdna3",
     "gfx1201": "rdna4",
+    "gfx1010": "rdna3",
 }
+# Archs without a document in the package: the instructions that their manual has in words with the meaning of
+# another's text. RDNA 1's manual, 12.10: OPSEL_HI and OPSEL choose all, the low or the high half of each
+# source, of one fused multiply-add.
+ONLY = {"gfx1010": re.compile(r"v_fma_mix(lo|hi)?_f(16|32)")}
 SOURCE = re.compile(r"(?P<minus>-?)(?P<bar>\|?)\{s?(?P<key>[abc])h?\}\|?")
 WRITTEN = re.compile(r"\{[dmn]h?\}|<\w+>|null")  # a mask operand is VCC in the text
 LITERAL = re.compile(r"-?(?:0x[0-9a-f]+|\d+)")
@@ -36,7 +41,9 @@ MODIFIER = re.compile(r" (clamp|mul:|div:|op_sel|neg_lo|neg_hi|dst_sel|src0_sel|
 # Texts of floats of 8 bits name registers by number, and read the modifiers.
 NUMBERED = (("VGPR[laneId][VDST.u32]", "D0"), ("VGPR[laneId][SRC0.u32]", "S0"))
 BITS = re.compile(r" (?P<name>op_sel|neg_lo):\[(?P<bits>[01,]+)\]$")
-NARROW = re.compile(r"fp8|bf8|iu8")
+# Mixed precision: which sources are halves, and which of these are upper ones.
+HALVES = re.compile(r"( op_sel:\[(?P<upper>[01,]+)\])? op_sel_hi:\[(?P<half>[01,]+)\]$")
+READ_BY_THE_TEXT = re.compile(r"fp8|bf8|iu8|fma_mix")
 PLACE = re.compile(r" (src0_sel:(BYTE|WORD)_(?P<part>\d)|byte_sel:(?P<byte>\d))$")
 # The truth table of v_bitop3 is in fields named by its text, and in an assembler modifier. Its result is
 # called D, elsewhere D0.
@@ -114,9 +121,8 @@ def texts(arch):
     """Pseudocode by LLVM's mnemonic. Encodings are merged: they share the text."""
     module = import_module(f"tinygrad.runtime.autogen.amd.{DOCUMENTS[arch]}.str_pcode")
     found = {cases.ENCODING.sub("", opcode.name.lower()): text for opcode, text in module.PCODE.items()}
-    return found | {
-        name.replace("_t_", "_tru_"): text for name, text in found.items() if ALWAYS_TRUE.match(name)
-    }
+    found |= {name.replace("_t_", "_tru_"): text for name, text in found.items() if ALWAYS_TRUE.match(name)}
+    return {name: text for name, text in found.items() if arch not in ONLY or ONLY[arch].fullmatch(name)}
 
 
 class Document:
@@ -154,7 +160,7 @@ class Document:
             msg = "a mode, which the text leaves out"
             raise PseudocodeError(msg)
         modifiers, operands = {}, op.operands
-        if NARROW.search(name):
+        if READ_BY_THE_TEXT.search(name):
             modifiers, operands = read_by_the_text(self.texts[name], operands)
         text, read = self._of(op, name), sources(op, name, operands) | modifiers
         return replace(op, reference=reference(op, text, read, excuse_of(name), excused))
@@ -195,20 +201,28 @@ def read_by_the_text(text, operands):
     """Modifiers as names of the text, and the operands without them."""
     found = {}
     if (match := BITS.search(operands)) and {"op_sel": "OPSEL", "neg_lo": "NEG"}[match["name"]] in text:
-        number = sum(int(bit) << i for i, bit in enumerate(match["bits"].split(",")))
+        number = bits_of(match["bits"])
         # op_sel's last bit is the destination's, which the text counts as the fourth.
         if match["name"] == "op_sel" and len(match["bits"]) == 5 and number & 4:
             number = number & 3 | 8
             if "OPSEL[3] controls" in text:  # in a comment
                 return {}, operands
         found, operands = {match["name"]: number}, operands[: match.start()]
+    elif (match := HALVES.search(operands)) and "OPSEL_HI" in text:
+        found = {"op_sel": bits_of(match["upper"] or "0"), "op_sel_hi": bits_of(match["half"])}
+        operands = operands[: match.start()]
     elif (match := PLACE.search(operands)) and match["part"] and "SDWA_SRC0_SEL" in text:
         found, operands = {"sdwa": int(match["part"])}, operands[: match.start()]
     elif match and match["byte"] and "bits are reversed" in text:
         byte = int(match["byte"])
         found, operands = {"op_sel": (byte & 1) * 2 + byte // 2}, operands[: match.start()]
-    names = {"op_sel": "OPSEL", "neg_lo": "NEG", "sdwa": "SDWA_SRC0_SEL"}
+    names = {"op_sel": "OPSEL", "op_sel_hi": "OPSEL_HI", "neg_lo": "NEG", "sdwa": "SDWA_SRC0_SEL"}
     return {names[name]: lambda _, x=x: x for name, x in found.items()}, operands
+
+
+def bits_of(listed):
+    """A modifier's list as a number, the first bit lowest."""
+    return sum(int(bit) << i for i, bit in enumerate(listed.split(",")))
 
 
 def sources(op, name, operands):
