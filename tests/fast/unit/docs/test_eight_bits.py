@@ -100,3 +100,15 @@ def test_each_arch_with_products_of_int8_has_its_rule():
     assert {*LEAST} == {
         name for name, arch in known_archs().items() if any(each <= {*arch.isa.features} for each in needs)
     }
+
+
+SERIES = {"gfx942": "MI300", "gfx1030": "RX 6000", "gfx1201": "RX 9000"}
+
+
+def test_the_page_has_the_least_lengths():
+    page = (CHECKOUT / "docs/sageattention.md").read_text("utf-8")
+    found = re.findall(
+        r"^\| (.+) \| (\d+) \| (\d+) \| n · m of (\d+) · \(n \+ m\) or more \|$", page, re.MULTILINE
+    )
+    wanted = {(SERIES[arch], str(2 * least), str(4 * least), str(least)) for arch, least in LEAST.items()}
+    assert {*found} == wanted
