@@ -77,6 +77,7 @@ FA_DEVICE void own_keys_early(const B& block, const typename B::Tiles& tiles, co
                               EarlyCodes<B>& own, const typename B::Q& query, typename B::Out& o,
                               typename B::Softmax& softmax, typename B::Convert& codes,
                               const Weights& weights) {
+  static_assert(B::Q::kLdsBytes == 0, "no wave waits for another one's Q in LDS");
   constexpr int kApart = B::kKeys * B::kConfig.waves;
   const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
   for (int first = tiles.begin + block.wave * B::kKeys; first < tiles.end; first += kApart) {
