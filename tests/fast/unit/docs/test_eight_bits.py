@@ -1,5 +1,7 @@
 """What products of int8 gain, and the rule of which calls take them."""
 
+import re
+
 import pytest
 
 from tests.conftest import CHECKOUT
