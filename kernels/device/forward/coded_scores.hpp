@@ -144,7 +144,8 @@ template <class B>
 struct CodedScores {
   using Unit = typename B::Unit;
   static constexpr bool kRowInOneLane = Unit::run_begin(Unit::kWave - 1) == 0;
-  using Query = CodedQuery<Unit, B::kDType, B::kKeyDim / B::kSlices, B::kOwnKeys && Unit::kRun == 8 && !kRowInOneLane>;
+  using Query =
+      CodedQuery<Unit, B::kDType, B::kKeyDim / B::kSlices, B::kOwnKeys && Unit::kRun == 8 && !kRowInOneLane>;
   static_assert(B::kConfig.schedule == Schedule::two_stages || B::kOwnKeys,
                 "tiles.toml: V's descales come with K's");
 

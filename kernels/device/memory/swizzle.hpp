@@ -33,8 +33,8 @@ struct Swizzle {
     return (group ^ turn) % kSpan;
   }
 
-  // Byte offset of a unit of row `row + next`: `row` is a multiple of 2 or 4 and `next` below it. In row `row`
-  // another unit has this offset.
+  // Byte offset of a unit of row `row + next`: `row` is a multiple of 2 or 4 and `next` below it. In row
+  // `row` another unit has this offset.
   static constexpr int offset_next(int row, int next, int unit) {
     return offset(row, unit ^ permutation(next)) + next * kStride;
   }

@@ -115,6 +115,7 @@ template <Gfx kGfx, DType kDType>
 struct Unit<MatrixUnit::dot2_64, kGfx, kDType> : Dot2Unit<Layout<MatrixUnit::dot2_64>, kGfx, kDType> {};
 template <Gfx kGfx, DType kDType>
 struct NarrowUnit<MatrixUnit::dot2, kGfx, kDType> : Dot2Unit<NarrowLayout<MatrixUnit::dot2>, kGfx, kDType> {};
+template <Gfx kGfx, DType kDType>
 struct NarrowUnit<MatrixUnit::dot2_64, kGfx, kDType>
     : Dot2Unit<NarrowLayout<MatrixUnit::dot2_64>, kGfx, kDType> {};
 

@@ -61,6 +61,15 @@ def test_the_faster_row_wins_and_wrong_ones_are_out(play, made, tmp_path):
     assert "used instead" not in shown["row"], "nothing was applied"
 
 
+def test_a_report_of_other_lengths_is_not_complete(play, made, tmp_path):
+    """A row that wins in short calls may lose in long ones: no report of a part leads to another row."""
+    made.add(FORWARD, {FAST: ""})
+    shown = play("tune(seqlen=(40,))")
+    assert (shown["status"], report_of(tmp_path)["complete"]) == (0, False)
+    assert report_of(tmp_path)["kernels"][FORWARD]["winner"] == FAST, "for this machine"
+    assert "the project accepts reports of all kernels and lengths, without --kernel" in shown["said"]
+
+
 def test_a_decode_over_8_bits_is_timed_on_its_own_kernel(play, made, tmp_path):
     shipped = made.add(CODED, {FAST: "", WRONG: EXP}, waves=2, queries=ROWS)
     small = "from flash_attn_rocm.tuning import bins; bins.DECODE_BATCH = 1"

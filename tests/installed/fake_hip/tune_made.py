@@ -25,9 +25,10 @@ flash_attn_rocm.set_strict(None)
 clock = clock_of(TOLD)
 said, told, LENGTHS = [], [], [40]
 command._told = told.append
-def tune(*kernels, apply=False, forget=False, peer=None):
+def tune(*kernels, apply=False, forget=False, peer=None, seqlen=()):
+    command.LENGTHS = tuple(LENGTHS)
     given = argparse.Namespace(
-        report=Path(os.environ["REPORT"]), kernel=list(kernels), seqlen=tuple(LENGTHS), runs=2, apply=apply,
+        report=Path(os.environ["REPORT"]), kernel=list(kernels), seqlen=seqlen, runs=2, apply=apply,
         forget=forget,
     )
     with kernels_on_host_memory(fake_hip):

@@ -246,7 +246,7 @@ def workgroup(kernel: Kernel, rows: Rows) -> Workgroup:
     columns = row.pairs * max(row.column_blocks, 1) or row.waves // row.slices
     if known_kinds()[kernel.op].rows == PACKED:
         columns = max(row.column_blocks, 1)
-    of_step = NARROW_COLUMNS if "narrow_steps" in row.switches else isa.step_columns
+    of_step = NARROW_COLUMNS[isa.unit] if "narrow_steps" in row.switches else isa.step_columns
     return Workgroup(columns * of_step, waves_of(row) * isa.wave)
 
 

@@ -202,7 +202,8 @@ FA_DEVICE void multiply_rows(typename Unit::C* result, LdsBytes tile, const Own&
                                              },
                                              Nothing());
   } else {
-#pragma unroll kOwnUnroll<Unit, Own>
+    constexpr int kUnroll = kOwnUnroll<Unit, Own>;
+#pragma unroll kUnroll
     for (int i = 0; i < Own::kSteps; ++i) {
       const typename Unit::B b = own.operand(i);
 #pragma unroll

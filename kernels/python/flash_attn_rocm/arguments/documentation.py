@@ -80,9 +80,9 @@ ARGUMENTS = {
     "q_descale": """
         of q, k and v of 8 bits, all torch.float8_e4m3fn or all torch.float8_e4m3fnuz: torch.float32, (batch,
         nheads_k), with any strides, as in FlashAttention 3. Elements of q times it are queries, for all heads
-        that read a head of k. None is 1. out is in torch.bfloat16. MI300X with a headdim of 128 and RX 9000
-        with 64 and 128 multiply the codes (docs/caches-8-bit.md). Otherwise q, k and v are dequantised to
-        torch.bfloat16 before each call, so it takes longer than with torch.bfloat16. No gradients, no
+        that read a head of k. None is 1. out is in torch.bfloat16. MI300X with a headdim of 128, MI350 and RX
+        9000 with 64 and 128 multiply the codes (docs/caches-8-bit.md). Otherwise q, k and v are dequantised
+        to torch.bfloat16 before each call, so it takes longer than with torch.bfloat16. No gradients, no
         dropout. Keyword only, an addition to flash_attn.
         """,
     "k_descale": "likewise of k.",

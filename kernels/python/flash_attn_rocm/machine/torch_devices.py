@@ -27,7 +27,7 @@ def installed(archs: tuple[str, ...]) -> tuple[str, ...]:
 def with_products(archs: tuple[str, ...], library: Path) -> tuple[str, ...]:
     """The subset of archs with matrix products in this folder of rocBLAS, all if there is no such folder."""
     names = " ".join(file.name for file in library.iterdir()) if library.is_dir() else ""
-    return tuple(arch for arch in archs if not names or re.search(rf"{arch}\b", names))
+    return tuple(arch for arch in archs if not names or re.search(rf"{arch}(?![0-9a-z])", names))
 
 
 def _packages() -> dict[str, list[str]]:

@@ -133,8 +133,8 @@ def rounded_once_allowed(exact: float, dtype: str, *, magnitude: float, terms: i
 # For an element of a gradient compared with exact arithmetic on its own. Its weights are truncated to the
 # dtype at most twice (P, and its later product), each time by less than two halves of a unit in the last
 # place, and the sum is rounded once. Together 5 halves, and less than 0.1 from their products.
-ROUNDED_WEIGHTS = 5.1
-ROUNDED_WEIGHT = 3.1  # likewise of an element of out, whose weights are truncated once
+GRADIENT_HALVES = 5.1
+OUT_HALVES = 3.1  # likewise of an element of out, whose weights are truncated once
 
 
 def allowed_of_rounded_weights(dtype: str, sizes: Numbers, magnitude: float, terms: int) -> Numbers:
@@ -144,7 +144,7 @@ def allowed_of_rounded_weights(dtype: str, sizes: Numbers, magnitude: float, ter
     of the magnitudes of a score's ``terms`` terms.
     """
     of_scores = FP32_ROUNDING * (WEIGHT_ROUNDINGS + score_roundings(terms) * magnitude)
-    return (ROUNDED_WEIGHTS * HALF_ULP[dtype] + of_scores) * sizes + HALF_SUBNORMAL[dtype]
+    return (GRADIENT_HALVES * HALF_ULP[dtype] + of_scores) * sizes + HALF_SUBNORMAL[dtype]
 
 
 # Truncation loses 0.72 halves of a unit in the last place on average. Kernels compensate for it (kCutGain).
@@ -196,7 +196,7 @@ def fp16_allowed(weighted: Numbers, keys: int, largest: float) -> Numbers:
     is at least 1, a subnormal one errs by less than two halves of its unit.
     """
     subnormal = 2 * HALF_SUBNORMAL["fp16"]
-    return weighted * (ROUNDED_WEIGHT * HALF_ULP["fp16"]) + (keys * largest + 1) * subnormal
+    return weighted * (OUT_HALVES * HALF_ULP["fp16"]) + (keys * largest + 1) * subnormal
 
 
 def fp8_subnormal(top: float, *, fnuz: bool) -> float:

@@ -237,11 +237,12 @@ def test_packages_of_devices(package, monkeypatch):  # noqa: F811
 def test_an_arch_that_pytorchs_rocblas_has_no_files_for_is_one_without_kernels(package, tmp_path):  # noqa: F811
     """Builds for ROCm 6.4 and newer name gfx906, and their matrix products end the program there."""
     devices = package("machine.torch_devices")
-    archs = ("gfx906", "gfx90a", "gfx1100")
+    archs = ("gfx906", "gfx90a", "gfx1010", "gfx1100")
     assert devices.with_products(archs, tmp_path / "absent") == archs
     (tmp_path / "TensileLibrary_lazy_gfx1100.dat").touch()
     (tmp_path / "Kernels.so-000-gfx90a-xnack-.hsaco").touch()
-    assert devices.with_products(archs, tmp_path) == ("gfx90a", "gfx1100")
+    (tmp_path / "TensileLibrary_gfx1010_fallback.co").touch()
+    assert devices.with_products(archs, tmp_path) == ("gfx90a", "gfx1010", "gfx1100")
 
 
 def test_an_mi50_is_sent_to_builds_with_its_kernels(machine):
