@@ -153,11 +153,6 @@ FA_DEVICE auto reader_of(LdsBytes tile, int lane) {
   }
 }
 
-// Steps of a wave's own operand that are unrolled. With 64 lanes, all of them would exceed the instruction
-// cache (v_dot2 has 8 bytes), and their operands the registers.
-template <class Unit, class Own>
-inline constexpr int kOwnUnroll = kManyConditions<Unit> ? 2 : Own::kUnroll;
-
 // result[step] += rows of the tile (operand A) times own columns, over head_dim.
 template <class Unit, class Tile, int kSteps, int kAtOnce, int kAhead = 0, class Own>
 FA_DEVICE void multiply_rows(typename Unit::C* result, LdsBytes tile, const Own& own, int lane) {
@@ -202,7 +197,8 @@ FA_DEVICE void multiply_rows(typename Unit::C* result, LdsBytes tile, const Own&
                                              },
                                              Nothing());
   } else {
-    constexpr int kUnroll = kOwnUnroll<Unit, Own>;
+    // With 64 lanes, all steps would exceed the instruction cache (v_dot2 has 8 bytes) and the registers.
+    constexpr int kUnroll = kManyConditions<Unit> ? 2 : Own::kUnroll;
 #pragma unroll kUnroll
     for (int i = 0; i < Own::kSteps; ++i) {
       const typename Unit::B b = own.operand(i);
