@@ -233,6 +233,7 @@ FEATURES = (
     "uneven_bwd_d192",
     "latent_d576",
     "latent_codes",
+    "coded_bf16",
     "fp8_d64",
     "fp8_d128",
     "int8_d64",

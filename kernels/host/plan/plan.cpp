@@ -191,8 +191,10 @@ bool packable(const PlanRequest& r) { return r.max_seqlen_q <= kMaxLength / (r.n
 // Codes of 8 bits: only kernels of few queries read them. With another path there is no kernel.
 Plan of_codes(const PlanRequest& r) {
   const auto none = [](const std::string& why) { return Plan{Path::reference, 1, why}; };
-  if (!r.kernels.has(split_op(r)))
-    return none("its kernels have another head_dim than " + std::to_string(r.head_dim));
+  if (!r.kernels.has(split_op(r))) {
+    return none(std::string(name(r.arch)) + " has none for " + std::string(name(r.dtype)) +
+                " with head_dim " + std::to_string(r.head_dim));
+  }
   if (!r.aligned) return none(kUnalignedCodes);
   if (r.masked) return none("its kernels read no mask");
   if (r.dropout) return none(refusal_of(split_op(r)));

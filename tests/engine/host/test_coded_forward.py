@@ -59,8 +59,9 @@ def test_nothing_to_compute(library, nothing):
     ("change", "words"),
     [
         ({"max_seqlen_q": 17}, "17 query rows, and its kernels take up to 16"),
-        ({"head_dim": 80}, "its kernels have another head_dim than 80"),
-        ({"head_dim": 512}, "its kernels have another head_dim than 512"),
+        ({"head_dim": 80}, "gfx942 has none for fp16 with head_dim 80"),
+        ({"head_dim": 512}, "gfx942 has none for fp16 with head_dim 512"),
+        ({"arch": b"gfx1010", "dtype": b"bf16"}, "gfx1010 has none for bf16 with head_dim 128"),
         ({"aligned": 0}, UNALIGNED),
         ({"dropout": 1}, "its kernels have no dropout"),
         ({"masked": 1}, "its kernels read no mask"),
@@ -115,7 +116,7 @@ def test_pages_in_parts(library):
     ("call", "status", "words"),
     [
         (forward(17), UNSUPPORTED, WIDEN.format("17 query rows, and its kernels take up to 16")),
-        (forward(head_dim=80), UNSUPPORTED, WIDEN.format("its kernels have another head_dim than 80")),
+        (forward(head_dim=80), UNSUPPORTED, WIDEN.format("gfx942 has none for fp16 with head_dim 80")),
         (
             forward(k=tensor([2, 48, 2, 64], INT8, data=(1 << 20) + 8)),
             UNSUPPORTED,

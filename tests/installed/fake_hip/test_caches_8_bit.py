@@ -111,6 +111,11 @@ def test_another_head_dim_is_widened(scenario, arch):
     assert kernels == ["fa_widen_fp16", "fa_decode_fp16_d32"]
 
 
+def test_queries_of_bf16_are_widened_on_archs_without_their_kernel(scenario):
+    kernels = attended(scenario, "gfx1010", dtype="int8", per_key=True, kept="bfloat16")
+    assert kernels == ["fa_widen_bf16", "fa_decode_bf16_d64"]
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_rows_that_are_not_contiguous_are_copied_and_widened(scenario, arch):
     turned = "(lambda x: x.transpose(-1, -2).contiguous().transpose(-1, -2))"

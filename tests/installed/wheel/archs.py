@@ -13,10 +13,10 @@ from flash_attn_rocm.serving.machine import Machine
 UNKNOWN = "gfx900"  # no wheel is built for it
 
 
-def archs_with(op):
-    """The archs with kernels of an op, ordered from most kernels to fewest."""
+def archs_with(op, dtype=""):
+    """The archs with kernels of an op, and of a dtype, ordered from most kernels to fewest."""
     kernels = Counter(arch for each in instances() for arch in each.archs)
-    there = {arch for each in instances() if each.op == op for arch in each.archs}
+    there = {arch for each in instances() if each.op == op and dtype in each.dtype for arch in each.archs}
     return sorted(there, key=lambda arch: (kernels[arch], arch), reverse=True)
 
 

@@ -24,18 +24,18 @@ BWD_ARGUMENTS = tuple(each.name for each in torch.ops.flash_attn_rocm.bwd.defaul
 def pytest_configure(config):
     torch.set_num_threads(1)  # the tensors are small: threads cost more than they give
     config.addinivalue_line("markers", "full: slow, only with FA_FULL")
-    config.addinivalue_line("markers", "needs_kernels(op): of the archs of the wheel, one has kernels of it")
+    config.addinivalue_line("markers", "needs_kernels(op, dtype): an arch of the wheel has them")
 
 
 def pytest_collection_modifyitems(items):
     # Left out instead of skipped: a skipped test verifies nothing.
     items[:] = [item for item in items if FULL or not item.get_closest_marker("full")]
-    items[:] = [item for item in items if all(map(archs_with, ops_of(item)))]
+    items[:] = [item for item in items if all(archs_with(*each) for each in needs_of(item))]
 
 
-def ops_of(item):
-    """The ops whose kernels a test needs."""
-    return [marker.args[0] for marker in item.iter_markers("needs_kernels")]
+def needs_of(item):
+    """The ops, or ops and dtypes, whose kernels a test needs."""
+    return [marker.args for marker in item.iter_markers("needs_kernels")]
 
 
 @pytest.fixture(autouse=True)

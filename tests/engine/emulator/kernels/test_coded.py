@@ -13,6 +13,7 @@ from wheel_builder.machine_code.emulator.machine import load_machine
 from wheel_builder.machine_code.emulator.params import layout
 from wheel_builder.machine_code.emulator.rule import tolerances
 from wheel_builder.tables.archs import known_archs
+from wheel_builder.tables.kinds import known_kinds
 
 ARCHS = tuple(known_archs())
 # P is truncated to fp16, each with an error below 2^-10 of itself, and out is rounded. Of the largest value.
@@ -177,6 +178,12 @@ LATENT_CALLS = {
 LATENT_ARCHS = tuple(arch for arch, known in known_archs().items() if "latent_codes" in known.features)
 
 
+def has_kernel(arch, dtype, head_dim):
+    rows = known_kinds()["decode_8bit"].kernels
+    there = known_archs()[arch].features
+    return any(dtype in row.dtypes and head_dim in row.head_dims and {*row.needs} <= {*there} for row in rows)
+
+
 def archs_kernels_and_calls():
     """Each call on each kernel of each arch. Without --full on two of the six, in turn."""
     kernels = [(dtype, head_dim) for head_dim in (64, 128, 256) for dtype in ("fp16", "bf16")]
@@ -184,7 +191,7 @@ def archs_kernels_and_calls():
         for which, kernel in enumerate(kernels):
             marks = [] if (number + which) % 3 == 0 else pytest.mark.full
             for arch in ARCHS:
-                if kernel[1] <= 128 or "large_head_dims" in known_archs()[arch].features:
+                if has_kernel(arch, *kernel):
                     yield pytest.param(arch, *kernel, call, marks=marks)
 
 

@@ -477,12 +477,12 @@ def test_halves_of_rows_are_aligned(host_fwd, kernels_on, monkeypatch, head_dim,
 
 
 @KERNELS
-@pytest.mark.needs_kernels("decode_8bit")
+@pytest.mark.needs_kernels("decode_8bit", "bf16")
 def test_a_cache_keeps_its_codes(host_fwd, kernels_on):
     cache = Cache(paged=True)
     given = {**cache.places, **cache.descales, "num_splits": 1}
     wanted = quietly(flash_attn_with_kvcache, cache.rounded, cache.k, cache.v, **given)
-    kernels_on(archs_with("decode_8bit")[0])
+    kernels_on(archs_with("decode_8bit", "bf16")[0])
     for _ in range(2):
         found = flash_attn_with_kvcache(cache.q, cache.k, cache.v, q_descale=cache.q_descale, **given)
         alike(found, wanted)
@@ -548,10 +548,10 @@ def copied(what, elements):
 
 
 @KERNELS
-@pytest.mark.needs_kernels("decode_8bit")
+@pytest.mark.needs_kernels("decode_8bit", "bf16")
 def test_explain_says_what_is_copied(kernels_on):
     dense, packed, cache = Call(head_dim=UNPADDED), Call(packed=True), Cache(paged=True)
-    kernels_on(archs_with("decode_8bit")[0])
+    kernels_on(archs_with("decode_8bit", "bf16")[0])
     for function, call, more in (
         (flash_attn_func, dense, {}),
         (attention, dense, {"chunk": 7}),

@@ -144,6 +144,7 @@ def test_kernels_with_bins_have_a_check():
     assert not timed & {"append", "combine", "bwd_delta", "mla", "reference"}
 
 
+@pytest.mark.needs_kernels("decode_8bit", "bf16")
 def test_a_decode_over_8_bits_is_timed_with_codes_and_pytorchs_with_their_numbers(monkeypatch):
     kernel = next(each for each in instances() if each.op == "decode_8bit" and each.dtype == "bf16")
     several = bins.bins_of(kernel, Sizes((64,), 64, 4))
