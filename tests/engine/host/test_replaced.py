@@ -116,6 +116,10 @@ REFUSED = {
     "an unknown kernel": ({"kernel": "fa_fwd_fp16_d65"}, "kernel: expected one with rows of its own on gfx9"),
     "no rows": ({"kernel": "fa_append_fp16"}, "kernel: expected one with rows of its own on gfx942"),
     "latent attention": ({"kernel": "fa_mla_fp16_d576"}, "kernel: expected one with rows of its own"),
+    "latent attention over 8 bits": (
+        {"kernel": "fa_mla_8bit_fp16_d576"},
+        "kernel: expected one with rows of its own",
+    ),
     "no bundle": ({"code": b"nothing"}, "code: it is no compressed bundle of code objects"),
     "damaged": ({"code": CODE[:-9]}, "code: it is no compressed bundle of code objects"),
     "another arch": (

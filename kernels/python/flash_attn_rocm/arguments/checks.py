@@ -144,7 +144,7 @@ def dtypes(inputs: Inputs, batch: int, eight: Eight, names: Sequence[str] = ("q"
     heads = ((batch, k.shape[-2]), "one for each head of a sequence")
     if q.dtype in eight.codes:
         found = _alike(q_name, q, two) + _devices(q_name, q, two)
-        found += _differentiable(inputs, q_name, "of 8 bits, which have none")
+        found += _differentiable(inputs, q_name, {**q_descale, **others}, "of 8 bits, which have none")
         found += _descales(q_descale, [heads], k)
         if eight.cached:
             return found + _cache_descales(others, heads, k, written=written)
@@ -152,7 +152,7 @@ def dtypes(inputs: Inputs, batch: int, eight: Eight, names: Sequence[str] = ("q"
     if eight.cached and k.dtype in CODES:
         found = placement(q_name, q, {}, codes=eight.codes) + _alike(k_name, k, {v_name: v})
         found += _devices(q_name, q, two)
-        found += _differentiable(inputs, q_name, f"beside {A_CACHE} of 8 bits, which has none")
+        found += _differentiable(inputs, q_name, others, f"beside {A_CACHE} of 8 bits, which has none")
         return found + _alone(q_descale, q_name, q) + _cache_descales(others, heads, k, written=written)
     found = _placement(q_name, q, two, CODES if eight.cached else (), eight.codes)
     beside = (A_CACHE, k) if eight.cached else (q_name, q)
@@ -195,11 +195,12 @@ def _alike(name: str, like: Tensor, others: Named) -> list[str]:
     ]
 
 
-def _differentiable(inputs: Inputs, q_name: str, what: str) -> list[str]:
-    if not wants_gradients(inputs):
-        return []
+def _differentiable(inputs: Inputs, q_name: str, descales: Named, what: str) -> list[str]:
+    wanting = [q_name] if wants_gradients(inputs) else []
+    if torch.is_grad_enabled():
+        wanting += [name for name, x in descales.items() if isinstance(x, Tensor) and x.requires_grad]
     way_out = "call under torch.no_grad(), or pass detached tensors"
-    return [f"{q_name}: expected no gradients {what}: {way_out}"]
+    return [f"{name}: expected no gradients {what}: {way_out}" for name in wanting]
 
 
 def _alone(descales: Named, what: str, numbers: Tensor) -> list[str]:

@@ -331,6 +331,20 @@ def test_wrong_arguments_of_packed_sequences():
     ]
 
 
+@QUIET
+@pytest.mark.parametrize("name", NAMES)
+def test_the_gradient_of_a_descale_is_refused(name):
+    """Products of fp8 gave none, without a word. The same call without gradients comes first: it is known."""
+    call = Call()
+    given = {**call.descales, name: torch.ones(2, 2, requires_grad=True)}
+    for function in (flash_attn_func, attention):
+        with torch.no_grad():
+            assert not function(*call.tensors, **given).requires_grad
+        with pytest.raises(FlashAttnArgumentError) as caught:
+            function(*call.tensors, **given)
+        assert [*caught.value.problems] == [NO_GRADIENTS.replace("q:", f"{name}:")]
+
+
 def test_the_gradient_of_a_bias_is_refused():
     bias = torch.zeros(20, 33, requires_grad=True)
     with pytest.raises(FlashAttnArgumentError, match="q: expected no gradients of 8 bits"):
