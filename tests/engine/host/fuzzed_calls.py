@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.host.interface import (
+    BF16,
     BOOL,
+    FP16,
     FP32,
     INT8,
     INT32,
@@ -96,8 +98,8 @@ def append_to_pages():
     return append(block_table=tensor([2, 2], INT32))
 
 
-def latent(**more):
-    q, out, cache = (tensor([2, *sizes]) for sizes in ((3, 20, 576), (3, 20, 512), (70, 1, 576)))
+def latent(*, dtype=FP16, **more):
+    q, out, cache = (tensor([2, *sizes], dtype) for sizes in ((3, 20, 576), (3, 20, 512), (70, 1, 576)))
     call = {"q": q, "kv_cache": cache, "out": out, "lse": tensor([2, 20, 3], FP32), "softmax_scale": 0.1}
     return MlaCall(**call | more)
 
@@ -109,7 +111,7 @@ def latent_in_parts():
 
 def latent_codes():
     cache = {"kv_cache": tensor([9, 16, 1, 576], INT8), "block_table": tensor([2, 3], INT32)}
-    return latent(**cache, kv_descale=tensor([9, 16, 1], FP32), causal=1)
+    return latent(**cache, dtype=BF16, kv_descale=tensor([9, 16, 1], FP32), causal=1)
 
 
 def latent_pages():

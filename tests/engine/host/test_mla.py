@@ -38,12 +38,16 @@ def parts(splits, rows=1, heads=16, batch=2):
 def coded(rows=1, heads=16, keys=200, *, batch=2, codes=INT8, **changes):
     """Over a cache of 8 bits."""
     return call(
-        rows, heads, keys, batch=batch, **{"kv_cache": tensor([batch, keys, 1, 576], codes)} | changes
+        rows,
+        heads,
+        keys,
+        batch=batch,
+        **{"kv_cache": tensor([batch, keys, 1, 576], codes), "dtype": BF16} | changes,
     )
 
 
 PAGES = {"kv_cache": tensor([9, 16, 1, 576]), "block_table": tensor([2, 3], INT32)}
-KERNEL, CODED, COMBINE = "fa_mla_fp16_d576", "fa_mla_8bit_fp16_d576", "fa_combine_fp16"
+KERNEL, CODED, COMBINE = "fa_mla_fp16_d576", "fa_mla_8bit_bf16_d576", "fa_combine_fp16"
 CODED_PAGES = PAGES | {"kv_cache": tensor([9, 16, 1, 576], E4M3FN)}
 
 
@@ -60,9 +64,11 @@ CODED_PAGES = PAGES | {"kv_cache": tensor([9, 16, 1, 576], E4M3FN)}
         (call(keys=0), [(KERNEL, (1, 1, 2), (256, 1, 1))]),
         (coded(2), [(CODED, (1, 1, 2), (256, 1, 1))]),
         (coded(3, codes=E4M3FN, kv_descale=tensor([2, 1], FP32)), [(CODED, (2, 1, 2), (256, 1, 1))]),
-        (coded(dtype=BF16), [("fa_mla_8bit_bf16_d576", (1, 1, 2), (256, 1, 1))]),
         (coded(**CODED_PAGES, kv_descale=tensor([9, 16, 1], FP32)), [(CODED, (1, 1, 2), (256, 1, 1))]),
-        (coded(3, **parts(3, 3)), [(CODED, (6, 1, 2), (256, 1, 1)), (COMBINE, (3, 16, 2), (256, 1, 1))]),
+        (
+            coded(3, **parts(3, 3)),
+            [(CODED, (6, 1, 2), (256, 1, 1)), ("fa_combine_bf16", (3, 16, 2), (256, 1, 1))],
+        ),
         (call(batch=0), []),
         (call(0), []),
     ],
@@ -154,9 +160,21 @@ def plan(**changes):
         (plan(num_splits=5), 5, "all heads packed; 5 parts wanted, 5 used for 32768 keys"),
         (plan(num_splits=5, seqlen_k=40), 2, "5 parts wanted, 2 used for 40 keys"),
         (plan(nheads=0), 1, "give 0 workgroups"),
-        (plan(coded=1), 512, "over a cache of 8 bits; all heads packed; 32768 keys in 512 parts give 512"),
-        (plan(coded=1, nheads=128), 137, "32768 keys in 137 parts give 548 workgroups for 304 compute units"),
-        (plan(coded=1, num_splits=5), 5, "over a cache of 8 bits; all heads packed; 5 parts wanted, 5 used"),
+        (
+            plan(coded=1, dtype=b"bf16"),
+            512,
+            "over a cache of 8 bits; all heads packed; 32768 keys in 512 parts give 512",
+        ),
+        (
+            plan(coded=1, dtype=b"bf16", nheads=128),
+            137,
+            "32768 keys in 137 parts give 548 workgroups for 304 compute units",
+        ),
+        (
+            plan(coded=1, dtype=b"bf16", num_splits=5),
+            5,
+            "over a cache of 8 bits; all heads packed; 5 parts wanted, 5 used",
+        ),
         (plan(batch=2**31 - 1, seqlen_q=2**31 - 1, nheads=2**31 - 1), 1, "workgroups for 304 compute units"),
     ],
 )
@@ -176,10 +194,11 @@ def test_plans(library, given, splits, words):
         ),
         (plan(head_dim=512), UNSUPPORTED, "no mla kernel for fp16 with head_dim 512 on gfx942: this wheel"),
         (
-            plan(arch=b"gfx1100", coded=1),
+            plan(arch=b"gfx1100", dtype=b"bf16", coded=1),
             UNSUPPORTED,
-            "no mla_8bit kernel for fp16 with head_dim 576 on gfx1100",
+            "no mla_8bit kernel for bf16 with head_dim 576 on gfx1100",
         ),
+        (plan(coded=1), UNSUPPORTED, "no mla_8bit kernel for fp16 with head_dim 576 on gfx942"),
         (plan(dtype=b"fp32"), UNSUPPORTED, "no mla kernel for fp32 with head_dim 576 on gfx942"),
         (plan(batch=-1), INVALID, "plan: expected counts from 0 to 2^31 - 1, got -1"),
     ],

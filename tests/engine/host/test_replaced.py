@@ -117,7 +117,7 @@ REFUSED = {
     "no rows": ({"kernel": "fa_append_fp16"}, "kernel: expected one with rows of its own on gfx942"),
     "latent attention": ({"kernel": "fa_mla_fp16_d576"}, "kernel: expected one with rows of its own"),
     "latent attention over 8 bits": (
-        {"kernel": "fa_mla_8bit_fp16_d576"},
+        {"kernel": "fa_mla_8bit_bf16_d576"},
         "kernel: expected one with rows of its own",
     ),
     "no bundle": ({"code": b"nothing"}, "code: it is no compressed bundle of code objects"),

@@ -4,7 +4,11 @@ import pytest
 
 ARCHS = ("gfx942", "gfx1100")
 # What mla_decode launches over a cache of 8 bits.
-LATENT = {"gfx942": ["fa_mla_8bit_fp16_d576"], "gfx1100": ["fa_widen_fp16", "fa_mla_fp16_d576"]}
+LATENT = {
+    ("gfx942", "bfloat16"): ["fa_mla_8bit_bf16_d576"],
+    ("gfx942", "float16"): ["fa_widen_fp16", "fa_mla_fp16_d576"],
+    ("gfx1100", "float16"): ["fa_widen_fp16", "fa_mla_fp16_d576"],
+}
 FORMATS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "int8")
 CACHE = """
 from flash_attn_rocm import flash_attn_varlen_func, flash_attn_with_kvcache, mla_decode
@@ -123,13 +127,13 @@ def test_rows_that_are_not_contiguous_are_copied_and_widened(scenario, arch):
     assert kernels == ["fa_widen_fp16", "fa_decode_fp16_d64"]
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-def test_rows_of_latent_attention_that_are_not_contiguous(scenario, arch):
+@pytest.mark.parametrize(("arch", "kept"), LATENT)
+def test_rows_of_latent_attention_that_are_not_contiguous(scenario, arch, kept):
     shown = scenario(
-        CACHE
-        + """
+        f"{CACHE}\nkept = torch.{kept}\n"
+        """
 codes = rounded(random(1, 576, 1, 40).float(), torch.int8).transpose(1, 3)
-q = random(1, 1, 4, 576)
+q = random(1, 1, 4, 576, dtype=kept)
 with kernels_on_host_memory(fake_hip):
     found = mla_decode(q, codes, num_splits=1)
 numbers = codes.double().expand(-1, -1, 2, -1)
@@ -137,9 +141,9 @@ report(found, formula(q, (numbers, numbers), [40])[..., :512])
 """,
         arch=arch,
     )
-    assert shown["kernels"] == LATENT[arch]
+    assert shown["kernels"] == LATENT[arch, kept]
     assert shown["findings"] == 0
-    assert shown["error"] < STEPS["float16"]
+    assert shown["error"] < STEPS[kept]
 
 
 def test_no_sequences_of_fp8(scenario):

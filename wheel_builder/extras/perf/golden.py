@@ -22,8 +22,8 @@ COUNTERS = FIGURES / "published/counters.txt"
 # Under load, and a single workgroup: with more of them most kernels reach the whole bandwidth.
 LATENCY, WORKGROUPS = 1000, 1
 # What calls with many sequences and heads have, where caches of 8 bits are compared with 16.
-MANY, MANY_DTYPE, MANY_DIMS = 4, "fp16", (64, 128)
-LATENT_DIM = 576  # over 8 bits: over 16, one workgroup fits
+MANY, COMPARED = 4, (("fp16", 64), ("fp16", 128))
+LATENT = ("bf16", 576)  # over 8 bits: over 16, one workgroup fits
 HEADER = f"""\
 # Modelled, not measured. `scripts/test --full tests/engine/perf --update` writes this: review the difference.
 #   flop    useful FLOP per clock and compute unit, by the schedule, under the worst order of LDS phases
@@ -123,8 +123,8 @@ def figures_of(rows: Iterable[Modelled | Decoded]) -> Iterator[Figure]:
 
 def _of_many(row: Decoded) -> Iterator[Figure]:
     """With fewer workgroups where no more fit."""
-    compared = row.head_dim in MANY_DIMS or (row.head_dim == LATENT_DIM and row.of)
-    if row.dtype == MANY_DTYPE and compared:
+    kernel = (row.dtype, row.head_dim)
+    if kernel in COMPARED or (kernel == LATENT and row.of):
         (*_, most) = (each for each in row.decode.shares if each.latency == LATENCY)
         yield Figure(MANY_DECODE, row.label, row.named, round(100 * most.share))
 

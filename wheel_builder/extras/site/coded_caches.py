@@ -20,9 +20,9 @@ LAUNCH = 3e-6  # seconds that the launch of the copy takes: assumed
 DECODE_TARGET, LATENT_TARGET, PREFILL_TARGET = 0.55, 0.60, 0.95
 TITLE = """\
 Modelled, not measured: caches of 8 bits beside 16, from the accepted figures (perf/figures), in fp16.
-decode: time, with four workgroups of 512 keys on a compute unit, then with one. latent: time of mla_decode,
-with as many workgroups as fit. prefill: speed of a causal call. *: beyond the target, 0.55, 0.60 and 0.95.
-Nothing was run on a GPU."""
+decode: time, with four workgroups of 512 keys on a compute unit, then with one. latent: time of mla_decode
+in bf16, with as many workgroups as fit. prefill: speed of a causal call. *: beyond the target, 0.55, 0.60
+and 0.95. Nothing was run on a GPU."""
 
 
 class Beside(NamedTuple):
@@ -88,7 +88,7 @@ def beside_16_bits(arch: Arch, figures: Sequence[Figure]) -> Iterator[Beside]:
 
 def _latent(arch: Arch, of: Mapping[tuple[str, str], int], copying: float) -> float | None:
     """By the kernel that reads codes, or after a copy. ``copying``: bytes of a copy in a second."""
-    share, own = of.get((DECODE, f"fp16 d{LATENT_DIM}")), of.get((MANY_DECODE, f"8-bit fp16 d{LATENT_DIM}"))
+    share, own = of.get((DECODE, f"bf16 d{LATENT_DIM}")), of.get((MANY_DECODE, f"8-bit bf16 d{LATENT_DIM}"))
     if not share:
         return None
     if own:

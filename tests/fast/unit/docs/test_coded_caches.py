@@ -17,7 +17,7 @@ FOUND = (
         for of, share in (("", 50), ("8-bit ", 40))
         for dim in (64, 128)
     ),
-    Figure(DECODE, OURS, "fp16 d576", 100),
+    Figure(DECODE, OURS, "bf16 d576", 100),
     Figure(MANY_DECODE, OURS, "widen fp16 d128", 100),
     *(Figure(FLOP, OURS, f"fwd 2048 fp16 d{dim}", 1000) for dim in (64, 128)),
 )
@@ -48,7 +48,7 @@ def test_time_and_speed_beside_16_bits():
     columns = found(FOUND)
     assert columns["decode d64"].found == columns["decode d64, one"].found == 50 / 80
     assert columns["latent"].found == 2.5, "3 bytes of the copy beside 2"
-    native = Figure(MANY_DECODE, OURS, "8-bit fp16 d576", 80)
+    native = Figure(MANY_DECODE, OURS, "8-bit bf16 d576", 80)
     assert found([*FOUND, native])["latent"].found == 100 / 160
     arch = arch_named(ARCH)
     plain = 2 * 4096**2 * 64 * 32 / (1000 * arch.compute_units * arch.model.clock)
@@ -66,7 +66,7 @@ def test_a_slower_kernel_takes_longer_and_a_slower_copy_makes_calls_slower():
 
 
 def test_what_misses_its_target_is_marked():
-    figures = {ARCH: without(DECODE, "fp16 d576")}
+    figures = {ARCH: without(DECODE, "bf16 d576")}
     row = coded_caches(figures).splitlines()[-1]
     assert row.startswith("| gfx942 | MI300X | **0.62** | **0.62** | 0.62 | 0.62 | - | ")
     assert report(figures).splitlines()[-1].split()[2:7] == ["*0.62*", "*0.62*", "0.62", "0.62", "-"]

@@ -490,12 +490,15 @@ def test_explain_says_whether_the_cache_is_copied(kernels_on, rows, head_dim, pa
 
 
 @pytest.mark.needs_kernels("mla")
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 @pytest.mark.parametrize("arch", archs_with("mla"))
-def test_explain_of_latent_attention(kernels_on, arch):
+def test_explain_of_latent_attention(kernels_on, arch, dtype):
     kernels_on(arch)
-    q, cache = torch.zeros(2, 3, 4, 576).half(), torch.zeros(2, 40, 1, 576, dtype=torch.int8)
+    name = {"bf16": "bfloat16", "fp16": "float16"}[dtype]
+    q = torch.zeros(2, 3, 4, 576, dtype=getattr(torch, name))
+    cache = torch.zeros(2, 40, 1, 576, dtype=torch.int8)
     found = explain(mla_decode, q, cache)
-    reads_codes = arch in archs_with("mla_8bit")
-    copied = f"8 bits widened to float16 first, {2 * 40 * 576 * 2} bytes"
+    reads_codes = arch in archs_with("mla_8bit", dtype)
+    copied = f"8 bits widened to {name} first, {2 * 40 * 576 * 2} bytes"
     assert found.reason.startswith(f"{'over a cache of 8 bits' if reads_codes else copied}; all heads packed")
-    assert found.row.startswith(f"fa_mla{'_8bit' if reads_codes else ''}_fp16_d576: row ")
+    assert found.row.startswith(f"fa_mla{'_8bit' if reads_codes else ''}_{dtype}_d576: row ")
